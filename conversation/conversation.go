@@ -1,0 +1,198 @@
+// Package conversation holds sessions, their messages, and the turn: a user's message and the reply to it, from its
+// beginning to its settlement (design section 3). It knows no HTTP and no store: what it needs of a store it declares
+// in [Store], and what viewers see it publishes to a [stream.Hub].
+package conversation
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"parley/stream"
+)
+
+// Lifetime is how long a session lives from its creation; activity does not extend it (spec: Limits).
+const Lifetime = 24 * time.Hour
+
+// Mode separates production data from that of development keys.
+type Mode string
+
+// The two modes, as in the prefixes of keys.
+const (
+	Live Mode = "live"
+	Test Mode = "test"
+)
+
+// Owner is whose data is meant: an account in a mode. Every call to the store names one, so what belongs to another
+// owner cannot be reached, only missed.
+type Owner struct {
+	Account string
+	Mode    Mode
+}
+
+// Time is a moment in milliseconds since 1970, UTC; in JSON it is ISO 8601 with milliseconds and Z.
+type Time int64
+
+const timeLayout = "2006-01-02T15:04:05.000Z"
+
+// TimeOf returns t, cut to the millisecond.
+func TimeOf(t time.Time) Time { return Time(t.UnixMilli()) }
+
+// Go returns t as a time.Time.
+func (t Time) Go() time.Time { return time.UnixMilli(int64(t)).UTC() }
+
+// Add returns t and d.
+func (t Time) Add(d time.Duration) Time { return t + Time(d.Milliseconds()) }
+
+func (t Time) String() string { return t.Go().Format(timeLayout) }
+
+// MarshalJSON writes t as an ISO 8601 string.
+func (t Time) MarshalJSON() ([]byte, error) {
+	return t.Go().AppendFormat(make([]byte, 0, len(timeLayout)+2), `"`+timeLayout+`"`), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (t *Time) UnmarshalJSON(b []byte) error {
+	parsed, err := time.Parse(`"`+timeLayout+`"`, string(b))
+	if err != nil {
+		return fmt.Errorf("not a time: %w", err)
+	}
+	*t = TimeOf(parsed)
+	return nil
+}
+
+// RetentionPolicy says which messages stay in a full context window word for word (design section 5).
+type RetentionPolicy string
+
+// The retention policies; FIFO is the default.
+const (
+	FIFO     RetentionPolicy = "fifo"
+	Priority RetentionPolicy = "priority"
+	Semantic RetentionPolicy = "semantic"
+)
+
+// ContextConfig is the configuration of a session's context window (spec: Context configuration).
+type ContextConfig struct {
+	MaxTokens          int             `json:"maxTokens"`
+	CompressionEnabled bool            `json:"compressionEnabled"`
+	RetentionPolicy    RetentionPolicy `json:"retentionPolicy"`
+}
+
+// DefaultContextConfig is what a session has that names nothing else.
+var DefaultContextConfig = ContextConfig{MaxTokens: 4096, CompressionEnabled: true, RetentionPolicy: FIFO}
+
+// TokenUsage is what the calls to the model for a session have cost (design section 2, accounting).
+type TokenUsage struct {
+	Total      int `json:"total"`
+	Prompt     int `json:"prompt"`
+	Completion int `json:"completion"`
+}
+
+// Session is a conversation with a user (spec: Session).
+type Session struct {
+	ID           string          `json:"sessionId"`
+	UserID       string          `json:"userId"`
+	CreatedAt    Time            `json:"createdAt"`
+	ExpiresAt    Time            `json:"expiresAt"`
+	LastActivity Time            `json:"lastActivity"`
+	MessageCount int             `json:"messageCount"`
+	TokenUsage   TokenUsage      `json:"tokenUsage"`
+	Metadata     json.RawMessage `json:"metadata,omitempty"`
+	Context      ContextConfig   `json:"contextConfig"`
+
+	// HistoryTokens is what the whole history takes in a prompt: the Tokens of each message and
+	// window.MessageOverhead, but for replies that are streaming, failed or have no text.
+	HistoryTokens int `json:"historyTokens"`
+	// Head is the newest message that the session ever had, also one since cleared; "" before the first.
+	Head string `json:"head,omitempty"`
+	// Cleared is the newest message that was removed from the history by clearing it; "" if none was.
+	Cleared string `json:"cleared,omitempty"`
+	// Live is the reply that is being written; "" while the session is free.
+	Live string `json:"live,omitempty"`
+	// Asked is the message that Live answers.
+	Asked string `json:"asked,omitempty"`
+	// Fence numbers the session's turns; a write that carries an older one is refused.
+	Fence int64 `json:"fence"`
+}
+
+// Role is who speaks.
+type Role string
+
+// The roles of messages.
+const (
+	User      Role = "user"
+	System    Role = "system"
+	Assistant Role = "assistant"
+)
+
+// Usage is what one reply cost. Estimated says that the counts are ours, for want of the provider's.
+type Usage struct {
+	Prompt     int  `json:"prompt"`
+	Completion int  `json:"completion"`
+	Total      int  `json:"total"`
+	Estimated  bool `json:"estimated"`
+}
+
+// Message is one message of a session (spec: Message; the additions are those of design section 2). It is never
+// changed once it is stored, but for a reply that ends.
+type Message struct {
+	ID        string          `json:"messageId"`
+	SessionID string          `json:"sessionId"`
+	Role      Role            `json:"role"`
+	Content   string          `json:"content"`
+	Tokens    int             `json:"tokens"`
+	CreatedAt Time            `json:"createdAt"`
+	Metadata  json.RawMessage `json:"metadata,omitempty"`
+	Status    stream.State    `json:"status"`
+	// Usage, FinishReason, Context and Error are those of replies.
+	Usage        *Usage         `json:"usage,omitempty"`
+	FinishReason string         `json:"finishReason,omitempty"`
+	Context      *ContextReport `json:"context,omitempty"`
+	Error        *ReplyError    `json:"error,omitempty"`
+}
+
+// ReplyError says why a reply failed.
+type ReplyError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// ContextReport says what a reply was built from (design section 5).
+type ContextReport struct {
+	Policy       RetentionPolicy `json:"policy"`
+	PromptTokens int             `json:"promptTokens"`
+	MaxTokens    int             `json:"maxTokens"`
+	Kept         MessageRange    `json:"kept"`
+	Dropped      MessageRange    `json:"dropped"`
+}
+
+// MessageRange is a number of messages and the first and last of them.
+type MessageRange struct {
+	Count int    `json:"count"`
+	First string `json:"first,omitempty"`
+	Last  string `json:"last,omitempty"`
+}
+
+// The errors that callers can tell apart. Stores return them too, wrapped or not.
+var (
+	ErrSessionNotFound = errors.New("the session does not exist or has expired")
+	ErrMessageNotFound = errors.New("the message does not exist")
+	ErrSessionBusy     = errors.New("the session is busy with another message")
+	// ErrFenced says that a turn was ended by somebody else.
+	ErrFenced = errors.New("the turn was already ended")
+	// ErrUnavailable says that the store cannot be reached or cannot write, or that the server is going away.
+	ErrUnavailable = errors.New("the service is unavailable")
+	// ErrCancelPending says that a cancel is wanted, but the model's request was not closed in time.
+	ErrCancelPending = errors.New("the reply has not stopped yet")
+)
+
+// OverflowError says that the context window cannot hold a message (spec: 413 context_overflow). CurrentTokens is the
+// prompt and the room kept for the reply.
+type OverflowError struct {
+	CurrentTokens, MaxTokens int
+}
+
+func (e *OverflowError) Error() string {
+	return fmt.Sprintf("the context window is exceeded: %d tokens of %d", e.CurrentTokens, e.MaxTokens)
+}

@@ -1,0 +1,166 @@
+package conversation
+
+import (
+	"context"
+	"encoding/json"
+
+	"parley/stream"
+)
+
+// Store keeps sessions and messages. Each method is one atomic operation: it happens whole or not at all, also
+// against any other and over all nodes, and what it returned without an error is durable (design section 7).
+//
+// Its methods may be called from any goroutine. A session of another owner, an expired one and an unknown one are all
+// ErrSessionNotFound. An error that is none of this package's means that the store failed; it wraps ErrUnavailable
+// where a later try may succeed. The store's own clock stamps ids and times, never below the session's last.
+type Store interface {
+	// CreateSession makes an empty session.
+	CreateSession(ctx context.Context, owner Owner, session NewSession) (Session, error)
+	// Session returns a session.
+	Session(ctx context.Context, owner Owner, sessionID string) (Session, error)
+	// Sessions returns sessions that have not expired, newest first.
+	Sessions(ctx context.Context, owner Owner, query SessionQuery) (SessionPage, error)
+	// DeleteSession removes a session with all its messages, its live turn and its queue: those who wait are granted
+	// and find it gone. It returns the session as it was.
+	DeleteSession(ctx context.Context, owner Owner, sessionID string) (Session, error)
+
+	// Messages returns messages of a session, and the session as it was in the same moment. A streaming reply's
+	// Content is what was journalled of it, or nothing.
+	Messages(ctx context.Context, owner Owner, sessionID string, query MessageQuery) (MessagePage, error)
+	// Message returns one message, or ErrMessageNotFound.
+	Message(ctx context.Context, owner Owner, sessionID, messageID string) (Message, error)
+	// ClearMessages removes all messages of a session. It waits its turn like BeginTurn with Interrupt: while a turn is
+	// live it returns Queued and has done nothing.
+	ClearMessages(ctx context.Context, owner Owner, sessionID, waiter string) (Cleared, error)
+
+	// BeginTurn begins a turn if the session is free and the window can hold the message: it writes the message and an
+	// empty, streaming reply, and makes the session busy. If the session is busy, it takes a place in its queue or
+	// returns ErrSessionBusy, as OnBusy says. It returns *OverflowError, with nothing changed, where
+	// window.Check refuses the message's tokens and overhead.
+	BeginTurn(ctx context.Context, owner Owner, turn NewTurn) (Begun, error)
+	// LeaveQueue gives up a place in the queue, or the session if it was just granted. It is no error if there is
+	// none to give up.
+	LeaveQueue(ctx context.Context, owner Owner, sessionID, waiter string) error
+	// EndTurn ends the turn that the key names: it stores the reply as it ended, adds its usage to the session's, and
+	// grants the session to the next in the queue. Ending a turn again, in whatever state, changes nothing
+	// and returns ErrFenced with the message as it was decided; where the session is gone meanwhile,
+	// ErrSessionNotFound.
+	EndTurn(ctx context.Context, key TurnKey, reply Message) (Message, error)
+	// Journal stores new text of live replies. Text of a turn that has ended is ignored.
+	Journal(ctx context.Context, batch []stream.Segment[TurnKey]) error
+	// EndOrphans ends the turns that nobody is going to end any more, because their node is gone: as Interrupted, with
+	// the journalled text. count counts the tokens of a text. It returns how many there were.
+	EndOrphans(ctx context.Context, count func(text string) int) (int, error)
+
+	// RemoveExpired removes the sessions whose time has come, as DeleteSession does, and returns them, and when the next one
+	// will expire (0 if there is none).
+	RemoveExpired(ctx context.Context) (removed []OwnedSession, next Time, err error)
+}
+
+// NewSession is what a session is made of.
+type NewSession struct {
+	UserID   string
+	Metadata json.RawMessage // nil for none
+	Context  ContextConfig
+}
+
+// OwnedSession is a session and whose it is.
+type OwnedSession struct {
+	Owner   Owner
+	Session Session
+}
+
+// SessionQuery asks for a page of sessions.
+type SessionQuery struct {
+	UserID string // only that user's; "" for all
+	Before string // only sessions with an id below this, which need not exist; "" for all
+	Limit  int    // at least 1
+}
+
+// SessionPage is a page of sessions; More says that further ones exist.
+type SessionPage struct {
+	Sessions []Session
+	More     bool
+}
+
+// MessageQuery asks for a page of messages.
+type MessageQuery struct {
+	// From is where the page begins, itself not included unless Inclusive; it need not exist. "" begins at the end
+	// that Ascending names.
+	From      string
+	Inclusive bool
+	Ascending bool
+	Limit     int // at least 1
+}
+
+// MessagePage is a page of messages in the order that was asked for; More says that further ones exist.
+type MessagePage struct {
+	Session  Session
+	Messages []Message
+	More     bool
+}
+
+// Cleared says what clearing a history did. Queued is set if it has still to wait, with nothing done.
+type Cleared struct {
+	Count   int
+	Session Session // as it is now
+	Queued  *Queued
+}
+
+// OnBusy says what a send does when the session is busy (design section 2, two sends at once).
+type OnBusy string
+
+// What a send can do when the session is busy; Enqueue is the default.
+const (
+	Enqueue   OnBusy = "enqueue"
+	Reject    OnBusy = "reject"
+	Interrupt OnBusy = "interrupt" // goes to the head of the queue; the caller cancels what is running
+)
+
+// QueuePlaces is how many sends can wait for one session.
+const QueuePlaces = 32
+
+// NewTurn is a message that begins a turn.
+type NewTurn struct {
+	SessionID string
+	Role      Role // User or System
+	Content   string
+	Tokens    int // of Content
+	Metadata  json.RawMessage
+	OnBusy    OnBusy
+	// Waiter names this send in the session's queue: unique, and the same when the send tries again after it was
+	// granted the session.
+	Waiter string
+}
+
+// Begun is a turn that has begun, or a place in the queue.
+type Begun struct {
+	// Queued is set if the session was busy; nothing else is then.
+	Queued *Queued
+
+	Key     TurnKey
+	Session Session // as it is now
+	Message Message // the user's or system's
+	Reply   Message // streaming, empty
+	// Previous is the message before Message, "" if it is the first.
+	Previous string
+	// History holds the newest messages before Message, oldest first: as many as window.Budget of the
+	// session's configuration can hold, and the one that no longer fits, if there is one.
+	History []Message
+}
+
+// Queued is a place in a session's queue.
+type Queued struct {
+	// Granted is closed when it is the waiter's turn to try again, or the session is gone. It may be closed early.
+	Granted <-chan struct{}
+	// Live is the reply that is being written, "" if there is none.
+	Live string
+}
+
+// TurnKey names a turn: whose, which, and by which right it is written.
+type TurnKey struct {
+	Owner     Owner
+	SessionID string
+	MessageID string // the reply's
+	Fence     int64
+}

@@ -1,0 +1,114 @@
+package stream
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Segment is new text of a live reply: the bytes from Offset on. Segments may repeat or overlap what was written
+// before; writing one twice changes nothing.
+type Segment[K comparable] struct {
+	Key    K // how the store names the reply
+	Offset int
+	Text   []byte // valid until the call that received it returns
+}
+
+// Sink stores segments of many replies at once.
+type Sink[K comparable] interface {
+	Journal(ctx context.Context, batch []Segment[K]) error
+}
+
+// Journal writes the new text of all live replies to a sink, one batch a tick (design section 3, step 4). Its methods
+// may be called from any goroutine. It has a goroutine only while replies are live.
+type Journal[K comparable] struct {
+	// static
+	sink Sink[K]
+	tick time.Duration
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	live    map[K]*journalled // guarded by mu
+	running bool              // guarded by mu
+	done    sync.WaitGroup
+
+	// owned by the goroutine
+	batch   []Segment[K]
+	written []*journalled
+}
+
+type journalled struct {
+	reply  *Reply
+	offset int // written so far; owned by the journal's goroutine
+}
+
+// NewJournal returns a journal that writes to sink every tick.
+func NewJournal[K comparable](sink Sink[K], tick time.Duration, log *slog.Logger) *Journal[K] {
+	return &Journal[K]{sink: sink, tick: tick, log: log, live: make(map[K]*journalled)}
+}
+
+// Add journals the reply from now on, until Remove.
+func (j *Journal[K]) Add(key K, reply *Reply) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.live[key] = &journalled{reply: reply}
+	if !j.running {
+		j.running = true
+		j.done.Go(j.run)
+	}
+}
+
+// Remove ends the journalling of a reply. A batch that is being written may still hold some of its text.
+func (j *Journal[K]) Remove(key K) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.live, key)
+}
+
+// Wait returns once no reply is live and nothing is being written.
+func (j *Journal[K]) Wait() { j.done.Wait() }
+
+func (j *Journal[K]) run() {
+	ticker := time.NewTicker(j.tick)
+	defer ticker.Stop()
+	failing := false
+	for range ticker.C {
+		if !j.collect() {
+			return
+		}
+		if len(j.batch) == 0 {
+			continue
+		}
+		err := j.sink.Journal(context.Background(), j.batch)
+		if err == nil {
+			for i, w := range j.written {
+				w.offset += len(j.batch[i].Text)
+			}
+		} else if !failing {
+			j.log.Error("live text is not journalled; it is tried again every tick", "error", err)
+		}
+		failing = err != nil
+	}
+}
+
+// collect gathers what is new of all live replies. It reports whether there are any.
+func (j *Journal[K]) collect() bool {
+	clear(j.batch)
+	clear(j.written)
+	j.batch, j.written = j.batch[:0], j.written[:0]
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.live) == 0 {
+		j.running = false
+		return false
+	}
+	for key, w := range j.live {
+		text, _ := w.reply.Snapshot()
+		if len(text) > w.offset {
+			j.batch = append(j.batch, Segment[K]{Key: key, Offset: w.offset, Text: text[w.offset:]})
+			j.written = append(j.written, w)
+		}
+	}
+	return true
+}
