@@ -38,6 +38,9 @@ type Position struct {
 // After returns the position that follows the whole of the message id.
 func After(id string) Position { return Position{ID: id, Ended: true} }
 
+// Before returns the position just before the message id, after all that precede it.
+func Before(id string) Position { return After(id[:len(id)-1]) } // a string sorts before those it begins
+
 // EventKind tells what a viewer is shown next.
 type EventKind uint8
 

@@ -1,0 +1,147 @@
+package wire
+
+import "encoding/json"
+
+// The types of clients' requests.
+const (
+	TypeSubscribe   = "subscribe"
+	TypeUnsubscribe = "unsubscribe"
+	TypeSend        = "send"
+	TypeCancel      = "cancel"
+	TypePing        = "ping"
+)
+
+// Subscribe asks for a session's events: from now on, or after a cursor.
+type Subscribe struct {
+	Type      string  `json:"type"`
+	ID        string  `json:"id"`
+	SessionID string  `json:"sessionId"`
+	After     *string `json:"after"`
+}
+
+// Unsubscribe ends a subscription.
+type Unsubscribe struct {
+	Type      string `json:"type"`
+	ID        string `json:"id"`
+	SessionID string `json:"sessionId"`
+}
+
+// Send sends a message, as POST …/messages does.
+type Send struct {
+	Type      string          `json:"type"`
+	ID        string          `json:"id"`
+	SessionID string          `json:"sessionId"`
+	Content   string          `json:"content"`
+	Role      *string         `json:"role"`
+	Metadata  json.RawMessage `json:"metadata"`
+	OnBusy    *string         `json:"onBusy"`
+}
+
+// Cancel cancels a reply.
+type Cancel struct {
+	Type      string `json:"type"`
+	ID        string `json:"id"`
+	SessionID string `json:"sessionId"`
+	MessageID string `json:"messageId"`
+}
+
+// Ping asks for a pong.
+type Ping struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
+}
+
+// Welcome is the first frame of a connection.
+type Welcome struct {
+	Type             string `json:"type"` // "welcome"
+	Protocol         string `json:"protocol"`
+	ConnectionID     string `json:"connectionId"`
+	HeartbeatSeconds int    `json:"heartbeatSeconds"`
+}
+
+// Subscribed is the first frame of a subscription. Cursor is where it begins; Recovered is false if what lay after
+// the cursor that was asked for is not all there any more.
+type Subscribed struct {
+	Type      string `json:"type"` // "subscribed"
+	ReplyTo   string `json:"replyTo,omitempty"`
+	SessionID string `json:"sessionId"`
+	Cursor    string `json:"cursor"`
+	Recovered bool   `json:"recovered"`
+}
+
+// Unsubscribed answers Unsubscribe.
+type Unsubscribed struct {
+	Type      string `json:"type"` // "unsubscribed"
+	ReplyTo   string `json:"replyTo,omitempty"`
+	SessionID string `json:"sessionId"`
+}
+
+// Sent answers Send once its turn has begun: MessageID is the reply's. It precedes every event of the exchange.
+type Sent struct {
+	Type      string `json:"type"` // "sent"
+	ReplyTo   string `json:"replyTo,omitempty"`
+	SessionID string `json:"sessionId"`
+	MessageID string `json:"messageId"`
+}
+
+// Cancelled answers Cancel once the model's request is closed; Message is the reply as it ended.
+type Cancelled struct {
+	Type    string `json:"type"` // "cancelled"
+	ReplyTo string `json:"replyTo,omitempty"`
+	Message any    `json:"message"`
+}
+
+// Pong answers Ping.
+type Pong struct {
+	Type    string `json:"type"` // "pong"
+	ReplyTo string `json:"replyTo,omitempty"`
+}
+
+// Draining says that the server is going away; a close with CloseDraining follows.
+type Draining struct {
+	Type             string `json:"type"` // "draining"
+	ReconnectAfterMs int    `json:"reconnectAfterMs"`
+}
+
+// Error answers a request that failed; Error and Meta are those of the REST error body.
+type Error struct {
+	Type    string `json:"type"` // "error"
+	ReplyTo string `json:"replyTo,omitempty"`
+	Error   any    `json:"error"`
+	Meta    any    `json:"meta"`
+}
+
+// CloseCode is a WebSocket close code.
+type CloseCode int
+
+// Why the server closes a socket (design section 4).
+const (
+	CloseBinary      CloseCode = 1003 // a binary frame
+	CloseInvalidText CloseCode = 1007 // a text frame that is no UTF-8
+	CloseNonsense    CloseCode = 1008 // MaxNonsense invalid frames in a row
+	CloseTooLarge    CloseCode = 1009 // a frame over MaxFrame
+	CloseDraining    CloseCode = 1012 // the server is going away; come back
+	CloseKeyEnded    CloseCode = 4401 // the key was revoked or has expired
+	CloseSilent      CloseCode = 4408 // two pings were not answered
+	CloseTooMany     CloseCode = 4429 // too many connections
+)
+
+var closeReasons = map[CloseCode]string{
+	CloseBinary:      "binary frames are not understood",
+	CloseInvalidText: "a text frame is not valid UTF-8",
+	CloseNonsense:    "too many invalid frames in a row",
+	CloseTooLarge:    "the frame is too large",
+	CloseDraining:    "the server is going away; reconnect",
+	CloseKeyEnded:    "the key was revoked or has expired",
+	CloseSilent:      "no answer to pings",
+	CloseTooMany:     "too many connections",
+}
+
+// Reason returns the text that goes with the code.
+func (c CloseCode) Reason() string { return closeReasons[c] }
+
+// Limits of a connection.
+const (
+	MaxFrame    = 1 << 20 // of a client's frame, in bytes
+	MaxNonsense = 10      // invalid frames in a row
+)

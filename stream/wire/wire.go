@@ -1,0 +1,112 @@
+// Package wire is the stream protocol parley.v1 as it is written down (design section 4): frames, cursors, close codes.
+// Events are encoded by hand: they are the path of a token. The rare frames, those that answer a request, are structs.
+package wire
+
+import (
+	"strconv"
+	"unicode/utf8"
+
+	"parley/stream"
+)
+
+// Protocol is the WebSocket subprotocol.
+const Protocol = "parley.v1"
+
+// JSON encodes events as frames of parley.v1.
+type JSON struct{}
+
+// SSE encodes events as server-sent events: the same frames as data, their type as event, their cursor as id.
+type SSE struct{}
+
+// eventTypes are the types of frames that have no message's state in their name.
+var eventTypes = [...]string{
+	stream.Created: "message.created",
+	stream.Delta:   "message.delta",
+	stream.Cleared: "session.cleared",
+	stream.Deleted: "session.deleted",
+	stream.Expired: "session.expired",
+}
+
+// appendType appends the type of an event's frame.
+func appendType(dst []byte, event stream.Event) []byte {
+	if event.Kind == stream.Ended {
+		dst = append(dst, "message."...)
+		return append(dst, event.Ending.State...)
+	}
+	return append(dst, eventTypes[event.Kind]...)
+}
+
+// AppendFrame implements stream.Encoder.
+func (JSON) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
+	dst = append(dst, `{"type":"`...)
+	dst = appendType(dst, event)
+	dst = append(dst, `","sessionId":"`...)
+	dst = append(dst, topic...)
+	dst = append(dst, '"')
+	switch event.Kind {
+	case stream.Created:
+		dst = append(dst, `,"message":`...)
+		dst = append(dst, event.Entry.Created...)
+	case stream.Delta:
+		dst = append(dst, `,"messageId":"`...)
+		dst = append(dst, event.Entry.ID...)
+		dst = append(dst, `","offset":`...)
+		dst = strconv.AppendInt(dst, int64(event.Offset), 10)
+		dst = append(dst, `,"delta":`...)
+		dst = appendString(dst, event.Delta)
+	case stream.Ended:
+		dst = append(dst, `,"message":`...)
+		dst = append(dst, event.Ending.Message...)
+		if event.Ending.Error != nil {
+			dst = append(dst, `,"error":`...)
+			dst = append(dst, event.Ending.Error...)
+		}
+	default: // what concerns the whole session is not replayed and has no cursor
+		return append(dst, '}')
+	}
+	dst = append(dst, `,"cursor":"`...)
+	dst = AppendCursor(dst, topic, event.After)
+	return append(dst, `"}`...)
+}
+
+// AppendFrame implements stream.Encoder.
+func (SSE) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
+	dst = append(dst, "event: "...)
+	dst = appendType(dst, event)
+	dst = append(dst, "\nid: "...)
+	dst = AppendCursor(dst, topic, event.After)
+	dst = append(dst, "\ndata: "...)
+	dst = JSON{}.AppendFrame(dst, topic, event)
+	return append(dst, "\n\n"...)
+}
+
+// appendString appends s, which is valid UTF-8, as a JSON string.
+func appendString(dst, s []byte) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	start := 0
+	for i, c := range s {
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		dst = append(dst, s[start:i]...)
+		start = i + 1
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+	}
+	dst = append(dst, s[start:]...)
+	return append(dst, '"')
+}
+
+// ValidText reports whether a text frame is valid UTF-8, which the WebSocket library does not check.
+func ValidText(frame []byte) bool { return utf8.Valid(frame) }
