@@ -104,9 +104,10 @@ type Session struct {
 	// HistoryTokens is what the whole history takes in a prompt: the Tokens of each message and
 	// window.MessageOverhead, but for replies that are streaming, failed or have no text.
 	HistoryTokens int `json:"historyTokens"`
-	// Head is the newest message that the session ever had, also one since cleared; "" before the first.
+	// Head is the id of the newest message, or Cleared if that is newer; "" before the first.
 	Head string `json:"head,omitempty"`
-	// Cleared is the newest message that was removed from the history by clearing it; "" if none was.
+	// Cleared is an id that was made when the history was last cleared: what was removed lies before it. "" if it never
+	// was.
 	Cleared string `json:"cleared,omitempty"`
 	// Live is the reply that is being written; "" while the session is free.
 	Live string `json:"live,omitempty"`

@@ -29,7 +29,8 @@ type Store interface {
 	Messages(ctx context.Context, owner Owner, sessionID string, query MessageQuery) (MessagePage, error)
 	// Message returns one message, or ErrMessageNotFound.
 	Message(ctx context.Context, owner Owner, sessionID, messageID string) (Message, error)
-	// ClearMessages removes all messages of a session. It waits its turn like BeginTurn with Interrupt: while a turn is
+	// ClearMessages removes all messages of a session, and sets its Head and Cleared to a new id, above those of all
+	// messages it ever had. It waits its turn like BeginTurn with Interrupt: while a turn is
 	// live it returns Queued and has done nothing.
 	ClearMessages(ctx context.Context, owner Owner, sessionID, waiter string) (Cleared, error)
 
@@ -151,7 +152,8 @@ type Begun struct {
 
 // Queued is a place in a session's queue.
 type Queued struct {
-	// Granted is closed when it is the waiter's turn to try again, or the session is gone. It may be closed early.
+	// Granted is closed when it is the waiter's turn to try again, or the session is gone; for one that interrupts also
+	// when a turn began before it, so that it sees whose. It may be closed early.
 	Granted <-chan struct{}
 	// Live is the reply that is being written, "" if there is none.
 	Live string

@@ -24,16 +24,12 @@ const (
 
 // Hub holds the topics that somebody views or writes. All its methods may be called from any goroutine.
 type Hub struct {
-	history History
-
 	mu     sync.Mutex
 	topics map[string]*Topic // guarded by mu
 }
 
-// NewHub returns a hub whose viewers read what is no longer in memory from history.
-func NewHub(history History) *Hub {
-	return &Hub{history: history, topics: make(map[string]*Topic)}
-}
+// NewHub returns an empty hub.
+func NewHub() *Hub { return &Hub{topics: make(map[string]*Topic)} }
 
 // Open returns the topic of that name, and holds it: every Open is followed by one Close of the topic.
 func (h *Hub) Open(name string) *Topic {
@@ -158,23 +154,6 @@ func (t *Topic) Publish(previous string, entries ...*Entry) {
 	}
 	t.mu.Unlock()
 	t.wake()
-}
-
-// Live returns the newest message's reply if it is in memory and has not ended, else nil.
-func (t *Topic) Live() *Reply {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.tail) == 0 {
-		return nil
-	}
-	r := t.tail[len(t.tail)-1].Reply
-	if r == nil {
-		return nil
-	}
-	if _, ending := r.Snapshot(); ending != nil {
-		return nil
-	}
-	return r
 }
 
 // Settle says that the newest reply has ended: a while later the topic drops it from memory.

@@ -14,8 +14,9 @@ const readAhead = 4
 // that there is nothing more, and wake will be called once when there is. A new viewer is running.
 type Viewer struct {
 	// static
-	topic *Topic
-	wake  func()
+	topic   *Topic
+	history History
+	wake    func()
 
 	// owned by the goroutine that calls Next
 	position Position
@@ -30,21 +31,14 @@ type Viewer struct {
 	closed bool
 }
 
-// View returns a viewer that goes on after position. It holds the topic until its Close. wake is called without any
-// lock held and must not block.
-func (h *Hub) View(topic string, position Position, wake func()) *Viewer {
-	v := h.Subscribe(topic, wake)
-	v.Start(position)
-	return v
-}
-
 // Subscribe returns a viewer that has no position yet: whatever is published from now on, it will not miss. The
-// caller finds out where to begin and calls Start before the first Next.
-func (h *Hub) Subscribe(topic string, wake func()) *Viewer {
+// caller finds out where to begin and calls Start before the first Next. The viewer reads from history what is no
+// longer in memory, and holds the topic until its Close. wake is called without any lock held and must not block.
+func (h *Hub) Subscribe(topic string, history History, wake func()) *Viewer {
 	t := h.Open(topic)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return &Viewer{topic: t, wake: wake, clears: t.clears}
+	return &Viewer{topic: t, history: history, wake: wake, clears: t.clears}
 }
 
 // Start sets the position that Next goes on from.
@@ -174,7 +168,7 @@ func (v *Viewer) show(e *Entry) (Event, bool) {
 // readHistory reads what follows the viewer's position. Where that is nothing, the viewer has caught up with the
 // topic as it was when step looked.
 func (v *Viewer) readHistory(ctx context.Context) error {
-	page, err := v.topic.hub.history.EntriesFrom(ctx, v.topic.name, v.position.ID, !v.position.Ended, readAhead)
+	page, err := v.history.EntriesFrom(ctx, v.topic.name, v.position.ID, !v.position.Ended, readAhead)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ type Send struct {
 	Type      string          `json:"type"`
 	ID        string          `json:"id"`
 	SessionID string          `json:"sessionId"`
-	Content   string          `json:"content"`
+	Content   *string         `json:"content"`
 	Role      *string         `json:"role"`
 	Metadata  json.RawMessage `json:"metadata"`
 	OnBusy    *string         `json:"onBusy"`

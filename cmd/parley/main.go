@@ -1,0 +1,76 @@
+// Command parley is the conversation server. It reads flags and the environment, puts the rooms together, and starts
+// and drains them; what they do is their own.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands is the command line.
+type commands struct {
+	Serve   serve   `cmd:"" help:"Run the server."`
+	Version version `cmd:"" help:"Print the version."`
+}
+
+const description = `Parley is a streaming-first conversation server: a REST API and a WebSocket beside it, in front of any OpenAI-compatible model.`
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run runs a command and returns the exit code.
+func run(args []string, out, errs io.Writer) int {
+	exit, code := false, 0
+	parser, err := kong.New(&commands{},
+		kong.Name("parley"), kong.Description(description), kong.UsageOnError(), kong.Writers(out, errs),
+		kong.Exit(func(c int) { exit, code = true, c }),
+	)
+	if err != nil {
+		panic(err) // the commands themselves are malformed
+	}
+	command, err := parser.Parse(args)
+	if exit { // --help
+		return code
+	}
+	if err != nil {
+		fmt.Fprintf(errs, "parley: %v\nTry: parley --help\n", err)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	command.BindTo(ctx, (*context.Context)(nil))
+	command.Bind(stop, output{out, errs})
+	if err := command.Run(); err != nil {
+		fmt.Fprintf(errs, "parley: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// output is where a command writes.
+type output struct{ out, errs io.Writer }
+
+// version is the command of that name.
+type version struct{}
+
+// Run prints the version that Go recorded in the binary.
+func (version) Run(o output) error {
+	text := "(unknown)"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		text = info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				text += " " + s.Value
+			}
+		}
+	}
+	_, err := fmt.Fprintln(o.out, "parley", text)
+	return err
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/conversation/tokens"
+	"parley/server"
+	"parley/store"
+	"parley/stream"
+	"parley/stream/openai"
+	"parley/stream/simulated"
+	"parley/web"
+)
+
+// serve is the command of that name (design section 8).
+type serve struct {
+	Addr         string   `env:"PARLEY_ADDR" default:"127.0.0.1:8420" help:"Address to listen on; port 0 takes a free one."`
+	Store        string   `env:"PARLEY_STORE" default:"file:parley.db" help:"Where sessions are kept: file:PATH."`
+	AdminKey     string   `env:"PARLEY_ADMIN_KEY" placeholder:"KEY" help:"Declares an admin key of the default account (svc_live_…, 32 characters or more) instead of having one made. Better set in the environment than here."`
+	Model        string   `env:"PARLEY_MODEL" placeholder:"NAME" help:"Model to ask for. By default the first that the model server lists."`
+	BaseURL      string   `name:"base-url" env:"OPENAI_BASE_URL" placeholder:"URL" help:"OpenAI-compatible API, its version included. By default a local Ollama or llama.cpp if one answers, else a simulated model."`
+	APIKey       string   `name:"api-key" env:"OPENAI_API_KEY" placeholder:"KEY" help:"Key of that API. Better set in the environment than here."`
+	FirstByte    duration `name:"model-first-byte" env:"PARLEY_MODEL_FIRST_BYTE" default:"120s" help:"How long the model may take to send its first byte."`
+	Stall        duration `name:"model-stall" env:"PARLEY_MODEL_STALL" default:"60s" help:"How long the model may be silent after that."`
+	DrainTimeout duration `env:"PARLEY_DRAIN_TIMEOUT" default:"30s" help:"How long live replies may go on when the server is told to stop."`
+	Origins      []string `env:"PARLEY_ORIGINS" placeholder:"ORIGIN,…" help:"Origins of other sites' pages that may open sockets, such as https://chat.example.com."`
+	MaxSockets   int      `env:"PARLEY_MAX_SOCKETS" default:"100000" help:"How many sockets may be open at once."`
+	Log          string   `env:"PARLEY_LOG" enum:"text,json" default:"text" help:"Form of the log: text or json."`
+	LogLevel     string   `env:"PARLEY_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
+}
+
+// duration is a positive time.Duration.
+type duration time.Duration
+
+// UnmarshalText reads "90s" and the like.
+func (d *duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil || parsed <= 0 {
+		return fmt.Errorf("%q is no duration such as 90s", text)
+	}
+	*d = duration(parsed)
+	return nil
+}
+
+// Run serves until ctx is done, which is the first signal, then drains. stop gives signals their usual effect back, so
+// that a second one ends the process at once.
+func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) error {
+	log := c.logger(o)
+	if c.AdminKey != "" {
+		if err := auth.CheckDeclared(c.AdminKey); err != nil {
+			return fmt.Errorf("PARLEY_ADMIN_KEY: %w", err)
+		}
+	}
+	model, described, err := c.chooseModel(ctx)
+	if err != nil {
+		return err
+	}
+	backend, err := store.Open(ctx, c.Store, log)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := backend.Close(); err != nil {
+			log.Error("the store could not be closed", "error", err)
+		}
+	}()
+	counter := tokens.For(model.Name())
+	go counter.Warm()
+	service := conversation.NewService(conversation.Options{
+		Store: backend.Conversation, Model: model, Count: counter.Count, Log: log,
+		Patience: stream.Patience{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
+	})
+	if err := service.Start(ctx); err != nil {
+		return err
+	}
+	keys := auth.NewKeys(backend.Keys, c.AdminKey)
+	handler := server.New(server.Options{
+		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Page: web.Handler(), Ready: backend.Ping,
+		Origins: c.Origins, MaxSockets: c.MaxSockets, Log: log,
+	})
+	listener, err := net.Listen("tcp", c.Addr)
+	if err != nil {
+		service.Drain(ctx)
+		return err
+	}
+	if err := c.greet(ctx, o, keys, "http://"+listener.Addr().String()+"/", described); err != nil {
+		service.Drain(ctx)
+		return err
+	}
+	return c.serve(ctx, stop, listener, handler, service, log)
+}
+
+// serve answers requests until ctx is done, then drains.
+func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net.Listener, handler *server.Server, service *conversation.Service, log *slog.Logger) error {
+	web := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- web.Serve(listener) }()
+	select {
+	case err := <-failed:
+		service.Drain(ctx)
+		return fmt.Errorf("serving: %w", err)
+	case <-ctx.Done():
+		stop()
+	}
+	log.Info("draining: live replies may end; a second signal stops at once", "live", service.LiveReplies(), "timeout", time.Duration(c.DrainTimeout).String())
+	handler.BeginDrain()
+	limit, cancel := context.WithTimeout(context.Background(), time.Duration(c.DrainTimeout))
+	defer cancel()
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		service.Drain(limit)
+	}()
+	handler.DrainSockets(limit)
+	<-drained
+	// What still waits for an answer has it by now, and only has to be written.
+	last, cancelLast := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancelLast()
+	if err := web.Shutdown(last); err != nil {
+		_ = web.Close()
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving: %w", err)
+	}
+	log.Info("stopped")
+	return nil
+}
+
+// logger returns the log that is asked for, on standard error.
+func (c *serve) logger(o output) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.LogLevel)) // kong has checked it
+	options := &slog.HandlerOptions{Level: level}
+	if c.Log == "json" {
+		return slog.New(slog.NewJSONHandler(o.errs, options))
+	}
+	return slog.New(slog.NewTextHandler(o.errs, options))
+}
+
+// chooseModel returns the model and a word on it for people: what is configured, a local server's if one answers, else
+// the simulated one.
+func (c *serve) chooseModel(ctx context.Context) (model stream.Model, described string, err error) {
+	switch {
+	case c.BaseURL != "" || c.APIKey != "":
+		name := c.Model
+		if name == "" {
+			limit, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			base := c.BaseURL
+			if base == "" {
+				base = openai.DefaultBaseURL
+			}
+			if name, err = openai.FirstModel(limit, base, c.APIKey); err != nil {
+				return nil, "", fmt.Errorf("set PARLEY_MODEL: the model server was asked for its models, but %w", err)
+			}
+		}
+		model = openai.New(openai.Options{BaseURL: c.BaseURL, Key: c.APIKey, Name: name})
+		return model, name, nil
+	case c.Model != "":
+		base, _, ok := openai.Detect(ctx)
+		if !ok {
+			return nil, "", errors.New("PARLEY_MODEL is set, but no local model server answers: set OPENAI_BASE_URL, or OPENAI_API_KEY for OpenAI")
+		}
+		return openai.New(openai.Options{BaseURL: base, Name: c.Model}), c.Model + " at " + base, nil
+	}
+	if base, name, ok := openai.Detect(ctx); ok {
+		return openai.New(openai.Options{BaseURL: base, Name: name}), name + " at " + base, nil
+	}
+	model = simulated.New(simulated.Options{})
+	return model, "the built-in simulated model: NO AI. Set OPENAI_BASE_URL, or start Ollama, for a real one", nil
+}
+
+// greet says where the page is and which model answers; and the first time, the admin key.
+func (c *serve) greet(ctx context.Context, o output, keys *auth.Keys, page, model string) error {
+	secret := ""
+	if c.AdminKey == "" {
+		var err error
+		if secret, err = keys.CreateFirst(ctx); err != nil {
+			return fmt.Errorf("making the first admin key: %w", err)
+		}
+	}
+	fmt.Fprintf(o.out, "Parley is ready.\n  page   %s\n  store  %s\n  model  %s\n", page, c.Store, model)
+	if secret != "" {
+		fmt.Fprintf(o.out, "\nYour admin key, shown this once:\n\n  %s\n\nOpen the page with it: %s#key=%s\n", secret, page, secret)
+	}
+	return nil
+}

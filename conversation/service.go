@@ -1,0 +1,250 @@
+package conversation
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"parley/stream"
+)
+
+// Options are what a Service is made of.
+type Options struct {
+	Store    Store
+	Model    stream.Model
+	Count    func(text string) int // the tokens of a text
+	Patience stream.Patience
+	Log      *slog.Logger
+}
+
+const (
+	// journalTick is how often the new text of live replies goes to the store (design section 3).
+	journalTick = 50 * time.Millisecond
+	// sweepEvery is how often expired sessions are looked for at least; the next one due is removed on time.
+	sweepEvery = time.Minute
+)
+
+// Service runs conversations on a store and a model. Its methods may be called from any goroutine, between Start and
+// the end of Drain.
+type Service struct {
+	// static
+	Options
+	hub     *stream.Hub
+	journal *stream.Journal[TurnKey]
+
+	draining chan struct{} // closed when Drain begins
+
+	mu        sync.Mutex
+	turns     map[string]*turn // guarded by mu; live here, by the reply's id
+	beginning map[string]int   // guarded by mu; how many turns may be about to join turns, by session
+	begins    *sync.Cond       // on mu; when beginning goes down
+
+	work  sync.WaitGroup // live turns, and sends that wait for one
+	sweep context.CancelFunc
+	swept chan struct{} // closed when the sweeper is gone
+}
+
+// NewService returns a service; nothing runs before Start.
+func NewService(options Options) *Service {
+	s := &Service{
+		Options:   options,
+		hub:       stream.NewHub(),
+		journal:   stream.NewJournal(options.Store, journalTick, options.Log),
+		turns:     make(map[string]*turn),
+		beginning: make(map[string]int),
+		draining:  make(chan struct{}),
+		swept:     make(chan struct{}),
+	}
+	s.begins = sync.NewCond(&s.mu)
+	return s
+}
+
+// Start ends the replies that an earlier process left behind, and begins to remove sessions whose time has come.
+func (s *Service) Start(ctx context.Context) error {
+	n, err := s.Store.EndOrphans(ctx, s.Count)
+	if err != nil {
+		return fmt.Errorf("ending the replies of the last run: %w", err)
+	}
+	if n > 0 {
+		s.Log.Info("replies that the last run left behind were ended as interrupted", "replies", n)
+	}
+	ctx, s.sweep = context.WithCancel(context.WithoutCancel(ctx))
+	go s.removeExpired(ctx)
+	return nil
+}
+
+// Drain refuses new turns, lets the live ones end until ctx is done, ends the rest as interrupted, and returns when
+// nothing runs any more.
+func (s *Service) Drain(ctx context.Context) {
+	s.mu.Lock()
+	close(s.draining)
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		s.work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.mu.Lock()
+		for _, t := range s.turns {
+			t.cancel(stream.ErrInterrupted)
+		}
+		s.mu.Unlock()
+		<-done
+	}
+	s.journal.Wait()
+	s.sweep()
+	<-s.swept
+}
+
+// Draining is closed when the service begins to go away.
+func (s *Service) Draining() <-chan struct{} { return s.draining }
+
+// LiveReplies returns how many replies are being written here.
+func (s *Service) LiveReplies() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.turns)
+}
+
+// IsLive reports whether a reply of the session is being written here.
+func (s *Service) IsLive(sessionID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.turns {
+		if t.key.SessionID == sessionID {
+			return true
+		}
+	}
+	return false
+}
+
+// CreateSession makes a session.
+func (s *Service) CreateSession(ctx context.Context, owner Owner, session NewSession) (Session, error) {
+	return s.Store.CreateSession(ctx, owner, session)
+}
+
+// Session returns a session, and the position to view it from: before the reply that is being written, if one is.
+func (s *Service) Session(ctx context.Context, owner Owner, sessionID string) (Session, stream.Position, error) {
+	session, err := s.Store.Session(ctx, owner, sessionID)
+	if err != nil {
+		return Session{}, stream.Position{}, err
+	}
+	if session.Live != "" {
+		return session, stream.After(session.Asked), nil
+	}
+	return session, after(session.Head), nil
+}
+
+// Sessions returns a page of sessions.
+func (s *Service) Sessions(ctx context.Context, owner Owner, query SessionQuery) (SessionPage, error) {
+	return s.Store.Sessions(ctx, owner, query)
+}
+
+// DeleteSession removes a session for good. A reply that is being written stops; its viewers are told.
+func (s *Service) DeleteSession(ctx context.Context, owner Owner, sessionID string) error {
+	session, err := s.Store.DeleteSession(ctx, owner, sessionID)
+	if err != nil {
+		return err
+	}
+	s.hub.Remove(sessionID, stream.Deleted)
+	if t := s.awaitTurn(sessionID, session.Live); t != nil {
+		t.stop(stream.ErrCancelled)
+	}
+	return nil
+}
+
+// removeExpired removes sessions when their time has come, until ctx is done.
+func (s *Service) removeExpired(ctx context.Context) {
+	defer close(s.swept)
+	for {
+		removed, next, err := s.Store.RemoveExpired(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.Log.Error("expired sessions could not be removed; it is tried again", "error", err)
+		}
+		for _, r := range removed {
+			s.hub.Remove(r.Session.ID, stream.Expired)
+			s.interrupt(r.Session.ID, r.Session.Live, stream.ErrCancelled)
+		}
+		wait := sweepEvery
+		if next != 0 {
+			wait = max(0, min(wait, time.Until(next.Go())))
+		}
+		if err != nil {
+			wait = time.Second
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// History returns a page of messages. Where it holds the newest one, there is a position too: exact for the text
+// that is returned.
+func (s *Service) History(ctx context.Context, owner Owner, sessionID string, query MessageQuery) (MessagePage, *stream.Position, error) {
+	page, err := s.Store.Messages(ctx, owner, sessionID, query)
+	if err != nil {
+		return MessagePage{}, nil, err
+	}
+	newest := query.From == "" && !query.Ascending || query.Ascending && !page.More
+	position := after(page.Session.Head)
+	for i := range page.Messages {
+		m := &page.Messages[i]
+		if m.Status != stream.Streaming {
+			continue
+		}
+		if *m, position, err = s.current(ctx, owner, *m); err != nil {
+			return MessagePage{}, nil, err
+		}
+	}
+	if !newest {
+		return page, nil, nil
+	}
+	return page, &position, nil
+}
+
+// Message returns one message as it is now, and the position after what is returned of it.
+func (s *Service) Message(ctx context.Context, owner Owner, sessionID, messageID string) (Message, stream.Position, error) {
+	m, err := s.Store.Message(ctx, owner, sessionID, messageID)
+	if err != nil {
+		return Message{}, stream.Position{}, err
+	}
+	return s.current(ctx, owner, m)
+}
+
+// current brings a streaming reply up to what it is at this moment: the store is a tick behind.
+func (s *Service) current(ctx context.Context, owner Owner, m Message) (Message, stream.Position, error) {
+	if m.Status != stream.Streaming {
+		return m, stream.After(m.ID), nil
+	}
+	if r := s.hub.Reply(m.SessionID, m.ID); r != nil {
+		text, ending := r.Snapshot()
+		if ending == nil {
+			m.Content = string(text)
+			return m, stream.Position{ID: m.ID, Offset: len(text)}, nil
+		}
+	}
+	// It ended since the store was asked, or has only just begun.
+	m, err := s.Store.Message(ctx, owner, m.SessionID, m.ID)
+	if err != nil {
+		return Message{}, stream.Position{}, err
+	}
+	if m.Status != stream.Streaming {
+		return m, stream.After(m.ID), nil
+	}
+	return m, stream.Position{ID: m.ID, Offset: len(m.Content)}, nil
+}
+
+// after is stream.After for an id that may be "": before the first message.
+func after(id string) stream.Position {
+	if id == "" {
+		return stream.Position{}
+	}
+	return stream.After(id)
+}

@@ -1,0 +1,326 @@
+package conversation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"parley/conversation/window"
+	"parley/stream"
+)
+
+const (
+	// queueWait is how long a send waits for the session at most (design section 2, two sends at once).
+	queueWait = 30 * time.Second
+	// cancelWait is how long a cancel waits for the model's request to close (design section 3).
+	cancelWait = 5 * time.Second
+	// endWait is how long a waiting caller is kept while the store does not take the ending.
+	endWait = 2 * time.Second
+)
+
+// errCleared stops a reply whose session's history is being cleared.
+var errCleared = fmt.Errorf("%w: its history is being cleared", stream.ErrCancelled)
+
+// NewMessage is a message to send.
+type NewMessage struct {
+	SessionID string
+	Role      Role
+	Content   string
+	Metadata  json.RawMessage
+	OnBusy    OnBusy
+}
+
+// Exchange is a message that was sent and the reply to it.
+type Exchange struct {
+	Message Message
+	Reply   Message // as it began
+	// Position stands before the reply's beginning.
+	Position stream.Position
+
+	turn *turn
+}
+
+// Wait returns the reply once it has ended, in whatever state: ErrSessionNotFound if its session was gone first,
+// ErrUnavailable if the store does not take the ending in time; the reply goes on then, as it does when ctx ends.
+func (x *Exchange) Wait(ctx context.Context) (Message, error) {
+	select {
+	case <-x.turn.done:
+		return x.turn.final, x.turn.err
+	case <-x.turn.stuck:
+		return Message{}, fmt.Errorf("%w: the reply's end is not stored yet", ErrUnavailable)
+	case <-ctx.Done():
+		return Message{}, ctx.Err()
+	}
+}
+
+// turn is a reply that is being written here.
+type turn struct {
+	// static
+	key    TurnKey
+	reply  *stream.Reply
+	topic  *stream.Topic // held until the end
+	begun  Begun
+	plan   plan
+	cancel context.CancelCauseFunc
+	ctx    context.Context // of the model's request
+	stuck  chan struct{}   // closed if the store does not take the ending in time
+	done   chan struct{}   // closed at the end
+
+	// set before done is closed
+	final Message
+	err   error
+}
+
+// Send sends a message: it begins a turn when the session is free for it. begun is called once: with the exchange,
+// before anything of it is shown to viewers, or with the reason why there is none. If the session is free, it is
+// called before Send returns; otherwise, later, from another goroutine. It must not block.
+//
+// While the send waits for the session it is given up when ctx ends. The turn itself goes on without its caller.
+func (s *Service) Send(ctx context.Context, owner Owner, m NewMessage, begun func(*Exchange, error)) {
+	s.mu.Lock()
+	if s.isDraining() {
+		s.mu.Unlock()
+		begun(nil, ErrUnavailable)
+		return
+	}
+	s.work.Add(1)
+	s.mu.Unlock()
+	send := NewTurn{
+		SessionID: m.SessionID, Role: m.Role, Content: m.Content, Tokens: s.Count(m.Content), Metadata: m.Metadata,
+		OnBusy: m.OnBusy, Waiter: RandomText(suffixLength),
+	}
+	queued, err := s.tryBegin(ctx, owner, send, begun)
+	if queued != nil {
+		go func() {
+			defer s.work.Done()
+			if err := s.awaitSession(ctx, owner, send, queued, begun); err != nil {
+				begun(nil, err)
+			}
+		}()
+		return
+	}
+	if err != nil {
+		begun(nil, err)
+	}
+	s.work.Done()
+}
+
+// isDraining reports whether Drain has begun.
+func (s *Service) isDraining() bool {
+	select {
+	case <-s.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// tryBegin begins the turn, or returns the place in the queue that it has instead.
+func (s *Service) tryBegin(ctx context.Context, owner Owner, send NewTurn, begun func(*Exchange, error)) (*Queued, error) {
+	s.mu.Lock()
+	s.beginning[send.SessionID]++
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.beginning[send.SessionID]--; s.beginning[send.SessionID] == 0 {
+			delete(s.beginning, send.SessionID)
+		}
+		s.begins.Broadcast()
+	}()
+	b, err := s.Store.BeginTurn(ctx, owner, send)
+	if err != nil || b.Queued != nil {
+		return b.Queued, err
+	}
+	s.begin(b, begun)
+	return nil, nil
+}
+
+// awaitSession waits in a session's queue until the turn has begun, or cannot.
+func (s *Service) awaitSession(ctx context.Context, owner Owner, send NewTurn, queued *Queued, begun func(*Exchange, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, queueWait, ErrSessionBusy)
+	defer cancel()
+	for queued != nil {
+		if send.OnBusy == Interrupt {
+			s.interrupt(send.SessionID, queued.Live, stream.ErrCancelled)
+		}
+		err := s.awaitGrant(ctx, owner, send.SessionID, send.Waiter, queued)
+		if err != nil {
+			return err
+		}
+		if queued, err = s.tryBegin(ctx, owner, send, begun); err != nil {
+			s.leaveQueue(owner, send.SessionID, send.Waiter)
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitGrant waits until a place in a queue is granted; if that is not to be, the place is given up.
+func (s *Service) awaitGrant(ctx context.Context, owner Owner, sessionID, waiter string, queued *Queued) error {
+	var err error
+	select {
+	case <-queued.Granted:
+		return nil
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-s.draining:
+		err = ErrUnavailable
+	}
+	s.leaveQueue(owner, sessionID, waiter)
+	return err
+}
+
+func (s *Service) leaveQueue(owner Owner, sessionID, waiter string) {
+	ctx, cancel := context.WithTimeout(context.Background(), cancelWait)
+	defer cancel()
+	if err := s.Store.LeaveQueue(ctx, owner, sessionID, waiter); err != nil {
+		s.Log.Warn("a place in a session's queue could not be given up", "session", sessionID, "error", err)
+	}
+}
+
+// begin starts the turn that the store has begun: it is shown to the caller first, then to the viewers.
+func (s *Service) begin(b Begun, begun func(*Exchange, error)) {
+	t := &turn{
+		key: b.Key, begun: b, plan: fit(b), reply: stream.NewReply(b.Reply.ID), topic: s.hub.Open(b.Session.ID),
+		stuck: make(chan struct{}), done: make(chan struct{}),
+	}
+	t.ctx, t.cancel = context.WithCancelCause(context.Background())
+	s.mu.Lock()
+	s.turns[b.Reply.ID] = t
+	s.mu.Unlock()
+
+	begun(&Exchange{Message: b.Message, Reply: b.Reply, Position: stream.After(b.Message.ID), turn: t}, nil)
+	t.topic.Publish(b.Previous,
+		&stream.Entry{ID: b.Message.ID, Created: encode(b.Message)},
+		&stream.Entry{ID: b.Reply.ID, Created: encode(asBegun(b.Reply)), Reply: t.reply})
+	s.journal.Add(t.key, t.reply)
+	s.work.Add(1)
+	go func() {
+		defer s.work.Done()
+		s.run(t)
+	}()
+}
+
+// run has the model write the reply, and ends the turn: once, durably, before anybody is shown the end.
+func (s *Service) run(t *turn) {
+	defer t.cancel(nil)
+	outcome := stream.Pump(t.ctx, s.Model, t.plan.request, t.reply, s.Patience)
+	if outcome.Err != nil {
+		s.Log.Warn("a reply failed", "session", t.key.SessionID, "message", t.key.MessageID, "error", outcome.Err)
+	}
+	text, _ := t.reply.Snapshot()
+	t.final, t.err = s.end(t, s.settle(t, outcome, string(text)))
+	s.journal.Remove(t.key)
+
+	ending := stream.Ending{State: outcome.State}
+	if t.err == nil {
+		ending = endingOf(t.final)
+	}
+	if errors.Is(context.Cause(t.ctx), errCleared) && t.final.Status == stream.Cancelled {
+		ending.Message = nil // viewers are shown that the history was cleared instead
+	}
+	t.reply.End(ending)
+	t.topic.Settle()
+	s.mu.Lock()
+	delete(s.turns, t.key.MessageID)
+	s.mu.Unlock()
+	close(t.done)
+	t.topic.Close()
+}
+
+// end makes the ending durable, however long the store needs. What it returns is what was decided, which is another's
+// ending where somebody was first.
+func (s *Service) end(t *turn, final Message) (Message, error) {
+	slow := time.AfterFunc(endWait, func() { close(t.stuck) })
+	defer slow.Stop()
+	const first, longest = 10 * time.Millisecond, time.Second
+	for wait := first; ; wait = min(2*wait, longest) {
+		decided, err := s.Store.EndTurn(context.Background(), t.key, final)
+		switch {
+		case err == nil, errors.Is(err, ErrFenced):
+			return decided, nil
+		case errors.Is(err, ErrSessionNotFound):
+			return Message{}, ErrSessionNotFound
+		case wait == first:
+			s.Log.Error("a reply's end is not stored; it is tried again until it is",
+				"session", t.key.SessionID, "message", t.key.MessageID, "error", err)
+		}
+		time.Sleep(wait)
+	}
+}
+
+// settle returns the reply as it ended, with what it cost.
+func (s *Service) settle(t *turn, outcome stream.Outcome, text string) Message {
+	m := t.begun.Reply
+	m.Content, m.Status, m.Context = text, outcome.State, &t.plan.report
+	m.FinishReason = outcome.Result.FinishReason
+	if outcome.Err != nil {
+		m.Error = &ReplyError{Code: outcome.Err.Code, Message: outcome.Err.Message}
+	}
+	if u := outcome.Result.Usage; u != nil {
+		m.Usage = &Usage{Prompt: u.Prompt, Completion: u.Completion, Total: u.Prompt + u.Completion}
+	} else {
+		u := Usage{Completion: s.Count(text), Prompt: t.plan.report.PromptTokens, Estimated: true}
+		if outcome.State == stream.Failed && text == "" {
+			u.Prompt = 0 // the model never took it
+		}
+		u.Total = u.Prompt + u.Completion
+		m.Usage = &u
+	}
+	m.Tokens = m.Usage.Completion
+	return m
+}
+
+// plan is what goes to the model, and the report of it.
+type plan struct {
+	request stream.Request
+	report  ContextReport
+}
+
+// fit fits a turn's messages into the context window: the newest stay (design section 5).
+func fit(b Begun) plan {
+	config := b.Session.Context
+	sizes := make([]window.Message, len(b.History))
+	for i, m := range b.History {
+		sizes[i] = window.Message{
+			Tokens:  m.Tokens + window.MessageOverhead,
+			Skip:    m.Role == Assistant && (m.Status == stream.Failed || m.Content == ""),
+			Answers: m.Role == Assistant,
+		}
+	}
+	tokens := b.Message.Tokens + window.MessageOverhead
+	first := window.FIFO(config.MaxTokens, sizes, tokens)
+	p := plan{
+		request: stream.Request{MaxTokens: window.Room(config.MaxTokens)},
+		report: ContextReport{
+			Policy: config.RetentionPolicy, MaxTokens: config.MaxTokens, PromptTokens: window.PromptOverhead,
+		},
+	}
+	before := b.Session.MessageCount - 2
+	p.report.Dropped.Count = before - (len(b.History) - first)
+	if first > 0 && p.report.Dropped.Count > 0 {
+		p.report.Dropped.Last = b.History[first-1].ID
+	}
+	p.request.Messages = make([]stream.Prompt, 0, len(b.History)-first+1)
+	for i := first; i < len(b.History); i++ {
+		if !sizes[i].Skip {
+			p.keep(b.History[i], sizes[i].Tokens)
+		}
+	}
+	p.keep(b.Message, tokens)
+	return p
+}
+
+func (p *plan) keep(m Message, tokens int) {
+	p.request.Messages = append(p.request.Messages, stream.Prompt{Role: string(m.Role), Content: m.Content})
+	kept := &p.report.Kept
+	if kept.Count == 0 {
+		kept.First = m.ID
+	}
+	kept.Count++
+	kept.Last = m.ID
+	p.report.PromptTokens += tokens
+}

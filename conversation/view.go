@@ -1,0 +1,105 @@
+package conversation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"parley/stream"
+)
+
+// View subscribes to a session's events: after a position, or from now on if it is nil. It returns the viewer, where
+// it begins, and whether everything after the position is still there; where the history was cleared meanwhile, the
+// view begins after that. The caller closes the viewer. wake is as for stream.Hub.Subscribe.
+func (s *Service) View(ctx context.Context, owner Owner, sessionID string, from *stream.Position, wake func()) (*stream.Viewer, stream.Position, bool, error) {
+	// Subscribing precedes reading the session, so that there is no gap between the two.
+	viewer := s.hub.Subscribe(sessionID, history{s, owner}, wake)
+	session, err := s.Store.Session(ctx, owner, sessionID)
+	if err != nil {
+		viewer.Close()
+		return nil, stream.Position{}, false, err
+	}
+	position, recovered := s.now(session), true
+	if from != nil {
+		position, recovered = *from, from.ID >= session.Cleared
+		if !recovered {
+			position = stream.After(session.Cleared)
+		}
+	}
+	viewer.Start(position)
+	return viewer, position, recovered, nil
+}
+
+// now returns the position after all that the session holds.
+func (s *Service) now(session Session) stream.Position {
+	if session.Live == "" {
+		return after(session.Head)
+	}
+	reply := s.hub.Reply(session.ID, session.Live)
+	if reply == nil { // it has only just begun
+		return stream.After(session.Asked)
+	}
+	text, ending := reply.Snapshot()
+	return stream.Position{ID: session.Live, Offset: len(text), Ended: ending != nil}
+}
+
+// history is what a viewer reads that is further behind than memory reaches.
+type history struct {
+	service *Service
+	owner   Owner
+}
+
+// EntriesFrom implements stream.History.
+func (h history) EntriesFrom(ctx context.Context, topic, id string, inclusive bool, limit int) ([]*stream.Entry, error) {
+	page, err := h.service.Store.Messages(ctx, h.owner, topic, MessageQuery{
+		From: id, Inclusive: inclusive, Ascending: true, Limit: limit,
+	})
+	if errors.Is(err, ErrSessionNotFound) {
+		return nil, nil // the topic is told so itself
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]*stream.Entry, 0, len(page.Messages))
+	for _, m := range page.Messages {
+		if m.Status == stream.Streaming {
+			break
+		}
+		entries = append(entries, entryOf(m))
+	}
+	return entries, nil
+}
+
+// entryOf returns a message that will not change any more as viewers see it.
+func entryOf(m Message) *stream.Entry {
+	if m.Role != Assistant {
+		return &stream.Entry{ID: m.ID, Created: encode(m)}
+	}
+	return &stream.Entry{
+		ID: m.ID, Created: encode(asBegun(m)),
+		Reply: stream.EndedReply(m.ID, m.Content, endingOf(m)),
+	}
+}
+
+// asBegun returns a reply as it was when it began.
+func asBegun(m Message) Message {
+	return Message{ID: m.ID, SessionID: m.SessionID, Role: m.Role, CreatedAt: m.CreatedAt, Status: stream.Streaming}
+}
+
+// endingOf returns how a reply that is over ended.
+func endingOf(m Message) stream.Ending {
+	ending := stream.Ending{State: m.Status, Message: encode(m)}
+	if m.Error != nil {
+		ending.Error = encode(m.Error)
+	}
+	return ending
+}
+
+// encode is json.Marshal for what cannot fail.
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain structs, and metadata that was valid JSON when it was taken in
+	}
+	return b
+}

@@ -1,0 +1,71 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"parley/stream/wire"
+)
+
+const (
+	// reconnectAfter is when a client that was told of a drain had better come back.
+	reconnectAfter = 500 * time.Millisecond
+	// drainEvery is how often a drain looks for sockets that can be closed.
+	drainEvery = 50 * time.Millisecond
+	// goodbye is how long a client has to answer a close.
+	goodbye = 2 * time.Second
+)
+
+// BeginDrain makes the server say that it is not ready. It still answers.
+func (s *Server) BeginDrain() { s.draining.Store(true) }
+
+// DrainSockets tells every socket that the server is going away, closes each once nothing that it watches is live,
+// and all of them when ctx is done. It returns when none is left. Call BeginDrain before.
+func (s *Server) DrainSockets(ctx context.Context) {
+	for _, k := range s.open() {
+		k.answer(wire.Draining{Type: "draining", ReconnectAfterMs: int(reconnectAfter.Milliseconds())})
+	}
+	tick := time.NewTicker(drainEvery)
+	defer tick.Stop()
+	closing := make(map[*socket]bool)
+	for {
+		over := ctx.Err() != nil
+		left := s.open()
+		for _, k := range left {
+			if !closing[k] && (over || k.idle()) {
+				closing[k] = true
+				go k.leave()
+			}
+		}
+		if len(left) == 0 {
+			break
+		}
+		if over {
+			<-tick.C
+			continue
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	s.work.Wait()
+}
+
+// leave closes a socket because the server goes away; a client that does not answer is not waited for long.
+func (k *socket) leave() {
+	late := time.AfterFunc(goodbye, func() { _ = k.conn.CloseNow() })
+	defer late.Stop()
+	k.close(wire.CloseDraining)
+}
+
+// open returns the sockets that are open.
+func (s *Server) open() []*socket {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sockets := make([]*socket, 0, len(s.sockets))
+	for k := range s.sockets {
+		sockets = append(sockets, k)
+	}
+	return sockets
+}

@@ -1,0 +1,144 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/stream"
+)
+
+// apiError is an error as callers see it (spec: Errors; design section 2). Every error of a request becomes one, here
+// and nowhere else; what it was made of is for the log.
+type apiError struct {
+	status  int
+	code    string
+	message string
+	// field is the offending field, and reason what is wrong with it.
+	field, reason string
+	// extra are further fields of the error object.
+	extra map[string]any
+	// retryAfter is also sent as a header; 0 is none.
+	retryAfter time.Duration
+	allow      string // the Allow header of a 405
+}
+
+func (e *apiError) Error() string { return e.code + ": " + e.message }
+
+// known is the table of errors that need no more than their row.
+var known = []struct {
+	is      error
+	status  int
+	code    string
+	message string
+}{
+	{auth.ErrInvalidToken, 401, "invalid_token", "The API key or ticket is missing, invalid or expired."},
+	{conversation.ErrSessionNotFound, 404, "session_not_found", "The session does not exist or has expired."},
+	{conversation.ErrMessageNotFound, 404, "message_not_found", "The message does not exist."},
+	{conversation.ErrSessionBusy, 409, "session_busy", "The session is busy with another message."},
+	{conversation.ErrCancelPending, 503, "service_unavailable", "The reply has not stopped yet; it will."},
+	{conversation.ErrUnavailable, 503, "service_unavailable", "The service is not available at the moment."},
+	{errNotFound, 404, "not_found", "There is no such route."},
+	{errTooLarge, 413, "payload_too_large", "The body is larger than 1 MiB."},
+	{errMediaType, 415, "unsupported_media_type", "The body must be application/json, not compressed."},
+	{errOrigin, 403, "origin_not_allowed", "Connections from this origin are not allowed."},
+}
+
+// The errors that only this room has.
+var (
+	errNotFound  = errors.New("no such route")
+	errTooLarge  = errors.New("the body is too large")
+	errMediaType = errors.New("the body is not plain application/json")
+	errOrigin    = errors.New("the origin is not allowed")
+)
+
+// retrySoon is what callers are told to wait where the service may well be back in a moment.
+const retrySoon = time.Second
+
+// invalid is the error of a field that cannot be taken as it is.
+func invalid(field, reason string) *apiError {
+	message := reason + "."
+	if field != "" {
+		message = field + " " + message
+	}
+	return &apiError{status: http.StatusBadRequest, code: "validation_error", message: message, field: field, reason: reason}
+}
+
+// describe returns err as callers see it, and whether it is a fault of ours that the log must hold.
+func describe(err error) (e *apiError, fault bool) {
+	if e, ok := errors.AsType[*apiError](err); ok {
+		return e, false
+	}
+	if overflow, ok := errors.AsType[*conversation.OverflowError](err); ok {
+		return &apiError{
+			status: http.StatusRequestEntityTooLarge, code: "context_overflow",
+			message: "The message does not fit the session's context window. Enable compression, shorten the message, or clear the history.",
+			extra:   map[string]any{"currentTokens": overflow.CurrentTokens, "maxTokens": overflow.MaxTokens},
+		}, false
+	}
+	for _, k := range known {
+		if errors.Is(err, k.is) {
+			e := &apiError{status: k.status, code: k.code, message: k.message}
+			if k.status == http.StatusServiceUnavailable {
+				e.retryAfter = retrySoon
+			}
+			return e, errors.Is(err, conversation.ErrUnavailable) && err != conversation.ErrUnavailable //nolint:errorlint // bare: we refused
+		}
+	}
+	if errors.Is(err, context.Canceled) {
+		// The caller has gone: nobody reads this.
+		return &apiError{status: 499, code: "client_closed_request", message: "The caller went away."}, false
+	}
+	return &apiError{status: 500, code: "internal_error", message: "Something went wrong on our side."}, true
+}
+
+// failed is the error of a reply that failed, for those who waited for it.
+func failed(m conversation.Message) *apiError {
+	e := &apiError{
+		status: http.StatusBadGateway, code: stream.CodeProviderError, message: "The model failed.",
+		extra: map[string]any{"messageId": m.ID},
+	}
+	if m.Error != nil {
+		e.code, e.message = m.Error.Code, sentence(m.Error.Message)
+	}
+	if e.code == stream.CodeProviderTimeout {
+		e.status = http.StatusGatewayTimeout
+	}
+	return e
+}
+
+// errorBody is the error object: the same in bodies and in frames.
+func (e *apiError) body() map[string]any {
+	body := map[string]any{"code": e.code, "message": e.message}
+	if e.field != "" {
+		body["field"] = e.field
+		body["details"] = map[string]any{"field": e.field, "reason": e.reason}
+	}
+	if e.retryAfter > 0 {
+		body["retryAfter"] = seconds(e.retryAfter)
+	}
+	for name, value := range e.extra {
+		body[name] = value
+	}
+	return body
+}
+
+// meta is what every error carries beside the error object.
+type meta struct {
+	RequestID string            `json:"requestId"`
+	Timestamp conversation.Time `json:"timestamp"`
+}
+
+// seconds returns d in whole seconds, rounded up.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// sentence returns a message with a capital and a full stop.
+func sentence(s string) string {
+	if s == "" || s[0] < 'a' || s[0] > 'z' {
+		return s
+	}
+	return string(s[0]-'a'+'A') + s[1:] + "."
+}

@@ -1,0 +1,271 @@
+// Package server is Parley's face to the network: the REST routes, the error table, the shapes of requests and
+// answers, and the two ways to write a view down, WebSocket and SSE. It holds no state but the open sockets; what it
+// does is decided in conversation and auth.
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"parley/auth"
+	"parley/conversation"
+)
+
+// Options are what a Server is made of.
+type Options struct {
+	Conversation *conversation.Service
+	Keys         *auth.Keys
+	Tickets      *auth.Tickets
+	Page         http.Handler // what is served outside the API: the page
+	// Ready reports why the service cannot serve, nil if it can.
+	Ready func(ctx context.Context) error
+	// Origins are the origins of other sites' pages that may open sockets, such as "https://chat.example.com".
+	Origins []string
+	// MaxSockets is how many sockets may be open at once.
+	MaxSockets int
+	Log        *slog.Logger
+}
+
+// Server answers requests. Its methods may be called from any goroutine.
+type Server struct {
+	// static
+	Options
+	engine *gin.Engine
+
+	draining atomic.Bool
+	requests atomic.Int64 // counts the connections' ids
+
+	mu      sync.Mutex
+	sockets map[*socket]struct{} // guarded by mu
+	work    sync.WaitGroup       // the sockets' goroutines
+}
+
+// New returns a server.
+func New(options Options) *Server {
+	gin.SetMode(gin.ReleaseMode)
+	s := &Server{Options: options, engine: gin.New(), sockets: make(map[*socket]struct{})}
+	s.route()
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.engine.ServeHTTP(w, r) }
+
+// handler answers a request: with a value, which is written as JSON, or an error. Both are nil where it has written
+// the answer itself.
+type handler func(c *gin.Context) (any, error)
+
+const (
+	keyRequestID = "parley.requestId"
+	keyPrincipal = "parley.principal"
+	// maxBody is the largest body of a request, in bytes.
+	maxBody = 1 << 20
+)
+
+// route mounts the routes. Those under /v1 name the scope that a key needs (design section 2, scope of an endpoint).
+func (s *Server) route() {
+	e := s.engine
+	e.HandleMethodNotAllowed = true
+	e.RedirectTrailingSlash = false
+	e.RedirectFixedPath = false
+	e.ContextWithFallback = true
+	_ = e.SetTrustedProxies(nil)
+	e.Use(s.identify, s.recover)
+	e.NoRoute(s.noRoute)
+	e.NoMethod(s.answer(s.noMethod))
+
+	e.GET("/healthz", s.answer(s.health))
+	e.GET("/readyz", s.answer(s.ready))
+	for _, r := range []struct {
+		method, path string
+		scope        auth.Scope
+		handle       handler
+	}{
+		{"POST", "/v1/sessions", auth.WriteSessions, s.createSession},
+		{"GET", "/v1/sessions", auth.ReadSessions, s.listSessions},
+		{"GET", "/v1/sessions/:sessionId", auth.ReadSessions, s.getSession},
+		{"DELETE", "/v1/sessions/:sessionId", auth.WriteSessions, s.deleteSession},
+		{"POST", "/v1/sessions/:sessionId/messages", auth.WriteMessages, s.sendMessage},
+		{"GET", "/v1/sessions/:sessionId/messages", auth.ReadMessages, s.history},
+		{"DELETE", "/v1/sessions/:sessionId/messages", auth.WriteMessages, s.clearMessages},
+		{"GET", "/v1/sessions/:sessionId/messages/:messageId", auth.ReadMessages, s.getMessage},
+		{"POST", "/v1/sessions/:sessionId/messages/:messageId/cancel", auth.WriteMessages, s.cancelMessage},
+		{"GET", "/v1/sessions/:sessionId/messages/:messageId/stream", auth.ReadMessages, s.streamMessage},
+		{"POST", "/v1/stream/tickets", auth.ReadMessages, s.issueTicket},
+	} {
+		e.Handle(r.method, r.path, s.answer(s.authorised(r.scope, r.handle)))
+	}
+	e.GET("/v1/stream", s.answer(s.openSocket)) // by key or ticket
+}
+
+// identify gives every request an id: the client's own if it is sane.
+func (s *Server) identify(c *gin.Context) {
+	id := c.GetHeader("X-Request-Id")
+	if !sane(id) {
+		id = "req_" + conversation.RandomText(16)
+	}
+	c.Set(keyRequestID, id)
+	c.Header("X-Request-Id", id)
+}
+
+// sane reports whether a client's request id is 1 to 128 visible ASCII characters.
+func sane(id string) bool {
+	for _, c := range []byte(id) {
+		if c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return 0 < len(id) && len(id) <= 128
+}
+
+// recover turns a panic into a 500 and a log line.
+func (s *Server) recover(c *gin.Context) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		if err, ok := r.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+			panic(r)
+		}
+		s.Log.Error("a handler panicked", "route", c.FullPath(), "requestId", c.GetString(keyRequestID), "panic", r, "stack", string(debug.Stack()))
+		if !c.Writer.Written() {
+			s.writeError(c, &apiError{status: 500, code: "internal_error", message: "Something went wrong on our side."})
+		}
+		c.Abort()
+	}()
+	c.Next()
+}
+
+// answer makes a gin handler of h: the one place where answers and errors are written.
+func (s *Server) answer(h handler) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		value, err := h(c)
+		if err != nil {
+			e, fault := describe(err)
+			if fault {
+				s.Log.Error("a request failed", "method", c.Request.Method, "route", c.FullPath(),
+					"requestId", c.GetString(keyRequestID), "error", err)
+			}
+			s.writeError(c, e)
+			return
+		}
+		if value != nil {
+			s.writeJSON(c, http.StatusOK, value)
+		}
+	}
+}
+
+func (s *Server) writeJSON(c *gin.Context, status int, value any) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	c.Header("Cache-Control", "no-store")
+	c.Data(status, "application/json; charset=utf-8", body)
+}
+
+func (s *Server) writeError(c *gin.Context, e *apiError) {
+	if e.retryAfter > 0 {
+		c.Header("Retry-After", strconv.FormatInt(seconds(e.retryAfter), 10))
+	}
+	if e.allow != "" {
+		c.Header("Allow", e.allow)
+	}
+	if e.status == http.StatusUnauthorized {
+		c.Header("WWW-Authenticate", "Bearer")
+	}
+	s.writeJSON(c, e.status, map[string]any{"error": e.body(), "meta": s.meta(c)})
+}
+
+func (s *Server) meta(c *gin.Context) meta {
+	return meta{RequestID: c.GetString(keyRequestID), Timestamp: conversation.TimeOf(time.Now())}
+}
+
+// authorised lets a request through to h if its key is valid and has the scope.
+func (s *Server) authorised(scope auth.Scope, h handler) handler {
+	return func(c *gin.Context) (any, error) {
+		p, err := s.verify(c)
+		if err != nil {
+			return nil, err
+		}
+		if err := requireScope(p, scope); err != nil {
+			return nil, err
+		}
+		c.Set(keyPrincipal, p)
+		return h(c)
+	}
+}
+
+// verify returns who presents the key in the Authorization header.
+func (s *Server) verify(c *gin.Context) (auth.Principal, error) {
+	scheme, secret, _ := strings.Cut(c.GetHeader("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
+		return auth.Principal{}, auth.ErrInvalidToken
+	}
+	return s.Keys.Verify(c.Request.Context(), strings.TrimSpace(secret))
+}
+
+func requireScope(p auth.Principal, scope auth.Scope) error {
+	if p.Has(scope) {
+		return nil
+	}
+	return &apiError{
+		status: http.StatusForbidden, code: "insufficient_scope", message: "The key lacks the scope " + string(scope) + ".",
+		extra: map[string]any{"requiredScope": scope},
+	}
+}
+
+// principal returns who calls; only for handlers behind authorised.
+func principal(c *gin.Context) auth.Principal {
+	return c.MustGet(keyPrincipal).(auth.Principal)
+}
+
+// owner returns whose data a principal is about.
+func owner(p auth.Principal) conversation.Owner {
+	return conversation.Owner{Account: p.Account, Mode: conversation.Mode(p.Mode)}
+}
+
+// noRoute serves the page's files, and says of all else that it is not there.
+func (s *Server) noRoute(c *gin.Context) {
+	if s.Page != nil && c.Request.URL.Path != "/v1" && !strings.HasPrefix(c.Request.URL.Path, "/v1/") {
+		c.Status(http.StatusOK) // gin's NoRoute begins with 404; the page knows better
+		s.Page.ServeHTTP(c.Writer, c.Request)
+		return
+	}
+	s.answer(func(*gin.Context) (any, error) { return nil, errNotFound })(c)
+}
+
+func (s *Server) noMethod(c *gin.Context) (any, error) {
+	return nil, &apiError{
+		status: http.StatusMethodNotAllowed, code: "method_not_allowed", message: "The route does not have this method.",
+		allow: c.Writer.Header().Get("Allow"),
+	}
+}
+
+// health says that the process runs.
+func (s *Server) health(*gin.Context) (any, error) { return gin.H{"status": "ok"}, nil }
+
+// ready says whether requests should come here: the store answers and the server is not going away.
+func (s *Server) ready(c *gin.Context) (any, error) {
+	if s.draining.Load() {
+		return nil, conversation.ErrUnavailable
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), 2*time.Second)
+	defer cancel()
+	if err := s.Ready(ctx); err != nil {
+		return nil, errors.Join(conversation.ErrUnavailable, err)
+	}
+	return gin.H{"status": "ready"}, nil
+}

@@ -1,0 +1,306 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/stream"
+	"parley/stream/wire"
+)
+
+const (
+	heartbeat = 25 * time.Second
+	// maxOutbox is how many answers may wait for a client that does not read before no more of its requests are read.
+	maxOutbox = 64
+	// maxCancels is how many cancels of one socket may be under way.
+	maxCancels = 16
+	// maxSubscriptions is how many sessions one socket may watch.
+	maxSubscriptions = 1000
+)
+
+// socket is one connection of parley.v1.
+//
+// One goroutine reads, in [socket.read]. The writer exists only while there is something to write: [socket.kick]
+// starts it, and it ends when all viewers are parked and the outbox is empty; so an idle socket has one goroutine.
+// What is written to a slow client is computed when it can be written: there is no queue of events.
+type socket struct {
+	// static
+	server    *Server
+	principal auth.Principal
+	owner     conversation.Owner
+	id        string // of the connection
+	requestID string // of the handshake
+	conn      *websocket.Conn
+	writer    func() // socket.write, stored once: a method value would be allocated at each start
+	ping      *time.Timer
+	ctx       context.Context // ends with the socket; never used for reads and writes
+	cancelCtx context.CancelFunc
+	cancels   chan struct{} // holds a place for each cancel under way
+
+	// owned by the reader
+	nonsense int // invalid frames in a row
+
+	mu            sync.Mutex
+	room          sync.Cond                // on mu; when the outbox has room again
+	outbox        [][]byte                 // guarded by mu: answers, which go before events
+	ready         []*subscription          // guarded by mu: those whose viewer is running
+	subscriptions map[string]*subscription // guarded by mu, by session
+	running       bool                     // guarded by mu: a writer is at work
+	closed        bool                     // guarded by mu
+
+	// owned by the ping timer
+	missed int // pings in a row without an answer
+}
+
+// subscription is a session that a socket watches.
+type subscription struct {
+	viewer *stream.Viewer
+	closed bool // guarded by socket.mu: nothing of it may be written any more
+}
+
+func newSocket(s *Server, p auth.Principal, requestID string) *socket {
+	k := &socket{
+		server: s, principal: p, owner: owner(p), id: "conn_" + conversation.RandomText(16), requestID: requestID,
+		subscriptions: make(map[string]*subscription), cancels: make(chan struct{}, maxCancels),
+	}
+	k.ctx, k.cancelCtx = context.WithCancel(context.Background())
+	k.room.L = &k.mu
+	k.writer = k.write
+	return k
+}
+
+// start runs the socket on an accepted connection. It returns at once.
+func (k *socket) start(conn *websocket.Conn) {
+	k.conn = conn
+	s := k.server
+	s.mu.Lock()
+	var refused wire.CloseCode
+	switch {
+	case s.draining.Load():
+		refused = wire.CloseDraining
+	case s.MaxSockets > 0 && len(s.sockets) >= s.MaxSockets:
+		refused = wire.CloseTooMany
+	}
+	s.sockets[k] = struct{}{}
+	s.work.Add(1)
+	s.mu.Unlock()
+	go func() {
+		defer s.work.Done()
+		if refused != 0 {
+			k.close(refused)
+		} else {
+			k.serve()
+		}
+		s.mu.Lock()
+		delete(s.sockets, k)
+		s.mu.Unlock()
+	}()
+}
+
+func (k *socket) serve() {
+	k.mu.Lock()
+	k.ping = time.AfterFunc(heartbeat, k.beat)
+	k.mu.Unlock()
+	k.answer(wire.Welcome{
+		Type: "welcome", Protocol: wire.Protocol, ConnectionID: k.id, HeartbeatSeconds: int(heartbeat.Seconds()),
+	})
+	k.read()
+	k.shut()
+	_ = k.conn.CloseNow()
+}
+
+// shut ends the subscriptions and whoever waits for the socket.
+func (k *socket) shut() {
+	k.cancelCtx()
+	k.mu.Lock()
+	k.closed = true
+	k.ping.Stop()
+	k.outbox, k.ready = nil, nil
+	subscriptions := k.subscriptions
+	k.subscriptions = nil
+	for _, sub := range subscriptions {
+		sub.closed = true
+	}
+	k.room.Broadcast()
+	k.mu.Unlock()
+	for _, sub := range subscriptions {
+		sub.viewer.Close()
+	}
+}
+
+// close closes the connection with a code; it waits for the client's answer, up to some seconds.
+func (k *socket) close(code wire.CloseCode) {
+	_ = k.conn.Close(websocket.StatusCode(code), code.Reason())
+}
+
+// beat pings the client, and closes the socket when two pings in a row went unanswered.
+func (k *socket) beat() {
+	ctx, cancel := context.WithTimeout(context.Background(), heartbeat)
+	defer cancel()
+	began := time.Now()
+	if k.conn.Ping(ctx) == nil {
+		k.missed = 0
+	} else if k.missed++; k.missed >= 2 {
+		k.close(wire.CloseSilent)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.closed {
+		k.ping.Reset(max(0, heartbeat-time.Since(began)))
+	}
+}
+
+// answer has a frame written that is no event.
+func (k *socket) answer(frame any) {
+	body, err := json.Marshal(frame)
+	if err != nil {
+		panic(err) // our own structs
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.closed {
+		k.outbox = append(k.outbox, body)
+		k.kick()
+	}
+}
+
+// wake has a subscription's events written.
+func (k *socket) wake(sub *subscription) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !sub.closed {
+		k.ready = append(k.ready, sub)
+		k.kick()
+	}
+}
+
+// kick starts the writer if there is none; called with mu held.
+func (k *socket) kick() {
+	if !k.running {
+		k.running = true
+		k.server.work.Add(1)
+		go k.writer()
+	}
+}
+
+// write writes until there is nothing left to write. Writes are not under a context that can end (it would cost more
+// than the write): the connection's own deadline bounds them.
+func (k *socket) write() {
+	defer k.server.work.Done()
+	for k.flush() {
+		sub, more := k.next()
+		if !more {
+			return
+		}
+		if sub == nil {
+			continue
+		}
+		event, ok, err := sub.viewer.Next(k.ctx)
+		if err != nil {
+			if k.ctx.Err() == nil {
+				k.server.Log.Warn("a socket was closed: history cannot be read", "requestId", k.requestID, "error", err)
+			}
+			_ = k.conn.CloseNow()
+			return
+		}
+		// What was answered before the event was published must be written before it.
+		if ok && (!k.flush() || !k.show(sub, event)) {
+			return
+		}
+	}
+}
+
+// next takes the subscription whose turn it is; nil if only answers wait. Without more the writer is over.
+func (k *socket) next() (sub *subscription, more bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for len(k.ready) > 0 {
+		sub := k.ready[0]
+		copy(k.ready, k.ready[1:])
+		k.ready = k.ready[:len(k.ready)-1]
+		if !sub.closed {
+			return sub, true
+		}
+	}
+	k.running = len(k.outbox) > 0
+	return nil, k.running
+}
+
+// show writes an event and puts its subscription at the end of those that are ready. It reports whether the
+// connection still stands.
+func (k *socket) show(sub *subscription, event stream.Event) bool {
+	k.mu.Lock()
+	closed := sub.closed
+	k.mu.Unlock()
+	if closed {
+		return true
+	}
+	frame := sub.viewer.Topic().Encode(event, wire.JSON{})
+	err := k.conn.Write(context.Background(), websocket.MessageText, frame.Bytes)
+	frame.Release()
+	if err != nil {
+		_ = k.conn.CloseNow()
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case sub.closed:
+	case event.Kind == stream.Deleted || event.Kind == stream.Expired:
+		k.drop(sub.viewer.Topic().Name())
+	default:
+		k.ready = append(k.ready, sub)
+	}
+	return true
+}
+
+// drop ends the subscription of a session, if there is one; called with mu held.
+func (k *socket) drop(session string) {
+	if sub := k.subscriptions[session]; sub != nil {
+		sub.closed = true
+		delete(k.subscriptions, session)
+		sub.viewer.Close()
+	}
+}
+
+// flush writes the answers that wait. It reports whether the connection still stands.
+func (k *socket) flush() bool {
+	for {
+		k.mu.Lock()
+		frames := k.outbox
+		k.outbox = nil
+		k.room.Broadcast()
+		k.mu.Unlock()
+		if len(frames) == 0 {
+			return true
+		}
+		for _, frame := range frames {
+			if k.conn.Write(context.Background(), websocket.MessageText, frame) != nil {
+				_ = k.conn.CloseNow()
+				return false
+			}
+		}
+	}
+}
+
+// idle reports whether nothing is being written, and nothing that is watched is live.
+func (k *socket) idle() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.running {
+		return false
+	}
+	for session := range k.subscriptions {
+		if k.server.Conversation.IsLive(session) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,114 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"parley/conversation"
+	"parley/stream"
+	"parley/stream/wire"
+)
+
+const (
+	// commentEvery is how often an idle event stream says that it is alive.
+	commentEvery = 15 * time.Second
+	// writeWait is how long one write to a viewer may take.
+	writeWait = 30 * time.Second
+)
+
+// streamMessage is GET /v1/sessions/{sessionId}/messages/{messageId}/stream: one reply as server-sent events
+// (design section 4). Past the end of the reply it answers 204, which stops an EventSource.
+func (s *Server) streamMessage(c *gin.Context) (any, error) {
+	session, message, err := messageID(c)
+	if err != nil {
+		return nil, err
+	}
+	if format, ok := c.GetQuery("format"); ok {
+		return nil, invalid("format", "has no value "+strconv.Quote(format))
+	}
+	from := stream.Before(message)
+	if last := c.GetHeader("Last-Event-ID"); last != "" {
+		position, err := wire.ParseCursor(session, last, validMessage)
+		if err != nil {
+			return nil, invalid("Last-Event-ID", "is no cursor of this session")
+		}
+		if position.ID >= message {
+			from = position
+		}
+	}
+	ctx := c.Request.Context()
+	m, _, err := s.Conversation.Message(ctx, owner(principal(c)), session, message)
+	if err != nil {
+		return nil, err
+	}
+	if m.Role != conversation.Assistant || from.ID > message || from.ID == message && from.Ended {
+		c.Status(http.StatusNoContent)
+		return nil, nil
+	}
+	wake := make(chan struct{}, 1)
+	viewer, _, _, err := s.Conversation.View(ctx, owner(principal(c)), session, &from, func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer viewer.Close()
+	h := c.Writer.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+	s.writeEvents(c, viewer, message, wake)
+	return nil, nil
+}
+
+func validMessage(id string) bool { return conversation.ValidID(conversation.MessagePrefix, id) }
+
+// writeEvents writes the events of one reply until it has ended, or the caller has gone.
+func (s *Server) writeEvents(c *gin.Context, viewer *stream.Viewer, message string, wake <-chan struct{}) {
+	ctx := c.Request.Context()
+	control := http.NewResponseController(c.Writer)
+	write := func(b []byte) bool {
+		_ = control.SetWriteDeadline(time.Now().Add(writeWait))
+		_, err := c.Writer.Write(b)
+		return err == nil && control.Flush() == nil
+	}
+	idle := time.NewTicker(commentEvery)
+	defer idle.Stop()
+	if !write([]byte(": parley.v1\n\n")) {
+		return
+	}
+	for {
+		event, ok, err := viewer.Next(ctx)
+		switch {
+		case err != nil:
+			s.Log.Warn("a view ended: history cannot be read", "requestId", c.GetString(keyRequestID), "error", err)
+			return
+		case !ok:
+			select {
+			case <-wake:
+			case <-idle.C:
+				if !write([]byte(":\n\n")) {
+					return
+				}
+				continue
+			case <-ctx.Done():
+				return
+			}
+		case event.Entry != nil && event.Entry.ID != message:
+			return // the reply's end was seen
+		default:
+			frame := viewer.Topic().Encode(event, wire.SSE{})
+			sent := write(frame.Bytes)
+			frame.Release()
+			if !sent || event.Kind != stream.Created && event.Kind != stream.Delta {
+				return
+			}
+		}
+	}
+}

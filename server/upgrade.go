@@ -1,0 +1,163 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/gin-gonic/gin"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/stream/wire"
+)
+
+// ticketItem is how a ticket is offered as a subprotocol.
+const ticketItem = "ticket."
+
+// openSocket is GET /v1/stream: the handshake of parley.v1 (design section 4). Everything that can be refused is
+// refused before the upgrade, with the one error body.
+func (s *Server) openSocket(c *gin.Context) (any, error) {
+	protocols := offered(c.Request.Header)
+	p, err := s.verifyHandshake(c, protocols)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkHandshake(c.Request, protocols); err != nil {
+		return nil, err
+	}
+	if s.draining.Load() {
+		return nil, conversation.ErrUnavailable
+	}
+	sock := newSocket(s, p, c.GetString(keyRequestID))
+	conn, err := websocket.Accept(smallBuffers{c.Writer}, c.Request, &websocket.AcceptOptions{
+		Subprotocols:       []string{wire.Protocol},
+		InsecureSkipVerify: true, // the origin was checked, with our own error
+		CompressionMode:    websocket.CompressionDisabled,
+	})
+	if err != nil {
+		s.Log.Debug("a handshake failed", "requestId", c.GetString(keyRequestID), "error", err)
+		return nil, nil // the library has answered
+	}
+	conn.SetReadLimit(wire.MaxFrame)
+	sock.start(conn) // in goroutines of its own: the handler's stack and buffers are freed
+	return nil, nil
+}
+
+// offered returns the subprotocols that a handshake offers.
+func offered(h http.Header) []string {
+	var protocols []string
+	for _, line := range h.Values("Sec-WebSocket-Protocol") {
+		for item := range strings.SplitSeq(line, ",") {
+			protocols = append(protocols, strings.TrimSpace(item))
+		}
+	}
+	return protocols
+}
+
+// verifyHandshake returns who connects: by key in the header, or by ticket.
+func (s *Server) verifyHandshake(c *gin.Context, protocols []string) (auth.Principal, error) {
+	if c.GetHeader("Authorization") != "" {
+		return s.verify(c)
+	}
+	ticket := c.Query("ticket")
+	for _, item := range protocols {
+		if text, ok := strings.CutPrefix(item, ticketItem); ok {
+			ticket = text
+		}
+	}
+	return s.Tickets.Redeem(ticket)
+}
+
+// checkHandshake checks what the WebSocket library would refuse in its own words.
+func (s *Server) checkHandshake(r *http.Request, protocols []string) error {
+	if !s.originAllowed(r) {
+		return errOrigin
+	}
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || !hasToken(r.Header, "Connection", "upgrade") {
+		return &apiError{
+			status: http.StatusUpgradeRequired, code: "validation_error", field: "Upgrade", reason: "must be websocket",
+			message: "This route is a WebSocket: it needs the headers Connection: Upgrade and Upgrade: websocket.",
+		}
+	}
+	if r.Header.Get("Sec-WebSocket-Version") != "13" {
+		return invalid("Sec-WebSocket-Version", "must be 13")
+	}
+	if len(protocols) > 0 && !slices.Contains(protocols, wire.Protocol) {
+		return invalid("Sec-WebSocket-Protocol", "must offer "+wire.Protocol)
+	}
+	return nil
+}
+
+func hasToken(h http.Header, name, token string) bool {
+	for _, line := range h.Values(name) {
+		for item := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(item), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// originAllowed reports whether a page of the request's origin may connect: our own, or a configured one. What sends
+// no Origin is no browser.
+func (s *Server) originAllowed(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || slices.Contains(s.Origins, origin) {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+}
+
+// smallBuffers gives a hijacked connection buffers that an idle socket can afford: net/http's are 4 KiB each. Large
+// frames do not pass through them.
+type smallBuffers struct{ gin.ResponseWriter }
+
+const (
+	readBuffer  = 512
+	writeBuffer = 1 << 10
+)
+
+// Hijack implements http.Hijacker.
+func (w smallBuffers) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := w.ResponseWriter.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
+	_ = conn.SetDeadline(time.Time{})
+	patient := &deadlineConn{Conn: conn}
+	var source io.Reader = patient
+	if len(early) > 0 {
+		source = io.MultiReader(bytes.NewReader(bytes.Clone(early)), patient)
+	}
+	return patient, bufio.NewReadWriter(bufio.NewReaderSize(source, readBuffer), bufio.NewWriterSize(patient, writeBuffer)), nil
+}
+
+// deadlineConn drops a connection on which a write makes no progress: each piece of pieceSize bytes has writeWait.
+type deadlineConn struct{ net.Conn }
+
+const pieceSize = 16 << 10
+
+func (c *deadlineConn) Write(b []byte) (n int, err error) {
+	for {
+		piece := b[n:min(len(b), n+pieceSize)]
+		if err := c.SetWriteDeadline(time.Now().Add(writeWait)); err != nil {
+			return n, err
+		}
+		m, err := c.Conn.Write(piece)
+		n += m
+		if err != nil || n == len(b) {
+			return n, err
+		}
+	}
+}
