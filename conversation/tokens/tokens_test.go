@@ -100,7 +100,7 @@ func TestATextCountsAsItsPieces(t *testing.T) {
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		c, split := For(model), splitter(t, For(model).Encoding())
 		random := rand.New(rand.NewPCG(1, 2))
-		for range 20_000 {
+		for range 20_000 / slowdown {
 			var text strings.Builder
 			for range 1 + random.IntN(20) {
 				text.WriteString(words[random.IntN(len(words))])
@@ -122,7 +122,7 @@ func TestBlanksMergeAsTheRuleSays(t *testing.T) {
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		v := For(model).vocabulary()
 		random := rand.New(rand.NewPCG(3, 4))
-		for range 2_000 {
+		for range 2_000 / slowdown {
 			var text strings.Builder
 			for range 1 + random.IntN(60) {
 				text.WriteRune([]rune(alphabet)[random.IntN(len([]rune(alphabet)))])

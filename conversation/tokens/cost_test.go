@@ -1,0 +1,123 @@
+package tokens
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// longest is the most characters a message has (design section 2).
+const longest = 10_000
+
+// TestNoTextIsDearToCount holds the promise that no text of 10,000 characters costs more than 50 ms: the best of three
+// for each, so that a busy machine does not fail it. Under the race detector the limit is as many times longer as that
+// makes the counting.
+func TestNoTextIsDearToCount(t *testing.T) {
+	const limit = 50 * time.Millisecond * slowdown
+	for _, model := range []string{"gpt-4o", "gpt-4"} {
+		c := For(model)
+		c.Warm()
+		worst, of := time.Duration(0), ""
+		for name, text := range hostile() {
+			best := time.Hour
+			for try := 0; try < 3 && (try == 0 || best > limit/4); try++ {
+				start := time.Now()
+				c.Count(text)
+				best = min(best, time.Since(start))
+			}
+			if best > worst {
+				worst, of = best, name
+			}
+			if best > limit {
+				t.Errorf("%s: %s took %v", model, name, best)
+			}
+		}
+		t.Logf("%s: the worst is %s, %v", c.Encoding(), of, worst)
+	}
+}
+
+// hostile returns texts of 10,000 characters by name: short patterns repeated, bare, with a space before them, with a
+// word or newline after them; and random characters of several ranges.
+func hostile() map[string]string {
+	texts := make(map[string]string)
+	cut := func(text string) string { return string([]rune(text)[:longest]) }
+	for _, pattern := range []string{
+		"a", "A", "aA", "Aa", "a ", "q1", "0", " ", "\t", "\n", "\r", "\r\n", "\n ", " \n", "\n\t", "\n\u3000", ".\n \n", "z\n",
+		"x\n \n", "😀", "👨\u200d👩\u200d👧", "❤\ufe0f", "❤\ufe0f\n \n", "漢", "漢字", "あ", "한", "ا", "न्", "é", "e\u0301", "\u0301", "!\u0301", "A\u0301",
+		"ß", "İ", "ǅ", "ʰ", "ſ", "'ſ", "'", "'s", "'S ", "!", "!?", "^", "\\", "/", "//\n", "<|endoftext|>", "\u00a0", "\u2028", "\u200b", "\x01",
+		"\U0010ffff", "supercalifragilistic", "the ", "<", "=", "-", "_", "*", "{}", "\"",
+	} {
+		text := cut(strings.Repeat(pattern, longest))
+		texts[fmt.Sprintf("%q repeated", pattern)] = text
+		texts[fmt.Sprintf("%q after a space", pattern)] = cut(" " + text)
+		texts[fmt.Sprintf("%q before a letter", pattern)] = cut(text[utf8.RuneLen([]rune(text)[0]):] + "x")
+		texts[fmt.Sprintf("%q before a newline", pattern)] = cut(text[utf8.RuneLen([]rune(text)[0]):] + "\n")
+	}
+	random := rand.New(rand.NewPCG(5, 6))
+	for name, set := range map[string][2]rune{
+		"ASCII": {1, 0x7f}, "letters": {'a', 'z'}, "digits": {'0', '9'}, "punctuation": {'!', '/'}, "marks": {0x300, 0x36f}, "ideographs": {0x4e00, 0x9fff},
+		"emoji": {0x1f300, 0x1faff}, "the first plane": {0x20, 0xd7ff}, "the other planes": {0x10000, 0x10ffff},
+	} {
+		texts["random characters of "+name] = repeat(func() rune { return set[0] + random.Int32N(set[1]-set[0]+1) })
+	}
+	blanks := []rune(" \n\r\t\u00a0\u2028\u3000")
+	texts["random whitespace"] = repeat(func() rune { return blanks[random.IntN(len(blanks))] })
+	texts["random blank lines"] = repeat(func() rune { return rune(" \n"[random.IntN(2)]) })
+	return texts
+}
+
+func repeat(next func() rune) string {
+	text := make([]rune, longest)
+	for i := range text {
+		text[i] = next()
+	}
+	return string(text)
+}
+
+// TestCountingGrowsWithTheTextNoFaster guards the time of what was quadratic.
+func TestCountingGrowsWithTheTextNoFaster(t *testing.T) {
+	c := For("gpt-4o")
+	c.Warm()
+	cost := func(n int) time.Duration {
+		text := strings.Repeat("\n x\n \n", n)
+		best := time.Hour
+		for range 3 {
+			start := time.Now()
+			c.Count(text)
+			best = min(best, time.Since(start))
+		}
+		return best
+	}
+	if one, ten := cost(5_000), cost(50_000); ten > 30*one {
+		t.Errorf("ten times the text takes %v instead of %v", ten, one)
+	}
+}
+
+func BenchmarkBuild(b *testing.B) {
+	for _, model := range []string{"gpt-4o", "gpt-4"} {
+		b.Run(For(model).Encoding(), func(b *testing.B) { // after the first, the library's part is there already
+			b.ReportAllocs()
+			for b.Loop() {
+				For(model).Warm()
+			}
+		})
+	}
+}
+
+func BenchmarkCount(b *testing.B) {
+	words := strings.Repeat("The quick brown fox jumps over the lazy dog, and it isn't late. ", 8)[:512]
+	for name, text := range map[string]string{"100-words": words, "a-word": "hello", "10000-emoji": strings.Repeat("😀", longest)} {
+		b.Run(name, func(b *testing.B) {
+			c := For("gpt-4o")
+			c.Warm()
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				c.Count(text)
+			}
+		})
+	}
+}
