@@ -32,17 +32,23 @@ type Viewer struct {
 }
 
 // Subscribe returns a viewer that has no position yet: whatever is published from now on, it will not miss. The
-// caller finds out where to begin and calls Start before the first Next. The viewer reads from history what is no
+// caller finds out where to begin and calls Start before the first Next; without it the view begins with the first
+// message. The viewer reads from history what is no
 // longer in memory, and holds the topic until its Close. wake is called without any lock held and must not block.
 func (h *Hub) Subscribe(topic string, history History, wake func()) *Viewer {
 	t := h.Open(topic)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return &Viewer{topic: t, history: history, wake: wake, clears: t.clears}
+	return &Viewer{topic: t, history: history, wake: wake, clears: t.clears, position: After("")}
 }
 
 // Start sets the position that Next goes on from.
-func (v *Viewer) Start(position Position) { v.position = position }
+func (v *Viewer) Start(position Position) {
+	if position.ID == "" {
+		position.Ended = true // there is nothing of it to see
+	}
+	v.position = position
+}
 
 // Topic returns what is viewed.
 func (v *Viewer) Topic() *Topic { return v.topic }

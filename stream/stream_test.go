@@ -1,0 +1,504 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// archive is a history that a test keeps by hand.
+type archive struct {
+	mu      sync.Mutex
+	entries []*Entry // ended ones only
+	reads   int
+}
+
+func (a *archive) EntriesFrom(_ context.Context, _, id string, inclusive bool, limit int) ([]*Entry, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reads++
+	var found []*Entry
+	for _, e := range a.entries {
+		if (e.ID > id || inclusive && e.ID == id) && len(found) < limit {
+			found = append(found, e)
+		}
+	}
+	return found, nil
+}
+
+func (a *archive) add(entries ...*Entry) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.entries = append(a.entries, entries...)
+}
+
+func ended(text string) Ending {
+	return Ending{State: Completed, Message: []byte(text)}
+}
+
+// shown is what a viewer was shown, as text: each created message's id, each reply's text, each ending.
+func drainInto(t interface{ Fatalf(string, ...any) }, v *Viewer, out *strings.Builder) {
+	for {
+		event, ok, err := v.Next(context.Background())
+		if err != nil {
+			t.Fatalf("next: %v", err)
+		}
+		if !ok {
+			return
+		}
+		switch event.Kind {
+		case Created:
+			fmt.Fprintf(out, "[%s:", event.Entry.ID)
+			if event.Entry.Reply == nil {
+				out.WriteString("]")
+			}
+		case Delta:
+			if !utf8.Valid(event.Delta) {
+				t.Fatalf("a delta splits a character: %q", event.Delta)
+			}
+			if len(event.Delta) > MaxDelta {
+				t.Fatalf("a delta has %d bytes", len(event.Delta))
+			}
+			out.Write(event.Delta)
+		case Ended:
+			fmt.Fprintf(out, "=%s]", event.Ending.State)
+		case Cleared:
+			out.WriteString("{cleared}")
+		case Deleted, Expired:
+			out.WriteString("{gone}")
+		}
+	}
+}
+
+func TestACharacterThatArrivesInPiecesShowsWhenItIsWhole(t *testing.T) {
+	for _, test := range []struct{ in, want string }{
+		{"plain", "plain"},
+		{"größe 🙂 かな", "größe 🙂 かな"},
+		{"a\xffb", "a\uFFFDb"},
+		{"end \xf0\x9f\x99", "end \uFFFD"},
+		{"\xf0\x9f", "\uFFFD"},
+		{"\xf0\x9fx", "\uFFFDx"},
+	} {
+		for size := 1; size <= len(test.in); size++ {
+			r := NewReply("r")
+			for i := 0; i < len(test.in); i += size {
+				r.Append([]byte(test.in[i:min(len(test.in), i+size)]))
+				if text, _ := r.Snapshot(); !utf8.Valid(text) {
+					t.Fatalf("%q in pieces of %d: the text %q is not whole", test.in, size, text)
+				}
+			}
+			r.Flush()
+			if text, _ := r.Snapshot(); string(text) != test.want {
+				t.Errorf("%q in pieces of %d: got %q, want %q", test.in, size, text, test.want)
+			}
+		}
+	}
+}
+
+func TestAReplyEndsOnceAndTakesNothingMore(t *testing.T) {
+	r := NewReply("r")
+	r.Append([]byte("text"))
+	if !r.End(ended("first")) || r.End(Ending{State: Failed}) {
+		t.Fatal("not exactly the first End decided")
+	}
+	r.Append([]byte("late"))
+	text, ending := r.Snapshot()
+	if string(text) != "text" || string(ending.Message) != "first" {
+		t.Fatalf("got %q, %q", text, ending.Message)
+	}
+}
+
+func TestALargeTextComesInPiecesThatEndWithACharacter(t *testing.T) {
+	text := strings.Repeat("äöü🙂", MaxDelta)
+	h := NewHub()
+	past := &archive{}
+	past.add(&Entry{ID: "m1", Reply: EndedReply("m1", text, ended("m1"))})
+	v := h.Subscribe("s", past, func() {})
+	defer v.Close()
+	var got strings.Builder
+	drainInto(t, v, &got)
+	if got.String() != "[m1:"+text+"=completed]" {
+		t.Fatal("the text is not what was written")
+	}
+}
+
+func TestAViewerGoesOnFromAnyPosition(t *testing.T) {
+	const text = "héllo wörld 🙂"
+	past := &archive{}
+	past.add(&Entry{ID: "m1x"}, &Entry{ID: "m2x", Reply: EndedReply("m2x", text, ended("m2x"))}, &Entry{ID: "m3x"})
+	for _, test := range []struct {
+		from Position
+		want string
+	}{
+		{Position{}, "[m1x:][m2x:" + text + "=completed][m3x:]"},
+		{Before("m2x"), "[m2x:" + text + "=completed][m3x:]"},
+		{After("m1x"), "[m2x:" + text + "=completed][m3x:]"},
+		{Position{ID: "m2x"}, text + "=completed][m3x:]"},
+		{Position{ID: "m2x", Offset: len("héllo ")}, "wörld 🙂=completed][m3x:]"},
+		{Position{ID: "m2x", Offset: 2}, "llo wörld 🙂=completed][m3x:]"}, // inside é: made up
+		{Position{ID: "m2x", Offset: len(text)}, "=completed][m3x:]"},
+		{Position{ID: "m2x", Offset: len(text) + 100}, "=completed][m3x:]"},
+		{After("m2x"), "[m3x:]"},
+		{Position{ID: "m2y", Offset: 7}, "[m3x:]"}, // gone meanwhile
+		{After("m3x"), ""},
+		{After("m9x"), ""},
+	} {
+		h := NewHub()
+		v := h.Subscribe("s", past, func() {})
+		v.Start(test.from)
+		var got strings.Builder
+		drainInto(t, v, &got)
+		v.Close()
+		if got.String() != test.want {
+			t.Errorf("from %+v: got %q, want %q", test.from, got.String(), test.want)
+		}
+	}
+}
+
+// TestWhateverHappensAViewerSeesTheWholeSession lets a session live at random, with viewers that read at random, stop
+// and come back at random, and compares what each was shown with what was said.
+func TestWhateverHappensAViewerSeesTheWholeSession(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h, past := NewHub(), &archive{}
+		var said strings.Builder // all that was said in the session
+		const viewers = 3
+		var shown [viewers]strings.Builder
+		var view [viewers]*Viewer
+		var position [viewers]Position
+		open := func(i int) {
+			view[i] = h.Subscribe("s", past, func() {})
+			view[i].Start(position[i])
+		}
+		for i := range view {
+			open(i)
+		}
+		var topic *Topic
+		var reply *Entry
+		head, next := "", 0
+		id := func() string { next++; return fmt.Sprintf("m%06d", next) }
+		steps := rapid.IntRange(1, 120).Draw(t, "steps")
+		for range steps {
+			switch rapid.IntRange(0, 9).Draw(t, "step") {
+			case 0, 1, 2:
+				if reply == nil {
+					user := &Entry{ID: id()}
+					reply = &Entry{ID: id(), Reply: NewReply("")}
+					topic = h.Open("s")
+					past.add(user)
+					topic.Publish(head, user, reply)
+					head = reply.ID
+					fmt.Fprintf(&said, "[%s:][%s:", user.ID, reply.ID)
+					continue
+				}
+				piece := rapid.StringN(1, 8, -1).Draw(t, "piece")
+				reply.Reply.Append([]byte(piece))
+				said.WriteString(piece)
+			case 3:
+				if reply == nil {
+					continue
+				}
+				text, _ := reply.Reply.Snapshot()
+				past.add(&Entry{ID: reply.ID, Reply: EndedReply(reply.ID, string(text), ended("x"))})
+				reply.Reply.End(ended("x"))
+				topic.Settle()
+				topic.Close()
+				said.WriteString("=completed]")
+				reply = nil
+			case 4:
+				if topic != nil {
+					topic.dropTail()
+				}
+			default:
+				i := rapid.IntRange(0, viewers-1).Draw(t, "viewer")
+				if rapid.Bool().Draw(t, "cut") {
+					view[i].Close()
+					open(i)
+				}
+				for range rapid.IntRange(1, 5).Draw(t, "events") {
+					event, ok, err := view[i].Next(context.Background())
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !ok {
+						break
+					}
+					position[i] = event.After
+					write(&shown[i], event)
+				}
+			}
+		}
+		for i := range view {
+			drainInto(t, view[i], &shown[i])
+			view[i].Close()
+			if shown[i].String() != said.String() {
+				t.Fatalf("viewer %d was shown\n%q, said was\n%q", i, shown[i].String(), said.String())
+			}
+		}
+		if reply != nil {
+			topic.Close()
+		}
+		if h.Topics() != 0 {
+			t.Fatalf("%d topics are left", h.Topics())
+		}
+	})
+}
+
+func write(out *strings.Builder, event Event) {
+	switch {
+	case event.Kind == Created && event.Entry.Reply == nil:
+		fmt.Fprintf(out, "[%s:]", event.Entry.ID)
+	case event.Kind == Created:
+		fmt.Fprintf(out, "[%s:", event.Entry.ID)
+	case event.Kind == Delta:
+		out.Write(event.Delta)
+	case event.Kind == Ended:
+		fmt.Fprintf(out, "=%s]", event.Ending.State)
+	}
+}
+
+func TestAViewerThatKeepsUpReadsNoHistory(t *testing.T) {
+	h, past := NewHub(), &archive{}
+	v := h.Subscribe("s", past, func() {})
+	defer v.Close()
+	var got strings.Builder
+	drainInto(t, v, &got)
+	reads := past.reads
+	topic := h.Open("s")
+	defer topic.Close()
+	head := ""
+	for i := range 20 {
+		user, reply := fmt.Sprintf("m%03da", i), fmt.Sprintf("m%03db", i)
+		e := &Entry{ID: reply, Reply: NewReply(reply)}
+		topic.Publish(head, &Entry{ID: user}, e)
+		e.Reply.Append([]byte("x"))
+		drainInto(t, v, &got)
+		e.Reply.End(ended("x"))
+		drainInto(t, v, &got)
+		head = reply
+	}
+	if past.reads != reads {
+		t.Fatalf("history was read %d times", past.reads-reads)
+	}
+	if n := strings.Count(got.String(), "x=completed"); n != 20 {
+		t.Fatalf("%d replies were seen", n)
+	}
+	if len(topic.tail) > maxTail {
+		t.Fatalf("the tail has %d messages", len(topic.tail))
+	}
+}
+
+func TestClearingShowsNothingOfWhatWasBefore(t *testing.T) {
+	h, past := NewHub(), &archive{}
+	past.add(&Entry{ID: "m1"}, &Entry{ID: "m2"})
+	topic := h.Open("s")
+	defer topic.Close()
+	v := h.Subscribe("s", past, func() {})
+	defer v.Close()
+	if event, _, _ := v.Next(context.Background()); event.Kind != Created {
+		t.Fatalf("got %+v", event)
+	}
+	past.entries = nil
+	h.Clear("s", "m3")
+	topic.Publish("m3", &Entry{ID: "m4"})
+	var got strings.Builder
+	drainInto(t, v, &got)
+	if got.String() != "{cleared}[m4:]" {
+		t.Fatalf("got %q", got.String())
+	}
+}
+
+func TestASessionThatIsGoneIsTheLastEvent(t *testing.T) {
+	h := NewHub()
+	topic := h.Open("s")
+	defer topic.Close()
+	woken := 0
+	v := h.Subscribe("s", &archive{}, func() { woken++ })
+	defer v.Close()
+	reply := NewReply("m2")
+	topic.Publish("", &Entry{ID: "m1"}, &Entry{ID: "m2", Reply: reply})
+	var got strings.Builder
+	drainInto(t, v, &got)
+	h.Remove("s", Deleted)
+	reply.End(Ending{State: Cancelled}) // the session was gone first: no message
+	drainInto(t, v, &got)
+	h.Remove("s", Expired)
+	drainInto(t, v, &got)
+	if got.String() != "[m1:][m2:{gone}" || woken != 1 {
+		t.Fatalf("got %q, woken %d times", got.String(), woken)
+	}
+}
+
+// script is a model that does what a test says.
+type script func(ctx context.Context, write func([]byte)) (Result, error)
+
+func (script) Name() string { return "script" }
+func (s script) Generate(ctx context.Context, _ Request, write func([]byte)) (Result, error) {
+	return s(ctx, write)
+}
+
+func TestAPumpEndsInExactlyOneState(t *testing.T) {
+	wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for name, test := range map[string]struct {
+		model script
+		cause error // to cancel with after 10 s
+		want  State
+		code  string
+		text  string
+	}{
+		"whole": {
+			model: func(_ context.Context, write func([]byte)) (Result, error) {
+				write([]byte("hello"))
+				return Result{FinishReason: "stop"}, nil
+			}, want: Completed, text: "hello",
+		},
+		"broken off": {
+			model: func(_ context.Context, write func([]byte)) (Result, error) {
+				write([]byte("hel"))
+				return Result{}, &ModelError{Code: CodeProviderError, Message: "the answer broke off"}
+			}, want: Failed, code: CodeProviderError, text: "hel",
+		},
+		"an error of another kind": {
+			model: func(context.Context, func([]byte)) (Result, error) { return Result{}, fmt.Errorf("odd") },
+			want:  Failed, code: CodeProviderError,
+		},
+		"a panic": {
+			model: func(context.Context, func([]byte)) (Result, error) { panic("odd") },
+			want:  Failed, code: CodeProviderError,
+		},
+		"no first byte": {
+			model: func(ctx context.Context, _ func([]byte)) (Result, error) { return Result{}, wait(ctx) },
+			want:  Failed, code: CodeProviderTimeout,
+		},
+		"a stall": {
+			model: func(ctx context.Context, write func([]byte)) (Result, error) {
+				write([]byte("hel"))
+				return Result{}, wait(ctx)
+			}, want: Failed, code: CodeProviderTimeout, text: "hel",
+		},
+		"slow but alive": {
+			model: func(_ context.Context, write func([]byte)) (Result, error) {
+				for range 10 {
+					time.Sleep(50 * time.Second)
+					write(nil)
+				}
+				write([]byte("late"))
+				return Result{}, nil
+			}, want: Completed, text: "late",
+		},
+		"cancelled": {
+			model: func(ctx context.Context, write func([]byte)) (Result, error) {
+				write([]byte("hel"))
+				return Result{}, wait(ctx)
+			}, cause: ErrCancelled, want: Cancelled, text: "hel",
+		},
+		"interrupted": {
+			model: func(ctx context.Context, write func([]byte)) (Result, error) {
+				write([]byte("hel\xf0\x9f"))
+				return Result{}, wait(ctx)
+			}, cause: ErrInterrupted, want: Interrupted, text: "hel\uFFFD",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(context.Background())
+				defer cancel(nil)
+				if test.cause != nil {
+					time.AfterFunc(10*time.Second, func() { cancel(test.cause) })
+				}
+				r := NewReply("r")
+				got := Pump(ctx, test.model, Request{}, r, Patience{FirstByte: 120 * time.Second, Stall: 60 * time.Second})
+				code := ""
+				if got.Err != nil {
+					code = got.Err.Code
+				}
+				text, ending := r.Snapshot()
+				if got.State != test.want || code != test.code || string(text) != test.text || ending != nil {
+					t.Fatalf("got %s %q %q, ending %v", got.State, code, text, ending)
+				}
+			})
+		})
+	}
+}
+
+// sink is a store of journalled text that fails when told to.
+type sink struct {
+	mu      sync.Mutex
+	text    map[string]string
+	batches int
+	fail    bool
+}
+
+func (s *sink) Journal(_ context.Context, batch []Segment[string]) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batches++
+	if s.fail {
+		return fmt.Errorf("away")
+	}
+	for _, segment := range batch {
+		s.text[segment.Key] = s.text[segment.Key][:segment.Offset] + string(segment.Text)
+	}
+	return nil
+}
+
+func (s *sink) failing(fail bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = fail
+}
+
+func TestTheJournalWritesOneBatchATickForAllReplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &sink{text: map[string]string{}}
+		j := NewJournal(out, 50*time.Millisecond, slog.New(slog.DiscardHandler))
+		replies := make([]*Reply, 100)
+		for i := range replies {
+			replies[i] = NewReply("")
+			j.Add(fmt.Sprint(i), replies[i])
+		}
+		for range 10 {
+			for _, r := range replies {
+				r.Append([]byte("some text "))
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		pass := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		pass(100 * time.Millisecond)
+		if out.batches > 11 {
+			t.Errorf("%d batches in 10 ticks", out.batches)
+		}
+		out.failing(true)
+		for _, r := range replies {
+			r.Append([]byte("while away "))
+		}
+		pass(time.Second)
+		out.failing(false)
+		pass(100 * time.Millisecond)
+		for i := range replies {
+			if got, want := out.text[fmt.Sprint(i)], strings.Repeat("some text ", 10)+"while away "; got != want {
+				t.Fatalf("reply %d: %q", i, got)
+			}
+			j.Remove(fmt.Sprint(i))
+		}
+		j.Wait()
+		batches := out.batches
+		time.Sleep(time.Minute)
+		if out.batches != batches {
+			t.Error("the journal is busy with nothing")
+		}
+	})
+}
