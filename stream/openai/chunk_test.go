@@ -1,0 +1,217 @@
+package openai
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// reference is what encoding/json alone makes of an event.
+type reference struct {
+	Object  any `json:"object"`
+	Choices []struct {
+		Index int `json:"index"`
+		Delta struct {
+			Content *string `json:"content"`
+		} `json:"delta"`
+		FinishReason *string `json:"finish_reason"`
+	} `json:"choices"`
+	Usage any `json:"usage"`
+	Error any `json:"error"`
+}
+
+// checkScan fails the test if scanChunk reads data otherwise than encoding/json, directly or by way of decodeChunk.
+func checkScan(t *testing.T, data []byte) (scanned bool) {
+	t.Helper()
+	content, scanned := scanChunk(data)
+	var ref reference
+	refErr := json.Unmarshal(data, &ref)
+	c, err := decodeChunk(data)
+	if scanned {
+		switch {
+		case refErr != nil || err != nil:
+			t.Fatalf("scanned %q, which is %v, %v", data, refErr, err)
+		case ref.Object != nil && ref.Object != "chat.completion.chunk", ref.Usage != nil, ref.Error != nil, c.failed(), c.usage() != nil:
+			t.Fatalf("scanned %q, which is not plain", data)
+		case len(ref.Choices) != 1 || ref.Choices[0].Index != 0 || ref.Choices[0].FinishReason != nil:
+			t.Fatalf("scanned %q, which has other choices", data)
+		}
+		if slow, err := c.Choices[0].content(); err != nil || string(slow) != string(content) || (slow == nil) != (content == nil) {
+			t.Fatalf("scanned %q of %q, decoded %q, %v", content, data, slow, err)
+		}
+	}
+	if refErr != nil || err != nil {
+		return scanned
+	}
+	for i := range c.Choices {
+		content, err := c.Choices[i].content()
+		if err != nil {
+			t.Fatalf("a string by one, none by the other: %q", data)
+		}
+		var want string
+		if s := ref.Choices[i].Delta.Content; s != nil {
+			want = *s
+		}
+		if got := decodeAll(content); got != want {
+			t.Fatalf("%q says %q, want %q", data, got, want)
+		}
+	}
+	return scanned
+}
+
+// decodeAll is the text of one string by itself, with U+FFFD for each byte that is no UTF-8, as encoding/json has it.
+func decodeAll(contents ...[]byte) string {
+	var t text
+	var all []byte
+	for _, content := range contents {
+		all = append(all, t.decode(content)...)
+	}
+	return string([]rune(string(append(all, t.end()...))))
+}
+
+func capturedEvents(t testing.TB) (events []string) {
+	t.Helper()
+	names, _ := filepath.Glob("testdata/*/*.txt")
+	for _, name := range names {
+		file, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(string(file), "\n") {
+			if data, ok := strings.CutPrefix(line, "data: "); ok {
+				events = append(events, data)
+			}
+		}
+	}
+	return events
+}
+
+// seeds are events of shapes that the captures do not have.
+var seeds = []string{
+	`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o","service_tier":"default","system_fingerprint":"fp_1","choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"abc"}`,
+	`{"choices": [{"index": 0, "delta": {"content": "Hello"}, "finish_reason": null}], "usage": null}`,
+	`{"choices":[{"index":0,"delta":{"content":null,"reasoning_content":"hm"},"finish_reason":null}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"\ud83d\ude00\u0041\n"}}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"\ud83d"}}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"\ude00 \ud83d\ud83d\ude00 \ud83dx\ud83d\n"}}]}`,
+	`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0}]},"finish_reason":null}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":""}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"},"Finish_Reason":"stop"}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"a","Content":"b"}}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"a","content":"b"}}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"},"delta":{}}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"}}],"choices":[]}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"}}],"` + "\u212aey" + `":1,"uſage":{"prompt_tokens":1}}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"}}],"\u0065rror":{"message":"x"}}`,
+	`{"choices":[{"index":00,"delta":{"content":"a"}}]}`,
+	`{"choices":[{"index":0.5,"delta":{"content":"a"}}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"}},{"index":1}]}`,
+	`{"choices":[{"index":0,"delta":{"content":["a"]}}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"}}],"created":01}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"}}],"created":-1.5e3}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"}}],"x":truefalse}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"}}]} {}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"}}],}`,
+	`{"choices":[{"index":0,"delta":{"content":"a` + "\x01" + `"}}]}`,
+	"{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\xf0\x9f\"}}]}",
+	`{"choices":[{"index":0,"delta":{"content":"\u12"}}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"\q"}}]}`,
+	`{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}`,
+	`{"object":"error","message":"no"}`,
+	`{"id":"x","error":{"message":"no","code":500}}`,
+	`null`, `[]`, `"x"`, `{`, ``, `{"choices":[{"index":0,"delta":{"content":"`, `{"choices":[{"delta":null}]}`, `{"choices":null}`,
+}
+
+func TestTheScannerReadsEveryCapturedEventAsEncodingJSONDoes(t *testing.T) {
+	events := capturedEvents(t)
+	scanned, plain := 0, 0
+	for _, event := range events {
+		if checkScan(t, []byte(event)) {
+			scanned++
+		}
+		if strings.Contains(event, `"delta":{`) && strings.Contains(event, `"finish_reason":null`) &&
+			strings.Contains(event, `"index":0`) && !strings.Contains(event, `"logprobs":{`) && !strings.Contains(event, `"error"`) {
+			plain++
+		}
+	}
+	if scanned != plain || plain < 100 {
+		t.Errorf("scanned %d of %d plain events of %d", scanned, plain, len(events))
+	}
+}
+
+func TestTheScannerReadsStrangeEventsAsEncodingJSONDoes(t *testing.T) {
+	for _, seed := range seeds {
+		checkScan(t, []byte(seed))
+		for at := range seed { // and every mutilation by a byte
+			checkScan(t, []byte(seed[:at]))
+			checkScan(t, []byte(seed[:at]+seed[at+1:]))
+			for _, b := range `"\{}[],:0u ` {
+				checkScan(t, []byte(seed[:at]+string(b)+seed[at+1:]))
+			}
+		}
+	}
+	for i, quick := range []bool{true, true, true, true, true, true, false, false, false, false, false} {
+		if _, ok := scanChunk([]byte(seeds[i])); ok != quick {
+			t.Errorf("%s: scanned %v, want %v", seeds[i], ok, quick)
+		}
+	}
+}
+
+func FuzzTheScannerAgreesWithEncodingJSON(f *testing.F) {
+	for _, seed := range seeds {
+		f.Add([]byte(seed))
+	}
+	for _, event := range capturedEvents(f) {
+		f.Add([]byte(event))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { checkScan(t, data) })
+}
+
+// FuzzContent has the content of an event, whatever it is, read by the scanner, and alike if it is split in two.
+func FuzzContent(f *testing.F) {
+	for _, seed := range []string{`Hello`, `\ud83d\ude00`, `\ud83d\ud83d\ude00\ude00`, `\"\\\/\b\f\n\r\t\u0000`, "\xf0\x9f\x98\x80", `a\`, `\u12g4`} {
+		f.Add(seed, 3)
+	}
+	f.Fuzz(func(t *testing.T, content string, at int) {
+		event := fmt.Appendf(nil, `{"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}]}`, content)
+		scanned := checkScan(t, event)
+		var want string
+		if json.Unmarshal([]byte(`"`+content+`"`), &want) != nil {
+			return
+		}
+		if !scanned {
+			t.Fatalf("%q is a string and was not scanned", content)
+		}
+		if at < 0 || at > len(content) || !json.Valid([]byte(`"`+content[:at]+`"`)) || !json.Valid([]byte(`"`+content[at:]+`"`)) {
+			return
+		}
+		if got := decodeAll([]byte(content[:at]), []byte(content[at:])); got != want {
+			t.Fatalf("%q in two at %d says %q, want %q", content, at, got, want)
+		}
+	})
+}
+
+func TestHalvesOfACharacterAreJoinedAndLoneOnesReplaced(t *testing.T) {
+	for _, test := range []struct{ sent, want string }{
+		{`\ud83d|\ude00`, "😀"},
+		{`a\ud83d||\ude00b`, "a😀b"},
+		{`\ud83d|x`, "\uFFFDx"},
+		{`\ud83d|\n`, "\uFFFD\n"},
+		{`\ud83d|\ud83d|\ude00`, "\uFFFD😀"},
+		{`\ude00|\ud83d`, "\uFFFD\uFFFD"},
+		{`\ud83d`, "\uFFFD"},
+		{"\xf0\x9f|\x98\x80", "😀"},
+	} {
+		var body strings.Builder
+		for _, content := range strings.Split(test.sent, "|") {
+			fmt.Fprintf(&body, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"%s\"}}]}\n", content)
+		}
+		body.WriteString("data: [DONE]\n")
+		if _, text, err := readAnswer(strings.NewReader(body.String())); err != nil || text != test.want {
+			t.Errorf("%s: %q, %v, want %q", test.sent, text, err, test.want)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package openai
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLocalServersAreDetectedAndNothingElseIs(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+	for name, test := range map[string]struct{ wire, model string }{
+		"Ollama":             {wire(load(t, "ollama/01-models.txt")), "stories:latest"},
+		"llama.cpp":          {wire(load(t, "llama-server/01-models.txt")), "stories"},
+		"not the embeddings": {head + `{"object":"list","data":[{"id":"nomic-embed-text","object":"model"},{"id":"llama3","object":"model"}]}`, "llama3"},
+		"no models":          {head + `{"object":"list","data":null}`, ""},
+		"only embeddings":    {head + `{"object":"list","data":[{"id":"nomic-embed-text","object":"model"}]}`, ""},
+		"another API":        {head + `{"data":[{"id":"42","name":"Ford"}]}`, ""},
+		"a list of others":   {head + `{"object":"list","data":[{"id":"42","object":"car"}]}`, ""},
+		"numbers":            {head + `{"object":"list","data":[{"id":42,"object":"model"}]}`, ""},
+		"no name":            {head + `{"object":"list","data":[{"id":"","object":"model"}]}`, ""},
+		"a mad name":         {head + `{"object":"list","data":[{"id":"a\nb","object":"model"}]}`, ""},
+		"a page":             {strings.Replace(head, "application/json", "text/html", 1) + `{"object":"list","data":[{"id":"a","object":"model"}]}`, ""},
+		"HTML":               {head + "<html>", ""},
+		"a refusal":          {strings.Replace(head, "200 OK", "401 Unauthorized", 1) + `{"object":"list","data":[{"id":"a","object":"model"}]}`, ""},
+		"a redirect":         {"HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n", ""},
+		"no HTTP":            {"SSH-2.0-OpenSSH_9.6\r\n", ""},
+		"endless":            {head + strings.Repeat(" ", 2*maxModelList) + `{"object":"list","data":[{"id":"a","object":"model"}]}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
+				if r.Method != "GET" || r.URL.Path != "/v1/models" {
+					t.Errorf("%s %s", r.Method, r.URL)
+				}
+				_, _ = io.WriteString(w, test.wire)
+			})
+			baseURL, model, ok := Detect(context.Background(), server.url())
+			if ok != (test.model != "") || model != test.model || ok && baseURL != server.url() {
+				t.Errorf("%q, %q, %v", baseURL, model, ok)
+			}
+		})
+	}
+}
+
+func wire(c capture) string { return c.head + string(c.body) }
+
+func TestTheFirstServerThatAnswersIsTaken(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close() // nobody there
+	free := make(chan struct{})
+	hanging := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-free }))
+	defer hanging.Close()
+	defer close(free)
+	there := serveRaw(t, func(_ int, w net.Conn, _ *http.Request) {
+		_, _ = io.WriteString(w, wire(load(t, "ollama/01-models.txt")))
+	})
+	began := time.Now()
+	baseURL, model, ok := Detect(context.Background(), "http://"+listener.Addr().String()+"/v1", hanging.URL+"/v1", there.url())
+	if !ok || baseURL != there.url() || model != "stories:latest" {
+		t.Errorf("%q, %q, %v", baseURL, model, ok)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+func TestTheFirstModelOfAConfiguredServerIsAskedWithItsKey(t *testing.T) {
+	var key string
+	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
+		key = r.Header.Get("Authorization")
+		_, _ = io.WriteString(w, wire(load(t, "ollama/01-models.txt")))
+	})
+	model, err := FirstModel(context.Background(), server.url()+"/", "sk-secret-key")
+	if err != nil || model != "stories:latest" || key != "Bearer sk-secret-key" {
+		t.Errorf("%q, %v, with %q", model, err, key)
+	}
+	server = serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
+		_, _ = io.WriteString(w, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 10\r\n\r\nsecretword")
+	})
+	if _, err := FirstModel(context.Background(), server.url(), "sk-secret-key"); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v", err)
+	}
+}

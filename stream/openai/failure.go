@@ -1,0 +1,189 @@
+package openai
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	openai "github.com/sashabaranov/go-openai"
+
+	"parley/stream"
+)
+
+// What a caller is told. A provider's own words are never passed on, nor logged: they quote prompts, keys and paths.
+const (
+	messageUnreachable = "the model cannot be reached"
+	messageCredentials = "the model's provider refused the server's credentials"
+	messageTooLong     = "the conversation is too long for the model"
+	messageUnknown     = "the model's provider does not know the model"
+	messageBusy        = "the model's provider has too many requests"
+	messageQuota       = "the model's provider refused: the server's quota is used up"
+	messageDown        = "the model's provider failed"
+	messageRefused     = "the model's provider refused the request"
+	messageBrokeOff    = "the model's answer broke off"
+	messageNoAnswer    = "the model's provider sent no answer"
+	messageUnreadable  = "the model's answer was unreadable"
+	messageTooLarge    = "the model's answer was too large"
+	messageFailed      = "the model failed while answering"
+)
+
+// cause is why a model failed, for the log: in our own words, but for a status code and an identifier.
+type cause struct {
+	what   string        // our words
+	status int           // of the provider's response, 0 if there was none
+	kind   string        // the provider's type or code of the error, if it is an identifier
+	err    error         // one of [plain]'s
+	retry  bool          // asking again may help
+	after  time.Duration // how long the provider asked us to wait
+}
+
+func (c *cause) Error() string {
+	var parts []string
+	if c.what != "" {
+		parts = append(parts, c.what)
+	}
+	if c.status != 0 {
+		parts = append(parts, fmt.Sprintf("status %d", c.status))
+	}
+	if c.kind != "" {
+		parts = append(parts, c.kind)
+	}
+	if c.err != nil {
+		parts = append(parts, c.err.Error())
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (c *cause) Unwrap() error { return c.err }
+
+func failure(message string, c *cause) *stream.ModelError {
+	return &stream.ModelError{Code: stream.CodeProviderError, Message: message, Cause: c}
+}
+
+// unreachable is the failure of a request that got no response.
+func unreachable(err error) error {
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	return failure(messageUnreachable, &cause{err: plain(err), retry: !untrusted})
+}
+
+// refused is the failure of a request that was answered with any status but 200; err is what the library read of it.
+func refused(response *http.Response, err error) error {
+	c := &cause{status: response.StatusCode}
+	var overflow bool
+	if said, ok := errors.AsType[*openai.APIError](err); ok {
+		code, _ := said.Code.(string)
+		c.kind = firstIdentifier(code, said.Type)
+		overflow = isOverflow(code) || isOverflow(said.Type)
+	}
+	message := messageRefused
+	switch status := response.StatusCode; {
+	case overflow:
+		message = messageTooLong
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		message = messageCredentials
+	case status == http.StatusNotFound:
+		message = messageUnknown
+	case c.kind == "insufficient_quota":
+		message = messageQuota
+	case status == http.StatusTooManyRequests:
+		message, c.retry = messageBusy, true
+	case status == http.StatusRequestTimeout, status >= 500:
+		message, c.retry = messageDown, true
+	}
+	if c.after = retryAfter(response.Header.Get("Retry-After"), time.Now()); c.after > maxRetryAfter {
+		c.retry = false
+	}
+	return failure(message, c)
+}
+
+// reported is the failure of an answer that holds an error in place of the next piece of text: the error's JSON.
+func reported(text json.RawMessage) error {
+	var said struct{ Type, Code any }
+	_ = json.Unmarshal(text, &said) // an error of another shape is one all the same
+	kind, _ := said.Type.(string)
+	code, _ := said.Code.(string)
+	c := &cause{what: "an error within the answer", kind: firstIdentifier(code, kind)}
+	if status, ok := said.Code.(float64); ok && status >= 100 && status <= 999 {
+		c.status = int(status)
+	}
+	if isOverflow(code) || isOverflow(kind) {
+		return failure(messageTooLong, c)
+	}
+	return failure(messageFailed, c)
+}
+
+func isOverflow(kind string) bool {
+	return kind == "exceed_context_size_error" || kind == "context_length_exceeded"
+}
+
+// firstIdentifier returns the first of words that is a short identifier and so no text of anybody's.
+func firstIdentifier(words ...string) string {
+	for _, w := range words {
+		if isIdentifier(w) {
+			return w
+		}
+	}
+	return ""
+}
+
+func isIdentifier(w string) bool {
+	for _, b := range []byte(w) {
+		if (b < 'a' || b > 'z') && (b < '0' || b > '9') && b != '_' {
+			return false
+		}
+	}
+	return w != "" && len(w) <= 64
+}
+
+// retryAfter reads the header of that name: seconds, or a date. 0 if there is none.
+func retryAfter(header string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseFloat(header, 64); err == nil {
+		if !(seconds > 0) {
+			return 0
+		}
+		return time.Duration(min(seconds, 1e6) * float64(time.Second))
+	}
+	if at, err := http.ParseTime(header); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+var (
+	errTimeout     = errors.New("timed out")
+	errNoHost      = errors.New("no such host")
+	errCertificate = errors.New("certificate not trusted")
+	errBroken      = errors.New("connection broken")
+)
+
+// plain says what went wrong with a connection without what the other side sent, which Go's own errors quote (a
+// malformed header, a proxy's refusal).
+func plain(err error) error {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return errNoHost
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return errCertificate
+	}
+	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
+		if errors.Is(err, known) {
+			return known
+		}
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return errTimeout
+	}
+	return errBroken
+}

@@ -1,0 +1,84 @@
+package openai
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"parley/stream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is longer than any test.
+var patience = stream.Patience{FirstByte: time.Minute, Stall: time.Minute}
+
+var hello = stream.Request{
+	Messages:  []stream.Prompt{{Role: "system", Content: "You are a bard."}, {Role: "user", Content: "Once upon a time"}},
+	MaxTokens: 64,
+}
+
+// rawServer is a server on the loopback that answers each request with whatever answer writes to its connection. The
+// connection is closed afterwards; a nil answer was one too many.
+type rawServer struct {
+	listener net.Listener
+	done     chan struct{}
+	requests atomic.Int32
+}
+
+// serveRaw answers the n-th request by answer(n); n counts from 1.
+func serveRaw(t testing.TB, answer func(n int, w net.Conn, r *http.Request)) *rawServer {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &rawServer{listener: listener, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			s.serve(conn, answer)
+		}
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		<-s.done
+	})
+	return s
+}
+
+func (s *rawServer) serve(conn net.Conn, answer func(int, net.Conn, *http.Request)) {
+	defer conn.Close()
+	r, err := http.ReadRequest(bufio.NewReader(conn))
+	if err != nil {
+		return
+	}
+	answer(int(s.requests.Add(1)), conn, r)
+}
+
+func (s *rawServer) url() string { return "http://" + s.listener.Addr().String() + "/v1" }
+
+// open returns a model at that address, closed with the test.
+func open(t testing.TB, baseURL string) *Model {
+	m := New(Options{BaseURL: baseURL, Key: "sk-secret-key", Name: "stories"})
+	t.Cleanup(m.Close)
+	return m
+}
+
+// pumped asks model for a reply the way the server does, and returns the reply's text too.
+func pumped(model stream.Model) (stream.Outcome, string) {
+	reply := stream.NewReply("msg_1")
+	outcome := stream.Pump(context.Background(), model, hello, reply, patience)
+	text, _ := reply.Snapshot()
+	return outcome, string(text)
+}

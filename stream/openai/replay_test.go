@@ -1,0 +1,243 @@
+package openai
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"parley/stream"
+)
+
+// replay serves the writes of one answer after another and returns how each one's pump ended.
+func replay(t *testing.T, answers [][][]byte, check func(i int, outcome stream.Outcome, text string)) {
+	t.Helper()
+	server := serveRaw(t, func(n int, w net.Conn, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		for _, piece := range answers[n-1] {
+			_, _ = w.Write(piece)
+		}
+	})
+	model := open(t, server.url())
+	for i := range answers {
+		outcome, text := pumped(model)
+		check(i, outcome, text)
+		if t.Failed() {
+			t.Fatalf("answer %d of %d", i, len(answers))
+		}
+	}
+}
+
+// cuttings are ways to cut n bytes: not at all, into single bytes, into lines, and at random.
+func cuttings(body []byte) (all [][]int) {
+	every := make([]int, 0, len(body))
+	lines := []int{}
+	for i := 1; i < len(body); i++ {
+		every = append(every, i)
+		if body[i-1] == '\n' {
+			lines = append(lines, i)
+		}
+	}
+	all = append(all, nil, every, lines)
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 4 {
+		var cuts []int
+		for at := 0; ; {
+			if at += 1 + random.IntN(300); at >= len(body) {
+				break
+			}
+			cuts = append(cuts, at)
+		}
+		all = append(all, cuts)
+	}
+	return all
+}
+
+func sameReply(t *testing.T, want expected, outcome stream.Outcome, text string) {
+	t.Helper()
+	got := expected{text: text, finish: outcome.Result.FinishReason, usage: outcome.Result.Usage, done: want.done}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(expected{})); diff != "" || outcome.State != stream.Completed {
+		t.Errorf("%s, %v (-want +got):\n%s", outcome.State, outcome.Err, diff)
+	}
+}
+
+func TestEveryCapturedAnswerReadsAlikeHoweverItIsCut(t *testing.T) {
+	for _, c := range streams(t) {
+		t.Run(c.name, func(t *testing.T) {
+			want := c.expected(t)
+			if want.text == "" || want.finish == "" || !want.done {
+				t.Fatalf("the capture is not what it was taken for: %+v", want)
+			}
+			var answers [][][]byte
+			for _, cuts := range cuttings(c.body) {
+				answers = append(answers, c.pieces(cuts...))
+			}
+			replay(t, answers, func(_ int, outcome stream.Outcome, text string) { sameReply(t, want, outcome, text) })
+		})
+	}
+}
+
+func TestASmallAnswerReadsAlikeWhereverTheWireIsCutInTwo(t *testing.T) {
+	for _, name := range []string{"llama-server/30-http10.txt", "ollama/30-http10.txt", "ollama/26-raw-chunked.txt"} {
+		t.Run(name, func(t *testing.T) {
+			c := load(t, name)
+			var answers [][][]byte
+			want := c.expected(t)
+			for at := 0; at < len(c.body); at += 2 {
+				answers = append(answers, c.pieces(at))
+			}
+			replay(t, answers, func(_ int, outcome stream.Outcome, text string) { sameReply(t, want, outcome, text) })
+		})
+	}
+}
+
+// cutReader gives the bytes in those pieces, one a read: unlike a socket it never joins two.
+type cutReader struct{ pieces [][]byte }
+
+func (r *cutReader) Read(p []byte) (int, error) {
+	if len(r.pieces) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, r.pieces[0])
+	if r.pieces[0] = r.pieces[0][n:]; len(r.pieces[0]) == 0 {
+		r.pieces = r.pieces[1:]
+	}
+	return n, nil
+}
+
+// readAnswer reads a body without any network.
+func readAnswer(body io.Reader) (stream.Result, string, error) {
+	var text bytes.Buffer
+	a := testAnswer(body, func(delta []byte) { text.Write(delta) })
+	err := a.read()
+	return a.result, text.String(), err
+}
+
+func testAnswer(body io.Reader, write func([]byte)) *answer {
+	return &answer{reader: bufio.NewReaderSize(body, lineBuffer), write: write, cancel: func() {}}
+}
+
+func TestEveryCutOfEveryCapturedAnswerReadsAlike(t *testing.T) {
+	for _, c := range streams(t) {
+		if c.raw {
+			continue
+		}
+		want := c.expected(t)
+		step := 1 + len(c.body)/500 // some hundred cuts of each
+		for at := 0; at < len(c.body); at += step {
+			result, text, err := readAnswer(&cutReader{pieces: [][]byte{c.body[:at], c.body[at:]}})
+			if err != nil || text != want.text || result.FinishReason != want.finish || !cmp.Equal(result.Usage, want.usage) {
+				t.Fatalf("%s cut at %d: %q, %+v, %v", c.name, at, text, result, err)
+			}
+		}
+	}
+}
+
+// utf8Answer is a reply of characters of every length, raw and escaped.
+func utf8Answer() (body string, text string) {
+	deltas := []string{`Grüße`, `, 世`, `界 🌍`, ` \u00e9\u4e16\ud83d\ude00`, `\\ \"q\" \/ \n\t`, ` 𝔘`}
+	var b strings.Builder
+	for _, d := range deltas {
+		fmt.Fprintf(&b, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"%s\"},\"finish_reason\":null}]}\n\n", d)
+	}
+	b.WriteString("data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
+	return b.String(), "Grüße, 世界 🌍 é世😀\\ \"q\" / \n\t 𝔘"
+}
+
+func TestAnAnswerCutInsideCharactersReadsAlike(t *testing.T) {
+	body, want := utf8Answer()
+	c := capture{head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", body: []byte(body)}
+	var answers [][][]byte
+	for at := range body {
+		answers = append(answers, c.pieces(at))
+	}
+	answers = append(answers, c.pieces(cuttings(c.body)[1]...))
+	replay(t, answers, func(_ int, outcome stream.Outcome, text string) {
+		sameReply(t, expected{text: want, finish: "stop"}, outcome, text)
+	})
+}
+
+func TestAServerThatCompressesUnaskedIsUnderstood(t *testing.T) {
+	c := load(t, "ollama/04-stream-usage.txt")
+	var zipped bytes.Buffer
+	zip := gzip.NewWriter(&zipped)
+	_, _ = zip.Write(c.body)
+	_ = zip.Close()
+	c.head = strings.Replace(c.head, "\r\n\r\n", "\r\nContent-Encoding: gzip\r\n\r\n", 1)
+	want := c.expected(t)
+	c.body = zipped.Bytes()
+	strange := c
+	strange.head = strings.Replace(c.head, "gzip", "br", 1)
+	replay(t, [][][]byte{c.pieces(), c.pieces(cuttings(c.body)[1]...)}, func(_ int, outcome stream.Outcome, text string) {
+		sameReply(t, want, outcome, text)
+	})
+	replay(t, [][][]byte{strange.pieces()}, func(_ int, outcome stream.Outcome, _ string) {
+		failedWith(t, outcome, messageUnreadable)
+	})
+}
+
+func failedWith(t *testing.T, outcome stream.Outcome, message string) {
+	t.Helper()
+	if outcome.State != stream.Failed || outcome.Err == nil || outcome.Err.Code != stream.CodeProviderError || outcome.Err.Message != message {
+		t.Errorf("%s, %v; want failed, %s", outcome.State, outcome.Err, message)
+	}
+}
+
+func TestTheKeyTheModelAndTheMessagesAreSentAndStreamingIsAskedFor(t *testing.T) {
+	c := load(t, "ollama/03-stream.txt")
+	seen := make(chan string, 1)
+	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		seen <- fmt.Sprintf("%s %s %s %s %s", r.Method, r.URL, r.Header.Get("Authorization"), r.Header.Get("Accept-Encoding"), body)
+		for _, piece := range c.pieces() {
+			_, _ = w.Write(piece)
+		}
+	})
+	if outcome, _ := pumped(open(t, server.url()+"/")); outcome.State != stream.Completed {
+		t.Fatal(outcome)
+	}
+	want := `POST /v1/chat/completions Bearer sk-secret-key identity {"model":"stories","messages":[` +
+		`{"role":"system","content":"You are a bard."},{"role":"user","content":"Once upon a time"}],` +
+		`"max_tokens":64,"stream":true,"stream_options":{"include_usage":true}}`
+	if got := <-seen; got != want {
+		t.Errorf("sent\n%s, want\n%s", got, want)
+	}
+}
+
+func TestTheBoundOfAReplyIsCalledAsTheProviderWants(t *testing.T) {
+	for _, test := range []struct {
+		url, model string
+		newer      bool
+	}{
+		{"", "gpt-4o", true},
+		{"https://api.openai.com/v1", "whatever", true},
+		{"https://us.openai.azure.com/openai/v1", "our-deployment", true},
+		{"http://127.0.0.1:4000/v1", "gpt-5-mini", true},
+		{"http://127.0.0.1:4000/v1", "o3", true},
+		{"http://127.0.0.1:11434/v1", "llama3.2:latest", false},
+		{"https://api.openai.com.example.org/v1", "mistral", false},
+		{"http://127.0.0.1:11434/v1", "gpt-oss:20b", false},
+	} {
+		asked := New(Options{BaseURL: test.url, Name: test.model}).translate(stream.Request{MaxTokens: 100})
+		if got := asked.MaxCompletionTokens == 100; got != test.newer || (asked.MaxTokens == 100) == test.newer {
+			t.Errorf("%s at %s: max_completion_tokens %d, max_tokens %d", test.model, test.url, asked.MaxCompletionTokens, asked.MaxTokens)
+		}
+	}
+}
+
+func TestAModelThatIsPrintedHidesItsKey(t *testing.T) {
+	m := New(Options{Key: "sk-secret-key", Name: "stories"})
+	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
+		if printed := fmt.Sprintf(format, m); strings.Contains(printed, "secret") {
+			t.Errorf("%s prints %s", format, printed)
+		}
+	}
+}

@@ -1,0 +1,344 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"parley/stream"
+)
+
+// pipes serves handler over pipes in memory, which a synctest bubble can hold, and returns a model that asks it.
+func pipes(t *testing.T, handler http.HandlerFunc) *Model {
+	conns := make(chan net.Conn)
+	closed := make(chan struct{})
+	server := &http.Server{Handler: handler}
+	go server.Serve(&pipeListener{conns: conns, closed: closed})
+	transport := newTransport()
+	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		select {
+		case conns <- theirs:
+			return ours, nil
+		case <-closed:
+			return nil, errors.New("closed")
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	model := newModel(Options{BaseURL: "http://model.test/v1", Name: "stories"}, transport)
+	t.Cleanup(func() {
+		model.Close()
+		close(closed)
+		server.Close()
+	})
+	return model
+}
+
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (l *pipeListener) Close() error   { return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+func sendText(w http.ResponseWriter, parts ...string) {
+	for _, part := range parts {
+		_, _ = io.WriteString(w, part)
+		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+func TestAModelThatIsLoadingIsAskedAgain(t *testing.T) {
+	file, err := os.ReadFile("testdata/llama-server/00-while-loading.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, ok := strings.CutPrefix(string(file), "503 ")
+	if !ok {
+		t.Fatal("not the capture it was taken for")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
+			if asked++; asked < 3 {
+				w.WriteHeader(503)
+				sendText(w, body)
+				return
+			}
+			sendText(w, someText, plainEnd, lastUse, "data: [DONE]\n\n")
+		})
+		outcome, text := pumped(model)
+		sameReply(t, expected{text: "Hello", finish: "stop", usage: &stream.Usage{Prompt: 7, Completion: 2}}, outcome, text)
+		if asked != 3 {
+			t.Errorf("asked %d times", asked)
+		}
+	})
+}
+
+// TestWhatIsAskedAgainAndHowLongAfter counts the requests that an answer costs, and their time.
+func TestWhatIsAskedAgainAndHowLongAfter(t *testing.T) {
+	backoff := [2]time.Duration{(500 + 1000 + 2000) * 3 / 4 * time.Millisecond, (500 + 1000 + 2000) * 5 / 4 * time.Millisecond}
+	at := time.Date(2000, 1, 1, 0, 0, 12, 0, time.UTC).Format(http.TimeFormat) // bubbles begin at midnight
+	for name, test := range map[string]struct {
+		status     int
+		retryAfter string
+		body       string
+		asked      int
+		least      time.Duration
+		most       time.Duration
+		message    string
+	}{
+		"429":                  {status: 429, asked: 4, least: backoff[0], most: backoff[1], message: messageBusy},
+		"500":                  {status: 500, asked: 4, least: backoff[0], most: backoff[1], message: messageDown},
+		"502":                  {status: 502, asked: 4, least: backoff[0], most: backoff[1], message: messageDown},
+		"503":                  {status: 503, asked: 4, least: backoff[0], most: backoff[1], message: messageDown},
+		"529":                  {status: 529, asked: 4, least: backoff[0], most: backoff[1], message: messageDown},
+		"408":                  {status: 408, asked: 4, least: backoff[0], most: backoff[1], message: messageDown},
+		"400":                  {status: 400, asked: 1, message: messageRefused},
+		"401":                  {status: 401, asked: 1, message: messageCredentials},
+		"403":                  {status: 403, asked: 1, message: messageCredentials},
+		"404":                  {status: 404, asked: 1, message: messageUnknown},
+		"413":                  {status: 413, asked: 1, message: messageRefused},
+		"422":                  {status: 422, asked: 1, message: messageRefused},
+		"a used up quota":      {status: 429, body: `{"error":{"message":"Pay","type":"x","code":"insufficient_quota"}}`, asked: 1, message: messageQuota},
+		"Retry-After":          {status: 429, retryAfter: "10", asked: 4, least: 30 * time.Second, most: 50 * time.Second, message: messageBusy},
+		"Retry-After, a date":  {status: 503, retryAfter: at, asked: 4, least: 12 * time.Second, most: 24 * time.Second, message: messageDown},
+		"Retry-After, 0":       {status: 429, retryAfter: "0", asked: 4, least: backoff[0], most: backoff[1], message: messageBusy},
+		"Retry-After, a word":  {status: 429, retryAfter: "soon", asked: 4, least: backoff[0], most: backoff[1], message: messageBusy},
+		"Retry-After, an hour": {status: 429, retryAfter: "3600", asked: 1, message: messageBusy},
+		"a cut before a word":  {status: 200, body: ": hm\n\n", asked: 4, least: backoff[0], most: backoff[1], message: messageBrokeOff},
+		"a cut after a word":   {status: 200, body: someText, asked: 1, message: messageBrokeOff},
+		"a clean early end":    {status: 200, asked: 1, message: messageNoAnswer},
+		"an error in a 200":    {status: 200, body: `data: {"error":{"code":503}}` + "\n", asked: 1, message: messageFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
+					asked++
+					if test.retryAfter != "" {
+						w.Header().Set("Retry-After", test.retryAfter)
+					}
+					w.WriteHeader(test.status)
+					sendText(w, test.body)
+					if strings.HasPrefix(name, "a cut") {
+						panic(http.ErrAbortHandler)
+					}
+				})
+				began := time.Now()
+				outcome, text := pumped(model)
+				took := time.Since(began)
+				failedWith(t, outcome, test.message)
+				if asked != test.asked || took < test.least || took > test.most+time.Millisecond {
+					t.Errorf("asked %d times in %v, want %d in %v to %v", asked, took, test.asked, test.least, test.most)
+				}
+				if test.body == someText && text != "Hello" {
+					t.Errorf("the text is %q", text)
+				}
+			})
+		})
+	}
+}
+
+func TestDelaysAreNeverTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := map[time.Duration]bool{}
+		for _, header := range []string{"", "5"} {
+			for range 3 {
+				var times []time.Time
+				model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
+					times = append(times, time.Now())
+					w.Header().Set("Retry-After", header)
+					w.WriteHeader(429)
+				})
+				_, _ = pumped(model)
+				seen[times[1].Sub(times[0])] = true
+			}
+		}
+		if len(seen) != 6 {
+			t.Errorf("delays %v", seen)
+		}
+	})
+}
+
+func TestCancellingEndsTheWaitForAnotherTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", "20")
+			w.WriteHeader(429)
+		})
+		ctx, cancel := context.WithCancelCause(context.Background())
+		time.AfterFunc(3*time.Second, func() { cancel(stream.ErrCancelled) })
+		began := time.Now()
+		outcome := stream.Pump(ctx, model, hello, stream.NewReply("msg_1"), patience)
+		if took := time.Since(began); outcome.State != stream.Cancelled || took != 3*time.Second {
+			t.Errorf("%s after %v", outcome.State, took)
+		}
+	})
+}
+
+func TestASilentModelIsGivenUpByThePumpsPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := make(chan struct{}, 2)
+		model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") == "" { // every request
+				sendText(w, someText, ": still here\n\n")
+			}
+			<-r.Context().Done()
+			gone <- struct{}{}
+		})
+		began := time.Now()
+		outcome := stream.Pump(context.Background(), model, hello, stream.NewReply("msg_1"), stream.Patience{FirstByte: 120 * time.Second, Stall: 60 * time.Second})
+		if took := time.Since(began); outcome.State != stream.Failed || outcome.Err.Code != stream.CodeProviderTimeout || took != 60*time.Second {
+			t.Errorf("%s, %v after %v", outcome.State, outcome.Err, took)
+		}
+		<-gone
+	})
+}
+
+func TestLateHeadersAreWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(100 * time.Second) // of the bubble
+			sendText(w, someText, plainEnd)
+		})
+		outcome := stream.Pump(context.Background(), model, hello, stream.NewReply("msg_1"), stream.Patience{FirstByte: 120 * time.Second, Stall: 60 * time.Second})
+		if outcome.State != stream.Completed {
+			t.Errorf("%s, %v", outcome.State, outcome.Err)
+		}
+	})
+}
+
+func TestAWholeReplyDoesNotWaitForeverForTheRest(t *testing.T) {
+	for name, test := range map[string]struct {
+		parts []string
+		took  time.Duration
+	}{
+		"after the finish reason": {[]string{someText, plainEnd}, lingerUsage},
+		"after usage":             {[]string{someText, plainEnd, lastUse}, lingerUsage},
+		"after [DONE]":            {[]string{someText, plainEnd, lastUse, "data: [DONE]\n\n"}, lingerEnd},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gone := make(chan struct{})
+				model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
+					sendText(w, test.parts...)
+					<-r.Context().Done()
+					close(gone)
+				})
+				began := time.Now()
+				outcome, text := pumped(model)
+				if took := time.Since(began); outcome.State != stream.Completed || text != "Hello" || took != test.took {
+					t.Errorf("%s, %v, %q after %v", outcome.State, outcome.Err, text, took)
+				}
+				<-gone
+			})
+		})
+	}
+}
+
+func TestAReplyThatIsWholeWhenItIsCancelledIsCompleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
+			sendText(w, someText, plainEnd, lastUse)
+			<-r.Context().Done()
+		})
+		ctx, cancel := context.WithCancelCause(context.Background())
+		time.AfterFunc(time.Second, func() { cancel(stream.ErrCancelled) })
+		outcome := stream.Pump(ctx, model, hello, stream.NewReply("msg_1"), patience)
+		if outcome.State != stream.Completed || outcome.Result.Usage == nil {
+			t.Errorf("%s, %+v", outcome.State, outcome.Result)
+		}
+	})
+}
+
+func TestTheProviderSeesAnAbort(t *testing.T) {
+	for _, words := range []string{"", someText} { // before the headers, in mid-reply
+		t.Run(fmt.Sprint(len(words)), func(t *testing.T) {
+			asked, gone := make(chan struct{}), make(chan struct{})
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if words != "" {
+					sendText(w, words)
+				}
+				close(asked)
+				<-r.Context().Done()
+				close(gone)
+			}))
+			defer server.Close()
+			ctx, cancel := context.WithCancelCause(context.Background())
+			ended := make(chan stream.Outcome)
+			go func() { ended <- stream.Pump(ctx, open(t, server.URL), hello, stream.NewReply("msg_1"), patience) }()
+			<-asked
+			cancel(stream.ErrCancelled)
+			if outcome := <-ended; outcome.State != stream.Cancelled {
+				t.Errorf("%s, %v", outcome.State, outcome.Err)
+			}
+			select {
+			case <-gone:
+			case <-time.After(5 * time.Second):
+				t.Error("the provider did not notice")
+			}
+		})
+	}
+}
+
+func TestAConnectionIsUsedAgain(t *testing.T) {
+	var conns atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		sendText(w, someText, plainEnd, lastUse, "data: [DONE]\n\n")
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	model := open(t, server.URL)
+	for range 20 {
+		if outcome, _ := pumped(model); outcome.State != stream.Completed {
+			t.Fatal(outcome)
+		}
+	}
+	if n := conns.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+func TestAConnectionThatTheServerClosedMeanwhileCostsNoDelay(t *testing.T) {
+	c := load(t, "ollama/04-stream-usage.txt")
+	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		for _, piece := range c.pieces() {
+			_, _ = w.Write(piece)
+		}
+	}) // which closes it without a word
+	model := once(open(t, server.url()))
+	for range 100 {
+		if outcome, _ := pumped(model); outcome.State != stream.Completed {
+			t.Fatal(outcome.State, outcome.Err)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package openai
+
+// scanChunk reads the plain shape that nearly every event of an answer has (one choice, index 0, not finished, with or
+// without content; beside it only fields of no meaning here that hold no object or array) without allocating, and
+// returns the inside of the content's JSON string, nil if there is none. It says false to everything else, broken JSON
+// included: then [decodeChunk] reads the event. What it says true to, decodeChunk reads alike; the fuzz test holds it
+// to that.
+func scanChunk(data []byte) (content []byte, ok bool) {
+	s := scanner{b: data}
+	choices := false
+	for more := s.enter('{'); more; more = s.next('}') {
+		switch key := s.key(); string(key) {
+		case "choices":
+			if choices {
+				return nil, false // encoding/json would merge the two
+			}
+			choices = true
+			content = s.choices()
+		case "object":
+			if string(s.plainString()) != "chat.completion.chunk" {
+				return nil, false
+			}
+		case "usage", "error":
+			s.literal("null")
+		default:
+			s.unknown(key)
+		}
+	}
+	s.space()
+	return content, choices && !s.bad && s.i == len(s.b)
+}
+
+// scanner walks over JSON. Once it met what it does not read it is bad, and everything it does from then on is
+// harmless and of no meaning.
+type scanner struct {
+	b   []byte
+	i   int
+	bad bool
+}
+
+func (s *scanner) choices() (content []byte) {
+	if !s.enter('[') || !s.enter('{') {
+		s.bad = true
+		return nil
+	}
+	delta := false
+	for more := true; more; more = s.next('}') {
+		switch key := s.key(); string(key) {
+		case "index":
+			s.literal("0")
+		case "finish_reason":
+			s.literal("null")
+		case "delta":
+			s.bad = s.bad || delta
+			delta = true
+			content = s.delta()
+		default:
+			s.unknown(key)
+		}
+	}
+	if s.next(']') {
+		s.bad = true // a second choice
+	}
+	return content
+}
+
+func (s *scanner) delta() (content []byte) {
+	seen := false
+	for more := s.enter('{'); more; more = s.next('}') {
+		key := s.key()
+		if string(key) != "content" {
+			s.unknown(key)
+			continue
+		}
+		s.bad = s.bad || seen
+		seen = true
+		if s.peek() == 'n' {
+			s.literal("null")
+		} else {
+			content = s.string()
+		}
+	}
+	return content
+}
+
+// enter steps into an object or array and says whether there is anything in it.
+func (s *scanner) enter(open byte) bool {
+	if s.peek() != open {
+		s.bad = true
+		return false
+	}
+	s.i++
+	if s.peek() == open+2 { // '}' after '{', ']' after '['
+		s.i++
+		return false
+	}
+	return !s.bad
+}
+
+// next steps behind a comma, or out of the object or array, and says whether there is another member.
+func (s *scanner) next(end byte) bool {
+	switch c := s.peek(); {
+	case s.bad:
+		return false
+	case c == ',':
+		s.i++
+		return true
+	case c == end:
+		s.i++
+		return false
+	}
+	s.bad = true
+	return false
+}
+
+// key reads a member's name and the colon.
+func (s *scanner) key() []byte {
+	key := s.plainString()
+	if s.peek() != ':' {
+		s.bad = true
+	}
+	s.i++
+	return key
+}
+
+// unknown skips the value of a field that nobody here reads, if it is neither object nor array. Encoding/json takes
+// "Choices" for choices, and more such: names that are not in plain small letters are left to it.
+func (s *scanner) unknown(key []byte) {
+	for _, c := range key {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
+			s.bad = true
+			return
+		}
+	}
+	switch c := s.peek(); c {
+	case '"':
+		s.string()
+	case 'n':
+		s.literal("null")
+	case 't':
+		s.literal("true")
+	case 'f':
+		s.literal("false")
+	default:
+		s.number()
+	}
+}
+
+// plainString reads a string without escapes.
+func (s *scanner) plainString() []byte {
+	text := s.string()
+	for _, c := range text {
+		if c == '\\' {
+			s.bad = true
+		}
+	}
+	return text
+}
+
+// string reads a string and returns its inside, never nil unless bad, as it is written.
+func (s *scanner) string() []byte {
+	if s.peek() != '"' {
+		s.bad = true
+		return nil
+	}
+	start := s.i + 1
+	for i := start; i < len(s.b); i++ {
+		switch c := s.b[i]; {
+		case c == '"':
+			s.i = i + 1
+			return s.b[start:i]
+		case c < ' ':
+			s.bad = true
+			return nil
+		case c == '\\':
+			n := escapeLen(s.b[i:])
+			if n == 0 {
+				s.bad = true
+				return nil
+			}
+			i += n - 1
+		}
+	}
+	s.bad = true
+	return nil
+}
+
+// escapeLen is the length of the escape at the beginning of b, 0 if there is no valid one.
+func escapeLen(b []byte) int {
+	if len(b) < 2 {
+		return 0
+	}
+	switch b[1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2
+	case 'u':
+		if len(b) < 6 {
+			return 0
+		}
+		for _, c := range b[2:6] {
+			if (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
+				return 0
+			}
+		}
+		return 6
+	}
+	return 0
+}
+
+// number skips a whole number or a decimal fraction; others are left to encoding/json.
+func (s *scanner) number() {
+	if s.peek() == '-' {
+		s.i++
+	}
+	start := s.i
+	s.digits()
+	if s.i-start > 1 && s.b[start] == '0' {
+		s.bad = true
+	}
+	if s.i < len(s.b) && s.b[s.i] == '.' {
+		s.i++
+		s.digits()
+	}
+}
+
+func (s *scanner) digits() {
+	start := s.i
+	for s.i < len(s.b) && s.b[s.i] >= '0' && s.b[s.i] <= '9' {
+		s.i++
+	}
+	if s.i == start {
+		s.bad = true
+	}
+}
+
+// literal steps over word, which must be what is there.
+func (s *scanner) literal(word string) {
+	s.space()
+	if end := s.i + len(word); end <= len(s.b) && string(s.b[s.i:end]) == word {
+		s.i = end
+	} else {
+		s.bad = true
+	}
+}
+
+// peek returns the next byte that is not white space, 0 at the end.
+func (s *scanner) peek() byte {
+	s.space()
+	if s.i < len(s.b) {
+		return s.b[s.i]
+	}
+	return 0
+}
+
+func (s *scanner) space() {
+	for s.i < len(s.b) && (s.b[s.i] == ' ' || s.b[s.i] == '\t' || s.b[s.i] == '\r' || s.b[s.i] == '\n') {
+		s.i++
+	}
+}
