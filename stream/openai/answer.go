@@ -31,6 +31,7 @@ type answer struct {
 
 	size   int    // bytes read so far
 	long   []byte // a line that did not fit reader
+	shape  shape
 	text   text
 	spoke  bool // text was written
 	events bool // any event came
@@ -118,7 +119,7 @@ func (a *answer) event(line []byte) error {
 		a.isWhole(lingerEnd)
 		return nil
 	}
-	if content, ok := scanChunk(data); ok { // nearly every line of an answer
+	if content, ok := a.shape.scan(data); ok { // nearly every line of an answer
 		a.events = true
 		a.say(content)
 		return nil

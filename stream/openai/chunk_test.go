@@ -170,6 +170,50 @@ func FuzzTheScannerAgreesWithEncodingJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { checkScan(t, data) })
 }
 
+// checkShape fails the test if an event that follows another is read otherwise than by itself.
+func checkShape(t *testing.T, first, second []byte) {
+	t.Helper()
+	var h shape
+	h.scan(first)
+	got, gotOK := h.scan(second)
+	want, wantOK := scanChunk(second)
+	if string(got) != string(want) || gotOK != wantOK || (got == nil) != (want == nil) {
+		t.Fatalf("%q after %q: %q, %v; by itself %q, %v", second, first, got, gotOK, want, wantOK)
+	}
+}
+
+func TestAnEventThatFollowsAnotherReadsAsByItself(t *testing.T) {
+	events := append(capturedEvents(t), seeds...)
+	for i, event := range events {
+		checkShape(t, []byte(events[(i+1)%len(events)]), []byte(event))
+		content, ok := scanChunk([]byte(event))
+		if !ok || content == nil {
+			continue
+		}
+		for _, other := range append([]string{``, `x`, `"`, `\`, `\\`, `a","x":"b`, `\u12`, `\ud83d`, "\n", `\"}`}, string(content[:len(content)/2])) {
+			at := strings.Index(event, `"content":`) + len(`"content":`)
+			at += strings.Index(event[at:], `"`) + 1
+			checkShape(t, []byte(event), []byte(event[:at]+other+event[at+len(content):]))
+		}
+		for at := range event {
+			checkShape(t, []byte(event), []byte(event[:at]+event[at+1:]))
+		}
+	}
+}
+
+func FuzzAnEventThatFollowsAnother(f *testing.F) {
+	for _, seed := range seeds {
+		f.Add(seed, len(seed)/2, 0, "x")
+		f.Add(seed, strings.Index(seed, `"a"`)+1, 1, "b")
+	}
+	f.Fuzz(func(t *testing.T, first string, at, cut int, insert string) {
+		if at < 0 || cut < 0 || at > len(first) || cut > len(first)-at {
+			return
+		}
+		checkShape(t, []byte(first), []byte(first[:at]+insert+first[at+cut:]))
+	})
+}
+
 // FuzzContent has the content of an event, whatever it is, read by the scanner, and alike if it is split in two.
 func FuzzContent(f *testing.F) {
 	for _, seed := range []string{`Hello`, `\ud83d\ude00`, `\ud83d\ud83d\ude00\ude00`, `\"\\\/\b\f\n\r\t\u0000`, "\xf0\x9f\x98\x80", `a\`, `\u12g4`} {

@@ -1,5 +1,7 @@
 package openai
 
+import "bytes"
+
 // scanChunk reads the plain shape that nearly every event of an answer has (one choice, index 0, not finished, with or
 // without content; beside it only fields of no meaning here that hold no object or array) without allocating, and
 // returns the inside of the content's JSON string, nil if there is none. It says false to everything else, broken JSON
@@ -28,6 +30,30 @@ func scanChunk(data []byte) (content []byte, ok bool) {
 	}
 	s.space()
 	return content, choices && !s.bad && s.i == len(s.b)
+}
+
+// shape is a scanned event without its content. The events of one answer differ in hardly more than that, and an event
+// that adjoins a string to the same bytes before and after it reads alike: comparing those costs a tenth.
+type shape struct {
+	head, tail []byte // up to the quote that opens the content, and from the one that closes it
+}
+
+// scan is scanChunk, quicker where data has the shape of the event before it.
+func (h *shape) scan(data []byte) (content []byte, ok bool) {
+	if end := len(data) - len(h.tail); end >= len(h.head) && len(h.head) > 0 &&
+		bytes.Equal(data[:len(h.head)], h.head) && bytes.Equal(data[end:], h.tail) {
+		s := scanner{b: data[:end+1], i: len(h.head) - 1}
+		if content = s.string(); !s.bad && s.i == len(s.b) {
+			return content, true
+		}
+	}
+	content, ok = scanChunk(data)
+	if ok && content != nil {
+		at := cap(data) - cap(content) // content is a part of data
+		h.head = append(h.head[:0], data[:at]...)
+		h.tail = append(h.tail[:0], data[at+len(content):]...)
+	}
+	return content, ok
 }
 
 // scanner walks over JSON. Once it met what it does not read it is bad, and everything it does from then on is
