@@ -1,0 +1,128 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+)
+
+// counting is an encoder that counts.
+type counting struct{ encoded *atomic.Int64 }
+
+func (c counting) AppendFrame(dst []byte, _ string, event Event) []byte {
+	c.encoded.Add(1)
+	return append(dst, event.Delta...)
+}
+
+// herd is a thousand viewers of one reply; the first stuck of them were woken once and never came back to read.
+type herd struct {
+	topic   *Topic
+	reply   *Reply
+	views   []*Viewer
+	wakes   []int
+	stuck   int
+	encoded atomic.Int64
+	seen    int
+}
+
+func newHerd(t testing.TB, size, stuck int) *herd {
+	h := &herd{reply: NewReply("m2"), wakes: make([]int, size), stuck: stuck}
+	hub := NewHub()
+	h.topic = hub.Open("s")
+	for i := range size {
+		h.views = append(h.views, hub.Subscribe("s", &archive{}, func() { h.wakes[i]++ }))
+	}
+	h.topic.Publish("", &Entry{ID: "m1"}, &Entry{ID: "m2", Reply: h.reply})
+	h.read(t, 0)
+	t.Cleanup(func() {
+		for _, v := range h.views {
+			v.Close()
+		}
+		h.topic.Close()
+	})
+	return h
+}
+
+// read has every viewer from that one on read all there is.
+func (h *herd) read(t testing.TB, from int) {
+	for _, v := range h.views[from:] {
+		for {
+			event, ok, err := v.Next(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			h.seen += len(event.Delta)
+			h.topic.Encode(event, counting{&h.encoded}).Release()
+		}
+	}
+}
+
+func TestViewersThatDoNotReadCostTheOthersNothing(t *testing.T) {
+	const size, stuck, tokens = 1000, 10, 100
+	h := newHerd(t, size, stuck)
+	h.encoded.Store(0)
+	for range tokens {
+		h.reply.Append([]byte("token "))
+		h.read(t, stuck)
+	}
+	for i, n := range h.wakes {
+		if i < stuck && n != 1 {
+			t.Errorf("a viewer that does not read was woken %d times", n)
+		}
+		if i >= stuck && n != tokens {
+			t.Fatalf("viewer %d was woken %d times in %d tokens", i, n, tokens)
+		}
+	}
+	if n := h.encoded.Load(); n != tokens {
+		t.Errorf("%d frames were encoded for %d tokens and %d viewers in lockstep", n, tokens, size-stuck)
+	}
+	if want := (size - stuck) * tokens * len("token "); h.seen != want {
+		t.Errorf("%d bytes were seen, want %d", h.seen, want)
+	}
+	// The ten come back: one delta each, whatever they have missed.
+	h.encoded.Store(0)
+	h.seen = 0
+	h.read(t, 0)
+	if want := stuck * tokens * len("token "); h.seen != want || h.encoded.Load() != 1 {
+		t.Errorf("back again they saw %d bytes, want %d, in %d frames", h.seen, want, h.encoded.Load())
+	}
+}
+
+func TestAFurtherTokenAllocatesNothing(t *testing.T) {
+	for _, viewers := range []int{1, 100} {
+		t.Run(fmt.Sprint(viewers, " viewers"), func(t *testing.T) {
+			h := newHerd(t, viewers, 0)
+			token := []byte("token ")
+			for range 5000 / viewers { // the text's own growth is behind us
+				h.reply.Append(token)
+				h.read(t, 0)
+			}
+			got := testing.AllocsPerRun(500, func() {
+				h.reply.Append(token)
+				h.read(t, 0)
+			})
+			if got > 0.1*float64(viewers) {
+				t.Errorf("%.2f allocations a token", got)
+			}
+			t.Logf("%.2f allocations a token", got)
+		})
+	}
+}
+
+func BenchmarkToken(b *testing.B) {
+	for _, viewers := range []int{1, 1000} {
+		b.Run(fmt.Sprint(viewers, "viewers"), func(b *testing.B) {
+			h := newHerd(b, viewers, 0)
+			token := []byte("token ")
+			b.ReportAllocs()
+			for b.Loop() {
+				h.reply.Append(token)
+				h.read(b, 0)
+			}
+		})
+	}
+}
