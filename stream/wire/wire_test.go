@@ -1,0 +1,127 @@
+package wire
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"parley/stream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func valid(id string) bool { return strings.HasPrefix(id, "msg_") }
+
+func TestACursorNamesItsPosition(t *testing.T) {
+	for _, p := range []stream.Position{
+		{Ended: true}, {ID: "msg_1"}, {ID: "msg_1", Offset: 14}, {ID: "msg_1", Offset: 1 << 30}, stream.After("msg_2"),
+	} {
+		cursor := Cursor("session_a", p)
+		got, err := ParseCursor("session_a", cursor, valid)
+		if p.ID == "" {
+			p.Ended = got.Ended // before the first message there is nothing to have ended
+		}
+		if err != nil || got != p {
+			t.Errorf("%q: got %+v, %v, want %+v", cursor, got, err, p)
+		}
+		if _, err := ParseCursor("session_b", cursor, valid); err == nil {
+			t.Errorf("%q was taken for another session's", cursor)
+		}
+	}
+}
+
+func TestAMalformedCursorIsRefused(t *testing.T) {
+	good := Cursor("session_a", stream.Position{ID: "msg_1", Offset: 14})
+	tag := good[:4]
+	for _, cursor := range []string{
+		"", ".", "..", tag, tag + ".", tag + "..", tag + "..5", tag + ".msg_1", tag + ".msg_1.", tag + ".msg_1.-1", tag + ".msg_1.+1",
+		tag + ".msg_1.01", tag + ".msg_1.1e", tag + ".msg_1.99999999999999999999", tag + ".other.1", good + " ", " " + good,
+		good + ".e", tag + ".msg_1.E", strings.Repeat("x", 10000),
+	} {
+		if p, err := ParseCursor("session_a", cursor, valid); err == nil {
+			t.Errorf("%q was read as %+v", cursor, p)
+		}
+	}
+}
+
+func FuzzParseCursor(f *testing.F) {
+	f.Add(Cursor("session_a", stream.Position{ID: "msg_1", Offset: 14}))
+	f.Add(Cursor("session_a", stream.After("msg_1")))
+	f.Add(Cursor("session_a", stream.Position{}))
+	f.Fuzz(func(t *testing.T, cursor string) {
+		p, err := ParseCursor("session_a", cursor, valid)
+		if err == nil && Cursor("session_a", p) != cursor {
+			t.Fatalf("%q was read as %+v", cursor, p)
+		}
+	})
+}
+
+// events is one event of every kind.
+func events(text string) []stream.Event {
+	entry := &stream.Entry{ID: "msg_1", Created: []byte(`{"messageId":"msg_1"}`)}
+	return []stream.Event{
+		{Kind: stream.Created, Entry: entry, After: stream.Position{ID: "msg_1"}},
+		{Kind: stream.Delta, Entry: entry, Offset: 7, Delta: []byte(text), After: stream.Position{ID: "msg_1", Offset: 7 + len(text)}},
+		{Kind: stream.Ended, Entry: entry, After: stream.After("msg_1"), Ending: &stream.Ending{
+			State: stream.Failed, Message: []byte(`{"messageId":"msg_1"}`), Error: []byte(`{"code":"provider_error"}`)}},
+		{Kind: stream.Ended, Entry: entry, After: stream.After("msg_1"), Ending: &stream.Ending{
+			State: stream.Completed, Message: []byte(`{"messageId":"msg_1"}`)}},
+		{Kind: stream.Cleared}, {Kind: stream.Deleted}, {Kind: stream.Expired},
+	}
+}
+
+var types = []string{
+	"message.created", "message.delta", "message.failed", "message.completed", "session.cleared", "session.deleted", "session.expired",
+}
+
+func TestFramesAreWhatTheProtocolSays(t *testing.T) {
+	for i, event := range events("x") {
+		var got map[string]any
+		if err := json.Unmarshal(JSON{}.AppendFrame(nil, "session_a", event), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got["type"] != types[i] || got["sessionId"] != "session_a" {
+			t.Errorf("got %v, want %s", got, types[i])
+		}
+		cursor, replayed := got["cursor"].(string)
+		if replayed != (i < 4) || replayed && cursor != Cursor("session_a", event.After) {
+			t.Errorf("%s has the cursor %q", types[i], cursor)
+		}
+		sse := string(SSE{}.AppendFrame(nil, "session_a", event))
+		if !strings.HasPrefix(sse, "event: "+types[i]+"\nid: ") || !strings.HasSuffix(sse, "}\n\n") || strings.Count(sse, "\n") != 4 {
+			t.Errorf("as a server-sent event: %q", sse)
+		}
+	}
+}
+
+func TestADeltaReadsBackAsItWasSaid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.ToValidUTF8(rapid.String().Draw(t, "text"), "\uFFFD")
+		frame := JSON{}.AppendFrame(nil, "session_a", events(text)[1])
+		var got struct{ Delta string }
+		if err := json.Unmarshal(frame, &got); err != nil || got.Delta != text || !utf8.Valid(frame) {
+			t.Fatalf("%q came back as %q: %v", text, got.Delta, err)
+		}
+	})
+	for c := range 0x20 {
+		text := "a" + string(rune(c)) + "b"
+		var got struct{ Delta string }
+		if err := json.Unmarshal(JSON{}.AppendFrame(nil, "s", events(text)[1]), &got); err != nil || got.Delta != text {
+			t.Fatalf("%q came back as %q: %v", text, got.Delta, err)
+		}
+	}
+}
+
+func TestEveryCloseCodeHasAReason(t *testing.T) {
+	for _, code := range []CloseCode{
+		CloseBinary, CloseInvalidText, CloseNonsense, CloseTooLarge, CloseDraining, CloseKeyEnded, CloseSilent, CloseTooMany,
+	} {
+		if r := code.Reason(); r == "" || len(r) > 123 {
+			t.Errorf("%d has the reason %q", code, r)
+		}
+	}
+}
