@@ -1,0 +1,250 @@
+// Package simulated is a [stream.Model] that needs no network and is no intelligence, and says so at the beginning of
+// every reply: for trying Parley out where no model is at hand, for demonstrations, and for tests. The same request
+// always gets the same reply, word by word.
+//
+// The last user message may begin with a command:
+//
+//	/words 500   a reply of that many words (at most 100,000) behind the greeting
+//	/slow        half a second a word
+//	/fail        a failure in mid-reply
+//	/stall       silence in mid-reply, until somebody cancels it or loses patience
+//	/empty       a reply without text
+package simulated
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"parley/stream"
+)
+
+// DefaultDelay is the time a word takes, if nothing else is said; NoDelay is for those in a hurry.
+const (
+	DefaultDelay = 20 * time.Millisecond
+	NoDelay      = time.Duration(-1)
+
+	slowDelay = 500 * time.Millisecond
+	maxWords  = 100_000
+	maxQuote  = 160 // characters of a message that are quoted
+)
+
+// Options says how the model behaves.
+type Options struct {
+	// Delay is the time before each word; 0 means DefaultDelay, NoDelay none.
+	Delay time.Duration
+}
+
+// Model is the simulated model. Its methods may be called from any goroutine.
+type Model struct{ delay time.Duration }
+
+var _ stream.Model = (*Model)(nil)
+
+// New returns a simulated model.
+func New(options Options) *Model {
+	if options.Delay == 0 {
+		options.Delay = DefaultDelay
+	}
+	return &Model{delay: options.Delay}
+}
+
+// Name is what the model is called.
+func (m *Model) Name() string { return "parley-simulated" }
+
+// Generate writes one reply, a word at a time (see [stream.Model]). Its words count as its tokens where MaxTokens bounds
+// them; it gives no usage, since it has no tokenizer.
+func (m *Model) Generate(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+	p := compose(request.Messages)
+	delay := m.delay
+	if p.delay != 0 {
+		delay = p.delay
+	}
+	whole, err := say(ctx, p.text, request.MaxTokens, delay, write)
+	switch {
+	case err != nil:
+		return stream.Result{}, err
+	case !whole:
+		return stream.Result{FinishReason: "length"}, nil
+	case p.then == fail:
+		return stream.Result{}, &stream.ModelError{
+			Code:    stream.CodeProviderError,
+			Message: "the simulated model failed, as it was asked to",
+			Cause:   errors.New("/fail"),
+		}
+	case p.then == stall:
+		<-ctx.Done()
+		return stream.Result{}, ctx.Err()
+	}
+	return stream.Result{FinishReason: "stop"}, nil
+}
+
+// say writes text word by word; it says false if maxTokens (0 for no bound) cut it off.
+func say(ctx context.Context, text string, maxTokens int, delay time.Duration, write func([]byte)) (whole bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	timer := time.NewTimer(max(0, delay))
+	defer timer.Stop()
+	rest := []byte(text)
+	for n := 1; len(rest) > 0; n++ {
+		if delay > 0 {
+			timer.Reset(delay)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		if maxTokens > 0 && n > maxTokens {
+			return false, nil
+		}
+		end := wordEnd(rest)
+		write(rest[:end])
+		rest = rest[end:]
+	}
+	return true, nil
+}
+
+// wordEnd returns the length of the first word of text, and of the white space behind it.
+func wordEnd(text []byte) int {
+	isSpace := func(b byte) bool { return b == ' ' || b == '\n' }
+	end := 0
+	for end < len(text) && !isSpace(text[end]) {
+		end++
+	}
+	for end < len(text) && isSpace(text[end]) {
+		end++
+	}
+	return end
+}
+
+// ending is how a reply goes on behind its text.
+type ending uint8
+
+const (
+	stop ending = iota
+	fail
+	stall
+)
+
+// plan is what a reply will be.
+type plan struct {
+	text  string
+	then  ending
+	delay time.Duration // 0 for the model's own
+}
+
+const greeting = "I am **Parley's built-in simulated model** 🤖: no AI, only a program that answers so that you can try things out.\n\n"
+
+// compose decides the reply to a conversation, by the conversation alone.
+func compose(messages []stream.Prompt) plan {
+	said := lastOf(messages)
+	command := append(strings.Fields(said), "", "")
+	switch command[0] {
+	case "/words":
+		n, err := strconv.Atoi(command[1])
+		if err != nil || n < 1 {
+			n = 500
+		}
+		return plan{text: greeting + words(min(n, maxWords))}
+	case "/slow":
+		return plan{text: reply(messages, said), delay: slowDelay}
+	case "/fail":
+		return plan{text: greeting + "You asked for a failure: here it comes, in the middle of a", then: fail}
+	case "/stall":
+		return plan{text: greeting + "You asked me to stall: from here on, I say nothing", then: stall}
+	case "/empty":
+		return plan{}
+	}
+	return plan{text: reply(messages, said)}
+}
+
+// lastOf returns the last user message, or the last of any kind if there is none.
+func lastOf(messages []stream.Prompt) string {
+	last := ""
+	for i := len(messages) - 1; i >= 0; i-- {
+		if messages[i].Role == "user" {
+			return messages[i].Content
+		}
+		if last == "" {
+			last = messages[i].Content
+		}
+	}
+	return last
+}
+
+// reply is an answer with a little of everything that a page has to show.
+func reply(messages []stream.Prompt, said string) string {
+	var b strings.Builder
+	b.WriteString(greeting)
+	if said := quoted(said); said != "" {
+		b.WriteString("You wrote:\n\n> " + said + "\n\n")
+	}
+	b.WriteString("I was given " + strconv.Itoa(len(messages)) + " message(s), and read none of them. A real model would now say something clever; " +
+		"I can only show how a reply looks:\n\n" +
+		"- **bold**, *italic* and `code`\n" +
+		"- characters of every length: naïve café, Ελληνικά, 日本語, 👩‍🚀 🎉\n" +
+		"- a [link](https://example.com/) that leads nowhere\n\n" +
+		"```go\nfunc main() {\n\tfmt.Println(\"hello, 世界 👋\")\n}\n```\n\n")
+	b.WriteString(closings[choose(messages, len(closings))])
+	b.WriteString("\n\nTry `/words 500`, `/slow`, `/fail`, `/stall` or `/empty`; or start Ollama, or set `OPENAI_BASE_URL`, and talk to a real model.")
+	return b.String()
+}
+
+// quoted is the beginning of a message, in one line.
+func quoted(said string) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range strings.Join(strings.Fields(said), " ") {
+		if n++; n > maxQuote {
+			return strings.TrimSpace(b.String()) + " …"
+		}
+		if unicode.IsControl(r) {
+			r = unicode.ReplacementChar
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+var closings = [...]string{
+	"Close this page while I write, and open it again: the reply is the server's, and goes on without you.",
+	"Open this page in a second window: both show the same reply, to the letter.",
+	"Pull the network's plug while I write: when it is back you miss nothing, and see nothing twice.",
+}
+
+// choose picks one of n by the conversation, always the same for the same one.
+func choose(messages []stream.Prompt, n int) int {
+	h := fnv.New32a()
+	for _, m := range messages {
+		_, _ = h.Write([]byte(m.Role + "\x00" + m.Content + "\x00"))
+	}
+	return int(h.Sum32() % uint32(n))
+}
+
+// words are n words, in numbered paragraphs, so that a gap would show.
+func words(n int) string {
+	const line = 20
+	pool := strings.Fields("a reply is an append-only text and a viewer is an offset into it; nothing is lost, nothing comes twice – naïve, 日本, 🎉")
+	var b strings.Builder
+	for i := range n {
+		switch {
+		case i%line == 0 && i > 0:
+			b.WriteString("\n\n")
+		case i > 0:
+			b.WriteByte(' ')
+		}
+		if i%line == 0 {
+			b.WriteString(strconv.Itoa(i+1) + ".")
+		} else {
+			b.WriteString(pool[(i-i/line-1)%len(pool)])
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,181 @@
+package simulated
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
+
+	"parley/stream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func asked(content string) stream.Request {
+	return stream.Request{Messages: []stream.Prompt{{Role: "system", Content: "Be brief."}, {Role: "user", Content: content}}}
+}
+
+func pumped(ctx context.Context, request stream.Request, options Options) (stream.Outcome, string) {
+	reply := stream.NewReply("msg_1")
+	outcome := stream.Pump(ctx, New(options), request, reply, stream.Patience{FirstByte: 2 * time.Minute, Stall: time.Minute})
+	text, _ := reply.Snapshot()
+	return outcome, string(text)
+}
+
+var hurried = Options{Delay: NoDelay}
+
+func TestEveryReplyBeginsBySayingWhatItIs(t *testing.T) {
+	for _, content := range []string{"Hello", "", "/words 20", "/words", "/slow", "/fail", "/nonsense", "Summarise the conversation."} {
+		synctest.Test(t, func(t *testing.T) {
+			_, text := pumped(t.Context(), asked(content), hurried)
+			if !strings.HasPrefix(text, "I am **Parley's built-in simulated model** 🤖: no AI") {
+				t.Errorf("%q is answered %q", content, text)
+			}
+		})
+	}
+}
+
+func TestTheSameRequestGetsTheSameReply(t *testing.T) {
+	first, text := pumped(t.Context(), asked("Hello"), hurried)
+	_, again := pumped(t.Context(), asked("Hello"), hurried)
+	if first.State != stream.Completed || first.Result.FinishReason != "stop" || first.Result.Usage != nil {
+		t.Errorf("%+v", first)
+	}
+	if text != again {
+		t.Errorf("%q, then %q", text, again)
+	}
+	for _, piece := range []string{"> Hello\n", "2 message(s)", "\n- **bold**", "\n```go\n", "👩‍🚀", "日本語"} {
+		if !strings.Contains(text, piece) {
+			t.Errorf("no %q in %q", piece, text)
+		}
+	}
+	seen := map[string]bool{}
+	for _, content := range strings.Fields("a b c d e f g h i j") {
+		_, text := pumped(t.Context(), asked(content), hurried)
+		seen[text[strings.LastIndex(text, "```"):]] = true
+	}
+	if len(seen) != len(closings) {
+		t.Errorf("%d of %d closings were seen", len(seen), len(closings))
+	}
+}
+
+func TestALongMessageIsQuotedShortlyAndInOneLine(t *testing.T) {
+	_, text := pumped(t.Context(), asked(strings.Repeat("Grüße, 世界!\n\x07", 1000)), hurried)
+	_, quote, _ := strings.Cut(text, "> ")
+	quote, _, _ = strings.Cut(quote, "\n")
+	if n := utf8.RuneCountInString(quote); n > maxQuote+2 || !strings.HasSuffix(quote, " …") || strings.Contains(quote, "\x07") {
+		t.Errorf("quoted %d characters: %q", n, quote)
+	}
+}
+
+func TestWordsTakeTheirTime(t *testing.T) {
+	for _, test := range []struct {
+		content string
+		options Options
+		each    time.Duration
+	}{
+		{"Hello", Options{}, 20 * time.Millisecond},
+		{"Hello", Options{Delay: 5 * time.Millisecond}, 5 * time.Millisecond},
+		{"Hello", hurried, 0},
+		{"/slow", hurried, 500 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			outcome, text := pumped(t.Context(), asked(test.content), test.options)
+			want := time.Duration(len(strings.Fields(text))) * test.each
+			if took := time.Since(began); took != want || outcome.State != stream.Completed {
+				t.Errorf("%s at %v: %s after %v, want %v", test.content, test.options.Delay, outcome.State, took, want)
+			}
+		})
+	}
+}
+
+func TestWordsAreAsManyAsAskedFor(t *testing.T) {
+	own := len(strings.Fields(greeting))
+	for content, want := range map[string]int{
+		"/words 500": 500, "/words 1": 1, "  /words  41 please": 41, "/words": 500, "/words many": 500, "/words -1": 500, "/words 999999999": maxWords,
+	} {
+		outcome, text := pumped(t.Context(), asked(content), hurried)
+		if got := len(strings.Fields(text)) - own; got != want || outcome.Result.FinishReason != "stop" {
+			t.Errorf("%s: %d words, %+v", content, got, outcome)
+		}
+	}
+}
+
+func TestMaxTokensBoundsTheReply(t *testing.T) {
+	request := asked("Hello")
+	_, whole := pumped(t.Context(), request, hurried)
+	n := len(strings.Fields(whole))
+	for limit, want := range map[int]int{1: 1, 64: 64, n - 1: n - 1, n: n, n + 1: n} {
+		request.MaxTokens = limit
+		outcome, text := pumped(t.Context(), request, hurried)
+		reason := "stop"
+		if limit < n {
+			reason = "length"
+		}
+		if got := len(strings.Fields(text)); got != want || outcome.Result.FinishReason != reason || !strings.HasPrefix(whole, text) {
+			t.Errorf("limit %d of %d: %d words, %+v", limit, n, got, outcome)
+		}
+	}
+}
+
+func TestFailFailsInMidReply(t *testing.T) {
+	outcome, text := pumped(t.Context(), asked("/fail"), hurried)
+	if outcome.State != stream.Failed || outcome.Err.Code != stream.CodeProviderError || !strings.HasSuffix(text, "in the middle of a") {
+		t.Errorf("%+v, %q", outcome, text)
+	}
+}
+
+func TestStallIsSilentUntilPatienceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		outcome, text := pumped(t.Context(), asked("/stall"), hurried)
+		if outcome.State != stream.Failed || outcome.Err.Code != stream.CodeProviderTimeout || time.Since(began) != time.Minute || text == "" {
+			t.Errorf("%+v after %v, %q", outcome, time.Since(began), text)
+		}
+	})
+}
+
+func TestEmptyIsEmpty(t *testing.T) {
+	if outcome, text := pumped(t.Context(), asked("/empty"), hurried); outcome.State != stream.Completed || text != "" {
+		t.Errorf("%+v, %q", outcome, text)
+	}
+}
+
+func TestCancellingStopsAtOnce(t *testing.T) {
+	for content, options := range map[string]Options{"Hello": {Delay: time.Second}, "/stall": hurried} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(3500*time.Millisecond, func() { cancel(stream.ErrCancelled) })
+			began := time.Now()
+			outcome, _ := pumped(ctx, asked(content), options)
+			if took := time.Since(began); outcome.State != stream.Cancelled || took != 3500*time.Millisecond {
+				t.Errorf("%s: %s after %v", content, outcome.State, took)
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	n := 0
+	if _, err := New(hurried).Generate(ctx, asked("/words 1000"), func([]byte) { n++ }); err != context.Canceled || n != 0 {
+		t.Errorf("%v, %d words", err, n)
+	}
+}
+
+func TestEveryWordIsOneWriteOfWholeCharacters(t *testing.T) {
+	_, whole := pumped(t.Context(), asked("Grüße"), hurried)
+	var joined strings.Builder
+	_, err := New(hurried).Generate(t.Context(), asked("Grüße"), func(delta []byte) {
+		if !utf8.Valid(delta) || len(strings.Fields(string(delta))) != 1 {
+			t.Errorf("wrote %q", delta)
+		}
+		joined.Write(delta)
+	})
+	if err != nil || joined.String() != whole {
+		t.Errorf("%v, %q, want %q", err, joined.String(), whole)
+	}
+}
