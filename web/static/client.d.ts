@@ -1,0 +1,152 @@
+// Types of client.js, the JavaScript client of Parley (parley.v1).
+
+export interface ClientOptions {
+  /** The service's address with its version, "https://parley.example/v1". In a page that Parley serves: its own. */
+  baseURL?: string;
+  /** An API key. Without one, `ticket` is needed, and only the socket can be used. */
+  key?: string;
+  /** Makes a ticket for one handshake; by default POST /stream/tickets with the key. An error with status 401 or 403
+   * closes the client, any other is tried again. */
+  ticket?: () => Promise<string>;
+  /** Stands in for the global one. */
+  fetch?: typeof fetch;
+  /** Stands in for the global one: Node 20 has none, the `ws` package's will do. */
+  WebSocket?: new (url: string, protocols: string[]) => WebSocketLike;
+}
+
+export interface WebSocketLike {
+  onmessage: ((event: any) => void) | null;
+  onclose: ((event: any) => void) | null;
+  onerror: ((event: any) => void) | null;
+  send(data: string): void;
+  close(): void;
+}
+
+export type Role = "user" | "system" | "assistant";
+export type EndStatus = "completed" | "cancelled" | "failed" | "interrupted";
+
+export interface Message {
+  messageId: string;
+  sessionId: string;
+  role: Role;
+  content: string;
+  tokens: number;
+  createdAt: string;
+  status: "streaming" | EndStatus;
+  metadata?: Record<string, unknown>;
+  usage?: { prompt: number; completion: number; total: number; estimated: boolean };
+  finishReason?: string;
+  context?: Record<string, unknown>;
+  error?: { code: string; message: string };
+}
+
+export interface Session {
+  sessionId: string;
+  userId: string;
+  createdAt: string;
+  expiresAt: string;
+  lastActivity?: string;
+  messageCount: number;
+  tokenUsage: { total: number; prompt: number; completion: number };
+  metadata?: Record<string, unknown>;
+  stream?: { cursor: string };
+}
+
+export interface NewSession {
+  userId: string;
+  metadata?: Record<string, unknown>;
+  contextConfig?: { maxTokens?: number; compressionEnabled?: boolean; retentionPolicy?: "fifo" | "priority" | "semantic" };
+}
+
+export interface Page<T> {
+  data: T[];
+  pagination: { hasMore: boolean; nextCursor: string | null };
+  /** On the newest page of a history: where to watch on from. */
+  stream?: { cursor: string };
+}
+
+/** A message begins: the user's and system messages whole, a reply with status "streaming" and no content yet. */
+export interface CreatedEvent { type: "created"; sessionId: string; messageId: string; message: Message; cursor: string }
+/** Text of a reply: its bytes (UTF-8) from offset to end. Deltas of a message adjoin, whatever the connection does. */
+export interface DeltaEvent { type: "delta"; sessionId: string; messageId: string; offset: number; end: number; delta: string; cursor: string }
+/** A reply is over. message.content is the truth and replaces what was shown. */
+export interface EndEvent {
+  type: "end"; sessionId: string; messageId: string; status: EndStatus; message: Message; error?: { code: string; message: string }; cursor: string;
+}
+/** The history was cleared: forget what was shown. recovered is false if that happened while the connection was away;
+ * what is there since follows. */
+export interface ClearedEvent { type: "cleared"; sessionId: string; recovered: boolean }
+/** The session is gone; the iteration ends. */
+export interface GoneEvent { type: "deleted" | "expired"; sessionId: string; recovered: boolean }
+/** Messages were folded into a summary, or dropped, to fit the context window. */
+export interface CompressedEvent {
+  type: "compressed"; sessionId: string; summarised: number; dropped: number; tokensBefore: number; tokensAfter: number;
+}
+export type ReplyEvent = CreatedEvent | DeltaEvent | EndEvent;
+export type SessionEvent = ReplyEvent | ClearedEvent | GoneEvent | CompressedEvent;
+
+export interface SendOptions {
+  role?: "user" | "system";
+  metadata?: Record<string, unknown>;
+  /** What to do while another reply runs in the session; by default "enqueue". */
+  onBusy?: "enqueue" | "reject" | "interrupt";
+  /** Leaves; the reply goes on. */
+  signal?: AbortSignal;
+}
+
+export type ConnectionState =
+  | { state: "idle" }
+  | { state: "connecting"; attempt: number }
+  | { state: "live"; resumed: boolean }
+  | { state: "reconnecting"; retryInMs: number; retryAt: number; attempt: number; error: ParleyError }
+  /** For good: by close(), or because the key is refused, which error then says. */
+  | { state: "closed"; error?: ParleyError };
+
+export class Client {
+  constructor(options?: ClientOptions);
+  onstate: ((state: ConnectionState) => void) | null;
+  readonly state: ConnectionState;
+  connect(): void;
+  wake(): void;
+  close(): void;
+
+  /** Watches from the call on, whether or not anybody iterates yet. */
+  watch(sessionId: string, options?: { after?: string; signal?: AbortSignal }): AsyncIterableIterator<SessionEvent>;
+  /** Sends when it is first iterated. If the socket dies before the server has confirmed the message, it throws
+   * `connection_lost` and does not send again; from then on a cut is only a pause. Throws `session_deleted`,
+   * `session_expired` or `session_cleared` if that took the reply away. */
+  send(sessionId: string, content: string, options?: SendOptions): AsyncGenerator<ReplyEvent, void, void>;
+  start(sessionId: string, content: string, options?: SendOptions): Promise<{ messageId: string }>;
+  cancel(sessionId: string, messageId: string): Promise<Message>;
+
+  createSession(session: NewSession): Promise<Session>;
+  session(sessionId: string): Promise<Session>;
+  sessions(query?: { limit?: number; cursor?: string; userId?: string }): Promise<Page<Session>>;
+  deleteSession(sessionId: string): Promise<{ deleted: boolean; sessionId: string }>;
+  history(sessionId: string, query?: { limit?: number; cursor?: string; order?: "asc" | "desc" }): Promise<Page<Message>>;
+  message(sessionId: string, messageId: string): Promise<Message>;
+  clear(sessionId: string): Promise<{ cleared: number; sessionId: string }>;
+}
+
+export class ParleyError extends Error {
+  /** The service's code, or `connection_lost`, `network_error`, `closed`, `no_key`, `session_cleared`, `session_deleted`, `session_expired`. */
+  code: string;
+  status?: number;
+  field?: string;
+  retryAfter?: number;
+  currentTokens?: number;
+  maxTokens?: number;
+  requiredScope?: string;
+  requestId?: string;
+  closeCode?: number;
+}
+
+/** What was seen of one session: frames in, events out, each piece of text once. Used by Client; here for tests. */
+export class Track {
+  constructor(cursor?: string);
+  cursor: string | undefined;
+  reset(cursor?: string): void;
+  accept(frame: object, jump?: boolean): SessionEvent | symbol | null;
+}
+
+export function utf8Length(text: string): number;

@@ -1,0 +1,225 @@
+// The JavaScript client of Parley and its stream protocol, parley.v1. No dependencies; types in client.d.ts.
+//
+//     const client = new Client({ baseURL: "http://127.0.0.1:8420/v1", key });
+//     for await (const event of client.send(sessionId, "Hi")) {
+//       if (event.type === "delta") process.stdout.write(event.delta);
+//     }
+//
+// A viewer is an offset into a text, so a cut is nothing to the caller: the client reconnects, names the last cursor of
+// every session it watches, and drops what it was shown before. track.js is that bookkeeping, connection.js the socket.
+
+import { Connection, HANDSHAKE_MS } from "./connection.js";
+import { ParleyError, errorOf } from "./track.js";
+
+export { ParleyError, Track, utf8Length } from "./track.js";
+
+const PROTOCOL = "parley.v1";
+
+/** Client talks to one service with one key. Its socket is opened when it is first needed and shared by all sessions. */
+export class Client {
+  /** Called with each new state of the connection. */
+  onstate = null;
+  #baseURL;
+  #key;
+  #fetch;
+  #WebSocket;
+  #ticket;
+  #state = { state: "idle" };
+  #connections = []; // the first is the one that counts, see #connectionFor
+  #wake = () => this.wake();
+
+  constructor({ baseURL, key, ticket, fetch, WebSocket } = {}) {
+    this.#baseURL = new URL(baseURL ?? "/v1", globalThis.location?.href).href.replace(/\/+$/, "");
+    this.#key = key;
+    this.#fetch = fetch ?? ((...request) => globalThis.fetch(...request));
+    this.#WebSocket = WebSocket ?? globalThis.WebSocket;
+    this.#ticket = ticket ?? (async () => (await this.#rest("POST", "/stream/tickets", {}, AbortSignal.timeout(HANDSHAKE_MS))).ticket);
+    this.#connections.push(new Connection(() => this.#dial(), (state) => this.#report(state), () => {}));
+    for (const event of ["online", "offline", "pageshow"]) globalThis.addEventListener?.(event, this.#wake);
+    globalThis.document?.addEventListener("visibilitychange", this.#wake);
+  }
+
+  get state() {
+    return this.#state;
+  }
+
+  /** Opens the socket now rather than with the first call that needs it. */
+  connect() {
+    this.#connections[0].open();
+  }
+
+  /** Tries to reconnect at once, or makes sure that the connection is alive. A browser's own events call it as well. */
+  wake() {
+    if (globalThis.document?.visibilityState === "hidden" || this.#state.state === "idle") return;
+    for (const connection of this.#connections) connection.wake();
+  }
+
+  /** Ends everything; iterations that are under way throw. */
+  close() {
+    for (const connection of this.#connections.splice(1)) connection.close();
+    this.#connections[0].close();
+  }
+
+  /** All events of a session: those after a cursor, or from now on. Watching begins with the call. */
+  watch(sessionId, { after, signal } = {}) {
+    return this.#connectionFor(sessionId, after).join(sessionId, after, signal).watcher;
+  }
+
+  /** Sends a message and iterates the events of the reply, to its end. Nothing is sent before the first next(). Leaving
+   * the loop, or aborting the signal, only leaves: the reply goes on, and cancel() stops it. */
+  async *send(sessionId, content, options = {}) {
+    const connection = this.#connectionFor(sessionId);
+    // Subscribed first, so that the reply cannot begin unseen.
+    const { watcher, subscription } = connection.join(sessionId, undefined, options.signal);
+    try {
+      const messageId = await this.#begin(connection, subscription, content, options);
+      for await (const event of watcher) {
+        if (event.messageId === messageId) yield event;
+        if (event.messageId === messageId && event.type === "end") return;
+        if (await this.#took(event, messageId)) {
+          throw new ParleyError(`session_${event.type}`, `The session was ${event.type} before the reply ended.`);
+        }
+      }
+    } finally {
+      watcher.return();
+    }
+  }
+
+  /** Sends a message and resolves with the reply's id once its turn has begun: for those who watch the session anyway. */
+  async start(sessionId, content, options = {}) {
+    const connection = this.#connectionFor(sessionId);
+    const { watcher, subscription } = connection.join(sessionId, undefined, options.signal);
+    try {
+      return { messageId: await this.#begin(connection, subscription, content, options) };
+    } finally {
+      watcher.return();
+    }
+  }
+
+  /** Stops a reply and resolves with the message as it ended. It may be repeated, so a cut in between is no error. */
+  async cancel(sessionId, messageId) {
+    const [connection] = this.#connections;
+    if (connection.live || !this.#key) {
+      try {
+        return (await connection.request({ type: "cancel", sessionId, messageId })).message;
+      } catch (error) {
+        if (error.code !== "connection_lost" || !this.#key) throw error;
+      }
+    }
+    return this.#rest("POST", `/sessions/${sessionId}/messages/${messageId}/cancel`);
+  }
+
+  createSession(session) {
+    return this.#rest("POST", "/sessions", session);
+  }
+
+  session(sessionId) {
+    return this.#rest("GET", `/sessions/${sessionId}`);
+  }
+
+  sessions(query) {
+    return this.#rest("GET", `/sessions${queryOf(query)}`);
+  }
+
+  deleteSession(sessionId) {
+    return this.#rest("DELETE", `/sessions/${sessionId}`);
+  }
+
+  /** A page of messages. Of the newest page, stream.cursor is where to watch on from: nothing missed, nothing twice. */
+  history(sessionId, query) {
+    return this.#rest("GET", `/sessions/${sessionId}/messages${queryOf(query)}`);
+  }
+
+  message(sessionId, messageId) {
+    return this.#rest("GET", `/sessions/${sessionId}/messages/${messageId}`);
+  }
+
+  clear(sessionId) {
+    return this.#rest("DELETE", `/sessions/${sessionId}/messages`);
+  }
+
+  async #begin(connection, subscription, content, { role, metadata, onBusy, signal }) {
+    const { sessionId } = subscription;
+    while (!subscription.confirmed) await abortable(subscription.ready(), signal);
+    const sent = await abortable(connection.request({ type: "send", sessionId, content, role, metadata, onBusy }), signal);
+    return sent.messageId;
+  }
+
+  /** Whether what happened to the session took that message with it, so that its end will not come. */
+  async #took(event, messageId) {
+    if (event.type === "deleted" || event.type === "expired") return true;
+    if (event.type !== "cleared") return false;
+    if (!this.#key) return true;
+    // It may have begun after the clearing. If we cannot know, its end or the session's will tell.
+    return this.message(event.sessionId, messageId).then(() => false, (error) => error.status === 404);
+  }
+
+  /** A socket carries one subscription to a session. Who wants to begin elsewhere than that stands gets a socket of
+   * his own: replaying on the first would show its watchers the past again. */
+  #connectionFor(sessionId, after) {
+    const fitting = this.#connections.find((connection) => connection.fits(sessionId, after));
+    if (fitting) return fitting;
+    const extra = new Connection(() => this.#dial(), () => {}, () => {
+      this.#connections.splice(this.#connections.indexOf(extra), 1);
+      extra.close();
+    });
+    this.#connections.push(extra);
+    return extra;
+  }
+
+  /** A ticket is good for one handshake, so each attempt takes a new one. */
+  async #dial() {
+    const ticket = await this.#ticket();
+    const WebSocket = this.#WebSocket;
+    return new WebSocket(`${this.#baseURL.replace(/^http/, "ws")}/stream`, [PROTOCOL, `ticket.${ticket}`]);
+  }
+
+  #report(state) {
+    this.#state = state;
+    if (state.state === "closed") {
+      for (const event of ["online", "offline", "pageshow"]) globalThis.removeEventListener?.(event, this.#wake);
+      globalThis.document?.removeEventListener("visibilitychange", this.#wake);
+    }
+    this.onstate?.(state);
+  }
+
+  async #rest(method, path, body, signal) {
+    if (!this.#key) throw new ParleyError("no_key", "This needs a key; the client was made with tickets only.");
+    const headers = { Authorization: `Bearer ${this.#key}` };
+    if (body !== undefined) headers["Content-Type"] = "application/json";
+    let response, answer;
+    try {
+      response = await this.#fetch(this.#baseURL + path, { method, headers, body: body && JSON.stringify(body), signal, cache: "no-store" });
+      answer = await response.text();
+    } catch (cause) {
+      throw new ParleyError("network_error", "The server cannot be reached.", { cause });
+    }
+    const parsed = parse(answer);
+    if (!response.ok || parsed === undefined) throw errorOf(parsed, response.status);
+    return parsed;
+  }
+}
+
+function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined; // a proxy's page, not ours
+  }
+}
+
+function queryOf(query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined);
+  return given.length > 0 ? `?${new URLSearchParams(given)}` : "";
+}
+
+/** promise, or the rejection of signal if that comes first. */
+function abortable(promise, signal) {
+  if (!signal) return promise;
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    if (signal.aborted) abort();
+    signal.addEventListener("abort", abort);
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}

@@ -1,0 +1,460 @@
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, test } from "node:test";
+import { Client } from "../static/client.js";
+import { Clock, SESSION, START, Server, message, random, settled } from "./fake.mjs";
+
+const TEXT = "Ein Wort, né 日本語 👍 und noch eins: 👩‍👩‍👧 fin.";
+const REPLY = "msg_0000000000000002";
+let clock, server, client;
+
+beforeEach(() => {
+  clock = new Clock().install();
+  server = new Server();
+});
+
+afterEach(async () => {
+  client?.close();
+  client = null;
+  await settled();
+  assert.equal(clock.waiting, 0, "a closed client leaves no timer behind");
+  clock.uninstall();
+});
+
+const connect = (options) => (client = new Client(server.options(options)));
+const told = () => (server.messages = [message(1, "user", "Hi"), message(2, "assistant", TEXT)]);
+const asked = (type) => server.requests.filter((frame) => frame.type === type);
+
+/** Collects what an iteration yields, and how it ends. */
+function collect(iteration) {
+  const seen = { events: [], done: false, error: null };
+  (async () => {
+    try {
+      for await (const event of iteration) seen.events.push(event);
+    } catch (error) {
+      seen.error = error;
+    }
+    seen.done = true;
+  })();
+  return seen;
+}
+
+/** Lets time pass, a reconnection at a time, until what is awaited is so. */
+async function until(what) {
+  for (let i = 0; !what(); i++) {
+    assert.ok(i < 500, "it never comes about");
+    await settled();
+    if (client.state.state === "reconnecting") await clock.advance(client.state.retryInMs);
+  }
+}
+
+function assertWhole(events, text = TEXT) {
+  const types = events.map((event) => event.type).filter((type) => type !== "delta");
+  assert.deepEqual(types, ["created", "created", "end"]);
+  let end = 0;
+  for (const { offset, end: next } of events.filter((event) => event.type === "delta")) {
+    assert.equal(offset, end, "deltas adjoin");
+    end = next;
+  }
+  assert.equal(events.map((event) => event.delta ?? "").join(""), text);
+  assert.equal(events.at(-1).message.content, text);
+}
+
+const sawEnd = (seen) => () => seen.events.some((event) => event.type === "end");
+
+test("cut once, after each frame in turn, nothing is lost and nothing comes twice", async () => {
+  told();
+  for (let place = 0; place < 25; place++) {
+    let sockets = 0;
+    server.allowance = () => (sockets++ === 0 ? place : Infinity);
+    client?.close();
+    const seen = collect(connect().watch(SESSION, { after: START }));
+    await until(sawEnd(seen));
+    assertWhole(seen.events);
+    assert.ok(sockets <= 2);
+  }
+});
+
+test("cut 200 times and more, anywhere, with replays that overlap, every reply joins byte for byte", async () => {
+  let cuts = 0;
+  for (let seed = 1; seed <= 100; seed++) {
+    const next = random(seed);
+    const text = Array.from({ length: 1 + Math.floor(next() * 90) }, () => [..."aé日👍 "][Math.floor(next() * 5)]).join("");
+    server = new Server();
+    server.messages = [message(1, "user", "Hi"), message(2, "assistant", text)];
+    server.chunk = (rest) => [...rest].slice(0, 1 + Math.floor(next() * 6)).join("").length;
+    server.overlap = () => Math.floor(next() * 5);
+    server.allowance = () => 3 + Math.floor(next() * 5); // a welcome, subscribed, and what gets through
+    client?.close();
+    const seen = collect(connect().watch(SESSION, { after: START }));
+    await until(sawEnd(seen));
+    assertWhole(seen.events, text);
+    cuts += server.sockets.length - 1;
+  }
+  assert.ok(cuts >= 200, `${cuts} cuts`);
+});
+
+test("a reply that is watched while it is written, cut at every token", async () => {
+  server.messages = [message(1, "user", "Hi")];
+  const seen = collect(connect().watch(SESSION, { after: START }));
+  await settled();
+  const reply = message(2, "assistant", "", "streaming");
+  server.messages.push(reply);
+  for (const character of TEXT) {
+    reply.content += character;
+    server.showAll();
+    await settled();
+    server.break(server.socket);
+    await until(() => client.state.state === "live");
+  }
+  reply.status = "completed";
+  server.showAll();
+  await settled();
+  assertWhole(seen.events);
+  assert.equal(seen.done, false, "watching a session goes on after a reply");
+});
+
+test("what a server leaves out is asked for once; if it stays away, the end brings it", async () => {
+  server.messages = [message(1, "user", "Hi"), message(2, "assistant", "abc", "streaming")];
+  const seen = collect(connect().watch(SESSION, { after: START }));
+  await settled();
+  const hole = { type: "message.delta", sessionId: SESSION, messageId: REPLY, offset: 5, delta: "fg", cursor: "c.1.7" };
+  server.frame(server.socket, hole);
+  await settled();
+  assert.equal(asked("subscribe").length, 2);
+  assert.equal(asked("subscribe")[1].after, "c.1.3");
+  server.frame(server.socket, hole);
+  await settled();
+  assert.equal(asked("subscribe").length, 2, "not for ever");
+  assert.equal(seen.events.at(-1).delta, "fg");
+});
+
+test("the socket is asked for with a fresh ticket each time, and never with the key", async () => {
+  connect().connect();
+  await settled();
+  server.break(server.socket);
+  await until(() => client.state.state === "live");
+  assert.deepEqual(server.sockets.map((socket) => socket.protocols), [["parley.v1", "ticket.t1"], ["parley.v1", "ticket.t2"]]);
+  assert.equal(server.socket.url, "ws://parley.test/v1/stream");
+  assert.equal(server.calls[0].headers.Authorization, "Bearer svc_test_x");
+  assert.equal(client.state.resumed, true);
+});
+
+test("send subscribes first, yields its own reply only, and ends with it", async () => {
+  server.messages = [message(1, "user", "before")];
+  server.onrequest = (socket, frame) => {
+    if (frame.type !== "send") return false;
+    server.messages.push(message(2, "user", frame.content), message(3, "assistant", TEXT));
+    server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: "msg_0000000000000003" });
+    server.showAll();
+    return true;
+  };
+  const seen = collect(connect().send(SESSION, "Hi", { onBusy: "reject", metadata: { a: 1 } }));
+  await until(() => seen.done);
+  assert.deepEqual(server.requests.map((frame) => frame.type), ["subscribe", "send", "unsubscribe"]);
+  const { id, ...sent } = asked("send")[0];
+  assert.deepEqual(sent, { type: "send", sessionId: SESSION, content: "Hi", onBusy: "reject", metadata: { a: 1 } });
+  assert.equal(seen.error, null);
+  assert.ok(seen.events.every((event) => event.messageId === "msg_0000000000000003"));
+  assert.equal(seen.events.map((event) => event.delta ?? "").join(""), TEXT);
+});
+
+test("a cut after a message was confirmed is only a pause", async () => {
+  const reply = message(1, "assistant", "", "streaming");
+  server.onrequest = (socket, frame) => {
+    if (frame.type !== "send") return false;
+    server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: reply.messageId });
+    server.messages.push(reply);
+    server.break(socket); // before anything of it was shown
+    return true;
+  };
+  const seen = collect(connect().send(SESSION, "Hi"));
+  await until(() => client.state.resumed);
+  Object.assign(reply, { content: TEXT, status: "cancelled" });
+  server.showAll();
+  await until(() => seen.done);
+  assert.deepEqual([seen.error, seen.events[0].type, seen.events.at(-1).status], [null, "created", "cancelled"]);
+  assert.equal(asked("send").length, 1);
+});
+
+test("a message that was not confirmed is not sent again", async () => {
+  server.onrequest = (socket, frame) => frame.type === "send" && (server.break(socket), true);
+  const seen = collect(connect().send(SESSION, "Hi"));
+  await until(() => seen.done);
+  assert.equal(seen.error.code, "connection_lost");
+  await until(() => client.state.state === "live");
+  assert.equal(asked("send").length, 1);
+});
+
+test("a refusal rejects with the service's own words", async () => {
+  server.onrequest = (socket, frame) => {
+    if (frame.type !== "send") return false;
+    const error = { code: "context_overflow", message: "full", currentTokens: 5000, maxTokens: 4096 };
+    server.frame(socket, { type: "error", replyTo: frame.id, error, meta: { requestId: "r1" } });
+    return true;
+  };
+  await assert.rejects(connect().start(SESSION, "Hi"), { code: "context_overflow", message: "full", currentTokens: 5000, maxTokens: 4096, requestId: "r1" });
+  assert.equal(client.state.state, "live");
+});
+
+test("a server that drains is called again when it says", async () => {
+  const seen = collect(connect().watch(SESSION));
+  await settled();
+  server.frame(server.socket, { type: "draining", reconnectAfterMs: 1234 });
+  server.break(server.socket, 1012);
+  assert.deepEqual([client.state.state, client.state.retryInMs], ["reconnecting", 1234]);
+  await clock.advance(1233);
+  assert.equal(server.sockets.length, 1);
+  await clock.advance(1);
+  assert.equal(client.state.state, "live");
+  assert.equal(seen.done, false);
+});
+
+test("4401 ends everything, and is not tried again", async () => {
+  const seen = collect(connect().watch(SESSION));
+  await settled();
+  server.break(server.socket, 4401, "the key was revoked");
+  await settled();
+  assert.deepEqual([seen.error.code, seen.error.status, seen.error.message], ["invalid_token", 401, "the key was revoked"]);
+  assert.equal(client.state.state, "closed");
+  await clock.advance(600_000);
+  assert.equal(server.sockets.length, 1);
+  assert.throws(() => client.watch(SESSION), { code: "invalid_token" });
+});
+
+test("a key that gets no ticket ends everything as well; a server that is away does not", async () => {
+  server.answers["POST /stream/tickets"] = new TypeError("fetch failed");
+  const seen = collect(connect().watch(SESSION));
+  await settled();
+  assert.deepEqual([client.state.state, client.state.error.code], ["reconnecting", "network_error"]);
+  server.answers["POST /stream/tickets"] = { status: 401, body: { error: { code: "invalid_token", message: "no" } } };
+  await until(() => seen.done);
+  assert.deepEqual([seen.error.code, seen.error.status, client.state.state], ["invalid_token", 401, "closed"]);
+});
+
+test("attempts are spread by full jitter under a ceiling that doubles, and heed retryAfter", async () => {
+  const originalRandom = Math.random;
+  Math.random = () => 0.999999;
+  server.answers["POST /stream/tickets"] = { status: 503, body: {} };
+  connect().connect();
+  const waits = [];
+  for (let i = 0; i < 8; i++) {
+    await settled();
+    waits.push(client.state.retryInMs);
+    await clock.advance(client.state.retryInMs);
+  }
+  assert.deepEqual(waits, [500, 1000, 2000, 4000, 8000, 15000, 15000, 15000]);
+  Math.random = () => 0;
+  server.answers["POST /stream/tickets"] = { status: 429, body: { error: { code: "rate_limit_exceeded", message: "", retryAfter: 7 } } };
+  await clock.advance(15000);
+  assert.equal(client.state.retryInMs, 7000);
+  Math.random = originalRandom;
+});
+
+test("a server that welcomes and hangs up is not called in a tight loop", async () => {
+  const originalRandom = Math.random;
+  Math.random = () => 1;
+  server.allowance = () => 1;
+  connect().watch(SESSION);
+  const waits = [];
+  for (let i = 0; i < 4; i++) {
+    await settled();
+    waits.push(client.state.retryInMs);
+    await clock.advance(client.state.retryInMs);
+  }
+  assert.deepEqual(waits, [500, 1000, 2000, 4000]);
+  server.allowance = () => Infinity;
+  server.break(server.socket);
+  await until(() => client.state.state === "live");
+  server.break(server.socket);
+  assert.equal(client.state.retryInMs, 500, "once a subscription stood, the count begins anew");
+  Math.random = originalRandom;
+});
+
+test("history that was cleared meanwhile is said, and what follows is new", async () => {
+  told();
+  const seen = collect(connect().watch(SESSION, { after: START }));
+  await until(sawEnd(seen));
+  server.recovered = false;
+  server.messages = [message(7, "user", "anew")];
+  server.onrequest = (socket, frame) => {
+    if (frame.type !== "subscribe") return false;
+    socket.position = { index: -1, offset: 0, ended: true };
+    server.frame(socket, { type: "subscribed", replyTo: frame.id, sessionId: SESSION, cursor: START, recovered: false });
+    server.show(socket);
+    return true;
+  };
+  server.break(server.socket);
+  await until(() => seen.events.length > 0 && seen.events.at(-1).message?.content === "anew");
+  assert.deepEqual(seen.events.slice(-2).map((event) => [event.type, event.recovered]), [["cleared", false], ["created", undefined]]);
+});
+
+test("a session that goes ends its iterations; a reply that goes with it throws", async () => {
+  const watched = collect(connect().watch(SESSION));
+  server.onrequest = (socket, frame) => {
+    if (frame.type !== "send") return false;
+    server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: REPLY });
+    server.frame(socket, { type: "session.deleted", sessionId: SESSION });
+    return true;
+  };
+  const sent = collect(client.send(SESSION, "Hi"));
+  await until(() => sent.done && watched.done);
+  assert.deepEqual([watched.error, watched.events[0].type, sent.error.code], [null, "deleted", "session_deleted"]);
+});
+
+test("clearing takes a reply away only if it is really gone", async () => {
+  const path = `GET /sessions/${SESSION}/messages/${REPLY}`;
+  server.onrequest = (socket, frame) => {
+    if (frame.type !== "send") return false;
+    server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: REPLY });
+    return true;
+  };
+  const sent = collect(connect().send(SESSION, "Hi"));
+  await settled();
+  server.answers[path] = { status: 200, body: {} };
+  server.frame(server.socket, { type: "session.cleared", sessionId: SESSION });
+  await settled();
+  assert.equal(sent.done, false);
+  server.answers[path] = { status: 404, body: { error: { code: "message_not_found", message: "" } } };
+  server.frame(server.socket, { type: "session.cleared", sessionId: SESSION });
+  await settled();
+  assert.equal(sent.error.code, "session_cleared");
+});
+
+test("a subscription that is refused for good throws; one that is refused for now is tried again", async () => {
+  const codes = ["service_unavailable", "session_not_found"];
+  server.onrequest = (socket, frame) => {
+    if (frame.type === "subscribe") server.frame(socket, { type: "error", replyTo: frame.id, error: { code: codes.shift(), message: "" } });
+    return frame.type === "subscribe";
+  };
+  const seen = collect(connect().watch(SESSION));
+  await settled();
+  assert.equal(seen.done, false);
+  await clock.advance(1000);
+  assert.equal(seen.error.code, "session_not_found");
+  assert.equal(client.state.state, "live");
+});
+
+test("who begins elsewhere than others stand gets all of it, and they see none of it", async () => {
+  told();
+  const first = collect(connect().watch(SESSION));
+  await settled();
+  const second = collect(client.watch(SESSION, { after: START }));
+  await until(sawEnd(second));
+  assertWhole(second.events);
+  assert.deepEqual(first.events, []);
+  assert.equal(server.sockets.length, 2);
+  server.messages.push(message(3, "user", "both see it"));
+  server.showAll();
+  await settled();
+  assert.equal(first.events.length, 1);
+  assert.equal(second.events.at(-1).message.content, "both see it");
+});
+
+test("one socket and one subscription serve many watchers, until the last leaves", async () => {
+  const leaving = [new AbortController(), new AbortController()];
+  const seen = leaving.map(({ signal }) => collect(sameClient().watch(SESSION, { signal })));
+  await settled();
+  assert.equal(asked("subscribe").length, 1);
+  leaving[0].abort();
+  await settled();
+  assert.deepEqual([seen[0].error.name, asked("unsubscribe").length], ["AbortError", 0]);
+  server.messages.push(message(1, "user", "Hi"));
+  server.showAll();
+  leaving[1].abort();
+  await settled();
+  assert.deepEqual([asked("unsubscribe").length, server.sockets.length], [1, 1]);
+});
+
+test("what an ended subscription still had under way is not taken for the next one's", async () => {
+  told();
+  const leaving = new AbortController();
+  collect(connect().watch(SESSION, { after: START, signal: leaving.signal }));
+  await settled();
+  leaving.abort();
+  server.onrequest = (socket, frame) => {
+    const late = { type: "message.delta", sessionId: SESSION, messageId: REPLY, offset: 30, delta: "late", cursor: "c.1.34" };
+    if (frame.type === "subscribe") server.frame(socket, late);
+    return false;
+  };
+  const seen = collect(client.watch(SESSION, { after: START }));
+  await until(sawEnd(seen));
+  assertWhole(seen.events);
+});
+
+const sameClient = () => client ?? connect();
+
+test("who does not keep up gets fewer, larger deltas", async () => {
+  told();
+  const watcher = connect().watch(SESSION, { after: START });
+  await settled();
+  const events = [];
+  while (events.at(-1)?.type !== "end") events.push((await watcher.next()).value);
+  assert.deepEqual(events.map((event) => event.type), ["created", "created", "delta", "end"]);
+  assert.equal(events[2].delta, TEXT);
+});
+
+test("a socket that falls silent is asked, and given up if it does not answer", async () => {
+  connect().connect();
+  await settled();
+  await clock.advance(24_000);
+  assert.equal(asked("ping").length, 0);
+  await clock.advance(30_000);
+  assert.ok(asked("ping").length >= 1);
+  assert.equal(client.state.state, "live");
+  server.silent = true;
+  await clock.advance(65_000);
+  assert.ok(server.sockets[0].closed);
+  server.silent = false;
+  await until(() => client.state.state === "live");
+});
+
+test("a welcome that never comes is not waited for", async () => {
+  server.frame = () => {};
+  connect().connect();
+  await settled();
+  await clock.advance(10_000);
+  assert.equal(client.state.state, "reconnecting");
+});
+
+test("waking tries again at once, and asks a live socket for a sign of life", async () => {
+  server.answers["POST /stream/tickets"] = { status: 503, body: {} };
+  connect().connect();
+  await settled();
+  delete server.answers["POST /stream/tickets"];
+  client.wake();
+  await settled();
+  assert.equal(client.state.state, "live");
+  client.wake();
+  await settled();
+  assert.equal(asked("ping").length, 1);
+});
+
+test("cancel goes over the socket, and over HTTP where there is none", async () => {
+  server.answers[`POST /sessions/${SESSION}/messages/${REPLY}/cancel`] = { status: 200, body: message(2, "assistant", "http", "cancelled") };
+  assert.equal((await connect().cancel(SESSION, REPLY)).content, "http");
+  client.connect();
+  await settled();
+  server.onrequest = (socket, frame) => {
+    if (frame.type === "cancel") server.frame(socket, { type: "cancelled", replyTo: frame.id, message: message(2, "assistant", "socket", "cancelled") });
+    return frame.type === "cancel";
+  };
+  assert.equal((await client.cancel(SESSION, REPLY)).content, "socket");
+  server.onrequest = (socket, frame) => frame.type === "cancel" && (server.break(socket), true);
+  assert.equal((await client.cancel(SESSION, REPLY)).content, "http");
+});
+
+test("closing ends iterations and requests, and what is called afterwards", async () => {
+  const seen = collect(connect().watch(SESSION));
+  await settled();
+  client.close();
+  await settled();
+  assert.deepEqual([seen.error.code, client.state.state, server.socket.closed], ["closed", "closed", true]);
+  await assert.rejects(client.send(SESSION, "Hi").next(), { code: "closed" });
+});
+
+test("without a key only the socket can be used", async () => {
+  const seen = collect(connect({ key: undefined, ticket: async () => "given" }).watch(SESSION));
+  await settled();
+  assert.deepEqual([server.socket.protocols[1], seen.done], ["ticket.given", false]);
+  await assert.rejects(client.history(SESSION), { code: "no_key" });
+});

@@ -1,0 +1,98 @@
+// Package web is what a browser sees: the page at / and the JavaScript client of parley.v1, embedded in the binary. It
+// works offline, needs no build step and loads nothing from elsewhere.
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"io/fs"
+	"net/http"
+	"path"
+	"time"
+)
+
+//go:embed static
+var embedded embed.FS
+
+// ContentSecurityPolicy lets the page run its own files and talk to its own server (connect-src 'self' covers ws: and
+// wss: of the same origin), and nothing else: no inline script or style, no markup made from strings.
+const ContentSecurityPolicy = "default-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'; " +
+	"form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// Files returns what is served under /static, client.js at its root.
+func Files() fs.FS {
+	files, err := fs.Sub(embedded, "static")
+	if err != nil {
+		panic(err) // the folder is embedded above
+	}
+	return files
+}
+
+// page is the file that is served at /.
+const page = "index.html"
+
+// types has every kind of file that we embed. Written out, because package mime asks the machine's own tables.
+var types = map[string]string{
+	".css":  "text/css; charset=utf-8",
+	".html": "text/html; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".svg":  "image/svg+xml",
+	".ts":   "text/plain; charset=utf-8",
+}
+
+// Handler serves the page at / and its files under /static/, for GET and HEAD; the rest is 404 and 405, in plain
+// text. Its responses may be kept by caches, which ask each time whether they are still good.
+func Handler() http.Handler {
+	served := make(map[string]file)
+	files := Files()
+	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(files, name)
+		served["/static/"+name] = newFile(name, content)
+		return err
+	})
+	if err != nil {
+		panic(err) // they are in memory
+	}
+	served["/"] = served["/static/"+page]
+	delete(served, "/static/"+page)
+	return handler(served)
+}
+
+type file struct {
+	content     []byte
+	contentType string
+	etag        string
+}
+
+func newFile(name string, content []byte) file {
+	hash := sha256.Sum256(content)
+	return file{content, types[path.Ext(name)], `"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`}
+}
+
+type handler map[string]file
+
+func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", ContentSecurityPolicy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	f, ok := h[r.URL.Path]
+	switch {
+	case !ok:
+		http.Error(w, "there is nothing here", http.StatusNotFound)
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		header.Set("Allow", "GET, HEAD")
+		http.Error(w, "this can only be read", http.StatusMethodNotAllowed)
+	default:
+		header.Set("Content-Type", f.contentType)
+		header.Set("Cache-Control", "no-cache")
+		header.Set("ETag", f.etag)
+		// ServeContent answers If-None-Match and ranges; an embedded file has no time.
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.content))
+	}
+}

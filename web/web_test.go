@@ -1,0 +1,156 @@
+package web
+
+import (
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func get(t *testing.T, method, target string, header ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(method, target, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	Handler().ServeHTTP(w, r)
+	return w
+}
+
+func TestEveryFileIsServedWithItsTypeAndTheHeadersThatLockItDown(t *testing.T) {
+	want := map[string]string{
+		"/":                       "text/html; charset=utf-8",
+		"/static/client.js":       "text/javascript; charset=utf-8",
+		"/static/connection.js":   "text/javascript; charset=utf-8",
+		"/static/track.js":        "text/javascript; charset=utf-8",
+		"/static/page.js":         "text/javascript; charset=utf-8",
+		"/static/log.js":          "text/javascript; charset=utf-8",
+		"/static/words.js":        "text/javascript; charset=utf-8",
+		"/static/client.d.ts":     "text/plain; charset=utf-8",
+		"/static/style.css":       "text/css; charset=utf-8",
+		"/static/icon.svg":        "image/svg+xml",
+		"/static/client.js?v=now": "text/javascript; charset=utf-8",
+	}
+	for target, contentType := range want {
+		w := get(t, "GET", target)
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != contentType || w.Body.Len() == 0 {
+			t.Errorf("%s: %d %q, %d bytes", target, w.Code, w.Header().Get("Content-Type"), w.Body.Len())
+		}
+		for name, value := range map[string]string{
+			"Content-Security-Policy": ContentSecurityPolicy,
+			"X-Content-Type-Options":  "nosniff",
+			"Referrer-Policy":         "no-referrer",
+			"Cache-Control":           "no-cache",
+		} {
+			if got := w.Header().Get(name); got != value {
+				t.Errorf("%s: %s is %q, want %q", target, name, got, value)
+			}
+		}
+	}
+}
+
+func TestEveryEmbeddedFileHasAType(t *testing.T) {
+	forEachFile(t, func(name, _ string) {
+		if newFile(name, nil).contentType == "" {
+			t.Errorf("%s has no content type", name)
+		}
+	})
+}
+
+func TestAnUnchangedFileIsNotSentAgain(t *testing.T) {
+	etag := get(t, "GET", "/").Header().Get("ETag")
+	if w := get(t, "GET", "/", "If-None-Match", etag); w.Code != http.StatusNotModified || w.Body.Len() != 0 {
+		t.Errorf("with its ETag: %d, %d bytes", w.Code, w.Body.Len())
+	}
+	if w := get(t, "GET", "/", "If-None-Match", `"another"`); w.Code != http.StatusOK {
+		t.Errorf("with another ETag: %d", w.Code)
+	}
+	if other := get(t, "GET", "/static/page.js").Header().Get("ETag"); other == etag || other == "" {
+		t.Errorf("two files have the ETags %q and %q", etag, other)
+	}
+}
+
+func TestOnlyReadingIsAllowed(t *testing.T) {
+	if w := get(t, "HEAD", "/"); w.Code != http.StatusOK || w.Body.Len() != 0 || w.Header().Get("Content-Length") == "" {
+		t.Errorf("HEAD: %d, %d bytes, Content-Length %q", w.Code, w.Body.Len(), w.Header().Get("Content-Length"))
+	}
+	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS"} {
+		if w := get(t, method, "/"); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
+			t.Errorf("%s: %d, Allow %q", method, w.Code, w.Header().Get("Allow"))
+		}
+	}
+}
+
+func TestWhatIsNotThereIs404(t *testing.T) {
+	for _, target := range []string{
+		"/index.html", "/static", "/static/", "/static/index.html", "/static/missing.js", "/static/../web.go", "/web.go",
+		"/static//page.js", "/favicon.ico",
+	} {
+		w := get(t, "GET", target)
+		if w.Code != http.StatusNotFound || w.Header().Get("ETag") != "" || w.Header().Get("Content-Security-Policy") == "" {
+			t.Errorf("%s: %d, ETag %q", target, w.Code, w.Header().Get("ETag"))
+		}
+	}
+}
+
+// What the policy forbids would not work, but it would fail in the browser only; so would a file that is not there.
+func TestThePageObeysItsPolicy(t *testing.T) {
+	document := get(t, "GET", "/").Body.String()
+	for what, pattern := range map[string]string{
+		"an inline script":         `(?i)<script(?:\s[^>]*)?>[^<]*\S[^<]*</script>`,
+		"a script without a file":  `(?i)<script(?:\s+type="module")?\s*>`,
+		"an inline style":          `(?i)<style|\sstyle\s*=`,
+		"an event handler":         `(?i)\son[a-z]+\s*=`,
+		"an address from outside":  `(?i)(?:src|href|action)\s*=\s*"(?:[a-z]+:|//)`,
+		"an unquoted attribute":    `(?i)(?:src|href)\s*=[^"]`,
+		"a form that goes nowhere": `(?i)<form[^>]*\saction`,
+	} {
+		if found := regexp.MustCompile(pattern).FindString(document); found != "" {
+			t.Errorf("index.html has %s: %s", what, found)
+		}
+	}
+	for _, match := range regexp.MustCompile(`(?:src|href)="(/static/[^"]*)"`).FindAllStringSubmatch(document, -1) {
+		if w := get(t, "GET", match[1]); w.Code != http.StatusOK {
+			t.Errorf("index.html names %s: %d", match[1], w.Code)
+		}
+	}
+}
+
+func TestScriptsAndStylesNameNobodyElseAndMakeNoMarkup(t *testing.T) {
+	comment := regexp.MustCompile(`(?m)(?:^|\s)//.*$|/\*(?s:.*?)\*/`)
+	external := regexp.MustCompile(`(?:https?:)?//[a-z0-9]|@import|\burl\(["']?[^)]`)
+	markup := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|setAttribute\("(?:style|on)`)
+	forEachFile(t, func(name, content string) {
+		code := comment.ReplaceAllString(content, "")
+		if strings.HasSuffix(name, ".svg") {
+			code = strings.ReplaceAll(code, `xmlns="http://www.w3.org/2000/svg"`, "")
+		}
+		if strings.HasSuffix(name, ".d.ts") {
+			return // not loaded; it shows addresses as examples
+		}
+		if found := external.FindString(code); found != "" {
+			t.Errorf("%s reaches outside: %s", name, found)
+		}
+		if found := markup.FindString(code); found != "" {
+			t.Errorf("%s makes markup from strings: %s", name, found)
+		}
+	})
+}
+
+func forEachFile(t *testing.T, do func(name, content string)) {
+	t.Helper()
+	err := fs.WalkDir(Files(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(Files(), name)
+		do(name, string(content))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
