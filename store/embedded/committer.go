@@ -1,0 +1,312 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"parley/conversation"
+)
+
+// maxBatch bounds the operations of one transaction, and maxScratch the memory that is kept for the next.
+const (
+	maxBatch   = 1024
+	maxScratch = 1 << 20
+)
+
+// operation is a write that waits for the committer.
+type operation struct {
+	run   func(*writing) error
+	taken atomic.Bool // by the committer, or back by its caller: who sets it first
+	err   error       // set before done is closed
+	done  chan struct{}
+}
+
+// update runs an operation and returns its result once that is durable. See submit.
+func update[T any](ctx context.Context, s *Store, run func(*writing) (T, error)) (T, error) {
+	var result T
+	err := s.submit(ctx, func(w *writing) (err error) {
+		result, err = run(w)
+		return err
+	})
+	if errors.Is(err, conversation.ErrUnavailable) {
+		result = *new(T) // it ran, but was not to be
+	}
+	return result, err
+}
+
+// submit has the committer run an operation, and returns when it is durable, or has failed. If ctx ends before the
+// committer has taken it, it is not run at all; afterwards its outcome is waited for.
+//
+// run may be called more than once, each time as if never before. If it fails it should not have written: what it has
+// written is undone then, at the cost of running its whole batch again.
+func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	op := &operation{run: run, done: make(chan struct{})}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return unavailable(errors.New("the store is closed"))
+	}
+	s.waiting = append(s.waiting, op)
+	s.mu.Unlock()
+	s.alert()
+	select {
+	case <-op.done:
+	case <-ctx.Done():
+		if op.taken.CompareAndSwap(false, true) {
+			return ctx.Err()
+		}
+		<-op.done
+	}
+	return op.err
+}
+
+func (s *Store) alert() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it has been told already
+	}
+}
+
+// commit is the committer: it runs until the store is closed and nothing waits.
+func (s *Store) commit() {
+	defer close(s.committed)
+	var taken []*operation
+	for range s.wake {
+		for {
+			s.mu.Lock()
+			n := min(len(s.waiting), maxBatch)
+			taken = append(taken[:0], s.waiting[:n]...)
+			rest := copy(s.waiting, s.waiting[n:])
+			clear(s.waiting[rest:])
+			s.waiting = s.waiting[:rest]
+			closed := s.closed
+			s.mu.Unlock()
+			if n == 0 && closed {
+				return
+			}
+			if n == 0 {
+				break
+			}
+			s.runBatch(taken)
+			clear(taken)
+		}
+	}
+}
+
+// runBatch runs operations in one transaction and answers them all.
+func (s *Store) runBatch(taken []*operation) {
+	batch := make([]*operation, 0, len(taken))
+	for _, op := range taken {
+		if op.taken.CompareAndSwap(false, true) {
+			batch = append(batch, op)
+		}
+	}
+	for len(batch) > 0 {
+		spoiler := s.attempt(batch)
+		if spoiler < 0 {
+			break
+		}
+		close(batch[spoiler].done) // with its error; the others once more, without it
+		batch = slices.Delete(batch, spoiler, spoiler+1)
+	}
+	for _, op := range batch {
+		close(op.done)
+	}
+}
+
+// errNothingWritten ends a transaction that would write nothing: there is nothing to sync.
+var errNothingWritten = errors.New("nothing was written")
+
+// attempt runs operations in one transaction and sets their errors. If one of them failed after it had written,
+// nothing at all has happened, and attempt returns its index, else -1.
+func (s *Store) attempt(batch []*operation) (spoiler int) {
+	spoiler = -1
+	if err := s.brokenBy(); err != nil {
+		for _, op := range batch {
+			op.err = err
+		}
+		return -1
+	}
+	w := &s.scratch
+	w.begin()
+	id := 0
+	err := s.write(func(tx *bbolt.Tx) error {
+		w.bolt, id = tx, tx.ID()
+		written := false
+		for i, op := range batch {
+			w.wrote = false
+			panicked := w.try(op)
+			if op.err != nil && (w.wrote || panicked) {
+				spoiler = i
+				return op.err
+			}
+			written = written || w.wrote
+		}
+		if !written {
+			return errNothingWritten
+		}
+		return nil
+	})
+	w.bolt = nil
+	switch {
+	case spoiler >= 0:
+	case err == nil, errors.Is(err, errNothingWritten):
+		w.apply()
+	default:
+		s.fail(id, err)
+		for _, op := range batch {
+			op.err = unavailable(fmt.Errorf("writing the store: %w", err))
+		}
+	}
+	return spoiler
+}
+
+// write is bbolt's Update with a panic of bbolt made an error.
+func (s *Store) write(run func(*bbolt.Tx) error) (err error) {
+	s.writer.Lock()
+	defer s.writer.Unlock()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+			s.breakBy(err) // what is in memory of the file may not be what is in the file
+		}
+	}()
+	return s.db.Update(run)
+}
+
+// try runs one operation. It reports whether that panicked.
+func (w *writing) try(op *operation) (panicked bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			panicked, op.err = true, fmt.Errorf("embedded: a panic in an operation: %v", p)
+			w.store.log.Error("an operation of the store panicked", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	op.err = op.run(w)
+	return false
+}
+
+// fail decides what a failed commit means for those to come. Usually nothing: bbolt has left the file as it was. But
+// where the very last step failed, the sync of the page that makes the transaction the current one, it is in force
+// for this process, and nobody knows whether for the next. Then no more is written, nor scrubbed, until the file is
+// opened again.
+func (s *Store) fail(id int, err error) {
+	inForce := true
+	s.readers.RLock()
+	defer s.readers.RUnlock()
+	if viewErr := s.db.View(func(tx *bbolt.Tx) error {
+		inForce = tx.ID() >= id
+		return nil
+	}); viewErr != nil || inForce {
+		s.breakBy(err)
+	}
+}
+
+func (s *Store) breakBy(err error) {
+	err = unavailable(fmt.Errorf("the store failed and must be opened again: %w", err))
+	if s.broken.CompareAndSwap(nil, &err) {
+		s.log.Error("the store can no longer be written; restart", "error", err)
+	}
+}
+
+func (s *Store) brokenBy() error {
+	if err := s.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// writing is a transaction as operations see it. Owned by the committer. Its effects in memory happen when it is
+// durable: until then the operations of its batch see them, and nobody else does.
+type writing struct {
+	reading
+	store *Store
+
+	wrote  bool          // by the operation that is running
+	queues map[ref]queue // as they will be, where they changed
+	grants []chan struct{}
+	began  []conversation.TurnKey // live from now on
+	ended  []string               // live no more, by the reply's id
+	remove bool                   // something was removed that must be scrubbed
+
+	arena record // the records that were put: bbolt refers to them until the commit
+}
+
+func (w *writing) begin() {
+	w.now = conversation.TimeOf(time.Now())
+	w.wrote, w.remove = false, false
+	clear(w.queues)
+	clear(w.grants)
+	clear(w.began)
+	clear(w.ended)
+	w.grants, w.began, w.ended = w.grants[:0], w.began[:0], w.ended[:0]
+	if w.arena = w.arena[:0]; cap(w.arena) > maxScratch {
+		w.arena = nil
+	}
+}
+
+// apply makes the transaction's effects in memory happen.
+func (w *writing) apply() {
+	for at, q := range w.queues {
+		if q.empty() {
+			delete(w.store.queues, at)
+		} else {
+			w.store.queues[at] = q
+		}
+	}
+	for _, key := range w.began {
+		w.store.journal.begin(key)
+	}
+	for _, id := range w.ended {
+		w.store.journal.end(id)
+	}
+	if w.remove {
+		w.store.scrub.want()
+	}
+	for _, granted := range w.grants {
+		close(granted)
+	}
+}
+
+func (w *writing) put(bucket string, key, value []byte) error {
+	w.wrote = true
+	return w.bucket(bucket).Put(key, value)
+}
+
+func (w *writing) delete(bucket string, key []byte) error {
+	w.wrote = true
+	return w.bucket(bucket).Delete(key)
+}
+
+// putRecord puts a record that is the end of the arena, from start on.
+func (w *writing) putRecord(bucket string, key []byte, start int) error {
+	return w.put(bucket, key, w.arena[start:len(w.arena):len(w.arena)])
+}
+
+func (w *writing) putSession(at ref, s *conversation.Session) error {
+	start := len(w.arena)
+	w.arena.session(s)
+	return w.putRecord(sessionsBucket, at.key(), start)
+}
+
+func (w *writing) putMessage(at ref, m *conversation.Message) error {
+	start := len(w.arena)
+	w.arena.message(m)
+	return w.putRecord(messagesBucket, messageKey(at, m.ID), start)
+}
+
+func (w *writing) putLive(at ref, l liveRecord) error {
+	start := len(w.arena)
+	w.arena.live(l)
+	return w.putRecord(liveBucket, at.key(), start)
+}

@@ -1,0 +1,138 @@
+package embedded
+
+import (
+	"context"
+
+	"parley/conversation"
+	"parley/stream"
+)
+
+// Messages implements conversation.Store. Its cost is that of the page, however long the history.
+func (s *Store) Messages(ctx context.Context, owner conversation.Owner, sessionID string, query conversation.MessageQuery) (conversation.MessagePage, error) {
+	var page conversation.MessagePage
+	err := s.withText(func() (streaming *conversation.Message, err error) {
+		page = conversation.MessagePage{}
+		if err := s.view(ctx, func(r *reading) (err error) {
+			at := ref{owner, sessionID}
+			if page.Session, err = r.session(at); err != nil {
+				return err
+			}
+			page.Messages, page.More, err = r.messages(at, query)
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		for i := range page.Messages {
+			if page.Messages[i].Status == stream.Streaming {
+				streaming = &page.Messages[i]
+			}
+		}
+		return streaming, nil
+	})
+	if err != nil {
+		return conversation.MessagePage{}, err
+	}
+	return page, nil
+}
+
+// messages returns a page of messages, and whether there are more.
+func (r *reading) messages(at ref, query conversation.MessageQuery) (page []conversation.Message, more bool, err error) {
+	messages := r.span(messagesBucket, at.key())
+	step := messages.prev
+	id, value, ok := []byte(nil), []byte(nil), false
+	switch {
+	case query.Ascending:
+		step = messages.next
+		id, value, ok = messages.from(query.From)
+		if ok && !query.Inclusive && string(id) == query.From {
+			id, value, ok = step()
+		}
+	case query.Inclusive && query.From != "":
+		id, value, ok = messages.from(query.From)
+		if !ok || string(id) != query.From {
+			id, value, ok = messages.before(query.From)
+		}
+	default:
+		id, value, ok = messages.before(query.From)
+	}
+	for ; ok; id, value, ok = step() {
+		if len(page) == query.Limit {
+			return page, true, nil
+		}
+		m, err := readMessage(value, at.session, string(id))
+		if err != nil {
+			return nil, false, err
+		}
+		page = append(page, m)
+	}
+	return page, false, nil
+}
+
+// Message implements conversation.Store.
+func (s *Store) Message(ctx context.Context, owner conversation.Owner, sessionID, messageID string) (conversation.Message, error) {
+	var m conversation.Message
+	err := s.withText(func() (streaming *conversation.Message, err error) {
+		if err := s.view(ctx, func(r *reading) (err error) {
+			at := ref{owner, sessionID}
+			if _, err := r.session(at); err != nil {
+				return err
+			}
+			m, err = r.message(at, messageID)
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		if m.Status == stream.Streaming {
+			streaming = &m
+		}
+		return streaming, nil
+	})
+	if err != nil {
+		return conversation.Message{}, err
+	}
+	return m, nil
+}
+
+// withText gives the streaming reply that read returns, if any, the text that is journalled of it. The journal is
+// looked at after the file: where the reply ended between the two, or is not yet in the journal, both are looked at again.
+func (s *Store) withText(read func() (streaming *conversation.Message, err error)) error {
+	const tries = 3
+	for try := 1; ; try++ {
+		reply, err := read()
+		if err != nil || reply == nil {
+			return err
+		}
+		text, live := s.journal.text(reply.ID)
+		if live || try == tries {
+			reply.Content = text
+			return nil
+		}
+	}
+}
+
+// ClearMessages implements conversation.Store. The bytes are overwritten soon after (see Scrubbed).
+func (s *Store) ClearMessages(ctx context.Context, owner conversation.Owner, sessionID, waiter string) (conversation.Cleared, error) {
+	return update(ctx, s, func(w *writing) (conversation.Cleared, error) {
+		at := ref{owner, sessionID}
+		session, err := w.session(at)
+		if err != nil {
+			return conversation.Cleared{}, err
+		}
+		if !w.mayTake(at, &session, waiter) {
+			queued, err := w.enqueue(at, &session, waiter, true)
+			return conversation.Cleared{Queued: queued}, err
+		}
+		count, err := w.removeMessages(at)
+		if err != nil {
+			return conversation.Cleared{}, err
+		}
+		mark := conversation.NewID(conversation.MessagePrefix, max(w.now, session.LastActivity), session.Head)
+		session.Head, session.Cleared = mark, mark
+		session.MessageCount, session.HistoryTokens = 0, 0
+		if err := w.putSession(at, &session); err != nil {
+			return conversation.Cleared{}, err
+		}
+		w.handOver(at)
+		return conversation.Cleared{Count: count, Session: session}, nil
+	})
+}

@@ -1,0 +1,150 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"parley/conversation"
+)
+
+// queue is who waits for a session (design section 2, two sends at once). It is a value: operations change copies,
+// which become the truth when their transaction is durable.
+//
+// Whenever a session becomes free, it is kept for the first in its queue. So a session that is free and kept for
+// nobody has no queue.
+type queue struct {
+	granted string   // the waiter that the free session is kept for; "" for nobody
+	waiting []waiter // in their order; never changed in place
+}
+
+type waiter struct {
+	name       string
+	interrupts bool
+	granted    chan struct{} // nil once it is closed
+}
+
+func (q queue) empty() bool { return q.granted == "" && len(q.waiting) == 0 }
+
+func (q queue) index(name string) int {
+	return slices.IndexFunc(q.waiting, func(w waiter) bool { return w.name == name })
+}
+
+func (w *writing) queue(at ref) queue {
+	if q, ok := w.queues[at]; ok {
+		return q
+	}
+	return w.store.queues[at]
+}
+
+// grant closes a waiter's channel, if that was not done before.
+func (w *writing) grant(waiter waiter) {
+	if waiter.granted != nil {
+		w.grants = append(w.grants, waiter.granted)
+	}
+}
+
+// mayTake reports whether a waiter may take the session as it is: nobody has it, and it is kept for nobody else.
+func (w *writing) mayTake(at ref, session *conversation.Session, name string) bool {
+	granted := w.queue(at).granted
+	return session.Live == "" && (granted == "" || granted == name)
+}
+
+// enqueue gives a waiter a place in a session's queue, at its end or, if it interrupts, at its head. One that has a
+// place already keeps it, with a new channel if the old one was closed early.
+func (w *writing) enqueue(at ref, session *conversation.Session, name string, interrupts bool) (*conversation.Queued, error) {
+	if name == "" {
+		return nil, errors.New("embedded: who waits needs a name")
+	}
+	q := w.queue(at)
+	place := q.index(name)
+	switch {
+	case place >= 0 && q.waiting[place].granted != nil:
+		return &conversation.Queued{Granted: q.waiting[place].granted, Live: session.Live}, nil
+	case place >= 0:
+		q.waiting = slices.Clone(q.waiting)
+		q.waiting[place].granted = make(chan struct{})
+	case len(q.waiting) >= conversation.QueuePlaces:
+		return nil, conversation.ErrSessionBusy
+	default:
+		if !interrupts {
+			place = len(q.waiting)
+		} else {
+			place = 0
+		}
+		waiting := make([]waiter, 0, len(q.waiting)+1)
+		waiting = append(waiting, q.waiting[:place]...)
+		waiting = append(waiting, waiter{name: name, interrupts: interrupts, granted: make(chan struct{})})
+		q.waiting = append(waiting, q.waiting[place:]...)
+	}
+	w.queues[at] = q
+	return &conversation.Queued{Granted: q.waiting[place].granted, Live: session.Live}, nil
+}
+
+// taken notes that a turn has begun: the session is kept for nobody any more, and those who interrupt are told, so
+// that they look whose turn it is.
+func (w *writing) taken(at ref) {
+	q := w.queue(at)
+	if q.empty() {
+		return
+	}
+	q.granted = ""
+	if slices.ContainsFunc(q.waiting, func(w waiter) bool { return w.interrupts }) {
+		q.waiting = slices.Clone(q.waiting)
+		for i := range q.waiting {
+			if q.waiting[i].interrupts {
+				w.grant(q.waiting[i])
+				q.waiting[i].granted = nil
+			}
+		}
+	}
+	w.queues[at] = q
+}
+
+// handOver keeps a session that has become free for the next in its queue.
+func (w *writing) handOver(at ref) {
+	q := w.queue(at)
+	if q.empty() {
+		return
+	}
+	q.granted = ""
+	if len(q.waiting) > 0 {
+		w.grant(q.waiting[0])
+		q.granted, q.waiting = q.waiting[0].name, q.waiting[1:]
+	}
+	w.queues[at] = q
+}
+
+// refuse takes the session from a waiter that it was kept for and that cannot use it.
+func (w *writing) refuse(at ref, name string) {
+	if name != "" && w.queue(at).granted == name {
+		w.handOver(at)
+	}
+}
+
+// dissolve grants everybody in the queue of a session that is gone.
+func (w *writing) dissolve(at ref) {
+	q := w.queue(at)
+	if q.empty() {
+		return
+	}
+	for _, waiter := range q.waiting {
+		w.grant(waiter)
+	}
+	w.queues[at] = queue{}
+}
+
+// LeaveQueue implements conversation.Store. It waits for the committer's turn, but for no sync of its own.
+func (s *Store) LeaveQueue(ctx context.Context, owner conversation.Owner, sessionID, name string) error {
+	at := ref{owner, sessionID}
+	return s.submit(ctx, func(w *writing) error {
+		q := w.queue(at)
+		if place := q.index(name); place >= 0 {
+			q.waiting = slices.Delete(slices.Clone(q.waiting), place, place+1)
+			w.queues[at] = q
+			return nil
+		}
+		w.refuse(at, name)
+		return nil
+	})
+}

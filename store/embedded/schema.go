@@ -1,0 +1,217 @@
+package embedded
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+
+	"go.etcd.io/bbolt"
+
+	"parley/auth"
+	"parley/conversation"
+)
+
+// The buckets of the file, with their keys and values. OWNER is what appendOwner writes, ids are their characters, |
+// joins without a separator: each part has a fixed length or says its own, so no key is the beginning of another kind
+// of key, and what is listed lies side by side in the order it is listed in. What a value of a named type looks like is
+// in record.go; only keys are JSON.
+const (
+	// sessionsBucket: OWNER | session id → conversation.Session. Ids sort by creation: newest first is backwards.
+	sessionsBucket = "sessions"
+	// messagesBucket: OWNER | session id | message id → conversation.Message. The reply that is being written has no
+	// Content here; the journal has it.
+	messagesBucket = "messages"
+	// usersBucket: OWNER | length of user id (2) | user id | session id → nothing.
+	usersBucket = "users"
+	// expiryBucket: expiresAt (8) | OWNER | session id → nothing.
+	expiryBucket = "expiry"
+	// liveBucket: OWNER | session id → liveRecord. The sessions with a live turn.
+	liveBucket = "live"
+	// keysBucket: hash of the secret (32) → auth.Key.
+	keysBucket = "keys"
+	// accountsBucket: length of account (2) | account | key id → hash of the key's secret.
+	accountsBucket = "accounts"
+	// metaBucket: "schema" → schemaVersion.
+	metaBucket = "meta"
+
+	schemaKey     = "schema"
+	schemaVersion = "1"
+)
+
+// allBuckets returns the names of all buckets.
+func allBuckets() []string {
+	return []string{
+		sessionsBucket, messagesBucket, usersBucket, expiryBucket, liveBucket, keysBucket, accountsBucket, metaBucket,
+	}
+}
+
+// liveRecord is what is known of a live turn beside its session and messages.
+type liveRecord struct {
+	MessageID string
+	Fence     int64
+	// Prompt is an estimate of the prompt's tokens, for a turn that nobody lives to settle.
+	Prompt int
+}
+
+// ref says which session is meant.
+type ref struct {
+	owner   conversation.Owner
+	session string
+}
+
+func appendSized(key []byte, s string) []byte {
+	return append(binary.BigEndian.AppendUint16(key, uint16(len(s))), s...)
+}
+
+func appendOwner(key []byte, o conversation.Owner) []byte {
+	return appendSized(appendSized(key, o.Account), string(o.Mode))
+}
+
+// cutOwner is the inverse of appendOwner: rest is what follows.
+func cutOwner(key []byte) (o conversation.Owner, rest []byte, ok bool) {
+	account, rest, ok := cutSized(key)
+	if !ok {
+		return o, nil, false
+	}
+	mode, rest, ok := cutSized(rest)
+	return conversation.Owner{Account: string(account), Mode: conversation.Mode(mode)}, rest, ok
+}
+
+func cutSized(key []byte) (s, rest []byte, ok bool) {
+	if len(key) < 2 {
+		return nil, nil, false
+	}
+	n := int(binary.BigEndian.Uint16(key))
+	key = key[2:]
+	if len(key) < n {
+		return nil, nil, false
+	}
+	return key[:n], key[n:], true
+}
+
+func ownerKey(o conversation.Owner) []byte { return appendOwner(make([]byte, 0, 96), o) }
+
+func (r ref) key() []byte { return append(ownerKey(r.owner), r.session...) }
+
+func messageKey(at ref, id string) []byte { return append(at.key(), id...) }
+
+func userKey(o conversation.Owner, user string) []byte { return appendSized(ownerKey(o), user) }
+
+func expiryKey(expires conversation.Time, at ref) []byte {
+	key := binary.BigEndian.AppendUint64(make([]byte, 0, 96), uint64(expires))
+	return append(appendOwner(key, at.owner), at.session...)
+}
+
+// cutExpiry is the inverse of expiryKey.
+func cutExpiry(key []byte) (expires conversation.Time, at ref, ok bool) {
+	if len(key) < 8 {
+		return 0, ref{}, false
+	}
+	owner, session, ok := cutOwner(key[8:])
+	return conversation.Time(binary.BigEndian.Uint64(key)), ref{owner, string(session)}, ok
+}
+
+// reading is a transaction as methods that read see it: records, not bytes.
+type reading struct {
+	bolt *bbolt.Tx
+	now  conversation.Time
+}
+
+func (r *reading) bucket(name string) *bbolt.Bucket { return r.bolt.Bucket([]byte(name)) }
+
+// session returns a session that has not expired, else ErrSessionNotFound.
+func (r *reading) session(at ref) (conversation.Session, error) {
+	value := r.bucket(sessionsBucket).Get(at.key())
+	if value == nil {
+		return conversation.Session{}, conversation.ErrSessionNotFound
+	}
+	s, err := readSession(value, at.session)
+	if err != nil || s.ExpiresAt > r.now {
+		return s, err
+	}
+	return conversation.Session{}, conversation.ErrSessionNotFound
+}
+
+// message returns a message, or ErrMessageNotFound.
+func (r *reading) message(at ref, id string) (conversation.Message, error) {
+	value := r.bucket(messagesBucket).Get(messageKey(at, id))
+	if value == nil {
+		return conversation.Message{}, conversation.ErrMessageNotFound
+	}
+	return readMessage(value, at.session, id)
+}
+
+// key returns the API key with that hash, or auth.ErrInvalidToken.
+func (r *reading) key(hash [32]byte) (auth.Key, error) {
+	var k auth.Key
+	value := r.bucket(keysBucket).Get(hash[:])
+	if value == nil {
+		return k, auth.ErrInvalidToken
+	}
+	if json.Unmarshal(value, &k) != nil {
+		return auth.Key{}, errRecord
+	}
+	return k, nil
+}
+
+// live returns the live turns, all of them.
+func (r *reading) live() ([]conversation.TurnKey, error) {
+	var all []conversation.TurnKey
+	err := r.bucket(liveBucket).ForEach(func(key, value []byte) error {
+		owner, session, ok := cutOwner(key)
+		if !ok {
+			return errRecord
+		}
+		l, err := readLive(value)
+		if err != nil {
+			return err
+		}
+		all = append(all, conversation.TurnKey{
+			Owner: owner, SessionID: string(session), MessageID: l.MessageID, Fence: l.Fence,
+		})
+		return nil
+	})
+	return all, err
+}
+
+// span walks the keys with a common prefix, either way, from wherever it is put: each step costs the same however
+// many keys there are.
+type span struct {
+	cursor *bbolt.Cursor
+	prefix []byte
+}
+
+func (r *reading) span(bucket string, prefix []byte) span {
+	return span{r.bucket(bucket).Cursor(), prefix}
+}
+
+// within returns the key without the prefix, and the value; ok is false past the span's end.
+func (s span) within(key, value []byte) (suffix, v []byte, ok bool) {
+	if key == nil || !bytes.HasPrefix(key, s.prefix) {
+		return nil, nil, false
+	}
+	return key[len(s.prefix):], value, true
+}
+
+// from goes to the first key whose suffix is at least this one.
+func (s span) from(suffix string) ([]byte, []byte, bool) {
+	return s.within(s.cursor.Seek(append(s.prefix[:len(s.prefix):len(s.prefix)], suffix...)))
+}
+
+// before goes to the last key whose suffix is below this one; "" means the last of all.
+func (s span) before(suffix string) ([]byte, []byte, bool) {
+	seek := s.prefix[:len(s.prefix):len(s.prefix)]
+	if suffix == "" {
+		seek = append(seek, 0xFF) // no suffix begins so: ids are ASCII
+	} else {
+		seek = append(seek, suffix...)
+	}
+	if key, _ := s.cursor.Seek(seek); key == nil {
+		return s.within(s.cursor.Last())
+	}
+	return s.within(s.cursor.Prev())
+}
+
+func (s span) next() ([]byte, []byte, bool) { return s.within(s.cursor.Next()) }
+
+func (s span) prev() ([]byte, []byte, bool) { return s.within(s.cursor.Prev()) }

@@ -1,0 +1,175 @@
+package embedded
+
+import (
+	"context"
+
+	"parley/conversation"
+)
+
+// expiredAtOnce is how many sessions RemoveExpired removes in one transaction.
+const expiredAtOnce = 64
+
+// CreateSession implements conversation.Store. The id sorts after those of all the sessions that the owner has.
+func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, session conversation.NewSession) (conversation.Session, error) {
+	return update(ctx, s, func(w *writing) (conversation.Session, error) {
+		newest, _, _ := w.span(sessionsBucket, ownerKey(owner)).before("")
+		created := conversation.Session{
+			ID:           conversation.NewID(conversation.SessionPrefix, w.now, string(newest)),
+			UserID:       session.UserID,
+			CreatedAt:    w.now,
+			ExpiresAt:    w.now.Add(conversation.Lifetime),
+			LastActivity: w.now,
+			Metadata:     session.Metadata,
+			Context:      session.Context,
+		}
+		at := ref{owner, created.ID}
+		if err := w.putSession(at, &created); err != nil {
+			return conversation.Session{}, err
+		}
+		if err := w.put(usersBucket, append(userKey(owner, session.UserID), created.ID...), nil); err != nil {
+			return conversation.Session{}, err
+		}
+		return created, w.put(expiryBucket, expiryKey(created.ExpiresAt, at), nil)
+	})
+}
+
+// Session implements conversation.Store.
+func (s *Store) Session(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
+	var session conversation.Session
+	err := s.view(ctx, func(r *reading) (err error) {
+		session, err = r.session(ref{owner, sessionID})
+		return err
+	})
+	return session, err
+}
+
+// Sessions implements conversation.Store.
+func (s *Store) Sessions(ctx context.Context, owner conversation.Owner, query conversation.SessionQuery) (conversation.SessionPage, error) {
+	var page conversation.SessionPage
+	err := s.view(ctx, func(r *reading) error {
+		ids := r.span(sessionsBucket, ownerKey(owner))
+		if query.UserID != "" {
+			ids = r.span(usersBucket, userKey(owner, query.UserID))
+		}
+		for id, value, ok := ids.before(query.Before); ok; id, value, ok = ids.prev() {
+			if query.UserID != "" {
+				value = r.bucket(sessionsBucket).Get(ref{owner, string(id)}.key())
+			}
+			session, err := readSession(value, string(id))
+			if err != nil {
+				return err
+			}
+			if session.ExpiresAt <= r.now {
+				continue
+			}
+			if page.More = len(page.Sessions) == query.Limit; page.More {
+				return nil
+			}
+			page.Sessions = append(page.Sessions, session)
+		}
+		return nil
+	})
+	return page, err
+}
+
+// DeleteSession implements conversation.Store. The bytes are overwritten soon after (see Scrubbed).
+func (s *Store) DeleteSession(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
+	return update(ctx, s, func(w *writing) (conversation.Session, error) {
+		at := ref{owner, sessionID}
+		session, err := w.session(at)
+		if err != nil {
+			return conversation.Session{}, err
+		}
+		return session, w.removeSession(at, &session)
+	})
+}
+
+// removeSession removes a session with all that belongs to it.
+func (w *writing) removeSession(at ref, session *conversation.Session) error {
+	if _, err := w.removeMessages(at); err != nil {
+		return err
+	}
+	if session.Live != "" {
+		w.ended = append(w.ended, session.Live)
+		if err := w.delete(liveBucket, at.key()); err != nil {
+			return err
+		}
+	}
+	if err := w.delete(usersBucket, append(userKey(at.owner, session.UserID), session.ID...)); err != nil {
+		return err
+	}
+	if err := w.delete(expiryBucket, expiryKey(session.ExpiresAt, at)); err != nil {
+		return err
+	}
+	w.dissolve(at)
+	w.remove = true
+	return w.delete(sessionsBucket, at.key())
+}
+
+// removeMessages removes the messages of a session and returns how many there were.
+func (w *writing) removeMessages(at ref) (int, error) {
+	var ids [][]byte // first all, then delete: a cursor does not survive a deletion
+	messages := w.span(messagesBucket, at.key())
+	for id, _, ok := messages.from(""); ok; id, _, ok = messages.next() {
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		if err := w.delete(messagesBucket, append(at.key(), id...)); err != nil {
+			return 0, err
+		}
+	}
+	w.remove = w.remove || len(ids) > 0
+	return len(ids), nil
+}
+
+// RemoveExpired implements conversation.Store. Each session goes at once; many go in several transactions. Where one
+// of these fails, those that were removed before it are returned beside the error.
+func (s *Store) RemoveExpired(ctx context.Context) (removed []conversation.OwnedSession, next conversation.Time, err error) {
+	type page struct {
+		removed []conversation.OwnedSession
+		next    conversation.Time
+		more    bool
+	}
+	for {
+		p, err := update(ctx, s, func(w *writing) (p page, err error) {
+			p.removed, p.next, err = w.removeExpired()
+			p.more = p.next != 0 && p.next <= w.now
+			return p, err
+		})
+		if err != nil {
+			return removed, 0, err
+		}
+		removed = append(removed, p.removed...)
+		if !p.more {
+			return removed, p.next, nil
+		}
+	}
+}
+
+// removeExpired removes some sessions whose time has come. It returns them and when the next one's does.
+func (w *writing) removeExpired() (removed []conversation.OwnedSession, next conversation.Time, err error) {
+	var due []ref
+	index := w.span(expiryBucket, nil)
+	for key, _, ok := index.from(""); ok; key, _, ok = index.next() {
+		expires, at, ok := cutExpiry(key)
+		if !ok {
+			return nil, 0, errRecord
+		}
+		if expires > w.now || len(due) == expiredAtOnce {
+			next = expires
+			break
+		}
+		due = append(due, at)
+	}
+	for _, at := range due {
+		session, err := readSession(w.bucket(sessionsBucket).Get(at.key()), at.session)
+		if err != nil {
+			return nil, 0, err
+		}
+		if err := w.removeSession(at, &session); err != nil {
+			return nil, 0, err
+		}
+		removed = append(removed, conversation.OwnedSession{Owner: at.owner, Session: session})
+	}
+	return removed, next, nil
+}

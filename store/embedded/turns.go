@@ -1,0 +1,242 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"parley/conversation"
+	"parley/conversation/window"
+	"parley/stream"
+)
+
+// BeginTurn implements conversation.Store. A waiter that was granted the session and meets an overflow has given it
+// up: the next in the queue is granted it.
+func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
+	return update(ctx, s, func(w *writing) (conversation.Begun, error) {
+		return w.beginTurn(ref{owner, turn.SessionID}, &turn)
+	})
+}
+
+func (w *writing) beginTurn(at ref, turn *conversation.NewTurn) (conversation.Begun, error) {
+	session, err := w.session(at)
+	if err != nil {
+		return conversation.Begun{}, err
+	}
+	if !w.mayTake(at, &session, turn.Waiter) {
+		if turn.OnBusy == conversation.Reject {
+			return conversation.Begun{}, conversation.ErrSessionBusy
+		}
+		queued, err := w.enqueue(at, &session, turn.Waiter, turn.OnBusy == conversation.Interrupt)
+		return conversation.Begun{Queued: queued}, err
+	}
+	tokens := turn.Tokens + window.MessageOverhead
+	config := session.Context
+	if current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, session.HistoryTokens, tokens); !ok {
+		w.refuse(at, turn.Waiter)
+		return conversation.Begun{}, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
+	}
+	history, err := w.history(at, window.Budget(config.MaxTokens))
+	if err != nil {
+		return conversation.Begun{}, err
+	}
+	begun := conversation.Begun{Previous: session.Head, History: history}
+	begun.Message, begun.Reply = messagesOf(turn, &session, w.now)
+	session.LastActivity = begun.Message.CreatedAt
+	session.MessageCount += 2
+	session.HistoryTokens += tokens
+	session.Head, session.Live, session.Asked = begun.Reply.ID, begun.Reply.ID, begun.Message.ID
+	session.Fence++
+	begun.Session = session
+	begun.Key = conversation.TurnKey{
+		Owner: at.owner, SessionID: session.ID, MessageID: begun.Reply.ID, Fence: session.Fence,
+	}
+	return begun, w.putTurn(at, &begun)
+}
+
+// messagesOf returns the message of a turn and the reply as it begins. Their ids rise within the session, and their
+// time is never below its last.
+func messagesOf(turn *conversation.NewTurn, session *conversation.Session, now conversation.Time) (message, reply conversation.Message) {
+	now = max(now, session.LastActivity)
+	message = conversation.Message{
+		ID:        conversation.NewID(conversation.MessagePrefix, now, session.Head),
+		SessionID: session.ID,
+		Role:      turn.Role,
+		Content:   turn.Content,
+		Tokens:    turn.Tokens,
+		CreatedAt: now,
+		Metadata:  turn.Metadata,
+		Status:    stream.Completed,
+	}
+	reply = conversation.Message{
+		ID:        conversation.NewID(conversation.MessagePrefix, now, message.ID),
+		SessionID: session.ID,
+		Role:      conversation.Assistant,
+		CreatedAt: now,
+		Status:    stream.Streaming,
+	}
+	return message, reply
+}
+
+// putTurn writes a turn that begins.
+func (w *writing) putTurn(at ref, begun *conversation.Begun) error {
+	if err := w.putMessage(at, &begun.Message); err != nil {
+		return err
+	}
+	if err := w.putMessage(at, &begun.Reply); err != nil {
+		return err
+	}
+	if err := w.putSession(at, &begun.Session); err != nil {
+		return err
+	}
+	prompt := min(begun.Session.HistoryTokens, window.Budget(begun.Session.Context.MaxTokens)) + window.PromptOverhead
+	if err := w.putLive(at, liveRecord{begun.Reply.ID, begun.Key.Fence, prompt}); err != nil {
+		return err
+	}
+	w.began = append(w.began, begun.Key)
+	w.taken(at)
+	return nil
+}
+
+// history returns the newest messages, oldest first: as many as budget holds, and the one that no longer fits.
+func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
+	var newest []conversation.Message
+	messages := r.span(messagesBucket, at.key())
+	for id, value, ok := messages.before(""); ok && budget >= 0; id, value, ok = messages.prev() {
+		m, err := readMessage(value, at.session, string(id))
+		if err != nil {
+			return nil, err
+		}
+		newest = append(newest, m)
+		budget -= tokensInPrompt(&m)
+	}
+	slices.Reverse(newest)
+	return newest, nil
+}
+
+// tokensInPrompt returns what a message takes in a prompt: nothing if it is a reply that is not sent.
+func tokensInPrompt(m *conversation.Message) int {
+	if m.Role == conversation.Assistant && (m.Status == stream.Streaming || m.Status == stream.Failed || m.Content == "") {
+		return 0
+	}
+	return m.Tokens + window.MessageOverhead
+}
+
+// EndTurn implements conversation.Store. Where the turn was ended and its message has been cleared since, the message
+// beside ErrFenced is empty.
+func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message) (conversation.Message, error) {
+	if reply.Status == stream.Streaming || reply.Status == "" {
+		return conversation.Message{}, errors.New("embedded: a turn does not end with a reply that is streaming")
+	}
+	return update(ctx, s, func(w *writing) (conversation.Message, error) {
+		at := ref{key.Owner, key.SessionID}
+		session, err := w.session(at)
+		if err != nil {
+			return conversation.Message{}, err
+		}
+		if session.Live != key.MessageID || session.Fence != key.Fence {
+			decided, err := w.message(at, key.MessageID)
+			if err != nil && !errors.Is(err, conversation.ErrMessageNotFound) {
+				return conversation.Message{}, err
+			}
+			return decided, conversation.ErrFenced
+		}
+		ended := reply // a copy for each time that this runs
+		return ended, w.endTurn(at, &session, &ended)
+	})
+}
+
+// endTurn ends the live turn of a session with a reply, which takes over the identity of the stored one.
+func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversation.Message) error {
+	stored, err := w.message(at, session.Live)
+	if err != nil {
+		return err
+	}
+	reply.ID, reply.SessionID, reply.Role, reply.CreatedAt = stored.ID, stored.SessionID, stored.Role, stored.CreatedAt
+	session.HistoryTokens += tokensInPrompt(reply)
+	if u := reply.Usage; u != nil {
+		session.TokenUsage.Prompt += u.Prompt
+		session.TokenUsage.Completion += u.Completion
+		session.TokenUsage.Total += u.Total
+	}
+	session.Live, session.Asked = "", ""
+	if err := w.putMessage(at, reply); err != nil {
+		return err
+	}
+	if err := w.putSession(at, session); err != nil {
+		return err
+	}
+	if err := w.delete(liveBucket, at.key()); err != nil {
+		return err
+	}
+	w.ended = append(w.ended, reply.ID)
+	w.handOver(at)
+	return nil
+}
+
+// Journal implements conversation.Store. It is as durable as the machine, but not more: the process can die, the
+// power should not.
+func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.journal.write(batch)
+}
+
+// orphansAtOnce is how many turns EndOrphans ends in one transaction.
+const orphansAtOnce = 64
+
+// EndOrphans implements conversation.Store: it ends the turns that were live when the file was opened. Called again,
+// it ends those that it could not end before, and else returns 0.
+func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
+	ended := 0
+	for keys := range slices.Chunk(s.orphans, orphansAtOnce) {
+		replies := make([]conversation.Message, 0, len(keys))
+		for _, key := range keys {
+			text, live := s.journal.text(key.MessageID)
+			if !live {
+				text = "" // it has ended, as endOrphans will see
+			}
+			replies = append(replies, conversation.Message{
+				ID: key.MessageID, Content: text, Tokens: count(text), Status: stream.Interrupted,
+			})
+		}
+		n, err := update(ctx, s, func(w *writing) (int, error) { return w.endOrphans(keys, replies) })
+		ended += n
+		if err != nil {
+			return ended, err
+		}
+	}
+	return ended, nil
+}
+
+// endOrphans ends those of the turns that are live still, and returns how many that were.
+func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation.Message) (int, error) {
+	ended := 0
+	for i, key := range keys {
+		at := ref{key.Owner, key.SessionID}
+		session, err := w.session(at)
+		if errors.Is(err, conversation.ErrSessionNotFound) {
+			continue // RemoveExpired sees to it, or has done so
+		}
+		if err != nil {
+			return 0, err
+		}
+		if session.Live != key.MessageID || session.Fence != key.Fence {
+			continue
+		}
+		live, err := readLive(w.bucket(liveBucket).Get(at.key()))
+		if err != nil {
+			return 0, err
+		}
+		reply := replies[i]
+		reply.Usage = &conversation.Usage{
+			Prompt: live.Prompt, Completion: reply.Tokens, Total: live.Prompt + reply.Tokens, Estimated: true,
+		}
+		if err := w.endTurn(at, &session, &reply); err != nil {
+			return 0, err
+		}
+		ended++
+	}
+	return ended, nil
+}
