@@ -1,0 +1,61 @@
+// Package store opens the store that a URL names. A backend is a struct of the small interfaces that its consumers
+// declare.
+package store
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/store/embedded"
+)
+
+// Backend is an open store.
+type Backend struct {
+	Conversation conversation.Store
+	Keys         auth.Store
+
+	ping  func(ctx context.Context) error
+	close func() error
+}
+
+// Open opens the store that url names: file:PATH is the embedded one (design section 7). log is told of faults that no
+// caller is there to be told of; it may be nil.
+func Open(_ context.Context, url string, log *slog.Logger) (*Backend, error) {
+	scheme, rest, _ := strings.Cut(url, ":")
+	switch scheme {
+	case "file":
+		return openFile(rest, log)
+	case "redis", "rediss":
+		return nil, fmt.Errorf("stores on Redis (%s:) are not built yet; use file:PATH", scheme)
+	default:
+		// The rest is not repeated: it may hold a password.
+		return nil, fmt.Errorf("a store is named by file:PATH; %q is none that is known", scheme)
+	}
+}
+
+func openFile(path string, log *slog.Logger) (*Backend, error) {
+	if rest, isURL := strings.CutPrefix(path, "//"); isURL {
+		if path = rest; !strings.HasPrefix(path, "/") {
+			return nil, fmt.Errorf("the store file://%s names a host; use file:%s or file:///PATH", rest, rest)
+		}
+	}
+	if path == "" {
+		return nil, fmt.Errorf("the store file: names no file; use file:PATH")
+	}
+	s, err := embedded.Open(path, embedded.Options{Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{Conversation: s, Keys: s, ping: s.Ping, close: s.Close}, nil
+}
+
+// Ping reports whether the store can be read and written: nil, or an error that wraps conversation.ErrUnavailable. It may
+// be called from any goroutine.
+func (b *Backend) Ping(ctx context.Context) error { return b.ping(ctx) }
+
+// Close waits for what is being written and closes the store. What is called later fails.
+func (b *Backend) Close() error { return b.close() }

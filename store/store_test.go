@@ -1,0 +1,47 @@
+package store
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAFileIsOpenedByItsPath(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "parley.db")
+	for _, url := range []string{"file:" + path, "file://" + path} {
+		b, err := Open(t.Context(), url, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", url, err)
+		}
+		if b.Conversation == nil || b.Keys == nil {
+			t.Errorf("%s: the backend is not whole", url)
+		}
+		if err := b.Ping(t.Context()); err != nil {
+			t.Errorf("%s: Ping: %v", url, err)
+		}
+		if err := b.Close(); err != nil {
+			t.Errorf("%s: Close: %v", url, err)
+		}
+		if b.Ping(t.Context()) == nil {
+			t.Errorf("%s: Ping of a store that is closed: no error", url)
+		}
+	}
+}
+
+func TestWhatCannotBeOpenedIsSaidClearly(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://user:secret@host":  "not built yet",
+		"rediss://user:secret@host": "not built yet",
+		"postgres://u:secret@host":  "file:PATH",
+		"":                          "file:PATH",
+		"parley.db":                 "file:PATH",
+		"file:":                     "names no file",
+		"file://host/parley.db":     "names a host",
+		"file:" + t.TempDir():       "opening the store",
+	} {
+		_, err := Open(t.Context(), url, nil)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: error %v, want %q in it", url, err, want)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package storetest
+
+import (
+	"errors"
+	"testing"
+
+	"parley/conversation"
+)
+
+func clearTests() []test {
+	return []test{
+		{"clearing removes all messages and keeps the usage", clearHistory},
+		{"clearing an empty session counts none", clearEmpty},
+		{"a session can be gone on with after it was cleared", clearAndGoOn},
+		{"clearing while a turn is live takes the head of the queue and does nothing", clearLive},
+		{"clearing that was granted the session gives it to the next", clearGranted},
+		{"a turn whose reply was cleared is not ended again", clearEnded},
+	}
+}
+
+func (s *subject) clear(t *testing.T, sessionID, waiter string) conversation.Cleared {
+	t.Helper()
+	cleared, err := s.store.ClearMessages(s.ctx, s.owner, sessionID, waiter)
+	must(t, err, "ClearMessages")
+	if cleared.Queued != nil {
+		t.Fatal("ClearMessages: queued, while the session should be free for it")
+	}
+	return cleared
+}
+
+// wantCleared checks what clearing did to a session that was like before.
+func (s *subject) wantCleared(t *testing.T, cleared conversation.Cleared, before conversation.Session) {
+	t.Helper()
+	mark := cleared.Session.Cleared
+	if !conversation.ValidID(conversation.MessagePrefix, mark) || mark <= before.Head {
+		t.Errorf("cleared is %q, want a message id above %q", mark, before.Head)
+	}
+	want := before
+	want.MessageCount, want.HistoryTokens, want.Head, want.Cleared = 0, 0, mark, mark
+	same(t, "what ClearMessages returns", cleared, conversation.Cleared{Count: before.MessageCount, Session: want})
+	same(t, "the session", s.session(t, before.ID), want)
+	same(t, "the messages", s.history(t, before.ID), nil)
+}
+
+func clearHistory(t *testing.T, s *subject) {
+	id, all := conversed(t, s, 3)
+	before := s.session(t, id)
+	s.wantCleared(t, s.clear(t, id, "clears"), before)
+	_, err := s.store.Message(s.ctx, s.owner, id, all[0].ID)
+	wantError(t, "Message", err, conversation.ErrMessageNotFound)
+	for _, session := range s.pages(t, conversation.SessionQuery{Limit: 10}) {
+		if session.ID != id {
+			same(t, "another session's messages", len(s.history(t, session.ID)), 2)
+		}
+	}
+}
+
+func clearEmpty(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	first := s.clear(t, session.ID, "clears")
+	s.wantCleared(t, first, session)
+	s.wantCleared(t, s.clear(t, session.ID, "clears again"), first.Session)
+}
+
+func clearAndGoOn(t *testing.T, s *subject) {
+	id, all := conversed(t, s, 2)
+	cleared := s.clear(t, id, "clears")
+	begun := s.begin(t, question(id, "and now?"))
+	if begun.Message.ID <= cleared.Session.Cleared || begun.Message.CreatedAt < all[3].CreatedAt {
+		t.Errorf("%s of %v follows %s", begun.Message.ID, begun.Message.CreatedAt, cleared.Session.Cleared)
+	}
+	same(t, "the history", begun.History, nil)
+	same(t, "the history's tokens", begun.Session.HistoryTokens, inPrompt(10))
+	same(t, "the messages", begun.Session.MessageCount, 2)
+	same(t, "the mark", begun.Session.Cleared, cleared.Session.Cleared)
+	same(t, "the fence", begun.Session.Fence, cleared.Session.Fence+1)
+	s.end(t, begun.Key, answer("yes"))
+	page, err := s.store.Messages(s.ctx, s.owner, id, conversation.MessageQuery{From: all[1].ID, Ascending: true, Limit: 10})
+	must(t, err, "Messages")
+	same(t, "after a message that was cleared", ids(page.Messages), []string{begun.Message.ID, begun.Reply.ID})
+}
+
+func clearLive(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "running"))
+	first := question(session.ID, "first")
+	s.queue(t, first)
+	cleared, err := s.store.ClearMessages(s.ctx, s.owner, session.ID, "clears")
+	must(t, err, "ClearMessages")
+	if cleared.Queued == nil {
+		t.Fatal("ClearMessages: not queued, while a turn is live")
+	}
+	same(t, "what is to be cancelled", cleared.Queued.Live, begun.Reply.ID)
+	same(t, "what ClearMessages returns", cleared, conversation.Cleared{Queued: cleared.Queued})
+	same(t, "the session", s.session(t, session.ID), begun.Session)
+	s.end(t, begun.Key, cancelled)
+	granted(t, cleared.Queued)
+	s.queue(t, first) // not yet
+	before := s.session(t, session.ID)
+	s.wantCleared(t, s.clear(t, session.ID, "clears"), before)
+}
+
+func clearGranted(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "running"))
+	first := question(session.ID, "first")
+	queued := s.queue(t, first)
+	cleared, err := s.store.ClearMessages(s.ctx, s.owner, session.ID, "clears")
+	must(t, err, "ClearMessages")
+	s.end(t, begun.Key, cancelled)
+	granted(t, cleared.Queued)
+	same(t, "how many were cleared", s.clear(t, session.ID, "clears").Count, 2)
+	granted(t, queued)
+	next := s.begin(t, first)
+	same(t, "the messages", s.history(t, session.ID), []conversation.Message{next.Message, next.Reply})
+}
+
+func clearEnded(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "hello"))
+	s.end(t, begun.Key, answer("yes"))
+	cleared := s.clear(t, session.ID, "clears")
+	_, err := s.store.EndTurn(s.ctx, begun.Key, answer("again"))
+	if !errors.Is(err, conversation.ErrFenced) {
+		t.Errorf("EndTurn: error %v, want %v", err, conversation.ErrFenced)
+	}
+	same(t, "the session", s.session(t, session.ID), cleared.Session)
+	same(t, "the messages", s.history(t, session.ID), nil)
+}

@@ -1,0 +1,201 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"parley/conversation"
+	"parley/stream"
+)
+
+func concurrencyTests() []test {
+	return []test{
+		{"many sessions at once have each its own", manySessions},
+		{"of many endings of a turn one decides", racingEnds},
+		{"of many sends that reject a busy session one begins", racingBegins},
+		{"reads beside writes see whole turns", readsBesideWrites},
+		{"a call whose context is over does nothing", contextOver},
+	}
+}
+
+func racingKeys(t *testing.T, s *subject) {
+	var created atomic.Int32
+	var callers sync.WaitGroup
+	for range 10 {
+		callers.Go(func() {
+			ok, err := s.keys.CreateFirstKey(s.ctx, s.newKey())
+			if err != nil {
+				t.Errorf("CreateFirstKey: %v", err)
+			}
+			if ok {
+				created.Add(1)
+			}
+		})
+	}
+	callers.Wait()
+	same(t, "how many were created", created.Load(), 1)
+}
+
+func manySessions(t *testing.T, s *subject) {
+	const sessions, turns = 16, 5
+	var callers sync.WaitGroup
+	for i := range sessions {
+		callers.Go(func() {
+			session, err := s.store.CreateSession(s.ctx, s.owner, plain())
+			if err != nil {
+				t.Errorf("CreateSession: %v", err)
+				return
+			}
+			for j := range turns {
+				turn := question(session.ID, fmt.Sprintf("%d.%d", i, j))
+				begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
+				if err == nil {
+					err = s.store.Journal(s.ctx, segments(begun.Key, 0, "to "))
+				}
+				if err == nil {
+					_, err = s.store.EndTurn(s.ctx, begun.Key, answer("to "+turn.Content))
+				}
+				if err != nil {
+					t.Errorf("turn %s: %v", turn.Content, err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+	all := s.pages(t, conversation.SessionQuery{Limit: 5})
+	same(t, "how many sessions there are", len(all), sessions)
+	for _, session := range all {
+		history := s.history(t, session.ID)
+		same(t, "the messages", []int{session.MessageCount, len(history)}, []int{2 * turns, 2 * turns})
+		same(t, "the usage", session.TokenUsage.Total, 22*turns)
+		same(t, "the history's tokens", session.HistoryTokens, turns*(inPrompt(10)+inPrompt(5)))
+		for j := range turns {
+			same(t, "the answer", history[2*j+1].Content, "to "+history[2*j].Content)
+		}
+	}
+}
+
+func racingEnds(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "hello"))
+	var decided atomic.Int32
+	var callers sync.WaitGroup
+	replies := make([]conversation.Message, 10)
+	for i := range replies {
+		callers.Go(func() {
+			reply, err := s.store.EndTurn(s.ctx, begun.Key, answer(fmt.Sprint("ending ", i)))
+			switch {
+			case err == nil:
+				decided.Add(1)
+			case !errors.Is(err, conversation.ErrFenced):
+				t.Errorf("EndTurn: %v", err)
+			}
+			replies[i] = reply
+		})
+	}
+	callers.Wait()
+	same(t, "how many decided", decided.Load(), 1)
+	stored := s.message(t, session.ID, begun.Reply.ID)
+	for _, reply := range replies {
+		same(t, "what EndTurn returned", reply, stored)
+	}
+	same(t, "the usage", s.session(t, session.ID).TokenUsage.Total, 22)
+}
+
+func racingBegins(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	var begun atomic.Int32
+	var callers sync.WaitGroup
+	for i := range 20 {
+		callers.Go(func() {
+			turn := question(session.ID, fmt.Sprint(i))
+			turn.OnBusy = conversation.Reject
+			switch _, err := s.store.BeginTurn(s.ctx, s.owner, turn); {
+			case err == nil:
+				begun.Add(1)
+			case !errors.Is(err, conversation.ErrSessionBusy):
+				t.Errorf("BeginTurn: %v", err)
+			}
+		})
+	}
+	callers.Wait()
+	same(t, "how many began", begun.Load(), 1)
+	same(t, "the messages", s.session(t, session.ID).MessageCount, 2)
+}
+
+func readsBesideWrites(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				page, err := s.store.Messages(s.ctx, s.owner, session.ID, conversation.MessageQuery{Ascending: true, Limit: 1000})
+				if err != nil {
+					t.Errorf("Messages: %v", err)
+					return
+				}
+				if err := whole(page); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 25 {
+		begun := s.begin(t, question(session.ID, fmt.Sprint(i)))
+		s.journal(t, begun.Key, 0, "yes")
+		s.end(t, begun.Key, answer("yes, and so on"))
+		if i%10 == 9 {
+			s.clear(t, session.ID, conversation.RandomText(16))
+		}
+	}
+	close(done)
+	readers.Wait()
+}
+
+// whole checks that a page of all messages and its session are of one moment.
+func whole(page conversation.MessagePage) error {
+	if len(page.Messages) != page.Session.MessageCount {
+		return fmt.Errorf("%d messages beside a count of %d", len(page.Messages), page.Session.MessageCount)
+	}
+	tokens := 0
+	for i, m := range page.Messages {
+		streaming := m.Status == stream.Streaming
+		if live := m.ID == page.Session.Live; streaming != live {
+			return fmt.Errorf("message %d is %s, while the session's live reply is %q", i, m.Status, page.Session.Live)
+		}
+		if streaming && m.Content != "" && m.Content != "yes" {
+			return fmt.Errorf("a streaming reply shows %q, which was never journalled", m.Content)
+		}
+		if !streaming {
+			tokens += inPrompt(m.Tokens)
+		}
+	}
+	if tokens != page.Session.HistoryTokens {
+		return fmt.Errorf("messages of %d tokens beside a sum of %d", tokens, page.Session.HistoryTokens)
+	}
+	return nil
+}
+
+func contextOver(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	ctx, cancel := context.WithCancel(s.ctx)
+	cancel()
+	over := *s
+	over.ctx = ctx
+	for call, err := range everyCall(&over, session.ID) {
+		wantError(t, call, err, context.Canceled)
+	}
+	same(t, "the session", s.session(t, session.ID), session)
+}

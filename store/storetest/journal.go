@@ -1,0 +1,176 @@
+package storetest
+
+import (
+	"strings"
+	"testing"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/stream"
+)
+
+func journalTests() []test {
+	return []test{
+		{"a streaming reply shows what was journalled of it", journalShows},
+		{"text may repeat and overlap", journalOverlaps},
+		{"one batch holds text of many replies, and of one more than once", journalBatch},
+		{"text of a turn that has ended is ignored", journalEnded},
+		{"an empty batch is nothing", journalEmpty},
+		{"the text of a long reply is kept whole", journalLong},
+		{"history and the ending are what was decided, whatever was journalled", journalDecided},
+	}
+}
+
+func segments(key conversation.TurnKey, offset int, text string) []stream.Segment[conversation.TurnKey] {
+	return []stream.Segment[conversation.TurnKey]{{Key: key, Offset: offset, Text: []byte(text)}}
+}
+
+func (s *subject) journal(t *testing.T, key conversation.TurnKey, offset int, text string) {
+	t.Helper()
+	must(t, s.store.Journal(s.ctx, segments(key, offset, text)), "Journal")
+}
+
+// wantText checks what a streaming reply shows, by each way to read it.
+func (s *subject) wantText(t *testing.T, key conversation.TurnKey, want string) {
+	t.Helper()
+	m := s.message(t, key.SessionID, key.MessageID)
+	same(t, "the reply's text", m.Content, want)
+	same(t, "its state", m.Status, stream.Streaming)
+	history := s.history(t, key.SessionID)
+	same(t, "its text in the history", history[len(history)-1], m)
+}
+
+func journalShows(t *testing.T, s *subject) {
+	key := s.begin(t, question(s.create(t, plain()).ID, "hello")).Key
+	s.wantText(t, key, "")
+	s.journal(t, key, 0, "good ")
+	s.wantText(t, key, "good ")
+	s.journal(t, key, 5, "dáy\x01")
+	s.wantText(t, key, "good dáy\x01")
+	same(t, "tokens", s.message(t, key.SessionID, key.MessageID).Tokens, 0)
+}
+
+func journalOverlaps(t *testing.T, s *subject) {
+	const text = "a text of some characters, äöü and \U0001F600 among them"
+	key := s.begin(t, question(s.create(t, plain()).ID, "hello")).Key
+	for end := range text {
+		for _, from := range []int{0, end / 2, end} {
+			s.journal(t, key, from, text[from:end])
+		}
+	}
+	s.journal(t, key, 0, text)
+	s.journal(t, key, 0, text)
+	s.journal(t, key, 3, text[3:9])
+	s.wantText(t, key, text)
+}
+
+func journalBatch(t *testing.T, s *subject) {
+	var keys []conversation.TurnKey
+	var batch []stream.Segment[conversation.TurnKey]
+	for i := range 5 {
+		key := s.begin(t, question(s.create(t, plain()).ID, "hello")).Key
+		keys = append(keys, key)
+		batch = append(batch, segments(key, 0, strings.Repeat("x", i))...)
+		batch = append(batch, segments(key, i, "and on")...)
+	}
+	must(t, s.store.Journal(s.ctx, batch), "Journal")
+	for i, key := range keys {
+		s.wantText(t, key, strings.Repeat("x", i)+"and on")
+	}
+}
+
+func journalEnded(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	first := s.begin(t, question(session.ID, "one"))
+	s.journal(t, first.Key, 0, "some")
+	ended := s.end(t, first.Key, answer("something"))
+	s.journal(t, first.Key, 4, "where")
+	same(t, "the reply", s.message(t, session.ID, ended.ID), ended)
+	second := s.begin(t, question(session.ID, "two"))
+	old := segments(first.Key, 4, "where else")
+	must(t, s.store.Journal(s.ctx, append(old, segments(second.Key, 0, "new")...)), "Journal")
+	s.wantText(t, second.Key, "new")
+	same(t, "the reply", s.message(t, session.ID, ended.ID), ended)
+}
+
+func journalEmpty(t *testing.T, s *subject) {
+	must(t, s.store.Journal(s.ctx, nil), "Journal")
+	key := s.begin(t, question(s.create(t, plain()).ID, "hello")).Key
+	s.journal(t, key, 0, "")
+	s.wantText(t, key, "")
+}
+
+func journalLong(t *testing.T, s *subject) {
+	key := s.begin(t, question(s.create(t, plain()).ID, "hello")).Key
+	var want strings.Builder
+	for range 300 {
+		piece := conversation.RandomText(400)
+		s.journal(t, key, want.Len(), piece)
+		want.WriteString(piece)
+	}
+	s.wantText(t, key, want.String())
+}
+
+func journalDecided(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "hello"))
+	s.journal(t, begun.Key, 0, "more than what was decided")
+	ended := s.end(t, begun.Key, answer("more"))
+	same(t, "the text", ended.Content, "more")
+	same(t, "the message", s.message(t, session.ID, ended.ID), ended)
+	next := s.begin(t, question(session.ID, "and now?"))
+	same(t, "the history of the next turn", next.History, []conversation.Message{begun.Message, ended})
+	s.wantText(t, next.Key, "")
+}
+
+func keyTests() []test {
+	return []test{
+		{"a first key is found by its hash", firstKey},
+		{"an account has a first key only once", oneFirstKey},
+		{"an unknown hash is no key", unknownKey},
+		{"of many first keys at once one is stored", racingKeys},
+	}
+}
+
+func (s *subject) newKey() auth.Key {
+	var hash [32]byte
+	copy(hash[:], conversation.RandomText(32))
+	return auth.Key{
+		ID: "key_" + conversation.RandomText(16), Account: s.owner.Account, Mode: "live", Name: "first <key>",
+		Scopes: []auth.Scope{auth.ReadSessions, auth.Admin}, Prefix: "svc_live_ab", Hash: hash,
+		CreatedAt: conversation.Time(1_700_000_000_123).Go(),
+	}
+}
+
+func firstKey(t *testing.T, s *subject) {
+	key := s.newKey()
+	created, err := s.keys.CreateFirstKey(s.ctx, key)
+	must(t, err, "CreateFirstKey")
+	same(t, "whether it was created", created, true)
+	got, err := s.keys.KeyByHash(s.ctx, key.Hash)
+	must(t, err, "KeyByHash")
+	same(t, "the key", got, key)
+}
+
+func oneFirstKey(t *testing.T, s *subject) {
+	first, second, elsewhere := s.newKey(), s.newKey(), s.newKey()
+	elsewhere.Account += "2"
+	for _, c := range []struct {
+		key  auth.Key
+		want bool
+	}{{first, true}, {second, false}, {first, false}, {elsewhere, true}} {
+		created, err := s.keys.CreateFirstKey(s.ctx, c.key)
+		must(t, err, "CreateFirstKey")
+		same(t, "whether it was created", created, c.want)
+	}
+	_, err := s.keys.KeyByHash(s.ctx, second.Hash)
+	wantError(t, "KeyByHash", err, auth.ErrInvalidToken)
+}
+
+func unknownKey(t *testing.T, s *subject) {
+	key := s.newKey()
+	_, err := s.keys.KeyByHash(s.ctx, key.Hash)
+	wantError(t, "KeyByHash", err, auth.ErrInvalidToken)
+	_, err = s.keys.KeyByHash(s.ctx, [32]byte{})
+	wantError(t, "KeyByHash of nothing", err, auth.ErrInvalidToken)
+}

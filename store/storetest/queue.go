@@ -1,0 +1,288 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"parley/conversation"
+	"parley/stream"
+)
+
+func queueTests() []test {
+	return []test{
+		{"a send to a busy session takes a place and says what runs", takesPlace},
+		{"a send that rejects a busy session is refused and leaves nothing", rejects},
+		{"turns run in the order of the queue", inOrder},
+		{"twenty concurrent sends run one after the other", twentySends},
+		{"the session is kept for the one it was granted to", keptForGranted},
+		{"an early try keeps its place", earlyTry},
+		{"one that interrupts goes to the head of the queue", interrupts},
+		{"one that interrupts is told when another turn begins before it", interruptTold},
+		{"a full queue is busy, and free again when one has left", fullQueue},
+		{"one that leaves while it waits is passed over", leaveWaiting},
+		{"one that leaves when it was granted the session gives it to the next", leaveGranted},
+		{"one that meets an overflow when it was granted the session gives it to the next", overflowGranted},
+		{"leaving a queue that one is not in is no error", leaveNothing},
+		{"queues of different sessions have nothing to do with each other", otherQueues},
+	}
+}
+
+var cancelled = conversation.Message{Content: "cut", Tokens: 1, Status: stream.Cancelled}
+
+func takesPlace(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "running"))
+	turn := question(session.ID, "waiting")
+	queued := s.queue(t, turn)
+	same(t, "what runs", queued.Live, begun.Reply.ID)
+	same(t, "the session", s.session(t, session.ID), begun.Session)
+	s.end(t, begun.Key, answer("done"))
+	granted(t, queued)
+	next := s.begin(t, turn)
+	same(t, "the next one's message", next.Message.Content, "waiting")
+	same(t, "the message before", next.Previous, begun.Reply.ID)
+}
+
+func rejects(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "running"))
+	turn := question(session.ID, "no")
+	turn.OnBusy = conversation.Reject
+	_, err := s.store.BeginTurn(s.ctx, s.owner, turn)
+	wantError(t, "BeginTurn", err, conversation.ErrSessionBusy)
+	same(t, "the session", s.session(t, session.ID), begun.Session)
+	s.end(t, begun.Key, answer("done"))
+	turn.Waiter = conversation.RandomText(16) // had the first one a place, the session were kept for it
+	s.begin(t, turn)
+}
+
+// contents returns what was asked in a session, in its order.
+func (s *subject) contents(t *testing.T, sessionID string) []string {
+	t.Helper()
+	var asked []string
+	for _, m := range s.history(t, sessionID) {
+		if m.Role == conversation.User {
+			asked = append(asked, m.Content)
+		}
+	}
+	return asked
+}
+
+// runAll runs queued turns, all at once, until each has had its turn.
+func (s *subject) runAll(t *testing.T, turns []conversation.NewTurn) {
+	t.Helper()
+	var sends sync.WaitGroup
+	for _, turn := range turns {
+		sends.Go(func() {
+			begun, err := s.awaitTurn(turn)
+			if err == nil {
+				_, err = s.store.EndTurn(s.ctx, begun.Key, answer("to "+turn.Content))
+			}
+			if err != nil {
+				t.Errorf("the turn of %q: %v", turn.Content, err)
+			}
+		})
+	}
+	sends.Wait()
+}
+
+func inOrder(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "running"))
+	want, turns := []string{"running"}, []conversation.NewTurn(nil)
+	for i := range 20 {
+		turn := question(session.ID, fmt.Sprint("turn ", i))
+		turns, want = append(turns, turn), append(want, turn.Content)
+		s.queue(t, turn)
+	}
+	s.end(t, begun.Key, answer("done"))
+	slices.Reverse(turns) // those that came last try first
+	s.runAll(t, turns)
+	same(t, "the order", s.contents(t, session.ID), want)
+}
+
+func twentySends(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	var turns []conversation.NewTurn
+	for i := range 20 {
+		turns = append(turns, question(session.ID, fmt.Sprint("turn ", i)))
+	}
+	s.runAll(t, turns)
+	history := s.history(t, session.ID)
+	for i := 0; i+1 < len(history); i += 2 {
+		same(t, "who is answered", history[i+1].Content, "to "+history[i].Content)
+	}
+	after := s.session(t, session.ID)
+	same(t, "the messages", []int{after.MessageCount, len(history)}, []int{40, 40})
+	same(t, "the usage", after.TokenUsage, conversation.TokenUsage{Prompt: 20 * 17, Completion: 20 * 5, Total: 20 * 22})
+	same(t, "the history's tokens", after.HistoryTokens, 20*(inPrompt(10)+inPrompt(5)))
+	same(t, "the fence", after.Fence, session.Fence+20)
+}
+
+func keptForGranted(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "running"))
+	first, second := question(session.ID, "first"), question(session.ID, "second")
+	queued := s.queue(t, first)
+	s.end(t, begun.Key, answer("done"))
+	granted(t, queued)
+	// The session is free, but not for these.
+	queuedSecond := s.queue(t, second)
+	same(t, "what runs", queuedSecond.Live, "")
+	reject := question(session.ID, "no")
+	reject.OnBusy = conversation.Reject
+	_, err := s.store.BeginTurn(s.ctx, s.owner, reject)
+	wantError(t, "BeginTurn with Reject", err, conversation.ErrSessionBusy)
+	s.end(t, s.begin(t, first).Key, answer("done"))
+	granted(t, queuedSecond)
+	s.begin(t, second)
+}
+
+func earlyTry(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "running"))
+	first, second := question(session.ID, "first"), question(session.ID, "second")
+	s.queue(t, first)
+	s.queue(t, second)
+	again := s.queue(t, first)
+	same(t, "what runs", again.Live, begun.Reply.ID)
+	s.end(t, begun.Key, answer("done"))
+	granted(t, again)
+	s.runAll(t, []conversation.NewTurn{second, first})
+	same(t, "the order", s.contents(t, session.ID), []string{"running", "first", "second"})
+}
+
+func interrupting(sessionID, content string) conversation.NewTurn {
+	turn := question(sessionID, content)
+	turn.OnBusy = conversation.Interrupt
+	return turn
+}
+
+func interrupts(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "running"))
+	first, second := question(session.ID, "first"), question(session.ID, "second")
+	s.queue(t, first)
+	s.queue(t, second)
+	urgent := interrupting(session.ID, "urgent")
+	queued := s.queue(t, urgent)
+	same(t, "what is to be cancelled", queued.Live, begun.Reply.ID)
+	same(t, "the session", s.session(t, session.ID), begun.Session)
+	s.end(t, begun.Key, cancelled)
+	granted(t, queued)
+	s.runAll(t, []conversation.NewTurn{first, second, urgent})
+	same(t, "the order", s.contents(t, session.ID), []string{"running", "urgent", "first", "second"})
+}
+
+func interruptTold(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	running := s.begin(t, question(session.ID, "running"))
+	first := question(session.ID, "first")
+	queuedFirst := s.queue(t, first)
+	s.end(t, running.Key, answer("done"))
+	granted(t, queuedFirst)
+	urgent := interrupting(session.ID, "urgent")
+	queued := s.queue(t, urgent)
+	same(t, "what runs", queued.Live, "")
+	begun := s.begin(t, first)
+	granted(t, queued) // early: it is to see whose turn it is
+	queued = s.queue(t, urgent)
+	same(t, "what is to be cancelled", queued.Live, begun.Reply.ID)
+	s.end(t, begun.Key, cancelled)
+	granted(t, queued)
+	s.begin(t, urgent)
+}
+
+func fullQueue(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "running"))
+	var turns []conversation.NewTurn
+	for i := range conversation.QueuePlaces {
+		turns = append(turns, question(session.ID, fmt.Sprint("turn ", i)))
+		s.queue(t, turns[i])
+	}
+	for _, onBusy := range []conversation.OnBusy{conversation.Enqueue, conversation.Interrupt, conversation.Reject} {
+		turn := question(session.ID, "one too many")
+		turn.OnBusy = onBusy
+		_, err := s.store.BeginTurn(s.ctx, s.owner, turn)
+		wantError(t, "BeginTurn with "+string(onBusy), err, conversation.ErrSessionBusy)
+	}
+	_, err := s.store.ClearMessages(s.ctx, s.owner, session.ID, "clears")
+	wantError(t, "ClearMessages", err, conversation.ErrSessionBusy)
+	s.queue(t, turns[5]) // has its place
+	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, turns[3].Waiter), "LeaveQueue")
+	last := question(session.ID, "the last")
+	s.queue(t, last)
+	s.end(t, begun.Key, answer("done"))
+	turns = append(slices.Delete(turns, 3, 4), last)
+	s.runAll(t, turns)
+	asked := s.contents(t, session.ID)
+	same(t, "how many ran", len(asked), 1+conversation.QueuePlaces)
+	same(t, "who ran last", asked[len(asked)-1], "the last")
+}
+
+func leaveWaiting(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "running"))
+	first, second := question(session.ID, "first"), question(session.ID, "second")
+	s.queue(t, first)
+	queued := s.queue(t, second)
+	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, first.Waiter), "LeaveQueue")
+	s.end(t, begun.Key, answer("done"))
+	granted(t, queued)
+	s.begin(t, second)
+}
+
+func leaveGranted(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "running"))
+	first, second := question(session.ID, "first"), question(session.ID, "second")
+	queuedFirst, queuedSecond := s.queue(t, first), s.queue(t, second)
+	s.end(t, begun.Key, answer("done"))
+	granted(t, queuedFirst)
+	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, first.Waiter), "LeaveQueue")
+	granted(t, queuedSecond)
+	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, second.Waiter), "LeaveQueue")
+	s.begin(t, question(session.ID, "anybody"))
+}
+
+func overflowGranted(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	begun := s.begin(t, question(session.ID, "running"))
+	first, second := question(session.ID, "first"), question(session.ID, "second")
+	first.Tokens = 1_000_000
+	queuedFirst, queuedSecond := s.queue(t, first), s.queue(t, second)
+	s.end(t, begun.Key, answer("done"))
+	granted(t, queuedFirst)
+	_, err := s.store.BeginTurn(s.ctx, s.owner, first)
+	var overflow *conversation.OverflowError
+	if !errors.As(err, &overflow) {
+		t.Fatalf("BeginTurn: error %v, want an overflow", err)
+	}
+	granted(t, queuedSecond)
+	s.begin(t, second)
+}
+
+func leaveNothing(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, "nobody"), "LeaveQueue of a free session")
+	turn := question(session.ID, "running")
+	begun := s.begin(t, turn)
+	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, turn.Waiter), "LeaveQueue of who has the session")
+	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, "nobody"), "LeaveQueue of a busy session")
+	same(t, "the session", s.session(t, session.ID), begun.Session)
+	s.queue(t, question(session.ID, "waiting"))
+}
+
+func otherQueues(t *testing.T, s *subject) {
+	busy, free := s.create(t, plain()), s.create(t, plain())
+	s.begin(t, question(busy.ID, "running"))
+	turn := question(busy.ID, "waiting")
+	s.queue(t, turn)
+	turn.SessionID = free.ID
+	must(t, s.store.LeaveQueue(s.ctx, s.owner, free.ID, turn.Waiter), "LeaveQueue")
+	s.begin(t, turn)
+}

@@ -1,0 +1,245 @@
+// Package storetest is the one conformance suite of stores: what it says holds for each of them, to the letter of
+// conversation.Store and auth.Store. It sees a store only through these, and knows no clock but the store's own. What
+// only one store can show (crashes, expiry, the files) is tested beside it.
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/conversation/window"
+	"parley/stream"
+)
+
+// Backend is a store under test. Others may use it at the same time: each test makes accounts of its own.
+type Backend struct {
+	Conversation conversation.Store
+	Keys         auth.Store
+}
+
+// patience is how long a test waits for what must come. It is never waited for in vain by a store that is right.
+const patience = 20 * time.Second
+
+// Run runs the suite. open is called once a test, and cleans up by t.Cleanup; the tests run in parallel.
+func Run(t *testing.T, open func(t *testing.T) Backend) {
+	chapters := []struct {
+		name  string
+		tests []test
+	}{
+		{"sessions", sessionTests()},
+		{"messages", messageTests()},
+		{"turns", turnTests()},
+		{"queue", queueTests()},
+		{"clear", clearTests()},
+		{"journal", journalTests()},
+		{"keys", keyTests()},
+		{"concurrency", concurrencyTests()},
+	}
+	for _, chapter := range chapters {
+		t.Run(chapter.name, func(t *testing.T) {
+			for _, test := range chapter.tests {
+				t.Run(test.name, func(t *testing.T) {
+					t.Parallel()
+					b := open(t)
+					ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+					defer cancel()
+					test.run(t, &subject{
+						ctx: ctx, store: b.Conversation, keys: b.Keys,
+						owner: conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Live},
+					})
+				})
+			}
+		})
+	}
+}
+
+type test struct {
+	name string
+	run  func(t *testing.T, s *subject)
+}
+
+// subject is the store under test as one owner uses it.
+type subject struct {
+	ctx   context.Context
+	store conversation.Store
+	keys  auth.Store
+	owner conversation.Owner
+}
+
+// as returns the subject as another owner uses it.
+func (s *subject) as(owner conversation.Owner) *subject {
+	other := *s
+	other.owner = owner
+	return &other
+}
+
+func newUser() string { return conversation.UserPrefix + conversation.RandomText(16) }
+
+// plain is a session with nothing special.
+func plain() conversation.NewSession {
+	return conversation.NewSession{UserID: newUser(), Context: conversation.DefaultContextConfig}
+}
+
+func (s *subject) create(t *testing.T, session conversation.NewSession) conversation.Session {
+	t.Helper()
+	created, err := s.store.CreateSession(s.ctx, s.owner, session)
+	must(t, err, "CreateSession")
+	return created
+}
+
+func (s *subject) session(t *testing.T, id string) conversation.Session {
+	t.Helper()
+	session, err := s.store.Session(s.ctx, s.owner, id)
+	must(t, err, "Session")
+	return session
+}
+
+// history returns all messages of a session, oldest first.
+func (s *subject) history(t *testing.T, id string) []conversation.Message {
+	t.Helper()
+	page, err := s.store.Messages(s.ctx, s.owner, id, conversation.MessageQuery{Ascending: true, Limit: 10_000})
+	must(t, err, "Messages")
+	if page.More {
+		t.Fatal("Messages says that there are more than it was to return at most")
+	}
+	return page.Messages
+}
+
+func (s *subject) message(t *testing.T, sessionID, id string) conversation.Message {
+	t.Helper()
+	m, err := s.store.Message(s.ctx, s.owner, sessionID, id)
+	must(t, err, "Message")
+	return m
+}
+
+// question is a turn with a content that names it, of 10 tokens.
+func question(sessionID, content string) conversation.NewTurn {
+	return conversation.NewTurn{
+		SessionID: sessionID, Role: conversation.User, Content: content, Tokens: 10, OnBusy: conversation.Enqueue,
+		Waiter: conversation.RandomText(16),
+	}
+}
+
+// answer is a reply of 5 tokens that completed.
+func answer(content string) conversation.Message {
+	return conversation.Message{
+		Content: content, Tokens: 5, Status: stream.Completed, FinishReason: "stop",
+		Usage: &conversation.Usage{Prompt: 17, Completion: 5, Total: 22},
+	}
+}
+
+// begin begins a turn on a session that is free.
+func (s *subject) begin(t *testing.T, turn conversation.NewTurn) conversation.Begun {
+	t.Helper()
+	begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
+	must(t, err, "BeginTurn")
+	if begun.Queued != nil {
+		t.Fatalf("BeginTurn of %q: queued, while the session should be free for it", turn.Content)
+	}
+	return begun
+}
+
+// queue has a turn take a place in the queue of a session that is busy.
+func (s *subject) queue(t *testing.T, turn conversation.NewTurn) *conversation.Queued {
+	t.Helper()
+	begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
+	must(t, err, "BeginTurn")
+	if begun.Queued == nil {
+		t.Fatalf("BeginTurn of %q: begun, while the session should be busy", turn.Content)
+	}
+	if diff := cmp.Diff(conversation.Begun{Queued: begun.Queued}, begun); diff != "" {
+		t.Fatalf("BeginTurn of %q: queued, but more is set (-want +got):\n%s", turn.Content, diff)
+	}
+	return begun.Queued
+}
+
+func (s *subject) end(t *testing.T, key conversation.TurnKey, reply conversation.Message) conversation.Message {
+	t.Helper()
+	ended, err := s.store.EndTurn(s.ctx, key, reply)
+	must(t, err, "EndTurn")
+	return ended
+}
+
+// exchange has a message asked and answered.
+func (s *subject) exchange(t *testing.T, sessionID, content string) (asked, reply conversation.Message) {
+	t.Helper()
+	begun := s.begin(t, question(sessionID, content))
+	return begun.Message, s.end(t, begun.Key, answer("to "+content))
+}
+
+// granted waits until a place in the queue is granted.
+func granted(t *testing.T, queued *conversation.Queued) {
+	t.Helper()
+	select {
+	case <-queued.Granted:
+	case <-time.After(patience):
+		t.Fatal("a place in the queue was not granted")
+	}
+}
+
+// awaitTurn begins a turn as a send does: for as long as it is queued, it waits and tries again.
+func (s *subject) awaitTurn(turn conversation.NewTurn) (conversation.Begun, error) {
+	for {
+		begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
+		if err != nil || begun.Queued == nil {
+			return begun, err
+		}
+		select {
+		case <-begun.Queued.Granted:
+		case <-time.After(patience):
+			return begun, fmt.Errorf("the turn of %q was not granted the session", turn.Content)
+		}
+	}
+}
+
+func must(t *testing.T, err error, what string) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// wantError checks that an error is, or wraps, another.
+func wantError(t *testing.T, what string, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Errorf("%s: error %v, want %v", what, got, want)
+	}
+}
+
+// same checks that two values are equal; JSON counts as what it means, not as how it is written.
+func same[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	isJSON := func(p cmp.Path) bool { return p.Last().Type() == reflect.TypeFor[json.RawMessage]() }
+	meaning := cmp.Transformer("json", func(raw json.RawMessage) (v any) {
+		if len(raw) > 0 && json.Unmarshal(raw, &v) != nil {
+			return string(raw)
+		}
+		return v
+	})
+	empty := cmp.FilterPath(func(p cmp.Path) bool { return !isJSON(p) }, cmpopts.EquateEmpty())
+	if diff := cmp.Diff(want, got, cmp.FilterPath(isJSON, meaning), empty); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// inPrompt is what a message takes in a prompt.
+func inPrompt(tokens int) int { return tokens + window.MessageOverhead }
+
+func ids(messages []conversation.Message) []string {
+	var all []string
+	for _, m := range messages {
+		all = append(all, m.ID)
+	}
+	return all
+}
