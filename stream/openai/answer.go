@@ -52,7 +52,7 @@ func (a *answer) read() error {
 		a.write(rest)
 	}
 	if a.whole {
-		return nil // whatever happened to the connection since
+		return nil // whatever came since: an error, garbage, a cut
 	}
 	return err
 }
@@ -108,7 +108,7 @@ func (a *answer) event(line []byte) error {
 	data, ok := bytes.CutPrefix(line, []byte("data:"))
 	if !ok {
 		if kind, ok := bytes.CutPrefix(line, []byte("event:")); ok && string(bytes.TrimSpace(kind)) == "error" {
-			return a.unlessWhole(failure(messageFailed, &cause{what: "an error within the answer"}))
+			return failure(messageFailed, &cause{what: "an error within the answer"})
 		}
 		a.write(nil) // a comment that keeps the connection alive, or a field of no meaning here
 		return nil
@@ -124,7 +124,7 @@ func (a *answer) event(line []byte) error {
 		a.say(content)
 		return nil
 	}
-	return a.unlessWhole(a.chunk(data))
+	return a.chunk(data)
 }
 
 // chunk takes in an event of any shape.
@@ -180,14 +180,6 @@ func (a *answer) isWhole(linger time.Duration) {
 	} else {
 		a.linger.Reset(linger)
 	}
-}
-
-// unlessWhole returns err, or nil if the reply is whole already: nothing that follows can take that back.
-func (a *answer) unlessWhole(err error) error {
-	if a.whole {
-		return nil
-	}
-	return err
 }
 
 // finishReason is the provider's word if it is one, in lower case.

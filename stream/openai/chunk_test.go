@@ -104,6 +104,10 @@ var seeds = []string{
 	`{"choices":[{"index":0,"delta":{"content":"a","content":"b"}}]}`,
 	`{"choices":[{"index":0,"delta":{"content":"a"},"delta":{}}]}`,
 	`{"choices":[{"index":0,"delta":{"content":"a"}}],"choices":[]}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"}}],"choices":[{"index":0,"delta":{}}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"}}],"error":"no"}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"}}],"error":null,"error":false}`,
+	`{"choices":[{"index":0,"delta":{"content":"a"}}],"usage":5}`,
 	`{"choices":[{"index":0,"delta":{"content":"a"}}],"` + "\u212aey" + `":1,"uſage":{"prompt_tokens":1}}`,
 	`{"choices":[{"index":0,"delta":{"content":"a"}}],"\u0065rror":{"message":"x"}}`,
 	`{"choices":[{"index":00,"delta":{"content":"a"}}]}`,
@@ -197,6 +201,7 @@ func TestAnEventThatFollowsAnotherReadsAsByItself(t *testing.T) {
 		}
 		for at := range event {
 			checkShape(t, []byte(event), []byte(event[:at]+event[at+1:]))
+			checkShape(t, []byte(event), []byte(event[:at]+"1"+event[at+1:]))
 		}
 	}
 }

@@ -21,6 +21,7 @@ func TestLocalServersAreDetectedAndNothingElseIs(t *testing.T) {
 		"only embeddings":    {head + `{"object":"list","data":[{"id":"nomic-embed-text","object":"model"}]}`, ""},
 		"another API":        {head + `{"data":[{"id":"42","name":"Ford"}]}`, ""},
 		"a list of others":   {head + `{"object":"list","data":[{"id":"42","object":"car"}]}`, ""},
+		"a page of models":   {head + `{"object":"page","data":[{"id":"a","object":"model"}]}`, ""},
 		"numbers":            {head + `{"object":"list","data":[{"id":42,"object":"model"}]}`, ""},
 		"no name":            {head + `{"object":"list","data":[{"id":"","object":"model"}]}`, ""},
 		"a mad name":         {head + `{"object":"list","data":[{"id":"a\nb","object":"model"}]}`, ""},

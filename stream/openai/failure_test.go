@@ -309,6 +309,29 @@ func TestSignsOfLifeAreWrittenAsNothing(t *testing.T) {
 	}
 }
 
+func TestLongLinesAreReadWholeEachByItself(t *testing.T) {
+	var body, want strings.Builder
+	for _, size := range []int{10, lineBuffer, 3*lineBuffer + 1, lineBuffer - 1, 100_000, 5} {
+		content := strings.Repeat("0123456789", size/10)
+		want.WriteString(content)
+		body.WriteString(strings.Replace(someText, "Hello", content, 1))
+	}
+	if _, text, err := readAnswer(strings.NewReader(body.String() + plainEnd)); err != nil || text != want.String() {
+		t.Errorf("%d bytes of %d, %v", len(text), want.Len(), err)
+	}
+}
+
+func TestARefusalWithoutEndIsCut(t *testing.T) {
+	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
+		_, err := io.WriteString(w, "HTTP/1.1 400 Bad Request\r\n\r\n")
+		for err == nil {
+			_, err = w.Write(make([]byte, maxErrorBody))
+		}
+	})
+	outcome, _ := pumped(open(t, server.url()))
+	failedWith(t, outcome, messageRefused)
+}
+
 func TestAnAnswerWithoutEndIsCut(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader(someText), endlessComments{})
 	_, text, err := readAnswer(endless)

@@ -1,16 +1,19 @@
 package openai
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,6 +163,45 @@ func TestWhatIsAskedAgainAndHowLongAfter(t *testing.T) {
 	}
 }
 
+func TestARefusedConnectionIsTriedAgain(t *testing.T) {
+	for _, broken := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, &net.DNSError{Err: "no such host", Name: "model.test", IsNotFound: true}} {
+		for refusals, state := range map[int]stream.State{3: stream.Completed, 4: stream.Failed} {
+			synctest.Test(t, func(t *testing.T) {
+				model := pipes(t, func(w http.ResponseWriter, r *http.Request) { sendText(w, someText, plainEnd) })
+				transport := model.http.Transport.(*http.Transport)
+				dial, tried := transport.DialContext, 0
+				transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+					if tried++; tried <= refusals {
+						return nil, &net.OpError{Op: "dial", Net: network, Err: broken}
+					}
+					return dial(ctx, network, address)
+				}
+				if outcome, _ := pumped(model); outcome.State != state || tried != 4 {
+					t.Errorf("%v, %d times: %s, %v after %d tries", broken, refusals, outcome.State, outcome.Err, tried)
+				}
+			})
+		}
+	}
+}
+
+func TestAnUntrustedCertificateIsNotTriedAgain(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	var conns atomic.Int32
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	server.StartTLS()
+	defer server.Close()
+	outcome, _ := pumped(open(t, server.URL))
+	failedWith(t, outcome, messageUnreachable)
+	if n := conns.Load(); n != 1 || !errors.Is(outcome.Err, errCertificate) {
+		t.Errorf("%d connections, %v", n, outcome.Err)
+	}
+}
+
 func TestDelaysAreNeverTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[time.Duration]bool{}
@@ -303,6 +345,46 @@ func TestTheProviderSeesAnAbort(t *testing.T) {
 	}
 }
 
+func TestOverHTTP2RepliesShareAConnectionAndAnAbortEndsOnlyItsOwn(t *testing.T) {
+	asked, gone := make(chan string, 2), make(chan string, 2)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		sendText(w, someText)
+		asked <- r.Proto + " " + r.RemoteAddr
+		<-r.Context().Done()
+		gone <- r.RemoteAddr
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	transport := newTransport()
+	transport.TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	model := newModel(Options{BaseURL: server.URL, Name: "stories"}, transport)
+	defer model.Close()
+	var cancels []context.CancelCauseFunc
+	outcomes := make(chan stream.Outcome, 2)
+	var seen []string
+	for range 2 {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancels = append(cancels, cancel)
+		go func() { outcomes <- stream.Pump(ctx, model, hello, stream.NewReply("msg_1"), patience) }()
+		seen = append(seen, <-asked)
+	}
+	if !strings.HasPrefix(seen[0], "HTTP/2.0 ") || seen[0] != seen[1] {
+		t.Errorf("asked by %q", seen)
+	}
+	for n, cancel := range cancels {
+		cancel(stream.ErrCancelled)
+		if outcome := <-outcomes; outcome.State != stream.Cancelled {
+			t.Errorf("%s, %v", outcome.State, outcome.Err)
+		}
+		<-gone
+		if n == 0 && (len(gone) > 0 || len(outcomes) > 0) {
+			t.Error("the other reply ended too")
+		}
+	}
+}
+
 func TestAConnectionIsUsedAgain(t *testing.T) {
 	var conns atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -327,18 +409,21 @@ func TestAConnectionIsUsedAgain(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatTheServerClosedMeanwhileCostsNoDelay(t *testing.T) {
+func TestAConnectionThatTheServerClosedMeanwhileCostsNoTry(t *testing.T) {
 	c := load(t, "ollama/04-stream-usage.txt")
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		for _, piece := range c.pieces() {
 			_, _ = w.Write(piece)
 		}
-	}) // which closes it without a word
+		// The next request on the connection crosses its closing: it is not answered.
+		_, _ = http.ReadRequest(bufio.NewReader(w))
+	})
 	model := once(open(t, server.url()))
-	for range 100 {
+	for range 10 {
 		if outcome, _ := pumped(model); outcome.State != stream.Completed {
 			t.Fatal(outcome.State, outcome.Err)
 		}
 	}
+	model.Close()
 }
