@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,11 +96,14 @@ func endingOf(m Message) stream.Ending {
 	return ending
 }
 
-// encode is json.Marshal for what cannot fail.
+// encode returns v as JSON, without the escapes that only HTML needs; v is a plain struct, whose metadata was valid JSON
+// when it was taken in.
 func encode(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // plain structs, and metadata that was valid JSON when it was taken in
+	var buffer bytes.Buffer
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		panic(err)
 	}
-	return b
+	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))
 }

@@ -268,7 +268,10 @@ func FuzzStrictDecoding(f *testing.F) {
 	for _, body := range []string{
 		`{"content":"a\ud83d\udc4d","limit":1,"metadata":{"a":[1,null,{"b":"\u0000"}]},"scopes":["a"],"labels":{"a":1}}`,
 		`{"contextConfig":{"maxTokens":4096.0},"ratio":1e-7,"until":"2026-11-21T12:00:00Z","Plain":true}`,
-		`{"Content":null}{`, `{"port":1,"port":2,"small":-129}`,
+		`{"Content":null}{`, `{"port":1,"port":2,"small":-129}`, `{"content":"\ud800"}`, `{"content":"\ud83d\ud83d"}`, `{"c\u006fntent":"\udc4d"}`,
+		`{"metadata":{"a":1,"\u0061":[{"b":{"b":[]}}]}}`, `{"labels":{"a":1,"A":-0},"limit":1e3}`, `{"metadata":[1e999,1.5,true,false,null,"\\u0000"]}`,
+		`{"contextConfig":{"maxtokens":1}}`, `{"until":"tomorrow"}`, `{"ratio":"1","Plain":1}`, `{"scopes":["a",{"b":null}]}`, "{\"content\":\"\xed\xa0\x80\"}",
+		`{"metadata":{"a":{"b":{"c":{"d":{"e":{"f":{"g":{"h":{"i":{"i":1,"i":2}}}}}}}}}}}`, `{"\u0000":1}`, `{"limit":9223372036854775808}`,
 	} {
 		f.Add([]byte(body))
 	}

@@ -4,6 +4,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -168,12 +169,14 @@ func (s *Server) answer(h handler) gin.HandlerFunc {
 }
 
 func (s *Server) writeJSON(c *gin.Context, status int, value any) {
-	body, err := json.Marshal(value)
-	if err != nil {
-		panic(err)
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		panic(err) // our own shapes
 	}
 	c.Header("Cache-Control", "no-store")
-	c.Data(status, "application/json; charset=utf-8", body)
+	c.Data(status, "application/json; charset=utf-8", body.Bytes())
 }
 
 func (s *Server) writeError(c *gin.Context, e *apiError) {

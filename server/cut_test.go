@@ -1,0 +1,369 @@
+package server_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"parley/stream/openai"
+)
+
+// pacedModel is a model server of OpenAI's kind: real HTTP, chunk by chunk. What it has to say is set by the test,
+// and it says no more of it than the test has let go.
+type pacedModel struct {
+	*httptest.Server
+	mu     sync.Mutex
+	room   *sync.Cond
+	pieces [][]byte // of the body, as they are written
+	let    int      // how many may be written
+	closed bool
+}
+
+func newPacedModel(t *testing.T) *pacedModel {
+	m := &pacedModel{}
+	m.room = sync.NewCond(&m.mu)
+	m.Server = httptest.NewServer(http.HandlerFunc(m.answer))
+	t.Cleanup(func() {
+		m.mu.Lock()
+		m.closed = true
+		m.room.Broadcast()
+		m.mu.Unlock()
+		m.CloseClientConnections()
+		m.Close()
+	})
+	return m
+}
+
+func (m *pacedModel) answer(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	flush := http.NewResponseController(w)
+	for i := 0; ; i++ {
+		m.mu.Lock()
+		for i >= m.let && !m.closed {
+			m.room.Wait()
+		}
+		if m.closed || i >= len(m.pieces) {
+			m.mu.Unlock()
+			return
+		}
+		piece := m.pieces[i]
+		m.mu.Unlock()
+		if _, err := w.Write(piece); err != nil {
+			return
+		}
+		_ = flush.Flush()
+	}
+}
+
+// say sets what the next answer is, with nothing of it let go.
+func (m *pacedModel) say(pieces [][]byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pieces, m.let = pieces, 0
+}
+
+// letGo lets n more pieces go.
+func (m *pacedModel) letGo(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.let += n
+	m.room.Broadcast()
+}
+
+// speech is a text of so many deltas with characters of every length, and the pieces in which a model sends it: now
+// and then the bytes of a character inside an event come in two. visible tells how much of the text can be seen when
+// so many pieces have arrived.
+func speech(random *rand.Rand, deltas int) (text string, pieces [][]byte, visible []int) {
+	visible = []int{0}
+	alphabet := []string{"a", "word ", "ß", "é", "日本", "🙂", "\n", "\"q\"", "\\", "\u2028", "<b>", "👩‍👩‍👧", "\t"}
+	var all strings.Builder
+	for range deltas {
+		delta := ""
+		for range 1 + random.IntN(3) {
+			delta += alphabet[random.IntN(len(alphabet))]
+		}
+		all.WriteString(delta)
+		quoted, _ := json.Marshal(delta)
+		event := fmt.Appendf(nil, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":%s},\"finish_reason\":null}]}\n\n", quoted)
+		cut := -1
+		for i, b := range event {
+			if b >= 0xC0 && random.IntN(4) == 0 {
+				cut = i + 1 // after the first byte of a character
+				break
+			}
+		}
+		if cut > 0 {
+			pieces = append(pieces, event[:cut], event[cut:])
+			visible = append(visible, visible[len(visible)-1])
+		} else {
+			pieces = append(pieces, event)
+		}
+		visible = append(visible, all.Len())
+	}
+	pieces = append(pieces, []byte("data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"))
+	return all.String(), pieces, append(visible, all.Len())
+}
+
+// cutter stands between client and server and cuts a connection after so many bytes to the client, wherever in a
+// frame that is.
+type cutter struct {
+	net.Listener
+	to    string
+	mu    sync.Mutex
+	after int // of the next connection; 0 is never
+	done  sync.WaitGroup
+}
+
+func newCutter(t *testing.T, to string) *cutter {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cutter{Listener: listener, to: strings.TrimPrefix(to, "http://")}
+	c.done.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			c.mu.Lock()
+			after := c.after
+			c.mu.Unlock()
+			c.done.Go(func() { c.relay(client, after) })
+		}
+	})
+	t.Cleanup(func() { listener.Close(); c.done.Wait() })
+	return c
+}
+
+func (c *cutter) set(after int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.after = after
+}
+
+func (c *cutter) relay(client net.Conn, after int) {
+	defer client.Close()
+	server, err := net.Dial("tcp", c.to)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() {
+		defer server.Close()
+		buffer := make([]byte, 4096)
+		for {
+			n, err := client.Read(buffer)
+			if err != nil {
+				return
+			}
+			if _, err := server.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+	}()
+	reader := bufio.NewReader(server)
+	for seen := 0; after == 0 || seen < after; seen++ {
+		b, err := reader.ReadByte()
+		if err != nil {
+			return
+		}
+		buffer := []byte{b}
+		if rest := reader.Buffered(); rest > 0 && (after == 0 || seen+rest < after) {
+			more, _ := reader.Peek(rest)
+			buffer = append(buffer, more...)
+			_, _ = reader.Discard(rest)
+			seen += rest
+		}
+		if _, err := client.Write(buffer); err != nil {
+			return
+		}
+	}
+}
+
+// viewer rebuilds one reply from what it is shown, over any number of connections.
+type viewer struct {
+	text    []byte
+	cursor  string
+	created int
+	ended   bool
+}
+
+// take takes a frame in and checks it against everything that was seen before.
+func (v *viewer) take(t *testing.T, f frame, reply string) {
+	t.Helper()
+	if f.Cursor != "" {
+		v.cursor = f.Cursor
+	}
+	switch {
+	case f.Type == "message.created" && f.Message.MessageID == reply:
+		v.created++
+		if f.Message.Status != "streaming" || f.Message.Content != "" {
+			t.Fatalf("created shows %+v", f.Message)
+		}
+	case f.Type == "message.delta":
+		if f.MessageID != reply || f.Offset != len(v.text) {
+			t.Fatalf("a delta of %s at %d, want %s at %d", f.MessageID, f.Offset, reply, len(v.text))
+		}
+		v.text = append(v.text, f.Delta...)
+	case f.Type == "message.completed":
+		if f.Message.Content != string(v.text) {
+			t.Fatalf("the terminal frame has %d bytes, the deltas %d", len(f.Message.Content), len(v.text))
+		}
+		v.ended = true
+	default:
+		t.Fatalf("unexpected frame %+v", f)
+	}
+}
+
+func TestAReplyThatIsCutAnywhereJoinsByteForByte(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	model := newPacedModel(t)
+	p := start(t, openai.New(openai.Options{BaseURL: model.URL, Name: "paced"}))
+	proxy := newCutter(t, p.url)
+	session := p.session()
+	cuts := map[string]int{}
+	for _, deltas := range []int{1, 1, 2, 3, 5, 10, 10, 30, 100, 100, 300, 1000, 5000} {
+		for _, byHistory := range []bool{false, true} {
+			text, pieces, visible := speech(random, deltas)
+			model.say(pieces)
+			begun := p.begin(session, "go on")
+			c := &cutting{t: t, p: p, proxy: proxy, model: model, random: random, session: session,
+				reply: begun["messageId"].(string), visible: visible, cuts: cuts, byHistory: byHistory}
+			c.viewer.cursor = begun["stream"].(map[string]any)["cursor"].(string)
+			for !c.viewer.ended {
+				c.watch()
+			}
+			if string(c.viewer.text) != text {
+				t.Fatalf("%d deltas: rebuilt %d bytes, said %d", deltas, len(c.viewer.text), len(text))
+			}
+			if !byHistory && c.viewer.created != 1 {
+				t.Fatalf("%d deltas: created was seen %d times", deltas, c.viewer.created)
+			}
+		}
+	}
+	sum := -cuts["and resumed by history"] // they are counted by their kind as well
+	for _, kind := range cutKinds {
+		if cuts[kind] == 0 {
+			t.Errorf("nothing was cut %s", kind)
+		}
+		sum += cuts[kind]
+	}
+	if sum < 200 {
+		t.Errorf("only %d cuts", sum)
+	}
+	t.Logf("%d cuts: %v", sum, cuts)
+}
+
+var cutKinds = []string{
+	"between frames", "inside a frame", "before the first delta", "after the last delta", "inside a character of the model's",
+	"and resumed by history",
+}
+
+// cutting is one reply that is watched and cut again and again.
+type cutting struct {
+	t              *testing.T
+	p              *parley
+	proxy          *cutter
+	model          *pacedModel
+	random         *rand.Rand
+	session, reply string
+	visible        []int // how much of the text can be seen, by the pieces that were let go
+	cuts           map[string]int
+	byHistory      bool
+	viewer         viewer
+	connected      int
+	let            int // pieces that were let go
+}
+
+// enough is how often a reply is cut before it may come to its end in peace.
+const enough = 25
+
+// watch connects and reads, letting the model say more whenever all it has said was seen, until the connection is
+// cut or the reply has ended.
+func (c *cutting) watch() {
+	c.connected++
+	if c.byHistory && c.connected > 1 {
+		if c.reload(); c.viewer.ended {
+			return
+		}
+	}
+	after := 0
+	if c.connected < enough && c.random.IntN(2) == 0 {
+		after = 500 + c.random.IntN(600+c.total()/10)
+	}
+	c.proxy.set(after)
+	s, err := tryDial(c.t, "http://"+c.proxy.Addr().String())
+	if err != nil {
+		return // cut in the handshake
+	}
+	defer func() { _ = s.conn.CloseNow() }()
+	answer, err := s.subscribe(c.session, c.viewer.cursor)
+	if err != nil {
+		return
+	}
+	if answer.Type != "subscribed" || answer.Recovered == nil || !*answer.Recovered || answer.Cursor != c.viewer.cursor {
+		c.t.Fatalf("subscribed: %+v, asked for %q", answer, c.viewer.cursor)
+	}
+	for !c.viewer.ended {
+		if c.let < len(c.visible)-1 && len(c.viewer.text) >= c.visible[c.let] {
+			if after == 0 && c.connected < enough && c.random.IntN(3) == 0 {
+				c.cut("between frames")
+				return
+			}
+			c.letGo()
+			continue
+		}
+		f, err := s.read()
+		if err != nil {
+			c.cut("inside a frame")
+			return
+		}
+		c.viewer.take(c.t, f, c.reply)
+	}
+}
+
+func (c *cutting) total() int { return c.visible[len(c.visible)-1] }
+
+// letGo lets the model say some more: not too much, so that the reply lasts for all the cuts it is to have.
+func (c *cutting) letGo() {
+	n := min(1+c.random.IntN(1+len(c.visible)/enough), len(c.visible)-1-c.let)
+	c.let += n
+	c.model.letGo(n)
+}
+
+// cut counts a cut by where it fell.
+func (c *cutting) cut(kind string) {
+	seen := len(c.viewer.text)
+	switch {
+	case seen == 0:
+		kind = "before the first delta"
+	case seen == c.total():
+		kind = "after the last delta"
+	case kind == "between frames" && c.let > 0 && c.visible[c.let] == c.visible[c.let-1]:
+		kind = "inside a character of the model's"
+	}
+	c.cuts[kind]++
+	if c.byHistory {
+		c.cuts["and resumed by history"]++
+	}
+}
+
+// reload forgets what was seen, and takes the newest page of history and its cursor instead.
+func (c *cutting) reload() {
+	page := c.p.must("GET", "/v1/sessions/"+c.session+"/messages?limit=1", nil)
+	newest := page["data"].([]any)[0].(map[string]any)
+	if newest["messageId"] != c.reply {
+		c.t.Fatalf("the newest message is %v", newest["messageId"])
+	}
+	c.viewer.text = []byte(newest["content"].(string))
+	c.viewer.cursor = page["stream"].(map[string]any)["cursor"].(string)
+	c.viewer.ended = newest["status"] == "completed"
+}
