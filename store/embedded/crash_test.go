@@ -1,5 +1,207 @@
 package embedded
 
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"parley/conversation"
+	"parley/stream"
+)
+
+// crashEnv names the store that a child process is to write until it is killed.
 const crashEnv = "PARLEY_STORE_CRASH_CHILD"
 
-func crashChild(string) int { return 0 }
+// textOf is what the reply with that id says.
+func textOf(id string) string { return strings.Repeat("the text of "+id+", äöü. ", 20) }
+
+// crashChild writes a store until it is killed, and says on its standard output what was acknowledged, a line each.
+func crashChild(path string) int {
+	s, err := Open(path, Options{scrubInterval: 1})
+	if err == nil {
+		_, err = s.EndOrphans(context.Background(), func(text string) int { return len(text) })
+	}
+	if err != nil {
+		fmt.Println("failed", err)
+		return 1
+	}
+	say := func(what ...any) { os.Stdout.WriteString(fmt.Sprintln(what...)) }
+	var writers sync.WaitGroup
+	for range 4 {
+		writers.Go(func() {
+			for {
+				if err := crashSession(context.Background(), s, say); err != nil {
+					say("failed", err)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	return 1
+}
+
+// crashSession is the life of a session: some turns, and for every third its end.
+func crashSession(ctx context.Context, s *Store, say func(...any)) error {
+	session, err := s.CreateSession(ctx, somebody, conversation.NewSession{
+		UserID: "user_0123456789abcdef", Context: conversation.DefaultContextConfig,
+	})
+	if err != nil {
+		return err
+	}
+	say("created", session.ID)
+	for range 4 {
+		begun, err := s.BeginTurn(ctx, somebody, conversation.NewTurn{
+			SessionID: session.ID, Role: conversation.User, Content: textOf(session.ID), Tokens: 10, Waiter: "w",
+		})
+		if err != nil {
+			return err
+		}
+		say("begun", session.ID, begun.Message.ID, begun.Reply.ID)
+		text := textOf(begun.Reply.ID)
+		for from := 0; from < len(text); from += 100 {
+			to := min(from+100, len(text))
+			if err := s.Journal(ctx, []segment{of(begun.Key, from, text[from:to])}); err != nil {
+				return err
+			}
+			say("journalled", session.ID, begun.Reply.ID, to)
+		}
+		if _, err := s.EndTurn(ctx, begun.Key, completed(text)); err != nil {
+			return err
+		}
+		say("ended", session.ID, begun.Reply.ID)
+	}
+	if rand.IntN(3) > 0 {
+		return nil
+	}
+	say("deleting", session.ID)
+	if _, err := s.DeleteSession(ctx, somebody, session.ID); err != nil {
+		return err
+	}
+	say("deleted", session.ID)
+	return nil
+}
+
+// acknowledged is what the children said of a session.
+type acknowledged struct {
+	messages   []string
+	replies    map[string]*acknowledgedReply
+	mayBeGone  bool
+	mustBeGone bool
+}
+
+type acknowledgedReply struct {
+	journalled int
+	ended      bool
+}
+
+// hear takes what a child said. A line that is not whole was not said.
+func hear(t *testing.T, said map[string]*acknowledged, line string) {
+	t.Helper()
+	words := strings.Fields(line)
+	if words[0] == "failed" {
+		t.Fatalf("the child says: %s", line)
+	}
+	id := words[1]
+	if words[0] == "created" {
+		said[id] = &acknowledged{replies: make(map[string]*acknowledgedReply)}
+	}
+	a := said[id]
+	switch words[0] {
+	case "begun":
+		a.messages = append(a.messages, words[2])
+		a.replies[words[3]] = new(acknowledgedReply)
+	case "journalled":
+		_, err := fmt.Sscan(words[3], &a.replies[words[2]].journalled)
+		must(t, err)
+	case "ended":
+		a.replies[words[2]].ended = true
+	case "deleting":
+		a.mayBeGone = true
+	case "deleted":
+		a.mustBeGone = true
+	}
+}
+
+// crash runs a child, kills it after so many acknowledgements, and hears all that it said.
+func crash(t *testing.T, path string, after int, said map[string]*acknowledged) {
+	t.Helper()
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), crashEnv+"="+path)
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	must(t, err)
+	must(t, child.Start())
+	lines := bufio.NewReader(out)
+	for n := 0; ; n++ {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			break
+		}
+		hear(t, said, line)
+		if n == after {
+			must(t, child.Process.Kill())
+		}
+	}
+	if err := child.Wait(); err == nil || child.ProcessState.Exited() {
+		t.Fatalf("the child was not killed: %v", err)
+	}
+}
+
+func TestNothingAcknowledgedIsLostByKillMinus9(t *testing.T) {
+	path := newPath(t)
+	said := make(map[string]*acknowledged)
+	for range 10 {
+		crash(t, path, 1+rand.IntN(400), said)
+		s := open(t, path)
+		verify(t, s)
+		_, err := s.EndOrphans(t.Context(), func(text string) int { return len(text) })
+		must(t, err)
+		verify(t, s)
+		for id, a := range said {
+			a.check(t, s, id)
+		}
+		closeStore(t, s)
+	}
+	if len(said) < 10 {
+		t.Errorf("the children made %d sessions only", len(said))
+	}
+}
+
+func (a *acknowledged) check(t *testing.T, s *Store, id string) {
+	t.Helper()
+	_, err := s.Session(t.Context(), somebody, id)
+	if gone := errors.Is(err, conversation.ErrSessionNotFound); gone && a.mayBeGone || a.mustBeGone {
+		if !gone {
+			t.Errorf("session %s was deleted, and is there: %v", id, err)
+		}
+		return
+	}
+	must(t, err)
+	for _, message := range a.messages {
+		m, err := s.Message(t.Context(), somebody, id, message)
+		if err != nil || m.Content != textOf(id) {
+			t.Errorf("message %s is %q, error %v", message, m.Content, err)
+		}
+	}
+	for reply, said := range a.replies {
+		m, err := s.Message(t.Context(), somebody, id, reply)
+		whole := textOf(reply)
+		switch {
+		case err != nil:
+			t.Errorf("reply %s: %v", reply, err)
+		case m.Status == stream.Completed && m.Content == whole:
+		case said.ended || m.Status != stream.Interrupted:
+			t.Errorf("reply %s is %s: %q", reply, m.Status, m.Content)
+		case !strings.HasPrefix(whole, m.Content) || len(m.Content) < said.journalled-1: // but for half a character
+			t.Errorf("reply %s has %d bytes, of %d that were journalled: %q", reply, len(m.Content), said.journalled, m.Content)
+		}
+	}
+}

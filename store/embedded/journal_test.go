@@ -1,0 +1,269 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"parley/conversation"
+	"parley/stream"
+)
+
+func keyOf(n int) conversation.TurnKey {
+	return conversation.TurnKey{
+		Owner: somebody, SessionID: fmt.Sprintf("session_%016d", n), MessageID: fmt.Sprintf("msg_%016d", n), Fence: 1,
+	}
+}
+
+type segment = stream.Segment[conversation.TurnKey]
+
+func of(key conversation.TurnKey, offset int, text string) segment {
+	return segment{Key: key, Offset: offset, Text: []byte(text)}
+}
+
+func newJournal(t testing.TB, path string, live ...conversation.TurnKey) *journal {
+	t.Helper()
+	j, err := openJournal(path, live)
+	must(t, err)
+	t.Cleanup(func() { _ = j.close() })
+	return j
+}
+
+func fileSize(t testing.TB, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	must(t, err)
+	return info.Size()
+}
+
+// smallJournal returns the bytes of a journal of two replies, and their texts.
+func smallJournal(t *testing.T) ([]byte, map[string]string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "journal")
+	j := newJournal(t, path, keyOf(1), keyOf(2))
+	must(t, j.write([]segment{of(keyOf(1), 0, "zwölf "), of(keyOf(2), 0, "\U0001F600")}))
+	must(t, j.write([]segment{of(keyOf(2), 2, "\x98\x80 and on")}))
+	must(t, j.write([]segment{of(keyOf(1), 7, "drei"), of(keyOf(1), 11, "ßig")}))
+	content, err := os.ReadFile(path)
+	must(t, err)
+	return content, map[string]string{keyOf(1).MessageID: "zwölf dreißig", keyOf(2).MessageID: "\U0001F600 and on"}
+}
+
+// reopened opens a journal of these bytes and checks that what it has is the beginning of the texts; it returns how much.
+func reopened(t *testing.T, content []byte, want map[string]string) int {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "journal")
+	must(t, os.WriteFile(path, content, 0o600))
+	j := newJournal(t, path, keyOf(1), keyOf(2))
+	total := 0
+	for id, whole := range want {
+		text, live := j.text(id)
+		if !live || !strings.HasPrefix(whole, text) || !utf8.ValidString(text) {
+			t.Errorf("the text is %q, want a beginning of %q", text, whole)
+		}
+		total += len(text)
+	}
+	// It goes on from there, whatever was in the file.
+	for i, id := range []string{keyOf(1).MessageID, keyOf(2).MessageID} {
+		text, _ := j.text(id)
+		must(t, j.write([]segment{of(keyOf(i+1), len(text), want[id][len(text):])}))
+	}
+	must(t, j.close())
+	j = newJournal(t, path, keyOf(1), keyOf(2))
+	for id, whole := range want {
+		if text, _ := j.text(id); text != whole {
+			t.Errorf("after it went on the text is %q, want %q", text, whole)
+		}
+	}
+	return total
+}
+
+func TestAJournalThatIsCutAnywhereKeepsWhatIsWhole(t *testing.T) {
+	content, want := smallJournal(t)
+	before := 0
+	for cut := range len(content) + 1 {
+		total := reopened(t, content[:cut], want)
+		if total < before {
+			t.Errorf("cut at %d there is less than at %d", cut, cut-1)
+		}
+		before = total
+	}
+	all := 0
+	for _, text := range want {
+		all += len(text)
+	}
+	if before != all {
+		t.Errorf("uncut there are %d bytes of %d", before, all)
+	}
+}
+
+func TestAJournalThatIsCorruptedAnywhereKeepsWhatPrecedes(t *testing.T) {
+	content, want := smallJournal(t)
+	for i := range content {
+		for _, flip := range []byte{1, 0x80, 0xFF} {
+			content[i] ^= flip
+			reopened(t, content, want)
+			content[i] ^= flip
+		}
+	}
+	reopened(t, append(content, "garbage at the end"...), want)
+	reopened(t, append(content, make([]byte, 4096)...), want)
+}
+
+func TestAGapStopsAReplysText(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j := newJournal(t, path, keyOf(1))
+	must(t, j.write([]segment{of(keyOf(1), 0, "one"), of(keyOf(1), 4, "three"), of(keyOf(1), -1, "minus")}))
+	var record []byte // as a journal would hold it that had lost a record between
+	record = appendSegment(append(record, make([]byte, recordHeader)...), keyOf(1).MessageID, 9, []byte("far"))
+	j.seal(record)
+	_, err := j.file.WriteAt(record, j.size)
+	must(t, err)
+	must(t, j.close())
+	j = newJournal(t, path, keyOf(1))
+	if text, _ := j.text(keyOf(1).MessageID); text != "one" {
+		t.Errorf("the text is %q", text)
+	}
+}
+
+func TestWithoutALiveReplyTheJournalIsEmpty(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j := newJournal(t, path, keyOf(1))
+	j.begin(keyOf(2))
+	must(t, j.write([]segment{of(keyOf(1), 0, "one"), of(keyOf(2), 0, "two")}))
+	j.end(keyOf(1).MessageID)
+	if fileSize(t, path) == 0 {
+		t.Error("the journal is empty, while a reply is live")
+	}
+	j.end(keyOf(2).MessageID)
+	j.end(keyOf(2).MessageID)
+	if n := fileSize(t, path); n != 0 {
+		t.Errorf("the journal has %d bytes", n)
+	}
+	j.begin(keyOf(3))
+	must(t, j.write([]segment{of(keyOf(3), 0, "three")}))
+	must(t, j.close())
+	if text, _ := newJournal(t, path, keyOf(3)).text(keyOf(3).MessageID); text != "three" {
+		t.Errorf("the text is %q", text)
+	}
+}
+
+func TestALongJournalIsRewrittenWithWhatIsLive(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j := newJournal(t, path, keyOf(0))
+	must(t, j.write([]segment{of(keyOf(0), 0, "kept all along")}))
+	piece := strings.Repeat("x", 1<<20)
+	for n := 1; n <= 40; n++ { // replies come and go
+		j.begin(keyOf(n))
+		must(t, j.write([]segment{of(keyOf(n), 0, piece)}))
+		j.end(keyOf(n).MessageID)
+		if size := fileSize(t, path); size > journalLimit+2<<20 || size != j.size {
+			t.Fatalf("the journal has %d bytes, and should %d", size, j.size)
+		}
+	}
+	j.begin(keyOf(99))
+	for n := range 20 { // one that stays takes more than the limit
+		must(t, j.write([]segment{of(keyOf(99), n<<20, piece)}))
+	}
+	if j.limit < 2*journalLimit || j.size > j.limit {
+		t.Errorf("the journal has %d bytes, with a limit of %d", j.size, j.limit)
+	}
+	must(t, j.close())
+	j = newJournal(t, path, keyOf(0), keyOf(99))
+	if text, _ := j.text(keyOf(0).MessageID); text != "kept all along" {
+		t.Errorf("the text is %q", text)
+	}
+	if text, _ := j.text(keyOf(99).MessageID); len(text) != 20<<20 {
+		t.Errorf("the long text has %d bytes", len(text))
+	}
+}
+
+func TestAWriteThatFailsChangesNothingAndIsWrittenOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j := newJournal(t, path, keyOf(1))
+	must(t, j.write([]segment{of(keyOf(1), 0, "one")}))
+	whole := j.file
+	readOnly, err := os.Open(path)
+	must(t, err)
+	j.file = readOnly
+	err = j.write([]segment{of(keyOf(1), 3, " two"), of(keyOf(1), 7, " three")})
+	if !errors.Is(err, conversation.ErrUnavailable) {
+		t.Errorf("error %v", err)
+	}
+	if text, _ := j.text(keyOf(1).MessageID); text != "one" {
+		t.Errorf("the text is %q", text)
+	}
+	must(t, readOnly.Close())
+	j.file = whole
+	_, err = whole.WriteAt([]byte("half a record that a full disk left behind"), j.size)
+	must(t, err)
+	must(t, j.write([]segment{of(keyOf(1), 3, " two")}))
+	must(t, j.close())
+	if text, _ := newJournal(t, path, keyOf(1)).text(keyOf(1).MessageID); text != "one two" {
+		t.Errorf("the text is %q", text)
+	}
+}
+
+// TestTheJournalIsWhatWasWritten writes segments at random, as a pump and its repeats would, over restarts.
+func TestTheJournalIsWhatWasWritten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dir, err := os.MkdirTemp("", "journal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		path := filepath.Join(dir, "journal")
+		live := []conversation.TurnKey{keyOf(0), keyOf(1), keyOf(2)}
+		want := make([]string, len(live))
+		j, err := openJournal(path, live)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func() {
+			for i, key := range live {
+				if text, ok := j.text(key.MessageID); text != want[i] || !ok {
+					t.Fatalf("reply %d is %q, want %q", i, text, want[i])
+				}
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"write": func(t *rapid.T) {
+				var batch []segment
+				for range rapid.IntRange(0, 4).Draw(t, "segments") {
+					i := rapid.IntRange(0, len(live)-1).Draw(t, "reply")
+					from := rapid.IntRange(0, len(want[i])).Draw(t, "from")
+					text := want[i][from:] + rapid.StringOfN(rapid.RuneFrom([]rune("aß€😀")), 0, 5, -1).Draw(t, "text")
+					batch = append(batch, of(live[i], from, text))
+					want[i] = want[i][:from] + text
+				}
+				if err := j.write(batch); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"compact": func(t *rapid.T) {
+				j.dead = true
+				if err := j.clean(); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"reopen": func(t *rapid.T) {
+				if err := j.close(); err != nil {
+					t.Fatal(err)
+				}
+				if j, err = openJournal(path, live); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"": func(*rapid.T) { check() },
+		})
+		if err := j.close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
