@@ -123,8 +123,10 @@ func (c *checker) value(t reflect.Type, depth int) *fieldError {
 	default:
 		c.word()
 	}
-	if e == nil && t != nil && decodesItself(t) && json.Unmarshal([]byte(c.text[start:c.at]), reflect.New(t).Interface()) != nil {
-		e = &fieldError{"", "is not valid"}
+	if e == nil && t != nil && t != reflect.TypeFor[json.RawMessage]() && decodesItself(t) {
+		if json.Unmarshal([]byte(c.text[start:c.at]), reflect.New(t).Interface()) != nil {
+			e = &fieldError{"", "is not valid"}
+		}
 	}
 	return e
 }
@@ -345,7 +347,7 @@ func (c *checker) number(t reflect.Type) *fieldError {
 	switch {
 	case whole && strings.ContainsAny(literal, ".eE"):
 		return &fieldError{"", "must be a whole number, without a fraction or an exponent"}
-	case t == nil && len(literal) < 300 && !strings.ContainsAny(literal, "eE"):
+	case t == nil && len(literal) < 300 && strings.IndexByte(literal, 'e') < 0 && strings.IndexByte(literal, 'E') < 0:
 		return nil // too short to be too large
 	case unsigned:
 		_, err = strconv.ParseUint(literal, 10, bits)
@@ -375,7 +377,7 @@ func (c *checker) space() {
 
 // nameSet is the names in an object: few as a rule, and then a list is cheaper than a map.
 type nameSet struct {
-	few  [8]string
+	few  [32]string
 	n    int // of few
 	many map[string]struct{}
 }

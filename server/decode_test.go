@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -201,7 +202,17 @@ func compact(v *decoded) {
 	}
 }
 
-// TestStrictDecodingIsLinear decodes bodies of 1 MiB that are made to be slow.
+// processorTime returns what this process has used of it, garbage collection included.
+func processorTime(t *testing.T) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// TestStrictDecodingIsLinear decodes bodies of 1 MiB that are made to be slow. It takes processor time, and tries again
+// where it was too much, so that a busy machine does not fail it.
 func TestStrictDecodingIsLinear(t *testing.T) {
 	const size, limit = 1 << 20, 50 * time.Millisecond * decodeSlowdown
 	random := rand.New(rand.NewPCG(1, 2))
@@ -216,20 +227,24 @@ func TestStrictDecodingIsLinear(t *testing.T) {
 		}
 		return b.String() + close
 	}
-	ofMany := `{"":0`
-	for i := range maxMembers - 1 {
-		ofMany += fmt.Sprintf(`,"%x":0`, i)
+	of := func(members int) string {
+		object := `{"":0`
+		for i := range members - 1 {
+			object += fmt.Sprintf(`,"%x":0`, i)
+		}
+		return object + "}"
 	}
-	ofMany += "}"
+	of17, of40, of4096 := of(17), of(40), of(maxMembers)
 	worst := time.Duration(0)
 	for name, body := range map[string]string{
 		"short names":        many(`{"metadata":{`, `}}`, func(i int) string { return fmt.Sprintf(`"%x":0`, i) }),
-		"objects of 4,096":   many(`{"metadata":[`, `]}`, func(int) string { return ofMany }),
+		"objects of 4,096":   many(`{"metadata":[`, `]}`, func(int) string { return of4096 }),
 		"escaped names":      many(`{"metadata":{`, `}}`, func(i int) string { return fmt.Sprintf(`"\u%04x\u%04x":0`, 1+i%0x7ff, 1+i/0x7ff) }),
 		"long names":         many(`{"metadata":{`, `}}`, func(i int) string { return fmt.Sprintf(`"%s%d":0`, strings.Repeat("a", 1000), i) }),
 		"empty objects":      many(`{"metadata":[`, `]}`, func(int) string { return `{}` }),
 		"objects of a field": many(`{"metadata":[`, `]}`, func(int) string { return `{"a":1}` }),
-		"objects of 17":      many(`{"metadata":[`, `]}`, func(int) string { return `{` + seventeen + `}` }),
+		"objects of 17":      many(`{"metadata":[`, `]}`, func(int) string { return of17 }),
+		"objects of 40":      many(`{"metadata":[`, `]}`, func(int) string { return of40 }),
 		"digits":             many(`{"metadata":[`, `]}`, func(int) string { return "1" }),
 		"fractions":          many(`{"metadata":[`, `]}`, func(int) string { return fmt.Sprint(random.Float64()) }),
 		"one long number":    `{"metadata":0.` + strings.Repeat("1", size) + `}`,
@@ -246,10 +261,10 @@ func TestStrictDecodingIsLinear(t *testing.T) {
 		"a wrong end":      many(`{"scopes":[`, `],"Scopes":[]}`, func(int) string { return `"a"` }),
 	} {
 		best := time.Hour
-		for try := 0; try < 3 && (try == 0 || best > limit/4); try++ {
-			start := time.Now()
+		for try := 0; try < 10 && best > limit; try++ {
+			start := processorTime(t)
 			_ = decodeStrict([]byte(body), &decoded{})
-			best = min(best, time.Since(start))
+			best = min(best, processorTime(t)-start)
 		}
 		worst = max(worst, best)
 		if best > limit {
@@ -261,8 +276,6 @@ func TestStrictDecodingIsLinear(t *testing.T) {
 	}
 	t.Logf("the worst of 1 MiB: %v", worst)
 }
-
-const seventeen = `"a":0,"b":0,"c":0,"d":0,"e":0,"f":0,"g":0,"h":0,"i":0,"j":0,"k":0,"l":0,"m":0,"n":0,"o":0,"p":0,"q":0`
 
 func FuzzStrictDecoding(f *testing.F) {
 	for _, body := range []string{
