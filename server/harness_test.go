@@ -283,6 +283,7 @@ type frame struct {
 	ReconnectAfterMs int    `json:"reconnectAfterMs"`
 
 	code, field string // of Error
+	raw         string
 }
 
 type message struct {
@@ -353,9 +354,14 @@ func (s *socket) send(v any) error {
 	if err != nil {
 		return err
 	}
+	return s.text(string(body))
+}
+
+// text writes a frame as it stands.
+func (s *socket) text(body string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return s.conn.Write(ctx, websocket.MessageText, body)
+	return s.conn.Write(ctx, websocket.MessageText, []byte(body))
 }
 
 // read returns the next frame.
@@ -366,7 +372,7 @@ func (s *socket) read() (frame, error) {
 	if err != nil {
 		return frame{}, err
 	}
-	var f frame
+	f := frame{raw: string(body)}
 	if err := json.Unmarshal(body, &f); err != nil {
 		return frame{}, fmt.Errorf("%w in %s", err, body)
 	}
@@ -389,6 +395,16 @@ func (s *socket) next(kind string) frame {
 	}
 	if f.Type != kind {
 		s.t.Fatalf("got %+v, want %s", f, kind)
+	}
+	return f
+}
+
+// any returns the next frame, whichever it is.
+func (s *socket) any() frame {
+	s.t.Helper()
+	f, err := s.read()
+	if err != nil {
+		s.t.Fatal(err)
 	}
 	return f
 }
@@ -435,5 +451,13 @@ func (s *socket) closed() int {
 		if _, err := s.read(); err != nil {
 			return int(websocket.CloseStatus(err))
 		}
+	}
+}
+
+// logTo has everything logged there, debugging included.
+func logTo(w io.Writer) option {
+	return func(o *server.Options, c *conversation.Options) {
+		o.Log = slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		c.Log = o.Log
 	}
 }
