@@ -77,14 +77,14 @@ func TestRotatingAddressesNeitherGrowsItNorEscapesIt(t *testing.T) {
 		t.Fatalf("it is %d bytes", size)
 	}
 	next, admitted := 0, 0
-	allocated := testing.AllocsPerRun(150_000, func() {
+	allocated := testing.AllocsPerRun(200_000, func() {
 		if d := f.Fail(noon+Second(next%61), numbered(next)); d.Admitted() { // the clock goes back, too
 			admitted++
 		}
 		next++
 	})
 	equal(t, "allocations", allocated, 0)
-	equal(t, "admitted of 150,001", admitted, failureSets*failureWays*FailuresPerMinute)
+	equal(t, "admitted of 200,001", admitted, failureSets*failureWays*FailuresPerMinute)
 	if d := f.Fail(noon+60, numbered(next)); d.Refused != ByFailures || d.RetryAfter < 1 || d.RetryAfter > 61 {
 		t.Fatalf("one more address: %+v", d)
 	}

@@ -19,13 +19,16 @@ func TestAWindowAdmitsWhatTheLedgerAdmitsAndNeverMoreInAnySixtySeconds(t *testin
 		limit := rapid.OneOf(rapid.IntRange(1, 6), rapid.IntRange(1, 1_000)).Draw(t, "limit")
 		var w Window
 		var l ledger
-		type arrival struct{ ms, n int }
+		type arrival struct {
+			ms int64
+			n  int
+		}
 		var admitted []arrival
-		ms := rapid.SampledFrom([]int{0, 30_000, int(noon) * 1000, int(noon)*1000 - 500}).Draw(t, "start")
+		ms := rapid.SampledFrom([]int64{0, 30_000, int64(noon) * 1000, int64(noon)*1000 - 500}).Draw(t, "start")
 		for range rapid.IntRange(1, 120).Draw(t, "arrivals") {
-			ms += gaps().Draw(t, "gap")
+			ms += int64(gaps().Draw(t, "gap"))
 			n := rapid.OneOf(rapid.Just(1), rapid.IntRange(0, limit+1)).Draw(t, "n")
-			now := At(time.UnixMilli(int64(ms)))
+			now := At(time.UnixMilli(ms))
 			l.tick(now)
 			used := l.used(now)
 			equal(t, "used", w.Used(now), used)
