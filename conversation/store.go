@@ -165,7 +165,7 @@ type Begun struct {
 	Session Session // as it is now
 	Message Message // the user's or system's
 	Reply   Message // streaming, empty
-	// Previous is the message before Message, "" if it is the first.
+	// Previous is the Head that the session had before Message: the message before it, or Cleared; "" if it is the first.
 	Previous string
 	// History holds the newest messages before Message, oldest first: as many as window.Budget of the
 	// session's configuration can hold, and the one that no longer fits, if there is one.

@@ -63,8 +63,8 @@ func (h history) EntriesFrom(ctx context.Context, topic, id string, inclusive bo
 	}
 	entries := make([]*stream.Entry, 0, len(page.Messages))
 	for _, m := range page.Messages {
-		if m.Status == stream.Streaming {
-			break
+		if page.Session.Live != "" && m.ID >= page.Session.Asked {
+			break // a turn that is live: its topic shows both messages, and not before its caller was told
 		}
 		entries = append(entries, entryOf(m))
 	}

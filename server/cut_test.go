@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/coder/websocket"
+
 	"parley/stream/openai"
 )
 
@@ -300,7 +302,7 @@ func (c *cutting) watch() {
 		after = 500 + c.random.IntN(600+c.total()/10)
 	}
 	c.proxy.set(after)
-	s, err := tryDial(c.t, "http://"+c.proxy.Addr().String())
+	s, err := c.p.tryDial("http://"+c.proxy.Addr().String(), websocket.DialOptions{})
 	if err != nil {
 		return // cut in the handshake
 	}

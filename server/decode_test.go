@@ -214,7 +214,7 @@ func processorTime(t *testing.T) time.Duration {
 // TestStrictDecodingIsLinear decodes bodies of 1 MiB that are made to be slow. It takes processor time, and tries again
 // where it was too much, so that a busy machine does not fail it.
 func TestStrictDecodingIsLinear(t *testing.T) {
-	const size, limit = 1 << 20, 50 * time.Millisecond * decodeSlowdown
+	const size, limit = (1 << 20) / decodeSlowdown, 50 * time.Millisecond
 	random := rand.New(rand.NewPCG(1, 2))
 	many := func(open, close string, piece func(i int) string) string {
 		var b strings.Builder

@@ -12,15 +12,14 @@ const (
 	reconnectAfter = 500 * time.Millisecond
 	// drainEvery is how often a drain looks for sockets that can be closed.
 	drainEvery = 50 * time.Millisecond
-	// goodbye is how long a client has to answer a close.
-	goodbye = 2 * time.Second
 )
 
 // BeginDrain makes the server say that it is not ready. It still answers.
 func (s *Server) BeginDrain() { s.draining.Store(true) }
 
 // DrainSockets tells every socket that the server is going away, closes each once nothing that it watches is live,
-// and all of them when ctx is done. It returns when none is left. Call BeginDrain before.
+// and all of them when ctx is done. It returns when none is left, which may be 5 s later where clients are silent. Call
+// BeginDrain before.
 func (s *Server) DrainSockets(ctx context.Context) {
 	for _, k := range s.open() {
 		k.answer(wire.Draining{Type: "draining", ReconnectAfterMs: int(reconnectAfter.Milliseconds())})
@@ -34,7 +33,7 @@ func (s *Server) DrainSockets(ctx context.Context) {
 		for _, k := range left {
 			if !closing[k] && (over || k.idle()) {
 				closing[k] = true
-				go k.leave()
+				go k.close(wire.CloseDraining) // the library gives a client that does not answer 5 s
 			}
 		}
 		if len(left) == 0 {
@@ -50,13 +49,6 @@ func (s *Server) DrainSockets(ctx context.Context) {
 		}
 	}
 	s.work.Wait()
-}
-
-// leave closes a socket because the server goes away; a client that does not answer is not waited for long.
-func (k *socket) leave() {
-	late := time.AfterFunc(goodbye, func() { _ = k.conn.CloseNow() })
-	defer late.Stop()
-	k.close(wire.CloseDraining)
 }
 
 // open returns the sockets that are open.

@@ -13,6 +13,9 @@ import (
 	"parley/stream/wire"
 )
 
+// maxRequestID is the length of a request's id at most: answers that wait for a client that does not read repeat it.
+const maxRequestID = 128
+
 // read reads the client's frames until the connection ends. A frame that cannot be understood is answered with an
 // error; too many in a row end the connection.
 func (k *socket) read() {
@@ -55,6 +58,10 @@ func (k *socket) handle(frame []byte) bool {
 		ID   string `json:"id"`
 	}
 	_ = json.Unmarshal(frame, &head) // what is wrong with it is found below
+	if len(head.ID) > maxRequestID {
+		k.refuse("", invalid("id", "must have at most 128 bytes"))
+		return false
+	}
 	switch head.Type {
 	case wire.TypeSubscribe:
 		return take(k, frame, head.ID, k.subscribe)

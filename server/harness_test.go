@@ -3,14 +3,16 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,19 +30,32 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const adminKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
 
-// parley is a whole server on the embedded store, with a model of the test's own, on a loopback address.
+// parley is a whole server on the embedded store, with a model of the test's own.
 type parley struct {
 	t       testing.TB
 	service *conversation.Service
 	handler *server.Server
-	http    *httptest.Server
+	backend *store.Backend
 	url     string
+	client  *http.Client
+	dialNet func(ctx context.Context, network, address string) (net.Conn, error)
+	drained sync.Once
 }
 
 type option func(*server.Options, *conversation.Options)
 
-// start runs a server until the test ends.
+// start runs a server on a loopback address until the test ends.
 func start(t testing.TB, model stream.Model, options ...option) *parley {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serve(t, listener, new(net.Dialer).DialContext, model, options...)
+}
+
+// serve runs a server on a listener until the test ends.
+func serve(t testing.TB, listener net.Listener, dial func(context.Context, string, string) (net.Conn, error), model stream.Model, options ...option) *parley {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	backend, err := store.Open(context.Background(), "file:"+filepath.Join(t.TempDir(), "parley.db"), log)
@@ -48,7 +63,7 @@ func start(t testing.TB, model stream.Model, options ...option) *parley {
 		t.Fatal(err)
 	}
 	inner := conversation.Options{
-		Store: backend.Conversation, Model: model, Count: func(s string) int { return (len(s) + 3) / 4 }, Log: log,
+		Store: backend.Conversation, Model: model, Count: count, Log: log,
 		Patience: stream.Patience{FirstByte: 20 * time.Second, Stall: 20 * time.Second},
 	}
 	outer := server.Options{
@@ -57,22 +72,27 @@ func start(t testing.TB, model stream.Model, options ...option) *parley {
 	for _, o := range options {
 		o(&outer, &inner)
 	}
-	p := &parley{t: t, service: conversation.NewService(inner)}
+	p := &parley{
+		t: t, service: conversation.NewService(inner), backend: backend, url: "http://" + listener.Addr().String(), dialNet: dial,
+		client: &http.Client{Transport: &http.Transport{DialContext: dial}},
+	}
 	if err := p.service.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	outer.Conversation = p.service
 	p.handler = server.New(outer)
-	p.http = httptest.NewServer(p.handler)
-	p.url = p.http.URL
+	front := &http.Server{Handler: p.handler, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = front.Serve(listener) }()
 	t.Cleanup(func() {
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
 		p.handler.BeginDrain()
-		p.service.Drain(now)
-		p.http.CloseClientConnections()
+		p.drain(now)
+		p.client.CloseIdleConnections()
+		_ = front.Close()
+		<-served
 		p.handler.DrainSockets(now)
-		p.http.Close()
 		if err := backend.Close(); err != nil {
 			t.Error(err)
 		}
@@ -80,15 +100,40 @@ func start(t testing.TB, model stream.Model, options ...option) *parley {
 	return p
 }
 
-// call makes a request and returns the status and the decoded body.
-func (p *parley) call(method, path string, body any, headers ...string) (int, map[string]any) {
-	p.t.Helper()
-	status, _, answer := p.callWith(method, path, body, headers...)
-	return status, answer
+// drain drains the service, once.
+func (p *parley) drain(ctx context.Context) { p.drained.Do(func() { p.service.Drain(ctx) }) }
+
+// count is the tokenizer of the tests: a token is four bytes.
+func count(s string) int { return (len(s) + 3) / 4 }
+
+// withStore has the service use a store that wraps the real one.
+func withStore(wrap func(conversation.Store) conversation.Store) option {
+	return func(_ *server.Options, o *conversation.Options) { o.Store = wrap(o.Store) }
 }
 
-func (p *parley) callWith(method, path string, body any, headers ...string) (int, http.Header, map[string]any) {
+// key makes a key of another account and returns its secret.
+func (p *parley) key(account string, scopes ...auth.Scope) string {
 	p.t.Helper()
+	secret := auth.NewSecret("live")
+	created, err := p.backend.Keys.CreateFirstKey(context.Background(), auth.Key{
+		ID: "key_" + secret[9:25], Account: account, Mode: "live", Scopes: scopes, Hash: sha256.Sum256([]byte(secret)),
+	})
+	if err != nil || !created {
+		p.t.Fatalf("a key of %s: %v, %v", account, created, err)
+	}
+	return secret
+}
+
+// answer is what a request was answered.
+type answer struct {
+	status int
+	header http.Header
+	raw    string
+	body   map[string]any
+}
+
+// do makes a request with the admin key. headers are pairs; an empty value removes one.
+func (p *parley) do(ctx context.Context, method, path string, body any, headers ...string) (answer, error) {
 	var reader io.Reader
 	switch b := body.(type) {
 	case nil:
@@ -97,13 +142,13 @@ func (p *parley) callWith(method, path string, body any, headers ...string) (int
 	default:
 		encoded, err := json.Marshal(b)
 		if err != nil {
-			p.t.Fatal(err)
+			return answer{}, err
 		}
 		reader = bytes.NewReader(encoded)
 	}
-	request, err := http.NewRequest(method, p.url+path, reader)
+	request, err := http.NewRequestWithContext(ctx, method, p.url+path, reader)
 	if err != nil {
-		p.t.Fatal(err)
+		return answer{}, err
 	}
 	request.Header.Set("Authorization", "Bearer "+adminKey)
 	if reader != nil {
@@ -115,32 +160,72 @@ func (p *parley) callWith(method, path string, body any, headers ...string) (int
 			request.Header.Set(headers[i], headers[i+1])
 		}
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := p.client.Do(request)
 	if err != nil {
-		p.t.Fatal(err)
+		return answer{}, err
 	}
 	defer response.Body.Close()
 	raw, err := io.ReadAll(response.Body)
 	if err != nil {
-		p.t.Fatal(err)
+		return answer{}, err
 	}
-	var answer map[string]any
-	if len(raw) > 0 && strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") {
-		if err := json.Unmarshal(raw, &answer); err != nil {
-			p.t.Fatalf("%s %s: %v in %s", method, path, err, raw)
+	a := answer{status: response.StatusCode, header: response.Header, raw: string(raw)}
+	if strings.HasPrefix(a.header.Get("Content-Type"), "application/json") {
+		if err := json.Unmarshal(raw, &a.body); err != nil {
+			return answer{}, fmt.Errorf("%s %s: %w in %s", method, path, err, raw)
 		}
 	}
-	return response.StatusCode, response.Header, answer
+	return a, nil
+}
+
+// call makes a request and returns the answer.
+func (p *parley) call(method, path string, body any, headers ...string) answer {
+	p.t.Helper()
+	a, err := p.do(context.Background(), method, path, body, headers...)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return a
+}
+
+// later makes a request in the background.
+func (p *parley) later(method, path string, body any) <-chan answer {
+	answers := make(chan answer, 1)
+	go func() {
+		a, err := p.do(context.Background(), method, path, body)
+		if err != nil {
+			a.raw = err.Error()
+		}
+		answers <- a
+	}()
+	return answers
+}
+
+// patience is how long a test waits for what has to come.
+const patience = 30 * time.Second
+
+// within returns what comes out of a channel.
+func within[T any](t testing.TB, what string, from <-chan T) T {
+	t.Helper()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case v := <-from:
+		return v
+	case <-late.C:
+		t.Fatalf("waited in vain for %s", what)
+		panic("not reached")
+	}
 }
 
 // must is call for what has to succeed.
 func (p *parley) must(method, path string, body any) map[string]any {
 	p.t.Helper()
-	status, answer := p.call(method, path, body)
-	if status != http.StatusOK {
-		p.t.Fatalf("%s %s: %d %v", method, path, status, answer)
+	a := p.call(method, path, body)
+	if a.status != http.StatusOK {
+		p.t.Fatalf("%s %s: %d %s", method, path, a.status, a.raw)
 	}
-	return answer
+	return a.body
 }
 
 // session makes a session and returns its id.
@@ -155,9 +240,26 @@ func (p *parley) begin(session, content string) map[string]any {
 	return p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": content, "streaming": true})
 }
 
+// send sends a message and waits for the reply.
+func (p *parley) send(session, content string) map[string]any {
+	p.t.Helper()
+	return p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": content})
+}
+
+// history returns the messages of a session, oldest first.
+func (p *parley) history(session string) []message {
+	p.t.Helper()
+	a := p.call("GET", "/v1/sessions/"+session+"/messages?limit=100&order=asc", nil)
+	var page struct{ Data []message }
+	if err := json.Unmarshal([]byte(a.raw), &page); err != nil || a.status != http.StatusOK {
+		p.t.Fatalf("%d %s: %v", a.status, a.raw, err)
+	}
+	return page.Data
+}
+
 // code returns the code of an error body.
-func code(answer map[string]any) string {
-	e, _ := answer["error"].(map[string]any)
+func code(body map[string]any) string {
+	e, _ := body["error"].(map[string]any)
 	c, _ := e["code"].(string)
 	return c
 }
@@ -174,7 +276,14 @@ type frame struct {
 	Recovered *bool           `json:"recovered"`
 	Message   *message        `json:"message"`
 	Error     json.RawMessage `json:"error"`
-	code      string
+
+	Protocol         string `json:"protocol"`
+	ConnectionID     string `json:"connectionId"`
+	HeartbeatSeconds int    `json:"heartbeatSeconds"`
+	ReconnectAfterMs int    `json:"reconnectAfterMs"`
+
+	code, field string // of Error
+	raw         string
 }
 
 type message struct {
@@ -185,6 +294,9 @@ type message struct {
 	Tokens       int            `json:"tokens"`
 	FinishReason string         `json:"finishReason"`
 	Usage        map[string]any `json:"usage"`
+	Error        map[string]any `json:"error"`
+	Context      map[string]any `json:"context"`
+	Metadata     map[string]any `json:"metadata"`
 }
 
 // socket is a client's connection.
@@ -193,34 +305,48 @@ type socket struct {
 	conn *websocket.Conn
 }
 
-// dial opens a socket with the admin key, at the server or an address in front of it.
-func (p *parley) dial(url string) *socket {
+// dial opens a socket with the admin key and takes the welcome.
+func (p *parley) dial() *socket {
 	p.t.Helper()
-	s, err := tryDial(p.t, url)
+	s, err := p.tryDial(p.url, websocket.DialOptions{})
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { _ = s.conn.CloseNow() })
+	s.next("welcome")
 	return s
 }
 
-func tryDial(t testing.TB, url string) (*socket, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+// tryDial opens a socket at the server or an address in front of it: with the admin key, unless options say otherwise.
+func (p *parley) tryDial(url string, options websocket.DialOptions) (*socket, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, response, err := websocket.Dial(ctx, strings.Replace(url, "http", "ws", 1)+"/v1/stream", &websocket.DialOptions{
-		Subprotocols: []string{"parley.v1"},
-		HTTPHeader:   http.Header{"Authorization": {"Bearer " + adminKey}},
-		HTTPClient:   &http.Client{Transport: &http.Transport{}},
-	})
+	if options.HTTPHeader == nil {
+		options.HTTPHeader = http.Header{"Authorization": {"Bearer " + adminKey}}
+	}
+	if options.Subprotocols == nil {
+		options.Subprotocols = []string{"parley.v1"}
+	}
+	options.HTTPClient = &http.Client{Transport: &http.Transport{DialContext: p.dialNet, DisableKeepAlives: true}}
+	path, query, _ := strings.Cut(url, "?")
+	conn, response, err := websocket.Dial(ctx, strings.Replace(path, "http", "ws", 1)+"/v1/stream?"+query, &options)
 	if err != nil {
+		if response != nil {
+			return nil, &refusal{response}
+		}
 		return nil, err
 	}
-	if response.StatusCode != http.StatusSwitchingProtocols || conn.Subprotocol() != "parley.v1" {
-		return nil, fmt.Errorf("status %d, subprotocol %q", response.StatusCode, conn.Subprotocol())
+	if conn.Subprotocol() != "parley.v1" {
+		return nil, fmt.Errorf("the subprotocol is %q", conn.Subprotocol())
 	}
 	conn.SetReadLimit(8 << 20)
-	return &socket{t: t, conn: conn}, nil
+	return &socket{t: p.t, conn: conn}, nil
 }
+
+// refusal is a handshake that was answered otherwise.
+type refusal struct{ *http.Response }
+
+func (r *refusal) Error() string { return r.Status }
 
 // send writes a frame.
 func (s *socket) send(v any) error {
@@ -228,29 +354,34 @@ func (s *socket) send(v any) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	return s.text(string(body))
+}
+
+// text writes a frame as it stands.
+func (s *socket) text(body string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return s.conn.Write(ctx, websocket.MessageText, body)
+	return s.conn.Write(ctx, websocket.MessageText, []byte(body))
 }
 
 // read returns the next frame.
 func (s *socket) read() (frame, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_, body, err := s.conn.Read(ctx)
 	if err != nil {
 		return frame{}, err
 	}
-	var f frame
+	f := frame{raw: string(body)}
 	if err := json.Unmarshal(body, &f); err != nil {
 		return frame{}, fmt.Errorf("%w in %s", err, body)
 	}
 	if f.Error != nil {
 		var e struct {
-			Code string `json:"code"`
+			Code, Field string
 		}
 		_ = json.Unmarshal(f.Error, &e)
-		f.code = e.Code
+		f.code, f.field = e.Code, e.Field
 	}
 	return f, nil
 }
@@ -264,6 +395,16 @@ func (s *socket) next(kind string) frame {
 	}
 	if f.Type != kind {
 		s.t.Fatalf("got %+v, want %s", f, kind)
+	}
+	return f
+}
+
+// any returns the next frame, whichever it is.
+func (s *socket) any() frame {
+	s.t.Helper()
+	f, err := s.read()
+	if err != nil {
+		s.t.Fatal(err)
 	}
 	return f
 }
@@ -282,5 +423,41 @@ func (s *socket) subscribe(session, after string) (frame, error) {
 		if err != nil || f.ReplyTo == "sub" {
 			return f, err
 		}
+	}
+}
+
+// mustSubscribe subscribes, and the answer has to be the next frame.
+func (s *socket) mustSubscribe(session, after string) frame {
+	s.t.Helper()
+	f, err := s.subscribe(session, after)
+	if err != nil || f.Type != "subscribed" {
+		s.t.Fatalf("%+v, %v", f, err)
+	}
+	return f
+}
+
+// must writes a frame.
+func (s *socket) must(v any) {
+	s.t.Helper()
+	if err := s.send(v); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// closed reads until the connection ends, and returns the close code.
+func (s *socket) closed() int {
+	s.t.Helper()
+	for {
+		if _, err := s.read(); err != nil {
+			return int(websocket.CloseStatus(err))
+		}
+	}
+}
+
+// logTo has everything logged there, debugging included.
+func logTo(w io.Writer) option {
+	return func(o *server.Options, c *conversation.Options) {
+		o.Log = slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		c.Log = o.Log
 	}
 }

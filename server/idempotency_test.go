@@ -39,12 +39,12 @@ func TestTenIdenticalSendsHaveOneReplyTenTimes(t *testing.T) {
 	replayed := make(chan string, 10)
 	for range 10 {
 		sends.Go(func() {
-			status, header, answer := p.callWith("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "hi"}, "Idempotency-Key", "k1")
-			if status != http.StatusOK {
-				t.Errorf("%d %v", status, answer)
+			a := p.call("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "hi"}, "Idempotency-Key", "k1")
+			if a.status != http.StatusOK {
+				t.Errorf("%d %s", a.status, a.raw)
 			}
-			answers <- answer
-			replayed <- header.Get("Idempotent-Replayed")
+			answers <- a.body
+			replayed <- a.header.Get("Idempotent-Replayed")
 		})
 	}
 	close(model.gate)
@@ -74,27 +74,26 @@ func TestARepeatedSendJoinsItsReplyHoweverItComes(t *testing.T) {
 	p := start(t, model)
 	session := p.session()
 	path := "/v1/sessions/" + session + "/messages"
-	_, _, first := p.callWith("POST", path, map[string]any{"content": "hi", "streaming": true}, "Idempotency-Key", "k1")
+	first := p.call("POST", path, map[string]any{"content": "hi", "streaming": true}, "Idempotency-Key", "k1").body
 
-	socket := p.dial(p.url)
-	socket.next("welcome")
+	socket := p.dial()
 	if err := socket.send(map[string]any{"type": "send", "id": "1", "sessionId": session, "content": "hi", "idempotencyKey": "k1"}); err != nil {
 		t.Fatal(err)
 	}
 	if sent := socket.next("sent"); sent.MessageID != first["messageId"] {
 		t.Errorf("over the socket it is %s, over REST %v", sent.MessageID, first["messageId"])
 	}
-	_, header, again := p.callWith("POST", path, map[string]any{"content": "hi", "streaming": true, "onBusy": "reject"}, "Idempotency-Key", "k1")
-	if again["messageId"] != first["messageId"] || again["status"] != "streaming" || header.Get("Idempotent-Replayed") != "true" ||
-		again["stream"].(map[string]any)["cursor"] != first["stream"].(map[string]any)["cursor"] {
-		t.Errorf("%v and %v", first, again)
+	again := p.call("POST", path, map[string]any{"content": "hi", "streaming": true, "onBusy": "reject"}, "Idempotency-Key", "k1")
+	if again.body["messageId"] != first["messageId"] || again.body["status"] != "streaming" || again.header.Get("Idempotent-Replayed") != "true" ||
+		again.body["stream"].(map[string]any)["cursor"] != first["stream"].(map[string]any)["cursor"] {
+		t.Errorf("%v and %s", first, again.raw)
 	}
 	close(model.gate)
-	_, header, whole := p.callWith("POST", path, map[string]any{"content": "hi"}, "Idempotency-Key", "k1")
-	if whole["messageId"] != first["messageId"] || whole["content"] != "call 1" || header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("%v", whole)
+	whole := p.call("POST", path, map[string]any{"content": "hi"}, "Idempotency-Key", "k1")
+	if whole.body["messageId"] != first["messageId"] || whole.body["content"] != "call 1" || whole.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("%s", whole.raw)
 	}
-	_, _, over := p.callWith("POST", path, map[string]any{"content": "hi", "streaming": true}, "Idempotency-Key", "k1")
+	over := p.call("POST", path, map[string]any{"content": "hi", "streaming": true}, "Idempotency-Key", "k1").body
 	if over["status"] != "streaming" || over["content"] != "" || over["stream"].(map[string]any)["cursor"] != first["stream"].(map[string]any)["cursor"] {
 		t.Errorf("after its end: %v", over)
 	}
@@ -105,30 +104,31 @@ func TestAnIdempotencyKeyIsForOneRequest(t *testing.T) {
 	close(model.gate)
 	p := start(t, model)
 	session, other := p.session(), p.session()
-	send := func(session, key string, body map[string]any) (int, map[string]any) {
+	send := func(session, key string, body map[string]any) answer {
 		return p.call("POST", "/v1/sessions/"+session+"/messages", body, "Idempotency-Key", key)
 	}
-	if status, answer := send(session, "k1", map[string]any{"content": "hi"}); status != http.StatusOK {
-		t.Fatal(status, answer)
+	if a := send(session, "k1", map[string]any{"content": "hi"}); a.status != http.StatusOK {
+		t.Fatal(a.raw)
 	}
-	for name, test := range map[string]struct {
+	for _, test := range []struct {
+		name         string
 		session, key string
 		body         map[string]any
 		status       int
 		code         string
 	}{
-		"409_another_content":       {session, "k1", map[string]any{"content": "ho"}, 409, "idempotency_conflict"},
-		"409_another_role":          {session, "k1", map[string]any{"content": "hi", "role": "system"}, 409, "idempotency_conflict"},
-		"409_another_metadata":      {session, "k1", map[string]any{"content": "hi", "metadata": map[string]any{}}, 409, "idempotency_conflict"},
-		"409_another_session":       {other, "k1", map[string]any{"content": "hi"}, 409, "idempotency_conflict"},
-		"400_key_too_long":          {session, fmt.Sprintf("%0200d", 1), map[string]any{"content": "hi"}, 400, "validation_error"},
-		"400_refused_whatever_key":  {session, "k2", map[string]any{"content": ""}, 400, "validation_error"},
-		"200_refusal_is_forgotten":  {session, "k2", map[string]any{"content": "hi"}, 200, ""},
-		"404_session_of_nobody":     {"session_0000000000000000", "k1", map[string]any{"content": "hi"}, 404, "session_not_found"},
-		"200_role_user_is_the_same": {session, "k1", map[string]any{"content": "hi", "role": "user"}, 200, ""},
+		{"409_another_content", session, "k1", map[string]any{"content": "ho"}, 409, "idempotency_conflict"},
+		{"409_another_role", session, "k1", map[string]any{"content": "hi", "role": "system"}, 409, "idempotency_conflict"},
+		{"409_another_metadata", session, "k1", map[string]any{"content": "hi", "metadata": map[string]any{}}, 409, "idempotency_conflict"},
+		{"409_another_session", other, "k1", map[string]any{"content": "hi"}, 409, "idempotency_conflict"},
+		{"400_key_too_long", session, fmt.Sprintf("%0200d", 1), map[string]any{"content": "hi"}, 400, "validation_error"},
+		{"400_refused_whatever_key", session, "k2", map[string]any{"content": ""}, 400, "validation_error"},
+		{"200_refusal_is_forgotten", session, "k2", map[string]any{"content": "hi"}, 200, ""},
+		{"404_session_of_nobody", "session_0000000000000000", "k1", map[string]any{"content": "hi"}, 404, "session_not_found"},
+		{"200_role_user_is_the_same", session, "k1", map[string]any{"content": "hi", "role": "user"}, 200, ""},
 	} {
-		if status, answer := send(test.session, test.key, test.body); status != test.status || code(answer) != test.code {
-			t.Errorf("%s: %d %v", name, status, answer)
+		if a := send(test.session, test.key, test.body); a.status != test.status || code(a.body) != test.code {
+			t.Errorf("%s: %d %s", test.name, a.status, a.raw)
 		}
 	}
 }
@@ -136,16 +136,15 @@ func TestAnIdempotencyKeyIsForOneRequest(t *testing.T) {
 func TestASessionIsMadeOnceForAKey(t *testing.T) {
 	p := start(t, &numbered{})
 	body := map[string]any{"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 100}}
-	_, header, first := p.callWith("POST", "/v1/sessions", body, "Idempotency-Key", "k1")
-	if header.Get("Idempotent-Replayed") != "" {
+	first := p.call("POST", "/v1/sessions", body, "Idempotency-Key", "k1")
+	if first.header.Get("Idempotent-Replayed") != "" {
 		t.Error("the first one is said to be replayed")
 	}
-	_, header, again := p.callWith("POST", "/v1/sessions", body, "Idempotency-Key", "k1")
-	if again["sessionId"] != first["sessionId"] || again["createdAt"] != first["createdAt"] || header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("%v and %v", first, again)
+	if again := p.call("POST", "/v1/sessions", body, "Idempotency-Key", "k1"); again.raw != first.raw || again.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("%s and %s", first.raw, again.raw)
 	}
-	if status, answer := p.call("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"}, "Idempotency-Key", "k1"); status != 409 || code(answer) != "idempotency_conflict" {
-		t.Errorf("%d %v", status, answer)
+	if a := p.call("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"}, "Idempotency-Key", "k1"); a.status != 409 || code(a.body) != "idempotency_conflict" {
+		t.Errorf("%d %s", a.status, a.raw)
 	}
 	if page := p.must("GET", "/v1/sessions", nil)["data"].([]any); len(page) != 1 {
 		t.Errorf("there are %d sessions", len(page))

@@ -35,7 +35,9 @@ type Options struct {
 	Origins []string
 	// MaxSockets is how many sockets may be open at once.
 	MaxSockets int
-	Log        *slog.Logger
+	// Metrics counts what happens here; nil is figures of the server's own.
+	Metrics *Metrics
+	Log     *slog.Logger
 }
 
 // Server answers requests. Its methods may be called from any goroutine.
@@ -55,6 +57,9 @@ type Server struct {
 // New returns a server.
 func New(options Options) *Server {
 	gin.SetMode(gin.ReleaseMode)
+	if options.Metrics == nil {
+		options.Metrics = NewMetrics()
+	}
 	s := &Server{Options: options, engine: gin.New(), sockets: make(map[*socket]struct{})}
 	s.route()
 	return s
@@ -82,7 +87,7 @@ func (s *Server) route() {
 	e.RedirectFixedPath = false
 	e.ContextWithFallback = true
 	_ = e.SetTrustedProxies(nil)
-	e.Use(s.identify, s.recover)
+	e.Use(s.identify, s.Metrics.count, s.recover)
 	e.NoRoute(s.noRoute)
 	e.NoMethod(s.answer(s.noMethod))
 
@@ -108,6 +113,8 @@ func (s *Server) route() {
 		e.Handle(r.method, r.path, s.answer(s.authorised(r.scope, r.handle)))
 	}
 	e.GET("/v1/stream", s.answer(s.openSocket)) // by key or ticket
+	s.mountDocuments()
+	s.mountMetrics()
 }
 
 // identify gives every request an id: the client's own if it is sane.
@@ -186,8 +193,12 @@ func (s *Server) writeError(c *gin.Context, e *apiError) {
 	if e.allow != "" {
 		c.Header("Allow", e.allow)
 	}
-	if e.status == http.StatusUnauthorized {
+	switch e.status {
+	case http.StatusUnauthorized:
 		c.Header("WWW-Authenticate", "Bearer")
+	case http.StatusUpgradeRequired:
+		c.Header("Connection", "Upgrade")
+		c.Header("Upgrade", "websocket")
 	}
 	s.writeJSON(c, e.status, map[string]any{"error": e.body(), "meta": s.meta(c)})
 }

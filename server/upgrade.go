@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"io"
 	"net"
 	"net/http"
@@ -90,6 +91,9 @@ func (s *Server) checkHandshake(r *http.Request, protocols []string) error {
 	if r.Header.Get("Sec-WebSocket-Version") != "13" {
 		return invalid("Sec-WebSocket-Version", "must be 13")
 	}
+	if key, err := base64.StdEncoding.DecodeString(r.Header.Get("Sec-WebSocket-Key")); err != nil || len(key) != 16 {
+		return invalid("Sec-WebSocket-Key", "must be 16 bytes in base64")
+	}
 	if len(protocols) > 0 && !slices.Contains(protocols, wire.Protocol) {
 		return invalid("Sec-WebSocket-Protocol", "must offer "+wire.Protocol)
 	}
@@ -136,11 +140,13 @@ func (w smallBuffers) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	_ = conn.SetDeadline(time.Time{})
 	patient := &deadlineConn{Conn: conn}
-	var source io.Reader = patient
+	reader := bufio.NewReaderSize(patient, readBuffer)
 	if len(early) > 0 {
-		source = io.MultiReader(bytes.NewReader(bytes.Clone(early)), patient)
+		// They have to be in the buffer: the library keeps what is buffered, and else reads the connection itself.
+		reader = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), patient), max(readBuffer, len(early)))
+		_, _ = reader.Peek(len(early))
 	}
-	return patient, bufio.NewReadWriter(bufio.NewReaderSize(source, readBuffer), bufio.NewWriterSize(patient, writeBuffer)), nil
+	return patient, bufio.NewReadWriter(reader, bufio.NewWriterSize(patient, writeBuffer)), nil
 }
 
 // deadlineConn drops a connection on which a write makes no progress: each piece of pieceSize bytes has writeWait.

@@ -1,82 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 )
-
-// wordsModel is a model server that says "wörd-0 wörd-1 …", as many words as the newest message asks for, one every
-// pace, and remembers when it has said what.
-type wordsModel struct {
-	*httptest.Server
-	pace time.Duration
-	mu   sync.Mutex
-	said map[string][]time.Time // by the newest message: when each word was written
-}
-
-func newWordsModel(t *testing.T, pace time.Duration) *wordsModel {
-	m := &wordsModel{pace: pace, said: map[string][]time.Time{}}
-	m.Server = httptest.NewServer(http.HandlerFunc(m.answer))
-	t.Cleanup(func() { m.CloseClientConnections(); m.Close() })
-	return m
-}
-
-func (m *wordsModel) answer(w http.ResponseWriter, r *http.Request) {
-	if strings.HasSuffix(r.URL.Path, "/models") {
-		fmt.Fprint(w, `{"object":"list","data":[{"id":"words","object":"model"}]}`)
-		return
-	}
-	var request struct {
-		Messages []struct{ Content string }
-	}
-	if err := json.NewDecoder(r.Body).Decode(&request); err != nil || len(request.Messages) == 0 {
-		http.Error(w, `{"error":{"message":"bad"}}`, http.StatusBadRequest)
-		return
-	}
-	asked := request.Messages[len(request.Messages)-1].Content
-	var n int
-	_, _ = fmt.Sscanf(asked, "say %d", &n)
-	w.Header().Set("Content-Type", "text/event-stream")
-	flush := http.NewResponseController(w)
-	tick := time.NewTicker(m.pace)
-	defer tick.Stop()
-	for i := range n {
-		if i%3 == 0 { // words come in threes, so that a reply lasts a while without costing the machine too much
-			select {
-			case <-r.Context().Done():
-				return
-			case <-tick.C:
-			}
-		}
-		quoted, _ := json.Marshal(word(i))
-		if _, err := fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":%s},\"finish_reason\":null}]}\n\n", quoted); err != nil {
-			return
-		}
-		if flush.Flush() != nil {
-			return
-		}
-		m.mu.Lock()
-		m.said[asked] = append(m.said[asked], time.Now())
-		m.mu.Unlock()
-	}
-	fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"+
-		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":%d,\"total_tokens\":%d}}\n\ndata: [DONE]\n\n", n, n+10)
-}
-
-// saidBefore returns how many words had been said in answer to a message by then.
-func (m *wordsModel) saidBefore(asked string, then time.Time) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(slices.DeleteFunc(slices.Clone(m.said[asked]), func(at time.Time) bool { return at.After(then) }))
-}
 
 // talker talks in one session, over any number of the server's lives, and remembers what it was answered.
 type talker struct {
@@ -191,13 +123,11 @@ func TestKilledAtAnyMomentNothingThatWasAnsweredIsLost(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	model := newWordsModel(t, 5*time.Millisecond)
 	dir := t.TempDir()
-	env := []string{"PARLEY_ADMIN_KEY=" + declaredKey, "OPENAI_BASE_URL=" + model.URL, "PARLEY_MODEL=words"}
-	p := serveIn(t, dir, env...)
+	p := serveIn(t, dir, model.env()...)
 	crowd := make([]*talker, talkers)
 	for i := range crowd {
-		session := p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"})["sessionId"].(string)
 		crowd[i] = &talker{
-			random: rand.New(rand.NewPCG(5, uint64(i))), session: session,
+			random: rand.New(rand.NewPCG(5, uint64(i))), session: p.session(),
 			answered: map[string]string{}, begun: map[string]string{}, checked: map[string]bool{},
 		}
 	}
@@ -212,7 +142,7 @@ func TestKilledAtAnyMomentNothingThatWasAnsweredIsLost(t *testing.T) {
 		killed := time.Now()
 		p.kill()
 		talking.Wait()
-		p = serveIn(t, dir, env...)
+		p = serveIn(t, dir, model.env()...)
 		for _, k := range crowd {
 			n, late := k.check(t, p, model, killed)
 			interrupted += n

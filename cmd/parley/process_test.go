@@ -1,19 +1,20 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // asCommand has the test binary be the command itself: a real process, that can be killed.
@@ -23,55 +24,72 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
+
+// raceOptions spares a process the second that the race detector otherwise takes to end.
+const raceOptions = "GORACE=atexit_sleep_ms=0"
 
 const declaredKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
 
 // process is a running `parley serve`.
 type process struct {
-	t    testing.TB
-	cmd  *exec.Cmd
-	url  string // without the last slash
-	out  *lines // of standard output
-	errs *lines
+	t      testing.TB
+	cmd    *exec.Cmd
+	url    string // without the last slash
+	key    string // for call
+	out    *lines // of standard output
+	errs   *lines
+	exited chan struct{} // closed when it has ended and all that it wrote is there
 }
 
 // command returns the command with those arguments, in a folder, with nothing in its environment but env.
 func command(dir string, env []string, args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Dir = dir
-	cmd.Env = append([]string{asCommand + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + dir}, env...)
+	cmd.Env = append([]string{asCommand + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + dir, raceOptions}, env...)
 	return cmd
 }
 
 // serveIn starts `parley serve` in a folder and waits until it says where it is.
 func serveIn(t testing.TB, dir string, env ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: command(dir, append(env, "PARLEY_ADDR=127.0.0.1:0"), "serve"), out: &lines{}, errs: &lines{}}
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
+	p := start(t, command(dir, append(env, "PARLEY_ADDR=127.0.0.1:0"), "serve"))
+	if !p.ready() {
+		t.Fatalf("the server ended before it was ready:\n%s%s", p.out, p.errs)
+	}
+	return p
+}
+
+// ready waits until the server says where it is; false says that it has ended before.
+func (p *process) ready() bool {
+	if !p.out.await(page.MatchString, p.exited) {
+		return false
+	}
+	p.url = page.FindStringSubmatch(p.out.String())[1]
+	return true
+}
+
+// page is where the server says that its page is.
+var page = regexp.MustCompile(`(?m)^ +page +(http://\S+)/\n(?:.*\n)* +key .*\n`)
+
+// start starts a command that is killed when the test is over, if it has not ended by then.
+func start(t testing.TB, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, key: declaredKey, out: newLines(), errs: newLines(), exited: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = p.out, p.errs
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p.cmd.Stderr = p.errs
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.kill)
-	scanner := bufio.NewScanner(stdout)
-	for p.url == "" {
-		if !scanner.Scan() {
-			t.Fatalf("the server ended before it was ready:\n%s%s", p.out.String(), p.errs.String())
+	t.Cleanup(func() {
+		p.kill()
+		if strings.Contains(p.errs.String(), "WARNING: DATA RACE") {
+			t.Errorf("the race detector says:\n%s", p.errs)
 		}
-		_, _ = p.out.Write(append(scanner.Bytes(), '\n'))
-		if _, address, ok := strings.Cut(scanner.Text(), "page "); ok && strings.Contains(address, "http://") {
-			p.url = strings.TrimRight(strings.TrimSpace(address), "/")
-		}
-	}
-	go func() { // it ends with the process
-		for scanner.Scan() {
-			_, _ = p.out.Write(append(scanner.Bytes(), '\n'))
-		}
+	})
+	go func() {
+		defer close(p.exited)
+		_ = cmd.Wait() // the state is in cmd
 	}()
 	return p
 }
@@ -79,20 +97,37 @@ func serveIn(t testing.TB, dir string, env ...string) *process {
 // kill ends the process as a crash would.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait()
+	<-p.exited
 }
 
-// signal sends a signal and returns the exit code once the process has ended.
-func (p *process) signal(s syscall.Signal) int {
+// signal sends a signal; see wait.
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatal(err)
 	}
-	_ = p.cmd.Wait()
-	return p.cmd.ProcessState.ExitCode()
+}
+
+// wait waits for the end of the process, for so long at most, and returns how it ended.
+func (p *process) wait(atMost time.Duration) *os.ProcessState {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+		return p.cmd.ProcessState
+	case <-time.After(atMost):
+		p.t.Fatalf("the process still runs after %v:\n%s", atMost, p.errs)
+		return nil
+	}
 }
 
 // call makes a request. An error means that no whole answer came.
 func (p *process) call(method, path string, body any) (int, map[string]any, error) {
+	status, _, answer, err := p.request(method, path, body)
+	return status, answer, err
+}
+
+// request is call with the answer's headers.
+func (p *process) request(method, path string, body any) (int, http.Header, map[string]any, error) {
 	var reader io.Reader
 	if body != nil {
 		encoded, err := json.Marshal(body)
@@ -105,16 +140,16 @@ func (p *process) call(method, path string, body any) (int, map[string]any, erro
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	request.Header.Set("Authorization", "Bearer "+declaredKey)
+	request.Header.Set("Authorization", "Bearer "+p.key)
 	request.Header.Set("Content-Type", "application/json")
 	response, err := client.Do(request)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, nil, err
 	}
 	defer response.Body.Close()
 	var answer map[string]any
 	err = json.NewDecoder(response.Body).Decode(&answer)
-	return response.StatusCode, answer, err
+	return response.StatusCode, response.Header, answer, err
 }
 
 var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -131,13 +166,18 @@ func (p *process) must(method, path string, body any) map[string]any {
 
 // lines is what a process has written so far.
 type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	mu    sync.Mutex
+	text  bytes.Buffer  // guarded by mu
+	grown chan struct{} // guarded by mu; closed when there is more
 }
+
+func newLines() *lines { return &lines{grown: make(chan struct{})} }
 
 func (l *lines) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	close(l.grown)
+	l.grown = make(chan struct{})
 	return l.text.Write(b)
 }
 
@@ -147,14 +187,25 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// word is the i-th word of what the test's model says.
-func word(i int) string { return fmt.Sprintf("wörd-%d ", i) }
-
-// words are the first n of them.
-func words(n int) string {
-	var all strings.Builder
-	for i := range n {
-		all.WriteString(word(i))
+// await waits until what was written is as wanted; false says that the process ended before.
+func (l *lines) await(wanted func(text string) bool, exited <-chan struct{}) bool {
+	for {
+		l.mu.Lock()
+		text, grown := l.text.String(), l.grown
+		l.mu.Unlock()
+		if wanted(text) {
+			return true
+		}
+		select {
+		case <-grown:
+		case <-exited:
+			return wanted(l.String())
+		}
 	}
-	return all.String()
+}
+
+// session makes a session and returns its id.
+func (p *process) session() string {
+	p.t.Helper()
+	return p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"})["sessionId"].(string)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"parley/auth"
@@ -31,7 +32,7 @@ type serve struct {
 	FirstByte    duration `name:"model-first-byte" env:"PARLEY_MODEL_FIRST_BYTE" default:"120s" help:"How long the model may take to send its first byte."`
 	Stall        duration `name:"model-stall" env:"PARLEY_MODEL_STALL" default:"60s" help:"How long the model may be silent after that."`
 	DrainTimeout duration `env:"PARLEY_DRAIN_TIMEOUT" default:"30s" help:"How long live replies may go on when the server is told to stop."`
-	Origins      []string `env:"PARLEY_ORIGINS" placeholder:"ORIGIN,…" help:"Origins of other sites' pages that may open sockets, such as https://chat.example.com."`
+	Origins      []string `env:"PARLEY_ORIGINS" placeholder:"ORIGIN" help:"Origins of other sites' pages that may open sockets, such as https://chat.example.com."`
 	MaxSockets   int      `env:"PARLEY_MAX_SOCKETS" default:"100000" help:"How many sockets may be open at once."`
 	Log          string   `env:"PARLEY_LOG" enum:"text,json" default:"text" help:"Form of the log: text or json."`
 	LogLevel     string   `env:"PARLEY_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
@@ -53,19 +54,17 @@ func (d *duration) UnmarshalText(text []byte) error {
 // Run serves until ctx is done, which is the first signal, then drains. stop gives signals their usual effect back, so
 // that a second one ends the process at once.
 func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) error {
-	log := c.logger(o)
-	if c.AdminKey != "" {
-		if err := auth.CheckDeclared(c.AdminKey); err != nil {
-			return fmt.Errorf("PARLEY_ADMIN_KEY: %w", err)
-		}
+	if err := c.check(); err != nil {
+		return err
 	}
+	log := c.logger(o)
 	model, described, err := c.chooseModel(ctx)
 	if err != nil {
 		return err
 	}
 	backend, err := store.Open(ctx, c.Store, log)
 	if err != nil {
-		return err
+		return fmt.Errorf("PARLEY_STORE: %w", err)
 	}
 	defer func() {
 		if err := backend.Close(); err != nil {
@@ -89,13 +88,43 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	listener, err := net.Listen("tcp", c.Addr)
 	if err != nil {
 		service.Drain(ctx)
-		return err
+		return fmt.Errorf("PARLEY_ADDR: %w", err)
 	}
-	if err := c.greet(ctx, o, keys, "http://"+listener.Addr().String()+"/", described); err != nil {
+	if err := c.greet(ctx, o, keys, pageAt(listener.Addr()), described); err != nil {
 		service.Drain(ctx)
 		return err
 	}
 	return c.serve(ctx, stop, listener, handler, service, log)
+}
+
+// lastWords is how long what has ended may take to be written to those who wait for it.
+const lastWords = 2 * time.Second
+
+// check finds mistakes in the configuration that would only show later. What may hold a secret is not repeated.
+func (c *serve) check() error {
+	if c.AdminKey != "" {
+		if err := auth.CheckDeclared(c.AdminKey); err != nil {
+			return fmt.Errorf("PARLEY_ADMIN_KEY: %w", err)
+		}
+	}
+	if c.BaseURL != "" && originOf(c.BaseURL) == "" {
+		return errors.New("OPENAI_BASE_URL: it begins with http:// or https:// and a host, such as http://127.0.0.1:11434/v1")
+	}
+	for _, origin := range c.Origins {
+		if originOf(origin) != origin {
+			return fmt.Errorf("PARLEY_ORIGINS: %q is no origin such as https://chat.example.com", origin)
+		}
+	}
+	return nil
+}
+
+// originOf returns the scheme and the host of an address on the web, "" if it is none.
+func originOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // serve answers requests until ctx is done, then drains.
@@ -125,10 +154,13 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 		defer close(drained)
 		service.Drain(limit)
 	}()
-	handler.DrainSockets(limit)
+	// Sockets stay a moment longer than the replies may, to be shown how those ended.
+	sockets, cancelSockets := context.WithTimeout(context.Background(), time.Duration(c.DrainTimeout)+lastWords)
+	defer cancelSockets()
+	handler.DrainSockets(sockets)
 	<-drained
 	// What still waits for an answer has it by now, and only has to be written.
-	last, cancelLast := context.WithTimeout(context.Background(), 2*time.Second)
+	last, cancelLast := context.WithTimeout(context.Background(), lastWords)
 	defer cancelLast()
 	if err := web.Shutdown(last); err != nil {
 		_ = web.Close()
@@ -165,7 +197,7 @@ func (c *serve) chooseModel(ctx context.Context) (model stream.Model, described 
 				base = openai.DefaultBaseURL
 			}
 			if name, err = openai.FirstModel(limit, base, c.APIKey); err != nil {
-				return nil, "", fmt.Errorf("set PARLEY_MODEL: the model server was asked for its models, but %w", err)
+				return nil, "", fmt.Errorf("the model server (OPENAI_BASE_URL) was asked for its models: %w. Is it running? With PARLEY_MODEL set it is not asked", err)
 			}
 		}
 		model = openai.New(openai.Options{BaseURL: c.BaseURL, Key: c.APIKey, Name: name})
@@ -184,16 +216,27 @@ func (c *serve) chooseModel(ctx context.Context) (model stream.Model, described 
 	return model, "the built-in simulated model: NO AI. Set OPENAI_BASE_URL, or start Ollama, for a real one", nil
 }
 
-// greet says where the page is and which model answers; and the first time, the admin key.
+// pageAt is where a browser on this machine finds the page.
+func pageAt(address net.Addr) string {
+	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+		return fmt.Sprintf("http://127.0.0.1:%d/", tcp.Port)
+	}
+	return "http://" + address.String() + "/"
+}
+
+// greet says where the page is, which model answers, and which key is good; the first time it makes one.
 func (c *serve) greet(ctx context.Context, o output, keys *auth.Keys, page, model string) error {
-	secret := ""
+	secret, key := "", "the one declared by PARLEY_ADMIN_KEY"
 	if c.AdminKey == "" {
 		var err error
 		if secret, err = keys.CreateFirst(ctx); err != nil {
 			return fmt.Errorf("making the first admin key: %w", err)
 		}
+		if key = "below"; secret == "" {
+			key = "the admin key shown at the first start; if it is lost, declare one with PARLEY_ADMIN_KEY"
+		}
 	}
-	fmt.Fprintf(o.out, "Parley is ready.\n  page   %s\n  store  %s\n  model  %s\n", page, c.Store, model)
+	fmt.Fprintf(o.out, "Parley is ready.\n  page   %s\n  store  %s\n  model  %s\n  key    %s\n", page, c.Store, model, key)
 	if secret != "" {
 		fmt.Fprintf(o.out, "\nYour admin key, shown this once:\n\n  %s\n\nOpen the page with it: %s#key=%s\n", secret, page, secret)
 	}

@@ -321,6 +321,21 @@ func expire(t *testing.T, s *Store, session conversation.Session) {
 	}))
 }
 
+// TestAReplyThatEndsBetweenTwoLooksIsReadAgain has the file show a reply as streaming that the journal no longer knows.
+func TestAReplyThatEndsBetweenTwoLooksIsReadAgain(t *testing.T) {
+	s := open(t, newPath(t))
+	looks := 0
+	must(t, s.withText(func() (*conversation.Message, error) {
+		if looks++; looks > 1 {
+			return nil, nil // it has ended
+		}
+		return &conversation.Message{ID: "msg_0000000000000000"}, nil
+	}))
+	if looks != 2 {
+		t.Errorf("the file was looked at %d times", looks)
+	}
+}
+
 func TestASessionExpiresAfterADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))

@@ -102,7 +102,6 @@ func (j *journal) replay(records []byte) {
 		records = records[n:]
 	}
 	for _, r := range j.live {
-		r.text = validPrefix(r.text)
 		r.stored = len(r.text)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -252,6 +253,48 @@ func TestScrubbingHarmsNobody(t *testing.T) {
 	close(done)
 	others.Wait()
 	verify(t, s)
+}
+
+// TestScrubbingWaitsForWhoReadsAnOlderState removes a session while a reader looks at it: the pages that it reads are
+// no longer the file's, but must stay until it has left.
+func TestScrubbingWaitsForWhoReadsAnOlderState(t *testing.T) {
+	s := open(t, newPath(t))
+	// There must be free pages enough: a file that grows waits for its readers.
+	_, err := s.DeleteSession(t.Context(), somebody, leaveTraces(t, s, 40, false).session.ID)
+	must(t, err)
+	left := leaveTraces(t, s, 10, false)
+	must(t, s.Scrubbed(t.Context()))
+	at := ref{somebody, left.session.ID}
+	query := conversation.MessageQuery{Limit: 100}
+	scrubbed := make(chan struct{})
+	must(t, s.view(t.Context(), func(r *reading) error {
+		before, _, err := r.messages(at, query)
+		must(t, err)
+		_, err = s.DeleteSession(t.Context(), somebody, left.session.ID)
+		must(t, err)
+		go func() {
+			defer close(scrubbed)
+			if err := s.Scrubbed(context.Background()); err != nil {
+				t.Errorf("Scrubbed: %v", err)
+			}
+		}()
+		for s.readers.TryRLock() { // until the scrubber stands at the door
+			s.readers.RUnlock()
+			select {
+			case <-scrubbed:
+				t.Error("the scrubber did not wait")
+				return nil
+			default:
+				runtime.Gosched()
+			}
+		}
+		after, _, err := r.messages(at, query)
+		if diff := cmp.Diff(before, after); diff != "" || err != nil {
+			t.Errorf("error %v, messages (-before +after):\n%s", err, diff)
+		}
+		return nil
+	}))
+	<-scrubbed
 }
 
 func TestAPageThatIsZeroIsNotWrittenAgain(t *testing.T) {

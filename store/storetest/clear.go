@@ -69,6 +69,7 @@ func clearAndGoOn(t *testing.T, s *subject) {
 	if begun.Message.ID <= cleared.Session.Cleared || begun.Message.CreatedAt < all[3].CreatedAt {
 		t.Errorf("%s of %v follows %s", begun.Message.ID, begun.Message.CreatedAt, cleared.Session.Cleared)
 	}
+	same(t, "what is before it", begun.Previous, cleared.Session.Cleared)
 	same(t, "the history", begun.History, nil)
 	same(t, "the history's tokens", begun.Session.HistoryTokens, inPrompt(10))
 	same(t, "the messages", begun.Session.MessageCount, 2)

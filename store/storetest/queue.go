@@ -26,6 +26,7 @@ func queueTests() []test {
 		{"one that leaves when it was granted the session gives it to the next", leaveGranted},
 		{"one that meets an overflow when it was granted the session gives it to the next", overflowGranted},
 		{"leaving a queue that one is not in is no error", leaveNothing},
+		{"one that leaves when its turn has begun changes nothing for those who wait", leaveBegun},
 		{"queues of different sessions have nothing to do with each other", otherQueues},
 	}
 }
@@ -275,6 +276,23 @@ func leaveNothing(t *testing.T, s *subject) {
 	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, "nobody"), "LeaveQueue of a busy session")
 	same(t, "the session", s.session(t, session.ID), begun.Session)
 	s.queue(t, question(session.ID, "waiting"))
+}
+
+func leaveBegun(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	running := s.begin(t, question(session.ID, "running"))
+	first, second, third := question(session.ID, "first"), question(session.ID, "second"), question(session.ID, "third")
+	for _, turn := range []conversation.NewTurn{first, second, third} {
+		s.queue(t, turn)
+	}
+	s.end(t, running.Key, answer("done"))
+	begun := s.begin(t, first)
+	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, first.Waiter), "LeaveQueue")
+	same(t, "the session", s.session(t, session.ID), begun.Session)
+	s.end(t, begun.Key, answer("done"))
+	s.queue(t, third)
+	s.runAll(t, []conversation.NewTurn{third, second})
+	same(t, "the order", s.contents(t, session.ID), []string{"running", "first", "second", "third"})
 }
 
 func otherQueues(t *testing.T, s *subject) {

@@ -84,26 +84,28 @@ func idsRise(t *testing.T, s *subject) {
 }
 
 func turnHistory(t *testing.T, s *subject) {
-	session := plain()
-	session.Context = conversation.ContextConfig{MaxTokens: 200, CompressionEnabled: true, RetentionPolicy: conversation.FIFO}
-	id := s.create(t, session).ID
-	budget := window.Budget(200)
-	var all []conversation.Message
-	for i := range 12 {
-		begun := s.begin(t, question(id, fmt.Sprint(i)))
-		want, left := len(all), budget
-		for want > 0 && left >= 0 {
-			want--
-			if m := all[want]; m.Status != stream.Failed {
-				left -= inPrompt(m.Tokens)
+	// 147 tokens of budget are 6 whole exchanges and a reply exactly, where no reply fails.
+	for _, failing := range []bool{true, false} {
+		session := plain()
+		session.Context = conversation.ContextConfig{MaxTokens: 200, CompressionEnabled: true, RetentionPolicy: conversation.FIFO}
+		id := s.create(t, session).ID
+		var all []conversation.Message
+		for i := range 10 {
+			begun := s.begin(t, question(id, fmt.Sprint(i)))
+			want, left := len(all), window.Budget(200)
+			for want > 0 && left >= 0 {
+				want--
+				if m := all[want]; m.Status != stream.Failed {
+					left -= inPrompt(m.Tokens)
+				}
 			}
+			same(t, fmt.Sprintf("the history of turn %d", i), begun.History, all[want:])
+			reply := answer("yes")
+			if failing && i%4 == 1 {
+				reply.Status = stream.Failed
+			}
+			all = append(all, begun.Message, s.end(t, begun.Key, reply))
 		}
-		same(t, fmt.Sprintf("the history of turn %d", i), begun.History, all[want:])
-		reply := answer("yes")
-		if i%4 == 1 {
-			reply.Status = stream.Failed
-		}
-		all = append(all, begun.Message, s.end(t, begun.Key, reply))
 	}
 }
 

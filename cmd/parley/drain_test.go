@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+const (
+	held = 5  // words that the held model says at once
+	long = 60 // words of a reply
+)
+
+// watcher is a socket, watching one session or none.
+type watcher struct {
+	t    *testing.T
+	conn *websocket.Conn
+	ctx  context.Context
+	text string // of the reply, as the deltas have it
+}
+
+// watch opens a socket and subscribes to a session; "" for none.
+func watch(t *testing.T, p *process, session string) *watcher {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	conn, _, err := websocket.Dial(ctx, p.url+"/v1/stream", &websocket.DialOptions{
+		Subprotocols: []string{"parley.v1"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + declaredKey}}, HTTPClient: client,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.CloseNow() })
+	w := &watcher{t: t, conn: conn, ctx: ctx}
+	w.until("welcome")
+	if session != "" {
+		w.write(map[string]any{"type": "subscribe", "id": "1", "sessionId": session})
+		w.until("subscribed")
+	}
+	return w
+}
+
+func (w *watcher) write(frame map[string]any) {
+	w.t.Helper()
+	body, err := json.Marshal(frame)
+	if err == nil {
+		err = w.conn.Write(w.ctx, websocket.MessageText, body)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// next returns the next frame, or why there is none.
+func (w *watcher) next() (frame map[string]any, err error) {
+	_, body, err := w.conn.Read(w.ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(body, &frame); err != nil {
+		w.t.Fatal(err)
+	}
+	if frame["type"] == "message.delta" {
+		w.text += frame["delta"].(string)
+	}
+	return frame, nil
+}
+
+// until reads up to a frame of that type, and returns it.
+func (w *watcher) until(kind string) map[string]any {
+	w.t.Helper()
+	for {
+		frame, err := w.next()
+		if err != nil {
+			w.t.Fatalf("no %s came: %v", kind, err)
+		}
+		if frame["type"] == kind {
+			return frame
+		}
+	}
+}
+
+// untilText reads until the deltas make that text.
+func (w *watcher) untilText(text string) {
+	w.t.Helper()
+	for w.text != text {
+		if w.until("message.delta"); !strings.HasPrefix(text, w.text) {
+			w.t.Fatalf("the deltas make %q, not %q", w.text, text)
+		}
+	}
+}
+
+// end reads on until the socket is closed, with 1012, and returns the last frame before.
+func (w *watcher) end() (last map[string]any) {
+	w.t.Helper()
+	for {
+		frame, err := w.next()
+		if err == nil {
+			last = frame
+			continue
+		}
+		if code := websocket.CloseStatus(err); code != websocket.StatusServiceRestart {
+			w.t.Errorf("the socket ended with %v (%v), want 1012", code, err)
+		}
+		return last
+	}
+}
+
+// answer is what a waiting caller was given.
+type answer struct {
+	status int
+	body   map[string]any
+	err    error
+}
+
+// send sends a message in the background, as a caller who waits for the reply.
+func send(p *process, session string) <-chan answer {
+	answered := make(chan answer, 1)
+	go func() {
+		status, body, err := p.call("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "say 60 words"})
+		answered <- answer{status, body, err}
+	}()
+	return answered
+}
+
+// scene is a server with a reply that is held in its middle, a caller who waits for it, and a socket that has seen all
+// of it.
+type scene struct {
+	*process
+	dir      string
+	model    *wordsModel
+	session  string
+	watching *watcher
+	waiting  <-chan answer
+}
+
+func newScene(t *testing.T, env ...string) *scene {
+	t.Helper()
+	s := &scene{dir: t.TempDir(), model: newHeldModel(t, held)}
+	s.process = serveIn(t, s.dir, append(s.model.env(), env...)...)
+	s.session = s.process.session()
+	s.watching = watch(t, s.process, s.session)
+	s.waiting = send(s.process, s.session)
+	s.watching.untilText(words(held))
+	return s
+}
+
+// restart starts the server anew and returns the reply as history has it.
+func (s *scene) restart(t *testing.T) map[string]any {
+	t.Helper()
+	p := serveIn(t, s.dir, s.model.env()...)
+	messages := p.must("GET", "/v1/sessions/"+s.session+"/messages", nil)["data"].([]any)
+	if len(messages) != 2 || messages[1].(map[string]any)["content"] != "say 60 words" {
+		t.Fatalf("after the restart the history is %v", messages)
+	}
+	return messages[0].(map[string]any)
+}
+
+func TestADrainLetsALiveReplyEndAndTakesNothingNew(t *testing.T) {
+	s := newScene(t)
+	other := s.process.session()
+	idle, queued := watch(t, s.process, other), send(s.process, s.session)
+	s.signal(syscall.SIGTERM)
+
+	if frame := s.watching.until("draining"); frame["reconnectAfterMs"].(float64) <= 0 {
+		t.Errorf("the socket is told %v", frame)
+	}
+	if last := idle.end(); last["type"] != "draining" {
+		t.Errorf("the last frame of an idle socket is %v", last)
+	}
+	for path, want := range map[string]int{
+		"/healthz": 200, "/readyz": 503, "/v1/sessions/" + s.session: 200, "/v1/sessions/" + s.session + "/messages": 200,
+	} {
+		status, header, body, err := s.request("GET", path, nil)
+		if err != nil || status != want || (header.Get("Retry-After") != "") != (want == 503) {
+			t.Errorf("GET %s: %d %v, Retry-After %q, %v", path, status, body, header.Get("Retry-After"), err)
+		}
+	}
+	status, header, body, err := s.request("POST", "/v1/sessions/"+other+"/messages", map[string]any{"content": "say 1 word"})
+	if err != nil || status != 503 || header.Get("Retry-After") == "" || body["error"].(map[string]any)["code"] != "service_unavailable" {
+		t.Errorf("a new send: %d %v, Retry-After %q, %v", status, body, header.Get("Retry-After"), err)
+	}
+	if a := <-queued; a.err != nil || a.status != 503 {
+		t.Errorf("a send that waits in the queue: %+v", a)
+	}
+	s.watching.write(map[string]any{"type": "send", "id": "2", "sessionId": other, "content": "say 1 word"})
+	if refused := s.watching.until("error"); refused["error"].(map[string]any)["code"] != "service_unavailable" {
+		t.Errorf("a send over the socket: %v", refused)
+	}
+	if status, header, _, err = s.request("GET", "/v1/stream", nil); err != nil || status == 200 {
+		t.Errorf("a new handshake: %d %v %v", status, header, err)
+	}
+
+	s.model.allow(long)
+	last := s.watching.end()
+	if last["type"] != "message.completed" || last["message"].(map[string]any)["content"] != words(long) || s.watching.text != words(long) {
+		t.Errorf("before the socket was closed came %v; the deltas make %q", last, s.watching.text)
+	}
+	if a := <-s.waiting; a.err != nil || a.status != 200 || a.body["status"] != "completed" || a.body["content"] != words(long) {
+		t.Errorf("the waiting caller: %+v", a)
+	}
+	if code := s.wait(5 * time.Second).ExitCode(); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, s.errs)
+	}
+	if reply := s.restart(t); reply["status"] != "completed" || reply["content"] != words(long) {
+		t.Errorf("after the restart: %v", reply)
+	}
+}
+
+func TestADrainInterruptsWhatDoesNotEndInTimeAndKeepsItsText(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(signal.String(), func(t *testing.T) {
+			s := newScene(t, "PARLEY_DRAIN_TIMEOUT=300ms")
+			began := time.Now()
+			s.signal(signal)
+			last := s.watching.end()
+			if last["type"] != "message.interrupted" || last["message"].(map[string]any)["content"] != words(held) {
+				t.Errorf("before the socket was closed came %v", last)
+			}
+			if a := <-s.waiting; a.err != nil || a.status != 200 || a.body["status"] != "interrupted" || a.body["content"] != words(held) {
+				t.Errorf("the waiting caller: %+v", a)
+			}
+			if code := s.wait(5 * time.Second).ExitCode(); code != 0 {
+				t.Errorf("exit code %d:\n%s", code, s.errs)
+			}
+			if took := time.Since(began); took < 300*time.Millisecond {
+				t.Errorf("the reply had %v, not the 300 ms that it was given", took)
+			}
+			if reply := s.restart(t); reply["status"] != "interrupted" || reply["content"] != words(held) {
+				t.Errorf("after the restart: %v", reply)
+			}
+		})
+	}
+}
+
+func TestASecondSignalStopsAtOnce(t *testing.T) {
+	for _, signals := range [][2]syscall.Signal{
+		{syscall.SIGTERM, syscall.SIGTERM}, {syscall.SIGINT, syscall.SIGINT}, {syscall.SIGINT, syscall.SIGTERM},
+	} {
+		t.Run(signals[0].String()+", "+signals[1].String(), func(t *testing.T) {
+			s := newScene(t)
+			s.signal(signals[0])
+			s.watching.until("draining")
+			s.signal(signals[1])
+			status := s.wait(time.Second).Sys().(syscall.WaitStatus)
+			if !status.Signaled() || status.Signal() != signals[1] {
+				t.Errorf("the process ended with %v", status)
+			}
+			if a := <-s.waiting; a.err == nil {
+				t.Errorf("the waiting caller was given %+v", a)
+			}
+			reply := s.restart(t)
+			if text := reply["content"].(string); reply["status"] != "interrupted" || !strings.HasPrefix(words(held), text) {
+				t.Errorf("after the restart: %v", reply)
+			}
+		})
+	}
+}
+
+// A client that does not answer a close, because it reads no more, has five seconds.
+func TestADrainDoesNotWaitForAClientThatIsSilent(t *testing.T) {
+	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
+	watch(t, p, p.session())
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(7 * time.Second).ExitCode(); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, p.errs)
+	}
+}
+
+// An SSE view is a request like any other: it is served to its end.
+func TestADrainServesAViewOverSSEToItsEnd(t *testing.T) {
+	s := newScene(t)
+	messages := s.must("GET", "/v1/sessions/"+s.session+"/messages", nil)["data"].([]any)
+	id := messages[0].(map[string]any)["messageId"].(string)
+	request, err := http.NewRequest("GET", s.url+"/v1/sessions/"+s.session+"/messages/"+id+"/stream", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+declaredKey)
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	s.signal(syscall.SIGTERM)
+	s.watching.until("draining")
+	s.model.allow(long)
+	s.watching.end()
+	seen, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Errorf("the view was cut off: %v", err)
+	}
+	if !strings.Contains(string(seen), "event: message.completed\n") {
+		t.Errorf("the view ended with:\n%s", seen)
+	}
+	if code := s.wait(5 * time.Second).ExitCode(); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, s.errs)
+	}
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// wordsModel is a model server that says "wörd-0 wörd-1 …", as many words as the newest message asks for, three every
+// pace, and remembers when it has said what. It may be held: then a test decides how far its replies come.
+type wordsModel struct {
+	*httptest.Server
+	pace time.Duration
+
+	mu      sync.Mutex
+	said    map[string][]time.Time // guarded by mu; by the newest message: when each word was written
+	allowed int                    // guarded by mu; how many words of a reply may be said
+	more    chan struct{}          // guarded by mu; closed when allowed grows
+}
+
+func newWordsModel(t *testing.T, pace time.Duration) *wordsModel {
+	m := &wordsModel{pace: pace, said: map[string][]time.Time{}, allowed: math.MaxInt, more: make(chan struct{})}
+	m.Server = httptest.NewServer(http.HandlerFunc(m.answer))
+	t.Cleanup(func() { m.CloseClientConnections(); m.Close() })
+	return m
+}
+
+// newHeldModel returns one whose replies stop after so many words until more are allowed.
+func newHeldModel(t *testing.T, allowed int) *wordsModel {
+	m := newWordsModel(t, time.Millisecond)
+	m.allow(allowed)
+	return m
+}
+
+// allow has replies go on, or for those that begin from now on, come as far as n words.
+func (m *wordsModel) allow(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.allowed = n
+	close(m.more)
+	m.more = make(chan struct{})
+}
+
+// await waits until the i-th word may be said; false says that nobody wants it any more.
+func (m *wordsModel) await(ctx context.Context, i int) bool {
+	for {
+		m.mu.Lock()
+		allowed, more := m.allowed, m.more
+		m.mu.Unlock()
+		if i < allowed {
+			return true
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// env is what has a server use the model.
+func (m *wordsModel) env() []string {
+	return []string{"PARLEY_ADMIN_KEY=" + declaredKey, "OPENAI_BASE_URL=" + m.URL, "PARLEY_MODEL=words"}
+}
+
+func (m *wordsModel) answer(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/models") {
+		fmt.Fprint(w, `{"object":"list","data":[{"id":"words","object":"model"}]}`)
+		return
+	}
+	var request struct {
+		Messages []struct{ Content string }
+	}
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil || len(request.Messages) == 0 {
+		http.Error(w, `{"error":{"message":"bad"}}`, http.StatusBadRequest)
+		return
+	}
+	asked := request.Messages[len(request.Messages)-1].Content
+	var n int
+	_, _ = fmt.Sscanf(asked, "say %d", &n)
+	w.Header().Set("Content-Type", "text/event-stream")
+	flush := http.NewResponseController(w)
+	tick := time.NewTicker(m.pace)
+	defer tick.Stop()
+	for i := range n {
+		if i%3 == 0 { // words come in threes, so that a reply lasts a while without costing the machine too much
+			select {
+			case <-r.Context().Done():
+				return
+			case <-tick.C:
+			}
+		}
+		if !m.await(r.Context(), i) {
+			return
+		}
+		quoted, _ := json.Marshal(word(i))
+		if _, err := fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":%s},\"finish_reason\":null}]}\n\n", quoted); err != nil {
+			return
+		}
+		if flush.Flush() != nil {
+			return
+		}
+		m.mu.Lock()
+		m.said[asked] = append(m.said[asked], time.Now())
+		m.mu.Unlock()
+	}
+	fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"+
+		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":%d,\"total_tokens\":%d}}\n\ndata: [DONE]\n\n", n, n+10)
+}
+
+// saidBefore returns how many words had been said in answer to a message by then.
+func (m *wordsModel) saidBefore(asked string, then time.Time) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(slices.DeleteFunc(slices.Clone(m.said[asked]), func(at time.Time) bool { return at.After(then) }))
+}
+
+// word is the i-th word of what the test's model says.
+func word(i int) string { return fmt.Sprintf("wörd-%d ", i) }
+
+// words are the first n of them.
+func words(n int) string {
+	var all strings.Builder
+	for i := range n {
+		all.WriteString(word(i))
+	}
+	return all.String()
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"parley/stream/openai"
+)
+
+// TestScripts runs testdata/script: what somebody at a terminal does and sees. Beside testscript's own commands there
+// are
+//
+//	exits CODE COMMAND …        runs a command that ends with that code
+//	serve [VARIABLE=VALUE …]    starts `parley serve`; $PARLEY, $ADDRESS and, where it prints one, $KEY are set
+//	shutdown                    stops it with SIGTERM and leaves what it wrote in the files out and errs
+//	call METHOD PATH [BODY]     makes a request of it with $KEY; standard output is the status, then the answer
+//	count N REGEXP FILE         the file has so many matches
+//
+// [model-server] says that a model server runs on this machine, at an address where parley looks for one.
+func TestScripts(t *testing.T) {
+	parley := filepath.Join(t.TempDir(), "parley")
+	if err := os.Symlink(must(os.Executable()), parley); err != nil {
+		t.Fatal(err)
+	}
+	_, _, detected := openai.Detect(t.Context())
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Vars = append(env.Vars, asCommand+"=1", raceOptions, "PARLEY_ADDR=127.0.0.1:0", "DECLARED="+declaredKey,
+				"PATH="+filepath.Dir(parley)+":"+os.Getenv("PATH"), "HOME="+env.WorkDir)
+			env.Values[t] = &process{}
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "model-server" {
+				return false, errors.New("unknown condition")
+			}
+			return detected, nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits": exits, "count": count, "call": func(ts *testscript.TestScript, _ bool, args []string) { callIn(ts, running(t, ts), args) },
+			"serve": func(ts *testscript.TestScript, _ bool, args []string) {
+				p := start(t, command(ts.MkAbs("."), append([]string{"PARLEY_ADDR=" + ts.Getenv("PARLEY_ADDR")}, args...), "serve"))
+				ts.Defer(p.kill)
+				*running(t, ts) = *p
+				introduce(ts, running(t, ts))
+			},
+			"shutdown": func(ts *testscript.TestScript, _ bool, _ []string) { shutDown(ts, running(t, ts)) },
+		},
+	})
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// running is the server of a script.
+func running(t *testing.T, ts *testscript.TestScript) *process { return ts.Value(t).(*process) }
+
+// introduce waits until the server is ready and tells the script where it is, and which key it printed.
+func introduce(ts *testscript.TestScript, p *process) {
+	if !p.ready() {
+		ts.Fatalf("the server ended before it was ready:\n%s%s", p.out, p.errs)
+	}
+	ts.Setenv("PARLEY", p.url)
+	ts.Setenv("ADDRESS", strings.TrimPrefix(p.url, "http://"))
+	if regexp.MustCompile(`(?m)^ +key +below$`).MatchString(p.out.String()) {
+		p.out.await(func(text string) bool { return strings.Contains(text, "Open the page with it: ") }, p.exited)
+		ts.Setenv("KEY", regexp.MustCompile(`svc_live_\w+`).FindString(p.out.String()))
+	}
+}
+
+func shutDown(ts *testscript.TestScript, p *process) {
+	ts.Check(p.cmd.Process.Signal(syscall.SIGTERM))
+	select {
+	case <-p.exited:
+	case <-time.After(10 * time.Second):
+		ts.Fatalf("the server does not stop:\n%s", p.errs)
+	}
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		ts.Fatalf("the server ended with %d:\n%s", code, p.errs)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("out"), []byte(p.out.String()), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("errs"), []byte(p.errs.String()), 0o600))
+}
+
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND …")
+	}
+	code, err := 0, ts.Exec(args[1], args[2:]...)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("it ended with %d, not %s", code, args[0])
+	}
+}
+
+func callIn(ts *testscript.TestScript, p *process, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: call METHOD PATH [BODY]")
+	}
+	var body any
+	if len(args) > 2 {
+		body = json.RawMessage(args[2])
+	}
+	p.key = ts.Getenv("KEY")
+	status, answer, err := p.call(args[0], args[1], body)
+	ts.Check(err)
+	encoded, err := json.Marshal(answer)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "%d %s\n", status, encoded)
+}
+
+func count(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: count N REGEXP FILE")
+	}
+	if n := len(regexp.MustCompile("(?m)"+args[1]).FindAllString(ts.ReadFile(args[2]), -1)); strconv.Itoa(n) != args[0] {
+		ts.Fatalf("%d matches of %q in:\n%s", n, args[1], ts.ReadFile(args[2]))
+	}
+}

@@ -1,0 +1,215 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"parley/conversation"
+)
+
+// watching is a socket that has seen a reply begin and say something.
+func (p *parley) watching(session, cursor string) *socket {
+	p.t.Helper()
+	s := p.dial()
+	s.mustSubscribe(session, cursor)
+	s.next("message.created")
+	s.next("message.delta")
+	return s
+}
+
+func TestASessionThatIsDeletedInMidReply(t *testing.T) {
+	model := newDirected()
+	option, queued := watch()
+	p := start(t, model, option)
+	session := p.session()
+	cursor := p.must("GET", messages(session), nil)["stream"].(map[string]any)["cursor"].(string)
+	answered := p.later("POST", messages(session), content("hello"))
+	c := model.next(t)
+	c.say("Half of")
+	waiting := p.later("POST", messages(session), content("waiting"))
+	within(t, "a place in the queue", queued)
+	s := p.dial()
+	s.mustSubscribe(session, cursor)
+	s.next("message.created")
+	s.next("message.created")
+	s.next("message.delta")
+	p.must("DELETE", "/v1/sessions/"+session, nil)
+	within(t, "the end of the model's request", c.closed)
+	s.next("session.deleted")
+	checkError(t, within(t, "the answer", answered), 404, "session_not_found", "")
+	checkError(t, within(t, "the waiting answer", waiting), 404, "session_not_found", "")
+	s.must(map[string]any{"type": "ping", "id": "p"})
+	s.next("pong") // session.deleted was the last frame
+	s.must(map[string]any{"type": "unsubscribe", "id": "u", "sessionId": session})
+	s.next("unsubscribed")
+}
+
+func TestAHistoryThatIsClearedInMidReply(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	answered := p.later("POST", messages(session), content("hello"))
+	c := model.next(t)
+	c.say("Half of")
+	cursor := p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string)
+	s := p.watching(session, cursor)
+	if cleared := p.must("DELETE", messages(session), nil); cleared["cleared"] != 2.0 {
+		t.Errorf("cleared %v", cleared)
+	}
+	within(t, "the end of the model's request", c.closed)
+	s.next("session.cleared")
+	if a := within(t, "the answer", answered); a.status != 200 || a.body["status"] != "cancelled" || a.body["content"] != "Half of" {
+		t.Errorf("answered %d %s", a.status, a.raw)
+	}
+	if got := p.must("GET", "/v1/sessions/"+session, nil); got["messageCount"] != 0.0 || got["tokenUsage"].(map[string]any)["total"] == 0.0 {
+		t.Errorf("the session is %v", got)
+	}
+	begun := p.begin(session, "next") // the view goes on
+	model.next(t).end()
+	s.next("message.created")
+	if f := s.next("message.created"); f.Message.MessageID != begun["messageId"] {
+		t.Errorf("created %+v", f)
+	}
+	s.next("message.completed")
+	if f, err := p.dial().subscribe(session, cursor); err != nil || f.Recovered == nil || *f.Recovered {
+		t.Errorf("a cursor from before is recovered: %+v, %v", f, err)
+	}
+}
+
+func TestASessionThatExpiresInMidReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := newDirected()
+		p := startPiped(t, model)
+		session := p.session()
+		const before = 10 * time.Second
+		time.Sleep(24*time.Hour - before)
+		answered := p.later("POST", messages(session), content("hello"))
+		c := model.next(t)
+		c.say("Half of")
+		s := p.watching(session, p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string))
+		began := time.Now()
+		s.next("session.expired")
+		if took := time.Since(began); took != before {
+			t.Errorf("it expired after %v", took)
+		}
+		<-c.closed
+		checkError(t, <-answered, 404, "session_not_found", "")
+		checkError(t, p.call("GET", "/v1/sessions/"+session, nil), 404, "session_not_found", "")
+		_ = s.conn.CloseNow()
+	})
+}
+
+func TestASessionLives24HoursWhateverHappensInIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := startPiped(t, echo)
+		session := p.session()
+		for range 23 {
+			time.Sleep(time.Hour)
+			p.send(session, "still here")
+		}
+		time.Sleep(time.Hour - time.Millisecond)
+		p.must("GET", "/v1/sessions/"+session, nil)
+		time.Sleep(time.Millisecond)
+		for _, path := range []string{"", "/messages", "/messages/" + noMessage} {
+			checkError(t, p.call("GET", "/v1/sessions/"+session+path, nil), 404, "session_not_found", "")
+		}
+		checkError(t, p.call("DELETE", "/v1/sessions/"+session, nil), 404, "session_not_found", "")
+		checkError(t, p.call("POST", messages(session), content("hello")), 404, "session_not_found", "")
+		if list := p.must("GET", "/v1/sessions", nil); len(list["data"].([]any)) != 0 {
+			t.Errorf("the list still has it: %v", list)
+		}
+	})
+}
+
+// ailing is a store that does not take the ending of a reply while it is ill.
+type ailing struct {
+	conversation.Store
+	ill   atomic.Bool
+	tried chan struct{}
+}
+
+func (a *ailing) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message) (conversation.Message, error) {
+	if a.ill.Load() {
+		select {
+		case a.tried <- struct{}{}:
+		default:
+		}
+		return conversation.Message{}, errors.Join(conversation.ErrUnavailable, errors.New("secret"))
+	}
+	return a.Store.EndTurn(ctx, key, reply)
+}
+
+func TestAnEndingThatTheStoreDoesNotTakeIsShownToNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := newDirected()
+		store := &ailing{tried: make(chan struct{}, 1)}
+		p := startPiped(t, model, withStore(func(s conversation.Store) conversation.Store { store.Store = s; return store }))
+		session := p.session()
+		answered := p.later("POST", messages(session), content("hello"))
+		c := model.next(t)
+		c.say("A reply.")
+		s := p.watching(session, p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string))
+		store.ill.Store(true)
+		began := time.Now()
+		c.end()
+		a := <-answered
+		checkError(t, a, 503, "service_unavailable", "", "retryAfter")
+		if took := time.Since(began); took != 2*time.Second || a.header.Get("Retry-After") == "" {
+			t.Errorf("after %v: %v", took, a.header)
+		}
+		if m := p.history(session)[1]; m.Status != "streaming" || m.Content != "A reply." {
+			t.Errorf("meanwhile it is %+v", m)
+		}
+		frames := make(chan frame, 1)
+		go func() {
+			f, _ := s.read()
+			frames <- f
+		}()
+		synctest.Wait()
+		if len(frames) > 0 {
+			t.Errorf("a frame came before its time: %+v", <-frames)
+		}
+		time.Sleep(5 * time.Second)
+		store.ill.Store(false)
+		if f := <-frames; f.Type != "message.completed" || f.Message.Content != "A reply." {
+			t.Errorf("then came %+v", f)
+		}
+		if h := p.history(session); len(h) != 2 || h[1].Status != "completed" {
+			t.Errorf("history has %+v", h)
+		}
+		_ = s.conn.CloseNow()
+	})
+}
+
+func TestADrainLetsRepliesEnd(t *testing.T) {
+	model := newDirected()
+	option, queued := watch()
+	p := start(t, model, option)
+	session := p.session()
+	answered := p.later("POST", messages(session), content("hello"))
+	c := model.next(t)
+	c.say("A reply")
+	waiting := p.later("POST", messages(session), content("waiting"))
+	within(t, "a place in the queue", queued)
+	p.handler.BeginDrain()
+	drained := make(chan struct{})
+	ctx, now := context.WithCancel(context.Background())
+	go func() { defer close(drained); p.drain(ctx) }()
+	checkError(t, within(t, "the waiting answer", waiting), 503, "service_unavailable", "", "retryAfter")
+	checkError(t, p.call("POST", messages(session), content("x")), 503, "service_unavailable", "", "retryAfter")
+	if a := p.call("GET", "/v1/sessions/"+session, nil); a.status != http.StatusOK {
+		t.Errorf("reading while draining: %s", a.raw)
+	}
+	c.say(" goes on.")
+	now()
+	a := within(t, "the answer", answered)
+	if a.status != 200 || a.body["status"] != "interrupted" || a.body["content"] != "A reply goes on." {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	within(t, "the drain", drained)
+}

@@ -1,0 +1,84 @@
+package server_test
+
+import (
+	"context"
+	"testing"
+
+	"parley/stream"
+)
+
+// modelFunc is a model that is one function.
+type modelFunc func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error)
+
+func (modelFunc) Name() string { return "scripted" }
+
+func (f modelFunc) Generate(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+	return f(ctx, request, write)
+}
+
+// echo answers a message with what it says, at once.
+var echo = modelFunc(func(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+	write([]byte("You said: " + request.Messages[len(request.Messages)-1].Content))
+	return stream.Result{FinishReason: "stop"}, nil
+})
+
+// directed is a model that says what the test has it say, when the test has it say it.
+type directed struct {
+	calls chan *call
+	// linger, if not nil, keeps a cancelled call open until it is closed.
+	linger chan struct{}
+}
+
+func newDirected() *directed { return &directed{calls: make(chan *call, 64)} }
+
+// call is a model's request that is open.
+type call struct {
+	request stream.Request
+	ctx     context.Context
+	text    chan string
+	ends    chan ending
+	closed  chan struct{} // when the request has been closed
+}
+
+type ending struct {
+	result stream.Result
+	err    error
+}
+
+func (*directed) Name() string { return "directed" }
+
+func (m *directed) Generate(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+	c := &call{request: request, ctx: ctx, text: make(chan string), ends: make(chan ending), closed: make(chan struct{})}
+	defer close(c.closed)
+	m.calls <- c
+	for {
+		select {
+		case text := <-c.text:
+			write([]byte(text))
+		case e := <-c.ends:
+			return e.result, e.err
+		case <-ctx.Done():
+			if m.linger != nil {
+				<-m.linger
+			}
+			return stream.Result{}, ctx.Err()
+		}
+	}
+}
+
+// next returns the next call.
+func (m *directed) next(t testing.TB) *call {
+	t.Helper()
+	return within(t, "a call of the model", m.calls)
+}
+
+// say has the model say something, and returns when it is said.
+func (c *call) say(text string) {
+	c.text <- text
+	c.text <- "" // taken after the first was written
+}
+
+// end has the model finish, as one does.
+func (c *call) end() { c.finish(stream.Result{FinishReason: "stop"}, nil) }
+
+func (c *call) finish(result stream.Result, err error) { c.ends <- ending{result, err} }

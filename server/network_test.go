@@ -1,0 +1,154 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+
+	"parley/stream"
+)
+
+// pipes is a network in memory: with it a whole server runs in a bubble of testing/synctest, where hours pass in no
+// time.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func startPiped(t testing.TB, model stream.Model, options ...option) *parley {
+	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	return serve(t, l, l.dial, model, options...)
+}
+
+func (l *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case l.conns <- server:
+		return client, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipes) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "parley"} }
+
+// rawSocket speaks WebSocket by hand: it sends what no library would, and answers nothing of itself.
+type rawSocket struct {
+	t    testing.TB
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// dialRaw opens a socket by hand.
+func (p *parley) dialRaw() *rawSocket {
+	p.t.Helper()
+	conn, err := p.dialNet(context.Background(), "tcp", p.url[len("http://"):])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = conn.Close() })
+	return p.handshake(conn)
+}
+
+func (p *parley) handshake(conn net.Conn) *rawSocket {
+	p.t.Helper()
+	s := &rawSocket{t: p.t, conn: conn, in: bufio.NewReaderSize(conn, 4096)}
+	_, err := io.WriteString(conn, "GET /v1/stream HTTP/1.1\r\nHost: parley\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
+		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: parley.v1\r\nAuthorization: Bearer "+adminKey+"\r\n\r\n")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	response, err := http.ReadResponse(s.in, nil)
+	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
+		p.t.Fatalf("%v, %v", response, err)
+	}
+	return s
+}
+
+const (
+	opText   = 1
+	opBinary = 2
+	opClose  = 8
+	opPing   = 9
+)
+
+// write writes a frame: whole, and masked with zeros.
+func (s *rawSocket) write(op byte, payload []byte) error {
+	frame := []byte{0x80 | op}
+	switch n := len(payload); {
+	case n < 126:
+		frame = append(frame, 0x80|byte(n))
+	case n < 1<<16:
+		frame = binary.BigEndian.AppendUint16(append(frame, 0x80|126), uint16(n))
+	default:
+		frame = binary.BigEndian.AppendUint64(append(frame, 0x80|127), uint64(n))
+	}
+	frame = append(frame, 0, 0, 0, 0)
+	_, err := s.conn.Write(append(frame, payload...))
+	return err
+}
+
+// header reads a frame's header.
+func (s *rawSocket) header() (op byte, n int, err error) {
+	var b [8]byte
+	if _, err := io.ReadFull(s.in, b[:2]); err != nil {
+		return 0, 0, err
+	}
+	op, n = b[0]&15, int(b[1])
+	switch n {
+	case 126:
+		_, err = io.ReadFull(s.in, b[:2])
+		n = int(binary.BigEndian.Uint16(b[:2]))
+	case 127:
+		_, err = io.ReadFull(s.in, b[:])
+		n = int(binary.BigEndian.Uint64(b[:]))
+	}
+	return op, n, err
+}
+
+// read reads a frame.
+func (s *rawSocket) read() (op byte, payload []byte, err error) {
+	op, n, err := s.header()
+	if err != nil {
+		return 0, nil, err
+	}
+	payload = make([]byte, n)
+	_, err = io.ReadFull(s.in, payload)
+	return op, payload, err
+}
+
+// closed reads until the server closes, and returns the code; 0 is none.
+func (s *rawSocket) closed() int {
+	s.t.Helper()
+	for {
+		op, payload, err := s.read()
+		if err != nil {
+			return 0
+		}
+		if op == opClose {
+			return int(binary.BigEndian.Uint16(payload))
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"parley/conversation"
+)
+
+func TestASendToABusySession(t *testing.T) {
+	model := newDirected()
+	option, queued := watch()
+	p := start(t, model, option)
+	session := p.session()
+	first := p.later("POST", messages(session), content("first"))
+	c := model.next(t)
+	c.say("Half of")
+	t.Run("409_reject", func(t *testing.T) {
+		refusals{"at_once": {"POST", messages(session), content("x", "onBusy", "reject"), nil, 409, "session_busy", ""}}.run(t, p, session)
+	})
+	t.Run("200_interrupt_goes_before_those_that_wait", func(t *testing.T) {
+		waiting := p.later("POST", messages(session), content("waiting"))
+		within(t, "a place in the queue", queued)
+		interrupting := p.later("POST", messages(session), content("interrupting", "onBusy", "interrupt"))
+		a := within(t, "the interrupted answer", first)
+		if m := decodeInto[message](t, a); a.status != 200 || m.Status != "cancelled" || m.Content != "Half of" {
+			t.Errorf("the first was answered %d %s", a.status, a.raw)
+		}
+		c := model.next(t)
+		if last := c.request.Messages[len(c.request.Messages)-1]; last.Content != "interrupting" || len(c.request.Messages) != 3 {
+			t.Errorf("then came %+v", c.request.Messages)
+		}
+		c.end()
+		if a := within(t, "the interrupting answer", interrupting); a.status != 200 {
+			t.Errorf("%d %s", a.status, a.raw)
+		}
+		model.next(t).end()
+		if a := within(t, "the waiting answer", waiting); a.status != 200 {
+			t.Errorf("%d %s", a.status, a.raw)
+		}
+	})
+	t.Run("200_free_session_takes_any", func(t *testing.T) {
+		for _, how := range []string{"reject", "interrupt", "enqueue"} {
+			a := p.later("POST", messages(session), content("x", "onBusy", how))
+			model.next(t).end()
+			if a := within(t, "an answer", a); a.status != 200 {
+				t.Errorf("%s: %d %s", how, a.status, a.raw)
+			}
+		}
+	})
+}
+
+func TestAFullQueueIsA409(t *testing.T) {
+	model := newDirected()
+	option, queued := watch()
+	p := start(t, model, option)
+	session := p.session()
+	p.begin(session, "first")
+	c := model.next(t)
+	var answers []<-chan answer
+	for i := range conversation.QueuePlaces {
+		answers = append(answers, p.later("POST", messages(session), content(fmt.Sprint(i))))
+		within(t, "a place in the queue", queued)
+	}
+	refusals{
+		"409_enqueue":   {"POST", messages(session), content("x"), nil, 409, "session_busy", ""},
+		"409_interrupt": {"POST", messages(session), content("x", "onBusy", "interrupt"), nil, 409, "session_busy", ""},
+	}.run(t, p, session)
+	c.end()
+	for i, from := range answers {
+		model.next(t).end()
+		if a := within(t, "an answer", from); a.status != 200 {
+			t.Errorf("%d: %d %s", i, a.status, a.raw)
+		}
+	}
+}
+
+func TestAWaitOfHalfAMinuteIsA409(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := newDirected()
+		p := startPiped(t, model)
+		session := p.session()
+		p.begin(session, "first")
+		c := model.next(t)
+		c.say("") // lives: its model may be silent for 20 s only
+		before := p.snapshot(session)
+		alive := time.AfterFunc(15*time.Second, func() { c.say("") })
+		defer alive.Stop()
+		began := time.Now()
+		second, clear := p.later("POST", messages(session), content("second")), p.later("DELETE", "/v1/sessions/"+noSession, nil)
+		<-clear
+		a := <-second
+		checkError(t, a, 409, "session_busy", "")
+		if took := time.Since(began); took != 30*time.Second || p.snapshot(session) != before {
+			t.Errorf("after %v: %s", took, p.snapshot(session))
+		}
+		c.end()
+		later := p.later("POST", messages(session), content("third"))
+		model.next(t).end()
+		if a := <-later; a.status != 200 {
+			t.Errorf("%d %s", a.status, a.raw)
+		}
+	})
+}
+
+func TestAQueuedSendIsGivenUpWhenItsCallerLeaves(t *testing.T) {
+	model := newDirected()
+	option, queued := watch()
+	p := start(t, model, option)
+	session := p.session()
+	p.begin(session, "first")
+	c := model.next(t)
+	ctx, leave := context.WithCancel(context.Background())
+	left := make(chan error, 1)
+	go func() {
+		_, err := p.do(ctx, "POST", messages(session), content("left"))
+		left <- err
+	}()
+	within(t, "a place in the queue", queued)
+	third := p.later("POST", messages(session), content("third"))
+	within(t, "a place in the queue", queued)
+	leave()
+	if err := within(t, "the caller", left); err == nil {
+		t.Error("it was answered")
+	}
+	c.end()
+	c = model.next(t)
+	for last := c.request.Messages[len(c.request.Messages)-1]; last.Content == "left"; { // it left too late
+		t.Fatal("the server did not see that the caller had left")
+	}
+	c.end()
+	if a := within(t, "the third answer", third); a.status != 200 || len(p.history(session)) != 4 {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+}
+
+func TestATurnGoesOnWithoutItsCaller(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	ctx, leave := context.WithCancel(context.Background())
+	left := make(chan error, 1)
+	go func() {
+		_, err := p.do(ctx, "POST", messages(session), content("hello"))
+		left <- err
+	}()
+	c := model.next(t)
+	c.say("Half of ")
+	leave()
+	within(t, "the caller", left)
+	p.client.CloseIdleConnections()
+	c.say("a reply.")
+	if c.ctx.Err() != nil {
+		t.Fatal("the model's request ended with the caller")
+	}
+	s := p.dial()
+	reply := p.history(session)[1]
+	s.mustSubscribe(session, p.must("GET", messages(session)+"/"+reply.MessageID, nil)["stream"].(map[string]any)["cursor"].(string))
+	c.end()
+	if f := s.next("message.completed"); f.Message.Content != "Half of a reply." {
+		t.Errorf("ended as %+v", f.Message)
+	}
+}
