@@ -1,0 +1,93 @@
+package limit
+
+import (
+	"net/netip"
+	"testing"
+)
+
+func TestNothingAllocates(t *testing.T) {
+	var c Counters
+	f, from := NewFailures(), netip.MustParseAddr("2001:db8::1")
+	ask := Request{Figures: of(Enterprise), Test: true, Tokens: 100}
+	now := noon
+	for name, do := range map[string]func(){
+		"take":    func() { c.Requests.Take(now, 1, 1_000) },
+		"reserve": func() { r, _ := c.Tokens.Reserve(now, 100, 100_000); c.Tokens.Settle(now+1, &r, 50) },
+		"refuse":  func() { c.Tokens.Wait(now, 100_000, 100_000); c.Tokens.Reset(now) },
+		"check":   func() { c.Check(now, ask) },
+		"admit":   func() { d := c.Admit(now, ask); c.Withdraw(now, &d) },
+		"fail":    func() { f.Fail(now, from) },
+	} {
+		equal(t, name, testing.AllocsPerRun(1_000, func() { now++; do() }), 0)
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	var w Window
+	b.ReportAllocs()
+	for i := range b.N {
+		w.Take(noon+Second(i>>10), 1, MaxLimit)
+	}
+}
+
+// each in a second of its own
+func BenchmarkTakeAndAdvance(b *testing.B) {
+	var w Window
+	b.ReportAllocs()
+	for i := range b.N {
+		w.Take(noon+Second(i), 1, MaxLimit)
+	}
+}
+
+// each a minute after the last: all buckets are to be cleared
+func BenchmarkTakeAfterAMinute(b *testing.B) {
+	var w Window
+	b.ReportAllocs()
+	for i := range b.N {
+		w.Take(noon+Second(i)*60, 1, MaxLimit)
+	}
+}
+
+func BenchmarkReserveAndSettle(b *testing.B) {
+	var w Window
+	b.ReportAllocs()
+	for i := range b.N {
+		r, _ := w.Reserve(noon+Second(i>>10), 100, MaxLimit)
+		w.Settle(noon+Second(i>>10)+2, &r, 60)
+	}
+}
+
+func BenchmarkAdmit(b *testing.B) {
+	var c Counters
+	ask := Request{Figures: Figures{RequestsPerMinute: MaxLimit, TokensPerMinute: MaxLimit}, Tokens: 10}
+	b.ReportAllocs()
+	for i := range b.N {
+		c.Admit(noon+Second(i>>10), ask)
+	}
+}
+
+func BenchmarkRefuse(b *testing.B) {
+	var c Counters
+	ask := Request{Figures: of(Pro), Tokens: 10}
+	c.Requests.Charge(noon+60, 300)
+	b.ReportAllocs()
+	for range b.N {
+		c.Admit(noon+60, ask)
+	}
+}
+
+func BenchmarkFail(b *testing.B) {
+	f, from := NewFailures(), netip.MustParseAddr("2001:db8::1")
+	b.ReportAllocs()
+	for i := range b.N {
+		f.Fail(noon+Second(i>>10), from)
+	}
+}
+
+func BenchmarkFailFromRotatingAddresses(b *testing.B) {
+	f := NewFailures()
+	b.ReportAllocs()
+	for i := range b.N {
+		f.Fail(noon+Second(i>>10), numbered(i))
+	}
+}

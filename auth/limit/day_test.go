@@ -1,0 +1,96 @@
+package limit
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
+
+func TestADayHasAHundredRequestsAndEndsAtMidnightUTC(t *testing.T) {
+	last := At(time.Date(2026, 2, 28, 23, 59, 59, 999_000_000, time.FixedZone("", 0)))
+	var d Day
+	for range 100 {
+		equal(t, "admitted", d.Take(last, 100), true)
+	}
+	equal(t, "one more", d.Take(last, 100), false)
+	equal(t, "the wait", d.Wait(last, 100), 1)
+	equal(t, "the reset", d.Reset(last), At(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)))
+	equal(t, "used the next day", d.Used(last+1), 0)
+	equal(t, "the next day", d.Take(last+1, 100), true)
+	equal(t, "its wait", d.Wait(last+1, 100), 0)
+	equal(t, "its reset", d.Reset(last+1), last+1+day)
+}
+
+func TestARestartForgivesNothingOfTheDay(t *testing.T) {
+	c := Counters{}
+	for range 100 {
+		c.Admit(noon, Request{Figures: of(Pro), Test: true})
+	}
+	kept, err := json.Marshal(c.Day)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "what is kept", string(kept), `{"day":20833,"count":100}`)
+	restarted := Counters{}
+	if err := json.Unmarshal(kept, &restarted.Day); err != nil {
+		t.Fatal(err)
+	}
+	d := restarted.Admit(noon+61, Request{Figures: of(Pro), Test: true})
+	equal(t, "refused", d.Refused, ByDay)
+}
+
+func TestAClockThatGoesBackKeepsTheDaysCount(t *testing.T) {
+	midnight := noon - noon%day
+	d := Day{}
+	d.Take(midnight, 2)
+	for _, now := range []Second{midnight - 1, midnight, midnight - day, midnight, midnight - 500*day, midnight - 499*day - 1} {
+		equal(t, "used", d.Used(now), 1)
+	}
+	equal(t, "taken", d.Take(midnight-500*day, 2), true)
+	equal(t, "one more", d.Take(midnight-500*day, 2), false)
+	equal(t, "the wait", d.Wait(midnight-500*day, 2), int(day))
+	equal(t, "the day after", d.Used(midnight-499*day), 0)
+}
+
+func TestADaysCountLastsNoLongerThanTheDayAfterTheClocks(t *testing.T) {
+	midnight := noon - noon%day
+	for back := range Second(5) {
+		d := Day{Number: int64(midnight / day), Count: 7}
+		now := midnight - back*day
+		equal(t, "used", d.Used(now), 7)
+		equal(t, "used two days later", d.Used(now+2*day), 0)
+		if wait := d.Reset(now) - now; wait > 2*day {
+			t.Fatalf("set back by %d days, the day lasts %d s", back, wait)
+		}
+	}
+	d := Day{Number: int64(midnight / day), Count: 7}
+	d.Used(midnight - 2*day)
+	equal(t, "set back by two days, used the next", d.Used(midnight-day), 0)
+}
+
+func TestWithdrawingTwiceTakesOffOne(t *testing.T) {
+	for _, now := range []Second{0, noon} {
+		var c Counters
+		ask := Request{Figures: of(Pro), Test: true}
+		d := c.Admit(now, ask)
+		c.Admit(now, ask)
+		c.Withdraw(now, &d)
+		c.Withdraw(now, &d)
+		equal(t, "used", c.Day.Used(now), 1)
+		d = c.Admit(now, ask)
+		c.Day.Count = 0 // restored meanwhile, from before
+		c.Withdraw(now, &d)
+		equal(t, "used", c.Day.Used(now), 0)
+	}
+}
+
+func TestARequestWithdrawnTheNextDayTakesNothingOffThatOne(t *testing.T) {
+	before := noon - noon%day - 1
+	var c Counters
+	ask := Request{Figures: of(Pro), Test: true}
+	d := c.Admit(before, ask)
+	c.Admit(before+1, ask)
+	c.Withdraw(before+1, &d)
+	equal(t, "used", c.Day.Used(before+1), 1)
+	equal(t, "requests", c.Requests.Used(before+1), 1)
+}

@@ -1,0 +1,95 @@
+package limit
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ledger is what Window is measured against: every entry ever made, added up anew for each question.
+type ledger struct {
+	entries []entry
+	clock   Second // never runs backwards
+	behind  Second // by how much the caller's clock was set back
+}
+
+type entry struct {
+	second Second
+	n      int
+}
+
+// tick is the ledger's clock when the caller's says now.
+func (l *ledger) tick(now Second) Second {
+	switch at := now + l.behind; {
+	case at > l.clock:
+		l.clock = at
+	case at < l.clock-60:
+		l.behind = l.clock - now
+	}
+	return l.clock
+}
+
+func (l *ledger) used(at Second) (sum int) {
+	for _, e := range l.entries {
+		if e.second >= at-60 && e.second <= at {
+			sum += e.n
+		}
+	}
+	return sum
+}
+
+func (l *ledger) add(n int) int {
+	l.entries = append(l.entries, entry{l.clock, n})
+	return len(l.entries) - 1
+}
+
+// wait tries one second after the other, by the caller's clock.
+func (l *ledger) wait(now Second, n, limit int) int {
+	at := l.tick(now)
+	for k := Second(0); ; k++ {
+		if l.used(max(at, now+l.behind+k))+n <= limit {
+			return int(k)
+		}
+	}
+}
+
+// reset is when, by the caller's clock, what is used first becomes less.
+func (l *ledger) reset(now Second) Second {
+	at := l.tick(now)
+	for k := Second(1); l.used(at) > 0; k++ {
+		if later := max(at, now+l.behind+k); l.used(later) < l.used(at) {
+			return now + k
+		}
+	}
+	return now
+}
+
+// gaps between arrivals, in milliseconds: mostly none or little, some about a second's and a minute's edge, some
+// long.
+func gaps() *rapid.Generator[int] {
+	return rapid.OneOf(
+		rapid.Just(0), rapid.IntRange(0, 50), rapid.IntRange(0, 3_000), rapid.SampledFrom([]int{999, 1_000, 1_001}),
+		rapid.IntRange(58_000, 63_000), rapid.SampledFrom([]int{59_999, 60_000, 60_001, 60_999, 61_000, 61_001}),
+		rapid.IntRange(60_000, 200_000), rapid.Just(1_000_000_000),
+	)
+}
+
+// steps of a clock, in seconds, some of them back.
+func steps() *rapid.Generator[int] {
+	return rapid.OneOf(
+		rapid.IntRange(0, 3), rapid.IntRange(0, 70), rapid.IntRange(-3, 3), rapid.IntRange(-65, -55),
+		rapid.IntRange(-200, 200), rapid.SampledFrom([]int{-61, -60, -59, 60, 61, -100_000, 100_000}),
+	)
+}
+
+const noon Second = 1_800_000_000 // a multiple of 60
+
+func equal[T comparable](t rapid.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("%s: %v, want %v", what, got, want)
+	}
+}

@@ -1,0 +1,210 @@
+package limit
+
+import (
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func of(tier Tier) Figures {
+	tiers := DefaultTiers()
+	figures, _ := tiers.Figures(tier)
+	return figures
+}
+
+func TestOfFourHundredAtOnceExactlyThreeHundredPass(t *testing.T) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	var c Counters
+	admitted, remaining := 0, map[int]bool{}
+	for i := range 400 {
+		all.Go(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			// some read the clock a moment before others, on either side of a second's boundary
+			if d := c.Admit(noon-Second(i%2), Request{Figures: of(Pro)}); d.Admitted() {
+				admitted++
+				remaining[d.Remaining] = true
+			} else if d.Refused != ByRequests || d.Limit != 300 || d.Remaining != 0 || d.RetryAfter < 60 {
+				t.Errorf("refused with %+v", d)
+			}
+		})
+	}
+	all.Wait()
+	equal(t, "admitted", admitted, 300)
+	equal(t, "different figures of what remains", len(remaining), 300)
+}
+
+func TestWhichFiguresAreShown(t *testing.T) {
+	midnight := noon - noon%day + day
+	for _, c := range []struct {
+		name           string
+		requests, days int // made before
+		tokens         int
+		ask            Request
+		want           Decision
+	}{
+		{name: "requests a minute", requests: 10,
+			ask:  Request{Figures: of(Free), Tokens: 500},
+			want: Decision{Limit: 60, Remaining: 49, Reset: noon + 61, Reservation: Reservation{noon, 500}}},
+		{name: "those of requests a minute where the day has more left", requests: 50,
+			ask:  Request{Figures: of(Free), Test: true},
+			want: Decision{Limit: 60, Remaining: 9, Reset: noon + 61}},
+		{name: "those of the day where less is left there", days: 50,
+			ask:  Request{Figures: of(Free), Test: true},
+			want: Decision{Limit: 100, Remaining: 49, Reset: midnight}},
+		{name: "those of requests a minute where as much is left", requests: 10, days: 50,
+			ask:  Request{Figures: of(Free), Test: true},
+			want: Decision{Limit: 60, Remaining: 49, Reset: noon + 61}},
+		{name: "of a live key never those of the day", days: 100,
+			ask:  Request{Figures: of(Free)},
+			want: Decision{Limit: 60, Remaining: 59, Reset: noon + 61}},
+		{name: "requests a minute refuse", requests: 60,
+			ask:  Request{Figures: of(Free), Tokens: 500},
+			want: Decision{Refused: ByRequests, Limit: 60, Reset: noon + 61, RetryAfter: 61}},
+		{name: "the day refuses", days: 100,
+			ask:  Request{Figures: of(Pro), Test: true, Tokens: 500},
+			want: Decision{Refused: ByDay, Limit: 100, Reset: midnight, RetryAfter: int(midnight - noon)}},
+		{name: "tokens refuse, and show what is left", tokens: 9_700,
+			ask:  Request{Figures: of(Free), Tokens: 301},
+			want: Decision{Refused: ByTokens, Limit: 10_000, Remaining: 300, Reset: noon + 61, RetryAfter: 61}},
+		{name: "an overshoot leaves nothing, not less", tokens: 12_000,
+			ask:  Request{Figures: of(Free), Tokens: 1},
+			want: Decision{Refused: ByTokens, Limit: 10_000, Reset: noon + 61, RetryAfter: 61}},
+		{name: "an overshoot does not refuse what needs no tokens", tokens: 12_000,
+			ask:  Request{Figures: of(Free)},
+			want: Decision{Limit: 60, Remaining: 59, Reset: noon + 61}},
+		{name: "of several that refuse the one with the longest wait", requests: 60, days: 100, tokens: 10_000,
+			ask:  Request{Figures: of(Free), Test: true, Tokens: 1},
+			want: Decision{Refused: ByDay, Limit: 100, Reset: midnight, RetryAfter: int(midnight - noon)}},
+		{name: "of those with as long a wait requests first", requests: 60, tokens: 10_000,
+			ask:  Request{Figures: of(Free), Tokens: 1},
+			want: Decision{Refused: ByRequests, Limit: 60, Reset: noon + 61, RetryAfter: 61}},
+		{name: "more tokens than a minute has",
+			ask:  Request{Figures: of(Free), Tokens: 1_000_000},
+			want: Decision{Limit: 60, Remaining: 59, Reset: noon + 61, Reservation: Reservation{noon, 10_000}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := Counters{Day: Day{Number: int64(noon / day), Count: c.days}}
+			k.Requests.Charge(noon, c.requests)
+			k.Tokens.Charge(noon, c.tokens)
+			before := k
+			checked := k.Check(noon, c.ask)
+			equal(t, "after Check", k, before)
+			got := k.Admit(noon, c.ask)
+			equal(t, "refused by Check", checked.Refused, got.Refused)
+			if !got.Admitted() {
+				equal(t, "Check", checked, got)
+				equal(t, "after a refusal", k, before)
+			}
+			got.request, got.day = Reservation{}, Day{}
+			equal(t, "the decision", got, c.want)
+		})
+	}
+}
+
+// Whatever was asked before: what is refused takes nothing, what is withdrawn was never, and who waits is let in.
+func TestAdmissionTakesFromAllOrNone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		figures := Figures{
+			RequestsPerMinute: rapid.IntRange(1, 150).Draw(t, "requests"), TokensPerMinute: rapid.IntRange(1, 1_000).Draw(t, "tokens"),
+		}
+		test := rapid.Bool().Draw(t, "test")
+		var c Counters
+		var requests, tokens ledger
+		now := noon
+		daily, today := 0, now/day
+		for range rapid.IntRange(1, 150).Draw(t, "requests made") {
+			now += Second(rapid.SampledFrom([]int{0, 0, 0, 0, 1, 7, 59, 60, 61, 20_000}).Draw(t, "step"))
+			if now/day != today {
+				daily, today = 0, now/day
+			}
+			ask := Request{figures, test, rapid.IntRange(0, 1_500).Draw(t, "n")}
+			reserve := min(ask.Tokens, figures.TokensPerMinute)
+			fits := requests.used(requests.tick(now)) < figures.RequestsPerMinute && (!test || daily < 100) &&
+				(reserve == 0 || tokens.used(tokens.tick(now))+reserve <= figures.TokensPerMinute)
+			before := c
+			d := c.Admit(now, ask)
+			equal(t, "admitted", d.Admitted(), fits)
+			switch {
+			case !fits:
+				waited := before
+				if w := waited.Admit(now+Second(d.RetryAfter)-1, ask); d.RetryAfter < 1 || w.Admitted() {
+					t.Fatalf("refused for %d s, admitted before", d.RetryAfter)
+				}
+				if w := waited.Admit(now+Second(d.RetryAfter), ask); !w.Admitted() {
+					t.Fatalf("refused for %d s, and then again: %+v", d.RetryAfter, w)
+				}
+			case rapid.Bool().Draw(t, "withdraw"):
+				now += Second(rapid.IntRange(0, 60).Draw(t, "later"))
+				if now/day != today {
+					daily, today = 0, now/day
+				}
+				c.Withdraw(now, &d)
+				c.Withdraw(now, &d)
+				c.Tokens.Settle(now, &d.Reservation, 5_000)
+			default:
+				daily++
+				requests.add(1)
+				tokens.add(reserve)
+			}
+			equal(t, "requests", c.Requests.Used(now), requests.used(requests.tick(now)))
+			equal(t, "tokens", c.Tokens.Used(now), tokens.used(tokens.tick(now)))
+			if test {
+				equal(t, "the day", c.Day.Used(now), daily)
+			} else {
+				equal(t, "the day, without test keys", c.Day, Day{})
+			}
+			equal(t, "idle", c.Idle(now), requests.used(now) == 0 && tokens.used(now) == 0)
+		}
+	})
+}
+
+func TestARefusalCannotBeWithdrawn(t *testing.T) {
+	var c Counters
+	ask := Request{Figures: of(Free), Test: true, Tokens: 6_000}
+	c.Admit(noon, ask)
+	d := c.Admit(noon, ask)
+	equal(t, "refused", d.Refused, ByTokens)
+	before := c
+	c.Withdraw(noon, &d)
+	equal(t, "the counters", c, before)
+}
+
+func TestALimitOfNoneRefuses(t *testing.T) {
+	var c Counters
+	d := c.Admit(noon, Request{Tokens: 1})
+	equal(t, "refused", d.Refused, ByRequests)
+	d = c.Admit(noon, Request{Figures: Figures{RequestsPerMinute: 1}, Tokens: 1})
+	equal(t, "refused", d.Refused, ByTokens)
+	equal(t, "retry after", d.RetryAfter, 61)
+	equal(t, "nothing stands", Decide(), Decision{})
+}
+
+func TestWhatRefusesIsShownThoughTheDayHasLessLeft(t *testing.T) {
+	tokens := Standing{By: ByTokens, Limit: 100, Used: 50, Reset: noon + 9, Wait: 9}
+	requests, daily := Standing{By: ByRequests, Limit: 60}, Standing{By: ByDay, Limit: 100, Used: 99}
+	want := Decision{Refused: ByTokens, Limit: 100, Remaining: 50, Reset: noon + 9, RetryAfter: 9}
+	equal(t, "the day before", Decide(requests, daily, tokens), want)
+	equal(t, "the day after", Decide(requests, tokens, daily), want)
+}
+
+func TestCountersAreIdleWhenBothWindowsAreEmpty(t *testing.T) {
+	var c Counters
+	equal(t, "unused", c.Idle(noon), true)
+	c.Tokens.Charge(noon, 1)
+	equal(t, "with a token", c.Idle(noon+60), false)
+	c.Requests.Charge(noon+60, 1)
+	equal(t, "with a request", c.Idle(noon+61), false)
+	equal(t, "a minute later", c.Idle(noon+121), true)
+}
+
+func TestLimitsSayWhatTheyAre(t *testing.T) {
+	for kind, want := range map[Kind]string{
+		ByRequests: "requests a minute", ByDay: "requests a day", ByTokens: "tokens a minute",
+		ByFailures: "failed authentications a minute", 0: "none",
+	} {
+		equal(t, "the limit", kind.String(), want)
+	}
+}

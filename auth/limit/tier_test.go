@@ -1,0 +1,83 @@
+package limit
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestTheTiersAreThoseOfTheSpec(t *testing.T) {
+	for tier, want := range map[Tier]Figures{
+		Free:       {60, 10_000, 10_000, 1_000_000, 100},
+		Pro:        {300, 100_000, 500_000, 50_000_000, 5_000},
+		Enterprise: {1_000, 500_000, 5_000_000, 1_000_000_000, 50_000},
+	} {
+		equal(t, string(tier), of(tier), want)
+		parsed, err := ParseTier(string(tier))
+		equal(t, "parsed", parsed, tier)
+		equal(t, "its error", err, nil)
+	}
+	tiers := DefaultTiers()
+	_, ok := tiers.Figures("gold")
+	equal(t, "gold", ok, false)
+	for _, name := range []string{"gold", "", "Pro", "pro "} {
+		if _, err := ParseTier(name); err == nil || !strings.Contains(err.Error(), `"`+name+`"`) {
+			t.Errorf("the error for %q is %v", name, err)
+		}
+	}
+}
+
+func TestOverridesChangeWhatTheyNameAndNothingElse(t *testing.T) {
+	want := DefaultTiers()
+	for _, none := range []string{"", " \n", "{}", ` {"pro":{}} `} {
+		got, err := ParseTiers(none)
+		equal(t, none, got, want)
+		equal(t, "its error", err, nil)
+	}
+	got, err := ParseTiers(`{"enterprise":{"requestsPerMinute":2000,"tokensPerMinute":1000000000},
+		"free":{"requestsPerMonth":1,"tokensPerMonth":1000000000000000,"activeSessions":3}}`)
+	want.enterprise.RequestsPerMinute, want.enterprise.TokensPerMinute = 2_000, 1_000_000_000
+	want.free.RequestsPerMonth, want.free.TokensPerMonth, want.free.ActiveSessions = 1, 1_000_000_000_000_000, 3
+	equal(t, "the tiers", got, want)
+	equal(t, "the error", err, nil)
+}
+
+func TestOverridesAreStrict(t *testing.T) {
+	for overrides, want := range map[string]string{
+		`{"gold":{"requestsPerMinute":1}}`:                      `there is no tier "gold"`,
+		`{"Pro":{"requestsPerMinute":1}}`:                       `there is no tier "Pro"`,
+		`{"pro":{"requests":1}}`:                                `pro has no figure "requests"`,
+		`{"pro":{"RequestsPerMinute":1}}`:                       `pro has no figure "RequestsPerMinute"`,
+		`{"pro":{"requestsPerMinute":0}}`:                       `pro.requestsPerMinute is 0, not a whole number from 1 to 1000000000`,
+		`{"pro":{"tokensPerMinute":-5}}`:                        `pro.tokensPerMinute is -5,`,
+		`{"pro":{"tokensPerMinute":1.5}}`:                       `pro.tokensPerMinute is 1.5,`,
+		`{"pro":{"tokensPerMinute":1e3}}`:                       `pro.tokensPerMinute is 1e3,`,
+		`{"pro":{"tokensPerMinute":1000000001}}`:                `pro.tokensPerMinute is 1000000001,`,
+		`{"pro":{"tokensPerMonth":1000000000000001}}`:           `pro.tokensPerMonth is 1000000000000001,`,
+		`{"pro":{"activeSessions":99999999999999999999}}`:       `pro.activeSessions is 99999999999999999999,`,
+		`{"pro":{"requestsPerMonth":0}}`:                        `pro.requestsPerMonth is 0,`,
+		`{"pro":{"requestsPerMinute":"1"}}`:                     `pro.requestsPerMinute is not a number`,
+		`{"pro":{"requestsPerMinute":null}}`:                    `pro.requestsPerMinute is not a number`,
+		`{"pro":{"requestsPerMinute":{}}}`:                      `pro.requestsPerMinute is not a number`,
+		`{"pro":{"requestsPerMinute":1,"requestsPerMinute":2}}`: `pro has "requestsPerMinute" twice`,
+		`{"pro":{},"pro":{}}`:                                   `the value has "pro" twice`,
+		`{"pro":null}`:                                          `pro is not an object`,
+		`{"pro":[]}`:                                            `pro is not an object`,
+		`[]`:                                                    `the value is not an object`,
+		`null`:                                                  `the value is not an object`,
+		`{"pro":{}} {}`:                                         `something follows the object`,
+		`{"pro":{}}}`:                                           `something follows the object`,
+		`{"pro":{"requestsPerMinute":1}`:                        `malformed JSON`,
+		`{"pro":{"requestsPerMinute":1,}}`:                      `malformed JSON`,
+		`{"pro":{"requestsPerMinute"}}`:                         `malformed JSON`,
+		`{"pro":{"requestsPerMinute":`:                          `malformed JSON`,
+		`{"pro"`:                                                `malformed JSON`,
+		`{pro:{}}`:                                              `malformed JSON`,
+		`x`:                                                     `malformed JSON`,
+	} {
+		got, err := ParseTiers(overrides)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the error is %v, want %s", overrides, err, want)
+		}
+		equal(t, "the tiers", got, Tiers{})
+	}
+}
