@@ -180,6 +180,8 @@ var (
 	ErrSessionNotFound = errors.New("the session does not exist or has expired")
 	ErrMessageNotFound = errors.New("the message does not exist")
 	ErrSessionBusy     = errors.New("the session is busy with another message")
+	// ErrIdempotencyConflict says that an Idempotency-Key was used before, for something else.
+	ErrIdempotencyConflict = errors.New("the idempotency key was used for another request")
 	// ErrFenced says that a turn was ended by somebody else.
 	ErrFenced = errors.New("the turn was already ended")
 	// ErrUnavailable says that the store cannot be reached or cannot write, or that the server is going away.

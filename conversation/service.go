@@ -123,8 +123,8 @@ func (s *Service) IsLive(sessionID string) bool {
 	return false
 }
 
-// CreateSession makes a session.
-func (s *Service) CreateSession(ctx context.Context, owner Owner, session NewSession) (Session, error) {
+// CreateSession makes a session, or returns the one that the same request made before.
+func (s *Service) CreateSession(ctx context.Context, owner Owner, session NewSession) (SessionCreated, error) {
 	return s.Store.CreateSession(ctx, owner, session)
 }
 

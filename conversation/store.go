@@ -3,6 +3,7 @@ package conversation
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"parley/stream"
 )
@@ -14,8 +15,8 @@ import (
 // ErrSessionNotFound. An error that is none of this package's means that the store failed; it wraps ErrUnavailable
 // where a later try may succeed. The store's own clock stamps ids and times, never below the session's last.
 type Store interface {
-	// CreateSession makes an empty session.
-	CreateSession(ctx context.Context, owner Owner, session NewSession) (Session, error)
+	// CreateSession makes an empty session, or returns the one that the same request made before.
+	CreateSession(ctx context.Context, owner Owner, session NewSession) (SessionCreated, error)
 	// Session returns a session.
 	Session(ctx context.Context, owner Owner, sessionID string) (Session, error)
 	// Sessions returns sessions that have not expired, newest first.
@@ -37,7 +38,8 @@ type Store interface {
 	// BeginTurn begins a turn if the session is free and the window can hold the message: it writes the message and an
 	// empty, streaming reply, and makes the session busy. If the session is busy, it takes a place in its queue or
 	// returns ErrSessionBusy, as OnBusy says. It returns *OverflowError, with nothing changed, where
-	// window.Check refuses the message's tokens and overhead.
+	// window.Check refuses the message's tokens and overhead. Where the same request began a turn before, it begins none
+	// and returns Replayed, whether the session is busy or not; one that waits is granted when that happens.
 	BeginTurn(ctx context.Context, owner Owner, turn NewTurn) (Begun, error)
 	// LeaveQueue gives up a place in the queue, or the session if it was just granted. It is no error if there is
 	// none to give up.
@@ -60,10 +62,28 @@ type Store interface {
 
 // NewSession is what a session is made of.
 type NewSession struct {
-	UserID   string
-	Metadata json.RawMessage // nil for none
-	Context  ContextConfig
+	UserID      string
+	Metadata    json.RawMessage // nil for none
+	Context     ContextConfig
+	Idempotency *Idempotency // nil for none
 }
+
+// SessionCreated is a session that was made: just now, or Replayed, by the same request before.
+type SessionCreated struct {
+	Session  Session
+	Replayed bool
+}
+
+// Idempotency recognises a request that is repeated (design section 2, Idempotency-Key). It is remembered with what took
+// effect, for IdempotencyLifetime or as long as the session if that is shorter; a request that was refused is not. The
+// same key with another digest is ErrIdempotencyConflict.
+type Idempotency struct {
+	Key    string
+	Digest [32]byte // of the request
+}
+
+// IdempotencyLifetime is how long a request is recognised.
+const IdempotencyLifetime = 24 * time.Hour
 
 // OwnedSession is a session and whose it is.
 type OwnedSession struct {
@@ -131,13 +151,15 @@ type NewTurn struct {
 	OnBusy    OnBusy
 	// Waiter names this send in the session's queue: unique, and the same when the send tries again after it was
 	// granted the session.
-	Waiter string
+	Waiter      string
+	Idempotency *Idempotency // nil for none
 }
 
 // Begun is a turn that has begun, or a place in the queue.
 type Begun struct {
-	// Queued is set if the session was busy; nothing else is then.
-	Queued *Queued
+	// Queued is set if the session was busy, Replayed if the same request began a turn before; nothing else is then.
+	Queued   *Queued
+	Replayed *Replayed
 
 	Key     TurnKey
 	Session Session // as it is now
@@ -148,6 +170,12 @@ type Begun struct {
 	// History holds the newest messages before Message, oldest first: as many as window.Budget of the
 	// session's configuration can hold, and the one that no longer fits, if there is one.
 	History []Message
+}
+
+// Replayed is the turn that a request began when it came first.
+type Replayed struct {
+	Asked     string // the user's or system's message
+	MessageID string // the reply
 }
 
 // Queued is a place in a session's queue.

@@ -30,14 +30,17 @@ type NewMessage struct {
 	Content   string
 	Metadata  json.RawMessage
 	OnBusy    OnBusy
+	// Idempotency recognises the send if it is repeated; nil for none.
+	Idempotency *Idempotency
 }
 
-// Exchange is a message that was sent and the reply to it.
+// Exchange is the reply to a message that was sent.
 type Exchange struct {
-	Message Message
-	Reply   Message // as it began
+	Reply Message // as it began
 	// Position stands before the reply's beginning.
 	Position stream.Position
+	// Replayed says that the message was sent before, and this is the reply that it had then.
+	Replayed bool
 
 	turn *turn
 }
@@ -89,22 +92,49 @@ func (s *Service) Send(ctx context.Context, owner Owner, m NewMessage, begun fun
 	s.mu.Unlock()
 	send := NewTurn{
 		SessionID: m.SessionID, Role: m.Role, Content: m.Content, Tokens: s.Count(m.Content), Metadata: m.Metadata,
-		OnBusy: m.OnBusy, Waiter: RandomText(suffixLength),
+		OnBusy: m.OnBusy, Waiter: RandomText(suffixLength), Idempotency: m.Idempotency,
 	}
-	queued, err := s.tryBegin(ctx, owner, send, begun)
-	if queued != nil {
+	b, err := s.tryBegin(ctx, owner, send, begun)
+	if err == nil && b.Queued != nil {
 		go func() {
 			defer s.work.Done()
-			if err := s.awaitSession(ctx, owner, send, queued, begun); err != nil {
-				begun(nil, err)
-			}
+			b, err := s.awaitSession(ctx, owner, send, b.Queued, begun)
+			s.finish(ctx, owner, send, b, err, begun)
 		}()
 		return
 	}
-	if err != nil {
-		begun(nil, err)
-	}
+	s.finish(ctx, owner, send, b, err, begun)
 	s.work.Done()
+}
+
+// finish tells the caller of a send that began no turn what it has instead.
+func (s *Service) finish(ctx context.Context, owner Owner, send NewTurn, b Begun, err error, begun func(*Exchange, error)) {
+	switch {
+	case err != nil:
+		begun(nil, err)
+	case b.Replayed != nil:
+		begun(s.join(ctx, owner, send.SessionID, *b.Replayed))
+	}
+}
+
+// join returns the exchange of a turn that the same send began before: it may be live, or over.
+func (s *Service) join(ctx context.Context, owner Owner, sessionID string, earlier Replayed) (*Exchange, error) {
+	x := &Exchange{Position: stream.After(earlier.Asked), Replayed: true}
+	if x.turn = s.awaitTurn(sessionID, earlier.MessageID); x.turn != nil {
+		x.Reply = x.turn.begun.Reply
+		return x, nil
+	}
+	m, err := s.Store.Message(ctx, owner, sessionID, earlier.MessageID)
+	if err != nil {
+		return nil, err
+	}
+	if m.Status == stream.Streaming {
+		return nil, ErrUnavailable // it is neither here nor over
+	}
+	x.Reply = asBegun(m)
+	x.turn = &turn{final: m, done: make(chan struct{})}
+	close(x.turn.done)
+	return x, nil
 }
 
 // isDraining reports whether Drain has begun.
@@ -117,8 +147,9 @@ func (s *Service) isDraining() bool {
 	}
 }
 
-// tryBegin begins the turn, or returns the place in the queue that it has instead.
-func (s *Service) tryBegin(ctx context.Context, owner Owner, send NewTurn, begun func(*Exchange, error)) (*Queued, error) {
+// tryBegin begins the turn and says so to begun, unless it returns what the send has instead: a place in the queue, or
+// the turn that it began before.
+func (s *Service) tryBegin(ctx context.Context, owner Owner, send NewTurn, begun func(*Exchange, error)) (Begun, error) {
 	s.mu.Lock()
 	s.beginning[send.SessionID]++
 	s.mu.Unlock()
@@ -131,31 +162,32 @@ func (s *Service) tryBegin(ctx context.Context, owner Owner, send NewTurn, begun
 		s.begins.Broadcast()
 	}()
 	b, err := s.Store.BeginTurn(ctx, owner, send)
-	if err != nil || b.Queued != nil {
-		return b.Queued, err
+	if err == nil && b.Queued == nil && b.Replayed == nil {
+		s.begin(b, begun)
 	}
-	s.begin(b, begun)
-	return nil, nil
+	return b, err
 }
 
-// awaitSession waits in a session's queue until the turn has begun, or cannot.
-func (s *Service) awaitSession(ctx context.Context, owner Owner, send NewTurn, queued *Queued, begun func(*Exchange, error)) error {
+// awaitSession waits in a session's queue until tryBegin has another answer than that.
+func (s *Service) awaitSession(ctx context.Context, owner Owner, send NewTurn, queued *Queued, begun func(*Exchange, error)) (Begun, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, queueWait, ErrSessionBusy)
 	defer cancel()
-	for queued != nil {
+	for {
 		if send.OnBusy == Interrupt {
 			s.interrupt(send.SessionID, queued.Live, stream.ErrCancelled)
 		}
-		err := s.awaitGrant(ctx, owner, send.SessionID, send.Waiter, queued)
+		if err := s.awaitGrant(ctx, owner, send.SessionID, send.Waiter, queued); err != nil {
+			return Begun{}, err
+		}
+		b, err := s.tryBegin(ctx, owner, send, begun)
 		if err != nil {
-			return err
-		}
-		if queued, err = s.tryBegin(ctx, owner, send, begun); err != nil {
 			s.leaveQueue(owner, send.SessionID, send.Waiter)
-			return err
 		}
+		if err != nil || b.Queued == nil {
+			return b, err
+		}
+		queued = b.Queued
 	}
-	return nil
 }
 
 // awaitGrant waits until a place in a queue is granted; if that is not to be, the place is given up.
@@ -192,7 +224,7 @@ func (s *Service) begin(b Begun, begun func(*Exchange, error)) {
 	s.turns[b.Reply.ID] = t
 	s.mu.Unlock()
 
-	begun(&Exchange{Message: b.Message, Reply: b.Reply, Position: stream.After(b.Message.ID), turn: t}, nil)
+	begun(&Exchange{Reply: b.Reply, Position: stream.After(b.Message.ID), turn: t}, nil)
 	t.topic.Publish(b.Previous,
 		&stream.Entry{ID: b.Message.ID, Created: encode(b.Message)},
 		&stream.Entry{ID: b.Reply.ID, Created: encode(asBegun(b.Reply)), Reply: t.reply})

@@ -39,6 +39,7 @@ var known = []struct {
 	{conversation.ErrSessionNotFound, 404, "session_not_found", "The session does not exist or has expired."},
 	{conversation.ErrMessageNotFound, 404, "message_not_found", "The message does not exist."},
 	{conversation.ErrSessionBusy, 409, "session_busy", "The session is busy with another message."},
+	{conversation.ErrIdempotencyConflict, 409, "idempotency_conflict", "The idempotency key was used for another request."},
 	{conversation.ErrCancelPending, 503, "service_unavailable", "The reply has not stopped yet; it will."},
 	{conversation.ErrUnavailable, 503, "service_unavailable", "The service is not available at the moment."},
 	{errNotFound, 404, "not_found", "There is no such route."},

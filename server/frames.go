@@ -200,6 +200,9 @@ func (k *socket) send(r wire.Send) error {
 	if err != nil {
 		return err
 	}
+	if m.Idempotency, err = sendIdempotency("idempotencyKey", r.IdempotencyKey, m); err != nil {
+		return err
+	}
 	k.server.Conversation.Send(k.ctx, k.owner, m, func(x *conversation.Exchange, err error) {
 		if err != nil {
 			k.refuse(r.ID, err)

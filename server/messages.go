@@ -33,9 +33,15 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if message.Idempotency, err = sendIdempotency(headerIdempotencyKey, headerKey(c), message); err != nil {
+		return nil, err
+	}
 	exchange, err := s.send(c, message)
 	if err != nil {
 		return nil, err
+	}
+	if exchange.Replayed {
+		c.Header(headerReplayed, "true")
 	}
 	if body.Streaming != nil && *body.Streaming {
 		return s.streaming(c, exchange), nil
@@ -48,6 +54,13 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 		return nil, failed(reply)
 	}
 	return reply, nil
+}
+
+// sendIdempotency is idempotency for a send: it is the same one over REST and the socket, streaming or not, and
+// however it meets a busy session.
+func sendIdempotency(name string, key *string, m conversation.NewMessage) (*conversation.Idempotency, error) {
+	m.OnBusy, m.Idempotency = "", nil
+	return idempotency(name, key, m)
 }
 
 // send sends a message and returns when its turn has begun.

@@ -1,12 +1,15 @@
 package server
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
@@ -141,6 +144,37 @@ func newMessage(session string, content *string, role, onBusy *string, metadata 
 	}
 	return m, nil
 }
+
+// idempotency returns how a request is recognised if it is repeated: by its key, nil for none, and by what it asks for,
+// whichever way it comes. name is what the key is called there.
+func idempotency(name string, key *string, request any) (*conversation.Idempotency, error) {
+	if key == nil {
+		return nil, nil
+	}
+	if !sane(*key) {
+		return nil, invalid(name, "must have 1 to 128 visible ASCII characters")
+	}
+	encoded, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	return &conversation.Idempotency{Key: *key, Digest: sha256.Sum256(encoded)}, nil
+}
+
+// headerKey returns the request's Idempotency-Key, nil for none.
+func headerKey(c *gin.Context) *string {
+	values := c.Request.Header.Values(headerIdempotencyKey)
+	if len(values) == 0 {
+		return nil
+	}
+	key := strings.Join(values, ", ") // more than one is no key, and is refused
+	return &key
+}
+
+const (
+	headerIdempotencyKey = "Idempotency-Key"
+	headerReplayed       = "Idempotent-Replayed"
+)
 
 // validMetadata reports whether metadata, valid JSON or none, is an object that is not too large.
 func validMetadata(metadata []byte) bool {

@@ -32,11 +32,18 @@ func (s *Server) createSession(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	session, err := s.Conversation.CreateSession(c.Request.Context(), owner(principal(c)), conversation.NewSession{
-		UserID: *body.UserID, Metadata: body.Metadata, Context: config,
-	})
+	asked := conversation.NewSession{UserID: *body.UserID, Metadata: body.Metadata, Context: config}
+	if asked.Idempotency, err = idempotency(headerIdempotencyKey, headerKey(c), asked); err != nil {
+		return nil, err
+	}
+	made, err := s.Conversation.CreateSession(c.Request.Context(), owner(principal(c)), asked)
 	if err != nil {
 		return nil, err
+	}
+	session := made.Session
+	if made.Replayed { // as it was then
+		c.Header(headerReplayed, "true")
+		session.MessageCount, session.TokenUsage = 0, conversation.TokenUsage{}
 	}
 	return created{
 		SessionID: session.ID, UserID: session.UserID, CreatedAt: session.CreatedAt, ExpiresAt: session.ExpiresAt,

@@ -29,13 +29,13 @@ func openBench(b *testing.B, options Options) *Store {
 
 func benchSession(b *testing.B, s *Store) conversation.Session {
 	b.Helper()
-	session, err := s.CreateSession(b.Context(), somebody, conversation.NewSession{
+	made, err := s.CreateSession(b.Context(), somebody, conversation.NewSession{
 		UserID: "user_0123456789abcdef", Context: conversation.DefaultContextConfig,
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	return session
+	return made.Session
 }
 
 // BenchmarkTurn is a turn as the store sees it, BeginTurn and EndTurn: two commits, each shared with those that wait.

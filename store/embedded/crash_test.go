@@ -50,12 +50,13 @@ func crashChild(path string) int {
 
 // crashSession is the life of a session: some turns, and for every third its end.
 func crashSession(ctx context.Context, s *Store, say func(...any)) error {
-	session, err := s.CreateSession(ctx, somebody, conversation.NewSession{
+	made, err := s.CreateSession(ctx, somebody, conversation.NewSession{
 		UserID: "user_0123456789abcdef", Context: conversation.DefaultContextConfig,
 	})
 	if err != nil {
 		return err
 	}
+	session := made.Session
 	say("created", session.ID)
 	for range 4 {
 		begun, err := s.BeginTurn(ctx, somebody, conversation.NewTurn{

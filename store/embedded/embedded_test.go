@@ -57,11 +57,11 @@ func must(t testing.TB, err error) {
 
 func newSession(t testing.TB, s *Store) conversation.Session {
 	t.Helper()
-	session, err := s.CreateSession(t.Context(), somebody, conversation.NewSession{
+	made, err := s.CreateSession(t.Context(), somebody, conversation.NewSession{
 		UserID: conversation.UserPrefix + conversation.RandomText(16), Context: conversation.DefaultContextConfig,
 	})
 	must(t, err)
-	return session
+	return made.Session
 }
 
 func newTurn(sessionID, content string) conversation.NewTurn {

@@ -111,15 +111,15 @@ func (s *Store) withText(read func() (streaming *conversation.Message, err error
 }
 
 // ClearMessages implements conversation.Store. The bytes are overwritten soon after (see Scrubbed).
-func (s *Store) ClearMessages(ctx context.Context, owner conversation.Owner, sessionID, waiter string) (conversation.Cleared, error) {
+func (s *Store) ClearMessages(ctx context.Context, owner conversation.Owner, sessionID, name string) (conversation.Cleared, error) {
 	return update(ctx, s, func(w *writing) (conversation.Cleared, error) {
 		at := ref{owner, sessionID}
 		session, err := w.session(at)
 		if err != nil {
 			return conversation.Cleared{}, err
 		}
-		if !w.mayTake(at, &session, waiter) {
-			queued, err := w.enqueue(at, &session, waiter, true)
+		if !w.mayTake(at, &session, name) {
+			queued, err := w.enqueue(at, &session, waiter{name: name, interrupts: true})
 			return conversation.Cleared{Queued: queued}, err
 		}
 		count, err := w.removeMessages(at)

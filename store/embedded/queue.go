@@ -19,9 +19,10 @@ type queue struct {
 }
 
 type waiter struct {
-	name       string
-	interrupts bool
-	granted    chan struct{} // nil once it is closed
+	name        string
+	interrupts  bool
+	idempotency string        // the request's idempotency key, "" for none
+	granted     chan struct{} // nil once it is closed
 }
 
 func (q queue) empty() bool { return q.granted == "" && len(q.waiting) == 0 }
@@ -52,12 +53,12 @@ func (w *writing) mayTake(at ref, session *conversation.Session, name string) bo
 
 // enqueue gives a waiter a place in a session's queue, at its end or, if it interrupts, at its head. One that has a
 // place already keeps it, with a new channel if the old one was closed early.
-func (w *writing) enqueue(at ref, session *conversation.Session, name string, interrupts bool) (*conversation.Queued, error) {
-	if name == "" {
+func (w *writing) enqueue(at ref, session *conversation.Session, who waiter) (*conversation.Queued, error) {
+	if who.name == "" {
 		return nil, errors.New("embedded: who waits needs a name")
 	}
 	q := w.queue(at)
-	place := q.index(name)
+	place := q.index(who.name)
 	switch {
 	case place >= 0 && q.waiting[place].granted != nil:
 		return &conversation.Queued{Granted: q.waiting[place].granted, Live: session.Live}, nil
@@ -67,32 +68,36 @@ func (w *writing) enqueue(at ref, session *conversation.Session, name string, in
 	case len(q.waiting) >= conversation.QueuePlaces:
 		return nil, conversation.ErrSessionBusy
 	default:
-		if !interrupts {
+		if !who.interrupts {
 			place = len(q.waiting)
 		} else {
 			place = 0
 		}
 		waiting := make([]waiter, 0, len(q.waiting)+1)
 		waiting = append(waiting, q.waiting[:place]...)
-		waiting = append(waiting, waiter{name: name, interrupts: interrupts, granted: make(chan struct{})})
+		who.granted = make(chan struct{})
+		waiting = append(waiting, who)
 		q.waiting = append(waiting, q.waiting[place:]...)
 	}
 	w.queues[at] = q
 	return &conversation.Queued{Granted: q.waiting[place].granted, Live: session.Live}, nil
 }
 
-// taken notes that a turn has begun: the session is kept for nobody any more, and those who interrupt are told, so
-// that they look whose turn it is.
-func (w *writing) taken(at ref) {
+// taken notes that a turn has begun, by a request with that idempotency key: the session is kept for nobody any more;
+// those who interrupt are told, so that they look whose turn it is, and those who wait to make the same request.
+func (w *writing) taken(at ref, idempotency string) {
 	q := w.queue(at)
 	if q.empty() {
 		return
 	}
 	q.granted = ""
-	if slices.ContainsFunc(q.waiting, func(w waiter) bool { return w.interrupts }) {
+	concerned := func(w waiter) bool {
+		return w.interrupts || idempotency != "" && w.idempotency == idempotency
+	}
+	if slices.ContainsFunc(q.waiting, concerned) {
 		q.waiting = slices.Clone(q.waiting)
 		for i := range q.waiting {
-			if q.waiting[i].interrupts {
+			if concerned(q.waiting[i]) {
 				w.grant(q.waiting[i])
 				q.waiting[i].granted = nil
 			}
@@ -138,13 +143,18 @@ func (w *writing) dissolve(at ref) {
 func (s *Store) LeaveQueue(ctx context.Context, owner conversation.Owner, sessionID, name string) error {
 	at := ref{owner, sessionID}
 	return s.submit(ctx, func(w *writing) error {
-		q := w.queue(at)
-		if place := q.index(name); place >= 0 {
-			q.waiting = slices.Delete(slices.Clone(q.waiting), place, place+1)
-			w.queues[at] = q
-			return nil
-		}
-		w.refuse(at, name)
+		w.leave(at, name)
 		return nil
 	})
+}
+
+// leave gives up a waiter's place, or the session if it is kept for it.
+func (w *writing) leave(at ref, name string) {
+	q := w.queue(at)
+	if place := q.index(name); place >= 0 {
+		q.waiting = slices.Delete(slices.Clone(q.waiting), place, place+1)
+		w.queues[at] = q
+		return
+	}
+	w.refuse(at, name)
 }

@@ -95,6 +95,18 @@ const (
 	livePrompt
 )
 
+// The fields of an idempotencyRecord.
+const (
+	idempotencyDigest tag = iota + 1
+	idempotencySession
+	idempotencyAsked
+	idempotencyReply
+)
+
+const (
+	idempotencyExpires tag = iota + numbers
+)
+
 // record is a record that is being written.
 type record []byte
 
@@ -411,4 +423,32 @@ func readLive(value []byte) (liveRecord, error) {
 		return nil
 	})
 	return l, err
+}
+
+func (r *record) idempotency(i *idempotencyRecord) {
+	r.bytes(idempotencyDigest, i.digest[:])
+	r.text(idempotencySession, i.session)
+	r.text(idempotencyAsked, i.turn.Asked)
+	r.text(idempotencyReply, i.turn.MessageID)
+	r.number(idempotencyExpires, int64(i.expires))
+}
+
+func readIdempotency(value []byte) (idempotencyRecord, error) {
+	var i idempotencyRecord
+	err := read(value, func(t tag, b []byte, n int64) error {
+		switch t {
+		case idempotencyDigest:
+			copy(i.digest[:], b)
+		case idempotencySession:
+			i.session = string(b)
+		case idempotencyAsked:
+			i.turn.Asked = string(b)
+		case idempotencyReply:
+			i.turn.MessageID = string(b)
+		case idempotencyExpires:
+			i.expires = conversation.Time(n)
+		}
+		return nil
+	})
+	return i, err
 }

@@ -25,6 +25,12 @@ const (
 	usersBucket = "users"
 	// expiryBucket: expiresAt (8) | OWNER | session id → nothing.
 	expiryBucket = "expiry"
+	// idempotencyBucket: OWNER | idempotency key → idempotencyRecord.
+	idempotencyBucket = "idempotency"
+	// idempotentBucket: OWNER | session id | idempotency key → nothing. The keys that name a session.
+	idempotentBucket = "idempotent"
+	// forgetBucket: expires (8) | OWNER | idempotency key → nothing.
+	forgetBucket = "forget"
 	// liveBucket: OWNER | session id → liveRecord. The sessions with a live turn.
 	liveBucket = "live"
 	// keysBucket: hash of the secret (32) → auth.Key.
@@ -41,7 +47,8 @@ const (
 // allBuckets returns the names of all buckets.
 func allBuckets() []string {
 	return []string{
-		sessionsBucket, messagesBucket, usersBucket, expiryBucket, liveBucket, keysBucket, accountsBucket, metaBucket,
+		sessionsBucket, messagesBucket, usersBucket, expiryBucket, idempotencyBucket, idempotentBucket, forgetBucket,
+		liveBucket, keysBucket, accountsBucket, metaBucket,
 	}
 }
 

@@ -10,27 +10,43 @@ import (
 const expiredAtOnce = 64
 
 // CreateSession implements conversation.Store. The id sorts after those of all the sessions that the owner has.
-func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, session conversation.NewSession) (conversation.Session, error) {
-	return update(ctx, s, func(w *writing) (conversation.Session, error) {
-		newest, _, _ := w.span(sessionsBucket, ownerKey(owner)).before("")
-		created := conversation.Session{
-			ID:           conversation.NewID(conversation.SessionPrefix, w.now, string(newest)),
-			UserID:       session.UserID,
-			CreatedAt:    w.now,
-			ExpiresAt:    w.now.Add(conversation.Lifetime),
-			LastActivity: w.now,
-			Metadata:     session.Metadata,
-			Context:      session.Context,
+func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, session conversation.NewSession) (conversation.SessionCreated, error) {
+	return update(ctx, s, func(w *writing) (conversation.SessionCreated, error) {
+		earlier, found, err := w.recall(owner, session.Idempotency)
+		if err != nil {
+			return conversation.SessionCreated{}, err
 		}
-		at := ref{owner, created.ID}
-		if err := w.putSession(at, &created); err != nil {
-			return conversation.Session{}, err
+		if found {
+			made, err := w.session(ref{owner, earlier.session})
+			return conversation.SessionCreated{Session: made, Replayed: true}, err
 		}
-		if err := w.put(usersBucket, append(userKey(owner, session.UserID), created.ID...), nil); err != nil {
-			return conversation.Session{}, err
-		}
-		return created, w.put(expiryBucket, expiryKey(created.ExpiresAt, at), nil)
+		made, err := w.createSession(owner, &session)
+		return conversation.SessionCreated{Session: made}, err
 	})
+}
+
+func (w *writing) createSession(owner conversation.Owner, session *conversation.NewSession) (conversation.Session, error) {
+	newest, _, _ := w.span(sessionsBucket, ownerKey(owner)).before("")
+	created := conversation.Session{
+		ID:           conversation.NewID(conversation.SessionPrefix, w.now, string(newest)),
+		UserID:       session.UserID,
+		CreatedAt:    w.now,
+		ExpiresAt:    w.now.Add(conversation.Lifetime),
+		LastActivity: w.now,
+		Metadata:     session.Metadata,
+		Context:      session.Context,
+	}
+	at := ref{owner, created.ID}
+	if err := w.putSession(at, &created); err != nil {
+		return conversation.Session{}, err
+	}
+	if err := w.put(usersBucket, append(userKey(owner, session.UserID), created.ID...), nil); err != nil {
+		return conversation.Session{}, err
+	}
+	if err := w.remember(at, session.Idempotency, conversation.Replayed{}); err != nil {
+		return conversation.Session{}, err
+	}
+	return created, w.put(expiryBucket, expiryKey(created.ExpiresAt, at), nil)
 }
 
 // Session implements conversation.Store.
@@ -89,6 +105,9 @@ func (w *writing) removeSession(at ref, session *conversation.Session) error {
 	if _, err := w.removeMessages(at); err != nil {
 		return err
 	}
+	if err := w.forgetSession(at); err != nil {
+		return err
+	}
 	if session.Live != "" {
 		w.ended = append(w.ended, session.Live)
 		if err := w.delete(liveBucket, at.key()); err != nil {
@@ -132,7 +151,13 @@ func (s *Store) RemoveExpired(ctx context.Context) (removed []conversation.Owned
 	}
 	for {
 		p, err := update(ctx, s, func(w *writing) (p page, err error) {
-			p.removed, p.next, err = w.removeExpired()
+			if p.removed, p.next, err = w.removeExpired(); err != nil {
+				return p, err
+			}
+			forget, err := w.forgetExpired()
+			if p.next == 0 || forget != 0 && forget < p.next {
+				p.next = forget
+			}
 			p.more = p.next != 0 && p.next <= w.now
 			return p, err
 		})

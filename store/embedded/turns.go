@@ -23,11 +23,21 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn) (conversation.Be
 	if err != nil {
 		return conversation.Begun{}, err
 	}
+	earlier, found, err := w.recall(at.owner, turn.Idempotency)
+	if err != nil {
+		return conversation.Begun{}, err
+	}
+	if found {
+		w.leave(at, turn.Waiter)
+		return conversation.Begun{Replayed: &earlier.turn}, nil
+	}
 	if !w.mayTake(at, &session, turn.Waiter) {
 		if turn.OnBusy == conversation.Reject {
 			return conversation.Begun{}, conversation.ErrSessionBusy
 		}
-		queued, err := w.enqueue(at, &session, turn.Waiter, turn.OnBusy == conversation.Interrupt)
+		queued, err := w.enqueue(at, &session, waiter{
+			name: turn.Waiter, interrupts: turn.OnBusy == conversation.Interrupt, idempotency: idempotencyOf(turn.Idempotency),
+		})
 		return conversation.Begun{Queued: queued}, err
 	}
 	tokens := turn.Tokens + window.MessageOverhead
@@ -51,7 +61,19 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn) (conversation.Be
 	begun.Key = conversation.TurnKey{
 		Owner: at.owner, SessionID: session.ID, MessageID: begun.Reply.ID, Fence: session.Fence,
 	}
-	return begun, w.putTurn(at, &begun)
+	err = w.remember(at, turn.Idempotency, conversation.Replayed{Asked: begun.Message.ID, MessageID: begun.Reply.ID})
+	if err != nil {
+		return conversation.Begun{}, err
+	}
+	return begun, w.putTurn(at, &begun, idempotencyOf(turn.Idempotency))
+}
+
+// idempotencyOf returns the idempotency key, "" for none.
+func idempotencyOf(i *conversation.Idempotency) string {
+	if i == nil {
+		return ""
+	}
+	return i.Key
 }
 
 // messagesOf returns the message of a turn and the reply as it begins. Their ids rise within the session, and their
@@ -78,8 +100,8 @@ func messagesOf(turn *conversation.NewTurn, session *conversation.Session, now c
 	return message, reply
 }
 
-// putTurn writes a turn that begins.
-func (w *writing) putTurn(at ref, begun *conversation.Begun) error {
+// putTurn writes a turn that begins, by a request with that idempotency key.
+func (w *writing) putTurn(at ref, begun *conversation.Begun, idempotency string) error {
 	if err := w.putMessage(at, &begun.Message); err != nil {
 		return err
 	}
@@ -94,7 +116,7 @@ func (w *writing) putTurn(at ref, begun *conversation.Begun) error {
 		return err
 	}
 	w.began = append(w.began, begun.Key)
-	w.taken(at)
+	w.taken(at, idempotency)
 	return nil
 }
 

@@ -45,11 +45,12 @@ func manySessions(t *testing.T, s *subject) {
 	var callers sync.WaitGroup
 	for i := range sessions {
 		callers.Go(func() {
-			session, err := s.store.CreateSession(s.ctx, s.owner, plain())
+			made, err := s.store.CreateSession(s.ctx, s.owner, plain())
 			if err != nil {
 				t.Errorf("CreateSession: %v", err)
 				return
 			}
+			session := made.Session
 			for j := range turns {
 				turn := question(session.ID, fmt.Sprintf("%d.%d", i, j))
 				begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)

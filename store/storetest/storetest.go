@@ -40,6 +40,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"messages", messageTests()},
 		{"turns", turnTests()},
 		{"queue", queueTests()},
+		{"idempotency", idempotencyTests()},
 		{"clear", clearTests()},
 		{"journal", journalTests()},
 		{"keys", keyTests()},
@@ -94,7 +95,8 @@ func (s *subject) create(t *testing.T, session conversation.NewSession) conversa
 	t.Helper()
 	created, err := s.store.CreateSession(s.ctx, s.owner, session)
 	must(t, err, "CreateSession")
-	return created
+	same(t, "replayed", created.Replayed, false)
+	return created.Session
 }
 
 func (s *subject) session(t *testing.T, id string) conversation.Session {

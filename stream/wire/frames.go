@@ -35,6 +35,8 @@ type Send struct {
 	Role      *string         `json:"role"`
 	Metadata  json.RawMessage `json:"metadata"`
 	OnBusy    *string         `json:"onBusy"`
+	// IdempotencyKey has the send recognised if it is repeated, as the header of that name does over REST.
+	IdempotencyKey *string `json:"idempotencyKey"`
 }
 
 // Cancel cancels a reply.

@@ -1,0 +1,126 @@
+package embedded
+
+import (
+	"encoding/binary"
+
+	"parley/conversation"
+)
+
+// idempotencyRecord is what a request did that can be recognised: it made a session, or began a turn in it.
+type idempotencyRecord struct {
+	digest  [32]byte
+	session string
+	turn    conversation.Replayed // zero where the request made the session
+	expires conversation.Time
+}
+
+func idempotencyKey(o conversation.Owner, key string) []byte { return append(ownerKey(o), key...) }
+
+func idempotentKey(at ref, key string) []byte { return append(at.key(), key...) }
+
+func forgetKey(expires conversation.Time, o conversation.Owner, key string) []byte {
+	index := binary.BigEndian.AppendUint64(make([]byte, 0, 96), uint64(expires))
+	return append(appendOwner(index, o), key...)
+}
+
+// recall returns what the same request did before, if it is known; ErrIdempotencyConflict if another one has its key.
+func (r *reading) recall(o conversation.Owner, i *conversation.Idempotency) (record idempotencyRecord, found bool, err error) {
+	if i == nil {
+		return record, false, nil
+	}
+	value := r.bucket(idempotencyBucket).Get(idempotencyKey(o, i.Key))
+	if value == nil {
+		return record, false, nil
+	}
+	if record, err = readIdempotency(value); err != nil || record.expires <= r.now {
+		return record, false, err
+	}
+	if record.digest != i.Digest {
+		return record, false, conversation.ErrIdempotencyConflict
+	}
+	return record, true, nil
+}
+
+// remember notes what a request has done in a session.
+func (w *writing) remember(at ref, i *conversation.Idempotency, turn conversation.Replayed) error {
+	if i == nil {
+		return nil
+	}
+	if err := w.forget(at.owner, i.Key); err != nil { // one that has expired and is not removed yet
+		return err
+	}
+	record := idempotencyRecord{
+		digest: i.Digest, session: at.session, turn: turn, expires: w.now.Add(conversation.IdempotencyLifetime),
+	}
+	start := len(w.arena)
+	w.arena.idempotency(&record)
+	if err := w.putRecord(idempotencyBucket, idempotencyKey(at.owner, i.Key), start); err != nil {
+		return err
+	}
+	if err := w.put(idempotentBucket, idempotentKey(at, i.Key), nil); err != nil {
+		return err
+	}
+	return w.put(forgetBucket, forgetKey(record.expires, at.owner, i.Key), nil)
+}
+
+// forget removes what is known of a key, if anything is.
+func (w *writing) forget(o conversation.Owner, key string) error {
+	value := w.bucket(idempotencyBucket).Get(idempotencyKey(o, key))
+	if value == nil {
+		return nil
+	}
+	record, err := readIdempotency(value)
+	if err != nil {
+		return err
+	}
+	w.remove = true
+	if err := w.delete(forgetBucket, forgetKey(record.expires, o, key)); err != nil {
+		return err
+	}
+	if err := w.delete(idempotentBucket, idempotentKey(ref{o, record.session}, key)); err != nil {
+		return err
+	}
+	return w.delete(idempotencyBucket, idempotencyKey(o, key))
+}
+
+// forgetSession removes what is known of all keys that name a session.
+func (w *writing) forgetSession(at ref) error {
+	var keys []string
+	index := w.span(idempotentBucket, at.key())
+	for key, _, ok := index.from(""); ok; key, _, ok = index.next() {
+		keys = append(keys, string(key))
+	}
+	for _, key := range keys {
+		if err := w.forget(at.owner, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetExpired removes what is known of some keys whose time has come. It returns when the next one's does.
+func (w *writing) forgetExpired() (next conversation.Time, err error) {
+	type name struct {
+		owner conversation.Owner
+		key   string
+	}
+	var due []name
+	index := w.span(forgetBucket, nil)
+	for key, _, ok := index.from(""); ok; key, _, ok = index.next() {
+		expires, at, ok := cutExpiry(key)
+		if !ok {
+			return 0, errRecord
+		}
+		if expires > w.now || len(due) == expiredAtOnce {
+			next = expires
+			break
+		}
+		due = append(due, name{at.owner, at.session})
+	}
+	for _, d := range due {
+		if err := w.forget(d.owner, d.key); err != nil {
+			return 0, err
+		}
+	}
+	return next, nil
+}
