@@ -30,52 +30,79 @@ func (p *parley) dialWith(t *testing.T, secret string) *socket {
 	return s
 }
 
-// wantEnded checks that a socket is closed because of its key, no sooner than from and within a second of it.
-func (s *socket) wantEnded(t *testing.T, what string, from time.Time) {
+// held is a socket whose client reads all the time, so that pings are answered.
+type held struct {
+	*socket
+	pongs chan struct{}
+	ended chan closing
+}
+
+type closing struct {
+	code int
+	at   time.Time
+}
+
+// hold opens a socket with a key and reads it until it ends.
+func (p *parley) hold(t *testing.T, secret string) held {
 	t.Helper()
-	if code := s.closed(); code != int(wire.CloseKeyEnded) {
-		t.Errorf("%s: closed with %d, want %d", what, code, wire.CloseKeyEnded)
-	}
-	if after := time.Since(from); after < 0 || after > time.Second {
-		t.Errorf("%s: closed %v after", what, after)
+	h := held{p.dialWith(t, secret), make(chan struct{}, 8), make(chan closing, 1)}
+	go func() {
+		for {
+			_, _, err := h.conn.Read(context.Background())
+			if err != nil {
+				h.ended <- closing{int(websocket.CloseStatus(err)), time.Now()}
+				return
+			}
+			h.pongs <- struct{}{}
+		}
+	}()
+	return h
+}
+
+// wantEnded checks that the socket is closed because of its key, within a second of that moment and not before.
+func (h held) wantEnded(t *testing.T, what string, from time.Time) {
+	t.Helper()
+	c := <-h.ended
+	if after := c.at.Sub(from); c.code != int(wire.CloseKeyEnded) || after < 0 || after > time.Second {
+		t.Errorf("%s: closed with %d, %v after", what, c.code, after)
 	}
 }
 
 func TestTheSocketsOfAKeyThatEndsAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
-		stays := p.dialWith(t, p.key("acme", auth.Admin))
-		declared := p.dial()
+		admin := auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}}
+		rotated, first := p.newKey("acme", auth.Live, admin)
+		_, second, err := p.keys.Rotate(t.Context(), rotated.Owner, rotated.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		graceEnds := time.Now().Truncate(time.Millisecond).Add(24 * time.Hour)
+		time.Sleep(24*time.Hour - time.Minute) // no socket is open, so nothing runs
 
-		revoked, secret := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
-		two := []*socket{p.dialWith(t, secret), p.dialWith(t, secret)}
-		time.Sleep(time.Hour)
+		stays, declared, renewed := p.hold(t, p.key("acme", auth.Admin)), p.hold(t, adminKey), p.hold(t, second)
+		p.hold(t, first).wantEnded(t, "4401_rotated_out_when_its_24_hours_are_over", graceEnds)
+
+		revoked, secret := p.newKey("acme", auth.Live, admin)
+		two := []held{p.hold(t, secret), p.hold(t, secret)}
+		time.Sleep(time.Minute)
 		if err := p.keys.Revoke(t.Context(), revoked.Owner, revoked.ID); err != nil {
 			t.Fatal(err)
 		}
 		from := time.Now()
-		for _, s := range two {
-			s.wantEnded(t, "4401_revoked", from)
+		for _, h := range two {
+			h.wantEnded(t, "4401_revoked", from)
 		}
 
-		at := time.Now().Add(time.Hour).Truncate(time.Millisecond)
-		_, secret = p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}, ExpiresAt: at})
-		p.dialWith(t, secret).wantEnded(t, "4401_expired", at)
+		admin.ExpiresAt = time.Now().Add(time.Minute).Truncate(time.Millisecond)
+		_, secret = p.newKey("acme", auth.Live, admin)
+		p.hold(t, secret).wantEnded(t, "4401_expired", admin.ExpiresAt)
 
-		rotated, secret := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
-		old := p.dialWith(t, secret)
-		_, secret, err := p.keys.Rotate(t.Context(), rotated.Owner, rotated.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		from = time.Now().Truncate(time.Millisecond).Add(24 * time.Hour)
-		renewed := p.dialWith(t, secret)
-		old.wantEnded(t, "4401_rotated_out_when_its_24_hours_are_over", from)
-
-		for _, s := range []*socket{stays, declared, renewed} {
-			s.must(map[string]any{"type": "ping"})
-			s.next("pong")
-			_ = s.conn.CloseNow()
+		for _, h := range []held{stays, declared, renewed} {
+			h.must(map[string]any{"type": "ping"})
+			<-h.pongs
+			_ = h.conn.CloseNow()
+			<-h.ended
 		}
 	})
 }
@@ -102,7 +129,9 @@ func TestAFrameOfARevokedKeyIsRefusedBeforeItsSocketIsClosed(t *testing.T) {
 				t.Errorf("401_invalid_token: %s: %s", kind, f.Error)
 			}
 		}
-		s.wantEnded(t, "4401_revoked", time.Now())
+		if code := s.closed(); code != int(wire.CloseKeyEnded) {
+			t.Errorf("4401_revoked: closed with %d", code)
+		}
 	})
 }
 
