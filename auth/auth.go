@@ -52,6 +52,7 @@ type Principal struct {
 	Mode    string
 	KeyID   string
 	Scopes  []Scope
+	Tier    string // of the account: "free", "pro" or "enterprise"
 	// SessionID is the only session that may be named; "" is any. Tickets can be bound to one.
 	SessionID string
 }

@@ -68,5 +68,5 @@ func (k *Keys) Verify(ctx context.Context, secret string) (Principal, error) {
 }
 
 func principalOf(key Key) Principal {
-	return Principal{Account: key.Account, Mode: key.Mode, KeyID: key.ID, Scopes: key.Scopes}
+	return Principal{Account: key.Account, Mode: key.Mode, KeyID: key.ID, Scopes: key.Scopes, Tier: "pro"}
 }

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"parley/auth"
+	"parley/auth/limit"
 	"parley/conversation"
 	"parley/server"
 	"parley/store"
@@ -66,8 +67,12 @@ func serve(t testing.TB, listener net.Listener, dial func(context.Context, strin
 		Store: backend.Conversation, Model: model, Count: count, Log: log,
 		Patience: stream.Patience{FirstByte: 20 * time.Second, Stall: 20 * time.Second},
 	}
+	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
 	outer := server.Options{
-		Keys: auth.NewKeys(backend.Keys, adminKey), Tickets: auth.NewTickets(), Ready: backend.Ping, Log: log,
+		Keys: auth.NewKeys(backend.Keys, adminKey), Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers, backend.Days), Ready: backend.Ping, Log: log,
 	}
 	for _, o := range options {
 		o(&outer, &inner)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"parley/auth"
+	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/tokens"
 	"parley/server"
@@ -26,6 +27,7 @@ type serve struct {
 	Addr         string   `env:"PARLEY_ADDR" default:"127.0.0.1:8420" help:"Address to listen on; port 0 takes a free one."`
 	Store        string   `env:"PARLEY_STORE" default:"file:parley.db" help:"Where sessions are kept: file:PATH."`
 	AdminKey     string   `env:"PARLEY_ADMIN_KEY" placeholder:"KEY" help:"Declares an admin key of the default account (svc_live_…, 32 characters or more) instead of having one made. Better set in the environment than here."`
+	Tiers        string   `env:"PARLEY_TIERS" placeholder:"JSON" help:"Overrides figures of tiers: {\"pro\":{\"requestsPerMinute\":300,\"tokensPerMinute\":100000}}."`
 	Model        string   `env:"PARLEY_MODEL" placeholder:"NAME" help:"Model to ask for. By default the first that the model server lists."`
 	BaseURL      string   `name:"base-url" env:"OPENAI_BASE_URL" placeholder:"URL" help:"OpenAI-compatible API, its version included. By default a local Ollama or llama.cpp if one answers, else a simulated model."`
 	APIKey       string   `name:"api-key" env:"OPENAI_API_KEY" placeholder:"KEY" help:"Key of that API. Better set in the environment than here."`
@@ -58,6 +60,10 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		return err
 	}
 	log := c.logger(o)
+	tiers, err := limit.ParseTiers(c.Tiers)
+	if err != nil {
+		return fmt.Errorf("PARLEY_TIERS: %w", err)
+	}
 	model, described, err := c.chooseModel(ctx)
 	if err != nil {
 		return err
@@ -82,7 +88,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	}
 	keys := auth.NewKeys(backend.Keys, c.AdminKey)
 	handler := server.New(server.Options{
-		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Page: web.Handler(), Ready: backend.Ping,
+		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers, backend.Days), Page: web.Handler(), Ready: backend.Ping,
 		Origins: c.Origins, MaxSockets: c.MaxSockets, Log: log,
 	})
 	listener, err := net.Listen("tcp", c.Addr)

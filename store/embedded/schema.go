@@ -37,6 +37,8 @@ const (
 	keysBucket = "keys"
 	// accountsBucket: length of account (2) | account | key id → hash of the key's secret.
 	accountsBucket = "accounts"
+	// daysBucket: account → day number (8) | count (8). The requests that its test keys made on the last day they did.
+	daysBucket = "days"
 	// metaBucket: "schema" → schemaVersion.
 	metaBucket = "meta"
 
@@ -48,7 +50,7 @@ const (
 func allBuckets() []string {
 	return []string{
 		sessionsBucket, messagesBucket, usersBucket, expiryBucket, idempotencyBucket, idempotentBucket, forgetBucket,
-		liveBucket, keysBucket, accountsBucket, metaBucket,
+		liveBucket, keysBucket, accountsBucket, daysBucket, metaBucket,
 	}
 }
 
