@@ -148,7 +148,7 @@ func TestTokensAreReservedAndSettled(t *testing.T) {
 	p.call("POST", path+"/"+first["messageId"].(string)+"/cancel", nil) // answered when it has ended
 	p.call("POST", "/v1/sessions/"+other+"/messages/"+second["messageId"].(string)+"/cancel", nil)
 	// Settled, they are a few tokens each: many turns fit.
-	for range 20 {
+	for range 8 {
 		p.send(session, "hi")
 	}
 	// What is refused by something else leaves nothing reserved.
