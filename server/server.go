@@ -48,7 +48,6 @@ type Server struct {
 	engine *gin.Engine
 
 	draining atomic.Bool
-	requests atomic.Int64 // counts the connections' ids
 
 	mu      sync.Mutex
 	sockets map[*socket]struct{} // guarded by mu
