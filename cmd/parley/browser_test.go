@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -113,6 +116,9 @@ func stopKeeps(t *testing.T, browser context.Context) {
 	b.until(`document.getElementById("stop").hidden`)
 	b.say("say 2 words")
 	b.untilReply("completed", words(2))
+	if left := eval[string](b, `document.getElementById("text").value`); left != "" {
+		t.Errorf("the composer still holds %q", left)
+	}
 	b.photograph("stopped")
 }
 
@@ -127,6 +133,7 @@ func comesBack(t *testing.T, browser context.Context) {
 	wire.cut()
 	b.untilChip("reconnecting")
 	b.until(`document.getElementById("chip").textContent.startsWith("reconnecting")`)
+	b.fits()
 	b.photograph("reconnecting")
 	model.allow(2 * held)
 	wire.mend(p)
@@ -168,11 +175,12 @@ func survivesKill(t *testing.T, browser context.Context) {
 	b.forgiven = cutOff
 	b.say("say 60 words")
 	b.untilReply("streaming", words(held))
+	untilJournal(t, dir, word(held-1))
 	p.kill()
 	b.untilChip("reconnecting", "connecting")
 	again := serveIn(t, dir, model.env()...)
 	wire.mend(again)
-	if text := agree(b, again, "interrupted"); !strings.HasPrefix(words(held), text) {
+	if text := agree(b, again, "interrupted"); text != words(held) {
 		t.Errorf("the reply is %q", text)
 	}
 	b.until(reply + `.querySelector(".note").textContent.startsWith("Interrupted")`)
@@ -180,6 +188,23 @@ func survivesKill(t *testing.T, browser context.Context) {
 	b.untilChip("live")
 	b.say("say 2 words")
 	b.untilReply("completed", words(2))
+}
+
+// untilJournal waits until a text is in the store's journal, which is on disk 50 ms after it was shown.
+func untilJournal(t *testing.T, dir, text string) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(10 * time.Second); ; {
+		if journal, err := os.ReadFile(filepath.Join(dir, "parley.db-journal")); err == nil && bytes.Contains(journal, []byte(text)) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("%q does not come into the journal", text)
+		}
+	}
 }
 
 func survivesDrain(t *testing.T, browser context.Context) {
@@ -216,7 +241,8 @@ func wrongKey(t *testing.T, browser context.Context) {
 	if left := eval[string](b, `location.href + JSON.stringify({...sessionStorage}) + JSON.stringify({...localStorage})`); strings.Contains(left, "svc_live") {
 		t.Errorf("the wrong key is kept: %s", left)
 	}
-	b.do(chromedp.SendKeys("#key", declaredKey+"\r"))
+	b.fits()
+	b.do(chromedp.SendKeys("#key", declaredKey), pressEnter)
 	b.untilChip("live")
 	b.say("Hello!")
 	b.untilReply("completed", words(3))
@@ -238,5 +264,6 @@ func simulatedModel(t *testing.T, browser context.Context) {
 	if text := agree(b, p, "completed"); !strings.Contains(text, "simulated model") {
 		t.Errorf("the reply does not say what it is from: %q", text)
 	}
+	b.fits()
 	b.photograph("simulated")
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
@@ -172,7 +173,37 @@ func (b *tab) untilChip(states ...string) {
 // say types a message and Enter.
 func (b *tab) say(content string) {
 	b.t.Helper()
-	b.do(chromedp.SendKeys("#text", content+"\r"))
+	b.do(chromedp.SendKeys("#text", content), pressEnter)
+}
+
+// pressEnter is the key as a keyboard has it. The library's own writes a line break even where the page prevents that.
+func pressEnter(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+	const enter = 13
+	for _, event := range []input.DispatchKeyEventParams{
+		{Type: input.DispatchKeyEventTypeKeyDown, Text: "\r", UnmodifiedText: "\r"}, {Type: input.DispatchKeyEventTypeKeyUp},
+	} {
+		event.Key, event.Code, event.WindowsVirtualKeyCode, event.NativeVirtualKeyCode = "Enter", "Enter", enter, enter
+		if _, err := chromedp.Call(ctx, input.DispatchKeyEvent, event); err != nil {
+			return chromedp.Void{}, err
+		}
+	}
+	return chromedp.Void{}, nil
+}
+
+// fits checks at a phone's width that nothing sticks out sideways, and that the newest message is still in sight.
+func (b *tab) fits() {
+	b.t.Helper()
+	b.do(chromedp.EmulateViewport(390, 500))
+	b.until(`innerWidth === 390`)
+	if wide := eval[string](b, `[...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > 390)
+		.map((e) => e.tagName + "#" + e.id).join(" ")`); wide != "" {
+		b.t.Errorf("too wide for a phone: %s", wide)
+	}
+	if height := eval[float64](b, `document.querySelector("header").offsetHeight`); height > 70 {
+		b.t.Errorf("on a phone the header is %v pixels high", height)
+	}
+	b.until(`document.getElementById("log").getBoundingClientRect().bottom <= document.getElementById("foot").getBoundingClientRect().top`)
+	b.do(chromedp.EmulateViewport(1000, 700))
 }
 
 // session is the id of the session that is shown.
