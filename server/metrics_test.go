@@ -53,6 +53,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 			`parley_model_first_token_seconds_count 1`,
 			`parley_sockets 1`,
 			`parley_live_replies 0`,
+			`parley_topics 0`,
 		}, func(line string) bool { return strings.Contains(a.raw, line+"\n") })
 		if len(missing) == 0 {
 			break

@@ -79,8 +79,9 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	}()
 	counter := tokens.For(model.Name())
 	go counter.Warm()
+	metrics := server.NewMetrics()
 	service := conversation.NewService(conversation.Options{
-		Store: backend.Conversation, Model: model, Count: counter.Count, Log: log,
+		Store: backend.Conversation, Model: metrics.Model(model), Count: counter.Count, Log: log,
 		Patience: stream.Patience{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
 	})
 	if err := service.Start(ctx); err != nil {
@@ -89,7 +90,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	keys := auth.NewKeys(backend.Keys, c.AdminKey)
 	handler := server.New(server.Options{
 		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers, backend.Days), Page: web.Handler(), Ready: backend.Ping,
-		Origins: c.Origins, MaxSockets: c.MaxSockets, Log: log,
+		Origins: c.Origins, MaxSockets: c.MaxSockets, Metrics: metrics, Log: log,
 	})
 	listener, err := net.Listen("tcp", c.Addr)
 	if err != nil {
