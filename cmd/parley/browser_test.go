@@ -26,6 +26,7 @@ func TestThePage(t *testing.T) {
 		play func(t *testing.T, browser context.Context)
 	}{
 		{"a reply streams, outlives a reload, and a second tab shows the same", streams},
+		{"a reload in the flow of a reply misses nothing", reloadsInTheFlow},
 		{"stop keeps what was written", stopKeeps},
 		{"a cut connection comes back and nothing is missing", comesBack},
 		{"a connection that is cut all the time is no different", roughWire},
@@ -103,6 +104,25 @@ func streams(t *testing.T, browser context.Context) {
 	b.untilReply("completed", words(2))
 }
 
+// What is said between the history's page and the subscription must not be missed, though the end would mend it.
+func reloadsInTheFlow(t *testing.T, browser context.Context) {
+	const n = 2000
+	model := newHeldModel(t, held)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	b.say(fmt.Sprintf("say %d words", n))
+	b.untilReply("streaming", words(held))
+	for said := n / 4; said < n; said += n / 4 {
+		model.allow(said)
+		b.do(chromedp.Reload())
+		b.untilReply("streaming", words(said))
+	}
+	model.allow(n)
+	if text := agree(b, p, "completed"); text != words(n) {
+		t.Errorf("the reply has %d bytes, not %d", len(text), len(words(n)))
+	}
+}
+
 func stopKeeps(t *testing.T, browser context.Context) {
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), model.env()...)
@@ -149,8 +169,10 @@ func comesBack(t *testing.T, browser context.Context) {
 var cutOff = regexp.MustCompile(`net::ERR_(CONNECTION|EMPTY_RESPONSE|SOCKET|INCOMPLETE|CONTENT_LENGTH)|^\w+: WebSocket connection to .* failed`)
 
 func roughWire(t *testing.T, browser context.Context) {
-	const n, enough = 700, 5
-	p := serveIn(t, t.TempDir(), newWordsModel(t, 20*time.Millisecond).env()...)
+	const n, enough = 700, 3
+	model := newWordsModel(t, 20*time.Millisecond)
+	model.allow(n - 50)
+	p := serveIn(t, t.TempDir(), model.env()...)
 	wire := newWire(t, p)
 	b := enter(t, browser, wire.url)
 	b.forgiven = cutOff
@@ -159,6 +181,8 @@ func roughWire(t *testing.T, browser context.Context) {
 	wire.mend(p)
 	b.untilChip("live", "resumed")
 	b.say(fmt.Sprintf("say %d words", n))
+	b.untilReply("streaming", words(n-50)) // before the terminal frame, which would mend what is wrong
+	model.allow(n)
 	if text := agree(b, p, "completed"); text != words(n) {
 		t.Errorf("the reply has %d bytes, not %d", len(text), len(words(n)))
 	}

@@ -113,10 +113,13 @@ func (b *tab) judge() {
 	}
 }
 
-// do does something, which may take 20 seconds.
+// patience is how long anything in the browser may take, on a machine that has much else to do.
+const patience = 45 * time.Second
+
+// do does something.
 func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.t.Fatal(err)
@@ -126,7 +129,7 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 // eval returns the value of an expression in the page.
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
 	if err != nil {
@@ -138,7 +141,7 @@ func eval[T any](b *tab, expression string) T {
 // until waits until an expression is true in the page.
 func (b *tab) until(expression string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -220,7 +223,7 @@ func (b *tab) opened(action chromedp.Action[chromedp.Void]) *tab {
 	select {
 	case id := <-id:
 		return openTab(b.t, b.ctx, b.origin, chromedp.WithTargetID(id))
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		b.t.Fatal("no tab was opened")
 		return nil
 	}
