@@ -73,27 +73,26 @@ func TestASocketIsClosedForNonsense(t *testing.T) {
 }
 
 func TestTooManySocketsAre4429(t *testing.T) {
-	p := start(t, echo, func(o *server.Options, _ *conversation.Options) { o.MaxSockets = 2 })
-	first := p.dial()
-	p.dial()
-	if code := p.dialRaw().closed(); code != 4429 {
-		t.Errorf("closed with %d", code)
-	}
-	_ = first.conn.Close(websocket.StatusNormalClosure, "")
-	for { // there is room once the server has seen it
-		s, err := p.tryDial(p.url, websocket.DialOptions{})
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		p := startPiped(t, echo, func(o *server.Options, _ *conversation.Options) { o.MaxSockets = 2 })
+		first, second := p.dial(), p.dial()
+		silent := p.dialRaw() // refused, and does not answer the close: that must not keep anybody out
+		began := time.Now()
+		if op, payload, err := silent.read(); op != opClose || int(payload[0])<<8|int(payload[1]) != 4429 {
+			t.Errorf("%d %q %v", op, payload, err)
 		}
-		f, err := s.read()
-		_ = s.conn.CloseNow()
-		if err == nil && f.Type == "welcome" {
-			break
+		if err := first.conn.Close(websocket.StatusNormalClosure, ""); err != nil {
+			t.Error(err)
 		}
-		if websocket.CloseStatus(err) != 4429 {
-			t.Fatalf("%+v, %v", f, err)
+		synctest.Wait()
+		third := p.dial()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("there was room after %v", took)
 		}
-	}
+		for _, s := range []*socket{second, third} {
+			_ = s.conn.CloseNow()
+		}
+	})
 }
 
 func TestADrainTellsSocketsAndClosesThemWhenNothingIsLive(t *testing.T) {
