@@ -111,6 +111,9 @@ func (s *Service) LiveReplies() int {
 	return len(s.turns)
 }
 
+// Topics returns how many sessions are watched or written here.
+func (s *Service) Topics() int { return s.hub.Topics() }
+
 // IsLive reports whether a reply of the session is being written here.
 func (s *Service) IsLive(sessionID string) bool {
 	s.mu.Lock()

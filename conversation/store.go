@@ -153,6 +153,10 @@ type NewTurn struct {
 	// granted the session.
 	Waiter      string
 	Idempotency *Idempotency // nil for none
+	// Reserve is called with window.Estimate of the turn when nothing else stands in its way; an error of it is
+	// BeginTurn's, with nothing changed. It may be called again for the same turn, and by a turn that cannot begin
+	// after all because the store fails. Nil reserves nothing.
+	Reserve func(tokens int) error
 }
 
 // Begun is a turn that has begun, or a place in the queue.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"parley/auth"
+	"parley/auth/limit"
 	"parley/conversation"
 	"parley/stream"
 )
@@ -24,6 +25,8 @@ type apiError struct {
 	// retryAfter is also sent as a header; 0 is none.
 	retryAfter time.Duration
 	allow      string // the Allow header of a 405
+	// figures are those of the limit that refuses, nil for those that the response has already.
+	figures *limit.Decision
 }
 
 func (e *apiError) Error() string { return e.code + ": " + e.message }
@@ -80,6 +83,9 @@ func describe(err error) (e *apiError, fault bool) {
 			message: "The message does not fit the session's context window. Enable compression, shorten the message, or clear the history.",
 			extra:   map[string]any{"currentTokens": overflow.CurrentTokens, "maxTokens": overflow.MaxTokens},
 		}, false
+	}
+	if refused, ok := errors.AsType[*auth.LimitError](err); ok {
+		return limited(refused.Decision), false
 	}
 	for _, k := range known {
 		if errors.Is(err, k.is) {

@@ -27,7 +27,7 @@ import (
 	"parley/stream"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(complete{m}) }
 
 const adminKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -68,15 +68,19 @@ func serve(t testing.TB, listener net.Listener, dial func(context.Context, strin
 		Store: backend.Conversation, Model: model, Count: count, Log: log,
 		Patience: stream.Patience{FirstByte: 20 * time.Second, Stall: 20 * time.Second},
 	}
+	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
 	outer := server.Options{
-		Keys: auth.NewKeys(backend.Keys, auth.Options{AdminKey: adminKey}), Tickets: auth.NewTickets(), Ready: backend.Ping, Log: log,
+		Keys: auth.NewKeys(backend.Keys, auth.Options{AdminKey: adminKey}), Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers, backend.Days), Ready: backend.Ping, Log: log,
 	}
 	for _, o := range options {
 		o(&outer, &inner)
 	}
 	p := &parley{
 		t: t, service: conversation.NewService(inner), backend: backend, url: "http://" + listener.Addr().String(), dialNet: dial,
-		client: &http.Client{Transport: &http.Transport{DialContext: dial}},
+		client: &http.Client{Transport: documented{t, &http.Transport{DialContext: dial}}},
 	}
 	if err := p.service.Start(context.Background()); err != nil {
 		t.Fatal(err)
@@ -309,6 +313,7 @@ type message struct {
 type socket struct {
 	t    testing.TB
 	conn *websocket.Conn
+	log  frameLog
 }
 
 // dial opens a socket with the admin key and takes the welcome.
@@ -333,7 +338,7 @@ func (p *parley) tryDial(url string, options websocket.DialOptions) (*socket, er
 	if options.Subprotocols == nil {
 		options.Subprotocols = []string{"parley.v1"}
 	}
-	options.HTTPClient = &http.Client{Transport: &http.Transport{DialContext: p.dialNet, DisableKeepAlives: true}}
+	options.HTTPClient = &http.Client{Transport: documented{p.t, &http.Transport{DialContext: p.dialNet, DisableKeepAlives: true}}}
 	path, query, _ := strings.Cut(url, "?")
 	conn, response, err := websocket.Dial(ctx, strings.Replace(path, "http", "ws", 1)+"/v1/stream?"+query, &options)
 	if err != nil {
@@ -367,6 +372,7 @@ func (s *socket) send(v any) error {
 func (s *socket) text(body string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	s.log.write([]byte(body))
 	return s.conn.Write(ctx, websocket.MessageText, []byte(body))
 }
 
@@ -378,6 +384,7 @@ func (s *socket) read() (frame, error) {
 	if err != nil {
 		return frame{}, err
 	}
+	s.log.read(s.t, body)
 	f := frame{raw: string(body)}
 	if err := json.Unmarshal(body, &f); err != nil {
 		return frame{}, fmt.Errorf("%w in %s", err, body)

@@ -100,6 +100,9 @@ func (s *Server) mountMetrics() {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_live_replies", Help: "Replies that are being written here."}, func() float64 {
 			return float64(s.Conversation.LiveReplies())
 		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_topics", Help: "Sessions that are watched or written here."}, func() float64 {
+			return float64(s.Conversation.Topics())
+		}),
 	)
 	s.engine.GET("/metrics", gin.WrapH(promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	for _, r := range s.engine.Routes() {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"parley/stream"
 )
@@ -142,6 +143,7 @@ func (s *rawSocket) read() (op byte, payload []byte, err error) {
 // closed reads until the server closes, and returns the code; 0 is none.
 func (s *rawSocket) closed() int {
 	s.t.Helper()
+	_ = s.conn.SetReadDeadline(time.Now().Add(patience))
 	for {
 		op, payload, err := s.read()
 		if err != nil {

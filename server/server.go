@@ -28,6 +28,7 @@ type Options struct {
 	Conversation *conversation.Service
 	Keys         *auth.Keys
 	Tickets      *auth.Tickets
+	Limits       *auth.Limits
 	Page         http.Handler // what is served outside the API: the page
 	// Ready reports why the service cannot serve, nil if it can.
 	Ready func(ctx context.Context) error
@@ -47,7 +48,6 @@ type Server struct {
 	engine *gin.Engine
 
 	draining atomic.Bool
-	requests atomic.Int64 // counts the connections' ids
 
 	mu      sync.Mutex
 	sockets map[*socket]struct{} // guarded by mu
@@ -195,6 +195,9 @@ func (s *Server) writeJSON(c *gin.Context, status int, value any) {
 }
 
 func (s *Server) writeError(c *gin.Context, e *apiError) {
+	if e.figures != nil {
+		showFigures(c.Writer.Header(), *e.figures)
+	}
 	if e.retryAfter > 0 {
 		c.Header("Retry-After", strconv.FormatInt(seconds(e.retryAfter), 10))
 	}
@@ -220,6 +223,9 @@ func (s *Server) authorised(scope auth.Scope, h handler) handler {
 	return func(c *gin.Context) (any, error) {
 		p, err := s.verify(c)
 		if err != nil {
+			return nil, s.unauthenticated(c, err)
+		}
+		if err := s.admit(c, p); err != nil {
 			return nil, err
 		}
 		if err := requireScope(p, scope); err != nil {
@@ -271,10 +277,34 @@ func (s *Server) noRoute(c *gin.Context) {
 		s.Page.ServeHTTP(c.Writer, c.Request)
 		return
 	}
-	s.answer(func(*gin.Context) (any, error) { return nil, errNotFound })(c)
+	s.answer(func(c *gin.Context) (any, error) {
+		if err := s.passBy(c); err != nil {
+			return nil, err
+		}
+		return nil, errNotFound
+	})(c)
+}
+
+// passBy admits a request to what is no endpoint of /v1: it counts for a key that is valid, and needs none.
+func (s *Server) passBy(c *gin.Context) error {
+	if !strings.HasPrefix(c.Request.URL.Path, "/v1") {
+		return nil
+	}
+	if c.GetHeader("Authorization") == "" {
+		showFigures(c.Writer.Header(), s.Limits.Standing(address(c.Request)))
+		return nil
+	}
+	p, err := s.verify(c)
+	if err != nil {
+		return s.unauthenticated(c, err)
+	}
+	return s.admit(c, p)
 }
 
 func (s *Server) noMethod(c *gin.Context) (any, error) {
+	if err := s.passBy(c); err != nil {
+		return nil, err
+	}
 	return nil, &apiError{
 		status: http.StatusMethodNotAllowed, code: "method_not_allowed", message: "The route does not have this method.",
 		allow: c.Writer.Header().Get("Allow"),

@@ -91,7 +91,9 @@ func (k *socket) start(conn *websocket.Conn) {
 	case s.MaxSockets > 0 && len(s.sockets) >= s.MaxSockets:
 		refused = wire.CloseTooMany
 	}
-	s.sockets[k] = struct{}{}
+	if refused == 0 { // one that is refused takes nobody's place while it is closed
+		s.sockets[k] = struct{}{}
+	}
 	s.work.Add(1)
 	s.mu.Unlock()
 	go func() {
@@ -230,7 +232,7 @@ func (k *socket) write() {
 			if k.ctx.Err() == nil {
 				k.server.Log.Warn("a socket was closed: history cannot be read", "requestId", k.requestID, "error", err)
 			}
-			_ = k.conn.CloseNow()
+			k.abandon()
 			return
 		}
 		// What was answered before the event was published must be written before it.
@@ -269,7 +271,7 @@ func (k *socket) show(sub *subscription, event stream.Event) bool {
 	err := k.conn.Write(context.Background(), websocket.MessageText, frame.Bytes)
 	frame.Release()
 	if err != nil {
-		_ = k.conn.CloseNow()
+		k.abandon()
 		return false
 	}
 	k.mu.Lock()
@@ -306,11 +308,20 @@ func (k *socket) flush() bool {
 		}
 		for _, frame := range frames {
 			if k.conn.Write(context.Background(), websocket.MessageText, frame) != nil {
-				_ = k.conn.CloseNow()
+				k.abandon()
 				return false
 			}
 		}
 	}
+}
+
+// abandon ends a connection that cannot be written to. The reader sees it, also where it waits for room, and clears up.
+func (k *socket) abandon() {
+	k.mu.Lock()
+	k.closed = true
+	k.room.Broadcast()
+	k.mu.Unlock()
+	_ = k.conn.CloseNow()
 }
 
 // idle reports whether nothing is being written, and nothing that is watched is live.

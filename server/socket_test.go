@@ -182,7 +182,7 @@ func TestNothingOfASessionComesAfterItsUnsubscribed(t *testing.T) {
 func TestSentPrecedesEveryFrameOfItsExchange(t *testing.T) {
 	p := start(t, echo)
 	s := p.dial()
-	for i := range 300 {
+	for i := range 150 {
 		session := p.session()
 		s.must(subscribe("s", session)) // the view begins while the send is under way
 		s.must(sending("m", session, "hello"))

@@ -46,6 +46,8 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 		return nil, err
 	}
 	if m.Role != conversation.Assistant || from.ID > message || from.ID == message && from.Ended {
+		c.Header("Cache-Control", "no-store")
+		c.Header("Cache-Control", "no-store") // it would be stored by default
 		c.Status(http.StatusNoContent)
 		return nil, nil
 	}

@@ -29,6 +29,9 @@ func (s *Server) openSocket(c *gin.Context) (any, error) {
 	protocols := offered(c.Request.Header)
 	p, err := s.verifyHandshake(c, protocols)
 	if err != nil {
+		return nil, s.unauthenticated(c, err)
+	}
+	if err := s.admit(c, p); err != nil {
 		return nil, err
 	}
 	if err := s.checkHandshake(c.Request, protocols); err != nil {

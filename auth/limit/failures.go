@@ -97,3 +97,8 @@ func networkOf(a netip.Addr) network {
 	}
 	return network{family: 1}
 }
+
+// Check says how an address stands, and counts nothing: the figures for a response that no key was asked for.
+func (f *Failures) Check(now Second, from netip.Addr) Decision {
+	return Decide(f.window(now, networkOf(from)).standing(now, ByFailures, 0, FailuresPerMinute))
+}

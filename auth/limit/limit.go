@@ -170,3 +170,9 @@ func (w *Window) standing(now Second, by Kind, n, limit int) Standing {
 	}
 	return Standing{by, limit, w.Used(now), w.Reset(now), wait}
 }
+
+// CheckTokens says how the limit of tokens a minute alone stands towards a reservation, and takes nothing.
+func (c *Counters) CheckTokens(now Second, figures Figures, tokens int) Decision {
+	limit := figures.TokensPerMinute
+	return Decide(c.Tokens.standing(now, ByTokens, capped(tokens, limit), limit))
+}

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// wordsModel is a model server that says "wörd-0 wörd-1 …", as many words as the newest message asks for, three every
-// pace, and remembers when it has said what. It may be held: then a test decides how far its replies come.
+// wordsModel is a model server that says "wörd-0 wörd-1 …", as many words as the newest message asks for ("say 5"; else
+// three), three every pace, and remembers when it has said what. It may be held: then a test decides how far its replies come.
 type wordsModel struct {
 	*httptest.Server
 	pace time.Duration
@@ -84,7 +84,7 @@ func (m *wordsModel) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	asked := request.Messages[len(request.Messages)-1].Content
-	var n int
+	n := 3
 	_, _ = fmt.Sscanf(asked, "say %d", &n)
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w)

@@ -28,6 +28,7 @@ type serve struct {
 	Store        string   `env:"PARLEY_STORE" default:"file:parley.db" help:"Where sessions are kept: file:PATH."`
 	AdminKey     string   `env:"PARLEY_ADMIN_KEY" placeholder:"KEY" help:"Declares an admin key of the default account (svc_live_…, 32 characters or more) instead of having one made. Better set in the environment than here."`
 	Tier         string   `env:"PARLEY_TIER" enum:"free,pro,enterprise" default:"pro" help:"Tier of the default account: free, pro or enterprise."`
+	Tiers        string   `env:"PARLEY_TIERS" placeholder:"JSON" help:"Overrides figures of tiers: {\"pro\":{\"requestsPerMinute\":300,\"tokensPerMinute\":100000}}."`
 	Model        string   `env:"PARLEY_MODEL" placeholder:"NAME" help:"Model to ask for. By default the first that the model server lists."`
 	BaseURL      string   `name:"base-url" env:"OPENAI_BASE_URL" placeholder:"URL" help:"OpenAI-compatible API, its version included. By default a local Ollama or llama.cpp if one answers, else a simulated model."`
 	APIKey       string   `name:"api-key" env:"OPENAI_API_KEY" placeholder:"KEY" help:"Key of that API. Better set in the environment than here."`
@@ -60,6 +61,10 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		return err
 	}
 	log := c.logger(o)
+	tiers, err := limit.ParseTiers(c.Tiers)
+	if err != nil {
+		return fmt.Errorf("PARLEY_TIERS: %w", err)
+	}
 	model, described, err := c.chooseModel(ctx)
 	if err != nil {
 		return err
@@ -75,8 +80,9 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	}()
 	counter := tokens.For(model.Name())
 	go counter.Warm()
+	metrics := server.NewMetrics()
 	service := conversation.NewService(conversation.Options{
-		Store: backend.Conversation, Model: model, Count: counter.Count, Log: log,
+		Store: backend.Conversation, Model: metrics.Model(model), Count: counter.Count, Log: log,
 		Patience: stream.Patience{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
 	})
 	if err := service.Start(ctx); err != nil {
@@ -89,8 +95,8 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		}
 	}()
 	handler := server.New(server.Options{
-		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Page: web.Handler(), Ready: backend.Ping,
-		Origins: c.Origins, MaxSockets: c.MaxSockets, Log: log,
+		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers, backend.Days), Page: web.Handler(), Ready: backend.Ping,
+		Origins: c.Origins, MaxSockets: c.MaxSockets, Metrics: metrics, Log: log,
 	})
 	listener, err := net.Listen("tcp", c.Addr)
 	if err != nil {

@@ -28,6 +28,12 @@ func Check(maxTokens int, compression bool, historyTokens, tokens int) (current 
 	return historyTokens + tokens + PromptOverhead + Room(maxTokens), needed <= Budget(maxTokens)
 }
 
+// Estimate returns what a turn is expected to use at most: its prompt, as far as the window holds it, and the room for
+// the reply. tokens is a new message's, overhead included.
+func Estimate(maxTokens, historyTokens, tokens int) int {
+	return min(historyTokens+tokens, Budget(maxTokens)) + PromptOverhead + Room(maxTokens)
+}
+
 // Message is what the window needs to know of a message.
 type Message struct {
 	Tokens int // with MessageOverhead

@@ -39,6 +39,8 @@ const (
 	secretsBucket = "secrets"
 	// accountsBucket: length of account (2) | account → tier. The accounts that have had a key.
 	accountsBucket = "accounts"
+	// daysBucket: account → day number (8) | count (8). The requests that its test keys made on the last day they did.
+	daysBucket = "days"
 	// metaBucket: "schema" → schemaVersion.
 	metaBucket = "meta"
 
@@ -50,7 +52,7 @@ const (
 func allBuckets() []string {
 	return []string{
 		sessionsBucket, messagesBucket, usersBucket, expiryBucket, idempotencyBucket, idempotentBucket, forgetBucket,
-		liveBucket, keysBucket, keyOrderBucket, secretsBucket, accountsBucket, metaBucket,
+		liveBucket, keysBucket, keyOrderBucket, secretsBucket, accountsBucket, daysBucket, metaBucket,
 	}
 }
 

@@ -46,6 +46,12 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn) (conversation.Be
 		w.refuse(at, turn.Waiter)
 		return conversation.Begun{}, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
 	}
+	if turn.Reserve != nil {
+		if err := turn.Reserve(window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
+			w.refuse(at, turn.Waiter)
+			return conversation.Begun{}, err
+		}
+	}
 	history, err := w.history(at, window.Budget(config.MaxTokens))
 	if err != nil {
 		return conversation.Begun{}, err

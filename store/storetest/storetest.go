@@ -25,6 +25,7 @@ import (
 type Backend struct {
 	Conversation conversation.Store
 	Keys         auth.Store
+	Days         auth.DayStore
 }
 
 // patience is how long a test waits for what must come. It is never waited for in vain by a store that is right.
@@ -44,6 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"clear", clearTests()},
 		{"journal", journalTests()},
 		{"keys", keyTests()},
+		{"days", dayTests()},
 		{"concurrency", concurrencyTests()},
 	}
 	for _, chapter := range chapters {
@@ -55,7 +57,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 					ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 					defer cancel()
 					test.run(t, &subject{
-						ctx: ctx, store: b.Conversation, keys: b.Keys,
+						ctx: ctx, store: b.Conversation, keys: b.Keys, days: b.Days,
 						owner: conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Live},
 					})
 				})
@@ -74,6 +76,7 @@ type subject struct {
 	ctx   context.Context
 	store conversation.Store
 	keys  auth.Store
+	days  auth.DayStore
 	owner conversation.Owner
 }
 

@@ -50,6 +50,7 @@ func takesNewerLimit(baseURL, model string) bool {
 		}
 	}
 	// The library refuses max_tokens for the models that it knows to refuse it.
+	//lint:ignore SA1019 it is asked about for being deprecated
 	probe := openai.ChatCompletionRequest{Model: model, MaxTokens: 1}
 	return errors.Is(openai.NewReasoningValidator().Validate(probe), openai.ErrReasoningModelMaxTokensDeprecated)
 }
@@ -68,6 +69,7 @@ func (m *Model) translate(request stream.Request) openai.ChatCompletionRequest {
 	if m.newer {
 		r.MaxCompletionTokens = request.MaxTokens
 	} else {
+		//lint:ignore SA1019 the name that every provider but OpenAI knows
 		r.MaxTokens = request.MaxTokens
 	}
 	return r

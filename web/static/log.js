@@ -25,6 +25,8 @@ export class Log {
     this.#onchange = onchange;
     // A reader who moves away from the end is let go at once; whoever returns there is taken along again.
     scroller.addEventListener("scroll", () => (this.#follow = this.#distance() < NEAR_PX), { passive: true });
+    // A phone's keyboard, or its being turned, takes room away: who was at the end stays there.
+    new ResizeObserver(() => this.#scroll()).observe(scroller);
   }
 
   get live() {

@@ -1,0 +1,41 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// FuzzVerify presents anything as a key: only what was made here is taken for one.
+func FuzzVerify(f *testing.F) {
+	real := NewSecret("live")
+	for _, seed := range []string{"", "svc_live_", real, real + "x", real[:len(real)-1], "svc_test_" + real[9:], "Bearer " + real} {
+		f.Add(seed)
+	}
+	store := &shelf{keys: []*Key{{ID: "key_0000000000000000", Secrets: []Secret{{Hash: HashOf(real)}}}}}
+	keys := NewKeys(store, Options{})
+	f.Cleanup(func() { _ = keys.Close(context.Background()) })
+	f.Fuzz(func(t *testing.T, secret string) {
+		p, err := keys.Verify(context.Background(), secret)
+		if (err == nil) != (secret == real) || err != nil && !errors.Is(err, ErrInvalidToken) {
+			t.Fatalf("%q: %+v, %v", secret, p, err)
+		}
+		if wellFormed(secret) && modeOf(secret) == "" {
+			t.Fatalf("%q is well formed and of no mode", secret)
+		}
+	})
+}
+
+// FuzzRedeem presents anything as a ticket: none that was not issued is redeemed.
+func FuzzRedeem(f *testing.F) {
+	tickets := NewTickets()
+	foreign, _ := NewTickets().Issue(Principal{Account: "a"})
+	for _, seed := range []string{"", ".", "e30.", foreign} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if p, err := tickets.Redeem(text); !errors.Is(err, ErrInvalidToken) {
+			t.Fatalf("%q: %+v, %v", text, p, err)
+		}
+	})
+}

@@ -1,0 +1,293 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"parley/stream/openai"
+)
+
+// TestThePage is what somebody at a browser sees, with a real server behind it.
+func TestThePage(t *testing.T) {
+	browser := newBrowser(t)
+	for _, scenario := range []struct {
+		name string
+		play func(t *testing.T, browser context.Context)
+	}{
+		{"a reply streams, outlives a reload, and a second tab shows the same", streams},
+		{"a reload in the flow of a reply misses nothing", reloadsInTheFlow},
+		{"stop keeps what was written", stopKeeps},
+		{"a cut connection comes back and nothing is missing", comesBack},
+		{"a connection that is cut all the time is no different", roughWire},
+		{"kill -9 interrupts the reply, and the page goes on", survivesKill},
+		{"a drain is a change of servers", survivesDrain},
+		{"a wrong key is refused in plain words", wrongKey},
+		{"with nothing configured the simulated model answers", simulatedModel},
+	} {
+		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
+	}
+}
+
+// enter opens the page as the server says to, at an address in front of it.
+func enter(t *testing.T, browser context.Context, address string) *tab {
+	t.Helper()
+	b := openTab(t, browser, address, chromedp.WithNewBrowserContext())
+	b.do(chromedp.Navigate(address + "/#key=" + declaredKey))
+	b.untilChip("live")
+	return b
+}
+
+// kept returns the newest reply as the server's history has it: its status and its text.
+func kept(p *process, session string) (status, text string) {
+	p.t.Helper()
+	newest := p.must("GET", "/v1/sessions/"+session+"/messages?limit=1", nil)["data"].([]any)[0].(map[string]any)
+	return newest["status"].(string), newest["content"].(string)
+}
+
+// agree waits until the page shows the reply with that status, exactly as history has it, and returns its text.
+func agree(b *tab, p *process, want string) string {
+	b.t.Helper()
+	b.until(fmt.Sprintf(`%s?.dataset.status === %q`, reply, want))
+	status, text := kept(p, b.session())
+	if status != want {
+		b.t.Errorf("the page shows a reply that is %s, history has one that is %s", want, status)
+	}
+	if shown := eval[string](b, reply+`.querySelector(".text").textContent`); shown != text {
+		b.t.Errorf("the page shows %q, history has %q", shown, text)
+	}
+	return text
+}
+
+func streams(t *testing.T, browser context.Context) {
+	model := newHeldModel(t, held)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	if address := eval[string](b, "location.href"); strings.Contains(address, "svc_live") || strings.Contains(address, "#") {
+		t.Errorf("the key is still in the address: %s", address)
+	}
+	b.photograph("empty")
+	b.say("say 60 words")
+	b.untilReply("streaming", words(held))
+	model.allow(2 * held)
+	b.untilReply("streaming", words(2*held))
+	b.photograph("streaming")
+
+	b.do(chromedp.Reload())
+	b.untilChip("live")
+	b.untilReply("streaming", words(2*held))
+	b.do(chromedp.Click("#menu summary"))
+	second := b.opened(chromedp.Click("#another-tab"))
+	second.untilChip("live")
+	second.untilReply("streaming", words(2*held))
+	model.allow(3 * held)
+	b.untilReply("streaming", words(3*held))
+	second.untilReply("streaming", words(3*held))
+	model.allow(long)
+	for _, b := range []*tab{b, second} {
+		if text := agree(b, p, "completed"); text != words(long) {
+			t.Errorf("the reply is %q", text)
+		}
+	}
+	// What one tab says, the other shows.
+	second.say("say 2 words")
+	b.untilReply("completed", words(2))
+}
+
+// What is said between the history's page and the subscription must not be missed, though the end would mend it.
+func reloadsInTheFlow(t *testing.T, browser context.Context) {
+	const n = 2000
+	model := newHeldModel(t, held)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	b.say(fmt.Sprintf("say %d words", n))
+	b.untilReply("streaming", words(held))
+	for said := n / 4; said < n; said += n / 4 {
+		model.allow(said)
+		b.do(chromedp.Reload())
+		b.untilReply("streaming", words(said))
+	}
+	model.allow(n)
+	if text := agree(b, p, "completed"); text != words(n) {
+		t.Errorf("the reply has %d bytes, not %d", len(text), len(words(n)))
+	}
+}
+
+func stopKeeps(t *testing.T, browser context.Context) {
+	model := newHeldModel(t, held)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	b.say("say 60 words")
+	b.untilReply("streaming", words(held))
+	b.do(chromedp.Click("#stop"))
+	if text := agree(b, p, "cancelled"); text != words(held) {
+		t.Errorf("the reply is %q", text)
+	}
+	b.until(`document.getElementById("stop").hidden`)
+	b.say("say 2 words")
+	b.untilReply("completed", words(2))
+	if left := eval[string](b, `document.getElementById("text").value`); left != "" {
+		t.Errorf("the composer still holds %q", left)
+	}
+	b.photograph("stopped")
+}
+
+func comesBack(t *testing.T, browser context.Context) {
+	model := newHeldModel(t, held)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	wire := newWire(t, p)
+	b := enter(t, browser, wire.url)
+	b.forgiven = cutOff
+	b.say("say 60 words")
+	b.untilReply("streaming", words(held))
+	wire.cut()
+	b.untilChip("reconnecting")
+	b.until(`document.getElementById("chip").textContent.startsWith("reconnecting")`)
+	b.fits()
+	b.photograph("reconnecting")
+	model.allow(2 * held)
+	wire.mend(p)
+	b.untilChip("live", "resumed")
+	b.untilReply("streaming", words(2*held))
+	model.allow(long)
+	if text := agree(b, p, "completed"); text != words(long) {
+		t.Errorf("the reply is %q", text)
+	}
+}
+
+// cutOff is what a browser says of connections that are cut or refused.
+var cutOff = regexp.MustCompile(`net::ERR_(CONNECTION|EMPTY_RESPONSE|SOCKET|INCOMPLETE|CONTENT_LENGTH)|^\w+: WebSocket connection to .* failed`)
+
+func roughWire(t *testing.T, browser context.Context) {
+	const n, enough = 700, 3
+	model := newWordsModel(t, 20*time.Millisecond)
+	model.allow(n - 50)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	wire := newWire(t, p)
+	b := enter(t, browser, wire.url)
+	b.forgiven = cutOff
+	wire.roughen(rand.New(rand.NewPCG(1, 2)))
+	wire.cut() // so that every connection is a rough one
+	wire.mend(p)
+	b.untilChip("live", "resumed")
+	b.say(fmt.Sprintf("say %d words", n))
+	b.untilReply("streaming", words(n-50)) // before the terminal frame, which would mend what is wrong
+	model.allow(n)
+	if text := agree(b, p, "completed"); text != words(n) {
+		t.Errorf("the reply has %d bytes, not %d", len(text), len(words(n)))
+	}
+	if cuts := wire.cutOften(); cuts < enough {
+		t.Errorf("only %d connections were cut", cuts)
+	}
+}
+
+func survivesKill(t *testing.T, browser context.Context) {
+	model, dir := newHeldModel(t, held), t.TempDir()
+	p := serveIn(t, dir, model.env()...)
+	wire := newWire(t, p)
+	b := enter(t, browser, wire.url)
+	b.forgiven = cutOff
+	b.say("say 60 words")
+	b.untilReply("streaming", words(held))
+	untilJournal(t, dir, word(held-1))
+	p.kill()
+	b.untilChip("reconnecting", "connecting")
+	again := serveIn(t, dir, model.env()...)
+	wire.mend(again)
+	if text := agree(b, again, "interrupted"); text != words(held) {
+		t.Errorf("the reply is %q", text)
+	}
+	b.until(reply + `.querySelector(".note").textContent.startsWith("Interrupted")`)
+	b.photograph("interrupted")
+	b.untilChip("live")
+	b.say("say 2 words")
+	b.untilReply("completed", words(2))
+}
+
+// untilJournal waits until a text is in the store's journal, which is on disk 50 ms after it was shown.
+func untilJournal(t *testing.T, dir, text string) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(10 * time.Second); ; {
+		if journal, err := os.ReadFile(filepath.Join(dir, "parley.db-journal")); err == nil && bytes.Contains(journal, []byte(text)) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("%q does not come into the journal", text)
+		}
+	}
+}
+
+func survivesDrain(t *testing.T, browser context.Context) {
+	model, dir := newHeldModel(t, held), t.TempDir()
+	p := serveIn(t, dir, model.env()...)
+	wire := newWire(t, p)
+	b := enter(t, browser, wire.url)
+	b.forgiven = cutOff
+	b.say("say 60 words")
+	b.untilReply("streaming", words(held))
+	p.signal(syscall.SIGTERM)
+	p.errs.await(func(text string) bool { return strings.Contains(text, "draining") }, p.exited)
+	model.allow(long)
+	b.untilReply("completed", words(long))
+	if code := p.wait(10 * time.Second).ExitCode(); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, p.errs)
+	}
+	b.untilChip("reconnecting", "connecting")
+	again := serveIn(t, dir, model.env()...)
+	wire.mend(again)
+	b.untilChip("live", "resumed")
+	if text := agree(b, again, "completed"); text != words(long) {
+		t.Errorf("the reply is %q", text)
+	}
+}
+
+func wrongKey(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
+	b.forgiven = regexp.MustCompile(`status of 401`)
+	b.do(chromedp.Navigate(p.url + "/#key=svc_live_wrong"))
+	b.until(`document.getElementById("gate-problem").textContent.startsWith("The server does not accept this key")`)
+	b.photograph("wrong-key")
+	if left := eval[string](b, `location.href + JSON.stringify({...sessionStorage}) + JSON.stringify({...localStorage})`); strings.Contains(left, "svc_live") {
+		t.Errorf("the wrong key is kept: %s", left)
+	}
+	b.fits()
+	b.do(chromedp.SendKeys("#key", declaredKey), pressEnter)
+	b.untilChip("live")
+	b.say("Hello!")
+	b.untilReply("completed", words(3))
+	if left := eval[string](b, `location.href + JSON.stringify({...localStorage}) + document.cookie`); strings.Contains(left, "svc_live") {
+		t.Errorf("the key outlives the tab: %s", left)
+	}
+}
+
+func simulatedModel(t *testing.T, browser context.Context) {
+	if _, _, ok := openai.Detect(t.Context()); ok {
+		t.Skip("left out: a local model server answers here")
+	}
+	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
+	b := enter(t, browser, p.url)
+	b.say("Hello, who are you?")
+	b.until(reply + `?.querySelector(".text").textContent.length > 50`)
+	first := eval[int](b, reply+`.querySelector(".text").textContent.length`)
+	b.until(fmt.Sprintf(`%s.querySelector(".text").textContent.length > %d && %s.dataset.status === "streaming"`, reply, first, reply))
+	if text := agree(b, p, "completed"); !strings.Contains(text, "simulated model") {
+		t.Errorf("the reply does not say what it is from: %q", text)
+	}
+	b.fits()
+	b.photograph("simulated")
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+const (
+	secretText  = "zweiundvierzig" // stands in every message
+	secretQuery = "qqsecretqq"     // stands in every query string
+	secretModel = "sk-modelkey-0123456789"
+)
+
+// chatter is a model server that answers, or refuses and quotes all that it was sent.
+func chatter(t *testing.T) *httptest.Server {
+	model := newWordsModel(t, time.Millisecond)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(body), "refuse") {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"message": r.Header.Get("Authorization") + string(body)}})
+			return
+		}
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		model.answer(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// TestNoOutputHoldsASecret uses a server for a while, rightly and wrongly, and searches all that it has written.
+func TestNoOutputHoldsASecret(t *testing.T) {
+	for _, form := range []string{"text", "json"} {
+		t.Run(form, func(t *testing.T) {
+			dir, model := t.TempDir(), chatter(t)
+			env := []string{
+				"PARLEY_ADMIN_KEY=" + declaredKey, "OPENAI_BASE_URL=" + model.URL, "OPENAI_API_KEY=" + secretModel, "PARLEY_MODEL=words",
+				"PARLEY_LOG=" + form, "PARLEY_LOG_LEVEL=debug", "PARLEY_DRAIN_TIMEOUT=300ms",
+			}
+			p := serveIn(t, dir, env...)
+			tickets := use(t, p)
+			p.kill() // in mid-reply
+			again := serveIn(t, dir, env...)
+			use(t, again)
+			again.signal(syscall.SIGTERM)
+			again.wait(10 * time.Second)
+
+			output := p.out.String() + p.errs.String() + again.out.String() + again.errs.String()
+			for _, secret := range append(tickets, declaredKey, "svc_live_", "svc_test_", secretModel, secretText, secretQuery, "wörd-", "Bearer") {
+				if i := strings.Index(output, secret); i >= 0 {
+					t.Errorf("%q is in the output: …%s…", secret, output[max(0, i-200):min(len(output), i+100)])
+				}
+			}
+			for _, expected := range []string{"draining", "a reply failed", "ended as interrupted"} {
+				if !strings.Contains(output, expected) {
+					t.Errorf("%q is not in the output: too little was logged to show anything\n%s", expected, output)
+				}
+			}
+			for line := range strings.Lines(again.errs.String()) {
+				if form == "json" && !json.Valid([]byte(line)) {
+					t.Errorf("a line of the log is no JSON: %s", line)
+				}
+			}
+		})
+	}
+}
+
+// use talks to a server in every way, and leaves a reply that is being written. It returns the tickets it used.
+func use(t *testing.T, p *process) (tickets []string) {
+	session := p.session()
+	messages := "/v1/sessions/" + session + "/messages"
+	content := func(what string) map[string]any { return map[string]any{"content": what + " " + secretText} }
+	p.must("POST", messages, content("say 5 words"))
+	if status, answer, err := p.call("POST", "/v1/sessions/"+p.session()+"/messages", content("refuse")); err != nil || status != http.StatusBadGateway {
+		t.Errorf("a reply that the model refuses: %d %v %v", status, answer, err)
+	}
+	if begun := p.must("POST", messages, map[string]any{"content": "say 5 " + secretText, "streaming": true}); begun["stream"] != nil {
+		tickets = append(tickets, begun["stream"].(map[string]any)["ticket"].(string))
+	}
+	for _, r := range []struct {
+		method, path string
+		body         any
+	}{
+		{"GET", messages + "?limit=" + secretQuery, nil},
+		{"GET", messages + "?cursor=" + secretQuery, nil},
+		{"GET", "/nowhere?" + secretQuery, nil},
+		{"GET", "/v1/nowhere?" + secretQuery, nil},
+		{"GET", "/v1/stream?ticket=" + secretQuery, nil},
+		{"PUT", "/v1/sessions?" + secretQuery, nil},
+		{"POST", messages, map[string]any{"content": 7, secretText: secretText}},
+		{"POST", messages + "?" + secretQuery, secretText},
+		{"POST", "/v1/sessions", map[string]any{"userId": secretText}},
+	} {
+		if status, _, err := p.call(r.method, r.path, r.body); err == nil && status < 400 {
+			t.Errorf("%s %s is answered %d", r.method, r.path, status)
+		}
+	}
+	rude(t, p)
+	ticket := p.must("POST", "/v1/stream/tickets", map[string]any{})["ticket"].(string)
+	watchWithTicket(t, p, ticket, session)
+	return append(tickets, ticket)
+}
+
+// rude speaks bad HTTP, and breaks off.
+func rude(t *testing.T, p *process) {
+	for _, request := range []string{
+		"GET /" + secretQuery + "\r\n\r\n",
+		"GET /v1/sessions?" + secretQuery + " HTTP/1.1\r\nHost: a b\r\nAuthorization: Bearer " + declaredKey + "\r\n\r\n",
+		"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + declaredKey + "\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n{\"a\":\"" + secretText,
+		"GET /v1/stream?ticket=" + secretQuery + " HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: upgrade\r\nAuthorization: Bearer " + declaredKey +
+			"\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + secretText + "\r\n\r\n",
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, request)
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, conn)
+		_ = conn.Close()
+	}
+}
+
+// watchWithTicket opens a socket as a browser does, has a reply written, and leaves in the middle of it.
+func watchWithTicket(t *testing.T, p *process, ticket, session string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	conn, _, err := websocket.Dial(ctx, p.url+"/v1/stream?ticket="+ticket, &websocket.DialOptions{
+		Subprotocols: []string{"parley.v1"}, HTTPClient: client,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.CloseNow() }()
+	w := &watcher{t: t, conn: conn, ctx: ctx}
+	w.write(map[string]any{"type": secretText})
+	w.until("error")
+	w.write(map[string]any{"type": "subscribe", "id": secretText, "sessionId": session})
+	w.until("subscribed")
+	w.write(map[string]any{"type": "send", "id": "2", "sessionId": session, "content": fmt.Sprintf("say %d %s", 1<<20, secretText)})
+	for !strings.Contains(w.text, word(200)) {
+		w.until("message.delta")
+	}
+}
+
+// A model server that is not there is a failed reply, not a server that does not start.
+func TestAModelServerThatIsNotThereFailsTheReply(t *testing.T) {
+	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey, "OPENAI_BASE_URL=http://127.0.0.1:1/v1", "PARLEY_MODEL=some-model")
+	session := p.session()
+	status, answer, err := p.call("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "Hello?"})
+	if err != nil || status != http.StatusBadGateway || answer["error"].(map[string]any)["code"] != "provider_error" {
+		t.Errorf("%d %v %v", status, answer, err)
+	}
+	if count := p.must("GET", "/v1/sessions/"+session, nil)["messageCount"].(float64); count != 2 {
+		t.Errorf("messageCount is %v", count)
+	}
+}

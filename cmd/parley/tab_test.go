@@ -1,0 +1,354 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
+	"github.com/chromedp/chromedp"
+)
+
+// newBrowser starts a chromium with an empty profile and returns the context of it.
+func newBrowser(t *testing.T) context.Context {
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(needs(t, "chromium")[0]), chromedp.Headless, chromedp.NoSandbox, chromedp.WindowSize(1000, 700))
+	for _, flag := range []string{
+		"disable-gpu", "disable-quic", "no-first-run", "disable-background-networking", "disable-component-update", "disable-sync",
+	} {
+		options = append(options, chromedp.Flag(flag, true))
+	}
+	allocator, cancelAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancelAllocator)
+	// What surprises the library in the browser's events, while pages come and go, is nothing to us.
+	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
+	t.Cleanup(cancel)
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return ctx
+}
+
+// tab is a tab that shows the page. What it does wrong fails the test when that is over: errors on its console,
+// violations of the content security policy, requests that leave the server.
+type tab struct {
+	t         *testing.T
+	ctx       context.Context
+	origin    string         // where its requests may go
+	forgiven  *regexp.Regexp // errors of the network that the test is about
+	mu        sync.Mutex
+	requests  []string // guarded by mu
+	complaint []string // guarded by mu
+}
+
+// openTab opens an address in a new tab: with a profile of its own, or one that a page has opened.
+func openTab(t *testing.T, parent context.Context, origin string, option chromedp.ContextOption) *tab {
+	t.Helper()
+	b := &tab{t: t, origin: origin, forgiven: regexp.MustCompile(`^$`)}
+	ctx, cancel := chromedp.NewContext(parent, option, chromedp.WithListener(b.watch))
+	t.Cleanup(cancel)
+	b.ctx = ctx
+	if err := chromedp.Do(ctx); err != nil { // the tab lives as long as the context of this first call
+		t.Fatal(err)
+	}
+	b.do(chromedp.EmulateViewport(1000, 700))
+	t.Cleanup(b.judge)
+	return b
+}
+
+// watch is told of everything that happens in the tab.
+func (b *tab) watch(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		b.requests = append(b.requests, e.Request.URL)
+	case *network.EventWebSocketCreated:
+		b.requests = append(b.requests, e.URL)
+	case *log.EventEntryAdded:
+		if e.Entry.Level != "verbose" && e.Entry.Level != "info" {
+			b.complaint = append(b.complaint, fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
+		}
+	case *runtime.EventExceptionThrown:
+		b.complaint = append(b.complaint, fmt.Sprintf("exception: %s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception))
+	case *runtime.EventConsoleAPICalled:
+		for _, argument := range e.Args {
+			b.complaint = append(b.complaint, fmt.Sprintf("console.%s: %s %s", e.Type, argument.Value, argument.Description))
+		}
+	}
+}
+
+// judge fails the test for what watch has seen.
+func (b *tab) judge() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, complaint := range b.complaint {
+		if !b.forgiven.MatchString(complaint) {
+			b.t.Errorf("the page complains: %s", complaint)
+		}
+	}
+	host := strings.TrimPrefix(b.origin, "http://")
+	for _, address := range b.requests {
+		if !strings.HasPrefix(address, "http://"+host+"/") && !strings.HasPrefix(address, "ws://"+host+"/") || strings.Contains(address, "svc_live") {
+			b.t.Errorf("the page asks for %s", address)
+		}
+	}
+	if len(b.requests) == 0 {
+		b.t.Error("no request of the page was seen")
+	}
+}
+
+// patience is how long anything in the browser may take, on a machine that has much else to do.
+const patience = 45 * time.Second
+
+// do does something.
+func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// eval returns the value of an expression in the page.
+func eval[T any](b *tab, expression string) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return value
+}
+
+// until waits until an expression is true in the page.
+func (b *tab) until(expression string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		// While a page is loaded there may be nowhere to evaluate it.
+		if yes, err := chromedp.Run(ctx, chromedp.Evaluate[bool](expression)); err == nil && yes {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			b.t.Fatalf("it does not come to this: %s\nThe page says:\n%s\n%q", expression, eval[string](b, "document.body.innerText"), b.complaint)
+		}
+	}
+}
+
+// reply is the newest reply in the page, as an expression.
+const reply = `[...document.querySelectorAll("article[data-role=assistant]")].at(-1)`
+
+// untilReply waits until the newest reply has a status and a text.
+func (b *tab) untilReply(status, text string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf(`%s?.dataset.status === %q && %s.querySelector(".text").textContent === %q`, reply, status, reply, text))
+}
+
+// untilChip waits until the chip shows a state.
+func (b *tab) untilChip(states ...string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf(`" %s ".includes(" " + document.getElementById("chip").dataset.state + " ")`, strings.Join(states, " ")))
+}
+
+// say types a message and Enter.
+func (b *tab) say(content string) {
+	b.t.Helper()
+	b.do(chromedp.SendKeys("#text", content), pressEnter)
+}
+
+// pressEnter is the key as a keyboard has it. The library's own writes a line break even where the page prevents that.
+func pressEnter(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+	const enter = 13
+	for _, event := range []input.DispatchKeyEventParams{
+		{Type: input.DispatchKeyEventTypeKeyDown, Text: "\r", UnmodifiedText: "\r"}, {Type: input.DispatchKeyEventTypeKeyUp},
+	} {
+		event.Key, event.Code, event.WindowsVirtualKeyCode, event.NativeVirtualKeyCode = "Enter", "Enter", enter, enter
+		if _, err := chromedp.Call(ctx, input.DispatchKeyEvent, event); err != nil {
+			return chromedp.Void{}, err
+		}
+	}
+	return chromedp.Void{}, nil
+}
+
+// fits checks at a phone's width that nothing sticks out sideways, and that the newest message is still in sight.
+func (b *tab) fits() {
+	b.t.Helper()
+	b.do(chromedp.EmulateViewport(390, 500))
+	b.until(`innerWidth === 390`)
+	if wide := eval[string](b, `[...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > 390)
+		.map((e) => e.tagName + "#" + e.id).join(" ")`); wide != "" {
+		b.t.Errorf("too wide for a phone: %s", wide)
+	}
+	if height := eval[float64](b, `document.querySelector("header").offsetHeight`); height > 70 {
+		b.t.Errorf("on a phone the header is %v pixels high", height)
+	}
+	b.until(`document.getElementById("log").getBoundingClientRect().bottom <= document.getElementById("foot").getBoundingClientRect().top`)
+	b.do(chromedp.EmulateViewport(1000, 700))
+}
+
+// session is the id of the session that is shown.
+func (b *tab) session() string {
+	b.t.Helper()
+	return eval[string](b, `new URLSearchParams(location.search).get("session")`)
+}
+
+// opened returns the tab that an action opens.
+func (b *tab) opened(action chromedp.Action[chromedp.Void]) *tab {
+	b.t.Helper()
+	id := chromedp.WaitNewTarget(b.ctx, func(info *target.Info) bool { return strings.HasPrefix(info.URL, b.origin) })
+	b.do(action)
+	select {
+	case id := <-id:
+		return openTab(b.t, b.ctx, b.origin, chromedp.WithTargetID(id))
+	case <-time.After(patience):
+		b.t.Fatal("no tab was opened")
+		return nil
+	}
+}
+
+// photograph writes screenshots to the folder $PARLEY_SCREENSHOTS, if that is set: light, dark, and as a phone has it.
+func (b *tab) photograph(name string) {
+	folder := os.Getenv("PARLEY_SCREENSHOTS")
+	if folder == "" {
+		return
+	}
+	b.t.Helper()
+	for _, look := range []struct {
+		name, scheme  string
+		width, height int64
+	}{{"light", "light", 1000, 700}, {"dark", "dark", 1000, 700}, {"phone", "light", 390, 844}} {
+		b.do(chromedp.EmulateViewport(look.width, look.height), func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+			_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}},
+			})
+			return chromedp.Void{}, err
+		})
+		image, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+		if err == nil {
+			err = os.WriteFile(filepath.Join(folder, name+"-"+look.name+".png"), image, 0o600)
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	b.do(chromedp.EmulateViewport(1000, 700))
+}
+
+// wire is a stretch of network between a browser and a server, which can be cut. The server may change behind it.
+type wire struct {
+	url      string // where the browser finds the server
+	listener net.Listener
+	work     sync.WaitGroup
+
+	mu     sync.Mutex
+	server string                 // guarded by mu; "" while there is none
+	conns  map[io.Closer]struct{} // guarded by mu
+	rough  *rand.Rand             // guarded by mu; if set, every connection is cut after 3 to 17 kilobytes
+	cuts   int                    // guarded by mu; how many connections were cut for that
+}
+
+func newWire(t *testing.T, p *process) *wire {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{url: "http://" + listener.Addr().String(), listener: listener, conns: map[io.Closer]struct{}{}}
+	w.mend(p)
+	w.work.Go(w.accept)
+	t.Cleanup(func() { _ = listener.Close(); w.cut(); w.work.Wait() })
+	return w
+}
+
+func (w *wire) accept() {
+	for {
+		conn, err := w.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			w.work.Go(func() { w.carry(conn) })
+		}
+	}
+}
+
+// carry joins a browser's connection to the server.
+func (w *wire) carry(browser net.Conn) {
+	defer browser.Close()
+	w.mu.Lock()
+	address, left := w.server, int64(1<<40)
+	if w.rough != nil {
+		left = 3000 + w.rough.Int64N(14000)
+	}
+	w.conns[browser] = struct{}{}
+	w.mu.Unlock()
+	defer func() { w.mu.Lock(); delete(w.conns, browser); w.mu.Unlock() }()
+	server, err := net.Dial("tcp", address)
+	if err != nil {
+		return // it is cut
+	}
+	defer server.Close()
+	w.work.Go(func() {
+		_, _ = io.Copy(server, browser)
+		_ = server.Close()
+	})
+	if n, _ := io.CopyN(browser, server, left); n == left {
+		w.mu.Lock()
+		w.cuts++
+		w.mu.Unlock()
+	}
+}
+
+// cut ends all connections; none is made until it is mended.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.server = ""
+	for conn := range w.conns {
+		_ = conn.Close()
+	}
+}
+
+// mend leads to a server, from now on.
+func (w *wire) mend(p *process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.server = strings.TrimPrefix(p.url, "http://")
+}
+
+// roughen has connections from now on be cut after 3 to 17 kilobytes. The terminal frame, which has the whole
+// reply, must fit in that.
+func (w *wire) roughen(random *rand.Rand) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rough = random
+}
+
+// cutOften returns how many connections were cut since the wire is rough.
+func (w *wire) cutOften() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cuts
+}

@@ -1,0 +1,67 @@
+package conversation
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestIdsSortByCreationWhateverTheClockDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		last := ""
+		at := Time(1_700_000_000_000)
+		for range 50 {
+			at += Time(rapid.Int64Range(-5, 5).Draw(t, "step"))
+			id := NewID(MessagePrefix, at, last)
+			if !ValidID(MessagePrefix, id) || id <= last {
+				t.Fatalf("%s follows %s", id, last)
+			}
+			last = id
+		}
+	})
+}
+
+func TestAnIdIsAPrefixAndSixteenCharacters(t *testing.T) {
+	for _, test := range []struct {
+		id   string
+		want bool
+	}{
+		{"user_0123456789abcdef", true}, {"user_ABCXYZabcxyz0189", true},
+		{"", false}, {"user_", false}, {"user_0123456789abcde", false}, {"user_0123456789abcdefg", false},
+		{"User_0123456789abcdef", false}, {"msg_0123456789abcdef", false}, {"user_0123456789abcde_", false},
+		{"user_0123456789abcd\u00e9", false}, {"user_0123456789abcde\n", false},
+	} {
+		if got := ValidID(UserPrefix, test.id); got != test.want {
+			t.Errorf("%q: %v", test.id, got)
+		}
+	}
+}
+
+func TestATimeIsISO8601InMilliseconds(t *testing.T) {
+	at := TimeOf(time.Date(2026, 11, 21, 11, 30, 0, 7_999_999, time.FixedZone("", 3600)))
+	text, err := json.Marshal(at)
+	if err != nil || string(text) != `"2026-11-21T10:30:00.007Z"` {
+		t.Fatalf("%s, %v", text, err)
+	}
+	var back Time
+	if err := json.Unmarshal(text, &back); err != nil || back != at {
+		t.Fatalf("%v, %v", back, err)
+	}
+	if json.Unmarshal([]byte(`"yesterday"`), &back) == nil {
+		t.Error("yesterday was read as a time")
+	}
+}
+
+func TestRandomTextFavoursNoCharacter(t *testing.T) {
+	seen := map[rune]int{}
+	for _, c := range RandomText(62_000) {
+		seen[c]++
+	}
+	for _, c := range alphabet {
+		if n := seen[c]; n < 800 || n > 1200 { // six standard deviations
+			t.Errorf("%q stands there %d times of 62,000", c, n)
+		}
+	}
+}

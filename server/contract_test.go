@@ -1,0 +1,292 @@
+package server_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"parley/auth"
+	"parley/server"
+)
+
+// What the documents describe and the server does not have yet. Each of these lists fails when something on it is there
+// after all, so that it gets shorter.
+var (
+	notYetRoutes = []string{}
+	// notYetErrors are errors that no test produces, and why.
+	notYetErrors = map[string]string{}
+	// notYetFrames are frames that no test sees, and why.
+	notYetFrames = map[string]string{}
+	// pageRoutes are served by the page's own handler, not by gin's.
+	pageRoutes = []string{"GET /", "GET /static/{file}"}
+)
+
+func TestTheOpenAPIDocumentIsValid(t *testing.T) {
+	if err := documents.openAPI.Validate(context.Background(), openapi3.EnableExamplesValidation()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRoutesAndOpenAPIAreTheSameBothWays(t *testing.T) {
+	p := start(t, echo)
+	mounted, described := make(map[string]bool), make(map[string]bool)
+	for _, r := range server.Routes(p.handler) {
+		mounted[r.Method+" "+regexp.MustCompile(`:(\w+)`).ReplaceAllString(r.Path, "{$1}")] = true
+	}
+	for _, path := range documents.openAPI.Paths.InMatchingOrder() {
+		for method := range documents.openAPI.Paths.Value(path).Operations() {
+			described[method+" "+path] = true
+		}
+	}
+	for r := range mounted {
+		if !described[r] {
+			t.Errorf("%s is mounted, and not described in openapi.yaml", r)
+		}
+		if slices.Contains(notYetRoutes, r) {
+			t.Errorf("%s is there: take it off notYetRoutes", r)
+		}
+	}
+	for r := range described {
+		if !mounted[r] && !slices.Contains(notYetRoutes, r) && !slices.Contains(pageRoutes, r) {
+			t.Errorf("%s is described in openapi.yaml, and not mounted", r)
+		}
+	}
+}
+
+// Every property of every schema says what it is, itself or by what it refers to; every reference leads somewhere.
+func TestEverythingInTheDocumentsIsDescribed(t *testing.T) {
+	var walk func(p place, value any, inProperties bool)
+	walk = func(p place, value any, inProperties bool) {
+		switch v := value.(type) {
+		case map[string]any:
+			if ref, ok := v["$ref"].(string); ok {
+				file, pointer, _ := strings.Cut(ref, "#")
+				target := place{p.file, pointer}
+				if file == "./openapi.yaml" {
+					target.file = openAPIFile
+				}
+				if found, _ := documents.at(target); found == nil {
+					t.Errorf("%s refers to %s, which is not there", p, ref)
+				}
+			}
+			for name, member := range v {
+				object, isObject := member.(map[string]any)
+				narrows := object["type"] == nil || strings.Contains(p.pointer, "Of/") // what is described elsewhere
+				if inProperties && isObject && !narrows && object["description"] == nil {
+					t.Errorf("%s/%s has no description", p, name)
+				}
+				walk(p.child(name), member, name == "properties" && !inProperties)
+			}
+		case []any:
+			for i, member := range v {
+				walk(p.child(strconv.Itoa(i)), member, false)
+			}
+		}
+	}
+	for file, document := range documents.parsed {
+		walk(place{file, ""}, document, false)
+		for name, schema := range documents.members(place{file, "/components/schemas"}) {
+			if value, _ := documents.at(schema.child("description")); value == nil {
+				if value, _ := documents.at(schema.child("$ref")); value == nil {
+					t.Errorf("the schema %s has no description", name)
+				}
+			}
+		}
+	}
+}
+
+func TestTheExamplesOfFramesAreFrames(t *testing.T) {
+	for name, message := range documents.members(place{asyncAPIFile, "/components/messages"}) {
+		value, _ := documents.at(message.child("examples"))
+		examples, _ := value.([]any)
+		for _, example := range examples {
+			if err := documents.check(message.child("payload"), example.(map[string]any)["payload"]); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if own, _ := documents.at(message.child("name")); own != name {
+			t.Errorf("%s has the name %v", name, own)
+		}
+		if _, found := documents.members(place{asyncAPIFile, "/channels/stream/messages"})[name]; !found {
+			t.Errorf("%s is not in the channel", name)
+		}
+	}
+}
+
+// What every operation under /v1 has in common: without a key it is refused, and without its scope too.
+func TestEveryOperationAsksForTheScopeThatIsDescribed(t *testing.T) {
+	p := start(t, echo)
+	scopes := []auth.Scope{auth.ReadSessions, auth.WriteSessions, auth.ReadMessages, auth.WriteMessages, auth.ReadAnalytics}
+	ids := strings.NewReplacer("{sessionId}", "session_0123456789abcdef", "{messageId}", "msg_0123456789abcdef", "{keyId}", "key_0123456789abcdef")
+	for _, path := range documents.openAPI.Paths.InMatchingOrder() {
+		for method, operation := range documents.openAPI.Paths.Value(path).Operations() {
+			name := method + " " + path
+			if slices.Contains(notYetRoutes, name) || !strings.HasPrefix(path, "/v1/") || path == "/v1/stream" {
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				needed := (*operation.Security)[0]["key"][0]
+				others := slices.DeleteFunc(slices.Clone(scopes), func(s auth.Scope) bool { return string(s) == needed })
+				if a := p.call(method, ids.Replace(path), nil, "Authorization", ""); a.status != 401 {
+					t.Errorf("without a key: %d %s", a.status, a.raw)
+				}
+				a := p.call(method, ids.Replace(path), nil, "Authorization", "Bearer "+p.key("without "+name, others...))
+				if e, _ := a.body["error"].(map[string]any); a.status != 403 || e["requiredScope"] != needed {
+					t.Errorf("with all other scopes: %d %s, want the scope %s", a.status, a.raw, needed)
+				}
+				if needed == string(auth.Admin) {
+					return
+				}
+				if a := p.call(method, ids.Replace(path), nil, "Authorization", "Bearer "+p.key("with "+name, auth.Scope(needed))); a.status == 403 {
+					t.Errorf("with the scope: %d %s", a.status, a.raw)
+				}
+			})
+		}
+	}
+}
+
+// complete runs the tests, and then says whether they have shown everything that the documents promise.
+type complete struct{ *testing.M }
+
+// Run implements goleak.TestingM.
+func (c complete) Run() int {
+	code := c.M.Run()
+	for _, name := range []string{"run", "skip", "list", "fuzz", "bench"} {
+		if f := flag.Lookup("test." + name); f != nil && f.Value.String() != "" {
+			return code // not all of them ran
+		}
+	}
+	if f := flag.Lookup("test.fuzzworker"); code != 0 || f != nil && f.Value.String() == "true" {
+		return code
+	}
+	for _, gap := range gaps() {
+		fmt.Fprintln(os.Stderr, gap)
+		code = 1
+	}
+	return code
+}
+
+// gaps returns what the documents promise and no test has shown.
+func gaps() (all []string) {
+	compare := func(what string, promised, seen map[string]bool, notYet map[string]string) {
+		for _, one := range slices.Sorted(maps.Keys(promised)) {
+			if _, listed := notYet[one]; !seen[one] && !listed {
+				all = append(all, fmt.Sprintf("no test has seen the %s %s, which the documents describe", what, one))
+			}
+		}
+		for one := range notYet {
+			if seen[one] {
+				all = append(all, fmt.Sprintf("the %s %s was seen: take it off its list in contract_test.go", what, one))
+			}
+			if !promised[one] {
+				all = append(all, fmt.Sprintf("the %s %s is on a list in contract_test.go, and not in the documents", what, one))
+			}
+		}
+	}
+	later := make(map[string]string)
+	for _, r := range append(notYetRoutes, pageRoutes...) {
+		later[r] = "a route"
+	}
+	operations, frames, framesSeen := make(map[string]bool), make(map[string]bool), make(map[string]bool)
+	for path, item := range documents.openAPI.Paths.Map() {
+		for method := range item.Operations() {
+			operations[method+" "+path] = true
+		}
+	}
+	for name, kind := range documents.frames {
+		frames[name], framesSeen[name] = true, kind.seen.Load()
+	}
+	compare("error", describedErrors(), documents.errors, notYetErrors)
+	compare("operation", operations, documents.operations, later)
+	compare("frame", frames, framesSeen, notYetFrames)
+	return all
+}
+
+// describedErrors returns the errors of the OpenAPI document: "404 session_not_found".
+func describedErrors() map[string]bool {
+	found := make(map[string]bool)
+	add := func(status string, response place) {
+		schema, _ := documents.at(response.child("content", "application/json", "schema"))
+		for _, code := range codesOf(schema) {
+			found[status+" "+code] = true
+		}
+	}
+	for path, item := range documents.members(place{openAPIFile, "/paths"}) {
+		for method := range documents.members(item) {
+			operation := place{openAPIFile, ""}.child("paths", path, method)
+			for status, response := range documents.members(operation.child("responses")) {
+				if status >= "400" {
+					add(status, response)
+				}
+			}
+		}
+	}
+	add("404", place{openAPIFile, "/components/responses/NotFound"})
+	add("405", place{openAPIFile, "/components/responses/MethodNotAllowed"})
+	return found
+}
+
+// codesOf returns the codes that a schema of errors allows.
+func codesOf(schema any) (codes []string) {
+	object, _ := schema.(map[string]any)
+	if ref, ok := object["$ref"].(string); ok {
+		target := place{openAPIFile, strings.TrimPrefix(ref, "#")}
+		if code, _ := documents.at(target.child("properties", "error", "properties", "code", "const")); code != nil {
+			return []string{code.(string)}
+		}
+	}
+	alternatives, _ := object["oneOf"].([]any)
+	for _, alternative := range alternatives {
+		codes = append(codes, codesOf(alternative)...)
+	}
+	return codes
+}
+
+func TestViewersAreShownThatAReplyWasCancelledOrInterrupted(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	s := p.dial()
+	s.mustSubscribe(session, "")
+	for _, ending := range []string{"cancelled", "interrupted"} {
+		reply := p.begin(session, "hello")["messageId"]
+		s.next("message.created")
+		s.next("message.created")
+		model.next(t).say("so far")
+		s.next("message.delta")
+		if ending == "cancelled" {
+			s.must(map[string]any{"type": "cancel", "id": "c", "sessionId": session, "messageId": reply})
+			// The answer and the event may come in either order.
+			types := []string{s.one(t), s.one(t)}
+			if slices.Sort(types); !slices.Equal(types, []string{"cancelled", "message.cancelled"}) {
+				t.Errorf("got %v", types)
+			}
+			continue
+		}
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		p.drain(now)
+		if f := s.next("message.interrupted"); f.Message.Content != "so far" {
+			t.Errorf("got %+v", f.Message)
+		}
+	}
+}
+
+// one returns the type of the next frame.
+func (s *socket) one(t *testing.T) string {
+	t.Helper()
+	f, err := s.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Type
+}

@@ -1,0 +1,500 @@
+package server_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+	"github.com/goccy/go-yaml"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// The two documents, and what of them the tests have seen: all traffic of the harness is held against them, by
+// documented for HTTP and by frameLog for sockets.
+//
+// kin-openapi knows OpenAPI 3.1 by now: it checks the document itself and finds an operation by its path. Bodies, headers
+// and frames are held against the documents' schemas by jsonschema, which kin-openapi uses for 3.1 too, but compiles
+// anew at every call, and only for what is described: here schemas are compiled once, and headers and statuses that
+// nobody described are found.
+var documents = loadDocuments()
+
+const (
+	openAPIFile  = "file:///openapi.yaml"
+	asyncAPIFile = "file:///asyncapi.yaml"
+)
+
+type documentSet struct {
+	// static
+	openAPI *openapi3.T
+	router  routers.Router
+	parsed  map[string]any // by file
+	frames  map[string]*frameKind
+	seed    maphash.Seed
+
+	passed sync.Map // uint64, the hash of a frame → nothing: a thousand viewers see the same ones
+
+	mu         sync.Mutex
+	compiler   *jsonschema.Compiler          // guarded by mu
+	compiled   map[string]*jsonschema.Schema // guarded by mu
+	errors     map[string]bool               // guarded by mu; those that were seen: "404 session_not_found"
+	operations map[string]bool               // guarded by mu; those that were answered 2xx
+}
+
+// frameKind is a type of frames. Some tests have a thousand viewers, so frames are checked without a common lock.
+type frameKind struct {
+	schema *jsonschema.Schema // static
+	seen   atomic.Bool
+}
+
+func loadDocuments() *documentSet {
+	d := &documentSet{
+		compiler: jsonschema.NewCompiler(), compiled: make(map[string]*jsonschema.Schema), parsed: make(map[string]any),
+		seed: maphash.MakeSeed(), errors: make(map[string]bool), operations: make(map[string]bool), frames: make(map[string]*frameKind),
+	}
+	d.compiler.DefaultDraft(jsonschema.Draft2020)
+	d.compiler.AssertFormat()
+	for _, file := range []string{openAPIFile, asyncAPIFile} {
+		text, err := os.ReadFile(strings.TrimPrefix(file, "file:///"))
+		must(err)
+		text, err = yaml.YAMLToJSON(text)
+		must(err)
+		d.parsed[file], err = jsonschema.UnmarshalJSON(bytes.NewReader(text))
+		must(err)
+		must(d.compiler.AddResource(file, d.parsed[file]))
+	}
+	var err error
+	d.openAPI, err = openapi3.NewLoader().LoadFromFile("openapi.yaml")
+	must(err)
+	d.openAPI.Servers = nil // tests have addresses of their own
+	d.router, err = gorillamux.NewRouter(d.openAPI)
+	must(err)
+	for name, message := range d.members(place{asyncAPIFile, "/components/messages"}) {
+		schema, err := d.compiler.Compile(message.child("payload").String())
+		must(err)
+		d.frames[name] = &frameKind{schema: schema}
+	}
+	return d
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err) // a document is broken: no test can run
+	}
+}
+
+// place is where something stands in a document.
+type place struct{ file, pointer string }
+
+func (p place) String() string { return p.file + "#" + p.pointer }
+
+// child returns the place of a member.
+func (p place) child(names ...string) place {
+	for _, name := range names {
+		p.pointer += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+	}
+	return p
+}
+
+// at returns what stands at a place, and its place when references are followed; nil if there is nothing.
+func (d *documentSet) at(p place) (any, place) {
+	value := d.parsed[p.file]
+	for _, part := range strings.Split(p.pointer, "/")[1:] {
+		name := strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		switch v := value.(type) {
+		case map[string]any:
+			value = v[name]
+		case []any:
+			i, err := strconv.Atoi(name)
+			if err != nil || i >= len(v) {
+				return nil, p
+			}
+			value = v[i]
+		default:
+			return nil, p
+		}
+	}
+	if members, ok := value.(map[string]any); ok {
+		if ref, ok := members["$ref"].(string); ok && !strings.Contains(p.pointer, "/schema") {
+			return d.at(place{p.file, strings.TrimPrefix(ref, "#")})
+		}
+	}
+	return value, p
+}
+
+// members returns the object at a place by names, with the places of its members.
+func (d *documentSet) members(p place) map[string]place {
+	value, p := d.at(p)
+	object, _ := value.(map[string]any)
+	found := make(map[string]place, len(object))
+	for name := range object {
+		_, found[name] = d.at(p.child(name))
+	}
+	return found
+}
+
+// check holds a value against the schema at a place.
+func (d *documentSet) check(schema place, value any) error {
+	d.mu.Lock()
+	compiled := d.compiled[schema.String()]
+	if compiled == nil {
+		var err error
+		if compiled, err = d.compiler.Compile(schema.String()); err != nil {
+			d.mu.Unlock()
+			return err
+		}
+		d.compiled[schema.String()] = compiled
+	}
+	d.mu.Unlock()
+	return compiled.Validate(value)
+}
+
+// checkJSON holds JSON against the schema at a place.
+func (d *documentSet) checkJSON(schema place, text []byte) error {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	return d.check(schema, value)
+}
+
+// checkText holds the text of a header or parameter against the schema at a place.
+func (d *documentSet) checkText(schema place, text string) error {
+	err := d.check(schema, text)
+	if err == nil || json.Valid([]byte(text)) && d.checkJSON(schema, []byte(text)) == nil {
+		return nil
+	}
+	return err
+}
+
+// documented is a transport that holds what passes against the OpenAPI document: every response, and every request that
+// was answered 2xx (what tests send to be refused need not be described).
+type documented struct {
+	t    testing.TB
+	next *http.Transport
+}
+
+func (d documented) CloseIdleConnections() { d.next.CloseIdleConnections() }
+
+// RoundTrip implements http.RoundTripper.
+func (d documented) RoundTrip(request *http.Request) (*http.Response, error) {
+	var sent []byte
+	if request.GetBody != nil {
+		body, err := request.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		if sent, err = io.ReadAll(body); err != nil {
+			return nil, err
+		}
+	}
+	response, err := d.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	e := exchange{request: request, response: response, sent: sent}
+	switch {
+	case response.StatusCode == http.StatusSwitchingProtocols:
+		d.check(e)
+	case strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream"):
+		d.check(e)
+		response.Body = &eventLog{t: d.t, ReadCloser: response.Body}
+	default:
+		body, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		response.Body = io.NopCloser(bytes.NewReader(body))
+		e.received = body
+		d.check(e)
+	}
+	return response, nil
+}
+
+func (d documented) check(e exchange) {
+	for _, err := range e.check(documents) {
+		d.t.Errorf("%s %s, answered %d, and openapi.yaml disagree: %v\n%.1000s",
+			e.request.Method, e.request.URL.Path, e.response.StatusCode, err, e.received)
+	}
+}
+
+// exchange is a request and what was answered.
+type exchange struct {
+	request        *http.Request
+	response       *http.Response
+	sent, received []byte
+}
+
+// besides are the responses, by status, of what is no operation.
+var besides = map[string]string{
+	"401": "InvalidToken", "404": "NotFound", "405": "MethodNotAllowed", "429": "RateLimitExceeded", "503": "ServiceUnavailable",
+}
+
+// check returns where the exchange and the document disagree.
+func (e exchange) check(d *documentSet) (wrong []error) {
+	status := strconv.Itoa(e.response.StatusCode)
+	var described place
+	route, _, err := d.router.FindRoute(e.request)
+	switch {
+	case err == nil:
+		operation := place{openAPIFile, ""}.child("paths", route.Path, strings.ToLower(route.Method))
+		var found bool
+		if described, found = d.members(operation.child("responses"))[status]; !found {
+			return []error{fmt.Errorf("%s has no response %s", operation, status)}
+		}
+		if e.response.StatusCode < 400 {
+			wrong = e.checkRequest(d, operation, place{openAPIFile, ""}.child("paths", route.Path))
+			d.see(d.operations, route.Method+" "+route.Path)
+		}
+	case besides[status] == "":
+		return []error{fmt.Errorf("no such operation: %w", err)}
+	default:
+		described = place{openAPIFile, "/components/responses/" + besides[status]}
+	}
+	wrong = append(wrong, e.checkHeaders(d, described)...)
+	return append(wrong, e.checkBody(d, described)...)
+}
+
+// unnamed are headers that belong to HTTP, not to us.
+var unnamed = []string{
+	"Content-Type", "Content-Length", "Date", "Connection", "Upgrade", "Transfer-Encoding", "Sec-Websocket-Accept", "Sec-Websocket-Protocol",
+}
+
+func (e exchange) checkHeaders(d *documentSet, described place) (wrong []error) {
+	headers := d.members(described.child("headers"))
+	underV1 := strings.HasPrefix(e.request.URL.Path, "/v1")
+	for name, header := range headers {
+		value, _ := d.at(header.child("required"))
+		values := e.response.Header.Values(name)
+		switch {
+		case len(values) == 0 && value == true && (underV1 || !strings.HasPrefix(name, "X-RateLimit")):
+			wrong = append(wrong, fmt.Errorf("the header %s is missing", name))
+		case len(values) > 1 && name != "Vary":
+			wrong = append(wrong, fmt.Errorf("the header %s is there %d times", name, len(values)))
+		case len(values) > 0:
+			if err := d.checkText(header.child("schema"), values[0]); err != nil {
+				wrong = append(wrong, fmt.Errorf("the header %s: %w", name, err))
+			}
+		}
+	}
+	for name := range e.response.Header {
+		named := func(other string) bool { return http.CanonicalHeaderKey(other) == name }
+		if !slices.Contains(unnamed, name) && !slices.ContainsFunc(slices.Collect(maps.Keys(headers)), named) {
+			wrong = append(wrong, fmt.Errorf("the header %s is not described", name))
+		}
+	}
+	return wrong
+}
+
+func (e exchange) checkBody(d *documentSet, described place) []error {
+	content := d.members(described.child("content"))
+	if e.request.Method == http.MethodHead || e.response.StatusCode == http.StatusSwitchingProtocols {
+		return nil
+	}
+	if len(content) == 0 {
+		if len(e.received) > 0 {
+			return []error{fmt.Errorf("the response %s has no body", described)}
+		}
+		return nil
+	}
+	mediaType, _, err := mime.ParseMediaType(e.response.Header.Get("Content-Type"))
+	media, found := content[mediaType]
+	if err != nil || !found {
+		return []error{fmt.Errorf("the response %s has no content of the type %q", described, mediaType)}
+	}
+	if mediaType != "application/json" {
+		return nil
+	}
+	if e.response.StatusCode >= 400 {
+		var body struct{ Error struct{ Code string } }
+		_ = json.Unmarshal(e.received, &body) // the schema says what is wrong with it
+		d.see(d.errors, fmt.Sprintf("%d %s", e.response.StatusCode, body.Error.Code))
+	}
+	if err := d.checkJSON(media.child("schema"), e.received); err != nil {
+		return []error{fmt.Errorf("the body: %w", err)}
+	}
+	return nil
+}
+
+// checkRequest holds a request that was taken against its description.
+func (e exchange) checkRequest(d *documentSet, operation, path place) (wrong []error) {
+	queries := make(map[string]bool)
+	for _, list := range []place{path.child("parameters"), operation.child("parameters")} {
+		value, _ := d.at(list)
+		parameters, _ := value.([]any)
+		for i := range parameters {
+			value, p := d.at(list.child(strconv.Itoa(i)))
+			parameter := value.(map[string]any)
+			name, in := parameter["name"].(string), parameter["in"].(string)
+			values := e.request.Header.Values(name)
+			switch in {
+			case "query":
+				queries[name] = true
+				values = e.request.URL.Query()[name]
+			case "path":
+				continue // a malformed one is answered 404
+			}
+			if len(values) == 0 && parameter["required"] == true {
+				wrong = append(wrong, fmt.Errorf("the %s parameter %s is missing", in, name))
+			}
+			for _, value := range values {
+				if err := d.checkText(p.child("schema"), value); err != nil {
+					wrong = append(wrong, fmt.Errorf("the %s parameter %s: %w", in, name, err))
+				}
+			}
+		}
+	}
+	for name := range e.request.URL.Query() {
+		if !queries[name] {
+			wrong = append(wrong, fmt.Errorf("the query parameter %s is not described", name))
+		}
+	}
+	value, body := d.at(operation.child("requestBody"))
+	if description, _ := value.(map[string]any); len(e.sent) == 0 {
+		if description["required"] == true {
+			wrong = append(wrong, fmt.Errorf("the request has no body"))
+		}
+	} else if description != nil { // a body that nobody reads is nobody's business
+		if err := d.checkJSON(body.child("content", "application/json", "schema"), e.sent); err != nil {
+			wrong = append(wrong, fmt.Errorf("the request's body: %w", err))
+		}
+	}
+	return wrong
+}
+
+func (d *documentSet) see(where map[string]bool, what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	where[what] = true
+}
+
+// checkFrame holds a frame against the message of that name.
+func (d *documentSet) checkFrame(frame []byte) error {
+	hash := maphash.Bytes(d.seed, frame)
+	if _, passed := d.passed.Load(hash); passed {
+		return nil
+	}
+	if err := d.checkNewFrame(frame); err != nil {
+		return err
+	}
+	d.passed.Store(hash, nil)
+	return nil
+}
+
+func (d *documentSet) checkNewFrame(frame []byte) error {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(frame))
+	if err != nil {
+		return err
+	}
+	object, _ := value.(map[string]any)
+	name, _ := object["type"].(string)
+	kind := d.frames[name]
+	if kind == nil {
+		return fmt.Errorf("asyncapi.yaml has no frame %q", name)
+	}
+	kind.seen.Store(true)
+	return kind.schema.Validate(value)
+}
+
+// frameLog holds the frames of a socket against the AsyncAPI document: every one that the server sends, and every one of
+// the client's that is answered, with anything but an error.
+type frameLog struct {
+	mu   sync.Mutex
+	sent map[string][]byte // guarded by mu; by id
+}
+
+func (l *frameLog) write(frame []byte) {
+	var head struct{ ID string }
+	if json.Unmarshal(frame, &head) != nil || head.ID == "" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sent == nil {
+		l.sent = make(map[string][]byte)
+	}
+	l.sent[head.ID] = frame
+}
+
+func (l *frameLog) read(t testing.TB, frame []byte) {
+	t.Helper()
+	var head struct{ Type, ReplyTo string }
+	if json.Unmarshal(frame, &head) != nil {
+		return // cut: the library does not always call that an error, but the harness does
+	}
+	if err := documents.checkFrame(frame); err != nil {
+		t.Errorf("a frame and asyncapi.yaml disagree: %v\n%.1000s", err, frame)
+	}
+	if head.ReplyTo == "" {
+		return
+	}
+	l.mu.Lock()
+	request := l.sent[head.ReplyTo]
+	delete(l.sent, head.ReplyTo)
+	l.mu.Unlock()
+	if request == nil || head.Type == "error" {
+		return
+	}
+	if err := documents.checkFrame(request); err != nil {
+		t.Errorf("a frame that was taken and asyncapi.yaml disagree: %v\n%.1000s", err, request)
+	}
+}
+
+// eventLog holds the events of an event stream against the AsyncAPI document as they are read.
+type eventLog struct {
+	io.ReadCloser
+	t    testing.TB
+	text []byte // what has not been checked yet
+}
+
+func (l *eventLog) Read(b []byte) (int, error) {
+	n, err := l.ReadCloser.Read(b)
+	l.text = append(l.text, b[:n]...)
+	for {
+		event, rest, whole := bytes.Cut(l.text, []byte("\n\n"))
+		if !whole {
+			return n, err
+		}
+		l.text = rest
+		if wrong := checkEvent(string(event)); wrong != nil {
+			l.t.Errorf("an event and asyncapi.yaml disagree: %v\n%.1000s", wrong, event)
+		}
+	}
+}
+
+// checkEvent checks one event: a comment, or a frame with its type and, if it has one, its cursor.
+func checkEvent(event string) error {
+	fields := make(map[string]string)
+	for line := range strings.SplitSeq(event, "\n") {
+		name, value, _ := strings.Cut(line, ":")
+		fields[name] = strings.TrimPrefix(value, " ")
+	}
+	data, isFrame := fields["data"]
+	if !isFrame {
+		return nil
+	}
+	var head struct{ Type, Cursor string }
+	if err := json.Unmarshal([]byte(data), &head); err != nil {
+		return err
+	}
+	if head.Type != fields["event"] || cmp.Or(head.Cursor, fields["id"]) != fields["id"] {
+		return fmt.Errorf("event %q with id %q is no %s with the cursor %s", fields["event"], fields["id"], head.Type, head.Cursor)
+	}
+	return documents.checkFrame([]byte(data))
+}

@@ -1,0 +1,205 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
+	"parley/server"
+)
+
+// withTiers has the server use the real figures of the tiers, or these.
+func withTiers(t *testing.T, overrides string) option {
+	tiers, err := limit.ParseTiers(overrides)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(o *server.Options, inner *conversation.Options) {
+		o.Limits = auth.NewLimits(tiers, inner.Store.(auth.DayStore))
+	}
+}
+
+func TestOf400RequestsAtOnceExactly300Pass(t *testing.T) {
+	p := start(t, &numbered{}, withTiers(t, ""))
+	var mu sync.Mutex
+	passed, refused := 0, 0
+	var requests sync.WaitGroup
+	for range 400 {
+		requests.Go(func() {
+			a := p.call("GET", "/v1/sessions", nil)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case a.status == http.StatusOK:
+				passed++
+			case a.status == http.StatusTooManyRequests && code(a.body) == "rate_limit_exceeded":
+				refused++
+				after, err := strconv.Atoi(a.header.Get("Retry-After"))
+				inBody, _ := a.body["error"].(map[string]any)["retryAfter"].(float64)
+				if err != nil || after < 1 || after > 61 || int(inBody) != after || a.header.Get("X-RateLimit-Remaining") != "0" {
+					t.Errorf("429 with %v %s", a.header, a.raw)
+				}
+			default:
+				t.Errorf("%d %s", a.status, a.raw)
+			}
+		})
+	}
+	requests.Wait()
+	if passed != 300 || refused != 100 {
+		t.Errorf("%d passed, %d were refused", passed, refused)
+	}
+}
+
+func TestEveryResponseUnderV1ShowsTheLimit(t *testing.T) {
+	p := start(t, &numbered{}, withTiers(t, ""))
+	session := p.session()
+	const missing, none, wrong = "session_0000000000000000", "Authorization", "Bearer svc_live_wrong"
+	for _, test := range []struct {
+		name, method, path string
+		body               any
+		headers            []string
+		status             int
+		limit              string
+	}{
+		{"200", "GET", "/v1/sessions", nil, nil, 200, "300"},
+		{"204", "GET", "/v1/sessions/" + session, nil, nil, 200, "300"},
+		{"400", "POST", "/v1/sessions", "{}", nil, 400, "300"},
+		{"401_no_key", "GET", "/v1/sessions", nil, []string{none, ""}, 401, "30"},
+		{"401_wrong_key", "GET", "/v1/sessions", nil, []string{none, wrong}, 401, "30"},
+		{"403", "GET", "/v1/sessions", nil, []string{none, "Bearer " + p.key("other", auth.ReadMessages)}, 403, "300"},
+		{"404_session", "GET", "/v1/sessions/" + missing, nil, nil, 404, "300"},
+		{"404_route", "GET", "/v1/nothing", nil, nil, 404, "300"},
+		{"404_route_without_key", "GET", "/v1/nothing", nil, []string{none, ""}, 404, "30"},
+		{"401_route_wrong_key", "GET", "/v1/nothing", nil, []string{none, wrong}, 401, "30"},
+		{"405", "PUT", "/v1/sessions", nil, nil, 405, "300"},
+		{"413", "POST", "/v1/sessions", string(make([]byte, 2<<20)), nil, 413, "300"},
+		{"415", "POST", "/v1/sessions", "x", []string{"Content-Type", "text/plain"}, 415, "300"},
+		{"426", "GET", "/v1/stream", nil, nil, 426, "300"},
+	} {
+		a := p.call(test.method, test.path, test.body, test.headers...)
+		reset, err := strconv.ParseInt(a.header.Get("X-RateLimit-Reset"), 10, 64)
+		remaining, err2 := strconv.Atoi(a.header.Get("X-RateLimit-Remaining"))
+		if a.status != test.status || a.header.Get("X-RateLimit-Limit") != test.limit || err != nil || err2 != nil || remaining < 0 ||
+			reset < time.Now().Unix()-1 || reset > time.Now().Unix()+62 {
+			t.Errorf("%s: %d with %v", test.name, a.status, a.header)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, response, err := websocket.Dial(ctx, p.url+"/v1/stream", &websocket.DialOptions{
+		Subprotocols: []string{"parley.v1"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + adminKey}}, HTTPClient: p.client,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.CloseNow() }()
+	if response.Header.Get("X-RateLimit-Limit") != "300" || response.Header.Get("X-RateLimit-Remaining") == "" {
+		t.Errorf("101 with %v", response.Header)
+	}
+	if h := p.call("GET", "/healthz", nil).header.Get("X-RateLimit-Limit"); h != "" {
+		t.Errorf("outside /v1 the limit is %q", h)
+	}
+}
+
+func TestThirtyFailuresAMinuteAndNeverAValidKeyRefused(t *testing.T) {
+	p := start(t, &numbered{}, withTiers(t, ""))
+	for i := range 35 {
+		a := p.call("GET", "/v1/sessions", nil, "Authorization", "Bearer svc_live_wrong")
+		want, wantCode := 401, "invalid_token"
+		if i >= 30 {
+			want, wantCode = 429, "rate_limit_exceeded"
+		}
+		if a.status != want || code(a.body) != wantCode || a.header.Get("X-RateLimit-Limit") != "30" {
+			t.Fatalf("failure %d: %d %s", i, a.status, a.raw)
+		}
+	}
+	if a := p.call("GET", "/v1/sessions", nil); a.status != 200 {
+		t.Errorf("a valid key is refused: %d", a.status)
+	}
+}
+
+func TestTokensAreReservedAndSettled(t *testing.T) {
+	model := &numbered{gate: make(chan struct{})}
+	p := start(t, model, withTiers(t, `{"pro":{"tokensPerMinute":3000}}`))
+	session := p.session()
+	path := "/v1/sessions/" + session + "/messages"
+	// A window of 4,096 keeps 1,024 for the reply: two turns fit, a third does not, while they run.
+	first := p.begin(session, "hi")
+	other := p.session()
+	second := p.begin(other, "hi")
+	third := p.session()
+	a := p.call("POST", "/v1/sessions/"+third+"/messages", map[string]any{"content": "hi"})
+	if a.status != 429 || code(a.body) != "rate_limit_exceeded" || a.header.Get("X-RateLimit-Limit") != "3000" || a.header.Get("Retry-After") == "" {
+		t.Errorf("%d %v %s", a.status, a.header, a.raw)
+	}
+	if n := p.must("GET", "/v1/sessions/"+third, nil)["messageCount"]; n != 0.0 {
+		t.Errorf("the refused send left %v messages", n)
+	}
+	close(model.gate)
+	p.call("POST", path+"/"+first["messageId"].(string)+"/cancel", nil) // answered when it has ended
+	p.call("POST", "/v1/sessions/"+other+"/messages/"+second["messageId"].(string)+"/cancel", nil)
+	// Settled, they are a few tokens each: many turns fit.
+	for range 8 {
+		p.send(session, "hi")
+	}
+	// What is refused by something else leaves nothing reserved.
+	for range 10 {
+		p.call("POST", "/v1/sessions/session_0000000000000000/messages", map[string]any{"content": "hi"})
+		p.call("POST", path, map[string]any{"content": ""})
+	}
+	p.send(session, "hi")
+}
+
+func TestTheSocketsSendCountsAsARequest(t *testing.T) {
+	model := &numbered{gate: make(chan struct{})}
+	close(model.gate)
+	p := start(t, model, withTiers(t, `{"pro":{"requestsPerMinute":10}}`))
+	session := p.session() // 1
+	s := p.dial()          // 2
+	codes := map[string]int{}
+	for i := range 12 {
+		if err := s.send(map[string]any{"type": "send", "id": strconv.Itoa(i), "sessionId": session, "content": "hi"}); err != nil {
+			t.Fatal(err)
+		}
+		f, err := s.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		codes[f.Type+f.code]++
+	}
+	if codes["sent"] != 8 || codes["errorrate_limit_exceeded"] != 4 {
+		t.Errorf("%v", codes)
+	}
+}
+
+func TestATestKeyHas100RequestsADayWhateverIsRestarted(t *testing.T) {
+	p := start(t, &numbered{}, withTiers(t, ""))
+	_, secret := p.newKey("tester", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
+	for i := range 101 {
+		a := p.call("GET", "/v1/sessions", nil, "Authorization", "Bearer "+secret)
+		want := 200
+		if i == 100 {
+			want = 429
+		}
+		if a.status != want || a.header.Get("X-RateLimit-Limit") != "100" || a.header.Get("X-RateLimit-Remaining") != strconv.Itoa(max(0, 99-i)) {
+			t.Fatalf("request %d: %d %v", i, a.status, a.header)
+		}
+	}
+	restarted := auth.NewLimits(limit.DefaultTiers(), p.backend.Days)
+	decision, err := restarted.Admit(context.Background(), auth.Principal{Account: "tester", Mode: "test", Tier: "pro"})
+	if err != nil || decision.Admitted() || decision.Refused != limit.ByDay {
+		t.Errorf("after a restart: %+v, %v", decision, err)
+	}
+	live, err := restarted.Admit(context.Background(), auth.Principal{Account: "tester", Mode: "live", Tier: "pro"})
+	if err != nil || !live.Admitted() {
+		t.Errorf("a live key of the account: %+v, %v", live, err)
+	}
+}
