@@ -106,10 +106,28 @@ func TestAWaitOfHalfAMinuteIsA409(t *testing.T) {
 	})
 }
 
+// leaving is a store that tells when a place in a queue has been given up.
+type leaving struct {
+	conversation.Store
+	left chan struct{}
+}
+
+func (s *leaving) LeaveQueue(ctx context.Context, owner conversation.Owner, session, waiter string) error {
+	err := s.Store.LeaveQueue(ctx, owner, session, waiter)
+	s.left <- struct{}{}
+	return err
+}
+
+func leavings() (option, <-chan struct{}) {
+	left := make(chan struct{}, 1000)
+	return withStore(func(s conversation.Store) conversation.Store { return &leaving{s, left} }), left
+}
+
 func TestAQueuedSendIsGivenUpWhenItsCallerLeaves(t *testing.T) {
 	model := newDirected()
 	option, queued := watch()
-	p := start(t, model, option)
+	noticed, givenUp := leavings()
+	p := start(t, model, option, noticed)
 	session := p.session()
 	p.begin(session, "first")
 	c := model.next(t)
@@ -126,10 +144,11 @@ func TestAQueuedSendIsGivenUpWhenItsCallerLeaves(t *testing.T) {
 	if err := within(t, "the caller", left); err == nil {
 		t.Error("it was answered")
 	}
+	within(t, "its place to be given up", givenUp)
 	c.end()
 	c = model.next(t)
-	for last := c.request.Messages[len(c.request.Messages)-1]; last.Content == "left"; { // it left too late
-		t.Fatal("the server did not see that the caller had left")
+	if last := c.request.Messages[len(c.request.Messages)-1]; last.Content != "third" {
+		t.Fatalf("the model is asked %q", last.Content)
 	}
 	c.end()
 	if a := within(t, "the third answer", third); a.status != 200 || len(p.history(session)) != 4 {
