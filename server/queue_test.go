@@ -90,9 +90,7 @@ func TestAWaitOfHalfAMinuteIsA409(t *testing.T) {
 		alive := time.AfterFunc(15*time.Second, func() { c.say("") })
 		defer alive.Stop()
 		began := time.Now()
-		second, clear := p.later("POST", messages(session), content("second")), p.later("DELETE", "/v1/sessions/"+noSession, nil)
-		<-clear
-		a := <-second
+		a := p.call("POST", messages(session), content("second"))
 		checkError(t, a, 409, "session_busy", "")
 		if took := time.Since(began); took != 30*time.Second || p.snapshot(session) != before {
 			t.Errorf("after %v: %s", took, p.snapshot(session))
