@@ -72,7 +72,7 @@ func (s *Service) Clear(ctx context.Context, owner Owner, sessionID string) (int
 		cleared, err := s.Store.ClearMessages(ctx, owner, sessionID, waiter)
 		if err != nil {
 			s.leaveQueue(owner, sessionID, waiter)
-			return 0, err
+			return 0, orCause(ctx, err)
 		}
 		if cleared.Queued == nil {
 			s.hub.Clear(sessionID, cleared.Session.Cleared)

@@ -215,12 +215,21 @@ func (s *Service) awaitSession(ctx context.Context, owner Owner, send NewTurn, q
 		b, err := s.tryBegin(ctx, owner, send, begun)
 		if err != nil {
 			s.leaveQueue(owner, send.SessionID, send.Waiter)
+			return Begun{}, orCause(ctx, err)
 		}
-		if err != nil || b.Queued == nil {
-			return b, err
+		if b.Queued == nil {
+			return b, nil
 		}
 		queued = b.Queued
 	}
+}
+
+// orCause returns why ctx ended if it has, which is then the reason for err too.
+func orCause(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // awaitGrant waits until a place in a queue is granted; if that is not to be, the place is given up.

@@ -90,9 +90,7 @@ func TestAWaitOfHalfAMinuteIsA409(t *testing.T) {
 		alive := time.AfterFunc(15*time.Second, func() { c.say("") })
 		defer alive.Stop()
 		began := time.Now()
-		second, clear := p.later("POST", messages(session), content("second")), p.later("DELETE", "/v1/sessions/"+noSession, nil)
-		<-clear
-		a := <-second
+		a := p.call("POST", messages(session), content("second"))
 		checkError(t, a, 409, "session_busy", "")
 		if took := time.Since(began); took != 30*time.Second || p.snapshot(session) != before {
 			t.Errorf("after %v: %s", took, p.snapshot(session))
@@ -106,10 +104,28 @@ func TestAWaitOfHalfAMinuteIsA409(t *testing.T) {
 	})
 }
 
+// leaving is a store that tells when a place in a queue has been given up.
+type leaving struct {
+	conversation.Store
+	left chan struct{}
+}
+
+func (s *leaving) LeaveQueue(ctx context.Context, owner conversation.Owner, session, waiter string) error {
+	err := s.Store.LeaveQueue(ctx, owner, session, waiter)
+	s.left <- struct{}{}
+	return err
+}
+
+func leavings() (option, <-chan struct{}) {
+	left := make(chan struct{}, 1000)
+	return withStore(func(s conversation.Store) conversation.Store { return &leaving{s, left} }), left
+}
+
 func TestAQueuedSendIsGivenUpWhenItsCallerLeaves(t *testing.T) {
 	model := newDirected()
 	option, queued := watch()
-	p := start(t, model, option)
+	noticed, givenUp := leavings()
+	p := start(t, model, option, noticed)
 	session := p.session()
 	p.begin(session, "first")
 	c := model.next(t)
@@ -126,10 +142,11 @@ func TestAQueuedSendIsGivenUpWhenItsCallerLeaves(t *testing.T) {
 	if err := within(t, "the caller", left); err == nil {
 		t.Error("it was answered")
 	}
+	within(t, "its place to be given up", givenUp)
 	c.end()
 	c = model.next(t)
-	for last := c.request.Messages[len(c.request.Messages)-1]; last.Content == "left"; { // it left too late
-		t.Fatal("the server did not see that the caller had left")
+	if last := c.request.Messages[len(c.request.Messages)-1]; last.Content != "third" {
+		t.Fatalf("the model is asked %q", last.Content)
 	}
 	c.end()
 	if a := within(t, "the third answer", third); a.status != 200 || len(p.history(session)) != 4 {

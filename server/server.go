@@ -272,7 +272,7 @@ func owner(p auth.Principal) conversation.Owner {
 
 // noRoute serves the page's files, and says of all else that it is not there.
 func (s *Server) noRoute(c *gin.Context) {
-	if s.Page != nil && c.Request.URL.Path != "/v1" && !strings.HasPrefix(c.Request.URL.Path, "/v1/") {
+	if s.Page != nil && !underV1(c.Request.URL.Path) {
 		c.Status(http.StatusOK) // gin's NoRoute begins with 404; the page knows better
 		s.Page.ServeHTTP(c.Writer, c.Request)
 		return
@@ -285,9 +285,11 @@ func (s *Server) noRoute(c *gin.Context) {
 	})(c)
 }
 
+func underV1(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
+
 // passBy admits a request to what is no endpoint of /v1: it counts for a key that is valid, and needs none.
 func (s *Server) passBy(c *gin.Context) error {
-	if !strings.HasPrefix(c.Request.URL.Path, "/v1") {
+	if !underV1(c.Request.URL.Path) {
 		return nil
 	}
 	if c.GetHeader("Authorization") == "" {
