@@ -33,10 +33,6 @@ func (k *socket) read() {
 			k.close(wire.CloseInvalidText)
 			return
 		}
-		if k.expelled.Load() {
-			k.close(wire.CloseKeyEnded)
-			return
-		}
 		if k.handle(frame) {
 			k.nonsense = 0
 		} else if k.nonsense++; k.nonsense >= wire.MaxNonsense {
@@ -172,7 +168,7 @@ func (k *socket) watch(session string, sub *subscription, answer []byte) error {
 	k.mu.Lock()
 	old := k.subscriptions[session]
 	full := old == nil && len(k.subscriptions) >= maxSubscriptions
-	if k.closed || full || k.expelled.Load() {
+	if k.closed || full {
 		k.mu.Unlock()
 		sub.viewer.Close()
 		if full {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -43,9 +42,6 @@ type socket struct {
 	ctx       context.Context // ends with the socket; never used for reads and writes
 	cancelCtx context.CancelFunc
 	cancels   chan struct{} // holds a place for each cancel under way
-
-	// expelled says that the key no longer works: nothing that the client sends is heard any more. Set with mu held.
-	expelled atomic.Bool
 
 	// owned by the reader
 	nonsense int // invalid frames in a row
@@ -147,12 +143,11 @@ func (k *socket) close(code wire.CloseCode) {
 	_ = k.conn.Close(websocket.StatusCode(code), code.Reason())
 }
 
-// expel closes the connection because its key no longer works. It returns at once: clients may take their time to answer,
-// but from here on they are neither heard nor shown anything. Called while the socket is watched, so it still counts in
-// the server's work.
+// expel closes the connection because its key no longer works. It returns at once: a client may take its time to answer the
+// close frame, but is shown nothing more, and what it asks for meanwhile is refused (see socket.session). Called while the
+// socket is watched, so it still counts in the server's work.
 func (k *socket) expel() {
 	k.mu.Lock()
-	k.expelled.Store(true)
 	for session := range k.subscriptions {
 		k.drop(session)
 	}
