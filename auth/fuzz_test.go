@@ -12,8 +12,9 @@ func FuzzVerify(f *testing.F) {
 	for _, seed := range []string{"", "svc_live_", real, real + "x", real[:len(real)-1], "svc_test_" + real[9:], "Bearer " + real} {
 		f.Add(seed)
 	}
-	store := &shelf{keys: map[[32]byte]Key{hashOf(real): adminKey(real, "real")}}
-	keys := NewKeys(store, "")
+	store := &shelf{keys: []*Key{{ID: "key_0000000000000000", Secrets: []Secret{{Hash: HashOf(real)}}}}}
+	keys := NewKeys(store, Options{})
+	f.Cleanup(func() { _ = keys.Close(context.Background()) })
 	f.Fuzz(func(t *testing.T, secret string) {
 		p, err := keys.Verify(context.Background(), secret)
 		if (err == nil) != (secret == real) || err != nil && !errors.Is(err, ErrInvalidToken) {

@@ -2,71 +2,189 @@ package auth
 
 import (
 	"context"
-	"sync"
+	"crypto/sha256"
+	"errors"
 	"time"
+
+	"parley/auth/limit"
 )
 
 // DefaultAccount is the account of the admin key that is declared or made at the first start.
 const DefaultAccount = "default"
 
-// Keys verifies secrets. Its methods may be called from any goroutine.
-type Keys struct {
-	// static
-	store    Store
-	declared *Key
-
-	verified sync.Map // [32]byte → Principal: the stored keys that were seen; they are never changed
+// Options of Keys.
+type Options struct {
+	// AdminKey is the secret that the operator declares; "" is none (see [CheckDeclared]). It is an admin key of the
+	// default account, is in no list, and is changed by configuration only.
+	AdminKey string
+	// Tier is that of the default account, whatever the store says; "" is limit.Pro.
+	Tier limit.Tier
 }
 
-// NewKeys returns a verifier of the keys in store, and of the declared secret if it is not "".
-func NewKeys(store Store, declared string) *Keys {
-	k := &Keys{store: store}
-	if declared != "" {
-		key := adminKey(declared, "declared")
-		k.declared = &key
+// Keys makes, ends and verifies keys. Its methods may be called from any goroutine; call Close before the store's.
+//
+// A secret is refused with the very next call after this process revoked or rotated it, and within a moment (fresh) where
+// another process did.
+type Keys struct {
+	// static
+	store        Store
+	tier         limit.Tier // of the default account
+	declared     Principal
+	declaredHash Hash // zero if there is none
+
+	cache cache
+	uses  uses
+}
+
+// NewKeys returns what does all with the keys in store.
+func NewKeys(store Store, options Options) *Keys {
+	k := &Keys{store: store, tier: options.Tier, uses: uses{store: store}}
+	if k.tier == "" {
+		k.tier = limit.Pro
+	}
+	if options.AdminKey != "" {
+		k.declaredHash = HashOf(options.AdminKey)
+		k.declared = Principal{
+			Account: DefaultAccount, Mode: Live, Tier: k.tier, KeyID: declaredID(k.declaredHash), Scopes: []Scope{Admin},
+		}
 	}
 	return k
 }
 
-// CreateFirst makes an admin key of the default account if there is no key yet. It returns the secret, which is
+// declaredID returns the id of a declared key: the same at every start.
+func declaredID(hash Hash) string {
+	digest := sha256.Sum256(append([]byte("parley: id of a declared key\n"), hash[:]...))
+	id := []byte(KeyPrefix)
+	for _, b := range digest[:16] {
+		id = append(id, alphabet[int(b)%len(alphabet)])
+	}
+	return string(id)
+}
+
+// Close writes what is still to be written: when keys were last used.
+func (k *Keys) Close(ctx context.Context) error { return k.uses.close(ctx) }
+
+// CreateFirst makes an admin key of the default account if that has never had a key. It returns the secret, which is
 // shown once and kept nowhere, or "" if there was a key.
 func (k *Keys) CreateFirst(ctx context.Context) (secret string, err error) {
-	secret = NewSecret("live")
-	created, err := k.store.CreateFirstKey(ctx, adminKey(secret, "first admin key"))
+	key, secret := newKey(Owner{DefaultAccount, Live}, NewKey{Name: "first admin key", Scopes: []Scope{Admin}})
+	created, err := k.store.CreateFirstKey(ctx, key)
 	if err != nil || !created {
 		return "", err
 	}
 	return secret, nil
 }
 
-func adminKey(secret, name string) Key {
-	return Key{
-		ID: "key_" + randomText(16), Account: DefaultAccount, Mode: "live", Name: name, Scopes: []Scope{Admin},
-		Prefix: secret[:shownLength], Hash: hashOf(secret), CreatedAt: time.Now().UTC(),
+// Create makes a key of the maker's own account and mode and returns it with its secret, which is shown once and kept
+// nowhere. A scope that the maker lacks is ErrScopeNotHeld. The rest of wanted must have been checked.
+func (k *Keys) Create(ctx context.Context, maker Principal, wanted NewKey) (key Key, secret string, err error) {
+	for _, scope := range wanted.Scopes {
+		if !maker.Has(scope) {
+			return Key{}, "", ErrScopeNotHeld
+		}
 	}
+	return k.CreateFor(ctx, maker.Owner(), wanted, "")
+}
+
+// CreateFor is Create for whoever rules over all accounts: the operator. tier becomes the account's; "" leaves it as it
+// is, and is limit.Free for a new account.
+func (k *Keys) CreateFor(ctx context.Context, owner Owner, wanted NewKey, tier limit.Tier) (key Key, secret string, err error) {
+	key, secret = newKey(owner, wanted)
+	if key, err = k.store.CreateKey(ctx, key, tier); err != nil {
+		return Key{}, "", err
+	}
+	if tier != "" {
+		k.cache.forget()
+	}
+	return key, secret, nil
+}
+
+func newKey(owner Owner, wanted NewKey) (Key, string) {
+	secret := NewSecret(owner.Mode)
+	return Key{
+		Owner: owner, ID: KeyPrefix + randomText(16), Name: wanted.Name, Scopes: wanted.Scopes, ExpiresAt: wanted.ExpiresAt,
+		Prefix: secret[:shownLength], Secrets: []Secret{{Hash: HashOf(secret)}},
+	}, secret
+}
+
+// List returns all keys of an owner, newest first, the expired and revoked included. The declared one is none of them.
+func (k *Keys) List(ctx context.Context, owner Owner) ([]Key, error) { return k.store.Keys(ctx, owner) }
+
+// Revoke ends a key: both its secrets are refused from now on. ErrKeyNotFound if the owner has none that is not revoked
+// already; the declared one cannot be revoked.
+func (k *Keys) Revoke(ctx context.Context, owner Owner, keyID string) error {
+	defer k.cache.forget() // also after an error: who knows what was done
+	return k.store.RevokeKey(ctx, owner, keyID)
+}
+
+// Rotate gives a key a new secret and returns both. The one that it replaces works for Grace more (or until the key
+// expires), and any older one no longer. ErrKeyNotFound if the owner has no such key that works; the declared one cannot
+// be rotated.
+func (k *Keys) Rotate(ctx context.Context, owner Owner, keyID string) (key Key, secret string, err error) {
+	defer k.cache.forget()
+	secret = NewSecret(owner.Mode)
+	if key, err = k.store.RotateKey(ctx, owner, keyID, HashOf(secret), secret[:shownLength]); err != nil {
+		return Key{}, "", err
+	}
+	return key, secret, nil
 }
 
 // Verify returns who presents the secret, ErrInvalidToken if nobody we know, or the store's error.
 func (k *Keys) Verify(ctx context.Context, secret string) (Principal, error) {
-	hash := hashOf(secret)
-	if k.declared != nil && k.declared.Hash == hash {
-		return principalOf(*k.declared), nil
+	hash := HashOf(secret)
+	if k.declaredHash != (Hash{}) && k.declaredHash == hash {
+		return k.declared, nil
 	}
 	if !wellFormed(secret) {
 		return Principal{}, ErrInvalidToken
 	}
-	if p, ok := k.verified.Load(hash); ok {
-		return p.(Principal), nil
+	now := time.Now()
+	p, err := k.resolve(ctx, hash, now)
+	if err == nil {
+		k.uses.note(p.Owner(), p.KeyID, now)
 	}
-	key, err := k.store.KeyByHash(ctx, hash)
+	return p, err
+}
+
+// Alive reports whether the secret that a principal once presented still works: nil, ErrInvalidToken, or the store's
+// error, which says neither.
+func (k *Keys) Alive(ctx context.Context, p Principal) error {
+	if p.Secret == (Hash{}) && k.declared.KeyID != "" && p.KeyID == k.declared.KeyID {
+		return nil
+	}
+	_, err := k.resolve(ctx, p.Secret, time.Now())
+	return err
+}
+
+// resolve returns who presents a secret with that hash.
+func (k *Keys) resolve(ctx context.Context, hash Hash, now time.Time) (Principal, error) {
+	p, ok, epoch := k.cache.get(hash, now)
+	if ok {
+		return p, nil
+	}
+	found, err := k.store.KeyByHash(ctx, hash)
+	if errors.Is(err, ErrInvalidToken) {
+		k.cache.drop(hash)
+	}
 	if err != nil {
 		return Principal{}, err
 	}
-	p := principalOf(key)
-	k.verified.Store(hash, p)
+	p = k.principal(found)
+	k.cache.put(hash, verified{principal: p, end: found.Key.End(found.Secret), at: now}, epoch)
 	return p, nil
 }
 
-func principalOf(key Key) Principal {
-	return Principal{Account: key.Account, Mode: key.Mode, KeyID: key.ID, Scopes: key.Scopes, Tier: "pro"}
+func (k *Keys) principal(found Found) Principal {
+	key := found.Key
+	p := Principal{
+		Account: key.Account, Mode: key.Mode, Tier: found.Tier, KeyID: key.ID, Scopes: key.Scopes,
+		Secret: key.Secrets[found.Secret].Hash,
+	}
+	if found.Secret > 0 {
+		p.DeprecatedSince = key.Secrets[0].Since
+	}
+	if p.Account == DefaultAccount {
+		p.Tier = k.tier
+	}
+	return p
 }

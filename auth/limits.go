@@ -132,7 +132,7 @@ func (l *Limits) sweep() {
 }
 
 func (l *Limits) figures(p Principal) limit.Figures {
-	f, ok := l.tiers.Figures(limit.Tier(p.Tier))
+	f, ok := l.tiers.Figures(p.Tier)
 	if !ok {
 		f, _ = l.tiers.Figures(limit.Free)
 	}

@@ -3,6 +3,7 @@ package auth
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"hash/crc32"
 	"strings"
@@ -75,7 +76,32 @@ func randomText(n int) string {
 	return string(out)
 }
 
-func hashOf(secret string) [32]byte { return sha256.Sum256([]byte(secret)) }
+// Hash is the SHA-256 of a secret: all that is kept of it. 160 random bits cannot be found from it. It is not printed.
+type Hash [sha256.Size]byte
+
+// HashOf returns the hash of a secret.
+func HashOf(secret string) Hash { return sha256.Sum256([]byte(secret)) }
+
+// MarshalText implements encoding.TextMarshaler, for the records of stores.
+func (h Hash) MarshalText() ([]byte, error) {
+	return base64.RawURLEncoding.AppendEncode(nil, h[:]), nil
+}
+
+// UnmarshalText reads what MarshalText wrote.
+func (h *Hash) UnmarshalText(text []byte) error {
+	decoded, err := base64.RawURLEncoding.DecodeString(string(text))
+	if err != nil || len(decoded) != len(h) {
+		return errors.New("not the hash of a secret")
+	}
+	copy(h[:], decoded)
+	return nil
+}
+
+// String hides the hash from logs: that of a declared key could be guessed at.
+func (h Hash) String() string { return "(hash)" }
+
+// GoString is String.
+func (h Hash) GoString() string { return h.String() }
 
 // CheckDeclared reports what is wrong with a secret that an operator wants to declare, nil if nothing is.
 func CheckDeclared(secret string) error {

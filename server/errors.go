@@ -41,6 +41,7 @@ var known = []struct {
 	{auth.ErrInvalidToken, 401, "invalid_token", "The API key or ticket is missing, invalid or expired."},
 	{conversation.ErrSessionNotFound, 404, "session_not_found", "The session does not exist or has expired."},
 	{conversation.ErrMessageNotFound, 404, "message_not_found", "The message does not exist."},
+	{auth.ErrKeyNotFound, 404, "key_not_found", "The key does not exist, or no longer works."},
 	{conversation.ErrSessionBusy, 409, "session_busy", "The session is busy with another message."},
 	{conversation.ErrIdempotencyConflict, 409, "idempotency_conflict", "The idempotency key was used for another request."},
 	{conversation.ErrCancelPending, 503, "service_unavailable", "The reply has not stopped yet; it will."},

@@ -33,6 +33,10 @@ func (k *socket) read() {
 			k.close(wire.CloseInvalidText)
 			return
 		}
+		if k.expelled.Load() {
+			k.close(wire.CloseKeyEnded)
+			return
+		}
 		if k.handle(frame) {
 			k.nonsense = 0
 		} else if k.nonsense++; k.nonsense >= wire.MaxNonsense {
@@ -111,13 +115,19 @@ func (k *socket) refuse(replyTo string, err error) {
 	})
 }
 
-// session checks that the socket may do with a session what needs the scope.
+// session checks that the socket may do with a session what needs the scope. Like a request, a frame is refused as soon as
+// the key is revoked, though the socket is closed only a moment later.
 func (k *socket) session(id string, scope auth.Scope) error {
 	switch {
 	case id == "":
 		return invalid("sessionId", missing)
 	case !conversation.ValidID(conversation.SessionPrefix, id) || !k.principal.May(id):
 		return conversation.ErrSessionNotFound
+	}
+	ctx, cancel := deadline()
+	defer cancel()
+	if err := k.server.Keys.Alive(ctx, k.principal); err != nil {
+		return err
 	}
 	return requireScope(k.principal, scope)
 }
@@ -162,7 +172,7 @@ func (k *socket) watch(session string, sub *subscription, answer []byte) error {
 	k.mu.Lock()
 	old := k.subscriptions[session]
 	full := old == nil && len(k.subscriptions) >= maxSubscriptions
-	if k.closed || full {
+	if k.closed || full || k.expelled.Load() {
 		k.mu.Unlock()
 		sub.viewer.Close()
 		if full {

@@ -40,11 +40,17 @@ func FuzzFrame(f *testing.F) {
 	service := conversation.NewService(conversation.Options{
 		Store: emptyStore{}, Count: func(s string) int { return len(s) }, Log: slog.New(slog.DiscardHandler),
 	})
+	const secret = "svc_live_0123456789abcdefghijklmnop" // declared: no store is asked
+	keys := auth.NewKeys(nil, auth.Options{AdminKey: secret})
+	caller, err := keys.Verify(context.Background(), secret)
+	if err != nil {
+		f.Fatal(err)
+	}
 	s := &Server{Options: Options{
-		Conversation: service, Limits: auth.NewLimits(limit.DefaultTiers(), nil), Log: slog.New(slog.DiscardHandler),
+		Conversation: service, Keys: keys, Limits: auth.NewLimits(limit.DefaultTiers(), nil), Log: slog.New(slog.DiscardHandler),
 	}}
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		k := newSocket(s, auth.Principal{Account: "a", Mode: "live", Tier: "pro", Scopes: []auth.Scope{auth.Admin}}, "req_1")
+		k := newSocket(s, caller, "req_1")
 		k.running = true // nothing is to be written
 		k.handle(frame)
 		s.work.Wait()

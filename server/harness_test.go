@@ -3,8 +3,8 @@ package server_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -36,6 +36,7 @@ type parley struct {
 	t       testing.TB
 	service *conversation.Service
 	handler *server.Server
+	keys    *auth.Keys
 	backend *store.Backend
 	url     string
 	client  *http.Client
@@ -72,7 +73,7 @@ func serve(t testing.TB, listener net.Listener, dial func(context.Context, strin
 		t.Fatal(err)
 	}
 	outer := server.Options{
-		Keys: auth.NewKeys(backend.Keys, adminKey), Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers, backend.Days), Ready: backend.Ping, Log: log,
+		Keys: auth.NewKeys(backend.Keys, auth.Options{AdminKey: adminKey}), Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers, backend.Days), Ready: backend.Ping, Log: log,
 	}
 	for _, o := range options {
 		o(&outer, &inner)
@@ -84,7 +85,7 @@ func serve(t testing.TB, listener net.Listener, dial func(context.Context, strin
 	if err := p.service.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	outer.Conversation = p.service
+	outer.Conversation, p.keys = p.service, outer.Keys
 	p.handler = server.New(outer)
 	front := &http.Server{Handler: p.handler, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan struct{})
@@ -98,7 +99,7 @@ func serve(t testing.TB, listener net.Listener, dial func(context.Context, strin
 		_ = front.Close()
 		<-served
 		p.handler.DrainSockets(now)
-		if err := backend.Close(); err != nil {
+		if err := errors.Join(p.keys.Close(context.Background()), backend.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -116,17 +117,21 @@ func withStore(wrap func(conversation.Store) conversation.Store) option {
 	return func(_ *server.Options, o *conversation.Options) { o.Store = wrap(o.Store) }
 }
 
-// key makes a key of another account and returns its secret.
+// key makes a live key of an account and returns its secret.
 func (p *parley) key(account string, scopes ...auth.Scope) string {
 	p.t.Helper()
-	secret := auth.NewSecret("live")
-	created, err := p.backend.Keys.CreateFirstKey(context.Background(), auth.Key{
-		ID: "key_" + secret[9:25], Account: account, Mode: "live", Scopes: scopes, Hash: sha256.Sum256([]byte(secret)),
-	})
-	if err != nil || !created {
-		p.t.Fatalf("a key of %s: %v, %v", account, created, err)
-	}
+	_, secret := p.newKey(account, auth.Live, auth.NewKey{Name: "a key", Scopes: scopes})
 	return secret
+}
+
+// newKey makes a key and returns it with its secret.
+func (p *parley) newKey(account, mode string, wanted auth.NewKey) (auth.Key, string) {
+	p.t.Helper()
+	key, secret, err := p.keys.CreateFor(context.Background(), auth.Owner{Account: account, Mode: mode}, wanted, limit.Pro)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return key, secret
 }
 
 // answer is what a request was answered.

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"net/http"
 	"strconv"
 	"sync"
@@ -183,12 +182,7 @@ func TestTheSocketsSendCountsAsARequest(t *testing.T) {
 
 func TestATestKeyHas100RequestsADayWhateverIsRestarted(t *testing.T) {
 	p := start(t, &numbered{}, withTiers(t, ""))
-	secret := auth.NewSecret("test")
-	if created, err := p.backend.Keys.CreateFirstKey(context.Background(), auth.Key{
-		ID: "key_" + secret[9:25], Account: "tester", Mode: "test", Scopes: []auth.Scope{auth.Admin}, Hash: sha256.Sum256([]byte(secret)),
-	}); err != nil || !created {
-		t.Fatal(created, err)
-	}
+	_, secret := p.newKey("tester", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 	for i := range 101 {
 		a := p.call("GET", "/v1/sessions", nil, "Authorization", "Bearer "+secret)
 		want := 200

@@ -52,6 +52,8 @@ type Server struct {
 	mu      sync.Mutex
 	sockets map[*socket]struct{} // guarded by mu
 	work    sync.WaitGroup       // the sockets' goroutines
+
+	watchman watchman // of the keys of open connections
 }
 
 // New returns a server.
@@ -60,7 +62,9 @@ func New(options Options) *Server {
 	if options.Metrics == nil {
 		options.Metrics = NewMetrics()
 	}
-	s := &Server{Options: options, engine: gin.New(), sockets: make(map[*socket]struct{})}
+	s := &Server{
+		Options: options, engine: gin.New(), sockets: make(map[*socket]struct{}), watchman: watchman{alive: options.Keys.Alive},
+	}
 	s.route()
 	return s
 }
@@ -109,6 +113,10 @@ func (s *Server) route() {
 		{"POST", "/v1/sessions/:sessionId/messages/:messageId/cancel", auth.WriteMessages, s.cancelMessage},
 		{"GET", "/v1/sessions/:sessionId/messages/:messageId/stream", auth.ReadMessages, s.streamMessage},
 		{"POST", "/v1/stream/tickets", auth.ReadMessages, s.issueTicket},
+		{"POST", "/v1/keys", auth.Admin, s.createKey},
+		{"GET", "/v1/keys", auth.Admin, s.listKeys},
+		{"DELETE", "/v1/keys/:keyId", auth.Admin, s.revokeKey},
+		{"POST", "/v1/keys/:keyId/rotate", auth.Admin, s.rotateKey},
 	} {
 		e.Handle(r.method, r.path, s.answer(s.authorised(r.scope, r.handle)))
 	}
@@ -228,13 +236,18 @@ func (s *Server) authorised(scope auth.Scope, h handler) handler {
 	}
 }
 
-// verify returns who presents the key in the Authorization header.
+// verify returns who presents the key in the Authorization header. Where its secret was rotated out, the response says
+// since when it is the old one: Deprecation, RFC 9745 (design section 2, rotation).
 func (s *Server) verify(c *gin.Context) (auth.Principal, error) {
 	scheme, secret, _ := strings.Cut(c.GetHeader("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
 		return auth.Principal{}, auth.ErrInvalidToken
 	}
-	return s.Keys.Verify(c.Request.Context(), strings.TrimSpace(secret))
+	p, err := s.Keys.Verify(c.Request.Context(), strings.TrimSpace(secret))
+	if err == nil && !p.DeprecatedSince.IsZero() {
+		c.Header("Deprecation", "@"+strconv.FormatInt(p.DeprecatedSince.Unix(), 10))
+	}
+	return p, err
 }
 
 func requireScope(p auth.Principal, scope auth.Scope) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -42,6 +43,9 @@ type socket struct {
 	ctx       context.Context // ends with the socket; never used for reads and writes
 	cancelCtx context.CancelFunc
 	cancels   chan struct{} // holds a place for each cancel under way
+
+	// expelled says that the key no longer works: nothing that the client sends is heard any more. Set with mu held.
+	expelled atomic.Bool
 
 	// owned by the reader
 	nonsense int // invalid frames in a row
@@ -112,7 +116,9 @@ func (k *socket) serve() {
 	k.answer(wire.Welcome{
 		Type: "welcome", Protocol: wire.Protocol, ConnectionID: k.id, HeartbeatSeconds: int(heartbeat.Seconds()),
 	})
+	release := k.server.watchman.watch(k.principal, k.expel)
 	k.read()
+	release()
 	k.shut()
 	_ = k.conn.CloseNow()
 }
@@ -139,6 +145,23 @@ func (k *socket) shut() {
 // close closes the connection with a code; it waits for the client's answer, up to some seconds.
 func (k *socket) close(code wire.CloseCode) {
 	_ = k.conn.Close(websocket.StatusCode(code), code.Reason())
+}
+
+// expel closes the connection because its key no longer works. It returns at once: clients may take their time to answer,
+// but from here on they are neither heard nor shown anything. Called while the socket is watched, so it still counts in
+// the server's work.
+func (k *socket) expel() {
+	k.mu.Lock()
+	k.expelled.Store(true)
+	for session := range k.subscriptions {
+		k.drop(session)
+	}
+	k.mu.Unlock()
+	k.server.work.Add(1)
+	go func() {
+		defer k.server.work.Done()
+		k.close(wire.CloseKeyEnded)
+	}()
 }
 
 // beat pings the client, and closes the socket when two pings in a row went unanswered.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -61,19 +62,21 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 		return nil, err
 	}
 	defer viewer.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer s.watchman.watch(principal(c), cancel)()
 	h := c.Writer.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
-	s.writeEvents(c, viewer, message, wake)
+	s.writeEvents(ctx, c, viewer, message, wake)
 	return nil, nil
 }
 
 func validMessage(id string) bool { return conversation.ValidID(conversation.MessagePrefix, id) }
 
-// writeEvents writes the events of one reply until it has ended, or the caller has gone.
-func (s *Server) writeEvents(c *gin.Context, viewer *stream.Viewer, message string, wake <-chan struct{}) {
-	ctx := c.Request.Context()
+// writeEvents writes the events of one reply until it has ended, or ctx has: the caller has gone, or its key.
+func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream.Viewer, message string, wake <-chan struct{}) {
 	control := http.NewResponseController(c.Writer)
 	write := func(b []byte) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(writeWait))
@@ -85,9 +88,11 @@ func (s *Server) writeEvents(c *gin.Context, viewer *stream.Viewer, message stri
 	if !write([]byte(": parley.v1\n\n")) {
 		return
 	}
-	for {
+	for ctx.Err() == nil {
 		event, ok, err := viewer.Next(ctx)
 		switch {
+		case err != nil && ctx.Err() != nil:
+			return
 		case err != nil:
 			s.Log.Warn("a view ended: history cannot be read", "requestId", c.GetString(keyRequestID), "error", err)
 			return

@@ -66,7 +66,7 @@ func offered(h http.Header) []string {
 	return protocols
 }
 
-// verifyHandshake returns who connects: by key in the header, or by ticket.
+// verifyHandshake returns who connects: by key in the header, or by ticket of a key that still works.
 func (s *Server) verifyHandshake(c *gin.Context, protocols []string) (auth.Principal, error) {
 	if c.GetHeader("Authorization") != "" {
 		return s.verify(c)
@@ -77,7 +77,11 @@ func (s *Server) verifyHandshake(c *gin.Context, protocols []string) (auth.Princ
 			ticket = text
 		}
 	}
-	return s.Tickets.Redeem(ticket)
+	p, err := s.Tickets.Redeem(ticket)
+	if err != nil {
+		return p, err
+	}
+	return p, s.Keys.Alive(c.Request.Context(), p)
 }
 
 // checkHandshake checks what the WebSocket library would refuse in its own words.

@@ -13,6 +13,9 @@ import (
 	"parley/store/embedded"
 )
 
+// ErrInUse says that another process has the store to itself: a running server, as a rule.
+var ErrInUse = embedded.ErrInUse
+
 // Backend is an open store.
 type Backend struct {
 	Conversation conversation.Store

@@ -17,6 +17,7 @@ import (
 // commands is the command line.
 type commands struct {
 	Serve   serve   `cmd:"" help:"Run the server."`
+	Keys    keys    `cmd:"" help:"Manage API keys, in the store directly."`
 	Version version `cmd:"" help:"Print the version."`
 }
 

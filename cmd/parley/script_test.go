@@ -26,6 +26,8 @@ import (
 //	serve [VARIABLE=VALUE …]    starts `parley serve`; $PARLEY, $ADDRESS and, where it prints one, $KEY are set
 //	shutdown                    stops it with SIGTERM and leaves what it wrote in the files out and errs
 //	call METHOD PATH [BODY]     makes a request of it with $KEY; standard output is the status, then the answer
+//	keyid                       sets $KEYID to the id in the standard error of the command before
+//	secret FILE                 sets $KEY to what the file holds
 //	count N REGEXP FILE         the file has so many matches
 //
 // [model-server] says that a model server runs on this machine, at an address where parley looks for one.
@@ -56,6 +58,12 @@ func TestScripts(t *testing.T) {
 				ts.Defer(p.kill)
 				*running(t, ts) = *p
 				introduce(ts, running(t, ts))
+			},
+			"keyid": func(ts *testscript.TestScript, _ bool, _ []string) {
+				ts.Setenv("KEYID", regexp.MustCompile(`key_\w{16}`).FindString(ts.ReadFile("stderr")))
+			},
+			"secret": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Setenv("KEY", strings.TrimSpace(ts.ReadFile(args[0])))
 			},
 			"shutdown": func(ts *testscript.TestScript, _ bool, _ []string) { shutDown(ts, running(t, ts)) },
 		},

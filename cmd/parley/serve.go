@@ -27,6 +27,7 @@ type serve struct {
 	Addr         string   `env:"PARLEY_ADDR" default:"127.0.0.1:8420" help:"Address to listen on; port 0 takes a free one."`
 	Store        string   `env:"PARLEY_STORE" default:"file:parley.db" help:"Where sessions are kept: file:PATH."`
 	AdminKey     string   `env:"PARLEY_ADMIN_KEY" placeholder:"KEY" help:"Declares an admin key of the default account (svc_live_…, 32 characters or more) instead of having one made. Better set in the environment than here."`
+	Tier         string   `env:"PARLEY_TIER" enum:"free,pro,enterprise" default:"pro" help:"Tier of the default account: free, pro or enterprise."`
 	Tiers        string   `env:"PARLEY_TIERS" placeholder:"JSON" help:"Overrides figures of tiers: {\"pro\":{\"requestsPerMinute\":300,\"tokensPerMinute\":100000}}."`
 	Model        string   `env:"PARLEY_MODEL" placeholder:"NAME" help:"Model to ask for. By default the first that the model server lists."`
 	BaseURL      string   `name:"base-url" env:"OPENAI_BASE_URL" placeholder:"URL" help:"OpenAI-compatible API, its version included. By default a local Ollama or llama.cpp if one answers, else a simulated model."`
@@ -87,7 +88,12 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	if err := service.Start(ctx); err != nil {
 		return err
 	}
-	keys := auth.NewKeys(backend.Keys, c.AdminKey)
+	keys := auth.NewKeys(backend.Keys, auth.Options{AdminKey: c.AdminKey, Tier: limit.Tier(c.Tier)})
+	defer func() {
+		if err := keys.Close(context.Background()); err != nil {
+			log.Warn("when keys were last used could not be written", "error", err)
+		}
+	}()
 	handler := server.New(server.Options{
 		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers, backend.Days), Page: web.Handler(), Ready: backend.Ping,
 		Origins: c.Origins, MaxSockets: c.MaxSockets, Metrics: metrics, Log: log,

@@ -2,39 +2,216 @@ package embedded
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 
 	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
 )
 
 // KeyByHash implements auth.Store.
-func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (auth.Key, error) {
-	var key auth.Key
-	err := s.view(ctx, func(r *reading) (err error) {
-		key, err = r.key(hash)
-		return err
+func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.Found, error) {
+	var found auth.Found
+	err := s.view(ctx, func(r *reading) error {
+		at := r.bucket(secretsBucket).Get(hash[:])
+		if at == nil {
+			return auth.ErrInvalidToken
+		}
+		key, err := r.key(at)
+		if err != nil {
+			return err
+		}
+		i, ok := key.Find(hash, r.now.Go())
+		if !ok {
+			return auth.ErrInvalidToken
+		}
+		found = auth.Found{Key: key, Secret: i, Tier: limit.Tier(r.bucket(accountsBucket).Get(accountKey(key.Account)))}
+		return nil
 	})
+	return found, err
+}
+
+// CreateKey implements auth.Store.
+func (s *Store) CreateKey(ctx context.Context, key auth.Key, tier limit.Tier) (auth.Key, error) {
+	return update(ctx, s, func(w *writing) (auth.Key, error) { return w.createKey(key, tier) })
+}
+
+// CreateFirstKey implements auth.Store.
+func (s *Store) CreateFirstKey(ctx context.Context, key auth.Key) (created bool, err error) {
+	return update(ctx, s, func(w *writing) (bool, error) {
+		if w.bucket(accountsBucket).Get(accountKey(key.Account)) != nil {
+			return false, nil
+		}
+		_, err := w.createKey(key, "")
+		return err == nil, err
+	})
+}
+
+// Keys implements auth.Store.
+func (s *Store) Keys(ctx context.Context, owner auth.Owner) ([]auth.Key, error) {
+	var keys []auth.Key
+	err := s.view(ctx, func(r *reading) error {
+		order := r.span(keyOrderBucket, appendOwner(nil, ownerOf(owner)))
+		for suffix, _, ok := order.before(""); ok; suffix, _, ok = order.prev() {
+			if len(suffix) < 8 {
+				return errRecord
+			}
+			key, err := r.key(keyKey(owner, string(suffix[8:])))
+			if err != nil {
+				return err
+			}
+			keys = append(keys, key)
+		}
+		return nil
+	})
+	return keys, err
+}
+
+// RevokeKey implements auth.Store. The hashes' bytes are overwritten soon after.
+func (s *Store) RevokeKey(ctx context.Context, owner auth.Owner, keyID string) error {
+	return s.submit(ctx, func(w *writing) error {
+		key, err := w.keyNotRevoked(owner, keyID)
+		if err != nil {
+			return err
+		}
+		gone := key.Secrets
+		key.Revoke()
+		return w.replaceKey(&key, gone)
+	})
+}
+
+// RotateKey implements auth.Store.
+func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix string) (auth.Key, error) {
+	return update(ctx, s, func(w *writing) (auth.Key, error) {
+		key, err := w.keyNotRevoked(owner, keyID)
+		if err != nil {
+			return auth.Key{}, err
+		}
+		if key.Status(w.now.Go()) != auth.Active {
+			return auth.Key{}, auth.ErrKeyNotFound
+		}
+		if w.bucket(secretsBucket).Get(secret[:]) != nil {
+			return auth.Key{}, errSecretTaken
+		}
+		gone := key.Secrets[1:]
+		key.Rotate(secret, prefix, w.now.Go())
+		return key, w.replaceKey(&key, gone)
+	})
+}
+
+// TouchKeys implements auth.Store.
+func (s *Store) TouchKeys(ctx context.Context, uses []auth.Use) error {
+	return s.submit(ctx, func(w *writing) error {
+		for _, use := range uses {
+			key, err := w.key(keyKey(use.Owner, use.KeyID))
+			if errors.Is(err, auth.ErrKeyNotFound) || err == nil && !use.At.After(key.LastUsedAt) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			key.LastUsedAt = conversation.TimeOf(use.At).Go()
+			if err := w.putKey(&key); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+var errSecretTaken = errors.New("embedded: the secret or the id of a key is in use already")
+
+func (w *writing) createKey(key auth.Key, tier limit.Tier) (auth.Key, error) {
+	at := keyKey(key.Owner, key.ID)
+	if w.bucket(keysBucket).Get(at) != nil || w.bucket(secretsBucket).Get(key.Secrets[0].Hash[:]) != nil {
+		return auth.Key{}, errSecretTaken
+	}
+	created := w.now
+	if newest, _, ok := w.span(keyOrderBucket, appendOwner(nil, ownerOf(key.Owner))).before(""); ok && len(newest) >= 8 {
+		created = max(created, conversation.Time(binary.BigEndian.Uint64(newest))+1)
+	}
+	key.CreatedAt = created.Go()
+	key.Secrets = []auth.Secret{{Hash: key.Secrets[0].Hash, Since: key.CreatedAt}}
+	if err := w.putTier(key.Account, tier); err != nil {
+		return auth.Key{}, err
+	}
+	if err := w.put(keyOrderBucket, keyOrderKey(&key), nil); err != nil {
+		return auth.Key{}, err
+	}
+	return key, w.replaceKey(&key, nil)
+}
+
+// putTier has an account come into being, or changes its tier.
+func (w *writing) putTier(account string, tier limit.Tier) error {
+	before := w.bucket(accountsBucket).Get(accountKey(account))
+	if tier == "" && before != nil {
+		return nil
+	}
+	if tier == "" {
+		tier = limit.Free
+	}
+	return w.put(accountsBucket, accountKey(account), []byte(tier))
+}
+
+// keyNotRevoked returns a key that is not revoked, or auth.ErrKeyNotFound.
+func (w *writing) keyNotRevoked(owner auth.Owner, keyID string) (auth.Key, error) {
+	key, err := w.key(keyKey(owner, keyID))
+	if err == nil && key.Revoked {
+		err = auth.ErrKeyNotFound
+	}
 	return key, err
 }
 
-// CreateFirstKey implements auth.Store. A secret that is another account's key already is an error.
-func (s *Store) CreateFirstKey(ctx context.Context, key auth.Key) (created bool, err error) {
-	value, err := json.Marshal(&key)
-	if err != nil {
-		return false, err
+// replaceKey puts a key and the index of its secrets, and removes from the index those that are gone.
+func (w *writing) replaceKey(key *auth.Key, gone []auth.Secret) error {
+	for _, secret := range gone {
+		w.remove = true
+		if err := w.delete(secretsBucket, secret.Hash[:]); err != nil {
+			return err
+		}
 	}
-	return update(ctx, s, func(w *writing) (bool, error) {
-		account := appendSized(nil, key.Account)
-		if _, _, taken := w.span(accountsBucket, account).from(""); taken {
-			return false, nil
+	at := keyKey(key.Owner, key.ID)
+	for _, secret := range key.Secrets {
+		if err := w.put(secretsBucket, secret.Hash[:], at); err != nil {
+			return err
 		}
-		if _, err := w.key(key.Hash); !errors.Is(err, auth.ErrInvalidToken) {
-			return false, errors.Join(errors.New("the key's secret is in use already"), err)
-		}
-		if err := w.put(accountsBucket, append(account, key.ID...), key.Hash[:]); err != nil {
-			return false, err
-		}
-		return true, w.put(keysBucket, key.Hash[:], value)
-	})
+	}
+	return w.putKey(key)
+}
+
+func (w *writing) putKey(key *auth.Key) error {
+	value, err := json.Marshal(key)
+	if err != nil {
+		return err
+	}
+	return w.put(keysBucket, keyKey(key.Owner, key.ID), value)
+}
+
+// key returns the key that a key of keysBucket names, or auth.ErrKeyNotFound.
+func (r *reading) key(at []byte) (auth.Key, error) {
+	var k auth.Key
+	value := r.bucket(keysBucket).Get(at)
+	if value == nil {
+		return k, auth.ErrKeyNotFound
+	}
+	if json.Unmarshal(value, &k) != nil {
+		return auth.Key{}, errRecord
+	}
+	return k, nil
+}
+
+// ownerOf returns the owner as the buckets of conversations know it.
+func ownerOf(o auth.Owner) conversation.Owner {
+	return conversation.Owner{Account: o.Account, Mode: conversation.Mode(o.Mode)}
+}
+
+func accountKey(account string) []byte { return appendSized(nil, account) }
+
+func keyKey(owner auth.Owner, keyID string) []byte { return append(ownerKey(ownerOf(owner)), keyID...) }
+
+func keyOrderKey(key *auth.Key) []byte {
+	at := ownerKey(ownerOf(key.Owner))
+	return append(binary.BigEndian.AppendUint64(at, uint64(conversation.TimeOf(key.CreatedAt))), key.ID...)
 }

@@ -3,11 +3,9 @@ package embedded
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 
 	"go.etcd.io/bbolt"
 
-	"parley/auth"
 	"parley/conversation"
 )
 
@@ -33,9 +31,13 @@ const (
 	forgetBucket = "forget"
 	// liveBucket: OWNER | session id → liveRecord. The sessions with a live turn.
 	liveBucket = "live"
-	// keysBucket: hash of the secret (32) → auth.Key.
+	// keysBucket: OWNER | key id → auth.Key.
 	keysBucket = "keys"
-	// accountsBucket: length of account (2) | account | key id → hash of the key's secret.
+	// keyOrderBucket: OWNER | createdAt (8) | key id → nothing. Newest first is backwards.
+	keyOrderBucket = "keyorder"
+	// secretsBucket: hash of a secret (32) → OWNER | key id.
+	secretsBucket = "secrets"
+	// accountsBucket: length of account (2) | account → tier. The accounts that have had a key.
 	accountsBucket = "accounts"
 	// daysBucket: account → day number (8) | count (8). The requests that its test keys made on the last day they did.
 	daysBucket = "days"
@@ -43,14 +45,14 @@ const (
 	metaBucket = "meta"
 
 	schemaKey     = "schema"
-	schemaVersion = "1"
+	schemaVersion = "2" // 1 had keys by their hash, without rotation
 )
 
 // allBuckets returns the names of all buckets.
 func allBuckets() []string {
 	return []string{
 		sessionsBucket, messagesBucket, usersBucket, expiryBucket, idempotencyBucket, idempotentBucket, forgetBucket,
-		liveBucket, keysBucket, accountsBucket, daysBucket, metaBucket,
+		liveBucket, keysBucket, keyOrderBucket, secretsBucket, accountsBucket, daysBucket, metaBucket,
 	}
 }
 
@@ -148,19 +150,6 @@ func (r *reading) message(at ref, id string) (conversation.Message, error) {
 		return conversation.Message{}, conversation.ErrMessageNotFound
 	}
 	return readMessage(value, at.session, id)
-}
-
-// key returns the API key with that hash, or auth.ErrInvalidToken.
-func (r *reading) key(hash [32]byte) (auth.Key, error) {
-	var k auth.Key
-	value := r.bucket(keysBucket).Get(hash[:])
-	if value == nil {
-		return k, auth.ErrInvalidToken
-	}
-	if json.Unmarshal(value, &k) != nil {
-		return auth.Key{}, errRecord
-	}
-	return k, nil
 }
 
 // live returns the live turns, all of them.

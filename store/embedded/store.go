@@ -28,6 +28,9 @@ import (
 // lockWait is how long Open waits for another process to let go of the file: one that is just stopping.
 const lockWait = time.Second
 
+// ErrInUse says that another process has the file open: a running server, as a rule.
+var ErrInUse = errors.New("in use by another process")
+
 // Options of a store; the zero value is right for most.
 type Options struct {
 	// Log is told of faults that no caller is there to be told of; nil for nobody. No content, id or key is logged.
@@ -112,7 +115,7 @@ func (s *Store) openFile(path string, noSync bool) (*os.File, error) {
 		},
 	})
 	if errors.Is(err, berrors.ErrTimeout) {
-		return nil, fmt.Errorf("the store %s is in use by another process", path)
+		return nil, fmt.Errorf("the store %s is %w", path, ErrInUse)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the store %s: %w", path, err)

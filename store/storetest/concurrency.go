@@ -22,24 +22,6 @@ func concurrencyTests() []test {
 	}
 }
 
-func racingKeys(t *testing.T, s *subject) {
-	var created atomic.Int32
-	var callers sync.WaitGroup
-	for range 10 {
-		callers.Go(func() {
-			ok, err := s.keys.CreateFirstKey(s.ctx, s.newKey())
-			if err != nil {
-				t.Errorf("CreateFirstKey: %v", err)
-			}
-			if ok {
-				created.Add(1)
-			}
-		})
-	}
-	callers.Wait()
-	same(t, "how many were created", created.Load(), 1)
-}
-
 func manySessions(t *testing.T, s *subject) {
 	const sessions, turns = 16, 5
 	var callers sync.WaitGroup

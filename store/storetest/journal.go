@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"parley/auth"
 	"parley/conversation"
 	"parley/stream"
 )
@@ -121,56 +120,4 @@ func journalDecided(t *testing.T, s *subject) {
 	next := s.begin(t, question(session.ID, "and now?"))
 	same(t, "the history of the next turn", next.History, []conversation.Message{begun.Message, ended})
 	s.wantText(t, next.Key, "")
-}
-
-func keyTests() []test {
-	return []test{
-		{"a first key is found by its hash", firstKey},
-		{"an account has a first key only once", oneFirstKey},
-		{"an unknown hash is no key", unknownKey},
-		{"of many first keys at once one is stored", racingKeys},
-	}
-}
-
-func (s *subject) newKey() auth.Key {
-	var hash [32]byte
-	copy(hash[:], conversation.RandomText(32))
-	return auth.Key{
-		ID: "key_" + conversation.RandomText(16), Account: s.owner.Account, Mode: "live", Name: "first <key>",
-		Scopes: []auth.Scope{auth.ReadSessions, auth.Admin}, Prefix: "svc_live_ab", Hash: hash,
-		CreatedAt: conversation.Time(1_700_000_000_123).Go(),
-	}
-}
-
-func firstKey(t *testing.T, s *subject) {
-	key := s.newKey()
-	created, err := s.keys.CreateFirstKey(s.ctx, key)
-	must(t, err, "CreateFirstKey")
-	same(t, "whether it was created", created, true)
-	got, err := s.keys.KeyByHash(s.ctx, key.Hash)
-	must(t, err, "KeyByHash")
-	same(t, "the key", got, key)
-}
-
-func oneFirstKey(t *testing.T, s *subject) {
-	first, second, elsewhere := s.newKey(), s.newKey(), s.newKey()
-	elsewhere.Account += "2"
-	for _, c := range []struct {
-		key  auth.Key
-		want bool
-	}{{first, true}, {second, false}, {first, false}, {elsewhere, true}} {
-		created, err := s.keys.CreateFirstKey(s.ctx, c.key)
-		must(t, err, "CreateFirstKey")
-		same(t, "whether it was created", created, c.want)
-	}
-	_, err := s.keys.KeyByHash(s.ctx, second.Hash)
-	wantError(t, "KeyByHash", err, auth.ErrInvalidToken)
-}
-
-func unknownKey(t *testing.T, s *subject) {
-	key := s.newKey()
-	_, err := s.keys.KeyByHash(s.ctx, key.Hash)
-	wantError(t, "KeyByHash", err, auth.ErrInvalidToken)
-	_, err = s.keys.KeyByHash(s.ctx, [32]byte{})
-	wantError(t, "KeyByHash of nothing", err, auth.ErrInvalidToken)
 }

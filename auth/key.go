@@ -1,0 +1,206 @@
+package auth
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Grace is how long a secret works after it was rotated out (spec: Limits, old key after rotation).
+const Grace = 24 * time.Hour
+
+// KeyPrefix is what the id of a key begins with; 16 random characters of [0-9A-Za-z] follow.
+const KeyPrefix = "key_"
+
+// Key is the record of a key (design section 2, key record). Times are UTC, in milliseconds; zero is none. The secrets
+// themselves are kept nowhere.
+type Key struct {
+	Owner
+	ID         string    `json:"keyId"`
+	Name       string    `json:"name"` // for people
+	Scopes     []Scope   `json:"scopes"`
+	Prefix     string    `json:"prefix"` // the newest secret's first characters, for people
+	CreatedAt  time.Time `json:"createdAt,omitzero"`
+	ExpiresAt  time.Time `json:"expiresAt,omitzero"`
+	LastUsedAt time.Time `json:"lastUsedAt,omitzero"`
+	Revoked    bool      `json:"revoked,omitempty"`
+	// Secrets are by what the key is recognised: the newest, then the one before it if it may still work. A revoked
+	// key has none.
+	Secrets []Secret `json:"secrets,omitempty"`
+}
+
+// Secret is what is kept of a secret.
+type Secret struct {
+	Hash  Hash      `json:"hash"`
+	Since time.Time `json:"since,omitzero"` // when it was made
+	Until time.Time `json:"until,omitzero"` // when it stops working because it was rotated out
+}
+
+// Status is what has become of a key.
+type Status string
+
+// The states of a key. A revoked one stays revoked, whatever the time.
+const (
+	Active  Status = "active"
+	Expired Status = "expired"
+	Revoked Status = "revoked"
+)
+
+// Status returns what has become of the key by now.
+func (k *Key) Status(now time.Time) Status {
+	switch {
+	case k.Revoked:
+		return Revoked
+	case !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt):
+		return Expired
+	}
+	return Active
+}
+
+// End returns when the secret i of the key stops working: when it has been rotated out for long enough, or the key
+// expires, whichever is first. Zero is never.
+func (k *Key) End(i int) time.Time {
+	until := k.Secrets[i].Until
+	if until.IsZero() || !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(until) {
+		return k.ExpiresAt
+	}
+	return until
+}
+
+// Find returns which of the key's secrets has that hash and works now.
+func (k *Key) Find(hash Hash, now time.Time) (i int, ok bool) {
+	i = slices.IndexFunc(k.Secrets, func(s Secret) bool { return s.Hash == hash })
+	if i < 0 || k.Revoked {
+		return 0, false
+	}
+	end := k.End(i)
+	return i, end.IsZero() || now.Before(end)
+}
+
+// Rotate gives the key a new secret. The newest before it works for [Grace] more; one that was before that is at its
+// end, so there are never more than two.
+func (k *Key) Rotate(secret Hash, prefix string, now time.Time) {
+	old := k.Secrets[0]
+	old.Until = now.Add(Grace)
+	k.Secrets = []Secret{{Hash: secret, Since: now}, old}
+	k.Prefix = prefix
+}
+
+// Revoke ends the key and forgets its secrets.
+func (k *Key) Revoke() { k.Revoked, k.Secrets = true, nil }
+
+// timeLayout is ISO 8601 in milliseconds, UTC.
+const timeLayout = "2006-01-02T15:04:05.000Z"
+
+// Record is a key as callers see it: over the API and from the command line.
+type Record struct {
+	KeyID                string  `json:"keyId"`
+	Name                 string  `json:"name"`
+	Mode                 string  `json:"mode"`
+	Scopes               []Scope `json:"scopes"`
+	Prefix               string  `json:"prefix"`
+	CreatedAt            string  `json:"createdAt"`
+	ExpiresAt            *string `json:"expiresAt"`
+	LastUsedAt           *string `json:"lastUsedAt"`
+	Status               Status  `json:"status"`
+	PreviousKeyExpiresAt *string `json:"previousKeyExpiresAt,omitempty"` // while the previous secret works
+}
+
+// Record returns the key as callers see it now.
+func (k *Key) Record(now time.Time) Record {
+	r := Record{
+		KeyID: k.ID, Name: k.Name, Mode: k.Mode, Scopes: k.Scopes, Prefix: k.Prefix,
+		CreatedAt: k.CreatedAt.UTC().Format(timeLayout), ExpiresAt: timeText(k.ExpiresAt), LastUsedAt: timeText(k.LastUsedAt),
+		Status: k.Status(now),
+	}
+	if len(k.Secrets) > 1 && now.Before(k.End(1)) {
+		r.PreviousKeyExpiresAt = timeText(k.End(1))
+	}
+	return r
+}
+
+func timeText(t time.Time) *string {
+	if t.IsZero() {
+		return nil
+	}
+	text := t.UTC().Format(timeLayout)
+	return &text
+}
+
+// maxName and maxAccount are how many characters a name of that kind may have.
+const (
+	maxName    = 100
+	maxAccount = 64
+)
+
+// NewKey is what a key is made of.
+type NewKey struct {
+	Name      string
+	Scopes    []Scope
+	ExpiresAt time.Time // zero: never
+}
+
+// CheckName reports what is wrong with the name of a key, nil if nothing is. Like those of the other checks, its error
+// reads after the name of the field: "must have …".
+func CheckName(name string) error {
+	if n := utf8.RuneCountInString(name); n < 1 || n > maxName {
+		return errors.New("must have 1 to 100 characters")
+	}
+	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return errors.New("must have no control characters")
+	}
+	return nil
+}
+
+// allScopes is the list of the specification.
+var allScopes = []Scope{ReadSessions, WriteSessions, ReadMessages, WriteMessages, ReadAnalytics, Admin}
+
+// ParseScopes returns the scopes of those names, or what is wrong with them: there are none, one is unknown, or there
+// twice.
+func ParseScopes(names []string) ([]Scope, error) {
+	if len(names) == 0 {
+		return nil, errors.New("must name at least one scope")
+	}
+	scopes := make([]Scope, 0, len(allScopes))
+	for _, name := range names {
+		switch {
+		case !slices.Contains(allScopes, Scope(name)):
+			return nil, errors.New("must each be one of read:sessions, write:sessions, read:messages, write:messages, read:analytics and admin")
+		case slices.Contains(scopes, Scope(name)):
+			return nil, errors.New("must not name a scope twice")
+		}
+		scopes = append(scopes, Scope(name))
+	}
+	return scopes, nil
+}
+
+// ParseExpiry returns the moment that an ISO 8601 text with a zone names, in whole milliseconds, or what is wrong with it:
+// it is no such text, or does not lie ahead of now.
+func ParseExpiry(text string, now time.Time) (time.Time, error) {
+	var at time.Time
+	if err := at.UnmarshalText([]byte(text)); err != nil {
+		return at, errors.New("must be an ISO 8601 time with a zone, such as 2031-01-01T00:00:00Z")
+	}
+	at = at.UTC().Truncate(time.Millisecond)
+	if !at.After(now) {
+		return at, errors.New("must lie ahead")
+	}
+	if at.Year() > 9999 {
+		return at, errors.New("must lie before the year 10000")
+	}
+	return at, nil
+}
+
+// CheckAccount reports what is wrong with the name of an account, nil if nothing is.
+func CheckAccount(name string) error {
+	ok := 0 < len(name) && len(name) <= maxAccount
+	for _, c := range []byte(name) {
+		ok = ok && ('0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '-' || c == '_' || c == '.')
+	}
+	if !ok {
+		return errors.New("must have 1 to 64 characters of [0-9A-Za-z._-]")
+	}
+	return nil
+}

@@ -1,0 +1,443 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"parley/auth/limit"
+)
+
+// shelf is a store of keys in memory that counts what it is asked.
+type shelf struct {
+	mu      sync.Mutex
+	keys    []*Key // guarded by mu, as all below
+	tiers   map[string]limit.Tier
+	asked   int // KeyByHash
+	touched [][]Use
+	err     error  // of every method
+	reading func() // called by KeyByHash between reading and answering
+}
+
+func (s *shelf) KeyByHash(_ context.Context, hash Hash) (Found, error) {
+	s.mu.Lock()
+	reading := s.reading
+	s.asked++
+	found, err := Found{}, s.err
+	if err == nil {
+		err = ErrInvalidToken
+		for _, key := range s.keys {
+			if i, ok := key.Find(hash, time.Now()); ok {
+				found, err = Found{Key: *key, Tier: s.tiers[key.Account], Secret: i}, nil
+			}
+		}
+	}
+	s.mu.Unlock()
+	if reading != nil {
+		reading()
+	}
+	return found, err
+}
+
+func (s *shelf) CreateKey(_ context.Context, key Key, tier limit.Tier) (Key, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key.CreatedAt = time.Now().UTC()
+	s.keys = append(s.keys, &key)
+	if s.tiers == nil {
+		s.tiers = make(map[string]limit.Tier)
+	}
+	if s.tiers[key.Account] == "" || tier != "" {
+		s.tiers[key.Account] = tier
+	}
+	return key, s.err
+}
+
+func (s *shelf) CreateFirstKey(ctx context.Context, key Key) (bool, error) {
+	if len(s.keys) > 0 {
+		return false, nil
+	}
+	_, err := s.CreateKey(ctx, key, "")
+	return err == nil, err
+}
+
+func (s *shelf) Keys(context.Context, Owner) ([]Key, error) { return nil, errors.ErrUnsupported }
+
+func (s *shelf) find(owner Owner, id string) (*Key, error) {
+	i := slices.IndexFunc(s.keys, func(k *Key) bool { return k.Owner == owner && k.ID == id && !k.Revoked })
+	if i < 0 {
+		return nil, ErrKeyNotFound
+	}
+	return s.keys[i], s.err
+}
+
+func (s *shelf) RevokeKey(_ context.Context, owner Owner, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, err := s.find(owner, id)
+	if err == nil {
+		key.Revoke()
+	}
+	return err
+}
+
+func (s *shelf) RotateKey(_ context.Context, owner Owner, id string, secret Hash, prefix string) (Key, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, err := s.find(owner, id)
+	if err != nil {
+		return Key{}, err
+	}
+	key.Rotate(secret, prefix, time.Now())
+	return *key, nil
+}
+
+func (s *shelf) TouchKeys(_ context.Context, uses []Use) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.touched = append(s.touched, uses)
+	}
+	return s.err
+}
+
+// writes returns what TouchKeys was told.
+func (s *shelf) writes() [][]Use {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.touched)
+}
+
+func (s *shelf) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// create makes a key of an account.
+func create(t *testing.T, keys *Keys, account, mode string, wanted NewKey) (Key, string) {
+	t.Helper()
+	key, secret, err := keys.CreateFor(t.Context(), Owner{account, mode}, wanted, limit.Enterprise)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, secret
+}
+
+// wantVerified checks who presents a secret; "" is nobody.
+func wantVerified(t *testing.T, what string, keys *Keys, secret, keyID string) Principal {
+	t.Helper()
+	p, err := keys.Verify(context.Background(), secret)
+	if p.KeyID != keyID || (err == nil) != (keyID != "") || err != nil && !errors.Is(err, ErrInvalidToken) {
+		t.Errorf("%s: it is the key %q, %v; want %q", what, p.KeyID, err, keyID)
+	}
+	return p
+}
+
+func TestTheFirstKeyIsMadeOnceAndWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := NewKeys(&shelf{}, Options{})
+		secret, err := keys.CreateFirst(context.Background())
+		if err != nil || secret == "" {
+			t.Fatal(secret, err)
+		}
+		if again, err := keys.CreateFirst(context.Background()); err != nil || again != "" {
+			t.Fatal("a second first key was made", err)
+		}
+		p, err := keys.Verify(context.Background(), secret)
+		if err != nil || p.Account != DefaultAccount || p.Mode != Live || p.Tier != limit.Pro || !p.Has(WriteMessages) || !p.Has(Admin) {
+			t.Fatalf("%+v, %v", p, err)
+		}
+	})
+}
+
+func TestAMistypedKeyIsRefusedWithoutALookUp(t *testing.T) {
+	store := &shelf{}
+	keys := NewKeys(store, Options{})
+	for _, secret := range []string{"", "x", "svc_live_", "svc_live_" + strings.Repeat("a", 33), NewSecret("live") + "x", strings.ToUpper(NewSecret("live"))} {
+		wantVerified(t, secret, keys, secret, "")
+	}
+	if store.asked != 0 {
+		t.Errorf("the store was asked %d times", store.asked)
+	}
+	wantVerified(t, "an unknown key", keys, NewSecret("live"), "")
+	if store.asked != 1 {
+		t.Errorf("an unknown key: asked %d times", store.asked)
+	}
+}
+
+func TestAStoreThatIsAwayIsNotAnInvalidKey(t *testing.T) {
+	away := errors.New("away")
+	keys := NewKeys(&shelf{err: away}, Options{})
+	if _, err := keys.Verify(context.Background(), NewSecret("live")); !errors.Is(err, away) || errors.Is(err, ErrInvalidToken) {
+		t.Fatal(err)
+	}
+	if err := keys.Alive(context.Background(), Principal{Secret: Hash{1}}); !errors.Is(err, away) || errors.Is(err, ErrInvalidToken) {
+		t.Fatal(err)
+	}
+}
+
+func TestADeclaredKeyNeedsNoChecksumAndKeepsItsId(t *testing.T) {
+	declared := "svc_live_" + strings.Repeat("x", 23)
+	if err := CheckDeclared(declared); err != nil {
+		t.Fatal(err)
+	}
+	keys := NewKeys(&shelf{}, Options{AdminKey: declared, Tier: limit.Free})
+	p, err := keys.Verify(context.Background(), declared)
+	if err != nil || !p.Has(Admin) || p.Tier != limit.Free || p.Secret != (Hash{}) {
+		t.Fatal(p, err)
+	}
+	if err := keys.Alive(context.Background(), p); err != nil {
+		t.Error(err)
+	}
+	again, _ := NewKeys(&shelf{}, Options{AdminKey: declared}).Verify(context.Background(), declared)
+	other, _ := NewKeys(&shelf{}, Options{AdminKey: declared + "x"}).Verify(context.Background(), declared+"x")
+	if again.KeyID != p.KeyID || other.KeyID == p.KeyID || len(p.KeyID) != len(KeyPrefix)+16 {
+		t.Errorf("the ids are %s, again %s, of another %s", p.KeyID, again.KeyID, other.KeyID)
+	}
+	none := NewKeys(&shelf{}, Options{})
+	if err := none.Alive(context.Background(), p); !errors.Is(err, ErrInvalidToken) {
+		t.Errorf("once it is no longer declared: %v", err)
+	}
+	if err := none.Alive(context.Background(), Principal{}); !errors.Is(err, ErrInvalidToken) {
+		t.Errorf("nobody at all: %v", err)
+	}
+	if err := keys.Revoke(context.Background(), p.Owner(), p.KeyID); !errors.Is(err, ErrKeyNotFound) {
+		t.Errorf("Revoke: %v", err)
+	}
+	for _, bad := range []string{"svc_live_" + strings.Repeat("x", 22), "svc_test_" + strings.Repeat("x", 40), "svc_live_" + strings.Repeat("ä", 40), "svc_live_ " + strings.Repeat("x", 40)} {
+		if CheckDeclared(bad) == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+func TestAKeyMakesOnlyKeysLikeItself(t *testing.T) {
+	keys := NewKeys(&shelf{}, Options{})
+	maker := Principal{Account: "a", Mode: Test, Scopes: []Scope{ReadSessions, ReadMessages}}
+	key, secret, err := keys.Create(t.Context(), maker, NewKey{Name: "n", Scopes: []Scope{ReadMessages}})
+	if err != nil || key.Owner != maker.Owner() || modeOf(secret) != Test || !strings.HasPrefix(secret, key.Prefix) || len(key.Prefix) > 15 {
+		t.Errorf("%+v, %v", key, err)
+	}
+	for _, scope := range []Scope{WriteMessages, Admin} {
+		if _, _, err := keys.Create(t.Context(), maker, NewKey{Name: "n", Scopes: []Scope{ReadMessages, scope}}); !errors.Is(err, ErrScopeNotHeld) {
+			t.Errorf("a key with %s: %v", scope, err)
+		}
+	}
+	maker.Scopes = []Scope{Admin}
+	if _, _, err := keys.Create(t.Context(), maker, NewKey{Name: "n", Scopes: allScopes}); err != nil {
+		t.Errorf("made by an admin key: %v", err)
+	}
+}
+
+func TestARevokedOrRotatedOutSecretIsRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := NewKeys(&shelf{}, Options{})
+		key, first := create(t, keys, "a", Live, NewKey{})
+		if p := wantVerified(t, "a new key", keys, first, key.ID); p.Tier != limit.Enterprise || !p.DeprecatedSince.IsZero() {
+			t.Errorf("%+v", p)
+		}
+		rotatedAt := time.Now()
+		_, second, err := keys.Rotate(t.Context(), key.Owner, key.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := wantVerified(t, "the rotated secret", keys, first, key.ID); !p.DeprecatedSince.Equal(rotatedAt) {
+			t.Errorf("deprecated since %v, rotated at %v", p.DeprecatedSince, rotatedAt)
+		}
+		if p := wantVerified(t, "the new secret", keys, second, key.ID); !p.DeprecatedSince.IsZero() {
+			t.Errorf("%+v", p)
+		}
+		_, third, err := keys.Rotate(t.Context(), key.Owner, key.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantVerified(t, "the oldest secret", keys, first, "")
+		p := wantVerified(t, "the second secret", keys, second, key.ID)
+		wantVerified(t, "the newest secret", keys, third, key.ID)
+		if err := keys.Alive(t.Context(), p); err != nil {
+			t.Error(err)
+		}
+		if err := keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+			t.Fatal(err)
+		}
+		wantVerified(t, "the second secret, revoked", keys, second, "")
+		wantVerified(t, "the newest secret, revoked", keys, third, "")
+		if err := keys.Alive(t.Context(), p); !errors.Is(err, ErrInvalidToken) {
+			t.Errorf("Alive: %v", err)
+		}
+		_ = keys.Close(t.Context())
+	})
+}
+
+func TestAKeyEndsOnTheMillisecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := NewKeys(&shelf{}, Options{})
+		expiring, secret := create(t, keys, "a", Live, NewKey{ExpiresAt: time.Now().Add(time.Hour)})
+		rotated, first := create(t, keys, "a", Live, NewKey{})
+		if _, _, err := keys.Rotate(t.Context(), rotated.Owner, rotated.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour - time.Millisecond)
+		wantVerified(t, "before it expires", keys, secret, expiring.ID)
+		time.Sleep(time.Millisecond) // the look-up is still fresh
+		wantVerified(t, "when it expires", keys, secret, "")
+		time.Sleep(23*time.Hour - time.Millisecond)
+		wantVerified(t, "the previous secret before the 24 hours are over", keys, first, rotated.ID)
+		time.Sleep(time.Millisecond)
+		wantVerified(t, "the previous secret after 24 hours", keys, first, "")
+		_ = keys.Close(t.Context())
+	})
+}
+
+func TestWhatAnotherProcessRevokedIsRefusedWithinAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &shelf{}
+		here, there := NewKeys(store, Options{}), NewKeys(store, Options{})
+		key, secret := create(t, here, "a", Live, NewKey{})
+		for range 1000 {
+			wantVerified(t, "a key", here, secret, key.ID)
+		}
+		if store.asked != 1 {
+			t.Errorf("1000 requests at once took %d look-ups", store.asked)
+		}
+		if err := there.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(fresh)
+		wantVerified(t, "a key that was revoked elsewhere", here, secret, "")
+		_ = here.Close(t.Context())
+	})
+}
+
+func TestALookUpThatARevocationOvertakesIsNotRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &shelf{}
+		keys := NewKeys(store, Options{})
+		key, secret := create(t, keys, "a", Live, NewKey{})
+		store.reading = func() {
+			store.reading = nil
+			if err := keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+				t.Error(err)
+			}
+		}
+		wantVerified(t, "a request that came before", keys, secret, key.ID)
+		wantVerified(t, "a request that came after", keys, secret, "")
+		_ = keys.Close(t.Context())
+	})
+}
+
+func TestTheKeysThatAreRememberedAreBounded(t *testing.T) {
+	var c cache
+	for i := range maxCached + 100 {
+		c.put(Hash{byte(i), byte(i >> 8), byte(i >> 16)}, verified{at: time.Now()}, 0)
+	}
+	if n := len(c.seen); n != maxCached {
+		t.Errorf("%d are remembered", n)
+	}
+}
+
+func TestWhenAKeyWasUsedIsWrittenWithTheNextTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &shelf{}
+		keys := NewKeys(store, Options{})
+		a, secretA := create(t, keys, "a", Live, NewKey{})
+		_, secretB := create(t, keys, "b", Live, NewKey{})
+		for range 100 {
+			wantVerified(t, "a key", keys, secretA, a.ID)
+			time.Sleep(time.Millisecond)
+		}
+		last := time.Now()
+		wantVerified(t, "a key", keys, secretA, a.ID)
+		if len(store.writes()) != 0 {
+			t.Error("a request waited for it")
+		}
+		time.Sleep(touchEvery)
+		synctest.Wait()
+		want := []Use{{Owner: a.Owner, KeyID: a.ID, At: last.UTC().Truncate(time.Millisecond)}}
+		if len(store.writes()) != 1 || !slices.Equal(store.writes()[0], want) {
+			t.Errorf("it wrote %v, want once %v", store.writes(), want)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(store.writes()) != 1 {
+			t.Errorf("while nobody called, it wrote %v", store.writes()[1:])
+		}
+
+		store.fail(errors.New("away"))
+		_ = keys.Alive(t.Context(), Principal{}) // no use
+		keys.uses.note(a.Owner, a.ID, time.Now())
+		time.Sleep(touchEvery)
+		synctest.Wait()
+		store.fail(nil)
+		if _, err := keys.Verify(t.Context(), secretB); err != nil {
+			t.Fatal(err)
+		}
+		if err := keys.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(store.writes()) != 2 || len(store.writes()[1]) != 2 {
+			t.Errorf("after the store was away and with Close, it wrote %v, want both keys", store.writes()[1:])
+		}
+	})
+}
+
+func TestWhatAKeyMayNotBeMadeOfIsSaid(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for what, err := range map[string]error{
+		"no name":            CheckName(""),
+		"a long name":        CheckName(strings.Repeat("ä", 101)),
+		"a name of controls": CheckName("a\nb"),
+		"no scope":           second(ParseScopes(nil)),
+		"an unknown scope":   second(ParseScopes([]string{"read:sessions", "read:everything"})),
+		"a scope twice":      second(ParseScopes([]string{"admin", "admin"})),
+		"no zone":            second(ParseExpiry("2031-01-01T00:00:00", now)),
+		"a date":             second(ParseExpiry("2031-01-01", now)),
+		"no time":            second(ParseExpiry("", now)),
+		"now":                second(ParseExpiry("2030-01-01T00:00:00Z", now)),
+		"the past":           second(ParseExpiry("2030-01-01T00:59:59+01:00", now)),
+		"beyond ISO's years": second(ParseExpiry("9999-12-31T23:59:59-01:00", now)),
+		"no account":         CheckAccount(""),
+		"an account's space": CheckAccount("a b"),
+		"a long account":     CheckAccount(strings.Repeat("a", 65)),
+	} {
+		if err == nil {
+			t.Errorf("%s was taken", what)
+		} else if !strings.HasPrefix(err.Error(), "must ") {
+			t.Errorf("%s: %q does not read after the name of a field", what, err)
+		}
+	}
+	if err := errors.Join(CheckName(strings.Repeat("ä", 100)), CheckAccount("Acme_1.a-b")); err != nil {
+		t.Error(err)
+	}
+	at, err := ParseExpiry("2030-01-01T01:00:00.0019+01:00", now)
+	if err != nil || at != now.Add(time.Millisecond) {
+		t.Errorf("%v, %v", at, err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestAHashIsNotPrinted(t *testing.T) {
+	secret := NewSecret("live")
+	hash := HashOf(secret)
+	text, _ := hash.MarshalText()
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		if printed := fmt.Sprintf(verb, Key{Secrets: []Secret{{Hash: hash}}}); strings.Contains(printed, string(text)) || strings.Contains(printed, fmt.Sprint(hash[0], " ", hash[1])) {
+			t.Errorf("%s prints %s", verb, printed)
+		}
+	}
+	var back Hash
+	if err := back.UnmarshalText(text); err != nil || back != hash {
+		t.Error(back, err)
+	}
+	if back.UnmarshalText([]byte("x")) == nil {
+		t.Error("x was taken for a hash")
+	}
+}

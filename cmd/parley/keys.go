@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/store"
+)
+
+// keys is the command of that name (design section 8): what the API does with keys, for whoever holds the store, and
+// accounts, modes and tiers, which the API cannot choose.
+type keys struct {
+	Create keysCreate `cmd:"" help:"Make a key. Its secret, shown this once, is alone on standard output; its record is on standard error."`
+	List   keysList   `cmd:"" help:"List the keys of an account and mode, newest first."`
+	Revoke keysRevoke `cmd:"" help:"Revoke a key: its secrets stop working at once."`
+	Rotate keysRotate `cmd:"" help:"Give a key a new secret, which is alone on standard output. The old one works for 24 hours more."`
+}
+
+// Help is kong's: what is said below the summary of the command.
+func (keys) Help() string {
+	return `These commands work on the store itself, with no key and no server. The embedded store is one process' alone: stop the
+server first, or use its API (POST /v1/keys and so on). Accounts come into being by being named.`
+}
+
+// keysStore is the store that the commands work on, and whose keys are meant.
+type keysStore struct {
+	Store   string `env:"PARLEY_STORE" default:"file:parley.db" help:"Where the keys are kept: file:PATH."`
+	Account string `default:"default" placeholder:"NAME" help:"Account of the key: 1 to 64 characters of [0-9A-Za-z._-]."`
+	Mode    string `enum:"live,test" default:"live" help:"Mode of the key: live or test. Neither sees the other's data."`
+}
+
+// open opens the store and does something with its keys.
+func (c *keysStore) open(ctx context.Context, do func(*auth.Keys, auth.Owner) error) (err error) {
+	if err := auth.CheckAccount(c.Account); err != nil {
+		return fmt.Errorf("--account %w", err)
+	}
+	backend, err := store.Open(ctx, c.Store, slog.New(slog.DiscardHandler))
+	if errors.Is(err, store.ErrInUse) {
+		return fmt.Errorf("PARLEY_STORE: %w: stop the server, or use its API (POST /v1/keys)", err)
+	}
+	if err != nil {
+		return fmt.Errorf("PARLEY_STORE: %w", err)
+	}
+	defer func() { err = errors.Join(err, backend.Close()) }()
+	return do(auth.NewKeys(backend.Keys, auth.Options{}), auth.Owner{Account: c.Account, Mode: c.Mode})
+}
+
+// keysCreate is `parley keys create`.
+type keysCreate struct {
+	keysStore
+	Name    string   `required:"" placeholder:"NAME" help:"Name of the key, for people: 1 to 100 characters."`
+	Scopes  []string `required:"" placeholder:"SCOPE" help:"What it may do, separated by commas: read:sessions, write:sessions, read:messages, write:messages, read:analytics, admin (all)."`
+	Expires string   `placeholder:"TIME" help:"When it expires, in ISO 8601 with a zone, such as 2031-01-01T00:00:00Z. By default never."`
+	Tier    string   `placeholder:"TIER" help:"Tier of the account from now on: free, pro or enterprise. By default it stays; that of a new account is free. That of the account default is PARLEY_TIER of the server."`
+}
+
+// Run makes a key.
+func (c *keysCreate) Run(ctx context.Context, o output) error {
+	wanted, tier, err := c.check()
+	if err != nil {
+		return err
+	}
+	return c.open(ctx, func(keys *auth.Keys, owner auth.Owner) error {
+		key, secret, err := keys.CreateFor(ctx, owner, wanted, tier)
+		if err != nil {
+			return err
+		}
+		return show(o, key, secret)
+	})
+}
+
+// check returns what the key is to be made of.
+func (c *keysCreate) check() (wanted auth.NewKey, tier limit.Tier, err error) {
+	wanted.Name = c.Name
+	if err := auth.CheckName(c.Name); err != nil {
+		return wanted, "", fmt.Errorf("--name %w", err)
+	}
+	if wanted.Scopes, err = auth.ParseScopes(c.Scopes); err != nil {
+		return wanted, "", fmt.Errorf("--scopes %w", err)
+	}
+	if c.Expires != "" {
+		if wanted.ExpiresAt, err = auth.ParseExpiry(c.Expires, time.Now()); err != nil {
+			return wanted, "", fmt.Errorf("--expires %w", err)
+		}
+	}
+	if c.Tier == "" {
+		return wanted, "", nil
+	}
+	if c.Account == auth.DefaultAccount {
+		return wanted, "", errors.New("--tier: that of the account default is PARLEY_TIER of the server")
+	}
+	if tier, err = limit.ParseTier(c.Tier); err != nil {
+		return wanted, "", fmt.Errorf("--tier: %w", err)
+	}
+	return wanted, tier, nil
+}
+
+// show prints a secret alone on standard output, and its key's record beside it.
+func show(o output, key auth.Key, secret string) error {
+	if err := writeRecord(o, key); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(o.out, secret)
+	return err
+}
+
+func writeRecord(o output, key auth.Key) error {
+	encoder := json.NewEncoder(o.errs)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(key.Record(time.Now()))
+}
+
+// keysList is `parley keys list`.
+type keysList struct {
+	keysStore
+	JSON bool `name:"json" help:"Print the records as JSON, as the API does."`
+}
+
+// Run lists keys.
+func (c *keysList) Run(ctx context.Context, o output) error {
+	return c.open(ctx, func(keys *auth.Keys, owner auth.Owner) error {
+		all, err := keys.List(ctx, owner)
+		if err != nil {
+			return err
+		}
+		records := make([]auth.Record, 0, len(all))
+		for i := range all {
+			records = append(records, all[i].Record(time.Now()))
+		}
+		if c.JSON {
+			encoder := json.NewEncoder(o.out)
+			encoder.SetEscapeHTML(false)
+			encoder.SetIndent("", "  ")
+			return encoder.Encode(map[string]any{"data": records})
+		}
+		return table(o, records)
+	})
+}
+
+// table prints records for people.
+func table(o output, records []auth.Record) error {
+	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "KEY ID\tSTATUS\tPREFIX\tSCOPES\tCREATED\tEXPIRES\tLAST USED\tNAME")
+	for _, r := range records {
+		scopes := make([]string, len(r.Scopes))
+		for i, s := range r.Scopes {
+			scopes[i] = string(s)
+		}
+		fmt.Fprintln(w, strings.Join([]string{
+			r.KeyID, string(r.Status), r.Prefix, strings.Join(scopes, ","), r.CreatedAt, orNever(r.ExpiresAt), orNever(r.LastUsedAt), r.Name,
+		}, "\t"))
+	}
+	return w.Flush()
+}
+
+func orNever(at *string) string {
+	if at == nil {
+		return "never"
+	}
+	return *at
+}
+
+// keysRevoke is `parley keys revoke`.
+type keysRevoke struct {
+	keysStore
+	KeyID string `arg:"" name:"key-id" help:"Id of the key, as list shows it."`
+}
+
+// Run revokes a key.
+func (c *keysRevoke) Run(ctx context.Context, o output) error {
+	return c.open(ctx, func(keys *auth.Keys, owner auth.Owner) error {
+		if err := keys.Revoke(ctx, owner, c.KeyID); err != nil {
+			return c.explain(c.KeyID, err)
+		}
+		_, err := fmt.Fprintln(o.errs, c.KeyID, "is revoked.")
+		return err
+	})
+}
+
+// keysRotate is `parley keys rotate`.
+type keysRotate struct {
+	keysStore
+	KeyID string `arg:"" name:"key-id" help:"Id of the key, as list shows it."`
+}
+
+// Run rotates a key.
+func (c *keysRotate) Run(ctx context.Context, o output) error {
+	return c.open(ctx, func(keys *auth.Keys, owner auth.Owner) error {
+		key, secret, err := keys.Rotate(ctx, owner, c.KeyID)
+		if err != nil {
+			return c.explain(c.KeyID, err)
+		}
+		return show(o, key, secret)
+	})
+}
+
+// explain says where a key was looked for in vain. What was given as an id may be a secret, and is not repeated then.
+func (c *keysStore) explain(id string, err error) error {
+	switch {
+	case !errors.Is(err, auth.ErrKeyNotFound):
+		return err
+	case !strings.HasPrefix(id, auth.KeyPrefix):
+		return fmt.Errorf("that is no id of a key: it begins with %s", auth.KeyPrefix)
+	}
+	return fmt.Errorf("the account %s has no %s key %s that works", c.Account, c.Mode, id)
+}

@@ -1,0 +1,115 @@
+package server
+
+import (
+	"errors"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"parley/auth"
+	"parley/conversation"
+)
+
+// keyWithSecret is a key as its creation and its rotation show it: with its secret, this once.
+type keyWithSecret struct {
+	auth.Record
+	Key string `json:"key"`
+}
+
+// createKey is POST /v1/keys (design section 2, key record).
+func (s *Server) createKey(c *gin.Context) (any, error) {
+	var body struct {
+		Name      *string  `json:"name"`
+		Scopes    []string `json:"scopes"`
+		ExpiresAt *string  `json:"expiresAt"`
+	}
+	if err := decodeBody(c, &body); err != nil {
+		return nil, err
+	}
+	wanted, err := newKey(body.Name, body.Scopes, body.ExpiresAt)
+	if err != nil {
+		return nil, err
+	}
+	key, secret, err := s.Keys.Create(c.Request.Context(), principal(c), wanted)
+	if errors.Is(err, auth.ErrScopeNotHeld) {
+		return nil, invalid("scopes", "must all be held by the key that asks")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return keyWithSecret{key.Record(time.Now()), secret}, nil
+}
+
+// newKey checks what a key is to be made of.
+func newKey(name *string, scopes []string, expiresAt *string) (wanted auth.NewKey, err error) {
+	switch {
+	case name == nil:
+		return wanted, invalid("name", missing)
+	case scopes == nil:
+		return wanted, invalid("scopes", missing)
+	}
+	wanted.Name = *name
+	if err := auth.CheckName(*name); err != nil {
+		return wanted, invalid("name", err.Error())
+	}
+	if wanted.Scopes, err = auth.ParseScopes(scopes); err != nil {
+		return wanted, invalid("scopes", err.Error())
+	}
+	if expiresAt != nil {
+		if wanted.ExpiresAt, err = auth.ParseExpiry(*expiresAt, time.Now()); err != nil {
+			return wanted, invalid("expiresAt", err.Error())
+		}
+	}
+	return wanted, nil
+}
+
+// listKeys is GET /v1/keys: all of them, so there is never a further page.
+func (s *Server) listKeys(c *gin.Context) (any, error) {
+	keys, err := s.Keys.List(c.Request.Context(), principal(c).Owner())
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	records := make([]auth.Record, 0, len(keys))
+	for i := range keys {
+		records = append(records, keys[i].Record(now))
+	}
+	return page{Data: records, Pagination: paginate(false, "")}, nil
+}
+
+// revokeKey is DELETE /v1/keys/{keyId}. A key may revoke itself.
+func (s *Server) revokeKey(c *gin.Context) (any, error) {
+	id, err := keyID(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Keys.Revoke(c.Request.Context(), principal(c).Owner(), id); err != nil {
+		return nil, err
+	}
+	return gin.H{"revoked": true, "keyId": id}, nil
+}
+
+// rotateKey is POST /v1/keys/{keyId}/rotate (design section 2, rotation).
+func (s *Server) rotateKey(c *gin.Context) (any, error) {
+	id, err := keyID(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := decodeBody(c, &struct{}{}); err != nil {
+		return nil, err
+	}
+	key, secret, err := s.Keys.Rotate(c.Request.Context(), principal(c).Owner(), id)
+	if err != nil {
+		return nil, err
+	}
+	return keyWithSecret{key.Record(time.Now()), secret}, nil
+}
+
+// keyID returns the key that the path names. A malformed id is like an unknown one.
+func keyID(c *gin.Context) (string, error) {
+	id := c.Param("keyId")
+	if !conversation.ValidID(auth.KeyPrefix, id) {
+		return "", auth.ErrKeyNotFound
+	}
+	return id, nil
+}

@@ -1,0 +1,358 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
+)
+
+func keyTests() []test {
+	return []test{
+		{"a key is found by its hash, stamped and as it was made", keyByHash},
+		{"an unknown hash is no key", unknownKey},
+		{"an account has a first key only once", oneFirstKey},
+		{"an account whose first key was revoked gets no other first key", noSecondFirstKey},
+		{"of many first keys at once one is stored", racingFirstKeys},
+		{"an account is free until its tier is named", tierNamed},
+		{"keys are listed newest first, in strictly rising order of creation", keysInOrder},
+		{"another account or mode sees and ends no keys but its own", keysOfOwner},
+		{"a secret or id that is in use is refused and changes nothing", keyInUse},
+		{"a revoked key stays in the list without its secrets", revokedKey},
+		{"a rotated key is found by both secrets, the older with its end", rotatedKey},
+		{"rotating again keeps the newest two secrets", rotatedTwice},
+		{"revoking a rotated key ends both secrets", revokedAfterRotation},
+		{"an expired key is not found and not rotated, but listed and revoked", expiredKey},
+		{"when keys were last used only moves on", touchedKeys},
+		{"of many rotations at once two secrets work", racingRotations},
+		{"of many revocations at once one revokes", racingRevocations},
+	}
+}
+
+// keyOwner is the subject's owner as keys know it.
+func (s *subject) keyOwner() auth.Owner { return auth.Owner{Account: s.owner.Account, Mode: auth.Live} }
+
+func newHash() (hash auth.Hash) {
+	copy(hash[:], conversation.RandomText(len(hash)))
+	return hash
+}
+
+func (s *subject) newKey() auth.Key {
+	return auth.Key{
+		Owner: s.keyOwner(), ID: auth.KeyPrefix + conversation.RandomText(16), Name: "a <key>, näher bezeichnet",
+		Scopes: []auth.Scope{auth.ReadSessions, auth.Admin}, Prefix: "svc_live_ab", Secrets: []auth.Secret{{Hash: newHash()}},
+	}
+}
+
+// createKey stores a key and checks that it comes back as it was made, but for its times.
+func (s *subject) createKey(t *testing.T, key auth.Key) auth.Key {
+	t.Helper()
+	created, err := s.keys.CreateKey(s.ctx, key, "")
+	must(t, err, "CreateKey")
+	if created.CreatedAt.IsZero() || created.CreatedAt.Location() != time.UTC || created.CreatedAt.Nanosecond()%1e6 != 0 {
+		t.Errorf("createdAt is %v", created.CreatedAt)
+	}
+	want := key
+	want.CreatedAt = created.CreatedAt
+	want.Secrets = []auth.Secret{{Hash: key.Secrets[0].Hash, Since: created.CreatedAt}}
+	same(t, "the key that was made", created, want)
+	return created
+}
+
+// wantKey checks that a hash finds a key by the secret i.
+func (s *subject) wantKey(t *testing.T, hash auth.Hash, want auth.Key, i int) {
+	t.Helper()
+	found, err := s.keys.KeyByHash(s.ctx, hash)
+	must(t, err, "KeyByHash")
+	same(t, "what is found", found, auth.Found{Key: want, Tier: limit.Free, Secret: i})
+}
+
+func (s *subject) wantNoKey(t *testing.T, what string, hash auth.Hash) {
+	t.Helper()
+	_, err := s.keys.KeyByHash(s.ctx, hash)
+	wantError(t, "KeyByHash of "+what, err, auth.ErrInvalidToken)
+}
+
+func (s *subject) wantKeys(t *testing.T, owner auth.Owner, want ...auth.Key) {
+	t.Helper()
+	keys, err := s.keys.Keys(s.ctx, owner)
+	must(t, err, "Keys")
+	same(t, "the keys", keys, want)
+}
+
+func keyByHash(t *testing.T, s *subject) {
+	plain, expiring := s.newKey(), s.newKey()
+	expiring.ExpiresAt = conversation.Time(4_000_000_000_123).Go()
+	for _, key := range []auth.Key{plain, expiring} {
+		created := s.createKey(t, key)
+		s.wantKey(t, key.Secrets[0].Hash, created, 0)
+	}
+}
+
+func unknownKey(t *testing.T, s *subject) {
+	s.wantNoKey(t, "one that was never stored", newHash())
+	s.wantNoKey(t, "nothing", auth.Hash{})
+	s.wantKeys(t, s.keyOwner())
+	wantError(t, "RevokeKey", s.keys.RevokeKey(s.ctx, s.keyOwner(), s.newKey().ID), auth.ErrKeyNotFound)
+	_, err := s.keys.RotateKey(s.ctx, s.keyOwner(), s.newKey().ID, newHash(), "svc_live_cd")
+	wantError(t, "RotateKey", err, auth.ErrKeyNotFound)
+}
+
+func (s *subject) createFirst(t *testing.T, key auth.Key, want bool) {
+	t.Helper()
+	created, err := s.keys.CreateFirstKey(s.ctx, key)
+	must(t, err, "CreateFirstKey")
+	same(t, "whether it was created", created, want)
+}
+
+func oneFirstKey(t *testing.T, s *subject) {
+	first, second, test, elsewhere := s.newKey(), s.newKey(), s.newKey(), s.newKey()
+	test.Mode = auth.Test
+	elsewhere.Account += "2"
+	s.createFirst(t, first, true)
+	s.createFirst(t, second, false)
+	s.createFirst(t, first, false)
+	s.createFirst(t, test, false)
+	s.createFirst(t, elsewhere, true)
+	s.wantNoKey(t, "one that was not stored", second.Secrets[0].Hash)
+	found, err := s.keys.KeyByHash(s.ctx, first.Secrets[0].Hash)
+	must(t, err, "KeyByHash")
+	s.wantKeys(t, s.keyOwner(), found.Key)
+	same(t, "its id", found.Key.ID, first.ID)
+}
+
+func noSecondFirstKey(t *testing.T, s *subject) {
+	first := s.newKey()
+	s.createFirst(t, first, true)
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), first.ID), "RevokeKey")
+	s.createFirst(t, s.newKey(), false)
+}
+
+func racingFirstKeys(t *testing.T, s *subject) {
+	var created atomic.Int32
+	var callers sync.WaitGroup
+	for range 10 {
+		callers.Go(func() {
+			ok, err := s.keys.CreateFirstKey(s.ctx, s.newKey())
+			if err != nil {
+				t.Errorf("CreateFirstKey: %v", err)
+			}
+			if ok {
+				created.Add(1)
+			}
+		})
+	}
+	callers.Wait()
+	same(t, "how many were created", created.Load(), 1)
+}
+
+func tierNamed(t *testing.T, s *subject) {
+	first := s.newKey()
+	for _, c := range []struct{ name, want limit.Tier }{
+		{"", limit.Free}, {limit.Enterprise, limit.Enterprise}, {"", limit.Enterprise}, {limit.Pro, limit.Pro},
+	} {
+		key := s.newKey()
+		if first.CreatedAt.IsZero() {
+			key = first
+		}
+		created, err := s.keys.CreateKey(s.ctx, key, c.name)
+		must(t, err, "CreateKey")
+		if first.CreatedAt.IsZero() {
+			first = created
+		}
+		for _, hash := range []auth.Hash{first.Secrets[0].Hash, created.Secrets[0].Hash} { // it is the account's
+			found, err := s.keys.KeyByHash(s.ctx, hash)
+			must(t, err, "KeyByHash")
+			same(t, "the tier", found.Tier, c.want)
+		}
+	}
+}
+
+func keysInOrder(t *testing.T, s *subject) {
+	var want []auth.Key
+	for range 12 {
+		key := s.createKey(t, s.newKey())
+		if len(want) > 0 && !key.CreatedAt.After(want[0].CreatedAt) {
+			t.Errorf("a key was created at %v, the next at %v", want[0].CreatedAt, key.CreatedAt)
+		}
+		want = slices.Insert(want, 0, key)
+	}
+	s.wantKeys(t, s.keyOwner(), want...)
+}
+
+func keysOfOwner(t *testing.T, s *subject) {
+	mine := s.createKey(t, s.newKey())
+	others := []auth.Owner{
+		{Account: mine.Account, Mode: auth.Test}, {Account: mine.Account + "2", Mode: auth.Live},
+		{Account: mine.Account[:len(mine.Account)-1], Mode: auth.Live},
+	}
+	for _, other := range others {
+		theirs := s.newKey()
+		theirs.Owner = other
+		s.wantKeys(t, other)
+		theirs = s.createKey(t, theirs)
+		s.wantKeys(t, other, theirs)
+		wantError(t, "RevokeKey of a foreign key", s.keys.RevokeKey(s.ctx, other, mine.ID), auth.ErrKeyNotFound)
+		_, err := s.keys.RotateKey(s.ctx, other, mine.ID, newHash(), "svc_live_cd")
+		wantError(t, "RotateKey of a foreign key", err, auth.ErrKeyNotFound)
+		must(t, s.keys.TouchKeys(s.ctx, []auth.Use{{Owner: other, KeyID: mine.ID, At: time.Now()}}), "TouchKeys of a foreign key")
+	}
+	s.wantKeys(t, s.keyOwner(), mine)
+	s.wantKey(t, mine.Secrets[0].Hash, mine, 0)
+}
+
+func keyInUse(t *testing.T, s *subject) {
+	first, second := s.createKey(t, s.newKey()), s.createKey(t, s.newKey())
+	sameID, sameSecret, foreign := s.newKey(), s.newKey(), s.newKey()
+	sameID.ID = first.ID
+	sameSecret.Secrets = []auth.Secret{{Hash: first.Secrets[0].Hash}}
+	foreign.Secrets, foreign.Account = sameSecret.Secrets, foreign.Account+"2"
+	for _, key := range []auth.Key{sameID, sameSecret, foreign} {
+		if _, err := s.keys.CreateKey(s.ctx, key, limit.Pro); err == nil {
+			t.Error("CreateKey: no error")
+		}
+	}
+	if _, err := s.keys.RotateKey(s.ctx, s.keyOwner(), second.ID, first.Secrets[0].Hash, "svc_live_cd"); err == nil || errors.Is(err, auth.ErrKeyNotFound) {
+		t.Errorf("RotateKey to a secret in use: %v", err)
+	}
+	s.wantKeys(t, s.keyOwner(), second, first)
+	s.wantKey(t, first.Secrets[0].Hash, first, 0)
+	s.wantKey(t, second.Secrets[0].Hash, second, 0)
+	s.createFirst(t, func() auth.Key { k := s.newKey(); k.Account += "2"; return k }(), true) // the account has not come into being
+}
+
+func revokedKey(t *testing.T, s *subject) {
+	kept, key := s.createKey(t, s.newKey()), s.createKey(t, s.newKey())
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), key.ID), "RevokeKey")
+	s.wantNoKey(t, "a revoked key", key.Secrets[0].Hash)
+	key.Revoke()
+	s.wantKeys(t, s.keyOwner(), key, kept)
+	wantError(t, "RevokeKey again", s.keys.RevokeKey(s.ctx, s.keyOwner(), key.ID), auth.ErrKeyNotFound)
+	_, err := s.keys.RotateKey(s.ctx, s.keyOwner(), key.ID, newHash(), "svc_live_cd")
+	wantError(t, "RotateKey of a revoked key", err, auth.ErrKeyNotFound)
+	s.wantKey(t, kept.Secrets[0].Hash, kept, 0)
+	s.wantKeys(t, s.keyOwner(), key, kept)
+}
+
+// rotate rotates a key and checks what comes back.
+func (s *subject) rotate(t *testing.T, before auth.Key, prefix string) auth.Key {
+	t.Helper()
+	hash := newHash()
+	after, err := s.keys.RotateKey(s.ctx, s.keyOwner(), before.ID, hash, prefix)
+	must(t, err, "RotateKey")
+	want := before
+	want.Rotate(hash, prefix, after.Secrets[0].Since)
+	same(t, "the rotated key", after, want)
+	if since := after.Secrets[0].Since; since.Before(before.CreatedAt) || since.Nanosecond()%1e6 != 0 || since.Location() != time.UTC {
+		t.Errorf("it was rotated at %v", since)
+	}
+	return after
+}
+
+func rotatedKey(t *testing.T, s *subject) {
+	key := s.createKey(t, s.newKey())
+	rotated := s.rotate(t, key, "svc_live_cd")
+	s.wantKey(t, rotated.Secrets[0].Hash, rotated, 0)
+	s.wantKey(t, key.Secrets[0].Hash, rotated, 1)
+	same(t, "the grace", rotated.Secrets[1].Until.Sub(rotated.Secrets[0].Since), auth.Grace)
+	s.wantKeys(t, s.keyOwner(), rotated)
+}
+
+func rotatedTwice(t *testing.T, s *subject) {
+	first := s.createKey(t, s.newKey())
+	second := s.rotate(t, first, "svc_live_cd")
+	third := s.rotate(t, second, "svc_live_ef")
+	s.wantNoKey(t, "the oldest secret", first.Secrets[0].Hash)
+	s.wantKey(t, second.Secrets[0].Hash, third, 1)
+	s.wantKey(t, third.Secrets[0].Hash, third, 0)
+}
+
+func revokedAfterRotation(t *testing.T, s *subject) {
+	first := s.createKey(t, s.newKey())
+	second := s.rotate(t, first, "svc_live_cd")
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), first.ID), "RevokeKey")
+	s.wantNoKey(t, "the previous secret", first.Secrets[0].Hash)
+	s.wantNoKey(t, "the newest secret", second.Secrets[0].Hash)
+}
+
+func expiredKey(t *testing.T, s *subject) {
+	key := s.newKey()
+	key.ExpiresAt = conversation.Time(1_700_000_000_123).Go()
+	key = s.createKey(t, key)
+	s.wantNoKey(t, "an expired key", key.Secrets[0].Hash)
+	s.wantKeys(t, s.keyOwner(), key)
+	_, err := s.keys.RotateKey(s.ctx, s.keyOwner(), key.ID, newHash(), "svc_live_cd")
+	wantError(t, "RotateKey of an expired key", err, auth.ErrKeyNotFound)
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), key.ID), "RevokeKey of an expired key")
+	key.Revoke()
+	s.wantKeys(t, s.keyOwner(), key)
+}
+
+func touchedKeys(t *testing.T, s *subject) {
+	used, unused, revoked := s.createKey(t, s.newKey()), s.createKey(t, s.newKey()), s.createKey(t, s.newKey())
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), revoked.ID), "RevokeKey")
+	revoked.Revoke()
+	late, early := conversation.Time(1_800_000_000_123).Go(), conversation.Time(1_800_000_000_000).Go()
+	for _, at := range []time.Time{late, early} {
+		must(t, s.keys.TouchKeys(s.ctx, []auth.Use{
+			{Owner: s.keyOwner(), KeyID: "key_unknown", At: at},
+			{Owner: s.keyOwner(), KeyID: used.ID, At: at},
+			{Owner: s.keyOwner(), KeyID: revoked.ID, At: at}, // it was used before it was revoked
+		}), "TouchKeys")
+	}
+	used.LastUsedAt, revoked.LastUsedAt = late, late
+	s.wantKeys(t, s.keyOwner(), revoked, unused, used)
+	s.wantKey(t, used.Secrets[0].Hash, used, 0)
+	must(t, s.keys.TouchKeys(s.ctx, nil), "TouchKeys of nothing")
+}
+
+func racingRotations(t *testing.T, s *subject) {
+	key := s.createKey(t, s.newKey())
+	hashes := []auth.Hash{key.Secrets[0].Hash}
+	var callers sync.WaitGroup
+	for range 10 {
+		hash := newHash()
+		hashes = append(hashes, hash)
+		callers.Go(func() {
+			if _, err := s.keys.RotateKey(s.ctx, s.keyOwner(), key.ID, hash, "svc_live_cd"); err != nil {
+				t.Errorf("RotateKey: %v", err)
+			}
+		})
+	}
+	callers.Wait()
+	var working []int
+	for _, hash := range hashes {
+		found, err := s.keys.KeyByHash(s.ctx, hash)
+		if err == nil {
+			working = append(working, found.Secret)
+		} else {
+			wantError(t, "KeyByHash", err, auth.ErrInvalidToken)
+		}
+	}
+	slices.Sort(working)
+	same(t, "the secrets that work", working, []int{0, 1})
+}
+
+func racingRevocations(t *testing.T, s *subject) {
+	key := s.createKey(t, s.newKey())
+	var revoked atomic.Int32
+	var callers sync.WaitGroup
+	for range 10 {
+		callers.Go(func() {
+			switch err := s.keys.RevokeKey(s.ctx, s.keyOwner(), key.ID); {
+			case err == nil:
+				revoked.Add(1)
+			case !errors.Is(err, auth.ErrKeyNotFound):
+				t.Errorf("RevokeKey: %v", err)
+			}
+		})
+	}
+	callers.Wait()
+	same(t, "how many revoked it", revoked.Load(), 1)
+}
