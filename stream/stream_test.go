@@ -298,6 +298,23 @@ func TestAViewerThatKeepsUpReadsNoHistory(t *testing.T) {
 	}
 }
 
+func TestAViewerGoesOnWithTheTailWhereNothingLiesBetween(t *testing.T) {
+	h := NewHub()
+	topic := h.Open("s")
+	defer topic.Close()
+	reply := NewReply("m7")
+	topic.Publish("m5", &Entry{ID: "m6"}, &Entry{ID: "m7", Reply: reply}) // m5 is gone, and so is all before it
+	v := h.Subscribe("s", &archive{}, func() {})
+	defer v.Close()
+	v.Start(After("m2"))
+	reply.Append([]byte("text"))
+	var got strings.Builder
+	drainInto(t, v, &got)
+	if got.String() != "[m6:][m7:text" {
+		t.Fatalf("got %q", got.String())
+	}
+}
+
 func TestClearingShowsNothingOfWhatWasBefore(t *testing.T) {
 	h, past := NewHub(), &archive{}
 	past.add(&Entry{ID: "m1"}, &Entry{ID: "m2"})

@@ -264,12 +264,12 @@ func (t *Topic) find(id string) *Entry {
 	return nil
 }
 
-// following returns the entry that a viewer at p goes on with, if the tail knows it for sure; called with mu held.
+// following returns the tail's first entry that a viewer at p has not seen whole; called with mu held.
 func (t *Topic) following(p Position) *Entry {
 	i := sort.Search(len(t.tail), func(i int) bool {
 		return t.tail[i].ID > p.ID || t.tail[i].ID == p.ID && !p.Ended
 	})
-	if i < len(t.tail) && t.covers(p) {
+	if i < len(t.tail) {
 		return t.tail[i]
 	}
 	return nil

@@ -107,7 +107,7 @@ func (v *Viewer) step() (Event, finding) {
 	}
 	for {
 		if v.entry == nil && !v.nextEntry() {
-			if t.covers(v.position) || v.read == t.version {
+			if v.upToTail() {
 				t.park(v)
 				return Event{}, nothing
 			}
@@ -126,7 +126,7 @@ func (v *Viewer) step() (Event, finding) {
 
 // nextEntry finds the entry to go on with, in the tail or in what was read ahead; called with topic.mu held.
 func (v *Viewer) nextEntry() bool {
-	if e := v.topic.following(v.position); e != nil {
+	if e := v.topic.following(v.position); e != nil && v.upToTail() {
 		v.entry, v.page = e, nil
 		return true
 	}
@@ -138,6 +138,12 @@ func (v *Viewer) nextEntry() bool {
 		v.entry = live
 	}
 	return true
+}
+
+// upToTail reports whether nothing lies between the position and the tail: the tail reaches back so far, or history has
+// been asked since it last changed, and had nothing; called with topic.mu held.
+func (v *Viewer) upToTail() bool {
+	return v.topic.covers(v.position) || v.read == v.topic.version
 }
 
 // show returns the next event of e. Without one, e is over if v.entry is nil, else it has nothing new; called with

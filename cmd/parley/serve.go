@@ -200,16 +200,14 @@ func (c *serve) logger(o output) *slog.Logger {
 // the simulated one.
 func (c *serve) chooseModel(ctx context.Context) (model stream.Model, described string, err error) {
 	switch {
+	case c.BaseURL == "" && c.APIKey != "" && c.Model == "":
+		return nil, "", errors.New("OPENAI_API_KEY is set: set PARLEY_MODEL too, for OpenAI has many models that do not chat")
 	case c.BaseURL != "" || c.APIKey != "":
 		name := c.Model
 		if name == "" {
 			limit, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()
-			base := c.BaseURL
-			if base == "" {
-				base = openai.DefaultBaseURL
-			}
-			if name, err = openai.FirstModel(limit, base, c.APIKey); err != nil {
+			if name, err = openai.FirstModel(limit, c.BaseURL, c.APIKey); err != nil {
 				return nil, "", fmt.Errorf("the model server (OPENAI_BASE_URL) was asked for its models: %w. Is it running? With PARLEY_MODEL set it is not asked", err)
 			}
 		}
