@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"bytes"
+	"encoding/base64"
 	"errors"
 	"strings"
 	"testing"
@@ -52,6 +54,9 @@ func TestATicketWorksOnceAndForAShortTime(t *testing.T) {
 		if _, err := tickets.Redeem(text); !errors.Is(err, ErrInvalidToken) {
 			t.Error("redeemed twice")
 		}
+		if sealed, err := base64.RawURLEncoding.DecodeString(text); err != nil || bytes.Contains(sealed, []byte("key_1")) || bytes.Contains(sealed, []byte("session_x")) {
+			t.Errorf("a ticket shows whom it is for: %q, %v", sealed, err)
+		}
 		late, _ := tickets.Issue(p)
 		time.Sleep(TicketLifetime)
 		if _, err := tickets.Redeem(late); !errors.Is(err, ErrInvalidToken) {
@@ -59,7 +64,7 @@ func TestATicketWorksOnceAndForAShortTime(t *testing.T) {
 		}
 		foreign, _ := NewTickets().Issue(p)
 		good, _ := tickets.Issue(p)
-		for _, bad := range []string{"", ".", "x.y", foreign, good + "x", good[1:], strings.Replace(good, ".", "", 1)} {
+		for _, bad := range []string{"", ".", "x.y", foreign, good + "x", good[1:], good[:len(good)/2]} {
 			if _, err := tickets.Redeem(bad); !errors.Is(err, ErrInvalidToken) {
 				t.Errorf("%q was redeemed", bad)
 			}

@@ -1,12 +1,11 @@
 package auth
 
 import (
-	"crypto/hmac"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"strings"
 	"sync"
 	"time"
 )
@@ -14,10 +13,11 @@ import (
 // TicketLifetime is how long a ticket may be used (design section 4).
 const TicketLifetime = 30 * time.Second
 
-// Tickets issues and redeems tickets: a ticket stands for a principal, once, for a short time. It is signed with a
-// secret of this process. Its methods may be called from any goroutine.
+// Tickets issues and redeems tickets: a ticket stands for a principal, once, for a short time. It is sealed with a
+// secret of this process: whoever holds one can neither change it nor read whom it is for. Its methods may be called
+// from any goroutine.
 type Tickets struct {
-	secret [32]byte // static
+	seal cipher.AEAD // static
 
 	mu       sync.Mutex
 	redeemed map[string]time.Time // guarded by mu; nonce → when it expires
@@ -26,9 +26,17 @@ type Tickets struct {
 
 // NewTickets returns an issuer with a secret of its own.
 func NewTickets() *Tickets {
-	t := &Tickets{redeemed: make(map[string]time.Time)}
-	rand.Read(t.secret[:]) // never fails
-	return t
+	var secret [32]byte
+	rand.Read(secret[:]) // never fails
+	block, err := aes.NewCipher(secret[:])
+	if err != nil {
+		panic(err) // the secret has a length that it takes
+	}
+	seal, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // AES has the block that it takes
+	}
+	return &Tickets{seal: seal, redeemed: make(map[string]time.Time)}
 }
 
 type ticket struct {
@@ -42,18 +50,20 @@ func (t *Tickets) Issue(p Principal) (text string, expires time.Time) {
 	expires = time.Now().Add(TicketLifetime)
 	payload, err := json.Marshal(ticket{Principal: p, Expires: expires.UnixMilli(), Nonce: randomText(16)})
 	if err != nil {
-		panic(err) // strings only: cannot fail
+		panic(err) // strings and bytes only: cannot fail
 	}
-	return encode(payload) + "." + encode(t.sign(payload)), expires
+	return base64.RawURLEncoding.EncodeToString(t.seal.Seal(nil, nil, payload, nil)), expires
 }
 
 // Redeem returns the principal that the ticket stands for, or ErrInvalidToken: where the ticket is malformed, not
 // ours, expired, or was redeemed before.
 func (t *Tickets) Redeem(text string) (Principal, error) {
-	left, right, _ := strings.Cut(text, ".")
-	payload, err := base64.RawURLEncoding.DecodeString(left)
-	signature, err2 := base64.RawURLEncoding.DecodeString(right)
-	if err != nil || err2 != nil || !hmac.Equal(signature, t.sign(payload)) {
+	sealed, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return Principal{}, ErrInvalidToken
+	}
+	payload, err := t.seal.Open(nil, nil, sealed, nil)
+	if err != nil {
 		return Principal{}, ErrInvalidToken
 	}
 	var is ticket
@@ -86,11 +96,3 @@ func (t *Tickets) use(nonce string, expires, now time.Time) bool {
 	t.redeemed[nonce] = expires
 	return true
 }
-
-func (t *Tickets) sign(payload []byte) []byte {
-	mac := hmac.New(sha256.New, t.secret[:])
-	mac.Write(payload)
-	return mac.Sum(nil)
-}
-
-func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }

@@ -45,14 +45,30 @@ func run(args []string, out, errs io.Writer) int {
 		fmt.Fprintf(errs, "parley: %v\nTry: parley --help\n", err)
 		return 2
 	}
+	ignored := signal.Ignored(syscall.SIGINT) // a script's shell has what it starts with & ignore it
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	command.BindTo(ctx, (*context.Context)(nil))
-	command.Bind(stop, output{out, errs})
+	command.Bind(context.CancelFunc(func() {
+		stop()
+		if ignored {
+			exitAtNext(syscall.SIGINT)
+		}
+	}), output{out, errs})
 	if err := command.Run(); err != nil {
 		fmt.Fprintf(errs, "parley: %v\n", err)
 		return 1
 	}
 	return 0
+}
+
+// exitAtNext ends the process at the next signal of that kind, which would be ignored otherwise.
+func exitAtNext(s syscall.Signal) {
+	next := make(chan os.Signal, 1)
+	signal.Notify(next, s)
+	go func() {
+		<-next
+		os.Exit(128 + int(s))
+	}()
 }
 
 // output is where a command writes.
