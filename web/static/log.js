@@ -16,6 +16,7 @@ export class Log {
   #articles = new Map(); // messageId → { article, text, note, length }
   #live = null; // messageId of the reply that is being written
   #follow = true;
+  #top = 0; // where the reader was when last heard of
   #frame = 0;
 
   /** onchange is called when a reply begins or ends, and when the log becomes empty or does not stay so. */
@@ -23,8 +24,9 @@ export class Log {
     this.#log = log;
     this.#scroller = scroller;
     this.#onchange = onchange;
-    // A reader who moves away from the end is let go at once; whoever returns there is taken along again.
-    scroller.addEventListener("scroll", () => (this.#follow = this.#distance() < NEAR_PX), { passive: true });
+    // A reader who moves away from the end is let go at once; whoever returns there is taken along again. Only moving
+    // up is moving away: our own scrolling is heard of when the text may have grown beyond it already.
+    scroller.addEventListener("scroll", () => this.#moved(), { passive: true });
     // A phone's keyboard, or its being turned, takes room away: who was at the end stays there.
     new ResizeObserver(() => this.#scroll()).observe(scroller);
   }
@@ -80,6 +82,13 @@ export class Log {
       article.remove();
       this.#onchange();
     };
+  }
+
+  #moved() {
+    const top = this.#scroller.scrollTop;
+    if (this.#distance() < NEAR_PX) this.#follow = true;
+    else if (top < this.#top) this.#follow = false;
+    this.#top = top;
   }
 
   #build(message) {
