@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
@@ -41,6 +42,7 @@ func decodeBody(c *gin.Context, into any) error {
 		}
 		return invalid("", "the body could not be read")
 	}
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{}) // the answer may take its time
 	if len(body) == 0 {
 		body = []byte("{}")
 	} else if !plainJSON(c.Request.Header) {

@@ -81,6 +81,8 @@ const (
 	keyPrincipal = "parley.principal"
 	// maxBody is the largest body of a request, in bytes.
 	maxBody = 1 << 20
+	// bodyWait is how long a request's body may take to arrive; afterwards the connection is closed.
+	bodyWait = 30 * time.Second
 )
 
 // route mounts the routes. Those under /v1 name the scope that a key needs (design section 2, scope of an endpoint).
@@ -133,6 +135,9 @@ func (s *Server) identify(c *gin.Context) {
 	}
 	c.Set(keyRequestID, id)
 	c.Header("X-Request-Id", id)
+	if c.Request.ContentLength != 0 { // else there is no body to be slow with; decodeBody lifts it
+		_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(bodyWait))
+	}
 }
 
 // sane reports whether a client's request id is 1 to 128 visible ASCII characters.
