@@ -8,8 +8,9 @@ CHECKS      := inherit,ST1000,ST1016
 FUZZTIME    ?= 30s
 CI          ?= false
 
-# The tests that hold limits of time; the race detector makes them lenient, so they run without it too.
-TIMED       := IsDearToCount|IsLinear
+# The tests that hold limits of time or count allocations; the race detector makes them lenient, or leaves them out, so they
+# run without it too.
+TIMED       := IsDearToCount|IsLinear|AllocatesNothing
 
 # Go, the linter's cache and chromium all want a home directory. If there is none that can be written to, one is made.
 ifneq ($(shell [ -n "$$HOME" ] && [ -d "$$HOME" ] && [ -w "$$HOME" ] && echo yes),yes)
@@ -75,7 +76,7 @@ lint: ## the pinned linter alone
 	$(call step,staticcheck,go run $(STATICCHECK) -checks '$(CHECKS)' ./...)
 
 timed:
-	$(call step,limits of time,go test -run '$(TIMED)' ./conversation/tokens ./server)
+	$(call step,limits of time and allocations,go test -run '$(TIMED)' ./conversation/tokens ./server)
 
 fuzz: ## each fuzz target for FUZZTIME
 	@grep -rn --include='*_test.go' -o '^func Fuzz[A-Za-z0-9_]*' $$(ls -d */) | sed 's,^\(.*\)/[^/]*:.*func ,\1 ,' | \
