@@ -142,7 +142,8 @@ type answer struct {
 	body   map[string]any
 }
 
-// do makes a request with the admin key. headers are pairs; an empty value removes one.
+// do makes a request with the admin key. headers are pairs; an empty value removes one, and each line of a value is sent as
+// a header of its own.
 func (p *parley) do(ctx context.Context, method, path string, body any, headers ...string) (answer, error) {
 	var reader io.Reader
 	switch b := body.(type) {
@@ -166,8 +167,8 @@ func (p *parley) do(ctx context.Context, method, path string, body any, headers 
 	}
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Del(headers[i])
-		if headers[i+1] != "" {
-			request.Header.Set(headers[i], headers[i+1])
+		for line := range strings.Lines(headers[i+1]) {
+			request.Header.Add(headers[i], strings.TrimSuffix(line, "\n"))
 		}
 	}
 	response, err := p.client.Do(request)

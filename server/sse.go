@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -14,6 +13,7 @@ import (
 )
 
 const (
+	headerLastEventID = "Last-Event-ID"
 	// commentEvery is how often an idle event stream says that it is alive.
 	commentEvery = 15 * time.Second
 	// writeWait is how long one write to a viewer may take.
@@ -27,14 +27,11 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if format, ok := c.GetQuery("format"); ok {
-		return nil, invalid("format", "has no value "+strconv.Quote(format))
-	}
 	from := stream.Before(message)
-	if last := c.GetHeader("Last-Event-ID"); last != "" {
+	if last := c.GetHeader(headerLastEventID); last != "" {
 		position, err := wire.ParseCursor(session, last, validMessage)
 		if err != nil {
-			return nil, invalid("Last-Event-ID", "is no cursor of this session")
+			return nil, invalid(headerLastEventID, "is no cursor of this session")
 		}
 		if position.ID >= message {
 			from = position
@@ -46,7 +43,6 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 		return nil, err
 	}
 	if m.Role != conversation.Assistant || from.ID > message || from.ID == message && from.Ended {
-		c.Header("Cache-Control", "no-store")
 		c.Header("Cache-Control", "no-store") // it would be stored by default
 		c.Status(http.StatusNoContent)
 		return nil, nil

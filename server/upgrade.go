@@ -68,7 +68,7 @@ func offered(h http.Header) []string {
 
 // verifyHandshake returns who connects: by key in the header, or by ticket of a key that still works.
 func (s *Server) verifyHandshake(c *gin.Context, protocols []string) (auth.Principal, error) {
-	if c.GetHeader("Authorization") != "" {
+	if authorises(c.Request.Header) {
 		return s.verify(c)
 	}
 	ticket := c.Query("ticket")
@@ -121,6 +121,9 @@ func hasToken(h http.Header, name, token string) bool {
 // originAllowed reports whether a page of the request's origin may connect: our own, or a configured one. What sends
 // no Origin is no browser.
 func (s *Server) originAllowed(r *http.Request) bool {
+	if len(r.Header.Values("Origin")) > 1 {
+		return false
+	}
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(s.Origins, origin) {
 		return true
