@@ -102,7 +102,7 @@ func (s *Service) Send(ctx context.Context, owner Owner, m NewMessage, begun fun
 	s.mu.Lock()
 	if s.isDraining() {
 		s.mu.Unlock()
-		begun(nil, ErrUnavailable)
+		begun(nil, ErrDraining)
 		return
 	}
 	s.work.Add(1)
@@ -241,7 +241,7 @@ func (s *Service) awaitGrant(ctx context.Context, owner Owner, sessionID, waiter
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-s.draining:
-		err = ErrUnavailable
+		err = ErrDraining
 	}
 	s.leaveQueue(owner, sessionID, waiter)
 	return err

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -47,7 +48,8 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if body.Streaming != nil && *body.Streaming {
 		return s.streaming(c, exchange), nil
 	}
-	reply, err := exchange.Wait(c.Request.Context())
+	// Also for a caller who has closed its side of the connection, which looks like one who has gone: it may still read.
+	reply, err := exchange.Wait(context.WithoutCancel(c.Request.Context()))
 	if err != nil {
 		return nil, err
 	}

@@ -335,7 +335,7 @@ func (s *Server) health(*gin.Context) (any, error) { return gin.H{"status": "ok"
 // ready says whether requests should come here: the store answers and the server is not going away.
 func (s *Server) ready(c *gin.Context) (any, error) {
 	if s.draining.Load() {
-		return nil, conversation.ErrUnavailable
+		return nil, conversation.ErrDraining
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), 2*time.Second)
 	defer cancel()

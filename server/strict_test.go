@@ -1,7 +1,13 @@
 package server_test
 
 import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -98,4 +104,116 @@ func TestAnEncodedSlashIsNoSeparator(t *testing.T) {
 	t.Run("200_another_escape", func(t *testing.T) {
 		p.must("GET", "/v1/sessions/"+strings.Replace(session, "_", "%5F", 1), nil)
 	})
+}
+
+func TestContentOfSpacesIsEmpty(t *testing.T) {
+	p := start(t, echo)
+	session := p.session()
+	bad := refusals{}
+	for name, text := range map[string]string{"space": " ", "lines": "\r\n\t\v\f", "no_break_space": "\u00a0", "wide": "\u3000\u2003\u2028\u0085"} {
+		bad["400_"+name] = refused{"POST", messages("{id}"), content(text), nil, 400, "validation_error", "content"}
+	}
+	bad.run(t, p, session)
+	s := p.dial()
+	s.must(sending("1", session, " \u00a0\n"))
+	if f := s.next("error"); f.code != "validation_error" || f.field != "content" {
+		t.Errorf("got %+v", f)
+	}
+	if p.send(session, " \u200b "); p.history(session)[0].Content != " \u200b " {
+		t.Error("what is no space was refused or cut")
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	p := start(t, echo)
+	session := p.session()
+	says := func(name string, a answer, code, hint string) {
+		t.Helper()
+		text, _ := a.body["error"].(map[string]any)["message"].(string)
+		if got, _ := a.body["error"].(map[string]any)["code"].(string); got != code || !strings.Contains(text, hint) {
+			t.Errorf("%s: %s, want %s with %q", name, a.raw, code, hint)
+		}
+	}
+	says("401", p.call("GET", "/v1/sessions", nil, "Authorization", "svc_live_mistyped"), "invalid_token", "Authorization: Bearer svc_live_")
+	says("415 type", p.call("POST", "/v1/sessions", "{}", "Content-Type", "text/plain"), "unsupported_media_type", "Content-Type")
+	says("415 compressed", p.call("POST", "/v1/sessions", "{}", "Content-Encoding", "gzip"), "unsupported_media_type", "compressed")
+	p.handler.BeginDrain()
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	p.drain(now)
+	says("503", p.call("POST", messages(session), content("x")), "service_unavailable", "restarting")
+	says("503 of a handshake", p.call("GET", "/v1/stream", nil, upgrade()...), "service_unavailable", "restarting")
+	says("503 of readiness", p.call("GET", "/readyz", nil), "service_unavailable", "restarting")
+}
+
+// telling serves from behind a handler that tells when a request's context has ended.
+func (p *parley) telling(t *testing.T) (address string, ended <-chan struct{}) {
+	told := make(chan struct{}, 100)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stop := context.AfterFunc(r.Context(), func() { told <- struct{}{} })
+		defer stop()
+		p.handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	return front.Listener.Addr().String(), told
+}
+
+// halfClose sends a message on a connection of its own, and closes the writing side of it when asked to.
+func halfClose(t *testing.T, address, session, text string) *net.TCPConn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	body := `{"content":"` + text + `"}`
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: parley\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		messages(session), adminKey, len(body), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*net.TCPConn)
+}
+
+// A client that has sent all that it wants to may close its side of the connection, and still reads.
+func TestAHalfClosedClientIsAnswered(t *testing.T) {
+	model := newDirected()
+	option, queued := watch()
+	p := start(t, model, option)
+	session := p.session()
+	address, ended := p.telling(t)
+	waiting := halfClose(t, address, session, "first")
+	c := model.next(t)
+	inLine := halfClose(t, address, session, "second")
+	within(t, "a place in the queue", queued)
+	answered := func(conn net.Conn) (int, string) {
+		t.Helper()
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(body)
+	}
+	for _, conn := range []*net.TCPConn{inLine, waiting} {
+		if err := conn.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "the request's context to end", ended)
+	}
+	if status, body := answered(inLine); status != 503 || !strings.Contains(body, `"code":"service_unavailable"`) {
+		t.Errorf("who waited in the queue was answered %d %s", status, body)
+	}
+	c.say("A reply.")
+	c.end()
+	if status, body := answered(waiting); status != 200 || !strings.Contains(body, "A reply.") {
+		t.Errorf("who waited for the reply was answered %d %s", status, body)
+	}
+	if n := len(p.history(session)); n != 2 {
+		t.Errorf("history has %d messages", n)
+	}
 }

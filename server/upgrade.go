@@ -38,7 +38,7 @@ func (s *Server) openSocket(c *gin.Context) (any, error) {
 		return nil, err
 	}
 	if s.draining.Load() {
-		return nil, conversation.ErrUnavailable
+		return nil, conversation.ErrDraining
 	}
 	sock := newSocket(s, p, c.GetString(keyRequestID))
 	conn, err := websocket.Accept(smallBuffers{c.Writer}, c.Request, &websocket.AcceptOptions{
