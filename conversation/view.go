@@ -9,9 +9,42 @@ import (
 	"parley/stream"
 )
 
+// ErrNoPosition says that a view is to begin after something that the session never had.
+var ErrNoPosition = errors.New("the position lies ahead of all that the session ever had")
+
+// CheckPosition returns ErrNoPosition if nobody can have seen the session as far as the position says: the message lies ahead
+// of the newest, or the offset behind the text of a message that will not change. A position between messages is good, and so is
+// one in a reply that is live, or was interrupted: its viewers may have seen more than was journalled (design section 4).
+func (s *Service) CheckPosition(ctx context.Context, owner Owner, sessionID string, p stream.Position) error {
+	session, err := s.Store.Session(ctx, owner, sessionID)
+	if err != nil {
+		return err
+	}
+	return s.checkPosition(ctx, owner, session, p)
+}
+
+func (s *Service) checkPosition(ctx context.Context, owner Owner, session Session, p stream.Position) error {
+	if p.ID > session.Head {
+		return ErrNoPosition
+	}
+	if p.Ended || p.Offset == 0 || p.ID == session.Live {
+		return nil
+	}
+	m, err := s.Store.Message(ctx, owner, session.ID, p.ID)
+	switch {
+	case errors.Is(err, ErrMessageNotFound):
+		return nil
+	case err != nil:
+		return err
+	case m.Status != stream.Streaming && m.Status != stream.Interrupted && p.Offset > len(m.Content):
+		return ErrNoPosition
+	}
+	return nil
+}
+
 // View subscribes to a session's events: after a position, or from now on if it is nil. It returns the viewer, where
 // it begins, and whether everything after the position is still there; where the history was cleared meanwhile, the
-// view begins after that. The caller closes the viewer. wake is as for stream.Hub.Subscribe.
+// view begins after that. A position that nobody can have is ErrNoPosition. The caller closes the viewer. wake is as for stream.Hub.Subscribe.
 func (s *Service) View(ctx context.Context, owner Owner, sessionID string, from *stream.Position, wake func()) (*stream.Viewer, stream.Position, bool, error) {
 	// Subscribing precedes reading the session, so that there is no gap between the two.
 	viewer := s.hub.Subscribe(sessionID, history{s, owner}, wake)
@@ -22,6 +55,10 @@ func (s *Service) View(ctx context.Context, owner Owner, sessionID string, from 
 	}
 	position, recovered := s.now(session), true
 	if from != nil {
+		if err := s.checkPosition(ctx, owner, session, *from); err != nil {
+			viewer.Close()
+			return nil, stream.Position{}, false, err
+		}
 		position, recovered = *from, from.ID >= session.Cleared
 		if !recovered {
 			position = stream.After(session.Cleared)

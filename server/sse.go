@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 const (
 	headerLastEventID = "Last-Event-ID"
+	noCursor          = "is no cursor of this session, or lies ahead of all that it ever had"
 	// commentEvery is how often an idle event stream says that it is alive.
 	commentEvery = 15 * time.Second
 	// writeWait is how long one write to a viewer may take.
@@ -27,17 +29,11 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	from := stream.Before(message)
-	if last := c.GetHeader(headerLastEventID); last != "" {
-		position, err := wire.ParseCursor(session, last, validMessage)
-		if err != nil {
-			return nil, invalid(headerLastEventID, "is no cursor of this session")
-		}
-		if position.ID >= message {
-			from = position
-		}
-	}
 	ctx := c.Request.Context()
+	from, err := s.resumeAt(c, session, message)
+	if err != nil {
+		return nil, err
+	}
 	m, _, err := s.Conversation.Message(ctx, owner(principal(c)), session, message)
 	if err != nil {
 		return nil, err
@@ -67,6 +63,28 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	h.Set("X-Accel-Buffering", "no")
 	s.writeEvents(ctx, c, viewer, message, wake)
 	return nil, nil
+}
+
+// resumeAt returns the position after which a reply is to be shown: its beginning, or where Last-Event-ID says.
+func (s *Server) resumeAt(c *gin.Context, session, message string) (stream.Position, error) {
+	from := stream.Before(message)
+	last := c.GetHeader(headerLastEventID)
+	if last == "" {
+		return from, nil
+	}
+	position, err := wire.ParseCursor(session, last, validMessage)
+	if err == nil {
+		err = s.Conversation.CheckPosition(c.Request.Context(), owner(principal(c)), session, position)
+	}
+	switch {
+	case errors.Is(err, wire.ErrBadCursor), errors.Is(err, conversation.ErrNoPosition):
+		return from, invalid(headerLastEventID, noCursor)
+	case err != nil:
+		return from, err
+	case position.ID >= message:
+		from = position
+	}
+	return from, nil
 }
 
 func validMessage(id string) bool { return conversation.ValidID(conversation.MessagePrefix, id) }
