@@ -41,7 +41,8 @@ func (s *Server) openSocket(c *gin.Context) (any, error) {
 		return nil, conversation.ErrDraining
 	}
 	sock := newSocket(s, p, c.GetString(keyRequestID))
-	conn, err := websocket.Accept(smallBuffers{c.Writer}, c.Request, &websocket.AcceptOptions{
+	hijacked := &smallBuffers{ResponseWriter: c.Writer}
+	conn, err := websocket.Accept(hijacked, c.Request, &websocket.AcceptOptions{
 		Subprotocols:       []string{wire.Protocol},
 		InsecureSkipVerify: true, // the origin was checked, with our own error
 		CompressionMode:    websocket.CompressionDisabled,
@@ -51,7 +52,7 @@ func (s *Server) openSocket(c *gin.Context) (any, error) {
 		return nil, nil // the library has answered
 	}
 	conn.SetReadLimit(wire.MaxFrame)
-	sock.start(conn) // in goroutines of its own: the handler's stack and buffers are freed
+	sock.start(conn, hijacked.conn) // in goroutines of its own: the handler's stack and buffers are freed
 	return nil, nil
 }
 
@@ -134,7 +135,10 @@ func (s *Server) originAllowed(r *http.Request) bool {
 
 // smallBuffers gives a hijacked connection buffers that an idle socket can afford: net/http's are 4 KiB each. Large
 // frames do not pass through them.
-type smallBuffers struct{ gin.ResponseWriter }
+type smallBuffers struct {
+	gin.ResponseWriter
+	conn net.Conn // set by Hijack
+}
 
 const (
 	readBuffer  = 512
@@ -142,7 +146,7 @@ const (
 )
 
 // Hijack implements http.Hijacker.
-func (w smallBuffers) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *smallBuffers) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := w.ResponseWriter.Hijack()
 	if err != nil {
 		return nil, nil, err
@@ -150,6 +154,7 @@ func (w smallBuffers) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	_ = conn.SetDeadline(time.Time{})
 	patient := &deadlineConn{Conn: conn}
+	w.conn = patient
 	reader := bufio.NewReaderSize(patient, readBuffer)
 	if len(early) > 0 {
 		// They have to be in the buffer: the library keeps what is buffered, and else reads the connection itself.
