@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +28,7 @@ type Options struct {
 	Keys         *auth.Keys
 	Tickets      *auth.Tickets
 	Limits       *auth.Limits
-	Page         http.Handler // what is served outside the API: the page
+	Page         Page // what is served outside the API; nil for nothing
 	// Ready reports why the service cannot serve, nil if it can.
 	Ready func(ctx context.Context) error
 	// Origins are the origins of other sites' pages that may open sockets, such as "https://chat.example.com".
@@ -283,49 +282,6 @@ func (s *Server) standing(h handler) handler {
 	return func(c *gin.Context) (any, error) {
 		showFigures(c.Writer.Header(), s.Limits.Standing(address(c.Request)))
 		return h(c)
-	}
-}
-
-// noRoute serves the page's files, and says of all else that it is not there.
-func (s *Server) noRoute(c *gin.Context) {
-	if s.Page != nil && !underV1(c.Request.URL.Path) && !hasEncodedSlash(c.Request.URL) {
-		c.Status(http.StatusOK) // gin's NoRoute begins with 404; the page knows better
-		s.Page.ServeHTTP(c.Writer, c.Request)
-		return
-	}
-	s.answer(func(c *gin.Context) (any, error) {
-		if err := s.passBy(c); err != nil {
-			return nil, err
-		}
-		return nil, errNotFound
-	})(c)
-}
-
-func underV1(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
-
-// passBy admits a request to what is no endpoint of /v1: it counts for a key that is valid, and needs none.
-func (s *Server) passBy(c *gin.Context) error {
-	if !underV1(c.Request.URL.Path) {
-		return nil
-	}
-	if !authorises(c.Request.Header) {
-		showFigures(c.Writer.Header(), s.Limits.Standing(address(c.Request)))
-		return nil
-	}
-	p, err := s.verify(c)
-	if err != nil {
-		return s.unauthenticated(c, err)
-	}
-	return s.admit(c, p)
-}
-
-func (s *Server) noMethod(c *gin.Context) (any, error) {
-	if err := s.passBy(c); err != nil {
-		return nil, err
-	}
-	return nil, &apiError{
-		status: http.StatusMethodNotAllowed, code: "method_not_allowed", message: "The route does not have this method.",
-		allow: c.Writer.Header().Get("Allow"),
 	}
 }
 
