@@ -352,6 +352,7 @@ func (s *Service) settle(t *turn, outcome stream.Outcome, text string) Message {
 
 // plan is what goes to the model, and the report of it.
 type plan struct {
+	first   int // of the turn's History, the first that is kept
 	request stream.Request
 	report  ContextReport
 }
@@ -363,13 +364,14 @@ func fit(b Begun) plan {
 	for i, m := range b.History {
 		sizes[i] = window.Message{
 			Tokens:  m.Tokens + window.MessageOverhead,
-			Skip:    m.Role == Assistant && (m.Status == stream.Failed || m.Content == ""),
+			Skip:    neverSent(m),
 			Answers: m.Role == Assistant,
 		}
 	}
 	tokens := b.Message.Tokens + window.MessageOverhead
 	first := window.FIFO(config.MaxTokens, sizes, tokens)
 	p := plan{
+		first:   first,
 		request: stream.Request{MaxTokens: window.Room(config.MaxTokens)},
 		report: ContextReport{
 			Policy: config.RetentionPolicy, MaxTokens: config.MaxTokens, PromptTokens: window.PromptOverhead,
@@ -390,6 +392,11 @@ func fit(b Begun) plan {
 	return p
 }
 
+// neverSent reports whether a message is left out of every prompt: a reply that failed, or has no text.
+func neverSent(m Message) bool {
+	return m.Role == Assistant && (m.Status == stream.Failed || m.Content == "")
+}
+
 func (p *plan) keep(m Message, tokens int) {
 	p.request.Messages = append(p.request.Messages, stream.Prompt{Role: string(m.Role), Content: m.Content})
 	kept := &p.report.Kept
@@ -397,6 +404,8 @@ func (p *plan) keep(m Message, tokens int) {
 		kept.First = m.ID
 	}
 	kept.Count++
-	kept.Last = m.ID
+	if m.ID != "" { // that of a preview has none
+		kept.Last = m.ID
+	}
 	p.report.PromptTokens += tokens
 }

@@ -115,6 +115,7 @@ func (s *Server) route() {
 		{"GET", "/v1/sessions/:sessionId/messages/:messageId", auth.ReadMessages, nil, s.getMessage},
 		{"POST", "/v1/sessions/:sessionId/messages/:messageId/cancel", auth.WriteMessages, nil, s.cancelMessage},
 		{"GET", "/v1/sessions/:sessionId/messages/:messageId/stream", auth.ReadMessages, nil, s.streamMessage},
+		{"POST", "/v1/sessions/:sessionId/context", auth.ReadMessages, nil, s.previewContext},
 		{"POST", "/v1/stream/tickets", auth.ReadMessages, nil, s.issueTicket},
 		{"POST", "/v1/keys", auth.Admin, nil, s.createKey},
 		{"GET", "/v1/keys", auth.Admin, nil, s.listKeys},
