@@ -22,57 +22,50 @@ const notFoundPage = `<!doctype html>
 // noRoute serves the page's files, and says of all else that it is not there.
 func (s *Server) noRoute(c *gin.Context) {
 	path := c.Request.URL.Path
-	switch read := c.Request.Method == http.MethodGet || c.Request.Method == http.MethodHead; {
-	case underV1(path):
-		s.answer(s.nothing)(c)
-	case s.Page != nil && !hasEncodedSlash(c.Request.URL) && s.Page.Has(path) && read:
+	there := s.Page != nil && !underV1(path) && !hasEncodedSlash(c.Request.URL) && s.Page.Has(path)
+	read := c.Request.Method == http.MethodGet || c.Request.Method == http.MethodHead
+	switch {
+	case there && read:
 		c.Status(http.StatusOK) // gin's NoRoute begins with 404
 		s.Page.ServeHTTP(c.Writer, c.Request)
-	case s.Page != nil && !hasEncodedSlash(c.Request.URL) && s.Page.Has(path):
+	case there:
 		c.Header("Allow", "GET, HEAD")
-		s.answer(s.noMethod)(c)
+		s.noMethod(c)
+	case underV1(path):
+		s.answer(s.passBy(errNotFound))(c)
 	case read && strings.Contains(c.GetHeader("Accept"), "text/html"):
 		c.Header("Vary", "Accept")
 		c.Header("Cache-Control", "no-store")
 		c.Data(http.StatusNotFound, "text/html; charset=utf-8", []byte(notFoundPage))
 	default:
 		c.Header("Vary", "Accept")
-		s.answer(s.nothing)(c)
+		s.answer(s.passBy(errNotFound))(c)
 	}
-}
-
-// nothing is the answer where no route is.
-func (s *Server) nothing(c *gin.Context) (any, error) {
-	if err := s.passBy(c); err != nil {
-		return nil, err
-	}
-	return nil, errNotFound
 }
 
 func underV1(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
 
-// passBy admits a request to what is no endpoint of /v1: it counts for a key that is valid, and needs none.
-func (s *Server) passBy(c *gin.Context) error {
-	if !underV1(c.Request.URL.Path) {
-		return nil
+// passBy answers a request to what is no endpoint with an error. Under /v1 it counts for a key that is valid, and needs none.
+func (s *Server) passBy(err error) handler {
+	return func(c *gin.Context) (any, error) {
+		if !underV1(c.Request.URL.Path) {
+			return nil, err
+		}
+		if !authorises(c.Request.Header) {
+			showFigures(c.Writer.Header(), s.Limits.Standing(address(c.Request)))
+			return nil, err
+		}
+		p, invalid := s.verify(c)
+		if invalid != nil {
+			return nil, s.unauthenticated(c, invalid)
+		}
+		return s.admitting(c, p, func(*gin.Context) (any, error) { return nil, err })
 	}
-	if !authorises(c.Request.Header) {
-		showFigures(c.Writer.Header(), s.Limits.Standing(address(c.Request)))
-		return nil
-	}
-	p, err := s.verify(c)
-	if err != nil {
-		return s.unauthenticated(c, err)
-	}
-	return s.admit(c, p)
 }
 
-func (s *Server) noMethod(c *gin.Context) (any, error) {
-	if err := s.passBy(c); err != nil {
-		return nil, err
-	}
-	return nil, &apiError{
+func (s *Server) noMethod(c *gin.Context) {
+	s.answer(s.passBy(&apiError{
 		status: http.StatusMethodNotAllowed, code: "method_not_allowed", message: "The route does not have this method.",
 		allow: c.Writer.Header().Get("Allow"),
-	}
+	}))(c)
 }

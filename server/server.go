@@ -95,7 +95,7 @@ func (s *Server) route() {
 	_ = e.SetTrustedProxies(nil)
 	e.Use(s.identify, s.Metrics.count, s.recover)
 	e.NoRoute(s.noRoute)
-	e.NoMethod(s.answer(s.noMethod))
+	e.NoMethod(s.noMethod)
 
 	e.GET("/healthz", s.answer(s.health))
 	e.GET("/readyz", s.answer(s.ready))
@@ -233,14 +233,12 @@ func (s *Server) authorised(scope auth.Scope, h handler) handler {
 		if err != nil {
 			return nil, s.unauthenticated(c, err)
 		}
-		if err := s.admit(c, p); err != nil {
-			return nil, err
-		}
-		if err := requireScope(p, scope); err != nil {
-			return nil, err
-		}
-		c.Set(keyPrincipal, p)
-		return h(c)
+		return s.admitting(c, p, func(c *gin.Context) (any, error) {
+			if err := requireScope(p, scope); err != nil {
+				return nil, err
+			}
+			return h(c)
+		})
 	}
 }
 

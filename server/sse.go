@@ -57,6 +57,7 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer s.watchman.watch(principal(c), cancel)()
+	s.showStanding(c)
 	h := c.Writer.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")

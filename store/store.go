@@ -23,7 +23,6 @@ var ErrInUse = embedded.ErrInUse
 type Backend struct {
 	Conversation conversation.Store
 	Keys         auth.Store
-	Days         auth.DayStore
 
 	ping  func(ctx context.Context) error
 	close func() error
@@ -82,7 +81,7 @@ func openFile(rest string, log *slog.Logger) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Conversation: s, Keys: s, Days: s, ping: s.Ping, close: s.Close}, nil
+	return &Backend{Conversation: s, Keys: s, ping: s.Ping, close: s.Close}, nil
 }
 
 // Ping reports whether the store can be read and written: nil, or an error that wraps conversation.ErrUnavailable. It may
