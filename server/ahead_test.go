@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 )
@@ -62,4 +63,22 @@ func (p *parley) cursorOf(session, id, offset string) string {
 	cursor := p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string)
 	tag, _, _ := strings.Cut(cursor, ".")
 	return tag + "." + id + "." + offset
+}
+
+// The journal may be a tick behind what a viewer saw when a node died (design section 4): its cursor stays good.
+func TestACursorBeyondTheTextOfAnInterruptedReplyIsGood(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	reply := p.begin(session, "hello")["messageId"].(string)
+	model.next(t).say("so far")
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	p.drain(now)
+	if h := p.history(session); h[1].Status != "interrupted" {
+		t.Fatalf("it ended as %+v", h[1])
+	}
+	s := p.dial()
+	s.mustSubscribe(session, p.cursorOf(session, reply, "1000"))
+	s.next("message.interrupted")
 }
