@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 
 	"parley/stream"
 )
@@ -15,7 +16,7 @@ import (
 func (s *Service) View(ctx context.Context, owner Owner, sessionID string, from *stream.Position, wake func()) (*stream.Viewer, stream.Position, bool, error) {
 	// Subscribing precedes reading the session, so that there is no gap between the two.
 	viewer := s.hub.Subscribe(sessionID, history{s, owner}, wake)
-	session, err := s.Store.Session(ctx, owner, sessionID)
+	session, err := s.watch(ctx, owner, sessionID)
 	if err != nil {
 		viewer.Close()
 		return nil, stream.Position{}, false, err
@@ -29,6 +30,49 @@ func (s *Service) View(ctx context.Context, owner Owner, sessionID string, from 
 	}
 	viewer.Start(position)
 	return viewer, position, recovered, nil
+}
+
+// watch returns a session that a viewer here has subscribed to; what other nodes do in it, the viewer is shown too.
+func (s *Service) watch(ctx context.Context, owner Owner, sessionID string) (Session, error) {
+	if s.follower == nil {
+		return s.Store.Session(ctx, owner, sessionID)
+	}
+	session, err := s.Nodes.Watch(ctx, owner, sessionID)
+	if err == nil {
+		s.follower.view(owner, session)
+	}
+	return session, err
+}
+
+// awaitEnd returns a reply that another node is writing, once it has ended: as a viewer that waits for its end.
+func (s *Service) awaitEnd(ctx context.Context, owner Owner, sessionID, messageID string) (Message, error) {
+	wake := make(chan struct{}, 1)
+	from := stream.Position{ID: messageID, Offset: math.MaxInt} // beyond its text
+	viewer, _, _, err := s.View(ctx, owner, sessionID, &from, func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return Message{}, err
+	}
+	defer viewer.Close()
+	for {
+		event, ok, err := viewer.Next(ctx)
+		switch {
+		case err != nil:
+			return Message{}, err
+		case !ok:
+			select {
+			case <-wake:
+			case <-ctx.Done():
+				return Message{}, ctx.Err()
+			}
+		case event.Kind != stream.Created && event.Kind != stream.Delta || event.Entry.ID > messageID:
+			return s.Store.Message(ctx, owner, sessionID, messageID)
+		}
+	}
 }
 
 // now returns the position after all that the session holds.
