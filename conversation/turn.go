@@ -42,16 +42,19 @@ type Exchange struct {
 	// Replayed says that the message was sent before, and this is the reply that it had then.
 	Replayed bool
 
-	turn *turn
+	wait func(ctx context.Context) (Message, error)
 }
 
 // Wait returns the reply once it has ended, in whatever state: ErrSessionNotFound if its session was gone first,
 // ErrUnavailable if the store does not take the ending in time; the reply goes on then, as it does when ctx ends.
-func (x *Exchange) Wait(ctx context.Context) (Message, error) {
+func (x *Exchange) Wait(ctx context.Context) (Message, error) { return x.wait(ctx) }
+
+// wait is Exchange.Wait for a turn that is, or was, live here.
+func (t *turn) wait(ctx context.Context) (Message, error) {
 	select {
-	case <-x.turn.done:
-		return x.turn.final, x.turn.err
-	case <-x.turn.stuck:
+	case <-t.done:
+		return t.final, t.err
+	case <-t.stuck:
 		return Message{}, fmt.Errorf("%w: the reply's end is not stored yet", ErrUnavailable)
 	case <-ctx.Done():
 		return Message{}, ctx.Err()
@@ -120,20 +123,23 @@ func (s *Service) finish(ctx context.Context, owner Owner, send NewTurn, b Begun
 // join returns the exchange of a turn that the same send began before: it may be live, or over.
 func (s *Service) join(ctx context.Context, owner Owner, sessionID string, earlier Replayed) (*Exchange, error) {
 	x := &Exchange{Position: stream.After(earlier.Asked), Replayed: true}
-	if x.turn = s.awaitTurn(sessionID, earlier.MessageID); x.turn != nil {
-		x.Reply = x.turn.begun.Reply
+	if t := s.awaitTurn(sessionID, earlier.MessageID); t != nil {
+		x.Reply, x.wait = t.begun.Reply, t.wait
 		return x, nil
 	}
 	m, err := s.Store.Message(ctx, owner, sessionID, earlier.MessageID)
 	if err != nil {
 		return nil, err
 	}
-	if m.Status == stream.Streaming {
-		return nil, ErrUnavailable // it is neither here nor over
-	}
 	x.Reply = asBegun(m)
-	x.turn = &turn{final: m, done: make(chan struct{})}
-	close(x.turn.done)
+	switch {
+	case m.Status != stream.Streaming:
+		x.wait = func(context.Context) (Message, error) { return m, nil }
+	case s.Nodes == nil:
+		return nil, ErrUnavailable // it is neither here nor over
+	default:
+		x.wait = func(ctx context.Context) (Message, error) { return s.awaitEnd(ctx, owner, sessionID, m.ID) }
+	}
 	return x, nil
 }
 
@@ -162,10 +168,34 @@ func (s *Service) tryBegin(ctx context.Context, owner Owner, send NewTurn, begun
 		s.begins.Broadcast()
 	}()
 	b, err := s.Store.BeginTurn(ctx, owner, send)
-	if err == nil && b.Queued == nil && b.Replayed == nil {
+	switch {
+	case err == nil && b.Queued == nil && b.Replayed == nil:
 		s.begin(b, begun)
+	case s.Nodes != nil && errors.Is(err, ErrUnavailable):
+		s.work.Go(func() { s.resume(owner, send) })
 	}
 	return b, err
+}
+
+// resume finds out what has become of a send whose answer from the store was lost. Its caller was told that the service is
+// unavailable; but if its turn has begun, it is written like any other, and a repeat of the send joins it.
+func (s *Service) resume(owner Owner, send NewTurn) {
+	const first, longest = 100 * time.Millisecond, time.Second
+	for wait := first; ; wait = min(2*wait, longest) {
+		b, err := s.Nodes.ResumeTurn(context.Background(), owner, send)
+		switch {
+		case err == nil:
+			s.begin(b, func(*Exchange, error) {})
+			return
+		case !errors.Is(err, ErrUnavailable):
+			return
+		}
+		select {
+		case <-s.draining:
+			return // the other nodes end it, if it is there
+		case <-time.After(wait):
+		}
+	}
 }
 
 // awaitSession waits in a session's queue until tryBegin has another answer than that.
@@ -232,8 +262,11 @@ func (s *Service) begin(b Begun, begun func(*Exchange, error)) {
 	s.mu.Lock()
 	s.turns[b.Reply.ID] = t
 	s.mu.Unlock()
+	if s.follower != nil {
+		s.follower.begin(t)
+	}
 
-	begun(&Exchange{Reply: b.Reply, Position: stream.After(b.Message.ID), turn: t}, nil)
+	begun(&Exchange{Reply: b.Reply, Position: stream.After(b.Message.ID), wait: t.wait}, nil)
 	t.topic.Publish(b.Previous,
 		&stream.Entry{ID: b.Message.ID, Created: encode(b.Message)},
 		&stream.Entry{ID: b.Reply.ID, Created: encode(asBegun(b.Reply)), Reply: t.reply})

@@ -148,11 +148,17 @@ func (k *socket) subscribe(r wire.Subscribe) error {
 	}
 	ctx, cancel := deadline()
 	defer cancel()
+	if from != nil {
+		err := k.server.Conversation.CheckPosition(ctx, k.owner, r.SessionID, *from)
+		if errors.Is(err, conversation.ErrNoPosition) {
+			return invalid("after", noCursor)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	sub := &subscription{}
 	viewer, position, recovered, err := k.server.Conversation.View(ctx, k.owner, r.SessionID, from, func() { k.wake(sub) })
-	if errors.Is(err, conversation.ErrNoPosition) {
-		return invalid("after", noCursor)
-	}
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -230,6 +231,10 @@ func (k *socket) write() {
 			continue
 		}
 		event, ok, err := sub.viewer.Next(k.ctx)
+		if errors.Is(err, conversation.ErrUnavailable) { // the store is out of reach: the socket stays
+			time.AfterFunc(historyAgain, func() { k.wake(sub) })
+			continue
+		}
 		if err != nil {
 			if k.ctx.Err() == nil {
 				k.server.Log.Warn("a socket was closed: history cannot be read", "requestId", k.requestID, "error", err)

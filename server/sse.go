@@ -20,6 +20,8 @@ const (
 	commentEvery = 15 * time.Second
 	// writeWait is how long one write to a viewer may take.
 	writeWait = 30 * time.Second
+	// historyAgain is when a viewer asks for history again while the store is out of reach.
+	historyAgain = time.Second
 )
 
 // streamMessage is GET /v1/sessions/{sessionId}/messages/{messageId}/stream: one reply as server-sent events
@@ -108,12 +110,17 @@ func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return
-		case err != nil:
+		case err != nil && !errors.Is(err, conversation.ErrUnavailable):
 			s.Log.Warn("a view ended: history cannot be read", "requestId", c.GetString(keyRequestID), "error", err)
 			return
 		case !ok:
+			var again <-chan time.Time
+			if err != nil { // the store is out of reach
+				again = time.After(historyAgain)
+			}
 			select {
 			case <-wake:
+			case <-again:
 			case <-idle.C:
 				if !write([]byte(":\n\n")) {
 					return
