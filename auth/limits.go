@@ -9,13 +9,23 @@ import (
 	"parley/auth/limit"
 )
 
-// DayStore keeps the day's count of test keys' requests, which a restart must not forgive. Its methods may be called
-// from any goroutine.
+// DayStore keeps what is counted of requests for longer than a minute: the day's count of test keys, which a restart must
+// not forgive, and the hours' counts, for the usage report. Its methods may be called from any goroutine.
 type DayStore interface {
 	// TestDay returns what was last counted for an account; the zero value if nothing was.
 	TestDay(ctx context.Context, account string) (limit.Day, error)
 	// CountTestDay makes a count durable. Of the same day, the higher count stays; of two days, the later.
 	CountTestDay(ctx context.Context, account string, day limit.Day) error
+	// CountRequests adds to the counts of hours, all or none of them. They are part of what conversation.Store's Usage
+	// returns.
+	CountRequests(ctx context.Context, counts []RequestCount) error
+}
+
+// RequestCount is how many requests of an owner were admitted in an hour.
+type RequestCount struct {
+	Owner Owner
+	Hour  int64 // UTC, numbered from 1970 on, as usage.Hour has it
+	N     int64
 }
 
 // Limits admits requests and reserves tokens (design section 6), for each account and mode. The minutes' windows are in

@@ -73,7 +73,7 @@ func benchmarkTurns(b *testing.B, sessions int, noSync bool) {
 					_, err = s.EndTurn(b.Context(), begun.Key, conversation.Message{
 						Content: answer, Tokens: 200, Status: stream.Completed, FinishReason: "stop",
 						Usage: &conversation.Usage{Prompt: 100, Completion: 200, Total: 300},
-					})
+					}, conversation.Timing{})
 				}
 				if err != nil {
 					b.Error(err)

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"parley/conversation"
+	"parley/conversation/usage"
 )
 
 // maxBatch bounds the operations of one transaction, and maxScratch the memory that is kept for the next.
@@ -155,7 +156,7 @@ func (s *Store) attempt(batch []*operation) (spoiler int) {
 		if !written {
 			return errNothingWritten
 		}
-		return nil
+		return w.putTally()
 	})
 	w.bolt = nil
 	switch {
@@ -238,13 +239,18 @@ type writing struct {
 	began  []conversation.TurnKey // live from now on
 	ended  []string               // live no more, by the reply's id
 	remove bool                   // something was removed that must be scrubbed
+	// usageSwept is the store's, as it will be.
+	usageSwept usage.Hour
 
+	tally tally  // what was counted
 	arena record // the records that were put: bbolt refers to them until the commit
 }
 
 func (w *writing) begin() {
 	w.now = conversation.TimeOf(time.Now())
 	w.wrote, w.remove = false, false
+	w.usageSwept = w.store.usageSwept
+	clear(w.tally.places)
 	clear(w.queues)
 	clear(w.grants)
 	clear(w.began)
@@ -270,6 +276,7 @@ func (w *writing) apply() {
 	for _, id := range w.ended {
 		w.store.journal.end(id)
 	}
+	w.store.usageSwept = w.usageSwept
 	if w.remove {
 		w.store.scrub.want()
 	}
