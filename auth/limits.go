@@ -29,11 +29,13 @@ type RequestCount struct {
 }
 
 // Limits admits requests and reserves tokens (design section 6), for each account and mode. The minutes' windows are in
-// this process' memory, the days of test keys in the store too. Its methods may be called from any goroutine.
+// this process' memory, the days of test keys in the store too. What is admitted is counted for the usage report, by the
+// store's next tick. Its methods may be called from any goroutine, until Close.
 type Limits struct {
 	// static
-	tiers limit.Tiers
-	days  DayStore
+	tiers    limit.Tiers
+	days     DayStore
+	requests *requests
 
 	mu       sync.Mutex
 	counters map[tenant]*limit.Counters // guarded by mu
@@ -50,7 +52,7 @@ const sweepEvery = 300
 // NewLimits returns limits with the tiers' figures, all empty.
 func NewLimits(tiers limit.Tiers, days DayStore) *Limits {
 	return &Limits{
-		tiers: tiers, days: days, counters: make(map[tenant]*limit.Counters), failures: limit.NewFailures(),
+		tiers: tiers, days: days, requests: &requests{store: days}, counters: make(map[tenant]*limit.Counters), failures: limit.NewFailures(),
 	}
 }
 
@@ -64,10 +66,14 @@ func (l *Limits) Admit(ctx context.Context, p Principal) (limit.Decision, error)
 	now := limit.At(time.Now())
 	l.mu.Lock()
 	c := l.of(t)
-	decision := c.Admit(now, limit.Request{Figures: l.figures(p), Test: p.isTest()})
+	decision := c.Admit(now, limit.Request{Figures: l.Figures(p), Test: p.isTest()})
 	day := c.Day
 	l.mu.Unlock()
-	if !p.isTest() || !decision.Admitted() {
+	if !decision.Admitted() {
+		return decision, nil
+	}
+	if !p.isTest() {
+		l.requests.note(p.Owner(), time.Now())
 		return decision, nil
 	}
 	if err := l.days.CountTestDay(ctx, p.Account, day); err != nil {
@@ -76,8 +82,12 @@ func (l *Limits) Admit(ctx context.Context, p Principal) (limit.Decision, error)
 		l.of(t).Withdraw(now, &decision)
 		return limit.Decision{}, err
 	}
+	l.requests.note(p.Owner(), time.Now())
 	return decision, nil
 }
+
+// Close has the requests that were admitted counted by the store, and waits for it. What is admitted later is not counted.
+func (l *Limits) Close(ctx context.Context) error { return l.requests.close(ctx) }
 
 // Standing returns the figures of an address, and counts nothing.
 func (l *Limits) Standing(from netip.Addr) limit.Decision {
@@ -141,7 +151,8 @@ func (l *Limits) sweep() {
 	}
 }
 
-func (l *Limits) figures(p Principal) limit.Figures {
+// Figures returns the figures of a principal's tier, those of free if there is no such tier.
+func (l *Limits) Figures(p Principal) limit.Figures {
 	f, ok := l.tiers.Figures(p.Tier)
 	if !ok {
 		f, _ = l.tiers.Figures(limit.Free)
@@ -177,7 +188,7 @@ func (t *Tokens) Reserve(tokens int) error {
 	if t.reserved {
 		return nil
 	}
-	c, figures := l.of(tenant{t.principal.Account, t.principal.Mode}), l.figures(t.principal)
+	c, figures := l.of(tenant{t.principal.Account, t.principal.Mode}), l.Figures(t.principal)
 	taken, ok := c.Tokens.Reserve(now, tokens, figures.TokensPerMinute)
 	if !ok {
 		return &LimitError{c.CheckTokens(now, figures, tokens)}

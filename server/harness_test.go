@@ -99,7 +99,7 @@ func serve(t testing.TB, listener net.Listener, dial func(context.Context, strin
 		_ = front.Close()
 		<-served
 		p.handler.DrainSockets(now)
-		if err := errors.Join(p.keys.Close(context.Background()), backend.Close()); err != nil {
+		if err := errors.Join(p.keys.Close(context.Background()), outer.Limits.Close(context.Background()), backend.Close()); err != nil {
 			t.Error(err)
 		}
 	})

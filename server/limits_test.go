@@ -194,6 +194,7 @@ func TestATestKeyHas100RequestsADayWhateverIsRestarted(t *testing.T) {
 		}
 	}
 	restarted := auth.NewLimits(limit.DefaultTiers(), p.backend.Days)
+	defer restarted.Close(context.Background())
 	decision, err := restarted.Admit(context.Background(), auth.Principal{Account: "tester", Mode: "test", Tier: "pro"})
 	if err != nil || decision.Admitted() || decision.Refused != limit.ByDay {
 		t.Errorf("after a restart: %+v, %v", decision, err)
