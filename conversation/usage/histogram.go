@@ -42,6 +42,10 @@ func middleOf(index uint8) int64 {
 func (h *Histogram) Observe(milliseconds int64) { h.add(indexOf(milliseconds), 1) }
 
 func (h *Histogram) add(index uint8, n int64) {
+	if last := len(*h) - 1; last < 0 || (*h)[last].index < index { // as they are read
+		*h = append(*h, cell{index, n})
+		return
+	}
 	at, found := slices.BinarySearchFunc(*h, index, func(c cell, index uint8) int { return int(c.index) - int(index) })
 	if !found {
 		*h = slices.Insert(*h, at, cell{index: index})
