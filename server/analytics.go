@@ -6,6 +6,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"parley/auth"
 	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/usage"
@@ -84,7 +85,7 @@ type usageReport struct {
 // getUsage is GET /v1/analytics/usage (spec: Get Usage).
 func (s *Server) getUsage(c *gin.Context) (any, error) {
 	p := principal(c)
-	figures := s.Limits.Figures(p)
+	figures := auth.AdmissionOf(c.Request.Context()).Figures
 	report, err := s.Conversation.UsageReport(c.Request.Context(), owner(p), usage.Limits{
 		Requests: figures.RequestsPerMonth, Tokens: figures.TokensPerMonth, Sessions: figures.ActiveSessions,
 	})

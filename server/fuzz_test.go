@@ -26,11 +26,6 @@ func (emptyStore) BeginTurn(context.Context, conversation.Owner, conversation.Ne
 	return conversation.Begun{}, conversation.ErrSessionNotFound
 }
 
-// uncounted is a store that counts no requests.
-type uncounted struct{ auth.DayStore }
-
-func (uncounted) CountRequests(context.Context, []auth.RequestCount) error { return nil }
-
 // FuzzFrame sends a socket anything: it is answered once, in the protocol's words, to whom it was asked.
 func FuzzFrame(f *testing.F) {
 	for _, seed := range []string{
@@ -52,7 +47,7 @@ func FuzzFrame(f *testing.F) {
 		f.Fatal(err)
 	}
 	s := &Server{Options: Options{
-		Conversation: service, Keys: keys, Limits: auth.NewLimits(limit.DefaultTiers(), uncounted{}), Log: slog.New(slog.DiscardHandler),
+		Conversation: service, Keys: keys, Limits: auth.NewLimits(limit.DefaultTiers()), Log: slog.New(slog.DiscardHandler),
 	}}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		k := newSocket(s, caller, "req_1")

@@ -94,14 +94,8 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 			log.Warn("when keys were last used could not be written", "error", err)
 		}
 	}()
-	limits := auth.NewLimits(tiers, backend.Days)
-	defer func() {
-		if err := limits.Close(context.Background()); err != nil {
-			log.Warn("the last requests could not be counted", "error", err)
-		}
-	}()
 	handler := server.New(server.Options{
-		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Limits: limits, Page: web.Handler(), Ready: backend.Ping,
+		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers), Page: web.Handler(), Ready: backend.Ping,
 		Origins: c.Origins, MaxSockets: c.MaxSockets, Metrics: metrics, Log: log,
 	})
 	listener, err := net.Listen("tcp", c.Addr)

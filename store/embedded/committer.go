@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"parley/auth"
 	"parley/conversation"
 	"parley/conversation/usage"
 )
@@ -29,6 +30,10 @@ type operation struct {
 	done  chan struct{}
 }
 
+func newOperation(run func(*writing) error) *operation {
+	return &operation{run: run, done: make(chan struct{})}
+}
+
 // update runs an operation and returns its result once that is durable. See submit.
 func update[T any](ctx context.Context, s *Store, run func(*writing) (T, error)) (T, error) {
 	var result T
@@ -42,16 +47,36 @@ func update[T any](ctx context.Context, s *Store, run func(*writing) (T, error))
 	return result, err
 }
 
-// submit has the committer run an operation, and returns when it is durable, or has failed. If ctx ends before the
+// submit has the committer run an operation, once its request is admitted. See run.
+func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
+	a := auth.AdmissionOf(ctx)
+	switch {
+	case !a.Pending():
+		return s.run(ctx, run)
+	case isTest(a):
+		if err := s.admitTest(ctx, a); err != nil {
+			return err
+		}
+		return s.run(ctx, run)
+	}
+	return s.run(ctx, func(w *writing) error {
+		if err := w.admit(s, a); err != nil {
+			return err
+		}
+		return run(w)
+	})
+}
+
+// run has the committer run an operation, and returns when it is durable, or has failed. If ctx ends before the
 // committer has taken it, it is not run at all; afterwards its outcome is waited for.
 //
-// run may be called more than once, each time as if never before. If it fails it should not have written: what it has
-// written is undone then, at the cost of running its whole batch again.
-func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
+// The operation may be run more than once, each time as if never before. If it fails it should not have written: what it
+// has written is undone then, at the cost of running its whole batch again.
+func (s *Store) run(ctx context.Context, run func(*writing) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	op := &operation{run: run, done: make(chan struct{})}
+	op := newOperation(run)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -161,7 +186,10 @@ func (s *Store) attempt(batch []*operation) (spoiler int) {
 	w.bolt = nil
 	switch {
 	case spoiler >= 0:
-	case err == nil, errors.Is(err, errNothingWritten):
+	case err == nil:
+		clear(w.requests)
+		w.apply()
+	case errors.Is(err, errNothingWritten):
 		w.apply()
 	default:
 		s.fail(id, err)
@@ -242,8 +270,10 @@ type writing struct {
 	// usageSwept is the store's, as it will be.
 	usageSwept usage.Hour
 
-	tally tally  // what was counted
-	arena record // the records that were put: bbolt refers to them until the commit
+	tally tally // what was counted
+	// requests are those that were taken from the limits to be counted; they stay until that is durable.
+	requests map[hourAt]int64
+	arena    record // the records that were put: bbolt refers to them until the commit
 }
 
 func (w *writing) begin() {

@@ -22,6 +22,7 @@ import (
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
+	"parley/auth"
 	"parley/conversation"
 	"parley/conversation/usage"
 )
@@ -50,6 +51,7 @@ type Store struct {
 	scrub   *scrubber
 	orphans []conversation.TurnKey // live when the file was opened
 	left    [][]byte               // the keys in unsettledBucket when the file was opened
+	limits  limits
 
 	// writer is held around each transaction of bbolt that writes, and readers shared around each that reads. The
 	// scrubber needs a moment with neither.
@@ -86,6 +88,7 @@ func Open(path string, options Options) (*Store, error) {
 		committed: make(chan struct{}),
 		queues:    make(map[ref]queue),
 	}
+	s.limits = newLimits(s.countDue)
 	file, err := s.openFile(path, options.noSync)
 	if err != nil {
 		return nil, err
@@ -94,7 +97,7 @@ func Open(path string, options Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("opening the store %s: %w", path, err), s.db.Close())
 	}
 	s.scrub = newScrubber(s, file, options.scrubInterval)
-	s.scratch = writing{store: s, queues: make(map[ref]queue), tally: tally{places: make(map[hourAt]int)}}
+	s.scratch = writing{store: s, queues: make(map[ref]queue), requests: make(map[hourAt]int64), tally: tally{places: make(map[hourAt]int)}}
 	go s.commit()
 	go s.scrub.run()
 	s.scrub.want() // what was removed just before the last process ended may still be there
@@ -171,6 +174,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.waiting = append(s.waiting, newOperation((*writing).countRequests))
 	s.mu.Unlock()
 	s.alert()
 	<-s.committed
@@ -187,15 +191,25 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.view(ctx, func(*reading) error { return nil })
 }
 
-// view runs a function in a transaction that reads: it sees one moment.
+// view runs a function in a transaction that reads, once its request is admitted: it sees one moment.
 func (s *Store) view(ctx context.Context, read func(*reading) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	a := auth.AdmissionOf(ctx)
+	if a.Pending() && isTest(a) {
+		if err := s.admitTest(ctx, a); err != nil {
+			return err
+		}
+	}
 	s.readers.RLock()
 	defer s.readers.RUnlock()
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		return read(&reading{bolt: tx, now: conversation.TimeOf(time.Now())})
+		r := &reading{bolt: tx, now: conversation.TimeOf(time.Now())}
+		if err := r.admit(s, a); err != nil {
+			return err
+		}
+		return read(r)
 	})
 	if errors.Is(err, berrors.ErrDatabaseNotOpen) || errors.Is(err, berrors.ErrInvalidMapping) {
 		return unavailable(err)

@@ -7,8 +7,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"time"
 
-	"parley/auth"
 	"parley/conversation"
 	"parley/conversation/usage"
 	"parley/stream"
@@ -20,6 +20,12 @@ const oldAtOnce = 4096
 // Usage implements conversation.Store. It reads the buckets of the hours, and of each of the owner's sessions two numbers.
 func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to usage.Hour) (conversation.Used, error) {
 	var used conversation.Used
+	if err := s.Admit(ctx); err != nil { // it counts itself
+		return used, err
+	}
+	if err := s.run(ctx, (*writing).countRequests); err != nil {
+		return used, err
+	}
 	err := s.view(ctx, func(r *reading) (err error) {
 		from := max(from, usage.HourOf(int64(r.now))-usage.Kept)
 		if used.Hours, err = r.usage(owner, from, to); err != nil {
@@ -75,16 +81,53 @@ func (r *reading) existing(owner conversation.Owner, from, to usage.Hour, used *
 	return nil
 }
 
-// CountRequests implements auth.DayStore.
-func (s *Store) CountRequests(ctx context.Context, counts []auth.RequestCount) error {
-	return s.submit(ctx, func(w *writing) error {
-		for _, c := range counts {
-			if err := w.count(ownerOf(c.Owner), usage.Hour(c.Hour), usage.Bucket{Requests: c.N}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+// countEvery is how soon after a request was admitted it is durable that it was.
+const countEvery = time.Second
+
+// note notes that a request was admitted, so that no request waits for it to be written; called with mu held. While
+// nobody calls, nothing runs.
+func (l *limits) note(at hourAt) {
+	l.requests[at]++
+	if l.tick == nil {
+		l.tick = time.AfterFunc(countEvery, l.due)
+	}
+}
+
+// take moves what was noted.
+func (l *limits) take(into map[hourAt]int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tick != nil {
+		l.tick.Stop()
+		l.tick = nil
+	}
+	for at, n := range l.requests {
+		into[at] += n
+	}
+	clear(l.requests)
+}
+
+// notes reports whether something was noted.
+func (l *limits) notes() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.requests) > 0
+}
+
+// countRequests is an operation that does nothing but to have the requests counted that were noted: putTally does.
+func (w *writing) countRequests() error {
+	w.wrote = w.wrote || len(w.requests) > 0 || w.store.limits.notes()
+	return nil
+}
+
+// countDue has the committer count requests. It does not wait for that.
+func (s *Store) countDue() {
+	s.mu.Lock()
+	if !s.closed {
+		s.waiting = append(s.waiting, newOperation((*writing).countRequests))
+	}
+	s.mu.Unlock()
+	s.alert()
 }
 
 // tally is the buckets of usage that a transaction counts in, as they will be: each is read once and written once, however
@@ -120,8 +163,14 @@ func (w *writing) count(owner conversation.Owner, hour usage.Hour, counted usage
 	return nil
 }
 
-// putTally writes what was counted; it is the last that a transaction does.
+// putTally writes what was counted, and the requests that were admitted meanwhile; it is the last that a transaction does.
 func (w *writing) putTally() error {
+	w.store.limits.take(w.requests)
+	for at, n := range w.requests {
+		if err := w.count(at.owner, at.hour, usage.Bucket{Requests: n}); err != nil {
+			return err
+		}
+	}
 	for at, place := range w.tally.places {
 		start := len(w.arena)
 		w.arena.bucket(&w.tally.buckets[place])

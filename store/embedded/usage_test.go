@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"parley/auth"
+	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/usage"
 	"parley/conversation/window"
@@ -181,15 +182,18 @@ func TestTheUsageOfOrphansIsSettledOnce(t *testing.T) {
 func TestOldUsageIsRemovedFromTheFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
-		now := time.Now().Unix() / 3600
-		var counts []auth.RequestCount
-		for i := range 30 {
-			owner := auth.Owner{Account: fmt.Sprint("account ", i), Mode: auth.Live}
-			for hour := range int64(300) {
-				counts = append(counts, auth.RequestCount{Owner: owner, Hour: now + hour, N: 1})
+		now := usage.HourOf(time.Now().UnixMilli())
+		must(t, s.submit(t.Context(), func(w *writing) error {
+			for i := range 30 {
+				owner := conversation.Owner{Account: fmt.Sprint("account ", i), Mode: conversation.Live}
+				for hour := range usage.Hour(300) {
+					if err := w.count(owner, now+hour, usage.Bucket{Requests: 1}); err != nil {
+						return err
+					}
+				}
 			}
-		}
-		must(t, s.CountRequests(t.Context(), counts))
+			return nil
+		}))
 		removeAt := func(hours, want int) {
 			t.Helper()
 			_, _, err := s.RemoveExpired(t.Context())
@@ -234,6 +238,91 @@ func TestWhatIsUndoneCountsNothing(t *testing.T) {
 		release()
 		writers.Wait()
 		wantUsed(t, s, "the usage", usage.Bucket{Sessions: 2})
+	})
+}
+
+// admitted has requests of somebody's declared key admitted.
+func admitted(t testing.TB, s *Store, times int) {
+	t.Helper()
+	for range times {
+		must(t, s.Admit(auth.WithAdmission(t.Context(), &auth.Admission{
+			Principal: auth.Principal{Account: somebody.Account, Mode: string(somebody.Mode)},
+			Figures:   limit.Figures{RequestsPerMinute: 1000, TokensPerMinute: 1000},
+		})))
+	}
+}
+
+func TestRequestsAreDurableWithinASecond(t *testing.T) {
+	path := newPath(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, path)
+		inFile := func(when string, commits int, want int64) {
+			t.Helper()
+			synctest.Wait()
+			must(t, s.view(t.Context(), func(r *reading) error {
+				hours, err := r.usage(somebody, 0, 1<<30)
+				var sum usage.Bucket
+				for i := range hours {
+					sum.Add(&hours[i].Bucket)
+				}
+				if id := r.bolt.ID(); sum.Requests != want || id != commits {
+					t.Errorf("%s there are %d requests in the file, by transaction %d; want %d, by %d", when, sum.Requests, id, want, commits)
+				}
+				return err
+			}))
+		}
+		before := transaction(t, s)
+		admitted(t, s, 5)
+		inFile("at once", before, 0)
+		time.Sleep(countEvery)
+		inFile("a second later", before+1, 5)
+		time.Sleep(time.Hour)
+		inFile("while nobody asks", before+1, 5)
+		admitted(t, s, 2)
+		newSession(t, s)
+		inFile("with what was written", before+2, 7)
+		time.Sleep(time.Hour)
+		inFile("which was all", before+2, 7)
+		admitted(t, s, 3)
+		wantUsed(t, s, "the usage", usage.Bucket{Sessions: 1, Requests: 10})
+		admitted(t, s, 4)
+		closeStore(t, s)
+	})
+	s := open(t, path)
+	hours := make(map[usage.Hour]int64)
+	must(t, s.view(t.Context(), func(r *reading) error {
+		all, err := r.usage(somebody, 0, 1<<30)
+		for _, h := range all {
+			hours[h.Hour] += h.Bucket.Requests
+		}
+		return err
+	}))
+	if first := usage.HourOf(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()); !maps.Equal(hours, map[usage.Hour]int64{first: 5, first + 1: 2, first + 2: 7}) {
+		t.Errorf("after Close and Open: %v", hours)
+	}
+}
+
+// TestRequestsAreCountedOnceAlsoWhereACommitFails has the commit fail that was to count them.
+func TestRequestsAreCountedOnceAlsoWhereACommitFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, newPath(t))
+		release := hold(t, s)
+		admitted(t, s, 5)
+		var writers sync.WaitGroup
+		writers.Go(func() {
+			if err := s.submit(t.Context(), func(w *writing) error {
+				w.wrote = true
+				w.store.limits.take(w.requests) // as putTally does
+				panic("then bbolt fails")
+			}); err == nil {
+				t.Error("the operation that panicked succeeded")
+			}
+		})
+		synctest.Wait()
+		release()
+		writers.Wait()
+		admitted(t, s, 1)
+		wantUsed(t, s, "the usage", usage.Bucket{Requests: 6})
 	})
 }
 

@@ -25,7 +25,6 @@ import (
 type Backend struct {
 	Conversation conversation.Store
 	Keys         auth.Store
-	Days         auth.DayStore
 }
 
 // patience is how long a test waits for what must come. It is never waited for in vain by a store that is right.
@@ -45,7 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"clear", clearTests()},
 		{"journal", journalTests()},
 		{"keys", keyTests()},
-		{"days", dayTests()},
+		{"admission", admissionTests()},
 		{"usage", usageTests()},
 		{"concurrency", concurrencyTests()},
 	}
@@ -58,7 +57,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 					ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 					defer cancel()
 					test.run(t, &subject{
-						ctx: ctx, store: b.Conversation, keys: b.Keys, days: b.Days,
+						ctx: ctx, store: b.Conversation, keys: b.Keys,
 						owner: conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Live},
 					})
 				})
@@ -77,7 +76,6 @@ type subject struct {
 	ctx   context.Context
 	store conversation.Store
 	keys  auth.Store
-	days  auth.DayStore
 	owner conversation.Owner
 }
 

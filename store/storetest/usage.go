@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"parley/auth"
+	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/usage"
 	"parley/stream"
@@ -29,8 +29,7 @@ func usageTests() []test {
 		{"a turn whose session is deleted is settled once, by its own key", usageOfDeleted},
 		{"a turn whose session is deleted is settled once by several at once", usageOfDeletedAtOnce},
 		{"usage belongs to an account and mode", usageOfOthers},
-		{"counts of requests add up, by hour", usageOfRequests},
-		{"hours that ended long ago are not there", usageOfLongAgo},
+		{"requests that are admitted count, the one that asks too", usageOfRequests},
 		{"turns at once are all counted", usageAtOnce},
 	}
 }
@@ -183,15 +182,19 @@ func usageOfNoEffect(t *testing.T, s *subject) {
 	wantError(t, "EndTurn again", err, conversation.ErrFenced)
 
 	s.overflows(t, session.ID, 1_000_000)
-	refused := question(session.ID, "refused")
-	broke := errors.New("no tokens left")
-	refused.Reserve = func(int) error { return broke }
-	_, err = s.store.BeginTurn(s.ctx, s.owner, refused)
-	wantError(t, "BeginTurn without tokens", err, broke)
-
-	want := ofTurns(1)
-	want.Sessions = 1
-	s.wantUsed(t, "the usage", want, 1)
+	p, few := s.key(t), limit.Figures{RequestsPerMinute: 2, TokensPerMinute: 1}
+	ctx, _ := s.request(p, few)
+	first, err := s.store.BeginTurn(ctx, s.owner, question(s.create(t, plain()).ID, "takes all tokens"))
+	must(t, err, "BeginTurn")
+	for _, by := range []limit.Kind{limit.ByTokens, limit.ByRequests} {
+		ctx, _ := s.request(p, few)
+		_, err = s.store.BeginTurn(ctx, s.owner, question(session.ID, "refused"))
+		refused(t, "BeginTurn without room", err, by)
+	}
+	s.end(t, first.Key, answer("good day"))
+	want := ofTurns(2)
+	want.Sessions, want.Requests = 2, 2 // the one without tokens was a request
+	s.wantUsed(t, "the usage", want, 2)
 }
 
 func usageOutlives(t *testing.T, s *subject) {
@@ -284,60 +287,36 @@ func usageOfOthers(t *testing.T, s *subject) {
 }
 
 func usageOfRequests(t *testing.T, s *subject) {
-	now := usage.HourOf(time.Now().UnixMilli())
-	account := s.owner.Account
-	live, test := auth.Owner{Account: account, Mode: auth.Live}, auth.Owner{Account: account, Mode: auth.Test}
-	for _, batch := range [][]auth.RequestCount{
-		{{Owner: live, Hour: int64(now), N: 3}, {Owner: test, Hour: int64(now), N: 100}, {Owner: live, Hour: int64(now - 1), N: 4}},
-		{{Owner: live, Hour: int64(now), N: 10}},
-		{{Owner: live, Hour: int64(now - 30), N: 7}, {Owner: live, Hour: int64(now - 30), N: 1}},
-		nil,
-	} {
-		must(t, s.days.CountRequests(s.ctx, batch), "CountRequests")
-	}
-	for _, test := range []struct {
-		mode     conversation.Mode
-		from, to usage.Hour
-		want     map[usage.Hour]int64
-	}{
-		{conversation.Live, now - 100, now + 1, map[usage.Hour]int64{now - 30: 8, now - 1: 4, now: 13}},
-		{conversation.Live, now - 30, now, map[usage.Hour]int64{now - 30: 8, now - 1: 4}},
-		{conversation.Live, now - 29, now + 1, map[usage.Hour]int64{now - 1: 4, now: 13}},
-		{conversation.Test, now - 100, now + 100, map[usage.Hour]int64{now: 100}},
-	} {
-		used, err := s.store.Usage(s.ctx, conversation.Owner{Account: account, Mode: test.mode}, test.from, test.to)
-		must(t, err, "Usage")
-		got := make(map[usage.Hour]int64)
-		for _, h := range used.Hours {
-			got[h.Hour] = h.Bucket.Requests
-			sameBucket(t, "the bucket", &h.Bucket, &usage.Bucket{Requests: h.Bucket.Requests})
+	few := limit.Figures{RequestsPerMinute: 3, TokensPerMinute: 1}
+	live, test := s, s.as(conversation.Owner{Account: s.owner.Account, Mode: conversation.Test})
+	for i, o := range []*subject{live, test} {
+		p := o.key(t)
+		for range i + 2 {
+			o.admit(t, p, few)
 		}
-		same(t, fmt.Sprintf("the requests from %d to %d", test.from-now, test.to-now), got, test.want)
+		o.wantUsed(t, "of requests", usage.Bucket{Requests: int64(i + 2)}, 0)
 	}
-}
+	ctx, _ := test.request(test.key(t), few)
+	refused(t, "Admit", test.keys.Admit(ctx), limit.ByRequests)
+	test.wantUsed(t, "after one that was refused", usage.Bucket{Requests: 3}, 0)
 
-func usageOfLongAgo(t *testing.T, s *subject) {
 	now := usage.HourOf(time.Now().UnixMilli())
-	owner := auth.Owner{Account: s.owner.Account, Mode: auth.Live}
-	for _, hour := range []usage.Hour{now - usage.Kept - 1, now - usage.Kept + 2} {
-		must(t, s.days.CountRequests(s.ctx, []auth.RequestCount{{Owner: owner, Hour: int64(hour), N: 1}}), "CountRequests")
+	ctx, _ = live.request(live.key(t), few)
+	used, err := s.store.Usage(ctx, s.owner, now-1, now+2)
+	must(t, err, "Usage")
+	var sum usage.Bucket
+	for i := range used.Hours {
+		sum.Add(&used.Hours[i].Bucket)
 	}
-	for _, removed := range []bool{false, true} {
-		if removed {
-			_, _, err := s.store.RemoveExpired(s.ctx)
-			must(t, err, "RemoveExpired")
-		}
-		used, err := s.store.Usage(s.ctx, s.owner, 0, now+1)
-		must(t, err, "Usage")
-		if len(used.Hours) != 1 || used.Hours[0].Hour != now-usage.Kept+2 {
-			t.Errorf("removed: %t: the hours are %+v", removed, used.Hours)
-		}
-	}
+	same(t, "the requests, with the one that asks", sum.Requests, 3)
+	ctx, _ = live.request(live.key(t), few)
+	_, err = s.store.Usage(ctx, s.owner, now-1, now+2)
+	refused(t, "Usage", err, limit.ByRequests)
 }
 
 func usageAtOnce(t *testing.T, s *subject) {
 	const sessions, turns = 8, 5
-	owner := auth.Owner{Account: s.owner.Account, Mode: auth.Live}
+	p := s.key(t)
 	var all sync.WaitGroup
 	for range sessions {
 		all.Go(func() {
@@ -351,8 +330,8 @@ func usageAtOnce(t *testing.T, s *subject) {
 					_, err = s.store.EndTurn(s.ctx, begun.Key, answer("good day"), timing)
 				}
 				if err == nil {
-					hour := usage.HourOf(time.Now().UnixMilli())
-					err = s.days.CountRequests(s.ctx, []auth.RequestCount{{Owner: owner, Hour: int64(hour), N: 2}})
+					ctx, _ := s.request(p, figures)
+					_, err = s.store.Session(ctx, s.owner, made.Session.ID)
 				}
 			}
 			if err != nil {
@@ -362,6 +341,6 @@ func usageAtOnce(t *testing.T, s *subject) {
 	}
 	all.Wait()
 	want := ofTurns(sessions * turns)
-	want.Sessions, want.Requests = sessions, 2*sessions*turns
+	want.Sessions, want.Requests = sessions, sessions*turns
 	s.wantUsed(t, "the usage", want, sessions)
 }
