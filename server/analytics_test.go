@@ -81,6 +81,7 @@ func TestMetricsAndUsageShowWhatHappened(t *testing.T) {
 	for path, want := range map[string]any{
 		"billingPeriod.start": month.Format("2006-01-02T15:04:05.000Z"),
 		"billingPeriod.end":   month.AddDate(0, 1, 0).Format("2006-01-02T15:04:05.000Z"),
+		"requests.used":       8.0, // this one too
 		"requests.limit":      500_000.0, "tokens.used": told["total"], "tokens.limit": 50_000_000.0,
 		"tokens.percentage": told["total"].(float64) / 500_000, "sessions.active": 1.0, "sessions.limit": 5_000.0,
 		"sessions.percentage": 0.02, "tier": "pro",

@@ -48,7 +48,7 @@ func TestAnalyticsAreWhatANaiveRecountSays(t *testing.T) {
 				inBubble(t, func() {
 					r := newRecount(rt, open(rt, filepath.Join(directory, fmt.Sprint(runs, ".db"))))
 					defer r.stop()
-					for range rapid.IntRange(20, 120).Draw(rt, "steps") {
+					for range rapid.IntRange(20, 80).Draw(rt, "steps") {
 						r.step()
 					}
 					r.checkAll()

@@ -14,7 +14,8 @@ import (
 )
 
 // limits are the minutes' windows, which are in memory only, the days of test keys as they are in the file (design
-// sections 6 and 7), and the requests of the last second that the file has not counted yet. Its methods may be called from any goroutine.
+// sections 6 and 7), and the requests of the last second that the file has not counted yet. Its methods may be called from
+// any goroutine.
 type limits struct {
 	mu       sync.Mutex
 	counters map[conversation.Owner]*limit.Counters // guarded by mu

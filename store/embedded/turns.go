@@ -94,13 +94,7 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 	if err != nil {
 		return conversation.Begun{}, err
 	}
-	if err := w.countTime(at.owner, &session, last); err != nil {
-		return conversation.Begun{}, err
-	}
-	if err := w.count(at.owner, momentHour(begun.Message.CreatedAt), conversation.UsageOfBeginning(turn.Role)); err != nil {
-		return conversation.Begun{}, err
-	}
-	return begun, w.putTurn(at, &begun, idempotencyOf(turn.Idempotency))
+	return begun, w.putTurn(at, &begun, last, idempotencyOf(turn.Idempotency))
 }
 
 // reserve reserves the tokens of a turn: once, also if its transaction is run again.
@@ -145,8 +139,11 @@ func messagesOf(turn *conversation.NewTurn, session *conversation.Session, now c
 	return message, reply
 }
 
-// putTurn writes a turn that begins, by a request with that idempotency key.
-func (w *writing) putTurn(at ref, begun *conversation.Begun, idempotency string) error {
+// putTurn writes a turn that begins, by a request with that idempotency key, in a session that was last active at that time.
+func (w *writing) putTurn(at ref, begun *conversation.Begun, last conversation.Time, idempotency string) error {
+	if err := w.countBeginning(at.owner, begun, last); err != nil {
+		return err
+	}
 	if err := w.putMessage(at, &begun.Message); err != nil {
 		return err
 	}

@@ -181,12 +181,14 @@ func (w *writing) putTally() error {
 	return nil
 }
 
-// countTime counts how much longer a session has lasted, in the hour of its creation.
-func (w *writing) countTime(owner conversation.Owner, session *conversation.Session, last conversation.Time) error {
-	if session.LastActivity == last {
-		return nil
+// countBeginning counts a turn that begins, in a session that was last active at that time.
+func (w *writing) countBeginning(owner conversation.Owner, begun *conversation.Begun, last conversation.Time) error {
+	if longer := int64(begun.Session.LastActivity - last); longer > 0 {
+		if err := w.count(owner, momentHour(begun.Session.CreatedAt), usage.Bucket{SessionTime: longer}); err != nil {
+			return err
+		}
 	}
-	return w.count(owner, momentHour(session.CreatedAt), usage.Bucket{SessionTime: int64(session.LastActivity - last)})
+	return w.count(owner, momentHour(begun.Message.CreatedAt), conversation.UsageOfBeginning(begun.Message.Role))
 }
 
 func momentHour(t conversation.Time) usage.Hour { return usage.HourOf(int64(t)) }
