@@ -115,6 +115,8 @@ func (s *Server) route() {
 		{"POST", "/v1/sessions/:sessionId/messages/:messageId/cancel", auth.WriteMessages, s.cancelMessage},
 		{"GET", "/v1/sessions/:sessionId/messages/:messageId/stream", auth.ReadMessages, s.streamMessage},
 		{"POST", "/v1/stream/tickets", auth.ReadMessages, s.issueTicket},
+		{"GET", "/v1/analytics/metrics", auth.ReadAnalytics, s.getMetrics},
+		{"GET", "/v1/analytics/usage", auth.ReadAnalytics, s.getUsage},
 		{"POST", "/v1/keys", auth.Admin, s.createKey},
 		{"GET", "/v1/keys", auth.Admin, s.listKeys},
 		{"DELETE", "/v1/keys/:keyId", auth.Admin, s.revokeKey},
