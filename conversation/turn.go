@@ -65,6 +65,7 @@ func (t *turn) wait(ctx context.Context) (Message, error) {
 type turn struct {
 	// static
 	key    TurnKey
+	since  time.Time // when it began
 	reply  *stream.Reply
 	topic  *stream.Topic // held until the end
 	begun  Begun
@@ -255,7 +256,7 @@ func (s *Service) leaveQueue(owner Owner, sessionID, waiter string) {
 // begin starts the turn that the store has begun: it is shown to the caller first, then to the viewers.
 func (s *Service) begin(b Begun, begun func(*Exchange, error)) {
 	t := &turn{
-		key: b.Key, begun: b, plan: fit(b), reply: stream.NewReply(b.Reply.ID), topic: s.hub.Open(b.Session.ID),
+		key: b.Key, since: time.Now(), begun: b, plan: fit(b), reply: stream.NewReply(b.Reply.ID), topic: s.hub.Open(b.Session.ID),
 		stuck: make(chan struct{}), done: make(chan struct{}),
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
@@ -287,7 +288,7 @@ func (s *Service) run(t *turn) {
 	}
 	text, _ := t.reply.Snapshot()
 	final := s.settle(t, outcome, string(text))
-	t.final, t.err = s.end(t, final)
+	t.final, t.err = s.end(t, final, t.timing(outcome))
 	s.journal.Remove(t.key)
 
 	ending := stream.Ending{State: outcome.State}
@@ -308,12 +309,12 @@ func (s *Service) run(t *turn) {
 
 // end makes the ending durable, however long the store needs. What it returns is what was decided, which is another's
 // ending where somebody was first.
-func (s *Service) end(t *turn, final Message) (Message, error) {
+func (s *Service) end(t *turn, final Message, timing Timing) (Message, error) {
 	slow := time.AfterFunc(endWait, func() { close(t.stuck) })
 	defer slow.Stop()
 	const first, longest = 10 * time.Millisecond, time.Second
 	for wait := first; ; wait = min(2*wait, longest) {
-		decided, err := s.Store.EndTurn(context.Background(), t.key, final)
+		decided, err := s.Store.EndTurn(context.Background(), t.key, final, timing)
 		switch {
 		case err == nil, errors.Is(err, ErrFenced):
 			return decided, nil
@@ -325,6 +326,15 @@ func (s *Service) end(t *turn, final Message) (Message, error) {
 		}
 		time.Sleep(wait)
 	}
+}
+
+// timing returns how long the turn took, which is over now.
+func (t *turn) timing(outcome stream.Outcome) Timing {
+	timing := Timing{Duration: max(1, time.Since(t.since))} // 0 would be unknown
+	if !outcome.First.IsZero() {
+		timing.FirstToken = max(1, outcome.First.Sub(t.since))
+	}
+	return timing
 }
 
 // settle returns the reply as it ended, with what it cost.

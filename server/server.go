@@ -117,6 +117,8 @@ func (s *Server) route() {
 		{"GET", "/v1/sessions/:sessionId/messages/:messageId/stream", auth.ReadMessages, nil, s.streamMessage},
 		{"POST", "/v1/sessions/:sessionId/context", auth.ReadMessages, nil, s.previewContext},
 		{"POST", "/v1/stream/tickets", auth.ReadMessages, nil, s.issueTicket},
+		{"GET", "/v1/analytics/metrics", auth.ReadAnalytics, []string{"startDate", "endDate", "granularity"}, s.getMetrics},
+		{"GET", "/v1/analytics/usage", auth.ReadAnalytics, nil, s.getUsage},
 		{"POST", "/v1/keys", auth.Admin, nil, s.createKey},
 		{"GET", "/v1/keys", auth.Admin, nil, s.listKeys},
 		{"DELETE", "/v1/keys/:keyId", auth.Admin, nil, s.revokeKey},

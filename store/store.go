@@ -22,6 +22,7 @@ var ErrInUse = embedded.ErrInUse
 // Backend is an open store.
 type Backend struct {
 	Conversation conversation.Store
+	Nodes        conversation.Nodes // nil where one process has the store to itself
 	Keys         auth.Store
 
 	ping  func(ctx context.Context) error

@@ -82,7 +82,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	go counter.Warm()
 	metrics := server.NewMetrics()
 	service := conversation.NewService(conversation.Options{
-		Store: backend.Conversation, Model: metrics.Model(model), Count: counter.Count, Log: log,
+		Store: backend.Conversation, Nodes: backend.Nodes, Model: metrics.Model(model), Count: counter.Count, Log: log,
 		Patience: stream.Patience{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
 	})
 	if err := service.Start(ctx); err != nil {
