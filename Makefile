@@ -10,7 +10,7 @@ CI          ?= false
 
 # The tests that hold limits of time or count allocations; the race detector makes them lenient, or leaves them out, so they
 # run without it too.
-TIMED       := IsDearToCount|IsLinear|AllocatesNothing
+TIMED       := IsDearToCount|IsLinear|AllocatesNothing|LittleMemory|PingsForEver
 
 # Go, the linter's cache and chromium all want a home directory. If there is none that can be written to, one is made.
 ifneq ($(shell [ -n "$$HOME" ] && [ -d "$$HOME" ] && [ -w "$$HOME" ] && echo yes),yes)
