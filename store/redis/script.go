@@ -33,7 +33,7 @@ type script struct {
 
 // What a script can be, for newScript.
 const (
-	reads      = 1 << iota // writes nothing: is run even where the server cannot write; idempotent
+	reads      = 1 << iota // writes nothing: without admissions, it is run even where the server cannot write; idempotent
 	counts                 // uses the clock and the windows of lua/window.lua
 	admits                 // carries an admission (lua/admission.lua); counts
 	reserves               // admits, and uses reserve
@@ -45,12 +45,11 @@ const (
 // Each begins with a shebang: by it the server refuses a script whole, before it has done anything, where it is out of
 // memory, a replica, or cannot save; and a key of another slot is an error.
 func newScript(name string, is int) *script {
-	header := "#!lua\n"
-	if is&reads != 0 {
+	text, header := source(name), "#!lua\n"
+	admission := is&(admits|reserves) != 0
+	if is&reads != 0 && !admission { // which writes
 		header = "#!lua flags=no-writes\n"
 	}
-	text := source(name)
-	admission := is&(admits|reserves) != 0
 	if admission {
 		text = source("admission") + "return admitted(function(KEYS, ARGV)\n" + text + "end)\n"
 	}

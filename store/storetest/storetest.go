@@ -33,10 +33,7 @@ const patience = 20 * time.Second
 
 // Run runs the suite. open is called once a test, and cleans up by t.Cleanup; the tests run in parallel.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
-	chapters := []struct {
-		name  string
-		tests []test
-	}{
+	chapters := []chapter{
 		{"sessions", sessionTests()},
 		{"messages", messageTests()},
 		{"turns", turnTests()},
@@ -48,22 +45,36 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"days", dayTests()},
 		{"concurrency", concurrencyTests()},
 	}
-	for _, chapter := range chapters {
-		t.Run(chapter.name, func(t *testing.T) {
-			for _, test := range chapter.tests {
-				t.Run(test.name, func(t *testing.T) {
-					t.Parallel()
-					b := open(t)
-					ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
-					defer cancel()
-					test.run(t, &subject{
-						ctx: ctx, store: b.Conversation, keys: b.Keys, days: b.Days,
-						owner: conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Live},
-					})
-				})
-			}
-		})
+	for _, c := range chapters {
+		c.run(t, open)
 	}
+}
+
+// RunKeys runs the chapter of keys alone: on a store that has no conversations.
+func RunKeys(t *testing.T, open func(t *testing.T) Backend) {
+	chapter{"keys", keyTests()}.run(t, open)
+}
+
+type chapter struct {
+	name  string
+	tests []test
+}
+
+func (c chapter) run(t *testing.T, open func(t *testing.T) Backend) {
+	t.Run(c.name, func(t *testing.T) {
+		for _, test := range c.tests {
+			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
+				b := open(t)
+				ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+				defer cancel()
+				test.run(t, &subject{
+					ctx: ctx, store: b.Conversation, keys: b.Keys, days: b.Days,
+					owner: conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Live},
+				})
+			})
+		}
+	})
 }
 
 type test struct {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,25 +38,67 @@ type Server struct {
 // nothing is kept over a restart.
 func Single(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s := newServer(t, args...)
+	s := newServer(t, t.TempDir(), args...)
+	t.Cleanup(s.Kill)
 	s.start()
 	return s
 }
 
-// newServer returns a server with a port of its own that is not running yet.
-func newServer(t testing.TB, args ...string) *Server {
+// SharedServer is a server for all tests of a binary.
+type SharedServer struct {
+	mu     sync.Mutex
+	server *Server // guarded by mu; nil until a test needs it
+	dir    string  // guarded by mu
+}
+
+// Shared returns a server that starts with the first test that needs it. TestMain kills it.
+func Shared() *SharedServer { return new(SharedServer) }
+
+// Start starts the server if it does not run yet, and returns the URL of its store. It may be called from any goroutine.
+func (s *SharedServer) Start(t testing.TB) string { return s.Server(t).URL }
+
+// Server is Start for a test that wants more than the URL. It must not harm the server.
+func (s *SharedServer) Server(t testing.TB) *Server {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.server == nil {
+		dir, err := os.MkdirTemp("", "parley-redis-*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.dir = dir
+		s.server = newServer(t, dir)
+		s.server.start()
+	}
+	shared := *s.server
+	shared.t = t
+	return &shared
+}
+
+// Kill ends the server, if it ever ran, and removes what it left.
+func (s *SharedServer) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.server != nil {
+		s.server.Kill()
+		_ = os.RemoveAll(s.dir)
+	}
+}
+
+// newServer returns a server with a port of its own that does not run yet. Whoever starts it kills it.
+func newServer(t testing.TB, dir string, args ...string) *Server {
 	t.Helper()
 	port := freePort(t)
 	s := &Server{
-		t: t, Addr: net.JoinHostPort("127.0.0.1", port), dir: t.TempDir(),
+		t: t, Addr: net.JoinHostPort("127.0.0.1", port), dir: dir,
 		args: append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"}, args...),
 	}
 	s.URL = "redis://" + s.Addr
-	t.Cleanup(s.Kill)
 	return s
 }
 
-// freePort returns a port that the system says is free, and below those that it gives to outgoing connections soon after.
+// freePort returns a port that the system says is free.
 func freePort(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
