@@ -25,7 +25,7 @@ local function day_at(key)
   if kept then d.number, d.count = struct.unpack('<dd', kept) end
   local today = math.floor(second / DAY)
   if today > d.number then
-    d.number, d.count = today, 0
+    d.number, d.count, d.changed = today, 0, true
   elseif today < d.number - 1 then -- the clock has been set back
     d.number, d.changed = today, true
   end

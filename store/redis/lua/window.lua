@@ -45,7 +45,7 @@ local function window_advance(w)
     window_clear(w, i, math.min(n, SPAN - i))
     if n > SPAN - i then window_clear(w, 0, n - (SPAN - i)) end
   end
-  w.newest = at
+  w.newest, w.changed = at, true
 end
 
 -- Returns the window of that key as it is now.
@@ -60,7 +60,7 @@ local function window_at(key)
   return w
 end
 
--- Stores the window, if it has changed.
+-- Stores the window, if it has changed; what was only asked changes it too, at most once a second.
 local function window_save(w)
   if not w.changed then return end
   redis.call('SET', w.key, struct.pack('<ddI4', w.newest, w.shift, w.total) .. w.counts, 'EX', KEPT)
