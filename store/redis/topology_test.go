@@ -1,0 +1,28 @@
+package redis
+
+import (
+	"testing"
+
+	"parley/auth"
+	"parley/store/redis/redistest"
+	"parley/store/storetest"
+)
+
+func TestKeysOnACluster(t *testing.T) {
+	url := redistest.Cluster(t).URL
+	storetest.RunKeys(t, func(t *testing.T) storetest.Backend { return storetest.Backend{Keys: open(t, url)} })
+}
+
+func TestAFailoverIsHealedWithoutARestart(t *testing.T) {
+	w := redistest.Sentinel(t)
+	s := open(t, w.URL)
+	owner := auth.Owner{Account: newAccount(), Mode: auth.Live}
+	p := newKey(t, s, owner)
+	w.Master.Do("WAIT", "1", "1000")
+	w.Master.Kill()
+	_, err := admit(t, s, p)
+	t.Log(err)
+	w.AwaitFailover()
+	_, err = admit(t, s, p)
+	must(t, err)
+}
