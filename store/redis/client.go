@@ -10,9 +10,11 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
@@ -23,6 +25,9 @@ const (
 	// stepLimit is how long each of these may take.
 	stepLimit = 1500 * time.Millisecond
 )
+
+// quiet has the client say nothing on standard error: what goes wrong, its calls return.
+var quiet = sync.OnceFunc(logging.Disable)
 
 // newOptions are what all connections have in common.
 func newOptions() *redis.UniversalOptions {
@@ -159,6 +164,8 @@ func fault(err error) error {
 		return nil
 	case errors.Is(err, context.Canceled):
 		return err // the caller's own
+	case strings.HasPrefix(err.Error(), "redis: all sentinels"): // holds what a Sentinel said
+		return unavailable(errors.New("redis: no Sentinel names the master"))
 	case errors.As(err, &redisError):
 		for _, refusal := range refusals {
 			if strings.HasPrefix(err.Error(), refusal) {
@@ -170,6 +177,6 @@ func fault(err error) error {
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrClosed):
 		return unavailable(err)
 	}
-	// "redis: all sentinels specified in configuration are unreachable", "cluster has no nodes", and their like.
+	// "cluster has no nodes", and its like.
 	return unavailable(errors.New("redis: the server cannot be reached"))
 }

@@ -41,6 +41,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	quiet()
 	s := &Store{db: redis.NewUniversalClient(options)}
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -9,11 +9,13 @@ import (
 )
 
 func TestKeysOnACluster(t *testing.T) {
+	t.Parallel()
 	url := redistest.Cluster(t).URL
 	storetest.RunKeys(t, func(t *testing.T) storetest.Backend { return storetest.Backend{Keys: open(t, url)} })
 }
 
 func TestAFailoverIsHealedWithoutARestart(t *testing.T) {
+	t.Parallel()
 	w := redistest.Sentinel(t)
 	s := open(t, w.URL)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Live}

@@ -37,12 +37,18 @@ func Cluster(t testing.TB) *Nodes {
 			c.Masters[0].Do("CLUSTER", "MEET", host, port, buses[i])
 		}
 	}
+	c.AwaitHealth()
+	c.URL = "redis+cluster://" + strings.Join(addresses, ",")
+	return c
+}
+
+// AwaitHealth waits until all slots are served, as each of the masters sees it.
+func (c *Nodes) AwaitHealth() {
 	for _, s := range c.Masters {
+		s.t.Helper()
 		s.await("it does not join the Cluster", func() bool {
 			info := s.try("CLUSTER", "INFO")
 			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:3\r\n")
 		})
 	}
-	c.URL = "redis+cluster://" + strings.Join(addresses, ",")
-	return c
 }

@@ -131,7 +131,10 @@ func (s *Server) start() {
 		_ = cmd.Wait() // it was killed
 		close(done)
 	}()
-	s.await("it does not answer", func() bool { return strings.HasPrefix(s.try("PING"), "+PONG") })
+	s.await("it does not answer", func() bool {
+		reply := s.try("PING")
+		return strings.HasPrefix(reply, "+PONG") || strings.HasPrefix(reply, "-NOAUTH")
+	})
 }
 
 func exists(path string) bool {
