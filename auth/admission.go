@@ -45,3 +45,10 @@ func AdmissionOf(ctx context.Context) *Admission {
 	a, _ := ctx.Value(admissionKey{}).(*Admission)
 	return a
 }
+
+// LimitError says which limit refuses.
+type LimitError struct{ Decision limit.Decision }
+
+func (e *LimitError) Error() string {
+	return "the limit of " + e.Decision.Refused.String() + " is reached"
+}

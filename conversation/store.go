@@ -9,7 +9,8 @@ import (
 )
 
 // Store keeps sessions and messages. Each method is one atomic operation: it happens whole or not at all, also
-// against any other and over all nodes, and what it returned without an error is durable (design section 7).
+// against any other and over all nodes, and what it returned without an error is durable (design section 7). Where the
+// admission of a request rides in the context (auth.Admission), the operation admits it first.
 //
 // Its methods may be called from any goroutine. A session of another owner, an expired one and an unknown one are all
 // ErrSessionNotFound. An error that is none of this package's means that the store failed; it wraps ErrUnavailable
@@ -38,14 +39,15 @@ type Store interface {
 	// BeginTurn begins a turn if the session is free and the window can hold the message: it writes the message and an
 	// empty, streaming reply, and makes the session busy. If the session is busy, it takes a place in its queue or
 	// returns ErrSessionBusy, as OnBusy says. It returns *OverflowError, with nothing changed, where
-	// window.Check refuses the message's tokens and overhead. Where the same request began a turn before, it begins none
+	// window.Check refuses the message's tokens and overhead. Where an admission rides in ctx (auth.Admission), it then
+	// reserves what window.Estimate says that the turn may use, or returns the admission's error. Where the same request began a turn before, it begins none
 	// and returns Replayed, whether the session is busy or not; one that waits is granted when that happens.
 	BeginTurn(ctx context.Context, owner Owner, turn NewTurn) (Begun, error)
 	// LeaveQueue gives up a place in the queue, or the session if it was just granted. It is no error if there is
 	// none to give up.
 	LeaveQueue(ctx context.Context, owner Owner, sessionID, waiter string) error
-	// EndTurn ends the turn that the key names: it stores the reply as it ended, adds its usage to the session's, and
-	// grants the session to the next in the queue. Ending a turn again, in whatever state, changes nothing
+	// EndTurn ends the turn that the key names: it stores the reply as it ended, adds its usage to the session's, settles
+	// what was reserved for the turn by the usage's total, and grants the session to the next in the queue. Ending a turn again, in whatever state, changes nothing
 	// and returns ErrFenced with the message as it was decided; where the session is gone meanwhile,
 	// ErrSessionNotFound.
 	EndTurn(ctx context.Context, key TurnKey, reply Message) (Message, error)
@@ -153,10 +155,6 @@ type NewTurn struct {
 	// granted the session.
 	Waiter      string
 	Idempotency *Idempotency // nil for none
-	// Reserve is called with window.Estimate of the turn when nothing else stands in its way; an error of it is
-	// BeginTurn's, with nothing changed. It may be called again for the same turn, and by a turn that cannot begin
-	// after all because the store fails. Nil reserves nothing.
-	Reserve func(tokens int) error
 }
 
 // Begun is a turn that has begun, or a place in the queue.

@@ -32,23 +32,7 @@ type NewMessage struct {
 	OnBusy    OnBusy
 	// Idempotency recognises the send if it is repeated; nil for none.
 	Idempotency *Idempotency
-	// Allowance is what the turn may use; nil for anything.
-	Allowance Allowance
 }
-
-// Allowance is the tokens that one send may use (design section 6). Its methods may be called from any goroutine.
-type Allowance interface {
-	// Reserve reserves what the turn may use, or refuses the send with its error. Reserving again does nothing.
-	Reserve(tokens int) error
-	// Settle says what was used in fact. Only the first call does anything; without a reservation none does.
-	Settle(used int)
-}
-
-// anything is the allowance of those that need none.
-type anything struct{}
-
-func (anything) Reserve(int) error { return nil }
-func (anything) Settle(int)        {}
 
 // Exchange is the reply to a message that was sent.
 type Exchange struct {
@@ -84,9 +68,8 @@ type turn struct {
 	plan   plan
 	cancel context.CancelCauseFunc
 	ctx    context.Context // of the model's request
-	allow  Allowance
-	stuck  chan struct{} // closed if the store does not take the ending in time
-	done   chan struct{} // closed at the end
+	stuck  chan struct{}   // closed if the store does not take the ending in time
+	done   chan struct{}   // closed at the end
 
 	// set before done is closed
 	final Message
@@ -107,14 +90,10 @@ func (s *Service) Send(ctx context.Context, owner Owner, m NewMessage, begun fun
 	}
 	s.work.Add(1)
 	s.mu.Unlock()
-	if m.Allowance == nil {
-		m.Allowance = anything{}
-	}
 	send := NewTurn{
 		SessionID: m.SessionID, Role: m.Role, Content: m.Content, Tokens: s.Count(m.Content), Metadata: m.Metadata,
-		OnBusy: m.OnBusy, Waiter: RandomText(suffixLength), Idempotency: m.Idempotency, Reserve: m.Allowance.Reserve,
+		OnBusy: m.OnBusy, Waiter: RandomText(suffixLength), Idempotency: m.Idempotency,
 	}
-	begun = settling(m.Allowance, begun)
 	b, err := s.tryBegin(ctx, owner, send, begun)
 	if err == nil && b.Queued != nil {
 		go func() {
@@ -126,18 +105,6 @@ func (s *Service) Send(ctx context.Context, owner Owner, m NewMessage, begun fun
 	}
 	s.finish(ctx, owner, send, b, err, begun)
 	s.work.Done()
-}
-
-// settling is begun with the allowance given to the turn that has begun, or settled at once where none has.
-func settling(allowance Allowance, begun func(*Exchange, error)) func(*Exchange, error) {
-	return func(x *Exchange, err error) {
-		if err != nil || x.Replayed {
-			allowance.Settle(0)
-		} else {
-			x.turn.allow = allowance
-		}
-		begun(x, err)
-	}
 }
 
 // finish tells the caller of a send that began no turn what it has instead.
@@ -287,7 +254,6 @@ func (s *Service) run(t *turn) {
 	}
 	text, _ := t.reply.Snapshot()
 	final := s.settle(t, outcome, string(text))
-	t.allow.Settle(final.Usage.Total)
 	t.final, t.err = s.end(t, final)
 	s.journal.Remove(t.key)
 

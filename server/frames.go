@@ -209,11 +209,9 @@ func (k *socket) send(r wire.Send) error {
 	if m.Idempotency, err = sendIdempotency("idempotencyKey", r.IdempotencyKey, m); err != nil {
 		return err
 	}
-	if err := k.admit(); err != nil {
-		return err
-	}
-	m.Allowance = k.server.Limits.Tokens(k.principal)
-	k.server.Conversation.Send(k.ctx, k.owner, m, func(x *conversation.Exchange, err error) {
+	// A send is a request, as it is over REST (design section 6).
+	ctx := auth.WithAdmission(k.ctx, k.server.Limits.Admission(k.principal))
+	k.server.Conversation.Send(ctx, k.owner, m, func(x *conversation.Exchange, err error) {
 		if err != nil {
 			k.refuse(r.ID, err)
 			return
@@ -221,17 +219,6 @@ func (k *socket) send(r wire.Send) error {
 		k.answer(wire.Sent{Type: "sent", ReplyTo: r.ID, SessionID: r.SessionID, MessageID: x.Reply.ID})
 	})
 	return nil
-}
-
-// admit counts a send as a request, which is what it is over REST (design section 6).
-func (k *socket) admit() error {
-	ctx, cancel := deadline()
-	defer cancel()
-	decision, err := k.server.Limits.Admit(ctx, k.principal)
-	if err == nil && !decision.Admitted() {
-		err = limited(decision)
-	}
-	return err
 }
 
 // cancel cancels a reply; it is answered when the reply has stopped, and the socket goes on meanwhile.

@@ -73,7 +73,7 @@ func serve(t testing.TB, listener net.Listener, dial func(context.Context, strin
 		t.Fatal(err)
 	}
 	outer := server.Options{
-		Keys: auth.NewKeys(backend.Keys, auth.Options{AdminKey: adminKey}), Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers, backend.Days), Ready: backend.Ping, Log: log,
+		Keys: auth.NewKeys(backend.Keys, auth.Options{AdminKey: adminKey}), Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers), Ready: backend.Ping, Log: log,
 	}
 	for _, o := range options {
 		o(&outer, &inner)
@@ -199,10 +199,10 @@ func (p *parley) call(method, path string, body any, headers ...string) answer {
 }
 
 // later makes a request in the background.
-func (p *parley) later(method, path string, body any) <-chan answer {
+func (p *parley) later(method, path string, body any, headers ...string) <-chan answer {
 	answers := make(chan answer, 1)
 	go func() {
-		a, err := p.do(context.Background(), method, path, body)
+		a, err := p.do(context.Background(), method, path, body, headers...)
 		if err != nil {
 			a.raw = err.Error()
 		}

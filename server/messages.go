@@ -36,7 +36,6 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if message.Idempotency, err = sendIdempotency(headerIdempotencyKey, headerKey(c), message); err != nil {
 		return nil, err
 	}
-	message.Allowance = s.Limits.Tokens(principal(c))
 	exchange, err := s.send(c, message)
 	if err != nil {
 		return nil, err

@@ -95,7 +95,7 @@ func (s *Server) route() {
 	_ = e.SetTrustedProxies(nil)
 	e.Use(s.identify, s.Metrics.count, s.recover)
 	e.NoRoute(s.noRoute)
-	e.NoMethod(s.answer(s.noMethod))
+	e.NoMethod(s.noMethod)
 
 	e.GET("/healthz", s.answer(s.health))
 	e.GET("/readyz", s.answer(s.ready))
@@ -230,14 +230,12 @@ func (s *Server) authorised(scope auth.Scope, h handler) handler {
 		if err != nil {
 			return nil, s.unauthenticated(c, err)
 		}
-		if err := s.admit(c, p); err != nil {
-			return nil, err
-		}
-		if err := requireScope(p, scope); err != nil {
-			return nil, err
-		}
-		c.Set(keyPrincipal, p)
-		return h(c)
+		return s.admitting(c, p, func(c *gin.Context) (any, error) {
+			if err := requireScope(p, scope); err != nil {
+				return nil, err
+			}
+			return h(c)
+		})
 	}
 }
 
@@ -282,40 +280,34 @@ func (s *Server) noRoute(c *gin.Context) {
 		s.Page.ServeHTTP(c.Writer, c.Request)
 		return
 	}
-	s.answer(func(c *gin.Context) (any, error) {
-		if err := s.passBy(c); err != nil {
-			return nil, err
-		}
-		return nil, errNotFound
-	})(c)
+	s.answer(s.passBy(errNotFound))(c)
 }
 
 func underV1(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
 
-// passBy admits a request to what is no endpoint of /v1: it counts for a key that is valid, and needs none.
-func (s *Server) passBy(c *gin.Context) error {
-	if !underV1(c.Request.URL.Path) {
-		return nil
+// passBy answers a request to what is no endpoint with an error. Under /v1 it counts for a key that is valid, and needs none.
+func (s *Server) passBy(err error) handler {
+	return func(c *gin.Context) (any, error) {
+		if !underV1(c.Request.URL.Path) {
+			return nil, err
+		}
+		if c.GetHeader("Authorization") == "" {
+			showFigures(c.Writer.Header(), s.Limits.Standing(address(c.Request)))
+			return nil, err
+		}
+		p, invalid := s.verify(c)
+		if invalid != nil {
+			return nil, s.unauthenticated(c, invalid)
+		}
+		return s.admitting(c, p, func(*gin.Context) (any, error) { return nil, err })
 	}
-	if c.GetHeader("Authorization") == "" {
-		showFigures(c.Writer.Header(), s.Limits.Standing(address(c.Request)))
-		return nil
-	}
-	p, err := s.verify(c)
-	if err != nil {
-		return s.unauthenticated(c, err)
-	}
-	return s.admit(c, p)
 }
 
-func (s *Server) noMethod(c *gin.Context) (any, error) {
-	if err := s.passBy(c); err != nil {
-		return nil, err
-	}
-	return nil, &apiError{
+func (s *Server) noMethod(c *gin.Context) {
+	s.answer(s.passBy(&apiError{
 		status: http.StatusMethodNotAllowed, code: "method_not_allowed", message: "The route does not have this method.",
 		allow: c.Writer.Header().Get("Allow"),
-	}
+	}))(c)
 }
 
 // health says that the process runs.

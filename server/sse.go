@@ -46,7 +46,6 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 		return nil, err
 	}
 	if m.Role != conversation.Assistant || from.ID > message || from.ID == message && from.Ended {
-		c.Header("Cache-Control", "no-store")
 		c.Header("Cache-Control", "no-store") // it would be stored by default
 		c.Status(http.StatusNoContent)
 		return nil, nil
@@ -65,6 +64,7 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer s.watchman.watch(principal(c), cancel)()
+	s.showStanding(c)
 	h := c.Writer.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")

@@ -31,15 +31,24 @@ func (s *Server) openSocket(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, s.unauthenticated(c, err)
 	}
-	if err := s.admit(c, p); err != nil {
-		return nil, err
-	}
-	if err := s.checkHandshake(c.Request, protocols); err != nil {
-		return nil, err
-	}
-	if s.draining.Load() {
-		return nil, conversation.ErrUnavailable
-	}
+	return s.admitting(c, p, func(c *gin.Context) (any, error) {
+		if err := s.checkHandshake(c.Request, protocols); err != nil {
+			return nil, err
+		}
+		if s.draining.Load() {
+			return nil, conversation.ErrUnavailable
+		}
+		if err := s.Keys.Admit(c.Request.Context()); err != nil {
+			return nil, err
+		}
+		s.showStanding(c) // on the 101 too
+		s.upgrade(c, p)
+		return nil, nil
+	})
+}
+
+// upgrade opens the socket.
+func (s *Server) upgrade(c *gin.Context, p auth.Principal) {
 	sock := newSocket(s, p, c.GetString(keyRequestID))
 	conn, err := websocket.Accept(smallBuffers{c.Writer}, c.Request, &websocket.AcceptOptions{
 		Subprotocols:       []string{wire.Protocol},
@@ -48,11 +57,10 @@ func (s *Server) openSocket(c *gin.Context) (any, error) {
 	})
 	if err != nil {
 		s.Log.Debug("a handshake failed", "requestId", c.GetString(keyRequestID), "error", err)
-		return nil, nil // the library has answered
+		return // the library has answered
 	}
 	conn.SetReadLimit(wire.MaxFrame)
 	sock.start(conn) // in goroutines of its own: the handler's stack and buffers are freed
-	return nil, nil
 }
 
 // offered returns the subprotocols that a handshake offers.

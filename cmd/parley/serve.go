@@ -95,7 +95,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		}
 	}()
 	handler := server.New(server.Options{
-		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers, backend.Days), Page: web.Handler(), Ready: backend.Ping,
+		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers), Page: web.Handler(), Ready: backend.Ping,
 		Origins: c.Origins, MaxSockets: c.MaxSockets, Metrics: metrics, Log: log,
 	})
 	listener, err := net.Listen("tcp", c.Addr)

@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"parley/auth"
 	"parley/conversation"
 )
 
@@ -41,12 +42,32 @@ func update[T any](ctx context.Context, s *Store, run func(*writing) (T, error))
 	return result, err
 }
 
-// submit has the committer run an operation, and returns when it is durable, or has failed. If ctx ends before the
+// submit has the committer run an operation, once its request is admitted. See run.
+func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
+	a := auth.AdmissionOf(ctx)
+	switch {
+	case !a.Pending():
+		return s.run(ctx, run)
+	case isTest(a):
+		if err := s.admitTest(ctx, a); err != nil {
+			return err
+		}
+		return s.run(ctx, run)
+	}
+	return s.run(ctx, func(w *writing) error {
+		if err := w.admit(s, a); err != nil {
+			return err
+		}
+		return run(w)
+	})
+}
+
+// run has the committer run an operation, and returns when it is durable, or has failed. If ctx ends before the
 // committer has taken it, it is not run at all; afterwards its outcome is waited for.
 //
-// run may be called more than once, each time as if never before. If it fails it should not have written: what it has
-// written is undone then, at the cost of running its whole batch again.
-func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
+// The operation may be run more than once, each time as if never before. If it fails it should not have written: what it
+// has written is undone then, at the cost of running its whole batch again.
+func (s *Store) run(ctx context.Context, run func(*writing) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -162,7 +162,7 @@ func TestTheStoreConforms(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
 		s := open(t, newPath(t))
 		t.Cleanup(func() { verify(t, s) })
-		return storetest.Backend{Conversation: s, Keys: s, Days: s}
+		return storetest.Backend{Conversation: s, Keys: s}
 	})
 }
 

@@ -22,6 +22,7 @@ import (
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
+	"parley/auth"
 	"parley/conversation"
 )
 
@@ -48,6 +49,7 @@ type Store struct {
 	journal *journal
 	scrub   *scrubber
 	orphans []conversation.TurnKey // live when the file was opened
+	limits  limits
 
 	// writer is held around each transaction of bbolt that writes, and readers shared around each that reads. The
 	// scrubber needs a moment with neither.
@@ -82,6 +84,7 @@ func Open(path string, options Options) (*Store, error) {
 		wake:      make(chan struct{}, 1),
 		committed: make(chan struct{}),
 		queues:    make(map[ref]queue),
+		limits:    newLimits(),
 	}
 	file, err := s.openFile(path, options.noSync)
 	if err != nil {
@@ -180,15 +183,25 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.view(ctx, func(*reading) error { return nil })
 }
 
-// view runs a function in a transaction that reads: it sees one moment.
+// view runs a function in a transaction that reads, once its request is admitted: it sees one moment.
 func (s *Store) view(ctx context.Context, read func(*reading) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	a := auth.AdmissionOf(ctx)
+	if a.Pending() && isTest(a) {
+		if err := s.admitTest(ctx, a); err != nil {
+			return err
+		}
+	}
 	s.readers.RLock()
 	defer s.readers.RUnlock()
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		return read(&reading{bolt: tx, now: conversation.TimeOf(time.Now())})
+		r := &reading{bolt: tx, now: conversation.TimeOf(time.Now())}
+		if err := r.admit(s, a); err != nil {
+			return err
+		}
+		return read(r)
 	})
 	if errors.Is(err, berrors.ErrDatabaseNotOpen) || errors.Is(err, berrors.ErrInvalidMapping) {
 		return unavailable(err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"parley/auth"
+	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/window"
 	"parley/stream"
@@ -13,15 +15,37 @@ import (
 // BeginTurn implements conversation.Store. A waiter that was granted the session and meets an overflow has given it
 // up: the next in the queue is granted it.
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
-	return update(ctx, s, func(w *writing) (conversation.Begun, error) {
-		return w.beginTurn(ref{owner, turn.SessionID}, &turn)
+	r := reservation{admission: auth.AdmissionOf(ctx)}
+	begun, err := update(ctx, s, func(w *writing) (conversation.Begun, error) {
+		return w.beginTurn(ref{owner, turn.SessionID}, &turn, &r)
 	})
+	switch {
+	case !r.made:
+	case err != nil:
+		s.limits.release(owner, r.taken)
+	default:
+		s.limits.hold(begun.Reply.ID, r.taken)
+	}
+	return begun, err
 }
 
-func (w *writing) beginTurn(at ref, turn *conversation.NewTurn) (conversation.Begun, error) {
+// reservation is what is reserved for a turn that is to begin.
+type reservation struct {
+	admission *auth.Admission // nil for none
+	made      bool
+	taken     limit.Reservation
+}
+
+func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) (conversation.Begun, error) {
 	session, err := w.session(at)
 	if err != nil {
 		return conversation.Begun{}, err
+	}
+	if r.admission != nil { // a send that has waited was admitted a while ago
+		if err := w.alive(r.admission); err != nil {
+			w.leave(at, turn.Waiter)
+			return conversation.Begun{}, err
+		}
 	}
 	earlier, found, err := w.recall(at.owner, turn.Idempotency)
 	if err != nil {
@@ -46,11 +70,9 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn) (conversation.Be
 		w.refuse(at, turn.Waiter)
 		return conversation.Begun{}, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
 	}
-	if turn.Reserve != nil {
-		if err := turn.Reserve(window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
-			w.refuse(at, turn.Waiter)
-			return conversation.Begun{}, err
-		}
+	if err := w.reserve(r, window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
+		w.refuse(at, turn.Waiter)
+		return conversation.Begun{}, err
 	}
 	history, err := w.history(at, window.Budget(config.MaxTokens))
 	if err != nil {
@@ -72,6 +94,16 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn) (conversation.Be
 		return conversation.Begun{}, err
 	}
 	return begun, w.putTurn(at, &begun, idempotencyOf(turn.Idempotency))
+}
+
+// reserve reserves the tokens of a turn: once, also if its transaction is run again.
+func (w *writing) reserve(r *reservation, tokens int) (err error) {
+	if r.admission == nil || r.made {
+		return nil
+	}
+	r.taken, err = w.store.limits.reserve(r.admission, tokens)
+	r.made = err == nil
+	return err
 }
 
 // idempotencyOf returns the idempotency key, "" for none.
@@ -156,7 +188,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 	if reply.Status == stream.Streaming || reply.Status == "" {
 		return conversation.Message{}, errors.New("embedded: a turn does not end with a reply that is streaming")
 	}
-	return update(ctx, s, func(w *writing) (conversation.Message, error) {
+	ended, err := update(ctx, s, func(w *writing) (conversation.Message, error) {
 		at := ref{key.Owner, key.SessionID}
 		session, err := w.session(at)
 		if err != nil {
@@ -172,6 +204,14 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 		ended := reply // a copy for each time that this runs
 		return ended, w.endTurn(at, &session, &ended)
 	})
+	if !errors.Is(err, conversation.ErrUnavailable) {
+		used := 0
+		if reply.Usage != nil {
+			used = reply.Usage.Total
+		}
+		s.limits.settle(key, used)
+	}
+	return ended, err
 }
 
 // endTurn ends the live turn of a session with a reply, which takes over the identity of the stored one.

@@ -25,7 +25,6 @@ import (
 type Backend struct {
 	Conversation conversation.Store
 	Keys         auth.Store
-	Days         auth.DayStore
 }
 
 // patience is how long a test waits for what must come. It is never waited for in vain by a store that is right.
@@ -42,7 +41,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"clear", clearTests()},
 		{"journal", journalTests()},
 		{"keys", keyTests()},
-		{"days", dayTests()},
+		{"admission", admissionTests()},
 		{"concurrency", concurrencyTests()},
 	}
 	for _, c := range chapters {
@@ -50,9 +49,10 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 	}
 }
 
-// RunKeys runs the chapter of keys alone: on a store that has no conversations.
+// RunKeys runs of the suite what needs no conversations.
 func RunKeys(t *testing.T, open func(t *testing.T) Backend) {
 	chapter{"keys", keyTests()}.run(t, open)
+	chapter{"admission", requestTests()}.run(t, open)
 }
 
 type chapter struct {
@@ -69,7 +69,7 @@ func (c chapter) run(t *testing.T, open func(t *testing.T) Backend) {
 				ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 				defer cancel()
 				test.run(t, &subject{
-					ctx: ctx, store: b.Conversation, keys: b.Keys, days: b.Days,
+					ctx: ctx, store: b.Conversation, keys: b.Keys,
 					owner: conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Live},
 				})
 			})
@@ -87,7 +87,6 @@ type subject struct {
 	ctx   context.Context
 	store conversation.Store
 	keys  auth.Store
-	days  auth.DayStore
 	owner conversation.Owner
 }
 
