@@ -43,7 +43,10 @@ func must(t *testing.T, err error) {
 }
 
 func TestKeys(t *testing.T) {
-	storetest.RunKeys(t, func(t *testing.T) storetest.Backend { return storetest.Backend{Keys: newStore(t)} })
+	storetest.RunKeys(t, func(t *testing.T) storetest.Backend {
+		s := newStore(t)
+		return storetest.Backend{Keys: s, Tickets: s}
+	})
 }
 
 // newAccount returns a name that no other test has.
