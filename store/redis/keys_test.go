@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -14,10 +15,11 @@ import (
 	"parley/conversation"
 )
 
-// wire watches what a store sends: it counts the trips, and drops the scripts that are named.
+// wire watches what a store sends: it counts the trips, and harms the scripts that are named.
 type wire struct {
 	trips   atomic.Int64
-	dropped atomic.Pointer[script] // nil for none
+	dropped atomic.Pointer[script] // is not sent; nil for none
+	unheard atomic.Pointer[script] // of its next run the reply is lost; nil for none
 }
 
 // watch returns the wire of a store.
@@ -27,8 +29,8 @@ func watch(s *Store) *wire {
 	return w
 }
 
-func (w *wire) drops(cmd redis.Cmder) bool {
-	sc := w.dropped.Load()
+// is reports whether a command runs that script.
+func is(cmd redis.Cmder, sc *script) bool {
 	args := cmd.Args()
 	return sc != nil && len(args) > 1 && (args[1] == sc.digest || args[1] == sc.text)
 }
@@ -41,11 +43,17 @@ func (w *wire) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		w.trips.Add(1)
-		if w.drops(cmd) {
+		if is(cmd, w.dropped.Load()) {
 			cmd.SetErr(errDropped)
 			return errDropped
 		}
-		return next(ctx, cmd)
+		err := next(ctx, cmd)
+		if is(cmd, w.unheard.Load()) && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+			w.unheard.Store(nil)
+			cmd.SetErr(io.EOF)
+			return io.EOF
+		}
+		return err
 	}
 }
 
@@ -53,7 +61,7 @@ func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		w.trips.Add(1)
 		for _, cmd := range cmds {
-			if w.drops(cmd) {
+			if is(cmd, w.dropped.Load()) {
 				for _, cmd := range cmds {
 					cmd.SetErr(errDropped)
 				}
@@ -153,6 +161,24 @@ func TestACrashWhileATierChangesIsMendedBySettingItAgain(t *testing.T) {
 	for _, key := range keys {
 		if found, works := finds(t, s, key, key.Secrets[0].Hash); !works || found.Tier != limit.Enterprise {
 			t.Errorf("mode %s: the tier is %q, it works: %v", key.Mode, found.Tier, works)
+		}
+	}
+}
+
+func TestARotationWhoseReplyIsLostIsNotLost(t *testing.T) {
+	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
+	_, err := s.CreateKey(t.Context(), key, "")
+	must(t, err)
+	watch(s).unheard.Store(rotateKeyScript)
+	second := aKey(key.Owner).Secrets[0].Hash
+	rotated, err := s.RotateKey(t.Context(), key.Owner, key.ID, second, "svc_live_cd")
+	must(t, err)
+	if len(rotated.Secrets) != 2 || rotated.Prefix != "svc_live_cd" {
+		t.Errorf("the key is %+v", rotated)
+	}
+	for i, hash := range []auth.Hash{second, key.Secrets[0].Hash} {
+		if found, works := finds(t, s, key, hash); !works || found.Secret != i {
+			t.Errorf("secret %d is found as %d, works: %v", i, found.Secret, works)
 		}
 	}
 }
