@@ -231,3 +231,18 @@ func TestAServerThatForgotItsScriptsIsToldThemAgain(t *testing.T) {
 		t.Errorf("the keys are %+v", keys)
 	}
 }
+
+// TestAScriptIsRefusedWholeOrNotAtAll has a script that frees memory before it takes some: without a shebang, a server that
+// is out of memory would run the first half.
+func TestAScriptIsRefusedWholeOrNotAtAll(t *testing.T) {
+	server := redistest.Single(t)
+	s := open(t, server.URL)
+	server.Do("SET", "before", "1")
+	half := compile("half", "redis.call('DEL', KEYS[1])\nredis.call('SET', KEYS[2], '1')\nreturn 1\n", 0)
+	server.Do("CONFIG", "SET", "maxmemory", "1")
+	_, err := s.run(t.Context(), half, "", []string{"before", "after"})
+	wantError(t, "the script", err, conversation.ErrUnavailable)
+	if found := server.Do("EXISTS", "before", "after"); found != ":1" {
+		t.Errorf("EXISTS says %s: half of the script has run", found)
+	}
+}
