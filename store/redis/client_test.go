@@ -232,9 +232,9 @@ func TestAServerThatForgotItsScriptsIsToldThemAgain(t *testing.T) {
 	}
 }
 
-// TestAScriptIsRefusedWholeOrNotAtAll has a script that frees memory before it takes some: without a shebang, a server that
-// is out of memory would run the first half.
-func TestAScriptIsRefusedWholeOrNotAtAll(t *testing.T) {
+// TestAServerOutOfMemoryRefusesAScriptThatBeginsByFreeingSome is what the shebang is for: without it, a script that has once
+// written may take what is not there.
+func TestAServerOutOfMemoryRefusesAScriptThatBeginsByFreeingSome(t *testing.T) {
 	server := redistest.Single(t)
 	s := open(t, server.URL)
 	server.Do("SET", "before", "1")
@@ -243,6 +243,6 @@ func TestAScriptIsRefusedWholeOrNotAtAll(t *testing.T) {
 	_, err := s.run(t.Context(), half, "", []string{"before", "after"})
 	wantError(t, "the script", err, conversation.ErrUnavailable)
 	if found := server.Do("EXISTS", "before", "after"); found != ":1" {
-		t.Errorf("EXISTS says %s: half of the script has run", found)
+		t.Errorf("EXISTS says %s: the script, or a half of it, has run", found)
 	}
 }
