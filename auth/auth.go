@@ -85,7 +85,7 @@ type Store interface {
 
 // Found is a key that was found by the hash of one of its secrets.
 type Found struct {
-	Key  Key
+	Key  Key        // its LastUsedAt may be missing: verification does not need it
 	Tier limit.Tier // of the account
 	// Secret is which one of Key.Secrets it was.
 	Secret int

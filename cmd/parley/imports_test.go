@@ -37,6 +37,7 @@ var rooms = []room{
 	{"conversation", []string{"stream", "conversation/window", "conversation/tokens", "conversation/usage"}},
 	{"store/embedded", backend},
 	{"store/redis", backend},
+	{"store/redis/redistest", nil},
 	{"store/storetest", backend},
 	{"store", append([]string{"store/embedded", "store/redis"}, backend...)},
 	{"web", nil},

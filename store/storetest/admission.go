@@ -14,19 +14,25 @@ import (
 	"parley/conversation/window"
 )
 
-func admissionTests() []test {
+// requestTests need no conversations.
+func requestTests() []test {
 	return []test{
 		{"of 400 requests at once exactly 300 are admitted", admitConcurrently},
+		{"owners do not share their limits", admitByOwner},
+		{"the declared key is always alive", admitDeclared},
+	}
+}
+
+func admissionTests() []test {
+	return append(requestTests(), []test{
 		{"a refused operation has done nothing, and is refused by the limit that it says", admitRefuses},
 		{"an operation admits its request once, whatever it is and however it ends", admitOnce},
-		{"owners do not share their limits", admitByOwner},
 		{"a test key has its requests of a day, over all keys of its account", admitTestDay},
 		{"a key that was revoked, or rotated out, is refused and counts nothing", admitDeadKey},
 		{"a queued turn does not begin when its key was revoked meanwhile", beginWithDeadKey},
 		{"a turn reserves its tokens and settles what it used", beginReserves},
 		{"no refusal leaks a reservation", refusalsReserveNothing},
-		{"the declared key is always alive", admitDeclared},
-	}
+	}...)
 }
 
 // figures are small limits.

@@ -25,6 +25,7 @@ import (
 type Backend struct {
 	Conversation conversation.Store
 	Keys         auth.Store
+	Tickets      auth.TicketStore
 }
 
 // patience is how long a test waits for what must come. It is never waited for in vain by a store that is right.
@@ -32,10 +33,7 @@ const patience = 20 * time.Second
 
 // Run runs the suite. open is called once a test, and cleans up by t.Cleanup; the tests run in parallel.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
-	chapters := []struct {
-		name  string
-		tests []test
-	}{
+	chapters := []chapter{
 		{"sessions", sessionTests()},
 		{"messages", messageTests()},
 		{"turns", turnTests()},
@@ -45,25 +43,42 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"journal", journalTests()},
 		{"keys", keyTests()},
 		{"admission", admissionTests()},
+		{"tickets", ticketTests()},
 		{"usage", usageTests()},
 		{"concurrency", concurrencyTests()},
 	}
-	for _, chapter := range chapters {
-		t.Run(chapter.name, func(t *testing.T) {
-			for _, test := range chapter.tests {
-				t.Run(test.name, func(t *testing.T) {
-					t.Parallel()
-					b := open(t)
-					ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
-					defer cancel()
-					test.run(t, &subject{
-						ctx: ctx, store: b.Conversation, keys: b.Keys,
-						owner: conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Live},
-					})
-				})
-			}
-		})
+	for _, c := range chapters {
+		c.run(t, open)
 	}
+}
+
+// RunKeys runs of the suite what needs no conversations.
+func RunKeys(t *testing.T, open func(t *testing.T) Backend) {
+	chapter{"keys", keyTests()}.run(t, open)
+	chapter{"admission", requestTests()}.run(t, open)
+	chapter{"tickets", ticketTests()}.run(t, open)
+}
+
+type chapter struct {
+	name  string
+	tests []test
+}
+
+func (c chapter) run(t *testing.T, open func(t *testing.T) Backend) {
+	t.Run(c.name, func(t *testing.T) {
+		for _, test := range c.tests {
+			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
+				b := open(t)
+				ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+				defer cancel()
+				test.run(t, &subject{
+					ctx: ctx, store: b.Conversation, keys: b.Keys, seals: b.Tickets,
+					owner: conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Live},
+				})
+			})
+		}
+	})
 }
 
 type test struct {
@@ -76,6 +91,7 @@ type subject struct {
 	ctx   context.Context
 	store conversation.Store
 	keys  auth.Store
+	seals auth.TicketStore
 	owner conversation.Owner
 }
 

@@ -1,0 +1,310 @@
+package redis
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"parley/auth"
+	"parley/auth/limit"
+)
+
+// underClock returns a script that does as text does after the admission, by a clock that is its last argument.
+func underClock(t *testing.T, name, text string) *script {
+	t.Helper()
+	const clock = "redis.call('TIME')"
+	window := source("window")
+	if strings.Count(window, clock) != 1 {
+		t.Fatal("window.lua does not look at the clock in one place")
+	}
+	text = "#!lua\n" + strings.Replace(window, clock, "{ARGV[#ARGV], '0'}", 1) + source("admission") + text
+	return &script{name: name, text: text, digest: strings.Repeat("0", 40)} // no server knows it: it is sent as text
+}
+
+const testTokens = `
+local key, a, b, c = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+if ARGV[1] == 'settle' then settle(key, a, b, c) return 1 end
+if ARGV[1] == 'charge' then charge(key, a) return 1 end
+local taken, refused = reserve(key, a, b)
+return {taken or false, refused or false}`
+
+// pair is the limits of an owner, twice: in Redis, and as auth/limit has them. Both are told the same at the same time.
+type pair struct {
+	t         *testing.T
+	s         *Store
+	principal auth.Principal
+	admit     *script
+	tokens    *script
+
+	now   limit.Second
+	model limit.Counters
+}
+
+func newPair(t *testing.T, mode string) *pair {
+	return &pair{
+		t: t, s: newStore(t), principal: auth.Principal{Account: newAccount(), Mode: mode},
+		admit:  underClock(t, "admit", "return admitted(function(KEYS, ARGV) return 1 end)"),
+		tokens: underClock(t, "tokens", testTokens),
+		now:    limit.At(time.Now()) + 1000*24*3600, // ahead of the server's clock, by which keys expire
+	}
+}
+
+func (p *pair) run(sc *script, keys []string, args ...any) any {
+	p.t.Helper()
+	reply, err := p.s.once(p.t.Context(), sc, keys, append(args, int64(p.now)))
+	must(p.t, err)
+	return reply
+}
+
+func (p *pair) same(what string, got, want any) {
+	p.t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		p.t.Fatalf("%s at %d: Redis says %v, auth/limit %v", what, p.now, got, want)
+	}
+}
+
+func (p *pair) admits(f limit.Figures) {
+	p.t.Helper()
+	tag := ownerTag(p.principal.Owner())
+	a := &auth.Admission{Principal: p.principal, Figures: f}
+	keys, args := withAdmission(p.admit, a, tag, nil, nil)
+	_, err := p.s.decide(p.t.Context(), p.admit, a, p.run(p.admit, keys, args...))
+	got, _ := a.Decision()
+	want := p.model.Admit(p.now, limit.Request{Figures: f, Test: p.principal.Mode == auth.Test})
+	shown := func(d limit.Decision) string {
+		return fmt.Sprint(d.Refused, d.Limit, d.Remaining, d.Reset, d.RetryAfter)
+	}
+	p.same("an admission", shown(got), shown(want))
+	p.same("whether it is refused", err != nil, !want.Admitted())
+}
+
+func (p *pair) reserves(n, most int) limit.Reservation {
+	p.t.Helper()
+	key := tokensKey(ownerTag(p.principal.Owner()))
+	f := limit.Figures{TokensPerMinute: most}
+	standing := p.model.CheckTokens(p.now, f, n)
+	want, ok := p.model.Tokens.Reserve(p.now, n, most)
+	parts, _ := p.run(p.tokens, []string{key}, "reserve", n, most, 0).([]any)
+	if !ok {
+		refused, err := tokensRefused(most, parts[1])
+		must(p.t, err)
+		p.same("a refused reservation", refused.Decision, standing)
+		return limit.Reservation{}
+	}
+	p.same("a reservation", parts[0], []any{int64(want.Second), int64(want.Tokens)})
+	return want
+}
+
+func (p *pair) settles(r limit.Reservation, used int) {
+	p.t.Helper()
+	p.run(p.tokens, []string{tokensKey(ownerTag(p.principal.Owner()))}, "settle", int64(r.Second), r.Tokens, used)
+	p.model.Tokens.Settle(p.now, &r, used)
+}
+
+func (p *pair) charges(n int) {
+	p.t.Helper()
+	p.run(p.tokens, []string{tokensKey(ownerTag(p.principal.Owner()))}, "charge", n, 0, 0)
+	p.model.Tokens.Charge(p.now, n)
+}
+
+// TestLimitsInRedisAreThoseOfTheArithmetic has Redis and auth/limit do the same things at random, also under a clock that
+// is set back and forth.
+func TestLimitsInRedisAreThoseOfTheArithmetic(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 1))
+			mode := []string{auth.Live, auth.Test}[seed%2]
+			p := newPair(t, mode)
+			var open []limit.Reservation
+			for range 1200 {
+				p.now += limit.Second(clockStep(random))
+				most := []int{0, 1, 20, 1000, limit.MaxLimit + 5}[random.IntN(5)]
+				switch random.IntN(6) {
+				case 0, 1, 2:
+					p.admits(limit.Figures{RequestsPerMinute: most})
+				case 3:
+					if r := p.reserves(1+random.IntN(600), most); r.Tokens > 0 {
+						open = append(open, r)
+					}
+				case 4:
+					if len(open) > 0 {
+						i := random.IntN(len(open))
+						p.settles(open[i], random.IntN(1200))
+						open = append(open[:i], open[i+1:]...)
+					}
+				default:
+					p.charges([]int{0, 7, 900, 1 << 31}[random.IntN(4)])
+				}
+			}
+		})
+	}
+}
+
+// clockStep is for how many seconds the clock goes on: as a rule forwards.
+func clockStep(random *rand.Rand) int {
+	switch random.IntN(60) {
+	case 0:
+		return 50 + random.IntN(30) // about when things leave
+	case 1:
+		return -random.IntN(60)
+	case 2:
+		return -60 - random.IntN(3)
+	case 3:
+		return 3600 * random.IntN(40)
+	case 4:
+		return -3600 * random.IntN(60)
+	}
+	return random.IntN(3)
+}
+
+// TestNoMinuteHasMoreThanItsLimit is the burst at the boundary: as many as the limit in the last second of one minute, and
+// none before all of them have left.
+func TestNoMinuteHasMoreThanItsLimit(t *testing.T) {
+	p := newPair(t, auth.Live)
+	p.now = p.now/60*60 + 59
+	admitted := func() (n int) {
+		for range 40 {
+			before := p.model.Requests.Used(p.now)
+			p.admits(limit.Figures{RequestsPerMinute: 20})
+			n += p.model.Requests.Used(p.now) - before
+		}
+		return n
+	}
+	for _, c := range []struct{ after, want int }{{0, 20}, {1, 0}, {59, 0}, {1, 20}, {60, 0}, {1, 20}} {
+		p.now += limit.Second(c.after)
+		if n := admitted(); n != c.want {
+			t.Errorf("at %d: %d were admitted, want %d", p.now, n, c.want)
+		}
+	}
+}
+
+func TestOf400RequestsAtOnce300AreAdmitted(t *testing.T) {
+	first, second := newStore(t), newStore(t) // two nodes
+	p := newKey(t, first, auth.Owner{Account: newAccount(), Mode: auth.Live})
+	var admitted, refused atomic.Int64
+	var work sync.WaitGroup
+	for i := range 400 {
+		work.Go(func() {
+			d, err := admit(t, []*Store{first, second}[i%2], p)
+			switch {
+			case err == nil && d.Admitted():
+				admitted.Add(1)
+			case d.Refused == limit.ByRequests && d.RetryAfter >= 1 && d.RetryAfter <= 61:
+				refused.Add(1)
+			}
+		})
+	}
+	work.Wait()
+	if admitted.Load() != 300 || refused.Load() != 100 {
+		t.Errorf("%d were admitted and %d refused", admitted.Load(), refused.Load())
+	}
+}
+
+func TestATestKeyHas100RequestsADay(t *testing.T) {
+	s := newStore(t)
+	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
+	keys := []auth.Principal{newKey(t, s, owner), newKey(t, s, owner)}
+	for i := range 100 {
+		if d, err := admit(t, s, keys[i%2]); err != nil || d.Limit != 100 || d.Remaining != 99-i {
+			t.Fatalf("request %d: %+v, %v", i, d, err)
+		}
+	}
+	d, err := admit(t, s, keys[0])
+	midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
+	if err == nil || d.Refused != limit.ByDay || d.Reset != limit.At(midnight) {
+		t.Errorf("one more: %+v, %v", d, err)
+	}
+	if d, err = admit(t, s, newKey(t, s, auth.Owner{Account: owner.Account, Mode: auth.Live})); err != nil || d.Remaining != 299 {
+		t.Errorf("a live key of that account: %+v, %v", d, err)
+	}
+}
+
+func TestAKeyThatDoesNotWorkIsRefusedAndCountsNothing(t *testing.T) {
+	s := newStore(t)
+	owner := auth.Owner{Account: newAccount(), Mode: auth.Live}
+	revoked, rotated, alive := newKey(t, s, owner), newKey(t, s, owner), newKey(t, s, owner)
+	never, expired := alive, aKey(owner)
+	never.KeyID = "key_0000000000000000"
+	expired.ExpiresAt = time.Now().Add(-time.Minute).UTC().Truncate(time.Millisecond)
+	_, err := s.CreateKey(t.Context(), expired, "")
+	must(t, err)
+	must(t, s.RevokeKey(t.Context(), owner, revoked.KeyID))
+	dead := map[string]auth.Principal{
+		"a revoked key": revoked, "a key of another": never,
+		"an expired key": {Account: owner.Account, Mode: owner.Mode, KeyID: expired.ID, Secret: expired.Secrets[0].Hash},
+	}
+	for range 2 {
+		must(t, s.KeyAlive(t.Context(), rotated))
+		_, err := admit(t, s, rotated)
+		must(t, err)
+		_, err = s.RotateKey(t.Context(), owner, rotated.KeyID, aKey(owner).Secrets[0].Hash, "svc_live_cd")
+		must(t, err)
+	}
+	dead["a secret that was rotated out twice"] = rotated
+	late := newKey(t, s, owner)
+	_, err = s.RotateKey(t.Context(), owner, late.KeyID, aKey(owner).Secrets[0].Hash, "svc_live_cd")
+	must(t, err)
+	yesterday := time.Now().Add(-time.Second).UnixMilli() // its 24 hours are over
+	must(t, s.db.HSet(t.Context(), keyKey(ownerTag(owner), late.KeyID), "until", yesterday).Err())
+	dead["a secret that was rotated out 24 hours ago"] = late
+	for what, p := range dead {
+		_, err := admit(t, s, p)
+		wantError(t, what, err, auth.ErrInvalidToken)
+		wantError(t, what+": KeyAlive", s.KeyAlive(t.Context(), p), auth.ErrInvalidToken)
+	}
+	if d, err := admit(t, s, alive); err != nil || d.Remaining != 297 {
+		t.Errorf("a key that works, after them: %+v, %v", d, err)
+	}
+}
+
+func TestADeclaredKeyAlwaysWorks(t *testing.T) {
+	p := auth.Principal{Account: newAccount(), Mode: auth.Live, KeyID: "key_declared00000000"}
+	if d, err := admit(t, newStore(t), p); err != nil || d.Remaining != 299 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// TestATurnReservesTokensOnlyWithAKeyThatWorks is what an operation that begins a turn has of its admission, whether that is
+// pending or not.
+func TestATurnReservesTokensOnlyWithAKeyThatWorks(t *testing.T) {
+	s := newStore(t)
+	turn := compile("turn", "local taken, refused = reserve_tokens(tonumber(ARGV[1]))\nreturn {taken or false, refused or false}\n", reserves)
+	p := newKey(t, s, auth.Owner{Account: newAccount(), Mode: auth.Live})
+	a := &auth.Admission{Principal: p, Figures: smallFigures}
+	reserve := func(tokens int) ([]any, error) {
+		reply, err := s.run(auth.WithAdmission(t.Context(), a), turn, ownerTag(p.Owner()), nil, tokens)
+		parts, _ := reply.([]any)
+		return parts, err
+	}
+	for i := range 2 { // the second time it is not pending any more
+		parts, err := reserve(6000)
+		must(t, err)
+		if d, ok := a.Decision(); !ok || d.Remaining != 299 {
+			t.Errorf("the admission: %+v, %v", d, ok)
+		}
+		if refused := parts[1] != nil; refused != (i == 1) {
+			t.Errorf("reservation %d: %v", i, parts)
+		}
+	}
+	parts, err := reserve(6000)
+	must(t, err)
+	refused, err := tokensRefused(smallFigures.TokensPerMinute, parts[1])
+	must(t, err)
+	if d := refused.Decision; d.Refused != limit.ByTokens || d.Limit != 10_000 || d.Remaining != 4000 || d.RetryAfter < 1 {
+		t.Errorf("the refusal: %+v", d)
+	}
+	reply, err := s.run(t.Context(), turn, ownerTag(p.Owner()), nil, 6000) // nobody's request
+	must(t, err)
+	if fmt.Sprint(reply) != "[[0 0] <nil>]" {
+		t.Errorf("without an admission: %v", reply)
+	}
+	must(t, s.RevokeKey(t.Context(), p.Owner(), p.KeyID))
+	_, err = reserve(1)
+	wantError(t, "with a key that was revoked meanwhile", err, auth.ErrInvalidToken)
+}

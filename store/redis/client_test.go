@@ -1,0 +1,248 @@
+package redis
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/store/redis/redistest"
+)
+
+func TestAURLSaysWhichServers(t *testing.T) {
+	type said struct {
+		Addrs                            []string
+		User, Password, Sentinel, Master string
+		DB                               int
+		TLS, Cluster                     bool
+	}
+	for url, want := range map[string]said{
+		"redis://host":                               {Addrs: []string{"host:6379"}},
+		"redis://:p%40ss:w%2Frd@host:1/7":            {Addrs: []string{"host:1"}, Password: "p@ss:w/rd", DB: 7},
+		"redis://:a@b@[::1]:2":                       {Addrs: []string{"[::1]:2"}, Password: "a@b"},
+		"rediss://user:secret@[::1]/":                {Addrs: []string{"[::1]:6379"}, User: "user", Password: "secret", TLS: true},
+		"redis+cluster://a:1,b":                      {Addrs: []string{"a:1", "b:6379"}, Cluster: true},
+		"rediss+cluster://:s@a/":                     {Addrs: []string{"a:6379"}, Password: "s", Cluster: true, TLS: true},
+		"redis+sentinel://:s@a:1,b/m/3":              {Addrs: []string{"a:1", "b:26379"}, Password: "s", Master: "m", DB: 3},
+		"redis+sentinel://a/m?sentinelPassword=x%26": {Addrs: []string{"a:26379"}, Sentinel: "x&", Master: "m"},
+	} {
+		o, err := parseURL(url)
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		got := said{o.Addrs, o.Username, o.Password, o.SentinelPassword, o.MasterName, o.DB, o.TLSConfig != nil, o.IsClusterMode}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", url, diff)
+		}
+	}
+}
+
+func TestAURLThatIsMalformedIsSaidClearlyWithoutItsPassword(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis:secret":                      "lacks ://",
+		"rediz://:secret@h":                 "neither redis nor rediss",
+		"redis+replica://:secret@h":         "sentinel or cluster",
+		"redis://:secret@":                  "names no host",
+		"redis://:secret@h:secret":          "names no host",
+		"redis://:secret@h:70000":           "names no host",
+		"redis://:secret@h:1,i:2":           "several hosts",
+		"redis://secret@h":                  "percent-encoded",
+		"redis://:secret%zz@h":              "percent-encoded",
+		"redis://:secret@h/secret":          "must be a number",
+		"redis://:secret@h/-1":              "must be a number",
+		"redis://:secret@h?secret=1":        "parameter that is not known",
+		"redis://:secret@h?a=%zz&secret":    "query",
+		"redis+cluster://:secret@h/1":       "no databases",
+		"redis+sentinel://:secret@h":        "names no master",
+		"redis+sentinel://:secret@h/m/x":    "must be a number",
+		"redis://h?sentinelPassword=secret": "parameter that is not known",
+	} {
+		_, err := Open(t.Context(), url)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: error %v, want %q", url, err, want)
+		}
+	}
+}
+
+func TestAServerThatIsAwayOrRefusesUsIsSaidWithoutThePassword(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, "--requirepass", "other", "--masterauth", "x")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, listener.Close())
+	for _, addr := range []string{server.Addr, listener.Addr().String()} {
+		for _, url := range []string{"redis://:secret@" + addr, "redis+cluster://:secret@" + addr, "redis+sentinel://:secret@" + addr + "/m"} {
+			started := time.Now()
+			_, err := Open(t.Context(), url)
+			wantError(t, url, err, conversation.ErrUnavailable)
+			if took := time.Since(started); took > 2*time.Second || strings.Contains(fmt.Sprint(err), "secret") {
+				t.Errorf("%s: after %v: %v", url, took, err)
+			}
+		}
+	}
+}
+
+func TestAnOldServerIsRefused(t *testing.T) {
+	for version, ok := range map[string]bool{"6.2.14": false, "5.0": false, "": false, "7.0.0": true, "8.2.1": true, "10.0.0": true} {
+		s, err := Open(t.Context(), "redis://"+serverOfVersion(t, version))
+		if err == nil {
+			must(t, s.Close())
+		}
+		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "needs 7.0") {
+			t.Errorf("version %q: %v", version, err)
+		}
+	}
+}
+
+// serverOfVersion returns the address of what answers INFO as a server of that version, and refuses all else.
+func serverOfVersion(t *testing.T, version string) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	info := "# Server\r\nredis_version:" + version + "\r\n"
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			for lines := bufio.NewScanner(conn); lines.Scan(); {
+				switch strings.ToLower(lines.Text()) {
+				case "hello":
+					fmt.Fprint(conn, "-ERR unknown command\r\n")
+				case "info":
+					fmt.Fprintf(conn, "$%d\r\n%s\r\n", len(info), info)
+				}
+			}
+			_ = conn.Close()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// TestEachFaultIsUnavailableWithin2s does harm to a server and takes it back: meanwhile what writes fails as it should, in
+// time, and Ping says so; then all works again.
+func TestEachFaultIsUnavailableWithin2s(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]struct {
+		harm, heal func(s *redistest.Server, p *redistest.Proxy)
+	}{
+		"killed":         {func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() }, func(s *redistest.Server, _ *redistest.Proxy) { s.Restart() }},
+		"standing still": {func(s *redistest.Server, _ *redistest.Proxy) { s.Stop() }, func(s *redistest.Server, _ *redistest.Proxy) { s.Cont() }},
+		"out of memory": {
+			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "maxmemory", "1") },
+			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "maxmemory", "0") },
+		},
+		"read-only": {
+			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "127.0.0.1", "1") },
+			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "NO", "ONE") },
+		},
+		"without its replicas": {
+			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "min-replicas-to-write", "1") },
+			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "min-replicas-to-write", "0") },
+		},
+		"unable to save": {
+			func(s *redistest.Server, _ *redistest.Proxy) { s.BreakSaving() },
+			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "save", "") },
+		},
+		"cut off":      {func(_ *redistest.Server, p *redistest.Proxy) { p.Cut() }, func(_ *redistest.Server, p *redistest.Proxy) { p.Connect() }},
+		"slow":         {func(_ *redistest.Server, p *redistest.Proxy) { p.Delay(5000) }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
+		"never heard":  {func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(0) }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
+		"interrupting": {func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(20) }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Single(t)
+			proxy := redistest.NewProxy(t, server.Addr)
+			s := open(t, proxy.URL)
+			declared := auth.Principal{Account: "a", Mode: auth.Live}
+			calls := map[string]func() error{
+				"Ping":  func() error { return s.Ping(t.Context()) },
+				"Admit": func() error { _, err := admit(t, s, declared); return err },
+			}
+			for what, call := range calls {
+				must(t, call())
+				fault.harm(server, proxy)
+				started := time.Now()
+				wantError(t, what, call(), conversation.ErrUnavailable)
+				if took := time.Since(started); took > 2*time.Second {
+					t.Errorf("%s took %v", what, took)
+				}
+				fault.heal(server, proxy)
+				if err := call(); err != nil {
+					t.Errorf("%s, when all is well again: %v", what, err)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatMayHaveRunIsNotSentAgain loses the reply of an admission: it counted once, though its caller does not know. The
+// client of a Cluster would send it again.
+func TestWhatMayHaveRunIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{redistest.Single(t).URL, redistest.Cluster(t).URL} {
+		s, w := open(t, url), new(wire)
+		nodes, clustered := s.db.(*redis.ClusterClient)
+		if clustered {
+			must(t, nodes.ForEachMaster(t.Context(), func(_ context.Context, node *redis.Client) error {
+				node.AddHook(w)
+				return nil
+			}))
+		} else {
+			s.db.AddHook(w)
+		}
+		declared := auth.Principal{Account: "a", Mode: auth.Live}
+		w.unheard.Store(admitScript)
+		_, err := admit(t, s, declared)
+		wantError(t, "Admit", err, conversation.ErrUnavailable)
+		if d, err := admit(t, s, declared); err != nil || d.Remaining != 298 {
+			t.Errorf("Cluster %v: the next: %+v, %v", clustered, d, err)
+		}
+		w.unheard.Store(keysScript)
+		if _, err := s.Keys(t.Context(), declared.Owner()); err != nil { // it can be sent again, and is
+			t.Errorf("Cluster %v: Keys: %v", clustered, err)
+		}
+	}
+}
+
+func TestAServerThatForgotItsScriptsIsToldThemAgain(t *testing.T) {
+	server := redistest.Single(t)
+	s := open(t, server.URL)
+	owner := auth.Owner{Account: "a", Mode: auth.Live}
+	p := newKey(t, s, owner)
+	uses := []auth.Use{
+		{Owner: owner, KeyID: p.KeyID, At: time.UnixMilli(1_800_000_000_000)}, {Owner: owner, KeyID: "key_0000000000000000", At: time.Now()},
+	}
+	server.Do("SCRIPT", "FLUSH")
+	must(t, s.TouchKeys(t.Context(), uses)) // in a pipeline
+	keys, err := s.Keys(t.Context(), owner)
+	must(t, err)
+	if len(keys) != 1 || !keys[0].LastUsedAt.Equal(uses[0].At) {
+		t.Errorf("the keys are %+v", keys)
+	}
+}
+
+// TestAServerOutOfMemoryRefusesAScriptThatBeginsByFreeingSome is what the shebang is for: without it, a script that has once
+// written may take what is not there.
+func TestAServerOutOfMemoryRefusesAScriptThatBeginsByFreeingSome(t *testing.T) {
+	server := redistest.Single(t)
+	s := open(t, server.URL)
+	server.Do("SET", "before", "1")
+	half := compile("half", "redis.call('DEL', KEYS[1])\nredis.call('SET', KEYS[2], '1')\nreturn 1\n", 0)
+	server.Do("CONFIG", "SET", "maxmemory", "1")
+	_, err := s.run(t.Context(), half, "", []string{"before", "after"})
+	wantError(t, "the script", err, conversation.ErrUnavailable)
+	if found := server.Do("EXISTS", "before", "after"); found != ":1" {
+		t.Errorf("EXISTS says %s: the script, or a half of it, has run", found)
+	}
+}

@@ -1,0 +1,10 @@
+-- Revokes a key: its record stays, its secrets go.
+-- KEYS[1] the key
+-- → the key as it was, as in lua/keys.lua, but with its new version · 'none' there is none that is not revoked
+local k = redis.call('HMGET', KEYS[1], 'id', 'revoked')
+if not k[1] or k[2] then return 'none' end
+redis.call('HINCRBY', KEYS[1], 'version', 1)
+local was = redis.call('HGETALL', KEYS[1])
+redis.call('HSET', KEYS[1], 'revoked', '1')
+redis.call('HDEL', KEYS[1], 'secret', 'since', 'previous', 'previousSince', 'until')
+return was

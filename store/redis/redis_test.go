@@ -1,0 +1,99 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
+	"parley/store/redis/redistest"
+	"parley/store/storetest"
+)
+
+// open returns a store on the server of that URL.
+func open(t *testing.T, url string) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), url)
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	return s
+}
+
+// shared is the URL of a server that tests share, each with accounts of its own. A test that harms its server starts
+// another.
+var shared = redistest.Shared()
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	shared.Kill()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// newStore returns a store on the shared server.
+func newStore(t *testing.T) *Store { return open(t, shared.Start(t)) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	storetest.RunKeys(t, func(t *testing.T) storetest.Backend {
+		s := newStore(t)
+		return storetest.Backend{Keys: s, Tickets: s}
+	})
+}
+
+// newAccount returns a name that no other test has.
+func newAccount() string { return "account " + conversation.RandomText(12) }
+
+// newKey makes a key of that owner and returns who presents it.
+func newKey(t *testing.T, s *Store, owner auth.Owner) auth.Principal {
+	t.Helper()
+	key, err := s.CreateKey(t.Context(), aKey(owner), limit.Pro)
+	must(t, err)
+	return auth.Principal{Account: key.Account, Mode: key.Mode, KeyID: key.ID, Scopes: key.Scopes, Secret: key.Secrets[0].Hash}
+}
+
+func aKey(owner auth.Owner) auth.Key {
+	return auth.Key{
+		Owner: owner, ID: auth.KeyPrefix + conversation.RandomText(16), Name: "a key", Scopes: []auth.Scope{auth.Admin},
+		Prefix: "svc_live_ab", Secrets: []auth.Secret{{Hash: auth.HashOf(conversation.RandomText(32))}},
+	}
+}
+
+var smallFigures = limit.Figures{RequestsPerMinute: 300, TokensPerMinute: 10_000}
+
+// admit admits a request of the principal.
+func admit(t *testing.T, s *Store, p auth.Principal) (limit.Decision, error) {
+	a := &auth.Admission{Principal: p, Figures: smallFigures}
+	err := s.Admit(auth.WithAdmission(t.Context(), a))
+	d, decided := a.Decision()
+	if refused := new(auth.LimitError); (err == nil || errors.As(err, &refused)) != decided || a.Pending() == decided {
+		t.Errorf("Admit: error %v, decision %+v, %v", err, d, decided)
+	}
+	return d, err
+}
+
+func wantError(t *testing.T, what string, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Errorf("%s: error %v, want %v", what, got, want)
+	}
+}
+
+func TestAServerThatCanBeWrittenToIsReady(t *testing.T) {
+	must(t, newStore(t).Ping(context.Background()))
+}

@@ -1,0 +1,326 @@
+package redis
+
+import (
+	"context"
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"parley/auth"
+	"parley/auth/limit"
+)
+
+// sources are the scripts: one file an operation, which says at its head what KEYS, ARGV and the result are. A script
+// returns what it refuses as a value; what it raises is a fault.
+//
+//go:embed lua/*.lua
+var sources embed.FS
+
+// script is an operation on the store. It is immutable.
+type script struct {
+	name       string
+	text       string
+	digest     string // by which a server knows the text
+	admits     bool   // carries the admission of the request that it is run for
+	reserves   bool   // uses the admission's key and figures even if the request was admitted before
+	idempotent bool   // can be run again after its reply was lost: to the same end, with the same answer
+}
+
+// What a script can be, for newScript.
+const (
+	reads      = 1 << iota // writes nothing: without admissions, it is run even where the server cannot write; idempotent
+	counts                 // uses the clock and the windows of lua/window.lua
+	admits                 // carries an admission (lua/admission.lua); counts
+	reserves               // admits, and uses reserve
+	idempotent             // see script
+)
+
+// newScript returns the script of that file.
+func newScript(name string, is int) *script { return compile(name, source(name), is) }
+
+// compile returns the script of that text.
+//
+// Each begins with a shebang: by it the server refuses a script whole, before it has done anything, where it is out of
+// memory, a replica, or cannot save; and a key of another slot is an error.
+func compile(name, text string, is int) *script {
+	header := "#!lua\n"
+	admission := is&(admits|reserves) != 0
+	if is&reads != 0 && !admission { // which writes
+		header = "#!lua flags=no-writes\n"
+	}
+	if admission {
+		text = source("admission") + "return admitted(function(KEYS, ARGV)\n" + text + "end)\n"
+	}
+	if admission || is&counts != 0 {
+		text = source("window") + text
+	}
+	text = header + text
+	digest := sha1.Sum([]byte(text))
+	return &script{
+		name: name, text: text, digest: hex.EncodeToString(digest[:]),
+		admits: admission, reserves: is&reserves != 0, idempotent: is&(reads|idempotent) != 0,
+	}
+}
+
+func source(name string) string {
+	text, err := sources.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err) // it is part of the program
+	}
+	return string(text)
+}
+
+var (
+	pingScript  = newScript("ping", idempotent)
+	admitScript = newScript("admit", admits)
+	checkScript = newScript("admit", reserves|idempotent)
+)
+
+// run runs a script, in one trip, and returns what it returned: nil, an int64, a string or a []any of these. tag is that of all keys. It
+// is the one way to the server for whatever has an effect.
+//
+// Where the script carries admissions, and ctx has one that is pending, it is admitted before: the error is then
+// auth.ErrInvalidToken or an *auth.LimitError if it is refused, and nothing was done. Other errors are those of fault. A
+// script whose reply was lost may have run; it is run again, once, only if it is idempotent and counts no request.
+func (s *Store) run(ctx context.Context, sc *script, tag string, keys []string, args ...any) (any, error) {
+	var admission *auth.Admission
+	counted := false
+	if sc.admits {
+		admission = auth.AdmissionOf(ctx)
+		counted = admission != nil && admission.Pending()
+		keys, args = withAdmission(sc, admission, tag, keys, args)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	reply, err := s.once(ctx, sc, keys, args)
+	if err != nil && sc.idempotent && !counted && ctx.Err() == nil && isLost(err) {
+		reply, err = s.once(ctx, sc, keys, args)
+	}
+	if err != nil {
+		return nil, sc.fault(err)
+	}
+	if !sc.admits {
+		return reply, nil
+	}
+	return s.decide(ctx, sc, admission, reply)
+}
+
+// call is a script that is to be run in a pipeline.
+type call struct {
+	script *script
+	keys   []string
+	args   []any
+}
+
+// runAll runs scripts that carry no admission, in one trip a server, and returns what each returned, or its error. One that the
+// server did not know, and so did not run, is run again.
+func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	replies, errs := make([]any, len(calls)), make([]error, len(calls))
+	missing := s.pipeline(ctx, calls, replies, errs, nil)
+	if len(missing) > 0 {
+		s.pipeline(ctx, calls, replies, errs, missing)
+	}
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = calls[i].script.fault(err)
+		}
+	}
+	return replies, errs
+}
+
+// pipeline runs the calls with those numbers by their texts, or all by their digests if there are none; it returns the
+// numbers of those that the server did not know.
+func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs []error, numbers []int) (missing []int) {
+	byText := numbers != nil
+	if !byText {
+		for i := range calls {
+			numbers = append(numbers, i)
+		}
+	}
+	pipe := s.db.Pipeline()
+	commands := make([]*redis.Cmd, len(numbers))
+	for at, i := range numbers {
+		c := calls[i]
+		commands[at] = command(ctx, c.script, byText, c.keys, c.args)
+		_ = pipe.Process(ctx, onceOnly{commands[at]}) // queues it
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for at, i := range numbers {
+		replies[i], errs[i] = result(commands[at])
+		if redis.HasErrorPrefix(errs[i], "NOSCRIPT") {
+			missing = append(missing, i)
+		}
+	}
+	return missing
+}
+
+// once sends a script by its digest and, if the server does not know it, by its text.
+func (s *Store) once(ctx context.Context, sc *script, keys []string, args []any) (any, error) {
+	for _, byText := range []bool{false, true} {
+		cmd := command(ctx, sc, byText, keys, args)
+		_ = s.db.Process(ctx, onceOnly{cmd})
+		reply, err := result(cmd)
+		if byText || !redis.HasErrorPrefix(err, "NOSCRIPT") {
+			return reply, err
+		}
+	}
+	return nil, nil // not reached
+}
+
+// onceOnly is a command that the client of a Cluster, too, sends only once: it follows redirections, but does not try again
+// after a reply that did not come.
+type onceOnly struct{ *redis.Cmd }
+
+// NoRetry implements redis.Cmder.
+func (onceOnly) NoRetry() bool { return true }
+
+func command(ctx context.Context, sc *script, byText bool, keys []string, args []any) *redis.Cmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	if byText {
+		all = append(all, "eval", sc.text)
+	} else {
+		all = append(all, "evalsha", sc.digest)
+	}
+	all = append(all, len(keys))
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	if len(keys) > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
+	return cmd
+}
+
+// result returns what a script returned; nil is no error.
+func result(cmd *redis.Cmd) (any, error) {
+	reply, err := cmd.Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	return reply, err
+}
+
+// isLost reports whether an error says that no reply came.
+func isLost(err error) bool {
+	var answered redis.Error
+	return !errors.As(err, &answered)
+}
+
+// fault returns the error of a script that did not return.
+func (sc *script) fault(err error) error {
+	if text := err.Error(); strings.HasPrefix(text, "ERR ") { // a mistake of ours: it names the line
+		return fmt.Errorf("redis: the script %s: %w", sc.name, err)
+	}
+	return fault(err)
+}
+
+// withAdmission puts the keys and arguments of an admission, which may be nil, in front (lua/admission.lua).
+func withAdmission(sc *script, a *auth.Admission, tag string, keys []string, args []any) ([]string, []any) {
+	what, keyID, secret, day := "", "", "", any("")
+	var figures limit.Figures
+	if a != nil {
+		figures, keyID = a.Figures, a.Principal.KeyID
+		if a.Principal.Secret != (auth.Hash{}) {
+			secret = hashText(a.Principal.Secret)
+		}
+		if a.Principal.Mode == auth.Test {
+			day = limit.TestKeyRequests
+		}
+		switch {
+		case sc == checkScript:
+			what = "check"
+		case a.Pending():
+			what = "count"
+		case sc.reserves:
+			what = "check"
+		}
+	}
+	front := []string{keyKey(tag, keyID), requestsKey(tag), tokensKey(tag), dayKey(tag)}
+	frontArgs := []any{what, secret, figures.RequestsPerMinute, figures.TokensPerMinute, day}
+	return append(front, keys...), append(frontArgs, args...)
+}
+
+// decide reads the admission's part of a reply, and returns the operation's.
+func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply any) (any, error) {
+	parts, _ := reply.([]any)
+	if len(parts) == 0 {
+		return nil, sc.malformed()
+	}
+	said, _ := parts[0].([]any)
+	if len(said) == 0 {
+		return nil, sc.malformed()
+	}
+	switch said[0] {
+	case "none":
+	case "key":
+		s.forget(ctx, a.Principal.Secret)
+		return nil, auth.ErrInvalidToken
+	default:
+		decision, ok := decisionOf(a, said[1:])
+		if !ok {
+			return nil, sc.malformed()
+		}
+		a.Decided(decision)
+		if !decision.Admitted() {
+			return nil, &auth.LimitError{Decision: decision}
+		}
+	}
+	if len(parts) < 2 {
+		return nil, nil
+	}
+	return parts[1], nil
+}
+
+// decisionOf returns what the figures of the limits mean: used, reset and wait of each.
+func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
+	limits := []limit.Standing{
+		{By: limit.ByRequests, Limit: a.Figures.RequestsPerMinute}, {By: limit.ByDay, Limit: limit.TestKeyRequests},
+	}
+	if len(figures) != 3 && len(figures) != 6 {
+		return limit.Decision{}, false
+	}
+	standings := limits[:len(figures)/3]
+	for i := range standings {
+		standing, ok := standingOf(standings[i], figures[3*i:])
+		if !ok {
+			return limit.Decision{}, false
+		}
+		standings[i] = standing
+	}
+	return limit.Decide(standings...), true
+}
+
+// tokensRefused returns the error of a reservation that was refused: by the limit of that many tokens a minute, which
+// stands as reserve (lua/window.lua) returned.
+func tokensRefused(perMinute int, figures any) (*auth.LimitError, error) {
+	all, _ := figures.([]any)
+	if len(all) != 3 {
+		return nil, errRecord
+	}
+	s, ok := standingOf(limit.Standing{By: limit.ByTokens, Limit: perMinute}, all)
+	if !ok {
+		return nil, errRecord
+	}
+	return &auth.LimitError{Decision: limit.Decide(s)}, nil
+}
+
+// standingOf returns a standing with the first three figures: used, reset and wait.
+func standingOf(s limit.Standing, figures []any) (limit.Standing, bool) {
+	used, ok1 := figures[0].(int64)
+	reset, ok2 := figures[1].(int64)
+	wait, ok3 := figures[2].(int64)
+	s.Used, s.Reset, s.Wait = int(used), limit.Second(reset), int(wait)
+	return s, ok1 && ok2 && ok3
+}
+
+func (sc *script) malformed() error {
+	return fmt.Errorf("redis: the script %s returned what it never should", sc.name)
+}

@@ -1,0 +1,49 @@
+package redis
+
+import (
+	"fmt"
+	"testing"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/store/redis/redistest"
+	"parley/store/storetest"
+)
+
+func TestKeysOnACluster(t *testing.T) {
+	t.Parallel()
+	url := redistest.Cluster(t).URL
+	storetest.RunKeys(t, func(t *testing.T) storetest.Backend {
+		s := open(t, url)
+		return storetest.Backend{Keys: s, Tickets: s}
+	})
+}
+
+func TestAClusterIsReadyIfAllItsMastersAre(t *testing.T) {
+	t.Parallel()
+	c := redistest.Cluster(t)
+	s := open(t, c.URL)
+	for i, master := range c.Masters {
+		must(t, s.Ping(t.Context()))
+		master.Do("CONFIG", "SET", "maxmemory", "1")
+		wantError(t, fmt.Sprintf("Ping without memory for master %d", i), s.Ping(t.Context()), conversation.ErrUnavailable)
+		master.Do("CONFIG", "SET", "maxmemory", "0")
+	}
+	c.Masters[2].Kill()
+	wantError(t, "Ping without a master", s.Ping(t.Context()), conversation.ErrUnavailable)
+}
+
+func TestAFailoverIsHealedWithoutARestart(t *testing.T) {
+	t.Parallel()
+	w := redistest.Sentinel(t)
+	s := open(t, w.URL)
+	owner := auth.Owner{Account: newAccount(), Mode: auth.Live}
+	p := newKey(t, s, owner)
+	w.Master.Do("WAIT", "1", "1000")
+	w.Master.Kill()
+	_, err := admit(t, s, p)
+	wantError(t, "Admit without a master", err, conversation.ErrUnavailable)
+	w.AwaitFailover()
+	_, err = admit(t, s, p)
+	must(t, err)
+}
