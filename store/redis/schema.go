@@ -2,8 +2,11 @@ package redis
 
 import (
 	"net/url"
+	"strconv"
+	"strings"
 
 	"parley/auth"
+	"parley/conversation"
 )
 
 // All names of keys in Redis are made here, and nowhere else.
@@ -25,7 +28,16 @@ import (
 //	                          does. It only spares a trip: whether the secret works is decided in the slot of its key.
 //	ticket-key        string  what seals the tickets of all nodes
 //	ready             string  written by Ping, expires at once
+//	nodes             zset    node id → its last heartbeat, in milliseconds by the server's clock. A node that has left, or
+//	                          that is dead and has left no live turn behind, is not in it (nodes.go)
+//	n:<node>:live     set     "TAG <sessionId>" and perhaps more words, of each live turn of the node; vanishes with the last
+//
+// Channels:
+//
+//	inbox:<node>              what the node is poked with: words, parted by spaces. "<sessionId>": the session may have
+//	                          changed; "<sessionId>+<node>": that node watches it from now on (inbox.go)
 const (
+	nodesKey     = "nodes"
 	readyKey     = "ready"
 	ticketKeyKey = "ticket-key"
 )
@@ -50,3 +62,33 @@ func tokensKey(tag string) string        { return tag + ":tokens" }
 func dayKey(tag string) string           { return tag + ":day" }
 func ticketUseKey(tag, id string) string { return tag + ":ticket:" + id }
 func pointerKey(hash auth.Hash) string   { return "k:" + hashText(hash) }
+
+func liveSetKey(node string) string   { return "n:" + node + ":live" }
+func inboxChannel(node string) string { return "inbox:" + node }
+
+func conversationTag(o conversation.Owner) string { return tagOf(o.Account, string(o.Mode)) }
+
+func sessionKey(tag, sessionID string) string { return tag + ":s:" + sessionID }
+func viewersKey(tag, sessionID string) string { return tag + ":v:" + sessionID }
+
+// journalKey is where the text of a live reply is. A turn's fence is in it, so that a node that only slept writes where
+// nobody reads.
+func journalKey(tag, sessionID string, fence int64) string {
+	return tag + ":j:" + sessionID + ":" + strconv.FormatInt(fence, 10)
+}
+
+// ownerOfTag is the inverse of conversationTag.
+func ownerOfTag(tag string) (conversation.Owner, bool) {
+	inner, ok1 := strings.CutPrefix(tag, "{a:")
+	inner, ok2 := strings.CutSuffix(inner, "}")
+	at := strings.LastIndexByte(inner, ':')
+	if !ok1 || !ok2 || at < 0 {
+		return conversation.Owner{}, false
+	}
+	account, err := url.QueryUnescape(inner[:at])
+	owner := conversation.Owner{Account: account, Mode: conversation.Live}
+	if inner[at+1:] == "t" {
+		owner.Mode = conversation.Test
+	}
+	return owner, err == nil && conversationTag(owner) == tag
+}
