@@ -20,6 +20,7 @@ var ErrInUse = embedded.ErrInUse
 type Backend struct {
 	Conversation conversation.Store
 	Keys         auth.Store
+	Tickets      auth.TicketStore
 
 	ping  func(ctx context.Context) error
 	close func() error
@@ -53,7 +54,7 @@ func openFile(path string, log *slog.Logger) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Conversation: s, Keys: s, ping: s.Ping, close: s.Close}, nil
+	return &Backend{Conversation: s, Keys: s, Tickets: auth.NewTicketMemory(), ping: s.Ping, close: s.Close}, nil
 }
 
 // Ping reports whether the store can be read and written: nil, or an error that wraps conversation.ErrUnavailable. It may

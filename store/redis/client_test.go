@@ -2,7 +2,6 @@ package redis
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -149,6 +148,10 @@ func TestEachFaultIsUnavailableWithin2s(t *testing.T) {
 			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "min-replicas-to-write", "1") },
 			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "min-replicas-to-write", "0") },
 		},
+		"unable to save": {
+			func(s *redistest.Server, _ *redistest.Proxy) { s.BreakSaving() },
+			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "save", "") },
+		},
 		"cut off":      {func(_ *redistest.Server, p *redistest.Proxy) { p.Cut() }, func(_ *redistest.Server, p *redistest.Proxy) { p.Connect() }},
 		"slow":         {func(_ *redistest.Server, p *redistest.Proxy) { p.Delay(5000) }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
 		"never heard":  {func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(0) }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
@@ -163,13 +166,6 @@ func TestEachFaultIsUnavailableWithin2s(t *testing.T) {
 			calls := map[string]func() error{
 				"Ping":  func() error { return s.Ping(t.Context()) },
 				"Admit": func() error { _, err := admit(t, s, declared); return err },
-				"RevokeKey": func() error {
-					err := s.RevokeKey(t.Context(), declared.Owner(), "key_0000000000000000")
-					if errors.Is(err, auth.ErrKeyNotFound) {
-						return nil
-					}
-					return err
-				},
 			}
 			for what, call := range calls {
 				must(t, call())

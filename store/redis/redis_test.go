@@ -3,8 +3,11 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"testing"
+
+	"go.uber.org/goleak"
 
 	"parley/auth"
 	"parley/auth/limit"
@@ -29,6 +32,10 @@ var shared = redistest.Shared()
 func TestMain(m *testing.M) {
 	code := m.Run()
 	shared.Kill()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	os.Exit(code)
 }
 
@@ -43,7 +50,10 @@ func must(t *testing.T, err error) {
 }
 
 func TestKeys(t *testing.T) {
-	storetest.RunKeys(t, func(t *testing.T) storetest.Backend { return storetest.Backend{Keys: newStore(t)} })
+	storetest.RunKeys(t, func(t *testing.T) storetest.Backend {
+		s := newStore(t)
+		return storetest.Backend{Keys: s, Tickets: s}
+	})
 }
 
 // newAccount returns a name that no other test has.

@@ -11,7 +11,10 @@ import (
 func TestKeysOnACluster(t *testing.T) {
 	t.Parallel()
 	url := redistest.Cluster(t).URL
-	storetest.RunKeys(t, func(t *testing.T) storetest.Backend { return storetest.Backend{Keys: open(t, url)} })
+	storetest.RunKeys(t, func(t *testing.T) storetest.Backend {
+		s := open(t, url)
+		return storetest.Backend{Keys: s, Tickets: s}
+	})
 }
 
 func TestAFailoverIsHealedWithoutARestart(t *testing.T) {

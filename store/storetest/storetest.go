@@ -25,6 +25,7 @@ import (
 type Backend struct {
 	Conversation conversation.Store
 	Keys         auth.Store
+	Tickets      auth.TicketStore
 }
 
 // patience is how long a test waits for what must come. It is never waited for in vain by a store that is right.
@@ -42,6 +43,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"journal", journalTests()},
 		{"keys", keyTests()},
 		{"admission", admissionTests()},
+		{"tickets", ticketTests()},
 		{"concurrency", concurrencyTests()},
 	}
 	for _, c := range chapters {
@@ -53,6 +55,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 func RunKeys(t *testing.T, open func(t *testing.T) Backend) {
 	chapter{"keys", keyTests()}.run(t, open)
 	chapter{"admission", requestTests()}.run(t, open)
+	chapter{"tickets", ticketTests()}.run(t, open)
 }
 
 type chapter struct {
@@ -69,7 +72,7 @@ func (c chapter) run(t *testing.T, open func(t *testing.T) Backend) {
 				ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 				defer cancel()
 				test.run(t, &subject{
-					ctx: ctx, store: b.Conversation, keys: b.Keys,
+					ctx: ctx, store: b.Conversation, keys: b.Keys, seals: b.Tickets,
 					owner: conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Live},
 				})
 			})
@@ -87,6 +90,7 @@ type subject struct {
 	ctx   context.Context
 	store conversation.Store
 	keys  auth.Store
+	seals auth.TicketStore
 	owner conversation.Owner
 }
 

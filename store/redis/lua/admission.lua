@@ -58,6 +58,13 @@ local function admit()
   return {said, w.total, window_reset(w), wait, d.count, (d.number + 1) * DAY, day_wait}
 end
 
+-- Reserves tokens in the minute of the request's account, as reserve does; nothing where no request is the cause.
+-- Call it last, when nothing else can refuse.
+local function reserve_tokens(tokens)
+  if ARGV[1] == '' then return {0, 0} end
+  return reserve(KEYS[3], tokens, tonumber(ARGV[4]))
+end
+
 local function admitted(operation)
   local said = admit()
   if said[1] == 'key' or said[1] == 'refused' then return {said} end
