@@ -99,7 +99,7 @@ func (s *Store) leave() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	if live, err := s.db.SCard(ctx, liveSetKey(s.node.id)).Result(); err == nil && live == 0 {
+	if live, err := s.db.SCard(ctx, liveKey(s.node.id)).Result(); err == nil && live == 0 {
 		_ = s.db.ZRem(ctx, nodesKey, s.node.id).Err()
 	}
 }

@@ -37,6 +37,7 @@ const (
 	counts                 // uses the clock and the windows of lua/window.lua
 	admits                 // carries an admission (lua/admission.lua); counts
 	reserves               // admits, and uses reserve
+	sessions               // uses lua/session.lua and lua/queue.lua; counts
 	idempotent             // see script
 )
 
@@ -56,7 +57,10 @@ func compile(name, text string, is int) *script {
 	if admission {
 		text = source("admission") + "return admitted(function(KEYS, ARGV)\n" + text + "end)\n"
 	}
-	if admission || is&counts != 0 {
+	if is&sessions != 0 {
+		text = source("session") + source("queue") + text
+	}
+	if admission || is&(counts|sessions) != 0 {
 		text = source("window") + text
 	}
 	text = header + text

@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	watchScript  = newScript("watch", seesSession|admits|idempotent)
-	glanceScript = newScript("glance", seesSession|counts)
+	watchScript  = newScript("watch", sessions|admits|idempotent)
+	glanceScript = newScript("glance", sessions|idempotent)
 )
 
 // watchAgain is how long after a node has said that it watches a session it says so again: it stays watched for
@@ -94,7 +94,7 @@ func (v *viewers) sweep(now time.Time) {
 // Watch implements conversation.Nodes. The node that writes in the session is told at once (schema.go, inbox).
 func (s *Store) Watch(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
 	now, tag := time.Now(), conversationTag(owner)
-	reply, err := s.run(ctx, watchScript, tag, []string{sessionKey(tag, sessionID), viewersKey(tag, sessionID)},
+	reply, err := s.run(ctx, watchScript, tag, []string{sessionKey(tag, sessionID)},
 		sessionID, s.node.id, conversation.WatchFor.Milliseconds())
 	if err != nil {
 		return conversation.Session{}, err
@@ -116,8 +116,8 @@ func (s *Store) Glance(ctx context.Context, watched []conversation.Watched) ([]c
 			watchFor = conversation.WatchFor.Milliseconds()
 		}
 		calls[i] = call{
-			glanceScript, []string{sessionKey(tag, w.SessionID), viewersKey(tag, w.SessionID)},
-			[]any{journalPrefix(tag, w.SessionID), s.node.id, watchFor, w.Reply, max(0, w.Offset)},
+			glanceScript, []string{sessionKey(tag, w.SessionID)},
+			[]any{w.SessionID, s.node.id, watchFor, w.Reply, max(0, w.Offset)},
 		}
 	}
 	if len(calls) == 0 {
