@@ -37,8 +37,9 @@ const (
 	counts                 // uses the clock and the windows of lua/window.lua
 	admits                 // carries an admission (lua/admission.lua); counts
 	reserves               // admits, and uses reserve
-	sessions               // uses lua/session.lua and lua/queue.lua; counts
 	idempotent             // see script
+	sessions               // uses lua/session.lua and lua/queue.lua; counts
+	turns                  // sessions, and uses lua/turn.lua
 )
 
 // newScript returns the script of that file.
@@ -57,11 +58,16 @@ func compile(name, text string, is int) *script {
 	if admission {
 		text = source("admission") + "return admitted(function(KEYS, ARGV)\n" + text + "end)\n"
 	}
-	if is&sessions != 0 {
-		text = source("session") + source("queue") + text
-	}
-	if admission || is&(counts|sessions) != 0 {
-		text = source("window") + text
+	for _, library := range []struct {
+		name string
+		of   int
+	}{
+		{"turn", turns}, {"queue", turns | sessions}, {"session", turns | sessions},
+		{"window", turns | sessions | counts | admits | reserves},
+	} { // from the last to the first
+		if is&library.of != 0 {
+			text = source(library.name) + text
+		}
 	}
 	text = header + text
 	digest := sha1.Sum([]byte(text))
