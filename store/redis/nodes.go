@@ -30,15 +30,15 @@ type node struct {
 	id string
 
 	mu       sync.Mutex
-	stop     context.CancelFunc   // guarded by mu; nil while this process is no node
+	stop     context.CancelFunc     // guarded by mu; nil while this process is no node
 	poked    func(sessionID string) // guarded by mu; not nil after Join
-	heard    time.Time            // guarded by mu; when the last heartbeat came back
-	lost     bool                 // guarded by mu; one has failed since
-	reapFrom time.Time            // guarded by mu
-	present  []string             // guarded by mu; all nodes, as of heard
-	dead     []string             // guarded by mu; those whose heartbeat was over deadAfter old, as of heard
-	suspects map[orphan]time.Time // guarded by mu; since when (see suspect)
-	mute     bool                 // guarded by mu; a test has the heartbeat stop, as if the process slept
+	heard    time.Time              // guarded by mu; when the last heartbeat came back
+	lost     bool                   // guarded by mu; one has failed since
+	reapFrom time.Time              // guarded by mu
+	present  []string               // guarded by mu; all nodes, as of heard
+	dead     []string               // guarded by mu; those whose heartbeat was over deadAfter old, as of heard
+	suspects map[orphan]time.Time   // guarded by mu; since when (see suspect)
+	mute     bool                   // guarded by mu; a test has the heartbeat stop, as if the process slept
 
 	work sync.WaitGroup // the heartbeat, the inbox, and who checks it
 }
@@ -193,11 +193,16 @@ func (s *Store) suspect(owner conversation.Owner, sessionID, by string) {
 	}
 }
 
+// sure reports whether this node can be sure who is dead; called with mu held.
+func (n *node) sure(now time.Time) bool {
+	return n.stop != nil && !n.lost && now.Sub(n.heard) <= 2*heartbeatEvery && !now.Before(n.reapFrom)
+}
+
 // toReap returns the nodes that are dead, and the turns of nodes that are unknown; none while this node cannot be sure.
 func (n *node) toReap(now time.Time) (dead []string, unknown []orphan) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.stop == nil || n.lost || now.Sub(n.heard) > 2*heartbeatEvery || now.Before(n.reapFrom) {
+	if !n.sure(now) {
 		return nil, nil
 	}
 	for o, since := range n.suspects {
@@ -220,4 +225,13 @@ func texts(reply any) ([]string, bool) {
 		all[i], ok = text, ok && isText
 	}
 	return all, ok
+}
+
+// clear forgets turns that were suspected.
+func (n *node) clear(orphans []orphan) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, o := range orphans {
+		delete(n.suspects, o)
+	}
 }

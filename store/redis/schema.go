@@ -39,9 +39,9 @@ import (
 //	                             is gone is unknown.
 //	TAG:j:<sid>:<fence>  string  the journal of a live reply: empty when the turn begins, and again, for 5 minutes, when it is
 //	                             over (a node that slept must find a key with an expiry). Expires with the session.
-//	TAG:r:<sid>:<fence>  string  what settles a turn that is not settled: "<reply> <second> <tokens> <estimate>", of the
-//	                             reservation the first two numbers, of the prompt the last. Expires an hour after the session:
-//	                             it is settled also where the session has gone (conversation.Store.EndTurn).
+//	TAG:r:<sid>          string  what settles the session's turn that is not settled: "<reply> <fence> <second> <tokens> <estimate>
+//	                             <node> <waiter>", second and tokens of the reservation, the estimate of the prompt. Expires an hour
+//	                             after the session: it is settled also where the session has gone (conversation.Store.EndTurn).
 //	TAG:v:<sid>          hash    nodes that watch a session, and until when, in milliseconds; expires.
 //	TAG:void:<waiter>    string  a BeginTurn that ResumeTurn did not find: should it arrive yet, it begins nothing. A minute.
 //	TAG:h:<day>          hash    counts of usage of a UTC day, numbered from 1970 on: field hour×512 + usage.Field. Expires 400 days

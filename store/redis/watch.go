@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	watchScript  = newScript("watch", sessions|admits|idempotent)
-	glanceScript = newScript("glance", sessions|idempotent)
+	watchScript  = compile("watch", source("watchers")+source("watch"), sessions|admits|idempotent)
+	glanceScript = compile("glance", source("watchers")+source("glance"), sessions|idempotent)
 )
 
 // watchAgain is how long after a node has said that it watches a session it says so again: it stays watched for

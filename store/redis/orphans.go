@@ -1,0 +1,170 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"parley/conversation"
+	"parley/conversation/window"
+	"parley/stream"
+)
+
+var (
+	findOrphanScript = newScript("find_orphan", sessions|idempotent)
+	endOrphanScript  = newScript("end_orphan", sessions)
+)
+
+// orphansAtOnce is how many turns of dead nodes are ended in one trip.
+const orphansAtOnce = 64
+
+// orphan is a turn whose node is gone.
+type orphan struct {
+	node    string
+	owner   conversation.Owner
+	session string
+	waiter  string // of the BeginTurn; "" if it is not known
+	member  string // of the node's live set; "" if it is in none
+}
+
+// EndOrphans implements conversation.Store: it ends the turns of nodes that have not been heard for three seconds, and of
+// those that are none, in sessions that were glanced at. However many nodes do so at once, each turn is ended, and
+// counted, once. For three seconds after this node was itself out of touch, and before it has joined, it ends none.
+func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
+	dead, unknown := s.node.toReap(time.Now())
+	ended, err := s.endOrphans(ctx, unknown, count)
+	if err == nil {
+		s.node.clear(unknown)
+	}
+	for _, id := range dead {
+		n, errDead := s.endOrphansOf(ctx, id, count)
+		ended, err = ended+n, errors.Join(err, errDead)
+	}
+	return ended, err
+}
+
+// endOrphansOf ends the turns of a node that is dead, and forgets it.
+func (s *Store) endOrphansOf(ctx context.Context, id string, count func(text string) int) (int, error) {
+	ctxCall, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	members, err := s.db.SMembers(ctxCall, liveKey(id)).Result()
+	if err != nil {
+		return 0, fault(err)
+	}
+	ended := 0
+	for chunk := range slices.Chunk(members, orphansAtOnce) {
+		orphans := make([]orphan, 0, len(chunk))
+		for _, member := range chunk {
+			if o, ok := readMember(id, member); ok {
+				orphans = append(orphans, o)
+			}
+		}
+		n, err := s.endOrphans(ctx, orphans, count)
+		if ended += n; err != nil {
+			return ended, err
+		}
+		if err := s.removeLive(ctx, id, chunk); err != nil {
+			return ended, err
+		}
+	}
+	_, err = s.run(ctx, buryScript, "", []string{nodesKey}, id, deadAfter.Milliseconds())
+	return ended, err
+}
+
+// readMember reads a member of a node's live set (schema.go).
+func readMember(node, member string) (orphan, bool) {
+	tag, rest, _ := strings.Cut(member, " ")
+	sessionID, waiter, _ := strings.Cut(rest, " ")
+	owner, ok := ownerOfTag(tag)
+	return orphan{node: node, owner: owner, session: sessionID, waiter: waiter, member: member}, ok
+}
+
+// removeLive removes members from a node's live set.
+func (s *Store) removeLive(ctx context.Context, id string, members []string) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	gone := make([]any, len(members))
+	for i, member := range members {
+		gone[i] = member
+	}
+	return fault(s.db.SRem(ctx, liveKey(id), gone...).Err())
+}
+
+// endOrphans ends turns in two trips: one for their texts, whose tokens are counted here, one to end them. It returns how many there
+// were still to end.
+func (s *Store) endOrphans(ctx context.Context, orphans []orphan, count func(text string) int) (int, error) {
+	if len(orphans) == 0 {
+		return 0, nil
+	}
+	finds := make([]call, len(orphans))
+	for i, o := range orphans {
+		keys := []string{sessionKey(conversationTag(o.owner), o.session)}
+		finds[i] = call{findOrphanScript, keys, []any{o.session, o.node, o.waiter}}
+	}
+	found, errs := s.runAll(ctx, finds)
+	var ends []call
+	for i, reply := range found {
+		if errs[i] != nil || reply == nil {
+			continue
+		}
+		args, err := endingOf(&orphans[i], reply, count)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		ends = append(ends, call{endOrphanScript, finds[i].keys, args})
+	}
+	if len(ends) == 0 {
+		return 0, errors.Join(errs...)
+	}
+	replies, endErrs := s.runAll(ctx, ends)
+	ended := 0
+	for _, reply := range replies {
+		if reply == int64(1) {
+			ended++
+		}
+	}
+	return ended, errors.Join(append(errs, endErrs...)...)
+}
+
+// endingOf returns the arguments of endOrphanScript for a turn as findOrphanScript found it.
+func endingOf(o *orphan, found any, count func(text string) int) ([]any, error) {
+	parts, ok := texts(found)
+	if !ok || len(parts) != 4 {
+		return nil, findOrphanScript.malformed()
+	}
+	estimate, err := strconv.Atoi(parts[2])
+	if err != nil {
+		return nil, findOrphanScript.malformed()
+	}
+	text := strings.ToValidUTF8(parts[3], "")
+	reply := conversation.Message{
+		ID: parts[0], SessionID: o.session, Role: conversation.Assistant, Content: text, Tokens: count(text), Status: stream.Interrupted,
+	}
+	reply.Usage = &conversation.Usage{
+		Prompt: estimate, Completion: reply.Tokens, Total: estimate + reply.Tokens, Estimated: true,
+	}
+	inPrompt := 0
+	if text != "" {
+		inPrompt = reply.Tokens + window.MessageOverhead
+	}
+	args := []any{
+		o.session, reply.ID, parts[1], messageRecord(&reply), inPrompt,
+		reply.Usage.Prompt, reply.Usage.Completion, reply.Usage.Total,
+	}
+	counted := conversation.UsageOfEnding(&reply, conversation.Timing{})
+	for field, n := range counted.All() {
+		args = append(args, int(field), n)
+	}
+	return args, nil
+}
+
+// RemoveExpired implements conversation.Store. In Redis sessions expire by themselves, with all that is theirs, so it does
+// nothing; that a session is gone, a node that watches it learns by Glance. Of the indices, and of the counts of usage that
+// are too old, see schema.go.
+func (s *Store) RemoveExpired(context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
+	return nil, 0, nil
+}
