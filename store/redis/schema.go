@@ -81,8 +81,10 @@ func dayKey(tag string) string           { return tag + ":day" }
 func ticketUseKey(tag, id string) string { return tag + ":ticket:" + id }
 func pointerKey(hash auth.Hash) string   { return "k:" + hashText(hash) }
 
-func sessionKey(tag, id string) string { return tag + ":s:" + id }
-func liveKey(node string) string       { return "n:" + node + ":live" }
+func sessionsKey(tag string) string           { return tag + ":i" }
+func userSessionsKey(tag, user string) string { return tag + ":u:" + user }
+func sessionKey(tag, id string) string        { return tag + ":s:" + id }
+func liveKey(node string) string              { return "n:" + node + ":live" }
 
 // liveMember is what stands in the set of a node's live turns.
 func liveMember(tag, sessionID, waiter string) string { return tag + " " + sessionID + " " + waiter }

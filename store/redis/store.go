@@ -24,7 +24,11 @@ import (
 // Store is a store on Redis. Its methods may be called from any goroutine. Where one can be called again with another
 // result, or ends in conversation.ErrUnavailable, it may have taken effect: its reply can have been lost.
 type Store struct {
-	db redis.UniversalClient // static
+	db   redis.UniversalClient // static
+	node string                // static; this process among the nodes, another each time that a store is opened
+
+	turns   liveTurns
+	waiters waiters
 }
 
 // Open connects to the Redis that url names, and sees that it is new enough. Errors hold nothing of the URL, which may
@@ -42,7 +46,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		return nil, err
 	}
 	quiet()
-	s := &Store{db: redis.NewUniversalClient(options)}
+	s := &Store{db: redis.NewUniversalClient(options), node: conversation.RandomText(16)}
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

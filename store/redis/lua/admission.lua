@@ -58,6 +58,12 @@ local function admit()
   return {said, w.total, window_reset(w), wait, d.count, (d.number + 1) * DAY, day_wait}
 end
 
+-- Reserves tokens for the turn of a request; without an admission, none are reserved. Returns as reserve does.
+local function reserve_tokens(tokens)
+  if ARGV[1] == '' then return {0, 0} end
+  return reserve(KEYS[3], tokens, tonumber(ARGV[4]))
+end
+
 local function admitted(operation)
   local said = admit()
   if said[1] == 'key' or said[1] == 'refused' then return {said} end
