@@ -76,7 +76,8 @@ type Store interface {
 	KeyAlive(ctx context.Context, p Principal) error
 	// Admit admits the request whose [Admission] rides in ctx, if it is pending: its key works, and is the declared one
 	// or a stored one; then it counts in the minute of its owner, and a test key's in the day of its account, which
-	// is durable and which a restart does not forgive. What is refused counts nowhere.
+	// is durable and which a restart does not forgive, and in the requests of the hour (conversation.Store.Usage). What is
+	// refused counts nowhere.
 	Admit(ctx context.Context) error
 	// TouchKeys notes when keys were last used; what is later stands. Keys that are not there are passed over.
 	TouchKeys(ctx context.Context, uses []Use) error

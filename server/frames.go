@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/coder/websocket"
@@ -141,12 +142,21 @@ func (k *socket) subscribe(r wire.Subscribe) error {
 	if r.After != nil {
 		position, err := wire.ParseCursor(r.SessionID, *r.After, validMessage)
 		if err != nil {
-			return invalid("after", "is no cursor of this session")
+			return invalid("after", noCursor)
 		}
 		from = &position
 	}
 	ctx, cancel := deadline()
 	defer cancel()
+	if from != nil {
+		err := k.server.Conversation.CheckPosition(ctx, k.owner, r.SessionID, *from)
+		if errors.Is(err, conversation.ErrNoPosition) {
+			return invalid("after", noCursor)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	sub := &subscription{}
 	viewer, position, recovered, err := k.server.Conversation.View(ctx, k.owner, r.SessionID, from, func() { k.wake(sub) })
 	if err != nil {

@@ -10,23 +10,29 @@ import (
 	"parley/auth"
 	"parley/auth/limit"
 	"parley/conversation"
+	"parley/conversation/usage"
 )
 
-// limits are the minutes' windows, which are in memory only, and the days of test keys as they are in the file (design
-// sections 6 and 7). Its methods may be called from any goroutine.
+// limits are the minutes' windows, which are in memory only, the days of test keys as they are in the file (design
+// sections 6 and 7), and the requests of the last second that the file has not counted yet. Its methods may be called from
+// any goroutine.
 type limits struct {
 	mu       sync.Mutex
 	counters map[conversation.Owner]*limit.Counters // guarded by mu
 	reserved map[string]limit.Reservation           // guarded by mu; of live turns, by the reply's id
 	swept    limit.Second                           // guarded by mu
+	requests map[hourAt]int64                       // guarded by mu; admitted, and not yet counted in the file
+	tick     *time.Timer                            // guarded by mu; of the next count, nil if there is none
+	due      func()                                 // static; has them counted
 }
 
 // idleEvery is how often, in seconds, counters that count nothing are forgotten.
 const idleEvery = 300
 
-func newLimits() limits {
+func newLimits(due func()) limits {
 	return limits{
 		counters: make(map[conversation.Owner]*limit.Counters), reserved: make(map[string]limit.Reservation),
+		requests: make(map[hourAt]int64), due: due,
 	}
 }
 
@@ -61,6 +67,7 @@ func (l *limits) admit(a *auth.Admission, day limit.Day) (limit.Day, error) {
 	if !decision.Admitted() {
 		return day, &auth.LimitError{Decision: decision}
 	}
+	l.note(hourAt{ownerOf(a.Principal.Owner()), usage.Hour(now / 3600)})
 	return c.Day, nil
 }
 

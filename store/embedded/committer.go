@@ -13,6 +13,7 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/usage"
 )
 
 // maxBatch bounds the operations of one transaction, and maxScratch the memory that is kept for the next.
@@ -27,6 +28,10 @@ type operation struct {
 	taken atomic.Bool // by the committer, or back by its caller: who sets it first
 	err   error       // set before done is closed
 	done  chan struct{}
+}
+
+func newOperation(run func(*writing) error) *operation {
+	return &operation{run: run, done: make(chan struct{})}
 }
 
 // update runs an operation and returns its result once that is durable. See submit.
@@ -71,7 +76,7 @@ func (s *Store) run(ctx context.Context, run func(*writing) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	op := &operation{run: run, done: make(chan struct{})}
+	op := newOperation(run)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -176,12 +181,15 @@ func (s *Store) attempt(batch []*operation) (spoiler int) {
 		if !written {
 			return errNothingWritten
 		}
-		return nil
+		return w.putTally()
 	})
 	w.bolt = nil
 	switch {
 	case spoiler >= 0:
-	case err == nil, errors.Is(err, errNothingWritten):
+	case err == nil:
+		clear(w.requests)
+		w.apply()
+	case errors.Is(err, errNothingWritten):
 		w.apply()
 	default:
 		s.fail(id, err)
@@ -259,13 +267,20 @@ type writing struct {
 	began  []conversation.TurnKey // live from now on
 	ended  []string               // live no more, by the reply's id
 	remove bool                   // something was removed that must be scrubbed
+	// usageSwept is the store's, as it will be.
+	usageSwept usage.Hour
 
-	arena record // the records that were put: bbolt refers to them until the commit
+	tally tally // what was counted
+	// requests are those that were taken from the limits to be counted; they stay until that is durable.
+	requests map[hourAt]int64
+	arena    record // the records that were put: bbolt refers to them until the commit
 }
 
 func (w *writing) begin() {
 	w.now = conversation.TimeOf(time.Now())
 	w.wrote, w.remove = false, false
+	w.usageSwept = w.store.usageSwept
+	clear(w.tally.places)
 	clear(w.queues)
 	clear(w.grants)
 	clear(w.began)
@@ -291,6 +306,7 @@ func (w *writing) apply() {
 	for _, id := range w.ended {
 		w.store.journal.end(id)
 	}
+	w.store.usageSwept = w.usageSwept
 	if w.remove {
 		w.store.scrub.want()
 	}

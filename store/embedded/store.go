@@ -24,6 +24,7 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/usage"
 )
 
 // lockWait is how long Open waits for another process to let go of the file: one that is just stopping.
@@ -49,6 +50,7 @@ type Store struct {
 	journal *journal
 	scrub   *scrubber
 	orphans []conversation.TurnKey // live when the file was opened
+	left    [][]byte               // the keys in unsettledBucket when the file was opened
 	limits  limits
 
 	// writer is held around each transaction of bbolt that writes, and readers shared around each that reads. The
@@ -67,8 +69,9 @@ type Store struct {
 	broken atomic.Pointer[error]
 
 	// owned by the committer
-	queues  map[ref]queue
-	scratch writing
+	queues     map[ref]queue
+	usageSwept usage.Hour // when old buckets of usage were last removed
+	scratch    writing
 }
 
 // Open opens the file, or makes it, for this process alone. Turns that were live in it stay live until EndOrphans.
@@ -84,8 +87,8 @@ func Open(path string, options Options) (*Store, error) {
 		wake:      make(chan struct{}, 1),
 		committed: make(chan struct{}),
 		queues:    make(map[ref]queue),
-		limits:    newLimits(),
 	}
+	s.limits = newLimits(s.countDue)
 	file, err := s.openFile(path, options.noSync)
 	if err != nil {
 		return nil, err
@@ -94,7 +97,7 @@ func Open(path string, options Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("opening the store %s: %w", path, err), s.db.Close())
 	}
 	s.scrub = newScrubber(s, file, options.scrubInterval)
-	s.scratch = writing{store: s, queues: make(map[ref]queue)}
+	s.scratch = writing{store: s, queues: make(map[ref]queue), requests: make(map[hourAt]int64), tally: tally{places: make(map[hourAt]int)}}
 	go s.commit()
 	go s.scrub.run()
 	s.scrub.want() // what was removed just before the last process ended may still be there
@@ -148,8 +151,12 @@ func (s *Store) load(journalPath string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.db.View(func(tx *bbolt.Tx) (err error) {
-		s.orphans, err = (&reading{bolt: tx}).live()
+	if err := s.db.View(func(tx *bbolt.Tx) error {
+		r := &reading{bolt: tx}
+		if s.orphans, err = r.live(); err != nil {
+			return err
+		}
+		s.left, err = r.unsettled()
 		return err
 	}); err != nil {
 		return err
@@ -167,6 +174,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.waiting = append(s.waiting, newOperation((*writing).countRequests))
 	s.mu.Unlock()
 	s.alert()
 	<-s.committed

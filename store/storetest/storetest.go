@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"journal", journalTests()},
 		{"keys", keyTests()},
 		{"admission", admissionTests()},
+		{"usage", usageTests()},
 		{"concurrency", concurrencyTests()},
 	}
 	for _, c := range chapters {
@@ -180,7 +181,7 @@ func (s *subject) queue(t *testing.T, turn conversation.NewTurn) *conversation.Q
 
 func (s *subject) end(t *testing.T, key conversation.TurnKey, reply conversation.Message) conversation.Message {
 	t.Helper()
-	ended, err := s.store.EndTurn(s.ctx, key, reply)
+	ended, err := s.store.EndTurn(s.ctx, key, reply, timing)
 	must(t, err, "EndTurn")
 	return ended
 }
