@@ -64,7 +64,7 @@ func (in *inbox) hear(ctx context.Context) {
 	defer context.AfterFunc(ctx, hangUp)() // reading does not heed the context
 	in.connect(connection)
 	defer in.connect(nil)
-	if connection.Subscribe(ctx, inboxChannel(in.store.node.id)) != nil {
+	if connection.Subscribe(ctx, inboxChannel(in.store.node)) != nil {
 		return
 	}
 	for {

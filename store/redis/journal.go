@@ -39,7 +39,7 @@ type journalled struct {
 func (j *journal) at(key *conversation.TurnKey) *journalled {
 	known := j.known[*key]
 	if known == nil {
-		known = &journalled{name: journalKey(conversationTag(key.Owner), key.SessionID, key.Fence)}
+		known = &journalled{name: journalKey(tagOfOwner(key.Owner), key.SessionID, key.Fence)}
 		if j.known == nil {
 			j.known = make(map[conversation.TurnKey]*journalled)
 		}
@@ -97,7 +97,7 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 			looks = append(looks, call{journalScript, []string{known.name}, []any{segment.Offset, segment.Text}})
 			looked = append(looked, known)
 		}
-		s.viewers.poke(pokes, segment.Key.SessionID, s.node.id, now)
+		s.viewers.poke(pokes, segment.Key.SessionID, s.node, now)
 	}
 	s.journal.mu.Unlock()
 	if err := s.look(ctx, looks, looked, now); err != nil {

@@ -20,7 +20,7 @@ func TestAJournalThatHasExpiredIsNotMadeAnew(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	key := liveTurn(t, s, newOwner())
-	name := journalKey(conversationTag(key.Owner), key.SessionID, key.Fence)
+	name := journalKey(tagOfOwner(key.Owner), key.SessionID, key.Fence)
 	text := func() string { return s.db.Get(t.Context(), name).Val() }
 	known := func() *journalled {
 		s.journal.mu.Lock()

@@ -23,12 +23,8 @@ const (
 	deadAfter = 3 * time.Second
 )
 
-// node is this process among those that share the store, and what it knows of the others. Its id is new at each Open, so
-// that what a process left behind is not taken for its successor's.
-type node struct {
-	// static
-	id string
-
+// membership is this process as one of the nodes, and what it knows of the others.
+type membership struct {
 	mu       sync.Mutex
 	stop     context.CancelFunc     // guarded by mu; nil while this process is no node
 	poked    func(sessionID string) // guarded by mu; not nil after Join
@@ -43,14 +39,10 @@ type node struct {
 	work sync.WaitGroup // the heartbeat, the inbox, and who checks it
 }
 
-func newNode() *node {
-	return &node{id: conversation.RandomText(16), suspects: make(map[orphan]time.Time)}
-}
-
 // Join implements conversation.Nodes. It returns once the node is heard and hears; where it fails, it can be called
 // again.
 func (s *Store) Join(ctx context.Context, poked func(sessionID string)) error {
-	n := s.node
+	n := &s.membership
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.mu.Lock()
 	if n.stop != nil {
@@ -78,7 +70,7 @@ func (s *Store) Join(ctx context.Context, poked func(sessionID string)) error {
 
 // halt ends what Join has begun. It reports whether there was anything.
 func (s *Store) halt() bool {
-	n := s.node
+	n := &s.membership
 	n.mu.Lock()
 	stop := n.stop
 	n.stop = nil
@@ -97,10 +89,11 @@ func (s *Store) leave() {
 	if !s.halt() {
 		return
 	}
+	_ = s.removeStale(context.Background())
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	if live, err := s.db.SCard(ctx, liveKey(s.node.id)).Result(); err == nil && live == 0 {
-		_ = s.db.ZRem(ctx, nodesKey, s.node.id).Err()
+	if live, err := s.db.SCard(ctx, liveKey(s.node)).Result(); err == nil && live == 0 {
+		_ = s.db.ZRem(ctx, nodesKey, s.node).Err()
 	}
 }
 
@@ -123,14 +116,14 @@ func (s *Store) beatOn(ctx context.Context) {
 
 // beat says that the node lives, and learns which others do.
 func (s *Store) beat(ctx context.Context) error {
-	n := s.node
+	n := &s.membership
 	n.mu.Lock()
 	mute := n.mute
 	n.mu.Unlock()
 	if mute {
 		return nil
 	}
-	reply, err := s.run(ctx, heartbeatScript, "", []string{nodesKey}, n.id, deadAfter.Milliseconds())
+	reply, err := s.run(ctx, heartbeatScript, "", []string{nodesKey}, s.node, deadAfter.Milliseconds())
 	if err == nil {
 		var was bool
 		if was, err = n.learn(reply, time.Now()); err == nil && !was {
@@ -147,7 +140,7 @@ func (s *Store) beat(ctx context.Context) error {
 
 // learn notes what a heartbeat returned. It reports whether the node was among the nodes; its first heartbeat counts as
 // that.
-func (n *node) learn(reply any, now time.Time) (was bool, err error) {
+func (n *membership) learn(reply any, now time.Time) (was bool, err error) {
 	parts, _ := reply.([]any)
 	if len(parts) != 3 {
 		return false, heartbeatScript.malformed()
@@ -168,7 +161,7 @@ func (n *node) learn(reply any, now time.Time) (was bool, err error) {
 }
 
 // tell pokes this process.
-func (n *node) tell(sessionID string) {
+func (n *membership) tell(sessionID string) {
 	n.mu.Lock()
 	poked := n.poked
 	n.mu.Unlock()
@@ -181,25 +174,28 @@ func (n *node) tell(sessionID string) {
 // can find it: a process that died between the beginning of a turn and counting it among its own. Should the
 // node not have appeared after deadAfter, EndOrphans ends the turn.
 func (s *Store) suspect(owner conversation.Owner, sessionID, by string) {
-	n := s.node
-	if by == "" || by == n.id {
+	n := &s.membership
+	if by == "" || by == s.node {
 		return
 	}
 	o := orphan{node: by, owner: owner, session: sessionID}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, noted := n.suspects[o]; !noted && n.stop != nil && !slices.Contains(n.present, by) {
+		if n.suspects == nil {
+			n.suspects = make(map[orphan]time.Time)
+		}
 		n.suspects[o] = time.Now()
 	}
 }
 
 // sure reports whether this node can be sure who is dead; called with mu held.
-func (n *node) sure(now time.Time) bool {
+func (n *membership) sure(now time.Time) bool {
 	return n.stop != nil && !n.lost && now.Sub(n.heard) <= 2*heartbeatEvery && !now.Before(n.reapFrom)
 }
 
 // toReap returns the nodes that are dead, and the turns of nodes that are unknown; none while this node cannot be sure.
-func (n *node) toReap(now time.Time) (dead []string, unknown []orphan) {
+func (n *membership) toReap(now time.Time) (dead []string, unknown []orphan) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.sure(now) {
@@ -228,7 +224,7 @@ func texts(reply any) ([]string, bool) {
 }
 
 // clear forgets turns that were suspected.
-func (n *node) clear(orphans []orphan) {
+func (n *membership) clear(orphans []orphan) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, o := range orphans {

@@ -62,9 +62,9 @@ func join(t *testing.T, url string) (*Store, *pokes) {
 
 // mute has a node's heartbeat stop, as if its process slept, or go on.
 func mute(s *Store, is bool) {
-	s.node.mu.Lock()
-	defer s.node.mu.Unlock()
-	s.node.mute = is
+	s.membership.mu.Lock()
+	defer s.membership.mu.Unlock()
+	s.membership.mute = is
 }
 
 func newOwner() conversation.Owner {
@@ -188,7 +188,7 @@ func TestANodeThatLeavesIsNoNodeAnyMore(t *testing.T) {
 	must(t, leaves.Close())
 	must(t, dies.Close()) // with a turn that others have to end
 	nodes, _ := members(t, stays, "")
-	if slices.Sort(nodes); !slices.Equal(nodes, slices.Sorted(slices.Values([]string{stays.node.id, dies.node.id}))) {
+	if slices.Sort(nodes); !slices.Equal(nodes, slices.Sorted(slices.Values([]string{stays.node, dies.node}))) {
 		t.Errorf("the nodes are %q", nodes)
 	}
 }
@@ -217,8 +217,8 @@ func TestTheTurnsOfADeadNodeAreEndedOnce(t *testing.T) {
 					n, err := s.EndOrphans(t.Context(), lengthOf)
 					must(t, err)
 					ended[i] += n
-					nodes, live := members(t, s, dies.node.id)
-					return len(live) == 0 && !slices.Contains(nodes, dies.node.id)
+					nodes, live := members(t, s, dies.node)
+					return len(live) == 0 && !slices.Contains(nodes, dies.node)
 				})
 			})
 		}
@@ -236,7 +236,7 @@ func TestTheTurnsOfADeadNodeAreEndedOnce(t *testing.T) {
 		mute(dies, false)
 		await(t, "the node that slept is a node again", func() bool {
 			nodes, _ := members(t, first, "")
-			return slices.Contains(nodes, dies.node.id)
+			return slices.Contains(nodes, dies.node)
 		})
 	})
 }
@@ -247,7 +247,7 @@ func TestATurnOfNobodyIsFoundByWhoLooks(t *testing.T) {
 	looks, _ := join(t, url)
 	nobody := open(t, url) // its process died before the turn was among its own
 	key := liveTurn(t, nobody, newOwner())
-	must(t, nobody.db.Del(t.Context(), liveKey(nobody.node.id)).Err())
+	must(t, nobody.db.Del(t.Context(), liveKey(nobody.node)).Err())
 	ended := 0
 	await(t, "the turn is ended", func() bool {
 		n, err := looks.EndOrphans(t.Context(), lengthOf)
@@ -256,14 +256,14 @@ func TestATurnOfNobodyIsFoundByWhoLooks(t *testing.T) {
 		return glance(t, looks, watchedReply(key, 0))[0].Session.Live == ""
 	})
 	wantInterrupted(t, looks, key, "")
-	if ended != 1 || len(looks.node.suspects) != 0 {
-		t.Errorf("%d turns were ended; the suspects are %v", ended, looks.node.suspects)
+	if ended != 1 || len(looks.membership.suspects) != 0 {
+		t.Errorf("%d turns were ended; the suspects are %v", ended, looks.membership.suspects)
 	}
 }
 
 // mayReap reports whether a node would end the turns of others now.
 func mayReap(s *Store) bool {
-	n := s.node
+	n := &s.membership
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.sure(time.Now())

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"parley/conversation"
-	"parley/conversation/window"
 	"parley/stream"
 )
 
@@ -34,10 +33,10 @@ type orphan struct {
 // those that are none, in sessions that were glanced at. However many nodes do so at once, each turn is ended, and
 // counted, once. For three seconds after this node was itself out of touch, and before it has joined, it ends none.
 func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
-	dead, unknown := s.node.toReap(time.Now())
+	dead, unknown := s.membership.toReap(time.Now())
 	ended, err := s.endOrphans(ctx, unknown, count)
 	if err == nil {
-		s.node.clear(unknown)
+		s.membership.clear(unknown)
 	}
 	for _, id := range dead {
 		n, errDead := s.endOrphansOf(ctx, id, count)
@@ -58,7 +57,7 @@ func (s *Store) endOrphansOf(ctx context.Context, id string, count func(text str
 	for chunk := range slices.Chunk(members, orphansAtOnce) {
 		orphans := make([]orphan, 0, len(chunk))
 		for _, member := range chunk {
-			if o, ok := readMember(id, member); ok {
+			if o, ok := orphanOf(id, member); ok {
 				orphans = append(orphans, o)
 			}
 		}
@@ -74,8 +73,8 @@ func (s *Store) endOrphansOf(ctx context.Context, id string, count func(text str
 	return ended, err
 }
 
-// readMember reads a member of a node's live set (schema.go).
-func readMember(node, member string) (orphan, bool) {
+// orphanOf reads a member of a node's live set (schema.go).
+func orphanOf(node, member string) (orphan, bool) {
 	tag, rest, _ := strings.Cut(member, " ")
 	sessionID, waiter, _ := strings.Cut(rest, " ")
 	owner, ok := ownerOfTag(tag)
@@ -101,7 +100,7 @@ func (s *Store) endOrphans(ctx context.Context, orphans []orphan, count func(tex
 	}
 	finds := make([]call, len(orphans))
 	for i, o := range orphans {
-		keys := []string{sessionKey(conversationTag(o.owner), o.session)}
+		keys := []string{sessionKey(tagOfOwner(o.owner), o.session)}
 		finds[i] = call{findOrphanScript, keys, []any{o.session, o.node, o.waiter}}
 	}
 	found, errs := s.runAll(ctx, finds)
@@ -140,19 +139,15 @@ func endingOf(o *orphan, found any, count func(text string) int) ([]any, error) 
 	if err != nil {
 		return nil, findOrphanScript.malformed()
 	}
-	text := strings.ToValidUTF8(parts[3], "")
+	text := validPrefix(parts[3])
 	reply := conversation.Message{
 		ID: parts[0], SessionID: o.session, Role: conversation.Assistant, Content: text, Tokens: count(text), Status: stream.Interrupted,
 	}
 	reply.Usage = &conversation.Usage{
 		Prompt: estimate, Completion: reply.Tokens, Total: estimate + reply.Tokens, Estimated: true,
 	}
-	inPrompt := 0
-	if text != "" {
-		inPrompt = reply.Tokens + window.MessageOverhead
-	}
 	args := []any{
-		o.session, reply.ID, parts[1], messageRecord(&reply), inPrompt,
+		o.session, reply.ID, parts[1], appendMessage(nil, &reply), tokensInPrompt(&reply),
 		reply.Usage.Prompt, reply.Usage.Completion, reply.Usage.Total,
 	}
 	counted := conversation.UsageOfEnding(&reply, conversation.Timing{})

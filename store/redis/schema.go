@@ -88,17 +88,17 @@ func dayKey(tag string) string           { return tag + ":day" }
 func ticketUseKey(tag, id string) string { return tag + ":ticket:" + id }
 func pointerKey(hash auth.Hash) string   { return "k:" + hashText(hash) }
 
-func sessionKey(tag, id string) string { return tag + ":s:" + id }
-func liveKey(node string) string       { return "n:" + node + ":live" }
+func sessionsKey(tag string) string           { return tag + ":i" }
+func userSessionsKey(tag, user string) string { return tag + ":u:" + user }
+func sessionKey(tag, id string) string        { return tag + ":s:" + id }
+func liveKey(node string) string              { return "n:" + node + ":live" }
 
 // liveMember is what stands in the set of a node's live turns.
 func liveMember(tag, sessionID, waiter string) string { return tag + " " + sessionID + " " + waiter }
 
 func inboxChannel(node string) string { return "inbox:" + node }
 
-func conversationTag(o conversation.Owner) string { return tagOf(o.Account, string(o.Mode)) }
-
-// ownerOfTag is the inverse of conversationTag.
+// ownerOfTag is the inverse of tagOfOwner.
 func ownerOfTag(tag string) (conversation.Owner, bool) {
 	inner, ok1 := strings.CutPrefix(tag, "{a:")
 	inner, ok2 := strings.CutSuffix(inner, "}")
@@ -111,7 +111,7 @@ func ownerOfTag(tag string) (conversation.Owner, bool) {
 	if inner[at+1:] == "t" {
 		owner.Mode = conversation.Test
 	}
-	return owner, err == nil && conversationTag(owner) == tag
+	return owner, err == nil && tagOfOwner(owner) == tag
 }
 
 // journalKey is the name of a live reply's journal. The turn's fence is in it, so that a node that only slept writes where nobody

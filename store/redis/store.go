@@ -26,11 +26,14 @@ import (
 type Store struct {
 	// static
 	db        redis.UniversalClient
-	clustered bool // commands of one pipeline may go to several servers
-	node      *node
+	clustered bool   // commands of one pipeline may go to several servers
+	node      string // this process among the nodes, another each time that a store is opened
 
-	viewers viewers
-	journal journal
+	membership membership
+	viewers    viewers
+	journal    journal
+	turns      liveTurns
+	waiters    waiters
 }
 
 // Open connects to the Redis that url names, and sees that it is new enough. Errors hold nothing of the URL, which may
@@ -48,7 +51,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		return nil, err
 	}
 	quiet()
-	s := &Store{db: redis.NewUniversalClient(options), clustered: options.IsClusterMode, node: newNode()}
+	s := &Store{db: redis.NewUniversalClient(options), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

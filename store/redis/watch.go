@@ -93,9 +93,9 @@ func (v *viewers) sweep(now time.Time) {
 
 // Watch implements conversation.Nodes. The node that writes in the session is told at once (schema.go, inbox).
 func (s *Store) Watch(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
-	now, tag := time.Now(), conversationTag(owner)
+	now, tag := time.Now(), tagOfOwner(owner)
 	reply, err := s.run(ctx, watchScript, tag, []string{sessionKey(tag, sessionID)},
-		sessionID, s.node.id, conversation.WatchFor.Milliseconds())
+		sessionID, s.node, conversation.WatchFor.Milliseconds())
 	if err != nil {
 		return conversation.Session{}, err
 	}
@@ -111,13 +111,13 @@ func (s *Store) Glance(ctx context.Context, watched []conversation.Watched) ([]c
 	now := time.Now()
 	calls, due := make([]call, len(watched)), make([]bool, len(watched))
 	for i, w := range watched {
-		tag, watchFor := conversationTag(w.Owner), any("")
+		tag, watchFor := tagOfOwner(w.Owner), any("")
 		if due[i] = s.viewers.due(w.SessionID, now); due[i] {
 			watchFor = conversation.WatchFor.Milliseconds()
 		}
 		calls[i] = call{
 			glanceScript, []string{sessionKey(tag, w.SessionID)},
-			[]any{w.SessionID, s.node.id, watchFor, w.Reply, max(0, w.Offset)},
+			[]any{w.SessionID, s.node, watchFor, w.Reply, max(0, w.Offset)},
 		}
 	}
 	if len(calls) == 0 {
@@ -163,7 +163,7 @@ func (s *Store) glanced(w *conversation.Watched, reply any, now time.Time) (conv
 	for i := 0; i < len(watching); i += 2 {
 		node, _ := watching[i].(string)
 		left, _ := watching[i+1].(int64)
-		if node != s.node.id {
+		if node != s.node {
 			s.viewers.add(w.SessionID, node, now.Add(time.Duration(left)*time.Millisecond))
 		}
 	}

@@ -188,3 +188,27 @@ local function counts_from(arguments, i)
   for j = i, #arguments do counts[j - i + 1] = tonumber(arguments[j]) end
   return counts
 end
+
+local SESSION_TIME = 2 -- the usage.Field of that name
+
+-- Requests that are recognised when they are repeated (conversation.Idempotency).
+
+local function request_key(key) return TAG .. ':idem:' .. key end
+
+-- Returns what the request of that key did: {session, asked, message}; nil if it is unknown, 'conflict' if another one has
+-- its key.
+local function recall(key, digest)
+  if key == '' then return nil end
+  local known = redis.call('HMGET', request_key(key), 'digest', 'session', 'asked', 'message')
+  local s = known[2] and session_at(known[2])
+  if not s then return nil end
+  if known[1] ~= digest then return 'conflict' end
+  return {session = s, asked = known[3], message = known[4]}
+end
+
+-- Notes what a request has done: it made the session, or began the turn that is live.
+local function remember(s, key, digest)
+  if key == '' then return end
+  redis.call('HSET', request_key(key), 'digest', digest, 'session', s.id, 'asked', s.asked or '', 'message', s.live or '')
+  redis.call('PEXPIREAT', request_key(key), int(s.expires)) -- which is never more than 24 h ahead
+end
