@@ -2,6 +2,7 @@ package redis
 
 import (
 	"net/url"
+	"strconv"
 
 	"parley/auth"
 )
@@ -82,9 +83,14 @@ func ticketUseKey(tag, id string) string { return tag + ":ticket:" + id }
 func pointerKey(hash auth.Hash) string   { return "k:" + hashText(hash) }
 
 func sessionsKey(tag string) string           { return tag + ":i" }
+func expiryKey(tag string) string             { return tag + ":x" }
 func userSessionsKey(tag, user string) string { return tag + ":u:" + user }
 func sessionKey(tag, id string) string        { return tag + ":s:" + id }
 func liveKey(node string) string              { return "n:" + node + ":live" }
+
+func journalKey(tag, id string, fence int64) string {
+	return tag + ":j:" + id + ":" + strconv.FormatInt(fence, 10)
+}
 
 // liveMember is what stands in the set of a node's live turns.
 func liveMember(tag, sessionID, waiter string) string { return tag + " " + sessionID + " " + waiter }

@@ -8,10 +8,10 @@ import (
 	"parley/store/storetest"
 )
 
-func TestKeysOnACluster(t *testing.T) {
+func TestStoreOnACluster(t *testing.T) {
 	t.Parallel()
 	url := redistest.Cluster(t).URL
-	storetest.RunKeys(t, func(t *testing.T) storetest.Backend { return storetest.Backend{Keys: open(t, url)} })
+	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(open(t, url)) })
 }
 
 func TestAFailoverIsHealedWithoutARestart(t *testing.T) {

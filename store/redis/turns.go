@@ -31,12 +31,14 @@ var answers = map[string]error{
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
 	tag := tagOfOwner(owner)
 	key, digest := requestOf(turn.Idempotency)
-	message := messageOf(&turn)
+	message, counted := messageOf(&turn), conversation.UsageOfBeginning(turn.Role)
 	place := s.waiters.take(turn.SessionID)
 	live := liveMember(tag, turn.SessionID, turn.Waiter)
 	reply, err := s.runWith(ctx, beginTurnScript, tag, []string{sessionKey(tag, turn.SessionID)}, s.turns.beginning(s.node, live),
-		turn.SessionID, turn.Waiter, s.node, appendMessage(nil, &message), tokensInPrompt(&message), string(turn.OnBusy),
-		conversation.RandomText(2*randomLength), key, digest)
+		appendCounts([]any{
+			turn.SessionID, turn.Waiter, s.node, appendMessage(nil, &message), tokensInPrompt(&message), string(turn.OnBusy),
+			conversation.RandomText(2 * randomLength), key, digest,
+		}, &counted)...)
 	parts := list(reply)
 	if word(parts) != "queued" {
 		s.waiters.drop(turn.SessionID, place)
@@ -138,7 +140,7 @@ var errStreaming = errors.New("redis: a turn does not end with a reply that is s
 // EndTurn implements conversation.Store. Where the answer is lost, it is asked for once more: the turn may then be ended by
 // the first call, and the answer ErrFenced, with this ending. Where the turn was ended and its message has been cleared
 // since, the message beside ErrFenced is empty.
-func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message) (conversation.Message, error) {
+func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	if reply.Status == stream.Streaming || reply.Status == "" {
 		return conversation.Message{}, errStreaming
 	}
@@ -148,9 +150,12 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 	if reply.Usage != nil {
 		used = *reply.Usage
 	}
+	counted := conversation.UsageOfEnding(&reply, timing)
 	answer, err := s.run(ctx, endTurnScript, tag, []string{sessionKey(tag, key.SessionID)},
-		key.SessionID, key.MessageID, key.Fence, appendMessage(nil, &reply), tokensInPrompt(&reply),
-		used.Prompt, used.Completion, used.Total)
+		appendCounts([]any{
+			key.SessionID, key.MessageID, key.Fence, appendMessage(nil, &reply), tokensInPrompt(&reply),
+			used.Prompt, used.Completion, used.Total,
+		}, &counted)...)
 	if err != nil {
 		return conversation.Message{}, err
 	}
