@@ -56,7 +56,7 @@ func newPair(t *testing.T, mode string) *pair {
 
 func (p *pair) run(sc *script, keys []string, args ...any) any {
 	p.t.Helper()
-	reply, err := p.s.once(p.t.Context(), sc, keys, append(args, int64(p.now)))
+	reply, err := p.s.once(p.t.Context(), sc, keys, nil, append(args, int64(p.now)))
 	must(p.t, err)
 	return reply
 }

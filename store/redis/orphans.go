@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -109,12 +108,12 @@ func (s *Store) endOrphans(ctx context.Context, orphans []orphan, count func(tex
 		if errs[i] != nil || reply == nil {
 			continue
 		}
-		args, err := endingOf(&orphans[i], reply, count)
+		ending, fence, err := orphans[i].interrupted(reply, count)
 		if err != nil {
 			errs[i] = err
 			continue
 		}
-		ends = append(ends, call{endOrphanScript, finds[i].keys, args})
+		ends = append(ends, call{endOrphanScript, finds[i].keys, endingOf(fence, &ending, conversation.Timing{})})
 	}
 	if len(ends) == 0 {
 		return 0, errors.Join(errs...)
@@ -129,32 +128,23 @@ func (s *Store) endOrphans(ctx context.Context, orphans []orphan, count func(tex
 	return ended, errors.Join(append(errs, endErrs...)...)
 }
 
-// endingOf returns the arguments of endOrphanScript for a turn as findOrphanScript found it.
-func endingOf(o *orphan, found any, count func(text string) int) ([]any, error) {
-	parts, ok := texts(found)
-	if !ok || len(parts) != 4 {
-		return nil, findOrphanScript.malformed()
+// interrupted returns the reply of a turn as findOrphanScript found it, ended, and the turn's fence.
+func (o *orphan) interrupted(found any, count func(text string) int) (reply conversation.Message, fence int64, err error) {
+	f := fields{list(found), 0, nil}
+	reply = conversation.Message{
+		ID: f.text(), SessionID: o.session, Role: conversation.Assistant, Status: stream.Interrupted,
 	}
-	estimate, err := strconv.Atoi(parts[2])
-	if err != nil {
-		return nil, findOrphanScript.malformed()
+	fence = f.number()
+	prompt := f.int()
+	reply.Content = validPrefix(f.text())
+	if f.err != nil {
+		return reply, 0, findOrphanScript.malformed()
 	}
-	text := validPrefix(parts[3])
-	reply := conversation.Message{
-		ID: parts[0], SessionID: o.session, Role: conversation.Assistant, Content: text, Tokens: count(text), Status: stream.Interrupted,
-	}
+	reply.Tokens = count(reply.Content)
 	reply.Usage = &conversation.Usage{
-		Prompt: estimate, Completion: reply.Tokens, Total: estimate + reply.Tokens, Estimated: true,
+		Prompt: prompt, Completion: reply.Tokens, Total: prompt + reply.Tokens, Estimated: true,
 	}
-	args := []any{
-		o.session, reply.ID, parts[1], appendMessage(nil, &reply), tokensInPrompt(&reply),
-		reply.Usage.Prompt, reply.Usage.Completion, reply.Usage.Total,
-	}
-	counted := conversation.UsageOfEnding(&reply, conversation.Timing{})
-	for field, n := range counted.All() {
-		args = append(args, int(field), n)
-	}
-	return args, nil
+	return reply, fence, nil
 }
 
 // RemoveExpired implements conversation.Store. In Redis sessions expire by themselves, with all that is theirs, so it does

@@ -89,6 +89,7 @@ func ticketUseKey(tag, id string) string { return tag + ":ticket:" + id }
 func pointerKey(hash auth.Hash) string   { return "k:" + hashText(hash) }
 
 func sessionsKey(tag string) string           { return tag + ":i" }
+func expiryKey(tag string) string             { return tag + ":x" }
 func userSessionsKey(tag, user string) string { return tag + ":u:" + user }
 func sessionKey(tag, id string) string        { return tag + ":s:" + id }
 func liveKey(node string) string              { return "n:" + node + ":live" }

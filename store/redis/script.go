@@ -63,7 +63,7 @@ func compile(name, text string, is int) *script {
 		of   int
 	}{
 		{"turn", turns}, {"queue", turns | sessions}, {"session", turns | sessions},
-		{"window", turns | sessions | counts | admits | reserves},
+		{"usage", turns | sessions | admits | reserves}, {"window", turns | sessions | counts | admits | reserves},
 	} { // from the last to the first
 		if is&library.of != 0 {
 			text = source(library.name) + text

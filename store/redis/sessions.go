@@ -24,9 +24,12 @@ func tagOfOwner(o conversation.Owner) string { return tagOf(o.Account, string(o.
 func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, session conversation.NewSession) (conversation.SessionCreated, error) {
 	tag, config := tagOfOwner(owner), session.Context
 	key, digest := requestOf(session.Idempotency)
-	reply, err := s.run(ctx, createSessionScript, tag, []string{sessionsKey(tag)},
+	args := []any{
 		conversation.RandomText(randomLength), session.UserID, []byte(session.Metadata), config.MaxTokens, flag(config.CompressionEnabled),
-		string(config.RetentionPolicy), conversation.Lifetime.Milliseconds(), key, digest)
+		string(config.RetentionPolicy), conversation.Lifetime.Milliseconds(), key, digest,
+	}
+	counted := conversation.UsageOfCreation()
+	reply, err := s.run(ctx, createSessionScript, tag, []string{sessionsKey(tag)}, appendCounts(args, &counted)...)
 	if err != nil {
 		return conversation.SessionCreated{}, err
 	}

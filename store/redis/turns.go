@@ -31,12 +31,14 @@ var answers = map[string]error{
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
 	tag := tagOfOwner(owner)
 	key, digest := requestOf(turn.Idempotency)
-	message := messageOf(&turn)
+	message, counted := messageOf(&turn), conversation.UsageOfBeginning(turn.Role)
 	place := s.waiters.take(turn.SessionID)
 	live := liveMember(tag, turn.SessionID, turn.Waiter)
 	reply, err := s.runWith(ctx, beginTurnScript, tag, []string{sessionKey(tag, turn.SessionID)}, s.turns.beginning(s.node, live),
-		turn.SessionID, turn.Waiter, s.node, appendMessage(nil, &message), tokensInPrompt(&message), string(turn.OnBusy),
-		conversation.RandomText(2*randomLength), key, digest)
+		appendCounts([]any{
+			turn.SessionID, turn.Waiter, s.node, appendMessage(nil, &message), tokensInPrompt(&message), string(turn.OnBusy),
+			conversation.RandomText(2 * randomLength), key, digest,
+		}, &counted)...)
 	parts := list(reply)
 	if word(parts) != "queued" {
 		s.waiters.drop(turn.SessionID, place)
@@ -133,25 +135,31 @@ func (s *Store) ResumeTurn(ctx context.Context, owner conversation.Owner, turn c
 	return conversation.Begun{}, refusedTurn(ctx, parts)
 }
 
+// endingOf returns the arguments of the scripts that end a turn with a reply.
+func endingOf(fence int64, reply *conversation.Message, timing conversation.Timing) []any {
+	var used conversation.Usage
+	if reply.Usage != nil {
+		used = *reply.Usage
+	}
+	counted := conversation.UsageOfEnding(reply, timing)
+	return appendCounts([]any{
+		reply.SessionID, reply.ID, fence, appendMessage(nil, reply), tokensInPrompt(reply), used.Prompt, used.Completion, used.Total,
+	}, &counted)
+}
+
 // errStreaming says that a turn was to end with a reply that goes on.
 var errStreaming = errors.New("redis: a turn does not end with a reply that is streaming")
 
 // EndTurn implements conversation.Store. Where the answer is lost, it is asked for once more: the turn may then be ended by
 // the first call, and the answer ErrFenced, with this ending. Where the turn was ended and its message has been cleared
 // since, the message beside ErrFenced is empty.
-func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message) (conversation.Message, error) {
+func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	if reply.Status == stream.Streaming || reply.Status == "" {
 		return conversation.Message{}, errStreaming
 	}
 	tag := tagOfOwner(key.Owner)
 	reply.ID, reply.SessionID, reply.Role = key.MessageID, key.SessionID, conversation.Assistant
-	var used conversation.Usage
-	if reply.Usage != nil {
-		used = *reply.Usage
-	}
-	answer, err := s.run(ctx, endTurnScript, tag, []string{sessionKey(tag, key.SessionID)},
-		key.SessionID, key.MessageID, key.Fence, appendMessage(nil, &reply), tokensInPrompt(&reply),
-		used.Prompt, used.Completion, used.Total)
+	answer, err := s.run(ctx, endTurnScript, tag, []string{sessionKey(tag, key.SessionID)}, endingOf(key.Fence, &reply, timing)...)
 	if err != nil {
 		return conversation.Message{}, err
 	}

@@ -1,12 +1,7 @@
 -- Sessions, their messages and turns: what the operations on them have in common. This text stands in front of each of
--- them, after window.lua (script.go); schema.go has the keys. All keys are of the slot of KEYS[1], whose tag they begin
--- with.
+-- them, after usage.lua (script.go); schema.go has the keys.
 --
 -- A session is read into a table: its fields, the numbers among them as numbers, and id. What is not there is nil.
-
-local TAG = string.match(KEYS[1], '^{[^}]*}')
-
-local function int(n) return string.format('%d', n) end
 
 -- What is said of a session to callers, in this order: session.go reads it.
 local VIEW = {'user', 'created', 'expires', 'last', 'count', 'prompt', 'completion', 'total', 'meta', 'window', 'compress',
@@ -138,19 +133,6 @@ local function stop(s, why)
   poke_node(s.node, s.id)
 end
 
--- Counts of usage (conversation/usage): of a day a hash, with a field for the hour of the day and the number of the count.
-
--- Adds to the counts of the hour of a moment; counts are numbers and what is added, in turn.
-local function count(at, counts)
-  local hour = math.floor(at / 3600000)
-  local day = math.floor(hour / 24)
-  local key = TAG .. ':h:' .. int(day)
-  for i = 1, #counts, 2 do
-    redis.call('HINCRBY', key, int((hour - 24 * day) * 512 + counts[i]), int(counts[i + 1]))
-  end
-  if #counts > 0 then redis.call('PEXPIREAT', key, int((day + 401) * 86400000)) end
-end
-
 -- What settles a turn stands beside its session, and outlives it by an hour: reply, fence, second and tokens of the
 -- reservation, tokens of the prompt as they are estimated, node and waiter. A session has one at most: that of its live turn,
 -- or of the turn that was live when it went. So whoever ends a dead node's turns finds it by what the node's live set says.
@@ -181,15 +163,6 @@ end
 
 -- Empties the journal of a turn that is over. A node that slept may still write: the key must be there, with an expiry.
 local function journal_end(id, fence) redis.call('SET', journal_key(id, fence), '', 'PX', 300000) end
-
--- Returns arguments from the i-th on as counts of usage.
-local function counts_from(arguments, i)
-  local counts = {}
-  for j = i, #arguments do counts[j - i + 1] = tonumber(arguments[j]) end
-  return counts
-end
-
-local SESSION_TIME = 2 -- the usage.Field of that name
 
 -- Requests that are recognised when they are repeated (conversation.Idempotency).
 
