@@ -95,4 +95,6 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(newStore(t)) })
 }
 
-func backend(s *Store) storetest.Backend { return storetest.Backend{Conversation: s, Keys: s, Tickets: s} }
+func backend(s *Store) storetest.Backend {
+	return storetest.Backend{Conversation: s, Keys: s, Tickets: s}
+}
