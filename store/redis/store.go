@@ -24,7 +24,16 @@ import (
 // Store is a store on Redis. Its methods may be called from any goroutine. Where one can be called again with another
 // result, or ends in conversation.ErrUnavailable, it may have taken effect: its reply can have been lost.
 type Store struct {
-	db redis.UniversalClient // static
+	// static
+	db        redis.UniversalClient
+	clustered bool   // commands of one pipeline may go to several servers
+	node      string // this process among the nodes, another each time that a store is opened
+
+	membership membership
+	viewers    viewers
+	journal    journal
+	turns      liveTurns
+	waiters    waiters
 }
 
 // Open connects to the Redis that url names, and sees that it is new enough. Errors hold nothing of the URL, which may
@@ -42,15 +51,16 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		return nil, err
 	}
 	quiet()
-	s := &Store{db: redis.NewUniversalClient(options)}
+	s := &Store{db: redis.NewUniversalClient(options), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// Close closes the connections. What is called later fails.
+// Close leaves the nodes, if Join had made this process one, and closes the connections. What is called later fails.
 func (s *Store) Close() error {
+	s.leave()
 	if err := s.db.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		return errors.New("redis: closing the connections failed")
 	}
