@@ -247,6 +247,12 @@ func TestAKeyThatDoesNotWorkIsRefusedAndCountsNothing(t *testing.T) {
 		must(t, err)
 	}
 	dead["a secret that was rotated out twice"] = rotated
+	late := newKey(t, s, owner)
+	_, err = s.RotateKey(t.Context(), owner, late.KeyID, aKey(owner).Secrets[0].Hash, "svc_live_cd")
+	must(t, err)
+	yesterday := time.Now().Add(-time.Second).UnixMilli() // its 24 hours are over
+	must(t, s.db.HSet(t.Context(), keyKey(ownerTag(owner), late.KeyID), "until", yesterday).Err())
+	dead["a secret that was rotated out 24 hours ago"] = late
 	for what, p := range dead {
 		_, err := admit(t, s, p)
 		wantError(t, what, err, auth.ErrInvalidToken)
