@@ -51,6 +51,28 @@ func TestAJournalThatHasExpiredIsNotMadeAnew(t *testing.T) {
 	}
 }
 
+func TestTextAfterAGapIsNotWritten(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	s := open(t, server.URL)
+	key, other := liveTurn(t, s, newOwner()), liveTurn(t, s, newOwner())
+	name := journalKey(tagOfOwner(key.Owner), key.SessionID, key.Fence)
+	journalText(t, s, key, 0, "all of it")
+	// A fail-over loses the end of it.
+	server.Do("REPLICAOF", "127.0.0.1", "1")
+	batch := []stream.Segment[conversation.TurnKey]{segment(key, 9, ", and more"), segment(other, 0, "other")}
+	wantError(t, "Journal of what only reads", s.Journal(t.Context(), batch), conversation.ErrUnavailable)
+	server.Do("REPLICAOF", "NO", "ONE")
+	must(t, s.db.Do(t.Context(), "set", name, "all", "keepttl").Err())
+	must(t, s.Journal(t.Context(), batch))
+	if got := s.db.Get(t.Context(), name).Val(); got != "all" {
+		t.Errorf("the journal is %q", got)
+	}
+	if g := glance(t, s, watchedReply(other, 0))[0]; string(g.Text) != "other" {
+		t.Errorf("the other reply's journal is %q", g.Text)
+	}
+}
+
 // counted counts the commands of a client, and its trips.
 type counted struct{ commands, trips atomic.Int64 }
 
