@@ -27,18 +27,11 @@ func liveTurn(t testing.TB, s *Store, owner conversation.Owner) conversation.Tur
 // nextTurn begins a turn in a session that is free.
 func nextTurn(t testing.TB, s *Store, owner conversation.Owner, sessionID string) conversation.TurnKey {
 	t.Helper()
-	begun, err := s.BeginTurn(t.Context(), owner, newTurn(sessionID))
+	begun, err := s.BeginTurn(t.Context(), owner, aTurn(sessionID, "a question"))
 	if err != nil || begun.Queued != nil {
 		t.Fatalf("BeginTurn: %+v, %v", begun, err)
 	}
 	return begun.Key
-}
-
-func newTurn(sessionID string) conversation.NewTurn {
-	return conversation.NewTurn{
-		SessionID: sessionID, Role: conversation.User, Content: "a question", Tokens: 10, OnBusy: conversation.Enqueue,
-		Waiter: conversation.RandomText(16),
-	}
 }
 
 // wantInterrupted checks how a turn ended whose node was gone.
@@ -119,7 +112,7 @@ func TestADeadNodesTurnGivesWayToWhoWaits(t *testing.T) {
 	waits, _ := join(t, url)
 	third, _ := join(t, url)
 	key := liveTurn(t, dies, newOwner())
-	turn := newTurn(key.SessionID)
+	turn := aTurn(key.SessionID, "waiting")
 	var queued *conversation.Queued
 	try := func() bool {
 		begun, err := waits.BeginTurn(t.Context(), key.Owner, turn)
@@ -146,7 +139,7 @@ func TestATurnOfNobodyIsFoundByWhoWaits(t *testing.T) {
 	nobody := open(t, url) // its process died before the turn was among its own
 	key := liveTurn(t, nobody, newOwner())
 	must(t, nobody.db.Del(t.Context(), liveKey(nobody.node)).Err())
-	turn := newTurn(key.SessionID)
+	turn := aTurn(key.SessionID, "waiting")
 	await(t, "the turn begins", func() bool {
 		_, err := waits.EndOrphans(t.Context(), lengthOf)
 		must(t, err)

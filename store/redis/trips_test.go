@@ -14,8 +14,8 @@ import (
 	"parley/conversation/usage"
 )
 
-// trips counts the trips to the server: a command or a pipeline is one. It is a hook of the client.
-type trips struct{ n atomic.Int64 }
+// trips counts the trips to the server, a command or a pipeline being one, and the commands. It is a hook of the client.
+type trips struct{ n, commands atomic.Int64 }
 
 func (*trips) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -26,6 +26,7 @@ func (*trips) DialHook(next redis.DialHook) redis.DialHook {
 func (h *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		h.n.Add(1)
+		h.commands.Add(1)
 		return next(ctx, cmd)
 	}
 }
@@ -33,6 +34,7 @@ func (h *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []redis.Cmder) error {
 		h.n.Add(1)
+		h.commands.Add(int64(len(commands)))
 		return next(ctx, commands)
 	}
 }
