@@ -24,7 +24,7 @@ const (
 // than a script, but it would make a key anew that has expired, for good. A journal, once seen, lives until its session
 // expires, or for journalEndsAfter from the end of its turn on, if that is earlier; until shortly before, text
 // is written without looking, and by a script that looks otherwise: at first, about every five minutes, at the end of the
-// session's life, and when this process has slept.
+// session's life, when this process has slept, and after an error.
 type journal struct {
 	mu    sync.Mutex
 	known map[conversation.TurnKey]*journalled // guarded by mu
@@ -69,6 +69,15 @@ func (j *journal) sweep(now time.Time) {
 	}
 }
 
+// doubt has all journals looked at before they are written again: the server may be another, which knows less.
+func (j *journal) doubt() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, known := range j.known {
+		known.until = time.Time{}
+	}
+}
+
 // forget forgets the journal of a turn that has ended.
 func (j *journal) forget(key conversation.TurnKey) {
 	j.mu.Lock()
@@ -100,10 +109,14 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 		s.viewers.poke(pokes, segment.Key.SessionID, s.node, now)
 	}
 	s.journal.mu.Unlock()
-	if err := s.look(ctx, looks, looked, now); err != nil {
-		return err
+	err := s.look(ctx, looks, looked, now)
+	if err == nil {
+		err = s.write(ctx, writes, pokes)
 	}
-	return s.write(ctx, writes, pokes)
+	if err != nil {
+		s.journal.doubt()
+	}
+	return err
 }
 
 // look writes text by scripts, and notes what they saw.

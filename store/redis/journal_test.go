@@ -2,14 +2,10 @@ package redis
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"parley/conversation"
 	"parley/store/redis/redistest"
@@ -51,24 +47,25 @@ func TestAJournalThatHasExpiredIsNotMadeAnew(t *testing.T) {
 	}
 }
 
-// counted counts the commands of a client, and its trips.
-type counted struct{ commands, trips atomic.Int64 }
-
-func (c *counted) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *counted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.trips.Add(1)
-		c.commands.Add(1)
-		return next(ctx, cmd)
+func TestTextAfterAGapIsNotWritten(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	s := open(t, server.URL)
+	key, other := liveTurn(t, s, newOwner()), liveTurn(t, s, newOwner())
+	name := journalKey(tagOfOwner(key.Owner), key.SessionID, key.Fence)
+	journalText(t, s, key, 0, "all of it")
+	// A fail-over loses the end of it.
+	server.Do("REPLICAOF", "127.0.0.1", "1")
+	batch := []stream.Segment[conversation.TurnKey]{segment(key, 9, ", and more"), segment(other, 0, "other")}
+	wantError(t, "Journal of what only reads", s.Journal(t.Context(), batch), conversation.ErrUnavailable)
+	server.Do("REPLICAOF", "NO", "ONE")
+	must(t, s.db.Do(t.Context(), "set", name, "all", "keepttl").Err())
+	must(t, s.Journal(t.Context(), batch))
+	if got := s.db.Get(t.Context(), name).Val(); got != "all" {
+		t.Errorf("the journal is %q", got)
 	}
-}
-
-func (c *counted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.trips.Add(1)
-		c.commands.Add(int64(len(cmds)))
-		return next(ctx, cmds)
+	if g := glance(t, s, watchedReply(other, 0))[0]; string(g.Text) != "other" {
+		t.Errorf("the other reply's journal is %q", g.Text)
 	}
 }
 
@@ -90,15 +87,15 @@ func TestATickIsOneTripAndOnePokeForEachNode(t *testing.T) {
 	}
 	writerPokes.await(t, batch[replies-1].Key.SessionID)
 	must(t, writer.Journal(t.Context(), batch)) // the first looks
-	var c counted
+	var c trips
 	writer.db.AddHook(&c)
 	const ticks = 20 // a second
 	for range ticks {
 		must(t, writer.Journal(t.Context(), batch))
 	}
-	trips, commands := c.trips.Load(), c.commands.Load() // but for a heartbeat
-	if trips > ticks+2 || commands > ticks*(replies+nodes)+2 || commands > 25*replies {
-		t.Errorf("%d ticks of %d replies, watched by %d nodes: %d trips, %d commands", ticks, replies, nodes, trips, commands)
+	n, commands := c.n.Load(), c.commands.Load() // but for a heartbeat
+	if n > ticks+2 || commands > ticks*(replies+nodes)+2 || commands > 25*replies {
+		t.Errorf("%d ticks of %d replies, watched by %d nodes: %d trips, %d commands", ticks, replies, nodes, n, commands)
 	}
 }
 

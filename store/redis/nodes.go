@@ -25,16 +25,19 @@ const (
 
 // membership is this process as one of the nodes, and what it knows of the others.
 type membership struct {
-	mu       sync.Mutex
-	stop     context.CancelFunc     // guarded by mu; nil while this process is no node
-	poked    func(sessionID string) // guarded by mu; not nil after Join
-	heard    time.Time              // guarded by mu; when the last heartbeat came back
-	lost     bool                   // guarded by mu; one has failed since
-	reapFrom time.Time              // guarded by mu
-	present  []string               // guarded by mu; all nodes, as of heard
-	dead     []string               // guarded by mu; those whose heartbeat was over deadAfter old, as of heard
-	suspects map[orphan]time.Time   // guarded by mu; since when (see suspect)
-	mute     bool                   // guarded by mu; a test has the heartbeat stop, as if the process slept
+	mu sync.Mutex
+	// guarded by mu
+	stop     context.CancelFunc     // nil while this process is no node
+	poked    func(sessionID string) // not nil after Join
+	began    time.Time              // when the first heartbeat came back
+	heard    time.Time              // when the last one did
+	ahead    time.Duration          // the store's clock, as of heard, less the time since began
+	lost     bool                   // one has failed since heard
+	reapFrom time.Time              // before that, nobody's turns are ended
+	present  []string               // all nodes, as of heard
+	dead     []string               // those whose heartbeat was over deadAfter old, as of heard
+	suspects map[orphan]time.Time   // since when (see suspect)
+	mute     bool                   // a test has the heartbeat stop, as if the process slept
 
 	work sync.WaitGroup // the heartbeat, the inbox, and who checks it
 }
@@ -142,22 +145,35 @@ func (s *Store) beat(ctx context.Context) error {
 // that.
 func (n *membership) learn(reply any, now time.Time) (was bool, err error) {
 	parts, _ := reply.([]any)
-	if len(parts) != 3 {
+	if len(parts) != 4 {
 		return false, heartbeatScript.malformed()
 	}
-	present, ok1 := texts(parts[1])
-	dead, ok2 := texts(parts[2])
-	if !ok1 || !ok2 {
+	clock, ok1 := parts[1].(int64)
+	present, ok2 := texts(parts[2])
+	dead, ok3 := texts(parts[3])
+	if !ok1 || !ok2 || !ok3 {
 		return false, heartbeatScript.malformed()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	first := n.heard.IsZero()
-	if first || n.lost || now.Sub(n.heard) > deadAfter {
+	if first {
+		n.began = now
+	}
+	ahead := time.Duration(clock)*time.Millisecond - now.Sub(n.began)
+	stepped := (ahead - n.ahead).Abs() > heartbeatEvery // a clock that is set ahead has everybody look dead, too
+	if first || n.lost || stepped || now.Sub(n.heard) > deadAfter {
 		n.reapFrom = now.Add(deadAfter)
 	}
-	n.heard, n.lost, n.present, n.dead = now, false, present, dead
+	n.heard, n.ahead, n.lost, n.present, n.dead = now, ahead, false, present, dead
 	return first || parts[0] == int64(1), nil
+}
+
+// joined reports whether this process is a node.
+func (n *membership) joined() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stop != nil
 }
 
 // tell pokes this process.

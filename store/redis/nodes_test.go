@@ -67,10 +67,6 @@ func mute(s *Store, is bool) {
 	s.membership.mute = is
 }
 
-func newOwner() conversation.Owner {
-	return conversation.Owner{Account: newAccount(), Mode: conversation.Live}
-}
-
 func lengthOf(text string) int { return len(text) }
 
 func segment(key conversation.TurnKey, offset int, text string) stream.Segment[conversation.TurnKey] {
@@ -165,14 +161,12 @@ func TestAWriterThatMissedAWatcherLearnsOfItByAGlance(t *testing.T) {
 	}
 }
 
-// members returns who is a node, and what is in the live set of one.
-func members(t *testing.T, s *Store, of string) (nodes, live []string) {
+// nodesOf returns who is a node.
+func nodesOf(t *testing.T, s *Store) []string {
 	t.Helper()
 	nodes, err := s.db.ZRange(t.Context(), nodesKey, 0, -1).Result()
 	must(t, err)
-	live, err = s.db.SMembers(t.Context(), liveKey(of)).Result()
-	must(t, err)
-	return nodes, live
+	return nodes
 }
 
 func TestANodeThatLeavesIsNoNodeAnyMore(t *testing.T) {
@@ -187,7 +181,7 @@ func TestANodeThatLeavesIsNoNodeAnyMore(t *testing.T) {
 	}
 	must(t, leaves.Close())
 	must(t, dies.Close()) // with a turn that others have to end
-	nodes, _ := members(t, stays, "")
+	nodes := nodesOf(t, stays)
 	if slices.Sort(nodes); !slices.Equal(nodes, slices.Sorted(slices.Values([]string{stays.node, dies.node}))) {
 		t.Errorf("the nodes are %q", nodes)
 	}
@@ -217,8 +211,7 @@ func TestTheTurnsOfADeadNodeAreEndedOnce(t *testing.T) {
 					n, err := s.EndOrphans(t.Context(), lengthOf)
 					must(t, err)
 					ended[i] += n
-					nodes, live := members(t, s, dies.node)
-					return len(live) == 0 && !slices.Contains(nodes, dies.node)
+					return len(members(t, dies)) == 0 && !slices.Contains(nodesOf(t, s), dies.node)
 				})
 			})
 		}
@@ -235,8 +228,7 @@ func TestTheTurnsOfADeadNodeAreEndedOnce(t *testing.T) {
 		}
 		mute(dies, false)
 		await(t, "the node that slept is a node again", func() bool {
-			nodes, _ := members(t, first, "")
-			return slices.Contains(nodes, dies.node)
+			return slices.Contains(nodesOf(t, first), dies.node)
 		})
 	})
 }

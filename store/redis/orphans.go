@@ -32,6 +32,12 @@ type orphan struct {
 // those that are none, in sessions that were glanced at. However many nodes do so at once, each turn is ended, and
 // counted, once. For three seconds after this node was itself out of touch, and before it has joined, it ends none.
 func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
+	if !s.membership.joined() {
+		return 0, nil
+	}
+	if err := s.beat(ctx); err != nil { // it says who is dead now, and not a second ago
+		return 0, err
+	}
 	dead, unknown := s.membership.toReap(time.Now())
 	ended, err := s.endOrphans(ctx, unknown, count)
 	if err == nil {

@@ -3,7 +3,7 @@
 
 local TAG = string.match(KEYS[1], '^{[^}]*}')
 local SESSION_TIME, REQUESTS = 2, 8 -- the usage.Field of that name
-local HOUR, KEPT_DAYS = 3600000, 400
+local HOUR, KEPT_DAYS, FIELDS_AN_HOUR = 3600000, 400, 512
 
 local function int(n) return string.format('%d', n) end
 
@@ -16,7 +16,7 @@ local function count(at, counts)
   local day = math.floor(hour / 24)
   local key, new = counts_key(day), false
   for i = 1, #counts, 2 do
-    local field, n = int((hour - 24 * day) * 512 + counts[i]), int(counts[i + 1])
+    local field, n = int((hour - 24 * day) * FIELDS_AN_HOUR + counts[i]), int(counts[i + 1])
     new = redis.call('HINCRBY', key, field, n) == tonumber(n) or new
   end
   if new then redis.call('PEXPIREAT', key, int((day + 1 + KEPT_DAYS) * 24 * HOUR)) end
