@@ -30,14 +30,16 @@ func TestAFileIsOpenedByItsPath(t *testing.T) {
 
 func TestWhatCannotBeOpenedIsSaidClearly(t *testing.T) {
 	for url, want := range map[string]string{
-		"redis://user:secret@host":  "not built yet",
-		"rediss://user:secret@host": "not built yet",
-		"postgres://u:secret@host":  "file:PATH",
-		"":                          "file:PATH",
-		"parley.db":                 "file:PATH",
-		"file:":                     "names no file",
-		"file://host/parley.db":     "names a host",
-		"file:" + t.TempDir():       "opening the store",
+		"redis://user:secret@127.0.0.1:1":          "unavailable",
+		"rediss://user:secret@127.0.0.1:1":         "unavailable",
+		"redis+shards://user:secret@127.0.0.1:1":   "sentinel or cluster",
+		"redis+sentinel://user:secret@127.0.0.1:1": "names no master",
+		"postgres://u:secret@host":                 "file:PATH",
+		"":                                         "file:PATH",
+		"parley.db":                                "file:PATH",
+		"file:":                                    "names no file",
+		"file://host/parley.db":                    "names a host",
+		"file:" + t.TempDir():                      "opening the store",
 	} {
 		_, err := Open(t.Context(), url, nil)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {

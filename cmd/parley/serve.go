@@ -25,7 +25,7 @@ import (
 // serve is the command of that name (design section 8).
 type serve struct {
 	Addr         string   `env:"PARLEY_ADDR" default:"127.0.0.1:8420" help:"Address to listen on; port 0 takes a free one."`
-	Store        string   `env:"PARLEY_STORE" default:"file:parley.db" help:"Where sessions are kept: file:PATH."`
+	Store        string   `env:"PARLEY_STORE" default:"file:parley.db" help:"Where sessions are kept: file:PATH for one server, redis://HOST:PORT for any number of them (also rediss://, redis+sentinel://HOST:PORT,…/MASTER, redis+cluster://HOST:PORT,…)."`
 	AdminKey     string   `env:"PARLEY_ADMIN_KEY" placeholder:"KEY" help:"Declares an admin key of the default account (svc_live_…, 32 characters or more) instead of having one made. Better set in the environment than here."`
 	Tier         string   `env:"PARLEY_TIER" enum:"free,pro,enterprise" default:"pro" help:"Tier of the default account: free, pro or enterprise."`
 	Tiers        string   `env:"PARLEY_TIERS" placeholder:"JSON" help:"Overrides figures of tiers: {\"pro\":{\"requestsPerMinute\":300,\"tokensPerMinute\":100000}}."`
