@@ -27,11 +27,12 @@ type Server struct {
 	URL  string // of the store
 	Addr string // host:port
 
-	t    testing.TB
-	dir  string
-	args []string
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended
+	t     testing.TB
+	dir   string
+	args  []string
+	clock *clock // nil: the machine's
+	cmd   *exec.Cmd
+	done  chan struct{} // closed when the process has ended
 }
 
 // Single starts a server. args are options of redis-server, such as "--appendonly", "yes"; unless they say otherwise,
@@ -124,6 +125,9 @@ func (s *Server) start() {
 		args = []string{config, "--sentinel"}
 	}
 	s.cmd = exec.Command(path, args...)
+	if s.clock != nil {
+		s.cmd.Env = s.clock.environment()
+	}
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
