@@ -33,7 +33,7 @@ import (
 //	TAG:m:<sid>          zset    its messages by id, all with the score 0 (lua/session.lua has what a member is). The reply
 //	                             that is streaming is none of them. Expires with the session.
 //	TAG:i                zset    ids of sessions, all with the score 0; TAG:u:<user> those of one user. One whose session is
-//	                             gone is passed over. Both expire, as the next does, an hour after the newest session.
+//	                             gone is passed over. Both expire, as the next does, with the last of their sessions.
 //	TAG:x                zset    <sid>:<user> by expiry: what is due is removed from these three by who creates, lists or counts.
 //	TAG:idem:<key>       hash    what a request did: digest, session, asked, message. Expires with its session; one whose session
 //	                             is gone is unknown.
