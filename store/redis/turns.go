@@ -171,6 +171,9 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 			return conversation.Message{}, conversation.ErrFenced
 		}
 		decided, err := readMember(key.SessionID, text(parts[1]))
+		if decided.Status == stream.Streaming { // a key with a wrong fence: nothing is decided yet
+			decided.Content = ""
+		}
 		return decided, errors.Join(err, conversation.ErrFenced)
 	case what == "gone":
 		return conversation.Message{}, conversation.ErrSessionNotFound
