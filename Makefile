@@ -10,7 +10,7 @@ CI          ?= false
 
 # The tests that hold limits of time or count allocations; the race detector makes them lenient, or leaves them out, so they
 # run without it too.
-TIMED       := IsDearToCount|IsLinear|AllocatesNothing
+TIMED       := IsDearToCount|IsLinear|AllocatesNothing|LittleMemory|PingsForEver
 
 # Go, the linter's cache and chromium all want a home directory. If there is none that can be written to, one is made.
 ifneq ($(shell [ -n "$$HOME" ] && [ -d "$$HOME" ] && [ -w "$$HOME" ] && echo yes),yes)
@@ -59,7 +59,7 @@ needs: ## installs what the tests need (as root on Debian), or says what to run 
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	echo; echo "The tests lack something. On Debian or Ubuntu, run:  sudo apt-get install $$missing"; \
 	for package in $$missing; do case $$package in \
-		redis-server) echo "  without redis-server, the tests of the Redis store are left out";; \
+		redis-server) echo "  without redis-server, the tests of the Redis store fail";; \
 		chromium) echo "  without chromium, the tests of the page are left out";; \
 		nodejs) echo "  without node, the tests of client.js are left out";; \
 		gcc) echo "  without a C compiler, the tests run without the race detector";; \

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"testing"
@@ -38,19 +39,29 @@ func flip(c byte) byte {
 	return 'x'
 }
 
+func newTickets(t testing.TB, store TicketStore) *Tickets {
+	t.Helper()
+	tickets, err := NewTickets(context.Background(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tickets
+}
+
 func TestATicketWorksOnceAndForAShortTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tickets := NewTickets()
+		memory := NewTicketMemory()
+		tickets := newTickets(t, memory)
 		p := Principal{Account: "a", Mode: "live", KeyID: "key_1", Scopes: []Scope{ReadMessages}, SessionID: "session_x"}
 		text, expires := tickets.Issue(p)
 		if expires != time.Now().Add(TicketLifetime) {
 			t.Errorf("expires %v", expires)
 		}
-		got, err := tickets.Redeem(text)
+		got, err := tickets.Redeem(t.Context(), text)
 		if err != nil || got.SessionID != "session_x" || !got.May("session_x") || got.May("session_y") || got.Has(WriteMessages) {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		if _, err := tickets.Redeem(text); !errors.Is(err, ErrInvalidToken) {
+		if _, err := tickets.Redeem(t.Context(), text); !errors.Is(err, ErrInvalidToken) {
 			t.Error("redeemed twice")
 		}
 		if sealed, err := base64.RawURLEncoding.DecodeString(text); err != nil || bytes.Contains(sealed, []byte("key_1")) || bytes.Contains(sealed, []byte("session_x")) {
@@ -58,24 +69,24 @@ func TestATicketWorksOnceAndForAShortTime(t *testing.T) {
 		}
 		late, _ := tickets.Issue(p)
 		time.Sleep(TicketLifetime)
-		if _, err := tickets.Redeem(late); !errors.Is(err, ErrInvalidToken) {
+		if _, err := tickets.Redeem(t.Context(), late); !errors.Is(err, ErrInvalidToken) {
 			t.Error("redeemed after its time")
 		}
-		foreign, _ := NewTickets().Issue(p)
+		foreign, _ := newTickets(t, NewTicketMemory()).Issue(p)
 		good, _ := tickets.Issue(p)
 		for _, bad := range []string{"", ".", "x.y", foreign, good + "x", good[1:], good[:len(good)/2]} {
-			if _, err := tickets.Redeem(bad); !errors.Is(err, ErrInvalidToken) {
+			if _, err := tickets.Redeem(t.Context(), bad); !errors.Is(err, ErrInvalidToken) {
 				t.Errorf("%q was redeemed", bad)
 			}
 		}
 		for range 100 { // what is remembered does not grow
 			more, _ := tickets.Issue(p)
-			if _, err := tickets.Redeem(more); err != nil {
+			if _, err := tickets.Redeem(t.Context(), more); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(TicketLifetime)
 		}
-		if n := len(tickets.redeemed); n > 3 {
+		if n := len(memory.used); n > 3 {
 			t.Errorf("%d tickets are remembered", n)
 		}
 	})

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
@@ -13,22 +14,47 @@ import (
 // TicketLifetime is how long a ticket may be used (design section 4).
 const TicketLifetime = 30 * time.Second
 
-// Tickets issues and redeems tickets: a ticket stands for a principal, once, for a short time. It is sealed with a
-// secret of this process: whoever holds one can neither change it nor read whom it is for. Its methods may be called
-// from any goroutine.
-type Tickets struct {
-	seal cipher.AEAD // static
-
-	mu       sync.Mutex
-	redeemed map[string]time.Time // guarded by mu; nonce → when it expires
-	swept    time.Time            // guarded by mu
+// TicketStore is what all nodes of a service share, so that a ticket that one of them issued is redeemed by any, once.
+// Its methods may be called from any goroutine.
+type TicketStore interface {
+	// TicketKey returns what seals tickets: made at random by the first call, and the same ever after, for all nodes.
+	TicketKey(ctx context.Context) (TicketKey, error)
+	// UseTicket notes that an owner's ticket is used, and reports whether this is the first time, and not past its end by
+	// the store's clock. An error says neither; the ticket may be used up.
+	UseTicket(ctx context.Context, owner Owner, id string, until time.Time) (first bool, err error)
 }
 
-// NewTickets returns an issuer with a secret of its own.
-func NewTickets() *Tickets {
-	var secret [32]byte
-	rand.Read(secret[:]) // never fails
-	block, err := aes.NewCipher(secret[:])
+// TicketKey is a secret. It is not printed.
+type TicketKey [32]byte
+
+// NewTicketKey returns a random one.
+func NewTicketKey() (key TicketKey) {
+	rand.Read(key[:]) // never fails
+	return key
+}
+
+// String hides the key from logs.
+func (k TicketKey) String() string { return "(ticket key)" }
+
+// GoString is String.
+func (k TicketKey) GoString() string { return k.String() }
+
+// Tickets issues and redeems tickets: a ticket stands for a principal, once, for a short time. It is sealed with the
+// store's key: whoever holds one can neither change it nor read whom it is for. Its methods may be called from any
+// goroutine.
+type Tickets struct {
+	// static
+	store TicketStore
+	seal  cipher.AEAD
+}
+
+// NewTickets returns an issuer of the tickets of that store, or the store's error.
+func NewTickets(ctx context.Context, store TicketStore) (*Tickets, error) {
+	key, err := store.TicketKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(key[:])
 	if err != nil {
 		panic(err) // the secret has a length that it takes
 	}
@@ -36,7 +62,7 @@ func NewTickets() *Tickets {
 	if err != nil {
 		panic(err) // AES has the block that it takes
 	}
-	return &Tickets{seal: seal, redeemed: make(map[string]time.Time)}
+	return &Tickets{store: store, seal: seal}, nil
 }
 
 type ticket struct {
@@ -55,9 +81,9 @@ func (t *Tickets) Issue(p Principal) (text string, expires time.Time) {
 	return base64.RawURLEncoding.EncodeToString(t.seal.Seal(nil, nil, payload, nil)), expires
 }
 
-// Redeem returns the principal that the ticket stands for, or ErrInvalidToken: where the ticket is malformed, not
-// ours, expired, or was redeemed before.
-func (t *Tickets) Redeem(text string) (Principal, error) {
+// Redeem returns the principal that the ticket stands for, or ErrInvalidToken: where the ticket is malformed, not of our
+// store, expired, or was redeemed before, here or by another node. Any other error is the store's.
+func (t *Tickets) Redeem(ctx context.Context, text string) (Principal, error) {
 	sealed, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
 		return Principal{}, ErrInvalidToken
@@ -70,29 +96,49 @@ func (t *Tickets) Redeem(text string) (Principal, error) {
 	if err := json.Unmarshal(payload, &is); err != nil {
 		return Principal{}, ErrInvalidToken
 	}
-	now := time.Now()
-	expires := time.UnixMilli(is.Expires)
-	if !now.Before(expires) || !t.use(is.Nonce, expires, now) {
+	first, err := t.store.UseTicket(ctx, is.Principal.Owner(), is.Nonce, time.UnixMilli(is.Expires))
+	if err != nil {
+		return Principal{}, err
+	}
+	if !first {
 		return Principal{}, ErrInvalidToken
 	}
 	return is.Principal, nil
 }
 
-// use marks the nonce as redeemed, and reports whether it was not before.
-func (t *Tickets) use(nonce string, expires, now time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if now.Sub(t.swept) > TicketLifetime {
-		t.swept = now
-		for n, e := range t.redeemed {
-			if !now.Before(e) {
-				delete(t.redeemed, n)
+// TicketMemory is the TicketStore of a service of one process: its tickets end with it.
+type TicketMemory struct {
+	key TicketKey // static
+
+	mu    sync.Mutex
+	used  map[string]time.Time // guarded by mu; id → when it expires
+	swept time.Time            // guarded by mu
+}
+
+// NewTicketMemory returns one with a key of its own.
+func NewTicketMemory() *TicketMemory {
+	return &TicketMemory{key: NewTicketKey(), used: make(map[string]time.Time)}
+}
+
+// TicketKey implements TicketStore.
+func (m *TicketMemory) TicketKey(context.Context) (TicketKey, error) { return m.key, nil }
+
+// UseTicket implements TicketStore. Ids are random: the owner makes no difference.
+func (m *TicketMemory) UseTicket(_ context.Context, _ Owner, id string, until time.Time) (first bool, err error) {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now.Sub(m.swept) > TicketLifetime {
+		m.swept = now
+		for other, end := range m.used {
+			if !now.Before(end) {
+				delete(m.used, other)
 			}
 		}
 	}
-	if _, used := t.redeemed[nonce]; used {
-		return false
+	if _, used := m.used[id]; used || !now.Before(until) {
+		return false, nil
 	}
-	t.redeemed[nonce] = expires
-	return true
+	m.used[id] = until
+	return true, nil
 }

@@ -177,8 +177,12 @@ func newRecount(t *rapid.T, backend *store.Backend) *recount {
 	if err := r.service.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+	tickets, err := auth.NewTickets(context.Background(), backend.Tickets)
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.handler = server.New(server.Options{
-		Conversation: r.service, Keys: r.keys, Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers), Ready: backend.Ping, Log: log,
+		Conversation: r.service, Keys: r.keys, Tickets: tickets, Limits: auth.NewLimits(tiers), Ready: backend.Ping, Log: log,
 	})
 	for _, account := range []string{"acme", "bravo"} {
 		for _, mode := range []string{auth.Live, auth.Test} {

@@ -86,7 +86,7 @@ func (s *Server) verifyHandshake(c *gin.Context, protocols []string) (auth.Princ
 			ticket = text
 		}
 	}
-	p, err := s.Tickets.Redeem(ticket)
+	p, err := s.Tickets.Redeem(c.Request.Context(), ticket)
 	if err != nil {
 		return p, err
 	}

@@ -24,6 +24,7 @@ type Backend struct {
 	Conversation conversation.Store
 	Nodes        conversation.Nodes // nil where one process has the store to itself
 	Keys         auth.Store
+	Tickets      auth.TicketStore
 
 	ping  func(ctx context.Context) error
 	close func() error
@@ -82,7 +83,7 @@ func openFile(rest string, log *slog.Logger) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Conversation: s, Keys: s, ping: s.Ping, close: s.Close}, nil
+	return &Backend{Conversation: s, Keys: s, Tickets: auth.NewTicketMemory(), ping: s.Ping, close: s.Close}, nil
 }
 
 // Ping reports whether the store can be read and written: nil, or an error that wraps conversation.ErrUnavailable. It may

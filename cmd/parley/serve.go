@@ -94,8 +94,13 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 			log.Warn("when keys were last used could not be written", "error", err)
 		}
 	}()
+	tickets, err := auth.NewTickets(ctx, backend.Tickets)
+	if err != nil {
+		service.Drain(ctx)
+		return fmt.Errorf("the key of tickets: %w", err)
+	}
 	handler := server.New(server.Options{
-		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers), Page: web.Handler(), Ready: backend.Ping,
+		Conversation: service, Keys: keys, Tickets: tickets, Limits: auth.NewLimits(tiers), Page: web.Handler(), Ready: backend.Ping,
 		Origins: c.Origins, MaxSockets: c.MaxSockets, Metrics: metrics, Log: log,
 	})
 	listener, err := net.Listen("tcp", c.Addr)

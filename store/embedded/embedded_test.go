@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 
+	"parley/auth"
 	"parley/conversation"
 	"parley/conversation/window"
 	"parley/store/storetest"
@@ -166,7 +167,7 @@ func TestTheStoreConforms(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
 		s := open(t, newPath(t))
 		t.Cleanup(func() { verify(t, s) })
-		return storetest.Backend{Conversation: s, Keys: s}
+		return storetest.Backend{Conversation: s, Keys: s, Tickets: auth.NewTicketMemory()}
 	})
 }
 

@@ -91,9 +91,9 @@ func (p *pair) reserves(n, most int) limit.Reservation {
 	want, ok := p.model.Tokens.Reserve(p.now, n, most)
 	parts, _ := p.run(p.tokens, []string{key}, "reserve", n, most, 0).([]any)
 	if !ok {
-		figures, _ := parts[1].([]any)
-		s, _ := standingOf(limit.Standing{By: limit.ByTokens, Limit: most}, figures)
-		p.same("a refused reservation", limit.Decide(s), standing)
+		refused, err := tokensRefused(most, parts[1])
+		must(p.t, err)
+		p.same("a refused reservation", refused.Decision, standing)
 		return limit.Reservation{}
 	}
 	p.same("a reservation", parts[0], []any{int64(want.Second), int64(want.Tokens)})
@@ -247,6 +247,12 @@ func TestAKeyThatDoesNotWorkIsRefusedAndCountsNothing(t *testing.T) {
 		must(t, err)
 	}
 	dead["a secret that was rotated out twice"] = rotated
+	late := newKey(t, s, owner)
+	_, err = s.RotateKey(t.Context(), owner, late.KeyID, aKey(owner).Secrets[0].Hash, "svc_live_cd")
+	must(t, err)
+	yesterday := time.Now().Add(-time.Second).UnixMilli() // its 24 hours are over
+	must(t, s.db.HSet(t.Context(), keyKey(ownerTag(owner), late.KeyID), "until", yesterday).Err())
+	dead["a secret that was rotated out 24 hours ago"] = late
 	for what, p := range dead {
 		_, err := admit(t, s, p)
 		wantError(t, what, err, auth.ErrInvalidToken)
@@ -262,4 +268,43 @@ func TestADeclaredKeyAlwaysWorks(t *testing.T) {
 	if d, err := admit(t, newStore(t), p); err != nil || d.Remaining != 299 {
 		t.Errorf("%+v, %v", d, err)
 	}
+}
+
+// TestATurnReservesTokensOnlyWithAKeyThatWorks is what an operation that begins a turn has of its admission, whether that is
+// pending or not.
+func TestATurnReservesTokensOnlyWithAKeyThatWorks(t *testing.T) {
+	s := newStore(t)
+	turn := compile("turn", "local taken, refused = reserve_tokens(tonumber(ARGV[1]))\nreturn {taken or false, refused or false}\n", reserves)
+	p := newKey(t, s, auth.Owner{Account: newAccount(), Mode: auth.Live})
+	a := &auth.Admission{Principal: p, Figures: smallFigures}
+	reserve := func(tokens int) ([]any, error) {
+		reply, err := s.run(auth.WithAdmission(t.Context(), a), turn, ownerTag(p.Owner()), nil, tokens)
+		parts, _ := reply.([]any)
+		return parts, err
+	}
+	for i := range 2 { // the second time it is not pending any more
+		parts, err := reserve(6000)
+		must(t, err)
+		if d, ok := a.Decision(); !ok || d.Remaining != 299 {
+			t.Errorf("the admission: %+v, %v", d, ok)
+		}
+		if refused := parts[1] != nil; refused != (i == 1) {
+			t.Errorf("reservation %d: %v", i, parts)
+		}
+	}
+	parts, err := reserve(6000)
+	must(t, err)
+	refused, err := tokensRefused(smallFigures.TokensPerMinute, parts[1])
+	must(t, err)
+	if d := refused.Decision; d.Refused != limit.ByTokens || d.Limit != 10_000 || d.Remaining != 4000 || d.RetryAfter < 1 {
+		t.Errorf("the refusal: %+v", d)
+	}
+	reply, err := s.run(t.Context(), turn, ownerTag(p.Owner()), nil, 6000) // nobody's request
+	must(t, err)
+	if fmt.Sprint(reply) != "[[0 0] <nil>]" {
+		t.Errorf("without an admission: %v", reply)
+	}
+	must(t, s.RevokeKey(t.Context(), p.Owner(), p.KeyID))
+	_, err = reserve(1)
+	wantError(t, "with a key that was revoked meanwhile", err, auth.ErrInvalidToken)
 }

@@ -12,6 +12,7 @@ import (
 
 	"parley/auth"
 	"parley/auth/limit"
+	"parley/conversation"
 )
 
 var (
@@ -64,8 +65,11 @@ func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.Found, erro
 	return readPointer(pointer, hash)
 }
 
-// CreateKey implements auth.Store.
+// CreateKey implements auth.Store. Where it fails because the store is away, the key may be listed; its secret does not
+// work.
 func (s *Store) CreateKey(ctx context.Context, key auth.Key, tier limit.Tier) (auth.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
 	created, err := s.createKey(ctx, key, tier, false)
 	if err != nil {
 		return auth.Key{}, err
@@ -83,6 +87,8 @@ var errHadKeys = errors.New("redis: the account has had a key")
 
 // CreateFirstKey implements auth.Store. For a test key, two nodes at once may both create one.
 func (s *Store) CreateFirstKey(ctx context.Context, key auth.Key) (created bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
 	if had, err := s.hadKeys(ctx, key.Account); err != nil || had {
 		return false, err
 	}
@@ -127,7 +133,7 @@ func (s *Store) createKey(ctx context.Context, key auth.Key, tier limit.Tier, fi
 		err = refused
 	}
 	if err != nil {
-		s.forget(ctx, hash)
+		s.unclaim(ctx, hash, err)
 		return record{}, err
 	}
 	created, err := readRecord(key.Owner, reply)
@@ -185,6 +191,8 @@ func (s *Store) Keys(ctx context.Context, owner auth.Owner) ([]auth.Key, error) 
 
 // RevokeKey implements auth.Store.
 func (s *Store) RevokeKey(ctx context.Context, owner auth.Owner, keyID string) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
 	tag := ownerTag(owner)
 	reply, err := s.run(ctx, revokeKeyScript, tag, []string{keyKey(tag, keyID)})
 	if err != nil {
@@ -207,16 +215,20 @@ func (s *Store) RevokeKey(ctx context.Context, owner auth.Owner, keyID string) e
 
 // RotateKey implements auth.Store.
 func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix string) (auth.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
 	if err := s.claim(ctx, secret); err != nil {
 		return auth.Key{}, err
 	}
-	tag := ownerTag(owner)
-	reply, err := s.run(ctx, rotateKeyScript, tag, []string{keyKey(tag, keyID)}, hashText(secret), prefix, auth.Grace.Milliseconds())
-	if err == nil && text(reply) == "none" {
-		err = auth.ErrKeyNotFound
+	reply, err := s.rotate(ctx, owner, keyID, secret, prefix, false)
+	if errors.Is(err, conversation.ErrUnavailable) {
+		// If only the reply was lost, and the caller tried again, the secret that clients use would be one too old.
+		if done, again := s.rotate(auth.WithAdmission(ctx, nil), owner, keyID, secret, prefix, true); again == nil {
+			reply, err = done, nil
+		}
 	}
 	if err != nil {
-		s.forget(ctx, secret)
+		s.unclaim(ctx, secret, err)
 		return auth.Key{}, err
 	}
 	parts, _ := reply.([]any)
@@ -236,6 +248,19 @@ func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, s
 		pointers = append(pointers, pointer{hash: hash, version: rotated.version})
 	}
 	return rotated.Key, s.point(ctx, pointers...)
+}
+
+// rotate gives a key a new secret in its slot, or only looks whether it has it.
+func (s *Store) rotate(ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix string, look bool) (any, error) {
+	tag, only := ownerTag(owner), ""
+	if look {
+		only = "1"
+	}
+	reply, err := s.run(ctx, rotateKeyScript, tag, []string{keyKey(tag, keyID)}, hashText(secret), prefix, auth.Grace.Milliseconds(), only)
+	if err == nil && text(reply) == "none" {
+		err = auth.ErrKeyNotFound
+	}
+	return reply, err
 }
 
 // TouchKeys implements auth.Store: in one trip a server.

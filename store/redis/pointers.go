@@ -10,6 +10,7 @@ import (
 
 	"parley/auth"
 	"parley/auth/limit"
+	"parley/conversation"
 )
 
 var (
@@ -95,9 +96,16 @@ func (s *Store) claim(ctx context.Context, hash auth.Hash) error {
 	return err
 }
 
+// unclaim gives a secret up for which no key could be made. Where the store is away, the claim runs out.
+func (s *Store) unclaim(ctx context.Context, hash auth.Hash, why error) {
+	if !errors.Is(why, conversation.ErrUnavailable) {
+		s.forget(ctx, hash)
+	}
+}
+
 // forget removes the pointer of a secret that does not work. It only spares a trip: that it fails does no harm.
 func (s *Store) forget(ctx context.Context, hash auth.Hash) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	_ = s.db.Del(ctx, pointerKey(hash)).Err()
 }

@@ -3,8 +3,11 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"testing"
+
+	"go.uber.org/goleak"
 
 	"parley/auth"
 	"parley/auth/limit"
@@ -29,6 +32,10 @@ var shared = redistest.Shared()
 func TestMain(m *testing.M) {
 	code := m.Run()
 	shared.Kill()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	os.Exit(code)
 }
 
@@ -88,4 +95,6 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(newStore(t)) })
 }
 
-func backend(s *Store) storetest.Backend { return storetest.Backend{Conversation: s, Keys: s} }
+func backend(s *Store) storetest.Backend {
+	return storetest.Backend{Conversation: s, Keys: s, Tickets: s}
+}

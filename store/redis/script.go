@@ -43,11 +43,14 @@ const (
 )
 
 // newScript returns the script of that file.
+func newScript(name string, is int) *script { return compile(name, source(name), is) }
+
+// compile returns the script of that text.
 //
 // Each begins with a shebang: by it the server refuses a script whole, before it has done anything, where it is out of
 // memory, a replica, or cannot save; and a key of another slot is an error.
-func newScript(name string, is int) *script {
-	text, header := source(name), "#!lua\n"
+func compile(name, text string, is int) *script {
+	header := "#!lua\n"
 	admission := is&(admits|reserves) != 0
 	if is&reads != 0 && !admission { // which writes
 		header = "#!lua flags=no-writes\n"
@@ -328,6 +331,20 @@ func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
 		standings[i] = standing
 	}
 	return limit.Decide(standings...), true
+}
+
+// tokensRefused returns the error of a reservation that was refused: by the limit of that many tokens a minute, which
+// stands as reserve (lua/window.lua) returned.
+func tokensRefused(perMinute int, figures any) (*auth.LimitError, error) {
+	all, _ := figures.([]any)
+	if len(all) != 3 {
+		return nil, errRecord
+	}
+	s, ok := standingOf(limit.Standing{By: limit.ByTokens, Limit: perMinute}, all)
+	if !ok {
+		return nil, errRecord
+	}
+	return &auth.LimitError{Decision: limit.Decide(s)}, nil
 }
 
 // standingOf returns a standing with the first three figures: used, reset and wait.

@@ -62,11 +62,24 @@ func (s *Store) Close() error {
 }
 
 // Ping reports whether the store can be written to: nil, or an error that wraps conversation.ErrUnavailable. A server
-// that only reads, is out of memory, or cannot save, is not ready.
+// that only reads, is out of memory, or cannot save, is not ready; nor is a Cluster with one such master.
 func (s *Store) Ping(ctx context.Context) error {
-	_, err := s.run(ctx, pingScript, "", []string{readyKey})
-	return err
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	if _, err := s.run(ctx, pingScript, "", []string{readyKey}); err != nil {
+		return err
+	}
+	nodes, clustered := s.db.(*redis.ClusterClient)
+	if !clustered {
+		return nil
+	}
+	return fault(nodes.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		return node.Eval(ctx, mayWrite, nil).Err()
+	}))
 }
+
+// mayWrite is a script that writes nothing, but is refused where it could not.
+const mayWrite = "#!lua\nreturn 1"
 
 // oldest is the first version of Redis that has all that the scripts use: a shebang, by which a script is refused whole.
 const oldest = "7.0"

@@ -1,9 +1,11 @@
 package redis
 
 import (
+	"fmt"
 	"testing"
 
 	"parley/auth"
+	"parley/conversation"
 	"parley/store/redis/redistest"
 	"parley/store/storetest"
 )
@@ -12,6 +14,20 @@ func TestStoreOnACluster(t *testing.T) {
 	t.Parallel()
 	url := redistest.Cluster(t).URL
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(open(t, url)) })
+}
+
+func TestAClusterIsReadyIfAllItsMastersAre(t *testing.T) {
+	t.Parallel()
+	c := redistest.Cluster(t)
+	s := open(t, c.URL)
+	for i, master := range c.Masters {
+		must(t, s.Ping(t.Context()))
+		master.Do("CONFIG", "SET", "maxmemory", "1")
+		wantError(t, fmt.Sprintf("Ping without memory for master %d", i), s.Ping(t.Context()), conversation.ErrUnavailable)
+		master.Do("CONFIG", "SET", "maxmemory", "0")
+	}
+	c.Masters[2].Kill()
+	wantError(t, "Ping without a master", s.Ping(t.Context()), conversation.ErrUnavailable)
 }
 
 func TestAFailoverIsHealedWithoutARestart(t *testing.T) {
@@ -23,7 +39,7 @@ func TestAFailoverIsHealedWithoutARestart(t *testing.T) {
 	w.Master.Do("WAIT", "1", "1000")
 	w.Master.Kill()
 	_, err := admit(t, s, p)
-	t.Log(err)
+	wantError(t, "Admit without a master", err, conversation.ErrUnavailable)
 	w.AwaitFailover()
 	_, err = admit(t, s, p)
 	must(t, err)

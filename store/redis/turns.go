@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"parley/auth"
-	"parley/auth/limit"
 	"parley/conversation"
 	"parley/stream"
 )
@@ -70,11 +69,12 @@ func refusedTurn(ctx context.Context, parts []any) error {
 	switch what := word(parts); {
 	case what == "overflow" && len(parts) == 3:
 		return &conversation.OverflowError{CurrentTokens: int(integer(parts[1])), MaxTokens: int(integer(parts[2]))}
-	case what == "tokens" && len(parts) == 4:
-		standing := limit.Standing{By: limit.ByTokens, Limit: auth.AdmissionOf(ctx).Figures.TokensPerMinute}
-		if standing, ok := standingOf(standing, parts[1:]); ok {
-			return &auth.LimitError{Decision: limit.Decide(standing)}
+	case what == "tokens" && len(parts) == 2:
+		refused, err := tokensRefused(auth.AdmissionOf(ctx).Figures.TokensPerMinute, parts[1])
+		if err != nil {
+			return err
 		}
+		return refused
 	case answers[what] != nil:
 		return answers[what]
 	}

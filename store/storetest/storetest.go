@@ -25,6 +25,7 @@ import (
 type Backend struct {
 	Conversation conversation.Store
 	Keys         auth.Store
+	Tickets      auth.TicketStore
 }
 
 // patience is how long a test waits for what must come. It is never waited for in vain by a store that is right.
@@ -42,6 +43,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"journal", journalTests()},
 		{"keys", keyTests()},
 		{"admission", admissionTests()},
+		{"tickets", ticketTests()},
 		{"usage", usageTests()},
 		{"concurrency", concurrencyTests()},
 	}
@@ -54,6 +56,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 func RunKeys(t *testing.T, open func(t *testing.T) Backend) {
 	chapter{"keys", keyTests()}.run(t, open)
 	chapter{"admission", requestTests()}.run(t, open)
+	chapter{"tickets", ticketTests()}.run(t, open)
 }
 
 type chapter struct {
@@ -70,7 +73,7 @@ func (c chapter) run(t *testing.T, open func(t *testing.T) Backend) {
 				ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 				defer cancel()
 				test.run(t, &subject{
-					ctx: ctx, store: b.Conversation, keys: b.Keys,
+					ctx: ctx, store: b.Conversation, keys: b.Keys, seals: b.Tickets,
 					owner: conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Live},
 				})
 			})
@@ -88,6 +91,7 @@ type subject struct {
 	ctx   context.Context
 	store conversation.Store
 	keys  auth.Store
+	seals auth.TicketStore
 	owner conversation.Owner
 }
 

@@ -59,7 +59,8 @@ local function admit()
   return {said, w.total, window_reset(w), wait, d.count, (d.number + 1) * DAY, day_wait}
 end
 
--- Reserves tokens for the turn of a request; without an admission, none are reserved. Returns as reserve does.
+-- Reserves tokens in the minute of the request's account, as reserve does; nothing where no request is the cause.
+-- Call it last, when nothing else can refuse.
 local function reserve_tokens(tokens)
   if ARGV[1] == '' then return {0, 0} end
   return reserve(KEYS[3], tokens, tonumber(ARGV[4]))

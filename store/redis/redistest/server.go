@@ -170,6 +170,19 @@ func (s *Server) Restart() {
 	s.start()
 }
 
+// BreakSaving takes the server's directory away, so that it cannot save, and refuses to write for as long as it is to save.
+func (s *Server) BreakSaving() {
+	s.t.Helper()
+	if err := os.RemoveAll(s.dir); err != nil {
+		s.t.Fatal(err)
+	}
+	s.Do("CONFIG", "SET", "save", "3600 1")
+	s.Do("BGSAVE")
+	s.await("it can still save", func() bool {
+		return strings.Contains(s.try("INFO", "persistence"), "rdb_last_bgsave_status:err")
+	})
+}
+
 // Do sends a command and returns the reply: as it is written, for one line; the text, for a string. An error fails
 // the test.
 func (s *Server) Do(args ...string) string {

@@ -1,0 +1,210 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
+)
+
+// wire watches what a store sends: it counts the trips, and harms the scripts that are named.
+type wire struct {
+	trips   atomic.Int64
+	dropped atomic.Pointer[script] // is not sent; nil for none
+	unheard atomic.Pointer[script] // of its next run the reply is lost; nil for none
+}
+
+// watch returns the wire of a store.
+func watch(s *Store) *wire {
+	w := new(wire)
+	s.db.AddHook(w)
+	return w
+}
+
+// is reports whether a command runs that script.
+func is(cmd redis.Cmder, sc *script) bool {
+	args := cmd.Args()
+	return sc != nil && len(args) > 1 && (args[1] == sc.digest || args[1] == sc.text)
+}
+
+// errDropped is what a node that died would not have seen.
+var errDropped = &net.OpError{Op: "write", Err: errors.New("the node is dead")}
+
+func (w *wire) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		w.trips.Add(1)
+		if is(cmd, w.dropped.Load()) {
+			cmd.SetErr(errDropped)
+			return errDropped
+		}
+		err := next(ctx, cmd)
+		if is(cmd, w.unheard.Load()) && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+			w.unheard.Store(nil)
+			cmd.SetErr(io.EOF)
+			return io.EOF
+		}
+		return err
+	}
+}
+
+func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		w.trips.Add(1)
+		for _, cmd := range cmds {
+			if is(cmd, w.dropped.Load()) {
+				for _, cmd := range cmds {
+					cmd.SetErr(errDropped)
+				}
+				return errDropped
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// halfWay runs change on a node that dies before it has told the pointers.
+func halfWay(t *testing.T, change func(s *Store) error) error {
+	t.Helper()
+	s := newStore(t)
+	watch(s).dropped.Store(pointScript)
+	return change(s)
+}
+
+// finds reports who presents the secret, as any other node sees it, and whether it works.
+func finds(t *testing.T, s *Store, key auth.Key, hash auth.Hash) (found auth.Found, works bool) {
+	t.Helper()
+	found, err := s.KeyByHash(t.Context(), hash)
+	if err != nil {
+		wantError(t, "KeyByHash", err, auth.ErrInvalidToken)
+		return found, false
+	}
+	_, err = admit(t, s, auth.Principal{Account: key.Account, Mode: key.Mode, KeyID: found.Key.ID, Secret: hash})
+	if err != nil {
+		wantError(t, "Admit", err, auth.ErrInvalidToken)
+	}
+	return found, err == nil
+}
+
+func TestACrashWhileAKeyIsMadeLeavesNothingThatWorks(t *testing.T) {
+	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
+	err := halfWay(t, func(dying *Store) error {
+		_, err := dying.CreateKey(t.Context(), key, "")
+		return err
+	})
+	wantError(t, "CreateKey", err, conversation.ErrUnavailable)
+	if _, works := finds(t, s, key, key.Secrets[0].Hash); works {
+		t.Error("a secret that was told to nobody works")
+	}
+	must(t, s.RevokeKey(t.Context(), key.Owner, key.ID)) // it is listed, and can be
+}
+
+func TestACrashWhileAKeyIsRevokedLeavesNothingThatWorks(t *testing.T) {
+	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
+	_, err := s.CreateKey(t.Context(), key, "")
+	must(t, err)
+	must(t, halfWay(t, func(dying *Store) error { return dying.RevokeKey(t.Context(), key.Owner, key.ID) }))
+	if found, works := finds(t, s, key, key.Secrets[0].Hash); works || found.Key.ID != key.ID {
+		t.Errorf("after the crash: works %v, %+v", works, found)
+	}
+	if found, _ := finds(t, s, key, key.Secrets[0].Hash); found.Key.ID != "" {
+		t.Error("the pointer that was refused is still there")
+	}
+}
+
+func TestACrashWhileAKeyIsRotatedLeavesTheOldSecretItsTime(t *testing.T) {
+	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
+	_, err := s.CreateKey(t.Context(), key, "")
+	must(t, err)
+	first, second, third := key.Secrets[0].Hash, aKey(key.Owner).Secrets[0].Hash, aKey(key.Owner).Secrets[0].Hash
+	_, err = s.RotateKey(t.Context(), key.Owner, key.ID, second, "svc_live_cd")
+	must(t, err)
+	err = halfWay(t, func(dying *Store) error {
+		_, err := dying.RotateKey(t.Context(), key.Owner, key.ID, third, "svc_live_ef")
+		return err
+	})
+	wantError(t, "RotateKey", err, conversation.ErrUnavailable)
+	for what, want := range map[string]struct {
+		hash  auth.Hash
+		works bool
+	}{
+		"the first, which is rotated out": {first, false}, "the second, which has 24 hours": {second, true}, "the third, which nobody was told": {third, false},
+	} {
+		if _, works := finds(t, s, key, want.hash); works != want.works {
+			t.Errorf("%s: works %v", what, works)
+		}
+	}
+}
+
+func TestACrashWhileATierChangesIsMendedBySettingItAgain(t *testing.T) {
+	s, owner := newStore(t), auth.Owner{Account: newAccount(), Mode: auth.Live}
+	test := auth.Owner{Account: owner.Account, Mode: auth.Test}
+	keys := []auth.Key{aKey(owner), aKey(test)}
+	for _, key := range keys {
+		_, err := s.CreateKey(t.Context(), key, limit.Free)
+		must(t, err)
+	}
+	wantError(t, "CreateKey", halfWay(t, func(dying *Store) error {
+		return dying.setTier(t.Context(), owner.Account, limit.Enterprise)
+	}), conversation.ErrUnavailable)
+	_, err := s.CreateKey(t.Context(), aKey(owner), limit.Enterprise)
+	must(t, err)
+	for _, key := range keys {
+		if found, works := finds(t, s, key, key.Secrets[0].Hash); !works || found.Tier != limit.Enterprise {
+			t.Errorf("mode %s: the tier is %q, it works: %v", key.Mode, found.Tier, works)
+		}
+	}
+}
+
+func TestARotationWhoseReplyIsLostIsNotLost(t *testing.T) {
+	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
+	_, err := s.CreateKey(t.Context(), key, "")
+	must(t, err)
+	watch(s).unheard.Store(rotateKeyScript)
+	second := aKey(key.Owner).Secrets[0].Hash
+	rotated, err := s.RotateKey(t.Context(), key.Owner, key.ID, second, "svc_live_cd")
+	must(t, err)
+	if len(rotated.Secrets) != 2 || rotated.Prefix != "svc_live_cd" {
+		t.Errorf("the key is %+v", rotated)
+	}
+	for i, hash := range []auth.Hash{second, key.Secrets[0].Hash} {
+		if found, works := finds(t, s, key, hash); !works || found.Secret != i {
+			t.Errorf("secret %d is found as %d, works: %v", i, found.Secret, works)
+		}
+	}
+}
+
+// TestWhoCallsCostsOneTrip counts what is sent to Redis: for a key that was never seen, and for a request.
+func TestWhoCallsCostsOneTrip(t *testing.T) {
+	s := newStore(t)
+	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
+	p := newKey(t, s, owner)
+	_, err := admit(t, s, p) // the server has the script
+	must(t, err)
+	w := watch(s)
+	for what, call := range map[string]func() error{
+		"KeyByHash": func() error { _, err := s.KeyByHash(t.Context(), p.Secret); return err },
+		"Admit":     func() error { _, err := admit(t, s, p); return err },
+		"KeyAlive":  func() error { return s.KeyAlive(t.Context(), p) },
+		"Keys":      func() error { _, err := s.Keys(t.Context(), owner); return err },
+		"TouchKeys": func() error {
+			return s.TouchKeys(t.Context(), []auth.Use{{Owner: owner, KeyID: p.KeyID}, {Owner: owner}})
+		},
+	} {
+		must(t, call())
+		w.trips.Store(0)
+		must(t, call())
+		if n := w.trips.Load(); n != 1 {
+			t.Errorf("%s took %d trips", what, n)
+		}
+	}
+}

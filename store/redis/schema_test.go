@@ -1,0 +1,72 @@
+package redis
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"parley/auth"
+	"parley/conversation"
+)
+
+// TestWhatIsKeptAndForHowLong uses all that is here, and looks at each key that it left: schema.go has its kind, and
+// what need not be kept expires.
+func TestWhatIsKeptAndForHowLong(t *testing.T) {
+	s := newStore(t)
+	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
+	key := aKey(owner)
+	key.ExpiresAt = time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+	_, err := s.CreateKey(t.Context(), key, "")
+	must(t, err)
+	rotated, err := s.RotateKey(t.Context(), owner, key.ID, aKey(owner).Secrets[0].Hash, "svc_test_cd")
+	must(t, err)
+	_, err = admit(t, s, auth.Principal{Account: owner.Account, Mode: owner.Mode, KeyID: key.ID, Secret: key.Secrets[0].Hash})
+	must(t, err)
+	_, err = s.UseTicket(t.Context(), owner, conversation.RandomText(16), time.Now().Add(time.Minute))
+	must(t, err)
+
+	const never = -time.Nanosecond       // as the client says it
+	want := map[string][2]time.Duration{ // of a key's name, what follows the tag: how long it is kept, at least and at most
+		"account": {never, never}, "keys": {never, never}, "key": {never, never},
+		"requests": {61 * time.Second, 2 * span}, "day": {0, 48 * time.Hour}, "ticket": {0, time.Minute},
+		"h": {400 * 24 * time.Hour, 401 * 24 * time.Hour},
+	}
+	names, err := s.db.Keys(t.Context(), strings.NewReplacer("{", "\\{").Replace(ownerTag(owner))+":*").Result()
+	must(t, err)
+	if len(names) != len(want) {
+		t.Errorf("there are %d keys: %q", len(names), names)
+	}
+	for _, name := range names {
+		kind, _, _ := strings.Cut(strings.TrimPrefix(name, ownerTag(owner)+":"), ":")
+		kept, err := s.db.PTTL(t.Context(), name).Result()
+		must(t, err)
+		if w, known := want[kind]; !known || kept < w[0] || kept > w[1] {
+			t.Errorf("%s is kept for %v, want %v", kind, kept, w)
+		}
+	}
+	for i, secret := range rotated.Secrets {
+		kept, err := s.db.PTTL(t.Context(), pointerKey(secret.Hash)).Result()
+		must(t, err)
+		if kept <= 59*time.Minute || kept > time.Hour {
+			t.Errorf("the pointer of secret %d is kept for %v, and the key for an hour", i, kept)
+		}
+	}
+}
+
+// span is longer than a window is kept, by half.
+const span = 65 * time.Second
+
+// TestNoNameOfAnAccountReachesIntoAnother has accounts whose names look like parts of keys' names.
+func TestNoNameOfAnAccountReachesIntoAnother(t *testing.T) {
+	s, base := newStore(t), newAccount()
+	names := []string{base, base + ":l}", base + ":l}:key", "{a:" + base + ":l}", base + "%3Al", base + "}", base + " ", base + "+"}
+	for _, name := range names {
+		owner := auth.Owner{Account: name, Mode: auth.Live}
+		newKey(t, s, owner)
+		keys, err := s.Keys(t.Context(), owner)
+		must(t, err)
+		if len(keys) != 1 || keys[0].Account != name {
+			t.Errorf("account %q has the keys %+v", name, keys)
+		}
+	}
+}
