@@ -55,7 +55,8 @@ import (
 //	                          removed when a turn ends is never what was just added for the next of the session. Written in
 //	                          the trip of BeginTurn, so it may name turns that did not begin: the session says what is live,
 //	                          and by which waiter.
-//	inbox:<node>      channel what the node is poked about: ids of sessions
+//	inbox:<node>      channel what the node is poked about: <sid>, the session has changed; <sid>!<waiter>, that waiter is to try
+//	                          again, who is told also by the script's answer, where it is of the same node
 const (
 	readyKey     = "ready"
 	ticketKeyKey = "ticket-key"

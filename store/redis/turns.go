@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	beginTurnScript  = newScript("begin_turn", reserves|turns|idempotent)
-	resumeTurnScript = newScript("resume_turn", turns|idempotent)
-	endTurnScript    = newScript("end_turn", sessions|idempotent)
+	beginTurnScript  = newScript("begin_turn", reserves|turns|wakes|idempotent)
+	resumeTurnScript = newScript("resume_turn", turns|wakes|idempotent)
+	endTurnScript    = newScript("end_turn", sessions|wakes|idempotent)
 )
 
 // answers are the words with which scripts refuse.
@@ -31,7 +31,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	tag := tagOfOwner(owner)
 	key, digest := requestOf(turn.Idempotency)
 	message, counted := messageOf(&turn), conversation.UsageOfBeginning(turn.Role)
-	place := s.waiters.take(turn.SessionID)
+	place := s.waiters.take(turn.SessionID, turn.Waiter)
 	live := liveMember(tag, turn.SessionID, turn.Waiter)
 	reply, err := s.runWith(ctx, beginTurnScript, tag, []string{sessionKey(tag, turn.SessionID)}, s.turns.beginning(s.node, live),
 		appendCounts([]any{
@@ -40,10 +40,9 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 		}, &counted)...)
 	parts := list(reply)
 	if word(parts) != "queued" {
-		s.waiters.drop(turn.SessionID, place)
+		s.waiters.drop(place)
 	}
 	if err == nil && word(parts) == "begun" {
-		s.poke(turn.SessionID)
 		return s.begun(owner, &turn, parts)
 	}
 	if word(parts) != "queued" && !errors.Is(err, conversation.ErrUnavailable) { // one tries again, the other may have begun
@@ -56,11 +55,10 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	case err != nil:
 		return conversation.Begun{}, err
 	case word(parts) == "queued" && len(parts) == 2:
-		return conversation.Begun{Queued: s.waiters.await(turn.SessionID, place, text(parts[1]))}, nil
+		return conversation.Begun{Queued: s.waiters.await(place, text(parts[1]))}, nil
 	case word(parts) == "replayed" && len(parts) == 3:
 		return conversation.Begun{Replayed: &conversation.Replayed{Asked: text(parts[1]), MessageID: text(parts[2])}}, nil
 	}
-	s.poke(turn.SessionID) // one that was granted the session has given it up
 	return conversation.Begun{}, refusedTurn(ctx, parts)
 }
 
@@ -130,7 +128,6 @@ func (s *Store) ResumeTurn(ctx context.Context, owner conversation.Owner, turn c
 		return s.begun(owner, &turn, parts)
 	}
 	s.turns.notBegun(live)
-	s.poke(turn.SessionID)
 	return conversation.Begun{}, refusedTurn(ctx, parts)
 }
 
@@ -160,7 +157,6 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 		return conversation.Message{}, err
 	}
 	s.turns.ended(key)
-	s.poke(key.SessionID)
 	parts := list(answer)
 	switch what := word(parts); {
 	case what == "ended" && len(parts) == 2:
