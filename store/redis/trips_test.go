@@ -2,40 +2,13 @@ package redis
 
 import (
 	"context"
-	"net"
-	"sync/atomic"
 	"testing"
-
-	"github.com/redis/go-redis/v9"
 
 	"parley/auth"
 	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/usage"
 )
-
-// trips counts the trips to the server: a command or a pipeline is one. It is a hook of the client.
-type trips struct{ n atomic.Int64 }
-
-func (*trips) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		return next(ctx, network, address)
-	}
-}
-
-func (h *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.n.Add(1)
-		return next(ctx, cmd)
-	}
-}
-
-func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, commands []redis.Cmder) error {
-		h.n.Add(1)
-		return next(ctx, commands)
-	}
-}
 
 // TestEachOperationIsOneTrip holds the store to design section 7, round trips: with the admission of its request.
 func TestEachOperationIsOneTrip(t *testing.T) {
@@ -104,15 +77,14 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 	} {
 		must(t, s.db.ScriptLoad(t.Context(), sc.text).Err())
 	}
-	var counted trips
-	s.db.AddHook(&counted)
+	w := watch(s)
 	for _, op := range operations {
-		counted.n.Store(0)
+		w.trips.Store(0)
 		a := &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 300, TokensPerMinute: 100_000}}
 		if err := op.run(auth.WithAdmission(t.Context(), a)); err != nil {
 			t.Errorf("%s: %v", op.name, err)
 		}
-		if n := counted.n.Load(); n != 1 {
+		if n := w.trips.Load(); n != 1 {
 			t.Errorf("%s: %d trips, want 1", op.name, n)
 		}
 	}

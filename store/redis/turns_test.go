@@ -117,6 +117,62 @@ func TestABeginningWhoseAnswerWasLostIsTheSameTurn(t *testing.T) {
 	same(t, "its message", again, ended)
 }
 
+func TestAnAnswerThatIsLostIsAskedForAgain(t *testing.T) {
+	s, owner := newStore(t), newOwner()
+	session, w := newSession(t, s, owner), watch(s)
+	w.unheard.Store(beginTurnScript)
+	first := begin(t, s, owner, aTurn(session.ID, "hello"))
+	same(t, "the fence", first.Key.Fence, 1)
+	w.unheard.Store(endTurnScript)
+	ended, err := s.EndTurn(t.Context(), first.Key, anAnswer, conversation.Timing{})
+	wantError(t, "EndTurn", err, conversation.ErrFenced) // it was ended, by this very call
+	same(t, "its message", ended.Content, anAnswer.Content)
+
+	turn := aTurn(session.ID, "counted")
+	ctx := auth.WithAdmission(t.Context(), &auth.Admission{
+		Principal: auth.Principal{Account: owner.Account, Mode: auth.Live}, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 9000},
+	})
+	w.unheard.Store(beginTurnScript)
+	_, err = s.BeginTurn(ctx, owner, turn)
+	wantError(t, "BeginTurn of a request that may have been counted", err, conversation.ErrUnavailable)
+	second, err := s.ResumeTurn(t.Context(), owner, turn)
+	must(t, err)
+	same(t, "the turn", second.Message.Content, "counted")
+	end(t, s, second.Key)
+	same(t, "the messages", second.Session.MessageCount, 4)
+}
+
+func TestWhoWaitsIsToldByNameWhereverItIs(t *testing.T) {
+	s, other, owner := newStore(t), newStore(t), newOwner()
+	session := newSession(t, s, owner)
+	running := begin(t, s, owner, aTurn(session.ID, "running"))
+	here, there, last := aTurn(session.ID, "here"), aTurn(session.ID, "there"), aTurn(session.ID, "last")
+	inbox := other.db.Subscribe(t.Context(), "inbox:"+other.node)
+	defer func() { must(t, inbox.Close()) }()
+	_, err := inbox.Receive(t.Context())
+	must(t, err)
+	queued, queuedThere, queuedLast := wait(t, s, owner, here), wait(t, other, owner, there), wait(t, s, owner, last)
+	end(t, s, running.Key)
+	same(t, "who is told on this node, with the answer", []bool{closed(queued), closed(queuedLast)}, []bool{true, false})
+	end(t, s, begin(t, s, owner, here).Key)
+	message, err := inbox.ReceiveMessage(t.Context())
+	must(t, err)
+	same(t, "what the other node is told", message.Payload, session.ID+"!"+there.Waiter)
+	other.poke(session.ID)
+	same(t, "whether a poke about the session tells it", closed(queuedThere), false)
+	other.poke(message.Payload)
+	same(t, "whether its word does", closed(queuedThere), true)
+}
+
+func closed(q *conversation.Queued) bool {
+	select {
+	case <-q.Granted:
+		return true
+	default:
+		return false
+	}
+}
+
 func TestATurnThatDidNotBeginIsNotResumedAndDoesNotBeginLater(t *testing.T) {
 	s, other, owner := newStore(t), newStore(t), newOwner()
 	session := newSession(t, s, owner)
@@ -287,7 +343,9 @@ func TestWhatASessionLeavesExpires(t *testing.T) {
 	session := newSession(t, s, owner)
 	first := aTurn(session.ID, secret)
 	first.Idempotency = &conversation.Idempotency{Key: "once"}
-	end(t, s, begin(t, s, owner, first).Key)
+	ended := begin(t, s, owner, first)
+	must(t, s.Journal(t.Context(), []stream.Segment[conversation.TurnKey]{{Key: ended.Key, Text: []byte(secret)}}))
+	end(t, s, ended.Key)
 	ctx := auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 9000}})
 	begun, err := s.BeginTurn(ctx, owner, aTurn(session.ID, secret))
 	must(t, err)
@@ -315,7 +373,7 @@ func TestWhatASessionLeavesExpires(t *testing.T) {
 			t.Errorf("%s: %q hold a message's text", when, holding)
 		}
 	}
-	check("while it is there", 2) // messages and journal
+	check("while it is there", 2) // messages, and the journal of the live reply
 	_, err = s.DeleteSession(t.Context(), owner, session.ID)
 	must(t, err)
 	check("deleted", 0)
