@@ -1,9 +1,11 @@
 package redis
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -147,21 +149,37 @@ func TestWhoWaitsIsToldByNameWhereverItIs(t *testing.T) {
 	session := newSession(t, s, owner)
 	running := begin(t, s, owner, aTurn(session.ID, "running"))
 	here, there, last := aTurn(session.ID, "here"), aTurn(session.ID, "there"), aTurn(session.ID, "last")
-	inbox := other.db.Subscribe(t.Context(), "inbox:"+other.node)
-	defer func() { must(t, inbox.Close()) }()
-	_, err := inbox.Receive(t.Context())
-	must(t, err)
+	inbox := inboxOf(t, other)
 	queued, queuedThere, queuedLast := wait(t, s, owner, here), wait(t, other, owner, there), wait(t, s, owner, last)
 	end(t, s, running.Key)
 	same(t, "who is told on this node, with the answer", []bool{closed(queued), closed(queuedLast)}, []bool{true, false})
 	end(t, s, begin(t, s, owner, here).Key)
-	message, err := inbox.ReceiveMessage(t.Context())
-	must(t, err)
-	same(t, "what the other node is told", message.Payload, session.ID+"!"+there.Waiter)
+	word := heard(t, inbox)
+	same(t, "what the other node is told", word, session.ID+"!"+there.Waiter)
 	other.poke(session.ID)
 	same(t, "whether a poke about the session tells it", closed(queuedThere), false)
-	other.poke(message.Payload)
+	other.poke(word)
 	same(t, "whether its word does", closed(queuedThere), true)
+}
+
+// inboxOf hears what a node is poked about.
+func inboxOf(t *testing.T, s *Store) *redis.PubSub {
+	t.Helper()
+	inbox := s.db.Subscribe(t.Context(), "inbox:"+s.node)
+	t.Cleanup(func() { _ = inbox.Close() })
+	_, err := inbox.Receive(t.Context())
+	must(t, err)
+	return inbox
+}
+
+// heard returns the next word of an inbox.
+func heard(t *testing.T, inbox *redis.PubSub) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	message, err := inbox.ReceiveMessage(ctx)
+	must(t, err)
+	return message.Payload
 }
 
 func closed(q *conversation.Queued) bool {
@@ -224,10 +242,7 @@ func TestTheSetOfLiveTurnsNamesThemAndIsEmptyInTheEnd(t *testing.T) {
 
 func TestWhatIsToStopIsNotedAndItsNodeIsPoked(t *testing.T) {
 	writer, other, owner := newStore(t), newStore(t), newOwner()
-	inbox := writer.db.Subscribe(t.Context(), "inbox:"+writer.node)
-	defer func() { must(t, inbox.Close()) }()
-	_, err := inbox.Receive(t.Context())
-	must(t, err)
+	inbox := inboxOf(t, writer)
 	for _, test := range []struct {
 		name string
 		stop conversation.Stop
@@ -259,9 +274,7 @@ func TestWhatIsToStopIsNotedAndItsNodeIsPoked(t *testing.T) {
 		noted, _ := writer.db.HGet(t.Context(), sessionKey(tagOfOwner(owner), session.ID), "stop").Result()
 		same(t, test.name+": the stop", conversation.Stop(noted), test.stop)
 		if test.stop != "" {
-			message, err := inbox.ReceiveMessage(t.Context())
-			must(t, err)
-			same(t, test.name+": the poke", message.Payload, session.ID)
+			same(t, test.name+": the poke", heard(t, inbox), session.ID)
 		}
 		end(t, writer, begun.Key)
 		same(t, test.name+": afterwards", writer.db.HExists(t.Context(), sessionKey(tagOfOwner(owner), session.ID), "stop").Val(), false)
