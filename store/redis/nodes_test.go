@@ -52,10 +52,14 @@ func await(t *testing.T, what string, ready func() bool) {
 	}
 }
 
-// join returns a store that is a node.
-func join(t *testing.T, url string) (*Store, *pokes) {
+// join returns a store that is a node. Its life is a third as long as is usual.
+func join(t *testing.T, url string) (*Store, *pokes) { return joinAt(t, url, 3) }
+
+// joinAt is join for a node whose life is that much shorter.
+func joinAt(t *testing.T, url string, haste time.Duration) (*Store, *pokes) {
 	t.Helper()
 	s, p := open(t, url), new(pokes)
+	s.membership.every, s.membership.deadAfter = heartbeatEvery/haste, deadAfter/haste
 	must(t, s.Join(t.Context(), p.poked))
 	return s, p
 }
@@ -264,8 +268,8 @@ func mayReap(s *Store) bool {
 func TestAnOutageMakesNobodyDead(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
-	a, _ := join(t, server.URL)
-	b, _ := join(t, server.URL)
+	a, _ := joinAt(t, server.URL, 1)
+	b, _ := joinAt(t, server.URL, 1)
 	keys := []conversation.TurnKey{liveTurn(t, a, newOwner()), liveTurn(t, b, newOwner())}
 	await(t, "both may end others' turns", func() bool { return mayReap(a) && mayReap(b) })
 	server.Stop()

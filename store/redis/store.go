@@ -52,6 +52,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	}
 	quiet()
 	s := &Store{db: redis.NewUniversalClient(options), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
+	s.membership.every, s.membership.deadAfter = heartbeatEvery, deadAfter
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
