@@ -183,6 +183,9 @@ func TestANodeThatLeavesIsNoNodeAnyMore(t *testing.T) {
 	if err := stays.Join(t.Context(), func(string) {}); err == nil {
 		t.Error("one process joined twice")
 	}
+	buried, err := leaves.run(t.Context(), buryScript, "", []string{nodesKey}, stays.node, deadAfter.Milliseconds())
+	must(t, err)
+	same(t, "whether a node that lives was forgotten", buried, any(int64(0)))
 	must(t, leaves.Close())
 	must(t, dies.Close()) // with a turn that others have to end
 	nodes := nodesOf(t, stays)
@@ -320,7 +323,7 @@ func TestAnInboxThatWasCutWithoutAWordIsMadeAnew(t *testing.T) {
 	server := redistest.Single(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	_, p := join(t, proxy.URL)
-	proxy.LoseReplies(0)
+	proxy.Delay(60_000)
 	<-time.After(inboxSilence + 2*heartbeatEvery)
 	proxy.Heal()
 	p.await(t, "")
