@@ -74,7 +74,7 @@ func TestTextAfterAGapIsNotWritten(t *testing.T) {
 func TestATickIsOneTripAndOnePokeForEachNode(t *testing.T) {
 	t.Parallel()
 	url := shared.Start(t)
-	writer, writerPokes := join(t, url)
+	writer, writerPokes := joinAt(t, url, 1)
 	var batch []stream.Segment[conversation.TurnKey]
 	const replies, nodes = 50, 3
 	for range replies {

@@ -94,9 +94,9 @@ func (s *Store) leave() {
 	if !s.halt() {
 		return
 	}
-	_ = s.removeStale(context.Background())
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
+	_ = s.removeStale(ctx)
 	if live, err := s.db.SCard(ctx, liveKey(s.node)).Result(); err == nil && live == 0 {
 		_ = s.db.ZRem(ctx, nodesKey, s.node).Err()
 	}

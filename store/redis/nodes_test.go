@@ -52,10 +52,10 @@ func await(t *testing.T, what string, ready func() bool) {
 	}
 }
 
-// join returns a store that is a node. Its life is a third as long as is usual.
-func join(t *testing.T, url string) (*Store, *pokes) { return joinAt(t, url, 3) }
+// join returns a store that is a node. It dies in half the usual time.
+func join(t *testing.T, url string) (*Store, *pokes) { return joinAt(t, url, 2) }
 
-// joinAt is join for a node whose life is that much shorter.
+// joinAt is join for a node that dies so many times faster than is usual.
 func joinAt(t *testing.T, url string, haste time.Duration) (*Store, *pokes) {
 	t.Helper()
 	s, p := open(t, url), new(pokes)
