@@ -3,8 +3,10 @@ package redis
 import (
 	"net/url"
 	"strconv"
+	"strings"
 
 	"parley/auth"
+	"parley/conversation"
 )
 
 // All names of keys in Redis are made here, and nowhere else.
@@ -37,9 +39,9 @@ import (
 //	                             is gone is unknown.
 //	TAG:j:<sid>:<fence>  string  the journal of a live reply: empty when the turn begins, and again, for 5 minutes, when it is
 //	                             over (a node that slept must find a key with an expiry). Expires with the session.
-//	TAG:r:<sid>:<fence>  string  what settles a turn that is not settled: "<reply> <second> <tokens> <estimate>", of the
-//	                             reservation the first two numbers, of the prompt the last. Expires an hour after the session:
-//	                             it is settled also where the session has gone (conversation.Store.EndTurn).
+//	TAG:r:<sid>          string  what settles the session's turn that is not settled: "<reply> <fence> <second> <tokens> <estimate>
+//	                             <node> <waiter>", second and tokens of the reservation, the estimate of the prompt. Expires an hour
+//	                             after the session: it is settled also where the session has gone (conversation.Store.EndTurn).
 //	TAG:v:<sid>          hash    nodes that watch a session, and until when, in milliseconds; expires.
 //	TAG:void:<waiter>    string  a BeginTurn that ResumeTurn did not find: should it arrive yet, it begins nothing. A minute.
 //	TAG:h:<day>          hash    counts of usage of a UTC day, numbered from 1970 on: field hour×512 + usage.Field. Expires 400 days
@@ -55,9 +57,13 @@ import (
 //	                          removed when a turn ends is never what was just added for the next of the session. Written in
 //	                          the trip of BeginTurn, so it may name turns that did not begin: the session says what is live,
 //	                          and by which waiter.
-//	inbox:<node>      channel what the node is poked about: <sid>, the session has changed; <sid>!<waiter>, that waiter is to try
-//	                          again, who is told also by the script's answer, where it is of the same node
+//	nodes             zset    node id → its last heartbeat, in milliseconds by the server's clock. A node that has left, or
+//	                          that is dead and has left no live turn behind, is not in it (nodes.go)
+//	inbox:<node>      channel what the node is poked with: words, parted by spaces. <sid>: the session has changed; <sid>+<node>: that
+//	                          node watches it from now on (inbox.go); <sid>!<waiter>: that waiter is to try again, who is told
+//	                          also by the script's answer, where it is of the same node (queue.go)
 const (
+	nodesKey     = "nodes"
 	readyKey     = "ready"
 	ticketKeyKey = "ticket-key"
 )
@@ -89,9 +95,29 @@ func userSessionsKey(tag, user string) string { return tag + ":u:" + user }
 func sessionKey(tag, id string) string        { return tag + ":s:" + id }
 func liveKey(node string) string              { return "n:" + node + ":live" }
 
-func journalKey(tag, id string, fence int64) string {
-	return tag + ":j:" + id + ":" + strconv.FormatInt(fence, 10)
-}
-
 // liveMember is what stands in the set of a node's live turns.
 func liveMember(tag, sessionID, waiter string) string { return tag + " " + sessionID + " " + waiter }
+
+func inboxChannel(node string) string { return "inbox:" + node }
+
+// ownerOfTag is the inverse of tagOfOwner.
+func ownerOfTag(tag string) (conversation.Owner, bool) {
+	inner, ok1 := strings.CutPrefix(tag, "{a:")
+	inner, ok2 := strings.CutSuffix(inner, "}")
+	at := strings.LastIndexByte(inner, ':')
+	if !ok1 || !ok2 || at < 0 {
+		return conversation.Owner{}, false
+	}
+	account, err := url.QueryUnescape(inner[:at])
+	owner := conversation.Owner{Account: account, Mode: conversation.Live}
+	if inner[at+1:] == "t" {
+		owner.Mode = conversation.Test
+	}
+	return owner, err == nil && tagOfOwner(owner) == tag
+}
+
+// journalKey is the name of a live reply's journal. The turn's fence is in it, so that a node that only slept writes where nobody
+// reads.
+func journalKey(tag, sessionID string, fence int64) string {
+	return tag + ":j:" + sessionID + ":" + strconv.FormatInt(fence, 10)
+}

@@ -57,7 +57,8 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 		return conversation.Begun{}, err
 	case err != nil:
 		return conversation.Begun{}, err
-	case word(parts) == "queued" && len(parts) == 2:
+	case word(parts) == "queued" && len(parts) == 3:
+		s.suspect(owner, turn.SessionID, text(parts[2]))
 		return conversation.Begun{Queued: s.waiters.await(place, text(parts[1]))}, nil
 	case word(parts) == "replayed" && len(parts) == 3:
 		return conversation.Begun{Replayed: &conversation.Replayed{Asked: text(parts[1]), MessageID: text(parts[2])}}, nil
@@ -134,6 +135,18 @@ func (s *Store) ResumeTurn(ctx context.Context, owner conversation.Owner, turn c
 	return conversation.Begun{}, refusedTurn(ctx, parts)
 }
 
+// endingOf returns the arguments of the scripts that end a turn with a reply.
+func endingOf(fence int64, reply *conversation.Message, timing conversation.Timing) []any {
+	var used conversation.Usage
+	if reply.Usage != nil {
+		used = *reply.Usage
+	}
+	counted := conversation.UsageOfEnding(reply, timing)
+	return appendCounts([]any{
+		reply.SessionID, reply.ID, fence, appendMessage(nil, reply), tokensInPrompt(reply), used.Prompt, used.Completion, used.Total,
+	}, &counted)
+}
+
 // errNoWaiter says that a send has no name. It is what a repeated call is known by.
 var errNoWaiter = errors.New("redis: a turn needs the name of its waiter")
 
@@ -149,20 +162,12 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 	}
 	tag := tagOfOwner(key.Owner)
 	reply.ID, reply.SessionID, reply.Role = key.MessageID, key.SessionID, conversation.Assistant
-	var used conversation.Usage
-	if reply.Usage != nil {
-		used = *reply.Usage
-	}
-	counted := conversation.UsageOfEnding(&reply, timing)
-	answer, err := s.run(ctx, endTurnScript, tag, []string{sessionKey(tag, key.SessionID)},
-		appendCounts([]any{
-			key.SessionID, key.MessageID, key.Fence, appendMessage(nil, &reply), tokensInPrompt(&reply),
-			used.Prompt, used.Completion, used.Total,
-		}, &counted)...)
+	answer, err := s.run(ctx, endTurnScript, tag, []string{sessionKey(tag, key.SessionID)}, endingOf(key.Fence, &reply, timing)...)
 	if err != nil {
 		return conversation.Message{}, err
 	}
 	s.turns.ended(key)
+	s.journal.forget(key)
 	parts := list(answer)
 	switch what := word(parts); {
 	case what == "ended" && len(parts) == 2:

@@ -4,7 +4,7 @@
 -- ARGV[6] when busy: 'enqueue', 'reject' or 'interrupt' · ARGV[7] 18 random characters · ARGV[8] idempotency key, '' for none
 -- ARGV[9] its digest · ARGV[10…] counts of usage
 -- → {'begun', view, head before, {messages before, newest first}} (lua/session.lua) · {'replayed', message, reply} ·
---   {'queued', live reply or ''} · {'busy'} · {'conflict'} · {'gone'} · {'void'} the waiter was given up (lua/resume_turn.lua) ·
+--   {'queued', live reply or '', its node or ''} · {'busy'} · {'conflict'} · {'gone'} · {'void'} the waiter was given up (lua/resume_turn.lua) ·
 --   {'overflow', tokens, window} · {'tokens', {used, reset, wait}} the limit of tokens refuses
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end
@@ -21,7 +21,7 @@ if not may_take(s, waiter) then
   local interrupts = ARGV[6] == 'interrupt'
   if ARGV[6] == 'reject' or not enqueue(s, waiter, ARGV[3], interrupts, request) then return {'busy'} end
   if interrupts and s.live then stop(s, 'cancelled') end
-  return {'queued', s.live or ''}
+  return {'queued', s.live or '', s.node or ''}
 end
 local needed = tokens + (s.compress == '1' and 0 or s.htokens)
 if needed > budget(s.window) then

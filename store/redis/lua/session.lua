@@ -12,7 +12,7 @@ local NUMBERS = {'created', 'expires', 'last', 'count', 'prompt', 'completion', 
 local function session_key(id) return TAG .. ':s:' .. id end
 local function messages_key(id) return TAG .. ':m:' .. id end
 local function journal_key(id, fence) return TAG .. ':j:' .. id .. ':' .. int(fence) end
-local function turn_key(id, fence) return TAG .. ':r:' .. id .. ':' .. int(fence) end
+local function turn_key(id) return TAG .. ':r:' .. id end
 
 -- Returns the session of that id, nil if there is none or it has expired.
 local function session_at(id)
@@ -133,27 +133,29 @@ local function stop(s, why)
   poke_node(s.node, s.id)
 end
 
--- What settles a turn stands beside its session, and outlives it by an hour: reply, second and tokens of the reservation,
--- tokens of the prompt as they are estimated.
+-- What settles a turn stands beside its session, and outlives it by an hour: reply, fence, second and tokens of the
+-- reservation, tokens of the prompt as they are estimated, node and waiter. A session has one at most: that of its live turn,
+-- or of the turn that was live when it went. So whoever ends a dead node's turns finds it by what the node's live set says.
 
 local function turn_keep(s, second, tokens, estimate)
-  redis.call('SET', turn_key(s.id, s.fence), table.concat({s.live, int(second), int(tokens), int(estimate)}, ' '),
+  redis.call('SET', turn_key(s.id), table.concat({s.live, int(s.fence), int(second), int(tokens), int(estimate), s.node, s.waiter}, ' '),
     'PXAT', int(s.expires + 3600000))
 end
 
--- Returns the reply, second, tokens and estimate of a turn that is not settled; nil if there is none.
-local function turn_kept(id, fence)
-  local kept = redis.call('GET', turn_key(id, fence))
+-- Returns reply, fence, second, tokens, estimate, node and waiter of the turn that is not settled; nil if there is none.
+local function turn_kept(id)
+  local kept = redis.call('GET', turn_key(id))
   if not kept then return nil end
-  local reply, at, tokens, estimate = string.match(kept, '^(%S+) (%d+) (%d+) (%d+)$')
-  return {reply = reply, second = tonumber(at), tokens = tonumber(tokens), estimate = tonumber(estimate)}
+  local reply, fence, at, tokens, estimate, node, waiter = string.match(kept, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%S*) (.*)$')
+  return {reply = reply, fence = tonumber(fence), second = tonumber(at), tokens = tonumber(tokens), estimate = tonumber(estimate),
+    node = node, waiter = waiter}
 end
 
 -- Settles a turn, once: its reservation becomes what it used, and its counts are added. Returns whether that was to be done.
 local function turn_settle(id, fence, reply, used, counts)
-  local kept = turn_kept(id, fence)
-  if not kept or kept.reply ~= reply then return false end
-  redis.call('DEL', turn_key(id, fence))
+  local kept = turn_kept(id)
+  if not kept or kept.reply ~= reply or kept.fence ~= fence then return false end
+  redis.call('DEL', turn_key(id))
   settle(TAG .. ':tokens', kept.second, kept.tokens, used)
   count(now, counts)
   return true
