@@ -28,6 +28,9 @@ var answers = map[string]error{
 // BeginTurn implements conversation.Store. A waiter that was granted the session and meets a refusal has given it up: the
 // next in the queue is granted it. Where the answer is lost, it is asked for once more, which begins nothing twice.
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
+	if turn.Waiter == "" {
+		return conversation.Begun{}, errNoWaiter
+	}
 	tag := tagOfOwner(owner)
 	key, digest := requestOf(turn.Idempotency)
 	message, counted := messageOf(&turn), conversation.UsageOfBeginning(turn.Role)
@@ -143,6 +146,9 @@ func endingOf(fence int64, reply *conversation.Message, timing conversation.Timi
 		reply.SessionID, reply.ID, fence, appendMessage(nil, reply), tokensInPrompt(reply), used.Prompt, used.Completion, used.Total,
 	}, &counted)
 }
+
+// errNoWaiter says that a send has no name. It is what a repeated call is known by.
+var errNoWaiter = errors.New("redis: a turn needs the name of its waiter")
 
 // errStreaming says that a turn was to end with a reply that goes on.
 var errStreaming = errors.New("redis: a turn does not end with a reply that is streaming")
