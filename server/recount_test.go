@@ -222,7 +222,8 @@ func newRecount(t rapid.TB, backends ...*store.Backend) *recount {
 
 func (r *recount) addNode(backend *store.Backend) {
 	t, log := r.t, slog.New(slog.DiscardHandler)
-	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000,"requestsPerMonth":700,"tokensPerMonth":9000,"activeSessions":7}}`)
+	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000,
+		"requestsPerMonth":700,"tokensPerMonth":9000,"activeSessions":7}}`)
 	if err != nil {
 		t.Fatal(err)
 	}

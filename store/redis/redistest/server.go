@@ -271,8 +271,8 @@ func (s *Server) await(complaint string, ready func() bool) {
 }
 
 // Contents returns all that database 0 holds: by the name of each key, its value as DUMP has it. What has expired is removed
-// by this at the latest. Names with spaces are not understood. In a server with "--rdbcompression", "no", texts are found in the values as they
-// are.
+// by this at the latest. Names with spaces are not understood. With "--rdbcompression", "no", texts stand in the values as
+// they are.
 func (s *Server) Contents() map[string]string {
 	s.t.Helper()
 	contents := make(map[string]string)
