@@ -170,7 +170,7 @@ func (f *forgetful) countsExpire() {
 	f.redis.Advance(402 * 24 * time.Hour)
 	f.awaitNone("after 402 days", func() (hours []string) {
 		for key := range f.redis.Contents() {
-			if strings.Contains(key, ":h:") || strings.HasSuffix(key, ":day") {
+			if strings.Contains(key, ":h:") || strings.Contains(key, ":p:") || strings.HasSuffix(key, ":day") {
 				hours = append(hours, key)
 			}
 		}

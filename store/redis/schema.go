@@ -45,8 +45,9 @@ import (
 //	TAG:v:<sid>          hash    nodes that watch a session, and until when, in milliseconds; expires.
 //	TAG:void:<waiter>    string  a BeginTurn that ResumeTurn did not find: should it arrive yet, it begins nothing. A minute.
 //	TAG:h:<day>          hash    counts of usage of a UTC day, numbered from 1970 on: field hour×512 + usage.Field. Expires 400 days
-//	                             after the day. Of a busy account's hour it takes 3 KB, as all counts are fields of
-//	                             a hash table (the embedded store: 130 bytes).
+//	                             after the day, as the next does. Of a busy account's hour it takes 3 KB, as all counts are
+//	                             fields of a hash table.
+//	TAG:p:<day>          string  the same of a day that is over, packed (lua/usage.lua)
 //
 // Outside of tags:
 //

@@ -3,11 +3,15 @@ package redis
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"parley/conversation"
 	"parley/conversation/usage"
+	"parley/store/redis/redistest"
 	"parley/stream"
 )
 
@@ -22,48 +26,90 @@ func aBusyHour(random *rand.Rand) usage.Bucket {
 	return b
 }
 
-// TestAYearOfHoursIsReadInOneTrip prints what a year of a busy account takes in Redis, and how long it takes to read: the
-// year of the embedded store's test of that name.
-func TestAYearOfHoursIsReadInOneTrip(t *testing.T) {
-	const year = 365 * 24
-	s, owner := newStore(t), newOwner()
-	tag, random, now := tagOfOwner(owner), rand.New(rand.NewPCG(1, 2)), usage.HourOf(time.Now().UnixMilli())
-	days := make(map[usage.Hour][]any)
+// fillYear writes the year up to now of a busy account, a hash a day, as it is before anything is packed.
+func fillYear(t *testing.T, s *Store, tag string, now usage.Hour) {
+	random, days := rand.New(rand.NewPCG(1, 2)), make(map[usage.Hour][]any)
 	for hour := now - year + 1; hour <= now; hour++ {
 		b := aBusyHour(random)
 		for field, n := range b.All() {
 			days[hour/24] = append(days[hour/24], int(hour%24)*fieldsAnHour+int(field), n)
 		}
 	}
-	size := int64(0)
 	for day, counts := range days {
-		key := fmt.Sprint(tag, ":h:", int64(day)) // lua/usage.lua
-		must(t, s.db.HSet(t.Context(), key, counts...).Err())
-		takes, err := s.db.MemoryUsage(t.Context(), key, 0).Result()
-		must(t, err)
-		size += takes
+		must(t, s.db.HSet(t.Context(), fmt.Sprint(tag, ":h:", int64(day)), counts...).Err()) // lua/usage.lua
 	}
+}
+
+// blocked returns for how long Redis has run scripts so far, and nothing else meanwhile.
+func blocked(redis *redistest.Server) time.Duration {
+	var all time.Duration
+	for line := range strings.Lines(redis.Do("INFO", "commandstats")) {
+		if _, figures, found := strings.Cut(line, "cmdstat_eval"); found { // and evalsha
+			_, figures, _ = strings.Cut(figures, "usec=")
+			figures, _, _ = strings.Cut(figures, ",")
+			n, _ := strconv.Atoi(figures)
+			all += time.Duration(n) * time.Microsecond
+		}
+	}
+	return all
+}
+
+const year = 365 * 24 // hours
+
+// TestAYearOfHoursIsReadInOneTrip prints what a year of a busy account takes in Redis, and for how long Redis is blocked by
+// reading it: the year of the embedded store's test of that name, first as if nothing had been packed.
+func TestAYearOfHoursIsReadInOneTrip(t *testing.T) {
+	redis := redistest.Single(t)
+	s, owner, now := open(t, redis.URL), newOwner(), usage.HourOf(time.Now().UnixMilli())
+	fillYear(t, s, tagOfOwner(owner), now)
 	_, err := s.Usage(t.Context(), owner, now, now+1) // what a server is told once is not an operation's
 	must(t, err)
-
 	var counted trips
 	s.db.AddHook(&counted)
+	read := func() (hours []usage.Hourly, took, blocks time.Duration) {
+		before, start := blocked(redis), time.Now()
+		used, err := s.Usage(t.Context(), owner, now-year+1, now+1)
+		took = time.Since(start)
+		must(t, err)
+		return used.Hours, took, blocked(redis) - before
+	}
+	unpacked, before := sizeOf(t, s, owner), blocked(redis)
+	countIn(t, s, owner, now-now%24+24, map[usage.Field]int64{1: 1}) // the first of tomorrow
+	t.Logf("the first count of a day that packs four: Redis is blocked for %v", blocked(redis)-before)
+	first, took, firstBlocks := read()
+	t.Logf("as it was counted, and 32 days packed: %.1f MiB; read in %v, Redis is blocked for %v", unpacked, took, firstBlocks)
+	for range 11 {
+		_, _, _ = read()
+	}
+	packed, least := sizeOf(t, s, owner), time.Hour
+	for range 5 {
+		counted.n.Store(0)
+		hours, took, blocks := read()
+		same(t, "trips", counted.n.Load(), 1)
+		if len(hours) != year || !reflect.DeepEqual(hours, first) {
+			t.Fatalf("the %d hours that are packed are not those that were not", len(hours))
+		}
+		t.Logf("packed: %.1f MiB, %.0f bytes an hour; read in %v, Redis is blocked for %v", packed, packed*(1<<20)/year, took, blocks)
+		least = min(least, blocks)
+	}
+	if packed > 5 || least > firstBlocks/5 {
+		t.Errorf("that is dear: %.1f MiB, %v", packed, least)
+	}
 	start := time.Now()
-	used, err := s.Usage(t.Context(), owner, now-year+1, now+1)
-	read := time.Since(start)
-	must(t, err)
-	start = time.Now()
-	series, figures := usage.Series(used.Hours, now-year+1, now+1, usage.ByHour), usage.FiguresOf(used.Hours)
-	made := time.Since(start)
-	same(t, "trips", counted.n.Load(), 1)
-	if len(used.Hours) != year || len(series) != year || figures.Messages.Total != 400*year {
-		t.Errorf("%d hours, a series of %d, %+v", len(used.Hours), len(series), figures)
+	series, figures := usage.Series(first, now-year+1, now+1, usage.ByHour), usage.FiguresOf(first)
+	t.Logf("made a series by the hour in %v", time.Since(start))
+	if len(series) != year || figures.Messages.Total != 400*year {
+		t.Errorf("a series of %d, %+v", len(series), figures)
 	}
-	slow, err := s.db.SlowLogGet(t.Context(), 1).Result()
-	must(t, err)
-	t.Logf("a year of hours, 200 turns in each: %d bytes an hour, %.1f MiB in Redis; read in %v, made a series by the hour in %v",
-		size/year, float64(size)/(1<<20), read, made)
-	if len(slow) > 0 { // of more than 10 ms
-		t.Logf("for %v of that Redis does nothing else", slow[0].Duration)
+}
+
+// sizeOf returns how many MiB Redis has of an owner.
+func sizeOf(t *testing.T, s *Store, owner conversation.Owner) float64 {
+	all := int64(0)
+	for _, key := range keysOf(t, s, tagOfOwner(owner)) {
+		takes, err := s.db.MemoryUsage(t.Context(), key, 0).Result()
+		must(t, err)
+		all += takes
 	}
+	return float64(all) / (1 << 20)
 }

@@ -2,7 +2,8 @@
 -- KEYS[1] sessions by expiry
 -- ARGV[1] from this hour on, where that is no longer ago than counts are kept · ARGV[2] up to and not including this one
 -- ARGV[3] for how many hours counts are kept · ARGV[4] for how long a session lives, in milliseconds
--- → {this hour, first hour, sessions that exist, {hour, how many of them were created in it, hour, how many …}, {day, {field, count …}, day …}}
+-- → {this hour, first hour, sessions that exist, {hour, how many of them were created in it, hour, how many …}, {day, {field, count …},
+--   counts that are packed (lua/usage.lua) or '', day …}}
 prune()
 local this = math.floor(now / HOUR)
 local from, to = math.max(tonumber(ARGV[1]), this - ARGV[3]), math.min(tonumber(ARGV[2]), this + 2)
@@ -16,11 +17,15 @@ for hour = math.max(from, this - math.ceil(ARGV[4] / HOUR)), to - 1 do
     existing[#existing + 1] = n
   end
 end
+local left = 32 -- days that are packed here, where that was not done yet; of busy ones that takes 50 ms. The rest is read as it is.
 for day = math.floor(from / 24), math.floor((to - 1) / 24) do
   local counts = redis.call('HGETALL', counts_key(day))
-  if #counts > 0 then
+  if #counts > 0 and left > 0 and day <= last_over() and pack(day, counts) then counts, left = {}, left - 1 end
+  local packed = redis.call('GET', packed_key(day))
+  if #counts > 0 or packed then
     days[#days + 1] = day
     days[#days + 1] = counts
+    days[#days + 1] = packed or ''
   end
 end
 return {this, from, redis.call('ZCOUNT', KEYS[1], '(' .. int(now), '+inf'), existing, days}
