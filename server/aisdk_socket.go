@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
+	"strconv"
 
 	"github.com/coder/websocket"
 
@@ -88,7 +90,11 @@ func (*aiSDK) refuse(k *socket, id string, err error) {
 	if fault {
 		k.server.Log.Error("a frame failed", "requestId", k.requestID, "error", err)
 	}
-	k.answer(wire.AISDKAnswer{Type: "error", RequestID: id, ErrorText: e.message})
+	text := e.message
+	if e.status == http.StatusTooManyRequests {
+		text += " Try again in " + strconv.FormatInt(seconds(e.retryAfter), 10) + " s."
+	}
+	k.answer(wire.AISDKAnswer{Type: "error", RequestID: id, ErrorText: text})
 }
 
 // session checks that the socket may do with the chat of a frame what needs the scope. A chat's id is a session's.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -263,6 +264,28 @@ func TestTheAISDKsRequestsNeedTheirScopes(t *testing.T) {
 	c.end()
 	writer.next("2", "finish")
 	writer.next("2", "end")
+}
+
+func TestASendOfTheAISDKsCountsAsARequest(t *testing.T) {
+	p := start(t, echo, withTiers(t, `{"pro":{"requestsPerMinute":10}}`))
+	session := p.session()
+	s := p.dialSDK(t, adminKey)
+	for sent := 0; ; sent++ {
+		s.must(say("1", session, said("user", "hello")))
+		f, err := s.read()
+		for err == nil && f.Type == "chunk" {
+			f, err = s.read()
+		}
+		switch {
+		case err != nil || sent > 10:
+			t.Fatalf("%d sends, %+v, %v", sent, f, err)
+		case f.Type == "error":
+			if !regexp.MustCompile(`^The limit of 10 requests a minute is reached\. Try again in \d+ s\.$`).MatchString(f.ErrorText) || sent == 0 {
+				t.Errorf("after %d sends: %+v", sent, f)
+			}
+			return
+		}
+	}
 }
 
 func TestAReplyThatIsGoneIsAnErrorToTheAISDK(t *testing.T) {
