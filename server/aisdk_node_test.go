@@ -145,6 +145,29 @@ func TestTheAISDKResumesByChatWithoutDoublingAText(t *testing.T) {
 	})
 }
 
+func TestTheAISDKSendsAChatOfAMebibyteAndNoMore(t *testing.T) {
+	p := start(t, echo)
+	d := p.drive(t)
+	for name, c := range map[string]struct {
+		size int
+		want string
+	}{"large": {1<<20 - 4096, ""}, "too large": {1 << 20, "WebSocket chat network connection closed (code 1009"}} {
+		session := p.session()
+		d.give(map[string]any{"do": "open", "chat": name, "session": session, "messages": []any{
+			map[string]any{"id": "a", "role": "assistant", "parts": []any{map[string]any{"type": "text", "text": strings.Repeat("x", c.size)}}},
+		}})
+		d.done("open", name)
+		d.do("send", name, "text", "hello")
+		if e := d.done("send", name); !strings.HasPrefix(e.Error, c.want) || (c.want == "") != (e.Status == "ready") {
+			t.Errorf("%s: %+v", name, e)
+		}
+		h := p.history(session)
+		if c.want == "" && (len(h) != 2 || h[0].Content != "hello") || c.want != "" && len(h) != 0 {
+			t.Errorf("%s: %+v", name, h)
+		}
+	}
+}
+
 func TestTheAISDKShowsTwoChatsOnOneSocket(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
