@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 
 // What a page sees that is built on the AI SDK, by the AI SDK itself.
 
+// TestTheAISDKShowsAReplyToTheEnd has the frames in their order, too.
 func TestTheAISDKShowsAReplyToTheEnd(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
@@ -42,11 +44,24 @@ func TestTheAISDKShowsAReplyToTheEnd(t *testing.T) {
 	if got := strings.Join(kinds, ", "); got != "chunk start, chunk text-start, chunk text-delta, chunk text-delta, chunk text-end, chunk finish, end " {
 		t.Errorf("the frames were %s", got)
 	}
+}
 
-	t.Run("and_the_next_sends_the_last_message_alone", func(t *testing.T) {
+func TestTheAISDKSendsTheLastMessageAloneAndRegeneratesByIt(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	p.later("POST", messages(session), content("hello"))
+	c := model.next(t)
+	c.say("Grüße")
+	c.end()
+	d := p.drive(t)
+	d.open("a", session)
+	d.do("resume", "a")
+	d.done("resume", "a")
+	t.Run("the_last_message_alone", func(t *testing.T) {
 		d.do("send", "a", "text", "and now?")
 		c := model.next(t)
-		if n := len(c.request.Messages); n != 3 || c.request.Messages[2].Content != "and now?" || c.request.Messages[1].Content != "Grüße, 日本 🙂\n\"q\"" {
+		if n := len(c.request.Messages); n != 3 || c.request.Messages[2].Content != "and now?" || c.request.Messages[1].Content != "Grüße" {
 			t.Errorf("the model was asked %+v", c.request.Messages)
 		}
 		c.say("This.")
@@ -58,7 +73,7 @@ func TestTheAISDKShowsAReplyToTheEnd(t *testing.T) {
 			t.Errorf("%d messages", n)
 		}
 	})
-	t.Run("and_regenerate_sends_it_again", func(t *testing.T) {
+	t.Run("and_again_to_regenerate", func(t *testing.T) {
 		d.do("regenerate", "a")
 		c := model.next(t)
 		if last := c.request.Messages[len(c.request.Messages)-1]; last.Content != "and now?" {
@@ -66,12 +81,12 @@ func TestTheAISDKShowsAReplyToTheEnd(t *testing.T) {
 		}
 		c.say("That.")
 		c.end()
-		d.shown("a", "hello", "Grüße, 日本 🙂\n\"q\"", "and now?", "That.")
+		d.shown("a", "Grüße", "and now?", "That.")
 		if e := d.done("regenerate", "a"); e.Status != "ready" {
 			t.Errorf("%+v", e)
 		}
 	})
-	t.Run("and_a_file_is_refused", func(t *testing.T) {
+	t.Run("but_no_file", func(t *testing.T) {
 		d.do("sendFile", "a")
 		if e := d.done("sendFile", "a"); e.Status != "error" || e.Error != "messages.parts must not have files: only text is understood." {
 			t.Errorf("%+v", e)
@@ -119,12 +134,52 @@ func TestTheAISDKResumesByChatWithoutDoublingAText(t *testing.T) {
 	if shown[1].ID != again[1].ID || shown[1].ID != loaded[1].ID {
 		t.Errorf("the reply is %s, then %s and %s", shown[1].ID, again[1].ID, loaded[1].ID)
 	}
+}
 
-	t.Run("one_that_ended_while_the_page_was_away", func(t *testing.T) {
+func TestTheAISDKCutThirtyTimesShowsEveryCharacterOnce(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	d := p.drive(t)
+	d.open("a", session)
+	d.do("send", "a", "text", "hello")
+	c := model.next(t)
+	text, last := "", "send"
+	for i := range 30 {
+		part := fmt.Sprintf("part %d, Grüße 🙂 日本\n", i)
+		text += part
+		c.say(part)
+		d.shown("a", "hello", text)
+		d.do("cut", "")
+		if e := d.done(last, "a"); e.Status != "error" {
+			t.Fatalf("cut %d: %+v", i, e)
+		}
+		last = "resume"
+		d.do(last, "a")
+	}
+	d.shown("a", "hello", text)
+	c.end()
+	if e := d.done(last, "a"); e.Status != "ready" || e.Finished.FinishReason != "stop" {
+		t.Errorf("%+v", e)
+	}
+	if h := p.history(session); len(h) != 2 || h[1].Content != text || h[1].Status != "completed" {
+		t.Errorf("%+v", h)
+	}
+}
+
+func TestTheAISDKResumesWhatEndedWhileThePageWasAway(t *testing.T) {
+	p := start(t, echo)
+	session := p.session()
+	d := p.drive(t)
+	d.open("a", session)
+	d.do("send", "a", "text", "hello")
+	shown := d.shown("a", "hello", "You said: hello")
+	d.done("send", "a")
+	t.Run("the_newest", func(t *testing.T) {
 		late := p.drive(t)
 		late.open("c", session)
 		late.do("resume", "c")
-		if got := late.shown("c", "One, two, three. Four."); got[0].ID != shown[1].ID {
+		if got := late.shown("c", "You said: hello"); got[0].ID != shown[1].ID {
 			t.Errorf("%+v", got)
 		}
 		if e := late.done("resume", "c"); e.Status != "ready" || e.Finished.FinishReason != "stop" {

@@ -288,6 +288,32 @@ func TestASendOfTheAISDKsCountsAsARequest(t *testing.T) {
 	}
 }
 
+func TestARevokedKeyClosesTheAISDKsSocketAndTheReplyGoesOn(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	key, secret := p.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.WriteMessages, auth.ReadMessages}})
+	s := p.dialSDK(t, secret)
+	s.must(say("1", session, said("user", "hello")))
+	c := model.next(t)
+	s.next("1", "start")
+	p.must("DELETE", "/v1/keys/"+key.ID, nil)
+	if f, err := s.read(); websocket.CloseStatus(err) != 4401 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	c.say("To the end.")
+	c.end()
+	again := p.dialSDK(t, adminKey)
+	again.must(request("resume", "1", session))
+	again.next("1", "start")
+	for _, kind := range []string{"start", "text-start"} {
+		again.next("1", kind)
+	}
+	if f := again.next("1", "text-delta"); f.Chunk.Delta != "To the end." {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestAReplyThatIsGoneIsAnErrorToTheAISDK(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
