@@ -212,7 +212,7 @@ func (s *Service) awaitSession(ctx context.Context, owner Owner, send NewTurn, q
 		}
 		b, err := s.tryBegin(ctx, owner, send, begun)
 		if err != nil {
-			s.leaveQueue(owner, send.SessionID, send.Waiter)
+			s.giveUp(owner, send.SessionID, send.Waiter, err)
 			return Begun{}, orCause(ctx, err)
 		}
 		if b.Queued == nil {
@@ -243,6 +243,15 @@ func (s *Service) awaitGrant(ctx context.Context, owner Owner, sessionID, waiter
 	}
 	s.leaveQueue(owner, sessionID, waiter)
 	return err
+}
+
+// giveUp gives up a place in a queue after that error. Where several nodes share a store that is out of reach, it is not asked
+// once more, so that the caller knows soon: what was a send, resume gives up, and any place that is not asked for again is free
+// 5 s later.
+func (s *Service) giveUp(owner Owner, sessionID, waiter string, err error) {
+	if s.Nodes == nil || !errors.Is(err, ErrUnavailable) {
+		s.leaveQueue(owner, sessionID, waiter)
+	}
 }
 
 func (s *Service) leaveQueue(owner Owner, sessionID, waiter string) {
