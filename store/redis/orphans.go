@@ -13,7 +13,7 @@ import (
 
 var (
 	findOrphanScript = newScript("find_orphan", sessions|idempotent)
-	endOrphanScript  = newScript("end_orphan", sessions)
+	endOrphanScript  = newScript("end_orphan", sessions|durable)
 )
 
 // orphansAtOnce is how many turns of dead nodes are ended in one trip.

@@ -29,6 +29,7 @@ type Store struct {
 	clustered bool   // commands of one pipeline may go to several servers
 	node      string // this process among the nodes, another each time that a store is opened
 
+	replicas   replicas
 	membership membership
 	viewers    viewers
 	journal    journal
@@ -45,13 +46,19 @@ type Store struct {
 //	redis+cluster://[[user]:password@]host[:port],…                    a Cluster, found by some of its nodes
 //
 // User and password are percent-encoded. TLS trusts the system's roots.
+//
+// ?waitReplicas=N (0 to 100; not for a Cluster) has what is durable before its answer (design section 7) wait until N replicas
+// have it too, for 1 s at most, so that no fail-over to one of them loses what was answered. Where fewer have it,
+// the error is conversation.ErrUnavailable, and the effect may have happened; from then on, until they are back, nothing that would have to wait is
+// begun. Live text, request counts, queues and heartbeats wait for nobody.
 func Open(ctx context.Context, url string) (*Store, error) {
 	options, err := parseURL(url)
 	if err != nil {
 		return nil, err
 	}
 	quiet()
-	s := &Store{db: redis.NewUniversalClient(options), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
+	s := &Store{db: redis.NewUniversalClient(options.UniversalOptions), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
+	s.replicas.wanted = options.waitReplicas
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	beginTurnScript  = newScript("begin_turn", reserves|turns|idempotent)
+	beginTurnScript  = newScript("begin_turn", reserves|turns|idempotent|durable)
 	resumeTurnScript = newScript("resume_turn", turns|idempotent)
-	endTurnScript    = newScript("end_turn", sessions|idempotent)
+	endTurnScript    = newScript("end_turn", sessions|idempotent|durable)
 )
 
 // answers are the words with which scripts refuse.
