@@ -261,7 +261,7 @@ func (f *follower) apply(ctx context.Context, x *followed, g *Glance) error {
 	case g.Session.Live == reply.ID:
 		reply.Append(g.Text)
 	default:
-		if err := f.end(ctx, x, reply); err != nil {
+		if err := f.end(ctx, x, reply, g.Session.Cleared); err != nil {
 			return err
 		}
 	}
@@ -305,11 +305,13 @@ func (t *turn) heed(g *Glance) {
 	}
 }
 
-// end ends a reply that another node has written.
-func (f *follower) end(ctx context.Context, x *followed, reply *stream.Reply) error {
+// end ends a reply that another node has written. cleared is the last message that was.
+func (f *follower) end(ctx context.Context, x *followed, reply *stream.Reply, cleared string) error {
 	ending := stream.Ending{State: stream.Cancelled} // of a reply that was cleared: viewers are shown that
 	m, err := f.service.Store.Message(ctx, x.owner, x.id, reply.ID)
 	switch {
+	case errors.Is(err, ErrMessageNotFound) && reply.ID > cleared: // a fail-over of the store has lost it
+		ending = endingOf(lost(Message{ID: reply.ID, SessionID: x.id, Role: Assistant, Content: string(textOf(reply)), CreatedAt: TimeOf(time.Now())}))
 	case errors.Is(err, ErrMessageNotFound), errors.Is(err, ErrSessionNotFound):
 	case err != nil:
 		return err

@@ -29,9 +29,9 @@ type replicas struct {
 // errBehind says that too few replicas acknowledged in time; what was written is written nevertheless.
 var errBehind = unavailable(errors.New("redis: too few replicas acknowledge what is written (waitReplicas)"))
 
-// awaiting returns the commands that wait for the replicas, after what is durable; none where none is waited for. The first of them writes, as Redis
-// waits for what this connection has written: a script that finds its work done by an earlier call, whose wait failed,
-// writes nothing itself.
+// awaiting returns the commands that wait for the replicas, after what is durable; none where none is waited for. The first of them writes, as WAIT is
+// only for what this connection has written: a script that finds its work done by an earlier call, whose wait failed,
+// writes nothing itself. (7.0 counts whatever was asked last as written; that is not promised.)
 func (r *replicas) awaiting(limit time.Duration) [][]any {
 	if r.wanted == 0 {
 		return nil
