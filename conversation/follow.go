@@ -342,9 +342,19 @@ func (f *follower) catchUp(ctx context.Context, x *followed) error {
 	if errors.Is(err, ErrSessionNotFound) {
 		return nil // the next glance says so
 	}
-	if err != nil {
+	if err != nil || !f.show(x, page) {
 		return err
 	}
+	// The node that writes the reply is told that this one watches, so that each tick of its journal pokes it.
+	if _, err := f.nodes.Watch(ctx, x.owner, x.id); err != nil && !errors.Is(err, ErrSessionNotFound) {
+		return err
+	}
+	f.poke(x.id) // for what it has written already
+	return nil
+}
+
+// show shows what is new of a page to the viewers here. It reports whether there is a live reply.
+func (f *follower) show(x *followed, page MessagePage) (live bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	previous, missed := newer(page, x.head)
@@ -357,14 +367,15 @@ func (f *follower) catchUp(ctx context.Context, x *followed) error {
 		if m.Status == stream.Streaming {
 			entry.Reply = stream.NewReply(m.ID)
 			entry.Reply.Append([]byte(m.Content))
-			x.reply = entry.Reply
+			x.reply, live = entry.Reply, true
+			x.due = time.Now().Add(glanceLive)
 		}
 		entries, x.head = append(entries, entry), m.ID
 	}
 	if len(entries) > 0 {
 		x.topic.Publish(previous, entries...)
 	}
-	return nil
+	return live
 }
 
 // newer returns the messages of a page, which begins with the newest, that come after head, oldest first, and what comes
