@@ -41,9 +41,15 @@ var (
 )
 
 // newDatabase names a store on Redis of its own.
-func newDatabase(t testing.TB) string { return fmt.Sprintf("%s/%d", shared.Start(t), databases.Add(1)) }
+func newDatabase(t testing.TB) string {
+	if os.Getenv(storeVariable) == "cluster" {
+		return redistest.Cluster(t).URL
+	}
+	return fmt.Sprintf("%s/%d", shared.Start(t), databases.Add(1))
+}
 
-// storeVariable is set to redis to have the tests that use no fake clock run on that store.
+// storeVariable is set to redis to have all tests that use no fake clock run on that store, and to cluster to have those that
+// use Redis anyway run on a Cluster.
 const storeVariable = "PARLEY_TEST_STORE"
 
 const adminKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"

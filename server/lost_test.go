@@ -25,8 +25,8 @@ const aUser = "user_0123456789abcdef"
 
 func newLosing(t *testing.T) *losing {
 	t.Parallel()
-	url := newDatabase(t)
 	server := shared.Server(t)
+	url := fmt.Sprintf("%s/%d", server.URL, databases.Add(1))
 	known.Do(func() {
 		p := startOn(t, newDatabase(t), echo)
 		session := p.session()

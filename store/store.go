@@ -22,6 +22,7 @@ var ErrInUse = embedded.ErrInUse
 
 // Backend is an open store.
 type Backend struct {
+	Name         string // its URL, without what may be secret in it
 	Conversation conversation.Store
 	Nodes        conversation.Nodes // nil where one process has the store to itself
 	Keys         auth.Store
@@ -47,12 +48,19 @@ func Open(ctx context.Context, url string, log *slog.Logger) (*Backend, error) {
 	}
 }
 
+// publicURL returns a URL of Redis without its user, password and query.
+func publicURL(url string) string {
+	scheme, rest, _ := strings.Cut(url, "://")
+	rest, _, _ = strings.Cut(rest, "?")
+	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
+}
+
 func openRedis(ctx context.Context, url string) (*Backend, error) {
 	s, err := redis.Open(ctx, url)
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Conversation: s, Nodes: s, Keys: s, Tickets: s, ping: s.Ping, close: s.Close}, nil
+	return &Backend{Name: publicURL(url), Conversation: s, Nodes: s, Keys: s, Tickets: s, ping: s.Ping, close: s.Close}, nil
 }
 
 // Exists returns an error if url names an embedded store that is not there; of others it knows nothing.
@@ -93,7 +101,7 @@ func openFile(rest string, log *slog.Logger) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Conversation: s, Keys: s, Tickets: auth.NewTicketMemory(), ping: s.Ping, close: s.Close}, nil
+	return &Backend{Name: "file:" + rest, Conversation: s, Keys: s, Tickets: auth.NewTicketMemory(), ping: s.Ping, close: s.Close}, nil
 }
 
 // Ping reports whether the store can be read and written: nil, or an error that wraps conversation.ErrUnavailable. It may

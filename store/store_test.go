@@ -47,3 +47,16 @@ func TestWhatCannotBeOpenedIsSaidClearly(t *testing.T) {
 		}
 	}
 }
+
+func TestTheNameOfAStoreHoldsNoSecret(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://host:6379/1":                                       "redis://host:6379/1",
+		"redis://user:s%40:cret@host":                               "redis://host",
+		"rediss://:sec@ret@host:1?q=pw/@x":                          "rediss://host:1",
+		"redis+sentinel://:pw@a:1,b:2/master/1?sentinelPassword=pw": "redis+sentinel://a:1,b:2/master/1",
+	} {
+		if got := publicURL(url); got != want {
+			t.Errorf("%s is named %s, want %s", url, got, want)
+		}
+	}
+}

@@ -108,7 +108,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		service.Drain(ctx)
 		return fmt.Errorf("--addr (PARLEY_ADDR): %w", err)
 	}
-	if err := c.greet(ctx, o, keys, pageAt(listener.Addr()), described); err != nil {
+	if err := c.greet(ctx, o, keys, backend.Name, pageAt(listener.Addr()), described); err != nil {
 		service.Drain(ctx)
 		return err
 	}
@@ -241,7 +241,7 @@ func pageAt(address net.Addr) string {
 }
 
 // greet says where the page is, which model answers, and which key is good; the first time it makes one.
-func (c *serve) greet(ctx context.Context, o output, keys *auth.Keys, page, model string) error {
+func (c *serve) greet(ctx context.Context, o output, keys *auth.Keys, store, page, model string) error {
 	secret, key := "", "the one declared by PARLEY_ADMIN_KEY"
 	if c.AdminKey == "" {
 		var err error
@@ -252,7 +252,7 @@ func (c *serve) greet(ctx context.Context, o output, keys *auth.Keys, page, mode
 			key = "the admin key shown at the first start; if it is lost, declare one with PARLEY_ADMIN_KEY"
 		}
 	}
-	fmt.Fprintf(o.out, "Parley is ready.\n  page   %s\n  store  %s\n  model  %s\n  key    %s\n", page, c.Store, model, key)
+	fmt.Fprintf(o.out, "Parley is ready.\n  page   %s\n  store  %s\n  model  %s\n  key    %s\n", page, store, model, key)
 	if secret != "" {
 		fmt.Fprintf(o.out, "\nYour admin key, shown this once:\n\n  %s\n\nOpen the page with it: %s#key=%s\n", secret, page, secret)
 	}

@@ -108,14 +108,16 @@ func (in *inbox) begin() {
 func (in *inbox) take(payload string) {
 	for word := range strings.SplitSeq(payload, " ") {
 		sessionID, node, watches := strings.Cut(word, "+")
-		if sessionID == "" {
+		switch {
+		case strings.Contains(word, "!"):
+			in.store.poke(word)
 			continue
-		}
-		if watches {
+		case watches:
 			in.store.viewers.add(sessionID, node, time.Now().Add(conversation.WatchFor))
 		}
-		in.store.poke(sessionID)
-		in.poked(sessionID)
+		if sessionID != "" {
+			in.poked(sessionID)
+		}
 	}
 }
 

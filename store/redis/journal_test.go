@@ -37,7 +37,9 @@ func TestAJournalThatHasExpiredIsNotMadeAnew(t *testing.T) {
 		t.Errorf("shortly before it expires the journal is %q, and safe to write until %v", got, known().until)
 	}
 	must(t, s.db.Del(t.Context(), name).Err())
-	journalText(t, s, key, 13, "late")
+	for _, offset := range []int{13, 0} {
+		journalText(t, s, key, offset, "late")
+	}
 	if n := s.db.Exists(t.Context(), name).Val(); n != 0 {
 		t.Errorf("a journal that had expired is %q", text())
 	}
@@ -72,7 +74,7 @@ func TestTextAfterAGapIsNotWritten(t *testing.T) {
 func TestATickIsOneTripAndOnePokeForEachNode(t *testing.T) {
 	t.Parallel()
 	url := shared.Start(t)
-	writer, writerPokes := join(t, url)
+	writer, writerPokes := joinAt(t, url, 1)
 	var batch []stream.Segment[conversation.TurnKey]
 	const replies, nodes = 50, 3
 	for range replies {

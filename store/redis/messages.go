@@ -10,7 +10,7 @@ var (
 	listMessagesScript  = newScript("list_messages", reads|admits|sessions)
 	getMessageScript    = newScript("get_message", reads|admits|sessions)
 	stopReplyScript     = newScript("stop_reply", admits|sessions|idempotent)
-	clearMessagesScript = newScript("clear_messages", admits|sessions|durable)
+	clearMessagesScript = newScript("clear_messages", admits|sessions|wakes|durable)
 )
 
 // Messages implements conversation.Store. Its cost is that of the page, however long the history.
@@ -80,12 +80,12 @@ func (s *Store) message(ctx context.Context, sc *script, owner conversation.Owne
 // ClearMessages implements conversation.Store. What is journalled of a reply goes when its turn ends.
 func (s *Store) ClearMessages(ctx context.Context, owner conversation.Owner, sessionID, waiter string) (conversation.Cleared, error) {
 	tag := tagOfOwner(owner)
-	place := s.waiters.take(sessionID)
+	place := s.waiters.take(sessionID, waiter)
 	reply, err := s.run(ctx, clearMessagesScript, tag, []string{sessionKey(tag, sessionID)},
 		sessionID, waiter, s.node, conversation.RandomText(randomLength))
 	parts := list(reply)
 	if word(parts) != "queued" {
-		s.waiters.drop(sessionID, place)
+		s.waiters.drop(place)
 	}
 	if err != nil {
 		return conversation.Cleared{}, err
@@ -95,9 +95,8 @@ func (s *Store) ClearMessages(ctx context.Context, owner conversation.Owner, ses
 	}
 	switch {
 	case word(parts) == "queued" && len(parts) == 2:
-		return conversation.Cleared{Queued: s.waiters.await(sessionID, place, text(parts[1]))}, nil
+		return conversation.Cleared{Queued: s.waiters.await(place, text(parts[1]))}, nil
 	case len(parts) == 3:
-		s.poke(sessionID)
 		session, err := readSession(sessionID, parts[2])
 		return conversation.Cleared{Count: int(integer(parts[1])), Session: session}, err
 	}

@@ -27,6 +27,8 @@ const (
 
 // membership is this process as one of the nodes, and what it knows of the others.
 type membership struct {
+	every, deadAfter time.Duration // static; heartbeatEvery and deadAfter, but for tests that are in more of a hurry
+
 	mu sync.Mutex
 	// guarded by mu
 	stop     context.CancelFunc     // nil while this process is no node
@@ -95,9 +97,9 @@ func (s *Store) leave() {
 	if !s.halt() {
 		return
 	}
-	_ = s.removeStale(context.Background())
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
+	_ = s.removeStale(ctx)
 	if live, err := s.db.SCard(ctx, liveKey(s.node)).Result(); err == nil && live == 0 {
 		_ = s.db.ZRem(ctx, nodesKey, s.node).Err()
 	}
@@ -105,7 +107,7 @@ func (s *Store) leave() {
 
 // beatOn says that the node lives, each second, until ctx is done.
 func (s *Store) beatOn(ctx context.Context) {
-	ticker := time.NewTicker(heartbeatEvery)
+	ticker := time.NewTicker(s.membership.every)
 	defer ticker.Stop()
 	for {
 		select {
@@ -129,7 +131,7 @@ func (s *Store) beat(ctx context.Context) error {
 	if mute {
 		return nil
 	}
-	reply, err := s.run(ctx, heartbeatScript, "", []string{nodesKey}, s.node, deadAfter.Milliseconds())
+	reply, err := s.run(ctx, heartbeatScript, "", []string{nodesKey}, s.node, n.deadAfter.Milliseconds())
 	if err == nil {
 		var was bool
 		if was, err = n.learn(reply, time.Now()); err == nil && !was {
@@ -164,9 +166,9 @@ func (n *membership) learn(reply any, now time.Time) (was bool, err error) {
 		n.began = now
 	}
 	ahead := time.Duration(clock)*time.Millisecond - now.Sub(n.began)
-	stepped := (ahead - n.ahead).Abs() > heartbeatEvery // a clock that is set ahead has everybody look dead, too
-	if first || n.lost || stepped || now.Sub(n.heard) > deadAfter {
-		n.reapFrom = now.Add(deadAfter)
+	stepped := (ahead - n.ahead).Abs() > n.every // a clock that is set ahead has everybody look dead, too
+	if first || n.lost || stepped || now.Sub(n.heard) > n.deadAfter {
+		n.reapFrom = now.Add(n.deadAfter)
 		n.reclaim = now
 	}
 	n.heard, n.ahead, n.lost, n.present, n.dead = now, ahead, false, present, dead
@@ -211,7 +213,7 @@ func (s *Store) suspect(owner conversation.Owner, sessionID, by string) {
 
 // sure reports whether this node can be sure who is dead; called with mu held.
 func (n *membership) sure(now time.Time) bool {
-	return n.stop != nil && !n.lost && now.Sub(n.heard) <= 2*heartbeatEvery && !now.Before(n.reapFrom)
+	return n.stop != nil && !n.lost && now.Sub(n.heard) <= 2*n.every && !now.Before(n.reapFrom)
 }
 
 // toReap returns the nodes that are dead, and the turns of nodes that are unknown; none while this node cannot be sure.
@@ -225,7 +227,7 @@ func (n *membership) toReap(now time.Time) (dead []string, unknown []orphan) {
 		switch {
 		case slices.Contains(n.present, o.node):
 			delete(n.suspects, o)
-		case n.heard.Sub(since) > deadAfter:
+		case n.heard.Sub(since) > n.deadAfter:
 			unknown = append(unknown, o)
 		}
 	}

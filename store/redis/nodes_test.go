@@ -52,10 +52,14 @@ func await(t *testing.T, what string, ready func() bool) {
 	}
 }
 
-// join returns a store that is a node.
-func join(t *testing.T, url string) (*Store, *pokes) {
+// join returns a store that is a node. It dies in half the usual time.
+func join(t *testing.T, url string) (*Store, *pokes) { return joinAt(t, url, 2) }
+
+// joinAt is join for a node that dies so many times faster than is usual.
+func joinAt(t *testing.T, url string, haste time.Duration) (*Store, *pokes) {
 	t.Helper()
 	s, p := open(t, url), new(pokes)
+	s.membership.every, s.membership.deadAfter = heartbeatEvery/haste, deadAfter/haste
 	must(t, s.Join(t.Context(), p.poked))
 	return s, p
 }
@@ -179,6 +183,9 @@ func TestANodeThatLeavesIsNoNodeAnyMore(t *testing.T) {
 	if err := stays.Join(t.Context(), func(string) {}); err == nil {
 		t.Error("one process joined twice")
 	}
+	buried, err := leaves.run(t.Context(), buryScript, "", []string{nodesKey}, stays.node, deadAfter.Milliseconds())
+	must(t, err)
+	same(t, "whether a node that lives was forgotten", buried, any(int64(0)))
 	must(t, leaves.Close())
 	must(t, dies.Close()) // with a turn that others have to end
 	nodes := nodesOf(t, stays)
@@ -264,8 +271,8 @@ func mayReap(s *Store) bool {
 func TestAnOutageMakesNobodyDead(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
-	a, _ := join(t, server.URL)
-	b, _ := join(t, server.URL)
+	a, _ := joinAt(t, server.URL, 1)
+	b, _ := joinAt(t, server.URL, 1)
 	keys := []conversation.TurnKey{liveTurn(t, a, newOwner()), liveTurn(t, b, newOwner())}
 	await(t, "both may end others' turns", func() bool { return mayReap(a) && mayReap(b) })
 	server.Stop()
@@ -316,7 +323,7 @@ func TestAnInboxThatWasCutWithoutAWordIsMadeAnew(t *testing.T) {
 	server := redistest.Single(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	_, p := join(t, proxy.URL)
-	proxy.LoseReplies(0)
+	proxy.Delay(60_000)
 	<-time.After(inboxSilence + 2*heartbeatEvery)
 	proxy.Heal()
 	p.await(t, "")

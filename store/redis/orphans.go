@@ -75,7 +75,7 @@ func (s *Store) endOrphansOf(ctx context.Context, id string, count func(text str
 			return ended, err
 		}
 	}
-	_, err = s.run(ctx, buryScript, "", []string{nodesKey}, id, deadAfter.Milliseconds())
+	_, err = s.run(ctx, buryScript, "", []string{nodesKey}, id, s.membership.deadAfter.Milliseconds())
 	return ended, err
 }
 

@@ -197,7 +197,7 @@ func endAgain(t *testing.T, s *Store, key conversation.TurnKey) error {
 }
 
 func TestAClockThatIsSetAheadMakesNobodyDead(t *testing.T) {
-	var n membership
+	n := membership{every: heartbeatEvery, deadAfter: deadAfter}
 	said := func(clock time.Duration, dead ...any) []any {
 		return []any{int64(1), clock.Milliseconds(), append([]any{"self"}, dead...), dead}
 	}

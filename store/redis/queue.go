@@ -8,16 +8,13 @@ import (
 	"parley/conversation"
 )
 
-var leaveQueueScript = newScript("leave_queue", sessions|idempotent)
+var leaveQueueScript = newScript("leave_queue", sessions|wakes|idempotent)
 
 // LeaveQueue implements conversation.Store.
 func (s *Store) LeaveQueue(ctx context.Context, owner conversation.Owner, sessionID, waiter string) error {
 	tag := tagOfOwner(owner)
 	_, err := s.run(ctx, leaveQueueScript, tag, []string{sessionKey(tag, sessionID)}, sessionID, waiter)
 	s.turns.notBegun(liveMember(tag, sessionID, waiter))
-	if err == nil {
-		s.poke(sessionID)
-	}
 	return err
 }
 
@@ -27,70 +24,68 @@ const tryAgain = time.Second
 
 // waiters are those of this process who wait for sessions. Its methods may be called from any goroutine.
 type waiters struct {
-	mu  sync.Mutex
-	all map[string]map[*place]struct{} // guarded by mu; by the session's id
+	mu     sync.Mutex
+	places map[string]*place // guarded by mu; by place.word
 }
 
-// place is a place in a queue, or the attempt to take one: taken before the store is asked, so that no poke is missed.
+// place is a place in a queue, or the attempt to take one: taken before the store is asked, so that it can be told from the
+// moment on in which it has its place there.
 type place struct {
+	word    string // "<session>!<waiter>", by which it is told (lua/queue.lua)
 	granted chan struct{}
-	timer   *time.Timer // nil before it waits
-	once    sync.Once
+	timer   *time.Timer // guarded by waiters.mu; nil before it waits
 }
 
-func (p *place) grant() { p.once.Do(func() { close(p.granted) }) }
-
-// take takes a place that pokes reach; drop or await must follow.
-func (w *waiters) take(sessionID string) *place {
-	p := &place{granted: make(chan struct{})}
+// take takes a place; drop or await must follow. One that the same waiter had before is granted.
+func (w *waiters) take(sessionID, waiter string) *place {
+	p := &place{word: sessionID + "!" + waiter, granted: make(chan struct{})}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.all == nil {
-		w.all = make(map[string]map[*place]struct{})
+	if before := w.places[p.word]; before != nil {
+		w.grant(before)
 	}
-	if w.all[sessionID] == nil {
-		w.all[sessionID] = make(map[*place]struct{})
+	if w.places == nil {
+		w.places = make(map[string]*place)
 	}
-	w.all[sessionID][p] = struct{}{}
+	w.places[p.word] = p
 	return p
 }
 
-// drop gives up a place.
-func (w *waiters) drop(sessionID string, p *place) {
+// drop grants a place, if that was not done before. Nobody need wait for it.
+func (w *waiters) drop(p *place) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.all[sessionID], p)
-	if len(w.all[sessionID]) == 0 {
-		delete(w.all, sessionID)
+	w.grant(p)
+}
+
+// grant grants a place, if it is there; called with mu held.
+func (w *waiters) grant(p *place) {
+	if w.places[p.word] != p {
+		return
+	}
+	delete(w.places, p.word)
+	close(p.granted)
+	if p.timer != nil {
+		p.timer.Stop()
 	}
 }
 
-// await returns a place as callers see it: it is granted when the session is poked, after tryAgain at the latest.
-func (w *waiters) await(sessionID string, p *place, live string) *conversation.Queued {
+// await returns a place as callers see it: it is granted when its waiter is told, after tryAgain at the latest.
+func (w *waiters) await(p *place, live string) *conversation.Queued {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, waits := w.all[sessionID][p]; waits { // no poke was first
-		p.timer = time.AfterFunc(tryAgain, func() {
-			w.drop(sessionID, p)
-			p.grant()
-		})
+	if w.places[p.word] == p { // it was not told yet
+		p.timer = time.AfterFunc(tryAgain, func() { w.drop(p) })
 	}
 	return &conversation.Queued{Granted: p.granted, Live: live}
 }
 
-// poke grants all places of a session.
-func (w *waiters) poke(sessionID string) {
-	w.mu.Lock()
-	places := w.all[sessionID]
-	delete(w.all, sessionID)
-	w.mu.Unlock()
-	for p := range places {
-		if p.timer != nil {
-			p.timer.Stop()
-		}
-		p.grant()
+// poke does what a word of this node's inbox says to those who wait: if it names a waiter, that one is to try again. All other
+// words are passed over.
+func (s *Store) poke(word string) {
+	s.waiters.mu.Lock()
+	defer s.waiters.mu.Unlock()
+	if p := s.waiters.places[word]; p != nil {
+		s.waiters.grant(p)
 	}
 }
-
-// poke has those of this process who wait for a session try again. The inbox calls it too, so that the other nodes' do.
-func (s *Store) poke(sessionID string) { s.waiters.poke(sessionID) }

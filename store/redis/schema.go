@@ -59,8 +59,9 @@ import (
 //	                          and by which waiter.
 //	nodes             zset    node id → its last heartbeat, in milliseconds by the server's clock. A node that has left, or
 //	                          that is dead and has left no live turn behind, is not in it (nodes.go)
-//	inbox:<node>      channel what the node is poked with: words, parted by spaces. "<sid>": the session may have changed;
-//	                          "<sid>+<node>": that node watches it from now on (inbox.go)
+//	inbox:<node>      channel what the node is poked with: words, parted by spaces. <sid>: the session has changed; <sid>+<node>: that
+//	                          node watches it from now on (inbox.go); <sid>!<waiter>: that waiter is to try again, who is told
+//	                          also by the script's answer, where it is of the same node (queue.go)
 const (
 	nodesKey     = "nodes"
 	readyKey     = "ready"

@@ -30,6 +30,7 @@ type script struct {
 	digest     string // by which a server knows the text
 	admits     bool   // carries the admission of the request that it is run for
 	reserves   bool   // uses the admission's key and figures even if the request was admitted before
+	wakes      bool   // returns {its answer, whom it told}
 	idempotent bool   // can be run again after its reply was lost: to the same end, with the same answer
 	durable    bool   // writes what a fail-over must not lose (replicas.go)
 }
@@ -44,6 +45,7 @@ const (
 	sessions               // uses lua/session.lua and lua/queue.lua; counts
 	turns                  // sessions, and uses lua/turn.lua
 	durable                // see script
+	wakes                  // sessions, and may tell those who wait (lua/queue.lua): run has those of this node told
 )
 
 // newScript returns the script of that file.
@@ -58,6 +60,9 @@ func compile(name, text string, is int) *script {
 	admission := is&(admits|reserves) != 0
 	if is&reads != 0 && !admission { // which writes
 		header = "#!lua flags=no-writes\n"
+	}
+	if is&wakes != 0 {
+		text = "local function operate(KEYS, ARGV)\n" + text + "end\nreturn {operate(KEYS, ARGV), WOKEN}\n"
 	}
 	if admission {
 		text = source("admission") + "return admitted(function(KEYS, ARGV)\n" + text + "end)\n"
@@ -77,7 +82,7 @@ func compile(name, text string, is int) *script {
 	digest := sha1.Sum([]byte(text))
 	return &script{
 		name: name, text: text, digest: hex.EncodeToString(digest[:]),
-		admits: admission, reserves: is&reserves != 0, idempotent: is&(reads|idempotent) != 0,
+		admits: admission, reserves: is&reserves != 0, wakes: is&wakes != 0, idempotent: is&(reads|idempotent) != 0,
 		durable: is&durable != 0,
 	}
 }
@@ -135,10 +140,22 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 	if err != nil {
 		return nil, sc.fault(err)
 	}
-	if !sc.admits {
+	if sc.admits {
+		if reply, err = s.decide(ctx, sc, admission, reply); err != nil {
+			return nil, err
+		}
+	}
+	if !sc.wakes {
 		return reply, nil
 	}
-	return s.decide(ctx, sc, admission, reply)
+	parts := list(reply)
+	if len(parts) != 2 {
+		return nil, sc.malformed()
+	}
+	for _, woken := range list(parts[1]) {
+		s.poke(text(woken))
+	}
+	return parts[0], nil
 }
 
 // call is a script that is to be run in a pipeline.

@@ -12,7 +12,7 @@ var (
 	createSessionScript = newScript("create_session", admits|sessions|durable)
 	getSessionScript    = newScript("get_session", reads|admits|sessions)
 	listSessionsScript  = newScript("list_sessions", admits|sessions|idempotent)
-	deleteSessionScript = newScript("delete_session", admits|sessions|durable)
+	deleteSessionScript = newScript("delete_session", admits|sessions|wakes|durable)
 )
 
 // randomLength is how many characters of an id are random (conversation/id.go).
@@ -94,7 +94,6 @@ func (s *Store) DeleteSession(ctx context.Context, owner conversation.Owner, ses
 	if err != nil {
 		return conversation.Session{}, err
 	}
-	s.poke(sessionID)
 	return sessionOrGone(sessionID, reply)
 }
 

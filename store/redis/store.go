@@ -6,6 +6,10 @@
 // it refuses as well; an error of Redis is always trouble with the store (client.go). And every script goes through
 // [Store.run], which carries the admission of the request along (script.go, lua/admission.lua).
 //
+// Of each process that joins, the others know by a heartbeat whether it lives (nodes.go), and end its turns if it does not
+// (orphans.go). What happens in a session, the nodes that watch it are poked about (inbox.go, watch.go); live text goes to
+// Redis by offset, without a script (journal.go).
+//
 // A store is named by a URL; what may stand in one, says [Open].
 package redis
 
@@ -59,6 +63,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	quiet()
 	s := &Store{db: redis.NewUniversalClient(options.UniversalOptions), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
 	s.replicas.wanted = options.waitReplicas
+	s.membership.every, s.membership.deadAfter = heartbeatEvery, deadAfter
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -6,15 +6,14 @@ import (
 	"slices"
 
 	"parley/auth"
-	"parley/auth/limit"
 	"parley/conversation"
 	"parley/stream"
 )
 
 var (
-	beginTurnScript  = newScript("begin_turn", reserves|turns|idempotent|durable)
-	resumeTurnScript = newScript("resume_turn", turns|idempotent)
-	endTurnScript    = newScript("end_turn", sessions|idempotent|durable)
+	beginTurnScript  = newScript("begin_turn", reserves|turns|wakes|idempotent|durable)
+	resumeTurnScript = newScript("resume_turn", turns|wakes|idempotent)
+	endTurnScript    = newScript("end_turn", sessions|wakes|idempotent|durable)
 )
 
 // answers are the words with which scripts refuse.
@@ -29,10 +28,13 @@ var answers = map[string]error{
 // BeginTurn implements conversation.Store. A waiter that was granted the session and meets a refusal has given it up: the
 // next in the queue is granted it. Where the answer is lost, it is asked for once more, which begins nothing twice.
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
+	if turn.Waiter == "" {
+		return conversation.Begun{}, errNoWaiter
+	}
 	tag := tagOfOwner(owner)
 	key, digest := requestOf(turn.Idempotency)
 	message, counted := messageOf(&turn), conversation.UsageOfBeginning(turn.Role)
-	place := s.waiters.take(turn.SessionID)
+	place := s.waiters.take(turn.SessionID, turn.Waiter)
 	live := liveMember(tag, turn.SessionID, turn.Waiter)
 	reply, err := s.runWith(ctx, beginTurnScript, tag, []string{sessionKey(tag, turn.SessionID)}, s.turns.beginning(s.node, live),
 		appendCounts([]any{
@@ -41,10 +43,9 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 		}, &counted)...)
 	parts := list(reply)
 	if word(parts) != "queued" {
-		s.waiters.drop(turn.SessionID, place)
+		s.waiters.drop(place)
 	}
 	if err == nil && word(parts) == "begun" {
-		s.poke(turn.SessionID)
 		return s.begun(owner, &turn, parts)
 	}
 	if word(parts) != "queued" && !errors.Is(err, conversation.ErrUnavailable) { // one tries again, the other may have begun
@@ -58,11 +59,10 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 		return conversation.Begun{}, err
 	case word(parts) == "queued" && len(parts) == 3:
 		s.suspect(owner, turn.SessionID, text(parts[2]))
-		return conversation.Begun{Queued: s.waiters.await(turn.SessionID, place, text(parts[1]))}, nil
+		return conversation.Begun{Queued: s.waiters.await(place, text(parts[1]))}, nil
 	case word(parts) == "replayed" && len(parts) == 3:
 		return conversation.Begun{Replayed: &conversation.Replayed{Asked: text(parts[1]), MessageID: text(parts[2])}}, nil
 	}
-	s.poke(turn.SessionID) // one that was granted the session has given it up
 	return conversation.Begun{}, refusedTurn(ctx, parts)
 }
 
@@ -71,11 +71,12 @@ func refusedTurn(ctx context.Context, parts []any) error {
 	switch what := word(parts); {
 	case what == "overflow" && len(parts) == 3:
 		return &conversation.OverflowError{CurrentTokens: int(integer(parts[1])), MaxTokens: int(integer(parts[2]))}
-	case what == "tokens" && len(parts) == 4:
-		standing := limit.Standing{By: limit.ByTokens, Limit: auth.AdmissionOf(ctx).Figures.TokensPerMinute}
-		if standing, ok := standingOf(standing, parts[1:]); ok {
-			return &auth.LimitError{Decision: limit.Decide(standing)}
+	case what == "tokens" && len(parts) == 2:
+		refused, err := tokensRefused(auth.AdmissionOf(ctx).Figures.TokensPerMinute, parts[1])
+		if err != nil {
+			return err
 		}
+		return refused
 	case answers[what] != nil:
 		return answers[what]
 	}
@@ -131,7 +132,6 @@ func (s *Store) ResumeTurn(ctx context.Context, owner conversation.Owner, turn c
 		return s.begun(owner, &turn, parts)
 	}
 	s.turns.notBegun(live)
-	s.poke(turn.SessionID)
 	return conversation.Begun{}, refusedTurn(ctx, parts)
 }
 
@@ -146,6 +146,9 @@ func endingOf(fence int64, reply *conversation.Message, timing conversation.Timi
 		reply.SessionID, reply.ID, fence, appendMessage(nil, reply), tokensInPrompt(reply), used.Prompt, used.Completion, used.Total,
 	}, &counted)
 }
+
+// errNoWaiter says that a send has no name. It is what a repeated call is known by.
+var errNoWaiter = errors.New("redis: a turn needs the name of its waiter")
 
 // errStreaming says that a turn was to end with a reply that goes on.
 var errStreaming = errors.New("redis: a turn does not end with a reply that is streaming")
@@ -165,7 +168,6 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 	}
 	s.turns.ended(key)
 	s.journal.forget(key)
-	s.poke(key.SessionID)
 	parts := list(answer)
 	switch what := word(parts); {
 	case what == "ended" && len(parts) == 2:
@@ -176,6 +178,9 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 			return conversation.Message{}, conversation.ErrFenced
 		}
 		decided, err := readMember(key.SessionID, text(parts[1]))
+		if decided.Status == stream.Streaming { // a key with a wrong fence: nothing is decided yet
+			decided.Content = ""
+		}
 		return decided, errors.Join(err, conversation.ErrFenced)
 	case what == "gone":
 		return conversation.Message{}, conversation.ErrSessionNotFound

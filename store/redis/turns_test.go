@@ -1,9 +1,11 @@
 package redis
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -117,6 +119,78 @@ func TestABeginningWhoseAnswerWasLostIsTheSameTurn(t *testing.T) {
 	same(t, "its message", again, ended)
 }
 
+func TestAnAnswerThatIsLostIsAskedForAgain(t *testing.T) {
+	s, owner := newStore(t), newOwner()
+	session, w := newSession(t, s, owner), watch(s)
+	w.unheard.Store(beginTurnScript)
+	first := begin(t, s, owner, aTurn(session.ID, "hello"))
+	same(t, "the fence", first.Key.Fence, 1)
+	w.unheard.Store(endTurnScript)
+	ended, err := s.EndTurn(t.Context(), first.Key, anAnswer, conversation.Timing{})
+	wantError(t, "EndTurn", err, conversation.ErrFenced) // it was ended, by this very call
+	same(t, "its message", ended.Content, anAnswer.Content)
+
+	turn := aTurn(session.ID, "counted")
+	ctx := auth.WithAdmission(t.Context(), &auth.Admission{
+		Principal: auth.Principal{Account: owner.Account, Mode: auth.Live}, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 9000},
+	})
+	w.unheard.Store(beginTurnScript)
+	_, err = s.BeginTurn(ctx, owner, turn)
+	wantError(t, "BeginTurn of a request that may have been counted", err, conversation.ErrUnavailable)
+	second, err := s.ResumeTurn(t.Context(), owner, turn)
+	must(t, err)
+	same(t, "the turn", second.Message.Content, "counted")
+	end(t, s, second.Key)
+	same(t, "the messages", second.Session.MessageCount, 4)
+}
+
+func TestWhoWaitsIsToldByNameWhereverItIs(t *testing.T) {
+	s, other, owner := newStore(t), newStore(t), newOwner()
+	session := newSession(t, s, owner)
+	running := begin(t, s, owner, aTurn(session.ID, "running"))
+	here, there, last := aTurn(session.ID, "here"), aTurn(session.ID, "there"), aTurn(session.ID, "last")
+	inbox := inboxOf(t, other)
+	queued, queuedThere, queuedLast := wait(t, s, owner, here), wait(t, other, owner, there), wait(t, s, owner, last)
+	end(t, s, running.Key)
+	same(t, "who is told on this node, with the answer", []bool{closed(queued), closed(queuedLast)}, []bool{true, false})
+	end(t, s, begin(t, s, owner, here).Key)
+	word := heard(t, inbox)
+	same(t, "what the other node is told", word, session.ID+"!"+there.Waiter)
+	other.poke(session.ID)
+	same(t, "whether a poke about the session tells it", closed(queuedThere), false)
+	other.poke(word)
+	same(t, "whether its word does", closed(queuedThere), true)
+}
+
+// inboxOf hears what a node is poked about.
+func inboxOf(t *testing.T, s *Store) *redis.PubSub {
+	t.Helper()
+	inbox := s.db.Subscribe(t.Context(), "inbox:"+s.node)
+	t.Cleanup(func() { _ = inbox.Close() })
+	_, err := inbox.Receive(t.Context())
+	must(t, err)
+	return inbox
+}
+
+// heard returns the next word of an inbox.
+func heard(t *testing.T, inbox *redis.PubSub) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	message, err := inbox.ReceiveMessage(ctx)
+	must(t, err)
+	return message.Payload
+}
+
+func closed(q *conversation.Queued) bool {
+	select {
+	case <-q.Granted:
+		return true
+	default:
+		return false
+	}
+}
+
 func TestATurnThatDidNotBeginIsNotResumedAndDoesNotBeginLater(t *testing.T) {
 	s, other, owner := newStore(t), newStore(t), newOwner()
 	session := newSession(t, s, owner)
@@ -168,10 +242,7 @@ func TestTheSetOfLiveTurnsNamesThemAndIsEmptyInTheEnd(t *testing.T) {
 
 func TestWhatIsToStopIsNotedAndItsNodeIsPoked(t *testing.T) {
 	writer, other, owner := newStore(t), newStore(t), newOwner()
-	inbox := writer.db.Subscribe(t.Context(), "inbox:"+writer.node)
-	defer func() { must(t, inbox.Close()) }()
-	_, err := inbox.Receive(t.Context())
-	must(t, err)
+	inbox := inboxOf(t, writer)
 	for _, test := range []struct {
 		name string
 		stop conversation.Stop
@@ -203,9 +274,7 @@ func TestWhatIsToStopIsNotedAndItsNodeIsPoked(t *testing.T) {
 		noted, _ := writer.db.HGet(t.Context(), sessionKey(tagOfOwner(owner), session.ID), "stop").Result()
 		same(t, test.name+": the stop", conversation.Stop(noted), test.stop)
 		if test.stop != "" {
-			message, err := inbox.ReceiveMessage(t.Context())
-			must(t, err)
-			same(t, test.name+": the poke", message.Payload, session.ID)
+			same(t, test.name+": the poke", heard(t, inbox), session.ID)
 		}
 		end(t, writer, begun.Key)
 		same(t, test.name+": afterwards", writer.db.HExists(t.Context(), sessionKey(tagOfOwner(owner), session.ID), "stop").Val(), false)
@@ -287,7 +356,9 @@ func TestWhatASessionLeavesExpires(t *testing.T) {
 	session := newSession(t, s, owner)
 	first := aTurn(session.ID, secret)
 	first.Idempotency = &conversation.Idempotency{Key: "once"}
-	end(t, s, begin(t, s, owner, first).Key)
+	ended := begin(t, s, owner, first)
+	must(t, s.Journal(t.Context(), []stream.Segment[conversation.TurnKey]{{Key: ended.Key, Text: []byte(secret)}}))
+	end(t, s, ended.Key)
 	ctx := auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 9000}})
 	begun, err := s.BeginTurn(ctx, owner, aTurn(session.ID, secret))
 	must(t, err)
@@ -315,7 +386,7 @@ func TestWhatASessionLeavesExpires(t *testing.T) {
 			t.Errorf("%s: %q hold a message's text", when, holding)
 		}
 	}
-	check("while it is there", 2) // messages and journal
+	check("while it is there", 2) // messages, and the journal of the live reply
 	_, err = s.DeleteSession(t.Context(), owner, session.ID)
 	must(t, err)
 	check("deleted", 0)

@@ -5,7 +5,7 @@
 -- ARGV[9] its digest · ARGV[10…] counts of usage
 -- → {'begun', view, head before, {messages before, newest first}} (lua/session.lua) · {'replayed', message, reply} ·
 --   {'queued', live reply or '', its node or ''} · {'busy'} · {'conflict'} · {'gone'} · {'void'} the waiter was given up (lua/resume_turn.lua) ·
---   {'overflow', tokens, window} · {'tokens', used, reset, wait} the limit of tokens refuses
+--   {'overflow', tokens, window} · {'tokens', {used, reset, wait}} the limit of tokens refuses
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end
 local waiter, tokens, request = ARGV[2], tonumber(ARGV[5]), ARGV[8]
@@ -32,7 +32,7 @@ local prompt = math.min(s.htokens + tokens, budget(s.window)) + PROMPT_OVERHEAD
 local reserved, refused = reserve_tokens(prompt + room(s.window))
 if not reserved then
   leave(s, waiter)
-  return {'tokens', unpack(refused)}
+  return {'tokens', refused}
 end
 local at, last = math.max(now, s.last), s.last
 s.previous = s.head

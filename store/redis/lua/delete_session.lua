@@ -9,6 +9,7 @@ redis.call('ZREM', TAG .. ':i', s.id)
 redis.call('ZREM', TAG .. ':u:' .. s.user, s.id)
 redis.call('ZREM', TAG .. ':x', s.id .. ':' .. s.user)
 if s.live then journal_end(s.id, s.fence) end
-poke(s.id, s.node, unpack(waiting_nodes(s)))
+dissolve(s)
+poke(s.id, s.node)
 redis.call('DEL', TAG .. ':v:' .. s.id)
 return session_view(s)

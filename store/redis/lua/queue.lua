@@ -7,6 +7,16 @@
 local PLACES, PATIENCE = 32, 5000
 local NAME, NODE, INTERRUPTS, REQUEST, SEEN = 1, 2, 3, 4, 5 -- of a waiter, which is an array
 
+-- Who was told to try again: "<session>!<waiter>" each. The caller hears it with the answer, as it may be on its node; the
+-- waiter's node, by its inbox.
+local WOKEN = {}
+
+local function wake(s, w)
+  local word = s.id .. '!' .. w[NAME]
+  WOKEN[#WOKEN + 1] = word
+  poke_node(w[NODE], word)
+end
+
 local function queue_of(s)
   if not s.waiting then
     s.waiting = {}
@@ -35,7 +45,7 @@ local function hand_over(s)
   s.granted, s.grantedAt = nil, nil
   if next then
     s.granted, s.grantedAt = next[NAME], now
-    poke_node(next[NODE], s.id)
+    wake(s, next)
   end
   queue_save(s)
 end
@@ -68,7 +78,7 @@ local function taken(s, request)
   if not s.queue and not s.granted then return end
   s.granted, s.grantedAt = nil, nil
   for _, w in ipairs(queue_of(s)) do
-    if w[INTERRUPTS] or request ~= '' and w[REQUEST] == request then poke_node(w[NODE], s.id) end
+    if w[INTERRUPTS] or request ~= '' and w[REQUEST] == request then wake(s, w) end
   end
   queue_save(s)
 end
@@ -84,11 +94,9 @@ local function leave(s, name)
   end
 end
 
--- Returns the nodes of all who wait.
-local function waiting_nodes(s)
-  local nodes = {}
-  for i, w in ipairs(queue_of(s)) do nodes[i] = w[NODE] end
-  return nodes
+-- Tells all who wait that the session is gone.
+local function dissolve(s)
+  for _, w in ipairs(queue_of(s)) do wake(s, w) end
 end
 
 -- Ends the live turn of a session, once: with the reply's record, what it takes in a prompt, its usage {prompt, completion,
