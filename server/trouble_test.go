@@ -232,7 +232,7 @@ func (x *troubled) request(method, path string, body any) {
 }
 
 // slack is what a machine that has more to do may take besides.
-const slack = 300 * time.Millisecond
+const slack = 700 * time.Millisecond
 
 // recover is what has to hold when the fault is over, without a restart.
 func (x *troubled) recover() {

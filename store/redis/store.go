@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -98,6 +99,33 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // mayWrite is a script that writes nothing, but is refused where it could not.
 const mayWrite = "#!lua\nreturn 1"
+
+// Evicts returns the maxmemory-policy of a server that removes keys of its own accord when its memory is full, and so would lose
+// what was answered; "" if there is none, or it cannot be asked. That it fills up, an operator sees; that it evicts, nobody.
+func (s *Store) Evicts(ctx context.Context) (policy string) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	var mu sync.Mutex
+	ask := func(ctx context.Context, server redis.Cmdable) error {
+		info, err := server.Info(ctx, "memory").Result()
+		_, rest, _ := strings.Cut(info, "\r\nmaxmemory_policy:")
+		said, _, _ := strings.Cut(rest, "\r")
+		if said != "" && said != "noeviction" && !strings.Contains(info, "\r\nmaxmemory:0\r\n") {
+			mu.Lock()
+			defer mu.Unlock()
+			policy = said
+		}
+		return err
+	}
+	if nodes, clustered := s.db.(*redis.ClusterClient); clustered {
+		_ = nodes.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return ask(ctx, node) })
+	} else {
+		_ = ask(ctx, s.db)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return policy
+}
 
 // oldest is the first version of Redis that has all that the scripts use: a shebang, by which a script is refused whole.
 const oldest = "7.0"
