@@ -21,6 +21,7 @@ type trouble struct {
 	name       string
 	harm, heal func(s *redistest.Server, p *redistest.Proxy)
 	unnoticed  bool          // requests are answered as ever
+	refuses    bool          // but one that is under way at that moment may be 503
 	lasts      time.Duration // at least: longer than a node's heartbeat may be gone
 }
 
@@ -49,7 +50,7 @@ var troubles = []trouble{
 		heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "save", "") }},
 	{name: "scripts evicted", unnoticed: true,
 		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("SCRIPT", "FLUSH") }, heal: unharmed},
-	{name: "clients killed", unnoticed: true,
+	{name: "clients killed", unnoticed: true, refuses: true,
 		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CLIENT", "KILL", "TYPE", "normal") }, heal: unharmed},
 	{name: "inboxes killed", unnoticed: true,
 		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CLIENT", "KILL", "TYPE", "pubsub") }, heal: unharmed},
@@ -221,7 +222,7 @@ func (x *troubled) request(method, path string, body any) {
 	switch {
 	case path == "/healthz" && got.status == http.StatusOK:
 	case x.fault.unnoticed && got.status != 0 && got.status < 500:
-	case !x.fault.unnoticed && path != "/healthz" && got.status == http.StatusServiceUnavailable &&
+	case (!x.fault.unnoticed || x.fault.refuses) && path != "/healthz" && got.status == http.StatusServiceUnavailable &&
 		code(got.body) == "service_unavailable" && got.header.Get("Retry-After") != "":
 	default:
 		x.t.Errorf("%s %s: %d %s", method, path, got.status, got.raw)
