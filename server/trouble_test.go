@@ -22,7 +22,7 @@ type trouble struct {
 	harm, heal func(s *redistest.Server, p *redistest.Proxy)
 	unnoticed  bool          // requests are answered as ever
 	refuses    bool          // but one that is under way at that moment may be 503
-	lasts      time.Duration // at least: longer than a node's heartbeat may be gone
+	lasts      time.Duration // at least; 0 for as long as its requests take
 }
 
 // troubles are those of issue 4, item 6.
@@ -37,15 +37,15 @@ var troubles = []trouble{
 		harm: func(_ *redistest.Server, p *redistest.Proxy) { p.Cut() }, heal: func(_ *redistest.Server, p *redistest.Proxy) { p.Connect() }},
 	{name: "replies lost", lasts: outage,
 		harm: func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(0) }, heal: healed},
-	{name: "connections lost after each command", lasts: outage,
+	{name: "connections lost after each command",
 		harm: func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(20) }, heal: healed},
 	{name: "read-only", lasts: outage,
 		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "127.0.0.1", "1") },
 		heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "NO", "ONE") }},
-	{name: "out of memory", lasts: outage,
+	{name: "out of memory",
 		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "maxmemory", "1") },
 		heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "maxmemory", "0") }},
-	{name: "unable to save", lasts: outage,
+	{name: "unable to save",
 		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.BreakSaving() },
 		heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "save", "") }},
 	{name: "scripts evicted", unnoticed: true,
