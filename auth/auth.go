@@ -71,6 +71,14 @@ type Store interface {
 	// RotateKey gives a key a new secret, as [Key.Rotate] has it, and returns it. ErrKeyNotFound if there is none, or
 	// it is revoked or expired: a new secret would not work.
 	RotateKey(ctx context.Context, owner Owner, keyID string, secret Hash, prefix string) (Key, error)
+	// KeyAlive reports whether the secret that a principal once presented still works: nil, or ErrInvalidToken. It does
+	// not know the declared key.
+	KeyAlive(ctx context.Context, p Principal) error
+	// Admit admits the request whose [Admission] rides in ctx, if it is pending: its key works, and is the declared one
+	// or a stored one; then it counts in the minute of its owner, and a test key's in the day of its account, which
+	// is durable and which a restart does not forgive, and in the requests of the hour (conversation.Store.Usage). What is
+	// refused counts nowhere.
+	Admit(ctx context.Context) error
 	// TouchKeys notes when keys were last used; what is later stands. Keys that are not there are passed over.
 	TouchKeys(ctx context.Context, uses []Use) error
 }
@@ -100,6 +108,8 @@ type Principal struct {
 	// Secret is the hash of the secret that was presented, by which [Keys.Alive] knows it again. It is zero for the
 	// declared admin key, which may be guessable: a ticket carries it.
 	Secret Hash
+	// Until is when the secret stops working, as was known when it was verified; zero is never.
+	Until time.Time
 	// DeprecatedSince is when the secret was rotated out, if it was: it works for a while yet (see [Grace]).
 	DeprecatedSince time.Time
 	// SessionID is the only session that may be named; "" is any. Tickets can be bound to one.

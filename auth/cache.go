@@ -6,9 +6,10 @@ import (
 )
 
 const (
-	// fresh is how long a look-up is believed. What this process revokes or rotates is refused at once; what another
-	// process did to the same store, when its look-up is made again: at this age at the latest.
-	fresh = 500 * time.Millisecond
+	// fresh is how long a look-up is believed. It says who calls; whether the key still works, the admission of each
+	// request asks the store itself. So what can be this old is the account's tier, and what another process' rotation
+	// says of the secret's deprecation.
+	fresh = 5 * time.Second
 	// maxCached bounds the keys that are remembered.
 	maxCached = 10_000
 )

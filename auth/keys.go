@@ -23,8 +23,8 @@ type Options struct {
 
 // Keys makes, ends and verifies keys. Its methods may be called from any goroutine; call Close before the store's.
 //
-// A secret is refused with the very next call after this process revoked or rotated it, and within a moment (fresh) where
-// another process did.
+// A secret that was revoked or rotated out is refused with the very next call of Verify where this process did that, and
+// within a moment (fresh) where another one did; no request of it is admitted in either case (see [Admission]).
 type Keys struct {
 	// static
 	store        Store
@@ -152,9 +152,11 @@ func (k *Keys) Alive(ctx context.Context, p Principal) error {
 	if p.Secret == (Hash{}) && k.declared.KeyID != "" && p.KeyID == k.declared.KeyID {
 		return nil
 	}
-	_, err := k.resolve(ctx, p.Secret, time.Now())
-	return err
+	return k.store.KeyAlive(ctx, p)
 }
+
+// Admit admits the request whose admission rides in ctx, if no operation of the store has done so yet.
+func (k *Keys) Admit(ctx context.Context) error { return k.store.Admit(ctx) }
 
 // resolve returns who presents a secret with that hash.
 func (k *Keys) resolve(ctx context.Context, hash Hash, now time.Time) (Principal, error) {
@@ -178,7 +180,7 @@ func (k *Keys) principal(found Found) Principal {
 	key := found.Key
 	p := Principal{
 		Account: key.Account, Mode: key.Mode, Tier: found.Tier, KeyID: key.ID, Scopes: key.Scopes,
-		Secret: key.Secrets[found.Secret].Hash,
+		Secret: key.Secrets[found.Secret].Hash, Until: key.End(found.Secret),
 	}
 	if found.Secret > 0 {
 		p.DeprecatedSince = key.Secrets[0].Since

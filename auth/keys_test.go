@@ -45,6 +45,13 @@ func (s *shelf) KeyByHash(_ context.Context, hash Hash) (Found, error) {
 	return found, err
 }
 
+func (s *shelf) KeyAlive(ctx context.Context, p Principal) error {
+	_, err := s.KeyByHash(ctx, p.Secret)
+	return err
+}
+
+func (s *shelf) Admit(context.Context) error { return errors.ErrUnsupported }
+
 func (s *shelf) CreateKey(_ context.Context, key Key, tier limit.Tier) (Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,7 +45,7 @@ func (t *turn) stop(cause error) bool {
 // and any other message, is returned as it is. ErrCancelPending says that it has not stopped in time; the cancel stays
 // wanted.
 func (s *Service) Cancel(ctx context.Context, owner Owner, sessionID, messageID string) (Message, error) {
-	m, err := s.Store.Message(ctx, owner, sessionID, messageID)
+	m, err := s.stopReply(ctx, owner, sessionID, messageID)
 	if err != nil || m.Status != stream.Streaming {
 		return m, err
 	}
@@ -55,11 +55,25 @@ func (s *Service) Cancel(ctx context.Context, owner Owner, sessionID, messageID 
 		}
 		return t.final, t.err
 	}
+	if s.Nodes != nil {
+		ctx, cancel := context.WithTimeoutCause(ctx, cancelWait, ErrCancelPending)
+		defer cancel()
+		m, err := s.awaitEnd(ctx, owner, sessionID, messageID)
+		return m, orCause(ctx, err)
+	}
 	m, err = s.Store.Message(ctx, owner, sessionID, messageID) // it has ended since
 	if err == nil && m.Status == stream.Streaming {
 		return Message{}, ErrCancelPending
 	}
 	return m, err
+}
+
+// stopReply returns a message; if it is a live reply, whichever node writes it is told that it is to stop.
+func (s *Service) stopReply(ctx context.Context, owner Owner, sessionID, messageID string) (Message, error) {
+	if s.Nodes == nil {
+		return s.Store.Message(ctx, owner, sessionID, messageID)
+	}
+	return s.Nodes.StopReply(ctx, owner, sessionID, messageID)
 }
 
 // Clear removes all messages of a session; a reply that is being written is cancelled first. It returns how many

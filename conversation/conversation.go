@@ -184,8 +184,10 @@ var (
 	ErrIdempotencyConflict = errors.New("the idempotency key was used for another request")
 	// ErrFenced says that a turn was ended by somebody else.
 	ErrFenced = errors.New("the turn was already ended")
-	// ErrUnavailable says that the store cannot be reached or cannot write, or that the server is going away.
+	// ErrUnavailable says that the store cannot be reached or cannot write.
 	ErrUnavailable = errors.New("the service is unavailable")
+	// ErrDraining is ErrUnavailable where the reason is that this server is going away.
+	ErrDraining = fmt.Errorf("%w: the server is going away", ErrUnavailable)
 	// ErrCancelPending says that a cancel is wanted, but the model's request was not closed in time.
 	ErrCancelPending = errors.New("the reply has not stopped yet")
 )

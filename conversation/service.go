@@ -13,6 +13,7 @@ import (
 // Options are what a Service is made of.
 type Options struct {
 	Store    Store
+	Nodes    Nodes // what Store offers where several nodes share it; nil where none do
 	Model    stream.Model
 	Count    func(text string) int // the tokens of a text
 	Patience stream.Patience
@@ -31,8 +32,9 @@ const (
 type Service struct {
 	// static
 	Options
-	hub     *stream.Hub
-	journal *stream.Journal[TurnKey]
+	hub      *stream.Hub
+	journal  *stream.Journal[TurnKey]
+	follower *follower // nil without Nodes
 
 	draining chan struct{} // closed when Drain begins
 
@@ -41,9 +43,9 @@ type Service struct {
 	beginning map[string]int   // guarded by mu; how many turns may be about to join turns, by session
 	begins    *sync.Cond       // on mu; when beginning goes down
 
-	work  sync.WaitGroup // live turns, and sends that wait for one
-	sweep context.CancelFunc
-	swept chan struct{} // closed when the sweeper is gone
+	work   sync.WaitGroup // live turns, and sends that wait for one
+	leave  context.CancelFunc
+	behind sync.WaitGroup // what runs in the background until leave
 }
 
 // NewService returns a service; nothing runs before Start.
@@ -55,24 +57,61 @@ func NewService(options Options) *Service {
 		turns:     make(map[string]*turn),
 		beginning: make(map[string]int),
 		draining:  make(chan struct{}),
-		swept:     make(chan struct{}),
 	}
 	s.begins = sync.NewCond(&s.mu)
+	if options.Nodes != nil {
+		s.follower = newFollower(s)
+	}
 	return s
 }
 
-// Start ends the replies that an earlier process left behind, and begins to remove sessions whose time has come.
+// Start ends the replies that an earlier process left behind, and begins to remove sessions whose time has come. Where
+// several nodes share the store, it joins them.
 func (s *Service) Start(ctx context.Context) error {
-	n, err := s.Store.EndOrphans(ctx, s.Count)
-	if err != nil {
+	if s.follower != nil {
+		if err := s.Nodes.Join(ctx, s.follower.poke); err != nil {
+			return fmt.Errorf("joining the other nodes: %w", err)
+		}
+	}
+	if err := s.endOrphans(ctx); err != nil {
 		return fmt.Errorf("ending the replies of the last run: %w", err)
 	}
-	if n > 0 {
-		s.Log.Info("replies that the last run left behind were ended as interrupted", "replies", n)
+	ctx, s.leave = context.WithCancel(context.WithoutCancel(ctx))
+	s.behind.Go(func() { s.removeExpired(ctx) })
+	if s.follower != nil {
+		s.behind.Go(func() { s.follower.run(ctx) })
+		s.behind.Go(func() { s.watchOrphans(ctx) })
 	}
-	ctx, s.sweep = context.WithCancel(context.WithoutCancel(ctx))
-	go s.removeExpired(ctx)
 	return nil
+}
+
+// orphansEvery is how often each node looks for the turns of nodes that are gone (design section 3, a node that dies).
+const orphansEvery = time.Second
+
+// watchOrphans ends the turns that other nodes leave behind, until ctx is done.
+func (s *Service) watchOrphans(ctx context.Context) {
+	failing := false
+	for every := time.NewTicker(orphansEvery); ; {
+		select {
+		case <-ctx.Done():
+			every.Stop()
+			return
+		case <-every.C:
+		}
+		err := s.endOrphans(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			s.Log.Error("what other nodes left behind cannot be looked for; it is tried again until it can", "error", err)
+		}
+		failing = err != nil
+	}
+}
+
+func (s *Service) endOrphans(ctx context.Context) error {
+	n, err := s.Store.EndOrphans(ctx, s.Count)
+	if n > 0 {
+		s.Log.Info("replies that were left behind are ended as interrupted", "replies", n)
+	}
+	return err
 }
 
 // Drain refuses new turns, lets the live ones end until ctx is done, ends the rest as interrupted, and returns when
@@ -97,8 +136,8 @@ func (s *Service) Drain(ctx context.Context) {
 		<-done
 	}
 	s.journal.Wait()
-	s.sweep()
-	<-s.swept
+	s.leave()
+	s.behind.Wait()
 }
 
 // Draining is closed when the service begins to go away.
@@ -163,7 +202,6 @@ func (s *Service) DeleteSession(ctx context.Context, owner Owner, sessionID stri
 
 // removeExpired removes sessions when their time has come, until ctx is done.
 func (s *Service) removeExpired(ctx context.Context) {
-	defer close(s.swept)
 	for {
 		removed, next, err := s.Store.RemoveExpired(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -229,9 +267,13 @@ func (s *Service) current(ctx context.Context, owner Owner, m Message) (Message,
 	if r := s.hub.Reply(m.SessionID, m.ID); r != nil {
 		text, ending := r.Snapshot()
 		if ending == nil {
-			m.Content = string(text)
-			return m, stream.Position{ID: m.ID, Offset: len(text)}, nil
+			if len(text) > len(m.Content) { // else it is another node's
+				m.Content = string(text)
+			}
+			return m, stream.Position{ID: m.ID, Offset: len(m.Content)}, nil
 		}
+	} else if s.Nodes != nil {
+		return m, stream.Position{ID: m.ID, Offset: len(m.Content)}, nil
 	}
 	// It ended since the store was asked, or has only just begun.
 	m, err := s.Store.Message(ctx, owner, m.SessionID, m.ID)

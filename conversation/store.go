@@ -5,15 +5,22 @@ import (
 	"encoding/json"
 	"time"
 
+	"parley/conversation/usage"
 	"parley/stream"
 )
 
 // Store keeps sessions and messages. Each method is one atomic operation: it happens whole or not at all, also
-// against any other and over all nodes, and what it returned without an error is durable (design section 7).
+// against any other and over all nodes, and what it returned without an error is durable (design section 7). Where the
+// admission of a request rides in the context (auth.Admission), the operation admits it first.
 //
 // Its methods may be called from any goroutine. A session of another owner, an expired one and an unknown one are all
 // ErrSessionNotFound. An error that is none of this package's means that the store failed; it wraps ErrUnavailable
 // where a later try may succeed. The store's own clock stamps ids and times, never below the session's last.
+//
+// What an owner uses is counted in the same operation as what it counts (design section 2, metrics): in the bucket of
+// the hour in which it happens, but the time that a session has lasted in that of its creation. [UsageOfCreation],
+// [UsageOfBeginning] and [UsageOfEnding] say what each operation counts. Buckets outlive their sessions: they are kept
+// for usage.Kept hours.
 type Store interface {
 	// CreateSession makes an empty session, or returns the one that the same request made before.
 	CreateSession(ctx context.Context, owner Owner, session NewSession) (SessionCreated, error)
@@ -22,7 +29,8 @@ type Store interface {
 	// Sessions returns sessions that have not expired, newest first.
 	Sessions(ctx context.Context, owner Owner, query SessionQuery) (SessionPage, error)
 	// DeleteSession removes a session with all its messages, its live turn and its queue: those who wait are granted
-	// and find it gone. It returns the session as it was.
+	// and find it gone. The owner's usage of a turn that was live remains to be settled, by EndTurn or EndOrphans; none
+	// of its text remains. It returns the session as it was.
 	DeleteSession(ctx context.Context, owner Owner, sessionID string) (Session, error)
 
 	// Messages returns messages of a session, and the session as it was in the same moment. A streaming reply's
@@ -38,26 +46,51 @@ type Store interface {
 	// BeginTurn begins a turn if the session is free and the window can hold the message: it writes the message and an
 	// empty, streaming reply, and makes the session busy. If the session is busy, it takes a place in its queue or
 	// returns ErrSessionBusy, as OnBusy says. It returns *OverflowError, with nothing changed, where
-	// window.Check refuses the message's tokens and overhead. Where the same request began a turn before, it begins none
+	// window.Check refuses the message's tokens and overhead. Where an admission rides in ctx (auth.Admission), it then
+	// reserves what window.Estimate says that the turn may use, or returns the admission's error. Where the same request began a turn before, it begins none
 	// and returns Replayed, whether the session is busy or not; one that waits is granted when that happens.
 	BeginTurn(ctx context.Context, owner Owner, turn NewTurn) (Begun, error)
 	// LeaveQueue gives up a place in the queue, or the session if it was just granted. It is no error if there is
 	// none to give up.
 	LeaveQueue(ctx context.Context, owner Owner, sessionID, waiter string) error
-	// EndTurn ends the turn that the key names: it stores the reply as it ended, adds its usage to the session's, and
-	// grants the session to the next in the queue. Ending a turn again, in whatever state, changes nothing
-	// and returns ErrFenced with the message as it was decided; where the session is gone meanwhile,
-	// ErrSessionNotFound.
-	EndTurn(ctx context.Context, key TurnKey, reply Message) (Message, error)
+	// EndTurn ends the turn that the key names: it stores the reply as it ended, adds its usage to the session's, settles
+	// what was reserved for the turn by the usage's total, and grants the session to the next in the queue. Ending a turn
+	// again, in whatever state, changes nothing and returns ErrFenced with the message as it was decided; where the session
+	// is gone meanwhile (deleted, or expired, whether it was removed or not), ErrSessionNotFound. What the turn used is
+	// counted there too, durably, and once: by the first EndTurn with the turn's key, which is told ErrSessionNotFound like
+	// all others.
+	EndTurn(ctx context.Context, key TurnKey, reply Message, timing Timing) (Message, error)
 	// Journal stores new text of live replies. Text of a turn that has ended is ignored.
 	Journal(ctx context.Context, batch []stream.Segment[TurnKey]) error
 	// EndOrphans ends the turns that nobody is going to end any more, because their node is gone: as Interrupted, with
-	// the journalled text. count counts the tokens of a text. It returns how many there were.
+	// the journalled text, its timing unknown. count counts the tokens of a text. Where the session is gone too, the
+	// turn's usage is settled in the same way, as of an empty text if none is left. It returns how many there were.
 	EndOrphans(ctx context.Context, count func(text string) int) (int, error)
 
 	// RemoveExpired removes the sessions whose time has come, as DeleteSession does, and returns them, and when the next one
 	// will expire (0 if there is none).
+	// Buckets of usage that are older than usage.Kept are removed as well, not necessarily at once.
 	RemoveExpired(ctx context.Context) (removed []OwnedSession, next Time, err error)
+
+	// Usage returns what an owner used in the hours from from on, up to and not including to; none of the hours that
+	// ended usage.Kept ago or earlier. Each request that was admitted before, its own too, is among the Requests of its
+	// hour; these counts need be durable only within a second.
+	Usage(ctx context.Context, owner Owner, from, to usage.Hour) (Used, error)
+}
+
+// Timing is how long a reply took from the beginning of its turn; 0 where it is unknown. It is counted in milliseconds,
+// rounded up.
+type Timing struct {
+	FirstToken time.Duration // to its first text; 0 also if there was none
+	Duration   time.Duration // to its end
+}
+
+// Used is what an owner used, all of one moment.
+type Used struct {
+	// Hours are in their order. Those in which nothing was counted, and none of whose sessions exist, are left out.
+	Hours []usage.Hourly
+	// Active is how many sessions exist, whenever they were created.
+	Active int
 }
 
 // NewSession is what a session is made of.
@@ -153,10 +186,6 @@ type NewTurn struct {
 	// granted the session.
 	Waiter      string
 	Idempotency *Idempotency // nil for none
-	// Reserve is called with window.Estimate of the turn when nothing else stands in its way; an error of it is
-	// BeginTurn's, with nothing changed. It may be called again for the same turn, and by a turn that cannot begin
-	// after all because the store fails. Nil reserves nothing.
-	Reserve func(tokens int) error
 }
 
 // Begun is a turn that has begun, or a place in the queue.

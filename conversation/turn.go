@@ -32,23 +32,7 @@ type NewMessage struct {
 	OnBusy    OnBusy
 	// Idempotency recognises the send if it is repeated; nil for none.
 	Idempotency *Idempotency
-	// Allowance is what the turn may use; nil for anything.
-	Allowance Allowance
 }
-
-// Allowance is the tokens that one send may use (design section 6). Its methods may be called from any goroutine.
-type Allowance interface {
-	// Reserve reserves what the turn may use, or refuses the send with its error. Reserving again does nothing.
-	Reserve(tokens int) error
-	// Settle says what was used in fact. Only the first call does anything; without a reservation none does.
-	Settle(used int)
-}
-
-// anything is the allowance of those that need none.
-type anything struct{}
-
-func (anything) Reserve(int) error { return nil }
-func (anything) Settle(int)        {}
 
 // Exchange is the reply to a message that was sent.
 type Exchange struct {
@@ -58,16 +42,19 @@ type Exchange struct {
 	// Replayed says that the message was sent before, and this is the reply that it had then.
 	Replayed bool
 
-	turn *turn
+	wait func(ctx context.Context) (Message, error)
 }
 
 // Wait returns the reply once it has ended, in whatever state: ErrSessionNotFound if its session was gone first,
 // ErrUnavailable if the store does not take the ending in time; the reply goes on then, as it does when ctx ends.
-func (x *Exchange) Wait(ctx context.Context) (Message, error) {
+func (x *Exchange) Wait(ctx context.Context) (Message, error) { return x.wait(ctx) }
+
+// wait is Exchange.Wait for a turn that is, or was, live here.
+func (t *turn) wait(ctx context.Context) (Message, error) {
 	select {
-	case <-x.turn.done:
-		return x.turn.final, x.turn.err
-	case <-x.turn.stuck:
+	case <-t.done:
+		return t.final, t.err
+	case <-t.stuck:
 		return Message{}, fmt.Errorf("%w: the reply's end is not stored yet", ErrUnavailable)
 	case <-ctx.Done():
 		return Message{}, ctx.Err()
@@ -78,15 +65,15 @@ func (x *Exchange) Wait(ctx context.Context) (Message, error) {
 type turn struct {
 	// static
 	key    TurnKey
+	since  time.Time // when it began
 	reply  *stream.Reply
 	topic  *stream.Topic // held until the end
 	begun  Begun
 	plan   plan
 	cancel context.CancelCauseFunc
 	ctx    context.Context // of the model's request
-	allow  Allowance
-	stuck  chan struct{} // closed if the store does not take the ending in time
-	done   chan struct{} // closed at the end
+	stuck  chan struct{}   // closed if the store does not take the ending in time
+	done   chan struct{}   // closed at the end
 
 	// set before done is closed
 	final Message
@@ -102,19 +89,15 @@ func (s *Service) Send(ctx context.Context, owner Owner, m NewMessage, begun fun
 	s.mu.Lock()
 	if s.isDraining() {
 		s.mu.Unlock()
-		begun(nil, ErrUnavailable)
+		begun(nil, ErrDraining)
 		return
 	}
 	s.work.Add(1)
 	s.mu.Unlock()
-	if m.Allowance == nil {
-		m.Allowance = anything{}
-	}
 	send := NewTurn{
 		SessionID: m.SessionID, Role: m.Role, Content: m.Content, Tokens: s.Count(m.Content), Metadata: m.Metadata,
-		OnBusy: m.OnBusy, Waiter: RandomText(suffixLength), Idempotency: m.Idempotency, Reserve: m.Allowance.Reserve,
+		OnBusy: m.OnBusy, Waiter: RandomText(suffixLength), Idempotency: m.Idempotency,
 	}
-	begun = settling(m.Allowance, begun)
 	b, err := s.tryBegin(ctx, owner, send, begun)
 	if err == nil && b.Queued != nil {
 		go func() {
@@ -126,18 +109,6 @@ func (s *Service) Send(ctx context.Context, owner Owner, m NewMessage, begun fun
 	}
 	s.finish(ctx, owner, send, b, err, begun)
 	s.work.Done()
-}
-
-// settling is begun with the allowance given to the turn that has begun, or settled at once where none has.
-func settling(allowance Allowance, begun func(*Exchange, error)) func(*Exchange, error) {
-	return func(x *Exchange, err error) {
-		if err != nil || x.Replayed {
-			allowance.Settle(0)
-		} else {
-			x.turn.allow = allowance
-		}
-		begun(x, err)
-	}
 }
 
 // finish tells the caller of a send that began no turn what it has instead.
@@ -153,20 +124,23 @@ func (s *Service) finish(ctx context.Context, owner Owner, send NewTurn, b Begun
 // join returns the exchange of a turn that the same send began before: it may be live, or over.
 func (s *Service) join(ctx context.Context, owner Owner, sessionID string, earlier Replayed) (*Exchange, error) {
 	x := &Exchange{Position: stream.After(earlier.Asked), Replayed: true}
-	if x.turn = s.awaitTurn(sessionID, earlier.MessageID); x.turn != nil {
-		x.Reply = x.turn.begun.Reply
+	if t := s.awaitTurn(sessionID, earlier.MessageID); t != nil {
+		x.Reply, x.wait = t.begun.Reply, t.wait
 		return x, nil
 	}
 	m, err := s.Store.Message(ctx, owner, sessionID, earlier.MessageID)
 	if err != nil {
 		return nil, err
 	}
-	if m.Status == stream.Streaming {
-		return nil, ErrUnavailable // it is neither here nor over
-	}
 	x.Reply = asBegun(m)
-	x.turn = &turn{final: m, done: make(chan struct{})}
-	close(x.turn.done)
+	switch {
+	case m.Status != stream.Streaming:
+		x.wait = func(context.Context) (Message, error) { return m, nil }
+	case s.Nodes == nil:
+		return nil, ErrUnavailable // it is neither here nor over
+	default:
+		x.wait = func(ctx context.Context) (Message, error) { return s.awaitEnd(ctx, owner, sessionID, m.ID) }
+	}
 	return x, nil
 }
 
@@ -195,10 +169,34 @@ func (s *Service) tryBegin(ctx context.Context, owner Owner, send NewTurn, begun
 		s.begins.Broadcast()
 	}()
 	b, err := s.Store.BeginTurn(ctx, owner, send)
-	if err == nil && b.Queued == nil && b.Replayed == nil {
+	switch {
+	case err == nil && b.Queued == nil && b.Replayed == nil:
 		s.begin(b, begun)
+	case s.Nodes != nil && errors.Is(err, ErrUnavailable):
+		s.work.Go(func() { s.resume(owner, send) })
 	}
 	return b, err
+}
+
+// resume finds out what has become of a send whose answer from the store was lost. Its caller was told that the service is
+// unavailable; but if its turn has begun, it is written like any other, and a repeat of the send joins it.
+func (s *Service) resume(owner Owner, send NewTurn) {
+	const first, longest = 100 * time.Millisecond, time.Second
+	for wait := first; ; wait = min(2*wait, longest) {
+		b, err := s.Nodes.ResumeTurn(context.Background(), owner, send)
+		switch {
+		case err == nil:
+			s.begin(b, func(*Exchange, error) {})
+			return
+		case !errors.Is(err, ErrUnavailable):
+			return
+		}
+		select {
+		case <-s.draining:
+			return // the other nodes end it, if it is there
+		case <-time.After(wait):
+		}
+	}
 }
 
 // awaitSession waits in a session's queue until tryBegin has another answer than that.
@@ -241,7 +239,7 @@ func (s *Service) awaitGrant(ctx context.Context, owner Owner, sessionID, waiter
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-s.draining:
-		err = ErrUnavailable
+		err = ErrDraining
 	}
 	s.leaveQueue(owner, sessionID, waiter)
 	return err
@@ -258,15 +256,18 @@ func (s *Service) leaveQueue(owner Owner, sessionID, waiter string) {
 // begin starts the turn that the store has begun: it is shown to the caller first, then to the viewers.
 func (s *Service) begin(b Begun, begun func(*Exchange, error)) {
 	t := &turn{
-		key: b.Key, begun: b, plan: fit(b), reply: stream.NewReply(b.Reply.ID), topic: s.hub.Open(b.Session.ID),
+		key: b.Key, since: time.Now(), begun: b, plan: fit(b), reply: stream.NewReply(b.Reply.ID), topic: s.hub.Open(b.Session.ID),
 		stuck: make(chan struct{}), done: make(chan struct{}),
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	s.mu.Lock()
 	s.turns[b.Reply.ID] = t
 	s.mu.Unlock()
+	if s.follower != nil {
+		s.follower.begin(t)
+	}
 
-	begun(&Exchange{Reply: b.Reply, Position: stream.After(b.Message.ID), turn: t}, nil)
+	begun(&Exchange{Reply: b.Reply, Position: stream.After(b.Message.ID), wait: t.wait}, nil)
 	t.topic.Publish(b.Previous,
 		&stream.Entry{ID: b.Message.ID, Created: encode(b.Message)},
 		&stream.Entry{ID: b.Reply.ID, Created: encode(asBegun(b.Reply)), Reply: t.reply})
@@ -287,8 +288,7 @@ func (s *Service) run(t *turn) {
 	}
 	text, _ := t.reply.Snapshot()
 	final := s.settle(t, outcome, string(text))
-	t.allow.Settle(final.Usage.Total)
-	t.final, t.err = s.end(t, final)
+	t.final, t.err = s.end(t, final, t.timing(outcome))
 	s.journal.Remove(t.key)
 
 	ending := stream.Ending{State: outcome.State}
@@ -309,12 +309,12 @@ func (s *Service) run(t *turn) {
 
 // end makes the ending durable, however long the store needs. What it returns is what was decided, which is another's
 // ending where somebody was first.
-func (s *Service) end(t *turn, final Message) (Message, error) {
+func (s *Service) end(t *turn, final Message, timing Timing) (Message, error) {
 	slow := time.AfterFunc(endWait, func() { close(t.stuck) })
 	defer slow.Stop()
 	const first, longest = 10 * time.Millisecond, time.Second
 	for wait := first; ; wait = min(2*wait, longest) {
-		decided, err := s.Store.EndTurn(context.Background(), t.key, final)
+		decided, err := s.Store.EndTurn(context.Background(), t.key, final, timing)
 		switch {
 		case err == nil, errors.Is(err, ErrFenced):
 			return decided, nil
@@ -326,6 +326,15 @@ func (s *Service) end(t *turn, final Message) (Message, error) {
 		}
 		time.Sleep(wait)
 	}
+}
+
+// timing returns how long the turn took, which is over now.
+func (t *turn) timing(outcome stream.Outcome) Timing {
+	timing := Timing{Duration: max(1, time.Since(t.since))} // 0 would be unknown
+	if !outcome.First.IsZero() {
+		timing.FirstToken = max(1, outcome.First.Sub(t.since))
+	}
+	return timing
 }
 
 // settle returns the reply as it ended, with what it cost.
@@ -352,6 +361,7 @@ func (s *Service) settle(t *turn, outcome stream.Outcome, text string) Message {
 
 // plan is what goes to the model, and the report of it.
 type plan struct {
+	first   int // of the turn's History, the first that is kept
 	request stream.Request
 	report  ContextReport
 }
@@ -363,13 +373,14 @@ func fit(b Begun) plan {
 	for i, m := range b.History {
 		sizes[i] = window.Message{
 			Tokens:  m.Tokens + window.MessageOverhead,
-			Skip:    m.Role == Assistant && (m.Status == stream.Failed || m.Content == ""),
+			Skip:    neverSent(m),
 			Answers: m.Role == Assistant,
 		}
 	}
 	tokens := b.Message.Tokens + window.MessageOverhead
 	first := window.FIFO(config.MaxTokens, sizes, tokens)
 	p := plan{
+		first:   first,
 		request: stream.Request{MaxTokens: window.Room(config.MaxTokens)},
 		report: ContextReport{
 			Policy: config.RetentionPolicy, MaxTokens: config.MaxTokens, PromptTokens: window.PromptOverhead,
@@ -390,6 +401,11 @@ func fit(b Begun) plan {
 	return p
 }
 
+// neverSent reports whether a message is left out of every prompt: a reply that failed, or has no text.
+func neverSent(m Message) bool {
+	return m.Role == Assistant && (m.Status == stream.Failed || m.Content == "")
+}
+
 func (p *plan) keep(m Message, tokens int) {
 	p.request.Messages = append(p.request.Messages, stream.Prompt{Role: string(m.Role), Content: m.Content})
 	kept := &p.report.Kept
@@ -397,6 +413,8 @@ func (p *plan) keep(m Message, tokens int) {
 		kept.First = m.ID
 	}
 	kept.Count++
-	kept.Last = m.ID
+	if m.ID != "" { // that of a preview has none
+		kept.Last = m.ID
+	}
 	p.report.PromptTokens += tokens
 }

@@ -5,9 +5,40 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 
 	"parley/stream"
 )
+
+// ErrNoPosition says that a client wants a view to begin after something that the session never had.
+var ErrNoPosition = errors.New("the position lies ahead of all that the session ever had")
+
+// CheckPosition returns ErrNoPosition if nobody can have seen the session as far as the position says: the message lies ahead
+// of the newest, or the offset behind the text of a message that will not change. A position between messages is good, and so is
+// one in a reply that is live, or was interrupted: its viewers may have seen more than was journalled (design section 4).
+// It is for positions that clients name, before View.
+func (s *Service) CheckPosition(ctx context.Context, owner Owner, sessionID string, p stream.Position) error {
+	session, err := s.Store.Session(ctx, owner, sessionID)
+	if err != nil {
+		return err
+	}
+	if p.ID > session.Head {
+		return ErrNoPosition
+	}
+	if p.Ended || p.Offset == 0 || p.ID == session.Live {
+		return nil
+	}
+	m, err := s.Store.Message(ctx, owner, session.ID, p.ID)
+	switch {
+	case errors.Is(err, ErrMessageNotFound):
+		return nil
+	case err != nil:
+		return err
+	case m.Status != stream.Streaming && m.Status != stream.Interrupted && p.Offset > len(m.Content):
+		return ErrNoPosition
+	}
+	return nil
+}
 
 // View subscribes to a session's events: after a position, or from now on if it is nil. It returns the viewer, where
 // it begins, and whether everything after the position is still there; where the history was cleared meanwhile, the
@@ -15,7 +46,7 @@ import (
 func (s *Service) View(ctx context.Context, owner Owner, sessionID string, from *stream.Position, wake func()) (*stream.Viewer, stream.Position, bool, error) {
 	// Subscribing precedes reading the session, so that there is no gap between the two.
 	viewer := s.hub.Subscribe(sessionID, history{s, owner}, wake)
-	session, err := s.Store.Session(ctx, owner, sessionID)
+	session, err := s.watch(ctx, owner, sessionID)
 	if err != nil {
 		viewer.Close()
 		return nil, stream.Position{}, false, err
@@ -29,6 +60,49 @@ func (s *Service) View(ctx context.Context, owner Owner, sessionID string, from 
 	}
 	viewer.Start(position)
 	return viewer, position, recovered, nil
+}
+
+// watch returns a session that a viewer here has subscribed to; what other nodes do in it, the viewer is shown too.
+func (s *Service) watch(ctx context.Context, owner Owner, sessionID string) (Session, error) {
+	if s.follower == nil {
+		return s.Store.Session(ctx, owner, sessionID)
+	}
+	session, err := s.Nodes.Watch(ctx, owner, sessionID)
+	if err == nil {
+		s.follower.view(owner, session)
+	}
+	return session, err
+}
+
+// awaitEnd returns a reply that another node is writing, once it has ended: as a viewer that waits for its end.
+func (s *Service) awaitEnd(ctx context.Context, owner Owner, sessionID, messageID string) (Message, error) {
+	wake := make(chan struct{}, 1)
+	from := stream.Position{ID: messageID, Offset: math.MaxInt} // beyond its text
+	viewer, _, _, err := s.View(ctx, owner, sessionID, &from, func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return Message{}, err
+	}
+	defer viewer.Close()
+	for {
+		event, ok, err := viewer.Next(ctx)
+		switch {
+		case err != nil:
+			return Message{}, err
+		case !ok:
+			select {
+			case <-wake:
+			case <-ctx.Done():
+				return Message{}, ctx.Err()
+			}
+		case event.Kind != stream.Created && event.Kind != stream.Delta || event.Entry.ID > messageID:
+			return s.Store.Message(ctx, owner, sessionID, messageID)
+		}
+	}
 }
 
 // now returns the position after all that the session holds.

@@ -52,9 +52,9 @@ func (s *Server) mountDocuments() {
 
 // renderDocs makes the page of the two documents.
 func renderDocs() ([]byte, error) {
-	page, err := template.New("docs").Parse(docsHTML)
+	page, err := docsTemplate()
 	if err != nil {
-		return nil, fmt.Errorf("the template of the docs: %w", err)
+		return nil, err
 	}
 	api, err := parseDocument(openAPI)
 	if err != nil {
@@ -73,6 +73,15 @@ func renderDocs() ([]byte, error) {
 		return nil, fmt.Errorf("the page of the docs: %w", err)
 	}
 	return html.Bytes(), nil
+}
+
+// docsTemplate returns the page's template; in it, spans makes text of what may have marks.
+func docsTemplate() (*template.Template, error) {
+	page, err := template.New("docs").Funcs(template.FuncMap{"spans": spans, "blocks": blocks}).Parse(docsHTML)
+	if err != nil {
+		return nil, fmt.Errorf("the template of the docs: %w", err)
+	}
+	return page, nil
 }
 
 // object is a map of a document, in the document's order.
@@ -170,25 +179,10 @@ type (
 		Schema            []docsType
 		Examples          []string
 	}
-	// docsBlock is a paragraph, or a list or table as it is written.
-	docsBlock struct{ Paragraph, Verbatim string }
 )
 
 // framePrefix sets the schemas of frames apart from those of REST.
 const framePrefix = "frame-"
-
-// blocks splits a description into its paragraphs.
-func blocks(text string) []docsBlock {
-	var all []docsBlock
-	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
-		if strings.HasPrefix(block, "* ") || strings.HasPrefix(block, "|") {
-			all = append(all, docsBlock{Verbatim: block})
-		} else if block != "" {
-			all = append(all, docsBlock{Paragraph: block})
-		}
-	}
-	return all
-}
 
 // operations returns the operations by tag, in the document's order.
 func operations(api object) []docsGroup {

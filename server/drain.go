@@ -18,7 +18,7 @@ const (
 func (s *Server) BeginDrain() { s.draining.Store(true) }
 
 // DrainSockets tells every socket that the server is going away, closes each once nothing that it watches is live,
-// and all of them when ctx is done. It returns when none is left, which may be 5 s later where clients are silent. Call
+// and all of them when ctx is done. It returns when none is left, at most goodbye (2 s) later where clients are silent. Call
 // BeginDrain before.
 func (s *Server) DrainSockets(ctx context.Context) {
 	for _, k := range s.open() {
@@ -33,7 +33,7 @@ func (s *Server) DrainSockets(ctx context.Context) {
 		for _, k := range left {
 			if !closing[k] && (over || k.idle()) {
 				closing[k] = true
-				go k.close(wire.CloseDraining) // the library gives a client that does not answer 5 s
+				go k.close(wire.CloseDraining) // in parallel, each bounded by goodbye
 			}
 		}
 		if len(left) == 0 {

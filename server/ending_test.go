@@ -133,7 +133,7 @@ type ailing struct {
 	tried chan struct{}
 }
 
-func (a *ailing) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message) (conversation.Message, error) {
+func (a *ailing) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	if a.ill.Load() {
 		select {
 		case a.tried <- struct{}{}:
@@ -141,7 +141,7 @@ func (a *ailing) EndTurn(ctx context.Context, key conversation.TurnKey, reply co
 		}
 		return conversation.Message{}, errors.Join(conversation.ErrUnavailable, errors.New("secret"))
 	}
-	return a.Store.EndTurn(ctx, key, reply)
+	return a.Store.EndTurn(ctx, key, reply, timing)
 }
 
 func TestAnEndingThatTheStoreDoesNotTakeIsShownToNobody(t *testing.T) {

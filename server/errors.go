@@ -38,26 +38,31 @@ var known = []struct {
 	code    string
 	message string
 }{
-	{auth.ErrInvalidToken, 401, "invalid_token", "The API key or ticket is missing, invalid or expired."},
+	{auth.ErrInvalidToken, 401, "invalid_token", "The API key or ticket is missing, invalid or expired. Send the header Authorization: Bearer svc_live_… (or svc_test_…), once."},
 	{conversation.ErrSessionNotFound, 404, "session_not_found", "The session does not exist or has expired."},
 	{conversation.ErrMessageNotFound, 404, "message_not_found", "The message does not exist."},
 	{auth.ErrKeyNotFound, 404, "key_not_found", "The key does not exist, or no longer works."},
 	{conversation.ErrSessionBusy, 409, "session_busy", "The session is busy with another message."},
 	{conversation.ErrIdempotencyConflict, 409, "idempotency_conflict", "The idempotency key was used for another request."},
 	{conversation.ErrCancelPending, 503, "service_unavailable", "The reply has not stopped yet; it will."},
+	{conversation.ErrDraining, 503, "service_unavailable", "The server is restarting. Try again."},
 	{conversation.ErrUnavailable, 503, "service_unavailable", "The service is not available at the moment."},
+	// The caller has gone, or closed its side of the connection and reads on. What waits only for a reply goes on waiting.
+	{context.Canceled, 503, "service_unavailable", "The connection was closed on your side before this was done. Try again."},
 	{errNotFound, 404, "not_found", "There is no such route."},
 	{errTooLarge, 413, "payload_too_large", "The body is larger than 1 MiB."},
-	{errMediaType, 415, "unsupported_media_type", "The body must be application/json, not compressed."},
+	{errMediaType, 415, "unsupported_media_type", "The body must be JSON in UTF-8: send the header Content-Type: application/json."},
+	{errCompressed, 415, "unsupported_media_type", "The body must not be compressed: send no Content-Encoding."},
 	{errOrigin, 403, "origin_not_allowed", "Connections from this origin are not allowed."},
 }
 
 // The errors that only this room has.
 var (
-	errNotFound  = errors.New("no such route")
-	errTooLarge  = errors.New("the body is too large")
-	errMediaType = errors.New("the body is not plain application/json")
-	errOrigin    = errors.New("the origin is not allowed")
+	errNotFound   = errors.New("no such route")
+	errTooLarge   = errors.New("the body is too large")
+	errMediaType  = errors.New("the body is not declared as application/json")
+	errCompressed = errors.New("the body is compressed")
+	errOrigin     = errors.New("the origin is not allowed")
 )
 
 // retrySoon is what callers are told to wait where the service may well be back in a moment.
@@ -93,12 +98,8 @@ func describe(err error) (e *apiError, fault bool) {
 			if k.status == http.StatusServiceUnavailable {
 				e.retryAfter = retrySoon
 			}
-			return e, errors.Is(err, conversation.ErrUnavailable) && err != conversation.ErrUnavailable //nolint:errorlint // bare: we refused
+			return e, k.is == conversation.ErrUnavailable && err != conversation.ErrUnavailable //nolint:errorlint // bare: we refused
 		}
-	}
-	if errors.Is(err, context.Canceled) {
-		// The caller has gone: nobody reads this.
-		return &apiError{status: 499, code: "client_closed_request", message: "The caller went away."}, false
 	}
 	return &apiError{status: 500, code: "internal_error", message: "Something went wrong on our side."}, true
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/coder/websocket"
@@ -141,12 +142,21 @@ func (k *socket) subscribe(r wire.Subscribe) error {
 	if r.After != nil {
 		position, err := wire.ParseCursor(r.SessionID, *r.After, validMessage)
 		if err != nil {
-			return invalid("after", "is no cursor of this session")
+			return invalid("after", noCursor)
 		}
 		from = &position
 	}
 	ctx, cancel := deadline()
 	defer cancel()
+	if from != nil {
+		err := k.server.Conversation.CheckPosition(ctx, k.owner, r.SessionID, *from)
+		if errors.Is(err, conversation.ErrNoPosition) {
+			return invalid("after", noCursor)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	sub := &subscription{}
 	viewer, position, recovered, err := k.server.Conversation.View(ctx, k.owner, r.SessionID, from, func() { k.wake(sub) })
 	if err != nil {
@@ -209,11 +219,9 @@ func (k *socket) send(r wire.Send) error {
 	if m.Idempotency, err = sendIdempotency("idempotencyKey", r.IdempotencyKey, m); err != nil {
 		return err
 	}
-	if err := k.admit(); err != nil {
-		return err
-	}
-	m.Allowance = k.server.Limits.Tokens(k.principal)
-	k.server.Conversation.Send(k.ctx, k.owner, m, func(x *conversation.Exchange, err error) {
+	// A send is a request, as it is over REST (design section 6).
+	ctx := auth.WithAdmission(k.ctx, k.server.Limits.Admission(k.principal))
+	k.server.Conversation.Send(ctx, k.owner, m, func(x *conversation.Exchange, err error) {
 		if err != nil {
 			k.refuse(r.ID, err)
 			return
@@ -221,17 +229,6 @@ func (k *socket) send(r wire.Send) error {
 		k.answer(wire.Sent{Type: "sent", ReplyTo: r.ID, SessionID: r.SessionID, MessageID: x.Reply.ID})
 	})
 	return nil
-}
-
-// admit counts a send as a request, which is what it is over REST (design section 6).
-func (k *socket) admit() error {
-	ctx, cancel := deadline()
-	defer cancel()
-	decision, err := k.server.Limits.Admit(ctx, k.principal)
-	if err == nil && !decision.Admitted() {
-		err = limited(decision)
-	}
-	return err
 }
 
 // cancel cancels a reply; it is answered when the reply has stopped, and the socket goes on meanwhile.

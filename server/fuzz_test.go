@@ -47,7 +47,7 @@ func FuzzFrame(f *testing.F) {
 		f.Fatal(err)
 	}
 	s := &Server{Options: Options{
-		Conversation: service, Keys: keys, Limits: auth.NewLimits(limit.DefaultTiers(), nil), Log: slog.New(slog.DiscardHandler),
+		Conversation: service, Keys: keys, Limits: auth.NewLimits(limit.DefaultTiers()), Log: slog.New(slog.DiscardHandler),
 	}}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		k := newSocket(s, caller, "req_1")

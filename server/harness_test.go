@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(complete{m}) }
 
 const adminKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
 
-// parley is a whole server on the embedded store, with a model of the test's own.
+// parley is a whole server with a model of the test's own, on the embedded store unless startOn names another.
 type parley struct {
 	t       testing.TB
 	service *conversation.Service
@@ -49,23 +49,32 @@ type option func(*server.Options, *conversation.Options)
 // start runs a server on a loopback address until the test ends.
 func start(t testing.TB, model stream.Model, options ...option) *parley {
 	t.Helper()
+	return startOn(t, newFile(t), model, options...)
+}
+
+// newFile names an embedded store of its own.
+func newFile(t testing.TB) string { return "file:" + filepath.Join(t.TempDir(), "parley.db") }
+
+// startOn is start on the store that a URL names: several servers on one Redis are its nodes.
+func startOn(t testing.TB, url string, model stream.Model, options ...option) *parley {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return serve(t, listener, new(net.Dialer).DialContext, model, options...)
+	return serve(t, url, listener, new(net.Dialer).DialContext, model, options...)
 }
 
 // serve runs a server on a listener until the test ends.
-func serve(t testing.TB, listener net.Listener, dial func(context.Context, string, string) (net.Conn, error), model stream.Model, options ...option) *parley {
+func serve(t testing.TB, url string, listener net.Listener, dial func(context.Context, string, string) (net.Conn, error), model stream.Model, options ...option) *parley {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	backend, err := store.Open(context.Background(), "file:"+filepath.Join(t.TempDir(), "parley.db"), log)
+	backend, err := store.Open(context.Background(), url, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	inner := conversation.Options{
-		Store: backend.Conversation, Model: model, Count: count, Log: log,
+		Store: backend.Conversation, Nodes: backend.Nodes, Model: model, Count: count, Log: log,
 		Patience: stream.Patience{FirstByte: 20 * time.Second, Stall: 20 * time.Second},
 	}
 	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000}}`)
@@ -73,7 +82,7 @@ func serve(t testing.TB, listener net.Listener, dial func(context.Context, strin
 		t.Fatal(err)
 	}
 	outer := server.Options{
-		Keys: auth.NewKeys(backend.Keys, auth.Options{AdminKey: adminKey}), Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers, backend.Days), Ready: backend.Ping, Log: log,
+		Keys: auth.NewKeys(backend.Keys, auth.Options{AdminKey: adminKey}), Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers), Ready: backend.Ping, Log: log,
 	}
 	for _, o := range options {
 		o(&outer, &inner)
@@ -142,7 +151,8 @@ type answer struct {
 	body   map[string]any
 }
 
-// do makes a request with the admin key. headers are pairs; an empty value removes one.
+// do makes a request with the admin key. headers are pairs; an empty value removes one, and each line of a value is sent as
+// a header of its own.
 func (p *parley) do(ctx context.Context, method, path string, body any, headers ...string) (answer, error) {
 	var reader io.Reader
 	switch b := body.(type) {
@@ -166,8 +176,8 @@ func (p *parley) do(ctx context.Context, method, path string, body any, headers 
 	}
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Del(headers[i])
-		if headers[i+1] != "" {
-			request.Header.Set(headers[i], headers[i+1])
+		for line := range strings.Lines(headers[i+1]) {
+			request.Header.Add(headers[i], strings.TrimSuffix(line, "\n"))
 		}
 	}
 	response, err := p.client.Do(request)
@@ -199,10 +209,10 @@ func (p *parley) call(method, path string, body any, headers ...string) answer {
 }
 
 // later makes a request in the background.
-func (p *parley) later(method, path string, body any) <-chan answer {
+func (p *parley) later(method, path string, body any, headers ...string) <-chan answer {
 	answers := make(chan answer, 1)
 	go func() {
-		a, err := p.do(context.Background(), method, path, body)
+		a, err := p.do(context.Background(), method, path, body, headers...)
 		if err != nil {
 			a.raw = err.Error()
 		}

@@ -13,18 +13,34 @@ import (
 	"parley/auth/limit"
 )
 
-// admit lets a request of the principal through, or refuses it by a limit, and shows the limits' figures on its
-// response (design section 6).
-func (s *Server) admit(c *gin.Context, p auth.Principal) error {
-	decision, err := s.Limits.Admit(c.Request.Context(), p)
-	if err != nil {
-		return err
+// admitting has h answer a request of the principal. The first operation of the store admits it (see auth.Admission); what
+// reaches none, a bad request as a rule, is admitted afterwards: a limit's refusal goes before any other error.
+func (s *Server) admitting(c *gin.Context, p auth.Principal, h handler) (any, error) {
+	admission := s.Limits.Admission(p)
+	ctx := auth.WithAdmission(c.Request.Context(), admission)
+	c.Request = c.Request.WithContext(ctx)
+	c.Set(keyPrincipal, p)
+	value, err := h(c)
+	if admission.Pending() && !errors.Is(err, auth.ErrInvalidToken) {
+		if refused := s.Keys.Admit(ctx); refused != nil {
+			value, err = nil, refused
+		}
+	}
+	if errors.Is(err, auth.ErrInvalidToken) {
+		return nil, s.unauthenticated(c, err)
+	}
+	s.showStanding(c)
+	return value, err
+}
+
+// showStanding shows on the response how the limits of the request's owner stand, or those of its address where that is
+// not known because the store failed.
+func (s *Server) showStanding(c *gin.Context) {
+	decision, ok := auth.AdmissionOf(c.Request.Context()).Decision()
+	if !ok {
+		decision = s.Limits.Standing(address(c.Request))
 	}
 	showFigures(c.Writer.Header(), decision)
-	if !decision.Admitted() {
-		return limited(decision)
-	}
-	return nil
 }
 
 // unauthenticated is the error of a request without a valid key: 401, or 429 for an address that has had too many.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -36,7 +37,6 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if message.Idempotency, err = sendIdempotency(headerIdempotencyKey, headerKey(c), message); err != nil {
 		return nil, err
 	}
-	message.Allowance = s.Limits.Tokens(principal(c))
 	exchange, err := s.send(c, message)
 	if err != nil {
 		return nil, err
@@ -47,7 +47,8 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if body.Streaming != nil && *body.Streaming {
 		return s.streaming(c, exchange), nil
 	}
-	reply, err := exchange.Wait(c.Request.Context())
+	// Also for a caller who has closed its side of the connection, which looks like one who has gone: it may still read.
+	reply, err := exchange.Wait(context.WithoutCancel(c.Request.Context()))
 	if err != nil {
 		return nil, err
 	}
@@ -55,6 +56,30 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 		return nil, failed(reply)
 	}
 	return reply, nil
+}
+
+// previewContext is POST /v1/sessions/{sessionId}/context (design section 2): what a send would be answered from.
+func (s *Server) previewContext(c *gin.Context) (any, error) {
+	id, err := sessionID(c)
+	if err != nil {
+		return nil, err
+	}
+	var body struct {
+		Content *string `json:"content"`
+		Role    *string `json:"role"`
+	}
+	if err := decodeBody(c, &body); err != nil {
+		return nil, err
+	}
+	m, err := newMessage(id, body.Content, body.Role, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	preview, err := s.Conversation.Preview(c.Request.Context(), owner(principal(c)), id, m.Role, m.Content)
+	if err != nil {
+		return nil, err
+	}
+	return gin.H{"context": preview.Context, "messages": preview.Messages}, nil
 }
 
 // sendIdempotency is idempotency for a send: it is the same one over REST and the socket, streaming or not, and

@@ -33,6 +33,9 @@ type Metrics struct {
 // route is a route's method and pattern.
 type route struct{ method, pattern string }
 
+// statusGone is what a request counts as that was given up because its caller had gone: no fault of the service's.
+const statusGone = 499
+
 // otherMethod and otherRoute stand for all that we do not serve, so that nobody can make up series.
 const (
 	otherMethod = "OTHER"
@@ -41,7 +44,7 @@ const (
 
 var (
 	// statuses are those that a request can be counted under without looking the counter up; another is looked up.
-	statuses = [...]int{101, 200, 204, 304, 400, 401, 403, 404, 405, 409, 413, 415, 426, 429, 499, 500, 502, 503, 504}
+	statuses = [...]int{101, 200, 204, 304, 400, 401, 403, 404, 405, 409, 413, 415, 426, 429, statusGone, 500, 502, 503, 504}
 	methods  = [...]string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 )
 
@@ -120,7 +123,11 @@ func (m *Metrics) count(c *gin.Context) {
 			r = m.others[otherMethod]
 		}
 	}
-	r.count(c.Writer.Status())
+	status := c.Writer.Status()
+	if status == http.StatusServiceUnavailable && c.Request.Context().Err() != nil {
+		status = statusGone
+	}
+	r.count(status)
 	r.duration.Observe(time.Since(began).Seconds())
 }
 

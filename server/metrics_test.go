@@ -30,9 +30,9 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	p.send(session, "something secret")
 	broken = true
 	p.call("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "and again"}, "X-Request-Id", "mine")
-	p.call("GET", "/v1/sessions/session_0000000000000000?key=hidden", nil)
+	p.call("GET", "/v1/sessions/session_0000000000000000", nil)
 	p.call("GET", "/v1/sessions", nil, "Authorization", "Bearer svc_live_wrong")
-	p.call("GET", "/somewhere/else", nil)
+	p.call("GET", "/somewhere/else?key=hidden", nil)
 	p.call("PROPFIND", "/v1/sessions", nil)
 	p.dial()
 	var a answer

@@ -24,7 +24,7 @@ type pipes struct {
 
 func startPiped(t testing.TB, model stream.Model, options ...option) *parley {
 	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	return serve(t, l, l.dial, model, options...)
+	return serve(t, newFile(t), l, l.dial, model, options...)
 }
 
 func (l *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {

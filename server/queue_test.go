@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"parley/auth"
 	"parley/conversation"
 )
 
@@ -180,4 +181,31 @@ func TestATurnGoesOnWithoutItsCaller(t *testing.T) {
 	if f := s.next("message.completed"); f.Message.Content != "Half of a reply." {
 		t.Errorf("ended as %+v", f.Message)
 	}
+}
+
+func TestAQueuedSendWhoseKeyIsRevokedBeginsNothing(t *testing.T) {
+	model := newDirected()
+	option, queued := watch()
+	p := start(t, model, option)
+	session := p.session()
+	key, secret := p.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.WriteMessages}})
+	first := p.later("POST", messages(session), content("first"))
+	c := model.next(t)
+	waiting := p.later("POST", messages(session), content("waiting"), "Authorization", "Bearer "+secret)
+	within(t, "a place in the queue", queued)
+	if a := p.call("DELETE", "/v1/keys/"+key.ID, nil); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.raw)
+	}
+	c.end()
+	within(t, "the first answer", first)
+	if a := within(t, "the waiting answer", waiting); a.status != 401 || code(a.body) != "invalid_token" {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	next := p.later("POST", messages(session), content("next"))
+	c = model.next(t)
+	if last := c.request.Messages[len(c.request.Messages)-1]; last.Content != "next" {
+		t.Errorf("then came %+v", last)
+	}
+	c.end()
+	within(t, "the next answer", next)
 }

@@ -45,8 +45,8 @@ func decodeBody(c *gin.Context, into any) error {
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{}) // the answer may take its time
 	if len(body) == 0 {
 		body = []byte("{}")
-	} else if !plainJSON(c.Request.Header) {
-		return errMediaType
+	} else if err := checkJSON(c.Request.Header); err != nil {
+		return err
 	}
 	return decode(body, into)
 }
@@ -59,14 +59,17 @@ func decode(body []byte, into any) error {
 	return nil
 }
 
-// plainJSON reports whether headers declare an uncompressed JSON body.
-func plainJSON(h http.Header) bool {
-	mediaType, parameters, err := mime.ParseMediaType(h.Get("Content-Type"))
-	if err != nil || mediaType != requiredJSONType || h.Get("Content-Encoding") != "" {
-		return false
+// checkJSON checks that headers declare an uncompressed JSON body.
+func checkJSON(h http.Header) error {
+	if h.Get("Content-Encoding") != "" {
+		return errCompressed
 	}
+	mediaType, parameters, err := mime.ParseMediaType(h.Get("Content-Type"))
 	charset, ok := parameters["charset"]
-	return !ok || charset == "utf-8" || charset == "UTF-8"
+	if err != nil || mediaType != requiredJSONType || ok && !strings.EqualFold(charset, "utf-8") {
+		return errMediaType
+	}
+	return nil
 }
 
 // sessionID returns the session that the path names. A malformed id is like an unknown one, and so is one that
@@ -122,8 +125,8 @@ func newMessage(session string, content *string, role, onBusy *string, metadata 
 	switch {
 	case content == nil:
 		return m, invalid("content", missing)
-	case *content == "":
-		return m, invalid("content", "must not be empty")
+	case strings.TrimSpace(*content) == "":
+		return m, invalid("content", "must not be empty, nor of spaces alone")
 	case len(*content) > maxContent && utf8.RuneCountInString(*content) > maxContent:
 		return m, invalid("content", "must have at most 10,000 characters")
 	case !validMetadata(metadata):

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +28,7 @@ type Options struct {
 	Keys         *auth.Keys
 	Tickets      *auth.Tickets
 	Limits       *auth.Limits
-	Page         http.Handler // what is served outside the API: the page
+	Page         Page // what is served outside the API; nil for nothing
 	// Ready reports why the service cannot serve, nil if it can.
 	Ready func(ctx context.Context) error
 	// Origins are the origins of other sites' pages that may open sockets, such as "https://chat.example.com".
@@ -91,38 +90,44 @@ func (s *Server) route() {
 	e.HandleMethodNotAllowed = true
 	e.RedirectTrailingSlash = false
 	e.RedirectFixedPath = false
+	e.UseRawPath, e.UnescapePathValues = true, true // %2F is a part of a name, not a separator
 	e.ContextWithFallback = true
 	_ = e.SetTrustedProxies(nil)
 	e.Use(s.identify, s.Metrics.count, s.recover)
 	e.NoRoute(s.noRoute)
-	e.NoMethod(s.answer(s.noMethod))
+	e.NoMethod(s.noMethod)
 
 	e.GET("/healthz", s.answer(s.health))
 	e.GET("/readyz", s.answer(s.ready))
 	for _, r := range []struct {
 		method, path string
 		scope        auth.Scope
+		query        []string // the parameters that it knows
 		handle       handler
 	}{
-		{"POST", "/v1/sessions", auth.WriteSessions, s.createSession},
-		{"GET", "/v1/sessions", auth.ReadSessions, s.listSessions},
-		{"GET", "/v1/sessions/:sessionId", auth.ReadSessions, s.getSession},
-		{"DELETE", "/v1/sessions/:sessionId", auth.WriteSessions, s.deleteSession},
-		{"POST", "/v1/sessions/:sessionId/messages", auth.WriteMessages, s.sendMessage},
-		{"GET", "/v1/sessions/:sessionId/messages", auth.ReadMessages, s.history},
-		{"DELETE", "/v1/sessions/:sessionId/messages", auth.WriteMessages, s.clearMessages},
-		{"GET", "/v1/sessions/:sessionId/messages/:messageId", auth.ReadMessages, s.getMessage},
-		{"POST", "/v1/sessions/:sessionId/messages/:messageId/cancel", auth.WriteMessages, s.cancelMessage},
-		{"GET", "/v1/sessions/:sessionId/messages/:messageId/stream", auth.ReadMessages, s.streamMessage},
-		{"POST", "/v1/stream/tickets", auth.ReadMessages, s.issueTicket},
-		{"POST", "/v1/keys", auth.Admin, s.createKey},
-		{"GET", "/v1/keys", auth.Admin, s.listKeys},
-		{"DELETE", "/v1/keys/:keyId", auth.Admin, s.revokeKey},
-		{"POST", "/v1/keys/:keyId/rotate", auth.Admin, s.rotateKey},
+		{"POST", "/v1/sessions", auth.WriteSessions, nil, s.createSession},
+		{"GET", "/v1/sessions", auth.ReadSessions, []string{"limit", "cursor", "userId"}, s.listSessions},
+		{"GET", "/v1/sessions/:sessionId", auth.ReadSessions, nil, s.getSession},
+		{"DELETE", "/v1/sessions/:sessionId", auth.WriteSessions, nil, s.deleteSession},
+		{"POST", "/v1/sessions/:sessionId/messages", auth.WriteMessages, nil, s.sendMessage},
+		{"GET", "/v1/sessions/:sessionId/messages", auth.ReadMessages, []string{"limit", "cursor", "order"}, s.history},
+		{"DELETE", "/v1/sessions/:sessionId/messages", auth.WriteMessages, nil, s.clearMessages},
+		{"GET", "/v1/sessions/:sessionId/messages/:messageId", auth.ReadMessages, nil, s.getMessage},
+		{"POST", "/v1/sessions/:sessionId/messages/:messageId/cancel", auth.WriteMessages, nil, s.cancelMessage},
+		{"GET", "/v1/sessions/:sessionId/messages/:messageId/stream", auth.ReadMessages, nil, s.streamMessage},
+		{"POST", "/v1/sessions/:sessionId/context", auth.ReadMessages, nil, s.previewContext},
+		{"POST", "/v1/stream/tickets", auth.ReadMessages, nil, s.issueTicket},
+		{"GET", "/v1/analytics/metrics", auth.ReadAnalytics, []string{"startDate", "endDate", "granularity"}, s.getMetrics},
+		{"GET", "/v1/analytics/usage", auth.ReadAnalytics, nil, s.getUsage},
+		{"POST", "/v1/keys", auth.Admin, nil, s.createKey},
+		{"GET", "/v1/keys", auth.Admin, nil, s.listKeys},
+		{"DELETE", "/v1/keys/:keyId", auth.Admin, nil, s.revokeKey},
+		{"POST", "/v1/keys/:keyId/rotate", auth.Admin, nil, s.rotateKey},
 	} {
-		e.Handle(r.method, r.path, s.answer(s.authorised(r.scope, r.handle)))
+		e.Handle(r.method, r.path, s.answer(s.authorised(r.scope, s.strict(r.query, r.handle))))
 	}
-	e.GET("/v1/stream", s.answer(s.openSocket)) // by key or ticket
+	// By key or ticket. A ticket works once, so a query that cannot be taken is refused before it is used up.
+	e.GET("/v1/stream", s.answer(s.standing(s.strict([]string{"ticket"}, s.openSocket))))
 	s.mountDocuments()
 	s.mountMetrics()
 }
@@ -230,25 +235,23 @@ func (s *Server) authorised(scope auth.Scope, h handler) handler {
 		if err != nil {
 			return nil, s.unauthenticated(c, err)
 		}
-		if err := s.admit(c, p); err != nil {
-			return nil, err
-		}
-		if err := requireScope(p, scope); err != nil {
-			return nil, err
-		}
-		c.Set(keyPrincipal, p)
-		return h(c)
+		return s.admitting(c, p, func(c *gin.Context) (any, error) {
+			if err := requireScope(p, scope); err != nil {
+				return nil, err
+			}
+			return h(c)
+		})
 	}
 }
 
 // verify returns who presents the key in the Authorization header. Where its secret was rotated out, the response says
 // since when it is the old one: Deprecation, RFC 9745 (design section 2, rotation).
 func (s *Server) verify(c *gin.Context) (auth.Principal, error) {
-	scheme, secret, _ := strings.Cut(c.GetHeader("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
+	secret := bearer(c.Request.Header)
+	if secret == "" {
 		return auth.Principal{}, auth.ErrInvalidToken
 	}
-	p, err := s.Keys.Verify(c.Request.Context(), strings.TrimSpace(secret))
+	p, err := s.Keys.Verify(c.Request.Context(), secret)
 	if err == nil && !p.DeprecatedSince.IsZero() {
 		c.Header("Deprecation", "@"+strconv.FormatInt(p.DeprecatedSince.Unix(), 10))
 	}
@@ -275,46 +278,11 @@ func owner(p auth.Principal) conversation.Owner {
 	return conversation.Owner{Account: p.Account, Mode: conversation.Mode(p.Mode)}
 }
 
-// noRoute serves the page's files, and says of all else that it is not there.
-func (s *Server) noRoute(c *gin.Context) {
-	if s.Page != nil && !underV1(c.Request.URL.Path) {
-		c.Status(http.StatusOK) // gin's NoRoute begins with 404; the page knows better
-		s.Page.ServeHTTP(c.Writer, c.Request)
-		return
-	}
-	s.answer(func(c *gin.Context) (any, error) {
-		if err := s.passBy(c); err != nil {
-			return nil, err
-		}
-		return nil, errNotFound
-	})(c)
-}
-
-func underV1(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
-
-// passBy admits a request to what is no endpoint of /v1: it counts for a key that is valid, and needs none.
-func (s *Server) passBy(c *gin.Context) error {
-	if !underV1(c.Request.URL.Path) {
-		return nil
-	}
-	if c.GetHeader("Authorization") == "" {
+// standing shows the figures of the caller's address on what h refuses before it knows who calls.
+func (s *Server) standing(h handler) handler {
+	return func(c *gin.Context) (any, error) {
 		showFigures(c.Writer.Header(), s.Limits.Standing(address(c.Request)))
-		return nil
-	}
-	p, err := s.verify(c)
-	if err != nil {
-		return s.unauthenticated(c, err)
-	}
-	return s.admit(c, p)
-}
-
-func (s *Server) noMethod(c *gin.Context) (any, error) {
-	if err := s.passBy(c); err != nil {
-		return nil, err
-	}
-	return nil, &apiError{
-		status: http.StatusMethodNotAllowed, code: "method_not_allowed", message: "The route does not have this method.",
-		allow: c.Writer.Header().Get("Allow"),
+		return h(c)
 	}
 }
 
@@ -324,7 +292,7 @@ func (s *Server) health(*gin.Context) (any, error) { return gin.H{"status": "ok"
 // ready says whether requests should come here: the store answers and the server is not going away.
 func (s *Server) ready(c *gin.Context) (any, error) {
 	if s.draining.Load() {
-		return nil, conversation.ErrUnavailable
+		return nil, conversation.ErrDraining
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), 2*time.Second)
 	defer cancel()

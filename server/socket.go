@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"net"
 	"sync"
 	"time"
 
@@ -16,6 +18,8 @@ import (
 
 const (
 	heartbeat = 25 * time.Second
+	// goodbye is how long a client has to answer a close.
+	goodbye = 2 * time.Second
 	// maxOutbox is how many answers may wait for a client that does not read before no more of its requests are read.
 	maxOutbox = 64
 	// maxCancels is how many cancels of one socket may be under way.
@@ -37,7 +41,8 @@ type socket struct {
 	id        string // of the connection
 	requestID string // of the handshake
 	conn      *websocket.Conn
-	writer    func() // socket.write, stored once: a method value would be allocated at each start
+	below     net.Conn // what conn runs on
+	writer    func()   // socket.write, stored once: a method value would be allocated at each start
 	ping      *time.Timer
 	ctx       context.Context // ends with the socket; never used for reads and writes
 	cancelCtx context.CancelFunc
@@ -75,9 +80,9 @@ func newSocket(s *Server, p auth.Principal, requestID string) *socket {
 	return k
 }
 
-// start runs the socket on an accepted connection. It returns at once.
-func (k *socket) start(conn *websocket.Conn) {
-	k.conn = conn
+// start runs the socket on an accepted connection, and what that runs on. It returns at once.
+func (k *socket) start(conn *websocket.Conn, below net.Conn) {
+	k.conn, k.below = conn, below
 	s := k.server
 	s.mu.Lock()
 	var refused wire.CloseCode
@@ -138,8 +143,11 @@ func (k *socket) shut() {
 	}
 }
 
-// close closes the connection with a code; it waits for the client's answer, up to some seconds.
+// close closes the connection with a code; it waits for the client's answer, for goodbye at most. The library would wait 5 s to
+// write and 5 s more for the answer, and its CloseNow for that: what it runs on is closed under it.
 func (k *socket) close(code wire.CloseCode) {
+	late := time.AfterFunc(goodbye, func() { _ = k.below.Close() })
+	defer late.Stop()
 	_ = k.conn.Close(websocket.StatusCode(code), code.Reason())
 }
 
@@ -223,6 +231,10 @@ func (k *socket) write() {
 			continue
 		}
 		event, ok, err := sub.viewer.Next(k.ctx)
+		if errors.Is(err, conversation.ErrUnavailable) { // the store is out of reach: the socket stays
+			time.AfterFunc(historyAgain, func() { k.wake(sub) })
+			continue
+		}
 		if err != nil {
 			if k.ctx.Err() == nil {
 				k.server.Log.Warn("a socket was closed: history cannot be read", "requestId", k.requestID, "error", err)

@@ -2,8 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -14,10 +14,14 @@ import (
 )
 
 const (
+	headerLastEventID = "Last-Event-ID"
+	noCursor          = "is no cursor of this session, or lies ahead of all that it ever had"
 	// commentEvery is how often an idle event stream says that it is alive.
 	commentEvery = 15 * time.Second
 	// writeWait is how long one write to a viewer may take.
 	writeWait = 30 * time.Second
+	// historyAgain is when a viewer asks for history again while the store is out of reach.
+	historyAgain = time.Second
 )
 
 // streamMessage is GET /v1/sessions/{sessionId}/messages/{messageId}/stream: one reply as server-sent events
@@ -27,26 +31,16 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if format, ok := c.GetQuery("format"); ok {
-		return nil, invalid("format", "has no value "+strconv.Quote(format))
-	}
-	from := stream.Before(message)
-	if last := c.GetHeader("Last-Event-ID"); last != "" {
-		position, err := wire.ParseCursor(session, last, validMessage)
-		if err != nil {
-			return nil, invalid("Last-Event-ID", "is no cursor of this session")
-		}
-		if position.ID >= message {
-			from = position
-		}
-	}
 	ctx := c.Request.Context()
+	from, err := s.resumeAt(c, session, message)
+	if err != nil {
+		return nil, err
+	}
 	m, _, err := s.Conversation.Message(ctx, owner(principal(c)), session, message)
 	if err != nil {
 		return nil, err
 	}
 	if m.Role != conversation.Assistant || from.ID > message || from.ID == message && from.Ended {
-		c.Header("Cache-Control", "no-store")
 		c.Header("Cache-Control", "no-store") // it would be stored by default
 		c.Status(http.StatusNoContent)
 		return nil, nil
@@ -65,12 +59,35 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer s.watchman.watch(principal(c), cancel)()
+	s.showStanding(c)
 	h := c.Writer.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
 	s.writeEvents(ctx, c, viewer, message, wake)
 	return nil, nil
+}
+
+// resumeAt returns the position after which a reply is to be shown: its beginning, or where Last-Event-ID says.
+func (s *Server) resumeAt(c *gin.Context, session, message string) (stream.Position, error) {
+	from := stream.Before(message)
+	last := c.GetHeader(headerLastEventID)
+	if last == "" {
+		return from, nil
+	}
+	position, err := wire.ParseCursor(session, last, validMessage)
+	if err == nil {
+		err = s.Conversation.CheckPosition(c.Request.Context(), owner(principal(c)), session, position)
+	}
+	switch {
+	case errors.Is(err, wire.ErrBadCursor), errors.Is(err, conversation.ErrNoPosition):
+		return from, invalid(headerLastEventID, noCursor)
+	case err != nil:
+		return from, err
+	case position.ID >= message:
+		from = position
+	}
+	return from, nil
 }
 
 func validMessage(id string) bool { return conversation.ValidID(conversation.MessagePrefix, id) }
@@ -93,12 +110,17 @@ func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return
-		case err != nil:
+		case err != nil && !errors.Is(err, conversation.ErrUnavailable):
 			s.Log.Warn("a view ended: history cannot be read", "requestId", c.GetString(keyRequestID), "error", err)
 			return
 		case !ok:
+			var again <-chan time.Time
+			if err != nil { // the store is out of reach
+				again = time.After(historyAgain)
+			}
 			select {
 			case <-wake:
+			case <-again:
 			case <-idle.C:
 				if !write([]byte(":\n\n")) {
 					return

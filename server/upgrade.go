@@ -31,28 +31,37 @@ func (s *Server) openSocket(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, s.unauthenticated(c, err)
 	}
-	if err := s.admit(c, p); err != nil {
-		return nil, err
-	}
-	if err := s.checkHandshake(c.Request, protocols); err != nil {
-		return nil, err
-	}
-	if s.draining.Load() {
-		return nil, conversation.ErrUnavailable
-	}
+	return s.admitting(c, p, func(c *gin.Context) (any, error) {
+		if err := s.checkHandshake(c.Request, protocols); err != nil {
+			return nil, err
+		}
+		if s.draining.Load() {
+			return nil, conversation.ErrDraining
+		}
+		if err := s.Keys.Admit(c.Request.Context()); err != nil {
+			return nil, err
+		}
+		s.showStanding(c) // on the 101 too
+		s.upgrade(c, p)
+		return nil, nil
+	})
+}
+
+// upgrade opens the socket.
+func (s *Server) upgrade(c *gin.Context, p auth.Principal) {
 	sock := newSocket(s, p, c.GetString(keyRequestID))
-	conn, err := websocket.Accept(smallBuffers{c.Writer}, c.Request, &websocket.AcceptOptions{
+	hijacked := &smallBuffers{ResponseWriter: c.Writer}
+	conn, err := websocket.Accept(hijacked, c.Request, &websocket.AcceptOptions{
 		Subprotocols:       []string{wire.Protocol},
 		InsecureSkipVerify: true, // the origin was checked, with our own error
 		CompressionMode:    websocket.CompressionDisabled,
 	})
 	if err != nil {
 		s.Log.Debug("a handshake failed", "requestId", c.GetString(keyRequestID), "error", err)
-		return nil, nil // the library has answered
+		return // the library has answered
 	}
 	conn.SetReadLimit(wire.MaxFrame)
-	sock.start(conn) // in goroutines of its own: the handler's stack and buffers are freed
-	return nil, nil
+	sock.start(conn, hijacked.conn) // in goroutines of its own: the handler's stack and buffers are freed
 }
 
 // offered returns the subprotocols that a handshake offers.
@@ -68,7 +77,7 @@ func offered(h http.Header) []string {
 
 // verifyHandshake returns who connects: by key in the header, or by ticket of a key that still works.
 func (s *Server) verifyHandshake(c *gin.Context, protocols []string) (auth.Principal, error) {
-	if c.GetHeader("Authorization") != "" {
+	if authorises(c.Request.Header) {
 		return s.verify(c)
 	}
 	ticket := c.Query("ticket")
@@ -121,6 +130,9 @@ func hasToken(h http.Header, name, token string) bool {
 // originAllowed reports whether a page of the request's origin may connect: our own, or a configured one. What sends
 // no Origin is no browser.
 func (s *Server) originAllowed(r *http.Request) bool {
+	if len(r.Header.Values("Origin")) > 1 {
+		return false
+	}
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(s.Origins, origin) {
 		return true
@@ -131,7 +143,10 @@ func (s *Server) originAllowed(r *http.Request) bool {
 
 // smallBuffers gives a hijacked connection buffers that an idle socket can afford: net/http's are 4 KiB each. Large
 // frames do not pass through them.
-type smallBuffers struct{ gin.ResponseWriter }
+type smallBuffers struct {
+	gin.ResponseWriter
+	conn net.Conn // set by Hijack
+}
 
 const (
 	readBuffer  = 512
@@ -139,7 +154,7 @@ const (
 )
 
 // Hijack implements http.Hijacker.
-func (w smallBuffers) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *smallBuffers) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := w.ResponseWriter.Hijack()
 	if err != nil {
 		return nil, nil, err
@@ -147,6 +162,7 @@ func (w smallBuffers) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	_ = conn.SetDeadline(time.Time{})
 	patient := &deadlineConn{Conn: conn}
+	w.conn = patient
 	reader := bufio.NewReaderSize(patient, readBuffer)
 	if len(early) > 0 {
 		// They have to be in the buffer: the library keeps what is buffered, and else reads the connection itself.

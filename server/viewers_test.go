@@ -132,7 +132,7 @@ func TestAThousandViewersOfWhomTenDoNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	front := &tight{Listener: listener}
-	p := serve(t, front, new(net.Dialer).DialContext, model)
+	p := serve(t, newFile(t), front, new(net.Dialer).DialContext, model)
 	session := p.session()
 	cursor := p.begin(session, "go on")["stream"].(map[string]any)["cursor"].(string)
 	c := model.next(t)

@@ -4,8 +4,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"strings"
 
 	"parley/auth"
@@ -19,8 +22,8 @@ var ErrInUse = embedded.ErrInUse
 // Backend is an open store.
 type Backend struct {
 	Conversation conversation.Store
+	Nodes        conversation.Nodes // nil where one process has the store to itself
 	Keys         auth.Store
-	Days         auth.DayStore
 
 	ping  func(ctx context.Context) error
 	close func() error
@@ -41,20 +44,45 @@ func Open(_ context.Context, url string, log *slog.Logger) (*Backend, error) {
 	}
 }
 
-func openFile(path string, log *slog.Logger) (*Backend, error) {
+// Exists returns an error if url names an embedded store that is not there; of others it knows nothing.
+func Exists(url string) error {
+	scheme, rest, _ := strings.Cut(url, ":")
+	if scheme != "file" {
+		return nil
+	}
+	path, err := pathOf(rest)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no store at %s; a server makes one when it starts, and so does parley keys create", path)
+	}
+	return nil
+}
+
+// pathOf returns the path that the rest of a file: URL names.
+func pathOf(path string) (string, error) {
 	if rest, isURL := strings.CutPrefix(path, "//"); isURL {
 		if path = rest; !strings.HasPrefix(path, "/") {
-			return nil, fmt.Errorf("the store file://%s names a host; use file:%s or file:///PATH", rest, rest)
+			return "", fmt.Errorf("the store file://%s names a host; use file:%s or file:///PATH", rest, rest)
 		}
 	}
 	if path == "" {
-		return nil, fmt.Errorf("the store file: names no file; use file:PATH")
+		return "", errors.New("the store file: names no file; use file:PATH")
+	}
+	return path, nil
+}
+
+func openFile(rest string, log *slog.Logger) (*Backend, error) {
+	path, err := pathOf(rest)
+	if err != nil {
+		return nil, err
 	}
 	s, err := embedded.Open(path, embedded.Options{Log: log})
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Conversation: s, Keys: s, Days: s, ping: s.Ping, close: s.Close}, nil
+	return &Backend{Conversation: s, Keys: s, ping: s.Ping, close: s.Close}, nil
 }
 
 // Ping reports whether the store can be read and written: nil, or an error that wraps conversation.ErrUnavailable. It may

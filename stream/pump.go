@@ -86,6 +86,7 @@ type Outcome struct {
 	State  State
 	Result Result
 	Err    *ModelError // set if State is Failed
+	First  time.Time   // when the first text came; zero if none did
 }
 
 // Pump has the model generate into the reply until it is over, and says how it ended: in exactly one state, whatever
@@ -96,13 +97,17 @@ func Pump(ctx context.Context, model Model, request Request, reply *Reply, patie
 	defer cancel(nil)
 	silence := time.AfterFunc(patience.FirstByte, func() { cancel(errSilent) })
 	defer silence.Stop()
+	var first time.Time
 	result, err := generate(ctx, model, request, func(delta []byte) {
+		if first.IsZero() && len(delta) > 0 {
+			first = time.Now()
+		}
 		silence.Reset(patience.Stall)
 		reply.Append(delta)
 	})
 	reply.Flush()
 	state, failure := judge(err, context.Cause(ctx))
-	return Outcome{State: state, Result: result, Err: failure}
+	return Outcome{State: state, Result: result, Err: failure, First: first}
 }
 
 // generate turns a model's panic into its error: one reply must not take the others with it.

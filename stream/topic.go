@@ -114,6 +114,13 @@ type Topic struct {
 // Name returns the name the topic was opened by.
 func (t *Topic) Name() string { return t.name }
 
+// Unwatched reports whether the topic is held only once: by whoever asks.
+func (t *Topic) Unwatched() bool {
+	t.hub.mu.Lock()
+	defer t.hub.mu.Unlock()
+	return t.holds == 1
+}
+
 // Close gives up one hold of the topic.
 func (t *Topic) Close() {
 	t.hub.mu.Lock()
@@ -131,9 +138,15 @@ func (t *Topic) Close() {
 }
 
 // Publish shows new messages to the viewers. They follow the message previous ("" if they are the session's first)
-// with nothing between, and their ids rise.
+// with nothing between, and their ids rise. Those that are not above what was published before are left out: they are
+// history's.
 func (t *Topic) Publish(previous string, entries ...*Entry) {
 	t.mu.Lock()
+	if last := len(t.tail) - 1; last >= 0 {
+		for len(entries) > 0 && entries[0].ID <= t.tail[last].ID {
+			previous, entries = entries[0].ID, entries[1:]
+		}
+	}
 	if last := len(t.tail) - 1; !t.covered || (last >= 0 && t.tail[last].ID < previous) || (last < 0 && t.from < previous) {
 		// There is a gap between the tail and these: what was before is history's.
 		t.tail, t.from, t.covered = nil, previous, true

@@ -42,10 +42,9 @@ var types = map[string]string{
 	".ts":   "text/plain; charset=utf-8",
 }
 
-// Handler serves the page at / and its files under /static/, for GET and HEAD; the rest is 404 and 405, in plain
-// text. Its responses may be kept by caches, which ask each time whether they are still good.
-func Handler() http.Handler {
-	served := make(map[string]file)
+// Handler returns the page.
+func Handler() Page {
+	served := make(Page)
 	files := Files()
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -60,7 +59,7 @@ func Handler() http.Handler {
 	}
 	served["/"] = served["/static/"+page]
 	delete(served, "/static/"+page)
-	return handler(served)
+	return served
 }
 
 type file struct {
@@ -74,9 +73,15 @@ func newFile(name string, content []byte) file {
 	return file{content, types[path.Ext(name)], `"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`}
 }
 
-type handler map[string]file
+// Page serves the page at / and its files under /static/, for GET and HEAD; the rest is 404 and 405, in plain text, so whoever
+// has words of its own asks Has first. Its responses may be kept by caches, which ask each time whether they are still good.
+type Page map[string]file
 
-func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// Has reports whether something is served at a path.
+func (h Page) Has(path string) bool { _, ok := h[path]; return ok }
+
+// ServeHTTP implements http.Handler.
+func (h Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", ContentSecurityPolicy)
 	header.Set("X-Content-Type-Options", "nosniff")

@@ -40,7 +40,7 @@ var rooms = []room{
 	{"store/storetest", backend},
 	{"store", append([]string{"store/embedded", "store/redis"}, backend...)},
 	{"web", nil},
-	{"server", []string{"conversation", "stream", "stream/wire", "auth", "auth/limit", "web"}}, // it shows a limit's figures
+	{"server", []string{"conversation", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}}, // it shows a limit's figures
 	{"cmd/parley", []string{everything}},
 }
 

@@ -32,22 +32,25 @@ server first, or use its API (POST /v1/keys and so on). Accounts come into being
 
 // keysStore is the store that the commands work on, and whose keys are meant.
 type keysStore struct {
-	Store   string `env:"PARLEY_STORE" default:"file:parley.db" help:"Where the keys are kept: file:PATH."`
-	Account string `default:"default" placeholder:"NAME" help:"Account of the key: 1 to 64 characters of [0-9A-Za-z._-]."`
+	Store   string `env:"PARLEY_STORE" default:"file:parley.db" help:"Where the keys are kept: file:PATH. Only create makes a store that is not there."`
+	Account string `default:"default" help:"Account of the key: 1 to 64 characters of [0-9A-Za-z._-]; by default the account default."`
 	Mode    string `enum:"live,test" default:"live" help:"Mode of the key: live or test. Neither sees the other's data."`
 }
 
-// open opens the store and does something with its keys.
-func (c *keysStore) open(ctx context.Context, do func(*auth.Keys, auth.Owner) error) (err error) {
+// open opens the store and does something with its keys. Only where it may be made need it be there.
+func (c *keysStore) open(ctx context.Context, mayMake bool, do func(*auth.Keys, auth.Owner) error) (err error) {
 	if err := auth.CheckAccount(c.Account); err != nil {
 		return fmt.Errorf("--account %w", err)
 	}
+	if err := store.Exists(c.Store); err != nil && !mayMake {
+		return fmt.Errorf("--store (PARLEY_STORE): %w", err)
+	}
 	backend, err := store.Open(ctx, c.Store, slog.New(slog.DiscardHandler))
 	if errors.Is(err, store.ErrInUse) {
-		return fmt.Errorf("PARLEY_STORE: %w: stop the server, or use its API (POST /v1/keys)", err)
+		return fmt.Errorf("--store (PARLEY_STORE): %w: stop the server, or use its API (POST /v1/keys)", err)
 	}
 	if err != nil {
-		return fmt.Errorf("PARLEY_STORE: %w", err)
+		return fmt.Errorf("--store (PARLEY_STORE): %w", err)
 	}
 	defer func() { err = errors.Join(err, backend.Close()) }()
 	return do(auth.NewKeys(backend.Keys, auth.Options{}), auth.Owner{Account: c.Account, Mode: c.Mode})
@@ -68,7 +71,7 @@ func (c *keysCreate) Run(ctx context.Context, o output) error {
 	if err != nil {
 		return err
 	}
-	return c.open(ctx, func(keys *auth.Keys, owner auth.Owner) error {
+	return c.open(ctx, true, func(keys *auth.Keys, owner auth.Owner) error {
 		key, secret, err := keys.CreateFor(ctx, owner, wanted, tier)
 		if err != nil {
 			return err
@@ -127,7 +130,7 @@ type keysList struct {
 
 // Run lists keys.
 func (c *keysList) Run(ctx context.Context, o output) error {
-	return c.open(ctx, func(keys *auth.Keys, owner auth.Owner) error {
+	return c.open(ctx, false, func(keys *auth.Keys, owner auth.Owner) error {
 		all, err := keys.List(ctx, owner)
 		if err != nil {
 			return err
@@ -177,7 +180,7 @@ type keysRevoke struct {
 
 // Run revokes a key.
 func (c *keysRevoke) Run(ctx context.Context, o output) error {
-	return c.open(ctx, func(keys *auth.Keys, owner auth.Owner) error {
+	return c.open(ctx, false, func(keys *auth.Keys, owner auth.Owner) error {
 		if err := keys.Revoke(ctx, owner, c.KeyID); err != nil {
 			return c.explain(c.KeyID, err)
 		}
@@ -194,7 +197,7 @@ type keysRotate struct {
 
 // Run rotates a key.
 func (c *keysRotate) Run(ctx context.Context, o output) error {
-	return c.open(ctx, func(keys *auth.Keys, owner auth.Owner) error {
+	return c.open(ctx, false, func(keys *auth.Keys, owner auth.Owner) error {
 		key, secret, err := keys.Rotate(ctx, owner, c.KeyID)
 		if err != nil {
 			return c.explain(c.KeyID, err)

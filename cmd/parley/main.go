@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -42,7 +43,7 @@ func run(args []string, out, errs io.Writer) int {
 		return code
 	}
 	if err != nil {
-		fmt.Fprintf(errs, "parley: %v\nTry: parley --help\n", err)
+		fmt.Fprintf(errs, "parley: %s\nTry: parley --help\n", nameVariables(parser.Model.Node, err.Error()))
 		return 2
 	}
 	ignored := signal.Ignored(syscall.SIGINT) // a script's shell has what it starts with & ignore it
@@ -59,6 +60,21 @@ func run(args []string, out, errs io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// nameVariables puts the environment variable behind each flag that a message of kong's names: the value may come from there.
+func nameVariables(node *kong.Node, message string) string {
+	for _, flag := range node.Flags {
+		before, rest, found := strings.Cut(message, "--"+flag.Name)
+		if !found || len(flag.Envs) == 0 || strings.Contains(message, flag.Envs[0]) || rest != "" && !strings.ContainsAny(rest[:1], " :,") {
+			continue
+		}
+		message = before + "--" + flag.Name + " (" + flag.Envs[0] + ")" + rest
+	}
+	for _, child := range node.Children {
+		message = nameVariables(child, message)
+	}
+	return message
 }
 
 // exitAtNext ends the process at the next signal of that kind, which would be ignored otherwise.
@@ -79,15 +95,33 @@ type version struct{}
 
 // Run prints the version that Go recorded in the binary.
 func (version) Run(o output) error {
-	text := "(unknown)"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		text = info.Main.Version
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				text += " " + s.Value
-			}
+	info, _ := debug.ReadBuildInfo()
+	_, err := fmt.Fprintln(o.out, "parley", versionOf(info))
+	return err
+}
+
+// devel is the version of a binary that records none.
+const devel = "(devel)"
+
+// versionOf returns the module's version, else the revision that was built, else (devel); info may be nil.
+func versionOf(info *debug.BuildInfo) string {
+	if info == nil {
+		return devel
+	}
+	if v := info.Main.Version; v != "" && v != devel {
+		return v
+	}
+	revision, dirty := devel, ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "-dirty"
 		}
 	}
-	_, err := fmt.Fprintln(o.out, "parley", text)
-	return err
+	if revision == devel {
+		return devel
+	}
+	return revision + dirty
 }

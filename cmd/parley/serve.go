@@ -63,7 +63,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	log := c.logger(o)
 	tiers, err := limit.ParseTiers(c.Tiers)
 	if err != nil {
-		return fmt.Errorf("PARLEY_TIERS: %w", err)
+		return fmt.Errorf("--tiers (PARLEY_TIERS): %w", err)
 	}
 	model, described, err := c.chooseModel(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	}
 	backend, err := store.Open(ctx, c.Store, log)
 	if err != nil {
-		return fmt.Errorf("PARLEY_STORE: %w", err)
+		return fmt.Errorf("--store (PARLEY_STORE): %w", err)
 	}
 	defer func() {
 		if err := backend.Close(); err != nil {
@@ -82,7 +82,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	go counter.Warm()
 	metrics := server.NewMetrics()
 	service := conversation.NewService(conversation.Options{
-		Store: backend.Conversation, Model: metrics.Model(model), Count: counter.Count, Log: log,
+		Store: backend.Conversation, Nodes: backend.Nodes, Model: metrics.Model(model), Count: counter.Count, Log: log,
 		Patience: stream.Patience{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
 	})
 	if err := service.Start(ctx); err != nil {
@@ -95,13 +95,13 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		}
 	}()
 	handler := server.New(server.Options{
-		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers, backend.Days), Page: web.Handler(), Ready: backend.Ping,
+		Conversation: service, Keys: keys, Tickets: auth.NewTickets(), Limits: auth.NewLimits(tiers), Page: web.Handler(), Ready: backend.Ping,
 		Origins: c.Origins, MaxSockets: c.MaxSockets, Metrics: metrics, Log: log,
 	})
 	listener, err := net.Listen("tcp", c.Addr)
 	if err != nil {
 		service.Drain(ctx)
-		return fmt.Errorf("PARLEY_ADDR: %w", err)
+		return fmt.Errorf("--addr (PARLEY_ADDR): %w", err)
 	}
 	if err := c.greet(ctx, o, keys, pageAt(listener.Addr()), described); err != nil {
 		service.Drain(ctx)
@@ -117,15 +117,15 @@ const lastWords = 2 * time.Second
 func (c *serve) check() error {
 	if c.AdminKey != "" {
 		if err := auth.CheckDeclared(c.AdminKey); err != nil {
-			return fmt.Errorf("PARLEY_ADMIN_KEY: %w", err)
+			return fmt.Errorf("--admin-key (PARLEY_ADMIN_KEY): %w", err)
 		}
 	}
 	if c.BaseURL != "" && originOf(c.BaseURL) == "" {
-		return errors.New("OPENAI_BASE_URL: it begins with http:// or https:// and a host, such as http://127.0.0.1:11434/v1")
+		return errors.New("--base-url (OPENAI_BASE_URL): it begins with http:// or https:// and a host, such as http://127.0.0.1:11434/v1")
 	}
 	for _, origin := range c.Origins {
 		if originOf(origin) != origin {
-			return fmt.Errorf("PARLEY_ORIGINS: %q is no origin such as https://chat.example.com", origin)
+			return fmt.Errorf("--origins (PARLEY_ORIGINS): %q is no origin such as https://chat.example.com", origin)
 		}
 	}
 	return nil
@@ -201,14 +201,14 @@ func (c *serve) logger(o output) *slog.Logger {
 func (c *serve) chooseModel(ctx context.Context) (model stream.Model, described string, err error) {
 	switch {
 	case c.BaseURL == "" && c.APIKey != "" && c.Model == "":
-		return nil, "", errors.New("OPENAI_API_KEY is set: set PARLEY_MODEL too, for OpenAI has many models that do not chat")
+		return nil, "", errors.New("--api-key (OPENAI_API_KEY) is set: set --model (PARLEY_MODEL) too, for OpenAI has many models that do not chat")
 	case c.BaseURL != "" || c.APIKey != "":
 		name := c.Model
 		if name == "" {
 			limit, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()
 			if name, err = openai.FirstModel(limit, c.BaseURL, c.APIKey); err != nil {
-				return nil, "", fmt.Errorf("the model server (OPENAI_BASE_URL) was asked for its models: %w. Is it running? With PARLEY_MODEL set it is not asked", err)
+				return nil, "", fmt.Errorf("the model server (--base-url, OPENAI_BASE_URL) was asked for its models: %w. Is it running? With --model (PARLEY_MODEL) set it is not asked", err)
 			}
 		}
 		model = openai.New(openai.Options{BaseURL: c.BaseURL, Key: c.APIKey, Name: name})
@@ -216,7 +216,7 @@ func (c *serve) chooseModel(ctx context.Context) (model stream.Model, described 
 	case c.Model != "":
 		base, _, ok := openai.Detect(ctx)
 		if !ok {
-			return nil, "", errors.New("PARLEY_MODEL is set, but no local model server answers: set OPENAI_BASE_URL, or OPENAI_API_KEY for OpenAI")
+			return nil, "", errors.New("--model (PARLEY_MODEL) is set, but no local model server answers: set --base-url (OPENAI_BASE_URL), or --api-key (OPENAI_API_KEY) for OpenAI")
 		}
 		return openai.New(openai.Options{BaseURL: base, Name: c.Model}), c.Model + " at " + base, nil
 	}

@@ -73,7 +73,7 @@ func benchmarkTurns(b *testing.B, sessions int, noSync bool) {
 					_, err = s.EndTurn(b.Context(), begun.Key, conversation.Message{
 						Content: answer, Tokens: 200, Status: stream.Completed, FinishReason: "stop",
 						Usage: &conversation.Usage{Prompt: 100, Completion: 200, Total: 300},
-					})
+					}, conversation.Timing{})
 				}
 				if err != nil {
 					b.Error(err)
@@ -84,6 +84,28 @@ func benchmarkTurns(b *testing.B, sessions int, noSync bool) {
 	}
 	writers.Wait()
 	b.ReportMetric(2*float64(b.N)/b.Elapsed().Seconds(), "writes/s")
+}
+
+// BenchmarkUsage is the usage of a month, for an owner with as many sessions as the highest tier has.
+func BenchmarkUsage(b *testing.B) {
+	const sessions = 50_000
+	s := openBench(b, Options{noSync: true})
+	var created sync.WaitGroup
+	for range 64 {
+		created.Go(func() {
+			for range sessions / 64 {
+				benchSession(b, s)
+			}
+		})
+	}
+	created.Wait()
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		if _, err := s.Usage(b.Context(), somebody, 0, 1<<30); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 // BenchmarkJournal is a tick of 1,000 live replies, each with the text of two and a half tokens. An op is one segment.

@@ -11,7 +11,9 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/usage"
 )
 
 // maxBatch bounds the operations of one transaction, and maxScratch the memory that is kept for the next.
@@ -28,6 +30,10 @@ type operation struct {
 	done  chan struct{}
 }
 
+func newOperation(run func(*writing) error) *operation {
+	return &operation{run: run, done: make(chan struct{})}
+}
+
 // update runs an operation and returns its result once that is durable. See submit.
 func update[T any](ctx context.Context, s *Store, run func(*writing) (T, error)) (T, error) {
 	var result T
@@ -41,16 +47,36 @@ func update[T any](ctx context.Context, s *Store, run func(*writing) (T, error))
 	return result, err
 }
 
-// submit has the committer run an operation, and returns when it is durable, or has failed. If ctx ends before the
+// submit has the committer run an operation, once its request is admitted. See run.
+func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
+	a := auth.AdmissionOf(ctx)
+	switch {
+	case !a.Pending():
+		return s.run(ctx, run)
+	case isTest(a):
+		if err := s.admitTest(ctx, a); err != nil {
+			return err
+		}
+		return s.run(ctx, run)
+	}
+	return s.run(ctx, func(w *writing) error {
+		if err := w.admit(s, a); err != nil {
+			return err
+		}
+		return run(w)
+	})
+}
+
+// run has the committer run an operation, and returns when it is durable, or has failed. If ctx ends before the
 // committer has taken it, it is not run at all; afterwards its outcome is waited for.
 //
-// run may be called more than once, each time as if never before. If it fails it should not have written: what it has
-// written is undone then, at the cost of running its whole batch again.
-func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
+// The operation may be run more than once, each time as if never before. If it fails it should not have written: what it
+// has written is undone then, at the cost of running its whole batch again.
+func (s *Store) run(ctx context.Context, run func(*writing) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	op := &operation{run: run, done: make(chan struct{})}
+	op := newOperation(run)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -155,12 +181,15 @@ func (s *Store) attempt(batch []*operation) (spoiler int) {
 		if !written {
 			return errNothingWritten
 		}
-		return nil
+		return w.putTally()
 	})
 	w.bolt = nil
 	switch {
 	case spoiler >= 0:
-	case err == nil, errors.Is(err, errNothingWritten):
+	case err == nil:
+		clear(w.requests)
+		w.apply()
+	case errors.Is(err, errNothingWritten):
 		w.apply()
 	default:
 		s.fail(id, err)
@@ -238,13 +267,20 @@ type writing struct {
 	began  []conversation.TurnKey // live from now on
 	ended  []string               // live no more, by the reply's id
 	remove bool                   // something was removed that must be scrubbed
+	// usageSwept is the store's, as it will be.
+	usageSwept usage.Hour
 
-	arena record // the records that were put: bbolt refers to them until the commit
+	tally tally // what was counted
+	// requests are those that were taken from the limits to be counted; they stay until that is durable.
+	requests map[hourAt]int64
+	arena    record // the records that were put: bbolt refers to them until the commit
 }
 
 func (w *writing) begin() {
 	w.now = conversation.TimeOf(time.Now())
 	w.wrote, w.remove = false, false
+	w.usageSwept = w.store.usageSwept
+	clear(w.tally.places)
 	clear(w.queues)
 	clear(w.grants)
 	clear(w.began)
@@ -270,6 +306,7 @@ func (w *writing) apply() {
 	for _, id := range w.ended {
 		w.store.journal.end(id)
 	}
+	w.store.usageSwept = w.usageSwept
 	if w.remove {
 		w.store.scrub.want()
 	}

@@ -165,7 +165,7 @@ func TestOneOperationThatSpoilsABatchDoesNotSpoilTheOthers(t *testing.T) {
 		writers.Go(func() { failed = spoil(func() error { return errOwn }) })
 		synctest.Wait()
 		writers.Go(func() {
-			if _, err := s.EndTurn(context.Background(), begun.Key, completed("good day")); err != nil {
+			if _, err := s.EndTurn(context.Background(), begun.Key, completed("good day"), conversation.Timing{}); err != nil {
 				t.Errorf("EndTurn: %v", err)
 			}
 		})
@@ -226,7 +226,7 @@ func TestACommitThatFailsChangesNothing(t *testing.T) {
 			return err
 		})
 		fails("EndTurn", func(ctx context.Context) error {
-			got, err := s.EndTurn(ctx, begun.Key, completed("good day"))
+			got, err := s.EndTurn(ctx, begun.Key, completed("good day"), conversation.Timing{})
 			if diff := cmp.Diff(conversation.Message{}, got); diff != "" {
 				t.Errorf("EndTurn returned a message in spite of the error:\n%s", diff)
 			}
@@ -260,7 +260,7 @@ func TestACommitThatFailsChangesNothing(t *testing.T) {
 		must(t, s.Ping(t.Context()))
 		// And it goes on.
 		beginTurn(t, s, free.ID, "again")
-		_, err = s.EndTurn(t.Context(), begun.Key, completed("good day"))
+		_, err = s.EndTurn(t.Context(), begun.Key, completed("good day"), conversation.Timing{})
 		must(t, err)
 		<-first.Queued.Granted
 		if beginTurnWith(t, s, busy.ID, "second").Queued == nil {
@@ -293,7 +293,7 @@ func TestATurnIsNotEndedAsStreaming(t *testing.T) {
 	s := open(t, newPath(t))
 	begun := beginTurn(t, s, newSession(t, s).ID, "hello")
 	for _, state := range []stream.State{"", stream.Streaming} {
-		if _, err := s.EndTurn(t.Context(), begun.Key, conversation.Message{Status: state}); err == nil {
+		if _, err := s.EndTurn(t.Context(), begun.Key, conversation.Message{Status: state}, conversation.Timing{}); err == nil {
 			t.Errorf("a turn ended as %q", state)
 		}
 	}

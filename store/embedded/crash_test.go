@@ -74,7 +74,7 @@ func crashSession(ctx context.Context, s *Store, say func(...any)) error {
 			}
 			say("journalled", session.ID, begun.Reply.ID, to)
 		}
-		if _, err := s.EndTurn(ctx, begun.Key, completed(text)); err != nil {
+		if _, err := s.EndTurn(ctx, begun.Key, completed(text), conversation.Timing{}); err != nil {
 			return err
 		}
 		say("ended", session.ID, begun.Reply.ID)

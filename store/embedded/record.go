@@ -403,6 +403,20 @@ func readSession(value []byte, id string) (conversation.Session, error) {
 	return s, err
 }
 
+// readLifetime reads when a session was created and expires, and no more of it.
+func readLifetime(value []byte) (created, expires conversation.Time, err error) {
+	err = read(value, func(t tag, _ []byte, n int64) error {
+		switch t {
+		case sessionCreatedAt:
+			created = conversation.Time(n)
+		case sessionExpiresAt:
+			expires = conversation.Time(n)
+		}
+		return nil
+	})
+	return created, expires, err
+}
+
 func (r *record) live(l liveRecord) {
 	r.text(liveMessageID, l.MessageID)
 	r.number(liveFence, l.Fence)

@@ -31,6 +31,11 @@ const (
 	forgetBucket = "forget"
 	// liveBucket: OWNER | session id → liveRecord. The sessions with a live turn.
 	liveBucket = "live"
+	// unsettledBucket: OWNER | hash (32, see unsettledKey) → liveRecord with its Prompt alone. The turns whose session was
+	// removed in their middle, until the owner's usage of them is settled.
+	unsettledBucket = "unsettled"
+	// usageBucket: OWNER | hour (8) → usage.Bucket.
+	usageBucket = "usage"
 	// keysBucket: OWNER | key id → auth.Key.
 	keysBucket = "keys"
 	// keyOrderBucket: OWNER | createdAt (8) | key id → nothing. Newest first is backwards.
@@ -52,7 +57,7 @@ const (
 func allBuckets() []string {
 	return []string{
 		sessionsBucket, messagesBucket, usersBucket, expiryBucket, idempotencyBucket, idempotentBucket, forgetBucket,
-		liveBucket, keysBucket, keyOrderBucket, secretsBucket, accountsBucket, daysBucket, metaBucket,
+		liveBucket, unsettledBucket, usageBucket, keysBucket, keyOrderBucket, secretsBucket, accountsBucket, daysBucket, metaBucket,
 	}
 }
 

@@ -54,7 +54,7 @@ func leaveTraces(t testing.TB, s *Store, turns int, live bool) traces {
 		if live && i == turns-1 {
 			break
 		}
-		_, err = s.EndTurn(t.Context(), begun.Key, completed(answered))
+		_, err = s.EndTurn(t.Context(), begun.Key, completed(answered), conversation.Timing{})
 		must(t, err)
 		left.marks = append(left.marks, answered)
 	}
@@ -370,7 +370,7 @@ func TestAnySequenceLeavesTheFileWholeAndNoTrace(t *testing.T) {
 				}
 				_, err = s.EndTurn(t.Context(), conversation.TurnKey{
 					Owner: somebody, SessionID: session.ID, MessageID: session.Live, Fence: session.Fence,
-				}, conversation.Message{Status: stream.Cancelled, Content: "cut"})
+				}, conversation.Message{Status: stream.Cancelled, Content: "cut"}, conversation.Timing{})
 				must(t, err)
 			},
 			"open again": func(rt *rapid.T) {

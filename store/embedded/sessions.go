@@ -46,7 +46,10 @@ func (w *writing) createSession(owner conversation.Owner, session *conversation.
 	if err := w.remember(at, session.Idempotency, conversation.Replayed{}); err != nil {
 		return conversation.Session{}, err
 	}
-	return created, w.put(expiryBucket, expiryKey(created.ExpiresAt, at), nil)
+	if err := w.put(expiryBucket, expiryKey(created.ExpiresAt, at), nil); err != nil {
+		return conversation.Session{}, err
+	}
+	return created, w.count(owner, momentHour(w.now), conversation.UsageOfCreation())
 }
 
 // Session implements conversation.Store.
@@ -110,7 +113,7 @@ func (w *writing) removeSession(at ref, session *conversation.Session) error {
 	}
 	if session.Live != "" {
 		w.ended = append(w.ended, session.Live)
-		if err := w.delete(liveBucket, at.key()); err != nil {
+		if err := w.unsettle(at); err != nil {
 			return err
 		}
 	}
@@ -158,7 +161,11 @@ func (s *Store) RemoveExpired(ctx context.Context) (removed []conversation.Owned
 			if p.next == 0 || forget != 0 && forget < p.next {
 				p.next = forget
 			}
-			p.more = p.next != 0 && p.next <= w.now
+			if err != nil {
+				return p, err
+			}
+			p.more, err = w.removeOldUsage()
+			p.more = p.more || p.next != 0 && p.next <= w.now
 			return p, err
 		})
 		if err != nil {

@@ -22,7 +22,9 @@ import (
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
+	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/usage"
 )
 
 // lockWait is how long Open waits for another process to let go of the file: one that is just stopping.
@@ -48,6 +50,8 @@ type Store struct {
 	journal *journal
 	scrub   *scrubber
 	orphans []conversation.TurnKey // live when the file was opened
+	left    [][]byte               // the keys in unsettledBucket when the file was opened
+	limits  limits
 
 	// writer is held around each transaction of bbolt that writes, and readers shared around each that reads. The
 	// scrubber needs a moment with neither.
@@ -65,8 +69,9 @@ type Store struct {
 	broken atomic.Pointer[error]
 
 	// owned by the committer
-	queues  map[ref]queue
-	scratch writing
+	queues     map[ref]queue
+	usageSwept usage.Hour // when old buckets of usage were last removed
+	scratch    writing
 }
 
 // Open opens the file, or makes it, for this process alone. Turns that were live in it stay live until EndOrphans.
@@ -83,6 +88,7 @@ func Open(path string, options Options) (*Store, error) {
 		committed: make(chan struct{}),
 		queues:    make(map[ref]queue),
 	}
+	s.limits = newLimits(s.countDue)
 	file, err := s.openFile(path, options.noSync)
 	if err != nil {
 		return nil, err
@@ -91,7 +97,7 @@ func Open(path string, options Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("opening the store %s: %w", path, err), s.db.Close())
 	}
 	s.scrub = newScrubber(s, file, options.scrubInterval)
-	s.scratch = writing{store: s, queues: make(map[ref]queue)}
+	s.scratch = writing{store: s, queues: make(map[ref]queue), requests: make(map[hourAt]int64), tally: tally{places: make(map[hourAt]int)}}
 	go s.commit()
 	go s.scrub.run()
 	s.scrub.want() // what was removed just before the last process ended may still be there
@@ -145,8 +151,12 @@ func (s *Store) load(journalPath string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.db.View(func(tx *bbolt.Tx) (err error) {
-		s.orphans, err = (&reading{bolt: tx}).live()
+	if err := s.db.View(func(tx *bbolt.Tx) error {
+		r := &reading{bolt: tx}
+		if s.orphans, err = r.live(); err != nil {
+			return err
+		}
+		s.left, err = r.unsettled()
 		return err
 	}); err != nil {
 		return err
@@ -164,6 +174,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.waiting = append(s.waiting, newOperation((*writing).countRequests))
 	s.mu.Unlock()
 	s.alert()
 	<-s.committed
@@ -180,15 +191,25 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.view(ctx, func(*reading) error { return nil })
 }
 
-// view runs a function in a transaction that reads: it sees one moment.
+// view runs a function in a transaction that reads, once its request is admitted: it sees one moment.
 func (s *Store) view(ctx context.Context, read func(*reading) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	a := auth.AdmissionOf(ctx)
+	if a.Pending() && isTest(a) {
+		if err := s.admitTest(ctx, a); err != nil {
+			return err
+		}
+	}
 	s.readers.RLock()
 	defer s.readers.RUnlock()
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		return read(&reading{bolt: tx, now: conversation.TimeOf(time.Now())})
+		r := &reading{bolt: tx, now: conversation.TimeOf(time.Now())}
+		if err := r.admit(s, a); err != nil {
+			return err
+		}
+		return read(r)
 	})
 	if errors.Is(err, berrors.ErrDatabaseNotOpen) || errors.Is(err, berrors.ErrInvalidMapping) {
 		return unavailable(err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"parley/auth"
+	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/window"
 	"parley/stream"
@@ -13,15 +15,37 @@ import (
 // BeginTurn implements conversation.Store. A waiter that was granted the session and meets an overflow has given it
 // up: the next in the queue is granted it.
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
-	return update(ctx, s, func(w *writing) (conversation.Begun, error) {
-		return w.beginTurn(ref{owner, turn.SessionID}, &turn)
+	r := reservation{admission: auth.AdmissionOf(ctx)}
+	begun, err := update(ctx, s, func(w *writing) (conversation.Begun, error) {
+		return w.beginTurn(ref{owner, turn.SessionID}, &turn, &r)
 	})
+	switch {
+	case !r.made:
+	case err != nil:
+		s.limits.release(owner, r.taken)
+	default:
+		s.limits.hold(begun.Reply.ID, r.taken)
+	}
+	return begun, err
 }
 
-func (w *writing) beginTurn(at ref, turn *conversation.NewTurn) (conversation.Begun, error) {
+// reservation is what is reserved for a turn that is to begin.
+type reservation struct {
+	admission *auth.Admission // nil for none
+	made      bool
+	taken     limit.Reservation
+}
+
+func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) (conversation.Begun, error) {
 	session, err := w.session(at)
 	if err != nil {
 		return conversation.Begun{}, err
+	}
+	if r.admission != nil { // a send that has waited was admitted a while ago
+		if err := w.alive(r.admission); err != nil {
+			w.leave(at, turn.Waiter)
+			return conversation.Begun{}, err
+		}
 	}
 	earlier, found, err := w.recall(at.owner, turn.Idempotency)
 	if err != nil {
@@ -46,11 +70,9 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn) (conversation.Be
 		w.refuse(at, turn.Waiter)
 		return conversation.Begun{}, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
 	}
-	if turn.Reserve != nil {
-		if err := turn.Reserve(window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
-			w.refuse(at, turn.Waiter)
-			return conversation.Begun{}, err
-		}
+	if err := w.reserve(r, window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
+		w.refuse(at, turn.Waiter)
+		return conversation.Begun{}, err
 	}
 	history, err := w.history(at, window.Budget(config.MaxTokens))
 	if err != nil {
@@ -58,6 +80,7 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn) (conversation.Be
 	}
 	begun := conversation.Begun{Previous: session.Head, History: history}
 	begun.Message, begun.Reply = messagesOf(turn, &session, w.now)
+	last := session.LastActivity
 	session.LastActivity = begun.Message.CreatedAt
 	session.MessageCount += 2
 	session.HistoryTokens += tokens
@@ -71,7 +94,17 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn) (conversation.Be
 	if err != nil {
 		return conversation.Begun{}, err
 	}
-	return begun, w.putTurn(at, &begun, idempotencyOf(turn.Idempotency))
+	return begun, w.putTurn(at, &begun, last, idempotencyOf(turn.Idempotency))
+}
+
+// reserve reserves the tokens of a turn: once, also if its transaction is run again.
+func (w *writing) reserve(r *reservation, tokens int) (err error) {
+	if r.admission == nil || r.made {
+		return nil
+	}
+	r.taken, err = w.store.limits.reserve(r.admission, tokens)
+	r.made = err == nil
+	return err
 }
 
 // idempotencyOf returns the idempotency key, "" for none.
@@ -106,8 +139,11 @@ func messagesOf(turn *conversation.NewTurn, session *conversation.Session, now c
 	return message, reply
 }
 
-// putTurn writes a turn that begins, by a request with that idempotency key.
-func (w *writing) putTurn(at ref, begun *conversation.Begun, idempotency string) error {
+// putTurn writes a turn that begins, by a request with that idempotency key, in a session that was last active at that time.
+func (w *writing) putTurn(at ref, begun *conversation.Begun, last conversation.Time, idempotency string) error {
+	if err := w.countBeginning(at.owner, begun, last); err != nil {
+		return err
+	}
 	if err := w.putMessage(at, &begun.Message); err != nil {
 		return err
 	}
@@ -152,13 +188,18 @@ func tokensInPrompt(m *conversation.Message) int {
 
 // EndTurn implements conversation.Store. Where the turn was ended and its message has been cleared since, the message
 // beside ErrFenced is empty.
-func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message) (conversation.Message, error) {
+func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	if reply.Status == stream.Streaming || reply.Status == "" {
 		return conversation.Message{}, errors.New("embedded: a turn does not end with a reply that is streaming")
 	}
-	return update(ctx, s, func(w *writing) (conversation.Message, error) {
+	gone := false
+	ended, err := update(ctx, s, func(w *writing) (conversation.Message, error) {
 		at := ref{key.Owner, key.SessionID}
 		session, err := w.session(at)
+		if gone = errors.Is(err, conversation.ErrSessionNotFound); gone {
+			_, err := w.settleGone(key, timing, func(liveRecord) *conversation.Message { return &reply })
+			return conversation.Message{}, err // and not that it is gone: what fails must not have written
+		}
 		if err != nil {
 			return conversation.Message{}, err
 		}
@@ -170,12 +211,23 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 			return decided, conversation.ErrFenced
 		}
 		ended := reply // a copy for each time that this runs
-		return ended, w.endTurn(at, &session, &ended)
+		return ended, w.endTurn(at, &session, &ended, timing)
 	})
+	if err == nil && gone {
+		err = conversation.ErrSessionNotFound
+	}
+	if !errors.Is(err, conversation.ErrUnavailable) {
+		used := 0
+		if reply.Usage != nil {
+			used = reply.Usage.Total
+		}
+		s.limits.settle(key, used)
+	}
+	return ended, err
 }
 
 // endTurn ends the live turn of a session with a reply, which takes over the identity of the stored one.
-func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversation.Message) error {
+func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversation.Message, timing conversation.Timing) error {
 	stored, err := w.message(at, session.Live)
 	if err != nil {
 		return err
@@ -199,7 +251,7 @@ func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversa
 	}
 	w.ended = append(w.ended, reply.ID)
 	w.handOver(at)
-	return nil
+	return w.count(at.owner, momentHour(w.now), conversation.UsageOfEnding(reply, timing))
 }
 
 // Journal implements conversation.Store. It is as durable as the machine, but not more: the process can die, the
@@ -214,10 +266,13 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 // orphansAtOnce is how many turns EndOrphans ends in one transaction.
 const orphansAtOnce = 64
 
-// EndOrphans implements conversation.Store: it ends the turns that were live when the file was opened. Called again,
-// it ends those that it could not end before, and else returns 0.
+// EndOrphans implements conversation.Store: it ends the turns that were live, or not settled, when the file was opened.
+// Called again, it ends those that it could not end before, and else returns 0.
 func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
-	ended := 0
+	ended, err := update(ctx, s, func(w *writing) (int, error) { return w.settleLeft(s.left) })
+	if err != nil {
+		return 0, err
+	}
 	for keys := range slices.Chunk(s.orphans, orphansAtOnce) {
 		replies := make([]conversation.Message, 0, len(keys))
 		for _, key := range keys {
@@ -238,14 +293,23 @@ func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (in
 	return ended, nil
 }
 
-// endOrphans ends those of the turns that are live still, and returns how many that were.
+// endOrphans ends those of the turns that are live or not settled still, and returns how many that were.
 func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation.Message) (int, error) {
 	ended := 0
 	for i, key := range keys {
 		at := ref{key.Owner, key.SessionID}
 		session, err := w.session(at)
 		if errors.Is(err, conversation.ErrSessionNotFound) {
-			continue // RemoveExpired sees to it, or has done so
+			settled, err := w.settleGone(key, conversation.Timing{}, func(live liveRecord) *conversation.Message {
+				return orphaned(replies[i], live)
+			})
+			if err != nil {
+				return 0, err
+			}
+			if settled {
+				ended++
+			}
+			continue
 		}
 		if err != nil {
 			return 0, err
@@ -257,14 +321,18 @@ func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation
 		if err != nil {
 			return 0, err
 		}
-		reply := replies[i]
-		reply.Usage = &conversation.Usage{
-			Prompt: live.Prompt, Completion: reply.Tokens, Total: live.Prompt + reply.Tokens, Estimated: true,
-		}
-		if err := w.endTurn(at, &session, &reply); err != nil {
+		if err := w.endTurn(at, &session, orphaned(replies[i], live), conversation.Timing{}); err != nil {
 			return 0, err
 		}
 		ended++
 	}
 	return ended, nil
+}
+
+// orphaned returns the reply of a turn that nobody lives to settle, with its usage estimated.
+func orphaned(reply conversation.Message, live liveRecord) *conversation.Message {
+	reply.Usage = &conversation.Usage{
+		Prompt: live.Prompt, Completion: reply.Tokens, Total: live.Prompt + reply.Tokens, Estimated: true,
+	}
+	return &reply
 }

@@ -121,7 +121,7 @@ func clearEnded(t *testing.T, s *subject) {
 	begun := s.begin(t, question(session.ID, "hello"))
 	s.end(t, begun.Key, answer("yes"))
 	cleared := s.clear(t, session.ID, "clears")
-	_, err := s.store.EndTurn(s.ctx, begun.Key, answer("again"))
+	_, err := s.store.EndTurn(s.ctx, begun.Key, answer("again"), timing)
 	if !errors.Is(err, conversation.ErrFenced) {
 		t.Errorf("EndTurn: error %v, want %v", err, conversation.ErrFenced)
 	}

@@ -40,7 +40,7 @@ func manySessions(t *testing.T, s *subject) {
 					err = s.store.Journal(s.ctx, segments(begun.Key, 0, "to "))
 				}
 				if err == nil {
-					_, err = s.store.EndTurn(s.ctx, begun.Key, answer("to "+turn.Content))
+					_, err = s.store.EndTurn(s.ctx, begun.Key, answer("to "+turn.Content), timing)
 				}
 				if err != nil {
 					t.Errorf("turn %s: %v", turn.Content, err)
@@ -71,7 +71,7 @@ func racingEnds(t *testing.T, s *subject) {
 	replies := make([]conversation.Message, 10)
 	for i := range replies {
 		callers.Go(func() {
-			reply, err := s.store.EndTurn(s.ctx, begun.Key, answer(fmt.Sprint("ending ", i)))
+			reply, err := s.store.EndTurn(s.ctx, begun.Key, answer(fmt.Sprint("ending ", i)), timing)
 			switch {
 			case err == nil:
 				decided.Add(1)

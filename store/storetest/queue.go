@@ -80,7 +80,7 @@ func (s *subject) runAll(t *testing.T, turns []conversation.NewTurn) {
 		sends.Go(func() {
 			begun, err := s.awaitTurn(turn)
 			if err == nil {
-				_, err = s.store.EndTurn(s.ctx, begun.Key, answer("to "+turn.Content))
+				_, err = s.store.EndTurn(s.ctx, begun.Key, answer("to "+turn.Content), timing)
 			}
 			if err != nil {
 				t.Errorf("the turn of %q: %v", turn.Content, err)

@@ -63,7 +63,7 @@ func everyCall(s *subject, sessionID string) map[string]error {
 	_, cleared := s.store.ClearMessages(s.ctx, s.owner, sessionID, conversation.RandomText(16))
 	_, ended := s.store.EndTurn(s.ctx, conversation.TurnKey{
 		Owner: s.owner, SessionID: sessionID, MessageID: "msg_0000000000000000", Fence: 1,
-	}, answer("mine"))
+	}, answer("mine"), timing)
 	_, deleted := s.store.DeleteSession(s.ctx, s.owner, sessionID)
 	return map[string]error{
 		"Session": session, "Messages": messages, "Message": message, "BeginTurn": begun,
@@ -93,7 +93,7 @@ func foreignSession(t *testing.T, s *subject) {
 		wantError(t, "Message of "+name, err, conversation.ErrSessionNotFound)
 		key := begun.Key
 		key.Owner = owner
-		_, err = s.store.EndTurn(s.ctx, key, answer("not yours"))
+		_, err = s.store.EndTurn(s.ctx, key, answer("not yours"), timing)
 		wantError(t, "EndTurn of "+name, err, conversation.ErrSessionNotFound)
 		must(t, s.store.Journal(s.ctx, segments(key, 0, "not yours")), "Journal")
 		page, err := s.store.Sessions(s.ctx, owner, conversation.SessionQuery{Limit: 10})
@@ -241,7 +241,7 @@ func deleteLive(t *testing.T, s *subject) {
 	deleted, err := s.store.DeleteSession(s.ctx, s.owner, session.ID)
 	must(t, err, "DeleteSession")
 	same(t, "what it returns", deleted, begun.Session)
-	_, err = s.store.EndTurn(s.ctx, begun.Key, answer("too late"))
+	_, err = s.store.EndTurn(s.ctx, begun.Key, answer("too late"), timing)
 	wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
 	must(t, s.store.Journal(s.ctx, segments(begun.Key, 9, " and more")), "Journal of a turn that has ended")
 	s.wantGone(t, session.ID)

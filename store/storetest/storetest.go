@@ -25,7 +25,6 @@ import (
 type Backend struct {
 	Conversation conversation.Store
 	Keys         auth.Store
-	Days         auth.DayStore
 }
 
 // patience is how long a test waits for what must come. It is never waited for in vain by a store that is right.
@@ -45,7 +44,8 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"clear", clearTests()},
 		{"journal", journalTests()},
 		{"keys", keyTests()},
-		{"days", dayTests()},
+		{"admission", admissionTests()},
+		{"usage", usageTests()},
 		{"concurrency", concurrencyTests()},
 	}
 	for _, chapter := range chapters {
@@ -57,7 +57,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 					ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 					defer cancel()
 					test.run(t, &subject{
-						ctx: ctx, store: b.Conversation, keys: b.Keys, days: b.Days,
+						ctx: ctx, store: b.Conversation, keys: b.Keys,
 						owner: conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Live},
 					})
 				})
@@ -76,7 +76,6 @@ type subject struct {
 	ctx   context.Context
 	store conversation.Store
 	keys  auth.Store
-	days  auth.DayStore
 	owner conversation.Owner
 }
 
@@ -170,7 +169,7 @@ func (s *subject) queue(t *testing.T, turn conversation.NewTurn) *conversation.Q
 
 func (s *subject) end(t *testing.T, key conversation.TurnKey, reply conversation.Message) conversation.Message {
 	t.Helper()
-	ended, err := s.store.EndTurn(s.ctx, key, reply)
+	ended, err := s.store.EndTurn(s.ctx, key, reply, timing)
 	must(t, err, "EndTurn")
 	return ended
 }

@@ -178,7 +178,7 @@ func endTwice(t *testing.T, s *subject) {
 		first.Status = state
 		decided := s.end(t, begun.Key, first)
 		before := s.session(t, session.ID)
-		again, err := s.store.EndTurn(s.ctx, begun.Key, answer("the second"))
+		again, err := s.store.EndTurn(s.ctx, begun.Key, answer("the second"), timing)
 		wantError(t, "the second EndTurn", err, conversation.ErrFenced)
 		same(t, "what it returns", again, decided)
 		same(t, "the session", s.session(t, session.ID), before)
@@ -192,7 +192,7 @@ func endFenced(t *testing.T, s *subject) {
 	for _, fence := range []int64{0, begun.Key.Fence - 1, begun.Key.Fence + 1} {
 		key := begun.Key
 		key.Fence = fence
-		_, err := s.store.EndTurn(s.ctx, key, answer("forged"))
+		_, err := s.store.EndTurn(s.ctx, key, answer("forged"), timing)
 		wantError(t, "EndTurn", err, conversation.ErrFenced)
 		must(t, s.store.Journal(s.ctx, segments(key, 0, "forged")), "Journal")
 	}
@@ -209,7 +209,7 @@ func endLate(t *testing.T, s *subject) {
 	if second.Key.Fence <= first.Key.Fence {
 		t.Errorf("fence %d follows %d", second.Key.Fence, first.Key.Fence)
 	}
-	again, err := s.store.EndTurn(s.ctx, first.Key, answer("late"))
+	again, err := s.store.EndTurn(s.ctx, first.Key, answer("late"), timing)
 	wantError(t, "EndTurn of the turn before", err, conversation.ErrFenced)
 	same(t, "what it returns", again, decided)
 	same(t, "the session", s.session(t, session.ID), second.Session)

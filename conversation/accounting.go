@@ -1,0 +1,52 @@
+package conversation
+
+import (
+	"time"
+
+	"parley/conversation/usage"
+	"parley/stream"
+)
+
+// UsageOfCreation returns what the creation of a session counts.
+func UsageOfCreation() usage.Bucket { return usage.Bucket{Sessions: 1} }
+
+// UsageOfBeginning returns what a turn counts when it begins, with a message of that role: in the hour of the message.
+// How much later that is than the session's last activity counts as SessionTime besides, in the hour of the session's
+// creation.
+func UsageOfBeginning(role Role) usage.Bucket {
+	b := usage.Bucket{AssistantMessages: 1}
+	if role == System {
+		b.SystemMessages = 1
+	} else {
+		b.UserMessages = 1
+	}
+	return b
+}
+
+// UsageOfEnding returns what a turn counts when it ends with a reply: in the hour of the end.
+func UsageOfEnding(reply *Message, timing Timing) usage.Bucket {
+	var b usage.Bucket
+	if u := reply.Usage; u != nil {
+		b.PromptTokens, b.CompletionTokens = int64(u.Prompt), int64(u.Completion)
+	}
+	switch reply.Status {
+	case stream.Completed:
+		b.Completed = 1
+	case stream.Cancelled:
+		b.Cancelled = 1
+	case stream.Failed:
+		b.Failed = 1
+	case stream.Interrupted:
+		b.Interrupted = 1
+	}
+	observe(&b.FirstToken, timing.FirstToken)
+	observe(&b.Duration, timing.Duration)
+	return b
+}
+
+// observe counts a duration that is known.
+func observe(h *usage.Histogram, d time.Duration) {
+	if d > 0 {
+		h.Observe(int64((d + time.Millisecond - 1) / time.Millisecond))
+	}
+}

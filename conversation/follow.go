@@ -1,0 +1,390 @@
+package conversation
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"parley/stream"
+)
+
+const (
+	// glanceLive is how often a session with a live reply is glanced at, and glanceIdle any other one that is watched, if
+	// no poke comes first (design section 7).
+	glanceLive = time.Second
+	glanceIdle = 5 * time.Second
+	// glanceAgain is how soon a glance that failed is tried again.
+	glanceAgain = 250 * time.Millisecond
+	// caughtUpAtOnce is how many messages that other nodes have written are shown from memory; viewers that are further
+	// behind read history.
+	caughtUpAtOnce = 8
+)
+
+// follower follows the sessions that this node watches: what other nodes do in them it shows to the viewers here, and
+// what they want of the turns here it does. It has one goroutine, which glances at all sessions that are due in one
+// trip.
+type follower struct {
+	// static
+	service *Service
+	nodes   Nodes
+	wake    chan struct{} // holds one
+
+	mu       sync.Mutex
+	sessions map[string]*followed // guarded by mu; by id
+	poked    map[string]struct{}  // guarded by mu; those to glance at now
+	failing  bool                 // owned by the goroutine
+}
+
+// followed is a session that is watched: it has viewers here, or a turn.
+type followed struct {
+	// static
+	owner Owner
+	id    string
+	topic *stream.Topic // held
+
+	// guarded by follower.mu
+	due     time.Time
+	expires Time
+	cleared string
+	head    string        // the newest message that the topic was shown, or that came before it was followed
+	reply   *stream.Reply // live on another node; nil for none
+	turn    *turn         // live here, or the last that was; nil for none
+}
+
+func newFollower(s *Service) *follower {
+	return &follower{
+		service: s, nodes: s.Nodes, wake: make(chan struct{}, 1),
+		sessions: make(map[string]*followed), poked: make(map[string]struct{}),
+	}
+}
+
+// poke has a session glanced at, or all of them if it is "". It does not wait.
+func (f *follower) poke(sessionID string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if sessionID == "" {
+		for id := range f.sessions {
+			f.poked[id] = struct{}{}
+		}
+	} else if f.sessions[sessionID] != nil {
+		f.poked[sessionID] = struct{}{}
+	}
+	f.alert()
+}
+
+func (f *follower) alert() {
+	select {
+	case f.wake <- struct{}{}:
+	default: // it has been told already
+	}
+}
+
+// view follows a session that has a viewer here, who has subscribed to its topic already.
+func (f *follower) view(owner Owner, session Session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.open(owner, session)
+	if x.head != session.Head || x.cleared != session.Cleared {
+		f.poked[x.id] = struct{}{}
+		f.alert()
+	}
+}
+
+// begin follows the session of a turn that begins here.
+func (f *follower) begin(t *turn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.open(t.key.Owner, t.begun.Session)
+	x.turn, x.head, x.due = t, t.key.MessageID, time.Now().Add(glanceLive)
+}
+
+// open returns the session as it is followed; called with mu held.
+func (f *follower) open(owner Owner, session Session) *followed {
+	x := f.sessions[session.ID]
+	if x == nil {
+		x = &followed{
+			owner: owner, id: session.ID, topic: f.service.hub.Open(session.ID), expires: session.ExpiresAt,
+			cleared: session.Cleared, due: time.Now().Add(glanceIdle),
+		}
+		if session.Live == "" {
+			x.head = session.Head
+		}
+		f.sessions[session.ID] = x
+	}
+	return x
+}
+
+// run follows until ctx is done.
+func (f *follower) run(ctx context.Context) {
+	tick := time.NewTicker(glanceLive)
+	defer tick.Stop()
+	for {
+		all := false
+		select {
+		case <-ctx.Done():
+			f.close()
+			return
+		case <-f.wake:
+		case <-tick.C:
+			all = true
+		}
+		f.glance(ctx, f.due(all))
+	}
+}
+
+// close lets all sessions go.
+func (f *follower) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, x := range f.sessions {
+		x.topic.Close()
+		delete(f.sessions, id)
+	}
+}
+
+// due returns the sessions that were poked, and if all also those whose time has come. Those that nobody needs any more are let go.
+func (f *follower) due(all bool) []*followed {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var due []*followed
+	take := func(x *followed) {
+		if x.isLive() {
+			x.due = time.Now().Add(glanceLive)
+		} else {
+			x.due = time.Now().Add(glanceIdle)
+		}
+		due = append(due, x)
+	}
+	for id := range f.poked {
+		if x := f.sessions[id]; x != nil {
+			take(x)
+		}
+		delete(f.poked, id)
+	}
+	if !all {
+		return due
+	}
+	now := time.Now()
+	for id, x := range f.sessions {
+		switch {
+		case x.turn.isOver() && x.topic.Unwatched():
+			x.topic.Close()
+			delete(f.sessions, id)
+		case !now.Before(x.due) || !now.Before(x.expires.Go()):
+			take(x)
+		}
+	}
+	return due
+}
+
+func (x *followed) isLive() bool { return x.reply != nil || !x.turn.isOver() }
+
+// isOver reports whether there is no such turn here, or none any more.
+func (t *turn) isOver() bool {
+	if t == nil {
+		return true
+	}
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// glance looks at sessions, and does what that asks for.
+func (f *follower) glance(ctx context.Context, due []*followed) {
+	if len(due) == 0 {
+		return
+	}
+	watched := make([]Watched, len(due))
+	f.mu.Lock()
+	for i, x := range due {
+		watched[i] = Watched{Owner: x.owner, SessionID: x.id}
+		if x.reply != nil {
+			text, _ := x.reply.Snapshot()
+			watched[i].Reply, watched[i].Offset = x.reply.ID, len(text)
+		}
+	}
+	f.mu.Unlock()
+	glances, err := f.nodes.Glance(ctx, watched)
+	if f.told(ctx, err) {
+		for _, x := range due {
+			f.again(x)
+		}
+		return
+	}
+	for i, x := range due {
+		if err := f.apply(ctx, x, &glances[i]); f.told(ctx, err) {
+			f.again(x)
+		}
+	}
+}
+
+// told reports whether there is an error; the log is told of the first of a row.
+func (f *follower) told(ctx context.Context, err error) bool {
+	if err != nil && !f.failing && ctx.Err() == nil {
+		f.service.Log.Error("other nodes' replies cannot be followed; it is tried again until they can", "error", err)
+	}
+	f.failing = err != nil
+	return f.failing
+}
+
+// again has a session glanced at soon.
+func (f *follower) again(x *followed) {
+	time.AfterFunc(glanceAgain, func() { f.poke(x.id) })
+}
+
+// apply does what a glance asks for.
+func (f *follower) apply(ctx context.Context, x *followed, g *Glance) error {
+	f.mu.Lock()
+	t, reply, head := x.turn, x.reply, x.head
+	isNew := !g.Gone && g.Session.Cleared > x.cleared
+	if isNew {
+		x.cleared = g.Session.Cleared
+	}
+	f.mu.Unlock()
+	if g.Gone {
+		f.gone(x)
+		return nil
+	}
+	if isNew {
+		f.service.hub.Clear(x.id, g.Session.Cleared)
+	}
+	if !t.isOver() {
+		t.heed(g)
+	}
+	switch {
+	case reply == nil:
+	case g.Session.Live == reply.ID:
+		reply.Append(g.Text)
+	default:
+		if err := f.end(ctx, x, reply); err != nil {
+			return err
+		}
+	}
+	if g.Session.Head != head && (t.isOver() || g.Session.Fence > t.key.Fence) {
+		return f.catchUp(ctx, x)
+	}
+	return nil
+}
+
+// gone lets go of a session that is no more: deleted, or expired.
+func (f *follower) gone(x *followed) {
+	how := stream.Deleted
+	if !time.Now().Before(x.expires.Go()) {
+		how = stream.Expired
+	}
+	f.service.hub.Remove(x.id, how)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !x.turn.isOver() {
+		x.turn.cancel(stream.ErrCancelled)
+	}
+	if x.reply != nil {
+		x.reply.End(stream.Ending{State: stream.Cancelled})
+	}
+	if f.sessions[x.id] == x {
+		x.topic.Close()
+		delete(f.sessions, x.id)
+	}
+}
+
+// heed does what others want of a turn that is live here. A glance from before the turn began says nothing of it.
+func (t *turn) heed(g *Glance) {
+	switch {
+	case g.Session.Fence < t.key.Fence:
+	case g.Session.Fence > t.key.Fence || g.Session.Live != t.key.MessageID:
+		t.cancel(stream.ErrInterrupted) // this node was taken for dead: somebody has decided how the reply ends
+	case g.Stop == StopCleared:
+		t.cancel(errCleared)
+	case g.Stop == StopCancelled:
+		t.cancel(stream.ErrCancelled)
+	}
+}
+
+// end ends a reply that another node has written.
+func (f *follower) end(ctx context.Context, x *followed, reply *stream.Reply) error {
+	ending := stream.Ending{State: stream.Cancelled} // of a reply that was cleared: viewers are shown that
+	m, err := f.service.Store.Message(ctx, x.owner, x.id, reply.ID)
+	switch {
+	case errors.Is(err, ErrMessageNotFound), errors.Is(err, ErrSessionNotFound):
+	case err != nil:
+		return err
+	case m.Status == stream.Streaming:
+		return nil // the glance was older than the reply
+	default:
+		if rest, ok := bytes.CutPrefix([]byte(m.Content), textOf(reply)); ok {
+			reply.Append(rest)
+		}
+		ending = endingOf(m)
+	}
+	reply.End(ending)
+	x.topic.Settle()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x.reply = nil
+	return nil
+}
+
+func textOf(reply *stream.Reply) []byte {
+	text, _ := reply.Snapshot()
+	return text
+}
+
+// catchUp shows what other nodes have written since the last time.
+func (f *follower) catchUp(ctx context.Context, x *followed) error {
+	page, err := f.service.Store.Messages(ctx, x.owner, x.id, MessageQuery{Limit: caughtUpAtOnce + 1})
+	if errors.Is(err, ErrSessionNotFound) {
+		return nil // the next glance says so
+	}
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	previous, missed := newer(page, x.head)
+	var entries []*stream.Entry
+	for _, m := range missed {
+		if !x.turn.isOver() && m.ID >= x.turn.begun.Message.ID {
+			break // this node's own: it shows them itself
+		}
+		entry := entryOf(m)
+		if m.Status == stream.Streaming {
+			entry.Reply = stream.NewReply(m.ID)
+			entry.Reply.Append([]byte(m.Content))
+			x.reply = entry.Reply
+		}
+		entries, x.head = append(entries, entry), m.ID
+	}
+	if len(entries) > 0 {
+		x.topic.Publish(previous, entries...)
+	}
+	return nil
+}
+
+// newer returns the messages of a page, which begins with the newest, that come after head, oldest first, and what comes
+// before them.
+func newer(page MessagePage, head string) (previous string, messages []Message) {
+	all := page.Messages
+	for i, m := range all {
+		if m.ID <= head {
+			return head, reversed(all[:i])
+		}
+	}
+	if page.More && len(all) > 0 { // there are more than the page holds: the oldest of it comes before the others
+		last := len(all) - 1
+		return all[last].ID, reversed(all[:last])
+	}
+	return max(head, page.Session.Cleared), reversed(all)
+}
+
+func reversed(messages []Message) []Message {
+	out := make([]Message, 0, len(messages))
+	for i := len(messages) - 1; i >= 0; i-- {
+		out = append(out, messages[i])
+	}
+	return out
+}

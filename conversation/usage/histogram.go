@@ -1,0 +1,79 @@
+package usage
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// Histogram counts durations in whole milliseconds, by cells: one a millisecond up to 16 ms, then eight of equal width
+// an octave up to 2^22 ms, some 70 minutes; what is longer counts in the last. Only the cells that hold something are
+// there, in their order. The zero value is empty. Histograms are merged by adding their counts.
+type Histogram []cell
+
+type cell struct {
+	index uint8
+	count int64
+}
+
+const (
+	octaveBits = 3 // 2^3 cells an octave
+	octave     = 1 << octaveBits
+	// longest is the longest duration that is told from a longer one.
+	longest = 1<<22 - 1
+	// cells is how many cells there can be.
+	cells = (22-octaveBits-1)*octave + 2*octave
+)
+
+// indexOf returns the cell of a duration.
+func indexOf(milliseconds int64) uint8 {
+	v := uint64(min(max(milliseconds, 0), longest))
+	shift := max(0, bits.Len64(v)-octaveBits-1)
+	return uint8(shift*octave + int(v>>shift))
+}
+
+// middleOf returns the middle of a cell, rounded down.
+func middleOf(index uint8) int64 {
+	shift := max(0, int(index)/octave-1)
+	least := (int64(index) - int64(shift)*octave) << shift
+	return least + (1<<shift-1)/2
+}
+
+// Observe counts a duration.
+func (h *Histogram) Observe(milliseconds int64) { h.add(indexOf(milliseconds), 1) }
+
+func (h *Histogram) add(index uint8, n int64) {
+	if last := len(*h) - 1; last < 0 || (*h)[last].index < index { // as they are read
+		*h = append(*h, cell{index, n})
+		return
+	}
+	at, found := slices.BinarySearchFunc(*h, index, func(c cell, index uint8) int { return int(c.index) - int(index) })
+	if !found {
+		*h = slices.Insert(*h, at, cell{index: index})
+	}
+	(*h)[at].count += n
+}
+
+// Count returns how many durations were counted.
+func (h Histogram) Count() (n int64) {
+	for _, c := range h {
+		n += c.count
+	}
+	return n
+}
+
+// Percentile returns the p-th percentile, p from 1 to 100, in milliseconds: the smallest duration that p percent are no
+// longer than. It is exact up to 16 ms, and else off by less than 1/16 of it; for more than [longest] it is that. ok is
+// false if nothing was counted.
+func (h Histogram) Percentile(p int) (milliseconds int64, ok bool) {
+	total := h.Count()
+	if total == 0 {
+		return 0, false
+	}
+	rank := max(1, (total*int64(p)+99)/100)
+	for _, c := range h {
+		if rank -= c.count; rank <= 0 {
+			return middleOf(c.index), true
+		}
+	}
+	return middleOf(h[len(h)-1].index), true
+}

@@ -1,0 +1,204 @@
+package usage
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func hourAt(t *testing.T, text string) Hour {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return HourOf(at.UnixMilli())
+}
+
+func TestHoursAreRoundedDownAndUp(t *testing.T) {
+	for _, test := range []struct {
+		at        int64
+		of, after Hour
+	}{
+		{0, 0, 0}, {1, 0, 1}, {3_599_999, 0, 1}, {3_600_000, 1, 1}, {3_600_001, 1, 2},
+		{-1, -1, 0}, {-3_600_000, -1, -1}, {-3_600_001, -2, -1},
+	} {
+		if of, after := HourOf(test.at), HourAfter(test.at); of != test.of || after != test.after {
+			t.Errorf("%d: %d and %d, want %d and %d", test.at, of, after, test.of, test.after)
+		}
+	}
+}
+
+// Every count of a bucket has a field of its own, in order, that leads back to it.
+func TestABucketIsItsCounts(t *testing.T) {
+	var b Bucket
+	for f := range 2 * endField {
+		b.Count(f, int64(f)+1)
+	}
+	fields := slices.Collect(maps.Keys(maps.Collect(b.All())))
+	if want := len(b.counters()) + 2*cells; len(fields) != want {
+		t.Errorf("%d fields, want %d", len(fields), want)
+	}
+	last := Field(0)
+	for f, n := range b.All() {
+		if f <= last || n != int64(f)+1 {
+			t.Errorf("the field %d, after %d, has %d", f, last, n)
+		}
+		last = f
+	}
+	twice := Bucket{}
+	twice.Add(&b)
+	twice.Add(&b)
+	for f, n := range twice.All() {
+		if n != 2*(int64(f)+1) {
+			t.Errorf("twice the field %d is %d", f, n)
+		}
+	}
+	if len(b.counters()) >= int(firstTokenField) {
+		t.Error("there is no room for so many counters")
+	}
+	b.Reset()
+	for f, n := range b.All() {
+		t.Errorf("after Reset the field %d is %d", f, n)
+	}
+}
+
+// TestTheNumbersOfFieldsStay holds what stores have written.
+func TestTheNumbersOfFieldsStay(t *testing.T) {
+	b := Bucket{
+		Sessions: 1, SessionTime: 2, UserMessages: 3, AssistantMessages: 4, SystemMessages: 5, PromptTokens: 6,
+		CompletionTokens: 7, Requests: 8, Completed: 9, Cancelled: 10, Failed: 11, Interrupted: 12,
+	}
+	b.FirstToken.Observe(0)
+	b.FirstToken.Observe(100)
+	b.Duration.Observe(1000)
+	b.Duration.Observe(1 << 40)
+	want := map[Field]int64{32: 1, 32 + 36: 1, 192 + 63: 1, 192 + 159: 1}
+	for f := range Field(12) {
+		want[f+1] = int64(f + 1)
+	}
+	if diff := cmp.Diff(want, maps.Collect(b.All())); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAPercentileIsOffByLessThanASixteenth(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		values := make([]int64, 1+random.IntN(200))
+		var h, other Histogram
+		for i := range values {
+			values[i] = int64(random.ExpFloat64() * float64(int64(1)<<random.IntN(20)))
+			values[i] = min(values[i], longest)
+			if i%2 == 0 {
+				h.Observe(values[i])
+			} else {
+				other.Observe(values[i])
+			}
+		}
+		for _, c := range other { // merged
+			h.add(c.index, c.count)
+		}
+		slices.Sort(values)
+		for _, p := range []int{1, 50, 95, 100} {
+			exact := values[max(1, (len(values)*p+99)/100)-1]
+			got, ok := h.Percentile(p)
+			off := max(got-exact, exact-got)
+			if !ok || 16*off >= max(exact, 1) && off != 0 || exact < 16 && off != 0 {
+				t.Fatalf("percentile %d of %d values is %d, want %d", p, len(values), got, exact)
+			}
+		}
+		if h.Count() != int64(len(values)) {
+			t.Fatalf("%d were counted, want %d", h.Count(), len(values))
+		}
+	}
+	if _, ok := Histogram(nil).Percentile(50); ok {
+		t.Error("an empty histogram has a median")
+	}
+}
+
+func TestCellsAdjoin(t *testing.T) {
+	last := uint8(0)
+	for v := range int64(longest + 1) {
+		index := indexOf(v)
+		if index != last && index != last+1 || index >= cells {
+			t.Fatalf("%d is in the cell %d, after %d", v, index, last)
+		}
+		if index != last || v == 0 {
+			if middle := middleOf(index); indexOf(middle) != index || middle < v {
+				t.Fatalf("the middle of the cell %d, which begins at %d, is %d", index, v, middle)
+			}
+		}
+		last = index
+	}
+	if last != cells-1 || indexOf(longest+1) != last || indexOf(-1) != 0 {
+		t.Errorf("the last cell is %d", last)
+	}
+}
+
+func TestASeriesIsThePeriodUnitByUnit(t *testing.T) {
+	for name, test := range map[string]struct {
+		from, to    string
+		granularity Granularity
+		want        []string // where the entries begin
+	}{
+		"hours": {"2026-02-28T22:00:00Z", "2026-03-01T01:00:00Z", ByHour, []string{"2026-02-28T22:00:00Z", "2026-02-28T23:00:00Z", "2026-03-01T00:00:00Z"}},
+		"days of a leap year": {
+			"2024-02-28T07:00:00Z", "2024-03-01T05:00:00Z", ByDay, []string{"2024-02-28T07:00:00Z", "2024-02-29T00:00:00Z", "2024-03-01T00:00:00Z"},
+		},
+		"weeks from a Sunday":    {"2026-03-01T00:00:00Z", "2026-03-10T00:00:00Z", ByWeek, []string{"2026-03-01T00:00:00Z", "2026-03-02T00:00:00Z", "2026-03-09T00:00:00Z"}},
+		"weeks from a Monday":    {"2026-03-02T00:00:00Z", "2026-03-09T00:00:00Z", ByWeek, []string{"2026-03-02T00:00:00Z"}},
+		"weeks before 1970":      {"1969-12-27T00:00:00Z", "1970-01-06T00:00:00Z", ByWeek, []string{"1969-12-27T00:00:00Z", "1969-12-29T00:00:00Z", "1970-01-05T00:00:00Z"}},
+		"months over a new year": {"2025-12-31T23:00:00Z", "2026-02-01T01:00:00Z", ByMonth, []string{"2025-12-31T23:00:00Z", "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"}},
+	} {
+		from, to := hourAt(t, test.from), hourAt(t, test.to)
+		var hours []Hourly
+		for h := from; h < to; h++ {
+			hours = append(hours, Hourly{Hour: h, Bucket: Bucket{Sessions: 1}, Existing: 1})
+		}
+		for _, hours := range [][]Hourly{hours, nil} {
+			series := Series(hours, from, to, test.granularity)
+			var begin []string
+			end, sessions := from, int64(0)
+			for _, e := range series {
+				begin = append(begin, time.UnixMilli(e.From.Milliseconds()).UTC().Format(time.RFC3339))
+				if e.From != end {
+					t.Errorf("%s: an entry begins at %d, the one before ends at %d", name, e.From, end)
+				}
+				if want := int64(e.To - e.From); hours != nil && (e.Figures.Sessions.Total != want || e.Figures.Sessions.Active != want) {
+					t.Errorf("%s: the entry %+v has not %d sessions", name, e, want)
+				}
+				end, sessions = e.To, sessions+e.Figures.Sessions.Total
+			}
+			if diff := cmp.Diff(test.want, begin); diff != "" || end != to || sessions != int64(len(hours)) {
+				t.Errorf("%s: ends at %d, want %d, with %d sessions (-want +got):\n%s", name, end, to, sessions, diff)
+			}
+		}
+	}
+}
+
+func TestTheFiguresOfNothingAreZero(t *testing.T) {
+	if diff := cmp.Diff(Figures{}, FiguresOf(nil)); diff != "" {
+		t.Error(diff)
+	}
+	want := Standing{Requests: Used{Limit: 10}, Tokens: Used{Limit: 20}, Sessions: Active{Limit: 30}}
+	if diff := cmp.Diff(want, StandingOf(nil, 0, Limits{10, 20, 30})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAMonthIsThatOfTheCalendar(t *testing.T) {
+	for _, test := range []struct{ at, from, to string }{
+		{"2026-12-31T23:00:00Z", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"},
+		{"2024-02-01T00:00:00Z", "2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z"},
+	} {
+		from, to := Month(hourAt(t, test.at))
+		if from != hourAt(t, test.from) || to != hourAt(t, test.to) {
+			t.Errorf("the month of %s is from %d to %d", test.at, from, to)
+		}
+	}
+}

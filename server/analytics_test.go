@@ -1,0 +1,158 @@
+package server_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"parley/auth"
+)
+
+// metrics asks for the metrics of a period.
+func (p *parley) metrics(query map[string]string, headers ...string) answer {
+	p.t.Helper()
+	values := url.Values{}
+	for name, value := range query {
+		values.Set(name, value)
+	}
+	return p.call("GET", "/v1/analytics/metrics?"+values.Encode(), nil, headers...)
+}
+
+// at returns what lies at a path of an answer, such as "sessions.total".
+func at(body map[string]any, path string) any {
+	var value any = body
+	for name := range strings.SplitSeq(path, ".") {
+		object, _ := value.(map[string]any)
+		value = object[name]
+	}
+	return value
+}
+
+func TestMetricsAndUsageShowWhatHappened(t *testing.T) {
+	p := start(t, echo)
+	session := p.session()
+	p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "hello", "role": "system"})
+	p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "and now?"})
+	p.must("DELETE", "/v1/sessions/"+p.session(), nil)
+	told := p.must("GET", "/v1/sessions/"+session, nil)["tokenUsage"].(map[string]any)
+
+	now := time.Now().UTC()
+	query := map[string]string{
+		"startDate": now.Add(-time.Hour).In(time.FixedZone("", 2*3600)).Format(time.RFC3339),
+		"endDate":   now.Add(time.Hour).Format(time.RFC3339Nano), "granularity": "hour",
+	}
+	a := p.metrics(query)
+	if a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.raw)
+	}
+	for path, want := range map[string]any{
+		"period.start": now.Add(-time.Hour).Format("2006-01-02T15:04:05") + ".000Z", "period.granularity": "hour",
+		"period.end":     now.Add(time.Hour).Format("2006-01-02T15:04:05.000Z"),
+		"sessions.total": 2.0, "sessions.active": 1.0,
+		"messages.total": 4.0, "messages.averagePerSession": 2.0, "messages.userMessages": 1.0, "messages.assistantMessages": 2.0,
+		"tokens.total": told["total"], "tokens.prompt": told["prompt"], "tokens.completion": told["completion"],
+		"tokens.averagePerMessage": told["total"].(float64) / 4,
+		"replies.completed":        2.0, "replies.cancelled": 0.0, "replies.failed": 0.0, "replies.interrupted": 0.0,
+	} {
+		if got := at(a.body, path); got != want {
+			t.Errorf("%s is %v, want %v", path, got, want)
+		}
+	}
+	if p50, _ := at(a.body, "firstToken.p50").(float64); p50 < 1 {
+		t.Errorf("firstToken is %v", a.body["firstToken"])
+	}
+	series := a.body["series"].([]any)
+	total, until := 0.0, now.Add(-time.Hour).Truncate(time.Hour)
+	for _, one := range series {
+		entry := one.(map[string]any)
+		total += at(entry, "messages.total").(float64)
+		if entry["start"] != until.Format("2006-01-02T15:04:05.000Z") {
+			t.Errorf("an entry begins at %v, want %v", entry["start"], until)
+		}
+		until = until.Add(time.Hour)
+	}
+	if total != 4 || until.Before(now.Add(time.Hour)) {
+		t.Errorf("the series has %v messages and ends at %v", total, until)
+	}
+
+	usage := p.must("GET", "/v1/analytics/usage", nil)
+	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+	for path, want := range map[string]any{
+		"billingPeriod.start": month.Format("2006-01-02T15:04:05.000Z"),
+		"billingPeriod.end":   month.AddDate(0, 1, 0).Format("2006-01-02T15:04:05.000Z"),
+		"requests.used":       8.0, // this one too
+		"requests.limit":      500_000.0, "tokens.used": told["total"], "tokens.limit": 50_000_000.0,
+		"tokens.percentage": told["total"].(float64) / 500_000, "sessions.active": 1.0, "sessions.limit": 5_000.0,
+		"sessions.percentage": 0.02, "tier": "pro",
+	} {
+		if got := at(usage, path); got != want {
+			t.Errorf("%s is %v, want %v", path, got, want)
+		}
+	}
+}
+
+func TestAPeriodOfMetricsThatIsWrongIsRefused(t *testing.T) {
+	p := start(t, echo)
+	const first, second = "2026-03-01T00:00:00Z", "2026-03-02T00:00:00Z"
+	for name, test := range map[string]struct {
+		start, end, granularity string // "-" is left out
+		field                   string // "" is none
+	}{
+		"no start":                  {"-", second, "-", "startDate"},
+		"no end":                    {first, "-", "-", "endDate"},
+		"an empty start":            {"", second, "-", "startDate"},
+		"a date alone":              {"2026-03-01", second, "-", "startDate"},
+		"no zone":                   {first, "2026-03-02T00:00:00", "-", "endDate"},
+		"a zone spelt as a space":   {"2026-03-01T00:00:00 02:00", second, "-", "startDate"},
+		"a day that is not":         {"2026-02-30T00:00:00Z", second, "-", "startDate"},
+		"Unix seconds":              {"1772323200", second, "-", "startDate"},
+		"a reversed period":         {second, first, "-", "endDate"},
+		"an empty period":           {first, first, "-", "endDate"},
+		"less than a millisecond":   {first, "2026-03-01T00:00:00.0009Z", "-", "endDate"},
+		"400 days":                  {"2025-01-01T00:00:00Z", "2026-02-05T00:00:00Z", "-", ""},
+		"a millisecond more":        {"2025-01-01T00:00:00Z", "2026-02-05T00:00:00.001Z", "-", "endDate"},
+		"an unknown granularity":    {first, second, "minute", "granularity"},
+		"an empty granularity":      {first, second, "", "granularity"},
+		"a granularity in capitals": {first, second, "Day", "granularity"},
+		"the year 0":                {"0001-01-01T00:00:00+01:00", "0001-01-02T00:00:00Z", "-", "startDate"},
+		"the year 9999":             {"9998-12-01T00:00:00Z", "9999-01-01T00:00:00Z", "-", "endDate"},
+		"the first year":            {"0001-01-01T00:00:00Z", "0001-01-02T00:00:00Z", "week", ""},
+		"the last year":             {"9998-12-30T00:00:00Z", "9998-12-31T23:59:59.999Z", "month", ""},
+		"by default a day":          {first, second, "-", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			query := map[string]string{"startDate": test.start, "endDate": test.end, "granularity": test.granularity}
+			for parameter, value := range query {
+				if value == "-" {
+					delete(query, parameter)
+				}
+			}
+			a := p.metrics(query)
+			switch field := at(a.body, "error.field"); {
+			case test.field == "" && a.status != 200:
+				t.Errorf("%d %s", a.status, a.raw)
+			case test.field != "" && (a.status != 400 || field != test.field || at(a.body, "error.code") != "validation_error"):
+				t.Errorf("%d %s, want 400 with the field %s", a.status, a.raw, test.field)
+			}
+		})
+	}
+}
+
+func TestAnalyticsAreOfTheKeysAccountAndModeAlone(t *testing.T) {
+	p := start(t, echo)
+	p.session()
+	_, test := p.newKey("default", auth.Test, auth.NewKey{Name: "a key", Scopes: []auth.Scope{auth.ReadAnalytics}})
+	for _, secret := range []string{p.key("other", auth.ReadAnalytics), test} {
+		query := map[string]string{
+			"startDate": time.Now().Add(-time.Hour).Format(time.RFC3339), "endDate": time.Now().Add(time.Hour).Format(time.RFC3339),
+		}
+		a := p.metrics(query, "Authorization", "Bearer "+secret)
+		if total := at(a.body, "sessions.total"); a.status != 200 || total != 0.0 || at(a.body, "firstToken.p50") != nil {
+			t.Errorf("%d %s", a.status, a.raw)
+		}
+		if a := p.call("GET", "/v1/analytics/usage", nil, "Authorization", "Bearer "+secret); a.status != 200 || at(a.body, "sessions.active") != 0.0 {
+			t.Errorf("%d %s", a.status, a.raw)
+		}
+	}
+}

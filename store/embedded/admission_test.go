@@ -1,0 +1,38 @@
+package embedded
+
+import (
+	"errors"
+	"testing"
+
+	"parley/auth"
+	"parley/auth/limit"
+)
+
+func TestARestartForgivesATestKeyNothing(t *testing.T) {
+	path := newPath(t)
+	owner := auth.Owner{Account: "a", Mode: auth.Test}
+	p := auth.Principal{Account: owner.Account, Mode: owner.Mode, KeyID: "key_0000000000000000", Secret: auth.HashOf("secret")}
+	admit := func(s *Store) error {
+		return s.Admit(auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 1000}}))
+	}
+	s := open(t, path)
+	if _, err := s.CreateKey(t.Context(), auth.Key{Owner: owner, ID: p.KeyID, Secrets: []auth.Secret{{Hash: p.Secret}}}, ""); err != nil {
+		t.Fatal(err)
+	}
+	for range limit.TestKeyRequests - 1 {
+		if err := admit(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, path)
+	if err := admit(s); err != nil {
+		t.Errorf("the last request of the day, after a restart: %v", err)
+	}
+	var refused *auth.LimitError
+	if err := admit(s); !errors.As(err, &refused) || refused.Decision.Refused != limit.ByDay {
+		t.Errorf("one more: %v", err)
+	}
+}

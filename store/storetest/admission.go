@@ -1,0 +1,340 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
+	"parley/conversation/window"
+)
+
+func admissionTests() []test {
+	return []test{
+		{"of 400 requests at once exactly 300 are admitted", admitConcurrently},
+		{"a refused operation has done nothing, and is refused by the limit that it says", admitRefuses},
+		{"an operation admits its request once, whatever it is and however it ends", admitOnce},
+		{"owners do not share their limits", admitByOwner},
+		{"a test key has its requests of a day, over all keys of its account", admitTestDay},
+		{"a key that was revoked, or rotated out, is refused and counts nothing", admitDeadKey},
+		{"a queued turn does not begin when its key was revoked meanwhile", beginWithDeadKey},
+		{"a turn reserves its tokens and settles what it used", beginReserves},
+		{"no refusal leaks a reservation", refusalsReserveNothing},
+		{"the declared key is always alive", admitDeclared},
+	}
+}
+
+// figures are small limits.
+var figures = limit.Figures{RequestsPerMinute: 300, TokensPerMinute: 100_000}
+
+// key makes a key of the subject's owner and returns who presents it.
+func (s *subject) key(t *testing.T) auth.Principal {
+	t.Helper()
+	secret := auth.NewSecret(string(s.owner.Mode))
+	key, err := s.keys.CreateKey(s.ctx, auth.Key{
+		Owner: auth.Owner{Account: s.owner.Account, Mode: string(s.owner.Mode)}, ID: auth.KeyPrefix + conversation.RandomText(16),
+		Name: "key", Scopes: []auth.Scope{auth.Admin}, Secrets: []auth.Secret{{Hash: auth.HashOf(secret)}},
+	}, limit.Pro)
+	must(t, err, "CreateKey")
+	return auth.Principal{
+		Account: key.Account, Mode: key.Mode, Tier: limit.Pro, KeyID: key.ID, Scopes: key.Scopes, Secret: key.Secrets[0].Hash,
+	}
+}
+
+// request returns a context in which a new request of the principal rides.
+func (s *subject) request(p auth.Principal, f limit.Figures) (context.Context, *auth.Admission) {
+	a := &auth.Admission{Principal: p, Figures: f}
+	return auth.WithAdmission(s.ctx, a), a
+}
+
+// admit admits a request, and returns the decision.
+func (s *subject) admit(t *testing.T, p auth.Principal, f limit.Figures) limit.Decision {
+	t.Helper()
+	ctx, a := s.request(p, f)
+	must(t, s.keys.Admit(ctx), "Admit")
+	d, ok := a.Decision()
+	if !ok || a.Pending() || !d.Admitted() {
+		t.Fatalf("Admit returned no error, but the decision is %+v, %v", d, ok)
+	}
+	return d
+}
+
+// refused checks that an error is a limit's.
+func refused(t *testing.T, what string, err error, by limit.Kind) limit.Decision {
+	t.Helper()
+	refusal, ok := errors.AsType[*auth.LimitError](err)
+	if !ok {
+		t.Fatalf("%s: error %v, want a refusal by %v", what, err, by)
+	}
+	d := refusal.Decision
+	if d.Refused != by || d.RetryAfter < 1 || by != limit.ByDay && d.RetryAfter > 61 || d.Remaining < 0 {
+		t.Errorf("%s: %+v, want a refusal by %v", what, d, by)
+	}
+	return d
+}
+
+func admitConcurrently(t *testing.T, s *subject) {
+	p := s.key(t)
+	var admitted, others atomic.Int64
+	var work sync.WaitGroup
+	for range 400 {
+		work.Go(func() {
+			ctx, a := s.request(p, figures)
+			err := s.keys.Admit(ctx)
+			d, _ := a.Decision()
+			switch refusal, ok := errors.AsType[*auth.LimitError](err); {
+			case err == nil && d.Admitted():
+				admitted.Add(1)
+			case !ok || refusal.Decision.Refused != limit.ByRequests || d.Refused != limit.ByRequests:
+				others.Add(1)
+			}
+		})
+	}
+	work.Wait()
+	same(t, "admitted", admitted.Load(), 300)
+	same(t, "neither admitted nor refused by the minute", others.Load(), 0)
+}
+
+func admitRefuses(t *testing.T, s *subject) {
+	p := s.key(t)
+	one := limit.Figures{RequestsPerMinute: 1, TokensPerMinute: 1000}
+	d := s.admit(t, p, one)
+	same(t, "Limit", d.Limit, 1)
+	same(t, "Remaining", d.Remaining, 0)
+	if now := limit.At(time.Now()); d.Reset < now-5 || d.Reset > now+70 {
+		t.Errorf("Reset is %d at %d", d.Reset, now)
+	}
+	ctx, a := s.request(p, one)
+	_, err := s.store.CreateSession(ctx, s.owner, plain())
+	refused(t, "CreateSession", err, limit.ByRequests)
+	if a.Pending() {
+		t.Error("the request is still pending after it was refused")
+	}
+	page, err := s.store.Sessions(s.ctx, s.owner, conversation.SessionQuery{Limit: 10})
+	must(t, err, "Sessions")
+	same(t, "sessions after the refusal", len(page.Sessions), 0)
+}
+
+func admitOnce(t *testing.T, s *subject) {
+	p := s.key(t)
+	session := s.create(t, plain())
+	used := 0
+	for name, operation := range map[string]func(ctx context.Context) error{
+		"CreateSession": func(ctx context.Context) error {
+			_, err := s.store.CreateSession(ctx, s.owner, plain())
+			return err
+		},
+		"Session": func(ctx context.Context) error {
+			_, err := s.store.Session(ctx, s.owner, session.ID)
+			return err
+		},
+		"Session, unknown": func(ctx context.Context) error {
+			_, err := s.store.Session(ctx, s.owner, "session_0000000000000000")
+			wantError(t, "Session", err, conversation.ErrSessionNotFound)
+			return nil
+		},
+		"Sessions": func(ctx context.Context) error {
+			_, err := s.store.Sessions(ctx, s.owner, conversation.SessionQuery{Limit: 1})
+			return err
+		},
+		"Messages": func(ctx context.Context) error {
+			_, err := s.store.Messages(ctx, s.owner, session.ID, conversation.MessageQuery{Limit: 1})
+			return err
+		},
+		"Message, unknown": func(ctx context.Context) error {
+			_, err := s.store.Message(ctx, s.owner, session.ID, "msg_0000000000000000")
+			wantError(t, "Message", err, conversation.ErrMessageNotFound)
+			return nil
+		},
+		"ClearMessages": func(ctx context.Context) error {
+			_, err := s.store.ClearMessages(ctx, s.owner, session.ID, "w")
+			return err
+		},
+		"BeginTurn": func(ctx context.Context) error {
+			begun, err := s.store.BeginTurn(ctx, s.owner, question(session.ID, "?"))
+			if err == nil {
+				s.end(t, begun.Key, answer("!"))
+			}
+			return err
+		},
+		"DeleteSession, unknown": func(ctx context.Context) error {
+			_, err := s.store.DeleteSession(ctx, s.owner, "session_0000000000000000")
+			wantError(t, "DeleteSession", err, conversation.ErrSessionNotFound)
+			return nil
+		},
+		"Keys": func(ctx context.Context) error {
+			_, err := s.keys.Keys(ctx, p.Owner())
+			return err
+		},
+		"RevokeKey, unknown": func(ctx context.Context) error {
+			err := s.keys.RevokeKey(ctx, p.Owner(), "key_0000000000000000")
+			wantError(t, "RevokeKey", err, auth.ErrKeyNotFound)
+			return nil
+		},
+	} {
+		ctx, a := s.request(p, figures)
+		must(t, operation(ctx), name)
+		must(t, s.keys.Admit(ctx), name+": Admit")
+		used++
+		d, ok := a.Decision()
+		if !ok || d.Remaining != 300-used {
+			t.Errorf("%s: %d requests remain, want %d", name, d.Remaining, 300-used)
+		}
+	}
+}
+
+func admitByOwner(t *testing.T, s *subject) {
+	s.admit(t, s.key(t), figures)
+	other := s.as(conversation.Owner{Account: s.owner.Account + " II", Mode: s.owner.Mode})
+	same(t, "another account's requests", other.admit(t, other.key(t), figures).Remaining, 299)
+	development := s.as(conversation.Owner{Account: s.owner.Account, Mode: conversation.Test})
+	same(t, "the other mode's requests of the day", development.admit(t, development.key(t), figures).Remaining, limit.TestKeyRequests-1)
+	same(t, "its own", s.admit(t, s.key(t), figures).Remaining, 298)
+}
+
+func admitTestDay(t *testing.T, s *subject) {
+	s = s.as(conversation.Owner{Account: s.owner.Account, Mode: conversation.Test})
+	first, second := s.key(t), s.key(t)
+	var admitted atomic.Int64
+	var work sync.WaitGroup
+	for i := range limit.TestKeyRequests + 20 {
+		work.Go(func() {
+			p := first
+			if i%2 == 0 {
+				p = second
+			}
+			ctx, _ := s.request(p, figures)
+			if s.keys.Admit(ctx) == nil {
+				admitted.Add(1)
+			}
+		})
+	}
+	work.Wait()
+	same(t, "admitted", admitted.Load(), limit.TestKeyRequests)
+	ctx, _ := s.request(first, figures)
+	_, err := s.store.Sessions(ctx, s.owner, conversation.SessionQuery{Limit: 1})
+	d := refused(t, "one more", err, limit.ByDay)
+	same(t, "the day's limit", d.Limit, limit.TestKeyRequests)
+	if midnight := limit.Second(time.Now().UTC().Truncate(24*time.Hour).Unix() + 24*60*60); d.Reset != midnight && d.Reset != midnight+24*60*60 {
+		t.Errorf("the day ends at %d, want %d", d.Reset, midnight)
+	}
+}
+
+func admitDeadKey(t *testing.T, s *subject) {
+	p, rotated, alive := s.key(t), s.key(t), s.key(t)
+	must(t, s.keys.KeyAlive(s.ctx, p), "KeyAlive")
+	must(t, s.keys.RevokeKey(s.ctx, p.Owner(), p.KeyID), "RevokeKey")
+	for range 2 { // the newest two secrets work
+		_, err := s.keys.RotateKey(s.ctx, p.Owner(), rotated.KeyID, auth.HashOf(auth.NewSecret(p.Mode)), "svc_live_x")
+		must(t, err, "RotateKey")
+	}
+	for name, dead := range map[string]auth.Principal{"revoked": p, "rotated out": rotated} {
+		ctx, a := s.request(dead, figures)
+		wantError(t, name+": Admit", s.keys.Admit(ctx), auth.ErrInvalidToken)
+		wantError(t, name+": KeyAlive", s.keys.KeyAlive(ctx, dead), auth.ErrInvalidToken)
+		_, err := s.store.CreateSession(ctx, s.owner, plain())
+		wantError(t, name+": CreateSession", err, auth.ErrInvalidToken)
+		if _, ok := a.Decision(); ok {
+			t.Errorf("%s: the limits have decided", name)
+		}
+	}
+	same(t, "requests that remain", s.admit(t, alive, figures).Remaining, 299)
+}
+
+func beginWithDeadKey(t *testing.T, s *subject) {
+	p := s.key(t)
+	session := s.create(t, plain())
+	first := s.begin(t, question(session.ID, "first"))
+	ctx, _ := s.request(p, figures)
+	second := question(session.ID, "second")
+	begun, err := s.store.BeginTurn(ctx, s.owner, second)
+	must(t, err, "BeginTurn")
+	if begun.Queued == nil {
+		t.Fatal("the second turn is not queued")
+	}
+	third := question(session.ID, "third")
+	queued := s.queue(t, third)
+	must(t, s.keys.RevokeKey(s.ctx, p.Owner(), p.KeyID), "RevokeKey")
+	s.end(t, first.Key, answer("to the first"))
+	granted(t, begun.Queued)
+	_, err = s.store.BeginTurn(ctx, s.owner, second)
+	wantError(t, "BeginTurn", err, auth.ErrInvalidToken)
+	granted(t, queued)
+	s.begin(t, third)
+}
+
+// small is a session with a small window.
+func small() conversation.NewSession {
+	session := plain()
+	session.Context.MaxTokens = 1024
+	return session
+}
+
+// estimate is what the first question of a session reserves.
+func estimate(session conversation.Session) int {
+	return window.Estimate(session.Context.MaxTokens, session.HistoryTokens, inPrompt(10))
+}
+
+func beginReserves(t *testing.T, s *subject) {
+	p := s.key(t)
+	sessions := []conversation.Session{s.create(t, small()), s.create(t, small()), s.create(t, small())}
+	need := estimate(sessions[0])
+	two := limit.Figures{RequestsPerMinute: 300, TokensPerMinute: 2 * need}
+	begin := func(session conversation.Session) (conversation.Begun, error) {
+		ctx, _ := s.request(p, two)
+		return s.store.BeginTurn(ctx, s.owner, question(session.ID, "?"))
+	}
+	first, err := begin(sessions[0])
+	must(t, err, "BeginTurn")
+	_, err = begin(sessions[1])
+	must(t, err, "BeginTurn")
+	_, err = begin(sessions[2])
+	d := refused(t, "the third turn", err, limit.ByTokens)
+	same(t, "the limit of tokens", d.Limit, 2*need)
+	same(t, "a session after a refusal", s.session(t, sessions[2].ID), sessions[2])
+	s.end(t, first.Key, answer("!")) // it used 22
+	_, err = begin(sessions[2])
+	refused(t, "a turn that needs what the first has used", err, limit.ByTokens)
+	two.TokensPerMinute += 22
+	_, err = begin(sessions[2])
+	must(t, err, "BeginTurn when the first has given back the rest")
+}
+
+func refusalsReserveNothing(t *testing.T, s *subject) {
+	p := s.key(t)
+	session := s.create(t, small())
+	one := limit.Figures{RequestsPerMinute: 300, TokensPerMinute: estimate(session)}
+	live := s.begin(t, question(session.ID, "live"))
+	large := question(session.ID, "larger than the window")
+	large.Tokens = 5000
+	busy := question(session.ID, "busy")
+	busy.OnBusy = conversation.Reject
+	try := func(what string, turn conversation.NewTurn, want error) {
+		t.Helper()
+		ctx, _ := s.request(p, one)
+		_, err := s.store.BeginTurn(ctx, s.owner, turn)
+		if overflow := new(conversation.OverflowError); want == nil && !errors.As(err, &overflow) {
+			t.Errorf("%s: %v", what, err)
+		} else if want != nil {
+			wantError(t, what, err, want)
+		}
+	}
+	try("busy", busy, conversation.ErrSessionBusy)
+	try("gone", question("session_0000000000000000", "?"), conversation.ErrSessionNotFound)
+	s.end(t, live.Key, conversation.Message{Status: "failed", Usage: &conversation.Usage{}})
+	try("too large", large, nil)
+	one.TokensPerMinute = estimate(s.session(t, session.ID))
+	ctx, _ := s.request(p, one)
+	_, err := s.store.BeginTurn(ctx, s.owner, question(session.ID, "now"))
+	must(t, err, "BeginTurn after the refusals")
+}
+
+func admitDeclared(t *testing.T, s *subject) {
+	p := auth.Principal{Account: s.owner.Account, Mode: string(s.owner.Mode), Tier: limit.Pro, KeyID: "key_declared00000000"}
+	same(t, "requests that remain", s.admit(t, p, figures).Remaining, 299)
+}
