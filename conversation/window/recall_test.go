@@ -146,6 +146,18 @@ var fractions = []struct {
 	of   int
 }{{"a half", 2}, {"a quarter", 4}, {"a tenth", 10}}
 
+// size says what is a fraction of the history's tokens, and what else has a part in that.
+type size struct {
+	name            string
+	budget, summary bool
+}
+
+var sizes = []size{
+	{"what may be sent", true, false},
+	{"the window, with the reply's room in it,", false, false},
+	{"the window, with the reply's room and a summary of full size in it,", false, true},
+}
+
 // shuffles is in how many ways the facts are planted in each conversation.
 const shuffles = 10
 
@@ -154,16 +166,16 @@ const shuffles = 10
 func TestFactsReachTheModel(t *testing.T) {
 	for _, lot := range []struct{ language, pattern string }{{"English", english}, {"German", german}} {
 		names, all := conversations(t, lot.pattern)
-		for _, size := range []string{"what may be sent", "the whole window, with the reply's room,"} {
+		for _, size := range sizes {
 			var table strings.Builder
-			fmt.Fprintf(&table, "%s; %s is a fraction of the history's tokens\n%-22s", lot.language, size, "")
+			fmt.Fprintf(&table, "%s; %s is a fraction of the history's tokens\n%-22s", lot.language, size.name, "")
 			for _, p := range policies {
 				fmt.Fprintf(&table, "%22s", p.name)
 			}
 			for _, fraction := range fractions {
 				total := make([]float64, len(policies))
 				for _, name := range names {
-					shares := recall(all[name], fraction.of, size == "what may be sent")
+					shares := recall(all[name], fraction.of, size)
 					row(&table, name, fraction.name, shares)
 					for i := range shares {
 						total[i] += shares[i] / float64(len(names))
@@ -186,16 +198,18 @@ func row(table *strings.Builder, name, fraction string, shares []float64) {
 	}
 }
 
-// recall returns the share of facts that are kept under each policy. The prompt's budget is 1/fraction of the history's tokens, or
-// the whole window is.
-func recall(exchanges []told, fraction int, budget bool) []float64 {
+// recall returns the share of facts that are kept under each policy in a window that is 1/fraction of the history.
+func recall(exchanges []told, fraction int, size size) []float64 {
 	kept, asked := make([]int, len(policies)), 0
 	for seed := range uint64(shuffles) {
 		talk := planted(exchanges, seed)
 		in, terms := inputOf(talk)
-		size := newPlanner(in).tokens / fraction
-		for in.MaxTokens = size; budget && Budget(in.MaxTokens) < size; {
+		tokens := newPlanner(in).tokens / fraction
+		for in.MaxTokens = tokens; size.budget && Budget(in.MaxTokens) < tokens; {
 			in.MaxTokens++
+		}
+		if size.summary {
+			in.Summary = Summary{Tokens: SummaryLimit(in.MaxTokens), Last: "0"} // of messages before these
 		}
 		for i, x := range talk {
 			if x.question == "" {
