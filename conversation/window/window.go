@@ -60,24 +60,3 @@ func Check(maxTokens int, compression bool, historyTokens, tokens int) (current 
 func Estimate(maxTokens, historyTokens, tokens int) int {
 	return min(historyTokens+tokens, Budget(maxTokens)) + PromptOverhead + Room(maxTokens)
 }
-
-// FIFO returns the index of the first message of history that is kept: the newest messages that fit the budget beside
-// a new message of tokens, a message and its answer together.
-//
-// It stays until the turn uses [Plan].
-func FIFO(maxTokens int, history []Message, tokens int) (first int) {
-	left := Budget(maxTokens) - tokens
-	first = len(history)
-	for i := len(history) - 1; i >= 0; i-- {
-		if !history[i].Skip {
-			left -= history[i].Tokens
-		}
-		if left < 0 {
-			break
-		}
-		if !history[i].Answers {
-			first = i
-		}
-	}
-	return first
-}

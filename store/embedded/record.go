@@ -48,6 +48,9 @@ const (
 	rangeLast
 	contextKept
 	contextDropped
+	contextFolded
+	contextSkipped
+	contextFolding
 )
 
 const (
@@ -58,6 +61,7 @@ const (
 	contextPromptTokens
 	contextMaxTokens
 	rangeCount
+	contextSummarised
 )
 
 // The fields of a session.
@@ -83,6 +87,29 @@ const (
 	sessionCompression
 	sessionHistoryTokens
 	sessionFence
+)
+
+// The fields of an indexed message.
+const (
+	indexRole tag = iota + 1
+	indexTerms
+)
+
+const (
+	indexTokens tag = iota + numbers
+	indexSkip
+	indexPriority // its bits
+)
+
+// The fields of a summary.
+const (
+	summaryText tag = iota + 1
+	summaryLast
+)
+
+const (
+	summaryTokens tag = iota + numbers
+	summaryCount
 )
 
 // The fields of a liveRecord.
@@ -228,11 +255,16 @@ func (r *record) context(c *conversation.ContextReport) {
 	r.int(contextMaxTokens, c.MaxTokens)
 	var scratch [64]byte
 	inner := record(scratch[:0])
-	inner.messages(c.Kept)
-	r.bytes(contextKept, inner)
-	inner = inner[:0]
-	inner.messages(c.Dropped)
-	r.bytes(contextDropped, inner)
+	for _, part := range []struct {
+		tag      tag
+		messages conversation.MessageRange
+	}{{contextKept, c.Kept}, {contextDropped, c.Dropped}, {contextFolded, c.Folded}, {contextSkipped, c.Skipped}} {
+		inner = inner[:0]
+		inner.messages(part.messages)
+		r.bytes(part.tag, inner)
+	}
+	r.bool(contextSummarised, c.Summarised)
+	r.text(contextFolding, string(c.Folding))
 }
 
 func (r *record) messages(m conversation.MessageRange) {
@@ -304,6 +336,14 @@ func readContext(value []byte, c *conversation.ContextReport) error {
 			return readRange(b, &c.Kept)
 		case contextDropped:
 			return readRange(b, &c.Dropped)
+		case contextFolded:
+			return readRange(b, &c.Folded)
+		case contextSkipped:
+			return readRange(b, &c.Skipped)
+		case contextSummarised:
+			c.Summarised = true
+		case contextFolding:
+			c.Folding = known(b, conversation.FoldingLate, conversation.FoldingFailed)
 		}
 		return nil
 	})
