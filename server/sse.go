@@ -135,7 +135,7 @@ func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream
 			frame := viewer.Topic().Encode(event, wire.SSE{})
 			sent := write(frame.Bytes)
 			frame.Release()
-			if !sent || event.Kind != stream.Created && event.Kind != stream.Delta {
+			if !sent || event.Kind != stream.Created && event.Kind != stream.Delta && event.Kind != stream.Compressed {
 				return
 			}
 		}
