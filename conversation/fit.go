@@ -178,14 +178,31 @@ func (f *fitting) report() ContextReport {
 	}
 }
 
+// droppedTokens returns what the messages take that the model has no trace of.
+func (f *fitting) droppedTokens() (n int) {
+	listed := 0
+	for i, d := range f.result.Decisions {
+		if d.Verdict == window.Dropped {
+			n += f.listed[i].Tokens
+			listed++
+		}
+	}
+	if f.result.Dropped.Count > listed {
+		n += f.earlierTokens // of some of which there may be a trace
+	}
+	return n
+}
+
 // readWait is how long a turn waits for the texts that its window chose, before it is content with the newest.
 const readWait = 2 * time.Second
 
-// fit fits a turn's message into its window and returns what the model is asked. It cannot fail: where the texts that were
-// chosen cannot be read in time, it chooses among those that came when the turn began.
+// fit fits a turn's message into its window and returns what the model is asked. It cannot fail: where what is overdue is
+// not folded in time, the turn goes on without, and says so; where the texts that were chosen cannot be read, it chooses
+// among those that came when the turn began.
 func (s *Service) fit(t *turn) stream.Request {
 	f := newFitting(t.begun.context(), t.begun.Message)
 	f.plan()
+	fault := s.foldInFront(t, f)
 	ctx, cancel := context.WithTimeout(t.ctx, readWait)
 	defer cancel()
 	if err := f.read(ctx, s.Store, t.key.Owner, f.result.Send); err != nil {
@@ -198,5 +215,9 @@ func (s *Service) fit(t *turn) stream.Request {
 		f.plan()
 	}
 	t.fitting, t.report = f, f.report()
+	t.report.Folding = fault
+	if dropped := f.result.Dropped.Count; dropped > 0 {
+		s.hub.Compress(f.Session.ID, stream.Compression{Dropped: dropped, TokensBefore: f.droppedTokens()})
+	}
 	return f.request()
 }

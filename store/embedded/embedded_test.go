@@ -116,6 +116,10 @@ func (w *writing) verify() error {
 		}
 		want[string(userKey(owner, session.UserID))+session.ID]++
 		want[string(expiryKey(session.ExpiresAt, at))]++
+		if summary, err := w.summary(at); err != nil || summary != (conversation.Summary{}) && summary.Last <= session.Cleared {
+			return fmt.Errorf("the summary %+v (%w) in session %+v", summary, err, session)
+		}
+		indexed := session.Context.RetentionPolicy != conversation.FIFO
 		messages, _, err := w.messages(at, conversation.MessageQuery{Ascending: true, Limit: 1 << 20})
 		if err != nil {
 			return err
@@ -123,6 +127,9 @@ func (w *writing) verify() error {
 		tokens, streaming, last := 0, "", ""
 		for _, m := range messages {
 			want[string(messageKey(at, m.ID))]++
+			if has := w.bucket(indexBucket).Get(messageKey(at, m.ID)) != nil; has != (indexed && m.Status != stream.Streaming) {
+				return fmt.Errorf("message %s is indexed: %t, in session %+v", m.ID, has, session)
+			}
 			tokens += tokensInPrompt(&m)
 			if last = m.ID; m.Status == stream.Streaming {
 				streaming = m.ID
@@ -152,6 +159,14 @@ func (w *writing) verify() error {
 				return fmt.Errorf("%s has %q, which belongs to nothing", name, key)
 			}
 			want[string(key)]--
+			return nil
+		}))
+	}
+	for name, of := range map[string]string{indexBucket: messagesBucket, summariesBucket: sessionsBucket} {
+		err = errors.Join(err, w.bucket(name).ForEach(func(key, _ []byte) error {
+			if w.bucket(of).Get(key) == nil {
+				return fmt.Errorf("%s has %q, which belongs to nothing", name, key)
+			}
 			return nil
 		}))
 	}
