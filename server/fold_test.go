@@ -216,10 +216,12 @@ func (f *folding) full(t *testing.T) {
 
 func TestWhereFoldingFailsTheTurnGoesOnAndSaysSo(t *testing.T) {
 	for name, summary := range map[string]func(context.Context, int) (string, error){
-		"an error":   func(context.Context, int) (string, error) { return "half a", errors.New("planted") },
-		"no text":    func(context.Context, int) (string, error) { return " \n", nil },
-		"panic":      func(context.Context, int) (string, error) { panic("planted") },
-		"a provider": func(context.Context, int) (string, error) { return "", &stream.ModelError{Code: stream.CodeProviderError} },
+		"an error": func(context.Context, int) (string, error) { return "half a", errors.New("planted") },
+		"no text":  func(context.Context, int) (string, error) { return " \n", nil },
+		"panic":    func(context.Context, int) (string, error) { panic("planted") },
+		"a provider": func(context.Context, int) (string, error) {
+			return "", &stream.ModelError{Code: stream.CodeProviderError}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFolding(t, &summarising{}, "fifo")
@@ -315,33 +317,41 @@ func TestAFoldingEndsWithWhatItFolds(t *testing.T) {
 		"deleted": func(f *folding) { f.must("DELETE", "/v1/sessions/"+f.session, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			stopped := make(chan struct{})
-			began := make(chan struct{}, 1)
-			model := &summarising{summary: func(ctx context.Context, n int) (string, error) {
-				began <- struct{}{}
-				<-ctx.Done()
-				close(stopped)
-				return "too late", nil
-			}}
-			f := newFolding(t, model, "fifo")
-			for i := range 6 {
-				f.talk(fmt.Sprint("m", i))
-			}
-			within(t, "the folding", began)
-			remove(f)
-			within(t, "the end of the model's request", stopped)
-			if name == "deleted" {
-				return
-			}
-			if s := f.summary(); s != (conversation.Summary{}) {
-				t.Errorf("the summary is %+v", s)
-			}
-			model.called()
-			reply := f.talk("again")
-			if asked, _ := model.called(); len(asked) != 1 || len(asked[0].Messages) != 1 || reply.Context["summarised"] != false {
-				t.Errorf("after clearing the model was asked %+v", asked)
-			}
+			synctest.Test(t, func(t *testing.T) { foldingEnds(t, remove, name == "deleted") })
 		})
+	}
+}
+
+func foldingEnds(t *testing.T, remove func(f *folding), deleted bool) {
+	stopped, began := make(chan struct{}), make(chan struct{}, 1)
+	model := &summarising{summary: func(ctx context.Context, _ int) (string, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		close(stopped)
+		return "too late", nil
+	}}
+	p := startPiped(t, model)
+	f := &folding{parley: p, model: model, session: p.windowed(1000, "fifo")}
+	for i := range 6 {
+		f.talk(fmt.Sprint("m", i))
+	}
+	<-began
+	start := time.Now()
+	remove(f)
+	<-stopped
+	if took := time.Since(start); took != 0 {
+		t.Errorf("the model's request was closed after %v", took)
+	}
+	if deleted {
+		return
+	}
+	if s := f.summary(); s != (conversation.Summary{}) {
+		t.Errorf("the summary is %+v", s)
+	}
+	model.called()
+	reply := f.talk("again")
+	if asked, _ := model.called(); len(asked) != 1 || len(asked[0].Messages) != 1 || reply.Context["summarised"] != false {
+		t.Errorf("after clearing the model was asked %+v", asked)
 	}
 }
 
