@@ -27,7 +27,7 @@ step = @start=$$(date +%s); echo "== $(1)"; { $(2); } || { echo "== $(1): FAILED
 # A C compiler with headers is what the race detector asks for.
 can_race = printf '\#include <stdlib.h>\n' | $$(go env CC) -E -x c - >/dev/null 2>&1
 
-.PHONY: help build test needs format vet lint timed fuzz clean
+.PHONY: help build test needs format vet lint timed redis fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST)
@@ -35,8 +35,13 @@ help: ## this list
 build: ## the server, as ./parley
 	go build -trimpath -o parley ./cmd/parley
 
-test: needs format vet lint timed ## everything: formatting, vet, the linter, all tests under the race detector
+test: needs format vet lint timed redis ## everything: formatting, vet, the linter, all tests under the race detector
 	$(call step,tests,race=; if $(can_race); then race=-race; export CGO_ENABLED=1; fi; CI=$(CI) go test $$race -timeout 12m ./...)
+
+# What the server's tests show of the embedded store, they show of Redis too; and those of several nodes, of a Cluster.
+redis: ## the server's tests on Redis
+	$(call step,the server on Redis,PARLEY_TEST_STORE=redis go test -timeout 5m ./server && \
+		PARLEY_TEST_STORE=cluster go test -timeout 5m -run Node ./server)
 
 # Which commands the tests use, from which of Debian's packages, and what is left out without them.
 needs: ## installs what the tests need (as root on Debian), or says what to run and what is left out

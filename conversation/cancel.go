@@ -21,6 +21,13 @@ func (s *Service) awaitTurn(sessionID, messageID string) *turn {
 	return s.turns[messageID]
 }
 
+// isBeginning reports whether a turn of the session may be about to join those that are live here.
+func (s *Service) isBeginning(sessionID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.beginning[sessionID] > 0
+}
+
 // interrupt cancels the reply that the store called live a moment ago; it does not wait for its end.
 func (s *Service) interrupt(sessionID, messageID string, cause error) {
 	if t := s.awaitTurn(sessionID, messageID); t != nil {

@@ -345,6 +345,10 @@ func (f *follower) catchUp(ctx context.Context, x *followed) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.service.isBeginning(x.id) { // what is live may be this node's own, which shows it itself
+		f.again(x)
+		return nil
+	}
 	previous, missed := newer(page, x.head)
 	var entries []*stream.Entry
 	for _, m := range missed {

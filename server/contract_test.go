@@ -160,6 +160,7 @@ type complete struct{ *testing.M }
 // Run implements goleak.TestingM.
 func (c complete) Run() int {
 	code := c.M.Run()
+	shared.Kill()
 	for _, name := range []string{"run", "skip", "list", "fuzz", "bench"} {
 		if f := flag.Lookup("test." + name); f != nil && f.Value.String() != "" {
 			return code // not all of them ran

@@ -10,9 +10,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,10 +26,29 @@ import (
 	"parley/conversation"
 	"parley/server"
 	"parley/store"
+	"parley/store/redis/redistest"
 	"parley/stream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(complete{m}) }
+
+// shared is the Redis that all tests of nodes use, each in databases of its own.
+var (
+	shared    = redistest.Shared("--databases", "10000")
+	databases atomic.Int64
+)
+
+// newDatabase names a store on Redis of its own.
+func newDatabase(t testing.TB) string {
+	if os.Getenv(storeVariable) == "cluster" {
+		return redistest.Cluster(t).URL
+	}
+	return fmt.Sprintf("%s/%d", shared.Start(t), databases.Add(1))
+}
+
+// storeVariable is set to redis to have all tests that use no fake clock run on that store, and to cluster to have those that
+// use Redis anyway run on a Cluster.
+const storeVariable = "PARLEY_TEST_STORE"
 
 const adminKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -49,6 +70,9 @@ type option func(*server.Options, *conversation.Options)
 // start runs a server on a loopback address until the test ends.
 func start(t testing.TB, model stream.Model, options ...option) *parley {
 	t.Helper()
+	if os.Getenv(storeVariable) == "redis" {
+		return startOn(t, newDatabase(t), model, options...)
+	}
 	return startOn(t, newFile(t), model, options...)
 }
 

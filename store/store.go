@@ -14,6 +14,7 @@ import (
 	"parley/auth"
 	"parley/conversation"
 	"parley/store/embedded"
+	"parley/store/redis"
 )
 
 // ErrInUse says that another process has the store to itself: a running server, as a rule.
@@ -21,6 +22,7 @@ var ErrInUse = embedded.ErrInUse
 
 // Backend is an open store.
 type Backend struct {
+	Name         string // its URL, without what may be secret in it
 	Conversation conversation.Store
 	Nodes        conversation.Nodes // nil where one process has the store to itself
 	Keys         auth.Store
@@ -30,19 +32,35 @@ type Backend struct {
 	close func() error
 }
 
-// Open opens the store that url names: file:PATH is the embedded one (design section 7). log is told of faults that no
-// caller is there to be told of; it may be nil.
-func Open(_ context.Context, url string, log *slog.Logger) (*Backend, error) {
+// Open opens the store that url names: file:PATH is the embedded one, redis:// and its like (see redis.Open) one that any number of
+// nodes share (design section 7). log is told of faults that no caller is there to be told of; it may be nil.
+func Open(ctx context.Context, url string, log *slog.Logger) (*Backend, error) {
 	scheme, rest, _ := strings.Cut(url, ":")
-	switch scheme {
+	transport, _, _ := strings.Cut(scheme, "+")
+	switch transport {
 	case "file":
 		return openFile(rest, log)
 	case "redis", "rediss":
-		return nil, fmt.Errorf("stores on Redis (%s:) are not built yet; use file:PATH", scheme)
+		return openRedis(ctx, url)
 	default:
 		// The rest is not repeated: it may hold a password.
-		return nil, fmt.Errorf("a store is named by file:PATH; %q is none that is known", scheme)
+		return nil, fmt.Errorf("a store is named by file:PATH or redis://HOST:PORT; %q is none that is known", scheme)
 	}
+}
+
+// publicURL returns a URL of Redis without its user, password and query.
+func publicURL(url string) string {
+	scheme, rest, _ := strings.Cut(url, "://")
+	rest, _, _ = strings.Cut(rest, "?")
+	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
+}
+
+func openRedis(ctx context.Context, url string) (*Backend, error) {
+	s, err := redis.Open(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{Name: publicURL(url), Conversation: s, Nodes: s, Keys: s, Tickets: s, ping: s.Ping, close: s.Close}, nil
 }
 
 // Exists returns an error if url names an embedded store that is not there; of others it knows nothing.
@@ -83,7 +101,7 @@ func openFile(rest string, log *slog.Logger) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Conversation: s, Keys: s, Tickets: auth.NewTicketMemory(), ping: s.Ping, close: s.Close}, nil
+	return &Backend{Name: "file:" + rest, Conversation: s, Keys: s, Tickets: auth.NewTicketMemory(), ping: s.Ping, close: s.Close}, nil
 }
 
 // Ping reports whether the store can be read and written: nil, or an error that wraps conversation.ErrUnavailable. It may

@@ -30,18 +30,33 @@ func TestAFileIsOpenedByItsPath(t *testing.T) {
 
 func TestWhatCannotBeOpenedIsSaidClearly(t *testing.T) {
 	for url, want := range map[string]string{
-		"redis://user:secret@host":  "not built yet",
-		"rediss://user:secret@host": "not built yet",
-		"postgres://u:secret@host":  "file:PATH",
-		"":                          "file:PATH",
-		"parley.db":                 "file:PATH",
-		"file:":                     "names no file",
-		"file://host/parley.db":     "names a host",
-		"file:" + t.TempDir():       "opening the store",
+		"redis://user:secret@127.0.0.1:1":          "unavailable",
+		"rediss://user:secret@127.0.0.1:1":         "unavailable",
+		"redis+shards://user:secret@127.0.0.1:1":   "sentinel or cluster",
+		"redis+sentinel://user:secret@127.0.0.1:1": "names no master",
+		"postgres://u:secret@host":                 "file:PATH",
+		"":                                         "file:PATH",
+		"parley.db":                                "file:PATH",
+		"file:":                                    "names no file",
+		"file://host/parley.db":                    "names a host",
+		"file:" + t.TempDir():                      "opening the store",
 	} {
 		_, err := Open(t.Context(), url, nil)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: error %v, want %q in it", url, err, want)
+		}
+	}
+}
+
+func TestTheNameOfAStoreHoldsNoSecret(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://host:6379/1":                                       "redis://host:6379/1",
+		"redis://user:s%40:cret@host":                               "redis://host",
+		"rediss://:sec@ret@host:1?q=pw/@x":                          "rediss://host:1",
+		"redis+sentinel://:pw@a:1,b:2/master/1?sentinelPassword=pw": "redis+sentinel://a:1,b:2/master/1",
+	} {
+		if got := publicURL(url); got != want {
+			t.Errorf("%s is named %s, want %s", url, got, want)
 		}
 	}
 }

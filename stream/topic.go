@@ -65,7 +65,7 @@ func (h *Hub) Reply(topic, id string) *Reply {
 	return nil
 }
 
-// Clear tells the viewers of a topic that its history up to and including the message id was removed.
+// Clear tells the viewers of a topic that its history up to and including the message id was removed; once.
 func (h *Hub) Clear(topic, id string) {
 	if t := h.lookup(topic); t != nil {
 		t.clear(id)
@@ -207,8 +207,12 @@ func (t *Topic) dropTail() {
 
 func (t *Topic) clear(id string) {
 	t.mu.Lock()
+	if id <= t.cleared { // it is known, from the node that did it and from the store
+		t.mu.Unlock()
+		return
+	}
 	t.clears++
-	t.cleared = max(t.cleared, id)
+	t.cleared = id
 	kept := t.tail[:0:0]
 	for _, e := range t.tail {
 		if e.ID > id {

@@ -25,7 +25,7 @@ import (
 // serve is the command of that name (design section 8).
 type serve struct {
 	Addr         string   `env:"PARLEY_ADDR" default:"127.0.0.1:8420" help:"Address to listen on; port 0 takes a free one."`
-	Store        string   `env:"PARLEY_STORE" default:"file:parley.db" help:"Where sessions are kept: file:PATH."`
+	Store        string   `env:"PARLEY_STORE" default:"file:parley.db" help:"Where sessions are kept: file:PATH for one server, redis://HOST:PORT for any number of them (also rediss://, redis+sentinel://HOST:PORT,…/MASTER, redis+cluster://HOST:PORT,…)."`
 	AdminKey     string   `env:"PARLEY_ADMIN_KEY" placeholder:"KEY" help:"Declares an admin key of the default account (svc_live_…, 32 characters or more) instead of having one made. Better set in the environment than here."`
 	Tier         string   `env:"PARLEY_TIER" enum:"free,pro,enterprise" default:"pro" help:"Tier of the default account: free, pro or enterprise."`
 	Tiers        string   `env:"PARLEY_TIERS" placeholder:"JSON" help:"Overrides figures of tiers: {\"pro\":{\"requestsPerMinute\":300,\"tokensPerMinute\":100000}}."`
@@ -108,7 +108,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		service.Drain(ctx)
 		return fmt.Errorf("--addr (PARLEY_ADDR): %w", err)
 	}
-	if err := c.greet(ctx, o, keys, pageAt(listener.Addr()), described); err != nil {
+	if err := c.greet(ctx, o, keys, backend.Name, pageAt(listener.Addr()), described); err != nil {
 		service.Drain(ctx)
 		return err
 	}
@@ -241,7 +241,7 @@ func pageAt(address net.Addr) string {
 }
 
 // greet says where the page is, which model answers, and which key is good; the first time it makes one.
-func (c *serve) greet(ctx context.Context, o output, keys *auth.Keys, page, model string) error {
+func (c *serve) greet(ctx context.Context, o output, keys *auth.Keys, store, page, model string) error {
 	secret, key := "", "the one declared by PARLEY_ADMIN_KEY"
 	if c.AdminKey == "" {
 		var err error
@@ -252,7 +252,7 @@ func (c *serve) greet(ctx context.Context, o output, keys *auth.Keys, page, mode
 			key = "the admin key shown at the first start; if it is lost, declare one with PARLEY_ADMIN_KEY"
 		}
 	}
-	fmt.Fprintf(o.out, "Parley is ready.\n  page   %s\n  store  %s\n  model  %s\n  key    %s\n", page, c.Store, model, key)
+	fmt.Fprintf(o.out, "Parley is ready.\n  page   %s\n  store  %s\n  model  %s\n  key    %s\n", page, store, model, key)
 	if secret != "" {
 		fmt.Fprintf(o.out, "\nYour admin key, shown this once:\n\n  %s\n\nOpen the page with it: %s#key=%s\n", secret, page, secret)
 	}

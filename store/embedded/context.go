@@ -10,6 +10,29 @@ import (
 	"parley/stream"
 )
 
+// The fields of an indexed message.
+const (
+	indexRole tag = iota + 1
+	indexTerms
+)
+
+const (
+	indexTokens tag = iota + numbers
+	indexSkip
+	indexPriority // its bits
+)
+
+// The fields of a summary.
+const (
+	summaryText tag = iota + 1
+	summaryLast
+)
+
+const (
+	summaryTokens tag = iota + numbers
+	summaryCount
+)
+
 // Context implements conversation.Store.
 func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID string, tokens int) (conversation.Context, error) {
 	var found conversation.Context

@@ -89,29 +89,6 @@ const (
 	sessionFence
 )
 
-// The fields of an indexed message.
-const (
-	indexRole tag = iota + 1
-	indexTerms
-)
-
-const (
-	indexTokens tag = iota + numbers
-	indexSkip
-	indexPriority // its bits
-)
-
-// The fields of a summary.
-const (
-	summaryText tag = iota + 1
-	summaryLast
-)
-
-const (
-	summaryTokens tag = iota + numbers
-	summaryCount
-)
-
 // The fields of a liveRecord.
 const (
 	liveMessageID tag = iota + 1

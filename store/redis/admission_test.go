@@ -22,7 +22,7 @@ func underClock(t *testing.T, name, text string) *script {
 	if strings.Count(window, clock) != 1 {
 		t.Fatal("window.lua does not look at the clock in one place")
 	}
-	text = "#!lua\n" + strings.Replace(window, clock, "{ARGV[#ARGV], '0'}", 1) + source("admission") + text
+	text = "#!lua\n" + strings.Replace(window, clock, "{ARGV[#ARGV], '0'}", 1) + source("usage") + source("admission") + text
 	return &script{name: name, text: text, digest: strings.Repeat("0", 40)} // no server knows it: it is sent as text
 }
 
@@ -56,7 +56,7 @@ func newPair(t *testing.T, mode string) *pair {
 
 func (p *pair) run(sc *script, keys []string, args ...any) any {
 	p.t.Helper()
-	reply, err := p.s.once(p.t.Context(), sc, keys, append(args, int64(p.now)))
+	reply, err := p.s.once(p.t.Context(), sc, keys, nil, append(args, int64(p.now)))
 	must(p.t, err)
 	return reply
 }

@@ -68,7 +68,17 @@ func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 				return errDropped
 			}
 		}
-		return next(ctx, cmds)
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			if is(cmd, w.unheard.Load()) && !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+				w.unheard.Store(nil)
+				for _, cmd := range cmds {
+					cmd.SetErr(io.EOF)
+				}
+				return io.EOF
+			}
+		}
+		return err
 	}
 }
 

@@ -49,13 +49,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestKeys(t *testing.T) {
-	storetest.RunKeys(t, func(t *testing.T) storetest.Backend {
-		s := newStore(t)
-		return storetest.Backend{Keys: s, Tickets: s}
-	})
-}
-
 // newAccount returns a name that no other test has.
 func newAccount() string { return "account " + conversation.RandomText(12) }
 
@@ -96,4 +89,12 @@ func wantError(t *testing.T, what string, got, want error) {
 
 func TestAServerThatCanBeWrittenToIsReady(t *testing.T) {
 	must(t, newStore(t).Ping(context.Background()))
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(newStore(t)) })
+}
+
+func backend(s *Store) storetest.Backend {
+	return storetest.Backend{Conversation: s, Keys: s, Tickets: s}
 }

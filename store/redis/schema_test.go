@@ -29,6 +29,7 @@ func TestWhatIsKeptAndForHowLong(t *testing.T) {
 	want := map[string][2]time.Duration{ // of a key's name, what follows the tag: how long it is kept, at least and at most
 		"account": {never, never}, "keys": {never, never}, "key": {never, never},
 		"requests": {61 * time.Second, 2 * span}, "day": {0, 48 * time.Hour}, "ticket": {0, time.Minute},
+		"h": {400 * 24 * time.Hour, 401 * 24 * time.Hour},
 	}
 	names, err := s.db.Keys(t.Context(), strings.NewReplacer("{", "\\{").Replace(ownerTag(owner))+":*").Result()
 	must(t, err)

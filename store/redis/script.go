@@ -28,6 +28,7 @@ type script struct {
 	digest     string // by which a server knows the text
 	admits     bool   // carries the admission of the request that it is run for
 	reserves   bool   // uses the admission's key and figures even if the request was admitted before
+	wakes      bool   // returns {its answer, whom it told}
 	idempotent bool   // can be run again after its reply was lost: to the same end, with the same answer
 }
 
@@ -38,6 +39,9 @@ const (
 	admits                 // carries an admission (lua/admission.lua); counts
 	reserves               // admits, and uses reserve
 	idempotent             // see script
+	sessions               // uses lua/session.lua and lua/queue.lua; counts
+	turns                  // sessions, and uses lua/turn.lua
+	wakes                  // sessions, and may tell those who wait (lua/queue.lua): run has those of this node told
 )
 
 // newScript returns the script of that file.
@@ -53,17 +57,28 @@ func compile(name, text string, is int) *script {
 	if is&reads != 0 && !admission { // which writes
 		header = "#!lua flags=no-writes\n"
 	}
+	if is&wakes != 0 {
+		text = "local function operate(KEYS, ARGV)\n" + text + "end\nreturn {operate(KEYS, ARGV), WOKEN}\n"
+	}
 	if admission {
 		text = source("admission") + "return admitted(function(KEYS, ARGV)\n" + text + "end)\n"
 	}
-	if admission || is&counts != 0 {
-		text = source("window") + text
+	for _, library := range []struct {
+		name string
+		of   int
+	}{
+		{"turn", turns}, {"queue", turns | sessions}, {"session", turns | sessions},
+		{"usage", turns | sessions | admits | reserves}, {"window", turns | sessions | counts | admits | reserves},
+	} { // from the last to the first
+		if is&library.of != 0 {
+			text = source(library.name) + text
+		}
 	}
 	text = header + text
 	digest := sha1.Sum([]byte(text))
 	return &script{
 		name: name, text: text, digest: hex.EncodeToString(digest[:]),
-		admits: admission, reserves: is&reserves != 0, idempotent: is&(reads|idempotent) != 0,
+		admits: admission, reserves: is&reserves != 0, wakes: is&wakes != 0, idempotent: is&(reads|idempotent) != 0,
 	}
 }
 
@@ -88,6 +103,12 @@ var (
 // auth.ErrInvalidToken or an *auth.LimitError if it is refused, and nothing was done. Other errors are those of fault. A
 // script whose reply was lost may have run; it is run again, once, only if it is idempotent and counts no request.
 func (s *Store) run(ctx context.Context, sc *script, tag string, keys []string, args ...any) (any, error) {
+	return s.runWith(ctx, sc, tag, keys, nil, args...)
+}
+
+// runWith runs a script, as run does, and commands beside it, after it in the same trip; in a Cluster, those of another node
+// at the same time. Where one of these fails and the script does not, the error is conversation.ErrUnavailable.
+func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []string, beside [][]any, args ...any) (any, error) {
 	var admission *auth.Admission
 	counted := false
 	if sc.admits {
@@ -97,17 +118,29 @@ func (s *Store) run(ctx context.Context, sc *script, tag string, keys []string, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	reply, err := s.once(ctx, sc, keys, args)
+	reply, err := s.once(ctx, sc, keys, beside, args)
 	if err != nil && sc.idempotent && !counted && ctx.Err() == nil && isLost(err) {
-		reply, err = s.once(ctx, sc, keys, args)
+		reply, err = s.once(ctx, sc, keys, beside, args)
 	}
 	if err != nil {
 		return nil, sc.fault(err)
 	}
-	if !sc.admits {
+	if sc.admits {
+		if reply, err = s.decide(ctx, sc, admission, reply); err != nil {
+			return nil, err
+		}
+	}
+	if !sc.wakes {
 		return reply, nil
 	}
-	return s.decide(ctx, sc, admission, reply)
+	parts := list(reply)
+	if len(parts) != 2 {
+		return nil, sc.malformed()
+	}
+	for _, woken := range list(parts[1]) {
+		s.poke(text(woken))
+	}
+	return parts[0], nil
 }
 
 // call is a script that is to be run in a pipeline.
@@ -162,16 +195,35 @@ func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs 
 }
 
 // once sends a script by its digest and, if the server does not know it, by its text.
-func (s *Store) once(ctx context.Context, sc *script, keys []string, args []any) (any, error) {
-	for _, byText := range []bool{false, true} {
-		cmd := command(ctx, sc, byText, keys, args)
+func (s *Store) once(ctx context.Context, sc *script, keys []string, beside [][]any, args []any) (any, error) {
+	reply, err := s.send(ctx, command(ctx, sc, false, keys, args), beside)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return s.send(ctx, command(ctx, sc, true, keys, args), beside)
+	}
+	return reply, err
+}
+
+// send sends a command, with others beside it. The error is its own or, if it has none, the first of the others'.
+func (s *Store) send(ctx context.Context, cmd *redis.Cmd, beside [][]any) (any, error) {
+	if len(beside) == 0 {
 		_ = s.db.Process(ctx, onceOnly{cmd})
-		reply, err := result(cmd)
-		if byText || !redis.HasErrorPrefix(err, "NOSCRIPT") {
-			return reply, err
+		return result(cmd)
+	}
+	pipe := s.db.Pipeline()
+	_ = pipe.Process(ctx, onceOnly{cmd}) // queues it
+	others := make([]*redis.Cmd, len(beside))
+	for i, other := range beside {
+		others[i] = redis.NewCmd(ctx, other...)
+		_ = pipe.Process(ctx, onceOnly{others[i]})
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	reply, err := result(cmd)
+	for _, other := range others {
+		if err == nil && other.Err() != nil {
+			reply, err = nil, unavailable(other.Err())
 		}
 	}
-	return nil, nil // not reached
+	return reply, err
 }
 
 // onceOnly is a command that the client of a Cluster, too, sends only once: it follows redirections, but does not try again

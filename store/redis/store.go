@@ -6,6 +6,10 @@
 // it refuses as well; an error of Redis is always trouble with the store (client.go). And every script goes through
 // [Store.run], which carries the admission of the request along (script.go, lua/admission.lua).
 //
+// Of each process that joins, the others know by a heartbeat whether it lives (nodes.go), and end its turns if it does not
+// (orphans.go). What happens in a session, the nodes that watch it are poked about (inbox.go, watch.go); live text goes to
+// Redis by offset, without a script (journal.go).
+//
 // A store is named by a URL; what may stand in one, says [Open].
 package redis
 
@@ -24,7 +28,16 @@ import (
 // Store is a store on Redis. Its methods may be called from any goroutine. Where one can be called again with another
 // result, or ends in conversation.ErrUnavailable, it may have taken effect: its reply can have been lost.
 type Store struct {
-	db redis.UniversalClient // static
+	// static
+	db        redis.UniversalClient
+	clustered bool   // commands of one pipeline may go to several servers
+	node      string // this process among the nodes, another each time that a store is opened
+
+	membership membership
+	viewers    viewers
+	journal    journal
+	turns      liveTurns
+	waiters    waiters
 }
 
 // Open connects to the Redis that url names, and sees that it is new enough. Errors hold nothing of the URL, which may
@@ -42,15 +55,17 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		return nil, err
 	}
 	quiet()
-	s := &Store{db: redis.NewUniversalClient(options)}
+	s := &Store{db: redis.NewUniversalClient(options), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
+	s.membership.every, s.membership.deadAfter = heartbeatEvery, deadAfter
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// Close closes the connections. What is called later fails.
+// Close leaves the nodes, if Join had made this process one, and closes the connections. What is called later fails.
 func (s *Store) Close() error {
+	s.leave()
 	if err := s.db.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		return errors.New("redis: closing the connections failed")
 	}

@@ -10,13 +10,10 @@ import (
 	"parley/store/storetest"
 )
 
-func TestKeysOnACluster(t *testing.T) {
+func TestStoreOnACluster(t *testing.T) {
 	t.Parallel()
 	url := redistest.Cluster(t).URL
-	storetest.RunKeys(t, func(t *testing.T) storetest.Backend {
-		s := open(t, url)
-		return storetest.Backend{Keys: s, Tickets: s}
-	})
+	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(open(t, url)) })
 }
 
 func TestAClusterIsReadyIfAllItsMastersAre(t *testing.T) {

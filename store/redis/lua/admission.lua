@@ -1,5 +1,5 @@
 -- Admits the request that an operation is carried out for, before the operation (design section 3, step 1). This text,
--- after window.lua, stands around every operation that can carry an admission (script.go): the operation is a function
+-- after usage.lua, stands around every operation that can carry an admission (script.go): the operation is a function
 -- of KEYS and ARGV that begin after those of the admission.
 --
 -- KEYS[1] the key's hash · KEYS[2] window of requests · KEYS[3] window of tokens · KEYS[4] day of test keys
@@ -53,6 +53,7 @@ local function admit()
     if d then d.count, d.changed = d.count + 1, true end
   end
   window_save(w)
+  if said == 'admitted' then count(now, {REQUESTS, 1}) end
   if not d then return {said, w.total, window_reset(w), wait} end
   day_save(d)
   return {said, w.total, window_reset(w), wait, d.count, (d.number + 1) * DAY, day_wait}

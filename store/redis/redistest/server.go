@@ -46,13 +46,15 @@ func Single(t testing.TB, args ...string) *Server {
 
 // SharedServer is a server for all tests of a binary.
 type SharedServer struct {
+	args   []string // static
 	mu     sync.Mutex
 	server *Server // guarded by mu; nil until a test needs it
 	dir    string  // guarded by mu
 }
 
-// Shared returns a server that starts with the first test that needs it. TestMain kills it.
-func Shared() *SharedServer { return new(SharedServer) }
+// Shared returns a server, with these options of redis-server, that starts with the first test that needs it. TestMain kills
+// it.
+func Shared(args ...string) *SharedServer { return &SharedServer{args: args} }
 
 // Start starts the server if it does not run yet, and returns the URL of its store. It may be called from any goroutine.
 func (s *SharedServer) Start(t testing.TB) string { return s.Server(t).URL }
@@ -68,7 +70,7 @@ func (s *SharedServer) Server(t testing.TB) *Server {
 			t.Fatal(err)
 		}
 		s.dir = dir
-		s.server = newServer(t, dir)
+		s.server = newServer(t, dir, s.args...)
 		s.server.start()
 	}
 	shared := *s.server

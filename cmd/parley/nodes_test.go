@@ -1,0 +1,355 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"parley/store/redis/redistest"
+)
+
+// pair is two servers on one Redis.
+type pair struct {
+	t     *testing.T
+	dir   string
+	env   []string
+	nodes [2]atomic.Pointer[process]
+}
+
+func newPair(t *testing.T, url string, model *wordsModel) *pair {
+	p := &pair{t: t, dir: t.TempDir(), env: append(model.env(), "PARLEY_STORE="+url, "PARLEY_TIERS="+manyRequests)}
+	for i := range p.nodes {
+		p.start(i)
+	}
+	return p
+}
+
+const manyRequests = `{"pro":{"requestsPerMinute":1000000,"tokensPerMinute":100000000}}`
+
+// start starts a node, or its next life.
+func (p *pair) start(i int) { p.nodes[i].Store(serveIn(p.t, p.dir, p.env...)) }
+
+func (p *pair) node(i int) *process { return p.nodes[i%2].Load() }
+
+// event is one of an event stream.
+type event struct {
+	id, kind string
+	Offset   int
+	Delta    string
+	Message  struct {
+		MessageID, Status, Content string
+	}
+}
+
+// events reads an event stream of a reply from a node, after a cursor ("" for the beginning), until it ends.
+func (p *process) events(ctx context.Context, path, after string, show func(event)) error {
+	request, err := http.NewRequestWithContext(ctx, "GET", p.url+path+"/stream", nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+p.key)
+	if after != "" {
+		request.Header.Set("Last-Event-ID", after)
+	}
+	response, err := patient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the stream is answered %d", response.StatusCode)
+	}
+	var e event
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ": ")
+		switch name {
+		case "id":
+			e.id = value
+		case "event":
+			e.kind = value
+		case "data":
+			if err := json.Unmarshal([]byte(value), &e); err != nil {
+				p.t.Errorf("%v in %s", err, value)
+			}
+		case "":
+			if e.kind != "" {
+				show(e)
+			}
+			e = event{}
+		}
+	}
+	return lines.Err()
+}
+
+var patient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// follow follows a reply on a node to its end. It returns the text of the deltas, which must adjoin, the end, and when that came.
+func (p *process) follow(path string) (text string, end event, at time.Time) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	err := p.events(ctx, path, "", func(e event) {
+		switch {
+		case e.kind == "message.delta" && e.Offset == len(text):
+			text += e.Delta
+		case e.kind == "message.delta":
+			p.t.Errorf("a delta at %d after %d bytes", e.Offset, len(text))
+		case e.kind != "message.created":
+			end, at = e, time.Now()
+		}
+	})
+	if err != nil {
+		p.t.Error(err)
+	}
+	return text, end, at
+}
+
+func TestANodeIsKilledAtAnyMoment(t *testing.T) {
+	const groups, rounds = 6, 5
+	server := redistest.Single(t)
+	var late, lost atomic.Int64 // milliseconds
+	var work sync.WaitGroup
+	for g := range groups {
+		model := newWordsModel(t, 10*time.Millisecond)
+		p := newPair(t, fmt.Sprintf("%s/%d", server.URL, g), model)
+		work.Go(func() { // most of the time it waits for the heartbeat to be missed
+			random := rand.New(rand.NewPCG(7, uint64(g)))
+			for round := range rounds {
+				killNode(t, p, model, round, time.Duration(100+random.IntN(900))*time.Millisecond, &late, &lost)
+			}
+		})
+	}
+	work.Wait()
+	t.Logf("%d kills: the other node's viewer had the end after %d ms at most; what was lost had been said at most %d ms before", groups*rounds, late.Load(), lost.Load())
+}
+
+// killNode kills a node that writes a reply which the other node's viewer watches.
+func killNode(t *testing.T, p *pair, model *wordsModel, round int, after time.Duration, late, lost *atomic.Int64) {
+	writer, other := p.node(round), p.node(round+1)
+	session := writer.session()
+	asked := fmt.Sprintf("say 5000 words in %s", session)
+	begun := writer.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": asked, "streaming": true})
+	path := "/v1/sessions/" + session + "/messages/" + begun["messageId"].(string)
+	type watched struct {
+		text string
+		end  event
+		at   time.Time
+	}
+	watching := make(chan watched, 1)
+	go func() {
+		text, end, at := other.follow(path)
+		watching <- watched{text, end, at}
+	}()
+	<-time.After(after) // the random moment
+	killed := time.Now()
+	writer.kill()
+	w := <-watching
+	raise(late, w.at.Sub(killed))
+	if w.end.kind != "message.interrupted" || w.at.Sub(killed) > 5*time.Second {
+		t.Errorf("the viewer had %q after %v", w.end.kind, w.at.Sub(killed))
+	}
+	content := w.end.Message.Content
+	if !strings.HasPrefix(words(5000), content) || !strings.HasPrefix(content, w.text) {
+		t.Errorf("the viewer was shown %d bytes, and the end has %d: they are not the beginning of what was said", len(w.text), len(content))
+	}
+	missing := time.Duration(0)
+	for had := strings.Count(content, " "); model.saidBefore(asked, killed.Add(-missing)) > had; missing += 5 * time.Millisecond {
+	}
+	raise(lost, missing)
+	if missing > 250*time.Millisecond { // 100 on a machine that has nothing else to do
+		t.Errorf("text that was %v old was lost", missing)
+	}
+	if m := other.must("GET", path, nil); m["status"] != "interrupted" || m["content"] != content {
+		t.Errorf("history has %v", m)
+	}
+	next := other.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "say 2"})
+	if next["content"] != words(2) {
+		t.Errorf("the next send was answered %v", next)
+	}
+	s := other.must("GET", "/v1/sessions/"+session, nil)
+	if s["messageCount"] != 4.0 || s["tokenUsage"].(map[string]any)["total"].(float64) <= 12 {
+		t.Errorf("the session is %v", s)
+	}
+	p.start(round % 2)
+}
+
+func raise(most *atomic.Int64, d time.Duration) {
+	for n := d.Milliseconds(); ; {
+		if m := most.Load(); n <= m || most.CompareAndSwap(m, n) {
+			return
+		}
+	}
+}
+
+func TestWhatWasDecidedWhileANodeSleptStaysDecided(t *testing.T) {
+	model := newWordsModel(t, 10*time.Millisecond)
+	p := newPair(t, redistest.Single(t).URL, model)
+	sleeper, other := p.node(0), p.node(1)
+	session := sleeper.session()
+	asked := "say 5000 words"
+	begun := sleeper.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": asked, "streaming": true})
+	path := "/v1/sessions/" + session + "/messages/" + begun["messageId"].(string)
+	here := watch(t, sleeper, session)
+	here.until("message.delta")
+	ended := make(chan event, 1)
+	go func() {
+		_, end, _ := other.follow(path)
+		ended <- end
+	}()
+	<-time.After(300 * time.Millisecond) // it is being written
+	sleeper.signal(syscall.SIGSTOP)
+	end := <-ended
+	if end.kind != "message.interrupted" {
+		t.Fatalf("the other node's viewer had %+v", end)
+	}
+	next := other.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "say 2"})
+	sleeper.signal(syscall.SIGCONT)
+	last := here.until("message.interrupted")["message"].(map[string]any)
+	if last["content"] != end.Message.Content {
+		t.Errorf("the sleeper's viewer was told of %d bytes, the other's of %d", len(last["content"].(string)), len(end.Message.Content))
+	}
+	if answered := here.until("message.completed")["message"].(map[string]any); answered["messageId"] != next["messageId"] {
+		t.Errorf("then it was shown %v", answered)
+	}
+	for _, node := range []*process{sleeper, other} {
+		if m := node.must("GET", path, nil); m["status"] != "interrupted" || m["content"] != end.Message.Content {
+			t.Errorf("history has %v", m)
+		}
+	}
+	said := model.saidBefore(asked, time.Now())
+	<-time.After(500 * time.Millisecond)
+	if more := model.saidBefore(asked, time.Now()) - said; more > 0 {
+		t.Errorf("the model's request was not closed: it said %d words more", more)
+	}
+}
+
+// sender sends in a session of its own, to whichever node answers, and watches each reply with connections that are cut.
+type sender struct {
+	p               *pair
+	random          *rand.Rand
+	session         string
+	replies, retries int
+}
+
+// send sends a message until it is answered, and follows its reply over the nodes.
+func (k *sender) send(n int) {
+	key := fmt.Sprintf("%s-%d", k.session, n)
+	want := words(20 + k.random.IntN(150))
+	asked := fmt.Sprintf("say %d words, the %d. time", strings.Count(want, " "), n)
+	path, deadline := "", time.Now().Add(60*time.Second)
+	for path == "" {
+		if time.Now().After(deadline) {
+			k.p.t.Errorf("a send was not answered within a minute")
+			return
+		}
+		status, answer, err := k.p.node(k.random.IntN(2)).keyed(key, "/v1/sessions/"+k.session+"/messages", map[string]any{"content": asked, "streaming": true})
+		switch {
+		case err == nil && status == http.StatusOK:
+			path = "/v1/sessions/" + k.session + "/messages/" + answer["messageId"].(string)
+		case err == nil && status != http.StatusServiceUnavailable:
+			k.p.t.Errorf("a send was answered %d %v", status, answer)
+			return
+		default:
+			k.retries++
+			<-time.After(50 * time.Millisecond) // as a client does
+		}
+	}
+	text, cursor, end := "", "", event{}
+	for end.kind == "" && time.Now().Before(deadline) {
+		ctx, cut := context.WithTimeout(context.Background(), time.Duration(50+k.random.IntN(400))*time.Millisecond)
+		_ = k.p.node(k.random.IntN(2)).events(ctx, path, cursor, func(e event) {
+			cursor = e.id
+			switch {
+			case e.kind == "message.delta" && e.Offset != len(text):
+				k.p.t.Errorf("a delta at %d after %d bytes", e.Offset, len(text))
+			case e.kind == "message.delta":
+				text += e.Delta
+			case e.kind != "message.created":
+				end = e
+			}
+		})
+		cut()
+	}
+	if end.kind != "message.completed" || text != want || end.Message.Content != want {
+		k.p.t.Errorf("a reply of %d bytes ended %q with %d, after deltas of %d", len(want), end.kind, len(end.Message.Content), len(text))
+	}
+	k.replies++
+}
+
+// keyed is call with an Idempotency-Key.
+func (p *process) keyed(key, path string, body any) (int, map[string]any, error) {
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	request, err := http.NewRequest("POST", p.url+path, strings.NewReader(string(encoded)))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+p.key)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Idempotency-Key", key)
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	var answer map[string]any
+	err = json.NewDecoder(response.Body).Decode(&answer)
+	return response.StatusCode, answer, err
+}
+
+func TestARollingRestartFailsNothing(t *testing.T) {
+	const senders, restarts = 8, 4
+	model := newWordsModel(t, 10*time.Millisecond)
+	p := newPair(t, redistest.Single(t).URL, model)
+	stop := make(chan struct{})
+	var crowd [senders]*sender
+	var sending sync.WaitGroup
+	for i := range crowd {
+		crowd[i] = &sender{p: p, random: rand.New(rand.NewPCG(8, uint64(i))), session: p.node(i).session()}
+		sending.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+					crowd[i].send(n)
+				}
+			}
+		})
+	}
+	for i := range restarts {
+		<-time.After(500 * time.Millisecond) // some load in between
+		leaving := p.node(i)
+		leaving.signal(syscall.SIGTERM)
+		if state := leaving.wait(40 * time.Second); !state.Success() {
+			t.Errorf("a node ended with %v:\n%s", state, leaving.errs)
+		}
+		p.start(i % 2)
+	}
+	close(stop)
+	sending.Wait()
+	replies, retries := 0, 0
+	for _, k := range crowd {
+		replies, retries = replies+k.replies, retries+k.retries
+		s := p.node(0).must("GET", "/v1/sessions/"+k.session, nil)
+		if s["messageCount"].(float64) != float64(2*k.replies) {
+			t.Errorf("%v messages of %d replies", s["messageCount"], k.replies)
+		}
+	}
+	t.Logf("%d restarts: %d replies, whole on viewers that were cut and hopped; %d sends were tried again", restarts, replies, retries)
+	if replies < 2*senders || retries == 0 {
+		t.Error("that was too little load to show anything")
+	}
+}

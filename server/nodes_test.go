@@ -1,0 +1,347 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"parley/auth"
+	"parley/stream"
+)
+
+// nodes starts two servers on one Redis, whose models are one.
+func nodes(t *testing.T, model stream.Model, options ...option) (a, b *parley) {
+	t.Helper()
+	url := newDatabase(t)
+	return startOn(t, url, model, options...), startOn(t, url, model, options...)
+}
+
+func TestAReplyMadeOnOneNodeIsWatchedOnTheOtherToTheLastByte(t *testing.T) {
+	model := newDirected()
+	a, b := nodes(t, model)
+	session := a.session()
+	idle, live, late := b.dial(), b.dial(), b.dial()
+	idle.mustSubscribe(session, "")
+	begun := a.begin(session, "hello")
+	c := model.next(t)
+	cursor := begun["stream"].(map[string]any)["cursor"].(string)
+	live.mustSubscribe(session, cursor)
+	want := ""
+	for i := range 40 {
+		part := fmt.Sprintf("part %d, Grüße 🙂 日本 ", i)
+		c.say(part)
+		want += part
+	}
+	if text := live.deltas(t, len(want)); text != want {
+		t.Errorf("the viewer of the other node saw %q", text)
+	}
+	c.say("end")
+	want += "end"
+	c.end()
+	late.mustSubscribe(session, cursor)
+	if f := idle.next("message.created"); f.Message.Role != "user" || f.Message.Content != "hello" {
+		t.Errorf("the idle viewer was first shown %+v", f.Message)
+	}
+	for name, s := range map[string]*socket{"idle": idle, "late": late} {
+		if f := s.next("message.created"); f.Message.MessageID != begun["messageId"] || f.Message.Status != "streaming" || f.Message.Content != "" {
+			t.Errorf("%s: %+v", name, f)
+		}
+		if text := s.deltas(t, len(want)); text != want {
+			t.Errorf("%s saw %q", name, text)
+		}
+	}
+	if text := live.deltas(t, len("end")); text != "end" {
+		t.Errorf("the live viewer saw %q at last", text)
+	}
+	for name, s := range map[string]*socket{"idle": idle, "live": live, "late": late} {
+		if f := s.next("message.completed"); f.Message.Content != want || f.Message.FinishReason != "stop" {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+	if m := b.must("GET", messages(session)+"/"+begun["messageId"].(string), nil); m["content"] != want || m["status"] != "completed" {
+		t.Errorf("the other node's history has %v", m)
+	}
+}
+
+// deltas reads deltas until there are n bytes, which must adjoin. Before them it passes over the reply's beginning.
+func (s *socket) deltas(t *testing.T, n int) string {
+	t.Helper()
+	var text strings.Builder
+	at := -1
+	for text.Len() < n {
+		f, err := s.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Type == "message.created" && at < 0 {
+			continue
+		}
+		if f.Type != "message.delta" || at >= 0 && f.Offset != at {
+			t.Fatalf("after %d of %d bytes came %+v", text.Len(), n, f)
+		}
+		text.WriteString(f.Delta)
+		at = f.Offset + len(f.Delta)
+	}
+	return text.String()
+}
+
+func TestAViewerHopsFromNodeToNode(t *testing.T) {
+	model := newDirected()
+	a, b := nodes(t, model)
+	session := a.session()
+	begun := a.begin(session, "hello")
+	c := model.next(t)
+	cursor := begun["stream"].(map[string]any)["cursor"].(string)
+	want, got, at := "", "", 0
+	for i := range 10 {
+		node := []*parley{a, b}[i%2]
+		part := fmt.Sprintf("hop %d äöü ", i)
+		c.say(part)
+		want += part
+		s := node.dial()
+		s.mustSubscribe(session, cursor)
+		for len(got) < len(want) {
+			f, err := s.read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Type == "message.delta" {
+				if f.Offset != at {
+					t.Fatalf("hop %d: a delta at %d, want %d", i, f.Offset, at)
+				}
+				got += f.Delta
+				at += len(f.Delta)
+			}
+			cursor = f.Cursor
+		}
+		_ = s.conn.CloseNow()
+	}
+	if got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	c.end()
+	s := b.dial()
+	s.mustSubscribe(session, cursor)
+	if f := s.next("message.completed"); f.Message.Content != want {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestAReplyIsStoppedFromTheOtherNode(t *testing.T) {
+	model := newDirected()
+	a, b := nodes(t, model)
+	t.Run("200_cancel_when_the_models_request_is_closed", func(t *testing.T) {
+		session := a.session()
+		begun := a.begin(session, "hello")
+		c := model.next(t)
+		c.say("Half of")
+		cancelled := b.call("POST", messages(session)+"/"+begun["messageId"].(string)+"/cancel", nil)
+		select {
+		case <-c.closed:
+		default:
+			t.Error("it was answered before the model's request was closed")
+		}
+		if m := decodeInto[message](t, cancelled); cancelled.status != 200 || m.Status != "cancelled" || m.Content != "Half of" {
+			t.Errorf("%d %s", cancelled.status, cancelled.raw)
+		}
+	})
+	t.Run("200_interrupt", func(t *testing.T) {
+		session := a.session()
+		begun := a.begin(session, "hello")
+		c := model.next(t)
+		c.say("Half of")
+		answered := b.later("POST", messages(session), content("now", "onBusy", "interrupt"))
+		next := model.next(t)
+		within(t, "the end of the interrupted reply", c.closed)
+		next.say("Here")
+		next.end()
+		if m := decodeInto[message](t, within(t, "the answer", answered)); m.Content != "Here" {
+			t.Errorf("%+v", m)
+		}
+		if m := b.must("GET", messages(session)+"/"+begun["messageId"].(string), nil); m["status"] != "cancelled" || m["content"] != "Half of" {
+			t.Errorf("%v", m)
+		}
+	})
+	t.Run("200_clear", func(t *testing.T) {
+		session := a.session()
+		here, there := a.dial(), b.dial()
+		here.mustSubscribe(session, "")
+		there.mustSubscribe(session, "")
+		a.begin(session, "hello")
+		c := model.next(t)
+		c.say("Half of")
+		if cleared := b.must("DELETE", messages(session), nil); cleared["cleared"] != 2.0 {
+			t.Errorf("%v", cleared)
+		}
+		within(t, "the end of the cleared reply", c.closed)
+		here.until("session.cleared")
+		there.until("session.cleared")
+	})
+	t.Run("200_delete", func(t *testing.T) {
+		session := a.session()
+		here, there := a.dial(), b.dial()
+		here.mustSubscribe(session, "")
+		there.mustSubscribe(session, "")
+		a.begin(session, "hello")
+		c := model.next(t)
+		b.must("DELETE", "/v1/sessions/"+session, nil)
+		within(t, "the end of the deleted reply", c.closed)
+		here.until("session.deleted")
+		there.until("session.deleted")
+	})
+}
+
+// until reads frames until one of that type has come.
+func (s *socket) until(kind string) frame {
+	s.t.Helper()
+	for {
+		f, err := s.read()
+		if err != nil {
+			s.t.Fatalf("before %s: %v", kind, err)
+		}
+		if f.Type == kind {
+			return f
+		}
+	}
+}
+
+func TestTwentySendsOverBothNodesAreAnsweredOneAfterTheOther(t *testing.T) {
+	var live, most atomic.Int32
+	model := modelFunc(func(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+		n := live.Add(1)
+		defer live.Add(-1)
+		for {
+			if m := most.Load(); n <= m || most.CompareAndSwap(m, n) {
+				break
+			}
+		}
+		write([]byte("to " + request.Messages[len(request.Messages)-1].Content))
+		return stream.Result{FinishReason: "stop"}, nil
+	})
+	a, b := nodes(t, model)
+	session := a.session()
+	var sends sync.WaitGroup
+	for i := range 20 {
+		node := []*parley{a, b}[i%2]
+		sends.Go(func() {
+			text := fmt.Sprint("send ", i)
+			answer := node.call("POST", messages(session), content(text))
+			if m := decodeInto[message](t, answer); answer.status != 200 || m.Content != "to "+text {
+				t.Errorf("%s: %d %s", text, answer.status, answer.raw)
+			}
+		})
+	}
+	sends.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d replies of the session were written at once", most.Load())
+	}
+	history := b.must("GET", messages(session)+"?order=asc&limit=100", nil)["data"].([]any)
+	if len(history) != 40 {
+		t.Fatalf("%d messages", len(history))
+	}
+	for i := 0; i < len(history); i += 2 {
+		asked, reply := history[i].(map[string]any), history[i+1].(map[string]any)
+		if reply["content"] != "to "+asked["content"].(string) {
+			t.Errorf("%v is answered %v", asked["content"], reply["content"])
+		}
+	}
+}
+
+func TestOfOneIdempotencyKeyOnBothNodesThereIsOneReply(t *testing.T) {
+	model := newDirected()
+	a, b := nodes(t, model)
+	session := a.session()
+	var answers []<-chan answer
+	for i := range 10 {
+		answers = append(answers, []*parley{a, b}[i%2].later("POST", messages(session), content("hello"), "Idempotency-Key", "one"))
+	}
+	c := model.next(t)
+	c.say("one reply")
+	c.end()
+	ids, fresh := make(map[string]bool), 0
+	for _, from := range answers {
+		got := within(t, "an answer", from)
+		m := decodeInto[message](t, got)
+		if got.status != 200 || m.Content != "one reply" {
+			t.Errorf("%d %s", got.status, got.raw)
+		}
+		ids[m.MessageID] = true
+		if got.header.Get("Idempotent-Replayed") == "" {
+			fresh++
+		}
+	}
+	if len(ids) != 1 || fresh != 1 {
+		t.Errorf("%d replies, %d that were not replayed", len(ids), fresh)
+	}
+}
+
+func TestTheMinuteIsExactOverBothNodes(t *testing.T) {
+	a, b := nodes(t, echo, withTiers(t, `{"pro":{"requestsPerMinute":60}}`))
+	var passed atomic.Int32
+	var requests sync.WaitGroup
+	for i := range 90 {
+		node := []*parley{a, b}[i%2]
+		requests.Go(func() {
+			got := node.call("GET", "/v1/sessions", nil)
+			switch {
+			case got.status == http.StatusOK:
+				passed.Add(1)
+			case got.status != http.StatusTooManyRequests || got.header.Get("Retry-After") == "" || got.header.Get("X-RateLimit-Remaining") != "0":
+				t.Errorf("%d %v", got.status, got.header)
+			}
+		})
+	}
+	requests.Wait()
+	if passed.Load() != 60 {
+		t.Errorf("%d passed", passed.Load())
+	}
+}
+
+func TestAKeyThatOneNodeRevokesBothRefuseAtOnce(t *testing.T) {
+	a, b := nodes(t, echo)
+	key, secret := a.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadSessions}})
+	bearer := []string{"Authorization", "Bearer " + secret}
+	for _, p := range []*parley{a, b} { // both know it
+		if got := p.call("GET", "/v1/sessions", nil, bearer...); got.status != 200 {
+			t.Fatalf("%d %s", got.status, got.raw)
+		}
+	}
+	s, err := b.tryDial(b.url, websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + secret}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.next("welcome")
+	a.must("DELETE", "/v1/keys/"+key.ID, nil)
+	for name, p := range map[string]*parley{"its own": a, "the other": b} {
+		if got := p.call("GET", "/v1/sessions", nil, bearer...); got.status != 401 {
+			t.Errorf("%s node answers %d %s", name, got.status, got.raw)
+		}
+	}
+	if _, err := s.read(); websocket.CloseStatus(err) != 4401 {
+		t.Errorf("the socket on the other node: %v", err)
+	}
+}
+
+func TestATicketOfOneNodeOpensOneSocketOnEither(t *testing.T) {
+	a, b := nodes(t, echo)
+	ticket := a.must("POST", "/v1/stream/tickets", map[string]any{})["ticket"].(string)
+	opened := 0
+	for _, p := range []*parley{b, a} {
+		conn, response, err := websocket.Dial(context.Background(), p.url+"/v1/stream", &websocket.DialOptions{Subprotocols: []string{"parley.v1", "ticket." + ticket}})
+		if err == nil {
+			opened++
+			_ = conn.CloseNow()
+		} else if response == nil || response.StatusCode != 401 {
+			t.Errorf("%v", err)
+		}
+	}
+	if opened != 1 {
+		t.Errorf("it opened %d sockets", opened)
+	}
+}

@@ -1,0 +1,339 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"parley/conversation"
+	"parley/conversation/usage"
+	"parley/store/embedded"
+	"parley/store/redis"
+	"parley/store/redis/redistest"
+	"parley/stream"
+)
+
+// TestTheStoresGiveTheSameAnswers has both stores do the same, at random, and compares every answer: ids by when they were
+// first seen, times not at all.
+func TestTheStoresGiveTheSameAnswers(t *testing.T) {
+	file, err := embedded.Open(filepath.Join(t.TempDir(), "parley.db"), embedded.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := redis.Open(t.Context(), redistest.Single(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(file.Close(), server.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	rapid.Check(t, func(r *rapid.T) {
+		owner := conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Test}
+		p := &pair{t: t, r: r, owner: owner, stores: [2]*side{newSide(file), newSide(server)}}
+		r.Repeat(map[string]func(*rapid.T){
+			"create": p.create, "session": p.session, "list": p.list, "delete": p.delete, "messages": p.messages, "message": p.message,
+			"clear": p.clear, "begin": p.begin, "begin too": p.begin, "retry": p.retry, "leave": p.leave, "end": p.end, "end live": p.endLive,
+			"journal": p.journal, "usage": p.usage, "": func(*rapid.T) {},
+		})
+	})
+}
+
+// side is one of the stores, with the ids that it has given.
+type side struct {
+	store conversation.Store
+	names map[string]string // of ids: what both sides call them
+	ids   []string          // by that name's number
+	keys  []conversation.TurnKey
+	asked []string // of these turns
+}
+
+func newSide(s conversation.Store) *side { return &side{store: s, names: make(map[string]string)} }
+
+var idPattern, timePattern = regexp.MustCompile(`(session|msg)_[0-9A-Za-z]{16}`), regexp.MustCompile(`"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"`)
+
+// plain returns an answer with the names of ids, without times.
+func (s *side) plain(answer any, err error) string {
+	text, jsonErr := json.Marshal(answer)
+	if jsonErr != nil {
+		return jsonErr.Error()
+	}
+	said := idPattern.ReplaceAllStringFunc(string(text), func(id string) string {
+		if s.names[id] == "" {
+			s.names[id] = fmt.Sprint("#", len(s.ids))
+			s.ids = append(s.ids, id)
+		}
+		return s.names[id]
+	})
+	return fmt.Sprint(timePattern.ReplaceAllString(said, `"T"`), " ", err)
+}
+
+// pair is both stores, and what was done with them.
+type pair struct {
+	t      *testing.T
+	r      *rapid.T
+	owner  conversation.Owner
+	stores [2]*side
+
+	sessions []int // numbers of ids
+	turns    []conversation.NewTurn
+	waiters  int
+}
+
+// both does something with both stores and compares what they answer.
+func (p *pair) both(r *rapid.T, what string, do func(s *side) (any, error)) {
+	first, second := p.stores[0], p.stores[1]
+	one := first.plain(do(first))
+	if two := second.plain(do(second)); one != two {
+		r.Fatalf("%s\nthe file:  %s\non Redis:  %s", what, one, two)
+	}
+}
+
+// id draws an id that was given, or an unknown one.
+func (p *pair) id(r *rapid.T, prefix string) func(s *side) string {
+	n := rapid.IntRange(-1, len(p.stores[0].ids)-1).Draw(r, "id")
+	if n < 0 {
+		return func(*side) string { return prefix + "0000000000000000" }
+	}
+	return func(s *side) string { return s.ids[n] }
+}
+
+// aSession draws a session that was made, or an unknown one.
+func (p *pair) aSession(r *rapid.T) func(s *side) string {
+	n := rapid.IntRange(-1, len(p.sessions)-1).Draw(r, "session")
+	if n < 0 {
+		return p.id(r, conversation.SessionPrefix)
+	}
+	return func(s *side) string { return s.ids[p.sessions[n]] }
+}
+
+func request(r *rapid.T) *conversation.Idempotency {
+	n := rapid.IntRange(0, 8).Draw(r, "request")
+	if n > 3 {
+		return nil
+	}
+	return &conversation.Idempotency{Key: fmt.Sprint("key ", n/2), Digest: [32]byte{byte(n)}}
+}
+
+func (p *pair) create(r *rapid.T) {
+	session := conversation.NewSession{
+		UserID: fmt.Sprint("user_000000000000000", rapid.IntRange(0, 1).Draw(r, "user")), Idempotency: request(r),
+		Context: conversation.ContextConfig{
+			MaxTokens: rapid.SampledFrom([]int{64, 200, 4096}).Draw(r, "window"), CompressionEnabled: rapid.Bool().Draw(r, "compression"),
+			RetentionPolicy: conversation.FIFO,
+		},
+	}
+	if rapid.Bool().Draw(r, "metadata") {
+		session.Metadata = json.RawMessage(`{"a":[1,"<é>"]}`)
+	}
+	before := len(p.stores[0].ids)
+	p.both(r, "CreateSession", func(s *side) (any, error) { return s.store.CreateSession(p.t.Context(), p.owner, session) })
+	if len(p.stores[0].ids) > before {
+		p.sessions = append(p.sessions, before)
+	}
+}
+
+func (p *pair) session(r *rapid.T) {
+	id := p.aSession(r)
+	p.both(r, "Session", func(s *side) (any, error) { return s.store.Session(p.t.Context(), p.owner, id(s)) })
+}
+
+func (p *pair) list(r *rapid.T) {
+	before, limit := p.aSession(r), rapid.IntRange(1, 4).Draw(r, "limit")
+	from, user := rapid.Bool().Draw(r, "from"), rapid.SampledFrom([]string{"", "user_0000000000000000", "user_0000000000000009"}).Draw(r, "of user")
+	p.both(r, "Sessions", func(s *side) (any, error) {
+		query := conversation.SessionQuery{UserID: user, Limit: limit}
+		if _, err := s.store.Session(p.t.Context(), p.owner, before(s)); from && err == nil { // one that is gone has a place only by the clock
+			query.Before = before(s)
+		}
+		return s.store.Sessions(p.t.Context(), p.owner, query)
+	})
+}
+
+func (p *pair) delete(r *rapid.T) {
+	if rapid.IntRange(0, 2).Draw(r, "really") > 0 {
+		return
+	}
+	id := p.aSession(r)
+	p.both(r, "DeleteSession", func(s *side) (any, error) { return s.store.DeleteSession(p.t.Context(), p.owner, id(s)) })
+}
+
+func (p *pair) messages(r *rapid.T) {
+	id := p.aSession(r)
+	query := conversation.MessageQuery{
+		Inclusive: rapid.Bool().Draw(r, "inclusive"), Ascending: rapid.Bool().Draw(r, "ascending"), Limit: rapid.IntRange(1, 9).Draw(r, "limit"),
+	}
+	from := p.place(r, id)
+	p.both(r, "Messages", func(s *side) (any, error) {
+		query := query
+		query.From = from(s)
+		return s.store.Messages(p.t.Context(), p.owner, id(s), query)
+	})
+}
+
+// place draws where a page of messages may begin. Ids of different sessions have an order only by the clock.
+func (p *pair) place(r *rapid.T, sessionID func(*side) string) func(s *side) string {
+	places := []func(*side) string{
+		func(*side) string { return "" }, func(*side) string { return "msg_0000000000000000" }, func(*side) string { return "msg_zzzzzzzzzzzzzzzz" },
+	}
+	for i, key := range p.stores[0].keys {
+		if key.SessionID == sessionID(p.stores[0]) {
+			places = append(places, func(s *side) string { return s.keys[i].MessageID }, func(s *side) string { return s.asked[i] })
+		}
+	}
+	return places[rapid.IntRange(0, len(places)-1).Draw(r, "from")]
+}
+
+func (p *pair) message(r *rapid.T) {
+	id, message := p.aSession(r), p.id(r, conversation.MessagePrefix)
+	p.both(r, "Message", func(s *side) (any, error) { return s.store.Message(p.t.Context(), p.owner, id(s), message(s)) })
+}
+
+func (p *pair) waiter() string {
+	p.waiters++
+	return fmt.Sprint("waiter ", p.waiters)
+}
+
+// queued is what is compared of a place in a queue.
+type queued struct{ Live string }
+
+func queuedOf(q *conversation.Queued) *queued {
+	if q == nil {
+		return nil
+	}
+	return &queued{q.Live}
+}
+
+func (p *pair) clear(r *rapid.T) {
+	id, waiter := p.aSession(r), p.waiter()
+	p.both(r, "ClearMessages", func(s *side) (any, error) {
+		cleared, err := s.store.ClearMessages(p.t.Context(), p.owner, id(s), waiter)
+		if err == nil && cleared.Queued != nil { // else all wait for somebody who never comes
+			err = s.store.LeaveQueue(p.t.Context(), p.owner, id(s), waiter)
+		}
+		return []any{cleared.Count, cleared.Session, queuedOf(cleared.Queued)}, err
+	})
+}
+
+func (p *pair) begin(r *rapid.T) {
+	turn := conversation.NewTurn{
+		Role: rapid.SampledFrom([]conversation.Role{conversation.User, conversation.System}).Draw(r, "role"), Content: "content",
+		Tokens: rapid.SampledFrom([]int{0, 1, 10, 30, 50, 5000}).Draw(r, "tokens"), Waiter: p.waiter(), Idempotency: request(r),
+		OnBusy: rapid.SampledFrom([]conversation.OnBusy{conversation.Enqueue, conversation.Reject, conversation.Interrupt}).Draw(r, "busy"),
+	}
+	if rapid.Bool().Draw(r, "metadata") {
+		turn.Metadata = json.RawMessage(`{"priority":"high"}`)
+	}
+	p.try(r, turn, p.aSession(r))
+}
+
+// try begins a turn; the session's number is noted with it, as its id.
+func (p *pair) try(r *rapid.T, turn conversation.NewTurn, sessionID func(s *side) string) {
+	turn.SessionID = p.stores[0].names[sessionID(p.stores[0])]
+	waits := false
+	p.both(r, fmt.Sprintf("BeginTurn of %+v", turn), func(s *side) (any, error) {
+		asked := turn
+		asked.SessionID = sessionID(s)
+		b, err := s.store.BeginTurn(p.t.Context(), p.owner, asked)
+		waits = b.Queued != nil
+		if b.Key.MessageID != "" {
+			s.keys, s.asked = append(s.keys, b.Key), append(s.asked, b.Message.ID)
+		}
+		return []any{queuedOf(b.Queued), b.Replayed, b.Session, b.Message, b.Reply, b.Previous, b.History, b.Key.Fence}, err
+	})
+	if waits {
+		p.turns = append(p.turns, turn)
+	}
+}
+
+// queuedTurn draws a turn that was queued, and its session.
+func (p *pair) queuedTurn(r *rapid.T) (turn conversation.NewTurn, sessionID func(s *side) string, ok bool) {
+	if len(p.turns) == 0 {
+		return turn, nil, false
+	}
+	turn = p.turns[rapid.IntRange(max(0, len(p.turns)-8), len(p.turns)-1).Draw(r, "turn")]
+	return turn, func(s *side) string {
+		var n int
+		_, _ = fmt.Sscanf(turn.SessionID, "#%d", &n)
+		return s.ids[n]
+	}, true
+}
+
+func (p *pair) retry(r *rapid.T) {
+	if turn, sessionID, ok := p.queuedTurn(r); ok {
+		for _, s := range p.stores {
+			for _, key := range s.keys { // a turn that is live is another's matter: by its waiter it is the same on Redis
+				if key.SessionID == sessionID(s) {
+					if session, err := s.store.Session(p.t.Context(), p.owner, key.SessionID); err == nil && session.Live != "" {
+						return
+					}
+				}
+			}
+		}
+		p.try(r, turn, sessionID)
+	}
+}
+
+func (p *pair) leave(r *rapid.T) {
+	if turn, sessionID, ok := p.queuedTurn(r); ok {
+		p.both(r, "LeaveQueue", func(s *side) (any, error) {
+			return nil, s.store.LeaveQueue(p.t.Context(), p.owner, sessionID(s), turn.Waiter)
+		})
+	}
+}
+
+func (p *pair) endLive(r *rapid.T) { p.endOne(r, max(0, len(p.stores[0].keys)-3), 0) }
+
+func (p *pair) end(r *rapid.T) { p.endOne(r, 0, rapid.Int64Range(-1, 1).Draw(r, "fence")) }
+
+// endOne ends a turn, of those from the first on.
+func (p *pair) endOne(r *rapid.T, first int, fence int64) {
+	if len(p.stores[0].keys) == 0 {
+		return
+	}
+	n := rapid.IntRange(first, len(p.stores[0].keys)-1).Draw(r, "turn")
+	reply := conversation.Message{
+		Content: rapid.SampledFrom([]string{"", "an answer"}).Draw(r, "content"), Tokens: rapid.IntRange(0, 40).Draw(r, "tokens"),
+		Status: rapid.SampledFrom([]stream.State{stream.Completed, stream.Cancelled, stream.Failed, stream.Interrupted}).Draw(r, "status"),
+	}
+	if rapid.Bool().Draw(r, "usage") {
+		reply.Usage = &conversation.Usage{Prompt: 7, Completion: reply.Tokens, Total: 7 + reply.Tokens}
+	}
+	p.both(r, "EndTurn", func(s *side) (any, error) {
+		key := s.keys[n]
+		key.Fence += fence
+		return s.store.EndTurn(p.t.Context(), key, reply, conversation.Timing{Duration: 5e6})
+	})
+}
+
+func (p *pair) journal(r *rapid.T) {
+	if len(p.stores[0].keys) == 0 {
+		return
+	}
+	n := rapid.IntRange(max(0, len(p.stores[0].keys)-3), len(p.stores[0].keys)-1).Draw(r, "turn")
+	p.both(r, "Journal", func(s *side) (any, error) {
+		return nil, s.store.Journal(p.t.Context(), []stream.Segment[conversation.TurnKey]{{Key: s.keys[n], Text: []byte("some té")}})
+	})
+}
+
+func (p *pair) usage(r *rapid.T) {
+	p.both(r, "Usage", func(s *side) (any, error) {
+		used, err := s.store.Usage(p.t.Context(), p.owner, 0, 1<<40)
+		var sum usage.Bucket
+		for i := range used.Hours {
+			sum.Add(&used.Hours[i].Bucket)
+		}
+		sum.SessionTime = 0
+		counts := make(map[int]int64)
+		for field, n := range sum.All() {
+			counts[int(field)] = n
+		}
+		return []any{used.Active, counts}, err
+	})
+}

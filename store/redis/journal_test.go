@@ -1,0 +1,157 @@
+package redis
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"parley/conversation"
+	"parley/store/redis/redistest"
+	"parley/stream"
+)
+
+func TestAJournalThatHasExpiredIsNotMadeAnew(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	key := liveTurn(t, s, newOwner())
+	name := journalKey(tagOfOwner(key.Owner), key.SessionID, key.Fence)
+	text := func() string { return s.db.Get(t.Context(), name).Val() }
+	known := func() *journalled {
+		s.journal.mu.Lock()
+		defer s.journal.mu.Unlock()
+		return s.journal.at(&key)
+	}
+	journalText(t, s, key, 0, "first")
+	if got := text(); got != "first" {
+		t.Fatalf("the journal is %q", got)
+	}
+	if now := time.Now(); !known().safe(now.Add(journalEndsAfter-journalMargin-time.Second)) || known().safe(now.Add(journalEndsAfter)) {
+		t.Errorf("a journal that was seen may be written until %v", known().until)
+	}
+	must(t, s.db.PExpire(t.Context(), name, journalMargin).Err()) // its session is about to expire
+	known().until = time.Now()                                    // and this process has slept
+	journalText(t, s, key, 5, ", second")
+	if got := text(); got != "first, second" || known().safe(time.Now()) {
+		t.Errorf("shortly before it expires the journal is %q, and safe to write until %v", got, known().until)
+	}
+	must(t, s.db.Del(t.Context(), name).Err())
+	for _, offset := range []int{13, 0} {
+		journalText(t, s, key, offset, "late")
+	}
+	if n := s.db.Exists(t.Context(), name).Val(); n != 0 {
+		t.Errorf("a journal that had expired is %q", text())
+	}
+	s.journal.sweep(time.Now())
+	if len(s.journal.known) != 0 {
+		t.Error("what is over is not forgotten")
+	}
+}
+
+func TestTextAfterAGapIsNotWritten(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	s := open(t, server.URL)
+	key, other := liveTurn(t, s, newOwner()), liveTurn(t, s, newOwner())
+	name := journalKey(tagOfOwner(key.Owner), key.SessionID, key.Fence)
+	journalText(t, s, key, 0, "all of it")
+	// A fail-over loses the end of it.
+	server.Do("REPLICAOF", "127.0.0.1", "1")
+	batch := []stream.Segment[conversation.TurnKey]{segment(key, 9, ", and more"), segment(other, 0, "other")}
+	wantError(t, "Journal of what only reads", s.Journal(t.Context(), batch), conversation.ErrUnavailable)
+	server.Do("REPLICAOF", "NO", "ONE")
+	must(t, s.db.Do(t.Context(), "set", name, "all", "keepttl").Err())
+	must(t, s.Journal(t.Context(), batch))
+	if got := s.db.Get(t.Context(), name).Val(); got != "all" {
+		t.Errorf("the journal is %q", got)
+	}
+	if g := glance(t, s, watchedReply(other, 0))[0]; string(g.Text) != "other" {
+		t.Errorf("the other reply's journal is %q", g.Text)
+	}
+}
+
+func TestATickIsOneTripAndOnePokeForEachNode(t *testing.T) {
+	t.Parallel()
+	url := shared.Start(t)
+	writer, writerPokes := joinAt(t, url, 1)
+	var batch []stream.Segment[conversation.TurnKey]
+	const replies, nodes = 50, 3
+	for range replies {
+		batch = append(batch, segment(liveTurn(t, writer, newOwner()), 0, "some text"))
+	}
+	for range nodes {
+		viewer, _ := join(t, url)
+		for _, b := range batch {
+			_, err := viewer.Watch(t.Context(), b.Key.Owner, b.Key.SessionID)
+			must(t, err)
+		}
+	}
+	writerPokes.await(t, batch[replies-1].Key.SessionID)
+	must(t, writer.Journal(t.Context(), batch)) // the first looks
+	var c trips
+	writer.db.AddHook(&c)
+	const ticks = 20 // a second
+	for range ticks {
+		must(t, writer.Journal(t.Context(), batch))
+	}
+	n, commands := c.n.Load(), c.commands.Load() // but for a heartbeat
+	if n > ticks+2 || commands > ticks*(replies+nodes)+2 || commands > 25*replies {
+		t.Errorf("%d ticks of %d replies, watched by %d nodes: %d trips, %d commands", ticks, replies, nodes, n, commands)
+	}
+}
+
+// cpu returns how many microseconds of CPU a server has used.
+func cpu(t testing.TB, server *redistest.Server) float64 {
+	t.Helper()
+	total := 0.0
+	lines := bufio.NewScanner(strings.NewReader(server.Do("INFO", "cpu")))
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		if name == "used_cpu_sys" || name == "used_cpu_user" {
+			var seconds float64
+			_, _ = fmt.Sscan(value, &seconds)
+			total += seconds * 1e6
+		}
+	}
+	return total
+}
+
+// BenchmarkJournal journals ticks of 1,000 live replies, each of which has 2.5 new tokens of 4 bytes, watched by another node.
+// It says what that costs Redis and this process (design section 9).
+func BenchmarkJournal(b *testing.B) {
+	for _, watched := range []bool{false, true} {
+		b.Run(fmt.Sprintf("watched=%v", watched), func(b *testing.B) {
+			server := redistest.Single(b)
+			s, err := Open(b.Context(), server.URL)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = s.Close() })
+			const replies, tokens = 1000, 2.5
+			batch := make([]stream.Segment[conversation.TurnKey], replies)
+			owner := newOwner()
+			for i := range batch {
+				batch[i] = segment(liveTurn(b, s, owner), 0, "ten bytes.")
+				if watched {
+					s.viewers.add(batch[i].Key.SessionID, "another", time.Now().Add(time.Hour))
+				}
+			}
+			tick := func() {
+				if err := s.Journal(b.Context(), batch); err != nil {
+					b.Fatal(err)
+				}
+				for i := range batch {
+					batch[i].Offset += len(batch[i].Text)
+				}
+			}
+			tick() // the first looks
+			before := cpu(b, server)
+			for b.Loop() {
+				tick()
+			}
+			b.ReportMetric((cpu(b, server)-before)/float64(b.N)/replies/tokens, "redis-µs/token")
+			b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N)/replies/tokens, "µs/token")
+		})
+	}
+}

@@ -1,0 +1,23 @@
+-- Returns a page of sessions, newest first.
+-- KEYS[1] index, of all or of a user's sessions
+-- ARGV[1] only those with an id below this, '' for all · ARGV[2] how many
+-- → {more: 1 or 0, id, view (lua/session.lua), id, view …}
+prune()
+local page, before, limit = {0}, ARGV[1] == '' and '+' or '(' .. ARGV[1], tonumber(ARGV[2])
+while true do
+  local wanted = limit + 1 - (#page - 1) / 2
+  local ids = redis.call('ZRANGE', KEYS[1], before, '-', 'BYLEX', 'REV', 'LIMIT', 0, int(wanted))
+  for _, id in ipairs(ids) do
+    local s = session_at(id)
+    if s and #page > 2 * limit then
+      page[1] = 1
+      return page
+    end
+    if s then
+      page[#page + 1] = id
+      page[#page + 1] = session_view(s)
+    end
+  end
+  if #ids < wanted then return page end
+  before = '(' .. ids[#ids]
+end

@@ -1,0 +1,222 @@
+package redis
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"parley/conversation"
+	"parley/conversation/usage"
+	"parley/store/redis/redistest"
+	"parley/stream"
+)
+
+// liveTurn begins a turn in a new session.
+func liveTurn(t testing.TB, s *Store, owner conversation.Owner) conversation.TurnKey {
+	t.Helper()
+	created, err := s.CreateSession(t.Context(), owner, conversation.NewSession{
+		UserID: conversation.UserPrefix + conversation.RandomText(16), Context: conversation.DefaultContextConfig,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nextTurn(t, s, owner, created.Session.ID)
+}
+
+// nextTurn begins a turn in a session that is free.
+func nextTurn(t testing.TB, s *Store, owner conversation.Owner, sessionID string) conversation.TurnKey {
+	t.Helper()
+	begun, err := s.BeginTurn(t.Context(), owner, aTurn(sessionID, "a question"))
+	if err != nil || begun.Queued != nil {
+		t.Fatalf("BeginTurn: %+v, %v", begun, err)
+	}
+	return begun.Key
+}
+
+// wantInterrupted checks how a turn ended whose node was gone.
+func wantInterrupted(t *testing.T, s *Store, key conversation.TurnKey, text string) {
+	t.Helper()
+	m, err := s.Message(t.Context(), key.Owner, key.SessionID, key.MessageID)
+	must(t, err)
+	if m.Status != stream.Interrupted || m.Content != text || m.Tokens != len(text) || m.Usage == nil || !m.Usage.Estimated ||
+		m.Usage.Prompt == 0 || m.Usage.Completion != len(text) || m.Usage.Total != m.Usage.Prompt+len(text) {
+		t.Errorf("the reply is %+v, %+v", m, m.Usage)
+	}
+	session, err := s.Session(t.Context(), key.Owner, key.SessionID)
+	must(t, err)
+	if session.Live != "" || session.TokenUsage.Total != m.Usage.Total {
+		t.Errorf("the session is %+v", session)
+	}
+}
+
+// die has a node die: nothing is heard of it any more.
+func die(t *testing.T, s *Store) {
+	t.Helper()
+	s.membership.mu.Lock()
+	s.membership.mute = true
+	s.membership.mu.Unlock()
+	err := s.db.ZAdd(t.Context(), nodesKey, redis.Z{Score: 1, Member: s.node}).Err() // heard long ago
+	must(t, err)
+}
+
+// reap has a node end turns until that many were ended.
+func reap(t *testing.T, s *Store, turns int) {
+	t.Helper()
+	ended := 0
+	await(t, "turns are ended", func() bool {
+		n, err := s.EndOrphans(t.Context(), lengthOf)
+		must(t, err)
+		ended += n
+		return ended >= turns
+	})
+	if n, err := s.EndOrphans(t.Context(), lengthOf); ended != turns || n != 0 || err != nil {
+		t.Errorf("%d turns were ended, and then %d more, %v; want %d", ended, n, err, turns)
+	}
+}
+
+func TestANodeThatOnlySleptIsToldWhatWasDecided(t *testing.T) {
+	t.Parallel()
+	url := redistest.Single(t).URL
+	sleeps, sleeperPokes := join(t, url)
+	lives, _ := join(t, url)
+	key := liveTurn(t, sleeps, newOwner())
+	journalText(t, sleeps, key, 0, "before")
+	die(t, sleeps)
+	reap(t, lives, 1)
+	sleeperPokes.await(t, key.SessionID)
+	journalText(t, sleeps, key, 6, " and after")
+	decided, err := sleeps.EndTurn(t.Context(), key, conversation.Message{
+		Content: "before and after", Tokens: 3, Status: stream.Completed, Usage: &conversation.Usage{Prompt: 1, Completion: 1, Total: 2},
+	}, conversation.Timing{})
+	wantError(t, "EndTurn", err, conversation.ErrFenced)
+	if decided.Status != stream.Interrupted || decided.Content != "before" {
+		t.Errorf("what was decided is %+v", decided)
+	}
+	wantInterrupted(t, lives, key, "before")
+	mute(sleeps, false)
+	sleeperPokes.await(t, "") // it was forgotten meanwhile
+	next := nextTurn(t, sleeps, key.Owner, key.SessionID)
+	if n, err := lives.EndOrphans(t.Context(), lengthOf); n != 0 || err != nil {
+		t.Errorf("%d turns of a node that woke were ended, %v", n, err)
+	}
+	if g := glance(t, lives, watchedReply(next, 0))[0]; g.Session.Live != next.MessageID || len(g.Text) != 0 {
+		t.Errorf("the next turn: %+v", g)
+	}
+}
+
+func TestADeadNodesTurnGivesWayToWhoWaits(t *testing.T) {
+	t.Parallel()
+	url := redistest.Single(t).URL
+	dies, _ := join(t, url)
+	waits, _ := join(t, url)
+	third, _ := join(t, url)
+	key := liveTurn(t, dies, newOwner())
+	turn := aTurn(key.SessionID, "waiting")
+	var queued *conversation.Queued
+	try := func() bool {
+		begun, err := waits.BeginTurn(t.Context(), key.Owner, turn)
+		must(t, err)
+		queued = begun.Queued
+		return queued == nil
+	}
+	if try() || queued.Live != key.MessageID {
+		t.Fatalf("queued: %+v", queued)
+	}
+	die(t, dies)
+	reap(t, third, 1)
+	await(t, "the turn begins", func() bool {
+		<-queued.Granted
+		return try()
+	})
+	wantUsage(t, waits, key.Owner, 1, 0)
+}
+
+func TestATurnOfNobodyIsFoundByWhoWaits(t *testing.T) {
+	t.Parallel()
+	url := redistest.Single(t).URL
+	waits, _ := join(t, url)
+	nobody := open(t, url) // its process died before the turn was among its own
+	key := liveTurn(t, nobody, newOwner())
+	must(t, nobody.db.Del(t.Context(), liveKey(nobody.node)).Err())
+	turn := aTurn(key.SessionID, "waiting")
+	await(t, "the turn begins", func() bool {
+		_, err := waits.EndOrphans(t.Context(), lengthOf)
+		must(t, err)
+		begun, err := waits.BeginTurn(t.Context(), key.Owner, turn)
+		must(t, err)
+		return begun.Queued == nil
+	})
+}
+
+// wantUsage checks how many replies of an owner were interrupted, and what their completions used.
+func wantUsage(t *testing.T, s *Store, owner conversation.Owner, interrupted, completion int64) {
+	t.Helper()
+	now := usage.HourOf(time.Now().UnixMilli())
+	used, err := s.Usage(t.Context(), owner, now-1, now+2)
+	must(t, err)
+	var all usage.Bucket
+	for _, h := range used.Hours {
+		all.Add(&h.Bucket)
+	}
+	if all.Interrupted != interrupted || all.CompletionTokens != completion || interrupted > 0 && all.PromptTokens == 0 {
+		t.Errorf("usage: %+v, want %d interrupted, %d tokens of completions", all, interrupted, completion)
+	}
+}
+
+func TestTheUsageOfADeadNodesTurnIsSettledWhereItsSessionIsGone(t *testing.T) {
+	onBoth(t, func(t *testing.T, url string) {
+		dies, _ := join(t, url)
+		lives, _ := join(t, url)
+		deleted, expired, ended := liveTurn(t, dies, newOwner()), liveTurn(t, dies, newOwner()), liveTurn(t, dies, newOwner())
+		for _, key := range []conversation.TurnKey{deleted, expired, ended} {
+			journalText(t, dies, key, 0, "text")
+		}
+		_, err := lives.DeleteSession(t.Context(), deleted.Owner, deleted.SessionID)
+		must(t, err)
+		tag := tagOfOwner(expired.Owner)
+		gone := []string{sessionKey(tag, expired.SessionID), tag + ":m:" + expired.SessionID, journalKey(tag, expired.SessionID, expired.Fence)}
+		must(t, dies.db.Del(t.Context(), gone...).Err()) // as their expiry does
+		_, err = dies.DeleteSession(t.Context(), ended.Owner, ended.SessionID)
+		must(t, err)
+		_, err = dies.EndTurn(t.Context(), ended, conversation.Message{Status: stream.Cancelled}, conversation.Timing{})
+		wantError(t, "EndTurn of a session that is gone", err, conversation.ErrSessionNotFound)
+		die(t, dies)
+		reap(t, lives, 2)
+		wantUsage(t, lives, deleted.Owner, 1, 0)
+		wantUsage(t, lives, expired.Owner, 1, 0)
+		wantUsage(t, lives, ended.Owner, 0, 0)
+		wantError(t, "EndTurn of a turn that was ended", endAgain(t, dies, deleted), conversation.ErrSessionNotFound)
+		wantUsage(t, lives, deleted.Owner, 1, 0)
+	})
+}
+
+func endAgain(t *testing.T, s *Store, key conversation.TurnKey) error {
+	_, err := s.EndTurn(t.Context(), key, conversation.Message{Status: stream.Completed, Tokens: 9, Usage: &conversation.Usage{Completion: 9, Total: 9}}, conversation.Timing{})
+	return err
+}
+
+func TestAClockThatIsSetAheadMakesNobodyDead(t *testing.T) {
+	n := membership{every: heartbeatEvery, deadAfter: deadAfter}
+	said := func(clock time.Duration, dead ...any) []any {
+		return []any{int64(1), clock.Milliseconds(), append([]any{"self"}, dead...), dead}
+	}
+	start := time.Now()
+	n.stop = func() {}
+	for second := range 20 {
+		clock := time.Duration(second) * time.Second
+		var dead []any
+		if second >= 10 {
+			clock += time.Minute
+			dead = []any{"other"} // for as long as it has not been heard again
+		}
+		now := start.Add(time.Duration(second) * time.Second)
+		if _, err := n.learn(said(clock, dead...), now); err != nil {
+			t.Fatal(err)
+		}
+		all, _ := n.toReap(now)
+		if want := second >= 13; (len(all) > 0) != want {
+			t.Errorf("in second %d these are dead: %q", second, all)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package redis
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
+	"parley/conversation/usage"
+)
+
+// trips counts the trips to the server, a command or a pipeline being one, and the commands. It is a hook of the client.
+type trips struct{ n, commands atomic.Int64 }
+
+func (*trips) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		return next(ctx, network, address)
+	}
+}
+
+func (h *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.n.Add(1)
+		h.commands.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		h.n.Add(1)
+		h.commands.Add(int64(len(commands)))
+		return next(ctx, commands)
+	}
+}
+
+// TestEachOperationIsOneTrip holds the store to design section 7, round trips: with the admission of its request.
+func TestEachOperationIsOneTrip(t *testing.T) {
+	s := newStore(t)
+	owner := conversation.Owner{Account: newAccount(), Mode: conversation.Live}
+	p := newKey(t, s, auth.Owner{Account: owner.Account, Mode: auth.Live})
+	session := newSession(t, s, owner)
+	var begun conversation.Begun
+	operations := []struct {
+		name string
+		run  func(ctx context.Context) error
+	}{
+		{"the first sight of a key", func(ctx context.Context) error {
+			_, err := s.KeyByHash(ctx, p.Secret)
+			return err
+		}},
+		{"create", func(ctx context.Context) error {
+			_, err := s.CreateSession(ctx, owner, conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
+			return err
+		}},
+		{"get", func(ctx context.Context) error {
+			_, err := s.Session(ctx, owner, session.ID)
+			return err
+		}},
+		{"list", func(ctx context.Context) error {
+			_, err := s.Sessions(ctx, owner, conversation.SessionQuery{Limit: 20})
+			return err
+		}},
+		{"send, before the model is called", func(ctx context.Context) (err error) {
+			begun, err = s.BeginTurn(ctx, owner, aTurn(session.ID, "hello"))
+			return err
+		}},
+		{"send, after it", func(ctx context.Context) error {
+			_, err := s.EndTurn(ctx, begun.Key, anAnswer, conversation.Timing{})
+			return err
+		}},
+		{"history", func(ctx context.Context) error {
+			_, err := s.Messages(ctx, owner, session.ID, conversation.MessageQuery{Limit: 50})
+			return err
+		}},
+		{"a message", func(ctx context.Context) error {
+			_, err := s.Message(ctx, owner, session.ID, begun.Reply.ID)
+			return err
+		}},
+		{"what a window is planned from", func(ctx context.Context) error {
+			_, err := s.Context(ctx, owner, session.ID, 10)
+			return err
+		}},
+		{"texts that a window chose", func(ctx context.Context) error {
+			_, err := s.MessagesByID(ctx, owner, session.ID, []string{begun.Message.ID, begun.Reply.ID})
+			return err
+		}},
+		{"fold", func(ctx context.Context) error {
+			return s.Fold(ctx, owner, session.ID, "", conversation.Summary{Text: "so far", Last: begun.Reply.ID}, conversation.Usage{})
+		}},
+		{"clear", func(ctx context.Context) error {
+			_, err := s.ClearMessages(ctx, owner, session.ID, "clears")
+			return err
+		}},
+		{"usage", func(ctx context.Context) error {
+			_, err := s.Usage(ctx, owner, 0, usage.Hour(1<<40))
+			return err
+		}},
+		{"a send that is refused", func(ctx context.Context) error {
+			_, err := s.BeginTurn(ctx, owner, aTurn("session_0000000000000000", "hello"))
+			wantError(t, "BeginTurn", err, conversation.ErrSessionNotFound)
+			return nil
+		}},
+		{"delete", func(ctx context.Context) error {
+			_, err := s.DeleteSession(ctx, owner, session.ID)
+			return err
+		}},
+	}
+	for _, sc := range []*script{ // what a server is told once is not an operation's
+		createSessionScript, getSessionScript, listSessionsScript, deleteSessionScript, listMessagesScript, getMessageScript,
+		clearMessagesScript, beginTurnScript, endTurnScript, getUsageScript,
+		getContextScript, getMessagesScript, foldScript,
+	} {
+		must(t, s.db.ScriptLoad(t.Context(), sc.text).Err())
+	}
+	var counted trips
+	s.db.AddHook(&counted)
+	for _, op := range operations {
+		counted.n.Store(0)
+		a := &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 300, TokensPerMinute: 100_000}}
+		if err := op.run(auth.WithAdmission(t.Context(), a)); err != nil {
+			t.Errorf("%s: %v", op.name, err)
+		}
+		if n := counted.n.Load(); n != 1 {
+			t.Errorf("%s: %d trips, want 1", op.name, n)
+		}
+	}
+}

@@ -1,0 +1,424 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/redis/go-redis/v9"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
+	"parley/stream"
+)
+
+const aUser = "user_0123456789ABCDEF"
+
+func newOwner() conversation.Owner {
+	return conversation.Owner{Account: newAccount(), Mode: conversation.Live}
+}
+
+func newSession(t *testing.T, s *Store, owner conversation.Owner) conversation.Session {
+	t.Helper()
+	made, err := s.CreateSession(t.Context(), owner, conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
+	must(t, err)
+	return made.Session
+}
+
+func aTurn(sessionID, content string) conversation.NewTurn {
+	return conversation.NewTurn{
+		SessionID: sessionID, Role: conversation.User, Content: content, Tokens: 10, OnBusy: conversation.Enqueue,
+		Waiter: conversation.RandomText(16),
+	}
+}
+
+var anAnswer = conversation.Message{
+	Content: "an answer", Tokens: 5, Status: stream.Completed, FinishReason: "stop",
+	Usage: &conversation.Usage{Prompt: 17, Completion: 5, Total: 22},
+}
+
+// begin begins a turn on a session that is free for it.
+func begin(t *testing.T, s *Store, owner conversation.Owner, turn conversation.NewTurn) conversation.Begun {
+	t.Helper()
+	begun, err := s.BeginTurn(t.Context(), owner, turn)
+	must(t, err)
+	if begun.Queued != nil || begun.Replayed != nil {
+		t.Fatalf("the turn of %q has not begun: %+v", turn.Content, begun)
+	}
+	return begun
+}
+
+// wait has a turn take a place in a session's queue.
+func wait(t *testing.T, s *Store, owner conversation.Owner, turn conversation.NewTurn) *conversation.Queued {
+	t.Helper()
+	begun, err := s.BeginTurn(t.Context(), owner, turn)
+	must(t, err)
+	if begun.Queued == nil {
+		t.Fatalf("the turn of %q is not queued: %+v", turn.Content, begun)
+	}
+	return begun.Queued
+}
+
+func end(t *testing.T, s *Store, key conversation.TurnKey) conversation.Message {
+	t.Helper()
+	ended, err := s.EndTurn(t.Context(), key, anAnswer, conversation.Timing{})
+	must(t, err)
+	return ended
+}
+
+func same[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// members returns what the node's set of live turns names.
+func members(t *testing.T, s *Store) []string {
+	t.Helper()
+	all, err := s.db.SMembers(t.Context(), liveKey(s.node)).Result()
+	must(t, err)
+	return all
+}
+
+// counts returns how many of the owner's sessions and messages count as used.
+func used(t *testing.T, s *Store, owner conversation.Owner) (sessions, messages, tokens int64, active int) {
+	t.Helper()
+	all, err := s.Usage(t.Context(), owner, 0, 1<<40)
+	must(t, err)
+	for _, h := range all.Hours {
+		sessions += h.Bucket.Sessions
+		messages += h.Bucket.UserMessages + h.Bucket.AssistantMessages
+		tokens += h.Bucket.PromptTokens + h.Bucket.CompletionTokens
+	}
+	return sessions, messages, tokens, all.Active
+}
+
+func TestABeginningWhoseAnswerWasLostIsTheSameTurn(t *testing.T) {
+	s, owner := newStore(t), newOwner()
+	session := newSession(t, s, owner)
+	end(t, s, begin(t, s, owner, aTurn(session.ID, "before")).Key)
+	turn := aTurn(session.ID, "hello")
+	begun := begin(t, s, owner, turn)
+	same(t, "the same BeginTurn again", begin(t, s, owner, turn), begun)
+	resumed, err := s.ResumeTurn(t.Context(), owner, turn)
+	must(t, err)
+	same(t, "ResumeTurn", resumed, begun)
+	same(t, "the node's live turns", members(t, s), []string{liveMember(tagOfOwner(owner), session.ID, turn.Waiter)})
+	if _, messages, _, _ := used(t, s, owner); messages != 4 {
+		t.Errorf("%d messages are counted, want 4", messages)
+	}
+	ended := end(t, s, begun.Key)
+	again, err := s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})
+	wantError(t, "EndTurn again", err, conversation.ErrFenced)
+	same(t, "its message", again, ended)
+}
+
+func TestAnAnswerThatIsLostIsAskedForAgain(t *testing.T) {
+	s, owner := newStore(t), newOwner()
+	session, w := newSession(t, s, owner), watch(s)
+	w.unheard.Store(beginTurnScript)
+	first := begin(t, s, owner, aTurn(session.ID, "hello"))
+	same(t, "the fence", first.Key.Fence, 1)
+	w.unheard.Store(endTurnScript)
+	ended, err := s.EndTurn(t.Context(), first.Key, anAnswer, conversation.Timing{})
+	wantError(t, "EndTurn", err, conversation.ErrFenced) // it was ended, by this very call
+	same(t, "its message", ended.Content, anAnswer.Content)
+
+	turn := aTurn(session.ID, "counted")
+	ctx := auth.WithAdmission(t.Context(), &auth.Admission{
+		Principal: auth.Principal{Account: owner.Account, Mode: auth.Live}, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 9000},
+	})
+	w.unheard.Store(beginTurnScript)
+	_, err = s.BeginTurn(ctx, owner, turn)
+	wantError(t, "BeginTurn of a request that may have been counted", err, conversation.ErrUnavailable)
+	second, err := s.ResumeTurn(t.Context(), owner, turn)
+	must(t, err)
+	same(t, "the turn", second.Message.Content, "counted")
+	end(t, s, second.Key)
+	same(t, "the messages", second.Session.MessageCount, 4)
+}
+
+func TestWhoWaitsIsToldByNameWhereverItIs(t *testing.T) {
+	s, other, owner := newStore(t), newStore(t), newOwner()
+	session := newSession(t, s, owner)
+	running := begin(t, s, owner, aTurn(session.ID, "running"))
+	here, there, last := aTurn(session.ID, "here"), aTurn(session.ID, "there"), aTurn(session.ID, "last")
+	inbox := inboxOf(t, other)
+	queued, queuedThere, queuedLast := wait(t, s, owner, here), wait(t, other, owner, there), wait(t, s, owner, last)
+	end(t, s, running.Key)
+	same(t, "who is told on this node, with the answer", []bool{closed(queued), closed(queuedLast)}, []bool{true, false})
+	end(t, s, begin(t, s, owner, here).Key)
+	word := heard(t, inbox)
+	same(t, "what the other node is told", word, session.ID+"!"+there.Waiter)
+	other.poke(session.ID)
+	same(t, "whether a poke about the session tells it", closed(queuedThere), false)
+	other.poke(word)
+	same(t, "whether its word does", closed(queuedThere), true)
+}
+
+// inboxOf hears what a node is poked about.
+func inboxOf(t *testing.T, s *Store) *redis.PubSub {
+	t.Helper()
+	inbox := s.db.Subscribe(t.Context(), "inbox:"+s.node)
+	t.Cleanup(func() { _ = inbox.Close() })
+	_, err := inbox.Receive(t.Context())
+	must(t, err)
+	return inbox
+}
+
+// heard returns the next word of an inbox.
+func heard(t *testing.T, inbox *redis.PubSub) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	message, err := inbox.ReceiveMessage(ctx)
+	must(t, err)
+	return message.Payload
+}
+
+func closed(q *conversation.Queued) bool {
+	select {
+	case <-q.Granted:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestATurnThatDidNotBeginIsNotResumedAndDoesNotBeginLater(t *testing.T) {
+	s, other, owner := newStore(t), newStore(t), newOwner()
+	session := newSession(t, s, owner)
+	running := begin(t, s, owner, aTurn(session.ID, "running"))
+	lost := aTurn(session.ID, "lost")
+	wait(t, s, owner, lost)
+	_, err := s.ResumeTurn(t.Context(), owner, lost)
+	wantError(t, "ResumeTurn of one that waits", err, conversation.ErrMessageNotFound)
+	end(t, s, running.Key)
+	next := begin(t, s, owner, aTurn(session.ID, "next")) // the session is kept for nobody
+	end(t, s, next.Key)
+	_, err = s.BeginTurn(t.Context(), owner, lost) // it was under way all the time
+	wantError(t, "BeginTurn of one that was given up", err, conversation.ErrUnavailable)
+	for what, turn := range map[string]conversation.NewTurn{
+		"an unknown session": aTurn("session_0000000000000000", "?"), "an unknown turn": aTurn(session.ID, "?"),
+	} {
+		_, err = s.ResumeTurn(t.Context(), owner, turn)
+		wantError(t, "ResumeTurn of "+what, err, conversation.ErrMessageNotFound)
+	}
+	turn := aTurn(session.ID, "hello")
+	begin(t, s, owner, turn)
+	_, err = other.ResumeTurn(t.Context(), owner, turn)
+	wantError(t, "ResumeTurn by another node", err, conversation.ErrMessageNotFound)
+}
+
+func TestTheSetOfLiveTurnsNamesThemAndIsEmptyInTheEnd(t *testing.T) {
+	s, owner := newStore(t), newOwner()
+	tag, session := tagOfOwner(owner), newSession(t, s, owner)
+	first, second := aTurn(session.ID, "first"), aTurn(session.ID, "second")
+	begun := begin(t, s, owner, first)
+	wait(t, s, owner, second)
+	must(t, s.LeaveQueue(t.Context(), owner, session.ID, first.Waiter)) // has nothing to give up
+	for range 3 {
+		_, err := s.BeginTurn(t.Context(), owner, aTurn("session_0000000000000000", "?"))
+		wantError(t, "BeginTurn", err, conversation.ErrSessionNotFound)
+	}
+	must(t, s.removeStale(t.Context()))
+	same(t, "while one is live and one waits", len(members(t, s)), 2)
+	end(t, s, begun.Key)
+	begun = begin(t, s, owner, second) // removes the first
+	same(t, "of the second", members(t, s), []string{liveMember(tag, session.ID, second.Waiter)})
+	_, err := s.DeleteSession(t.Context(), owner, session.ID)
+	must(t, err)
+	_, err = s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})
+	wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
+	must(t, s.removeStale(t.Context()))
+	same(t, "in the end", members(t, s), nil)
+}
+
+func TestWhatIsToStopIsNotedAndItsNodeIsPoked(t *testing.T) {
+	writer, other, owner := newStore(t), newStore(t), newOwner()
+	inbox := inboxOf(t, writer)
+	for _, test := range []struct {
+		name string
+		stop conversation.Stop
+		run  func(begun conversation.Begun) error
+	}{
+		{"StopReply", conversation.StopCancelled, func(begun conversation.Begun) error {
+			m, err := other.StopReply(t.Context(), owner, begun.Session.ID, begun.Reply.ID)
+			same(t, "the message", m, begun.Reply)
+			return err
+		}},
+		{"an interrupting send", conversation.StopCancelled, func(begun conversation.Begun) error {
+			turn := aTurn(begun.Session.ID, "urgent")
+			turn.OnBusy = conversation.Interrupt
+			_, err := other.BeginTurn(t.Context(), owner, turn)
+			return err
+		}},
+		{"ClearMessages", conversation.StopCleared, func(begun conversation.Begun) error {
+			_, err := other.ClearMessages(t.Context(), owner, begun.Session.ID, "clears")
+			return err
+		}},
+		{"StopReply of another message", "", func(begun conversation.Begun) error {
+			_, err := other.StopReply(t.Context(), owner, begun.Session.ID, begun.Message.ID)
+			return err
+		}},
+	} {
+		session := newSession(t, other, owner)
+		begun := begin(t, writer, owner, aTurn(session.ID, "hello"))
+		must(t, test.run(begun))
+		noted, _ := writer.db.HGet(t.Context(), sessionKey(tagOfOwner(owner), session.ID), "stop").Result()
+		same(t, test.name+": the stop", conversation.Stop(noted), test.stop)
+		if test.stop != "" {
+			same(t, test.name+": the poke", heard(t, inbox), session.ID)
+		}
+		end(t, writer, begun.Key)
+		same(t, test.name+": afterwards", writer.db.HExists(t.Context(), sessionKey(tagOfOwner(owner), session.ID), "stop").Val(), false)
+	}
+}
+
+// age makes what a session's queue knows of the times older: who was seen, and when it was granted.
+func age(t *testing.T, s *Store, owner conversation.Owner, sessionID string, milliseconds int) {
+	t.Helper()
+	must(t, s.db.Eval(t.Context(), `
+		local packed, at = redis.call('HGET', KEYS[1], 'queue'), redis.call('HGET', KEYS[1], 'grantedAt')
+		if packed then
+			local queue = cmsgpack.unpack(packed)
+			for _, w in ipairs(queue) do w[5] = w[5] - ARGV[1] end
+			redis.call('HSET', KEYS[1], 'queue', cmsgpack.pack(queue))
+		end
+		if at then redis.call('HSET', KEYS[1], 'grantedAt', string.format('%d', at - ARGV[1])) end
+		return 1`, []string{sessionKey(tagOfOwner(owner), sessionID)}, milliseconds).Err())
+}
+
+func TestAQueueSurvivesItsMembers(t *testing.T) {
+	s, owner := newStore(t), newOwner()
+	session := newSession(t, s, owner)
+	running := begin(t, s, owner, aTurn(session.ID, "running"))
+	dead, alive, late := aTurn(session.ID, "dead"), aTurn(session.ID, "alive"), aTurn(session.ID, "late")
+	wait(t, s, owner, dead)
+	wait(t, s, owner, alive)
+	age(t, s, owner, session.ID, 5500)
+	wait(t, s, owner, alive) // it tries again, in its place, which has lapsed
+	end(t, s, running.Key)
+	wait(t, s, owner, late) // the session is kept for alive
+	second := begin(t, s, owner, alive)
+	dead.Waiter = conversation.RandomText(16)
+	wait(t, s, owner, dead)
+	end(t, s, second.Key)
+	wait(t, s, owner, dead) // it is kept for late, who is not there
+	age(t, s, owner, session.ID, 4000)
+	wait(t, s, owner, dead)
+	age(t, s, owner, session.ID, 1500)
+	begun := begin(t, s, owner, dead)
+	end(t, s, begun.Key)
+	end(t, s, begin(t, s, owner, aTurn(session.ID, "anybody")).Key)
+}
+
+// expire has a session expire, as Redis has it when its time has come.
+func expire(t *testing.T, s *Store, owner conversation.Owner, sessionID string) {
+	t.Helper()
+	tag := tagOfOwner(owner)
+	member := sessionID + ":" + aUser
+	must(t, s.db.ZAddXX(t.Context(), expiryKey(tag), redis.Z{Score: 1, Member: member}).Err())
+	must(t, s.db.Del(t.Context(), sessionKey(tag, sessionID), tag+":m:"+sessionID).Err())
+}
+
+func TestASessionThatExpiresLeavesNothingAndIsSettledOnce(t *testing.T) {
+	s, owner := newStore(t), newOwner()
+	session, kept := newSession(t, s, owner), newSession(t, s, owner)
+	begun := begin(t, s, owner, aTurn(session.ID, "hello"))
+	expire(t, s, owner, session.ID)
+	page, err := s.Sessions(t.Context(), owner, conversation.SessionQuery{Limit: 1})
+	must(t, err)
+	same(t, "the sessions", page, conversation.SessionPage{Sessions: []conversation.Session{kept}})
+	for index, want := range map[string]int64{"i": 1, "x": 1, "u:" + aUser: 1} {
+		n, err := s.db.ZCard(t.Context(), tagOfOwner(owner)+":"+index).Result()
+		must(t, err)
+		same(t, "what is indexed in "+index, n, want)
+	}
+	for range 2 {
+		_, err = s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})
+		wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
+		sessions, messages, tokens, active := used(t, s, owner)
+		same(t, "what is counted", []int64{sessions, messages, tokens, int64(active)}, []int64{2, 2, 22, 1})
+	}
+}
+
+func TestWhatASessionLeavesExpires(t *testing.T) {
+	s, owner := newStore(t), newOwner()
+	const secret = "nobody may read this"
+	p := newKey(t, s, auth.Owner{Account: owner.Account, Mode: auth.Live})
+	session := newSession(t, s, owner)
+	first := aTurn(session.ID, secret)
+	first.Idempotency = &conversation.Idempotency{Key: "once"}
+	ended := begin(t, s, owner, first)
+	must(t, s.Journal(t.Context(), []stream.Segment[conversation.TurnKey]{{Key: ended.Key, Text: []byte(secret)}}))
+	end(t, s, ended.Key)
+	ctx := auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 9000}})
+	begun, err := s.BeginTurn(ctx, owner, aTurn(session.ID, secret))
+	must(t, err)
+	must(t, s.Journal(t.Context(), []stream.Segment[conversation.TurnKey]{{Key: begun.Key, Text: []byte(secret)}}))
+	wait(t, s, owner, aTurn(session.ID, "waiting"))
+	check := func(when string, holders int) {
+		t.Helper()
+		tag, holding := tagOfOwner(owner), []string(nil)
+		keys, err := s.db.Keys(t.Context(), globOf(tag)+"*").Result()
+		must(t, err)
+		if len(keys) < 5 {
+			t.Errorf("%s: the keys are only %q", when, keys)
+		}
+		for _, key := range keys {
+			ttl, err := s.db.PTTL(t.Context(), key).Result()
+			must(t, err)
+			if ofKey := key == accountKey(tag) || strings.HasPrefix(key, keyOrderKey(tag)) || strings.HasPrefix(key, keyKey(tag, "")); ttl <= 0 && !ofKey {
+				t.Errorf("%s: %s does not expire", when, key)
+			}
+			if dump := s.db.Dump(t.Context(), key).Val(); strings.Contains(dump, secret) {
+				holding = append(holding, key)
+			}
+		}
+		if len(holding) != holders {
+			t.Errorf("%s: %q hold a message's text", when, holding)
+		}
+	}
+	check("while it is there", 2) // messages, and the journal of the live reply
+	_, err = s.DeleteSession(t.Context(), owner, session.ID)
+	must(t, err)
+	check("deleted", 0)
+	_, err = s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})
+	wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
+	check("settled", 0)
+	ctx = auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 22 + reservation}})
+	_, err = s.BeginTurn(ctx, owner, aTurn(newSession(t, s, owner).ID, "there is room for it, as the rest of the reservation is back"))
+	must(t, err)
+}
+
+// reservation is what aTurn reserves in a new session: prompt, its overhead, and room for the reply.
+const reservation = 10 + 4 + 3 + 1024
+
+func globOf(text string) string {
+	return strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`).Replace(text)
+}
+
+func TestALongHistoryIsReadNoFurtherThanTheWindowHolds(t *testing.T) {
+	s, owner := newStore(t), newOwner()
+	session := newSession(t, s, owner)
+	var last conversation.Begun
+	for i := range 120 { // of 3069 tokens of budget, an exchange takes 23
+		last = begin(t, s, owner, aTurn(session.ID, fmt.Sprint(i)))
+		end(t, s, last.Key)
+	}
+	next := begin(t, s, owner, aTurn(session.ID, "next"))
+	same(t, "the history", len(next.History), 240)
+	same(t, "the newest", next.History[239].ID, last.Reply.ID)
+	end(t, s, next.Key)
+	for range 40 {
+		end(t, s, begin(t, s, owner, aTurn(session.ID, "more")).Key)
+	}
+	same(t, "the history", len(begin(t, s, owner, aTurn(session.ID, "last")).History), 268) // 133 exchanges, a reply, and a message too many
+}
