@@ -154,6 +154,15 @@ func (s *Service) stopFolding(sessionID string) {
 // fold folds what is due, piece after piece: first what no turn has listed, if there is such. f has the newest summary
 // afterwards: its own, or the one of whoever was first.
 func (s *Service) fold(ctx context.Context, owner Owner, f *fitting, due dueFunc) error {
+	// What was folded since f was read needs no other call to the model: a trip to the store is nothing beside that.
+	now, err := s.Store.Context(ctx, owner, f.Session.ID, 0)
+	if err != nil {
+		return s.foldFailed(ctx, owner, f, err)
+	}
+	if now.Session.Cleared != f.Session.Cleared {
+		return ErrStale
+	}
+	f.adopt(now.Summary)
 	var pieces []window.Piece // that are due and not folded yet
 	for range piecesAtOnce {
 		var p *piece
@@ -170,7 +179,7 @@ func (s *Service) fold(ctx context.Context, owner Owner, f *fitting, due dueFunc
 			}
 		}
 		if err == nil && p == nil {
-			return nil
+			break
 		}
 		if err == nil {
 			err = s.foldPiece(ctx, owner, f, p)

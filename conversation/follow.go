@@ -277,6 +277,7 @@ func (f *follower) gone(x *followed) {
 	if !time.Now().Before(x.expires.Go()) {
 		how = stream.Expired
 	}
+	f.service.stopFolding(x.id)
 	f.service.hub.Remove(x.id, how)
 	f.mu.Lock()
 	defer f.mu.Unlock()
