@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 )
@@ -88,19 +87,26 @@ func TestWhichMessagesReachTheModel(t *testing.T) {
 				}
 			}
 			h := p.history(session)
-			var decided []string
-			for i, m := range dry.Messages[:len(dry.Messages)-1] {
-				all := h[len(h)-2-(len(dry.Messages)-1)+i]
-				if m.MessageID != all.MessageID || m.Reason == "" {
-					t.Errorf("message %d of the dry run is %+v", i, m)
-				}
-				if m.Decision == "kept" {
-					decided = append(decided, strings.Fields(all.Content)[0])
-				}
-			}
-			if got := fmt.Sprint(decided); got != fmt.Sprint(strings.Fields(strings.TrimSuffix(want, " who"))) {
-				t.Errorf("the dry run keeps %v", decided)
+			if got := dry.kept(t, h[:len(h)-2]); got != strings.TrimSuffix(want, " who") {
+				t.Errorf("the dry run keeps %v", got)
 			}
 		})
 	}
+}
+
+// kept returns the first words of the messages, of a history, that a dry run keeps.
+func (p *previewed) kept(t *testing.T, history []message) string {
+	t.Helper()
+	var kept []string
+	looked := p.Messages[:len(p.Messages)-1]
+	for i, m := range looked {
+		of := history[len(history)-len(looked)+i]
+		if m.MessageID != of.MessageID || m.Reason == "" {
+			t.Errorf("message %d of the dry run is %+v", i, m)
+		}
+		if m.Decision == "kept" {
+			kept = append(kept, strings.Fields(of.Content)[0])
+		}
+	}
+	return strings.Join(kept, " ")
 }

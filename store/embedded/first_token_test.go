@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -20,6 +21,16 @@ type tallied struct {
 	mu    sync.Mutex
 	trips []string // guarded by mu
 	bytes int      // guarded by mu; of messages and of the index
+	// folded is told of each summary.
+	folded chan struct{}
+}
+
+func (s *tallied) Fold(ctx context.Context, o conversation.Owner, session, after string, summary conversation.Summary, u conversation.Usage) error {
+	err := s.Store.Fold(ctx, o, session, after, summary, u)
+	if err == nil {
+		s.folded <- struct{}{}
+	}
+	return err
 }
 
 func (s *tallied) note(trip string, messages []conversation.Message, index []conversation.Indexed) {
@@ -114,7 +125,8 @@ func TestAFirstTokenCostsTheSameHoweverLongTheHistoryIs(t *testing.T) {
 
 // firstToken returns the first call to the model of a turn in a session of n messages, and how long after the send it came.
 func firstToken(t *testing.T, policy conversation.RetentionPolicy, n int) (timedCall, time.Duration) {
-	store := &tallied{Store: open(t, newPath(t))}
+	file := open(t, newPath(t))
+	store := &tallied{Store: file, folded: make(chan struct{}, 16)}
 	model := &timed{store: store}
 	service := conversation.NewService(conversation.Options{
 		Store: store, Model: model, Count: fourth, Log: slog.New(slog.DiscardHandler),
@@ -127,12 +139,13 @@ func firstToken(t *testing.T, policy conversation.RetentionPolicy, n int) (timed
 	created, err := store.CreateSession(t.Context(), somebody, asked)
 	must(t, err)
 	session := created.Session.ID
-	last := grow(t, store, session, n-12)
-	must(t, store.Fold(t.Context(), somebody, session, "", conversation.Summary{Text: "Summary: ships.", Tokens: 4, Last: last, Count: n - 12}, conversation.Usage{}))
+	last := grow(t, file, created.Session, n-12)
+	must(t, file.Fold(t.Context(), somebody, session, "", conversation.Summary{Text: "Summary: ships.", Tokens: 4, Last: last, Count: n - 12}, conversation.Usage{}))
 	for i := range 6 {
 		send(t, service, session, talk(fmt.Sprint("before ", i)))
 	}
-	service.Drain(t.Context()) // what is folded behind the last reply is done
+	<-store.folded             // behind the last reply
+	service.Drain(t.Context()) // all of it is
 	service = conversation.NewService(service.Options)
 	must(t, service.Start(t.Context()))
 	defer service.Drain(t.Context())
@@ -144,22 +157,34 @@ func firstToken(t *testing.T, policy conversation.RetentionPolicy, n int) (timed
 	store.trips, store.bytes, model.calls = nil, 0, nil
 	began := time.Now()
 	send(t, service, session, talk("how deep is the harbour for ships?"))
+	model.mu.Lock()
+	defer model.mu.Unlock()
 	return model.calls[0], model.calls[0].at.Sub(began)
 }
 
-// grow writes n messages into a session, and returns the last one's id.
-func grow(t *testing.T, store conversation.Store, session string, n int) (last string) {
-	for i := range n / 2 {
-		text := fmt.Sprintf("question %d about the lighthouse, the harbour and the %d ships", i, i%17)
-		begun, err := store.BeginTurn(t.Context(), somebody, newTurn(session, text))
-		must(t, err)
-		reply := completed("The harbour is deep enough for all of them, says the keeper of the light.")
-		reply.Terms = window.TermsOf(text, reply.Content)
-		_, err = store.EndTurn(t.Context(), begun.Key, reply, conversation.Timing{})
-		must(t, err)
-		last = begun.Reply.ID
-	}
-	return last
+// grow writes n messages into an empty session, all at once, and returns the last one's id.
+func grow(t *testing.T, s *Store, session conversation.Session, n int) string {
+	t.Helper()
+	must(t, s.submit(t.Context(), func(w *writing) error {
+		at, grown := ref{somebody, session.ID}, session
+		for i := range n / 2 {
+			turn := newTurn(session.ID, fmt.Sprintf("question %d about the lighthouse, the harbour and the %d ships", i, i%17))
+			message, reply := messagesOf(&turn, &grown, w.now)
+			ended := completed("The harbour is deep enough for all of them, says the keeper of the light.")
+			reply.Content, reply.Tokens, reply.Status = ended.Content, ended.Tokens, ended.Status
+			reply.Terms = window.TermsOf(message.Content, reply.Content)
+			for _, m := range []*conversation.Message{&message, &reply} {
+				if err := errors.Join(w.putMessage(at, m), w.index(at, &grown, m)); err != nil {
+					return err
+				}
+				grown.HistoryTokens += tokensInPrompt(m)
+			}
+			grown.MessageCount, grown.Head = grown.MessageCount+2, reply.ID
+		}
+		session = grown
+		return w.putSession(at, &grown)
+	}))
+	return session.Head
 }
 
 // send sends a message and waits for its reply.

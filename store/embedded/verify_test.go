@@ -32,10 +32,9 @@ func (w *writing) verify() error {
 		}
 		want[string(userKey(owner, session.UserID))+session.ID]++
 		want[string(expiryKey(session.ExpiresAt, at))]++
-		if summary, err := w.summary(at); err != nil || summary != (conversation.Summary{}) && summary.Last <= session.Cleared {
-			return fmt.Errorf("the summary %+v (%w) in session %+v", summary, err, session)
+		if err := w.verifyContext(at, &session); err != nil {
+			return err
 		}
-		indexed := session.Context.RetentionPolicy != conversation.FIFO
 		messages, _, err := w.messages(at, conversation.MessageQuery{Ascending: true, Limit: 1 << 20})
 		if err != nil {
 			return err
@@ -43,9 +42,6 @@ func (w *writing) verify() error {
 		tokens, streaming, last := 0, "", ""
 		for _, m := range messages {
 			want[string(messageKey(at, m.ID))]++
-			if has := w.bucket(indexBucket).Get(messageKey(at, m.ID)) != nil; has != (indexed && m.Status != stream.Streaming) {
-				return fmt.Errorf("message %s is indexed: %t, in session %+v", m.ID, has, session)
-			}
 			tokens += tokensInPrompt(&m)
 			if last = m.ID; m.Status == stream.Streaming {
 				streaming = m.ID
@@ -92,4 +88,23 @@ func (w *writing) verify() error {
 		}
 	}
 	return err
+}
+
+// verifyContext checks the summary and the index of a session.
+func (w *writing) verifyContext(at ref, session *conversation.Session) error {
+	if summary, err := w.summary(at); err != nil || summary != (conversation.Summary{}) && summary.Last <= session.Cleared {
+		return fmt.Errorf("the summary %+v (%w) in session %+v", summary, err, session)
+	}
+	messages := w.span(messagesBucket, at.key())
+	for id, value, ok := messages.from(""); ok; id, value, ok = messages.next() {
+		m, err := readMessage(value, at.session, string(id))
+		if err != nil {
+			return err
+		}
+		want := session.Context.RetentionPolicy != conversation.FIFO && m.Status != stream.Streaming
+		if has := w.bucket(indexBucket).Get(messageKey(at, m.ID)) != nil; has != want {
+			return fmt.Errorf("message %s is indexed: %t, in session %+v", m.ID, has, session)
+		}
+	}
+	return nil
 }

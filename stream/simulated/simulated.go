@@ -61,11 +61,10 @@ func (m *Model) Name() string { return "parley-simulated" }
 // Generate writes one reply, a word at a time (see [stream.Model]). Its words count as its tokens where MaxTokens bounds
 // them; it gives no usage, since it has no tokenizer.
 func (m *Model) Generate(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
-	p := compose(request.Messages)
+	p, delay := compose(request.Messages), m.delay
 	if request.Summary {
-		p = plan{text: summary(lastOf(request.Messages))}
+		p = plan{text: summary(lastOf(request.Messages)), delay: NoDelay} // nobody watches
 	}
-	delay := m.delay
 	if p.delay != 0 {
 		delay = p.delay
 	}
