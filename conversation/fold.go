@@ -29,6 +29,9 @@ type folding struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed at the end
 
+	// next is what the last reply has left, that ended meanwhile; guarded by Service.mu
+	next *fitting
+
 	// set before done is closed
 	summary Summary // the newest that is known
 	err     error
@@ -111,8 +114,28 @@ func (s *Service) foldBehind(t *turn) {
 		l.content, l.read = m.Content, true
 		f.listed = append(f.listed, l)
 	}
-	if f.unlisted() || len(window.Behind(f.input())) > 0 {
-		s.startFolding(t.key.Owner, f, window.Behind)
+	s.foldDue(t.key.Owner, f)
+}
+
+// foldDue folds in the background what is due behind a reply; if a folding is under way, after that.
+func (s *Service) foldDue(owner Owner, f *fitting) {
+	if !f.unlisted() && len(window.Behind(f.input())) == 0 {
+		return
+	}
+	for {
+		x, started := s.startFolding(owner, f, window.Behind)
+		if x == nil || started {
+			return
+		}
+		s.mu.Lock()
+		underWay := s.foldings[f.Session.ID] == x
+		if underWay {
+			x.next = f
+		}
+		s.mu.Unlock()
+		if underWay {
+			return
+		}
 	}
 }
 
@@ -136,8 +159,13 @@ func (s *Service) startFolding(owner Owner, f *fitting, due dueFunc) (x *folding
 		x.summary = f.Summary
 		s.mu.Lock()
 		delete(s.foldings, f.Session.ID)
+		next := x.next
 		s.mu.Unlock()
 		close(x.done)
+		if next != nil && ctx.Err() == nil {
+			next.adopt(f.Summary)
+			s.foldDue(owner, next)
+		}
 	})
 	return x, true
 }

@@ -353,7 +353,7 @@ func (s *Service) settle(t *turn, outcome stream.Outcome, text string) Message {
 		m.Usage = &Usage{Prompt: u.Prompt, Completion: u.Completion, Total: u.Prompt + u.Completion}
 	} else {
 		u := Usage{Completion: s.Count(text), Prompt: t.report.PromptTokens, Estimated: true}
-		if outcome.Unasked || outcome.State == stream.Failed && text == "" {
+		if outcome.State == stream.Failed && text == "" {
 			u.Prompt = 0 // the model never took it
 		}
 		u.Total = u.Prompt + u.Completion

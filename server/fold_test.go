@@ -28,6 +28,9 @@ type summarising struct {
 func (*summarising) Name() string { return "summarising" }
 
 func (m *summarising) Generate(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+	if ctx.Err() != nil {
+		return stream.Result{}, ctx.Err()
+	}
 	m.mu.Lock()
 	m.calls = append(m.calls, request)
 	if request.Summary {

@@ -89,18 +89,12 @@ type Outcome struct {
 	Result Result
 	Err    *ModelError // set if State is Failed
 	First  time.Time   // when the first text came; zero if none did
-	// Unasked says that the model was not called: the reply was stopped before.
-	Unasked bool
 }
 
 // Pump has the model generate into the reply until it is over, and says how it ended: in exactly one state, whatever
 // the model does. It does not end the reply: that waits until the ending is durable. Cancel ctx with ErrCancelled or
 // ErrInterrupted to stop it; when Pump returns, the request to the model is closed.
 func Pump(ctx context.Context, model Model, request Request, reply *Reply, patience Patience) Outcome {
-	if cause := context.Cause(ctx); cause != nil {
-		state, failure := judge(ctx.Err(), cause)
-		return Outcome{State: state, Err: failure, Unasked: true}
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(patience.FirstByte, func() { cancel(errSilent) })
