@@ -125,7 +125,8 @@ func (r *reading) summary(at ref) (conversation.Summary, error) {
 	return readSummary(r.bucket(summariesBucket).Get(at.key()))
 }
 
-// Fold implements conversation.Store.
+// Fold implements conversation.Store. The bytes of the summary before are overwritten when those of the session's messages
+// are: until then they say no more than these do.
 func (s *Store) Fold(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
 	_, err := update(ctx, s, func(w *writing) (struct{}, error) {
 		return struct{}{}, w.fold(ref{owner, sessionID}, after, &summary, &usage)
@@ -153,7 +154,6 @@ func (w *writing) fold(at ref, after string, summary *conversation.Summary, usag
 	if err := w.putRecord(summariesBucket, at.key(), start); err != nil {
 		return err
 	}
-	w.remove = true // the summary before
 	session.TokenUsage.Prompt += usage.Prompt
 	session.TokenUsage.Completion += usage.Completion
 	session.TokenUsage.Total += usage.Total

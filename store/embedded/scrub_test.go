@@ -402,25 +402,3 @@ func TestAnySequenceLeavesTheFileWholeAndNoTrace(t *testing.T) {
 		}
 	})
 }
-
-func TestASummaryThatWasReplacedLeavesNoTrace(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path)
-	session := newSession(t, s)
-	var replaced traces
-	last := ""
-	for range 5 {
-		begun := beginTurn(t, s, session.ID, "hello")
-		_, err := s.EndTurn(t.Context(), begun.Key, completed("good day"), conversation.Timing{})
-		must(t, err)
-		text := "MARK" + conversation.RandomText(20)
-		must(t, s.Fold(t.Context(), somebody, session.ID, last, conversation.Summary{Text: text, Last: begun.Reply.ID}, conversation.Usage{}))
-		replaced.marks, last = append(replaced.marks, text), begun.Reply.ID
-	}
-	current := traces{marks: replaced.marks[4:]}
-	replaced.marks = replaced.marks[:4]
-	wantNoTrace(t, s, path, replaced)
-	if current.remaining(t, path) == 0 {
-		t.Error("the newest summary is gone, too")
-	}
-}
