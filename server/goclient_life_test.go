@@ -5,12 +5,17 @@ import (
 	"errors"
 	"iter"
 	"math/rand/v2"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"parley/auth"
+	"parley/conversation"
+	"parley/server"
+	"parley/stream"
 	"parley/stream/client"
 )
 
@@ -80,10 +85,16 @@ func TestASocketThatDiedWhileItWasKeptCostsTheGoClientNothing(t *testing.T) {
 		p := startPiped(t, echo)
 		session := p.session()
 		c, s := p.goClient(t)
+		var last net.Conn
+		s.dial = func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			conn, err = p.dialNet(ctx, network, address)
+			last = conn
+			return conn, err
+		}
 		for i, wait := range []time.Duration{0, 10 * time.Second, time.Minute} {
 			time.Sleep(wait) // in the bubble, no time at all
 			if i == 1 {
-				p.handler.DrainSockets(t.Context())
+				_ = last.Close()
 			}
 			r := &recited{t: t}
 			began := time.Now()
@@ -284,7 +295,7 @@ func TestARevokedKeyEndsTheGoClientsIteration(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	key, secret := p.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadMessages}})
-	c, _ := p.goClient(t, withKey(secret))
+	c, s := p.goClient(t, withKey(secret))
 	start := p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string)
 	watching := pull(t, c.Watch(t.Context(), session, start))
 	p.send(session, "hello")
@@ -295,7 +306,7 @@ func TestARevokedKeyEndsTheGoClientsIteration(t *testing.T) {
 		if err == nil && ok {
 			continue // what was on its way
 		}
-		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_token" || e.Status != 401 {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_token" || e.Status != 401 || s.dials.Load() != 1 {
 			t.Errorf("%v", err)
 		}
 		return
@@ -312,6 +323,57 @@ func TestAServerThatIsNotThereIsSaid(t *testing.T) {
 		err := pull(t, c.Watch(t.Context(), session, "")).wantError()
 		if errorCode(err) != "connection_lost" || errors.Unwrap(err) == nil || s.dials.Load() != 5 || time.Since(began) > 10*time.Second {
 			t.Errorf("%v after %v and %d dials", err, time.Since(began), s.dials.Load())
+		}
+	})
+}
+
+// numb is a connection that goes quiet after so many bytes, as where a phone leaves the room: nothing more comes, and
+// nobody says so.
+type numb struct {
+	net.Conn
+	left   int
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *numb) Read(b []byte) (int, error) {
+	if c.left <= 0 {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	n, err := c.Conn.Read(b[:min(len(b), c.left)])
+	c.left -= n
+	return n, err
+}
+
+func (c *numb) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+func TestASocketThatGoesQuietIsGivenUpAndOneThatIsIdleIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := startPiped(t, reciter(2*time.Minute), func(_ *server.Options, o *conversation.Options) {
+			o.Patience = stream.Patience{FirstByte: time.Hour, Stall: time.Hour}
+		})
+		session := p.session()
+		c, s := p.goClient(t)
+		s.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := p.dialNet(ctx, network, address)
+			if err != nil || s.dials.Load() > 1 {
+				return conn, err
+			}
+			return &numb{Conn: conn, left: 2000, closed: make(chan struct{})}, nil
+		}
+		r := &recited{t: t}
+		for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: "one two three"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.take(e)
+		}
+		if len(r.texts) != 1 || s.dials.Load() != 2 {
+			t.Errorf("%q over %d sockets", r.texts, s.dials.Load())
 		}
 	})
 }
