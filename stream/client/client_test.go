@@ -119,6 +119,21 @@ func TestAReplyIsLookedUpWhereTheServerForgotTheCursor(t *testing.T) {
 	}
 }
 
+func TestAReplyThatBeganAfterAClearingIsShownToItsEnd(t *testing.T) {
+	got := told(t, func(s *side) {
+		s.hears("subscribe")
+		s.subscribed("start")
+		s.hears("send")
+		s.sent()
+		s.say(`{"type":"session.cleared","sessionId":%q}`, session)
+		s.created()
+		s.delta(0, "new")
+		s.completed("new")
+		s.hear()
+	})
+	equal(t, got, "created", "0 new", "completed new")
+}
+
 func TestAMessageThatWasNotConfirmedIsSentAgainUnderItsName(t *testing.T) {
 	names, order := map[any]bool{}, ""
 	got := told(t, func(s *side) {

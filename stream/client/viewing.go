@@ -33,6 +33,7 @@ type viewing struct {
 	begun    bool   // the subscription, or the send, was confirmed once
 	stranger bool   // the server does not know our cursor: subscribe without, and say so
 	doubt    bool   // the reply may have gone with what was cleared
+	unseen   bool   // and else its end may lie behind us
 	mended   string // the cursor at which a gap was last mended
 	attempt  int    // how many failed since something came
 }
@@ -162,7 +163,7 @@ func (v *viewing) show(e Event, yield func(Event, error) bool) error {
 		case last:
 			return gone(e.Type)
 		case e.Type == Cleared:
-			v.doubt = v.reply != ""
+			v.doubt, v.unseen = v.reply != "", !e.Recovered
 			return nil
 		case e.MessageID != v.reply:
 			return nil
@@ -190,7 +191,7 @@ func (v *viewing) settle(ctx context.Context, yield func(Event, error) bool) err
 		return err
 	}
 	v.doubt = false
-	if m.Status != "streaming" {
+	if v.unseen && m.Status != "streaming" {
 		return v.show(Event{Type: End, SessionID: v.session, MessageID: m.MessageID, Message: &m}, yield)
 	}
 	return nil
