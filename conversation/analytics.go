@@ -53,10 +53,15 @@ type UsageReport struct {
 	usage.Standing
 }
 
-// UsageReport returns what an owner has used since the calendar month began (design section 2, usage report).
+// UsageReport returns what an owner has used since the calendar month began (design section 2, usage report). Which month it
+// is, the store's clock says, by which things are counted.
 func (s *Service) UsageReport(ctx context.Context, owner Owner, limits usage.Limits) (UsageReport, error) {
 	from, to := usage.Month(usage.HourOf(time.Now().UnixMilli()))
 	used, err := s.Store.Usage(ctx, owner, from, to)
+	for err == nil && (used.Now < from || used.Now >= to) { // around the month's end, the clocks differ
+		from, to = usage.Month(used.Now)
+		used, err = s.Store.Usage(ctx, owner, from, to)
+	}
 	if err != nil {
 		return UsageReport{}, err
 	}

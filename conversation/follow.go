@@ -247,7 +247,7 @@ func (f *follower) apply(ctx context.Context, x *followed, g *Glance) error {
 	}
 	f.mu.Unlock()
 	if g.Gone {
-		f.gone(x)
+		f.gone(x, g.At)
 		return nil
 	}
 	if isNew {
@@ -271,10 +271,10 @@ func (f *follower) apply(ctx context.Context, x *followed, g *Glance) error {
 	return nil
 }
 
-// gone lets go of a session that is no more: deleted, or expired.
-func (f *follower) gone(x *followed) {
+// gone lets go of a session that at that moment was no more: deleted, or expired.
+func (f *follower) gone(x *followed, at Time) {
 	how := stream.Deleted
-	if !time.Now().Before(x.expires.Go()) {
+	if at >= x.expires {
 		how = stream.Expired
 	}
 	f.service.hub.Remove(x.id, how)

@@ -47,8 +47,10 @@ type Watched struct {
 
 // Glance is what has become of a session.
 type Glance struct {
-	// Gone says that the session is no more; nothing else is set then.
+	// Gone says that the session is no more, and At when that was seen, by the store's clock: from Session.ExpiresAt on it has
+	// expired. Nothing else is set then.
 	Gone    bool
+	At      Time
 	Session Session
 	// Text is what is journalled of the reply that was named, from the offset on, while it is live.
 	Text []byte

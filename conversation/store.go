@@ -87,6 +87,8 @@ type Timing struct {
 
 // Used is what an owner used, all of one moment.
 type Used struct {
+	// Now is the hour of that moment, by the store's clock.
+	Now usage.Hour
 	// Hours are in their order. Those in which nothing was counted, and none of whose sessions exist, are left out.
 	Hours []usage.Hourly
 	// Active is how many sessions exist, whenever they were created.

@@ -235,9 +235,9 @@ func TestWhatWasDecidedWhileANodeSleptStaysDecided(t *testing.T) {
 
 // sender sends in a session of its own, to whichever node answers, and watches each reply with connections that are cut.
 type sender struct {
-	p               *pair
-	random          *rand.Rand
-	session         string
+	p                *pair
+	random           *rand.Rand
+	session          string
 	replies, retries int
 }
 

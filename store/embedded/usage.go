@@ -27,7 +27,8 @@ func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to us
 		return used, err
 	}
 	err := s.view(ctx, func(r *reading) (err error) {
-		from := max(from, usage.HourOf(int64(r.now))-usage.Kept)
+		used.Now = momentHour(r.now)
+		from := max(from, used.Now-usage.Kept)
 		if used.Hours, err = r.usage(owner, from, to); err != nil {
 			return err
 		}

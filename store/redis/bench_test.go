@@ -1,12 +1,15 @@
 package redis
 
 import (
+	"context"
+	"fmt"
 	"regexp"
 	"strconv"
 	"testing"
 
 	"parley/auth"
 	"parley/auth/limit"
+	"parley/conversation"
 	"parley/store/redis/redistest"
 )
 
@@ -33,12 +36,73 @@ func BenchmarkAdmission(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			spent := regexp.MustCompile(`cmdstat_evalsha:calls=\d+,usec=\d+,usec_per_call=([0-9.]+)`).FindStringSubmatch(server.Do("INFO", "commandstats"))
-			if spent == nil {
-				b.Fatal("Redis does not say what its commands cost")
-			}
-			perCall, _ := strconv.ParseFloat(spent[1], 64)
-			b.ReportMetric(perCall, "redis-µs/op")
+			reportRedis(b, server)
 		})
+	}
+}
+
+// reportRedis reports what a script has cost Redis since its statistics were reset, in µs.
+func reportRedis(b *testing.B, server *redistest.Server) {
+	b.Helper()
+	spent := regexp.MustCompile(`cmdstat_evalsha:calls=\d+,usec=(\d+)`).FindStringSubmatch(server.Do("INFO", "commandstats"))
+	if spent == nil {
+		b.Fatal("Redis does not say what its commands cost")
+	}
+	all, _ := strconv.ParseFloat(spent[1], 64)
+	b.ReportMetric(all/float64(b.N), "redis-µs/op")
+}
+
+// BenchmarkConversation tells what the operations on a session cost, with their admission: a session of few messages and one of
+// 10,000, whose window holds some 60.
+func BenchmarkConversation(b *testing.B) {
+	server := redistest.Single(b)
+	s, err := Open(b.Context(), server.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	owner := conversation.Owner{Account: "a", Mode: conversation.Live}
+	figures := limit.Figures{RequestsPerMinute: limit.MaxLimit, TokensPerMinute: limit.MaxLimit}
+	admitted := func() context.Context {
+		return auth.WithAdmission(b.Context(), &auth.Admission{Principal: auth.Principal{Account: "a", Mode: auth.Live}, Figures: figures})
+	}
+	do := func(_ any, err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, messages := range []int{2, 10_000} {
+		config := conversation.ContextConfig{MaxTokens: 1024, CompressionEnabled: true, RetentionPolicy: conversation.FIFO}
+		made, err := s.CreateSession(b.Context(), owner, conversation.NewSession{UserID: aUser, Context: config})
+		do(nil, err)
+		id := made.Session.ID
+		exchange := func(ctx context.Context) {
+			begun, err := s.BeginTurn(ctx, owner, aTurn(id, "what is this?"))
+			do(nil, err)
+			do(s.EndTurn(b.Context(), begun.Key, anAnswer, conversation.Timing{}))
+		}
+		for range messages / 2 {
+			exchange(b.Context())
+		}
+		for _, op := range []struct {
+			name string
+			run  func()
+		}{
+			{"get", func() { do(s.Session(admitted(), owner, id)) }},
+			{"history of 50", func() { do(s.Messages(admitted(), owner, id, conversation.MessageQuery{Limit: 50})) }},
+			{"turn", func() { exchange(admitted()) }},
+		} {
+			b.Run(fmt.Sprintf("%s, %d messages", op.name, messages), func(b *testing.B) {
+				server.Do("CONFIG", "RESETSTAT")
+				b.ReportAllocs()
+				for b.Loop() {
+					op.run()
+				}
+				reportRedis(b, server)
+			})
+			if op.name == "turn" && messages == 2 { // of which there are many now
+				do(s.ClearMessages(b.Context(), owner, id, "clears"))
+			}
+		}
 	}
 }

@@ -112,7 +112,8 @@ func (s *Store) beatOn(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		_ = s.beat(ctx) // it is noted
+		_ = s.beat(ctx)        // it is noted
+		_ = s.removeStale(ctx) // the next time, then
 		now := time.Now()
 		s.viewers.sweep(now)
 		s.journal.sweep(now)

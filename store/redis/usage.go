@@ -33,18 +33,18 @@ func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to us
 		return conversation.Used{}, err
 	}
 	parts := list(reply)
-	if len(parts) != 4 {
+	if len(parts) != 5 {
 		return conversation.Used{}, getUsageScript.malformed()
 	}
-	used := conversation.Used{Active: int(integer(parts[1]))}
-	existing, days := list(parts[2]), list(parts[3])
+	used := conversation.Used{Now: usage.Hour(integer(parts[0])), Active: int(integer(parts[2]))}
+	first, existing, days := usage.Hour(integer(parts[1])), list(parts[3]), list(parts[4])
 	for i := 0; i+1 < len(days); i += 2 {
 		hours, err := readDay(usage.Hour(24*integer(days[i])), list(days[i+1]))
 		if err != nil {
 			return conversation.Used{}, err
 		}
 		for _, h := range hours {
-			if h.Hour >= max(from, usage.Hour(integer(parts[0]))) && h.Hour < to {
+			if h.Hour >= max(from, first) && h.Hour < to {
 				used.Hours = append(used.Hours, h)
 			}
 		}

@@ -142,8 +142,8 @@ func (s *Store) Glance(ctx context.Context, watched []conversation.Watched) ([]c
 
 // glanced reads what a glance at a session returned, and notes who watches it.
 func (s *Store) glanced(w *conversation.Watched, reply any, now time.Time) (conversation.Glance, error) {
-	if reply == nil {
-		return conversation.Glance{Gone: true}, nil
+	if at, gone := reply.(int64); gone {
+		return conversation.Glance{Gone: true, At: conversation.Time(at)}, nil
 	}
 	parts, _ := reply.([]any)
 	if len(parts) != 5 {

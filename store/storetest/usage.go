@@ -77,9 +77,13 @@ func ofTurns(n int64) usage.Bucket {
 }
 
 func usageOfNothing(t *testing.T, s *subject) {
+	before := usage.HourOf(time.Now().UnixMilli())
 	used, err := s.store.Usage(s.ctx, s.owner, 0, 1<<20)
 	must(t, err, "Usage")
-	same(t, "the usage", used, conversation.Used{})
+	if used.Now < before || used.Now > before+1 {
+		t.Errorf("it is said to be the hour %d, want %d", used.Now, before)
+	}
+	same(t, "the usage", used, conversation.Used{Now: used.Now})
 }
 
 func usageOfCreation(t *testing.T, s *subject) {

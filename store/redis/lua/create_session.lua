@@ -19,7 +19,7 @@ redis.call('PEXPIREAT', session_key(s.id), int(s.expires))
 local indices = {{TAG .. ':i', 0, s.id}, {TAG .. ':u:' .. s.user, 0, s.id}, {TAG .. ':x', s.expires, s.id .. ':' .. s.user}}
 for _, index in ipairs(indices) do
   redis.call('ZADD', index[1], int(index[2]), index[3])
-  redis.call('PEXPIREAT', index[1], int(s.expires + 3600000))
+  redis.call('PEXPIREAT', index[1], int(math.max(s.expires, redis.call('PEXPIRETIME', index[1]))))
 end
 remember(s, ARGV[8], ARGV[9])
 count(now, counts_from(ARGV, 10))

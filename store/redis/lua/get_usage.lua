@@ -2,7 +2,7 @@
 -- KEYS[1] sessions by expiry
 -- ARGV[1] from this hour on, where that is no longer ago than counts are kept · ARGV[2] up to and not including this one
 -- ARGV[3] for how many hours counts are kept · ARGV[4] for how long a session lives, in milliseconds
--- → {first hour, sessions that exist, {hour, how many of them were created in it, hour, how many …}, {day, {field, count …}, day …}}
+-- → {this hour, first hour, sessions that exist, {hour, how many of them were created in it, hour, how many …}, {day, {field, count …}, day …}}
 prune()
 local this = math.floor(now / HOUR)
 local from, to = math.max(tonumber(ARGV[1]), this - ARGV[3]), math.min(tonumber(ARGV[2]), this + 2)
@@ -23,4 +23,4 @@ for day = math.floor(from / 24), math.floor((to - 1) / 24) do
     days[#days + 1] = counts
   end
 end
-return {from, redis.call('ZCOUNT', KEYS[1], '(' .. int(now), '+inf'), existing, days}
+return {this, from, redis.call('ZCOUNT', KEYS[1], '(' .. int(now), '+inf'), existing, days}

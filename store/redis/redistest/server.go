@@ -27,11 +27,12 @@ type Server struct {
 	URL  string // of the store
 	Addr string // host:port
 
-	t    testing.TB
-	dir  string
-	args []string
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended
+	t     testing.TB
+	dir   string
+	args  []string
+	clock *clock // nil: the machine's
+	cmd   *exec.Cmd
+	done  chan struct{} // closed when the process has ended
 }
 
 // Single starts a server. args are options of redis-server, such as "--appendonly", "yes"; unless they say otherwise,
@@ -124,6 +125,9 @@ func (s *Server) start() {
 		args = []string{config, "--sentinel"}
 	}
 	s.cmd = exec.Command(path, args...)
+	if s.clock != nil {
+		s.cmd.Env = s.clock.environment()
+	}
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -262,6 +266,25 @@ func (s *Server) await(complaint string, ready func() bool) {
 			s.t.Fatalf("redis-server %s: it has ended: %s", s.Addr, log)
 		case <-ctx.Done():
 			s.t.Fatalf("redis-server %s: %s", s.Addr, complaint)
+		}
+	}
+}
+
+// Contents returns all that database 0 holds: by the name of each key, its value as DUMP has it. What has expired is removed
+// by this at the latest. Names with spaces are not understood. With "--rdbcompression", "no", texts stand in the values as
+// they are.
+func (s *Server) Contents() map[string]string {
+	s.t.Helper()
+	contents := make(map[string]string)
+	for cursor := "0"; ; {
+		page := strings.Fields(s.Do("SCAN", cursor, "COUNT", "1000"))
+		for _, key := range page[1:] {
+			if value := s.Do("DUMP", key); value != "$-1" {
+				contents[key] = value
+			}
+		}
+		if cursor = page[0]; cursor == "0" {
+			return contents
 		}
 	}
 }

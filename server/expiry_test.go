@@ -1,0 +1,248 @@
+package server_test
+
+import (
+	"context"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"parley/auth"
+	"parley/store/redis/redistest"
+)
+
+// outlives are the keys of Redis that a session may leave behind for good: those of keys and accounts, hours' and days' counts,
+// nodes, and the seal of tickets.
+var outlives = regexp.MustCompile(`^(k:.*|\{a:[^}]*\}:(account|keys|key:key_.*|h:\d+|day)|nodes|ticket-key)$`)
+
+// forgetful is a Redis with a clock of its own, two nodes on it, and words that must not be found in it one day.
+type forgetful struct {
+	t     *testing.T
+	redis *redistest.Server
+	model *directed
+	a, b  *parley
+	words map[string]string // what they are, by word
+}
+
+func newForgetful(t *testing.T) *forgetful {
+	f := &forgetful{t: t, redis: redistest.SingleWithClock(t, "--rdbcompression", "no"), model: newDirected(), words: make(map[string]string)}
+	f.a, f.b = startOn(t, f.redis.URL, f.model), startOn(t, f.redis.URL, f.model)
+	return f
+}
+
+// found says where the words are found, of those that are given: name of the word, and of the key.
+func (f *forgetful) found(words map[string]string) (all []string) {
+	for key, value := range f.redis.Contents() {
+		for word, what := range words {
+			if strings.Contains(key, word) || strings.Contains(value, word) {
+				all = append(all, what+" in "+strings.ReplaceAll(key, word, "<"+what+">"))
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// leftovers are the keys that do not outlive a session.
+func (f *forgetful) leftovers() (all []string) {
+	for key := range f.redis.Contents() {
+		if !outlives.MatchString(key) {
+			all = append(all, key)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// awaitNone waits until there is none of what find finds.
+func (f *forgetful) awaitNone(when string, find func() []string) {
+	f.t.Helper()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left := find()
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late.C:
+			f.t.Fatalf("%s there is still %q", when, left)
+		}
+	}
+}
+
+// converse makes a session of a user of its own, by a request with a key, and has a message answered in it. All that is
+// said in it are words.
+func (f *forgetful) converse(name, secret string) (session string) {
+	f.t.Helper()
+	bearer := []string{"Authorization", "Bearer " + secret}
+	user := "user_" + (name + "0123456789abcdef")[:16]
+	made := f.a.call("POST", "/v1/sessions", map[string]any{"userId": user, "metadata": map[string]any{"note": name + " metadata"}},
+		append(bearer, "Idempotency-Key", name+"-creation")...)
+	if made.status != 200 {
+		f.t.Fatalf("%d %s", made.status, made.raw)
+	}
+	session = made.body["sessionId"].(string)
+	answered := f.b.later("POST", messages(session), content(name+" asks"), append(bearer, "Idempotency-Key", name+"-send")...)
+	c := f.model.next(f.t)
+	c.say(name + " is answered")
+	c.end()
+	reply := decodeInto[message](f.t, within(f.t, "the answer", answered))
+	for word, what := range map[string]string{
+		session: "session", user: "user", reply.MessageID: "message", name + " metadata": "metadata", name + " asks": "question",
+		name + " is answered": "answer", name + "-creation": "idempotency key of the creation", name + "-send": "of the send",
+	} {
+		f.words[word] = name + "'s " + what
+	}
+	return session
+}
+
+func (f *forgetful) watch(p *parley, session string) *socket {
+	s := p.dial()
+	s.mustSubscribe(session, "")
+	return s
+}
+
+func TestAfter24HoursNothingIsLeftInRedis(t *testing.T) {
+	f := newForgetful(t)
+	_, other := f.a.newKey("bravo", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
+	idle, live := f.converse("idle", adminKey), f.converse("live", adminKey)
+	f.converse("left", other) // whose account is used no more
+	viewers := map[string]*socket{
+		"idle, on one node": f.watch(f.a, idle), "idle, on the other": f.watch(f.b, idle),
+		"live, where it is written": f.watch(f.a, live), "live, on the other node": f.watch(f.b, live),
+	}
+	begun := f.a.begin(live, "live asks again")
+	c := f.model.next(t)
+	c.say("Half of it")
+	f.words["live asks again"], f.words["Half of it"], f.words[begun["messageId"].(string)] = "second question", "live text", "live reply"
+	viewers["live, on the other node"].until("message.delta") // so it is journalled
+	f.a.must("POST", "/v1/stream/tickets", map[string]any{})
+	for word, what := range f.words {
+		if len(f.found(map[string]string{word: what})) == 0 {
+			t.Errorf("%s: it is not found while it is there", what)
+		}
+	}
+
+	f.redis.Advance(24*time.Hour + time.Minute)
+	for who, s := range viewers {
+		for {
+			got := s.any()
+			if got.Type == "session.expired" {
+				break
+			}
+			if strings.HasPrefix(got.Type, "session.") || strings.HasPrefix(got.Type, "message.c") && got.Message.Status == "cancelled" {
+				t.Fatalf("the viewer of the session that is %s is shown %s", who, got.raw)
+			}
+		}
+	}
+	within(t, "the model's request to be closed", c.closed)
+	f.awaitNone("after 24 hours", func() []string { return f.found(f.words) })
+	f.settledOnce("after 24 hours")
+	f.redis.Advance(10 * time.Minute) // the minutes' windows
+	f.awaitNone("ten minutes later", f.leftovers)
+	for _, p := range []*parley{f.a, f.b} {
+		checkError(t, p.call("GET", "/v1/sessions/"+live, nil), 404, "session_not_found", "")
+		if list := p.must("GET", "/v1/sessions", nil)["data"].([]any); len(list) != 0 {
+			t.Errorf("the list still has %v", list)
+		}
+	}
+	f.settledOnce("in the end")
+	if found := f.found(f.words); len(found) > 0 {
+		t.Errorf("after one more use there is %q", found)
+	}
+
+	f.countsExpire()
+	f.a.must("GET", "/v1/sessions", nil) // keys and accounts are there for good
+	if got := f.b.call("GET", "/v1/sessions", nil, "Authorization", "Bearer "+other); got.status != 200 {
+		t.Errorf("%d %s", got.status, got.raw)
+	}
+}
+
+// countsExpire checks that after 400 days no counts are left of the hours, nor of test keys' days.
+func (f *forgetful) countsExpire() {
+	f.t.Helper()
+	f.redis.Advance(402 * 24 * time.Hour)
+	f.awaitNone("after 402 days", func() (hours []string) {
+		for key := range f.redis.Contents() {
+			if strings.Contains(key, ":h:") || strings.HasSuffix(key, ":day") {
+				hours = append(hours, key)
+			}
+		}
+		return hours
+	})
+}
+
+// settledOnce checks that both nodes count the two replies that were written, and the one that expired.
+func (f *forgetful) settledOnce(when string) {
+	f.t.Helper()
+	now := f.redis.Now()
+	query := "?startDate=" + now.AddDate(0, 0, -3).UTC().Format(time.RFC3339) + "&endDate=" + now.Add(time.Hour).UTC().Format(time.RFC3339)
+	for name, p := range map[string]*parley{"one": f.a, "the other": f.b} {
+		p.awaitQuiet()
+		m := p.must("GET", "/v1/analytics/metrics"+query, nil)
+		replies, sessions, tokens := m["replies"].(map[string]any), m["sessions"].(map[string]any), m["tokens"].(map[string]any)
+		if replies["completed"] != 2.0 || replies["cancelled"] != 1.0 || replies["failed"] != 0.0 || replies["interrupted"] != 0.0 ||
+			sessions["total"] != 2.0 || sessions["active"] != 0.0 {
+			f.t.Errorf("%s, %s node counts %v", when, name, m)
+		}
+		// What the model wrote was 4, 4 and 3 tokens.
+		if tokens["completion"] != 11.0 {
+			f.t.Errorf("%s, %s node counts tokens %v", when, name, tokens)
+		}
+	}
+}
+
+// awaitQuiet waits until no reply is being written.
+func (p *parley) awaitQuiet() {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for p.service.LiveReplies() > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			p.t.Fatalf("%d replies go on", p.service.LiveReplies())
+		}
+	}
+}
+
+func TestWhatWasSaidInADeletedSessionIsGoneFromRedisAtOnce(t *testing.T) {
+	f := newForgetful(t)
+	session := f.converse("gone", adminKey)
+	f.a.begin(session, "gone asks again")
+	c := f.model.next(t)
+	c.say("Half of it")
+	f.words["gone asks again"], f.words["Half of it"] = "second question", "live text"
+	f.awaitFound("Half of it")
+	f.b.must("DELETE", "/v1/sessions/"+session, nil)
+	said := maps.Clone(f.words)
+	maps.DeleteFunc(said, func(_, what string) bool {
+		return !strings.Contains(what, "question") && !strings.Contains(what, "answer") && !strings.Contains(what, "text") && !strings.Contains(what, "metadata")
+	})
+	if found := f.found(said); len(said) != 5 || len(found) > 0 {
+		t.Errorf("of %v there is still %q", said, found)
+	}
+	within(t, "the model's request to be closed", c.closed)
+	f.a.awaitQuiet()
+	f.redis.Advance(24 * time.Hour)
+	f.awaitNone("a day later", func() []string { return f.found(f.words) })
+}
+
+// awaitFound waits until a word is found.
+func (f *forgetful) awaitFound(word string) {
+	f.t.Helper()
+	f.awaitNone("before "+word+" is there", func() []string {
+		if len(f.found(map[string]string{word: word})) == 0 {
+			return []string{"nothing"}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,272 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"parley/store"
+	"parley/store/redis/redistest"
+)
+
+// onRedis is a recount on nodes over a Redis whose clock jumps, while that of the nodes stays as it is.
+type onRedis struct {
+	*recount
+	redis   *redistest.Server
+	expired int // in mid-reply
+}
+
+func newOnRedis(t rapid.TB, redis *redistest.Server, database int) *onRedis {
+	var backends []*store.Backend
+	for range 2 {
+		b, err := store.Open(context.Background(), fmt.Sprintf("%s/%d", redis.URL, database), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		backends = append(backends, b)
+	}
+	r := &onRedis{recount: newRecount(t, backends...), redis: redis}
+	r.held, r.now, r.rest, r.pass = true, redis.Now, r.awaitRest, r.jump
+	r.land(r.now())
+	return r
+}
+
+// awaitRest waits until all has ended but what is held.
+func (r *onRedis) awaitRest() {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		r.mu.Lock()
+		moving := 0
+		for _, h := range r.holds {
+			select {
+			case <-h.release:
+			default:
+				if !h.isOver() && !h.unused {
+					moving--
+				}
+			}
+		}
+		r.mu.Unlock()
+		for _, n := range r.nodes {
+			moving += n.service.LiveReplies()
+		}
+		if moving == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late.C:
+			r.t.Fatalf("%d replies too many are live", moving)
+		}
+	}
+}
+
+// jump has time pass in Redis. A reply whose session expires meanwhile gets to know within the hour in which it can be
+// settled (store/redis/schema.go): as it would if time passed as it does.
+func (r *onRedis) jump(d time.Duration) {
+	for to := r.now().Add(d); ; {
+		next := to
+		for _, o := range r.owners {
+			for _, s := range o.sessions {
+				if by := s.created.Add(24*time.Hour + 30*time.Minute); s.hold != nil && !s.hold.isOver() && by.Before(next) {
+					next = by
+				}
+			}
+		}
+		r.land(next)
+		for _, o := range r.owners {
+			for _, s := range o.sessions {
+				if !s.exists(r.now()) && s.hold != nil && !s.hold.isOver() {
+					s.hold.awaitEnd(r.t)
+					r.expired++
+				}
+			}
+		}
+		r.rest()
+		if !r.now().Before(to) {
+			return
+		}
+	}
+}
+
+// land sets Redis' clock to that time, or one soon after it where it is neither near the end of an hour nor a session's: there
+// what happens now could be counted then.
+func (r *onRedis) land(at time.Time) {
+	for again := true; again; {
+		again = at.Minute() >= 55
+		for _, o := range r.owners {
+			for _, s := range o.sessions {
+				again = again || at.Sub(s.created.Add(24*time.Hour)).Abs() < 2*time.Minute
+			}
+		}
+		if again {
+			at = at.Add(time.Minute)
+		}
+	}
+	r.redis.Advance(max(0, at.Sub(r.now())))
+}
+
+// withChecks has rapid try that often, unless the command line says how often.
+func withChecks(t *testing.T, n string) {
+	checks := flag.Lookup("rapid.checks")
+	if was := checks.Value.String(); was == checks.DefValue {
+		_ = checks.Value.Set(n)
+		t.Cleanup(func() { _ = checks.Value.Set(was) })
+	}
+}
+
+// TestAnalyticsOnRedisAreWhatANaiveRecountSays is TestAnalyticsAreWhatANaiveRecountSays on two nodes over one Redis. What a step
+// begins comes to rest before the next.
+func TestAnalyticsOnRedisAreWhatANaiveRecountSays(t *testing.T) {
+	withChecks(t, "10")
+	redis, runs, expired, kinds, began := redistest.SingleWithClock(t, "--databases", "10000"), 0, 0, make(map[string]int), time.Now()
+	first := redis.Now()
+	rapid.Check(t, func(rt *rapid.T) {
+		runs++
+		r := newOnRedis(rt, redis, runs)
+		defer r.stop()
+		r.run(rt, 400)
+		r.kindsOf(kinds)
+		expired += r.expired
+	})
+	t.Logf("%d runs, %v, %d sessions that expired in mid-reply, %.0f days of Redis' clock, in %v",
+		runs, kinds, expired, redis.Now().Sub(first).Hours()/24, time.Since(began))
+}
+
+// TestAnalyticsOfTwoNodesAtOnceAreWhatARecountSays has several clients do anything on both nodes at once, in the sessions of all
+// accounts; once nothing moves any more, both nodes say what counting their answers says.
+func TestAnalyticsOfTwoNodesAtOnceAreWhatARecountSays(t *testing.T) {
+	r := newOnRedis(t, redistest.SingleWithClock(t), 0)
+	defer r.stop()
+	for round := range 3 {
+		var clients sync.WaitGroup
+		for i := range 8 {
+			c := &recountClient{r: r.recount, random: rand.New(rand.NewPCG(uint64(round), uint64(i)))}
+			clients.Go(func() {
+				for range 60 {
+					c.step()
+				}
+			})
+		}
+		clients.Wait()
+		r.rest()
+		for _, o := range r.owners {
+			for _, n := range r.nodes {
+				now := r.now().UTC()
+				r.check(n, o, now.Add(-48*time.Hour), now.Add(time.Hour), "hour")
+			}
+		}
+		r.jump([]time.Duration{3 * time.Hour, 22 * time.Hour, 0}[round])
+	}
+	kinds := make(map[string]int)
+	r.kindsOf(kinds)
+	t.Log(kinds)
+}
+
+// kindsOf adds up how many things of each kind have happened.
+func (r *recount) kindsOf(kinds map[string]int) {
+	for _, e := range r.events {
+		kinds[e.kind]++
+	}
+}
+
+// recountClient is a client that does anything.
+type recountClient struct {
+	r      *recount
+	random *rand.Rand
+	sends  int
+}
+
+func (c *recountClient) step() {
+	r, n, o := c.r, c.r.nodes[c.random.IntN(len(c.r.nodes))], c.r.owners[c.random.IntN(len(c.r.owners))]
+	r.mu.Lock()
+	sessions := len(o.sessions)
+	r.mu.Unlock()
+	do := c.random.IntN(20)
+	if sessions == 0 || do < 3 {
+		c.create(n, o)
+		return
+	}
+	r.mu.Lock()
+	s := o.sessions[max(0, sessions-1-c.random.IntN(3))] // of the newest, so that clients meet
+	path, reply := "/sessions/"+s.id, s.reply
+	r.mu.Unlock()
+	switch {
+	case do < 13:
+		c.send(n, o, s)
+	case do < 16:
+		r.call(n, o, "POST", path+"/messages/"+reply+"/cancel", nil)
+	case do < 17:
+		r.call(n, o, "DELETE", path+"/messages", nil)
+	case do < 18:
+		if status, _ := r.call(n, o, "DELETE", path, nil); status == 200 {
+			r.mu.Lock()
+			s.deleted = true
+			r.mu.Unlock()
+		}
+	default:
+		r.call(n, o, "GET", path+"/messages", nil)
+	}
+}
+
+func (c *recountClient) create(n *recountNode, o *recountOwner) {
+	status, made := c.r.call(n, o, "POST", "/sessions", map[string]any{"userId": "user_0123456789abcdef"})
+	if status != 200 {
+		return
+	}
+	at := moment(c.r.t, made["createdAt"])
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	o.sessions = append(o.sessions, &recountSession{id: made["sessionId"].(string), created: at, last: at})
+}
+
+// send sends a message, on one node or, to be recognised as the same, on both at once.
+func (c *recountClient) send(n *recountNode, o *recountOwner, s *recountSession) {
+	r := c.r
+	first := time.Duration(c.random.IntN(4)) * time.Millisecond
+	content, err := json.Marshal(script{
+		Owner: o.name, First: first, Total: first + time.Duration(c.random.IntN(10))*time.Millisecond, Silent: c.random.IntN(5) == 0,
+		Fails: c.random.IntN(5) == 0, Prompt: c.random.IntN(300), Completion: c.random.IntN(300),
+	})
+	if err != nil {
+		r.t.Error(err)
+	}
+	role := []string{"user", "user", "system"}[c.random.IntN(3)]
+	body := map[string]any{
+		"content": string(content), "role": role, "streaming": true, "onBusy": []string{"reject", "interrupt", "enqueue"}[c.random.IntN(3)],
+	}
+	c.sends++
+	on, key := []*recountNode{n}, fmt.Sprintf("%p-%d", c, c.sends)
+	if c.random.IntN(5) == 0 {
+		on = r.nodes
+	}
+	var all sync.WaitGroup
+	for _, n := range on {
+		all.Go(func() {
+			status, reply := r.call(n, o, "POST", "/sessions/"+s.id+"/messages", body, "Idempotency-Key", key)
+			if status != 200 || reply["replayed"] != nil {
+				return
+			}
+			at := moment(r.t, reply["createdAt"])
+			r.mu.Lock()
+			s.reply = reply["messageId"].(string)
+			if at.After(s.last) {
+				s.last = at
+			}
+			r.mu.Unlock()
+			r.note(happening{owner: o.name, kind: role})
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,88 @@
+package redis
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"parley/conversation"
+	"parley/conversation/usage"
+	"parley/store/storetest"
+	"parley/stream"
+)
+
+// TestStoreByTwoNodesInTurn runs the suite on two nodes that take turns: each call goes to the other one than the call before. What
+// one node knows by itself must not matter.
+func TestStoreByTwoNodesInTurn(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Backend {
+		nodes := &several{nodes: []*Store{newStore(t), newStore(t)}}
+		for _, s := range nodes.nodes {
+			must(t, s.Join(t.Context(), func(string) {}))
+		}
+		return storetest.Backend{Conversation: nodes, Keys: nodes.nodes[0], Tickets: nodes.nodes[1]}
+	})
+}
+
+// several is a store that is several nodes.
+type several struct {
+	nodes []*Store
+	calls atomic.Int64
+}
+
+func (n *several) next() *Store { return n.nodes[int(n.calls.Add(1))%len(n.nodes)] }
+
+func (n *several) CreateSession(ctx context.Context, o conversation.Owner, session conversation.NewSession) (conversation.SessionCreated, error) {
+	return n.next().CreateSession(ctx, o, session)
+}
+
+func (n *several) Session(ctx context.Context, o conversation.Owner, id string) (conversation.Session, error) {
+	return n.next().Session(ctx, o, id)
+}
+
+func (n *several) Sessions(ctx context.Context, o conversation.Owner, query conversation.SessionQuery) (conversation.SessionPage, error) {
+	return n.next().Sessions(ctx, o, query)
+}
+
+func (n *several) DeleteSession(ctx context.Context, o conversation.Owner, id string) (conversation.Session, error) {
+	return n.next().DeleteSession(ctx, o, id)
+}
+
+func (n *several) Messages(ctx context.Context, o conversation.Owner, id string, query conversation.MessageQuery) (conversation.MessagePage, error) {
+	return n.next().Messages(ctx, o, id, query)
+}
+
+func (n *several) Message(ctx context.Context, o conversation.Owner, id, messageID string) (conversation.Message, error) {
+	return n.next().Message(ctx, o, id, messageID)
+}
+
+func (n *several) ClearMessages(ctx context.Context, o conversation.Owner, id, waiter string) (conversation.Cleared, error) {
+	return n.next().ClearMessages(ctx, o, id, waiter)
+}
+
+func (n *several) BeginTurn(ctx context.Context, o conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
+	return n.next().BeginTurn(ctx, o, turn)
+}
+
+func (n *several) LeaveQueue(ctx context.Context, o conversation.Owner, id, waiter string) error {
+	return n.next().LeaveQueue(ctx, o, id, waiter)
+}
+
+func (n *several) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
+	return n.next().EndTurn(ctx, key, reply, timing)
+}
+
+func (n *several) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
+	return n.next().Journal(ctx, batch)
+}
+
+func (n *several) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
+	return n.next().EndOrphans(ctx, count)
+}
+
+func (n *several) RemoveExpired(ctx context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
+	return n.next().RemoveExpired(ctx)
+}
+
+func (n *several) Usage(ctx context.Context, o conversation.Owner, from, to usage.Hour) (conversation.Used, error) {
+	return n.next().Usage(ctx, o, from, to)
+}
