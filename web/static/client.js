@@ -6,7 +6,8 @@
 //     }
 //
 // A viewer is an offset into a text, so a cut is nothing to the caller: the client reconnects, names the last cursor of
-// every session it watches, and drops what it was shown before. track.js is that bookkeeping, connection.js the socket.
+// every session it watches, and drops what it was shown before. What was not confirmed is sent again under the same
+// idempotency key. stream/client is the same in Go. track.js is that bookkeeping, connection.js the socket.
 
 import { Connection, HANDSHAKE_MS } from "./connection.js";
 import { ParleyError, errorOf } from "./track.js";
