@@ -3,6 +3,8 @@ package client_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -190,4 +192,57 @@ func TestAServerThatDrainsIsCalledAgainWhenItSays(t *testing.T) {
 		s.hear()
 	})
 	equal(t, got, "created", "0 on", "completed on")
+}
+
+func TestAServerThatIsBusyWithItselfIsAskedAgain(t *testing.T) {
+	refused := 0
+	got := told(t, func(s *side) {
+		for s.hear() {
+			switch {
+			case s.asked["type"] == "subscribe":
+				if s.subscribed("start"); refused > 0 {
+					s.completed("")
+				}
+			case s.asked["type"] == "send" && refused == 0:
+				refused++
+				s.refuse("service_unavailable", "")
+			case s.asked["type"] == "send":
+				s.sent()
+			}
+		}
+	})
+	equal(t, got, "completed ")
+}
+
+func TestWhatIsNoParleyIsSaid(t *testing.T) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/of/html" {
+			w.WriteHeader(http.StatusTeapot)
+		}
+		fmt.Fprint(w, "<html>")
+	}))
+	defer proxy.Close()
+	c := client.New(client.Options{BaseURL: proxy.URL + "/v1", Key: "k"})
+	defer c.Close()
+	var answer struct{}
+	for path, status := range map[string]int{"/of/html": 200, "/sessions": 418} {
+		e, ok := errors.AsType[*client.Error](c.Do(t.Context(), "GET", path, nil, &answer))
+		if !ok || e.Code != "internal_error" || e.Status != status {
+			t.Errorf("%s: %v", path, e)
+		}
+	}
+	for _, err := range c.Watch(t.Context(), session, "") {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != 418 {
+			t.Errorf("%v", err)
+		}
+	}
+	c.Close()
+	if e, ok := errors.AsType[*client.Error](c.Do(t.Context(), "GET", "/sessions", nil, nil)); !ok || e.Code != "closed" {
+		t.Errorf("%v", e)
+	}
+	for _, err := range c.Watch(t.Context(), session, "") {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "closed" {
+			t.Errorf("%v", err)
+		}
+	}
 }
