@@ -92,7 +92,7 @@ func (s *Service) Clear(ctx context.Context, owner Owner, sessionID string) (int
 	for {
 		cleared, err := s.Store.ClearMessages(ctx, owner, sessionID, waiter)
 		if err != nil {
-			s.leaveQueue(owner, sessionID, waiter)
+			s.giveUp(owner, sessionID, waiter, err)
 			return 0, orCause(ctx, err)
 		}
 		if cleared.Queued == nil {

@@ -261,7 +261,7 @@ func (f *follower) apply(ctx context.Context, x *followed, g *Glance) error {
 	case g.Session.Live == reply.ID:
 		reply.Append(g.Text)
 	default:
-		if err := f.end(ctx, x, reply); err != nil {
+		if err := f.end(ctx, x, reply, g.Session.Cleared); err != nil {
 			return err
 		}
 	}
@@ -305,11 +305,13 @@ func (t *turn) heed(g *Glance) {
 	}
 }
 
-// end ends a reply that another node has written.
-func (f *follower) end(ctx context.Context, x *followed, reply *stream.Reply) error {
+// end ends a reply that another node has written. cleared is the last message that was.
+func (f *follower) end(ctx context.Context, x *followed, reply *stream.Reply, cleared string) error {
 	ending := stream.Ending{State: stream.Cancelled} // of a reply that was cleared: viewers are shown that
 	m, err := f.service.Store.Message(ctx, x.owner, x.id, reply.ID)
 	switch {
+	case errors.Is(err, ErrMessageNotFound) && reply.ID > cleared: // a fail-over of the store has lost it
+		ending = endingOf(lost(Message{ID: reply.ID, SessionID: x.id, Role: Assistant, Content: string(textOf(reply)), CreatedAt: TimeOf(time.Now())}))
 	case errors.Is(err, ErrMessageNotFound), errors.Is(err, ErrSessionNotFound):
 	case err != nil:
 		return err
@@ -340,14 +342,24 @@ func (f *follower) catchUp(ctx context.Context, x *followed) error {
 	if errors.Is(err, ErrSessionNotFound) {
 		return nil // the next glance says so
 	}
-	if err != nil {
+	if err != nil || !f.show(x, page) {
 		return err
 	}
+	// The node that writes the reply is told that this one watches, so that each tick of its journal pokes it.
+	if _, err := f.nodes.Watch(ctx, x.owner, x.id); err != nil && !errors.Is(err, ErrSessionNotFound) {
+		return err
+	}
+	f.poke(x.id) // for what it has written already
+	return nil
+}
+
+// show shows what is new of a page to the viewers here. It reports whether there is a live reply.
+func (f *follower) show(x *followed, page MessagePage) (live bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.service.isBeginning(x.id) { // what is live may be this node's own, which shows it itself
 		f.again(x)
-		return nil
+		return false
 	}
 	previous, missed := newer(page, x.head)
 	var entries []*stream.Entry
@@ -359,14 +371,15 @@ func (f *follower) catchUp(ctx context.Context, x *followed) error {
 		if m.Status == stream.Streaming {
 			entry.Reply = stream.NewReply(m.ID)
 			entry.Reply.Append([]byte(m.Content))
-			x.reply = entry.Reply
+			x.reply, live = entry.Reply, true
+			x.due = time.Now().Add(glanceLive)
 		}
 		entries, x.head = append(entries, entry), m.ID
 	}
 	if len(entries) > 0 {
 		x.topic.Publish(previous, entries...)
 	}
-	return nil
+	return live
 }
 
 // newer returns the messages of a page, which begins with the newest, that come after head, oldest first, and what comes

@@ -139,7 +139,13 @@ func (s *Service) join(ctx context.Context, owner Owner, sessionID string, earli
 	case s.Nodes == nil:
 		return nil, ErrUnavailable // it is neither here nor over
 	default:
-		x.wait = func(ctx context.Context) (Message, error) { return s.awaitEnd(ctx, owner, sessionID, m.ID) }
+		x.wait = func(ctx context.Context) (Message, error) {
+			m, err := s.awaitEnd(ctx, owner, sessionID, m.ID)
+			if errors.Is(err, ErrMessageNotFound) {
+				err = errLost
+			}
+			return m, err
+		}
 	}
 	return x, nil
 }
@@ -212,7 +218,7 @@ func (s *Service) awaitSession(ctx context.Context, owner Owner, send NewTurn, q
 		}
 		b, err := s.tryBegin(ctx, owner, send, begun)
 		if err != nil {
-			s.leaveQueue(owner, send.SessionID, send.Waiter)
+			s.giveUp(owner, send.SessionID, send.Waiter, err)
 			return Begun{}, orCause(ctx, err)
 		}
 		if b.Queued == nil {
@@ -243,6 +249,15 @@ func (s *Service) awaitGrant(ctx context.Context, owner Owner, sessionID, waiter
 	}
 	s.leaveQueue(owner, sessionID, waiter)
 	return err
+}
+
+// giveUp gives up a place in a queue after that error. Where several nodes share a store that is out of reach, it is not asked
+// once more, so that the caller knows soon: what was a send, resume gives up, and any place that is not asked for again is free
+// 5 s later.
+func (s *Service) giveUp(owner Owner, sessionID, waiter string, err error) {
+	if s.Nodes == nil || !errors.Is(err, ErrUnavailable) {
+		s.leaveQueue(owner, sessionID, waiter)
+	}
 }
 
 func (s *Service) leaveQueue(owner Owner, sessionID, waiter string) {
@@ -292,7 +307,7 @@ func (s *Service) run(t *turn) {
 	s.journal.Remove(t.key)
 
 	ending := stream.Ending{State: outcome.State}
-	if t.err == nil {
+	if t.err == nil || t.err == errLost {
 		ending = endingOf(t.final)
 	}
 	if errors.Is(context.Cause(t.ctx), errCleared) && t.final.Status == stream.Cancelled {
@@ -316,6 +331,8 @@ func (s *Service) end(t *turn, final Message, timing Timing) (Message, error) {
 	for wait := first; ; wait = min(2*wait, longest) {
 		decided, err := s.Store.EndTurn(context.Background(), t.key, final, timing)
 		switch {
+		case errors.Is(err, ErrFenced) && decided.ID == "":
+			return lost(final), errLost
 		case err == nil, errors.Is(err, ErrFenced):
 			return decided, nil
 		case errors.Is(err, ErrSessionNotFound):
@@ -326,6 +343,16 @@ func (s *Service) end(t *turn, final Message, timing Timing) (Message, error) {
 		}
 		time.Sleep(wait)
 	}
+}
+
+// errLost is the error of a turn that the store has not: a fail-over lost it, or the history was cleared before its end was
+// known here. A repeat with its idempotency key finds which.
+var errLost = fmt.Errorf("%w: the store has lost the reply", ErrUnavailable)
+
+// lost returns how a reply ends that history will not have, and that counts nowhere: its viewers keep what they saw of it.
+func lost(final Message) Message {
+	final.Status, final.Usage, final.Error, final.FinishReason = stream.Interrupted, &Usage{Estimated: true}, nil, ""
+	return final
 }
 
 // timing returns how long the turn took, which is over now.

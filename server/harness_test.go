@@ -30,7 +30,9 @@ import (
 	"parley/stream"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(complete{m}) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run")) // it leaves some behind
+}
 
 // shared is the Redis that all tests of nodes use, each in databases of its own.
 var (

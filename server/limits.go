@@ -11,17 +11,19 @@ import (
 
 	"parley/auth"
 	"parley/auth/limit"
+	"parley/conversation"
 )
 
 // admitting has h answer a request of the principal. The first operation of the store admits it (see auth.Admission); what
-// reaches none, a bad request as a rule, is admitted afterwards: a limit's refusal goes before any other error.
+// reaches none, a bad request as a rule, is admitted afterwards: a limit's refusal goes before any other error. Where the
+// store has failed it is not asked once more: the caller is to know within 2 s (design section 10).
 func (s *Server) admitting(c *gin.Context, p auth.Principal, h handler) (any, error) {
 	admission := s.Limits.Admission(p)
 	ctx := auth.WithAdmission(c.Request.Context(), admission)
 	c.Request = c.Request.WithContext(ctx)
 	c.Set(keyPrincipal, p)
 	value, err := h(c)
-	if admission.Pending() && !errors.Is(err, auth.ErrInvalidToken) {
+	if admission.Pending() && !errors.Is(err, auth.ErrInvalidToken) && !errors.Is(err, conversation.ErrUnavailable) {
 		if refused := s.Keys.Admit(ctx); refused != nil {
 			value, err = nil, refused
 		}

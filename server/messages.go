@@ -41,21 +41,24 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if exchange.Replayed {
-		c.Header(headerReplayed, "true")
+	said := func(value any, err error) (any, error) {
+		if exchange.Replayed {
+			c.Header(headerReplayed, "true")
+		}
+		return value, err
 	}
 	if body.Streaming != nil && *body.Streaming {
-		return s.streaming(c, exchange), nil
+		return said(s.streaming(c, exchange), nil)
 	}
 	// Also for a caller who has closed its side of the connection, which looks like one who has gone: it may still read.
 	reply, err := exchange.Wait(context.WithoutCancel(c.Request.Context()))
 	if err != nil {
-		return nil, err
+		return nil, err // what there is to be said again is not known
 	}
 	if reply.Status == stream.Failed {
-		return nil, failed(reply)
+		return said(nil, failed(reply))
 	}
-	return reply, nil
+	return said(reply, nil)
 }
 
 // previewContext is POST /v1/sessions/{sessionId}/context (design section 2): what a send would be answered from.

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 
 	"parley/stream"
@@ -25,6 +26,7 @@ var echo = modelFunc(func(_ context.Context, request stream.Request, write func(
 // directed is a model that says what the test has it say, when the test has it say it.
 type directed struct {
 	calls chan *call
+	asked atomic.Int64 // how often it was called
 	// linger, if not nil, keeps a cancelled call open until it is closed.
 	linger chan struct{}
 }
@@ -50,6 +52,7 @@ func (*directed) Name() string { return "directed" }
 func (m *directed) Generate(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 	c := &call{request: request, ctx: ctx, text: make(chan string), ends: make(chan ending), closed: make(chan struct{})}
 	defer close(c.closed)
+	m.asked.Add(1)
 	m.calls <- c
 	for {
 		select {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -66,6 +67,30 @@ func TestAReplyMadeOnOneNodeIsWatchedOnTheOtherToTheLastByte(t *testing.T) {
 	}
 	if m := b.must("GET", messages(session)+"/"+begun["messageId"].(string), nil); m["content"] != want || m["status"] != "completed" {
 		t.Errorf("the other node's history has %v", m)
+	}
+}
+
+// TestTheFirstWordOfAReplyIsNotLateOnTheOtherNode has nobody watch on the node that writes: it must hear of the other's viewer.
+func TestTheFirstWordOfAReplyIsNotLateOnTheOtherNode(t *testing.T) {
+	model := newDirected()
+	a, b := nodes(t, model)
+	for range 3 {
+		session := a.session()
+		viewer := b.dial()
+		viewer.mustSubscribe(session, "")
+		a.begin(session, "hello")
+		c := model.next(t)
+		said := time.Now()
+		c.say("first")
+		viewer.next("message.created")
+		viewer.deltas(t, len("first"))
+		late := time.Since(said)
+		t.Logf("the first word took %v", late)
+		if late > 900*time.Millisecond { // by glances alone it takes a second and more
+			t.Errorf("the first word took %v", late)
+		}
+		c.end()
+		viewer.next("message.completed")
 	}
 }
 

@@ -41,7 +41,7 @@ func Open(ctx context.Context, url string, log *slog.Logger) (*Backend, error) {
 	case "file":
 		return openFile(rest, log)
 	case "redis", "rediss":
-		return openRedis(ctx, url)
+		return openRedis(ctx, url, log)
 	default:
 		// The rest is not repeated: it may hold a password.
 		return nil, fmt.Errorf("a store is named by file:PATH or redis://HOST:PORT; %q is none that is known", scheme)
@@ -55,10 +55,13 @@ func publicURL(url string) string {
 	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
 }
 
-func openRedis(ctx context.Context, url string) (*Backend, error) {
+func openRedis(ctx context.Context, url string, log *slog.Logger) (*Backend, error) {
 	s, err := redis.Open(ctx, url)
 	if err != nil {
 		return nil, err
+	}
+	if policy := s.Evicts(ctx); policy != "" && log != nil {
+		log.Warn("Redis is configured to evict keys when its memory is full: sessions and keys would be lost. Set maxmemory-policy to noeviction", "maxmemory-policy", policy)
 	}
 	return &Backend{Name: publicURL(url), Conversation: s, Nodes: s, Keys: s, Tickets: s, ping: s.Ping, close: s.Close}, nil
 }

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"parley/store/redis/redistest"
 )
 
 func TestAFileIsOpenedByItsPath(t *testing.T) {
@@ -57,6 +60,24 @@ func TestTheNameOfAStoreHoldsNoSecret(t *testing.T) {
 	} {
 		if got := publicURL(url); got != want {
 			t.Errorf("%s is named %s, want %s", url, got, want)
+		}
+	}
+}
+
+func TestARedisThatEvictsIsWarnedOf(t *testing.T) {
+	for policy, memory := range map[string]string{"allkeys-lru": "100mb", "volatile-ttl": "100mb", "noeviction": "100mb", "allkeys-lfu": "0"} {
+		var log strings.Builder
+		server := redistest.Single(t, "--maxmemory", memory, "--maxmemory-policy", policy)
+		b, err := Open(t.Context(), server.URL, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		evicts := policy != "noeviction" && memory != "0"
+		if warned := strings.Contains(log.String(), "maxmemory-policy="+policy); warned != evicts {
+			t.Errorf("%s with %s of memory: the log has %q", policy, memory, log.String())
 		}
 	}
 }

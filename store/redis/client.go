@@ -48,8 +48,14 @@ func newOptions() *redis.UniversalOptions {
 	}
 }
 
+// target is what the URL of a store says.
+type target struct {
+	*redis.UniversalOptions
+	waitReplicas int
+}
+
 // parseURL reads the URL of a store (see Open).
-func parseURL(url string) (*redis.UniversalOptions, error) {
+func parseURL(url string) (*target, error) {
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok {
 		return nil, errors.New("redis: the store's URL lacks ://")
@@ -57,7 +63,7 @@ func parseURL(url string) (*redis.UniversalOptions, error) {
 	transport, topology, _ := strings.Cut(scheme, "+")
 	rest, rawQuery, _ := strings.Cut(rest, "?")
 	authority, path, _ := strings.Cut(rest, "/")
-	o := newOptions()
+	o := &target{UniversalOptions: newOptions()}
 	switch transport {
 	case "redis":
 	case "rediss":
@@ -66,7 +72,7 @@ func parseURL(url string) (*redis.UniversalOptions, error) {
 		return nil, errors.New("redis: the store's URL begins with neither redis nor rediss")
 	}
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
-		if err := parseUser(o, authority[:at]); err != nil {
+		if err := parseUser(o.UniversalOptions, authority[:at]); err != nil {
 			return nil, err
 		}
 		authority = authority[at+1:]
@@ -81,13 +87,17 @@ func parseURL(url string) (*redis.UniversalOptions, error) {
 		o.SentinelPassword = query.Get("sentinelPassword")
 		query.Del("sentinelPassword")
 	}
+	if o.waitReplicas, err = parseReplicas(query.Get("waitReplicas"), topology == "cluster"); err != nil {
+		return nil, err
+	}
+	query.Del("waitReplicas")
 	if len(query) > 0 {
 		return nil, errors.New("redis: the query of the store's URL has a parameter that is not known")
 	}
 	if o.Addrs, err = parseHosts(authority, defaultPort); err != nil {
 		return nil, err
 	}
-	return o, parsePath(o, topology, path)
+	return o, parsePath(o.UniversalOptions, topology, path)
 }
 
 func parseUser(o *redis.UniversalOptions, text string) error {

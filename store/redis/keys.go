@@ -16,12 +16,12 @@ import (
 )
 
 var (
-	createKeyScript = newScript("create_key", admits)
-	rotateKeyScript = newScript("rotate_key", admits)
-	revokeKeyScript = newScript("revoke_key", admits)
+	createKeyScript = newScript("create_key", admits|durable)
+	rotateKeyScript = newScript("rotate_key", admits|durable)
+	revokeKeyScript = newScript("revoke_key", admits|durable)
 	keysScript      = newScript("keys", reads|admits)
 	touchKeyScript  = newScript("touch_key", idempotent)
-	setTierScript   = newScript("set_tier", idempotent)
+	setTierScript   = newScript("set_tier", idempotent|durable)
 )
 
 // errSecretTaken says that a secret or an id is in use.

@@ -10,7 +10,7 @@ var (
 	listMessagesScript  = newScript("list_messages", reads|admits|sessions)
 	getMessageScript    = newScript("get_message", reads|admits|sessions)
 	stopReplyScript     = newScript("stop_reply", admits|sessions|idempotent)
-	clearMessagesScript = newScript("clear_messages", admits|sessions|wakes)
+	clearMessagesScript = newScript("clear_messages", admits|sessions|wakes|durable)
 )
 
 // Messages implements conversation.Store. Its cost is that of the page, however long the history.

@@ -21,6 +21,8 @@ const (
 	// deadAfter is when a node that has not said so is dead: its turns are ended by the others. For as long, a node
 	// ends nobody's turns after its own connection came back: an outage has everybody look dead (design section 3).
 	deadAfter = 3 * time.Second
+	// reclaimEvery is how often a node looks whether the store has it write what it does not: a fail-over may go unnoticed.
+	reclaimEvery = 2 * time.Second
 )
 
 // membership is this process as one of the nodes, and what it knows of the others.
@@ -36,6 +38,7 @@ type membership struct {
 	ahead    time.Duration          // the store's clock, as of heard, less the time since began
 	lost     bool                   // one has failed since heard
 	reapFrom time.Time              // before that, nobody's turns are ended
+	reclaim  time.Time              // when this node's own are to be looked at (Store.reclaim)
 	present  []string               // all nodes, as of heard
 	dead     []string               // those whose heartbeat was over deadAfter old, as of heard
 	suspects map[orphan]time.Time   // since when (see suspect)
@@ -167,6 +170,7 @@ func (n *membership) learn(reply any, now time.Time) (was bool, err error) {
 	stepped := (ahead - n.ahead).Abs() > n.every // a clock that is set ahead has everybody look dead, too
 	if first || n.lost || stepped || now.Sub(n.heard) > n.deadAfter {
 		n.reapFrom = now.Add(n.deadAfter)
+		n.reclaim = now
 	}
 	n.heard, n.ahead, n.lost, n.present, n.dead = now, ahead, false, present, dead
 	return first || parts[0] == int64(1), nil
@@ -229,6 +233,21 @@ func (n *membership) toReap(now time.Time) (dead []string, unknown []orphan) {
 		}
 	}
 	return slices.Clone(n.dead), unknown
+}
+
+// toReclaim reports whether this node's own turns are to be looked at: after an outage, which may have been a fail-over, and
+// every reclaimEvery.
+func (n *membership) toReclaim(now time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.lost && !now.Before(n.reclaim)
+}
+
+// reclaimed notes that it has been done.
+func (n *membership) reclaimed(now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reclaim = now.Add(reclaimEvery)
 }
 
 // texts returns a list of strings that a script returned.

@@ -13,7 +13,7 @@ import (
 
 var (
 	findOrphanScript = newScript("find_orphan", sessions|idempotent)
-	endOrphanScript  = newScript("end_orphan", sessions)
+	endOrphanScript  = newScript("end_orphan", sessions|durable)
 )
 
 // orphansAtOnce is how many turns of dead nodes are ended in one trip.
@@ -29,7 +29,7 @@ type orphan struct {
 }
 
 // EndOrphans implements conversation.Store: it ends the turns of nodes that have not been heard for three seconds, and of
-// those that are none, in sessions that were glanced at. However many nodes do so at once, each turn is ended, and
+// those that are none, in sessions that were glanced at; and those that are this node's only as the store has it (reclaim). However many nodes do so at once, each turn is ended, and
 // counted, once. For three seconds after this node was itself out of touch, and before it has joined, it ends none.
 func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
 	if !s.membership.joined() {
@@ -38,10 +38,17 @@ func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (in
 	if err := s.beat(ctx); err != nil { // it says who is dead now, and not a second ago
 		return 0, err
 	}
-	dead, unknown := s.membership.toReap(time.Now())
+	now := time.Now()
+	dead, unknown := s.membership.toReap(now)
 	ended, err := s.endOrphans(ctx, unknown, count)
 	if err == nil {
 		s.membership.clear(unknown)
+	}
+	if s.membership.toReclaim(now) {
+		n, errOwn := s.reclaim(ctx, count)
+		if ended, err = ended+n, errors.Join(err, errOwn); errOwn == nil {
+			s.membership.reclaimed(now)
+		}
 	}
 	for _, id := range dead {
 		n, errDead := s.endOrphansOf(ctx, id, count)
@@ -60,13 +67,7 @@ func (s *Store) endOrphansOf(ctx context.Context, id string, count func(text str
 	}
 	ended := 0
 	for chunk := range slices.Chunk(members, orphansAtOnce) {
-		orphans := make([]orphan, 0, len(chunk))
-		for _, member := range chunk {
-			if o, ok := orphanOf(id, member); ok {
-				orphans = append(orphans, o)
-			}
-		}
-		n, err := s.endOrphans(ctx, orphans, count)
+		n, err := s.endOrphans(ctx, orphansOf(id, chunk), count)
 		if ended += n; err != nil {
 			return ended, err
 		}
@@ -76,6 +77,17 @@ func (s *Store) endOrphansOf(ctx context.Context, id string, count func(text str
 	}
 	_, err = s.run(ctx, buryScript, "", []string{nodesKey}, id, s.membership.deadAfter.Milliseconds())
 	return ended, err
+}
+
+// orphansOf reads members of a node's live set.
+func orphansOf(node string, members []string) []orphan {
+	orphans := make([]orphan, 0, len(members))
+	for _, member := range members {
+		if o, ok := orphanOf(node, member); ok {
+			orphans = append(orphans, o)
+		}
+	}
+	return orphans
 }
 
 // orphanOf reads a member of a node's live set (schema.go).

@@ -15,7 +15,7 @@ import (
 
 var (
 	claimScript = newScript("claim_secret", 0)
-	pointScript = newScript("point", idempotent)
+	pointScript = newScript("point", idempotent|durable)
 )
 
 // inFlight is longer than any change of a key is under way: for so long a claim of a secret, and the mark of one that is

@@ -7,12 +7,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"parley/auth"
 	"parley/auth/limit"
+	"parley/conversation"
 )
 
 // sources are the scripts: one file an operation, which says at its head what KEYS, ARGV and the result are. A script
@@ -30,6 +32,7 @@ type script struct {
 	reserves   bool   // uses the admission's key and figures even if the request was admitted before
 	wakes      bool   // returns {its answer, whom it told}
 	idempotent bool   // can be run again after its reply was lost: to the same end, with the same answer
+	durable    bool   // writes what a fail-over must not lose (replicas.go)
 }
 
 // What a script can be, for newScript.
@@ -41,6 +44,7 @@ const (
 	idempotent             // see script
 	sessions               // uses lua/session.lua and lua/queue.lua; counts
 	turns                  // sessions, and uses lua/turn.lua
+	durable                // see script
 	wakes                  // sessions, and may tell those who wait (lua/queue.lua): run has those of this node told
 )
 
@@ -79,6 +83,7 @@ func compile(name, text string, is int) *script {
 	return &script{
 		name: name, text: text, digest: hex.EncodeToString(digest[:]),
 		admits: admission, reserves: is&reserves != 0, wakes: is&wakes != 0, idempotent: is&(reads|idempotent) != 0,
+		durable: is&durable != 0,
 	}
 }
 
@@ -91,7 +96,7 @@ func source(name string) string {
 }
 
 var (
-	pingScript  = newScript("ping", idempotent)
+	pingScript  = newScript("ping", idempotent|durable)
 	admitScript = newScript("admit", admits)
 	checkScript = newScript("admit", reserves|idempotent)
 )
@@ -101,7 +106,8 @@ var (
 //
 // Where the script carries admissions, and ctx has one that is pending, it is admitted before: the error is then
 // auth.ErrInvalidToken or an *auth.LimitError if it is refused, and nothing was done. Other errors are those of fault. A
-// script whose reply was lost may have run; it is run again, once, only if it is idempotent and counts no request.
+// script whose reply was lost may have run; it is run again, once, only if it is idempotent and counts no request. One that is
+// durable has run where it is unavailable because replicas are behind, but not where they had been before.
 func (s *Store) run(ctx context.Context, sc *script, tag string, keys []string, args ...any) (any, error) {
 	return s.runWith(ctx, sc, tag, keys, nil, args...)
 }
@@ -118,9 +124,18 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
+	if sc.durable {
+		if err := s.probeReplicas(ctx); err != nil {
+			return nil, err
+		}
+		beside = append(beside, s.replicas.awaiting(replicaWait)...)
+	}
 	reply, err := s.once(ctx, sc, keys, beside, args)
 	if err != nil && sc.idempotent && !counted && ctx.Err() == nil && isLost(err) {
 		reply, err = s.once(ctx, sc, keys, beside, args)
+	}
+	if errors.Is(err, conversation.ErrUnavailable) { // what was sent beside it failed
+		return nil, err
 	}
 	if err != nil {
 		return nil, sc.fault(err)
@@ -156,12 +171,20 @@ func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	replies, errs := make([]any, len(calls)), make([]error, len(calls))
+	if slices.ContainsFunc(calls, func(c call) bool { return c.script.durable }) {
+		if err := s.probeReplicas(ctx); err != nil {
+			for i := range errs {
+				errs[i] = err
+			}
+			return replies, errs
+		}
+	}
 	missing := s.pipeline(ctx, calls, replies, errs, nil)
 	if len(missing) > 0 {
 		s.pipeline(ctx, calls, replies, errs, missing)
 	}
 	for i, err := range errs {
-		if err != nil {
+		if err != nil && !errors.Is(err, conversation.ErrUnavailable) {
 			errs[i] = calls[i].script.fault(err)
 		}
 	}
@@ -178,15 +201,24 @@ func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs 
 		}
 	}
 	pipe := s.db.Pipeline()
-	commands := make([]*redis.Cmd, len(numbers))
+	commands, isDurable := make([]*redis.Cmd, len(numbers)), false
 	for at, i := range numbers {
 		c := calls[i]
 		commands[at] = command(ctx, c.script, byText, c.keys, c.args)
 		_ = pipe.Process(ctx, onceOnly{commands[at]}) // queues it
+		isDurable = isDurable || c.script.durable
+	}
+	var waits []*redis.Cmd
+	if isDurable {
+		waits = queue(ctx, pipe, s.replicas.awaiting(replicaWait))
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
+	behind := s.checkAll(waits)
 	for at, i := range numbers {
 		replies[i], errs[i] = result(commands[at])
+		if errs[i] == nil && calls[i].script.durable {
+			errs[i] = behind
+		}
 		if redis.HasErrorPrefix(errs[i], "NOSCRIPT") {
 			missing = append(missing, i)
 		}
@@ -211,19 +243,13 @@ func (s *Store) send(ctx context.Context, cmd *redis.Cmd, beside [][]any) (any, 
 	}
 	pipe := s.db.Pipeline()
 	_ = pipe.Process(ctx, onceOnly{cmd}) // queues it
-	others := make([]*redis.Cmd, len(beside))
-	for i, other := range beside {
-		others[i] = redis.NewCmd(ctx, other...)
-		_ = pipe.Process(ctx, onceOnly{others[i]})
-	}
+	others := queue(ctx, pipe, beside)
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	reply, err := result(cmd)
-	for _, other := range others {
-		if err == nil && other.Err() != nil {
-			reply, err = nil, unavailable(other.Err())
-		}
+	if err != nil {
+		return nil, err
 	}
-	return reply, err
+	return reply, s.checkAll(others)
 }
 
 // onceOnly is a command that the client of a Cluster, too, sends only once: it follows redirections, but does not try again
@@ -263,7 +289,7 @@ func result(cmd *redis.Cmd) (any, error) {
 // isLost reports whether an error says that no reply came.
 func isLost(err error) bool {
 	var answered redis.Error
-	return !errors.As(err, &answered)
+	return !errors.As(err, &answered) && !errors.Is(err, errBehind)
 }
 
 // fault returns the error of a script that did not return.

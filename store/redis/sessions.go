@@ -9,10 +9,10 @@ import (
 )
 
 var (
-	createSessionScript = newScript("create_session", admits|sessions)
+	createSessionScript = newScript("create_session", admits|sessions|durable)
 	getSessionScript    = newScript("get_session", reads|admits|sessions)
 	listSessionsScript  = newScript("list_sessions", admits|sessions|idempotent)
-	deleteSessionScript = newScript("delete_session", admits|sessions|wakes)
+	deleteSessionScript = newScript("delete_session", admits|sessions|wakes|durable)
 )
 
 // randomLength is how many characters of an id are random (conversation/id.go).

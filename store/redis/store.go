@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -33,6 +34,7 @@ type Store struct {
 	clustered bool   // commands of one pipeline may go to several servers
 	node      string // this process among the nodes, another each time that a store is opened
 
+	replicas   replicas
 	membership membership
 	viewers    viewers
 	journal    journal
@@ -49,13 +51,19 @@ type Store struct {
 //	redis+cluster://[[user]:password@]host[:port],…                    a Cluster, found by some of its nodes
 //
 // User and password are percent-encoded. TLS trusts the system's roots.
+//
+// ?waitReplicas=N (0 to 100; not for a Cluster) has what is durable before its answer (design section 7) wait until N replicas
+// have it too, for 1 s at most, so that no fail-over to one of them loses what was answered. Where fewer have it,
+// the error is conversation.ErrUnavailable, and the effect may have happened; from then on, until they are back, nothing that would have to wait is
+// begun. Live text, request counts, queues and heartbeats wait for nobody.
 func Open(ctx context.Context, url string) (*Store, error) {
 	options, err := parseURL(url)
 	if err != nil {
 		return nil, err
 	}
 	quiet()
-	s := &Store{db: redis.NewUniversalClient(options), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
+	s := &Store{db: redis.NewUniversalClient(options.UniversalOptions), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
+	s.replicas.wanted = options.waitReplicas
 	s.membership.every, s.membership.deadAfter = heartbeatEvery, deadAfter
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -91,6 +99,33 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // mayWrite is a script that writes nothing, but is refused where it could not.
 const mayWrite = "#!lua\nreturn 1"
+
+// Evicts returns the maxmemory-policy of a server that removes keys of its own accord when its memory is full, and so would lose
+// what was answered; "" if there is none, or it cannot be asked. That it fills up, an operator sees; that it evicts, nobody.
+func (s *Store) Evicts(ctx context.Context) (policy string) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	var mu sync.Mutex
+	ask := func(ctx context.Context, server redis.Cmdable) error {
+		info, err := server.Info(ctx, "memory").Result()
+		_, rest, _ := strings.Cut(info, "\r\nmaxmemory_policy:")
+		said, _, _ := strings.Cut(rest, "\r")
+		if said != "" && said != "noeviction" && !strings.Contains(info, "\r\nmaxmemory:0\r\n") {
+			mu.Lock()
+			defer mu.Unlock()
+			policy = said
+		}
+		return err
+	}
+	if nodes, clustered := s.db.(*redis.ClusterClient); clustered {
+		_ = nodes.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return ask(ctx, node) })
+	} else {
+		_ = ask(ctx, s.db)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return policy
+}
 
 // oldest is the first version of Redis that has all that the scripts use: a shebang, by which a script is refused whole.
 const oldest = "7.0"

@@ -8,8 +8,8 @@ import (
 )
 
 var (
-	ticketKeyScript = newScript("ticket_key", idempotent)
-	useTicketScript = newScript("use_ticket", counts)
+	ticketKeyScript = newScript("ticket_key", idempotent|durable)
+	useTicketScript = newScript("use_ticket", counts|durable)
 )
 
 // TicketKey implements auth.TicketStore. The key is never rotated: a ticket lives for 30 seconds, and names a key that is

@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	beginTurnScript  = newScript("begin_turn", reserves|turns|wakes|idempotent)
+	beginTurnScript  = newScript("begin_turn", reserves|turns|wakes|idempotent|durable)
 	resumeTurnScript = newScript("resume_turn", turns|wakes|idempotent)
-	endTurnScript    = newScript("end_turn", sessions|wakes|idempotent)
+	endTurnScript    = newScript("end_turn", sessions|wakes|idempotent|durable)
 )
 
 // answers are the words with which scripts refuse.

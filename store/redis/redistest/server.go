@@ -189,6 +189,21 @@ func (s *Server) BreakSaving() {
 	})
 }
 
+// AwaitMaster waits until the server, a replica, follows its master.
+func (s *Server) AwaitMaster() {
+	s.t.Helper()
+	s.await("it does not replicate", func() bool { return strings.Contains(s.try("INFO", "replication"), "master_link_status:up") })
+}
+
+// AwaitReplica waits until a replica has all that the server has been told so far.
+func (s *Server) AwaitReplica() {
+	s.t.Helper()
+	s.await("no replica follows it", func() bool {
+		s.try("PUBLISH", "nobody", "") // of what this connection writes, it is waited for
+		return strings.Contains(s.try("INFO", "replication"), "state=online") && strings.HasPrefix(s.try("WAIT", "1", "200"), ":1")
+	})
+}
+
 // Do sends a command and returns the reply: as it is written, for one line; the text, for a string. An error fails
 // the test.
 func (s *Server) Do(args ...string) string {

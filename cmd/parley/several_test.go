@@ -1,0 +1,71 @@
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"parley/store/redis/redistest"
+)
+
+// severalNodes is the part of the README that this test runs.
+var severalNodes = regexp.MustCompile("(?s)<!-- several nodes -->\n+```sh\n(.*?)```\n+<!-- /several nodes -->")
+
+// TestTheReadmesSeveralNodesAreTrue runs what the README tells people to type about two nodes, but for the Redis, which is the
+// test's own, the ports, and the command, which is built already.
+func TestTheReadmesSeveralNodesAreTrue(t *testing.T) {
+	needs(t, "bash", "curl")
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := severalNodes.FindSubmatch(readme)
+	if found == nil {
+		t.Fatal("the README has no block of sh between <!-- several nodes --> and <!-- /several nodes -->")
+	}
+	dir, model, redis := t.TempDir(), newWordsModel(t, time.Millisecond), redistest.Single(t)
+	script := string(found[1])
+	for typed, replaced := range map[string]string{
+		"make build\n": "",
+		"redis-server --port 6390 --appendonly yes --maxmemory-policy noeviction >/dev/null &\n": "",
+		"until redis-cli -p 6390 ping; do sleep 0.1; done\n":                                     "",
+		"redis://127.0.0.1:6390":  redis.URL,
+		"./parley":                os.Args[0],
+		"export PARLEY_ADMIN_KEY": "export " + asCommand + "=1 PARLEY_ADMIN_KEY",
+		"127.0.0.1:8421":          freeAddress(t),
+		"127.0.0.1:8422":          freeAddress(t),
+	} {
+		if !strings.Contains(script, typed) {
+			t.Fatalf("the README does not say %q", typed)
+		}
+		script = strings.ReplaceAll(script, typed, replaced)
+	}
+	shell := exec.Command("bash", "-euo", "pipefail")
+	shell.Stdin = strings.NewReader("trap 'kill $(jobs -p); wait' EXIT\n" + script)
+	shell.Dir = dir
+	shell.Env = append(model.env(), "PATH="+os.Getenv("PATH"), "HOME="+dir, raceOptions)
+	output, err := shell.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	for _, expected := range []string{`(?m)^event: message\.created$`, `(?m)^event: message\.completed$`, `"messageCount":2`} {
+		if !regexp.MustCompile(expected).Match(output) {
+			t.Errorf("nothing like %s is in what it printed:\n%s", expected, output)
+		}
+	}
+}
+
+// freeAddress returns an address on loopback that the system says is free.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}

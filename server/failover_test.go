@@ -1,0 +1,288 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"parley/store/redis/redistest"
+	"parley/stream"
+)
+
+// load is clients that send, each in a session of its own, to two nodes under Sentinel: with Idempotency-Keys, and again where
+// the answer is 503.
+type load struct {
+	t        *testing.T
+	nodes    [2]*parley
+	sessions []string
+	stop     chan struct{}
+	work     sync.WaitGroup
+
+	sent, again, answered atomic.Int64
+
+	mu   sync.Mutex
+	said map[string][]message // guarded by mu; what was answered, by session
+}
+
+// words is a model that takes its time over a reply of five parts.
+var words = modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+	asked := request.Messages[len(request.Messages)-1].Content
+	for i := range 5 {
+		select {
+		case <-time.After(4 * time.Millisecond): // as a model does
+		case <-ctx.Done():
+			return stream.Result{}, ctx.Err()
+		}
+		write(fmt.Appendf(nil, "%d of 5 to %s. ", i, asked))
+	}
+	return stream.Result{FinishReason: "stop"}, nil
+})
+
+// wholeWords is what the model says.
+func wholeWords(asked string) (text string) {
+	for i := range 5 {
+		text += fmt.Sprintf("%d of 5 to %s. ", i, asked)
+	}
+	return text
+}
+
+func newLoad(t *testing.T, url string, clients int) *load {
+	l := &load{t: t, stop: make(chan struct{}), said: make(map[string][]message)}
+	for i := range l.nodes {
+		l.nodes[i] = startOn(t, url, words)
+	}
+	for i := range clients {
+		l.sessions = append(l.sessions, l.nodes[i%2].session())
+	}
+	return l
+}
+
+// start has the clients begin.
+func (l *load) start() {
+	for i, session := range l.sessions {
+		l.work.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-l.stop:
+					return
+				default:
+					l.send(i+n, session, fmt.Sprintf("send %d", n))
+				}
+			}
+		})
+	}
+}
+
+// send sends until it is answered, to one node after the other.
+func (l *load) send(first int, session, text string) {
+	l.sent.Add(1)
+	late := time.Now().Add(patience)
+	for try := first; ; try++ {
+		got := <-l.nodes[try%2].later("POST", messages(session), content(text), "Idempotency-Key", session+"-"+strings.ReplaceAll(text, " ", "-"))
+		switch {
+		case got.status == http.StatusOK:
+			m := decodeInto[message](l.t, got)
+			if m.Content != wholeWords(text) && m.Status != "interrupted" {
+				l.t.Errorf("%s was answered %s", text, got.raw)
+			}
+			l.mu.Lock()
+			l.said[session] = append(l.said[session], m)
+			l.mu.Unlock()
+			l.answered.Add(1)
+			return
+		case got.status != http.StatusServiceUnavailable:
+			l.t.Errorf("%s in %s was answered %d %s", text, session, got.status, got.raw)
+			return
+		case time.Now().After(late):
+			l.t.Errorf("%s in %s was never answered", text, session)
+			return
+		}
+		l.again.Add(1)
+		<-time.After(50 * time.Millisecond) // as a client does
+	}
+}
+
+// awaitAnswers waits until so many more sends are answered.
+func (l *load) awaitAnswers(more int64) {
+	l.t.Helper()
+	from := l.answered.Load()
+	l.nodes[0].poll("answers", func() bool { return l.answered.Load() >= from+more })
+}
+
+// end has the clients end, and returns how many replies were answered that are not, or not so, in history.
+func (l *load) end() (lost int) {
+	l.t.Helper()
+	close(l.stop)
+	l.work.Wait()
+	for i, session := range l.sessions {
+		l.send(i, session, "send 1000000") // no session is stuck
+		there := make(map[string]message)
+		for _, m := range l.wholeHistory(session) {
+			there[m.MessageID] = m
+			if m.Status == "streaming" {
+				l.t.Errorf("%+v is live still", m)
+			}
+		}
+		for _, m := range l.said[session] {
+			if kept := there[m.MessageID]; kept.Content != m.Content || kept.Status != m.Status {
+				lost++
+			}
+		}
+	}
+	l.t.Logf("%d sends, %d tries again, %d answered, of which %d are lost", l.sent.Load(), l.again.Load(), l.answered.Load(), lost)
+	return lost
+}
+
+// wholeHistory returns all messages of a session.
+func (l *load) wholeHistory(session string) (all []message) {
+	cursor := ""
+	for {
+		got := l.nodes[1].call("GET", messages(session)+"?order=asc&limit=100"+cursor, nil)
+		page := decodeInto[struct {
+			Data       []message
+			Pagination struct {
+				HasMore    bool
+				NextCursor string
+			}
+		}](l.t, got)
+		all = append(all, page.Data...)
+		if !page.Pagination.HasMore {
+			return all
+		}
+		cursor = "&cursor=" + page.Pagination.NextCursor
+	}
+}
+
+// cutReplication ends the replication of a master, and lets no replica come back.
+func cutReplication(master *redistest.Server) {
+	master.Do("ACL", "SETUSER", "default", "-psync", "-sync")
+	master.Do("CLIENT", "KILL", "TYPE", "replica")
+}
+
+func TestAFailoverInTheMiddleOfALoad(t *testing.T) {
+	for name, test := range map[string]struct {
+		query    string
+		cut      bool // the link to the replica first: what is answered then is lost
+		loses    bool
+		rejoined bool // the old master comes back as a replica
+	}{
+		"by_the_replica_that_has_all":            {},
+		"behind_a_cut_link":                      {cut: true, loses: true},
+		"behind_a_cut_link_waiting_for_replicas": {query: "?waitReplicas=1", cut: true, rejoined: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := redistest.Sentinel(t)
+			l := newLoad(t, w.URL+test.query, 8)
+			l.start()
+			l.awaitAnswers(40)
+			if test.cut {
+				cutReplication(w.Master)
+				if test.loses {
+					l.awaitAnswers(16)
+				} else {
+					again := l.again.Load()
+					l.nodes[0].poll("refusals", func() bool { return l.again.Load() > again+16 })
+				}
+			}
+			w.Master.Kill()
+			w.AwaitFailover()
+			if test.rejoined {
+				w.Master.Restart()
+			}
+			l.awaitAnswers(40)
+			lost := l.end()
+			if lost > 0 && test.query != "" {
+				t.Errorf("%d replies that were answered are lost", lost)
+			}
+			if test.loses && lost == 0 {
+				t.Error("nothing was lost: the link was not cut, or the load is too small to show anything")
+			}
+		})
+	}
+}
+
+// TestABeginningThatTheStoreLostIsInterrupted restarts Redis with what it had before a turn began: as a fail-over does.
+func TestABeginningThatTheStoreLostIsInterrupted(t *testing.T) {
+	t.Parallel()
+	redis, model := redistest.Single(t), newDirected()
+	a, b := startOn(t, redis.URL, model), startOn(t, redis.URL, model)
+	session := a.session()
+	here, there := a.dial(), b.dial()
+	here.mustSubscribe(session, "")
+	there.mustSubscribe(session, "")
+	redis.Do("SAVE")
+	waiting := a.later("POST", messages(session), content("hello"), "Idempotency-Key", "one")
+	c := model.next(t)
+	c.say("Half of it")
+	there.next("message.created")
+	there.deltas(t, len("Half of it"))
+	redis.Restart()
+	if f := there.until("message.interrupted"); f.Message.Content != "Half of it" {
+		t.Errorf("the other node's viewer was shown %s", f.raw)
+	}
+	c.say(", and the rest")
+	c.end()
+	if f := here.until("message.interrupted"); f.Message.Content != "Half of it, and the rest" {
+		t.Errorf("the node's own viewer was shown %s", f.raw)
+	}
+	if got := within(t, "the waiting caller's answer", waiting); got.status != http.StatusServiceUnavailable {
+		t.Errorf("the waiting caller was answered %d %s", got.status, got.raw)
+	}
+	again := b.later("POST", messages(session), content("hello"), "Idempotency-Key", "one")
+	model.answer(t, "All of it")
+	if m := decodeInto[message](t, within(t, "the repeat's answer", again)); m.Content != "All of it" {
+		t.Errorf("the repeat was answered %+v", m)
+	}
+	a.awaitHistory(session, "hello", "All of it")
+	for name, s := range map[string]*socket{"here": here, "there": there} {
+		if f := s.until("message.completed"); f.Message.Content != "All of it" {
+			t.Errorf("the viewer %s was shown %s", name, f.raw)
+		}
+	}
+}
+
+// TestAnEndThatTheStoreLostFreesTheSession restarts Redis with what it had before a turn ended.
+func TestAnEndThatTheStoreLostFreesTheSession(t *testing.T) {
+	t.Parallel()
+	redis, model := redistest.Single(t), newDirected()
+	a, b := startOn(t, redis.URL, model), startOn(t, redis.URL, model)
+	session := a.session()
+	there := b.dial()
+	there.mustSubscribe(session, "")
+	waiting := a.later("POST", messages(session), content("hello"))
+	c := model.next(t)
+	c.say("All of it")
+	there.next("message.created")
+	there.deltas(t, len("All of it")) // so it is journalled
+	redis.Do("SAVE")
+	c.end()
+	if got := within(t, "the answer", waiting); got.status != http.StatusOK {
+		t.Errorf("%d %s", got.status, got.raw)
+	}
+	redis.Restart()
+	var next <-chan answer
+	b.poll("the next send to be taken", func() bool {
+		next = b.later("POST", messages(session), content("again"), "Idempotency-Key", "next")
+		select {
+		case c := <-model.calls:
+			c.say("And more")
+			c.end()
+			return true
+		case got := <-next:
+			return got.status != http.StatusServiceUnavailable
+		}
+	})
+	if m := decodeInto[message](t, within(t, "the next answer", next)); m.Content != "And more" {
+		t.Errorf("the next send was answered %+v", m)
+	}
+	all := b.history(session)
+	if len(all) != 4 || all[1].Status != "interrupted" || all[1].Content != "All of it" {
+		t.Errorf("the history is %+v", all)
+	}
+}

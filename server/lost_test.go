@@ -1,0 +1,226 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"parley/store/redis/redistest"
+)
+
+// losing is two nodes on one Redis. What Redis answers the first, a test can have lost: what was asked for has happened then.
+type losing struct {
+	*parley
+	other *parley
+	model *directed
+	proxy *redistest.Loser
+}
+
+// known has the shared Redis know the scripts: of one that it does not know, the refusal would be lost.
+var known sync.Once
+
+const aUser = "user_0123456789abcdef"
+
+func newLosing(t *testing.T) *losing {
+	t.Parallel()
+	server := shared.Server(t)
+	url := fmt.Sprintf("%s/%d", server.URL, databases.Add(1))
+	known.Do(func() {
+		p := startOn(t, newDatabase(t), echo)
+		session := p.session()
+		p.send(session, "hello")
+		p.must("DELETE", messages(session), nil)
+		p.must("DELETE", "/v1/sessions/"+session, nil)
+	})
+	x := &losing{model: newDirected(), proxy: redistest.NewLoser(t, server.Addr)}
+	x.parley = startOn(t, "redis://"+x.proxy.Addr+strings.TrimPrefix(url, server.URL), x.model)
+	x.other = startOn(t, url, x.model)
+	return x
+}
+
+// lose makes a request whose effect happens, but whose caller is told that the service is not available. of is in the commands
+// whose replies are lost.
+func (x *losing) lose(of, method, path string, body any, headers ...string) {
+	x.t.Helper()
+	x.proxy.LoseRepliesTo(of)
+	defer x.proxy.Heal()
+	if got := x.call(method, path, body, headers...); got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
+		x.t.Fatalf("%s %s: %d %s", method, path, got.status, got.raw)
+	}
+}
+
+// exchange makes a send that has to be answered.
+func (x *losing) exchange(session, text string) {
+	x.t.Helper()
+	answered := x.other.later("POST", messages(session), content(text))
+	x.model.answer(x.t, "to "+text)
+	if m := decodeInto[message](x.t, within(x.t, "the answer", answered)); m.Content != "to "+text || m.Status != "completed" {
+		x.t.Errorf("%+v", m)
+	}
+}
+
+// answer has the model's next call answered.
+func (m *directed) answer(t testing.TB, text string) {
+	t.Helper()
+	c := m.next(t)
+	c.say(text)
+	c.end()
+}
+
+// wantCounts compares a session's figures: so many messages, and the tokens of those prompts and replies, each once.
+func (x *losing) wantCounts(session string, messages, calls int) {
+	x.t.Helper()
+	s := x.must("GET", "/v1/sessions/"+session, nil)
+	total := 0.0
+	for _, m := range x.history(session) {
+		if m.Usage != nil {
+			total += m.Usage["total"].(float64)
+		}
+	}
+	if s["messageCount"] != float64(messages) || s["tokenUsage"].(map[string]any)["total"] != total {
+		x.t.Errorf("the session has %v; its replies took %v tokens", s, total)
+	}
+	used := x.must("GET", "/v1/analytics/usage", nil)["tokens"].(map[string]any)["used"]
+	if used != total {
+		x.t.Errorf("%v tokens are used, %v by the replies", used, total)
+	}
+	if n := x.model.asked.Load(); n != int64(calls) {
+		x.t.Errorf("the model was asked %d times, want %d", n, calls)
+	}
+}
+
+func TestASendWhoseAnswerIsLostIsJoinedByItsRepeat(t *testing.T) {
+	x := newLosing(t)
+	session := x.session()
+	x.lose(session, "POST", messages(session), content("hello"), "Idempotency-Key", "one")
+	var repeats []<-chan answer
+	for i := range 6 {
+		repeats = append(repeats, []*parley{x.parley, x.other}[i%2].later("POST", messages(session), content("hello"), "Idempotency-Key", "one"))
+	}
+	x.model.answer(t, "once")
+	for _, repeat := range repeats {
+		got := within(t, "an answer", repeat)
+		if m := decodeInto[message](t, got); got.status != 200 || m.Content != "once" || m.Status != "completed" || got.header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("%d %s", got.status, got.raw)
+		}
+	}
+	x.wantCounts(session, 2, 1)
+	x.exchange(session, "again")
+	x.wantCounts(session, 4, 2)
+}
+
+func TestASendWithoutAKeyWhoseAnswerIsLostIsAnsweredOnceAndTheNextGoesThrough(t *testing.T) {
+	x := newLosing(t)
+	session := x.session()
+	x.lose(session, "POST", messages(session), content("hello"))
+	next := x.other.later("POST", messages(session), content("hello"))
+	x.model.answer(t, "the first")
+	x.model.answer(t, "the second")
+	if m := decodeInto[message](t, within(t, "the answer", next)); m.Content != "the second" {
+		t.Errorf("%+v", m)
+	}
+	x.wantCounts(session, 4, 2)
+}
+
+func TestAnEndWhoseAnswerIsLostHappensOnce(t *testing.T) {
+	x := newLosing(t)
+	session := x.session()
+	watching := x.other.dial()
+	watching.mustSubscribe(session, "")
+	waiting := x.later("POST", messages(session), content("hello"), "Idempotency-Key", "one")
+	c := x.model.next(t)
+	c.say("once")
+	x.proxy.LoseRepliesTo(session)
+	c.end()
+	if got := within(t, "the waiting caller's answer", waiting); got.status != http.StatusServiceUnavailable {
+		t.Errorf("%d %s", got.status, got.raw)
+	}
+	x.proxy.Heal()
+	for _, p := range []*parley{x.parley, x.other} {
+		var got answer
+		p.poll("the repeat's answer", func() bool { // the end is tried again within a second
+			got = p.call("POST", messages(session), content("hello"), "Idempotency-Key", "one")
+			return got.status != http.StatusServiceUnavailable
+		})
+		if m := decodeInto[message](t, got); got.status != 200 || m.Content != "once" || m.Status != "completed" {
+			t.Errorf("%d %s", got.status, got.raw)
+		}
+	}
+	watching.until("message.completed")
+	x.wantCounts(session, 2, 1)
+	x.exchange(session, "again")
+	if f := watching.until("message.completed"); f.Message.Content != "to again" {
+		t.Errorf("the viewer was shown another end: %+v", f)
+	}
+}
+
+func TestASessionWhoseCreationIsLostIsThereOnce(t *testing.T) {
+	x := newLosing(t)
+	body := map[string]any{"userId": aUser}
+	x.lose(aUser, "POST", "/v1/sessions", body, "Idempotency-Key", "one")
+	for i := range 2 {
+		got := x.call("POST", "/v1/sessions", body, "Idempotency-Key", "one")
+		if got.status != 200 || got.header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("repeat %d: %d %s", i, got.status, got.raw)
+		}
+	}
+	if all := x.must("GET", "/v1/sessions", nil)["data"].([]any); len(all) != 1 {
+		t.Errorf("there are %d sessions", len(all))
+	}
+	if active := x.must("GET", "/v1/analytics/usage", nil)["sessions"].(map[string]any)["active"]; active != 1.0 {
+		t.Errorf("%v sessions are counted", active)
+	}
+}
+
+func TestAClearWhoseAnswerIsLostHasHappened(t *testing.T) {
+	for name, live := range map[string]bool{"idle": false, "in_mid_reply": true} {
+		t.Run(name, func(t *testing.T) {
+			x := newLosing(t)
+			session := x.session()
+			watching := x.dial()
+			x.exchange(session, "hello")
+			watching.mustSubscribe(session, "")
+			var c *call
+			if live {
+				x.begin(session, "go on")
+				c = x.model.next(t)
+			}
+			x.lose(session, "DELETE", messages(session), nil)
+			if live {
+				within(t, "the end of the live reply", c.closed)
+			}
+			repeat := x.call("DELETE", messages(session), nil)
+			if n := map[bool]float64{false: 0, true: 4}[live]; repeat.status != 200 || repeat.body["cleared"] != n {
+				t.Errorf("the repeat: %d %s", repeat.status, repeat.raw)
+			}
+			watching.until("session.cleared")
+			x.exchange(session, "again")
+			if all := x.history(session); len(all) != 2 || all[1].Content != "to again" {
+				t.Errorf("%+v", all)
+			}
+		})
+	}
+}
+
+func TestADeletionWhoseAnswerIsLostHasHappened(t *testing.T) {
+	x := newLosing(t)
+	session := x.session()
+	here, there := x.dial(), x.other.dial()
+	here.mustSubscribe(session, "")
+	there.mustSubscribe(session, "")
+	x.begin(session, "hello")
+	c := x.model.next(t)
+	x.lose(session, "DELETE", "/v1/sessions/"+session, nil)
+	within(t, "the end of the model's request", c.closed)
+	for name, s := range map[string]*socket{"here": here, "there": there} {
+		s.until("session.deleted")
+		if again := x.call("DELETE", "/v1/sessions/"+session, nil); again.status != 404 || code(again.body) != "session_not_found" {
+			t.Errorf("%s: %d %s", name, again.status, again.raw)
+		}
+	}
+	if used := fmt.Sprint(x.must("GET", "/v1/analytics/usage", nil)["tokens"].(map[string]any)["used"]); used == "0" {
+		t.Error("the reply's usage is not settled")
+	}
+}

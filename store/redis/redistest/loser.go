@@ -1,0 +1,109 @@
+package redistest
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Loser stands before a server and loses the replies to chosen commands: these run, and whoever sent them never knows.
+type Loser struct {
+	Addr string // host:port
+
+	// static
+	t      testing.TB
+	server string
+	to     atomic.Pointer[[]byte] // what is in a command whose reply is lost; nil for none
+	work   sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{} // guarded by mu; nil once closed
+}
+
+// NewLoser returns a proxy before the server of that address that lets all pass.
+func NewLoser(t testing.TB, addr string) *Loser {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Loser{Addr: listener.Addr().String(), t: t, server: addr, conns: make(map[net.Conn]struct{})}
+	l.work.Go(func() { l.accept(listener) })
+	t.Cleanup(func() {
+		_ = listener.Close()
+		l.mu.Lock()
+		for conn := range l.conns {
+			_ = conn.Close()
+		}
+		l.conns = nil
+		l.mu.Unlock()
+		l.work.Wait()
+	})
+	return l
+}
+
+// LoseRepliesTo has every connection that sends a command with that text in it fall silent, until Heal and after it.
+func (l *Loser) LoseRepliesTo(text string) {
+	to := []byte(text)
+	l.to.Store(&to)
+}
+
+// Heal lets all pass again, on connections that have not fallen silent.
+func (l *Loser) Heal() { l.to.Store(nil) }
+
+func (l *Loser) accept(listener net.Listener) {
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return // it was closed
+		}
+		server, err := net.Dial("tcp", l.server)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		if !l.add(client, server) {
+			return
+		}
+		silent := new(atomic.Bool)
+		l.work.Go(func() { l.pass(server, client, silent, true) })
+		l.work.Go(func() { l.pass(client, server, silent, false) })
+	}
+}
+
+// add notes the two sides of a connection. It reports false, and closes them, where all is over.
+func (l *Loser) add(both ...net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, conn := range both {
+		if l.conns == nil {
+			_ = conn.Close()
+			continue
+		}
+		l.conns[conn] = struct{}{}
+	}
+	return l.conns != nil
+}
+
+// pass copies until one side is closed, and closes both.
+func (l *Loser) pass(to, from net.Conn, silent *atomic.Bool, commands bool) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if lost := l.to.Load(); commands && lost != nil && bytes.Contains(buffer[:n], *lost) {
+			silent.Store(true) // before the command goes on
+		}
+		if commands || !silent.Load() {
+			if _, writeErr := to.Write(buffer[:n]); writeErr != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

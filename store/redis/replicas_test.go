@@ -1,0 +1,121 @@
+package redis
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
+	"parley/store/redis/redistest"
+)
+
+// replicated starts a master and a replica of it that follows through a proxy.
+func replicated(t *testing.T) (master, replica *redistest.Server, link *redistest.Proxy) {
+	master = redistest.Single(t, "--repl-diskless-sync-delay", "0")
+	link = redistest.NewProxy(t, master.Addr)
+	host, port, err := net.SplitHostPort(link.Addr)
+	must(t, err)
+	replica = redistest.Single(t, "--replicaof", host+" "+port)
+	replica.AwaitMaster()
+	return master, replica, link
+}
+
+func TestWhatIsDurableWaitsForReplicasInTheSameTrip(t *testing.T) {
+	t.Parallel()
+	master, replica, _ := replicated(t)
+	s := open(t, master.URL+"?waitReplicas=1")
+	owner := conversation.Owner{Account: newAccount(), Mode: conversation.Live}
+	p := newKey(t, s, auth.Owner{Account: owner.Account, Mode: auth.Live})
+	session := newSession(t, s, owner)
+	begun, err := s.BeginTurn(t.Context(), owner, aTurn(session.ID, "so that the server knows the script"))
+	must(t, err)
+	must(t, s.db.ScriptLoad(t.Context(), endTurnScript.text).Err())
+	var counted trips
+	s.db.AddHook(&counted)
+	_, err = s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})
+	must(t, err)
+	a := &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 300, TokensPerMinute: 100_000}}
+	begun, err = s.BeginTurn(auth.WithAdmission(t.Context(), a), owner, aTurn(session.ID, "hello"))
+	must(t, err)
+	if n := counted.n.Load(); n != 2 {
+		t.Errorf("%d trips for an end and a beginning", n)
+	}
+	if got := replica.Do("HGET", sessionKey(tagOfOwner(owner), session.ID), "live"); got != begun.Reply.ID {
+		t.Errorf("the replica has %q", got)
+	}
+}
+
+func TestWhatTooFewReplicasHaveIsUnavailable(t *testing.T) {
+	t.Parallel()
+	master, _, link := replicated(t)
+	s := open(t, master.URL+"?waitReplicas=1")
+	owner := conversation.Owner{Account: newAccount(), Mode: conversation.Live}
+	create := func() error {
+		_, err := s.CreateSession(t.Context(), owner, conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
+		return err
+	}
+	must(t, create())
+	must(t, s.Ping(t.Context()))
+	link.Cut()
+	for i, most := range []time.Duration{2 * time.Second, 500 * time.Millisecond, 500 * time.Millisecond} {
+		started := time.Now()
+		wantError(t, "CreateSession behind a cut link", create(), conversation.ErrUnavailable)
+		if took := time.Since(started); took > most {
+			t.Errorf("call %d took %v", i, took)
+		}
+	}
+	wantError(t, "Ping", s.Ping(t.Context()), conversation.ErrUnavailable)
+	page, err := s.Sessions(t.Context(), owner, conversation.SessionQuery{Limit: 9}) // what only reads goes on
+	must(t, err)
+	if len(page.Sessions) != 2 { // the first call that failed has happened, those after it have not
+		t.Errorf("there are %d sessions", len(page.Sessions))
+	}
+	link.Connect()
+	master.AwaitReplica()
+	must(t, s.Ping(t.Context()))
+	must(t, create())
+}
+
+// TestARepeatIsNotAcknowledgedBeforeWhatItRepeats has the replica stand still: it is connected, and has acknowledged all that a
+// connection has written that wrote nothing.
+func TestARepeatIsNotAcknowledgedBeforeWhatItRepeats(t *testing.T) {
+	t.Parallel()
+	master, replica, _ := replicated(t)
+	url := master.URL + "?waitReplicas=1"
+	owner := conversation.Owner{Account: newAccount(), Mode: conversation.Live}
+	wanted := conversation.NewSession{
+		UserID: aUser, Context: conversation.DefaultContextConfig, Idempotency: &conversation.Idempotency{Key: "one"},
+	}
+	replica.Stop()
+	for range 2 {
+		_, err := open(t, url).CreateSession(t.Context(), owner, wanted)
+		wantError(t, "CreateSession", err, conversation.ErrUnavailable)
+	}
+	replica.Cont()
+	master.AwaitReplica()
+	made, err := open(t, url).CreateSession(t.Context(), owner, wanted)
+	must(t, err)
+	if !made.Replayed {
+		t.Error("the session was made twice")
+	}
+}
+
+func TestHowManyReplicasIsChecked(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://h?waitReplicas=x":           "waitReplicas of the store's URL must be a whole number",
+		"redis://h?waitReplicas=-1":          "waitReplicas of the store's URL must be a whole number",
+		"redis+cluster://h?waitReplicas=1":   "not for a Cluster",
+		"redis+sentinel://h/m?waitreplica=1": "parameter that is not known",
+	} {
+		if _, err := Open(t.Context(), url); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", url, err, want)
+		}
+	}
+	o, err := parseURL("redis+sentinel://a/m?waitReplicas=2&sentinelPassword=x")
+	if err != nil || o.waitReplicas != 2 {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
