@@ -44,6 +44,11 @@ func UsageOfEnding(reply *Message, timing Timing) usage.Bucket {
 	return b
 }
 
+// UsageOfFolding returns what a summary counts: in the hour in which it is stored.
+func UsageOfFolding(u Usage) usage.Bucket {
+	return usage.Bucket{PromptTokens: int64(u.Prompt), CompletionTokens: int64(u.Completion)}
+}
+
 // observe counts a duration that is known.
 func observe(h *usage.Histogram, d time.Duration) {
 	if d > 0 {

@@ -96,6 +96,7 @@ func (s *Service) Clear(ctx context.Context, owner Owner, sessionID string) (int
 			return 0, orCause(ctx, err)
 		}
 		if cleared.Queued == nil {
+			s.stopFolding(sessionID)
 			s.hub.Clear(sessionID, cleared.Session.Cleared)
 			return cleared.Count, nil
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"parley/conversation/window"
 	"parley/stream"
 )
 
@@ -151,6 +152,9 @@ type Message struct {
 	FinishReason string         `json:"finishReason,omitempty"`
 	Context      *ContextReport `json:"context,omitempty"`
 	Error        *ReplyError    `json:"error,omitempty"`
+	// Terms goes with a reply to EndTurn, where the session's policy is semantic: what it and the message that it answers
+	// are about. Messages that are read have none; see Indexed.
+	Terms window.Terms `json:"-"`
 }
 
 // ReplyError says why a reply failed.
@@ -164,11 +168,28 @@ type ContextReport struct {
 	Policy       RetentionPolicy `json:"policy"`
 	PromptTokens int             `json:"promptTokens"`
 	MaxTokens    int             `json:"maxTokens"`
-	Kept         MessageRange    `json:"kept"`
-	Dropped      MessageRange    `json:"dropped"`
+	// Each message of the session, the new one among them, is counted in exactly one of these: it was sent word for word,
+	// was in the summary that was sent, was left out with no trace, or is never sent (a reply that failed or has no text).
+	Kept    MessageRange `json:"kept"`
+	Folded  MessageRange `json:"folded"`
+	Dropped MessageRange `json:"dropped"`
+	Skipped MessageRange `json:"skipped"`
+	// Summarised says that a summary was sent.
+	Summarised bool `json:"summarised"`
+	// Folding says why messages that should have been in the summary are not; "" if all is well.
+	Folding FoldingFault `json:"folding,omitempty"`
 }
 
-// MessageRange is a number of messages and the first and last of them.
+// FoldingFault says why a turn went on without a summary that it should have had (design section 5).
+type FoldingFault string
+
+// What can keep messages out of the summary: the model took too long, or failed.
+const (
+	FoldingLate   FoldingFault = "late"
+	FoldingFailed FoldingFault = "failed"
+)
+
+// MessageRange is a number of messages and the first and last of them; First is "" where it was not looked up.
 type MessageRange struct {
 	Count int    `json:"count"`
 	First string `json:"first,omitempty"`
@@ -184,6 +205,8 @@ var (
 	ErrIdempotencyConflict = errors.New("the idempotency key was used for another request")
 	// ErrFenced says that a turn was ended by somebody else.
 	ErrFenced = errors.New("the turn was already ended")
+	// ErrStale says that a summary was made of what is no longer there: another was first, or the history was cleared.
+	ErrStale = errors.New("the summary is out of date")
 	// ErrUnavailable says that the store cannot be reached or cannot write.
 	ErrUnavailable = errors.New("the service is unavailable")
 	// ErrDraining is ErrUnavailable where the reason is that this server is going away.

@@ -277,6 +277,7 @@ func (f *follower) gone(x *followed, at Time) {
 	if at >= x.expires {
 		how = stream.Expired
 	}
+	f.service.stopFolding(x.id)
 	f.service.hub.Remove(x.id, how)
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -39,11 +39,12 @@ type Service struct {
 	draining chan struct{} // closed when Drain begins
 
 	mu        sync.Mutex
-	turns     map[string]*turn // guarded by mu; live here, by the reply's id
-	beginning map[string]int   // guarded by mu; how many turns may be about to join turns, by session
-	begins    *sync.Cond       // on mu; when beginning goes down
+	turns     map[string]*turn    // guarded by mu; live here, by the reply's id
+	beginning map[string]int      // guarded by mu; how many turns may be about to join turns, by session
+	begins    *sync.Cond          // on mu; when beginning goes down
+	foldings  map[string]*folding // guarded by mu; under way here, by session
 
-	work   sync.WaitGroup // live turns, and sends that wait for one
+	work   sync.WaitGroup // live turns, sends that wait for one, and foldings
 	leave  context.CancelFunc
 	behind sync.WaitGroup // what runs in the background until leave
 }
@@ -56,6 +57,7 @@ func NewService(options Options) *Service {
 		journal:   stream.NewJournal(options.Store, journalTick, options.Log),
 		turns:     make(map[string]*turn),
 		beginning: make(map[string]int),
+		foldings:  make(map[string]*folding),
 		draining:  make(chan struct{}),
 	}
 	s.begins = sync.NewCond(&s.mu)
@@ -114,8 +116,8 @@ func (s *Service) endOrphans(ctx context.Context) error {
 	return err
 }
 
-// Drain refuses new turns, lets the live ones end until ctx is done, ends the rest as interrupted, and returns when
-// nothing runs any more.
+// Drain refuses new turns, lets the live ones and what is being folded end until ctx is done, ends the rest as
+// interrupted, and returns when nothing runs any more.
 func (s *Service) Drain(ctx context.Context) {
 	s.mu.Lock()
 	close(s.draining)
@@ -131,6 +133,9 @@ func (s *Service) Drain(ctx context.Context) {
 		s.mu.Lock()
 		for _, t := range s.turns {
 			t.cancel(stream.ErrInterrupted)
+		}
+		for _, x := range s.foldings {
+			x.cancel()
 		}
 		s.mu.Unlock()
 		<-done
@@ -193,6 +198,7 @@ func (s *Service) DeleteSession(ctx context.Context, owner Owner, sessionID stri
 	if err != nil {
 		return err
 	}
+	s.stopFolding(sessionID)
 	s.hub.Remove(sessionID, stream.Deleted)
 	if t := s.awaitTurn(sessionID, session.Live); t != nil {
 		t.stop(stream.ErrCancelled)
@@ -208,6 +214,7 @@ func (s *Service) removeExpired(ctx context.Context) {
 			s.Log.Error("expired sessions could not be removed; it is tried again", "error", err)
 		}
 		for _, r := range removed {
+			s.stopFolding(r.Session.ID)
 			s.hub.Remove(r.Session.ID, stream.Expired)
 			s.interrupt(r.Session.ID, r.Session.Live, stream.ErrCancelled)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"parley/conversation/usage"
+	"parley/conversation/window"
 	"parley/stream"
 )
 
@@ -19,7 +20,7 @@ import (
 //
 // What an owner uses is counted in the same operation as what it counts (design section 2, metrics): in the bucket of
 // the hour in which it happens, but the time that a session has lasted in that of its creation. [UsageOfCreation],
-// [UsageOfBeginning] and [UsageOfEnding] say what each operation counts. Buckets outlive their sessions: they are kept
+// [UsageOfBeginning], [UsageOfEnding] and [UsageOfFolding] say what each operation counts. Buckets outlive their sessions: they are kept
 // for usage.Kept hours.
 type Store interface {
 	// CreateSession makes an empty session, or returns the one that the same request made before.
@@ -38,7 +39,7 @@ type Store interface {
 	Messages(ctx context.Context, owner Owner, sessionID string, query MessageQuery) (MessagePage, error)
 	// Message returns one message, or ErrMessageNotFound.
 	Message(ctx context.Context, owner Owner, sessionID, messageID string) (Message, error)
-	// ClearMessages removes all messages of a session, and sets its Head and Cleared to a new id, above those of all
+	// ClearMessages removes all messages of a session and its summary, and sets its Head and Cleared to a new id, above those of all
 	// messages it ever had. It waits its turn like BeginTurn with Interrupt: while a turn is
 	// live it returns Queued and has done nothing.
 	ClearMessages(ctx context.Context, owner Owner, sessionID, waiter string) (Cleared, error)
@@ -50,6 +51,11 @@ type Store interface {
 	// reserves what window.Estimate says that the turn may use, or returns the admission's error. Where the same request began a turn before, it begins none
 	// and returns Replayed, whether the session is busy or not; one that waits is granted when that happens.
 	BeginTurn(ctx context.Context, owner Owner, turn NewTurn) (Begun, error)
+	// Context returns what a turn with a message of so many tokens, overhead not included, would begin with; it changes
+	// nothing, and refuses no overflow. A reply that is streaming is in the History, with what is journalled of it.
+	Context(ctx context.Context, owner Owner, sessionID string, tokens int) (Context, error)
+	// MessagesByID returns messages of a session, in the order in which they are named. Those that are not there are left out.
+	MessagesByID(ctx context.Context, owner Owner, sessionID string, ids []string) ([]Message, error)
 	// LeaveQueue gives up a place in the queue, or the session if it was just granted. It is no error if there is
 	// none to give up.
 	LeaveQueue(ctx context.Context, owner Owner, sessionID, waiter string) error
@@ -60,6 +66,11 @@ type Store interface {
 	// counted there too, durably, and once: by the first EndTurn with the turn's key, which is told ErrSessionNotFound like
 	// all others.
 	EndTurn(ctx context.Context, key TurnKey, reply Message, timing Timing) (Message, error)
+	// Fold puts a summary in the place of the session's, if that is still the one that ends with the message after ("" for
+	// none) and summary.Last lies behind both after and Cleared; otherwise it changes nothing and returns ErrStale. What
+	// the summary cost is counted like the usage of a reply, in the session and in the owner's hour, and charged to
+	// the owner's tokens of this minute, which may overshoot (limit.Window.Charge).
+	Fold(ctx context.Context, owner Owner, sessionID, after string, summary Summary, usage Usage) error
 	// Journal stores new text of live replies. Text of a turn that has ended is ignored.
 	Journal(ctx context.Context, batch []stream.Segment[TurnKey]) error
 	// EndOrphans ends the turns that nobody is going to end any more, because their node is gone: as Interrupted, with
@@ -202,9 +213,59 @@ type Begun struct {
 	Reply   Message // streaming, empty
 	// Previous is the Head that the session had before Message: the message before it, or Cleared; "" if it is the first.
 	Previous string
-	// History holds the newest messages before Message, oldest first: as many as window.Budget of the
-	// session's configuration can hold, and the one that no longer fits, if there is one.
+	// Summary, History and Index are as in Context, of the messages before Message.
+	Summary Summary
 	History []Message
+	Index   []Indexed
+}
+
+// Context is what a window is planned from: bounded, however long the history is.
+type Context struct {
+	Session Session
+	// Summary is what the session's oldest messages were folded into; the zero value is none.
+	Summary Summary
+	// History holds the newest messages, oldest first: as many as window.Budget of the session's configuration can hold,
+	// and the one that no longer fits, if there is one.
+	History []Message
+	// Index holds the newest IndexLimit messages, oldest first, where the policy is to choose among them: it is priority or
+	// semantic, compression is enabled, and the history does not fit the budget beside the new message. Else it is
+	// empty. A reply that is streaming is not in it.
+	Index []Indexed
+}
+
+// IndexLimit is how many messages a priority or semantic window chooses from.
+const IndexLimit = 2000
+
+// Indexed is a message as the window weighs it, without its content. Sessions whose policy is fifo need keep none.
+type Indexed struct {
+	ID     string
+	Role   Role
+	Tokens int
+	// Skip says that it is never sent: a reply that failed or has no text.
+	Skip bool
+	// Priority is window.PriorityOf of the metadata.
+	Priority float64
+	// Terms are those that EndTurn was given with a reply; of a reply that EndOrphans ended, those of its text. Only in
+	// sessions whose policy is semantic.
+	Terms window.Terms
+}
+
+// Index returns a message of a session with that policy as it is indexed.
+func Index(m *Message, policy RetentionPolicy) Indexed {
+	x := Indexed{ID: m.ID, Role: m.Role, Tokens: m.Tokens, Skip: m.neverSent(), Priority: window.PriorityOf(m.Metadata)}
+	if policy == Semantic {
+		x.Terms = m.Terms
+	}
+	return x
+}
+
+// Summary is what the messages of a session were folded into, from the first to Last (design section 5). The zero value
+// is none.
+type Summary struct {
+	Text   string // as it is sent, its heading included
+	Tokens int    // of Text
+	Last   string // id of the last message that is in it
+	Count  int    // how many messages are in it
 }
 
 // Replayed is the turn that a request began when it came first.

@@ -69,11 +69,14 @@ type turn struct {
 	reply  *stream.Reply
 	topic  *stream.Topic // held until the end
 	begun  Begun
-	plan   plan
 	cancel context.CancelCauseFunc
 	ctx    context.Context // of the model's request
 	stuck  chan struct{}   // closed if the store does not take the ending in time
 	done   chan struct{}   // closed at the end
+
+	// owned by run
+	fitting *fitting
+	report  ContextReport
 
 	// set before done is closed
 	final Message
@@ -271,7 +274,7 @@ func (s *Service) leaveQueue(owner Owner, sessionID, waiter string) {
 // begin starts the turn that the store has begun: it is shown to the caller first, then to the viewers.
 func (s *Service) begin(b Begun, begun func(*Exchange, error)) {
 	t := &turn{
-		key: b.Key, since: time.Now(), begun: b, plan: fit(b), reply: stream.NewReply(b.Reply.ID), topic: s.hub.Open(b.Session.ID),
+		key: b.Key, since: time.Now(), begun: b, reply: stream.NewReply(b.Reply.ID), topic: s.hub.Open(b.Session.ID),
 		stuck: make(chan struct{}), done: make(chan struct{}),
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
@@ -297,7 +300,7 @@ func (s *Service) begin(b Begun, begun func(*Exchange, error)) {
 // run has the model write the reply, and ends the turn: once, durably, before anybody is shown the end.
 func (s *Service) run(t *turn) {
 	defer t.cancel(nil)
-	outcome := stream.Pump(t.ctx, s.Model, t.plan.request, t.reply, s.Patience)
+	outcome := stream.Pump(t.ctx, s.Model, s.fit(t), t.reply, s.Patience)
 	if outcome.Err != nil {
 		s.Log.Warn("a reply failed", "session", t.key.SessionID, "message", t.key.MessageID, "error", outcome.Err)
 	}
@@ -319,6 +322,7 @@ func (s *Service) run(t *turn) {
 	delete(s.turns, t.key.MessageID)
 	s.mu.Unlock()
 	close(t.done)
+	s.foldBehind(t)
 	t.topic.Close()
 }
 
@@ -367,7 +371,7 @@ func (t *turn) timing(outcome stream.Outcome) Timing {
 // settle returns the reply as it ended, with what it cost.
 func (s *Service) settle(t *turn, outcome stream.Outcome, text string) Message {
 	m := t.begun.Reply
-	m.Content, m.Status, m.Context = text, outcome.State, &t.plan.report
+	m.Content, m.Status, m.Context = text, outcome.State, &t.report
 	m.FinishReason = outcome.Result.FinishReason
 	if outcome.Err != nil {
 		m.Error = &ReplyError{Code: outcome.Err.Code, Message: outcome.Err.Message}
@@ -375,7 +379,7 @@ func (s *Service) settle(t *turn, outcome stream.Outcome, text string) Message {
 	if u := outcome.Result.Usage; u != nil {
 		m.Usage = &Usage{Prompt: u.Prompt, Completion: u.Completion, Total: u.Prompt + u.Completion}
 	} else {
-		u := Usage{Completion: s.Count(text), Prompt: t.plan.report.PromptTokens, Estimated: true}
+		u := Usage{Completion: s.Count(text), Prompt: t.report.PromptTokens, Estimated: true}
 		if outcome.State == stream.Failed && text == "" {
 			u.Prompt = 0 // the model never took it
 		}
@@ -383,65 +387,8 @@ func (s *Service) settle(t *turn, outcome stream.Outcome, text string) Message {
 		m.Usage = &u
 	}
 	m.Tokens = m.Usage.Completion
+	if t.begun.Session.Context.RetentionPolicy == Semantic {
+		m.Terms = window.TermsOf(t.begun.Message.Content, text)
+	}
 	return m
-}
-
-// plan is what goes to the model, and the report of it.
-type plan struct {
-	first   int // of the turn's History, the first that is kept
-	request stream.Request
-	report  ContextReport
-}
-
-// fit fits a turn's messages into the context window: the newest stay (design section 5).
-func fit(b Begun) plan {
-	config := b.Session.Context
-	sizes := make([]window.Message, len(b.History))
-	for i, m := range b.History {
-		sizes[i] = window.Message{
-			Tokens:  m.Tokens + window.MessageOverhead,
-			Skip:    neverSent(m),
-			Answers: m.Role == Assistant,
-		}
-	}
-	tokens := b.Message.Tokens + window.MessageOverhead
-	first := window.FIFO(config.MaxTokens, sizes, tokens)
-	p := plan{
-		first:   first,
-		request: stream.Request{MaxTokens: window.Room(config.MaxTokens)},
-		report: ContextReport{
-			Policy: config.RetentionPolicy, MaxTokens: config.MaxTokens, PromptTokens: window.PromptOverhead,
-		},
-	}
-	before := b.Session.MessageCount - 2
-	p.report.Dropped.Count = before - (len(b.History) - first)
-	if first > 0 && p.report.Dropped.Count > 0 {
-		p.report.Dropped.Last = b.History[first-1].ID
-	}
-	p.request.Messages = make([]stream.Prompt, 0, len(b.History)-first+1)
-	for i := first; i < len(b.History); i++ {
-		if !sizes[i].Skip {
-			p.keep(b.History[i], sizes[i].Tokens)
-		}
-	}
-	p.keep(b.Message, tokens)
-	return p
-}
-
-// neverSent reports whether a message is left out of every prompt: a reply that failed, or has no text.
-func neverSent(m Message) bool {
-	return m.Role == Assistant && (m.Status == stream.Failed || m.Content == "")
-}
-
-func (p *plan) keep(m Message, tokens int) {
-	p.request.Messages = append(p.request.Messages, stream.Prompt{Role: string(m.Role), Content: m.Content})
-	kept := &p.report.Kept
-	if kept.Count == 0 {
-		kept.First = m.ID
-	}
-	kept.Count++
-	if m.ID != "" { // that of a preview has none
-		kept.Last = m.ID
-	}
-	p.report.PromptTokens += tokens
 }

@@ -328,6 +328,9 @@ func (c *cutting) watch() {
 			c.cut("inside a frame")
 			return
 		}
+		if f.Type == "context.compressed" {
+			continue // the session is long
+		}
 		c.viewer.take(c.t, f, c.reply)
 	}
 }

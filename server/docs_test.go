@@ -43,7 +43,7 @@ func TestTheDocsShowEveryOperationSchemaAndFrame(t *testing.T) {
 			t.Errorf("a link goes to #%s, which is not there", link[1])
 		}
 	}
-	for _, id := range []string{"Message", "ErrorObject", "frame-MessageDelta", "frame.message.delta", "sendMessage", "openStream"} {
+	for _, id := range []string{"Message", "ErrorObject", "frame-MessageDelta", "frame.message.delta", "frame.ai-sdk.chunk", "frame-AiSdkTextDelta", "sendMessage", "openStream"} {
 		if !ids[id] {
 			t.Errorf("%s is not shown", id)
 		}

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
@@ -384,117 +383,31 @@ func (d *documentSet) see(where map[string]bool, what string) {
 	where[what] = true
 }
 
-// checkFrame holds a frame against the message of that name.
-func (d *documentSet) checkFrame(frame []byte) error {
-	hash := maphash.Bytes(d.seed, frame)
+// checkFrame holds a frame against the message of that name: its type, after what the names of the dialect begin with.
+func (d *documentSet) checkFrame(dialect string, frame []byte) error {
+	hash := maphash.Bytes(d.seed, frame) + maphash.String(d.seed, dialect)
 	if _, passed := d.passed.Load(hash); passed {
 		return nil
 	}
-	if err := d.checkNewFrame(frame); err != nil {
+	if err := d.checkNewFrame(dialect, frame); err != nil {
 		return err
 	}
 	d.passed.Store(hash, nil)
 	return nil
 }
 
-func (d *documentSet) checkNewFrame(frame []byte) error {
+func (d *documentSet) checkNewFrame(dialect string, frame []byte) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(frame))
 	if err != nil {
 		return err
 	}
 	object, _ := value.(map[string]any)
 	name, _ := object["type"].(string)
+	name = dialect + name
 	kind := d.frames[name]
 	if kind == nil {
 		return fmt.Errorf("asyncapi.yaml has no frame %q", name)
 	}
 	kind.seen.Store(true)
 	return kind.schema.Validate(value)
-}
-
-// frameLog holds the frames of a socket against the AsyncAPI document: every one that the server sends, and every one of
-// the client's that is answered, with anything but an error.
-type frameLog struct {
-	mu   sync.Mutex
-	sent map[string][]byte // guarded by mu; by id
-}
-
-func (l *frameLog) write(frame []byte) {
-	var head struct{ ID string }
-	if json.Unmarshal(frame, &head) != nil || head.ID == "" {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.sent == nil {
-		l.sent = make(map[string][]byte)
-	}
-	l.sent[head.ID] = frame
-}
-
-func (l *frameLog) read(t testing.TB, frame []byte) {
-	t.Helper()
-	var head struct{ Type, ReplyTo string }
-	if json.Unmarshal(frame, &head) != nil {
-		return // cut: the library does not always call that an error, but the harness does
-	}
-	if err := documents.checkFrame(frame); err != nil {
-		t.Errorf("a frame and asyncapi.yaml disagree: %v\n%.1000s", err, frame)
-	}
-	if head.ReplyTo == "" {
-		return
-	}
-	l.mu.Lock()
-	request := l.sent[head.ReplyTo]
-	delete(l.sent, head.ReplyTo)
-	l.mu.Unlock()
-	if request == nil || head.Type == "error" {
-		return
-	}
-	if err := documents.checkFrame(request); err != nil {
-		t.Errorf("a frame that was taken and asyncapi.yaml disagree: %v\n%.1000s", err, request)
-	}
-}
-
-// eventLog holds the events of an event stream against the AsyncAPI document as they are read.
-type eventLog struct {
-	io.ReadCloser
-	t    testing.TB
-	text []byte // what has not been checked yet
-}
-
-func (l *eventLog) Read(b []byte) (int, error) {
-	n, err := l.ReadCloser.Read(b)
-	l.text = append(l.text, b[:n]...)
-	for {
-		event, rest, whole := bytes.Cut(l.text, []byte("\n\n"))
-		if !whole {
-			return n, err
-		}
-		l.text = rest
-		if wrong := checkEvent(string(event)); wrong != nil {
-			l.t.Errorf("an event and asyncapi.yaml disagree: %v\n%.1000s", wrong, event)
-		}
-	}
-}
-
-// checkEvent checks one event: a comment, or a frame with its type and, if it has one, its cursor.
-func checkEvent(event string) error {
-	fields := make(map[string]string)
-	for line := range strings.SplitSeq(event, "\n") {
-		name, value, _ := strings.Cut(line, ":")
-		fields[name] = strings.TrimPrefix(value, " ")
-	}
-	data, isFrame := fields["data"]
-	if !isFrame {
-		return nil
-	}
-	var head struct{ Type, Cursor string }
-	if err := json.Unmarshal([]byte(data), &head); err != nil {
-		return err
-	}
-	if head.Type != fields["event"] || cmp.Or(head.Cursor, fields["id"]) != fields["id"] {
-		return fmt.Errorf("event %q with id %q is no %s with the cursor %s", fields["event"], fields["id"], head.Type, head.Cursor)
-	}
-	return documents.checkFrame([]byte(data))
 }

@@ -17,12 +17,12 @@ const (
 // BeginDrain makes the server say that it is not ready. It still answers.
 func (s *Server) BeginDrain() { s.draining.Store(true) }
 
-// DrainSockets tells every socket that the server is going away, closes each once nothing that it watches is live,
+// DrainSockets tells every socket that the server is going away (where its dialect has a word for that), closes each once nothing that it watches is live,
 // and all of them when ctx is done. It returns when none is left, at most goodbye (2 s) later where clients are silent. Call
 // BeginDrain before.
 func (s *Server) DrainSockets(ctx context.Context) {
 	for _, k := range s.open() {
-		k.answer(wire.Draining{Type: "draining", ReconnectAfterMs: int(reconnectAfter.Milliseconds())})
+		k.dialect.leave(k)
 	}
 	tick := time.NewTicker(drainEvery)
 	defer tick.Stop()

@@ -34,7 +34,7 @@ func (k *socket) read() {
 			k.close(wire.CloseInvalidText)
 			return
 		}
-		if k.handle(frame) {
+		if k.dialect.handle(k, frame) {
 			k.nonsense = 0
 		} else if k.nonsense++; k.nonsense >= wire.MaxNonsense {
 			k.close(wire.CloseNonsense)
@@ -52,8 +52,27 @@ func (k *socket) waitForRoom() {
 	}
 }
 
-// handle answers one frame. It reports whether the frame was valid; a valid request may still fail.
-func (k *socket) handle(frame []byte) bool {
+// parleyV1 is the dialect parley.v1 (design section 4).
+type parleyV1 struct{}
+
+func (parleyV1) greet(k *socket) {
+	k.answer(wire.Welcome{
+		Type: "welcome", Protocol: wire.Protocol, ConnectionID: k.id, HeartbeatSeconds: int(heartbeat.Seconds()),
+	})
+}
+
+func (parleyV1) leave(k *socket) {
+	k.answer(wire.Draining{Type: "draining", ReconnectAfterMs: int(reconnectAfter.Milliseconds())})
+}
+
+func (parleyV1) show(k *socket, sub *subscription, event stream.Event) (last bool, err error) {
+	frame := sub.viewer.Topic().Encode(event, wire.JSON{})
+	defer frame.Release()
+	return event.Kind == stream.Deleted || event.Kind == stream.Expired,
+		k.conn.Write(context.Background(), websocket.MessageText, frame.Bytes)
+}
+
+func (parleyV1) handle(k *socket, frame []byte) bool {
 	var head struct {
 		Type string `json:"type"`
 		ID   string `json:"id"`
@@ -159,7 +178,7 @@ func (k *socket) subscribe(r wire.Subscribe) error {
 			return err
 		}
 	}
-	sub := &subscription{}
+	sub := &subscription{key: r.SessionID, session: r.SessionID}
 	viewer, position, recovered, err := k.server.Conversation.View(ctx, k.owner, r.SessionID, from, func() { k.wake(sub) })
 	if err != nil {
 		return err

@@ -37,22 +37,11 @@ func FuzzFrame(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	service := conversation.NewService(conversation.Options{
-		Store: emptyStore{}, Count: func(s string) int { return len(s) }, Log: slog.New(slog.DiscardHandler),
-	})
-	const secret = "svc_live_0123456789abcdefghijklmnop" // declared: no store is asked
-	keys := auth.NewKeys(nil, auth.Options{AdminKey: secret})
-	caller, err := keys.Verify(context.Background(), secret)
-	if err != nil {
-		f.Fatal(err)
-	}
-	s := &Server{Options: Options{
-		Conversation: service, Keys: keys, Limits: auth.NewLimits(limit.DefaultTiers()), Log: slog.New(slog.DiscardHandler),
-	}}
+	s, caller := fuzzed(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		k := newSocket(s, caller, "req_1")
+		k := newSocket(s, caller, "req_1", parleyV1{})
 		k.running = true // nothing is to be written
-		k.handle(frame)
+		k.dialect.handle(k, frame)
 		s.work.Wait()
 		if len(k.outbox) != 1 {
 			t.Fatalf("%q is answered %d times", frame, len(k.outbox))
@@ -74,6 +63,62 @@ func FuzzFrame(f *testing.F) {
 		}
 		if answer.Type == "error" && (answer.Error.Code == "" || answer.Error.Code == "internal_error") {
 			t.Fatalf("%q is answered with %s", frame, k.outbox[0])
+		}
+	})
+}
+
+// fuzzed returns a server on an empty store, and who calls it.
+func fuzzed(f *testing.F) (*Server, auth.Principal) {
+	service := conversation.NewService(conversation.Options{
+		Store: emptyStore{}, Count: func(s string) int { return len(s) }, Log: slog.New(slog.DiscardHandler),
+	})
+	const secret = "svc_live_0123456789abcdefghijklmnop" // declared: no store is asked
+	keys := auth.NewKeys(nil, auth.Options{AdminKey: secret})
+	caller, err := keys.Verify(context.Background(), secret)
+	if err != nil {
+		f.Fatal(err)
+	}
+	s := &Server{Options: Options{
+		Conversation: service, Keys: keys, Limits: auth.NewLimits(limit.DefaultTiers()), Log: slog.New(slog.DiscardHandler),
+	}}
+	return s, caller
+}
+
+// Whatever a client of ai-sdk.v7 sends, it is answered at most once, with a frame that the AI SDK knows and the id of the request.
+func FuzzAISDKFrames(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":"send","requestId":"1","id":"session_0123456789abcdef","trigger":"submit-message","messages":[{"id":"a","role":"user","parts":[{"type":"text","text":"hi"}]}],"headers":{},"body":{}}`,
+		`{"type":"send","requestId":"1","id":"session_0123456789abcdef","trigger":"submit-message","messages":[{"role":"user","parts":[{"type":"file"}],"metadata":{"a":1,"a":2}}]}`,
+		`{"type":"resume","requestId":"2","id":"session_0123456789abcdef","lastSequence":7}`, `{"type":"abort","requestId":"1"}`,
+		`{"type":"send","requestId":"1","id":"session_0123456789abcdef","trigger":"regenerate-message","messages":[{"role":"user","parts":[{"type":"text","text":"\\ud800"}]}]}`,
+		`{"type":"ping","requestId":"\"\\ud800"}`, `{"type":1,"requestId":5}`, `null`, `[]`, `{`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	s, caller := fuzzed(f)
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		k := newSocket(s, caller, "req_1", new(aiSDK))
+		k.running = true // nothing is to be written
+		k.dialect.handle(k, frame)
+		s.work.Wait()
+		asked, _ := parseSDKFrame(frame)
+		kind, _ := asked.text("type")
+		id, _ := asked.text("requestId")
+		if len(k.outbox) == 0 && kind == "abort" {
+			return
+		}
+		var answer struct{ Type, RequestID, ErrorText string }
+		if len(k.outbox) != 1 || json.Unmarshal(k.outbox[0], &answer) != nil {
+			t.Fatalf("%q is answered with %q", frame, k.outbox)
+		}
+		if answer.Type != "error" || answer.ErrorText == "" || answer.ErrorText == "Something went wrong on our side." {
+			t.Fatalf("%q is answered with %s", frame, k.outbox[0])
+		}
+		if answer.RequestID != "" && answer.RequestID != id {
+			t.Fatalf("%q is answered to %q", frame, answer.RequestID)
+		}
+		if len(k.subscriptions) > 0 {
+			t.Fatalf("%q leaves a request behind", frame)
 		}
 	})
 }

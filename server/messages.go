@@ -82,7 +82,7 @@ func (s *Server) previewContext(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gin.H{"context": preview.Context, "messages": preview.Messages}, nil
+	return preview, nil
 }
 
 // sendIdempotency is idempotency for a send: it is the same one over REST and the socket, streaming or not, and

@@ -114,7 +114,7 @@ func (s *Server) route() {
 		{"DELETE", "/v1/sessions/:sessionId/messages", auth.WriteMessages, nil, s.clearMessages},
 		{"GET", "/v1/sessions/:sessionId/messages/:messageId", auth.ReadMessages, nil, s.getMessage},
 		{"POST", "/v1/sessions/:sessionId/messages/:messageId/cancel", auth.WriteMessages, nil, s.cancelMessage},
-		{"GET", "/v1/sessions/:sessionId/messages/:messageId/stream", auth.ReadMessages, nil, s.streamMessage},
+		{"GET", "/v1/sessions/:sessionId/messages/:messageId/stream", auth.ReadMessages, []string{"format"}, s.streamMessage},
 		{"POST", "/v1/sessions/:sessionId/context", auth.ReadMessages, nil, s.previewContext},
 		{"POST", "/v1/stream/tickets", auth.ReadMessages, nil, s.issueTicket},
 		{"GET", "/v1/analytics/metrics", auth.ReadAnalytics, []string{"startDate", "endDate", "granularity"}, s.getMetrics},

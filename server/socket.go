@@ -28,7 +28,7 @@ const (
 	maxSubscriptions = 1000
 )
 
-// socket is one connection of parley.v1.
+// socket is one connection, of whichever dialect its client chose.
 //
 // One goroutine reads, in [socket.read]. The writer exists only while there is something to write: [socket.kick]
 // starts it, and it ends when all viewers are parked and the outbox is empty; so an idle socket has one goroutine.
@@ -40,6 +40,7 @@ type socket struct {
 	owner     conversation.Owner
 	id        string // of the connection
 	requestID string // of the handshake
+	dialect   dialect
 	conn      *websocket.Conn
 	below     net.Conn // what conn runs on
 	writer    func()   // socket.write, stored once: a method value would be allocated at each start
@@ -55,7 +56,7 @@ type socket struct {
 	room          sync.Cond                // on mu; when the outbox has room again
 	outbox        [][]byte                 // guarded by mu: answers, which go before events
 	ready         []*subscription          // guarded by mu: those whose viewer is running
-	subscriptions map[string]*subscription // guarded by mu, by session
+	subscriptions map[string]*subscription // guarded by mu; by session, or what else the dialect has one of
 	running       bool                     // guarded by mu: a writer is at work
 	closed        bool                     // guarded by mu
 
@@ -63,15 +64,34 @@ type socket struct {
 	missed int // pings in a row without an answer
 }
 
-// subscription is a session that a socket watches.
-type subscription struct {
-	viewer *stream.Viewer
-	closed bool // guarded by socket.mu: nothing of it may be written any more
+// dialect is what a socket speaks: how it answers the client's frames, and writes events down. Its methods are called with
+// no lock held.
+type dialect interface {
+	// greet says what is to be said first.
+	greet(k *socket)
+	// handle answers one frame. It reports whether the frame was valid; a valid request may still fail. Only the socket's reader
+	// calls it.
+	handle(k *socket, frame []byte) bool
+	// show writes an event of a subscription; last says that the subscription ends with it. Only the socket's writer calls it.
+	show(k *socket, sub *subscription, event stream.Event) (last bool, err error)
+	// leave tells the client that the server is going away, if there is a word for that.
+	leave(k *socket)
 }
 
-func newSocket(s *Server, p auth.Principal, requestID string) *socket {
+// subscription is a session that a socket watches.
+type subscription struct {
+	// static
+	key     string // in socket.subscriptions
+	session string
+	answers *answers // what it answers in ai-sdk.v7, else nil
+
+	viewer *stream.Viewer // guarded by socket.mu until it is ready; nil until there is something to view
+	closed bool           // guarded by socket.mu: nothing of it may be written any more
+}
+
+func newSocket(s *Server, p auth.Principal, requestID string, speaks dialect) *socket {
 	k := &socket{
-		server: s, principal: p, owner: owner(p), id: "conn_" + conversation.RandomText(16), requestID: requestID,
+		server: s, principal: p, owner: owner(p), id: "conn_" + conversation.RandomText(16), requestID: requestID, dialect: speaks,
 		subscriptions: make(map[string]*subscription), cancels: make(chan struct{}, maxCancels),
 	}
 	k.ctx, k.cancelCtx = context.WithCancel(context.Background())
@@ -114,9 +134,7 @@ func (k *socket) serve() {
 	k.mu.Lock()
 	k.ping = time.AfterFunc(heartbeat, k.beat)
 	k.mu.Unlock()
-	k.answer(wire.Welcome{
-		Type: "welcome", Protocol: wire.Protocol, ConnectionID: k.id, HeartbeatSeconds: int(heartbeat.Seconds()),
-	})
+	k.dialect.greet(k)
 	release := k.server.watchman.watch(k.principal, k.expel)
 	k.read()
 	release()
@@ -139,7 +157,9 @@ func (k *socket) shut() {
 	k.room.Broadcast()
 	k.mu.Unlock()
 	for _, sub := range subscriptions {
-		sub.viewer.Close()
+		if sub.viewer != nil {
+			sub.viewer.Close()
+		}
 	}
 }
 
@@ -156,8 +176,8 @@ func (k *socket) close(code wire.CloseCode) {
 // socket is watched, so it still counts in the server's work.
 func (k *socket) expel() {
 	k.mu.Lock()
-	for session := range k.subscriptions {
-		k.drop(session)
+	for key := range k.subscriptions {
+		k.drop(key)
 	}
 	k.mu.Unlock()
 	k.server.work.Add(1)
@@ -274,9 +294,7 @@ func (k *socket) show(sub *subscription, event stream.Event) bool {
 	if closed {
 		return true
 	}
-	frame := sub.viewer.Topic().Encode(event, wire.JSON{})
-	err := k.conn.Write(context.Background(), websocket.MessageText, frame.Bytes)
-	frame.Release()
+	last, err := k.dialect.show(k, sub, event)
 	if err != nil {
 		k.abandon()
 		return false
@@ -285,20 +303,22 @@ func (k *socket) show(sub *subscription, event stream.Event) bool {
 	defer k.mu.Unlock()
 	switch {
 	case sub.closed:
-	case event.Kind == stream.Deleted || event.Kind == stream.Expired:
-		k.drop(sub.viewer.Topic().Name())
+	case last:
+		k.drop(sub.key)
 	default:
 		k.ready = append(k.ready, sub)
 	}
 	return true
 }
 
-// drop ends the subscription of a session, if there is one; called with mu held.
-func (k *socket) drop(session string) {
-	if sub := k.subscriptions[session]; sub != nil {
+// drop ends the subscription of that key, if there is one; called with mu held.
+func (k *socket) drop(key string) {
+	if sub := k.subscriptions[key]; sub != nil {
 		sub.closed = true
-		delete(k.subscriptions, session)
-		sub.viewer.Close()
+		delete(k.subscriptions, key)
+		if sub.viewer != nil {
+			sub.viewer.Close()
+		}
 	}
 }
 
@@ -338,8 +358,8 @@ func (k *socket) idle() bool {
 	if k.running {
 		return false
 	}
-	for session := range k.subscriptions {
-		if k.server.Conversation.IsLive(session) {
+	for _, sub := range k.subscriptions {
+		if k.server.Conversation.IsLive(sub.session) {
 			return false
 		}
 	}

@@ -24,6 +24,33 @@ const (
 	historyAgain = time.Second
 )
 
+// eventFormat is a way to write a reply down as server-sent events.
+type eventFormat struct {
+	encoder stream.Encoder
+	// first is sent at once, and may be nothing.
+	first string
+	// whole says that the events have no cursor to come back with: each stream shows the reply from its beginning.
+	whole bool
+	// header is a header of the response, or "".
+	header, value string
+}
+
+// eventFormats are the formats by the query's format; "" is that of a query that names none.
+var eventFormats = map[string]eventFormat{
+	"":       {encoder: wire.SSE{}, first: ": parley.v1\n\n"},
+	"ai-sdk": {encoder: wire.AISDK{}, whole: true, header: "x-vercel-ai-ui-message-stream", value: "v1"},
+}
+
+// queryFormat returns the format that the query names.
+func queryFormat(c *gin.Context) (eventFormat, error) {
+	name, named := c.GetQuery("format")
+	format, known := eventFormats[name]
+	if !known || named && name == "" {
+		return format, invalid("format", "must be ai-sdk, or left out")
+	}
+	return format, nil
+}
+
 // streamMessage is GET /v1/sessions/{sessionId}/messages/{messageId}/stream: one reply as server-sent events
 // (design section 4). Past the end of the reply it answers 204, which stops an EventSource.
 func (s *Server) streamMessage(c *gin.Context) (any, error) {
@@ -31,10 +58,16 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx := c.Request.Context()
-	from, err := s.resumeAt(c, session, message)
+	format, err := queryFormat(c)
 	if err != nil {
 		return nil, err
+	}
+	ctx := c.Request.Context()
+	from := stream.Before(message)
+	if !format.whole {
+		if from, err = s.resumeAt(c, session, message); err != nil {
+			return nil, err
+		}
 	}
 	m, _, err := s.Conversation.Message(ctx, owner(principal(c)), session, message)
 	if err != nil {
@@ -64,7 +97,10 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
-	s.writeEvents(ctx, c, viewer, message, wake)
+	if format.header != "" {
+		h.Set(format.header, format.value)
+	}
+	s.writeEvents(ctx, c, viewer, message, format, wake)
 	return nil, nil
 }
 
@@ -92,8 +128,17 @@ func (s *Server) resumeAt(c *gin.Context, session, message string) (stream.Posit
 
 func validMessage(id string) bool { return conversation.ValidID(conversation.MessagePrefix, id) }
 
+// isLast reports whether the view of a reply ends with an event of that kind.
+func isLast(kind stream.EventKind) bool {
+	switch kind {
+	case stream.Ended, stream.Cleared, stream.Deleted, stream.Expired:
+		return true
+	}
+	return false
+}
+
 // writeEvents writes the events of one reply until it has ended, or ctx has: the caller has gone, or its key.
-func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream.Viewer, message string, wake <-chan struct{}) {
+func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream.Viewer, message string, format eventFormat, wake <-chan struct{}) {
 	control := http.NewResponseController(c.Writer)
 	write := func(b []byte) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(writeWait))
@@ -102,7 +147,7 @@ func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream
 	}
 	idle := time.NewTicker(commentEvery)
 	defer idle.Stop()
-	if !write([]byte(": parley.v1\n\n")) {
+	if !write([]byte(format.first)) {
 		return
 	}
 	for ctx.Err() == nil {
@@ -132,10 +177,10 @@ func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream
 		case event.Entry != nil && event.Entry.ID != message:
 			return // the reply's end was seen
 		default:
-			frame := viewer.Topic().Encode(event, wire.SSE{})
+			frame := viewer.Topic().Encode(event, format.encoder)
 			sent := write(frame.Bytes)
 			frame.Release()
-			if !sent || event.Kind != stream.Created && event.Kind != stream.Delta {
+			if !sent || isLast(event.Kind) {
 				return
 			}
 		}

@@ -23,16 +23,19 @@ import (
 // ticketItem is how a ticket is offered as a subprotocol.
 const ticketItem = "ticket."
 
-// openSocket is GET /v1/stream: the handshake of parley.v1 (design section 4). Everything that can be refused is
+// protocols are the subprotocols, that which is chosen where both are offered first.
+var protocols = []string{wire.Protocol, wire.AISDKProtocol}
+
+// openSocket is GET /v1/stream: the handshake of parley.v1 (design section 4), and of ai-sdk.v7. Everything that can be refused is
 // refused before the upgrade, with the one error body.
 func (s *Server) openSocket(c *gin.Context) (any, error) {
-	protocols := offered(c.Request.Header)
-	p, err := s.verifyHandshake(c, protocols)
+	offers := offered(c.Request.Header)
+	p, err := s.verifyHandshake(c, offers)
 	if err != nil {
 		return nil, s.unauthenticated(c, err)
 	}
 	return s.admitting(c, p, func(c *gin.Context) (any, error) {
-		if err := s.checkHandshake(c.Request, protocols); err != nil {
+		if err := s.checkHandshake(c.Request, offers); err != nil {
 			return nil, err
 		}
 		if s.draining.Load() {
@@ -49,10 +52,9 @@ func (s *Server) openSocket(c *gin.Context) (any, error) {
 
 // upgrade opens the socket.
 func (s *Server) upgrade(c *gin.Context, p auth.Principal) {
-	sock := newSocket(s, p, c.GetString(keyRequestID))
 	hijacked := &smallBuffers{ResponseWriter: c.Writer}
 	conn, err := websocket.Accept(hijacked, c.Request, &websocket.AcceptOptions{
-		Subprotocols:       []string{wire.Protocol},
+		Subprotocols:       protocols,
 		InsecureSkipVerify: true, // the origin was checked, with our own error
 		CompressionMode:    websocket.CompressionDisabled,
 	})
@@ -61,27 +63,31 @@ func (s *Server) upgrade(c *gin.Context, p auth.Principal) {
 		return // the library has answered
 	}
 	conn.SetReadLimit(wire.MaxFrame)
-	sock.start(conn, hijacked.conn) // in goroutines of its own: the handler's stack and buffers are freed
+	var speaks dialect = parleyV1{} // also where none was offered
+	if conn.Subprotocol() == wire.AISDKProtocol {
+		speaks = new(aiSDK)
+	}
+	newSocket(s, p, c.GetString(keyRequestID), speaks).start(conn, hijacked.conn) // in goroutines of its own: the handler's stack and buffers are freed
 }
 
 // offered returns the subprotocols that a handshake offers.
 func offered(h http.Header) []string {
-	var protocols []string
+	var offers []string
 	for _, line := range h.Values("Sec-WebSocket-Protocol") {
 		for item := range strings.SplitSeq(line, ",") {
-			protocols = append(protocols, strings.TrimSpace(item))
+			offers = append(offers, strings.TrimSpace(item))
 		}
 	}
-	return protocols
+	return offers
 }
 
 // verifyHandshake returns who connects: by key in the header, or by ticket of a key that still works.
-func (s *Server) verifyHandshake(c *gin.Context, protocols []string) (auth.Principal, error) {
+func (s *Server) verifyHandshake(c *gin.Context, offers []string) (auth.Principal, error) {
 	if authorises(c.Request.Header) {
 		return s.verify(c)
 	}
 	ticket := c.Query("ticket")
-	for _, item := range protocols {
+	for _, item := range offers {
 		if text, ok := strings.CutPrefix(item, ticketItem); ok {
 			ticket = text
 		}
@@ -94,7 +100,7 @@ func (s *Server) verifyHandshake(c *gin.Context, protocols []string) (auth.Princ
 }
 
 // checkHandshake checks what the WebSocket library would refuse in its own words.
-func (s *Server) checkHandshake(r *http.Request, protocols []string) error {
+func (s *Server) checkHandshake(r *http.Request, offers []string) error {
 	if !s.originAllowed(r) {
 		return errOrigin
 	}
@@ -110,8 +116,9 @@ func (s *Server) checkHandshake(r *http.Request, protocols []string) error {
 	if key, err := base64.StdEncoding.DecodeString(r.Header.Get("Sec-WebSocket-Key")); err != nil || len(key) != 16 {
 		return invalid("Sec-WebSocket-Key", "must be 16 bytes in base64")
 	}
-	if len(protocols) > 0 && !slices.Contains(protocols, wire.Protocol) {
-		return invalid("Sec-WebSocket-Protocol", "must offer "+wire.Protocol)
+	known := func(protocol string) bool { return slices.Contains(protocols, protocol) }
+	if len(offers) > 0 && !slices.ContainsFunc(offers, known) {
+		return invalid("Sec-WebSocket-Protocol", "must offer "+strings.Join(protocols, " or "))
 	}
 	return nil
 }

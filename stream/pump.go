@@ -25,6 +25,8 @@ type Request struct {
 	Messages []Prompt
 	// MaxTokens bounds the reply; 0 leaves it to the model.
 	MaxTokens int
+	// Summary says that the reply is to be a summary, as the messages ask for it. It is for models that cannot read.
+	Summary bool
 }
 
 // Prompt is one message of a Request.

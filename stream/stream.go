@@ -57,7 +57,16 @@ const (
 	// Deleted and Expired say that the session is gone: the last event of the topic.
 	Deleted
 	Expired
+	// Compressed says that messages were folded into a summary, or left out. It is no part of history: a viewer is shown the
+	// newest one since its last look, or none.
+	Compressed
 )
+
+// Compression is what a Compressed event tells of.
+type Compression struct {
+	Summarised, Dropped       int // messages
+	TokensBefore, TokensAfter int // what they took in a prompt, and now take
+}
 
 // MaxDelta is the largest delta a viewer is given, in bytes. No delta splits a character (design section 4).
 const MaxDelta = 16 << 10
@@ -66,13 +75,15 @@ const MaxDelta = 16 << 10
 // text, never copies, and stays valid for as long as anybody holds it.
 type Event struct {
 	Kind EventKind
-	// Entry is the message concerned; nil for Cleared, Deleted and Expired.
+	// Entry is the message concerned; nil for Cleared, Deleted, Expired and Compressed.
 	Entry *Entry
 	// Offset and Delta are set for Delta: Delta is the reply's text from byte Offset on.
 	Offset int
 	Delta  []byte
 	// Ending is set for Ended.
 	Ending *Ending
+	// Compression is set for Compressed.
+	Compression *Compression
 	// After is the viewer's position once it has been shown the event.
 	After Position
 }

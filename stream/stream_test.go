@@ -519,3 +519,36 @@ func TestTheJournalWritesOneBatchATickForAllReplies(t *testing.T) {
 		}
 	})
 }
+
+func TestACompressionIsShownToWhoViewsAndTheNewestAloneToWhoIsSlow(t *testing.T) {
+	hub := NewHub()
+	hub.Compress("s", Compression{Summarised: 1}) // nobody views
+	woken := 0
+	v := hub.Subscribe("s", &archive{}, func() { woken++ })
+	defer v.Close()
+	next := func() *Compression {
+		t.Helper()
+		event, ok, err := v.Next(t.Context())
+		if err != nil || ok != (event.Kind == Compressed) {
+			t.Fatalf("%+v, %v", event, err)
+		}
+		return event.Compression
+	}
+	if c := next(); c != nil {
+		t.Errorf("from before it came, a viewer is shown %+v", *c)
+	}
+	for n := range 3 {
+		hub.Compress("s", Compression{Summarised: n + 2})
+	}
+	if c := next(); woken != 1 || c == nil || c.Summarised != 4 {
+		t.Errorf("woken %d times for %+v", woken, c)
+	}
+	if c := next(); c != nil {
+		t.Errorf("then %+v", *c)
+	}
+	late := hub.Subscribe("s", &archive{}, func() {})
+	defer late.Close()
+	if event, ok, _ := late.Next(t.Context()); ok {
+		t.Errorf("who comes later is shown %+v", event)
+	}
+}

@@ -72,6 +72,13 @@ func (h *Hub) Clear(topic, id string) {
 	}
 }
 
+// Compress tells the viewers of a topic that its context was compressed. Who is not viewing is not told.
+func (h *Hub) Compress(topic string, how Compression) {
+	if t := h.lookup(topic); t != nil {
+		t.compress(how)
+	}
+}
+
 // Remove tells the viewers of a topic that its session is gone: how is Deleted or Expired.
 func (h *Hub) Remove(topic string, how EventKind) {
 	if t := h.lookup(topic); t != nil {
@@ -104,6 +111,9 @@ type Topic struct {
 	clears  uint64    // how often the history was removed
 	cleared string    // the last message that was removed
 	gone    EventKind // Deleted or Expired once the session is gone
+	// compression is the newest, and compressions counts them.
+	compression  *Compression
+	compressions uint64
 	// parked are the viewers that have been shown everything. Only they are touched when there is more, so a viewer
 	// that is stuck in a write costs the writer nothing.
 	parked []*Viewer
@@ -214,6 +224,14 @@ func (t *Topic) clear(id string) {
 		t.from = max(t.from, id)
 	}
 	t.version++
+	t.mu.Unlock()
+	t.wake()
+}
+
+func (t *Topic) compress(how Compression) {
+	t.mu.Lock()
+	t.compression = &how
+	t.compressions++
 	t.mu.Unlock()
 	t.wake()
 }

@@ -25,6 +25,8 @@ type Viewer struct {
 	asOf     uint64   // the topic's version when history was last asked
 	read     uint64   // the topic's version when history had nothing more
 	clears   uint64
+	// compressions is how many of the topic's there were when the viewer last looked.
+	compressions uint64
 
 	// guarded by topic.mu
 	slot   int // where it is parked, counted from 1; 0 is running
@@ -39,7 +41,7 @@ func (h *Hub) Subscribe(topic string, history History, wake func()) *Viewer {
 	t := h.Open(topic)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return &Viewer{topic: t, history: history, wake: wake, clears: t.clears, position: After("")}
+	return &Viewer{topic: t, history: history, wake: wake, clears: t.clears, compressions: t.compressions, position: After("")}
 }
 
 // Start sets the position that Next goes on from.
@@ -104,6 +106,9 @@ func (v *Viewer) step() (Event, finding) {
 			v.position = After(t.cleared)
 		}
 		return Event{Kind: Cleared, After: v.position}, something
+	case v.compressions != t.compressions:
+		v.compressions = t.compressions
+		return Event{Kind: Compressed, Compression: t.compression, After: v.position}, something
 	}
 	for {
 		if v.entry == nil && !v.nextEntry() {

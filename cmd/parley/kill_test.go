@@ -96,7 +96,8 @@ func (k *talker) check(t *testing.T, p *process, m *wordsModel, killed time.Time
 			t.Errorf("the answered message %s is gone", id)
 		}
 	}
-	if total := session["tokenUsage"].(map[string]any)["total"].(float64); total != sum {
+	// The session is long enough to be folded: what that cost is the session's too, and no reply's.
+	if total := session["tokenUsage"].(map[string]any)["total"].(float64); total < sum {
 		t.Errorf("tokenUsage.total is %v, the replies' sum %v", total, sum)
 	}
 	return interrupted, lost

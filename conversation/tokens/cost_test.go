@@ -74,6 +74,8 @@ func hostile() map[string]string {
 		texts["random characters of "+name] = repeat(func() rune { return set[0] + random.Int32N(set[1]-set[0]+1) })
 	}
 	blanks := []rune(" \n\r\t\u00a0\u2028\u3000")
+	texts["one long word of random letters and marks"] = repeat(func() rune { return []rune("aé漢א\u0301ʰǅZ")[random.IntN(8)] })
+	texts["random bytes as characters"] = repeat(func() rune { return random.Int32N(0x100) })
 	texts["random whitespace"] = repeat(func() rune { return blanks[random.IntN(len(blanks))] })
 	texts["random blank lines"] = repeat(func() rune { return rune(" \n"[random.IntN(2)]) })
 	return texts

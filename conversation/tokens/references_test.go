@@ -39,6 +39,8 @@ const unpublished = -1
 //     test_encode_surrogate_pairs).
 //   - cookbook: openai/openai-cookbook, examples/How_to_count_tokens_with_tiktoken.ipynb, sections 3 and 5.
 //   - jtokkit: knuddelsgmbh/jtokkit, lib/src/test/resources/o200k_base_encodings.csv and cl100k_base_encodings.csv.
+//   - SharpToken: dmitry-brazhenko/SharpToken, SharpToken.Tests/data/TestPlans.txt: punctuation as in code, flags.
+//   - Microsoft: microsoft/Tokenizer, tokenizer_ts/test/tikTokenizer.test.ts.
 //   - tiktoken-go: tiktoken-go/tokenizer v0.10.0, tokenizer_test.go.
 var references = []struct {
 	text          string
@@ -106,4 +108,28 @@ var references = []struct {
 	{"Πού μπορώ να βρω περισσότερες πληροφορίες;", 12, 40},
 	{"আমি তার সাথে আছি।", 6, 21},
 	{"Melyik a kedvenc sportod?", 10, 10},
+
+	// SharpToken
+	{"C# is a great programming language for building apps.", 11, unpublished},
+	{"A ∀ x (P(x) → Q(x)) ∧ (∃x P(x)) → ∃x Q(x)", 28, unpublished},
+	{"1234567890!@#$%^&*()-=_+[]{};:'\",.<>?/|`~ 🎉", 26, unpublished},
+	{"^$%#*@!&)(_+=}{|:;\"?><,~`'-./][", 19, unpublished},
+	{"4gH@!0sT*#(9^%$[x{}j+|Yz6;Q]~8", 29, unpublished},
+	{"1B4t#%&*()_+dF5g^hJk7LmN0pQrS<>?", 28, unpublished},
+	{"El área de un triángulo es (base * altura) / 2.", 17, unpublished},
+	{"Hello, World! How are you today? 🌍", 11, unpublished},
+	{"Die Grenzen meiner Sprache bedeuten die Grenzen meiner Welt. 🇩🇪", 15, unpublished},
+	{"你今天遇到什么有趣的事情了吗？🇨🇳", 15, unpublished},
+	{"Chào mừng bạn đến với thế giới của lập trình. 🇻🇳", 17, unpublished},
+	{"გამარჯობა! როგორ ხართ დღეს? 🇬🇪", 13, unpublished},
+	{"Філософія - це наука про знання. 🇺🇦", 16, unpublished},
+	{"ความรักและการเป็นกันเองเป็นสิ่งสำคัญที่สุดในโลก 🇹🇭", 20, unpublished},
+	{"🍏🍎🍐🍊🍋🍌🍉🍇🍓🍈🍒🍑", 24, unpublished},
+	{"ÄÜö¿¡¢£¤¥¦§¨©ª«¬®¯°±²³´µ¶·¸¹º»¼½¾¿", 34, unpublished},
+
+	// Microsoft
+	{"Hello World!", unpublished, 3},
+	{"Hello ⭐ World", unpublished, 4},
+	{"Hello TempWorld", unpublished, 3},
+	{"HelloTemp World", unpublished, 3},
 }

@@ -24,8 +24,9 @@ type Counter struct {
 }
 
 // For returns the counter of a model's vocabulary, found by the model's name: cl100k_base for the GPT-4 and GPT-3.5
-// families and the embedding models, o200k_base for everything newer and for what we do not know, models of other makers
-// included. A path before the name ("openai/gpt-4") and case are ignored. Nothing is built yet, so it costs nothing.
+// families and the embedding models, o200k_base for everything newer and for what we do not know: models of other makers, and
+// OpenAI's own before GPT-3.5, which are gone. A path before the name ("openai/gpt-4") and case are ignored. Nothing is
+// built yet, so it costs nothing.
 func For(model string) *Counter {
 	c := &Counter{encoding: encodingOf(model)}
 	c.vocabulary = sync.OnceValue(func() *vocabulary { return newVocabulary(c.encoding) })

@@ -18,7 +18,12 @@ func TestModelsHaveTheirVocabulary(t *testing.T) {
 		"gpt-4.5-preview":              "o200k_base",
 		"gpt-5-nano":                   "o200k_base",
 		"gpt-oss-120b":                 "o200k_base",
+		"gpt-4.1-mini-2025-04-14":      "o200k_base",
+		"gpt-5":                        "o200k_base",
+		"gpt-5.1-codex":                "o200k_base",
+		"o1":                           "o200k_base",
 		"o3-mini":                      "o200k_base",
+		"o4-mini-2025-04-16":           "o200k_base",
 		"llama3.2:1b":                  "o200k_base",
 		"qwen2.5-0.5b-instruct":        "o200k_base",
 		"ft:gpt-4o:acme::7p4lURel":     "o200k_base",
@@ -32,7 +37,11 @@ func TestModelsHaveTheirVocabulary(t *testing.T) {
 		"ft:gpt-3.5-turbo:acme::7p4lU": "cl100k_base",
 		"ft:gpt-4:acme":                "cl100k_base",
 		"text-embedding-3-small":       "cl100k_base",
+		"text-embedding-3-large":       "cl100k_base",
 		"text-embedding-ada-002":       "cl100k_base",
+		"gpt-4-32k":                    "cl100k_base",
+		"gpt-4-turbo-2024-04-09":       "cl100k_base",
+		"text-davinci-003":             "o200k_base", // older than both, and gone
 	} {
 		if got := For(model).Encoding(); got != want {
 			t.Errorf("For(%q) counts by %s, want %s", model, got, want)

@@ -1,7 +1,35 @@
-// Package window decides what of a conversation goes to the model (design section 5). It is pure: no I/O, no clock.
+// Package window decides what of a conversation goes to the model (design section 5). It is pure: no I/O, no clock, no
+// goroutines, and it keeps nothing between calls, so everything in it may be called from any goroutine.
 //
 // The whole window is MaxTokens. A part of it is kept for the reply ([Room]); what is sent must fit the rest
-// ([Budget]).
+// ([Budget]). [Check] decides by arithmetic whether a message can be taken in at all (413 otherwise).
+//
+// A turn uses it like this:
+//
+//	in := window.Input{MaxTokens: …, Compression: …, Policy: …, Summary: …, History: …, New: …}
+//	if in.Policy == window.Semantic { // and there are no embeddings, or they are late
+//		// exchanges[e] is question.And(answer), of the Terms kept with the messages
+//		scores := window.Similarities(window.TermsOf(content), exchanges)
+//		// scores[e] becomes the Similarity of either message of the exchange
+//	}
+//	p := window.Plan(in)
+//	if len(p.Overdue) > 0 {
+//		// Fold these pieces in front of the turn, one call to the model each, each committed with the id of its last
+//		// message; then plan anew with the new summary. If that fails or takes too long, go on with p: it is a plan
+//		// that holds, and says which messages the model has no trace of (Dropped).
+//	}
+//	// The prompt is History[i] for each i of p.Send, with the summary in front of p.Send[p.SummaryAt] if p.Summarised,
+//	// and New at its end.
+//
+// and behind the reply, with the new message and the reply in the history and no New:
+//
+//	for _, piece := range window.Behind(in) { … }
+//
+// A [Decision] stands in the plan for every message of the history; the counts of [Result] are those of the reply's
+// context report.
+//
+// The summary covers the messages from the first of the session to one that it names ([Summary]), whatever the policy. It
+// is sent as a system message, behind the system messages that the session begins with, and counts like any other.
 package window
 
 // MessageOverhead is what a message costs in a prompt beyond the tokens of its content, and PromptOverhead what a
@@ -18,8 +46,7 @@ func Room(maxTokens int) int { return min(maxTokens/4, 4096) }
 func Budget(maxTokens int) int { return maxTokens - Room(maxTokens) - PromptOverhead }
 
 // Check decides whether a message of tokens, overhead included, can be taken in by a window whose history takes
-// historyTokens. Where it
-// cannot, current is what it would take, prompt and room, always above maxTokens.
+// historyTokens. Where it cannot, current is what it would take, prompt and room, always above maxTokens.
 func Check(maxTokens int, compression bool, historyTokens, tokens int) (current int, ok bool) {
 	needed := tokens
 	if !compression {
@@ -32,32 +59,4 @@ func Check(maxTokens int, compression bool, historyTokens, tokens int) (current 
 // the reply. tokens is a new message's, overhead included.
 func Estimate(maxTokens, historyTokens, tokens int) int {
 	return min(historyTokens+tokens, Budget(maxTokens)) + PromptOverhead + Room(maxTokens)
-}
-
-// Message is what the window needs to know of a message.
-type Message struct {
-	Tokens int // with MessageOverhead
-	// Skip says that the message is never sent: a reply that failed or has no text.
-	Skip bool
-	// Answers says that the message is the reply to the one before it; the two stay or go together.
-	Answers bool
-}
-
-// FIFO returns the index of the first message of history that is kept: the newest messages that fit the budget beside
-// a new message of tokens, a message and its answer together.
-func FIFO(maxTokens int, history []Message, tokens int) (first int) {
-	left := Budget(maxTokens) - tokens
-	first = len(history)
-	for i := len(history) - 1; i >= 0; i-- {
-		if !history[i].Skip {
-			left -= history[i].Tokens
-		}
-		if left < 0 {
-			break
-		}
-		if !history[i].Answers {
-			first = i
-		}
-	}
-	return first
 }

@@ -40,38 +40,3 @@ func TestAMessageIsTakenInOrWouldTakeMoreThanTheWindow(t *testing.T) {
 		}
 	})
 }
-
-func TestTheNewestStayPairsWholeAndNothingMoreWouldFit(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		maxTokens := rapid.IntRange(64, 2000).Draw(t, "maxTokens")
-		tokens := rapid.IntRange(1, max(1, Budget(maxTokens))).Draw(t, "tokens")
-		var history []Message
-		for range rapid.IntRange(0, 30).Draw(t, "exchanges") {
-			history = append(history,
-				Message{Tokens: rapid.IntRange(1, 200).Draw(t, "asked")},
-				Message{Tokens: rapid.IntRange(1, 200).Draw(t, "answered"), Answers: true, Skip: rapid.IntRange(0, 4).Draw(t, "skip") == 0})
-		}
-		first := FIFO(maxTokens, history, tokens)
-		sum := func(from int) int {
-			n := tokens
-			for _, m := range history[from:] {
-				if !m.Skip {
-					n += m.Tokens
-				}
-			}
-			return n
-		}
-		if sum(first) > Budget(maxTokens) {
-			t.Fatalf("%d tokens in a budget of %d", sum(first), Budget(maxTokens))
-		}
-		if first < len(history) && history[first].Answers {
-			t.Fatal("an answer stays without its question")
-		}
-		if first >= 2 && sum(first-2) <= Budget(maxTokens) {
-			t.Fatal("one more exchange would fit")
-		}
-		if again := FIFO(maxTokens, history, tokens); again != first {
-			t.Fatal("the same history has two plans")
-		}
-	})
-}

@@ -112,6 +112,14 @@ func (l *limits) settle(key conversation.TurnKey, used int) {
 	l.of(key.Owner, now).Tokens.Settle(now, &r, used)
 }
 
+// charge counts tokens that were used beside any turn.
+func (l *limits) charge(o conversation.Owner, used int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := limit.At(time.Now())
+	l.of(o, now).Tokens.Charge(now, used)
+}
+
 func isTest(a *auth.Admission) bool { return a != nil && a.Principal.Mode == auth.Test }
 
 // Admit implements auth.Store: an operation that does nothing else.

@@ -3,7 +3,6 @@ package embedded
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,74 +94,6 @@ func journalText(t testing.TB, s *Store, key conversation.TurnKey, offset int, t
 }
 
 // verify checks that everything in the file agrees with everything else in it, and bbolt with itself.
-func verify(t testing.TB, s *Store) {
-	t.Helper()
-	must(t, s.submit(context.Background(), func(w *writing) error { // beside no writer
-		for err := range w.bolt.Check() {
-			t.Errorf("the file: %v", err)
-		}
-		return errors.Join(w.verify(), w.verifyKeys(), w.verifyUsage())
-	}))
-}
-
-func (w *writing) verify() error {
-	want := make(map[string]int) // the keys that there should be, of all buckets but that of sessions
-	err := w.bucket(sessionsBucket).ForEach(func(key, value []byte) error {
-		owner, id, _ := cutOwner(key)
-		at := ref{owner, string(id)}
-		session, err := readSession(value, at.session)
-		if err != nil {
-			return err
-		}
-		want[string(userKey(owner, session.UserID))+session.ID]++
-		want[string(expiryKey(session.ExpiresAt, at))]++
-		messages, _, err := w.messages(at, conversation.MessageQuery{Ascending: true, Limit: 1 << 20})
-		if err != nil {
-			return err
-		}
-		tokens, streaming, last := 0, "", ""
-		for _, m := range messages {
-			want[string(messageKey(at, m.ID))]++
-			tokens += tokensInPrompt(&m)
-			if last = m.ID; m.Status == stream.Streaming {
-				streaming = m.ID
-			}
-		}
-		live := session.Live != ""
-		if live && session.ExpiresAt <= w.now { // then the turn may have been settled before the session is removed
-			live = w.bucket(liveBucket).Get(at.key()) != nil
-		}
-		if live {
-			want[string(at.key())]++
-			live, err := readLive(w.bucket(liveBucket).Get(at.key()))
-			_, journalled := w.store.journal.text(session.Live)
-			if err != nil || live.MessageID != session.Live || live.Fence != session.Fence || !journalled {
-				return fmt.Errorf("live turn %+v (%w), journalled: %t, of session %+v", live, err, journalled, session)
-			}
-		}
-		if len(messages) != session.MessageCount || tokens != session.HistoryTokens || streaming != session.Live ||
-			last != session.Head && session.Cleared != session.Head {
-			return fmt.Errorf("%d messages, %d tokens, %q streaming, %q last, in session %+v", len(messages), tokens, streaming, last, session)
-		}
-		return nil
-	})
-	for _, name := range []string{usersBucket, expiryBucket, messagesBucket, liveBucket} {
-		err = errors.Join(err, w.bucket(name).ForEach(func(key, _ []byte) error {
-			if want[string(key)] == 0 {
-				return fmt.Errorf("%s has %q, which belongs to nothing", name, key)
-			}
-			want[string(key)]--
-			return nil
-		}))
-	}
-	for key, n := range want {
-		if n != 0 {
-			err = errors.Join(err, fmt.Errorf("there is no %q", key))
-		}
-	}
-	return err
-}
-
 func TestTheStoreConforms(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
 		s := open(t, newPath(t))

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"errors"
 
 	"parley/conversation"
 	"parley/stream"
@@ -108,6 +109,44 @@ func (s *Store) withText(read func() (streaming *conversation.Message, err error
 			return nil
 		}
 	}
+}
+
+// MessagesByID implements conversation.Store.
+func (s *Store) MessagesByID(ctx context.Context, owner conversation.Owner, sessionID string, ids []string) ([]conversation.Message, error) {
+	var found []conversation.Message
+	err := s.withText(func() (streaming *conversation.Message, err error) {
+		found = make([]conversation.Message, 0, len(ids))
+		if err := s.view(ctx, func(r *reading) (err error) {
+			found, err = r.messagesByID(ref{owner, sessionID}, ids, found)
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		for i := range found {
+			if found[i].Status == stream.Streaming {
+				streaming = &found[i]
+			}
+		}
+		return streaming, nil
+	})
+	return found, err
+}
+
+// messagesByID appends those messages that are there.
+func (r *reading) messagesByID(at ref, ids []string, found []conversation.Message) ([]conversation.Message, error) {
+	if _, err := r.session(at); err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		m, err := r.message(at, id)
+		switch {
+		case err == nil:
+			found = append(found, m)
+		case !errors.Is(err, conversation.ErrMessageNotFound):
+			return nil, err
+		}
+	}
+	return found, nil
 }
 
 // ClearMessages implements conversation.Store. The bytes are overwritten soon after (see Scrubbed).

@@ -48,6 +48,9 @@ const (
 	rangeLast
 	contextKept
 	contextDropped
+	contextFolded
+	contextSkipped
+	contextFolding
 )
 
 const (
@@ -58,6 +61,7 @@ const (
 	contextPromptTokens
 	contextMaxTokens
 	rangeCount
+	contextSummarised
 )
 
 // The fields of a session.
@@ -228,11 +232,16 @@ func (r *record) context(c *conversation.ContextReport) {
 	r.int(contextMaxTokens, c.MaxTokens)
 	var scratch [64]byte
 	inner := record(scratch[:0])
-	inner.messages(c.Kept)
-	r.bytes(contextKept, inner)
-	inner = inner[:0]
-	inner.messages(c.Dropped)
-	r.bytes(contextDropped, inner)
+	for _, part := range []struct {
+		tag      tag
+		messages conversation.MessageRange
+	}{{contextKept, c.Kept}, {contextDropped, c.Dropped}, {contextFolded, c.Folded}, {contextSkipped, c.Skipped}} {
+		inner = inner[:0]
+		inner.messages(part.messages)
+		r.bytes(part.tag, inner)
+	}
+	r.bool(contextSummarised, c.Summarised)
+	r.text(contextFolding, string(c.Folding))
 }
 
 func (r *record) messages(m conversation.MessageRange) {
@@ -304,6 +313,14 @@ func readContext(value []byte, c *conversation.ContextReport) error {
 			return readRange(b, &c.Kept)
 		case contextDropped:
 			return readRange(b, &c.Dropped)
+		case contextFolded:
+			return readRange(b, &c.Folded)
+		case contextSkipped:
+			return readRange(b, &c.Skipped)
+		case contextSummarised:
+			c.Summarised = true
+		case contextFolding:
+			c.Folding = known(b, conversation.FoldingLate, conversation.FoldingFailed)
 		}
 		return nil
 	})

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"parley/conversation"
+	"parley/conversation/window"
 )
 
 // fill sets each field of a struct to something that is not zero and not what another has.
@@ -28,7 +29,13 @@ func fill(v reflect.Value, n *int) {
 		v.SetInt(int64(*n) * 1_000_003)
 	case reflect.Bool:
 		v.SetBool(true)
+	case reflect.Float64:
+		v.SetFloat(float64(*n) + 0.25)
 	case reflect.Slice:
+		if v.Type() == reflect.TypeFor[window.Terms]() {
+			v.Set(reflect.ValueOf(window.TermsOf("words of a text, and of another text")))
+			return
+		}
 		v.Set(reflect.ValueOf(json.RawMessage(`{"n":1.50, "s":"<>"}`)))
 	default:
 		panic("a field of a kind that fill does not know: " + v.Type().String())
@@ -45,6 +52,7 @@ func TestRecordsHoldEveryField(t *testing.T) {
 	for _, want := range []conversation.Message{message, {}, emptyMessage} {
 		var r record
 		r.message(&want)
+		want.Terms = nil // they are the index's
 		got, err := readMessage(r, want.SessionID, want.ID)
 		must(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -61,6 +69,24 @@ func TestRecordsHoldEveryField(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("a session (-want +got):\n%s", diff)
 		}
+	}
+	var indexed conversation.Indexed
+	fill(reflect.ValueOf(&indexed).Elem(), &n)
+	for _, want := range []conversation.Indexed{indexed, {}} {
+		var r record
+		r.indexed(&want)
+		got, err := readIndexed(r, want.ID)
+		must(t, err)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("an indexed message (-want +got):\n%s", diff)
+		}
+	}
+	var summary conversation.Summary
+	fill(reflect.ValueOf(&summary).Elem(), &n)
+	var s record
+	s.summary(&summary)
+	if got, err := readSummary(s); err != nil || got != summary {
+		t.Errorf("a summary: %+v, %v, want %+v", got, err, summary)
 	}
 	var live liveRecord
 	fill(reflect.ValueOf(&live).Elem(), &n)

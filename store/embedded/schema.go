@@ -19,6 +19,11 @@ const (
 	// messagesBucket: OWNER | session id | message id → conversation.Message. The reply that is being written has no
 	// Content here; the journal has it.
 	messagesBucket = "messages"
+	// indexBucket: OWNER | session id | message id → conversation.Indexed. Only of sessions whose policy is not fifo; the reply
+	// that is being written is not in it.
+	indexBucket = "index"
+	// summariesBucket: OWNER | session id → conversation.Summary.
+	summariesBucket = "summaries"
 	// usersBucket: OWNER | length of user id (2) | user id | session id → nothing.
 	usersBucket = "users"
 	// expiryBucket: expiresAt (8) | OWNER | session id → nothing.
@@ -56,7 +61,7 @@ const (
 // allBuckets returns the names of all buckets.
 func allBuckets() []string {
 	return []string{
-		sessionsBucket, messagesBucket, usersBucket, expiryBucket, idempotencyBucket, idempotentBucket, forgetBucket,
+		sessionsBucket, messagesBucket, indexBucket, summariesBucket, usersBucket, expiryBucket, idempotencyBucket, idempotentBucket, forgetBucket,
 		liveBucket, unsettledBucket, usageBucket, keysBucket, keyOrderBucket, secretsBucket, accountsBucket, daysBucket, metaBucket,
 	}
 }

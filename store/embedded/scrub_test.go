@@ -33,9 +33,11 @@ func leaveTraces(t testing.TB, s *Store, turns int, live bool) traces {
 	t.Helper()
 	mark := func() string { return "MARK" + conversation.RandomText(20) }
 	left := traces{marks: []string{mark(), mark()}}
-	user := conversation.UserPrefix + conversation.RandomText(16)
+	user, folded := conversation.UserPrefix+conversation.RandomText(16), ""
+	config := conversation.DefaultContextConfig
+	config.RetentionPolicy = conversation.Semantic
 	made, err := s.CreateSession(t.Context(), somebody, conversation.NewSession{
-		UserID: user, Metadata: fmt.Appendf(nil, `{"secret":%q}`, left.marks[0]), Context: conversation.DefaultContextConfig,
+		UserID: user, Metadata: fmt.Appendf(nil, `{"secret":%q}`, left.marks[0]), Context: config,
 		Idempotency: &conversation.Idempotency{Key: left.marks[1]},
 	})
 	must(t, err)
@@ -56,7 +58,10 @@ func leaveTraces(t testing.TB, s *Store, turns int, live bool) traces {
 		}
 		_, err = s.EndTurn(t.Context(), begun.Key, completed(answered), conversation.Timing{})
 		must(t, err)
-		left.marks = append(left.marks, answered)
+		summary := conversation.Summary{Text: mark(), Last: begun.Reply.ID}
+		must(t, s.Fold(t.Context(), somebody, session.ID, folded, summary, conversation.Usage{}))
+		folded = begun.Reply.ID
+		left.marks = append(left.marks, summary.Text, answered)
 	}
 	return left
 }

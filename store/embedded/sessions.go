@@ -128,19 +128,33 @@ func (w *writing) removeSession(at ref, session *conversation.Session) error {
 	return w.delete(sessionsBucket, at.key())
 }
 
-// removeMessages removes the messages of a session and returns how many there were.
+// removeMessages removes the messages of a session, and what was made of them, and returns how many there were.
 func (w *writing) removeMessages(at ref) (int, error) {
+	if _, err := w.removeAll(indexBucket, at); err != nil {
+		return 0, err
+	}
+	if w.bucket(summariesBucket).Get(at.key()) != nil {
+		if err := w.delete(summariesBucket, at.key()); err != nil {
+			return 0, err
+		}
+	}
+	n, err := w.removeAll(messagesBucket, at)
+	w.remove = w.remove || n > 0
+	return n, err
+}
+
+// removeAll removes what a bucket has of the messages of a session, and returns how many it had.
+func (w *writing) removeAll(bucket string, at ref) (int, error) {
 	var ids [][]byte // first all, then delete: a cursor does not survive a deletion
-	messages := w.span(messagesBucket, at.key())
+	messages := w.span(bucket, at.key())
 	for id, _, ok := messages.from(""); ok; id, _, ok = messages.next() {
 		ids = append(ids, id)
 	}
 	for _, id := range ids {
-		if err := w.delete(messagesBucket, append(at.key(), id...)); err != nil {
+		if err := w.delete(bucket, append(at.key(), id...)); err != nil {
 			return 0, err
 		}
 	}
-	w.remove = w.remove || len(ids) > 0
 	return len(ids), nil
 }
 

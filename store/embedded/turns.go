@@ -74,11 +74,11 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 		w.refuse(at, turn.Waiter)
 		return conversation.Begun{}, err
 	}
-	history, err := w.history(at, window.Budget(config.MaxTokens))
+	before, err := w.context(at, &session, turn.Tokens)
 	if err != nil {
 		return conversation.Begun{}, err
 	}
-	begun := conversation.Begun{Previous: session.Head, History: history}
+	begun := conversation.Begun{Previous: session.Head, Summary: before.Summary, History: before.History, Index: before.Index}
 	begun.Message, begun.Reply = messagesOf(turn, &session, w.now)
 	last := session.LastActivity
 	session.LastActivity = begun.Message.CreatedAt
@@ -147,6 +147,9 @@ func (w *writing) putTurn(at ref, begun *conversation.Begun, last conversation.T
 	if err := w.putMessage(at, &begun.Message); err != nil {
 		return err
 	}
+	if err := w.index(at, &begun.Session, &begun.Message); err != nil {
+		return err
+	}
 	if err := w.putMessage(at, &begun.Reply); err != nil {
 		return err
 	}
@@ -160,22 +163,6 @@ func (w *writing) putTurn(at ref, begun *conversation.Begun, last conversation.T
 	w.began = append(w.began, begun.Key)
 	w.taken(at, idempotency)
 	return nil
-}
-
-// history returns the newest messages, oldest first: as many as budget holds, and the one that no longer fits.
-func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
-	var newest []conversation.Message
-	messages := r.span(messagesBucket, at.key())
-	for id, value, ok := messages.before(""); ok && budget >= 0; id, value, ok = messages.prev() {
-		m, err := readMessage(value, at.session, string(id))
-		if err != nil {
-			return nil, err
-		}
-		newest = append(newest, m)
-		budget -= tokensInPrompt(&m)
-	}
-	slices.Reverse(newest)
-	return newest, nil
 }
 
 // tokensInPrompt returns what a message takes in a prompt: nothing if it is a reply that is not sent.
@@ -234,6 +221,10 @@ func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversa
 	}
 	reply.ID, reply.SessionID, reply.Role, reply.CreatedAt = stored.ID, stored.SessionID, stored.Role, stored.CreatedAt
 	session.HistoryTokens += tokensInPrompt(reply)
+	if err := w.index(at, session, reply); err != nil {
+		return err
+	}
+	reply.Terms = nil
 	if u := reply.Usage; u != nil {
 		session.TokenUsage.Prompt += u.Prompt
 		session.TokenUsage.Completion += u.Completion
@@ -281,7 +272,7 @@ func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (in
 				text = "" // it has ended, as endOrphans will see
 			}
 			replies = append(replies, conversation.Message{
-				ID: key.MessageID, Content: text, Tokens: count(text), Status: stream.Interrupted,
+				ID: key.MessageID, Content: text, Tokens: count(text), Status: stream.Interrupted, Terms: window.TermsOf(text),
 			})
 		}
 		n, err := update(ctx, s, func(w *writing) (int, error) { return w.endOrphans(keys, replies) })

@@ -53,7 +53,7 @@ func TestTheWindowInLuaIsThatOfGo(t *testing.T) {
 }
 
 func TestConstantsInLuaAreThoseOfGo(t *testing.T) {
-	got := evaluate(t, newStore(t), "return {MESSAGE_OVERHEAD, PROMPT_OVERHEAD, PLACES, SESSION_TIME, REQUESTS, KEPT_DAYS * 24, FIELDS_AN_HOUR}")
+	got := evaluate(t, newStore(t), "return {MESSAGE_OVERHEAD, PROMPT_OVERHEAD, INDEX_LIMIT, PLACES, SESSION_TIME, REQUESTS, KEPT_DAYS * 24, FIELDS_AN_HOUR}")
 	field := func(b usage.Bucket) int64 {
 		for f := range b.All() {
 			return int64(f)
@@ -61,7 +61,7 @@ func TestConstantsInLuaAreThoseOfGo(t *testing.T) {
 		return 0
 	}
 	same(t, "the constants", got, any([]any{
-		int64(window.MessageOverhead), int64(window.PromptOverhead), int64(conversation.QueuePlaces),
+		int64(window.MessageOverhead), int64(window.PromptOverhead), int64(conversation.IndexLimit), int64(conversation.QueuePlaces),
 		field(usage.Bucket{SessionTime: 1}), field(usage.Bucket{Requests: 1}), int64(usage.Kept), int64(fieldsAnHour),
 	}))
 }
@@ -73,7 +73,8 @@ func TestARecordReadsBackAsItWasWritten(t *testing.T) {
 		Usage: &conversation.Usage{Prompt: 1, Completion: 200, Total: -3, Estimated: true},
 		Context: &conversation.ContextReport{
 			Policy: conversation.FIFO, PromptTokens: 9, MaxTokens: 4096, Kept: conversation.MessageRange{Count: 1, First: "a", Last: "b"},
-			Dropped: conversation.MessageRange{Count: 300},
+			Dropped: conversation.MessageRange{Count: 300}, Folded: conversation.MessageRange{Count: 7, Last: "c"},
+			Skipped: conversation.MessageRange{Count: 2, First: "d"}, Summarised: true, Folding: conversation.FoldingLate,
 		},
 		Error: &conversation.ReplyError{Code: "provider_error", Message: "it broke"},
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"parley/conversation"
+	"parley/conversation/window"
 	"parley/stream"
 )
 
@@ -158,7 +159,7 @@ func (o *orphan) interrupted(found any, count func(text string) int) (reply conv
 	if f.err != nil {
 		return reply, 0, findOrphanScript.malformed()
 	}
-	reply.Tokens = count(reply.Content)
+	reply.Tokens, reply.Terms = count(reply.Content), window.TermsOf(reply.Content)
 	reply.Usage = &conversation.Usage{
 		Prompt: prompt, Completion: reply.Tokens, Total: prompt + reply.Tokens, Estimated: true,
 	}

@@ -28,6 +28,7 @@ const (
 	isEstimated
 	hasContext
 	hasError
+	hasWindow // more of the context
 )
 
 // appendMessage writes the record of a message.
@@ -56,6 +57,12 @@ func appendMessage(b []byte, m *conversation.Message) []byte {
 			b = appendInts(b, r.Count)
 			b = appendText(appendText(b, r.First), r.Last)
 		}
+		b[has] |= hasWindow
+		for _, r := range []*conversation.MessageRange{&c.Folded, &c.Skipped} {
+			b = appendInts(b, r.Count)
+			b = appendText(appendText(b, r.First), r.Last)
+		}
+		b = appendText(appendText(b, flag(c.Summarised)), string(c.Folding))
 	}
 	if e := m.Error; e != nil {
 		b[has] |= hasError
@@ -112,6 +119,10 @@ func readMessage(record string, m *conversation.Message) error {
 		m.Context = &conversation.ContextReport{
 			Policy: conversation.RetentionPolicy(r.text()), PromptTokens: r.int(), MaxTokens: r.int(), Kept: r.messages(), Dropped: r.messages(),
 		}
+	}
+	if has&hasWindow != 0 && m.Context != nil {
+		m.Context.Folded, m.Context.Skipped = r.messages(), r.messages()
+		m.Context.Summarised, m.Context.Folding = r.text() != "", conversation.FoldingFault(r.text())
 	}
 	if has&hasError != 0 {
 		m.Error = &conversation.ReplyError{Code: r.text(), Message: r.text()}

@@ -86,3 +86,15 @@ func (n *several) RemoveExpired(ctx context.Context) ([]conversation.OwnedSessio
 func (n *several) Usage(ctx context.Context, o conversation.Owner, from, to usage.Hour) (conversation.Used, error) {
 	return n.next().Usage(ctx, o, from, to)
 }
+
+func (n *several) Context(ctx context.Context, o conversation.Owner, id string, tokens int) (conversation.Context, error) {
+	return n.next().Context(ctx, o, id, tokens)
+}
+
+func (n *several) MessagesByID(ctx context.Context, o conversation.Owner, id string, ids []string) ([]conversation.Message, error) {
+	return n.next().MessagesByID(ctx, o, id, ids)
+}
+
+func (n *several) Fold(ctx context.Context, o conversation.Owner, id, after string, summary conversation.Summary, u conversation.Usage) error {
+	return n.next().Fold(ctx, o, id, after, summary, u)
+}

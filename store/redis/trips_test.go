@@ -82,6 +82,17 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 			_, err := s.Message(ctx, owner, session.ID, begun.Reply.ID)
 			return err
 		}},
+		{"what a window is planned from", func(ctx context.Context) error {
+			_, err := s.Context(ctx, owner, session.ID, 10)
+			return err
+		}},
+		{"texts that a window chose", func(ctx context.Context) error {
+			_, err := s.MessagesByID(ctx, owner, session.ID, []string{begun.Message.ID, begun.Reply.ID})
+			return err
+		}},
+		{"fold", func(ctx context.Context) error {
+			return s.Fold(ctx, owner, session.ID, "", conversation.Summary{Text: "so far", Last: begun.Reply.ID}, conversation.Usage{})
+		}},
 		{"clear", func(ctx context.Context) error {
 			_, err := s.ClearMessages(ctx, owner, session.ID, "clears")
 			return err
@@ -103,6 +114,7 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 	for _, sc := range []*script{ // what a server is told once is not an operation's
 		createSessionScript, getSessionScript, listSessionsScript, deleteSessionScript, listMessagesScript, getMessageScript,
 		clearMessagesScript, beginTurnScript, endTurnScript, getUsageScript,
+		getContextScript, getMessagesScript, foldScript,
 	} {
 		must(t, s.db.ScriptLoad(t.Context(), sc.text).Err())
 	}

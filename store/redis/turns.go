@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"parley/auth"
 	"parley/conversation"
@@ -39,7 +38,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	reply, err := s.runWith(ctx, beginTurnScript, tag, []string{sessionKey(tag, turn.SessionID)}, s.turns.beginning(s.node, live),
 		appendCounts([]any{
 			turn.SessionID, turn.Waiter, s.node, appendMessage(nil, &message), tokensInPrompt(&message), string(turn.OnBusy),
-			conversation.RandomText(2 * randomLength), key, digest,
+			conversation.RandomText(2 * randomLength), key, digest, appendIndexed(nil, &message),
 		}, &counted)...)
 	parts := list(reply)
 	if word(parts) != "queued" {
@@ -93,17 +92,18 @@ func messageOf(turn *conversation.NewTurn) conversation.Message {
 
 // begun reads a turn that has begun (lua/begin_turn.lua), and notes it.
 func (s *Store) begun(owner conversation.Owner, turn *conversation.NewTurn, parts []any) (b conversation.Begun, err error) {
-	if len(parts) != 4 {
+	if len(parts) != 7 {
 		return b, beginTurnScript.malformed()
 	}
 	if b.Session, err = readSession(turn.SessionID, parts[1]); err != nil {
 		return conversation.Begun{}, err
 	}
 	b.Previous = text(parts[2])
-	if b.History, err = readMembers(turn.SessionID, parts[3]); err != nil {
+	c, err := readContext(turn.SessionID, parts[3:])
+	if err != nil {
 		return conversation.Begun{}, err
 	}
-	slices.Reverse(b.History)
+	b.Summary, b.History, b.Index = c.Summary, c.History, c.Index
 	b.Message = messageOf(turn)
 	b.Message.ID, b.Message.CreatedAt = b.Session.Asked, b.Session.LastActivity
 	b.Reply = conversation.Message{
@@ -144,6 +144,7 @@ func endingOf(fence int64, reply *conversation.Message, timing conversation.Timi
 	counted := conversation.UsageOfEnding(reply, timing)
 	return appendCounts([]any{
 		reply.SessionID, reply.ID, fence, appendMessage(nil, reply), tokensInPrompt(reply), used.Prompt, used.Completion, used.Total,
+		appendIndexed(nil, reply), appendTerms(nil, reply.Terms),
 	}, &counted)
 }
 
@@ -171,7 +172,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 	parts := list(answer)
 	switch what := word(parts); {
 	case what == "ended" && len(parts) == 2:
-		reply.CreatedAt = conversation.Time(integer(parts[1]))
+		reply.CreatedAt, reply.Terms = conversation.Time(integer(parts[1])), nil
 		return reply, nil
 	case what == "fenced" && len(parts) == 2:
 		if text(parts[1]) == "" {

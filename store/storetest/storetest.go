@@ -37,6 +37,8 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"sessions", sessionTests()},
 		{"messages", messageTests()},
 		{"turns", turnTests()},
+		{"context", contextTests()},
+		{"fold", foldTests()},
 		{"queue", queueTests()},
 		{"idempotency", idempotencyTests()},
 		{"clear", clearTests()},

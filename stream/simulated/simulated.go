@@ -9,10 +9,13 @@
 //	/fail        a failure in mid-reply
 //	/stall       silence in mid-reply, until somebody cancels it or loses patience
 //	/empty       a reply without text
+//
+// Asked for a summary, it quotes the beginning of each message.
 package simulated
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"hash/fnv"
 	"strconv"
@@ -58,8 +61,10 @@ func (m *Model) Name() string { return "parley-simulated" }
 // Generate writes one reply, a word at a time (see [stream.Model]). Its words count as its tokens where MaxTokens bounds
 // them; it gives no usage, since it has no tokenizer.
 func (m *Model) Generate(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
-	p := compose(request.Messages)
-	delay := m.delay
+	p, delay := compose(request.Messages), m.delay
+	if request.Summary {
+		p = plan{text: summary(lastOf(request.Messages)), delay: NoDelay} // nobody watches
+	}
 	if p.delay != 0 {
 		delay = p.delay
 	}
@@ -194,6 +199,24 @@ func reply(messages []stream.Prompt, said string) string {
 		"```go\nfunc main() {\n\tfmt.Println(\"hello, 世界 👋\")\n}\n```\n\n")
 	b.WriteString(closings[choose(messages, len(closings))])
 	b.WriteString("\n\nTry `/words 500`, `/slow`, `/fail`, `/stall` or `/empty`; or start Ollama, or set `OPENAI_BASE_URL`, and talk to a real model.")
+	return b.String()
+}
+
+// summary is a summary of lines of JSON: the summary before, if any, and how each message begins.
+func summary(lines string) string {
+	const wordsEach = 8
+	var b strings.Builder
+	b.WriteString("(simulated)")
+	for line := range strings.Lines(lines) {
+		var said struct{ Summary, Role, Content string }
+		if json.Unmarshal([]byte(line), &said) != nil {
+			continue
+		}
+		b.WriteString(strings.TrimPrefix(said.Summary, "(simulated)"))
+		if all := strings.Fields(said.Content); len(all) > 0 {
+			b.WriteString(" " + said.Role + ": " + strings.Join(all[:min(len(all), wordsEach)], " ") + ";")
+		}
+	}
 	return b.String()
 }
 

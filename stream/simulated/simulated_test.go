@@ -179,3 +179,20 @@ func TestEveryWordIsOneWriteOfWholeCharacters(t *testing.T) {
 		t.Errorf("%v, %q, want %q", err, joined.String(), whole)
 	}
 }
+
+func TestASummaryQuotesTheBeginningOfEachMessage(t *testing.T) {
+	request := asked(`{"summary":"(simulated) user: hi;"}
+{"role":"assistant","content":"one two three four five six seven eight nine"}
+no JSON
+{"role":"user","content":"/fail"}
+`)
+	request.Summary = true
+	outcome, text := pumped(t.Context(), request, hurried)
+	if want := "(simulated) user: hi; assistant: one two three four five six seven eight; user: /fail;"; text != want || outcome.State != stream.Completed {
+		t.Errorf("%q, want %q", text, want)
+	}
+	request.MaxTokens = 3
+	if _, text = pumped(t.Context(), request, hurried); len(strings.Fields(text)) != 3 {
+		t.Errorf("three words are %q", text)
+	}
+}

@@ -20,11 +20,12 @@ type SSE struct{}
 
 // eventTypes are the types of frames that have no message's state in their name.
 var eventTypes = [...]string{
-	stream.Created: "message.created",
-	stream.Delta:   "message.delta",
-	stream.Cleared: "session.cleared",
-	stream.Deleted: "session.deleted",
-	stream.Expired: "session.expired",
+	stream.Created:    "message.created",
+	stream.Delta:      "message.delta",
+	stream.Cleared:    "session.cleared",
+	stream.Deleted:    "session.deleted",
+	stream.Expired:    "session.expired",
+	stream.Compressed: "context.compressed",
 }
 
 // appendType appends the type of an event's frame.
@@ -61,12 +62,26 @@ func (JSON) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
 			dst = append(dst, `,"error":`...)
 			dst = append(dst, event.Ending.Error...)
 		}
+	case stream.Compressed:
+		return append(appendCompression(dst, event.Compression), '}')
 	default: // what concerns the whole session is not replayed and has no cursor
 		return append(dst, '}')
 	}
 	dst = append(dst, `,"cursor":"`...)
 	dst = AppendCursor(dst, topic, event.After)
 	return append(dst, `"}`...)
+}
+
+func appendCompression(dst []byte, c *stream.Compression) []byte {
+	for _, field := range []struct {
+		name  string
+		value int
+	}{
+		{`,"summarised":`, c.Summarised}, {`,"dropped":`, c.Dropped}, {`,"tokensBefore":`, c.TokensBefore}, {`,"tokensAfter":`, c.TokensAfter},
+	} {
+		dst = strconv.AppendInt(append(dst, field.name...), int64(field.value), 10)
+	}
+	return dst
 }
 
 // AppendFrame implements stream.Encoder.

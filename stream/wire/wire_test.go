@@ -71,11 +71,13 @@ func events(text string) []stream.Event {
 		{Kind: stream.Ended, Entry: entry, After: stream.After("msg_1"), Ending: &stream.Ending{
 			State: stream.Completed, Message: []byte(`{"messageId":"msg_1"}`)}},
 		{Kind: stream.Cleared}, {Kind: stream.Deleted}, {Kind: stream.Expired},
+		{Kind: stream.Compressed, Compression: &stream.Compression{Summarised: 1, Dropped: 2, TokensBefore: 3, TokensAfter: 4}},
 	}
 }
 
 var types = []string{
 	"message.created", "message.delta", "message.failed", "message.completed", "session.cleared", "session.deleted", "session.expired",
+	"context.compressed",
 }
 
 func TestFramesAreWhatTheProtocolSays(t *testing.T) {
@@ -90,6 +92,9 @@ func TestFramesAreWhatTheProtocolSays(t *testing.T) {
 		cursor, replayed := got["cursor"].(string)
 		if replayed != (i < 4) || replayed && cursor != Cursor("session_a", event.After) {
 			t.Errorf("%s has the cursor %q", types[i], cursor)
+		}
+		if types[i] == "context.compressed" && (got["summarised"] != 1.0 || got["dropped"] != 2.0 || got["tokensBefore"] != 3.0 || got["tokensAfter"] != 4.0) {
+			t.Errorf("got %v", got)
 		}
 		sse := string(SSE{}.AppendFrame(nil, "session_a", event))
 		if !strings.HasPrefix(sse, "event: "+types[i]+"\nid: ") || !strings.HasSuffix(sse, "}\n\n") || strings.Count(sse, "\n") != 4 {

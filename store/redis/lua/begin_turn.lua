@@ -2,8 +2,8 @@
 -- KEYS[1] the session
 -- ARGV[1] its id · ARGV[2] waiter · ARGV[3] node · ARGV[4] record of the message · ARGV[5] its tokens, with overhead
 -- ARGV[6] when busy: 'enqueue', 'reject' or 'interrupt' · ARGV[7] 18 random characters · ARGV[8] idempotency key, '' for none
--- ARGV[9] its digest · ARGV[10…] counts of usage
--- → {'begun', view, head before, {messages before, newest first}} (lua/session.lua) · {'replayed', message, reply} ·
+-- ARGV[9] its digest · ARGV[10] the message as it is indexed · ARGV[11…] counts of usage
+-- → {'begun', view, head before, …} (turn_view) · {'replayed', message, reply} ·
 --   {'queued', live reply or '', its node or ''} · {'busy'} · {'conflict'} · {'gone'} · {'void'} the waiter was given up (lua/resume_turn.lua) ·
 --   {'overflow', tokens, window} · {'tokens', {used, reset, wait}} the limit of tokens refuses
 local s = session_at(ARGV[1])
@@ -42,11 +42,12 @@ s.head, s.last, s.count, s.htokens, s.fence = s.live, at, s.count + 2, s.htokens
 s.waiter, s.node, s.stop = waiter, ARGV[3], nil
 session_save(s, 'previous', 'asked', 'live', 'head', 'last', 'count', 'htokens', 'fence', 'waiter', 'node', 'stop')
 message_add(s, s.asked, tokens, at, ARGV[4])
+index_add(s, s.asked, ARGV[10], '')
 redis.call('PEXPIREAT', messages_key(s.id), int(s.expires))
 redis.call('SET', journal_key(s.id, s.fence), '', 'PXAT', int(s.expires))
 turn_keep(s, reserved[1], reserved[2], prompt)
 remember(s, request, ARGV[9])
-count(at, counts_from(ARGV, 10))
+count(at, counts_from(ARGV, 11))
 if at > last then count(s.created, {SESSION_TIME, at - last}) end
 taken(s, request)
 poke(s.id)

@@ -1,15 +1,17 @@
 -- Ends a turn, once. Where its session is gone, its usage is settled still.
 -- KEYS[1] the session
 -- ARGV[1] its id · ARGV[2] the reply · ARGV[3] fence · ARGV[4] record of the reply · ARGV[5] what it takes in a prompt
--- ARGV[6] tokens of the prompt · ARGV[7] of the completion · ARGV[8] in all · ARGV[9…] counts of usage
+-- ARGV[6] tokens of the prompt · ARGV[7] of the completion · ARGV[8] in all · ARGV[9] the reply as it is
+-- indexed · ARGV[10] its terms · ARGV[11…] counts of usage
 -- → {'ended', createdAt of the reply} · {'fenced', message as it was decided (lua/session.lua), '' if it is gone} · {'gone'}
 local s, reply, fence = session_at(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local usage = {tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])}
 if not s then
-  turn_settle(ARGV[1], fence, reply, usage[3], counts_from(ARGV, 9))
+  turn_settle(ARGV[1], fence, reply, usage[3], counts_from(ARGV, 11))
   return {'gone'}
 end
 if s.live ~= reply or s.fence ~= fence then return {'fenced', message_at(s, reply) or ''} end
 local created = s.last
-end_turn(s, ARGV[4], tonumber(ARGV[5]), usage, counts_from(ARGV, 9))
+index_add(s, s.live, ARGV[9], ARGV[10])
+end_turn(s, ARGV[4], tonumber(ARGV[5]), usage, counts_from(ARGV, 11))
 return {'ended', created}

@@ -11,6 +11,8 @@ local NUMBERS = {'created', 'expires', 'last', 'count', 'prompt', 'completion', 
 
 local function session_key(id) return TAG .. ':s:' .. id end
 local function messages_key(id) return TAG .. ':m:' .. id end
+local function index_key(id) return TAG .. ':w:' .. id end
+local function summary_key(id) return TAG .. ':f:' .. id end
 local function journal_key(id, fence) return TAG .. ':j:' .. id .. ':' .. int(fence) end
 local function turn_key(id) return TAG .. ':r:' .. id end
 
@@ -89,6 +91,14 @@ local function member_tokens(member) return (struct.unpack('<I4', member, 22)) e
 -- Adds a message, above all others.
 local function message_add(s, id, tokens, created, record)
   redis.call('ZADD', messages_key(s.id), 0, member_of(id, tokens, created, record))
+end
+
+-- Indexes a message, where the session's policy chooses. The record is Go's own (conversation.Indexed), and ends with the terms,
+-- which only semantic needs.
+local function index_add(s, id, record, terms)
+  if s.policy == 'fifo' then return end
+  redis.call('ZADD', index_key(s.id), 0, id .. '\0' .. record .. (s.policy == 'semantic' and terms or ''))
+  redis.call('PEXPIREAT', index_key(s.id), int(s.expires))
 end
 
 -- Returns the reply that is streaming, as a member would be.

@@ -6,10 +6,12 @@ local MESSAGE_OVERHEAD, PROMPT_OVERHEAD = 4, 3 -- those of conversation/window
 local function room(window) return math.min(math.floor(window / 4), 4096) end
 local function budget(window) return window - room(window) - PROMPT_OVERHEAD end
 
--- Returns the newest messages before the one that is asked, newest first: as many as the budget holds, and the one that no
+local INDEX_LIMIT = 2000 -- conversation.IndexLimit
+
+-- Returns the newest messages, newest first, from that end of a range on: as many as the budget holds, and the one that no
 -- longer fits.
-local function history(s)
-  local left, messages, before, chunk = budget(s.window), {}, '(' .. s.asked, 16
+local function history(s, before)
+  local left, messages, chunk = budget(s.window), {}, 16
   while true do
     local members = redis.call('ZRANGE', messages_key(s.id), before, '-', 'BYLEX', 'REV', 'LIMIT', 0, chunk)
     for _, member in ipairs(members) do
@@ -22,5 +24,15 @@ local function history(s)
   end
 end
 
+-- Returns what a window is planned from, as conversation.Context has it, in front of that end of a range: {messages, newest
+-- first}, {indexed, newest first}, the summary's last message, its record. tokens are those of the history and the new message.
+local function context_view(s, before, tokens)
+  local indexed, summary = {}, redis.call('HMGET', summary_key(s.id), 'last', 'record')
+  if tokens > budget(s.window) and s.compress == '1' and s.policy ~= 'fifo' then
+    indexed = redis.call('ZRANGE', index_key(s.id), before, '-', 'BYLEX', 'REV', 'LIMIT', 0, INDEX_LIMIT)
+  end
+  return history(s, before), indexed, summary[1] or '', summary[2] or ''
+end
+
 -- Returns the live turn of a session as BeginTurn does.
-local function turn_view(s) return {'begun', session_view(s), s.previous or '', history(s)} end
+local function turn_view(s) return {'begun', session_view(s), s.previous or '', context_view(s, '(' .. s.asked, s.htokens)} end

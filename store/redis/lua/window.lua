@@ -110,6 +110,13 @@ local function reserve(key, tokens, limit)
   return {w.newest, n}
 end
 
+-- Counts what was used beside any reservation, whether it fits or not.
+local function charge(key, used)
+  local w = window_at(key)
+  window_add(w, used)
+  window_save(w)
+end
+
 -- Replaces what was reserved by what was used. Call it once a reservation.
 local function settle(key, at, reserved, used)
   if reserved <= 0 then return end

@@ -1,0 +1,32 @@
+package window
+
+import "encoding/json"
+
+// Low, Normal and High are the priorities that have names.
+const (
+	Low    = -1.0
+	Normal = 0.0
+	High   = 1.0
+)
+
+// PriorityOf returns the priority that a message's metadata gives it (design section 5): its field "priority", "high",
+// "normal", "low" or a number on the scale where those are 1, 0 and -1: more is kept longer. Anything else, and what is no
+// JSON object, is Normal.
+func PriorityOf(metadata json.RawMessage) float64 {
+	if len(metadata) == 0 {
+		return Normal
+	}
+	var fields map[string]json.RawMessage // a struct's field would match other cases too
+	if json.Unmarshal(metadata, &fields) != nil {
+		return Normal
+	}
+	var name string
+	if json.Unmarshal(fields["priority"], &name) == nil {
+		return map[string]float64{"high": High, "low": Low}[name]
+	}
+	var number float64
+	if json.Unmarshal(fields["priority"], &number) != nil {
+		return Normal
+	}
+	return number
+}

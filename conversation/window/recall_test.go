@@ -1,0 +1,281 @@
+package window
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"parley/conversation/tokens"
+)
+
+// The conversations were written for this benchmark: 40 exchanges of talk and 20 in which the user tells a fact, in
+// [brackets], about which a question follows, put as people put it months later. In the first lot they are English, in the
+// second German.
+//
+//go:embed testdata/recall
+var recorded embed.FS
+
+// told is an exchange of a recorded conversation.
+type told struct {
+	said, answered string
+	fact, question string // "" for mere talk
+	// what is known of it
+	messages [2]Message
+	asked    Message // the question
+	terms    Terms
+}
+
+// conversations returns the recorded conversations of a language by name, in order.
+func conversations(t *testing.T, pattern string) (names []string, all map[string][]told) {
+	names, err := fs.Glob(recorded, pattern)
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	all = make(map[string][]told)
+	for i, name := range names {
+		text, err := recorded.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names[i] = strings.TrimSuffix(path.Base(name), ".txt")
+		for _, block := range strings.Split(strings.TrimSpace(string(text)), "\n\n")[1:] {
+			all[names[i]] = append(all[names[i]], tell(t, block))
+		}
+	}
+	return names, all
+}
+
+func tell(t *testing.T, block string) (x told) {
+	for line := range strings.Lines(block) {
+		kind, text := line[:2], strings.TrimSpace(line[2:])
+		switch kind {
+		case "> ":
+			if _, after, ok := strings.Cut(text, "["); ok {
+				x.fact, _, _ = strings.Cut(after, "]")
+			}
+			x.said = strings.NewReplacer("[", "", "]", "").Replace(text)
+		case "< ":
+			x.answered = text
+		case "? ":
+			x.question = text
+		default:
+			t.Fatalf("%q is neither said nor answered nor asked", line)
+		}
+	}
+	if x.said == "" || x.answered == "" || (x.fact == "") != (x.question == "") {
+		t.Fatalf("an exchange lacks something: %q", block)
+	}
+	x.messages = [2]Message{{Tokens: counter.Count(x.said) + MessageOverhead}, {Tokens: counter.Count(x.answered) + MessageOverhead, Answers: true}}
+	x.asked = Message{ID: "new", Tokens: counter.Count(x.question) + MessageOverhead}
+	x.terms = TermsOf(x.said, x.answered)
+	return x
+}
+
+const english, german = "testdata/recall/*.txt", "testdata/recall/de/*.txt"
+
+// TestTheQuestionsDoNotGiveTheFactsAway holds the data to the rule: 60 exchanges with 20 facts, and each question shares a third
+// to a half of its content words with the fact, counted without their endings.
+func TestTheQuestionsDoNotGiveTheFactsAway(t *testing.T) {
+	for _, lot := range []struct{ pattern, functionWords string }{{english, functionWords}, {german, funktionswoerter}} {
+		idle := make(map[uint32]bool)
+		for _, term := range TermsOf(lot.functionWords) {
+			idle[term.Hash] = true
+		}
+		names, all := conversations(t, lot.pattern)
+		for _, name := range names {
+			facts, shared, words := 0, 0, 0
+			for _, x := range all[name] {
+				if x.question == "" {
+					continue
+				}
+				asked := content(x.question, idle)
+				both := 0
+				for _, term := range content(x.fact, idle) {
+					if slices.ContainsFunc(asked, func(q Term) bool { return q.Hash == term.Hash }) {
+						both++
+					}
+				}
+				if 3*both < len(asked) || 2*both > len(asked) {
+					t.Errorf("%s: %d of %d content words are the fact's: %s", name, both, len(asked), x.question)
+				}
+				facts, shared, words = facts+1, shared+both, words+len(asked)
+			}
+			if facts != 20 || len(all[name]) != 60 {
+				t.Errorf("%s: %d facts in %d exchanges", name, facts, len(all[name]))
+			}
+			t.Logf("%s: questions share %d %% of their content words with the fact", name, 100*shared/max(words, 1))
+		}
+	}
+}
+
+func content(text string, idle map[uint32]bool) Terms {
+	return slices.DeleteFunc(TermsOf(text), func(t Term) bool { return idle[t.Hash] })
+}
+
+const functionWords = `a about after again all also am an and any are as at away be because been before being below beside but by can cannot
+	could did do does doing done down else ever everybody everything for from get gets given go had has have having he her
+	here him his how i if in into is isn it its just ll long many may me might mine more most much must my neither never no
+	nobody not nothing now of off on once one only or other others our ours out over s she should so some somebody
+	something still such t than that the their them then there these they thing things this those though to too until up us
+	ve very was we were what when where whether which while who whom whose why will with without would yet you your remind
+	mean say said both each every during according`
+
+const funktionswoerter = `aber alle allem allen als also am an auch auf aus bei bis da damit dann darf das dass dem den denn der des dessen die
+	dies diese dieser doch dort du durch ein eine einem einen einer eines er es etwas falls für hat haben habe hatte hier
+	ich ihm ihn ihnen ihr im in ist ja kann kein keine man mein meine mich mir mit muss nach nicht nichts noch nur ob oder
+	ohne sein seine sich sie sind so soll sollen über um und uns unser unsere unserem unseren unter vom von vor wann war
+	waren warum was weil welche welchem welchen welcher welches wem wen wenn wer werden weshalb wie wieder wird wir wo
+	woher wohin wollen will worauf wurde zu zum zur zwischen dran lebten einmal vorher hinten dürfen gut`
+
+// policies are the benchmark's columns: how facts fare under each.
+var policies = []struct {
+	name   string
+	policy Policy
+	high   bool // the facts carry priority high
+}{
+	{"fifo", FirstInFirstOut, false}, {"priority", Priority, false}, {"priority, facts high", Priority, true}, {"semantic (BM25)", Semantic, false},
+}
+
+var fractions = []struct {
+	name string
+	of   int
+}{{"a half", 2}, {"a quarter", 4}, {"a tenth", 10}}
+
+// size says what is a fraction of the history's tokens, and what else has a part in that.
+type size struct {
+	name            string
+	budget, summary bool
+}
+
+var sizes = []size{
+	{"what may be sent", true, false},
+	{"the window, with the reply's room in it,", false, false},
+	{"the window, with the reply's room and a summary of full size in it,", false, true},
+}
+
+// shuffles is in how many ways the facts are planted in each conversation.
+const shuffles = 10
+
+// TestFactsReachTheModel is the recall benchmark: the share of facts that are in the prompt word for word when the question
+// about them is asked after the last exchange. At a quarter, semantic must keep three quarters of them by words alone.
+func TestFactsReachTheModel(t *testing.T) {
+	for _, lot := range []struct{ language, pattern string }{{"English", english}, {"German", german}} {
+		names, all := conversations(t, lot.pattern)
+		for _, size := range sizes {
+			var table strings.Builder
+			fmt.Fprintf(&table, "%s; %s is a fraction of the history's tokens\n%-22s", lot.language, size.name, "")
+			for _, p := range policies {
+				fmt.Fprintf(&table, "%22s", p.name)
+			}
+			for _, fraction := range fractions {
+				total := make([]float64, len(policies))
+				for _, name := range names {
+					shares := recall(all[name], fraction.of, size)
+					row(&table, name, fraction.name, shares)
+					for i := range shares {
+						total[i] += shares[i] / float64(len(names))
+					}
+				}
+				row(&table, "ALL", fraction.name, total)
+				if semantic := total[len(total)-1]; fraction.of == 4 && semantic < 0.75 {
+					t.Errorf("%s: semantic keeps %.1f %% of the facts at a quarter", lot.language, 100*semantic)
+				}
+			}
+			t.Log(table.String())
+		}
+	}
+}
+
+func row(table *strings.Builder, name, fraction string, shares []float64) {
+	fmt.Fprintf(table, "\n%-12s%-10s", name, fraction)
+	for _, share := range shares {
+		fmt.Fprintf(table, "%20.1f %%", 100*share)
+	}
+}
+
+// recall returns the share of facts that are kept under each policy in a window that is 1/fraction of the history.
+func recall(exchanges []told, fraction int, size size) []float64 {
+	kept, asked := make([]int, len(policies)), 0
+	for seed := range uint64(shuffles) {
+		talk := planted(exchanges, seed)
+		in, terms := inputOf(talk)
+		tokens := newPlanner(in).tokens / fraction
+		for in.MaxTokens = tokens; size.budget && Budget(in.MaxTokens) < tokens; {
+			in.MaxTokens++
+		}
+		if size.summary {
+			in.Summary = Summary{Tokens: SummaryLimit(in.MaxTokens), Last: "0"} // of messages before these
+		}
+		for i, x := range talk {
+			if x.question == "" {
+				continue
+			}
+			asked++
+			in.New = x.asked
+			for e, score := range Similarities(TermsOf(x.question), terms) {
+				in.History[2*e].Similarity = score
+			}
+			for p, policy := range policies {
+				for e := range talk {
+					in.History[2*e].Priority = Normal
+					if policy.high && talk[e].fact != "" {
+						in.History[2*e].Priority = High
+					}
+				}
+				in.Policy = policy.policy
+				if Plan(in).Decisions[2*i].Verdict == Kept {
+					kept[p]++
+				}
+			}
+		}
+	}
+	shares := make([]float64, len(policies))
+	for i, n := range kept {
+		shares[i] = float64(n) / float64(asked)
+	}
+	return shares
+}
+
+var counter = tokens.For("gpt-4o")
+
+// planted returns the conversation with its facts at random places, the talk in its order.
+func planted(exchanges []told, seed uint64) []told {
+	random := rand.New(rand.NewPCG(seed, 60))
+	var facts, talk []told
+	for _, x := range exchanges {
+		if x.question != "" {
+			facts = append(facts, x)
+		} else {
+			talk = append(talk, x)
+		}
+	}
+	random.Shuffle(len(facts), func(i, j int) { facts[i], facts[j] = facts[j], facts[i] })
+	places := random.Perm(len(exchanges))[:len(facts)]
+	all := make([]told, len(exchanges))
+	for i, place := range places {
+		all[place] = facts[i]
+	}
+	for i := range all {
+		if all[i].said == "" {
+			all[i], talk = talk[0], talk[1:]
+		}
+	}
+	return all
+}
+
+func inputOf(talk []told) (in Input, terms []Terms) {
+	in.Compression = true
+	for _, x := range talk {
+		for _, m := range x.messages {
+			m.ID = fmt.Sprintf("%03d", len(in.History))
+			in.History = append(in.History, m)
+		}
+		terms = append(terms, x.terms)
+	}
+	return in, terms
+}

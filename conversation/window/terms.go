@@ -1,0 +1,215 @@
+package window
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Terms is what a text is about, for [Similarities]: its words without their endings, each by its hash, and how often it
+// has them; sorted by hash. Making it is nearly all that a similarity costs, so it is to be kept with the message rather than
+// made anew. Words can be guessed from their hashes: it is as private as the text.
+type Terms []Term
+
+// Term is a word of a text.
+type Term struct {
+	Hash  uint32
+	Count uint32
+}
+
+// TermsOf returns the terms of texts taken together, say of a message and its answer. Its time grows as n log n.
+//
+// Words are runs of letters, marks and digits. Case and the accents of Latin letters do not matter, nor do the usual endings:
+// what English, and with it much of the Germanic and Romance languages, ends a word with is cut off, and then all but
+// the first six letters, which needs no knowing of which language it is. Scripts that put no spaces between words, and
+// Korean, are taken in pairs of characters.
+func TermsOf(texts ...string) Terms {
+	var s segmenter
+	for _, text := range texts {
+		for _, r := range text {
+			s.next(r)
+		}
+		s.end()
+	}
+	slices.Sort(s.hashes)
+	terms := make(Terms, 0, len(s.hashes))
+	for _, hash := range s.hashes {
+		if n := len(terms); n > 0 && terms[n-1].Hash == hash {
+			terms[n-1].Count++
+		} else {
+			terms = append(terms, Term{hash, 1})
+		}
+	}
+	return slices.Clip(terms)
+}
+
+// And returns the terms of two texts taken together: those of a message and of its answer make those of the exchange.
+func (t Terms) And(other Terms) Terms {
+	both := make(Terms, 0, len(t)+len(other))
+	for len(t) > 0 && len(other) > 0 {
+		switch a, b := t[0], other[0]; {
+		case a.Hash < b.Hash:
+			both, t = append(both, a), t[1:]
+		case a.Hash > b.Hash:
+			both, other = append(both, b), other[1:]
+		default:
+			both, t, other = append(both, Term{a.Hash, a.Count + b.Count}), t[1:], other[1:]
+		}
+	}
+	return append(append(both, t...), other...)
+}
+
+// AppendBinary appends t in the form in which it is stored, some five bytes a term. It never fails.
+func (t Terms) AppendBinary(b []byte) ([]byte, error) {
+	before := uint32(0)
+	for _, term := range t {
+		b = binary.AppendUvarint(b, uint64(term.Hash-before))
+		b = binary.AppendUvarint(b, uint64(term.Count))
+		before = term.Hash
+	}
+	return b, nil
+}
+
+// UnmarshalBinary reads what AppendBinary wrote. Its error says that it did not write that.
+func (t *Terms) UnmarshalBinary(b []byte) error {
+	terms := make(Terms, 0, len(b)/5)
+	hash := uint64(0)
+	for len(b) > 0 {
+		step, n := binary.Uvarint(b)
+		count, m := binary.Uvarint(b[max(n, 0):])
+		hash += step
+		if n <= 0 || m <= 0 || step > math.MaxUint32 || hash > math.MaxUint32 || count-1 >= math.MaxUint32 ||
+			step == 0 && len(terms) > 0 {
+			return errors.New("not the terms of a text")
+		}
+		terms = append(terms, Term{uint32(hash), uint32(count)})
+		b = b[n+m:]
+	}
+	*t = terms
+	return nil
+}
+
+// segmenter cuts a text into words, rune by rune.
+type segmenter struct {
+	word   []rune // the one that is being read
+	before rune   // the character before this one, if both are of a script without spaces
+	hashes []uint32
+}
+
+func (s *segmenter) next(r rune) {
+	switch {
+	case r < 0x80 && ('a' <= r && r <= 'z' || '0' <= r && r <= '9'):
+		s.word = append(s.word, r)
+	case 'A' <= r && r <= 'Z':
+		s.word = append(s.word, r+'a'-'A')
+	case r < 0x80:
+		s.end()
+	case 0x300 <= r && r <= 0x36f: // an accent after its letter
+	case unicode.In(r, spaceless...):
+		s.pair(r)
+	case unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r):
+		s.before = 0
+		s.word = appendFolded(s.word, unicode.ToLower(r))
+	default:
+		s.end()
+	}
+}
+
+// spaceless are the scripts taken in pairs of characters.
+var spaceless = []*unicode.RangeTable{
+	unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar,
+}
+
+// pair takes in a character of a script without spaces: with the one before it, it is a term. One that stands alone is none.
+func (s *segmenter) pair(r rune) {
+	before := s.before
+	if len(s.word) > 0 {
+		s.end()
+	}
+	if before != 0 {
+		s.hashes = append(s.hashes, hash([]rune{before, r}))
+	}
+	s.before = r
+}
+
+// end ends a word.
+func (s *segmenter) end() {
+	s.before = 0
+	if len(s.word) > 0 {
+		s.hashes = append(s.hashes, hash(stem(s.word)))
+		s.word = s.word[:0]
+	}
+}
+
+// accents has Latin letters, each followed by its accented forms.
+const accents = "aàáâãäåāăąǎ cçćĉċč dďđð eèéêëēĕėęě gĝğġģ hĥħ iìíîïĩīĭįǐı jĵ " +
+	"kķ lĺļľł nñńņň oòóôõöōŏőơǒø rŕŗř sśŝşšș tţťțŧ uùúûüũūŭůűųưǔ " +
+	"wŵ yýÿŷ zźżž"
+
+// plain is the letter that an accented one is folded into.
+var plain = func() map[rune]rune {
+	plain := make(map[rune]rune)
+	for letters := range strings.FieldsSeq(accents) {
+		for _, r := range letters {
+			plain[r] = rune(letters[0])
+		}
+	}
+	return plain
+}()
+
+// ligatures are letters that are folded into two.
+var ligatures = map[rune]string{'ß': "ss", 'æ': "ae", 'œ': "oe"}
+
+// appendFolded appends a small letter without its accent.
+func appendFolded(word []rune, r rune) []rune {
+	if letter, ok := plain[r]; ok {
+		return append(word, letter)
+	}
+	if letters, ok := ligatures[r]; ok {
+		return append(word, []rune(letters)...)
+	}
+	return append(word, r)
+}
+
+// stemmed is how many letters of a word, at most, tell it from others.
+const stemmed = 6
+
+// endings are cut off a word, once a plural's s is gone: the first that fits, if as many letters remain as it says.
+var endings = []struct {
+	ending  []rune
+	remains int
+}{
+	{[]rune("ing"), 3}, {[]rune("ied"), 2}, {[]rune("ed"), 3}, {[]rune("ly"), 4}, {[]rune("ie"), 2}, {[]rune("en"), 3},
+	{[]rune("e"), 3}, {[]rune("y"), 2}, {[]rune("a"), 3}, {[]rune("o"), 3},
+}
+
+// stem returns a word without its endings, and no more of it than tells it from others.
+func stem(word []rune) []rune {
+	if n := len(word); n > 3 && word[n-1] == 's' && word[n-2] != 's' {
+		word = word[:n-1]
+	}
+	for _, e := range endings {
+		if rest := len(word) - len(e.ending); rest >= e.remains && slices.Equal(word[rest:], e.ending) {
+			word = word[:rest]
+			break
+		}
+	}
+	if n := len(word); n > 3 && word[n-1] == word[n-2] {
+		word = word[:n-1] // stopped, stop
+	}
+	return word[:min(len(word), stemmed)]
+}
+
+// hash is FNV-1a over the characters.
+func hash(word []rune) uint32 {
+	h := uint32(2166136261)
+	for _, r := range word {
+		for ; r > 0; r >>= 8 {
+			h = (h ^ uint32(r&0xff)) * 16777619
+		}
+	}
+	return h
+}

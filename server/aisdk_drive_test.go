@@ -1,0 +1,246 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// driven is a page of the AI SDK's: npm's real ai package in Node (testdata/aisdk/drive.mjs). The package is installed once,
+// beside Go's own caches, as package-lock.json there says.
+type driven struct {
+	t   *testing.T
+	in  io.WriteCloser
+	out <-chan driverEvent
+	// frames are those that the page was sent.
+	frames []sdkFrame
+	log    frameLog
+}
+
+// driverEvent is what the driver tells of.
+type driverEvent struct {
+	Event, Do, Chat, Frame, Status, Error string
+	Code                                  int
+	Messages                              []sdkMessage
+	Finished                              struct {
+		FinishReason string
+		IsAbort      bool
+	}
+}
+
+// sdkMessage is a message as the page shows it.
+type sdkMessage struct{ ID, Role, Text string }
+
+// sdkFrame is a frame of the server's.
+type sdkFrame struct {
+	Type, RequestID, ErrorText string
+	Sequence                   int
+	Chunk                      struct{ Type, MessageID, Delta, FinishReason string }
+}
+
+// drive opens a page at a server. It is closed at the end of the test.
+func (p *parley) drive(t *testing.T) *driven {
+	t.Helper()
+	packages := installAISDK(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	command := exec.CommandContext(ctx, "node", "--experimental-websocket", "--no-warnings", "testdata/aisdk/drive.mjs",
+		filepath.Join(packages, "node_modules/ai/dist/index.js"), p.url, adminKey)
+	in, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var complaints strings.Builder
+	command.Stderr = &complaints
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	events := make(chan driverEvent, 1<<14) // no test has so many
+	go func() {
+		defer close(events)
+		lines := bufio.NewReader(out)
+		for {
+			line, err := lines.ReadBytes('\n')
+			var e driverEvent
+			if err != nil || json.Unmarshal(line, &e) != nil {
+				return
+			}
+			events <- e
+		}
+	}()
+	t.Cleanup(func() {
+		_ = in.Close() // the driver's end
+		late := time.AfterFunc(patience, cancel)
+		defer late.Stop()
+		for range events {
+		}
+		err := command.Wait()
+		cancel()
+		if err != nil || complaints.Len() > 0 {
+			t.Errorf("the driver: %v\n%s", err, &complaints)
+		}
+	})
+	d := &driven{t: t, in: in, out: events, log: frameLog{dialect: aiSDK}}
+	d.until("the driver", func(e driverEvent) bool { return e.Event == "ready" })
+	return d
+}
+
+// installAISDK returns the folder in which the package is installed. Node and npm are no requirement of Parley, nor is the network,
+// so a machine without them leaves this out and says so, but CI must not.
+func installAISDK(t *testing.T) string {
+	t.Helper()
+	missing := func(what string, err error) {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("%s: %v", what, err)
+		}
+		t.Skipf("LEFT OUT: %s, so ai-sdk.v7 is not tested with the real AI SDK: %v", what, err)
+	}
+	for _, name := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(name); err != nil {
+			missing("no "+name+" on this machine (apt-get install nodejs npm)", err)
+		}
+	}
+	lock, err := os.ReadFile("testdata/aisdk/package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	caches, err := os.UserCacheDir()
+	if err != nil {
+		caches = os.TempDir()
+	}
+	folder := filepath.Join(caches, "parley-tests", fmt.Sprintf("aisdk-%.8x", sha256.Sum256(lock)))
+	if _, err := os.Stat(folder); err == nil {
+		return folder
+	}
+	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := os.MkdirTemp(filepath.Dir(folder), "installing-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(fresh)
+	for _, name := range []string{"package.json", "package-lock.json"} {
+		text, err := os.ReadFile(filepath.Join("testdata/aisdk", name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(fresh, name), text, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.CommandContext(t.Context(), "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	command.Dir = fresh
+	if output, err := command.CombinedOutput(); err != nil {
+		missing("npm cannot install the ai package", fmt.Errorf("%w\n%s", err, output))
+	}
+	if err := os.Rename(fresh, folder); err != nil && !os.IsExist(err) { // another test may have been first
+		if _, there := os.Stat(folder); there != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// do gives the driver a command.
+func (d *driven) do(command, chat string, more ...string) {
+	d.t.Helper()
+	fields := map[string]any{"do": command, "chat": chat}
+	for i := 0; i < len(more); i += 2 {
+		fields[more[i]] = more[i+1]
+	}
+	d.give(fields)
+}
+
+func (d *driven) give(fields map[string]any) {
+	d.t.Helper()
+	line, err := json.Marshal(fields)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if _, err := d.in.Write(append(line, '\n')); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// until reads what the driver tells of until it is what is waited for. All frames that pass are held against the document.
+func (d *driven) until(what string, is func(driverEvent) bool) driverEvent {
+	d.t.Helper()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		select {
+		case e, ok := <-d.out:
+			if !ok {
+				d.t.Fatalf("the driver ended before %s", what)
+			}
+			switch e.Event {
+			case "sent":
+				d.log.write([]byte(e.Frame))
+			case "received":
+				d.log.read(d.t, []byte(e.Frame))
+				var f sdkFrame
+				if err := json.Unmarshal([]byte(e.Frame), &f); err != nil {
+					d.t.Fatal(err)
+				}
+				d.frames = append(d.frames, f)
+			}
+			if is(e) {
+				return e
+			}
+		case <-late.C:
+			d.t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// done waits until a command is done.
+func (d *driven) done(command, chat string) driverEvent {
+	d.t.Helper()
+	return d.until(command+" of "+chat, func(e driverEvent) bool { return e.Event == "done" && e.Do == command && e.Chat == chat })
+}
+
+// shown waits until a chat shows just these messages: their texts, oldest first.
+func (d *driven) shown(chat string, texts ...string) []sdkMessage {
+	d.t.Helper()
+	last := ""
+	defer func() {
+		if d.t.Failed() {
+			d.t.Log("shown at last: ", last)
+		}
+	}()
+	return d.until(fmt.Sprintf("%q in %s", texts, chat), func(e driverEvent) bool {
+		if e.Event != "shown" || e.Chat != chat {
+			return false
+		}
+		last = fmt.Sprint(e.Messages)
+		if len(e.Messages) != len(texts) {
+			return false
+		}
+		for i, m := range e.Messages {
+			if m.Text != texts[i] {
+				return false
+			}
+		}
+		return true
+	}).Messages
+}
+
+// open opens a chat of a session, with what the page has of it.
+func (d *driven) open(chat, session string) {
+	d.t.Helper()
+	d.do("open", chat, "session", session)
+	d.done("open", chat)
+}

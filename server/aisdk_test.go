@@ -1,0 +1,442 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"parley/auth"
+	"parley/stream"
+)
+
+// sdkSocket is a client of ai-sdk.v7 that sends what the real one would not.
+type sdkSocket struct {
+	t    *testing.T
+	conn *websocket.Conn
+	log  frameLog
+}
+
+// dialSDK opens a socket of ai-sdk.v7 with a key.
+func (p *parley) dialSDK(t *testing.T, key string) *sdkSocket {
+	t.Helper()
+	conn, response, err := websocket.Dial(t.Context(), strings.Replace(p.url, "http", "ws", 1)+"/v1/stream", &websocket.DialOptions{
+		Subprotocols: []string{"ai-sdk.v7"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + key}}, HTTPClient: p.client,
+	})
+	if err != nil {
+		t.Fatal(err, response)
+	}
+	if conn.Subprotocol() != "ai-sdk.v7" {
+		t.Fatalf("the subprotocol is %q", conn.Subprotocol())
+	}
+	conn.SetReadLimit(8 << 20)
+	t.Cleanup(func() { _ = conn.CloseNow() })
+	return &sdkSocket{t: t, conn: conn, log: frameLog{dialect: aiSDK}}
+}
+
+func (s *sdkSocket) text(frame string) {
+	s.t.Helper()
+	s.log.write([]byte(frame))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.conn.Write(ctx, websocket.MessageText, []byte(frame)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *sdkSocket) must(v any) {
+	s.t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.text(string(text))
+}
+
+func (s *sdkSocket) read() (sdkFrame, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, text, err := s.conn.Read(ctx)
+	if err != nil {
+		return sdkFrame{}, err
+	}
+	s.log.read(s.t, text)
+	var f sdkFrame
+	return f, json.Unmarshal(text, &f)
+}
+
+// next returns the next frame, which is of that type and answers that request; of a chunk, kind is the chunk's type.
+func (s *sdkSocket) next(request, kind string) sdkFrame {
+	s.t.Helper()
+	f, err := s.read()
+	if err != nil || f.RequestID != request || f.Type != kind && f.Chunk.Type != kind {
+		s.t.Fatalf("got %+v, %v, want %s of %s", f, err, kind, request)
+	}
+	return f
+}
+
+// say is a send frame, as the AI SDK makes it.
+func say(request, session string, messages ...any) map[string]any {
+	return map[string]any{
+		"type": "send", "requestId": request, "id": session, "trigger": "submit-message", "messages": messages,
+		"headers": map[string]any{}, "body": map[string]any{},
+	}
+}
+
+// said is a message of the AI SDK's.
+func said(role string, texts ...string) map[string]any {
+	parts := make([]any, 0, len(texts))
+	for _, text := range texts {
+		parts = append(parts, map[string]any{"type": "text", "text": text})
+	}
+	return map[string]any{"id": "m", "role": role, "parts": parts}
+}
+
+func request(kind, id, session string) map[string]any {
+	return map[string]any{"type": kind, "requestId": id, "id": session}
+}
+
+func TestOfAChatTheLastUserMessageIsSentAndTheRestIgnored(t *testing.T) {
+	p := start(t, echo)
+	session := p.session()
+	s := p.dialSDK(t, adminKey)
+	frame := say("1", session, said("user", "no"), said("assistant", "no"), said("user", "this", "and that"), said("assistant", "an approval"))
+	last := frame["messages"].([]any)[2].(map[string]any)
+	last["parts"] = append(last["parts"].([]any), map[string]any{"type": "data-x", "data": 1}, map[string]any{"type": "step-start"})
+	last["metadata"], last["createdAt"], last["Text"] = nil, 7, []any{"x"}
+	frame["metadata"], frame["future"], frame["ID"], frame["headers"] = []any{1}, map[string]any{"a": nil}, 5, nil
+	s.must(frame)
+	for _, kind := range []string{"start", "text-start", "text-delta", "text-end", "finish", "end"} {
+		s.next("1", kind)
+	}
+	if h := p.history(session); len(h) != 2 || h[0].Content != "this\nand that" || h[1].Content != "You said: this\nand that" {
+		t.Errorf("%+v", h)
+	}
+}
+
+func TestAnErrorEndsOneRequestOfTheAISDKs(t *testing.T) {
+	p := start(t, echo)
+	session := p.session()
+	s := p.dialSDK(t, adminKey)
+	change := func(name string, value any) map[string]any {
+		frame := say("1", session, said("user", "hello"))
+		if frame[name] = value; value == nil {
+			delete(frame, name)
+		}
+		return frame
+	}
+	withPart := func(part any) map[string]any {
+		return say("1", session, map[string]any{"role": "user", "parts": []any{part}})
+	}
+	for name, c := range map[string]struct {
+		frame map[string]any
+		want  string
+	}{
+		"no type":              {change("type", nil), "type is required."},
+		"unknown type":         {change("type", "ping"), "type must be send, resume or abort."},
+		"no chat":              {change("id", nil), "id is required."},
+		"a chat of its own":    {change("id", "chat-1"), "The session does not exist or has expired."},
+		"unknown session":      {change("id", noSession), "The session does not exist or has expired."},
+		"no trigger":           {change("trigger", nil), "trigger is required."},
+		"unknown trigger":      {change("trigger", "x"), "trigger must be submit-message or regenerate-message."},
+		"no messages":          {change("messages", nil), "messages is required."},
+		"messages no list":     {change("messages", "x"), "messages must be a list."},
+		"messages no objects":  {change("messages", []any{1}), "messages must be a list of objects."},
+		"nothing of the users": {say("1", session, said("assistant", "x")), "messages must have a message with the role user."},
+		"no text":              {say("1", session, said("user")), "messages.parts.text is required."},
+		"an empty text":        {say("1", session, said("user", " ")), "messages.parts.text must not be empty, nor of spaces alone."},
+		"too long a text":      {say("1", session, said("user", strings.Repeat("é", 10_001))), "messages.parts.text must have at most 10,000 characters."},
+		"NUL":                  {say("1", session, said("user", "a\x00b")), "messages.parts.text must not contain NUL."},
+		"a text that is none":  {withPart(map[string]any{"type": "text", "text": 7}), "messages.parts.text must be a string."},
+		"a part that is none":  {withPart(7), "messages.parts must be a list of objects."},
+		"a file":               {withPart(map[string]any{"type": "file", "url": "data:,x"}), "messages.parts must not have files: only text is understood."},
+		"metadata":             {say("1", session, map[string]any{"role": "user", "metadata": "x", "parts": []any{map[string]any{"type": "text", "text": "a"}}}), "messages.metadata must be an object of at most 16 KiB as JSON."},
+		"resume of nothing":    {request("resume", "1", noSession), "The session does not exist or has expired."},
+	} {
+		s.must(c.frame)
+		if f := s.next("1", "error"); f.ErrorText != c.want {
+			t.Errorf("%s: %q, want %q", name, f.ErrorText, c.want)
+		}
+		s.must(request("resume", "2", session)) // the socket is none the worse
+		s.next("2", "no-active")
+	}
+	if n := len(p.history(session)); n != 0 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+func TestTenInvalidFramesOfTheAISDKsCloseTheSocket(t *testing.T) {
+	p := start(t, echo)
+	s := p.dialSDK(t, adminKey)
+	for i, frame := range []string{
+		"", "{", "[]", "null", `{"type":"send"}`, `{"type":"send","requestId":7}`, `{"type":"send","requestId":""}`,
+		`{"type":"send","requestId":"` + strings.Repeat("x", 129) + `"}`, `"hello"`, `{"requestId":null}`,
+	} {
+		s.text(frame)
+		if i < 9 { // the last answer may not be waited for
+			s.next("", "error")
+		}
+	}
+	_, err := s.read()
+	if err == nil {
+		_, err = s.read()
+	}
+	if websocket.CloseStatus(err) != 1008 {
+		t.Error(err)
+	}
+}
+
+func TestAFrameOfTheAISDKsHasAMebibyte(t *testing.T) {
+	p := start(t, echo)
+	session := p.session()
+	s := p.dialSDK(t, adminKey)
+	sized := func(n int) string {
+		frame, _ := json.Marshal(say("1", session, said("assistant", ""), said("user", "hello")))
+		return strings.Replace(string(frame), `"text":""`, `"text":"`+strings.Repeat("x", n-len(frame))+`"`, 1)
+	}
+	s.text(sized(1 << 20))
+	for _, kind := range []string{"start", "text-start", "text-delta", "text-end", "finish", "end"} {
+		s.next("1", kind)
+	}
+	s.text(sized(1<<20 + 1))
+	if _, err := s.read(); websocket.CloseStatus(err) != 1009 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAnAbortGivesUpASendThatWaits(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	s := p.dialSDK(t, adminKey)
+	s.must(say("1", session, said("user", "hello")))
+	c := model.next(t)
+	s.next("1", "start")
+	s.must(say("2", session, said("user", "later")))
+	s.must(map[string]any{"type": "abort", "requestId": "never was"})
+	s.must(map[string]any{"type": "abort", "requestId": "2"})
+	s.next("2", "end")
+	c.say("Here.")
+	c.end()
+	for _, kind := range []string{"text-start", "text-delta", "text-end", "finish", "end"} {
+		s.next("1", kind)
+	}
+	s.must(map[string]any{"type": "abort", "requestId": "1"}) // it has ended
+	if h := p.history(session); len(h) != 2 || h[1].Status != "completed" {
+		t.Errorf("%+v", h)
+	}
+	s.must(say("1", session, said("user", "again"))) // the id is free
+	c = model.next(t)
+	s.next("1", "start")
+	s.must(say("1", session, said("user", "twice")))
+	if f := s.next("1", "error"); f.ErrorText != "requestId is that of a request which is still being answered." {
+		t.Errorf("%+v", f)
+	}
+	c.end()
+	s.next("1", "finish")
+	s.next("1", "end")
+}
+
+func TestTheAISDKsRequestsNeedTheirScopes(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	reader, writer := p.dialSDK(t, p.key("default", auth.ReadMessages)), p.dialSDK(t, p.key("default", auth.WriteMessages))
+	reader.must(say("1", session, said("user", "hello")))
+	reader.next("1", "error")
+	writer.must(request("resume", "1", session))
+	writer.next("1", "error")
+	writer.must(say("2", session, said("user", "hello"))) // as over REST, who sends is answered
+	c := model.next(t)
+	writer.next("2", "start")
+	reader.must(request("resume", "2", session))
+	reader.next("2", "start")
+	reader.next("2", "start") // the chunk
+	reader.must(map[string]any{"type": "abort", "requestId": "2"})
+	if f := reader.next("2", "error"); f.ErrorText != "The key lacks the scope write:messages." {
+		t.Errorf("%+v", f)
+	}
+	c.end()
+	writer.next("2", "finish")
+	writer.next("2", "end")
+}
+
+func TestASendOfTheAISDKsCountsAsARequest(t *testing.T) {
+	p := start(t, echo, withTiers(t, `{"pro":{"requestsPerMinute":10}}`))
+	session := p.session()
+	s := p.dialSDK(t, adminKey)
+	for sent := 0; ; sent++ {
+		s.must(say("1", session, said("user", "hello")))
+		f, err := s.read()
+		for err == nil && f.Type == "chunk" {
+			f, err = s.read()
+		}
+		switch {
+		case err != nil || sent > 10:
+			t.Fatalf("%d sends, %+v, %v", sent, f, err)
+		case f.Type == "error":
+			if !regexp.MustCompile(`^The limit of 10 requests a minute is reached\. Try again in \d+ s\.$`).MatchString(f.ErrorText) || sent == 0 {
+				t.Errorf("after %d sends: %+v", sent, f)
+			}
+			return
+		}
+	}
+}
+
+func TestARevokedKeyClosesTheAISDKsSocketAndTheReplyGoesOn(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	key, secret := p.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.WriteMessages, auth.ReadMessages}})
+	s := p.dialSDK(t, secret)
+	s.must(say("1", session, said("user", "hello")))
+	c := model.next(t)
+	s.next("1", "start")
+	p.must("DELETE", "/v1/keys/"+key.ID, nil)
+	if f, err := s.read(); websocket.CloseStatus(err) != 4401 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	c.say("To the end.")
+	c.end()
+	again := p.dialSDK(t, adminKey)
+	again.must(request("resume", "1", session))
+	again.next("1", "start")
+	for _, kind := range []string{"start", "text-start"} {
+		again.next("1", kind)
+	}
+	if f := again.next("1", "text-delta"); f.Chunk.Delta != "To the end." {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestAReplyThatIsGoneIsAnErrorToTheAISDK(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	for want, path := range map[string]func(string) string{
+		"The session's history was cleared.": messages,
+		"The session was deleted.":           func(session string) string { return "/v1/sessions/" + session },
+	} {
+		session := p.session()
+		s := p.dialSDK(t, adminKey)
+		s.must(say("1", session, said("user", "hello")))
+		c := model.next(t)
+		c.say("Half of")
+		for _, kind := range []string{"start", "text-start", "text-delta"} {
+			s.next("1", kind)
+		}
+		p.must("DELETE", path(session), nil)
+		if f := s.next("1", "error"); f.ErrorText != want {
+			t.Errorf("%+v", f)
+		}
+		if strings.HasSuffix(path(session), "messages") {
+			s.must(request("resume", "2", session))
+			s.next("2", "no-active")
+		}
+	}
+}
+
+func TestADrainSaysNothingToTheAISDK(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	s := p.dialSDK(t, adminKey)
+	s.must(say("1", session, said("user", "hello")))
+	c := model.next(t)
+	s.next("1", "start")
+	p.handler.BeginDrain()
+	drained := make(chan struct{})
+	go func() { defer close(drained); p.handler.DrainSockets(t.Context()) }()
+	c.say("To the end.")
+	c.end()
+	for _, kind := range []string{"text-start", "text-delta", "text-end", "finish", "end"} {
+		s.next("1", kind)
+	}
+	if _, err := s.read(); websocket.CloseStatus(err) != 1012 {
+		t.Errorf("%v", err)
+	}
+	within(t, "the drain", drained)
+}
+
+func TestAnInterruptedReplyFinishesSo(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	s := p.dialSDK(t, adminKey)
+	s.must(say("1", session, said("user", "hello")))
+	model.next(t)
+	s.next("1", "start")
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	p.drain(now)
+	if f := s.next("1", "finish"); f.Chunk.FinishReason != "interrupted" {
+		t.Errorf("%+v", f)
+	}
+	s.next("1", "end")
+	s.must(say("2", session, said("user", "hello")))
+	s.next("2", "error")
+}
+
+func TestServerSentEventsOfTheAISDK(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	stream := func(reply string) <-chan answer { // to its end, from its beginning whatever was seen
+		return p.later("GET", messages(session)+"/"+reply+"/stream?format=ai-sdk", nil, "Last-Event-ID", "anything")
+	}
+	for name, end := range map[string]func(reply string, c *call) string{
+		`{"type":"finish","finishReason":"stop"}`: func(_ string, c *call) string { c.end(); return "completed" },
+		`{"type":"abort"}`: func(reply string, _ *call) string {
+			p.must("POST", messages(session)+"/"+reply+"/cancel", nil)
+			return "cancelled"
+		},
+		`{"type":"error","errorText":"the model broke off"}`: func(_ string, c *call) string { c.finish(brokenOff()); return "failed" },
+	} {
+		reply := p.begin(session, "hello")["messageId"].(string)
+		c := model.next(t)
+		c.say("Grüße\n")
+		live := stream(reply)
+		state := end(reply, c)
+		want := fmt.Sprintf("data: {\"type\":\"start\",\"messageId\":%q}\n\ndata: {\"type\":\"text-start\",\"id\":%q}\n\n"+
+			"data: {\"type\":\"text-delta\",\"id\":%q,\"delta\":\"Grüße\\n\"}\n\ndata: {\"type\":\"text-end\",\"id\":%q}\n\ndata: %s\n\ndata: [DONE]\n\n",
+			reply, reply, reply, reply, name)
+		for when, from := range map[string]<-chan answer{"live": live, "ended": stream(reply)} {
+			a := within(t, "the stream", from)
+			if a.status != 200 || a.header.Get("x-vercel-ai-ui-message-stream") != "v1" || !strings.HasPrefix(a.header.Get("Content-Type"), "text/event-stream") || a.raw != want {
+				t.Errorf("%s, %s: %d %v %q, want %q", state, when, a.status, a.header, a.raw, want)
+			}
+		}
+	}
+	if a := within(t, "the answer", stream(p.history(session)[0].MessageID)); a.status != 204 {
+		t.Errorf("of a user's message: %d", a.status)
+	}
+	path := messages(session) + "/" + p.history(session)[1].MessageID + "/stream?format="
+	for _, format := range []string{"", "xml", "AI-SDK", "ai-sdk&format=ai-sdk"} {
+		checkError(t, p.call("GET", path+format, nil), 400, "validation_error", "format")
+	}
+}
+
+func brokenOff() (stream.Result, error) {
+	return stream.Result{}, &stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off"}
+}
+
+func TestBothSubprotocolsMayBeOffered(t *testing.T) {
+	p := start(t, echo)
+	for offer, want := range map[string]string{"parley.v1,ai-sdk.v7": "parley.v1", "ai-sdk.v7,parley.v1": "parley.v1", "x,ai-sdk.v7,ticket.x": "ai-sdk.v7"} {
+		conn, _, err := websocket.Dial(t.Context(), p.url+"/v1/stream", &websocket.DialOptions{
+			Subprotocols: strings.Split(offer, ","), HTTPHeader: http.Header{"Authorization": {"Bearer " + adminKey}}, HTTPClient: p.client,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if conn.Subprotocol() != want {
+			t.Errorf("%s: %s", offer, conn.Subprotocol())
+		}
+		_ = conn.CloseNow()
+	}
+	checkError(t, p.call("GET", "/v1/stream", nil, upgrade("Sec-WebSocket-Protocol", "ai-sdk.v6")...), 400, "validation_error", "Sec-WebSocket-Protocol")
+}

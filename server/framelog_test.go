@@ -1,0 +1,122 @@
+package server_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// What the names of a dialect's frames begin with in the AsyncAPI document.
+const (
+	parleyV1 = ""
+	aiSDK    = "ai-sdk."
+)
+
+// frameLog holds the frames of a socket against the AsyncAPI document: every one that the server sends, and every one of
+// the client's that is answered, with anything but an error.
+type frameLog struct {
+	dialect string // static; what the names of its frames begin with in the document
+
+	mu   sync.Mutex
+	sent map[string][]byte // guarded by mu; by id
+}
+
+func (l *frameLog) write(frame []byte) {
+	var head struct{ ID, RequestID string }
+	if json.Unmarshal(frame, &head) != nil {
+		return
+	}
+	if l.dialect == aiSDK {
+		head.ID = head.RequestID
+	}
+	if head.ID == "" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sent == nil {
+		l.sent = make(map[string][]byte)
+	}
+	l.sent[head.ID] = frame
+}
+
+func (l *frameLog) read(t testing.TB, frame []byte) {
+	t.Helper()
+	var head struct{ Type, ReplyTo, RequestID string }
+	if json.Unmarshal(frame, &head) != nil {
+		return // cut: the library does not always call that an error, but the harness does
+	}
+	if err := documents.checkFrame(l.dialect, frame); err != nil {
+		t.Errorf("a frame and asyncapi.yaml disagree: %v\n%.1000s", err, frame)
+	}
+	if l.dialect == aiSDK {
+		head.ReplyTo = head.RequestID
+	}
+	if head.ReplyTo == "" {
+		return
+	}
+	l.mu.Lock()
+	request := l.sent[head.ReplyTo]
+	delete(l.sent, head.ReplyTo)
+	l.mu.Unlock()
+	if request == nil || head.Type == "error" {
+		return
+	}
+	if err := documents.checkFrame(l.dialect, request); err != nil {
+		t.Errorf("a frame that was taken and asyncapi.yaml disagree: %v\n%.1000s", err, request)
+	}
+}
+
+// eventLog holds the events of an event stream against the AsyncAPI document as they are read.
+type eventLog struct {
+	io.ReadCloser
+	t    testing.TB
+	text []byte // what has not been checked yet
+}
+
+func (l *eventLog) Read(b []byte) (int, error) {
+	n, err := l.ReadCloser.Read(b)
+	l.text = append(l.text, b[:n]...)
+	for {
+		event, rest, whole := bytes.Cut(l.text, []byte("\n\n"))
+		if !whole {
+			return n, err
+		}
+		l.text = rest
+		if wrong := checkEvent(string(event)); wrong != nil {
+			l.t.Errorf("an event and asyncapi.yaml disagree: %v\n%.1000s", wrong, event)
+		}
+	}
+}
+
+// checkEvent checks one event: a comment, or a frame with its type and, if it has one, its cursor.
+func checkEvent(event string) error {
+	fields := make(map[string]string)
+	for line := range strings.SplitSeq(event, "\n") {
+		name, value, _ := strings.Cut(line, ":")
+		fields[name] = strings.TrimPrefix(value, " ")
+	}
+	data, isFrame := fields["data"]
+	if !isFrame {
+		return nil
+	}
+	if fields["event"] == "" { // in the AI SDK's dialect
+		if data == "[DONE]" && len(fields) == 1 {
+			return nil
+		}
+		return documents.checkJSON(place{asyncAPIFile, "/components/schemas/AiSdkChunk"}, []byte(data))
+	}
+	var head struct{ Type, Cursor string }
+	if err := json.Unmarshal([]byte(data), &head); err != nil {
+		return err
+	}
+	if head.Type != fields["event"] || cmp.Or(head.Cursor, fields["id"]) != fields["id"] {
+		return fmt.Errorf("event %q with id %q is no %s with the cursor %s", fields["event"], fields["id"], head.Type, head.Cursor)
+	}
+	return documents.checkFrame(parleyV1, []byte(data))
+}

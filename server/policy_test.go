@@ -1,0 +1,112 @@
+package server_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// windowed makes a session with a window and a policy.
+func (p *parley) windowed(maxTokens int, policy string) string {
+	p.t.Helper()
+	return p.must("POST", "/v1/sessions", map[string]any{
+		"userId": user, "contextConfig": map[string]any{"maxTokens": maxTokens, "retentionPolicy": policy},
+	})["sessionId"].(string)
+}
+
+// exchange has a message answered by a model that a test directs, and returns the model's call and the reply.
+func (p *parley) exchange(model *directed, session, reply, text string, more ...any) (*call, message) {
+	p.t.Helper()
+	answered := p.later("POST", messages(session), content(text, more...))
+	c := model.next(p.t)
+	c.say(reply)
+	c.end()
+	a := within(p.t, "the answer", answered)
+	if a.status != 200 {
+		p.t.Fatalf("%d %s", a.status, a.raw)
+	}
+	return c, decodeInto[message](p.t, a)
+}
+
+// firstWords are the first words of what a model was asked.
+func firstWords(c *call) string {
+	var all []string
+	for _, m := range c.request.Messages {
+		all = append(all, strings.Fields(m.Content)[0])
+	}
+	return strings.Join(all, " ")
+}
+
+// TestWhichMessagesReachTheModel has the same conversation under each policy, in a window of 300 tokens, too small for
+// a summary: 222 for messages, and each exchange takes 60.
+func TestWhichMessagesReachTheModel(t *testing.T) {
+	said := []struct {
+		words, role, priority string
+	}{
+		{"rules here: nobody reads them anyway", "system", ""},
+		{"lighthouse keepers warn the ships at night", "user", ""},
+		{"passwords are kept in the red drawer", "user", "high"},
+		{"weather is nice today so they say", "user", "low"},
+		{"dinner is at eight in the evening", "user", ""},
+		{"music is played by a small orchestra", "user", ""},
+	}
+	for policy, want := range map[string]string{
+		"fifo":     "weather to-weather dinner to-dinner music to-music who",
+		"priority": "rules to-rules passwords to-passwords music to-music who",
+		"semantic": "lighthouse to-lighthouse dinner to-dinner music to-music who", // near, and then the newest
+	} {
+		t.Run(policy, func(t *testing.T) {
+			model := newDirected()
+			p := start(t, model)
+			session := p.windowed(300, policy)
+			for _, m := range said {
+				text := m.words + strings.Repeat(" ", 80-len(m.words)) // 20 tokens
+				var more []any
+				more = append(more, "role", m.role)
+				if m.priority != "" {
+					more = append(more, "metadata", map[string]any{"priority": m.priority})
+				}
+				first, _, _ := strings.Cut(m.words, " ")
+				reply := "to-" + first
+				p.exchange(model, session, reply+strings.Repeat(" ", 128-len(reply)), text, more...)
+			}
+			const question = "who can warn ships if no lighthouses remain on that coast?"
+			dry := decodeInto[previewed](t, p.call("POST", "/v1/sessions/"+session+"/context", content(question)))
+			c, reply := p.exchange(model, session, "nobody", question)
+			if got := firstWords(c); got != want {
+				t.Errorf("the model was asked %q, want %q", got, want)
+			}
+			n := strings.Count(want, " ") + 1
+			kept, dropped := reply.Context["kept"].(map[string]any), reply.Context["dropped"].(map[string]any)
+			if kept["count"] != float64(n) || dropped["count"] != float64(13-n) || reply.Context["policy"] != policy || reply.Context["summarised"] != false {
+				t.Errorf("the report is %v", reply.Context)
+			}
+			for _, name := range []string{"kept", "folded", "dropped", "skipped"} {
+				w, g := dry.Context[name].(map[string]any), reply.Context[name].(map[string]any)
+				if w["count"] != g["count"] || w["first"] != g["first"] {
+					t.Errorf("%s: %v was foretold, and it was %v", name, w, g)
+				}
+			}
+			h := p.history(session)
+			if got := dry.kept(t, h[:len(h)-2]); got != strings.TrimSuffix(want, " who") {
+				t.Errorf("the dry run keeps %v", got)
+			}
+		})
+	}
+}
+
+// kept returns the first words of the messages, of a history, that a dry run keeps.
+func (p *previewed) kept(t *testing.T, history []message) string {
+	t.Helper()
+	var kept []string
+	looked := p.Messages[:len(p.Messages)-1]
+	for i, m := range looked {
+		of := history[len(history)-len(looked)+i]
+		if m.MessageID != of.MessageID || m.Reason == "" {
+			t.Errorf("message %d of the dry run is %+v", i, m)
+		}
+		if m.Decision == "kept" {
+			kept = append(kept, strings.Fields(of.Content)[0])
+		}
+	}
+	return strings.Join(kept, " ")
+}

@@ -1,0 +1,221 @@
+package embedded
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"parley/conversation"
+	"parley/conversation/window"
+	"parley/stream"
+)
+
+// The fields of an indexed message.
+const (
+	indexRole tag = iota + 1
+	indexTerms
+)
+
+const (
+	indexTokens tag = iota + numbers
+	indexSkip
+	indexPriority // its bits
+)
+
+// The fields of a summary.
+const (
+	summaryText tag = iota + 1
+	summaryLast
+)
+
+const (
+	summaryTokens tag = iota + numbers
+	summaryCount
+)
+
+// Context implements conversation.Store.
+func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID string, tokens int) (conversation.Context, error) {
+	var found conversation.Context
+	err := s.withText(func() (streaming *conversation.Message, err error) {
+		if err := s.view(ctx, func(r *reading) error {
+			at := ref{owner, sessionID}
+			session, err := r.session(at)
+			if err != nil {
+				return err
+			}
+			found, err = r.context(at, &session, tokens)
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		if n := len(found.History); n > 0 && found.History[n-1].Status == stream.Streaming {
+			streaming = &found.History[n-1]
+		}
+		return streaming, nil
+	})
+	if err != nil {
+		return conversation.Context{}, err
+	}
+	return found, nil
+}
+
+// context returns what a turn with a message of so many tokens begins with.
+func (r *reading) context(at ref, session *conversation.Session, tokens int) (c conversation.Context, err error) {
+	config := session.Context
+	budget := window.Budget(config.MaxTokens)
+	c.Session = *session
+	if c.Summary, err = r.summary(at); err != nil {
+		return c, err
+	}
+	if c.History, err = r.history(at, budget); err != nil {
+		return c, err
+	}
+	full := session.HistoryTokens+tokens+window.MessageOverhead > budget
+	if full && config.CompressionEnabled && config.RetentionPolicy != conversation.FIFO {
+		c.Index, err = r.indexed(at)
+	}
+	return c, err
+}
+
+// history returns the newest messages, oldest first: as many as budget holds, and the one that no longer fits.
+func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
+	var newest []conversation.Message
+	messages := r.span(messagesBucket, at.key())
+	for id, value, ok := messages.before(""); ok && budget >= 0; id, value, ok = messages.prev() {
+		m, err := readMessage(value, at.session, string(id))
+		if err != nil {
+			return nil, err
+		}
+		newest = append(newest, m)
+		budget -= tokensInPrompt(&m)
+	}
+	slices.Reverse(newest)
+	return newest, nil
+}
+
+// indexed returns the newest indexed messages, oldest first.
+func (r *reading) indexed(at ref) ([]conversation.Indexed, error) {
+	newest := make([]conversation.Indexed, 0, 64)
+	index := r.span(indexBucket, at.key())
+	for id, value, ok := index.before(""); ok && len(newest) < conversation.IndexLimit; id, value, ok = index.prev() {
+		x, err := readIndexed(value, string(id))
+		if err != nil {
+			return nil, err
+		}
+		newest = append(newest, x)
+	}
+	slices.Reverse(newest)
+	return newest, nil
+}
+
+// index puts a message into the index, where its session has one.
+func (w *writing) index(at ref, session *conversation.Session, m *conversation.Message) error {
+	policy := session.Context.RetentionPolicy
+	if policy == conversation.FIFO {
+		return nil
+	}
+	start := len(w.arena)
+	x := conversation.Index(m, policy)
+	w.arena.indexed(&x)
+	return w.putRecord(indexBucket, messageKey(at, m.ID), start)
+}
+
+// summary returns a session's summary.
+func (r *reading) summary(at ref) (conversation.Summary, error) {
+	return readSummary(r.bucket(summariesBucket).Get(at.key()))
+}
+
+// Fold implements conversation.Store. The bytes of the summary before are overwritten when those of the session's messages
+// are: until then they say no more than these do.
+func (s *Store) Fold(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
+	_, err := update(ctx, s, func(w *writing) (struct{}, error) {
+		return struct{}{}, w.fold(ref{owner, sessionID}, after, &summary, &usage)
+	})
+	if err == nil {
+		s.limits.charge(owner, usage.Total)
+	}
+	return err
+}
+
+func (w *writing) fold(at ref, after string, summary *conversation.Summary, usage *conversation.Usage) error {
+	session, err := w.session(at)
+	if err != nil {
+		return err
+	}
+	before, err := w.summary(at)
+	if err != nil {
+		return err
+	}
+	if before.Last != after || summary.Last <= after || summary.Last <= session.Cleared {
+		return conversation.ErrStale
+	}
+	start := len(w.arena)
+	w.arena.summary(summary)
+	if err := w.putRecord(summariesBucket, at.key(), start); err != nil {
+		return err
+	}
+	session.TokenUsage.Prompt += usage.Prompt
+	session.TokenUsage.Completion += usage.Completion
+	session.TokenUsage.Total += usage.Total
+	if err := w.putSession(at, &session); err != nil {
+		return err
+	}
+	return w.count(at.owner, momentHour(w.now), conversation.UsageOfFolding(*usage))
+}
+
+func (r *record) indexed(x *conversation.Indexed) {
+	r.text(indexRole, string(x.Role))
+	r.int(indexTokens, x.Tokens)
+	r.bool(indexSkip, x.Skip)
+	r.number(indexPriority, int64(math.Float64bits(x.Priority)))
+	if len(x.Terms) > 0 {
+		terms, _ := x.Terms.AppendBinary(nil) // it never fails
+		r.bytes(indexTerms, terms)
+	}
+}
+
+// readIndexed reads an indexed message; its id is given.
+func readIndexed(value []byte, id string) (conversation.Indexed, error) {
+	x := conversation.Indexed{ID: id}
+	err := read(value, func(t tag, b []byte, n int64) error {
+		switch t {
+		case indexRole:
+			x.Role = role(b)
+		case indexTokens:
+			x.Tokens = int(n)
+		case indexSkip:
+			x.Skip = true
+		case indexPriority:
+			x.Priority = math.Float64frombits(uint64(n))
+		case indexTerms:
+			return x.Terms.UnmarshalBinary(b)
+		}
+		return nil
+	})
+	return x, err
+}
+
+func (r *record) summary(s *conversation.Summary) {
+	r.text(summaryText, s.Text)
+	r.int(summaryTokens, s.Tokens)
+	r.text(summaryLast, s.Last)
+	r.int(summaryCount, s.Count)
+}
+
+func readSummary(value []byte) (conversation.Summary, error) {
+	var s conversation.Summary
+	err := read(value, func(t tag, b []byte, n int64) error {
+		switch t {
+		case summaryText:
+			s.Text = string(b)
+		case summaryTokens:
+			s.Tokens = int(n)
+		case summaryLast:
+			s.Last = string(b)
+		case summaryCount:
+			s.Count = int(n)
+		}
+		return nil
+	})
+	return s, err
+}

@@ -1,0 +1,199 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"parley/conversation"
+	"parley/conversation/window"
+	"parley/stream"
+)
+
+// tallied is a store that counts what is asked of it in front of a reply, and how much it gives.
+type tallied struct {
+	conversation.Store
+	mu    sync.Mutex
+	trips []string // guarded by mu
+	bytes int      // guarded by mu; of messages and of the index
+	// folded is told of each summary how many messages it has.
+	folded chan int
+}
+
+func (s *tallied) Fold(ctx context.Context, o conversation.Owner, session, after string, summary conversation.Summary, u conversation.Usage) error {
+	err := s.Store.Fold(ctx, o, session, after, summary, u)
+	if err == nil {
+		s.folded <- summary.Count
+	}
+	return err
+}
+
+func (s *tallied) note(trip string, messages []conversation.Message, index []conversation.Indexed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trips = append(s.trips, trip)
+	for i := range messages {
+		s.bytes += 64 + len(messages[i].Content) + len(messages[i].Metadata)
+	}
+	for i := range index {
+		s.bytes += 64 + 8*len(index[i].Terms)
+	}
+}
+
+func (s *tallied) BeginTurn(ctx context.Context, o conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
+	b, err := s.Store.BeginTurn(ctx, o, turn)
+	s.note("begin", b.History, b.Index)
+	return b, err
+}
+
+func (s *tallied) MessagesByID(ctx context.Context, o conversation.Owner, session string, ids []string) ([]conversation.Message, error) {
+	m, err := s.Store.MessagesByID(ctx, o, session, ids)
+	s.note("texts", m, nil)
+	return m, err
+}
+
+func (s *tallied) Messages(ctx context.Context, o conversation.Owner, session string, q conversation.MessageQuery) (conversation.MessagePage, error) {
+	p, err := s.Store.Messages(ctx, o, session, q)
+	s.note("page", p.Messages, nil)
+	return p, err
+}
+
+func (s *tallied) Context(ctx context.Context, o conversation.Owner, session string, tokens int) (conversation.Context, error) {
+	c, err := s.Store.Context(ctx, o, session, tokens)
+	s.note("context", c.History, c.Index)
+	return c, err
+}
+
+// timed is a model that notes its calls, and what had been asked of the store when each came.
+type timed struct {
+	store *tallied
+	mu    sync.Mutex
+	calls []timedCall // guarded by mu
+}
+
+type timedCall struct {
+	request stream.Request
+	at      time.Time
+	trips   []string
+	bytes   int
+}
+
+func (*timed) Name() string { return "timed" }
+
+func (m *timed) Generate(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+	m.store.mu.Lock()
+	c := timedCall{request, time.Now(), m.store.trips, m.store.bytes}
+	m.store.mu.Unlock()
+	m.mu.Lock()
+	m.calls = append(m.calls, c)
+	m.mu.Unlock()
+	write([]byte(talk("The harbour is deep enough for all of them, says the keeper.")))
+	return stream.Result{FinishReason: "stop"}, nil
+}
+
+// talk is a text of 46 tokens that begins with some words.
+func talk(words string) string { return words + strings.Repeat(" ", 184-len(words)) }
+
+func fourth(text string) int { return (len(text) + 3) / 4 }
+
+// TestAFirstTokenCostsTheSameHoweverLongTheHistoryIs has histories of 100 and of 10,000 messages, whose window the reply before
+// has left folded, under each policy: the next turn asks the model nothing else before its first token, makes one trip to
+// the store, or two where it chooses among more than came with the first, and reads no more than its window and its index hold.
+func TestAFirstTokenCostsTheSameHoweverLongTheHistoryIs(t *testing.T) {
+	for policy, limits := range map[conversation.RetentionPolicy]struct{ trips, bytes int }{
+		conversation.FIFO: {1, 8 << 10}, conversation.Priority: {2, 160 << 10}, conversation.Semantic: {2, 640 << 10},
+	} {
+		for _, n := range []int{100, 10_000} {
+			t.Run(fmt.Sprint(policy, " ", n), func(t *testing.T) {
+				c, took := firstToken(t, policy, n)
+				t.Logf("%d messages: %v, %d bytes, %d messages sent, %v to the model's call", n, c.trips, c.bytes, len(c.request.Messages), took.Round(time.Microsecond))
+				if c.request.Summary || len(c.trips) > limits.trips || c.bytes > limits.bytes {
+					t.Errorf("the first call (to summarise: %v) came after %v and %d bytes", c.request.Summary, c.trips, c.bytes)
+				}
+				if m := c.request.Messages[0]; m.Role != "system" || !strings.HasPrefix(m.Content, "Summary") {
+					t.Errorf("the prompt begins with %+v", m)
+				}
+			})
+		}
+	}
+}
+
+// firstToken returns the first call to the model of a turn in a session of n messages, and how long after the send it came.
+func firstToken(t *testing.T, policy conversation.RetentionPolicy, n int) (timedCall, time.Duration) {
+	file := open(t, newPath(t))
+	store := &tallied{Store: file, folded: make(chan int, 16)}
+	model := &timed{store: store}
+	service := conversation.NewService(conversation.Options{
+		Store: store, Model: model, Count: fourth, Log: slog.New(slog.DiscardHandler),
+		Patience: stream.Patience{FirstByte: time.Minute, Stall: time.Minute},
+	})
+	must(t, service.Start(t.Context()))
+	asked := conversation.NewSession{UserID: "user_0123456789abcdef", Context: conversation.ContextConfig{
+		MaxTokens: 1000, CompressionEnabled: true, RetentionPolicy: policy,
+	}}
+	created, err := store.CreateSession(t.Context(), somebody, asked)
+	must(t, err)
+	session := created.Session.ID
+	last := grow(t, file, created.Session, n-12)
+	must(t, file.Fold(t.Context(), somebody, session, "", conversation.Summary{Text: "Summary: ships.", Tokens: 4, Last: last, Count: n - 12}, conversation.Usage{}))
+	for i := range 6 {
+		send(t, service, session, talk(fmt.Sprint("before ", i)))
+	}
+	whole := map[conversation.RetentionPolicy]int{conversation.FIFO: n - 2, conversation.Priority: n, conversation.Semantic: n}[policy]
+	for folded := 0; folded < whole; { // behind the last reply
+		folded = <-store.folded
+	}
+	service.Drain(t.Context())
+	service = conversation.NewService(service.Options)
+	must(t, service.Start(t.Context()))
+	defer service.Drain(t.Context())
+	store.trips, store.bytes, model.calls = nil, 0, nil
+	began := time.Now()
+	send(t, service, session, talk("how deep is the harbour for ships?"))
+	model.mu.Lock()
+	defer model.mu.Unlock()
+	return model.calls[0], model.calls[0].at.Sub(began)
+}
+
+// grow writes n messages into an empty session, all at once, and returns the last one's id.
+func grow(t *testing.T, s *Store, session conversation.Session, n int) string {
+	t.Helper()
+	must(t, s.submit(t.Context(), func(w *writing) error {
+		at, grown := ref{somebody, session.ID}, session
+		for i := range n / 2 {
+			turn := newTurn(session.ID, fmt.Sprintf("question %d about the lighthouse, the harbour and the %d ships", i, i%17))
+			message, reply := messagesOf(&turn, &grown, w.now)
+			ended := completed("The harbour is deep enough for all of them, says the keeper of the light.")
+			reply.Content, reply.Tokens, reply.Status = ended.Content, ended.Tokens, ended.Status
+			reply.Terms = window.TermsOf(message.Content, reply.Content)
+			for _, m := range []*conversation.Message{&message, &reply} {
+				if err := errors.Join(w.putMessage(at, m), w.index(at, &grown, m)); err != nil {
+					return err
+				}
+				grown.HistoryTokens += tokensInPrompt(m)
+			}
+			grown.MessageCount, grown.Head = grown.MessageCount+2, reply.ID
+		}
+		session = grown
+		return w.putSession(at, &grown)
+	}))
+	return session.Head
+}
+
+// send sends a message and waits for its reply.
+func send(t *testing.T, service *conversation.Service, session, text string) {
+	t.Helper()
+	replied := make(chan *conversation.Exchange, 1)
+	m := conversation.NewMessage{SessionID: session, Role: conversation.User, Content: text, OnBusy: conversation.Enqueue}
+	service.Send(t.Context(), somebody, m, func(x *conversation.Exchange, err error) {
+		must(t, err)
+		replied <- x
+	})
+	_, err := (<-replied).Wait(t.Context())
+	must(t, err)
+}

@@ -1,0 +1,297 @@
+package storetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"parley/auth/limit"
+	"parley/conversation"
+	"parley/conversation/window"
+	"parley/stream"
+)
+
+func contextTests() []test {
+	return []test{
+		{"a context is what a turn begins with, and changes nothing", contextOfTurn},
+		{"a context in mid-reply has the reply with its journalled text, the index has not", contextOfLive},
+		{"there is an index only where a policy has to choose", indexWhereNeeded},
+		{"an indexed message has what the window weighs, and no content", indexedMessage},
+		{"the index holds the newest 2,000 messages", indexLimit},
+		{"messages are read by their ids, in the order that they are named in", messagesByID},
+		{"the context of another's session, and its messages, are not found", contextOfOthers},
+	}
+}
+
+// choosing is a session whose policy chooses, with a budget of 93 tokens: six exchanges of 23 do not fit.
+func choosing(policy conversation.RetentionPolicy) conversation.NewSession {
+	session := plain()
+	session.Context = conversation.ContextConfig{MaxTokens: 128, CompressionEnabled: true, RetentionPolicy: policy}
+	return session
+}
+
+func (s *subject) context(t *testing.T, sessionID string, tokens int) conversation.Context {
+	t.Helper()
+	c, err := s.store.Context(s.ctx, s.owner, sessionID, tokens)
+	must(t, err, "Context")
+	return c
+}
+
+func contextOfTurn(t *testing.T, s *subject) {
+	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
+		session := s.create(t, choosing(policy))
+		for i := range 6 {
+			before := s.session(t, session.ID)
+			c := s.context(t, session.ID, 10)
+			same(t, "the session", c.Session, before)
+			same(t, "the session afterwards", s.session(t, session.ID), before)
+			begun := s.begin(t, question(session.ID, fmt.Sprint("question ", i)))
+			same(t, "the history", begun.History, c.History)
+			same(t, "the index", begun.Index, c.Index)
+			same(t, "the summary", begun.Summary, c.Summary)
+			same(t, "whether there is an index", len(c.Index) > 0, policy != conversation.FIFO && 23*i+14 > window.Budget(128))
+			s.end(t, begun.Key, answer("an answer"))
+			if i == 3 {
+				s.fold(t, session.ID, "", conversation.Summary{Text: "so far", Tokens: 2, Last: begun.Reply.ID, Count: 8})
+			}
+		}
+	}
+}
+
+func contextOfLive(t *testing.T, s *subject) {
+	session := s.create(t, choosing(conversation.Semantic))
+	for range 5 {
+		s.exchange(t, session.ID, "hello")
+	}
+	begun := s.begin(t, question(session.ID, "live"))
+	must(t, s.store.Journal(s.ctx, []stream.Segment[conversation.TurnKey]{{Key: begun.Key, Text: []byte("so far")}}), "Journal")
+	c := s.context(t, session.ID, 10)
+	last := c.History[len(c.History)-1]
+	want := begun.Reply
+	want.Content = "so far"
+	same(t, "the reply that is being written", last, want)
+	same(t, "how many are indexed", len(c.Index), 11)
+	same(t, "the newest that is indexed", c.Index[10].ID, begun.Message.ID)
+}
+
+func indexWhereNeeded(t *testing.T, s *subject) {
+	for _, test := range []struct {
+		policy      conversation.RetentionPolicy
+		compression bool
+		tokens      int
+		want        int
+	}{
+		{conversation.Priority, true, 93 - 23 - 4, 0}, // just fits
+		{conversation.Priority, true, 93 - 23 - 3, 2},
+		{conversation.Semantic, true, 93 - 23 - 3, 2},
+		{conversation.FIFO, true, 93 - 23 - 3, 0},
+		{conversation.Priority, false, 93 - 23 - 3, 0}, // would be refused
+	} {
+		asked := choosing(test.policy)
+		asked.Context.CompressionEnabled = test.compression
+		session := s.create(t, asked)
+		s.exchange(t, session.ID, "hello")
+		same(t, fmt.Sprintf("how many are indexed: %+v", test), len(s.context(t, session.ID, test.tokens).Index), test.want)
+	}
+}
+
+func indexedMessage(t *testing.T, s *subject) {
+	terms := window.TermsOf("What is a lighthouse for?", "To warn ships.")
+	for _, policy := range []conversation.RetentionPolicy{conversation.Priority, conversation.Semantic} {
+		session := s.create(t, choosing(policy))
+		var want []conversation.Indexed
+		for _, turn := range []struct {
+			role     conversation.Role
+			metadata string
+			priority float64
+			reply    conversation.Message
+			skip     bool
+		}{
+			{conversation.User, `{"priority":"high"}`, 1, conversation.Message{Content: "yes", Tokens: 7, Status: stream.Completed}, false},
+			{conversation.System, `{"priority":-2.5}`, -2.5, conversation.Message{Content: "half", Tokens: 1, Status: stream.Interrupted}, false},
+			{conversation.User, `{"Priority":"high"}`, 0, conversation.Message{Content: "broken", Tokens: 3, Status: stream.Failed}, true},
+			{conversation.User, ``, 0, conversation.Message{Status: stream.Completed}, true},
+		} {
+			asked := question(session.ID, "What is a lighthouse for?")
+			asked.Role, asked.Metadata = turn.role, json.RawMessage(turn.metadata)
+			if turn.metadata == "" {
+				asked.Metadata = nil
+			}
+			begun := s.begin(t, asked)
+			turn.reply.Terms = terms
+			ended := s.end(t, begun.Key, turn.reply)
+			same(t, "the terms of what EndTurn returns", ended.Terms, nil)
+			reply := conversation.Indexed{ID: ended.ID, Role: conversation.Assistant, Tokens: turn.reply.Tokens, Skip: turn.skip}
+			if policy == conversation.Semantic {
+				reply.Terms = terms
+			}
+			want = append(want, conversation.Indexed{ID: begun.Message.ID, Role: turn.role, Tokens: 10, Priority: turn.priority}, reply)
+		}
+		same(t, "the index", s.context(t, session.ID, 80).Index, want)
+		for _, m := range s.history(t, session.ID) {
+			same(t, "the terms of a message", m.Terms, nil)
+		}
+		s.clear(t, session.ID, "clears")
+		same(t, "the index after clearing", s.context(t, session.ID, 100).Index, nil)
+	}
+}
+
+func indexLimit(t *testing.T, s *subject) {
+	session := s.create(t, choosing(conversation.Priority))
+	for i := range conversation.IndexLimit/2 + 2 {
+		s.exchange(t, session.ID, fmt.Sprint(i))
+	}
+	all := s.history(t, session.ID)
+	index := s.context(t, session.ID, 10).Index
+	same(t, "how many are indexed", len(index), conversation.IndexLimit)
+	for i, m := range all[4:] {
+		if index[i].ID != m.ID {
+			t.Fatalf("message %d of the index is %s, want %s", i, index[i].ID, m.ID)
+		}
+	}
+}
+
+func messagesByID(t *testing.T, s *subject) {
+	id, all := conversed(t, s, 3)
+	others, _ := conversed(t, s, 1)
+	other := s.history(t, others)[0].ID
+	found, err := s.store.MessagesByID(s.ctx, s.owner, id, []string{all[4].ID, all[0].ID, other, "msg_0000000000000000", all[3].ID})
+	must(t, err, "MessagesByID")
+	same(t, "the messages", found, []conversation.Message{all[4], all[0], all[3]})
+	found, err = s.store.MessagesByID(s.ctx, s.owner, id, nil)
+	must(t, err, "MessagesByID of none")
+	same(t, "no messages", found, nil)
+}
+
+func contextOfOthers(t *testing.T, s *subject) {
+	id, all := conversed(t, s, 1)
+	other := s.as(conversation.Owner{Account: s.owner.Account, Mode: conversation.Test})
+	_, err := other.store.Context(s.ctx, other.owner, id, 1)
+	wantError(t, "Context", err, conversation.ErrSessionNotFound)
+	_, err = other.store.MessagesByID(s.ctx, other.owner, id, ids(all))
+	wantError(t, "MessagesByID", err, conversation.ErrSessionNotFound)
+	wantError(t, "Fold", other.store.Fold(s.ctx, other.owner, id, "", summaryTo(all[1], 2), foldUsage), conversation.ErrSessionNotFound)
+}
+
+func foldTests() []test {
+	return []test{
+		{"folding puts a summary in the place of the one before, and counts what it cost", foldTwice},
+		{"of foldings at once one is first, and the others change nothing", foldAtOnce},
+		{"a summary of what was cleared is not taken, nor one that ends before the one that is there", foldStale},
+		{"clearing removes the summary", foldCleared},
+		{"a session that was deleted is not folded", foldDeleted},
+		{"the summary's tokens are charged to the minute, over the limit if need be", foldCharges},
+	}
+}
+
+// foldUsage is what each folding here costs.
+var foldUsage = conversation.Usage{Prompt: 300, Completion: 40, Total: 340}
+
+// summaryTo is a summary of the messages up to m, which are so many.
+func summaryTo(m conversation.Message, count int) conversation.Summary {
+	return conversation.Summary{Text: "Summary up to " + m.ID, Tokens: 9, Last: m.ID, Count: count}
+}
+
+func (s *subject) fold(t *testing.T, sessionID, after string, summary conversation.Summary) {
+	t.Helper()
+	must(t, s.store.Fold(s.ctx, s.owner, sessionID, after, summary, foldUsage), "Fold")
+}
+
+func foldTwice(t *testing.T, s *subject) {
+	id, all := conversed(t, s, 3)
+	before, _, _ := s.used(t)
+	want := s.session(t, id)
+	after := ""
+	for i, m := range []conversation.Message{all[1], all[3]} {
+		summary := summaryTo(m, 2*i+2)
+		s.fold(t, id, after, summary)
+		same(t, "the summary", s.context(t, id, 1).Summary, summary)
+		want.TokenUsage.Prompt += 300
+		want.TokenUsage.Completion += 40
+		want.TokenUsage.Total += 340
+		same(t, "the session", s.session(t, id), want)
+		before.PromptTokens += 300
+		before.CompletionTokens += 40
+		used, _, _ := s.used(t)
+		sameBucket(t, "the usage", &used, &before)
+		after = m.ID
+	}
+	same(t, "the messages", s.history(t, id), all)
+}
+
+func foldAtOnce(t *testing.T, s *subject) {
+	id, all := conversed(t, s, 2)
+	before := s.session(t, id).TokenUsage.Total
+	const folders = 8
+	errs := make(chan error, folders)
+	for i := range folders {
+		go func() { errs <- s.store.Fold(s.ctx, s.owner, id, "", summaryTo(all[1+2*(i%2)], 2+2*(i%2)), foldUsage) }()
+	}
+	first := 0
+	for range folders {
+		if err := <-errs; err == nil {
+			first++
+		} else {
+			wantError(t, "Fold", err, conversation.ErrStale)
+		}
+	}
+	same(t, "how many were first", first, 1)
+	same(t, "the tokens that were counted", s.session(t, id).TokenUsage.Total-before, 340)
+}
+
+func foldStale(t *testing.T, s *subject) {
+	id, all := conversed(t, s, 3)
+	s.fold(t, id, "", summaryTo(all[3], 4))
+	want := s.session(t, id)
+	stale := func(what, after string, last conversation.Message) {
+		t.Helper()
+		wantError(t, what, s.store.Fold(s.ctx, s.owner, id, after, summaryTo(last, 2), foldUsage), conversation.ErrStale)
+		same(t, what+": the session", s.session(t, id), want)
+	}
+	stale("as if there were none", "", all[5])
+	stale("after another", all[1].ID, all[5])
+	stale("a summary that ends before", all[3].ID, all[1])
+	stale("a summary that ends where it did", all[3].ID, all[3])
+	same(t, "the summary", s.context(t, id, 1).Summary, summaryTo(all[3], 4))
+	want = s.clear(t, id, "clears").Session
+	stale("after clearing, from nothing", "", all[5])
+	stale("after clearing, from before", all[3].ID, all[5])
+	same(t, "the summary after clearing", s.context(t, id, 1).Summary, conversation.Summary{})
+}
+
+func foldCleared(t *testing.T, s *subject) {
+	id, all := conversed(t, s, 2)
+	s.fold(t, id, "", summaryTo(all[3], 4))
+	s.clear(t, id, "clears")
+	begun := s.begin(t, question(id, "hello"))
+	same(t, "the summary", begun.Summary, conversation.Summary{})
+	ended := s.end(t, begun.Key, answer("good day"))
+	s.fold(t, id, "", summaryTo(ended, 2))
+	same(t, "the next summary", s.context(t, id, 1).Summary, summaryTo(ended, 2))
+}
+
+func foldDeleted(t *testing.T, s *subject) {
+	id, all := conversed(t, s, 2)
+	_, err := s.store.DeleteSession(s.ctx, s.owner, id)
+	must(t, err, "DeleteSession")
+	before, _, _ := s.used(t)
+	wantError(t, "Fold", s.store.Fold(s.ctx, s.owner, id, "", summaryTo(all[1], 2), foldUsage), conversation.ErrSessionNotFound)
+	after, _, _ := s.used(t)
+	sameBucket(t, "the usage", &after, &before)
+}
+
+func foldCharges(t *testing.T, s *subject) {
+	p := s.key(t)
+	session := s.create(t, small())
+	_, reply := s.exchange(t, session.ID, "hello") // not admitted: it reserves nothing
+	need := window.Estimate(session.Context.MaxTokens, 14+9, inPrompt(10))
+	figures := limit.Figures{RequestsPerMinute: 300, TokensPerMinute: need + 339}
+	s.fold(t, session.ID, "", summaryTo(reply, 2))
+	ctx, _ := s.request(p, figures)
+	_, err := s.store.BeginTurn(ctx, s.owner, question(session.ID, "?"))
+	refused(t, "BeginTurn", err, limit.ByTokens)
+	figures.TokensPerMinute++
+	ctx, _ = s.request(p, figures)
+	_, err = s.store.BeginTurn(ctx, s.owner, question(session.ID, "?"))
+	must(t, err, "BeginTurn with room for one token more")
+}

@@ -1,0 +1,193 @@
+package wire
+
+import (
+	"cmp"
+	"encoding/json"
+	"strconv"
+
+	"parley/stream"
+)
+
+// AISDKProtocol is the second WebSocket subprotocol: the frames of WebSocketChatTransport in npm's ai, 7.0.173 and newer
+// (its package documents and validates them). A frame of the server's is start, chunk, end, error or no-active, and names
+// the request that it answers; a chunk is one of the AI SDK's UI message stream. Anything else closes the client's socket.
+const AISDKProtocol = "ai-sdk.v7"
+
+// AISDK encodes the events of one reply as server-sent events in the AI SDK's UI message stream dialect: unnamed, and [DONE] at
+// last. An event that the dialect has no word for is nothing at all. The view has to begin with the reply.
+type AISDK struct{}
+
+// AISDKRequest encodes the events of one reply as frames of ai-sdk.v7 that answer one request. It counts the chunks, so it
+// serves one view, from the reply's beginning, and one goroutine at a time.
+type AISDKRequest struct {
+	id       []byte // as a JSON string
+	sequence int    // of the next chunk
+}
+
+// NewAISDKRequest returns the encoder of the answer to a request; requestID is valid UTF-8.
+func NewAISDKRequest(requestID string) AISDKRequest {
+	return AISDKRequest{id: appendString(nil, []byte(requestID))}
+}
+
+// AISDKAnswer is a frame that is no chunk; ErrorText belongs to error.
+type AISDKAnswer struct {
+	Type      string `json:"type"` // "start", "end", "error" or "no-active"
+	RequestID string `json:"requestId"`
+	ErrorText string `json:"errorText,omitempty"`
+}
+
+// chunk is the kind of a chunk.
+type chunk uint8
+
+const (
+	chunkStart chunk = iota
+	chunkTextStart
+	chunkTextDelta
+	chunkTextEnd
+	chunkFinish
+	chunkAbort
+	chunkError
+)
+
+// The chunks that make up an event. A text begins with its first delta, so that a page can tell a reply that is being
+// thought about from one that is being written.
+var (
+	chunksOfBeginning = []chunk{chunkStart}
+	chunksOfText      = []chunk{chunkTextStart, chunkTextDelta} // the first has both
+	chunksOfEnding    = map[stream.State][]chunk{               // the first where there is a text
+		stream.Completed:   {chunkTextEnd, chunkFinish},
+		stream.Interrupted: {chunkTextEnd, chunkFinish},
+		stream.Cancelled:   {chunkTextEnd, chunkAbort},
+		stream.Failed:      {chunkTextEnd, chunkError},
+	}
+	chunksOfLoss = []chunk{chunkError}
+)
+
+// losses say what became of a session whose reply has no ending.
+var losses = map[stream.EventKind]string{
+	stream.Cleared: "The session's history was cleared.",
+	stream.Deleted: "The session was deleted.",
+	stream.Expired: "The session has expired.",
+}
+
+// finishReasons are the providers' words for why a reply ended that the AI SDK knows; any other is "other".
+var finishReasons = map[string]string{
+	"stop": "stop", "length": "length", "content_filter": "content-filter", "content-filter": "content-filter",
+	"tool_calls": "tool-calls", "tool-calls": "tool-calls", "function_call": "tool-calls",
+}
+
+// chunksOf returns the chunks that an event is; none for one that the dialect has no word for.
+func chunksOf(event stream.Event) []chunk {
+	switch event.Kind {
+	case stream.Created:
+		return chunksOfBeginning
+	case stream.Delta:
+		return chunksOfText[min(event.Offset, 1):]
+	case stream.Ended:
+		text, _ := event.Entry.Reply.Snapshot()
+		return chunksOfEnding[event.Ending.State][1-min(len(text), 1):]
+	case stream.Cleared, stream.Deleted, stream.Expired:
+		return chunksOfLoss
+	}
+	return nil
+}
+
+// appendChunk appends one of an event's chunks.
+func appendChunk(dst []byte, c chunk, event stream.Event) []byte {
+	switch c {
+	case chunkStart:
+		return appendWithID(dst, `{"type":"start","messageId":"`, event)
+	case chunkTextStart:
+		return appendWithID(dst, `{"type":"text-start","id":"`, event)
+	case chunkTextEnd:
+		return appendWithID(dst, `{"type":"text-end","id":"`, event)
+	case chunkTextDelta:
+		dst = append(dst, `{"type":"text-delta","id":"`...)
+		dst = append(dst, event.Entry.ID...)
+		dst = append(dst, `","delta":`...)
+		return append(appendString(dst, event.Delta), '}')
+	case chunkFinish:
+		dst = append(dst, `{"type":"finish","finishReason":"`...)
+		return append(append(dst, finishReason(event.Ending)...), `"}`...)
+	case chunkAbort:
+		return append(dst, `{"type":"abort"}`...)
+	default:
+		dst = append(dst, `{"type":"error","errorText":`...)
+		return append(appendString(dst, errorText(event)), '}')
+	}
+}
+
+// appendWithID appends a chunk that ends with the id of the reply.
+func appendWithID(dst []byte, before string, event stream.Event) []byte {
+	dst = append(dst, before...)
+	dst = append(dst, event.Entry.ID...)
+	return append(dst, `"}`...)
+}
+
+// finishReason returns why a reply that was completed or interrupted ended, in the AI SDK's words. It decodes the message, once
+// a reply.
+func finishReason(ending *stream.Ending) string {
+	if ending.State == stream.Interrupted {
+		return "interrupted"
+	}
+	var message struct {
+		FinishReason string `json:"finishReason"`
+	}
+	_ = json.Unmarshal(ending.Message, &message) // our own
+	return cmp.Or(finishReasons[message.FinishReason], "other")
+}
+
+// errorText returns what is to be said of a reply that failed, or is gone. What it decodes is a public error, once a reply.
+func errorText(event stream.Event) []byte {
+	if event.Kind != stream.Ended {
+		return []byte(losses[event.Kind])
+	}
+	var failure struct {
+		Message string `json:"message"`
+	}
+	_ = json.Unmarshal(event.Ending.Error, &failure) // our own
+	return []byte(cmp.Or(failure.Message, "the reply failed"))
+}
+
+// AppendFrame implements stream.Encoder.
+func (AISDK) AppendFrame(dst []byte, _ string, event stream.Event) []byte {
+	for _, c := range chunksOf(event) {
+		dst = append(dst, "data: "...)
+		dst = appendChunk(dst, c, event)
+		dst = append(dst, "\n\n"...)
+		if c >= chunkFinish {
+			dst = append(dst, "data: [DONE]\n\n"...)
+		}
+	}
+	return dst
+}
+
+// AppendFrames appends the frames that an event is, each followed by a newline, which no frame holds. The last event of a reply
+// ends with the request's last frame: end, or error.
+func (r *AISDKRequest) AppendFrames(dst []byte, event stream.Event) []byte {
+	for _, c := range chunksOf(event) {
+		if c == chunkError {
+			dst = r.appendType(dst, "error")
+			dst = append(dst, `,"errorText":`...)
+			dst = append(appendString(dst, errorText(event)), "}\n"...)
+			continue
+		}
+		dst = r.appendType(dst, "chunk")
+		dst = append(dst, `,"sequence":`...)
+		dst = strconv.AppendInt(dst, int64(r.sequence), 10)
+		dst = append(dst, `,"chunk":`...)
+		dst = append(appendChunk(dst, c, event), "}\n"...)
+		r.sequence++
+		if c >= chunkFinish {
+			dst = append(r.appendType(dst, "end"), "}\n"...)
+		}
+	}
+	return dst
+}
+
+func (r *AISDKRequest) appendType(dst []byte, kind string) []byte {
+	dst = append(dst, `{"type":"`...)
+	dst = append(dst, kind...)
+	dst = append(dst, `","requestId":`...)
+	return append(dst, r.id...)
+}

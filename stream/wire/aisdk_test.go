@@ -1,0 +1,156 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"parley/stream"
+)
+
+// sdkReply returns the events of a reply that says text and ends, and what of them was shown as one delta a character.
+func sdkReply(text string, ending stream.Ending) []stream.Event {
+	reply := stream.NewReply("msg_1")
+	reply.Append([]byte(text))
+	entry := &stream.Entry{ID: "msg_1", Reply: reply}
+	all := []stream.Event{{Kind: stream.Created, Entry: entry}}
+	for i, r := range text {
+		all = append(all, stream.Event{Kind: stream.Delta, Entry: entry, Offset: i, Delta: []byte(string(r))})
+	}
+	return append(all, stream.Event{Kind: stream.Ended, Entry: entry, Ending: &ending})
+}
+
+// sdkCases are replies, and the chunks that they are.
+var sdkCases = map[string]struct {
+	text   string
+	ending stream.Ending
+	chunks []string
+}{
+	"completed": {"hé", stream.Ending{State: stream.Completed, Message: []byte(`{"content":"hé","finishReason":"length"}`)}, []string{
+		`{"type":"start","messageId":"msg_1"}`, `{"type":"text-start","id":"msg_1"}`, `{"type":"text-delta","id":"msg_1","delta":"h"}`,
+		`{"type":"text-delta","id":"msg_1","delta":"é"}`, `{"type":"text-end","id":"msg_1"}`, `{"type":"finish","finishReason":"length"}`}},
+	"without a text": {"", stream.Ending{State: stream.Completed, Message: []byte(`{"finishReason":"stop"}`)}, []string{
+		`{"type":"start","messageId":"msg_1"}`, `{"type":"finish","finishReason":"stop"}`}},
+	"cancelled": {"h", stream.Ending{State: stream.Cancelled, Message: []byte(`{"finishReason":"stop"}`)}, []string{
+		`{"type":"start","messageId":"msg_1"}`, `{"type":"text-start","id":"msg_1"}`, `{"type":"text-delta","id":"msg_1","delta":"h"}`,
+		`{"type":"text-end","id":"msg_1"}`, `{"type":"abort"}`}},
+	"interrupted": {"", stream.Ending{State: stream.Interrupted, Message: []byte(`{"finishReason":"stop"}`)}, []string{
+		`{"type":"start","messageId":"msg_1"}`, `{"type":"finish","finishReason":"interrupted"}`}},
+	"failed": {"h", stream.Ending{State: stream.Failed, Error: []byte(`{"code":"provider_error","message":"a \"broken\" model"}`)}, []string{
+		`{"type":"start","messageId":"msg_1"}`, `{"type":"text-start","id":"msg_1"}`, `{"type":"text-delta","id":"msg_1","delta":"h"}`,
+		`{"type":"text-end","id":"msg_1"}`, `{"type":"error","errorText":"a \"broken\" model"}`}},
+}
+
+func TestAReplyInTheDialectOfTheAISDK(t *testing.T) {
+	for name, c := range sdkCases {
+		t.Run(name, func(t *testing.T) {
+			var events []byte
+			for _, event := range sdkReply(c.text, c.ending) {
+				events = AISDK{}.AppendFrame(events, "session_a", event)
+			}
+			if want := "data: " + strings.Join(c.chunks, "\n\ndata: ") + "\n\ndata: [DONE]\n\n"; string(events) != want {
+				t.Errorf("as events:\n%swant\n%s", events, want)
+			}
+			var frames, want []byte
+			request := NewAISDKRequest("r\"1")
+			for _, event := range sdkReply(c.text, c.ending) {
+				frames = request.AppendFrames(frames, event)
+			}
+			for i, chunk := range c.chunks {
+				if text, failed := strings.CutPrefix(chunk, `{"type":"error",`); failed {
+					want = fmt.Appendf(want, `{"type":"error","requestId":"r\"1",%s`+"\n", text)
+					continue
+				}
+				want = fmt.Appendf(want, `{"type":"chunk","requestId":"r\"1","sequence":%d,"chunk":%s}`+"\n", i, chunk)
+			}
+			if c.ending.State != stream.Failed {
+				want = append(want, `{"type":"end","requestId":"r\"1"}`+"\n"...)
+			}
+			if string(frames) != string(want) {
+				t.Errorf("as frames:\n%swant\n%s", frames, want)
+			}
+		})
+	}
+}
+
+func TestTheReasonsToFinishAreThoseThatTheAISDKKnows(t *testing.T) {
+	known := []string{"stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other"}
+	for word, want := range map[string]string{
+		"stop": "stop", "length": "length", "content_filter": "content-filter", "tool_calls": "tool-calls", "function_call": "tool-calls",
+		"": "other", "eos": "other", "interrupted": "other",
+	} {
+		message, _ := json.Marshal(map[string]string{"finishReason": word})
+		if got := finishReason(&stream.Ending{State: stream.Completed, Message: message}); got != want || !slices.Contains(known, got) {
+			t.Errorf("%q is %q, want %q", word, got, want)
+		}
+	}
+}
+
+func TestASessionThatIsGoneIsAnError(t *testing.T) {
+	for kind, want := range losses {
+		request := NewAISDKRequest("1")
+		frames := string(request.AppendFrames(nil, stream.Event{Kind: kind}))
+		if frames != `{"type":"error","requestId":"1","errorText":"`+want+`"}`+"\n" {
+			t.Errorf("%d: %q", kind, frames)
+		}
+		if got := string(AISDK{}.AppendFrame(nil, "s", stream.Event{Kind: kind})); got != `data: {"type":"error","errorText":"`+want+`"}`+"\n\ndata: [DONE]\n\n" {
+			t.Errorf("%d: %q", kind, got)
+		}
+	}
+}
+
+func TestWhatTheDialectHasNoWordForIsNothing(t *testing.T) {
+	request := NewAISDKRequest("1")
+	for kind := range stream.EventKind(50) {
+		if kind >= stream.Created && kind <= stream.Expired {
+			continue
+		}
+		event := stream.Event{Kind: kind}
+		if got := string(request.AppendFrames(nil, event)) + string(AISDK{}.AppendFrame(nil, "s", event)); got != "" {
+			t.Errorf("%d: %q", kind, got)
+		}
+	}
+}
+
+func TestAnyTextReadsBackThroughTheDialect(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.ToValidUTF8(rapid.String().Draw(t, "text"), "\uFFFD")
+		request := NewAISDKRequest(strings.ToValidUTF8(rapid.String().Draw(t, "id"), "\uFFFD"))
+		var got strings.Builder
+		sequence := 0
+		for _, event := range sdkReply(text, sdkCases["completed"].ending) {
+			for line := range strings.Lines(string(request.AppendFrames(nil, event))) {
+				var frame struct {
+					Type     string
+					Sequence int
+					Chunk    struct{ Delta string }
+				}
+				if err := json.Unmarshal([]byte(line), &frame); err != nil || !utf8.ValidString(line) {
+					t.Fatalf("%q: %v", line, err)
+				}
+				if frame.Type == "chunk" && frame.Sequence != sequence {
+					t.Fatalf("sequence %d, want %d", frame.Sequence, sequence)
+				}
+				sequence++
+				got.WriteString(frame.Chunk.Delta)
+			}
+		}
+		if got.String() != text {
+			t.Fatalf("%q came back as %q", text, got.String())
+		}
+	})
+}
+
+func TestADeltaOfTheAISDKAllocatesNothing(t *testing.T) {
+	event := sdkReply("hello", stream.Ending{})[2]
+	request := NewAISDKRequest("1")
+	buffer := make([]byte, 0, 1<<10)
+	if n := testing.AllocsPerRun(100, func() { request.AppendFrames(buffer, event); AISDK{}.AppendFrame(buffer, "s", event) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
