@@ -120,6 +120,7 @@ func (r *recited) take(e client.Event) {
 		r.text += e.Delta
 	case e.Type == client.End && e.MessageID == r.at && e.Message.Content == r.text:
 		r.texts, r.at = append(r.texts, r.text), ""
+	case e.Type == client.Compressed: // a long session is folded meanwhile
 	default:
 		r.t.Fatalf("in %q at %d came %+v", r.at, len(r.text), e)
 	}
