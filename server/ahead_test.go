@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"parley/stream/wire"
 )
 
 // A cursor of what the session never had is a mistake of the client's: it would wait for ever.
@@ -50,6 +52,15 @@ func TestACursorOfWhatNeverWasIsRefused(t *testing.T) {
 			}
 		})
 	}
+	t.Run("is_no_nonsense", func(t *testing.T) { // but what happens to all sessions of a page when a backup is restored
+		s := p.dial()
+		for range 2 * wire.MaxNonsense {
+			if f, err := s.subscribe(session, p.cursorOf(session, "msg_zzzzzzzzzzzzzzzz", "e")); err != nil || f.code != "validation_error" {
+				t.Fatalf("%+v, %v", f, err)
+			}
+		}
+		s.mustSubscribe(session, "")
+	})
 	for name, id := range map[string]string{"400_in_the_future": "msg_zzzzzzzzzzzzzzzz", "400_over_the_end": reply} {
 		r := refused{"GET", messages("{id}") + "/" + reply + "/stream", nil, []string{"Last-Event-ID", p.cursorOf(session, id, "9")}, 400, "validation_error", "Last-Event-ID"}
 		refusals{name: r}.run(t, p, session)

@@ -25,6 +25,9 @@ type apiError struct {
 	// retryAfter is also sent as a header; 0 is none.
 	retryAfter time.Duration
 	allow      string // the Allow header of a 405
+	// honest says that the request made sense, though a field of it does not fit what the store holds: no nonsense to close a
+	// socket for.
+	honest bool
 	// figures are those of the limit that refuses, nil for those that the response has already.
 	figures *limit.Decision
 }

@@ -114,7 +114,7 @@ func take[T any](k *socket, frame []byte, id string, handle func(request T) erro
 	if err := handle(request); err != nil {
 		k.refuse(id, err)
 		e, _ := describe(err)
-		return e.code != "validation_error"
+		return e.code != "validation_error" || e.honest
 	}
 	return true
 }
@@ -170,7 +170,9 @@ func (k *socket) subscribe(r wire.Subscribe) error {
 	if from != nil {
 		err := k.server.Conversation.CheckPosition(ctx, k.owner, r.SessionID, *from)
 		if errors.Is(err, conversation.ErrNoPosition) {
-			return invalid("after", noCursor)
+			e := invalid("after", noCursor)
+			e.honest = true
+			return e
 		}
 		if err != nil {
 			return err

@@ -31,6 +31,7 @@ func TestThePage(t *testing.T) {
 		{"a cut connection comes back and nothing is missing", comesBack},
 		{"a connection that is cut all the time is no different", roughWire},
 		{"kill -9 interrupts the reply, and the page goes on", survivesKill},
+		{"a store that is restored from a backup is shown as it is", restoresABackup},
 		{"a drain is a change of servers", survivesDrain},
 		{"a wrong key is refused in plain words", wrongKey},
 		{"with nothing configured the simulated model answers", simulatedModel},
@@ -228,6 +229,36 @@ func untilJournal(t *testing.T, dir, text string) {
 		case <-late:
 			t.Fatalf("%q does not come into the journal", text)
 		}
+	}
+}
+
+// The cursor that the page stands at is then one that the server never gave.
+func restoresABackup(t *testing.T, browser context.Context) {
+	model, dir, backup := newHeldModel(t, long), t.TempDir(), t.TempDir()
+	p := serveIn(t, dir, model.env()...)
+	wire := newWire(t, p)
+	b := enter(t, browser, wire.url)
+	b.forgiven = cutOff
+	b.say("say 2 words")
+	b.untilReply("completed", words(2))
+	p.kill()
+	if err := os.CopyFS(filepath.Join(backup, "of"), os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	p = serveIn(t, dir, model.env()...)
+	wire.mend(p)
+	b.untilChip("live")
+	b.say("say 5 words")
+	b.untilReply("completed", words(5))
+	p.kill()
+	p = serveIn(t, filepath.Join(backup, "of"), model.env()...)
+	wire.mend(p)
+	b.untilReply("completed", words(2))
+	b.until(`document.querySelectorAll("article").length === 2`)
+	b.say("say 3 words")
+	b.untilReply("completed", words(3))
+	if text := agree(b, p, "completed"); text != words(3) {
+		t.Errorf("the reply is %q", text)
 	}
 }
 

@@ -71,10 +71,13 @@ export interface CreatedEvent { type: "created"; sessionId: string; messageId: s
 export interface DeltaEvent { type: "delta"; sessionId: string; messageId: string; offset: number; end: number; delta: string; cursor: string }
 /** A reply is over. message.content is the truth and replaces what was shown. */
 export interface EndEvent {
-  type: "end"; sessionId: string; messageId: string; status: EndStatus; message: Message; error?: { code: string; message: string }; cursor: string;
+  type: "end"; sessionId: string; messageId: string; status: EndStatus; message: Message; error?: { code: string; message: string };
+  /** None where the message had to be looked up, because the server did not know the cursor any more. */
+  cursor?: string;
 }
-/** The history was cleared: forget what was shown. recovered is false if that happened while the connection was away;
- * what is there since follows. */
+/** The history was cleared: forget what was shown. recovered is false if that happened while the connection was away, or if
+ * the server did not know the cursor any more (its store was restored from a backup, or lost writes when it failed over):
+ * what there is now is had from history(), and what follows begins from now on. */
 export interface ClearedEvent { type: "cleared"; sessionId: string; recovered: boolean }
 /** The session is gone; the iteration ends. */
 export interface GoneEvent { type: "deleted" | "expired"; sessionId: string; recovered: boolean }
@@ -90,6 +93,8 @@ export interface SendOptions {
   metadata?: Record<string, unknown>;
   /** What to do while another reply runs in the session; by default "enqueue". */
   onBusy?: "enqueue" | "reject" | "interrupt";
+  /** Names the message, so that sending it again has no effect twice; by default a random one. */
+  idempotencyKey?: string;
   /** Leaves; the reply goes on. */
   signal?: AbortSignal;
 }
@@ -110,11 +115,12 @@ export class Client {
   wake(): void;
   close(): void;
 
-  /** Watches from the call on, whether or not anybody iterates yet. */
+  /** Watches from the call on, whether or not anybody iterates yet. A cursor that the server does not know is no error: see
+   * ClearedEvent. */
   watch(sessionId: string, options?: { after?: string; signal?: AbortSignal }): AsyncIterableIterator<SessionEvent>;
-  /** Sends when it is first iterated. If the socket dies before the server has confirmed the message, it throws
-   * `connection_lost` and does not send again; from then on a cut is only a pause. Throws `session_deleted`,
-   * `session_expired` or `session_cleared` if that took the reply away. */
+  /** Sends when it is first iterated. A cut at any time is only a pause: what was not confirmed is sent again under the
+   * same idempotency key, so it takes effect once (after five attempts it throws `connection_lost`: it may or may not
+   * have been taken). Throws `session_deleted`, `session_expired` or `session_cleared` if that took the reply away. */
   send(sessionId: string, content: string, options?: SendOptions): AsyncGenerator<ReplyEvent, void, void>;
   start(sessionId: string, content: string, options?: SendOptions): Promise<{ messageId: string }>;
   cancel(sessionId: string, messageId: string): Promise<Message>;
@@ -129,7 +135,7 @@ export class Client {
 }
 
 export class ParleyError extends Error {
-  /** The service's code, or `connection_lost`, `network_error`, `closed`, `no_key`, `session_cleared`, `session_deleted`, `session_expired`. */
+  /** The service's code, or `connection_lost`, `network_error`, `closed`, `no_key`, `no_websocket`, `session_cleared`, `session_deleted`, `session_expired`. */
   code: string;
   status?: number;
   field?: string;
@@ -145,7 +151,7 @@ export class ParleyError extends Error {
 export class Track {
   constructor(cursor?: string);
   cursor: string | undefined;
-  reset(cursor?: string): void;
+  reset(cursor?: string | null): void;
   accept(frame: object, jump?: boolean): SessionEvent | symbol | null;
 }
 

@@ -6,7 +6,8 @@
 //     }
 //
 // A viewer is an offset into a text, so a cut is nothing to the caller: the client reconnects, names the last cursor of
-// every session it watches, and drops what it was shown before. track.js is that bookkeeping, connection.js the socket.
+// every session it watches, and drops what it was shown before. What was not confirmed is sent again under the same
+// idempotency key. stream/client is the same in Go. track.js is that bookkeeping, connection.js the socket.
 
 import { Connection, HANDSHAKE_MS } from "./connection.js";
 import { ParleyError, errorOf } from "./track.js";
@@ -14,6 +15,7 @@ import { ParleyError, errorOf } from "./track.js";
 export { ParleyError, Track, utf8Length } from "./track.js";
 
 const PROTOCOL = "parley.v1";
+const SEND_ATTEMPTS = 5; // of one message; after those the server is called unreachable
 
 /** Client talks to one service with one key. Its socket is opened when it is first needed and shared by all sessions. */
 export class Client {
@@ -65,8 +67,8 @@ export class Client {
     return this.#connectionFor(sessionId, after).join(sessionId, after, signal).watcher;
   }
 
-  /** Sends a message and iterates the events of the reply, to its end. Nothing is sent before the first next(). Leaving
-   * the loop, or aborting the signal, only leaves: the reply goes on, and cancel() stops it. */
+  /** Sends a message, once, and iterates the events of the reply, to its end. Nothing is sent before the first next().
+   * Leaving the loop, or aborting the signal, only leaves: the reply goes on, and cancel() stops it. */
   async *send(sessionId, content, options = {}) {
     const connection = this.#connectionFor(sessionId);
     // Subscribed first, so that the reply cannot begin unseen.
@@ -76,9 +78,8 @@ export class Client {
       for await (const event of watcher) {
         if (event.messageId === messageId) yield event;
         if (event.messageId === messageId && event.type === "end") return;
-        if (await this.#took(event, messageId)) {
-          throw new ParleyError(`session_${event.type}`, `The session was ${event.type} before the reply ended.`);
-        }
+        const unseen = await this.#unseenEnd(event, messageId);
+        if (unseen) return void (yield unseen);
       }
     } finally {
       watcher.return();
@@ -138,20 +139,37 @@ export class Client {
     return this.#rest("DELETE", `/sessions/${sessionId}/messages`);
   }
 
-  async #begin(connection, subscription, content, { role, metadata, onBusy, signal }) {
-    const { sessionId } = subscription;
-    while (!subscription.confirmed) await abortable(subscription.ready(), signal);
-    const sent = await abortable(connection.request({ type: "send", sessionId, content, role, metadata, onBusy }), signal);
-    return sent.messageId;
+  /** Sends a message and resolves with the reply's id. Where a cut leaves open whether it was taken, it is sent again
+   * under the same name, so that it takes effect once. */
+  async #begin(connection, subscription, content, { role, metadata, onBusy, idempotencyKey = randomName(), signal }) {
+    const frame = { type: "send", sessionId: subscription.sessionId, content, role, metadata, onBusy, idempotencyKey };
+    for (let attempt = 1; ; attempt++) {
+      while (!subscription.confirmed) await abortable(subscription.ready(), signal);
+      try {
+        return (await abortable(connection.request(frame), signal)).messageId;
+      } catch (error) {
+        if (error.code !== "connection_lost" || attempt === SEND_ATTEMPTS) throw error;
+      }
+    }
   }
 
-  /** Whether what happened to the session took that message with it, so that its end will not come. */
-  async #took(event, messageId) {
-    if (event.type === "deleted" || event.type === "expired") return true;
-    if (event.type !== "cleared") return false;
-    if (!this.#key) return true;
-    // It may have begun after the clearing. If we cannot know, its end or the session's will tell.
-    return this.message(event.sessionId, messageId).then(() => false, (error) => error.status === 404);
+  /** What an event of the session means for a reply: it throws if that went with it, and resolves with the reply's end
+   * if that will not be shown any more. */
+  async #unseenEnd(event, messageId) {
+    const { type, sessionId } = event;
+    if (!["deleted", "expired", "cleared"].includes(type)) return null;
+    const gone = new ParleyError(`session_${type}`, `The session was ${type} before the reply ended.`);
+    if (type !== "cleared" || !this.#key) throw gone;
+    let message;
+    try {
+      message = await this.message(sessionId, messageId); // it may have begun after the clearing
+    } catch (error) {
+      if (error.status === 404) throw gone;
+      if (!event.recovered) throw error; // its end may lie behind us
+      return null; // its end or the session's will tell
+    }
+    if (event.recovered || message.status === "streaming") return null;
+    return { type: "end", sessionId, messageId, status: message.status, message, error: message.error };
   }
 
   /** A socket carries one subscription to a session. Who wants to begin elsewhere than that stands gets a socket of
@@ -169,8 +187,9 @@ export class Client {
 
   /** A ticket is good for one handshake, so each attempt takes a new one. */
   async #dial() {
-    const ticket = await this.#ticket();
     const WebSocket = this.#WebSocket;
+    if (!WebSocket) throw new ParleyError("no_websocket", "There is no WebSocket here (Node 20 has none): hand one to the client.");
+    const ticket = await this.#ticket();
     return new WebSocket(`${this.#baseURL.replace(/^http/, "ws")}/stream`, [PROTOCOL, `ticket.${ticket}`]);
   }
 
@@ -198,6 +217,11 @@ export class Client {
     if (!response.ok || parsed === undefined) throw errorOf(parsed, response.status);
     return parsed;
   }
+}
+
+/** 32 random digits. crypto.randomUUID would want https. */
+function randomName() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 function parse(text) {

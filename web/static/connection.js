@@ -8,6 +8,7 @@ const BACKOFF_CAP_MS = 15_000;
 const FULL_MS = 5_000; // the least wait where the server said that there are too many of us
 /** From dialling to the welcome. */
 export const HANDSHAKE_MS = 10_000;
+const NEVER = ["no_key", "no_websocket"]; // what another attempt cannot mend
 const PROBE_MS = 5_000; // from a ping to any frame
 
 /** Watcher is the async iterator that a caller holds. A caller that does not keep up gets fewer, larger deltas. */
@@ -83,6 +84,7 @@ class Subscription {
   attempts = 0;
   confirmed = false; // frames before `subscribed` belong to an older subscription
   mended = ""; // the cursor at which a gap was last mended
+  stranger = false; // the server does not know our cursor: subscribe without one, and say so
   #waiting = [];
 
   constructor(sessionId, after) {
@@ -148,8 +150,8 @@ export class Connection {
       (error) => {
         this.#dialling = false;
         if (this.#closed) return;
-        // With the same key it would be refused for ever.
-        if (error.status === 401 || error.status === 403) this.close(error);
+        // With the same key, or none, it would be refused for ever.
+        if (error.status === 401 || error.status === 403 || NEVER.includes(error.code)) this.close(error);
         else this.#retry(error, (error.retryAfter ?? 0) * 1000);
       },
     );
@@ -262,8 +264,9 @@ export class Connection {
     subscription.confirmed = false;
     subscription.attempts++;
     this.#call({ type: "subscribe", sessionId, after: track.cursor }, (frame) => {
-      if (frame.recovered === false && track.cursor !== undefined) {
+      if (subscription.stranger || (frame.recovered === false && track.cursor !== undefined)) {
         // What lay after the cursor is not all there any more: the caller begins anew, from here.
+        subscription.stranger = false;
         track.reset(frame.cursor);
         subscription.publish({ type: "cleared", sessionId, recovered: false });
       }
@@ -275,6 +278,14 @@ export class Connection {
   /** The server would not subscribe, or the socket died first, which the next welcome mends. */
   #refused(subscription, error) {
     if (error.code === "connection_lost") return;
+    if (error.code === "validation_error" && error.field === "after" && subscription.track.cursor !== undefined) {
+      // The server never told us that cursor, as far as it knows: its store was restored, or has lost writes. Only once, for
+      // without a cursor this cannot be refused again.
+      subscription.track.reset(null);
+      subscription.stranger = true;
+      if (this.live) this.#subscribe(subscription);
+      return;
+    }
     const passing = ["service_unavailable", "internal_error", "rate_limit_exceeded", "session_busy"].includes(error.code);
     if (!passing) return this.#finish(subscription, error);
     const { attempts } = subscription;

@@ -151,6 +151,7 @@ function show(event) {
       log.add(event.message);
       return say(endings[event.status]);
     case "cleared":
+      if (!event.recovered) return open(event.sessionId); // what there is now is not shown again: read it
       $("earlier").hidden = true;
       log.wipe();
       return say("The history was cleared.");

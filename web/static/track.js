@@ -3,7 +3,7 @@
 const REMEMBERED = 256; // messages whose end is kept in mind; replays begin at the cursor, so few are needed
 
 /** What went wrong. code is the service's (`invalid_token`, `context_overflow`, …) or one of ours: `connection_lost`,
- * `network_error`, `closed`, `no_key`, `session_cleared`, `session_deleted`, `session_expired`. */
+ * `network_error`, `closed`, `no_key`, `no_websocket`, `session_cleared`, `session_deleted`, `session_expired`. */
 export class ParleyError extends Error {
   constructor(code, message, extra = {}) {
     super(message);
@@ -56,9 +56,9 @@ export class Track {
     this.cursor = cursor;
   }
 
-  /** Forgets what was shown: the caller is told to wipe it, so what comes again is new. */
+  /** Forgets what was shown: the caller is told to wipe it, so what comes again is new. With null it forgets the cursor too. */
   reset(cursor = this.cursor) {
-    this.cursor = cursor;
+    this.cursor = cursor ?? undefined;
     this.#seen.clear();
   }
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { Client } from "../static/client.js";
-import { Clock, SESSION, START, Server, message, random, settled } from "./fake.mjs";
+import { Clock, SESSION, START, Server, collect, message, random, settled } from "./fake.mjs";
 
 const TEXT = "Ein Wort, né 日本語 👍 und noch eins: 👩‍👩‍👧 fin.";
 const REPLY = "msg_0000000000000002";
@@ -23,20 +23,6 @@ afterEach(async () => {
 const connect = (options) => (client = new Client(server.options(options)));
 const told = () => (server.messages = [message(1, "user", "Hi"), message(2, "assistant", TEXT)]);
 const asked = (type) => server.requests.filter((frame) => frame.type === type);
-
-/** Collects what an iteration yields, and how it ends. */
-function collect(iteration) {
-  const seen = { events: [], done: false, error: null };
-  (async () => {
-    try {
-      for await (const event of iteration) seen.events.push(event);
-    } catch (error) {
-      seen.error = error;
-    }
-    seen.done = true;
-  })();
-  return seen;
-}
 
 /** Lets time pass, a reconnection at a time, until what is awaited is so. */
 async function until(what) {
@@ -151,7 +137,8 @@ test("send subscribes first, yields its own reply only, and ends with it", async
   const seen = collect(connect().send(SESSION, "Hi", { onBusy: "reject", metadata: { a: 1 } }));
   await until(() => seen.done);
   assert.deepEqual(server.requests.map((frame) => frame.type), ["subscribe", "send", "unsubscribe"]);
-  const { id, ...sent } = asked("send")[0];
+  const { id, idempotencyKey, ...sent } = asked("send")[0];
+  assert.match(idempotencyKey, /^[0-9a-f]{32}$/);
   assert.deepEqual(sent, { type: "send", sessionId: SESSION, content: "Hi", onBusy: "reject", metadata: { a: 1 } });
   assert.equal(seen.error, null);
   assert.ok(seen.events.every((event) => event.messageId === "msg_0000000000000003"));
@@ -176,13 +163,39 @@ test("a cut after a message was confirmed is only a pause", async () => {
   assert.equal(asked("send").length, 1);
 });
 
-test("a message that was not confirmed is not sent again", async () => {
-  server.onrequest = (socket, frame) => frame.type === "send" && (server.break(socket), true);
+test("a message that was not confirmed is sent again under the same name, and its reply shown once", async () => {
+  const reply = message(1, "assistant", TEXT);
+  server.onrequest = (socket, frame) => {
+    if (frame.type !== "send") return false;
+    if (server.messages.length === 0) return server.messages.push(reply), server.break(socket), true; // taken, and never told
+    server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: reply.messageId });
+    return true;
+  };
   const seen = collect(connect().send(SESSION, "Hi"));
+  await until(() => seen.done);
+  const [first, again, ...more] = asked("send");
+  assert.deepEqual([seen.error, again.idempotencyKey, more.length], [null, first.idempotencyKey, 0]);
+  assert.deepEqual([seen.events[0].type, seen.events.map((event) => event.delta ?? "").join("")], ["created", TEXT]);
+});
+
+test("a message that is never confirmed is given up", async () => {
+  server.onrequest = (socket, frame) => frame.type === "send" && (server.break(socket), true);
+  const seen = collect(connect().send(SESSION, "Hi", { idempotencyKey: "mine" }));
   await until(() => seen.done);
   assert.equal(seen.error.code, "connection_lost");
   await until(() => client.state.state === "live");
-  assert.equal(asked("send").length, 1);
+  assert.deepEqual(asked("send").map((frame) => frame.idempotencyKey), ["mine", "mine", "mine", "mine", "mine"]);
+});
+
+test("a client that can never connect says so, and does not try for ever", async () => {
+  for (const [lacking, code] of [[{ WebSocket: undefined }, "no_websocket"], [{ key: undefined }, "no_key"]]) {
+    const native = globalThis.WebSocket; // Node 22 has one
+    globalThis.WebSocket = undefined;
+    const seen = collect(connect(lacking).watch(SESSION));
+    await settled();
+    globalThis.WebSocket = native;
+    assert.deepEqual([seen.error?.code, client.state.state], [code, "closed"]);
+  }
 });
 
 test("a refusal rejects with the service's own words", async () => {

@@ -42,6 +42,20 @@ export async function settled() {
   for (let i = 0; i < 4; i++) await new Promise(setImmediate);
 }
 
+/** Collects what an iteration yields, and how it ends. */
+export function collect(iteration) {
+  const seen = { events: [], done: false, error: null };
+  (async () => {
+    try {
+      for await (const event of iteration) seen.events.push(event);
+    } catch (error) {
+      seen.error = error;
+    }
+    seen.done = true;
+  })();
+  return seen;
+}
+
 export const SESSION = "session_0000000000000001";
 export const bytes = (text) => Buffer.byteLength(text);
 

@@ -1,0 +1,379 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/server"
+	"parley/stream"
+	"parley/stream/client"
+)
+
+// pulled is an iteration that is pulled apart, so that the test can do something between two events.
+type pulled struct {
+	t    testing.TB
+	next func() (client.Event, error, bool)
+}
+
+func pull(t testing.TB, events iter.Seq2[client.Event, error]) pulled {
+	next, stop := iter.Pull2(events)
+	t.Cleanup(stop)
+	return pulled{t, next}
+}
+
+// want returns the next event, which has to be of that type.
+func (p pulled) want(kind string) client.Event {
+	p.t.Helper()
+	e, err, ok := p.next()
+	if err != nil || !ok || e.Type != kind {
+		p.t.Fatalf("got %+v, %v, %v, want %s", e, err, ok, kind)
+	}
+	return e
+}
+
+// wantError returns the error that has to be the last of the iteration.
+func (p pulled) wantError() error {
+	p.t.Helper()
+	e, err, ok := p.next()
+	if err == nil || !ok {
+		p.t.Fatalf("got %+v, %v, want an error", e, ok)
+	}
+	if e, _, ok := p.next(); ok {
+		p.t.Fatalf("after its error came %+v", e)
+	}
+	return err
+}
+
+func errorCode(err error) string {
+	if e, ok := errors.AsType[*client.Error](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+func TestTheGoClientUsesOneSocketForOneSendAfterTheOther(t *testing.T) {
+	p := start(t, echo)
+	session := p.session()
+	c, s := p.goClient(t)
+	for range 10 {
+		for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: "hello", Metadata: map[string]any{"a": 1}, Role: "system"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Type == client.Delta {
+				break // what is left unread is not the next one's
+			}
+		}
+	}
+	if h := p.history(session); s.dials.Load() != 1 || len(h) != 20 || h[0].Role != "system" || h[0].Metadata["a"] != 1.0 {
+		t.Errorf("%d dials, %d messages", s.dials.Load(), len(h))
+	}
+}
+
+func TestASocketThatDiedWhileItWasKeptCostsTheGoClientNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := startPiped(t, echo)
+		session := p.session()
+		c, s := p.goClient(t)
+		var last net.Conn
+		s.dial = func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			conn, err = p.dialNet(ctx, network, address)
+			last = conn
+			return conn, err
+		}
+		for i, wait := range []time.Duration{0, 10 * time.Second, time.Minute} {
+			time.Sleep(wait) // in the bubble, no time at all
+			if i == 1 {
+				_ = last.Close()
+			}
+			r := &recited{t: t}
+			began := time.Now()
+			for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: "hello"}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.take(e)
+			}
+			if len(r.texts) != 1 || time.Since(began) > 0 || int(s.dials.Load()) != i+1 {
+				t.Errorf("after %v: %q, took %v, %d dials", wait, r.texts, time.Since(began), s.dials.Load())
+			}
+		}
+	})
+}
+
+func TestLeavingAReplyDoesNotStopIt(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	for name, leave := range map[string]func(c *client.Client, cancel context.CancelFunc) (code string, cause error){
+		"by_ctx": func(_ *client.Client, cancel context.CancelFunc) (string, error) {
+			cancel()
+			return "", context.Canceled
+		},
+		"by_close": func(c *client.Client, _ context.CancelFunc) (string, error) { c.Close(); return "closed", nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := p.goClient(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			reply := pull(t, c.Send(ctx, session, client.NewMessage{Content: "hello"}))
+			id := reply.want(client.Created).MessageID
+			model := model.next(t)
+			model.say("Half of ")
+			if e := reply.want(client.Delta); e.Delta != "Half of " || e.Offset != 0 {
+				t.Errorf("%+v", e)
+			}
+			code, cause := leave(c, cancel)
+			if err := reply.wantError(); errorCode(err) != code || cause != nil && !errors.Is(err, cause) {
+				t.Errorf("%v", err)
+			}
+			model.say("a reply")
+			other, _ := p.goClient(t)
+			m, err := other.Cancel(t.Context(), session, id)
+			if err != nil || m.Status != "cancelled" || m.Content != "Half of a reply" || m.MessageID != id || m.CreatedAt.IsZero() {
+				t.Errorf("%+v, %v", m, err)
+			}
+			if again, err := other.Cancel(t.Context(), session, id); err != nil || again.Content != m.Content {
+				t.Errorf("repeated: %+v, %v", again, err)
+			}
+		})
+	}
+}
+
+func TestACallerWhoTakesHisTimeGetsFewerLargerDeltas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := startPiped(t, reciter(100*time.Millisecond))
+		session := p.session()
+		c, s := p.goClient(t)
+		text := verse(rand.New(rand.NewPCG(7, 8)), 1200) // 120 s
+		r, deltas := &recited{t: t}, 0
+		for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: text}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.take(e); e.Type == client.Delta {
+				deltas++
+				time.Sleep([]time.Duration{time.Second, 40 * time.Second}[deltas%2]) // the server gives it up after 30 s
+			}
+		}
+		if len(r.texts) != 1 || r.texts[0] != text || deltas > 40 || s.dials.Load() < 2 {
+			t.Errorf("%d texts in %d deltas over %d sockets", len(r.texts), deltas, s.dials.Load())
+		}
+	})
+}
+
+func TestTheGoClientByTicket(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	asked := 0
+	tickets := func(o *client.Options) {
+		o.Key = ""
+		o.Ticket = func(context.Context) (string, error) { asked++; return p.ticket(map[string]any{}), nil }
+	}
+	c, s := p.goClient(t, tickets)
+	s.after = func() int { return max(0, 2-asked) * 1200 } // the first is cut
+	reply := pull(t, c.Send(t.Context(), session, client.NewMessage{Content: "hello"}))
+	id := reply.want(client.Created).MessageID
+	call := model.next(t)
+	call.say(strings.Repeat("so many words ", 200))
+	reply.want(client.Delta)
+	m, err := c.Cancel(t.Context(), session, id)
+	if err != nil || m.Status != "cancelled" || asked != 3 {
+		t.Errorf("%+v, %v, %d tickets", m, err, asked)
+	}
+	if e := reply.want(client.End); e.Message.Status != "cancelled" {
+		t.Errorf("%+v", e)
+	}
+	if err := c.Do(t.Context(), "GET", "/sessions", nil, nil); errorCode(err) != "no_key" {
+		t.Errorf("%v", err)
+	}
+	refused := &client.Error{Code: "forbidden", Status: 403}
+	none, _ := p.goClient(t, func(o *client.Options) {
+		o.Ticket = func(context.Context) (string, error) { return "", refused }
+	})
+	if err := pull(t, none.Watch(t.Context(), session, "")).wantError(); !errors.Is(err, refused) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestACursorThatTheServerDoesNotKnowIsSaidAndWatchedOnFrom(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	c, s := p.goClient(t)
+	for name, cursor := range map[string]string{"of_the_future": p.cursorOf(session, "msg_zzzzzzzzzzzzzzzz", "e"), "of_nothing": "x"} {
+		t.Run(name, func(t *testing.T) {
+			watching := pull(t, c.Watch(t.Context(), session, cursor))
+			if e := watching.want(client.Cleared); e.Recovered {
+				t.Errorf("%+v", e)
+			}
+			p.begin(session, "hello")
+			call := model.next(t)
+			call.say("Here")
+			call.end()
+			if e := watching.want(client.Created); e.Message.Content != "hello" {
+				t.Errorf("%+v", e)
+			}
+			watching.want(client.Created)
+			text := ""
+			e := watching.want(client.Delta)
+			for ; e.Type == client.Delta; e, _, _ = watching.next() {
+				text += e.Delta
+			}
+			if e.Type != client.End || e.Message.Content != "Here" || text != "Here" {
+				t.Errorf("%q, %+v", text, e)
+			}
+		})
+	}
+	if s.dials.Load() > 2 {
+		t.Errorf("%d dials", s.dials.Load())
+	}
+}
+
+func TestWhatTakesAReplyAwayEndsTheGoClientsIteration(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	for name, test := range map[string]struct {
+		take func(session string)
+		code string
+		seen string
+	}{
+		"its_session_is_deleted": {func(s string) { p.must("DELETE", "/v1/sessions/"+s, nil) }, "session_deleted", client.Deleted},
+		"its_history_is_cleared": {func(s string) { p.must("DELETE", messages(s), nil) }, "session_cleared", client.Cleared},
+		"its_node_does_not":      {func(s string) { p.handler.DrainSockets(ended()) }, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			session := p.session()
+			c, _ := p.goClient(t)
+			start := p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string)
+			watching := pull(t, c.Watch(t.Context(), session, start))
+			reply := pull(t, c.Send(t.Context(), session, client.NewMessage{Content: "hello"}))
+			reply.want(client.Created)
+			watching.want(client.Created)
+			watching.want(client.Created)
+			call := model.next(t)
+			test.take(session)
+			if test.code == "" { // a node that goes away is no reason to end
+				call.say("Here")
+				call.end()
+				reply.want(client.Delta)
+				reply.want(client.End)
+				return
+			}
+			if err := reply.wantError(); errorCode(err) != test.code {
+				t.Errorf("%v", err)
+			}
+			watching.want(test.seen)
+			if test.seen == client.Deleted {
+				if e, err, ok := watching.next(); ok {
+					t.Errorf("watching a deleted session goes on with %+v, %v", e, err)
+				}
+			}
+		})
+	}
+}
+
+// ended is a context that is over.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func TestARevokedKeyEndsTheGoClientsIteration(t *testing.T) {
+	p := start(t, echo)
+	session := p.session()
+	key, secret := p.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadMessages}})
+	c, s := p.goClient(t, withKey(secret))
+	start := p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string)
+	watching := pull(t, c.Watch(t.Context(), session, start))
+	p.send(session, "hello")
+	watching.want(client.Created)
+	p.must("DELETE", "/v1/keys/"+key.ID, nil)
+	for {
+		_, err, ok := watching.next()
+		if err == nil && ok {
+			continue // what was on its way
+		}
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_token" || e.Status != 401 || s.dials.Load() != 1 {
+			t.Errorf("%v", err)
+		}
+		return
+	}
+}
+
+func TestAServerThatIsNotThereIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := startPiped(t, echo)
+		session := p.session()
+		c, s := p.goClient(t)
+		s.after = func() int { return 1 }
+		began := time.Now()
+		err := pull(t, c.Watch(t.Context(), session, "")).wantError()
+		if errorCode(err) != "connection_lost" || errors.Unwrap(err) == nil || s.dials.Load() != 5 || time.Since(began) > 10*time.Second {
+			t.Errorf("%v after %v and %d dials", err, time.Since(began), s.dials.Load())
+		}
+	})
+}
+
+// numb is a connection that goes quiet after so many bytes, as where a phone leaves the room: nothing more comes, and
+// nobody says so.
+type numb struct {
+	net.Conn
+	left   int
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *numb) Read(b []byte) (int, error) {
+	if c.left <= 0 {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	n, err := c.Conn.Read(b[:min(len(b), c.left)])
+	c.left -= n
+	return n, err
+}
+
+func (c *numb) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+func TestASocketThatGoesQuietIsGivenUpAndOneThatIsIdleIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := startPiped(t, reciter(2*time.Minute), func(_ *server.Options, o *conversation.Options) {
+			o.Patience = stream.Patience{FirstByte: time.Hour, Stall: time.Hour}
+		})
+		session := p.session()
+		c, s := p.goClient(t)
+		s.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := p.dialNet(ctx, network, address)
+			if err != nil || s.dials.Load() > 1 {
+				return conn, err
+			}
+			return &numb{Conn: conn, left: 2000, closed: make(chan struct{})}, nil
+		}
+		r := &recited{t: t}
+		for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: "one two three"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.take(e)
+		}
+		if len(r.texts) != 1 || s.dials.Load() != 2 {
+			t.Errorf("%q over %d sockets", r.texts, s.dials.Load())
+		}
+	})
+}

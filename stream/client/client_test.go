@@ -1,0 +1,248 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"parley/stream/client"
+)
+
+// told iterates a send of "Hi" to a scripted server to its end, and returns what was shown in short.
+func told(t *testing.T, script func(s *side), gone ...*atomic.Bool) (shown []string) {
+	t.Helper()
+	server := startScripted(script, gone...)
+	defer server.Close()
+	c := client.New(client.Options{BaseURL: server.URL + "/v1/", Key: "k"})
+	defer c.Close()
+	for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: "Hi"}) {
+		switch refused, _ := errors.AsType[*client.Error](err); {
+		case refused != nil:
+			shown = append(shown, fmt.Sprint(refused.Code, " ", refused.Status, " ", refused.RequestID))
+		case err != nil:
+			t.Fatal(err)
+		case e.Type == client.Delta:
+			shown = append(shown, fmt.Sprint(e.Offset, " ", e.Delta))
+		case e.Type == client.End:
+			shown = append(shown, fmt.Sprint(e.Message.Status, " ", e.Message.Content))
+		default:
+			shown = append(shown, e.Type)
+		}
+	}
+	return shown
+}
+
+func equal(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWhatAServerShowsAgainIsDropped(t *testing.T) {
+	got := told(t, func(s *side) {
+		s.hears("subscribe")
+		s.subscribed("start")
+		s.hears("send")
+		s.sent()
+		s.created()
+		s.created()
+		s.delta(0, "Grüß")
+		s.delta(0, "Gr")
+		s.delta(2, "üße")
+		s.completed("Grüße")
+		s.completed("Grüße")
+		s.hear()
+	})
+	equal(t, got, "created", "0 Grüß", "6 e", "completed Grüße")
+}
+
+func TestWhatAServerLeavesOutIsAskedForOnce(t *testing.T) {
+	asked := 0
+	got := told(t, func(s *side) {
+		for s.hear() {
+			switch {
+			case s.asked["type"] == "send":
+				s.sent()
+				s.created()
+				s.delta(0, "abc")
+				s.delta(5, "fg")
+			case s.asked["type"] == "subscribe" && s.asked["after"] == nil:
+				s.subscribed("start")
+			case s.asked["type"] == "subscribe":
+				if asked++; s.asked["after"] != "3" {
+					t.Errorf("asked for what lies after %v", s.asked["after"])
+				}
+				s.subscribed("3")
+				s.delta(5, "fg")
+				s.completed("abcdefg")
+			}
+		}
+	})
+	equal(t, got, "created", "0 abc", "5 fg", "completed abcdefg")
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
+// forgetful is a server that is cut in mid-reply, and whose store has lost writes when it is back.
+func forgetful(subscribes *atomic.Int32) func(s *side) {
+	return func(s *side) {
+		for s.hear() {
+			switch {
+			case s.asked["type"] == "subscribe" && s.asked["after"] != nil:
+				subscribes.Add(1)
+				s.refuse("validation_error", "after")
+			case s.asked["type"] == "subscribe":
+				s.subscribed(fmt.Sprint("start of ", s.nth))
+			case s.asked["type"] == "send":
+				s.sent()
+				s.created()
+				s.delta(0, "as sho")
+				return
+			}
+		}
+	}
+}
+
+func TestAReplyIsLookedUpWhereTheServerForgotTheCursor(t *testing.T) {
+	var subscribes atomic.Int32
+	equal(t, told(t, forgetful(&subscribes)), "created", "0 as sho", "interrupted as kept")
+	var gone atomic.Bool
+	gone.Store(true)
+	equal(t, told(t, forgetful(&subscribes), &gone), "created", "0 as sho", "session_cleared 0 ")
+	if n := subscribes.Load(); n != 2 {
+		t.Errorf("an unknown cursor was named %d times, in two sends", n)
+	}
+}
+
+func TestAReplyThatBeganAfterAClearingIsShownToItsEnd(t *testing.T) {
+	got := told(t, func(s *side) {
+		s.hears("subscribe")
+		s.subscribed("start")
+		s.hears("send")
+		s.sent()
+		s.say(`{"type":"session.cleared","sessionId":%q}`, session)
+		s.created()
+		s.delta(0, "new")
+		s.completed("new")
+		s.hear()
+	})
+	equal(t, got, "created", "0 new", "completed new")
+}
+
+func TestAMessageThatWasNotConfirmedIsSentAgainUnderItsName(t *testing.T) {
+	names, order := map[any]bool{}, ""
+	got := told(t, func(s *side) {
+		for s.hear() {
+			order += fmt.Sprint(s.asked["type"], " ")
+			switch s.asked["type"] {
+			case "subscribe":
+				s.subscribed("start")
+				if s.nth > 1 {
+					s.created()
+					s.completed("")
+				}
+			case "send":
+				if names[s.asked["idempotencyKey"]] = true; s.nth == 1 {
+					return // taken, and never told
+				}
+				s.sent()
+			}
+		}
+	})
+	equal(t, got, "created", "completed ")
+	// What is replayed comes after the reply's name.
+	if len(names) != 1 || names[nil] || !strings.HasPrefix(order, "subscribe send send subscribe ") {
+		t.Errorf("%v, %s", names, order)
+	}
+}
+
+func TestARefusalIsTheServersOwn(t *testing.T) {
+	for code, want := range map[string]string{"context_overflow": "context_overflow 413 r1", "session_busy": "session_busy 409 r1", "of_tomorrow": "of_tomorrow 0 r1"} {
+		equal(t, told(t, func(s *side) {
+			s.hears("subscribe")
+			s.subscribed("start")
+			s.hears("send")
+			s.refuse(code, "")
+			s.hear()
+		}), want)
+	}
+}
+
+func TestAServerThatDrainsIsCalledAgainWhenItSays(t *testing.T) {
+	got := told(t, func(s *side) {
+		s.hears("subscribe")
+		s.subscribed("start")
+		if s.nth == 1 {
+			s.hears("send")
+			s.sent()
+			s.created()
+			s.say(`{"type":"draining","reconnectAfterMs":1}`)
+			_ = s.conn.Close(1012, "the server is going away")
+			return
+		}
+		s.delta(0, "on")
+		s.completed("on")
+		s.hear()
+	})
+	equal(t, got, "created", "0 on", "completed on")
+}
+
+func TestAServerThatIsBusyWithItselfIsAskedAgain(t *testing.T) {
+	refused := 0
+	got := told(t, func(s *side) {
+		for s.hear() {
+			switch {
+			case s.asked["type"] == "subscribe":
+				if s.subscribed("start"); refused > 0 {
+					s.completed("")
+				}
+			case s.asked["type"] == "send" && refused == 0:
+				refused++
+				s.refuse("service_unavailable", "")
+			case s.asked["type"] == "send":
+				s.sent()
+			}
+		}
+	})
+	equal(t, got, "completed ")
+}
+
+func TestWhatIsNoParleyIsSaid(t *testing.T) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/of/html" {
+			w.WriteHeader(http.StatusTeapot)
+		}
+		fmt.Fprint(w, "<html>")
+	}))
+	defer proxy.Close()
+	c := client.New(client.Options{BaseURL: proxy.URL + "/v1", Key: "k"})
+	defer c.Close()
+	var answer struct{}
+	for path, status := range map[string]int{"/of/html": 200, "/sessions": 418} {
+		e, ok := errors.AsType[*client.Error](c.Do(t.Context(), "GET", path, nil, &answer))
+		if !ok || e.Code != "internal_error" || e.Status != status {
+			t.Errorf("%s: %v", path, e)
+		}
+	}
+	for _, err := range c.Watch(t.Context(), session, "") {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != 418 {
+			t.Errorf("%v", err)
+		}
+	}
+	c.Close()
+	if e, ok := errors.AsType[*client.Error](c.Do(t.Context(), "GET", "/sessions", nil, nil)); !ok || e.Code != "closed" {
+		t.Errorf("%v", e)
+	}
+	for _, err := range c.Watch(t.Context(), session, "") {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "closed" {
+			t.Errorf("%v", err)
+		}
+	}
+}

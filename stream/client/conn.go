@@ -1,0 +1,273 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"parley/stream/wire"
+)
+
+const (
+	// dialWait is from dialling to the welcome.
+	dialWait = 10 * time.Second
+	// answerWait is how long a subscription or a cancel may take to be answered.
+	answerWait = 15 * time.Second
+	// sendWait is how long a send may: it may stand in the session's queue for 30 s.
+	sendWait = 45 * time.Second
+	// silence is how long nothing at all may come: the server pings every 25 s.
+	silence = 60 * time.Second
+	// idleWait is how long a socket is kept for the next iteration: less than the 25 s after which an unread ping waits in it.
+	idleWait = 20 * time.Second
+	// maxIdle is how many are kept.
+	maxIdle = 16
+	// maxFrame is of a server's frame, in bytes: the terminal frame holds a whole reply.
+	maxFrame = 64 << 20
+	// partWait is how long it may take to unsubscribe from a socket that is to be kept.
+	partWait = 2 * time.Second
+)
+
+// conn is one socket. It belongs to one iteration at a time, and is used by its goroutine alone.
+type conn struct {
+	ws *websocket.Conn
+	// watchdog evicts the socket: when it is silent for too long, or idle. It runs only while the socket is read or idle, for
+	// a caller may take its time.
+	watchdog *time.Timer
+	ids      int
+	stale    bool // it has lain idle, and nothing has come since
+	dead     bool // a read or a write has failed
+	draining bool
+	drain    time.Duration // when to come back, if it drains
+}
+
+// request is a client's frame.
+type request struct {
+	Type           string `json:"type"`
+	ID             string `json:"id"`
+	SessionID      string `json:"sessionId"`
+	After          string `json:"after,omitempty"`
+	MessageID      string `json:"messageId,omitempty"`
+	Content        string `json:"content,omitempty"`
+	Role           string `json:"role,omitempty"`
+	Metadata       any    `json:"metadata,omitempty"`
+	OnBusy         string `json:"onBusy,omitempty"`
+	IdempotencyKey string `json:"idempotencyKey,omitempty"`
+}
+
+// frame is a server's frame, of any type.
+type frame struct {
+	Type      string   `json:"type"`
+	ReplyTo   string   `json:"replyTo"`
+	SessionID string   `json:"sessionId"`
+	MessageID string   `json:"messageId"`
+	Message   *Message `json:"message"`
+	Offset    int      `json:"offset"`
+	Delta     string   `json:"delta"`
+	Cursor    string   `json:"cursor"`
+	Recovered bool     `json:"recovered"`
+	errorBody
+
+	ReconnectAfterMs                               int
+	Summarised, Dropped, TokensBefore, TokensAfter int
+}
+
+// lost says that a socket could not be opened, or ended. What was asked last may or may not have been carried out.
+type lost struct {
+	cause error
+	stale bool          // it had lain idle: another is dialled at once
+	wait  time.Duration // before the next attempt, at least
+	drain bool          // the server has spread its clients itself: just wait
+}
+
+func (l *lost) Error() string { return "the connection was lost: " + l.cause.Error() }
+func (l *lost) Unwrap() error { return l.cause }
+
+// acquire returns a socket that lay idle, or a new one. Its error is [lost] or an [Error].
+func (c *Client) acquire(ctx context.Context) (*conn, error) {
+	if c.ctx.Err() != nil {
+		return nil, errClosed
+	}
+	c.mu.Lock()
+	for len(c.idle) > 0 {
+		last := len(c.idle) - 1
+		conn := c.idle[last]
+		c.idle = c.idle[:last]
+		if conn.watchdog.Stop() { // else it is being evicted
+			c.mu.Unlock()
+			conn.stale = true
+			return conn, nil
+		}
+	}
+	c.mu.Unlock()
+	return c.dial(ctx)
+}
+
+// release gives a socket back, and it is kept if it is sound. session is the one it was subscribed to, "" for none.
+func (c *Client) release(conn *conn, session string) {
+	if conn.dead || conn.draining {
+		conn.close()
+		return
+	}
+	if session != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), partWait)
+		defer cancel()
+		if conn.write(ctx, &request{Type: wire.TypeUnsubscribe, SessionID: session}) != nil {
+			conn.close()
+			return
+		}
+	}
+	c.mu.Lock()
+	keep := c.ctx.Err() == nil && len(c.idle) < maxIdle
+	if keep {
+		c.idle = append(c.idle, conn)
+		conn.watchdog.Reset(idleWait)
+	}
+	c.mu.Unlock()
+	if !keep {
+		conn.close()
+	}
+}
+
+// evict ends a socket that has been silent, or idle, for too long.
+func (c *Client) evict(k *conn) {
+	c.mu.Lock()
+	c.idle = slices.DeleteFunc(c.idle, func(other *conn) bool { return other == k })
+	c.mu.Unlock()
+	_ = k.ws.CloseNow()
+}
+
+// dial opens a socket and takes the welcome.
+func (c *Client) dial(ctx context.Context) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialWait)
+	defer cancel()
+	k := new(conn)
+	options := &websocket.DialOptions{
+		HTTPClient: c.http, HTTPHeader: http.Header{}, Subprotocols: []string{wire.Protocol},
+		OnPingReceived: func(context.Context, []byte) bool { k.watchdog.Reset(silence); return true },
+	}
+	switch {
+	case c.ticket != nil:
+		ticket, err := c.ticket(ctx)
+		if e, ok := errors.AsType[*Error](err); ok && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
+			return nil, e
+		}
+		if err != nil {
+			return nil, &lost{cause: err}
+		}
+		options.Subprotocols = append(options.Subprotocols, "ticket."+ticket)
+	case c.key != "":
+		options.HTTPHeader.Set("Authorization", "Bearer "+c.key)
+	default:
+		return nil, errNoKey
+	}
+	ws, response, err := websocket.Dial(ctx, c.baseURL+"/stream", options)
+	if err != nil && response != nil && response.StatusCode >= 300 {
+		body, _ := io.ReadAll(response.Body) // what the library keeps of it: 1 KiB
+		return nil, refusal(response.StatusCode, body)
+	}
+	if err != nil {
+		return nil, &lost{cause: err}
+	}
+	ws.SetReadLimit(maxFrame)
+	k.ws = ws
+	k.watchdog = time.AfterFunc(silence, func() { c.evict(k) })
+	if f, err := k.next(ctx); err != nil {
+		k.close()
+		return nil, err
+	} else if f.Type != "welcome" {
+		k.close()
+		return nil, errNonsense
+	}
+	return k, nil
+}
+
+func (k *conn) close() {
+	k.watchdog.Stop()
+	_ = k.ws.CloseNow()
+}
+
+func (k *conn) write(ctx context.Context, r *request) error {
+	k.ids++
+	r.ID = strconv.Itoa(k.ids)
+	body, err := json.Marshal(r)
+	if err != nil {
+		return &Error{Code: "validation_error", Message: "metadata cannot be encoded as JSON", Field: "metadata", cause: err}
+	}
+	if err := k.ws.Write(ctx, websocket.MessageText, body); err != nil {
+		return k.failed(err)
+	}
+	return nil
+}
+
+// ask makes a request and returns its answer; events that come before that go to meanwhile, unless it is nil. After patience
+// the socket is given up.
+func (k *conn) ask(ctx context.Context, r *request, patience time.Duration, meanwhile func(*frame)) (*frame, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := k.write(ctx, r); err != nil {
+		return nil, err
+	}
+	for {
+		f, err := k.next(ctx)
+		switch {
+		case err != nil:
+			return nil, err
+		case f.ReplyTo == "" && meanwhile != nil:
+			meanwhile(f)
+		case f.ReplyTo != r.ID:
+		case f.Type != "error":
+			return f, nil
+		case f.Error == nil:
+			return nil, errNonsense
+		default:
+			f.Error.RequestID = f.Meta.RequestID
+			return nil, f.Error
+		}
+	}
+}
+
+// next returns the next frame. Where ctx ends first, the socket does too.
+func (k *conn) next(ctx context.Context) (*frame, error) {
+	for {
+		k.watchdog.Reset(silence)
+		_, body, err := k.ws.Read(ctx)
+		k.watchdog.Stop()
+		if err != nil {
+			return nil, k.failed(err)
+		}
+		f := new(frame)
+		if err := json.Unmarshal(body, f); err != nil {
+			return nil, k.failed(err)
+		}
+		if f.Type == "draining" {
+			k.draining, k.drain = true, time.Duration(f.ReconnectAfterMs)*time.Millisecond
+			continue
+		}
+		k.stale = false
+		return f, nil
+	}
+}
+
+// failed returns what the end of the socket means.
+func (k *conn) failed(err error) error {
+	k.dead = true
+	l := &lost{cause: err, stale: k.stale, wait: k.drain, drain: k.draining}
+	var closed websocket.CloseError
+	if errors.As(err, &closed) {
+		switch wire.CloseCode(closed.Code) {
+		case wire.CloseKeyEnded:
+			return &Error{Code: "invalid_token", Message: strings.TrimSpace(closed.Reason), Status: http.StatusUnauthorized, cause: err}
+		case wire.CloseTooMany:
+			l.wait = tooManyWait
+		}
+	}
+	return l
+}

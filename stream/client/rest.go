@@ -1,0 +1,63 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+)
+
+// Do makes a request of the REST interface with the client's key: path is below BaseURL, body is encoded as JSON unless it
+// is nil, and the answer decoded into answer unless that is nil. What is refused is an [Error]; so is a server that
+// cannot be reached (connection_lost): the request may or may not have been carried out, and is not repeated.
+//
+//	err := c.Do(ctx, "POST", "/sessions", map[string]any{"userId": user}, &session)
+func (c *Client) Do(ctx context.Context, method, path string, body, answer any) error {
+	if c.key == "" {
+		return errNoKey
+	}
+	if c.ctx.Err() != nil {
+		return errClosed
+	}
+	var reader io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		reader = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.baseURL+path, reader)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+c.key)
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return failure(ctx, &Error{Code: "connection_lost", Message: "the server cannot be reached", cause: err})
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxFrame))
+	if err != nil {
+		return failure(ctx, &Error{Code: "connection_lost", Message: "the server's answer broke off", cause: err})
+	}
+	if response.StatusCode != http.StatusOK {
+		return refusal(response.StatusCode, text)
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return &Error{Code: "internal_error", Message: "the server does not answer as Parley does", Status: response.StatusCode, cause: err}
+	}
+	return nil
+}
+
+func messagePath(sessionID, messageID string) string {
+	return "/sessions/" + url.PathEscape(sessionID) + "/messages/" + url.PathEscape(messageID)
+}

@@ -1,0 +1,116 @@
+package client
+
+import (
+	"cmp"
+	"math"
+)
+
+// remembered is of how many messages a track knows what was seen; a replay begins at the cursor, so few are needed.
+const remembered = 256
+
+// atEnd is what was seen of a message whose end was seen.
+const atEnd = math.MaxInt
+
+// verdict is what a track says of a frame.
+type verdict int
+
+const (
+	fresh verdict = iota // it makes an event
+	known                // it brings nothing new
+	gap                  // text before it was left out
+)
+
+// track is what was seen of one session: it turns frames into events, each piece of text once. It does no I/O. Its zero
+// value has seen nothing.
+type track struct {
+	cursor string         // the place to resume from; "" is from now on
+	seen   map[string]int // by message: bytes shown, or atEnd
+	order  []string       // the keys of seen, as they came
+}
+
+// reset forgets what was seen, and goes on from cursor.
+func (k *track) reset(cursor string) { *k = track{cursor: cursor} }
+
+// take takes a frame in. With jump, text is taken although some before it was left out: the terminal frame has it all.
+func (k *track) take(f *frame, jump bool) (Event, verdict) {
+	switch f.Type {
+	case "message.created":
+		return k.created(f)
+	case "message.delta":
+		return k.delta(f, jump)
+	case "message.completed", "message.cancelled", "message.failed", "message.interrupted":
+		return k.end(f)
+	case "session.cleared":
+		k.reset(k.cursor)
+		return Event{Type: Cleared, SessionID: f.SessionID, Recovered: true}, fresh
+	case "session.deleted":
+		return Event{Type: Deleted, SessionID: f.SessionID}, fresh
+	case "session.expired":
+		return Event{Type: Expired, SessionID: f.SessionID}, fresh
+	case "context.compressed":
+		return Event{
+			Type: Compressed, SessionID: f.SessionID,
+			Summarised: f.Summarised, Dropped: f.Dropped, TokensBefore: f.TokensBefore, TokensAfter: f.TokensAfter,
+		}, fresh
+	}
+	return Event{}, known // of a newer server
+}
+
+func (k *track) created(f *frame) (Event, verdict) {
+	if f.Message == nil {
+		return Event{}, known
+	}
+	id := f.Message.MessageID
+	if _, ok := k.seen[id]; ok {
+		return Event{}, known
+	}
+	seen := atEnd
+	if f.Message.Status == "streaming" {
+		seen = 0
+	}
+	k.note(id, seen, f.Cursor)
+	return Event{Type: Created, SessionID: f.SessionID, MessageID: id, Message: f.Message, Cursor: f.Cursor}, fresh
+}
+
+func (k *track) delta(f *frame, jump bool) (Event, verdict) {
+	seen, ok := k.seen[f.MessageID]
+	if !ok { // it was joined in its middle: at our cursor, or where it was when we came
+		seen = f.Offset
+	}
+	end := f.Offset + len(f.Delta)
+	switch {
+	case f.Offset > seen && !jump:
+		return Event{}, gap
+	case end <= seen: // the cursor stays: it stands further on
+		return Event{}, known
+	}
+	k.note(f.MessageID, end, f.Cursor)
+	skip := max(0, seen-f.Offset)
+	return Event{
+		Type: Delta, SessionID: f.SessionID, MessageID: f.MessageID, Offset: f.Offset + skip, Delta: f.Delta[skip:], Cursor: f.Cursor,
+	}, fresh
+}
+
+func (k *track) end(f *frame) (Event, verdict) {
+	if f.Message == nil || k.seen[f.Message.MessageID] == atEnd {
+		return Event{}, known
+	}
+	k.note(f.Message.MessageID, atEnd, f.Cursor)
+	f.Message.Error = cmp.Or(f.Message.Error, f.Error)
+	return Event{Type: End, SessionID: f.SessionID, MessageID: f.Message.MessageID, Message: f.Message, Cursor: f.Cursor}, fresh
+}
+
+// note notes what was seen of a message.
+func (k *track) note(id string, seen int, cursor string) {
+	k.cursor = cmp.Or(cursor, k.cursor)
+	if _, ok := k.seen[id]; !ok {
+		if k.seen == nil {
+			k.seen = make(map[string]int)
+		}
+		if k.order = append(k.order, id); len(k.order) > remembered {
+			delete(k.seen, k.order[0])
+			k.order = k.order[1:]
+		}
+	}
+	k.seen[id] = seen
+}

@@ -1,0 +1,119 @@
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, test } from "node:test";
+import { Client } from "../static/client.js";
+import { Clock, SESSION, START, Server, collect, message, settled } from "./fake.mjs";
+
+// What holds where a server has forgotten a cursor that it gave: its store was restored from a backup, or has lost writes.
+
+const REPLY = "msg_0000000000000002";
+let clock, server, client;
+
+beforeEach(() => {
+  clock = new Clock().install();
+  server = new Server();
+});
+
+afterEach(async () => {
+  client.close();
+  await settled();
+  assert.equal(clock.waiting, 0, "a closed client leaves no timer behind");
+  clock.uninstall();
+});
+
+const connect = () => (client = new Client(server.options()));
+const told = () => (server.messages = [message(1, "user", "Hi"), message(2, "assistant", "as told")]);
+const asked = (type) => server.requests.filter((frame) => frame.type === type);
+const sawEnd = (seen) => () => seen.events.some((event) => event.type === "end");
+
+/** Lets time pass, a reconnection at a time, until what is awaited is so. */
+async function until(what) {
+  for (let i = 0; !what(); i++) {
+    assert.ok(i < 500, "it never comes about");
+    await settled();
+    if (client.state.state === "reconnecting") await clock.advance(client.state.retryInMs);
+  }
+}
+
+/** From now on the server does not know its own cursors: its store was restored, or has lost writes. */
+function forget() {
+  server.onrequest = (socket, { type, id, after }) => {
+    const unknown = type === "subscribe" && after !== undefined;
+    if (unknown) server.frame(socket, { type: "error", replyTo: id, error: { code: "validation_error", message: "after", field: "after" } });
+    return unknown;
+  };
+  server.break(server.socket);
+}
+
+test("a cursor that the server does not know is said once, and watched on from without it", async () => {
+  told();
+  const seen = collect(connect().watch(SESSION, { after: START }));
+  await until(sawEnd(seen));
+  server.messages = [message(1, "user", "all that the backup held")];
+  forget();
+  await until(() => seen.events.at(-1).type === "cleared");
+  assert.deepEqual([seen.events.at(-1).recovered, asked("subscribe").map(({ after }) => after !== undefined)], [false, [true, true, false]]);
+  server.onrequest = null;
+  server.messages.push(message(2, "assistant", "after it"));
+  server.showAll();
+  await settled();
+  assert.deepEqual(seen.events.slice(-2).map((event) => event.type), ["delta", "end"]);
+  server.break(server.socket); // and what was said since is a good cursor
+  await until(() => client.state.resumed && asked("subscribe").length === 4);
+  assert.equal(asked("subscribe")[3].after, "c.1.e");
+  assert.deepEqual([seen.done, seen.events.filter((event) => event.type === "cleared").length], [false, 1]);
+});
+
+test("a server that knows no cursor at all is not asked in a tight loop", async () => {
+  told();
+  const seen = collect(connect().watch(SESSION, { after: START }));
+  await settled();
+  forget();
+  for (let cut = 1; cut <= 5; cut++) {
+    await until(() => seen.events.filter((event) => event.type === "cleared").length === cut);
+    assert.equal(asked("subscribe").length, 1 + 2 * cut);
+    server.break(server.socket);
+  }
+});
+
+test("a socket that dies between the two still has it said", async () => {
+  told();
+  const seen = collect(connect().watch(SESSION, { after: START }));
+  await until(sawEnd(seen));
+  forget();
+  let died = false;
+  const forgetful = server.onrequest;
+  server.onrequest = (socket, frame) => {
+    if (frame.type !== "subscribe" || frame.after !== undefined || died) return forgetful(socket, frame);
+    died = true;
+    server.break(socket);
+    return true;
+  };
+  await until(() => seen.events.at(-1).type === "cleared");
+  assert.deepEqual([died, seen.events.at(-1).recovered], [true, false]);
+});
+
+for (const [what, answer, wanted] of [
+  ["has its end looked up", { status: 200, body: message(2, "assistant", "as kept", "interrupted") }, ["end", "interrupted", "as kept"]],
+  ["throws if it is gone", { status: 404, body: { error: { code: "message_not_found", message: "" } } }, "session_cleared"],
+  ["throws if nobody can say", new TypeError("fetch failed"), "network_error"],
+]) {
+  test(`a reply whose cursor the server forgot ${what}`, async () => {
+    server.answers[`GET /sessions/${SESSION}/messages/${REPLY}`] = answer;
+    server.onrequest = (socket, frame) => {
+      if (frame.type !== "send") return false;
+      server.messages.push(message(1, "user", "Hi"), message(2, "assistant", "as shown", "streaming"));
+      server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: REPLY });
+      server.showAll();
+      return true;
+    };
+    const seen = collect(connect().send(SESSION, "Hi"));
+    await settled();
+    assert.equal(seen.events.length > 1, true);
+    server.messages = [];
+    forget();
+    await until(() => seen.done);
+    const last = seen.events.at(-1);
+    if (Array.isArray(wanted)) assert.deepEqual([seen.error, last.type, last.status, last.message.content], [null, ...wanted]);
+    else assert.equal(seen.error.code, wanted);
+  });
+}
