@@ -49,9 +49,14 @@ func (c *chunk) failed() bool {
 	return !isNull(c.Error) || string(c.Object) == `"error"`
 }
 
+// maxUsage is the largest count of tokens that is believed: a window holds a million (design section 2, validation), and what
+// is added up must not overflow.
+const maxUsage = 1_000_000_000
+
 func (c *chunk) usage() *stream.Usage {
 	u := c.Usage
-	if u == nil || u.Prompt < 0 || u.Completion < 0 || u.Prompt+u.Completion == 0 {
+	believed := func(n int) bool { return 0 <= n && n <= maxUsage }
+	if u == nil || !believed(u.Prompt) || !believed(u.Completion) || u.Prompt+u.Completion == 0 {
 		return nil // zeroes stand for "not counted yet"
 	}
 	return &stream.Usage{Prompt: u.Prompt, Completion: u.Completion}

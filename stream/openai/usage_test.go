@@ -1,0 +1,23 @@
+package openai
+
+import "testing"
+
+func TestUsageIsBelievedAsFarAsItCanBe(t *testing.T) {
+	for data, want := range map[string]bool{
+		`{"usage":{"prompt_tokens":1,"completion_tokens":2}}`:                                         true,
+		`{"usage":{"prompt_tokens":1000000000,"completion_tokens":0}}`:                                true,
+		`{"usage":{"prompt_tokens":0,"completion_tokens":0}}`:                                         false,
+		`{"usage":{"prompt_tokens":-1,"completion_tokens":2}}`:                                        false,
+		`{"usage":{"prompt_tokens":9000000000000000000,"completion_tokens":1}}`:                       false,
+		`{"usage":{"prompt_tokens":1,"completion_tokens":9000000000000000000,"total_tokens":"many"}}`: false,
+	} {
+		c, err := decodeChunk([]byte(data))
+		if err != nil {
+			t.Errorf("%s: %v", data, err)
+			continue
+		}
+		if got := c.usage() != nil; got != want {
+			t.Errorf("%s is believed: %v", data, got)
+		}
+	}
+}
