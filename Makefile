@@ -38,9 +38,10 @@ build: ## the server, as ./parley
 test: needs format vet lint timed redis ## everything: formatting, vet, the linter, all tests under the race detector
 	$(call step,tests,race=; if $(can_race); then race=-race; export CGO_ENABLED=1; fi; CI=$(CI) go test $$race -timeout 12m ./...)
 
-# What the server's tests show of the embedded store, they show of Redis too; and those of several nodes, of a Cluster.
+# What the server's tests show of the embedded store, they show of Redis too; and those of several nodes, of a Cluster. Those that
+# need Redis anyway are among all tests.
 redis: ## the server's tests on Redis
-	$(call step,the server on Redis,PARLEY_TEST_STORE=redis go test -timeout 5m ./server && \
+	$(call step,the server on Redis,PARLEY_TEST_STORE=redis go test -timeout 5m -skip 'Redis|Node|Lost|Failover' ./server && \
 		PARLEY_TEST_STORE=cluster go test -timeout 5m -run Node ./server)
 
 # Which commands the tests use, from which of Debian's packages, and what is left out without them.
