@@ -53,7 +53,7 @@ func TestATicketWorksOnceAndForAShortTime(t *testing.T) {
 		memory := NewTicketMemory()
 		tickets := newTickets(t, memory)
 		p := Principal{Account: "a", Mode: "live", KeyID: "key_1", Scopes: []Scope{ReadMessages}, SessionID: "session_x"}
-		text, expires := tickets.Issue(p)
+		text, expires := tickets.Issue(context.Background(), p)
 		if expires != time.Now().Add(TicketLifetime) {
 			t.Errorf("expires %v", expires)
 		}
@@ -67,20 +67,20 @@ func TestATicketWorksOnceAndForAShortTime(t *testing.T) {
 		if sealed, err := base64.RawURLEncoding.DecodeString(text); err != nil || bytes.Contains(sealed, []byte("key_1")) || bytes.Contains(sealed, []byte("session_x")) {
 			t.Errorf("a ticket shows whom it is for: %q, %v", sealed, err)
 		}
-		late, _ := tickets.Issue(p)
+		late, _ := tickets.Issue(context.Background(), p)
 		time.Sleep(TicketLifetime)
 		if _, err := tickets.Redeem(t.Context(), late); !errors.Is(err, ErrInvalidToken) {
 			t.Error("redeemed after its time")
 		}
-		foreign, _ := newTickets(t, NewTicketMemory()).Issue(p)
-		good, _ := tickets.Issue(p)
+		foreign, _ := newTickets(t, NewTicketMemory()).Issue(context.Background(), p)
+		good, _ := tickets.Issue(context.Background(), p)
 		for _, bad := range []string{"", ".", "x.y", foreign, good + "x", good[1:], good[:len(good)/2]} {
 			if _, err := tickets.Redeem(t.Context(), bad); !errors.Is(err, ErrInvalidToken) {
 				t.Errorf("%q was redeemed", bad)
 			}
 		}
 		for range 100 { // what is remembered does not grow
-			more, _ := tickets.Issue(p)
+			more, _ := tickets.Issue(context.Background(), p)
 			if _, err := tickets.Redeem(t.Context(), more); err != nil {
 				t.Fatal(err)
 			}
@@ -88,6 +88,31 @@ func TestATicketWorksOnceAndForAShortTime(t *testing.T) {
 		}
 		if n := len(memory.used); n > 3 {
 			t.Errorf("%d tickets are remembered", n)
+		}
+	})
+}
+
+// forgetful is a store that loses its key when it is told to.
+type forgetful struct{ *TicketMemory }
+
+func (f *forgetful) TicketKey(context.Context) (TicketKey, error) { return f.key, nil }
+
+func TestAfterTheStoreHasLostItsKeyAllNodesAgreeOnAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &forgetful{NewTicketMemory()}
+		a, b := newTickets(t, store), newTickets(t, store)
+		p := Principal{Account: "a", Mode: "live"}
+		time.Sleep(keyAgain)
+		store.key = NewTicketKey()
+		restarted := newTickets(t, store)
+		text, _ := restarted.Issue(t.Context(), p)
+		if _, err := a.Redeem(t.Context(), text); err != nil {
+			t.Errorf("what a node that was restarted issues, another redeems with %v", err)
+		}
+		time.Sleep(keyFresh)
+		text, _ = b.Issue(t.Context(), p)
+		if _, err := restarted.Redeem(t.Context(), text); err != nil {
+			t.Errorf("what another issues %v later, it redeems with %v", keyFresh, err)
 		}
 	})
 }

@@ -29,7 +29,7 @@ func FuzzVerify(f *testing.F) {
 // FuzzRedeem presents anything as a ticket: none that was not issued is redeemed.
 func FuzzRedeem(f *testing.F) {
 	tickets := newTickets(f, NewTicketMemory())
-	foreign, _ := newTickets(f, NewTicketMemory()).Issue(Principal{Account: "a"})
+	foreign, _ := newTickets(f, NewTicketMemory()).Issue(context.Background(), Principal{Account: "a"})
 	for _, seed := range []string{"", ".", "e30.", foreign} {
 		f.Add(seed)
 	}

@@ -17,7 +17,8 @@ const TicketLifetime = 30 * time.Second
 // TicketStore is what all nodes of a service share, so that a ticket that one of them issued is redeemed by any, once.
 // Its methods may be called from any goroutine.
 type TicketStore interface {
-	// TicketKey returns what seals tickets: made at random by the first call, and the same ever after, for all nodes.
+	// TicketKey returns what seals tickets: made at random by the first call, and the same ever after, for all nodes; unless
+	// the store has lost it, and makes another.
 	TicketKey(ctx context.Context) (TicketKey, error)
 	// UseTicket notes that an owner's ticket is used, and reports whether this is the first time, and not past its end by
 	// the store's clock. An error says neither; the ticket may be used up.
@@ -43,16 +44,31 @@ func (k TicketKey) GoString() string { return k.String() }
 // store's key: whoever holds one can neither change it nor read whom it is for. Its methods may be called from any
 // goroutine.
 type Tickets struct {
-	// static
-	store TicketStore
-	seal  cipher.AEAD
+	store TicketStore // static
+
+	mu   sync.Mutex
+	seal cipher.AEAD // guarded by mu
+	read time.Time   // guarded by mu; when the key was last asked for
 }
+
+const (
+	// keyFresh is how old the key may be with which tickets are sealed, and keyAgain how often it is asked for anew
+	// because one cannot be opened.
+	keyFresh = 10 * time.Second
+	keyAgain = time.Second
+)
 
 // NewTickets returns an issuer of the tickets of that store, or the store's error.
 func NewTickets(ctx context.Context, store TicketStore) (*Tickets, error) {
-	key, err := store.TicketKey(ctx)
+	t := &Tickets{store: store}
+	return t, t.readKey(ctx)
+}
+
+// readKey asks the store for the key.
+func (t *Tickets) readKey(ctx context.Context) error {
+	key, err := t.store.TicketKey(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
@@ -62,7 +78,27 @@ func NewTickets(ctx context.Context, store TicketStore) (*Tickets, error) {
 	if err != nil {
 		panic(err) // AES has the block that it takes
 	}
-	return &Tickets{store: store, seal: seal}, nil
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seal, t.read = seal, time.Now()
+	return nil
+}
+
+// sealer returns what seals tickets: as the store has it now, or as it had it at most fresh ago. While the store cannot say, it
+// stays what it was.
+func (t *Tickets) sealer(ctx context.Context, fresh time.Duration) cipher.AEAD {
+	t.mu.Lock()
+	stale := time.Since(t.read) >= fresh
+	if stale {
+		t.read = time.Now() // others need not ask meanwhile
+	}
+	t.mu.Unlock()
+	if stale {
+		_ = t.readKey(ctx)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.seal
 }
 
 type ticket struct {
@@ -72,13 +108,13 @@ type ticket struct {
 }
 
 // Issue returns a ticket for the principal, and when it expires.
-func (t *Tickets) Issue(p Principal) (text string, expires time.Time) {
+func (t *Tickets) Issue(ctx context.Context, p Principal) (text string, expires time.Time) {
 	expires = time.Now().Add(TicketLifetime)
 	payload, err := json.Marshal(ticket{Principal: p, Expires: expires.UnixMilli(), Nonce: randomText(16)})
 	if err != nil {
 		panic(err) // strings and bytes only: cannot fail
 	}
-	return base64.RawURLEncoding.EncodeToString(t.seal.Seal(nil, nil, payload, nil)), expires
+	return base64.RawURLEncoding.EncodeToString(t.sealer(ctx, keyFresh).Seal(nil, nil, payload, nil)), expires
 }
 
 // Redeem returns the principal that the ticket stands for, or ErrInvalidToken: where the ticket is malformed, not of our
@@ -88,7 +124,10 @@ func (t *Tickets) Redeem(ctx context.Context, text string) (Principal, error) {
 	if err != nil {
 		return Principal{}, ErrInvalidToken
 	}
-	payload, err := t.seal.Open(nil, nil, sealed, nil)
+	payload, err := t.sealer(ctx, keyFresh).Open(nil, nil, sealed, nil)
+	if err != nil { // it may be sealed with a key that the store has had for a moment only
+		payload, err = t.sealer(ctx, keyAgain).Open(nil, nil, sealed, nil)
+	}
 	if err != nil {
 		return Principal{}, ErrInvalidToken
 	}

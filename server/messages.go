@@ -125,7 +125,7 @@ func (s *Server) streaming(c *gin.Context, x *conversation.Exchange) streamingRe
 	if p := principal(c); p.Has(auth.ReadMessages) {
 		var expires time.Time
 		p.SessionID = session
-		w.Ticket, expires = s.Tickets.Issue(p)
+		w.Ticket, expires = s.Tickets.Issue(c.Request.Context(), p)
 		at := conversation.TimeOf(expires)
 		w.TicketExpiresAt = &at
 	}
@@ -236,6 +236,6 @@ func (s *Server) issueTicket(c *gin.Context) (any, error) {
 		}
 		p.SessionID = *body.SessionID
 	}
-	ticket, expires := s.Tickets.Issue(p)
+	ticket, expires := s.Tickets.Issue(c.Request.Context(), p)
 	return gin.H{"ticket": ticket, "expiresAt": conversation.TimeOf(expires)}, nil
 }

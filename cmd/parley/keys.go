@@ -32,7 +32,7 @@ server first, or use its API (POST /v1/keys and so on). Accounts come into being
 
 // keysStore is the store that the commands work on, and whose keys are meant.
 type keysStore struct {
-	Store   string `env:"PARLEY_STORE" default:"file:parley.db" help:"Where the keys are kept: file:PATH. Only create makes a store that is not there."`
+	Store   string `env:"PARLEY_STORE" default:"file:parley.db" help:"Where the keys are kept: file:PATH, or redis://HOST:PORT and its like, as the servers have it. Only create makes a file that is not there."`
 	Account string `default:"default" help:"Account of the key: 1 to 64 characters of [0-9A-Za-z._-]; by default the account default."`
 	Mode    string `enum:"live,test" default:"live" help:"Mode of the key: live or test. Neither sees the other's data."`
 }

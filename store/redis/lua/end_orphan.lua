@@ -9,6 +9,7 @@ local usage = {tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])}
 if not s then return turn_settle(ARGV[1], fence, reply, usage[3], counts_from(ARGV, 11)) and 1 or 0 end
 if s.live ~= reply or s.fence ~= fence then return 0 end
 local writer = s.node
+queue_drop(s, writer)
 index_add(s, s.live, ARGV[9], ARGV[10])
 end_turn(s, ARGV[4], tonumber(ARGV[5]), usage, counts_from(ARGV, 11))
 poke_node(writer, s.id) -- should it only have slept

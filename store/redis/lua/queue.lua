@@ -94,6 +94,14 @@ local function leave(s, name)
   end
 end
 
+-- Drops those who wait on a node that is gone.
+local function queue_drop(s, node)
+  local waiting = queue_of(s)
+  for i = #waiting, 1, -1 do
+    if waiting[i][NODE] == node then table.remove(waiting, i) end
+  end
+end
+
 -- Tells all who wait that the session is gone.
 local function dissolve(s)
   for _, w in ipairs(queue_of(s)) do wake(s, w) end
