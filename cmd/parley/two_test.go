@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"parley/store/redis/redistest"
+)
+
+// What server/nodes_test.go shows of two servers in one process, the two processes show here that users run.
+func TestTwoProcessesOnOneRedisAreOneService(t *testing.T) {
+	model := newWordsModel(t, time.Millisecond)
+	p := newPair(t, redistest.Single(t).URL, model)
+	a, b := p.node(0), p.node(1)
+	begin := func(asked string) (path string) {
+		session := a.session()
+		begun := a.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": asked, "streaming": true})
+		return "/v1/sessions/" + session + "/messages/" + begun["messageId"].(string)
+	}
+	t.Run("a reply made on one is watched on the other to the last byte", func(t *testing.T) {
+		if text, end, _ := b.follow(begin("say 2000")); text != words(2000) || end.kind != "message.completed" || end.Message.Content != text {
+			t.Errorf("the deltas make %d bytes, the end is %q with %d", len(text), end.kind, len(end.Message.Content))
+		}
+	})
+	t.Run("a cancel from the other is answered when the model's request is closed", func(t *testing.T) {
+		asked := "say 100000 words, to be cancelled"
+		path := begin(asked)
+		m := b.must("POST", path+"/cancel", nil)
+		said := model.saidBefore(asked, time.Now())
+		if content := m["content"].(string); m["status"] != "cancelled" || !strings.HasPrefix(words(100_000), content) {
+			t.Errorf("it was answered %v with %d bytes", m["status"], len(content))
+		}
+		<-time.After(200 * time.Millisecond) // the model's connection hears of it a moment after it was closed
+		settled := model.saidBefore(asked, time.Now())
+		<-time.After(200 * time.Millisecond)
+		if now := model.saidBefore(asked, time.Now()); now != settled || now-said > 300 {
+			t.Errorf("the model had said %d words when it was answered, and says %d and %d", said, settled, now)
+		}
+	})
+	t.Run("twenty sends over both are answered one after the other", func(t *testing.T) { sendTwenty(t, p) })
+	t.Run("a key that one revokes both refuse", func(t *testing.T) {
+		key := a.must("POST", "/v1/keys", map[string]any{"name": "n", "scopes": []string{"read:sessions"}})
+		status := func(node *process) int {
+			as := *node
+			as.key = key["key"].(string)
+			status, _, err := as.call("GET", "/v1/sessions", nil)
+			if err != nil {
+				t.Error(err)
+			}
+			return status
+		}
+		if status(a) != http.StatusOK || status(b) != http.StatusOK {
+			t.Error("the key does not work")
+		}
+		a.must("DELETE", "/v1/keys/"+key["keyId"].(string), nil)
+		if onA, onB := status(a), status(b); onA != http.StatusUnauthorized || onB != http.StatusUnauthorized {
+			t.Errorf("revoked, it is answered %d and %d", onA, onB)
+		}
+	})
+}
+
+// sendTwenty sends twenty messages at once over both nodes, and checks that each was answered, and the history in order.
+func sendTwenty(t *testing.T, p *pair) {
+	session := p.node(0).session()
+	var sends sync.WaitGroup
+	for i := range 20 {
+		sends.Go(func() {
+			n := 5 + i
+			status, answer, err := p.node(i).call("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": fmt.Sprintf("say %d", n)})
+			if err != nil || status != http.StatusOK || answer["content"] != words(n) {
+				t.Errorf("send %d: %d %v %v", i, status, answer, err)
+			}
+		})
+	}
+	sends.Wait()
+	history := p.node(1).must("GET", "/v1/sessions/"+session+"/messages?order=asc&limit=100", nil)["data"].([]any)
+	if len(history) != 40 {
+		t.Fatalf("%d messages", len(history))
+	}
+	for i := 0; i < len(history); i += 2 {
+		asked, reply := history[i].(map[string]any), history[i+1].(map[string]any)
+		n := 0
+		_, _ = fmt.Sscanf(asked["content"].(string), "say %d", &n)
+		if asked["role"] != "user" || reply["role"] != "assistant" || reply["content"] != words(n) {
+			t.Errorf("%v is followed by %v", asked["content"], reply["content"])
+		}
+	}
+}
+
+func TestTwoProcessesAdmitSixtyAMinute(t *testing.T) {
+	model := newWordsModel(t, time.Millisecond)
+	p := &pair{t: t, dir: t.TempDir(), env: append(model.env(), "PARLEY_STORE="+redistest.Single(t).URL, "PARLEY_TIER=free")}
+	p.start(0)
+	p.start(1)
+	var admitted, refused atomic.Int32
+	var requests sync.WaitGroup
+	for i := range 100 {
+		requests.Go(func() {
+			switch status, answer, err := p.node(i).call("GET", "/v1/sessions", nil); {
+			case err == nil && status == http.StatusOK:
+				admitted.Add(1)
+			case err == nil && status == http.StatusTooManyRequests:
+				refused.Add(1)
+			default:
+				t.Errorf("%d %v %v", status, answer, err)
+			}
+		})
+	}
+	requests.Wait()
+	if admitted.Load() != 60 || refused.Load() != 40 {
+		t.Errorf("%d were admitted, %d refused", admitted.Load(), refused.Load())
+	}
+}
