@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -67,11 +68,17 @@ func TestAYearOfHoursIsReadInOneTrip(t *testing.T) {
 	var counted trips
 	s.db.AddHook(&counted)
 	read := func() (hours []usage.Hourly, took, blocks time.Duration) {
-		before, start := blocked(redis), time.Now()
-		used, err := s.Usage(t.Context(), owner, now-year+1, now+1)
-		took = time.Since(start)
-		must(t, err)
-		return used.Hours, took, blocked(redis) - before
+		for { // what is not packed may take too long on a busy machine; each try packs some of it
+			before, start := blocked(redis), time.Now()
+			used, err := s.Usage(t.Context(), owner, now-year+1, now+1)
+			took, blocks = time.Since(start), max(blocks, blocked(redis)-before)
+			if errors.Is(err, conversation.ErrUnavailable) && t.Context().Err() == nil {
+				t.Logf("after %v: %v", took, err)
+				continue
+			}
+			must(t, err)
+			return used.Hours, took, blocks
+		}
 	}
 	unpacked, before := sizeOf(t, s, owner), blocked(redis)
 	countIn(t, s, owner, now-now%24+24, map[usage.Field]int64{1: 1}) // the first of tomorrow
