@@ -36,8 +36,71 @@ export interface Message {
   metadata?: Record<string, unknown>;
   usage?: { prompt: number; completion: number; total: number; estimated: boolean };
   finishReason?: string;
-  context?: Record<string, unknown>;
+  context?: ContextReport;
   error?: { code: string; message: string };
+}
+
+/** A number of messages, and the first and last of them where these are known. */
+export interface MessageRange { count: number; first?: string; last?: string }
+
+/** What was sent to the model for a reply; counts are of messages, promptTokens and maxTokens are tokens. */
+export interface ContextReport {
+  policy: "fifo" | "priority" | "semantic";
+  promptTokens: number;
+  /** The session's window; a quarter of it, at most 4,096, is kept for the reply. */
+  maxTokens: number;
+  kept: MessageRange;
+  /** Not sent, but in the summary that was. */
+  folded: MessageRange;
+  /** Left out without a trace. */
+  dropped: MessageRange;
+  /** Never sent: replies that failed or have no text. */
+  skipped: MessageRange;
+  summarised: boolean;
+  /** Present if messages were dropped that should have been in the summary. */
+  folding?: "late" | "failed";
+}
+
+/** What a message would be answered from. */
+export interface ContextPreview {
+  context: ContextReport;
+  summary?: string;
+  /** Those that the window looked at, oldest first; the last is the new one, which has no messageId. */
+  messages: {
+    messageId?: string;
+    role: Role;
+    /** In a prompt: those of the text and 4 of the chat format. */
+    tokens: number;
+    decision: "kept" | "folded" | "dropped" | "skipped";
+    /** Why, for people. */
+    reason: string;
+  }[];
+}
+
+export interface Usage {
+  /** A calendar month, UTC; end is the beginning of the next. */
+  billingPeriod: { start: string; end: string };
+  requests: { used: number; limit: number; percentage: number };
+  tokens: { used: number; limit: number; percentage: number };
+  sessions: { active: number; limit: number; percentage: number };
+  tier: "free" | "pro" | "enterprise";
+}
+
+export type Granularity = "hour" | "day" | "week" | "month";
+
+/** What happened in a while. Times are milliseconds, averageDuration is seconds; null where there was no first token. */
+export interface Figures {
+  sessions: { total: number; active: number; averageDuration: number };
+  messages: { total: number; averagePerSession: number; userMessages: number; assistantMessages: number };
+  tokens: { total: number; prompt: number; completion: number; averagePerMessage: number };
+  replies: { completed: number; cancelled: number; failed: number; interrupted: number };
+  firstToken: { p50: number | null; p95: number | null };
+}
+
+export interface Metrics extends Figures {
+  period: { start: string; end: string; granularity: Granularity };
+  /** One entry a unit of the granularity (UTC), the empty ones too. */
+  series: (Figures & { start: string; end: string })[];
 }
 
 export interface Session {
@@ -132,6 +195,13 @@ export class Client {
   history(sessionId: string, query?: { limit?: number; cursor?: string; order?: "asc" | "desc" }): Promise<Page<Message>>;
   message(sessionId: string, messageId: string): Promise<Message>;
   clear(sessionId: string): Promise<{ cleared: number; sessionId: string }>;
+  /** The dry run of the context: asks no model and changes nothing; it counts as a request. */
+  preview(sessionId: string, content: string, options?: { role?: "user" | "system" }): Promise<ContextPreview>;
+
+  /** Both need the scope `read:analytics`. */
+  usage(): Promise<Usage>;
+  /** startDate and endDate are ISO 8601 with a zone, 400 days apart at most; the granularity is by default "day". */
+  metrics(period: { startDate: string; endDate: string; granularity?: Granularity }): Promise<Metrics>;
 }
 
 export class ParleyError extends Error {

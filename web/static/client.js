@@ -139,6 +139,22 @@ export class Client {
     return this.#rest("DELETE", `/sessions/${sessionId}/messages`);
   }
 
+  /** The dry run of the context: what a message would be answered from, and why. Nothing is sent to the model, nothing
+   * changes; where sending it would be `context_overflow`, so is this. */
+  preview(sessionId, content, { role } = {}) {
+    return this.#rest("POST", `/sessions/${sessionId}/context`, { content, role });
+  }
+
+  /** What the account has used of its tier's limits since the month began (UTC). */
+  usage() {
+    return this.#rest("GET", "/analytics/usage");
+  }
+
+  /** What happened from startDate up to endDate (ISO 8601, with a zone; 400 days at most), as a whole and in a series. */
+  metrics({ startDate, endDate, granularity }) {
+    return this.#rest("GET", `/analytics/metrics${queryOf({ startDate, endDate, granularity })}`);
+  }
+
   /** Sends a message and resolves with the reply's id. Where a cut leaves open whether it was taken, it is sent again
    * under the same name, so that it takes effect once. */
   async #begin(connection, subscription, content, { role, metadata, onBusy, idempotencyKey = randomName(), signal }) {

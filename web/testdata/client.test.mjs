@@ -471,3 +471,31 @@ test("without a key only the socket can be used", async () => {
   assert.deepEqual([server.socket.protocols[1], seen.done], ["ticket.given", false]);
   await assert.rejects(client.history(SESSION), { code: "no_key" });
 });
+
+test("what would be sent is asked without sending it", async () => {
+  const path = `POST /sessions/${SESSION}/context`;
+  server.answers[path] = { status: 200, body: { context: { policy: "fifo" }, messages: [] } };
+  assert.equal((await connect().preview(SESSION, "Hi")).context.policy, "fifo");
+  await client.preview(SESSION, "Be brief.", { role: "system" });
+  assert.deepEqual(server.calls.map(({ body }) => JSON.parse(body)), [{ content: "Hi" }, { content: "Be brief.", role: "system" }]);
+  server.answers[path] = { status: 413, body: { error: { code: "context_overflow", message: "", currentTokens: 700, maxTokens: 512 } } };
+  await assert.rejects(client.preview(SESSION, "Hi"), { code: "context_overflow", status: 413, currentTokens: 700, maxTokens: 512 });
+  assert.equal(server.sockets.length, 0);
+});
+
+test("usage and metrics are asked for with their period", async () => {
+  server.answers["GET /analytics/usage"] = { status: 200, body: { tier: "pro" } };
+  server.answers["GET /analytics/metrics"] = { status: 200, body: { series: [] } };
+  assert.equal((await connect().usage()).tier, "pro");
+  const [startDate, endDate] = ["2026-11-01T00:00:00Z", "2026-11-02T00:00:00+01:00"];
+  assert.deepEqual((await client.metrics({ startDate, endDate, granularity: "hour" })).series, []);
+  await client.metrics({ startDate, endDate });
+  const queries = server.calls.map(({ search }) => search);
+  assert.deepEqual(queries, [
+    "",
+    "?startDate=2026-11-01T00%3A00%3A00Z&endDate=2026-11-02T00%3A00%3A00%2B01%3A00&granularity=hour",
+    "?startDate=2026-11-01T00%3A00%3A00Z&endDate=2026-11-02T00%3A00%3A00%2B01%3A00",
+  ]);
+  server.answers["GET /analytics/usage"] = { status: 403, body: { error: { code: "insufficient_scope", message: "", requiredScope: "read:analytics" } } };
+  await assert.rejects(client.usage(), { code: "insufficient_scope", requiredScope: "read:analytics" });
+});

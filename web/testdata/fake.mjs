@@ -90,8 +90,9 @@ export class Server {
       }
     };
     this.fetch = async (url, { method, headers, body }) => {
-      const path = new URL(url).pathname.replace("/v1", "");
-      this.calls.push({ method, path, headers, body });
+      const { pathname, search } = new URL(url);
+      const path = pathname.replace("/v1", "");
+      this.calls.push({ method, path, search, headers, body });
       const answer = this.answers[`${method} ${path}`] ?? { status: 200, body: { ticket: `t${this.calls.length}` } };
       if (answer instanceof Error) throw answer;
       // No Response: its text() takes its own time, and settled() could not wait for it.
