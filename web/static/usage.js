@@ -1,0 +1,177 @@
+// What the account has used, and what happened: a dialog over GET /analytics/usage and /analytics/metrics. It is loaded when it is
+// first opened.
+
+import { Chart, bars, measures, momentOf, summaryOf } from "./chart.js";
+import { draw, make } from "./make.js";
+import { describe } from "./words.js";
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+
+/** The periods that can be chosen; each ends with the hour or the day (UTC) that is under way. */
+const periods = {
+  day: { label: "24 hours", units: 24, unitMs: HOUR_MS, granularity: "hour" },
+  week: { label: "7 days", units: 7, unitMs: DAY_MS, granularity: "day" },
+  month: { label: "30 days", units: 30, unitMs: DAY_MS, granularity: "day" },
+};
+
+/** The query of a period that ends with the unit in which now lies. */
+export function queryOf(name, now) {
+  const { units, unitMs, granularity } = periods[name];
+  const end = (Math.floor(now / unitMs) + 1) * unitMs;
+  return { startDate: new Date(end - units * unitMs).toISOString(), endDate: new Date(end).toISOString(), granularity };
+}
+
+/** The rows of a Usage of client.d.ts: { name, used, limit, percentage, text }, as the server counts. */
+export function rowsOf({ requests, tokens, sessions }) {
+  return [
+    ["Requests", requests.used, requests],
+    ["Tokens", tokens.used, tokens],
+    ["Active sessions", sessions.active, sessions],
+  ].map(([name, used, { limit, percentage }]) => {
+    const over = used > limit ? ", over the limit" : "";
+    return { name, used, limit, percentage, text: `${number(used)} of ${number(limit)} · ${number(percentage)} %${over}` };
+  });
+}
+
+/** "1 to 30 November 2026 (UTC)": end is the first moment after it. */
+export function billingPeriodOf({ start, end }) {
+  const last = new Date(Date.parse(end) - 1);
+  const day = new Date(start).getUTCDate();
+  return `${day} to ${last.toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" })} (UTC)`;
+}
+
+/** UsageDialog shows both in a dialog element. */
+export class UsageDialog {
+  #dialog;
+  #used = make("div", { className: "used" });
+  #problem = make("p", { className: "problem", hidden: true });
+  #charted = make("section", { className: "charted" });
+  #caption = make("figcaption");
+  #legend = make("ul", { className: "legend" });
+  #readout = make("p", { className: "readout" });
+  #table = make("table");
+  #svg = draw("svg", { role: "img", tabindex: 0, width: "100%", height: 210 });
+  #chart = new Chart(this.#svg, (text) => (this.#readout.textContent = text || " "));
+  #buttons = [];
+  #client = null;
+  #measure = "messages";
+  #period = "day";
+  #metrics = null;
+  #asked = 0;
+
+  constructor(dialog) {
+    this.#dialog = dialog;
+    this.#readout.setAttribute("aria-live", "polite");
+    this.#readout.textContent = " ";
+    const select = make("select", { ariaLabel: "Measure" }, ...Object.entries(measures).map(([value, { label }]) => make("option", { value }, label)));
+    select.addEventListener("change", () => {
+      this.#measure = select.value;
+      this.#show();
+    });
+    this.#buttons = Object.entries(periods).map(([name, { label }]) => {
+      const button = make("button", { type: "button", ariaPressed: String(name === this.#period) }, label);
+      button.addEventListener("click", () => this.#choose(name));
+      button.dataset.period = name;
+      return button;
+    });
+    const scroller = make("div", { className: "figures", tabIndex: 0 }, this.#table);
+    scroller.setAttribute("role", "region");
+    scroller.setAttribute("aria-label", "The figures");
+    this.#charted.append(
+      make("div", { className: "choice" }, select, make("div", { className: "periods", role: "group", ariaLabel: "Period" }, ...this.#buttons)),
+      make("figure", {}, this.#caption, this.#svg, this.#readout, this.#legend),
+      make("details", {}, make("summary", {}, "The figures as a table"), scroller),
+    );
+    const close = make("button", { type: "button", className: "icon", ariaLabel: "Close" }, make("span", { ariaHidden: "true" }, "✕"));
+    close.addEventListener("click", () => dialog.close());
+    dialog.replaceChildren(make("div", { className: "bar" }, make("h2", { id: "usage-title" }, "Usage"), close), this.#problem, this.#used, this.#charted);
+  }
+
+  /** Opens the dialog and reads what there is for a client's key. */
+  async open(client) {
+    this.#client = client;
+    this.#metrics = null;
+    this.#used.replaceChildren(make("p", {}, "Loading…"));
+    this.#used.hidden = false;
+    this.#charted.hidden = this.#problem.hidden = true;
+    this.#dialog.showModal();
+    await this.#read(async () => {
+      const [usage] = await Promise.all([client.usage(), this.#load()]);
+      this.#showUsed(usage);
+    });
+  }
+
+  async #choose(name) {
+    this.#period = name;
+    for (const button of this.#buttons) button.ariaPressed = String(button.dataset.period === name);
+    await this.#read(() => this.#load());
+  }
+
+  /** Reads something; what goes wrong is said in place of the figures, which would be another period's. */
+  async #read(request) {
+    try {
+      await request();
+      this.#problem.hidden = true;
+    } catch (error) {
+      this.#used.hidden = this.#metrics === null;
+      this.#charted.hidden = this.#metrics === null;
+      this.#problem.textContent = describe(error).text;
+      this.#problem.hidden = false;
+    }
+  }
+
+  async #load() {
+    const asked = ++this.#asked;
+    const metrics = await this.#client.metrics(queryOf(this.#period, Date.now()));
+    if (asked !== this.#asked) return; // another period was chosen meanwhile
+    this.#metrics = metrics;
+    this.#charted.hidden = false;
+    this.#show();
+  }
+
+  #showUsed(usage) {
+    const meters = rowsOf(usage).map(({ name, used, limit, text }) => {
+      const bar = make("span", { className: "level", role: "meter", ariaLabel: name });
+      bar.ariaValueMin = "0";
+      bar.ariaValueMax = String(limit);
+      bar.ariaValueNow = String(Math.min(used, limit));
+      bar.ariaValueText = text;
+      bar.style.setProperty("--used", Math.min(1, used / limit));
+      const row = make("div", { className: "limit" }, make("span", {}, name), make("span", { className: "figure" }, text), bar);
+      row.toggleAttribute("data-over", used > limit);
+      return row;
+    });
+    const about = `Tier ${usage.tier}, ${billingPeriodOf(usage.billingPeriod)}. These limits are reported, not enforced.`;
+    this.#used.replaceChildren(make("p", {}, about), ...meters);
+  }
+
+  #show() {
+    const measure = measures[this.#measure];
+    this.#caption.textContent = `${summaryOf(measure, this.#metrics)} Times are UTC.`;
+    this.#legend.replaceChildren(...measure.parts.map(([name], part) => make("li", {}, make("span", { className: `swatch p${part}` }), name)));
+    this.#legend.hidden = measure.parts.length < 2;
+    this.#chart.show(measure, this.#metrics);
+    this.#tabulate(measure);
+  }
+
+  #tabulate(measure) {
+    const heads = [this.#metrics.period.granularity, ...measure.parts.map(([name]) => name)];
+    const rows = bars(measure, this.#metrics).map(({ values }, i) => {
+      const { start } = this.#metrics.series[i];
+      const when = `${momentOf(start, "day")}${this.#metrics.period.granularity === "hour" ? ` ${momentOf(start, "hour")}` : ""}`;
+      return make("tr", {}, make("th", { scope: "row" }, when), ...values.map((value) => make("td", {}, value === null ? "–" : number(value))));
+    });
+    const whole = measure.parts.map(([, read]) => read(this.#metrics));
+    const total = make("tr", {}, make("th", { scope: "row" }, "whole period"), ...whole.map((value) => make("td", {}, value === null ? "–" : number(value))));
+    this.#table.replaceChildren(
+      make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
+      make("tbody", {}, ...rows),
+      make("tfoot", {}, total),
+    );
+  }
+}
+
+function number(n) {
+  return n.toLocaleString("en");
+}

@@ -1,0 +1,103 @@
+import assert from "node:assert/strict";
+import { beforeEach, test } from "node:test";
+import { Shelf } from "../static/shelf.js";
+
+const id = (n) => `session_${String(n).padStart(16, "0")}`;
+const at = (seconds) => new Date(1_700_000_000_000 + seconds * 1000).toISOString();
+const session = (n, extra) => ({ sessionId: id(n), metadata: {}, messageCount: 0, lastActivity: at(0), expiresAt: at(100), ...extra });
+const page = (numbers, hasMore = false) => ({
+  data: numbers.map((n) => session(n)),
+  pagination: { hasMore, nextCursor: hasMore ? id(numbers.at(-1)) : null },
+});
+const numbers = (sessions) => sessions.map(({ sessionId }) => Number(sessionId.slice(8)));
+let shelf;
+
+beforeEach(() => {
+  shelf = new Shelf();
+  shelf.begin();
+});
+
+test("the newest stands first, wherever it came from", () => {
+  shelf.refresh(page([9, 8, 7], true));
+  shelf.put(session(10));
+  shelf.extend(page([6, 5]));
+  assert.deepEqual(numbers(shelf.all), [10, 9, 8, 7, 6, 5]);
+  assert.equal(shelf.next, null);
+});
+
+test("a refresh brings what is new, drops what is gone, and leaves what lies deeper", () => {
+  shelf.refresh(page([9, 8, 7], true));
+  shelf.extend(page([6, 5, 4], true));
+  shelf.begin();
+  shelf.refresh(page([10, 9, 7], true));
+  assert.deepEqual(numbers(shelf.all), [10, 9, 7, 6, 5, 4]);
+  assert.equal(shelf.next, id(4), "further pages come after the deepest");
+  shelf.begin();
+  shelf.refresh(page([10, 7]));
+  assert.deepEqual(numbers(shelf.all), [10, 7]);
+  assert.equal(shelf.next, null);
+});
+
+test("an empty account empties it", () => {
+  shelf.refresh(page([2, 1]));
+  shelf.begin();
+  shelf.refresh(page([]));
+  assert.equal(shelf.size, 0);
+});
+
+test("what happened while a request was under way wins over its answer", () => {
+  shelf.refresh(page([3, 2, 1]));
+  shelf.begin();
+  shelf.put(session(4));
+  shelf.put(session(2, { messageCount: 2 }));
+  shelf.remove(id(1));
+  shelf.refresh(page([3, 2, 1]));
+  assert.deepEqual(numbers(shelf.all), [4, 3, 2]);
+  assert.equal(shelf.get(id(2)).messageCount, 2);
+  shelf.begin();
+  shelf.refresh(page([4, 3, 2]));
+  assert.equal(shelf.get(id(2)).messageCount, 0, "the next answer is the newer");
+});
+
+test("a turn counts two messages, once", () => {
+  shelf.put(session(1));
+  const say = (seconds, role = "user") => shelf.turn({ sessionId: id(1), role, createdAt: at(seconds) });
+  const count = () => shelf.get(id(1)).messageCount;
+  say(1);
+  say(1, "assistant");
+  assert.equal(count(), 2);
+  say(1); // shown again
+  assert.equal(count(), 2);
+  say(2, "system");
+  assert.equal(count(), 4);
+  shelf.cleared(id(1));
+  assert.equal(count(), 0);
+  shelf.turn({ sessionId: id(7), role: "user", createdAt: at(3) });
+  shelf.cleared(id(7));
+  assert.equal(shelf.size, 1);
+});
+
+test("what has expired goes", () => {
+  shelf.put(session(1, { expiresAt: at(5) }));
+  shelf.put(session(2, { expiresAt: at(6) }));
+  shelf.expire(Date.parse(at(5)));
+  assert.deepEqual(numbers(shelf.all), [2]);
+});
+
+test("it finds by words of the title, and by id", () => {
+  shelf.put(session(1, { metadata: { title: "A Lighthouse in the fog" } }));
+  shelf.put(session(22, { metadata: { title: "Fog lamps" } }));
+  for (const [text, want] of [
+    ["", [22, 1]],
+    ["  ", [22, 1]],
+    ["fog", [22, 1]],
+    ["FOG light", [1]],
+    [id(22), [22]],
+    ["00022", [22]],
+    ["lamps 00022", [22]],
+    ["22", []],
+    ["nothing", []],
+  ]) {
+    assert.deepEqual(numbers(shelf.find(text)), want, text);
+  }
+});
