@@ -38,6 +38,11 @@ export class Composer {
     return content;
   }
 
+  /** What is written there, whether or not it can be sent. */
+  get content() {
+    return this.#text.value;
+  }
+
   /** Gives back what could not be sent, unless something else has been written meanwhile. */
   giveBack(content) {
     if (this.#text.value === "") this.write(content);

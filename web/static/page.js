@@ -2,11 +2,14 @@
 // so a message that another tab sends looks just like our own; sending is fire and forget.
 
 import { Chip } from "./chip.js";
-import { Client } from "./client.js";
+import { Client, ParleyError } from "./client.js";
 import { Composer } from "./composer.js";
 import { Log } from "./log.js";
 import { ask, closeTopmost, showSidebar } from "./menus.js";
+import { Meter } from "./meter.js";
 import { Problem } from "./problem.js";
+import { Sessions } from "./sessions.js";
+import { Timing } from "./timing.js";
 import { describe, randomId, remember, titleOf, timeLeft } from "./words.js";
 
 const PAGE = 50; // messages of a history that are loaded at once
@@ -24,6 +27,9 @@ const chip = new Chip($("chip"));
 const problem = new Problem($("problem"));
 const composer = new Composer($("composer"), $("count"), { onsend: send, onstop: () => attempt(stop) });
 const log = new Log($("log"), $("scroller"), refresh);
+const sessions = new Sessions($("sessions"), { open: choose, remove: askToDelete, leave: backToComposer });
+const meter = new Meter($("window"), { usage: tokenUsage, content: () => composer.content, preview: () => attempt(preview) });
+const timing = new Timing();
 let client = null;
 /** The session that is shown: { sessionId, leave: AbortController, loaded, stale, earlier, about }, or null before the first
  * message. about is the session as the server describes it. */
@@ -55,6 +61,7 @@ function disconnect() {
   if (client) client.onstate = null;
   client?.close();
   client = null;
+  sessions.use(null);
   chip.show({ state: "idle" });
 }
 
@@ -66,6 +73,7 @@ function connect() {
   client.onstate = showState;
   client.connect();
   view("chat");
+  sessions.use(client);
   const sessionId = new URLSearchParams(location.search).get("session") ?? remember.browser("parley.session");
   if (sessionId) open(sessionId);
   else showSession(null);
@@ -73,6 +81,10 @@ function connect() {
 
 function showState(state) {
   chip.show(state);
+  if (state.resumed) {
+    timing.doubt(performance.now());
+    sessions.refresh();
+  }
   if (state.state === "live" && current?.stale) open(current.sessionId);
   if (state.state === "closed" && state.error) askForKey(describe(state.error).text);
 }
@@ -97,6 +109,7 @@ function showSession(sessionId) {
   leave();
   log.wipe();
   problem.hide();
+  meter.show(null);
   remember.browser("parley.session", sessionId);
   const address = new URL(location.href);
   if (sessionId) address.searchParams.set("session", sessionId);
@@ -118,6 +131,9 @@ async function open(sessionId) {
     if (session !== current) return;
     loaded(about);
     for (const message of page.data.toReversed()) log.add(message);
+    for (const { messageId } of page.data) noteTiming(messageId);
+    meter.show(page.data.find(({ context }) => context)?.context ?? null);
+    timing.doubt(performance.now());
     showEarlier(page.pagination);
     follow(session, page.stream?.cursor);
   } catch (error) {
@@ -129,6 +145,7 @@ async function open(sessionId) {
 function loaded(about) {
   current.loaded = true;
   current.about = about;
+  sessions.put(about);
   showAbout();
   refresh();
 }
@@ -142,6 +159,8 @@ async function follow(session, after) {
 }
 
 function show(event) {
+  sessions.take(event);
+  timing.take(event, performance.now());
   switch (event.type) {
     case "created":
       return log.add(event.message);
@@ -149,18 +168,42 @@ function show(event) {
       return log.append(event.messageId, event.delta);
     case "end":
       log.add(event.message);
+      noteTiming(event.messageId);
+      if (event.message.context) meter.show(event.message.context);
       return say(endings[event.status]);
     case "cleared":
       if (!event.recovered) return open(event.sessionId); // what there is now is not shown again: read it
       $("earlier").hidden = true;
       log.wipe();
+      meter.show(null);
       return say("The history was cleared.");
     case "compressed":
+      meter.folded(event);
       return say(`Older messages were folded to make room: ${event.tokensBefore} → ${event.tokensAfter} tokens.`);
     default:
       showSession(null);
       say(event.type === "deleted" ? "The session was deleted." : "The session has expired: they live for 24 hours.");
   }
+}
+
+/** Says in the note of a reply how fast it came, if that was watched. */
+function noteTiming(messageId) {
+  const text = timing.noteOf(messageId);
+  if (text) document.querySelector(`article[data-message-id="${messageId}"] .note`)?.append(` · ${text}`);
+}
+
+/** What the session has used of tokens, for the meter's explanation; null where that cannot be said. */
+function tokenUsage() {
+  return client.session(current.sessionId).then(({ tokenUsage }) => tokenUsage, () => null);
+}
+
+async function preview() {
+  const session = current;
+  const { content } = composer;
+  const [{ showPreview }, report] = await Promise.all([import("./preview.js"), client.preview(session.sessionId, content)]);
+  if (session !== current) return;
+  const textOf = (messageId) => document.querySelector(`article[data-message-id="${messageId}"] .text`)?.textContent;
+  showPreview($("preview"), report, content, textOf);
 }
 
 /** What the bar says of the session: its title, and the time that it has left. */
@@ -210,8 +253,19 @@ function userId() {
 
 function newSession() {
   showSession(null);
+  backToComposer();
+}
+
+function backToComposer() {
   showSidebar(false);
   composer.focus();
+}
+
+/** Opens a session that was chosen from the list. */
+function choose(sessionId) {
+  if (sessionId !== current?.sessionId) open(sessionId);
+  showSidebar(false);
+  if (!matchMedia("(pointer: coarse)").matches) composer.focus(); // there it would bring up the keyboard
 }
 
 // ---- Sending
@@ -249,6 +303,8 @@ function failed(error) {
   if (error.name === "AbortError" || error.code === "closed") return;
   const { text, action, gone } = describe(error);
   if (error.code === "invalid_token") return askForKey(text);
+  if (error.code === "context_overflow") meter.overflow(error);
+  if (gone && current) sessions.remove(current.sessionId);
   if (gone) showSession(null);
   problem.show(error, {
     clear: ["Clear the history", () => attempt(clearHistory)],
@@ -273,6 +329,7 @@ function refresh() {
   $("empty").hidden = !log.empty || (current !== null && !current.loaded);
   $("window-options").hidden = current !== null;
   $("menu").hidden = !current;
+  sessions.mark(current?.sessionId ?? null, writing);
   composer.show({ ready: client !== null && !sending, writing });
   if (writing) say("A reply is being written…");
 }
@@ -283,13 +340,44 @@ function clearHistory() {
 
 async function deleteSession(sessionId) {
   await client.deleteSession(sessionId);
+  sessions.remove(sessionId);
   // Its event may have come first, or may never come where the socket is down.
   if (current?.sessionId === sessionId) show({ type: "deleted" });
 }
 
+function askToDelete(session) {
+  const question = `Delete “${titleOf(session)}” and its messages? They cannot be brought back.`;
+  ask(question, "Delete", () => attempt(() => deleteSession(session.sessionId)));
+}
+
+let usage = null; // the dialog, once it was opened
+
+async function openUsage() {
+  const [{ UsageDialog }] = await Promise.all([import("./usage.js"), styled("/static/usage.css")]);
+  usage ??= new UsageDialog($("usage"));
+  await usage.open(client);
+}
+
+/** Loads a style sheet that only some need. */
+function styled(href) {
+  if (document.querySelector(`link[href="${href}"]`)) return null;
+  const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href });
+  return new Promise((resolve, reject) => {
+    link.addEventListener("load", resolve);
+    link.addEventListener("error", () => {
+      link.remove(); // so that it is tried again
+      reject(new ParleyError("network_error", "A part of the page cannot be loaded."));
+    });
+    document.head.append(link);
+  });
+}
+
 const shortcuts = {
   Escape: () => closeTopmost() || attempt(stop),
-  "Ctrl+k": () => showSidebar(true),
+  "Ctrl+k": () => {
+    showSidebar(true);
+    sessions.find();
+  },
 };
 
 function listen() {
@@ -302,10 +390,8 @@ function listen() {
     earlier: () => attempt(loadEarlier),
     "new-session": newSession,
     clear: () => ask("Clear the history of this session? Its messages cannot be brought back.", "Clear", () => attempt(clearHistory)),
-    delete: () => {
-      const { sessionId } = current;
-      ask("Delete this session and its messages? They cannot be brought back.", "Delete", () => attempt(() => deleteSession(sessionId)));
-    },
+    delete: () => askToDelete(current.about ?? current),
+    "open-usage": () => attempt(openUsage),
     "forget-key": () => askForKey(),
     "open-sidebar": () => showSidebar(true),
     "close-sidebar": () => showSidebar(false),

@@ -1,0 +1,383 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
+	browserpage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+)
+
+// TestTheSidebar is the list of sessions, the context window and the usage, as somebody at a browser sees them.
+func TestTheSidebar(t *testing.T) {
+	browser := newBrowser(t)
+	for _, scenario := range []struct {
+		name string
+		play func(t *testing.T, browser context.Context)
+	}{
+		{"the list opens, finds and deletes by keyboard and pointer", listsSessions},
+		{"the list keeps itself right", keepsItselfRight},
+		{"a long list comes in pages", pagesTheList},
+		{"a list that cannot be loaded says why and is tried again", failsToList},
+		{"the meter says what a reply was written from, and what would be sent", metersTheWindow},
+		{"a reply that was watched says how fast it came", timesReplies},
+		{"usage has the figures of the API", showsUsage},
+		{"a key without read:analytics is told so", lacksAnalytics},
+	} {
+		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
+	}
+}
+
+// press is a key without a text of its own, as a keyboard has it; 2 is the modifier Ctrl.
+func press(key string, code int64, modifiers int64) chromedp.Action[chromedp.Void] {
+	return func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+		for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {
+			event := input.DispatchKeyEventParams{Type: kind, Key: key, WindowsVirtualKeyCode: code, NativeVirtualKeyCode: code, Modifiers: modifiers}
+			if _, err := chromedp.Call(ctx, input.DispatchKeyEvent, event); err != nil {
+				return chromedp.Void{}, err
+			}
+		}
+		return chromedp.Void{}, nil
+	}
+}
+
+var (
+	pressDown   = press("ArrowDown", 40, 0)
+	pressUp     = press("ArrowUp", 38, 0)
+	pressRight  = press("ArrowRight", 39, 0)
+	pressEscape = press("Escape", 27, 0)
+	pressCtrlK  = press("k", 75, 2)
+)
+
+// titles are those of the list, in its order, as an expression; focused is the text of what has the focus.
+const (
+	titles  = `[...document.querySelectorAll("#sessions .title")].map((e) => e.textContent).join()`
+	focused = `(document.activeElement.querySelector(".title")?.textContent ?? document.activeElement.id)`
+)
+
+func is(expression, value string) string { return fmt.Sprintf("%s === %q", expression, value) }
+
+// entry is an expression for something of the session of that title in the list.
+func entry(title, selector string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll("#sessions li")].find((e) => e.querySelector(".title").textContent === %q)?.querySelector(%q)`, title, selector)
+}
+
+// titled makes a session, by another client, and returns its id.
+func titled(p *process, title string) string {
+	p.t.Helper()
+	return p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef", "metadata": map[string]any{"title": title}})["sessionId"].(string)
+}
+
+// returned has the page hear that its tab can be seen again.
+func (b *tab) returned() {
+	b.t.Helper()
+	eval[bool](b, `document.dispatchEvent(new Event("visibilitychange"))`)
+}
+
+// toFront shows a tab that lies behind another.
+func toFront(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+	_, err := chromedp.Call(ctx, browserpage.BringToFront, cdp.Empty{})
+	return chromedp.Void{}, err
+}
+
+func listsSessions(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	ids := map[string]string{}
+	for _, title := range []string{"lighthouse", "fog horn", "fog lamp", "buoy"} {
+		ids[title] = titled(p, title)
+	}
+	b := enter(t, browser, p.url)
+	b.until(is(titles, "buoy,fog lamp,fog horn,lighthouse"))
+	b.until(is(`document.querySelector("#sessions .count").textContent`, "4 sessions"))
+	b.until(is(entry("buoy", ".about")+`.textContent`, "23 h left · 0 messages"))
+	b.until(`document.querySelector("#sessions [aria-current]") === null`)
+
+	b.do(pressCtrlK)
+	b.until(is(focused, "find"))
+	b.do(chromedp.SendKeys("#find", "FOG"))
+	b.until(is(titles, "fog lamp,fog horn"))
+	b.until(is(`document.querySelector("#sessions .count").textContent`, "2 of 4"))
+	b.photograph("list-found")
+	for _, step := range []struct {
+		press chromedp.Action[chromedp.Void]
+		want  string
+	}{{pressDown, "fog lamp"}, {pressDown, "fog horn"}, {pressDown, "fog horn"}, {pressUp, "fog lamp"}, {pressUp, "find"}, {pressDown, "fog lamp"}, {pressDown, "fog horn"}} {
+		b.do(step.press)
+		b.until(is(focused, step.want))
+	}
+	b.do(pressEnter)
+	b.until(is(`document.getElementById("title").textContent`, "fog horn"))
+	b.until(is(focused, "text"))
+	if shown := b.session(); shown != ids["fog horn"] {
+		t.Errorf("%s is shown, not %s", shown, ids["fog horn"])
+	}
+	b.until(entry("fog horn", `[aria-current="page"]`) + ` !== null`)
+	b.do(pressCtrlK)
+	b.until(`getSelection().toString() === "FOG"`)
+	b.do(chromedp.SendKeys("#find", "light"), pressEnter)
+	b.until(is(`document.getElementById("title").textContent`, "lighthouse"))
+	b.do(pressCtrlK, pressEscape)
+	b.until(is(focused, "text"))
+	b.until(is(titles, "buoy,fog lamp,fog horn,lighthouse"))
+
+	b.do(chromedp.Reload())
+	b.until(is(`document.getElementById("title").textContent`, "lighthouse"))
+	b.until(entry("lighthouse", `[aria-current="page"]`) + ` !== null`)
+	b.photograph("list")
+	deletes(b, p, ids)
+}
+
+// deletes deletes one of the sessions that is not shown, and then the one that is.
+func deletes(b *tab, p *process, ids map[string]string) {
+	b.t.Helper()
+	b.until(entry("fog lamp", "button") + `.focus() === undefined`)
+	b.do(pressEnter)
+	b.until(`document.getElementById("confirm-question").textContent.includes("fog lamp")`)
+	b.do(chromedp.Click("#confirm-yes"))
+	b.until(is(titles, "buoy,fog horn,lighthouse"))
+	b.until(is(focused, "fog horn")) // what took its place
+	if status, _, err := p.call("GET", "/v1/sessions/"+ids["fog lamp"], nil); err != nil || status != 404 {
+		b.t.Errorf("the deleted session answers %d %v", status, err)
+	}
+	b.until(is(`document.getElementById("title").textContent`, "lighthouse"))
+	b.until(entry("lighthouse", "button") + `.click() === undefined`)
+	b.do(chromedp.Click("#confirm-yes"))
+	b.until(is(titles, "buoy,fog horn"))
+	b.until(is(`document.getElementById("title").textContent`, "New session"))
+}
+
+func keepsItselfRight(t *testing.T, browser context.Context) {
+	model := newHeldModel(t, held)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	b.until(`document.querySelector("#sessions .state").textContent.startsWith("No sessions yet")`)
+	b.photograph("list-empty")
+	b.say("say 60 words")
+	b.until(is(entry("say 60 words", ".about")+`?.textContent`, "23 h left · 2 messages"))
+	b.untilReply("streaming", words(held))
+	b.until(`document.querySelector("#sessions [data-writing]") !== null`)
+	b.photograph("list-writing")
+	model.allow(long)
+	b.untilReply("completed", words(long))
+	b.until(`document.querySelector("#sessions [data-writing]") === null`)
+
+	// Another tab hears of it at once, another client's changes are read when one comes back to the tab.
+	b.do(chromedp.Click("#menu summary"))
+	second := b.opened(chromedp.Click("#another-tab"))
+	second.until(is(titles, "say 60 words"))
+	second.say("say 2 words")
+	b.until(is(entry("say 60 words", ".about")+`?.textContent`, "23 h left · 4 messages"))
+	second.do(chromedp.Click("#new-session"))
+	second.say("say 3 words")
+	second.untilReply("completed", words(3))
+	b.do(toFront) // a tab behind another reads nothing
+	b.until(is(titles, "say 3 words,say 60 words"))
+	start := time.Now()
+	second.until(entry("say 3 words", "button") + `.click() === undefined`)
+	second.until(`document.getElementById("confirm-yes").click() === undefined`)
+	b.until(is(titles, "say 60 words"))
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("the other tab's deletion was heard of after %v", took)
+	}
+	b.until(`(window.mark = document.querySelectorAll("#sessions li")[0], mark.firstChild.focus(), true)`)
+	foreign := titled(p, "foreign")
+	b.returned()
+	b.until(is(titles, "foreign,say 60 words"))
+	b.until(`mark === document.querySelectorAll("#sessions li")[1] && mark.contains(document.activeElement)`)
+	p.must("DELETE", "/v1/sessions/"+foreign, nil)
+	b.returned()
+	b.until(is(titles, "say 60 words"))
+
+	b.do(chromedp.Click("#menu summary"), chromedp.Click("#clear"), chromedp.Click("#confirm-yes"))
+	b.until(is(entry("say 60 words", ".about")+`?.textContent`, "23 h left · 0 messages"))
+	// What expires leaves by itself: the page's clock goes on by a day. It hides what the server would still show.
+	b.until(`(Date.now = () => performance.timeOrigin + performance.now() + 25 * 3600 * 1000, true)`)
+	b.until(`(window.fetch = () => new Promise(() => {}), true)`)
+	b.returned()
+	b.until(is(titles, ""))
+}
+
+func pagesTheList(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	for i := range 45 {
+		titled(p, fmt.Sprintf("number %d", i))
+	}
+	b := enter(t, browser, p.url)
+	b.until(`document.querySelectorAll("#sessions li").length === 30`)
+	b.until(is(`document.querySelector("#sessions .count").textContent`, "the newest 30 sessions"))
+	b.do(chromedp.Click("#sessions .shelf > button"))
+	b.until(`document.querySelectorAll("#sessions li").length === 45`)
+	b.until(is(`document.querySelector("#sessions .count").textContent`, "45 sessions"))
+	b.until(`document.querySelector("#sessions .shelf > button").hidden`)
+	titled(p, "number 45")
+	b.returned()
+	b.until(`document.querySelectorAll("#sessions li").length === 46`)
+	b.do(chromedp.SendKeys("#find", "number 1"))
+	b.until(is(`document.querySelector("#sessions .count").textContent`, "14 of 46"))
+	b.fits()
+}
+
+func failsToList(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	titled(p, "buoy")
+	wire := newWire(t, p)
+	b := enter(t, browser, wire.url)
+	b.forgiven = cutOff
+	b.until(is(titles, "buoy"))
+	b.do(chromedp.Click("#forget-key"), chromedp.SendKeys("#key", declaredKey))
+	wire.cut()
+	b.do(pressEnter)
+	b.until(`document.querySelector("#sessions .state").textContent.startsWith("The list could not be loaded")`)
+	wire.mend(p)
+	b.do(chromedp.Click("#sessions .state button"))
+	b.until(is(titles, "buoy"))
+	b.until(`document.querySelector("#sessions .state").hidden`)
+}
+
+const meterText = `document.querySelector("#window summary").textContent`
+
+// small has the next session be one with a window of 512 tokens, of which 384 are for the prompt.
+func (b *tab) small(policy string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf(`(document.getElementById("window-tokens").value = "512", document.getElementById("window-policy").value = %q, true)`, policy))
+}
+
+func metersTheWindow(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	b := enter(t, browser, p.url)
+	b.until(`document.getElementById("window").hidden`)
+	b.small("fifo")
+	for i := range 5 {
+		b.say(fmt.Sprintf("say %d words about the buoy%s", i+1, strings.Repeat(" buoy", 75)))
+		b.untilReply("completed", words(i+1))
+	}
+	b.until(meterText + `.match(/ folded$/) !== null`)
+	newest := p.must("GET", "/v1/sessions/"+b.session()+"/messages?limit=1", nil)["data"].([]any)[0].(map[string]any)
+	report := newest["context"].(map[string]any)
+	want := fmt.Sprintf("%v of 512 tokens · %v folded", report["promptTokens"], report["folded"].(map[string]any)["count"])
+	b.until(is(meterText, want) + ` || ` + meterText + `.includes("→")`)
+	if now := eval[string](b, `document.querySelector("#window .level").ariaValueNow`); now != fmt.Sprint(report["promptTokens"]) {
+		t.Errorf("the meter stands at %s of %v", now, report["promptTokens"])
+	}
+	b.do(chromedp.Click("#window summary"))
+	b.until(`document.querySelector("#window dl").textContent.includes("in the summary that was sent")`)
+	b.until(`document.querySelector("#window dl").textContent.includes("tokens so far")`)
+	b.until(`document.querySelector("#window button").disabled`)
+	b.photograph("meter")
+	b.do(pressEscape, chromedp.SendKeys("#text", "What would you say?"), chromedp.Click("#window summary"))
+	b.until(`!document.querySelector("#window button").disabled`)
+	b.do(chromedp.Click("#window button"))
+	b.until(`document.querySelector("#preview[open] li:last-child")?.textContent.includes("What would you say?")`)
+	b.photograph("preview")
+	if kept := eval[int](b, `document.querySelectorAll('#preview li[data-decision="kept"]').length`); kept == 0 {
+		t.Error("nothing would be sent")
+	}
+	b.do(pressEscape, chromedp.Reload())
+	b.until(is(meterText, want))
+	refusesTheMessage(b)
+}
+
+// refusesTheMessage fills a window that does not fold.
+func refusesTheMessage(b *tab) {
+	b.t.Helper()
+	b.do(chromedp.Click("#new-session"))
+	b.until(`document.getElementById("window").hidden`)
+	b.small("refuse")
+	b.say("say 60 words")
+	b.untilReply("completed", words(60))
+	b.forgiven = regexp.MustCompile(`status of 413`)
+	b.until(fmt.Sprintf(`((e) => (e.value = %q, e.dispatchEvent(new Event("input"))))(document.getElementById("text"))`, strings.Repeat("buoy ", 500)))
+	b.do(chromedp.Click("#window summary"))
+	b.until(`!document.querySelector("#window button").disabled`)
+	b.do(chromedp.Click("#window button"))
+	b.until(meterText + `.match(/^[\d,]+ needed, 512 fit$/) !== null`)
+	asked := eval[string](b, meterText)
+	b.do(chromedp.SendKeys("#text", " "), pressEnter)
+	b.until(`document.getElementById("problem").textContent.includes("The context window is full")`)
+	b.photograph("overflow")
+	if said := eval[string](b, meterText); said != asked {
+		b.t.Errorf("the dry run says %q, the send %q", asked, said)
+	}
+	b.until(`document.querySelector("#problem p").textContent.includes(` + meterText + `.split(" ")[0].replace(",", ""))`)
+}
+
+func timesReplies(t *testing.T, browser context.Context) {
+	model := newWordsModel(t, 20*time.Millisecond)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	const note = reply + `?.querySelector(".note").textContent`
+	b.say("say 30 words")
+	b.until(note + `?.match(/^30 tokens · first after \d+\.\d\d s · [\d,.]+ tokens\/s$/) != null`)
+	timed := eval[string](b, note)
+	b.photograph("timed")
+	model.allow(held)
+	b.say("say 60 words")
+	b.untilReply("streaming", words(held))
+	b.do(chromedp.Reload())
+	b.untilReply("streaming", words(held))
+	model.allow(long)
+	b.untilReply("completed", words(long))
+	b.until(is(note, "60 tokens"))
+	t.Log(timed)
+}
+
+func showsUsage(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	b := enter(t, browser, p.url)
+	b.say("say 5 words")
+	b.untilReply("completed", words(5))
+	b.say("say 7 words")
+	b.untilReply("completed", words(7))
+	if eval[bool](b, `performance.getEntriesByType("resource").some(({ name }) => /usage|chart/.test(name))`) {
+		t.Error("the usage is loaded before anybody asks for it")
+	}
+	b.do(chromedp.Click("#open-usage"))
+	b.until(`document.querySelectorAll("#usage[open] .limit").length === 3 && document.querySelectorAll("#usage .unit").length === 24`)
+	usage := p.must("GET", "/v1/analytics/usage", nil)
+	tokens := usage["tokens"].(map[string]any)
+	b.until(fmt.Sprintf(`document.querySelector("#usage [aria-label=Tokens]").ariaValueNow === "%v"`, tokens["used"]))
+	b.until(`document.querySelector("#usage [aria-label='Active sessions']").ariaValueNow === "1"`)
+	b.until(`document.querySelector("#usage .used").textContent.includes("Tier pro")`)
+	b.until(`document.querySelector("#usage figcaption").textContent.startsWith("Messages: 2 user, 2 assistant, 0 system in the whole period")`)
+	b.photograph("usage")
+
+	b.until(`(document.querySelector("#usage svg").focus(), true)`)
+	b.do(press("End", 35, 0))
+	b.until(`document.querySelector("#usage .readout").textContent.endsWith(": 4 messages (user 2, assistant 2, system 0)")`)
+	for _, choice := range []struct{ measure, want string }{
+		{"tokens", "Tokens: 20 prompt, 12 completion in the whole period"},
+		{"replies", "Replies by ending: 2 completed, 0 cancelled, 0 failed, 0 interrupted in the whole period"},
+		{"firstToken", "Time to first token: "},
+		{"sessions", "Sessions created: 1 created in the whole period"},
+	} {
+		b.until(fmt.Sprintf(`((e) => (e.value = %q, e.dispatchEvent(new Event("change"))))(document.querySelector("#usage select"))`, choice.measure))
+		b.until(fmt.Sprintf(`document.querySelector("#usage figcaption").textContent.startsWith(%q)`, choice.want))
+		b.photograph("usage-" + choice.measure)
+	}
+	b.do(chromedp.Click("#usage [data-period=month]"), pressRight)
+	b.until(`document.querySelectorAll("#usage .unit").length === 30 && document.querySelectorAll("#usage tbody tr").length === 30`)
+	b.until(`document.querySelector("#usage tfoot td").textContent === "1"`)
+	b.until(`document.querySelector("#usage [data-period=month]").ariaPressed === "true"`)
+	b.do(pressEscape)
+	b.until(`document.querySelector("#usage[open]") === null`)
+}
+
+func lacksAnalytics(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	scopes := []string{"read:sessions", "write:sessions", "read:messages", "write:messages"}
+	key := p.must("POST", "/v1/keys", map[string]any{"name": "a reader's", "scopes": scopes})["key"].(string)
+	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
+	b.forgiven = regexp.MustCompile(`status of 403`)
+	b.do(chromedp.Navigate(p.url + "/#key=" + key))
+	b.untilChip("live")
+	b.do(chromedp.Click("#open-usage"))
+	b.until(`document.querySelector("#usage[open] .problem")?.textContent.includes("lacks the scope read:analytics")`)
+	b.until(`document.querySelector("#usage .charted").hidden`)
+	b.photograph("usage-lacking")
+}

@@ -1,0 +1,40 @@
+// "What would be sent now?": the dry run of the context, in a dialog. It is loaded when it is first asked for.
+
+import { make } from "./make.js";
+import { reserveOf } from "./meter.js";
+
+const decisions = { kept: "sent", folded: "in the summary", dropped: "left out", skipped: "never sent" };
+
+/** Fills a dialog with a ContextPreview of client.d.ts and opens it. textOf(messageId) is what the page shows of a message, or
+ * undefined; content is the new one's. */
+export function showPreview(dialog, { context, summary, messages }, content, textOf) {
+  const kept = reserveOf(context.maxTokens);
+  const rest = ["folded", "dropped", "skipped"].filter((what) => context[what].count > 0).map((what) => `${context[what].count} ${what}`);
+  dialog.replaceChildren(
+    headOf(dialog),
+    make("p", {}, `${n(context.promptTokens)} tokens would be sent; ${n(context.maxTokens - kept)} fit, beside ${n(kept)} for the reply. ` +
+      `Policy ${context.policy}: ${[`${context.kept.count} kept`, ...rest].join(", ")}.`),
+    ...(summary ? [make("h3", {}, "The summary"), make("blockquote", {}, summary)] : []),
+    make("h3", {}, "The messages, the oldest first"),
+    make("ol", {}, ...messages.map((message) => itemOf(message, message.messageId ? textOf(message.messageId) : content))),
+  );
+  dialog.showModal();
+}
+
+function headOf(dialog) {
+  const close = make("button", { type: "button", className: "icon", ariaLabel: "Close" }, make("span", { ariaHidden: "true" }, "✕"));
+  close.addEventListener("click", () => dialog.close());
+  return make("div", { className: "bar" }, make("h2", { id: "preview-title" }, "What would be sent now"), close);
+}
+
+function itemOf({ role, tokens, decision, reason }, text) {
+  const item = make("li", {},
+    make("p", { className: "what" }, make("b", {}, decisions[decision] ?? decision), ` · ${role} · ${n(tokens)} tokens · ${reason}`));
+  if (text) item.append(make("p", { className: "said" }, text.length > 200 ? `${text.slice(0, 200)}…` : text));
+  item.dataset.decision = decision;
+  return item;
+}
+
+function n(count) {
+  return count.toLocaleString("en");
+}
