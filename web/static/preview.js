@@ -3,8 +3,6 @@
 import { make } from "./make.js";
 import { reserveOf } from "./meter.js";
 
-const decisions = { kept: "sent", folded: "in the summary", dropped: "left out", skipped: "never sent" };
-
 /** Fills a dialog with a ContextPreview of client.d.ts and opens it. textOf(messageId) is what the page shows of a message, or
  * undefined; content is the new one's. */
 export function showPreview(dialog, { context, summary, messages }, content, textOf) {
@@ -29,7 +27,7 @@ function headOf(dialog) {
 
 function itemOf({ role, tokens, decision, reason }, text) {
   const item = make("li", {},
-    make("p", { className: "what" }, make("b", {}, decisions[decision] ?? decision), ` · ${role} · ${n(tokens)} tokens · ${reason}`));
+    make("p", { className: "what" }, make("b", {}, decision), ` · ${role} · ${n(tokens)} tokens · ${reason}`));
   if (text) item.append(make("p", { className: "said" }, text.length > 200 ? `${text.slice(0, 200)}…` : text));
   item.dataset.decision = decision;
   return item;
