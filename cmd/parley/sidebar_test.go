@@ -29,6 +29,7 @@ func TestTheSidebar(t *testing.T) {
 		{"a reply that was watched says how fast it came", timesReplies},
 		{"usage has the figures of the API", showsUsage},
 		{"a key without read:analytics is told so", lacksAnalytics},
+		{"all of it is for everybody", isForEverybody},
 	} {
 		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
 	}
@@ -380,4 +381,36 @@ func lacksAnalytics(t *testing.T, browser context.Context) {
 	b.until(`document.querySelector("#usage[open] .problem")?.textContent.includes("lacks the scope read:analytics")`)
 	b.until(`document.querySelector("#usage .charted").hidden`)
 	b.photograph("usage-lacking")
+}
+
+// isForEverybody has axe-core look at everything that opens.
+func isForEverybody(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	titled(p, "buoy")
+	b := enter(t, browser, p.url)
+	b.say("say 5 words")
+	b.untilReply("completed", words(5))
+	for _, screen := range []struct {
+		scheme        string
+		width, height int64
+	}{{"light", 1000, 700}, {"dark", 1000, 700}, {"light", 390, 844}} {
+		b.look(screen.scheme, screen.width, screen.height)
+		b.do(chromedp.Click("#window summary"))
+		b.until(`document.querySelector("#window dl").textContent.includes("tokens so far")`)
+		b.axe()
+		b.do(pressEscape)
+		b.until(`(document.getElementById("text").value = "And now?", true)`)
+		b.do(chromedp.Click("#window summary"))
+		b.until(`!document.querySelector("#window button").disabled`)
+		b.do(chromedp.Click("#window button"))
+		b.until(`document.querySelector("#preview[open]") !== null`)
+		b.axe()
+		b.do(pressEscape, pressCtrlK)
+		b.until(is(focused, "find"))
+		b.do(chromedp.Click("#open-usage"))
+		b.until(`document.querySelectorAll("#usage[open] .limit").length === 3 && document.querySelectorAll("#usage .unit").length === 24`)
+		b.until(`(document.querySelector("#usage details").open = true)`)
+		b.axe()
+		b.do(pressEscape, pressCtrlK, pressEscape)
+	}
 }

@@ -66,7 +66,7 @@ export class Meter {
     this.#bar = element.querySelector(".level");
     this.#menu = element.querySelector("details");
     this.#summary = element.querySelector("summary");
-    this.#heading = element.querySelector("h3");
+    this.#heading = element.querySelector("h2");
     this.#list = element.querySelector("dl");
     this.#hint = element.querySelector("div > p");
     this.#ask = element.querySelector("button");
