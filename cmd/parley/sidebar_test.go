@@ -214,6 +214,7 @@ func pagesTheList(t *testing.T, browser context.Context) {
 	b.until(is(`document.querySelector("#sessions .count").textContent`, "the newest 30 sessions"))
 	b.do(chromedp.Click("#sessions .shelf > button"))
 	b.until(`document.querySelectorAll("#sessions li").length === 45`)
+	b.until(is(focused, "number 14")) // the first that is new
 	b.until(is(`document.querySelector("#sessions .count").textContent`, "45 sessions"))
 	b.until(`document.querySelector("#sessions .shelf > button").hidden`)
 	titled(p, "number 45")
@@ -239,6 +240,17 @@ func failsToList(t *testing.T, browser context.Context) {
 	b.do(chromedp.Click("#sessions .state button"))
 	b.until(is(titles, "buoy"))
 	b.until(`document.querySelector("#sessions .state").hidden`)
+	// What happened while the connection was away is read as soon as it is back.
+	b.untilChip("live", "resumed")
+	wire.cut()
+	b.untilChip("reconnecting", "connecting")
+	titled(p, "bell")
+	start := time.Now()
+	wire.mend(p)
+	b.until(is(titles, "bell,buoy"))
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("the list was read %v after the connection was back", took)
+	}
 }
 
 const meterText = `document.querySelector("#window summary").textContent`
@@ -329,7 +341,8 @@ func timesReplies(t *testing.T, browser context.Context) {
 }
 
 func showsUsage(t *testing.T, browser context.Context) {
-	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	env := append(newWordsModel(t, time.Millisecond).env(), `PARLEY_TIERS={"pro":{"tokensPerMonth":25}}`)
+	p := serveIn(t, t.TempDir(), env...)
 	b := enter(t, browser, p.url)
 	b.say("say 5 words")
 	b.untilReply("completed", words(5))
@@ -340,9 +353,8 @@ func showsUsage(t *testing.T, browser context.Context) {
 	}
 	b.do(chromedp.Click("#open-usage"))
 	b.until(`document.querySelectorAll("#usage[open] .limit").length === 3 && document.querySelectorAll("#usage .unit").length === 24`)
-	usage := p.must("GET", "/v1/analytics/usage", nil)
-	tokens := usage["tokens"].(map[string]any)
-	b.until(fmt.Sprintf(`document.querySelector("#usage [aria-label=Tokens]").ariaValueNow === "%v"`, tokens["used"]))
+	tokens := p.must("GET", "/v1/analytics/usage", nil)["tokens"].(map[string]any)
+	b.until(is(`document.querySelector("#usage [aria-label=Tokens]").ariaValueText`, fmt.Sprintf("%v of %v · %v %%, over the limit", tokens["used"], tokens["limit"], tokens["percentage"])))
 	b.until(`document.querySelector("#usage [aria-label='Active sessions']").ariaValueNow === "1"`)
 	b.until(`document.querySelector("#usage .used").textContent.includes("Tier pro")`)
 	b.until(`document.querySelector("#usage figcaption").textContent.startsWith("Messages: 2 user, 2 assistant, 0 system in the whole period")`)

@@ -7,7 +7,8 @@ const HEIGHT = 210; // pixels
 const MARGIN = { top: 12, right: 4, bottom: 24, left: 48 };
 const LABEL_PX = 58; // the least room for a label below
 
-/** What can be shown. Each part is a bar: [name, how it is read of Figures (client.d.ts)]; stacked on each other, or side by side. */
+/** What can be shown. Each part is a bar: [name, how it is read of Figures (client.d.ts), its class where that is not its place];
+ * stacked on each other, or side by side. */
 export const measures = {
   messages: {
     label: "Messages",
@@ -27,7 +28,12 @@ export const measures = {
   replies: {
     label: "Replies by ending",
     unit: "replies",
-    parts: ["completed", "cancelled", "failed", "interrupted"].map((ending) => [ending, ({ replies }) => replies[ending]]),
+    parts: [
+      ["completed", ({ replies }) => replies.completed],
+      ["cancelled", ({ replies }) => replies.cancelled],
+      ["failed", ({ replies }) => replies.failed, "failed"],
+      ["interrupted", ({ replies }) => replies.interrupted, "interrupted"],
+    ],
   },
   firstToken: {
     label: "Time to first token",
@@ -36,6 +42,11 @@ export const measures = {
     parts: [["median", ({ firstToken }) => firstToken.p50], ["95th percentile", ({ firstToken }) => firstToken.p95]],
   },
 };
+
+/** The class of a part, which says what it looks like. */
+export function lookOf({ parts }, part) {
+  return parts[part][2] ?? `p${part}`;
+}
 
 /** The bars of Metrics: { when, whole, values } for each unit; null where there is no figure. whole is as high as it gets. */
 export function bars({ parts, beside }, { series, period }) {
@@ -165,7 +176,7 @@ export class Chart {
       const top = y(from + (value ?? 0));
       const width = beside ? wide / parts.length : wide;
       const x = left + (pitch - wide) / 2 + (beside ? part * width : 0);
-      return value ? draw("rect", { x, y: top, width, height: Math.max(1, y(from) - top), class: `part p${part}` }) : null;
+      return value ? draw("rect", { x, y: top, width, height: Math.max(1, y(from) - top), class: `part ${lookOf(this.#measure, part)}` }) : null;
     });
     return [ground, ...rects.filter(Boolean)];
   }

@@ -34,6 +34,7 @@ let client = null;
 /** The session that is shown: { sessionId, leave: AbortController, loaded, stale, earlier, about }, or null before the first
  * message. about is the session as the server describes it. */
 let current = null;
+let away = false; // the connection was lost and is not back
 let sending = false; // our own message has not begun its turn
 
 // ---- The key
@@ -73,7 +74,7 @@ function connect() {
   client.onstate = showState;
   client.connect();
   view("chat");
-  sessions.use(client);
+  sessions.use(client, key.startsWith("svc_test_"));
   const sessionId = new URLSearchParams(location.search).get("session") ?? remember.browser("parley.session");
   if (sessionId) open(sessionId);
   else showSession(null);
@@ -81,7 +82,9 @@ function connect() {
 
 function showState(state) {
   chip.show(state);
-  if (state.resumed) {
+  if (state.state === "reconnecting") away = true;
+  if (state.state === "live" && away) {
+    away = false;
     timing.doubt(performance.now());
     sessions.refresh();
   }

@@ -7,6 +7,7 @@ import { describe, timeLeft, titleOf } from "./words.js";
 const PAGE = 30; // sessions that are loaded at once
 const MOST = 100; // sessions that the API gives at once
 const AGAIN_MS = 30_000; // how often the list is read again while it can be seen
+const SPARING_MS = 1_200_000; // how often at most, where a day has few requests
 
 /** Sessions shows the list in an element: a search field, a line that counts, the list, its state and a button for more.
  * An entry that stays keeps its nodes, so that a refresh takes neither the focus nor the place under the pointer away. */
@@ -23,7 +24,9 @@ export class Sessions {
   #current = null;
   #writing = false;
   #busy = null; // the request that is under way
-  #again = false; // somebody wants another one after it
+  #next = null; // what is wanted after it, as #load has it
+  #sparing = false;
+  #readAt = -Infinity; // when the list was read last
   #loaded = false;
   #error = null;
   #tabs = new BroadcastChannel("parley.sessions"); // this browser's other tabs hear that a list changed, and nothing else
@@ -43,9 +46,13 @@ export class Sessions {
     this.#tabs.addEventListener("message", () => this.refresh());
   }
 
-  /** Shows the sessions of another client's key; null shows none. */
-  use(client) {
+  /** Shows the sessions of another client's key; null shows none. sparing says that its requests are few (a test key has 100 a
+   * day), so that the list is seldom read of itself. */
+  use(client, sparing = false) {
     this.#client = client;
+    this.#sparing = sparing;
+    this.#readAt = -Infinity;
+    this.#next = null;
     this.#shelf = new Shelf();
     this.#loaded = false;
     this.#error = null;
@@ -59,7 +66,8 @@ export class Sessions {
     if (document.visibilityState === "hidden") return;
     this.#shelf.expire(Date.now());
     this.#draw();
-    return this.#load((client) => this.#renew(client), this.#shelf.size === 0);
+    if (this.#sparing && performance.now() < this.#readAt + SPARING_MS) return;
+    this.#load((client) => this.#renew(client), this.#shelf.size === 0);
   }
 
   /** A session was made or is known better than the list has it. */
@@ -101,14 +109,13 @@ export class Sessions {
 
   // ---- Reading
 
-  /** One request at a time; who comes meanwhile has the list read once more afterwards. Where something is shown already, and
-   * nobody asked, a failure is not worth a word: the next request mends it. */
+  /** One request at a time; of those that are wanted meanwhile one follows, the one that somebody asked for. tell says that a
+   * failure is shown; where there are sessions and nobody asked, it is not worth a word: the next request mends it. */
   async #load(request, tell) {
     const client = this.#client;
     if (!client) return;
-    if (this.#busy === client) return void (this.#again = true);
+    if (this.#busy === client) return void (this.#next = tell ? [request, tell] : (this.#next ?? [request, tell]));
     this.#busy = client;
-    this.#again = false;
     this.#shelf.begin();
     try {
       await request(client);
@@ -122,18 +129,29 @@ export class Sessions {
       if (this.#busy === client) this.#busy = null;
     }
     this.#draw();
-    if (this.#again) this.refresh();
+    const next = this.#next;
+    this.#next = null;
+    if (next) await this.#load(...next);
   }
 
   async #renew(client) {
     const limit = Math.min(MOST, Math.max(PAGE, this.#shelf.size));
     const page = await client.sessions({ limit });
-    if (client === this.#client) this.#shelf.refresh(page);
+    if (client !== this.#client) return;
+    this.#shelf.refresh(page);
+    this.#readAt = performance.now();
   }
 
   async #extend(client) {
-    const page = await client.sessions({ limit: PAGE, cursor: this.#shelf.next });
-    if (client === this.#client) this.#shelf.extend(page);
+    const cursor = this.#shelf.next;
+    if (cursor === null) return;
+    const page = await client.sessions({ limit: PAGE, cursor });
+    if (client !== this.#client) return;
+    const shown = this.#links().length;
+    const asked = document.activeElement === this.#more;
+    this.#shelf.extend(page);
+    this.#draw();
+    if (asked) this.#links()[shown]?.focus(); // the button may be gone
   }
 
   // ---- Showing

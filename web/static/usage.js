@@ -1,7 +1,7 @@
 // What the account has used, and what happened: a dialog over GET /analytics/usage and /analytics/metrics. It is loaded when it is
 // first opened.
 
-import { Chart, bars, measures, momentOf, summaryOf } from "./chart.js";
+import { Chart, bars, lookOf, measures, momentOf, summaryOf } from "./chart.js";
 import { draw, make } from "./make.js";
 import { describe } from "./words.js";
 
@@ -149,7 +149,7 @@ export class UsageDialog {
   #show() {
     const measure = measures[this.#measure];
     this.#caption.textContent = `${summaryOf(measure, this.#metrics)} Times are UTC.`;
-    this.#legend.replaceChildren(...measure.parts.map(([name], part) => make("li", {}, make("span", { className: `swatch p${part}` }), name)));
+    this.#legend.replaceChildren(...measure.parts.map(([name], part) => make("li", {}, make("span", { className: `swatch ${lookOf(measure, part)}` }), name)));
     this.#legend.hidden = measure.parts.length < 2;
     this.#chart.show(measure, this.#metrics);
     this.#tabulate(measure);
