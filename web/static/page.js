@@ -203,7 +203,7 @@ function tokenUsage() {
 async function preview() {
   const session = current;
   const { content } = composer;
-  const [{ showPreview }, report] = await Promise.all([import("./preview.js"), client.preview(session.sessionId, content)]);
+  const [{ showPreview }, report] = await Promise.all([import("./preview.js").catch(unreachable), client.preview(session.sessionId, content)]);
   if (session !== current) return;
   const textOf = (messageId) => document.querySelector(`article[data-message-id="${messageId}"] .text`)?.textContent;
   showPreview($("preview"), report, content, textOf);
@@ -353,26 +353,17 @@ function askToDelete(session) {
   ask(question, "Delete", () => attempt(() => deleteSession(session.sessionId)));
 }
 
+/** What only some need is loaded late; the server may be away then. */
+function unreachable(cause) {
+  throw new ParleyError("network_error", "The server cannot be reached.", { cause });
+}
+
 let usage = null; // the dialog, once it was opened
 
 async function openUsage() {
-  const [{ UsageDialog }] = await Promise.all([import("./usage.js"), styled("/static/usage.css")]);
+  const { UsageDialog } = await import("./usage.js").catch(unreachable);
   usage ??= new UsageDialog($("usage"));
   await usage.open(client);
-}
-
-/** Loads a style sheet that only some need. */
-function styled(href) {
-  if (document.querySelector(`link[href="${href}"]`)) return null;
-  const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href });
-  return new Promise((resolve, reject) => {
-    link.addEventListener("load", resolve);
-    link.addEventListener("error", () => {
-      link.remove(); // so that it is tried again
-      reject(new ParleyError("network_error", "A part of the page cannot be loaded."));
-    });
-    document.head.append(link);
-  });
 }
 
 const shortcuts = {

@@ -3,6 +3,7 @@
 
 import { Chart, bars, lookOf, measures, momentOf, summaryOf } from "./chart.js";
 import { draw, make } from "./make.js";
+import { ParleyError } from "./track.js";
 import { describe } from "./words.js";
 
 const HOUR_MS = 3_600_000;
@@ -90,6 +91,7 @@ export class UsageDialog {
 
   /** Opens the dialog and reads what there is for a client's key. */
   async open(client) {
+    await styled("/static/usage.css");
     this.#client = client;
     this.#metrics = null;
     this.#used.replaceChildren(make("p", {}, "Loading…"));
@@ -170,6 +172,20 @@ export class UsageDialog {
       make("tfoot", {}, total),
     );
   }
+}
+
+/** Loads a style sheet, once. */
+function styled(href) {
+  if (document.querySelector(`link[href="${href}"]`)) return null;
+  const link = make("link", { rel: "stylesheet", href });
+  return new Promise((resolve, reject) => {
+    link.addEventListener("load", resolve);
+    link.addEventListener("error", () => {
+      link.remove(); // so that it is tried again
+      reject(new ParleyError("network_error", "A part of the page cannot be loaded."));
+    });
+    document.head.append(link);
+  });
 }
 
 function number(n) {
