@@ -14,6 +14,7 @@ function newestFirst(a, b) {
 export class Shelf {
   #sessions = new Map(); // sessionId → Session
   #changed = new Set(); // ids that were put or removed since begin()
+  #reach = "~"; // the oldest of the pages that follow on each other; "~" stands after all ids
   /** The cursor of the sessions that were not loaded yet; null if there are none. */
   next = null;
 
@@ -49,20 +50,24 @@ export class Shelf {
   refresh({ data, pagination }) {
     const oldest = data.at(-1)?.sessionId;
     const there = new Set(data.map((session) => session.sessionId));
-    const deepest = this.all.at(-1)?.sessionId;
     for (const sessionId of [...this.#sessions.keys()]) {
       const covered = !pagination.hasMore || sessionId >= oldest;
       if (covered && !there.has(sessionId) && !this.#changed.has(sessionId)) this.#sessions.delete(sessionId);
     }
+    const adjoins = this.#sessions.has(oldest); // else there may be others between it and what we have
     this.#take(data);
-    // It reaches as deep as what is loaded, or deeper: then it says what comes after.
-    if (!pagination.hasMore || deepest === undefined || oldest <= deepest) this.next = pagination.nextCursor;
+    if (!pagination.hasMore || oldest <= this.#reach || !adjoins) this.#reached(data, pagination);
   }
 
   /** Takes in the page that came after next. */
   extend({ data, pagination }) {
     this.#take(data);
-    this.next = pagination.nextCursor;
+    this.#reached(data, pagination);
+  }
+
+  #reached(data, { hasMore, nextCursor }) {
+    this.#reach = hasMore ? data.at(-1).sessionId : "";
+    this.next = nextCursor;
   }
 
   #take(data) {

@@ -38,6 +38,34 @@ test("a refresh brings what is new, drops what is gone, and leaves what lies dee
   assert.equal(shelf.next, null);
 });
 
+test("a session that was put from far below leaves the pages as they are", () => {
+  shelf.put(session(1));
+  shelf.begin();
+  shelf.refresh(page([9, 8, 7], true));
+  assert.deepEqual(numbers(shelf.all), [9, 8, 7, 1]);
+  assert.equal(shelf.next, id(7));
+  shelf.begin();
+  shelf.refresh(page([9, 8, 7, 6], true));
+  assert.equal(shelf.next, id(6), "what it reaches further is not asked for again");
+  shelf.begin();
+  shelf.extend(page([5, 4, 1]));
+  assert.deepEqual(numbers(shelf.all), [9, 8, 7, 6, 5, 4, 1]);
+});
+
+test("more new sessions than a page holds leave no gap that cannot be filled", () => {
+  shelf.refresh(page([2, 1]));
+  shelf.begin();
+  shelf.refresh(page([9, 8, 7], true));
+  assert.deepEqual(numbers(shelf.all), [9, 8, 7, 2, 1]);
+  assert.equal(shelf.next, id(7));
+  shelf.extend(page([6, 5, 4], true));
+  shelf.extend(page([3, 2, 1]));
+  assert.deepEqual(numbers(shelf.all), [9, 8, 7, 6, 5, 4, 3, 2, 1]);
+  shelf.begin();
+  shelf.refresh(page([9, 8, 7], true));
+  assert.equal(shelf.next, null, "all of it is there");
+});
+
 test("an empty account empties it", () => {
   shelf.refresh(page([2, 1]));
   shelf.begin();
