@@ -168,6 +168,7 @@ function show(event) {
     case "created":
       return log.add(event.message);
     case "delta":
+      sayLive(timing.live(event.messageId));
       return log.append(event.messageId, event.delta);
     case "end":
       log.add(event.message);
@@ -324,6 +325,12 @@ function attempt(action) {
 
 function say(text) {
   $("status").textContent = text;
+}
+
+/** Says of the reply that is being written how soon it began: once, for each delta comes here. */
+function sayLive(first) {
+  const text = `A reply is being written, ${first}…`;
+  if (first && $("status").textContent !== text) say(text);
 }
 
 /** Brings the controls in line with what is so. */

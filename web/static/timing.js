@@ -42,7 +42,7 @@ export class Timing {
     this.#running.delete(message.messageId);
     // Where the text is not what was watched, the deltas left something out.
     if (!run || run.first === null || message.status !== "completed" || utf8Length(message.content) !== run.bytes) return;
-    const parts = [`first after ${seconds(run.first - run.began)} s`];
+    const parts = [firstOf(run)];
     const span = run.last - run.first;
     // The first delta came at the beginning of the span: its tokens took none of it.
     if (span >= SHORTEST_MS) parts.push(`${rate((message.tokens * (1 - run.head / run.bytes) * 1000) / span)} tokens/s`);
@@ -50,10 +50,20 @@ export class Timing {
     if (this.#notes.size > REMEMBERED) this.#notes.delete(this.#notes.keys().next().value);
   }
 
-  /** What there is to say of a reply: "first after 0.21 s · 48 tokens/s", or "". */
+  /** What there is to say of a reply that is being written: "first after 0.21 s", or "". It changes once. */
+  live(messageId) {
+    const run = this.#running.get(messageId);
+    return run && run.first !== null ? firstOf(run) : "";
+  }
+
+  /** What there is to say of a reply that has ended: "first after 0.21 s · 48 tokens/s", or "". */
   noteOf(messageId) {
     return this.#notes.get(messageId) ?? "";
   }
+}
+
+function firstOf({ began, first }) {
+  return `first after ${seconds(first - began)} s`;
 }
 
 function seconds(ms) {

@@ -30,6 +30,16 @@ test("the first token, and the rate from there to the last", () => {
   assert.equal(play([[5210, "aaaa"], [6000, "bbbb"], [7210, "ää"]]), "first after 0.21 s · 33 tokens/s");
 });
 
+test("while it is written, how soon it began", () => {
+  timing.take({ type: "created", messageId: ID, message: { role: "assistant" } }, 0);
+  assert.equal(timing.live(ID), "");
+  timing.take({ type: "delta", messageId: ID, offset: 0, end: 1 }, 430);
+  timing.take({ type: "delta", messageId: ID, offset: 1, end: 2 }, 800);
+  assert.equal(timing.live(ID), "first after 0.43 s");
+  timing.doubt(900);
+  assert.equal(timing.live(ID), "");
+});
+
 test("a rate below ten has a decimal", () => {
   assert.equal(play([[5000, "a"], [15_000, "a"]], { tokens: 10 }), "first after 0.00 s · 0.5 tokens/s");
   assert.equal(play([[17_000, "a"]]), "first after 12 s");
