@@ -63,7 +63,8 @@ export class Inspector {
     this.#timer = setInterval(() => this.#tick(), 1000);
     this.#tick();
     this.#refill();
-    this.#list.focus();
+    // Who has gone on to write meanwhile is left alone.
+    if (narrow.matches || document.activeElement === this.#button) this.#list.focus();
   }
 
   close() {
@@ -207,14 +208,15 @@ export class Inspector {
     const { entry } = row;
     row.dataset.kind = entry.method ? "rest" : "frame";
     row.toggleAttribute("data-dropped", Boolean(entry.dropped));
+    row.title = entry.dropped ? "left out: the page asks for it again" : "";
     row.toggleAttribute("data-bad", entry.status === "failed" || entry.status >= 400);
     const { name, about, text } = entry.method ? describeCall(entry) : describeFrame(entry, this.#sessionId);
     row.querySelector("summary").replaceChildren(
       element("span", { className: "way", "aria-hidden": "true" }, entry.out ? "↑" : "↓"),
-      element("span", { className: "unseen" }, entry.out ? "sent " : "received "),
-      element("time", {}, clock(entry.at)),
+      element("span", { className: "unseen" }, entry.out ? "sent " : entry.dropped ? "received, left out " : "received "),
+      element("time", { title: new Date(entry.at).toLocaleString() }, clock(entry.at)),
       element("span", { className: "name" }, name),
-      element("span", { className: "about" }, entry.dropped ? `left out · ${about}` : about),
+      element("span", { className: "about" }, about),
       element("span", { className: "piece" }, text),
     );
   }
@@ -227,18 +229,17 @@ export class Inspector {
     const { entry } = row;
     row.querySelector(".inside")?.remove();
     const inside = element("div", { className: "inside" });
-    if (entry.data) inside.append(payload(entry.method ? "Sent" : "", entry.data));
+    if (entry.data) inside.append(payload(entry.method ? "Sent" : "Frame", entry.data));
     if (entry.answer) inside.append(payload("Answer", entry.answer));
     const calls = callsOf(entry, this.#page.base);
     if (calls) inside.append(sameCall(calls));
-    if (!inside.hasChildNodes()) inside.append(element("p", {}, "Nothing is in it."));
     row.append(inside);
   }
 }
 
-function describeCall({ method, path, status, ms, answer }) {
-  const said = status === 0 ? "…" : status === "failed" ? "failed" : `${status} · ${Math.round(ms)} ms · ${size(utf8Length(answer))}`;
-  return { name: `${method} ${path}`, about: said, text: "" };
+function describeCall({ method, path, status, ms, bytes }) {
+  const said = status === 0 ? "…" : status === "failed" ? "failed" : `${status} · ${Math.round(ms)} ms · ${size(bytes)}`;
+  return { name: `${method} ${path.replace(/^\/v1(?=\/)/, "")}`, about: said, text: "" };
 }
 
 function describeFrame({ data }, sessionId) {
@@ -252,7 +253,7 @@ function payload(title, text) {
   const value = parse(text);
   const pretty = scrub(value === undefined ? text : JSON.stringify(value, null, 2));
   const shown = pretty.length > PRETTY ? `${pretty.slice(0, PRETTY)}\n… and ${(pretty.length - PRETTY).toLocaleString()} characters more` : pretty;
-  return element("div", { className: "code" }, ...(title ? [element("p", {}, title)] : []), element("pre", { tabIndex: 0 }, shown), copyButton(() => pretty));
+  return element("div", { className: "code" }, element("p", {}, title), element("pre", { tabIndex: 0 }, shown), copyButton(() => pretty));
 }
 
 /** The same call as programs: tabs, of which the arrow keys choose. */
@@ -298,10 +299,9 @@ function parse(text) {
   }
 }
 
+/** Minutes, seconds and milliseconds: who watches knows the hour. */
 function clock(at) {
-  const time = new Date(at);
-  const two = (n) => String(n).padStart(2, "0");
-  return `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}.${String(time.getMilliseconds()).padStart(3, "0")}`;
+  return new Date(at).toISOString().slice(14, 23);
 }
 
 function size(bytes) {

@@ -1,6 +1,8 @@
 // What goes over the network, seen and disturbed: this stands between client.js and the browser's own fetch and WebSocket.
 // While nobody looks, a frame costs one small object; nothing is parsed.
 
+import { utf8Length } from "./track.js";
+
 const KEPT = 500; // entries
 const KEPT_CHARACTERS = 4_000_000; // of all their texts
 const LONGEST = 200_000; // characters of one text; of a longer one its beginning
@@ -20,8 +22,9 @@ export function isDelta(data) {
 
 /** Traffic keeps the newest entries of what was sent and received. An entry is
  * - a frame: { n, at, out, data, dropped }, or
- * - a REST call: { n, at, out: true, method, path, data, status, ms, answer }; status is 0 before the answer, and "failed" if none came.
- * n counts from 1, at is in Unix milliseconds, ms takes until the answer was read whole. Keys and tickets are never kept. */
+ * - a REST call: { n, at, out: true, method, path, data, status, ms, bytes, answer }; status is 0 before the answer, and "failed" if none came.
+ * n counts from 1, at is in Unix milliseconds, ms lasts until the answer was read whole, of which bytes
+ * is the length. Keys and tickets are never kept. */
 export class Traffic {
   /** Called with each entry as it comes, and again when it has changed. */
   onentry = null;
@@ -55,10 +58,10 @@ export class Traffic {
   fetch = async (url, { signal, ...options } = {}) => {
     const { pathname, search } = new URL(url, globalThis.location?.href);
     const { method = "GET", body = "" } = options;
-    const entry = this.note({ out: true, method, path: scrub(pathname + search), data: scrub(body), status: 0, ms: 0, answer: "" });
+    const entry = this.note({ out: true, method, path: scrub(pathname + search), data: scrub(body), status: 0, ms: 0, bytes: 0, answer: "" });
     const began = performance.now();
     const settle = (status, answer = "") => {
-      Object.assign(entry, { status, ms: performance.now() - began, answer: scrub(answer).slice(0, LONGEST) });
+      Object.assign(entry, { status, ms: performance.now() - began, bytes: utf8Length(answer), answer: scrub(answer).slice(0, LONGEST) });
       this.onentry?.(entry);
     };
     const { signal: line } = this.#calls;
