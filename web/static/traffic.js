@@ -145,6 +145,7 @@ class Wire {
   }
 
   close() {
+    this.#slowly.stop();
     this.#socket?.close();
   }
 
