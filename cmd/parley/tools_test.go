@@ -50,6 +50,20 @@ func (b *tab) inspect() {
 	b.until(`document.getElementById("inspect").getAttribute("aria-expanded") === "true" && document.querySelectorAll(".frame").length > 0`)
 }
 
+// asked returns the first of the page's requests that has one of these in its path, "" for none.
+func (b *tab) asked(names ...string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, address := range b.requests {
+		for _, name := range names {
+			if strings.Contains(address, "/"+name) {
+				return address
+			}
+		}
+	}
+	return ""
+}
+
 // sockets is how many the tab has opened.
 func (b *tab) sockets() (n int) {
 	b.mu.Lock()
@@ -145,6 +159,9 @@ func cancelsFromElsewhere(t *testing.T, browser context.Context) {
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), model.env()...)
 	b := enter(t, browser, p.url)
+	if shown := eval[int](b, `[...document.querySelectorAll(".simulated")].filter((label) => label.checkVisibility()).length`); shown > 0 {
+		t.Error("a real model is said to be the simulated one")
+	}
 	b.do(chromedp.Click("#trouble summary"))
 	b.until(`document.querySelector("#trouble-cancel")?.disabled`)
 	if offered := eval[bool](b, `document.querySelector("#trouble-fail") !== null`); offered {
@@ -172,7 +189,11 @@ func enterSimulated(t *testing.T, browser context.Context) (*tab, *process) {
 
 func breaksTheModel(t *testing.T, browser context.Context) {
 	b, p := enterSimulated(t, browser)
-	b.until(`document.querySelector("#empty .simulated").checkVisibility()`)
+	visible := `[...document.querySelectorAll(".simulated")].filter((label) => label.checkVisibility()).length === 1`
+	b.until(visible)
+	b.do(chromedp.EmulateViewport(390, 700))
+	b.until(`innerWidth === 390 && ` + visible)
+	b.do(chromedp.EmulateViewport(1000, 700))
 	b.photograph("simulated-empty")
 	b.do(chromedp.Click("#trouble summary"))
 	b.until(`document.querySelector("#trouble-fail")?.checkVisibility()`)
@@ -209,6 +230,9 @@ func inspects(t *testing.T, browser context.Context) {
 	b.untilReply("completed", words(3))
 	b.say("say 60 words")
 	b.untilReply("streaming", words(held))
+	if early := b.asked("inspector", "calls", "trouble"); early != "" {
+		t.Errorf("before anybody wants it, the page loads %s", early)
+	}
 	b.inspect()
 	b.until(`Boolean(` + row("send") + ` && ` + row("message.created") + ` && ` + row("POST /stream/tickets") + `)`)
 	b.photograph("inspector")

@@ -8,6 +8,7 @@ import { utf8Length } from "./track.js";
 const ROWS = 500;
 const NEAR_PX = 40; // how near the end a reader is who wants to follow
 const PRETTY = 20_000; // characters of an entry that are shown
+const PIECE = 200; // characters of it that are shown in its row
 const COPIED_MS = 2000;
 
 const filters = { all: ["All", () => true], quiet: ["Without deltas", (entry) => !isDelta(entry.data)], rest: ["REST", (entry) => Boolean(entry.method)] };
@@ -246,7 +247,8 @@ function describeFrame({ data }, sessionId) {
   const frame = parse(data) ?? {};
   const other = frame.sessionId && frame.sessionId !== sessionId ? `…${frame.sessionId.slice(-5)} · ` : "";
   const about = frame.type === "message.delta" ? `@${frame.offset} +${utf8Length(frame.delta)} B` : size(utf8Length(data));
-  return { name: frame.type ?? "?", about: other + about, text: scrub(frame.delta ?? frame.content ?? frame.error?.code ?? "") };
+  const name = frame.type ?? /^\{"type":"([\w.]+)"/.exec(data)?.[1] ?? "?"; // what was cut, being too long, cannot be parsed
+  return { name, about: other + about, text: scrub(frame.delta ?? frame.content ?? frame.error?.code ?? "").slice(0, PIECE) };
 }
 
 function payload(title, text) {

@@ -104,17 +104,16 @@ export class Traffic {
     for (const wire of this.#wires) wire.cut();
   }
 
-  /** Nothing works for so long. Then, as browsers do, it says that the network is back. */
-  goOffline(ms) {
+  /** Nothing works for so long, or as long as it is so already. Then, as browsers do, it says that the network is back. */
+  async goOffline(ms) {
     if (this.#offline) return;
     this.#offline = true;
     this.drop();
     this.#calls.abort();
-    setTimeout(() => {
-      this.#calls = new AbortController();
-      this.#offline = false;
-      globalThis.dispatchEvent?.(new Event("online"));
-    }, ms);
+    await new Promise((resolve) => setTimeout(resolve, ms));
+    this.#calls = new AbortController();
+    this.#offline = false;
+    globalThis.dispatchEvent?.(new Event("online"));
   }
 }
 

@@ -51,9 +51,10 @@ export class Trouble {
 
   #acts = {
     drop: () => this.#page.traffic.drop(),
-    offline: () => {
-      this.#page.traffic.goOffline(OFFLINE_MS);
+    offline: async () => {
       this.#page.say("Offline for 5 seconds…");
+      await this.#page.traffic.goOffline(OFFLINE_MS);
+      this.#page.say("Online again.");
     },
     slow: () => {
       this.#page.traffic.slow = !this.#page.traffic.slow;
