@@ -260,6 +260,15 @@ func inspects(t *testing.T, browser context.Context) {
 	}
 	model.allow(long)
 	agree(b, p, "completed")
+	// The next who looks may be somebody else.
+	b.inspect()
+	b.do(chromedp.Click("#forget-key"), chromedp.SendKeys("#key", declaredKey), pressEnter)
+	b.untilChip("live")
+	b.until(`document.getElementById("inspector").hidden && document.querySelectorAll(".frame").length === 0`)
+	b.inspect()
+	if still := eval[bool](b, row("send")+` !== undefined`); still {
+		t.Error("the inspector shows what was sent with the key before")
+	}
 }
 
 // row is the newest row of the inspector with that name, as an expression.

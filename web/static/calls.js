@@ -94,14 +94,15 @@ function javascript(call, base) {
     ``,
     `const client = new Client({ baseURL: ${literal(base)}, key: process.env.KEY });`,
   ];
-  const lines = call.send ? javascriptSend(call.send) : call.watch ? javascriptWatch(call.watch) : [`console.log(await client.${client});`];
+  const lines = call.send ? javascriptSend(call.send) : call.watch ? javascriptWatch(call.watch) : [`console.log(JSON.stringify(await client.${client}, null, 2));`];
   return [...head, ...lines, ""].join("\n");
 }
 
 function methodOf({ method, path, body, send, watch }) {
   if (send || watch) return null;
   const [place, search] = path.split("?");
-  const query = search ? literal(Object.fromEntries(new URLSearchParams(search))) : "";
+  const given = [...new URLSearchParams(search)].map(([name, value]) => [name, name === "limit" ? Number(value) : value]);
+  const query = search ? literal(Object.fromEntries(given)) : "";
   for (const [its, pattern, write] of methods) {
     const ids = its === method && pattern.exec(place);
     if (ids) return write(ids.slice(1), query, body);
@@ -136,7 +137,7 @@ function javascriptFetch({ method, path, body }, base) {
     `  headers: { Authorization: \`Bearer \${process.env.KEY}\`${type} },`,
   ];
   if (body) lines.push(`  body: JSON.stringify(${literal(body, 2)}),`);
-  return [...lines, `});`, `console.log(response.status, await response.json());`, ""].join("\n");
+  return [...lines, `});`, `console.log(response.status, await response.text());`, ""].join("\n");
 }
 
 /** value as JavaScript. In a literal, unlike in JSON, "__proto__" is no name like others. */

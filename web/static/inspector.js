@@ -68,6 +68,12 @@ export class Inspector {
     if (narrow.matches || document.activeElement === this.#button) this.#list.focus();
   }
 
+  /** Closes, and has nothing left of what it showed. */
+  forget() {
+    if (!this.#drawer.hidden) this.close();
+    this.#clear();
+  }
+
   close() {
     this.#page.traffic.onentry = null;
     clearInterval(this.#timer);

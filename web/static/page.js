@@ -47,6 +47,7 @@ function takeKeyFromAddress() {
 
 function askForKey(text = "") {
   disconnect();
+  tools.forget();
   remember.tab("parley.key", null);
   $("gate-problem").textContent = text;
   $("gate-problem").hidden = !text;

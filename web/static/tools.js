@@ -22,6 +22,12 @@ export class Tools {
     this.#trouble?.show(state);
   }
 
+  /** Forgets what was seen: the next who looks may be somebody else. */
+  forget() {
+    this.#page.traffic.clear();
+    this.#inspector?.forget();
+  }
+
   async #inspect() {
     if (!this.#inspector) {
       const { Inspector } = await import("./inspector.js");
