@@ -28,6 +28,7 @@ func TestTheToolsOfThePage(t *testing.T) {
 		{"another device stops the reply", cancelsFromElsewhere},
 		{"a broken model is said to have failed, and what it wrote is kept", breaksTheModel},
 		{"the inspector shows every frame and no secret", inspects},
+		{"the tools are for everybody", toolsForEverybody},
 		{"the inspector keeps 500 rows, and shows what it is asked for", inspectsALongReply},
 	} {
 		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
@@ -302,6 +303,41 @@ func paste(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 		Type: input.DispatchKeyEventTypeKeyDown, Key: "v", Code: "KeyV", Commands: []string{"paste"},
 	})
 	return chromedp.Void{}, err
+}
+
+// toolsForEverybody looks at the tools as people with other needs have them.
+func toolsForEverybody(t *testing.T, browser context.Context) {
+	b, _ := enterSimulated(t, browser)
+	b.trouble("slow")
+	b.say("Hello")
+	b.until(reply + `?.dataset.status === "completed"`)
+	b.inspect()
+	b.until(`Boolean(document.querySelector(".frame[data-dropped]") && ` + row("send") + `)`)
+	eval[bool](b, row("send")+`.querySelector("summary").click() ?? true`)
+	b.until(row("send") + `.querySelector("[role=tab]") !== null`)
+	for _, screen := range []struct {
+		scheme string
+		width  int64
+	}{{"light", 1000}, {"dark", 1000}, {"light", 390}, {"dark", 390}} {
+		b.look(screen.scheme, screen.width, 700)
+		b.axe()
+		if wide := eval[string](b, `[...document.querySelectorAll("#inspector *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
+			.slice(0, 5).map((e) => e.tagName + " " + e.className).join(", ")`); wide != "" {
+			t.Errorf("too wide for a screen of %d pixels: %s", screen.width, wide)
+		}
+		if small := eval[string](b, `[...document.querySelectorAll("#inspector :is(button, summary, select)")]
+			.filter((e) => e.checkVisibility() && e.getBoundingClientRect().height < 24).slice(0, 5).map((e) => e.outerHTML).join(", ")`); small != "" {
+			t.Errorf("too small to be touched: %s", small)
+		}
+	}
+	b.do(chromedp.Focus("#inspector .frame summary"), chromedp.KeyEvent("\x1b"))
+	for _, scheme := range []string{"light", "dark"} {
+		b.look(scheme, 390, 700)
+		b.do(chromedp.Click("#trouble summary"))
+		b.until(`document.querySelector("#trouble-slow").checkVisibility()`)
+		b.axe()
+		b.do(chromedp.Click("#trouble summary"))
+	}
 }
 
 func inspectsALongReply(t *testing.T, browser context.Context) {
