@@ -49,20 +49,20 @@ func shownCommands(t *testing.T, page string) shown {
 	return s
 }
 
-// needsCurl leaves a test out where there is no curl, but not in CI.
-func needsCurl(t *testing.T) {
+// needs leaves a test out where a command is missing, but not in CI.
+func needs(t *testing.T, command, from string) {
 	t.Helper()
-	if _, err := exec.LookPath("curl"); err != nil {
+	if _, err := exec.LookPath(command); err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("curl is needed to try the commands of the docs; install it (apt-get install curl)")
+			t.Fatalf("this needs %s: apt-get install %s", command, from)
 		}
-		t.Skip("LEFT OUT: no curl on this machine, so the commands of the docs are not tried (apt-get install curl)")
+		t.Skipf("LEFT OUT: no %s on this machine (apt-get install %s)", command, from)
 	}
 }
 
 // TestEveryCommandOfTheDocsWorks has a shell run every command that the page of the docs shows, as somebody does who copies it.
 func TestEveryCommandOfTheDocsWorks(t *testing.T) {
-	needsCurl(t)
+	needs(t, "curl", "curl")
 	p := start(t, echo, func(o *server.Options, _ *conversation.Options) { o.Page = web.Handler(web.Options{}) })
 	shown := shownCommands(t, p.call("GET", "/docs", nil).raw)
 	for _, path := range documents.openAPI.Paths.InMatchingOrder() {
