@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/cdproto/input"
 	devtools "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"parley/stream/openai"
 )
@@ -254,7 +255,9 @@ func inspects(t *testing.T, browser context.Context) {
 	if len(tickets) == 0 || !strings.Contains(seen, `"ticket": "…"`) {
 		t.Errorf("%d tickets were used, and the inspector shows %d bytes", len(tickets), len(seen))
 	}
-	b.do(chromedp.Focus("#inspector .frame summary"), chromedp.KeyEvent("\x1b"))
+	b.do(chromedp.Focus("#inspector .frame summary"), chromedp.KeyEvent(kb.ArrowDown))
+	b.until(`document.activeElement === document.querySelectorAll(".frame summary")[1]`)
+	b.do(chromedp.KeyEvent(kb.Escape))
 	b.until(`document.getElementById("inspector").hidden && document.activeElement.id === "inspect"`)
 	if status, _ := kept(p, b.session()); status != "streaming" {
 		t.Errorf("Esc in the inspector had the reply be %s", status)
@@ -330,7 +333,7 @@ func toolsForEverybody(t *testing.T, browser context.Context) {
 			t.Errorf("too small to be touched: %s", small)
 		}
 	}
-	b.do(chromedp.Focus("#inspector .frame summary"), chromedp.KeyEvent("\x1b"))
+	b.do(chromedp.Focus("#inspector .frame summary"), chromedp.KeyEvent(kb.Escape))
 	for _, scheme := range []string{"light", "dark"} {
 		b.look(scheme, 390, 700)
 		b.do(chromedp.Click("#trouble summary"))

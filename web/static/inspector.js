@@ -111,8 +111,18 @@ export class Inspector {
       const { scrollHeight, scrollTop, clientHeight } = this.#list;
       this.#follow = scrollHeight - scrollTop - clientHeight < NEAR_PX;
     }, { passive: true });
+    this.#list.addEventListener("keydown", (event) => this.#step(event));
     // Rows are opened by the browser; what is in them is made then. The event does not bubble.
     this.#list.addEventListener("toggle", ({ target }) => this.#opened(target), true);
+  }
+
+  /** The arrow keys go from row to row. */
+  #step(event) {
+    const row = event.target.matches("summary") && event.target.parentElement;
+    const to = row && { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling }[event.key];
+    if (!to) return;
+    event.preventDefault();
+    to.querySelector("summary").focus();
   }
 
   #choose(filter) {
@@ -139,7 +149,7 @@ export class Inspector {
 
   #hear(entry) {
     if (entry.n > this.#counted) this.#add(entry);
-    else this.#changed.add(entry);
+    else if (this.#rows.has(entry)) this.#changed.add(entry);
     this.#later();
   }
 

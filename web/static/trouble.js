@@ -34,7 +34,11 @@ export class Trouble {
     for (const [id, label, what, , command] of items) {
       if (command && !simulated) continue;
       const button = element("button", { type: "button", id: `trouble-${id}` }, element("strong", {}, label), element("small", {}, what));
-      button.addEventListener("click", () => (command ? page.send(command) : this.#acts[id]()));
+      button.addEventListener("click", () => {
+        menu.querySelector("summary").focus(); // the menu closes over the button
+        if (command) page.send(command);
+        else this.#acts[id]();
+      });
       this.#buttons.set(id, button);
     }
     menu.querySelector("div").append(...this.#buttons.values());
