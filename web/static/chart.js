@@ -1,8 +1,7 @@
 // A chart of bars: one measure over the units of a period. The figures are first made plain (measures, bars, scaleOf,
 // summaryOf: no document needed), then drawn.
 
-import { draw } from "./make.js";
-
+const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 210; // pixels
 const MARGIN = { top: 12, right: 4, bottom: 24, left: 48 };
 const LABEL_PX = 58; // the least room for a label below
@@ -98,6 +97,14 @@ export function short(n) {
 
 function number(n) {
   return n === null ? "–" : n.toLocaleString("en");
+}
+
+/** An element of SVG with attributes. */
+export function draw(name, attributes = {}, ...children) {
+  const made = document.createElementNS(SVG, name);
+  for (const [attribute, value] of Object.entries(attributes)) made.setAttribute(attribute, value);
+  made.append(...children);
+  return made;
 }
 
 /** Chart draws in an <svg>, as wide as that is, and says in words what is under the pointer or at the place that the arrow keys went to. */

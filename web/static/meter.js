@@ -1,6 +1,6 @@
 // The context window: how much of it the newest reply was written from, and what a message would be written from now.
 
-import { make } from "./make.js";
+import { element } from "./element.js";
 
 const MOST_KEPT = 4096; // tokens: a quarter of the window is kept for the reply, but no more than these
 
@@ -61,15 +61,15 @@ export class Meter {
 
   /** on: usage() resolves with the session's tokenUsage; content() is what is written in the composer; preview() asks what would be
    * sent. */
-  constructor(element, on) {
-    this.#element = element;
-    this.#bar = element.querySelector(".level");
-    this.#menu = element.querySelector("details");
-    this.#summary = element.querySelector("summary");
-    this.#heading = element.querySelector("h2");
-    this.#list = element.querySelector("dl");
-    this.#hint = element.querySelector("div > p");
-    this.#ask = element.querySelector("button");
+  constructor(root, on) {
+    this.#element = root;
+    this.#bar = root.querySelector(".level");
+    this.#menu = root.querySelector("details");
+    this.#summary = root.querySelector("summary");
+    this.#heading = root.querySelector("h2");
+    this.#list = root.querySelector("dl");
+    this.#hint = root.querySelector("div > p");
+    this.#ask = root.querySelector("button");
     this.#on = on;
     this.#menu.addEventListener("toggle", () => this.#menu.open && this.#open());
     this.#ask.addEventListener("click", () => on.preview());
@@ -125,7 +125,7 @@ export class Meter {
 }
 
 function rowsOf(rows) {
-  return rows.flatMap(([term, text]) => [make("dt", {}, term), make("dd", {}, text)]);
+  return rows.flatMap(([term, text]) => [element("dt", {}, term), element("dd", {}, text)]);
 }
 
 function number(n) {

@@ -10,6 +10,8 @@ import { Meter } from "./meter.js";
 import { Problem } from "./problem.js";
 import { Sessions } from "./sessions.js";
 import { Timing } from "./timing.js";
+import { Tools } from "./tools.js";
+import { Traffic } from "./traffic.js";
 import { describe, randomId, remember, titleOf, timeLeft } from "./words.js";
 
 const PAGE = 50; // messages of a history that are loaded at once
@@ -30,6 +32,9 @@ const log = new Log($("log"), $("scroller"), refresh);
 const sessions = new Sessions($("sessions"), { open: choose, remove: askToDelete, leave: backToComposer });
 const meter = new Meter($("window"), { usage: tokenUsage, content: () => composer.content, preview: () => attempt(preview) });
 const timing = new Timing();
+const base = new URL("/v1", location.href).href;
+const traffic = new Traffic();
+const tools = new Tools({ traffic, base, key: () => remember.tab("parley.key"), send, say, failed });
 let client = null;
 /** The session that is shown: { sessionId, leave: AbortController, loaded, stale, earlier, about }, or null before the first
  * message. about is the session as the server describes it. */
@@ -49,6 +54,7 @@ function takeKeyFromAddress() {
 
 function askForKey(text = "") {
   disconnect();
+  tools.forget();
   remember.tab("parley.key", null);
   $("gate-problem").textContent = text;
   $("gate-problem").hidden = !text;
@@ -70,7 +76,7 @@ function connect() {
   const key = remember.tab("parley.key");
   if (!key) return askForKey();
   disconnect();
-  client = new Client({ baseURL: new URL("/v1", location.href).href, key });
+  client = new Client({ baseURL: base, key, fetch: traffic.fetch, WebSocket: traffic.WebSocket });
   client.onstate = showState;
   client.connect();
   view("chat");
@@ -274,8 +280,7 @@ function choose(sessionId) {
 
 // ---- Sending
 
-async function send() {
-  const content = composer.take();
+async function send(content = composer.take()) {
   if (content === null) return;
   problem.hide();
   sending = true;
@@ -341,6 +346,7 @@ function refresh() {
   $("menu").hidden = !current;
   sessions.mark(current?.sessionId ?? null, writing);
   composer.show({ ready: client !== null && !sending, writing });
+  tools.show({ sessionId: current?.sessionId ?? null, live: log.live, ready: client !== null && !sending });
   if (writing) say("A reply is being written…");
 }
 

@@ -1,6 +1,6 @@
 // "What would be sent now?": the dry run of the context, in a dialog. It is loaded when it is first asked for.
 
-import { make } from "./make.js";
+import { element } from "./element.js";
 import { reserveOf } from "./meter.js";
 
 /** Fills a dialog with a ContextPreview of client.d.ts and opens it. textOf(messageId) is what the page shows of a message, or
@@ -10,25 +10,25 @@ export function showPreview(dialog, { context, summary, messages }, content, tex
   const rest = ["folded", "dropped", "skipped"].filter((what) => context[what].count > 0).map((what) => `${context[what].count} ${what}`);
   dialog.replaceChildren(
     headOf(dialog),
-    make("p", {}, `${n(context.promptTokens)} tokens would be sent; ${n(context.maxTokens - kept)} fit, beside ${n(kept)} for the reply. ` +
+    element("p", {}, `${n(context.promptTokens)} tokens would be sent; ${n(context.maxTokens - kept)} fit, beside ${n(kept)} for the reply. ` +
       `Policy ${context.policy}: ${[`${context.kept.count} kept`, ...rest].join(", ")}.`),
-    ...(summary ? [make("h3", {}, "The summary"), make("blockquote", {}, summary)] : []),
-    make("h3", {}, "The messages, the oldest first"),
-    make("ol", {}, ...messages.map((message) => itemOf(message, message.messageId ? textOf(message.messageId) : content))),
+    ...(summary ? [element("h3", {}, "The summary"), element("blockquote", {}, summary)] : []),
+    element("h3", {}, "The messages, the oldest first"),
+    element("ol", {}, ...messages.map((message) => itemOf(message, message.messageId ? textOf(message.messageId) : content))),
   );
   dialog.showModal();
 }
 
 function headOf(dialog) {
-  const close = make("button", { type: "button", className: "icon", ariaLabel: "Close" }, make("span", { ariaHidden: "true" }, "✕"));
+  const close = element("button", { type: "button", className: "icon", ariaLabel: "Close" }, element("span", { ariaHidden: "true" }, "✕"));
   close.addEventListener("click", () => dialog.close());
-  return make("div", { className: "bar" }, make("h2", { id: "preview-title" }, "What would be sent now"), close);
+  return element("div", { className: "bar" }, element("h2", { id: "preview-title" }, "What would be sent now"), close);
 }
 
 function itemOf({ role, tokens, decision, reason }, text) {
-  const item = make("li", {},
-    make("p", { className: "what" }, make("b", {}, decision), ` · ${role} · ${n(tokens)} tokens · ${reason}`));
-  if (text) item.append(make("p", { className: "said" }, text.length > 200 ? `${text.slice(0, 200)}…` : text));
+  const item = element("li", {},
+    element("p", { className: "what" }, element("b", {}, decision), ` · ${role} · ${n(tokens)} tokens · ${reason}`));
+  if (text) item.append(element("p", { className: "said" }, text.length > 200 ? `${text.slice(0, 200)}…` : text));
   item.dataset.decision = decision;
   return item;
 }

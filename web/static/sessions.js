@@ -1,6 +1,6 @@
 // The list of sessions: found, opened and deleted, by pointer and by keyboard. shelf.js knows which there are.
 
-import { make } from "./make.js";
+import { element } from "./element.js";
 import { Shelf } from "./shelf.js";
 import { describe, timeLeft, titleOf } from "./words.js";
 
@@ -32,15 +32,15 @@ export class Sessions {
   #tabs = new BroadcastChannel("parley.sessions"); // this browser's other tabs hear that a list changed, and nothing else
 
   /** on: open(sessionId), remove(session) to ask and delete, leave() for when the reader is done here. */
-  constructor(element, on) {
+  constructor(nav, on) {
     this.#on = on;
-    this.#field = element.querySelector("input");
-    [this.#count, this.#state] = element.querySelectorAll("p");
-    this.#list = element.querySelector("ul");
-    this.#more = element.querySelector("button");
+    this.#field = nav.querySelector("input");
+    [this.#count, this.#state] = nav.querySelectorAll("p");
+    this.#list = nav.querySelector("ul");
+    this.#more = nav.querySelector("button");
     this.#field.addEventListener("input", () => this.#draw());
     this.#more.addEventListener("click", () => this.#load((client) => this.#extend(client), true));
-    element.addEventListener("keydown", (event) => this.#press(event));
+    nav.addEventListener("keydown", (event) => this.#press(event));
     document.addEventListener("visibilitychange", () => this.refresh());
     setInterval(() => this.refresh(), AGAIN_MS);
     this.#tabs.addEventListener("message", () => this.refresh());
@@ -196,11 +196,11 @@ export class Sessions {
   }
 
   #build(sessionId) {
-    const title = make("span", { className: "title" });
-    const about = make("span", { className: "about" });
-    const link = make("a", { href: `/?session=${sessionId}` }, title, about);
-    const remove = make("button", { type: "button", className: "icon" }, make("span", { ariaHidden: "true" }, "✕"));
-    const item = make("li", {}, link, remove);
+    const title = element("span", { className: "title" });
+    const about = element("span", { className: "about" });
+    const link = element("a", { href: `/?session=${sessionId}` }, title, about);
+    const remove = element("button", { type: "button", className: "icon" }, element("span", { ariaHidden: "true" }, "✕"));
+    const item = element("li", {}, link, remove);
     link.addEventListener("click", (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab, or window
       event.preventDefault();
@@ -234,7 +234,7 @@ export class Sessions {
 
   #offerAgain(failed) {
     if (!failed || this.#state.querySelector("button")) return;
-    const again = make("button", { type: "button" }, "Try again");
+    const again = element("button", { type: "button" }, "Try again");
     again.addEventListener("click", () => this.refresh());
     this.#state.append(again);
   }

@@ -1,8 +1,8 @@
 // What the account has used, and what happened: a dialog over GET /analytics/usage and /analytics/metrics. It is loaded when it is
 // first opened.
 
-import { Chart, bars, lookOf, measures, momentOf, summaryOf } from "./chart.js";
-import { draw, make } from "./make.js";
+import { Chart, bars, draw, lookOf, measures, momentOf, summaryOf } from "./chart.js";
+import { element } from "./element.js";
 import { ParleyError } from "./track.js";
 import { describe } from "./words.js";
 
@@ -45,13 +45,13 @@ export function billingPeriodOf({ start, end }) {
 /** UsageDialog shows both in a dialog element. */
 export class UsageDialog {
   #dialog;
-  #used = make("div", { className: "used" });
-  #problem = make("p", { className: "problem", hidden: true });
-  #charted = make("section", { className: "charted" });
-  #caption = make("figcaption");
-  #legend = make("ul", { className: "legend" });
-  #readout = make("p", { className: "readout" });
-  #table = make("table");
+  #used = element("div", { className: "used" });
+  #problem = element("p", { className: "problem", hidden: true });
+  #charted = element("section", { className: "charted" });
+  #caption = element("figcaption");
+  #legend = element("ul", { className: "legend" });
+  #readout = element("p", { className: "readout" });
+  #table = element("table");
   #svg = draw("svg", { role: "img", tabindex: 0, width: "100%", height: 210 });
   #chart = new Chart(this.#svg, (text) => (this.#readout.textContent = text || " "));
   #buttons = [];
@@ -65,28 +65,28 @@ export class UsageDialog {
     this.#dialog = dialog;
     this.#readout.setAttribute("aria-live", "polite");
     this.#readout.textContent = " ";
-    const select = make("select", { ariaLabel: "Measure" }, ...Object.entries(measures).map(([value, { label }]) => make("option", { value }, label)));
+    const select = element("select", { ariaLabel: "Measure" }, ...Object.entries(measures).map(([value, { label }]) => element("option", { value }, label)));
     select.addEventListener("change", () => {
       this.#measure = select.value;
       this.#show();
     });
     this.#buttons = Object.entries(periods).map(([name, { label }]) => {
-      const button = make("button", { type: "button", ariaPressed: String(name === this.#period) }, label);
+      const button = element("button", { type: "button", ariaPressed: String(name === this.#period) }, label);
       button.addEventListener("click", () => this.#choose(name));
       button.dataset.period = name;
       return button;
     });
-    const scroller = make("div", { className: "figures", tabIndex: 0 }, this.#table);
+    const scroller = element("div", { className: "figures", tabIndex: 0 }, this.#table);
     scroller.setAttribute("role", "region");
     scroller.setAttribute("aria-label", "The figures");
     this.#charted.append(
-      make("div", { className: "choice" }, select, make("div", { className: "periods", role: "group", ariaLabel: "Period" }, ...this.#buttons)),
-      make("figure", {}, this.#caption, this.#svg, this.#readout, this.#legend),
-      make("details", {}, make("summary", {}, "The figures as a table"), scroller),
+      element("div", { className: "choice" }, select, element("div", { className: "periods", role: "group", ariaLabel: "Period" }, ...this.#buttons)),
+      element("figure", {}, this.#caption, this.#svg, this.#readout, this.#legend),
+      element("details", {}, element("summary", {}, "The figures as a table"), scroller),
     );
-    const close = make("button", { type: "button", className: "icon", ariaLabel: "Close" }, make("span", { ariaHidden: "true" }, "✕"));
+    const close = element("button", { type: "button", className: "icon", ariaLabel: "Close" }, element("span", { ariaHidden: "true" }, "✕"));
     close.addEventListener("click", () => dialog.close());
-    dialog.replaceChildren(make("div", { className: "bar" }, make("h2", { id: "usage-title" }, "Usage"), close), this.#problem, this.#used, this.#charted);
+    dialog.replaceChildren(element("div", { className: "bar" }, element("h2", { id: "usage-title" }, "Usage"), close), this.#problem, this.#used, this.#charted);
   }
 
   /** Opens the dialog and reads what there is for a client's key. */
@@ -94,7 +94,7 @@ export class UsageDialog {
     await styled("/static/usage.css");
     this.#client = client;
     this.#metrics = null;
-    this.#used.replaceChildren(make("p", {}, "Loading…"));
+    this.#used.replaceChildren(element("p", {}, "Loading…"));
     this.#used.hidden = false;
     this.#charted.hidden = this.#problem.hidden = true;
     this.#dialog.showModal();
@@ -134,24 +134,24 @@ export class UsageDialog {
 
   #showUsed(usage) {
     const meters = rowsOf(usage).map(({ name, used, limit, text }) => {
-      const bar = make("span", { className: "level", role: "meter", ariaLabel: name });
+      const bar = element("span", { className: "level", role: "meter", ariaLabel: name });
       bar.ariaValueMin = "0";
       bar.ariaValueMax = String(limit);
       bar.ariaValueNow = String(Math.min(used, limit));
       bar.ariaValueText = text;
       bar.style.setProperty("--used", Math.min(1, used / limit));
-      const row = make("div", { className: "limit" }, make("span", {}, name), make("span", { className: "figure" }, text), bar);
+      const row = element("div", { className: "limit" }, element("span", {}, name), element("span", { className: "figure" }, text), bar);
       row.toggleAttribute("data-over", used > limit);
       return row;
     });
     const about = `Tier ${usage.tier}, ${billingPeriodOf(usage.billingPeriod)}. These limits are reported, not enforced.`;
-    this.#used.replaceChildren(make("p", {}, about), ...meters);
+    this.#used.replaceChildren(element("p", {}, about), ...meters);
   }
 
   #show() {
     const measure = measures[this.#measure];
     this.#caption.textContent = `${summaryOf(measure, this.#metrics)} Times are UTC.`;
-    this.#legend.replaceChildren(...measure.parts.map(([name], part) => make("li", {}, make("span", { className: `swatch ${lookOf(measure, part)}` }), name)));
+    this.#legend.replaceChildren(...measure.parts.map(([name], part) => element("li", {}, element("span", { className: `swatch ${lookOf(measure, part)}` }), name)));
     this.#legend.hidden = measure.parts.length < 2;
     this.#chart.show(measure, this.#metrics);
     this.#tabulate(measure);
@@ -162,14 +162,14 @@ export class UsageDialog {
     const rows = bars(measure, this.#metrics).map(({ values }, i) => {
       const { start } = this.#metrics.series[i];
       const when = `${momentOf(start, "day")}${this.#metrics.period.granularity === "hour" ? ` ${momentOf(start, "hour")}` : ""}`;
-      return make("tr", {}, make("th", { scope: "row" }, when), ...values.map((value) => make("td", {}, value === null ? "–" : number(value))));
+      return element("tr", {}, element("th", { scope: "row" }, when), ...values.map((value) => element("td", {}, value === null ? "–" : number(value))));
     });
     const whole = measure.parts.map(([, read]) => read(this.#metrics));
-    const total = make("tr", {}, make("th", { scope: "row" }, "whole period"), ...whole.map((value) => make("td", {}, value === null ? "–" : number(value))));
+    const total = element("tr", {}, element("th", { scope: "row" }, "whole period"), ...whole.map((value) => element("td", {}, value === null ? "–" : number(value))));
     this.#table.replaceChildren(
-      make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
-      make("tbody", {}, ...rows),
-      make("tfoot", {}, total),
+      element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))),
+      element("tbody", {}, ...rows),
+      element("tfoot", {}, total),
     );
   }
 }
@@ -177,7 +177,7 @@ export class UsageDialog {
 /** Loads a style sheet, once. */
 function styled(href) {
   if (document.querySelector(`link[href="${href}"]`)) return null;
-  const link = make("link", { rel: "stylesheet", href });
+  const link = element("link", { rel: "stylesheet", href });
   return new Promise((resolve, reject) => {
     link.addEventListener("load", resolve);
     link.addEventListener("error", () => {
