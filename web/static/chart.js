@@ -124,7 +124,7 @@ export class Chart {
     new ResizeObserver(([{ contentRect }]) => this.#resize(contentRect.width)).observe(svg);
     svg.addEventListener("pointermove", (event) => this.#point(this.#under(event)));
     svg.addEventListener("pointerdown", (event) => this.#point(this.#under(event)));
-    svg.addEventListener("pointerleave", () => this.#point(null));
+    svg.addEventListener("pointerleave", () => document.activeElement !== svg && this.#point(null)); // the keys may have put it there
     svg.addEventListener("blur", () => this.#point(null));
     svg.addEventListener("keydown", (event) => this.#press(event));
   }
