@@ -52,7 +52,11 @@ func (p *parley) drive(t *testing.T) *driven {
 	t.Helper()
 	packages := npmtest.Install(t, "testdata/aisdk")
 	ctx, cancel := context.WithCancel(context.Background())
-	command := exec.CommandContext(ctx, "node", "--experimental-websocket", "--no-warnings", "testdata/aisdk/drive.mjs",
+	const script = "testdata/aisdk/drive.mjs"
+	if _, err := os.Stat(script); err != nil { // so that Go keeps no result of another script
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(ctx, "node", "--experimental-websocket", "--no-warnings", script,
 		filepath.Join(packages, "node_modules/ai/dist/index.js"), p.url, adminKey)
 	in, err := command.StdinPipe()
 	if err != nil {
