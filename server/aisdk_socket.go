@@ -304,8 +304,8 @@ func (d *aiSDK) resumable(ctx context.Context, k *socket, id string) (string, er
 	return newest.ID, nil
 }
 
-// abort cancels the reply of a request, or gives up its send; that of a resume, unless another follows within regret. One that has ended, or never was, is passed over: an abort may
-// cross the reply's end.
+// abort cancels the reply of a request, that of a resume unless another follows within regret, or gives up its send. One that
+// has ended, or never was, is passed over: an abort may cross the reply's end.
 func (d *aiSDK) abort(k *socket, id string, _ sdkFrame) error {
 	k.mu.Lock()
 	sub := k.subscriptions[id]
