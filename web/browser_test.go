@@ -31,7 +31,7 @@ const harness = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Har
 <body><header></header><main><section id="chat"><div id="scroller" tabindex="0"><div id="column"><div id="log" role="log"></div></div></div></section></main>`
 
 // patience is how long anything in the browser may take, on a machine that has much else to do.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // inBrowser is a tab of chromium with the harness in it. What the page says on its console, what violates its policy, and
 // requests that leave the server fail the test when it is over.
