@@ -1,4 +1,4 @@
-// Colours for code. Nothing of this is loaded before the first block in a language that is known.
+// Colours for code. The tokenizer and a language are loaded with the first block of that language.
 //
 // The tokenizer's regular expressions see what a model wrote, and they are not all linear, so they are given little at a
 // time: SLICE characters in one go, in lines of MAX_LINE, between gaps of MAX_GAP. Measured on what is worst for each
