@@ -69,7 +69,7 @@ func openHarness(t *testing.T) *inBrowser {
 // harnessHandler serves the harness at /, what it needs under /testdata, and the page's files under /static.
 func harnessHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/static/", Handler())
+	mux.Handle("/static/", Handler(Options{}))
 	mux.HandleFunc("/testdata/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
 		http.ServeFile(w, r, filepath.Join("testdata", filepath.Base(r.URL.Path)))
