@@ -1,6 +1,7 @@
 // The messages as they are seen: one article each, whose text only grows while its reply is written.
 
 import { copyButton } from "./copy.js";
+import { element } from "./element.js";
 import { Flow } from "./flow.js";
 import { Markdown } from "./markdown.js";
 
@@ -30,7 +31,7 @@ export class Log {
   #follow = true;
   #top = 0; // where the reader was when last heard of
   #frame = 0;
-  #jump = document.createElement("button");
+  #jump = element("button", { type: "button", hidden: true });
   #unseen = 0; // messages since the reader has gone
 
   /**
@@ -177,25 +178,20 @@ export class Log {
   }
 
   #addJump() {
-    const holder = document.createElement("div");
-    holder.className = "jump";
-    this.#jump.type = "button";
-    this.#jump.hidden = true;
     this.#jump.addEventListener("click", () => {
       this.#following(true);
       this.#scroller.focus({ preventScroll: true }); // the button goes away
       this.#scroll();
     });
-    holder.append(this.#jump);
-    this.#scroller.append(holder);
+    this.#scroller.append(element("div", { className: "jump" }, this.#jump));
   }
 }
 
 /** Article is one message: what it says, and how much of that is in the page. */
 class Article {
-  element = document.createElement("article");
-  note = document.createElement("p");
-  #actions = document.createElement("div");
+  element;
+  note = element("p", { className: "note" });
+  #actions = element("div", { className: "actions" });
   #pen;
   #content = ""; // as far as it is known
   #written = 0; // characters of it that are in the page
@@ -203,14 +199,9 @@ class Article {
   #closed = false; // the pen knows
 
   constructor({ role, content, status, messageId }) {
-    const text = document.createElement("div");
-    text.className = "text";
-    this.note.className = "note";
-    this.#actions.className = "actions";
-    this.element.dataset.role = role;
-    this.element.dataset.status = status;
+    const text = element("div", { className: "text" });
+    this.element = element("article", { "data-role": role, "data-status": status }, text, this.note, this.#actions);
     if (messageId) this.element.dataset.messageId = messageId;
-    this.element.append(text, this.note, this.#actions);
     this.#pen = role === "assistant" ? new Markdown(text) : new Plain(text);
     this.#content = content;
     if (role !== "assistant") while (this.step()); // it is short
