@@ -157,6 +157,20 @@ type Message struct {
 	Terms window.Terms `json:"-"`
 }
 
+// TokensInPrompt returns what a message takes in a prompt: its Tokens and window.MessageOverhead; 0 if it is never sent. A
+// reply that is streaming counts for the Content and Tokens that are there: one whose text is not known yet has none.
+func (m *Message) TokensInPrompt() int {
+	if m.neverSent() {
+		return 0
+	}
+	return m.Tokens + window.MessageOverhead
+}
+
+// neverSent reports whether a message is left out of every prompt: a reply that failed, or has no text.
+func (m *Message) neverSent() bool {
+	return m.Role == Assistant && (m.Status == stream.Failed || m.Content == "")
+}
+
 // ReplyError says why a reply failed.
 type ReplyError struct {
 	Code    string `json:"code"`

@@ -32,7 +32,7 @@ type listed struct {
 func (b *Begun) context() Context {
 	session := b.Session
 	session.MessageCount -= 2
-	session.HistoryTokens -= b.Message.Tokens + window.MessageOverhead
+	session.HistoryTokens -= b.Message.TokensInPrompt()
 	return Context{Session: session, Summary: b.Summary, History: b.History, Index: b.Index}
 }
 
@@ -74,11 +74,6 @@ func listedOf(x *Indexed) listed {
 	}}
 }
 
-// neverSent reports whether a message is left out of every prompt: a reply that failed, or has no text.
-func (m *Message) neverSent() bool {
-	return m.Role == Assistant && (m.Status == stream.Failed || m.Content == "")
-}
-
 // compare says of each reply how near its exchange is to the new message.
 func (f *fitting) compare(weighed map[string]int) {
 	var replies []int
@@ -100,7 +95,7 @@ func (f *fitting) input() window.Input {
 	in := window.Input{
 		MaxTokens: config.MaxTokens, Compression: config.CompressionEnabled, Policy: window.Policy(config.RetentionPolicy),
 		Summary: f.Summary.weighed(), History: make([]window.Message, len(f.listed)), Earlier: f.earlier, EarlierTokens: f.earlierTokens,
-		New: window.Message{ID: f.message.ID, Tokens: f.message.Tokens + window.MessageOverhead, System: f.message.Role == System},
+		New: window.Message{ID: f.message.ID, Tokens: f.message.TokensInPrompt(), System: f.message.Role == System},
 	}
 	for i := range f.listed {
 		in.History[i] = f.listed[i].Message

@@ -35,14 +35,14 @@ func (s *Service) Preview(ctx context.Context, owner Owner, sessionID string, ro
 		return Preview{}, err
 	}
 	config := c.Session.Context
-	current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, c.Session.HistoryTokens, message.Tokens+window.MessageOverhead)
+	current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, c.Session.HistoryTokens, message.TokensInPrompt())
 	if !ok {
 		return Preview{}, &OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
 	}
 	if n := len(c.History); n > 0 && c.History[n-1].Status == stream.Streaming {
 		if reply := &c.History[n-1]; reply.Content != "" {
 			reply.Tokens = s.Count(reply.Content)
-			c.Session.HistoryTokens += reply.Tokens + window.MessageOverhead
+			c.Session.HistoryTokens += reply.TokensInPrompt()
 		}
 	}
 	f := newFitting(c, message)
@@ -59,7 +59,7 @@ func (s *Service) Preview(ctx context.Context, owner Owner, sessionID string, ro
 		preview.Messages = append(preview.Messages, PreviewMessage{l.ID, l.role, l.Tokens, d.Verdict.String(), d.Reason.String()})
 	}
 	preview.Messages = append(preview.Messages, PreviewMessage{
-		Role: role, Tokens: message.Tokens + window.MessageOverhead, Decision: window.Kept.String(), Reason: "the new message",
+		Role: role, Tokens: message.TokensInPrompt(), Decision: window.Kept.String(), Reason: "the new message",
 	})
 	return preview, nil
 }

@@ -87,7 +87,7 @@ func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
 			return nil, err
 		}
 		newest = append(newest, m)
-		budget -= tokensInPrompt(&m)
+		budget -= m.TokensInPrompt()
 	}
 	slices.Reverse(newest)
 	return newest, nil

@@ -175,7 +175,7 @@ func grow(t *testing.T, s *Store, session conversation.Session, n int) string {
 				if err := errors.Join(w.putMessage(at, m), w.index(at, &grown, m)); err != nil {
 					return err
 				}
-				grown.HistoryTokens += tokensInPrompt(m)
+				grown.HistoryTokens += m.TokensInPrompt()
 			}
 			grown.MessageCount, grown.Head = grown.MessageCount+2, reply.ID
 		}

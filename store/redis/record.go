@@ -6,7 +6,6 @@ import (
 	"unicode/utf8"
 
 	"parley/conversation"
-	"parley/conversation/window"
 	"parley/stream"
 )
 
@@ -190,12 +189,4 @@ func validPrefix(text string) string {
 		}
 		n += size
 	}
-}
-
-// tokensInPrompt returns what a message takes in a prompt: nothing if it is a reply that is not sent.
-func tokensInPrompt(m *conversation.Message) int {
-	if m.Role == conversation.Assistant && (m.Status == stream.Streaming || m.Status == stream.Failed || m.Content == "") {
-		return 0
-	}
-	return m.Tokens + window.MessageOverhead
 }
