@@ -76,13 +76,14 @@ func (v Vector) length() float32 { return math.Float32frombits(binary.LittleEndi
 func dot(a, b []byte) int32 {
 	var s0, s1, s2, s3 int32
 	for len(a) >= 8 && len(b) >= 8 {
-		s0 += int32(int8(a[0]))*int32(int8(b[0])) + int32(int8(a[4]))*int32(int8(b[4]))
-		s1 += int32(int8(a[1]))*int32(int8(b[1])) + int32(int8(a[5]))*int32(int8(b[5]))
-		s2 += int32(int8(a[2]))*int32(int8(b[2])) + int32(int8(a[6]))*int32(int8(b[6]))
-		s3 += int32(int8(a[3]))*int32(int8(b[3])) + int32(int8(a[7]))*int32(int8(b[7]))
+		x, y := (*[8]byte)(a), (*[8]byte)(b) // no more bounds to check
+		s0 += int32(int8(x[0]))*int32(int8(y[0])) + int32(int8(x[4]))*int32(int8(y[4]))
+		s1 += int32(int8(x[1]))*int32(int8(y[1])) + int32(int8(x[5]))*int32(int8(y[5]))
+		s2 += int32(int8(x[2]))*int32(int8(y[2])) + int32(int8(x[6]))*int32(int8(y[6]))
+		s3 += int32(int8(x[3]))*int32(int8(y[3])) + int32(int8(x[7]))*int32(int8(y[7]))
 		a, b = a[8:], b[8:]
 	}
-	for i := range a {
+	for i := range min(len(a), len(b)) {
 		s0 += int32(int8(a[i])) * int32(int8(b[i]))
 	}
 	return s0 + s1 + s2 + s3
