@@ -92,7 +92,7 @@ func messageOf(turn *conversation.NewTurn) conversation.Message {
 
 // begun reads a turn that has begun (lua/begin_turn.lua), and notes it.
 func (s *Store) begun(owner conversation.Owner, turn *conversation.NewTurn, parts []any) (b conversation.Begun, err error) {
-	if len(parts) != 7 {
+	if len(parts) != 8 {
 		return b, beginTurnScript.malformed()
 	}
 	if b.Session, err = readSession(turn.SessionID, parts[1]); err != nil {
