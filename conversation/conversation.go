@@ -190,9 +190,20 @@ type ContextReport struct {
 	Skipped MessageRange `json:"skipped"`
 	// Summarised says that a summary was sent.
 	Summarised bool `json:"summarised"`
+	// Similarity says how a semantic window that had to choose compared messages with the new one; "" for any other.
+	Similarity Similarity `json:"similarity,omitempty"`
 	// Folding says why messages that should have been in the summary are not; "" if all is well.
 	Folding FoldingFault `json:"folding,omitempty"`
 }
+
+// Similarity is how messages are compared (design section 5, semantic).
+type Similarity string
+
+// By words alone, or by these and the vectors of an embedding model, as far as messages have one.
+const (
+	ByWords      Similarity = "words"
+	ByEmbeddings Similarity = "embeddings"
+)
 
 // FoldingFault says why a turn went on without a summary that it should have had (design section 5).
 type FoldingFault string

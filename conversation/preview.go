@@ -27,7 +27,8 @@ type PreviewMessage struct {
 
 // Preview fits a message into the context window as a turn would, and changes nothing. It returns *OverflowError where a send
 // would. A turn that begins meanwhile makes it a picture of a moment ago, and a reply that is being written counts for
-// the text that the store has of it. No model is asked: what a send would fold first is shown as it is before that.
+// the text that the store has of it. No model is asked but that for embeddings, as a send does: what a send would fold first is
+// shown as it is before that.
 func (s *Service) Preview(ctx context.Context, owner Owner, sessionID string, role Role, content string) (Preview, error) {
 	message := Message{Role: role, Content: content, Tokens: s.Count(content)}
 	c, err := s.Store.Context(ctx, owner, sessionID, message.Tokens)
@@ -46,6 +47,7 @@ func (s *Service) Preview(ctx context.Context, owner Owner, sessionID string, ro
 		}
 	}
 	f := newFitting(c, message)
+	f.compare(s.meaning(ctx, f))
 	f.plan()
 	if f.result.Overflow > 0 { // by the reply that is being written: it would have to end first
 		return Preview{}, &OverflowError{CurrentTokens: f.result.Overflow, MaxTokens: config.MaxTokens}

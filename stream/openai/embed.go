@@ -196,9 +196,6 @@ func (a *embedded) data() error {
 			Index     *int    `json:"index"`
 			Embedding numbers `json:"embedding"`
 		}
-		if a.count == len(a.vectors) {
-			return errNoVectors
-		}
 		if err := a.json.Decode(&v); err != nil {
 			return err
 		}
