@@ -279,6 +279,8 @@ type Summary struct {
 	Tokens int    // of Text
 	Last   string // id of the last message that is in it
 	Count  int    // how many messages are in it
+	// Replaced is what it took the place of in a prompt, in tokens: the summary before and what was folded.
+	Replaced int
 }
 
 // Replayed is the turn that a request began when it came first.

@@ -33,6 +33,7 @@ const (
 const (
 	summaryTokens tag = iota + numbers
 	summaryCount
+	summaryReplaced
 )
 
 // Context implements conversation.Store.
@@ -241,6 +242,7 @@ func (r *record) summary(s *conversation.Summary) {
 	r.int(summaryTokens, s.Tokens)
 	r.text(summaryLast, s.Last)
 	r.int(summaryCount, s.Count)
+	r.int(summaryReplaced, s.Replaced)
 }
 
 func readSummary(value []byte) (conversation.Summary, error) {
@@ -255,6 +257,8 @@ func readSummary(value []byte) (conversation.Summary, error) {
 			s.Last = string(b)
 		case summaryCount:
 			s.Count = int(n)
+		case summaryReplaced:
+			s.Replaced = int(n)
 		}
 		return nil
 	})

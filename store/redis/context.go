@@ -64,12 +64,25 @@ func readContext(sessionID string, parts []any) (c conversation.Context, err err
 	}
 	if c.Summary.Last = text(parts[3]); c.Summary.Last != "" {
 		r := reader{rest: text(parts[4])}
-		c.Summary.Text, c.Summary.Tokens, c.Summary.Count = r.text(), r.int(), r.int()
+		c.Summary.Text = r.text()
 		if r.bad {
 			return c, errRecord
 		}
+		err = r.figures(&c.Summary)
 	}
-	return c, nil
+	return c, err
+}
+
+// figures reads those of a summary. One that was stored before there was Replaced has none.
+func (r *reader) figures(s *conversation.Summary) error {
+	s.Tokens, s.Count = r.int(), r.int()
+	if r.rest != "" {
+		s.Replaced = r.int()
+	}
+	if r.bad {
+		return errRecord
+	}
+	return nil
 }
 
 // MessagesByID implements conversation.Store.
@@ -95,9 +108,9 @@ func (s *Store) MessagesByID(ctx context.Context, owner conversation.Owner, sess
 func (s *Store) Fold(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
 	tag := tagOfOwner(owner)
 	counted := conversation.UsageOfFolding(usage)
-	record := appendInts(appendText(nil, summary.Text), summary.Tokens, summary.Count)
+	figures := appendInts(nil, summary.Tokens, summary.Count, summary.Replaced)
 	reply, err := s.run(ctx, foldScript, tag, []string{sessionKey(tag, sessionID)}, appendCounts([]any{
-		sessionID, after, summary.Last, record, usage.Prompt, usage.Completion, usage.Total,
+		sessionID, after, summary.Last, appendText(nil, summary.Text), figures, usage.Prompt, usage.Completion, usage.Total,
 	}, &counted)...)
 	if err != nil {
 		return err

@@ -273,7 +273,7 @@ var foldUsage = conversation.Usage{Prompt: 300, Completion: 40, Total: 340}
 
 // summaryTo is a summary of the messages up to m, which are so many.
 func summaryTo(m conversation.Message, count int) conversation.Summary {
-	return conversation.Summary{Text: "Summary up to " + m.ID, Tokens: 9, Last: m.ID, Count: count}
+	return conversation.Summary{Text: "Summary up to " + m.ID, Tokens: 9, Last: m.ID, Count: count, Replaced: 30 * count}
 }
 
 func (s *subject) fold(t *testing.T, sessionID, after string, summary conversation.Summary) {
