@@ -52,6 +52,7 @@ needs: ## installs what the tests need (as root on Debian), or says what to run 
 			command -v google-chrome >/dev/null 2>&1 || echo chromium; \
 		command -v node >/dev/null 2>&1 || echo nodejs; \
 		command -v npm >/dev/null 2>&1 || echo npm; \
+		command -v curl >/dev/null 2>&1 || echo curl; \
 		command -v gcc >/dev/null 2>&1 && $(can_race) || echo gcc libc6-dev; \
 	}; \
 	start=$$(date +%s); missing=$$(lack | tr '\n' ' '); \
@@ -69,7 +70,8 @@ needs: ## installs what the tests need (as root on Debian), or says what to run 
 		redis-server) echo "  without redis-server, the tests of the Redis store fail";; \
 		chromium) echo "  without chromium, the tests of the page are left out";; \
 		nodejs) echo "  without node, the tests of client.js and of ai-sdk.v7 with the real AI SDK are left out";; \
-		npm) echo "  without npm, the tests of ai-sdk.v7 with the real AI SDK are left out";; \
+		npm) echo "  without npm, the tests of ai-sdk.v7 with the real AI SDK, and of accessibility, are left out";; \
+		curl) echo "  without curl, the commands that /docs shows are not tried";; \
 		gcc) echo "  without gcc, the tests of expiry on Redis fail, and the others run without the race detector";; \
 	esac; done; echo; \
 	if [ "$(CI)" = true ]; then echo "CI=true: nothing may be left out"; exit 1; fi

@@ -3,7 +3,6 @@ package server_test
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"parley/web/npmtest"
 )
 
 // driven is a page of the AI SDK's: npm's real ai package in Node (testdata/aisdk/drive.mjs). The package is installed once,
@@ -50,9 +51,13 @@ type sdkFrame struct {
 // drive opens a page at a server. It is closed at the end of the test.
 func (p *parley) drive(t *testing.T) *driven {
 	t.Helper()
-	packages := installAISDK(t)
+	packages := npmtest.Install(t, "testdata/aisdk")
 	ctx, cancel := context.WithCancel(context.Background())
-	command := exec.CommandContext(ctx, "node", "--experimental-websocket", "--no-warnings", "testdata/aisdk/drive.mjs",
+	const script = "testdata/aisdk/drive.mjs"
+	if _, err := os.Stat(script); err != nil { // so that Go keeps no result of another script
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(ctx, "node", "--experimental-websocket", "--no-warnings", script,
 		filepath.Join(packages, "node_modules/ai/dist/index.js"), p.url, adminKey)
 	in, err := command.StdinPipe()
 	if err != nil {
@@ -95,63 +100,6 @@ func (p *parley) drive(t *testing.T) *driven {
 	d := &driven{t: t, in: in, out: events, log: frameLog{dialect: aiSDK}}
 	d.until("the driver", func(e driverEvent) bool { return e.Event == "ready" })
 	return d
-}
-
-// installAISDK returns the folder in which the package is installed. Node and npm are no requirement of Parley, nor is the network,
-// so a machine without them leaves this out and says so, but CI must not.
-func installAISDK(t *testing.T) string {
-	t.Helper()
-	missing := func(what string, err error) {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("%s: %v", what, err)
-		}
-		t.Skipf("LEFT OUT: %s, so ai-sdk.v7 is not tested with the real AI SDK: %v", what, err)
-	}
-	for _, name := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(name); err != nil {
-			missing("no "+name+" on this machine (apt-get install nodejs npm)", err)
-		}
-	}
-	lock, err := os.ReadFile("testdata/aisdk/package-lock.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	caches, err := os.UserCacheDir()
-	if err != nil {
-		caches = os.TempDir()
-	}
-	folder := filepath.Join(caches, "parley-tests", fmt.Sprintf("aisdk-%.8x", sha256.Sum256(lock)))
-	if _, err := os.Stat(folder); err == nil {
-		return folder
-	}
-	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	fresh, err := os.MkdirTemp(filepath.Dir(folder), "installing-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(fresh)
-	for _, name := range []string{"package.json", "package-lock.json"} {
-		text, err := os.ReadFile(filepath.Join("testdata/aisdk", name))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(fresh, name), text, 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	command := exec.CommandContext(t.Context(), "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	command.Dir = fresh
-	if output, err := command.CombinedOutput(); err != nil {
-		missing("npm cannot install the ai package", fmt.Errorf("%w\n%s", err, output))
-	}
-	if err := os.Rename(fresh, folder); err != nil && !os.IsExist(err) { // another test may have been first
-		if _, there := os.Stat(folder); there != nil {
-			t.Fatal(err)
-		}
-	}
-	return folder
 }
 
 // do gives the driver a command.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
-	"net/http"
 	"strings"
 	"sync"
 
@@ -30,22 +29,21 @@ var (
 // mountDocuments mounts the documents, and the page that shows them to people.
 func (s *Server) mountDocuments() {
 	for path, document := range map[string][]byte{"/openapi.yaml": openAPI, "/asyncapi.yaml": asyncAPI} {
-		s.engine.GET(path, func(c *gin.Context) {
-			c.Header("Cache-Control", "no-cache")
-			c.Data(http.StatusOK, "application/yaml", document)
-		})
+		s.engine.GET(path, gin.WrapH(web.NewFile("application/yaml", document)))
 	}
-	page := sync.OnceValues(renderDocs)
+	page := sync.OnceValues(func() (*web.File, error) {
+		html, err := renderDocs()
+		return web.NewFile("text/html; charset=utf-8", html), err
+	})
 	s.engine.GET("/docs", s.answer(func(c *gin.Context) (any, error) {
-		html, err := page()
+		file, err := page()
 		if err != nil {
 			return nil, err
 		}
-		c.Header("Cache-Control", "no-cache")
 		c.Header("Content-Security-Policy", web.ContentSecurityPolicy)
 		c.Header("Referrer-Policy", "no-referrer")
 		c.Header("X-Content-Type-Options", "nosniff")
-		c.Data(http.StatusOK, "text/html; charset=utf-8", html)
+		file.ServeHTTP(c.Writer, c.Request)
 		return nil, nil
 	}))
 }
@@ -65,11 +63,7 @@ func renderDocs() ([]byte, error) {
 		return nil, fmt.Errorf("asyncapi.yaml: %w", err)
 	}
 	var html bytes.Buffer
-	err = page.Execute(&html, map[string]any{
-		"Intro": blocks(api.text("info", "description")), "Groups": operations(api), "Schemas": schemas(api, ""),
-		"StreamIntro": blocks(stream.text("info", "description")), "Frames": frames(stream), "FrameSchemas": schemas(stream, framePrefix),
-	})
-	if err != nil {
+	if err := page.Execute(&html, contentsOf(api, stream)); err != nil {
 		return nil, fmt.Errorf("the page of the docs: %w", err)
 	}
 	return html.Bytes(), nil
@@ -84,70 +78,18 @@ func docsTemplate() (*template.Template, error) {
 	return page, nil
 }
 
-// object is a map of a document, in the document's order.
-type object yaml.MapSlice
-
-func parseDocument(text []byte) (object, error) {
-	var parsed yaml.MapSlice
-	err := yaml.UnmarshalWithOptions(text, &parsed, yaml.UseOrderedMap())
-	return object(parsed), err
-}
-
-// at returns what stands under the names, nil if nothing does.
-func (o object) at(names ...string) any {
-	var value any = yaml.MapSlice(o)
-	for _, name := range names {
-		members, _ := value.(yaml.MapSlice)
-		value = nil
-		for _, m := range members {
-			if m.Key == name {
-				value = m.Value
-			}
-		}
-	}
-	return value
-}
-
-func (o object) object(names ...string) object {
-	members, _ := o.at(names...).(yaml.MapSlice)
-	return object(members)
-}
-
-func (o object) list(names ...string) []any {
-	list, _ := o.at(names...).([]any)
-	return list
-}
-
-func (o object) text(names ...string) string {
-	if value := o.at(names...); value != nil {
-		return fmt.Sprint(value)
-	}
-	return ""
-}
-
-// each calls f for every member that is an object.
-func (o object) each(f func(name string, member object)) {
-	for _, m := range o {
-		if members, ok := m.Value.(yaml.MapSlice); ok {
-			f(fmt.Sprint(m.Key), object(members))
-		}
-	}
-}
-
-// resolved returns what o refers to within the document, or o itself.
-func (o object) resolved(document object) object {
-	path, ok := strings.CutPrefix(o.text("$ref"), "#/")
-	if !ok {
-		return o
-	}
-	return document.object(strings.Split(path, "/")...)
-}
-
 // What the page shows.
 type (
+	docsPage struct {
+		Intro, StreamIntro    []docsBlock
+		Variables             []docsCommand
+		Groups                []docsGroup
+		Frames                []docsFrames
+		Schemas, FrameSchemas []docsSchema
+	}
 	docsGroup struct {
-		Name, About string
-		Operations  []docsOperation
+		ID, Name, About string
+		Operations      []docsOperation
 	}
 	docsOperation struct {
 		ID, Method, Path, Summary, Scope string
@@ -155,11 +97,12 @@ type (
 		Parameters                       []docsField
 		Body                             []docsType
 		Responses                        []docsResponse
+		Try                              []docsCommand
 	}
 	docsResponse struct {
 		Status, About string
 		Types         []docsType
-		Headers       string
+		Headers       string // those that the operation's first response does not have
 	}
 	docsSchema struct {
 		ID, Name, About string
@@ -172,14 +115,27 @@ type (
 		Required                bool
 		Type                    []docsType
 	}
-	// docsType is a word of a type; Link is the schema of that name, if it is one.
-	docsType  struct{ Text, Link string }
+	// docsType is a word of a type; Link is the schema of that name, or the code, if it is one.
+	docsType   struct{ Text, Link string }
+	docsFrames struct {
+		ID, Name string
+		Frames   []docsFrame
+	}
 	docsFrame struct {
-		Name, From, About string
-		Schema            []docsType
-		Examples          []string
+		ID, Name, About string
+		Schema          []docsType
+		Examples        []string
 	}
 )
+
+// contentsOf returns what the page shows of the two documents.
+func contentsOf(api, stream object) docsPage {
+	return docsPage{
+		Intro: blocks(api.text("info", "description")), StreamIntro: blocks(stream.text("info", "description")),
+		Variables: variables(api), Groups: operations(api), Frames: frames(stream),
+		Schemas: schemas(api, ""), FrameSchemas: schemas(stream, framePrefix),
+	}
+}
 
 // framePrefix sets the schemas of frames apart from those of REST.
 const framePrefix = "frame-"
@@ -188,7 +144,9 @@ const framePrefix = "frame-"
 func operations(api object) []docsGroup {
 	var groups []docsGroup
 	for _, tag := range api.list("tags") {
-		group := docsGroup{Name: object(tag.(yaml.MapSlice)).text("name"), About: object(tag.(yaml.MapSlice)).text("description")}
+		described := object(tag.(yaml.MapSlice))
+		group := docsGroup{Name: described.text("name"), About: described.text("description")}
+		group.ID = "group-" + group.Name
 		api.object("paths").each(func(path string, item object) {
 			item.each(func(method string, operation object) {
 				if tags := operation.list("tags"); len(tags) == 1 && tags[0] == group.Name {
@@ -211,169 +169,87 @@ func describeOperation(api object, path, method string, item, operation object) 
 			o.Scope = fmt.Sprint(scope)
 		}
 	}
-	for _, parameter := range append(item.list("parameters"), operation.list("parameters")...) {
-		p := object(parameter.(yaml.MapSlice)).resolved(api)
+	for _, p := range parametersOf(api, item, operation) {
 		f := describeField(p.text("name"), p.object("schema"), "")
 		f.In, f.About, f.Required = p.text("in"), p.text("description"), p.text("required") == "true"
 		o.Parameters = append(o.Parameters, f)
 	}
 	body := operation.object("requestBody").resolved(api)
 	o.Body = typeOf(body.object("content", "application/json", "schema"), "")
+	o.Responses = describeResponses(api, operation)
+	o.Try = commands(api, path, method, item, operation)
+	return o
+}
+
+// parametersOf returns the parameters of an operation, those of its path first.
+func parametersOf(api, item, operation object) (all []object) {
+	for _, parameter := range append(item.list("parameters"), operation.list("parameters")...) {
+		all = append(all, object(parameter.(yaml.MapSlice)).resolved(api))
+	}
+	return all
+}
+
+func describeResponses(api, operation object) (all []docsResponse) {
+	named := make(map[string]bool)
 	operation.object("responses").each(func(status string, response object) {
 		response = response.resolved(api)
 		r := docsResponse{Status: status, About: response.text("description")}
 		response.object("content").each(func(mediaType string, media object) {
 			if mediaType == "application/json" {
-				r.Types = typeOf(media.object("schema"), "")
+				r.Types = withCodes(api, typeOf(media.object("schema"), ""))
 			} else {
 				r.Types = append(r.Types, docsType{Text: mediaType + " "})
 			}
 		})
 		var headers []string
-		response.object("headers").each(func(name string, _ object) { headers = append(headers, name) })
-		r.Headers = strings.Join(headers, ", ")
-		o.Responses = append(o.Responses, r)
-	})
-	return o
-}
-
-// schemas returns the schemas of a document; their ids on the page begin with prefix.
-func schemas(document object, prefix string) []docsSchema {
-	var all []docsSchema
-	document.object("components", "schemas").each(func(name string, schema object) {
-		s := docsSchema{ID: prefix + name, Name: name, About: schema.text("description"), Bounds: bounds(schema)}
-		required := schema.list("required")
-		if schema.at("properties") == nil || schema.at("allOf") != nil {
-			s.Type = typeOf(schema, prefix)
-		}
-		schema.object("properties").each(func(name string, property object) {
-			f := describeField(name, property, prefix)
-			for _, r := range required {
-				f.Required = f.Required || r == name
+		response.object("headers").each(func(name string, _ object) {
+			if !named[name] {
+				headers = append(headers, name)
 			}
-			s.Fields = append(s.Fields, f)
+			named[name] = named[name] || len(all) == 0
 		})
-		all = append(all, s)
+		r.Headers = strings.Join(headers, ", ")
+		all = append(all, r)
 	})
 	return all
 }
 
-func describeField(name string, schema object, prefix string) docsField {
-	return docsField{Name: name, Type: typeOf(schema, prefix), Bounds: bounds(schema), About: schema.text("description")}
-}
-
-// typeOf says what a value of the schema is.
-func typeOf(schema object, prefix string) []docsType {
-	if ref := schema.text("$ref"); ref != "" {
-		file, path, _ := strings.Cut(ref, "#/")
-		if file != "" {
-			prefix = "" // the schema stands in the document of REST
-		}
-		parts := strings.Split(path, "/")
-		return []docsType{{Text: strings.Join(parts[2:], "."), Link: prefix + parts[2]}}
-	}
-	if value := schema.at("const"); value != nil {
-		return []docsType{{Text: fmt.Sprintf("%q", fmt.Sprint(value))}}
-	}
-	if values := schema.list("enum"); values != nil {
-		return []docsType{{Text: joined(values, " | ")}}
-	}
-	for _, combination := range []string{"oneOf", "anyOf", "allOf"} {
-		alternatives := schema.list(combination)
-		if alternatives == nil || schema.at("type") != nil {
-			continue
-		}
-		var all []docsType
-		for i, alternative := range alternatives {
-			if i > 0 && combination != "allOf" {
-				all = append(all, docsType{Text: " or "})
-			}
-			all = append(all, typeOf(object(alternative.(yaml.MapSlice)), prefix)...)
-		}
-		return all
-	}
-	if items := schema.object("items"); items != nil {
-		return append([]docsType{{Text: "list of "}}, typeOf(items, prefix)...)
-	}
-	if types := schema.list("type"); types != nil {
-		return []docsType{{Text: joined(types, " or ")}}
-	}
-	return []docsType{{Text: schema.text("type")}}
-}
-
-// bounds says what else holds for a value of the schema.
-func bounds(schema object) string {
-	var all []string
-	for _, keyword := range []string{
-		"format", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern", "default",
-	} {
-		if value := schema.at(keyword); value != nil {
-			all = append(all, keyword+" "+fmt.Sprint(value))
+// withCodes returns the types with the codes of errors in place of the schemas that say no more.
+func withCodes(api object, types []docsType) []docsType {
+	for i, t := range types {
+		if code := api.text("components", "schemas", t.Link, "properties", "error", "properties", "code", "const"); code != "" {
+			types[i] = docsType{Text: code, Link: codePrefix + code}
 		}
 	}
-	return strings.Join(all, ", ")
+	return types
 }
 
-func joined(values []any, separator string) string {
-	all := make([]string, len(values))
-	for i, v := range values {
-		all[i] = fmt.Sprint(v)
-	}
-	return strings.Join(all, separator)
-}
-
-// frames returns the frames of both sides, in the document's order.
-func frames(stream object) []docsFrame {
+// frames returns the frames by who sends them, in the document's order.
+func frames(stream object) []docsFrames {
 	fromClient := make(map[string]bool)
 	stream.object("operations").each(func(name string, operation object) {
 		fromClient[name] = operation.text("action") == "receive"
 	})
-	var all []docsFrame
+	all := []docsFrames{
+		{ID: "frames-client", Name: "Frames from the client"}, {ID: "frames-server", Name: "Frames from the server"},
+		{ID: "frames-ai-sdk", Name: "Frames of ai-sdk.v7"},
+	}
 	stream.object("components", "messages").each(func(name string, message object) {
-		f := docsFrame{Name: name, From: "server", About: message.text("summary"), Schema: typeOf(message.object("payload"), framePrefix)}
-		if fromClient[name] {
-			f.From = "client"
-		}
+		f := docsFrame{ID: "frame." + name, Name: name, About: message.text("summary"), Schema: typeOf(message.object("payload"), framePrefix)}
 		for _, example := range message.list("examples") {
 			payload, err := json.Marshal(plain(object(example.(yaml.MapSlice)).at("payload")))
 			if err == nil {
 				f.Examples = append(f.Examples, string(payload))
 			}
 		}
-		all = append(all, f)
+		side := 1
+		switch {
+		case strings.HasPrefix(name, "ai-sdk."):
+			side = 2
+		case fromClient[name]:
+			side = 0
+		}
+		all[side].Frames = append(all[side].Frames, f)
 	})
 	return all
-}
-
-// plain returns a value of a document as package json takes it, maps in the document's order.
-func plain(value any) any {
-	switch v := value.(type) {
-	case yaml.MapSlice:
-		return object(v)
-	case []any:
-		all := make([]any, len(v))
-		for i := range v {
-			all[i] = plain(v[i])
-		}
-		return all
-	}
-	return value
-}
-
-// MarshalJSON writes the members in their order.
-func (o object) MarshalJSON() ([]byte, error) {
-	var text bytes.Buffer
-	text.WriteByte('{')
-	for i, m := range o {
-		if i > 0 {
-			text.WriteByte(',')
-		}
-		value, err := json.Marshal(plain(m.Value))
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(&text, "%q:%s", fmt.Sprint(m.Key), value)
-	}
-	text.WriteByte('}')
-	return text.Bytes(), nil
 }

@@ -2,14 +2,21 @@ package server
 
 import "strings"
 
-// The part of Markdown that our own documents use: paragraphs, lists of one level, tables, `code` and **bold**.
+// The part of Markdown that our own documents use: headings of the second level, paragraphs, lists of one level, tables, `code` and
+// **bold**.
 // What comes out is text and what kind of text it is: the template escapes it, whatever it holds.
 type (
-	// docsBlock is a paragraph, a list, or a table, whose first row is its head; one of the three is set.
+	// docsBlock is a heading, a paragraph, a list, or a table; one of the four is set. ID is the heading's.
 	docsBlock struct {
-		Paragraph []docsSpan
-		Items     [][]docsSpan
-		Rows      [][][]docsSpan
+		Heading, ID string
+		Paragraph   []docsSpan
+		Items       [][]docsSpan
+		Rows        []docsRow
+	}
+	// docsRow is a row of a table, whose first is its head. A row has an ID if it explains a code.
+	docsRow struct {
+		ID    string
+		Cells [][]docsSpan
 	}
 	// docsSpan is a piece of a line; Kind is code, bold, or nothing.
 	docsSpan struct{ Text, Kind string }
@@ -21,6 +28,9 @@ func blocks(text string) []docsBlock {
 	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
 		switch {
 		case block == "":
+		case strings.HasPrefix(block, "## "):
+			heading := block[len("## "):]
+			all = append(all, docsBlock{Heading: heading, ID: slug(heading)})
 		case strings.HasPrefix(block, "|"):
 			all = append(all, docsBlock{Rows: rows(block)})
 		case strings.HasPrefix(block, "* "):
@@ -36,20 +46,31 @@ func blocks(text string) []docsBlock {
 	return all
 }
 
-// rows returns the cells of a table, without the line under its head.
-func rows(table string) [][][]docsSpan {
-	var all [][][]docsSpan
+// codePrefix begins the ids of rows that explain a code.
+const codePrefix = "code-"
+
+// rows returns the rows of a table, without the line under its head.
+func rows(table string) (all []docsRow) {
 	for line := range strings.SplitSeq(table, "\n") {
 		if strings.HasPrefix(line, "| ---") {
 			continue
 		}
-		var row [][]docsSpan
+		var row docsRow
 		for cell := range strings.SplitSeq(strings.Trim(line, "|"), "|") {
-			row = append(row, spans(strings.TrimSpace(cell)))
+			row.Cells = append(row.Cells, spans(strings.TrimSpace(cell)))
+		}
+		if len(all) > 0 && all[0].Cells[0][0].Text == "code" {
+			row.ID = codePrefix + row.Cells[0][0].Text
 		}
 		all = append(all, row)
 	}
 	return all
+}
+
+// slug returns the id of a heading: its letters and digits, small, with a hyphen for whatever stands between.
+func slug(heading string) string {
+	words := strings.FieldsFunc(strings.ToLower(heading), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+	return strings.Join(words, "-")
 }
 
 // marks are what code and bold stand between; of two, the one that opens first counts.

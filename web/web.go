@@ -3,14 +3,10 @@
 package web
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"embed"
-	"encoding/base64"
 	"io/fs"
 	"net/http"
 	"path"
-	"time"
 )
 
 //go:embed static
@@ -51,7 +47,7 @@ func Handler() Page {
 			return err
 		}
 		content, err := fs.ReadFile(files, name)
-		served["/static/"+name] = newFile(name, content)
+		served["/static/"+name] = NewFile(types[path.Ext(name)], content)
 		return err
 	})
 	if err != nil {
@@ -62,20 +58,9 @@ func Handler() Page {
 	return served
 }
 
-type file struct {
-	content     []byte
-	contentType string
-	etag        string
-}
-
-func newFile(name string, content []byte) file {
-	hash := sha256.Sum256(content)
-	return file{content, types[path.Ext(name)], `"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`}
-}
-
 // Page serves the page at / and its files under /static/, for GET and HEAD; the rest is 404 and 405, in plain text, so whoever
-// has words of its own asks Has first. Its responses may be kept by caches, which ask each time whether they are still good.
-type Page map[string]file
+// has words of its own asks Has first.
+type Page map[string]*File
 
 // Has reports whether something is served at a path.
 func (h Page) Has(path string) bool { _, ok := h[path]; return ok }
@@ -94,10 +79,6 @@ func (h Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		header.Set("Allow", "GET, HEAD")
 		http.Error(w, "this can only be read", http.StatusMethodNotAllowed)
 	default:
-		header.Set("Content-Type", f.contentType)
-		header.Set("Cache-Control", "no-cache")
-		header.Set("ETag", f.etag)
-		// ServeContent answers If-None-Match and ranges; an embedded file has no time.
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.content))
+		f.ServeHTTP(w, r)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -27,10 +28,15 @@ func TestEveryFileIsServedWithItsTypeAndTheHeadersThatLockItDown(t *testing.T) {
 		"/static/connection.js":   "text/javascript; charset=utf-8",
 		"/static/track.js":        "text/javascript; charset=utf-8",
 		"/static/page.js":         "text/javascript; charset=utf-8",
+		"/static/chip.js":         "text/javascript; charset=utf-8",
+		"/static/composer.js":     "text/javascript; charset=utf-8",
+		"/static/menus.js":        "text/javascript; charset=utf-8",
+		"/static/problem.js":      "text/javascript; charset=utf-8",
 		"/static/log.js":          "text/javascript; charset=utf-8",
 		"/static/words.js":        "text/javascript; charset=utf-8",
 		"/static/client.d.ts":     "text/plain; charset=utf-8",
 		"/static/style.css":       "text/css; charset=utf-8",
+		"/static/docs.css":        "text/css; charset=utf-8",
 		"/static/icon.svg":        "image/svg+xml",
 		"/static/client.js?v=now": "text/javascript; charset=utf-8",
 	}
@@ -54,7 +60,7 @@ func TestEveryFileIsServedWithItsTypeAndTheHeadersThatLockItDown(t *testing.T) {
 
 func TestEveryEmbeddedFileHasAType(t *testing.T) {
 	forEachFile(t, func(name, _ string) {
-		if newFile(name, nil).contentType == "" {
+		if types[path.Ext(name)] == "" {
 			t.Errorf("%s has no content type", name)
 		}
 	})
@@ -138,6 +144,24 @@ func TestScriptsAndStylesNameNobodyElseAndMakeNoMarkup(t *testing.T) {
 			t.Errorf("%s makes markup from strings: %s", name, found)
 		}
 	})
+}
+
+// docs.css stands alone, so that /docs is not changed by accident with the page; but the two are of one style.
+func TestTheDocsHaveThePagesColours(t *testing.T) {
+	colour := regexp.MustCompile(`(--[a-z-]+): (light-dark\(.*?\));`)
+	page := make(map[string]string)
+	for _, c := range colour.FindAllStringSubmatch(get(t, "GET", "/static/style.css").Body.String(), -1) {
+		page[c[1]] = c[2]
+	}
+	own := colour.FindAllStringSubmatch(get(t, "GET", "/static/docs.css").Body.String(), -1)
+	for _, c := range own {
+		if page[c[1]] != c[2] {
+			t.Errorf("%s is %s in docs.css, %s in style.css", c[1], c[2], page[c[1]])
+		}
+	}
+	if len(own) < 5 {
+		t.Errorf("docs.css has %d colours", len(own))
+	}
 }
 
 func forEachFile(t *testing.T, do func(name, content string)) {

@@ -4,7 +4,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -12,23 +11,12 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// severalNodes is the part of the README that this test runs.
-var severalNodes = regexp.MustCompile("(?s)<!-- several nodes -->\n+```sh\n(.*?)```\n+<!-- /several nodes -->")
-
 // TestTheReadmesSeveralNodesAreTrue runs what the README tells people to type about two nodes, but for the Redis, which is the
 // test's own, the ports, and the command, which is built already.
 func TestTheReadmesSeveralNodesAreTrue(t *testing.T) {
 	needs(t, "bash", "curl")
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := severalNodes.FindSubmatch(readme)
-	if found == nil {
-		t.Fatal("the README has no block of sh between <!-- several nodes --> and <!-- /several nodes -->")
-	}
 	dir, model, redis := t.TempDir(), newWordsModel(t, time.Millisecond), redistest.Single(t)
-	script := string(found[1])
+	script := readme(t, "several nodes")
 	for typed, replaced := range map[string]string{
 		"make build\n": "",
 		"redis-server --port 6390 --appendonly yes --maxmemory-policy noeviction >/dev/null &\n": "",
@@ -48,15 +36,7 @@ func TestTheReadmesSeveralNodesAreTrue(t *testing.T) {
 	shell.Stdin = strings.NewReader("trap 'kill $(jobs -p); wait' EXIT\n" + script)
 	shell.Dir = dir
 	shell.Env = append(model.env(), "PATH="+os.Getenv("PATH"), "HOME="+dir, raceOptions)
-	output, err := shell.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
-	for _, expected := range []string{`(?m)^event: message\.created$`, `(?m)^event: message\.completed$`, `"messageCount":2`} {
-		if !regexp.MustCompile(expected).Match(output) {
-			t.Errorf("nothing like %s is in what it printed:\n%s", expected, output)
-		}
-	}
+	prints(t, shell, `(?m)^event: message\.created$`, `(?m)^event: message\.completed$`, `"messageCount":2`)
 }
 
 // freeAddress returns an address on loopback that the system says is free.

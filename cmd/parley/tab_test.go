@@ -240,21 +240,37 @@ func (b *tab) photograph(name string) {
 		name, scheme  string
 		width, height int64
 	}{{"light", "light", 1000, 700}, {"dark", "dark", 1000, 700}, {"phone", "light", 390, 844}} {
-		b.do(chromedp.EmulateViewport(look.width, look.height), func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
-			_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}},
-			})
-			return chromedp.Void{}, err
-		})
-		image, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-		if err == nil {
-			err = os.WriteFile(filepath.Join(folder, name+"-"+look.name+".png"), image, 0o600)
-		}
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		b.look(look.scheme, look.width, look.height)
+		b.photographAs(name + "-" + look.name)
 	}
 	b.do(chromedp.EmulateViewport(1000, 700))
+}
+
+// photographAs writes a screenshot of the page as it is to the folder $PARLEY_SCREENSHOTS, if that is set.
+func (b *tab) photographAs(name string) {
+	folder := os.Getenv("PARLEY_SCREENSHOTS")
+	if folder == "" {
+		return
+	}
+	b.t.Helper()
+	image, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, name+".png"), image, 0o600)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// look shows the page at a size, in pixels, in the colours of a scheme, light or dark.
+func (b *tab) look(scheme string, width, height int64) {
+	b.t.Helper()
+	b.do(chromedp.EmulateViewport(width, height), func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		})
+		return chromedp.Void{}, err
+	})
 }
 
 // wire is a stretch of network between a browser and a server, which can be cut. The server may change behind it.

@@ -214,7 +214,8 @@ export class Connection {
     const own = (handle) => (event) => this.#socket === socket && handle(event);
     socket.onmessage = own((event) => this.#receive(event.data));
     socket.onclose = own((event) => this.#lost(event.code, event.reason));
-    socket.onerror = () => {}; // a close follows
+    // A close follows, but for the WebSocket of Node 20, where a handshake fails. None follows that would say more.
+    socket.onerror = own(() => this.#lost(1006, ""));
     this.#timer = setTimeout(() => this.#lost(0, "no welcome"), HANDSHAKE_MS);
   }
 

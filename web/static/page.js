@@ -1,12 +1,16 @@
-// The page: a key, a session, and its conversation. What is shown comes from one place only, the watched session, so a
-// message that another tab sends looks just like our own; sending is fire and forget.
+// The page: a key, the sessions, and one conversation. What is shown of it comes from one place only, the watched session,
+// so a message that another tab sends looks just like our own; sending is fire and forget.
 
+import { Chip } from "./chip.js";
 import { Client } from "./client.js";
+import { Composer } from "./composer.js";
 import { Log } from "./log.js";
-import { describe, randomId, remember } from "./words.js";
+import { ask, closeTopmost, showSidebar } from "./menus.js";
+import { Problem } from "./problem.js";
+import { describe, randomId, remember, titleOf, timeLeft } from "./words.js";
 
-const MAX_CHARACTERS = 10_000;
-const PAGE = 50;
+const PAGE = 50; // messages of a history that are loaded at once
+const LIFE_MS = 30_000; // how often the time left is looked at
 
 const endings = {
   completed: "The reply is complete.",
@@ -16,13 +20,15 @@ const endings = {
 };
 
 const $ = (id) => document.getElementById(id);
+const chip = new Chip($("chip"));
+const problem = new Problem($("problem"));
+const composer = new Composer($("composer"), $("count"), { onsend: send, onstop: () => attempt(stop) });
 const log = new Log($("log"), $("scroller"), refresh);
 let client = null;
-/** The session that is shown: { sessionId, leave: AbortController, loaded, stale, earlier }, or null before the first message. */
+/** The session that is shown: { sessionId, leave: AbortController, loaded, stale, earlier, about }, or null before the first
+ * message. about is the session as the server describes it. */
 let current = null;
-let busy = false; // our own message has not begun its turn
-let countdown; // of the chip
-let patience; // the countdown of a problem
+let sending = false; // our own message has not begun its turn
 
 // ---- The key
 
@@ -34,16 +40,14 @@ function takeKeyFromAddress() {
   return true;
 }
 
-function askForKey(problem = "") {
+function askForKey(text = "") {
   disconnect();
   remember.tab("parley.key", null);
-  $("gate-problem").textContent = problem;
-  $("gate-problem").hidden = !problem;
-  $("gate").hidden = false;
-  $("chat").hidden = true;
+  $("gate-problem").textContent = text;
+  $("gate-problem").hidden = !text;
+  view("gate");
   $("key").value = "";
   $("key").focus();
-  refresh();
 }
 
 function disconnect() {
@@ -51,44 +55,34 @@ function disconnect() {
   if (client) client.onstate = null;
   client?.close();
   client = null;
-  showState({ state: "idle" });
+  chip.show({ state: "idle" });
 }
 
 function connect() {
   const key = remember.tab("parley.key");
   if (!key) return askForKey();
   disconnect();
-  $("gate").hidden = true;
-  $("chat").hidden = false;
   client = new Client({ baseURL: new URL("/v1", location.href).href, key });
   client.onstate = showState;
   client.connect();
+  view("chat");
   const sessionId = new URLSearchParams(location.search).get("session") ?? remember.browser("parley.session");
   if (sessionId) open(sessionId);
   else showSession(null);
 }
 
-// ---- The connection
-
 function showState(state) {
-  const chip = $("chip");
-  clearInterval(countdown);
-  chip.dataset.state = state.state === "live" && state.resumed ? "resumed" : state.state;
-  const words = { idle: "", connecting: "connecting…", live: "live", closed: "disconnected" };
-  chip.textContent = chip.dataset.state === "resumed" ? "resumed" : (words[state.state] ?? "");
-  if (state.state === "reconnecting") {
-    const tick = () => {
-      const seconds = Math.ceil((state.retryAt - Date.now()) / 1000);
-      chip.textContent = seconds > 0 ? `reconnecting in ${seconds} s` : "reconnecting…";
-    };
-    tick();
-    countdown = setInterval(tick, 250);
-  }
-  if (state.state === "live") {
-    if (state.resumed) setTimeout(() => client?.state === state && showState({ state: "live", resumed: false }), 4000);
-    if (current?.stale) open(current.sessionId);
-  }
+  chip.show(state);
+  if (state.state === "live" && current?.stale) open(current.sessionId);
   if (state.state === "closed" && state.error) askForKey(describe(state.error).text);
+}
+
+/** What the page shows: the "gate", which asks for a key, or the "chat". */
+function view(name) {
+  document.body.dataset.view = name;
+  $("gate").hidden = name !== "gate";
+  $("chat").hidden = name !== "chat";
+  refresh();
 }
 
 // ---- The session
@@ -98,20 +92,20 @@ function leave() {
   current = null;
 }
 
+/** Shows a session, which is empty until it is loaded; null for one that its first message will make. */
 function showSession(sessionId) {
   leave();
   log.wipe();
-  hideProblem();
+  problem.hide();
   remember.browser("parley.session", sessionId);
   const address = new URL(location.href);
   if (sessionId) address.searchParams.set("session", sessionId);
   else address.searchParams.delete("session");
   history.replaceState(null, "", address);
   $("another-tab").href = address.pathname + address.search;
-  $("session-label").textContent = sessionId ? `${sessionId.slice(0, 12)}…` : "";
-  $("session-label").title = sessionId ?? "";
   $("earlier").hidden = true;
-  if (sessionId) current = { sessionId, leave: new AbortController(), loaded: false, stale: false, earlier: null };
+  if (sessionId) current = { sessionId, leave: new AbortController(), loaded: false, stale: false, earlier: null, about: null };
+  showAbout();
   refresh();
   return current;
 }
@@ -122,8 +116,7 @@ async function open(sessionId) {
   try {
     const [about, page] = await Promise.all([client.session(sessionId), client.history(sessionId, { limit: PAGE, order: "desc" })]);
     if (session !== current) return;
-    session.loaded = true;
-    showExpiry(about.expiresAt);
+    loaded(about);
     for (const message of page.data.toReversed()) log.add(message);
     showEarlier(page.pagination);
     follow(session, page.stream?.cursor);
@@ -131,6 +124,13 @@ async function open(sessionId) {
     session.stale = true; // the server may be away; when the socket is back, it is asked again
     if (session === current) failed(error);
   }
+}
+
+function loaded(about) {
+  current.loaded = true;
+  current.about = about;
+  showAbout();
+  refresh();
 }
 
 async function follow(session, after) {
@@ -163,9 +163,14 @@ function show(event) {
   }
 }
 
-function showExpiry(expiresAt) {
-  const when = new Date(expiresAt).toLocaleString([], { weekday: "short", hour: "2-digit", minute: "2-digit" });
-  $("session-label").textContent += ` · until ${when}`;
+/** What the bar says of the session: its title, and the time that it has left. */
+function showAbout() {
+  const { about } = current ?? {};
+  $("title").textContent = about ? titleOf(about) : current ? "…" : "New session";
+  $("title").title = current?.sessionId ?? "";
+  $("life").textContent = about ? `${timeLeft(about.expiresAt)} left` : "";
+  $("life").title = about ? `until ${new Date(about.expiresAt).toLocaleString()}` : "";
+  document.title = about ? `${titleOf(about)} · Parley` : "Parley";
 }
 
 function showEarlier({ hasMore, nextCursor }) {
@@ -181,13 +186,21 @@ async function loadEarlier() {
   showEarlier(page.pagination);
 }
 
-async function newSession() {
-  const { sessionId, expiresAt } = await client.createSession({ userId: userId() });
-  const session = showSession(sessionId);
-  session.loaded = true;
-  showExpiry(expiresAt);
+/** Makes a session, with the window that was chosen, named after what is said first. */
+async function createSession(content) {
+  const policy = $("window-policy").value;
+  const about = await client.createSession({
+    userId: userId(),
+    metadata: { title: content.trim().slice(0, 80) },
+    contextConfig: {
+      maxTokens: Number($("window-tokens").value),
+      compressionEnabled: policy !== "refuse",
+      retentionPolicy: policy === "refuse" ? "fifo" : policy,
+    },
+  });
+  const session = showSession(about.sessionId);
+  loaded({ ...about, metadata: { title: content.trim().slice(0, 80) } });
   follow(session); // it is empty: from now on is from the beginning
-  $("text").focus();
   return session;
 }
 
@@ -195,30 +208,31 @@ function userId() {
   return remember.browser("parley.user") ?? remember.browser("parley.user", randomId("user_"));
 }
 
+function newSession() {
+  showSession(null);
+  showSidebar(false);
+  composer.focus();
+}
+
 // ---- Sending
 
 async function send() {
-  const content = $("text").value;
-  if (busy || content.trim() === "" || [...content].length > MAX_CHARACTERS) return;
-  hideProblem();
-  busy = true;
+  const content = composer.take();
+  if (content === null) return;
+  problem.hide();
+  sending = true;
+  refresh();
   let settle = () => {};
   try {
-    if (!current) await newSession();
-    const session = current;
-    $("text").value = "";
+    const session = current ?? (await createSession(content));
     settle = log.pending(content);
-    refresh();
     await client.start(session.sessionId, content, { signal: session.leave.signal });
-    settle(); // its real article follows at once
   } catch (error) {
-    settle();
-    if (error.name !== "AbortError") {
-      $("text").value ||= content; // nothing that was typed is lost
-      failed(error);
-    }
+    composer.giveBack(content); // nothing that was typed is lost
+    failed(error);
   } finally {
-    busy = false;
+    settle(); // its real article follows at once, or is there
+    sending = false;
     refresh();
   }
 }
@@ -236,36 +250,11 @@ function failed(error) {
   const { text, action, gone } = describe(error);
   if (error.code === "invalid_token") return askForKey(text);
   if (gone) showSession(null);
-  const actions = { clear: ["Clear the history", clearHistory], fresh: ["New session", newSession], again: ["Try again", () => open(current.sessionId)] };
-  showProblem(text, actions[action === "again" && !current ? "" : action]);
-  if (error.retryAfter) countDown(error);
-}
-
-function showProblem(text, action) {
-  clearInterval(patience);
-  $("problem").querySelector("p").textContent = text;
-  $("problem-action").hidden = !action;
-  $("problem-action").textContent = action?.[0] ?? "";
-  $("problem-action").onclick = () => {
-    hideProblem();
-    attempt(action[1]);
-  };
-  $("problem").hidden = false;
-}
-
-function hideProblem() {
-  clearInterval(patience);
-  $("problem").hidden = true;
-}
-
-function countDown(error) {
-  const until = Date.now() + error.retryAfter * 1000;
-  clearInterval(patience);
-  patience = setInterval(() => {
-    const retryAfter = Math.ceil((until - Date.now()) / 1000);
-    $("problem").querySelector("p").textContent = retryAfter > 0 ? describe({ ...error, retryAfter }).text : "You can send again now.";
-    if (retryAfter <= 0) clearInterval(patience);
-  }, 500);
+  problem.show(error, {
+    clear: ["Clear the history", () => attempt(clearHistory)],
+    fresh: ["New session", newSession],
+    again: current && ["Try again", () => open(current.sessionId)],
+  }[action]);
 }
 
 function attempt(action) {
@@ -281,14 +270,10 @@ function say(text) {
 /** Brings the controls in line with what is so. */
 function refresh() {
   const writing = log.live !== null;
-  const length = [...$("text").value].length;
   $("empty").hidden = !log.empty || (current !== null && !current.loaded);
-  $("stop").hidden = !writing;
-  $("send").disabled = busy || !client || $("text").value.trim() === "" || length > MAX_CHARACTERS;
-  $("count").textContent = length > MAX_CHARACTERS * 0.9 ? `${length.toLocaleString()} of ${MAX_CHARACTERS.toLocaleString()}` : "";
-  $("count").toggleAttribute("data-over", length > MAX_CHARACTERS);
-  for (const id of ["new-session", "menu", "session-label"]) $(id).hidden = !client;
-  for (const id of ["clear", "delete", "another-tab"]) $(id).hidden = !current;
+  $("window-options").hidden = current !== null;
+  $("menu").hidden = !current;
+  composer.show({ ready: client !== null && !sending, writing });
   if (writing) say("A reply is being written…");
 }
 
@@ -296,20 +281,16 @@ function clearHistory() {
   return client.clear(current.sessionId); // the log is wiped by the event, as in every other tab
 }
 
-async function deleteSession() {
-  const { sessionId } = current;
+async function deleteSession(sessionId) {
   await client.deleteSession(sessionId);
   // Its event may have come first, or may never come where the socket is down.
   if (current?.sessionId === sessionId) show({ type: "deleted" });
 }
 
-function ask(question, yes, action) {
-  $("menu").open = false;
-  $("confirm-question").textContent = question;
-  $("confirm-yes").textContent = yes;
-  $("confirm").querySelector("form").onsubmit = ({ submitter }) => submitter?.id === "confirm-yes" && attempt(action);
-  $("confirm").showModal();
-}
+const shortcuts = {
+  Escape: () => closeTopmost() || attempt(stop),
+  "Ctrl+k": () => showSidebar(true),
+};
 
 function listen() {
   $("gate").addEventListener("submit", (event) => {
@@ -317,30 +298,28 @@ function listen() {
     remember.tab("parley.key", $("key").value.trim());
     connect();
   });
-  $("composer").addEventListener("submit", (event) => {
-    event.preventDefault();
-    send();
-  });
-  $("text").addEventListener("input", refresh);
-  $("text").addEventListener("keydown", (event) => {
-    // While an input method composes, Enter is its own.
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-    event.preventDefault();
-    send();
-  });
-  $("stop").addEventListener("click", () => attempt(stop));
-  $("earlier").addEventListener("click", () => attempt(loadEarlier));
-  $("new-session").addEventListener("click", () => attempt(newSession));
-  $("dismiss").addEventListener("click", hideProblem);
-  $("clear").addEventListener("click", () => ask("Clear the history of this session? Its messages cannot be brought back.", "Clear", clearHistory));
-  $("delete").addEventListener("click", () =>
-    ask("Delete this session and its messages? They cannot be brought back.", "Delete", deleteSession));
-  $("forget-key").addEventListener("click", () => askForKey());
-  document.addEventListener("click", (event) => $("menu").contains(event.target) || ($("menu").open = false));
+  const clicks = {
+    earlier: () => attempt(loadEarlier),
+    "new-session": newSession,
+    clear: () => ask("Clear the history of this session? Its messages cannot be brought back.", "Clear", () => attempt(clearHistory)),
+    delete: () => {
+      const { sessionId } = current;
+      ask("Delete this session and its messages? They cannot be brought back.", "Delete", () => attempt(() => deleteSession(sessionId)));
+    },
+    "forget-key": () => askForKey(),
+    "open-sidebar": () => showSidebar(true),
+    "close-sidebar": () => showSidebar(false),
+  };
+  for (const [id, act] of Object.entries(clicks)) $(id).addEventListener("click", act);
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") $("menu").open = false;
+    if (event.isComposing || document.querySelector("dialog[open]")) return;
+    const name = (event.ctrlKey || event.metaKey ? "Ctrl+" : "") + event.key;
+    if (!Object.hasOwn(shortcuts, name) || document.body.dataset.view !== "chat") return;
+    event.preventDefault();
+    shortcuts[name]();
   });
   addEventListener("hashchange", () => takeKeyFromAddress() && connect());
+  setInterval(showAbout, LIFE_MS);
 }
 
 takeKeyFromAddress();

@@ -27,6 +27,19 @@ export function randomId(prefix) {
   return id;
 }
 
+/** What a session is called: the title that the page gave it, or the end of its id. */
+export function titleOf({ sessionId, metadata }) {
+  const title = metadata?.title;
+  return typeof title === "string" && title.trim() !== "" ? title : `Session …${sessionId.slice(-5)}`;
+}
+
+/** How long it is until a moment, for people: "23 h", "12 min", "under a minute". */
+export function timeLeft(moment) {
+  const minutes = Math.floor((new Date(moment) - Date.now()) / 60_000);
+  if (minutes >= 120) return `${Math.floor(minutes / 60)} h`;
+  return minutes >= 1 ? `${minutes} min` : "under a minute";
+}
+
 function duration(seconds) {
   if (seconds < 120) return `${seconds} s`;
   const minutes = Math.ceil(seconds / 60);

@@ -429,6 +429,18 @@ test("a welcome that never comes is not waited for", async () => {
   assert.equal(client.state.state, "reconnecting");
 });
 
+test("a handshake that fails is tried again at once, also where an error is all that the socket says of it", async () => {
+  server.frame = () => {};
+  connect().connect();
+  await settled();
+  server.socket.onerror({});
+  assert.equal(client.state.state, "reconnecting");
+  assert.ok(client.state.retryInMs <= 500);
+  server.socket.onclose({ code: 1006, reason: "" }); // it comes late, and is of no account
+  await clock.advance(client.state.retryInMs);
+  assert.equal(server.sockets.length, 2);
+});
+
 test("waking tries again at once, and asks a live socket for a sign of life", async () => {
   server.answers["POST /stream/tickets"] = { status: 503, body: {} };
   connect().connect();

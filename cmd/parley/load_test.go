@@ -1,0 +1,26 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// TestThePageLoadsLittleAtFirst asks a browser what the test of web, which reads the files, adds up: how many bytes it takes to
+// show the page to somebody who comes for the first time.
+func TestThePageLoadsLittleAtFirst(t *testing.T) {
+	const most = 60_000
+	browser := newBrowser(t)
+	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
+	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
+	b.do(chromedp.Navigate(p.url + "/"))
+	b.until(`document.readyState === "complete" && !document.getElementById("gate").hidden`)
+	const entries = `[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]`
+	t.Log(eval[string](b, entries+`.map((e) => e.encodedBodySize + " " + new URL(e.name).pathname).join(", ")`))
+	if bytes := eval[int](b, entries+`.reduce((sum, e) => sum + e.encodedBodySize, 0)`); bytes > most || bytes < 10_000 {
+		t.Errorf("the page loads %d bytes at first, want %d at most", bytes, most)
+	}
+	if plain := eval[string](b, entries+`.filter((e) => e.encodedBodySize >= 500 && e.encodedBodySize >= e.decodedBodySize).map((e) => e.name).join(", ")`); plain != "" {
+		t.Errorf("these are not compressed: %s", plain)
+	}
+}

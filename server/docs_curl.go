@@ -1,0 +1,100 @@
+package server
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Every operation as a command for curl, made from the document alone: its path with variables of a shell, the example of each
+// parameter that is required and has one, and a command for each example of its body.
+
+// docsCommand is a command for a shell. Name says which of several it is.
+type docsCommand struct{ Name, Text string }
+
+// shellVariables are what stands for a part of a path; other parts are their parameter's example.
+var shellVariables = map[string]string{"sessionId": "$SESSION", "messageId": "$MESSAGE", "keyId": "$KEY_ID"}
+
+// variables returns commands that set the variables, each with an example of the operation that makes what it names.
+func variables(api object) (all []docsCommand) {
+	for _, v := range []struct{ name, prefix, path, example string }{
+		{"SESSION", "session", "/v1/sessions", "least"},
+		{"MESSAGE", "msg", "/v1/sessions/{sessionId}/messages", "streaming"},
+		{"KEY_ID", "key", "/v1/keys", "reader"},
+	} {
+		item := api.object("paths", v.path)
+		for _, command := range commands(api, v.path, "post", item, item.object("post")) {
+			if command.Name == v.example {
+				text := strings.Replace(command.Text, "curl ", "curl -sS ", 1)
+				all = append(all, docsCommand{v.name, v.name + "=$(" + text + " |\n  grep -o '" + v.prefix + "_[0-9A-Za-z]*' | head -n 1)"})
+			}
+		}
+	}
+	return all
+}
+
+// commands returns the commands of an operation.
+func commands(api object, path, method string, item, operation object) (all []docsCommand) {
+	address, query := path, ""
+	words := []string{"curl" + curlOptions(operation, method)}
+	for _, alternative := range operation.list("security") {
+		if object(alternative.(yaml.MapSlice)).at("key") != nil {
+			words = append(words, `-H "Authorization: Bearer $KEY"`)
+		}
+	}
+	for _, p := range parametersOf(api, item, operation) {
+		name, value := p.text("name"), exampleOf(p)
+		switch {
+		case p.text("in") == "path":
+			address = strings.Replace(address, "{"+name+"}", value, 1)
+		case p.text("required") != "true":
+		case p.text("in") == "query":
+			query += "&" + name + "=" + value
+		case p.text("in") == "header":
+			words = append(words, "-H "+quoted(name+": "+value))
+		}
+	}
+	if query != "" {
+		address += "?" + query[1:]
+	}
+	words[0] += ` "$PARLEY` + address + `"`
+	examples := operation.object("requestBody", "content", "application/json", "examples")
+	examples.each(func(name string, example object) {
+		body, err := json.Marshal(plain(example.at("value")))
+		if err == nil {
+			full := append(words[:len(words):len(words)], "-H 'Content-Type: application/json'", "-d "+quoted(string(body)))
+			all = append(all, docsCommand{name, strings.Join(full, " \\\n  ")})
+		}
+	})
+	if all == nil {
+		all = append(all, docsCommand{Text: strings.Join(words, " \\\n  ")})
+	}
+	return all
+}
+
+// curlOptions returns what curl has to be told of an operation: its method, and to show at once what comes bit by bit.
+func curlOptions(operation object, method string) string {
+	options := ""
+	if method != "get" {
+		options += " -X " + strings.ToUpper(method)
+	}
+	if operation.at("responses", "200", "content", "text/event-stream") != nil {
+		options += " -N"
+	}
+	if operation.at("responses", "101") != nil {
+		options += " -i -N"
+	}
+	return options
+}
+
+// exampleOf returns what stands for a parameter in a command.
+func exampleOf(parameter object) string {
+	if variable, found := shellVariables[parameter.text("name")]; found {
+		return variable
+	}
+	return parameter.text("example")
+}
+
+// quoted returns a word for a shell.
+func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

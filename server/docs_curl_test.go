@@ -1,0 +1,128 @@
+package server_test
+
+import (
+	"html"
+	"mime"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"parley/conversation"
+	"parley/server"
+	"parley/web"
+)
+
+// shown are the commands on the page of the docs: those that set variables, and those of each operation.
+type shown struct {
+	variables  []string
+	operations map[string][]string // by the operation's id
+}
+
+func shownCommands(t *testing.T, page string) shown {
+	t.Helper()
+	s := shown{operations: make(map[string][]string)}
+	command := regexp.MustCompile(`(?s)<pre class="copy"><code>(.*?)</code></pre>`)
+	parts := regexp.MustCompile(`<h[23] id="([^"]*)">`).FindAllStringSubmatchIndex(page, -1)
+	for i, part := range parts {
+		end := len(page)
+		if i+1 < len(parts) {
+			end = parts[i+1][0]
+		}
+		id := page[part[2]:part[3]]
+		for _, found := range command.FindAllStringSubmatch(page[part[1]:end], -1) {
+			text := html.UnescapeString(found[1])
+			switch {
+			case id == "try":
+				s.variables = append(s.variables, text)
+			case strings.HasPrefix(text, "curl"):
+				s.operations[id] = append(s.operations[id], text)
+			}
+		}
+	}
+	if len(s.variables) != 5 {
+		t.Fatalf("%d commands set variables: %q", len(s.variables), s.variables)
+	}
+	return s
+}
+
+// needs leaves a test out where a command is missing, but not in CI.
+func needs(t *testing.T, command, from string) {
+	t.Helper()
+	if _, err := exec.LookPath(command); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("this needs %s: apt-get install %s", command, from)
+		}
+		t.Skipf("LEFT OUT: no %s on this machine (apt-get install %s)", command, from)
+	}
+}
+
+// TestEveryCommandOfTheDocsWorks has a shell run every command that the page of the docs shows, as somebody does who copies it.
+func TestEveryCommandOfTheDocsWorks(t *testing.T) {
+	needs(t, "curl", "curl")
+	p := start(t, echo, func(o *server.Options, _ *conversation.Options) { o.Page = web.Handler() })
+	shown := shownCommands(t, p.call("GET", "/docs", nil).raw)
+	for _, path := range documents.openAPI.Paths.InMatchingOrder() {
+		for method, operation := range documents.openAPI.Paths.Value(path).Operations() {
+			commands := shown.operations[operation.OperationID]
+			if len(commands) == 0 {
+				t.Errorf("%s has no command", operation.OperationID)
+			}
+			if operation.RequestBody != nil && operation.RequestBody.Value.Required && !strings.Contains(strings.Join(commands, ""), " -d '{") {
+				t.Errorf("%s needs a body, and its command has none", operation.OperationID)
+			}
+			for i, command := range commands {
+				t.Run(operation.OperationID+"_"+strconv.Itoa(i+1), func(t *testing.T) {
+					p.runs(t, shown.variables, command, place{openAPIFile, ""}.child("paths", path, strings.ToLower(method), "responses"))
+				})
+			}
+		}
+	}
+}
+
+// runs checks that a command, after those that set its variables, is answered with what is described for success.
+func (p *parley) runs(t *testing.T, variables []string, command string, responses place) {
+	t.Helper()
+	want := "200"
+	if _, upgrades := documents.members(responses)["101"]; upgrades {
+		want, command = "101", command+" -m 1" // it would go on for ever
+	}
+	body, headers := filepath.Join(t.TempDir(), "body"), filepath.Join(t.TempDir(), "headers")
+	// The first two name the server and the key.
+	lines := append([]string{"PARLEY=" + p.url, "KEY=" + adminKey}, variables[2:]...)
+	lines = append(lines, command+` -sS -D "`+headers+`" -o "`+body+`" -w '\n%{http_code}'`)
+	output, err := exec.CommandContext(t.Context(), "sh", "-uc", strings.Join(lines, "\n")).CombinedOutput()
+	if !strings.HasSuffix(string(output), "\n"+want) || err != nil && want == "200" {
+		text, _ := os.ReadFile(body)
+		t.Fatalf("%v\n%s\n%s\n%s", err, output, command, text)
+	}
+	if want == "101" {
+		return
+	}
+	text, err := os.ReadFile(body)
+	if err != nil || len(text) == 0 {
+		t.Fatalf("%d bytes of body: %v", len(text), err)
+	}
+	head, err := os.ReadFile(headers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?im)^content-type: (.*?)\r?$`).FindSubmatch(head)
+	if found == nil {
+		t.Fatalf("no content type: %s", head)
+	}
+	mediaType, _, err := mime.ParseMediaType(string(found[1]))
+	content := documents.members(documents.members(responses)["200"].child("content"))
+	media, described := content[mediaType]
+	if err != nil || !described {
+		t.Fatalf("the answer is %s, which is not described: %v", found[1], err)
+	}
+	if mediaType == "application/json" {
+		if err := documents.checkJSON(media.child("schema"), text); err != nil {
+			t.Errorf("%v\n%s", err, text)
+		}
+	}
+}

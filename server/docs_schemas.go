@@ -1,0 +1,93 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// schemas returns the schemas of a document; their ids on the page begin with prefix.
+func schemas(document object, prefix string) []docsSchema {
+	var all []docsSchema
+	document.object("components", "schemas").each(func(name string, schema object) {
+		s := docsSchema{ID: prefix + name, Name: name, About: schema.text("description"), Bounds: bounds(schema)}
+		required := schema.list("required")
+		if schema.at("properties") == nil || schema.at("allOf") != nil {
+			s.Type = typeOf(schema, prefix)
+		}
+		schema.object("properties").each(func(name string, property object) {
+			f := describeField(name, property, prefix)
+			for _, r := range required {
+				f.Required = f.Required || r == name
+			}
+			s.Fields = append(s.Fields, f)
+		})
+		all = append(all, s)
+	})
+	return all
+}
+
+func describeField(name string, schema object, prefix string) docsField {
+	return docsField{Name: name, Type: typeOf(schema, prefix), Bounds: bounds(schema), About: schema.text("description")}
+}
+
+// typeOf says what a value of the schema is.
+func typeOf(schema object, prefix string) []docsType {
+	if ref := schema.text("$ref"); ref != "" {
+		file, path, _ := strings.Cut(ref, "#/")
+		if file != "" {
+			prefix = "" // the schema stands in the document of REST
+		}
+		parts := strings.Split(path, "/")
+		return []docsType{{Text: strings.Join(parts[2:], "."), Link: prefix + parts[2]}}
+	}
+	if value := schema.at("const"); value != nil {
+		return []docsType{{Text: fmt.Sprintf("%q", fmt.Sprint(value))}}
+	}
+	if values := schema.list("enum"); values != nil {
+		return []docsType{{Text: joined(values, " | ")}}
+	}
+	for _, combination := range []string{"oneOf", "anyOf", "allOf"} {
+		alternatives := schema.list(combination)
+		if alternatives == nil || schema.at("type") != nil {
+			continue
+		}
+		var all []docsType
+		for i, alternative := range alternatives {
+			if i > 0 && combination != "allOf" {
+				all = append(all, docsType{Text: " or "})
+			}
+			all = append(all, typeOf(object(alternative.(yaml.MapSlice)), prefix)...)
+		}
+		return all
+	}
+	if items := schema.object("items"); items != nil {
+		return append([]docsType{{Text: "list of "}}, typeOf(items, prefix)...)
+	}
+	if types := schema.list("type"); types != nil {
+		return []docsType{{Text: joined(types, " or ")}}
+	}
+	return []docsType{{Text: schema.text("type")}}
+}
+
+// bounds says what else holds for a value of the schema.
+func bounds(schema object) string {
+	var all []string
+	for _, keyword := range []string{
+		"format", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern", "default",
+	} {
+		if value := schema.at(keyword); value != nil {
+			all = append(all, keyword+" "+fmt.Sprint(value))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func joined(values []any, separator string) string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = fmt.Sprint(v)
+	}
+	return strings.Join(all, separator)
+}

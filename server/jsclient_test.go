@@ -1,0 +1,231 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"parley/stream"
+)
+
+// frayed is an address in front of a server, whose connections scissors cut.
+type frayed struct {
+	*scissors
+	address  string
+	listener net.Listener
+	work     sync.WaitGroup
+	// lose is which way the next bytes are lost, with the connection: "request" to the server, "answer" from it.
+	lose atomic.Pointer[string]
+	lost atomic.Int32
+}
+
+// newFrayed returns an address in front of a server. Of its connections each is cut after as many bytes as after says, 0 for never.
+func (p *parley) newFrayed(t *testing.T, after func() int) *frayed {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &frayed{scissors: &scissors{dial: p.dialNet, after: after}, address: listener.Addr().String(), listener: listener}
+	f.lose.Store(new(string))
+	f.work.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				f.work.Go(func() { f.carry(conn, strings.TrimPrefix(p.url, "http://")) })
+			}
+		}
+	})
+	t.Cleanup(func() { _ = listener.Close(); f.work.Wait() })
+	return f
+}
+
+// carry joins a client's connection to the server until one of them ends, or it is cut.
+func (f *frayed) carry(near net.Conn, server string) {
+	defer near.Close()
+	far, err := f.dialContext(context.Background(), "tcp", server)
+	if err != nil {
+		return
+	}
+	defer far.Close()
+	f.work.Go(func() {
+		_, _ = io.Copy(far, &oneWay{near, f, "request"})
+		_ = far.Close()
+	})
+	_, _ = io.Copy(near, &oneWay{far, f, "answer"})
+}
+
+// oneWay is a connection, read in one direction.
+type oneWay struct {
+	net.Conn
+	by  *frayed
+	way string
+}
+
+// Read implements io.Reader.
+func (l *oneWay) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if way := l.by.lose.Load(); n > 0 && *way == l.way && l.by.lose.CompareAndSwap(way, new(string)) {
+		l.by.lost.Add(1)
+		_ = l.Conn.Close()
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+// holding is a model that answers as another does, but never ends where what was asked begins with "hold ".
+func holding(other stream.Model) stream.Model {
+	return modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+		result, err := other.Generate(ctx, request, write)
+		if err == nil && strings.HasPrefix(request.Messages[len(request.Messages)-1].Content, "hold ") {
+			<-ctx.Done()
+			return stream.Result{}, ctx.Err()
+		}
+		return result, err
+	})
+}
+
+// jsConversation is what testdata/jsclient.mjs does over two wires.
+type jsConversation struct {
+	Session string   `json:"session"`
+	Sender  string   `json:"sender"`
+	Watcher string   `json:"watcher"`
+	Texts   []string `json:"texts"`
+}
+
+// jsLosing is what testdata/jsclient.mjs does over a wire of which it says when it loses what.
+type jsLosing struct {
+	Session string   `json:"session"`
+	Wire    string   `json:"wire"`
+	Losses  []string `json:"losses"`
+}
+
+// largeSession makes a session whose window holds all that a test says.
+func (p *parley) largeSession() string {
+	p.t.Helper()
+	wanted := map[string]any{"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 1_000_000}}
+	return p.must("POST", "/v1/sessions", wanted)["sessionId"].(string)
+}
+
+func TestTheJavaScriptClientMissesAndDoublesNothingWhereverItIsCut(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	p := start(t, holding(reciter(2*time.Millisecond)))
+	var wires []*frayed
+	rough := func() string {
+		own := rand.New(rand.NewPCG(9, uint64(len(wires))))
+		count := 0 // guarded by the scissors
+		f := p.newFrayed(t, func() int {
+			if count++; count%3 == 0 { // a long message, and the end of a long reply, have to come through in one piece
+				return 15_000 + own.IntN(30_000)
+			}
+			return 300 + own.IntN(2500) // the handshake takes some 900
+		})
+		wires = append(wires, f)
+		return f.address
+	}
+	var conversations []jsConversation
+	for range 4 {
+		c := jsConversation{Session: p.largeSession(), Sender: rough(), Watcher: rough()}
+		for i := range 12 {
+			text := verse(random, []int{1, 10, 100, 400}[i%4])
+			if i%3 == 1 {
+				text = "hold " + text
+			}
+			c.Texts = append(c.Texts, text)
+		}
+		conversations = append(conversations, c)
+	}
+	still := p.newFrayed(t, nil)
+	losing := jsLosing{Session: p.largeSession(), Wire: still.address}
+	for range 5 {
+		losing.Losses = append(losing.Losses, "request", "answer")
+	}
+	p.drivesJSClient(t, still, conversations, losing)
+
+	cuts := 0
+	for _, f := range wires {
+		cuts += int(f.cuts.Load())
+	}
+	for _, c := range conversations {
+		p.kept(t, c.Session, c.Texts)
+	}
+	if n := len(p.history(losing.Session)); n != 2*(1+len(losing.Losses)) {
+		t.Errorf("of %d messages that were sent there are %d, with their replies", 1+len(losing.Losses), n)
+	}
+	t.Logf("cut %d times anywhere over %d wires, %d times with a send, a cancel or their answers", cuts, len(wires), still.lost.Load())
+	if cuts < 100 || int(still.lost.Load()) != 2*len(losing.Losses) {
+		t.Error("that is too seldom")
+	}
+}
+
+// drivesJSClient runs testdata/jsclient.mjs to its end, and loses on a wire what it asks for.
+func (p *parley) drivesJSClient(t *testing.T, still *frayed, conversations []jsConversation, losing jsLosing) {
+	t.Helper()
+	needs(t, "node", "nodejs")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const script = "testdata/jsclient.mjs"
+	if _, err := os.Stat(script); err != nil { // so that Go keeps no result of another script
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(ctx, "node", "--experimental-websocket", "--no-warnings", script)
+	in, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var complaints strings.Builder
+	command.Stderr = &complaints
+	task, err := json.Marshal(map[string]any{"url": p.url, "key": adminKey, "conversations": conversations, "losing": losing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = in.Write(append(task, '\n'))
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		what := lines.Text()
+		still.lose.Store(&what)
+		_, _ = fmt.Fprintf(in, "%q\n", what)
+	}
+	if err := command.Wait(); err != nil || complaints.Len() > 0 {
+		t.Fatalf("the client: %v\n%s", err, &complaints)
+	}
+}
+
+// kept checks that a session has those messages, each once, and to each a reply that repeats it.
+func (p *parley) kept(t *testing.T, session string, texts []string) {
+	t.Helper()
+	history := p.history(session)
+	if len(history) != 2*len(texts) {
+		t.Fatalf("%d messages, want %d", len(history), 2*len(texts))
+	}
+	for i, text := range texts {
+		status := "completed"
+		if strings.HasPrefix(text, "hold ") {
+			status = "cancelled"
+		}
+		if asked, reply := history[2*i], history[2*i+1]; asked.Content != text || reply.Content != text || reply.Status != status {
+			t.Errorf("message %d: %q was answered, %s, %q, want %q", i, asked.Content, reply.Status, reply.Content, text)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// sink is a store of journalled text that fails when told to.
+type sink struct {
+	mu      sync.Mutex
+	text    map[string]string
+	batches int
+	fail    bool
+}
+
+func (s *sink) Journal(_ context.Context, batch []Segment[string]) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batches++
+	if s.fail {
+		return fmt.Errorf("away")
+	}
+	for _, segment := range batch {
+		s.text[segment.Key] = s.text[segment.Key][:segment.Offset] + string(segment.Text)
+	}
+	return nil
+}
+
+func (s *sink) failing(fail bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = fail
+}
+
+func TestTheJournalWritesOneBatchATickForAllReplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &sink{text: map[string]string{}}
+		j := NewJournal(out, 50*time.Millisecond, slog.New(slog.DiscardHandler))
+		replies := make([]*Reply, 100)
+		for i := range replies {
+			replies[i] = NewReply("")
+			j.Add(fmt.Sprint(i), replies[i])
+		}
+		for range 10 {
+			for _, r := range replies {
+				r.Append([]byte("some text "))
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		pass := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		pass(100 * time.Millisecond)
+		if out.batches > 11 {
+			t.Errorf("%d batches in 10 ticks", out.batches)
+		}
+		out.failing(true)
+		for _, r := range replies {
+			r.Append([]byte("while away "))
+		}
+		pass(time.Second)
+		out.failing(false)
+		pass(100 * time.Millisecond)
+		for i := range replies {
+			if got, want := out.text[fmt.Sprint(i)], strings.Repeat("some text ", 10)+"while away "; got != want {
+				t.Fatalf("reply %d: %q", i, got)
+			}
+			j.Remove(fmt.Sprint(i))
+		}
+		j.Wait()
+		batches := out.batches
+		time.Sleep(time.Minute)
+		if out.batches != batches {
+			t.Error("the journal is busy with nothing")
+		}
+	})
+}

@@ -1,0 +1,34 @@
+// The connection chip: live · reconnecting in 3 s · resumed.
+
+const RESUMED_MS = 4000; // how long the chip says that it has resumed
+
+const words = { idle: "", connecting: "connecting…", live: "live", resumed: "resumed", closed: "disconnected" };
+
+/** Shows the states of a client's connection in an element. */
+export class Chip {
+  #element;
+  #timer; // of the countdown, or of "resumed"
+
+  constructor(element) {
+    this.#element = element;
+  }
+
+  /** Shows a ConnectionState of client.js. */
+  show(state) {
+    clearInterval(this.#timer);
+    const name = state.state === "live" && state.resumed ? "resumed" : state.state;
+    this.#element.dataset.state = name;
+    this.#element.textContent = words[name];
+    if (name === "reconnecting") this.#countDown(state.retryAt);
+    if (name === "resumed") this.#timer = setTimeout(() => this.show({ state: "live", resumed: false }), RESUMED_MS);
+  }
+
+  #countDown(retryAt) {
+    const tick = () => {
+      const seconds = Math.ceil((retryAt - Date.now()) / 1000);
+      this.#element.textContent = seconds > 0 ? `reconnecting in ${seconds} s` : "reconnecting…";
+    };
+    tick();
+    this.#timer = setInterval(tick, 250);
+  }
+}

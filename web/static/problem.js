@@ -1,0 +1,48 @@
+// What is wrong, and what to do about it: one banner above the composer.
+
+import { describe } from "./words.js";
+
+/** The banner; there is one problem at a time, the newest. */
+export class Problem {
+  #element;
+  #text;
+  #button;
+  #timer; // of the countdown
+
+  /** element holds a paragraph, a button for what to do, and one that dismisses. */
+  constructor(element) {
+    this.#element = element;
+    this.#text = element.querySelector("p");
+    [this.#button] = element.querySelectorAll("button");
+    element.querySelector("#dismiss").addEventListener("click", () => this.hide());
+  }
+
+  /** Shows an error in words, with a button for action ([label, function], or nothing). Where the error says when to try again,
+   * the seconds are counted down. */
+  show(error, action) {
+    this.hide();
+    this.#text.textContent = describe(error).text;
+    this.#button.hidden = !action;
+    this.#button.textContent = action?.[0] ?? "";
+    this.#button.onclick = () => {
+      this.hide();
+      action[1]();
+    };
+    this.#element.hidden = false;
+    if (error.retryAfter) this.#countDown(error);
+  }
+
+  hide() {
+    clearInterval(this.#timer);
+    this.#element.hidden = true;
+  }
+
+  #countDown(error) {
+    const until = Date.now() + error.retryAfter * 1000;
+    this.#timer = setInterval(() => {
+      const retryAfter = Math.ceil((until - Date.now()) / 1000);
+      this.#text.textContent = retryAfter > 0 ? describe({ ...error, retryAfter }).text : "You can send again now.";
+      if (retryAfter <= 0) clearInterval(this.#timer);
+    }, 500);
+  }
+}
