@@ -25,9 +25,10 @@ const (
 )
 
 // meaning returns what the new message means, nil if that is not known in time, or nothing would compare with it: it is asked for
-// only where the window has to choose among exchanges that have vectors.
+// only where the window has to choose among exchanges that have vectors. An embedder that has failed keeps no further turn
+// waiting, until it embeds what was said behind a reply.
 func (s *Service) meaning(ctx context.Context, f *fitting) window.Vector {
-	if s.Embedder == nil || !f.compares() {
+	if s.Embedder == nil || !f.compares() || s.embedFailing.Load() {
 		return nil
 	}
 	model := s.Embedder.Name()
@@ -37,6 +38,7 @@ func (s *Service) meaning(ctx context.Context, f *fitting) window.Vector {
 	ctx, cancel := context.WithTimeout(ctx, meaningWait)
 	defer cancel()
 	vectors, err := s.embed(ctx, []string{f.message.Content})
+	s.embedded(err)
 	if err != nil {
 		return nil
 	}
@@ -46,7 +48,7 @@ func (s *Service) meaning(ctx context.Context, f *fitting) window.Vector {
 // errNoVectors says that an embedder broke its word.
 var errNoVectors = errors.New("the embedder gave no vector for each text")
 
-// embed returns the vectors of texts. The log is told of the first failure of a row.
+// embed returns the vectors of texts.
 func (s *Service) embed(ctx context.Context, texts []string) ([]window.Vector, error) {
 	found, err := s.Embedder.Embed(ctx, texts)
 	if err == nil && len(found.Vectors) != len(texts) {
@@ -58,6 +60,11 @@ func (s *Service) embed(ctx context.Context, texts []string) ([]window.Vector, e
 			vectors[i], err = window.VectorOf(s.Embedder.Name(), found.Vectors[i])
 		}
 	}
+	return vectors, err
+}
+
+// embedded notes how the embedder has done. The log is told of the first failure of a row.
+func (s *Service) embedded(err error) {
 	switch {
 	case err == nil:
 		s.embedFailing.Store(false)
@@ -65,7 +72,6 @@ func (s *Service) embed(ctx context.Context, texts []string) ([]window.Vector, e
 	case !s.embedFailing.Swap(true):
 		s.Log.Warn("the embedding model does not answer in time, or failed: semantic windows compare words until it does", "error", err)
 	}
-	return vectors, err
 }
 
 // exchange is a message and its answer, to be embedded. The message is not there if it lies too far back.
@@ -143,6 +149,7 @@ func (s *Service) embedAll(owner Owner, sessionID string, todo []exchange) {
 	if refused, ok := errors.AsType[*stream.ModelError](err); ok && refused.Code == stream.CodeProviderError && len(texts) > 1 {
 		vectors, err = s.embed(ctx, texts[:1])
 	}
+	s.embedded(err)
 	if err != nil {
 		return
 	}

@@ -46,7 +46,7 @@ type Service struct {
 	begins    *sync.Cond          // on mu; when beginning goes down
 	foldings  map[string]*folding // guarded by mu; under way here, by session
 
-	// embedding holds one for each call to the Embedder behind a reply, and embedFailing whether the last one of any kind failed.
+	// embedding holds one for each call to the Embedder behind a reply, and embedFailing whether the last call of any kind failed.
 	embedding     chan struct{}
 	embedFailing  atomic.Bool
 	embedCtx      context.Context // of these calls; stopEmbedding ends it

@@ -300,8 +300,13 @@ func TestATurnWaitsForAMeaningOnlySoLong(t *testing.T) {
 				if took := time.Since(began); took != test.waits || got != byWords || similarity != "words" {
 					t.Errorf("after %v the model was asked %q, by %v", took, got, similarity)
 				}
-				m.do(nil)
 				time.Sleep(time.Minute) // of the bubble's own: what hung behind the reply is given up
+				m.do(nil)
+				began = time.Now()
+				if _, similarity := n.ask(); similarity != "words" || time.Since(began) != 0 {
+					t.Errorf("a turn after one that waited waits too: %v, by %v", time.Since(began), similarity)
+				}
+				synctest.Wait() // behind the reply, the model was found to be back
 				if got, similarity := n.ask(); similarity != "embeddings" || !strings.HasPrefix(got, "lighthouse ") {
 					t.Errorf("then it was asked %q, by %v", got, similarity)
 				}
