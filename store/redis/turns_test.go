@@ -404,6 +404,22 @@ func TestWhatASessionLeavesExpires(t *testing.T) {
 	must(t, err)
 }
 
+func TestClearingLeavesNoVector(t *testing.T) {
+	s, owner := newStore(t), newOwner()
+	created, err := s.CreateSession(t.Context(), owner, conversation.NewSession{UserID: aUser, Context: conversation.ContextConfig{
+		MaxTokens: 4096, CompressionEnabled: true, RetentionPolicy: conversation.Semantic,
+	}})
+	must(t, err)
+	begun := begin(t, s, owner, aTurn(created.Session.ID, "hello"))
+	end(t, s, begun.Key)
+	must(t, s.SetVectors(t.Context(), owner, created.Session.ID, []conversation.ExchangeVector{{Reply: begun.Reply.ID, Vector: window.Vector("x")}}))
+	there := func() int64 { return s.db.Exists(t.Context(), tagOfOwner(owner)+":e:"+created.Session.ID).Val() }
+	same(t, "the vectors before", there(), 1)
+	_, err = s.ClearMessages(t.Context(), owner, created.Session.ID, "clears")
+	must(t, err)
+	same(t, "the vectors after", there(), 0)
+}
+
 // reservation is what aTurn reserves in a new session: prompt, its overhead, and room for the reply.
 const reservation = 10 + 4 + 3 + 1024
 
