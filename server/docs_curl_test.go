@@ -63,7 +63,7 @@ func needs(t *testing.T, command, from string) {
 // TestEveryCommandOfTheDocsWorks has a shell run every command that the page of the docs shows, as somebody does who copies it.
 func TestEveryCommandOfTheDocsWorks(t *testing.T) {
 	needs(t, "curl", "curl")
-	p := start(t, echo, func(o *server.Options, _ *conversation.Options) { o.Page = web.Handler() })
+	p := start(t, echo, func(o *server.Options, _ *conversation.Options) { o.Page = web.Handler(web.Options{}) })
 	shown := shownCommands(t, p.call("GET", "/docs", nil).raw)
 	for _, path := range documents.openAPI.Paths.InMatchingOrder() {
 		for method, operation := range documents.openAPI.Paths.Value(path).Operations() {

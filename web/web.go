@@ -3,6 +3,7 @@
 package web
 
 import (
+	"bytes"
 	"embed"
 	"io/fs"
 	"net/http"
@@ -38,8 +39,14 @@ var types = map[string]string{
 	".ts":   "text/plain; charset=utf-8",
 }
 
+// Options are what the page is told of its server.
+type Options struct {
+	// Simulated says that the model is the simulated one: the page says so too, and offers its commands.
+	Simulated bool
+}
+
 // Handler returns the page.
-func Handler() Page {
+func Handler(options Options) Page {
 	served := make(Page)
 	files := Files()
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -47,6 +54,9 @@ func Handler() Page {
 			return err
 		}
 		content, err := fs.ReadFile(files, name)
+		if name == page && options.Simulated {
+			content = bytes.Replace(content, []byte(`<html `), []byte(`<html data-model="simulated" `), 1)
+		}
 		served["/static/"+name] = NewFile(types[path.Ext(name)], content)
 		return err
 	})

@@ -17,7 +17,7 @@ func get(t *testing.T, method, target string, header ...string) *httptest.Respon
 		r.Header.Set(header[i], header[i+1])
 	}
 	w := httptest.NewRecorder()
-	Handler().ServeHTTP(w, r)
+	Handler(Options{}).ServeHTTP(w, r)
 	return w
 }
 
@@ -34,6 +34,13 @@ func TestEveryFileIsServedWithItsTypeAndTheHeadersThatLockItDown(t *testing.T) {
 		"/static/problem.js":      "text/javascript; charset=utf-8",
 		"/static/log.js":          "text/javascript; charset=utf-8",
 		"/static/words.js":        "text/javascript; charset=utf-8",
+		"/static/traffic.js":      "text/javascript; charset=utf-8",
+		"/static/tools.js":        "text/javascript; charset=utf-8",
+		"/static/trouble.js":      "text/javascript; charset=utf-8",
+		"/static/inspector.js":    "text/javascript; charset=utf-8",
+		"/static/calls.js":        "text/javascript; charset=utf-8",
+		"/static/element.js":      "text/javascript; charset=utf-8",
+		"/static/inspector.css":   "text/css; charset=utf-8",
 		"/static/client.d.ts":     "text/plain; charset=utf-8",
 		"/static/style.css":       "text/css; charset=utf-8",
 		"/static/docs.css":        "text/css; charset=utf-8",
@@ -86,6 +93,16 @@ func TestOnlyReadingIsAllowed(t *testing.T) {
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS"} {
 		if w := get(t, method, "/"); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
 			t.Errorf("%s: %d, Allow %q", method, w.Code, w.Header().Get("Allow"))
+		}
+	}
+}
+
+func TestThePageSaysWhenTheModelIsSimulated(t *testing.T) {
+	for _, simulated := range []bool{false, true} {
+		w := httptest.NewRecorder()
+		Handler(Options{Simulated: simulated}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		if said := strings.Contains(w.Body.String(), `<html data-model="simulated" lang="en">`); said != simulated {
+			t.Errorf("simulated %v: the page says %v", simulated, said)
 		}
 	}
 }

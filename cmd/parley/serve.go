@@ -103,8 +103,9 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		service.Drain(ctx)
 		return fmt.Errorf("the key of tickets: %w", err)
 	}
+	_, pretended := model.(*simulated.Model)
 	handler := server.New(server.Options{
-		Conversation: service, Keys: keys, Tickets: tickets, Limits: auth.NewLimits(tiers), Page: web.Handler(), Ready: backend.Ping,
+		Conversation: service, Keys: keys, Tickets: tickets, Limits: auth.NewLimits(tiers), Page: web.Handler(web.Options{Simulated: pretended}), Ready: backend.Ping,
 		Origins: c.Origins, MaxSockets: c.MaxSockets, Metrics: metrics, Log: log,
 	})
 	listener, err := net.Listen("tcp", c.Addr)

@@ -7,6 +7,8 @@ import { Composer } from "./composer.js";
 import { Log } from "./log.js";
 import { ask, closeTopmost, showSidebar } from "./menus.js";
 import { Problem } from "./problem.js";
+import { Tools } from "./tools.js";
+import { Traffic } from "./traffic.js";
 import { describe, randomId, remember, titleOf, timeLeft } from "./words.js";
 
 const PAGE = 50; // messages of a history that are loaded at once
@@ -24,6 +26,9 @@ const chip = new Chip($("chip"));
 const problem = new Problem($("problem"));
 const composer = new Composer($("composer"), $("count"), { onsend: send, onstop: () => attempt(stop) });
 const log = new Log($("log"), $("scroller"), refresh);
+const base = new URL("/v1", location.href).href;
+const traffic = new Traffic();
+const tools = new Tools({ traffic, base, key: () => remember.tab("parley.key"), send, say, failed });
 let client = null;
 /** The session that is shown: { sessionId, leave: AbortController, loaded, stale, earlier, about }, or null before the first
  * message. about is the session as the server describes it. */
@@ -42,6 +47,7 @@ function takeKeyFromAddress() {
 
 function askForKey(text = "") {
   disconnect();
+  tools.forget();
   remember.tab("parley.key", null);
   $("gate-problem").textContent = text;
   $("gate-problem").hidden = !text;
@@ -62,7 +68,7 @@ function connect() {
   const key = remember.tab("parley.key");
   if (!key) return askForKey();
   disconnect();
-  client = new Client({ baseURL: new URL("/v1", location.href).href, key });
+  client = new Client({ baseURL: base, key, fetch: traffic.fetch, WebSocket: traffic.WebSocket });
   client.onstate = showState;
   client.connect();
   view("chat");
@@ -216,8 +222,7 @@ function newSession() {
 
 // ---- Sending
 
-async function send() {
-  const content = composer.take();
+async function send(content = composer.take()) {
   if (content === null) return;
   problem.hide();
   sending = true;
@@ -274,6 +279,7 @@ function refresh() {
   $("window-options").hidden = current !== null;
   $("menu").hidden = !current;
   composer.show({ ready: client !== null && !sending, writing });
+  tools.show({ sessionId: current?.sessionId ?? null, live: log.live, ready: client !== null && !sending });
   if (writing) say("A reply is being written…");
 }
 

@@ -1,0 +1,382 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/input"
+	devtools "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"parley/stream/openai"
+)
+
+// TestTheToolsOfThePage is what the inspector shows, and what comes of trouble that one makes for oneself.
+func TestTheToolsOfThePage(t *testing.T) {
+	browser := newBrowser(t)
+	for _, scenario := range []struct {
+		name string
+		play func(t *testing.T, browser context.Context)
+	}{
+		{"a socket dropped in mid-reply costs nothing", dropsTheSocket},
+		{"five seconds offline, and back", goesOffline},
+		{"who reads slowly gets fewer, larger deltas and the whole text", readsSlowly},
+		{"another device stops the reply", cancelsFromElsewhere},
+		{"a broken model is said to have failed, and what it wrote is kept", breaksTheModel},
+		{"the inspector shows every frame and no secret", inspects},
+		{"the tools are for everybody", toolsForEverybody},
+		{"the inspector keeps 500 rows, and shows what it is asked for", inspectsALongReply},
+	} {
+		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
+	}
+}
+
+// trouble chooses an item of the menu.
+func (b *tab) trouble(item string) {
+	b.t.Helper()
+	b.do(chromedp.Click("#trouble summary"))
+	b.until(fmt.Sprintf(`document.querySelector("#trouble-%s")?.checkVisibility() && !document.querySelector("#trouble-%[1]s").disabled`, item))
+	b.do(chromedp.Click("#trouble-" + item))
+	b.until(`!document.getElementById("trouble").open`)
+}
+
+// inspect opens the inspector.
+func (b *tab) inspect() {
+	b.t.Helper()
+	b.do(chromedp.Click("#inspect"))
+	b.until(`document.getElementById("inspect").getAttribute("aria-expanded") === "true" && document.querySelectorAll(".frame").length > 0`)
+}
+
+// asked returns the first of the page's requests that has one of these in its path, "" for none.
+func (b *tab) asked(names ...string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, address := range b.requests {
+		for _, name := range names {
+			if strings.Contains(address, "/"+name) {
+				return address
+			}
+		}
+	}
+	return ""
+}
+
+// sockets is how many the tab has opened.
+func (b *tab) sockets() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, address := range b.requests {
+		if strings.HasPrefix(address, "ws") {
+			n++
+		}
+	}
+	return n
+}
+
+func dropsTheSocket(t *testing.T, browser context.Context) {
+	const token = 37
+	model := newHeldModel(t, token)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	b.say("say 60 words")
+	b.untilReply("streaming", words(token))
+	before := b.sockets()
+	b.trouble("drop")
+	b.untilChip("resumed")
+	if b.sockets() == before {
+		t.Error("no other socket was opened")
+	}
+	b.untilReply("streaming", words(token))
+	model.allow(long - 1) // before the terminal frame, which would mend what is wrong
+	b.untilReply("streaming", words(long-1))
+	model.allow(long)
+	if text := agree(b, p, "completed"); text != words(long) {
+		t.Errorf("the reply is %q", text)
+	}
+}
+
+func goesOffline(t *testing.T, browser context.Context) {
+	const least = 4 * time.Second // of the five: the tests' clock is not the page's
+	model := newHeldModel(t, held)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	b.say("say 60 words")
+	b.untilReply("streaming", words(held))
+	before, began := b.sockets(), time.Now()
+	b.trouble("offline")
+	b.untilChip("reconnecting")
+	b.until(`/^reconnecting in \d+ s$/.test(document.getElementById("chip").textContent)`)
+	b.photograph("offline")
+	model.allow(2 * held)
+	b.untilChip("live", "resumed")
+	if away := time.Since(began); away < least {
+		t.Errorf("it was back after %v", away)
+	}
+	if n := b.sockets() - before; n != 1 {
+		t.Errorf("%d sockets were opened", n)
+	}
+	b.untilReply("streaming", words(2*held))
+	model.allow(long)
+	if text := agree(b, p, "completed"); text != words(long) {
+		t.Errorf("the reply is %q", text)
+	}
+}
+
+func readsSlowly(t *testing.T, browser context.Context) {
+	const n = 300
+	model := newWordsModel(t, 20*time.Millisecond)
+	model.allow(n - 10)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	b.trouble("slow")
+	b.until(`document.querySelector("#trouble[data-on]") && document.querySelector("#trouble-slow").getAttribute("aria-pressed") === "true"`)
+	b.inspect()
+	b.say(fmt.Sprintf("say %d words", n))
+	b.untilReply("streaming", words(n-10)) // before the terminal frame, which would mend what is wrong
+	b.photograph("slowly")
+	model.allow(n)
+	if text := agree(b, p, "completed"); text != words(n) {
+		t.Errorf("the reply has %d bytes, not %d", len(text), len(words(n)))
+	}
+	const deltas = `[...document.querySelectorAll(".frame")].filter((row) => row.querySelector(".name").textContent === "message.delta")`
+	b.until(deltas + `.length > 20`)
+	shown := eval[int](b, deltas+`.filter((row) => !("dropped" in row.dataset)).length`)
+	leftOut := eval[int](b, deltas+`.filter((row) => "dropped" in row.dataset).length`)
+	t.Logf("%d words: %d deltas let through, %d left out", n, shown, leftOut)
+	if shown > 30 || shown < 2 || leftOut < 50 {
+		t.Errorf("of %d words came %d deltas, and %d were left out", n, shown, leftOut)
+	}
+	b.trouble("slow")
+	b.until(`!document.querySelector("#trouble[data-on]")`)
+	b.say("say 2 words")
+	b.untilReply("completed", words(2))
+}
+
+func cancelsFromElsewhere(t *testing.T, browser context.Context) {
+	model := newHeldModel(t, held)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	if shown := eval[int](b, `[...document.querySelectorAll(".simulated")].filter((label) => label.checkVisibility()).length`); shown > 0 {
+		t.Error("a real model is said to be the simulated one")
+	}
+	b.do(chromedp.Click("#trouble summary"))
+	b.until(`document.querySelector("#trouble-cancel")?.disabled`)
+	if offered := eval[bool](b, `document.querySelector("#trouble-fail") !== null`); offered {
+		t.Error("a real model is offered to be broken")
+	}
+	b.do(chromedp.Click("#trouble summary"))
+	b.say("say 60 words")
+	b.untilReply("streaming", words(held))
+	b.trouble("cancel")
+	if text := agree(b, p, "cancelled"); text != words(held) {
+		t.Errorf("the reply is %q", text)
+	}
+	b.until(`document.querySelector("#trouble-cancel").disabled`)
+}
+
+// enterSimulated opens the page of a server that has the simulated model.
+func enterSimulated(t *testing.T, browser context.Context) (*tab, *process) {
+	t.Helper()
+	if _, _, ok := openai.Detect(t.Context()); ok {
+		t.Skip("left out: a local model server answers here")
+	}
+	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
+	return enter(t, browser, p.url), p
+}
+
+func breaksTheModel(t *testing.T, browser context.Context) {
+	b, p := enterSimulated(t, browser)
+	visible := `[...document.querySelectorAll(".simulated")].filter((label) => label.checkVisibility()).length === 1`
+	b.until(visible)
+	b.do(chromedp.EmulateViewport(390, 700))
+	b.until(`innerWidth === 390 && ` + visible)
+	b.do(chromedp.EmulateViewport(1000, 700))
+	b.photograph("simulated-empty")
+	b.do(chromedp.Click("#trouble summary"))
+	b.until(`document.querySelector("#trouble-fail")?.checkVisibility()`)
+	b.photograph("trouble")
+	b.do(chromedp.Click("#trouble summary"))
+	b.trouble("fail")
+	if text := agree(b, p, "failed"); !strings.Contains(text, "You asked for a failure") {
+		t.Errorf("what was written is not kept: %q", text)
+	}
+	b.until(reply + `.querySelector(".note").textContent.startsWith("The model failed")`)
+	b.say("/words 5")
+	b.until(reply + `.dataset.status === "completed"`)
+	b.trouble("stall")
+	b.until(reply + `.dataset.status === "streaming" && ` + reply + `.querySelector(".text").textContent.includes("I say nothing")`)
+	b.trouble("cancel")
+	agree(b, p, "cancelled")
+}
+
+// remembersTickets has a page keep the subprotocols of its sockets, among them the tickets, where the test finds them.
+const remembersTickets = `window.protocols = [];
+	window.WebSocket = class extends WebSocket { constructor(url, protocols) { super(url, protocols); window.protocols.push(...protocols); } };`
+
+func inspects(t *testing.T, browser context.Context) {
+	model := newHeldModel(t, held)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
+	b.forgiven = regexp.MustCompile(`^$`)
+	b.do(func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		_, err := chromedp.Call(ctx, devtools.AddScriptToEvaluateOnNewDocument, devtools.AddScriptToEvaluateOnNewDocumentParams{Source: remembersTickets})
+		return chromedp.Void{}, err
+	}, chromedp.Navigate(p.url+"/#key="+declaredKey))
+	b.untilChip("live")
+	b.say("my key is " + declaredKey + ", say nothing")
+	b.untilReply("completed", words(3))
+	b.say("say 60 words")
+	b.untilReply("streaming", words(held))
+	if early := b.asked("inspector", "calls", "trouble"); early != "" {
+		t.Errorf("before anybody wants it, the page loads %s", early)
+	}
+	b.inspect()
+	b.until(`Boolean(` + row("send") + ` && ` + row("message.created") + ` && ` + row("POST /stream/tickets") + `)`)
+	b.photograph("inspector")
+	eval[bool](b, row("send")+`.querySelector("summary").click() ?? true`)
+	b.until(row("send") + `.querySelector("[role=tab]") !== null`)
+	b.photograph("inspector-call")
+	b.copies(t)
+	// Everything open, and nothing of it is a secret.
+	eval[bool](b, `document.querySelectorAll(".frame").forEach((row) => row.open = true) ?? true`)
+	b.until(`[...document.querySelectorAll(".frame")].every((row) => row.querySelector(".inside") !== null)`)
+	tickets := eval[[]string](b, `protocols.filter((name) => name.startsWith("ticket."))`)
+	seen := eval[string](b, `document.getElementById("inspector").outerHTML`)
+	for _, secret := range append(tickets, declaredKey) {
+		if secret = strings.TrimPrefix(secret, "ticket."); strings.Contains(seen, secret) {
+			t.Errorf("the inspector shows a secret: %s", secret)
+		}
+	}
+	if len(tickets) == 0 || !strings.Contains(seen, `"ticket": "…"`) {
+		t.Errorf("%d tickets were used, and the inspector shows %d bytes", len(tickets), len(seen))
+	}
+	b.do(chromedp.Focus("#inspector .frame summary"), chromedp.KeyEvent(kb.ArrowDown))
+	b.until(`document.activeElement === document.querySelectorAll(".frame summary")[1]`)
+	b.do(chromedp.KeyEvent(kb.Escape))
+	b.until(`document.getElementById("inspector").hidden && document.activeElement.id === "inspect"`)
+	if status, _ := kept(p, b.session()); status != "streaming" {
+		t.Errorf("Esc in the inspector had the reply be %s", status)
+	}
+	model.allow(long)
+	agree(b, p, "completed")
+	// The next who looks may be somebody else.
+	b.inspect()
+	b.do(chromedp.Click("#forget-key"), chromedp.SendKeys("#key", declaredKey), pressEnter)
+	b.untilChip("live")
+	b.until(`document.getElementById("inspector").hidden && document.querySelectorAll(".frame").length === 0`)
+	b.inspect()
+	if still := eval[bool](b, row("send")+` !== undefined`); still {
+		t.Error("the inspector shows what was sent with the key before")
+	}
+}
+
+// row is the newest row of the inspector with that name, as an expression.
+func row(name string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll(".frame")].findLast((row) => row.querySelector(".name").textContent === %q)`, name)
+}
+
+// copies chooses each of the tabs of the newest "send", copies what is there, and pastes it where messages are written.
+func (b *tab) copies(t *testing.T) {
+	t.Helper()
+	for _, language := range []struct{ name, begins string }{{"curl", "curl -sS "}, {"JavaScript", "// curl -O "}, {"Go", "package main\n"}} {
+		tab := fmt.Sprintf(`[...%s.querySelectorAll("[role=tab]")].find((tab) => tab.textContent === %q)`, row("send"), language.name)
+		eval[bool](b, tab+`.click() ?? true`)
+		shown := eval[string](b, row("send")+`.querySelector("[role=tabpanel]").textContent`)
+		eval[bool](b, row("send")+`.querySelector(".same .copy").setAttribute("data-try", "") ?? true`)
+		eval[bool](b, `(document.querySelector("[data-try]").textContent = "Copy") !== ""`) // it says "Copied" for a while
+		b.do(chromedp.ScrollIntoView("[data-try]"), chromedp.Click("[data-try]"))
+		b.until(`document.querySelector("[data-try]").textContent === "Copied"`)
+		b.do(chromedp.Focus("#text"), paste)
+		b.until(`document.getElementById("text").value !== ""`)
+		if pasted := eval[string](b, `document.getElementById("text").value`); pasted != shown || !strings.HasPrefix(pasted, language.begins) {
+			t.Errorf("%s: %q was copied, and %q is shown", language.name, pasted, shown)
+		}
+		eval[bool](b, `(document.getElementById("text").value = "") === ""`)
+	}
+}
+
+// paste is the browser's own command, as Ctrl+V gives it.
+func paste(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+	_, err := chromedp.Call(ctx, input.DispatchKeyEvent, input.DispatchKeyEventParams{
+		Type: input.DispatchKeyEventTypeKeyDown, Key: "v", Code: "KeyV", Commands: []string{"paste"},
+	})
+	return chromedp.Void{}, err
+}
+
+// toolsForEverybody looks at the tools as people with other needs have them.
+func toolsForEverybody(t *testing.T, browser context.Context) {
+	b, _ := enterSimulated(t, browser)
+	b.trouble("slow")
+	b.say("Hello")
+	b.until(reply + `?.dataset.status === "completed"`)
+	b.inspect()
+	b.until(`Boolean(document.querySelector(".frame[data-dropped]") && ` + row("send") + `)`)
+	eval[bool](b, row("send")+`.querySelector("summary").click() ?? true`)
+	b.until(row("send") + `.querySelector("[role=tab]") !== null`)
+	for _, screen := range []struct {
+		scheme string
+		width  int64
+	}{{"light", 1000}, {"dark", 1000}, {"light", 390}, {"dark", 390}} {
+		b.look(screen.scheme, screen.width, 700)
+		b.axe()
+		if wide := eval[string](b, `[...document.querySelectorAll("#inspector *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
+			.slice(0, 5).map((e) => e.tagName + " " + e.className).join(", ")`); wide != "" {
+			t.Errorf("too wide for a screen of %d pixels: %s", screen.width, wide)
+		}
+		if small := eval[string](b, `[...document.querySelectorAll("#inspector :is(button, summary, select)")]
+			.filter((e) => e.checkVisibility() && e.getBoundingClientRect().height < 24).slice(0, 5).map((e) => e.outerHTML).join(", ")`); small != "" {
+			t.Errorf("too small to be touched: %s", small)
+		}
+	}
+	b.do(chromedp.Focus("#inspector .frame summary"), chromedp.KeyEvent(kb.Escape))
+	for _, scheme := range []string{"light", "dark"} {
+		b.look(scheme, 390, 700)
+		b.do(chromedp.Click("#trouble summary"))
+		b.until(`document.querySelector("#trouble-slow").checkVisibility()`)
+		b.axe()
+		b.do(chromedp.Click("#trouble summary"))
+	}
+}
+
+func inspectsALongReply(t *testing.T, browser context.Context) {
+	const rows, n = 500, 1500
+	p := serveIn(t, t.TempDir(), newWordsModel(t, 5*time.Millisecond).env()...)
+	b := enter(t, browser, p.url)
+	b.inspect()
+	b.say(fmt.Sprintf("say %d words", n))
+	b.until(`document.querySelectorAll(".frame").length >= 300`)
+	if away := eval[float64](b, `(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight)(document.querySelector(".frames"))`); away > 100 {
+		t.Errorf("it is %v pixels away from the newest", away)
+	}
+	agree(b, p, "completed")
+	b.until(`Boolean(` + row("message.completed") + `)`)
+	if shown := eval[int](b, `document.querySelectorAll(".frame").length`); shown != rows {
+		t.Errorf("%d rows are shown", shown)
+	}
+	b.until(`/^[\d,]+ frames · \d+ kB · \d+ deltas\/s$/.test(document.querySelector(".counts").textContent)`)
+
+	choose := func(filter string) {
+		eval[bool](b, fmt.Sprintf(`((select) => (select.value = %q, select.dispatchEvent(new Event("change"))))(document.querySelector("#inspector select"))`, filter))
+	}
+	choose("quiet")
+	b.until(`Boolean(` + row("message.completed") + ` && !` + row("message.delta") + `)`)
+	choose("all")
+	b.do(chromedp.Click(`#inspector [aria-pressed]`)) // pause
+	b.say("say 2 words")
+	b.untilReply("completed", words(2))
+	b.until(`/ paused, [1-9]\d* more$/.test(document.querySelector(".counts").textContent)`)
+	if row := eval[bool](b, row("send")+` !== undefined`); row {
+		t.Error("paused, it shows what comes")
+	}
+	b.do(chromedp.Click(`#inspector [aria-pressed]`))
+	b.until(row("send") + ` !== undefined`)
+	b.do(chromedp.Click(`#inspector .controls button:last-child`))
+	b.until(`document.querySelectorAll(".frame").length === 0`)
+	b.say("say 3 words")
+	b.until(`Boolean(` + row("message.completed") + `)`)
+}

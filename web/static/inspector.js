@@ -1,0 +1,338 @@
+// The inspector: every frame and call, as it went over the network.
+
+import { callsOf } from "./calls.js";
+import { copyText, element } from "./element.js";
+import { isDelta, scrub } from "./traffic.js";
+import { utf8Length } from "./track.js";
+
+const ROWS = 500;
+const NEAR_PX = 40; // how near the end a reader is who wants to follow
+const PRETTY = 20_000; // characters of an entry that are shown
+const PIECE = 200; // characters of it that are shown in its row
+const COPIED_MS = 2000;
+
+const filters = { all: ["All", () => true], quiet: ["Without deltas", (entry) => !isDelta(entry.data)], rest: ["REST", (entry) => Boolean(entry.method)] };
+
+const narrow = matchMedia("(max-width: 60rem)"); // as in style.css
+
+/** Inspector shows the entries of traffic.js in a drawer. Closed, it listens to nothing. */
+export class Inspector {
+  #drawer;
+  #button;
+  #page;
+  #list;
+  #counts;
+  #pause;
+  #filter = "all";
+  #paused = false;
+  #sessionId = null;
+  #shown = 0; // n of the newest entry that was looked at
+  #rows = new Map(); // entry → its row
+  #changed = new Set(); // entries whose row is out of date
+  #frame = 0;
+  #follow = true;
+  #timer;
+  #count = { frames: 0, bytes: 0, deltas: 0 };
+  #counted = 0; // n of the newest entry that was counted
+  #before = 0; // how many deltas there had been at the last tick
+  #rate = 0;
+
+  /** drawer is filled; button opens and closes it; page is as in tools.js. */
+  constructor(drawer, button, page) {
+    this.#drawer = drawer;
+    this.#button = button;
+    this.#page = page;
+    this.#build();
+    narrow.addEventListener("change", () => this.#cover());
+  }
+
+  /** The session that is shown in the page, whose id need not be said. */
+  show({ sessionId }) {
+    this.#sessionId = sessionId;
+  }
+
+  async toggle() {
+    if (!this.#drawer.hidden) return this.close();
+    await loadStyle();
+    this.#drawer.hidden = false;
+    this.#button.setAttribute("aria-expanded", "true");
+    this.#cover();
+    this.#count = { frames: 0, bytes: 0, deltas: 0 };
+    this.#page.traffic.onentry = (entry) => this.#hear(entry);
+    for (const entry of this.#page.traffic.entries) this.#add(entry);
+    this.#before = this.#count.deltas;
+    this.#timer = setInterval(() => this.#tick(), 1000);
+    this.#tick();
+    this.#refill();
+    // Who has gone on to write meanwhile is left alone.
+    if (narrow.matches || document.activeElement === this.#button) this.#list.focus();
+  }
+
+  /** Closes, and has nothing left of what it showed. */
+  forget() {
+    if (!this.#drawer.hidden) this.close();
+    this.#clear();
+  }
+
+  close() {
+    this.#page.traffic.onentry = null;
+    clearInterval(this.#timer);
+    this.#drawer.hidden = true;
+    this.#button.setAttribute("aria-expanded", "false");
+    this.#cover();
+    this.#button.focus();
+  }
+
+  /** On a phone it lies over everything else, which then is out of reach. */
+  #cover() {
+    const over = narrow.matches && !this.#drawer.hidden;
+    for (const part of document.querySelectorAll("body > header, body > main")) part.inert = over;
+  }
+
+  #build() {
+    const button = (label, onclick, more) => element("button", { type: "button", onclick, ...more }, label);
+    const filter = element("select", { "aria-label": "What is shown", onchange: () => this.#choose(filter.value) },
+      ...Object.entries(filters).map(([value, [label]]) => element("option", { value }, label)));
+    this.#pause = button("Pause", () => this.#setPaused(!this.#paused), { "aria-pressed": "false" });
+    this.#counts = element("p", { className: "counts" });
+    this.#list = element("div", { className: "frames", tabIndex: 0, role: "region", "aria-label": "Frames and calls" });
+    this.#drawer.append(
+      element("div", { className: "bar" }, element("h2", {}, "Inspector"),
+        button(element("span", { "aria-hidden": "true" }, "✕"), () => this.close(), { className: "icon", "aria-label": "Close the inspector" })),
+      element("div", { className: "controls" }, filter, this.#pause, button("Clear", () => this.#clear())),
+      this.#counts, this.#list,
+    );
+    this.#drawer.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      event.stopPropagation(); // elsewhere it stops the reply
+      this.close();
+    });
+    this.#list.addEventListener("scroll", () => {
+      const { scrollHeight, scrollTop, clientHeight } = this.#list;
+      this.#follow = scrollHeight - scrollTop - clientHeight < NEAR_PX;
+    }, { passive: true });
+    this.#list.addEventListener("keydown", (event) => this.#step(event));
+    // Rows are opened by the browser; what is in them is made then. The event does not bubble.
+    this.#list.addEventListener("toggle", ({ target }) => this.#opened(target), true);
+  }
+
+  /** The arrow keys go from row to row. */
+  #step(event) {
+    const row = event.target.matches("summary") && event.target.parentElement;
+    const to = row && { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling }[event.key];
+    if (!to) return;
+    event.preventDefault();
+    to.querySelector("summary").focus();
+  }
+
+  #choose(filter) {
+    this.#filter = filter;
+    this.#refill();
+  }
+
+  #setPaused(paused) {
+    this.#paused = paused;
+    this.#pause.setAttribute("aria-pressed", String(paused));
+    if (!paused) this.#later();
+    this.#showCounts();
+  }
+
+  #clear() {
+    this.#page.traffic.clear();
+    this.#count = { frames: 0, bytes: 0, deltas: 0 };
+    this.#before = this.#rate = 0;
+    this.#refill();
+    this.#showCounts();
+  }
+
+  // ---- What comes
+
+  #hear(entry) {
+    if (entry.n > this.#counted) this.#add(entry);
+    else if (this.#rows.has(entry)) this.#changed.add(entry);
+    this.#later();
+  }
+
+  #add(entry) {
+    this.#counted = Math.max(this.#counted, entry.n);
+    if (entry.method) return;
+    this.#count.frames++;
+    this.#count.bytes += utf8Length(entry.data);
+    if (isDelta(entry.data)) this.#count.deltas++;
+  }
+
+  #showCounts() {
+    const { frames, bytes } = this.#count;
+    const waiting = this.#paused ? ` · paused, ${this.#page.traffic.total - this.#shown} more` : "";
+    this.#counts.textContent = `${frames.toLocaleString()} frames · ${size(bytes)} · ${this.#rate} deltas/s${waiting}`;
+  }
+
+  /** Once a second. */
+  #tick() {
+    this.#rate = this.#count.deltas - this.#before;
+    this.#before = this.#count.deltas;
+    this.#showCounts();
+  }
+
+  /** Once a frame: a model may write faster than anybody can see. */
+  #later() {
+    if (!this.#paused) this.#frame ||= requestAnimationFrame(() => this.#flush());
+  }
+
+  #refill() {
+    this.#list.replaceChildren();
+    this.#rows.clear();
+    this.#shown = 0;
+    this.#follow = true;
+    this.#flush();
+  }
+
+  #flush() {
+    this.#frame = 0;
+    const { entries } = this.#page.traffic;
+    const [, wanted] = filters[this.#filter];
+    const fresh = entries.slice(entries.findLastIndex((entry) => entry.n <= this.#shown) + 1).filter(wanted);
+    this.#shown = entries.at(-1)?.n ?? this.#shown;
+    this.#list.append(...fresh.map((entry) => this.#row(entry)));
+    for (const entry of this.#changed) this.#update(entry);
+    this.#changed.clear();
+    const [...rows] = this.#rows.keys();
+    for (const entry of rows.slice(0, Math.max(0, rows.length - ROWS))) {
+      this.#rows.get(entry).remove();
+      this.#rows.delete(entry);
+    }
+    if (this.#follow) this.#list.scrollTop = this.#list.scrollHeight;
+  }
+
+  // ---- A row
+
+  #row(entry) {
+    const row = element("details", { className: "frame" }, element("summary", {}));
+    row.entry = entry;
+    this.#rows.set(entry, row);
+    this.#write(row);
+    return row;
+  }
+
+  #update(entry) {
+    const row = this.#rows.get(entry);
+    if (!row) return;
+    this.#write(row);
+    if (row.open) this.#fill(row);
+  }
+
+  #write(row) {
+    const { entry } = row;
+    row.dataset.kind = entry.method ? "rest" : "frame";
+    row.toggleAttribute("data-dropped", Boolean(entry.dropped));
+    row.title = entry.dropped ? "left out: the page asks for it again" : "";
+    row.toggleAttribute("data-bad", entry.status === "failed" || entry.status >= 400);
+    const { name, about, text } = entry.method ? describeCall(entry) : describeFrame(entry, this.#sessionId);
+    row.querySelector("summary").replaceChildren(
+      element("span", { className: "way", "aria-hidden": "true" }, entry.out ? "↑" : "↓"),
+      element("span", { className: "unseen" }, entry.out ? "sent " : entry.dropped ? "received, left out " : "received "),
+      element("time", { title: new Date(entry.at).toLocaleString() }, clock(entry.at)),
+      element("span", { className: "name" }, name),
+      element("span", { className: "about" }, about),
+      element("span", { className: "piece" }, text),
+    );
+  }
+
+  #opened(row) {
+    if (row.open && !row.querySelector(".inside")) this.#fill(row);
+  }
+
+  #fill(row) {
+    const { entry } = row;
+    row.querySelector(".inside")?.remove();
+    const inside = element("div", { className: "inside" });
+    if (entry.data) inside.append(payload(entry.method ? "Sent" : "Frame", entry.data));
+    if (entry.answer) inside.append(payload("Answer", entry.answer));
+    const calls = callsOf(entry, this.#page.base);
+    if (calls) inside.append(sameCall(calls));
+    row.append(inside);
+  }
+}
+
+function describeCall({ method, path, status, ms, bytes }) {
+  const said = status === 0 ? "…" : status === "failed" ? "failed" : `${status} · ${Math.round(ms)} ms · ${size(bytes)}`;
+  return { name: `${method} ${path.replace(/^\/v1(?=\/)/, "")}`, about: said, text: "" };
+}
+
+function describeFrame({ data }, sessionId) {
+  const frame = parse(data) ?? {};
+  const other = frame.sessionId && frame.sessionId !== sessionId ? `…${frame.sessionId.slice(-5)} · ` : "";
+  const about = frame.type === "message.delta" ? `@${frame.offset} +${utf8Length(frame.delta)} B` : size(utf8Length(data));
+  const name = frame.type ?? /^\{"type":"([\w.]+)"/.exec(data)?.[1] ?? "?"; // what was cut, being too long, cannot be parsed
+  return { name, about: other + about, text: scrub(frame.delta ?? frame.content ?? frame.error?.code ?? "").slice(0, PIECE) };
+}
+
+function payload(title, text) {
+  const value = parse(text);
+  const pretty = scrub(value === undefined ? text : JSON.stringify(value, null, 2));
+  const shown = pretty.length > PRETTY ? `${pretty.slice(0, PRETTY)}\n… and ${(pretty.length - PRETTY).toLocaleString()} characters more` : pretty;
+  return element("div", { className: "code" }, element("p", {}, title), element("pre", { tabIndex: 0 }, shown), copyButton(() => pretty));
+}
+
+/** The same call as programs: tabs, of which the arrow keys choose. */
+function sameCall(calls) {
+  const text = element("pre", { tabIndex: 0, role: "tabpanel", "aria-label": "Program" });
+  const tabs = calls.map(({ name }) => element("button", { type: "button", role: "tab" }, name));
+  const choose = (chosen) => {
+    tabs.forEach((tab, i) => {
+      tab.setAttribute("aria-selected", String(i === chosen));
+      tab.tabIndex = i === chosen ? 0 : -1;
+    });
+    text.textContent = calls[chosen].text;
+  };
+  tabs.forEach((tab, i) => {
+    tab.addEventListener("click", () => choose(i));
+    tab.addEventListener("keydown", ({ key }) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[key];
+      if (!step) return;
+      const next = (i + step + tabs.length) % tabs.length;
+      choose(next);
+      tabs[next].focus();
+    });
+  });
+  choose(0);
+  return element("div", { className: "code same" }, element("div", { className: "tabs", role: "tablist", "aria-label": "The same call as" }, ...tabs), text,
+    copyButton(() => text.textContent));
+}
+
+function copyButton(text) {
+  const button = element("button", { type: "button", className: "copy" }, "Copy");
+  button.addEventListener("click", async () => {
+    button.textContent = (await copyText(text())) ? "Copied" : "Not copied";
+    setTimeout(() => (button.textContent = "Copy"), COPIED_MS);
+  });
+  return button;
+}
+
+function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Minutes, seconds and milliseconds: who watches knows the hour. */
+function clock(at) {
+  return new Date(at).toISOString().slice(14, 23);
+}
+
+function size(bytes) {
+  return bytes < 10_000 ? `${bytes.toLocaleString()} B` : `${Math.round(bytes / 1000).toLocaleString()} kB`;
+}
+
+let style = null;
+
+function loadStyle() {
+  style ??= new Promise((resolve) => {
+    const link = element("link", { rel: "stylesheet", href: "/static/inspector.css" });
+    link.onload = link.onerror = resolve;
+    document.head.append(link);
+  });
+  return style;
+}

@@ -1,0 +1,233 @@
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, test } from "node:test";
+import { Client } from "../static/client.js";
+import { Traffic, isDelta, scrub } from "../static/traffic.js";
+import { Clock, SESSION, START, Server, bytes, collect, message, random, settled } from "./fake.mjs";
+
+const KEY = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz";
+let clock, server, traffic, client;
+
+beforeEach(() => {
+  clock = new Clock().install();
+  server = new Server();
+  server.chunk = (rest) => rest.length; // the real one's deltas have up to 16 KiB
+  traffic = new Traffic({ fetch: server.fetch, WebSocket: server.WebSocket });
+  client = new Client({ ...server.options(), key: KEY, fetch: traffic.fetch, WebSocket: traffic.WebSocket });
+});
+
+afterEach(async () => {
+  client.close();
+  await settled();
+  assert.equal(clock.waiting, 0, "no timer is left behind");
+  clock.uninstall();
+});
+
+const types = () => traffic.entries.map((entry) => (entry.method ? `${entry.method} ${entry.path}` : `${entry.out ? ">" : "<"} ${JSON.parse(entry.data).type}`));
+const asked = (type) => server.requests.filter((frame) => frame.type === type).length;
+
+/** Lets time pass until the client is live. */
+async function live() {
+  for (let i = 0; client.state.state !== "live"; i++) {
+    assert.ok(i < 100, "it never comes back");
+    await settled();
+    if (client.state.state === "reconnecting") await clock.advance(client.state.retryInMs);
+  }
+}
+
+/** Has the server write more of its reply. */
+async function write(reply, text) {
+  reply.content += text;
+  server.showAll();
+  await settled();
+}
+
+const adjoins = (events) =>
+  events.filter((event) => event.type === "delta").reduce((end, event) => (assert.equal(event.offset, end, "deltas adjoin"), event.end), 0);
+const textOf = (events) => events.map((event) => event.delta ?? "").join("");
+
+test("every frame and call is an entry, in order, with what it was", async () => {
+  server.messages = [message(1, "user", "Hi"), message(2, "assistant", "abc")];
+  const seen = collect(client.watch(SESSION, { after: START }));
+  await settled();
+  assert.equal(textOf(seen.events), "abc");
+  assert.deepEqual(types(), [
+    "POST /v1/stream/tickets", "< welcome", "> subscribe", "< subscribed", "< message.created", "< message.created", "< message.delta", "< message.completed",
+  ]);
+  assert.deepEqual(traffic.entries.map((entry) => entry.n), [1, 2, 3, 4, 5, 6, 7, 8]);
+  const [{ status, answer, bytes: length, data }] = traffic.entries;
+  assert.deepEqual({ status, answer, length, data }, { status: 200, answer: '{"ticket":"…"}', length: 15, data: "{}" });
+});
+
+test("no key and no ticket is kept, wherever it stands", async () => {
+  client.connect();
+  await live();
+  await traffic.fetch(`http://parley.test/v1/keys?ticket=abc.def&x=${KEY}`, { method: "POST", headers: { Authorization: `Bearer ${KEY}` }, body: `{"a":"${KEY}"}` })
+    .then((response) => response.text());
+  client.start(SESSION, `this is ${KEY}, not mine`).catch(() => {});
+  await settled();
+  const kept = JSON.stringify(traffic.entries);
+  assert.ok(!kept.includes("svc_live") && !kept.includes("abc.def") && !kept.includes('t1"'), kept);
+  assert.equal(types()[2], "POST /v1/keys?ticket=…&x=…");
+  assert.equal(server.sockets[0].protocols[1], "ticket.t1", "the socket has its ticket nevertheless");
+  assert.equal(server.requests.find((frame) => frame.type === "send").content, `this is ${KEY}, not mine`, "what is sent is whole");
+  assert.equal(scrub('{"ticket":"a.b-c","n":1}'), '{"ticket":"…","n":1}');
+  assert.equal(scrub("no secret: svc_ ticket"), "no secret: svc_ ticket");
+});
+
+test("the newest 500 are kept, and no more than four million characters of them", () => {
+  for (let i = 0; i < 2000; i++) traffic.note({ out: false, data: "x" });
+  assert.deepEqual([traffic.entries.length, traffic.entries[0].n, traffic.total], [500, 1501, 2000]);
+  for (let i = 0; i < 100; i++) traffic.note({ out: false, data: "y".repeat(300_000) });
+  assert.equal(traffic.entries.length, 20);
+  traffic.clear();
+  for (let i = 0; i < 600; i++) traffic.note({ out: false, data: "z" });
+  assert.equal(traffic.entries.length, 500, "what was cleared is not counted");
+});
+
+test("a socket that is dropped closes without a reason, and its successor goes on", async () => {
+  const reply = message(2, "assistant", "one ", "streaming");
+  server.messages = [message(1, "user", "Hi"), reply];
+  const seen = collect(client.watch(SESSION, { after: START }));
+  await live();
+  await settled();
+  traffic.drop();
+  assert.equal(client.state.state, "reconnecting");
+  assert.equal(client.state.error.closeCode, 1006);
+  assert.ok(server.sockets[0].closed, "the real one is closed too");
+  await write(reply, "two ");
+  await live();
+  await settled();
+  assert.equal(textOf(seen.events), "one two ");
+  server.sockets[0].close = assert.fail;
+  traffic.drop();
+  await live();
+  assert.equal(server.sockets.length, 3, "a dropped socket is not dropped again");
+});
+
+test("offline nothing gets through, and afterwards everything does", async () => {
+  const reply = message(2, "assistant", "one ", "streaming");
+  server.messages = [message(1, "user", "Hi"), reply];
+  const seen = collect(client.watch(SESSION, { after: START }));
+  await live();
+  traffic.goOffline(5000);
+  const calls = server.calls.length;
+  await assert.rejects(client.session(SESSION), { code: "network_error" });
+  assert.equal(traffic.entries.at(-1).status, "failed");
+  await write(reply, "two ");
+  await clock.advance(4999);
+  assert.equal(client.state.state, "reconnecting");
+  assert.deepEqual([server.calls.length, server.sockets.length], [calls, 1]);
+  await clock.advance(1);
+  await live();
+  await settled();
+  assert.equal(textOf(seen.events), "one two ");
+});
+
+test("going offline breaks off the calls that are under way", async () => {
+  const hanging = new Traffic({
+    fetch: (_, { signal }) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
+    WebSocket: server.WebSocket,
+  });
+  const answer = hanging.fetch("http://parley.test/v1/sessions");
+  hanging.goOffline(10);
+  await assert.rejects(answer, { name: "AbortError" });
+  await clock.advance(10);
+});
+
+test("read slowly, every reply is whole before its end, in few deltas, and no gap is asked about twice", async () => {
+  for (let seed = 1; seed <= 40; seed++) {
+    const next = random(seed);
+    server.requests.length = 0;
+    traffic.slow = true;
+    const reply = message(2 * seed, "assistant", "", "streaming");
+    server.messages = [message(2 * seed - 1, "user", "Hi"), reply];
+    const seen = collect(client.watch(SESSION, { after: START }));
+    await live();
+    let ms = 0;
+    for (let i = 0; i < 150; i++) {
+      await write(reply, [..."aé日👍 "][Math.floor(next() * 5)].repeat(1 + Math.floor(next() * 4)));
+      const wait = Math.floor(next() * 80);
+      ms += wait;
+      await clock.advance(wait);
+    }
+    await clock.advance(2000); // silence: what was left out last has to come without anything following it
+    assert.equal(textOf(seen.events), reply.content, `seed ${seed}: before the end`);
+    assert.equal(adjoins(seen.events), bytes(reply.content));
+    const deltas = seen.events.filter((event) => event.type === "delta").length;
+    const gaps = asked("subscribe") - 1;
+    assert.ok(deltas <= ms / 1000 + 4 && gaps <= ms / 1000 + 3, `seed ${seed}: ${deltas} deltas and ${gaps} gaps in ${ms} ms`);
+    reply.status = "completed";
+    server.showAll();
+    await settled();
+    assert.equal(seen.events.at(-1).message.content, reply.content);
+    client.close();
+    client = new Client({ ...server.options(), fetch: traffic.fetch, WebSocket: traffic.WebSocket });
+  }
+});
+
+test("read slowly and cut, or slow no more in mid-reply, nothing is lost", async () => {
+  for (const disturb of [() => traffic.drop(), () => (traffic.slow = false), () => traffic.goOffline(300)]) {
+    const reply = message(2, "assistant", "", "streaming");
+    server.messages = [message(1, "user", "Hi"), reply];
+    traffic.slow = true;
+    const seen = collect(client.watch(SESSION, { after: START }));
+    await live();
+    for (let i = 0; i < 60; i++) {
+      await write(reply, `word${i} `);
+      await clock.advance(70);
+      if (i === 30) disturb();
+    }
+    await clock.advance(5000);
+    await live();
+    await settled();
+    assert.equal(textOf(seen.events), reply.content);
+    adjoins(seen.events);
+    client.close();
+    client = new Client({ ...server.options(), fetch: traffic.fetch, WebSocket: traffic.WebSocket });
+  }
+});
+
+test("what was left out is not shown after a history that was cleared", async () => {
+  for (const slow of [true, false]) {
+    const reply = message(2, "assistant", "", "streaming");
+    server.messages = [message(1, "user", "Hi"), reply];
+    traffic.slow = true;
+    const seen = collect(client.watch(SESSION, { after: START }));
+    await live();
+    await write(reply, "one ");
+    await write(reply, "two ");
+    assert.ok(traffic.entries.at(-1).dropped);
+    traffic.slow = slow;
+    server.frame(server.socket, { type: "session.cleared", sessionId: SESSION });
+    await clock.advance(3000);
+    await settled();
+    assert.equal(seen.events.at(-1).type, "cleared");
+    client.close();
+    client = new Client({ ...server.options(), fetch: traffic.fetch, WebSocket: traffic.WebSocket });
+  }
+});
+
+test("a delta is known by its beginning", () => {
+  assert.ok(isDelta('{"type":"message.delta","sessionId":"s"}'));
+  assert.ok(!isDelta('{"type":"message.created","metadata":{"type":"message.delta"}}'));
+});
+
+test("a client that is closed while something is held leaves no timer", async () => {
+  const reply = message(2, "assistant", "", "streaming");
+  server.messages = [message(1, "user", "Hi"), reply];
+  traffic.slow = true;
+  client.watch(SESSION, { after: START });
+  await live();
+  await write(reply, "one ");
+  await write(reply, "two ");
+  assert.ok(traffic.entries.at(-1).dropped);
+});
+
+test("offline, no socket is even made", async () => {
+  traffic.goOffline(10);
+  const socket = new traffic.WebSocket("ws://parley.test/v1/stream", []);
+  const closed = new Promise((resolve) => (socket.onclose = resolve));
+  await clock.advance(10);
+  assert.deepEqual(await closed, { code: 1006, reason: "" });
+  assert.equal(server.sockets.length, 0);
+});
