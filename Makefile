@@ -69,7 +69,7 @@ needs: ## installs what the tests need (as root on Debian), or says what to run 
 	for package in $$missing; do case $$package in \
 		redis-server) echo "  without redis-server, the tests of the Redis store fail";; \
 		chromium) echo "  without chromium, the tests of the page are left out";; \
-		nodejs) echo "  without node, the tests of client.js and of ai-sdk.v7 with the real AI SDK are left out";; \
+		nodejs) echo "  without node, the tests of client.js, and of ai-sdk.v7 and useChat with the real AI SDK, are left out";; \
 		npm) echo "  without npm, the tests of ai-sdk.v7 with the real AI SDK, and of accessibility, are left out";; \
 		curl) echo "  without curl, the commands that /docs shows are not tried";; \
 		gcc) echo "  without gcc, the tests of expiry on Redis fail, and the others run without the race detector";; \

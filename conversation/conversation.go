@@ -157,6 +157,20 @@ type Message struct {
 	Terms window.Terms `json:"-"`
 }
 
+// TokensInPrompt returns what a message takes in a prompt: its Tokens and window.MessageOverhead; 0 if it is never sent. A
+// reply that is streaming counts for the Content and Tokens that are there: one whose text is not known yet has none.
+func (m *Message) TokensInPrompt() int {
+	if m.neverSent() {
+		return 0
+	}
+	return m.Tokens + window.MessageOverhead
+}
+
+// neverSent reports whether a message is left out of every prompt: a reply that failed, or has no text.
+func (m *Message) neverSent() bool {
+	return m.Role == Assistant && (m.Status == stream.Failed || m.Content == "")
+}
+
 // ReplyError says why a reply failed.
 type ReplyError struct {
 	Code    string `json:"code"`
@@ -176,9 +190,20 @@ type ContextReport struct {
 	Skipped MessageRange `json:"skipped"`
 	// Summarised says that a summary was sent.
 	Summarised bool `json:"summarised"`
+	// Similarity says how a semantic window that had to choose compared messages with the new one; "" for any other.
+	Similarity Similarity `json:"similarity,omitempty"`
 	// Folding says why messages that should have been in the summary are not; "" if all is well.
 	Folding FoldingFault `json:"folding,omitempty"`
 }
+
+// Similarity is how messages are compared (design section 5, semantic).
+type Similarity string
+
+// By words alone, or by these and the vectors of an embedding model, as far as messages have one.
+const (
+	ByWords      Similarity = "words"
+	ByEmbeddings Similarity = "embeddings"
+)
 
 // FoldingFault says why a turn went on without a summary that it should have had (design section 5).
 type FoldingFault string

@@ -18,6 +18,7 @@ type fitting struct {
 	// earlierTokens is what these take in a prompt.
 	earlierTokens int
 	result        window.Result // of plan
+	similarity    Similarity    // by what compare compared
 }
 
 // listed is a message of the history as it is weighed.
@@ -25,32 +26,36 @@ type listed struct {
 	window.Message
 	role    Role
 	content string
-	read    bool // whether content is there
+	read    bool     // whether content is there
+	indexed *Indexed // nil for a message that the index has not
 }
 
 // context returns what the turn began with, its session as it was before.
 func (b *Begun) context() Context {
 	session := b.Session
 	session.MessageCount -= 2
-	session.HistoryTokens -= b.Message.Tokens + window.MessageOverhead
+	session.HistoryTokens -= b.Message.TokensInPrompt()
 	return Context{Session: session, Summary: b.Summary, History: b.History, Index: b.Index}
 }
 
 // newFitting returns the fitting of a message, not planned yet.
 func newFitting(c Context, message Message) *fitting {
 	f := &fitting{Context: c, message: message, listed: make([]listed, 0, max(len(c.History), len(c.Index)))}
-	weighed := make(map[string]int, len(c.Index)) // the place in the index, by id
+	indexed := make(map[string]*Indexed, len(c.Index)) // by id
 	for i := range c.Index {
-		weighed[c.Index[i].ID] = i
-		if len(c.History) == 0 || c.Index[i].ID < c.History[0].ID {
-			f.listed = append(f.listed, listedOf(&c.Index[i]))
+		x := &c.Index[i]
+		indexed[x.ID] = x
+		if len(c.History) == 0 || x.ID < c.History[0].ID {
+			l := listedOf(x)
+			l.indexed = x
+			f.listed = append(f.listed, l)
 		}
 	}
 	for i := range c.History {
 		m := &c.History[i]
 		x := Index(m, "")
 		l := listedOf(&x)
-		l.content, l.read = m.Content, true
+		l.content, l.read, l.indexed = m.Content, true, indexed[m.ID]
 		f.listed = append(f.listed, l)
 	}
 	f.earlier = c.Session.MessageCount - len(f.listed)
@@ -61,9 +66,6 @@ func newFitting(c Context, message Message) *fitting {
 		}
 	}
 	f.earlierTokens = max(f.earlierTokens, 0)
-	if c.Session.Context.RetentionPolicy == Semantic && len(c.Index) > 0 {
-		f.compare(weighed)
-	}
 	return f
 }
 
@@ -74,22 +76,33 @@ func listedOf(x *Indexed) listed {
 	}}
 }
 
-// neverSent reports whether a message is left out of every prompt: a reply that failed, or has no text.
-func (m *Message) neverSent() bool {
-	return m.Role == Assistant && (m.Status == stream.Failed || m.Content == "")
+// compares reports whether the window is to choose what is near to the new message.
+func (f *fitting) compares() bool {
+	return f.Session.Context.RetentionPolicy == Semantic && len(f.Index) > 0
 }
 
-// compare says of each reply how near its exchange is to the new message.
-func (f *fitting) compare(weighed map[string]int) {
+// compare says of each reply, where the window is to choose, how near its exchange is to the new message: by the words of both
+// and, if that is known, by what the message means.
+func (f *fitting) compare(meaning window.Vector) {
+	if !f.compares() {
+		return
+	}
 	var replies []int
 	var exchanges []window.Terms
+	var vectors []window.Vector
 	for i := range f.listed {
-		if at, ok := weighed[f.listed[i].ID]; ok && f.listed[i].Answers {
+		if l := &f.listed[i]; l.indexed != nil && l.Answers {
 			replies = append(replies, i)
-			exchanges = append(exchanges, f.Index[at].Terms)
+			exchanges, vectors = append(exchanges, l.indexed.Terms), append(vectors, l.indexed.Vector)
 		}
 	}
-	for i, score := range window.Similarities(window.TermsOf(f.message.Content), exchanges) {
+	f.similarity = ByWords
+	scores := window.Similarities(window.TermsOf(f.message.Content), exchanges)
+	if meaning != nil {
+		f.similarity = ByEmbeddings
+		scores = window.Meanings(scores, meaning, vectors)
+	}
+	for i, score := range scores {
 		f.listed[replies[i]].Similarity = score
 	}
 }
@@ -100,7 +113,7 @@ func (f *fitting) input() window.Input {
 	in := window.Input{
 		MaxTokens: config.MaxTokens, Compression: config.CompressionEnabled, Policy: window.Policy(config.RetentionPolicy),
 		Summary: f.Summary.weighed(), History: make([]window.Message, len(f.listed)), Earlier: f.earlier, EarlierTokens: f.earlierTokens,
-		New: window.Message{ID: f.message.ID, Tokens: f.message.Tokens + window.MessageOverhead, System: f.message.Role == System},
+		New: window.Message{ID: f.message.ID, Tokens: f.message.TokensInPrompt(), System: f.message.Role == System},
 	}
 	for i := range f.listed {
 		in.History[i] = f.listed[i].Message
@@ -175,6 +188,7 @@ func (f *fitting) report() ContextReport {
 	return ContextReport{
 		Policy: config.RetentionPolicy, PromptTokens: r.PromptTokens, MaxTokens: config.MaxTokens, Kept: MessageRange(r.Kept),
 		Folded: MessageRange(r.Folded), Dropped: MessageRange(r.Dropped), Skipped: MessageRange(r.Skipped), Summarised: r.Summarised,
+		Similarity: f.similarity,
 	}
 }
 
@@ -201,6 +215,7 @@ const readWait = 2 * time.Second
 // among those that came when the turn began.
 func (s *Service) fit(t *turn) stream.Request {
 	f := newFitting(t.begun.context(), t.begun.Message)
+	f.compare(s.meaning(t.ctx, f))
 	f.plan()
 	fault := s.foldInFront(t, f)
 	ctx, cancel := context.WithTimeout(t.ctx, readWait)

@@ -312,13 +312,18 @@ func (s *Service) foldPiece(ctx context.Context, owner Owner, f *fitting, p *pie
 		}
 		summary.Tokens = s.Count(summary.Text)
 	}
+	summary.Replaced = f.Summary.weighed().Tokens + p.tokens
+	undo := s.follower.folds(f.Session.ID, summary)
 	if err := s.Store.Fold(ctx, owner, f.Session.ID, f.Summary.Last, summary, usage); err != nil {
+		undo()
 		return err
 	}
-	before := f.Summary.weighed()
 	f.Summary = summary
-	s.hub.Compress(f.Session.ID, stream.Compression{
-		Summarised: p.count, TokensBefore: before.Tokens + p.tokens, TokensAfter: summary.weighed().Tokens,
-	})
+	s.hub.Compress(f.Session.ID, summary.compression(p.count))
 	return nil
+}
+
+// compression is what viewers are told of a summary that has so many messages more than the one before.
+func (s *Summary) compression(more int) stream.Compression {
+	return stream.Compression{Summarised: more, TokensBefore: s.Replaced, TokensAfter: s.weighed().Tokens}
 }

@@ -51,6 +51,8 @@ type followed struct {
 	head    string        // the newest message that the topic was shown, or that came before it was followed
 	reply   *stream.Reply // live on another node; nil for none
 	turn    *turn         // live here, or the last that was; nil for none
+	summary Summary       // the newest of which viewers know here, without its text
+	glanced bool          // whether it was glanced at, so that summary says something
 }
 
 func newFollower(s *Service) *follower {
@@ -244,6 +246,7 @@ func (f *follower) apply(ctx context.Context, x *followed, g *Glance) error {
 	isNew := !g.Gone && g.Session.Cleared > x.cleared
 	if isNew {
 		x.cleared = g.Session.Cleared
+		x.summary.Count = 0
 	}
 	f.mu.Unlock()
 	if g.Gone {
@@ -253,6 +256,7 @@ func (f *follower) apply(ctx context.Context, x *followed, g *Glance) error {
 	if isNew {
 		f.service.hub.Clear(x.id, g.Session.Cleared)
 	}
+	f.folded(x, g.Summary)
 	if !t.isOver() {
 		t.heed(g)
 	}
@@ -269,6 +273,42 @@ func (f *follower) apply(ctx context.Context, x *followed, g *Glance) error {
 		return f.catchUp(ctx, x)
 	}
 	return nil
+}
+
+// folded tells the viewers of a summary that is newer than the one that they know of. What there was before they came is
+// no news to them.
+func (f *follower) folded(x *followed, summary Summary) {
+	f.mu.Lock()
+	before, known := x.summary, x.glanced
+	isNew := summary.Last > before.Last
+	if isNew {
+		x.summary = summary
+	}
+	x.glanced = true
+	f.mu.Unlock()
+	if isNew && known {
+		f.service.hub.Compress(x.id, summary.compression(max(summary.Count-before.Count, 0)))
+	}
+}
+
+// folds notes a summary that this node is about to store and tells its viewers of itself; undo, that it did not come to that.
+func (f *follower) folds(sessionID string, summary Summary) (undo func()) {
+	if f == nil {
+		return func() {}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.sessions[sessionID]
+	if x == nil || summary.Last <= x.summary.Last {
+		return func() {}
+	}
+	before := x.summary
+	x.summary = summary
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		x.summary = before
+	}
 }
 
 // gone lets go of a session that at that moment was no more: deleted, or expired.

@@ -16,7 +16,7 @@ const WatchFor = 20 * time.Second
 // says; so a lost poke costs a moment, never text.
 //
 // Beside what is said in Store, the operations of a store with nodes do this: whatever changes a session (BeginTurn, EndTurn,
-// EndOrphans, ClearMessages, DeleteSession) and Journal poke the nodes that watch it. What wants the live reply to
+// EndOrphans, ClearMessages, DeleteSession, Fold) and Journal poke the nodes that watch it. What wants the live reply to
 // stop (BeginTurn with Interrupt, ClearMessages, StopReply) notes that with the turn and pokes its node. BeginTurn names
 // the node in the turn and counts it among the node's own; by its Waiter it is the same turn, should it be asked for again
 // because the answer was lost. EndOrphans ends the turns of nodes that are gone: it is called every second, by every node.
@@ -56,6 +56,8 @@ type Glance struct {
 	Text []byte
 	// Stop says that the live reply is to stop.
 	Stop Stop
+	// Summary is the session's, without its text.
+	Summary Summary
 }
 
 // Stop says why a live reply is to stop.

@@ -27,7 +27,8 @@ type PreviewMessage struct {
 
 // Preview fits a message into the context window as a turn would, and changes nothing. It returns *OverflowError where a send
 // would. A turn that begins meanwhile makes it a picture of a moment ago, and a reply that is being written counts for
-// the text that the store has of it. No model is asked: what a send would fold first is shown as it is before that.
+// the text that the store has of it. No model is asked but that for embeddings, as a send does: what a send would fold first is
+// shown as it is before that.
 func (s *Service) Preview(ctx context.Context, owner Owner, sessionID string, role Role, content string) (Preview, error) {
 	message := Message{Role: role, Content: content, Tokens: s.Count(content)}
 	c, err := s.Store.Context(ctx, owner, sessionID, message.Tokens)
@@ -35,17 +36,18 @@ func (s *Service) Preview(ctx context.Context, owner Owner, sessionID string, ro
 		return Preview{}, err
 	}
 	config := c.Session.Context
-	current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, c.Session.HistoryTokens, message.Tokens+window.MessageOverhead)
+	current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, c.Session.HistoryTokens, message.TokensInPrompt())
 	if !ok {
 		return Preview{}, &OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
 	}
 	if n := len(c.History); n > 0 && c.History[n-1].Status == stream.Streaming {
 		if reply := &c.History[n-1]; reply.Content != "" {
 			reply.Tokens = s.Count(reply.Content)
-			c.Session.HistoryTokens += reply.Tokens + window.MessageOverhead
+			c.Session.HistoryTokens += reply.TokensInPrompt()
 		}
 	}
 	f := newFitting(c, message)
+	f.compare(s.meaning(ctx, f))
 	f.plan()
 	if f.result.Overflow > 0 { // by the reply that is being written: it would have to end first
 		return Preview{}, &OverflowError{CurrentTokens: f.result.Overflow, MaxTokens: config.MaxTokens}
@@ -59,7 +61,7 @@ func (s *Service) Preview(ctx context.Context, owner Owner, sessionID string, ro
 		preview.Messages = append(preview.Messages, PreviewMessage{l.ID, l.role, l.Tokens, d.Verdict.String(), d.Reason.String()})
 	}
 	preview.Messages = append(preview.Messages, PreviewMessage{
-		Role: role, Tokens: message.Tokens + window.MessageOverhead, Decision: window.Kept.String(), Reason: "the new message",
+		Role: role, Tokens: message.TokensInPrompt(), Decision: window.Kept.String(), Reason: "the new message",
 	})
 	return preview, nil
 }

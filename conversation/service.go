@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"parley/stream"
@@ -15,6 +16,7 @@ type Options struct {
 	Store    Store
 	Nodes    Nodes // what Store offers where several nodes share it; nil where none do
 	Model    stream.Model
+	Embedder stream.Embedder       // nil for none: semantic windows compare words alone
 	Count    func(text string) int // the tokens of a text
 	Patience stream.Patience
 	Log      *slog.Logger
@@ -44,7 +46,13 @@ type Service struct {
 	begins    *sync.Cond          // on mu; when beginning goes down
 	foldings  map[string]*folding // guarded by mu; under way here, by session
 
-	work   sync.WaitGroup // live turns, sends that wait for one, and foldings
+	// embedding holds one for each call to the Embedder behind a reply, and embedFailing whether the last call of any kind failed.
+	embedding     chan struct{}
+	embedFailing  atomic.Bool
+	embedCtx      context.Context // of these calls; stopEmbedding ends it
+	stopEmbedding context.CancelFunc
+
+	work   sync.WaitGroup // live turns, sends that wait for one, foldings, and embeddings behind replies
 	leave  context.CancelFunc
 	behind sync.WaitGroup // what runs in the background until leave
 }
@@ -59,7 +67,9 @@ func NewService(options Options) *Service {
 		beginning: make(map[string]int),
 		foldings:  make(map[string]*folding),
 		draining:  make(chan struct{}),
+		embedding: make(chan struct{}, embedsAtOnce),
 	}
+	s.embedCtx, s.stopEmbedding = context.WithCancel(context.Background())
 	s.begins = sync.NewCond(&s.mu)
 	if options.Nodes != nil {
 		s.follower = newFollower(s)
@@ -116,7 +126,7 @@ func (s *Service) endOrphans(ctx context.Context) error {
 	return err
 }
 
-// Drain refuses new turns, lets the live ones and what is being folded end until ctx is done, ends the rest as
+// Drain refuses new turns, lets the live ones and what is being folded or embedded end until ctx is done, ends the rest as
 // interrupted, and returns when nothing runs any more.
 func (s *Service) Drain(ctx context.Context) {
 	s.mu.Lock()
@@ -138,8 +148,10 @@ func (s *Service) Drain(ctx context.Context) {
 			x.cancel()
 		}
 		s.mu.Unlock()
+		s.stopEmbedding()
 		<-done
 	}
+	s.stopEmbedding()
 	s.journal.Wait()
 	s.leave()
 	s.behind.Wait()

@@ -71,6 +71,11 @@ type Store interface {
 	// the summary cost is counted like the usage of a reply, in the session and in the owner's hour, and charged to
 	// the owner's tokens of this minute, which may overshoot (limit.Window.Charge).
 	Fold(ctx context.Context, owner Owner, sessionID, after string, summary Summary, usage Usage) error
+	// SetVectors keeps the vectors of exchanges with the replies that end them, as long as those are there: each takes the
+	// place of the one before. What is not in the index is passed over: a reply that was cleared, a session whose policy is not
+	// semantic, or one that is gone. Nothing else of the session changes. Vectors can be made anew: they need not be
+	// durable before the answer.
+	SetVectors(ctx context.Context, owner Owner, sessionID string, vectors []ExchangeVector) error
 	// Journal stores new text of live replies. Text of a turn that has ended is ignored.
 	Journal(ctx context.Context, batch []stream.Segment[TurnKey]) error
 	// EndOrphans ends the turns that nobody is going to end any more, because their node is gone: as Interrupted, with
@@ -248,6 +253,14 @@ type Indexed struct {
 	// Terms are those that EndTurn was given with a reply; of a reply that EndOrphans ended, those of its text. Only in
 	// sessions whose policy is semantic.
 	Terms window.Terms
+	// Vector is what SetVectors was given for a reply; nil for none.
+	Vector window.Vector
+}
+
+// ExchangeVector is what an exchange means, by the reply that ends it.
+type ExchangeVector struct {
+	Reply  string // its id
+	Vector window.Vector
 }
 
 // Index returns a message of a session with that policy as it is indexed.
@@ -266,6 +279,8 @@ type Summary struct {
 	Tokens int    // of Text
 	Last   string // id of the last message that is in it
 	Count  int    // how many messages are in it
+	// Replaced is what it took the place of in a prompt, in tokens: the summary before and what was folded.
+	Replaced int
 }
 
 // Replayed is the turn that a request began when it came first.

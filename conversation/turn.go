@@ -322,6 +322,7 @@ func (s *Service) run(t *turn) {
 	delete(s.turns, t.key.MessageID)
 	s.mu.Unlock()
 	close(t.done)
+	s.embedBehind(t)
 	s.foldBehind(t)
 	t.topic.Close()
 }

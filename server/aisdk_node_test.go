@@ -296,6 +296,32 @@ func TestTheAISDKStopsAReply(t *testing.T) {
 	}
 }
 
+// The AI SDK aborts a resume of its own where another follows; the reply must not be cancelled for that.
+func TestTheAISDKResumesTwiceWithoutStoppingTheReply(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	p.begin(session, "hello")
+	c := model.next(t)
+	c.say("One, ")
+	d := p.drive(t)
+	d.open("a", session)
+	d.do("resumeTwice", "a")
+	d.until("an abort", func(e driverEvent) bool { return e.Event == "sent" && strings.HasPrefix(e.Frame, `{"type":"abort"`) })
+	d.shown("a", "One, ")
+	goesOn := make(chan struct{})
+	go func() { defer close(goesOn); c.say("two.") }()
+	within(t, "more of the reply", goesOn)
+	d.shown("a", "One, two.")
+	c.end()
+	if e := d.done("resumeTwice", "a"); e.Status != "ready" || e.Finished.FinishReason != "stop" {
+		t.Errorf("%+v", e)
+	}
+	if m := p.history(session)[1]; m.Status != "completed" || m.Content != "One, two." {
+		t.Errorf("%+v", m)
+	}
+}
+
 func TestTheAISDKShowsAFailedReplyAsAnError(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)

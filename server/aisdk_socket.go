@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -38,13 +39,17 @@ type answers struct {
 	frames wire.AISDKRequest
 
 	// guarded by the socket's mu
-	reply   string // its id, static once it is there
-	aborted bool
+	reply    string // its id, static once it is there
+	aborted  bool
+	replaced bool // after its abort, by another resume of the chat
 }
 
 const (
 	// keptFrames is how large a buffer for frames may be to be kept by a socket.
 	keptFrames = 4 << 10
+	// regret is how long an abort of a resume waits for another resume of the chat. The AI SDK says the same where its user stops a
+	// reply and where it only asks for it anew; then both frames are sent at once, and the reply must go on.
+	regret = 250 * time.Millisecond
 	// maxTold is how many sessions a socket remembers the last end of.
 	maxTold = maxSubscriptions
 )
@@ -231,6 +236,7 @@ func (d *aiSDK) resume(k *socket, id string, f sdkFrame) error {
 	if err != nil {
 		return err
 	}
+	d.replace(k, session)
 	ctx, cancel := deadline()
 	defer cancel()
 	reply, err := d.resumable(ctx, k, session)
@@ -264,6 +270,18 @@ func (d *aiSDK) resume(k *socket, id string, f sdkFrame) error {
 	return err
 }
 
+// replace ends the resumes of a chat that were aborted just now, in favour of another: they cancel nothing.
+func (d *aiSDK) replace(k *socket, session string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, sub := range k.subscriptions {
+		if sub.session == session && sub.answers.aborted && sub.answers.giveUp == nil {
+			sub.answers.replaced = true
+			k.drop(sub.key)
+		}
+	}
+}
+
 // resumable returns the reply of a session that a resume shows, "" for none.
 func (d *aiSDK) resumable(ctx context.Context, k *socket, id string) (string, error) {
 	session, _, err := k.server.Conversation.Session(ctx, k.owner, id)
@@ -286,8 +304,8 @@ func (d *aiSDK) resumable(ctx context.Context, k *socket, id string) (string, er
 	return newest.ID, nil
 }
 
-// abort cancels the reply of a request, or gives up its send. One that has ended, or never was, is passed over: an abort may
-// cross the reply's end.
+// abort cancels the reply of a request, that of a resume unless another follows within regret, or gives up its send. One that
+// has ended, or never was, is passed over: an abort may cross the reply's end.
 func (d *aiSDK) abort(k *socket, id string, _ sdkFrame) error {
 	k.mu.Lock()
 	sub := k.subscriptions[id]
@@ -310,7 +328,15 @@ func (d *aiSDK) abort(k *socket, id string, _ sdkFrame) error {
 	k.server.work.Add(1)
 	go func() {
 		defer func() { <-k.cancels; k.server.work.Done() }()
-		d.cancel(k, sub)
+		if sub.answers.giveUp == nil {
+			time.Sleep(regret) // the client may leave meanwhile
+		}
+		k.mu.Lock()
+		replaced := sub.answers.replaced
+		k.mu.Unlock()
+		if !replaced {
+			d.cancel(k, sub)
+		}
 	}()
 	return nil
 }

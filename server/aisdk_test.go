@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -240,6 +242,44 @@ func TestAnAbortGivesUpASendThatWaits(t *testing.T) {
 	c.end()
 	s.next("1", "finish")
 	s.next("1", "end")
+}
+
+func TestAnAbortOfAResumeCancelsUnlessAnotherFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := newDirected()
+		p := startPiped(t, model)
+		session := p.session()
+		p.begin(session, "hello")
+		c := model.next(t)
+		c.say("One, ")
+		s := p.dialSDK(t, adminKey)
+		resumed := func(id string) {
+			s.must(request("resume", id, session))
+			for _, kind := range []string{"start", "start", "text-start", "text-delta"} {
+				s.next(id, kind)
+			}
+		}
+		resumed("1")
+		s.must(map[string]any{"type": "abort", "requestId": "1"})
+		resumed("2")
+		time.Sleep(time.Second)
+		select {
+		case <-c.closed:
+			t.Fatal("the reply was cancelled, though a page still shows it")
+		default:
+		}
+		c.say("two.")
+		s.next("2", "text-delta")
+		s.must(map[string]any{"type": "abort", "requestId": "2"})
+		for _, kind := range []string{"text-end", "abort", "end"} {
+			s.next("2", kind)
+		}
+		within(t, "the end of the model's request", c.closed)
+		if m := p.history(session)[1]; m.Status != "cancelled" || m.Content != "One, two." {
+			t.Errorf("%+v", m)
+		}
+		_ = s.conn.CloseNow()
+	})
 }
 
 func TestTheAISDKsRequestsNeedTheirScopes(t *testing.T) {

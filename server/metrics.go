@@ -26,6 +26,8 @@ type Metrics struct {
 	duration *prometheus.HistogramVec
 	replies  *prometheus.CounterVec
 	first    prometheus.Histogram
+	embeds   *prometheus.CounterVec
+	embedded prometheus.Counter      // tokens
 	routes   map[route]*routeMetrics // of every route, filled by mount
 	others   map[string]*routeMetrics
 }
@@ -75,10 +77,16 @@ func NewMetrics() *Metrics {
 			Name: "parley_model_first_token_seconds", Help: "From a call to the model to the first text of it.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
 		}),
+		embeds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "parley_embedding_calls_total", Help: "Calls to the embedding model that are over, by how they ended: completed, late or failed.",
+		}, []string{"ending"}),
+		embedded: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "parley_embedding_tokens_total", Help: "Tokens that were embedded, by the provider's own count. No session's tokenUsage has them.",
+		}),
 		routes: make(map[route]*routeMetrics),
 		others: make(map[string]*routeMetrics),
 	}
-	m.registry.MustRegister(m.requests, m.duration, m.replies, m.first,
+	m.registry.MustRegister(m.requests, m.duration, m.replies, m.first, m.embeds, m.embedded,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, method := range append(methods[:], otherMethod) {
 		m.others[method] = m.newRoute(method, otherRoute)
@@ -175,4 +183,32 @@ func (m countedModel) Generate(ctx context.Context, request stream.Request, writ
 	}
 	m.metrics.replies.WithLabelValues(string(ending)).Inc()
 	return result, err
+}
+
+// Embedder returns the embedding model with its calls counted; nil is none.
+func (m *Metrics) Embedder(embedder stream.Embedder) stream.Embedder {
+	if embedder == nil {
+		return nil
+	}
+	return countedEmbedder{embedder, m}
+}
+
+type countedEmbedder struct {
+	stream.Embedder
+	metrics *Metrics
+}
+
+// Embed implements stream.Embedder.
+func (e countedEmbedder) Embed(ctx context.Context, texts []string) (stream.Embeddings, error) {
+	found, err := e.Embedder.Embed(ctx, texts)
+	ending := "failed"
+	switch {
+	case err == nil:
+		ending = "completed"
+	case errors.Is(err, context.DeadlineExceeded):
+		ending = "late"
+	}
+	e.metrics.embeds.WithLabelValues(ending).Inc()
+	e.metrics.embedded.Add(float64(found.Tokens))
+	return found, err
 }

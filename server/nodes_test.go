@@ -373,3 +373,46 @@ func TestATicketOfOneNodeOpensOneSocketOnEither(t *testing.T) {
 		t.Errorf("it opened %d sockets", opened)
 	}
 }
+
+// TestAFoldingOnOneNodeIsToldOfOnTheOther has a viewer on either node, and a message after the folding, which each of them is
+// told of once.
+func TestAFoldingOnOneNodeIsToldOfOnTheOther(t *testing.T) {
+	model := &summarising{}
+	a, b := nodes(t, model)
+	f := &folding{parley: a, model: model, session: a.windowed(1000, "fifo")}
+	here, there := a.dial(), b.dial()
+	here.mustSubscribe(f.session, "")
+	there.mustSubscribe(f.session, "")
+	for i := range 6 {
+		f.talk(fmt.Sprint("m", i))
+	}
+	var last []any
+	for _, s := range []*socket{here, there} {
+		for { // two foldings, of 8 messages and of 2: a glance may see both as one, and a viewer be shown the second alone
+			got := s.any()
+			if got.Type != "context.compressed" {
+				continue
+			}
+			frame := decodeInto[map[string]any](t, answer{raw: got.raw})
+			if n := frame["summarised"]; n == 2.0 || n == 10.0 {
+				last = append(last, fmt.Sprint(frame["tokensBefore"], frame["tokensAfter"]))
+				break
+			}
+		}
+	}
+	if last[0] != last[1] {
+		t.Errorf("of the last folding the nodes tell %v", last)
+	}
+	f.talk("m6")
+	for name, s := range map[string]*socket{"here": here, "there": there} {
+		for {
+			got := s.any()
+			if got.Type == "context.compressed" {
+				t.Errorf("%s, a folding is told twice: %s", name, got.raw)
+			}
+			if got.Type == "message.completed" && strings.Contains(got.raw, `"kept":{"count":13`) {
+				break
+			}
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 
 	"parley/conversation"
 	"parley/conversation/usage"
+	"parley/conversation/window"
 	"parley/store/embedded"
 	"parley/store/redis"
 	"parley/store/redis/redistest"
@@ -40,7 +41,7 @@ func TestTheStoresGiveTheSameAnswers(t *testing.T) {
 		r.Repeat(map[string]func(*rapid.T){
 			"create": p.create, "session": p.session, "list": p.list, "delete": p.delete, "messages": p.messages, "message": p.message,
 			"clear": p.clear, "begin": p.begin, "begin too": p.begin, "retry": p.retry, "leave": p.leave, "end": p.end, "end live": p.endLive,
-			"journal": p.journal, "usage": p.usage, "": func(*rapid.T) {},
+			"journal": p.journal, "usage": p.usage, "vectors": p.vectors, "context": p.context, "": func(*rapid.T) {},
 		})
 	})
 }
@@ -126,7 +127,7 @@ func (p *pair) create(r *rapid.T) {
 		UserID: fmt.Sprint("user_000000000000000", rapid.IntRange(0, 1).Draw(r, "user")), Idempotency: request(r),
 		Context: conversation.ContextConfig{
 			MaxTokens: rapid.SampledFrom([]int{64, 200, 4096}).Draw(r, "window"), CompressionEnabled: rapid.Bool().Draw(r, "compression"),
-			RetentionPolicy: conversation.FIFO,
+			RetentionPolicy: rapid.SampledFrom([]conversation.RetentionPolicy{conversation.FIFO, conversation.Semantic}).Draw(r, "policy"),
 		},
 	}
 	if rapid.Bool().Draw(r, "metadata") {
@@ -245,7 +246,7 @@ func (p *pair) try(r *rapid.T, turn conversation.NewTurn, sessionID func(s *side
 		if b.Key.MessageID != "" {
 			s.keys, s.asked = append(s.keys, b.Key), append(s.asked, b.Message.ID)
 		}
-		return []any{queuedOf(b.Queued), b.Replayed, b.Session, b.Message, b.Reply, b.Previous, b.History, b.Key.Fence}, err
+		return []any{queuedOf(b.Queued), b.Replayed, b.Session, b.Message, b.Reply, b.Previous, b.History, b.Index, b.Key.Fence}, err
 	})
 	if waits {
 		p.turns = append(p.turns, turn)
@@ -320,6 +321,32 @@ func (p *pair) journal(r *rapid.T) {
 	p.both(r, "Journal", func(s *side) (any, error) {
 		return nil, s.store.Journal(p.t.Context(), []stream.Segment[conversation.TurnKey]{{Key: s.keys[n], Text: []byte("some té")}})
 	})
+}
+
+// vectors keeps vectors of any messages, of those that there are or were, in any session.
+func (p *pair) vectors(r *rapid.T) {
+	sessionID := p.aSession(r)
+	var replies []func(*side) string
+	var vectors []window.Vector
+	for range rapid.IntRange(0, 3).Draw(r, "vectors") {
+		v, err := window.VectorOf("m", []float32{1, float32(rapid.IntRange(0, 9).Draw(r, "vector"))})
+		if err != nil {
+			r.Fatal(err)
+		}
+		replies, vectors = append(replies, p.id(r, conversation.MessagePrefix)), append(vectors, v)
+	}
+	p.both(r, "SetVectors", func(s *side) (any, error) {
+		all := make([]conversation.ExchangeVector, len(replies))
+		for i := range all {
+			all[i] = conversation.ExchangeVector{Reply: replies[i](s), Vector: vectors[i]}
+		}
+		return nil, s.store.SetVectors(p.t.Context(), p.owner, sessionID(s), all)
+	})
+}
+
+func (p *pair) context(r *rapid.T) {
+	id, tokens := p.aSession(r), rapid.SampledFrom([]int{0, 50, 5000}).Draw(r, "tokens")
+	p.both(r, "Context", func(s *side) (any, error) { return s.store.Context(p.t.Context(), p.owner, id(s), tokens) })
 }
 
 func (p *pair) usage(r *rapid.T) {

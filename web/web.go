@@ -32,9 +32,11 @@ const page = "index.html"
 
 // types has every kind of file that we embed. Written out, because package mime asks the machine's own tables.
 var types = map[string]string{
+	"":      "text/plain; charset=utf-8", // licences
 	".css":  "text/css; charset=utf-8",
 	".html": "text/html; charset=utf-8",
 	".js":   "text/javascript; charset=utf-8",
+	".json": "application/json",
 	".svg":  "image/svg+xml",
 	".ts":   "text/plain; charset=utf-8",
 }

@@ -316,9 +316,12 @@ func simulatedModel(t *testing.T, browser context.Context) {
 	b.until(reply + `?.querySelector(".text").textContent.length > 50`)
 	first := eval[int](b, reply+`.querySelector(".text").textContent.length`)
 	b.until(fmt.Sprintf(`%s.querySelector(".text").textContent.length > %d && %s.dataset.status === "streaming"`, reply, first, reply))
-	if text := agree(b, p, "completed"); !strings.Contains(text, "simulated model") {
+	b.until(reply + `.dataset.status === "completed"`)
+	// It is Markdown, and shown as that.
+	if text := eval[string](b, reply+`.querySelector(".text").textContent`); !strings.Contains(text, "simulated model") || strings.Contains(text, "**") {
 		t.Errorf("the reply does not say what it is from: %q", text)
 	}
+	b.until(reply + `.querySelector(".text pre code span") !== null`)
 	b.fits()
 	b.photograph("simulated")
 }

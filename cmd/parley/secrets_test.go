@@ -27,7 +27,7 @@ func chatter(t *testing.T) *httptest.Server {
 	model := newWordsModel(t, time.Millisecond)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		if strings.Contains(string(body), "refuse") {
+		if strings.Contains(string(body), "refuse") || strings.HasSuffix(r.URL.Path, "/embeddings") {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusBadRequest)
 			_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"message": r.Header.Get("Authorization") + string(body)}})
@@ -47,7 +47,7 @@ func TestNoOutputHoldsASecret(t *testing.T) {
 			dir, model := t.TempDir(), chatter(t)
 			env := []string{
 				"PARLEY_ADMIN_KEY=" + declaredKey, "OPENAI_BASE_URL=" + model.URL, "OPENAI_API_KEY=" + secretModel, "PARLEY_MODEL=words",
-				"PARLEY_LOG=" + form, "PARLEY_LOG_LEVEL=debug", "PARLEY_DRAIN_TIMEOUT=300ms",
+				"PARLEY_EMBEDDING_MODEL=meanings", "PARLEY_LOG=" + form, "PARLEY_LOG_LEVEL=debug", "PARLEY_DRAIN_TIMEOUT=300ms",
 			}
 			p := serveIn(t, dir, env...)
 			tickets := use(t, p)
@@ -63,7 +63,7 @@ func TestNoOutputHoldsASecret(t *testing.T) {
 					t.Errorf("%q is in the output: …%s…", secret, output[max(0, i-200):min(len(output), i+100)])
 				}
 			}
-			for _, expected := range []string{"draining", "a reply failed", "ended as interrupted"} {
+			for _, expected := range []string{"draining", "a reply failed", "ended as interrupted", "the embedding model"} {
 				if !strings.Contains(output, expected) {
 					t.Errorf("%q is not in the output: too little was logged to show anything\n%s", expected, output)
 				}
@@ -86,6 +86,10 @@ func use(t *testing.T, p *process) (tickets []string) {
 	if status, answer, err := p.call("POST", "/v1/sessions/"+p.session()+"/messages", content("refuse")); err != nil || status != http.StatusBadGateway {
 		t.Errorf("a reply that the model refuses: %d %v %v", status, answer, err)
 	}
+	semantic := p.must("POST", "/v1/sessions", map[string]any{
+		"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"retentionPolicy": "semantic"},
+	})["sessionId"].(string)
+	p.must("POST", "/v1/sessions/"+semantic+"/messages", content("say 2 words")) // whose embedding is refused
 	if begun := p.must("POST", messages, map[string]any{"content": "say 5 " + secretText, "streaming": true}); begun["stream"] != nil {
 		tickets = append(tickets, begun["stream"].(map[string]any)["ticket"].(string))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,21 +25,22 @@ import (
 
 // serve is the command of that name (design section 8).
 type serve struct {
-	Addr         string   `env:"PARLEY_ADDR" default:"127.0.0.1:8420" help:"Address to listen on; port 0 takes a free one."`
-	Store        string   `env:"PARLEY_STORE" default:"file:parley.db" help:"Where sessions are kept: file:PATH for one server, redis://HOST:PORT for any number of them (also rediss://, redis+sentinel://HOST:PORT,…/MASTER, redis+cluster://HOST:PORT,…)."`
-	AdminKey     string   `env:"PARLEY_ADMIN_KEY" placeholder:"KEY" help:"Declares an admin key of the default account (svc_live_…, 32 characters or more) instead of having one made. Better set in the environment than here."`
-	Tier         string   `env:"PARLEY_TIER" enum:"free,pro,enterprise" default:"pro" help:"Tier of the default account: free, pro or enterprise."`
-	Tiers        string   `env:"PARLEY_TIERS" placeholder:"JSON" help:"Overrides figures of tiers: {\"pro\":{\"requestsPerMinute\":300,\"tokensPerMinute\":100000}}."`
-	Model        string   `env:"PARLEY_MODEL" placeholder:"NAME" help:"Model to ask for. By default the first that the model server lists."`
-	BaseURL      string   `name:"base-url" env:"OPENAI_BASE_URL" placeholder:"URL" help:"OpenAI-compatible API, its version included. By default a local Ollama or llama.cpp if one answers, else a simulated model."`
-	APIKey       string   `name:"api-key" env:"OPENAI_API_KEY" placeholder:"KEY" help:"Key of that API. Better set in the environment than here."`
-	FirstByte    duration `name:"model-first-byte" env:"PARLEY_MODEL_FIRST_BYTE" default:"120s" help:"How long the model may take to send its first byte."`
-	Stall        duration `name:"model-stall" env:"PARLEY_MODEL_STALL" default:"60s" help:"How long the model may be silent after that."`
-	DrainTimeout duration `env:"PARLEY_DRAIN_TIMEOUT" default:"30s" help:"How long live replies may go on when the server is told to stop."`
-	Origins      []string `env:"PARLEY_ORIGINS" placeholder:"ORIGIN" help:"Origins of other sites' pages that may open sockets, such as https://chat.example.com."`
-	MaxSockets   int      `env:"PARLEY_MAX_SOCKETS" default:"100000" help:"How many sockets may be open at once."`
-	Log          string   `env:"PARLEY_LOG" enum:"text,json" default:"text" help:"Form of the log: text or json."`
-	LogLevel     string   `env:"PARLEY_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
+	Addr           string   `env:"PARLEY_ADDR" default:"127.0.0.1:8420" help:"Address to listen on; port 0 takes a free one."`
+	Store          string   `env:"PARLEY_STORE" default:"file:parley.db" help:"Where sessions are kept: file:PATH for one server, redis://HOST:PORT for any number of them (also rediss://, redis+sentinel://HOST:PORT,…/MASTER, redis+cluster://HOST:PORT,…)."`
+	AdminKey       string   `env:"PARLEY_ADMIN_KEY" placeholder:"KEY" help:"Declares an admin key of the default account (svc_live_…, 32 characters or more) instead of having one made. Better set in the environment than here."`
+	Tier           string   `env:"PARLEY_TIER" enum:"free,pro,enterprise" default:"pro" help:"Tier of the default account: free, pro or enterprise."`
+	Tiers          string   `env:"PARLEY_TIERS" placeholder:"JSON" help:"Overrides figures of tiers: {\"pro\":{\"requestsPerMinute\":300,\"tokensPerMinute\":100000}}."`
+	Model          string   `env:"PARLEY_MODEL" placeholder:"NAME" help:"Model to ask for. By default the first that the model server lists."`
+	EmbeddingModel string   `env:"PARLEY_EMBEDDING_MODEL" placeholder:"NAME" help:"Embedding model of the same API, for sessions whose retention policy is semantic. By default these compare words."`
+	BaseURL        string   `name:"base-url" env:"OPENAI_BASE_URL" placeholder:"URL" help:"OpenAI-compatible API, its version included. By default a local Ollama or llama.cpp if one answers, else a simulated model."`
+	APIKey         string   `name:"api-key" env:"OPENAI_API_KEY" placeholder:"KEY" help:"Key of that API. Better set in the environment than here."`
+	FirstByte      duration `name:"model-first-byte" env:"PARLEY_MODEL_FIRST_BYTE" default:"120s" help:"How long the model may take to send its first byte."`
+	Stall          duration `name:"model-stall" env:"PARLEY_MODEL_STALL" default:"60s" help:"How long the model may be silent after that."`
+	DrainTimeout   duration `env:"PARLEY_DRAIN_TIMEOUT" default:"30s" help:"How long live replies may go on when the server is told to stop."`
+	Origins        []string `env:"PARLEY_ORIGINS" placeholder:"ORIGIN" help:"Origins of other sites' pages that may open sockets, such as https://chat.example.com."`
+	MaxSockets     int      `env:"PARLEY_MAX_SOCKETS" default:"100000" help:"How many sockets may be open at once."`
+	Log            string   `env:"PARLEY_LOG" enum:"text,json" default:"text" help:"Form of the log: text or json."`
+	LogLevel       string   `env:"PARLEY_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
 // duration is a positive time.Duration.
@@ -65,10 +67,11 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	if err != nil {
 		return fmt.Errorf("--tiers (PARLEY_TIERS): %w", err)
 	}
-	model, described, err := c.chooseModel(ctx)
+	chosen, err := c.chooseModels(ctx)
 	if err != nil {
 		return err
 	}
+	model := chosen.model
 	backend, err := store.Open(ctx, c.Store, log)
 	if err != nil {
 		return fmt.Errorf("--store (PARLEY_STORE): %w", err)
@@ -82,7 +85,8 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	go counter.Warm()
 	metrics := server.NewMetrics()
 	service := conversation.NewService(conversation.Options{
-		Store: backend.Conversation, Nodes: backend.Nodes, Model: metrics.Model(model), Count: counter.Count, Log: log,
+		Store: backend.Conversation, Nodes: backend.Nodes, Model: metrics.Model(model), Embedder: metrics.Embedder(chosen.embedder),
+		Count: counter.Count, Log: log,
 		Patience: stream.Patience{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
 	})
 	if err := service.Start(ctx); err != nil {
@@ -109,7 +113,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		service.Drain(ctx)
 		return fmt.Errorf("--addr (PARLEY_ADDR): %w", err)
 	}
-	if err := c.greet(ctx, o, keys, backend.Name, pageAt(listener.Addr()), described); err != nil {
+	if err := c.greet(ctx, o, keys, backend.Name, pageAt(listener.Addr()), chosen.described); err != nil {
 		service.Drain(ctx)
 		return err
 	}
@@ -202,35 +206,70 @@ func (c *serve) logger(o output) *slog.Logger {
 	return slog.New(slog.NewTextHandler(o.errs, options))
 }
 
-// chooseModel returns the model and a word on it for people: what is configured, a local server's if one answers, else
-// the simulated one.
-func (c *serve) chooseModel(ctx context.Context) (model stream.Model, described string, err error) {
-	switch {
-	case c.BaseURL == "" && c.APIKey != "" && c.Model == "":
-		return nil, "", errors.New("--api-key (OPENAI_API_KEY) is set: set --model (PARLEY_MODEL) too, for OpenAI has many models that do not chat")
-	case c.BaseURL != "" || c.APIKey != "":
-		name := c.Model
-		if name == "" {
-			limit, cancel := context.WithTimeout(ctx, 10*time.Second)
-			defer cancel()
-			if name, err = openai.FirstModel(limit, c.BaseURL, c.APIKey); err != nil {
-				return nil, "", fmt.Errorf("the model server (--base-url, OPENAI_BASE_URL) was asked for its models: %w. Is it running? With --model (PARLEY_MODEL) set it is not asked", err)
-			}
-		}
-		model = openai.New(openai.Options{BaseURL: c.BaseURL, Key: c.APIKey, Name: name})
-		return model, name, nil
-	case c.Model != "":
-		base, _, ok := openai.Detect(ctx)
-		if !ok {
-			return nil, "", errors.New("--model (PARLEY_MODEL) is set, but no local model server answers: set --base-url (OPENAI_BASE_URL), or --api-key (OPENAI_API_KEY) for OpenAI")
-		}
-		return openai.New(openai.Options{BaseURL: base, Name: c.Model}), c.Model + " at " + base, nil
+// models are what answers, and a word on it for people.
+type models struct {
+	model     stream.Model
+	embedder  stream.Embedder // nil for none
+	described string
+}
+
+// chooseModels returns what is configured, a local server's model if one answers, else the simulated one.
+func (c *serve) chooseModels(ctx context.Context) (chosen models, err error) {
+	api, err := c.chooseAPI(ctx)
+	if err != nil {
+		return models{}, err
 	}
-	if base, name, ok := openai.Detect(ctx); ok {
-		return openai.New(openai.Options{BaseURL: base, Name: name}), name + " at " + base, nil
+	if api == nil {
+		if c.EmbeddingModel != "" {
+			return models{}, noServer("--embedding-model (PARLEY_EMBEDDING_MODEL)")
+		}
+		described := "the built-in simulated model: NO AI. Set OPENAI_BASE_URL, or start Ollama, for a real one"
+		return models{model: simulated.New(simulated.Options{}), described: described}, nil
 	}
-	model = simulated.New(simulated.Options{})
-	return model, "the built-in simulated model: NO AI. Set OPENAI_BASE_URL, or start Ollama, for a real one", nil
+	chosen = models{model: openai.New(*api), described: api.Name}
+	if c.EmbeddingModel != "" {
+		of := *api
+		of.Name = c.EmbeddingModel
+		chosen.embedder = openai.NewEmbedder(of)
+		chosen.described += ", embeddings by " + of.Name
+	}
+	if c.BaseURL == "" && c.APIKey == "" {
+		chosen.described += " at " + api.BaseURL
+	}
+	return chosen, nil
+}
+
+// chooseAPI returns which model of which server is to be asked; nil for the simulated one.
+func (c *serve) chooseAPI(ctx context.Context) (*openai.Options, error) {
+	if c.BaseURL == "" && c.APIKey == "" {
+		base, first, ok := openai.Detect(ctx)
+		switch {
+		case !ok && c.Model != "":
+			return nil, noServer("--model (PARLEY_MODEL)")
+		case !ok:
+			return nil, nil
+		}
+		return &openai.Options{BaseURL: base, Name: cmp.Or(c.Model, first)}, nil
+	}
+	api := openai.Options{BaseURL: c.BaseURL, Key: c.APIKey, Name: c.Model}
+	if api.Name != "" {
+		return &api, nil
+	}
+	if c.BaseURL == "" {
+		return nil, errors.New("--api-key (OPENAI_API_KEY) is set: set --model (PARLEY_MODEL) too, for OpenAI has many models that do not chat")
+	}
+	limit, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var err error
+	if api.Name, err = openai.FirstModel(limit, c.BaseURL, c.APIKey); err != nil {
+		return nil, fmt.Errorf("the model server (--base-url, OPENAI_BASE_URL) was asked for its models: %w. Is it running? With --model (PARLEY_MODEL) set it is not asked", err)
+	}
+	return &api, nil
+}
+
+// noServer is the error of a model that is named where no server is.
+func noServer(named string) error {
+	return fmt.Errorf("%s is set, but no local model server answers: set --base-url (OPENAI_BASE_URL), or --api-key (OPENAI_API_KEY) for OpenAI", named)
 }
 
 // pageAt is where a browser on this machine finds the page.

@@ -28,6 +28,8 @@ type told struct {
 	messages [2]Message
 	asked    Message // the question
 	terms    Terms
+	// where an embedding model is asked
+	vector, askedVector Vector
 }
 
 // conversations returns the recorded conversations of a language by name, in order.
@@ -132,14 +134,22 @@ const funktionswoerter = `aber alle allem allen als also am an auch auf aus bei 
 	waren warum was weil welche welchem welchen welcher welches wem wen wenn wer werden weshalb wie wieder wird wir wo
 	woher wohin wollen will worauf wurde zu zum zur zwischen dran lebten einmal vorher hinten dürfen gut`
 
-// policies are the benchmark's columns: how facts fare under each.
-var policies = []struct {
-	name   string
-	policy Policy
-	high   bool // the facts carry priority high
-}{
-	{"fifo", FirstInFirstOut, false}, {"priority", Priority, false}, {"priority, facts high", Priority, true}, {"semantic (BM25)", Semantic, false},
+// column is how facts fare under a policy.
+type column struct {
+	name    string
+	policy  Policy
+	high    bool // the facts carry priority high
+	meaning bool // by embeddings
 }
+
+// policies are the benchmark's columns.
+var policies = []column{
+	{"fifo", FirstInFirstOut, false, false}, {"priority", Priority, false, false}, {"priority, facts high", Priority, true, false},
+	{"semantic (BM25)", Semantic, false, false},
+}
+
+// wordless is the column, of those in the table, that semantic has by words alone.
+const wordless = 3
 
 var fractions = []struct {
 	name string
@@ -162,10 +172,12 @@ var sizes = []size{
 const shuffles = 10
 
 // TestFactsReachTheModel is the recall benchmark: the share of facts that are in the prompt word for word when the question
-// about them is asked after the last exchange. At a quarter, semantic must keep three quarters of them by words alone.
+// about them is asked after the last exchange. At a quarter, semantic must keep three quarters of them by words alone. With
+// PARLEY_RECALL_BASE_URL set it has a column for embeddings too (embeddings_test.go).
 func TestFactsReachTheModel(t *testing.T) {
 	for _, lot := range []struct{ language, pattern string }{{"English", english}, {"German", german}} {
 		names, all := conversations(t, lot.pattern)
+		policies := withEmbeddings(t, all)
 		for _, size := range sizes {
 			var table strings.Builder
 			fmt.Fprintf(&table, "%s; %s is a fraction of the history's tokens\n%-22s", lot.language, size.name, "")
@@ -175,14 +187,14 @@ func TestFactsReachTheModel(t *testing.T) {
 			for _, fraction := range fractions {
 				total := make([]float64, len(policies))
 				for _, name := range names {
-					shares := recall(all[name], fraction.of, size)
+					shares := recall(policies, all[name], fraction.of, size)
 					row(&table, name, fraction.name, shares)
 					for i := range shares {
 						total[i] += shares[i] / float64(len(names))
 					}
 				}
 				row(&table, "ALL", fraction.name, total)
-				if semantic := total[len(total)-1]; fraction.of == 4 && semantic < 0.75 {
+				if semantic := total[wordless]; fraction.of == 4 && semantic < 0.75 {
 					t.Errorf("%s: semantic keeps %.1f %% of the facts at a quarter", lot.language, 100*semantic)
 				}
 			}
@@ -199,11 +211,11 @@ func row(table *strings.Builder, name, fraction string, shares []float64) {
 }
 
 // recall returns the share of facts that are kept under each policy in a window that is 1/fraction of the history.
-func recall(exchanges []told, fraction int, size size) []float64 {
+func recall(policies []column, exchanges []told, fraction int, size size) []float64 {
 	kept, asked := make([]int, len(policies)), 0
 	for seed := range uint64(shuffles) {
 		talk := planted(exchanges, seed)
-		in, terms := inputOf(talk)
+		in, terms, vectors := inputOf(talk)
 		tokens := newPlanner(in).tokens / fraction
 		for in.MaxTokens = tokens; size.budget && Budget(in.MaxTokens) < tokens; {
 			in.MaxTokens++
@@ -217,12 +229,14 @@ func recall(exchanges []told, fraction int, size size) []float64 {
 			}
 			asked++
 			in.New = x.asked
-			for e, score := range Similarities(TermsOf(x.question), terms) {
-				in.History[2*e].Similarity = score
-			}
+			words := Similarities(TermsOf(x.question), terms)
 			for p, policy := range policies {
+				scores := words
+				if policy.meaning {
+					scores = Meanings(words, x.askedVector, vectors)
+				}
 				for e := range talk {
-					in.History[2*e].Priority = Normal
+					in.History[2*e].Similarity, in.History[2*e].Priority = scores[e], Normal
 					if policy.high && talk[e].fact != "" {
 						in.History[2*e].Priority = High
 					}
@@ -268,14 +282,14 @@ func planted(exchanges []told, seed uint64) []told {
 	return all
 }
 
-func inputOf(talk []told) (in Input, terms []Terms) {
+func inputOf(talk []told) (in Input, terms []Terms, vectors []Vector) {
 	in.Compression = true
 	for _, x := range talk {
 		for _, m := range x.messages {
 			m.ID = fmt.Sprintf("%03d", len(in.History))
 			in.History = append(in.History, m)
 		}
-		terms = append(terms, x.terms)
+		terms, vectors = append(terms, x.terms), append(vectors, x.vector)
 	}
-	return in, terms
+	return in, terms, vectors
 }

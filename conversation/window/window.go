@@ -7,9 +7,11 @@
 // A turn uses it like this:
 //
 //	in := window.Input{MaxTokens: …, Compression: …, Policy: …, Summary: …, History: …, New: …}
-//	if in.Policy == window.Semantic { // and there are no embeddings, or they are late
+//	if in.Policy == window.Semantic {
 //		// exchanges[e] is question.And(answer), of the Terms kept with the messages
 //		scores := window.Similarities(window.TermsOf(content), exchanges)
+//		// and vectors[e] the exchange's Vector; where there are no embeddings, or they are late, the words are all
+//		scores = window.Meanings(scores, vector, vectors)
 //		// scores[e] becomes the Similarity of either message of the exchange
 //	}
 //	p := window.Plan(in)

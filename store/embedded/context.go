@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 
@@ -14,6 +15,7 @@ import (
 const (
 	indexRole tag = iota + 1
 	indexTerms
+	indexVector
 )
 
 const (
@@ -31,6 +33,7 @@ const (
 const (
 	summaryTokens tag = iota + numbers
 	summaryCount
+	summaryReplaced
 )
 
 // Context implements conversation.Store.
@@ -87,7 +90,7 @@ func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
 			return nil, err
 		}
 		newest = append(newest, m)
-		budget -= tokensInPrompt(&m)
+		budget -= m.TokensInPrompt()
 	}
 	slices.Reverse(newest)
 	return newest, nil
@@ -95,7 +98,7 @@ func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
 
 // indexed returns the newest indexed messages, oldest first.
 func (r *reading) indexed(at ref) ([]conversation.Indexed, error) {
-	newest := make([]conversation.Indexed, 0, 64)
+	var newest []conversation.Indexed
 	index := r.span(indexBucket, at.key())
 	for id, value, ok := index.before(""); ok && len(newest) < conversation.IndexLimit; id, value, ok = index.prev() {
 		x, err := readIndexed(value, string(id))
@@ -118,6 +121,42 @@ func (w *writing) index(at ref, session *conversation.Session, m *conversation.M
 	x := conversation.Index(m, policy)
 	w.arena.indexed(&x)
 	return w.putRecord(indexBucket, messageKey(at, m.ID), start)
+}
+
+// SetVectors implements conversation.Store.
+func (s *Store) SetVectors(ctx context.Context, owner conversation.Owner, sessionID string, vectors []conversation.ExchangeVector) error {
+	_, err := update(ctx, s, func(w *writing) (struct{}, error) {
+		return struct{}{}, w.setVectors(ref{owner, sessionID}, vectors)
+	})
+	return err
+}
+
+func (w *writing) setVectors(at ref, vectors []conversation.ExchangeVector) error {
+	session, err := w.session(at)
+	switch {
+	case errors.Is(err, conversation.ErrSessionNotFound):
+		return nil
+	case err != nil || session.Context.RetentionPolicy != conversation.Semantic:
+		return err
+	}
+	for _, v := range vectors {
+		key := messageKey(at, v.Reply)
+		value := w.bucket(indexBucket).Get(key)
+		if value == nil {
+			continue
+		}
+		x, err := readIndexed(value, v.Reply)
+		if err != nil {
+			return err
+		}
+		x.Vector = v.Vector
+		start := len(w.arena)
+		w.arena.indexed(&x)
+		if err := w.putRecord(indexBucket, key, start); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // summary returns a session's summary.
@@ -172,6 +211,7 @@ func (r *record) indexed(x *conversation.Indexed) {
 		terms, _ := x.Terms.AppendBinary(nil) // it never fails
 		r.bytes(indexTerms, terms)
 	}
+	r.bytes(indexVector, x.Vector)
 }
 
 // readIndexed reads an indexed message; its id is given.
@@ -189,6 +229,8 @@ func readIndexed(value []byte, id string) (conversation.Indexed, error) {
 			x.Priority = math.Float64frombits(uint64(n))
 		case indexTerms:
 			return x.Terms.UnmarshalBinary(b)
+		case indexVector:
+			x.Vector = append(x.Vector, b...)
 		}
 		return nil
 	})
@@ -200,6 +242,7 @@ func (r *record) summary(s *conversation.Summary) {
 	r.int(summaryTokens, s.Tokens)
 	r.text(summaryLast, s.Last)
 	r.int(summaryCount, s.Count)
+	r.int(summaryReplaced, s.Replaced)
 }
 
 func readSummary(value []byte) (conversation.Summary, error) {
@@ -214,6 +257,8 @@ func readSummary(value []byte) (conversation.Summary, error) {
 			s.Last = string(b)
 		case summaryCount:
 			s.Count = int(n)
+		case summaryReplaced:
+			s.Replaced = int(n)
 		}
 		return nil
 	})

@@ -384,7 +384,7 @@ func TestTheCostOfATurnDoesNotGrowWithTheHistory(t *testing.T) {
 				reply.Status, reply.Content, reply.Tokens = stream.Completed, "good day", 50
 				stored.Head = reply.ID
 				stored.MessageCount += 2
-				stored.HistoryTokens += tokensInPrompt(&asked) + tokensInPrompt(&reply)
+				stored.HistoryTokens += asked.TokensInPrompt() + reply.TokensInPrompt()
 				err = errors.Join(err, w.putMessage(at, &asked), w.putMessage(at, &reply))
 			}
 			return errors.Join(err, w.putSession(at, &stored))

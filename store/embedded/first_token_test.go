@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,7 +42,7 @@ func (s *tallied) note(trip string, messages []conversation.Message, index []con
 		s.bytes += 64 + len(messages[i].Content) + len(messages[i].Metadata)
 	}
 	for i := range index {
-		s.bytes += 64 + 8*len(index[i].Terms)
+		s.bytes += 64 + 8*len(index[i].Terms) + len(index[i].Vector)
 	}
 }
 
@@ -105,12 +106,19 @@ func fourth(text string) int { return (len(text) + 3) / 4 }
 // has left folded, under each policy: the next turn asks the model nothing else before its first token, makes one trip to
 // the store, or two where it chooses among more than came with the first, and reads no more than its window and its index hold.
 func TestAFirstTokenCostsTheSameHoweverLongTheHistoryIs(t *testing.T) {
-	for policy, limits := range map[conversation.RetentionPolicy]struct{ trips, bytes int }{
-		conversation.FIFO: {1, 8 << 10}, conversation.Priority: {2, 160 << 10}, conversation.Semantic: {2, 640 << 10},
+	for _, test := range []struct {
+		policy   conversation.RetentionPolicy
+		embedder stream.Embedder
+		trips    int
+		bytes    int
+	}{
+		{conversation.FIFO, nil, 1, 8 << 10}, {conversation.Priority, nil, 2, 160 << 10}, {conversation.Semantic, nil, 2, 640 << 10},
+		{conversation.Semantic, alike{}, 2, 640<<10 + 1000*1550},
 	} {
+		policy, limits := test.policy, test
 		for _, n := range []int{100, 10_000} {
-			t.Run(fmt.Sprint(policy, " ", n), func(t *testing.T) {
-				c, took := firstToken(t, policy, n)
+			t.Run(fmt.Sprint(policy, " ", n, " embedded ", test.embedder != nil), func(t *testing.T) {
+				c, took := firstToken(t, policy, test.embedder, n)
 				t.Logf("%d messages: %v, %d bytes, %d messages sent, %v to the model's call", n, c.trips, c.bytes, len(c.request.Messages), took.Round(time.Microsecond))
 				if c.request.Summary || len(c.trips) > limits.trips || c.bytes > limits.bytes {
 					t.Errorf("the first call (to summarise: %v) came after %v and %d bytes", c.request.Summary, c.trips, c.bytes)
@@ -123,13 +131,26 @@ func TestAFirstTokenCostsTheSameHoweverLongTheHistoryIs(t *testing.T) {
 	}
 }
 
+// alike is an embedder to which all texts are alike, in 1,536 dimensions.
+type alike struct{}
+
+func (alike) Name() string { return "alike" }
+
+func (alike) Embed(_ context.Context, texts []string) (stream.Embeddings, error) {
+	vector := make([]float32, 1536)
+	for i := range vector {
+		vector[i] = float32(i%7) - 3
+	}
+	return stream.Embeddings{Vectors: slices.Repeat([][]float32{vector}, len(texts))}, nil
+}
+
 // firstToken returns the first call to the model of a turn in a session of n messages, and how long after the send it came.
-func firstToken(t *testing.T, policy conversation.RetentionPolicy, n int) (timedCall, time.Duration) {
+func firstToken(t *testing.T, policy conversation.RetentionPolicy, embedder stream.Embedder, n int) (timedCall, time.Duration) {
 	file := open(t, newPath(t))
 	store := &tallied{Store: file, folded: make(chan int, 16)}
 	model := &timed{store: store}
 	service := conversation.NewService(conversation.Options{
-		Store: store, Model: model, Count: fourth, Log: slog.New(slog.DiscardHandler),
+		Store: store, Model: model, Embedder: embedder, Count: fourth, Log: slog.New(slog.DiscardHandler),
 		Patience: stream.Patience{FirstByte: time.Minute, Stall: time.Minute},
 	})
 	must(t, service.Start(t.Context()))
@@ -140,6 +161,9 @@ func firstToken(t *testing.T, policy conversation.RetentionPolicy, n int) (timed
 	must(t, err)
 	session := created.Session.ID
 	last := grow(t, file, created.Session, n-12)
+	if embedder != nil {
+		embedAll(t, file, session, embedder)
+	}
 	must(t, file.Fold(t.Context(), somebody, session, "", conversation.Summary{Text: "Summary: ships.", Tokens: 4, Last: last, Count: n - 12}, conversation.Usage{}))
 	for i := range 6 {
 		send(t, service, session, talk(fmt.Sprint("before ", i)))
@@ -175,7 +199,7 @@ func grow(t *testing.T, s *Store, session conversation.Session, n int) string {
 				if err := errors.Join(w.putMessage(at, m), w.index(at, &grown, m)); err != nil {
 					return err
 				}
-				grown.HistoryTokens += tokensInPrompt(m)
+				grown.HistoryTokens += m.TokensInPrompt()
 			}
 			grown.MessageCount, grown.Head = grown.MessageCount+2, reply.ID
 		}
@@ -183,6 +207,24 @@ func grow(t *testing.T, s *Store, session conversation.Session, n int) string {
 		return w.putSession(at, &grown)
 	}))
 	return session.Head
+}
+
+// embedAll gives each reply of a session a vector.
+func embedAll(t *testing.T, s *Store, session string, embedder stream.Embedder) {
+	t.Helper()
+	found, err := embedder.Embed(t.Context(), []string{""})
+	must(t, err)
+	v, err := window.VectorOf(embedder.Name(), found.Vectors[0])
+	must(t, err)
+	c, err := s.Context(t.Context(), somebody, session, 100_000)
+	must(t, err)
+	var all []conversation.ExchangeVector
+	for _, x := range c.Index {
+		if x.Role == conversation.Assistant {
+			all = append(all, conversation.ExchangeVector{Reply: x.ID, Vector: v})
+		}
+	}
+	must(t, s.SetVectors(t.Context(), somebody, session, all))
 }
 
 // send sends a message and waits for its reply.

@@ -51,6 +51,7 @@ const (
 	contextFolded
 	contextSkipped
 	contextFolding
+	contextSimilarity
 )
 
 const (
@@ -242,6 +243,7 @@ func (r *record) context(c *conversation.ContextReport) {
 	}
 	r.bool(contextSummarised, c.Summarised)
 	r.text(contextFolding, string(c.Folding))
+	r.text(contextSimilarity, string(c.Similarity))
 }
 
 func (r *record) messages(m conversation.MessageRange) {
@@ -321,6 +323,8 @@ func readContext(value []byte, c *conversation.ContextReport) error {
 			c.Summarised = true
 		case contextFolding:
 			c.Folding = known(b, conversation.FoldingLate, conversation.FoldingFailed)
+		case contextSimilarity:
+			c.Similarity = known(b, conversation.ByWords, conversation.ByEmbeddings)
 		}
 		return nil
 	})

@@ -36,7 +36,7 @@ func fill(v reflect.Value, n *int) {
 			v.Set(reflect.ValueOf(window.TermsOf("words of a text, and of another text")))
 			return
 		}
-		v.Set(reflect.ValueOf(json.RawMessage(`{"n":1.50, "s":"<>"}`)))
+		v.Set(reflect.ValueOf(json.RawMessage(`{"n":1.50, "s":"<>"}`)).Convert(v.Type()))
 	default:
 		panic("a field of a kind that fill does not know: " + v.Type().String())
 	}

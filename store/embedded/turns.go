@@ -165,14 +165,6 @@ func (w *writing) putTurn(at ref, begun *conversation.Begun, last conversation.T
 	return nil
 }
 
-// tokensInPrompt returns what a message takes in a prompt: nothing if it is a reply that is not sent.
-func tokensInPrompt(m *conversation.Message) int {
-	if m.Role == conversation.Assistant && (m.Status == stream.Streaming || m.Status == stream.Failed || m.Content == "") {
-		return 0
-	}
-	return m.Tokens + window.MessageOverhead
-}
-
 // EndTurn implements conversation.Store. Where the turn was ended and its message has been cleared since, the message
 // beside ErrFenced is empty.
 func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
@@ -220,7 +212,7 @@ func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversa
 		return err
 	}
 	reply.ID, reply.SessionID, reply.Role, reply.CreatedAt = stored.ID, stored.SessionID, stored.Role, stored.CreatedAt
-	session.HistoryTokens += tokensInPrompt(reply)
+	session.HistoryTokens += reply.TokensInPrompt()
 	if err := w.index(at, session, reply); err != nil {
 		return err
 	}

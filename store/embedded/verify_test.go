@@ -42,7 +42,7 @@ func (w *writing) verify() error {
 		tokens, streaming, last := 0, "", ""
 		for _, m := range messages {
 			want[string(messageKey(at, m.ID))]++
-			tokens += tokensInPrompt(&m)
+			tokens += m.TokensInPrompt()
 			if last = m.ID; m.Status == stream.Streaming {
 				streaming = m.ID
 			}

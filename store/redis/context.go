@@ -14,6 +14,7 @@ var (
 	getContextScript  = newScript("get_context", reads|admits|turns)
 	getMessagesScript = newScript("get_messages", reads|admits|sessions)
 	foldScript        = newScript("fold", sessions)
+	setVectorsScript  = newScript("set_vectors", sessions|idempotent)
 )
 
 // Context implements conversation.Store.
@@ -26,7 +27,7 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 	parts := list(reply)
 	if text(reply) == "gone" {
 		return conversation.Context{}, conversation.ErrSessionNotFound
-	} else if len(parts) != 6 {
+	} else if len(parts) != 7 {
 		return conversation.Context{}, getContextScript.malformed()
 	}
 	c, err := readContext(sessionID, parts[2:])
@@ -50,21 +51,38 @@ func readContext(sessionID string, parts []any) (c conversation.Context, err err
 		return c, err
 	}
 	slices.Reverse(c.History)
-	for _, member := range slices.Backward(list(parts[1])) {
+	vectors := list(parts[2]) // as many as are indexed, or none
+	for i, member := range slices.Backward(list(parts[1])) {
 		x, err := readIndexed(text(member))
 		if err != nil {
 			return c, err
 		}
+		if i < len(vectors) && text(vectors[i]) != "" {
+			x.Vector = window.Vector(text(vectors[i]))
+		}
 		c.Index = append(c.Index, x)
 	}
-	if c.Summary.Last = text(parts[2]); c.Summary.Last != "" {
-		r := reader{rest: text(parts[3])}
-		c.Summary.Text, c.Summary.Tokens, c.Summary.Count = r.text(), r.int(), r.int()
+	if c.Summary.Last = text(parts[3]); c.Summary.Last != "" {
+		r := reader{rest: text(parts[4])}
+		c.Summary.Text = r.text()
 		if r.bad {
 			return c, errRecord
 		}
+		err = r.figures(&c.Summary)
 	}
-	return c, nil
+	return c, err
+}
+
+// figures reads those of a summary. One that was stored before there was Replaced has none.
+func (r *reader) figures(s *conversation.Summary) error {
+	s.Tokens, s.Count = r.int(), r.int()
+	if r.rest != "" {
+		s.Replaced = r.int()
+	}
+	if r.bad {
+		return errRecord
+	}
+	return nil
 }
 
 // MessagesByID implements conversation.Store.
@@ -90,9 +108,9 @@ func (s *Store) MessagesByID(ctx context.Context, owner conversation.Owner, sess
 func (s *Store) Fold(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
 	tag := tagOfOwner(owner)
 	counted := conversation.UsageOfFolding(usage)
-	record := appendInts(appendText(nil, summary.Text), summary.Tokens, summary.Count)
+	figures := appendInts(nil, summary.Tokens, summary.Count, summary.Replaced)
 	reply, err := s.run(ctx, foldScript, tag, []string{sessionKey(tag, sessionID)}, appendCounts([]any{
-		sessionID, after, summary.Last, record, usage.Prompt, usage.Completion, usage.Total,
+		sessionID, after, summary.Last, appendText(nil, summary.Text), figures, usage.Prompt, usage.Completion, usage.Total,
 	}, &counted)...)
 	if err != nil {
 		return err
@@ -106,6 +124,18 @@ func (s *Store) Fold(ctx context.Context, owner conversation.Owner, sessionID, a
 		return conversation.ErrSessionNotFound
 	}
 	return foldScript.malformed()
+}
+
+// SetVectors implements conversation.Store.
+func (s *Store) SetVectors(ctx context.Context, owner conversation.Owner, sessionID string, vectors []conversation.ExchangeVector) error {
+	tag := tagOfOwner(owner)
+	args := make([]any, 0, 2*len(vectors)+1)
+	args = append(args, sessionID)
+	for _, v := range vectors {
+		args = append(args, v.Reply, []byte(v.Vector))
+	}
+	_, err := s.run(ctx, setVectorsScript, tag, []string{sessionKey(tag, sessionID)}, args...)
+	return err
 }
 
 // A message is indexed as lua/session.lua says: id, NUL, and this record: its version (1), role, tokens, whether it is never

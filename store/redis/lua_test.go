@@ -75,6 +75,7 @@ func TestARecordReadsBackAsItWasWritten(t *testing.T) {
 			Policy: conversation.FIFO, PromptTokens: 9, MaxTokens: 4096, Kept: conversation.MessageRange{Count: 1, First: "a", Last: "b"},
 			Dropped: conversation.MessageRange{Count: 300}, Folded: conversation.MessageRange{Count: 7, Last: "c"},
 			Skipped: conversation.MessageRange{Count: 2, First: "d"}, Summarised: true, Folding: conversation.FoldingLate,
+			Similarity: conversation.ByEmbeddings,
 		},
 		Error: &conversation.ReplyError{Code: "provider_error", Message: "it broke"},
 	}

@@ -109,6 +109,26 @@ func onBoth(t *testing.T, test func(t *testing.T, url string)) {
 	})
 }
 
+func TestANodeThatWatchesIsPokedAboutASummaryAndLearnsItsFigures(t *testing.T) {
+	onBoth(t, func(t *testing.T, url string) {
+		writer, writerPokes := join(t, url)
+		viewer, viewerPokes := join(t, url)
+		key := liveTurn(t, writer, newOwner())
+		end(t, writer, key)
+		_, err := viewer.Watch(t.Context(), key.Owner, key.SessionID)
+		must(t, err)
+		watched := conversation.Watched{Owner: key.Owner, SessionID: key.SessionID}
+		same(t, "the summary before", glance(t, viewer, watched)[0].Summary, conversation.Summary{})
+		viewerPokes.take()
+		writerPokes.take()
+		summary := conversation.Summary{Text: "so far", Tokens: 7, Last: key.MessageID, Count: 2, Replaced: 99}
+		must(t, writer.Fold(t.Context(), key.Owner, key.SessionID, "", summary, conversation.Usage{}))
+		viewerPokes.await(t, key.SessionID)
+		summary.Text = ""
+		same(t, "the summary", glance(t, viewer, watched)[0].Summary, summary)
+	})
+}
+
 func TestANodeThatWatchesIsPokedAboutTextAndReadsIt(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		writer, writerPokes := join(t, url)

@@ -6,7 +6,6 @@ import (
 	"unicode/utf8"
 
 	"parley/conversation"
-	"parley/conversation/window"
 	"parley/stream"
 )
 
@@ -28,7 +27,8 @@ const (
 	isEstimated
 	hasContext
 	hasError
-	hasWindow // more of the context
+	hasWindow     // more of the context
+	hasSimilarity // the last of it, behind the error: who does not know it reads all the rest
 )
 
 // appendMessage writes the record of a message.
@@ -67,6 +67,10 @@ func appendMessage(b []byte, m *conversation.Message) []byte {
 	if e := m.Error; e != nil {
 		b[has] |= hasError
 		b = appendText(appendText(b, e.Code), e.Message)
+	}
+	if c := m.Context; c != nil && c.Similarity != "" {
+		b[has] |= hasSimilarity
+		b = appendText(b, string(c.Similarity))
 	}
 	return b
 }
@@ -126,6 +130,9 @@ func readMessage(record string, m *conversation.Message) error {
 	}
 	if has&hasError != 0 {
 		m.Error = &conversation.ReplyError{Code: r.text(), Message: r.text()}
+	}
+	if has&hasSimilarity != 0 && m.Context != nil {
+		m.Context.Similarity = conversation.Similarity(r.text())
 	}
 	if r.bad {
 		return errRecord
@@ -190,12 +197,4 @@ func validPrefix(text string) string {
 		}
 		n += size
 	}
-}
-
-// tokensInPrompt returns what a message takes in a prompt: nothing if it is a reply that is not sent.
-func tokensInPrompt(m *conversation.Message) int {
-	if m.Role == conversation.Assistant && (m.Status == stream.Streaming || m.Status == stream.Failed || m.Content == "") {
-		return 0
-	}
-	return m.Tokens + window.MessageOverhead
 }

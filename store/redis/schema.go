@@ -33,7 +33,10 @@ import (
 //	TAG:m:<sid>          zset    its messages by id, all with the score 0 (lua/session.lua has what a member is). The reply
 //	                             that is streaming is none of them. Expires with the session.
 //	TAG:w:<sid>          zset    its messages as they are indexed (lua/session.lua), all with the score 0, where the policy is not
-//	                             fifo: id, NUL, record. TAG:f:<sid>: hash, its summary: last (message), record. Both expire with it.
+//	                             fifo: id, NUL, record. TAG:f:<sid>: hash, its summary: last (message), record (text and
+//	                             figures), figures. Both expire with it.
+//	TAG:e:<sid>          hash    the vectors of its exchanges (conversation.Store.SetVectors), by the reply, where the policy is
+//	                             semantic. Expires with the session.
 //	TAG:i                zset    ids of sessions, all with the score 0; TAG:u:<user> those of one user. One whose session is
 //	                             gone is passed over. Both expire, as the next does, with the last of their sessions.
 //	TAG:x                zset    <sid>:<user> by expiry: what is due is removed from these three by who creates, lists or counts.

@@ -98,3 +98,7 @@ func (n *several) MessagesByID(ctx context.Context, o conversation.Owner, id str
 func (n *several) Fold(ctx context.Context, o conversation.Owner, id, after string, summary conversation.Summary, u conversation.Usage) error {
 	return n.next().Fold(ctx, o, id, after, summary, u)
 }
+
+func (n *several) SetVectors(ctx context.Context, o conversation.Owner, id string, vectors []conversation.ExchangeVector) error {
+	return n.next().SetVectors(ctx, o, id, vectors)
+}

@@ -12,6 +12,7 @@ import (
 	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/usage"
+	"parley/conversation/window"
 )
 
 // trips counts the trips to the server, a command or a pipeline being one, and the commands. It is a hook of the client.
@@ -93,6 +94,9 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 		{"fold", func(ctx context.Context) error {
 			return s.Fold(ctx, owner, session.ID, "", conversation.Summary{Text: "so far", Last: begun.Reply.ID}, conversation.Usage{})
 		}},
+		{"vectors, behind the reply", func(ctx context.Context) error {
+			return s.SetVectors(ctx, owner, session.ID, []conversation.ExchangeVector{{Reply: begun.Reply.ID, Vector: window.Vector("x")}})
+		}},
 		{"clear", func(ctx context.Context) error {
 			_, err := s.ClearMessages(ctx, owner, session.ID, "clears")
 			return err
@@ -114,7 +118,7 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 	for _, sc := range []*script{ // what a server is told once is not an operation's
 		createSessionScript, getSessionScript, listSessionsScript, deleteSessionScript, listMessagesScript, getMessageScript,
 		clearMessagesScript, beginTurnScript, endTurnScript, getUsageScript,
-		getContextScript, getMessagesScript, foldScript,
+		getContextScript, getMessagesScript, foldScript, setVectorsScript,
 	} {
 		must(t, s.db.ScriptLoad(t.Context(), sc.text).Err())
 	}

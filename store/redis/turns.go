@@ -37,7 +37,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	live := liveMember(tag, turn.SessionID, turn.Waiter)
 	reply, err := s.runWith(ctx, beginTurnScript, tag, []string{sessionKey(tag, turn.SessionID)}, s.turns.beginning(s.node, live),
 		appendCounts([]any{
-			turn.SessionID, turn.Waiter, s.node, appendMessage(nil, &message), tokensInPrompt(&message), string(turn.OnBusy),
+			turn.SessionID, turn.Waiter, s.node, appendMessage(nil, &message), message.TokensInPrompt(), string(turn.OnBusy),
 			conversation.RandomText(2 * randomLength), key, digest, appendIndexed(nil, &message),
 		}, &counted)...)
 	parts := list(reply)
@@ -92,7 +92,7 @@ func messageOf(turn *conversation.NewTurn) conversation.Message {
 
 // begun reads a turn that has begun (lua/begin_turn.lua), and notes it.
 func (s *Store) begun(owner conversation.Owner, turn *conversation.NewTurn, parts []any) (b conversation.Begun, err error) {
-	if len(parts) != 7 {
+	if len(parts) != 8 {
 		return b, beginTurnScript.malformed()
 	}
 	if b.Session, err = readSession(turn.SessionID, parts[1]); err != nil {
@@ -143,7 +143,7 @@ func endingOf(fence int64, reply *conversation.Message, timing conversation.Timi
 	}
 	counted := conversation.UsageOfEnding(reply, timing)
 	return appendCounts([]any{
-		reply.SessionID, reply.ID, fence, appendMessage(nil, reply), tokensInPrompt(reply), used.Prompt, used.Completion, used.Total,
+		reply.SessionID, reply.ID, fence, appendMessage(nil, reply), reply.TokensInPrompt(), used.Prompt, used.Completion, used.Total,
 		appendIndexed(nil, reply), appendTerms(nil, reply.Terms),
 	}, &counted)
 }

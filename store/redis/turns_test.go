@@ -14,6 +14,7 @@ import (
 	"parley/auth"
 	"parley/auth/limit"
 	"parley/conversation"
+	"parley/conversation/window"
 	"parley/stream"
 )
 
@@ -353,12 +354,17 @@ func TestWhatASessionLeavesExpires(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	const secret = "nobody may read this"
 	p := newKey(t, s, auth.Owner{Account: owner.Account, Mode: auth.Live})
-	session := newSession(t, s, owner)
+	config := conversation.DefaultContextConfig
+	config.RetentionPolicy = conversation.Semantic
+	created, err := s.CreateSession(t.Context(), owner, conversation.NewSession{UserID: aUser, Context: config})
+	must(t, err)
+	session := created.Session
 	first := aTurn(session.ID, secret)
 	first.Idempotency = &conversation.Idempotency{Key: "once"}
 	ended := begin(t, s, owner, first)
 	must(t, s.Journal(t.Context(), []stream.Segment[conversation.TurnKey]{{Key: ended.Key, Text: []byte(secret)}}))
 	end(t, s, ended.Key)
+	must(t, s.SetVectors(t.Context(), owner, session.ID, []conversation.ExchangeVector{{Reply: ended.Reply.ID, Vector: window.Vector(secret)}}))
 	ctx := auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 9000}})
 	begun, err := s.BeginTurn(ctx, owner, aTurn(session.ID, secret))
 	must(t, err)
@@ -386,7 +392,7 @@ func TestWhatASessionLeavesExpires(t *testing.T) {
 			t.Errorf("%s: %q hold a message's text", when, holding)
 		}
 	}
-	check("while it is there", 2) // messages, and the journal of the live reply
+	check("while it is there", 3) // messages, the vectors of exchanges, and the journal of the live reply
 	_, err = s.DeleteSession(t.Context(), owner, session.ID)
 	must(t, err)
 	check("deleted", 0)
@@ -396,6 +402,22 @@ func TestWhatASessionLeavesExpires(t *testing.T) {
 	ctx = auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 22 + reservation}})
 	_, err = s.BeginTurn(ctx, owner, aTurn(newSession(t, s, owner).ID, "there is room for it, as the rest of the reservation is back"))
 	must(t, err)
+}
+
+func TestClearingLeavesNoVector(t *testing.T) {
+	s, owner := newStore(t), newOwner()
+	created, err := s.CreateSession(t.Context(), owner, conversation.NewSession{UserID: aUser, Context: conversation.ContextConfig{
+		MaxTokens: 4096, CompressionEnabled: true, RetentionPolicy: conversation.Semantic,
+	}})
+	must(t, err)
+	begun := begin(t, s, owner, aTurn(created.Session.ID, "hello"))
+	end(t, s, begun.Key)
+	must(t, s.SetVectors(t.Context(), owner, created.Session.ID, []conversation.ExchangeVector{{Reply: begun.Reply.ID, Vector: window.Vector("x")}}))
+	there := func() int64 { return s.db.Exists(t.Context(), tagOfOwner(owner)+":e:"+created.Session.ID).Val() }
+	same(t, "the vectors before", there(), 1)
+	_, err = s.ClearMessages(t.Context(), owner, created.Session.ID, "clears")
+	must(t, err)
+	same(t, "the vectors after", there(), 0)
 }
 
 // reservation is what aTurn reserves in a new session: prompt, its overhead, and room for the reply.

@@ -146,7 +146,7 @@ func (s *Store) glanced(w *conversation.Watched, reply any, now time.Time) (conv
 		return conversation.Glance{Gone: true, At: conversation.Time(at)}, nil
 	}
 	parts, _ := reply.([]any)
-	if len(parts) != 5 {
+	if len(parts) != 7 {
 		return conversation.Glance{}, glanceScript.malformed()
 	}
 	session, err := readSession(w.SessionID, parts[0])
@@ -172,5 +172,9 @@ func (s *Store) glanced(w *conversation.Watched, reply any, now time.Time) (conv
 	if text != "" {
 		g.Text = []byte(text)
 	}
-	return g, nil
+	if last, figures := word(parts[5:]), word(parts[6:]); last != "" && figures != "" {
+		g.Summary.Last = last
+		err = (&reader{rest: figures}).figures(&g.Summary)
+	}
+	return g, err
 }

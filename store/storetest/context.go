@@ -18,6 +18,8 @@ func contextTests() []test {
 		{"there is an index only where a policy has to choose", indexWhereNeeded},
 		{"an indexed message has what the window weighs, and no content", indexedMessage},
 		{"the index holds the newest 2,000 messages", indexLimit},
+		{"an indexed reply has the vector that it was given, for as long as it is there, and nothing else changes", vectorsOfReplies},
+		{"a vector of what is not in the index is passed over", vectorsOfNothing},
 		{"messages are read by their ids, in the order that they are named in", messagesByID},
 		{"the context of another's session, and its messages, are not found", contextOfOthers},
 	}
@@ -151,6 +153,88 @@ func indexLimit(t *testing.T, s *subject) {
 	}
 }
 
+// setVectors keeps a vector for each of the replies, made of their ids.
+func (s *subject) setVectors(t *testing.T, sessionID string, replies ...string) (vectors []window.Vector) {
+	t.Helper()
+	var all []conversation.ExchangeVector
+	for _, id := range replies {
+		v, err := window.VectorOf("a model", []float32{1, float32(id[len(id)-1]), 0, -1})
+		must(t, err, "VectorOf")
+		all, vectors = append(all, conversation.ExchangeVector{Reply: id, Vector: v}), append(vectors, v)
+	}
+	must(t, s.store.SetVectors(s.ctx, s.owner, sessionID, all), "SetVectors")
+	return vectors
+}
+
+func vectorsOfReplies(t *testing.T, s *subject) {
+	session := s.create(t, choosing(conversation.Semantic))
+	var replies []string
+	for range 3 {
+		_, reply := s.exchange(t, session.ID, "hello")
+		replies = append(replies, reply.ID)
+	}
+	before, index, history := s.session(t, session.ID), s.context(t, session.ID, 80).Index, s.history(t, session.ID)
+	used, _, _ := s.used(t)
+	vectors := s.setVectors(t, session.ID, replies[2], replies[0])
+	want := func(what string, at int, v window.Vector) {
+		t.Helper()
+		index[at].Vector = v
+		same(t, what, s.context(t, session.ID, 80).Index, index)
+	}
+	index[1].Vector = vectors[1]
+	want("the index", 5, vectors[0])
+	other, err := window.VectorOf("another model", []float32{5, 4})
+	must(t, err, "VectorOf")
+	must(t, s.store.SetVectors(s.ctx, s.owner, session.ID, []conversation.ExchangeVector{{Reply: replies[0], Vector: other}}), "SetVectors")
+	want("the index after another model", 1, other)
+	same(t, "the session", s.session(t, session.ID), before)
+	same(t, "the history", s.history(t, session.ID), history)
+	after, _, _ := s.used(t)
+	sameBucket(t, "the usage", &after, &used)
+	full := question(session.ID, "hello")
+	full.Tokens = 80
+	begun := s.begin(t, full)
+	same(t, "the index that a turn begins with", begun.Index, index)
+	s.end(t, begun.Key, answer("an answer"))
+	s.clear(t, session.ID, "clears")
+	s.setVectors(t, session.ID, replies...)
+	_, reply := s.exchange(t, session.ID, "hello")
+	cleared := s.context(t, session.ID, 80).Index
+	same(t, "how many are indexed after clearing", len(cleared), 2)
+	same(t, "a vector after clearing", cleared[1].Vector, nil)
+	index = cleared
+	want("the index of what follows", 1, s.setVectors(t, session.ID, reply.ID)[0])
+}
+
+func vectorsOfNothing(t *testing.T, s *subject) {
+	session := s.create(t, choosing(conversation.Semantic))
+	_, reply := s.exchange(t, session.ID, "hello")
+	_, err := s.store.DeleteSession(s.ctx, s.owner, session.ID)
+	must(t, err, "DeleteSession")
+	s.setVectors(t, session.ID, reply.ID)
+	_, err = s.store.Session(s.ctx, s.owner, session.ID)
+	wantError(t, "a deleted session", err, conversation.ErrSessionNotFound)
+	s.setVectors(t, "session_0000000000000000", reply.ID)
+	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
+		session := s.create(t, choosing(policy))
+		_, reply := s.exchange(t, session.ID, "hello")
+		live := s.begin(t, question(session.ID, "hello"))
+		before := s.context(t, session.ID, 80)
+		s.setVectors(t, session.ID, live.Reply.ID, "msg_0000000000000000")
+		if policy != conversation.Semantic {
+			s.setVectors(t, session.ID, reply.ID)
+		}
+		same(t, "the context", s.context(t, session.ID, 80), before)
+		other := s.as(conversation.Owner{Account: s.owner.Account, Mode: conversation.Test})
+		other.setVectors(t, session.ID, reply.ID)
+		same(t, "the context after another's", s.context(t, session.ID, 80), before)
+		s.end(t, live.Key, answer("an answer"))
+		for _, x := range s.context(t, session.ID, 80).Index {
+			same(t, "a vector", x.Vector, nil)
+		}
+	}
+}
+
 func messagesByID(t *testing.T, s *subject) {
 	id, all := conversed(t, s, 3)
 	others, _ := conversed(t, s, 1)
@@ -189,7 +273,7 @@ var foldUsage = conversation.Usage{Prompt: 300, Completion: 40, Total: 340}
 
 // summaryTo is a summary of the messages up to m, which are so many.
 func summaryTo(m conversation.Message, count int) conversation.Summary {
-	return conversation.Summary{Text: "Summary up to " + m.ID, Tokens: 9, Last: m.ID, Count: count}
+	return conversation.Summary{Text: "Summary up to " + m.ID, Tokens: 9, Last: m.ID, Count: count, Replaced: 30 * count}
 }
 
 func (s *subject) fold(t *testing.T, sessionID, after string, summary conversation.Summary) {

@@ -1,11 +1,13 @@
-// Package openai is a [stream.Model] over any server that speaks OpenAI's chat completions: OpenAI itself, Ollama,
-// llama.cpp, vLLM and the like. sashabaranov/go-openai, imported here alone, builds the requests and reads the errors
+// Package openai is a [stream.Model], and a [stream.Embedder], over any server that speaks OpenAI's API: OpenAI itself,
+// Ollama, llama.cpp, vLLM and the like. sashabaranov/go-openai, imported here alone, builds the requests and reads the errors
 // that come in place of an answer; the answer itself we read ourselves, because the library takes a broken one for a
 // whole one and costs four allocations a token (parts.md).
 //
 // A message's way through it: [Model.Generate] retries an attempt while nothing was said (retry.go) → the request goes
 // out and the response's body is kept (request.go) → its lines are read as events until the model said how it ended
 // (answer.go) → a line is taken apart by hand or, where it has any but the plain shape, by encoding/json (chunk.go).
+//
+// [Embedder] does the same for embeddings (embed.go): its requests are built and refused alike, and its answer is read by us too.
 //
 // What real servers send, and that only a finish reason or [DONE] means success, was learned from captures of them;
 // the tests replay those (testdata).
@@ -54,19 +56,25 @@ var _ stream.Model = (*Model)(nil)
 func New(options Options) *Model { return newModel(options, newTransport()) }
 
 func newModel(options Options, transport http.RoundTripper) *Model {
-	if options.BaseURL == "" {
-		options.BaseURL = DefaultBaseURL
-	}
-	config := openai.DefaultConfig(options.Key)
-	config.BaseURL = options.BaseURL
+	config := configOf(options)
 	return &Model{
 		name:    options.Name,
-		newer:   takesNewerLimit(options.BaseURL, options.Name),
+		newer:   takesNewerLimit(config.BaseURL, options.Name),
 		config:  config,
 		http:    &http.Client{Transport: transport, CheckRedirect: stayHere},
 		retry:   newRetry(),
 		readers: sync.Pool{New: func() any { return bufio.NewReaderSize(nil, lineBuffer) }},
 	}
+}
+
+// configOf is what the library needs to know.
+func configOf(options Options) openai.ClientConfig {
+	config := openai.DefaultConfig(options.Key)
+	config.BaseURL = options.BaseURL
+	if config.BaseURL == "" {
+		config.BaseURL = DefaultBaseURL
+	}
+	return config
 }
 
 // Name is what the provider calls the model.

@@ -77,10 +77,18 @@ func (m *Model) translate(request stream.Request) openai.ChatCompletionRequest {
 
 // open sends the request and returns the answer's body, uncompressed.
 func (m *Model) open(ctx context.Context, request openai.ChatCompletionRequest) (io.ReadCloser, error) {
-	doer := &doer{client: m.http}
-	config := m.config
+	return ask(m.config, m.http, func(client *openai.Client) error {
+		_, err := client.CreateChatCompletionStream(ctx, request)
+		return err
+	})
+}
+
+// ask has the library send a request, and returns the answer's body, uncompressed. What the library says of that is of no
+// interest: it is not shown it.
+func ask(config openai.ClientConfig, client *http.Client, send func(*openai.Client) error) (io.ReadCloser, error) {
+	doer := &doer{client: client}
 	config.HTTPClient = doer
-	_, err := openai.NewClientWithConfig(config).CreateChatCompletionStream(ctx, request)
+	err := send(openai.NewClientWithConfig(config))
 	switch {
 	case doer.response == nil && doer.err == nil: // the library did not even ask
 		return nil, failure(messageRefused, &cause{what: "the request could not be built"})

@@ -1,7 +1,8 @@
 // The inspector: every frame and call, as it went over the network.
 
 import { callsOf } from "./calls.js";
-import { copyText, element } from "./element.js";
+import { copyButton } from "./copy.js";
+import { element } from "./element.js";
 import { isDelta, scrub } from "./traffic.js";
 import { utf8Length } from "./track.js";
 
@@ -9,7 +10,6 @@ const ROWS = 500;
 const NEAR_PX = 40; // how near the end a reader is who wants to follow
 const PRETTY = 20_000; // characters of an entry that are shown
 const PIECE = 200; // characters of it that are shown in its row
-const COPIED_MS = 2000;
 
 const filters = { all: ["All", () => true], quiet: ["Without deltas", (entry) => !isDelta(entry.data)], rest: ["REST", (entry) => Boolean(entry.method)] };
 
@@ -271,7 +271,7 @@ function payload(title, text) {
   const value = parse(text);
   const pretty = scrub(value === undefined ? text : JSON.stringify(value, null, 2));
   const shown = pretty.length > PRETTY ? `${pretty.slice(0, PRETTY)}\n… and ${(pretty.length - PRETTY).toLocaleString()} characters more` : pretty;
-  return element("div", { className: "code" }, element("p", {}, title), element("pre", { tabIndex: 0 }, shown), copyButton(() => pretty));
+  return element("div", { className: "code" }, element("p", {}, title), element("pre", { tabIndex: 0 }, shown), copyButton(`Copy: ${title}`, () => pretty));
 }
 
 /** The same call as programs: tabs, of which the arrow keys choose. */
@@ -297,16 +297,7 @@ function sameCall(calls) {
   });
   choose(0);
   return element("div", { className: "code same" }, element("div", { className: "tabs", role: "tablist", "aria-label": "The same call as" }, ...tabs), text,
-    copyButton(() => text.textContent));
-}
-
-function copyButton(text) {
-  const button = element("button", { type: "button", className: "copy" }, "Copy");
-  button.addEventListener("click", async () => {
-    button.textContent = (await copyText(text())) ? "Copied" : "Not copied";
-    setTimeout(() => (button.textContent = "Copy"), COPIED_MS);
-  });
-  return button;
+    copyButton("Copy the program", () => text.textContent));
 }
 
 function parse(text) {

@@ -18,6 +18,7 @@ class Recorded extends WebSocket {
   send(data) {
     tell({ event: "sent", frame: data });
     super.send(data);
+    if (resumeAgain && JSON.parse(data).type === "resume") resumeAgain();
   }
 }
 
@@ -57,6 +58,7 @@ async function freshTicket() {
 }
 
 const sockets = [], chats = {};
+let resumeAgain; // what follows the next resume that is sent
 const transport = new WebSocketChatTransport({
   url: url + "/v1/stream",
   protocols: "ai-sdk.v7",
@@ -79,6 +81,15 @@ const commands = {
   send: ({ chat, text, metadata }) => chats[chat].sendMessage({ text, metadata }, { metadata: { request: "metadata" } }),
   sendFile: ({ chat }) => chats[chat].sendMessage({ text: "look", files: [{ type: "file", mediaType: "text/plain", url: "data:text/plain,x" }] }),
   resume: ({ chat }) => chats[chat].resumeStream(),
+  /** Resumes, and once more while the first has no answer yet: two clicks, or the AI SDK's own resume beside the page's. */
+  resumeTwice: ({ chat }) =>
+    new Promise((done) => {
+      resumeAgain = () => {
+        resumeAgain = undefined;
+        done(chats[chat].resumeStream());
+      };
+      chats[chat].resumeStream();
+    }),
   regenerate: ({ chat }) => chats[chat].regenerate(),
   stop: ({ chat }) => chats[chat].stop(),
   cut: () => sockets.forEach((socket) => socket.close(4000)),

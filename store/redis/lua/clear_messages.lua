@@ -10,7 +10,7 @@ if not may_take(s, ARGV[2]) then
   return {'queued', s.live or ''}
 end
 local cleared = redis.call('ZCARD', messages_key(s.id))
-redis.call('UNLINK', messages_key(s.id), index_key(s.id), summary_key(s.id))
+redis.call('UNLINK', messages_key(s.id), index_key(s.id), summary_key(s.id), vectors_key(s.id))
 s.head = new_id('msg_', math.max(now, s.last), s.head, ARGV[4])
 s.cleared, s.count, s.htokens = s.head, 0, 0
 session_save(s, 'head', 'cleared', 'count', 'htokens')

@@ -4,7 +4,7 @@
 -- → view (lua/session.lua) of the session as it was · 'gone'
 local s = session_at(ARGV[1])
 if not s then return 'gone' end
-redis.call('UNLINK', session_key(s.id), messages_key(s.id), index_key(s.id), summary_key(s.id))
+redis.call('UNLINK', session_key(s.id), messages_key(s.id), index_key(s.id), summary_key(s.id), vectors_key(s.id))
 redis.call('ZREM', TAG .. ':i', s.id)
 redis.call('ZREM', TAG .. ':u:' .. s.user, s.id)
 redis.call('ZREM', TAG .. ':x', s.id .. ':' .. s.user)

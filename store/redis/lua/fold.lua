@@ -1,17 +1,18 @@
 -- Puts a summary in the place of the session's, if that is the one that it was made from, and counts what it cost.
 -- KEYS[1] the session
 -- ARGV[1] its id · ARGV[2] the last message of the summary before, '' for none · ARGV[3] the last of the new one
--- ARGV[4] record of the new one · ARGV[5] tokens of the prompt · ARGV[6] of the completion · ARGV[7] in all
--- ARGV[8…] counts of usage
+-- ARGV[4] text of the new one · ARGV[5] its figures · ARGV[6] tokens of the prompt · ARGV[7] of the completion · ARGV[8] in all
+-- ARGV[9…] counts of usage
 -- → 'folded' · 'stale' another was first, or what it is of was cleared · 'gone'
 local s = session_at(ARGV[1])
 if not s then return 'gone' end
 local before = redis.call('HGET', summary_key(s.id), 'last') or ''
 if before ~= ARGV[2] or ARGV[3] <= before or ARGV[3] <= (s.cleared or '') then return 'stale' end
-redis.call('HSET', summary_key(s.id), 'last', ARGV[3], 'record', ARGV[4])
+redis.call('HSET', summary_key(s.id), 'last', ARGV[3], 'record', ARGV[4] .. ARGV[5], 'figures', ARGV[5])
 redis.call('PEXPIREAT', summary_key(s.id), int(s.expires))
-s.prompt, s.completion, s.total = s.prompt + tonumber(ARGV[5]), s.completion + tonumber(ARGV[6]), s.total + tonumber(ARGV[7])
+s.prompt, s.completion, s.total = s.prompt + tonumber(ARGV[6]), s.completion + tonumber(ARGV[7]), s.total + tonumber(ARGV[8])
 session_save(s, 'prompt', 'completion', 'total')
-count(now, counts_from(ARGV, 8))
-charge(TAG .. ':tokens', tonumber(ARGV[7]))
+count(now, counts_from(ARGV, 9))
+charge(TAG .. ':tokens', tonumber(ARGV[8]))
+poke(s.id)
 return 'folded'

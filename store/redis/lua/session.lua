@@ -13,6 +13,7 @@ local function session_key(id) return TAG .. ':s:' .. id end
 local function messages_key(id) return TAG .. ':m:' .. id end
 local function index_key(id) return TAG .. ':w:' .. id end
 local function summary_key(id) return TAG .. ':f:' .. id end
+local function vectors_key(id) return TAG .. ':e:' .. id end
 local function journal_key(id, fence) return TAG .. ':j:' .. id .. ':' .. int(fence) end
 local function turn_key(id) return TAG .. ':r:' .. id end
 

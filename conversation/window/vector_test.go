@@ -1,0 +1,210 @@
+package window
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// some returns random numbers; one of a few directions is in all of them, as texts of a conversation have something in common.
+func some(random *rand.Rand, dimensions int) []float32 {
+	numbers := make([]float32, dimensions)
+	topic := random.IntN(8)
+	for i := range numbers {
+		numbers[i] = float32(random.NormFloat64() + math.Sin(float64((topic+1)*i)))
+	}
+	return numbers
+}
+
+func vectorOf(t testing.TB, model string, numbers ...float32) Vector {
+	t.Helper()
+	v, err := VectorOf(model, numbers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestAByteADimensionRanksAsFloatsDo measures what is lost: of 500 exchanges, the order by bytes against the order by float32.
+func TestAByteADimensionRanksAsFloatsDo(t *testing.T) {
+	const exchanges, queries, top = 500, 20, 50
+	for _, dimensions := range []int{256, 1536, 4096} {
+		random := rand.New(rand.NewPCG(1, uint64(dimensions)))
+		var exact [][]float32
+		var vectors []Vector
+		for range exchanges {
+			exact = append(exact, some(random, dimensions))
+			vectors = append(vectors, vectorOf(t, "m", exact[len(exact)-1]...))
+		}
+		worst, kept := 0.0, 0
+		for range queries {
+			asked := some(random, dimensions)
+			query := vectorOf(t, "m", asked...)
+			floats, bytes := make([]float64, exchanges), make([]float64, exchanges)
+			for i := range exact {
+				floats[i], bytes[i] = cosineOf(asked, exact[i]), query.cosine(vectors[i])
+				worst = max(worst, math.Abs(floats[i]-bytes[i]))
+			}
+			byFloats, byBytes := places(floats), places(bytes)
+			for i := range byFloats {
+				if byFloats[i]*exchanges < top && byBytes[i]*exchanges < top {
+					kept++
+				}
+			}
+		}
+		share := float64(kept) / (queries * top)
+		t.Logf("%d dimensions, %d bytes: a cosine is off by %.4f at most; of the nearest %d, %.1f %% are the same", dimensions, len(vectors[0]), worst, top, 100*share)
+		if worst > 0.005 || share < 0.95 {
+			t.Errorf("%d dimensions: off by %f, %f the same", dimensions, worst, share)
+		}
+	}
+}
+
+func cosineOf(a, b []float32) float64 {
+	var dot, aa, bb float64
+	for i := range a {
+		dot += float64(a[i]) * float64(b[i])
+		aa += float64(a[i]) * float64(a[i])
+		bb += float64(b[i]) * float64(b[i])
+	}
+	return dot / math.Sqrt(aa*bb)
+}
+
+func TestWhatIsNoVectorIsAnError(t *testing.T) {
+	nan, infinite := float32(math.NaN()), float32(math.Inf(-1))
+	for name, numbers := range map[string][]float32{
+		"none": nil, "zeros": {0, 0, 0}, "NaN": {1, nan}, "NaN alone": {nan}, "infinite": {infinite, 1}, "too many": make([]float32, MaxDimensions+1),
+	} {
+		if len(numbers) > MaxDimensions {
+			numbers[0] = 1
+		}
+		if v, err := VectorOf("m", numbers); err == nil || v != nil {
+			t.Errorf("%s: %v, %v", name, v, err)
+		}
+	}
+	longest := make([]float32, MaxDimensions)
+	for i := range longest {
+		longest[i] = -math.MaxFloat32
+	}
+	if v := vectorOf(t, "m", longest...); math.Abs(v.cosine(v)-1) > 1e-6 || len(v) != vectorHead+MaxDimensions {
+		t.Errorf("%d bytes, as near to itself as %f", len(v), v.cosine(v))
+	}
+}
+
+func TestVectorsOfDifferentModelsDoNotCompare(t *testing.T) {
+	one, two := vectorOf(t, "one", 1, 2, 3), vectorOf(t, "two", 1, 2, 3)
+	words := []float64{3, 2, 1}
+	for name, vectors := range map[string][]Vector{
+		"another model": {two, two, two}, "other dimensions": {vectorOf(t, "one", 1, 2), vectorOf(t, "one", 1), nil}, "none": {nil, nil, nil},
+		"garbage": {Vector("x"), Vector("0123456789ab"), Vector{}},
+	} {
+		if got := Meanings(words, one, vectors); !slices.Equal(got, words) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if !one.IsOf("one") || one.IsOf("two") || Vector(nil).IsOf("one") || one[:vectorHead].IsOf("one") {
+		t.Error("a vector is not known by its model")
+	}
+	if got := Meanings(words, nil, []Vector{one, one, one}); !slices.Equal(got, words) {
+		t.Errorf("no query: %v", got)
+	}
+}
+
+// nearest returns the exchanges, the nearest first.
+func nearest(scores []float64) []int {
+	order := make([]int, len(scores))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch {
+		case scores[a] > scores[b]:
+			return -1
+		case scores[a] < scores[b]:
+			return 1
+		}
+		return 0
+	})
+	return order
+}
+
+func TestWordsAndMeaningsAreFused(t *testing.T) {
+	asked := vectorOf(t, "m", 1, 0)
+	near, middle, far := vectorOf(t, "m", 1, 0), vectorOf(t, "m", 1, 1), vectorOf(t, "m", 0, 1)
+	for _, test := range []struct {
+		name    string
+		words   []float64
+		vectors []Vector
+		want    []int
+	}{
+		{"no words in common: by meaning", []float64{0, 0, 0}, []Vector{far, near, middle}, []int{1, 2, 0}},
+		{"all alike in meaning: by words", []float64{1, 3, 2}, []Vector{near, near, near}, []int{1, 2, 0}},
+		{"near by both comes first", []float64{1, 3, 2}, []Vector{far, near, middle}, []int{1, 2, 0}},
+		{"one without a vector is as far by meaning as by words", []float64{5, 0, 4, 0, 3}, []Vector{nil, near, middle, far, nil}, []int{0, 1, 2, 4, 3}},
+		{"a lone vector neither wins nor loses by it", []float64{3, 2, 1}, []Vector{nil, far, nil}, []int{0, 1, 2}},
+	} {
+		if got := nearest(Meanings(test.words, asked, test.vectors)); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v (%v)", test.name, got, test.want, Meanings(test.words, asked, test.vectors))
+		}
+	}
+}
+
+// TestMeaningsAreFair has exchanges in any order and with any vectors: where one is nearer than another by words and by
+// meaning, it is nearer; and the order in which they are given does not matter.
+func TestMeaningsAreFair(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		n := rapid.IntRange(1, 30).Draw(r, "exchanges")
+		asked := vectorOf(t, "m", 1, 0)
+		words, vectors := make([]float64, n), make([]Vector, n)
+		for i := range n {
+			words[i] = float64(rapid.IntRange(0, 5).Draw(r, "words"))
+			if rapid.Bool().Draw(r, "vector") {
+				vectors[i] = vectorOf(t, "m", float32(rapid.IntRange(-5, 5).Draw(r, "x")), 1)
+			}
+		}
+		scores := Meanings(words, asked, vectors)
+		for i := range n {
+			for j := range n {
+				if vectors[i] == nil || vectors[j] == nil {
+					if vectors[i] == nil && vectors[j] == nil && words[i] > words[j] && scores[i] <= scores[j] {
+						r.Fatalf("without vectors, %d is behind %d: %v", i, j, scores)
+					}
+					continue
+				}
+				if words[i] > words[j] && vectors[i].cosine(asked) > vectors[j].cosine(asked) && scores[i] <= scores[j] {
+					r.Fatalf("%d is behind %d: %v", i, j, scores)
+				}
+			}
+		}
+		backwards := slices.Clone(vectors)
+		slices.Reverse(backwards)
+		back := slices.Clone(words)
+		slices.Reverse(back)
+		got := Meanings(back, asked, backwards)
+		slices.Reverse(got)
+		if !slices.Equal(got, scores) {
+			r.Fatalf("forwards %v, backwards %v", scores, got)
+		}
+	})
+}
+
+func BenchmarkMeanings(b *testing.B) {
+	for _, exchanges := range []int{500, 1000} {
+		b.Run(fmt.Sprint(exchanges, " exchanges of 1,536 dimensions"), func(b *testing.B) {
+			random := rand.New(rand.NewPCG(1, 2))
+			asked := vectorOf(b, "m", some(random, 1536)...)
+			words, vectors := make([]float64, exchanges), make([]Vector, exchanges)
+			for i := range vectors {
+				words[i], vectors[i] = random.Float64(), vectorOf(b, "m", some(random, 1536)...)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				Meanings(words, asked, vectors)
+			}
+		})
+	}
+}

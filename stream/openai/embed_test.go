@@ -1,0 +1,192 @@
+package openai
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"parley/stream"
+)
+
+// embedder returns a model whose server answers each request with that, and what it was asked.
+func embedder(t *testing.T, answer func(w net.Conn)) (*Embedder, chan asked) {
+	requests := make(chan asked, 16)
+	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		a := asked{path: r.URL.Path, key: r.Header.Get("Authorization")}
+		_ = json.Unmarshal(body, &a)
+		requests <- a
+		answer(w)
+	})
+	e := NewEmbedder(Options{BaseURL: server.url(), Key: "sk-secret-key", Name: "meaning"})
+	t.Cleanup(e.Close)
+	return e, requests
+}
+
+type asked struct {
+	path, key string
+	Model     string
+	Input     []string
+}
+
+func says(status int, body string) func(net.Conn) {
+	return func(w net.Conn) {
+		fmt.Fprintf(w, "HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
+	}
+}
+
+func TestVectorsComeInTheOrderOfTheirTexts(t *testing.T) {
+	for name, body := range map[string]string{
+		"as OpenAI has it": `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1e-3]},{"object":"embedding","index":1,"embedding":[0, 1]}],"model":"meaning","usage":{"prompt_tokens":9,"total_tokens":9}}`,
+		"out of order":     `{"data":[{"index":1,"embedding":[0,1]},{"embedding":[0.5,-0.001],"index":0}],"usage":{"prompt_tokens":9}}`,
+		"without indexes":  `{"usage":{"prompt_tokens":9},"data":[{"embedding":[5e-1,-1e-3]},{"embedding":[ 0,1.0 ]}],"error":null}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, requests := embedder(t, says(200, body))
+			got, err := e.Embed(t.Context(), []string{"one", "two"})
+			if err != nil || fmt.Sprint(got) != "{[[0.5 -0.001] [0 1]] 9}" {
+				t.Errorf("got %v, %v", got, err)
+			}
+			if a := <-requests; a.path != "/v1/embeddings" || a.Model != "meaning" || fmt.Sprint(a.Input) != "[one two]" || a.key != "Bearer sk-secret-key" {
+				t.Errorf("asked %+v", a)
+			}
+		})
+	}
+	none, err := NewEmbedder(Options{}).Embed(t.Context(), nil)
+	if err != nil || none.Vectors != nil {
+		t.Errorf("of no texts: %v, %v", none, err)
+	}
+}
+
+func TestAnAnswerThatIsNoVectorsIsOneHonestError(t *testing.T) {
+	long := strings.Repeat("0.125,", maxDimensions) + "1"
+	for name, test := range map[string]struct {
+		status  int
+		body    string
+		message string
+	}{
+		"too few":               {200, `{"data":[{"index":0,"embedding":[1]}]}`, messageUnreadable},
+		"too many":              {200, `{"data":[{"embedding":[1]},{"embedding":[1]},{"embedding":[1]}]}`, messageUnreadable},
+		"none":                  {200, `{"data":[]}`, messageUnreadable},
+		"no data":               {200, `{"object":"list"}`, messageUnreadable},
+		"data twice":            {200, `{"data":[{"embedding":[1]},{"embedding":[1]}],"data":[{"embedding":[1]},{"embedding":[1]}]}`, messageUnreadable},
+		"an index twice":        {200, `{"data":[{"index":1,"embedding":[1]},{"index":1,"embedding":[1]}]}`, messageUnreadable},
+		"an index too high":     {200, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`, messageUnreadable},
+		"a negative index":      {200, `{"data":[{"index":0,"embedding":[1]},{"index":-1,"embedding":[1]}]}`, messageUnreadable},
+		"a zero vector":         {200, `{"data":[{"embedding":[0,0.0]},{"embedding":[1,0]}]}`, messageUnreadable},
+		"an empty vector":       {200, `{"data":[{"embedding":[]},{"embedding":[]}]}`, messageUnreadable},
+		"differing dimensions":  {200, `{"data":[{"embedding":[1,2]},{"embedding":[1,2,3]}]}`, messageUnreadable},
+		"NaN":                   {200, `{"data":[{"embedding":[NaN,1]},{"embedding":[1,2]}]}`, messageUnreadable},
+		"a null":                {200, `{"data":[{"embedding":[null,1]},{"embedding":[1,2]}]}`, messageUnreadable},
+		"beyond a float":        {200, `{"data":[{"embedding":[1e39,1]},{"embedding":[1,2]}]}`, messageUnreadable},
+		"too many dimensions":   {200, `{"data":[{"embedding":[` + long + `]},{"embedding":[` + long + `]}]}`, messageUnreadable},
+		"base64":                {200, `{"data":[{"embedding":"AACAPw=="},{"embedding":"AACAPw=="}]}`, messageUnreadable},
+		"nested":                {200, `{"data":[{"embedding":[[1,2]]},{"embedding":[[1,2]]}]}`, messageUnreadable},
+		"HTML":                  {200, `<html>secretly</html>`, messageUnreadable},
+		"an array":              {200, `[1,2]`, messageUnreadable},
+		"cut short":             {200, `{"data":[{"embedding":[1,2]},{"embe`, messageBrokeOff},
+		"nothing":               {200, ``, messageBrokeOff},
+		"an error in a 200":     {200, `{"error":{"message":"secretly broken","type":"server_error"}}`, messageFailed},
+		"a huge field":          {200, `{"object":"` + strings.Repeat("x", 3*maxDimensions*numberBytes) + `"}`, messageTooLarge},
+		"endless vectors":       {200, `{"data":[` + strings.Repeat(`{},`, 200_000) + `{}]}`, messageUnreadable},
+		"wrong credentials":     {401, `{"error":{"message":"Incorrect key sk-secret-key","code":"invalid_api_key"}}`, messageCredentials},
+		"an unknown model":      {404, `{"error":{"message":"secretly unknown"}}`, messageUnknown},
+		"too many requests":     {429, `{"error":{"message":"secretly busy"}}`, messageBusy},
+		"a failing server":      {500, `secretly`, messageDown},
+		"a redirect elsewhere":  {302, ``, messageRefused},
+		"the text is too long":  {400, `{"error":{"message":"secretly long","code":"context_length_exceeded"}}`, messageTooLong},
+		"a usage of other kind": {200, `{"usage":{"prompt_tokens":"many"},"data":[]}`, messageUnreadable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _ := embedder(t, says(test.status, test.body))
+			got, err := e.Embed(t.Context(), []string{"one bard", "Once upon"})
+			failed, ok := errors.AsType[*stream.ModelError](err)
+			if !ok || failed.Message != test.message || failed.Code != stream.CodeProviderError || got.Vectors != nil {
+				t.Fatalf("got %v, %v, want %q", got, err, test.message)
+			}
+			if said := fmt.Sprintf("%v %v %+v", err, failed.Cause, failed.Cause); strings.Contains(said, "secret") || strings.Contains(said, "bard") {
+				t.Errorf("it says %q", said)
+			}
+		})
+	}
+}
+
+// TestALyingAnswerCostsLittleMemory has a server send, for one text, what is as large as it is let be.
+func TestALyingAnswerCostsLittleMemory(t *testing.T) {
+	const most = 16 << 20
+	for name, body := range map[string]string{
+		"objects": `{"data":[` + strings.Repeat(`{},`, maxDimensions*numberBytes/3) + `{}]}`,
+		"numbers": `{"data":[{"embedding":[` + strings.Repeat(`0,`, maxDimensions*numberBytes/2) + `1]}]}`,
+		"nesting": `{"x":` + strings.Repeat(`[`, 5000) + strings.Repeat(`]`, 5000) + `}`,
+		"fields":  `{` + strings.Repeat(`"a":0,`, maxDimensions*numberBytes/6) + `"a":0}`,
+	} {
+		e, _ := embedder(t, says(200, body))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := e.Embed(t.Context(), []string{"text"})
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > most {
+			t.Errorf("%s: %d bytes were allocated, %v", name, took, err)
+		}
+	}
+}
+
+func TestATextIsCutToWhatModelsTake(t *testing.T) {
+	e, requests := embedder(t, says(200, `{"data":[{"embedding":[1]},{"embedding":[1]}]}`))
+	if _, err := e.Embed(t.Context(), []string{strings.Repeat("é", 10_000), strings.Repeat("x", maxInput)}); err != nil {
+		t.Fatal(err)
+	}
+	a := <-requests
+	if first := a.Input[0]; len(first) != maxInput-1 || !utf8.ValidString(first) || len(a.Input[1]) != maxInput {
+		t.Errorf("%d and %d bytes were sent", len(first), len(a.Input[1]))
+	}
+}
+
+func TestAnEmbeddingEndsWithItsContext(t *testing.T) {
+	hung := make(chan struct{})
+	e, requests := embedder(t, func(w net.Conn) {
+		_, _ = w.Read(make([]byte, 1)) // until the request is closed
+		close(hung)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-requests
+		cancel()
+	}()
+	if _, err := e.Embed(ctx, []string{"text"}); err != context.Canceled {
+		t.Errorf("got %v", err)
+	}
+	<-hung
+	ctx, cancel = context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	if _, err := e.Embed(ctx, []string{"text"}); err != context.DeadlineExceeded {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnEmbedderThatIsNotThereIsUnreachable(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	e := NewEmbedder(Options{BaseURL: "http://" + listener.Addr().String() + "/v1", Name: "meaning"})
+	defer e.Close()
+	began := time.Now()
+	_, err = e.Embed(t.Context(), []string{"text"})
+	if failed, ok := errors.AsType[*stream.ModelError](err); !ok || failed.Message != messageUnreachable || time.Since(began) > 5*time.Second {
+		t.Errorf("got %v after %v", err, time.Since(began))
+	}
+	if said := fmt.Sprintf("%v %+v %#v", e, e, e); strings.Contains(said, "sk-") {
+		t.Errorf("printed, it is %s", said)
+	}
+}

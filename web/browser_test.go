@@ -1,0 +1,206 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/performance"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// harness is a page with nothing but a log, under the page's policy, and with its styles; testdata/harness.mjs works on it.
+const harness = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Harness</title>
+<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"><link rel="icon" href="/static/icon.svg">
+<link rel="stylesheet" href="/static/style.css"><link rel="stylesheet" href="/static/markdown.css">
+<script type="module" src="/testdata/harness.mjs"></script>
+<body><header></header><main><section id="chat"><div id="scroller" tabindex="0"><div id="column"><div id="log" role="log"></div></div></div></section></main>`
+
+// patience is how long anything in the browser may take, on a machine that has much else to do.
+const patience = 3 * time.Minute
+
+// inBrowser is a tab of chromium with the harness in it. What the page says on its console, what violates its policy, and
+// requests that leave the server fail the test when it is over.
+type inBrowser struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu        sync.Mutex
+	complaint []string // guarded by mu
+}
+
+func openHarness(t *testing.T) *inBrowser {
+	t.Helper()
+	server := httptest.NewServer(harnessHandler())
+	t.Cleanup(server.Close)
+	b := &inBrowser{t: t}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.Headless, chromedp.NoSandbox, chromedp.WindowSize(1000, 700))
+	for _, flag := range []string{"disable-gpu", "disable-quic", "no-first-run", "disable-background-networking", "disable-component-update", "disable-sync"} {
+		options = append(options, chromedp.Flag(flag, true))
+	}
+	allocator, cancelAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancelAllocator)
+	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}), chromedp.WithListener(func(event any) { b.watch(server.URL, event) }))
+	t.Cleanup(cancel)
+	b.ctx = ctx
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.do(chromedp.Navigate(server.URL))
+	b.until(`"ready" in document.documentElement.dataset`)
+	t.Cleanup(b.judge)
+	return b
+}
+
+// harnessHandler serves the harness at /, what it needs under /testdata, and the page's files under /static.
+func harnessHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/static/", Handler(Options{}))
+	mux.HandleFunc("/testdata/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
+		http.ServeFile(w, r, filepath.Join("testdata", filepath.Base(r.URL.Path)))
+	})
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Security-Policy", ContentSecurityPolicy)
+		_, _ = w.Write([]byte(harness))
+	})
+	return mux
+}
+
+// chromium finds the browser. Like node, it is no requirement of Parley.
+func chromium(t *testing.T) string {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			return found
+		}
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal("chromium is needed to test the page; install it (apt-get install chromium)")
+	}
+	t.Skip("LEFT OUT: no chromium on this machine, so what the page makes of replies is not tested (apt-get install chromium)")
+	return ""
+}
+
+func (b *inBrowser) watch(origin string, event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		if !strings.HasPrefix(e.Request.URL, origin+"/") {
+			b.complaint = append(b.complaint, "asks for "+e.Request.URL)
+		}
+	case *log.EventEntryAdded:
+		b.complaint = append(b.complaint, fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
+	case *runtime.EventExceptionThrown:
+		b.complaint = append(b.complaint, fmt.Sprintf("exception: %s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception))
+	case *runtime.EventConsoleAPICalled:
+		for _, argument := range e.Args {
+			b.complaint = append(b.complaint, fmt.Sprintf("console.%s: %s %s", e.Type, argument.Value, argument.Description))
+		}
+	}
+}
+
+func (b *inBrowser) judge() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, complaint := range b.complaint {
+		b.t.Errorf("the page complains: %s", complaint)
+	}
+}
+
+func (b *inBrowser) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// eval returns the value of an expression in the page, or what it is a promise of.
+func eval[T any](b *inBrowser, expression string) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return value
+}
+
+// report decodes what a test of the harness returns, which is JSON.
+func report[T any](b *inBrowser, expression string) (value T) {
+	b.t.Helper()
+	if err := json.Unmarshal([]byte(eval[string](b, expression)), &value); err != nil {
+		b.t.Fatal(err)
+	}
+	return value
+}
+
+// until waits until an expression is true in the page.
+func (b *inBrowser) until(expression string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if yes, err := chromedp.Run(ctx, chromedp.Evaluate[bool](expression)); err == nil && yes {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.t.Fatalf("it does not come to this: %s\n%q", expression, b.complaint)
+		}
+	}
+}
+
+// look sets the size of the tab, and the colours that its user likes: light or dark.
+func (b *inBrowser) look(width, height int64, scheme string) {
+	b.t.Helper()
+	b.do(chromedp.EmulateViewport(width, height), func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		})
+		return chromedp.Void{}, err
+	})
+}
+
+// scriptTime returns how many milliseconds of script the page has run.
+func scriptTime(b *inBrowser) float64 {
+	b.t.Helper()
+	metrics, err := chromedp.Run(b.ctx, func(ctx context.Context, _ *chromedp.Target) (performance.GetMetricsResult, error) {
+		if _, err := chromedp.Call(ctx, performance.Enable, performance.EnableParams{}); err != nil {
+			return performance.GetMetricsResult{}, err
+		}
+		return chromedp.Call(ctx, performance.GetMetrics, cdp.Empty{})
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, metric := range metrics.Metrics {
+		if metric.Name == "ScriptDuration" {
+			return metric.Value * 1000
+		}
+	}
+	b.t.Fatal("chromium does not say how long scripts ran")
+	return 0
+}

@@ -1,0 +1,200 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+func TestHostileMarkdownRunsNothing(t *testing.T) {
+	b := openHarness(t)
+	result := report[struct {
+		Wrong   []string
+		Count   int
+		Slowest struct {
+			Name string
+			MS   float64
+		}
+	}](b, `tests.hostile()`)
+	for _, wrong := range result.Wrong {
+		t.Error(wrong)
+	}
+	t.Logf("%d texts; the slowest, %q, took %.0f ms", result.Count, result.Slowest.Name, result.Slowest.MS)
+	if result.Count < 60 {
+		t.Errorf("the corpus has %d texts", result.Count)
+	}
+}
+
+func TestOnlyPlainAddressesBecomeLinks(t *testing.T) {
+	b := openHarness(t)
+	for _, wrong := range report[[]json.RawMessage](b, `tests.links()`) {
+		t.Errorf("not as wanted: %s", wrong)
+	}
+}
+
+func TestRandomMarkdownRunsNothingAndLosesNoWord(t *testing.T) {
+	b := openHarness(t)
+	for _, wrong := range report[[]string](b, `tests.random(1500, 20261121)`) {
+		t.Error(wrong)
+	}
+}
+
+func TestMarkdownBecomesTheseElements(t *testing.T) {
+	b := openHarness(t)
+	link := func(address, text string) string {
+		return fmt.Sprintf(`<a href=%q rel="noopener noreferrer nofollow" target="_blank">%s</a>`, address, text)
+	}
+	code := func(label, language, text string) string {
+		return fmt.Sprintf(`<div class="code"><div class="head"><span class="language">%s</span><button type="button" class="copy" aria-label="Copy code">Copy</button></div>`+
+			`<pre role="group" tabindex="0" aria-label=%q><code>%s</code></pre></div>`, language, label, text)
+	}
+	for markdown, want := range map[string]string{
+		"plain":                         "<p>plain</p>",
+		"two\nlines":                    "<p>two\nlines</p>",
+		"two\n\nparagraphs":             "<p>two</p><p>paragraphs</p>",
+		"a *b* **c** _d_ __e__ ~~f~~":   "<p>a <em>b</em> <strong>c</strong> <em>d</em> <strong>e</strong> <s>f</s></p>",
+		"# a\n## b\n### c\n#### d":      "<h3>a</h3><h4>b</h4><h5>c</h5><h6>d</h6>",
+		"- a\n  - b\n- c":               "<ul><li>a<ul><li>b</li></ul></li><li>c</li></ul>",
+		"3. a\n4. b":                    `<ol start="3"><li>a</li><li>b</li></ol>`,
+		"- [x] a\n- [ ] b":              `<ul><li><input type="checkbox" disabled="" aria-label="Done"> a</li><li><input type="checkbox" disabled="" aria-label="To do"> b</li></ul>`,
+		"> a\n> b\n\nc":                 "<blockquote><p>a\nb</p></blockquote><p>c</p>",
+		"a\n\n---\n\nb":                 "<p>a</p><hr><p>b</p>",
+		"a `b < c` d":                   "<p>a <code>b &lt; c</code> d</p>",
+		"[a](https://a.example)":        "<p>" + link("https://a.example/", "a") + "</p>",
+		"see https://a.example/b_c.":    "<p>see " + link("https://a.example/b_c", "https://a.example/b_c.") + "</p>",
+		"![a](https://a.example/b)":     "<p>" + link("https://a.example/b", "a") + "</p>",
+		"[a](javascript:b)":             "<p><a>a (javascript:b)</a></p>",
+		"a[0] and [b]":                  "<p>a<a>[0]</a> and <a>[b]</a></p>",
+		"snake_case_name":               "<p>snake_case_name</p>",
+		"```go\nfunc\n```":              code("Code, Go", "Go", "func"),
+		"```\na\n\nb":                   code("Code", "", "a\n\nb"),
+		"```Elvish x\na\n```":           code("Code, Elvish", "Elvish", "a"),
+		"\\(x\\) and $y$":               `<p><span class="math">\(x\)</span> and <span class="math">$y$</span></p>`,
+		"$$\nx\n$$":                     `<p><span class="formula" role="group" tabindex="0" aria-label="Formula">x` + "\n</span></p>",
+		"| a | b |\n|---|---|\n| c |d|": `<div class="table" role="group" tabindex="0" aria-label="Table"><table><thead><tr><th scope="col"> a </th><th scope="col"> b </th></tr></thead><tbody><tr><td> c </td><td>d</td></tr></tbody></table></div>`,
+	} {
+		quoted, _ := json.Marshal(markdown)
+		if got := eval[string](b, fmt.Sprintf(`tests.html(%s)`, quoted)); got != want {
+			t.Errorf("%q\nbecomes %s\n   want %s", markdown, got, want)
+		}
+	}
+}
+
+// Timings are printed: what they are depends on what else the machine does. A task as long as that would be a mistake anywhere:
+// what is quadratic takes more.
+func TestAReplyCostsLittle(t *testing.T) {
+	const longest = 1500 // ms
+	b := openHarness(t)
+	t.Logf("10,000 characters in 2,500 pieces: %.0f ms of script", eval[float64](b, `tests.chunks()`))
+	type cost struct {
+		MS, Longest float64
+		Frames      int
+		AtEnd       bool
+	}
+	for _, c := range []struct{ name, expression string }{
+		{"10,000 tokens at full speed", `tests.tokens()`},
+		{"a history of 50 messages of 4,000 characters", `tests.history(50, 4000)`},
+		{"200 KB on one line", `tests.history(1, 200_000, true)`},
+		{"200 KB of Markdown", `tests.history(1, 200_000)`},
+	} {
+		before := scriptTime(b)
+		result := report[cost](b, c.expression)
+		t.Logf("%s: %.0f ms in all, %.0f ms of script, longest task %.0f ms, written %d times", c.name, result.MS, scriptTime(b)-before, result.Longest, result.Frames)
+		if result.Longest > longest {
+			t.Errorf("%s: a task of %.0f ms", c.name, result.Longest)
+		}
+	}
+}
+
+func TestTheLog(t *testing.T) {
+	b := openHarness(t)
+	for name, expression := range map[string]string{
+		"a reply that ends as it was streamed is not touched":          `tests.ends()`,
+		"prose is its source, and what others say is no Markdown":      `tests.prose()`,
+		"deltas are written once a frame, and without frames too":      `tests.hidden()`,
+		"a reader who is away is left there, and can jump to the end":  `tests.jump()`,
+		"older messages do not move what is read":                      `tests.prepend()`,
+		"a message can be copied as it was written, and has a toolbar": `tests.actions()`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, wrong := range report[[]string](b, expression) {
+				t.Error(wrong)
+			}
+		})
+	}
+}
+
+func TestCodeHasItsColoursWhenItsFenceCloses(t *testing.T) {
+	b := openHarness(t)
+	for _, c := range [][3]string{
+		{"go", "func main() { return 1 } // done", "kwd:func func:main kwd:return num:1 cmnt:// done"},
+		{"JavaScript", "const a = `b ${c}`; // d", "kwd:const"},
+		{"json", `{"a": [1, true]}`, `var:"a" num:1 bool:true`},
+		{"html", `<a href="b">c</a><!-- d -->`, `var:<a class:href oper:= str:"b" var:> var:</a var:> cmnt:<!-- d -->`},
+		{"py", "def f(): return 'x'", "kwd:def"},
+		{"sh", "echo $HOME # x", "var:$HOME"},
+	} {
+		quoted, _ := json.Marshal(c[:2])
+		if got := eval[string](b, fmt.Sprintf(`tests.coloured(...%s)`, quoted)); !strings.Contains(got, c[2]) {
+			t.Errorf("%s: %s has the colours %s, want %s", c[0], c[1], got, c[2])
+		}
+	}
+}
+
+const reply = "# A reply, rendered while it is written\n\n" +
+	"A reply is an **append-only text** with a *state*; a viewer holds nothing but an `offset` into it. See [the design](https://parley.example/design), or https://parley.example/wiki/Offset_(text).\n\n" +
+	"## What falls out of it\n\n" +
+	"1. A slow viewer gets fewer, larger frames.\n   - There is no queue for each viewer.\n   - It costs no memory:\n     - not here,\n     - nor there.\n2. Resuming is naming your `offset`, and Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft.\n3. A repeated delta is recognised.\n\n" +
+	"### Tasks\n\n- [x] stream\n- [ ] rest\n\n" +
+	"> If a feature seems to need a queue, look again.\n> It rarely does.\n\n" +
+	"```go\n// Delta is what a viewer has not seen yet.\nfunc (r *Reply) Delta(offset int) (string, error) {\n\tif offset > len(r.text) {\n\t\treturn \"\", fmt.Errorf(\"offset %d lies beyond the text, which is %d bytes long at this time\", offset, len(r.text))\n\t}\n\treturn r.text[offset:], nil\n}\n```\n\n" +
+	"| work | bare pipe | Parley's goal | remark that is rather long, so that the table is wide |\n|---|---|---|---|\n| CPU a token | 12.5 µs | 1.5× | embedded |\n| a turn | `196` | 500 allocations | with **Redis** |\n\n" +
+	"```json\n{\"type\": \"message.delta\", \"offset\": 120, \"recovered\": true, \"cursor\": null}\n```\n\n" +
+	"#### Smaller still\n\nA formula \\(e^{i\\pi} = -1\\), an ~~old~~ idea, and a [link that is none](javascript:alert).\n\n---\n\nThat is all."
+
+// TestReplies can be looked at: PARLEY_SCREENSHOTS names a folder for them.
+func TestRepliesCanBeRead(t *testing.T) {
+	b := openHarness(t)
+	quoted, _ := json.Marshal(reply)
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{1000, 390} {
+			b.look(width, 2100, scheme)
+			eval[any](b, fmt.Sprintf(`tests.show("How does streaming work?\n\n*Please* be brief.", %s)`, quoted))
+			if least := report[struct {
+				Ratio float64
+				What  string
+			}](b, `tests.contrast()`); least.Ratio < 4.5 {
+				t.Errorf("%s: %s has a contrast of %.2f", scheme, least.What, least.Ratio)
+			}
+			if wide := eval[string](b, `[...document.querySelectorAll(".text > *, .code, article")].filter((e) => e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1 && !e.matches(".table, pre")).map((e) => e.outerHTML.slice(0, 80)).join("\n")`); wide != "" {
+				t.Errorf("at %d pixels, too wide: %s", width, wide)
+			}
+			photograph(b, fmt.Sprintf("reply-%s-%d", scheme, width))
+		}
+	}
+	b.look(390, 700, "light")
+	eval[any](b, fmt.Sprintf(`tests.show("How?", %s, "streaming")`, quoted))
+	photograph(b, "reply-streaming")
+	eval[any](b, `tests.away()`)
+	photograph(b, "reply-jump")
+}
+
+func photograph(b *inBrowser, name string) {
+	b.t.Helper()
+	folder := os.Getenv("PARLEY_SCREENSHOTS")
+	if folder == "" {
+		return
+	}
+	image, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, name+".png"), image, 0o600)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}

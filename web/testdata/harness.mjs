@@ -1,0 +1,427 @@
+// What the browser tests of web do in the page. It is loaded under the page's own policy.
+
+import { Log } from "/static/log.js";
+import { Markdown } from "/static/markdown.js";
+import { hostile, links } from "./hostile.mjs";
+
+const ALLOWED = {
+  a: ["href", "rel", "target"], blockquote: [], button: ["type", "class", "aria-label"], code: [], div: ["class", "role", "tabindex", "aria-label"],
+  em: [], h3: [], h4: [], h5: [], h6: [], hr: [], input: ["type", "disabled", "aria-label"], li: [], ol: ["start"], p: [],
+  pre: ["role", "tabindex", "aria-label"], s: [], span: ["class", "role", "tabindex", "aria-label"], strong: [], table: [], tbody: [], td: [], th: ["scope"], thead: [], tr: [], ul: [],
+};
+
+globalThis.ran = []; // whatever runs says so here
+for (const name of ["alert", "confirm", "prompt"]) globalThis[name] = () => ran.push(name);
+addEventListener("securitypolicyviolation", (event) => ran.push(`violates ${event.violatedDirective}`));
+
+const longTasks = [];
+new PerformanceObserver((list) => longTasks.push(...list.getEntries().map((entry) => entry.duration))).observe({ type: "longtask" });
+
+/** Numbers that are random, and the same each time. */
+function random(seed) {
+  return () => ((seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0) / 2 ** 32);
+}
+
+function chunksOf(text, longest, seed) {
+  const next = random(seed);
+  const chunks = [];
+  for (let at = 0; at < text.length; ) chunks.push(text.slice(at, (at += 1 + Math.floor(next() * longest))));
+  return chunks;
+}
+
+function place() {
+  const element = document.createElement("div");
+  element.className = "text";
+  document.getElementById("log").replaceChildren(element);
+  return element;
+}
+
+/** Renders chunks, and returns the element and what was taken away while they came. */
+function render(chunks) {
+  const element = place();
+  const removed = [];
+  const observer = new MutationObserver(() => {});
+  observer.observe(element, { childList: true, characterData: true, characterDataOldValue: true, subtree: true });
+  const started = performance.now();
+  const markdown = new Markdown(element);
+  for (const chunk of chunks) markdown.write(chunk);
+  const ms = performance.now() - started;
+  markdown.end();
+  for (const { removedNodes, type, oldValue, target } of observer.takeRecords()) {
+    for (const node of removedNodes) removed.push(node.nodeName);
+    if (type === "characterData" && !target.data.startsWith(oldValue)) removed.push(`text of ${target.parentNode?.nodeName}`);
+  }
+  return { element, removed, ms };
+}
+
+/** The words of a text: what a reader must not miss. */
+const words = (text) => text.normalize("NFC").match(/[\p{L}\p{N}]+/gu)?.join("") ?? "";
+
+/** What must not be in the page. */
+function trespasses(element) {
+  const found = [];
+  for (const node of element.querySelectorAll("*")) {
+    const tag = node.localName;
+    if (!ALLOWED[tag]) found.push(`<${tag}>`);
+    for (const { name, value } of node.attributes) {
+      if (name !== "data-caret" && !ALLOWED[tag]?.includes(name)) found.push(`<${tag} ${name}>`);
+      if (name === "href" && !/^(?:https?:\/\/[^\s@]|mailto:)[!-~]*$/.test(value)) found.push(`href=${JSON.stringify(value)}`);
+    }
+    if (tag === "a" && node.hasAttribute("href") && (node.rel !== "noopener noreferrer nofollow" || node.target !== "_blank")) found.push("a bare link");
+    if (node.namespaceURI !== "http://www.w3.org/1999/xhtml") found.push(node.namespaceURI);
+  }
+  return found;
+}
+
+const depthOf = (element) => Math.max(0, ...[...element.querySelectorAll("*")].map((node) => {
+  let depth = 0;
+  for (; node !== element; node = node.parentNode) depth += 1;
+  return depth;
+}));
+
+// Where they are read aloud, numbers of lists and the names of languages are not text, and the buttons' words are.
+const shown = (element) => {
+  const copy = element.cloneNode(true);
+  for (const head of copy.querySelectorAll(".head")) head.remove();
+  return copy.textContent;
+};
+
+globalThis.tests = {
+  /** Every hostile text, whole and in pieces; returns what is wrong. */
+  async hostile() {
+    const wrong = [];
+    let slowest = { ms: 0 };
+    const corpus = hostile();
+    for (const [name, text, options = {}] of corpus) {
+      document.getElementById("log").hidden = text.length > 50_000; // its layout is measured elsewhere
+      const whole = render([text]);
+      if (whole.ms > slowest.ms) slowest = { name, ms: whole.ms };
+      if (whole.ms > 5000) wrong.push(`${name}: ${whole.ms} ms`);
+      const text0 = shown(whole.element);
+      const say = (what) => wrong.push(`${name}: ${what}`);
+      for (const trespass of new Set(trespasses(whole.element))) say(`has ${trespass}`);
+      if (whole.removed.length) say(`takes away ${[...new Set(whole.removed)]}`);
+      if (depthOf(whole.element) > 60) say(`${depthOf(whole.element)} elements within each other`);
+      if (options.shows !== undefined) { if (!text0.includes(options.shows)) say(`does not show ${JSON.stringify(options.shows)}, but ${JSON.stringify(text0.slice(0, 200))}`); }
+      if (!options.loses && words(text0) !== words(text)) say(`loses words: ${JSON.stringify(text0.slice(0, 300))} of ${JSON.stringify(text.slice(0, 300))}`);
+      if (options.link !== undefined && (whole.element.querySelector("a[href]")?.href ?? "") !== options.link) say(`links to ${whole.element.querySelector("a[href]")?.href}`);
+      const html = whole.element.outerHTML;
+      for (const seed of text.length > 50_000 ? [1] : [1, 2, 3]) {
+        const pieces = render(chunksOf(text, text.length > 50_000 ? 400 : 7, seed));
+        if (pieces.element.outerHTML.replaceAll(' data-caret=""', "") !== html.replaceAll(' data-caret=""', "")) say(`is not the same in pieces:\n${pieces.element.outerHTML.slice(0, 400)}\n${html.slice(0, 400)}`);
+        if (pieces.removed.length) say(`in pieces, takes away ${[...new Set(pieces.removed)]}`);
+        if (pieces.ms > slowest.ms) slowest = { name, ms: pieces.ms };
+      }
+      for (const link of whole.element.querySelectorAll("a:not([href])")) link.click();
+      await new Promise((resolve) => setTimeout(resolve));
+    }
+    document.getElementById("log").hidden = false;
+    if (ran.length) wrong.push(`ran: ${ran}`);
+    const elsewhere = performance.getEntriesByType("resource").map(({ name }) => name).filter((name) => !name.startsWith(location.origin + "/"));
+    if (elsewhere.length) wrong.push(`asked for ${elsewhere}`);
+    return JSON.stringify({ wrong, count: corpus.length, slowest });
+  },
+
+  /** Texts of which nothing is known but that their pieces mean something; returns what is wrong. */
+  random(count, seed) {
+    const atoms = ["*", "**", "_", "__", "`", "``", "```\n", "```", "\n", "\n\n", "- ", "\n- ", "\n  - ", "1. ", "> ", "\n> ", "# ", "| ", "\n|", "|---|\n", "[", "]", "](", "(", ")", "![",
+      "<br>", "<", ">", "$", "$$\n", "\\(", "\\)", "\\[", "\\", "\n    ", "\t", " ", "a", "b c", "~~", "https://d.example/", "javascript:", "[ ] ", "---\n", "é", "\ud83d", "\u0000", "h"];
+    const next = random(seed);
+    const wrong = [];
+    for (let n = 0; n < count && wrong.length < 5; n++) {
+      const source = Array.from({ length: 5 + Math.floor(next() * 40) }, () => atoms[Math.floor(next() * atoms.length)]).join("");
+      const say = (what) => wrong.push(`${JSON.stringify(source)}: ${what}`);
+      const html = ({ element }) => element.outerHTML.replaceAll(' data-caret=""', "");
+      const whole = render([source]);
+      const pieces = render(chunksOf(source, 4, n));
+      const [one, other] = [html(whole), html(pieces)];
+      if (one !== other) say(`is not the same in pieces:\n${one}\n${other}`);
+      for (const trespass of trespasses(whole.element)) say(`has ${trespass}`);
+      if (whole.removed.length || pieces.removed.length) say(`takes away ${whole.removed} ${pieces.removed}`);
+      const lossy = /```|\]\(|<br|\d\./.test(source); // names of languages, addresses, and numbers of lists are no text
+      if (!lossy && words(shown(whole.element)) !== words(source)) say(`loses words: ${one}`);
+    }
+    return JSON.stringify(wrong.concat(ran));
+  },
+
+  links: () => JSON.stringify(links.filter(([address, want]) => {
+    const { element } = render([`[x](${address})`]);
+    return (element.querySelector("a[href]")?.getAttribute("href") ?? "") !== want;
+  })),
+
+  /** The HTML that a text becomes. */
+  html(text, ...chunks) {
+    return render([text, ...chunks]).element.innerHTML.replaceAll(' data-caret=""', "");
+  },
+};
+
+// ---- The log
+
+let scroller;
+/** A log in a scroller of its own: the one before goes on listening to its. */
+const newLog = (actionsOf) => {
+  const old = document.getElementById("scroller");
+  scroller = old.cloneNode(true);
+  scroller.querySelector(".jump")?.remove();
+  scroller.querySelector("#log").replaceChildren();
+  old.replaceWith(scroller);
+  return new Log(document.getElementById("log"), scroller, () => {}, actionsOf);
+};
+const frame = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+const settled = async (ready) => { while (!ready()) await frame(); };
+const text = () => document.querySelector("article:last-child .text");
+const message = (id, content, status = "completed", role = "assistant") => ({ messageId: `msg_${id}`, role, content, status, tokens: 1 });
+
+/** Prose with a little of everything, some characters long. */
+function sample(length) {
+  const next = random(7);
+  const word = () => ["stream", "reply", "cursor", "offset", "*token*", "**durable**", "`text`", "viewer", "[link](https://a.example/)", "of", "the", "a", "in"][Math.floor(next() * 13)];
+  let made = "";
+  for (let n = 1; made.length < length; n++) {
+    made += word() + " ";
+    if (n % 60 === 0) made += "\n\n";
+    if (n % 300 === 0) made += "## Heading\n\n- one\n- two\n  - three\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```go\nfunc main() {\n\tprintln(\"hello\") // a comment\n}\n```\n\n";
+  }
+  return made.slice(0, length);
+}
+
+/** Lets tasks go by, as messages of a socket do: no frame is waited for. */
+const task = () => new Promise((resolve) => {
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = resolve;
+  port2.postMessage(null);
+});
+
+Object.assign(globalThis.tests, {
+  /** 10,000 characters in 2,500 pieces, straight into the page: milliseconds of script. */
+  chunks() {
+    const content = sample(10_000);
+    const chunks = Array.from({ length: 2500 }, (_, i) => content.slice(i * 4, i * 4 + 4));
+    return Math.min(...[1, 2, 3].map(() => render(chunks).ms));
+  },
+
+  /** A reply of 10,000 tokens as fast as they can come, ten in a task: { ms, longest, frames }. */
+  async tokens() {
+    const content = sample(45_000);
+    const log = newLog();
+    longTasks.length = 0;
+    const started = performance.now();
+    log.add(message(1, "", "streaming"));
+    let frames = 0;
+    const observer = new MutationObserver(() => (frames += 1));
+    observer.observe(document.getElementById("log"), { childList: true, characterData: true, subtree: true });
+    for (let n = 0; n < 10_000; n++) {
+      log.append("msg_1", content.slice(Math.floor(n * 4.5), Math.floor((n + 1) * 4.5)));
+      if (n % 10 === 9) await task();
+    }
+    log.add(message(1, content));
+    await settled(() => document.querySelector("article").dataset.status === "completed" && text().textContent.length > content.length * 0.5);
+    const ms = performance.now() - started;
+    await frame();
+    return JSON.stringify({ ms, frames, longest: Math.max(0, ...longTasks) });
+  },
+
+  /** What a page of history costs, its messages being so long. */
+  async history(count, length, line = false) {
+    const content = line ? "word ".repeat(length / 5) : sample(length);
+    const log = newLog();
+    await frame();
+    longTasks.length = 0;
+    const started = performance.now();
+    for (let n = 0; n < count; n++) log.add(message(n, content));
+    const all = () => [...document.querySelectorAll("article .text")].every((element) => element.textContent.length > content.length * 0.5);
+    do await new Promise((resolve) => setTimeout(resolve, 100)); while (!all());
+    const ms = performance.now() - started;
+    await frame();
+    return JSON.stringify({ ms, longest: Math.max(0, ...longTasks), atEnd: scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 2 });
+  },
+
+  /** What happens to the page when a reply ends: as it was streamed, longer, or otherwise. */
+  async ends() {
+    const wrong = [];
+    const streamed = "Some *text*, and `more` of it\n\n- one\n- two";
+    for (const [name, whole, removes] of [["the same", streamed, false], ["more", `${streamed} and three`, false], ["another", "Another *text*", true]]) {
+      const log = newLog();
+      log.add(message(1, "", "streaming"));
+      for (const piece of chunksOf(streamed, 5, 3)) log.append("msg_1", piece);
+      await frame();
+      getSelection().selectAllChildren(text().querySelector("em"));
+      let removed = false;
+      const observer = new MutationObserver((records) => (removed ||= records.some(({ removedNodes }) => removedNodes.length > 0)));
+      observer.observe(text(), { childList: true, subtree: true });
+      log.add(message(1, whole));
+      await frame();
+      if (removed !== removes) wrong.push(`${name}: ${removed ? "something was" : "nothing was"} taken away`);
+      if (!removes && String(getSelection()) !== "text") wrong.push(`${name}: the selection is ${JSON.stringify(String(getSelection()))}`);
+      if (words(text().textContent) !== words(whole)) wrong.push(`${name}: shows ${text().textContent}`);
+      if (document.querySelector("article").dataset.status !== "completed") wrong.push(`${name}: not completed`);
+    }
+    return JSON.stringify(wrong);
+  },
+
+  /** Prose is its source, also while it comes: not a character behind. */
+  async prose() {
+    const wrong = [];
+    const log = newLog();
+    log.add(message(1, "", "streaming"));
+    let sent = "";
+    for (const word of "The reply is durable: a viewer (any) holds an offset, 1 of 2.".split(/(?<= )/)) {
+      log.append("msg_1", word);
+      sent += word;
+      await frame();
+      if (text().textContent !== sent) wrong.push(`${JSON.stringify(text().textContent)} where ${JSON.stringify(sent)} was sent`);
+    }
+    for (const role of ["user", "system"]) {
+      const plain = "# *not* <b>markdown</b>  \n\n  [x](https://a.example)";
+      log.add(message(role, plain, "completed", role));
+      if (text().textContent !== plain || text().childElementCount > 0) wrong.push(`${role}: ${text().innerHTML}`);
+    }
+    return JSON.stringify(wrong);
+  },
+
+  /** Deltas do their work once a frame; and where there are no frames, nevertheless. */
+  async hidden() {
+    const wrong = [];
+    const log = newLog();
+    log.add(message(1, "", "streaming"));
+    await frame();
+    let writes = 0;
+    const observer = new MutationObserver(() => (writes += 1));
+    observer.observe(text(), { childList: true, characterData: true, subtree: true });
+    for (let n = 0; n < 200; n++) { log.append("msg_1", "word "); await Promise.resolve(); }
+    await frame();
+    if (writes > 2) wrong.push(`200 deltas in one task were written ${writes} times`);
+    const { requestAnimationFrame } = globalThis;
+    globalThis.requestAnimationFrame = () => 1;
+    log.append("msg_1", "unseen");
+    await new Promise((resolve) => { const look = setInterval(() => text().textContent.endsWith("unseen") && (clearInterval(look), resolve()), 20); });
+    log.append("msg_1", "again");
+    document.dispatchEvent(new Event("visibilitychange"));
+    if (!text().textContent.endsWith("again")) wrong.push("nothing is written when the tab is shown or hidden");
+    log.append("msg_1", "end");
+    log.add(message(1, "word ".repeat(200) + "unseenagainend"));
+    await Promise.resolve();
+    if (!text().textContent.endsWith("end")) wrong.push("the end is not written at once");
+    globalThis.requestAnimationFrame = requestAnimationFrame;
+    return JSON.stringify(wrong);
+  },
+
+  /** Who reads further up is left alone, and can go back. */
+  async jump() {
+    const wrong = [];
+    const log = newLog();
+    const button = () => document.querySelector(".jump button");
+    const distance = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight;
+    for (let n = 0; n < 20; n++) log.add(message(n, sample(600)));
+    await frame(); await frame();
+    if (distance() > 2) wrong.push(`${distance()} px from the end after loading`);
+    if (!button().hidden) wrong.push("the button is there at the end");
+    await settled(() => [...document.querySelectorAll("article .text")].every((element) => element.textContent.length > 300));
+    await frame(); await frame();
+    scroller.scrollTop -= 500;
+    log.add(message(19, `${sample(600)} and a little more`)); // before anybody has heard of it
+    await frame(); await frame();
+    if (button().hidden || button().textContent !== "Jump to the end ↓") wrong.push(`away from the end: ${button().hidden} ${button().textContent}`);
+    const top = scroller.scrollTop;
+    log.add(message(100, "hello", "completed", "user"));
+    log.add(message(101, sample(2000), "streaming"));
+    await frame(); await frame();
+    if (scroller.scrollTop !== top) wrong.push("the reader was moved");
+    if (button().textContent !== "2 new messages ↓") wrong.push(`two messages on: ${button().textContent}`);
+    button().click();
+    await frame(); await frame();
+    if (distance() > 2 || !button().hidden) wrong.push(`after the jump: ${distance()} px from the end, hidden ${button().hidden}`);
+    log.append("msg_101", sample(3000));
+    await frame(); await frame();
+    if (distance() > 2) wrong.push(`${distance()} px from the end while text grows`);
+    return JSON.stringify(wrong);
+  },
+
+  /** Scrolls up and back down with the reader's fingers off the end. */
+  async away() {
+    scroller.scrollTop -= 600;
+    await frame(); await frame();
+  },
+
+  async prepend() {
+    const wrong = [];
+    const log = newLog();
+    for (let n = 100; n < 120; n++) log.add(message(n, sample(500)));
+    await frame(); await frame();
+    scroller.scrollTop = 300;
+    await frame(); await frame();
+    const read = [...document.querySelectorAll("article")].find((article) => article.getBoundingClientRect().top > 100);
+    const before = read.getBoundingClientRect().top;
+    log.prepend(Array.from({ length: 50 }, (_, n) => message(n, sample(4000))));
+    if (Math.abs(read.getBoundingClientRect().top - before) > 2) wrong.push(`moved by ${read.getBoundingClientRect().top - before} px at once`);
+    await settled(() => [...document.querySelectorAll("article .text")].every((element) => element.textContent.length > 300));
+    await frame(); await frame();
+    if (Math.abs(read.getBoundingClientRect().top - before) > 2) wrong.push(`moved by ${read.getBoundingClientRect().top - before} px in the end`);
+    return JSON.stringify(wrong);
+  },
+
+  async actions() {
+    const wrong = [];
+    const asked = [];
+    const log = newLog((about) => { asked.push(about.status); const button = document.createElement("button"); button.textContent = "Again"; return [button]; });
+    log.add(message(1, "", "streaming"));
+    log.append("msg_1", "# Raw *Markdown*");
+    log.add(message(1, "# Raw *Markdown*"));
+    const labels = [...document.querySelectorAll(".actions button")].map((button) => button.getAttribute("aria-label") ?? button.textContent);
+    if (labels.join() !== "Copy message,Again") wrong.push(`the buttons are ${labels}`);
+    if (asked.join() !== "streaming,completed") wrong.push(`asked for ${asked}`);
+    const copied = [];
+    const swap = (clipboard) => Object.defineProperty(navigator, "clipboard", { value: clipboard, configurable: true });
+    swap({ writeText: async (text) => copied.push(text) });
+    document.querySelector(".copy").click();
+    await frame();
+    if (copied.join() !== "# Raw *Markdown*") wrong.push(`copied ${copied}`);
+    if (document.querySelector(".copy").textContent !== "Copied") wrong.push("it does not say so");
+    await frame();
+    if (document.querySelector("p[role=status]").textContent !== "Copied") wrong.push("it is not announced");
+    swap(undefined);
+    const { execCommand } = document;
+    document.execCommand = () => { copied.push(document.activeElement.value); return false; };
+    document.querySelector(".copy").click();
+    await frame();
+    if (copied.at(-1) !== "# Raw *Markdown*" || document.querySelector(".copy").textContent !== "Cannot copy here") wrong.push(`without a clipboard: ${copied.at(-1)}`);
+    document.execCommand = execCommand;
+    delete navigator.clipboard;
+    if (document.querySelector("textarea")) wrong.push("something is left behind");
+    return JSON.stringify(wrong);
+  },
+
+  /** What code looks like once its fence has closed: [class, text] of each coloured token. */
+  async coloured(language, code) {
+    const { element } = render([`\`\`\`${language}\n${code}\n\`\`\`\n`]);
+    const deadline = performance.now() + 3000;
+    while (!element.querySelector("code span") && performance.now() < deadline) await frame();
+    if (element.querySelector("code").textContent !== code) return "the text has changed";
+    return [...element.querySelectorAll("code span")].map((span) => `${span.className.slice(3)}:${span.textContent.trim()}`).join(" ");
+  },
+
+  /** The least contrast of any text in the log with what is behind it. */
+  contrast() {
+    const luminance = ([r, g, b]) => [r, g, b].map((v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const numbers = (colour) => colour.match(/[\d.]+/g).map(Number);
+    const ground = (element) => { for (; element; element = element.parentElement) { const c = numbers(getComputedStyle(element).backgroundColor); if (c[3] !== 0) return c; } };
+    let least = { ratio: 99 };
+    for (const element of document.querySelectorAll("article *")) {
+      if (![...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim())) continue;
+      const [a, b] = [luminance(numbers(getComputedStyle(element).color)), luminance(ground(element))];
+      const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+      if (ratio < least.ratio) least = { ratio, what: `${element.localName}.${element.className} ${element.textContent.slice(0, 20)}` };
+    }
+    return JSON.stringify(least);
+  },
+
+  /** Shows a conversation; returns when its code has its colours. */
+  async show(question, reply, status = "completed") {
+    const log = newLog();
+    log.add(message(1, question, "completed", "user"));
+    log.add({ ...message(2, reply, status), tokens: 412 });
+    await settled(() => text().querySelector("code span"));
+    await frame();
+  },
+});
+document.documentElement.dataset.ready = "";
