@@ -141,6 +141,22 @@ func stopKeeps(t *testing.T, browser context.Context) {
 		t.Errorf("the composer still holds %q", left)
 	}
 	b.photograph("stopped")
+
+	// What was not answered in full can be asked again, and changed before.
+	press := func(status, label string) {
+		b.until(fmt.Sprintf(`((button) => button && (button.click(), true))([...document.querySelectorAll('article%s .actions button')]
+			.findLast((button) => button.textContent === %q))`, status, label))
+	}
+	press("[data-status=cancelled]", "Try again")
+	model.allow(long)
+	b.untilReply("completed", words(60))
+	press("[data-role=user]", "Edit")
+	b.until(`document.activeElement.id === "text" && document.activeElement.value === "say 60 words"`)
+	press("[data-role=user]", "Send again")
+	b.until(`document.querySelectorAll("article[data-role=assistant][data-status=completed]").length === 3`)
+	if left := eval[string](b, `document.getElementById("text").value`); left != "say 60 words" {
+		t.Errorf("what was being written has become %q", left)
+	}
 }
 
 func comesBack(t *testing.T, browser context.Context) {

@@ -87,6 +87,13 @@ export class Log {
     this.#scroller.scrollTop = this.#scroller.scrollHeight - before;
   }
 
+  /** What a reply answers, if that is shown. */
+  question(messageId) {
+    let element = this.#articles.get(messageId)?.element;
+    while (element && element.dataset.role !== "user") element = element.previousElementSibling;
+    return element && this.#articles.get(element.dataset.messageId)?.content;
+  }
+
   append(messageId, delta) {
     // Whoever joins in the middle of a reply has no message yet.
     if (!this.#articles.has(messageId)) this.add({ messageId, role: "assistant", content: "", status: "streaming" });
@@ -205,6 +212,11 @@ class Article {
     this.#pen = role === "assistant" ? new Markdown(text) : new Plain(text);
     this.#content = content;
     if (role !== "assistant") while (this.step()); // it is short
+  }
+
+  /** All that it says, as far as it is known. */
+  get content() {
+    return this.#content;
   }
 
   /** Whether there is something left to write. */

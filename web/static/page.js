@@ -4,6 +4,7 @@
 import { Chip } from "./chip.js";
 import { Client, ParleyError } from "./client.js";
 import { Composer } from "./composer.js";
+import { element } from "./element.js";
 import { Log } from "./log.js";
 import { ask, closeTopmost, showSidebar } from "./menus.js";
 import { Meter } from "./meter.js";
@@ -28,7 +29,7 @@ const $ = (id) => document.getElementById(id);
 const chip = new Chip($("chip"));
 const problem = new Problem($("problem"));
 const composer = new Composer($("composer"), $("count"), { onsend: send, onstop: () => attempt(stop) });
-const log = new Log($("log"), $("scroller"), refresh);
+const log = new Log($("log"), $("scroller"), refresh, actionsOf);
 const sessions = new Sessions($("sessions"), { open: choose, remove: askToDelete, leave: backToComposer });
 const meter = new Meter($("window"), { usage: tokenUsage, content: () => composer.content, preview: () => attempt(preview) });
 const timing = new Timing();
@@ -281,7 +282,7 @@ function choose(sessionId) {
 // ---- Sending
 
 async function send(content = composer.take()) {
-  if (content === null) return;
+  if (content === null || sending) return;
   problem.hide();
   sending = true;
   refresh();
@@ -298,6 +299,19 @@ async function send(content = composer.take()) {
     sending = false;
     refresh();
   }
+}
+
+/** The buttons of a message, besides Copy: what was asked can be asked again, also where it was not answered in full. */
+function actionsOf({ messageId, role, status, content }) {
+  const button = (label, onclick) => element("button", { type: "button", onclick }, label);
+  if (role === "user") return [button("Edit", () => edit(content)), button("Send again", () => send(content))];
+  if (role !== "assistant" || status === "streaming" || status === "completed") return [];
+  return [button("Try again", () => send(log.question(messageId) ?? null))];
+}
+
+function edit(content) {
+  composer.write(content);
+  composer.focus();
 }
 
 async function stop() {
