@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/input"
-	devtools "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -223,10 +222,8 @@ func inspects(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), model.env()...)
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
 	b.forgiven = regexp.MustCompile(`^$`)
-	b.do(func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
-		_, err := chromedp.Call(ctx, devtools.AddScriptToEvaluateOnNewDocument, devtools.AddScriptToEvaluateOnNewDocumentParams{Source: remembersTickets})
-		return chromedp.Void{}, err
-	}, chromedp.Navigate(p.url+"/#key="+declaredKey))
+	b.atStart(remembersTickets)
+	b.do(chromedp.Navigate(p.url + "/#key=" + declaredKey))
 	b.untilChip("live")
 	b.say("my key is " + declaredKey + ", say nothing")
 	b.untilReply("completed", words(3))

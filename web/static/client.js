@@ -107,7 +107,7 @@ export class Client {
         if (error.code !== "connection_lost" || !this.#key) throw error;
       }
     }
-    return this.#rest("POST", `/sessions/${sessionId}/messages/${messageId}/cancel`);
+    return this.#rest("POST", `/sessions/${part(sessionId)}/messages/${part(messageId)}/cancel`);
   }
 
   createSession(session) {
@@ -115,7 +115,7 @@ export class Client {
   }
 
   session(sessionId) {
-    return this.#rest("GET", `/sessions/${sessionId}`);
+    return this.#rest("GET", `/sessions/${part(sessionId)}`);
   }
 
   sessions(query) {
@@ -123,26 +123,26 @@ export class Client {
   }
 
   deleteSession(sessionId) {
-    return this.#rest("DELETE", `/sessions/${sessionId}`);
+    return this.#rest("DELETE", `/sessions/${part(sessionId)}`);
   }
 
   /** A page of messages. Of the newest page, stream.cursor is where to watch on from: nothing missed, nothing twice. */
   history(sessionId, query) {
-    return this.#rest("GET", `/sessions/${sessionId}/messages${queryOf(query)}`);
+    return this.#rest("GET", `/sessions/${part(sessionId)}/messages${queryOf(query)}`);
   }
 
   message(sessionId, messageId) {
-    return this.#rest("GET", `/sessions/${sessionId}/messages/${messageId}`);
+    return this.#rest("GET", `/sessions/${part(sessionId)}/messages/${part(messageId)}`);
   }
 
   clear(sessionId) {
-    return this.#rest("DELETE", `/sessions/${sessionId}/messages`);
+    return this.#rest("DELETE", `/sessions/${part(sessionId)}/messages`);
   }
 
   /** The dry run of the context: what a message would be answered from, and why. Nothing is sent to the model, nothing
    * changes; where sending it would be `context_overflow`, so is this. */
   preview(sessionId, content, { role } = {}) {
-    return this.#rest("POST", `/sessions/${sessionId}/context`, { content, role });
+    return this.#rest("POST", `/sessions/${part(sessionId)}/context`, { content, role });
   }
 
   /** What the account has used of its tier's limits since the month began (UTC). */
@@ -233,6 +233,11 @@ export class Client {
     if (!response.ok || parsed === undefined) throw errorOf(parsed, response.status);
     return parsed;
   }
+}
+
+/** An id as one part of a path: it may come from an address that somebody else has made, and must not lead elsewhere in the API. */
+function part(id) {
+  return encodeURIComponent(id);
 }
 
 /** 32 random digits. crypto.randomUUID would want https. */

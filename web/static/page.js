@@ -104,6 +104,7 @@ function view(name) {
   document.body.dataset.view = name;
   $("gate").hidden = name !== "gate";
   $("chat").hidden = name !== "chat";
+  showAbout();
   refresh();
 }
 
@@ -148,7 +149,9 @@ async function open(sessionId) {
     follow(session, page.stream?.cursor);
   } catch (error) {
     session.stale = true; // the server may be away; when the socket is back, it is asked again
-    if (session === current) failed(error);
+    if (session !== current) return;
+    failed(error);
+    if (error.retryAfter) setTimeout(() => session === current && session.stale && open(sessionId), error.retryAfter * 1000);
   }
 }
 
@@ -220,7 +223,7 @@ async function preview() {
 /** What the bar says of the session: its title, and the time that it has left. */
 function showAbout() {
   const { about } = current ?? {};
-  $("title").textContent = about ? titleOf(about) : current ? "…" : "New session";
+  $("title").textContent = about ? titleOf(about) : current ? "…" : client ? "New session" : "Parley";
   $("title").title = current?.sessionId ?? "";
   $("life").textContent = about ? `${timeLeft(about.expiresAt)} left` : "";
   $("life").title = about ? `until ${new Date(about.expiresAt).toLocaleString()}` : "";
