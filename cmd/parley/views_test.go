@@ -16,9 +16,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestThePageInTrouble is what somebody at a browser sees where the network, the key, the window or the limits fail, and where a
-// model means harm.
-func TestThePageInTrouble(t *testing.T) {
+// TestTheViews is what somebody at a browser sees where the network, the key, the window or the limits fail, and where a model means
+// harm; and how all that the page shows suits people with other needs.
+func TestTheViews(t *testing.T) {
 	browser := newBrowser(t)
 	limited := newLimited(t)
 	for _, scenario := range []struct {
@@ -32,6 +32,7 @@ func TestThePageInTrouble(t *testing.T) {
 		{"hostile Markdown of a model runs nothing", hostileReplies},
 		{"hostile words run nothing wherever they stand", hostileWords},
 		{"a session's address is no path", hostileAddress},
+		{"every view is for everybody", looksLike},
 		{"429 counts down, and what was typed is sent after it", limited.countsDown},
 	} {
 		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
@@ -410,6 +411,7 @@ func (l *limited) countsDown(t *testing.T, browser context.Context) {
 	b.until(is(`document.getElementById("text").value`, "say 7 words"))
 	first := eval[string](b, `document.querySelector("#problem p").textContent`)
 	b.until(fmt.Sprintf(`document.querySelector("#problem p").textContent !== %q`, first))
+	b.eachLook("limited")
 	// A minute, if this scenario plays alone: longer than until waits.
 	for start := time.Now(); time.Since(start) < 50*time.Second && !eval[bool](b, again); {
 		b.until(fmt.Sprintf(`%s || document.querySelector("#problem p").textContent !== %q`, again, eval[string](b, `document.querySelector("#problem p").textContent`)))
