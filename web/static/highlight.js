@@ -1,4 +1,5 @@
-// Colours for code. The tokenizer and a language are loaded with the first block of that language.
+// Colours for code: loaded with the first block that has a language, and the tokenizer and that language with it. Which fences
+// name which is in languages.js.
 //
 // The tokenizer's regular expressions see what a model wrote, and they are not all linear, so they are given little at a
 // time: SLICE characters in one go, in lines of MAX_LINE, between gaps of MAX_GAP. Measured on what is worst for each
@@ -9,7 +10,7 @@ const SLICE = 4_000; // characters; a comment or string that goes on behind a cu
 const MAX_LENGTH = 40_000; // longer code stays as it is
 const UNFIT = /[^\n]{400}|\s{80}/; // MAX_LINE, MAX_GAP
 
-// The names that fences use. Addresses are written out: nothing of a reply becomes a part of one.
+// The grammars. Addresses are written out: nothing of a reply becomes a part of one.
 const from = {
   bash: () => import("./lib/@speed-highlight/core/dist/languages/bash.js"),
   c: () => import("./lib/@speed-highlight/core/dist/languages/c.js"),
@@ -33,33 +34,6 @@ const from = {
   yaml: () => import("./lib/@speed-highlight/core/dist/languages/yaml.js"),
 };
 
-// Language, what it is called, and what fences call it.
-const names = [
-  ["bash", "Bash", "bash sh shell zsh console shell-session"],
-  ["c", "C", "c h"],
-  ["c", "C++", "cpp c++ cc hpp"],
-  ["css", "CSS", "css scss less"],
-  ["diff", "Diff", "diff patch"],
-  ["docker", "Dockerfile", "dockerfile docker"],
-  ["go", "Go", "go golang"],
-  ["html", "HTML", "html htm vue svelte"],
-  ["html", "XML", "xml svg xhtml"],
-  ["http", "HTTP", "http"],
-  ["ini", "INI", "ini conf properties"],
-  ["java", "Java", "java"],
-  ["js", "JavaScript", "javascript js mjs cjs jsx node"],
-  ["json", "JSON", "json jsonc json5 jsonl ndjson"],
-  ["lua", "Lua", "lua"],
-  ["perl", "Perl", "perl pl"],
-  ["python", "Python", "python py python3"],
-  ["rust", "Rust", "rust rs"],
-  ["sql", "SQL", "sql postgresql mysql sqlite"],
-  ["toml", "TOML", "toml"],
-  ["ts", "TypeScript", "typescript ts tsx mts"],
-  ["yaml", "YAML", "yaml yml"],
-];
-const known = new Map(names.flatMap(([language, name, fences]) => fences.split(" ").map((fence) => [fence, { language, name }])));
-
 // HTML and XML, each rule linear.
 const markup = [
   { type: "cmnt", match: /<!--[^]*?(?:-->|$)/g },
@@ -74,12 +48,6 @@ const markup = [
   },
   { type: "var", match: /&#?\w{1,8};/g },
 ];
-
-/** languageOf returns the language that a fence names, { name, language }, or { name } of one that has no colours. */
-export function languageOf(fence) {
-  const name = fence.trim().split(/[\s{,:]/, 1)[0];
-  return known.get(name.toLowerCase()) ?? { name: name.slice(0, 20) };
-}
 
 /** colour gives the text of a code element its colours, when there is time; whatever is wrong, it stays as it is. */
 export async function colour(code, { language }) {

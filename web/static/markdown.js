@@ -12,7 +12,7 @@
 // that, what was held back becomes text, and Markdown begins anew behind it.
 
 import { copyButton } from "./copy.js";
-import { colour, languageOf } from "./highlight.js";
+import { languageOf } from "./languages.js";
 import * as smd from "./lib/streaming-markdown/smd.min.js";
 
 const MAX_DEPTH = 20; // elements within each other
@@ -313,9 +313,14 @@ function setLanguage(entry, fence) {
 const closers = {
   [smd.LINK]: restoreBrackets,
   [smd.IMAGE]: restoreBrackets,
-  [smd.CODE_FENCE]: ({ node, language }) => colour(node, language),
+  [smd.CODE_FENCE]: colour,
   [smd.EQUATION_INLINE]: ({ node, mark, unclosed }) => !unclosed && node.append(mark === "$" ? "$" : "\\)"),
 };
+
+/** Colours are loaded when they are needed; where the server is away, code without them is code. */
+function colour({ node, language }) {
+  if (language.language) import("./highlight.js").then((highlight) => highlight.colour(node, language)).catch(() => {});
+}
 
 /** [This] is no link, but the parser finds that out when it has taken the brackets away. */
 function restoreBrackets({ token, node, settled, unclosed }) {
