@@ -204,7 +204,7 @@ func breaksTheModel(t *testing.T, browser context.Context) {
 	if text := agree(b, p, "failed"); !strings.Contains(text, "You asked for a failure") {
 		t.Errorf("what was written is not kept: %q", text)
 	}
-	b.until(reply + `.querySelector(".note").textContent.startsWith("The model failed")`)
+	b.until(reply + `.querySelector(".note").textContent.startsWith("The simulated model failed, as it was asked to.")`)
 	b.say("/words 5")
 	b.until(reply + `.dataset.status === "completed"`)
 	b.trouble("stall")

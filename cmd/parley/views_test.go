@@ -174,7 +174,7 @@ func overflows(t *testing.T, browser context.Context) {
 		b.say(typed)
 		b.until(fmt.Sprintf(`document.querySelectorAll("article[data-status=completed][data-role=assistant]").length === %d || %s`, n+1, visible("window is full")))
 	}
-	b.until(visible(`^The context window is full: \d+ tokens where 512 fit\.`))
+	b.until(visible(`^The context window is full: [\d,]+ tokens where 512 fit\.`))
 	b.until(is(`document.getElementById("text").value`, typed))
 	b.fits()
 	b.do(chromedp.Click("#problem-action"))

@@ -120,6 +120,7 @@ function showSession(sessionId) {
   leave();
   log.wipe();
   problem.hide();
+  say("");
   meter.show(null);
   remember.browser("parley.session", sessionId);
   const address = new URL(location.href);
@@ -216,8 +217,7 @@ async function preview() {
   const { content } = composer;
   const [{ showPreview }, report] = await Promise.all([import("./preview.js").catch(unreachable), client.preview(session.sessionId, content)]);
   if (session !== current) return;
-  const textOf = (messageId) => document.querySelector(`article[data-message-id="${messageId}"] .text`)?.textContent;
-  showPreview($("preview"), report, content, textOf);
+  showPreview($("preview"), report, content, (messageId) => log.textOf(messageId));
 }
 
 /** What the bar says of the session: its title, and the time that it has left. */
