@@ -8,13 +8,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // textModel is a model server that answers each message with the text that a test has given for it, in pieces and without a pause.
 // Where a text has a "⏸", the model waits there until it may go on; where it has a "💥", it fails there.
 type textModel struct {
 	*httptest.Server
-	pieces int // how many bytes a piece has, about
+	pieces int           // how many bytes a piece has, about
+	pace   time.Duration // before each piece
 
 	mu    sync.Mutex
 	texts map[string]string // guarded by mu; by the newest message
@@ -96,9 +98,15 @@ func (m *textModel) write(w http.ResponseWriter, text string) {
 				break
 			}
 		}
+		if m.pace > 0 {
+			<-time.After(m.pace)
+		}
 		quoted, _ := json.Marshal(text[:end])
 		if _, err := fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":%s},\"finish_reason\":null}]}\n\n", quoted); err != nil {
 			return
+		}
+		if m.pace > 0 {
+			_ = http.NewResponseController(w).Flush()
 		}
 		text = text[end:]
 	}

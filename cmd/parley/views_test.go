@@ -233,17 +233,12 @@ func (b *tab) corpus() {
 func (b *tab) settled() map[string]int {
 	b.t.Helper()
 	const frames = 15 // without a change; whoever has something to write does so with each
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
-	defer cancel()
-	_, err := chromedp.Run(ctx, chromedp.Evaluate[bool](fmt.Sprintf(`new Promise((resolve) => {
+	b.resolves(fmt.Sprintf(`new Promise((resolve) => {
 		let quiet = 0;
 		new MutationObserver(() => (quiet = 0)).observe(document.getElementById("log"), { subtree: true, childList: true, characterData: true });
 		const tick = () => (++quiet > %d ? resolve(true) : requestAnimationFrame(tick));
 		tick();
-	})`, frames), chromedp.EvalAwaitPromise))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	})`, frames))
 	return eval[map[string]int](b, `Object.fromEntries([...document.querySelectorAll("article[data-role=assistant]")].map((e) => {
 		let sum = 0;
 		for (const c of e.querySelector(".text").innerHTML.replaceAll(' data-caret=""', "")) sum = (Math.imul(sum, 31) + c.codePointAt(0)) | 0;
