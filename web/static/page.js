@@ -82,9 +82,11 @@ function connect() {
   client.connect();
   view("chat");
   sessions.use(client, key.startsWith("svc_test_"));
-  const sessionId = new URLSearchParams(location.search).get("session") ?? remember.browser("parley.session");
-  if (sessionId) open(sessionId);
-  else showSession(null);
+  goTo(sessionInAddress() ?? remember.browser("parley.session"));
+}
+
+function sessionInAddress() {
+  return new URLSearchParams(location.search).get("session");
 }
 
 function showState(state) {
@@ -115,8 +117,9 @@ function leave() {
   current = null;
 }
 
-/** Shows a session, which is empty until it is loaded; null for one that its first message will make. */
-function showSession(sessionId) {
+/** Shows a session, which is empty until it is loaded; null for one that its first message will make. step says that the reader
+ * went there, so that the browser's Back leads away from it again. */
+function showSession(sessionId, step = false) {
   leave();
   log.wipe();
   problem.hide();
@@ -126,7 +129,7 @@ function showSession(sessionId) {
   const address = new URL(location.href);
   if (sessionId) address.searchParams.set("session", sessionId);
   else address.searchParams.delete("session");
-  history.replaceState(null, "", address);
+  history[step && address.href !== location.href ? "pushState" : "replaceState"](null, "", address);
   $("another-tab").href = address.pathname + address.search;
   $("earlier").hidden = true;
   if (sessionId) current = { sessionId, leave: new AbortController(), loaded: false, stale: false, earlier: null, about: null };
@@ -135,9 +138,15 @@ function showSession(sessionId) {
   return current;
 }
 
+/** Shows a session, or a new one for null, without a step of its own. */
+function goTo(sessionId) {
+  if (sessionId) open(sessionId);
+  else showSession(null);
+}
+
 /** Loads what there is of a session and goes on watching from exactly there: also in the middle of a reply. */
-async function open(sessionId) {
-  const session = showSession(sessionId);
+async function open(sessionId, step = false) {
+  const session = showSession(sessionId, step);
   try {
     const [about, page] = await Promise.all([client.session(sessionId), client.history(sessionId, { limit: PAGE, order: "desc" })]);
     if (session !== current) return;
@@ -266,7 +275,7 @@ function userId() {
 }
 
 function newSession() {
-  showSession(null);
+  showSession(null, true);
   backToComposer();
 }
 
@@ -277,7 +286,7 @@ function backToComposer() {
 
 /** Opens a session that was chosen from the list. */
 function choose(sessionId) {
-  if (sessionId !== current?.sessionId) open(sessionId);
+  if (sessionId !== current?.sessionId) open(sessionId, true);
   showSidebar(false);
   if (!matchMedia("(pointer: coarse)").matches) composer.focus(); // there it would bring up the keyboard
 }
@@ -427,6 +436,9 @@ function listen() {
     if (!Object.hasOwn(shortcuts, name) || document.body.dataset.view !== "chat") return;
     event.preventDefault();
     shortcuts[name]();
+  });
+  addEventListener("popstate", () => {
+    if (client && sessionInAddress() !== (current?.sessionId ?? null)) goTo(sessionInAddress());
   });
   addEventListener("hashchange", () => takeKeyFromAddress() && connect());
   setInterval(showAbout, LIFE_MS);
