@@ -20,7 +20,7 @@ import (
 // harm; and how all that the page shows suits people with other needs.
 func TestTheViews(t *testing.T) {
 	browser := newBrowser(t)
-	limited := newLimited(t)
+	limited := newLimited(t, browser)
 	for _, scenario := range []struct {
 		name string
 		play func(t *testing.T, browser context.Context)
@@ -33,10 +33,10 @@ func TestTheViews(t *testing.T) {
 		{"hostile words run nothing wherever they stand", hostileWords},
 		{"a session's address is no path", hostileAddress},
 		{"every view is for everybody", looksLike},
-		{"429 counts down, and what was typed is sent after it", limited.countsDown},
 	} {
 		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
 	}
+	limited.goesOn()
 }
 
 // offline takes the network away from the tab's browser, or gives it back.
@@ -366,54 +366,51 @@ func hostileAddress(t *testing.T, browser context.Context) {
 	}
 }
 
-// limited is a server of few requests a minute, of which many are spent before the other scenarios, so that this one need not wait
-// a minute for them.
-type limited struct{ p *process }
+// limited is a server of few requests a minute, and two tabs that have used them up: one that was about to send, and one that was about
+// to open a session. That begins before the other scenarios and ends after them, so that nobody waits a minute for it.
+type limited struct{ asks, opens *tab }
 
-func newLimited(t *testing.T) *limited {
-	env := append(newWordsModel(t, time.Millisecond).env(), `PARLEY_TIERS={"pro":{"requestsPerMinute":50}}`)
-	l := &limited{serveIn(t, t.TempDir(), env...)}
-	l.spend(20)
-	return l
+func newLimited(t *testing.T, browser context.Context) limited {
+	p := serveIn(t, t.TempDir(), append(newWordsModel(t, time.Millisecond).env(), `PARLEY_TIERS={"pro":{"requestsPerMinute":30}}`)...)
+	asks := enter(t, browser, p.url)
+	asks.say("say 5 words")
+	asks.untilReply("completed", words(5))
+	opens := enter(t, browser, p.url)
+	opens.until(entry("say 5 words", "a") + ` !== undefined`)
+	asks.forgiven = regexp.MustCompile(`status of 429`)
+	opens.forgiven = asks.forgiven
+	spend(p)
+	opens.until(entry("say 5 words", "a") + `.click() === undefined`)
+	opens.until(visible("^Too many requests"))
+	asks.say("say 7 words")
+	asks.until(visible(`^Too many requests\. You can send again in \d+ s; what you typed is kept\.$`))
+	asks.until(is(`document.getElementById("text").value`, "say 7 words"))
+	first := eval[string](asks, `document.querySelector("#problem p").textContent`)
+	asks.until(fmt.Sprintf(`document.querySelector("#problem p").textContent !== %q`, first))
+	asks.eachLook("limited")
+	return limited{asks, opens}
 }
 
-// spend makes requests until no more than so many remain.
-func (l *limited) spend(remain int) {
-	l.p.t.Helper()
-	for left := remain + 1; left > remain; {
-		_, header, _, err := l.p.request("GET", "/v1/analytics/usage", nil)
+// spend makes requests until none remains.
+func spend(p *process) {
+	p.t.Helper()
+	for left := 1; left > 0; {
+		_, header, _, err := p.request("GET", "/v1/analytics/usage", nil)
 		if _, scanErr := fmt.Sscan(header.Get("X-RateLimit-Remaining"), &left); err != nil || scanErr != nil {
-			l.p.t.Fatal(err, scanErr)
+			p.t.Fatal(err, scanErr)
 		}
 	}
 }
 
-func (l *limited) countsDown(t *testing.T, browser context.Context) {
+// goesOn sees both tabs go on when the minute is over: what was typed is sent, and the session is shown unasked.
+func (l limited) goesOn() {
 	again := visible(`^You can send again now\.$`)
-	b := enter(t, browser, l.p.url)
-	b.forgiven = regexp.MustCompile(`status of 429`)
-	b.say("say 5 words")
-	b.untilReply("completed", words(5))
-	second := enter(t, browser, l.p.url)
-	second.forgiven = b.forgiven
-	second.until(entry("say 5 words", "a") + ` !== undefined`)
-	l.spend(0)
-	// Who opens a session at such a time is shown it as soon as that may be.
-	second.until(entry("say 5 words", "a") + `.click() === undefined`)
-	second.until(visible("^Too many requests"))
-	b.say("say 7 words")
-	b.until(visible(`^Too many requests\. You can send again in \d+ s; what you typed is kept\.$`))
-	b.until(is(`document.getElementById("text").value`, "say 7 words"))
-	first := eval[string](b, `document.querySelector("#problem p").textContent`)
-	b.until(fmt.Sprintf(`document.querySelector("#problem p").textContent !== %q`, first))
-	b.eachLook("limited")
-	// A minute, if this scenario plays alone: longer than until waits.
-	for start := time.Now(); time.Since(start) < 50*time.Second && !eval[bool](b, again); {
-		b.until(fmt.Sprintf(`%s || document.querySelector("#problem p").textContent !== %q`, again, eval[string](b, `document.querySelector("#problem p").textContent`)))
+	for start := time.Now(); time.Since(start) < 50*time.Second && !eval[bool](l.asks, again); {
+		l.asks.until(fmt.Sprintf(`%s || document.querySelector("#problem p").textContent !== %q`, again, eval[string](l.asks, `document.querySelector("#problem p").textContent`)))
 	}
-	b.until(again)
-	b.do(chromedp.Focus("#text"), pressEnter)
-	b.untilReply("completed", words(7))
-	second.untilReply("completed", words(7))
-	second.until(`document.querySelectorAll("article").length === 4`)
+	l.asks.until(again)
+	l.asks.do(chromedp.Focus("#text"), pressEnter)
+	l.asks.untilReply("completed", words(7))
+	l.opens.untilReply("completed", words(7))
+	l.opens.until(`document.querySelectorAll("article").length === 4`)
 }

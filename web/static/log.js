@@ -229,10 +229,6 @@ class Article {
     return this.#written < this.#content.length || (this.#ended && !this.#closed);
   }
 
-  get content() {
-    return this.#content;
-  }
-
   append(delta) {
     this.#content += delta;
   }
