@@ -107,7 +107,7 @@ export class Client {
         if (error.code !== "connection_lost" || !this.#key) throw error;
       }
     }
-    return this.#rest("POST", `/sessions/${sessionId}/messages/${messageId}/cancel`);
+    return this.#rest("POST", path`/sessions/${sessionId}/messages/${messageId}/cancel`);
   }
 
   createSession(session) {
@@ -115,7 +115,7 @@ export class Client {
   }
 
   session(sessionId) {
-    return this.#rest("GET", `/sessions/${sessionId}`);
+    return this.#rest("GET", path`/sessions/${sessionId}`);
   }
 
   sessions(query) {
@@ -123,26 +123,26 @@ export class Client {
   }
 
   deleteSession(sessionId) {
-    return this.#rest("DELETE", `/sessions/${sessionId}`);
+    return this.#rest("DELETE", path`/sessions/${sessionId}`);
   }
 
   /** A page of messages. Of the newest page, stream.cursor is where to watch on from: nothing missed, nothing twice. */
   history(sessionId, query) {
-    return this.#rest("GET", `/sessions/${sessionId}/messages${queryOf(query)}`);
+    return this.#rest("GET", path`/sessions/${sessionId}/messages` + queryOf(query));
   }
 
   message(sessionId, messageId) {
-    return this.#rest("GET", `/sessions/${sessionId}/messages/${messageId}`);
+    return this.#rest("GET", path`/sessions/${sessionId}/messages/${messageId}`);
   }
 
   clear(sessionId) {
-    return this.#rest("DELETE", `/sessions/${sessionId}/messages`);
+    return this.#rest("DELETE", path`/sessions/${sessionId}/messages`);
   }
 
   /** The dry run of the context: what a message would be answered from, and why. Nothing is sent to the model, nothing
    * changes; where sending it would be `context_overflow`, so is this. */
   preview(sessionId, content, { role } = {}) {
-    return this.#rest("POST", `/sessions/${sessionId}/context`, { content, role });
+    return this.#rest("POST", path`/sessions/${sessionId}/context`, { content, role });
   }
 
   /** What the account has used of its tier's limits since the month began (UTC). */
@@ -246,6 +246,11 @@ function parse(text) {
   } catch {
     return undefined; // a proxy's page, not ours
   }
+}
+
+/** A path whose ids stay in their places: one may come out of an address that somebody else wrote, and be no id at all. */
+function path(words, ...ids) {
+  return String.raw({ raw: words }, ...ids.map(encodeURIComponent));
 }
 
 function queryOf(query = {}) {
