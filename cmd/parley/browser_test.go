@@ -56,7 +56,10 @@ func kept(p *process, session string) (status, text string) {
 	return newest["status"].(string), newest["content"].(string)
 }
 
-// agree waits until the page shows the reply with that status, exactly as history has it, and returns its text.
+// markdown is what the page does not show of a reply's Markdown, in these tests: white space and stars.
+var markdown = regexp.MustCompile(`[\s*]+`)
+
+// agree waits until the page shows the reply with that status, as history has it but for its Markdown, and returns its text.
 func agree(b *tab, p *process, want string) string {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`%s?.dataset.status === %q`, reply, want))
@@ -64,7 +67,7 @@ func agree(b *tab, p *process, want string) string {
 	if status != want {
 		b.t.Errorf("the page shows a reply that is %s, history has one that is %s", want, status)
 	}
-	if shown := eval[string](b, reply+`.querySelector(".text").textContent`); shown != text {
+	if shown := eval[string](b, reply+`.querySelector(".text").textContent`); markdown.ReplaceAllString(shown, "") != markdown.ReplaceAllString(text, "") {
 		b.t.Errorf("the page shows %q, history has %q", shown, text)
 	}
 	return text
