@@ -231,7 +231,7 @@ func survivesKill(t *testing.T, browser context.Context) {
 		t.Errorf("the reply is %q", text)
 	}
 	b.until(reply + `.querySelector(".note").textContent.startsWith("Interrupted")`)
-	b.photograph("interrupted")
+	b.eachLook("interrupted")
 	b.untilChip("live")
 	b.say("say 2 words")
 	b.untilReply("completed", words(2))

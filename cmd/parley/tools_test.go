@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/input"
-	devtools "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -205,7 +204,7 @@ func breaksTheModel(t *testing.T, browser context.Context) {
 	if text := agree(b, p, "failed"); !strings.Contains(text, "You asked for a failure") {
 		t.Errorf("what was written is not kept: %q", text)
 	}
-	b.until(reply + `.querySelector(".note").textContent.startsWith("The model failed")`)
+	b.until(reply + `.querySelector(".note").textContent.startsWith("The simulated model failed, as it was asked to.")`)
 	b.say("/words 5")
 	b.until(reply + `.dataset.status === "completed"`)
 	b.trouble("stall")
@@ -223,10 +222,8 @@ func inspects(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), model.env()...)
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
 	b.forgiven = regexp.MustCompile(`^$`)
-	b.do(func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
-		_, err := chromedp.Call(ctx, devtools.AddScriptToEvaluateOnNewDocument, devtools.AddScriptToEvaluateOnNewDocumentParams{Source: remembersTickets})
-		return chromedp.Void{}, err
-	}, chromedp.Navigate(p.url+"/#key="+declaredKey))
+	b.atStart(remembersTickets)
+	b.do(chromedp.Navigate(p.url + "/#key=" + declaredKey))
 	b.untilChip("live")
 	b.say("my key is " + declaredKey + ", say nothing")
 	b.untilReply("completed", words(3))

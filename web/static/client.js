@@ -107,7 +107,7 @@ export class Client {
         if (error.code !== "connection_lost" || !this.#key) throw error;
       }
     }
-    return this.#rest("POST", path`/sessions/${sessionId}/messages/${messageId}/cancel`);
+    return this.#rest("POST", `/sessions/${part(sessionId)}/messages/${part(messageId)}/cancel`);
   }
 
   createSession(session) {
@@ -115,7 +115,7 @@ export class Client {
   }
 
   session(sessionId) {
-    return this.#rest("GET", path`/sessions/${sessionId}`);
+    return this.#rest("GET", `/sessions/${part(sessionId)}`);
   }
 
   sessions(query) {
@@ -123,26 +123,26 @@ export class Client {
   }
 
   deleteSession(sessionId) {
-    return this.#rest("DELETE", path`/sessions/${sessionId}`);
+    return this.#rest("DELETE", `/sessions/${part(sessionId)}`);
   }
 
   /** A page of messages. Of the newest page, stream.cursor is where to watch on from: nothing missed, nothing twice. */
   history(sessionId, query) {
-    return this.#rest("GET", path`/sessions/${sessionId}/messages` + queryOf(query));
+    return this.#rest("GET", `/sessions/${part(sessionId)}/messages${queryOf(query)}`);
   }
 
   message(sessionId, messageId) {
-    return this.#rest("GET", path`/sessions/${sessionId}/messages/${messageId}`);
+    return this.#rest("GET", `/sessions/${part(sessionId)}/messages/${part(messageId)}`);
   }
 
   clear(sessionId) {
-    return this.#rest("DELETE", path`/sessions/${sessionId}/messages`);
+    return this.#rest("DELETE", `/sessions/${part(sessionId)}/messages`);
   }
 
   /** The dry run of the context: what a message would be answered from, and why. Nothing is sent to the model, nothing
    * changes; where sending it would be `context_overflow`, so is this. */
   preview(sessionId, content, { role } = {}) {
-    return this.#rest("POST", path`/sessions/${sessionId}/context`, { content, role });
+    return this.#rest("POST", `/sessions/${part(sessionId)}/context`, { content, role });
   }
 
   /** What the account has used of its tier's limits since the month began (UTC). */
@@ -235,6 +235,11 @@ export class Client {
   }
 }
 
+/** An id as one part of a path: it may come from an address that somebody else has made, and must not lead elsewhere in the API. */
+function part(id) {
+  return encodeURIComponent(id);
+}
+
 /** 32 random digits. crypto.randomUUID would want https. */
 function randomName() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -246,11 +251,6 @@ function parse(text) {
   } catch {
     return undefined; // a proxy's page, not ours
   }
-}
-
-/** A path whose ids stay in their places: one may come out of an address that somebody else wrote, and be no id at all. */
-function path(words, ...ids) {
-  return String.raw({ raw: words }, ...ids.map(encodeURIComponent));
 }
 
 function queryOf(query = {}) {

@@ -22,8 +22,8 @@ export class Composer {
     });
     this.#text.addEventListener("input", () => this.#refresh());
     this.#text.addEventListener("keydown", (event) => {
-      // While an input method composes, Enter is its own.
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      // While an input method composes, Enter is its own; Safari says so by 229 only for the Enter that ends it.
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
       event.preventDefault();
       onsend();
     });

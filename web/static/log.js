@@ -18,7 +18,7 @@ const notes = {
  * Log shows the messages of one session: replies as Markdown, what users and systems say as it stands. Whatever it is given
  * becomes text and elements of its own choice, never markup.
  *
- * An article: .text, .note (what became of it), and .actions, its buttons.
+ * An article: .text, and .below it .note (what became of it) and .actions, its buttons.
  */
 export class Log {
   #log;
@@ -92,6 +92,11 @@ export class Log {
     let element = this.#articles.get(messageId)?.element;
     while (element && element.dataset.role !== "user") element = element.previousElementSibling;
     return element && this.#articles.get(element.dataset.messageId)?.content;
+  }
+
+  /** What a message says, if it is shown. */
+  textOf(messageId) {
+    return this.#articles.get(messageId)?.content;
   }
 
   append(messageId, delta) {
@@ -207,7 +212,7 @@ class Article {
 
   constructor({ role, content, status, messageId }) {
     const text = element("div", { className: "text" });
-    this.element = element("article", { "data-role": role, "data-status": status }, text, this.note, this.#actions);
+    this.element = element("article", { "data-role": role, "data-status": status }, text, element("div", { className: "below" }, this.note, this.#actions));
     if (messageId) this.element.dataset.messageId = messageId;
     this.#pen = role === "assistant" ? new Markdown(text) : new Plain(text);
     this.#content = content;
@@ -222,6 +227,10 @@ class Article {
   /** Whether there is something left to write. */
   get busy() {
     return this.#written < this.#content.length || (this.#ended && !this.#closed);
+  }
+
+  get content() {
+    return this.#content;
   }
 
   append(delta) {
@@ -281,7 +290,12 @@ class Plain {
 
 function noteOf({ status, error, tokens, finishReason }) {
   if (status === "streaming") return "";
-  if (status === "failed") return error?.message ? `${notes.failed} ${error.message}` : notes.failed;
+  if (status === "failed") return error?.message ? sentence(error.message) : notes.failed;
   const cut = finishReason === "length" ? " · cut at its length limit" : "";
   return notes[status] ?? `${tokens} ${tokens === 1 ? "token" : "tokens"}${cut}`;
+}
+
+/** The server's words, as they stand alone. */
+function sentence(words) {
+  return `${words[0].toUpperCase()}${words.slice(1)}${words.endsWith(".") ? "" : "."}`;
 }

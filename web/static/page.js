@@ -82,9 +82,11 @@ function connect() {
   client.connect();
   view("chat");
   sessions.use(client, key.startsWith("svc_test_"));
-  const sessionId = new URLSearchParams(location.search).get("session") ?? remember.browser("parley.session");
-  if (sessionId) open(sessionId);
-  else showSession(null);
+  goTo(sessionInAddress() ?? remember.browser("parley.session"));
+}
+
+function sessionInAddress() {
+  return new URLSearchParams(location.search).get("session");
 }
 
 function showState(state) {
@@ -104,6 +106,7 @@ function view(name) {
   document.body.dataset.view = name;
   $("gate").hidden = name !== "gate";
   $("chat").hidden = name !== "chat";
+  showAbout();
   refresh();
 }
 
@@ -114,17 +117,19 @@ function leave() {
   current = null;
 }
 
-/** Shows a session, which is empty until it is loaded; null for one that its first message will make. */
-function showSession(sessionId) {
+/** Shows a session, which is empty until it is loaded; null for one that its first message will make. step says that the reader
+ * went there, so that the browser's Back leads away from it again. */
+function showSession(sessionId, step = false) {
   leave();
   log.wipe();
   problem.hide();
+  say("");
   meter.show(null);
   remember.browser("parley.session", sessionId);
   const address = new URL(location.href);
   if (sessionId) address.searchParams.set("session", sessionId);
   else address.searchParams.delete("session");
-  history.replaceState(null, "", address);
+  history[step && address.href !== location.href ? "pushState" : "replaceState"](null, "", address);
   $("another-tab").href = address.pathname + address.search;
   $("earlier").hidden = true;
   if (sessionId) current = { sessionId, leave: new AbortController(), loaded: false, stale: false, earlier: null, about: null };
@@ -133,9 +138,15 @@ function showSession(sessionId) {
   return current;
 }
 
+/** Shows a session, or a new one for null, without a step of its own. */
+function goTo(sessionId) {
+  if (sessionId) open(sessionId);
+  else showSession(null);
+}
+
 /** Loads what there is of a session and goes on watching from exactly there: also in the middle of a reply. */
-async function open(sessionId) {
-  const session = showSession(sessionId);
+async function open(sessionId, step = false) {
+  const session = showSession(sessionId, step);
   try {
     const [about, page] = await Promise.all([client.session(sessionId), client.history(sessionId, { limit: PAGE, order: "desc" })]);
     if (session !== current) return;
@@ -148,7 +159,9 @@ async function open(sessionId) {
     follow(session, page.stream?.cursor);
   } catch (error) {
     session.stale = true; // the server may be away; when the socket is back, it is asked again
-    if (session === current) failed(error);
+    if (session !== current) return;
+    failed(error);
+    if (error.retryAfter) setTimeout(() => session === current && session.stale && open(sessionId), error.retryAfter * 1000);
   }
 }
 
@@ -213,14 +226,13 @@ async function preview() {
   const { content } = composer;
   const [{ showPreview }, report] = await Promise.all([import("./preview.js").catch(unreachable), client.preview(session.sessionId, content)]);
   if (session !== current) return;
-  const textOf = (messageId) => document.querySelector(`article[data-message-id="${messageId}"] .text`)?.textContent;
-  showPreview($("preview"), report, content, textOf);
+  showPreview($("preview"), report, content, (messageId) => log.textOf(messageId));
 }
 
 /** What the bar says of the session: its title, and the time that it has left. */
 function showAbout() {
   const { about } = current ?? {};
-  $("title").textContent = about ? titleOf(about) : current ? "…" : "New session";
+  $("title").textContent = about ? titleOf(about) : current ? "…" : client ? "New session" : "Parley";
   $("title").title = current?.sessionId ?? "";
   $("life").textContent = about ? `${timeLeft(about.expiresAt)} left` : "";
   $("life").title = about ? `until ${new Date(about.expiresAt).toLocaleString()}` : "";
@@ -263,7 +275,7 @@ function userId() {
 }
 
 function newSession() {
-  showSession(null);
+  showSession(null, true);
   backToComposer();
 }
 
@@ -274,7 +286,7 @@ function backToComposer() {
 
 /** Opens a session that was chosen from the list. */
 function choose(sessionId) {
-  if (sessionId !== current?.sessionId) open(sessionId);
+  if (sessionId !== current?.sessionId) open(sessionId, true);
   showSidebar(false);
   if (!matchMedia("(pointer: coarse)").matches) composer.focus(); // there it would bring up the keyboard
 }
@@ -424,6 +436,9 @@ function listen() {
     if (!Object.hasOwn(shortcuts, name) || document.body.dataset.view !== "chat") return;
     event.preventDefault();
     shortcuts[name]();
+  });
+  addEventListener("popstate", () => {
+    if (client && sessionInAddress() !== (current?.sessionId ?? null)) goTo(sessionInAddress());
   });
   addEventListener("hashchange", () => takeKeyFromAddress() && connect());
   setInterval(showAbout, LIFE_MS);

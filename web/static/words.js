@@ -54,7 +54,7 @@ const described = {
   insufficient_scope: (e) => ({ text: `This key lacks the scope ${e.requiredScope ?? "for it"}. Use another key, or make one with it.` }),
   session_not_found: () => ({ text: "This session is gone: deleted, expired after its 24 hours, or another account's.", action: "fresh", gone: true }),
   context_overflow: (e) => ({
-    text: `The context window is full: ${e.currentTokens} tokens where ${e.maxTokens} fit. Clear the history, send less, or begin a new session.`,
+    text: `The context window is full: ${e.currentTokens.toLocaleString("en")} tokens where ${e.maxTokens.toLocaleString("en")} fit. Clear the history, send less, or begin a new session.`,
     action: "clear",
   }),
   rate_limit_exceeded: (e) => ({ text: `Too many requests. You can send again in ${duration(e.retryAfter)}; what you typed is kept.` }),

@@ -2,13 +2,7 @@
 
 import { Log } from "/static/log.js";
 import { Markdown } from "/static/markdown.js";
-import { hostile, links } from "./hostile.mjs";
-
-const ALLOWED = {
-  a: ["href", "rel", "target"], blockquote: [], button: ["type", "class", "aria-label"], code: [], div: ["class", "role", "tabindex", "aria-label"],
-  em: [], h3: [], h4: [], h5: [], h6: [], hr: [], input: ["type", "disabled", "aria-label"], li: [], ol: ["start"], p: [],
-  pre: ["role", "tabindex", "aria-label"], s: [], span: ["class", "role", "tabindex", "aria-label"], strong: [], table: [], tbody: [], td: [], th: ["scope"], thead: [], tr: [], ul: [],
-};
+import { hostile, links, trespasses } from "./hostile.mjs";
 
 globalThis.ran = []; // whatever runs says so here
 for (const name of ["alert", "confirm", "prompt"]) globalThis[name] = () => ran.push(name);
@@ -56,22 +50,6 @@ function render(chunks) {
 
 /** The words of a text: what a reader must not miss. */
 const words = (text) => text.normalize("NFC").match(/[\p{L}\p{N}]+/gu)?.join("") ?? "";
-
-/** What must not be in the page. */
-function trespasses(element) {
-  const found = [];
-  for (const node of element.querySelectorAll("*")) {
-    const tag = node.localName;
-    if (!ALLOWED[tag]) found.push(`<${tag}>`);
-    for (const { name, value } of node.attributes) {
-      if (name !== "data-caret" && !ALLOWED[tag]?.includes(name)) found.push(`<${tag} ${name}>`);
-      if (name === "href" && !/^(?:https?:\/\/[^\s@]|mailto:)[!-~]*$/.test(value)) found.push(`href=${JSON.stringify(value)}`);
-    }
-    if (tag === "a" && node.hasAttribute("href") && (node.rel !== "noopener noreferrer nofollow" || node.target !== "_blank")) found.push("a bare link");
-    if (node.namespaceURI !== "http://www.w3.org/1999/xhtml") found.push(node.namespaceURI);
-  }
-  return found;
-}
 
 const depthOf = (element) => Math.max(0, ...[...element.querySelectorAll("*")].map((node) => {
   let depth = 0;

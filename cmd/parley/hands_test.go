@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+)
+
+// TestThePageInTheHand is what people do without thinking of it: writing, scrolling, going back.
+func TestThePageInTheHand(t *testing.T) {
+	browser := newBrowser(t)
+	for _, scenario := range []struct {
+		name string
+		play func(t *testing.T, browser context.Context)
+	}{
+		{"writing goes on while a reply streams, and Enter that composes sends nothing", writesOn},
+		{"the reader is let go when moving up, and taken along near the end", scrollsAway},
+		{"back and forward go through the sessions", goesBack},
+		{"who looks with other colours, no motion or at 200 % sees everything", looksOtherwise},
+		{"Tab goes where one expects, and the focus is seen", tabs},
+	} {
+		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
+	}
+}
+
+func writesOn(t *testing.T, browser context.Context) {
+	model := newHeldModel(t, held)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	b.say("say 60 words")
+	b.untilReply("streaming", words(held))
+	b.until(is(focused, "text"))
+	b.do(chromedp.SendKeys("#text", "say "))
+	model.allow(2 * held)
+	b.untilReply("streaming", words(2*held))
+	b.do(func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+		_, err := chromedp.Call(ctx, input.ImeSetComposition, input.ImeSetCompositionParams{Text: "2", SelectionStart: 1, SelectionEnd: 1})
+		return chromedp.Void{}, err
+	}, pressEnter)
+	b.until(is(`document.getElementById("text").value.trim()`, "say 2"))
+	if sent := eval[int](b, `document.querySelectorAll("article[data-role=user]").length`); sent != 1 {
+		t.Errorf("%d messages were sent", sent)
+	}
+	b.do(func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+		_, err := chromedp.Call(ctx, input.InsertText, input.InsertTextParams{Text: "2"})
+		return chromedp.Void{}, err
+	}, pressEscape)
+	agree(b, p, "cancelled")
+	b.until(is(focused, "text"))
+	b.do(pressEnter)
+	b.untilReply("completed", words(2))
+}
+
+const distance = `(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight)(document.getElementById("scroller"))`
+
+func scrollsAway(t *testing.T, browser context.Context) {
+	const n = 3000
+	model := newWordsModel(t, time.Millisecond)
+	model.allow(1000)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	b.say("say 3000 words")
+	b.untilReply("streaming", words(1000))
+	b.until(distance + ` < 2`)
+	b.do(wheel(-300))
+	b.until(distance + ` > 200 && document.querySelector(".jump button").checkVisibility()`)
+	top := eval[float64](b, `document.getElementById("scroller").scrollTop`)
+	model.allow(2000)
+	b.untilReply("streaming", words(2000))
+	if now := eval[float64](b, `document.getElementById("scroller").scrollTop`); now != top {
+		t.Errorf("what is read moved from %v to %v", top, now)
+	}
+	b.do(wheel(100_000))
+	b.until(`document.querySelector(".jump button").hidden`)
+	model.allow(n)
+	agree(b, p, "completed")
+	b.until(distance + ` < 2`)
+}
+
+// wheel turns a mouse's wheel over the conversation.
+func wheel(by float64) chromedp.Action[chromedp.Void] {
+	return func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+		_, err := chromedp.Call(ctx, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseWheel, X: 600, Y: 300, DeltaX: 0.001, DeltaY: by})
+		return chromedp.Void{}, err
+	}
+}
+
+func goesBack(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	titled(p, "buoy")
+	titled(p, "lamp")
+	b := enter(t, browser, p.url)
+	title := `document.getElementById("title").textContent`
+	for _, name := range []string{"buoy", "lamp"} {
+		b.until(entry(name, "a") + `?.click() === undefined && ` + is(title, name))
+	}
+	b.until(`history.back() === undefined`)
+	b.until(is(title, "buoy"))
+	b.until(`history.back() === undefined`)
+	b.until(is(title, "New session"))
+	b.until(`history.forward() === undefined`)
+	b.until(is(title, "buoy"))
+	b.do(chromedp.Reload())
+	b.until(is(title, "buoy"))
+	b.untilChip("live")
+	// A new session that gets its id with its first message is no step of its own.
+	b.do(chromedp.Click("#new-session"))
+	b.say("say 2 words")
+	b.untilReply("completed", words(2))
+	b.until(`history.back() === undefined`)
+	b.until(is(title, "buoy"))
+}
+
+func looksOtherwise(t *testing.T, browser context.Context) {
+	model := newTextModel(t, 24)
+	model.says("Everything, please.", talk[3].said+"\n\n"+talk[1].said+"\n\n⏸")
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	b.say("Everything, please.")
+	b.until(reply + `?.querySelectorAll(".code").length === 2`)
+	b.do(chromedp.EmulateViewport(1000, 700), func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+			{Name: "forced-colors", Value: "active"}, {Name: "prefers-reduced-motion", Value: "reduce"},
+		}})
+		return chromedp.Void{}, err
+	})
+	b.photographAs("forced-colors")
+	if moving := eval[int](b, `document.getAnimations().length`); moving > 0 {
+		t.Errorf("%d things move", moving)
+	}
+	for _, seen := range []string{"#chip", "[data-caret]"} { // what colour alone would show
+		if colour := eval[string](b, `getComputedStyle(document.querySelector("`+seen+`"), "`+map[string]string{"#chip": "::before", "[data-caret]": "::after"}[seen]+`").backgroundColor`); colour == "rgba(0, 0, 0, 0)" {
+			t.Errorf("%s cannot be seen", seen)
+		}
+	}
+	b.look("light", 500, 350)
+	b.photographAs("zoomed")
+	if wide := eval[int](b, `document.documentElement.scrollWidth`); wide > 500 {
+		t.Errorf("at 200 %% the page is %d pixels wide", wide)
+	}
+	if room := eval[float64](b, `document.getElementById("scroller").clientHeight`); room < 100 {
+		t.Errorf("at 200 %% the conversation has %v pixels", room)
+	}
+	b.axe()
+	model.release()
+	b.until(reply + `.dataset.status === "completed"`)
+}
+
+func tabs(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	b := enter(t, browser, p.url)
+	b.say("say 2 words")
+	b.untilReply("completed", words(2))
+	b.do(chromedp.Focus("#new-session"))
+	var names []string
+	for range 24 {
+		b.do(press("Tab", 9, 0))
+		names = append(names, eval[string](b, `((e) => e.id || e.closest("[id]")?.id || e.localName)(document.activeElement)`))
+		unseen := eval[string](b, `((e) => {
+			const style = getComputedStyle(e), around = getComputedStyle(e.closest("form") ?? e);
+			const rect = e.getBoundingClientRect();
+			const seen = rect.width > 0 && (parseFloat(style.outlineWidth) > 0 && style.outlineStyle !== "none" || around.boxShadow !== "none");
+			return seen || e === document.body ? "" : e.outerHTML.slice(0, 80);
+		})(document.activeElement)`)
+		if unseen != "" {
+			t.Errorf("the focus is not seen at %s", unseen)
+		}
+	}
+	const want = "find sessions sessions open-usage sidebar forget-key inspect trouble menu scroller log log log log text window body new-session"
+	if got := strings.Join(names, " "); !strings.HasPrefix(got, want) {
+		t.Errorf("Tab goes %s", got)
+	}
+}

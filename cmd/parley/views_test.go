@@ -1,0 +1,419 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+)
+
+// TestTheViews is what somebody at a browser sees where the network, the key, the window or the limits fail, and where a model means
+// harm; and how all that the page shows suits people with other needs.
+func TestTheViews(t *testing.T) {
+	browser := newBrowser(t)
+	limited := newLimited(t)
+	for _, scenario := range []struct {
+		name string
+		play func(t *testing.T, browser context.Context)
+	}{
+		{"the browser goes offline in mid-reply, and comes back", losesTheNetwork},
+		{"a key that is revoked in mid-reply is asked for, and another one goes on", losesTheKey},
+		{"a key that expires is asked for", outlivesTheKey},
+		{"413 has its numbers and a way out", overflows},
+		{"hostile Markdown of a model runs nothing", hostileReplies},
+		{"hostile words run nothing wherever they stand", hostileWords},
+		{"a session's address is no path", hostileAddress},
+		{"every view is for everybody", looksLike},
+		{"429 counts down, and what was typed is sent after it", limited.countsDown},
+	} {
+		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
+	}
+}
+
+// offline takes the network away from the tab's browser, or gives it back.
+func (b *tab) offline(offline bool) {
+	b.t.Helper()
+	b.do(func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+		_, err := chromedp.Call(ctx, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
+			MatchedNetworkConditions: []*network.Conditions{{Offline: offline, DownloadThroughput: -1, UploadThroughput: -1}},
+		})
+		if err == nil {
+			_, err = chromedp.Call(ctx, network.OverrideNetworkState, network.OverrideNetworkStateParams{Offline: offline, DownloadThroughput: -1, UploadThroughput: -1})
+		}
+		return chromedp.Void{}, err
+	})
+	b.until(fmt.Sprintf(`navigator.onLine === %v`, !offline))
+}
+
+func losesTheNetwork(t *testing.T, browser context.Context) {
+	model := newHeldModel(t, held)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enter(t, browser, p.url)
+	b.forgiven = regexp.MustCompile(cutOff.String() + `|ERR_INTERNET_DISCONNECTED`)
+	b.say("say 60 words")
+	b.untilReply("streaming", words(held))
+	b.offline(true)
+	b.untilChip("reconnecting", "connecting")
+	model.allow(2 * held)
+	// What is typed meanwhile is kept, sent or not.
+	b.do(chromedp.SendKeys("#text", "say 2 words"))
+	b.offline(false)
+	start := time.Now()
+	b.untilChip("live", "resumed")
+	t.Logf("back after %v", time.Since(start))
+	b.untilReply("streaming", words(2*held))
+	model.allow(long - 1) // before the terminal frame, which would mend what is wrong
+	b.untilReply("streaming", words(long-1))
+	model.allow(long)
+	if text := agree(b, p, "completed"); text != words(long) {
+		t.Errorf("the reply is %q", text)
+	}
+	b.do(chromedp.Focus("#text"), pressEnter)
+	b.untilReply("completed", words(2))
+}
+
+// madeKey makes a key and opens the page with it.
+func madeKey(t *testing.T, browser context.Context, p *process, expiresAt time.Time) (b *tab, keyID string) {
+	t.Helper()
+	record := map[string]any{"name": "a guest's", "scopes": []string{"read:sessions", "write:sessions", "read:messages", "write:messages"}}
+	if !expiresAt.IsZero() {
+		record["expiresAt"] = expiresAt.UTC().Format(time.RFC3339Nano)
+	}
+	made := p.must("POST", "/v1/keys", record)
+	b = openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
+	b.forgiven = regexp.MustCompile(`status of 401`)
+	b.do(chromedp.Navigate(p.url + "/#key=" + made["key"].(string)))
+	b.untilChip("live")
+	return b, made["keyId"].(string)
+}
+
+// untilGate waits until the page asks for a key and says why, with nothing of the conversation in sight.
+func (b *tab) untilGate() {
+	b.t.Helper()
+	b.until(`document.getElementById("gate-problem").checkVisibility() && document.activeElement.id === "key"`)
+	b.until(`/^The server does not accept this key: it is mistyped, revoked or expired\./.test(document.getElementById("gate-problem").textContent)`)
+	if left := eval[string](b, `location.href + JSON.stringify({...sessionStorage}) + JSON.stringify({...localStorage})`); strings.Contains(left, "svc_live") {
+		b.t.Errorf("the key that failed is kept: %s", left)
+	}
+	if shown := eval[string](b, `document.body.innerText + document.title`); strings.Contains(shown, "say ") || strings.Contains(shown, "wörd") {
+		b.t.Errorf("the page still shows the conversation: %q", shown)
+	}
+}
+
+func losesTheKey(t *testing.T, browser context.Context) {
+	const soon = 15 * time.Second // of the second that is promised: the machine has other work
+	model := newHeldModel(t, held)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b, id := madeKey(t, browser, p, time.Time{})
+	b.say("say 60 words")
+	b.untilReply("streaming", words(held))
+	session := b.session()
+	b.do(chromedp.SendKeys("#text", "say 2 words"))
+	start := time.Now()
+	p.must("DELETE", "/v1/keys/"+id, nil)
+	b.untilGate()
+	if took := time.Since(start); took > soon {
+		t.Errorf("the page heard of it after %v", took)
+	} else {
+		t.Logf("the page heard of it after %v", took)
+	}
+	b.fits()
+	model.allow(2 * held) // the reply goes on
+	b.do(chromedp.SendKeys("#key", declaredKey), pressEnter)
+	b.untilReply("streaming", words(2*held))
+	if b.session() != session {
+		t.Errorf("%s is shown, not %s", b.session(), session)
+	}
+	model.allow(long)
+	if text := agree(b, p, "completed"); text != words(long) {
+		t.Errorf("the reply is %q", text)
+	}
+	b.do(chromedp.Focus("#text"), pressEnter) // what was typed before
+	b.untilReply("completed", words(2))
+	b.until(`document.querySelectorAll("article").length === 4`)
+}
+
+func outlivesTheKey(t *testing.T, browser context.Context) {
+	model := newHeldModel(t, held)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	expiresAt := time.Now().Add(5 * time.Second).Truncate(time.Millisecond)
+	b, _ := madeKey(t, browser, p, expiresAt)
+	b.say("say 60 words")
+	b.untilReply("streaming", words(held))
+	b.untilGate()
+	t.Logf("the page heard of it %v after it", time.Since(expiresAt))
+	b.do(chromedp.SendKeys("#key", declaredKey), pressEnter)
+	b.untilReply("streaming", words(held))
+	model.allow(long)
+	agree(b, p, "completed")
+}
+
+// visible is an expression: whether the banner is there, with a text.
+func visible(pattern string) string {
+	return fmt.Sprintf(`(document.getElementById("problem").checkVisibility() && /%s/.test(document.querySelector("#problem p").textContent))`, pattern)
+}
+
+func overflows(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	b := enter(t, browser, p.url)
+	b.forgiven = regexp.MustCompile(`status of 413`)
+	b.small("refuse")
+	b.say("say 60 words")
+	b.untilReply("completed", words(60))
+	typed := "say 4 words" + strings.Repeat(" buoy", 70)
+	for n := 1; !eval[bool](b, visible("window is full")) && n < 20; n++ {
+		b.say(typed)
+		b.until(fmt.Sprintf(`document.querySelectorAll("article[data-status=completed][data-role=assistant]").length === %d || %s`, n+1, visible("window is full")))
+	}
+	b.until(visible(`^The context window is full: [\d,]+ tokens where 512 fit\.`))
+	b.until(is(`document.getElementById("text").value`, typed))
+	b.fits()
+	b.do(chromedp.Click("#problem-action"))
+	b.until(`document.querySelectorAll("article").length === 0 && document.getElementById("problem").hidden`)
+	b.do(chromedp.Focus("#text"), pressEnter)
+	b.untilReply("completed", words(4))
+}
+
+// guards has a page keep what runs that should not.
+const guards = `window.ran = [];
+	for (const name of ["alert", "confirm", "prompt", "open", "print"]) window[name] = () => ran.push(name);
+	addEventListener("securitypolicyviolation", (event) => ran.push("violates " + event.violatedDirective));`
+
+// enterGuarded opens the page with a key, at a path of it, with guards.
+func enterGuarded(t *testing.T, browser context.Context, p *process, path string) *tab {
+	t.Helper()
+	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
+	b.atStart(guards)
+	b.do(chromedp.Navigate(p.url + path + "#key=" + declaredKey))
+	b.untilChip("live")
+	return b
+}
+
+// unharmed checks that nothing ran, and that the page asked for nothing but what is its own.
+func (b *tab) unharmed() {
+	b.t.Helper()
+	if ran := eval[[]string](b, `ran`); len(ran) > 0 {
+		b.t.Errorf("this ran: %v", ran)
+	}
+	const planted = `[...document.querySelectorAll("body :is(script, style, iframe, object, embed, svg, math, link, meta, base, video, audio, img:not([src='/static/icon.svg'])), [onerror], [onload], [onclick], [style*=url], [srcdoc]")]`
+	if found := eval[[]string](b, planted+`.map((e) => e.outerHTML.slice(0, 100))`); len(found) > 0 {
+		b.t.Errorf("these are in the page: %v", found)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	own := regexp.MustCompile(`^(?:http|ws)://[^/]+/(?:|\?session=.*|static/[\w./@-]+|v1/(?:stream|stream/tickets|sessions|sessions/\w+|sessions/\w+/messages)(?:\?.*)?)(?:#.*)?$`)
+	for _, address := range b.requests {
+		if !own.MatchString(address) {
+			b.t.Errorf("the page asked for %s", address)
+		}
+	}
+}
+
+// corpus has a page know web's hostile texts, as hostile.texts(), and what must not come of them.
+func (b *tab) corpus() {
+	b.t.Helper()
+	source, err := os.ReadFile("../../web/testdata/hostile.mjs")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	module := strings.ReplaceAll(string(source), "\nexport ", "\n")
+	eval[bool](b, "(globalThis.hostile = (() => {"+module+"\nreturn { texts: hostile, trespasses }; })()) !== null")
+}
+
+// settled waits until the page has written all that it knows, and returns what it makes of each reply, in short.
+func (b *tab) settled() map[string]int {
+	b.t.Helper()
+	const frames = 15 // without a change; whoever has something to write does so with each
+	b.resolves(fmt.Sprintf(`new Promise((resolve) => {
+		let quiet = 0;
+		new MutationObserver(() => (quiet = 0)).observe(document.getElementById("log"), { subtree: true, childList: true, characterData: true });
+		const tick = () => (++quiet > %d ? resolve(true) : requestAnimationFrame(tick));
+		tick();
+	})`, frames))
+	return eval[map[string]int](b, `Object.fromEntries([...document.querySelectorAll("article[data-role=assistant]")].map((e) => {
+		let sum = 0;
+		for (const c of e.querySelector(".text").innerHTML.replaceAll(' data-caret=""', "")) sum = (Math.imul(sum, 31) + c.codePointAt(0)) | 0;
+		return [e.dataset.messageId, sum];
+	}))`)
+}
+
+func hostileReplies(t *testing.T, browser context.Context) {
+	const short = 50_000
+	model := newTextModel(t, 24)
+	p := serveIn(t, t.TempDir(), model.env()...)
+	b := enterGuarded(t, browser, p, "/")
+	b.corpus()
+	var texts []string
+	if err := json.Unmarshal([]byte(eval[string](b, `JSON.stringify(hostile.texts().map(([, text]) => text))`)), &texts); err != nil || len(texts) < 60 {
+		t.Fatalf("%d texts, %v", len(texts), err)
+	}
+	long := slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return len(text) < short })
+	for _, texts := range [][]string{slices.DeleteFunc(texts, func(text string) bool { return text == "" || len(text) >= short }), long} {
+		b.showsHostile(p, model, texts)
+	}
+}
+
+// showsHostile has the page watch a session in which users say hostile texts, and a model answers with the same.
+func (b *tab) showsHostile(p *process, model *textModel, texts []string) {
+	b.t.Helper()
+	session := p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 1_000_000},
+		"metadata": map[string]any{"title": texts[0][:min(len(texts[0]), 1000)]}})["sessionId"].(string)
+	b.do(chromedp.Navigate(p.url + "/?session=" + session))
+	b.untilChip("live")
+	b.until(`!document.getElementById("empty").hidden`)
+	for i, text := range texts {
+		asked := fmt.Sprintf("text %d", i)
+		if len(text) <= 10_000 && !strings.ContainsRune(text, 0) {
+			asked = text
+		}
+		model.says(asked, text)
+		p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": asked, "metadata": map[string]any{asked[:min(len(asked), 100)]: asked[:min(len(asked), 1000)]}})
+	}
+	b.until(fmt.Sprintf(`document.querySelectorAll("article[data-role=assistant][data-status=completed]").length === %d`, len(texts)))
+	streamed := b.settled()
+	b.harmless()
+	b.do(chromedp.Reload())
+	b.untilChip("live")
+	b.until(`document.querySelectorAll("article").length > 0`)
+	for eval[bool](b, `!document.getElementById("earlier").hidden`) {
+		before := eval[int](b, `document.querySelectorAll("article").length`)
+		eval[bool](b, `document.getElementById("earlier").click() ?? true`)
+		b.until(fmt.Sprintf(`document.querySelectorAll("article").length > %d`, before))
+	}
+	again := b.settled()
+	b.harmless()
+	if len(again) != len(streamed) || len(streamed) != len(texts) {
+		b.t.Errorf("%d texts, %d streamed, %d after a reload", len(texts), len(streamed), len(again))
+	}
+	for id, sum := range streamed {
+		if again[id] != sum {
+			b.t.Errorf("after a reload, reply %s is another: %s", id, eval[string](b, fmt.Sprintf(`document.querySelector("[data-message-id=%s] .text").innerHTML.slice(0, 300)`, id)))
+		}
+	}
+}
+
+// harmless checks what has come of hostile texts.
+func (b *tab) harmless() {
+	b.t.Helper()
+	b.corpus()
+	for _, trespass := range eval[[]string](b, `[...new Set([...document.querySelectorAll("article[data-role=assistant] .text")].flatMap((e) => hostile.trespasses(e)))]`) {
+		b.t.Errorf("the page has %s", trespass)
+	}
+	if elements := eval[int](b, `document.querySelectorAll("article[data-role=user] .text *").length`); elements > 0 {
+		b.t.Errorf("what users say has become %d elements", elements)
+	}
+	eval[bool](b, `document.querySelectorAll("article a:not([href])").forEach((a) => a.click()) ?? true`)
+	b.unharmed()
+}
+
+// hostileWords has everything else that others write be hostile: titles, metadata, what systems say, errors of the model.
+func hostileWords(t *testing.T, browser context.Context) {
+	const harm = `</p><img src=x onerror=alert(1)><script>alert(1)</script>"'{{1}}` + "\u202e"
+	model := newTextModel(t, 24)
+	model.says(harm, harm+"💥")
+	p := serveIn(t, t.TempDir(), model.env()...)
+	session := p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef", "metadata": map[string]any{"title": harm, harm: harm}})["sessionId"].(string)
+	b := enterGuarded(t, browser, p, "/?session="+session)
+	b.until(is(`document.getElementById("title").textContent`, harm))
+	b.until(entry(harm, "a") + ` !== null`)
+	b.inspect()
+	for _, role := range []string{"user", "system"} {
+		_, _, _ = p.call("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": harm, "role": role, "metadata": map[string]any{harm: harm}})
+	}
+	b.until(`document.querySelectorAll("article[data-status=failed]").length === 2`)
+	if shown := eval[string](b, reply+`.querySelector(".text").textContent`); shown != harm {
+		t.Errorf("the reply is shown as %q", shown)
+	}
+	if note := eval[string](b, reply+`.querySelector(".note").textContent`); !strings.HasPrefix(note, "The model failed") || strings.ContainsAny(note, "<>") {
+		t.Errorf("the note says %q", note)
+	}
+	eval[bool](b, `document.querySelectorAll(".frame").forEach((row) => row.open = true) ?? true`)
+	b.until(`[...document.querySelectorAll(".frame")].every((row) => row.querySelector(".inside") !== null)`)
+	b.do(chromedp.Click("#menu summary"), chromedp.Click("#delete"))
+	b.until(fmt.Sprintf(`document.getElementById("confirm-question").textContent.includes(%q)`, "<img src=x onerror=alert(1)>"))
+	b.do(pressEscape)
+	b.do(chromedp.SendKeys("#find", harm), chromedp.Focus("#text"))
+	b.unharmed()
+}
+
+// hostileAddress opens an address whose session leads elsewhere in the API; what the page then offers must stay with sessions.
+func hostileAddress(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	id := p.must("POST", "/v1/keys", map[string]any{"name": "another", "scopes": []string{"read:sessions"}})["keyId"].(string)
+	for _, session := range []string{"../keys/" + id, "%2e%2e/keys/" + id + "?", "../keys?", "<img src=x onerror=alert(1)>"} {
+		b := enterGuarded(t, browser, p, "/?session="+strings.ReplaceAll(strings.ReplaceAll(session, "%", "%25"), "?", "%3F"))
+		b.forgiven = regexp.MustCompile(`status of 404`)
+		b.until(visible("^This session is gone"))
+		b.until(`document.getElementById("menu").hidden`)
+		if asked := b.asked("v1/keys"); asked != "" {
+			t.Errorf("the page asks for %s", asked)
+		}
+		if ran := eval[[]string](b, `ran`); len(ran) > 0 {
+			t.Errorf("this ran: %v", ran)
+		}
+	}
+	if status, _, _ := p.call("POST", "/v1/keys/"+id+"/rotate", nil); status != http.StatusOK {
+		t.Errorf("the key is gone: %d", status)
+	}
+}
+
+// limited is a server of few requests a minute, of which many are spent before the other scenarios, so that this one need not wait
+// a minute for them.
+type limited struct{ p *process }
+
+func newLimited(t *testing.T) *limited {
+	env := append(newWordsModel(t, time.Millisecond).env(), `PARLEY_TIERS={"pro":{"requestsPerMinute":50}}`)
+	l := &limited{serveIn(t, t.TempDir(), env...)}
+	l.spend(20)
+	return l
+}
+
+// spend makes requests until no more than so many remain.
+func (l *limited) spend(remain int) {
+	l.p.t.Helper()
+	for left := remain + 1; left > remain; {
+		_, header, _, err := l.p.request("GET", "/v1/analytics/usage", nil)
+		if _, scanErr := fmt.Sscan(header.Get("X-RateLimit-Remaining"), &left); err != nil || scanErr != nil {
+			l.p.t.Fatal(err, scanErr)
+		}
+	}
+}
+
+func (l *limited) countsDown(t *testing.T, browser context.Context) {
+	again := visible(`^You can send again now\.$`)
+	b := enter(t, browser, l.p.url)
+	b.forgiven = regexp.MustCompile(`status of 429`)
+	b.say("say 5 words")
+	b.untilReply("completed", words(5))
+	second := enter(t, browser, l.p.url)
+	second.forgiven = b.forgiven
+	second.until(entry("say 5 words", "a") + ` !== undefined`)
+	l.spend(0)
+	// Who opens a session at such a time is shown it as soon as that may be.
+	second.until(entry("say 5 words", "a") + `.click() === undefined`)
+	second.until(visible("^Too many requests"))
+	b.say("say 7 words")
+	b.until(visible(`^Too many requests\. You can send again in \d+ s; what you typed is kept\.$`))
+	b.until(is(`document.getElementById("text").value`, "say 7 words"))
+	first := eval[string](b, `document.querySelector("#problem p").textContent`)
+	b.until(fmt.Sprintf(`document.querySelector("#problem p").textContent !== %q`, first))
+	b.eachLook("limited")
+	// A minute, if this scenario plays alone: longer than until waits.
+	for start := time.Now(); time.Since(start) < 50*time.Second && !eval[bool](b, again); {
+		b.until(fmt.Sprintf(`%s || document.querySelector("#problem p").textContent !== %q`, again, eval[string](b, `document.querySelector("#problem p").textContent`)))
+	}
+	b.until(again)
+	b.do(chromedp.Focus("#text"), pressEnter)
+	b.untilReply("completed", words(7))
+	second.untilReply("completed", words(7))
+	second.until(`document.querySelectorAll("article").length === 4`)
+}
