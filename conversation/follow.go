@@ -307,7 +307,9 @@ func (f *follower) folds(sessionID string, summary Summary) (undo func()) {
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		x.summary = before
+		if x.summary == summary { // not if another node's, a newer one, was seen meanwhile: its viewers were told of it
+			x.summary = before
+		}
 	}
 }
 

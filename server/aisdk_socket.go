@@ -230,13 +230,24 @@ func (d *aiSDK) open(k *socket, sub *subscription, from stream.Position) {
 }
 
 // resume shows the reply of a chat that is being written, or the newest if the client was not shown its end: from its beginning,
-// whatever was seen of it.
+// whatever was seen of it. One that fails takes nobody's place: what was aborted in its favour is cancelled after all.
 func (d *aiSDK) resume(k *socket, id string, f sdkFrame) error {
 	session, err := d.session(k, f, auth.ReadMessages)
 	if err != nil {
 		return err
 	}
-	d.replace(k, session)
+	replaced := d.replace(k, session)
+	err = d.reopen(k, id, session)
+	if err != nil {
+		for _, sub := range replaced {
+			d.stop(k, func() { d.cancel(k, sub) })
+		}
+	}
+	return err
+}
+
+// reopen begins to show the reply of a session that a resume is for, if there is any.
+func (d *aiSDK) reopen(k *socket, id, session string) error {
 	ctx, cancel := deadline()
 	defer cancel()
 	reply, err := d.resumable(ctx, k, session)
@@ -270,16 +281,18 @@ func (d *aiSDK) resume(k *socket, id string, f sdkFrame) error {
 	return err
 }
 
-// replace ends the resumes of a chat that were aborted just now, in favour of another: they cancel nothing.
-func (d *aiSDK) replace(k *socket, session string) {
+// replace ends the resumes of a chat that were aborted just now, in favour of another: they cancel nothing. It returns them.
+func (d *aiSDK) replace(k *socket, session string) (replaced []*subscription) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, sub := range k.subscriptions {
 		if sub.session == session && sub.answers.aborted && sub.answers.giveUp == nil {
 			sub.answers.replaced = true
 			k.drop(sub.key)
+			replaced = append(replaced, sub)
 		}
 	}
+	return replaced
 }
 
 // resumable returns the reply of a session that a resume shows, "" for none.
@@ -324,10 +337,7 @@ func (d *aiSDK) abort(k *socket, id string, _ sdkFrame) error {
 		sub.answers.giveUp()
 		return nil
 	}
-	k.cancels <- struct{}{} // each place is free again within seconds
-	k.server.work.Add(1)
-	go func() {
-		defer func() { <-k.cancels; k.server.work.Done() }()
+	d.stop(k, func() {
 		if sub.answers.giveUp == nil {
 			time.Sleep(regret) // the client may leave meanwhile
 		}
@@ -337,8 +347,18 @@ func (d *aiSDK) abort(k *socket, id string, _ sdkFrame) error {
 		if !replaced {
 			d.cancel(k, sub)
 		}
-	}()
+	})
 	return nil
+}
+
+// stop runs a cancel, one of a few of the socket's. The socket goes on meanwhile.
+func (d *aiSDK) stop(k *socket, cancel func()) {
+	k.cancels <- struct{}{} // each place is free again within seconds
+	k.server.work.Add(1)
+	go func() {
+		defer func() { <-k.cancels; k.server.work.Done() }()
+		cancel()
+	}()
 }
 
 // cancel cancels a request's reply, also when the client leaves meanwhile. That it has ended, its viewer shows; the client has no

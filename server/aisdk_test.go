@@ -282,6 +282,24 @@ func TestAnAbortOfAResumeCancelsUnlessAnotherFollows(t *testing.T) {
 	})
 }
 
+func TestAResumeOfTheAISDKThatFailsKeepsNoReplyFromBeingStopped(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	p.begin(session, "hello")
+	model.next(t)
+	s := p.dialSDK(t, adminKey)
+	for _, id := range []string{"1", "2"} {
+		s.must(request("resume", id, session))
+		s.next(id, "start")
+		s.next(id, "start") // the chunk
+	}
+	s.must(map[string]any{"type": "abort", "requestId": "1"})
+	s.must(request("resume", "2", session)) // an id that is in use
+	s.next("2", "error")
+	s.next("2", "abort")
+}
+
 func TestTheAISDKsRequestsNeedTheirScopes(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)

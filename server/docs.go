@@ -40,9 +40,7 @@ func (s *Server) mountDocuments() {
 		if err != nil {
 			return nil, err
 		}
-		c.Header("Content-Security-Policy", web.ContentSecurityPolicy)
-		c.Header("Referrer-Policy", "no-referrer")
-		c.Header("X-Content-Type-Options", "nosniff")
+		web.Guard(c.Writer.Header())
 		file.ServeHTTP(c.Writer, c.Request)
 		return nil, nil
 	}))

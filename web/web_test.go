@@ -65,6 +65,8 @@ func TestEveryFileIsServedWithItsTypeAndTheHeadersThatLockItDown(t *testing.T) {
 			"X-Content-Type-Options":  "nosniff",
 			"Referrer-Policy":         "no-referrer",
 			"Cache-Control":           "no-cache",
+
+			"Cross-Origin-Opener-Policy": "same-origin",
 		} {
 			if got := w.Header().Get(name); got != value {
 				t.Errorf("%s: %s is %q, want %q", target, name, got, value)

@@ -94,6 +94,9 @@ func streams(t *testing.T, browser context.Context) {
 	second := b.opened(chromedp.Click("#another-tab"))
 	second.untilChip("live")
 	second.untilReply("streaming", words(2*held))
+	if eval[bool](second, "opener !== null") {
+		t.Error("the second tab could lead the first elsewhere")
+	}
 	model.allow(3 * held)
 	b.untilReply("streaming", words(3*held))
 	second.untilReply("streaming", words(3*held))

@@ -444,6 +444,7 @@ function listen() {
   setInterval(showAbout, LIFE_MS);
 }
 
+opener = null; // a tab that was opened from here got its key so, and has no further hold on who opened it, wherever it goes
 takeKeyFromAddress();
 listen();
 connect();

@@ -27,10 +27,13 @@ export function randomId(prefix) {
   return id;
 }
 
-/** What a session is called: the title that the page gave it, or the end of its id. */
+const TURNS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g; // the direction of reading, also of what follows
+
+/** What a session is called: the title that the page, or whoever made it, gave it, or the end of its id. It stands within
+ * sentences of ours, so it turns none of them around. */
 export function titleOf({ sessionId, metadata }) {
-  const title = metadata?.title;
-  return typeof title === "string" && title.trim() !== "" ? title : `Session …${sessionId.slice(-5)}`;
+  const title = typeof metadata?.title === "string" ? metadata.title.replace(TURNS, "") : "";
+  return title.trim() !== "" ? title : `Session …${sessionId.slice(-5)}`;
 }
 
 /** How long it is until a moment, for people: "23 h", "12 min", "under a minute". */

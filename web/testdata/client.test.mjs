@@ -484,6 +484,13 @@ test("without a key only the socket can be used", async () => {
   await assert.rejects(client.history(SESSION), { code: "no_key" });
 });
 
+test("what is no id leads to no other place", async () => {
+  const client = connect();
+  for (const act of ["session", "deleteSession", "clear", "preview"]) await client[act]("../keys/key_1?a=#b", "Hi");
+  assert.equal(server.calls.length, 4);
+  for (const { path, search } of server.calls) assert.match(path + search, /^\/sessions\/\.\.%2Fkeys%2Fkey_1%3Fa%3D%23b(\/[a-z]+)?$/);
+});
+
 test("what would be sent is asked without sending it", async () => {
   const path = `POST /sessions/${SESSION}/context`;
   server.answers[path] = { status: 200, body: { context: { policy: "fifo" }, messages: [] } };

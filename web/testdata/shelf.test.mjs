@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
+import { titleOf } from "../static/words.js";
 import { Shelf } from "../static/shelf.js";
 
 const id = (n) => `session_${String(n).padStart(16, "0")}`;
@@ -128,4 +129,10 @@ test("it finds by words of the title, and by id", () => {
   ]) {
     assert.deepEqual(numbers(shelf.find(text)), want, text);
   }
+});
+
+test("a title turns no sentence around that it stands in", () => {
+  const sessionId = "session_0000000000000001";
+  assert.equal(titleOf({ sessionId, metadata: { title: "\u202Egpj.\u2066exe\u2069" } }), "gpj.exe");
+  assert.equal(titleOf({ sessionId, metadata: { title: "\u202E \u202C" } }), "Session …00001");
 });
