@@ -126,12 +126,13 @@ func (s *Service) endOrphans(ctx context.Context) error {
 	return err
 }
 
-// Drain refuses new turns, lets the live ones and what is being folded or embedded end until ctx is done, ends the rest as
+// Drain refuses new turns, lets the live ones and what is being folded end until ctx is done, ends the rest as
 // interrupted, and returns when nothing runs any more.
 func (s *Service) Drain(ctx context.Context) {
 	s.mu.Lock()
 	close(s.draining)
 	s.mu.Unlock()
+	s.stopEmbedding() // what is not embedded is caught up with behind a later reply
 	done := make(chan struct{})
 	go func() {
 		s.work.Wait()
@@ -148,10 +149,8 @@ func (s *Service) Drain(ctx context.Context) {
 			x.cancel()
 		}
 		s.mu.Unlock()
-		s.stopEmbedding()
 		<-done
 	}
-	s.stopEmbedding()
 	s.journal.Wait()
 	s.leave()
 	s.behind.Wait()

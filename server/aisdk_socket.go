@@ -240,7 +240,7 @@ func (d *aiSDK) resume(k *socket, id string, f sdkFrame) error {
 	err = d.reopen(k, id, session)
 	if err != nil {
 		for _, sub := range replaced {
-			d.stop(k, func() { d.cancel(k, sub) })
+			d.stop(k, sub)
 		}
 	}
 	return err
@@ -337,27 +337,31 @@ func (d *aiSDK) abort(k *socket, id string, _ sdkFrame) error {
 		sub.answers.giveUp()
 		return nil
 	}
-	d.stop(k, func() {
-		if sub.answers.giveUp == nil {
-			time.Sleep(regret) // the client may leave meanwhile
-		}
+	if sub.answers.giveUp != nil {
+		d.stop(k, sub)
+		return nil
+	}
+	k.server.work.Add(1)
+	go func() { // the client may leave meanwhile
+		defer k.server.work.Done()
+		time.Sleep(regret)
 		k.mu.Lock()
 		replaced := sub.answers.replaced
 		k.mu.Unlock()
 		if !replaced {
-			d.cancel(k, sub)
+			d.stop(k, sub)
 		}
-	})
+	}()
 	return nil
 }
 
-// stop runs a cancel, one of a few of the socket's. The socket goes on meanwhile.
-func (d *aiSDK) stop(k *socket, cancel func()) {
+// stop has a request's reply cancelled, as one of a few of the socket's at once. It does not wait for that.
+func (d *aiSDK) stop(k *socket, sub *subscription) {
 	k.cancels <- struct{}{} // each place is free again within seconds
 	k.server.work.Add(1)
 	go func() {
 		defer func() { <-k.cancels; k.server.work.Done() }()
-		cancel()
+		d.cancel(k, sub)
 	}()
 }
 

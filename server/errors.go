@@ -48,7 +48,7 @@ var known = []struct {
 	{conversation.ErrSessionBusy, 409, "session_busy", "The session is busy with another message."},
 	{conversation.ErrIdempotencyConflict, 409, "idempotency_conflict", "The idempotency key was used for another request."},
 	{conversation.ErrCancelPending, 503, "service_unavailable", "The reply has not stopped yet; it will."},
-	{conversation.ErrDraining, 503, "service_unavailable", "The server is restarting. Try again."},
+	{conversation.ErrDraining, 503, "service_unavailable", "The server is stopping or restarting. Try again."},
 	{conversation.ErrUnavailable, 503, "service_unavailable", "The service is not available at the moment."},
 	// The caller has gone, or closed its side of the connection and reads on. What waits only for a reply goes on waiting.
 	{context.Canceled, 503, "service_unavailable", "The connection was closed on your side before this was done. Try again."},
@@ -88,7 +88,7 @@ func describe(err error) (e *apiError, fault bool) {
 	if overflow, ok := errors.AsType[*conversation.OverflowError](err); ok {
 		return &apiError{
 			status: http.StatusRequestEntityTooLarge, code: "context_overflow",
-			message: "The message does not fit the session's context window. Enable compression, shorten the message, or clear the history.",
+			message: "The message does not fit the session's context window. Clear the history, shorten the message, or use a session with compression enabled.",
 			extra:   map[string]any{"currentTokens": overflow.CurrentTokens, "maxTokens": overflow.MaxTokens},
 		}, false
 	}

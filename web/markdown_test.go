@@ -47,7 +47,7 @@ func TestRandomMarkdownRunsNothingAndLosesNoWord(t *testing.T) {
 func TestMarkdownBecomesTheseElements(t *testing.T) {
 	b := openHarness(t)
 	link := func(address, text string) string {
-		return fmt.Sprintf(`<a href=%q rel="noopener noreferrer nofollow" target="_blank">%s</a>`, address, text)
+		return fmt.Sprintf(`<a href=%q title=%[1]q rel="noopener noreferrer nofollow" target="_blank">%[2]s</a>`, address, text)
 	}
 	code := func(label, language, text string) string {
 		return fmt.Sprintf(`<div class="code"><div class="head"><span class="language">%s</span><button type="button" class="copy" aria-label="Copy code">Copy</button></div>`+

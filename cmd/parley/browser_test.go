@@ -156,7 +156,7 @@ func stopKeeps(t *testing.T, browser context.Context) {
 	press("[data-status=cancelled]", "Try again")
 	model.allow(long)
 	b.untilReply("completed", words(60))
-	press("[data-role=user]", "Edit")
+	press("[data-role=user]", "Edit as new")
 	b.until(`document.activeElement.id === "text" && document.activeElement.value === "say 60 words"`)
 	press("[data-role=user]", "Send again")
 	b.until(`document.querySelectorAll("article[data-role=assistant][data-status=completed]").length === 3`)

@@ -214,5 +214,5 @@ func (c *keysStore) explain(id string, err error) error {
 	case !strings.HasPrefix(id, auth.KeyPrefix):
 		return fmt.Errorf("that is no id of a key: it begins with %s", auth.KeyPrefix)
 	}
-	return fmt.Errorf("the account %s has no %s key %s that works", c.Account, c.Mode, id)
+	return fmt.Errorf("the account %s has no %s key %s that works: --account and --mode name another", c.Account, c.Mode, id)
 }

@@ -49,8 +49,11 @@ type duration time.Duration
 // UnmarshalText reads "90s" and the like.
 func (d *duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
-	if err != nil || parsed <= 0 {
+	switch {
+	case err != nil:
 		return fmt.Errorf("%q is no duration such as 90s", text)
+	case parsed <= 0:
+		return fmt.Errorf("%q is too short: more than 0s, such as 90s", text)
 	}
 	*d = duration(parsed)
 	return nil
@@ -132,6 +135,9 @@ func (c *serve) check() error {
 	}
 	if c.BaseURL != "" && originOf(c.BaseURL) == "" {
 		return errors.New("--base-url (OPENAI_BASE_URL): it begins with http:// or https:// and a host, such as http://127.0.0.1:11434/v1")
+	}
+	if c.MaxSockets < 1 {
+		return fmt.Errorf("--max-sockets (PARLEY_MAX_SOCKETS): at least 1, not %d", c.MaxSockets)
 	}
 	for _, origin := range c.Origins {
 		if originOf(origin) != origin {
@@ -262,7 +268,7 @@ func (c *serve) chooseAPI(ctx context.Context) (*openai.Options, error) {
 	defer cancel()
 	var err error
 	if api.Name, err = openai.FirstModel(limit, c.BaseURL, c.APIKey); err != nil {
-		return nil, fmt.Errorf("the model server (--base-url, OPENAI_BASE_URL) was asked for its models: %w. Is it running? With --model (PARLEY_MODEL) set it is not asked", err)
+		return nil, fmt.Errorf("the model server (--base-url, OPENAI_BASE_URL) was asked for its models: %w. Is it that server, and does it run? With --model (PARLEY_MODEL) set it is not asked", err)
 	}
 	return &api, nil
 }

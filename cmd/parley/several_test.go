@@ -19,8 +19,8 @@ func TestTheReadmesSeveralNodesAreTrue(t *testing.T) {
 	script := readme(t, "several nodes")
 	for typed, replaced := range map[string]string{
 		"make build\n": "",
-		"redis-server --port 6390 --appendonly yes --maxmemory-policy noeviction >/dev/null &\n": "",
-		"until redis-cli -p 6390 ping; do sleep 0.1; done\n":                                     "",
+		"redis-server --port 6390 --dir \"$(mktemp -d)\" --appendonly yes --maxmemory-policy noeviction >/dev/null &\n": "",
+		"until redis-cli -p 6390 ping; do sleep 0.1; done\n":                                                            "",
 		"redis://127.0.0.1:6390":  redis.URL,
 		"./parley":                os.Args[0],
 		"export PARLEY_ADMIN_KEY": "export " + asCommand + "=1 PARLEY_ADMIN_KEY",

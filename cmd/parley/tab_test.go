@@ -283,6 +283,11 @@ func (b *tab) look(scheme string, width, height int64) {
 		})
 		return chromedp.Void{}, err
 	})
+	// The page hears of it with its next frame.
+	b.do(func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
+		_, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`, chromedp.EvalAwaitPromise))
+		return chromedp.Void{}, err
+	})
 }
 
 // wire is a stretch of network between a browser and a server, which can be cut. The server may change behind it.

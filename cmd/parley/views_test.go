@@ -317,14 +317,15 @@ func (b *tab) harmless() {
 
 // hostileWords has everything else that others write be hostile: titles, metadata, what systems say, errors of the model.
 func hostileWords(t *testing.T, browser context.Context) {
-	const harm = `</p><img src=x onerror=alert(1)><script>alert(1)</script>"'{{1}}` + "\u202e"
+	const shown = `</p><img src=x onerror=alert(1)><script>alert(1)</script>"'{{1}}`
+	const harm = shown + "\u202e" // which turns around what follows, in a title too
 	model := newTextModel(t, 24)
 	model.says(harm, harm+"💥")
 	p := serveIn(t, t.TempDir(), model.env()...)
 	session := p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef", "metadata": map[string]any{"title": harm, harm: harm}})["sessionId"].(string)
 	b := enterGuarded(t, browser, p, "/?session="+session)
-	b.until(is(`document.getElementById("title").textContent`, harm))
-	b.until(entry(harm, "a") + ` !== null`)
+	b.until(is(`document.getElementById("title").textContent`, shown))
+	b.until(entry(shown, "a") + ` !== undefined`)
 	b.inspect()
 	for _, role := range []string{"user", "system"} {
 		_, _, _ = p.call("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": harm, "role": role, "metadata": map[string]any{harm: harm}})

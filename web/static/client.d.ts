@@ -57,6 +57,8 @@ export interface ContextReport {
   /** Never sent: replies that failed or have no text. */
   skipped: MessageRange;
   summarised: boolean;
+  /** Of semantic, where not everything fit: how messages were compared with the new one. */
+  similarity?: "words" | "embeddings";
   /** Present if messages were dropped that should have been in the summary. */
   folding?: "late" | "failed";
 }

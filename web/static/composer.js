@@ -54,6 +54,13 @@ export class Composer {
     this.#refresh();
   }
 
+  /** Replaces what is written as if it were typed: the browser's undo brings back what was there. */
+  type(content) {
+    this.#text.focus();
+    this.#text.select();
+    if (!document.execCommand("insertText", false, content)) this.write(content);
+  }
+
   focus() {
     this.#text.focus();
   }

@@ -294,6 +294,7 @@ function setAddress(entry, value) {
   if (token === smd.IMAGE && node.textContent === "") node.append("image");
   if (address) {
     node.href = address;
+    node.title = address; // its text may say another
     node.rel = "noopener noreferrer nofollow";
     node.target = "_blank";
   } else if (token !== smd.RAW_URL) {

@@ -7,7 +7,12 @@ const MOST_KEPT = 4096; // tokens: a quarter of the window is kept for the reply
 const policies = {
   fifo: "The newest messages stay word for word.",
   priority: "System messages stay word for word, then those of the highest priority.",
-  semantic: "The messages nearest in meaning to the new one stay word for word.",
+  semantic: "The messages nearest to the new one stay word for word.",
+};
+
+const similarities = {
+  words: "by the words that they share",
+  embeddings: "by meaning, and by the words that they share",
 };
 
 const foldings = {
@@ -32,7 +37,7 @@ export function reading({ promptTokens, maxTokens, folded, dropped }) {
 }
 
 /** The rows that explain a report: [term, text]. usage is the session's tokenUsage, if it is known. */
-export function explanation({ policy, kept, folded, dropped, skipped, summarised, folding, promptTokens, maxTokens }, usage) {
+export function explanation({ policy, kept, folded, dropped, skipped, summarised, similarity, folding, promptTokens, maxTokens }, usage) {
   const rows = [
     ["Prompt", `${number(promptTokens)} of ${number(maxTokens)} tokens; ${number(reserveOf(maxTokens))} are kept for the reply`],
     ["Policy", `${policy}: ${policies[policy] ?? ""}`],
@@ -41,6 +46,7 @@ export function explanation({ policy, kept, folded, dropped, skipped, summarised
     ["Dropped", `${messages(dropped.count)} left out`],
     ["Skipped", `${messages(skipped.count)} without a text to send`],
   ];
+  if (similarity) rows.push(["Compared", similarities[similarity] ?? similarity]);
   if (folding) rows.push(["Folding", foldings[folding] ?? folding]);
   if (usage) rows.push(["Session", `${number(usage.total)} tokens so far: ${number(usage.prompt)} in prompts, ${number(usage.completion)} in replies`]);
   return rows;

@@ -45,12 +45,15 @@ let sending = false; // our own message has not begun its turn
 
 // ---- The key
 
+/** A key that stands in the address is used, but not in place of another one unasked: the address may be somebody else's. */
 function takeKeyFromAddress() {
   const given = new URLSearchParams(location.hash.slice(1)).get("key");
-  if (!given) return false;
-  remember.tab("parley.key", given);
+  if (!given) return;
   history.replaceState(null, "", location.pathname + location.search); // gone before anybody reads it over a shoulder
-  return true;
+  const use = () => remember.tab("parley.key", given);
+  const known = remember.tab("parley.key");
+  if (!known) use();
+  else if (known !== given) ask("This address brings another key than the one in use. What you write would go to that key's account.", "Use it", () => connect(use()));
 }
 
 function askForKey(text = "") {
@@ -73,8 +76,7 @@ function disconnect() {
   chip.show({ state: "idle" });
 }
 
-function connect() {
-  const key = remember.tab("parley.key");
+function connect(key = remember.tab("parley.key")) {
   if (!key) return askForKey();
   disconnect();
   client = new Client({ baseURL: base, key, fetch: traffic.fetch, WebSocket: traffic.WebSocket });
@@ -82,7 +84,16 @@ function connect() {
   client.connect();
   view("chat");
   sessions.use(client, key.startsWith("svc_test_"));
-  goTo(sessionInAddress() ?? remember.browser("parley.session"));
+  const last = remember.browser("parley.session");
+  goTo(sessionInAddress());
+  if (!current) reopen(last);
+  if (!matchMedia("(pointer: coarse)").matches) composer.focus();
+}
+
+/** Opens the session that this browser had last, unless that is gone, or another account's. */
+async function reopen(sessionId) {
+  const there = sessionId && (await client.session(sessionId).then(() => true, (error) => error.status !== 404));
+  if (there && client && !current) open(sessionId);
 }
 
 function sessionInAddress() {
@@ -316,14 +327,13 @@ async function send(content = composer.take()) {
 /** The buttons of a message, besides Copy: what was asked can be asked again, also where it was not answered in full. */
 function actionsOf({ messageId, role, status, content }) {
   const button = (label, onclick) => element("button", { type: "button", onclick }, label);
-  if (role === "user") return [button("Edit", () => edit(content)), button("Send again", () => send(content))];
+  if (role === "user") return [button("Edit as new", () => edit(content)), button("Send again", () => send(content))];
   if (role !== "assistant" || status === "streaming" || status === "completed") return [];
   return [button("Try again", () => send(log.question(messageId) ?? null))];
 }
 
 function edit(content) {
-  composer.write(content);
-  composer.focus();
+  composer.type(content);
 }
 
 async function stop() {
@@ -358,10 +368,10 @@ function say(text) {
   $("status").textContent = text;
 }
 
-/** Says of the reply that is being written how soon it began: once, for each delta comes here. */
+/** Says that a reply is being written, and how soon it began, if that is known. Each delta comes here. */
 function sayLive(first) {
-  const text = `A reply is being written, ${first}…`;
-  if (first && $("status").textContent !== text) say(text);
+  const text = first ? `A reply is being written, ${first}…` : "A reply is being written…";
+  if ($("status").textContent !== text) say(text);
 }
 
 /** Brings the controls in line with what is so. */
@@ -440,7 +450,10 @@ function listen() {
   addEventListener("popstate", () => {
     if (client && sessionInAddress() !== (current?.sessionId ?? null)) goTo(sessionInAddress());
   });
-  addEventListener("hashchange", () => takeKeyFromAddress() && connect());
+  addEventListener("hashchange", () => {
+    takeKeyFromAddress();
+    if (!client) connect();
+  });
   setInterval(showAbout, LIFE_MS);
 }
 

@@ -210,6 +210,7 @@ export class Sessions {
     const entry = { item, link, title, about, remove };
     this.#entries.set(sessionId, entry);
     this.#stand(sessionId, entry);
+    if (sessionId === this.#current) requestAnimationFrame(() => item.scrollIntoView({ block: "nearest" }));
     return entry;
   }
 

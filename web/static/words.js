@@ -39,7 +39,7 @@ export function titleOf({ sessionId, metadata }) {
 /** How long it is until a moment, for people: "23 h", "12 min", "under a minute". */
 export function timeLeft(moment) {
   const minutes = Math.floor((new Date(moment) - Date.now()) / 60_000);
-  if (minutes >= 120) return `${Math.floor(minutes / 60)} h`;
+  if (minutes >= 120) return `${Math.round(minutes / 60)} h`;
   return minutes >= 1 ? `${minutes} min` : "under a minute";
 }
 

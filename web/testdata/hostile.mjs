@@ -166,7 +166,7 @@ export function hostile() {
 }
 
 const ALLOWED = {
-  a: ["href", "rel", "target"], blockquote: [], button: ["type", "class", "aria-label"], code: [], div: ["class", "role", "tabindex", "aria-label"],
+  a: ["href", "rel", "target", "title"], blockquote: [], button: ["type", "class", "aria-label"], code: [], div: ["class", "role", "tabindex", "aria-label"],
   em: [], h3: [], h4: [], h5: [], h6: [], hr: [], input: ["type", "disabled", "aria-label"], li: [], ol: ["start"], p: [],
   pre: ["role", "tabindex", "aria-label"], s: [], span: ["class", "role", "tabindex", "aria-label"], strong: [], table: [], tbody: [], td: [], th: ["scope"], thead: [], tr: [], ul: [],
 };
@@ -181,7 +181,7 @@ export function trespasses(element) {
       if (name !== "data-caret" && !ALLOWED[tag]?.includes(name)) found.push(`<${tag} ${name}>`);
       if (name === "href" && !/^(?:https?:\/\/[^\s@]|mailto:)[!-~]*$/.test(value)) found.push(`href=${JSON.stringify(value)}`);
     }
-    if (tag === "a" && node.hasAttribute("href") && (node.rel !== "noopener noreferrer nofollow" || node.target !== "_blank")) found.push("a bare link");
+    if (tag === "a" && node.hasAttribute("href") && (node.rel !== "noopener noreferrer nofollow" || node.target !== "_blank" || node.title !== node.href)) found.push("a bare link");
     if (node.namespaceURI !== "http://www.w3.org/1999/xhtml") found.push(node.namespaceURI);
   }
   return found;
