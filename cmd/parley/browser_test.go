@@ -34,6 +34,7 @@ func TestThePage(t *testing.T) {
 		{"a store that is restored from a backup is shown as it is", restoresABackup},
 		{"a drain is a change of servers", survivesDrain},
 		{"a wrong key is refused in plain words", wrongKey},
+		{"a key in the address takes no other one's place unasked", anotherKey},
 		{"with nothing configured the simulated model answers", simulatedModel},
 	} {
 		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
@@ -325,6 +326,32 @@ func wrongKey(t *testing.T, browser context.Context) {
 	b.untilReply("completed", words(3))
 	if left := eval[string](b, `location.href + JSON.stringify({...localStorage}) + document.cookie`); strings.Contains(left, "svc_live") {
 		t.Errorf("the key outlives the tab: %s", left)
+	}
+}
+
+func anotherKey(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	other := p.must("POST", "/v1/keys", map[string]any{"name": "another", "scopes": []string{"admin"}})["key"].(string)
+	b := enter(t, browser, p.url)
+	b.until(`document.activeElement.id === "text"`)
+	for _, answer := range []struct{ button, key string }{{"no", declaredKey}, {"yes", other}} {
+		eval[bool](b, `(location.hash = "#key=`+other+`") !== ""`)
+		b.until(`document.querySelector("#confirm[open]") !== null && !location.href.includes("svc_live")`)
+		b.do(chromedp.Click("#confirm button[value=" + answer.button + "]"))
+		b.until(`document.querySelector("#confirm[open]") === null`)
+		b.untilChip("live")
+		b.until(fmt.Sprintf(`sessionStorage["parley.key"] === %q`, answer.key))
+	}
+	// What the browser had last may be another account's. It is not asked for in the address, so it is no problem.
+	eval[bool](b, `(localStorage["parley.session"] = "session_0000000000000000") !== ""`)
+	b.forgiven = regexp.MustCompile(`status of 404`)
+	b.do(chromedp.Navigate(p.url + "/"))
+	b.until(`localStorage["parley.session"] === undefined`)
+	b.untilChip("live")
+	b.say("say 2 words")
+	b.untilReply("completed", words(2))
+	if !eval[bool](b, `document.getElementById("problem").hidden`) {
+		t.Error("the page complains of a session that nobody asked for")
 	}
 }
 

@@ -52,6 +52,8 @@ export function ask(question, yes, action) {
   const dialog = document.getElementById("confirm");
   dialog.querySelector("p").textContent = question;
   dialog.querySelector("#confirm-yes").textContent = yes;
-  dialog.querySelector("form").onsubmit = ({ submitter }) => submitter?.value === "yes" && action();
+  dialog.querySelector("form").onsubmit = ({ submitter }) => {
+    if (submitter?.value === "yes") action();
+  };
   dialog.showModal();
 }
