@@ -20,7 +20,8 @@ type load struct {
 	t        *testing.T
 	nodes    [2]*parley
 	sessions []string
-	stop     chan struct{}
+	stopping context.Context
+	stop     context.CancelFunc
 	work     sync.WaitGroup
 
 	sent, again, answered atomic.Int64
@@ -28,6 +29,9 @@ type load struct {
 	mu   sync.Mutex
 	said map[string][]message // guarded by mu; what was answered, by session
 }
+
+// failoverPatience is how long Sentinels and a replica that joins again may take, on a machine that has much else to do.
+const failoverPatience = 3 * patience
 
 // words is a model that takes its time over a reply of five parts.
 var words = modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
@@ -52,7 +56,9 @@ func wholeWords(asked string) (text string) {
 }
 
 func newLoad(t *testing.T, url string, clients int) *load {
-	l := &load{t: t, stop: make(chan struct{}), said: make(map[string][]message)}
+	l := &load{t: t, said: make(map[string][]message)}
+	l.stopping, l.stop = context.WithCancel(context.Background())
+	t.Cleanup(func() { l.stop(); l.work.Wait() })
 	for i := range l.nodes {
 		l.nodes[i] = startOn(t, url, words)
 	}
@@ -66,13 +72,8 @@ func newLoad(t *testing.T, url string, clients int) *load {
 func (l *load) start() {
 	for i, session := range l.sessions {
 		l.work.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-l.stop:
-					return
-				default:
-					l.send(i+n, session, fmt.Sprintf("send %d", n))
-				}
+			for n := 0; l.stopping.Err() == nil; n++ {
+				l.send(i+n, session, fmt.Sprintf("send %d", n))
 			}
 		})
 	}
@@ -81,7 +82,7 @@ func (l *load) start() {
 // send sends until it is answered, to one node after the other.
 func (l *load) send(first int, session, text string) {
 	l.sent.Add(1)
-	late := time.Now().Add(patience)
+	late := time.Now().Add(failoverPatience)
 	for try := first; ; try++ {
 		got := <-l.nodes[try%2].later("POST", messages(session), content(text), "Idempotency-Key", session+"-"+strings.ReplaceAll(text, " ", "-"))
 		switch {
@@ -110,14 +111,19 @@ func (l *load) send(first int, session, text string) {
 // awaitAnswers waits until so many more sends are answered.
 func (l *load) awaitAnswers(more int64) {
 	l.t.Helper()
-	from := l.answered.Load()
-	l.nodes[0].poll("answers", func() bool { return l.answered.Load() >= from+more })
+	from, late := l.answered.Load(), time.Now().Add(failoverPatience)
+	for l.answered.Load() < from+more {
+		if time.Now().After(late) {
+			l.t.Fatalf("%d answers, want %d more", l.answered.Load(), more)
+		}
+		<-time.After(20 * time.Millisecond) // as a client does
+	}
 }
 
 // end has the clients end, and returns how many replies were answered that are not, or not so, in history.
 func (l *load) end() (lost int) {
 	l.t.Helper()
-	close(l.stop)
+	l.stop()
 	l.work.Wait()
 	for i, session := range l.sessions {
 		l.send(i, session, "send 1000000") // no session is stuck

@@ -96,7 +96,7 @@ func listsSessions(t *testing.T, browser context.Context) {
 	b := enter(t, browser, p.url)
 	b.until(is(titles, "buoy,fog lamp,fog horn,lighthouse"))
 	b.until(is(`document.querySelector("#sessions .count").textContent`, "4 sessions"))
-	b.until(is(entry("buoy", ".about")+`.textContent`, "23 h left · 0 messages"))
+	b.until(is(entry("buoy", ".about")+`.textContent`, "24 h left · 0 messages"))
 	b.until(`document.querySelector("#sessions [aria-current]") === null`)
 
 	b.do(pressCtrlK)
@@ -160,7 +160,7 @@ func keepsItselfRight(t *testing.T, browser context.Context) {
 	b.until(`document.querySelector("#sessions .state").textContent.startsWith("No sessions yet")`)
 	b.photograph("list-empty")
 	b.say("say 60 words")
-	b.until(is(entry("say 60 words", ".about")+`?.textContent`, "23 h left · 2 messages"))
+	b.until(is(entry("say 60 words", ".about")+`?.textContent`, "24 h left · 2 messages"))
 	b.untilReply("streaming", words(held))
 	b.until(`document.querySelector("#sessions [data-writing]") !== null`)
 	b.photograph("list-writing")
@@ -173,7 +173,7 @@ func keepsItselfRight(t *testing.T, browser context.Context) {
 	second := b.opened(chromedp.Click("#another-tab"))
 	second.until(is(titles, "say 60 words"))
 	second.say("say 2 words")
-	b.until(is(entry("say 60 words", ".about")+`?.textContent`, "23 h left · 4 messages"))
+	b.until(is(entry("say 60 words", ".about")+`?.textContent`, "24 h left · 4 messages"))
 	second.do(chromedp.Click("#new-session"))
 	second.say("say 3 words")
 	second.untilReply("completed", words(3))
@@ -196,7 +196,7 @@ func keepsItselfRight(t *testing.T, browser context.Context) {
 	b.until(is(titles, "say 60 words"))
 
 	b.do(chromedp.Click("#menu summary"), chromedp.Click("#clear"), chromedp.Click("#confirm-yes"))
-	b.until(is(entry("say 60 words", ".about")+`?.textContent`, "23 h left · 0 messages"))
+	b.until(is(entry("say 60 words", ".about")+`?.textContent`, "24 h left · 0 messages"))
 	// What expires leaves by itself: the page's clock goes on by a day. It hides what the server would still show.
 	b.until(`(Date.now = () => performance.timeOrigin + performance.now() + 25 * 3600 * 1000, true)`)
 	b.until(`(window.fetch = () => new Promise(() => {}), true)`)
