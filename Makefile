@@ -36,13 +36,13 @@ build: ## the server, as ./parley
 	go build -trimpath -o parley ./cmd/parley
 
 test: needs format vet lint timed redis ## everything: formatting, vet, the linter, all tests under the race detector
-	$(call step,tests,race=; if $(can_race); then race=-race; export CGO_ENABLED=1; fi; CI=$(CI) go test $$race -timeout 12m ./...)
+	$(call step,tests,race=; if $(can_race); then race=-race; export CGO_ENABLED=1; fi; CI=$(CI) go test $$race -timeout 25m ./...)
 
 # What the server's tests show of the embedded store, they show of Redis too; and those of several nodes, of a Cluster. Those that
 # need Redis anyway are among all tests.
 redis: ## the server's tests on Redis
-	$(call step,the server on Redis,PARLEY_TEST_STORE=redis go test -timeout 5m -skip 'Redis|Node|Lost|Failover' ./server && \
-		PARLEY_TEST_STORE=cluster go test -timeout 5m -run Node ./server)
+	$(call step,the server on Redis,PARLEY_TEST_STORE=redis go test -timeout 10m -skip 'Redis|Node|Lost|Failover' ./server && \
+		PARLEY_TEST_STORE=cluster go test -timeout 10m -run Node ./server)
 
 # Which commands the tests use, from which of Debian's packages, and what is left out without them.
 needs: ## installs what the tests need (as root on Debian), or says what to run and what is left out
