@@ -71,19 +71,27 @@ func (m *wordsModel) env() []string {
 	return []string{"PARLEY_ADMIN_KEY=" + declaredKey, "OPENAI_BASE_URL=" + m.URL, "PARLEY_MODEL=words"}
 }
 
-func (m *wordsModel) answer(w http.ResponseWriter, r *http.Request) {
+// lastAsked returns the last message of a request to a model of that name. What asks for nothing, or for the models, it answers.
+func lastAsked(w http.ResponseWriter, r *http.Request, name string) (asked string, ok bool) {
 	if strings.HasSuffix(r.URL.Path, "/models") {
-		fmt.Fprint(w, `{"object":"list","data":[{"id":"words","object":"model"}]}`)
-		return
+		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model"}]}`, name)
+		return "", false
 	}
 	var request struct {
 		Messages []struct{ Content string }
 	}
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil || len(request.Messages) == 0 {
 		http.Error(w, `{"error":{"message":"bad"}}`, http.StatusBadRequest)
+		return "", false
+	}
+	return request.Messages[len(request.Messages)-1].Content, true
+}
+
+func (m *wordsModel) answer(w http.ResponseWriter, r *http.Request) {
+	asked, ok := lastAsked(w, r, "words")
+	if !ok {
 		return
 	}
-	asked := request.Messages[len(request.Messages)-1].Content
 	n := 3
 	_, _ = fmt.Sscanf(asked, "say %d", &n)
 	w.Header().Set("Content-Type", "text/event-stream")

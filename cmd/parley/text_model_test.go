@@ -52,19 +52,12 @@ func (m *textModel) release() {
 }
 
 func (m *textModel) answer(w http.ResponseWriter, r *http.Request) {
-	if strings.HasSuffix(r.URL.Path, "/models") {
-		fmt.Fprint(w, `{"object":"list","data":[{"id":"texts","object":"model"}]}`)
-		return
-	}
-	var request struct {
-		Messages []struct{ Content string }
-	}
-	if err := json.NewDecoder(r.Body).Decode(&request); err != nil || len(request.Messages) == 0 {
-		http.Error(w, `{"error":{"message":"bad"}}`, http.StatusBadRequest)
+	asked, ok := lastAsked(w, r, "texts")
+	if !ok {
 		return
 	}
 	m.mu.Lock()
-	text, goOn := m.texts[request.Messages[len(request.Messages)-1].Content], m.goOn
+	text, goOn := m.texts[asked], m.goOn
 	m.mu.Unlock()
 	w.Header().Set("Content-Type", "text/event-stream")
 	before, after, waits := strings.Cut(text, "⏸")

@@ -380,7 +380,7 @@ function isOpen(text) {
 }
 
 /** addressOf returns what a link to value leads to, or "" if it must not be one: http, https and mailto, whole, and plain to see. */
-export function addressOf(value) {
+function addressOf(value) {
   const address = value.replace(/^<(.*)>$/, "$1");
   // Spaces, controls, and what cannot be seen or turns the direction of reading.
   if (address.length > MAX_ADDRESS || /[\s\p{C}\u115f\u1160\u3164\uffa0]/u.test(address)) return "";

@@ -3,7 +3,7 @@
 const narrow = matchMedia("(max-width: 60rem)"); // as in style.css
 
 /** Menus close when something in them is chosen, when one clicks elsewhere, and with Esc. */
-export function closeMenus(except) {
+function closeMenus(except) {
   for (const menu of document.querySelectorAll("details.menu[open]")) if (menu !== except) menu.open = false;
 }
 
@@ -27,7 +27,7 @@ export function closeTopmost() {
 }
 
 /** Whether the list of sessions lies over the conversation, as on a phone. */
-export function sidebarIsOver() {
+function sidebarIsOver() {
   return narrow.matches && document.body.dataset.sidebar === "open";
 }
 

@@ -266,9 +266,10 @@ async function loadEarlier() {
 /** Makes a session, with the window that was chosen, named after what is said first. */
 async function createSession(content) {
   const policy = $("window-policy").value;
+  const metadata = { title: content.trim().slice(0, 80) };
   const about = await client.createSession({
     userId: userId(),
-    metadata: { title: content.trim().slice(0, 80) },
+    metadata,
     contextConfig: {
       maxTokens: Number($("window-tokens").value),
       compressionEnabled: policy !== "refuse",
@@ -276,7 +277,7 @@ async function createSession(content) {
     },
   });
   const session = showSession(about.sessionId);
-  loaded({ ...about, metadata: { title: content.trim().slice(0, 80) } });
+  loaded({ ...about, metadata });
   follow(session); // it is empty: from now on is from the beginning
   return session;
 }

@@ -28,4 +28,7 @@ test("it is explained in rows", () => {
   assert.equal(row(explanation(report()), "Folding"), undefined);
   assert.equal(row(explanation(report()), "Folded"), "no summary was sent");
   assert.match(row(explanation(report({ folding: "failed" })), "Folding"), /could not/);
+  assert.equal(row(explanation(report()), "Compared"), undefined);
+  assert.equal(row(explanation(report({ similarity: "words" })), "Compared"), "by the words that they share");
+  assert.match(row(explanation(report({ similarity: "embeddings" })), "Compared"), /by meaning/);
 });
