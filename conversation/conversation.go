@@ -184,10 +184,10 @@ type ContextReport struct {
 	MaxTokens    int             `json:"maxTokens"`
 	// Each message of the session, the new one among them, is counted in exactly one of these: it was sent word for word,
 	// was in the summary that was sent, was left out with no trace, or is never sent (a reply that failed or has no text).
-	Kept    MessageRange `json:"kept"`
-	InSummary  MessageRange `json:"folded"`
-	Dropped MessageRange `json:"dropped"`
-	Skipped MessageRange `json:"skipped"`
+	Kept      MessageRange `json:"kept"`
+	InSummary MessageRange `json:"folded"`
+	Dropped   MessageRange `json:"dropped"`
+	Skipped   MessageRange `json:"skipped"`
 	// Summarised says that a summary was sent.
 	Summarised bool `json:"summarised"`
 	// Similarity says how a semantic window that had to choose compared messages with the new one; "" for any other.

@@ -285,7 +285,7 @@ type Summary struct {
 
 // Replayed is the turn that a request began when it came first.
 type Replayed struct {
-	SentID     string // the user's or system's message
+	SentID  string // the user's or system's message
 	ReplyID string // the reply
 }
 
@@ -302,6 +302,6 @@ type Queued struct {
 type TurnKey struct {
 	Owner     Owner
 	SessionID string
-	ReplyID string // the reply's
+	ReplyID   string // the reply's
 	Fence     int64
 }

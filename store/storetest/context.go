@@ -309,7 +309,9 @@ func foldAtOnce(t *testing.T, s *subject) {
 	const folders = 8
 	errs := make(chan error, folders)
 	for i := range folders {
-		go func() { errs <- s.store.SaveSummary(s.ctx, s.owner, id, "", summaryTo(all[1+2*(i%2)], 2+2*(i%2)), foldUsage) }()
+		go func() {
+			errs <- s.store.SaveSummary(s.ctx, s.owner, id, "", summaryTo(all[1+2*(i%2)], 2+2*(i%2)), foldUsage)
+		}()
 	}
 	first := 0
 	for range folders {
