@@ -14,16 +14,20 @@ import (
 	"parley/auth/limit"
 )
 
-// underClock returns a script that does as text does after the admission, by a clock that is its last argument.
-func underClock(t *testing.T, name, text string) *script {
+// atClock returns a script whose clock is its last argument.
+func atClock(t *testing.T, name, text string, is property) *script {
 	t.Helper()
 	const clock = "redis.call('TIME')"
-	window := source("window")
-	if strings.Count(window, clock) != 1 {
-		t.Fatal("window.lua does not look at the clock in one place")
+	composed := compile(text, is).text
+	if strings.Count(composed, clock) != 1 {
+		t.Fatalf("%s does not read the clock in exactly one place", name)
 	}
-	text = "#!lua\n" + strings.Replace(window, clock, "{ARGV[#ARGV], '0'}", 1) + source("usage") + source("admission") + text
-	return &script{name: name, text: text, digest: strings.Repeat("0", 40)} // no server knows it: it is sent as text
+	return unknownScript(name, strings.Replace(composed, clock, "{ARGV[#ARGV], '0'}", 1))
+}
+
+// unknownScript returns a script with a digest that no server knows, so that it is sent by its text.
+func unknownScript(name, text string) *script {
+	return &script{name: name, compiled: func() compiled { return compiled{text: text, digest: strings.Repeat("0", 40)} }}
 }
 
 const testTokens = `
@@ -32,6 +36,11 @@ if ARGV[1] == 'settle' then settle(key, a, b, c) return 1 end
 if ARGV[1] == 'charge' then charge(key, a) return 1 end
 local taken, refused = reserve(key, a, b)
 return {taken or false, refused or false}`
+
+// newTestScript returns the script of an operation that is given here.
+func newTestScript(name, operation string, is property) *script {
+	return &script{name: name, is: is, compiled: func() compiled { return compile(operation, is) }}
+}
 
 // pair is the limits of an owner, twice: in Redis, and as auth/limit has them. Both are told the same at the same time.
 type pair struct {
@@ -48,15 +57,15 @@ type pair struct {
 func newPair(t *testing.T, mode string) *pair {
 	return &pair{
 		t: t, s: newStore(t), principal: auth.Principal{Account: newAccount(), Mode: mode},
-		admit:  underClock(t, "admit", "return admitted(function(KEYS, ARGV) return 1 end)"),
-		tokens: underClock(t, "tokens", testTokens),
+		admit:  atClock(t, "admit", source("admit.lua"), admits),
+		tokens: atClock(t, "tokens", testTokens, 0),
 		now:    limit.SecondOf(time.Now()) + 1000*24*3600, // ahead of the server's clock, by which keys expire
 	}
 }
 
 func (p *pair) run(sc *script, keys []string, args ...any) any {
 	p.t.Helper()
-	reply, err := p.s.once(p.t.Context(), sc, keys, nil, append(args, int64(p.now)))
+	reply, err := p.s.send(p.t.Context(), sc, keys, nil, append(args, int64(p.now)))
 	must(p.t, err)
 	return reply
 }
@@ -274,7 +283,7 @@ func TestADeclaredKeyAlwaysWorks(t *testing.T) {
 // pending or not.
 func TestATurnReservesTokensOnlyWithAKeyThatWorks(t *testing.T) {
 	s := newStore(t)
-	turn := compile("turn", "local taken, refused = reserve_tokens(tonumber(ARGV[1]))\nreturn {taken or false, refused or false}\n", reserves)
+	turn := newTestScript("turn", "local taken, refused = reserve_tokens(tonumber(ARGV[1]))\nreturn {taken or false, refused or false}\n", reserves)
 	p := newKey(t, s, auth.Owner{Account: newAccount(), Mode: auth.Live})
 	a := &auth.Admission{Principal: p, Limits: smallFigures}
 	reserve := func(tokens int) ([]any, error) {

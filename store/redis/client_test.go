@@ -208,7 +208,7 @@ func TestWhatMayHaveRunIsNotSentAgain(t *testing.T) {
 		if d, err := admit(t, s, declared); err != nil || d.Remaining != 298 {
 			t.Errorf("Cluster %v: the next: %+v, %v", clustered, d, err)
 		}
-		w.unheard.Store(keysScript)
+		w.unheard.Store(listKeysScript)
 		if _, err := s.Keys(t.Context(), declared.Owner()); err != nil { // it can be sent again, and is
 			t.Errorf("Cluster %v: Keys: %v", clustered, err)
 		}
@@ -238,7 +238,7 @@ func TestAServerOutOfMemoryRefusesAScriptThatBeginsByFreeingSome(t *testing.T) {
 	server := redistest.Single(t)
 	s := open(t, server.URL)
 	server.Do("SET", "before", "1")
-	half := compile("half", "redis.call('DEL', KEYS[1])\nredis.call('SET', KEYS[2], '1')\nreturn 1\n", 0)
+	half := newTestScript("half", "redis.call('DEL', KEYS[1])\nredis.call('SET', KEYS[2], '1')\nreturn 1\n", 0)
 	server.Do("CONFIG", "SET", "maxmemory", "1")
 	_, err := s.run(t.Context(), half, "", []string{"before", "after"})
 	wantError(t, "the script", err, conversation.ErrUnavailable)

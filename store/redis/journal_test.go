@@ -21,13 +21,13 @@ func TestAJournalThatHasExpiredIsNotMadeAnew(t *testing.T) {
 	known := func() *journalled {
 		s.journal.mu.Lock()
 		defer s.journal.mu.Unlock()
-		return s.journal.at(&key)
+		return s.journal.atLocked(&key)
 	}
 	journalText(t, s, key, 0, "first")
 	if got := text(); got != "first" {
 		t.Fatalf("the journal is %q", got)
 	}
-	if now := time.Now(); !known().safe(now.Add(journalEndsAfter-journalMargin-time.Second)) || known().safe(now.Add(journalEndsAfter)) {
+	if now := time.Now(); !known().safe(now.Add(journalOutlives-journalMargin-time.Second)) || known().safe(now.Add(journalOutlives)) {
 		t.Errorf("a journal that was seen may be written until %v", known().until)
 	}
 	must(t, s.db.PExpire(t.Context(), name, journalMargin).Err()) // its session is about to expire
@@ -134,7 +134,7 @@ func BenchmarkJournal(b *testing.B) {
 			for i := range batch {
 				batch[i] = segment(liveTurn(b, s, owner), 0, "ten bytes.")
 				if watched {
-					s.viewers.add(batch[i].Key.SessionID, "another", time.Now().Add(time.Hour))
+					s.followers.add(batch[i].Key.SessionID, "another", time.Now().Add(time.Hour))
 				}
 			}
 			tick := func() {

@@ -32,7 +32,7 @@ func watch(s *Store) *wire {
 // is reports whether a command runs that script.
 func is(cmd redis.Cmder, sc *script) bool {
 	args := cmd.Args()
-	return sc != nil && len(args) > 1 && (args[1] == sc.digest || args[1] == sc.text)
+	return sc != nil && len(args) > 1 && (args[1] == sc.compiled().digest || args[1] == sc.compiled().text)
 }
 
 // errDropped is what a node that died would not have seen.
@@ -86,7 +86,7 @@ func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 func halfWay(t *testing.T, change func(s *Store) error) error {
 	t.Helper()
 	s := newStore(t)
-	watch(s).dropped.Store(pointScript)
+	watch(s).dropped.Store(setPointerScript)
 	return change(s)
 }
 

@@ -59,7 +59,7 @@ func join(t *testing.T, url string) (*Store, *pokes) { return joinAt(t, url, 2) 
 func joinAt(t *testing.T, url string, haste time.Duration) (*Store, *pokes) {
 	t.Helper()
 	s, p := open(t, url), new(pokes)
-	s.membership.every, s.membership.deadAfter = heartbeatEvery/haste, deadAfter/haste
+	s.membership.interval, s.membership.deadAfter = heartbeatInterval/haste, deadAfter/haste
 	must(t, s.Join(t.Context(), p.poked))
 	return s, p
 }
@@ -68,7 +68,7 @@ func joinAt(t *testing.T, url string, haste time.Duration) (*Store, *pokes) {
 func mute(s *Store, is bool) {
 	s.membership.mu.Lock()
 	defer s.membership.mu.Unlock()
-	s.membership.mute = is
+	s.membership.asleep = is
 }
 
 func lengthOf(text string) int { return len(text) }
@@ -178,9 +178,9 @@ func TestAWriterThatMissedAWatcherLearnsOfItByAGlance(t *testing.T) {
 	if pokes := viewerPokes.take(); len(pokes) > 0 {
 		t.Errorf("it was poked twice, also with %q", pokes)
 	}
-	writer.viewers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
-	viewer.viewers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
-	if len(writer.viewers.of) != 0 || len(viewer.viewers.watched) != 0 {
+	writer.followers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
+	viewer.followers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
+	if len(writer.followers.of) != 0 || len(viewer.followers.renewed) != 0 {
 		t.Error("what is over is not forgotten")
 	}
 }
@@ -203,9 +203,9 @@ func TestANodeThatLeavesIsNoNodeAnyMore(t *testing.T) {
 	if err := stays.Join(t.Context(), func(string) {}); err == nil {
 		t.Error("one process joined twice")
 	}
-	buried, err := leaves.run(t.Context(), buryScript, "", []string{nodesKey}, stays.node, deadAfter.Milliseconds())
+	removed, err := leaves.removeNode(t.Context(), stays.node)
 	must(t, err)
-	same(t, "whether a node that lives was forgotten", buried, any(int64(0)))
+	same(t, "whether a living node was removed", removed, false)
 	must(t, leaves.Close())
 	must(t, dies.Close()) // with a turn that others have to end
 	nodes := nodesOf(t, stays)
@@ -285,7 +285,7 @@ func mayReap(s *Store) bool {
 	n := &s.membership
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.sure(time.Now())
+	return n.sureLocked(time.Now())
 }
 
 func TestAnOutageMakesNobodyDead(t *testing.T) {
@@ -296,7 +296,7 @@ func TestAnOutageMakesNobodyDead(t *testing.T) {
 	keys := []conversation.TurnKey{liveTurn(t, a, newOwner()), liveTurn(t, b, newOwner())}
 	await(t, "both may end others' turns", func() bool { return mayReap(a) && mayReap(b) })
 	server.Stop()
-	<-time.After(deadAfter + heartbeatEvery) // an outage is a length of time
+	<-time.After(deadAfter + heartbeatInterval) // an outage is a length of time
 	server.Cont()
 	if mayReap(a) || mayReap(b) {
 		t.Error("a node that is out of touch may end others' turns")
@@ -344,7 +344,7 @@ func TestAnInboxThatWasCutWithoutAWordIsMadeAnew(t *testing.T) {
 	proxy := redistest.NewProxy(t, server.Addr)
 	_, p := join(t, proxy.URL)
 	proxy.Delay(60_000)
-	<-time.After(inboxSilence + 2*heartbeatEvery)
+	<-time.After(inboxTimeout + 2*heartbeatInterval)
 	proxy.Heal()
 	p.await(t, "")
 }

@@ -54,7 +54,7 @@ func wantInterrupted(t *testing.T, s *Store, key conversation.TurnKey, text stri
 func die(t *testing.T, s *Store) {
 	t.Helper()
 	s.membership.mu.Lock()
-	s.membership.mute = true
+	s.membership.asleep = true
 	s.membership.mu.Unlock()
 	err := s.db.ZAdd(t.Context(), nodesKey, redis.Z{Score: 1, Member: s.node}).Err() // heard long ago
 	must(t, err)
@@ -199,7 +199,7 @@ func endAgain(t *testing.T, s *Store, key conversation.TurnKey) error {
 }
 
 func TestAClockThatIsSetAheadMakesNobodyDead(t *testing.T) {
-	n := membership{every: heartbeatEvery, deadAfter: deadAfter}
+	n := membership{interval: heartbeatInterval, deadAfter: deadAfter}
 	said := func(clock time.Duration, dead ...any) []any {
 		return []any{int64(1), clock.Milliseconds(), append([]any{"self"}, dead...), dead}
 	}
@@ -216,7 +216,7 @@ func TestAClockThatIsSetAheadMakesNobodyDead(t *testing.T) {
 		if _, err := n.learn(said(clock, dead...), now); err != nil {
 			t.Fatal(err)
 		}
-		all, _ := n.toReap(now)
+		all, _ := n.orphaned(now)
 		if want := second >= 13; (len(all) > 0) != want {
 			t.Errorf("in second %d these are dead: %q", second, all)
 		}

@@ -19,12 +19,12 @@ import (
 // countIn counts in an hour, as the scripts do.
 func countIn(t rapid.TB, s *Store, owner conversation.Owner, hour usage.Hour, counts map[usage.Field]int64) {
 	t.Helper()
-	sc := compile("test", "count(tonumber(ARGV[1]), counts_from(ARGV, 2))", sessions)
+	sc := newTestScript("test", "count_usage(tonumber(ARGV[1]), counts_from(ARGV, 2))", 0)
 	args := []any{hour.Milliseconds()}
 	for field, n := range counts {
 		args = append(args, int(field), n)
 	}
-	if _, err := s.once(context.Background(), sc, []string{expiryKey(tagOfOwner(owner))}, nil, args); err != nil {
+	if _, err := s.send(context.Background(), sc, []string{expiryKey(tagOfOwner(owner))}, nil, args); err != nil {
 		t.Fatal(err)
 	}
 }

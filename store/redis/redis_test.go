@@ -98,3 +98,11 @@ func TestStore(t *testing.T) {
 func backend(s *Store) storetest.Backend {
 	return storetest.Backend{Conversation: s, Keys: s, Tickets: s}
 }
+
+// goFile returns a file of this package.
+func goFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	must(t, err)
+	return string(text)
+}

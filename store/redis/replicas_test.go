@@ -32,7 +32,7 @@ func TestWhatIsDurableWaitsForReplicasInTheSameTrip(t *testing.T) {
 	session := newSession(t, s, owner)
 	begun, err := s.BeginTurn(t.Context(), owner, aTurn(session.ID, "so that the server knows the script"))
 	must(t, err)
-	must(t, s.db.ScriptLoad(t.Context(), endTurnScript.text).Err())
+	must(t, s.db.ScriptLoad(t.Context(), endTurnScript.compiled().text).Err())
 	var counted trips
 	s.db.AddHook(&counted)
 	_, err = s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})

@@ -118,9 +118,9 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 	for _, sc := range []*script{ // what a server is told once is not an operation's
 		createSessionScript, getSessionScript, listSessionsScript, deleteSessionScript, listMessagesScript, getMessageScript,
 		clearMessagesScript, beginTurnScript, endTurnScript, getUsageScript,
-		getContextScript, getMessagesScript, foldScript, setVectorsScript,
+		getContextScript, getMessagesScript, saveSummaryScript, setVectorsScript,
 	} {
-		must(t, s.db.ScriptLoad(t.Context(), sc.text).Err())
+		must(t, s.db.ScriptLoad(t.Context(), sc.compiled().text).Err())
 	}
 	var counted trips
 	s.db.AddHook(&counted)

@@ -157,9 +157,9 @@ func TestWhoWaitsIsToldByNameWhereverItIs(t *testing.T) {
 	end(t, s, begin(t, s, owner, here).Key)
 	word := heard(t, inbox)
 	same(t, "what the other node is told", word, session.ID+"!"+there.Waiter)
-	other.poke(session.ID)
+	other.waiters.wake(session.ID)
 	same(t, "whether a poke about the session tells it", closed(queuedThere), false)
-	other.poke(word)
+	other.waiters.wake(word)
 	same(t, "whether its word does", closed(queuedThere), true)
 }
 
