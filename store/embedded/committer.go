@@ -273,7 +273,7 @@ type writing struct {
 	tally tally // what was counted
 	// requests are those that were taken from the limits to be counted; they stay until that is durable.
 	requests map[hourAt]int64
-	arena    record // the records that were put: bbolt refers to them until the commit
+	arena    []byte // the records that were put: bbolt refers to them until the commit
 }
 
 func (w *writing) begin() {
@@ -323,27 +323,4 @@ func (w *writing) put(bucket string, key, value []byte) error {
 func (w *writing) delete(bucket string, key []byte) error {
 	w.wrote = true
 	return w.bucket(bucket).Delete(key)
-}
-
-// putRecord puts a record that is the end of the arena, from start on.
-func (w *writing) putRecord(bucket string, key []byte, start int) error {
-	return w.put(bucket, key, w.arena[start:len(w.arena):len(w.arena)])
-}
-
-func (w *writing) putSession(at ref, s *conversation.Session) error {
-	start := len(w.arena)
-	w.arena.session(s)
-	return w.putRecord(sessionsBucket, at.key(), start)
-}
-
-func (w *writing) putMessage(at ref, m *conversation.Message) error {
-	start := len(w.arena)
-	w.arena.message(m)
-	return w.putRecord(messagesBucket, messageKey(at, m.ID), start)
-}
-
-func (w *writing) putLive(at ref, l liveRecord) error {
-	start := len(w.arena)
-	w.arena.live(l)
-	return w.putRecord(liveBucket, at.key(), start)
 }

@@ -3,37 +3,11 @@ package embedded
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 
 	"parley/conversation"
 	"parley/conversation/window"
 	"parley/stream"
-)
-
-// The fields of an indexed message.
-const (
-	indexRole tag = iota + 1
-	indexTerms
-	indexVector
-)
-
-const (
-	indexTokens tag = iota + numbers
-	indexSkip
-	indexPriority // its bits
-)
-
-// The fields of a summary.
-const (
-	summaryText tag = iota + 1
-	summaryLast
-)
-
-const (
-	summaryTokens tag = iota + numbers
-	summaryCount
-	summaryReplaced
 )
 
 // Context implements conversation.Store.
@@ -117,10 +91,8 @@ func (w *writing) index(at ref, session *conversation.Session, m *conversation.M
 	if policy == conversation.FIFO {
 		return nil
 	}
-	start := len(w.arena)
 	x := conversation.Index(m, policy)
-	w.arena.indexed(&x)
-	return w.putRecord(indexBucket, messageKey(at, m.ID), start)
+	return w.putIndexed(messageKey(at, m.ID), &x)
 }
 
 // SetVectors implements conversation.Store.
@@ -150,9 +122,7 @@ func (w *writing) setVectors(at ref, vectors []conversation.ExchangeVector) erro
 			return err
 		}
 		x.Vector = v.Vector
-		start := len(w.arena)
-		w.arena.indexed(&x)
-		if err := w.putRecord(indexBucket, key, start); err != nil {
+		if err := w.putIndexed(key, &x); err != nil {
 			return err
 		}
 	}
@@ -188,9 +158,7 @@ func (w *writing) fold(at ref, after string, summary *conversation.Summary, usag
 	if before.Last != after || summary.Last <= after || summary.Last <= session.Cleared {
 		return conversation.ErrStale
 	}
-	start := len(w.arena)
-	w.arena.summary(summary)
-	if err := w.putRecord(summariesBucket, at.key(), start); err != nil {
+	if err := w.putSummary(at, summary); err != nil {
 		return err
 	}
 	session.TokenUsage.Prompt += usage.Prompt
@@ -200,67 +168,4 @@ func (w *writing) fold(at ref, after string, summary *conversation.Summary, usag
 		return err
 	}
 	return w.count(at.owner, momentHour(w.now), conversation.UsageOfSummary(*usage))
-}
-
-func (r *record) indexed(x *conversation.Indexed) {
-	r.text(indexRole, string(x.Role))
-	r.int(indexTokens, x.Tokens)
-	r.bool(indexSkip, x.Skip)
-	r.number(indexPriority, int64(math.Float64bits(x.Priority)))
-	if len(x.Terms) > 0 {
-		terms, _ := x.Terms.AppendBinary(nil) // it never fails
-		r.bytes(indexTerms, terms)
-	}
-	r.bytes(indexVector, x.Vector)
-}
-
-// readIndexed reads an indexed message; its id is given.
-func readIndexed(value []byte, id string) (conversation.Indexed, error) {
-	x := conversation.Indexed{ID: id}
-	err := read(value, func(t tag, b []byte, n int64) error {
-		switch t {
-		case indexRole:
-			x.Role = role(b)
-		case indexTokens:
-			x.Tokens = int(n)
-		case indexSkip:
-			x.Skip = true
-		case indexPriority:
-			x.Priority = math.Float64frombits(uint64(n))
-		case indexTerms:
-			return x.Terms.UnmarshalBinary(b)
-		case indexVector:
-			x.Vector = append(x.Vector, b...)
-		}
-		return nil
-	})
-	return x, err
-}
-
-func (r *record) summary(s *conversation.Summary) {
-	r.text(summaryText, s.Text)
-	r.int(summaryTokens, s.Tokens)
-	r.text(summaryLast, s.Last)
-	r.int(summaryCount, s.Count)
-	r.int(summaryReplaced, s.Replaced)
-}
-
-func readSummary(value []byte) (conversation.Summary, error) {
-	var s conversation.Summary
-	err := read(value, func(t tag, b []byte, n int64) error {
-		switch t {
-		case summaryText:
-			s.Text = string(b)
-		case summaryTokens:
-			s.Tokens = int(n)
-		case summaryLast:
-			s.Last = string(b)
-		case summaryCount:
-			s.Count = int(n)
-		case summaryReplaced:
-			s.Replaced = int(n)
-		}
-		return nil
-	})
-	return s, err
 }

@@ -35,14 +35,32 @@ func TestOldFile_Schema2(t *testing.T) {
 		if n, err := s.EndOrphans(t.Context(), func(text string) int { return len(text) }); n != 1 || err != nil {
 			t.Errorf("EndOrphans: %d, %v", n, err)
 		}
-		page, err := s.Sessions(t.Context(), storetest.FixtureOwner, conversation.SessionQuery{Limit: 1})
+		page, err := s.Sessions(t.Context(), storetest.FixtureOwner, conversation.SessionQuery{Limit: 100})
 		must(t, err)
 		m, err := s.Message(t.Context(), storetest.FixtureOwner, page.Sessions[0].ID, page.Sessions[0].Head)
 		must(t, err)
 		if m.Status != stream.Interrupted || m.Content != "so far ä" {
 			t.Errorf("the reply that was live is %+v", m)
 		}
+		for _, session := range page.Sessions { // old values are replaced by new ones
+			begun := beginTurn(t, s, session.ID, "and on")
+			_, err := s.EndTurn(t.Context(), begun.Key, completed("good"), conversation.Timing{})
+			must(t, err)
+		}
 		verify(t, s)
+		after := storetest.Contents(t, b)
+		closeStore(t, s)
+		s = open(t, path)
+		b.Conversation, b.Keys = s, s
+		if diff := cmp.Diff(string(after), string(storetest.Contents(t, b))); diff != "" {
+			t.Errorf("opened again, the file reads differently (-want +got):\n%s", diff)
+		}
+		must(t, s.view(t.Context(), func(r *reading) error {
+			if version := string(r.bucket(metaBucket).Get([]byte(schemaKey))); version != schemaVersion {
+				t.Errorf("the schema is %q, want %q", version, schemaVersion)
+			}
+			return nil
+		}))
 	})
 }
 

@@ -54,8 +54,10 @@ const (
 	// metaBucket: "schema" → schemaVersion.
 	metaBucket = "meta"
 
-	schemaKey     = "schema"
-	schemaVersion = "2" // 1 had keys by their hash, without rotation
+	schemaKey = "schema"
+	// schemaVersion changes when an older program would misread the file: it refuses a version that it does not know. 1 had keys
+	// by their hash, without rotation. 2 had tagged values (schema2.go); it is read, and becomes 3 when it is opened.
+	schemaVersion = "3"
 )
 
 // allBuckets returns the names of all buckets.
@@ -64,14 +66,6 @@ func allBuckets() []string {
 		sessionsBucket, messagesBucket, indexBucket, summariesBucket, usersBucket, expiryBucket, idempotencyBucket, idempotentBucket, forgetBucket,
 		liveBucket, unsettledBucket, usageBucket, keysBucket, keyOrderBucket, secretsBucket, accountsBucket, daysBucket, metaBucket,
 	}
-}
-
-// liveRecord is what is known of a live turn beside its session and messages.
-type liveRecord struct {
-	MessageID string
-	Fence     int64
-	// Prompt is an estimate of the prompt's tokens, for a turn that nobody lives to settle.
-	Prompt int
 }
 
 // ref says which session is meant.
@@ -170,12 +164,12 @@ func (r *reading) live() ([]conversation.TurnKey, error) {
 		if !ok {
 			return errRecord
 		}
-		l, err := readLive(value)
+		l, err := readLiveTurn(value)
 		if err != nil {
 			return err
 		}
 		all = append(all, conversation.TurnKey{
-			Owner: owner, SessionID: string(session), ReplyID: l.MessageID, Fence: l.Fence,
+			Owner: owner, SessionID: string(session), ReplyID: l.ReplyID, Fence: l.Fence,
 		})
 		return nil
 	})

@@ -17,7 +17,7 @@ func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, ses
 			return conversation.SessionCreated{}, err
 		}
 		if found {
-			made, err := w.session(ref{owner, earlier.session})
+			made, err := w.session(ref{owner, earlier.Session})
 			return conversation.SessionCreated{Session: made, Replayed: true}, err
 		}
 		made, err := w.createSession(owner, &session)

@@ -138,15 +138,7 @@ func (s *Store) load(journalPath string) error {
 				return err
 			}
 		}
-		meta := tx.Bucket([]byte(metaBucket))
-		switch version := meta.Get([]byte(schemaKey)); string(version) {
-		case "":
-			return meta.Put([]byte(schemaKey), []byte(schemaVersion))
-		case schemaVersion:
-			return nil
-		default:
-			return fmt.Errorf("its schema is %q, this program knows only %q", version, schemaVersion)
-		}
+		return upgrade(tx.Bucket([]byte(metaBucket)))
 	})
 	if err != nil {
 		return err
@@ -163,6 +155,18 @@ func (s *Store) load(journalPath string) error {
 	}
 	s.journal, err = openJournal(journalPath, s.orphans)
 	return err
+}
+
+// upgrade checks the schema of the file and sets today's. Values of schema 2 are still read, and replaced as they change.
+func upgrade(meta *bbolt.Bucket) error {
+	switch version := string(meta.Get([]byte(schemaKey))); version {
+	case schemaVersion:
+		return nil
+	case "", "2": // a new file, and the schema before
+		return meta.Put([]byte(schemaKey), []byte(schemaVersion))
+	default:
+		return fmt.Errorf("its schema is %q, which this version cannot read (it reads 2 and %s): use the version that wrote it", version, schemaVersion)
+	}
 }
 
 // Close waits for what is being written, refuses what comes after, finishes the scrub, and closes the file. Only the

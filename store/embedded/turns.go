@@ -9,6 +9,7 @@ import (
 	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/window"
+	"parley/store/record"
 	"parley/stream"
 )
 
@@ -53,7 +54,7 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 	}
 	if found {
 		w.leave(at, turn.Waiter)
-		return conversation.TurnStart{Replayed: &earlier.turn}, nil
+		return conversation.TurnStart{Replayed: &earlier.Turn}, nil
 	}
 	if !w.mayTake(at, &session, turn.Waiter) {
 		if turn.OnBusy == conversation.Reject {
@@ -157,7 +158,7 @@ func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversati
 		return err
 	}
 	prompt := min(begun.Session.HistoryTokens, window.Budget(begun.Session.Context.MaxTokens)) + window.PromptOverhead
-	if err := w.putLive(at, liveRecord{begun.Reply.ID, begun.Key.Fence, prompt}); err != nil {
+	if err := w.putLiveTurn(liveBucket, at.key(), record.LiveTurn{ReplyID: begun.Reply.ID, Fence: begun.Key.Fence, Prompt: prompt}); err != nil {
 		return err
 	}
 	w.began = append(w.began, begun.Key)
@@ -176,7 +177,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 		at := ref{key.Owner, key.SessionID}
 		session, err := w.session(at)
 		if gone = errors.Is(err, conversation.ErrSessionNotFound); gone {
-			_, err := w.settleGone(key, timing, func(liveRecord) *conversation.Message { return &reply })
+			_, err := w.settleGone(key, timing, func(record.LiveTurn) *conversation.Message { return &reply })
 			return conversation.Message{}, err // and not that it is gone: what fails must not have written
 		}
 		if err != nil {
@@ -283,7 +284,7 @@ func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation
 		at := ref{key.Owner, key.SessionID}
 		session, err := w.session(at)
 		if errors.Is(err, conversation.ErrSessionNotFound) {
-			settled, err := w.settleGone(key, conversation.Timing{}, func(live liveRecord) *conversation.Message {
+			settled, err := w.settleGone(key, conversation.Timing{}, func(live record.LiveTurn) *conversation.Message {
 				return orphaned(replies[i], live)
 			})
 			if err != nil {
@@ -300,7 +301,7 @@ func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation
 		if session.LiveReply != key.ReplyID || session.Fence != key.Fence {
 			continue
 		}
-		live, err := readLive(w.bucket(liveBucket).Get(at.key()))
+		live, err := readLiveTurn(w.bucket(liveBucket).Get(at.key()))
 		if err != nil {
 			return 0, err
 		}
@@ -313,7 +314,7 @@ func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation
 }
 
 // orphaned returns the reply of a turn that nobody lives to settle, with its usage estimated.
-func orphaned(reply conversation.Message, live liveRecord) *conversation.Message {
+func orphaned(reply conversation.Message, live record.LiveTurn) *conversation.Message {
 	reply.Usage = &conversation.Usage{
 		Prompt: live.Prompt, Completion: reply.Tokens, Total: live.Prompt + reply.Tokens, Estimated: true,
 	}

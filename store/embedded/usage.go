@@ -11,6 +11,7 @@ import (
 
 	"parley/conversation"
 	"parley/conversation/usage"
+	"parley/store/record"
 	"parley/stream"
 )
 
@@ -50,7 +51,7 @@ func (r *reading) usage(owner conversation.Owner, from, to usage.Hour) ([]usage.
 			break
 		}
 		hours = append(hours, usage.Hourly{Hour: hour})
-		if err := readBucket(value, &hours[len(hours)-1].Bucket); err != nil {
+		if err := readUsage(value, &hours[len(hours)-1].Bucket); err != nil {
 			return nil, err
 		}
 	}
@@ -155,7 +156,7 @@ func (w *writing) count(owner conversation.Owner, hour usage.Hour, counted usage
 			t.buckets = append(t.buckets, usage.Bucket{})
 		}
 		t.buckets[place].Reset()
-		if err := readBucket(w.bucket(usageBucket).Get(usageKey(at)), &t.buckets[place]); err != nil {
+		if err := readUsage(w.bucket(usageBucket).Get(usageKey(at)), &t.buckets[place]); err != nil {
 			return err
 		}
 		t.places[at] = place
@@ -174,8 +175,8 @@ func (w *writing) putTally() error {
 	}
 	for at, place := range w.tally.places {
 		start := len(w.arena)
-		w.arena.bucket(&w.tally.buckets[place])
-		if err := w.putRecord(usageBucket, usageKey(at), start); err != nil {
+		w.arena = appendUsage(w.arena, &w.tally.buckets[place])
+		if err := w.put(usageBucket, usageKey(at), w.arena[start:len(w.arena):len(w.arena)]); err != nil {
 			return err
 		}
 	}
@@ -196,19 +197,19 @@ func momentHour(t conversation.Time) usage.Hour { return usage.HourOf(int64(t)) 
 
 // settleGone counts the usage of a turn whose session is gone, if that was not done before: settle returns the reply as it
 // ended.
-func (w *writing) settleGone(key conversation.TurnKey, timing conversation.Timing, settle func(liveRecord) *conversation.Message) (settled bool, err error) {
+func (w *writing) settleGone(key conversation.TurnKey, timing conversation.Timing, settle func(record.LiveTurn) *conversation.Message) (settled bool, err error) {
 	at := ref{key.Owner, key.SessionID}
 	bucket, place := liveBucket, at.key() // the session has expired, and is not removed yet
 	turn, err := w.turn(bucket, place)
-	if err == nil && (turn.MessageID != key.ReplyID || turn.Fence != key.Fence) {
+	if err == nil && (turn.ReplyID != key.ReplyID || turn.Fence != key.Fence) {
 		bucket, place = unsettledBucket, unsettledKey(key)
 		turn, err = w.turn(bucket, place)
 	}
-	if err != nil || turn == (liveRecord{}) {
+	if err != nil || turn == (record.LiveTurn{}) {
 		return false, err
 	}
 	if bucket == liveBucket {
-		w.ended = append(w.ended, turn.MessageID)
+		w.ended = append(w.ended, turn.ReplyID)
 	}
 	if err := w.delete(bucket, place); err != nil {
 		return false, err
@@ -217,25 +218,23 @@ func (w *writing) settleGone(key conversation.TurnKey, timing conversation.Timin
 }
 
 // turn returns a record of liveBucket or unsettledBucket; the zero value if there is none.
-func (r *reading) turn(bucket string, key []byte) (liveRecord, error) {
+func (r *reading) turn(bucket string, key []byte) (record.LiveTurn, error) {
 	value := r.bucket(bucket).Get(key)
 	if value == nil {
-		return liveRecord{}, nil
+		return record.LiveTurn{}, nil
 	}
-	return readLive(value)
+	return readLiveTurn(value)
 }
 
 // unsettle keeps of a session's live turn what is needed to settle the owner's usage of it, and nothing by which the
 // session could be known again. Where the turn ended after the session had expired, that has been done.
 func (w *writing) unsettle(at ref) error {
 	turn, err := w.turn(liveBucket, at.key())
-	if err != nil || turn == (liveRecord{}) {
+	if err != nil || turn == (record.LiveTurn{}) {
 		return err
 	}
-	start := len(w.arena)
-	w.arena.live(liveRecord{Prompt: turn.Prompt})
-	key := conversation.TurnKey{Owner: at.owner, SessionID: at.session, ReplyID: turn.MessageID, Fence: turn.Fence}
-	if err := w.putRecord(unsettledBucket, unsettledKey(key), start); err != nil {
+	key := conversation.TurnKey{Owner: at.owner, SessionID: at.session, ReplyID: turn.ReplyID, Fence: turn.Fence}
+	if err := w.putLiveTurn(unsettledBucket, unsettledKey(key), record.LiveTurn{Prompt: turn.Prompt}); err != nil {
 		return err
 	}
 	return w.delete(liveBucket, at.key())
@@ -267,7 +266,7 @@ func (w *writing) settleLeft(keys [][]byte) (settled int, err error) {
 		if !ok {
 			return 0, errRecord
 		}
-		if turn == (liveRecord{}) {
+		if turn == (record.LiveTurn{}) {
 			continue
 		}
 		if err := w.delete(unsettledBucket, key); err != nil {
@@ -329,32 +328,3 @@ func hourKey(key []byte, hour usage.Hour) []byte {
 func hourOf(key []byte) usage.Hour { return usage.Hour(binary.BigEndian.Uint64(key)) }
 
 func usageKey(at hourAt) []byte { return hourKey(ownerKey(at.owner), at.hour) }
-
-// bucket writes a bucket of usage: for each count that is not zero how much higher its field is than the one before, and the
-// count. An hour of a busy owner takes some 150 bytes.
-func (r *record) bucket(b *usage.Bucket) {
-	last := usage.Field(0)
-	for field, n := range b.All() {
-		*r = binary.AppendVarint(binary.AppendUvarint(*r, uint64(field-last)), n)
-		last = field
-	}
-}
-
-// readBucket adds what bucket wrote to an empty bucket.
-func readBucket(value []byte, b *usage.Bucket) error {
-	field := usage.Field(0)
-	for len(value) > 0 {
-		step, size := binary.Uvarint(value)
-		if size <= 0 {
-			return errRecord
-		}
-		n, more := binary.Varint(value[size:])
-		if more <= 0 {
-			return errRecord
-		}
-		field += usage.Field(step)
-		b.Count(field, n)
-		value = value[size+more:]
-	}
-	return nil
-}

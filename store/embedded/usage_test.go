@@ -65,7 +65,7 @@ func (w *writing) verifyUsage() error {
 	}
 	err := w.bucket(usageBucket).ForEach(func(key, value []byte) error {
 		var b usage.Bucket
-		err := readBucket(value, &b)
+		err := readUsage(value, &b)
 		of(key).Add(&b)
 		return err
 	})
@@ -327,11 +327,10 @@ func TestRequestsAreCountedOnceAlsoWhereACommitFails(t *testing.T) {
 }
 
 func TestARecordOfUsageThatIsBrokenIsAnError(t *testing.T) {
-	var whole record
-	whole.bucket(&usage.Bucket{Sessions: 300, Requests: 5})
+	whole := appendUsage(nil, &usage.Bucket{Sessions: 300, Requests: 5})
 	for n := range whole[:len(whole)-1] {
 		var b usage.Bucket
-		if err := readBucket(whole[:n], &b); err == nil && n != 0 && n != 3 {
+		if err := readUsage(whole[:n], &b); err == nil && n != 0 && n != 3 {
 			t.Errorf("the first %d bytes of %v are read as %+v", n, whole, b)
 		}
 	}
@@ -352,9 +351,7 @@ func TestAYearOfHoursIsReadAtOnce(t *testing.T) {
 				first := time.Duration(200+300*random.ExpFloat64()) * time.Millisecond
 				b.Add(new(conversation.UsageOfTurnEnd(&reply, conversation.Timing{FirstToken: first, Duration: 10 * first})))
 			}
-			var r record
-			r.bucket(&b)
-			size += len(r)
+			size += len(appendUsage(nil, &b))
 			if err := w.count(somebody, now-hour, b); err != nil {
 				return err
 			}

@@ -53,9 +53,9 @@ func (w *writing) verify() error {
 		}
 		if live {
 			want[string(at.key())]++
-			live, err := readLive(w.bucket(liveBucket).Get(at.key()))
+			live, err := readLiveTurn(w.bucket(liveBucket).Get(at.key()))
 			_, journalled := w.store.journal.text(session.LiveReply)
-			if err != nil || live.MessageID != session.LiveReply || live.Fence != session.Fence || !journalled {
+			if err != nil || live.ReplyID != session.LiveReply || live.Fence != session.Fence || !journalled {
 				return fmt.Errorf("live turn %+v (%w), journalled: %t, of session %+v", live, err, journalled, session)
 			}
 		}
