@@ -176,7 +176,7 @@ func readUsage(value []byte, b *usage.Bucket) error {
 			return errRecord
 		}
 		field += usage.Field(step)
-		b.Count(field, n)
+		b.AddField(field, n)
 		value = value[size+more:]
 	}
 	return nil
