@@ -36,7 +36,7 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 	return found, nil
 }
 
-// context returns what a turn with a message of so many tokens begins with.
+// context returns what a turn whose message has that many tokens plans its window from.
 func (r *reading) context(at ref, session *conversation.Session, tokens int) (c conversation.Context, err error) {
 	config := session.Context
 	budget := window.Budget(config.MaxTokens)
@@ -54,7 +54,7 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 	return c, err
 }
 
-// history returns the newest messages, oldest first: as many as budget holds, and the one that no longer fits.
+// history returns the newest messages, oldest first: as many as fit the budget, and the first that does not.
 func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
 	var newest []conversation.Message
 	messages := r.span(messagesBucket, at.key())
@@ -85,7 +85,7 @@ func (r *reading) indexed(at ref) ([]conversation.Indexed, error) {
 	return newest, nil
 }
 
-// index puts a message into the index, where its session has one.
+// index puts a message into the index, if its session has one.
 func (w *writing) index(at ref, session *conversation.Session, m *conversation.Message) error {
 	policy := session.Context.RetentionPolicy
 	if policy == conversation.FIFO {
@@ -134,11 +134,11 @@ func (r *reading) summary(at ref) (conversation.Summary, error) {
 	return readSummary(r.bucket(summariesBucket).Get(at.key()))
 }
 
-// SaveSummary implements conversation.Store. The bytes of the summary before are overwritten when those of the session's messages
-// are: until then they say no more than these do.
+// SaveSummary implements conversation.Store. The bytes of the old summary are overwritten when those of its messages are: until then they
+// reveal nothing that the messages do not.
 func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
 	_, err := update(ctx, s, func(w *writing) (struct{}, error) {
-		return struct{}{}, w.fold(ref{owner, sessionID}, after, &summary, &usage)
+		return struct{}{}, w.saveSummary(ref{owner, sessionID}, after, &summary, &usage)
 	})
 	if err == nil {
 		s.limits.charge(owner, usage.Total)
@@ -146,7 +146,7 @@ func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessi
 	return err
 }
 
-func (w *writing) fold(at ref, after string, summary *conversation.Summary, usage *conversation.Usage) error {
+func (w *writing) saveSummary(at ref, after string, summary *conversation.Summary, usage *conversation.Usage) error {
 	session, err := w.session(at)
 	if err != nil {
 		return err

@@ -16,7 +16,8 @@ func forgetKey(expires conversation.Time, o conversation.Owner, key string) []by
 	return append(appendOwner(index, o), key...)
 }
 
-// recall returns what the same request did before, if it is known; ErrIdempotencyConflict if another one has its key.
+// recall returns what the same request did before, if anything is known of it. If another request used its key, the error is
+// ErrIdempotencyConflict.
 func (r *reading) recall(o conversation.Owner, i *conversation.Idempotency) (earlier record.Request, found bool, err error) {
 	if i == nil {
 		return earlier, false, nil
@@ -34,12 +35,12 @@ func (r *reading) recall(o conversation.Owner, i *conversation.Idempotency) (ear
 	return earlier, true, nil
 }
 
-// remember notes what a request has done in a session.
+// remember stores what a request has done in a session.
 func (w *writing) remember(at ref, i *conversation.Idempotency, turn conversation.Replayed) error {
 	if i == nil {
 		return nil
 	}
-	if err := w.forget(at.owner, i.Key); err != nil { // one that has expired and is not removed yet
+	if err := w.forget(at.owner, i.Key); err != nil { // an expired one may not be removed yet
 		return err
 	}
 	request := record.Request{
@@ -54,7 +55,7 @@ func (w *writing) remember(at ref, i *conversation.Idempotency, turn conversatio
 	return w.put(forgetBucket, forgetKey(request.Expires, at.owner, i.Key), nil)
 }
 
-// forget removes what is known of a key, if anything is.
+// forget removes what is known of an idempotency key, if anything.
 func (w *writing) forget(o conversation.Owner, key string) error {
 	value := w.bucket(idempotencyBucket).Get(idempotencyKey(o, key))
 	if value == nil {
@@ -74,7 +75,7 @@ func (w *writing) forget(o conversation.Owner, key string) error {
 	return w.delete(idempotencyBucket, idempotencyKey(o, key))
 }
 
-// forgetSession removes what is known of all keys that name a session.
+// forgetSession removes what is known of all requests in a session.
 func (w *writing) forgetSession(at ref) error {
 	var keys []string
 	index := w.span(idempotentBucket, at.key())
@@ -89,7 +90,7 @@ func (w *writing) forgetSession(at ref) error {
 	return nil
 }
 
-// forgetExpired removes what is known of some keys whose time has come. It returns when the next one's does.
+// forgetExpired removes up to expiredAtOnce requests that have expired. It returns when the next one expires, 0 for none.
 func (w *writing) forgetExpired() (next conversation.Time, err error) {
 	type name struct {
 		owner conversation.Owner

@@ -120,10 +120,10 @@ func TestAGapStopsAReplysText(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	j := newJournal(t, path, keyOf(1))
 	must(t, j.write([]segment{of(keyOf(1), 0, "one"), of(keyOf(1), 4, "three"), of(keyOf(1), -1, "minus")}))
-	var record []byte // as a journal would hold it that had lost a record between
-	record = appendSegment(append(record, make([]byte, recordHeader)...), keyOf(1).ReplyID, 9, []byte("far"))
-	j.seal(record)
-	_, err := j.file.WriteAt(record, j.size)
+	var entry []byte // as in a journal that has lost the entry before
+	entry = appendSegment(append(entry, make([]byte, entryHeader)...), keyOf(1).ReplyID, 9, []byte("far"))
+	j.seal(entry)
+	_, err := j.file.WriteAt(entry, j.size)
 	must(t, err)
 	must(t, j.close())
 	j = newJournal(t, path, keyOf(1))
@@ -201,7 +201,7 @@ func TestAWriteThatFailsChangesNothingAndIsWrittenOver(t *testing.T) {
 	}
 	must(t, readOnly.Close())
 	j.file = whole
-	_, err = whole.WriteAt([]byte("half a record that a full disk left behind"), j.size)
+	_, err = whole.WriteAt([]byte("half an entry that a full disk left behind"), j.size)
 	must(t, err)
 	must(t, j.write([]segment{of(keyOf(1), 3, " two")}))
 	must(t, j.close())

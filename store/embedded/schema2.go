@@ -35,7 +35,7 @@ const (
 	messageCreatedAt
 )
 
-// The fields of what a message may have.
+// The fields of a message's error, context and usage.
 const (
 	errorCode oldTag = iota + 1
 	errorMessage
@@ -44,9 +44,9 @@ const (
 	rangeLast
 	contextKept
 	contextDropped
-	contextFolded
+	contextInSummary
 	contextSkipped
-	contextFolding
+	contextSummaryFault
 	contextSimilarity
 )
 
@@ -133,7 +133,7 @@ const (
 	summaryReplaced
 )
 
-// readTagged calls take for each field of a record, with its bytes or its number.
+// readTagged calls take for each field of a value, with its bytes or its number.
 func readTagged(value []byte, take func(t oldTag, b []byte, n int64) error) error {
 	for len(value) > 0 {
 		t := oldTag(value[0])
@@ -162,7 +162,7 @@ func readTagged(value []byte, take func(t oldTag, b []byte, n int64) error) erro
 	return nil
 }
 
-// known returns a string, without making it where it is one of a few.
+// known returns b as one of a few constants, so that it is not copied; if it is none of them, it is copied.
 func known[S ~string](b []byte, few ...S) S {
 	for _, s := range few {
 		if string(b) == string(s) {
@@ -184,7 +184,6 @@ func policy(b []byte) conversation.RetentionPolicy {
 	return known(b, conversation.FIFO, conversation.Priority, conversation.Semantic)
 }
 
-// oldMessage reads a message; its ids are given.
 func oldMessage(value []byte, sessionID, id string) (conversation.Message, error) {
 	m := conversation.Message{ID: id, SessionID: sessionID}
 	err := readTagged(value, func(t oldTag, b []byte, n int64) error {
@@ -247,13 +246,13 @@ func oldContext(value []byte, c *conversation.ContextReport) error {
 			return oldRange(b, &c.Kept)
 		case contextDropped:
 			return oldRange(b, &c.Dropped)
-		case contextFolded:
+		case contextInSummary:
 			return oldRange(b, &c.InSummary)
 		case contextSkipped:
 			return oldRange(b, &c.Skipped)
 		case contextSummarised:
 			c.Summarised = true
-		case contextFolding:
+		case contextSummaryFault:
 			c.SummaryFault = known(b, conversation.SummaryLate, conversation.SummaryFailed)
 		case contextSimilarity:
 			c.Similarity = known(b, conversation.ByWords, conversation.ByEmbeddings)
@@ -288,7 +287,6 @@ func oldError(value []byte, e *conversation.ReplyError) error {
 	})
 }
 
-// oldSession reads a session; its id is given.
 func oldSession(value []byte, id string) (conversation.Session, error) {
 	s := conversation.Session{ID: id}
 	err := readTagged(value, func(t oldTag, b []byte, n int64) error {
@@ -335,7 +333,6 @@ func oldSession(value []byte, id string) (conversation.Session, error) {
 	return s, err
 }
 
-// oldLifetime reads when a session was created and expires, and no more of it.
 func oldLifetime(value []byte) (created, expires conversation.Time, err error) {
 	err = readTagged(value, func(t oldTag, _ []byte, n int64) error {
 		switch t {
@@ -385,7 +382,6 @@ func oldRequest(value []byte) (record.Request, error) {
 	return i, err
 }
 
-// oldIndexed reads an indexed message; its id is given.
 func oldIndexed(value []byte, id string) (conversation.Indexed, error) {
 	x := conversation.Indexed{ID: id}
 	err := readTagged(value, func(t oldTag, b []byte, n int64) error {

@@ -13,8 +13,8 @@ import (
 	"parley/stream"
 )
 
-// BeginTurn implements conversation.Store. A waiter that was granted the session and meets an overflow has given it
-// up: the next in the queue is granted it.
+// BeginTurn implements conversation.Store. If a waiter that was granted the session is refused because of the window or the limits, the
+// session goes to the next in the queue.
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	r := reservation{admission: auth.AdmissionOf(ctx)}
 	begun, err := update(ctx, s, func(w *writing) (conversation.TurnStart, error) {
@@ -30,7 +30,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	return begun, err
 }
 
-// reservation is what is reserved for a turn that is to begin.
+// reservation is the tokens that are reserved for a turn that is about to begin.
 type reservation struct {
 	admission *auth.Admission // nil for none
 	made      bool
@@ -42,7 +42,7 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 	if err != nil {
 		return conversation.TurnStart{}, err
 	}
-	if r.admission != nil { // a send that has waited was admitted a while ago
+	if r.admission != nil { // a send that waited was admitted a while ago: its key may have been revoked since
 		if err := w.alive(r.admission); err != nil {
 			w.leave(at, turn.Waiter)
 			return conversation.TurnStart{}, err
@@ -98,7 +98,7 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 	return begun, w.putTurn(at, &begun, last, idempotencyOf(turn.Idempotency))
 }
 
-// reserve reserves the tokens of a turn: once, also if its transaction is run again.
+// reserve reserves the tokens of a turn, once, even if its transaction runs again.
 func (w *writing) reserve(r *reservation, tokens int) (err error) {
 	if r.admission == nil || r.made {
 		return nil
@@ -116,8 +116,8 @@ func idempotencyOf(i *conversation.Idempotency) string {
 	return i.Key
 }
 
-// messagesOf returns the message of a turn and the reply as it begins. Their ids rise within the session, and their
-// time is never below its last.
+// messagesOf returns the message of a turn and its reply, still empty. Their ids are above all others of the session, and their time is
+// not before its last, even if the clock went back.
 func messagesOf(turn *conversation.NewTurn, session *conversation.Session, now conversation.Time) (message, reply conversation.Message) {
 	now = max(now, session.LastActivity)
 	message = conversation.Message{
@@ -140,7 +140,7 @@ func messagesOf(turn *conversation.NewTurn, session *conversation.Session, now c
 	return message, reply
 }
 
-// putTurn writes a turn that begins, by a request with that idempotency key, in a session that was last active at that time.
+// putTurn writes a turn that begins. last is when the session was active before it, idempotency the key of the request, "" for none.
 func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversation.Time, idempotency string) error {
 	if err := w.countBeginning(at.owner, begun, last); err != nil {
 		return err
@@ -166,8 +166,8 @@ func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversati
 	return nil
 }
 
-// EndTurn implements conversation.Store. Where the turn was ended and its message has been cleared since, the message
-// beside ErrFenced is empty.
+// EndTurn implements conversation.Store. If the turn was ended before and its reply has been cleared since, the message that is returned
+// with ErrFenced is empty.
 func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	if reply.Status == stream.Streaming || reply.Status == "" {
 		return conversation.Message{}, errors.New("embedded: a turn does not end with a reply that is streaming")
@@ -178,7 +178,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 		session, err := w.session(at)
 		if gone = errors.Is(err, conversation.ErrSessionNotFound); gone {
 			_, err := w.settleGone(key, timing, func(record.LiveTurn) *conversation.Message { return &reply })
-			return conversation.Message{}, err // and not that it is gone: what fails must not have written
+			return conversation.Message{}, err // not ErrSessionNotFound: an operation that fails must not have written
 		}
 		if err != nil {
 			return conversation.Message{}, err
@@ -190,7 +190,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 			}
 			return decided, conversation.ErrFenced
 		}
-		ended := reply // a copy for each time that this runs
+		ended := reply // a copy, because this may run again
 		return ended, w.endTurn(at, &session, &ended, timing)
 	})
 	if err == nil && gone {
@@ -206,7 +206,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 	return ended, err
 }
 
-// endTurn ends the live turn of a session with a reply, which takes over the identity of the stored one.
+// endTurn ends the live turn of a session with a reply, which gets the id and creation time of the stored one.
 func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversation.Message, timing conversation.Timing) error {
 	stored, err := w.message(at, session.LiveReply)
 	if err != nil {
@@ -238,8 +238,8 @@ func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversa
 	return w.count(at.owner, momentHour(w.now), conversation.UsageOfTurnEnd(reply, timing))
 }
 
-// Journal implements conversation.Store. It is as durable as the machine, but not more: the process can die, the
-// power should not.
+// Journal implements conversation.Store. The text survives the death of the process, but not that of the machine: it is written to a file
+// that is not synced.
 func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -247,13 +247,13 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	return s.journal.write(batch)
 }
 
-// orphansAtOnce is how many turns EndOrphans ends in one transaction.
+// orphansAtOnce is how many turns EndOrphans ends in one transaction. It bounds the memory for their texts.
 const orphansAtOnce = 64
 
-// EndOrphans implements conversation.Store: it ends the turns that were live, or not settled, when the file was opened.
-// Called again, it ends those that it could not end before, and else returns 0.
+// EndOrphans implements conversation.Store: it ends the turns that were live, or not settled, when the file was opened. Called again, it
+// ends those that it could not end before, if any.
 func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
-	ended, err := update(ctx, s, func(w *writing) (int, error) { return w.settleLeft(s.left) })
+	ended, err := update(ctx, s, func(w *writing) (int, error) { return w.settleLeft(s.unsettled) })
 	if err != nil {
 		return 0, err
 	}
@@ -262,7 +262,7 @@ func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (in
 		for _, key := range keys {
 			text, live := s.journal.text(key.ReplyID)
 			if !live {
-				text = "" // it has ended, as endOrphans will see
+				text = "" // it has ended, and endOrphans skips it
 			}
 			replies = append(replies, conversation.Message{
 				ID: key.ReplyID, Content: text, Tokens: count(text), Status: stream.Interrupted, Terms: window.TermsOf(text),
@@ -277,7 +277,7 @@ func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (in
 	return ended, nil
 }
 
-// endOrphans ends those of the turns that are live or not settled still, and returns how many that were.
+// endOrphans ends the turns that are still live or not settled, and returns their number.
 func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation.Message) (int, error) {
 	ended := 0
 	for i, key := range keys {
@@ -313,7 +313,7 @@ func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation
 	return ended, nil
 }
 
-// orphaned returns the reply of a turn that nobody lives to settle, with its usage estimated.
+// orphaned returns the reply of an orphan, with its usage estimated.
 func orphaned(reply conversation.Message, live record.LiveTurn) *conversation.Message {
 	reply.Usage = &conversation.Usage{
 		Prompt: live.Prompt, Completion: reply.Tokens, Total: live.Prompt + reply.Tokens, Estimated: true,
