@@ -20,6 +20,7 @@ import (
 // TestOldFile_Schema2 reads a file of schema 2, which has a live turn, and compares what it says with what the version that wrote
 // it said. The file was written in a synctest bubble: its sessions are of January 2000, and exist only there.
 func TestOldFile_Schema2(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		path := newPath(t)
 		unzip(t, "testdata/schema2.db.gz", path)

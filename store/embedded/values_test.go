@@ -14,6 +14,7 @@ import (
 
 // TestValues_OutsideRecord writes and reads what stands in a value beside the record.
 func TestValues_OutsideRecord(t *testing.T) {
+	t.Parallel()
 	s := open(t, newPath(t))
 	at := ref{somebody, newSession(t, s).ID}
 	m := conversation.Message{ID: "msg_0123456789ABCDEF", SessionID: at.session, CreatedAt: 1_700_000_000_000, Content: "hello"}
@@ -36,6 +37,7 @@ func TestValues_OutsideRecord(t *testing.T) {
 
 // TestValues_AnyBytes reads garbage as values of today's format and of schema 2.
 func TestValues_AnyBytes(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		garbage := rapid.SliceOf(rapid.Byte()).Draw(t, "value")
 		for _, value := range [][]byte{garbage, append([]byte{valueFormat}, garbage...)} {
