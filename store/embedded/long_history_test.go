@@ -16,20 +16,20 @@ import (
 	"parley/stream"
 )
 
-// tallied is a store that counts what is asked of it in front of a reply, and how much it gives.
+// tallied is a store that counts the calls before a reply and the bytes that they return.
 type tallied struct {
 	conversation.Store
 	mu    sync.Mutex
 	trips []string // guarded by mu
 	bytes int      // guarded by mu; of messages and of the index
-	// folded is told of each summary how many messages it has.
-	folded chan int
+	// summarised receives the number of messages of each summary.
+	summarised chan int
 }
 
 func (s *tallied) SaveSummary(ctx context.Context, o conversation.Owner, session, after string, summary conversation.Summary, u conversation.Usage) error {
 	err := s.Store.SaveSummary(ctx, o, session, after, summary, u)
 	if err == nil {
-		s.folded <- summary.Count
+		s.summarised <- summary.Count
 	}
 	return err
 }
@@ -70,25 +70,24 @@ func (s *tallied) Context(ctx context.Context, o conversation.Owner, session str
 	return c, err
 }
 
-// timed is a model that notes its calls, and what had been asked of the store when each came.
-type timed struct {
+// recorder is a model that records its calls, and the calls to the store before each.
+type recorder struct {
 	store *tallied
 	mu    sync.Mutex
-	calls []timedCall // guarded by mu
+	calls []modelCall // guarded by mu
 }
 
-type timedCall struct {
+type modelCall struct {
 	request stream.Request
-	at      time.Time
 	trips   []string
 	bytes   int
 }
 
-func (*timed) Name() string { return "timed" }
+func (*recorder) Name() string { return "recorder" }
 
-func (m *timed) Generate(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+func (m *recorder) Generate(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 	m.store.mu.Lock()
-	c := timedCall{request, time.Now(), m.store.trips, m.store.bytes}
+	c := modelCall{request, m.store.trips, m.store.bytes}
 	m.store.mu.Unlock()
 	m.mu.Lock()
 	m.calls = append(m.calls, c)
@@ -97,15 +96,16 @@ func (m *timed) Generate(_ context.Context, request stream.Request, write func([
 	return stream.Result{FinishReason: "stop"}, nil
 }
 
-// talk is a text of 46 tokens that begins with some words.
+// talk returns a text of 46 tokens that begins with some words.
 func talk(words string) string { return words + strings.Repeat(" ", 184-len(words)) }
 
 func fourth(text string) int { return (len(text) + 3) / 4 }
 
-// TestAFirstTokenCostsTheSameHoweverLongTheHistoryIs has histories of 100 and of 10,000 messages, whose window the reply before
-// has left folded, under each policy: the next turn asks the model nothing else before its first token, makes one trip to
-// the store, or two where it chooses among more than came with the first, and reads no more than its window and its index hold.
-func TestAFirstTokenCostsTheSameHoweverLongTheHistoryIs(t *testing.T) {
+// TestTurn_TripsOfLongHistory has histories of 100 and of 10,000 messages under each policy, summarised behind the last reply. Before its first token,
+// the next turn calls the model for nothing else. It makes one trip to the store, or two if it chooses among more messages than the first
+// trip returned, and reads no more than the window and the index hold.
+func TestTurn_TripsOfLongHistory(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		policy   conversation.RetentionPolicy
 		embedder stream.Embedder
@@ -118,8 +118,8 @@ func TestAFirstTokenCostsTheSameHoweverLongTheHistoryIs(t *testing.T) {
 		policy, limits := test.policy, test
 		for _, n := range []int{100, 10_000} {
 			t.Run(fmt.Sprint(policy, " ", n, " embedded ", test.embedder != nil), func(t *testing.T) {
-				c, took := firstToken(t, policy, test.embedder, n)
-				t.Logf("%d messages: %v, %d bytes, %d messages sent, %v to the model's call", n, c.trips, c.bytes, len(c.request.Messages), took.Round(time.Microsecond))
+				t.Parallel()
+				c := firstCall(t, policy, test.embedder, n)
 				if c.request.Summary || len(c.trips) > limits.trips || c.bytes > limits.bytes {
 					t.Errorf("the first call (to summarise: %v) came after %v and %d bytes", c.request.Summary, c.trips, c.bytes)
 				}
@@ -131,7 +131,7 @@ func TestAFirstTokenCostsTheSameHoweverLongTheHistoryIs(t *testing.T) {
 	}
 }
 
-// alike is an embedder to which all texts are alike, in 1,536 dimensions.
+// alike is an embedder that gives all texts the same vector of 1,536 dimensions.
 type alike struct{}
 
 func (alike) Name() string { return "alike" }
@@ -144,11 +144,11 @@ func (alike) Embed(_ context.Context, texts []string) (stream.Embeddings, error)
 	return stream.Embeddings{Vectors: slices.Repeat([][]float32{vector}, len(texts))}, nil
 }
 
-// firstToken returns the first call to the model of a turn in a session of n messages, and how long after the send it came.
-func firstToken(t *testing.T, policy conversation.RetentionPolicy, embedder stream.Embedder, n int) (timedCall, time.Duration) {
+// firstCall returns the first call to the model of a turn in a session of n messages.
+func firstCall(t *testing.T, policy conversation.RetentionPolicy, embedder stream.Embedder, n int) modelCall {
 	file := open(t, newPath(t))
-	store := &tallied{Store: file, folded: make(chan int, 16)}
-	model := &timed{store: store}
+	store := &tallied{Store: file, summarised: make(chan int, 16)}
+	model := &recorder{store: store}
 	service := conversation.NewService(conversation.Options{
 		Store: store, Model: model, Embedder: embedder, Count: fourth, Log: slog.New(slog.DiscardHandler),
 		Timeouts: stream.Timeouts{FirstByte: time.Minute, Stall: time.Minute},
@@ -169,22 +169,21 @@ func firstToken(t *testing.T, policy conversation.RetentionPolicy, embedder stre
 		send(t, service, session, talk(fmt.Sprint("before ", i)))
 	}
 	whole := map[conversation.RetentionPolicy]int{conversation.FIFO: n - 2, conversation.Priority: n, conversation.Semantic: n}[policy]
-	for folded := 0; folded < whole; { // behind the last reply
-		folded = <-store.folded
+	for summarised := 0; summarised < whole; { // behind the last reply
+		summarised = <-store.summarised
 	}
 	service.Drain(t.Context())
 	service = conversation.NewService(service.Options)
 	must(t, service.Start(t.Context()))
 	defer service.Drain(t.Context())
 	store.trips, store.bytes, model.calls = nil, 0, nil
-	began := time.Now()
 	send(t, service, session, talk("how deep is the harbour for ships?"))
 	model.mu.Lock()
 	defer model.mu.Unlock()
-	return model.calls[0], model.calls[0].at.Sub(began)
+	return model.calls[0]
 }
 
-// grow writes n messages into an empty session, all at once, and returns the last one's id.
+// grow writes n messages into an empty session in one transaction, and returns the id of the last.
 func grow(t *testing.T, s *Store, session conversation.Session, n int) string {
 	t.Helper()
 	must(t, s.submit(t.Context(), func(w *writing) error {
@@ -209,7 +208,7 @@ func grow(t *testing.T, s *Store, session conversation.Session, n int) string {
 	return session.Head
 }
 
-// embedAll gives each reply of a session a vector.
+// embedAll sets a vector of each reply of a session.
 func embedAll(t *testing.T, s *Store, session string, embedder stream.Embedder) {
 	t.Helper()
 	found, err := embedder.Embed(t.Context(), []string{""})
