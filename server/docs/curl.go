@@ -19,7 +19,7 @@ var shellVariables = map[string]string{"sessionId": "$SESSION", "messageId": "$M
 // variables returns commands that set the variables, each with an example of the operation that makes what it names.
 func variables(api object) (all []command) {
 	for _, v := range []struct{ name, prefix, path, example string }{
-		{"SESSION", "session", "/v1/sessions", "least"},
+		{"SESSION", "session", "/v1/sessions", "minimal"},
 		{"MESSAGE", "msg", "/v1/sessions/{sessionId}/messages", "streaming"},
 		{"KEY_ID", "key", "/v1/keys", "reader"},
 	} {
