@@ -62,7 +62,7 @@ func New(options Options) *Server {
 		options.Metrics = NewMetrics()
 	}
 	s := &Server{
-		Options: options, engine: gin.New(), sockets: make(map[*socket]struct{}), watchman: watchman{alive: options.Keys.Alive},
+		Options: options, engine: gin.New(), sockets: make(map[*socket]struct{}), watchman: watchman{alive: options.Keys.Revalidate},
 	}
 	s.route()
 	return s
@@ -281,7 +281,7 @@ func owner(p auth.Principal) conversation.Owner {
 // standing shows the figures of the caller's address on what h refuses before it knows who calls.
 func (s *Server) standing(h handler) handler {
 	return func(c *gin.Context) (any, error) {
-		showFigures(c.Writer.Header(), s.Limits.Standing(address(c.Request)))
+		showFigures(c.Writer.Header(), s.Limits.FailureStatus(address(c.Request)))
 		return h(c)
 	}
 }
