@@ -59,6 +59,7 @@ const year = 365 * 24 // hours
 // TestUsage_Year_OneRoundTrip prints what a year of a busy account takes in Redis, and for how long Redis is blocked by
 // reading it: the year of the embedded store's test of that name, first as if nothing had been packed.
 func TestUsage_Year_OneRoundTrip(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Single(t)
 	s, owner, now := open(t, redis.URL), newOwner(), usage.HourOf(time.Now().UnixMilli())
 	fillYear(t, s, tagOfOwner(owner), now)
