@@ -31,7 +31,7 @@ type listed struct {
 }
 
 // context returns what the turn began with, its session as it was before.
-func (b *Begun) context() Context {
+func (b *TurnStart) context() Context {
 	session := b.Session
 	session.MessageCount -= 2
 	session.HistoryTokens -= b.Message.TokensInPrompt()
@@ -187,7 +187,7 @@ func (f *fitting) report() ContextReport {
 	config, r := f.Session.Context, &f.result
 	return ContextReport{
 		Policy: config.RetentionPolicy, PromptTokens: r.PromptTokens, MaxTokens: config.MaxTokens, Kept: MessageRange(r.Kept),
-		Folded: MessageRange(r.Summarised), Dropped: MessageRange(r.Dropped), Skipped: MessageRange(r.Skipped), Summarised: r.SendSummary,
+		InSummary: MessageRange(r.Summarised), Dropped: MessageRange(r.Dropped), Skipped: MessageRange(r.Skipped), Summarised: r.SendSummary,
 		Similarity: f.similarity,
 	}
 }
@@ -223,14 +223,14 @@ func (s *Service) fit(t *turn) stream.Request {
 	if err := f.read(ctx, s.Store, t.key.Owner, f.result.Send); err != nil {
 		if t.ctx.Err() == nil {
 			s.Log.Warn("messages for the context window could not be read: a reply is built from the newest alone",
-				"session", t.key.SessionID, "message", t.key.MessageID, "error", err)
+				"session", t.key.SessionID, "message", t.key.ReplyID, "error", err)
 		}
 		f.Index = nil
 		f = newFitting(f.Context, f.message)
 		f.plan()
 	}
 	t.fitting, t.report = f, f.report()
-	t.report.Folding = fault
+	t.report.SummaryFault = fault
 	if dropped := f.result.Dropped.Count; dropped > 0 {
 		s.hub.NotifySummarised(f.Session.ID, stream.SummaryStats{Dropped: dropped, TokensBefore: f.droppedTokens()})
 	}

@@ -61,22 +61,22 @@ func (f *fitting) adopt(summary Summary) {
 
 // foldInFront folds what is overdue before the model is called, as long as the turn can wait for it, and plans anew. It says
 // why what is overdue could not be folded.
-func (s *Service) foldInFront(t *turn, f *fitting) FoldingFault {
+func (s *Service) foldInFront(t *turn, f *fitting) SummaryFault {
 	isOverdue := func() bool { return len(f.result.SummariseFirst) > 0 || f.result.EarlierUnsummarised && f.folds() }
-	fault := FoldingFault("")
+	fault := SummaryFault("")
 	for started := false; isOverdue() && !started; {
 		own := *f
 		own.listed = slices.Clone(f.listed)
 		var x *folding
 		x, started = s.startFolding(t.key.Owner, &own, overdue)
 		if x == nil || !t.await(x, started) {
-			return FoldingLate
+			return SummaryLate
 		}
 		f.adopt(x.summary)
 		f.plan()
-		fault = FoldingLate
+		fault = SummaryLate
 		if x.err != nil {
-			fault = FoldingFailed
+			fault = SummaryFailed
 		}
 	}
 	if !isOverdue() {
@@ -314,7 +314,7 @@ func (s *Service) foldPiece(ctx context.Context, owner Owner, f *fitting, p *pie
 	}
 	summary.Replaced = f.Summary.weighed().Tokens + p.tokens
 	undo := s.follower.folds(f.Session.ID, summary)
-	if err := s.Store.Fold(ctx, owner, f.Session.ID, f.Summary.Last, summary, usage); err != nil {
+	if err := s.Store.SaveSummary(ctx, owner, f.Session.ID, f.Summary.Last, summary, usage); err != nil {
 		undo()
 		return err
 	}

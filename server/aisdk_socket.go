@@ -298,8 +298,8 @@ func (d *aiSDK) replace(k *socket, session string) (replaced []*subscription) {
 // resumable returns the reply of a session that a resume shows, "" for none.
 func (d *aiSDK) resumable(ctx context.Context, k *socket, id string) (string, error) {
 	session, _, err := k.server.Conversation.Session(ctx, k.owner, id)
-	if err != nil || session.Live != "" {
-		return session.Live, err
+	if err != nil || session.LiveReply != "" {
+		return session.LiveReply, err
 	}
 	k.mu.Lock()
 	told := d.told[id]

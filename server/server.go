@@ -128,7 +128,7 @@ func (s *Server) route() {
 	}
 	// By key or ticket. A ticket works once, so a query that cannot be taken is refused before it is used up.
 	e.GET("/v1/stream", s.answer(s.standing(s.strict([]string{"ticket"}, s.openSocket))))
-	s.mountDocuments()
+	s.mountDocs()
 	s.mountMetrics()
 }
 

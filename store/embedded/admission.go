@@ -103,11 +103,11 @@ func (l *limits) hold(messageID string, r limit.Reservation) {
 func (l *limits) settle(key conversation.TurnKey, used int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r, ok := l.reserved[key.MessageID]
+	r, ok := l.reserved[key.ReplyID]
 	if !ok {
 		return
 	}
-	delete(l.reserved, key.MessageID)
+	delete(l.reserved, key.ReplyID)
 	now := limit.SecondOf(time.Now())
 	l.of(key.Owner, now).Tokens.Settle(now, &r, used)
 }

@@ -104,7 +104,7 @@ func TestATurnThatOutlivesItsSessionIsSettledOnce(t *testing.T) {
 				remove := func() {
 					gone, _, err := s.RemoveExpired(t.Context())
 					must(t, err)
-					if len(gone) != 1 || gone[0].Session.Live != begun.Reply.ID {
+					if len(gone) != 1 || gone[0].Session.LiveReply != begun.Reply.ID {
 						t.Errorf("removed: %+v", gone)
 					}
 				}
@@ -350,7 +350,7 @@ func TestAYearOfHoursIsReadAtOnce(t *testing.T) {
 			for range 200 {
 				reply := conversation.Message{Status: stream.Completed, Usage: &conversation.Usage{Prompt: 1500, Completion: 250}}
 				first := time.Duration(200+300*random.ExpFloat64()) * time.Millisecond
-				b.Add(new(conversation.UsageOfEnding(&reply, conversation.Timing{FirstToken: first, Duration: 10 * first})))
+				b.Add(new(conversation.UsageOfTurnEnd(&reply, conversation.Timing{FirstToken: first, Duration: 10 * first})))
 			}
 			var r record
 			r.bucket(&b)

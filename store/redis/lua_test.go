@@ -73,8 +73,8 @@ func TestARecordReadsBackAsItWasWritten(t *testing.T) {
 		Usage: &conversation.Usage{Prompt: 1, Completion: 200, Total: -3, Estimated: true},
 		Context: &conversation.ContextReport{
 			Policy: conversation.FIFO, PromptTokens: 9, MaxTokens: 4096, Kept: conversation.MessageRange{Count: 1, First: "a", Last: "b"},
-			Dropped: conversation.MessageRange{Count: 300}, Folded: conversation.MessageRange{Count: 7, Last: "c"},
-			Skipped: conversation.MessageRange{Count: 2, First: "d"}, Summarised: true, Folding: conversation.FoldingLate,
+			Dropped: conversation.MessageRange{Count: 300}, InSummary: conversation.MessageRange{Count: 7, Last: "c"},
+			Skipped: conversation.MessageRange{Count: 2, First: "d"}, Summarised: true, SummaryFault: conversation.SummaryLate,
 			Similarity: conversation.ByEmbeddings,
 		},
 		Error: &conversation.ReplyError{Code: "provider_error", Message: "it broke"},

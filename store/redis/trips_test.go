@@ -46,7 +46,7 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 	owner := conversation.Owner{Account: newAccount(), Mode: conversation.Live}
 	p := newKey(t, s, auth.Owner{Account: owner.Account, Mode: auth.Live})
 	session := newSession(t, s, owner)
-	var begun conversation.Begun
+	var begun conversation.TurnStart
 	operations := []struct {
 		name string
 		run  func(ctx context.Context) error
@@ -92,7 +92,7 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 			return err
 		}},
 		{"fold", func(ctx context.Context) error {
-			return s.Fold(ctx, owner, session.ID, "", conversation.Summary{Text: "so far", Last: begun.Reply.ID}, conversation.Usage{})
+			return s.SaveSummary(ctx, owner, session.ID, "", conversation.Summary{Text: "so far", Last: begun.Reply.ID}, conversation.Usage{})
 		}},
 		{"vectors, behind the reply", func(ctx context.Context) error {
 			return s.SetVectors(ctx, owner, session.ID, []conversation.ExchangeVector{{Reply: begun.Reply.ID, Vector: window.Vector("x")}})

@@ -44,7 +44,7 @@ var anAnswer = conversation.Message{
 }
 
 // begin begins a turn on a session that is free for it.
-func begin(t *testing.T, s *Store, owner conversation.Owner, turn conversation.NewTurn) conversation.Begun {
+func begin(t *testing.T, s *Store, owner conversation.Owner, turn conversation.NewTurn) conversation.TurnStart {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), owner, turn)
 	must(t, err)
@@ -247,24 +247,24 @@ func TestWhatIsToStopIsNotedAndItsNodeIsPoked(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		stop conversation.Stop
-		run  func(begun conversation.Begun) error
+		run  func(begun conversation.TurnStart) error
 	}{
-		{"StopReply", conversation.StopCancelled, func(begun conversation.Begun) error {
+		{"StopReply", conversation.StopCancelled, func(begun conversation.TurnStart) error {
 			m, err := other.StopReply(t.Context(), owner, begun.Session.ID, begun.Reply.ID)
 			same(t, "the message", m, begun.Reply)
 			return err
 		}},
-		{"an interrupting send", conversation.StopCancelled, func(begun conversation.Begun) error {
+		{"an interrupting send", conversation.StopCancelled, func(begun conversation.TurnStart) error {
 			turn := aTurn(begun.Session.ID, "urgent")
 			turn.OnBusy = conversation.Interrupt
 			_, err := other.BeginTurn(t.Context(), owner, turn)
 			return err
 		}},
-		{"ClearMessages", conversation.StopCleared, func(begun conversation.Begun) error {
+		{"ClearMessages", conversation.StopCleared, func(begun conversation.TurnStart) error {
 			_, err := other.ClearMessages(t.Context(), owner, begun.Session.ID, "clears")
 			return err
 		}},
-		{"StopReply of another message", "", func(begun conversation.Begun) error {
+		{"StopReply of another message", "", func(begun conversation.TurnStart) error {
 			_, err := other.StopReply(t.Context(), owner, begun.Session.ID, begun.Message.ID)
 			return err
 		}},
@@ -430,7 +430,7 @@ func globOf(text string) string {
 func TestALongHistoryIsReadNoFurtherThanTheWindowHolds(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session := newSession(t, s, owner)
-	var last conversation.Begun
+	var last conversation.TurnStart
 	for i := range 120 { // of 3069 tokens of budget, an exchange takes 23
 		last = begin(t, s, owner, aTurn(session.ID, fmt.Sprint(i)))
 		end(t, s, last.Key)

@@ -22,7 +22,7 @@ func aBusyHour(random *rand.Rand) usage.Bucket {
 	for range 200 {
 		reply := conversation.Message{Status: stream.Completed, Usage: &conversation.Usage{Prompt: 1500, Completion: 250}}
 		first := time.Duration(200+300*random.ExpFloat64()) * time.Millisecond
-		b.Add(new(conversation.UsageOfEnding(&reply, conversation.Timing{FirstToken: first, Duration: 10 * first})))
+		b.Add(new(conversation.UsageOfTurnEnd(&reply, conversation.Timing{FirstToken: first, Duration: 10 * first})))
 	}
 	return b
 }

@@ -291,7 +291,7 @@ func beginReserves(t *testing.T, s *subject) {
 	sessions := []conversation.Session{s.create(t, small()), s.create(t, small()), s.create(t, small())}
 	need := estimate(sessions[0])
 	two := limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 2 * need}
-	begin := func(session conversation.Session) (conversation.Begun, error) {
+	begin := func(session conversation.Session) (conversation.TurnStart, error) {
 		ctx, _ := s.request(p, two)
 		return s.store.BeginTurn(ctx, s.owner, question(session.ID, "?"))
 	}

@@ -83,7 +83,7 @@ func usageOfNothing(t *testing.T, s *subject) {
 	if used.Now < before || used.Now > before+1 {
 		t.Errorf("it is said to be the hour %d, want %d", used.Now, before)
 	}
-	same(t, "the usage", used, conversation.Used{Now: used.Now})
+	same(t, "the usage", used, conversation.UsageSpan{Now: used.Now})
 }
 
 func usageOfCreation(t *testing.T, s *subject) {
@@ -226,7 +226,7 @@ func usageOfDeleted(t *testing.T, s *subject) {
 	fenced, foreign, unknown := begun.Key, begun.Key, begun.Key
 	fenced.Fence++
 	foreign.Owner.Account += "x"
-	unknown.MessageID = "msg_0000000000000000"
+	unknown.ReplyID = "msg_0000000000000000"
 	for _, key := range []conversation.TurnKey{fenced, foreign, unknown} {
 		_, err = s.store.EndTurn(s.ctx, key, answer("forged"), timing)
 		wantError(t, "EndTurn by another key", err, conversation.ErrSessionNotFound)
@@ -326,7 +326,7 @@ func usageAtOnce(t *testing.T, s *subject) {
 		all.Go(func() {
 			made, err := s.store.CreateSession(s.ctx, s.owner, plain())
 			for range turns {
-				var begun conversation.Begun
+				var begun conversation.TurnStart
 				if err == nil {
 					begun, err = s.store.BeginTurn(s.ctx, s.owner, question(made.Session.ID, "hello"))
 				}
