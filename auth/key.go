@@ -41,6 +41,7 @@ type Secret struct {
 // Status is the state of a key.
 type Status string
 
+// The states of a key.
 const (
 	Active  Status = "active"
 	Expired Status = "expired"
