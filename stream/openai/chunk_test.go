@@ -129,7 +129,7 @@ var seeds = []string{
 	`null`, `[]`, `"x"`, `{`, ``, `{"choices":[{"index":0,"delta":{"content":"`, `{"choices":[{"delta":null}]}`, `{"choices":null}`,
 }
 
-func TestTheScannerReadsEveryCapturedEventAsEncodingJSONDoes(t *testing.T) {
+func TestScanChunk_Captures_LikeEncodingJSON(t *testing.T) {
 	events := capturedEvents(t)
 	scanned, plain := 0, 0
 	for _, event := range events {
@@ -146,7 +146,7 @@ func TestTheScannerReadsEveryCapturedEventAsEncodingJSONDoes(t *testing.T) {
 	}
 }
 
-func TestTheScannerReadsStrangeEventsAsEncodingJSONDoes(t *testing.T) {
+func TestScanChunk_OddEvents_LikeEncodingJSON(t *testing.T) {
 	for _, seed := range seeds {
 		checkScan(t, []byte(seed))
 		for at := range seed { // and every mutilation by a byte
@@ -164,7 +164,7 @@ func TestTheScannerReadsStrangeEventsAsEncodingJSONDoes(t *testing.T) {
 	}
 }
 
-func FuzzTheScannerAgreesWithEncodingJSON(f *testing.F) {
+func FuzzScanChunk(f *testing.F) {
 	for _, seed := range seeds {
 		f.Add([]byte(seed))
 	}
@@ -186,7 +186,7 @@ func checkShape(t *testing.T, first, second []byte) {
 	}
 }
 
-func TestAnEventThatFollowsAnotherReadsAsByItself(t *testing.T) {
+func TestShape_SecondEvent_ReadsAlike(t *testing.T) {
 	events := append(capturedEvents(t), seeds...)
 	for i, event := range events {
 		checkShape(t, []byte(events[(i+1)%len(events)]), []byte(event))
@@ -206,7 +206,7 @@ func TestAnEventThatFollowsAnotherReadsAsByItself(t *testing.T) {
 	}
 }
 
-func FuzzAnEventThatFollowsAnother(f *testing.F) {
+func FuzzShape(f *testing.F) {
 	for _, seed := range seeds {
 		f.Add(seed, len(seed)/2, 0, "x")
 		f.Add(seed, strings.Index(seed, `"a"`)+1, 1, "b")
@@ -243,7 +243,7 @@ func FuzzContent(f *testing.F) {
 	})
 }
 
-func TestHalvesOfACharacterAreJoinedAndLoneOnesReplaced(t *testing.T) {
+func TestText_SurrogateHalves(t *testing.T) {
 	for _, test := range []struct{ sent, want string }{
 		{`\ud83d|\ude00`, "😀"},
 		{`a\ud83d||\ude00b`, "a😀b"},

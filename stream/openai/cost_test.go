@@ -11,10 +11,10 @@ import (
 	"parley/stream"
 )
 
-// canned is a transport without a network: what it allocates does not depend on the answer's length.
-type canned struct{ body []byte }
+// cannedTransport is a transport without a network: what it allocates does not depend on the answer's length.
+type cannedTransport struct{ body []byte }
 
-func (c canned) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c cannedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(c.body)), Request: r}, nil
 }
 
@@ -34,7 +34,7 @@ func answerOf(t testing.TB, server string, n int) []byte {
 }
 
 func allocations(t testing.TB, server string, tokens int) float64 {
-	model := newModel(Options{Name: "stories"}, canned{answerOf(t, server, tokens)})
+	model := newModel(Options{Name: "stories"}, cannedTransport{answerOf(t, server, tokens)})
 	n := 0
 	write := func(delta []byte) { n += len(delta) }
 	return testing.AllocsPerRun(10, func() {
@@ -44,7 +44,7 @@ func allocations(t testing.TB, server string, tokens int) float64 {
 	})
 }
 
-func TestAFurtherTokenAllocatesNothing(t *testing.T) {
+func TestGenerate_AllocationsPerToken(t *testing.T) {
 	for _, server := range []string{"llama-server", "ollama"} {
 		short, long := allocations(t, server, 1000), allocations(t, server, 6000)
 		t.Logf("%s: a reply of 1,000 tokens %.0f allocations, one of 6,000 %.0f", server, short, long)
@@ -76,7 +76,7 @@ func BenchmarkToken(b *testing.B) {
 		})
 		b.Run("in an answer/"+server, func(b *testing.B) {
 			const tokens = 1000
-			model := newModel(Options{Name: "stories"}, canned{answerOf(b, server, tokens)})
+			model := newModel(Options{Name: "stories"}, cannedTransport{answerOf(b, server, tokens)})
 			for b.Loop() {
 				if _, err := model.Generate(b.Context(), hello, func([]byte) {}); err != nil {
 					b.Fatal(err)
@@ -88,7 +88,7 @@ func BenchmarkToken(b *testing.B) {
 }
 
 func BenchmarkTurn(b *testing.B) {
-	model := newModel(Options{Name: "stories"}, canned{answerOf(b, "ollama", 10)})
+	model := newModel(Options{Name: "stories"}, cannedTransport{answerOf(b, "ollama", 10)})
 	b.ReportAllocs()
 	for b.Loop() {
 		if outcome, _ := pumped(model); outcome.State != stream.Completed {

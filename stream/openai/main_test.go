@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is longer than any test.
-var patience = stream.Timeouts{FirstByte: time.Minute, Stall: time.Minute}
+// longTimeouts is longer than any test.
+var longTimeouts = stream.Timeouts{FirstByte: time.Minute, Stall: time.Minute}
 
 var hello = stream.Request{
 	Messages:  []stream.PromptMessage{{Role: "system", Content: "You are a bard."}, {Role: "user", Content: "Once upon a time"}},
@@ -78,7 +78,7 @@ func open(t testing.TB, baseURL string) *Model {
 // pumped asks model for a reply the way the server does, and returns the reply's text too.
 func pumped(model stream.Model) (stream.Outcome, string) {
 	reply := stream.NewReply("msg_1")
-	outcome := stream.Pump(context.Background(), model, hello, reply, patience)
+	outcome := stream.Pump(context.Background(), model, hello, reply, longTimeouts)
 	text, _ := reply.Snapshot()
 	return outcome, string(text)
 }

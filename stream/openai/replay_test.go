@@ -69,7 +69,7 @@ func sameReply(t *testing.T, want expected, outcome stream.Outcome, text string)
 	}
 }
 
-func TestEveryCapturedAnswerReadsAlikeHoweverItIsCut(t *testing.T) {
+func TestReplay_CapturesCutAnywhere(t *testing.T) {
 	for _, c := range streams(t) {
 		t.Run(c.name, func(t *testing.T) {
 			want := c.expected(t)
@@ -85,7 +85,7 @@ func TestEveryCapturedAnswerReadsAlikeHoweverItIsCut(t *testing.T) {
 	}
 }
 
-func TestASmallAnswerReadsAlikeWhereverTheWireIsCutInTwo(t *testing.T) {
+func TestReplay_SmallResponseCutInTwo(t *testing.T) {
 	for _, name := range []string{"llama-server/30-http10.txt", "ollama/30-http10.txt", "ollama/26-raw-chunked.txt"} {
 		t.Run(name, func(t *testing.T) {
 			c := load(t, name)
@@ -125,7 +125,7 @@ func testAnswer(body io.Reader, write func([]byte)) *answer {
 	return &answer{reader: bufio.NewReaderSize(body, lineBuffer), write: write, cancel: func() {}}
 }
 
-func TestEveryCutOfEveryCapturedAnswerReadsAlike(t *testing.T) {
+func TestAnswer_EveryCutOfEveryCapture(t *testing.T) {
 	for _, c := range streams(t) {
 		if c.raw {
 			continue
@@ -152,7 +152,7 @@ func utf8Answer() (body string, text string) {
 	return b.String(), "Grüße, 世界 🌍 é世😀\\ \"q\" / \n\t 𝔘"
 }
 
-func TestAnAnswerCutInsideCharactersReadsAlike(t *testing.T) {
+func TestAnswer_CutInsideCharacters(t *testing.T) {
 	body, want := utf8Answer()
 	c := capture{head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", body: []byte(body)}
 	var answers [][][]byte
@@ -165,7 +165,7 @@ func TestAnAnswerCutInsideCharactersReadsAlike(t *testing.T) {
 	})
 }
 
-func TestAServerThatCompressesUnaskedIsUnderstood(t *testing.T) {
+func TestGenerate_UnaskedGzip(t *testing.T) {
 	c := load(t, "ollama/04-stream-usage.txt")
 	var zipped bytes.Buffer
 	zip := gzip.NewWriter(&zipped)
@@ -191,7 +191,7 @@ func failedWith(t *testing.T, outcome stream.Outcome, message string) {
 	}
 }
 
-func TestTheKeyTheModelAndTheMessagesAreSentAndStreamingIsAskedFor(t *testing.T) {
+func TestGenerate_RequestBody(t *testing.T) {
 	c := load(t, "ollama/03-stream.txt")
 	seen := make(chan string, 1)
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
@@ -212,7 +212,7 @@ func TestTheKeyTheModelAndTheMessagesAreSentAndStreamingIsAskedFor(t *testing.T)
 	}
 }
 
-func TestTheBoundOfAReplyIsCalledAsTheProviderWants(t *testing.T) {
+func TestGenerate_NameOfTokenLimit(t *testing.T) {
 	for _, test := range []struct {
 		url, model string
 		newer      bool
@@ -226,7 +226,7 @@ func TestTheBoundOfAReplyIsCalledAsTheProviderWants(t *testing.T) {
 		{"https://api.openai.com.example.org/v1", "mistral", false},
 		{"http://127.0.0.1:11434/v1", "gpt-oss:20b", false},
 	} {
-		asked := New(Options{BaseURL: test.url, Name: test.model}).translate(stream.Request{MaxTokens: 100})
+		asked := New(Options{BaseURL: test.url, Name: test.model}).chatRequest(stream.Request{MaxTokens: 100})
 		//lint:ignore SA1019 the name that every provider but OpenAI knows
 		older := asked.MaxTokens
 		if got := asked.MaxCompletionTokens == 100; got != test.newer || (older == 100) == test.newer {
@@ -235,7 +235,7 @@ func TestTheBoundOfAReplyIsCalledAsTheProviderWants(t *testing.T) {
 	}
 }
 
-func TestAModelThatIsPrintedHidesItsKey(t *testing.T) {
+func TestModel_Printed_HidesKey(t *testing.T) {
 	m := New(Options{Key: "sk-secret-key", Name: "stories"})
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
 		if printed := fmt.Sprintf(format, m); strings.Contains(printed, "secret") {
