@@ -19,7 +19,7 @@ func hourAt(t *testing.T, text string) Hour {
 	return HourOf(at.UnixMilli())
 }
 
-func TestHoursAreRoundedDownAndUp(t *testing.T) {
+func TestHour_RoundedDownAndUp(t *testing.T) {
 	for _, test := range []struct {
 		at        int64
 		of, after Hour
@@ -34,7 +34,7 @@ func TestHoursAreRoundedDownAndUp(t *testing.T) {
 }
 
 // Every count of a bucket has a field of its own, in order, that leads back to it.
-func TestABucketIsItsCounts(t *testing.T) {
+func TestBucket_FieldsRoundTrip(t *testing.T) {
 	var b Bucket
 	for f := range 2 * endField {
 		b.AddField(f, int64(f)+1)
@@ -67,8 +67,8 @@ func TestABucketIsItsCounts(t *testing.T) {
 	}
 }
 
-// TestTheNumbersOfFieldsStay holds what stores have written.
-func TestTheNumbersOfFieldsStay(t *testing.T) {
+// TestField_NumbersUnchanged holds what stores have written.
+func TestField_NumbersUnchanged(t *testing.T) {
 	b := Bucket{
 		Sessions: 1, SessionTime: 2, UserMessages: 3, AssistantMessages: 4, SystemMessages: 5, PromptTokens: 6,
 		CompletionTokens: 7, Requests: 8, Completed: 9, Cancelled: 10, Failed: 11, Interrupted: 12,
@@ -86,7 +86,7 @@ func TestTheNumbersOfFieldsStay(t *testing.T) {
 	}
 }
 
-func TestAPercentileIsOffByLessThanASixteenth(t *testing.T) {
+func TestPercentile_Accuracy(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		values := make([]int64, 1+random.IntN(200))
@@ -121,7 +121,7 @@ func TestAPercentileIsOffByLessThanASixteenth(t *testing.T) {
 	}
 }
 
-func TestCellsAdjoin(t *testing.T) {
+func TestHistogram_CellsAdjoin(t *testing.T) {
 	last := uint8(0)
 	for v := range int64(longest + 1) {
 		index := indexOf(v)
@@ -140,7 +140,7 @@ func TestCellsAdjoin(t *testing.T) {
 	}
 }
 
-func TestASeriesIsThePeriodUnitByUnit(t *testing.T) {
+func TestSeries_EveryUnit(t *testing.T) {
 	for name, test := range map[string]struct {
 		from, to    string
 		granularity Granularity
@@ -181,7 +181,7 @@ func TestASeriesIsThePeriodUnitByUnit(t *testing.T) {
 	}
 }
 
-func TestTheFiguresOfNothingAreZero(t *testing.T) {
+func TestMetricsOf_Nothing_Zero(t *testing.T) {
 	if diff := cmp.Diff(Metrics{}, MetricsOf(nil)); diff != "" {
 		t.Error(diff)
 	}
@@ -191,7 +191,7 @@ func TestTheFiguresOfNothingAreZero(t *testing.T) {
 	}
 }
 
-func TestAMonthIsThatOfTheCalendar(t *testing.T) {
+func TestMonth_Calendar(t *testing.T) {
 	for _, test := range []struct{ at, from, to string }{
 		{"2026-12-31T23:00:00Z", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"},
 		{"2024-02-01T00:00:00Z", "2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z"},

@@ -79,9 +79,9 @@ func vectorsFrom(t *testing.T, base, model string, texts []string) (vectors []Ve
 	return vectors
 }
 
-// TestFactsAskedForInOtherWords is the recall benchmark with questions from which each content word is taken that their exchange
+// TestRecall_QuestionsInOtherWords is the recall benchmark with questions from which each content word is taken that their exchange
 // has, so that no word leads to it: what by words is chance, embeddings have to find.
-func TestFactsAskedForInOtherWords(t *testing.T) {
+func TestRecall_QuestionsInOtherWords(t *testing.T) {
 	idle := make(map[uint32]bool)
 	for _, term := range TermsOf(functionWords) {
 		idle[term.Hash] = true

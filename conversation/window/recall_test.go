@@ -80,9 +80,9 @@ func tell(t *testing.T, block string) (x told) {
 
 const english, german = "testdata/recall/*.txt", "testdata/recall/de/*.txt"
 
-// TestTheQuestionsDoNotGiveTheFactsAway holds the data to the rule: 60 exchanges with 20 facts, and each question shares a third
+// TestRecall_DataShareFewWords holds the data to the rule: 60 exchanges with 20 facts, and each question shares a third
 // to a half of its content words with the fact, counted without their endings.
-func TestTheQuestionsDoNotGiveTheFactsAway(t *testing.T) {
+func TestRecall_DataShareFewWords(t *testing.T) {
 	for _, lot := range []struct{ pattern, functionWords string }{{english, functionWords}, {german, funktionswoerter}} {
 		idle := make(map[uint32]bool)
 		for _, term := range TermsOf(lot.functionWords) {
@@ -171,10 +171,10 @@ var sizes = []size{
 // shuffles is in how many ways the facts are planted in each conversation.
 const shuffles = 10
 
-// TestFactsReachTheModel is the recall benchmark: the share of facts that are in the prompt word for word when the question
+// TestRecall_FactsInPrompt is the recall benchmark: the share of facts that are in the prompt word for word when the question
 // about them is asked after the last exchange. At a quarter, semantic must keep three quarters of them by words alone. With
 // PARLEY_RECALL_BASE_URL set it has a column for embeddings too (embeddings_test.go).
-func TestFactsReachTheModel(t *testing.T) {
+func TestRecall_FactsInPrompt(t *testing.T) {
 	for _, lot := range []struct{ language, pattern string }{{"English", english}, {"German", german}} {
 		names, all := conversations(t, lot.pattern)
 		policies := withEmbeddings(t, all)
