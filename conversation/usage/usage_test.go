@@ -202,3 +202,34 @@ func TestMonth_Calendar(t *testing.T) {
 		}
 	}
 }
+
+func TestReportOf_Percentages(t *testing.T) {
+	hours := []Hourly{
+		{Hour: 1, Bucket: Bucket{Requests: 30, PromptTokens: 100, CompletionTokens: 50}},
+		{Hour: 2, Bucket: Bucket{Requests: 20, PromptTokens: 1000}},
+	}
+	got := ReportOf(hours, 3, Limits{Requests: 200, Tokens: 1000, Sessions: 10})
+	want := Report{Requests: Quota{50, 200, 25}, Tokens: Quota{1150, 1000, 115}, Sessions: SessionQuota{3, 10, 30}}
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := ReportOf(nil, 0, Limits{}); got != (Report{}) {
+		t.Errorf("without hours or limits: %+v", got)
+	}
+}
+
+func TestBucket_UnknownField_Ignored(t *testing.T) {
+	var b Bucket
+	for _, f := range []Field{0, 31, endField, endField + 1000} {
+		b.AddField(f, 5)
+	}
+	for f := range b.All() {
+		t.Errorf("field %d was counted", f)
+	}
+	b.Sessions = 1
+	b.FirstToken.Observe(7)
+	b.Reset()
+	for f := range b.All() {
+		t.Errorf("field %d after Reset", f)
+	}
+}
