@@ -33,7 +33,7 @@ func TestHour_RoundedDownAndUp(t *testing.T) {
 	}
 }
 
-// Every count of a bucket has a field of its own, in order, that leads back to it.
+// TestBucket_FieldsRoundTrip: each count of a bucket has its own field, in order, that leads back to it.
 func TestBucket_FieldsRoundTrip(t *testing.T) {
 	var b Bucket
 	for f := range 2 * endField {
@@ -67,7 +67,7 @@ func TestBucket_FieldsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestField_NumbersUnchanged holds what stores have written.
+// TestField_NumbersUnchanged checks the numbers that stores have written.
 func TestField_NumbersUnchanged(t *testing.T) {
 	b := Bucket{
 		Sessions: 1, SessionTime: 2, UserMessages: 3, AssistantMessages: 4, SystemMessages: 5, PromptTokens: 6,

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// anyInput draws a conversation, its window and a new message.
+// anyInput draws a conversation, a window and a new message.
 func anyInput(t *rapid.T) Input {
 	in := Input{
 		MaxTokens:   rapid.IntRange(64, 4000).Draw(t, "maxTokens"),
@@ -48,7 +48,7 @@ func anyInput(t *rapid.T) Input {
 	return in
 }
 
-// anySummary draws a summary of messages up to the end of an exchange.
+// anySummary draws a summary up to the end of an exchange.
 func anySummary(t *rapid.T, in Input) Summary {
 	tokens := rapid.IntRange(1, max(1, SummaryLimit(in.MaxTokens)*11/10)).Draw(t, "summary's tokens")
 	n := rapid.IntRange(0, len(in.History)).Draw(t, "summarised")
@@ -161,8 +161,8 @@ func nothingIsOverTheBudget(t *rapid.T, in Input, p Result) {
 	}
 }
 
-// checkBestChosen follows the policy to the word, the quadratic way: an exchange is left out only if it does not fit
-// beside those that go before it.
+// checkBestChosen follows the policy step by step, in quadratic time: an exchange is left out only if it does not fit
+// beside those before it in the order.
 func checkBestChosen(t *rapid.T, in Input, p Result) {
 	exchanges := newPlanner(in).exchanges
 	total := in.EarlierTokens

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTermsOf_Endings has words in lines that should be one term, and no two lines the same.
+// TestTermsOf_Endings has lines of words that are one term each; no two lines are the same term.
 func TestTermsOf_Endings(t *testing.T) {
 	lines := []string{
 		"plan plans planned planning Plan PLANS Plan's", "box boxes", "city cities", "stop stopped stopping stops", "move moves moved moving",
@@ -104,7 +104,7 @@ func TestTerms_UnmarshalInvalid(t *testing.T) {
 	}
 }
 
-// TestLexicalScores_LikeTheFormula compares with BM25 written down plainly.
+// TestLexicalScores_LikeTheFormula compares with a plain implementation of BM25.
 func TestLexicalScores_LikeTheFormula(t *testing.T) {
 	texts := []string{"the cat sat on the mat", "the dog ate the cat food", "birds", "the the the the", ""}
 	const query = "Where did the cat eat dog food?"

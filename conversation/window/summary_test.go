@@ -174,7 +174,8 @@ func TestPlanSummary_StartsWithinExchange(t *testing.T) {
 	}
 }
 
-// TestPlanSummary_SummaryOfUnlistedCounts: for messages that are not listed it is.
+// TestPlanSummary_SummaryOfUnlistedCounts: a summary of messages that are not listed is sent in any case, so it
+// counts.
 func TestPlanSummary_SummaryOfUnlistedCounts(t *testing.T) {
 	in := Input{
 		MaxTokens: 4004, Compression: true, Policy: Priority, Earlier: 1, EarlierTokens: 100,

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// some returns random numbers; one of a few directions is in all of them, as texts of a conversation have something in common.
+// some returns random numbers that share a few directions, as texts of one conversation do.
 func some(random *rand.Rand, dimensions int) []float32 {
 	numbers := make([]float32, dimensions)
 	topic := random.IntN(8)
@@ -29,7 +29,7 @@ func vectorOf(t testing.TB, model string, numbers ...float32) Vector {
 	return v
 }
 
-// TestVector_RanksLikeFloats measures what is lost: of 500 exchanges, the order by bytes against the order by float32.
+// TestVector_RanksLikeFloats compares the order of 500 exchanges by bytes with that by float32.
 func TestVector_RanksLikeFloats(t *testing.T) {
 	const exchanges, queries, top = 500, 20, 50
 	for _, dimensions := range []int{256, 1536, 4096} {
@@ -114,7 +114,7 @@ func TestVector_DifferentModels_NotCompared(t *testing.T) {
 	}
 }
 
-// nearest returns the exchanges, the nearest first.
+// nearest returns the exchanges, the closest first.
 func nearest(scores []float64) []int {
 	order := make([]int, len(scores))
 	for i := range order {
@@ -153,8 +153,8 @@ func TestFuseScores_WordsAndMeaning(t *testing.T) {
 	}
 }
 
-// TestFuseScores_Consistent has exchanges in any order and with any vectors: where one is nearer than another by words and by
-// meaning, it is nearer; and the order in which they are given does not matter.
+// TestFuseScores_Consistent: an exchange that is closer by words and by meaning scores higher, in whatever order the
+// exchanges are given.
 func TestFuseScores_Consistent(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n := rapid.IntRange(1, 30).Draw(r, "exchanges")

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -242,6 +243,111 @@ func TestDo_NotAParleyServer(t *testing.T) {
 	}
 	for _, err := range c.Watch(t.Context(), session, "") {
 		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "closed" {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func TestWatch_EveryKindOfEvent(t *testing.T) {
+	server := startScripted(func(s *serverSide) {
+		s.hears("subscribe")
+		s.subscribed("start")
+		s.say(`{"type":"message.created","sessionId":%q,"message":{"messageId":"msg_0","role":"user","status":"completed","content":"Hi"},"cursor":"u"}`, session)
+		s.created()
+		s.delta(0, "abc")
+		s.say(`{"type":"context.compressed","sessionId":%q,"summarised":4,"dropped":1,"tokensBefore":900,"tokensAfter":200}`, session)
+		s.say(`{"type":"of_tomorrow","sessionId":%q}`, session)
+		s.say(`{"type":"message.failed","sessionId":%q,"message":{"messageId":%q,"status":"failed"},"error":{"code":"provider_error","message":"no"},"cursor":"e"}`, session, reply)
+		s.say(`{"type":"session.cleared","sessionId":%q}`, session)
+		s.say(`{"type":"session.expired","sessionId":%q}`, session)
+		s.hear()
+	})
+	defer server.Close()
+	c := client.New(client.Options{BaseURL: server.URL + "/v1", Key: "k"})
+	defer c.Close()
+	var got []string
+	for e, err := range c.Watch(t.Context(), session, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch e.Type {
+		case client.Compressed:
+			got = append(got, fmt.Sprint(e.Type, " ", e.Summarised, " ", e.Dropped, " ", e.TokensBefore, " ", e.TokensAfter))
+		case client.End:
+			got = append(got, fmt.Sprint(e.Type, " ", e.Message.Status, " ", e.Message.Error.Code, " ", e.Message.Error.Status))
+		default:
+			got = append(got, fmt.Sprint(e.Type, " ", e.Cursor))
+		}
+	}
+	equal(t, got, "created u", "created 0", "delta 3", "compressed 4 1 900 200", "end failed provider_error 502", "cleared ", "expired ")
+}
+
+func TestCancel_OverTheSocket_WithTicket(t *testing.T) {
+	cancels := 0
+	server := startScripted(func(s *serverSide) {
+		for s.hears("cancel") {
+			if cancels++; s.asked["messageId"] != reply {
+				t.Errorf("asked to cancel %v", s.asked["messageId"])
+			}
+			s.say(`{"type":"cancelled","replyTo":%q,"message":{"messageId":%q,"status":"cancelled","content":"as f"}}`, s.asked["id"], reply)
+		}
+	})
+	defer server.Close()
+	tickets := 0
+	c := client.New(client.Options{BaseURL: server.URL + "/v1", Ticket: func(context.Context) (string, error) {
+		tickets++
+		return "ticket1", nil
+	}})
+	for range 2 {
+		if m, err := c.Cancel(t.Context(), session, reply); err != nil || m.Status != "cancelled" || m.Content != "as f" {
+			t.Errorf("%+v, %v", m, err)
+		}
+	}
+	if e, ok := errors.AsType[*client.Error](c.Do(t.Context(), "GET", "/sessions", nil, nil)); !ok || e.Code != "no_key" {
+		t.Errorf("a REST request without a key: %v", e)
+	}
+	c.Close()
+	if cancels != 2 || tickets != 1 {
+		t.Errorf("%d cancels with %d tickets; want 2 on one socket", cancels, tickets)
+	}
+}
+
+func TestWatch_TicketRefused_Final(t *testing.T) {
+	server := startScripted(hello)
+	defer server.Close()
+	asked := 0
+	c := client.New(client.Options{BaseURL: server.URL + "/v1", Ticket: func(context.Context) (string, error) {
+		asked++
+		return "", &client.Error{Code: "invalid_token", Message: "expired", Status: http.StatusUnauthorized}
+	}})
+	defer c.Close()
+	for _, err := range c.Watch(t.Context(), session, "") {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_token" || e.Error() != "invalid_token: expired" {
+			t.Errorf("%v", err)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("a ticket was asked for %d times", asked)
+	}
+	none := client.New(client.Options{BaseURL: server.URL + "/v1"})
+	defer none.Close()
+	for _, err := range none.Watch(t.Context(), session, "") {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "no_key" {
+			t.Errorf("with neither key nor ticket: %v", err)
+		}
+	}
+}
+
+func TestWatch_KeyRevoked_Final(t *testing.T) {
+	server := startScripted(func(s *serverSide) {
+		s.hears("subscribe")
+		_ = s.conn.Close(4401, "the key was revoked or has expired")
+	})
+	defer server.Close()
+	c := client.New(client.Options{BaseURL: server.URL + "/v1", Key: "k"})
+	defer c.Close()
+	for _, err := range c.Watch(t.Context(), session, "") {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_token" || e.Status != 401 || e.Unwrap() == nil {
 			t.Errorf("%v", err)
 		}
 	}
