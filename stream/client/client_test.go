@@ -151,7 +151,7 @@ func TestSend_NotConfirmed_SameIdempotencyKey(t *testing.T) {
 				}
 			case "send":
 				if names[s.asked["idempotencyKey"]] = true; s.nth == 1 {
-					return // taken, and never sendHi
+					return // accepted, but not confirmed
 				}
 				s.sent()
 			}

@@ -36,13 +36,13 @@ type answer struct {
 	wrote  bool // text was written
 	events bool // an event arrived
 
-	whole  bool        // the model spoke that the reply is complete
+	whole  bool        // the model said that the reply is complete
 	done   bool        // [DONE] arrived
 	wait   *time.Timer // runs from whole on, and ends the request
 	result stream.Result
 }
 
-// read reads until the reply is over. It returns nil only if the model spoke that the reply is complete.
+// read reads until the reply is over. It returns nil only if the model said that the reply is complete.
 func (a *answer) read() error {
 	err := a.readEvents()
 	if a.wait != nil {

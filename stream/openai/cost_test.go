@@ -11,14 +11,14 @@ import (
 	"parley/stream"
 )
 
-// cannedTransport is a transport without a network: what it allocates does not depend on the answer's length.
+// cannedTransport is a transport without a network, whose allocations do not depend on the length of the response.
 type cannedTransport struct{ body []byte }
 
 func (c cannedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(c.body)), Request: r}, nil
 }
 
-// answerOf is an answer of n tokens as the server sends them, every tenth with an escape.
+// answerOf returns a response of n tokens as the server sends them, every tenth with an escape.
 func answerOf(t testing.TB, server string, n int) []byte {
 	var token string
 	for _, line := range load(t, server+"/04-stream-usage.txt").lines() {

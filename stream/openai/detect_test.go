@@ -53,7 +53,7 @@ func TestDetect_FirstThatResponds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener.Close()              // nobody there
+	listener.Close()              // no server listens there
 	var giveUp context.CancelFunc // of the server that is being asked
 	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		giveUp()

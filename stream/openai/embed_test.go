@@ -16,7 +16,7 @@ import (
 	"parley/stream"
 )
 
-// embedder returns a model whose server answers each request with that, and what it was asked.
+// embedder returns a model whose server answers each request with answer, and a channel of the requests.
 func embedder(t *testing.T, answer func(w net.Conn)) (*Embedder, chan asked) {
 	requests := make(chan asked, 16)
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
@@ -119,7 +119,7 @@ func TestEmbed_InvalidResponse(t *testing.T) {
 	}
 }
 
-// TestEmbed_HugeResponse_BoundedMemory has a server send, for one text, what is as large as it is let be.
+// TestEmbed_HugeResponse_BoundedMemory: the server sends the largest responses that are accepted for one text.
 func TestEmbed_HugeResponse_BoundedMemory(t *testing.T) {
 	const most = 16 << 20
 	for name, body := range map[string]string{

@@ -18,13 +18,13 @@ import (
 	"parley/stream"
 )
 
-// once makes the model ask only once.
+// once makes the model try only once.
 func once(m *Model) *Model {
 	m.retry = retrypolicy.NewBuilder[any]().WithMaxAttempts(1).ReturnLastFailure().Build()
 	return m
 }
 
-// answering serves one answer, to whoever asks.
+// answering returns a model whose server sends one response.
 func answering(t *testing.T, writes ...[]byte) *Model {
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -35,8 +35,8 @@ func answering(t *testing.T, writes ...[]byte) *Model {
 	return once(open(t, server.url()))
 }
 
-// silent fails the test if what a failure says to the public or to the log holds a word of what the provider sent, but
-// for identifiers, or the key, or the prompts.
+// silent fails the test if the public text or the log's cause contains the key, the prompts, or a word that the
+// provider sent, except identifiers.
 func silent(t *testing.T, err *stream.ModelError, sent string) {
 	t.Helper()
 	printed := err.Error() + fmt.Sprintf(" %v %+v", err.Cause, errors.Unwrap(err))
@@ -77,7 +77,7 @@ func TestGenerate_CapturedRefusals_OwnWords(t *testing.T) {
 		"ollama/16-wrong-method":               messageRefused,
 		"ollama/17-empty-body":                 messageRefused,
 		"ollama/40-foreign-host":               messageCredentials,
-		"llama-server/11-empty-messages":       messageNoAnswer, // a 200 that is no stream
+		"llama-server/11-empty-messages":       messageNoAnswer, // a 200 that is not a stream
 		"llama-server/14-unknown-model":        messageNoAnswer,
 		"ollama/18-ctx-overflow":               messageNoAnswer,
 		"llama-server/01-models":               messageNoAnswer,
@@ -132,7 +132,7 @@ const (
 	lastUse  = `data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}` + "\n\n"
 )
 
-// chunked is text in one chunk; ended says whether the body ends cleanly after it.
+// chunked returns text as one chunk; ended tells whether the body ends properly after it.
 func chunked(text string, ended bool) []byte {
 	wire := fmt.Appendf([]byte(okHead), "%x\r\n%s\r\n", len(text), text)
 	if ended {
@@ -238,7 +238,7 @@ func TestGenerate_OllamaRunnerKilled_Fails(t *testing.T) {
 	begun := load(t, "ollama/03-stream.txt")
 	begun.body = begun.body[:strings.Index(string(begun.body), `data: {"id":"chatcmpl-557","object":"chat.completion.chunk","created":1795253164,"model":"stories","system_fingerprint":"fp_ollama","choices":[{"index":0,"delta":{"role":"assistant","content":""}`)]
 	writes := begun.pieces()
-	writes = writes[:len(writes)-1] // not its end: this follows
+	writes = writes[:len(writes)-1] // without its end: an error follows
 	killed := tail(t, "ollama/50-timing-abort-parallel-signals.txt", "runner killed mid-stream")
 	_, last, _ := strings.Cut(killed, "\r\nd6\r\n")
 	if !strings.Contains(last, `"model":""`) || !strings.HasSuffix(last, "0\r\n\r\n") {

@@ -24,8 +24,8 @@ var hello = stream.Request{
 	MaxTokens: 64,
 }
 
-// rawServer is a server on the loopback that answers each request with whatever answer writes to its connection. The
-// connection is closed afterwards; a nil answer was one too many.
+// rawServer is a server on loopback. It answers each request with what answer writes to the connection, then closes
+// it. A nil answer means one request too many.
 type rawServer struct {
 	listener net.Listener
 	done     chan struct{}
@@ -68,14 +68,14 @@ func (s *rawServer) serve(conn net.Conn, answer func(int, net.Conn, *http.Reques
 
 func (s *rawServer) url() string { return "http://" + s.listener.Addr().String() + "/v1" }
 
-// open returns a model at that address, closed with the test.
+// open returns a model at that address. It is closed with the test.
 func open(t testing.TB, baseURL string) *Model {
 	m := New(Options{BaseURL: baseURL, Key: "sk-secret-key", Name: "stories"})
 	t.Cleanup(m.Close)
 	return m
 }
 
-// pumped asks model for a reply the way the server does, and returns the reply's text too.
+// pumped asks model for a reply as the server does, and also returns the text of the reply.
 func pumped(model stream.Model) (stream.Outcome, string) {
 	reply := stream.NewReply("msg_1")
 	outcome := stream.Pump(context.Background(), model, hello, reply, longTimeouts)

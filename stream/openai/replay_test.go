@@ -17,7 +17,7 @@ import (
 	"parley/stream"
 )
 
-// replay serves the writes of one answer after another and returns how each one's pump ended.
+// replay serves the writes of one response after another and checks how each reply ended.
 func replay(t *testing.T, answers [][][]byte, check func(i int, outcome stream.Outcome, text string)) {
 	t.Helper()
 	server := serveRaw(t, func(n int, w net.Conn, r *http.Request) {
@@ -36,7 +36,7 @@ func replay(t *testing.T, answers [][][]byte, check func(i int, outcome stream.O
 	}
 }
 
-// cuttings are ways to cut n bytes: not at all, into single bytes, into lines, and at random.
+// cuttings returns ways to cut n bytes: not at all, into single bytes, into lines, and at random.
 func cuttings(body []byte) (all [][]int) {
 	every := make([]int, 0, len(body))
 	lines := []int{}
@@ -74,7 +74,7 @@ func TestReplay_CapturesCutAnywhere(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			want := c.expected(t)
 			if want.text == "" || want.finish == "" || !want.done {
-				t.Fatalf("the capture is not what it was taken for: %+v", want)
+				t.Fatalf("unexpected capture: %+v", want)
 			}
 			var answers [][][]byte
 			for _, cuts := range cuttings(c.body) {
@@ -99,7 +99,7 @@ func TestReplay_SmallResponseCutInTwo(t *testing.T) {
 	}
 }
 
-// cutReader gives the bytes in those pieces, one a read: unlike a socket it never joins two.
+// cutReader returns one piece for each read; unlike a socket it never joins two.
 type cutReader struct{ pieces [][]byte }
 
 func (r *cutReader) Read(p []byte) (int, error) {
@@ -113,7 +113,7 @@ func (r *cutReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readAnswer reads a body without any network.
+// readAnswer reads a body without a network.
 func readAnswer(body io.Reader) (stream.Result, string, error) {
 	var text bytes.Buffer
 	a := testAnswer(body, func(delta []byte) { text.Write(delta) })
@@ -131,7 +131,7 @@ func TestAnswer_EveryCutOfEveryCapture(t *testing.T) {
 			continue
 		}
 		want := c.expected(t)
-		step := 1 + len(c.body)/500 // some hundred cuts of each
+		step := 1 + len(c.body)/500 // about 500 cuts for each
 		for at := 0; at < len(c.body); at += step {
 			result, text, err := readAnswer(&cutReader{pieces: [][]byte{c.body[:at], c.body[at:]}})
 			if err != nil || text != want.text || result.FinishReason != want.finish || !cmp.Equal(result.Usage, want.usage) {
@@ -141,7 +141,7 @@ func TestAnswer_EveryCutOfEveryCapture(t *testing.T) {
 	}
 }
 
-// utf8Answer is a reply of characters of every length, raw and escaped.
+// utf8Answer returns a response with characters of every length, raw and escaped.
 func utf8Answer() (body string, text string) {
 	deltas := []string{`Grüße`, `, 世`, `界 🌍`, ` \u00e9\u4e16\ud83d\ude00`, `\\ \"q\" \/ \n\t`, ` 𝔘`}
 	var b strings.Builder
@@ -227,7 +227,7 @@ func TestGenerate_NameOfTokenLimit(t *testing.T) {
 		{"http://127.0.0.1:11434/v1", "gpt-oss:20b", false},
 	} {
 		asked := New(Options{BaseURL: test.url, Name: test.model}).chatRequest(stream.Request{MaxTokens: 100})
-		//lint:ignore SA1019 the name that every provider but OpenAI knows
+		//lint:ignore SA1019 every provider except OpenAI uses this name
 		older := asked.MaxTokens
 		if got := asked.MaxCompletionTokens == 100; got != test.newer || (older == 100) == test.newer {
 			t.Errorf("%s at %s: max_completion_tokens %d, max_tokens %d", test.model, test.url, asked.MaxCompletionTokens, older)

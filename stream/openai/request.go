@@ -69,7 +69,7 @@ func (m *Model) chatRequest(request stream.Request) openai.ChatCompletionRequest
 	if m.maxCompletion {
 		r.MaxCompletionTokens = request.MaxTokens
 	} else {
-		//lint:ignore SA1019 the name that every provider but OpenAI knows
+		//lint:ignore SA1019 every provider except OpenAI uses this name
 		r.MaxTokens = request.MaxTokens
 	}
 	return r

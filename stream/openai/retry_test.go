@@ -21,7 +21,7 @@ import (
 	"parley/stream"
 )
 
-// pipes serves handler over pipes in memory, which a synctest bubble can hold, and returns a model that asks it.
+// pipes serves handler over pipes in memory, which work in a synctest bubble, and returns a model that uses it.
 func pipes(t *testing.T, handler http.HandlerFunc) *Model {
 	conns := make(chan net.Conn)
 	closed := make(chan struct{})
@@ -78,7 +78,7 @@ func TestRetry_ModelLoading(t *testing.T) {
 	}
 	body, ok := strings.CutPrefix(string(file), "503 ")
 	if !ok {
-		t.Fatal("not the capture it was taken for")
+		t.Fatal("unexpected capture")
 	}
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -98,10 +98,10 @@ func TestRetry_ModelLoading(t *testing.T) {
 	})
 }
 
-// TestRetry_AttemptsAndDelays counts the requests that an answer costs, and their time.
+// TestRetry_AttemptsAndDelays counts the requests for each kind of response, and measures their delays in fake time.
 func TestRetry_AttemptsAndDelays(t *testing.T) {
 	backoff := [2]time.Duration{(500 + 1000 + 2000) * 3 / 4 * time.Millisecond, (500 + 1000 + 2000) * 5 / 4 * time.Millisecond}
-	at := time.Date(2000, 1, 1, 0, 0, 12, 0, time.UTC).Format(http.TimeFormat) // bubbles begin at midnight
+	at := time.Date(2000, 1, 1, 0, 0, 12, 0, time.UTC).Format(http.TimeFormat) // a synctest bubble begins at midnight
 	for name, test := range map[string]struct {
 		status     int
 		retryAfter string
@@ -261,7 +261,7 @@ func TestGenerate_SilentModel_PumpTimeout(t *testing.T) {
 func TestGenerate_LateHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(100 * time.Second) // of the bubble
+			time.Sleep(100 * time.Second) // in fake time
 			sendText(w, someText, plainEnd)
 		})
 		outcome := stream.Pump(context.Background(), model, hello, stream.NewReply("msg_1"), stream.Timeouts{FirstByte: 120 * time.Second, Stall: 60 * time.Second})
@@ -416,7 +416,7 @@ func TestGenerate_IdleConnectionClosed_NoRetry(t *testing.T) {
 		for _, piece := range c.pieces() {
 			_, _ = w.Write(piece)
 		}
-		// The next request on the connection crosses its closing: it is not answered.
+		// The next request arrives while the connection is being closed, and gets no response.
 		_, _ = http.ReadRequest(bufio.NewReader(w))
 	})
 	model := once(open(t, server.url()))
