@@ -42,38 +42,9 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 	if err != nil {
 		return conversation.TurnStart{}, err
 	}
-	if r.admission != nil { // a send that waited was admitted a while ago: its key may have been revoked since
-		if err := w.alive(r.admission); err != nil {
-			w.leave(at, turn.Waiter)
-			return conversation.TurnStart{}, err
-		}
-	}
-	earlier, found, err := w.recall(at.owner, turn.Idempotency)
-	if err != nil {
-		return conversation.TurnStart{}, err
-	}
-	if found {
-		w.leave(at, turn.Waiter)
-		return conversation.TurnStart{Replayed: &earlier.Turn}, nil
-	}
-	if !w.mayTake(at, &session, turn.Waiter) {
-		if turn.OnBusy == conversation.Reject {
-			return conversation.TurnStart{}, conversation.ErrSessionBusy
-		}
-		queued, err := w.enqueue(at, &session, waiter{
-			name: turn.Waiter, interrupts: turn.OnBusy == conversation.Interrupt, idempotency: idempotencyOf(turn.Idempotency),
-		})
-		return conversation.TurnStart{Queued: queued}, err
-	}
-	tokens := turn.Tokens + window.MessageOverhead
-	config := session.Context
-	if current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, session.HistoryTokens, tokens); !ok {
-		w.refuse(at, turn.Waiter)
-		return conversation.TurnStart{}, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
-	}
-	if err := w.reserve(r, window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
-		w.refuse(at, turn.Waiter)
-		return conversation.TurnStart{}, err
+	other, begins, err := w.mayBegin(at, &session, turn, r)
+	if err != nil || !begins {
+		return other, err
 	}
 	before, err := w.context(at, &session, turn.Tokens)
 	if err != nil {
@@ -84,7 +55,7 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 	last := session.LastActivity
 	session.LastActivity = begun.Message.CreatedAt
 	session.MessageCount += 2
-	session.HistoryTokens += tokens
+	session.HistoryTokens += turn.Tokens + window.MessageOverhead
 	session.Head, session.LiveReply, session.LiveMessage = begun.Reply.ID, begun.Reply.ID, begun.Message.ID
 	session.Fence++
 	begun.Session = session
@@ -96,6 +67,45 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 		return conversation.TurnStart{}, err
 	}
 	return begun, w.putTurn(at, &begun, last, idempotencyOf(turn.Idempotency))
+}
+
+// mayBegin decides whether a turn begins now, and reserves its tokens if it does. Otherwise it returns why not: other says that the request
+// was done before, or that it waits in the queue; an error says that it is refused.
+func (w *writing) mayBegin(at ref, session *conversation.Session, turn *conversation.NewTurn, r *reservation) (other conversation.TurnStart, begins bool, err error) {
+	if r.admission != nil { // a send that waited was admitted a while ago: its key may have been revoked since
+		if err := w.alive(r.admission); err != nil {
+			w.leave(at, turn.Waiter)
+			return other, false, err
+		}
+	}
+	earlier, found, err := w.recall(at.owner, turn.Idempotency)
+	if err != nil {
+		return other, false, err
+	}
+	if found {
+		w.leave(at, turn.Waiter)
+		return conversation.TurnStart{Replayed: &earlier.Turn}, false, nil
+	}
+	if !w.mayTake(at, session, turn.Waiter) {
+		if turn.OnBusy == conversation.Reject {
+			return other, false, conversation.ErrSessionBusy
+		}
+		queued, err := w.enqueue(at, session, waiter{
+			name: turn.Waiter, interrupts: turn.OnBusy == conversation.Interrupt, idempotency: idempotencyOf(turn.Idempotency),
+		})
+		return conversation.TurnStart{Queued: queued}, false, err
+	}
+	tokens := turn.Tokens + window.MessageOverhead
+	config := session.Context
+	if current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, session.HistoryTokens, tokens); !ok {
+		w.refuse(at, turn.Waiter)
+		return other, false, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
+	}
+	if err := w.reserve(r, window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
+		w.refuse(at, turn.Waiter)
+		return other, false, err
+	}
+	return other, true, nil
 }
 
 // reserve reserves the tokens of a turn, once, even if its transaction runs again.

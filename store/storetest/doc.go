@@ -1,7 +1,7 @@
 // Package storetest is the conformance suite of stores. What conversation.Store, auth.Store and auth.TicketStore promise is tested here,
 // once, and run on every store.
 //
-// Each store runs it as TestStore, and on further topologies as TestStore_<Topology>, so `go test -run TestStore ./store/...` finds all
+// Each store runs it as TestStore, and on other topologies in tests whose names begin so. `go test -run TestStore ./store/...` finds all
 // of them. The subtests have the same names everywhere: TestStore/<group>/<case>, for example TestStore/queue/full_queue.
 //
 // The tests see a store only through its interfaces, so anything that only one store can show stands in that store's package: crashes, files,
