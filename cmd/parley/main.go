@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -93,10 +94,13 @@ type output struct{ out, errs io.Writer }
 // version is the command of that name.
 type version struct{}
 
-// Run prints the version that Go recorded in the binary.
+// release is the version that `make release` links into the binary, "" in any other.
+var release string
+
+// Run prints the version of the release, or else what Go recorded in the binary.
 func (version) Run(o output) error {
 	info, _ := debug.ReadBuildInfo()
-	_, err := fmt.Fprintln(o.out, "parley", versionOf(info))
+	_, err := fmt.Fprintln(o.out, "parley", cmp.Or(release, versionOf(info)))
 	return err
 }
 
