@@ -6,7 +6,6 @@
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CHECKS      := inherit,ST1000,ST1016
-CYCLONEDX   := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 FUZZTIME    ?= 30s
 CI          ?= false
 
@@ -54,7 +53,7 @@ release: ## binaries for PLATFORMS in dist/, with their SBOM and SHA-256 sums
 		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -tags nomsgpack \
 			-ldflags '-s -w -X main.release=$(VERSION)' -o dist/$$name ./cmd/parley || exit 1; \
 	done
-	go run $(CYCLONEDX) app -json -licenses -main cmd/parley -output dist/parley-$(VERSION).cdx.json .
+	@for binary in $(CURDIR)/dist/parley-*; do go run -C .ci/sbom . $$binary $(VERSION) > $$binary.cdx.json || exit 1; done
 	cd dist && sha256sum parley-* > SHA256SUMS
 
 test: needs format vet lint ## everything: formatting, vet, the linter, all tests, the race detector (minutes)
