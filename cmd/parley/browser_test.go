@@ -19,8 +19,8 @@ import (
 	"parley/web/browsertest"
 )
 
-// TestThePage is what somebody at a browser sees, with a real server behind it.
-func TestThePage(t *testing.T) {
+// TestPage is what somebody at a browser sees, with a real server behind it.
+func TestPage(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {

@@ -207,9 +207,9 @@ type play struct {
 // generous lifts the limits.
 const generous = `PARLEY_TIERS={"pro":{"requestsPerMinute":10000,"tokensPerMinute":10000000}}`
 
-// TestTheCallsOfTheInspectorDoWhatThePageDid runs every program that calls.js makes, against a real server: curl's in a shell,
+// TestInspector_Programs runs every program that calls.js makes, against a real server: curl's in a shell,
 // JavaScript's in node with the client as the server serves it, Go's in a module of its own.
-func TestTheCallsOfTheInspectorDoWhatThePageDid(t *testing.T) {
+func TestInspector_Programs(t *testing.T) {
 	t.Parallel()
 	needs(t, "node", "curl", "go", "sh")
 	model := newHeldModel(t, held)
@@ -252,7 +252,7 @@ func TestTheCallsOfTheInspectorDoWhatThePageDid(t *testing.T) {
 }
 
 // What is watched does not end by itself: the programs are given the end of the session.
-func TestTheCallsOfASubscriptionWatchToTheEnd(t *testing.T) {
+func TestInspector_SubscribePrograms(t *testing.T) {
 	t.Parallel()
 	needs(t, "node", "curl", "go", "sh")
 	model := newHeldModel(t, held)

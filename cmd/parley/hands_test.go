@@ -13,8 +13,8 @@ import (
 	"parley/web/browsertest"
 )
 
-// TestThePageInTheHand is what people do without thinking of it: writing, scrolling, going back.
-func TestThePageInTheHand(t *testing.T) {
+// TestPage_Input is what people do without thinking of it: writing, scrolling, going back.
+func TestPage_Input(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {

@@ -8,9 +8,9 @@ import (
 	"parley/web/browsertest"
 )
 
-// TestThePageLoadsLittleAtFirst asks a browser what the test of web, which reads the files, adds up: how many bytes it takes to
+// TestPage_FirstLoadSize asks a browser what the test of web, which reads the files, adds up: how many bytes it takes to
 // show the page to somebody who comes for the first time.
-func TestThePageLoadsLittleAtFirst(t *testing.T) {
+func TestPage_FirstLoadSize(t *testing.T) {
 	t.Parallel()
 	const most = 60_000
 	browser := browsertest.Chromium(t)

@@ -16,8 +16,8 @@ import (
 	"parley/web/browsertest"
 )
 
-// TestTheSidebar is the list of sessions, the context window and the usage, as somebody at a browser sees them.
-func TestTheSidebar(t *testing.T) {
+// TestSidebar covers the list of sessions, the context window and the usage, as somebody at a browser sees them.
+func TestSidebar(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {

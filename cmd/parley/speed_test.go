@@ -16,8 +16,8 @@ import (
 const watchesTasks = `window.longTasks = [];
 	new PerformanceObserver((list) => longTasks.push(...list.getEntries().map(({ duration }) => duration))).observe({ type: "longtask" });`
 
-// TestReplyAtFullSpeed shows a reply of 10,000 tokens that come without a pause, and prints what that costs the page.
-func TestReplyAtFullSpeed(t *testing.T) {
+// TestPage_ReplyAtFullSpeed shows a reply of 10,000 tokens that come without a pause, and prints what that costs the page.
+func TestPage_ReplyAtFullSpeed(t *testing.T) {
 	t.Parallel()
 	const tokens, size = 10_000, 4
 	model := newTextModel(t, size)

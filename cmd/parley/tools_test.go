@@ -16,8 +16,8 @@ import (
 	"parley/web/browsertest"
 )
 
-// TestTheToolsOfThePage is what the inspector shows, and what comes of trouble that one makes for oneself.
-func TestTheToolsOfThePage(t *testing.T) {
+// TestTools is what the inspector shows, and what comes of trouble that one makes for oneself.
+func TestTools(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {

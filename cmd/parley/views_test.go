@@ -19,9 +19,9 @@ import (
 	"parley/web/browsertest"
 )
 
-// TestTheViews is what somebody at a browser sees where the network, the key, the window or the limits fail, and where a model means
+// TestViews is what somebody at a browser sees where the network, the key, the window or the limits fail, and where a model means
 // harm; and how all that the page shows suits people with other needs.
-func TestTheViews(t *testing.T) {
+func TestViews(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {
