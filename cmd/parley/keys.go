@@ -18,7 +18,7 @@ import (
 // keys is `parley keys`: what the API does with keys, without a key or a server, for anyone who can open the store. Unlike the
 // API, it can choose the account, its tier, and the mode.
 type keys struct {
-	Create keysCreate `cmd:"" help:"Create a key. Prints its secret, which is shown only once, alone on standard output, and its record on standard error."`
+	Create keysCreate `cmd:"" help:"Create a key. Its secret, shown only once, is alone on standard output; its record is on standard error."`
 	List   keysList   `cmd:"" help:"List the keys of an account and mode, newest first."`
 	Revoke keysRevoke `cmd:"" help:"Revoke a key: its secrets stop working at once."`
 	Rotate keysRotate `cmd:"" help:"Give a key a new secret, printed alone on standard output. The old secret works for 24 more hours."`
