@@ -16,11 +16,13 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"parley/stream/openai"
+	"parley/web/browsertest"
 )
 
-// TestThePage is what somebody at a browser sees, with a real server behind it.
-func TestThePage(t *testing.T) {
-	browser := newBrowser(t)
+// TestPage is what somebody at a browser sees, with a real server behind it.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {
 		name string
 		play func(t *testing.T, browser context.Context)
@@ -37,7 +39,10 @@ func TestThePage(t *testing.T) {
 		{"a key in the address takes no other one's place unasked", anotherKey},
 		{"with nothing configured the simulated model answers", simulatedModel},
 	} {
-		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
+		t.Run(scenario.name, func(t *testing.T) {
+			t.Parallel()
+			scenario.play(t, browser)
+		})
 	}
 }
 
@@ -238,21 +243,13 @@ func survivesKill(t *testing.T, browser context.Context) {
 	b.untilReply("completed", words(2))
 }
 
-// untilJournal waits until a text is in the store's journal, which is on disk 50 ms after it was shown.
+// untilJournal waits until a text is in the store's journal, which is written 50 ms after the text was shown.
 func untilJournal(t *testing.T, dir, text string) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for late := time.After(10 * time.Second); ; {
-		if journal, err := os.ReadFile(filepath.Join(dir, "parley.db-journal")); err == nil && bytes.Contains(journal, []byte(text)) {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("%q does not come into the journal", text)
-		}
-	}
+	eventually(t, fmt.Sprintf("%q does not come into the journal", text), func() bool {
+		journal, err := os.ReadFile(filepath.Join(dir, "parley.db-journal"))
+		return err == nil && bytes.Contains(journal, []byte(text))
+	})
 }
 
 // The cursor that the page stands at is then one that the server never gave.
@@ -297,7 +294,7 @@ func survivesDrain(t *testing.T, browser context.Context) {
 	p.errs.await(func(text string) bool { return strings.Contains(text, "draining") }, p.exited)
 	model.allow(long)
 	b.untilReply("completed", words(long))
-	if code := p.wait(10 * time.Second).ExitCode(); code != 0 {
+	if code := p.wait().ExitCode(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, p.errs)
 	}
 	b.untilChip("reconnecting", "connecting")
@@ -361,11 +358,15 @@ func simulatedModel(t *testing.T, browser context.Context) {
 	}
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
 	b := enter(t, browser, p.url)
+	eval[bool](b, `(window.lengths = new Set(), new MutationObserver(() => {
+		const reply = `+reply+`;
+		if (reply?.dataset.status === "streaming") lengths.add(reply.querySelector(".text").textContent.length);
+	}).observe(document.getElementById("log"), { subtree: true, childList: true, characterData: true }), true)`)
 	b.say("Hello, who are you?")
-	b.until(reply + `?.querySelector(".text").textContent.length > 50`)
-	first := eval[int](b, reply+`.querySelector(".text").textContent.length`)
-	b.until(fmt.Sprintf(`%s.querySelector(".text").textContent.length > %d && %s.dataset.status === "streaming"`, reply, first, reply))
-	b.until(reply + `.dataset.status === "completed"`)
+	b.until(reply + `?.dataset.status === "completed"`)
+	if n := eval[int](b, `lengths.size`); n < 3 {
+		t.Errorf("the text of the reply had %d lengths while it was written", n)
+	}
 	// It is Markdown, and shown as that.
 	if text := eval[string](b, reply+`.querySelector(".text").textContent`); !strings.Contains(text, "simulated model") || strings.Contains(text, "**") {
 		t.Errorf("the reply does not say what it is from: %q", text)

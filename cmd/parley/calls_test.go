@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // nasty is a message in which every language finds something to trip over.
@@ -208,9 +207,10 @@ type play struct {
 // generous lifts the limits.
 const generous = `PARLEY_TIERS={"pro":{"requestsPerMinute":10000,"tokensPerMinute":10000000}}`
 
-// TestTheCallsOfTheInspectorDoWhatThePageDid runs every program that calls.js makes, against a real server: curl's in a shell,
+// TestInspector_Programs runs every program that calls.js makes, against a real server: curl's in a shell,
 // JavaScript's in node with the client as the server serves it, Go's in a module of its own.
-func TestTheCallsOfTheInspectorDoWhatThePageDid(t *testing.T) {
+func TestInspector_Programs(t *testing.T) {
+	t.Parallel()
 	needs(t, "node", "curl", "go", "sh")
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), append(model.env(), generous)...)
@@ -252,7 +252,8 @@ func TestTheCallsOfTheInspectorDoWhatThePageDid(t *testing.T) {
 }
 
 // What is watched does not end by itself: the programs are given the end of the session.
-func TestTheCallsOfASubscriptionWatchToTheEnd(t *testing.T) {
+func TestInspector_SubscribePrograms(t *testing.T) {
+	t.Parallel()
 	needs(t, "node", "curl", "go", "sh")
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), append(model.env(), generous)...)
@@ -286,7 +287,7 @@ func TestTheCallsOfASubscriptionWatchToTheEnd(t *testing.T) {
 			}
 			process.out.await(func(text string) bool { return strings.Contains(text, word(0)) }, process.exited)
 			p.must("DELETE", "/v1/sessions/"+play.session, nil)
-			if code := process.wait(10 * time.Second).ExitCode(); code != 0 || !strings.Contains(process.out.String(), "deleted") {
+			if code := process.wait().ExitCode(); code != 0 || !strings.Contains(process.out.String(), "deleted") {
 				t.Errorf("exit code %d\n%s%s\n%s", code, process.out, process.errs, play.text)
 			}
 		})

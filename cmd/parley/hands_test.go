@@ -9,11 +9,14 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+
+	"parley/web/browsertest"
 )
 
-// TestThePageInTheHand is what people do without thinking of it: writing, scrolling, going back.
-func TestThePageInTheHand(t *testing.T) {
-	browser := newBrowser(t)
+// TestPage_Input is what people do without thinking of it: writing, scrolling, going back.
+func TestPage_Input(t *testing.T) {
+	t.Parallel()
+	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {
 		name string
 		play func(t *testing.T, browser context.Context)
@@ -24,7 +27,10 @@ func TestThePageInTheHand(t *testing.T) {
 		{"who looks with other colours, no motion or at 200 % sees everything", looksOtherwise},
 		{"Tab goes where one expects, and the focus is seen", tabs},
 	} {
-		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
+		t.Run(scenario.name, func(t *testing.T) {
+			t.Parallel()
+			scenario.play(t, browser)
+		})
 	}
 }
 

@@ -4,13 +4,16 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"parley/web/browsertest"
 )
 
-// TestThePageLoadsLittleAtFirst asks a browser what the test of web, which reads the files, adds up: how many bytes it takes to
+// TestPage_FirstLoadSize asks a browser what the test of web, which reads the files, adds up: how many bytes it takes to
 // show the page to somebody who comes for the first time.
-func TestThePageLoadsLittleAtFirst(t *testing.T) {
+func TestPage_FirstLoadSize(t *testing.T) {
+	t.Parallel()
 	const most = 60_000
-	browser := newBrowser(t)
+	browser := browsertest.Chromium(t)
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
 	b.do(chromedp.Navigate(p.url + "/"))
