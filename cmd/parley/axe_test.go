@@ -13,7 +13,7 @@ import (
 	"parley/web/npmtest"
 )
 
-// axeRun has axe-core look at the page, at everything of WCAG 2.2 AA and its best practices, and returns what it finds.
+// axeRun runs axe-core's rules for WCAG 2.2 AA and its best practices on the page and returns the violations.
 const axeRun = `axe.run(document, {
 	runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
 	rules: {"target-size": {enabled: true}},
@@ -23,8 +23,8 @@ const axeRun = `axe.run(document, {
 	violations: violations.map(({id, help, nodes}) => ({id, help, nodes: nodes.map(({target, failureSummary}) => ({target: target.join(" "), failureSummary}))})),
 }))`
 
-// axe fails the test for what axe-core finds wrong with the page as it is shown now. The page's policy binds the page, not what
-// the browser is told to evaluate.
+// axe fails the test for every violation that axe-core finds in the page as it is now. The page's content security policy does
+// not apply to scripts that DevTools evaluates.
 func (b *tab) axe() {
 	b.t.Helper()
 	source, err := os.ReadFile(filepath.Join(npmtest.Install(b.t, "testdata/axe"), "node_modules/axe-core/axe.min.js"))
@@ -59,15 +59,15 @@ func (b *tab) axe() {
 	}
 }
 
-// TestTheDocsAreForEverybody looks at /docs as people with other needs have it.
-func TestTheDocsAreForEverybody(t *testing.T) {
+// TestDocs_Accessible runs axe-core on /docs and follows its table of contents by keyboard.
+func TestDocs_Accessible(t *testing.T) {
 	browser := newBrowser(t)
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
 	for _, screen := range []struct {
 		name  string
 		width int64
-		// begin goes to the contents and opens them, by the keyboard alone.
+		// begin opens the table of contents with the keyboard.
 		begin func()
 	}{
 		{"wide", 1200, func() {}},
@@ -96,12 +96,12 @@ func TestTheDocsAreForEverybody(t *testing.T) {
 	}
 }
 
-// followsContents goes to an operation by the contents, and to all of its command by one click.
+// followsContents follows a link of the table of contents, and selects a whole command with one click.
 func (b *tab) followsContents() {
 	b.t.Helper()
 	const link = `#contents a[href="#createSession"]`
 	if !eval[bool](b, "{ const a = document.querySelector(`"+link+"`); a.focus(); a === document.activeElement && a.checkVisibility({contentVisibilityAuto: true}) }") {
-		b.t.Error("the contents cannot be reached by keyboard")
+		b.t.Error("the table of contents cannot be reached by keyboard")
 	}
 	b.do(pressEnter)
 	b.until(`location.hash === "#createSession" && Math.abs(document.getElementById("createSession").getBoundingClientRect().top) < 60`)

@@ -2,7 +2,7 @@
 
 import { Log } from "/static/log.js";
 import { Markdown } from "/static/markdown.js";
-import { hostile, links, trespasses } from "./hostile.mjs";
+import { hostile, links, violations } from "./hostile.mjs";
 
 globalThis.ran = []; // whatever runs says so here
 for (const name of ["alert", "confirm", "prompt"]) globalThis[name] = () => ran.push(name);
@@ -77,7 +77,7 @@ globalThis.tests = {
       if (whole.ms > 5000) wrong.push(`${name}: ${whole.ms} ms`);
       const text0 = shown(whole.element);
       const say = (what) => wrong.push(`${name}: ${what}`);
-      for (const trespass of new Set(trespasses(whole.element))) say(`has ${trespass}`);
+      for (const violation of new Set(violations(whole.element))) say(`has ${violation}`);
       if (whole.removed.length) say(`takes away ${[...new Set(whole.removed)]}`);
       if (depthOf(whole.element) > 60) say(`${depthOf(whole.element)} elements within each other`);
       if (options.shows !== undefined) { if (!text0.includes(options.shows)) say(`does not show ${JSON.stringify(options.shows)}, but ${JSON.stringify(text0.slice(0, 200))}`); }
@@ -114,7 +114,7 @@ globalThis.tests = {
       const pieces = render(chunksOf(source, 4, n));
       const [one, other] = [html(whole), html(pieces)];
       if (one !== other) say(`is not the same in pieces:\n${one}\n${other}`);
-      for (const trespass of trespasses(whole.element)) say(`has ${trespass}`);
+      for (const violation of violations(whole.element)) say(`has ${violation}`);
       if (whole.removed.length || pieces.removed.length) say(`takes away ${whole.removed} ${pieces.removed}`);
       const lossy = /```|\]\(|<br|\d\./.test(source); // names of languages, addresses, and numbers of lists are no text
       if (!lossy && words(shown(whole.element)) !== words(source)) say(`loses words: ${one}`);

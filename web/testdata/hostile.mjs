@@ -172,7 +172,7 @@ const ALLOWED = {
 };
 
 /** What must not be in an element that was made of a text. */
-export function trespasses(element) {
+export function violations(element) {
   const found = [];
   for (const node of element.querySelectorAll("*")) {
     const tag = node.localName;

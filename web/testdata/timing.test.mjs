@@ -36,7 +36,7 @@ test("while it is written, how soon it began", () => {
   timing.take({ type: "delta", messageId: ID, offset: 0, end: 1 }, 430);
   timing.take({ type: "delta", messageId: ID, offset: 1, end: 2 }, 800);
   assert.equal(timing.live(ID), "first after 0.43 s");
-  timing.doubt(900);
+  timing.expectReplay(900);
   assert.equal(timing.live(ID), "");
 });
 
@@ -58,14 +58,14 @@ test("nothing is said of replies that were not watched from the beginning to the
 });
 
 test("what may be a replay is not timed", () => {
-  timing.doubt(4001);
+  timing.expectReplay(4001);
   assert.equal(play([[5100, "a"], [6100, "b"]]), "");
   assert.notEqual(play([[5100, "a"], [6100, "b"]], { began: 5001 }), "");
 });
 
 test("a cut in the middle of a reply ends its timing", () => {
   timing.take({ type: "created", messageId: ID, message: { role: "assistant" } }, 0);
-  timing.doubt(10);
+  timing.expectReplay(10);
   assert.equal(goOn([[2000, "a"], [3000, "b"]]), "");
 });
 
