@@ -159,7 +159,7 @@ func stopKeeps(t *testing.T, browser context.Context) {
 	b.untilReply("completed", words(60))
 	press("[data-role=user]", "Edit as new")
 	b.until(`document.activeElement.id === "text" && document.activeElement.value === "say 60 words"`)
-	press("[data-role=user]", "Send again")
+	press("[data-role=user]", "Resend")
 	b.until(`document.querySelectorAll("article[data-role=assistant][data-status=completed]").length === 3`)
 	if left := eval[string](b, `document.getElementById("text").value`); left != "say 60 words" {
 		t.Errorf("the composer now holds %q", left)

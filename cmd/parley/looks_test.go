@@ -190,7 +190,7 @@ var views = []view{
 	{"menu", clicks("#menu summary", `document.getElementById("delete").checkVisibility()`), esc},
 	{"simulator", clicks("#simulator summary", `document.querySelector("#simulate-slow")?.checkVisibility()`), esc},
 	{"confirm", clicks("#delete", `document.querySelector("#confirm[open]") !== null`), esc},
-	{"meter", clicks("#window summary", `document.querySelector("#window dl").textContent.includes("tokens so far")`), esc},
+	{"meter", clicks("#window summary", `document.querySelector("#window dl").textContent.includes("tokens in total")`), esc},
 	{"dry-run", func(b *tab) {
 		b.do(chromedp.SendKeys("#text", "And what would that be?"))
 		clicks("#window summary", `!document.querySelector("#window button").disabled`)(b)

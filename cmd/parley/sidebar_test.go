@@ -239,7 +239,7 @@ func failsToList(t *testing.T, browser context.Context) {
 	b.do(chromedp.Click("#forget-key"), chromedp.SendKeys("#key", declaredKey))
 	wire.cut()
 	b.do(pressEnter)
-	b.until(`document.querySelector("#sessions .state").textContent.startsWith("The list could not be loaded")`)
+	b.until(`document.querySelector("#sessions .state").textContent.startsWith("The session list could not be loaded")`)
 	wire.mend(p)
 	b.do(chromedp.Click("#sessions .state button"))
 	b.until(is(titles, "buoy"))
@@ -271,17 +271,17 @@ func metersTheWindow(t *testing.T, browser context.Context) {
 		b.say(fmt.Sprintf("say %d words about the buoy%s", i+1, strings.Repeat(" buoy", 75)))
 		b.untilReply("completed", words(i+1))
 	}
-	b.until(meterText + `.match(/ folded$/) !== null`)
+	b.until(meterText + `.match(/ summarised$/) !== null`)
 	newest := p.must("GET", "/v1/sessions/"+b.session()+"/messages?limit=1", nil)["data"].([]any)[0].(map[string]any)
 	report := newest["context"].(map[string]any)
-	want := fmt.Sprintf("%v of 512 tokens · %v folded", report["promptTokens"], report["folded"].(map[string]any)["count"])
+	want := fmt.Sprintf("%v of 512 tokens · %v summarised", report["promptTokens"], report["folded"].(map[string]any)["count"])
 	b.until(is(meterText, want) + ` || ` + meterText + `.includes("→")`)
 	if now := eval[string](b, `document.querySelector("#window .level").ariaValueNow`); now != fmt.Sprint(report["promptTokens"]) {
 		t.Errorf("the meter shows %s, want %v", now, report["promptTokens"])
 	}
 	b.do(chromedp.Click("#window summary"))
-	b.until(`document.querySelector("#window dl").textContent.includes("in the summary that was sent")`)
-	b.until(`document.querySelector("#window dl").textContent.includes("tokens so far")`)
+	b.until(`document.querySelector("#window dl").textContent.includes("sent as a summary")`)
+	b.until(`document.querySelector("#window dl").textContent.includes("tokens in total")`)
 	b.until(`document.querySelector("#window button").disabled`)
 	b.photograph("meter")
 	b.do(pressEscape, chromedp.SendKeys("#text", "What would you say?"), chromedp.Click("#window summary"))
@@ -327,13 +327,13 @@ func timesReplies(t *testing.T, browser context.Context) {
 	b := enter(t, browser, p.url)
 	const note = reply + `?.querySelector(".note").textContent`
 	b.say("say 30 words")
-	b.until(note + `?.match(/^30 tokens · first after \d+\.\d\d s · [\d,.]+ tokens\/s$/) != null`)
+	b.until(note + `?.match(/^30 tokens · first token in [\d.]+ m?s · [\d,.]+ tokens\/s$/) != null`)
 	timed := eval[string](b, note)
 	b.photograph("timed")
 	model.allow(held)
 	b.say("say 60 words")
 	b.untilReply("streaming", words(held))
-	b.until(`document.getElementById("status").textContent.match(/^A reply is being written, first after \d\.\d\d s…$/) !== null`)
+	b.until(`document.getElementById("status").textContent.match(/^Reply streaming, first token in [\d.]+ m?s…$/) !== null`)
 	b.do(chromedp.Reload())
 	b.untilReply("streaming", words(held))
 	model.allow(long)
@@ -359,17 +359,17 @@ func showsUsage(t *testing.T, browser context.Context) {
 	b.until(is(`document.querySelector("#usage [aria-label=Tokens]").ariaValueText`, fmt.Sprintf("%v of %v · %v %%, over the limit", tokens["used"], tokens["limit"], tokens["percentage"])))
 	b.until(`document.querySelector("#usage [aria-label='Active sessions']").ariaValueNow === "1"`)
 	b.until(`document.querySelector("#usage .used").textContent.includes("Tier pro")`)
-	b.until(`document.querySelector("#usage figcaption").textContent.startsWith("Messages: 2 user, 2 assistant, 0 system in the whole period")`)
+	b.until(`document.querySelector("#usage figcaption").textContent.startsWith("Messages: 2 user, 2 assistant, 0 system in total")`)
 	b.photograph("usage")
 
 	b.until(`(document.querySelector("#usage svg").focus(), true)`)
 	b.do(press("End", 35, 0))
 	b.until(`document.querySelector("#usage .readout").textContent.endsWith(": 4 messages (user 2, assistant 2, system 0)")`)
 	for _, choice := range []struct{ measure, want string }{
-		{"tokens", "Tokens: 20 prompt, 12 completion in the whole period"},
-		{"replies", "Replies by ending: 2 completed, 0 cancelled, 0 failed, 0 interrupted in the whole period"},
+		{"tokens", "Tokens: 20 prompt, 12 completion in total"},
+		{"replies", "Replies by ending: 2 completed, 0 cancelled, 0 failed, 0 interrupted in total"},
 		{"firstToken", "Time to first token: "},
-		{"sessions", "Sessions created: 1 created in the whole period"},
+		{"sessions", "Sessions created: 1 created in total"},
 	} {
 		b.until(fmt.Sprintf(`((e) => (e.value = %q, e.dispatchEvent(new Event("change"))))(document.querySelector("#usage select"))`, choice.measure))
 		b.until(fmt.Sprintf(`document.querySelector("#usage figcaption").textContent.startsWith(%q)`, choice.want))
@@ -410,7 +410,7 @@ func checksAccessibility(t *testing.T, browser context.Context) {
 	}{{"light", 1000, 700}, {"dark", 1000, 700}, {"light", 390, 844}} {
 		b.look(screen.scheme, screen.width, screen.height)
 		b.do(chromedp.Click("#window summary"))
-		b.until(`document.querySelector("#window dl").textContent.includes("tokens so far")`)
+		b.until(`document.querySelector("#window dl").textContent.includes("tokens in total")`)
 		b.axe()
 		b.do(pressEscape)
 		b.until(`(document.getElementById("text").value = "And now?", true)`)

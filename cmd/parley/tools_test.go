@@ -85,8 +85,9 @@ func dropsTheSocket(t *testing.T, browser context.Context) {
 	b.say("say 60 words")
 	b.untilReply("streaming", words(token))
 	before := b.sockets()
+	eval[bool](b, `((chip) => new MutationObserver(() => { if (chip.dataset.state === "resumed") window.resumed = true; }).observe(chip, { attributes: true }) ?? true)(document.getElementById("chip"))`)
 	b.simulate("drop")
-	b.untilChip("resumed")
+	b.until(`window.resumed === true`) // the chip shows it for four seconds only
 	if b.sockets() == before {
 		t.Error("no new socket was opened")
 	}
@@ -209,7 +210,7 @@ func failsTheModel(t *testing.T, browser context.Context) {
 	if text := agree(b, p, "failed"); !strings.Contains(text, "You asked for a failure") {
 		t.Errorf("the text before the failure is not kept: %q", text)
 	}
-	b.until(reply + `.querySelector(".note").textContent.startsWith("The simulated model failed, as it was asked to.")`)
+	b.until(reply + `.querySelector(".note").textContent.startsWith("The simulated model failed")`)
 	b.say("/words 5")
 	b.until(reply + `.dataset.status === "completed"`)
 	b.simulate("stall")
@@ -291,8 +292,10 @@ func (b *tab) copies(t *testing.T) {
 		shown := eval[string](b, row("send")+`.querySelector("[role=tabpanel]").textContent`)
 		eval[bool](b, row("send")+`.querySelector(".same .copy").setAttribute("data-try", "") ?? true`)
 		eval[bool](b, `(document.querySelector("[data-try]").textContent = "Copy") !== ""`) // the label stays "Copied" for 1.5 s
+		eval[bool](b, `((button) => new MutationObserver((_, observer) => button.textContent === "Copied" && (observer.disconnect(), button.setAttribute("data-copied", ""))).observe(button, { childList: true }) ?? true)(document.querySelector("[data-try]"))`)
 		b.do(chromedp.ScrollIntoView("[data-try]"), chromedp.Click("[data-try]"))
-		b.until(`document.querySelector("[data-try]").textContent === "Copied"`)
+		b.until(`document.querySelector("[data-try]").matches("[data-copied]")`)
+		eval[bool](b, `document.querySelector("[data-try]").removeAttribute("data-copied") ?? true`)
 		b.do(chromedp.Focus("#text"), paste)
 		b.until(`document.getElementById("text").value !== ""`)
 		if pasted := eval[string](b, `document.getElementById("text").value`); pasted != shown || !strings.HasPrefix(pasted, language.begins) {

@@ -187,7 +187,7 @@ func overflows(t *testing.T, browser context.Context) {
 		b.say(typed)
 		b.until(fmt.Sprintf(`document.querySelectorAll("article[data-status=completed][data-role=assistant]").length === %d || %s`, n+1, visible("window is full")))
 	}
-	b.until(visible(`^The context window is full: [\d,]+ tokens where 512 fit\.`))
+	b.until(visible(`^The context window is full: the message needs [\d,]+ tokens, 512 fit\.`))
 	b.until(is(`document.getElementById("text").value`, typed))
 	b.fits()
 	b.do(chromedp.Click("#problem-action"))
@@ -366,7 +366,7 @@ func hostileAddress(t *testing.T, browser context.Context) {
 	for _, session := range []string{"../keys/" + id, "%2e%2e/keys/" + id + "?", "../keys?", "<img src=x onerror=alert(1)>"} {
 		b := enterGuarded(t, browser, p, "/?session="+strings.ReplaceAll(strings.ReplaceAll(session, "%", "%25"), "?", "%3F"))
 		b.forgiven = regexp.MustCompile(`status of 404`)
-		b.until(visible("^This session is gone"))
+		b.until(visible("^Session not found"))
 		b.until(`document.getElementById("menu").hidden`)
 		if asked := b.asked("v1/keys"); asked != "" {
 			t.Errorf("the page requested %s", asked)
@@ -397,7 +397,7 @@ func newLimited(t *testing.T, browser context.Context) limited {
 	opens.until(entry("say 5 words", "a") + `.click() === undefined`)
 	opens.until(visible("^Too many requests"))
 	asks.say("say 7 words")
-	asks.until(visible(`^Too many requests\. You can send again in \d+ s; what you typed is kept\.$`))
+	asks.until(visible(`^Too many requests\. You can send again in \d+ s\. Your text is kept\.$`))
 	asks.until(is(`document.getElementById("text").value`, "say 7 words"))
 	first := eval[string](asks, `document.querySelector("#problem p").textContent`)
 	asks.until(fmt.Sprintf(`document.querySelector("#problem p").textContent !== %q`, first))

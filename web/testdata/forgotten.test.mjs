@@ -44,7 +44,7 @@ function forget() {
   server.break(server.socket);
 }
 
-test("a cursor that the server does not know is said once, and watched on from without it", async () => {
+test("unknown cursor: one cleared event, then live", async () => {
   told();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await until(sawEnd(seen));
@@ -63,7 +63,7 @@ test("a cursor that the server does not know is said once, and watched on from w
   assert.deepEqual([seen.done, seen.events.filter((event) => event.type === "cleared").length], [false, 1]);
 });
 
-test("a server that knows no cursor at all is not asked in a tight loop", async () => {
+test("unknown cursor: no tight loop", async () => {
   told();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await settled();
@@ -75,7 +75,7 @@ test("a server that knows no cursor at all is not asked in a tight loop", async 
   }
 });
 
-test("a socket that dies between the two still has it said", async () => {
+test("unknown cursor: reported after a lost connection", async () => {
   told();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await until(sawEnd(seen));
@@ -97,7 +97,7 @@ for (const [what, answer, wanted] of [
   ["throws if it is gone", { status: 404, body: { error: { code: "message_not_found", message: "" } } }, "session_cleared"],
   ["throws if nobody can say", new TypeError("fetch failed"), "network_error"],
 ]) {
-  test(`a reply whose cursor the server forgot ${what}`, async () => {
+  test(`unknown cursor during a reply: ${what}`, async () => {
     server.answers[`GET /sessions/${SESSION}/messages/${REPLY}`] = answer;
     server.onrequest = (socket, frame) => {
       if (frame.type !== "send") return false;

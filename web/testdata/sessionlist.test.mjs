@@ -18,7 +18,7 @@ beforeEach(() => {
   list.begin();
 });
 
-test("the newest stands first, wherever it came from", () => {
+test("newest first", () => {
   list.refresh(page([9, 8, 7], true));
   list.put(session(10));
   list.extend(page([6, 5]));
@@ -26,7 +26,7 @@ test("the newest stands first, wherever it came from", () => {
   assert.equal(list.next, null);
 });
 
-test("a refresh brings what is new, drops what is gone, and leaves what lies deeper", () => {
+test("refresh adds, removes, and keeps older sessions", () => {
   list.refresh(page([9, 8, 7], true));
   list.extend(page([6, 5, 4], true));
   list.begin();
@@ -39,7 +39,7 @@ test("a refresh brings what is new, drops what is gone, and leaves what lies dee
   assert.equal(list.next, null);
 });
 
-test("a session that was put from far below leaves the pages as they are", () => {
+test("an old session put by the page changes no cursor", () => {
   list.put(session(1));
   list.begin();
   list.refresh(page([9, 8, 7], true));
@@ -53,7 +53,7 @@ test("a session that was put from far below leaves the pages as they are", () =>
   assert.deepEqual(numbers(list.all), [9, 8, 7, 6, 5, 4, 1]);
 });
 
-test("more new sessions than a page holds leave no gap that cannot be filled", () => {
+test("more new sessions than a page: the gap is loaded", () => {
   list.refresh(page([2, 1]));
   list.begin();
   list.refresh(page([9, 8, 7], true));
@@ -67,14 +67,14 @@ test("more new sessions than a page holds leave no gap that cannot be filled", (
   assert.equal(list.next, null, "all of it is there");
 });
 
-test("an empty account empties it", () => {
+test("an empty page empties the list", () => {
   list.refresh(page([2, 1]));
   list.begin();
   list.refresh(page([]));
   assert.equal(list.size, 0);
 });
 
-test("what happened while a request was under way wins over its answer", () => {
+test("changes during a request win over its response", () => {
   list.refresh(page([3, 2, 1]));
   list.begin();
   list.put(session(4));
@@ -88,7 +88,7 @@ test("what happened while a request was under way wins over its answer", () => {
   assert.equal(list.get(id(2)).messageCount, 0, "the next answer is the newer");
 });
 
-test("a turn counts two messages, once", () => {
+test("a turn counts two messages once", () => {
   list.put(session(1));
   const say = (seconds, role = "user") => list.turn({ sessionId: id(1), role, createdAt: at(seconds) });
   const count = () => list.get(id(1)).messageCount;
@@ -106,14 +106,14 @@ test("a turn counts two messages, once", () => {
   assert.equal(list.size, 1);
 });
 
-test("what has expired goes", () => {
+test("expired sessions are removed", () => {
   list.put(session(1, { expiresAt: at(5) }));
   list.put(session(2, { expiresAt: at(6) }));
   list.expire(Date.parse(at(5)));
   assert.deepEqual(numbers(list.all), [2]);
 });
 
-test("it finds by words of the title, and by id", () => {
+test("search by words of the title and by id", () => {
   list.put(session(1, { metadata: { title: "A Lighthouse in the fog" } }));
   list.put(session(22, { metadata: { title: "Fog lamps" } }));
   for (const [text, want] of [
@@ -131,7 +131,7 @@ test("it finds by words of the title, and by id", () => {
   }
 });
 
-test("a title turns no sentence around that it stands in", () => {
+test("titles lose bidi controls", () => {
   const sessionId = "session_0000000000000001";
   assert.equal(titleOf({ sessionId, metadata: { title: "\u202Egpj.\u2066exe\u2069" } }), "gpj.exe");
   assert.equal(titleOf({ sessionId, metadata: { title: "\u202E \u202C" } }), "Session …00001");
