@@ -41,11 +41,11 @@ func TestAcceptsGzip(t *testing.T) {
 		"gzipped, notgzip, gzip-not;q=1 ": false,
 		",,;;=,gzip":                      true,
 	} {
-		if got := takesGzip([]string{accept}); got != want {
+		if got := acceptsGzip([]string{accept}); got != want {
 			t.Errorf("%q: %v", accept, got)
 		}
 	}
-	if !takesGzip([]string{"br", "gzip"}) || takesGzip([]string{"gzip", "gzip;q=0"}) || takesGzip(nil) {
+	if !acceptsGzip([]string{"br", "gzip"}) || acceptsGzip([]string{"gzip", "gzip;q=0"}) || acceptsGzip(nil) {
 		t.Error("several Accept-Encoding headers are not combined")
 	}
 }

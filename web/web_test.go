@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path"
 	"regexp"
 	"strings"
@@ -177,6 +178,19 @@ func TestFiles_NoExternalAddressNoMarkup(t *testing.T) {
 		}
 		if found := markup.FindString(code); found != "" {
 			t.Errorf("%s makes markup from strings: %s", name, found)
+		}
+	})
+}
+
+// TestDoc_ListsModules keeps the package comment complete.
+func TestDoc_ListsModules(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	forEachFile(t, func(name, _ string) {
+		if path.Ext(name) == ".js" && !strings.HasPrefix(name, libraryFolder) && !strings.Contains(string(doc), name) {
+			t.Errorf("doc.go does not mention %s", name)
 		}
 	})
 }

@@ -24,7 +24,7 @@ const connect = (options) => (client = new Client(server.options(options)));
 const told = () => (server.messages = [message(1, "user", "Hi"), message(2, "assistant", TEXT)]);
 const asked = (type) => server.requests.filter((frame) => frame.type === type);
 
-/** Lets time pass, a reconnection at a time, until what is awaited is so. */
+/** Lets time pass, one reconnect at a time, until a condition holds. */
 async function until(what) {
   for (let i = 0; !what(); i++) {
     assert.ok(i < 500, "it never comes about");
@@ -69,7 +69,7 @@ test("200 random cuts with overlapping replays", async () => {
     server.messages = [message(1, "user", "Hi"), message(2, "assistant", text)];
     server.chunk = (rest) => [...rest].slice(0, 1 + Math.floor(next() * 6)).join("").length;
     server.overlap = () => Math.floor(next() * 5);
-    server.allowance = () => 3 + Math.floor(next() * 5); // a welcome, subscribed, and what gets through
+    server.allowance = () => 3 + Math.floor(next() * 5); // welcome, subscribed, and some frames
     client?.close();
     const seen = collect(connect().watch(SESSION, { after: START }));
     await until(sawEnd(seen));
@@ -151,7 +151,7 @@ test("cut after a message was confirmed", async () => {
     if (frame.type !== "send") return false;
     server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: reply.messageId });
     server.messages.push(reply);
-    server.break(socket); // before anything of it was shown
+    server.break(socket); // before any of its frames
     return true;
   };
   const seen = collect(connect().send(SESSION, "Hi"));
@@ -167,7 +167,7 @@ test("unconfirmed message: same idempotency key, one reply", async () => {
   const reply = message(1, "assistant", TEXT);
   server.onrequest = (socket, frame) => {
     if (frame.type !== "send") return false;
-    if (server.messages.length === 0) return server.messages.push(reply), server.break(socket), true; // taken, and never told
+    if (server.messages.length === 0) return server.messages.push(reply), server.break(socket), true; // accepted, but not confirmed
     server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: reply.messageId });
     return true;
   };
@@ -436,7 +436,7 @@ test("failed handshake with an error event only", async () => {
   server.socket.onerror({});
   assert.equal(client.state.state, "reconnecting");
   assert.ok(client.state.retryInMs <= 500);
-  server.socket.onclose({ code: 1006, reason: "" }); // it comes late, and is of no account
+  server.socket.onclose({ code: 1006, reason: "" }); // a late event, which is ignored
   await clock.advance(client.state.retryInMs);
   assert.equal(server.sockets.length, 2);
 });

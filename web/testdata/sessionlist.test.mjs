@@ -95,7 +95,7 @@ test("a turn counts two messages once", () => {
   say(1);
   say(1, "assistant");
   assert.equal(count(), 2);
-  say(1); // shown again
+  say(1); // repeated
   assert.equal(count(), 2);
   say(2, "system");
   assert.equal(count(), 4);

@@ -1,4 +1,4 @@
-// Reads entries of traffic.js from standard input, as { base, entries }, and writes what snippets.js makes of each.
+// Reads { base, entries } from standard input, with entries of traffic.js, and writes the snippets of each. Run by cmd/parley's tests.
 import { readFileSync } from "node:fs";
 import { snippetsOf } from "../static/snippets.js";
 

@@ -87,7 +87,7 @@ test("1,000 random replays join byte for byte", () => {
     let shown = "";
     let end = 0;
     for (let at = 0; at < points.length; ) {
-      const from = Math.max(0, at - Math.floor(next() * 8)); // a replay begins a little before where it was cut
+      const from = Math.max(0, at - Math.floor(next() * 8)); // a replay starts a little before the cut
       const to = Math.min(points.length, from + 1 + Math.floor(next() * 12));
       const event = track.accept(delta(bytes(points.slice(0, from).join("")), points.slice(from, to).join("")));
       if (event) {

@@ -10,7 +10,7 @@ let clock, server, traffic, client;
 beforeEach(() => {
   clock = new Clock().install();
   server = new Server();
-  server.chunk = (rest) => rest.length; // the real one's deltas have up to 16 KiB
+  server.chunk = (rest) => rest.length; // one large delta; a real server sends up to 16 KiB
   traffic = new Traffic({ fetch: server.fetch, WebSocket: server.WebSocket });
   client = new Client({ ...server.options(), key: KEY, fetch: traffic.fetch, WebSocket: traffic.WebSocket });
 });
@@ -34,7 +34,7 @@ async function live() {
   }
 }
 
-/** Has the server write more of its reply. */
+/** Makes the server add text to its reply. */
 async function write(reply, text) {
   reply.content += text;
   server.showAll();
@@ -150,7 +150,7 @@ test("slow reader: whole replies, few deltas, one request per gap", async () => 
       ms += wait;
       await clock.advance(wait);
     }
-    await clock.advance(2000); // silence: what was left out last has to come without anything following it
+    await clock.advance(2000); // silence: the last dropped delta must arrive although nothing follows it
     assert.equal(textOf(seen.events), reply.content, `seed ${seed}: before the end`);
     assert.equal(adjoins(seen.events), bytes(reply.content));
     const deltas = seen.events.filter((event) => event.type === "delta").length;
