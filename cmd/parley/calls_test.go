@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // tricky is a message with characters that some language must escape.
@@ -210,6 +209,7 @@ const generous = `PARLEY_TIERS={"pro":{"requestsPerMinute":10000,"tokensPerMinut
 // TestSnippets_Run runs every snippet of the inspector against a real server: curl in a shell, JavaScript in node with the client
 // that the server serves, Go in its own module.
 func TestSnippets_Run(t *testing.T) {
+	t.Parallel()
 	needs(t, "node", "curl", "go", "sh")
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), append(model.env(), generous)...)
@@ -252,6 +252,7 @@ func TestSnippets_Run(t *testing.T) {
 
 // TestSnippets_Subscription deletes the session to end the snippets that watch it.
 func TestSnippets_Subscription(t *testing.T) {
+	t.Parallel()
 	needs(t, "node", "curl", "go", "sh")
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), append(model.env(), generous)...)
@@ -285,7 +286,7 @@ func TestSnippets_Subscription(t *testing.T) {
 			}
 			process.out.await(func(text string) bool { return strings.Contains(text, word(0)) }, process.exited)
 			p.must("DELETE", "/v1/sessions/"+play.session, nil)
-			if code := process.wait(2 * time.Minute).ExitCode(); code != 0 || !strings.Contains(process.out.String(), "deleted") {
+			if code := process.wait().ExitCode(); code != 0 || !strings.Contains(process.out.String(), "deleted") {
 				t.Errorf("exit code %d\n%s%s\n%s", code, process.out, process.errs, play.text)
 			}
 		})

@@ -29,7 +29,7 @@ type watcher struct {
 // watch opens a socket and subscribes to a session; "" for none.
 func watch(t *testing.T, p *process, session string) *watcher {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	t.Cleanup(cancel)
 	conn, _, err := websocket.Dial(ctx, p.url+"/v1/stream", &websocket.DialOptions{
 		Subprotocols: []string{"parley.v1"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + declaredKey}}, HTTPClient: client,
@@ -164,6 +164,7 @@ func (s *scene) restart(t *testing.T) map[string]any {
 }
 
 func TestADrainLetsALiveReplyEndAndTakesNothingNew(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	other := s.process.session()
 	idle, queued := watch(t, s.process, other), send(s.process, s.session)
@@ -206,7 +207,7 @@ func TestADrainLetsALiveReplyEndAndTakesNothingNew(t *testing.T) {
 	if a := <-s.waiting; a.err != nil || a.status != 200 || a.body["status"] != "completed" || a.body["content"] != words(long) {
 		t.Errorf("the waiting caller: %+v", a)
 	}
-	if code := s.wait(5 * time.Second).ExitCode(); code != 0 {
+	if code := s.wait().ExitCode(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, s.errs)
 	}
 	if reply := s.restart(t); reply["status"] != "completed" || reply["content"] != words(long) {
@@ -215,6 +216,7 @@ func TestADrainLetsALiveReplyEndAndTakesNothingNew(t *testing.T) {
 }
 
 func TestADrainInterruptsWhatDoesNotEndInTimeAndKeepsItsText(t *testing.T) {
+	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(signal.String(), func(t *testing.T) {
 			s := newScene(t, "PARLEY_DRAIN_TIMEOUT=300ms")
@@ -227,7 +229,7 @@ func TestADrainInterruptsWhatDoesNotEndInTimeAndKeepsItsText(t *testing.T) {
 			if a := <-s.waiting; a.err != nil || a.status != 200 || a.body["status"] != "interrupted" || a.body["content"] != words(held) {
 				t.Errorf("the waiting caller: %+v", a)
 			}
-			if code := s.wait(5 * time.Second).ExitCode(); code != 0 {
+			if code := s.wait().ExitCode(); code != 0 {
 				t.Errorf("exit code %d:\n%s", code, s.errs)
 			}
 			if took := time.Since(began); took < 300*time.Millisecond {
@@ -241,6 +243,7 @@ func TestADrainInterruptsWhatDoesNotEndInTimeAndKeepsItsText(t *testing.T) {
 }
 
 func TestASecondSignalStopsAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, signals := range [][2]syscall.Signal{
 		{syscall.SIGTERM, syscall.SIGTERM}, {syscall.SIGINT, syscall.SIGINT}, {syscall.SIGINT, syscall.SIGTERM},
 	} {
@@ -249,7 +252,7 @@ func TestASecondSignalStopsAtOnce(t *testing.T) {
 			s.signal(signals[0])
 			s.watching.until("draining")
 			s.signal(signals[1])
-			status := s.wait(time.Second).Sys().(syscall.WaitStatus)
+			status := s.wait().Sys().(syscall.WaitStatus)
 			if !status.Signaled() || status.Signal() != signals[1] {
 				t.Errorf("the process ended with %v", status)
 			}
@@ -264,18 +267,20 @@ func TestASecondSignalStopsAtOnce(t *testing.T) {
 	}
 }
 
-// A client that does not answer a close, because it reads no more, has five seconds.
+// A client that no longer reads does not answer a close frame. The server waits a few seconds for it, not for the drain timeout.
 func TestADrainDoesNotWaitForAClientThatIsSilent(t *testing.T) {
-	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
+	t.Parallel()
+	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey, "PARLEY_DRAIN_TIMEOUT=1h")
 	watch(t, p, p.session())
 	p.signal(syscall.SIGTERM)
-	if code := p.wait(7 * time.Second).ExitCode(); code != 0 {
+	if code := p.wait().ExitCode(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, p.errs)
 	}
 }
 
 // An SSE view is a request like any other: it is served to its end.
 func TestADrainServesAViewOverSSEToItsEnd(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	messages := s.must("GET", "/v1/sessions/"+s.session+"/messages", nil)["data"].([]any)
 	id := messages[0].(map[string]any)["messageId"].(string)
@@ -300,7 +305,7 @@ func TestADrainServesAViewOverSSEToItsEnd(t *testing.T) {
 	if !strings.Contains(string(seen), "event: message.completed\n") {
 		t.Errorf("the view ended with:\n%s", seen)
 	}
-	if code := s.wait(5 * time.Second).ExitCode(); code != 0 {
+	if code := s.wait().ExitCode(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, s.errs)
 	}
 }

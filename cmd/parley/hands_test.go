@@ -9,11 +9,14 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+
+	"parley/web/browsertest"
 )
 
 // TestPageInteraction tests typing, scrolling, browser history and keyboard use.
 func TestPageInteraction(t *testing.T) {
-	browser := newBrowser(t)
+	t.Parallel()
+	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {
 		name string
 		play func(t *testing.T, browser context.Context)
@@ -24,7 +27,10 @@ func TestPageInteraction(t *testing.T) {
 		{"forced colours, reduced motion, 200 % zoom", looksOtherwise},
 		{"Tab order and visible focus", tabs},
 	} {
-		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
+		t.Run(scenario.name, func(t *testing.T) {
+			t.Parallel()
+			scenario.play(t, browser)
+		})
 	}
 }
 

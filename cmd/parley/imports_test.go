@@ -41,6 +41,7 @@ var rooms = []room{
 	{"store/storetest", backend},
 	{"store", append([]string{"store/embedded", "store/redis"}, backend...)},
 	{"web", nil},
+	{"web/browsertest", nil},
 	{"web/npmtest", nil},
 	{"server", []string{"conversation", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}}, // it shows a limit's figures
 	{"cmd/parley", []string{everything}},

@@ -4,13 +4,16 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"parley/web/browsertest"
 )
 
 // TestPage_FirstLoadSize measures in a browser what the test of package web adds up from the files: how many bytes a first visit
 // loads until the page is shown. 60,000 bytes take about a second over a slow mobile connection.
 func TestPage_FirstLoadSize(t *testing.T) {
+	t.Parallel()
 	const most = 60_000
-	browser := newBrowser(t)
+	browser := browsertest.Chromium(t)
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
 	b.do(chromedp.Navigate(p.url + "/"))

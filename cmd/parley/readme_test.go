@@ -50,6 +50,7 @@ func visitor(p *process, dir string) []string {
 
 // TestTheTranscriptOfTheReadmeIsTrue runs what the README tells people to type, against a server as they have it.
 func TestTheTranscriptOfTheReadmeIsTrue(t *testing.T) {
+	t.Parallel()
 	needs(t, "bash", "curl")
 	dir := t.TempDir()
 	p := serveIn(t, dir, newWordsModel(t, time.Millisecond).env()...)
@@ -63,6 +64,7 @@ func TestTheTranscriptOfTheReadmeIsTrue(t *testing.T) {
 
 // TestTheProgramsOfTheReadmeAreTrue runs them: the JavaScript as Node runs it, where client.js lies beside it, and the Go.
 func TestTheProgramsOfTheReadmeAreTrue(t *testing.T) {
+	t.Parallel()
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
 	answer := `(?m)^` + words(3) + `\ncompleted, 3 tokens$`
 	t.Run("javascript", func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 // TestTheReadmesSeveralNodesAreTrue runs what the README tells people to type about two nodes, but for the Redis, which is the
 // test's own, the ports, and the command, which is built already.
 func TestTheReadmesSeveralNodesAreTrue(t *testing.T) {
+	t.Parallel()
 	needs(t, "bash", "curl")
 	dir, model, redis := t.TempDir(), newWordsModel(t, time.Millisecond), redistest.Single(t)
 	script := readme(t, "several nodes")
@@ -21,11 +22,10 @@ func TestTheReadmesSeveralNodesAreTrue(t *testing.T) {
 		"make build\n": "",
 		"redis-server --port 6390 --dir \"$(mktemp -d)\" --appendonly yes --maxmemory-policy noeviction >/dev/null &\n": "",
 		"until redis-cli -p 6390 ping; do sleep 0.1; done\n":                                                            "",
-		"redis://127.0.0.1:6390":  redis.URL,
-		"./parley":                os.Args[0],
-		"export PARLEY_ADMIN_KEY": "export " + asCommand + "=1 PARLEY_ADMIN_KEY",
-		"127.0.0.1:8421":          freeAddress(t),
-		"127.0.0.1:8422":          freeAddress(t),
+		"redis://127.0.0.1:6390": redis.URL,
+		"./parley":               parley(t),
+		"127.0.0.1:8421":         freeAddress(t),
+		"127.0.0.1:8422":         freeAddress(t),
 	} {
 		if !strings.Contains(script, typed) {
 			t.Fatalf("the README does not say %q", typed)

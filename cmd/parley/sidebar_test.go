@@ -12,11 +12,14 @@ import (
 	"github.com/chromedp/cdproto/input"
 	browserpage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	"parley/web/browsertest"
 )
 
 // TestPageSidebar tests the list of sessions, the context window meter and the usage dialog.
 func TestPageSidebar(t *testing.T) {
-	browser := newBrowser(t)
+	t.Parallel()
+	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {
 		name string
 		play func(t *testing.T, browser context.Context)
@@ -31,7 +34,10 @@ func TestPageSidebar(t *testing.T) {
 		{"key without read:analytics", lacksAnalytics},
 		{"accessibility", checksAccessibility},
 	} {
-		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
+		t.Run(scenario.name, func(t *testing.T) {
+			t.Parallel()
+			scenario.play(t, browser)
+		})
 	}
 }
 

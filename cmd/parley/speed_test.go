@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/chromedp"
+
+	"parley/web/browsertest"
 )
 
 // countsFrames has a page count its frames, and keep how long its long tasks took, in ms.
@@ -21,6 +21,7 @@ const countsFrames = `window.longTasks = [];
 // TestPage_FastReply streams 10,000 tokens without a pause. It counts instead of measuring time: the page may write and lay out
 // a few times a frame, however many deltas arrive. The times that it prints judge nothing.
 func TestPage_FastReply(t *testing.T) {
+	t.Parallel()
 	const tokens, size = 10_000, 4
 	model := newTextModel(t, size)
 	var text strings.Builder
@@ -32,7 +33,7 @@ func TestPage_FastReply(t *testing.T) {
 	}
 	model.says("Say much.", text.String())
 	p := serveIn(t, t.TempDir(), model.env()...)
-	b := openTab(t, newBrowser(t), p.url, chromedp.WithNewBrowserContext())
+	b := openTab(t, browsertest.Chromium(t), p.url, chromedp.WithNewBrowserContext())
 	b.atStart(countsFrames)
 	b.do(chromedp.Navigate(p.url + "/#key=" + declaredKey))
 	b.untilChip("live")
@@ -78,28 +79,19 @@ const reachesEnd = `new Promise((resolve) => {
 // resolves waits for a promise in the page.
 func (b *tab) resolves(promise string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, timeout)
 	defer cancel()
 	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](promise, chromedp.EvalAwaitPromise)); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// metrics are what chromium has counted for the tab, in seconds where it is time.
+// metrics are what Chromium has counted for the tab, in seconds where it is time.
 func (b *tab) metrics() map[string]float64 {
 	b.t.Helper()
-	result, err := chromedp.Run(b.ctx, func(ctx context.Context, _ *chromedp.Target) (performance.GetMetricsResult, error) {
-		if _, err := chromedp.Call(ctx, performance.Enable, performance.EnableParams{}); err != nil {
-			return performance.GetMetricsResult{}, err
-		}
-		return chromedp.Call(ctx, performance.GetMetrics, cdp.Empty{})
-	})
+	values, err := browsertest.Metrics(b.ctx)
 	if err != nil {
 		b.t.Fatal(err)
-	}
-	values := map[string]float64{}
-	for _, metric := range result.Metrics {
-		values[metric.Name] = metric.Value
 	}
 	return values
 }

@@ -13,11 +13,13 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"parley/stream/openai"
+	"parley/web/browsertest"
 )
 
 // TestPageTools tests the inspector and the failure simulator.
 func TestPageTools(t *testing.T) {
-	browser := newBrowser(t)
+	t.Parallel()
+	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {
 		name string
 		play func(t *testing.T, browser context.Context)
@@ -31,7 +33,10 @@ func TestPageTools(t *testing.T) {
 		{"accessibility", checksTools},
 		{"inspector keeps 500 rows and filters", inspectsALongReply},
 	} {
-		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
+		t.Run(scenario.name, func(t *testing.T) {
+			t.Parallel()
+			scenario.play(t, browser)
+		})
 	}
 }
 
@@ -138,7 +143,6 @@ func readsSlowly(t *testing.T, browser context.Context) {
 	b.simulate("slow")
 	b.until(`document.querySelector("#simulator[data-on]") && document.querySelector("#simulate-slow").getAttribute("aria-pressed") === "true"`)
 	b.inspect()
-	start := time.Now()
 	b.say(fmt.Sprintf("say %d words", n))
 	b.untilReply("streaming", words(n-10)) // checked before the terminal frame, which would hide a gap
 	b.photograph("slowly")
@@ -150,11 +154,9 @@ func readsSlowly(t *testing.T, browser context.Context) {
 	b.until(deltas + `.length > 1`)
 	shown := eval[int](b, deltas+`.filter((row) => !("dropped" in row.dataset)).length`)
 	leftOut := eval[int](b, deltas+`.filter((row) => "dropped" in row.dataset).length`)
-	seconds := int(time.Since(start).Seconds())
-	t.Logf("%d words in %d s: %d deltas let through, %d left out", n, seconds, shown, leftOut)
-	// One delta a second passes, and one more that answers the request for what was left out.
-	if most := 2*seconds + 5; shown > most || shown < 1 || leftOut < 1 {
-		t.Errorf("of %d words, %d deltas passed and %d were left out, want 1 to %d and at least 1", n, shown, leftOut, most)
+	t.Logf("%d words: %d deltas let through, %d left out", n, shown, leftOut)
+	if shown < 2 || leftOut < shown {
+		t.Errorf("of %d words, %d deltas passed and %d were dropped; want most of them dropped", n, shown, leftOut)
 	}
 	b.simulate("slow")
 	b.until(`!document.querySelector("#simulator[data-on]")`)
@@ -349,25 +351,23 @@ func checksTools(t *testing.T, browser context.Context) {
 }
 
 func inspectsALongReply(t *testing.T, browser context.Context) {
-	const rows, n = 500, 1500
+	const rows = 500
 	p := serveIn(t, t.TempDir(), newWordsModel(t, 5*time.Millisecond).env()...)
 	b := enter(t, browser, p.url)
 	b.inspect()
-	b.say(fmt.Sprintf("say %d words", n))
-	b.until(`document.querySelectorAll(".frame").length >= 100`)
+	counted := func() (n int) { // the frames so far; a slow machine puts many words into one
+		_, _ = fmt.Sscan(strings.ReplaceAll(eval[string](b, `document.querySelector(".counts").textContent`), ",", ""), &n)
+		return n
+	}
+	for n := 1; counted() < 2*rows; n++ {
+		b.say("say 1500 words")
+		b.until(fmt.Sprintf(`document.querySelectorAll("article[data-role=assistant][data-status=completed]").length === %d`, n))
+		b.until(`Boolean(` + row("message.completed") + `)`)
+	}
 	if away := eval[float64](b, `(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight)(document.querySelector(".frames"))`); away > 100 {
 		t.Errorf("the list is %v pixels away from the newest row", away)
 	}
-	agree(b, p, "completed")
-	b.until(`Boolean(` + row("message.completed") + `)`)
-	const frames = `document.querySelectorAll(".frame").length`
-	for eval[int](b, frames) < rows { // a busy machine sends fewer, larger deltas
-		before := eval[int](b, frames)
-		b.say("say 500 words")
-		b.until(fmt.Sprintf(`%s >= Math.min(%d, %d + 5)`, frames, rows, before))
-		agree(b, p, "completed")
-	}
-	if shown := eval[int](b, frames); shown != rows {
+	if shown := eval[int](b, `document.querySelectorAll(".frame").length`); shown != rows {
 		t.Errorf("%d rows are shown, want %d", shown, rows)
 	}
 	b.until(`/^[\d,]+ frames · \d+ kB · \d+ deltas\/s$/.test(document.querySelector(".counts").textContent)`)
@@ -381,12 +381,13 @@ func inspectsALongReply(t *testing.T, browser context.Context) {
 	b.do(chromedp.Click(`#inspector [aria-pressed]`)) // pause
 	b.say("say 2 words")
 	b.untilReply("completed", words(2))
-	b.until(`/ paused, [1-9]\d* more$/.test(document.querySelector(".counts").textContent)`)
-	if row := eval[bool](b, row("send")+` !== undefined`); row {
+	b.until(`/ paused, [1-9]\d* new$/.test(document.querySelector(".counts").textContent)`)
+	const says = `[...document.querySelectorAll(".frame")].some((row) => row.textContent.includes("say 2 words"))`
+	if eval[bool](b, says) {
 		t.Error("the paused inspector shows new frames")
 	}
 	b.do(chromedp.Click(`#inspector [aria-pressed]`))
-	b.until(row("send") + ` !== undefined`)
+	b.until(says)
 	b.do(chromedp.Click(`#inspector .controls button:last-child`))
 	b.until(`document.querySelectorAll(".frame").length === 0`)
 	b.say("say 3 words")

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -128,15 +129,23 @@ func (s *Server) start() {
 	if s.clock != nil {
 		s.cmd.Env = s.clock.environment()
 	}
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	done, cmd := make(chan struct{}), s.cmd
+	// The kernel kills the server when the thread that started it ends, so it does not outlive this process, however that ends.
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	done, cmd, started := make(chan struct{}), s.cmd, make(chan error)
 	s.done = done
 	go func() {
-		_ = cmd.Wait() // it was killed
-		close(done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // it was killed
+			close(done)
+		}
 	}()
+	if err := <-started; err != nil {
+		s.t.Fatal(err)
+	}
 	s.await("it does not answer", func() bool {
 		reply := s.try("PING")
 		return strings.HasPrefix(reply, "+PONG") || strings.HasPrefix(reply, "-NOAUTH")
