@@ -7,13 +7,13 @@ import (
 	"parley/stream"
 )
 
-// UsageOfCreation returns what the creation of a session counts.
-func UsageOfCreation() usage.Bucket { return usage.Bucket{Sessions: 1} }
+// UsageOfSession returns what the creation of a session counts.
+func UsageOfSession() usage.Bucket { return usage.Bucket{Sessions: 1} }
 
-// UsageOfBeginning returns what a turn counts when it begins, with a message of that role: in the hour of the message.
+// UsageOfTurnStart returns what a turn counts when it begins, with a message of that role: in the hour of the message.
 // How much later that is than the session's last activity counts as SessionTime besides, in the hour of the session's
 // creation.
-func UsageOfBeginning(role Role) usage.Bucket {
+func UsageOfTurnStart(role Role) usage.Bucket {
 	b := usage.Bucket{AssistantMessages: 1}
 	if role == System {
 		b.SystemMessages = 1
@@ -23,8 +23,8 @@ func UsageOfBeginning(role Role) usage.Bucket {
 	return b
 }
 
-// UsageOfEnding returns what a turn counts when it ends with a reply: in the hour of the end.
-func UsageOfEnding(reply *Message, timing Timing) usage.Bucket {
+// UsageOfTurnEnd returns what a turn counts when it ends with a reply: in the hour of the end.
+func UsageOfTurnEnd(reply *Message, timing Timing) usage.Bucket {
 	var b usage.Bucket
 	if u := reply.Usage; u != nil {
 		b.PromptTokens, b.CompletionTokens = int64(u.Prompt), int64(u.Completion)
@@ -44,8 +44,8 @@ func UsageOfEnding(reply *Message, timing Timing) usage.Bucket {
 	return b
 }
 
-// UsageOfFolding returns what a summary counts: in the hour in which it is stored.
-func UsageOfFolding(u Usage) usage.Bucket {
+// UsageOfSummary returns what a summary counts: in the hour in which it is stored.
+func UsageOfSummary(u Usage) usage.Bucket {
 	return usage.Bucket{PromptTokens: int64(u.Prompt), CompletionTokens: int64(u.Completion)}
 }
 

@@ -110,10 +110,10 @@ type Session struct {
 	// Cleared is an id that was made when the history was last cleared: what was removed lies before it. "" if it never
 	// was.
 	Cleared string `json:"cleared,omitempty"`
-	// Live is the reply that is being written; "" while the session is free.
-	Live string `json:"live,omitempty"`
-	// Asked is the message that Live answers.
-	Asked string `json:"asked,omitempty"`
+	// LiveReply is the reply that is being written; "" while the session is free.
+	LiveReply string `json:"live,omitempty"`
+	// LiveMessage is the message that Live answers.
+	LiveMessage string `json:"asked,omitempty"`
 	// Fence numbers the session's turns; a write that carries an older one is refused.
 	Fence int64 `json:"fence"`
 }
@@ -184,16 +184,16 @@ type ContextReport struct {
 	MaxTokens    int             `json:"maxTokens"`
 	// Each message of the session, the new one among them, is counted in exactly one of these: it was sent word for word,
 	// was in the summary that was sent, was left out with no trace, or is never sent (a reply that failed or has no text).
-	Kept    MessageRange `json:"kept"`
-	Folded  MessageRange `json:"folded"`
-	Dropped MessageRange `json:"dropped"`
-	Skipped MessageRange `json:"skipped"`
+	Kept      MessageRange `json:"kept"`
+	InSummary MessageRange `json:"folded"`
+	Dropped   MessageRange `json:"dropped"`
+	Skipped   MessageRange `json:"skipped"`
 	// Summarised says that a summary was sent.
 	Summarised bool `json:"summarised"`
 	// Similarity says how a semantic window that had to choose compared messages with the new one; "" for any other.
 	Similarity Similarity `json:"similarity,omitempty"`
-	// Folding says why messages that should have been in the summary are not; "" if all is well.
-	Folding FoldingFault `json:"folding,omitempty"`
+	// SummaryFault says why messages that should have been in the summary are not; "" if all is well.
+	SummaryFault SummaryFault `json:"folding,omitempty"`
 }
 
 // Similarity is how messages are compared (design section 5, semantic).
@@ -205,13 +205,13 @@ const (
 	ByEmbeddings Similarity = "embeddings"
 )
 
-// FoldingFault says why a turn went on without a summary that it should have had (design section 5).
-type FoldingFault string
+// SummaryFault says why a turn went on without a summary that it should have had (design section 5).
+type SummaryFault string
 
 // What can keep messages out of the summary: the model took too long, or failed.
 const (
-	FoldingLate   FoldingFault = "late"
-	FoldingFailed FoldingFault = "failed"
+	SummaryLate   SummaryFault = "late"
+	SummaryFailed SummaryFault = "failed"
 )
 
 // MessageRange is a number of messages and the first and last of them; First is "" where it was not looked up.

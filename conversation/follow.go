@@ -99,7 +99,7 @@ func (f *follower) begin(t *turn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	x := f.open(t.key.Owner, t.begun.Session)
-	x.turn, x.head, x.due = t, t.key.MessageID, time.Now().Add(glanceLive)
+	x.turn, x.head, x.due = t, t.key.ReplyID, time.Now().Add(glanceLive)
 }
 
 // open returns the session as it is followed; called with mu held.
@@ -110,7 +110,7 @@ func (f *follower) open(owner Owner, session Session) *followed {
 			owner: owner, id: session.ID, topic: f.service.hub.Open(session.ID), expires: session.ExpiresAt,
 			cleared: session.Cleared, due: time.Now().Add(glanceIdle),
 		}
-		if session.Live == "" {
+		if session.LiveReply == "" {
 			x.head = session.Head
 		}
 		f.sessions[session.ID] = x
@@ -171,7 +171,7 @@ func (f *follower) due(all bool) []*followed {
 	now := time.Now()
 	for id, x := range f.sessions {
 		switch {
-		case x.turn.isOver() && x.topic.Unwatched():
+		case x.turn.isOver() && x.topic.HasOneHolder():
 			x.topic.Close()
 			delete(f.sessions, id)
 		case !now.Before(x.due) || !now.Before(x.expires.Go()):
@@ -201,17 +201,17 @@ func (f *follower) glance(ctx context.Context, due []*followed) {
 	if len(due) == 0 {
 		return
 	}
-	watched := make([]Watched, len(due))
+	watched := make([]Followed, len(due))
 	f.mu.Lock()
 	for i, x := range due {
-		watched[i] = Watched{Owner: x.owner, SessionID: x.id}
+		watched[i] = Followed{Owner: x.owner, SessionID: x.id}
 		if x.reply != nil {
 			text, _ := x.reply.Snapshot()
 			watched[i].Reply, watched[i].Offset = x.reply.ID, len(text)
 		}
 	}
 	f.mu.Unlock()
-	glances, err := f.nodes.Glance(ctx, watched)
+	glances, err := f.nodes.Poll(ctx, watched)
 	if f.told(ctx, err) {
 		for _, x := range due {
 			f.again(x)
@@ -240,7 +240,7 @@ func (f *follower) again(x *followed) {
 }
 
 // apply does what a glance asks for.
-func (f *follower) apply(ctx context.Context, x *followed, g *Glance) error {
+func (f *follower) apply(ctx context.Context, x *followed, g *Update) error {
 	f.mu.Lock()
 	t, reply, head := x.turn, x.reply, x.head
 	isNew := !g.Gone && g.Session.Cleared > x.cleared
@@ -262,7 +262,7 @@ func (f *follower) apply(ctx context.Context, x *followed, g *Glance) error {
 	}
 	switch {
 	case reply == nil:
-	case g.Session.Live == reply.ID:
+	case g.Session.LiveReply == reply.ID:
 		reply.Append(g.Text)
 	default:
 		if err := f.end(ctx, x, reply, g.Session.Cleared); err != nil {
@@ -287,7 +287,7 @@ func (f *follower) folded(x *followed, summary Summary) {
 	x.glanced = true
 	f.mu.Unlock()
 	if isNew && known {
-		f.service.hub.Compress(x.id, summary.compression(max(summary.Count-before.Count, 0)))
+		f.service.hub.NotifySummarised(x.id, summary.compression(max(summary.Count-before.Count, 0)))
 	}
 }
 
@@ -336,10 +336,10 @@ func (f *follower) gone(x *followed, at Time) {
 }
 
 // heed does what others want of a turn that is live here. A glance from before the turn began says nothing of it.
-func (t *turn) heed(g *Glance) {
+func (t *turn) heed(g *Update) {
 	switch {
 	case g.Session.Fence < t.key.Fence:
-	case g.Session.Fence > t.key.Fence || g.Session.Live != t.key.MessageID:
+	case g.Session.Fence > t.key.Fence || g.Session.LiveReply != t.key.ReplyID:
 		t.cancel(stream.ErrInterrupted) // this node was taken for dead: somebody has decided how the reply ends
 	case g.Stop == StopCleared:
 		t.cancel(errCleared)
@@ -367,7 +367,7 @@ func (f *follower) end(ctx context.Context, x *followed, reply *stream.Reply, cl
 		ending = endingOf(m)
 	}
 	reply.End(ending)
-	x.topic.Settle()
+	x.topic.ScheduleTrim()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	x.reply = nil
@@ -389,7 +389,7 @@ func (f *follower) catchUp(ctx context.Context, x *followed) error {
 		return err
 	}
 	// The node that writes the reply is told that this one watches, so that each tick of its journal pokes it.
-	if _, err := f.nodes.Watch(ctx, x.owner, x.id); err != nil && !errors.Is(err, ErrSessionNotFound) {
+	if _, err := f.nodes.Follow(ctx, x.owner, x.id); err != nil && !errors.Is(err, ErrSessionNotFound) {
 		return err
 	}
 	f.poke(x.id) // for what it has written already

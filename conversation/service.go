@@ -18,7 +18,7 @@ type Options struct {
 	Model    stream.Model
 	Embedder stream.Embedder       // nil for none: semantic windows compare words alone
 	Count    func(text string) int // the tokens of a text
-	Patience stream.Patience
+	Timeouts stream.Timeouts
 	Log      *slog.Logger
 }
 
@@ -192,8 +192,8 @@ func (s *Service) Session(ctx context.Context, owner Owner, sessionID string) (S
 	if err != nil {
 		return Session{}, stream.Position{}, err
 	}
-	if session.Live != "" {
-		return session, stream.After(session.Asked), nil
+	if session.LiveReply != "" {
+		return session, stream.After(session.LiveMessage), nil
 	}
 	return session, after(session.Head), nil
 }
@@ -211,7 +211,7 @@ func (s *Service) DeleteSession(ctx context.Context, owner Owner, sessionID stri
 	}
 	s.stopFolding(sessionID)
 	s.hub.Remove(sessionID, stream.Deleted)
-	if t := s.awaitTurn(sessionID, session.Live); t != nil {
+	if t := s.awaitTurn(sessionID, session.LiveReply); t != nil {
 		t.stop(stream.ErrCancelled)
 	}
 	return nil
@@ -227,7 +227,7 @@ func (s *Service) removeExpired(ctx context.Context) {
 		for _, r := range removed {
 			s.stopFolding(r.Session.ID)
 			s.hub.Remove(r.Session.ID, stream.Expired)
-			s.interrupt(r.Session.ID, r.Session.Live, stream.ErrCancelled)
+			s.interrupt(r.Session.ID, r.Session.LiveReply, stream.ErrCancelled)
 		}
 		wait := sweepEvery
 		if next != 0 {

@@ -19,9 +19,9 @@ import (
 // where a later try may succeed. The store's own clock stamps ids and times, never below the session's last.
 //
 // What an owner uses is counted in the same operation as what it counts (design section 2, metrics): in the bucket of
-// the hour in which it happens, but the time that a session has lasted in that of its creation. [UsageOfCreation],
-// [UsageOfBeginning], [UsageOfEnding] and [UsageOfFolding] say what each operation counts. Buckets outlive their sessions: they are kept
-// for usage.Kept hours.
+// the hour in which it happens, but the time that a session has lasted in that of its creation. [UsageOfSession],
+// [UsageOfTurnStart], [UsageOfTurnEnd] and [UsageOfSummary] say what each operation counts. Buckets outlive their sessions: they are kept
+// for usage.RetentionHours hours.
 type Store interface {
 	// CreateSession makes an empty session, or returns the one that the same request made before.
 	CreateSession(ctx context.Context, owner Owner, session NewSession) (SessionCreated, error)
@@ -50,7 +50,7 @@ type Store interface {
 	// window.Check refuses the message's tokens and overhead. Where an admission rides in ctx (auth.Admission), it then
 	// reserves what window.Estimate says that the turn may use, or returns the admission's error. Where the same request began a turn before, it begins none
 	// and returns Replayed, whether the session is busy or not; one that waits is granted when that happens.
-	BeginTurn(ctx context.Context, owner Owner, turn NewTurn) (Begun, error)
+	BeginTurn(ctx context.Context, owner Owner, turn NewTurn) (TurnStart, error)
 	// Context returns what a turn with a message of so many tokens, overhead not included, would begin with; it changes
 	// nothing, and refuses no overflow. A reply that is streaming is in the History, with what is journalled of it.
 	Context(ctx context.Context, owner Owner, sessionID string, tokens int) (Context, error)
@@ -66,11 +66,11 @@ type Store interface {
 	// counted there too, durably, and once: by the first EndTurn with the turn's key, which is told ErrSessionNotFound like
 	// all others.
 	EndTurn(ctx context.Context, key TurnKey, reply Message, timing Timing) (Message, error)
-	// Fold puts a summary in the place of the session's, if that is still the one that ends with the message after ("" for
+	// SaveSummary puts a summary in the place of the session's, if that is still the one that ends with the message after ("" for
 	// none) and summary.Last lies behind both after and Cleared; otherwise it changes nothing and returns ErrStale. What
 	// the summary cost is counted like the usage of a reply, in the session and in the owner's hour, and charged to
 	// the owner's tokens of this minute, which may overshoot (limit.Window.Charge).
-	Fold(ctx context.Context, owner Owner, sessionID, after string, summary Summary, usage Usage) error
+	SaveSummary(ctx context.Context, owner Owner, sessionID, after string, summary Summary, usage Usage) error
 	// SetVectors keeps the vectors of exchanges with the replies that end them, as long as those are there: each takes the
 	// place of the one before. What is not in the index is passed over: a reply that was cleared, a session whose policy is not
 	// semantic, or one that is gone. Nothing else of the session changes. Vectors can be made anew: they need not be
@@ -85,13 +85,13 @@ type Store interface {
 
 	// RemoveExpired removes the sessions whose time has come, as DeleteSession does, and returns them, and when the next one
 	// will expire (0 if there is none).
-	// Buckets of usage that are older than usage.Kept are removed as well, not necessarily at once.
+	// Buckets of usage that are older than usage.RetentionHours are removed as well, not necessarily at once.
 	RemoveExpired(ctx context.Context) (removed []OwnedSession, next Time, err error)
 
 	// Usage returns what an owner used in the hours from from on, up to and not including to; none of the hours that
-	// ended usage.Kept ago or earlier. Each request that was admitted before, its own too, is among the Requests of its
+	// ended usage.RetentionHours ago or earlier. Each request that was admitted before, its own too, is among the Requests of its
 	// hour; these counts need be durable only within a second.
-	Usage(ctx context.Context, owner Owner, from, to usage.Hour) (Used, error)
+	Usage(ctx context.Context, owner Owner, from, to usage.Hour) (UsageSpan, error)
 }
 
 // Timing is how long a reply took from the beginning of its turn; 0 where it is unknown. It is counted in milliseconds,
@@ -101,8 +101,8 @@ type Timing struct {
 	Duration   time.Duration // to its end
 }
 
-// Used is what an owner used, all of one moment.
-type Used struct {
+// UsageSpan is what an owner used, all of one moment.
+type UsageSpan struct {
 	// Now is the hour of that moment, by the store's clock.
 	Now usage.Hour
 	// Hours are in their order. Those in which nothing was counted, and none of whose sessions exist, are left out.
@@ -206,8 +206,8 @@ type NewTurn struct {
 	Idempotency *Idempotency // nil for none
 }
 
-// Begun is a turn that has begun, or a place in the queue.
-type Begun struct {
+// TurnStart is a turn that has begun, or a place in the queue.
+type TurnStart struct {
 	// Queued is set if the session was busy, Replayed if the same request began a turn before; nothing else is then.
 	Queued   *Queued
 	Replayed *Replayed
@@ -285,8 +285,8 @@ type Summary struct {
 
 // Replayed is the turn that a request began when it came first.
 type Replayed struct {
-	Asked     string // the user's or system's message
-	MessageID string // the reply
+	SentID  string // the user's or system's message
+	ReplyID string // the reply
 }
 
 // Queued is a place in a session's queue.
@@ -302,6 +302,6 @@ type Queued struct {
 type TurnKey struct {
 	Owner     Owner
 	SessionID string
-	MessageID string // the reply's
+	ReplyID   string // the reply's
 	Fence     int64
 }

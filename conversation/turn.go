@@ -68,7 +68,7 @@ type turn struct {
 	since  time.Time // when it began
 	reply  *stream.Reply
 	topic  *stream.Topic // held until the end
-	begun  Begun
+	begun  TurnStart
 	cancel context.CancelCauseFunc
 	ctx    context.Context // of the model's request
 	stuck  chan struct{}   // closed if the store does not take the ending in time
@@ -115,7 +115,7 @@ func (s *Service) Send(ctx context.Context, owner Owner, m NewMessage, begun fun
 }
 
 // finish tells the caller of a send that began no turn what it has instead.
-func (s *Service) finish(ctx context.Context, owner Owner, send NewTurn, b Begun, err error, begun func(*Exchange, error)) {
+func (s *Service) finish(ctx context.Context, owner Owner, send NewTurn, b TurnStart, err error, begun func(*Exchange, error)) {
 	switch {
 	case err != nil:
 		begun(nil, err)
@@ -126,12 +126,12 @@ func (s *Service) finish(ctx context.Context, owner Owner, send NewTurn, b Begun
 
 // join returns the exchange of a turn that the same send began before: it may be live, or over.
 func (s *Service) join(ctx context.Context, owner Owner, sessionID string, earlier Replayed) (*Exchange, error) {
-	x := &Exchange{Position: stream.After(earlier.Asked), Replayed: true}
-	if t := s.awaitTurn(sessionID, earlier.MessageID); t != nil {
+	x := &Exchange{Position: stream.After(earlier.SentID), Replayed: true}
+	if t := s.awaitTurn(sessionID, earlier.ReplyID); t != nil {
 		x.Reply, x.wait = t.begun.Reply, t.wait
 		return x, nil
 	}
-	m, err := s.Store.Message(ctx, owner, sessionID, earlier.MessageID)
+	m, err := s.Store.Message(ctx, owner, sessionID, earlier.ReplyID)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (s *Service) isDraining() bool {
 
 // tryBegin begins the turn and says so to begun, unless it returns what the send has instead: a place in the queue, or
 // the turn that it began before.
-func (s *Service) tryBegin(ctx context.Context, owner Owner, send NewTurn, begun func(*Exchange, error)) (Begun, error) {
+func (s *Service) tryBegin(ctx context.Context, owner Owner, send NewTurn, begun func(*Exchange, error)) (TurnStart, error) {
 	s.mu.Lock()
 	s.beginning[send.SessionID]++
 	s.mu.Unlock()
@@ -209,7 +209,7 @@ func (s *Service) resume(owner Owner, send NewTurn) {
 }
 
 // awaitSession waits in a session's queue until tryBegin has another answer than that.
-func (s *Service) awaitSession(ctx context.Context, owner Owner, send NewTurn, queued *Queued, begun func(*Exchange, error)) (Begun, error) {
+func (s *Service) awaitSession(ctx context.Context, owner Owner, send NewTurn, queued *Queued, begun func(*Exchange, error)) (TurnStart, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, queueWait, ErrSessionBusy)
 	defer cancel()
 	for {
@@ -217,12 +217,12 @@ func (s *Service) awaitSession(ctx context.Context, owner Owner, send NewTurn, q
 			s.interrupt(send.SessionID, queued.Live, stream.ErrCancelled)
 		}
 		if err := s.awaitGrant(ctx, owner, send.SessionID, send.Waiter, queued); err != nil {
-			return Begun{}, err
+			return TurnStart{}, err
 		}
 		b, err := s.tryBegin(ctx, owner, send, begun)
 		if err != nil {
 			s.giveUp(owner, send.SessionID, send.Waiter, err)
-			return Begun{}, orCause(ctx, err)
+			return TurnStart{}, orCause(ctx, err)
 		}
 		if b.Queued == nil {
 			return b, nil
@@ -272,7 +272,7 @@ func (s *Service) leaveQueue(owner Owner, sessionID, waiter string) {
 }
 
 // begin starts the turn that the store has begun: it is shown to the caller first, then to the viewers.
-func (s *Service) begin(b Begun, begun func(*Exchange, error)) {
+func (s *Service) begin(b TurnStart, begun func(*Exchange, error)) {
 	t := &turn{
 		key: b.Key, since: time.Now(), begun: b, reply: stream.NewReply(b.Reply.ID), topic: s.hub.Open(b.Session.ID),
 		stuck: make(chan struct{}), done: make(chan struct{}),
@@ -300,9 +300,9 @@ func (s *Service) begin(b Begun, begun func(*Exchange, error)) {
 // run has the model write the reply, and ends the turn: once, durably, before anybody is shown the end.
 func (s *Service) run(t *turn) {
 	defer t.cancel(nil)
-	outcome := stream.Pump(t.ctx, s.Model, s.fit(t), t.reply, s.Patience)
+	outcome := stream.Pump(t.ctx, s.Model, s.fit(t), t.reply, s.Timeouts)
 	if outcome.Err != nil {
-		s.Log.Warn("a reply failed", "session", t.key.SessionID, "message", t.key.MessageID, "error", outcome.Err)
+		s.Log.Warn("a reply failed", "session", t.key.SessionID, "message", t.key.ReplyID, "error", outcome.Err)
 	}
 	text, _ := t.reply.Snapshot()
 	final := s.settle(t, outcome, string(text))
@@ -317,9 +317,9 @@ func (s *Service) run(t *turn) {
 		ending.Message = nil // viewers are shown that the history was cleared instead
 	}
 	t.reply.End(ending)
-	t.topic.Settle()
+	t.topic.ScheduleTrim()
 	s.mu.Lock()
-	delete(s.turns, t.key.MessageID)
+	delete(s.turns, t.key.ReplyID)
 	s.mu.Unlock()
 	close(t.done)
 	s.embedBehind(t)
@@ -344,7 +344,7 @@ func (s *Service) end(t *turn, final Message, timing Timing) (Message, error) {
 			return Message{}, ErrSessionNotFound
 		case wait == first:
 			s.Log.Error("a reply's end is not stored; it is tried again until it is",
-				"session", t.key.SessionID, "message", t.key.MessageID, "error", err)
+				"session", t.key.SessionID, "message", t.key.ReplyID, "error", err)
 		}
 		time.Sleep(wait)
 	}
@@ -363,8 +363,8 @@ func lost(final Message) Message {
 // timing returns how long the turn took, which is over now.
 func (t *turn) timing(outcome stream.Outcome) Timing {
 	timing := Timing{Duration: max(1, time.Since(t.since))} // 0 would be unknown
-	if !outcome.First.IsZero() {
-		timing.FirstToken = max(1, outcome.First.Sub(t.since))
+	if !outcome.FirstTokenAt.IsZero() {
+		timing.FirstToken = max(1, outcome.FirstTokenAt.Sub(t.since))
 	}
 	return timing
 }

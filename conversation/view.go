@@ -25,7 +25,7 @@ func (s *Service) CheckPosition(ctx context.Context, owner Owner, sessionID stri
 	if p.ID > session.Head {
 		return ErrNoPosition
 	}
-	if p.Ended || p.Offset == 0 || p.ID == session.Live {
+	if p.Ended || p.Offset == 0 || p.ID == session.LiveReply {
 		return nil
 	}
 	m, err := s.Store.Message(ctx, owner, session.ID, p.ID)
@@ -67,7 +67,7 @@ func (s *Service) watch(ctx context.Context, owner Owner, sessionID string) (Ses
 	if s.follower == nil {
 		return s.Store.Session(ctx, owner, sessionID)
 	}
-	session, err := s.Nodes.Watch(ctx, owner, sessionID)
+	session, err := s.Nodes.Follow(ctx, owner, sessionID)
 	if err == nil {
 		s.follower.view(owner, session)
 	}
@@ -99,7 +99,7 @@ func (s *Service) awaitEnd(ctx context.Context, owner Owner, sessionID, messageI
 			case <-ctx.Done():
 				return Message{}, ctx.Err()
 			}
-		case event.Kind == stream.Compressed:
+		case event.Kind == stream.ContextSummarised:
 		case event.Kind != stream.Created && event.Kind != stream.Delta || event.Entry.ID > messageID:
 			return s.Store.Message(ctx, owner, sessionID, messageID)
 		}
@@ -108,15 +108,15 @@ func (s *Service) awaitEnd(ctx context.Context, owner Owner, sessionID, messageI
 
 // now returns the position after all that the session holds.
 func (s *Service) now(session Session) stream.Position {
-	if session.Live == "" {
+	if session.LiveReply == "" {
 		return after(session.Head)
 	}
-	reply := s.hub.Reply(session.ID, session.Live)
+	reply := s.hub.Reply(session.ID, session.LiveReply)
 	if reply == nil { // it has only just begun
-		return stream.After(session.Asked)
+		return stream.After(session.LiveMessage)
 	}
 	text, ending := reply.Snapshot()
-	return stream.Position{ID: session.Live, Offset: len(text), Ended: ending != nil}
+	return stream.Position{ID: session.LiveReply, Offset: len(text), Ended: ending != nil}
 }
 
 // history is what a viewer reads that is further behind than memory reaches.
@@ -138,7 +138,7 @@ func (h history) EntriesFrom(ctx context.Context, topic, id string, inclusive bo
 	}
 	entries := make([]*stream.Entry, 0, len(page.Messages))
 	for _, m := range page.Messages {
-		if page.Session.Live != "" && m.ID >= page.Session.Asked {
+		if page.Session.LiveReply != "" && m.ID >= page.Session.LiveMessage {
 			break // a turn that is live: its topic shows both messages, and not before its caller was told
 		}
 		entries = append(entries, entryOf(m))

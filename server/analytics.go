@@ -14,7 +14,7 @@ import (
 
 const (
 	// maxPeriod is the longest that metrics can be asked for: as long as counts are kept.
-	maxPeriod = usage.Kept * time.Hour
+	maxPeriod = usage.RetentionHours * time.Hour
 	// lastYear is the last that a period may begin or end in, so that what lies around it can be written as a date.
 	lastYear = 9998
 )
@@ -85,7 +85,7 @@ type usageReport struct {
 // getUsage is GET /v1/analytics/usage (spec: Get Usage).
 func (s *Server) getUsage(c *gin.Context) (any, error) {
 	p := principal(c)
-	figures := auth.AdmissionOf(c.Request.Context()).Figures
+	figures := auth.AdmissionOf(c.Request.Context()).Limits
 	report, err := s.Conversation.UsageReport(c.Request.Context(), owner(p), usage.Limits{
 		Requests: figures.RequestsPerMonth, Tokens: figures.TokensPerMonth, Sessions: figures.ActiveSessions,
 	})

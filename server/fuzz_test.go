@@ -22,8 +22,8 @@ func (emptyStore) Message(context.Context, conversation.Owner, string, string) (
 	return conversation.Message{}, conversation.ErrSessionNotFound
 }
 
-func (emptyStore) BeginTurn(context.Context, conversation.Owner, conversation.NewTurn) (conversation.Begun, error) {
-	return conversation.Begun{}, conversation.ErrSessionNotFound
+func (emptyStore) BeginTurn(context.Context, conversation.Owner, conversation.NewTurn) (conversation.TurnStart, error) {
+	return conversation.TurnStart{}, conversation.ErrSessionNotFound
 }
 
 // FuzzFrame sends a socket anything: it is answered once, in the protocol's words, to whom it was asked.

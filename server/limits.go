@@ -40,7 +40,7 @@ func (s *Server) admitting(c *gin.Context, p auth.Principal, h handler) (any, er
 func (s *Server) showStanding(c *gin.Context) {
 	decision, ok := auth.AdmissionOf(c.Request.Context()).Decision()
 	if !ok {
-		decision = s.Limits.Standing(address(c.Request))
+		decision = s.Limits.FailureStatus(address(c.Request))
 	}
 	showFigures(c.Writer.Header(), decision)
 }
@@ -49,10 +49,10 @@ func (s *Server) showStanding(c *gin.Context) {
 // Another error of the verification is returned as it is.
 func (s *Server) unauthenticated(c *gin.Context, err error) error {
 	if !errors.Is(err, auth.ErrInvalidToken) {
-		showFigures(c.Writer.Header(), s.Limits.Standing(address(c.Request)))
+		showFigures(c.Writer.Header(), s.Limits.FailureStatus(address(c.Request)))
 		return err
 	}
-	decision := s.Limits.Fail(address(c.Request))
+	decision := s.Limits.RecordFailure(address(c.Request))
 	showFigures(c.Writer.Header(), decision)
 	if !decision.Admitted() {
 		return limited(decision)

@@ -52,7 +52,7 @@ func (s *Server) passBy(err error) handler {
 			return nil, err
 		}
 		if !authorises(c.Request.Header) {
-			showFigures(c.Writer.Header(), s.Limits.Standing(address(c.Request)))
+			showFigures(c.Writer.Header(), s.Limits.FailureStatus(address(c.Request)))
 			return nil, err
 		}
 		p, invalid := s.verify(c)

@@ -76,7 +76,7 @@ func checkJSON(h http.Header) error {
 // the caller's ticket is not for.
 func sessionID(c *gin.Context) (string, error) {
 	id := c.Param("sessionId")
-	if !conversation.ValidID(conversation.SessionPrefix, id) || !principal(c).May(id) {
+	if !conversation.ValidID(conversation.SessionPrefix, id) || !principal(c).MayAccess(id) {
 		return "", conversation.ErrSessionNotFound
 	}
 	return id, nil

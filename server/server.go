@@ -62,7 +62,7 @@ func New(options Options) *Server {
 		options.Metrics = NewMetrics()
 	}
 	s := &Server{
-		Options: options, engine: gin.New(), sockets: make(map[*socket]struct{}), watchman: watchman{alive: options.Keys.Alive},
+		Options: options, engine: gin.New(), sockets: make(map[*socket]struct{}), watchman: watchman{alive: options.Keys.Revalidate},
 	}
 	s.route()
 	return s
@@ -128,7 +128,7 @@ func (s *Server) route() {
 	}
 	// By key or ticket. A ticket works once, so a query that cannot be taken is refused before it is used up.
 	e.GET("/v1/stream", s.answer(s.standing(s.strict([]string{"ticket"}, s.openSocket))))
-	s.mountDocuments()
+	s.mountDocs()
 	s.mountMetrics()
 }
 
@@ -281,7 +281,7 @@ func owner(p auth.Principal) conversation.Owner {
 // standing shows the figures of the caller's address on what h refuses before it knows who calls.
 func (s *Server) standing(h handler) handler {
 	return func(c *gin.Context) (any, error) {
-		showFigures(c.Writer.Header(), s.Limits.Standing(address(c.Request)))
+		showFigures(c.Writer.Header(), s.Limits.FailureStatus(address(c.Request)))
 		return h(c)
 	}
 }

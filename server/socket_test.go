@@ -208,7 +208,7 @@ type tardy struct {
 	begun chan struct{}
 }
 
-func (s *tardy) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
+func (s *tardy) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	begun, err := s.Store.BeginTurn(ctx, owner, turn)
 	close(s.begun)
 	time.Sleep(time.Second)

@@ -31,7 +31,7 @@ type watched struct {
 	queued chan string // its content
 }
 
-func (w *watched) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
+func (w *watched) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	begun, err := w.Store.BeginTurn(ctx, owner, turn)
 	if begun.Queued != nil {
 		w.queued <- turn.Content

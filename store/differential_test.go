@@ -185,7 +185,7 @@ func (p *pair) place(r *rapid.T, sessionID func(*side) string) func(s *side) str
 	}
 	for i, key := range p.stores[0].keys {
 		if key.SessionID == sessionID(p.stores[0]) {
-			places = append(places, func(s *side) string { return s.keys[i].MessageID }, func(s *side) string { return s.asked[i] })
+			places = append(places, func(s *side) string { return s.keys[i].ReplyID }, func(s *side) string { return s.asked[i] })
 		}
 	}
 	return places[rapid.IntRange(0, len(places)-1).Draw(r, "from")]
@@ -243,7 +243,7 @@ func (p *pair) try(r *rapid.T, turn conversation.NewTurn, sessionID func(s *side
 		asked.SessionID = sessionID(s)
 		b, err := s.store.BeginTurn(p.t.Context(), p.owner, asked)
 		waits = b.Queued != nil
-		if b.Key.MessageID != "" {
+		if b.Key.ReplyID != "" {
 			s.keys, s.asked = append(s.keys, b.Key), append(s.asked, b.Message.ID)
 		}
 		return []any{queuedOf(b.Queued), b.Replayed, b.Session, b.Message, b.Reply, b.Previous, b.History, b.Index, b.Key.Fence}, err
@@ -271,7 +271,7 @@ func (p *pair) retry(r *rapid.T) {
 		for _, s := range p.stores {
 			for _, key := range s.keys { // a turn that is live is another's matter: by its waiter it is the same on Redis
 				if key.SessionID == sessionID(s) {
-					if session, err := s.store.Session(p.t.Context(), p.owner, key.SessionID); err == nil && session.Live != "" {
+					if session, err := s.store.Session(p.t.Context(), p.owner, key.SessionID); err == nil && session.LiveReply != "" {
 						return
 					}
 				}

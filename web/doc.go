@@ -1,5 +1,6 @@
 // Package web embeds what a browser gets from Parley: the page at /, and the JavaScript client of the stream protocol parley.v1
-// under /static. It serves files and knows nothing of sessions or models. Everything is in the binary, so the page works offline.
+// under /static. The guides in web/guides are embedded too; package server/docs renders them. Package web serves files and knows
+// nothing of sessions or models. Everything is in the binary, so the page works offline.
 //
 // # The page
 //

@@ -8,7 +8,7 @@ import (
 	"path"
 )
 
-//go:embed static
+//go:embed static guides
 var embedded embed.FS
 
 // ContentSecurityPolicy allows scripts, styles and connections of the same origin only (connect-src 'self' includes ws: and wss:). It
@@ -28,6 +28,15 @@ func Guard(header http.Header) {
 // Files returns the files that are served under /static. client.js is at the root.
 func Files() fs.FS {
 	files, err := fs.Sub(embedded, "static")
+	if err != nil {
+		panic(err) // the folder is embedded above
+	}
+	return files
+}
+
+// Guides returns the guides: Markdown files, which package server/docs serves as pages.
+func Guides() fs.FS {
+	files, err := fs.Sub(embedded, "guides")
 	if err != nil {
 		panic(err) // the folder is embedded above
 	}

@@ -43,7 +43,8 @@ var rooms = []room{
 	{"web", nil},
 	{"web/browsertest", nil},
 	{"web/npmtest", nil},
-	{"server", []string{"conversation", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}}, // it shows a limit's figures
+	{"server/docs", []string{"web"}},
+	{"server", []string{"conversation", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web", "server/docs"}}, // it shows a limit's figures
 	{"cmd/parley", []string{everything}},
 }
 

@@ -186,7 +186,7 @@ func TestOneOperationThatSpoilsABatchDoesNotSpoilTheOthers(t *testing.T) {
 	})
 }
 
-func beginTurnWith(t *testing.T, s *Store, sessionID, waiter string) conversation.Begun {
+func beginTurnWith(t *testing.T, s *Store, sessionID, waiter string) conversation.TurnStart {
 	t.Helper()
 	turn := newTurn(sessionID, waiter)
 	turn.Waiter = waiter

@@ -164,9 +164,9 @@ func (r *reading) summary(at ref) (conversation.Summary, error) {
 	return readSummary(r.bucket(summariesBucket).Get(at.key()))
 }
 
-// Fold implements conversation.Store. The bytes of the summary before are overwritten when those of the session's messages
+// SaveSummary implements conversation.Store. The bytes of the summary before are overwritten when those of the session's messages
 // are: until then they say no more than these do.
-func (s *Store) Fold(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
+func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
 	_, err := update(ctx, s, func(w *writing) (struct{}, error) {
 		return struct{}{}, w.fold(ref{owner, sessionID}, after, &summary, &usage)
 	})
@@ -199,7 +199,7 @@ func (w *writing) fold(at ref, after string, summary *conversation.Summary, usag
 	if err := w.putSession(at, &session); err != nil {
 		return err
 	}
-	return w.count(at.owner, momentHour(w.now), conversation.UsageOfFolding(*usage))
+	return w.count(at.owner, momentHour(w.now), conversation.UsageOfSummary(*usage))
 }
 
 func (r *record) indexed(x *conversation.Indexed) {

@@ -71,7 +71,7 @@ func newTurn(sessionID, content string) conversation.NewTurn {
 	}
 }
 
-func beginTurn(t testing.TB, s *Store, sessionID, content string) conversation.Begun {
+func beginTurn(t testing.TB, s *Store, sessionID, content string) conversation.TurnStart {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), somebody, newTurn(sessionID, content))
 	must(t, err)
@@ -229,7 +229,7 @@ func TestOrphansAreEndedOnceWithTheirText(t *testing.T) {
 	}
 	session, err := s.Session(t.Context(), somebody, answered.ID)
 	must(t, err)
-	if usage := (conversation.TokenUsage{Prompt: 17 + prompt, Completion: 16, Total: 33 + prompt}); session.TokenUsage != usage || session.Live != "" {
+	if usage := (conversation.TokenUsage{Prompt: 17 + prompt, Completion: 16, Total: 33 + prompt}); session.TokenUsage != usage || session.LiveReply != "" {
 		t.Errorf("the session is %+v, want the usage %+v", session, usage)
 	}
 	if _, err := s.EndTurn(t.Context(), quiet.Key, completed("late"), conversation.Timing{}); !errors.Is(err, conversation.ErrFenced) {
@@ -319,7 +319,7 @@ func TestASessionExpiresAfterADay(t *testing.T) {
 	})
 }
 
-func wantExpired(t *testing.T, s *Store, begun conversation.Begun) {
+func wantExpired(t *testing.T, s *Store, begun conversation.TurnStart) {
 	t.Helper()
 	id := begun.Session.ID
 	_, session := s.Session(t.Context(), somebody, id)

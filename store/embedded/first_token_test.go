@@ -26,8 +26,8 @@ type tallied struct {
 	folded chan int
 }
 
-func (s *tallied) Fold(ctx context.Context, o conversation.Owner, session, after string, summary conversation.Summary, u conversation.Usage) error {
-	err := s.Store.Fold(ctx, o, session, after, summary, u)
+func (s *tallied) SaveSummary(ctx context.Context, o conversation.Owner, session, after string, summary conversation.Summary, u conversation.Usage) error {
+	err := s.Store.SaveSummary(ctx, o, session, after, summary, u)
 	if err == nil {
 		s.folded <- summary.Count
 	}
@@ -46,7 +46,7 @@ func (s *tallied) note(trip string, messages []conversation.Message, index []con
 	}
 }
 
-func (s *tallied) BeginTurn(ctx context.Context, o conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
+func (s *tallied) BeginTurn(ctx context.Context, o conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	b, err := s.Store.BeginTurn(ctx, o, turn)
 	s.note("begin", b.History, b.Index)
 	return b, err
@@ -151,7 +151,7 @@ func firstToken(t *testing.T, policy conversation.RetentionPolicy, embedder stre
 	model := &timed{store: store}
 	service := conversation.NewService(conversation.Options{
 		Store: store, Model: model, Embedder: embedder, Count: fourth, Log: slog.New(slog.DiscardHandler),
-		Patience: stream.Patience{FirstByte: time.Minute, Stall: time.Minute},
+		Timeouts: stream.Timeouts{FirstByte: time.Minute, Stall: time.Minute},
 	})
 	must(t, service.Start(t.Context()))
 	asked := conversation.NewSession{UserID: "user_0123456789abcdef", Context: conversation.ContextConfig{
@@ -164,7 +164,7 @@ func firstToken(t *testing.T, policy conversation.RetentionPolicy, embedder stre
 	if embedder != nil {
 		embedAll(t, file, session, embedder)
 	}
-	must(t, file.Fold(t.Context(), somebody, session, "", conversation.Summary{Text: "Summary: ships.", Tokens: 4, Last: last, Count: n - 12}, conversation.Usage{}))
+	must(t, file.SaveSummary(t.Context(), somebody, session, "", conversation.Summary{Text: "Summary: ships.", Tokens: 4, Last: last, Count: n - 12}, conversation.Usage{}))
 	for i := range 6 {
 		send(t, service, session, talk(fmt.Sprint("before ", i)))
 	}

@@ -61,7 +61,7 @@ func openJournal(path string, live []conversation.TurnKey) (*journal, error) {
 		live: make(map[string]*liveText), dead: true,
 	}
 	for _, key := range live {
-		j.live[key.MessageID] = &liveText{key: key}
+		j.live[key.ReplyID] = &liveText{key: key}
 	}
 	if err := os.Remove(j.rewritePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err // a rewrite that was cut short
@@ -152,7 +152,7 @@ func (j *journal) seal(record []byte) {
 func (j *journal) begin(key conversation.TurnKey) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.live[key.MessageID] = &liveText{key: key}
+	j.live[key.ReplyID] = &liveText{key: key}
 }
 
 // end forgets a reply. Without a live reply the file is empty.
@@ -188,7 +188,7 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 	record, touched := append(j.buffer[:0], make([]byte, recordHeader)...), j.touched[:0]
 	for i := range batch {
 		segment := &batch[i]
-		r := j.live[segment.Key.MessageID]
+		r := j.live[segment.Key.ReplyID]
 		if r == nil || r.key != segment.Key {
 			continue // it has ended
 		}
@@ -197,7 +197,7 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 		if len(fresh) == 0 {
 			continue
 		}
-		record = appendSegment(record, segment.Key.MessageID, have, fresh)
+		record = appendSegment(record, segment.Key.ReplyID, have, fresh)
 		if r.stored == have {
 			touched = append(touched, r)
 		}

@@ -17,7 +17,7 @@ import (
 
 func keyOf(n int) conversation.TurnKey {
 	return conversation.TurnKey{
-		Owner: somebody, SessionID: fmt.Sprintf("session_%016d", n), MessageID: fmt.Sprintf("msg_%016d", n), Fence: 1,
+		Owner: somebody, SessionID: fmt.Sprintf("session_%016d", n), ReplyID: fmt.Sprintf("msg_%016d", n), Fence: 1,
 	}
 }
 
@@ -52,7 +52,7 @@ func smallJournal(t *testing.T) ([]byte, map[string]string) {
 	must(t, j.write([]segment{of(keyOf(1), 7, "drei"), of(keyOf(1), 11, "ßig")}))
 	content, err := os.ReadFile(path)
 	must(t, err)
-	return content, map[string]string{keyOf(1).MessageID: "zwölf dreißig", keyOf(2).MessageID: "\U0001F600 and on"}
+	return content, map[string]string{keyOf(1).ReplyID: "zwölf dreißig", keyOf(2).ReplyID: "\U0001F600 and on"}
 }
 
 // reopened opens a journal of these bytes and checks that what it has is the beginning of the texts; it returns how much.
@@ -70,7 +70,7 @@ func reopened(t *testing.T, content []byte, want map[string]string) int {
 		total += len(text)
 	}
 	// It goes on from there, whatever was in the file.
-	for i, id := range []string{keyOf(1).MessageID, keyOf(2).MessageID} {
+	for i, id := range []string{keyOf(1).ReplyID, keyOf(2).ReplyID} {
 		text, _ := j.text(id)
 		must(t, j.write([]segment{of(keyOf(i+1), len(text), want[id][len(text):])}))
 	}
@@ -121,13 +121,13 @@ func TestAGapStopsAReplysText(t *testing.T) {
 	j := newJournal(t, path, keyOf(1))
 	must(t, j.write([]segment{of(keyOf(1), 0, "one"), of(keyOf(1), 4, "three"), of(keyOf(1), -1, "minus")}))
 	var record []byte // as a journal would hold it that had lost a record between
-	record = appendSegment(append(record, make([]byte, recordHeader)...), keyOf(1).MessageID, 9, []byte("far"))
+	record = appendSegment(append(record, make([]byte, recordHeader)...), keyOf(1).ReplyID, 9, []byte("far"))
 	j.seal(record)
 	_, err := j.file.WriteAt(record, j.size)
 	must(t, err)
 	must(t, j.close())
 	j = newJournal(t, path, keyOf(1))
-	if text, _ := j.text(keyOf(1).MessageID); text != "one" {
+	if text, _ := j.text(keyOf(1).ReplyID); text != "one" {
 		t.Errorf("the text is %q", text)
 	}
 }
@@ -137,19 +137,19 @@ func TestWithoutALiveReplyTheJournalIsEmpty(t *testing.T) {
 	j := newJournal(t, path, keyOf(1))
 	j.begin(keyOf(2))
 	must(t, j.write([]segment{of(keyOf(1), 0, "one"), of(keyOf(2), 0, "two")}))
-	j.end(keyOf(1).MessageID)
+	j.end(keyOf(1).ReplyID)
 	if fileSize(t, path) == 0 {
 		t.Error("the journal is empty, while a reply is live")
 	}
-	j.end(keyOf(2).MessageID)
-	j.end(keyOf(2).MessageID)
+	j.end(keyOf(2).ReplyID)
+	j.end(keyOf(2).ReplyID)
 	if n := fileSize(t, path); n != 0 {
 		t.Errorf("the journal has %d bytes", n)
 	}
 	j.begin(keyOf(3))
 	must(t, j.write([]segment{of(keyOf(3), 0, "three")}))
 	must(t, j.close())
-	if text, _ := newJournal(t, path, keyOf(3)).text(keyOf(3).MessageID); text != "three" {
+	if text, _ := newJournal(t, path, keyOf(3)).text(keyOf(3).ReplyID); text != "three" {
 		t.Errorf("the text is %q", text)
 	}
 }
@@ -162,7 +162,7 @@ func TestALongJournalIsRewrittenWithWhatIsLive(t *testing.T) {
 	for n := 1; n <= 40; n++ { // replies come and go
 		j.begin(keyOf(n))
 		must(t, j.write([]segment{of(keyOf(n), 0, piece)}))
-		j.end(keyOf(n).MessageID)
+		j.end(keyOf(n).ReplyID)
 		if size := fileSize(t, path); size > journalLimit+2<<20 || size != j.size {
 			t.Fatalf("the journal has %d bytes, and should %d", size, j.size)
 		}
@@ -176,10 +176,10 @@ func TestALongJournalIsRewrittenWithWhatIsLive(t *testing.T) {
 	}
 	must(t, j.close())
 	j = newJournal(t, path, keyOf(0), keyOf(99))
-	if text, _ := j.text(keyOf(0).MessageID); text != "kept all along" {
+	if text, _ := j.text(keyOf(0).ReplyID); text != "kept all along" {
 		t.Errorf("the text is %q", text)
 	}
-	if text, _ := j.text(keyOf(99).MessageID); len(text) != 20<<20 {
+	if text, _ := j.text(keyOf(99).ReplyID); len(text) != 20<<20 {
 		t.Errorf("the long text has %d bytes", len(text))
 	}
 }
@@ -196,7 +196,7 @@ func TestAWriteThatFailsChangesNothingAndIsWrittenOver(t *testing.T) {
 	if !errors.Is(err, conversation.ErrUnavailable) {
 		t.Errorf("error %v", err)
 	}
-	if text, _ := j.text(keyOf(1).MessageID); text != "one" {
+	if text, _ := j.text(keyOf(1).ReplyID); text != "one" {
 		t.Errorf("the text is %q", text)
 	}
 	must(t, readOnly.Close())
@@ -205,7 +205,7 @@ func TestAWriteThatFailsChangesNothingAndIsWrittenOver(t *testing.T) {
 	must(t, err)
 	must(t, j.write([]segment{of(keyOf(1), 3, " two")}))
 	must(t, j.close())
-	if text, _ := newJournal(t, path, keyOf(1)).text(keyOf(1).MessageID); text != "one two" {
+	if text, _ := newJournal(t, path, keyOf(1)).text(keyOf(1).ReplyID); text != "one two" {
 		t.Errorf("the text is %q", text)
 	}
 }
@@ -227,7 +227,7 @@ func TestTheJournalIsWhatWasWritten(t *testing.T) {
 		}
 		check := func() {
 			for i, key := range live {
-				if text, ok := j.text(key.MessageID); text != want[i] || !ok {
+				if text, ok := j.text(key.ReplyID); text != want[i] || !ok {
 					t.Fatalf("reply %d is %q, want %q", i, text, want[i])
 				}
 			}

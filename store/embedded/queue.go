@@ -48,7 +48,7 @@ func (w *writing) grant(waiter waiter) {
 // mayTake reports whether a waiter may take the session as it is: nobody has it, and it is kept for nobody else.
 func (w *writing) mayTake(at ref, session *conversation.Session, name string) bool {
 	granted := w.queue(at).granted
-	return session.Live == "" && (granted == "" || granted == name)
+	return session.LiveReply == "" && (granted == "" || granted == name)
 }
 
 // enqueue gives a waiter a place in a session's queue, at its end or, if it interrupts, at its head. One that has a
@@ -61,7 +61,7 @@ func (w *writing) enqueue(at ref, session *conversation.Session, who waiter) (*c
 	place := q.index(who.name)
 	switch {
 	case place >= 0 && q.waiting[place].granted != nil:
-		return &conversation.Queued{Granted: q.waiting[place].granted, Live: session.Live}, nil
+		return &conversation.Queued{Granted: q.waiting[place].granted, Live: session.LiveReply}, nil
 	case place >= 0:
 		q.waiting = slices.Clone(q.waiting)
 		q.waiting[place].granted = make(chan struct{})
@@ -80,7 +80,7 @@ func (w *writing) enqueue(at ref, session *conversation.Session, who waiter) (*c
 		q.waiting = append(waiting, q.waiting[place:]...)
 	}
 	w.queues[at] = q
-	return &conversation.Queued{Granted: q.waiting[place].granted, Live: session.Live}, nil
+	return &conversation.Queued{Granted: q.waiting[place].granted, Live: session.LiveReply}, nil
 }
 
 // taken notes that a turn has begun, by a request with that idempotency key: the session is kept for nobody any more;

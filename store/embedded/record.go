@@ -236,13 +236,13 @@ func (r *record) context(c *conversation.ContextReport) {
 	for _, part := range []struct {
 		tag      tag
 		messages conversation.MessageRange
-	}{{contextKept, c.Kept}, {contextDropped, c.Dropped}, {contextFolded, c.Folded}, {contextSkipped, c.Skipped}} {
+	}{{contextKept, c.Kept}, {contextDropped, c.Dropped}, {contextFolded, c.InSummary}, {contextSkipped, c.Skipped}} {
 		inner = inner[:0]
 		inner.messages(part.messages)
 		r.bytes(part.tag, inner)
 	}
 	r.bool(contextSummarised, c.Summarised)
-	r.text(contextFolding, string(c.Folding))
+	r.text(contextFolding, string(c.SummaryFault))
 	r.text(contextSimilarity, string(c.Similarity))
 }
 
@@ -316,13 +316,13 @@ func readContext(value []byte, c *conversation.ContextReport) error {
 		case contextDropped:
 			return readRange(b, &c.Dropped)
 		case contextFolded:
-			return readRange(b, &c.Folded)
+			return readRange(b, &c.InSummary)
 		case contextSkipped:
 			return readRange(b, &c.Skipped)
 		case contextSummarised:
 			c.Summarised = true
 		case contextFolding:
-			c.Folding = known(b, conversation.FoldingLate, conversation.FoldingFailed)
+			c.SummaryFault = known(b, conversation.SummaryLate, conversation.SummaryFailed)
 		case contextSimilarity:
 			c.Similarity = known(b, conversation.ByWords, conversation.ByEmbeddings)
 		}
@@ -372,8 +372,8 @@ func (r *record) session(s *conversation.Session) {
 	r.int(sessionHistoryTokens, s.HistoryTokens)
 	r.text(sessionHead, s.Head)
 	r.text(sessionCleared, s.Cleared)
-	r.text(sessionLive, s.Live)
-	r.text(sessionAsked, s.Asked)
+	r.text(sessionLive, s.LiveReply)
+	r.text(sessionAsked, s.LiveMessage)
 	r.number(sessionFence, s.Fence)
 }
 
@@ -413,9 +413,9 @@ func readSession(value []byte, id string) (conversation.Session, error) {
 		case sessionCleared:
 			s.Cleared = string(b)
 		case sessionLive:
-			s.Live = known(b, s.Head)
+			s.LiveReply = known(b, s.Head)
 		case sessionAsked:
-			s.Asked = string(b)
+			s.LiveMessage = string(b)
 		case sessionFence:
 			s.Fence = n
 		}
@@ -463,8 +463,8 @@ func readLive(value []byte) (liveRecord, error) {
 func (r *record) idempotency(i *idempotencyRecord) {
 	r.bytes(idempotencyDigest, i.digest[:])
 	r.text(idempotencySession, i.session)
-	r.text(idempotencyAsked, i.turn.Asked)
-	r.text(idempotencyReply, i.turn.MessageID)
+	r.text(idempotencyAsked, i.turn.SentID)
+	r.text(idempotencyReply, i.turn.ReplyID)
 	r.number(idempotencyExpires, int64(i.expires))
 }
 
@@ -477,9 +477,9 @@ func readIdempotency(value []byte) (idempotencyRecord, error) {
 		case idempotencySession:
 			i.session = string(b)
 		case idempotencyAsked:
-			i.turn.Asked = string(b)
+			i.turn.SentID = string(b)
 		case idempotencyReply:
-			i.turn.MessageID = string(b)
+			i.turn.ReplyID = string(b)
 		case idempotencyExpires:
 			i.expires = conversation.Time(n)
 		}

@@ -175,7 +175,7 @@ func (r *reading) live() ([]conversation.TurnKey, error) {
 			return err
 		}
 		all = append(all, conversation.TurnKey{
-			Owner: owner, SessionID: string(session), MessageID: l.MessageID, Fence: l.Fence,
+			Owner: owner, SessionID: string(session), ReplyID: l.MessageID, Fence: l.Fence,
 		})
 		return nil
 	})

@@ -59,7 +59,7 @@ func leaveTraces(t testing.TB, s *Store, turns int, live bool) traces {
 		_, err = s.EndTurn(t.Context(), begun.Key, completed(answered), conversation.Timing{})
 		must(t, err)
 		summary := conversation.Summary{Text: mark(), Last: begun.Reply.ID}
-		must(t, s.Fold(t.Context(), somebody, session.ID, folded, summary, conversation.Usage{}))
+		must(t, s.SaveSummary(t.Context(), somebody, session.ID, folded, summary, conversation.Usage{}))
 		folded = begun.Reply.ID
 		left.marks = append(left.marks, summary.Text, answered)
 	}
@@ -368,13 +368,13 @@ func TestAnySequenceLeavesTheFileWholeAndNoTrace(t *testing.T) {
 				i := pick(rt)
 				session, err := s.Session(t.Context(), somebody, kept[i].session.ID)
 				must(t, err)
-				if session.Live == "" {
+				if session.LiveReply == "" {
 					begun := beginTurn(t, s, session.ID, "and again")
 					kept[i].marks = append(kept[i].marks, begun.Message.ID, begun.Reply.ID)
 					return
 				}
 				_, err = s.EndTurn(t.Context(), conversation.TurnKey{
-					Owner: somebody, SessionID: session.ID, MessageID: session.Live, Fence: session.Fence,
+					Owner: somebody, SessionID: session.ID, ReplyID: session.LiveReply, Fence: session.Fence,
 				}, conversation.Message{Status: stream.Cancelled, Content: "cut"}, conversation.Timing{})
 				must(t, err)
 			},

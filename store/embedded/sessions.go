@@ -49,7 +49,7 @@ func (w *writing) createSession(owner conversation.Owner, session *conversation.
 	if err := w.put(expiryBucket, expiryKey(created.ExpiresAt, at), nil); err != nil {
 		return conversation.Session{}, err
 	}
-	return created, w.count(owner, momentHour(w.now), conversation.UsageOfCreation())
+	return created, w.count(owner, momentHour(w.now), conversation.UsageOfSession())
 }
 
 // Session implements conversation.Store.
@@ -111,8 +111,8 @@ func (w *writing) removeSession(at ref, session *conversation.Session) error {
 	if err := w.forgetSession(at); err != nil {
 		return err
 	}
-	if session.Live != "" {
-		w.ended = append(w.ended, session.Live)
+	if session.LiveReply != "" {
+		w.ended = append(w.ended, session.LiveReply)
 		if err := w.unsettle(at); err != nil {
 			return err
 		}

@@ -14,9 +14,9 @@ import (
 
 // BeginTurn implements conversation.Store. A waiter that was granted the session and meets an overflow has given it
 // up: the next in the queue is granted it.
-func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
+func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	r := reservation{admission: auth.AdmissionOf(ctx)}
-	begun, err := update(ctx, s, func(w *writing) (conversation.Begun, error) {
+	begun, err := update(ctx, s, func(w *writing) (conversation.TurnStart, error) {
 		return w.beginTurn(ref{owner, turn.SessionID}, &turn, &r)
 	})
 	switch {
@@ -36,63 +36,63 @@ type reservation struct {
 	taken     limit.Reservation
 }
 
-func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) (conversation.Begun, error) {
+func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) (conversation.TurnStart, error) {
 	session, err := w.session(at)
 	if err != nil {
-		return conversation.Begun{}, err
+		return conversation.TurnStart{}, err
 	}
 	if r.admission != nil { // a send that has waited was admitted a while ago
 		if err := w.alive(r.admission); err != nil {
 			w.leave(at, turn.Waiter)
-			return conversation.Begun{}, err
+			return conversation.TurnStart{}, err
 		}
 	}
 	earlier, found, err := w.recall(at.owner, turn.Idempotency)
 	if err != nil {
-		return conversation.Begun{}, err
+		return conversation.TurnStart{}, err
 	}
 	if found {
 		w.leave(at, turn.Waiter)
-		return conversation.Begun{Replayed: &earlier.turn}, nil
+		return conversation.TurnStart{Replayed: &earlier.turn}, nil
 	}
 	if !w.mayTake(at, &session, turn.Waiter) {
 		if turn.OnBusy == conversation.Reject {
-			return conversation.Begun{}, conversation.ErrSessionBusy
+			return conversation.TurnStart{}, conversation.ErrSessionBusy
 		}
 		queued, err := w.enqueue(at, &session, waiter{
 			name: turn.Waiter, interrupts: turn.OnBusy == conversation.Interrupt, idempotency: idempotencyOf(turn.Idempotency),
 		})
-		return conversation.Begun{Queued: queued}, err
+		return conversation.TurnStart{Queued: queued}, err
 	}
 	tokens := turn.Tokens + window.MessageOverhead
 	config := session.Context
 	if current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, session.HistoryTokens, tokens); !ok {
 		w.refuse(at, turn.Waiter)
-		return conversation.Begun{}, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
+		return conversation.TurnStart{}, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
 	}
 	if err := w.reserve(r, window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
 		w.refuse(at, turn.Waiter)
-		return conversation.Begun{}, err
+		return conversation.TurnStart{}, err
 	}
 	before, err := w.context(at, &session, turn.Tokens)
 	if err != nil {
-		return conversation.Begun{}, err
+		return conversation.TurnStart{}, err
 	}
-	begun := conversation.Begun{Previous: session.Head, Summary: before.Summary, History: before.History, Index: before.Index}
+	begun := conversation.TurnStart{Previous: session.Head, Summary: before.Summary, History: before.History, Index: before.Index}
 	begun.Message, begun.Reply = messagesOf(turn, &session, w.now)
 	last := session.LastActivity
 	session.LastActivity = begun.Message.CreatedAt
 	session.MessageCount += 2
 	session.HistoryTokens += tokens
-	session.Head, session.Live, session.Asked = begun.Reply.ID, begun.Reply.ID, begun.Message.ID
+	session.Head, session.LiveReply, session.LiveMessage = begun.Reply.ID, begun.Reply.ID, begun.Message.ID
 	session.Fence++
 	begun.Session = session
 	begun.Key = conversation.TurnKey{
-		Owner: at.owner, SessionID: session.ID, MessageID: begun.Reply.ID, Fence: session.Fence,
+		Owner: at.owner, SessionID: session.ID, ReplyID: begun.Reply.ID, Fence: session.Fence,
 	}
-	err = w.remember(at, turn.Idempotency, conversation.Replayed{Asked: begun.Message.ID, MessageID: begun.Reply.ID})
+	err = w.remember(at, turn.Idempotency, conversation.Replayed{SentID: begun.Message.ID, ReplyID: begun.Reply.ID})
 	if err != nil {
-		return conversation.Begun{}, err
+		return conversation.TurnStart{}, err
 	}
 	return begun, w.putTurn(at, &begun, last, idempotencyOf(turn.Idempotency))
 }
@@ -140,7 +140,7 @@ func messagesOf(turn *conversation.NewTurn, session *conversation.Session, now c
 }
 
 // putTurn writes a turn that begins, by a request with that idempotency key, in a session that was last active at that time.
-func (w *writing) putTurn(at ref, begun *conversation.Begun, last conversation.Time, idempotency string) error {
+func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversation.Time, idempotency string) error {
 	if err := w.countBeginning(at.owner, begun, last); err != nil {
 		return err
 	}
@@ -182,8 +182,8 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 		if err != nil {
 			return conversation.Message{}, err
 		}
-		if session.Live != key.MessageID || session.Fence != key.Fence {
-			decided, err := w.message(at, key.MessageID)
+		if session.LiveReply != key.ReplyID || session.Fence != key.Fence {
+			decided, err := w.message(at, key.ReplyID)
 			if err != nil && !errors.Is(err, conversation.ErrMessageNotFound) {
 				return conversation.Message{}, err
 			}
@@ -207,7 +207,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 
 // endTurn ends the live turn of a session with a reply, which takes over the identity of the stored one.
 func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversation.Message, timing conversation.Timing) error {
-	stored, err := w.message(at, session.Live)
+	stored, err := w.message(at, session.LiveReply)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversa
 		session.TokenUsage.Completion += u.Completion
 		session.TokenUsage.Total += u.Total
 	}
-	session.Live, session.Asked = "", ""
+	session.LiveReply, session.LiveMessage = "", ""
 	if err := w.putMessage(at, reply); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversa
 	}
 	w.ended = append(w.ended, reply.ID)
 	w.handOver(at)
-	return w.count(at.owner, momentHour(w.now), conversation.UsageOfEnding(reply, timing))
+	return w.count(at.owner, momentHour(w.now), conversation.UsageOfTurnEnd(reply, timing))
 }
 
 // Journal implements conversation.Store. It is as durable as the machine, but not more: the process can die, the
@@ -259,12 +259,12 @@ func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (in
 	for keys := range slices.Chunk(s.orphans, orphansAtOnce) {
 		replies := make([]conversation.Message, 0, len(keys))
 		for _, key := range keys {
-			text, live := s.journal.text(key.MessageID)
+			text, live := s.journal.text(key.ReplyID)
 			if !live {
 				text = "" // it has ended, as endOrphans will see
 			}
 			replies = append(replies, conversation.Message{
-				ID: key.MessageID, Content: text, Tokens: count(text), Status: stream.Interrupted, Terms: window.TermsOf(text),
+				ID: key.ReplyID, Content: text, Tokens: count(text), Status: stream.Interrupted, Terms: window.TermsOf(text),
 			})
 		}
 		n, err := update(ctx, s, func(w *writing) (int, error) { return w.endOrphans(keys, replies) })
@@ -297,7 +297,7 @@ func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation
 		if err != nil {
 			return 0, err
 		}
-		if session.Live != key.MessageID || session.Fence != key.Fence {
+		if session.LiveReply != key.ReplyID || session.Fence != key.Fence {
 			continue
 		}
 		live, err := readLive(w.bucket(liveBucket).Get(at.key()))

@@ -18,8 +18,8 @@ import (
 const oldAtOnce = 4096
 
 // Usage implements conversation.Store. It reads the buckets of the hours, and of each of the owner's sessions two numbers.
-func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to usage.Hour) (conversation.Used, error) {
-	var used conversation.Used
+func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
+	var used conversation.UsageSpan
 	if err := s.Admit(ctx); err != nil { // it counts itself
 		return used, err
 	}
@@ -28,7 +28,7 @@ func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to us
 	}
 	err := s.view(ctx, func(r *reading) (err error) {
 		used.Now = momentHour(r.now)
-		from := max(from, used.Now-usage.Kept)
+		from := max(from, used.Now-usage.RetentionHours)
 		if used.Hours, err = r.usage(owner, from, to); err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (r *reading) usage(owner conversation.Owner, from, to usage.Hour) ([]usage.
 }
 
 // existing counts the sessions that exist, in all and by the hour of their creation.
-func (r *reading) existing(owner conversation.Owner, from, to usage.Hour, used *conversation.Used) error {
+func (r *reading) existing(owner conversation.Owner, from, to usage.Hour, used *conversation.UsageSpan) error {
 	sessions := r.span(sessionsBucket, ownerKey(owner))
 	for _, value, ok := sessions.from(""); ok; _, value, ok = sessions.next() {
 		created, expires, err := readLifetime(value)
@@ -183,13 +183,13 @@ func (w *writing) putTally() error {
 }
 
 // countBeginning counts a turn that begins, in a session that was last active at that time.
-func (w *writing) countBeginning(owner conversation.Owner, begun *conversation.Begun, last conversation.Time) error {
+func (w *writing) countBeginning(owner conversation.Owner, begun *conversation.TurnStart, last conversation.Time) error {
 	if longer := int64(begun.Session.LastActivity - last); longer > 0 {
 		if err := w.count(owner, momentHour(begun.Session.CreatedAt), usage.Bucket{SessionTime: longer}); err != nil {
 			return err
 		}
 	}
-	return w.count(owner, momentHour(begun.Message.CreatedAt), conversation.UsageOfBeginning(begun.Message.Role))
+	return w.count(owner, momentHour(begun.Message.CreatedAt), conversation.UsageOfTurnStart(begun.Message.Role))
 }
 
 func momentHour(t conversation.Time) usage.Hour { return usage.HourOf(int64(t)) }
@@ -200,7 +200,7 @@ func (w *writing) settleGone(key conversation.TurnKey, timing conversation.Timin
 	at := ref{key.Owner, key.SessionID}
 	bucket, place := liveBucket, at.key() // the session has expired, and is not removed yet
 	turn, err := w.turn(bucket, place)
-	if err == nil && (turn.MessageID != key.MessageID || turn.Fence != key.Fence) {
+	if err == nil && (turn.MessageID != key.ReplyID || turn.Fence != key.Fence) {
 		bucket, place = unsettledBucket, unsettledKey(key)
 		turn, err = w.turn(bucket, place)
 	}
@@ -213,7 +213,7 @@ func (w *writing) settleGone(key conversation.TurnKey, timing conversation.Timin
 	if err := w.delete(bucket, place); err != nil {
 		return false, err
 	}
-	return true, w.count(key.Owner, momentHour(w.now), conversation.UsageOfEnding(settle(turn), timing))
+	return true, w.count(key.Owner, momentHour(w.now), conversation.UsageOfTurnEnd(settle(turn), timing))
 }
 
 // turn returns a record of liveBucket or unsettledBucket; the zero value if there is none.
@@ -234,7 +234,7 @@ func (w *writing) unsettle(at ref) error {
 	}
 	start := len(w.arena)
 	w.arena.live(liveRecord{Prompt: turn.Prompt})
-	key := conversation.TurnKey{Owner: at.owner, SessionID: at.session, MessageID: turn.MessageID, Fence: turn.Fence}
+	key := conversation.TurnKey{Owner: at.owner, SessionID: at.session, ReplyID: turn.MessageID, Fence: turn.Fence}
 	if err := w.putRecord(unsettledBucket, unsettledKey(key), start); err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (w *writing) unsettle(at ref) error {
 
 // unsettledKey names a turn without its ids: whoever ends it can make the key, and the key does not give them away.
 func unsettledKey(key conversation.TurnKey) []byte {
-	hash := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", key.SessionID, key.MessageID, key.Fence))
+	hash := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", key.SessionID, key.ReplyID, key.Fence))
 	return append(ownerKey(key.Owner), hash[:]...)
 }
 
@@ -274,7 +274,7 @@ func (w *writing) settleLeft(keys [][]byte) (settled int, err error) {
 			return 0, err
 		}
 		reply := orphaned(conversation.Message{Status: stream.Interrupted}, turn)
-		if err := w.count(owner, momentHour(w.now), conversation.UsageOfEnding(reply, conversation.Timing{})); err != nil {
+		if err := w.count(owner, momentHour(w.now), conversation.UsageOfTurnEnd(reply, conversation.Timing{})); err != nil {
 			return 0, err
 		}
 		settled++
@@ -295,7 +295,7 @@ func (w *writing) removeOldUsage() (more bool, err error) {
 		if !ok || len(hour) != hourLength {
 			return false, errRecord
 		}
-		oldest := hourKey(ownerKey(owner), now-usage.Kept)
+		oldest := hourKey(ownerKey(owner), now-usage.RetentionHours)
 		for ; key != nil && bytes.Compare(key, oldest) < 0; key, _ = cursor.Next() {
 			if len(old) == oldAtOnce {
 				more = true
@@ -353,7 +353,7 @@ func readBucket(value []byte, b *usage.Bucket) error {
 			return errRecord
 		}
 		field += usage.Field(step)
-		b.Count(field, n)
+		b.AddField(field, n)
 		value = value[size+more:]
 	}
 	return nil

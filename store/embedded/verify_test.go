@@ -47,19 +47,19 @@ func (w *writing) verify() error {
 				streaming = m.ID
 			}
 		}
-		live := session.Live != ""
+		live := session.LiveReply != ""
 		if live && session.ExpiresAt <= w.now { // then the turn may have been settled before the session is removed
 			live = w.bucket(liveBucket).Get(at.key()) != nil
 		}
 		if live {
 			want[string(at.key())]++
 			live, err := readLive(w.bucket(liveBucket).Get(at.key()))
-			_, journalled := w.store.journal.text(session.Live)
-			if err != nil || live.MessageID != session.Live || live.Fence != session.Fence || !journalled {
+			_, journalled := w.store.journal.text(session.LiveReply)
+			if err != nil || live.MessageID != session.LiveReply || live.Fence != session.Fence || !journalled {
 				return fmt.Errorf("live turn %+v (%w), journalled: %t, of session %+v", live, err, journalled, session)
 			}
 		}
-		if len(messages) != session.MessageCount || tokens != session.HistoryTokens || streaming != session.Live ||
+		if len(messages) != session.MessageCount || tokens != session.HistoryTokens || streaming != session.LiveReply ||
 			last != session.Head && session.Cleared != session.Head {
 			return fmt.Errorf("%d messages, %d tokens, %q streaming, %q last, in session %+v", len(messages), tokens, streaming, last, session)
 		}

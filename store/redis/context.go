@@ -103,11 +103,11 @@ func (s *Store) MessagesByID(ctx context.Context, owner conversation.Owner, sess
 	return readMembers(sessionID, reply)
 }
 
-// Fold implements conversation.Store. Where its answer is lost, another call finds the summary out of date, though it may be
+// SaveSummary implements conversation.Store. Where its answer is lost, another call finds the summary out of date, though it may be
 // its own.
-func (s *Store) Fold(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
+func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
 	tag := tagOfOwner(owner)
-	counted := conversation.UsageOfFolding(usage)
+	counted := conversation.UsageOfSummary(usage)
 	figures := appendInts(nil, summary.Tokens, summary.Count, summary.Replaced)
 	reply, err := s.run(ctx, foldScript, tag, []string{sessionKey(tag, sessionID)}, appendCounts([]any{
 		sessionID, after, summary.Last, appendText(nil, summary.Text), figures, usage.Prompt, usage.Completion, usage.Total,

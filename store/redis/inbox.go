@@ -113,7 +113,7 @@ func (in *inbox) take(payload string) {
 			in.store.poke(word)
 			continue
 		case watches:
-			in.store.viewers.add(sessionID, node, time.Now().Add(conversation.WatchFor))
+			in.store.viewers.add(sessionID, node, time.Now().Add(conversation.FollowLease))
 		}
 		if sessionID != "" {
 			in.poked(sessionID)

@@ -83,7 +83,7 @@ func TestATickIsOneTripAndOnePokeForEachNode(t *testing.T) {
 	for range nodes {
 		viewer, _ := join(t, url)
 		for _, b := range batch {
-			_, err := viewer.Watch(t.Context(), b.Key.Owner, b.Key.SessionID)
+			_, err := viewer.Follow(t.Context(), b.Key.Owner, b.Key.SessionID)
 			must(t, err)
 		}
 	}

@@ -82,9 +82,9 @@ func journalText(t *testing.T, s *Store, key conversation.TurnKey, offset int, t
 	must(t, s.Journal(t.Context(), []stream.Segment[conversation.TurnKey]{segment(key, offset, text)}))
 }
 
-func glance(t *testing.T, s *Store, watched ...conversation.Watched) []conversation.Glance {
+func glance(t *testing.T, s *Store, watched ...conversation.Followed) []conversation.Update {
 	t.Helper()
-	glances, err := s.Glance(t.Context(), watched)
+	glances, err := s.Poll(t.Context(), watched)
 	must(t, err)
 	if len(glances) != len(watched) {
 		t.Fatalf("%d glances at %d sessions", len(glances), len(watched))
@@ -92,8 +92,8 @@ func glance(t *testing.T, s *Store, watched ...conversation.Watched) []conversat
 	return glances
 }
 
-func watchedReply(key conversation.TurnKey, offset int) conversation.Watched {
-	return conversation.Watched{Owner: key.Owner, SessionID: key.SessionID, Reply: key.MessageID, Offset: offset}
+func watchedReply(key conversation.TurnKey, offset int) conversation.Followed {
+	return conversation.Followed{Owner: key.Owner, SessionID: key.SessionID, Reply: key.ReplyID, Offset: offset}
 }
 
 // onBoth runs a test on one server and on a Cluster.
@@ -115,14 +115,14 @@ func TestANodeThatWatchesIsPokedAboutASummaryAndLearnsItsFigures(t *testing.T) {
 		viewer, viewerPokes := join(t, url)
 		key := liveTurn(t, writer, newOwner())
 		end(t, writer, key)
-		_, err := viewer.Watch(t.Context(), key.Owner, key.SessionID)
+		_, err := viewer.Follow(t.Context(), key.Owner, key.SessionID)
 		must(t, err)
-		watched := conversation.Watched{Owner: key.Owner, SessionID: key.SessionID}
+		watched := conversation.Followed{Owner: key.Owner, SessionID: key.SessionID}
 		same(t, "the summary before", glance(t, viewer, watched)[0].Summary, conversation.Summary{})
 		viewerPokes.take()
 		writerPokes.take()
-		summary := conversation.Summary{Text: "so far", Tokens: 7, Last: key.MessageID, Count: 2, Replaced: 99}
-		must(t, writer.Fold(t.Context(), key.Owner, key.SessionID, "", summary, conversation.Usage{}))
+		summary := conversation.Summary{Text: "so far", Tokens: 7, Last: key.ReplyID, Count: 2, Replaced: 99}
+		must(t, writer.SaveSummary(t.Context(), key.Owner, key.SessionID, "", summary, conversation.Usage{}))
 		viewerPokes.await(t, key.SessionID)
 		summary.Text = ""
 		same(t, "the summary", glance(t, viewer, watched)[0].Summary, summary)
@@ -134,9 +134,9 @@ func TestANodeThatWatchesIsPokedAboutTextAndReadsIt(t *testing.T) {
 		writer, writerPokes := join(t, url)
 		viewer, viewerPokes := join(t, url)
 		key := liveTurn(t, writer, newOwner())
-		session, err := viewer.Watch(t.Context(), key.Owner, key.SessionID)
+		session, err := viewer.Follow(t.Context(), key.Owner, key.SessionID)
 		must(t, err)
-		if session.Live != key.MessageID || session.ID != key.SessionID || session.Fence != key.Fence {
+		if session.LiveReply != key.ReplyID || session.ID != key.SessionID || session.Fence != key.Fence {
 			t.Errorf("Watch returned %+v", session)
 		}
 		writerPokes.await(t, key.SessionID) // from here on it knows
@@ -156,11 +156,11 @@ func TestANodeThatWatchesIsPokedAboutTextAndReadsIt(t *testing.T) {
 		foreign := watchedReply(key, 0)
 		foreign.Owner = newOwner()
 		glances := glance(t, viewer, gone, other, foreign)
-		if !glances[0].Gone || glances[1].Gone || glances[1].Text != nil || glances[1].Session.Live != key.MessageID || !glances[2].Gone {
+		if !glances[0].Gone || glances[1].Gone || glances[1].Text != nil || glances[1].Session.LiveReply != key.ReplyID || !glances[2].Gone {
 			t.Errorf("glances at a session that is gone, at another reply, by another owner: %+v", glances)
 		}
-		_, err = viewer.Watch(t.Context(), gone.Owner, gone.SessionID)
-		wantError(t, "Watch", err, conversation.ErrSessionNotFound)
+		_, err = viewer.Follow(t.Context(), gone.Owner, gone.SessionID)
+		wantError(t, "Follow", err, conversation.ErrSessionNotFound)
 	})
 }
 
@@ -178,8 +178,8 @@ func TestAWriterThatMissedAWatcherLearnsOfItByAGlance(t *testing.T) {
 	if pokes := viewerPokes.take(); len(pokes) > 0 {
 		t.Errorf("it was poked twice, also with %q", pokes)
 	}
-	writer.viewers.sweep(time.Now().Add(conversation.WatchFor + time.Second))
-	viewer.viewers.sweep(time.Now().Add(conversation.WatchFor + time.Second))
+	writer.viewers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
+	viewer.viewers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
 	if len(writer.viewers.of) != 0 || len(viewer.viewers.watched) != 0 {
 		t.Error("what is over is not forgotten")
 	}
@@ -226,7 +226,7 @@ func TestTheTurnsOfADeadNodeAreEndedOnce(t *testing.T) {
 			journalText(t, dies, key, 0, "what was said")
 			keys = append(keys, key)
 		}
-		_, err := first.Watch(t.Context(), keys[0].Owner, keys[0].SessionID)
+		_, err := first.Follow(t.Context(), keys[0].Owner, keys[0].SessionID)
 		must(t, err)
 		ownTurn := liveTurn(t, first, newOwner())
 		mute(dies, true)
@@ -250,7 +250,7 @@ func TestTheTurnsOfADeadNodeAreEndedOnce(t *testing.T) {
 		for _, key := range keys {
 			wantInterrupted(t, first, key, "what was said")
 		}
-		if g := glance(t, first, watchedReply(ownTurn, 0))[0]; g.Session.Live != ownTurn.MessageID {
+		if g := glance(t, first, watchedReply(ownTurn, 0))[0]; g.Session.LiveReply != ownTurn.ReplyID {
 			t.Errorf("the turn of a node that lives: %+v", g)
 		}
 		mute(dies, false)
@@ -272,7 +272,7 @@ func TestATurnOfNobodyIsFoundByWhoLooks(t *testing.T) {
 		n, err := looks.EndOrphans(t.Context(), lengthOf)
 		must(t, err)
 		ended += n
-		return glance(t, looks, watchedReply(key, 0))[0].Session.Live == ""
+		return glance(t, looks, watchedReply(key, 0))[0].Session.LiveReply == ""
 	})
 	wantInterrupted(t, looks, key, "")
 	if ended != 1 || len(looks.membership.suspects) != 0 {
@@ -310,7 +310,7 @@ func TestAnOutageMakesNobodyDead(t *testing.T) {
 		return mayReap(a) && mayReap(b)
 	})
 	for _, key := range keys {
-		if g := glance(t, a, watchedReply(key, 0))[0]; g.Session.Live != key.MessageID {
+		if g := glance(t, a, watchedReply(key, 0))[0]; g.Session.LiveReply != key.ReplyID {
 			t.Errorf("after the outage: %+v", g)
 		}
 	}
@@ -322,7 +322,7 @@ func TestALostInboxIsMadeAnewAndSaysSo(t *testing.T) {
 	writer, writerPokes := join(t, server.URL)
 	viewer, viewerPokes := join(t, server.URL)
 	key := liveTurn(t, writer, newOwner())
-	_, err := viewer.Watch(t.Context(), key.Owner, key.SessionID)
+	_, err := viewer.Follow(t.Context(), key.Owner, key.SessionID)
 	must(t, err)
 	writerPokes.await(t, key.SessionID)
 	for range 3 {

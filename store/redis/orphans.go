@@ -168,7 +168,7 @@ func (o *orphan) interrupted(found any, count func(text string) int) (reply conv
 
 // RemoveExpired implements conversation.Store. In Redis sessions expire by themselves, with all that is theirs, so it removes
 // none, and what it says of the next one is when to ask again: in an hour, which is to no more use. That a session is gone, a
-// node that watches it learns by Glance. Of the indices, and of counts of usage that are too old, see schema.go.
+// node that watches it learns by Poll. Of the indices, and of counts of usage that are too old, see schema.go.
 func (s *Store) RemoveExpired(context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
 	return nil, conversation.TimeOf(time.Now().Add(time.Hour)), nil
 }

@@ -37,7 +37,7 @@ func nextTurn(t testing.TB, s *Store, owner conversation.Owner, sessionID string
 // wantInterrupted checks how a turn ended whose node was gone.
 func wantInterrupted(t *testing.T, s *Store, key conversation.TurnKey, text string) {
 	t.Helper()
-	m, err := s.Message(t.Context(), key.Owner, key.SessionID, key.MessageID)
+	m, err := s.Message(t.Context(), key.Owner, key.SessionID, key.ReplyID)
 	must(t, err)
 	if m.Status != stream.Interrupted || m.Content != text || m.Tokens != len(text) || m.Usage == nil || !m.Usage.Estimated ||
 		m.Usage.Prompt == 0 || m.Usage.Completion != len(text) || m.Usage.Total != m.Usage.Prompt+len(text) {
@@ -45,7 +45,7 @@ func wantInterrupted(t *testing.T, s *Store, key conversation.TurnKey, text stri
 	}
 	session, err := s.Session(t.Context(), key.Owner, key.SessionID)
 	must(t, err)
-	if session.Live != "" || session.TokenUsage.Total != m.Usage.Total {
+	if session.LiveReply != "" || session.TokenUsage.Total != m.Usage.Total {
 		t.Errorf("the session is %+v", session)
 	}
 }
@@ -100,7 +100,7 @@ func TestANodeThatOnlySleptIsToldWhatWasDecided(t *testing.T) {
 	if n, err := lives.EndOrphans(t.Context(), lengthOf); n != 0 || err != nil {
 		t.Errorf("%d turns of a node that woke were ended, %v", n, err)
 	}
-	if g := glance(t, lives, watchedReply(next, 0))[0]; g.Session.Live != next.MessageID || len(g.Text) != 0 {
+	if g := glance(t, lives, watchedReply(next, 0))[0]; g.Session.LiveReply != next.ReplyID || len(g.Text) != 0 {
 		t.Errorf("the next turn: %+v", g)
 	}
 }
@@ -123,7 +123,7 @@ func TestADeadNodesTurnGivesWayToWhoWaits(t *testing.T) {
 		queued = begun.Queued
 		return queued == nil
 	}
-	if try() || queued.Live != key.MessageID {
+	if try() || queued.Live != key.ReplyID {
 		t.Fatalf("queued: %+v", queued)
 	}
 	die(t, dies)

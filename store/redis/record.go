@@ -58,11 +58,11 @@ func appendMessage(b []byte, m *conversation.Message) []byte {
 			b = appendText(appendText(b, r.First), r.Last)
 		}
 		b[has] |= hasWindow
-		for _, r := range []*conversation.MessageRange{&c.Folded, &c.Skipped} {
+		for _, r := range []*conversation.MessageRange{&c.InSummary, &c.Skipped} {
 			b = appendInts(b, r.Count)
 			b = appendText(appendText(b, r.First), r.Last)
 		}
-		b = appendText(appendText(b, flag(c.Summarised)), string(c.Folding))
+		b = appendText(appendText(b, flag(c.Summarised)), string(c.SummaryFault))
 	}
 	if e := m.Error; e != nil {
 		b[has] |= hasError
@@ -125,8 +125,8 @@ func readMessage(record string, m *conversation.Message) error {
 		}
 	}
 	if has&hasWindow != 0 && m.Context != nil {
-		m.Context.Folded, m.Context.Skipped = r.messages(), r.messages()
-		m.Context.Summarised, m.Context.Folding = r.text() != "", conversation.FoldingFault(r.text())
+		m.Context.InSummary, m.Context.Skipped = r.messages(), r.messages()
+		m.Context.Summarised, m.Context.SummaryFault = r.text() != "", conversation.SummaryFault(r.text())
 	}
 	if has&hasError != 0 {
 		m.Error = &conversation.ReplyError{Code: r.text(), Message: r.text()}

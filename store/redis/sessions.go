@@ -28,7 +28,7 @@ func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, ses
 		conversation.RandomText(randomLength), session.UserID, []byte(session.Metadata), config.MaxTokens, flag(config.CompressionEnabled),
 		string(config.RetentionPolicy), conversation.Lifetime.Milliseconds(), key, digest,
 	}
-	counted := conversation.UsageOfCreation()
+	counted := conversation.UsageOfSession()
 	reply, err := s.run(ctx, createSessionScript, tag, []string{sessionsKey(tag)}, appendCounts(args, &counted)...)
 	if err != nil {
 		return conversation.SessionCreated{}, err
@@ -120,7 +120,7 @@ func readSession(id string, view any) (conversation.Session, error) {
 		MaxTokens: v.int(), CompressionEnabled: v.text() != "", RetentionPolicy: conversation.RetentionPolicy(v.text()),
 	}
 	s.HistoryTokens = v.int()
-	s.Head, s.Cleared, s.Live, s.Asked = v.text(), v.text(), v.text(), v.text()
+	s.Head, s.Cleared, s.LiveReply, s.LiveMessage = v.text(), v.text(), v.text(), v.text()
 	s.Fence = v.number()
 	return s, v.err
 }

@@ -59,7 +59,7 @@ func (n *several) ClearMessages(ctx context.Context, o conversation.Owner, id, w
 	return n.next().ClearMessages(ctx, o, id, waiter)
 }
 
-func (n *several) BeginTurn(ctx context.Context, o conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
+func (n *several) BeginTurn(ctx context.Context, o conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	return n.next().BeginTurn(ctx, o, turn)
 }
 
@@ -83,7 +83,7 @@ func (n *several) RemoveExpired(ctx context.Context) ([]conversation.OwnedSessio
 	return n.next().RemoveExpired(ctx)
 }
 
-func (n *several) Usage(ctx context.Context, o conversation.Owner, from, to usage.Hour) (conversation.Used, error) {
+func (n *several) Usage(ctx context.Context, o conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
 	return n.next().Usage(ctx, o, from, to)
 }
 
@@ -95,8 +95,8 @@ func (n *several) MessagesByID(ctx context.Context, o conversation.Owner, id str
 	return n.next().MessagesByID(ctx, o, id, ids)
 }
 
-func (n *several) Fold(ctx context.Context, o conversation.Owner, id, after string, summary conversation.Summary, u conversation.Usage) error {
-	return n.next().Fold(ctx, o, id, after, summary, u)
+func (n *several) SaveSummary(ctx context.Context, o conversation.Owner, id, after string, summary conversation.Summary, u conversation.Usage) error {
+	return n.next().SaveSummary(ctx, o, id, after, summary, u)
 }
 
 func (n *several) SetVectors(ctx context.Context, o conversation.Owner, id string, vectors []conversation.ExchangeVector) error {

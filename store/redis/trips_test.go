@@ -46,7 +46,7 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 	owner := conversation.Owner{Account: newAccount(), Mode: conversation.Live}
 	p := newKey(t, s, auth.Owner{Account: owner.Account, Mode: auth.Live})
 	session := newSession(t, s, owner)
-	var begun conversation.Begun
+	var begun conversation.TurnStart
 	operations := []struct {
 		name string
 		run  func(ctx context.Context) error
@@ -92,7 +92,7 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 			return err
 		}},
 		{"fold", func(ctx context.Context) error {
-			return s.Fold(ctx, owner, session.ID, "", conversation.Summary{Text: "so far", Last: begun.Reply.ID}, conversation.Usage{})
+			return s.SaveSummary(ctx, owner, session.ID, "", conversation.Summary{Text: "so far", Last: begun.Reply.ID}, conversation.Usage{})
 		}},
 		{"vectors, behind the reply", func(ctx context.Context) error {
 			return s.SetVectors(ctx, owner, session.ID, []conversation.ExchangeVector{{Reply: begun.Reply.ID, Vector: window.Vector("x")}})
@@ -126,7 +126,7 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 	s.db.AddHook(&counted)
 	for _, op := range operations {
 		counted.n.Store(0)
-		a := &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 300, TokensPerMinute: 100_000}}
+		a := &auth.Admission{Principal: p, Limits: limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 100_000}}
 		if err := op.run(auth.WithAdmission(t.Context(), a)); err != nil {
 			t.Errorf("%s: %v", op.name, err)
 		}

@@ -26,13 +26,13 @@ var answers = map[string]error{
 
 // BeginTurn implements conversation.Store. A waiter that was granted the session and meets a refusal has given it up: the
 // next in the queue is granted it. Where the answer is lost, it is asked for once more, which begins nothing twice.
-func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
+func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	if turn.Waiter == "" {
-		return conversation.Begun{}, errNoWaiter
+		return conversation.TurnStart{}, errNoWaiter
 	}
 	tag := tagOfOwner(owner)
 	key, digest := requestOf(turn.Idempotency)
-	message, counted := messageOf(&turn), conversation.UsageOfBeginning(turn.Role)
+	message, counted := messageOf(&turn), conversation.UsageOfTurnStart(turn.Role)
 	place := s.waiters.take(turn.SessionID, turn.Waiter)
 	live := liveMember(tag, turn.SessionID, turn.Waiter)
 	reply, err := s.runWith(ctx, beginTurnScript, tag, []string{sessionKey(tag, turn.SessionID)}, s.turns.beginning(s.node, live),
@@ -53,16 +53,16 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	switch {
 	case errors.Is(err, auth.ErrInvalidToken): // of a send that waited, the key may have been revoked meanwhile
 		_ = s.LeaveQueue(ctx, owner, turn.SessionID, turn.Waiter)
-		return conversation.Begun{}, err
+		return conversation.TurnStart{}, err
 	case err != nil:
-		return conversation.Begun{}, err
+		return conversation.TurnStart{}, err
 	case word(parts) == "queued" && len(parts) == 3:
 		s.suspect(owner, turn.SessionID, text(parts[2]))
-		return conversation.Begun{Queued: s.waiters.await(place, text(parts[1]))}, nil
+		return conversation.TurnStart{Queued: s.waiters.await(place, text(parts[1]))}, nil
 	case word(parts) == "replayed" && len(parts) == 3:
-		return conversation.Begun{Replayed: &conversation.Replayed{Asked: text(parts[1]), MessageID: text(parts[2])}}, nil
+		return conversation.TurnStart{Replayed: &conversation.Replayed{SentID: text(parts[1]), ReplyID: text(parts[2])}}, nil
 	}
-	return conversation.Begun{}, refusedTurn(ctx, parts)
+	return conversation.TurnStart{}, refusedTurn(ctx, parts)
 }
 
 // refusedTurn returns why a turn did not begin.
@@ -71,7 +71,7 @@ func refusedTurn(ctx context.Context, parts []any) error {
 	case what == "overflow" && len(parts) == 3:
 		return &conversation.OverflowError{CurrentTokens: int(integer(parts[1])), MaxTokens: int(integer(parts[2]))}
 	case what == "tokens" && len(parts) == 2:
-		refused, err := tokensRefused(auth.AdmissionOf(ctx).Figures.TokensPerMinute, parts[1])
+		refused, err := tokensRefused(auth.AdmissionOf(ctx).Limits.TokensPerMinute, parts[1])
 		if err != nil {
 			return err
 		}
@@ -91,27 +91,27 @@ func messageOf(turn *conversation.NewTurn) conversation.Message {
 }
 
 // begun reads a turn that has begun (lua/begin_turn.lua), and notes it.
-func (s *Store) begun(owner conversation.Owner, turn *conversation.NewTurn, parts []any) (b conversation.Begun, err error) {
+func (s *Store) begun(owner conversation.Owner, turn *conversation.NewTurn, parts []any) (b conversation.TurnStart, err error) {
 	if len(parts) != 8 {
 		return b, beginTurnScript.malformed()
 	}
 	if b.Session, err = readSession(turn.SessionID, parts[1]); err != nil {
-		return conversation.Begun{}, err
+		return conversation.TurnStart{}, err
 	}
 	b.Previous = text(parts[2])
 	c, err := readContext(turn.SessionID, parts[3:])
 	if err != nil {
-		return conversation.Begun{}, err
+		return conversation.TurnStart{}, err
 	}
 	b.Summary, b.History, b.Index = c.Summary, c.History, c.Index
 	b.Message = messageOf(turn)
-	b.Message.ID, b.Message.CreatedAt = b.Session.Asked, b.Session.LastActivity
+	b.Message.ID, b.Message.CreatedAt = b.Session.LiveMessage, b.Session.LastActivity
 	b.Reply = conversation.Message{
-		ID: b.Session.Live, SessionID: turn.SessionID, Role: conversation.Assistant, CreatedAt: b.Session.LastActivity,
+		ID: b.Session.LiveReply, SessionID: turn.SessionID, Role: conversation.Assistant, CreatedAt: b.Session.LastActivity,
 		Status: stream.Streaming,
 	}
 	b.Key = conversation.TurnKey{
-		Owner: owner, SessionID: turn.SessionID, MessageID: b.Reply.ID, Fence: b.Session.Fence,
+		Owner: owner, SessionID: turn.SessionID, ReplyID: b.Reply.ID, Fence: b.Session.Fence,
 	}
 	s.turns.begun(b.Key, liveMember(tagOfOwner(owner), turn.SessionID, turn.Waiter))
 	return b, nil
@@ -119,20 +119,20 @@ func (s *Store) begun(owner conversation.Owner, turn *conversation.NewTurn, part
 
 // ResumeTurn implements conversation.Nodes. After ErrMessageNotFound, the waiter's name is spent: for a minute BeginTurn
 // refuses it with conversation.ErrUnavailable, as a call that is under way still may reach Redis later.
-func (s *Store) ResumeTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.Begun, error) {
+func (s *Store) ResumeTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	tag := tagOfOwner(owner)
 	live := liveMember(tag, turn.SessionID, turn.Waiter)
 	reply, err := s.runWith(ctx, resumeTurnScript, tag, []string{sessionKey(tag, turn.SessionID)}, s.turns.beginning(s.node, live),
 		turn.SessionID, turn.Waiter, s.node)
 	if err != nil {
-		return conversation.Begun{}, err
+		return conversation.TurnStart{}, err
 	}
 	parts := list(reply)
 	if word(parts) == "begun" {
 		return s.begun(owner, &turn, parts)
 	}
 	s.turns.notBegun(live)
-	return conversation.Begun{}, refusedTurn(ctx, parts)
+	return conversation.TurnStart{}, refusedTurn(ctx, parts)
 }
 
 // endingOf returns the arguments of the scripts that end a turn with a reply.
@@ -141,7 +141,7 @@ func endingOf(fence int64, reply *conversation.Message, timing conversation.Timi
 	if reply.Usage != nil {
 		used = *reply.Usage
 	}
-	counted := conversation.UsageOfEnding(reply, timing)
+	counted := conversation.UsageOfTurnEnd(reply, timing)
 	return appendCounts([]any{
 		reply.SessionID, reply.ID, fence, appendMessage(nil, reply), reply.TokensInPrompt(), used.Prompt, used.Completion, used.Total,
 		appendIndexed(nil, reply), appendTerms(nil, reply.Terms),
@@ -162,7 +162,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 		return conversation.Message{}, errStreaming
 	}
 	tag := tagOfOwner(key.Owner)
-	reply.ID, reply.SessionID, reply.Role = key.MessageID, key.SessionID, conversation.Assistant
+	reply.ID, reply.SessionID, reply.Role = key.ReplyID, key.SessionID, conversation.Assistant
 	answer, err := s.run(ctx, endTurnScript, tag, []string{sessionKey(tag, key.SessionID)}, endingOf(key.Fence, &reply, timing)...)
 	if err != nil {
 		return conversation.Message{}, err

@@ -44,7 +44,7 @@ var anAnswer = conversation.Message{
 }
 
 // begin begins a turn on a session that is free for it.
-func begin(t *testing.T, s *Store, owner conversation.Owner, turn conversation.NewTurn) conversation.Begun {
+func begin(t *testing.T, s *Store, owner conversation.Owner, turn conversation.NewTurn) conversation.TurnStart {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), owner, turn)
 	must(t, err)
@@ -133,7 +133,7 @@ func TestAnAnswerThatIsLostIsAskedForAgain(t *testing.T) {
 
 	turn := aTurn(session.ID, "counted")
 	ctx := auth.WithAdmission(t.Context(), &auth.Admission{
-		Principal: auth.Principal{Account: owner.Account, Mode: auth.Live}, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 9000},
+		Principal: auth.Principal{Account: owner.Account, Mode: auth.Live}, Limits: limit.TierLimits{RequestsPerMinute: 9, TokensPerMinute: 9000},
 	})
 	w.unheard.Store(beginTurnScript)
 	_, err = s.BeginTurn(ctx, owner, turn)
@@ -247,24 +247,24 @@ func TestWhatIsToStopIsNotedAndItsNodeIsPoked(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		stop conversation.Stop
-		run  func(begun conversation.Begun) error
+		run  func(begun conversation.TurnStart) error
 	}{
-		{"StopReply", conversation.StopCancelled, func(begun conversation.Begun) error {
+		{"StopReply", conversation.StopCancelled, func(begun conversation.TurnStart) error {
 			m, err := other.StopReply(t.Context(), owner, begun.Session.ID, begun.Reply.ID)
 			same(t, "the message", m, begun.Reply)
 			return err
 		}},
-		{"an interrupting send", conversation.StopCancelled, func(begun conversation.Begun) error {
+		{"an interrupting send", conversation.StopCancelled, func(begun conversation.TurnStart) error {
 			turn := aTurn(begun.Session.ID, "urgent")
 			turn.OnBusy = conversation.Interrupt
 			_, err := other.BeginTurn(t.Context(), owner, turn)
 			return err
 		}},
-		{"ClearMessages", conversation.StopCleared, func(begun conversation.Begun) error {
+		{"ClearMessages", conversation.StopCleared, func(begun conversation.TurnStart) error {
 			_, err := other.ClearMessages(t.Context(), owner, begun.Session.ID, "clears")
 			return err
 		}},
-		{"StopReply of another message", "", func(begun conversation.Begun) error {
+		{"StopReply of another message", "", func(begun conversation.TurnStart) error {
 			_, err := other.StopReply(t.Context(), owner, begun.Session.ID, begun.Message.ID)
 			return err
 		}},
@@ -365,7 +365,7 @@ func TestWhatASessionLeavesExpires(t *testing.T) {
 	must(t, s.Journal(t.Context(), []stream.Segment[conversation.TurnKey]{{Key: ended.Key, Text: []byte(secret)}}))
 	end(t, s, ended.Key)
 	must(t, s.SetVectors(t.Context(), owner, session.ID, []conversation.ExchangeVector{{Reply: ended.Reply.ID, Vector: window.Vector(secret)}}))
-	ctx := auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 9000}})
+	ctx := auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Limits: limit.TierLimits{RequestsPerMinute: 9, TokensPerMinute: 9000}})
 	begun, err := s.BeginTurn(ctx, owner, aTurn(session.ID, secret))
 	must(t, err)
 	must(t, s.Journal(t.Context(), []stream.Segment[conversation.TurnKey]{{Key: begun.Key, Text: []byte(secret)}}))
@@ -399,7 +399,7 @@ func TestWhatASessionLeavesExpires(t *testing.T) {
 	_, err = s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})
 	wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
 	check("settled", 0)
-	ctx = auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 22 + reservation}})
+	ctx = auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Limits: limit.TierLimits{RequestsPerMinute: 9, TokensPerMinute: 22 + reservation}})
 	_, err = s.BeginTurn(ctx, owner, aTurn(newSession(t, s, owner).ID, "there is room for it, as the rest of the reservation is back"))
 	must(t, err)
 }
@@ -430,7 +430,7 @@ func globOf(text string) string {
 func TestALongHistoryIsReadNoFurtherThanTheWindowHolds(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session := newSession(t, s, owner)
-	var last conversation.Begun
+	var last conversation.TurnStart
 	for i := range 120 { // of 3069 tokens of budget, an exchange takes 23
 		last = begin(t, s, owner, aTurn(session.ID, fmt.Sprint(i)))
 		end(t, s, last.Key)

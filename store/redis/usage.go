@@ -25,23 +25,23 @@ func appendCounts(args []any, b *usage.Bucket) []any {
 
 // Usage implements conversation.Store. It reads what is kept of each day, packs up to 32 of those that are over and were not
 // packed, and reads, of the owner's sessions, how many expire in each hour.
-func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to usage.Hour) (conversation.Used, error) {
+func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
 	tag := tagOfOwner(owner)
 	reply, err := s.run(ctx, getUsageScript, tag, []string{expiryKey(tag)},
-		int64(from), int64(to), usage.Kept, conversation.Lifetime.Milliseconds())
+		int64(from), int64(to), usage.RetentionHours, conversation.Lifetime.Milliseconds())
 	if err != nil {
-		return conversation.Used{}, err
+		return conversation.UsageSpan{}, err
 	}
 	parts := list(reply)
 	if len(parts) != 5 {
-		return conversation.Used{}, getUsageScript.malformed()
+		return conversation.UsageSpan{}, getUsageScript.malformed()
 	}
-	used := conversation.Used{Now: usage.Hour(integer(parts[0])), Active: int(integer(parts[2]))}
+	used := conversation.UsageSpan{Now: usage.Hour(integer(parts[0])), Active: int(integer(parts[2]))}
 	first, existing, days := usage.Hour(integer(parts[1])), list(parts[3]), list(parts[4])
 	for i := 0; i+2 < len(days); i += 3 {
 		hours, err := readDay(usage.Hour(24*integer(days[i])), list(days[i+1]), text(days[i+2]))
 		if err != nil {
-			return conversation.Used{}, err
+			return conversation.UsageSpan{}, err
 		}
 		for _, h := range hours {
 			if h.Hour >= max(from, first) && h.Hour < to {
@@ -94,7 +94,7 @@ func (d *day) add(field int, n int64) bool {
 	if field < 0 || field >= len(d.buckets)*fieldsAnHour {
 		return false
 	}
-	d.buckets[field/fieldsAnHour].Count(usage.Field(field%fieldsAnHour), n)
+	d.buckets[field/fieldsAnHour].AddField(usage.Field(field%fieldsAnHour), n)
 	d.counted[field/fieldsAnHour] = true
 	return true
 }

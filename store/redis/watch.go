@@ -14,7 +14,7 @@ var (
 )
 
 // watchAgain is how long after a node has said that it watches a session it says so again: it stays watched for
-// conversation.WatchFor after each glance, less this.
+// conversation.FollowLease after each glance, less this.
 const watchAgain = 5 * time.Second
 
 // viewers is who watches the sessions that this node writes in, and when this node last said that it watches one.
@@ -75,7 +75,7 @@ func (v *viewers) sweep(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for sessionID, said := range v.watched {
-		if now.Sub(said) > conversation.WatchFor {
+		if now.Sub(said) > conversation.FollowLease {
 			delete(v.watched, sessionID)
 		}
 	}
@@ -92,10 +92,10 @@ func (v *viewers) sweep(now time.Time) {
 }
 
 // Watch implements conversation.Nodes. The node that writes in the session is told at once (schema.go, inbox).
-func (s *Store) Watch(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
+func (s *Store) Follow(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
 	now, tag := time.Now(), tagOfOwner(owner)
 	reply, err := s.run(ctx, watchScript, tag, []string{sessionKey(tag, sessionID)},
-		sessionID, s.node, conversation.WatchFor.Milliseconds())
+		sessionID, s.node, conversation.FollowLease.Milliseconds())
 	if err != nil {
 		return conversation.Session{}, err
 	}
@@ -106,14 +106,14 @@ func (s *Store) Watch(ctx context.Context, owner conversation.Owner, sessionID s
 	return readSession(sessionID, reply)
 }
 
-// Glance implements conversation.Nodes, in one trip. That the sessions are watched is said again every five seconds only.
-func (s *Store) Glance(ctx context.Context, watched []conversation.Watched) ([]conversation.Glance, error) {
+// Poll implements conversation.Nodes, in one trip. That the sessions are watched is said again every five seconds only.
+func (s *Store) Poll(ctx context.Context, watched []conversation.Followed) ([]conversation.Update, error) {
 	now := time.Now()
 	calls, due := make([]call, len(watched)), make([]bool, len(watched))
 	for i, w := range watched {
 		tag, watchFor := tagOfOwner(w.Owner), any("")
 		if due[i] = s.viewers.due(w.SessionID, now); due[i] {
-			watchFor = conversation.WatchFor.Milliseconds()
+			watchFor = conversation.FollowLease.Milliseconds()
 		}
 		calls[i] = call{
 			glanceScript, []string{sessionKey(tag, w.SessionID)},
@@ -124,7 +124,7 @@ func (s *Store) Glance(ctx context.Context, watched []conversation.Watched) ([]c
 		return nil, nil
 	}
 	replies, errs := s.runAll(ctx, calls)
-	glances := make([]conversation.Glance, len(watched))
+	glances := make([]conversation.Update, len(watched))
 	for i, reply := range replies {
 		if errs[i] != nil {
 			return nil, errs[i]
@@ -141,24 +141,24 @@ func (s *Store) Glance(ctx context.Context, watched []conversation.Watched) ([]c
 }
 
 // glanced reads what a glance at a session returned, and notes who watches it.
-func (s *Store) glanced(w *conversation.Watched, reply any, now time.Time) (conversation.Glance, error) {
+func (s *Store) glanced(w *conversation.Followed, reply any, now time.Time) (conversation.Update, error) {
 	if at, gone := reply.(int64); gone {
-		return conversation.Glance{Gone: true, At: conversation.Time(at)}, nil
+		return conversation.Update{Gone: true, At: conversation.Time(at)}, nil
 	}
 	parts, _ := reply.([]any)
 	if len(parts) != 7 {
-		return conversation.Glance{}, glanceScript.malformed()
+		return conversation.Update{}, glanceScript.malformed()
 	}
 	session, err := readSession(w.SessionID, parts[0])
 	if err != nil {
-		return conversation.Glance{}, err
+		return conversation.Update{}, err
 	}
 	writer, ok1 := parts[1].(string)
 	stop, ok2 := parts[2].(string)
 	text, ok3 := parts[3].(string)
 	watching, ok4 := parts[4].([]any)
 	if !ok1 || !ok2 || !ok3 || !ok4 || len(watching)%2 != 0 {
-		return conversation.Glance{}, glanceScript.malformed()
+		return conversation.Update{}, glanceScript.malformed()
 	}
 	for i := 0; i < len(watching); i += 2 {
 		node, _ := watching[i].(string)
@@ -168,7 +168,7 @@ func (s *Store) glanced(w *conversation.Watched, reply any, now time.Time) (conv
 		}
 	}
 	s.suspect(w.Owner, w.SessionID, writer)
-	g := conversation.Glance{Session: session, Stop: conversation.Stop(stop)}
+	g := conversation.Update{Session: session, Stop: conversation.Stop(stop)}
 	if text != "" {
 		g.Text = []byte(text)
 	}

@@ -155,8 +155,8 @@ func whole(page conversation.MessagePage) error {
 	tokens := 0
 	for i, m := range page.Messages {
 		streaming := m.Status == stream.Streaming
-		if live := m.ID == page.Session.Live; streaming != live {
-			return fmt.Errorf("message %d is %s, while the session's live reply is %q", i, m.Status, page.Session.Live)
+		if live := m.ID == page.Session.LiveReply; streaming != live {
+			return fmt.Errorf("message %d is %s, while the session's live reply is %q", i, m.Status, page.Session.LiveReply)
 		}
 		if streaming && m.Content != "" && m.Content != "yes" {
 			return fmt.Errorf("a streaming reply shows %q, which was never journalled", m.Content)

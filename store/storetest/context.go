@@ -254,7 +254,7 @@ func contextOfOthers(t *testing.T, s *subject) {
 	wantError(t, "Context", err, conversation.ErrSessionNotFound)
 	_, err = other.store.MessagesByID(s.ctx, other.owner, id, ids(all))
 	wantError(t, "MessagesByID", err, conversation.ErrSessionNotFound)
-	wantError(t, "Fold", other.store.Fold(s.ctx, other.owner, id, "", summaryTo(all[1], 2), foldUsage), conversation.ErrSessionNotFound)
+	wantError(t, "SaveSummary", other.store.SaveSummary(s.ctx, other.owner, id, "", summaryTo(all[1], 2), foldUsage), conversation.ErrSessionNotFound)
 }
 
 func foldTests() []test {
@@ -278,7 +278,7 @@ func summaryTo(m conversation.Message, count int) conversation.Summary {
 
 func (s *subject) fold(t *testing.T, sessionID, after string, summary conversation.Summary) {
 	t.Helper()
-	must(t, s.store.Fold(s.ctx, s.owner, sessionID, after, summary, foldUsage), "Fold")
+	must(t, s.store.SaveSummary(s.ctx, s.owner, sessionID, after, summary, foldUsage), "SaveSummary")
 }
 
 func foldTwice(t *testing.T, s *subject) {
@@ -309,14 +309,16 @@ func foldAtOnce(t *testing.T, s *subject) {
 	const folders = 8
 	errs := make(chan error, folders)
 	for i := range folders {
-		go func() { errs <- s.store.Fold(s.ctx, s.owner, id, "", summaryTo(all[1+2*(i%2)], 2+2*(i%2)), foldUsage) }()
+		go func() {
+			errs <- s.store.SaveSummary(s.ctx, s.owner, id, "", summaryTo(all[1+2*(i%2)], 2+2*(i%2)), foldUsage)
+		}()
 	}
 	first := 0
 	for range folders {
 		if err := <-errs; err == nil {
 			first++
 		} else {
-			wantError(t, "Fold", err, conversation.ErrStale)
+			wantError(t, "SaveSummary", err, conversation.ErrStale)
 		}
 	}
 	same(t, "how many were first", first, 1)
@@ -329,7 +331,7 @@ func foldStale(t *testing.T, s *subject) {
 	want := s.session(t, id)
 	stale := func(what, after string, last conversation.Message) {
 		t.Helper()
-		wantError(t, what, s.store.Fold(s.ctx, s.owner, id, after, summaryTo(last, 2), foldUsage), conversation.ErrStale)
+		wantError(t, what, s.store.SaveSummary(s.ctx, s.owner, id, after, summaryTo(last, 2), foldUsage), conversation.ErrStale)
 		same(t, what+": the session", s.session(t, id), want)
 	}
 	stale("as if there were none", "", all[5])
@@ -359,7 +361,7 @@ func foldDeleted(t *testing.T, s *subject) {
 	_, err := s.store.DeleteSession(s.ctx, s.owner, id)
 	must(t, err, "DeleteSession")
 	before, _, _ := s.used(t)
-	wantError(t, "Fold", s.store.Fold(s.ctx, s.owner, id, "", summaryTo(all[1], 2), foldUsage), conversation.ErrSessionNotFound)
+	wantError(t, "SaveSummary", s.store.SaveSummary(s.ctx, s.owner, id, "", summaryTo(all[1], 2), foldUsage), conversation.ErrSessionNotFound)
 	after, _, _ := s.used(t)
 	sameBucket(t, "the usage", &after, &before)
 }
@@ -369,7 +371,7 @@ func foldCharges(t *testing.T, s *subject) {
 	session := s.create(t, small())
 	_, reply := s.exchange(t, session.ID, "hello") // not admitted: it reserves nothing
 	need := window.Estimate(session.Context.MaxTokens, 14+9, inPrompt(10))
-	figures := limit.Figures{RequestsPerMinute: 300, TokensPerMinute: need + 339}
+	figures := limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: need + 339}
 	s.fold(t, session.ID, "", summaryTo(reply, 2))
 	ctx, _ := s.request(p, figures)
 	_, err := s.store.BeginTurn(ctx, s.owner, question(session.ID, "?"))

@@ -34,14 +34,14 @@ func once(sessionID, content, key string) conversation.NewTurn {
 }
 
 // replayed begins a turn that must have been begun before.
-func (s *subject) replayed(t *testing.T, turn conversation.NewTurn, first conversation.Begun) {
+func (s *subject) replayed(t *testing.T, turn conversation.NewTurn, first conversation.TurnStart) {
 	t.Helper()
 	again, err := s.store.BeginTurn(s.ctx, s.owner, turn)
 	must(t, err, "BeginTurn")
 	if again.Replayed == nil || again.Queued != nil {
 		t.Fatalf("a repeated send is %+v", again)
 	}
-	same(t, "the turn", *again.Replayed, conversation.Replayed{Asked: first.Message.ID, MessageID: first.Reply.ID})
+	same(t, "the turn", *again.Replayed, conversation.Replayed{SentID: first.Message.ID, ReplyID: first.Reply.ID})
 }
 
 func createAgain(t *testing.T, s *subject) {
@@ -85,7 +85,7 @@ func beginTenTimes(t *testing.T, s *subject) {
 			}
 			id := b.Reply.ID
 			if b.Replayed != nil {
-				id = b.Replayed.MessageID
+				id = b.Replayed.ReplyID
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -32,7 +32,7 @@ func (s *subject) journal(t *testing.T, key conversation.TurnKey, offset int, te
 // wantText checks what a streaming reply shows, by each way to read it.
 func (s *subject) wantText(t *testing.T, key conversation.TurnKey, want string) {
 	t.Helper()
-	m := s.message(t, key.SessionID, key.MessageID)
+	m := s.message(t, key.SessionID, key.ReplyID)
 	same(t, "the reply's text", m.Content, want)
 	same(t, "its state", m.Status, stream.Streaming)
 	history := s.history(t, key.SessionID)
@@ -46,7 +46,7 @@ func journalShows(t *testing.T, s *subject) {
 	s.wantText(t, key, "good ")
 	s.journal(t, key, 5, "dáy\x01")
 	s.wantText(t, key, "good dáy\x01")
-	same(t, "tokens", s.message(t, key.SessionID, key.MessageID).Tokens, 0)
+	same(t, "tokens", s.message(t, key.SessionID, key.ReplyID).Tokens, 0)
 }
 
 func journalOverlaps(t *testing.T, s *subject) {

@@ -62,7 +62,7 @@ func everyCall(s *subject, sessionID string) map[string]error {
 	_, begun := s.store.BeginTurn(s.ctx, s.owner, question(sessionID, "whose?"))
 	_, cleared := s.store.ClearMessages(s.ctx, s.owner, sessionID, conversation.RandomText(16))
 	_, ended := s.store.EndTurn(s.ctx, conversation.TurnKey{
-		Owner: s.owner, SessionID: sessionID, MessageID: "msg_0000000000000000", Fence: 1,
+		Owner: s.owner, SessionID: sessionID, ReplyID: "msg_0000000000000000", Fence: 1,
 	}, answer("mine"), timing)
 	_, deleted := s.store.DeleteSession(s.ctx, s.owner, sessionID)
 	return map[string]error{

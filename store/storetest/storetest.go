@@ -161,7 +161,7 @@ func answer(content string) conversation.Message {
 }
 
 // begin begins a turn on a session that is free.
-func (s *subject) begin(t *testing.T, turn conversation.NewTurn) conversation.Begun {
+func (s *subject) begin(t *testing.T, turn conversation.NewTurn) conversation.TurnStart {
 	t.Helper()
 	begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
 	must(t, err, "BeginTurn")
@@ -179,7 +179,7 @@ func (s *subject) queue(t *testing.T, turn conversation.NewTurn) *conversation.Q
 	if begun.Queued == nil {
 		t.Fatalf("BeginTurn of %q: begun, while the session should be busy", turn.Content)
 	}
-	if diff := cmp.Diff(conversation.Begun{Queued: begun.Queued}, begun); diff != "" {
+	if diff := cmp.Diff(conversation.TurnStart{Queued: begun.Queued}, begun); diff != "" {
 		t.Fatalf("BeginTurn of %q: queued, but more is set (-want +got):\n%s", turn.Content, diff)
 	}
 	return begun.Queued
@@ -210,7 +210,7 @@ func granted(t *testing.T, queued *conversation.Queued) {
 }
 
 // awaitTurn begins a turn as a send does: for as long as it is queued, it waits and tries again.
-func (s *subject) awaitTurn(turn conversation.NewTurn) (conversation.Begun, error) {
+func (s *subject) awaitTurn(turn conversation.NewTurn) (conversation.TurnStart, error) {
 	for {
 		begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
 		if err != nil || begun.Queued == nil {

@@ -42,7 +42,7 @@ func beginTurn(t *testing.T, s *subject) {
 			t.Errorf("message id %q is not valid", id)
 		}
 	}
-	want := conversation.Begun{
+	want := conversation.TurnStart{
 		Message: conversation.Message{
 			ID: begun.Message.ID, SessionID: session.ID, Role: conversation.User, Content: "hello", Tokens: 10,
 			CreatedAt: at, Status: stream.Completed,
@@ -52,11 +52,11 @@ func beginTurn(t *testing.T, s *subject) {
 		},
 		Session: session,
 		Key: conversation.TurnKey{
-			Owner: s.owner, SessionID: session.ID, MessageID: begun.Reply.ID, Fence: session.Fence + 1,
+			Owner: s.owner, SessionID: session.ID, ReplyID: begun.Reply.ID, Fence: session.Fence + 1,
 		},
 	}
 	want.Session.MessageCount, want.Session.LastActivity, want.Session.HistoryTokens = 2, at, inPrompt(10)
-	want.Session.Head, want.Session.Live, want.Session.Asked = begun.Reply.ID, begun.Reply.ID, begun.Message.ID
+	want.Session.Head, want.Session.LiveReply, want.Session.LiveMessage = begun.Reply.ID, begun.Reply.ID, begun.Message.ID
 	want.Session.Fence = session.Fence + 1
 	same(t, "what BeginTurn returns", begun, want)
 	same(t, "the session", s.session(t, session.ID), want.Session)
@@ -122,7 +122,7 @@ func endTurn(t *testing.T, s *subject) {
 		reply.Status = state
 		ended := s.end(t, first.Key, reply)
 		want := first.Session
-		want.Live, want.Asked = "", ""
+		want.LiveReply, want.LiveMessage = "", ""
 		want.TokenUsage = conversation.TokenUsage{Prompt: 17, Completion: 5, Total: 22}
 		if state != stream.Failed {
 			want.HistoryTokens += inPrompt(5)
@@ -229,7 +229,7 @@ func (s *subject) overflows(t *testing.T, sessionID string, tokens int) {
 	}
 	current, _ := window.Check(config.MaxTokens, config.CompressionEnabled, session.HistoryTokens, inPrompt(tokens))
 	same(t, "the overflow", *overflow, conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens})
-	same(t, "what BeginTurn returns", begun, conversation.Begun{})
+	same(t, "what BeginTurn returns", begun, conversation.TurnStart{})
 	same(t, "the session", s.session(t, sessionID), session)
 	same(t, "the messages", s.history(t, sessionID), history)
 }

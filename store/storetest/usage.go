@@ -83,7 +83,7 @@ func usageOfNothing(t *testing.T, s *subject) {
 	if used.Now < before || used.Now > before+1 {
 		t.Errorf("it is said to be the hour %d, want %d", used.Now, before)
 	}
-	same(t, "the usage", used, conversation.Used{Now: used.Now})
+	same(t, "the usage", used, conversation.UsageSpan{Now: used.Now})
 }
 
 func usageOfCreation(t *testing.T, s *subject) {
@@ -186,7 +186,7 @@ func usageOfNoEffect(t *testing.T, s *subject) {
 	wantError(t, "EndTurn again", err, conversation.ErrFenced)
 
 	s.overflows(t, session.ID, 1_000_000)
-	p, few := s.key(t), limit.Figures{RequestsPerMinute: 2, TokensPerMinute: 1}
+	p, few := s.key(t), limit.TierLimits{RequestsPerMinute: 2, TokensPerMinute: 1}
 	ctx, _ := s.request(p, few)
 	first, err := s.store.BeginTurn(ctx, s.owner, question(s.create(t, plain()).ID, "takes all tokens"))
 	must(t, err, "BeginTurn")
@@ -226,7 +226,7 @@ func usageOfDeleted(t *testing.T, s *subject) {
 	fenced, foreign, unknown := begun.Key, begun.Key, begun.Key
 	fenced.Fence++
 	foreign.Owner.Account += "x"
-	unknown.MessageID = "msg_0000000000000000"
+	unknown.ReplyID = "msg_0000000000000000"
 	for _, key := range []conversation.TurnKey{fenced, foreign, unknown} {
 		_, err = s.store.EndTurn(s.ctx, key, answer("forged"), timing)
 		wantError(t, "EndTurn by another key", err, conversation.ErrSessionNotFound)
@@ -291,7 +291,7 @@ func usageOfOthers(t *testing.T, s *subject) {
 }
 
 func usageOfRequests(t *testing.T, s *subject) {
-	few := limit.Figures{RequestsPerMinute: 3, TokensPerMinute: 1}
+	few := limit.TierLimits{RequestsPerMinute: 3, TokensPerMinute: 1}
 	live, test := s, s.as(conversation.Owner{Account: s.owner.Account, Mode: conversation.Test})
 	for i, o := range []*subject{live, test} {
 		p := o.key(t)
@@ -326,7 +326,7 @@ func usageAtOnce(t *testing.T, s *subject) {
 		all.Go(func() {
 			made, err := s.store.CreateSession(s.ctx, s.owner, plain())
 			for range turns {
-				var begun conversation.Begun
+				var begun conversation.TurnStart
 				if err == nil {
 					begun, err = s.store.BeginTurn(s.ctx, s.owner, question(made.Session.ID, "hello"))
 				}
