@@ -11,7 +11,7 @@ import (
 
 // A client may write its first frame as soon as it has the answer to its handshake, which can be before the server has
 // taken the connection over from net/http: what net/http has read by then must not be lost.
-func TestAFrameThatComesWithTheHandshakeIsRead(t *testing.T) {
+func TestSocket_FrameWithHandshake(t *testing.T) {
 	t.Parallel()
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestTheEmbeddingModelThatIsNamedIsAsked has a server as it is configured embed an exchange behind its reply.
-func TestTheEmbeddingModelThatIsNamedIsAsked(t *testing.T) {
+// TestServe_EmbeddingModel has a server as it is configured embed an exchange behind its reply.
+func TestServe_EmbeddingModel(t *testing.T) {
 	t.Parallel()
 	type embedding struct {
 		Model string

@@ -119,7 +119,7 @@ func (k *talker) history(p *process) (messages []map[string]any) {
 	}
 }
 
-func TestKilledAtAnyMomentNothingThatWasAnsweredIsLost(t *testing.T) {
+func TestKill_AnyMoment_NothingLost(t *testing.T) {
 	t.Parallel()
 	const rounds, talkers = 50, 6
 	random := rand.New(rand.NewPCG(3, 4))

@@ -34,14 +34,14 @@ func newWordsModel(t *testing.T, pace time.Duration) *wordsModel {
 	return m
 }
 
-// newHeldModel returns one whose replies stop after so many words until more are allowed.
+// newHeldModel returns a model whose replies stop after that many words, until allow raises the limit.
 func newHeldModel(t *testing.T, allowed int) *wordsModel {
 	m := newWordsModel(t, time.Millisecond)
 	m.allow(allowed)
 	return m
 }
 
-// allow has replies go on, or for those that begin from now on, come as far as n words.
+// allow lets each reply continue up to n words, also those that begin later.
 func (m *wordsModel) allow(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,7 +50,7 @@ func (m *wordsModel) allow(n int) {
 	m.more = make(chan struct{})
 }
 
-// await waits until the i-th word may be said; false says that nobody wants it any more.
+// await waits until the i-th word may be said. It reports false if the request was closed first.
 func (m *wordsModel) await(ctx context.Context, i int) bool {
 	for {
 		m.mu.Lock()
@@ -67,7 +67,7 @@ func (m *wordsModel) await(ctx context.Context, i int) bool {
 	}
 }
 
-// env is what has a server use the model, for as long as a test holds it.
+// env is the environment of a server that uses the model. The timeouts let a test hold a reply as long as it likes.
 func (m *wordsModel) env() []string {
 	return []string{"PARLEY_ADMIN_KEY=" + declaredKey, "OPENAI_BASE_URL=" + m.URL, "PARLEY_MODEL=words",
 		"PARLEY_MODEL_FIRST_BYTE=1h", "PARLEY_MODEL_STALL=1h"}

@@ -114,7 +114,7 @@ func (p *process) follow(path string) (text string, end event, at time.Time) {
 	return text, end, at
 }
 
-func TestANodeIsKilledAtAnyMoment(t *testing.T) {
+func TestNodes_KilledAnyMoment(t *testing.T) {
 	t.Parallel()
 	const groups, rounds = 6, 5
 	server := redistest.Single(t)
@@ -189,7 +189,7 @@ func raise(most *atomic.Int64, d time.Duration) {
 	}
 }
 
-func TestWhatWasDecidedWhileANodeSleptStaysDecided(t *testing.T) {
+func TestNodes_SleepingWriter_Fenced(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, 10*time.Millisecond)
 	p := newPair(t, redistest.Single(t).URL, model)
@@ -198,7 +198,7 @@ func TestWhatWasDecidedWhileANodeSleptStaysDecided(t *testing.T) {
 	asked := "say 50000 words" // more than the buffers of the network hold while the node sleeps
 	begun := sleeper.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": asked, "streaming": true})
 	path := "/v1/sessions/" + session + "/messages/" + begun["messageId"].(string)
-	here := watch(t, sleeper, session)
+	here := subscribe(t, sleeper, session)
 	here.until("message.delta")
 	ended := make(chan event, 1)
 	go func() {
@@ -304,7 +304,7 @@ func (p *process) keyed(key, path string, body any) (int, map[string]any, error)
 	return response.StatusCode, answer, err
 }
 
-func TestARollingRestartFailsNothing(t *testing.T) {
+func TestNodes_RollingRestart(t *testing.T) {
 	t.Parallel()
 	const senders, restarts = 8, 4
 	model := newWordsModel(t, 10*time.Millisecond)

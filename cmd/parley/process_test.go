@@ -67,9 +67,12 @@ var build = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// parley returns the path of the command under test.
+// parley returns the path of the command under test. It skips the test under -short, which is for tests without processes.
 func parley(t testing.TB) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: no process is started")
+	}
 	path, err := build()
 	if err != nil {
 		t.Fatal(err)

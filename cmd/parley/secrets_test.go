@@ -40,8 +40,8 @@ func chatter(t *testing.T) *httptest.Server {
 	return s
 }
 
-// TestNoOutputHoldsASecret uses a server for a while, rightly and wrongly, and searches all that it has written.
-func TestNoOutputHoldsASecret(t *testing.T) {
+// TestOutput_NoSecrets uses a server for a while, rightly and wrongly, and searches all that it has written.
+func TestOutput_NoSecrets(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"text", "json"} {
 		t.Run(form, func(t *testing.T) {
@@ -149,7 +149,7 @@ func watchWithTicket(t *testing.T, p *process, ticket, session string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.CloseNow() }()
-	w := &watcher{t: t, conn: conn, ctx: ctx}
+	w := &viewer{t: t, conn: conn, ctx: ctx}
 	w.write(map[string]any{"type": secretText})
 	w.until("error")
 	w.write(map[string]any{"type": "subscribe", "id": secretText, "sessionId": session})
@@ -161,7 +161,7 @@ func watchWithTicket(t *testing.T, p *process, ticket, session string) {
 }
 
 // A model server that is not there is a failed reply, not a server that does not start.
-func TestAModelServerThatIsNotThereFailsTheReply(t *testing.T) {
+func TestServe_ModelServerDown(t *testing.T) {
 	t.Parallel()
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey, "OPENAI_BASE_URL=http://127.0.0.1:1/v1", "PARLEY_MODEL=some-model")
 	session := p.session()

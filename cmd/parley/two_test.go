@@ -13,7 +13,7 @@ import (
 )
 
 // What server/nodes_test.go shows of two servers in one process, the two processes show here that users run.
-func TestTwoProcessesOnOneRedisAreOneService(t *testing.T) {
+func TestNodes_OneService(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, time.Millisecond)
 	p := newPair(t, redistest.Single(t).URL, model)
@@ -87,7 +87,7 @@ func sendTwenty(t *testing.T, p *pair) {
 	}
 }
 
-func TestTwoProcessesAdmitSixtyAMinute(t *testing.T) {
+func TestNodes_RateLimit(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, time.Millisecond)
 	p := &pair{t: t, dir: t.TempDir(), env: append(model.env(), "PARLEY_STORE="+redistest.Single(t).URL, "PARLEY_TIER=free")}

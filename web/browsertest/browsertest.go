@@ -55,10 +55,13 @@ func Run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// Chromium returns the context of the shared browser, the parent for the context of a tab. It skips the test on a machine
-// without Chromium, but fails it where CI=true: there no test may be left out.
+// Chromium returns the context of the shared browser, the parent for the context of a tab. It skips the test under
+// -short, and on a machine without Chromium; but with CI=true no test may be left out, and a missing Chromium fails it.
 func Chromium(t testing.TB) context.Context {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: no browser is started")
+	}
 	path := find(t)
 	shared.mu.Lock()
 	defer shared.mu.Unlock()

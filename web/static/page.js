@@ -1,6 +1,6 @@
 // The entry point. It owns the state of the page (the client, the open session) and connects the other modules.
 //
-// Messages are shown only when their events arrive from the watched session. Sending adds nothing to the log itself, so a message
+// Messages are shown when their events arrive from the watched session. Sending adds only a placeholder to the log, so a message
 // of another tab looks like one of this tab.
 
 import { Chip } from "./chip.js";
