@@ -139,7 +139,7 @@ func (b *inBrowser) until(expression string) {
 		case <-ctx.Done():
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.t.Fatalf("it does not come to this: %s\n%q", expression, b.complaint)
+			b.t.Fatalf("timed out waiting for: %s\n%q", expression, b.complaint)
 		}
 	}
 }

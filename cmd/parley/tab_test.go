@@ -133,7 +133,7 @@ func (b *tab) until(expression string) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			b.t.Fatalf("it does not come to this: %s\nThe page says:\n%s\n%q", expression, eval[string](b, "document.body.innerText"), b.complaint)
+			b.t.Fatalf("timed out waiting for: %s\nThe page says:\n%s\n%q", expression, eval[string](b, "document.body.innerText"), b.complaint)
 		}
 	}
 }
