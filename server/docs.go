@@ -35,7 +35,7 @@ func (s *Server) mountDocuments() {
 		html, err := renderDocs()
 		return web.NewFile("text/html; charset=utf-8", html), err
 	})
-	s.engine.GET("/docs", s.answer(func(c *gin.Context) (any, error) {
+	s.engine.GET("/docs", s.handle(func(c *gin.Context) (any, error) {
 		file, err := page()
 		if err != nil {
 			return nil, err

@@ -1,0 +1,32 @@
+package server
+
+import (
+	"github.com/gin-gonic/gin"
+
+	"parley/conversation"
+	"parley/server/socket"
+)
+
+// openSocket is GET /v1/stream: the handshake of a WebSocket. Everything that can be refused is refused before the
+// upgrade, with the same error body as any other request.
+func (s *Server) openSocket(c *gin.Context) (any, error) {
+	offers := socket.ParseOffers(c.Request.Header)
+	p, err := s.verifyHandshake(c, offers)
+	if err != nil {
+		return nil, s.unauthenticated(c, err)
+	}
+	return s.admit(c, p, func(c *gin.Context) (any, error) {
+		if err := socket.CheckHandshake(c.Request, offers, s.Origins); err != nil {
+			return nil, err
+		}
+		if s.draining.Load() {
+			return nil, conversation.ErrDraining
+		}
+		if err := s.Keys.Admit(c.Request.Context()); err != nil {
+			return nil, err
+		}
+		s.setOwnerLimits(c) // the 101 has these headers too
+		s.sockets.Upgrade(c.Writer, c.Request, p, c.GetString(keyRequestID))
+		return nil, nil
+	})
+}
