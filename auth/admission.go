@@ -18,7 +18,7 @@ import (
 type Admission struct {
 	// static
 	Principal Principal
-	Figures   limit.Figures // of the principal's tier
+	Limits    limit.TierLimits // of the principal's tier
 
 	decision limit.Decision
 	decided  bool
@@ -28,7 +28,7 @@ type Admission struct {
 func (a *Admission) Pending() bool { return a != nil && !a.decided }
 
 // Decided is called by the store: the limits have admitted the request, or refused it.
-func (a *Admission) Decided(d limit.Decision) { a.decision, a.decided = d, true }
+func (a *Admission) SetDecision(d limit.Decision) { a.decision, a.decided = d, true }
 
 // Decision returns what the limits said; ok is false while that is not known, and where the key was refused.
 func (a *Admission) Decision() (d limit.Decision, ok bool) { return a.decision, a.decided }

@@ -56,7 +56,7 @@ type Owner struct {
 type Store interface {
 	// KeyByHash returns the key one of whose secrets has that hash and works now, with its account's tier. Unknown,
 	// revoked, expired and rotated-out ones are ErrInvalidToken.
-	KeyByHash(ctx context.Context, hash Hash) (Found, error)
+	KeyByHash(ctx context.Context, hash Hash) (KeyMatch, error)
 
 	// CreateKey stores a new key with one secret and returns it with its times stamped: CreatedAt rises strictly within
 	// an owner. An account comes into being with its first key. tier becomes the account's tier; "" leaves it, and is
@@ -80,11 +80,11 @@ type Store interface {
 	// refused counts nowhere.
 	Admit(ctx context.Context) error
 	// TouchKeys notes when keys were last used; what is later stands. Keys that are not there are passed over.
-	TouchKeys(ctx context.Context, uses []Use) error
+	TouchKeys(ctx context.Context, uses []KeyUse) error
 }
 
 // Found is a key that was found by the hash of one of its secrets.
-type Found struct {
+type KeyMatch struct {
 	Key  Key        // its LastUsedAt may be missing: verification does not need it
 	Tier limit.Tier // of the account
 	// Secret is which one of Key.Secrets it was.
@@ -92,7 +92,7 @@ type Found struct {
 }
 
 // Use is that a key was used.
-type Use struct {
+type KeyUse struct {
 	Owner Owner
 	KeyID string
 	At    time.Time
@@ -105,12 +105,12 @@ type Principal struct {
 	Tier    limit.Tier
 	KeyID   string
 	Scopes  []Scope
-	// Secret is the hash of the secret that was presented, by which [Keys.Alive] knows it again. It is zero for the
+	// Secret is the hash of the secret that was presented, by which [Keys.Revalidate] knows it again. It is zero for the
 	// declared admin key, which may be guessable: a ticket carries it.
 	Secret Hash
 	// Until is when the secret stops working, as was known when it was verified; zero is never.
 	Until time.Time
-	// DeprecatedSince is when the secret was rotated out, if it was: it works for a while yet (see [Grace]).
+	// DeprecatedSince is when the secret was rotated out, if it was: it works for a while yet (see [GracePeriod]).
 	DeprecatedSince time.Time
 	// SessionID is the only session that may be named; "" is any. Tickets can be bound to one.
 	SessionID string
@@ -125,6 +125,6 @@ func (p Principal) Has(scope Scope) bool {
 }
 
 // May reports whether the principal may name the session.
-func (p Principal) May(sessionID string) bool {
+func (p Principal) MayAccess(sessionID string) bool {
 	return p.SessionID == "" || p.SessionID == sessionID
 }

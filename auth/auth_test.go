@@ -58,7 +58,7 @@ func TestATicketWorksOnceAndForAShortTime(t *testing.T) {
 			t.Errorf("expires %v", expires)
 		}
 		got, err := tickets.Redeem(t.Context(), text)
-		if err != nil || got.SessionID != "session_x" || !got.May("session_x") || got.May("session_y") || got.Has(WriteMessages) {
+		if err != nil || got.SessionID != "session_x" || !got.MayAccess("session_x") || got.MayAccess("session_y") || got.Has(WriteMessages) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		if _, err := tickets.Redeem(t.Context(), text); !errors.Is(err, ErrInvalidToken) {

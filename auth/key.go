@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Grace is how long a secret works after it was rotated out (spec: Limits, old key after rotation).
-const Grace = 24 * time.Hour
+// GracePeriod is how long a secret works after it was rotated out (spec: Limits, old key after rotation).
+const GracePeriod = 24 * time.Hour
 
 // KeyPrefix is what the id of a key begins with; 16 random characters of [0-9A-Za-z] follow.
 const KeyPrefix = "key_"
@@ -61,7 +61,7 @@ func (k *Key) Status(now time.Time) Status {
 
 // End returns when the secret i of the key stops working: when it has been rotated out for long enough, or the key
 // expires, whichever is first. Zero is never.
-func (k *Key) End(i int) time.Time {
+func (k *Key) SecretExpiry(i int) time.Time {
 	until := k.Secrets[i].Until
 	if until.IsZero() || !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(until) {
 		return k.ExpiresAt
@@ -70,20 +70,20 @@ func (k *Key) End(i int) time.Time {
 }
 
 // Find returns which of the key's secrets has that hash and works now.
-func (k *Key) Find(hash Hash, now time.Time) (i int, ok bool) {
+func (k *Key) FindSecret(hash Hash, now time.Time) (i int, ok bool) {
 	i = slices.IndexFunc(k.Secrets, func(s Secret) bool { return s.Hash == hash })
 	if i < 0 || k.Revoked {
 		return 0, false
 	}
-	end := k.End(i)
+	end := k.SecretExpiry(i)
 	return i, end.IsZero() || now.Before(end)
 }
 
-// Rotate gives the key a new secret. The newest before it works for [Grace] more; one that was before that is at its
+// Rotate gives the key a new secret. The newest before it works for [GracePeriod] more; one that was before that is at its
 // end, so there are never more than two.
 func (k *Key) Rotate(secret Hash, prefix string, now time.Time) {
 	old := k.Secrets[0]
-	old.Until = now.Add(Grace)
+	old.Until = now.Add(GracePeriod)
 	k.Secrets = []Secret{{Hash: secret, Since: now}, old}
 	k.Prefix = prefix
 }
@@ -115,8 +115,8 @@ func (k *Key) Record(now time.Time) Record {
 		CreatedAt: k.CreatedAt.UTC().Format(timeLayout), ExpiresAt: timeText(k.ExpiresAt), LastUsedAt: timeText(k.LastUsedAt),
 		Status: k.Status(now),
 	}
-	if len(k.Secrets) > 1 && now.Before(k.End(1)) {
-		r.PreviousKeyExpiresAt = timeText(k.End(1))
+	if len(k.Secrets) > 1 && now.Before(k.SecretExpiry(1)) {
+		r.PreviousKeyExpiresAt = timeText(k.SecretExpiry(1))
 	}
 	return r
 }

@@ -117,7 +117,7 @@ func (k *Keys) Revoke(ctx context.Context, owner Owner, keyID string) error {
 	return k.store.RevokeKey(ctx, owner, keyID)
 }
 
-// Rotate gives a key a new secret and returns both. The one that it replaces works for Grace more (or until the key
+// Rotate gives a key a new secret and returns both. The one that it replaces works for GracePeriod more (or until the key
 // expires), and any older one no longer. ErrKeyNotFound if the owner has no such key that works; the declared one cannot
 // be rotated.
 func (k *Keys) Rotate(ctx context.Context, owner Owner, keyID string) (key Key, secret string, err error) {
@@ -148,7 +148,7 @@ func (k *Keys) Verify(ctx context.Context, secret string) (Principal, error) {
 
 // Alive reports whether the secret that a principal once presented still works: nil, ErrInvalidToken, or the store's
 // error, which says neither.
-func (k *Keys) Alive(ctx context.Context, p Principal) error {
+func (k *Keys) Revalidate(ctx context.Context, p Principal) error {
 	if p.Secret == (Hash{}) && k.declared.KeyID != "" && p.KeyID == k.declared.KeyID {
 		return nil
 	}
@@ -172,15 +172,15 @@ func (k *Keys) resolve(ctx context.Context, hash Hash, now time.Time) (Principal
 		return Principal{}, err
 	}
 	p = k.principal(found)
-	k.cache.put(hash, verified{principal: p, end: found.Key.End(found.Secret), at: now}, epoch)
+	k.cache.put(hash, verified{principal: p, end: found.Key.SecretExpiry(found.Secret), at: now}, epoch)
 	return p, nil
 }
 
-func (k *Keys) principal(found Found) Principal {
+func (k *Keys) principal(found KeyMatch) Principal {
 	key := found.Key
 	p := Principal{
 		Account: key.Account, Mode: key.Mode, Tier: found.Tier, KeyID: key.ID, Scopes: key.Scopes,
-		Secret: key.Secrets[found.Secret].Hash, Until: key.End(found.Secret),
+		Secret: key.Secrets[found.Secret].Hash, Until: key.SecretExpiry(found.Secret),
 	}
 	if found.Secret > 0 {
 		p.DeprecatedSince = key.Secrets[0].Since

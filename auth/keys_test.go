@@ -20,21 +20,21 @@ type shelf struct {
 	keys    []*Key // guarded by mu, as all below
 	tiers   map[string]limit.Tier
 	asked   int // KeyByHash
-	touched [][]Use
+	touched [][]KeyUse
 	err     error  // of every method
 	reading func() // called by KeyByHash between reading and answering
 }
 
-func (s *shelf) KeyByHash(_ context.Context, hash Hash) (Found, error) {
+func (s *shelf) KeyByHash(_ context.Context, hash Hash) (KeyMatch, error) {
 	s.mu.Lock()
 	reading := s.reading
 	s.asked++
-	found, err := Found{}, s.err
+	found, err := KeyMatch{}, s.err
 	if err == nil {
 		err = ErrInvalidToken
 		for _, key := range s.keys {
-			if i, ok := key.Find(hash, time.Now()); ok {
-				found, err = Found{Key: *key, Tier: s.tiers[key.Account], Secret: i}, nil
+			if i, ok := key.FindSecret(hash, time.Now()); ok {
+				found, err = KeyMatch{Key: *key, Tier: s.tiers[key.Account], Secret: i}, nil
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func (s *shelf) RotateKey(_ context.Context, owner Owner, id string, secret Hash
 	return *key, nil
 }
 
-func (s *shelf) TouchKeys(_ context.Context, uses []Use) error {
+func (s *shelf) TouchKeys(_ context.Context, uses []KeyUse) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -115,7 +115,7 @@ func (s *shelf) TouchKeys(_ context.Context, uses []Use) error {
 }
 
 // writes returns what TouchKeys was told.
-func (s *shelf) writes() [][]Use {
+func (s *shelf) writes() [][]KeyUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.touched)
@@ -185,7 +185,7 @@ func TestAStoreThatIsAwayIsNotAnInvalidKey(t *testing.T) {
 	if _, err := keys.Verify(context.Background(), NewSecret("live")); !errors.Is(err, away) || errors.Is(err, ErrInvalidToken) {
 		t.Fatal(err)
 	}
-	if err := keys.Alive(context.Background(), Principal{Secret: Hash{1}}); !errors.Is(err, away) || errors.Is(err, ErrInvalidToken) {
+	if err := keys.Revalidate(context.Background(), Principal{Secret: Hash{1}}); !errors.Is(err, away) || errors.Is(err, ErrInvalidToken) {
 		t.Fatal(err)
 	}
 }
@@ -200,7 +200,7 @@ func TestADeclaredKeyNeedsNoChecksumAndKeepsItsId(t *testing.T) {
 	if err != nil || !p.Has(Admin) || p.Tier != limit.Free || p.Secret != (Hash{}) {
 		t.Fatal(p, err)
 	}
-	if err := keys.Alive(context.Background(), p); err != nil {
+	if err := keys.Revalidate(context.Background(), p); err != nil {
 		t.Error(err)
 	}
 	again, _ := NewKeys(&shelf{}, Options{AdminKey: declared}).Verify(context.Background(), declared)
@@ -209,10 +209,10 @@ func TestADeclaredKeyNeedsNoChecksumAndKeepsItsId(t *testing.T) {
 		t.Errorf("the ids are %s, again %s, of another %s", p.KeyID, again.KeyID, other.KeyID)
 	}
 	none := NewKeys(&shelf{}, Options{})
-	if err := none.Alive(context.Background(), p); !errors.Is(err, ErrInvalidToken) {
+	if err := none.Revalidate(context.Background(), p); !errors.Is(err, ErrInvalidToken) {
 		t.Errorf("once it is no longer declared: %v", err)
 	}
-	if err := none.Alive(context.Background(), Principal{}); !errors.Is(err, ErrInvalidToken) {
+	if err := none.Revalidate(context.Background(), Principal{}); !errors.Is(err, ErrInvalidToken) {
 		t.Errorf("nobody at all: %v", err)
 	}
 	if err := keys.Revoke(context.Background(), p.Owner(), p.KeyID); !errors.Is(err, ErrKeyNotFound) {
@@ -268,7 +268,7 @@ func TestARevokedOrRotatedOutSecretIsRefusedAtOnce(t *testing.T) {
 		wantVerified(t, "the oldest secret", keys, first, "")
 		p := wantVerified(t, "the second secret", keys, second, key.ID)
 		wantVerified(t, "the newest secret", keys, third, key.ID)
-		if err := keys.Alive(t.Context(), p); err != nil {
+		if err := keys.Revalidate(t.Context(), p); err != nil {
 			t.Error(err)
 		}
 		if err := keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
@@ -276,7 +276,7 @@ func TestARevokedOrRotatedOutSecretIsRefusedAtOnce(t *testing.T) {
 		}
 		wantVerified(t, "the second secret, revoked", keys, second, "")
 		wantVerified(t, "the newest secret, revoked", keys, third, "")
-		if err := keys.Alive(t.Context(), p); !errors.Is(err, ErrInvalidToken) {
+		if err := keys.Revalidate(t.Context(), p); !errors.Is(err, ErrInvalidToken) {
 			t.Errorf("Alive: %v", err)
 		}
 		_ = keys.Close(t.Context())
@@ -367,7 +367,7 @@ func TestWhenAKeyWasUsedIsWrittenWithTheNextTick(t *testing.T) {
 		}
 		time.Sleep(touchEvery)
 		synctest.Wait()
-		want := []Use{{Owner: a.Owner, KeyID: a.ID, At: last.UTC().Truncate(time.Millisecond)}}
+		want := []KeyUse{{Owner: a.Owner, KeyID: a.ID, At: last.UTC().Truncate(time.Millisecond)}}
 		if len(store.writes()) != 1 || !slices.Equal(store.writes()[0], want) {
 			t.Errorf("it wrote %v, want once %v", store.writes(), want)
 		}
@@ -378,7 +378,7 @@ func TestWhenAKeyWasUsedIsWrittenWithTheNextTick(t *testing.T) {
 		}
 
 		store.fail(errors.New("away"))
-		_ = keys.Alive(t.Context(), Principal{}) // no use
+		_ = keys.Revalidate(t.Context(), Principal{}) // no use
 		keys.uses.note(a.Owner, a.ID, time.Now())
 		time.Sleep(touchEvery)
 		synctest.Wait()

@@ -25,23 +25,23 @@ func NewLimits(tiers limit.Tiers) *Limits {
 
 // Admission returns the admission of one request of the principal.
 func (l *Limits) Admission(p Principal) *Admission {
-	figures, ok := l.tiers.Figures(p.Tier)
+	figures, ok := l.tiers.Limits(p.Tier)
 	if !ok {
-		figures, _ = l.tiers.Figures(limit.Free)
+		figures, _ = l.tiers.Limits(limit.Free)
 	}
-	return &Admission{Principal: p, Figures: figures}
+	return &Admission{Principal: p, Limits: figures}
 }
 
 // Standing returns the figures of an address, and counts nothing.
-func (l *Limits) Standing(from netip.Addr) limit.Decision {
+func (l *Limits) FailureStatus(from netip.Addr) limit.Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.failures.Check(limit.At(time.Now()), from)
+	return l.failures.Check(limit.SecondOf(time.Now()), from)
 }
 
 // Fail counts a failed authentication from an address: the decision says whether there was room for it.
-func (l *Limits) Fail(from netip.Addr) limit.Decision {
+func (l *Limits) RecordFailure(from netip.Addr) limit.Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.failures.Fail(limit.At(time.Now()), from)
+	return l.failures.Record(limit.SecondOf(time.Now()), from)
 }

@@ -64,9 +64,9 @@ func (u *uses) flush(ctx context.Context) error {
 	if len(pending) == 0 {
 		return nil
 	}
-	batch := make([]Use, 0, len(pending))
+	batch := make([]KeyUse, 0, len(pending))
 	for key, at := range pending {
-		batch = append(batch, Use{Owner: key.owner, KeyID: key.id, At: at.UTC().Truncate(time.Millisecond)})
+		batch = append(batch, KeyUse{Owner: key.owner, KeyID: key.id, At: at.UTC().Truncate(time.Millisecond)})
 	}
 	ctx, cancel := context.WithTimeout(ctx, touchLimit)
 	defer cancel()

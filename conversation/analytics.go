@@ -17,7 +17,7 @@ type Period struct {
 // Metrics are an owner's figures of a period (spec: Metrics object).
 type Metrics struct {
 	Period Period `json:"period"`
-	usage.Figures
+	usage.Metrics
 	Series []MetricsEntry `json:"series"`
 }
 
@@ -25,7 +25,7 @@ type Metrics struct {
 type MetricsEntry struct {
 	Start Time `json:"start"`
 	End   Time `json:"end"`
-	usage.Figures
+	usage.Metrics
 }
 
 // Metrics returns the figures of a period. Counts are kept by the hour, so those of an hour that the period only cuts
@@ -37,9 +37,9 @@ func (s *Service) Metrics(ctx context.Context, owner Owner, period Period) (Metr
 		return Metrics{}, err
 	}
 	series := usage.Series(used.Hours, from, to, period.Granularity)
-	m := Metrics{Period: period, Figures: usage.FiguresOf(used.Hours), Series: make([]MetricsEntry, len(series))}
+	m := Metrics{Period: period, Metrics: usage.MetricsOf(used.Hours), Series: make([]MetricsEntry, len(series))}
 	for i, entry := range series {
-		m.Series[i] = MetricsEntry{Time(entry.From.Milliseconds()), Time(entry.To.Milliseconds()), entry.Figures}
+		m.Series[i] = MetricsEntry{Time(entry.From.Milliseconds()), Time(entry.To.Milliseconds()), entry.Metrics}
 	}
 	return m, nil
 }
@@ -50,7 +50,7 @@ type UsageReport struct {
 		Start Time `json:"start"`
 		End   Time `json:"end"`
 	} `json:"billingPeriod"`
-	usage.Standing
+	usage.Report
 }
 
 // UsageReport returns what an owner has used since the calendar month began (design section 2, usage report). Which month it
@@ -65,7 +65,7 @@ func (s *Service) UsageReport(ctx context.Context, owner Owner, limits usage.Lim
 	if err != nil {
 		return UsageReport{}, err
 	}
-	report := UsageReport{Standing: usage.StandingOf(used.Hours, used.Active, limits)}
+	report := UsageReport{Report: usage.ReportOf(used.Hours, used.Active, limits)}
 	report.BillingPeriod.Start, report.BillingPeriod.End = Time(from.Milliseconds()), Time(to.Milliseconds())
 	return report, nil
 }

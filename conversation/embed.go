@@ -32,7 +32,7 @@ func (s *Service) meaning(ctx context.Context, f *fitting) window.Vector {
 		return nil
 	}
 	model := s.Embedder.Name()
-	if !slices.ContainsFunc(f.Index, func(x Indexed) bool { return x.Vector.IsOf(model) }) {
+	if !slices.ContainsFunc(f.Index, func(x Indexed) bool { return x.Vector.MadeBy(model) }) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, meaningWait)
@@ -120,7 +120,7 @@ func (s *Service) embedBehind(t *turn) {
 func (f *fitting) unembedded(model string, n int) (todo []exchange) {
 	for i := len(f.listed) - 1; i >= 0 && len(todo) < n; i-- {
 		l := f.listed[i]
-		if !l.Answers || l.indexed == nil || l.indexed.Vector.IsOf(model) {
+		if !l.Answers || l.indexed == nil || l.indexed.Vector.MadeBy(model) {
 			continue
 		}
 		from := i

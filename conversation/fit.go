@@ -97,10 +97,10 @@ func (f *fitting) compare(meaning window.Vector) {
 		}
 	}
 	f.similarity = ByWords
-	scores := window.Similarities(window.TermsOf(f.message.Content), exchanges)
+	scores := window.LexicalScores(window.TermsOf(f.message.Content), exchanges)
 	if meaning != nil {
 		f.similarity = ByEmbeddings
-		scores = window.Meanings(scores, meaning, vectors)
+		scores = window.FuseScores(scores, meaning, vectors)
 	}
 	for i, score := range scores {
 		f.listed[replies[i]].Similarity = score
@@ -166,19 +166,19 @@ func (f *fitting) read(ctx context.Context, store Store, owner Owner, places []i
 // request is what the model is asked by the plan. The texts of what is sent must have been read.
 func (f *fitting) request() stream.Request {
 	r := stream.Request{
-		MaxTokens: window.Room(f.Session.Context.MaxTokens), Messages: make([]stream.Prompt, 0, len(f.result.Send)+2),
+		MaxTokens: window.ReplyRoom(f.Session.Context.MaxTokens), Messages: make([]stream.PromptMessage, 0, len(f.result.Send)+2),
 	}
 	summary := func(at int) {
-		if f.result.Summarised && f.result.SummaryAt == at {
-			r.Messages = append(r.Messages, stream.Prompt{Role: string(System), Content: f.Summary.Text})
+		if f.result.SendSummary && f.result.SummaryAt == at {
+			r.Messages = append(r.Messages, stream.PromptMessage{Role: string(System), Content: f.Summary.Text})
 		}
 	}
 	for at, i := range f.result.Send {
 		summary(at)
-		r.Messages = append(r.Messages, stream.Prompt{Role: string(f.listed[i].role), Content: f.listed[i].content})
+		r.Messages = append(r.Messages, stream.PromptMessage{Role: string(f.listed[i].role), Content: f.listed[i].content})
 	}
 	summary(len(f.result.Send))
-	r.Messages = append(r.Messages, stream.Prompt{Role: string(f.message.Role), Content: f.message.Content})
+	r.Messages = append(r.Messages, stream.PromptMessage{Role: string(f.message.Role), Content: f.message.Content})
 	return r
 }
 
@@ -187,7 +187,7 @@ func (f *fitting) report() ContextReport {
 	config, r := f.Session.Context, &f.result
 	return ContextReport{
 		Policy: config.RetentionPolicy, PromptTokens: r.PromptTokens, MaxTokens: config.MaxTokens, Kept: MessageRange(r.Kept),
-		InSummary: MessageRange(r.Folded), Dropped: MessageRange(r.Dropped), Skipped: MessageRange(r.Skipped), Summarised: r.Summarised,
+		InSummary: MessageRange(r.Summarised), Dropped: MessageRange(r.Dropped), Skipped: MessageRange(r.Skipped), Summarised: r.SendSummary,
 		Similarity: f.similarity,
 	}
 }
@@ -232,7 +232,7 @@ func (s *Service) fit(t *turn) stream.Request {
 	t.fitting, t.report = f, f.report()
 	t.report.SummaryFault = fault
 	if dropped := f.result.Dropped.Count; dropped > 0 {
-		s.hub.Compress(f.Session.ID, stream.Compression{Dropped: dropped, TokensBefore: f.droppedTokens()})
+		s.hub.NotifySummarised(f.Session.ID, stream.SummaryStats{Dropped: dropped, TokensBefore: f.droppedTokens()})
 	}
 	return f.request()
 }

@@ -38,10 +38,10 @@ type folding struct {
 }
 
 // dueFunc says what is to be folded.
-type dueFunc func(window.Input) []window.Piece
+type dueFunc func(window.Input) []window.Batch
 
 // overdue is what is to be folded in front of the model.
-func overdue(in window.Input) []window.Piece { return window.Plan(in).Overdue }
+func overdue(in window.Input) []window.Batch { return window.Plan(in).SummariseFirst }
 
 // folds reports whether the session's messages are ever folded.
 func (f *fitting) folds() bool {
@@ -62,7 +62,7 @@ func (f *fitting) adopt(summary Summary) {
 // foldInFront folds what is overdue before the model is called, as long as the turn can wait for it, and plans anew. It says
 // why what is overdue could not be folded.
 func (s *Service) foldInFront(t *turn, f *fitting) SummaryFault {
-	isOverdue := func() bool { return len(f.result.Overdue) > 0 || f.result.Unlisted && f.folds() }
+	isOverdue := func() bool { return len(f.result.SummariseFirst) > 0 || f.result.EarlierUnsummarised && f.folds() }
 	fault := SummaryFault("")
 	for started := false; isOverdue() && !started; {
 		own := *f
@@ -119,11 +119,11 @@ func (s *Service) foldBehind(t *turn) {
 
 // foldDue folds in the background what is due behind a reply; if a folding is under way, after that.
 func (s *Service) foldDue(owner Owner, f *fitting) {
-	if !f.unlisted() && len(window.Behind(f.input())) == 0 {
+	if !f.unlisted() && len(window.PlanSummary(f.input())) == 0 {
 		return
 	}
 	for {
-		x, started := s.startFolding(owner, f, window.Behind)
+		x, started := s.startFolding(owner, f, window.PlanSummary)
 		if x == nil || started {
 			return
 		}
@@ -191,7 +191,7 @@ func (s *Service) fold(ctx context.Context, owner Owner, f *fitting, due dueFunc
 		return ErrStale
 	}
 	f.adopt(now.Summary)
-	var pieces []window.Piece // that are due and not folded yet
+	var pieces []window.Batch // that are due and not folded yet
 	for range piecesAtOnce {
 		var p *piece
 		var err error
@@ -252,7 +252,7 @@ func (p *piece) add(l listed) {
 }
 
 // listedPiece returns a piece with its texts.
-func (s *Service) listedPiece(ctx context.Context, owner Owner, f *fitting, due window.Piece) (*piece, error) {
+func (s *Service) listedPiece(ctx context.Context, owner Owner, f *fitting, due window.Batch) (*piece, error) {
 	var p piece
 	var places []int
 	for i := due.From; i < due.To; i++ {
@@ -275,7 +275,7 @@ func (s *Service) unlistedPiece(ctx context.Context, owner Owner, f *fitting) (*
 	if err != nil {
 		return nil, err
 	}
-	limit := window.FoldLimit(f.Session.Context.MaxTokens)
+	limit := window.SummaryInputLimit(f.Session.Context.MaxTokens)
 	var whole, p piece // p has one exchange more, which may be cut off by the page's end
 	for i := range page.Messages {
 		m := &page.Messages[i]
@@ -319,11 +319,11 @@ func (s *Service) foldPiece(ctx context.Context, owner Owner, f *fitting, p *pie
 		return err
 	}
 	f.Summary = summary
-	s.hub.Compress(f.Session.ID, summary.compression(p.count))
+	s.hub.NotifySummarised(f.Session.ID, summary.compression(p.count))
 	return nil
 }
 
 // compression is what viewers are told of a summary that has so many messages more than the one before.
-func (s *Summary) compression(more int) stream.Compression {
-	return stream.Compression{Summarised: more, TokensBefore: s.Replaced, TokensAfter: s.weighed().Tokens}
+func (s *Summary) compression(more int) stream.SummaryStats {
+	return stream.SummaryStats{Summarised: more, TokensBefore: s.Replaced, TokensAfter: s.weighed().Tokens}
 }

@@ -171,7 +171,7 @@ func (f *follower) due(all bool) []*followed {
 	now := time.Now()
 	for id, x := range f.sessions {
 		switch {
-		case x.turn.isOver() && x.topic.Unwatched():
+		case x.turn.isOver() && x.topic.HasOneHolder():
 			x.topic.Close()
 			delete(f.sessions, id)
 		case !now.Before(x.due) || !now.Before(x.expires.Go()):
@@ -287,7 +287,7 @@ func (f *follower) folded(x *followed, summary Summary) {
 	x.glanced = true
 	f.mu.Unlock()
 	if isNew && known {
-		f.service.hub.Compress(x.id, summary.compression(max(summary.Count-before.Count, 0)))
+		f.service.hub.NotifySummarised(x.id, summary.compression(max(summary.Count-before.Count, 0)))
 	}
 }
 
@@ -367,7 +367,7 @@ func (f *follower) end(ctx context.Context, x *followed, reply *stream.Reply, cl
 		ending = endingOf(m)
 	}
 	reply.End(ending)
-	x.topic.Settle()
+	x.topic.ScheduleTrim()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	x.reply = nil

@@ -53,7 +53,7 @@ func (s *Service) Preview(ctx context.Context, owner Owner, sessionID string, ro
 		return Preview{}, &OverflowError{CurrentTokens: f.result.Overflow, MaxTokens: config.MaxTokens}
 	}
 	preview := Preview{Context: f.report(), Messages: make([]PreviewMessage, 0, len(f.listed)+1)}
-	if f.result.Summarised {
+	if f.result.SendSummary {
 		preview.Summary = f.Summary.Text
 	}
 	for i, d := range f.result.Decisions {

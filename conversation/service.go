@@ -18,7 +18,7 @@ type Options struct {
 	Model    stream.Model
 	Embedder stream.Embedder       // nil for none: semantic windows compare words alone
 	Count    func(text string) int // the tokens of a text
-	Patience stream.Patience
+	Timeouts stream.Timeouts
 	Log      *slog.Logger
 }
 

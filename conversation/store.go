@@ -21,7 +21,7 @@ import (
 // What an owner uses is counted in the same operation as what it counts (design section 2, metrics): in the bucket of
 // the hour in which it happens, but the time that a session has lasted in that of its creation. [UsageOfSession],
 // [UsageOfTurnStart], [UsageOfTurnEnd] and [UsageOfSummary] say what each operation counts. Buckets outlive their sessions: they are kept
-// for usage.Kept hours.
+// for usage.RetentionHours hours.
 type Store interface {
 	// CreateSession makes an empty session, or returns the one that the same request made before.
 	CreateSession(ctx context.Context, owner Owner, session NewSession) (SessionCreated, error)
@@ -85,11 +85,11 @@ type Store interface {
 
 	// RemoveExpired removes the sessions whose time has come, as DeleteSession does, and returns them, and when the next one
 	// will expire (0 if there is none).
-	// Buckets of usage that are older than usage.Kept are removed as well, not necessarily at once.
+	// Buckets of usage that are older than usage.RetentionHours are removed as well, not necessarily at once.
 	RemoveExpired(ctx context.Context) (removed []OwnedSession, next Time, err error)
 
 	// Usage returns what an owner used in the hours from from on, up to and not including to; none of the hours that
-	// ended usage.Kept ago or earlier. Each request that was admitted before, its own too, is among the Requests of its
+	// ended usage.RetentionHours ago or earlier. Each request that was admitted before, its own too, is among the Requests of its
 	// hour; these counts need be durable only within a second.
 	Usage(ctx context.Context, owner Owner, from, to usage.Hour) (UsageSpan, error)
 }

@@ -11,9 +11,9 @@ import (
 func TestTheInstructionTakesNoMoreThanAFoldingAllowsIt(t *testing.T) {
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		n := tokens.For(model).Count(fmt.Sprintf(foldInstruction, 1024)) + 2*window.MessageOverhead
-		t.Logf("%s: %d tokens of %d", model, n, window.FoldOverhead)
-		if n > window.FoldOverhead {
-			t.Errorf("%s: %d tokens, more than %d", model, n, window.FoldOverhead)
+		t.Logf("%s: %d tokens of %d", model, n, window.SummaryPromptOverhead)
+		if n > window.SummaryPromptOverhead {
+			t.Errorf("%s: %d tokens, more than %d", model, n, window.SummaryPromptOverhead)
 		}
 	}
 }

@@ -300,7 +300,7 @@ func (s *Service) begin(b TurnStart, begun func(*Exchange, error)) {
 // run has the model write the reply, and ends the turn: once, durably, before anybody is shown the end.
 func (s *Service) run(t *turn) {
 	defer t.cancel(nil)
-	outcome := stream.Pump(t.ctx, s.Model, s.fit(t), t.reply, s.Patience)
+	outcome := stream.Pump(t.ctx, s.Model, s.fit(t), t.reply, s.Timeouts)
 	if outcome.Err != nil {
 		s.Log.Warn("a reply failed", "session", t.key.SessionID, "message", t.key.ReplyID, "error", outcome.Err)
 	}
@@ -317,7 +317,7 @@ func (s *Service) run(t *turn) {
 		ending.Message = nil // viewers are shown that the history was cleared instead
 	}
 	t.reply.End(ending)
-	t.topic.Settle()
+	t.topic.ScheduleTrim()
 	s.mu.Lock()
 	delete(s.turns, t.key.ReplyID)
 	s.mu.Unlock()
@@ -363,8 +363,8 @@ func lost(final Message) Message {
 // timing returns how long the turn took, which is over now.
 func (t *turn) timing(outcome stream.Outcome) Timing {
 	timing := Timing{Duration: max(1, time.Since(t.since))} // 0 would be unknown
-	if !outcome.First.IsZero() {
-		timing.FirstToken = max(1, outcome.First.Sub(t.since))
+	if !outcome.FirstTokenAt.IsZero() {
+		timing.FirstToken = max(1, outcome.FirstTokenAt.Sub(t.since))
 	}
 	return timing
 }

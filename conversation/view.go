@@ -99,7 +99,7 @@ func (s *Service) awaitEnd(ctx context.Context, owner Owner, sessionID, messageI
 			case <-ctx.Done():
 				return Message{}, ctx.Err()
 			}
-		case event.Kind == stream.Compressed:
+		case event.Kind == stream.ContextSummarised:
 		case event.Kind != stream.Created && event.Kind != stream.Delta || event.Entry.ID > messageID:
 			return s.Store.Message(ctx, owner, sessionID, messageID)
 		}

@@ -54,7 +54,7 @@ func TestACursorOfWhatNeverWasIsRefused(t *testing.T) {
 	}
 	t.Run("is_no_nonsense", func(t *testing.T) { // but what happens to all sessions of a page when a backup is restored
 		s := p.dial()
-		for range 2 * wire.MaxNonsense {
+		for range 2 * wire.MaxInvalidFrames {
 			if f, err := s.subscribe(session, p.cursorOf(session, "msg_zzzzzzzzzzzzzzzz", "e")); err != nil || f.code != "validation_error" {
 				t.Fatalf("%+v, %v", f, err)
 			}

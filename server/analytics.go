@@ -15,7 +15,7 @@ import (
 
 const (
 	// maxPeriod is the longest period of metrics: hourly counts are kept for that long.
-	maxPeriod = usage.Kept * time.Hour
+	maxPeriod = usage.RetentionHours * time.Hour
 	// lastYear is the last year of a period. A bucket may end in the year after, which must still have four digits.
 	lastYear = 9998
 )
@@ -86,7 +86,7 @@ type usageReport struct {
 // getUsage is GET /v1/analytics/usage: the usage of the current calendar month (UTC).
 func (s *Server) getUsage(c *gin.Context) (any, error) {
 	p := principal(c)
-	figures := auth.AdmissionOf(c.Request.Context()).Figures
+	figures := auth.AdmissionOf(c.Request.Context()).Limits
 	report, err := s.Conversation.UsageReport(c.Request.Context(), api.Owner(p), usage.Limits{
 		Requests: figures.RequestsPerMonth, Tokens: figures.TokensPerMonth, Sessions: figures.ActiveSessions,
 	})

@@ -76,7 +76,7 @@ func (s *Server) verifyHandshake(c *gin.Context, offers socket.Offers) (auth.Pri
 	if err != nil {
 		return p, err
 	}
-	return p, s.Keys.Alive(c.Request.Context(), p)
+	return p, s.Keys.Revalidate(c.Request.Context(), p)
 }
 
 // principal returns who calls. Only handlers behind authorised may call it.
@@ -114,7 +114,7 @@ func (s *Server) unauthenticated(c *gin.Context, err error) error {
 		s.setAddressLimits(c)
 		return err
 	}
-	decision := s.Limits.Fail(address(c.Request))
+	decision := s.Limits.RecordFailure(address(c.Request))
 	setLimitHeaders(c.Writer.Header(), decision)
 	if !decision.Admitted() {
 		return api.Limited(decision)

@@ -105,8 +105,8 @@ func TestEveryCodeIsExplained(t *testing.T) {
 		}
 	}
 	for _, code := range []wire.CloseCode{
-		wire.CloseBinary, wire.CloseInvalidText, wire.CloseNonsense, wire.CloseTooLarge, wire.CloseDraining, wire.CloseKeyEnded,
-		wire.CloseSilent, wire.CloseTooMany,
+		wire.CloseBinary, wire.CloseInvalidUTF8, wire.CloseInvalidFrames, wire.CloseTooLarge, wire.CloseDraining, wire.CloseUnauthorized,
+		wire.CloseNoHeartbeat, wire.CloseTooManyConnections,
 	} {
 		if !strings.Contains(a.raw, fmt.Sprintf(`<tr id="code-%d"><th scope="row">%d <a `, code, code)) {
 			t.Errorf("the close code %d is not explained", code)

@@ -354,7 +354,7 @@ func (c *numb) Close() error {
 func TestASocketThatGoesQuietIsGivenUpAndOneThatIsIdleIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, reciter(2*time.Minute), func(_ *server.Options, o *conversation.Options) {
-			o.Patience = stream.Patience{FirstByte: time.Hour, Stall: time.Hour}
+			o.Timeouts = stream.Timeouts{FirstByte: time.Hour, Stall: time.Hour}
 		})
 		session := p.session()
 		c, s := p.goClient(t)

@@ -100,7 +100,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	}
 	inner := conversation.Options{
 		Store: backend.Conversation, Nodes: backend.Nodes, Model: model, Count: count, Log: log,
-		Patience: stream.Patience{FirstByte: 20 * time.Second, Stall: 20 * time.Second},
+		Timeouts: stream.Timeouts{FirstByte: 20 * time.Second, Stall: 20 * time.Second},
 	}
 	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000}}`)
 	if err != nil {

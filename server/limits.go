@@ -16,14 +16,14 @@ import (
 func (s *Server) setOwnerLimits(c *gin.Context) {
 	decision, ok := auth.AdmissionOf(c.Request.Context()).Decision()
 	if !ok {
-		decision = s.Limits.Standing(address(c.Request))
+		decision = s.Limits.FailureStatus(address(c.Request))
 	}
 	setLimitHeaders(c.Writer.Header(), decision)
 }
 
 // setAddressLimits sets the limit headers to those of failed authentications from the caller's address.
 func (s *Server) setAddressLimits(c *gin.Context) {
-	setLimitHeaders(c.Writer.Header(), s.Limits.Standing(address(c.Request)))
+	setLimitHeaders(c.Writer.Header(), s.Limits.FailureStatus(address(c.Request)))
 }
 
 // withAddressLimits sets the limit headers before h, for a handler that may refuse a request before it knows who calls:

@@ -230,7 +230,7 @@ func (r *recount) addNode(backend *store.Backend) {
 	n := &recountNode{backend: backend, keys: auth.NewKeys(backend.Keys, auth.Options{})}
 	n.service = conversation.NewService(conversation.Options{
 		Store: timed{backend.Conversation, r}, Nodes: backend.Nodes, Model: r, Count: count, Log: log,
-		Patience: stream.Patience{FirstByte: 1000 * time.Hour, Stall: 1000 * time.Hour},
+		Timeouts: stream.Timeouts{FirstByte: 1000 * time.Hour, Stall: 1000 * time.Hour},
 	})
 	if err := n.service.Start(context.Background()); err != nil {
 		t.Fatal(err)

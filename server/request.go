@@ -71,7 +71,7 @@ func checkJSON(h http.Header) error {
 // the same error as an unknown session: nobody can find out what exists.
 func sessionID(c *gin.Context) (string, error) {
 	id := c.Param("sessionId")
-	if !conversation.ValidID(conversation.SessionPrefix, id) || !principal(c).May(id) {
+	if !conversation.ValidID(conversation.SessionPrefix, id) || !principal(c).MayAccess(id) {
 		return "", conversation.ErrSessionNotFound
 	}
 	return id, nil

@@ -50,7 +50,7 @@ func New(options Options) *Server {
 	if options.Metrics == nil {
 		options.Metrics = NewMetrics()
 	}
-	s := &Server{Options: options, engine: gin.New(), revocation: socket.NewRevocationMonitor(options.Keys.Alive)}
+	s := &Server{Options: options, engine: gin.New(), revocation: socket.NewRevocationMonitor(options.Keys.Revalidate)}
 	s.sockets = socket.NewRegistry(socket.Options{
 		Conversation: options.Conversation, Keys: options.Keys, Admission: options.Limits.Admission, Revocation: s.revocation,
 		MaxSockets: options.MaxSockets, Log: options.Log,

@@ -63,7 +63,7 @@ func (p *parley) hold(t *testing.T, secret string) held {
 func (h held) wantEnded(t *testing.T, what string, from time.Time) {
 	t.Helper()
 	c := <-h.ended
-	if after := c.at.Sub(from); c.code != int(wire.CloseKeyEnded) || after < 0 || after > time.Second {
+	if after := c.at.Sub(from); c.code != int(wire.CloseUnauthorized) || after < 0 || after > time.Second {
 		t.Errorf("%s: closed with %d, %v after", what, c.code, after)
 	}
 }
@@ -129,7 +129,7 @@ func TestAFrameOfARevokedKeyIsRefusedBeforeItsSocketIsClosed(t *testing.T) {
 				t.Errorf("401_invalid_token: %s: %s", kind, f.Error)
 			}
 		}
-		if code := s.closed(); code != int(wire.CloseKeyEnded) {
+		if code := s.closed(); code != int(wire.CloseUnauthorized) {
 			t.Errorf("4401_revoked: closed with %d", code)
 		}
 	})
@@ -225,9 +225,9 @@ type brokenKeys struct {
 	away atomic.Bool
 }
 
-func (b *brokenKeys) KeyByHash(ctx context.Context, hash auth.Hash) (auth.Found, error) {
+func (b *brokenKeys) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMatch, error) {
 	if b.away.Load() {
-		return auth.Found{}, errors.New("away")
+		return auth.KeyMatch{}, errors.New("away")
 	}
 	return b.Store.KeyByHash(ctx, hash)
 }

@@ -22,7 +22,7 @@ type Model interface {
 
 // Request is what a model is asked.
 type Request struct {
-	Messages []Prompt
+	Messages []PromptMessage
 	// MaxTokens bounds the reply; 0 leaves it to the model.
 	MaxTokens int
 	// Summary says that the reply is to be a summary, as the messages ask for it. It is for models that cannot read.
@@ -30,7 +30,7 @@ type Request struct {
 }
 
 // Prompt is one message of a Request.
-type Prompt struct {
+type PromptMessage struct {
 	Role    string // "system", "user" or "assistant"
 	Content string
 }
@@ -77,24 +77,24 @@ var (
 	errSilent = errors.New("silent for too long")
 )
 
-// Patience is how long a model may be silent.
-type Patience struct {
+// Timeouts says how long a model may be silent.
+type Timeouts struct {
 	FirstByte time.Duration // before the first byte; by default 120 s
 	Stall     time.Duration // between any two after it; by default 60 s
 }
 
 // Outcome is how a reply ended.
 type Outcome struct {
-	State  State
-	Result Result
-	Err    *ModelError // set if State is Failed
-	First  time.Time   // when the first text came; zero if none did
+	State        State
+	Result       Result
+	Err          *ModelError // set if State is Failed
+	FirstTokenAt time.Time   // when the first text came; zero if none did
 }
 
 // Pump has the model generate into the reply until it is over, and says how it ended: in exactly one state, whatever
 // the model does. It does not end the reply: that waits until the ending is durable. Cancel ctx with ErrCancelled or
 // ErrInterrupted to stop it; when Pump returns, the request to the model is closed.
-func Pump(ctx context.Context, model Model, request Request, reply *Reply, patience Patience) Outcome {
+func Pump(ctx context.Context, model Model, request Request, reply *Reply, patience Timeouts) Outcome {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(patience.FirstByte, func() { cancel(errSilent) })
@@ -109,7 +109,7 @@ func Pump(ctx context.Context, model Model, request Request, reply *Reply, patie
 	})
 	reply.Flush()
 	state, failure := judge(err, context.Cause(ctx))
-	return Outcome{State: state, Result: result, Err: failure, First: first}
+	return Outcome{State: state, Result: result, Err: failure, FirstTokenAt: first}
 }
 
 // generate turns a model's panic into its error: one reply must not take the others with it.

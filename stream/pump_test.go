@@ -86,7 +86,7 @@ func TestAPumpEndsInExactlyOneState(t *testing.T) {
 					time.AfterFunc(10*time.Second, func() { cancel(test.cause) })
 				}
 				r := NewReply("r")
-				got := Pump(ctx, test.model, Request{}, r, Patience{FirstByte: 120 * time.Second, Stall: 60 * time.Second})
+				got := Pump(ctx, test.model, Request{}, r, Timeouts{FirstByte: 120 * time.Second, Stall: 60 * time.Second})
 				code := ""
 				if got.Err != nil {
 					code = got.Err.Code

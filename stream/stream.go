@@ -57,13 +57,13 @@ const (
 	// Deleted and Expired say that the session is gone: the last event of the topic.
 	Deleted
 	Expired
-	// Compressed says that messages were folded into a summary, or left out. It is no part of history: a viewer is shown the
+	// ContextSummarised says that messages were folded into a summary, or left out. It is no part of history: a viewer is shown the
 	// newest one since its last look, or none.
-	Compressed
+	ContextSummarised
 )
 
-// Compression is what a Compressed event tells of.
-type Compression struct {
+// SummaryStats is what a ContextSummarised event tells of.
+type SummaryStats struct {
 	Summarised, Dropped       int // messages
 	TokensBefore, TokensAfter int // what they took in a prompt, and now take
 }
@@ -75,15 +75,15 @@ const MaxDelta = 16 << 10
 // text, never copies, and stays valid for as long as anybody holds it.
 type Event struct {
 	Kind EventKind
-	// Entry is the message concerned; nil for Cleared, Deleted, Expired and Compressed.
+	// Entry is the message concerned; nil for Cleared, Deleted, Expired and ContextSummarised.
 	Entry *Entry
 	// Offset and Delta are set for Delta: Delta is the reply's text from byte Offset on.
 	Offset int
 	Delta  []byte
 	// Ending is set for Ended.
 	Ending *Ending
-	// Compression is set for Compressed.
-	Compression *Compression
+	// Summary is set for ContextSummarised.
+	Summary *SummaryStats
 	// After is the viewer's position once it has been shown the event.
 	After Position
 }

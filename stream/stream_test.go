@@ -208,7 +208,7 @@ func TestWhateverHappensAViewerSeesTheWholeSession(t *testing.T) {
 				text, _ := reply.Reply.Snapshot()
 				past.add(&Entry{ID: reply.ID, Reply: EndedReply(reply.ID, string(text), ended("x"))})
 				reply.Reply.End(ended("x"))
-				topic.Settle()
+				topic.ScheduleTrim()
 				topic.Close()
 				said.WriteString("=completed]")
 				reply = nil
@@ -355,23 +355,23 @@ func TestASessionThatIsGoneIsTheLastEvent(t *testing.T) {
 
 func TestACompressionIsShownToWhoViewsAndTheNewestAloneToWhoIsSlow(t *testing.T) {
 	hub := NewHub()
-	hub.Compress("s", Compression{Summarised: 1}) // nobody views
+	hub.NotifySummarised("s", SummaryStats{Summarised: 1}) // nobody views
 	woken := 0
 	v := hub.Subscribe("s", &archive{}, func() { woken++ })
 	defer v.Close()
-	next := func() *Compression {
+	next := func() *SummaryStats {
 		t.Helper()
 		event, ok, err := v.Next(t.Context())
-		if err != nil || ok != (event.Kind == Compressed) {
+		if err != nil || ok != (event.Kind == ContextSummarised) {
 			t.Fatalf("%+v, %v", event, err)
 		}
-		return event.Compression
+		return event.Summary
 	}
 	if c := next(); c != nil {
 		t.Errorf("from before it came, a viewer is shown %+v", *c)
 	}
 	for n := range 3 {
-		hub.Compress("s", Compression{Summarised: n + 2})
+		hub.NotifySummarised("s", SummaryStats{Summarised: n + 2})
 	}
 	if c := next(); woken != 1 || c == nil || c.Summarised != 4 {
 		t.Errorf("woken %d times for %+v", woken, c)

@@ -73,7 +73,7 @@ func (h *Hub) Clear(topic, id string) {
 }
 
 // Compress tells the viewers of a topic that its context was compressed. Who is not viewing is not told.
-func (h *Hub) Compress(topic string, how Compression) {
+func (h *Hub) NotifySummarised(topic string, how SummaryStats) {
 	if t := h.lookup(topic); t != nil {
 		t.compress(how)
 	}
@@ -112,7 +112,7 @@ type Topic struct {
 	cleared string    // the last message that was removed
 	gone    EventKind // Deleted or Expired once the session is gone
 	// compression is the newest, and compressions counts them.
-	compression  *Compression
+	compression  *SummaryStats
 	compressions uint64
 	// parked are the viewers that have been shown everything. Only they are touched when there is more, so a viewer
 	// that is stuck in a write costs the writer nothing.
@@ -125,7 +125,7 @@ type Topic struct {
 func (t *Topic) Name() string { return t.name }
 
 // Unwatched reports whether the topic is held only once: by whoever asks.
-func (t *Topic) Unwatched() bool {
+func (t *Topic) HasOneHolder() bool {
 	t.hub.mu.Lock()
 	defer t.hub.mu.Unlock()
 	return t.holds == 1
@@ -180,7 +180,7 @@ func (t *Topic) Publish(previous string, entries ...*Entry) {
 }
 
 // Settle says that the newest reply has ended: a while later the topic drops it from memory.
-func (t *Topic) Settle() {
+func (t *Topic) ScheduleTrim() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.trim == nil {
@@ -228,7 +228,7 @@ func (t *Topic) clear(id string) {
 	t.wake()
 }
 
-func (t *Topic) compress(how Compression) {
+func (t *Topic) compress(how SummaryStats) {
 	t.mu.Lock()
 	t.compression = &how
 	t.compressions++

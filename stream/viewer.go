@@ -108,7 +108,7 @@ func (v *Viewer) step() (Event, finding) {
 		return Event{Kind: Cleared, After: v.position}, something
 	case v.compressions != t.compressions:
 		v.compressions = t.compressions
-		return Event{Kind: Compressed, Compression: t.compression, After: v.position}, something
+		return Event{Kind: ContextSummarised, Summary: t.compression, After: v.position}, something
 	}
 	for {
 		if v.entry == nil && !v.nextEntry() {

@@ -8,7 +8,7 @@ import (
 func TestNothingAllocates(t *testing.T) {
 	var c Counters
 	f, from := NewFailures(), netip.MustParseAddr("2001:db8::1")
-	ask := Request{Figures: of(Enterprise), Test: true, Tokens: 100}
+	ask := Request{Limits: of(Enterprise), Test: true, Tokens: 100}
 	now := noon
 	for name, do := range map[string]func(){
 		"take":    func() { c.Requests.Take(now, 1, 1_000) },
@@ -16,7 +16,7 @@ func TestNothingAllocates(t *testing.T) {
 		"refuse":  func() { c.Tokens.Wait(now, 100_000, 100_000); c.Tokens.Reset(now) },
 		"check":   func() { c.Check(now, ask) },
 		"admit":   func() { d := c.Admit(now, ask); c.Withdraw(now, &d) },
-		"fail":    func() { f.Fail(now, from) },
+		"fail":    func() { f.Record(now, from) },
 	} {
 		equal(t, name, testing.AllocsPerRun(1_000, func() { now++; do() }), 0)
 	}
@@ -59,7 +59,7 @@ func BenchmarkReserveAndSettle(b *testing.B) {
 
 func BenchmarkAdmit(b *testing.B) {
 	var c Counters
-	ask := Request{Figures: Figures{RequestsPerMinute: MaxLimit, TokensPerMinute: MaxLimit}, Tokens: 10}
+	ask := Request{Limits: TierLimits{RequestsPerMinute: MaxLimit, TokensPerMinute: MaxLimit}, Tokens: 10}
 	b.ReportAllocs()
 	for i := range b.N {
 		c.Admit(noon+Second(i>>10), ask)
@@ -68,7 +68,7 @@ func BenchmarkAdmit(b *testing.B) {
 
 func BenchmarkRefuse(b *testing.B) {
 	var c Counters
-	ask := Request{Figures: of(Pro), Tokens: 10}
+	ask := Request{Limits: of(Pro), Tokens: 10}
 	c.Requests.Charge(noon+60, 300)
 	b.ReportAllocs()
 	for range b.N {
@@ -80,7 +80,7 @@ func BenchmarkFail(b *testing.B) {
 	f, from := NewFailures(), netip.MustParseAddr("2001:db8::1")
 	b.ReportAllocs()
 	for i := range b.N {
-		f.Fail(noon+Second(i>>10), from)
+		f.Record(noon+Second(i>>10), from)
 	}
 }
 
@@ -88,6 +88,6 @@ func BenchmarkFailFromRotatingAddresses(b *testing.B) {
 	f := NewFailures()
 	b.ReportAllocs()
 	for i := range b.N {
-		f.Fail(noon+Second(i>>10), numbered(i))
+		f.Record(noon+Second(i>>10), numbered(i))
 	}
 }

@@ -1,7 +1,7 @@
 package limit
 
 // TestKeyRequests is how many requests a day (UTC) the test keys of an account may make (spec: Limits).
-const TestKeyRequests = 100
+const TestKeyRequestsPerDay = 100
 
 const day Second = 24 * 60 * 60
 

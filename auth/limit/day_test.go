@@ -7,14 +7,14 @@ import (
 )
 
 func TestADayHasAHundredRequestsAndEndsAtMidnightUTC(t *testing.T) {
-	last := At(time.Date(2026, 2, 28, 23, 59, 59, 999_000_000, time.FixedZone("", 0)))
+	last := SecondOf(time.Date(2026, 2, 28, 23, 59, 59, 999_000_000, time.FixedZone("", 0)))
 	var d Day
 	for range 100 {
 		equal(t, "admitted", d.Take(last, 100), true)
 	}
 	equal(t, "one more", d.Take(last, 100), false)
 	equal(t, "the wait", d.Wait(last, 100), 1)
-	equal(t, "the reset", d.Reset(last), At(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)))
+	equal(t, "the reset", d.Reset(last), SecondOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)))
 	equal(t, "used the next day", d.Used(last+1), 0)
 	equal(t, "the next day", d.Take(last+1, 100), true)
 	equal(t, "its wait", d.Wait(last+1, 100), 0)
@@ -24,7 +24,7 @@ func TestADayHasAHundredRequestsAndEndsAtMidnightUTC(t *testing.T) {
 func TestARestartForgivesNothingOfTheDay(t *testing.T) {
 	c := Counters{}
 	for range 100 {
-		c.Admit(noon, Request{Figures: of(Pro), Test: true})
+		c.Admit(noon, Request{Limits: of(Pro), Test: true})
 	}
 	kept, err := json.Marshal(c.Day)
 	if err != nil {
@@ -35,7 +35,7 @@ func TestARestartForgivesNothingOfTheDay(t *testing.T) {
 	if err := json.Unmarshal(kept, &restarted.Day); err != nil {
 		t.Fatal(err)
 	}
-	d := restarted.Admit(noon+61, Request{Figures: of(Pro), Test: true})
+	d := restarted.Admit(noon+61, Request{Limits: of(Pro), Test: true})
 	equal(t, "refused", d.Refused, ByDay)
 }
 
@@ -71,7 +71,7 @@ func TestADaysCountLastsNoLongerThanTheDayAfterTheClocks(t *testing.T) {
 func TestWithdrawingTwiceTakesOffOne(t *testing.T) {
 	for _, now := range []Second{0, noon} {
 		var c Counters
-		ask := Request{Figures: of(Pro), Test: true}
+		ask := Request{Limits: of(Pro), Test: true}
 		d := c.Admit(now, ask)
 		c.Admit(now, ask)
 		c.Withdraw(now, &d)
@@ -87,7 +87,7 @@ func TestWithdrawingTwiceTakesOffOne(t *testing.T) {
 func TestARequestWithdrawnTheNextDayTakesNothingOffThatOne(t *testing.T) {
 	before := noon - noon%day - 1
 	var c Counters
-	ask := Request{Figures: of(Pro), Test: true}
+	ask := Request{Limits: of(Pro), Test: true}
 	d := c.Admit(before, ask)
 	c.Admit(before+1, ask)
 	c.Withdraw(before+1, &d)

@@ -47,7 +47,7 @@ func NewFailures() *Failures {
 
 // Fail counts a failed authentication from the address, and says whether there was room for it: if so the answer is
 // 401, if not 429, both with the decision's figures. What is refused is not counted.
-func (f *Failures) Fail(now Second, from netip.Addr) Decision {
+func (f *Failures) Record(now Second, from netip.Addr) Decision {
 	w := f.window(now, networkOf(from))
 	asked := w.standing(now, ByFailures, 1, FailuresPerMinute)
 	if w.Take(now, 1, FailuresPerMinute) {

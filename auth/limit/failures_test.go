@@ -24,14 +24,14 @@ func TestAnAddressMayFailThirtyTimesAMinute(t *testing.T) {
 	f := NewFailures()
 	a, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	for i := range 30 {
-		equal(t, "admitted", f.Fail(noon+Second(i), a), Decision{Limit: 30, Remaining: 29 - i, Reset: noon + 61})
+		equal(t, "admitted", f.Record(noon+Second(i), a), Decision{Limit: 30, Remaining: 29 - i, Reset: noon + 61})
 	}
 	for range 100 {
-		equal(t, "refused", f.Fail(noon+40, a),
+		equal(t, "refused", f.Record(noon+40, a),
 			Decision{Refused: ByFailures, Limit: 30, Reset: noon + 61, RetryAfter: 21})
 	}
-	equal(t, "another address", f.Fail(noon+40, other), Decision{Limit: 30, Remaining: 29, Reset: noon + 101})
-	equal(t, "when the first has left", f.Fail(noon+61, a), Decision{Limit: 30, Remaining: 0, Reset: noon + 62})
+	equal(t, "another address", f.Record(noon+40, other), Decision{Limit: 30, Remaining: 29, Reset: noon + 101})
+	equal(t, "when the first has left", f.Record(noon+61, a), Decision{Limit: 30, Remaining: 0, Reset: noon + 62})
 }
 
 func TestWhatCountsAsOneAddress(t *testing.T) {
@@ -66,7 +66,7 @@ func TestWhatCountsAsOneAddress(t *testing.T) {
 func TestHundredsOfAddressesAreCountedEachForItself(t *testing.T) {
 	f := NewFailures()
 	for i := range 100 * 200 {
-		d := f.Fail(noon, numbered(i%200))
+		d := f.Record(noon, numbered(i%200))
 		equal(t, "admitted", d.Admitted(), i/200 < 30)
 	}
 }
@@ -78,29 +78,29 @@ func TestRotatingAddressesNeitherGrowsItNorEscapesIt(t *testing.T) {
 	}
 	next, admitted := 0, 0
 	allocated := testing.AllocsPerRun(200_000, func() {
-		if d := f.Fail(noon+Second(next%61), numbered(next)); d.Admitted() { // the clock goes back, too
+		if d := f.Record(noon+Second(next%61), numbered(next)); d.Admitted() { // the clock goes back, too
 			admitted++
 		}
 		next++
 	})
 	equal(t, "allocations", allocated, 0)
 	equal(t, "admitted of 200,001", admitted, failureSets*failureWays*FailuresPerMinute)
-	if d := f.Fail(noon+60, numbered(next)); d.Refused != ByFailures || d.RetryAfter < 1 || d.RetryAfter > 61 {
+	if d := f.Record(noon+60, numbered(next)); d.Refused != ByFailures || d.RetryAfter < 1 || d.RetryAfter > 61 {
 		t.Fatalf("one more address: %+v", d)
 	}
-	equal(t, "a minute later", f.Fail(noon+121, numbered(next)), Decision{Limit: 30, Remaining: 29, Reset: noon + 182})
+	equal(t, "a minute later", f.Record(noon+121, numbered(next)), Decision{Limit: 30, Remaining: 29, Reset: noon + 182})
 }
 
 func TestAPersistentAddressIsNotForgottenForPassingOnes(t *testing.T) {
 	f := NewFailures()
 	persistent := netip.MustParseAddr("203.0.113.9")
 	for range 31 {
-		f.Fail(noon, persistent)
+		f.Record(noon, persistent)
 	}
 	for i := range 20_000 {
-		f.Fail(noon+30, numbered(i))
+		f.Record(noon+30, numbered(i))
 	}
-	d := f.Fail(noon+60, persistent)
+	d := f.Record(noon+60, persistent)
 	equal(t, "refused", d.Refused, ByFailures)
 }
 

@@ -32,7 +32,7 @@ func (k Kind) String() string {
 }
 
 // Standing is how a limit stands towards something that is asked of it.
-type Standing struct {
+type Status struct {
 	By    Kind
 	Limit int
 	Used  int    // over Limit where more was charged than was reserved
@@ -64,7 +64,7 @@ func (d *Decision) Admitted() bool { return d.Refused == 0 }
 // a client that has waited so long is let in, if it is alone. If none does, the figures are those of requests a
 // minute, or those of the day when less is left there. It takes nothing; a store that counts elsewhere can use it
 // too.
-func Decide(standings ...Standing) Decision {
+func Decide(standings ...Status) Decision {
 	if len(standings) == 0 {
 		return Decision{}
 	}
@@ -85,13 +85,13 @@ func Decide(standings ...Standing) Decision {
 	}
 }
 
-func (s Standing) remaining() int { return max(0, s.Limit-s.Used) }
+func (s Status) remaining() int { return max(0, s.Limit-s.Used) }
 
 // Request is what is asked of an account's limits.
 type Request struct {
-	Figures Figures // of the account's tier
-	Test    bool    // with a test key: the day counts as well
-	Tokens  int     // to reserve: prompt and room for the reply; 0 if no model is called
+	Limits TierLimits // of the account's tier
+	Test   bool       // with a test key: the day counts as well
+	Tokens int        // to reserve: prompt and room for the reply; 0 if no model is called
 }
 
 // Counters are what is counted for one account and mode: 544 bytes, no pointers. The zero value is empty.
@@ -113,14 +113,14 @@ func (c *Counters) Admit(now Second, r Request) Decision {
 	if d := c.Check(now, r); !d.Admitted() {
 		return d
 	}
-	request, _ := c.Requests.Reserve(now, 1, r.Figures.RequestsPerMinute)
-	tokens, _ := c.Tokens.Reserve(now, r.Tokens, r.Figures.TokensPerMinute)
+	request, _ := c.Requests.Reserve(now, 1, r.Limits.RequestsPerMinute)
+	tokens, _ := c.Tokens.Reserve(now, r.Tokens, r.Limits.TokensPerMinute)
 	var counted Day
 	if r.Test {
-		c.Day.Take(now, TestKeyRequests)
+		c.Day.Take(now, TestKeyRequestsPerDay)
 		counted = c.Day
 	}
-	d := c.decide(now, Request{Figures: r.Figures, Test: r.Test}, 0)
+	d := c.decide(now, Request{Limits: r.Limits, Test: r.Test}, 0)
 	d.Reservation, d.request, d.day = tokens, request, counted
 	return d
 }
@@ -145,17 +145,17 @@ func (c *Counters) Idle(now Second) bool {
 
 // decide tells how so many requests, and the tokens, stand.
 func (c *Counters) decide(now Second, r Request, requests int) Decision {
-	var standings [3]Standing
-	standings[0] = c.Requests.standing(now, ByRequests, requests, r.Figures.RequestsPerMinute)
+	var standings [3]Status
+	standings[0] = c.Requests.standing(now, ByRequests, requests, r.Limits.RequestsPerMinute)
 	n := 1
 	if r.Test {
-		standings[n] = Standing{ByDay, TestKeyRequests, c.Day.Used(now), c.Day.Reset(now), 0}
+		standings[n] = Status{ByDay, TestKeyRequestsPerDay, c.Day.Used(now), c.Day.Reset(now), 0}
 		if requests > 0 {
-			standings[n].Wait = c.Day.Wait(now, TestKeyRequests)
+			standings[n].Wait = c.Day.Wait(now, TestKeyRequestsPerDay)
 		}
 		n++
 	}
-	if limit := r.Figures.TokensPerMinute; r.Tokens > 0 {
+	if limit := r.Limits.TokensPerMinute; r.Tokens > 0 {
 		standings[n] = c.Tokens.standing(now, ByTokens, capped(r.Tokens, limit), limit)
 		n++
 	}
@@ -163,16 +163,16 @@ func (c *Counters) decide(now Second, r Request, requests int) Decision {
 }
 
 // standing tells how a window stands towards n; if n never fits, the wait is a minute, which is as good as any.
-func (w *Window) standing(now Second, by Kind, n, limit int) Standing {
+func (w *Window) standing(now Second, by Kind, n, limit int) Status {
 	wait, ok := w.Wait(now, n, limit)
 	if !ok {
 		wait = span
 	}
-	return Standing{by, limit, w.Used(now), w.Reset(now), wait}
+	return Status{by, limit, w.Used(now), w.Reset(now), wait}
 }
 
 // CheckTokens says how the limit of tokens a minute alone stands towards a reservation, and takes nothing.
-func (c *Counters) CheckTokens(now Second, figures Figures, tokens int) Decision {
+func (c *Counters) CheckTokens(now Second, figures TierLimits, tokens int) Decision {
 	limit := figures.TokensPerMinute
 	return Decide(c.Tokens.standing(now, ByTokens, capped(tokens, limit), limit))
 }

@@ -7,9 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-func of(tier Tier) Figures {
+func of(tier Tier) TierLimits {
 	tiers := DefaultTiers()
-	figures, _ := tiers.Figures(tier)
+	figures, _ := tiers.Limits(tier)
 	return figures
 }
 
@@ -23,7 +23,7 @@ func TestOfFourHundredAtOnceExactlyThreeHundredPass(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			// some read the clock a moment before others, on either side of a second's boundary
-			if d := c.Admit(noon-Second(i%2), Request{Figures: of(Pro)}); d.Admitted() {
+			if d := c.Admit(noon-Second(i%2), Request{Limits: of(Pro)}); d.Admitted() {
 				admitted++
 				remaining[d.Remaining] = true
 			} else if d.Refused != ByRequests || d.Limit != 300 || d.Remaining != 0 || d.RetryAfter < 60 {
@@ -46,43 +46,43 @@ func TestWhichFiguresAreShown(t *testing.T) {
 		want           Decision
 	}{
 		{name: "requests a minute", requests: 10,
-			ask:  Request{Figures: of(Free), Tokens: 500},
+			ask:  Request{Limits: of(Free), Tokens: 500},
 			want: Decision{Limit: 60, Remaining: 49, Reset: noon + 61, Reservation: Reservation{noon, 500}}},
 		{name: "those of requests a minute where the day has more left", requests: 50,
-			ask:  Request{Figures: of(Free), Test: true},
+			ask:  Request{Limits: of(Free), Test: true},
 			want: Decision{Limit: 60, Remaining: 9, Reset: noon + 61}},
 		{name: "those of the day where less is left there", days: 50,
-			ask:  Request{Figures: of(Free), Test: true},
+			ask:  Request{Limits: of(Free), Test: true},
 			want: Decision{Limit: 100, Remaining: 49, Reset: midnight}},
 		{name: "those of requests a minute where as much is left", requests: 10, days: 50,
-			ask:  Request{Figures: of(Free), Test: true},
+			ask:  Request{Limits: of(Free), Test: true},
 			want: Decision{Limit: 60, Remaining: 49, Reset: noon + 61}},
 		{name: "of a live key never those of the day", days: 100,
-			ask:  Request{Figures: of(Free)},
+			ask:  Request{Limits: of(Free)},
 			want: Decision{Limit: 60, Remaining: 59, Reset: noon + 61}},
 		{name: "requests a minute refuse", requests: 60,
-			ask:  Request{Figures: of(Free), Tokens: 500},
+			ask:  Request{Limits: of(Free), Tokens: 500},
 			want: Decision{Refused: ByRequests, Limit: 60, Reset: noon + 61, RetryAfter: 61}},
 		{name: "the day refuses", days: 100,
-			ask:  Request{Figures: of(Pro), Test: true, Tokens: 500},
+			ask:  Request{Limits: of(Pro), Test: true, Tokens: 500},
 			want: Decision{Refused: ByDay, Limit: 100, Reset: midnight, RetryAfter: int(midnight - noon)}},
 		{name: "tokens refuse, and show what is left", tokens: 9_700,
-			ask:  Request{Figures: of(Free), Tokens: 301},
+			ask:  Request{Limits: of(Free), Tokens: 301},
 			want: Decision{Refused: ByTokens, Limit: 10_000, Remaining: 300, Reset: noon + 61, RetryAfter: 61}},
 		{name: "an overshoot leaves nothing, not less", tokens: 12_000,
-			ask:  Request{Figures: of(Free), Tokens: 1},
+			ask:  Request{Limits: of(Free), Tokens: 1},
 			want: Decision{Refused: ByTokens, Limit: 10_000, Reset: noon + 61, RetryAfter: 61}},
 		{name: "an overshoot does not refuse what needs no tokens", tokens: 12_000,
-			ask:  Request{Figures: of(Free)},
+			ask:  Request{Limits: of(Free)},
 			want: Decision{Limit: 60, Remaining: 59, Reset: noon + 61}},
 		{name: "of several that refuse the one with the longest wait", requests: 60, days: 100, tokens: 10_000,
-			ask:  Request{Figures: of(Free), Test: true, Tokens: 1},
+			ask:  Request{Limits: of(Free), Test: true, Tokens: 1},
 			want: Decision{Refused: ByDay, Limit: 100, Reset: midnight, RetryAfter: int(midnight - noon)}},
 		{name: "of those with as long a wait requests first", requests: 60, tokens: 10_000,
-			ask:  Request{Figures: of(Free), Tokens: 1},
+			ask:  Request{Limits: of(Free), Tokens: 1},
 			want: Decision{Refused: ByRequests, Limit: 60, Reset: noon + 61, RetryAfter: 61}},
 		{name: "more tokens than a minute has",
-			ask:  Request{Figures: of(Free), Tokens: 1_000_000},
+			ask:  Request{Limits: of(Free), Tokens: 1_000_000},
 			want: Decision{Limit: 60, Remaining: 59, Reset: noon + 61, Reservation: Reservation{noon, 10_000}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestWhichFiguresAreShown(t *testing.T) {
 // Whatever was asked before: what is refused takes nothing, what is withdrawn was never, and who waits is let in.
 func TestAdmissionTakesFromAllOrNone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		figures := Figures{
+		figures := TierLimits{
 			RequestsPerMinute: rapid.IntRange(1, 150).Draw(t, "requests"), TokensPerMinute: rapid.IntRange(1, 1_000).Draw(t, "tokens"),
 		}
 		test := rapid.Bool().Draw(t, "test")
@@ -163,7 +163,7 @@ func TestAdmissionTakesFromAllOrNone(t *testing.T) {
 
 func TestARefusalCannotBeWithdrawn(t *testing.T) {
 	var c Counters
-	ask := Request{Figures: of(Free), Test: true, Tokens: 6_000}
+	ask := Request{Limits: of(Free), Test: true, Tokens: 6_000}
 	c.Admit(noon, ask)
 	d := c.Admit(noon, ask)
 	equal(t, "refused", d.Refused, ByTokens)
@@ -176,15 +176,15 @@ func TestALimitOfNoneRefuses(t *testing.T) {
 	var c Counters
 	d := c.Admit(noon, Request{Tokens: 1})
 	equal(t, "refused", d.Refused, ByRequests)
-	d = c.Admit(noon, Request{Figures: Figures{RequestsPerMinute: 1}, Tokens: 1})
+	d = c.Admit(noon, Request{Limits: TierLimits{RequestsPerMinute: 1}, Tokens: 1})
 	equal(t, "refused", d.Refused, ByTokens)
 	equal(t, "retry after", d.RetryAfter, 61)
 	equal(t, "nothing stands", Decide(), Decision{})
 }
 
 func TestWhatRefusesIsShownThoughTheDayHasLessLeft(t *testing.T) {
-	tokens := Standing{By: ByTokens, Limit: 100, Used: 50, Reset: noon + 9, Wait: 9}
-	requests, daily := Standing{By: ByRequests, Limit: 60}, Standing{By: ByDay, Limit: 100, Used: 99}
+	tokens := Status{By: ByTokens, Limit: 100, Used: 50, Reset: noon + 9, Wait: 9}
+	requests, daily := Status{By: ByRequests, Limit: 60}, Status{By: ByDay, Limit: 100, Used: 99}
 	want := Decision{Refused: ByTokens, Limit: 100, Remaining: 50, Reset: noon + 9, RetryAfter: 9}
 	equal(t, "the day before", Decide(requests, daily, tokens), want)
 	equal(t, "the day after", Decide(requests, tokens, daily), want)

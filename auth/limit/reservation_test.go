@@ -47,7 +47,7 @@ func TestReservationsAddUpAsInTheLedger(t *testing.T) {
 				}
 			}
 			equal(t, "used", w.Used(now), l.used(at))
-			equal(t, "room", w.Room(now, limit), max(0, limit-l.used(at)))
+			equal(t, "room", w.Remaining(now, limit), max(0, limit-l.used(at)))
 			equal(t, "reset", w.Reset(now), l.reset(now))
 			wait, _ := w.Wait(now, 1, limit)
 			equal(t, "wait", wait, l.wait(now, 1, limit))

@@ -31,7 +31,7 @@ func ParseTier(name string) (Tier, error) {
 }
 
 // Figures are the limits of a tier.
-type Figures struct {
+type TierLimits struct {
 	RequestsPerMinute int // 1 to MaxLimit
 	TokensPerMinute   int // 1 to MaxLimit
 
@@ -45,28 +45,28 @@ type Figures struct {
 const maxReported = 1_000_000_000_000_000
 
 // Tiers are the figures of all tiers.
-type Tiers struct{ free, pro, enterprise Figures }
+type Tiers struct{ free, pro, enterprise TierLimits }
 
 // DefaultTiers are those of the spec (Limits). It gives no monthly figures; ours are, in requests, tokens and active
 // sessions: free 10,000, 1,000,000 and 100; pro 500,000, 50,000,000 and 5,000; enterprise 5,000,000, 1,000,000,000
 // and 50,000.
 func DefaultTiers() Tiers {
 	return Tiers{
-		free:       Figures{60, 10_000, 10_000, 1_000_000, 100},
-		pro:        Figures{300, 100_000, 500_000, 50_000_000, 5_000},
-		enterprise: Figures{1_000, 500_000, 5_000_000, 1_000_000_000, 50_000},
+		free:       TierLimits{60, 10_000, 10_000, 1_000_000, 100},
+		pro:        TierLimits{300, 100_000, 500_000, 50_000_000, 5_000},
+		enterprise: TierLimits{1_000, 500_000, 5_000_000, 1_000_000_000, 50_000},
 	}
 }
 
 // Figures are those of a tier; ok is false if there is no such tier.
-func (t *Tiers) Figures(tier Tier) (figures Figures, ok bool) {
+func (t *Tiers) Limits(tier Tier) (figures TierLimits, ok bool) {
 	if f := t.figures(tier); f != nil {
 		return *f, true
 	}
-	return Figures{}, false
+	return TierLimits{}, false
 }
 
-func (t *Tiers) figures(tier Tier) *Figures {
+func (t *Tiers) figures(tier Tier) *TierLimits {
 	switch tier {
 	case Free:
 		return &t.free
@@ -108,7 +108,7 @@ func ParseTiers(overrides string) (Tiers, error) {
 }
 
 // override reads the figure of a field.
-func (f *Figures) override(d *json.Decoder, tier, field string) error {
+func (f *TierLimits) override(d *json.Decoder, tier, field string) error {
 	var minute *int
 	var reported *int64
 	switch field {

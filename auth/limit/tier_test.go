@@ -6,7 +6,7 @@ import (
 )
 
 func TestTheTiersAreThoseOfTheSpec(t *testing.T) {
-	for tier, want := range map[Tier]Figures{
+	for tier, want := range map[Tier]TierLimits{
 		Free:       {60, 10_000, 10_000, 1_000_000, 100},
 		Pro:        {300, 100_000, 500_000, 50_000_000, 5_000},
 		Enterprise: {1_000, 500_000, 5_000_000, 1_000_000_000, 50_000},
@@ -17,7 +17,7 @@ func TestTheTiersAreThoseOfTheSpec(t *testing.T) {
 		equal(t, "its error", err, nil)
 	}
 	tiers := DefaultTiers()
-	_, ok := tiers.Figures("gold")
+	_, ok := tiers.Limits("gold")
 	equal(t, "gold", ok, false)
 	for _, name := range []string{"gold", "", "Pro", "pro "} {
 		if _, err := ParseTier(name); err == nil || !strings.Contains(err.Error(), `"`+name+`"`) {

@@ -9,7 +9,7 @@ import (
 type Second int64
 
 // At is the second in which t lies.
-func At(t time.Time) Second { return Second(t.Unix()) }
+func SecondOf(t time.Time) Second { return Second(t.Unix()) }
 
 const (
 	// MaxLimit is the largest limit of a window; a larger one counts as this.
@@ -51,13 +51,13 @@ func (w *Window) Used(now Second) int {
 }
 
 // Room is how much fits at that time; at least 0.
-func (w *Window) Room(now Second, limit int) int {
+func (w *Window) Remaining(now Second, limit int) int {
 	return max(0, bounded(limit)-w.Used(now))
 }
 
 // Take counts n if it fits, and otherwise nothing, and reports whether it did. None (n of 0 or less) always fits.
 func (w *Window) Take(now Second, n, limit int) bool {
-	if n > w.Room(now, limit) {
+	if n > w.Remaining(now, limit) {
 		return false
 	}
 	w.add(n)

@@ -28,11 +28,11 @@ func TestAWindowAdmitsWhatTheLedgerAdmitsAndNeverMoreInAnySixtySeconds(t *testin
 		for range rapid.IntRange(1, 120).Draw(t, "arrivals") {
 			ms += int64(gaps().Draw(t, "gap"))
 			n := rapid.OneOf(rapid.Just(1), rapid.IntRange(0, limit+1)).Draw(t, "n")
-			now := At(time.UnixMilli(ms))
+			now := SecondOf(time.UnixMilli(ms))
 			l.tick(now)
 			used := l.used(now)
 			equal(t, "used", w.Used(now), used)
-			equal(t, "room", w.Room(now, limit), limit-used)
+			equal(t, "room", w.Remaining(now, limit), limit-used)
 			equal(t, "reset", w.Reset(now), l.reset(now))
 			wait, possible := w.Wait(now, n, limit)
 			equal(t, "possible", possible, n <= limit)
@@ -161,7 +161,7 @@ func TestNothingStaysAfterALongIdleTime(t *testing.T) {
 func TestALimitThatChangesHoldsAtOnce(t *testing.T) {
 	var w Window
 	equal(t, "enterprise", w.Take(noon, 1_000, 1_000), true)
-	equal(t, "room as free", w.Room(noon, 60), 0)
+	equal(t, "room as free", w.Remaining(noon, 60), 0)
 	equal(t, "as free", w.Take(noon+60, 1, 60), false)
 	wait, _ := w.Wait(noon+60, 1, 60)
 	equal(t, "the wait", wait, 1)

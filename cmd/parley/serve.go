@@ -90,7 +90,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	service := conversation.NewService(conversation.Options{
 		Store: backend.Conversation, Nodes: backend.Nodes, Model: metrics.Model(model), Embedder: metrics.Embedder(chosen.embedder),
 		Count: counter.Count, Log: log,
-		Patience: stream.Patience{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
+		Timeouts: stream.Timeouts{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
 	})
 	if err := service.Start(ctx); err != nil {
 		return err

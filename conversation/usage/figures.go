@@ -4,7 +4,7 @@ import "time"
 
 // Figures are what happened in a while (spec: Metrics object; design section 2, metrics). Averages are 0 where there is
 // nothing to divide by.
-type Figures struct {
+type Metrics struct {
 	Sessions struct {
 		Total           int64   `json:"total"`           // created in the while
 		Active          int64   `json:"active"`          // those of them that still exist
@@ -36,9 +36,9 @@ type Figures struct {
 }
 
 // FiguresOf returns the figures of some hours together.
-func FiguresOf(hours []Hourly) Figures {
+func MetricsOf(hours []Hourly) Metrics {
 	var sum Bucket
-	var f Figures
+	var f Metrics
 	for i := range hours {
 		sum.Add(&hours[i].Bucket)
 		f.Sessions.Active += int64(hours[i].Existing)
@@ -108,7 +108,7 @@ func (g Granularity) next(h Hour) Hour {
 // Entry is one unit of a series, or what lies within the series of its first and last.
 type Entry struct {
 	From, To Hour // To is not included
-	Figures  Figures
+	Metrics  Metrics
 }
 
 // Series returns the figures of the hours from from on, up to and not including to, unit by unit: the empty ones too.
@@ -121,7 +121,7 @@ func Series(hours []Hourly, from, to Hour, g Granularity) []Entry {
 		for n < len(hours) && hours[n].Hour < entry.To {
 			n++
 		}
-		entry.Figures = FiguresOf(hours[:n])
+		entry.Metrics = MetricsOf(hours[:n])
 		series, hours, from = append(series, entry), hours[n:], entry.To
 	}
 	return series
@@ -140,37 +140,37 @@ type Limits struct {
 }
 
 // Standing is how an owner stands towards these (spec: Usage object). Percentages go over 100.
-type Standing struct {
-	Requests Used   `json:"requests"`
-	Tokens   Used   `json:"tokens"`
-	Sessions Active `json:"sessions"`
+type Report struct {
+	Requests Quota        `json:"requests"`
+	Tokens   Quota        `json:"tokens"`
+	Sessions SessionQuota `json:"sessions"`
 }
 
 // Used is what was used of a limit.
-type Used struct {
+type Quota struct {
 	Used       int64   `json:"used"`
 	Limit      int64   `json:"limit"`
 	Percentage float64 `json:"percentage"`
 }
 
 // Active is how many sessions exist of those that may.
-type Active struct {
+type SessionQuota struct {
 	Active     int64   `json:"active"`
 	Limit      int64   `json:"limit"`
 	Percentage float64 `json:"percentage"`
 }
 
 // StandingOf returns how an owner stands that has used those hours and has so many sessions.
-func StandingOf(hours []Hourly, active int, limits Limits) Standing {
+func ReportOf(hours []Hourly, active int, limits Limits) Report {
 	var requests, tokens int64
 	for i := range hours {
 		b := &hours[i].Bucket
 		requests += b.Requests
 		tokens += b.PromptTokens + b.CompletionTokens
 	}
-	return Standing{
-		Requests: Used{requests, limits.Requests, average(100*requests, limits.Requests)},
-		Tokens:   Used{tokens, limits.Tokens, average(100*tokens, limits.Tokens)},
-		Sessions: Active{int64(active), limits.Sessions, average(100*int64(active), limits.Sessions)},
+	return Report{
+		Requests: Quota{requests, limits.Requests, average(100*requests, limits.Requests)},
+		Tokens:   Quota{tokens, limits.Tokens, average(100*tokens, limits.Tokens)},
+		Sessions: SessionQuota{int64(active), limits.Sessions, average(100*int64(active), limits.Sessions)},
 	}
 }

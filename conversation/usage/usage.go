@@ -14,7 +14,7 @@ type Hour int64
 const (
 	millisecondsAnHour = 3_600_000
 	// Kept is for how many hours a bucket is kept: 400 days.
-	Kept = 400 * 24
+	RetentionHours = 400 * 24
 )
 
 // HourOf returns the hour of a moment in milliseconds since 1970.
@@ -103,7 +103,7 @@ func (b *Bucket) All() iter.Seq2[Field, int64] {
 }
 
 // Count adds to the count of a field. A field that is unknown, of a later version, is passed over.
-func (b *Bucket) Count(f Field, n int64) {
+func (b *Bucket) AddField(f Field, n int64) {
 	counters := b.counters()
 	switch {
 	case 1 <= f && int(f) <= len(counters):
@@ -118,7 +118,7 @@ func (b *Bucket) Count(f Field, n int64) {
 // Add adds what another bucket has counted.
 func (b *Bucket) Add(other *Bucket) {
 	for f, n := range other.All() {
-		b.Count(f, n)
+		b.AddField(f, n)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestHoursAreRoundedDownAndUp(t *testing.T) {
 func TestABucketIsItsCounts(t *testing.T) {
 	var b Bucket
 	for f := range 2 * endField {
-		b.Count(f, int64(f)+1)
+		b.AddField(f, int64(f)+1)
 	}
 	fields := slices.Collect(maps.Keys(maps.Collect(b.All())))
 	if want := len(b.counters()) + 2*cells; len(fields) != want {
@@ -169,10 +169,10 @@ func TestASeriesIsThePeriodUnitByUnit(t *testing.T) {
 				if e.From != end {
 					t.Errorf("%s: an entry begins at %d, the one before ends at %d", name, e.From, end)
 				}
-				if want := int64(e.To - e.From); hours != nil && (e.Figures.Sessions.Total != want || e.Figures.Sessions.Active != want) {
+				if want := int64(e.To - e.From); hours != nil && (e.Metrics.Sessions.Total != want || e.Metrics.Sessions.Active != want) {
 					t.Errorf("%s: the entry %+v has not %d sessions", name, e, want)
 				}
-				end, sessions = e.To, sessions+e.Figures.Sessions.Total
+				end, sessions = e.To, sessions+e.Metrics.Sessions.Total
 			}
 			if diff := cmp.Diff(test.want, begin); diff != "" || end != to || sessions != int64(len(hours)) {
 				t.Errorf("%s: ends at %d, want %d, with %d sessions (-want +got):\n%s", name, end, to, sessions, diff)
@@ -182,11 +182,11 @@ func TestASeriesIsThePeriodUnitByUnit(t *testing.T) {
 }
 
 func TestTheFiguresOfNothingAreZero(t *testing.T) {
-	if diff := cmp.Diff(Figures{}, FiguresOf(nil)); diff != "" {
+	if diff := cmp.Diff(Metrics{}, MetricsOf(nil)); diff != "" {
 		t.Error(diff)
 	}
-	want := Standing{Requests: Used{Limit: 10}, Tokens: Used{Limit: 20}, Sessions: Active{Limit: 30}}
-	if diff := cmp.Diff(want, StandingOf(nil, 0, Limits{10, 20, 30})); diff != "" {
+	want := Report{Requests: Quota{Limit: 10}, Tokens: Quota{Limit: 20}, Sessions: SessionQuota{Limit: 30}}
+	if diff := cmp.Diff(want, ReportOf(nil, 0, Limits{10, 20, 30})); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -5,10 +5,10 @@ type Verdict uint8
 
 // The verdicts. The zero value is none of them, so that a message nobody decided about shows.
 const (
-	Kept    Verdict = iota + 1 // sent word for word
-	Folded                     // not sent, but in the summary that is
-	Dropped                    // the model has no trace of it
-	Skipped                    // never sent: it failed or has no text
+	Kept       Verdict = iota + 1 // sent word for word
+	Summarised                    // not sent, but in the summary that is
+	Dropped                       // the model has no trace of it
+	Skipped                       // never sent: it failed or has no text
 )
 
 func (v Verdict) String() string { return text(verdicts[:], int(v)) }

@@ -8,8 +8,8 @@ const (
 	longestSummary, shortestSummary = 1024, 64
 	// longestPiece bounds what one call folds.
 	longestPiece = 16_384
-	// FoldOverhead is what a fold's prompt may take beyond the old summary and the messages: the instruction.
-	FoldOverhead = 128
+	// SummaryPromptOverhead is what a fold's prompt may take beyond the old summary and the messages: the instruction.
+	SummaryPromptOverhead = 128
 )
 
 // SummaryLimit returns how many tokens a summary may take in a window, MessageOverhead included: a quarter of the
@@ -23,21 +23,21 @@ func SummaryLimit(maxTokens int) int {
 	return limit
 }
 
-// FoldLimit returns how many tokens of messages one call to the model folds, their overhead included, at most 16,384: with
-// the old summary, the instruction (FoldOverhead) and the new summary they fit the session's window.
-func FoldLimit(maxTokens int) int {
-	return min(maxTokens-2*SummaryLimit(maxTokens)-FoldOverhead-PromptOverhead, longestPiece)
+// SummaryInputLimit returns how many tokens of messages one call to the model folds, their overhead included, at most 16,384: with
+// the old summary, the instruction (SummaryPromptOverhead) and the new summary they fit the session's window.
+func SummaryInputLimit(maxTokens int) int {
+	return min(maxTokens-2*SummaryLimit(maxTokens)-SummaryPromptOverhead-PromptOverhead, longestPiece)
 }
 
-// Piece is what one call to the model folds into the summary: the messages History[From:To], those that are never sent left
-// out. Its exchanges are whole. If Tokens are more than [FoldLimit] it is a single exchange longer than that,
+// Batch is what one call to the model folds into the summary: the messages History[From:To], those that are never sent left
+// out. Its exchanges are whole. If Tokens are more than [SummaryInputLimit] it is a single exchange longer than that,
 // whose text must be cut. Once it is folded, Summary.Last is the id of History[To-1], and Summary.Count grows by To-From.
-type Piece struct {
+type Batch struct {
 	From, To int
 	Tokens   int
 }
 
-// Behind returns what to fold after a reply, oldest piece first: nothing unless it left the window over 80 % full, so that
+// PlanSummary returns what to fold after a reply, oldest piece first: nothing unless it left the window over 80 % full, so that
 // the next turn finds it done. The history ends with the reply, and New is not looked at.
 //
 //   - fifo: full is measured with the summary in place of what is in it; the oldest are folded until the rest, with a
@@ -47,7 +47,7 @@ type Piece struct {
 //
 // What is folded may still be sent word for word. Nothing is returned if messages before the history are in no summary:
 // list the history from Summary.Last on.
-func Behind(in Input) []Piece {
+func PlanSummary(in Input) []Batch {
 	in.New = Message{}
 	p := newPlanner(in)
 	p.tallyEarlier()
@@ -68,7 +68,7 @@ func Behind(in Input) []Piece {
 
 // overdue returns what to fold before the model is called: nothing, unless the plan drops more than was left unfolded on
 // purpose. Once it is folded, a new plan has nothing overdue.
-func (p *planner) overdue() []Piece {
+func (p *planner) overdue() []Batch {
 	if p.Overflow > 0 {
 		return nil
 	}
@@ -118,8 +118,8 @@ func (p *planner) pending() int {
 }
 
 // pieces returns the oldest exchanges that are in no summary, but for those that stay.
-func (p *planner) pieces() (pieces []Piece) {
-	if !p.Compression || p.Unlisted || SummaryLimit(p.MaxTokens) == 0 {
+func (p *planner) pieces() (pieces []Batch) {
+	if !p.Compression || p.EarlierUnsummarised || SummaryLimit(p.MaxTokens) == 0 {
 		return nil
 	}
 	start, pending, stays := p.folded(), p.pending(), p.stays()
@@ -138,12 +138,12 @@ func (p *planner) pieces() (pieces []Piece) {
 			}
 		}
 		pending -= tokens
-		if n := len(pieces); n > 0 && pieces[n-1].Tokens+tokens <= FoldLimit(p.MaxTokens) {
+		if n := len(pieces); n > 0 && pieces[n-1].Tokens+tokens <= SummaryInputLimit(p.MaxTokens) {
 			pieces[n-1].To = x.to
 			pieces[n-1].Tokens += tokens
 			continue
 		}
-		pieces = append(pieces, Piece{x.from, x.to, tokens})
+		pieces = append(pieces, Batch{x.from, x.to, tokens})
 	}
 	return pieces
 }

@@ -79,19 +79,19 @@ type Result struct {
 	Send []int
 	// Summarised says that the summary is sent too, in front of the message History[Send[SummaryAt]], or of New if
 	// SummaryAt is len(Send): behind the system messages that the session begins with, and the answers to them, else first.
-	Summarised bool
-	SummaryAt  int
+	SendSummary bool
+	SummaryAt   int
 	// Decisions says of each message of the history what becomes of it, and why.
 	Decisions []Decision
 	// Each message is counted in exactly one of these, New in Kept, Input.Earlier in Folded, Dropped or Skipped.
-	Kept, Folded, Dropped, Skipped Range
+	Kept, Summarised, Dropped, Skipped Range
 	// PromptTokens is what is sent, PromptOverhead included.
 	PromptTokens int
-	// Overdue are the pieces to fold before the model is called; see [Behind] for what is better folded afterwards.
-	Overdue []Piece
-	// Unlisted says that messages before History are in no summary: Overdue is empty then, and who folds must list the
+	// SummariseFirst are the pieces to fold before the model is called; see [PlanSummary] for what is better folded afterwards.
+	SummariseFirst []Batch
+	// EarlierUnsummarised says that messages before History are in no summary: SummariseFirst is empty then, and who folds must list the
 	// history from Summary.Last on first.
-	Unlisted bool
+	EarlierUnsummarised bool
 }
 
 // Plan decides what of a conversation is sent (design section 5). It never sends more than [Budget], and sorts at most
@@ -170,7 +170,7 @@ func (p *planner) plan() {
 		}
 	default:
 		if p.Summary.Last != "" && p.Summary.Tokens <= min(p.left, SummaryLimit(p.MaxTokens)) {
-			p.Summarised = true
+			p.SendSummary = true
 			p.left -= p.Summary.Tokens
 		}
 		p.choose()
@@ -181,7 +181,7 @@ func (p *planner) plan() {
 		}
 	}
 	p.tally()
-	p.Overdue = p.overdue()
+	p.SummariseFirst = p.overdue()
 }
 
 // choose keeps what the policy wants to.
@@ -255,8 +255,8 @@ func (p *planner) leftOut(i int) Decision {
 		return Decision{Skipped, NothingToSend}
 	case p.Overflow > 0:
 		return Decision{Dropped, NewTooLarge}
-	case inSummary && p.Summarised:
-		return Decision{Folded, InSummary}
+	case inSummary && p.SendSummary:
+		return Decision{Summarised, InSummary}
 	case inSummary:
 		return Decision{Dropped, NoRoomForSummary}
 	case p.History[i].Answers && i == 0:
@@ -272,7 +272,7 @@ func (p *planner) tally() {
 	p.tallyEarlier()
 	p.PromptTokens = PromptOverhead + p.New.Tokens
 	leading := p.leading()
-	ranges := map[Verdict]*Range{Kept: &p.Kept, Folded: &p.Folded, Dropped: &p.Dropped, Skipped: &p.Skipped}
+	ranges := map[Verdict]*Range{Kept: &p.Kept, Summarised: &p.Summarised, Dropped: &p.Dropped, Skipped: &p.Skipped}
 	for i, m := range p.History {
 		verdict := p.Decisions[i].Verdict
 		ranges[verdict].add(m.ID)
@@ -290,7 +290,7 @@ func (p *planner) tally() {
 		return
 	}
 	p.Kept.add(p.New.ID)
-	if p.Summarised {
+	if p.SendSummary {
 		p.PromptTokens += p.Summary.Tokens
 	}
 }
@@ -311,14 +311,14 @@ func (p *planner) leading() int {
 // the listed ones.
 func (p *planner) tallyEarlier() {
 	summarised := min(p.Earlier, max(p.Summary.Count-p.folded(), 0))
-	p.Unlisted = summarised < p.Earlier && p.EarlierTokens > 0
+	p.EarlierUnsummarised = summarised < p.Earlier && p.EarlierTokens > 0
 	switch {
 	case p.EarlierTokens == 0:
 		p.Skipped.Count = p.Earlier
-	case p.Summarised:
-		p.Folded.Count, p.Dropped.Count = summarised, p.Earlier-summarised
+	case p.SendSummary:
+		p.Summarised.Count, p.Dropped.Count = summarised, p.Earlier-summarised
 		if summarised > 0 {
-			p.Folded.Last = p.Summary.Last
+			p.Summarised.Last = p.Summary.Last
 		}
 	default:
 		p.Dropped.Count = p.Earlier

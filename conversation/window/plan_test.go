@@ -84,7 +84,7 @@ func TestAPlanHoldsWhatItPromises(t *testing.T) {
 		if p.Overflow != 0 || p.Kept.Last != "new" {
 			t.Fatal("the newest message is not there")
 		}
-		if !in.Compression && p.Dropped.Count+p.Folded.Count > 0 {
+		if !in.Compression && p.Dropped.Count+p.Summarised.Count > 0 {
 			t.Fatal("without compression something was left out")
 		}
 		theBestWereChosen(t, in, p)
@@ -99,7 +99,7 @@ func everyMessageHasOneDecision(t *rapid.T, in Input, p Result) {
 	if p.Overflow == 0 {
 		all++ // the new one
 	}
-	if sum := p.Kept.Count + p.Folded.Count + p.Dropped.Count + p.Skipped.Count; sum != all {
+	if sum := p.Kept.Count + p.Summarised.Count + p.Dropped.Count + p.Skipped.Count; sum != all {
 		t.Fatalf("%d of %d messages are mentioned", sum, all)
 	}
 	counted := make(map[Verdict]int)
@@ -110,13 +110,13 @@ func everyMessageHasOneDecision(t *rapid.T, in Input, p Result) {
 			t.Fatalf("message %d: %v because %v", i, d.Verdict, d.Reason)
 		}
 		covered := in.Summary.Last != "" && m.ID <= in.Summary.Last
-		if m.Skip != (d.Verdict == Skipped) || d.Verdict == Folded && !(covered && p.Summarised) ||
-			d.Verdict == Dropped && covered && p.Summarised {
+		if m.Skip != (d.Verdict == Skipped) || d.Verdict == Summarised && !(covered && p.SendSummary) ||
+			d.Verdict == Dropped && covered && p.SendSummary {
 			t.Fatalf("message %d is %v", i, d.Verdict)
 		}
 	}
-	earlier := p.Kept.Count + p.Folded.Count + p.Dropped.Count + p.Skipped.Count - all + in.Earlier
-	if n := p.Folded.Count + p.Dropped.Count + p.Skipped.Count - counted[Folded] - counted[Dropped] - counted[Skipped]; n != earlier {
+	earlier := p.Kept.Count + p.Summarised.Count + p.Dropped.Count + p.Skipped.Count - all + in.Earlier
+	if n := p.Summarised.Count + p.Dropped.Count + p.Skipped.Count - counted[Summarised] - counted[Dropped] - counted[Skipped]; n != earlier {
 		t.Fatalf("%d of %d earlier messages are mentioned", n, earlier)
 	}
 }
@@ -151,13 +151,13 @@ func nothingIsOverTheBudget(t *rapid.T, in Input, p Result) {
 	for _, i := range p.Send {
 		tokens += in.History[i].Tokens
 	}
-	if p.Summarised {
+	if p.SendSummary {
 		tokens += in.Summary.Tokens
 		if in.Summary.Last == "" || in.Summary.Tokens > SummaryLimit(in.MaxTokens) {
 			t.Fatal("there is no summary, or it is larger than it may be")
 		}
 	}
-	if tokens != p.PromptTokens || tokens+Room(in.MaxTokens) > in.MaxTokens {
+	if tokens != p.PromptTokens || tokens+ReplyRoom(in.MaxTokens) > in.MaxTokens {
 		t.Fatalf("%d tokens are sent, the plan says %d, in a window of %d", tokens, p.PromptTokens, in.MaxTokens)
 	}
 }
@@ -172,12 +172,12 @@ func theBestWereChosen(t *rapid.T, in Input, p Result) {
 	}
 	left := Budget(in.MaxTokens) - in.New.Tokens
 	if fits := total <= left && in.EarlierTokens == 0; fits {
-		if p.Folded.Count+p.Dropped.Count > 0 || p.Summarised {
+		if p.Summarised.Count+p.Dropped.Count > 0 || p.SendSummary {
 			t.Fatal("everything fits, and not everything is sent")
 		}
 		return
 	}
-	if p.Summarised {
+	if p.SendSummary {
 		left -= in.Summary.Tokens
 	}
 	isKept := func(x exchange) bool {
@@ -228,7 +228,7 @@ func TestALargerWindowKeepsWhatASmallerOneDoesByFIFO(t *testing.T) {
 		small := Plan(in)
 		in.MaxTokens += rapid.IntRange(0, 2000).Draw(t, "more")
 		large := Plan(in)
-		if small.Summarised != large.Summarised && large.Dropped.Count+large.Folded.Count > 0 {
+		if small.SendSummary != large.SendSummary && large.Dropped.Count+large.Summarised.Count > 0 {
 			return // the summary, which the smaller one had no room for, takes some
 		}
 		for _, i := range small.Send {
@@ -291,14 +291,14 @@ func TestTheSummaryFollowsLeadingSystemMessagesAndCounts(t *testing.T) {
 	}
 	in.Summary = Summary{Tokens: 80, Last: "5", Count: 6}
 	p := Plan(in)
-	if want := []int{0, 1, 2, 8, 9}; !slices.Equal(p.Send, want) || p.SummaryAt != 3 || !p.Summarised {
+	if want := []int{0, 1, 2, 8, 9}; !slices.Equal(p.Send, want) || p.SummaryAt != 3 || !p.SendSummary {
 		t.Errorf("sent: %v, the summary at %d", p.Send, p.SummaryAt)
 	}
-	if p.PromptTokens != PromptOverhead+40+80+5*40 || p.Folded != (Range{Count: 3, First: "3", Last: "5"}) {
+	if p.PromptTokens != PromptOverhead+40+80+5*40 || p.Summarised != (Range{Count: 3, First: "3", Last: "5"}) {
 		t.Errorf("%+v", p)
 	}
 	in.Summary.Tokens = SummaryLimit(in.MaxTokens) + 1
-	if p := Plan(in); p.Summarised || p.Decisions[3] != (Decision{Dropped, NoRoomForSummary}) {
+	if p := Plan(in); p.SendSummary || p.Decisions[3] != (Decision{Dropped, NoRoomForSummary}) {
 		t.Errorf("a summary that is too large was sent: %+v", p)
 	}
 }
@@ -309,10 +309,10 @@ func TestEarlierMessagesAreCountedThoughTheyAreNotListed(t *testing.T) {
 		History: []Message{{ID: "8", Tokens: 50}, {ID: "9", Tokens: 50, Answers: true}}, Summary: Summary{Tokens: 60, Last: "5", Count: 6},
 	}
 	p := Plan(in)
-	if p.Folded != (Range{Count: 6, Last: "5"}) || p.Dropped.Count != 2 || !p.Unlisted || p.Overdue != nil {
+	if p.Summarised != (Range{Count: 6, Last: "5"}) || p.Dropped.Count != 2 || !p.EarlierUnsummarised || p.SummariseFirst != nil {
 		t.Errorf("%+v", p)
 	}
-	if in.Summary = (Summary{Tokens: 60, Last: "7", Count: 8}); Plan(in).Unlisted {
+	if in.Summary = (Summary{Tokens: 60, Last: "7", Count: 8}); Plan(in).EarlierUnsummarised {
 		t.Error("all earlier ones are in the summary")
 	}
 	if in.Summary, in.EarlierTokens = (Summary{}), 0; Plan(in).Skipped.Count != 8 {
@@ -355,11 +355,11 @@ func TestEverythingIsSentUpToTheLastToken(t *testing.T) {
 			{ID: "0", Tokens: 50}, {ID: "1", Tokens: 50, Answers: true}, {ID: "2", Tokens: 100}, {ID: "3", Tokens: 100, Answers: true},
 		},
 	}
-	if p := Plan(in); p.PromptTokens+Room(464) != 464 || len(p.Send) != 4 || p.Summarised || p.Decisions[0] != (Decision{Kept, Fits}) {
+	if p := Plan(in); p.PromptTokens+ReplyRoom(464) != 464 || len(p.Send) != 4 || p.SendSummary || p.Decisions[0] != (Decision{Kept, Fits}) {
 		t.Errorf("not everything is sent though it fits to the token: %+v", p)
 	}
 	in.New.Tokens++
-	if p := Plan(in); len(p.Send) != 2 || !p.Summarised || p.Folded.Count != 2 {
+	if p := Plan(in); len(p.Send) != 2 || !p.SendSummary || p.Summarised.Count != 2 {
 		t.Errorf("one token over: %+v", p)
 	}
 }

@@ -229,11 +229,11 @@ func recall(policies []column, exchanges []told, fraction int, size size) []floa
 			}
 			asked++
 			in.New = x.asked
-			words := Similarities(TermsOf(x.question), terms)
+			words := LexicalScores(TermsOf(x.question), terms)
 			for p, policy := range policies {
 				scores := words
 				if policy.meaning {
-					scores = Meanings(words, x.askedVector, vectors)
+					scores = FuseScores(words, x.askedVector, vectors)
 				}
 				for e := range talk {
 					in.History[2*e].Similarity, in.History[2*e].Priority = scores[e], Normal

@@ -13,14 +13,14 @@ const (
 	byLength   = 0.75
 )
 
-// Similarities returns how near each exchange is to the new message by the words they share (Okapi BM25): the score of a rare
+// LexicalScores returns how near each exchange is to the new message by the words they share (Okapi BM25): the score of a rare
 // word is high, and that of one that every exchange has, as the function words of any language, next to nothing, so no list of
 // stop words is needed. 0 is nothing in common. The scores are those of [Message.Similarity]; they compare with each other only.
 //
 // It takes time in proportion to the number of terms, those of the query once more for each exchange: measured on one
 // core for 1,000 exchanges of 20,000 characters, some 12 ms for a question and 35 ms for 10,000
 // characters; for exchanges of 200 words a fraction of that.
-func Similarities(query Terms, exchanges []Terms) []float64 {
+func LexicalScores(query Terms, exchanges []Terms) []float64 {
 	asked := newLookup(query)
 	in := make([]int, len(query)) // how many exchanges have the query's term
 	lengths, all := make([]float64, len(exchanges)), 0.0

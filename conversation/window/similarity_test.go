@@ -71,7 +71,7 @@ func TestTermsAreSortedAndCounted(t *testing.T) {
 		}
 		var joined, read Terms
 		for _, text := range texts {
-			joined = joined.And(TermsOf(text))
+			joined = joined.Merge(TermsOf(text))
 		}
 		if !slices.Equal(joined, terms) {
 			t.Fatalf("%v joined are not %v", joined, terms)
@@ -123,7 +123,7 @@ func TestTheScoreIsThatOfTheFormula(t *testing.T) {
 		terms = append(terms, TermsOf(text))
 		words += float64(len(strings.Fields(text)))
 	}
-	got := Similarities(TermsOf(query), terms)
+	got := LexicalScores(TermsOf(query), terms)
 	for i, text := range texts {
 		want := 0.0
 		for _, word := range []string{"where", "did", "the", "cat", "eat", "dog", "food"} {
@@ -142,10 +142,10 @@ func TestTheScoreIsThatOfTheFormula(t *testing.T) {
 }
 
 func TestNothingIsSimilarToNothing(t *testing.T) {
-	if got := Similarities(nil, []Terms{TermsOf("a"), nil}); !slices.Equal(got, []float64{0, 0}) {
+	if got := LexicalScores(nil, []Terms{TermsOf("a"), nil}); !slices.Equal(got, []float64{0, 0}) {
 		t.Error(got)
 	}
-	if got := Similarities(TermsOf("a"), nil); len(got) != 0 {
+	if got := LexicalScores(TermsOf("a"), nil); len(got) != 0 {
 		t.Error(got)
 	}
 }
@@ -180,7 +180,7 @@ func TestSimilarityIsCheapOnceTheTermsAreThere(t *testing.T) {
 	for name, query := range map[string]string{"a short question": "where did we put the spare key of the shed", "10,000 characters": text()} {
 		terms := TermsOf(query)
 		start := time.Now()
-		if scores := Similarities(terms, exchanges); len(scores) != len(exchanges) {
+		if scores := LexicalScores(terms, exchanges); len(scores) != len(exchanges) {
 			t.Fatal(len(scores))
 		}
 		t.Logf("%s against 1,000 exchanges of 20,000 characters: %v; making the terms of one exchange: %v (with its text)",

@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// Terms is what a text is about, for [Similarities]: its words without their endings, each by its hash, and how often it
+// Terms is what a text is about, for [LexicalScores]: its words without their endings, each by its hash, and how often it
 // has them; sorted by hash. Making it is nearly all that a similarity costs, so it is to be kept with the message rather than
 // made anew. Words can be guessed from their hashes: it is as private as the text.
 type Terms []Term
@@ -47,7 +47,7 @@ func TermsOf(texts ...string) Terms {
 }
 
 // And returns the terms of two texts taken together: those of a message and of its answer make those of the exchange.
-func (t Terms) And(other Terms) Terms {
+func (t Terms) Merge(other Terms) Terms {
 	both := make(Terms, 0, len(t)+len(other))
 	for len(t) > 0 && len(other) > 0 {
 		switch a, b := t[0], other[0]; {

@@ -52,7 +52,7 @@ func appendModel(b []byte, model string) []byte {
 }
 
 // IsOf reports whether that model made the vector.
-func (v Vector) IsOf(model string) bool {
+func (v Vector) MadeBy(model string) bool {
 	return len(v) > vectorHead && string(v[:8]) == string(appendModel(make([]byte, 0, 8), model))
 }
 
@@ -93,14 +93,14 @@ func dot(a, b []byte) int32 {
 // the exchanges of a conversation it would have the middle of one order undo the top of the other (recall_test.go measures it).
 const fusion = 5
 
-// Meanings returns how near each exchange is to the new message by meaning: words are the exchanges' scores by [Similarities],
+// FuseScores returns how near each exchange is to the new message by meaning: words are the exchanges' scores by [LexicalScores],
 // vectors are the exchanges' own, nil where there is none, and asked is the new message's. Where no vector compares with asked, it
 // returns words. The scores are those of [Message.Similarity]; they compare with each other only.
 //
 // An exchange has two places, by meaning and by words, and its score is of both (reciprocal rank fusion). Scores on two
 // scales cannot be compared, but places can: one that has no vector is taken to be as far by meaning as it is by words, and
 // its place by meaning is spread over all exchanges where only some have a vector.
-func Meanings(words []float64, asked Vector, vectors []Vector) []float64 {
+func FuseScores(words []float64, asked Vector, vectors []Vector) []float64 {
 	var have []int
 	near := make([]float64, 0, len(vectors))
 	for i, v := range vectors {

@@ -102,14 +102,14 @@ func TestVectorsOfDifferentModelsDoNotCompare(t *testing.T) {
 		"another model": {two, two, two}, "other dimensions": {vectorOf(t, "one", 1, 2), vectorOf(t, "one", 1), nil}, "none": {nil, nil, nil},
 		"garbage": {Vector("x"), Vector("0123456789ab"), Vector{}},
 	} {
-		if got := Meanings(words, one, vectors); !slices.Equal(got, words) {
+		if got := FuseScores(words, one, vectors); !slices.Equal(got, words) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if !one.IsOf("one") || one.IsOf("two") || Vector(nil).IsOf("one") || one[:vectorHead].IsOf("one") {
+	if !one.MadeBy("one") || one.MadeBy("two") || Vector(nil).MadeBy("one") || one[:vectorHead].MadeBy("one") {
 		t.Error("a vector is not known by its model")
 	}
-	if got := Meanings(words, nil, []Vector{one, one, one}); !slices.Equal(got, words) {
+	if got := FuseScores(words, nil, []Vector{one, one, one}); !slices.Equal(got, words) {
 		t.Errorf("no query: %v", got)
 	}
 }
@@ -147,8 +147,8 @@ func TestWordsAndMeaningsAreFused(t *testing.T) {
 		{"one without a vector is as far by meaning as by words", []float64{5, 0, 4, 0, 3}, []Vector{nil, near, middle, far, nil}, []int{0, 1, 2, 4, 3}},
 		{"a lone vector neither wins nor loses by it", []float64{3, 2, 1}, []Vector{nil, far, nil}, []int{0, 1, 2}},
 	} {
-		if got := nearest(Meanings(test.words, asked, test.vectors)); !slices.Equal(got, test.want) {
-			t.Errorf("%s: %v, want %v (%v)", test.name, got, test.want, Meanings(test.words, asked, test.vectors))
+		if got := nearest(FuseScores(test.words, asked, test.vectors)); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v (%v)", test.name, got, test.want, FuseScores(test.words, asked, test.vectors))
 		}
 	}
 }
@@ -166,7 +166,7 @@ func TestMeaningsAreFair(t *testing.T) {
 				vectors[i] = vectorOf(t, "m", float32(rapid.IntRange(-5, 5).Draw(r, "x")), 1)
 			}
 		}
-		scores := Meanings(words, asked, vectors)
+		scores := FuseScores(words, asked, vectors)
 		for i := range n {
 			for j := range n {
 				if vectors[i] == nil || vectors[j] == nil {
@@ -184,7 +184,7 @@ func TestMeaningsAreFair(t *testing.T) {
 		slices.Reverse(backwards)
 		back := slices.Clone(words)
 		slices.Reverse(back)
-		got := Meanings(back, asked, backwards)
+		got := FuseScores(back, asked, backwards)
 		slices.Reverse(got)
 		if !slices.Equal(got, scores) {
 			r.Fatalf("forwards %v, backwards %v", scores, got)
@@ -203,7 +203,7 @@ func BenchmarkMeanings(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				Meanings(words, asked, vectors)
+				FuseScores(words, asked, vectors)
 			}
 		})
 	}

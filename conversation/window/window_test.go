@@ -8,10 +8,10 @@ import (
 
 func TestTheRoomAndTheBudgetMakeTheWindow(t *testing.T) {
 	for _, test := range []struct{ maxTokens, room int }{{64, 16}, {4096, 1024}, {16384, 4096}, {1_000_000, 4096}} {
-		if got := Room(test.maxTokens); got != test.room {
+		if got := ReplyRoom(test.maxTokens); got != test.room {
 			t.Errorf("of %d tokens %d are kept for the reply, want %d", test.maxTokens, got, test.room)
 		}
-		if sum := Room(test.maxTokens) + Budget(test.maxTokens) + PromptOverhead; sum != test.maxTokens {
+		if sum := ReplyRoom(test.maxTokens) + Budget(test.maxTokens) + PromptOverhead; sum != test.maxTokens {
 			t.Errorf("room, budget and overhead are %d of %d", sum, test.maxTokens)
 		}
 	}
@@ -28,14 +28,14 @@ func TestAMessageIsTakenInOrWouldTakeMoreThanTheWindow(t *testing.T) {
 			if !compression {
 				needed += history
 			}
-			if fits := needed+PromptOverhead+Room(maxTokens) <= maxTokens; ok != fits {
+			if fits := needed+PromptOverhead+ReplyRoom(maxTokens) <= maxTokens; ok != fits {
 				t.Fatalf("compression %v: taken in: %v, fits: %v", compression, ok, fits)
 			}
 			if !ok && current <= maxTokens {
 				t.Fatalf("refused with %d of %d tokens", current, maxTokens)
 			}
 		}
-		if e := Estimate(maxTokens, history, tokens); e > maxTokens || e <= Room(maxTokens) {
+		if e := Estimate(maxTokens, history, tokens); e > maxTokens || e <= ReplyRoom(maxTokens) {
 			t.Fatalf("a turn is expected to use %d of %d tokens", e, maxTokens)
 		}
 	})

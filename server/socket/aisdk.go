@@ -36,7 +36,7 @@ type answers struct {
 	giveUp context.CancelFunc // gives up a send that waits for its session; nil for a resume
 
 	// owned by the writer
-	frames wire.AISDKRequest
+	frames wire.AISDKFrameEncoder
 
 	// guarded by the socket's mu
 	reply    string // its id, static once it is there
@@ -99,7 +99,7 @@ func (*aiSDK) refuse(k *socket, id string, err error) {
 	if e.status == http.StatusTooManyRequests {
 		text += " Try again in " + strconv.FormatInt(seconds(e.retryAfter), 10) + " s."
 	}
-	k.answer(wire.AISDKAnswer{Type: "error", RequestID: id, ErrorText: text})
+	k.answer(wire.AISDKControlFrame{Type: "error", RequestID: id, ErrorText: text})
 }
 
 // session checks that the socket may do with the chat of a frame what needs the scope. A chat's id is a session's.
@@ -162,7 +162,7 @@ func (d *aiSDK) send(k *socket, id string, f sdkFrame) error {
 		return err
 	}
 	ctx, giveUp := context.WithCancel(k.ctx)
-	sub := &subscription{key: id, session: session, answers: &answers{giveUp: giveUp, frames: wire.NewAISDKRequest(id)}}
+	sub := &subscription{key: id, session: session, answers: &answers{giveUp: giveUp, frames: wire.NewAISDKFrameEncoder(id)}}
 	if added, err := d.add(k, sub, nil); !added {
 		giveUp()
 		return err
@@ -190,7 +190,7 @@ func (d *aiSDK) begun(k *socket, sub *subscription, x *conversation.Exchange, er
 	switch {
 	case closed:
 	case err != nil && aborted: // it never had a turn
-		d.end(k, sub, func() { k.answer(wire.AISDKAnswer{Type: "end", RequestID: sub.key}) })
+		d.end(k, sub, func() { k.answer(wire.AISDKControlFrame{Type: "end", RequestID: sub.key}) })
 	case err != nil:
 		d.fail(k, sub, err)
 	default:
@@ -254,7 +254,7 @@ func (d *aiSDK) reopen(k *socket, id, session string) error {
 	if err != nil {
 		return err
 	}
-	sub := &subscription{key: id, session: session, answers: &answers{reply: reply, frames: wire.NewAISDKRequest(id)}}
+	sub := &subscription{key: id, session: session, answers: &answers{reply: reply, frames: wire.NewAISDKFrameEncoder(id)}}
 	recovered := false
 	if reply != "" {
 		from := stream.Before(reply)
@@ -267,10 +267,10 @@ func (d *aiSDK) reopen(k *socket, id, session string) error {
 		if sub.viewer != nil {
 			sub.viewer.Close()
 		}
-		k.answer(wire.AISDKAnswer{Type: "no-active", RequestID: id})
+		k.answer(wire.AISDKControlFrame{Type: "no-active", RequestID: id})
 		return nil
 	}
-	start, err := json.Marshal(wire.AISDKAnswer{Type: "start", RequestID: id})
+	start, err := json.Marshal(wire.AISDKControlFrame{Type: "start", RequestID: id})
 	if err != nil {
 		panic(err) // our own struct
 	}

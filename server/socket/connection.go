@@ -110,7 +110,7 @@ func (k *socket) start(conn *websocket.Conn, below net.Conn) {
 	case s.draining.Load():
 		refused = wire.CloseDraining
 	case s.MaxSockets > 0 && len(s.sockets) >= s.MaxSockets:
-		refused = wire.CloseTooMany
+		refused = wire.CloseTooManyConnections
 	}
 	if refused == 0 { // one that is refused takes nobody's place while it is closed
 		s.sockets[k] = struct{}{}
@@ -183,7 +183,7 @@ func (k *socket) expel() {
 	k.server.work.Add(1)
 	go func() {
 		defer k.server.work.Done()
-		k.close(wire.CloseKeyEnded)
+		k.close(wire.CloseUnauthorized)
 	}()
 }
 
@@ -195,7 +195,7 @@ func (k *socket) beat() {
 	if k.conn.Ping(ctx) == nil {
 		k.missed = 0
 	} else if k.missed++; k.missed >= 2 {
-		k.close(wire.CloseSilent)
+		k.close(wire.CloseNoHeartbeat)
 		return
 	}
 	k.mu.Lock()

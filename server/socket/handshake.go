@@ -96,7 +96,7 @@ func (s *Server) verifyHandshake(c *gin.Context, offers []string) (auth.Principa
 	if err != nil {
 		return p, err
 	}
-	return p, s.Keys.Alive(c.Request.Context(), p)
+	return p, s.Keys.Revalidate(c.Request.Context(), p)
 }
 
 // checkHandshake checks what the WebSocket library would refuse in its own words.

@@ -31,13 +31,13 @@ func (k *socket) read() {
 			k.close(wire.CloseBinary)
 			return
 		case !wire.ValidText(frame):
-			k.close(wire.CloseInvalidText)
+			k.close(wire.CloseInvalidUTF8)
 			return
 		}
 		if k.dialect.handle(k, frame) {
 			k.nonsense = 0
-		} else if k.nonsense++; k.nonsense >= wire.MaxNonsense {
-			k.close(wire.CloseNonsense)
+		} else if k.nonsense++; k.nonsense >= wire.MaxInvalidFrames {
+			k.close(wire.CloseInvalidFrames)
 			return
 		}
 	}
@@ -137,12 +137,12 @@ func (k *socket) session(id string, scope auth.Scope) error {
 	switch {
 	case id == "":
 		return invalid("sessionId", missing)
-	case !conversation.ValidID(conversation.SessionPrefix, id) || !k.principal.May(id):
+	case !conversation.ValidID(conversation.SessionPrefix, id) || !k.principal.MayAccess(id):
 		return conversation.ErrSessionNotFound
 	}
 	ctx, cancel := deadline()
 	defer cancel()
-	if err := k.server.Keys.Alive(ctx, k.principal); err != nil {
+	if err := k.server.Keys.Revalidate(ctx, k.principal); err != nil {
 		return err
 	}
 	return requireScope(k.principal, scope)

@@ -59,11 +59,11 @@ func (l *limits) of(o conversation.Owner, now limit.Second) *limit.Counters {
 func (l *limits) admit(a *auth.Admission, day limit.Day) (limit.Day, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := limit.At(time.Now())
+	now := limit.SecondOf(time.Now())
 	c := l.of(ownerOf(a.Principal.Owner()), now)
 	c.Day = day
-	decision := c.Admit(now, limit.Request{Figures: a.Figures, Test: isTest(a)})
-	a.Decided(decision)
+	decision := c.Admit(now, limit.Request{Limits: a.Limits, Test: isTest(a)})
+	a.SetDecision(decision)
 	if !decision.Admitted() {
 		return day, &auth.LimitError{Decision: decision}
 	}
@@ -75,11 +75,11 @@ func (l *limits) admit(a *auth.Admission, day limit.Day) (limit.Day, error) {
 func (l *limits) reserve(a *auth.Admission, tokens int) (limit.Reservation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := limit.At(time.Now())
+	now := limit.SecondOf(time.Now())
 	c := l.of(ownerOf(a.Principal.Owner()), now)
-	r, ok := c.Tokens.Reserve(now, tokens, a.Figures.TokensPerMinute)
+	r, ok := c.Tokens.Reserve(now, tokens, a.Limits.TokensPerMinute)
 	if !ok {
-		return r, &auth.LimitError{Decision: c.CheckTokens(now, a.Figures, tokens)}
+		return r, &auth.LimitError{Decision: c.CheckTokens(now, a.Limits, tokens)}
 	}
 	return r, nil
 }
@@ -88,7 +88,7 @@ func (l *limits) reserve(a *auth.Admission, tokens int) (limit.Reservation, erro
 func (l *limits) release(o conversation.Owner, r limit.Reservation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := limit.At(time.Now())
+	now := limit.SecondOf(time.Now())
 	l.of(o, now).Tokens.Release(now, &r)
 }
 
@@ -108,7 +108,7 @@ func (l *limits) settle(key conversation.TurnKey, used int) {
 		return
 	}
 	delete(l.reserved, key.ReplyID)
-	now := limit.At(time.Now())
+	now := limit.SecondOf(time.Now())
 	l.of(key.Owner, now).Tokens.Settle(now, &r, used)
 }
 
@@ -116,7 +116,7 @@ func (l *limits) settle(key conversation.TurnKey, used int) {
 func (l *limits) charge(o conversation.Owner, used int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := limit.At(time.Now())
+	now := limit.SecondOf(time.Now())
 	l.of(o, now).Tokens.Charge(now, used)
 }
 
@@ -146,7 +146,7 @@ func (s *Store) admitTest(ctx context.Context, a *auth.Admission) error {
 			return err
 		}
 		if !a.Pending() { // it is run again: in memory the request is counted
-			day.Take(limit.At(w.now.Go()), limit.TestKeyRequests)
+			day.Take(limit.SecondOf(w.now.Go()), limit.TestKeyRequestsPerDay)
 		} else if day, err = s.limits.admit(a, day); err != nil {
 			return err
 		}

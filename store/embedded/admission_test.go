@@ -13,13 +13,13 @@ func TestARestartForgivesATestKeyNothing(t *testing.T) {
 	owner := auth.Owner{Account: "a", Mode: auth.Test}
 	p := auth.Principal{Account: owner.Account, Mode: owner.Mode, KeyID: "key_0000000000000000", Secret: auth.HashOf("secret")}
 	admit := func(s *Store) error {
-		return s.Admit(auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 1000}}))
+		return s.Admit(auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Limits: limit.TierLimits{RequestsPerMinute: 1000}}))
 	}
 	s := open(t, path)
 	if _, err := s.CreateKey(t.Context(), auth.Key{Owner: owner, ID: p.KeyID, Secrets: []auth.Secret{{Hash: p.Secret}}}, ""); err != nil {
 		t.Fatal(err)
 	}
-	for range limit.TestKeyRequests - 1 {
+	for range limit.TestKeyRequestsPerDay - 1 {
 		if err := admit(s); err != nil {
 			t.Fatal(err)
 		}

@@ -151,7 +151,7 @@ func firstToken(t *testing.T, policy conversation.RetentionPolicy, embedder stre
 	model := &timed{store: store}
 	service := conversation.NewService(conversation.Options{
 		Store: store, Model: model, Embedder: embedder, Count: fourth, Log: slog.New(slog.DiscardHandler),
-		Patience: stream.Patience{FirstByte: time.Minute, Stall: time.Minute},
+		Timeouts: stream.Timeouts{FirstByte: time.Minute, Stall: time.Minute},
 	})
 	must(t, service.Start(t.Context()))
 	asked := conversation.NewSession{UserID: "user_0123456789abcdef", Context: conversation.ContextConfig{

@@ -12,8 +12,8 @@ import (
 )
 
 // KeyByHash implements auth.Store.
-func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.Found, error) {
-	var found auth.Found
+func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMatch, error) {
+	var found auth.KeyMatch
 	err := s.view(ctx, func(r *reading) error {
 		at := r.bucket(secretsBucket).Get(hash[:])
 		if at == nil {
@@ -23,11 +23,11 @@ func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.Found, erro
 		if err != nil {
 			return err
 		}
-		i, ok := key.Find(hash, r.now.Go())
+		i, ok := key.FindSecret(hash, r.now.Go())
 		if !ok {
 			return auth.ErrInvalidToken
 		}
-		found = auth.Found{Key: key, Secret: i, Tier: limit.Tier(r.bucket(accountsBucket).Get(accountKey(key.Account)))}
+		found = auth.KeyMatch{Key: key, Secret: i, Tier: limit.Tier(r.bucket(accountsBucket).Get(accountKey(key.Account)))}
 		return nil
 	})
 	return found, err
@@ -102,7 +102,7 @@ func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, s
 }
 
 // TouchKeys implements auth.Store.
-func (s *Store) TouchKeys(ctx context.Context, uses []auth.Use) error {
+func (s *Store) TouchKeys(ctx context.Context, uses []auth.KeyUse) error {
 	return s.submit(ctx, func(w *writing) error {
 		for _, use := range uses {
 			key, err := w.key(keyKey(use.Owner, use.KeyID))

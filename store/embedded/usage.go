@@ -28,7 +28,7 @@ func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to us
 	}
 	err := s.view(ctx, func(r *reading) (err error) {
 		used.Now = momentHour(r.now)
-		from := max(from, used.Now-usage.Kept)
+		from := max(from, used.Now-usage.RetentionHours)
 		if used.Hours, err = r.usage(owner, from, to); err != nil {
 			return err
 		}
@@ -295,7 +295,7 @@ func (w *writing) removeOldUsage() (more bool, err error) {
 		if !ok || len(hour) != hourLength {
 			return false, errRecord
 		}
-		oldest := hourKey(ownerKey(owner), now-usage.Kept)
+		oldest := hourKey(ownerKey(owner), now-usage.RetentionHours)
 		for ; key != nil && bytes.Compare(key, oldest) < 0; key, _ = cursor.Next() {
 			if len(old) == oldAtOnce {
 				more = true
@@ -353,7 +353,7 @@ func readBucket(value []byte, b *usage.Bucket) error {
 			return errRecord
 		}
 		field += usage.Field(step)
-		b.Count(field, n)
+		b.AddField(field, n)
 		value = value[size+more:]
 	}
 	return nil

@@ -203,14 +203,14 @@ func TestOldUsageIsRemovedFromTheFile(t *testing.T) {
 			}
 		}
 		removeAt(0, 30*300)
-		time.Sleep(usage.Kept * time.Hour)
-		removeAt(usage.Kept, 30*300)
+		time.Sleep(usage.RetentionHours * time.Hour)
+		removeAt(usage.RetentionHours, 30*300)
 		time.Sleep(10 * time.Hour)
-		removeAt(usage.Kept+10, 30*290)
+		removeAt(usage.RetentionHours+10, 30*290)
 		time.Sleep(280 * time.Hour) // more than one transaction removes
-		removeAt(usage.Kept+290, 30*10)
+		removeAt(usage.RetentionHours+290, 30*10)
 		time.Sleep(1000 * time.Hour)
-		removeAt(usage.Kept+1290, 0)
+		removeAt(usage.RetentionHours+1290, 0)
 		verify(t, s)
 	})
 }
@@ -247,7 +247,7 @@ func admitted(t testing.TB, s *Store, times int) {
 	for range times {
 		must(t, s.Admit(auth.WithAdmission(t.Context(), &auth.Admission{
 			Principal: auth.Principal{Account: somebody.Account, Mode: string(somebody.Mode)},
-			Figures:   limit.Figures{RequestsPerMinute: 1000, TokensPerMinute: 1000},
+			Limits:    limit.TierLimits{RequestsPerMinute: 1000, TokensPerMinute: 1000},
 		})))
 	}
 }
@@ -373,7 +373,7 @@ func TestAYearOfHoursIsReadAtOnce(t *testing.T) {
 	must(t, err)
 	start = time.Now()
 	series := usage.Series(used.Hours, now-year+1, now+1, usage.ByHour)
-	figures := usage.FiguresOf(used.Hours)
+	figures := usage.MetricsOf(used.Hours)
 	made := time.Since(start)
 	if len(used.Hours) != year || len(series) != year || figures.Messages.Total != 400*year {
 		t.Errorf("%d hours, a series of %d, %+v", len(used.Hours), len(series), figures)

@@ -50,7 +50,7 @@ func newPair(t *testing.T, mode string) *pair {
 		t: t, s: newStore(t), principal: auth.Principal{Account: newAccount(), Mode: mode},
 		admit:  underClock(t, "admit", "return admitted(function(KEYS, ARGV) return 1 end)"),
 		tokens: underClock(t, "tokens", testTokens),
-		now:    limit.At(time.Now()) + 1000*24*3600, // ahead of the server's clock, by which keys expire
+		now:    limit.SecondOf(time.Now()) + 1000*24*3600, // ahead of the server's clock, by which keys expire
 	}
 }
 
@@ -68,14 +68,14 @@ func (p *pair) same(what string, got, want any) {
 	}
 }
 
-func (p *pair) admits(f limit.Figures) {
+func (p *pair) admits(f limit.TierLimits) {
 	p.t.Helper()
 	tag := ownerTag(p.principal.Owner())
-	a := &auth.Admission{Principal: p.principal, Figures: f}
+	a := &auth.Admission{Principal: p.principal, Limits: f}
 	keys, args := withAdmission(p.admit, a, tag, nil, nil)
 	_, err := p.s.decide(p.t.Context(), p.admit, a, p.run(p.admit, keys, args...))
 	got, _ := a.Decision()
-	want := p.model.Admit(p.now, limit.Request{Figures: f, Test: p.principal.Mode == auth.Test})
+	want := p.model.Admit(p.now, limit.Request{Limits: f, Test: p.principal.Mode == auth.Test})
 	shown := func(d limit.Decision) string {
 		return fmt.Sprint(d.Refused, d.Limit, d.Remaining, d.Reset, d.RetryAfter)
 	}
@@ -86,7 +86,7 @@ func (p *pair) admits(f limit.Figures) {
 func (p *pair) reserves(n, most int) limit.Reservation {
 	p.t.Helper()
 	key := tokensKey(ownerTag(p.principal.Owner()))
-	f := limit.Figures{TokensPerMinute: most}
+	f := limit.TierLimits{TokensPerMinute: most}
 	standing := p.model.CheckTokens(p.now, f, n)
 	want, ok := p.model.Tokens.Reserve(p.now, n, most)
 	parts, _ := p.run(p.tokens, []string{key}, "reserve", n, most, 0).([]any)
@@ -127,7 +127,7 @@ func TestLimitsInRedisAreThoseOfTheArithmetic(t *testing.T) {
 				most := []int{0, 1, 20, 1000, limit.MaxLimit + 5}[random.IntN(5)]
 				switch random.IntN(6) {
 				case 0, 1, 2:
-					p.admits(limit.Figures{RequestsPerMinute: most})
+					p.admits(limit.TierLimits{RequestsPerMinute: most})
 				case 3:
 					if r := p.reserves(1+random.IntN(600), most); r.Tokens > 0 {
 						open = append(open, r)
@@ -171,7 +171,7 @@ func TestNoMinuteHasMoreThanItsLimit(t *testing.T) {
 	admitted := func() (n int) {
 		for range 40 {
 			before := p.model.Requests.Used(p.now)
-			p.admits(limit.Figures{RequestsPerMinute: 20})
+			p.admits(limit.TierLimits{RequestsPerMinute: 20})
 			n += p.model.Requests.Used(p.now) - before
 		}
 		return n
@@ -217,7 +217,7 @@ func TestATestKeyHas100RequestsADay(t *testing.T) {
 	}
 	d, err := admit(t, s, keys[0])
 	midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
-	if err == nil || d.Refused != limit.ByDay || d.Reset != limit.At(midnight) {
+	if err == nil || d.Refused != limit.ByDay || d.Reset != limit.SecondOf(midnight) {
 		t.Errorf("one more: %+v, %v", d, err)
 	}
 	if d, err = admit(t, s, newKey(t, s, auth.Owner{Account: owner.Account, Mode: auth.Live})); err != nil || d.Remaining != 299 {
@@ -276,7 +276,7 @@ func TestATurnReservesTokensOnlyWithAKeyThatWorks(t *testing.T) {
 	s := newStore(t)
 	turn := compile("turn", "local taken, refused = reserve_tokens(tonumber(ARGV[1]))\nreturn {taken or false, refused or false}\n", reserves)
 	p := newKey(t, s, auth.Owner{Account: newAccount(), Mode: auth.Live})
-	a := &auth.Admission{Principal: p, Figures: smallFigures}
+	a := &auth.Admission{Principal: p, Limits: smallFigures}
 	reserve := func(tokens int) ([]any, error) {
 		reply, err := s.run(auth.WithAdmission(t.Context(), a), turn, ownerTag(p.Owner()), nil, tokens)
 		parts, _ := reply.([]any)

@@ -31,7 +31,7 @@ func BenchmarkAdmission(b *testing.B) {
 			server.Do("CONFIG", "RESETSTAT")
 			b.ReportAllocs()
 			for b.Loop() {
-				a := &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: limit.MaxLimit, TokensPerMinute: 1}}
+				a := &auth.Admission{Principal: p, Limits: limit.TierLimits{RequestsPerMinute: limit.MaxLimit, TokensPerMinute: 1}}
 				if err := s.Admit(auth.WithAdmission(b.Context(), a)); err != nil && mode == auth.Live {
 					b.Fatal(err)
 				}
@@ -62,9 +62,9 @@ func BenchmarkConversation(b *testing.B) {
 	}
 	defer s.Close()
 	owner := conversation.Owner{Account: "a", Mode: conversation.Live}
-	figures := limit.Figures{RequestsPerMinute: limit.MaxLimit, TokensPerMinute: limit.MaxLimit}
+	figures := limit.TierLimits{RequestsPerMinute: limit.MaxLimit, TokensPerMinute: limit.MaxLimit}
 	admitted := func() context.Context {
-		return auth.WithAdmission(b.Context(), &auth.Admission{Principal: auth.Principal{Account: "a", Mode: auth.Live}, Figures: figures})
+		return auth.WithAdmission(b.Context(), &auth.Admission{Principal: auth.Principal{Account: "a", Mode: auth.Live}, Limits: figures})
 	}
 	do := func(_ any, err error) {
 		if err != nil {

@@ -220,7 +220,7 @@ func TestAServerThatForgotItsScriptsIsToldThemAgain(t *testing.T) {
 	s := open(t, server.URL)
 	owner := auth.Owner{Account: "a", Mode: auth.Live}
 	p := newKey(t, s, owner)
-	uses := []auth.Use{
+	uses := []auth.KeyUse{
 		{Owner: owner, KeyID: p.KeyID, At: time.UnixMilli(1_800_000_000_000)}, {Owner: owner, KeyID: "key_0000000000000000", At: time.Now()},
 	}
 	server.Do("SCRIPT", "FLUSH")

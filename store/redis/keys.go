@@ -52,15 +52,15 @@ func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
 }
 
 // KeyByHash implements auth.Store. It does not know when the key was last used.
-func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.Found, error) {
+func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMatch, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	pointer, err := s.db.Get(ctx, pointerKey(hash)).Result()
 	if errors.Is(err, redis.Nil) {
-		return auth.Found{}, auth.ErrInvalidToken
+		return auth.KeyMatch{}, auth.ErrInvalidToken
 	}
 	if err != nil {
-		return auth.Found{}, fault(err)
+		return auth.KeyMatch{}, fault(err)
 	}
 	return readPointer(pointer, hash)
 }
@@ -256,7 +256,7 @@ func (s *Store) rotate(ctx context.Context, owner auth.Owner, keyID string, secr
 	if look {
 		only = "1"
 	}
-	reply, err := s.run(ctx, rotateKeyScript, tag, []string{keyKey(tag, keyID)}, hashText(secret), prefix, auth.Grace.Milliseconds(), only)
+	reply, err := s.run(ctx, rotateKeyScript, tag, []string{keyKey(tag, keyID)}, hashText(secret), prefix, auth.GracePeriod.Milliseconds(), only)
 	if err == nil && text(reply) == "none" {
 		err = auth.ErrKeyNotFound
 	}
@@ -264,7 +264,7 @@ func (s *Store) rotate(ctx context.Context, owner auth.Owner, keyID string, secr
 }
 
 // TouchKeys implements auth.Store: in one trip a server.
-func (s *Store) TouchKeys(ctx context.Context, uses []auth.Use) error {
+func (s *Store) TouchKeys(ctx context.Context, uses []auth.KeyUse) error {
 	if len(uses) == 0 {
 		return nil
 	}

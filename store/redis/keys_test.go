@@ -91,7 +91,7 @@ func halfWay(t *testing.T, change func(s *Store) error) error {
 }
 
 // finds reports who presents the secret, as any other node sees it, and whether it works.
-func finds(t *testing.T, s *Store, key auth.Key, hash auth.Hash) (found auth.Found, works bool) {
+func finds(t *testing.T, s *Store, key auth.Key, hash auth.Hash) (found auth.KeyMatch, works bool) {
 	t.Helper()
 	found, err := s.KeyByHash(t.Context(), hash)
 	if err != nil {
@@ -207,7 +207,7 @@ func TestWhoCallsCostsOneTrip(t *testing.T) {
 		"KeyAlive":  func() error { return s.KeyAlive(t.Context(), p) },
 		"Keys":      func() error { _, err := s.Keys(t.Context(), owner); return err },
 		"TouchKeys": func() error {
-			return s.TouchKeys(t.Context(), []auth.Use{{Owner: owner, KeyID: p.KeyID}, {Owner: owner}})
+			return s.TouchKeys(t.Context(), []auth.KeyUse{{Owner: owner, KeyID: p.KeyID}, {Owner: owner}})
 		},
 	} {
 		must(t, call())

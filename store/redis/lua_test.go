@@ -47,7 +47,7 @@ func TestTheWindowInLuaIsThatOfGo(t *testing.T) {
 	s := newStore(t)
 	for _, maxTokens := range []int{64, 65, 66, 67, 100, 777, 4096, 16383, 16384, 16385, 1_000_000} {
 		got := evaluate(t, s, "local w = tonumber(ARGV[1]) return {room(w), budget(w)}", maxTokens)
-		want := []any{int64(window.Room(maxTokens)), int64(window.Budget(maxTokens))}
+		want := []any{int64(window.ReplyRoom(maxTokens)), int64(window.Budget(maxTokens))}
 		same(t, fmt.Sprintf("room and budget of %d", maxTokens), got, any(want))
 	}
 }
@@ -62,7 +62,7 @@ func TestConstantsInLuaAreThoseOfGo(t *testing.T) {
 	}
 	same(t, "the constants", got, any([]any{
 		int64(window.MessageOverhead), int64(window.PromptOverhead), int64(conversation.IndexLimit), int64(conversation.QueuePlaces),
-		field(usage.Bucket{SessionTime: 1}), field(usage.Bucket{Requests: 1}), int64(usage.Kept), int64(fieldsAnHour),
+		field(usage.Bucket{SessionTime: 1}), field(usage.Bucket{Requests: 1}), int64(usage.RetentionHours), int64(fieldsAnHour),
 	}))
 }
 

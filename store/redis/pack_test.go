@@ -75,7 +75,7 @@ func (c *tally) check(from, to usage.Hour) {
 	}
 	want, got := make(map[usage.Hour]map[usage.Field]int64), make(map[usage.Hour]map[usage.Field]int64)
 	for hour, counts := range c.want {
-		if hour >= max(from, used.Now-usage.Kept) && hour < min(to, used.Now+2) {
+		if hour >= max(from, used.Now-usage.RetentionHours) && hour < min(to, used.Now+2) {
 			want[hour] = counts
 		}
 	}
@@ -121,7 +121,9 @@ func noon(redis *redistest.Server) {
 // pass has time pass, or sets the clock back: counts that expire are gone.
 func (c *tally) pass(hours int) {
 	c.redis.Advance(time.Duration(hours) * time.Hour)
-	maps.DeleteFunc(c.want, func(hour usage.Hour, _ map[usage.Field]int64) bool { return hour/24*24+24+usage.Kept <= c.hour() })
+	maps.DeleteFunc(c.want, func(hour usage.Hour, _ map[usage.Field]int64) bool {
+		return hour/24*24+24+usage.RetentionHours <= c.hour()
+	})
 }
 
 // TestCountsReadAlikePackedOrNot counts, reads and has time pass in whatever order: what is read is what was counted.
@@ -147,8 +149,8 @@ func TestCountsReadAlikePackedOrNot(t *testing.T) {
 				c.pass(rapid.SampledFrom([]int{1, 5, 24, 24, 48, 120, 24 * 50, -24, -72, -24 * 20}).Draw(rt, "hours"))
 			},
 			"read": func(rt *rapid.T) {
-				from := c.hour() - usage.Hour(rapid.IntRange(-2, usage.Kept+50).Draw(rt, "from"))
-				c.check(from, min(c.hour()+2, from+usage.Hour(rapid.IntRange(0, usage.Kept).Draw(rt, "hours"))))
+				from := c.hour() - usage.Hour(rapid.IntRange(-2, usage.RetentionHours+50).Draw(rt, "from"))
+				c.check(from, min(c.hour()+2, from+usage.Hour(rapid.IntRange(0, usage.RetentionHours).Draw(rt, "hours"))))
 			},
 		})
 		for _, day := range c.kept("p") {

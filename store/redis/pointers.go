@@ -43,26 +43,26 @@ func pointersTo(r record) []pointer {
 	is.Key.LastUsedAt = time.Time{}
 	var pointers []pointer
 	for i, secret := range r.Key.Secrets {
-		pointers = append(pointers, pointer{secret.Hash, r.version, is, r.Key.End(i)})
+		pointers = append(pointers, pointer{secret.Hash, r.version, is, r.Key.SecretExpiry(i)})
 	}
 	return pointers
 }
 
 // readPointer returns who presents the secret of that hash by what its pointer says.
-func readPointer(value string, hash auth.Hash) (auth.Found, error) {
+func readPointer(value string, hash auth.Hash) (auth.KeyMatch, error) {
 	_, said, ok := strings.Cut(value, " ")
 	if !ok || said == "" { // claimed, or gone
-		return auth.Found{}, auth.ErrInvalidToken
+		return auth.KeyMatch{}, auth.ErrInvalidToken
 	}
 	var is who
 	if json.Unmarshal([]byte(said), &is) != nil {
-		return auth.Found{}, errRecord
+		return auth.KeyMatch{}, errRecord
 	}
 	i := slices.IndexFunc(is.Key.Secrets, func(s auth.Secret) bool { return s.Hash == hash })
 	if i < 0 {
-		return auth.Found{}, errRecord
+		return auth.KeyMatch{}, errRecord
 	}
-	return auth.Found{Key: is.Key, Tier: is.Tier, Secret: i}, nil
+	return auth.KeyMatch{Key: is.Key, Tier: is.Tier, Secret: i}, nil
 }
 
 // point writes pointers, in one trip a server.

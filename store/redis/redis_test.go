@@ -67,11 +67,11 @@ func aKey(owner auth.Owner) auth.Key {
 	}
 }
 
-var smallFigures = limit.Figures{RequestsPerMinute: 300, TokensPerMinute: 10_000}
+var smallFigures = limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 10_000}
 
 // admit admits a request of the principal.
 func admit(t *testing.T, s *Store, p auth.Principal) (limit.Decision, error) {
-	a := &auth.Admission{Principal: p, Figures: smallFigures}
+	a := &auth.Admission{Principal: p, Limits: smallFigures}
 	err := s.Admit(auth.WithAdmission(t.Context(), a))
 	d, decided := a.Decision()
 	if refused := new(auth.LimitError); (err == nil || errors.As(err, &refused)) != decided || a.Pending() == decided {

@@ -37,7 +37,7 @@ func TestWhatIsDurableWaitsForReplicasInTheSameTrip(t *testing.T) {
 	s.db.AddHook(&counted)
 	_, err = s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})
 	must(t, err)
-	a := &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 300, TokensPerMinute: 100_000}}
+	a := &auth.Admission{Principal: p, Limits: limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 100_000}}
 	begun, err = s.BeginTurn(auth.WithAdmission(t.Context(), a), owner, aTurn(session.ID, "hello"))
 	must(t, err)
 	if n := counted.n.Load(); n != 2 {

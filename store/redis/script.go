@@ -303,14 +303,14 @@ func (sc *script) fault(err error) error {
 // withAdmission puts the keys and arguments of an admission, which may be nil, in front (lua/admission.lua).
 func withAdmission(sc *script, a *auth.Admission, tag string, keys []string, args []any) ([]string, []any) {
 	what, keyID, secret, day := "", "", "", any("")
-	var figures limit.Figures
+	var figures limit.TierLimits
 	if a != nil {
-		figures, keyID = a.Figures, a.Principal.KeyID
+		figures, keyID = a.Limits, a.Principal.KeyID
 		if a.Principal.Secret != (auth.Hash{}) {
 			secret = hashText(a.Principal.Secret)
 		}
 		if a.Principal.Mode == auth.Test {
-			day = limit.TestKeyRequests
+			day = limit.TestKeyRequestsPerDay
 		}
 		switch {
 		case sc == checkScript:
@@ -346,7 +346,7 @@ func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply
 		if !ok {
 			return nil, sc.malformed()
 		}
-		a.Decided(decision)
+		a.SetDecision(decision)
 		if !decision.Admitted() {
 			return nil, &auth.LimitError{Decision: decision}
 		}
@@ -359,8 +359,8 @@ func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply
 
 // decisionOf returns what the figures of the limits mean: used, reset and wait of each.
 func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
-	limits := []limit.Standing{
-		{By: limit.ByRequests, Limit: a.Figures.RequestsPerMinute}, {By: limit.ByDay, Limit: limit.TestKeyRequests},
+	limits := []limit.Status{
+		{By: limit.ByRequests, Limit: a.Limits.RequestsPerMinute}, {By: limit.ByDay, Limit: limit.TestKeyRequestsPerDay},
 	}
 	if len(figures) != 3 && len(figures) != 6 {
 		return limit.Decision{}, false
@@ -383,7 +383,7 @@ func tokensRefused(perMinute int, figures any) (*auth.LimitError, error) {
 	if len(all) != 3 {
 		return nil, errRecord
 	}
-	s, ok := standingOf(limit.Standing{By: limit.ByTokens, Limit: perMinute}, all)
+	s, ok := standingOf(limit.Status{By: limit.ByTokens, Limit: perMinute}, all)
 	if !ok {
 		return nil, errRecord
 	}
@@ -391,7 +391,7 @@ func tokensRefused(perMinute int, figures any) (*auth.LimitError, error) {
 }
 
 // standingOf returns a standing with the first three figures: used, reset and wait.
-func standingOf(s limit.Standing, figures []any) (limit.Standing, bool) {
+func standingOf(s limit.Status, figures []any) (limit.Status, bool) {
 	used, ok1 := figures[0].(int64)
 	reset, ok2 := figures[1].(int64)
 	wait, ok3 := figures[2].(int64)

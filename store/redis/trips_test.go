@@ -126,7 +126,7 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 	s.db.AddHook(&counted)
 	for _, op := range operations {
 		counted.n.Store(0)
-		a := &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 300, TokensPerMinute: 100_000}}
+		a := &auth.Admission{Principal: p, Limits: limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 100_000}}
 		if err := op.run(auth.WithAdmission(t.Context(), a)); err != nil {
 			t.Errorf("%s: %v", op.name, err)
 		}

@@ -133,7 +133,7 @@ func TestAnAnswerThatIsLostIsAskedForAgain(t *testing.T) {
 
 	turn := aTurn(session.ID, "counted")
 	ctx := auth.WithAdmission(t.Context(), &auth.Admission{
-		Principal: auth.Principal{Account: owner.Account, Mode: auth.Live}, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 9000},
+		Principal: auth.Principal{Account: owner.Account, Mode: auth.Live}, Limits: limit.TierLimits{RequestsPerMinute: 9, TokensPerMinute: 9000},
 	})
 	w.unheard.Store(beginTurnScript)
 	_, err = s.BeginTurn(ctx, owner, turn)
@@ -365,7 +365,7 @@ func TestWhatASessionLeavesExpires(t *testing.T) {
 	must(t, s.Journal(t.Context(), []stream.Segment[conversation.TurnKey]{{Key: ended.Key, Text: []byte(secret)}}))
 	end(t, s, ended.Key)
 	must(t, s.SetVectors(t.Context(), owner, session.ID, []conversation.ExchangeVector{{Reply: ended.Reply.ID, Vector: window.Vector(secret)}}))
-	ctx := auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 9000}})
+	ctx := auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Limits: limit.TierLimits{RequestsPerMinute: 9, TokensPerMinute: 9000}})
 	begun, err := s.BeginTurn(ctx, owner, aTurn(session.ID, secret))
 	must(t, err)
 	must(t, s.Journal(t.Context(), []stream.Segment[conversation.TurnKey]{{Key: begun.Key, Text: []byte(secret)}}))
@@ -399,7 +399,7 @@ func TestWhatASessionLeavesExpires(t *testing.T) {
 	_, err = s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})
 	wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
 	check("settled", 0)
-	ctx = auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Figures: limit.Figures{RequestsPerMinute: 9, TokensPerMinute: 22 + reservation}})
+	ctx = auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Limits: limit.TierLimits{RequestsPerMinute: 9, TokensPerMinute: 22 + reservation}})
 	_, err = s.BeginTurn(ctx, owner, aTurn(newSession(t, s, owner).ID, "there is room for it, as the rest of the reservation is back"))
 	must(t, err)
 }

@@ -28,7 +28,7 @@ func appendCounts(args []any, b *usage.Bucket) []any {
 func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
 	tag := tagOfOwner(owner)
 	reply, err := s.run(ctx, getUsageScript, tag, []string{expiryKey(tag)},
-		int64(from), int64(to), usage.Kept, conversation.Lifetime.Milliseconds())
+		int64(from), int64(to), usage.RetentionHours, conversation.Lifetime.Milliseconds())
 	if err != nil {
 		return conversation.UsageSpan{}, err
 	}
@@ -94,7 +94,7 @@ func (d *day) add(field int, n int64) bool {
 	if field < 0 || field >= len(d.buckets)*fieldsAnHour {
 		return false
 	}
-	d.buckets[field/fieldsAnHour].Count(usage.Field(field%fieldsAnHour), n)
+	d.buckets[field/fieldsAnHour].AddField(usage.Field(field%fieldsAnHour), n)
 	d.counted[field/fieldsAnHour] = true
 	return true
 }

@@ -103,7 +103,7 @@ func TestAYearOfHoursIsReadInOneTrip(t *testing.T) {
 		t.Errorf("that is dear: %.1f MiB, %v", packed, least)
 	}
 	start := time.Now()
-	series, figures := usage.Series(first, now-year+1, now+1, usage.ByHour), usage.FiguresOf(first)
+	series, figures := usage.Series(first, now-year+1, now+1, usage.ByHour), usage.MetricsOf(first)
 	t.Logf("made a series by the hour in %v", time.Since(start))
 	if len(series) != year || figures.Messages.Total != 400*year {
 		t.Errorf("a series of %d, %+v", len(series), figures)

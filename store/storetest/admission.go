@@ -36,7 +36,7 @@ func admissionTests() []test {
 }
 
 // figures are small limits.
-var figures = limit.Figures{RequestsPerMinute: 300, TokensPerMinute: 100_000}
+var figures = limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 100_000}
 
 // key makes a key of the subject's owner and returns who presents it.
 func (s *subject) key(t *testing.T) auth.Principal {
@@ -53,13 +53,13 @@ func (s *subject) key(t *testing.T) auth.Principal {
 }
 
 // request returns a context in which a new request of the principal rides.
-func (s *subject) request(p auth.Principal, f limit.Figures) (context.Context, *auth.Admission) {
-	a := &auth.Admission{Principal: p, Figures: f}
+func (s *subject) request(p auth.Principal, f limit.TierLimits) (context.Context, *auth.Admission) {
+	a := &auth.Admission{Principal: p, Limits: f}
 	return auth.WithAdmission(s.ctx, a), a
 }
 
 // admit admits a request, and returns the decision.
-func (s *subject) admit(t *testing.T, p auth.Principal, f limit.Figures) limit.Decision {
+func (s *subject) admit(t *testing.T, p auth.Principal, f limit.TierLimits) limit.Decision {
 	t.Helper()
 	ctx, a := s.request(p, f)
 	must(t, s.keys.Admit(ctx), "Admit")
@@ -108,11 +108,11 @@ func admitConcurrently(t *testing.T, s *subject) {
 
 func admitRefuses(t *testing.T, s *subject) {
 	p := s.key(t)
-	one := limit.Figures{RequestsPerMinute: 1, TokensPerMinute: 1000}
+	one := limit.TierLimits{RequestsPerMinute: 1, TokensPerMinute: 1000}
 	d := s.admit(t, p, one)
 	same(t, "Limit", d.Limit, 1)
 	same(t, "Remaining", d.Remaining, 0)
-	if now := limit.At(time.Now()); d.Reset < now-5 || d.Reset > now+70 {
+	if now := limit.SecondOf(time.Now()); d.Reset < now-5 || d.Reset > now+70 {
 		t.Errorf("Reset is %d at %d", d.Reset, now)
 	}
 	ctx, a := s.request(p, one)
@@ -199,7 +199,7 @@ func admitByOwner(t *testing.T, s *subject) {
 	other := s.as(conversation.Owner{Account: s.owner.Account + " II", Mode: s.owner.Mode})
 	same(t, "another account's requests", other.admit(t, other.key(t), figures).Remaining, 299)
 	development := s.as(conversation.Owner{Account: s.owner.Account, Mode: conversation.Test})
-	same(t, "the other mode's requests of the day", development.admit(t, development.key(t), figures).Remaining, limit.TestKeyRequests-1)
+	same(t, "the other mode's requests of the day", development.admit(t, development.key(t), figures).Remaining, limit.TestKeyRequestsPerDay-1)
 	same(t, "its own", s.admit(t, s.key(t), figures).Remaining, 298)
 }
 
@@ -208,7 +208,7 @@ func admitTestDay(t *testing.T, s *subject) {
 	first, second := s.key(t), s.key(t)
 	var admitted atomic.Int64
 	var work sync.WaitGroup
-	for i := range limit.TestKeyRequests + 20 {
+	for i := range limit.TestKeyRequestsPerDay + 20 {
 		work.Go(func() {
 			p := first
 			if i%2 == 0 {
@@ -221,11 +221,11 @@ func admitTestDay(t *testing.T, s *subject) {
 		})
 	}
 	work.Wait()
-	same(t, "admitted", admitted.Load(), limit.TestKeyRequests)
+	same(t, "admitted", admitted.Load(), limit.TestKeyRequestsPerDay)
 	ctx, _ := s.request(first, figures)
 	_, err := s.store.Sessions(ctx, s.owner, conversation.SessionQuery{Limit: 1})
 	d := refused(t, "one more", err, limit.ByDay)
-	same(t, "the day's limit", d.Limit, limit.TestKeyRequests)
+	same(t, "the day's limit", d.Limit, limit.TestKeyRequestsPerDay)
 	if midnight := limit.Second(time.Now().UTC().Truncate(24*time.Hour).Unix() + 24*60*60); d.Reset != midnight && d.Reset != midnight+24*60*60 {
 		t.Errorf("the day ends at %d, want %d", d.Reset, midnight)
 	}
@@ -290,7 +290,7 @@ func beginReserves(t *testing.T, s *subject) {
 	p := s.key(t)
 	sessions := []conversation.Session{s.create(t, small()), s.create(t, small()), s.create(t, small())}
 	need := estimate(sessions[0])
-	two := limit.Figures{RequestsPerMinute: 300, TokensPerMinute: 2 * need}
+	two := limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 2 * need}
 	begin := func(session conversation.Session) (conversation.TurnStart, error) {
 		ctx, _ := s.request(p, two)
 		return s.store.BeginTurn(ctx, s.owner, question(session.ID, "?"))
@@ -314,7 +314,7 @@ func beginReserves(t *testing.T, s *subject) {
 func refusalsReserveNothing(t *testing.T, s *subject) {
 	p := s.key(t)
 	session := s.create(t, small())
-	one := limit.Figures{RequestsPerMinute: 300, TokensPerMinute: estimate(session)}
+	one := limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: estimate(session)}
 	live := s.begin(t, question(session.ID, "live"))
 	large := question(session.ID, "larger than the window")
 	large.Tokens = 5000

@@ -371,7 +371,7 @@ func foldCharges(t *testing.T, s *subject) {
 	session := s.create(t, small())
 	_, reply := s.exchange(t, session.ID, "hello") // not admitted: it reserves nothing
 	need := window.Estimate(session.Context.MaxTokens, 14+9, inPrompt(10))
-	figures := limit.Figures{RequestsPerMinute: 300, TokensPerMinute: need + 339}
+	figures := limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: need + 339}
 	s.fold(t, session.ID, "", summaryTo(reply, 2))
 	ctx, _ := s.request(p, figures)
 	_, err := s.store.BeginTurn(ctx, s.owner, question(session.ID, "?"))

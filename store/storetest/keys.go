@@ -71,7 +71,7 @@ func (s *subject) wantKey(t *testing.T, hash auth.Hash, want auth.Key, i int) {
 	found, err := s.keys.KeyByHash(s.ctx, hash)
 	must(t, err, "KeyByHash")
 	found.Key.LastUsedAt, want.LastUsedAt = time.Time{}, time.Time{} // which the list knows
-	same(t, "what is found", found, auth.Found{Key: want, Tier: limit.Free, Secret: i})
+	same(t, "what is found", found, auth.KeyMatch{Key: want, Tier: limit.Free, Secret: i})
 }
 
 func (s *subject) wantNoKey(t *testing.T, what string, hash auth.Hash) {
@@ -202,7 +202,7 @@ func keysOfOwner(t *testing.T, s *subject) {
 		wantError(t, "RevokeKey of a foreign key", s.keys.RevokeKey(s.ctx, other, mine.ID), auth.ErrKeyNotFound)
 		_, err := s.keys.RotateKey(s.ctx, other, mine.ID, newHash(), "svc_live_cd")
 		wantError(t, "RotateKey of a foreign key", err, auth.ErrKeyNotFound)
-		must(t, s.keys.TouchKeys(s.ctx, []auth.Use{{Owner: other, KeyID: mine.ID, At: time.Now()}}), "TouchKeys of a foreign key")
+		must(t, s.keys.TouchKeys(s.ctx, []auth.KeyUse{{Owner: other, KeyID: mine.ID, At: time.Now()}}), "TouchKeys of a foreign key")
 	}
 	s.wantKeys(t, s.keyOwner(), mine)
 	s.wantKey(t, mine.Secrets[0].Hash, mine, 0)
@@ -261,7 +261,7 @@ func rotatedKey(t *testing.T, s *subject) {
 	rotated := s.rotate(t, key, "svc_live_cd")
 	s.wantKey(t, rotated.Secrets[0].Hash, rotated, 0)
 	s.wantKey(t, key.Secrets[0].Hash, rotated, 1)
-	same(t, "the grace", rotated.Secrets[1].Until.Sub(rotated.Secrets[0].Since), auth.Grace)
+	same(t, "the grace", rotated.Secrets[1].Until.Sub(rotated.Secrets[0].Since), auth.GracePeriod)
 	s.wantKeys(t, s.keyOwner(), rotated)
 }
 
@@ -301,7 +301,7 @@ func touchedKeys(t *testing.T, s *subject) {
 	revoked.Revoke()
 	late, early := conversation.Time(1_800_000_000_123).Go(), conversation.Time(1_800_000_000_000).Go()
 	for _, at := range []time.Time{late, early} {
-		must(t, s.keys.TouchKeys(s.ctx, []auth.Use{
+		must(t, s.keys.TouchKeys(s.ctx, []auth.KeyUse{
 			{Owner: s.keyOwner(), KeyID: "key_unknown", At: at},
 			{Owner: s.keyOwner(), KeyID: used.ID, At: at},
 			{Owner: s.keyOwner(), KeyID: revoked.ID, At: at}, // it was used before it was revoked

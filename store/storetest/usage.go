@@ -186,7 +186,7 @@ func usageOfNoEffect(t *testing.T, s *subject) {
 	wantError(t, "EndTurn again", err, conversation.ErrFenced)
 
 	s.overflows(t, session.ID, 1_000_000)
-	p, few := s.key(t), limit.Figures{RequestsPerMinute: 2, TokensPerMinute: 1}
+	p, few := s.key(t), limit.TierLimits{RequestsPerMinute: 2, TokensPerMinute: 1}
 	ctx, _ := s.request(p, few)
 	first, err := s.store.BeginTurn(ctx, s.owner, question(s.create(t, plain()).ID, "takes all tokens"))
 	must(t, err, "BeginTurn")
@@ -291,7 +291,7 @@ func usageOfOthers(t *testing.T, s *subject) {
 }
 
 func usageOfRequests(t *testing.T, s *subject) {
-	few := limit.Figures{RequestsPerMinute: 3, TokensPerMinute: 1}
+	few := limit.TierLimits{RequestsPerMinute: 3, TokensPerMinute: 1}
 	live, test := s, s.as(conversation.Owner{Account: s.owner.Account, Mode: conversation.Test})
 	for i, o := range []*subject{live, test} {
 		p := o.key(t)

@@ -263,9 +263,9 @@ func (k *conn) failed(err error) error {
 	var closed websocket.CloseError
 	if errors.As(err, &closed) {
 		switch wire.CloseCode(closed.Code) {
-		case wire.CloseKeyEnded:
+		case wire.CloseUnauthorized:
 			return &Error{Code: "invalid_token", Message: strings.TrimSpace(closed.Reason), Status: http.StatusUnauthorized, cause: err}
-		case wire.CloseTooMany:
+		case wire.CloseTooManyConnections:
 			l.wait = tooManyWait
 		}
 	}

@@ -17,10 +17,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is longer than any test.
-var patience = stream.Patience{FirstByte: time.Minute, Stall: time.Minute}
+var patience = stream.Timeouts{FirstByte: time.Minute, Stall: time.Minute}
 
 var hello = stream.Request{
-	Messages:  []stream.Prompt{{Role: "system", Content: "You are a bard."}, {Role: "user", Content: "Once upon a time"}},
+	Messages:  []stream.PromptMessage{{Role: "system", Content: "You are a bard."}, {Role: "user", Content: "Once upon a time"}},
 	MaxTokens: 64,
 }
 

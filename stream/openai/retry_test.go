@@ -250,7 +250,7 @@ func TestASilentModelIsGivenUpByThePumpsPatience(t *testing.T) {
 			gone <- struct{}{}
 		})
 		began := time.Now()
-		outcome := stream.Pump(context.Background(), model, hello, stream.NewReply("msg_1"), stream.Patience{FirstByte: 120 * time.Second, Stall: 60 * time.Second})
+		outcome := stream.Pump(context.Background(), model, hello, stream.NewReply("msg_1"), stream.Timeouts{FirstByte: 120 * time.Second, Stall: 60 * time.Second})
 		if took := time.Since(began); outcome.State != stream.Failed || outcome.Err.Code != stream.CodeProviderTimeout || took != 60*time.Second {
 			t.Errorf("%s, %v after %v", outcome.State, outcome.Err, took)
 		}
@@ -264,7 +264,7 @@ func TestLateHeadersAreWaitedFor(t *testing.T) {
 			time.Sleep(100 * time.Second) // of the bubble
 			sendText(w, someText, plainEnd)
 		})
-		outcome := stream.Pump(context.Background(), model, hello, stream.NewReply("msg_1"), stream.Patience{FirstByte: 120 * time.Second, Stall: 60 * time.Second})
+		outcome := stream.Pump(context.Background(), model, hello, stream.NewReply("msg_1"), stream.Timeouts{FirstByte: 120 * time.Second, Stall: 60 * time.Second})
 		if outcome.State != stream.Completed {
 			t.Errorf("%s, %v", outcome.State, outcome.Err)
 		}

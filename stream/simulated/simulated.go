@@ -148,7 +148,7 @@ type plan struct {
 const greeting = "I am **Parley's built-in simulated model** 🤖: no AI, only a program that answers so that you can try things out.\n\n"
 
 // compose decides the reply to a conversation, by the conversation alone.
-func compose(messages []stream.Prompt) plan {
+func compose(messages []stream.PromptMessage) plan {
 	said := lastOf(messages)
 	command := append(strings.Fields(said), "", "")
 	switch command[0] {
@@ -171,7 +171,7 @@ func compose(messages []stream.Prompt) plan {
 }
 
 // lastOf returns the last user message, or the last of any kind if there is none.
-func lastOf(messages []stream.Prompt) string {
+func lastOf(messages []stream.PromptMessage) string {
 	last := ""
 	for i := len(messages) - 1; i >= 0; i-- {
 		if messages[i].Role == "user" {
@@ -185,7 +185,7 @@ func lastOf(messages []stream.Prompt) string {
 }
 
 // reply is an answer with a little of everything that a page has to show.
-func reply(messages []stream.Prompt, said string) string {
+func reply(messages []stream.PromptMessage, said string) string {
 	var b strings.Builder
 	b.WriteString(greeting)
 	if said := quoted(said); said != "" {
@@ -243,7 +243,7 @@ var closings = [...]string{
 }
 
 // choose picks one of n by the conversation, always the same for the same one.
-func choose(messages []stream.Prompt, n int) int {
+func choose(messages []stream.PromptMessage, n int) int {
 	h := fnv.New32a()
 	for _, m := range messages {
 		_, _ = h.Write([]byte(m.Role + "\x00" + m.Content + "\x00"))

@@ -16,12 +16,12 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func asked(content string) stream.Request {
-	return stream.Request{Messages: []stream.Prompt{{Role: "system", Content: "Be brief."}, {Role: "user", Content: content}}}
+	return stream.Request{Messages: []stream.PromptMessage{{Role: "system", Content: "Be brief."}, {Role: "user", Content: content}}}
 }
 
 func pumped(ctx context.Context, request stream.Request, options Options) (stream.Outcome, string) {
 	reply := stream.NewReply("msg_1")
-	outcome := stream.Pump(ctx, New(options), request, reply, stream.Patience{FirstByte: 2 * time.Minute, Stall: time.Minute})
+	outcome := stream.Pump(ctx, New(options), request, reply, stream.Timeouts{FirstByte: 2 * time.Minute, Stall: time.Minute})
 	text, _ := reply.Snapshot()
 	return outcome, string(text)
 }

@@ -19,18 +19,18 @@ type AISDK struct{}
 
 // AISDKRequest encodes the events of one reply as frames of ai-sdk.v7 that answer one request. It counts the chunks, so it
 // serves one view, from the reply's beginning, and one goroutine at a time.
-type AISDKRequest struct {
+type AISDKFrameEncoder struct {
 	id       []byte // as a JSON string
 	sequence int    // of the next chunk
 }
 
 // NewAISDKRequest returns the encoder of the answer to a request; requestID is valid UTF-8.
-func NewAISDKRequest(requestID string) AISDKRequest {
-	return AISDKRequest{id: appendString(nil, []byte(requestID))}
+func NewAISDKFrameEncoder(requestID string) AISDKFrameEncoder {
+	return AISDKFrameEncoder{id: appendString(nil, []byte(requestID))}
 }
 
 // AISDKAnswer is a frame that is no chunk; ErrorText belongs to error.
-type AISDKAnswer struct {
+type AISDKControlFrame struct {
 	Type      string `json:"type"` // "start", "end", "error" or "no-active"
 	RequestID string `json:"requestId"`
 	ErrorText string `json:"errorText,omitempty"`
@@ -164,7 +164,7 @@ func (AISDK) AppendFrame(dst []byte, _ string, event stream.Event) []byte {
 
 // AppendFrames appends the frames that an event is, each followed by a newline, which no frame holds. The last event of a reply
 // ends with the request's last frame: end, or error.
-func (r *AISDKRequest) AppendFrames(dst []byte, event stream.Event) []byte {
+func (r *AISDKFrameEncoder) AppendFrames(dst []byte, event stream.Event) []byte {
 	for _, c := range chunksOf(event) {
 		if c == chunkError {
 			dst = r.appendType(dst, "error")
@@ -185,7 +185,7 @@ func (r *AISDKRequest) AppendFrames(dst []byte, event stream.Event) []byte {
 	return dst
 }
 
-func (r *AISDKRequest) appendType(dst []byte, kind string) []byte {
+func (r *AISDKFrameEncoder) appendType(dst []byte, kind string) []byte {
 	dst = append(dst, `{"type":"`...)
 	dst = append(dst, kind...)
 	dst = append(dst, `","requestId":`...)

@@ -57,7 +57,7 @@ func TestAReplyInTheDialectOfTheAISDK(t *testing.T) {
 				t.Errorf("as events:\n%swant\n%s", events, want)
 			}
 			var frames, want []byte
-			request := NewAISDKRequest("r\"1")
+			request := NewAISDKFrameEncoder("r\"1")
 			for _, event := range sdkReply(c.text, c.ending) {
 				frames = request.AppendFrames(frames, event)
 			}
@@ -93,7 +93,7 @@ func TestTheReasonsToFinishAreThoseThatTheAISDKKnows(t *testing.T) {
 
 func TestASessionThatIsGoneIsAnError(t *testing.T) {
 	for kind, want := range losses {
-		request := NewAISDKRequest("1")
+		request := NewAISDKFrameEncoder("1")
 		frames := string(request.AppendFrames(nil, stream.Event{Kind: kind}))
 		if frames != `{"type":"error","requestId":"1","errorText":"`+want+`"}`+"\n" {
 			t.Errorf("%d: %q", kind, frames)
@@ -105,7 +105,7 @@ func TestASessionThatIsGoneIsAnError(t *testing.T) {
 }
 
 func TestWhatTheDialectHasNoWordForIsNothing(t *testing.T) {
-	request := NewAISDKRequest("1")
+	request := NewAISDKFrameEncoder("1")
 	for kind := range stream.EventKind(50) {
 		if kind >= stream.Created && kind <= stream.Expired {
 			continue
@@ -120,7 +120,7 @@ func TestWhatTheDialectHasNoWordForIsNothing(t *testing.T) {
 func TestAnyTextReadsBackThroughTheDialect(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.ToValidUTF8(rapid.String().Draw(t, "text"), "\uFFFD")
-		request := NewAISDKRequest(strings.ToValidUTF8(rapid.String().Draw(t, "id"), "\uFFFD"))
+		request := NewAISDKFrameEncoder(strings.ToValidUTF8(rapid.String().Draw(t, "id"), "\uFFFD"))
 		var got strings.Builder
 		sequence := 0
 		for _, event := range sdkReply(text, sdkCases["completed"].ending) {
@@ -148,7 +148,7 @@ func TestAnyTextReadsBackThroughTheDialect(t *testing.T) {
 
 func TestADeltaOfTheAISDKAllocatesNothing(t *testing.T) {
 	event := sdkReply("hello", stream.Ending{})[2]
-	request := NewAISDKRequest("1")
+	request := NewAISDKFrameEncoder("1")
 	buffer := make([]byte, 0, 1<<10)
 	if n := testing.AllocsPerRun(100, func() { request.AppendFrames(buffer, event); AISDK{}.AppendFrame(buffer, "s", event) }); n != 0 {
 		t.Errorf("%v allocations", n)

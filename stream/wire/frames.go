@@ -118,25 +118,25 @@ type CloseCode int
 
 // Why the server closes a socket (design section 4).
 const (
-	CloseBinary      CloseCode = 1003 // a binary frame
-	CloseInvalidText CloseCode = 1007 // a text frame that is no UTF-8
-	CloseNonsense    CloseCode = 1008 // MaxNonsense invalid frames in a row
-	CloseTooLarge    CloseCode = 1009 // a frame over MaxFrame
-	CloseDraining    CloseCode = 1012 // the server is going away; come back
-	CloseKeyEnded    CloseCode = 4401 // the key was revoked or has expired
-	CloseSilent      CloseCode = 4408 // two pings were not answered
-	CloseTooMany     CloseCode = 4429 // too many connections
+	CloseBinary             CloseCode = 1003 // a binary frame
+	CloseInvalidUTF8        CloseCode = 1007 // a text frame that is no UTF-8
+	CloseInvalidFrames      CloseCode = 1008 // MaxInvalidFrames invalid frames in a row
+	CloseTooLarge           CloseCode = 1009 // a frame over MaxFrame
+	CloseDraining           CloseCode = 1012 // the server is going away; come back
+	CloseUnauthorized       CloseCode = 4401 // the key was revoked or has expired
+	CloseNoHeartbeat        CloseCode = 4408 // two pings were not answered
+	CloseTooManyConnections CloseCode = 4429 // too many connections
 )
 
 var closeReasons = map[CloseCode]string{
-	CloseBinary:      "binary frames are not understood",
-	CloseInvalidText: "a text frame is not valid UTF-8",
-	CloseNonsense:    "too many invalid frames in a row",
-	CloseTooLarge:    "the frame is too large",
-	CloseDraining:    "the server is going away; reconnect",
-	CloseKeyEnded:    "the key was revoked or has expired",
-	CloseSilent:      "no answer to pings",
-	CloseTooMany:     "too many connections",
+	CloseBinary:             "binary frames are not understood",
+	CloseInvalidUTF8:        "a text frame is not valid UTF-8",
+	CloseInvalidFrames:      "too many invalid frames in a row",
+	CloseTooLarge:           "the frame is too large",
+	CloseDraining:           "the server is going away; reconnect",
+	CloseUnauthorized:       "the key was revoked or has expired",
+	CloseNoHeartbeat:        "no answer to pings",
+	CloseTooManyConnections: "too many connections",
 }
 
 // Reason returns the text that goes with the code.
@@ -144,6 +144,6 @@ func (c CloseCode) Reason() string { return closeReasons[c] }
 
 // Limits of a connection.
 const (
-	MaxFrame    = 1 << 20 // of a client's frame, in bytes
-	MaxNonsense = 10      // invalid frames in a row
+	MaxFrame         = 1 << 20 // of a client's frame, in bytes
+	MaxInvalidFrames = 10      // invalid frames in a row
 )

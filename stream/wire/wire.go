@@ -20,12 +20,12 @@ type SSE struct{}
 
 // eventTypes are the types of frames that have no message's state in their name.
 var eventTypes = [...]string{
-	stream.Created:    "message.created",
-	stream.Delta:      "message.delta",
-	stream.Cleared:    "session.cleared",
-	stream.Deleted:    "session.deleted",
-	stream.Expired:    "session.expired",
-	stream.Compressed: "context.compressed",
+	stream.Created:           "message.created",
+	stream.Delta:             "message.delta",
+	stream.Cleared:           "session.cleared",
+	stream.Deleted:           "session.deleted",
+	stream.Expired:           "session.expired",
+	stream.ContextSummarised: "context.compressed",
 }
 
 // appendType appends the type of an event's frame.
@@ -62,8 +62,8 @@ func (JSON) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
 			dst = append(dst, `,"error":`...)
 			dst = append(dst, event.Ending.Error...)
 		}
-	case stream.Compressed:
-		return append(appendCompression(dst, event.Compression), '}')
+	case stream.ContextSummarised:
+		return append(appendCompression(dst, event.Summary), '}')
 	default: // what concerns the whole session is not replayed and has no cursor
 		return append(dst, '}')
 	}
@@ -72,7 +72,7 @@ func (JSON) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
 	return append(dst, `"}`...)
 }
 
-func appendCompression(dst []byte, c *stream.Compression) []byte {
+func appendCompression(dst []byte, c *stream.SummaryStats) []byte {
 	for _, field := range []struct {
 		name  string
 		value int

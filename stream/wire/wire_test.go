@@ -71,7 +71,7 @@ func events(text string) []stream.Event {
 		{Kind: stream.Ended, Entry: entry, After: stream.After("msg_1"), Ending: &stream.Ending{
 			State: stream.Completed, Message: []byte(`{"messageId":"msg_1"}`)}},
 		{Kind: stream.Cleared}, {Kind: stream.Deleted}, {Kind: stream.Expired},
-		{Kind: stream.Compressed, Compression: &stream.Compression{Summarised: 1, Dropped: 2, TokensBefore: 3, TokensAfter: 4}},
+		{Kind: stream.ContextSummarised, Summary: &stream.SummaryStats{Summarised: 1, Dropped: 2, TokensBefore: 3, TokensAfter: 4}},
 	}
 }
 
@@ -123,7 +123,7 @@ func TestADeltaReadsBackAsItWasSaid(t *testing.T) {
 
 func TestEveryCloseCodeHasAReason(t *testing.T) {
 	for _, code := range []CloseCode{
-		CloseBinary, CloseInvalidText, CloseNonsense, CloseTooLarge, CloseDraining, CloseKeyEnded, CloseSilent, CloseTooMany,
+		CloseBinary, CloseInvalidUTF8, CloseInvalidFrames, CloseTooLarge, CloseDraining, CloseUnauthorized, CloseNoHeartbeat, CloseTooManyConnections,
 	} {
 		if r := code.Reason(); r == "" || len(r) > 123 {
 			t.Errorf("%d has the reason %q", code, r)
