@@ -88,7 +88,7 @@ func TestTheAISDKSendsTheLastMessageAloneAndRegeneratesByIt(t *testing.T) {
 	})
 	t.Run("but_no_file", func(t *testing.T) {
 		d.do("sendFile", "a")
-		if e := d.done("sendFile", "a"); e.Status != "error" || e.Error != "messages.parts must not have files: only text is understood." {
+		if e := d.done("sendFile", "a"); e.Status != "error" || e.Error != "messages.parts must not have files: only text is supported." {
 			t.Errorf("%+v", e)
 		}
 	})

@@ -151,12 +151,12 @@ func TestAnErrorEndsOneRequestOfTheAISDKs(t *testing.T) {
 		"messages no objects":  {change("messages", []any{1}), "messages must be a list of objects."},
 		"nothing of the users": {say("1", session, said("assistant", "x")), "messages must have a message with the role user."},
 		"no text":              {say("1", session, said("user")), "messages.parts.text is required."},
-		"an empty text":        {say("1", session, said("user", " ")), "messages.parts.text must not be empty, nor of spaces alone."},
+		"an empty text":        {say("1", session, said("user", " ")), "messages.parts.text must not be empty or only spaces."},
 		"too long a text":      {say("1", session, said("user", strings.Repeat("é", 10_001))), "messages.parts.text must have at most 10,000 characters."},
 		"NUL":                  {say("1", session, said("user", "a\x00b")), "messages.parts.text must not contain NUL."},
 		"a text that is none":  {withPart(map[string]any{"type": "text", "text": 7}), "messages.parts.text must be a string."},
 		"a part that is none":  {withPart(7), "messages.parts must be a list of objects."},
-		"a file":               {withPart(map[string]any{"type": "file", "url": "data:,x"}), "messages.parts must not have files: only text is understood."},
+		"a file":               {withPart(map[string]any{"type": "file", "url": "data:,x"}), "messages.parts must not have files: only text is supported."},
 		"metadata":             {say("1", session, map[string]any{"role": "user", "metadata": "x", "parts": []any{map[string]any{"type": "text", "text": "a"}}}), "messages.metadata must be an object of at most 16 KiB as JSON."},
 		"resume of nothing":    {request("resume", "1", noSession), "The session does not exist or has expired."},
 	} {
@@ -236,7 +236,7 @@ func TestAnAbortGivesUpASendThatWaits(t *testing.T) {
 	c = model.next(t)
 	s.next("1", "start")
 	s.must(say("1", session, said("user", "twice")))
-	if f := s.next("1", "error"); f.ErrorText != "requestId is that of a request which is still being answered." {
+	if f := s.next("1", "error"); f.ErrorText != "requestId belongs to a request that is still in progress." {
 		t.Errorf("%+v", f)
 	}
 	c.end()

@@ -255,7 +255,7 @@ func TestAClientThatNeverReadsAndPingsForEver(t *testing.T) {
 	sent := within(t, "the server to stop reading", ended)
 	grown := heap() - before
 	t.Logf("%d pings of %d bytes were taken; the heap has grown by %d KiB", sent, len(ping), grown>>10)
-	if grown > leniency*256<<10 {
+	if grown > memoryFactor*256<<10 {
 		t.Errorf("it has grown by %d bytes", grown)
 	}
 }
@@ -307,7 +307,7 @@ func TestAnIdleSocketCostsOneGoroutineAndLittleMemory(t *testing.T) {
 	if g-goroutines > sockets {
 		t.Errorf("%d idle sockets have %d goroutines", sockets, g-goroutines)
 	}
-	if (b-bytes)/sockets > leniency*20<<10 {
+	if (b-bytes)/sockets > memoryFactor*20<<10 {
 		t.Errorf("an idle socket takes %d bytes", (b-bytes)/sockets)
 	}
 }

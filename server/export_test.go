@@ -7,9 +7,6 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// UnderRace tells whether the race detector is at work.
-const UnderRace = decodeSlowdown > 1
-
 // RenderMarkdown returns a description as the docs show it.
 func RenderMarkdown(text string) (string, error) {
 	page, err := docsTemplate()

@@ -89,7 +89,7 @@ func (discard) WriteHeader(int)             {}
 
 // The figures of a request are counted without allocating.
 func TestCountingARequestAllocatesNothing(t *testing.T) {
-	if server.UnderRace {
+	if raceDetector {
 		t.Skip("the race detector allocates")
 	}
 	allocated := func(mount func(*server.Metrics) http.Handler) float64 {

@@ -115,7 +115,7 @@ func (s *Server) resumeAt(c *gin.Context, session, message string) (stream.Posit
 	}
 	switch {
 	case errors.Is(err, wire.ErrBadCursor), errors.Is(err, conversation.ErrNoPosition):
-		return from, api.Invalid(headerLastEventID, socket.UnknownCursor)
+		return from, api.Invalid(headerLastEventID, api.WrongCursor)
 	case err != nil:
 		return from, err
 	case position.ID >= message:
@@ -167,7 +167,7 @@ func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream
 			frame := viewer.Topic().Encode(event, format.encoder)
 			sent := write(frame.Bytes)
 			frame.Release()
-			if !sent || socket.IsLast(event.Kind) {
+			if !sent || socket.EndsReply(event.Kind) {
 				return
 			}
 		}

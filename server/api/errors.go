@@ -19,8 +19,11 @@ const (
 	codeInternal   = "internal_error"
 )
 
-// Required is the reason of a validation error for a field that is missing.
-const Required = "is required"
+// Reasons of validation errors that more than one place gives.
+const (
+	Required    = "is required"
+	WrongCursor = "is not a cursor of this session, or is ahead of everything the session ever had"
+)
 
 // Error is an error as callers see it.
 type Error struct {
@@ -69,7 +72,7 @@ var table = []struct {
 	{auth.ErrKeyNotFound, 404, "key_not_found", "The key does not exist or no longer works."},
 	{conversation.ErrSessionBusy, 409, "session_busy", "The session is busy with another message. Try again when its reply has ended."},
 	{conversation.ErrIdempotencyConflict, 409, "idempotency_conflict", "This idempotency key was used for a different request. Use a new key."},
-	{conversation.ErrCancelPending, 503, "service_unavailable", "The reply has not stopped yet. It will stop; no further request is needed."},
+	{conversation.ErrCancelPending, 503, "service_unavailable", "The reply has not stopped yet, but it will. Repeat the request to wait for it."},
 	{conversation.ErrDraining, 503, "service_unavailable", "The server is stopping or restarting. Try again."},
 	{conversation.ErrUnavailable, 503, "service_unavailable", "The service is temporarily unavailable. Try again."},
 	// The caller has left, or has closed its side of the connection and still reads.

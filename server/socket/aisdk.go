@@ -1,4 +1,4 @@
-package server
+package socket
 
 import (
 	"bytes"
@@ -9,151 +9,146 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/coder/websocket"
-
 	"parley/auth"
 	"parley/conversation"
+	"parley/server/api"
 	"parley/stream"
 	"parley/stream/wire"
 )
 
-// aiSDK is the dialect ai-sdk.v7, that of WebSocketChatTransport in npm's ai: each send or resume is answered with one reply
-// from its beginning, as a view of its own. A socket's subscriptions are such requests here, by requestId.
+// aiSDK is the dialect ai-sdk.v7, that of WebSocketChatTransport in the npm package ai. A subscription is a request, by
+// requestId: each send or resume gets one reply from its beginning, in a view of its own.
 //
-// The client closes the socket, and fails all that runs on it, over any frame that it does not know: there is no
-// greeting, no heartbeat in JSON, no farewell; an error ends its request alone.
+// The client closes the socket, and fails everything on it, when it sees an unknown frame. So there is no greeting, no
+// JSON heartbeat and no drain notice, and an error ends only its own request.
 type aiSDK struct {
 	// owned by the writer
-	frames []byte // those of one event
+	frames []byte // the frames of one event
 
-	// guarded by the socket's mu
-	told map[string]string // by session, the reply whose end this client was shown last
+	// guarded by connection.mu
+	lastEnded map[string]string // by session, the reply whose end this client was shown last
 }
 
-// answers is a request that is being answered with a reply.
-type answers struct {
+// sdkRequest is a request that gets a reply.
+type sdkRequest struct {
 	// static
-	giveUp context.CancelFunc // gives up a send that waits for its session; nil for a resume
+	withdraw context.CancelFunc // withdraws a send that waits for its session; nil for a resume
 
 	// owned by the writer
-	frames wire.AISDKFrameEncoder
+	encoder wire.AISDKFrameEncoder
 
-	// guarded by the socket's mu
-	reply    string // its id, static once it is there
-	aborted  bool
-	replaced bool // after its abort, by another resume of the chat
+	// guarded by connection.mu
+	reply      string // the reply's id; never changes once it is set
+	aborted    bool
+	superseded bool // by another resume of the chat, after its abort
 }
 
 const (
-	// keptFrames is how large a buffer for frames may be to be kept by a socket.
-	keptFrames = 4 << 10
-	// regret is how long an abort of a resume waits for another resume of the chat. The AI SDK says the same where its user stops a
-	// reply and where it only asks for it anew; then both frames are sent at once, and the reply must go on.
-	regret = 250 * time.Millisecond
-	// maxTold is how many sessions a socket remembers the last end of.
-	maxTold = maxSubscriptions
+	// maxKeptBuffer is how large a buffer for frames may be that a socket keeps, in bytes.
+	maxKeptBuffer = 4 << 10
+	// resumeGrace is how long the abort of a resume waits for another resume of the chat. The AI SDK sends an abort both when
+	// its user stops a reply and when it merely resumes anew. In the second case it sends both frames at once, and the reply
+	// must go on.
+	resumeGrace = 250 * time.Millisecond
+	// maxLastEnded is for how many sessions a socket remembers the last reply that ended. A forgotten one is shown again.
+	maxLastEnded = maxSubscriptions
 )
 
-// sdkHandlers are the handlers of requests by type. What they return is answered with an error.
-var sdkHandlers = map[string]func(d *aiSDK, k *socket, id string, f sdkFrame) error{
+// sdkHandlers are the handlers of requests by type. Their errors are sent to the client.
+var sdkHandlers = map[string]func(d *aiSDK, c *connection, id string, f sdkFrame) error{
 	"send": (*aiSDK).send, "resume": (*aiSDK).resume, "abort": (*aiSDK).abort,
 }
 
-func (*aiSDK) greet(*socket) {}
+func (*aiSDK) greet(*connection) {}
 
-func (*aiSDK) leave(*socket) {}
+func (*aiSDK) announceDrain(*connection) {}
 
-func (d *aiSDK) handle(k *socket, frame []byte) bool {
+func (d *aiSDK) handle(c *connection, frame []byte) (valid bool) {
 	f, err := parseSDKFrame(frame)
 	if err != nil {
-		d.refuse(k, "", err)
+		d.sendError(c, "", err)
 		return false
 	}
 	id, err := f.requestID()
 	if err != nil {
-		d.refuse(k, "", err)
+		d.sendError(c, "", err)
 		return false
 	}
 	kind, err := f.text("type")
 	if handle := sdkHandlers[kind]; handle != nil {
-		err = handle(d, k, id, f)
+		err = handle(d, c, id, f)
 	} else if err == nil {
-		err = invalid("type", "must be send, resume or abort")
+		err = api.Invalid("type", "must be send, resume or abort")
 	}
-	if err != nil {
-		d.refuse(k, id, err)
-		e, _ := describe(err)
-		return e.code != "validation_error"
+	if err == nil {
+		return true
 	}
-	return true
+	return !d.sendError(c, id, err).IsInvalidRequest()
 }
 
-// refuse answers a request with an error, of which the dialect has the text alone. What could not be read has the id "", which no
-// request of the client's has.
-func (*aiSDK) refuse(k *socket, id string, err error) {
-	e, fault := describe(err)
-	if fault {
-		k.server.Log.Error("a frame failed", "requestId", k.requestID, "error", err)
+// sendError responds to a request with an error, and returns it. The dialect only has room for its text. The id is "" if
+// the request could not be read; no request of the client has that id.
+func (*aiSDK) sendError(c *connection, id string, err error) *api.Error {
+	e := c.describe(err)
+	text := e.Message
+	if e.Status == http.StatusTooManyRequests {
+		text += " Try again in " + strconv.FormatInt(api.Seconds(e.RetryAfter), 10) + " s."
 	}
-	text := e.message
-	if e.status == http.StatusTooManyRequests {
-		text += " Try again in " + strconv.FormatInt(seconds(e.retryAfter), 10) + " s."
-	}
-	k.answer(wire.AISDKControlFrame{Type: "error", RequestID: id, ErrorText: text})
+	c.send(wire.AISDKControlFrame{Type: "error", RequestID: id, ErrorText: text})
+	return e
 }
 
-// session checks that the socket may do with the chat of a frame what needs the scope. A chat's id is a session's.
-func (*aiSDK) session(k *socket, f sdkFrame, scope auth.Scope) (string, error) {
+// chat returns the session of a frame, whose id is the chat's id, if the socket may use it for what needs the scope.
+func (*aiSDK) chat(c *connection, f sdkFrame, scope auth.Scope) (string, error) {
 	id, err := f.text("id")
 	if err != nil {
 		return "", err
 	}
-	return id, k.session(id, scope)
+	return id, c.checkSession(id, scope)
 }
 
-// add makes sub one of the socket's requests, with what is to be said first, if anything. It reports whether the socket still
-// stands.
-func (d *aiSDK) add(k *socket, sub *subscription, first []byte) (bool, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+// addRequest makes sub one of the socket's requests. first is its first frame, if its viewer is there already. It reports
+// whether the connection is still open.
+func (*aiSDK) addRequest(c *connection, sub *subscription, first []byte) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
-	case k.closed:
+	case c.closed:
 		return false, nil
-	case k.subscriptions[sub.key] != nil:
-		return false, invalid("requestId", "is that of a request which is still being answered")
-	case len(k.subscriptions) >= maxSubscriptions:
-		return false, invalid("requestId", "is one too many: a connection has at most 1,000 requests at once")
+	case c.subscriptions[sub.key] != nil:
+		return false, api.Invalid("requestId", "belongs to a request that is still in progress")
+	case len(c.subscriptions) >= maxSubscriptions:
+		return false, api.Invalid("requestId", "exceeds the limit of 1,000 requests at once for one connection")
 	}
-	k.subscriptions[sub.key] = sub
+	c.subscriptions[sub.key] = sub
 	if sub.viewer != nil {
-		k.outbox = append(k.outbox, first)
-		k.ready = append(k.ready, sub)
-		k.kick()
+		c.outbox = append(c.outbox, first)
+		c.readyLocked(sub)
 	}
 	return true, nil
 }
 
-// end ends a request with an answer, unless it has ended.
-func (d *aiSDK) end(k *socket, sub *subscription, answer func()) {
-	k.mu.Lock()
-	over := sub.closed
-	if !over {
-		k.drop(sub.key)
+// endRequest ends a request with a response, unless it has ended already.
+func (*aiSDK) endRequest(c *connection, sub *subscription, respond func()) {
+	c.mu.Lock()
+	ended := sub.closed
+	if !ended {
+		c.unsubscribeLocked(sub.key)
 	}
-	k.mu.Unlock()
-	if !over {
-		answer()
+	c.mu.Unlock()
+	if !ended {
+		respond()
 	}
 }
 
-func (d *aiSDK) fail(k *socket, sub *subscription, err error) {
-	d.end(k, sub, func() { d.refuse(k, sub.key, err) })
+func (d *aiSDK) failRequest(c *connection, sub *subscription, err error) {
+	d.endRequest(c, sub, func() { d.sendError(c, sub.key, err) })
 }
 
-// send sends the last user message of the chat, and shows the reply. While it waits for its session, an abort and the end of
-// the socket give it up.
-func (d *aiSDK) send(k *socket, id string, f sdkFrame) error {
-	session, err := d.session(k, f, auth.WriteMessages)
+// send sends the last user message of the chat and shows the reply. While the send waits for its session, an abort or the
+// end of the socket withdraws it.
+func (d *aiSDK) send(c *connection, id string, f sdkFrame) error {
+	session, err := d.chat(c, f, auth.WriteMessages)
 	if err != nil {
 		return err
 	}
@@ -161,153 +156,151 @@ func (d *aiSDK) send(k *socket, id string, f sdkFrame) error {
 	if err != nil {
 		return err
 	}
-	ctx, giveUp := context.WithCancel(k.ctx)
-	sub := &subscription{key: id, session: session, answers: &answers{giveUp: giveUp, frames: wire.NewAISDKFrameEncoder(id)}}
-	if added, err := d.add(k, sub, nil); !added {
-		giveUp()
+	ctx, withdraw := context.WithCancel(c.ctx)
+	sub := &subscription{key: id, session: session, request: &sdkRequest{withdraw: withdraw, encoder: wire.NewAISDKFrameEncoder(id)}}
+	if added, err := d.addRequest(c, sub, nil); !added {
+		withdraw()
 		return err
 	}
-	// A send is a request, as it is over REST (design section 6).
-	ctx = auth.WithAdmission(ctx, k.server.Limits.Admission(k.principal))
-	k.server.Conversation.Send(ctx, k.owner, m, func(x *conversation.Exchange, err error) {
-		giveUp()
-		d.begun(k, sub, x, err)
+	c.registry.Conversation.Send(c.admission(ctx), c.owner, m, func(x *conversation.Exchange, err error) {
+		withdraw()
+		d.turnBegan(c, sub, x, err)
 	})
 	return nil
 }
 
-// begun has the reply of a send shown, or says why there is none. It does not block.
-func (d *aiSDK) begun(k *socket, sub *subscription, x *conversation.Exchange, err error) {
-	k.mu.Lock()
-	aborted, closed := sub.answers.aborted, k.closed || sub.closed
+// turnBegan shows the reply of a send, or why there is none. It does not block.
+func (d *aiSDK) turnBegan(c *connection, sub *subscription, x *conversation.Exchange, err error) {
+	c.mu.Lock()
+	aborted, closed := sub.request.aborted, c.closed || sub.closed
 	if err == nil {
-		sub.answers.reply = x.Reply.ID
+		sub.request.reply = x.Reply.ID
 		if !closed {
-			k.server.work.Add(1)
+			c.registry.work.Add(1) // under the lock: the registry must not stop waiting in between
 		}
 	}
-	k.mu.Unlock()
+	c.mu.Unlock()
 	switch {
 	case closed:
-	case err != nil && aborted: // it never had a turn
-		d.end(k, sub, func() { k.answer(wire.AISDKControlFrame{Type: "end", RequestID: sub.key}) })
+	case err != nil && aborted: // the send was withdrawn
+		d.endRequest(c, sub, func() { c.send(wire.AISDKControlFrame{Type: "end", RequestID: sub.key}) })
 	case err != nil:
-		d.fail(k, sub, err)
+		d.failRequest(c, sub, err)
 	default:
 		go func() {
-			defer k.server.work.Done()
-			d.open(k, sub, x.Position)
-			if aborted { // while it began
-				d.cancel(k, sub)
+			defer c.registry.work.Done()
+			d.showReply(c, sub, x.Position)
+			if aborted { // while the turn began
+				d.cancel(c, sub)
 			}
 		}()
 	}
 }
 
-// open begins to show a reply that a send was answered with.
-func (d *aiSDK) open(k *socket, sub *subscription, from stream.Position) {
-	ctx, cancel := deadline()
+// showReply begins to show the reply of a send.
+func (d *aiSDK) showReply(c *connection, sub *subscription, from stream.Position) {
+	ctx, cancel := storeContext()
 	defer cancel()
-	viewer, _, recovered, err := k.server.Conversation.View(ctx, k.owner, sub.session, &from, func() { k.wake(sub) })
+	viewer, _, recovered, err := c.registry.Conversation.View(ctx, c.owner, sub.session, &from, func() { c.wake(sub) })
 	if err != nil {
-		d.fail(k, sub, err)
+		d.failRequest(c, sub, err)
 		return
 	}
 	if !recovered {
 		viewer.Close()
-		d.fail(k, sub, conversation.ErrMessageNotFound)
+		d.failRequest(c, sub, conversation.ErrMessageNotFound)
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if sub.closed {
 		viewer.Close()
 		return
 	}
 	sub.viewer = viewer
-	k.ready = append(k.ready, sub)
-	k.kick()
+	c.readyLocked(sub)
 }
 
-// resume shows the reply of a chat that is being written, or the newest if the client was not shown its end: from its beginning,
-// whatever was seen of it. One that fails takes nobody's place: what was aborted in its favour is cancelled after all.
-func (d *aiSDK) resume(k *socket, id string, f sdkFrame) error {
-	session, err := d.session(k, f, auth.ReadMessages)
+// resume shows the live reply of a chat, or the newest one if the client was not shown its end: from its beginning,
+// whatever the client has seen of it. Where a resume fails, the requests that it superseded are cancelled after all.
+func (d *aiSDK) resume(c *connection, id string, f sdkFrame) error {
+	session, err := d.chat(c, f, auth.ReadMessages)
 	if err != nil {
 		return err
 	}
-	replaced := d.replace(k, session)
-	err = d.reopen(k, id, session)
+	superseded := d.supersede(c, session)
+	err = d.showAgain(c, id, session)
 	if err != nil {
-		for _, sub := range replaced {
-			d.stop(k, sub)
+		for _, sub := range superseded {
+			d.startCancel(c, sub)
 		}
 	}
 	return err
 }
 
-// reopen begins to show the reply of a session that a resume is for, if there is any.
-func (d *aiSDK) reopen(k *socket, id, session string) error {
-	ctx, cancel := deadline()
+// showAgain begins to show the reply that a resume is for, if there is one.
+func (d *aiSDK) showAgain(c *connection, id, session string) error {
+	ctx, cancel := storeContext()
 	defer cancel()
-	reply, err := d.resumable(ctx, k, session)
+	reply, err := d.resumable(ctx, c, session)
 	if err != nil {
 		return err
 	}
-	sub := &subscription{key: id, session: session, answers: &answers{reply: reply, frames: wire.NewAISDKFrameEncoder(id)}}
+	sub := &subscription{key: id, session: session, request: &sdkRequest{reply: reply, encoder: wire.NewAISDKFrameEncoder(id)}}
 	recovered := false
 	if reply != "" {
 		from := stream.Before(reply)
-		sub.viewer, _, recovered, err = k.server.Conversation.View(ctx, k.owner, session, &from, func() { k.wake(sub) })
+		sub.viewer, _, recovered, err = c.registry.Conversation.View(ctx, c.owner, session, &from, func() { c.wake(sub) })
 		if err != nil {
 			return err
 		}
 	}
-	if !recovered { // or it was cleared this moment
+	if !recovered { // no reply, or the history was cleared meanwhile
 		if sub.viewer != nil {
 			sub.viewer.Close()
 		}
-		k.answer(wire.AISDKControlFrame{Type: "no-active", RequestID: id})
+		c.send(wire.AISDKControlFrame{Type: "no-active", RequestID: id})
 		return nil
 	}
 	start, err := json.Marshal(wire.AISDKControlFrame{Type: "start", RequestID: id})
 	if err != nil {
-		panic(err) // our own struct
+		panic(err) // one of our own types
 	}
-	added, err := d.add(k, sub, start)
+	added, err := d.addRequest(c, sub, start)
 	if !added {
 		sub.viewer.Close()
 	}
 	return err
 }
 
-// replace ends the resumes of a chat that were aborted just now, in favour of another: they cancel nothing. It returns them.
-func (d *aiSDK) replace(k *socket, session string) (replaced []*subscription) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, sub := range k.subscriptions {
-		if sub.session == session && sub.answers.aborted && sub.answers.giveUp == nil {
-			sub.answers.replaced = true
-			k.drop(sub.key)
-			replaced = append(replaced, sub)
+// supersede ends the resumes of a chat whose abort is still in its grace period, because another resume follows: they
+// cancel nothing. It returns them.
+func (*aiSDK) supersede(c *connection, session string) (superseded []*subscription) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, sub := range c.subscriptions {
+		if sub.session == session && sub.request.aborted && sub.request.withdraw == nil {
+			sub.request.superseded = true
+			c.unsubscribeLocked(sub.key)
+			superseded = append(superseded, sub)
 		}
 	}
-	return replaced
+	return superseded
 }
 
-// resumable returns the reply of a session that a resume shows, "" for none.
-func (d *aiSDK) resumable(ctx context.Context, k *socket, id string) (string, error) {
-	session, _, err := k.server.Conversation.Session(ctx, k.owner, id)
+// resumable returns the reply that a resume of a session shows, "" for none.
+func (d *aiSDK) resumable(ctx context.Context, c *connection, id string) (string, error) {
+	session, _, err := c.registry.Conversation.Session(ctx, c.owner, id)
 	if err != nil || session.LiveReply != "" {
 		return session.LiveReply, err
 	}
-	k.mu.Lock()
-	told := d.told[id]
-	k.mu.Unlock()
-	if session.Head <= session.Cleared || session.Head == told {
+	c.mu.Lock()
+	lastEnded := d.lastEnded[id]
+	c.mu.Unlock()
+	if session.Head <= session.Cleared || session.Head == lastEnded {
 		return "", nil
 	}
-	newest, _, err := k.server.Conversation.Message(ctx, k.owner, id, session.Head)
+	newest, _, err := c.registry.Conversation.Message(ctx, c.owner, id, session.Head)
 	switch {
 	case errors.Is(err, conversation.ErrMessageNotFound), err == nil && newest.Role != conversation.Assistant:
 		return "", nil
@@ -317,107 +310,101 @@ func (d *aiSDK) resumable(ctx context.Context, k *socket, id string) (string, er
 	return newest.ID, nil
 }
 
-// abort cancels the reply of a request, that of a resume unless another follows within regret, or gives up its send. One that
-// has ended, or never was, is passed over: an abort may cross the reply's end.
-func (d *aiSDK) abort(k *socket, id string, _ sdkFrame) error {
-	k.mu.Lock()
-	sub := k.subscriptions[id]
-	if sub == nil || sub.answers.aborted {
-		k.mu.Unlock()
+// abort cancels the reply of a request, or withdraws its send. If the request is a resume, it waits for resumeGrace, and
+// cancels nothing if another resume follows. An unknown request is ignored: the abort may have crossed the reply's end.
+func (d *aiSDK) abort(c *connection, id string, _ sdkFrame) error {
+	c.mu.Lock()
+	sub := c.subscriptions[id]
+	if sub == nil || sub.request.aborted {
+		c.mu.Unlock()
 		return nil
 	}
-	sub.answers.aborted = true
-	reply := sub.answers.reply
-	k.mu.Unlock()
-	if err := k.session(sub.session, auth.WriteMessages); err != nil {
-		d.fail(k, sub, err)
+	sub.request.aborted = true
+	reply := sub.request.reply
+	c.mu.Unlock()
+	if err := c.checkSession(sub.session, auth.WriteMessages); err != nil {
+		d.failRequest(c, sub, err)
 		return nil
 	}
 	if reply == "" {
-		sub.answers.giveUp()
+		sub.request.withdraw()
 		return nil
 	}
-	if sub.answers.giveUp != nil {
-		d.stop(k, sub)
+	if sub.request.withdraw != nil { // a send
+		d.startCancel(c, sub)
 		return nil
 	}
-	k.server.work.Add(1)
-	go func() { // the client may leave meanwhile
-		defer k.server.work.Done()
-		time.Sleep(regret)
-		k.mu.Lock()
-		replaced := sub.answers.replaced
-		k.mu.Unlock()
-		if !replaced {
-			d.stop(k, sub)
+	c.background(func() { // the client may leave meanwhile; the reply is cancelled nevertheless
+		time.Sleep(resumeGrace)
+		c.mu.Lock()
+		superseded := sub.request.superseded
+		c.mu.Unlock()
+		if !superseded {
+			d.startCancel(c, sub)
 		}
-	}()
+	})
 	return nil
 }
 
-// stop has a request's reply cancelled, as one of a few of the socket's at once. It does not wait for that.
-func (d *aiSDK) stop(k *socket, sub *subscription) {
-	k.cancels <- struct{}{} // each place is free again within seconds
-	k.server.work.Add(1)
-	go func() {
-		defer func() { <-k.cancels; k.server.work.Done() }()
-		d.cancel(k, sub)
-	}()
+// startCancel cancels a request's reply in the background, as one of at most maxCancels of the socket.
+func (d *aiSDK) startCancel(c *connection, sub *subscription) {
+	c.cancels <- struct{}{} // blocks for seconds at most: a cancel takes no longer
+	c.background(func() {
+		defer func() { <-c.cancels }()
+		d.cancel(c, sub)
+	})
 }
 
-// cancel cancels a request's reply, also when the client leaves meanwhile. That it has ended, its viewer shows; the client has no
-// ear for the request any more.
-func (d *aiSDK) cancel(k *socket, sub *subscription) {
-	ctx, done := deadline()
+// cancel cancels a request's reply, even if the client leaves meanwhile. The viewer shows that the reply has ended. An error
+// is only logged: the client no longer listens to the request.
+func (*aiSDK) cancel(c *connection, sub *subscription) {
+	ctx, done := storeContext()
 	defer done()
-	if _, err := k.server.Conversation.Cancel(ctx, k.owner, sub.session, sub.answers.reply); err != nil {
-		if _, fault := describe(err); fault {
-			k.server.Log.Error("a frame failed", "requestId", k.requestID, "error", err)
-		}
+	if _, err := c.registry.Conversation.Cancel(ctx, c.owner, sub.session, sub.request.reply); err != nil {
+		c.describe(err)
 	}
 }
 
-func (d *aiSDK) show(k *socket, sub *subscription, event stream.Event) (last bool, err error) {
-	a := sub.answers
-	if event.Entry != nil && event.Entry.ID != a.reply { // the reply went without an ending
-		d.fail(k, sub, conversation.ErrMessageNotFound)
+func (d *aiSDK) writeEvent(c *connection, sub *subscription, event stream.Event) (last bool, err error) {
+	r := sub.request
+	if event.Entry != nil && event.Entry.ID != r.reply { // the reply is gone without an end
+		d.failRequest(c, sub, conversation.ErrMessageNotFound)
 		return true, nil
 	}
-	d.frames = a.frames.AppendFrames(d.frames[:0], event)
-	last = isLast(event.Kind)
-	if last { // before the client hears of it, which may ask for more at once
-		d.conclude(k, sub, event)
+	d.frames = r.encoder.AppendFrames(d.frames[:0], event)
+	last = EndsReply(event.Kind)
+	if last { // before the client sees the end, because it may send the next request at once
+		d.finish(c, sub, event)
 	}
 	for frame := range bytes.Lines(d.frames) {
-		frame = frame[:len(frame)-1]
-		if err := k.conn.Write(context.Background(), websocket.MessageText, frame); err != nil {
+		if err := c.writeFrame(frame[:len(frame)-1]); err != nil {
 			return last, err
 		}
 	}
-	if cap(d.frames) > keptFrames {
+	if cap(d.frames) > maxKeptBuffer {
 		d.frames = nil
 	}
 	return last, nil
 }
 
-// conclude ends a request whose reply has ended, or is gone, and keeps in mind what the client is about to be shown the end of.
-func (d *aiSDK) conclude(k *socket, sub *subscription, event stream.Event) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+// finish ends a request whose reply has ended or is gone, and remembers the reply whose end the client is about to see.
+func (d *aiSDK) finish(c *connection, sub *subscription, event stream.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !sub.closed {
-		k.drop(sub.key)
+		c.unsubscribeLocked(sub.key)
 	}
 	if event.Kind != stream.Ended {
 		return
 	}
-	if d.told == nil {
-		d.told = make(map[string]string)
+	if d.lastEnded == nil {
+		d.lastEnded = make(map[string]string)
 	}
-	if _, known := d.told[sub.session]; !known && len(d.told) >= maxTold {
-		for other := range d.told { // it is replayed at worst
-			delete(d.told, other)
+	if _, known := d.lastEnded[sub.session]; !known && len(d.lastEnded) >= maxLastEnded {
+		for other := range d.lastEnded { // any
+			delete(d.lastEnded, other)
 			break
 		}
 	}
-	d.told[sub.session] = sub.answers.reply
+	d.lastEnded[sub.session] = sub.request.reply
 }

@@ -1,9 +1,7 @@
-package server
+package socket
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"net"
 	"sync"
 	"time"
@@ -12,150 +10,145 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/server/api"
 	"parley/stream"
 	"parley/stream/wire"
 )
 
 const (
-	heartbeat = 25 * time.Second
-	// goodbye is how long a client has to answer a close.
-	goodbye = 2 * time.Second
-	// maxOutbox is how many answers may wait for a client that does not read before no more of its requests are read.
+	// pingInterval is how often the server pings: below the 30 to 60 s after which proxies and mobile networks drop idle
+	// connections. Two pings in a row without an answer close the socket.
+	pingInterval = 25 * time.Second
+	// closeTimeout is how long a client has to answer a close frame. It bounds how long a silent client delays a drain.
+	closeTimeout = 2 * time.Second
+	// maxOutbox is how many responses may wait for a slow client. At that many, no more of its requests are read, so a
+	// client that sends without reading costs a bounded amount of memory.
 	maxOutbox = 64
-	// maxCancels is how many cancels of one socket may be under way.
+	// maxCancels is how many cancels of one socket may run at once. Each holds a goroutine until the reply has stopped.
 	maxCancels = 16
-	// maxSubscriptions is how many sessions one socket may watch.
+	// maxSubscriptions is how many sessions, or requests of the AI SDK, one socket may have open.
 	maxSubscriptions = 1000
+	// storeTimeout is how long the reader waits for the store before it reports an error.
+	storeTimeout = 10 * time.Second
+	// HistoryRetry is how long a viewer waits, while the store is unreachable, before it reads history again.
+	HistoryRetry = time.Second
 )
 
-// socket is one connection, of whichever dialect its client chose.
+// connection is one socket, of either dialect.
 //
-// One goroutine reads, in [socket.read]. The writer exists only while there is something to write: [socket.kick]
-// starts it, and it ends when all viewers are parked and the outbox is empty; so an idle socket has one goroutine.
-// What is written to a slow client is computed when it can be written: there is no queue of events.
-type socket struct {
+//	start ──► serve ──► read … ──► release ──► closed
+//	             │                    ▲
+//	             └── writer, on demand┘
+//
+// One goroutine reads (see read). The writer exists only while there is something to write: startWriterLocked starts it,
+// and it exits when no viewer is ready and the outbox is empty. So an idle socket has one goroutine. What a slow client
+// gets is computed when it can be written; there is no queue of events.
+type connection struct {
 	// static
-	server    *Server
+	registry  *Registry
 	principal auth.Principal
 	owner     conversation.Owner
 	id        string // of the connection
 	requestID string // of the handshake
 	dialect   dialect
-	conn      *websocket.Conn
-	below     net.Conn // what conn runs on
-	writer    func()   // socket.write, stored once: a method value would be allocated at each start
-	ping      *time.Timer
-	ctx       context.Context // ends with the socket; never used for reads and writes
+	ws        *websocket.Conn
+	transport net.Conn // below ws
+	writer    func()   // write, as a value: a method value would be allocated at each start of the writer
+	pingTimer *time.Timer
+	ctx       context.Context // ends with the connection; not for reads and writes
 	cancelCtx context.CancelFunc
-	cancels   chan struct{} // holds a place for each cancel under way
+	cancels   chan struct{} // has an element for each running cancel
 
 	// owned by the reader
-	nonsense int // invalid frames in a row
+	invalidFrames int // in a row
 
 	mu            sync.Mutex
-	room          sync.Cond                // on mu; when the outbox has room again
-	outbox        [][]byte                 // guarded by mu: answers, which go before events
-	ready         []*subscription          // guarded by mu: those whose viewer is running
-	subscriptions map[string]*subscription // guarded by mu; by session, or what else the dialect has one of
-	running       bool                     // guarded by mu: a writer is at work
+	outboxSpace   sync.Cond                // on mu; signals that the outbox was taken, or the connection closed
+	outbox        [][]byte                 // guarded by mu: responses, which go before events
+	ready         []*subscription          // guarded by mu: those whose viewer may have events
+	subscriptions map[string]*subscription // guarded by mu; by session, or by request in ai-sdk.v7
+	writing       bool                     // guarded by mu: the writer runs
 	closed        bool                     // guarded by mu
 
 	// owned by the ping timer
-	missed int // pings in a row without an answer
+	missedPings int // in a row
 }
 
-// dialect is what a socket speaks: how it answers the client's frames, and writes events down. Its methods are called with
-// no lock held.
+// dialect is how a socket's client and the server talk. Its methods are called without locks held.
 type dialect interface {
-	// greet says what is to be said first.
-	greet(k *socket)
-	// handle answers one frame. It reports whether the frame was valid; a valid request may still fail. Only the socket's reader
-	// calls it.
-	handle(k *socket, frame []byte) bool
-	// show writes an event of a subscription; last says that the subscription ends with it. Only the socket's writer calls it.
-	show(k *socket, sub *subscription, event stream.Event) (last bool, err error)
-	// leave tells the client that the server is going away, if there is a word for that.
-	leave(k *socket)
+	// greet queues the first frame, if the dialect has one.
+	greet(c *connection)
+	// handle handles one frame of the client. It reports whether the frame was valid; a valid request may still fail. Only
+	// the reader calls it.
+	handle(c *connection, frame []byte) (valid bool)
+	// writeEvent writes an event of a subscription. last says that the subscription ends with it. Only the writer calls it.
+	writeEvent(c *connection, sub *subscription, event stream.Event) (last bool, err error)
+	// announceDrain tells the client that the server is going away, if the dialect has a frame for that.
+	announceDrain(c *connection)
 }
 
-// subscription is a session that a socket watches.
+// subscription is a session that a socket views.
 type subscription struct {
 	// static
-	key     string // in socket.subscriptions
+	key     string // in connection.subscriptions
 	session string
-	answers *answers // what it answers in ai-sdk.v7, else nil
+	request *sdkRequest // in ai-sdk.v7, the request that the events answer; else nil
 
-	viewer *stream.Viewer // guarded by socket.mu until it is ready; nil until there is something to view
-	closed bool           // guarded by socket.mu: nothing of it may be written any more
+	viewer *stream.Viewer // guarded by connection.mu until the subscription is ready; nil while there is nothing to view
+	closed bool           // guarded by connection.mu: nothing more may be written for it
 }
 
-func newSocket(s *Server, p auth.Principal, requestID string, speaks dialect) *socket {
-	k := &socket{
-		server: s, principal: p, owner: owner(p), id: "conn_" + conversation.RandomText(16), requestID: requestID, dialect: speaks,
+func newConnection(r *Registry, p auth.Principal, requestID string, speaks dialect) *connection {
+	c := &connection{
+		registry: r, principal: p, owner: api.Owner(p), id: "conn_" + conversation.RandomText(16), requestID: requestID, dialect: speaks,
 		subscriptions: make(map[string]*subscription), cancels: make(chan struct{}, maxCancels),
 	}
-	k.ctx, k.cancelCtx = context.WithCancel(context.Background())
-	k.room.L = &k.mu
-	k.writer = k.write
-	return k
+	c.ctx, c.cancelCtx = context.WithCancel(context.Background())
+	c.outboxSpace.L = &c.mu
+	c.writer = c.write
+	return c
 }
 
-// start runs the socket on an accepted connection, and what that runs on. It returns at once.
-func (k *socket) start(conn *websocket.Conn, below net.Conn) {
-	k.conn, k.below = conn, below
-	s := k.server
-	s.mu.Lock()
-	var refused wire.CloseCode
-	switch {
-	case s.draining.Load():
-		refused = wire.CloseDraining
-	case s.MaxSockets > 0 && len(s.sockets) >= s.MaxSockets:
-		refused = wire.CloseTooManyConnections
-	}
-	if refused == 0 { // one that is refused takes nobody's place while it is closed
-		s.sockets[k] = struct{}{}
-	}
-	s.work.Add(1)
-	s.mu.Unlock()
+// start runs the connection in a goroutine of its own.
+func (c *connection) start(ws *websocket.Conn, transport net.Conn) {
+	c.ws, c.transport = ws, transport
+	refused := c.registry.add(c)
 	go func() {
-		defer s.work.Done()
+		defer c.registry.remove(c)
 		if refused != 0 {
-			k.close(refused)
-		} else {
-			k.serve()
+			c.close(refused)
+			return
 		}
-		s.mu.Lock()
-		delete(s.sockets, k)
-		s.mu.Unlock()
+		c.serve()
 	}()
 }
 
-func (k *socket) serve() {
-	k.mu.Lock()
-	k.ping = time.AfterFunc(heartbeat, k.beat)
-	k.mu.Unlock()
-	k.dialect.greet(k)
-	release := k.server.watchman.watch(k.principal, k.expel)
-	k.read()
-	release()
-	k.shut()
-	_ = k.conn.CloseNow()
+func (c *connection) serve() {
+	c.mu.Lock()
+	c.pingTimer = time.AfterFunc(pingInterval, c.ping)
+	c.mu.Unlock()
+	c.dialect.greet(c)
+	unwatch := c.registry.Revocation.Watch(c.principal, c.closeRevoked)
+	c.read()
+	unwatch()
+	c.release()
+	_ = c.ws.CloseNow()
 }
 
-// shut ends the subscriptions and whoever waits for the socket.
-func (k *socket) shut() {
-	k.cancelCtx()
-	k.mu.Lock()
-	k.closed = true
-	k.ping.Stop()
-	k.outbox, k.ready = nil, nil
-	subscriptions := k.subscriptions
-	k.subscriptions = nil
+// release ends the subscriptions and everything that waits for the connection.
+func (c *connection) release() {
+	c.cancelCtx()
+	c.mu.Lock()
+	c.closed = true
+	c.pingTimer.Stop()
+	c.outbox, c.ready = nil, nil
+	subscriptions := c.subscriptions
+	c.subscriptions = nil
 	for _, sub := range subscriptions {
 		sub.closed = true
 	}
-	k.room.Broadcast()
-	k.mu.Unlock()
+	c.outboxSpace.Broadcast()
+	c.mu.Unlock()
 	for _, sub := range subscriptions {
 		if sub.viewer != nil {
 			sub.viewer.Close()
@@ -163,203 +156,83 @@ func (k *socket) shut() {
 	}
 }
 
-// close closes the connection with a code; it waits for the client's answer, for goodbye at most. The library would wait 5 s to
-// write and 5 s more for the answer, and its CloseNow for that: what it runs on is closed under it.
-func (k *socket) close(code wire.CloseCode) {
-	late := time.AfterFunc(goodbye, func() { _ = k.below.Close() })
-	defer late.Stop()
-	_ = k.conn.Close(websocket.StatusCode(code), code.Reason())
+// close closes the connection with a code, and waits at most closeTimeout for the client's answer. The library would wait
+// 5 s to write and another 5 s for the answer, so the connection below it is closed instead.
+func (c *connection) close(code wire.CloseCode) {
+	overdue := time.AfterFunc(closeTimeout, func() { _ = c.transport.Close() })
+	defer overdue.Stop()
+	_ = c.ws.Close(websocket.StatusCode(code), code.Reason())
 }
 
-// expel closes the connection because its key no longer works. It returns at once: a client may take its time to answer the
-// close frame, but is shown nothing more, and what it asks for meanwhile is refused (see socket.session). Called while the
-// socket is watched, so it still counts in the server's work.
-func (k *socket) expel() {
-	k.mu.Lock()
-	for key := range k.subscriptions {
-		k.drop(key)
+// closeRevoked closes the connection because its key no longer works. It does not block: the client may take its time to
+// answer the close frame. Meanwhile it gets no more events, and checkSession refuses its requests. The revocation monitor
+// calls it while the connection is watched, so the registry still waits for it.
+func (c *connection) closeRevoked() {
+	c.mu.Lock()
+	for key := range c.subscriptions {
+		c.unsubscribeLocked(key)
 	}
-	k.mu.Unlock()
-	k.server.work.Add(1)
+	c.mu.Unlock()
+	c.background(func() { c.close(wire.CloseUnauthorized) })
+}
+
+// background runs f in a goroutine that the registry waits for when it drains.
+func (c *connection) background(f func()) {
+	c.registry.work.Add(1)
 	go func() {
-		defer k.server.work.Done()
-		k.close(wire.CloseUnauthorized)
+		defer c.registry.work.Done()
+		f()
 	}()
 }
 
-// beat pings the client, and closes the socket when two pings in a row went unanswered.
-func (k *socket) beat() {
-	ctx, cancel := context.WithTimeout(context.Background(), heartbeat)
+// ping pings the client, and closes the socket when two pings in a row had no answer.
+func (c *connection) ping() {
+	ctx, cancel := context.WithTimeout(context.Background(), pingInterval)
 	defer cancel()
 	began := time.Now()
-	if k.conn.Ping(ctx) == nil {
-		k.missed = 0
-	} else if k.missed++; k.missed >= 2 {
-		k.close(wire.CloseNoHeartbeat)
+	if c.ws.Ping(ctx) == nil {
+		c.missedPings = 0
+	} else if c.missedPings++; c.missedPings >= 2 {
+		c.close(wire.CloseNoHeartbeat)
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.closed {
-		k.ping.Reset(max(0, heartbeat-time.Since(began)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.pingTimer.Reset(max(0, pingInterval-time.Since(began)))
 	}
 }
 
-// answer has a frame written that is no event.
-func (k *socket) answer(frame any) {
-	body, err := json.Marshal(frame)
-	if err != nil {
-		panic(err) // our own structs
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.closed {
-		k.outbox = append(k.outbox, body)
-		k.kick()
-	}
-}
-
-// wake has a subscription's events written.
-func (k *socket) wake(sub *subscription) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !sub.closed {
-		k.ready = append(k.ready, sub)
-		k.kick()
-	}
-}
-
-// kick starts the writer if there is none; called with mu held.
-func (k *socket) kick() {
-	if !k.running {
-		k.running = true
-		k.server.work.Add(1)
-		go k.writer()
-	}
-}
-
-// write writes until there is nothing left to write. Writes are not under a context that can end (it would cost more
-// than the write): the connection's own deadline bounds them.
-func (k *socket) write() {
-	defer k.server.work.Done()
-	for k.flush() {
-		sub, more := k.next()
-		if !more {
-			return
-		}
-		if sub == nil {
-			continue
-		}
-		event, ok, err := sub.viewer.Next(k.ctx)
-		if errors.Is(err, conversation.ErrUnavailable) { // the store is out of reach: the socket stays
-			time.AfterFunc(historyAgain, func() { k.wake(sub) })
-			continue
-		}
-		if err != nil {
-			if k.ctx.Err() == nil {
-				k.server.Log.Warn("a socket was closed: history cannot be read", "requestId", k.requestID, "error", err)
-			}
-			k.abandon()
-			return
-		}
-		// What was answered before the event was published must be written before it.
-		if ok && (!k.flush() || !k.show(sub, event)) {
-			return
-		}
-	}
-}
-
-// next takes the subscription whose turn it is; nil if only answers wait. Without more the writer is over.
-func (k *socket) next() (sub *subscription, more bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for len(k.ready) > 0 {
-		sub := k.ready[0]
-		copy(k.ready, k.ready[1:])
-		k.ready = k.ready[:len(k.ready)-1]
-		if !sub.closed {
-			return sub, true
-		}
-	}
-	k.running = len(k.outbox) > 0
-	return nil, k.running
-}
-
-// show writes an event and puts its subscription at the end of those that are ready. It reports whether the
-// connection still stands.
-func (k *socket) show(sub *subscription, event stream.Event) bool {
-	k.mu.Lock()
-	closed := sub.closed
-	k.mu.Unlock()
-	if closed {
-		return true
-	}
-	last, err := k.dialect.show(k, sub, event)
-	if err != nil {
-		k.abandon()
-		return false
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch {
-	case sub.closed:
-	case last:
-		k.drop(sub.key)
-	default:
-		k.ready = append(k.ready, sub)
-	}
-	return true
-}
-
-// drop ends the subscription of that key, if there is one; called with mu held.
-func (k *socket) drop(key string) {
-	if sub := k.subscriptions[key]; sub != nil {
+// unsubscribeLocked ends the subscription with that key, if there is one.
+func (c *connection) unsubscribeLocked(key string) {
+	if sub := c.subscriptions[key]; sub != nil {
 		sub.closed = true
-		delete(k.subscriptions, key)
+		delete(c.subscriptions, key)
 		if sub.viewer != nil {
 			sub.viewer.Close()
 		}
 	}
 }
 
-// flush writes the answers that wait. It reports whether the connection still stands.
-func (k *socket) flush() bool {
-	for {
-		k.mu.Lock()
-		frames := k.outbox
-		k.outbox = nil
-		k.room.Broadcast()
-		k.mu.Unlock()
-		if len(frames) == 0 {
-			return true
-		}
-		for _, frame := range frames {
-			if k.conn.Write(context.Background(), websocket.MessageText, frame) != nil {
-				k.abandon()
-				return false
-			}
-		}
-	}
+// abort ends a connection that cannot be written to. The reader notices, even if it waits for space in the outbox, and
+// releases the rest.
+func (c *connection) abort() {
+	c.mu.Lock()
+	c.closed = true
+	c.outboxSpace.Broadcast()
+	c.mu.Unlock()
+	_ = c.ws.CloseNow()
 }
 
-// abandon ends a connection that cannot be written to. The reader sees it, also where it waits for room, and clears up.
-func (k *socket) abandon() {
-	k.mu.Lock()
-	k.closed = true
-	k.room.Broadcast()
-	k.mu.Unlock()
-	_ = k.conn.CloseNow()
-}
-
-// idle reports whether nothing is being written, and nothing that is watched is live.
-func (k *socket) idle() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.running {
+// idle reports whether nothing is being written and no session that is viewed has a live reply.
+func (c *connection) idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writing {
 		return false
 	}
-	for _, sub := range k.subscriptions {
-		if k.server.Conversation.IsLive(sub.session) {
+	for _, sub := range c.subscriptions {
+		if c.registry.Conversation.IsLive(sub.session) {
 			return false
 		}
 	}

@@ -1,283 +1,211 @@
-package server
+package socket
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"time"
-
-	"github.com/coder/websocket"
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/server/api"
 	"parley/stream"
 	"parley/stream/wire"
 )
 
-// maxRequestID is the length of a request's id at most: answers that wait for a client that does not read repeat it.
-const maxRequestID = 128
-
-// read reads the client's frames until the connection ends. A frame that cannot be understood is answered with an
-// error; too many in a row end the connection.
-func (k *socket) read() {
-	ctx := context.Background() // closing the connection ends the read
-	for {
-		k.waitForRoom()
-		kind, frame, err := k.conn.Read(ctx)
-		switch {
-		case err != nil:
-			return
-		case kind != websocket.MessageText:
-			k.close(wire.CloseBinary)
-			return
-		case !wire.ValidText(frame):
-			k.close(wire.CloseInvalidUTF8)
-			return
-		}
-		if k.dialect.handle(k, frame) {
-			k.nonsense = 0
-		} else if k.nonsense++; k.nonsense >= wire.MaxInvalidFrames {
-			k.close(wire.CloseInvalidFrames)
-			return
-		}
-	}
-}
-
-// waitForRoom holds the reader back while a client lets its answers pile up.
-func (k *socket) waitForRoom() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for len(k.outbox) >= maxOutbox && !k.closed {
-		k.room.Wait()
-	}
-}
-
-// parleyV1 is the dialect parley.v1 (design section 4).
+// parleyV1 is the dialect parley.v1. A subscription is a session.
 type parleyV1 struct{}
 
-func (parleyV1) greet(k *socket) {
-	k.answer(wire.Welcome{
-		Type: "welcome", Protocol: wire.Protocol, ConnectionID: k.id, HeartbeatSeconds: int(heartbeat.Seconds()),
+func (parleyV1) greet(c *connection) {
+	c.send(wire.Welcome{
+		Type: "welcome", Protocol: wire.Protocol, ConnectionID: c.id, HeartbeatSeconds: int(pingInterval.Seconds()),
 	})
 }
 
-func (parleyV1) leave(k *socket) {
-	k.answer(wire.Draining{Type: "draining", ReconnectAfterMs: int(reconnectAfter.Milliseconds())})
+func (parleyV1) announceDrain(c *connection) {
+	c.send(wire.Draining{Type: "draining", ReconnectAfterMs: int(reconnectAfter.Milliseconds())})
 }
 
-func (parleyV1) show(k *socket, sub *subscription, event stream.Event) (last bool, err error) {
+func (parleyV1) writeEvent(c *connection, sub *subscription, event stream.Event) (last bool, err error) {
 	frame := sub.viewer.Topic().Encode(event, wire.JSON{})
 	defer frame.Release()
-	return event.Kind == stream.Deleted || event.Kind == stream.Expired,
-		k.conn.Write(context.Background(), websocket.MessageText, frame.Bytes)
+	return event.Kind == stream.Deleted || event.Kind == stream.Expired, c.writeFrame(frame.Bytes)
 }
 
-func (parleyV1) handle(k *socket, frame []byte) bool {
+func (p parleyV1) handle(c *connection, frame []byte) (valid bool) {
 	var head struct {
 		Type string `json:"type"`
 		ID   string `json:"id"`
 	}
-	_ = json.Unmarshal(frame, &head) // what is wrong with it is found below
+	_ = json.Unmarshal(frame, &head) // the strict decoding below finds what is wrong with the frame
 	if len(head.ID) > maxRequestID {
-		k.refuse("", invalid("id", "must have at most 128 bytes"))
+		p.sendError(c, "", api.Invalid("id", "must have at most 128 bytes"))
 		return false
 	}
 	switch head.Type {
 	case wire.TypeSubscribe:
-		return take(k, frame, head.ID, k.subscribe)
+		return handleAs(c, frame, head.ID, p.subscribe)
 	case wire.TypeUnsubscribe:
-		return take(k, frame, head.ID, k.unsubscribe)
+		return handleAs(c, frame, head.ID, p.unsubscribe)
 	case wire.TypeSend:
-		return take(k, frame, head.ID, k.send)
+		return handleAs(c, frame, head.ID, p.send)
 	case wire.TypeCancel:
-		return take(k, frame, head.ID, k.cancel)
+		return handleAs(c, frame, head.ID, p.cancel)
 	case wire.TypePing:
-		return take(k, frame, head.ID, k.pong)
+		return handleAs(c, frame, head.ID, p.pong)
 	}
-	if err := decode(frame, &struct{}{}); err != nil {
-		if e, _ := describe(err); e.field == "" { // no JSON object at all
-			k.refuse(head.ID, err)
-			return false
-		}
+	err := api.Decode(frame, &struct{}{})
+	if e, ok := errors.AsType[*api.Error](err); !ok || e.Field != "" { // a JSON object, then
+		err = api.Invalid("type", "must be subscribe, unsubscribe, send, cancel or ping")
 	}
-	k.refuse(head.ID, invalid("type", "must be subscribe, unsubscribe, send, cancel or ping"))
+	p.sendError(c, head.ID, err)
 	return false
 }
 
-// take decodes a frame strictly and passes it to the request's handler.
-func take[T any](k *socket, frame []byte, id string, handle func(request T) error) bool {
+// handleAs decodes a frame strictly and passes it to the handler of its type.
+func handleAs[T any](c *connection, frame []byte, id string, handle func(c *connection, request T) error) (valid bool) {
 	var request T
-	if err := decode(frame, &request); err != nil {
-		k.refuse(id, err)
-		return false
+	err := api.Decode(frame, &request)
+	if err == nil {
+		err = handle(c, request)
 	}
-	if err := handle(request); err != nil {
-		k.refuse(id, err)
-		e, _ := describe(err)
-		return e.code != "validation_error" || e.honest
+	if err == nil {
+		return true
 	}
-	return true
+	return !parleyV1{}.sendError(c, id, err).IsInvalidRequest()
 }
 
-// refuse answers a request with an error: the same one as over REST.
-func (k *socket) refuse(replyTo string, err error) {
-	e, fault := describe(err)
-	if fault {
-		k.server.Log.Error("a frame failed", "requestId", k.requestID, "error", err)
-	}
-	k.answer(wire.Error{
-		Type: "error", ReplyTo: replyTo, Error: e.body(),
-		Meta: meta{RequestID: k.requestID, Timestamp: conversation.TimeOf(time.Now())},
-	})
+// sendError responds to a request with an error, the same as over REST, and returns it.
+func (parleyV1) sendError(c *connection, replyTo string, err error) *api.Error {
+	e := c.describe(err)
+	c.send(wire.Error{Type: "error", ReplyTo: replyTo, Error: e.Body(), Meta: api.NewMeta(c.requestID)})
+	return e
 }
 
-// session checks that the socket may do with a session what needs the scope. Like a request, a frame is refused as soon as
-// the key is revoked, though the socket is closed only a moment later.
-func (k *socket) session(id string, scope auth.Scope) error {
-	switch {
-	case id == "":
-		return invalid("sessionId", missing)
-	case !conversation.ValidID(conversation.SessionPrefix, id) || !k.principal.MayAccess(id):
-		return conversation.ErrSessionNotFound
-	}
-	ctx, cancel := deadline()
-	defer cancel()
-	if err := k.server.Keys.Revalidate(ctx, k.principal); err != nil {
+func (p parleyV1) subscribe(c *connection, r wire.Subscribe) error {
+	if err := c.checkSession(r.SessionID, auth.ReadMessages); err != nil {
 		return err
 	}
-	return requireScope(k.principal, scope)
-}
-
-// deadline bounds what the socket's reader waits for a store.
-func deadline() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 10*time.Second)
-}
-
-func (k *socket) subscribe(r wire.Subscribe) error {
-	if err := k.session(r.SessionID, auth.ReadMessages); err != nil {
+	from, err := p.parseCursor(c, r)
+	if err != nil {
 		return err
 	}
-	var from *stream.Position
-	if r.After != nil {
-		position, err := wire.ParseCursor(r.SessionID, *r.After, validMessage)
-		if err != nil {
-			return invalid("after", noCursor)
-		}
-		from = &position
-	}
-	ctx, cancel := deadline()
+	ctx, cancel := storeContext()
 	defer cancel()
-	if from != nil {
-		err := k.server.Conversation.CheckPosition(ctx, k.owner, r.SessionID, *from)
-		if errors.Is(err, conversation.ErrNoPosition) {
-			e := invalid("after", noCursor)
-			e.honest = true
-			return e
-		}
-		if err != nil {
-			return err
-		}
-	}
 	sub := &subscription{key: r.SessionID, session: r.SessionID}
-	viewer, position, recovered, err := k.server.Conversation.View(ctx, k.owner, r.SessionID, from, func() { k.wake(sub) })
+	viewer, position, recovered, err := c.registry.Conversation.View(ctx, c.owner, r.SessionID, from, func() { c.wake(sub) })
 	if err != nil {
 		return err
 	}
 	sub.viewer = viewer
-	answer, err := json.Marshal(wire.Subscribed{
+	response, err := json.Marshal(wire.Subscribed{
 		Type: "subscribed", ReplyTo: r.ID, SessionID: r.SessionID, Cursor: wire.Cursor(r.SessionID, position), Recovered: recovered,
 	})
 	if err != nil {
-		panic(err) // our own struct
+		panic(err) // one of our own types
 	}
-	return k.watch(r.SessionID, sub, answer)
+	return p.addSubscription(c, sub, response)
 }
 
-// watch makes sub the session's subscription, in place of one that there may be. Its answer and its first event are
-// put in line together, so that nothing comes between.
-func (k *socket) watch(session string, sub *subscription, answer []byte) error {
-	k.mu.Lock()
-	old := k.subscriptions[session]
-	full := old == nil && len(k.subscriptions) >= maxSubscriptions
-	if k.closed || full {
-		k.mu.Unlock()
+// parseCursor returns the position after which a subscription begins, nil for from now on.
+func (parleyV1) parseCursor(c *connection, r wire.Subscribe) (*stream.Position, error) {
+	if r.After == nil {
+		return nil, nil
+	}
+	position, err := wire.ParseCursor(r.SessionID, *r.After, api.ValidMessageID)
+	if err != nil {
+		return nil, api.Invalid("after", api.WrongCursor)
+	}
+	ctx, cancel := storeContext()
+	defer cancel()
+	err = c.registry.Conversation.CheckPosition(ctx, c.owner, r.SessionID, position)
+	if errors.Is(err, conversation.ErrNoPosition) {
+		e := api.Invalid("after", api.WrongCursor)
+		e.UnknownCursor = true
+		return nil, e
+	}
+	return &position, err
+}
+
+// addSubscription makes sub the subscription of its session and replaces an existing one. Its response and its first event
+// are put in line together, so that no frame of the session comes between them.
+func (parleyV1) addSubscription(c *connection, sub *subscription, response []byte) error {
+	c.mu.Lock()
+	old := c.subscriptions[sub.key]
+	full := old == nil && len(c.subscriptions) >= maxSubscriptions
+	if c.closed || full {
+		c.mu.Unlock()
 		sub.viewer.Close()
 		if full {
-			return invalid("sessionId", "is one too many: a connection has at most 1,000 subscriptions")
+			return api.Invalid("sessionId", "exceeds the limit of 1,000 subscriptions for one connection")
 		}
 		return nil
 	}
-	k.drop(session)
-	k.subscriptions[session] = sub
-	k.outbox = append(k.outbox, answer)
-	k.ready = append(k.ready, sub)
-	k.kick()
-	k.mu.Unlock()
+	c.unsubscribeLocked(sub.key)
+	c.subscriptions[sub.key] = sub
+	c.outbox = append(c.outbox, response)
+	c.readyLocked(sub)
+	c.mu.Unlock()
 	return nil
 }
 
-func (k *socket) unsubscribe(r wire.Unsubscribe) error {
+func (parleyV1) unsubscribe(c *connection, r wire.Unsubscribe) error {
 	if r.SessionID == "" {
-		return invalid("sessionId", missing)
+		return api.Invalid("sessionId", api.Required)
 	}
-	k.mu.Lock()
-	k.drop(r.SessionID)
-	k.mu.Unlock()
-	k.answer(wire.Unsubscribed{Type: "unsubscribed", ReplyTo: r.ID, SessionID: r.SessionID})
+	c.mu.Lock()
+	c.unsubscribeLocked(r.SessionID)
+	c.mu.Unlock()
+	c.send(wire.Unsubscribed{Type: "unsubscribed", ReplyTo: r.ID, SessionID: r.SessionID})
 	return nil
 }
 
-// send begins a turn, or takes its place in the session's queue: the socket goes on meanwhile. A queued send is given
-// up when the socket closes.
-func (k *socket) send(r wire.Send) error {
-	if err := k.session(r.SessionID, auth.WriteMessages); err != nil {
+// send begins a turn, or queues it while the session is busy. The reader does not wait for it. A queued send is withdrawn
+// when the socket closes.
+func (p parleyV1) send(c *connection, r wire.Send) error {
+	if err := c.checkSession(r.SessionID, auth.WriteMessages); err != nil {
 		return err
 	}
-	m, err := newMessage(r.SessionID, r.Content, r.Role, r.OnBusy, r.Metadata)
+	m, err := api.CheckMessage(r.SessionID, api.MessageRequest{Content: r.Content, Role: r.Role, OnBusy: r.OnBusy, Metadata: r.Metadata})
 	if err != nil {
 		return err
 	}
-	if m.Idempotency, err = sendIdempotency("idempotencyKey", r.IdempotencyKey, m); err != nil {
+	if m.Idempotency, err = api.SendIdempotency("idempotencyKey", r.IdempotencyKey, m); err != nil {
 		return err
 	}
-	// A send is a request, as it is over REST (design section 6).
-	ctx := auth.WithAdmission(k.ctx, k.server.Limits.Admission(k.principal))
-	k.server.Conversation.Send(ctx, k.owner, m, func(x *conversation.Exchange, err error) {
+	c.registry.Conversation.Send(c.admission(c.ctx), c.owner, m, func(x *conversation.Exchange, err error) {
 		if err != nil {
-			k.refuse(r.ID, err)
+			p.sendError(c, r.ID, err)
 			return
 		}
-		k.answer(wire.Sent{Type: "sent", ReplyTo: r.ID, SessionID: r.SessionID, MessageID: x.Reply.ID})
+		c.send(wire.Sent{Type: "sent", ReplyTo: r.ID, SessionID: r.SessionID, MessageID: x.Reply.ID})
 	})
 	return nil
 }
 
-// cancel cancels a reply; it is answered when the reply has stopped, and the socket goes on meanwhile.
-func (k *socket) cancel(r wire.Cancel) error {
-	if err := k.session(r.SessionID, auth.WriteMessages); err != nil {
+// cancel cancels a reply. The response comes when the reply has stopped; the reader does not wait for it.
+func (p parleyV1) cancel(c *connection, r wire.Cancel) error {
+	if err := c.checkSession(r.SessionID, auth.WriteMessages); err != nil {
 		return err
 	}
 	if r.MessageID == "" {
-		return invalid("messageId", missing)
+		return api.Invalid("messageId", api.Required)
 	}
-	if !validMessage(r.MessageID) {
+	if !api.ValidMessageID(r.MessageID) {
 		return conversation.ErrMessageNotFound
 	}
-	k.cancels <- struct{}{} // each place is free again within seconds
-	k.server.work.Add(1)
-	go func() {
-		defer func() { <-k.cancels; k.server.work.Done() }()
-		m, err := k.server.Conversation.Cancel(k.ctx, k.owner, r.SessionID, r.MessageID)
+	c.cancels <- struct{}{} // blocks for seconds at most: a cancel takes no longer
+	c.background(func() {
+		defer func() { <-c.cancels }()
+		m, err := c.registry.Conversation.Cancel(c.ctx, c.owner, r.SessionID, r.MessageID)
 		if err != nil {
-			k.refuse(r.ID, err)
+			p.sendError(c, r.ID, err)
 			return
 		}
-		k.answer(wire.Cancelled{Type: "cancelled", ReplyTo: r.ID, Message: m})
-	}()
+		c.send(wire.Cancelled{Type: "cancelled", ReplyTo: r.ID, Message: m})
+	})
 	return nil
 }
 
-func (k *socket) pong(r wire.Ping) error {
-	k.answer(wire.Pong{Type: "pong", ReplyTo: r.ID})
+func (parleyV1) pong(c *connection, r wire.Ping) error {
+	c.send(wire.Pong{Type: "pong", ReplyTo: r.ID})
 	return nil
 }

@@ -1,4 +1,4 @@
-package server
+package socket
 
 import (
 	"context"
@@ -9,79 +9,83 @@ import (
 	"parley/auth"
 )
 
-// aliveEvery is how often the keys of open connections are looked at. With the age that a look-up in auth may have, a
-// connection ends within a second of its key, wherever that was revoked (design section 2, revocation).
-const aliveEvery = 400 * time.Millisecond
+// revocationInterval is how often the keys of open connections are checked, in the store. The promise is that a key's
+// connections end within a second of its revocation, on any node; two checks fit into that second, so one may be slow.
+const revocationInterval = 400 * time.Millisecond
 
-// watchman ends the connections of keys that no longer work: revoked, expired, or the secret rotated out for long enough.
-// It looks at each secret once, however many connections it has. Its goroutine runs while there is a connection, and
-// whoever lets the last one go waits for it. Its methods may be called from any goroutine.
-type watchman struct {
-	alive func(context.Context, auth.Principal) error // static
+// RevocationMonitor ends the connections of keys that stop working: revoked, expired, or with a secret whose 24 hours
+// after a rotation are over. It checks each secret once per interval, however many connections use it. Its goroutine runs
+// only while there are connections; the last release waits for it to exit. Its methods may be called from any goroutine.
+type RevocationMonitor struct {
+	revalidate func(context.Context, auth.Principal) error // static
 
 	mu      sync.Mutex
-	watched map[watchedKey]map[*guarded]struct{} // guarded by mu
-	round   *round                               // guarded by mu; the goroutine, while anything is watched
+	watched map[watchedKey]map[*watchedConn]struct{} // guarded by mu
+	checker *checker                                 // guarded by mu; nil while nothing is watched
 }
 
-// watchedKey is what tells secrets apart. The declared key has no hash, but an id.
+// watchedKey tells secrets apart. The admin key from the configuration has no hash, but an id.
 type watchedKey struct {
 	secret auth.Hash
 	keyID  string
 }
 
-type guarded struct {
+type watchedConn struct {
 	principal auth.Principal
-	end       func()
+	end       func() // nil once it has been called
 }
 
-type round struct {
+// checker is the monitor's goroutine.
+type checker struct {
 	cancel context.CancelFunc
-	over   chan struct{}
+	done   chan struct{}
 }
 
-// watch has end called if the principal's key stops working before release is called. end must not wait, nor call
+// NewRevocationMonitor returns a monitor. revalidate returns [auth.ErrInvalidToken] if a principal's key does not work any
+// more. Any other error means that the store cannot tell; then no connection is ended.
+func NewRevocationMonitor(revalidate func(context.Context, auth.Principal) error) *RevocationMonitor {
+	return &RevocationMonitor{revalidate: revalidate, watched: make(map[watchedKey]map[*watchedConn]struct{})}
+}
+
+// Watch calls end, once, if the principal's key stops working before release is called. end must not block, nor call
 // release.
-func (m *watchman) watch(p auth.Principal, end func()) (release func()) {
-	w, key := &guarded{p, end}, watchedKey{p.Secret, p.KeyID}
+func (m *RevocationMonitor) Watch(p auth.Principal, end func()) (release func()) {
+	w, key := &watchedConn{p, end}, watchedKey{p.Secret, p.KeyID}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.watched == nil {
-		m.watched = make(map[watchedKey]map[*guarded]struct{})
-	}
 	if m.watched[key] == nil {
-		m.watched[key] = make(map[*guarded]struct{})
+		m.watched[key] = make(map[*watchedConn]struct{})
 	}
 	m.watched[key][w] = struct{}{}
-	if m.round == nil {
+	if m.checker == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		m.round = &round{cancel, make(chan struct{})}
-		go m.walk(ctx, m.round.over)
+		m.checker = &checker{cancel, make(chan struct{})}
+		go m.run(ctx, m.checker.done)
 	}
 	return func() { m.release(key, w) }
 }
 
-func (m *watchman) release(key watchedKey, w *guarded) {
+func (m *RevocationMonitor) release(key watchedKey, w *watchedConn) {
 	m.mu.Lock()
-	var last *round
+	var last *checker
 	delete(m.watched[key], w)
 	if len(m.watched[key]) == 0 {
 		delete(m.watched, key)
 	}
-	if len(m.watched) == 0 && m.round != nil {
-		last, m.round = m.round, nil
+	if len(m.watched) == 0 && m.checker != nil {
+		last, m.checker = m.checker, nil
 		last.cancel()
 	}
 	m.mu.Unlock()
 	if last != nil {
-		<-last.over
+		<-last.done
 	}
 }
 
-// walk looks at all keys again and again until ctx ends.
-func (m *watchman) walk(ctx context.Context, over chan<- struct{}) {
-	defer close(over)
-	tick := time.NewTicker(aliveEvery)
+// run checks all keys once per interval until ctx ends.
+func (m *RevocationMonitor) run(ctx context.Context, done chan<- struct{}) {
+	defer close(done)
+	tick := time.NewTicker(revocationInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -90,21 +94,20 @@ func (m *watchman) walk(ctx context.Context, over chan<- struct{}) {
 			return
 		}
 		for _, p := range m.principals() {
-			// Where the store cannot say, nobody is sent away.
-			if errors.Is(m.alive(ctx, p), auth.ErrInvalidToken) {
+			if errors.Is(m.revalidate(ctx, p), auth.ErrInvalidToken) {
 				m.end(watchedKey{p.Secret, p.KeyID})
 			}
 		}
 	}
 }
 
-// principals returns one principal of each key that is watched.
-func (m *watchman) principals() []auth.Principal {
+// principals returns one principal for each watched key.
+func (m *RevocationMonitor) principals() []auth.Principal {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := make([]auth.Principal, 0, len(m.watched))
-	for _, watches := range m.watched {
-		for w := range watches {
+	for _, conns := range m.watched {
+		for w := range conns {
 			all = append(all, w.principal)
 			break
 		}
@@ -112,15 +115,14 @@ func (m *watchman) principals() []auth.Principal {
 	return all
 }
 
-// end ends the connections of a key. Their calls of release are still to come; what is not released yet is not gone yet,
-// so end may rely on it.
-func (m *watchman) end(key watchedKey) {
+// end ends the connections of a key. It holds mu meanwhile, so no connection is released while its end runs.
+func (m *RevocationMonitor) end(key watchedKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for w := range m.watched[key] {
 		if w.end != nil {
 			w.end()
-			w.end = nil // once
+			w.end = nil
 		}
 	}
 }
