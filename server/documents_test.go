@@ -69,7 +69,7 @@ func loadDocuments() *documentSet {
 	d.compiler.DefaultDraft(jsonschema.Draft2020)
 	d.compiler.AssertFormat()
 	for _, file := range []string{openAPIFile, asyncAPIFile} {
-		text, err := os.ReadFile(strings.TrimPrefix(file, "file:///"))
+		text, err := os.ReadFile("docs/" + strings.TrimPrefix(file, "file:///"))
 		must(err)
 		text, err = yaml.YAMLToJSON(text)
 		must(err)
@@ -78,7 +78,7 @@ func loadDocuments() *documentSet {
 		must(d.compiler.AddResource(file, d.parsed[file]))
 	}
 	var err error
-	d.openAPI, err = openapi3.NewLoader().LoadFromFile("openapi.yaml")
+	d.openAPI, err = openapi3.NewLoader().LoadFromFile("docs/openapi.yaml")
 	must(err)
 	d.openAPI.Servers = nil // tests have addresses of their own
 	d.router, err = gorillamux.NewRouter(d.openAPI)

@@ -2,21 +2,9 @@ package server
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/gin-gonic/gin"
 )
-
-// RenderMarkdown returns a description as the docs show it.
-func RenderMarkdown(text string) (string, error) {
-	page, err := docsTemplate()
-	if err != nil {
-		return "", err
-	}
-	var html strings.Builder
-	err = page.ExecuteTemplate(&html, "blocks", blocks(text))
-	return strings.TrimSpace(html.String()), err
-}
 
 // Routes returns what a server has mounted.
 func Routes(s *Server) gin.RoutesInfo { return s.engine.Routes() }

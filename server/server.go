@@ -107,7 +107,7 @@ func (s *Server) route() {
 	// The socket takes a key or a ticket. A ticket works once, so a query that is refused must not use it up: the query is
 	// checked first.
 	e.GET("/v1/stream", s.handle(s.withAddressLimits(s.strict([]string{"ticket"}, s.openSocket))))
-	s.mountDocuments()
+	s.mountDocs()
 	s.mountMetrics()
 }
 

@@ -10,7 +10,7 @@ import (
 	"path"
 )
 
-//go:embed static
+//go:embed static guides
 var embedded embed.FS
 
 // ContentSecurityPolicy lets the page run its own files and talk to its own server (connect-src 'self' covers ws: and
@@ -30,6 +30,15 @@ func Guard(header http.Header) {
 // Files returns what is served under /static, client.js at its root.
 func Files() fs.FS {
 	files, err := fs.Sub(embedded, "static")
+	if err != nil {
+		panic(err) // the folder is embedded above
+	}
+	return files
+}
+
+// Guides returns the guides: Markdown files, which package server/docs serves as pages.
+func Guides() fs.FS {
+	files, err := fs.Sub(embedded, "guides")
 	if err != nil {
 		panic(err) // the folder is embedded above
 	}

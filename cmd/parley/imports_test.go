@@ -42,9 +42,10 @@ var rooms = []room{
 	{"store", append([]string{"store/embedded", "store/redis"}, backend...)},
 	{"web", nil},
 	{"web/npmtest", nil},
+	{"server/docs", []string{"web"}},
 	{"server/api", []string{"conversation", "stream", "auth", "auth/limit"}}, // what REST and sockets share; it shows a limit's figures
 	{"server/socket", []string{"conversation", "stream", "stream/wire", "auth", "server/api"}},
-	{"server", []string{"server/api", "server/socket", "conversation", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}},
+	{"server", []string{"server/api", "server/socket", "server/docs", "conversation", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}},
 	{"cmd/parley", []string{everything}},
 }
 

@@ -1,4 +1,4 @@
-package server
+package docs
 
 import (
 	"fmt"
@@ -8,10 +8,10 @@ import (
 )
 
 // schemas returns the schemas of a document; their ids on the page begin with prefix.
-func schemas(document object, prefix string) []docsSchema {
-	var all []docsSchema
+func schemas(document object, prefix string) []schemaEntry {
+	var all []schemaEntry
 	document.object("components", "schemas").each(func(name string, schema object) {
-		s := docsSchema{ID: prefix + name, Name: name, About: schema.text("description"), Bounds: bounds(schema)}
+		s := schemaEntry{ID: prefix + name, Name: name, About: schema.text("description"), Bounds: bounds(schema)}
 		required := schema.list("required")
 		if schema.at("properties") == nil || schema.at("allOf") != nil {
 			s.Type = typeOf(schema, prefix)
@@ -28,47 +28,47 @@ func schemas(document object, prefix string) []docsSchema {
 	return all
 }
 
-func describeField(name string, schema object, prefix string) docsField {
-	return docsField{Name: name, Type: typeOf(schema, prefix), Bounds: bounds(schema), About: schema.text("description")}
+func describeField(name string, schema object, prefix string) fieldEntry {
+	return fieldEntry{Name: name, Type: typeOf(schema, prefix), Bounds: bounds(schema), About: schema.text("description")}
 }
 
 // typeOf says what a value of the schema is.
-func typeOf(schema object, prefix string) []docsType {
+func typeOf(schema object, prefix string) []typeWord {
 	if ref := schema.text("$ref"); ref != "" {
 		file, path, _ := strings.Cut(ref, "#/")
 		if file != "" {
 			prefix = "" // the schema stands in the document of REST
 		}
 		parts := strings.Split(path, "/")
-		return []docsType{{Text: strings.Join(parts[2:], "."), Link: prefix + parts[2]}}
+		return []typeWord{{Text: strings.Join(parts[2:], "."), Link: prefix + parts[2]}}
 	}
 	if value := schema.at("const"); value != nil {
-		return []docsType{{Text: fmt.Sprintf("%q", fmt.Sprint(value))}}
+		return []typeWord{{Text: fmt.Sprintf("%q", fmt.Sprint(value))}}
 	}
 	if values := schema.list("enum"); values != nil {
-		return []docsType{{Text: joined(values, " | ")}}
+		return []typeWord{{Text: joined(values, " | ")}}
 	}
 	for _, combination := range []string{"oneOf", "anyOf", "allOf"} {
 		alternatives := schema.list(combination)
 		if alternatives == nil || schema.at("type") != nil {
 			continue
 		}
-		var all []docsType
+		var all []typeWord
 		for i, alternative := range alternatives {
 			if i > 0 && combination != "allOf" {
-				all = append(all, docsType{Text: " or "})
+				all = append(all, typeWord{Text: " or "})
 			}
 			all = append(all, typeOf(object(alternative.(yaml.MapSlice)), prefix)...)
 		}
 		return all
 	}
 	if items := schema.object("items"); items != nil {
-		return append([]docsType{{Text: "list of "}}, typeOf(items, prefix)...)
+		return append([]typeWord{{Text: "list of "}}, typeOf(items, prefix)...)
 	}
 	if types := schema.list("type"); types != nil {
-		return []docsType{{Text: joined(types, " or ")}}
+		return []typeWord{{Text: joined(types, " or ")}}
 	}
-	return []docsType{{Text: schema.text("type")}}
+	return []typeWord{{Text: schema.text("type")}}
 }
 
 // bounds says what else holds for a value of the schema.

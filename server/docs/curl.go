@@ -1,4 +1,4 @@
-package server
+package docs
 
 import (
 	"encoding/json"
@@ -10,24 +10,24 @@ import (
 // Every operation as a command for curl, made from the document alone: its path with variables of a shell, the example of each
 // parameter that is required and has one, and a command for each example of its body.
 
-// docsCommand is a command for a shell. Name says which of several it is.
-type docsCommand struct{ Name, Text string }
+// command is a command for a shell. Name says which of several it is.
+type command struct{ Name, Text string }
 
 // shellVariables are what stands for a part of a path; other parts are their parameter's example.
 var shellVariables = map[string]string{"sessionId": "$SESSION", "messageId": "$MESSAGE", "keyId": "$KEY_ID"}
 
 // variables returns commands that set the variables, each with an example of the operation that makes what it names.
-func variables(api object) (all []docsCommand) {
+func variables(api object) (all []command) {
 	for _, v := range []struct{ name, prefix, path, example string }{
 		{"SESSION", "session", "/v1/sessions", "least"},
 		{"MESSAGE", "msg", "/v1/sessions/{sessionId}/messages", "streaming"},
 		{"KEY_ID", "key", "/v1/keys", "reader"},
 	} {
 		item := api.object("paths", v.path)
-		for _, command := range commands(api, v.path, "post", item, item.object("post")) {
-			if command.Name == v.example {
-				text := strings.Replace(command.Text, "curl ", "curl -sS ", 1)
-				all = append(all, docsCommand{v.name, v.name + "=$(" + text + " |\n  grep -o '" + v.prefix + "_[0-9A-Za-z]*' | head -n 1)"})
+		for _, c := range commands(api, v.path, "post", item, item.object("post")) {
+			if c.Name == v.example {
+				text := strings.Replace(c.Text, "curl ", "curl -sS ", 1)
+				all = append(all, command{v.name, v.name + "=$(" + text + " |\n  grep -o '" + v.prefix + "_[0-9A-Za-z]*' | head -n 1)"})
 			}
 		}
 	}
@@ -35,7 +35,7 @@ func variables(api object) (all []docsCommand) {
 }
 
 // commands returns the commands of an operation.
-func commands(api object, path, method string, item, operation object) (all []docsCommand) {
+func commands(api object, path, method string, item, operation object) (all []command) {
 	address, query := path, ""
 	words := []string{"curl" + curlOptions(operation, method)}
 	for _, alternative := range operation.list("security") {
@@ -64,11 +64,11 @@ func commands(api object, path, method string, item, operation object) (all []do
 		body, err := json.Marshal(plain(example.at("value")))
 		if err == nil {
 			full := append(words[:len(words):len(words)], "-H 'Content-Type: application/json'", "-d "+quoted(string(body)))
-			all = append(all, docsCommand{name, strings.Join(full, " \\\n  ")})
+			all = append(all, command{name, strings.Join(full, " \\\n  ")})
 		}
 	})
 	if all == nil {
-		all = append(all, docsCommand{Text: strings.Join(words, " \\\n  ")})
+		all = append(all, command{Text: strings.Join(words, " \\\n  ")})
 	}
 	return all
 }

@@ -1,0 +1,69 @@
+package docs
+
+import (
+	_ "embed"
+	"html/template"
+	"net/http"
+	"sync"
+
+	"parley/web"
+)
+
+var (
+	//go:embed openapi.yaml
+	openAPI []byte
+	//go:embed asyncapi.yaml
+	asyncAPI []byte
+	//go:embed pages.html
+	pagesHTML string
+)
+
+// Docs is the documentation. It may be used by any number of goroutines.
+type Docs struct {
+	pages map[string]func() (http.Handler, error) // by path, static
+}
+
+// New returns the documentation. It is cheap: pages are rendered when they are first asked for.
+func New() *Docs {
+	d := &Docs{pages: make(map[string]func() (http.Handler, error))}
+	for path, document := range map[string][]byte{"/openapi.yaml": openAPI, "/asyncapi.yaml": asyncAPI} {
+		d.pages[path] = sync.OnceValues(func() (http.Handler, error) {
+			return web.NewFile("application/yaml", document), nil
+		})
+	}
+	d.pages[referencePath] = page(renderReference)
+	for _, name := range guideNames {
+		d.pages[guidePath(name)] = page(func() ([]byte, error) { return renderGuide(name) })
+	}
+	return d
+}
+
+// Find returns the handler for GET and HEAD of a path, nil if the documentation has no such path. An error means that an embedded
+// document is broken.
+func (d *Docs) Find(path string) (http.Handler, error) {
+	if find := d.pages[path]; find != nil {
+		return find()
+	}
+	return nil, nil
+}
+
+// page returns a page that is rendered once and served under the policy of our pages.
+func page(render func() ([]byte, error)) func() (http.Handler, error) {
+	return sync.OnceValues(func() (http.Handler, error) {
+		html, err := render()
+		if err != nil {
+			return nil, err
+		}
+		file := web.NewFile("text/html; charset=utf-8", html)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			web.Guard(w.Header())
+			file.ServeHTTP(w, r)
+		}), nil
+	})
+}
+
+// templates parses the templates of all pages.
+func templates() (*template.Template, error) {
+	functions := template.FuncMap{"line": renderLine, "blocks": renderDescription}
+	return template.New("pages").Funcs(functions).Parse(pagesHTML)
+}
