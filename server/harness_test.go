@@ -100,7 +100,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	}
 	inner := conversation.Options{
 		Store: backend.Conversation, Nodes: backend.Nodes, Model: model, Count: count, Log: log,
-		Timeouts: stream.Timeouts{FirstByte: 20 * time.Second, Stall: 20 * time.Second},
+		Timeouts: stream.Timeouts{FirstByte: patience, Stall: patience}, // no test on a slow machine may run into them
 	}
 	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000}}`)
 	if err != nil {
@@ -250,8 +250,8 @@ func (p *parley) later(method, path string, body any, headers ...string) <-chan 
 	return answers
 }
 
-// patience is how long a test waits for what has to come.
-const patience = 30 * time.Second
+// patience is how long a test waits for an event that must come. Only a hang reaches it, on however slow a machine.
+const patience = 2 * time.Minute
 
 // within returns what comes out of a channel.
 func within[T any](t testing.TB, what string, from <-chan T) T {

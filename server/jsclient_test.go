@@ -177,7 +177,7 @@ func TestTheJavaScriptClientMissesAndDoublesNothingWhereverItIsCut(t *testing.T)
 func (p *parley) drivesJSClient(t *testing.T, still *frayed, conversations []jsConversation, losing jsLosing) {
 	t.Helper()
 	needs(t, "node", "nodejs")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	const script = "testdata/jsclient.mjs"
 	if _, err := os.Stat(script); err != nil { // so that Go keeps no result of another script

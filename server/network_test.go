@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"parley/conversation"
+	"parley/server"
 	"parley/stream"
 )
 
@@ -24,7 +26,10 @@ type pipes struct {
 
 func startPiped(t testing.TB, model stream.Model, options ...option) *parley {
 	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	return serve(t, newFile(t), l, l.dial, model, options...)
+	silence := func(_ *server.Options, o *conversation.Options) { // tests count on these seconds of the bubble's clock
+		o.Timeouts = stream.Timeouts{FirstByte: 20 * time.Second, Stall: 20 * time.Second}
+	}
+	return serve(t, newFile(t), l, l.dial, model, append([]option{silence}, options...)...)
 }
 
 func (l *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
