@@ -12,6 +12,7 @@ import (
 
 // TestTheAISDKShowsAReplyToTheEnd has the frames in their order, too.
 func TestTheAISDKShowsAReplyToTheEnd(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -47,6 +48,7 @@ func TestTheAISDKShowsAReplyToTheEnd(t *testing.T) {
 }
 
 func TestTheAISDKSendsTheLastMessageAloneAndRegeneratesByIt(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -95,6 +97,7 @@ func TestTheAISDKSendsTheLastMessageAloneAndRegeneratesByIt(t *testing.T) {
 }
 
 func TestTheAISDKResumesByChatWithoutDoublingAText(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -137,6 +140,7 @@ func TestTheAISDKResumesByChatWithoutDoublingAText(t *testing.T) {
 }
 
 func TestTheAISDKCutThirtyTimesShowsEveryCharacterOnce(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -168,6 +172,7 @@ func TestTheAISDKCutThirtyTimesShowsEveryCharacterOnce(t *testing.T) {
 }
 
 func TestTheAISDKResumesWhatEndedWhileThePageWasAway(t *testing.T) {
+	t.Parallel()
 	p := start(t, echo)
 	session := p.session()
 	d := p.drive(t)
@@ -201,6 +206,7 @@ func TestTheAISDKResumesWhatEndedWhileThePageWasAway(t *testing.T) {
 }
 
 func TestTheAISDKSendsAChatOfAMebibyteAndNoMore(t *testing.T) {
+	t.Parallel()
 	p := start(t, echo)
 	d := p.drive(t)
 	for name, c := range map[string]struct {
@@ -224,6 +230,7 @@ func TestTheAISDKSendsAChatOfAMebibyteAndNoMore(t *testing.T) {
 }
 
 func TestTheAISDKShowsTwoChatsOnOneSocket(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	one, two := p.session(), p.session()
@@ -262,6 +269,7 @@ func TestTheAISDKShowsTwoChatsOnOneSocket(t *testing.T) {
 }
 
 func TestTheAISDKStopsAReply(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	for _, how := range []string{"send", "resume"} {
@@ -298,6 +306,7 @@ func TestTheAISDKStopsAReply(t *testing.T) {
 
 // The AI SDK aborts a resume of its own where another follows; the reply must not be cancelled for that.
 func TestTheAISDKResumesTwiceWithoutStoppingTheReply(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -323,6 +332,7 @@ func TestTheAISDKResumesTwiceWithoutStoppingTheReply(t *testing.T) {
 }
 
 func TestTheAISDKShowsAFailedReplyAsAnError(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -348,6 +358,7 @@ func TestTheAISDKShowsAFailedReplyAsAnError(t *testing.T) {
 }
 
 func TestTheAISDKResumesWhatAnotherNodeIsWriting(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
 	session := a.session()
@@ -381,6 +392,7 @@ func TestTheAISDKResumesWhatAnotherNodeIsWriting(t *testing.T) {
 }
 
 func TestTheAISDKReadsAReplyAsServerSentEvents(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()

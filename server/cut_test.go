@@ -226,6 +226,7 @@ func (v *viewer) take(t *testing.T, f frame, reply string) {
 }
 
 func TestAReplyThatIsCutAnywhereJoinsByteForByte(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	model := newPacedModel(t)
 	p := start(t, openai.New(openai.Options{BaseURL: model.URL, Name: "paced"}))

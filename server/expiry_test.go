@@ -109,6 +109,7 @@ func (f *forgetful) watch(p *parley, session string) *socket {
 }
 
 func TestAfter24HoursNothingIsLeftInRedis(t *testing.T) {
+	t.Parallel()
 	f := newForgetful(t)
 	_, other := f.a.newKey("bravo", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 	idle, live := f.converse("idle", adminKey), f.converse("live", adminKey)
@@ -215,6 +216,7 @@ func (p *parley) awaitQuiet() {
 }
 
 func TestWhatWasSaidInADeletedSessionIsGoneFromRedisAtOnce(t *testing.T) {
+	t.Parallel()
 	f := newForgetful(t)
 	session := f.converse("gone", adminKey)
 	f.a.begin(session, "gone asks again")

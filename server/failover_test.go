@@ -171,6 +171,7 @@ func cutReplication(master *redistest.Server) {
 }
 
 func TestAFailoverInTheMiddleOfALoad(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		query    string
 		cut      bool // the link to the replica first: what is answered then is lost

@@ -173,6 +173,7 @@ func TestACallerWhoTakesHisTimeGetsFewerLargerDeltas(t *testing.T) {
 }
 
 func TestTheGoClientByTicket(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -242,6 +243,7 @@ func TestACursorThatTheServerDoesNotKnowIsSaidAndWatchedOnFrom(t *testing.T) {
 }
 
 func TestWhatTakesAReplyAwayEndsTheGoClientsIteration(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	for name, test := range map[string]struct {
@@ -292,6 +294,7 @@ func ended() context.Context {
 }
 
 func TestARevokedKeyEndsTheGoClientsIteration(t *testing.T) {
+	t.Parallel()
 	p := start(t, echo)
 	session := p.session()
 	key, secret := p.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadMessages}})

@@ -214,6 +214,7 @@ func TestTheGoClientMissesAndDoublesNothingWhereverItIsCut(t *testing.T) {
 }
 
 func TestTheGoClientHopsFromNodeToNode(t *testing.T) {
+	t.Parallel()
 	a, b := nodes(t, reciter(time.Millisecond))
 	session := a.session()
 	c, s := a.goClient(t)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -30,6 +31,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Parallel tests mostly wait: for Redis to fail over, for clocks, for other processes. With one a core, which is the
+	// default, a machine with two cores would be idle most of the time. The command line wins.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run")) // it leaves some behind
 }
 

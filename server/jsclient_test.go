@@ -123,6 +123,7 @@ func (p *parley) largeSession() string {
 }
 
 func TestTheJavaScriptClientMissesAndDoublesNothingWhereverItIsCut(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 8))
 	p := start(t, holding(reciter(2*time.Millisecond)))
 	var wires []*frayed

@@ -175,6 +175,7 @@ func TestASessionWhoseCreationIsLostIsThereOnce(t *testing.T) {
 }
 
 func TestAClearWhoseAnswerIsLostHasHappened(t *testing.T) {
+	t.Parallel()
 	for name, live := range map[string]bool{"idle": false, "in_mid_reply": true} {
 		t.Run(name, func(t *testing.T) {
 			x := newLosing(t)

@@ -25,6 +25,7 @@ func nodes(t *testing.T, model stream.Model, options ...option) (a, b *parley) {
 }
 
 func TestAReplyMadeOnOneNodeIsWatchedOnTheOtherToTheLastByte(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
 	session := a.session()
@@ -100,6 +101,7 @@ func (n *notifiedOnly) Poll(ctx context.Context, followed []conversation.Followe
 // reach it by notification. Nobody views it there, so the other node must hear of the viewer first. One notification may be
 // lost, if a Cluster is too busy for its bus; so the model goes on talking until it is heard.
 func TestNodes_FirstWord_Notified(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	url := newDatabase(t)
 	a := startOn(t, url, model)
@@ -152,6 +154,7 @@ func (s *socket) deltas(t *testing.T, n int) string {
 }
 
 func TestAViewerHopsFromNodeToNode(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
 	session := a.session()
@@ -194,6 +197,7 @@ func TestAViewerHopsFromNodeToNode(t *testing.T) {
 }
 
 func TestAReplyIsStoppedFromTheOtherNode(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
 	t.Run("200_cancel_when_the_models_request_is_closed", func(t *testing.T) {
@@ -272,6 +276,7 @@ func (s *socket) until(kind string) frame {
 }
 
 func TestTwentySendsOverBothNodesAreAnsweredOneAfterTheOther(t *testing.T) {
+	t.Parallel()
 	var live, most atomic.Int32
 	model := modelFunc(func(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 		n := live.Add(1)
@@ -314,6 +319,7 @@ func TestTwentySendsOverBothNodesAreAnsweredOneAfterTheOther(t *testing.T) {
 }
 
 func TestOfOneIdempotencyKeyOnBothNodesThereIsOneReply(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
 	session := a.session()
@@ -342,6 +348,7 @@ func TestOfOneIdempotencyKeyOnBothNodesThereIsOneReply(t *testing.T) {
 }
 
 func TestTheMinuteIsExactOverBothNodes(t *testing.T) {
+	t.Parallel()
 	a, b := nodes(t, echo, withTiers(t, `{"pro":{"requestsPerMinute":60}}`))
 	var passed atomic.Int32
 	var requests sync.WaitGroup
@@ -364,6 +371,7 @@ func TestTheMinuteIsExactOverBothNodes(t *testing.T) {
 }
 
 func TestAKeyThatOneNodeRevokesBothRefuseAtOnce(t *testing.T) {
+	t.Parallel()
 	a, b := nodes(t, echo)
 	key, secret := a.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadSessions}})
 	bearer := []string{"Authorization", "Bearer " + secret}
@@ -389,6 +397,7 @@ func TestAKeyThatOneNodeRevokesBothRefuseAtOnce(t *testing.T) {
 }
 
 func TestATicketOfOneNodeOpensOneSocketOnEither(t *testing.T) {
+	t.Parallel()
 	a, b := nodes(t, echo)
 	ticket := a.must("POST", "/v1/stream/tickets", map[string]any{})["ticket"].(string)
 	opened := 0
@@ -409,6 +418,7 @@ func TestATicketOfOneNodeOpensOneSocketOnEither(t *testing.T) {
 // TestAFoldingOnOneNodeIsToldOfOnTheOther has a viewer on either node, and a message after the folding, which each of them is
 // told of once.
 func TestAFoldingOnOneNodeIsToldOfOnTheOther(t *testing.T) {
+	t.Parallel()
 	model := &summarising{}
 	a, b := nodes(t, model)
 	f := &folding{parley: a, model: model, session: a.windowed(1000, "fifo")}

@@ -129,6 +129,7 @@ func withChecks(t *testing.T, n string) {
 // TestAnalyticsOnRedisAreWhatANaiveRecountSays is TestAnalyticsAreWhatANaiveRecountSays on two nodes over one Redis. What a step
 // begins comes to rest before the next.
 func TestAnalyticsOnRedisAreWhatANaiveRecountSays(t *testing.T) {
+	t.Parallel()
 	withChecks(t, "10")
 	redis, runs, expired, kinds, began := redistest.SingleWithClock(t, "--databases", "10000"), 0, 0, make(map[string]int), time.Now()
 	first := redis.Now()
@@ -147,6 +148,7 @@ func TestAnalyticsOnRedisAreWhatANaiveRecountSays(t *testing.T) {
 // TestAnalyticsOfTwoNodesAtOnceAreWhatARecountSays has several clients do anything on both nodes at once, in the sessions of all
 // accounts; once nothing moves any more, both nodes say what counting their answers says.
 func TestAnalyticsOfTwoNodesAtOnceAreWhatARecountSays(t *testing.T) {
+	t.Parallel()
 	r := newOnRedis(t, redistest.SingleWithClock(t), 0)
 	defer r.stop()
 	for round := range 3 {

@@ -210,8 +210,12 @@ func (x *troubled) requests() []struct {
 
 // request makes a request while the fault lasts.
 func (x *troubled) request(method, path string, body any) {
-	got := within(x.t, method+" "+path, x.a.later(method, path, body, "Idempotency-Key", method+path))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	got, err := x.a.do(ctx, method, path, body, "Idempotency-Key", method+path)
 	switch {
+	case err != nil:
+		x.t.Errorf("%s %s: %v", method, path, err)
 	case path == "/healthz" && got.status == http.StatusOK:
 	case x.fault.unnoticed && got.status != 0 && got.status < 500:
 	case (!x.fault.unnoticed || x.fault.refuses) && path != "/healthz" && got.status == http.StatusServiceUnavailable &&
