@@ -9,7 +9,7 @@ import (
 )
 
 // A cursor of what the session never had is a mistake of the client's: it would wait for ever.
-func TestACursorOfWhatNeverWasIsRefused(t *testing.T) {
+func TestCursor_NeverExisted_Refused(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session, empty := p.session(), p.session()
@@ -77,7 +77,7 @@ func (p *parley) cursorOf(session, id, offset string) string {
 }
 
 // The journal may be a tick behind what a viewer saw when a node died (design section 4): its cursor stays good.
-func TestACursorBeyondTheTextOfAnInterruptedReplyIsGood(t *testing.T) {
+func TestCursor_BeyondInterruptedReply_Accepted(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()

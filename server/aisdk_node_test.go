@@ -10,8 +10,8 @@ import (
 
 // What a page sees that is built on the AI SDK, by the AI SDK itself.
 
-// TestTheAISDKShowsAReplyToTheEnd has the frames in their order, too.
-func TestTheAISDKShowsAReplyToTheEnd(t *testing.T) {
+// TestAISDK_Reply_ShownToTheEnd has the frames in their order, too.
+func TestAISDK_Reply_ShownToTheEnd(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -47,7 +47,7 @@ func TestTheAISDKShowsAReplyToTheEnd(t *testing.T) {
 	}
 }
 
-func TestTheAISDKSendsTheLastMessageAloneAndRegeneratesByIt(t *testing.T) {
+func TestAISDK_Send_LastMessageOnly(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -96,7 +96,7 @@ func TestTheAISDKSendsTheLastMessageAloneAndRegeneratesByIt(t *testing.T) {
 	})
 }
 
-func TestTheAISDKResumesByChatWithoutDoublingAText(t *testing.T) {
+func TestAISDK_Resume_NoTextTwice(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -139,7 +139,7 @@ func TestTheAISDKResumesByChatWithoutDoublingAText(t *testing.T) {
 	}
 }
 
-func TestTheAISDKCutThirtyTimesShowsEveryCharacterOnce(t *testing.T) {
+func TestAISDK_ThirtyCuts_EachCharacterOnce(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -171,7 +171,7 @@ func TestTheAISDKCutThirtyTimesShowsEveryCharacterOnce(t *testing.T) {
 	}
 }
 
-func TestTheAISDKResumesWhatEndedWhileThePageWasAway(t *testing.T) {
+func TestAISDK_Resume_EndedMeanwhile(t *testing.T) {
 	t.Parallel()
 	p := start(t, echo)
 	session := p.session()
@@ -205,7 +205,7 @@ func TestTheAISDKResumesWhatEndedWhileThePageWasAway(t *testing.T) {
 	})
 }
 
-func TestTheAISDKSendsAChatOfAMebibyteAndNoMore(t *testing.T) {
+func TestAISDK_Send_MaximumSize(t *testing.T) {
 	t.Parallel()
 	p := start(t, echo)
 	d := p.drive(t)
@@ -229,7 +229,7 @@ func TestTheAISDKSendsAChatOfAMebibyteAndNoMore(t *testing.T) {
 	}
 }
 
-func TestTheAISDKShowsTwoChatsOnOneSocket(t *testing.T) {
+func TestAISDK_TwoChats_OneSocket(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -268,7 +268,7 @@ func TestTheAISDKShowsTwoChatsOnOneSocket(t *testing.T) {
 	}
 }
 
-func TestTheAISDKStopsAReply(t *testing.T) {
+func TestAISDK_Stop(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -305,7 +305,7 @@ func TestTheAISDKStopsAReply(t *testing.T) {
 }
 
 // The AI SDK aborts a resume of its own where another follows; the reply must not be cancelled for that.
-func TestTheAISDKResumesTwiceWithoutStoppingTheReply(t *testing.T) {
+func TestAISDK_ResumeTwice_ReplyGoesOn(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -331,7 +331,7 @@ func TestTheAISDKResumesTwiceWithoutStoppingTheReply(t *testing.T) {
 	}
 }
 
-func TestTheAISDKShowsAFailedReplyAsAnError(t *testing.T) {
+func TestAISDK_FailedReply_Error(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -357,7 +357,7 @@ func TestTheAISDKShowsAFailedReplyAsAnError(t *testing.T) {
 	}
 }
 
-func TestTheAISDKResumesWhatAnotherNodeIsWriting(t *testing.T) {
+func TestAISDK_Resume_OtherNode(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
@@ -391,7 +391,7 @@ func TestTheAISDKResumesWhatAnotherNodeIsWriting(t *testing.T) {
 	}
 }
 
-func TestTheAISDKReadsAReplyAsServerSentEvents(t *testing.T) {
+func TestAISDK_Reply_AsServerSentEvents(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)

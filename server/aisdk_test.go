@@ -103,7 +103,7 @@ func request(kind, id, session string) map[string]any {
 	return map[string]any{"type": kind, "requestId": id, "id": session}
 }
 
-func TestOfAChatTheLastUserMessageIsSentAndTheRestIgnored(t *testing.T) {
+func TestAISDKSocket_Send_OtherMembersIgnored(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
@@ -121,7 +121,7 @@ func TestOfAChatTheLastUserMessageIsSentAndTheRestIgnored(t *testing.T) {
 	}
 }
 
-func TestAnErrorEndsOneRequestOfTheAISDKs(t *testing.T) {
+func TestAISDKSocket_Error_EndsOneRequest(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
@@ -172,7 +172,7 @@ func TestAnErrorEndsOneRequestOfTheAISDKs(t *testing.T) {
 	}
 }
 
-func TestTenInvalidFramesOfTheAISDKsCloseTheSocket(t *testing.T) {
+func TestAISDKSocket_TenInvalidFrames_1008(t *testing.T) {
 	p := start(t, echo)
 	s := p.dialSDK(t, adminKey)
 	for i, frame := range []string{
@@ -193,7 +193,7 @@ func TestTenInvalidFramesOfTheAISDKsCloseTheSocket(t *testing.T) {
 	}
 }
 
-func TestAFrameOfTheAISDKsHasAMebibyte(t *testing.T) {
+func TestAISDKSocket_MaximumFrame(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
@@ -211,7 +211,7 @@ func TestAFrameOfTheAISDKsHasAMebibyte(t *testing.T) {
 	}
 }
 
-func TestAnAbortGivesUpASendThatWaits(t *testing.T) {
+func TestAISDKSocket_Abort_WithdrawsQueuedSend(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -244,7 +244,7 @@ func TestAnAbortGivesUpASendThatWaits(t *testing.T) {
 	s.next("1", "end")
 }
 
-func TestAnAbortOfAResumeCancelsUnlessAnotherFollows(t *testing.T) {
+func TestAISDKSocket_AbortOfResume_GracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -282,7 +282,7 @@ func TestAnAbortOfAResumeCancelsUnlessAnotherFollows(t *testing.T) {
 	})
 }
 
-func TestAResumeOfTheAISDKThatFailsKeepsNoReplyFromBeingStopped(t *testing.T) {
+func TestAISDKSocket_FailedResume_AbortStillCancels(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -300,7 +300,7 @@ func TestAResumeOfTheAISDKThatFailsKeepsNoReplyFromBeingStopped(t *testing.T) {
 	s.next("2", "abort")
 }
 
-func TestTheAISDKsRequestsNeedTheirScopes(t *testing.T) {
+func TestAISDKSocket_Scopes(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -324,7 +324,7 @@ func TestTheAISDKsRequestsNeedTheirScopes(t *testing.T) {
 	writer.next("2", "end")
 }
 
-func TestASendOfTheAISDKsCountsAsARequest(t *testing.T) {
+func TestAISDKSocket_Send_CountsAsRequest(t *testing.T) {
 	p := start(t, echo, withTiers(t, `{"pro":{"requestsPerMinute":10}}`))
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
@@ -346,7 +346,7 @@ func TestASendOfTheAISDKsCountsAsARequest(t *testing.T) {
 	}
 }
 
-func TestARevokedKeyClosesTheAISDKsSocketAndTheReplyGoesOn(t *testing.T) {
+func TestAISDKSocket_RevokedKey_ReplyGoesOn(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -372,7 +372,7 @@ func TestARevokedKeyClosesTheAISDKsSocketAndTheReplyGoesOn(t *testing.T) {
 	}
 }
 
-func TestAReplyThatIsGoneIsAnErrorToTheAISDK(t *testing.T) {
+func TestAISDKSocket_ReplyGone_Error(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	for want, path := range map[string]func(string) string{
@@ -398,7 +398,7 @@ func TestAReplyThatIsGoneIsAnErrorToTheAISDK(t *testing.T) {
 	}
 }
 
-func TestADrainSaysNothingToTheAISDK(t *testing.T) {
+func TestAISDKSocket_Drain_NoNotice(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -420,7 +420,7 @@ func TestADrainSaysNothingToTheAISDK(t *testing.T) {
 	within(t, "the drain", drained)
 }
 
-func TestAnInterruptedReplyFinishesSo(t *testing.T) {
+func TestAISDKSocket_InterruptedReply(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -439,7 +439,7 @@ func TestAnInterruptedReplyFinishesSo(t *testing.T) {
 	s.next("2", "error")
 }
 
-func TestServerSentEventsOfTheAISDK(t *testing.T) {
+func TestAISDKEvents(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -482,7 +482,7 @@ func brokenOff() (stream.Result, error) {
 	return stream.Result{}, &stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off"}
 }
 
-func TestBothSubprotocolsMayBeOffered(t *testing.T) {
+func TestHandshake_BothSubprotocols(t *testing.T) {
 	p := start(t, echo)
 	for offer, want := range map[string]string{"parley.v1,ai-sdk.v7": "parley.v1", "ai-sdk.v7,parley.v1": "parley.v1", "x,ai-sdk.v7,ticket.x": "ai-sdk.v7"} {
 		conn, _, err := websocket.Dial(t.Context(), p.url+"/v1/stream", &websocket.DialOptions{

@@ -29,7 +29,7 @@ func at(body map[string]any, path string) any {
 	return value
 }
 
-func TestMetricsAndUsageShowWhatHappened(t *testing.T) {
+func TestAnalytics_CountsWhatHappened(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "hello", "role": "system"})
@@ -92,7 +92,7 @@ func TestMetricsAndUsageShowWhatHappened(t *testing.T) {
 	}
 }
 
-func TestAPeriodOfMetricsThatIsWrongIsRefused(t *testing.T) {
+func TestAnalytics_InvalidPeriod(t *testing.T) {
 	p := start(t, echo)
 	const first, second = "2026-03-01T00:00:00Z", "2026-03-02T00:00:00Z"
 	for name, test := range map[string]struct {
@@ -139,7 +139,7 @@ func TestAPeriodOfMetricsThatIsWrongIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnalyticsAreOfTheKeysAccountAndModeAlone(t *testing.T) {
+func TestAnalytics_OwnAccountAndModeOnly(t *testing.T) {
 	p := start(t, echo)
 	p.session()
 	_, test := p.newKey("default", auth.Test, auth.NewKey{Name: "a key", Scopes: []auth.Scope{auth.ReadAnalytics}})

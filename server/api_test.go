@@ -337,7 +337,7 @@ func TestAuthorization(t *testing.T) {
 	})
 }
 
-func TestRoutesThatAreNotThere(t *testing.T) {
+func TestUnknownRoute(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	bad := refusals{}
@@ -389,7 +389,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-func TestAPanicIsA500AndNothingMore(t *testing.T) {
+func TestPanic_500(t *testing.T) {
 	p := start(t, echo, func(o *server.Options, _ *conversation.Options) {
 		o.Ready = func(context.Context) error { panic("secret detail") }
 	})

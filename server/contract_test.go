@@ -30,13 +30,13 @@ var (
 	pageRoutes = []string{"GET /", "GET /static/{file}"}
 )
 
-func TestTheOpenAPIDocumentIsValid(t *testing.T) {
+func TestOpenAPI_Valid(t *testing.T) {
 	if err := documents.openAPI.Validate(context.Background(), openapi3.EnableExamplesValidation()); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestRoutesAndOpenAPIAreTheSameBothWays(t *testing.T) {
+func TestOpenAPI_SameRoutes(t *testing.T) {
 	p := start(t, echo)
 	mounted, described := make(map[string]bool), make(map[string]bool)
 	for _, r := range server.Routes(p.handler) {
@@ -63,7 +63,7 @@ func TestRoutesAndOpenAPIAreTheSameBothWays(t *testing.T) {
 }
 
 // Every property of every schema says what it is, itself or by what it refers to; every reference leads somewhere.
-func TestEverythingInTheDocumentsIsDescribed(t *testing.T) {
+func TestDocuments_EverythingDescribed(t *testing.T) {
 	var walk func(p place, value any, inProperties bool)
 	walk = func(p place, value any, inProperties bool) {
 		switch v := value.(type) {
@@ -104,7 +104,7 @@ func TestEverythingInTheDocumentsIsDescribed(t *testing.T) {
 	}
 }
 
-func TestTheExamplesOfFramesAreFrames(t *testing.T) {
+func TestAsyncAPI_ExamplesAreFrames(t *testing.T) {
 	for name, message := range documents.members(place{asyncAPIFile, "/components/messages"}) {
 		value, _ := documents.at(message.child("examples"))
 		examples, _ := value.([]any)
@@ -127,7 +127,7 @@ func TestTheExamplesOfFramesAreFrames(t *testing.T) {
 }
 
 // What every operation under /v1 has in common: without a key it is refused, and without its scope too.
-func TestEveryOperationAsksForTheScopeThatIsDescribed(t *testing.T) {
+func TestOpenAPI_ScopeOfEachOperation(t *testing.T) {
 	p := start(t, echo)
 	scopes := []auth.Scope{auth.ReadSessions, auth.WriteSessions, auth.ReadMessages, auth.WriteMessages, auth.ReadAnalytics}
 	ids := strings.NewReplacer("{sessionId}", "session_0123456789abcdef", "{messageId}", "msg_0123456789abcdef", "{keyId}", "key_0123456789abcdef")
@@ -256,7 +256,7 @@ func codesOf(schema any) (codes []string) {
 	return codes
 }
 
-func TestViewersAreShownThatAReplyWasCancelledOrInterrupted(t *testing.T) {
+func TestViewers_CancelledOrInterrupted(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()

@@ -225,7 +225,7 @@ func (v *viewer) take(t *testing.T, f frame, reply string) {
 	}
 }
 
-func TestAReplyThatIsCutAnywhereJoinsByteForByte(t *testing.T) {
+func TestCut_Anywhere_JoinsByteForByte(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	model := newPacedModel(t)

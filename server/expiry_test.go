@@ -108,7 +108,7 @@ func (f *forgetful) watch(p *parley, session string) *socket {
 	return s
 }
 
-func TestAfter24HoursNothingIsLeftInRedis(t *testing.T) {
+func TestRedis_SessionExpired_NothingLeft(t *testing.T) {
 	t.Parallel()
 	f := newForgetful(t)
 	_, other := f.a.newKey("bravo", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
@@ -215,7 +215,7 @@ func (p *parley) awaitQuiet() {
 	}
 }
 
-func TestWhatWasSaidInADeletedSessionIsGoneFromRedisAtOnce(t *testing.T) {
+func TestRedis_SessionDeleted_TextGoneAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newForgetful(t)
 	session := f.converse("gone", adminKey)

@@ -170,7 +170,7 @@ func cutReplication(master *redistest.Server) {
 	master.Do("CLIENT", "KILL", "TYPE", "replica")
 }
 
-func TestAFailoverInTheMiddleOfALoad(t *testing.T) {
+func TestFailover_UnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		query    string
@@ -214,8 +214,8 @@ func TestAFailoverInTheMiddleOfALoad(t *testing.T) {
 	}
 }
 
-// TestABeginningThatTheStoreLostIsInterrupted restarts Redis with what it had before a turn began: as a fail-over does.
-func TestABeginningThatTheStoreLostIsInterrupted(t *testing.T) {
+// TestFailover_LostBegin_Interrupted restarts Redis with what it had before a turn began: as a fail-over does.
+func TestFailover_LostBegin_Interrupted(t *testing.T) {
 	t.Parallel()
 	redis, model := redistest.Single(t), newDirected()
 	a, b := startOn(t, redis.URL, model), startOn(t, redis.URL, model)
@@ -254,8 +254,8 @@ func TestABeginningThatTheStoreLostIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestAnEndThatTheStoreLostFreesTheSession restarts Redis with what it had before a turn ended.
-func TestAnEndThatTheStoreLostFreesTheSession(t *testing.T) {
+// TestFailover_LostEnd_FreesSession restarts Redis with what it had before a turn ended.
+func TestFailover_LostEnd_FreesSession(t *testing.T) {
 	t.Parallel()
 	redis, model := redistest.Single(t), newDirected()
 	a, b := startOn(t, redis.URL, model), startOn(t, redis.URL, model)

@@ -61,7 +61,7 @@ func errorCode(err error) string {
 	return ""
 }
 
-func TestTheGoClientUsesOneSocketForOneSendAfterTheOther(t *testing.T) {
+func TestGoClient_Sends_ShareOneSocket(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	c, s := p.goClient(t)
@@ -80,7 +80,7 @@ func TestTheGoClientUsesOneSocketForOneSendAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestASocketThatDiedWhileItWasKeptCostsTheGoClientNothing(t *testing.T) {
+func TestGoClient_KeptSocketDied_Redialled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		session := p.session()
@@ -111,7 +111,7 @@ func TestASocketThatDiedWhileItWasKeptCostsTheGoClientNothing(t *testing.T) {
 	})
 }
 
-func TestLeavingAReplyDoesNotStopIt(t *testing.T) {
+func TestGoClient_LeavesReply_ReplyGoesOn(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -150,7 +150,7 @@ func TestLeavingAReplyDoesNotStopIt(t *testing.T) {
 	}
 }
 
-func TestACallerWhoTakesHisTimeGetsFewerLargerDeltas(t *testing.T) {
+func TestGoClient_SlowCaller_FewerLargerDeltas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, reciter(100*time.Millisecond))
 		session := p.session()
@@ -172,7 +172,7 @@ func TestACallerWhoTakesHisTimeGetsFewerLargerDeltas(t *testing.T) {
 	})
 }
 
-func TestTheGoClientByTicket(t *testing.T) {
+func TestGoClient_Ticket(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -208,7 +208,7 @@ func TestTheGoClientByTicket(t *testing.T) {
 	}
 }
 
-func TestACursorThatTheServerDoesNotKnowIsSaidAndWatchedOnFrom(t *testing.T) {
+func TestGoClient_UnknownCursor(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -242,7 +242,7 @@ func TestACursorThatTheServerDoesNotKnowIsSaidAndWatchedOnFrom(t *testing.T) {
 	}
 }
 
-func TestWhatTakesAReplyAwayEndsTheGoClientsIteration(t *testing.T) {
+func TestGoClient_ReplyGone_IterationEnds(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -293,7 +293,7 @@ func ended() context.Context {
 	return ctx
 }
 
-func TestARevokedKeyEndsTheGoClientsIteration(t *testing.T) {
+func TestGoClient_RevokedKey_IterationEnds(t *testing.T) {
 	t.Parallel()
 	p := start(t, echo)
 	session := p.session()
@@ -316,7 +316,7 @@ func TestARevokedKeyEndsTheGoClientsIteration(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThereIsSaid(t *testing.T) {
+func TestGoClient_ServerUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		session := p.session()
@@ -354,7 +354,7 @@ func (c *numb) Close() error {
 	return c.Conn.Close()
 }
 
-func TestASocketThatGoesQuietIsGivenUpAndOneThatIsIdleIsNot(t *testing.T) {
+func TestGoClient_SilentSocket_Redialled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, reciter(2*time.Minute), func(_ *server.Options, o *conversation.Options) {
 			o.Timeouts = stream.Timeouts{FirstByte: time.Hour, Stall: time.Hour}

@@ -152,7 +152,7 @@ func verse(random *rand.Rand, n int) string {
 	return b.String()
 }
 
-func TestTheGoClientMissesAndDoublesNothingWhereverItIsCut(t *testing.T) {
+func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(3, 4))
 		p := startPiped(t, reciter(20*time.Millisecond))
@@ -213,7 +213,7 @@ func TestTheGoClientMissesAndDoublesNothingWhereverItIsCut(t *testing.T) {
 	})
 }
 
-func TestTheGoClientHopsFromNodeToNode(t *testing.T) {
+func TestGoClient_Nodes_Hops(t *testing.T) {
 	t.Parallel()
 	a, b := nodes(t, reciter(time.Millisecond))
 	session := a.session()
@@ -261,7 +261,7 @@ func refusedWith(t *testing.T, c *client.Client, session, content string) *clien
 	return nil
 }
 
-func TestTheGoClientTellsRefusalsApart(t *testing.T) {
+func TestGoClient_Errors(t *testing.T) {
 	p := start(t, echo, withTiers(t, `{"pro":{"requestsPerMinute":60}}`))
 	session, small := p.session(), p.small(false)
 	good, _ := p.goClient(t)

@@ -23,7 +23,7 @@ func upgrade(changes ...string) []string {
 	}, changes...)
 }
 
-func TestAHandshakeIsRefusedWithTheOneErrorBody(t *testing.T) {
+func TestHandshake_Refused(t *testing.T) {
 	p := start(t, echo, func(o *server.Options, _ *conversation.Options) { o.Origins = []string{"https://chat.example.com"} })
 	session := p.session()
 	bad := refusals{}
@@ -173,7 +173,7 @@ func TestTickets(t *testing.T) {
 	})
 }
 
-func TestATicketLivesHalfAMinute(t *testing.T) {
+func TestTickets_Expire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		first, second := p.ticket(nil), p.ticket(nil)
@@ -189,7 +189,7 @@ func TestATicketLivesHalfAMinute(t *testing.T) {
 	})
 }
 
-func TestNoLogHoldsASecret(t *testing.T) {
+func TestLog_NoSecrets(t *testing.T) {
 	var log strings.Builder
 	p := start(t, echo, logTo(&log))
 	ticket := p.ticket(nil)

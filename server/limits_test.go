@@ -25,7 +25,7 @@ func withTiers(t *testing.T, overrides string) option {
 	return func(o *server.Options, _ *conversation.Options) { o.Limits = auth.NewLimits(tiers) }
 }
 
-func TestOf400RequestsAtOnceExactly300Pass(t *testing.T) {
+func TestLimits_400AtOnce_300Pass(t *testing.T) {
 	p := start(t, &numbered{}, withTiers(t, ""))
 	var mu sync.Mutex
 	passed, refused := 0, 0
@@ -56,7 +56,7 @@ func TestOf400RequestsAtOnceExactly300Pass(t *testing.T) {
 	}
 }
 
-func TestEveryResponseUnderV1ShowsTheLimit(t *testing.T) {
+func TestLimits_HeadersOnEachResponse(t *testing.T) {
 	p := start(t, &numbered{}, withTiers(t, ""))
 	session := p.session()
 	const missing, none, wrong = "session_0000000000000000", "Authorization", "Bearer svc_live_wrong"
@@ -107,7 +107,7 @@ func TestEveryResponseUnderV1ShowsTheLimit(t *testing.T) {
 	}
 }
 
-func TestThirtyFailuresAMinuteAndNeverAValidKeyRefused(t *testing.T) {
+func TestLimits_FailedAuthentications(t *testing.T) {
 	p := start(t, &numbered{}, withTiers(t, ""))
 	for i := range 35 {
 		a := p.call("GET", "/v1/sessions", nil, "Authorization", "Bearer svc_live_wrong")
@@ -124,7 +124,7 @@ func TestThirtyFailuresAMinuteAndNeverAValidKeyRefused(t *testing.T) {
 	}
 }
 
-func TestTokensAreReservedAndSettled(t *testing.T) {
+func TestLimits_TokensReservedAndSettled(t *testing.T) {
 	model := &numbered{gate: make(chan struct{})}
 	p := start(t, model, withTiers(t, `{"pro":{"tokensPerMinute":3000}}`))
 	session := p.session()
@@ -156,7 +156,7 @@ func TestTokensAreReservedAndSettled(t *testing.T) {
 	p.send(session, "hi")
 }
 
-func TestTheSocketsSendCountsAsARequest(t *testing.T) {
+func TestLimits_SocketSend(t *testing.T) {
 	model := &numbered{gate: make(chan struct{})}
 	close(model.gate)
 	p := start(t, model, withTiers(t, `{"pro":{"requestsPerMinute":10}}`))
@@ -178,7 +178,7 @@ func TestTheSocketsSendCountsAsARequest(t *testing.T) {
 	}
 }
 
-func TestATestKeyHas100RequestsADay(t *testing.T) {
+func TestLimits_TestKey_100ADay(t *testing.T) {
 	p := start(t, &numbered{}, withTiers(t, ""))
 	_, secret := p.newKey("tester", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 	for i := range 101 {

@@ -91,7 +91,7 @@ func (x *losing) wantCounts(session string, messages, calls int) {
 	}
 }
 
-func TestASendWhoseAnswerIsLostIsJoinedByItsRepeat(t *testing.T) {
+func TestSend_LostResponse_RepeatJoins(t *testing.T) {
 	x := newLosing(t)
 	session := x.session()
 	x.lose(session, "POST", messages(session), content("hello"), "Idempotency-Key", "one")
@@ -111,7 +111,7 @@ func TestASendWhoseAnswerIsLostIsJoinedByItsRepeat(t *testing.T) {
 	x.wantCounts(session, 4, 2)
 }
 
-func TestASendWithoutAKeyWhoseAnswerIsLostIsAnsweredOnceAndTheNextGoesThrough(t *testing.T) {
+func TestSend_LostResponse_NoIdempotencyKey(t *testing.T) {
 	x := newLosing(t)
 	session := x.session()
 	x.lose(session, "POST", messages(session), content("hello"))
@@ -124,7 +124,7 @@ func TestASendWithoutAKeyWhoseAnswerIsLostIsAnsweredOnceAndTheNextGoesThrough(t 
 	x.wantCounts(session, 4, 2)
 }
 
-func TestAnEndWhoseAnswerIsLostHappensOnce(t *testing.T) {
+func TestEndTurn_LostResponse_Once(t *testing.T) {
 	x := newLosing(t)
 	session := x.session()
 	watching := x.other.dial()
@@ -156,7 +156,7 @@ func TestAnEndWhoseAnswerIsLostHappensOnce(t *testing.T) {
 	}
 }
 
-func TestASessionWhoseCreationIsLostIsThereOnce(t *testing.T) {
+func TestCreateSession_LostResponse_Once(t *testing.T) {
 	x := newLosing(t)
 	body := map[string]any{"userId": aUser}
 	x.lose(aUser, "POST", "/v1/sessions", body, "Idempotency-Key", "one")
@@ -174,7 +174,7 @@ func TestASessionWhoseCreationIsLostIsThereOnce(t *testing.T) {
 	}
 }
 
-func TestAClearWhoseAnswerIsLostHasHappened(t *testing.T) {
+func TestClear_LostResponse_Done(t *testing.T) {
 	t.Parallel()
 	for name, live := range map[string]bool{"idle": false, "in_mid_reply": true} {
 		t.Run(name, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestAClearWhoseAnswerIsLostHasHappened(t *testing.T) {
 	}
 }
 
-func TestADeletionWhoseAnswerIsLostHasHappened(t *testing.T) {
+func TestDeleteSession_LostResponse_Done(t *testing.T) {
 	x := newLosing(t)
 	session := x.session()
 	here, there := x.dial(), x.other.dial()

@@ -16,7 +16,7 @@ import (
 	"parley/stream"
 )
 
-func TestMetricsCountWhatHappened(t *testing.T) {
+func TestMetrics_CountWhatHappened(t *testing.T) {
 	metrics := server.NewMetrics()
 	broken := false
 	model := modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
@@ -72,7 +72,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	}
 }
 
-func TestServersDoNotShareFigures(t *testing.T) {
+func TestMetrics_PerServer(t *testing.T) {
 	one, two := start(t, echo), start(t, echo)
 	one.session()
 	if a := two.call("GET", "/metrics", nil); strings.Contains(a.raw, `route="/v1/sessions",status="200"`) {
@@ -88,7 +88,7 @@ func (discard) Write(b []byte) (int, error) { return len(b), nil }
 func (discard) WriteHeader(int)             {}
 
 // The figures of a request are counted without allocating.
-func TestCountingARequestAllocatesNothing(t *testing.T) {
+func TestMetrics_Count_AllocatesNothing(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates")
 	}
@@ -103,7 +103,7 @@ func TestCountingARequestAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkARequestWithFigures(b *testing.B) {
+func BenchmarkMetrics_Count(b *testing.B) {
 	for name, mount := range map[string]func(*server.Metrics) http.Handler{"counted": server.CountedHandler, "uncounted": server.UncountedHandler} {
 		b.Run(name, func(b *testing.B) {
 			handler := mount(server.NewMetrics())

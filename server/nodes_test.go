@@ -24,7 +24,7 @@ func nodes(t *testing.T, model stream.Model, options ...option) (a, b *parley) {
 	return startOn(t, url, model, options...), startOn(t, url, model, options...)
 }
 
-func TestAReplyMadeOnOneNodeIsWatchedOnTheOtherToTheLastByte(t *testing.T) {
+func TestNodes_ViewOnOtherNode_EveryByte(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
@@ -153,7 +153,7 @@ func (s *socket) deltas(t *testing.T, n int) string {
 	return text.String()
 }
 
-func TestAViewerHopsFromNodeToNode(t *testing.T) {
+func TestNodes_ViewerHops(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
@@ -196,7 +196,7 @@ func TestAViewerHopsFromNodeToNode(t *testing.T) {
 	}
 }
 
-func TestAReplyIsStoppedFromTheOtherNode(t *testing.T) {
+func TestNodes_StopFromOtherNode(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
@@ -275,7 +275,7 @@ func (s *socket) until(kind string) frame {
 	}
 }
 
-func TestTwentySendsOverBothNodesAreAnsweredOneAfterTheOther(t *testing.T) {
+func TestNodes_TwentySends_OneAfterAnother(t *testing.T) {
 	t.Parallel()
 	var live, most atomic.Int32
 	model := modelFunc(func(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
@@ -318,7 +318,7 @@ func TestTwentySendsOverBothNodesAreAnsweredOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestOfOneIdempotencyKeyOnBothNodesThereIsOneReply(t *testing.T) {
+func TestNodes_OneIdempotencyKey_OneReply(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
@@ -347,7 +347,7 @@ func TestOfOneIdempotencyKeyOnBothNodesThereIsOneReply(t *testing.T) {
 	}
 }
 
-func TestTheMinuteIsExactOverBothNodes(t *testing.T) {
+func TestNodes_RateLimit_Exact(t *testing.T) {
 	t.Parallel()
 	a, b := nodes(t, echo, withTiers(t, `{"pro":{"requestsPerMinute":60}}`))
 	var passed atomic.Int32
@@ -370,7 +370,7 @@ func TestTheMinuteIsExactOverBothNodes(t *testing.T) {
 	}
 }
 
-func TestAKeyThatOneNodeRevokesBothRefuseAtOnce(t *testing.T) {
+func TestNodes_RevokedKey_BothRefuse(t *testing.T) {
 	t.Parallel()
 	a, b := nodes(t, echo)
 	key, secret := a.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadSessions}})
@@ -396,7 +396,7 @@ func TestAKeyThatOneNodeRevokesBothRefuseAtOnce(t *testing.T) {
 	}
 }
 
-func TestATicketOfOneNodeOpensOneSocketOnEither(t *testing.T) {
+func TestNodes_Ticket_OnceOnEither(t *testing.T) {
 	t.Parallel()
 	a, b := nodes(t, echo)
 	ticket := a.must("POST", "/v1/stream/tickets", map[string]any{})["ticket"].(string)
@@ -415,9 +415,9 @@ func TestATicketOfOneNodeOpensOneSocketOnEither(t *testing.T) {
 	}
 }
 
-// TestAFoldingOnOneNodeIsToldOfOnTheOther has a viewer on either node, and a message after the folding, which each of them is
+// TestNodes_Summary_OtherNodeNotified has a viewer on either node, and a message after the folding, which each of them is
 // told of once.
-func TestAFoldingOnOneNodeIsToldOfOnTheOther(t *testing.T) {
+func TestNodes_Summary_OtherNodeNotified(t *testing.T) {
 	t.Parallel()
 	model := &summarising{}
 	a, b := nodes(t, model)

@@ -36,9 +36,9 @@ func firstWords(c *call) string {
 	return strings.Join(all, " ")
 }
 
-// TestWhichMessagesReachTheModel has the same conversation under each policy, in a window of 300 tokens, too small for
+// TestRetentionPolicy_MessagesInPrompt has the same conversation under each policy, in a window of 300 tokens, too small for
 // a summary: 222 for messages, and each exchange takes 60.
-func TestWhichMessagesReachTheModel(t *testing.T) {
+func TestRetentionPolicy_MessagesInPrompt(t *testing.T) {
 	said := []struct {
 		words, role, priority string
 	}{

@@ -126,9 +126,9 @@ func withChecks(t *testing.T, n string) {
 	}
 }
 
-// TestAnalyticsOnRedisAreWhatANaiveRecountSays is TestAnalyticsAreWhatANaiveRecountSays on two nodes over one Redis. What a step
+// TestRecount_Redis is TestRecount on two nodes over one Redis. What a step
 // begins comes to rest before the next.
-func TestAnalyticsOnRedisAreWhatANaiveRecountSays(t *testing.T) {
+func TestRecount_Redis(t *testing.T) {
 	t.Parallel()
 	withChecks(t, "10")
 	redis, runs, expired, kinds, began := redistest.SingleWithClock(t, "--databases", "10000"), 0, 0, make(map[string]int), time.Now()
@@ -145,9 +145,9 @@ func TestAnalyticsOnRedisAreWhatANaiveRecountSays(t *testing.T) {
 		runs, kinds, expired, redis.Now().Sub(first).Hours()/24, time.Since(began))
 }
 
-// TestAnalyticsOfTwoNodesAtOnceAreWhatARecountSays has several clients do anything on both nodes at once, in the sessions of all
+// TestRecount_RedisNodes_AtOnce has several clients do anything on both nodes at once, in the sessions of all
 // accounts; once nothing moves any more, both nodes say what counting their answers says.
-func TestAnalyticsOfTwoNodesAtOnceAreWhatARecountSays(t *testing.T) {
+func TestRecount_RedisNodes_AtOnce(t *testing.T) {
 	t.Parallel()
 	r := newOnRedis(t, redistest.SingleWithClock(t), 0)
 	defer r.stop()

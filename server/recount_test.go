@@ -24,9 +24,9 @@ import (
 	"parley/stream"
 )
 
-// TestAnalyticsAreWhatANaiveRecountSays does anything, over days, with the sessions of several accounts in both modes, and
+// TestRecount does anything, over days, with the sessions of several accounts in both modes, and
 // keeps a list of what happened beside it: each figure of both endpoints is what counting that list says.
-func TestAnalyticsAreWhatANaiveRecountSays(t *testing.T) {
+func TestRecount(t *testing.T) {
 	for name, open := range map[string]func(*rapid.T, string) *store.Backend{ // a store whose clock is the bubble's
 		"embedded": func(t *rapid.T, path string) *store.Backend {
 			b, err := store.Open(context.Background(), "file:"+path, nil)

@@ -68,7 +68,7 @@ func (h held) wantEnded(t *testing.T, what string, from time.Time) {
 	}
 }
 
-func TestTheSocketsOfAKeyThatEndsAreClosed(t *testing.T) {
+func TestRevokedKey_SocketsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		admin := auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}}
@@ -107,7 +107,7 @@ func TestTheSocketsOfAKeyThatEndsAreClosed(t *testing.T) {
 	})
 }
 
-func TestAFrameOfARevokedKeyIsRefusedBeforeItsSocketIsClosed(t *testing.T) {
+func TestRevokedKey_FramesRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		key, secret := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
@@ -135,8 +135,8 @@ func TestAFrameOfARevokedKeyIsRefusedBeforeItsSocketIsClosed(t *testing.T) {
 	})
 }
 
-// TestASocketWhoseKeyEndedIsDeafAtOnce has a client that neither reads its close frame nor stops asking.
-func TestASocketWhoseKeyEndedIsDeafAtOnce(t *testing.T) {
+// TestRevokedKey_SilentClient_GetsNothing has a client that neither reads its close frame nor stops asking.
+func TestRevokedKey_SilentClient_GetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -161,7 +161,7 @@ func TestASocketWhoseKeyEndedIsDeafAtOnce(t *testing.T) {
 	})
 }
 
-func TestTheEventStreamsOfARevokedKeyEnd(t *testing.T) {
+func TestRevokedKey_EventStreamsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -193,7 +193,7 @@ func TestTheEventStreamsOfARevokedKeyEnd(t *testing.T) {
 	})
 }
 
-func TestATicketOfARevokedKeyIsRefused(t *testing.T) {
+func TestRevokedKey_TicketRefused(t *testing.T) {
 	p := start(t, echo)
 	key, secret := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadMessages}})
 	ticket := func() string {
@@ -232,7 +232,7 @@ func (b *brokenKeys) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMat
 	return b.Store.KeyByHash(ctx, hash)
 }
 
-func TestSocketsStayWhileTheStoreCannotSay(t *testing.T) {
+func TestRevokedKey_StoreUnreachable_SocketsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := &brokenKeys{}
 		p := startPiped(t, echo, func(o *server.Options, c *conversation.Options) {

@@ -20,7 +20,7 @@ func sending(id, session, content string) map[string]any {
 	return map[string]any{"type": "send", "id": id, "sessionId": session, "content": content}
 }
 
-func TestSendingOverTheSocket(t *testing.T) {
+func TestSocket_Send(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dial()
@@ -64,7 +64,7 @@ func TestSendingOverTheSocket(t *testing.T) {
 	}
 }
 
-func TestAFailedReplySaysSoInItsTerminalFrame(t *testing.T) {
+func TestSocket_FailedReply_TerminalFrame(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -80,7 +80,7 @@ func TestAFailedReplySaysSoInItsTerminalFrame(t *testing.T) {
 	}
 }
 
-func TestSubscribingInMidReply(t *testing.T) {
+func TestSocket_SubscribeInMidReply(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session, other := p.session(), p.session()
@@ -146,7 +146,7 @@ func TestSubscribingInMidReply(t *testing.T) {
 	})
 }
 
-func TestNothingOfASessionComesAfterItsUnsubscribed(t *testing.T) {
+func TestSocket_Unsubscribed_IsLastFrame(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -179,7 +179,7 @@ func TestNothingOfASessionComesAfterItsUnsubscribed(t *testing.T) {
 	}
 }
 
-func TestSentPrecedesEveryFrameOfItsExchange(t *testing.T) {
+func TestSocket_Sent_PrecedesItsTurn(t *testing.T) {
 	p := start(t, echo)
 	s := p.dial()
 	for i := range 150 {
@@ -220,7 +220,7 @@ func (s *tardy) Messages(ctx context.Context, owner conversation.Owner, session 
 	return s.Store.Messages(ctx, owner, session, query)
 }
 
-func TestSentPrecedesWhatAViewReadsFromHistory(t *testing.T) {
+func TestSocket_Sent_PrecedesHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo, withStore(func(s conversation.Store) conversation.Store { return &tardy{s, make(chan struct{})} }))
 		session := p.session()
@@ -234,7 +234,7 @@ func TestSentPrecedesWhatAViewReadsFromHistory(t *testing.T) {
 	})
 }
 
-func TestManySessionsOnOneSocket(t *testing.T) {
+func TestSocket_ManySessions(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	s := p.dial()
@@ -278,7 +278,7 @@ func TestManySessionsOnOneSocket(t *testing.T) {
 	}
 }
 
-func TestASocketGoesOnWhileItsSendsWait(t *testing.T) {
+func TestSocket_QueuedSends_DoNotBlock(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -337,7 +337,7 @@ func TestASocketGoesOnWhileItsSendsWait(t *testing.T) {
 	})
 }
 
-func TestFramesThatAreRefused(t *testing.T) {
+func TestSocket_InvalidFrames(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	p.send(session, "hello")

@@ -95,7 +95,7 @@ func specKeys(p *parley) map[string]specRow {
 }
 
 // TestTheRowsOfTheSpecification goes through the specification's tables. What a row says of time, load and restarts is in tests of
-// its own: TestOf400RequestsAtOnceExactly300Pass, TestATestKeyHas100RequestsADayWhateverIsRestarted and others.
+// its own: TestLimits_400AtOnce_300Pass, TestATestKeyHas100RequestsADayWhateverIsRestarted and others.
 func TestTheRowsOfTheSpecification(t *testing.T) {
 	p := start(t, echo)
 	session, other := p.session(), "Bearer "+p.key("other", auth.Admin)

@@ -100,7 +100,7 @@ func (e *events) ends() {
 	}
 }
 
-func TestServerSentEvents(t *testing.T) {
+func TestEvents(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -188,7 +188,7 @@ func delta(t *testing.T, e event) string {
 	return f.Delta
 }
 
-func TestAnEventStreamEndsWithItsSession(t *testing.T) {
+func TestEvents_SessionGone(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	for name, end := range map[string]func(session string) string{
@@ -217,7 +217,7 @@ func TestAnEventStreamEndsWithItsSession(t *testing.T) {
 	}
 }
 
-func TestAnIdleEventStreamSaysThatItIsAlive(t *testing.T) {
+func TestEvents_Idle_Comments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -241,7 +241,7 @@ func TestAnIdleEventStreamSaysThatItIsAlive(t *testing.T) {
 	})
 }
 
-func TestAReplyGoesOnWhenItsEventStreamIsLeft(t *testing.T) {
+func TestEvents_ClientLeaves_ReplyGoesOn(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()

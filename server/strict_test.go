@@ -16,7 +16,7 @@ import (
 	"parley/auth"
 )
 
-func TestQueriesAreStrict(t *testing.T) {
+func TestStrict_Queries(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
@@ -50,7 +50,7 @@ func TestQueriesAreStrict(t *testing.T) {
 }
 
 // A ticket is single use: a handshake whose query is refused must not use it up.
-func TestARepeatedTicketIsA400AndNotUsedUp(t *testing.T) {
+func TestStrict_RepeatedTicket_NotUsedUp(t *testing.T) {
 	p := start(t, echo)
 	ticket := p.must("POST", "/v1/stream/tickets", nil)["ticket"].(string)
 	a := p.call("GET", "/v1/stream?ticket="+ticket+"&ticket="+ticket, nil, "Authorization", "")
@@ -65,7 +65,7 @@ func TestARepeatedTicketIsA400AndNotUsedUp(t *testing.T) {
 	_ = s.conn.CloseNow()
 }
 
-func TestRepeatedHeaders(t *testing.T) {
+func TestStrict_RepeatedHeaders(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
@@ -87,7 +87,7 @@ func TestRepeatedHeaders(t *testing.T) {
 	bad.run(t, p, session)
 }
 
-func TestAnEncodedSlashIsNoSeparator(t *testing.T) {
+func TestStrict_EncodedSlash(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
@@ -106,7 +106,7 @@ func TestAnEncodedSlashIsNoSeparator(t *testing.T) {
 	})
 }
 
-func TestContentOfSpacesIsEmpty(t *testing.T) {
+func TestStrict_ContentOfSpaces(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	bad := refusals{}
@@ -124,7 +124,7 @@ func TestContentOfSpacesIsEmpty(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhatToDo(t *testing.T) {
+func TestErrors_SayWhatToDo(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	says := func(name string, a answer, code, hint string) {
@@ -176,7 +176,7 @@ func halfClose(t *testing.T, address, session, text string) *net.TCPConn {
 }
 
 // A client that has sent all that it wants to may close its side of the connection, and still reads.
-func TestAHalfClosedClientIsAnswered(t *testing.T) {
+func TestSend_ClientHalfClosed_GetsReply(t *testing.T) {
 	model := newDirected()
 	option, queued := watch()
 	p := start(t, model, option)
