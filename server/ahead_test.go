@@ -8,7 +8,7 @@ import (
 	"parley/stream/wire"
 )
 
-// A cursor of what the session never had is a mistake of the client's: it would wait for ever.
+// A cursor ahead of everything that the session ever had is refused: its viewer would wait for ever.
 func TestCursor_NeverExisted_Refused(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
@@ -68,7 +68,7 @@ func TestCursor_NeverExisted_Refused(t *testing.T) {
 	c.end()
 }
 
-// cursorOf makes up the cursor of a place in a session.
+// cursorOf makes up a cursor of a session.
 func (p *parley) cursorOf(session, id, offset string) string {
 	p.t.Helper()
 	cursor := p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string)
@@ -76,7 +76,7 @@ func (p *parley) cursorOf(session, id, offset string) string {
 	return tag + "." + id + "." + offset
 }
 
-// The journal may be a tick behind what a viewer saw when a node died (design section 4): its cursor stays good.
+// When a node dies, the journal may be one tick behind what a viewer saw. The cursor of that viewer must stay valid.
 func TestCursor_BeyondInterruptedReply_Accepted(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)

@@ -8,9 +8,9 @@ import (
 	"parley/stream"
 )
 
-// What a page sees that is built on the AI SDK, by the AI SDK itself.
+// These tests show what a page sees that is built on the real AI SDK.
 
-// TestAISDK_Reply_ShownToTheEnd has the frames in their order, too.
+// TestAISDK_Reply_ShownToTheEnd also checks the order of the frames.
 func TestAISDK_Reply_ShownToTheEnd(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
@@ -304,7 +304,7 @@ func TestAISDK_Stop(t *testing.T) {
 	}
 }
 
-// The AI SDK aborts a resume of its own where another follows; the reply must not be cancelled for that.
+// The AI SDK aborts its own resume when another follows. That must not cancel the reply.
 func TestAISDK_ResumeTwice_ReplyGoesOn(t *testing.T) {
 	t.Parallel()
 	model := newDirected()

@@ -72,7 +72,7 @@ func (s *sdkSocket) read() (sdkFrame, error) {
 	return f, json.Unmarshal(text, &f)
 }
 
-// next returns the next frame, which is of that type and answers that request; of a chunk, kind is the chunk's type.
+// next returns the next frame, which must answer that request and have that type. For a chunk, kind is the chunk's type.
 func (s *sdkSocket) next(request, kind string) sdkFrame {
 	s.t.Helper()
 	f, err := s.read()
@@ -82,7 +82,7 @@ func (s *sdkSocket) next(request, kind string) sdkFrame {
 	return f
 }
 
-// say is a send frame, as the AI SDK makes it.
+// say returns a send frame as the AI SDK makes it.
 func say(request, session string, messages ...any) map[string]any {
 	return map[string]any{
 		"type": "send", "requestId": request, "id": session, "trigger": "submit-message", "messages": messages,
@@ -90,7 +90,7 @@ func say(request, session string, messages ...any) map[string]any {
 	}
 }
 
-// said is a message of the AI SDK's.
+// said returns a message as the AI SDK has it.
 func said(role string, texts ...string) map[string]any {
 	parts := make([]any, 0, len(texts))
 	for _, text := range texts {

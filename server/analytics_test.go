@@ -9,7 +9,7 @@ import (
 	"parley/auth"
 )
 
-// metrics asks for the metrics of a period.
+// metrics requests the metrics of a period.
 func (p *parley) metrics(query map[string]string, headers ...string) answer {
 	p.t.Helper()
 	values := url.Values{}
@@ -19,7 +19,7 @@ func (p *parley) metrics(query map[string]string, headers ...string) answer {
 	return p.call("GET", "/v1/analytics/metrics?"+values.Encode(), nil, headers...)
 }
 
-// at returns what lies at a path of an answer, such as "sessions.total".
+// at returns the value at a path of a response, such as "sessions.total".
 func at(body map[string]any, path string) any {
 	var value any = body
 	for name := range strings.SplitSeq(path, ".") {

@@ -18,8 +18,8 @@ import (
 	"parley/server"
 )
 
-// What the documents describe and the server does not have yet. Each of these lists fails when something on it is there
-// after all, so that it gets shorter.
+// What the documents describe and no test shows yet. A test fails if something on these lists is shown after all, so the
+// lists can only get shorter.
 var (
 	notYetRoutes = []string{}
 	// notYetErrors are errors that no test produces, and why.
@@ -62,7 +62,7 @@ func TestOpenAPI_SameRoutes(t *testing.T) {
 	}
 }
 
-// Every property of every schema says what it is, itself or by what it refers to; every reference leads somewhere.
+// Every property of every schema has a description, its own or that of what it refers to. Every reference resolves.
 func TestDocuments_EverythingDescribed(t *testing.T) {
 	var walk func(p place, value any, inProperties bool)
 	walk = func(p place, value any, inProperties bool) {
@@ -126,7 +126,7 @@ func TestAsyncAPI_ExamplesAreFrames(t *testing.T) {
 	}
 }
 
-// What every operation under /v1 has in common: without a key it is refused, and without its scope too.
+// Every operation under /v1 is refused without a key, and with a key that lacks its scope.
 func TestOpenAPI_ScopeOfEachOperation(t *testing.T) {
 	p := start(t, echo)
 	scopes := []auth.Scope{auth.ReadSessions, auth.WriteSessions, auth.ReadMessages, auth.WriteMessages, auth.ReadAnalytics}
@@ -158,7 +158,7 @@ func TestOpenAPI_ScopeOfEachOperation(t *testing.T) {
 	}
 }
 
-// complete runs the tests, and then says whether they have shown everything that the documents promise.
+// complete runs the tests, and then reports what the documents promise and no test has shown.
 type complete struct{ *testing.M }
 
 // Run implements goleak.TestingM.
@@ -270,7 +270,7 @@ func TestViewers_CancelledOrInterrupted(t *testing.T) {
 		s.next("message.delta")
 		if ending == "cancelled" {
 			s.must(map[string]any{"type": "cancel", "id": "c", "sessionId": session, "messageId": reply})
-			// The answer and the event may come in either order.
+			// The response and the event may come in either order.
 			types := []string{s.one(t), s.one(t)}
 			if slices.Sort(types); !slices.Equal(types, []string{"cancelled", "message.cancelled"}) {
 				t.Errorf("got %v", types)

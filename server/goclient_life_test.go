@@ -19,7 +19,7 @@ import (
 	"parley/stream/client"
 )
 
-// pulled is an iteration that is pulled apart, so that the test can do something between two events.
+// pulled is an iteration that the test advances by hand, so that it can act between two events.
 type pulled struct {
 	t    testing.TB
 	next func() (client.Event, error, bool)
@@ -31,7 +31,7 @@ func pull(t testing.TB, events iter.Seq2[client.Event, error]) pulled {
 	return pulled{t, next}
 }
 
-// want returns the next event, which has to be of that type.
+// want returns the next event, which must have that type.
 func (p pulled) want(kind string) client.Event {
 	p.t.Helper()
 	e, err, ok := p.next()
@@ -41,7 +41,7 @@ func (p pulled) want(kind string) client.Event {
 	return e
 }
 
-// wantError returns the error that has to be the last of the iteration.
+// wantError returns the error that must end the iteration.
 func (p pulled) wantError() error {
 	p.t.Helper()
 	e, err, ok := p.next()
@@ -286,7 +286,7 @@ func TestGoClient_ReplyGone_IterationEnds(t *testing.T) {
 	}
 }
 
-// ended is a context that is over.
+// ended returns a context that has ended.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -330,16 +330,16 @@ func TestGoClient_ServerUnreachable(t *testing.T) {
 	})
 }
 
-// numb is a connection that goes quiet after so many bytes, as where a phone leaves the room: nothing more comes, and
-// nobody says so.
-type numb struct {
+// silentConn is a connection that delivers nothing more after a number of bytes, without an error, like a phone that lost
+// its network.
+type silentConn struct {
 	net.Conn
 	left   int
 	closed chan struct{}
 	once   sync.Once
 }
 
-func (c *numb) Read(b []byte) (int, error) {
+func (c *silentConn) Read(b []byte) (int, error) {
 	if c.left <= 0 {
 		<-c.closed
 		return 0, net.ErrClosed
@@ -349,7 +349,7 @@ func (c *numb) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *numb) Close() error {
+func (c *silentConn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()
 }
@@ -366,7 +366,7 @@ func TestGoClient_SilentSocket_Redialled(t *testing.T) {
 			if err != nil || s.dials.Load() > 1 {
 				return conn, err
 			}
-			return &numb{Conn: conn, left: 2000, closed: make(chan struct{})}, nil
+			return &silentConn{Conn: conn, left: 2000, closed: make(chan struct{})}, nil
 		}
 		r := &recited{t: t}
 		for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: "one two three"}) {

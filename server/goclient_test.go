@@ -20,8 +20,8 @@ import (
 	"parley/stream/client"
 )
 
-// scissors dials, and cuts what it has dialled after so many bytes in either direction, wherever in a frame or in the
-// handshake that is.
+// scissors is a dialer that cuts its connections after a number of bytes in either direction, anywhere in a frame or in the
+// handshake.
 type scissors struct {
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	mu    sync.Mutex
@@ -30,7 +30,7 @@ type scissors struct {
 	cuts  atomic.Int32
 }
 
-// cutConn is a connection that ends when left is used up.
+// cutConn is a connection that ends after left bytes.
 type cutConn struct {
 	net.Conn
 	by   *scissors
@@ -84,7 +84,7 @@ func (c *cutConn) Write(b []byte) (int, error) {
 	return n, c.cut()
 }
 
-// goClient returns a client with the admin key, and what it dials with. HTTP requests are not cut.
+// goClient returns a client with the admin key, and its dialer. HTTP requests are not cut.
 func (p *parley) goClient(t testing.TB, options ...func(*client.Options)) (*client.Client, *scissors) {
 	s := &scissors{dial: p.dialNet}
 	transport := &http.Transport{DialContext: s.dialContext, DisableKeepAlives: true}
@@ -99,7 +99,7 @@ func (p *parley) goClient(t testing.TB, options ...func(*client.Options)) (*clie
 
 func withKey(key string) func(*client.Options) { return func(o *client.Options) { o.Key = key } }
 
-// recited is what a Go client was shown of replies, checked as it came.
+// recited collects and checks the events of a Go client.
 type recited struct {
 	t     testing.TB
 	texts []string // of the replies that ended
@@ -108,7 +108,7 @@ type recited struct {
 	asked int    // messages of users
 }
 
-// take takes an event in.
+// take adds an event.
 func (r *recited) take(e client.Event) {
 	r.t.Helper()
 	switch {
@@ -126,7 +126,7 @@ func (r *recited) take(e client.Event) {
 	}
 }
 
-// reciter answers with what was asked of it, a piece at a time.
+// reciter returns a model that repeats the message, a piece at a time.
 func reciter(pause time.Duration) stream.Model {
 	return modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 		text := request.Messages[len(request.Messages)-1].Content
@@ -142,7 +142,7 @@ func reciter(pause time.Duration) stream.Model {
 	})
 }
 
-// verse is a text of n words with characters of every length.
+// verse returns a text of n words, with characters of one to four bytes.
 func verse(random *rand.Rand, n int) string {
 	alphabet := []string{"a", "word", "ß", "né", "日本", "🙂", "\"q\"", "\\", "\u2028", "<b>", "👩‍👩‍👧"}
 	var b strings.Builder
@@ -247,7 +247,7 @@ func TestGoClient_Nodes_Hops(t *testing.T) {
 	}
 }
 
-// refusedWith is one attempt's error, which has to be the service's.
+// refusedWith makes one attempt and returns its error, which must come from the service.
 func refusedWith(t *testing.T, c *client.Client, session, content string) *client.Error {
 	t.Helper()
 	for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: content}) {

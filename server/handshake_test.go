@@ -15,7 +15,7 @@ import (
 	"parley/server"
 )
 
-// upgrade is the headers of a good handshake, with some changed; an empty value removes one.
+// upgrade returns the headers of a valid handshake with some changes; an empty value removes a header.
 func upgrade(changes ...string) []string {
 	return append([]string{
 		"Connection", "keep-alive, Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
@@ -70,7 +70,7 @@ func TestHandshake_Refused(t *testing.T) {
 	checkError(t, a, 503, "service_unavailable", "", "retryAfter")
 }
 
-// byTicket opens a socket with a ticket alone: as a subprotocol, or in the query.
+// byTicket opens a socket with a ticket and no key: as a subprotocol, or in the query.
 func (p *parley) byTicket(ticket string, inQuery bool) (*socket, error) {
 	url, options := p.url, websocket.DialOptions{HTTPHeader: http.Header{}}
 	if inQuery {

@@ -11,7 +11,7 @@ import (
 	"parley/stream"
 )
 
-// numbered is a model that says which call of it this is, once it is let to.
+// numbered is a model that replies with the number of the call, when the test allows it.
 type numbered struct {
 	calls atomic.Int64
 	gate  chan struct{}

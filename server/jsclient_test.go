@@ -20,18 +20,18 @@ import (
 	"parley/stream"
 )
 
-// frayed is an address in front of a server, whose connections scissors cut.
+// frayed is a proxy whose connections are cut by scissors.
 type frayed struct {
 	*scissors
 	address  string
 	listener net.Listener
 	work     sync.WaitGroup
-	// lose is which way the next bytes are lost, with the connection: "request" to the server, "answer" from it.
+	// lose is the direction in which the next bytes are lost with their connection: "request" to the server, "answer" from it.
 	lose atomic.Pointer[string]
 	lost atomic.Int32
 }
 
-// newFrayed returns an address in front of a server. Of its connections each is cut after as many bytes as after says, 0 for never.
+// newFrayed returns a proxy that cuts each connection after the number of bytes that after returns; 0 is never.
 func (p *parley) newFrayed(t *testing.T, after func() int) *frayed {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,7 +55,7 @@ func (p *parley) newFrayed(t *testing.T, after func() int) *frayed {
 	return f
 }
 
-// carry joins a client's connection to the server until one of them ends, or it is cut.
+// carry copies between a client's connection and the server until one of them ends or is cut.
 func (f *frayed) carry(near net.Conn, server string) {
 	defer near.Close()
 	far, err := f.dialContext(context.Background(), "tcp", server)
@@ -88,7 +88,7 @@ func (l *oneWay) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// holding is a model that answers as another does, but never ends where what was asked begins with "hold ".
+// holding returns a model like another, but its replies to messages that begin with "hold " never end.
 func holding(other stream.Model) stream.Model {
 	return modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 		result, err := other.Generate(ctx, request, write)
@@ -100,7 +100,7 @@ func holding(other stream.Model) stream.Model {
 	})
 }
 
-// jsConversation is what testdata/jsclient.mjs does over two wires.
+// jsConversation is a task for testdata/jsclient.mjs: a conversation over two proxies.
 type jsConversation struct {
 	Session string   `json:"session"`
 	Sender  string   `json:"sender"`
@@ -108,14 +108,14 @@ type jsConversation struct {
 	Texts   []string `json:"texts"`
 }
 
-// jsLosing is what testdata/jsclient.mjs does over a wire of which it says when it loses what.
+// jsLosing is a task for testdata/jsclient.mjs: it tells the proxy when to lose what.
 type jsLosing struct {
 	Session string   `json:"session"`
 	Wire    string   `json:"wire"`
 	Losses  []string `json:"losses"`
 }
 
-// largeSession makes a session whose window holds all that a test says.
+// largeSession makes a session whose context window is never full.
 func (p *parley) largeSession() string {
 	p.t.Helper()
 	wanted := map[string]any{"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 1_000_000}}
@@ -174,7 +174,7 @@ func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
 	}
 }
 
-// drivesJSClient runs testdata/jsclient.mjs to its end, and loses on a wire what it asks for.
+// drivesJSClient runs testdata/jsclient.mjs to its end. The proxy still loses what the script asks for.
 func (p *parley) drivesJSClient(t *testing.T, still *frayed, conversations []jsConversation, losing jsLosing) {
 	t.Helper()
 	needs(t, "node", "nodejs")
@@ -213,7 +213,7 @@ func (p *parley) drivesJSClient(t *testing.T, still *frayed, conversations []jsC
 	}
 }
 
-// kept checks that a session has those messages, each once, and to each a reply that repeats it.
+// kept checks that a session has these messages, each once, each with a reply that repeats it.
 func (p *parley) kept(t *testing.T, session string, texts []string) {
 	t.Helper()
 	history := p.history(session)

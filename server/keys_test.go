@@ -17,10 +17,10 @@ import (
 	"parley/auth"
 )
 
-// with returns the header of a request with another key.
+// with returns the header for a request with another key.
 func with(secret string) []string { return []string{"Authorization", "Bearer " + secret} }
 
-// status makes a request with a key and checks how it is answered: with that status, and for an error that code.
+// status makes a request with a key and checks the response's status and, for an error, its code.
 func (p *parley) status(t *testing.T, what, secret, method, path string, body any, status int, errorCode string) answer {
 	t.Helper()
 	a := p.call(method, path, body, with(secret)...)
@@ -161,7 +161,7 @@ func TestKeys_Unknown(t *testing.T) {
 	}
 }
 
-// everyRoute is each route with the scope that it needs. Ids are of nothing: who may ask is told 404 or the like.
+// everyRoute has each route with its scope. The ids do not exist, so a key with the scope gets 404 or the like.
 var everyRoute = []struct {
 	method, path string
 	scope        auth.Scope

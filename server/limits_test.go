@@ -16,7 +16,7 @@ import (
 	"parley/server"
 )
 
-// withTiers has the server use the real figures of the tiers, or these.
+// withTiers gives the server the default limits of the tiers, with changes.
 func withTiers(t *testing.T, overrides string) option {
 	tiers, err := limit.ParseTiers(overrides)
 	if err != nil {
@@ -129,7 +129,7 @@ func TestLimits_TokensReservedAndSettled(t *testing.T) {
 	p := start(t, model, withTiers(t, `{"pro":{"tokensPerMinute":3000}}`))
 	session := p.session()
 	path := "/v1/sessions/" + session + "/messages"
-	// A window of 4,096 keeps 1,024 for the reply: two turns fit, a third does not, while they run.
+	// A window of 4,096 reserves 1,024 for the reply: two turns fit at once, a third does not.
 	first := p.begin(session, "hi")
 	other := p.session()
 	second := p.begin(other, "hi")
@@ -144,11 +144,11 @@ func TestLimits_TokensReservedAndSettled(t *testing.T) {
 	close(model.gate)
 	p.call("POST", path+"/"+first["messageId"].(string)+"/cancel", nil) // answered when it has ended
 	p.call("POST", "/v1/sessions/"+other+"/messages/"+second["messageId"].(string)+"/cancel", nil)
-	// Settled, they are a few tokens each: many turns fit.
+	// Once settled, they count as a few tokens each, so many turns fit.
 	for range 8 {
 		p.send(session, "hi")
 	}
-	// What is refused by something else leaves nothing reserved.
+	// A send that is refused for another reason leaves nothing reserved.
 	for range 10 {
 		p.call("POST", "/v1/sessions/session_0000000000000000/messages", map[string]any{"content": "hi"})
 		p.call("POST", path, map[string]any{"content": ""})

@@ -80,14 +80,13 @@ func TestMetrics_PerServer(t *testing.T) {
 	}
 }
 
-// discard is a response writer that costs nothing.
+// discard is a response writer that allocates nothing.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header       { return d.header }
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 func (discard) WriteHeader(int)             {}
 
-// The figures of a request are counted without allocating.
 func TestMetrics_Count_AllocatesNothing(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates")

@@ -17,7 +17,7 @@ import (
 	"parley/stream"
 )
 
-// nodes starts two servers on one Redis, whose models are one.
+// nodes starts two servers on one Redis, with the same model.
 func nodes(t *testing.T, model stream.Model, options ...option) (a, b *parley) {
 	t.Helper()
 	url := newDatabase(t)
@@ -131,7 +131,7 @@ func TestNodes_FirstWord_Notified(t *testing.T) {
 	viewer.until("message.completed")
 }
 
-// deltas reads deltas until there are n bytes, which must adjoin. Before them it passes over the reply's beginning.
+// deltas reads deltas of n bytes in all, which must adjoin. It skips frames of the reply's beginning.
 func (s *socket) deltas(t *testing.T, n int) string {
 	t.Helper()
 	var text strings.Builder
@@ -261,7 +261,7 @@ func TestNodes_StopFromOtherNode(t *testing.T) {
 	})
 }
 
-// until reads frames until one of that type has come.
+// until reads frames until one has that type.
 func (s *socket) until(kind string) frame {
 	s.t.Helper()
 	for {
@@ -415,8 +415,8 @@ func TestNodes_Ticket_OnceOnEither(t *testing.T) {
 	}
 }
 
-// TestNodes_Summary_OtherNodeNotified has a viewer on either node, and a message after the folding, which each of them is
-// told of once.
+// TestNodes_Summary_OtherNodeNotified has a viewer on each node. Each gets context.compressed once, and the message after
+// it.
 func TestNodes_Summary_OtherNodeNotified(t *testing.T) {
 	t.Parallel()
 	model := &summarising{}

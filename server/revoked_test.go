@@ -19,7 +19,7 @@ import (
 	"parley/stream/wire"
 )
 
-// dialWith opens a socket with a key and takes the welcome.
+// dialWith opens a socket with a key and reads the welcome.
 func (p *parley) dialWith(t *testing.T, secret string) *socket {
 	t.Helper()
 	s, err := p.tryDial(p.url, websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + secret}}})
@@ -30,7 +30,7 @@ func (p *parley) dialWith(t *testing.T, secret string) *socket {
 	return s
 }
 
-// held is a socket whose client reads all the time, so that pings are answered.
+// held is a socket whose client always reads, so that it answers pings.
 type held struct {
 	*socket
 	pongs chan struct{}
@@ -59,7 +59,8 @@ func (p *parley) hold(t *testing.T, secret string) held {
 	return h
 }
 
-// wantEnded checks that the socket is closed because of its key, within a second of that moment and not before.
+// wantEnded checks that the socket was closed because of its key, within a second of that time on the bubble's clock, and
+// not before.
 func (h held) wantEnded(t *testing.T, what string, from time.Time) {
 	t.Helper()
 	c := <-h.ended
@@ -135,7 +136,7 @@ func TestRevokedKey_FramesRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// TestRevokedKey_SilentClient_GetsNothing has a client that neither reads its close frame nor stops asking.
+// TestRevokedKey_SilentClient_GetsNothing has a client that does not read its close frame and goes on sending.
 func TestRevokedKey_SilentClient_GetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
@@ -219,7 +220,7 @@ func TestRevokedKey_TicketRefused(t *testing.T) {
 	}
 }
 
-// brokenKeys is a store of keys that goes away.
+// brokenKeys is a store of keys that can become unreachable.
 type brokenKeys struct {
 	auth.Store
 	away atomic.Bool

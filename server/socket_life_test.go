@@ -51,7 +51,7 @@ func TestSocket_Drain_ClosedWhenNothingIsLive(t *testing.T) {
 	within(t, "the drain", done)
 }
 
-// heap is how much memory is in use once all garbage is collected.
+// heap returns how much memory is in use after garbage collection.
 func heap() int64 {
 	for range 3 { // pools need two
 		runtime.GC()

@@ -202,7 +202,7 @@ func TestSocket_Sent_PrecedesItsTurn(t *testing.T) {
 	}
 }
 
-// tardy is a store where a turn has long begun when its caller hears of it, and history is read only then.
+// tardy is a store whose BeginTurn returns long after the turn has begun, and whose history can be read only in between.
 type tardy struct {
 	conversation.Store
 	begun chan struct{}
@@ -317,7 +317,7 @@ func TestSocket_QueuedSends_DoNotBlock(t *testing.T) {
 		if err := s.conn.CloseNow(); err != nil {
 			t.Fatal(err)
 		}
-		// Those that wait leave the queue once the server sees it; then there is room again.
+		// The waiting sends leave the queue when the server notices; then there is space again.
 		for {
 			a := p.call("POST", messages(session), content("x", "onBusy", "interrupt", "streaming", true))
 			if a.status == 200 {

@@ -49,7 +49,7 @@ func TestStrict_Queries(t *testing.T) {
 	})
 }
 
-// A ticket is single use: a handshake whose query is refused must not use it up.
+// A ticket works once. A handshake whose query is refused must not use it up.
 func TestStrict_RepeatedTicket_NotUsedUp(t *testing.T) {
 	p := start(t, echo)
 	ticket := p.must("POST", "/v1/stream/tickets", nil)["ticket"].(string)
@@ -146,7 +146,7 @@ func TestErrors_SayWhatToDo(t *testing.T) {
 	says("503 of readiness", p.call("GET", "/readyz", nil), "service_unavailable", "restarting")
 }
 
-// telling serves from behind a handler that tells when a request's context has ended.
+// telling serves the same behind a handler that signals when a request's context has ended.
 func (p *parley) telling(t *testing.T) (address string, ended <-chan struct{}) {
 	told := make(chan struct{}, 100)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -158,7 +158,7 @@ func (p *parley) telling(t *testing.T) (address string, ended <-chan struct{}) {
 	return front.Listener.Addr().String(), told
 }
 
-// halfClose sends a message on a connection of its own, and closes the writing side of it when asked to.
+// halfClose sends a message on a new connection, whose sending side the caller may close.
 func halfClose(t *testing.T, address, session, text string) *net.TCPConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -175,7 +175,7 @@ func halfClose(t *testing.T, address, session, text string) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// A client that has sent all that it wants to may close its side of the connection, and still reads.
+// A client that has sent everything may close its side of the connection and still read.
 func TestSend_ClientHalfClosed_GetsReply(t *testing.T) {
 	model := newDirected()
 	option, queued := watch()

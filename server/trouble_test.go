@@ -83,8 +83,7 @@ func TestRedis_Fault(t *testing.T) {
 	}
 }
 
-// troubled is two nodes on one Redis, with a reply that is live on the first and watched on both, and one that a caller
-// waits for.
+// troubled is two nodes on one Redis. A reply is live on the first and viewed on both; a caller waits for another.
 type troubled struct {
 	t     *testing.T
 	fault trouble
@@ -110,7 +109,7 @@ func newTroubled(t *testing.T, fault trouble) *troubled {
 	return x
 }
 
-// begin has replies begin, and viewers watch them.
+// begin starts the replies and the viewers.
 func (x *troubled) begin() {
 	a := x.a
 	x.live, x.waited, x.third, x.doomed = a.session(), a.session(), a.session(), a.session()
@@ -175,7 +174,7 @@ func (x *troubled) endure() {
 	}
 }
 
-// requests are one for each endpoint.
+// requests returns one request for each endpoint.
 func (x *troubled) requests() []struct {
 	method, path string
 	body         any
@@ -255,7 +254,7 @@ func (x *troubled) recover() {
 	x.retry()
 }
 
-// retry makes the send again that the fault befell: it has one reply.
+// retry repeats the send that the fault interrupted. It must have one reply in the end.
 func (x *troubled) retry() {
 	t := x.t
 	var begun answer
@@ -275,7 +274,7 @@ func (x *troubled) retry() {
 	}
 }
 
-// poll asks again and again until what is asked is true.
+// poll calls ready until it returns true.
 func (p *parley) poll(what string, ready func() bool) {
 	p.t.Helper()
 	late := time.Now().Add(patience)
@@ -292,7 +291,7 @@ func (p *parley) awaitReady() {
 	p.poll("/readyz", func() bool { return p.call("GET", "/readyz", nil).status == http.StatusOK })
 }
 
-// awaitHistory waits until the session's newest reply has ended, and compares all that it holds: one exchange.
+// awaitHistory waits until the session's newest reply has ended. The history must be one message and one reply.
 func (p *parley) awaitHistory(session, asked, answered string) {
 	p.t.Helper()
 	var all []message
@@ -305,7 +304,8 @@ func (p *parley) awaitHistory(session, asked, answered string) {
 	}
 }
 
-// eventStream reads an event stream of a reply, and sends the text of its deltas, which must adjoin, when it has ended.
+// eventStream reads an event stream of a reply. When it has ended, the channel gets the text of its deltas, which must
+// adjoin.
 func (p *parley) eventStream(t *testing.T, path string) <-chan string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(context.Background(), "GET", p.url+path, nil)

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// tight is a listener whose connections can hold little that was not read, while on is set.
+// tight is a listener. While on is set, the kernel buffers little of what its clients have not read.
 type tight struct {
 	net.Listener
 	on atomic.Bool
@@ -28,11 +28,11 @@ func (l *tight) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// scratch are buffers for frames, so that a thousand viewers in this process do not need one each.
+// scratch has buffers for frames, so that a thousand viewers in this process do not need one each.
 var scratch = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// follow reads a reply's deltas off the socket and holds them against text, from offset on. It returns where it stands
-// when it has seen until bytes of it, or, if those are all, the terminal frame.
+// follow reads a reply's deltas from offset on and compares them with text. It returns the offset at which it stopped: when
+// it has seen until bytes or, if whole is set, the terminal frame.
 func (s *rawSocket) follow(text []byte, offset, until int, whole bool) (int, error) {
 	for offset < until || whole {
 		op, n, err := s.header()
@@ -62,7 +62,7 @@ func (s *rawSocket) follow(text []byte, offset, until int, whole bool) (int, err
 	return offset, nil
 }
 
-// takeDelta holds a delta, in which nothing is escaped, against text, and returns where it ends.
+// takeDelta compares a delta without escapes with text, and returns the offset of its end.
 func takeDelta(frame, text []byte, offset int) (int, error) {
 	_, rest, _ := bytes.Cut(frame, []byte(`"offset":`))
 	number, rest, _ := bytes.Cut(rest, []byte(`,"delta":"`))
@@ -74,8 +74,8 @@ func takeDelta(frame, text []byte, offset int) (int, error) {
 	return offset + len(delta), nil
 }
 
-// crowd opens n sockets on the reply, all of which have seen it begin. A buffer that is not 0 is the kernel's for what
-// is not read: at least a segment of the loopback, or the kernel takes its time.
+// crowd opens n sockets that view a reply and have seen it begin. buffer is the kernel's receive buffer, 0 for the default.
+// It must hold at least a segment of the loopback, or the kernel becomes very slow.
 func (p *parley) crowd(n, buffer int, session, cursor string) []*rawSocket {
 	p.t.Helper()
 	sockets := make([]*rawSocket, n)
@@ -201,7 +201,7 @@ func TestViewers_Stuck_ReadLater(t *testing.T) {
 	}
 }
 
-// rest follows the reply from offset to its end, and tells how far it is at every step if it leads.
+// rest follows the reply from offset to its end. If it leads, it reports each step to pace.
 func (s *rawSocket) rest(text []byte, offset int, leads bool, pace chan<- int) (err error) {
 	for offset < len(text) {
 		if offset, err = s.follow(text, offset, offset+1, false); err != nil {
