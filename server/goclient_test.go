@@ -20,9 +20,9 @@ import (
 	"parley/stream/client"
 )
 
-// scissors is a dialer that cuts its connections after a number of bytes in either direction, anywhere in a frame or in the
+// cuttingDialer is a dialer that cuts its connections after a number of bytes in either direction, anywhere in a frame or in the
 // handshake.
-type scissors struct {
+type cuttingDialer struct {
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	mu    sync.Mutex
 	after func() int // of the next connection, 0 for never; guarded by mu
@@ -33,12 +33,12 @@ type scissors struct {
 // cutConn is a connection that ends after left bytes.
 type cutConn struct {
 	net.Conn
-	by   *scissors
+	by   *cuttingDialer
 	once sync.Once
 	left atomic.Int64
 }
 
-func (s *scissors) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
+func (s *cuttingDialer) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	s.dials.Add(1)
 	conn, err := s.dial(ctx, network, address)
 	if err != nil {
@@ -85,8 +85,8 @@ func (c *cutConn) Write(b []byte) (int, error) {
 }
 
 // goClient returns a client with the admin key, and its dialer. HTTP requests are not cut.
-func (p *parley) goClient(t testing.TB, options ...func(*client.Options)) (*client.Client, *scissors) {
-	s := &scissors{dial: p.dialNet}
+func (p *parley) goClient(t testing.TB, options ...func(*client.Options)) (*client.Client, *cuttingDialer) {
+	s := &cuttingDialer{dial: p.dialNet}
 	transport := &http.Transport{DialContext: s.dialContext, DisableKeepAlives: true}
 	o := client.Options{BaseURL: p.url + "/v1", Key: adminKey, HTTPClient: &http.Client{Transport: transport}}
 	for _, option := range options {
@@ -160,7 +160,7 @@ func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
 		watching, watched := p.goClient(t)
 		sending, sent := p.goClient(t)
 		var mu sync.Mutex
-		for _, s := range []*scissors{watched, sent} {
+		for _, s := range []*cuttingDialer{watched, sent} {
 			s.after = func() int {
 				mu.Lock()
 				defer mu.Unlock()

@@ -20,9 +20,9 @@ import (
 	"parley/stream"
 )
 
-// frayed is a proxy whose connections are cut by scissors.
-type frayed struct {
-	*scissors
+// cutProxy is a proxy whose connections are cut by cuttingDialer.
+type cutProxy struct {
+	*cuttingDialer
 	address  string
 	listener net.Listener
 	work     sync.WaitGroup
@@ -31,14 +31,14 @@ type frayed struct {
 	lost atomic.Int32
 }
 
-// newFrayed returns a proxy that cuts each connection after the number of bytes that after returns; 0 is never.
-func (p *parley) newFrayed(t *testing.T, after func() int) *frayed {
+// newCutProxy returns a proxy that cuts each connection after the number of bytes that after returns; 0 is never.
+func (p *parley) newCutProxy(t *testing.T, after func() int) *cutProxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &frayed{scissors: &scissors{dial: p.dialNet, after: after}, address: listener.Addr().String(), listener: listener}
+	f := &cutProxy{cuttingDialer: &cuttingDialer{dial: p.dialNet, after: after}, address: listener.Addr().String(), listener: listener}
 	f.lose.Store(new(string))
 	f.work.Go(func() {
 		for {
@@ -56,7 +56,7 @@ func (p *parley) newFrayed(t *testing.T, after func() int) *frayed {
 }
 
 // carry copies between a client's connection and the server until one of them ends or is cut.
-func (f *frayed) carry(near net.Conn, server string) {
+func (f *cutProxy) carry(near net.Conn, server string) {
 	defer near.Close()
 	far, err := f.dialContext(context.Background(), "tcp", server)
 	if err != nil {
@@ -73,7 +73,7 @@ func (f *frayed) carry(near net.Conn, server string) {
 // oneWay is a connection, read in one direction.
 type oneWay struct {
 	net.Conn
-	by  *frayed
+	by  *cutProxy
 	way string
 }
 
@@ -126,11 +126,11 @@ func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 8))
 	p := start(t, holding(reciter(2*time.Millisecond)))
-	var wires []*frayed
+	var wires []*cutProxy
 	rough := func() string {
 		own := rand.New(rand.NewPCG(9, uint64(len(wires))))
-		count := 0 // guarded by the scissors
-		f := p.newFrayed(t, func() int {
+		count := 0 // guarded by the dialer
+		f := p.newCutProxy(t, func() int {
 			if count++; count%3 == 0 { // a long message, and the end of a long reply, have to come through in one piece
 				return 15_000 + own.IntN(30_000)
 			}
@@ -151,7 +151,7 @@ func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
 		}
 		conversations = append(conversations, c)
 	}
-	still := p.newFrayed(t, nil)
+	still := p.newCutProxy(t, nil)
 	losing := jsLosing{Session: p.largeSession(), Wire: still.address}
 	for range 5 {
 		losing.Losses = append(losing.Losses, "request", "answer")
@@ -175,7 +175,7 @@ func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
 }
 
 // drivesJSClient runs testdata/jsclient.mjs to its end. The proxy still loses what the script asks for.
-func (p *parley) drivesJSClient(t *testing.T, still *frayed, conversations []jsConversation, losing jsLosing) {
+func (p *parley) drivesJSClient(t *testing.T, still *cutProxy, conversations []jsConversation, losing jsLosing) {
 	t.Helper()
 	needs(t, "node", "nodejs")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)

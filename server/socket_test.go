@@ -202,27 +202,27 @@ func TestSocket_Sent_PrecedesItsTurn(t *testing.T) {
 	}
 }
 
-// tardy is a store whose BeginTurn returns long after the turn has begun, and whose history can be read only in between.
-type tardy struct {
+// slowBegin is a store whose BeginTurn returns long after the turn has begun, and whose history can be read only in between.
+type slowBegin struct {
 	conversation.Store
 	begun chan struct{}
 }
 
-func (s *tardy) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
+func (s *slowBegin) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	begun, err := s.Store.BeginTurn(ctx, owner, turn)
 	close(s.begun)
 	time.Sleep(time.Second)
 	return begun, err
 }
 
-func (s *tardy) Messages(ctx context.Context, owner conversation.Owner, session string, query conversation.MessageQuery) (conversation.MessagePage, error) {
+func (s *slowBegin) Messages(ctx context.Context, owner conversation.Owner, session string, query conversation.MessageQuery) (conversation.MessagePage, error) {
 	<-s.begun
 	return s.Store.Messages(ctx, owner, session, query)
 }
 
 func TestSocket_Sent_PrecedesHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := startPiped(t, echo, withStore(func(s conversation.Store) conversation.Store { return &tardy{s, make(chan struct{})} }))
+		p := startPiped(t, echo, withStore(func(s conversation.Store) conversation.Store { return &slowBegin{s, make(chan struct{})} }))
 		session := p.session()
 		s := p.dial()
 		s.mustSubscribe(session, "")

@@ -14,13 +14,13 @@ import (
 	"testing"
 )
 
-// tight is a listener. While on is set, the kernel buffers little of what its clients have not read.
-type tight struct {
+// smallBufferListener is a listener. While on is set, the kernel buffers little of what its clients have not read.
+type smallBufferListener struct {
 	net.Listener
 	on atomic.Bool
 }
 
-func (l *tight) Accept() (net.Conn, error) {
+func (l *smallBufferListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err == nil && l.on.Load() {
 		err = conn.(*net.TCPConn).SetWriteBuffer(32 << 10)
@@ -138,7 +138,7 @@ func newCrowded(t *testing.T, size, stuck, readers int) *crowded {
 	if err != nil {
 		t.Fatal(err)
 	}
-	front := &tight{Listener: listener}
+	front := &smallBufferListener{Listener: listener}
 	x := &crowded{parley: serve(t, newFile(t), front, new(net.Dialer).DialContext, model)}
 	x.text = bytes.Repeat([]byte("The quick brown fox jumps over the lazy dog. 0123456789 abcdef. "), size/64)
 	session := x.session()

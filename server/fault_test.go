@@ -62,13 +62,13 @@ func healed(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }
 
 func unharmed(*redistest.Server, *redistest.Proxy) {}
 
-// TestRedis_Fault injects each fault while two nodes have live replies: see troubled.
+// TestRedis_Fault injects each fault while two nodes have live replies: see faultTest.
 func TestRedis_Fault(t *testing.T) {
 	t.Parallel()
 	for _, fault := range troubles {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
-			x := newTroubled(t, fault)
+			x := newFaultTest(t, fault)
 			x.begin()
 			began := time.Now()
 			fault.harm(x.redis, x.proxy)
@@ -83,8 +83,8 @@ func TestRedis_Fault(t *testing.T) {
 	}
 }
 
-// troubled is two nodes on one Redis. A reply is live on the first and viewed on both; a caller waits for another.
-type troubled struct {
+// faultTest is two nodes on one Redis. A reply is live on the first and viewed on both; a caller waits for another.
+type faultTest struct {
 	t     *testing.T
 	fault trouble
 	redis *redistest.Server
@@ -101,8 +101,8 @@ type troubled struct {
 	text                        string // said so far
 }
 
-func newTroubled(t *testing.T, fault trouble) *troubled {
-	x := &troubled{t: t, fault: fault, model: newDirected()}
+func newFaultTest(t *testing.T, fault trouble) *faultTest {
+	x := &faultTest{t: t, fault: fault, model: newDirected()}
 	x.redis = redistest.Single(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")
 	x.proxy = redistest.NewProxy(t, x.redis.Addr)
 	x.a, x.b = startOn(t, x.proxy.URL, x.model), startOn(t, x.proxy.URL, x.model)
@@ -110,7 +110,7 @@ func newTroubled(t *testing.T, fault trouble) *troubled {
 }
 
 // begin starts the replies and the viewers.
-func (x *troubled) begin() {
+func (x *faultTest) begin() {
 	a := x.a
 	x.live, x.waited, x.third, x.doomed = a.session(), a.session(), a.session(), a.session()
 	x.here, x.there, x.idle = a.dial(), x.b.dial(), a.dial()
@@ -131,7 +131,7 @@ func (x *troubled) begin() {
 
 // speak has the model say something, which the viewer on its own node must see. The fault is healed only later, so a viewer
 // that needed the store would hang here.
-func (x *troubled) speak(text string) {
+func (x *faultTest) speak(text string) {
 	x.t.Helper()
 	x.call.say(text)
 	x.text += text
@@ -142,7 +142,7 @@ func (x *troubled) speak(text string) {
 
 // endure checks what must hold while the fault lasts. It is healed only afterwards, so a request without a deadline for the
 // store would hang. That the deadline is 2 s is a constant of the store.
-func (x *troubled) endure() {
+func (x *faultTest) endure() {
 	t := x.t
 	spoken := len(x.text)
 	x.quiet.say("whole")
@@ -175,7 +175,7 @@ func (x *troubled) endure() {
 }
 
 // requests returns one request for each endpoint.
-func (x *troubled) requests() []struct {
+func (x *faultTest) requests() []struct {
 	method, path string
 	body         any
 } {
@@ -208,7 +208,7 @@ func (x *troubled) requests() []struct {
 }
 
 // request makes a request while the fault lasts.
-func (x *troubled) request(method, path string, body any) {
+func (x *faultTest) request(method, path string, body any) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	got, err := x.a.do(ctx, method, path, body, "Idempotency-Key", method+path)
@@ -225,7 +225,7 @@ func (x *troubled) request(method, path string, body any) {
 }
 
 // recover checks what must hold when the fault is over, without a restart.
-func (x *troubled) recover() {
+func (x *faultTest) recover() {
 	t := x.t
 	for _, p := range []*parley{x.a, x.b} {
 		p.awaitReady()
@@ -255,7 +255,7 @@ func (x *troubled) recover() {
 }
 
 // retry repeats the send that the fault interrupted. It must have one reply in the end.
-func (x *troubled) retry() {
+func (x *faultTest) retry() {
 	t := x.t
 	var begun answer
 	x.a.poll("the send to be taken", func() bool {
