@@ -87,7 +87,7 @@ func (p *parley) drive(t *testing.T) *driven {
 	}()
 	t.Cleanup(func() {
 		_ = in.Close() // the driver's end
-		late := time.AfterFunc(patience, cancel)
+		late := time.AfterFunc(testTimeout, cancel)
 		defer late.Stop()
 		for range events {
 		}
@@ -126,7 +126,7 @@ func (d *driven) give(fields map[string]any) {
 // until reads the driver's events until one matches. It checks all frames against the AsyncAPI document.
 func (d *driven) until(what string, is func(driverEvent) bool) driverEvent {
 	d.t.Helper()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(testTimeout)
 	defer late.Stop()
 	for {
 		select {

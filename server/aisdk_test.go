@@ -44,7 +44,7 @@ func (p *parley) dialSDK(t *testing.T, key string) *sdkSocket {
 func (s *sdkSocket) text(frame string) {
 	s.t.Helper()
 	s.log.write([]byte(frame))
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := s.conn.Write(ctx, websocket.MessageText, []byte(frame)); err != nil {
 		s.t.Fatal(err)
@@ -61,7 +61,7 @@ func (s *sdkSocket) must(v any) {
 }
 
 func (s *sdkSocket) read() (sdkFrame, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	_, text, err := s.conn.Read(ctx)
 	if err != nil {

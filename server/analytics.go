@@ -86,9 +86,9 @@ type usageReport struct {
 // getUsage is GET /v1/analytics/usage: the usage of the current calendar month (UTC).
 func (s *Server) getUsage(c *gin.Context) (any, error) {
 	p := principal(c)
-	figures := auth.AdmissionOf(c.Request.Context()).Limits
+	limits := auth.AdmissionOf(c.Request.Context()).Limits
 	report, err := s.Conversation.UsageReport(c.Request.Context(), api.Owner(p), usage.Limits{
-		Requests: figures.RequestsPerMonth, Tokens: figures.TokensPerMonth, Sessions: figures.ActiveSessions,
+		Requests: limits.RequestsPerMonth, Tokens: limits.TokensPerMonth, Sessions: limits.ActiveSessions,
 	})
 	if err != nil {
 		return nil, err

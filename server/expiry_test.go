@@ -59,7 +59,7 @@ func (f *expiring) leftovers() (all []string) {
 // awaitNone waits until find returns nothing.
 func (f *expiring) awaitNone(when string, find func() []string) {
 	f.t.Helper()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(testTimeout)
 	defer late.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -201,7 +201,7 @@ func (f *expiring) settledOnce(when string) {
 // awaitQuiet waits until no reply is live on the node.
 func (p *parley) awaitQuiet() {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -31,7 +31,7 @@ type load struct {
 }
 
 // failoverTimeout is how long a test waits for a failover. Sentinels, and a replica that joins again, take many steps.
-const failoverTimeout = 3 * patience
+const failoverTimeout = 3 * testTimeout
 
 // words is a model whose reply comes in five parts, a few milliseconds apart.
 var words = modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {

@@ -209,7 +209,7 @@ func (x *faultTest) requests() []struct {
 
 // request makes a request while the fault lasts.
 func (x *faultTest) request(method, path string, body any) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	got, err := x.a.do(ctx, method, path, body, "Idempotency-Key", method+path)
 	switch {
@@ -277,7 +277,7 @@ func (x *faultTest) retry() {
 // poll calls ready until it returns true.
 func (p *parley) poll(what string, ready func() bool) {
 	p.t.Helper()
-	late := time.Now().Add(patience)
+	late := time.Now().Add(testTimeout)
 	for !ready() {
 		if time.Now().After(late) {
 			p.t.Fatalf("waited in vain for %s", what)

@@ -32,7 +32,7 @@ func (p *parley) dial() *socket {
 
 // tryDial opens a socket at the server, or at a proxy before it: with the admin key unless options have other headers.
 func (p *parley) tryDial(url string, options websocket.DialOptions) (*socket, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if options.HTTPHeader == nil {
 		options.HTTPHeader = http.Header{"Authorization": {"Bearer " + adminKey}}
@@ -72,7 +72,7 @@ func (s *socket) send(v any) error {
 
 // text writes a frame without encoding it.
 func (s *socket) text(body string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	s.log.write([]byte(body))
 	return s.conn.Write(ctx, websocket.MessageText, []byte(body))
@@ -80,7 +80,7 @@ func (s *socket) text(body string) error {
 
 // read returns the next frame.
 func (s *socket) read() (frame, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	_, body, err := s.conn.Read(ctx)
 	if err != nil {

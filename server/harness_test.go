@@ -106,7 +106,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	}
 	inner := conversation.Options{
 		Store: backend.Conversation, Nodes: backend.Nodes, Model: model, Count: count, Log: log,
-		Timeouts: stream.Timeouts{FirstByte: patience, Stall: patience}, // no test on a slow machine may run into them
+		Timeouts: stream.Timeouts{FirstByte: testTimeout, Stall: testTimeout}, // no test on a slow machine may run into them
 	}
 	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000}}`)
 	if err != nil {
@@ -256,13 +256,13 @@ func (p *parley) later(method, path string, body any, headers ...string) <-chan 
 	return answers
 }
 
-// patience is how long a test waits for an event that must come. Only a hang reaches it, on however slow a machine.
-const patience = 2 * time.Minute
+// testTimeout is how long a test waits for an event that must come. Only a hang reaches it, on however slow a machine.
+const testTimeout = 2 * time.Minute
 
 // within returns the next value of a channel.
 func within[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(testTimeout)
 	defer late.Stop()
 	select {
 	case v := <-from:

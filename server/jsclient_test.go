@@ -178,7 +178,7 @@ func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
 func (p *parley) drivesJSClient(t *testing.T, still *cutProxy, conversations []jsConversation, losing jsLosing) {
 	t.Helper()
 	needs(t, "node", "nodejs")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testTimeout)
 	defer cancel()
 	const script = "testdata/jsclient.mjs"
 	if _, err := os.Stat(script); err != nil { // so that Go keeps no result of another script

@@ -90,7 +90,7 @@ func TestLimits_HeadersOnEachResponse(t *testing.T) {
 			t.Errorf("%s: %d with %v", test.name, a.status, a.header)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	conn, response, err := websocket.Dial(ctx, p.url+"/v1/stream", &websocket.DialOptions{
 		Subprotocols: []string{"parley.v1"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + adminKey}}, HTTPClient: p.client,

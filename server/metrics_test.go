@@ -36,7 +36,7 @@ func TestMetrics_CountWhatHappened(t *testing.T) {
 	p.call("PROPFIND", "/v1/sessions", nil)
 	p.dial()
 	var a answer
-	for late := time.Now().Add(patience); ; { // the handshake is counted a moment after the socket's first frame
+	for late := time.Now().Add(testTimeout); ; { // the handshake is counted a moment after the socket's first frame
 		a = p.call("GET", "/metrics", nil, "Authorization", "")
 		missing := slices.DeleteFunc([]string{
 			`parley_http_requests_total{method="POST",route="/v1/sessions",status="200"} 1`,

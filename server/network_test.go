@@ -148,7 +148,7 @@ func (s *rawSocket) read() (op byte, payload []byte, err error) {
 // closed reads until the server closes, and returns the close code; 0 is none.
 func (s *rawSocket) closed() int {
 	s.t.Helper()
-	_ = s.conn.SetReadDeadline(time.Now().Add(patience))
+	_ = s.conn.SetReadDeadline(time.Now().Add(testTimeout))
 	for {
 		op, payload, err := s.read()
 		if err != nil {

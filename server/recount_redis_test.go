@@ -41,7 +41,7 @@ func newOnRedis(t rapid.TB, redis *redistest.Server, database int) *onRedis {
 
 // awaitRest waits until all replies have ended but the one that is held.
 func (r *onRedis) awaitRest() {
-	late := time.NewTimer(patience)
+	late := time.NewTimer(testTimeout)
 	defer late.Stop()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

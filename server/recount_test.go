@@ -415,7 +415,7 @@ func (h *hold) awaitEnd(t rapid.TB) {
 	if h == nil {
 		return
 	}
-	late := time.NewTimer(patience)
+	late := time.NewTimer(testTimeout)
 	defer late.Stop()
 	select {
 	case <-h.over:

@@ -86,8 +86,8 @@ func (s *Server) writeJSON(c *gin.Context, status int, value any) {
 }
 
 func (s *Server) writeError(c *gin.Context, e *api.Error) {
-	if e.Figures != nil {
-		setLimitHeaders(c.Writer.Header(), *e.Figures)
+	if e.Decision != nil {
+		setLimitHeaders(c.Writer.Header(), *e.Decision)
 	}
 	if e.RetryAfter > 0 {
 		c.Header("Retry-After", strconv.FormatInt(api.Seconds(e.RetryAfter), 10))

@@ -72,7 +72,7 @@ func TestSocket_Idle_LittleMemory(t *testing.T) {
 	}
 	p.client.CloseIdleConnections()
 	measure := func(most int) (goroutines int, bytes int64) {
-		for deadline := time.Now().Add(patience); runtime.NumGoroutine() > most && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(testTimeout); runtime.NumGoroutine() > most && time.Now().Before(deadline); {
 			runtime.Gosched()
 		}
 		h := heap()

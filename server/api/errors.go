@@ -41,8 +41,8 @@ type Error struct {
 	// UnknownCursor marks a well-formed cursor that this session never had, as after a backup was restored. It does not
 	// count as an invalid frame, of which ten in a row close a socket: all sessions of a page may have such a cursor.
 	UnknownCursor bool
-	// Figures are those of the limit that refused the request; nil where the response has its figures already.
-	Figures *limit.Decision
+	// Decision is that of the limit that refused the request, for its headers; nil if the response has these already.
+	Decision *limit.Decision
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
@@ -135,7 +135,7 @@ func Limited(d limit.Decision) *Error {
 		Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded",
 		Message:    "The limit of " + strconv.Itoa(d.Limit) + " " + d.Refused.String() + " is reached.",
 		RetryAfter: time.Duration(d.RetryAfter) * time.Second,
-		Figures:    &d,
+		Decision:   &d,
 	}
 }
 
