@@ -18,13 +18,13 @@ import (
 	"parley/server"
 )
 
-// What the documents describe and no test shows yet. A test fails if something on these lists is shown after all, so the
-// lists can only get shorter.
+// What the documents describe but the server does not have yet. A test fails if an entry exists after all, so the lists cannot become
+// stale.
 var (
 	notYetRoutes = []string{}
-	// notYetErrors are errors that no test produces, and why.
+	// notYetErrors are errors that no test produces, with the reason.
 	notYetErrors = map[string]string{}
-	// notYetFrames are frames that no test sees, and why.
+	// notYetFrames are frames that no test sees, with the reason.
 	notYetFrames = map[string]string{}
 	// pageRoutes are served by the page's own handler, not by gin's.
 	pageRoutes = []string{"GET /", "GET /static/{file}"}
@@ -36,7 +36,7 @@ func TestOpenAPI_Valid(t *testing.T) {
 	}
 }
 
-func TestOpenAPI_SameRoutes(t *testing.T) {
+func TestOpenAPI_MatchesRoutes(t *testing.T) {
 	p := start(t, echo)
 	mounted, described := make(map[string]bool), make(map[string]bool)
 	for _, r := range server.Routes(p.handler) {
@@ -49,20 +49,20 @@ func TestOpenAPI_SameRoutes(t *testing.T) {
 	}
 	for r := range mounted {
 		if !described[r] {
-			t.Errorf("%s is mounted, and not described in openapi.yaml", r)
+			t.Errorf("%s is mounted but not described in openapi.yaml", r)
 		}
 		if slices.Contains(notYetRoutes, r) {
-			t.Errorf("%s is there: take it off notYetRoutes", r)
+			t.Errorf("%s is mounted: remove it from notYetRoutes", r)
 		}
 	}
 	for r := range described {
 		if !mounted[r] && !slices.Contains(notYetRoutes, r) && !slices.Contains(pageRoutes, r) {
-			t.Errorf("%s is described in openapi.yaml, and not mounted", r)
+			t.Errorf("%s is described in openapi.yaml but not mounted", r)
 		}
 	}
 }
 
-// Every property of every schema has a description, its own or that of what it refers to. Every reference resolves.
+// Every property has a description, of its own or through a reference, and every reference resolves.
 func TestDocuments_EverythingDescribed(t *testing.T) {
 	var walk func(p place, value any, inProperties bool)
 	walk = func(p place, value any, inProperties bool) {
@@ -75,12 +75,12 @@ func TestDocuments_EverythingDescribed(t *testing.T) {
 					target.file = openAPIFile
 				}
 				if found, _ := documents.at(target); found == nil {
-					t.Errorf("%s refers to %s, which is not there", p, ref)
+					t.Errorf("%s refers to %s, which does not exist", p, ref)
 				}
 			}
 			for name, member := range v {
 				object, isObject := member.(map[string]any)
-				narrows := object["type"] == nil || strings.Contains(p.pointer, "Of/") // what is described elsewhere
+				narrows := object["type"] == nil || strings.Contains(p.pointer, "Of/") // described elsewhere
 				if inProperties && isObject && !narrows && object["description"] == nil {
 					t.Errorf("%s/%s has no description", p, name)
 				}
@@ -104,7 +104,7 @@ func TestDocuments_EverythingDescribed(t *testing.T) {
 	}
 }
 
-func TestAsyncAPI_ExamplesAreFrames(t *testing.T) {
+func TestAsyncAPI_ExamplesValid(t *testing.T) {
 	for name, message := range documents.members(place{asyncAPIFile, "/components/messages"}) {
 		value, _ := documents.at(message.child("examples"))
 		examples, _ := value.([]any)
@@ -126,8 +126,8 @@ func TestAsyncAPI_ExamplesAreFrames(t *testing.T) {
 	}
 }
 
-// Every operation under /v1 is refused without a key, and with a key that lacks its scope.
-func TestOpenAPI_ScopeOfEachOperation(t *testing.T) {
+// Every operation under /v1 refuses a request without a key and one without its scope.
+func TestOpenAPI_ScopesEnforced(t *testing.T) {
 	p := start(t, echo)
 	scopes := []auth.Scope{auth.ReadSessions, auth.WriteSessions, auth.ReadMessages, auth.WriteMessages, auth.ReadAnalytics}
 	ids := strings.NewReplacer("{sessionId}", "session_0123456789abcdef", "{messageId}", "msg_0123456789abcdef", "{keyId}", "key_0123456789abcdef")
@@ -158,7 +158,7 @@ func TestOpenAPI_ScopeOfEachOperation(t *testing.T) {
 	}
 }
 
-// complete runs the tests, and then reports what the documents promise and no test has shown.
+// complete runs the tests, and then fails if they have not seen everything that the documents describe.
 type complete struct{ *testing.M }
 
 // Run implements goleak.TestingM.
@@ -180,20 +180,20 @@ func (c complete) Run() int {
 	return code
 }
 
-// gaps returns what the documents promise and no test has shown.
+// gaps returns what the documents describe and no test has seen.
 func gaps() (all []string) {
 	compare := func(what string, promised, seen map[string]bool, notYet map[string]string) {
 		for _, one := range slices.Sorted(maps.Keys(promised)) {
 			if _, listed := notYet[one]; !seen[one] && !listed {
-				all = append(all, fmt.Sprintf("no test has seen the %s %s, which the documents describe", what, one))
+				all = append(all, fmt.Sprintf("the documents describe the %s %s, but no test has seen it", what, one))
 			}
 		}
 		for one := range notYet {
 			if seen[one] {
-				all = append(all, fmt.Sprintf("the %s %s was seen: take it off its list in contract_test.go", what, one))
+				all = append(all, fmt.Sprintf("the %s %s was seen: remove it from its list in contract_test.go", what, one))
 			}
 			if !promised[one] {
-				all = append(all, fmt.Sprintf("the %s %s is on a list in contract_test.go, and not in the documents", what, one))
+				all = append(all, fmt.Sprintf("the %s %s is on a list in contract_test.go but not in the documents", what, one))
 			}
 		}
 	}
@@ -256,7 +256,7 @@ func codesOf(schema any) (codes []string) {
 	return codes
 }
 
-func TestViewers_CancelledOrInterrupted(t *testing.T) {
+func TestViewers_ReplyCancelledOrInterrupted(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()

@@ -16,7 +16,7 @@ import (
 	"parley/web"
 )
 
-// shown are the commands on the page of the docs: those that set variables, and those of each operation.
+// shown are the commands on /docs: those that set variables, and those of each operation.
 type shown struct {
 	variables  []string
 	operations map[string][]string // by the operation's id
@@ -44,24 +44,24 @@ func shownCommands(t *testing.T, page string) shown {
 		}
 	}
 	if len(s.variables) != 5 {
-		t.Fatalf("%d commands set variables: %q", len(s.variables), s.variables)
+		t.Fatalf("want 5 commands that set variables, got %d: %q", len(s.variables), s.variables)
 	}
 	return s
 }
 
-// needs leaves a test out where a command is missing, but not in CI.
+// needs skips the test if a command is missing, except in CI, where it fails.
 func needs(t *testing.T, command, from string) {
 	t.Helper()
 	if _, err := exec.LookPath(command); err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatalf("this needs %s: apt-get install %s", command, from)
+			t.Fatalf("%s is missing: apt-get install %s", command, from)
 		}
-		t.Skipf("LEFT OUT: no %s on this machine (apt-get install %s)", command, from)
+		t.Skipf("SKIPPED: %s is missing (apt-get install %s)", command, from)
 	}
 }
 
-// TestEveryCommandOfTheDocsWorks has a shell run every command that the page of the docs shows, as somebody does who copies it.
-func TestEveryCommandOfTheDocsWorks(t *testing.T) {
+// TestDocs_CurlCommands runs every command on /docs in a shell, as a reader would who copies it.
+func TestDocs_CurlCommands(t *testing.T) {
 	needs(t, "curl", "curl")
 	p := start(t, echo, func(o *server.Options, _ *conversation.Options) { o.Page = web.Handler(web.Options{}) })
 	shown := shownCommands(t, p.call("GET", "/docs", nil).raw)
@@ -72,7 +72,7 @@ func TestEveryCommandOfTheDocsWorks(t *testing.T) {
 				t.Errorf("%s has no command", operation.OperationID)
 			}
 			if operation.RequestBody != nil && operation.RequestBody.Value.Required && !strings.Contains(strings.Join(commands, ""), " -d '{") {
-				t.Errorf("%s needs a body, and its command has none", operation.OperationID)
+				t.Errorf("%s needs a body, but its command has none", operation.OperationID)
 			}
 			for i, command := range commands {
 				t.Run(operation.OperationID+"_"+strconv.Itoa(i+1), func(t *testing.T) {
@@ -83,15 +83,15 @@ func TestEveryCommandOfTheDocsWorks(t *testing.T) {
 	}
 }
 
-// runs checks that a command, after those that set its variables, is answered with what is described for success.
+// runs checks that a command, after those that set its variables, gets the response that is described for success.
 func (p *parley) runs(t *testing.T, variables []string, command string, responses place) {
 	t.Helper()
 	want := "200"
 	if _, upgrades := documents.members(responses)["101"]; upgrades {
-		want, command = "101", command+" -m 1" // it would go on for ever
+		want, command = "101", command+" -m 1" // a WebSocket stays open
 	}
 	body, headers := filepath.Join(t.TempDir(), "body"), filepath.Join(t.TempDir(), "headers")
-	// The first two name the server and the key.
+	// The first two commands set the address and the key.
 	lines := append([]string{"PARLEY=" + p.url, "KEY=" + adminKey}, variables[2:]...)
 	lines = append(lines, command+` -sS -D "`+headers+`" -o "`+body+`" -w '\n%{http_code}'`)
 	output, err := exec.CommandContext(t.Context(), "sh", "-uc", strings.Join(lines, "\n")).CombinedOutput()
@@ -118,7 +118,7 @@ func (p *parley) runs(t *testing.T, variables []string, command string, response
 	content := documents.members(documents.members(responses)["200"].child("content"))
 	media, described := content[mediaType]
 	if err != nil || !described {
-		t.Fatalf("the answer is %s, which is not described: %v", found[1], err)
+		t.Fatalf("the response has the type %s, which is not described: %v", found[1], err)
 	}
 	if mediaType == "application/json" {
 		if err := documents.checkJSON(media.child("schema"), text); err != nil {

@@ -24,13 +24,11 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// The two documents, and what of them the tests have seen: all traffic of the harness is held against them, by
-// documented for HTTP and by frameLog for sockets.
+// documents are openapi.yaml and asyncapi.yaml, with a record of what the tests have seen of them. All traffic of the harness is
+// checked against them: HTTP by documented, WebSockets by frameLog.
 //
-// kin-openapi knows OpenAPI 3.1 by now: it checks the document itself and finds an operation by its path. Bodies, headers
-// and frames are held against the documents' schemas by jsonschema, which kin-openapi uses for 3.1 too, but compiles
-// anew at every call, and only for what is described: here schemas are compiled once, and headers and statuses that
-// nobody described are found.
+// kin-openapi validates the OpenAPI document and finds operations by path. Bodies, headers and frames are validated by jsonschema.
+// kin-openapi could do that too, but it compiles the schema at every call and does not notice undescribed headers and statuses.
 var documents = loadDocuments()
 
 const (
@@ -46,16 +44,16 @@ type documentSet struct {
 	frames  map[string]*frameKind
 	seed    maphash.Seed
 
-	passed sync.Map // uint64, the hash of a frame → nothing: a thousand viewers see the same ones
+	passed sync.Map // hashes of valid frames (uint64), because a thousand viewers get the same ones
 
 	mu         sync.Mutex
 	compiler   *jsonschema.Compiler          // guarded by mu
 	compiled   map[string]*jsonschema.Schema // guarded by mu
-	errors     map[string]bool               // guarded by mu; those that were seen: "404 session_not_found"
-	operations map[string]bool               // guarded by mu; those that were answered 2xx
+	errors     map[string]bool               // guarded by mu; errors seen: "404 session_not_found"
+	operations map[string]bool               // guarded by mu; operations seen with a 2xx response
 }
 
-// frameKind is a type of frames. Some tests have a thousand viewers, so frames are checked without a common lock.
+// frameKind is a type of frames. Frames are checked without a common lock, because some tests have a thousand viewers.
 type frameKind struct {
 	schema *jsonschema.Schema // static
 	seen   atomic.Bool
@@ -93,11 +91,11 @@ func loadDocuments() *documentSet {
 
 func must(err error) {
 	if err != nil {
-		panic(err) // a document is broken: no test can run
+		panic(err) // a document is broken, so no test can run
 	}
 }
 
-// place is where something stands in a document.
+// place is a position in a document: a file and a JSON pointer.
 type place struct{ file, pointer string }
 
 func (p place) String() string { return p.file + "#" + p.pointer }
@@ -110,7 +108,7 @@ func (p place) child(names ...string) place {
 	return p
 }
 
-// at returns what stands at a place, and its place when references are followed; nil if there is nothing.
+// at returns the value at a place and, after following references, its final place. It returns nil if there is none.
 func (d *documentSet) at(p place) (any, place) {
 	value := d.parsed[p.file]
 	for _, part := range strings.Split(p.pointer, "/")[1:] {
@@ -136,7 +134,7 @@ func (d *documentSet) at(p place) (any, place) {
 	return value, p
 }
 
-// members returns the object at a place by names, with the places of its members.
+// members returns the places of an object's members by name.
 func (d *documentSet) members(p place) map[string]place {
 	value, p := d.at(p)
 	object, _ := value.(map[string]any)
@@ -147,7 +145,7 @@ func (d *documentSet) members(p place) map[string]place {
 	return found
 }
 
-// check holds a value against the schema at a place.
+// check validates a value against the schema at a place.
 func (d *documentSet) check(schema place, value any) error {
 	d.mu.Lock()
 	compiled := d.compiled[schema.String()]
@@ -163,7 +161,7 @@ func (d *documentSet) check(schema place, value any) error {
 	return compiled.Validate(value)
 }
 
-// checkJSON holds JSON against the schema at a place.
+// checkJSON validates JSON against the schema at a place.
 func (d *documentSet) checkJSON(schema place, text []byte) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
@@ -172,7 +170,7 @@ func (d *documentSet) checkJSON(schema place, text []byte) error {
 	return d.check(schema, value)
 }
 
-// checkText holds the text of a header or parameter against the schema at a place.
+// checkText validates the text of a header or parameter against the schema at a place.
 func (d *documentSet) checkText(schema place, text string) error {
 	err := d.check(schema, text)
 	if err == nil || json.Valid([]byte(text)) && d.checkJSON(schema, []byte(text)) == nil {
@@ -181,8 +179,8 @@ func (d *documentSet) checkText(schema place, text string) error {
 	return err
 }
 
-// documented is a transport that holds what passes against the OpenAPI document: every response, and every request that
-// was answered 2xx (what tests send to be refused need not be described).
+// documented is a transport that validates every response, and every request with a 2xx response, against openapi.yaml. Requests that
+// tests send to be refused need not be valid.
 type documented struct {
 	t    testing.TB
 	next *http.Transport
@@ -228,24 +226,24 @@ func (d documented) RoundTrip(request *http.Request) (*http.Response, error) {
 
 func (d documented) check(e exchange) {
 	for _, err := range e.check(documents) {
-		d.t.Errorf("%s %s, answered %d, and openapi.yaml disagree: %v\n%.1000s",
+		d.t.Errorf("%s %s with status %d does not match openapi.yaml: %v\n%.1000s",
 			e.request.Method, e.request.URL.Path, e.response.StatusCode, err, e.received)
 	}
 }
 
-// exchange is a request and what was answered.
+// exchange is a request and its response.
 type exchange struct {
 	request        *http.Request
 	response       *http.Response
 	sent, received []byte
 }
 
-// besides are the responses, by status, of what is no operation.
+// besides are the responses to requests that match no operation, by status.
 var besides = map[string]string{
 	"401": "InvalidToken", "404": "NotFound", "405": "MethodNotAllowed", "429": "RateLimitExceeded", "503": "ServiceUnavailable",
 }
 
-// check returns where the exchange and the document disagree.
+// check returns the differences between the exchange and the document.
 func (e exchange) check(d *documentSet) (wrong []error) {
 	status := strconv.Itoa(e.response.StatusCode)
 	var described place
@@ -270,7 +268,7 @@ func (e exchange) check(d *documentSet) (wrong []error) {
 	return append(wrong, e.checkBody(d, described)...)
 }
 
-// unnamed are headers that belong to HTTP, not to us.
+// unnamed are headers of HTTP itself, which the document does not list.
 var unnamed = []string{
 	"Content-Type", "Content-Length", "Date", "Connection", "Upgrade", "Transfer-Encoding", "Sec-Websocket-Accept", "Sec-Websocket-Protocol",
 }
@@ -285,7 +283,7 @@ func (e exchange) checkHeaders(d *documentSet, described place) (wrong []error) 
 		case len(values) == 0 && value == true && (underV1 || !strings.HasPrefix(name, "X-RateLimit")):
 			wrong = append(wrong, fmt.Errorf("the header %s is missing", name))
 		case len(values) > 1 && name != "Vary":
-			wrong = append(wrong, fmt.Errorf("the header %s is there %d times", name, len(values)))
+			wrong = append(wrong, fmt.Errorf("the header %s occurs %d times", name, len(values)))
 		case len(values) > 0:
 			if err := d.checkText(header.child("schema"), values[0]); err != nil {
 				wrong = append(wrong, fmt.Errorf("the header %s: %w", name, err))
@@ -322,7 +320,7 @@ func (e exchange) checkBody(d *documentSet, described place) []error {
 	}
 	if e.response.StatusCode >= 400 {
 		var body struct{ Error struct{ Code string } }
-		_ = json.Unmarshal(e.received, &body) // the schema says what is wrong with it
+		_ = json.Unmarshal(e.received, &body) // the schema reports what is invalid
 		d.see(d.errors, fmt.Sprintf("%d %s", e.response.StatusCode, body.Error.Code))
 	}
 	if err := d.checkJSON(media.child("schema"), e.received); err != nil {
@@ -331,7 +329,7 @@ func (e exchange) checkBody(d *documentSet, described place) []error {
 	return nil
 }
 
-// checkRequest holds a request that was taken against its description.
+// checkRequest validates a request that was accepted.
 func (e exchange) checkRequest(d *documentSet, operation, path place) (wrong []error) {
 	queries := make(map[string]bool)
 	for _, list := range []place{path.child("parameters"), operation.child("parameters")} {
@@ -347,7 +345,7 @@ func (e exchange) checkRequest(d *documentSet, operation, path place) (wrong []e
 				queries[name] = true
 				values = e.request.URL.Query()[name]
 			case "path":
-				continue // a malformed one is answered 404
+				continue // a malformed id gets 404
 			}
 			if len(values) == 0 && parameter["required"] == true {
 				wrong = append(wrong, fmt.Errorf("the %s parameter %s is missing", in, name))
@@ -369,7 +367,7 @@ func (e exchange) checkRequest(d *documentSet, operation, path place) (wrong []e
 		if description["required"] == true {
 			wrong = append(wrong, fmt.Errorf("the request has no body"))
 		}
-	} else if description != nil { // a body that nobody reads is nobody's business
+	} else if description != nil { // the server ignores bodies of other operations
 		if err := d.checkJSON(body.child("content", "application/json", "schema"), e.sent); err != nil {
 			wrong = append(wrong, fmt.Errorf("the request's body: %w", err))
 		}
@@ -383,7 +381,7 @@ func (d *documentSet) see(where map[string]bool, what string) {
 	where[what] = true
 }
 
-// checkFrame holds a frame against the message of that name: its type, after what the names of the dialect begin with.
+// checkFrame validates a frame against the message whose name is the dialect's prefix and the frame's type.
 func (d *documentSet) checkFrame(dialect string, frame []byte) error {
 	hash := maphash.Bytes(d.seed, frame) + maphash.String(d.seed, dialect)
 	if _, passed := d.passed.Load(hash); passed {

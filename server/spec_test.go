@@ -10,18 +10,18 @@ import (
 	"parley/auth"
 )
 
-// specRow is a row of one of the specification's tables, as the caller sees it. In path, {id} is a session, {other} another
-// account's, {reply} and {key} what there is.
+// specRow is a request and the response that the public interface promises. In path, {id} is a session, {other} a session of another
+// account, {small} one with a window of 100 tokens, {reply} a reply, {key} a key and {expired} a key of another account.
 type specRow struct {
 	method, path string
 	body         any
 	headers      []string
 	status       int
 	code         string         // of an error
-	has          map[string]any // members of the answer, or of the error; nil for any value
+	has          map[string]any // members of the response or its error; nil allows any value
 }
 
-// specErrors are the rows of Errors.
+// specErrors are the errors of all operations.
 func specErrors() map[string]specRow {
 	return map[string]specRow{
 		"400_validation_error_missing_field": {"POST", "/v1/sessions", `{}`, nil, 400, "validation_error", map[string]any{"field": "userId"}},
@@ -35,7 +35,7 @@ func specErrors() map[string]specRow {
 	}
 }
 
-// specSessions are those of Session, Context configuration and its endpoints.
+// specSessions are the operations on sessions and their configuration.
 func specSessions() map[string]specRow {
 	return map[string]specRow{
 		"200_create_session":         {"POST", "/v1/sessions", map[string]any{"userId": user, "metadata": map[string]any{"a": 1}}, nil, 200, "", created()},
@@ -54,7 +54,7 @@ func specSessions() map[string]specRow {
 	}
 }
 
-// specMessages are those of Message and its endpoints.
+// specMessages are the operations on messages.
 func specMessages() map[string]specRow {
 	return map[string]specRow{
 		"200_history_default":         {"GET", "/v1/sessions/{id}/messages", nil, nil, 200, "", fields("data", "pagination")},
@@ -78,25 +78,24 @@ func specMessages() map[string]specRow {
 	}
 }
 
-// specKeys are those of keys and scopes.
+// specKeys are the operations on keys, and the scopes.
 func specKeys(p *parley) map[string]specRow {
 	return map[string]specRow{
-		"200_create_key":               {"POST", "/v1/keys", map[string]any{"name": "n", "scopes": []string{"admin"}, "expiresAt": "2099-01-01T00:00:00Z"}, nil, 200, "", fields("keyId", "key", "scopes", "expiresAt")},
-		"200_rotate_key":               {"POST", "/v1/keys/{key}/rotate", nil, nil, 200, "", fields("keyId", "key", "previousKeyExpiresAt")},
-		"404_rotate_unknown_key":       {"POST", "/v1/keys/key_0123456789abcdef/rotate", nil, nil, 404, "key_not_found", nil},
-		"404_revoke_foreign_account":   {"DELETE", "/v1/keys/{expired}", nil, nil, 404, "key_not_found", nil},
-		"403_scope_read_sessions":      {"GET", "/v1/sessions", nil, of(p.key("a", auth.ReadMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "read:sessions"}},
-		"403_scope_write_sessions":     {"DELETE", "/v1/sessions/{id}", nil, of(p.key("b", auth.ReadSessions)), 403, "insufficient_scope", map[string]any{"requiredScope": "write:sessions"}},
-		"403_scope_read_messages":      {"GET", "/v1/sessions/{id}/messages", nil, of(p.key("c", auth.WriteMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "read:messages"}},
-		"403_scope_write_messages":     {"POST", "/v1/sessions/{id}/messages", content("x"), of(p.key("d", auth.ReadMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "write:messages"}},
-		"403_scope_admin":              {"GET", "/v1/keys", nil, of(p.key("e", auth.ReadAnalytics)), 403, "insufficient_scope", map[string]any{"requiredScope": "admin"}},
-		"404_version_two_is_not_there": {"GET", "/v2/sessions", nil, nil, 404, "not_found", nil},
+		"200_create_key":             {"POST", "/v1/keys", map[string]any{"name": "n", "scopes": []string{"admin"}, "expiresAt": "2099-01-01T00:00:00Z"}, nil, 200, "", fields("keyId", "key", "scopes", "expiresAt")},
+		"200_rotate_key":             {"POST", "/v1/keys/{key}/rotate", nil, nil, 200, "", fields("keyId", "key", "previousKeyExpiresAt")},
+		"404_rotate_unknown_key":     {"POST", "/v1/keys/key_0123456789abcdef/rotate", nil, nil, 404, "key_not_found", nil},
+		"404_revoke_foreign_account": {"DELETE", "/v1/keys/{expired}", nil, nil, 404, "key_not_found", nil},
+		"403_scope_read_sessions":    {"GET", "/v1/sessions", nil, of(p.key("a", auth.ReadMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "read:sessions"}},
+		"403_scope_write_sessions":   {"DELETE", "/v1/sessions/{id}", nil, of(p.key("b", auth.ReadSessions)), 403, "insufficient_scope", map[string]any{"requiredScope": "write:sessions"}},
+		"403_scope_read_messages":    {"GET", "/v1/sessions/{id}/messages", nil, of(p.key("c", auth.WriteMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "read:messages"}},
+		"403_scope_write_messages":   {"POST", "/v1/sessions/{id}/messages", content("x"), of(p.key("d", auth.ReadMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "write:messages"}},
+		"403_scope_admin":            {"GET", "/v1/keys", nil, of(p.key("e", auth.ReadAnalytics)), 403, "insufficient_scope", map[string]any{"requiredScope": "admin"}},
+		"404_version_two":            {"GET", "/v2/sessions", nil, nil, 404, "not_found", nil},
 	}
 }
 
-// TestTheRowsOfTheSpecification goes through the specification's tables. What a row says of time, load and restarts is in tests of
-// its own: TestLimits_400AtOnce_300Pass, TestATestKeyHas100RequestsADayWhateverIsRestarted and others.
-func TestTheRowsOfTheSpecification(t *testing.T) {
+// TestPublicInterface sends the requests of the tables above. Limits, load and restarts have tests of their own.
+func TestPublicInterface(t *testing.T) {
 	p := start(t, echo)
 	session, other := p.session(), "Bearer "+p.key("other", auth.Admin)
 	reply := p.send(session, "hello")["messageId"].(string)
@@ -145,7 +144,7 @@ func TestTheRowsOfTheSpecification(t *testing.T) {
 	})
 }
 
-// fields returns members that have to be there.
+// fields returns members that must be present with any value.
 func fields(names ...string) map[string]any {
 	has := make(map[string]any)
 	for _, name := range names {
@@ -154,7 +153,7 @@ func fields(names ...string) map[string]any {
 	return has
 }
 
-// created is what Create Session answers.
+// created is the response of Create Session.
 func created() map[string]any {
 	has := fields("sessionId", "createdAt", "expiresAt", "tokenUsage")
 	has["userId"], has["messageCount"] = user, 0.0

@@ -13,21 +13,31 @@ import (
 	"parley/web"
 )
 
-// readme returns a part of the README: the block of code between <!-- name --> and <!-- /name -->.
-func readme(t *testing.T, name string) string {
+// Files with samples that the tests run.
+const (
+	readme        = "README.md"
+	protocolGuide = "web/guides/protocol.md"
+	aiSDKGuide    = "web/guides/ai-sdk.md"
+	limitsGuide   = "web/guides/limits.md"
+	keysGuide     = "web/guides/keys.md"
+	redisGuide    = "web/guides/redis.md"
+)
+
+// sample returns the block of code between <!-- name --> and <!-- /name --> of a file of the repository.
+func sample(t *testing.T, file, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile(filepath.Join("../..", file))
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := regexp.MustCompile("(?s)<!-- " + name + " -->\n+```\\w+\n(.*?)```\n+<!-- /" + name + " -->").FindSubmatch(text)
 	if found == nil {
-		t.Fatalf("the README has no block of code between <!-- %s --> and <!-- /%[1]s -->", name)
+		t.Fatalf("%s has no block of code between <!-- %s --> and <!-- /%[2]s -->", file, name)
 	}
 	return string(found[1])
 }
 
-// prints fails the test unless a command succeeds and prints something like each of the expressions.
+// prints runs a command and fails the test unless it succeeds and its output matches each expression.
 func prints(t *testing.T, command *exec.Cmd, expected ...string) {
 	t.Helper()
 	output, err := command.CombinedOutput()
@@ -36,59 +46,72 @@ func prints(t *testing.T, command *exec.Cmd, expected ...string) {
 	}
 	for _, expression := range expected {
 		if !regexp.MustCompile(expression).Match(output) {
-			t.Errorf("nothing like %s is in what it printed:\n%s", expression, output)
+			t.Errorf("the output does not match %s:\n%s", expression, output)
 		}
 	}
 }
 
-// visitor is the environment that README's examples run in: with the server's address and a key, in a folder of its own.
-func visitor(p *process, dir string) []string {
+// readerEnv is the environment that the samples expect: the server's address and a key. HOME is dir.
+func readerEnv(p *process, dir string) []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "PARLEY=" + p.url, "KEY=" + declaredKey, "PARLEY_ADMIN_KEY=" + declaredKey,
 	}
 }
 
-// TestTheTranscriptOfTheReadmeIsTrue runs what the README tells people to type, against a server as they have it.
-func TestTheTranscriptOfTheReadmeIsTrue(t *testing.T) {
+// TestSamples_Shell runs the shell samples against a server.
+func TestSamples_Shell(t *testing.T) {
 	needs(t, "bash", "curl")
-	dir := t.TempDir()
-	p := serveIn(t, dir, newWordsModel(t, time.Millisecond).env()...)
-	shell := exec.Command("bash", "-euo", "pipefail")
-	shell.Stdin = strings.NewReader(readme(t, "transcript"))
-	shell.Dir, shell.Env = dir, visitor(p, dir)
-	prints(t, shell,
-		`(?m)^\{.*"content":"`+words(3)+`".*"status":"completed"`, `(?m)^event: message\.created$`, `(?m)^event: message\.completed$`,
-		`"stream":\{"cursor":"`, `"cleared":4`, `"deleted":true`)
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	reply := `(?m)^\{.*"content":"` + words(3) + `".*"status":"completed"`
+	for _, test := range []struct {
+		file, name string
+		prints     []string
+	}{
+		{readme, "transcript", []string{reply, `(?m)^event: message\.created$`, `(?m)^event: message\.completed$`}},
+		{protocolGuide, "transcript", []string{
+			reply, `(?m)^event: message\.created$`, `(?m)^event: message\.completed$`, `"stream":\{"cursor":"`, `"cleared":4`, `"deleted":true`,
+		}},
+		{limitsGuide, "analytics", []string{`"series":\[`, `"billingPeriod":`, `"tier":"pro"`}},
+		{keysGuide, "keys", []string{`"prefix":"svc_live_`, `"previousKeyExpiresAt":"`, `"revoked":true`}},
+	} {
+		t.Run(test.file+"/"+test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			shell := exec.Command("bash", "-euo", "pipefail")
+			shell.Stdin = strings.NewReader(sample(t, test.file, test.name))
+			shell.Dir, shell.Env = dir, readerEnv(p, dir)
+			prints(t, shell, test.prints...)
+		})
+	}
 }
 
-// TestTheProgramsOfTheReadmeAreTrue runs them: the JavaScript as Node runs it, where client.js lies beside it, and the Go.
-func TestTheProgramsOfTheReadmeAreTrue(t *testing.T) {
+// TestSamples_Programs runs the JavaScript sample in Node, beside client.js, and the Go sample.
+func TestSamples_Programs(t *testing.T) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
-	answer := `(?m)^` + words(3) + `\ncompleted, 3 tokens$`
+	reply := `(?m)^` + words(3) + `\ncompleted, 3 tokens$`
 	t.Run("javascript", func(t *testing.T) {
 		node, dir := needs(t, "node")[0], t.TempDir()
 		if err := os.CopyFS(dir, web.Files()); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "chat.mjs"), []byte(readme(t, "javascript")), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "chat.mjs"), []byte(sample(t, readme, "javascript")), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		command := exec.Command(node, "--experimental-websocket", "--no-warnings", "chat.mjs")
-		command.Dir, command.Env = dir, visitor(p, dir)
-		prints(t, command, answer)
+		command.Dir, command.Env = dir, readerEnv(p, dir)
+		prints(t, command, reply)
 	})
 	t.Run("go", func(t *testing.T) {
 		program := filepath.Join(t.TempDir(), "main.go")
-		if err := os.WriteFile(program, []byte(readme(t, "go")), 0o600); err != nil {
+		if err := os.WriteFile(program, []byte(sample(t, readme, "go")), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		command := exec.Command("go", "run", program)
 		command.Env = append(os.Environ(), "PARLEY="+p.url, "KEY="+declaredKey)
-		prints(t, command, answer)
+		prints(t, command, reply)
 	})
 }
 
-// needs skips a test for which this machine lacks a command; where nothing may be left out, it fails.
+// needs returns the paths of commands. It skips the test if one is missing; with CI=true the test fails instead.
 func needs(t *testing.T, names ...string) (paths []string) {
 	t.Helper()
 	for _, name := range names {
@@ -97,9 +120,9 @@ func needs(t *testing.T, names ...string) (paths []string) {
 		case err == nil || errors.Is(err, exec.ErrDot):
 			paths = append(paths, path)
 		case os.Getenv("CI") == "true":
-			t.Fatalf("%s is missing, and CI=true: nothing may be left out", name)
+			t.Fatalf("%s is not installed; with CI=true no test may be skipped", name)
 		default:
-			t.Skipf("left out: %s is not installed", name)
+			t.Skipf("%s is not installed", name)
 		}
 	}
 	return paths

@@ -11,16 +11,16 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// TestTheReadmesSeveralNodesAreTrue runs what the README tells people to type about two nodes, but for the Redis, which is the
-// test's own, the ports, and the command, which is built already.
-func TestTheReadmesSeveralNodesAreTrue(t *testing.T) {
+// TestSamples_SeveralNodes runs the sample of the Redis guide. The test replaces the Redis, the ports, and the command, which is
+// already built.
+func TestSamples_SeveralNodes(t *testing.T) {
 	needs(t, "bash", "curl")
 	dir, model, redis := t.TempDir(), newWordsModel(t, time.Millisecond), redistest.Single(t)
-	script := readme(t, "several nodes")
+	script := sample(t, redisGuide, "several nodes")
 	for typed, replaced := range map[string]string{
 		"make build\n": "",
-		"redis-server --port 6390 --dir \"$(mktemp -d)\" --appendonly yes --maxmemory-policy noeviction >/dev/null &\n": "",
-		"until redis-cli -p 6390 ping; do sleep 0.1; done\n":                                                            "",
+		"redis-server --port 6390 --dir \"$(mktemp -d)\" \\\n  --appendonly yes --maxmemory-policy noeviction >/dev/null &\n": "",
+		"until redis-cli -p 6390 ping; do sleep 0.1; done\n":                                                                  "",
 		"redis://127.0.0.1:6390":  redis.URL,
 		"./parley":                os.Args[0],
 		"export PARLEY_ADMIN_KEY": "export " + asCommand + "=1 PARLEY_ADMIN_KEY",
@@ -28,7 +28,7 @@ func TestTheReadmesSeveralNodesAreTrue(t *testing.T) {
 		"127.0.0.1:8422":          freeAddress(t),
 	} {
 		if !strings.Contains(script, typed) {
-			t.Fatalf("the README does not say %q", typed)
+			t.Fatalf("the sample does not contain %q", typed)
 		}
 		script = strings.ReplaceAll(script, typed, replaced)
 	}
@@ -39,7 +39,7 @@ func TestTheReadmesSeveralNodesAreTrue(t *testing.T) {
 	prints(t, shell, `(?m)^event: message\.created$`, `(?m)^event: message\.completed$`, `"messageCount":2`)
 }
 
-// freeAddress returns an address on loopback that the system says is free.
+// freeAddress returns a free address on loopback.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -20,8 +20,8 @@ import (
 	"parley/web/npmtest"
 )
 
-// company is a company's own site: it has the key, and serves a page that shows README's component, as it stands there, in
-// React. Parley is another origin, behind a wire.
+// company is the site of a company that uses Parley: it holds the key and serves a page with the component of the AI SDK guide.
+// Parley is another origin, behind a network that the test can cut.
 type company struct {
 	*httptest.Server
 	model *wordsModel
@@ -32,7 +32,7 @@ type company struct {
 	script []byte
 }
 
-// newCompany starts all of it. The page is built with the packages that testdata/usechat/package-lock.json names.
+// newCompany starts the site, Parley and a model. The page is built with the packages of testdata/usechat/package-lock.json.
 func newCompany(t *testing.T) *company {
 	t.Helper()
 	packages := npmtest.Install(t, "testdata/usechat")
@@ -56,7 +56,7 @@ func newCompany(t *testing.T) *company {
 	return c
 }
 
-// bundle returns README's component and its surroundings as one script, with the address of Parley's socket in it.
+// bundle returns the component and main.jsx as one script, with the address of Parley's WebSocket.
 func bundle(t *testing.T, packages, socket string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func bundle(t *testing.T, packages, socket string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"main.jsx": string(main), "chat.jsx": readme(t, "usechat")} {
+	for name, text := range map[string]string{"main.jsx": string(main), "chat.jsx": sample(t, aiSDKGuide, "usechat")} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -81,17 +81,17 @@ func bundle(t *testing.T, packages, socket string) []byte {
 	return script
 }
 
-// ticket gives the page a ticket for the session that it names. A real site would first look whose that is.
+// ticket returns a ticket for the session that the page names. A real site would first check who may use that session.
 func (c *company) ticket(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		SessionID string `json:"sessionId"`
 	}
-	_ = json.NewDecoder(r.Body).Decode(&request) // Parley refuses nonsense
+	_ = json.NewDecoder(r.Body).Decode(&request) // Parley refuses an invalid request
 	c.relay(w, func(ticket map[string]any) any { return map[string]any{"ticket": ticket["ticket"]} },
 		"POST", "/v1/stream/tickets", request)
 }
 
-// history gives the page its session, with what was said as UI messages.
+// history returns the session and its messages in the form of the AI SDK.
 func (c *company) history(w http.ResponseWriter, r *http.Request) {
 	session := r.FormValue("session")
 	c.relay(w, func(page map[string]any) any {
@@ -107,14 +107,14 @@ func (c *company) history(w http.ResponseWriter, r *http.Request) {
 	}, "GET", "/v1/sessions/"+session+"/messages", nil)
 }
 
-// relay asks Parley, and answers with what the page is to have of the answer.
-func (c *company) relay(w http.ResponseWriter, of func(answer map[string]any) any, method, path string, body any) {
-	status, answer, err := c.parley.call(method, path, body)
+// relay calls Parley and returns what the function makes of the response.
+func (c *company) relay(w http.ResponseWriter, of func(response map[string]any) any, method, path string, body any) {
+	status, response, err := c.parley.call(method, path, body)
 	if err != nil || status != http.StatusOK {
 		http.Error(w, fmt.Sprint(status, err), http.StatusBadGateway)
 		return
 	}
-	_ = json.NewEncoder(w).Encode(of(answer))
+	_ = json.NewEncoder(w).Encode(of(response))
 }
 
 // chatTab is a tab that shows the company's page.
@@ -124,7 +124,7 @@ type chatTab struct {
 	session string
 }
 
-// visit opens the page of a session, in a browser of somebody who was never there.
+// visit opens the page of a session in a new browser profile.
 func (c *company) visit(t *testing.T, browser context.Context, session string) chatTab {
 	t.Helper()
 	b := openTab(t, browser, c.URL, chromedp.WithNewBrowserContext())
@@ -134,7 +134,7 @@ func (c *company) visit(t *testing.T, browser context.Context, session string) c
 	return chatTab{b, c, session}
 }
 
-// shows waits until the page shows just these messages, from the user's first on in turn, and a status.
+// shows waits until the page shows exactly these messages, user and assistant in turn, and the status.
 func (b chatTab) shows(status string, texts ...string) {
 	b.t.Helper()
 	want, _ := json.Marshal(append([]string{}, texts...))
@@ -148,14 +148,14 @@ func (b chatTab) press(button string) {
 	b.do(chromedp.Click(`//button[text()="` + button + `"]`))
 }
 
-// ask types a message and Enter. The library's SendKeys races with an element whose attributes change.
+// ask types a message and Enter. SendKeys would race with an element whose attributes change.
 func (b chatTab) ask(text string) {
 	b.t.Helper()
 	eval[any](b.tab, `document.querySelector("input").focus()`)
 	b.do(chromedp.KeyEvent(text), pressEnter)
 }
 
-// kept waits until the server's history holds just these texts, the newest with that status.
+// kept waits until the server's history holds exactly these texts, the newest with that status.
 func (b chatTab) kept(status string, texts ...string) {
 	b.t.Helper()
 	late := time.After(patience)
@@ -180,9 +180,8 @@ func (b chatTab) kept(status string, texts ...string) {
 	}
 }
 
-// TestTheUseChatOfTheReadmeIsTrue is what somebody sees whose page is README's component, with the AI SDK, React and the network as
-// they are.
-func TestTheUseChatOfTheReadmeIsTrue(t *testing.T) {
+// TestSamples_UseChat uses the component of the AI SDK guide in a browser, with the real AI SDK and React, over a network that fails.
+func TestSamples_UseChat(t *testing.T) {
 	needs(t, "node", "npm", "chromium")
 	c := newCompany(t)
 	browser := newBrowser(t)
@@ -190,11 +189,11 @@ func TestTheUseChatOfTheReadmeIsTrue(t *testing.T) {
 		name string
 		play func(t *testing.T, c *company, browser context.Context)
 	}{
-		{"a reply streams, and goes on over a reload and in a second tab", chatStreams},
-		{"stop keeps what was written, and the chat goes on", chatStops},
-		{"a cut network is back within seconds, and nothing is missing", chatComesBack},
-		{"what was sent into a dead network is sent again by Again", chatSendsAgain},
-		{"a page that is left leaves its reply going", chatIsLeft},
+		{"reload and second tab", chatStreams},
+		{"stop and regenerate", chatStops},
+		{"network cut and restored", chatComesBack},
+		{"lost send is repeated", chatSendsAgain},
+		{"leaving the page", chatIsLeft},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
 			c.model.allow(held)
@@ -247,7 +246,7 @@ func chatStops(t *testing.T, c *company, browser context.Context) {
 	second := c.visit(t, browser, b.session)
 	all = append(all, asked, words(held))
 	second.shows("streaming", all...)
-	second.press("Stop") // for everybody
+	second.press("Stop") // cancels the reply for all viewers
 	b.shows("ready", asked, words(long), "say 2 words", words(2), asked, words(held))
 	b.kept("cancelled", all...)
 	b.do(chromedp.Reload())
@@ -273,7 +272,7 @@ func chatComesBack(t *testing.T, c *company, browser context.Context) {
 	b.shows("streaming", asked, words(long), asked, words(held))
 	c.wire.cut()
 	b.shows("error", asked, words(long), asked, words(held))
-	c.model.allow(long) // it ends while nobody looks
+	c.model.allow(long) // the reply ends while the network is cut
 	b.kept("completed", asked, words(long), asked, words(long))
 	c.wire.mend(c.parley)
 	b.shows("ready", asked, words(long), asked, words(long))
@@ -305,6 +304,6 @@ func chatIsLeft(t *testing.T, c *company, browser context.Context) {
 	b.kept("streaming", asked, words(2*held))
 	c.model.allow(long)
 	b.kept("completed", asked, words(long))
-	eval[any](b.tab, `show()`) // with the history of before
+	eval[any](b.tab, `show()`) // with the history loaded at first
 	b.shows("ready", words(long))
 }

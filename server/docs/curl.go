@@ -7,19 +7,19 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Every operation as a command for curl, made from the document alone: its path with variables of a shell, the example of each
-// parameter that is required and has one, and a command for each example of its body.
+// The curl commands of the reference. A command is generated from the document alone: the path with shell variables, the examples of the
+// required parameters, and one command for each example of the body.
 
-// command is a command for a shell. Name says which of several it is.
+// command is a shell command. Name is the example's name if an operation has several.
 type command struct{ Name, Text string }
 
-// shellVariables are what stands for a part of a path; other parts are their parameter's example.
+// shellVariables are the variables that replace parameters in paths. Other parameters are replaced by their example.
 var shellVariables = map[string]string{"sessionId": "$SESSION", "messageId": "$MESSAGE", "keyId": "$KEY_ID"}
 
-// variables returns commands that set the variables, each with an example of the operation that makes what it names.
+// variables returns the commands that set the shell variables. Each creates an object with an example of its operation.
 func variables(api object) (all []command) {
 	for _, v := range []struct{ name, prefix, path, example string }{
-		{"SESSION", "session", "/v1/sessions", "least"},
+		{"SESSION", "session", "/v1/sessions", "minimal"},
 		{"MESSAGE", "msg", "/v1/sessions/{sessionId}/messages", "streaming"},
 		{"KEY_ID", "key", "/v1/keys", "reader"},
 	} {
@@ -73,7 +73,7 @@ func commands(api object, path, method string, item, operation object) (all []co
 	return all
 }
 
-// curlOptions returns what curl has to be told of an operation: its method, and to show at once what comes bit by bit.
+// curlOptions returns curl's options for an operation: its method, and -N for streams, so that curl does not buffer them.
 func curlOptions(operation object, method string) string {
 	options := ""
 	if method != "get" {
@@ -88,7 +88,7 @@ func curlOptions(operation object, method string) string {
 	return options
 }
 
-// exampleOf returns what stands for a parameter in a command.
+// exampleOf returns the value of a parameter in a command.
 func exampleOf(parameter object) string {
 	if variable, found := shellVariables[parameter.text("name")]; found {
 		return variable
@@ -96,5 +96,5 @@ func exampleOf(parameter object) string {
 	return parameter.text("example")
 }
 
-// quoted returns a word for a shell.
+// quoted returns a word in quotes for a shell.
 func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

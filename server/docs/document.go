@@ -9,7 +9,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// object is a map of a document, in the document's order.
+// object is a map of a YAML document. It keeps the document's order.
 type object yaml.MapSlice
 
 func parseDocument(text []byte) (object, error) {
@@ -18,7 +18,7 @@ func parseDocument(text []byte) (object, error) {
 	return object(parsed), err
 }
 
-// at returns what stands under the names, nil if nothing does.
+// at returns the value at a path of names, nil if there is none.
 func (o object) at(names ...string) any {
 	var value any = yaml.MapSlice(o)
 	for _, name := range names {
@@ -68,7 +68,7 @@ func (o object) resolved(document object) object {
 	return document.object(strings.Split(path, "/")...)
 }
 
-// plain returns a value of a document as package json takes it, maps in the document's order.
+// plain converts a value of a document for package json, which keeps the order of an object's members.
 func plain(value any) any {
 	switch v := value.(type) {
 	case yaml.MapSlice:
@@ -83,7 +83,7 @@ func plain(value any) any {
 	return value
 }
 
-// MarshalJSON writes the members in their order.
+// MarshalJSON implements json.Marshaler. It keeps the order of the members.
 func (o object) MarshalJSON() ([]byte, error) {
 	var text bytes.Buffer
 	text.WriteByte('{')

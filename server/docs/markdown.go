@@ -161,8 +161,9 @@ func (p *pageRenderer) code(w util.BufWriter, source []byte, node ast.Node, ente
 	return ast.WalkSkipChildren, nil
 }
 
-// cell renders a cell of a table as a heading where it is one: in the table's head, and where a row explains a code.
-func (p *pageRenderer) cell(w util.BufWriter, _ []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+// cell renders a cell of a table. It is a heading in the table's head and where a row explains a code. Other cells carry the heading
+// of their column if there are more than two columns: on a phone, where each cell is a line of its own, the style sheet shows it.
+func (p *pageRenderer) cell(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	row := node.Parent()
 	id, explains := row.AttributeString("id")
 	explains = explains && row.FirstChild() == node
@@ -172,6 +173,8 @@ func (p *pageRenderer) cell(w util.BufWriter, _ []byte, node ast.Node, entering 
 		open, tag = `<th scope="col">`, "th"
 	case explains:
 		open, tag = `<th scope="row">`, "th"
+	case row.ChildCount() > 2 && row.FirstChild() != node:
+		open = `<td data-label="` + template.HTMLEscapeString(textOf(columnHead(node), source)) + `">`
 	}
 	if entering {
 		_, _ = w.WriteString(open)
@@ -182,6 +185,16 @@ func (p *pageRenderer) cell(w util.BufWriter, _ []byte, node ast.Node, entering 
 	}
 	_, _ = w.WriteString("</" + tag + ">")
 	return ast.WalkContinue, nil
+}
+
+// columnHead returns the head of a cell's column.
+func columnHead(cell ast.Node) ast.Node {
+	row := cell.Parent()
+	head := row.Parent().FirstChild().FirstChild()
+	for c := row.FirstChild(); c != cell; c = c.NextSibling() {
+		head = head.NextSibling()
+	}
+	return head
 }
 
 // anchor writes the link of something to itself.

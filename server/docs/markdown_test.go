@@ -14,6 +14,7 @@ func TestRenderMarkdown(t *testing.T) {
 		"heading":        {"## The AI SDK's `own`", `<h2 id="the-ai-sdks-own">The AI SDK’s <code>own</code>` + anchored("the-ai-sdks-own") + `</h2>`},
 		"same headings":  {"## A\n\n## A", `<h2 id="a">A` + anchored("a") + `</h2><h2 id="a-1">A` + anchored("a-1") + `</h2>`},
 		"table":          {"| a | b |\n| --- | --- |\n| 1 | 2 |", `<table><thead><tr><th scope="col">a</th><th scope="col">b</th></tr></thead><tbody><tr><td>1</td><td>2</td></tr></tbody></table>`},
+		"wide table":     {"| a | b | `c` |\n| --- | --- | --- |\n| 1 | 2 | 3 |", `<table><thead><tr><th scope="col">a</th><th scope="col">b</th><th scope="col"><code>c</code></th></tr></thead><tbody><tr><td>1</td><td data-label="b">2</td><td data-label="c">3</td></tr></tbody></table>`},
 		"table of codes": {"| code | b |\n| --- | --- |\n| `a_b` | 2 |", `<table><thead><tr><th scope="col">code</th><th scope="col">b</th></tr></thead><tbody><tr id="code-a_b"><th scope="row"><code>a_b</code>` + anchored("code-a_b") + `</th><td>2</td></tr></tbody></table>`},
 		"code":           {"```sh\na <b>\n```", `<pre class="copy"><code>a &lt;b&gt;</code></pre>`},
 		"HTML block":     {"<script>alert(1)</script>", `<!-- raw HTML omitted -->`},

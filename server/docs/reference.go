@@ -53,7 +53,7 @@ type (
 	responseEntry struct {
 		Status, About string
 		Types         []typeWord
-		Headers       string // those that the operation's first response does not have
+		Headers       string // headers that the operation's first response does not have
 	}
 	schemaEntry struct {
 		ID, Name, About string
@@ -174,7 +174,7 @@ func describeResponses(api, operation object) (all []responseEntry) {
 	return all
 }
 
-// withCodes returns the types with the codes of errors in place of the schemas that say no more.
+// withCodes replaces the schemas of errors by their codes, which link to the table of errors.
 func withCodes(api object, types []typeWord) []typeWord {
 	for i, t := range types {
 		if code := api.text("components", "schemas", t.Link, "properties", "error", "properties", "code", "const"); code != "" {
@@ -184,7 +184,7 @@ func withCodes(api object, types []typeWord) []typeWord {
 	return types
 }
 
-// frames returns the frames by who sends them, in the document's order.
+// frames returns the frames by their sender, in the document's order.
 func frames(stream object) []frameGroup {
 	fromClient := make(map[string]bool)
 	stream.object("operations").each(func(name string, operation object) {

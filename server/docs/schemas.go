@@ -7,7 +7,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// schemas returns the schemas of a document; their ids on the page begin with prefix.
+// schemas returns the schemas of a document. Their ids on the page begin with prefix.
 func schemas(document object, prefix string) []schemaEntry {
 	var all []schemaEntry
 	document.object("components", "schemas").each(func(name string, schema object) {
@@ -32,12 +32,12 @@ func describeField(name string, schema object, prefix string) fieldEntry {
 	return fieldEntry{Name: name, Type: typeOf(schema, prefix), Bounds: bounds(schema), About: schema.text("description")}
 }
 
-// typeOf says what a value of the schema is.
+// typeOf describes the type of a schema, with links to the schemas that it names.
 func typeOf(schema object, prefix string) []typeWord {
 	if ref := schema.text("$ref"); ref != "" {
 		file, path, _ := strings.Cut(ref, "#/")
 		if file != "" {
-			prefix = "" // the schema stands in the document of REST
+			prefix = "" // asyncapi.yaml refers to openapi.yaml
 		}
 		parts := strings.Split(path, "/")
 		return []typeWord{{Text: strings.Join(parts[2:], "."), Link: prefix + parts[2]}}
@@ -71,7 +71,7 @@ func typeOf(schema object, prefix string) []typeWord {
 	return []typeWord{{Text: schema.text("type")}}
 }
 
-// bounds says what else holds for a value of the schema.
+// bounds lists the constraints and the default of a schema.
 func bounds(schema object) string {
 	var all []string
 	for _, keyword := range []string{

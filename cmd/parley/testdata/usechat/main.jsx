@@ -1,4 +1,4 @@
-// What surrounds README's component in a page: the back end's history, a way to leave, and React at its strictest.
+// Puts the component of web/guides/ai-sdk.md into a page: with the history from the back end, a way to leave, and React's strict mode.
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import Chat from "./chat.jsx";
