@@ -1,6 +1,6 @@
 // Package server is Parley's HTTP side: routes, authentication, limits, response shapes, and server-sent events. It decides
 // nothing about conversations; package conversation does. Its sub-packages are server/api (the error table and the strict
-// reading of requests) and server/socket (WebSocket connections).
+// reading of requests), server/socket (WebSocket connections) and server/docs (the documentation).
 //
 // # The way of a request
 //

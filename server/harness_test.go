@@ -131,7 +131,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	}
 	outer.Conversation, p.keys = p.service, outer.Keys
 	p.handler = server.New(outer)
-	front := &http.Server{Handler: p.handler, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), ReadHeaderTimeout: 10 * time.Second}
+	front := &http.Server{Handler: p.handler, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), ReadHeaderTimeout: testTimeout}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = front.Serve(listener) }()
 	t.Cleanup(func() {
