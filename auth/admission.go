@@ -6,15 +6,15 @@ import (
 	"parley/auth/limit"
 )
 
-// Admission is a request that is to be admitted: its key works, and its account's limits have room for it (design
-// section 3, step 1). It rides in the context to the store: the first operation there admits it in its own transaction,
-// before it does anything else, so that admission costs no trip of its own. Where it is refused, the operation has done
-// nothing and returns [ErrInvalidToken] or a *[LimitError]. What reaches no operation is admitted by [Keys.Admit].
+// Admission is the admission of one request: that its key works and that its account's limits have room for it. It
+// travels to the store in the context. The first operation there admits the request in its own transaction, before
+// anything else, so that admission costs no round trip of its own. If it is refused, the operation has done nothing
+// and returns [ErrInvalidToken] or a [*LimitError]. A request that needs no operation is admitted by [Keys.Admit].
 //
-// conversation.Store.BeginTurn asks more of it, whether it is pending or not: that the key works in the moment in which the
-// turn begins, and that its tokens can be reserved.
+// conversation.Store.BeginTurn asks for more, whether the admission is pending or not: the key must work at the
+// moment when the turn begins, which may be after a wait in the queue, and its tokens must fit the limit.
 //
-// It belongs to one request, and to one goroutine at a time.
+// An admission belongs to one request, and to one goroutine at a time.
 type Admission struct {
 	// static
 	Principal Principal
@@ -24,29 +24,29 @@ type Admission struct {
 	decided  bool
 }
 
-// Pending reports whether the request has still to be admitted. A nil admission is not.
+// Pending reports whether the request is still to be admitted. A nil admission is not pending.
 func (a *Admission) Pending() bool { return a != nil && !a.decided }
 
-// Decided is called by the store: the limits have admitted the request, or refused it.
+// SetDecision stores what the limits decided. The store calls it.
 func (a *Admission) SetDecision(d limit.Decision) { a.decision, a.decided = d, true }
 
-// Decision returns what the limits said; ok is false while that is not known, and where the key was refused.
+// Decision returns what the limits decided; ok is false if they have not, or if the key was refused.
 func (a *Admission) Decision() (d limit.Decision, ok bool) { return a.decision, a.decided }
 
 type admissionKey struct{}
 
-// WithAdmission returns a context in which the admission rides.
+// WithAdmission returns a context that carries the admission.
 func WithAdmission(ctx context.Context, a *Admission) context.Context {
 	return context.WithValue(ctx, admissionKey{}, a)
 }
 
-// AdmissionOf returns the admission that rides in a context, nil for none: what nobody's request is the cause of.
+// AdmissionOf returns the admission in the context, or nil: work that no request asked for needs none.
 func AdmissionOf(ctx context.Context) *Admission {
 	a, _ := ctx.Value(admissionKey{}).(*Admission)
 	return a
 }
 
-// LimitError says which limit refuses.
+// LimitError means that a limit refuses a request.
 type LimitError struct{ Decision limit.Decision }
 
 func (e *LimitError) Error() string {

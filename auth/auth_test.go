@@ -14,18 +14,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestASecretSaysItsModeAndChecksItself(t *testing.T) {
+func TestNewSecret_ModeAndChecksum(t *testing.T) {
 	seen := map[string]bool{}
 	for _, mode := range []string{"live", "test"} {
 		for range 100 {
 			secret := NewSecret(mode)
 			if !wellFormed(secret) || modeOf(secret) != mode || seen[secret] {
-				t.Fatalf("%s is no good %s secret", secret, mode)
+				t.Fatalf("%s is not a valid %s secret", secret, mode)
 			}
 			seen[secret] = true
 			for i := range secret {
 				if wrong := secret[:i] + string(flip(secret[i])) + secret[i+1:]; wellFormed(wrong) {
-					t.Fatalf("a typing error at %d is not noticed", i)
+					t.Fatalf("a typing error at %d is not detected", i)
 				}
 			}
 		}
@@ -48,7 +48,7 @@ func newTickets(t testing.TB, store TicketStore) *Tickets {
 	return tickets
 }
 
-func TestATicketWorksOnceAndForAShortTime(t *testing.T) {
+func TestTicket_OnceWithinLifetime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := NewTicketMemory()
 		tickets := newTickets(t, memory)
@@ -65,7 +65,7 @@ func TestATicketWorksOnceAndForAShortTime(t *testing.T) {
 			t.Error("redeemed twice")
 		}
 		if sealed, err := base64.RawURLEncoding.DecodeString(text); err != nil || bytes.Contains(sealed, []byte("key_1")) || bytes.Contains(sealed, []byte("session_x")) {
-			t.Errorf("a ticket shows whom it is for: %q, %v", sealed, err)
+			t.Errorf("the ticket can be read: %q, %v", sealed, err)
 		}
 		late, _ := tickets.Issue(context.Background(), p)
 		time.Sleep(TicketLifetime)
@@ -79,7 +79,7 @@ func TestATicketWorksOnceAndForAShortTime(t *testing.T) {
 				t.Errorf("%q was redeemed", bad)
 			}
 		}
-		for range 100 { // what is remembered does not grow
+		for range 100 { // used tickets are forgotten
 			more, _ := tickets.Issue(context.Background(), p)
 			if _, err := tickets.Redeem(t.Context(), more); err != nil {
 				t.Fatal(err)
@@ -87,19 +87,19 @@ func TestATicketWorksOnceAndForAShortTime(t *testing.T) {
 			time.Sleep(TicketLifetime)
 		}
 		if n := len(memory.used); n > 3 {
-			t.Errorf("%d tickets are remembered", n)
+			t.Errorf("%d used tickets are in memory", n)
 		}
 	})
 }
 
-// forgetful is a store that loses its key when it is told to.
-type forgetful struct{ *TicketMemory }
+// losesKey is a store whose key can be replaced.
+type losesKey struct{ *TicketMemory }
 
-func (f *forgetful) TicketKey(context.Context) (TicketKey, error) { return f.key, nil }
+func (f *losesKey) TicketKey(context.Context) (TicketKey, error) { return f.key, nil }
 
-func TestAfterTheStoreHasLostItsKeyAllNodesAgreeOnAnother(t *testing.T) {
+func TestTickets_StoreLostKey_NodesAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &forgetful{NewTicketMemory()}
+		store := &losesKey{NewTicketMemory()}
 		a, b := newTickets(t, store), newTickets(t, store)
 		p := Principal{Account: "a", Mode: "live"}
 		time.Sleep(keyAgain)
@@ -107,12 +107,12 @@ func TestAfterTheStoreHasLostItsKeyAllNodesAgreeOnAnother(t *testing.T) {
 		restarted := newTickets(t, store)
 		text, _ := restarted.Issue(t.Context(), p)
 		if _, err := a.Redeem(t.Context(), text); err != nil {
-			t.Errorf("what a node that was restarted issues, another redeems with %v", err)
+			t.Errorf("a ticket of a restarted node, redeemed by another: %v", err)
 		}
 		time.Sleep(keyFresh)
 		text, _ = b.Issue(t.Context(), p)
 		if _, err := restarted.Redeem(t.Context(), text); err != nil {
-			t.Errorf("what another issues %v later, it redeems with %v", keyFresh, err)
+			t.Errorf("a ticket of another node %v later: %v", keyFresh, err)
 		}
 	})
 }

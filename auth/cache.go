@@ -6,30 +6,29 @@ import (
 )
 
 const (
-	// fresh is how long a look-up is believed. It says who calls; whether the key still works, the admission of each
-	// request asks the store itself. So what can be this old is the account's tier, and what another process' rotation
-	// says of the secret's deprecation.
+	// fresh is how long a look-up is used again: one look-up in 5 s instead of one a request. A revoked key is still
+	// refused at once, because each request is also admitted by the store. Only the account's tier, and the
+	// deprecation of a secret that another process rotated, can be this old.
 	fresh = 5 * time.Second
-	// maxCached bounds the keys that are remembered.
+	// maxCached bounds the number of cached keys, and so the memory, to a few MB.
 	maxCached = 10_000
 )
 
-// cache remembers who presents which secret. It only spares look-ups: nothing is true because it is in here for longer
-// than fresh. Its methods may be called from any goroutine.
+// cache remembers who presents which secret. It only saves look-ups. Its methods may be called from any goroutine.
 type cache struct {
 	mu    sync.RWMutex
 	seen  map[Hash]verified // guarded by mu
-	epoch int               // guarded by mu; counts the calls of forget
+	epoch int               // guarded by mu; the number of calls of forget
 }
 
-// verified is a look-up that found somebody.
+// verified is the result of a successful look-up.
 type verified struct {
 	principal Principal
 	end       time.Time // when the secret stops working; zero is never
-	at        time.Time // when the look-up was begun
+	at        time.Time // when the look-up began
 }
 
-// get returns who presents a secret if that is known well enough, and otherwise the epoch in which it is looked up.
+// get returns who presents the secret, if a fresh entry says so. Otherwise it returns the epoch to pass to put.
 func (c *cache) get(hash Hash, now time.Time) (p Principal, ok bool, epoch int) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -40,7 +39,8 @@ func (c *cache) get(hash Hash, now time.Time) (p Principal, ok bool, epoch int) 
 	return v.principal, true, c.epoch
 }
 
-// put remembers a look-up that was begun in that epoch. What was read before a key changed is not remembered after it.
+// put stores the result of a look-up that began in that epoch. If a key has changed since, the result may be
+// outdated, and is not stored.
 func (c *cache) put(hash Hash, v verified, epoch int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func (c *cache) put(hash Hash, v verified, epoch int) {
 	if c.seen == nil {
 		c.seen = make(map[Hash]verified)
 	}
-	for other := range c.seen { // some other one: it costs that key a look-up
+	for other := range c.seen { // evicts any entry: that key needs a look-up
 		if len(c.seen) < maxCached {
 			break
 		}
@@ -59,14 +59,14 @@ func (c *cache) put(hash Hash, v verified, epoch int) {
 	c.seen[hash] = v
 }
 
-// drop forgets one secret.
+// drop removes one secret.
 func (c *cache) drop(hash Hash) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.seen, hash)
 }
 
-// forget forgets everything: some key has changed. That is rare, and a look-up is cheap.
+// forget removes everything, because some key has changed. That is rare, and a look-up is cheap.
 func (c *cache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// FuzzVerify presents anything as a key: only what was made here is taken for one.
+// FuzzVerify presents any text as a key: only one that was made here is accepted.
 func FuzzVerify(f *testing.F) {
 	real := NewSecret("live")
 	for _, seed := range []string{"", "svc_live_", real, real + "x", real[:len(real)-1], "svc_test_" + real[9:], "Bearer " + real} {
 		f.Add(seed)
 	}
-	store := &shelf{keys: []*Key{{ID: "key_0000000000000000", Secrets: []Secret{{Hash: HashOf(real)}}}}}
+	store := &fakeStore{keys: []*Key{{ID: "key_0000000000000000", Secrets: []Secret{{Hash: HashOf(real)}}}}}
 	keys := NewKeys(store, Options{})
 	f.Cleanup(func() { _ = keys.Close(context.Background()) })
 	f.Fuzz(func(t *testing.T, secret string) {
@@ -26,7 +26,7 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// FuzzRedeem presents anything as a ticket: none that was not issued is redeemed.
+// FuzzRedeem presents any text as a ticket: only one that was issued is redeemed.
 func FuzzRedeem(f *testing.F) {
 	tickets := newTickets(f, NewTicketMemory())
 	foreign, _ := newTickets(f, NewTicketMemory()).Issue(context.Background(), Principal{Account: "a"})

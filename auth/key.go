@@ -8,47 +8,47 @@ import (
 	"unicode/utf8"
 )
 
-// GracePeriod is how long a secret works after it was rotated out (spec: Limits, old key after rotation).
+// GracePeriod is how long a secret works after it was rotated out: a day, so that a rotation needs no coordinated
+// deployment.
 const GracePeriod = 24 * time.Hour
 
-// KeyPrefix is what the id of a key begins with; 16 random characters of [0-9A-Za-z] follow.
+// KeyPrefix begins the id of a key; 16 random characters of [0-9A-Za-z] follow.
 const KeyPrefix = "key_"
 
-// Key is the record of a key (design section 2, key record). Times are UTC, in milliseconds; zero is none. The secrets
-// themselves are kept nowhere.
+// Key is the record of a key. Times are UTC, in milliseconds; zero means none. The secrets themselves are stored
+// nowhere.
 type Key struct {
 	Owner
 	ID         string    `json:"keyId"`
 	Name       string    `json:"name"` // for people
 	Scopes     []Scope   `json:"scopes"`
-	Prefix     string    `json:"prefix"` // the newest secret's first characters, for people
+	Prefix     string    `json:"prefix"` // first characters of the newest secret, for people
 	CreatedAt  time.Time `json:"createdAt,omitzero"`
 	ExpiresAt  time.Time `json:"expiresAt,omitzero"`
 	LastUsedAt time.Time `json:"lastUsedAt,omitzero"`
 	Revoked    bool      `json:"revoked,omitempty"`
-	// Secrets are by what the key is recognised: the newest, then the one before it if it may still work. A revoked
-	// key has none.
+	// Secrets identify the key: the newest first, then the previous one if it may still work. A revoked key has none.
 	Secrets []Secret `json:"secrets,omitempty"`
 }
 
-// Secret is what is kept of a secret.
+// Secret is what is stored of a secret.
 type Secret struct {
 	Hash  Hash      `json:"hash"`
 	Since time.Time `json:"since,omitzero"` // when it was made
-	Until time.Time `json:"until,omitzero"` // when it stops working because it was rotated out
+	Until time.Time `json:"until,omitzero"` // end of its grace period; zero if it was not rotated out
 }
 
-// Status is what has become of a key.
+// Status is the state of a key.
 type Status string
 
-// The states of a key. A revoked one stays revoked, whatever the time.
+// The states of a key.
 const (
 	Active  Status = "active"
 	Expired Status = "expired"
 	Revoked Status = "revoked"
 )
 
-// Status returns what has become of the key by now.
+// Status returns the state of the key at that time. A revoked key stays revoked.
 func (k *Key) Status(now time.Time) Status {
 	switch {
 	case k.Revoked:
@@ -59,8 +59,8 @@ func (k *Key) Status(now time.Time) Status {
 	return Active
 }
 
-// End returns when the secret i of the key stops working: when it has been rotated out for long enough, or the key
-// expires, whichever is first. Zero is never.
+// SecretExpiry returns when secret i stops working: at the end of its grace period or when the key expires, whichever
+// is first. Zero is never.
 func (k *Key) SecretExpiry(i int) time.Time {
 	until := k.Secrets[i].Until
 	if until.IsZero() || !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(until) {
@@ -69,7 +69,7 @@ func (k *Key) SecretExpiry(i int) time.Time {
 	return until
 }
 
-// Find returns which of the key's secrets has that hash and works now.
+// FindSecret returns the index of the secret with this hash; ok is false if there is none or it no longer works.
 func (k *Key) FindSecret(hash Hash, now time.Time) (i int, ok bool) {
 	i = slices.IndexFunc(k.Secrets, func(s Secret) bool { return s.Hash == hash })
 	if i < 0 || k.Revoked {
@@ -79,8 +79,8 @@ func (k *Key) FindSecret(hash Hash, now time.Time) (i int, ok bool) {
 	return i, end.IsZero() || now.Before(end)
 }
 
-// Rotate gives the key a new secret. The newest before it works for [GracePeriod] more; one that was before that is at its
-// end, so there are never more than two.
+// Rotate gives the key a new secret. The previous one works for [GracePeriod] more; an older one stops working, so
+// there are never more than two.
 func (k *Key) Rotate(secret Hash, prefix string, now time.Time) {
 	old := k.Secrets[0]
 	old.Until = now.Add(GracePeriod)
@@ -88,13 +88,13 @@ func (k *Key) Rotate(secret Hash, prefix string, now time.Time) {
 	k.Prefix = prefix
 }
 
-// Revoke ends the key and forgets its secrets.
+// Revoke revokes the key and removes its secrets.
 func (k *Key) Revoke() { k.Revoked, k.Secrets = true, nil }
 
 // timeLayout is ISO 8601 in milliseconds, UTC.
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
-// Record is a key as callers see it: over the API and from the command line.
+// Record is a key as callers see it, in the API and on the command line.
 type Record struct {
 	KeyID                string  `json:"keyId"`
 	Name                 string  `json:"name"`
@@ -129,35 +129,35 @@ func timeText(t time.Time) *string {
 	return &text
 }
 
-// maxName and maxAccount are how many characters a name of that kind may have.
+// Bounds of names, in characters.
 const (
 	maxName    = 100
 	maxAccount = 64
 )
 
-// NewKey is what a key is made of.
+// NewKey describes a key to make.
 type NewKey struct {
 	Name      string
 	Scopes    []Scope
 	ExpiresAt time.Time // zero: never
 }
 
-// CheckName reports what is wrong with the name of a key, nil if nothing is. Like those of the other checks, its error
-// reads after the name of the field: "must have …".
+// CheckName returns what is wrong with the name of a key, nil if nothing is. Its error, like that of the other
+// checks, continues a sentence that begins with the name of the field: "must have …".
 func CheckName(name string) error {
 	if n := utf8.RuneCountInString(name); n < 1 || n > maxName {
 		return errors.New("must have 1 to 100 characters")
 	}
 	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return errors.New("must have no control characters")
+		return errors.New("must not contain control characters")
 	}
 	return nil
 }
 
-// allScopes is the list of the specification.
+// allScopes lists the scopes in the order in which the documentation does.
 var allScopes = []Scope{ReadSessions, WriteSessions, ReadMessages, WriteMessages, ReadAnalytics, Admin}
 
-// ParseScopes returns the scopes of those names, or what is wrong with them: there are none, one is unknown, or there
+// ParseScopes returns the scopes with these names. It is an error if there are none, or if one is unknown or named
 // twice.
 func ParseScopes(names []string) ([]Scope, error) {
 	if len(names) == 0 {
@@ -176,8 +176,8 @@ func ParseScopes(names []string) ([]Scope, error) {
 	return scopes, nil
 }
 
-// ParseExpiry returns the moment that an ISO 8601 text with a zone names, in whole milliseconds, or what is wrong with it:
-// it is no such text, or does not lie ahead of now.
+// ParseExpiry parses an ISO 8601 time with a zone and truncates it to milliseconds. It is an error if it is not after
+// now.
 func ParseExpiry(text string, now time.Time) (time.Time, error) {
 	var at time.Time
 	if err := at.UnmarshalText([]byte(text)); err != nil {
@@ -185,15 +185,15 @@ func ParseExpiry(text string, now time.Time) (time.Time, error) {
 	}
 	at = at.UTC().Truncate(time.Millisecond)
 	if !at.After(now) {
-		return at, errors.New("must lie ahead")
+		return at, errors.New("must be in the future")
 	}
 	if at.Year() > 9999 {
-		return at, errors.New("must lie before the year 10000")
+		return at, errors.New("must be before the year 10000")
 	}
 	return at, nil
 }
 
-// CheckAccount reports what is wrong with the name of an account, nil if nothing is.
+// CheckAccount returns what is wrong with the name of an account, nil if nothing is.
 func CheckAccount(name string) error {
 	ok := 0 < len(name) && len(name) <= maxAccount
 	for _, c := range []byte(name) {

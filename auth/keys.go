@@ -6,25 +6,27 @@ import (
 	"errors"
 	"time"
 
+	"parley/auth/base62"
 	"parley/auth/limit"
 )
 
-// DefaultAccount is the account of the admin key that is declared or made at the first start.
+// DefaultAccount is the account of the admin key that is declared by configuration or made at the first start.
 const DefaultAccount = "default"
 
 // Options of Keys.
 type Options struct {
-	// AdminKey is the secret that the operator declares; "" is none (see [CheckDeclared]). It is an admin key of the
-	// default account, is in no list, and is changed by configuration only.
+	// AdminKey is the secret that the operator declares; "" for none (see [CheckDeclared]). It is an admin key of the
+	// default account, is in no list, and only configuration changes it.
 	AdminKey string
-	// Tier is that of the default account, whatever the store says; "" is limit.Pro.
+	// Tier is the tier of the default account, whatever the store says; "" means limit.Pro.
 	Tier limit.Tier
 }
 
-// Keys makes, ends and verifies keys. Its methods may be called from any goroutine; call Close before the store's.
+// Keys creates, rotates, revokes and verifies keys. Its methods may be called from any goroutine. Close it before the
+// store.
 //
-// A secret that was revoked or rotated out is refused with the very next call of Verify where this process did that, and
-// within a moment (fresh) where another one did; no request of it is admitted in either case (see [Admission]).
+// A secret that this process revoked or rotated out is refused by the next call of Verify. If another process did it,
+// Verify may accept the secret for up to 5 s more, but no request with it is admitted (see [Admission]).
 type Keys struct {
 	// static
 	store        Store
@@ -36,7 +38,7 @@ type Keys struct {
 	uses  uses
 }
 
-// NewKeys returns what does all with the keys in store.
+// NewKeys returns the keys in store.
 func NewKeys(store Store, options Options) *Keys {
 	k := &Keys{store: store, tier: options.Tier, uses: uses{store: store}}
 	if k.tier == "" {
@@ -51,21 +53,21 @@ func NewKeys(store Store, options Options) *Keys {
 	return k
 }
 
-// declaredID returns the id of a declared key: the same at every start.
+// declaredID returns the id of the declared key: the same after every restart.
 func declaredID(hash Hash) string {
 	digest := sha256.Sum256(append([]byte("parley: id of a declared key\n"), hash[:]...))
 	id := []byte(KeyPrefix)
 	for _, b := range digest[:16] {
-		id = append(id, alphabet[int(b)%len(alphabet)])
+		id = append(id, base62.Alphabet[int(b)%len(base62.Alphabet)])
 	}
 	return string(id)
 }
 
-// Close writes what is still to be written: when keys were last used.
+// Close writes when keys were last used, as far as that is pending.
 func (k *Keys) Close(ctx context.Context) error { return k.uses.close(ctx) }
 
-// CreateFirst makes an admin key of the default account if that has never had a key. It returns the secret, which is
-// shown once and kept nowhere, or "" if there was a key.
+// CreateFirst makes an admin key of the default account if that account never had a key. It returns the secret, which
+// is shown once and stored nowhere, or "" if there was a key.
 func (k *Keys) CreateFirst(ctx context.Context) (secret string, err error) {
 	key, secret := newKey(Owner{DefaultAccount, Live}, NewKey{Name: "first admin key", Scopes: []Scope{Admin}})
 	created, err := k.store.CreateFirstKey(ctx, key)
@@ -75,8 +77,9 @@ func (k *Keys) CreateFirst(ctx context.Context) (secret string, err error) {
 	return secret, nil
 }
 
-// Create makes a key of the maker's own account and mode and returns it with its secret, which is shown once and kept
-// nowhere. A scope that the maker lacks is ErrScopeNotHeld. The rest of wanted must have been checked.
+// Create makes a key of the maker's own account and mode and returns it with its secret, which is shown once and
+// stored nowhere. It returns ErrScopeNotHeld for a scope that the maker lacks. The caller has checked the rest of
+// wanted.
 func (k *Keys) Create(ctx context.Context, maker Principal, wanted NewKey) (key Key, secret string, err error) {
 	for _, scope := range wanted.Scopes {
 		if !maker.Has(scope) {
@@ -86,8 +89,8 @@ func (k *Keys) Create(ctx context.Context, maker Principal, wanted NewKey) (key 
 	return k.CreateFor(ctx, maker.Owner(), wanted, "")
 }
 
-// CreateFor is Create for whoever rules over all accounts: the operator. tier becomes the account's; "" leaves it as it
-// is, and is limit.Free for a new account.
+// CreateFor is Create for the operator, who may make keys of any account. tier becomes the account's tier; "" leaves
+// it as it is, and means limit.Free for a new account.
 func (k *Keys) CreateFor(ctx context.Context, owner Owner, wanted NewKey, tier limit.Tier) (key Key, secret string, err error) {
 	key, secret = newKey(owner, wanted)
 	if key, err = k.store.CreateKey(ctx, key, tier); err != nil {
@@ -102,24 +105,24 @@ func (k *Keys) CreateFor(ctx context.Context, owner Owner, wanted NewKey, tier l
 func newKey(owner Owner, wanted NewKey) (Key, string) {
 	secret := NewSecret(owner.Mode)
 	return Key{
-		Owner: owner, ID: KeyPrefix + randomText(16), Name: wanted.Name, Scopes: wanted.Scopes, ExpiresAt: wanted.ExpiresAt,
+		Owner: owner, ID: KeyPrefix + base62.Random(16), Name: wanted.Name, Scopes: wanted.Scopes, ExpiresAt: wanted.ExpiresAt,
 		Prefix: secret[:shownLength], Secrets: []Secret{{Hash: HashOf(secret)}},
 	}, secret
 }
 
-// List returns all keys of an owner, newest first, the expired and revoked included. The declared one is none of them.
+// List returns all keys of an owner, newest first, including expired and revoked ones, but not the declared key.
 func (k *Keys) List(ctx context.Context, owner Owner) ([]Key, error) { return k.store.Keys(ctx, owner) }
 
-// Revoke ends a key: both its secrets are refused from now on. ErrKeyNotFound if the owner has none that is not revoked
-// already; the declared one cannot be revoked.
+// Revoke revokes a key: both its secrets are refused from now on. ErrKeyNotFound if the owner has no such key, or it
+// is already revoked, or it is the declared one.
 func (k *Keys) Revoke(ctx context.Context, owner Owner, keyID string) error {
-	defer k.cache.forget() // also after an error: who knows what was done
+	defer k.cache.forget() // also after an error: it may have been done
 	return k.store.RevokeKey(ctx, owner, keyID)
 }
 
-// Rotate gives a key a new secret and returns both. The one that it replaces works for GracePeriod more (or until the key
-// expires), and any older one no longer. ErrKeyNotFound if the owner has no such key that works; the declared one cannot
-// be rotated.
+// Rotate gives a key a new secret and returns both. The previous secret works for GracePeriod more, or until the key
+// expires; an older one stops working. ErrKeyNotFound if the owner has no such key that works, or it is the declared
+// one.
 func (k *Keys) Rotate(ctx context.Context, owner Owner, keyID string) (key Key, secret string, err error) {
 	defer k.cache.forget()
 	secret = NewSecret(owner.Mode)
@@ -129,7 +132,7 @@ func (k *Keys) Rotate(ctx context.Context, owner Owner, keyID string) (key Key, 
 	return key, secret, nil
 }
 
-// Verify returns who presents the secret, ErrInvalidToken if nobody we know, or the store's error.
+// Verify returns who presents the secret, ErrInvalidToken if no key has it, or the store's error.
 func (k *Keys) Verify(ctx context.Context, secret string) (Principal, error) {
 	hash := HashOf(secret)
 	if k.declaredHash != (Hash{}) && k.declaredHash == hash {
@@ -146,8 +149,8 @@ func (k *Keys) Verify(ctx context.Context, secret string) (Principal, error) {
 	return p, err
 }
 
-// Alive reports whether the secret that a principal once presented still works: nil, ErrInvalidToken, or the store's
-// error, which says neither.
+// Revalidate returns nil if the secret that a principal presented earlier still works, else ErrInvalidToken. The
+// store's own error means that it is unknown.
 func (k *Keys) Revalidate(ctx context.Context, p Principal) error {
 	if p.Secret == (Hash{}) && k.declared.KeyID != "" && p.KeyID == k.declared.KeyID {
 		return nil
@@ -155,10 +158,10 @@ func (k *Keys) Revalidate(ctx context.Context, p Principal) error {
 	return k.store.KeyAlive(ctx, p)
 }
 
-// Admit admits the request whose admission rides in ctx, if no operation of the store has done so yet.
+// Admit admits the request whose admission is in ctx, unless an operation of the store has done so.
 func (k *Keys) Admit(ctx context.Context) error { return k.store.Admit(ctx) }
 
-// resolve returns who presents a secret with that hash.
+// resolve returns who presents a secret with this hash, from the cache or the store.
 func (k *Keys) resolve(ctx context.Context, hash Hash, now time.Time) (Principal, error) {
 	p, ok, epoch := k.cache.get(hash, now)
 	if ok {

@@ -14,18 +14,18 @@ import (
 	"parley/auth/limit"
 )
 
-// shelf is a store of keys in memory that counts what it is asked.
-type shelf struct {
+// fakeStore is a store in memory that counts its calls.
+type fakeStore struct {
 	mu      sync.Mutex
 	keys    []*Key // guarded by mu, as all below
 	tiers   map[string]limit.Tier
 	asked   int // KeyByHash
 	touched [][]KeyUse
 	err     error  // of every method
-	reading func() // called by KeyByHash between reading and answering
+	reading func() // called by KeyByHash after it has read
 }
 
-func (s *shelf) KeyByHash(_ context.Context, hash Hash) (KeyMatch, error) {
+func (s *fakeStore) KeyByHash(_ context.Context, hash Hash) (KeyMatch, error) {
 	s.mu.Lock()
 	reading := s.reading
 	s.asked++
@@ -45,14 +45,14 @@ func (s *shelf) KeyByHash(_ context.Context, hash Hash) (KeyMatch, error) {
 	return found, err
 }
 
-func (s *shelf) KeyAlive(ctx context.Context, p Principal) error {
+func (s *fakeStore) KeyAlive(ctx context.Context, p Principal) error {
 	_, err := s.KeyByHash(ctx, p.Secret)
 	return err
 }
 
-func (s *shelf) Admit(context.Context) error { return errors.ErrUnsupported }
+func (s *fakeStore) Admit(context.Context) error { return errors.ErrUnsupported }
 
-func (s *shelf) CreateKey(_ context.Context, key Key, tier limit.Tier) (Key, error) {
+func (s *fakeStore) CreateKey(_ context.Context, key Key, tier limit.Tier) (Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key.CreatedAt = time.Now().UTC()
@@ -66,7 +66,7 @@ func (s *shelf) CreateKey(_ context.Context, key Key, tier limit.Tier) (Key, err
 	return key, s.err
 }
 
-func (s *shelf) CreateFirstKey(ctx context.Context, key Key) (bool, error) {
+func (s *fakeStore) CreateFirstKey(ctx context.Context, key Key) (bool, error) {
 	if len(s.keys) > 0 {
 		return false, nil
 	}
@@ -74,9 +74,9 @@ func (s *shelf) CreateFirstKey(ctx context.Context, key Key) (bool, error) {
 	return err == nil, err
 }
 
-func (s *shelf) Keys(context.Context, Owner) ([]Key, error) { return nil, errors.ErrUnsupported }
+func (s *fakeStore) Keys(context.Context, Owner) ([]Key, error) { return nil, errors.ErrUnsupported }
 
-func (s *shelf) find(owner Owner, id string) (*Key, error) {
+func (s *fakeStore) find(owner Owner, id string) (*Key, error) {
 	i := slices.IndexFunc(s.keys, func(k *Key) bool { return k.Owner == owner && k.ID == id && !k.Revoked })
 	if i < 0 {
 		return nil, ErrKeyNotFound
@@ -84,7 +84,7 @@ func (s *shelf) find(owner Owner, id string) (*Key, error) {
 	return s.keys[i], s.err
 }
 
-func (s *shelf) RevokeKey(_ context.Context, owner Owner, id string) error {
+func (s *fakeStore) RevokeKey(_ context.Context, owner Owner, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key, err := s.find(owner, id)
@@ -94,7 +94,7 @@ func (s *shelf) RevokeKey(_ context.Context, owner Owner, id string) error {
 	return err
 }
 
-func (s *shelf) RotateKey(_ context.Context, owner Owner, id string, secret Hash, prefix string) (Key, error) {
+func (s *fakeStore) RotateKey(_ context.Context, owner Owner, id string, secret Hash, prefix string) (Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key, err := s.find(owner, id)
@@ -105,7 +105,7 @@ func (s *shelf) RotateKey(_ context.Context, owner Owner, id string, secret Hash
 	return *key, nil
 }
 
-func (s *shelf) TouchKeys(_ context.Context, uses []KeyUse) error {
+func (s *fakeStore) TouchKeys(_ context.Context, uses []KeyUse) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -114,14 +114,14 @@ func (s *shelf) TouchKeys(_ context.Context, uses []KeyUse) error {
 	return s.err
 }
 
-// writes returns what TouchKeys was told.
-func (s *shelf) writes() [][]KeyUse {
+// writes returns the batches that TouchKeys got.
+func (s *fakeStore) writes() [][]KeyUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.touched)
 }
 
-func (s *shelf) fail(err error) {
+func (s *fakeStore) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
@@ -137,19 +137,19 @@ func create(t *testing.T, keys *Keys, account, mode string, wanted NewKey) (Key,
 	return key, secret
 }
 
-// wantVerified checks who presents a secret; "" is nobody.
+// wantVerified checks which key a secret belongs to; "" is none.
 func wantVerified(t *testing.T, what string, keys *Keys, secret, keyID string) Principal {
 	t.Helper()
 	p, err := keys.Verify(context.Background(), secret)
 	if p.KeyID != keyID || (err == nil) != (keyID != "") || err != nil && !errors.Is(err, ErrInvalidToken) {
-		t.Errorf("%s: it is the key %q, %v; want %q", what, p.KeyID, err, keyID)
+		t.Errorf("%s: got key %q, %v; want %q", what, p.KeyID, err, keyID)
 	}
 	return p
 }
 
-func TestTheFirstKeyIsMadeOnceAndWorks(t *testing.T) {
+func TestCreateFirst_OnlyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keys := NewKeys(&shelf{}, Options{})
+		keys := NewKeys(&fakeStore{}, Options{})
 		secret, err := keys.CreateFirst(context.Background())
 		if err != nil || secret == "" {
 			t.Fatal(secret, err)
@@ -164,8 +164,8 @@ func TestTheFirstKeyIsMadeOnceAndWorks(t *testing.T) {
 	})
 }
 
-func TestAMistypedKeyIsRefusedWithoutALookUp(t *testing.T) {
-	store := &shelf{}
+func TestVerify_MistypedKey_NoLookUp(t *testing.T) {
+	store := &fakeStore{}
 	keys := NewKeys(store, Options{})
 	for _, secret := range []string{"", "x", "svc_live_", "svc_live_" + strings.Repeat("a", 33), NewSecret("live") + "x", strings.ToUpper(NewSecret("live"))} {
 		wantVerified(t, secret, keys, secret, "")
@@ -179,9 +179,9 @@ func TestAMistypedKeyIsRefusedWithoutALookUp(t *testing.T) {
 	}
 }
 
-func TestAStoreThatIsAwayIsNotAnInvalidKey(t *testing.T) {
+func TestVerify_StoreUnreachable_NotInvalid(t *testing.T) {
 	away := errors.New("away")
-	keys := NewKeys(&shelf{err: away}, Options{})
+	keys := NewKeys(&fakeStore{err: away}, Options{})
 	if _, err := keys.Verify(context.Background(), NewSecret("live")); !errors.Is(err, away) || errors.Is(err, ErrInvalidToken) {
 		t.Fatal(err)
 	}
@@ -190,12 +190,12 @@ func TestAStoreThatIsAwayIsNotAnInvalidKey(t *testing.T) {
 	}
 }
 
-func TestADeclaredKeyNeedsNoChecksumAndKeepsItsId(t *testing.T) {
+func TestDeclaredKey_NoChecksum_StableID(t *testing.T) {
 	declared := "svc_live_" + strings.Repeat("x", 23)
 	if err := CheckDeclared(declared); err != nil {
 		t.Fatal(err)
 	}
-	keys := NewKeys(&shelf{}, Options{AdminKey: declared, Tier: limit.Free})
+	keys := NewKeys(&fakeStore{}, Options{AdminKey: declared, Tier: limit.Free})
 	p, err := keys.Verify(context.Background(), declared)
 	if err != nil || !p.Has(Admin) || p.Tier != limit.Free || p.Secret != (Hash{}) {
 		t.Fatal(p, err)
@@ -203,12 +203,12 @@ func TestADeclaredKeyNeedsNoChecksumAndKeepsItsId(t *testing.T) {
 	if err := keys.Revalidate(context.Background(), p); err != nil {
 		t.Error(err)
 	}
-	again, _ := NewKeys(&shelf{}, Options{AdminKey: declared}).Verify(context.Background(), declared)
-	other, _ := NewKeys(&shelf{}, Options{AdminKey: declared + "x"}).Verify(context.Background(), declared+"x")
+	again, _ := NewKeys(&fakeStore{}, Options{AdminKey: declared}).Verify(context.Background(), declared)
+	other, _ := NewKeys(&fakeStore{}, Options{AdminKey: declared + "x"}).Verify(context.Background(), declared+"x")
 	if again.KeyID != p.KeyID || other.KeyID == p.KeyID || len(p.KeyID) != len(KeyPrefix)+16 {
 		t.Errorf("the ids are %s, again %s, of another %s", p.KeyID, again.KeyID, other.KeyID)
 	}
-	none := NewKeys(&shelf{}, Options{})
+	none := NewKeys(&fakeStore{}, Options{})
 	if err := none.Revalidate(context.Background(), p); !errors.Is(err, ErrInvalidToken) {
 		t.Errorf("once it is no longer declared: %v", err)
 	}
@@ -225,8 +225,8 @@ func TestADeclaredKeyNeedsNoChecksumAndKeepsItsId(t *testing.T) {
 	}
 }
 
-func TestAKeyMakesOnlyKeysLikeItself(t *testing.T) {
-	keys := NewKeys(&shelf{}, Options{})
+func TestCreate_OwnOwnerAndScopesOnly(t *testing.T) {
+	keys := NewKeys(&fakeStore{}, Options{})
 	maker := Principal{Account: "a", Mode: Test, Scopes: []Scope{ReadSessions, ReadMessages}}
 	key, secret, err := keys.Create(t.Context(), maker, NewKey{Name: "n", Scopes: []Scope{ReadMessages}})
 	if err != nil || key.Owner != maker.Owner() || modeOf(secret) != Test || !strings.HasPrefix(secret, key.Prefix) || len(key.Prefix) > 15 {
@@ -243,9 +243,9 @@ func TestAKeyMakesOnlyKeysLikeItself(t *testing.T) {
 	}
 }
 
-func TestARevokedOrRotatedOutSecretIsRefusedAtOnce(t *testing.T) {
+func TestVerify_RevokedOrRotatedOut_RefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keys := NewKeys(&shelf{}, Options{})
+		keys := NewKeys(&fakeStore{}, Options{})
 		key, first := create(t, keys, "a", Live, NewKey{})
 		if p := wantVerified(t, "a new key", keys, first, key.ID); p.Tier != limit.Enterprise || !p.DeprecatedSince.IsZero() {
 			t.Errorf("%+v", p)
@@ -277,15 +277,15 @@ func TestARevokedOrRotatedOutSecretIsRefusedAtOnce(t *testing.T) {
 		wantVerified(t, "the second secret, revoked", keys, second, "")
 		wantVerified(t, "the newest secret, revoked", keys, third, "")
 		if err := keys.Revalidate(t.Context(), p); !errors.Is(err, ErrInvalidToken) {
-			t.Errorf("Alive: %v", err)
+			t.Errorf("Revalidate: %v", err)
 		}
 		_ = keys.Close(t.Context())
 	})
 }
 
-func TestAKeyEndsOnTheMillisecond(t *testing.T) {
+func TestVerify_ExpiresOnTheMillisecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keys := NewKeys(&shelf{}, Options{})
+		keys := NewKeys(&fakeStore{}, Options{})
 		expiring, secret := create(t, keys, "a", Live, NewKey{ExpiresAt: time.Now().Add(time.Hour)})
 		rotated, first := create(t, keys, "a", Live, NewKey{})
 		if _, _, err := keys.Rotate(t.Context(), rotated.Owner, rotated.ID); err != nil {
@@ -303,9 +303,9 @@ func TestAKeyEndsOnTheMillisecond(t *testing.T) {
 	})
 }
 
-func TestWhatAnotherProcessRevokedIsRefusedWithinAMoment(t *testing.T) {
+func TestVerify_RevokedElsewhere_RefusedWhenStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &shelf{}
+		store := &fakeStore{}
 		here, there := NewKeys(store, Options{}), NewKeys(store, Options{})
 		key, secret := create(t, here, "a", Live, NewKey{})
 		for range 1000 {
@@ -323,9 +323,9 @@ func TestWhatAnotherProcessRevokedIsRefusedWithinAMoment(t *testing.T) {
 	})
 }
 
-func TestALookUpThatARevocationOvertakesIsNotRemembered(t *testing.T) {
+func TestVerify_RevokedDuringLookUp_NotCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &shelf{}
+		store := &fakeStore{}
 		keys := NewKeys(store, Options{})
 		key, secret := create(t, keys, "a", Live, NewKey{})
 		store.reading = func() {
@@ -340,7 +340,7 @@ func TestALookUpThatARevocationOvertakesIsNotRemembered(t *testing.T) {
 	})
 }
 
-func TestTheKeysThatAreRememberedAreBounded(t *testing.T) {
+func TestCache_Bounded(t *testing.T) {
 	var c cache
 	for i := range maxCached + 100 {
 		c.put(Hash{byte(i), byte(i >> 8), byte(i >> 16)}, verified{at: time.Now()}, 0)
@@ -350,9 +350,9 @@ func TestTheKeysThatAreRememberedAreBounded(t *testing.T) {
 	}
 }
 
-func TestWhenAKeyWasUsedIsWrittenWithTheNextTick(t *testing.T) {
+func TestLastUsed_WrittenOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &shelf{}
+		store := &fakeStore{}
 		keys := NewKeys(store, Options{})
 		a, secretA := create(t, keys, "a", Live, NewKey{})
 		_, secretB := create(t, keys, "b", Live, NewKey{})
@@ -395,7 +395,7 @@ func TestWhenAKeyWasUsedIsWrittenWithTheNextTick(t *testing.T) {
 	})
 }
 
-func TestWhatAKeyMayNotBeMadeOfIsSaid(t *testing.T) {
+func TestChecks_InvalidFields(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for what, err := range map[string]error{
 		"no name":            CheckName(""),
@@ -431,7 +431,7 @@ func TestWhatAKeyMayNotBeMadeOfIsSaid(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-func TestAHashIsNotPrinted(t *testing.T) {
+func TestHash_NotPrinted(t *testing.T) {
 	secret := NewSecret("live")
 	hash := HashOf(secret)
 	text, _ := hash.MarshalText()

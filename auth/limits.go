@@ -8,9 +8,8 @@ import (
 	"parley/auth/limit"
 )
 
-// Limits are the figures of the tiers, and the failed authentications of each address, which this process counts in its own
-// memory (design section 6). What requests and tokens count towards is the store's: see [Admission]. Its methods may be
-// called from any goroutine.
+// Limits knows the limits of each tier, and counts the failed authentications of each address in the memory of this
+// process. The store counts requests and tokens: see [Admission]. Its methods may be called from any goroutine.
 type Limits struct {
 	tiers limit.Tiers // static
 
@@ -18,7 +17,7 @@ type Limits struct {
 	failures *limit.Failures // guarded by mu
 }
 
-// NewLimits returns limits with the tiers' figures; nobody has failed yet.
+// NewLimits returns the limits of these tiers, with no failures counted.
 func NewLimits(tiers limit.Tiers) *Limits {
 	return &Limits{tiers: tiers, failures: limit.NewFailures()}
 }
@@ -32,14 +31,14 @@ func (l *Limits) Admission(p Principal) *Admission {
 	return &Admission{Principal: p, Limits: figures}
 }
 
-// Standing returns the figures of an address, and counts nothing.
+// FailureStatus returns the figures of an address and counts nothing.
 func (l *Limits) FailureStatus(from netip.Addr) limit.Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failures.Check(limit.SecondOf(time.Now()), from)
 }
 
-// Fail counts a failed authentication from an address: the decision says whether there was room for it.
+// RecordFailure counts a failed authentication from an address. The decision says whether the address may fail again.
 func (l *Limits) RecordFailure(from netip.Addr) limit.Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()

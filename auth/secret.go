@@ -1,32 +1,32 @@
 package auth
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"hash/crc32"
 	"strings"
+
+	"parley/auth/base62"
 )
 
-// A secret is a prefix that tells its mode, 27 random characters of base62 (160 bits), and 6 characters of checksum,
-// so that a mistyped key is recognised without a look-up (design section 2, key secret).
+// A secret is a prefix for its mode, 27 random characters of base62 (160 bits), and 6 characters of checksum,
+// so that a mistyped key is refused without a look-up.
 const (
 	livePrefix     = "svc_live_"
 	testPrefix     = "svc_test_"
 	bodyLength     = 27
 	checksumLength = 6
-	// shownLength is how much of a secret its record shows.
+	// shownLength is how much of a secret its record shows: the prefix and 4 of 27 random characters (24 of 160
+	// bits).
 	shownLength = len(livePrefix) + 4
-	// minDeclared is the least length of a declared secret, prefix included.
+	// minDeclared is the minimum length of a declared secret, prefix included.
 	minDeclared = 32
-
-	alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// NewSecret returns a new secret of that mode, "live" or "test".
+// NewSecret returns a new secret of the mode, Live or Test.
 func NewSecret(mode string) string {
-	body := "svc_" + mode + "_" + randomText(bodyLength)
+	body := "svc_" + mode + "_" + base62.Random(bodyLength)
 	return body + checksum(body)
 }
 
@@ -39,7 +39,7 @@ func wellFormed(secret string) bool {
 	return checksum(body) == secret[len(body):]
 }
 
-// modeOf returns the mode that a secret's prefix names, or "".
+// modeOf returns the mode in a secret's prefix, or "".
 func modeOf(secret string) string {
 	switch {
 	case strings.HasPrefix(secret, livePrefix):
@@ -54,29 +54,13 @@ func checksum(body string) string {
 	sum := crc32.ChecksumIEEE([]byte(body))
 	var out [checksumLength]byte
 	for i := checksumLength - 1; i >= 0; i-- {
-		out[i] = alphabet[sum%uint32(len(alphabet))]
-		sum /= uint32(len(alphabet))
+		out[i] = base62.Alphabet[sum%uint32(len(base62.Alphabet))]
+		sum /= uint32(len(base62.Alphabet))
 	}
 	return string(out[:])
 }
 
-// randomText returns n random characters of base62.
-func randomText(n int) string {
-	const fair = 256 - 256%len(alphabet)
-	out := make([]byte, 0, n)
-	var random [64]byte
-	for len(out) < n {
-		rand.Read(random[:]) // never fails
-		for _, b := range random {
-			if int(b) < fair && len(out) < n {
-				out = append(out, alphabet[int(b)%len(alphabet)])
-			}
-		}
-	}
-	return string(out)
-}
-
-// Hash is the SHA-256 of a secret: all that is kept of it. 160 random bits cannot be found from it. It is not printed.
+// Hash is the SHA-256 of a secret: all that is stored of it. Printing it shows nothing of it.
 type Hash [sha256.Size]byte
 
 // HashOf returns the hash of a secret.
@@ -97,20 +81,20 @@ func (h *Hash) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String hides the hash from logs: that of a declared key could be guessed at.
+// String hides the hash from logs: the hash of a declared key could be matched against guesses.
 func (h Hash) String() string { return "(hash)" }
 
 // GoString is String.
 func (h Hash) GoString() string { return h.String() }
 
-// CheckDeclared reports what is wrong with a secret that an operator wants to declare, nil if nothing is.
+// CheckDeclared returns what is wrong with a secret that an operator wants to declare, nil if nothing is.
 func CheckDeclared(secret string) error {
 	if !strings.HasPrefix(secret, livePrefix) || len(secret) < minDeclared {
-		return errors.New("a declared admin key begins with svc_live_ and has at least 32 characters")
+		return errors.New("the admin key must begin with svc_live_ and have at least 32 characters")
 	}
 	for _, c := range []byte(secret) {
 		if c <= ' ' || c >= 0x7f {
-			return errors.New("a declared admin key has visible ASCII characters only")
+			return errors.New("the admin key must contain only visible ASCII characters")
 		}
 	}
 	return nil

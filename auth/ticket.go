@@ -9,26 +9,29 @@ import (
 	"encoding/json"
 	"sync"
 	"time"
+
+	"parley/auth/base62"
 )
 
-// TicketLifetime is how long a ticket may be used (design section 4).
+// TicketLifetime is how long a ticket may be used: time enough for a page to open its socket, too short for one that
+// was found in a log.
 const TicketLifetime = 30 * time.Second
 
-// TicketStore is what all nodes of a service share, so that a ticket that one of them issued is redeemed by any, once.
-// Its methods may be called from any goroutine.
+// TicketStore is what all nodes share, so that any node redeems a ticket of any other, once. Its methods may be
+// called from any goroutine.
 type TicketStore interface {
-	// TicketKey returns what seals tickets: made at random by the first call, and the same ever after, for all nodes; unless
-	// the store has lost it, and makes another.
+	// TicketKey returns the key that seals tickets. The first call makes it at random; all nodes get the same one,
+	// until the store loses it and makes another.
 	TicketKey(ctx context.Context) (TicketKey, error)
-	// UseTicket notes that an owner's ticket is used, and reports whether this is the first time, and not past its end by
-	// the store's clock. An error says neither; the ticket may be used up.
+	// UseTicket marks a ticket as used. It reports whether this is its first use and before until, by the store's
+	// clock. After an error the ticket may be used up.
 	UseTicket(ctx context.Context, owner Owner, id string, until time.Time) (first bool, err error)
 }
 
-// TicketKey is a secret. It is not printed.
+// TicketKey is the secret key that seals tickets. It is not printed.
 type TicketKey [32]byte
 
-// NewTicketKey returns a random one.
+// NewTicketKey returns a random key.
 func NewTicketKey() (key TicketKey) {
 	rand.Read(key[:]) // never fails
 	return key
@@ -40,31 +43,31 @@ func (k TicketKey) String() string { return "(ticket key)" }
 // GoString is String.
 func (k TicketKey) GoString() string { return k.String() }
 
-// Tickets issues and redeems tickets: a ticket stands for a principal, once, for a short time. It is sealed with the
-// store's key: whoever holds one can neither change it nor read whom it is for. Its methods may be called from any
+// Tickets issues and redeems tickets. A ticket stands for a principal, once and for [TicketLifetime]. It is sealed
+// with the store's key: its holder can neither change it nor read whom it is for. Its methods may be called from any
 // goroutine.
 type Tickets struct {
 	store TicketStore // static
 
 	mu   sync.Mutex
 	seal cipher.AEAD // guarded by mu
-	read time.Time   // guarded by mu; when the key was last asked for
+	read time.Time   // guarded by mu; when the key was last read
 }
 
 const (
-	// keyFresh is how old the key may be with which tickets are sealed, and keyAgain how often it is asked for anew
-	// because one cannot be opened.
+	// keyFresh is how long a key is used before it is read again, and keyAgain the minimum time between two reads
+	// because a ticket could not be opened: a flood of invalid tickets must not become a flood of reads.
 	keyFresh = 10 * time.Second
 	keyAgain = time.Second
 )
 
-// NewTickets returns an issuer of the tickets of that store, or the store's error.
+// NewTickets returns the tickets of that store, or the store's error.
 func NewTickets(ctx context.Context, store TicketStore) (*Tickets, error) {
 	t := &Tickets{store: store}
 	return t, t.readKey(ctx)
 }
 
-// readKey asks the store for the key.
+// readKey reads the key from the store.
 func (t *Tickets) readKey(ctx context.Context) error {
 	key, err := t.store.TicketKey(ctx)
 	if err != nil {
@@ -84,13 +87,13 @@ func (t *Tickets) readKey(ctx context.Context) error {
 	return nil
 }
 
-// sealer returns what seals tickets: as the store has it now, or as it had it at most fresh ago. While the store cannot say, it
-// stays what it was.
+// sealer returns what seals tickets, with a key that was read at most fresh ago. If the store fails, the old key
+// stays.
 func (t *Tickets) sealer(ctx context.Context, fresh time.Duration) cipher.AEAD {
 	t.mu.Lock()
 	stale := time.Since(t.read) >= fresh
 	if stale {
-		t.read = time.Now() // others need not ask meanwhile
+		t.read = time.Now() // other callers go on with the old key
 	}
 	t.mu.Unlock()
 	if stale {
@@ -110,22 +113,22 @@ type ticket struct {
 // Issue returns a ticket for the principal, and when it expires.
 func (t *Tickets) Issue(ctx context.Context, p Principal) (text string, expires time.Time) {
 	expires = time.Now().Add(TicketLifetime)
-	payload, err := json.Marshal(ticket{Principal: p, Expires: expires.UnixMilli(), Nonce: randomText(16)})
+	payload, err := json.Marshal(ticket{Principal: p, Expires: expires.UnixMilli(), Nonce: base62.Random(16)})
 	if err != nil {
 		panic(err) // strings and bytes only: cannot fail
 	}
 	return base64.RawURLEncoding.EncodeToString(t.sealer(ctx, keyFresh).Seal(nil, nil, payload, nil)), expires
 }
 
-// Redeem returns the principal that the ticket stands for, or ErrInvalidToken: where the ticket is malformed, not of our
-// store, expired, or was redeemed before, here or by another node. Any other error is the store's.
+// Redeem returns the principal of a ticket. ErrInvalidToken if the ticket is malformed, sealed with another store's
+// key, expired, or was redeemed before on any node. Any other error is the store's.
 func (t *Tickets) Redeem(ctx context.Context, text string) (Principal, error) {
 	sealed, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
 		return Principal{}, ErrInvalidToken
 	}
 	payload, err := t.sealer(ctx, keyFresh).Open(nil, nil, sealed, nil)
-	if err != nil { // it may be sealed with a key that the store has had for a moment only
+	if err != nil { // the store may have made another key since
 		payload, err = t.sealer(ctx, keyAgain).Open(nil, nil, sealed, nil)
 	}
 	if err != nil {
@@ -145,7 +148,7 @@ func (t *Tickets) Redeem(ctx context.Context, text string) (Principal, error) {
 	return is.Principal, nil
 }
 
-// TicketMemory is the TicketStore of a service of one process: its tickets end with it.
+// TicketMemory is the TicketStore of a single process: its tickets end with the process.
 type TicketMemory struct {
 	key TicketKey // static
 
@@ -154,7 +157,7 @@ type TicketMemory struct {
 	swept time.Time            // guarded by mu
 }
 
-// NewTicketMemory returns one with a key of its own.
+// NewTicketMemory returns a store with a random key.
 func NewTicketMemory() *TicketMemory {
 	return &TicketMemory{key: NewTicketKey(), used: make(map[string]time.Time)}
 }
@@ -162,7 +165,7 @@ func NewTicketMemory() *TicketMemory {
 // TicketKey implements TicketStore.
 func (m *TicketMemory) TicketKey(context.Context) (TicketKey, error) { return m.key, nil }
 
-// UseTicket implements TicketStore. Ids are random: the owner makes no difference.
+// UseTicket implements TicketStore. It ignores the owner, because ids are random.
 func (m *TicketMemory) UseTicket(_ context.Context, _ Owner, id string, until time.Time) (first bool, err error) {
 	now := time.Now()
 	m.mu.Lock()

@@ -7,22 +7,22 @@ import (
 )
 
 const (
-	// touchEvery is how soon after a key was used the store is told: one operation for all that were used meanwhile.
+	// touchEvery is the delay before uses are written: one operation for all keys that were used in a second.
 	touchEvery = time.Second
-	// touchLimit is how long that may take.
+	// touchLimit is the timeout of that write.
 	touchLimit = 10 * time.Second
 )
 
-// uses collects when keys were used, so that no request waits for it to be written (design section 7: lastUsedAt is
-// written with the next tick). While nobody calls, nothing runs. Its methods may be called from any goroutine.
+// uses collects when keys were used, so that no request waits for the write. It has a timer only while uses are
+// pending. Its methods may be called from any goroutine.
 type uses struct {
 	store Store // static
 
 	mu      sync.Mutex
 	pending map[usedKey]time.Time // guarded by mu
-	timer   *time.Timer           // guarded by mu; of the next tick, nil if there is none
+	timer   *time.Timer           // guarded by mu; for the next tick, nil if nothing is pending
 	closed  bool                  // guarded by mu
-	ticks   sync.WaitGroup        // those that are to come or are under way
+	ticks   sync.WaitGroup        // scheduled or running
 }
 
 type usedKey struct {
@@ -30,7 +30,7 @@ type usedKey struct {
 	id    string
 }
 
-// note notes that a key is used.
+// note records that a key was used.
 func (u *uses) note(owner Owner, keyID string, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -52,10 +52,10 @@ func (u *uses) tick() {
 	u.mu.Lock()
 	u.timer = nil
 	u.mu.Unlock()
-	_ = u.flush(context.Background()) // if the store is away: with the next use
+	_ = u.flush(context.Background()) // after an error, the next use tries again
 }
 
-// flush tells the store what is pending. What it does not take stays pending.
+// flush writes what is pending. After an error it stays pending.
 func (u *uses) flush(ctx context.Context) error {
 	u.mu.Lock()
 	pending := u.pending
@@ -82,7 +82,7 @@ func (u *uses) flush(ctx context.Context) error {
 	return err
 }
 
-// close has what is pending written, and waits for it.
+// close waits for the running tick and writes what is pending.
 func (u *uses) close(ctx context.Context) error {
 	u.mu.Lock()
 	u.closed = true

@@ -1,8 +1,9 @@
 package conversation
 
 import (
-	"crypto/rand"
 	"strings"
+
+	"parley/auth/base62"
 )
 
 // Ids are a prefix and 16 characters of [0-9A-Za-z] (design section 2): in sessions' and messages' the first 7 count
@@ -12,7 +13,6 @@ const (
 	MessagePrefix = "msg_"
 	UserPrefix    = "user_"
 
-	alphabet     = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	suffixLength = 16
 	clockLength  = 7
 )
@@ -43,20 +43,7 @@ func NewID(prefix string, at Time, last string) string {
 }
 
 // RandomText returns n random characters of [0-9A-Za-z].
-func RandomText(n int) string {
-	const fair = 256 - 256%len(alphabet) // bytes from here on would favour the first characters
-	out := make([]byte, 0, n)
-	var random [32]byte
-	for len(out) < n {
-		rand.Read(random[:]) // never fails
-		for _, b := range random {
-			if int(b) < fair && len(out) < n {
-				out = append(out, alphabet[int(b)%len(alphabet)])
-			}
-		}
-	}
-	return string(out)
-}
+func RandomText(n int) string { return base62.Random(n) }
 
 func clockOf(prefix, id string) string {
 	if !ValidID(prefix, id) {
@@ -69,8 +56,8 @@ func encodeClock(at Time) string {
 	var out [clockLength]byte
 	n := int64(at)
 	for i := clockLength - 1; i >= 0; i-- {
-		out[i] = alphabet[n%int64(len(alphabet))]
-		n /= int64(len(alphabet))
+		out[i] = base62.Alphabet[n%int64(len(base62.Alphabet))]
+		n /= int64(len(base62.Alphabet))
 	}
 	return string(out[:])
 }
@@ -78,7 +65,7 @@ func encodeClock(at Time) string {
 func decodeClock(clock string) Time {
 	var n int64
 	for i := range len(clock) {
-		n = n*int64(len(alphabet)) + int64(strings.IndexByte(alphabet, clock[i]))
+		n = n*int64(len(base62.Alphabet)) + int64(strings.IndexByte(base62.Alphabet, clock[i]))
 	}
 	return Time(n)
 }

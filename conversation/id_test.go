@@ -53,15 +53,3 @@ func TestATimeIsISO8601InMilliseconds(t *testing.T) {
 		t.Error("yesterday was read as a time")
 	}
 }
-
-func TestRandomTextFavoursNoCharacter(t *testing.T) {
-	seen := map[rune]int{}
-	for _, c := range RandomText(62_000) {
-		seen[c]++
-	}
-	for _, c := range alphabet {
-		if n := seen[c]; n < 800 || n > 1200 { // six standard deviations
-			t.Errorf("%q stands there %d times of 62,000", c, n)
-		}
-	}
-}

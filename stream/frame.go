@@ -5,20 +5,21 @@ import (
 	"sync/atomic"
 )
 
-// Encoder writes an event down for the wire. Its dynamic type must be comparable: encoders that are equal must give
-// equal frames for the same event, whoever views it.
+// Encoder encodes an event for the wire. Its dynamic type must be comparable: equal encoders must give equal frames
+// for the same event, whoever views it.
 type Encoder interface {
 	AppendFrame(dst []byte, topic string, event Event) []byte
 }
 
-// Frame is an encoded event, shared by all viewers that stand at the same place. Its holder must not change Bytes,
-// and calls Release once, when it is written.
+// Frame is an encoded event, shared by all viewers at the same position. Its holder must not change Bytes, and calls
+// Release once, after writing it.
 type Frame struct {
 	Bytes []byte
 	refs  atomic.Int32
 }
 
-// maxPooledFrame keeps the rare large frame from living in the pool for ever.
+// maxPooledFrame is the largest buffer that goes back to the pool, so that a rare large frame does not stay in
+// memory.
 const maxPooledFrame = 64 << 10
 
 var framePool = sync.Pool{New: func() any { return new(Frame) }}
@@ -30,15 +31,15 @@ func newFrame(topic string, event Event, encoder Encoder) *Frame {
 	return f
 }
 
-// Release gives the frame back. After it the holder must not touch the frame.
+// Release gives the frame back. The holder must not use it afterwards.
 func (f *Frame) Release() {
 	if f.refs.Add(-1) == 0 && cap(f.Bytes) <= maxPooledFrame {
 		framePool.Put(f)
 	}
 }
 
-// frames remembers the last frames that were encoded of an entry, so that viewers in lockstep share them. A few
-// slots serve the herd and those one delta behind it; a straggler encodes for itself.
+// frames caches the last encoded frames of an entry, so that viewers at the same offset share them. Two slots serve
+// those who keep up and those one delta behind; any other viewer encodes for itself.
 type frames struct {
 	mu    sync.Mutex
 	slots [2]frameSlot
@@ -52,8 +53,8 @@ type frameSlot struct {
 	frame    *Frame
 }
 
-// Encode returns the event as a frame for the viewers of topic, encoded once for all of them that are shown just
-// this event. The caller owes the frame a Release.
+// Encode returns the event as a frame for viewers of the topic. It is encoded once for all viewers that are shown
+// this event. The caller must release the frame.
 func (t *Topic) Encode(event Event, encoder Encoder) *Frame {
 	if event.Entry == nil {
 		return newFrame(t.name, event, encoder)

@@ -7,21 +7,22 @@ import (
 	"time"
 )
 
-// Segment is new text of a live reply: the bytes from Offset on. Segments may repeat or overlap what was written
-// before; writing one twice changes nothing.
+// Segment is new text of a live reply: the bytes from Offset on. Segments may repeat or overlap; writing one twice
+// changes nothing.
 type Segment[K comparable] struct {
-	Key    K // how the store names the reply
+	Key    K // the store's name for the reply
 	Offset int
 	Text   []byte // valid until the call that received it returns
 }
 
-// Sink stores segments of many replies at once.
+// Sink stores segments of many replies in one call.
 type Sink[K comparable] interface {
 	Journal(ctx context.Context, batch []Segment[K]) error
 }
 
-// Journal writes the new text of all live replies to a sink, one batch a tick (design section 3, step 4). Its methods
-// may be called from any goroutine. It has a goroutine only while replies are live.
+// Journal writes the new text of all live replies to a sink, one batch a tick. If the sink fails, the same text is
+// part of the next batch. Its methods may be called from any goroutine. It has a goroutine only while replies are
+// live.
 type Journal[K comparable] struct {
 	// static
 	sink Sink[K]
@@ -33,14 +34,14 @@ type Journal[K comparable] struct {
 	running bool              // guarded by mu
 	done    sync.WaitGroup
 
-	// owned by the goroutine
+	// owned by run
 	batch   []Segment[K]
 	written []*journalled
 }
 
 type journalled struct {
 	reply  *Reply
-	offset int // written so far; owned by the journal's goroutine
+	offset int // bytes written so far; owned by run
 }
 
 // NewJournal returns a journal that writes to sink every tick.
@@ -48,7 +49,7 @@ func NewJournal[K comparable](sink Sink[K], tick time.Duration, log *slog.Logger
 	return &Journal[K]{sink: sink, tick: tick, log: log, live: make(map[K]*journalled)}
 }
 
-// Add journals the reply from now on, until Remove.
+// Add starts to journal the reply, until Remove.
 func (j *Journal[K]) Add(key K, reply *Reply) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -59,14 +60,14 @@ func (j *Journal[K]) Add(key K, reply *Reply) {
 	}
 }
 
-// Remove ends the journalling of a reply. A batch that is being written may still hold some of its text.
+// Remove stops to journal a reply. A batch that is being written may still contain some of its text.
 func (j *Journal[K]) Remove(key K) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.live, key)
 }
 
-// Wait returns once no reply is live and nothing is being written.
+// Wait returns when no reply is live and nothing is being written.
 func (j *Journal[K]) Wait() { j.done.Wait() }
 
 func (j *Journal[K]) run() {
@@ -86,13 +87,13 @@ func (j *Journal[K]) run() {
 				w.offset += len(j.batch[i].Text)
 			}
 		} else if !failing {
-			j.log.Error("live text is not journalled; it is tried again every tick", "error", err)
+			j.log.Error("journal: writing live text failed; retrying every tick", "error", err)
 		}
 		failing = err != nil
 	}
 }
 
-// collect gathers what is new of all live replies. It reports whether there are any.
+// collect fills the batch with the new text of all live replies. It reports whether any reply is live.
 func (j *Journal[K]) collect() bool {
 	clear(j.batch)
 	clear(j.written)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// sink is a store of journalled text that fails when told to.
+// sink stores journalled text, or fails.
 type sink struct {
 	mu      sync.Mutex
 	text    map[string]string
@@ -38,7 +38,7 @@ func (s *sink) failing(fail bool) {
 	s.fail = fail
 }
 
-func TestTheJournalWritesOneBatchATickForAllReplies(t *testing.T) {
+func TestJournal_OneBatchATick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &sink{text: map[string]string{}}
 		j := NewJournal(out, 50*time.Millisecond, slog.New(slog.DiscardHandler))
@@ -78,7 +78,7 @@ func TestTheJournalWritesOneBatchATickForAllReplies(t *testing.T) {
 		batches := out.batches
 		time.Sleep(time.Minute)
 		if out.batches != batches {
-			t.Error("the journal is busy with nothing")
+			t.Error("the journal runs without live replies")
 		}
 	})
 }

@@ -7,53 +7,53 @@ import (
 	"time"
 )
 
-// Model makes replies. Its methods may be called from any goroutine.
+// Model generates replies. Its methods may be called from any goroutine.
 type Model interface {
-	// Name is what the model is called by its provider.
+	// Name is the provider's name of the model.
 	Name() string
-	// Generate asks for one reply and passes its text to write as it arrives, in order, from the calling goroutine;
-	// write does not keep the slice. An empty write says that the model is alive but has no text yet.
+	// Generate asks for one reply. It passes the text to write as it arrives, in order, from the calling goroutine;
+	// write does not keep the slice. An empty write means that the model is alive but has no text yet.
 	//
-	// It returns nil only if the model said that the reply is whole. Otherwise the error is a [*ModelError], or
-	// ctx's own where ctx ended. When it returns, the request to the model is closed and write is not called again.
-	// The Result holds whatever is known, also beside an error.
+	// It returns nil only if the model said that the reply is complete. Otherwise the error is a [*ModelError], or
+	// that of ctx if it ended. When it returns, the request to the model is closed and write is not called again. The
+	// Result holds whatever is known, also with an error.
 	Generate(ctx context.Context, request Request, write func(delta []byte)) (Result, error)
 }
 
 // Request is what a model is asked.
 type Request struct {
 	Messages []PromptMessage
-	// MaxTokens bounds the reply; 0 leaves it to the model.
+	// MaxTokens bounds the reply; 0 leaves the length to the model.
 	MaxTokens int
-	// Summary says that the reply is to be a summary, as the messages ask for it. It is for models that cannot read.
+	// Summary means that the messages ask for a summary. It is for models that cannot read, such as simulated ones.
 	Summary bool
 }
 
-// Prompt is one message of a Request.
+// PromptMessage is one message of a prompt.
 type PromptMessage struct {
 	Role    string // "system", "user" or "assistant"
 	Content string
 }
 
-// Result is what a model said of a reply beside its text.
+// Result is what a model said about a reply, besides its text.
 type Result struct {
-	FinishReason string // the provider's word: "stop", "length", …
-	Usage        *Usage // nil if the provider gave none
+	FinishReason string // as the provider says: "stop", "length", …
+	Usage        *Usage // nil if the provider gave no usage
 }
 
-// Usage is what a reply cost, in tokens, by the provider's own count.
+// Usage is what a reply cost in tokens, as counted by the provider.
 type Usage struct {
 	Prompt, Completion int
 }
 
-// The public codes of a reply that failed (design section 2).
+// The public error codes of a failed reply.
 const (
 	CodeProviderError   = "provider_error"
 	CodeProviderTimeout = "provider_timeout"
 )
 
-// ModelError says why a model failed. Message is for the public and never quotes the provider; Cause is for the log,
-// and does not either.
+// ModelError means that a model failed. Message is public, Cause is for the log. Neither quotes the provider, whose
+// texts may hold prompts or keys.
 type ModelError struct {
 	Code    string // CodeProviderError or CodeProviderTimeout
 	Message string
@@ -69,50 +69,51 @@ func (e *ModelError) Error() string {
 
 func (e *ModelError) Unwrap() error { return e.Cause }
 
-// Why a reply's context is cancelled; the cause decides how the reply ends. Any other cause interrupts it.
+// The causes with which the context of a reply is cancelled. They decide how the reply ends; any other cause
+// interrupts it.
 var (
 	ErrCancelled   = errors.New("reply cancelled")
 	ErrInterrupted = errors.New("reply interrupted")
 
-	errSilent = errors.New("silent for too long")
+	errStalled = errors.New("the model was silent for too long")
 )
 
-// Timeouts says how long a model may be silent.
+// Timeouts is how long a model may be silent. Every byte counts, also a keep-alive.
 type Timeouts struct {
-	FirstByte time.Duration // before the first byte; by default 120 s
-	Stall     time.Duration // between any two after it; by default 60 s
+	FirstByte time.Duration // before the first byte; 120 s by default: a local model may first load
+	Stall     time.Duration // between two bytes; 60 s by default: twice llama-server's keep-alive interval
 }
 
 // Outcome is how a reply ended.
 type Outcome struct {
 	State        State
 	Result       Result
-	Err          *ModelError // set if State is Failed
-	FirstTokenAt time.Time   // when the first text came; zero if none did
+	Err          *ModelError // set only if State is Failed
+	FirstTokenAt time.Time   // when the first text arrived; zero if none did
 }
 
-// Pump has the model generate into the reply until it is over, and says how it ended: in exactly one state, whatever
-// the model does. It does not end the reply: that waits until the ending is durable. Cancel ctx with ErrCancelled or
-// ErrInterrupted to stop it; when Pump returns, the request to the model is closed.
-func Pump(ctx context.Context, model Model, request Request, reply *Reply, patience Timeouts) Outcome {
+// Pump runs the model into the reply and returns how it ended: in exactly one state, whatever the model does. It does
+// not end the reply, which must wait until the ending is durable. Cancel ctx with ErrCancelled or ErrInterrupted to
+// stop it. When Pump returns, the request to the model is closed.
+func Pump(ctx context.Context, model Model, request Request, reply *Reply, timeouts Timeouts) Outcome {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := time.AfterFunc(patience.FirstByte, func() { cancel(errSilent) })
+	silence := time.AfterFunc(timeouts.FirstByte, func() { cancel(errStalled) })
 	defer silence.Stop()
 	var first time.Time
 	result, err := generate(ctx, model, request, func(delta []byte) {
 		if first.IsZero() && len(delta) > 0 {
 			first = time.Now()
 		}
-		silence.Reset(patience.Stall)
+		silence.Reset(timeouts.Stall)
 		reply.Append(delta)
 	})
 	reply.Flush()
-	state, failure := judge(err, context.Cause(ctx))
+	state, failure := endState(err, context.Cause(ctx))
 	return Outcome{State: state, Result: result, Err: failure, FirstTokenAt: first}
 }
 
-// generate turns a model's panic into its error: one reply must not take the others with it.
+// generate returns a panic of the model's adapter as an error: one reply must not take down all others.
 func generate(ctx context.Context, model Model, request Request, write func([]byte)) (result Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -122,12 +123,12 @@ func generate(ctx context.Context, model Model, request Request, write func([]by
 	return model.Generate(ctx, request, write)
 }
 
-// judge tells how a reply ended by what its model returned and why its context was cancelled, if it was.
-func judge(err, cause error) (State, *ModelError) {
+// endState decides how a reply ended, from the model's error and from the cause that cancelled its context, if any.
+func endState(err, cause error) (State, *ModelError) {
 	switch {
 	case err == nil:
 		return Completed, nil
-	case errors.Is(cause, errSilent):
+	case errors.Is(cause, errStalled):
 		return Failed, &ModelError{Code: CodeProviderTimeout, Message: "the model stopped answering", Cause: cause}
 	case errors.Is(cause, ErrCancelled):
 		return Cancelled, nil

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// script is a model that does what a test says.
-type script func(ctx context.Context, write func([]byte)) (Result, error)
+// scriptedModel is a model that runs a function of the test.
+type scriptedModel func(ctx context.Context, write func([]byte)) (Result, error)
 
-func (script) Name() string { return "script" }
-func (s script) Generate(ctx context.Context, _ Request, write func([]byte)) (Result, error) {
+func (scriptedModel) Name() string { return "scriptedModel" }
+func (s scriptedModel) Generate(ctx context.Context, _ Request, write func([]byte)) (Result, error) {
 	return s(ctx, write)
 }
 
-func TestAPumpEndsInExactlyOneState(t *testing.T) {
+func TestPump_EndState(t *testing.T) {
 	wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for name, test := range map[string]struct {
-		model script
+		model scriptedModel
 		cause error // to cancel with after 10 s
 		want  State
 		code  string

@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// Reply is an append-only text with a state. One goroutine writes it (Append, End); any number read it.
+// Reply is an append-only text with a state. One goroutine writes it (Append, Flush, End); any number read it.
 //
-// The bytes of the text never change once they are there: a slice that a reader was given stays true after the text
-// has grown, so readers encode and send outside every lock.
+// The bytes of the text never change: a slice that a reader got stays valid when the text grows, so readers encode
+// and send outside every lock.
 type Reply struct {
 	// static
 	ID string
@@ -17,32 +17,32 @@ type Reply struct {
 	mu      sync.Mutex
 	text    []byte  // guarded by mu; whole characters only
 	ending  *Ending // guarded by mu; set once
-	changed func()  // guarded by mu; wakes the topic's viewers, nil before the reply is published
+	changed func()  // guarded by mu; wakes the topic's viewers; nil until the reply is published
 
 	// owned by the writer
-	held []byte // bytes of a character that has not fully arrived
+	held []byte // the bytes so far of an incomplete character
 }
 
-// Ending is how a reply ended: decided once, and durable before anybody is shown it.
+// Ending is how a reply ended. It is decided once, and durable before any viewer is shown it.
 type Ending struct {
 	State State
-	// Message is the whole final message as JSON; its content is authoritative. Nil where the session was gone
-	// before the reply could end in it: viewers are shown what became of the session instead.
+	// Message is the final message as JSON; its content is authoritative. It is nil if the session was gone before
+	// the reply could end in it: viewers are shown what happened to the session instead.
 	Message []byte
-	// Error is the public error as JSON, where the reply failed.
+	// Error is the public error as JSON, if the reply failed.
 	Error []byte
 }
 
 // NewReply returns an empty, streaming reply.
 func NewReply(id string) *Reply { return &Reply{ID: id} }
 
-// EndedReply returns a reply that is over, as history knows it.
+// EndedReply returns a reply that has ended, for history.
 func EndedReply(id, text string, ending Ending) *Reply {
 	return &Reply{ID: id, text: []byte(text), ending: &ending}
 }
 
-// Append adds what the model said. A character that arrives in pieces shows when it is whole; bytes that are no UTF-8
-// become U+FFFD. After End it does nothing. Only the reply's writer may call it.
+// Append adds text from the model. An incomplete character waits for its remaining bytes; invalid UTF-8 becomes
+// U+FFFD. After End it does nothing. Only the writer may call it.
 func (r *Reply) Append(delta []byte) {
 	if len(r.held) > 0 {
 		delta = append(r.held, delta...)
@@ -55,7 +55,7 @@ func (r *Reply) Append(delta []byte) {
 	r.append(whole)
 }
 
-// Flush ends the text: a character that never arrived whole becomes U+FFFD. Only the writer may call it.
+// Flush completes the text: an incomplete character becomes U+FFFD. Only the writer may call it.
 func (r *Reply) Flush() {
 	if len(r.held) > 0 {
 		r.held = nil
@@ -80,7 +80,7 @@ func (r *Reply) append(whole []byte) {
 	}
 }
 
-// End ends the reply and shows its viewers how. The first call decides; it reports whether this was it.
+// End ends the reply and wakes its viewers. Only the first call has an effect; it reports whether this was it.
 func (r *Reply) End(ending Ending) bool {
 	r.mu.Lock()
 	if r.ending != nil {
@@ -96,22 +96,21 @@ func (r *Reply) End(ending Ending) bool {
 	return true
 }
 
-// Snapshot returns the text so far and the ending, nil while the reply is streaming. The text must not be changed.
+// Snapshot returns the text so far, and the ending or nil while the reply is streaming. The text must not be changed.
 func (r *Reply) Snapshot() (text []byte, ending *Ending) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.text, r.ending
 }
 
-// onChange has changed called, without any lock of the reply held, whenever the reply has grown or ended.
+// onChange sets the function that is called, without a lock of the reply held, when the reply has grown or ended.
 func (r *Reply) onChange(changed func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changed = changed
 }
 
-// splitIncomplete cuts off the beginning of a character at the end of b, if there is one that more bytes could
-// complete.
+// splitIncomplete cuts an incomplete character off the end of b, if more bytes could complete it.
 func splitIncomplete(b []byte) (whole, rest []byte) {
 	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
 		if !utf8.RuneStart(b[i]) {
@@ -125,7 +124,7 @@ func splitIncomplete(b []byte) (whole, rest []byte) {
 	return b, nil
 }
 
-// appendValid appends b; what is no UTF-8 in it becomes U+FFFD, one for each run of such bytes.
+// appendValid appends b and replaces each run of invalid UTF-8 by U+FFFD.
 func appendValid(dst, b []byte) []byte {
 	if !utf8.Valid(b) {
 		b = bytes.ToValidUTF8(b, []byte(string(utf8.RuneError)))
@@ -133,7 +132,7 @@ func appendValid(dst, b []byte) []byte {
 	return append(dst, b...)
 }
 
-// cutDelta returns the longest prefix of text that is at most MaxDelta bytes and ends with a whole character.
+// cutDelta returns the longest prefix of text with at most MaxDelta bytes and no split character.
 func cutDelta(text []byte) []byte {
 	if len(text) <= MaxDelta {
 		return text

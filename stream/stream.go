@@ -1,21 +1,9 @@
-// Package stream holds live replies: a reply is a durable, append-only text with a state, and a viewer is an offset
-// into it (design section 1). Everything else follows from that one structure.
-//
-//   - [Reply] is the text and its state. One writer appends; any number of viewers read.
-//   - [Topic] is a session as its viewers see it: the messages in their order, the newest of them in memory.
-//   - [Viewer] is a [Position] in a topic. It holds no queue and no copy: what it is given next is computed from
-//     where it stands, so a slow viewer gets fewer, larger deltas and costs nobody anything.
-//   - [Pump] runs a [Model] into a reply and decides how it ended, exactly once.
-//   - [Journal] carries the new text of all live replies to a store, one batch a tick.
-//
-// The package knows no HTTP, no WebSocket, no Redis and no rules of sessions. What it needs from a room above it
-// (reading history, writing the journal) it asks for through the small interfaces declared here.
 package stream
 
-// State is the state of a reply: [Streaming] until it ends, then exactly one of the others, for good.
+// State is the state of a reply: [Streaming] until it ends, then one of the others, for good.
 type State string
 
-// The states of a reply. A message that never streamed (a user's, a system's) is Completed from the start.
+// The states of a reply. A message that never streamed, from a user or the system, is Completed from the start.
 const (
 	Streaming   State = "streaming"
 	Completed   State = "completed"
@@ -24,76 +12,77 @@ const (
 	Interrupted State = "interrupted"
 )
 
-// Position is how far a viewer has read into a topic: everything before it was seen. Ids of messages sort by
-// creation, so a position compares with any message, present or gone.
+// Position is how far a viewer has read into a topic. Ids of messages sort by creation, so a position can be compared
+// with any message, even one that is gone.
 type Position struct {
-	// ID is the message the position stands at; "" stands before the first.
+	// ID is the message that the position is in; "" is before the first.
 	ID string
-	// Offset counts the bytes of the reply's text that were seen. At 0 its beginning was announced, no more.
+	// Offset is how many bytes of the reply's text were seen. At 0 the viewer has seen that the reply was created.
 	Offset int
-	// Ended says that the message was seen whole, its ending included; Offset means nothing then.
+	// Ended means that the message was seen to its end. Offset has no meaning then.
 	Ended bool
 }
 
-// After returns the position that follows the whole of the message id.
+// After returns the position after the message id.
 func After(id string) Position { return Position{ID: id, Ended: true} }
 
-// Before returns the position just before the message id, after all that precede it.
-func Before(id string) Position { return After(id[:len(id)-1]) } // a string sorts before those it begins
+// Before returns the position just before the message id, after all earlier ones.
+func Before(id string) Position { return After(id[:len(id)-1]) } // a prefix sorts before the whole, and after all smaller ids
 
-// EventKind tells what a viewer is shown next.
+// EventKind is the kind of an [Event].
 type EventKind uint8
 
-// What a viewer can be shown.
+// The kinds of events.
 const (
-	// Created announces a message: whole if it has no reply, as it began otherwise.
+	// Created announces a message: complete, or as it began if it is a reply.
 	Created EventKind = iota + 1
-	// Delta is a piece of a reply's text that adjoins the one before it.
+	// Delta is text of a reply that follows the delta before it.
 	Delta
 	// Ended is the end of a reply: its last event, once.
 	Ended
-	// Cleared says that the session's history was removed; what was live in it has no other ending.
+	// Cleared means that the history was removed. A reply that was live in it has no other ending.
 	Cleared
-	// Deleted and Expired say that the session is gone: the last event of the topic.
+	// Deleted and Expired mean that the session is gone. They are the last event of a topic.
 	Deleted
 	Expired
-	// ContextSummarised says that messages were folded into a summary, or left out. It is no part of history: a viewer is shown the
-	// newest one since its last look, or none.
+	// ContextSummarised means that messages were replaced by a summary, or dropped. It is not part of history: a
+	// viewer is shown the newest one since it last looked, if any. (On the wire it is called context.compressed.)
 	ContextSummarised
 )
 
-// SummaryStats is what a ContextSummarised event tells of.
+// SummaryStats are the figures of a ContextSummarised event.
 type SummaryStats struct {
-	Summarised, Dropped       int // messages
-	TokensBefore, TokensAfter int // what they took in a prompt, and now take
+	Summarised, Dropped       int // number of messages
+	TokensBefore, TokensAfter int // what they took in a prompt, and what they take now
 }
 
-// MaxDelta is the largest delta a viewer is given, in bytes. No delta splits a character (design section 4).
+// MaxDelta is the maximum size of a delta in bytes. It bounds the frame for a viewer that is far behind. No delta
+// splits a character.
 const MaxDelta = 16 << 10
 
-// Event is what a viewer is shown next, and where it stands afterwards. It is a value: it holds slices of the one
-// text, never copies, and stays valid for as long as anybody holds it.
+// Event is what a viewer is shown next. It is a value whose slices point into the one text; it stays valid as long as
+// it is held.
 type Event struct {
 	Kind EventKind
-	// Entry is the message concerned; nil for Cleared, Deleted, Expired and ContextSummarised.
+	// Entry is the message; nil for Cleared, Deleted, Expired and ContextSummarised.
 	Entry *Entry
-	// Offset and Delta are set for Delta: Delta is the reply's text from byte Offset on.
+	// Offset and Delta are set for Delta: Delta is the text of the reply from byte Offset on.
 	Offset int
 	Delta  []byte
 	// Ending is set for Ended.
 	Ending *Ending
 	// Summary is set for ContextSummarised.
 	Summary *SummaryStats
-	// After is the viewer's position once it has been shown the event.
+	// After is the viewer's position after this event.
 	After Position
 }
 
-// Entry is one message of a topic, shared by all its viewers.
+// Entry is one message of a topic, shared by all viewers.
 type Entry struct {
 	ID string
-	// Created is the message as JSON, as the Created event shows it: whole, or for a reply as it began.
+	// Created is the message as JSON for the Created event: complete, or as it began if it is a reply.
 	Created []byte
-	// Reply is the live or ended reply that this message is; nil for a message that never streamed.
+	// Reply is the text of this message if it is a reply, live or ended; nil for any other message.
 	Reply *Reply
 
 	frames frames

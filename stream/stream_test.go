@@ -2,10 +2,13 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	"go.uber.org/goleak"
@@ -14,14 +17,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// archive is a history that a test keeps by hand.
-type archive struct {
+// fakeHistory is a history that a test fills by hand.
+type fakeHistory struct {
 	mu      sync.Mutex
-	entries []*Entry // ended ones only
+	entries []*Entry // ended replies only
 	reads   int
 }
 
-func (a *archive) EntriesFrom(_ context.Context, _, id string, inclusive bool, limit int) ([]*Entry, error) {
+func (a *fakeHistory) EntriesFrom(_ context.Context, _, id string, inclusive bool, limit int) ([]*Entry, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reads++
@@ -34,7 +37,7 @@ func (a *archive) EntriesFrom(_ context.Context, _, id string, inclusive bool, l
 	return found, nil
 }
 
-func (a *archive) add(entries ...*Entry) {
+func (a *fakeHistory) add(entries ...*Entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.entries = append(a.entries, entries...)
@@ -44,7 +47,7 @@ func ended(text string) Ending {
 	return Ending{State: Completed, Message: []byte(text)}
 }
 
-// shown is what a viewer was shown, as text: each created message's id, each reply's text, each ending.
+// drainInto appends everything that the viewer is shown as text: created ids, deltas and endings.
 func drainInto(t interface{ Fatalf(string, ...any) }, v *Viewer, out *strings.Builder) {
 	for {
 		event, ok, err := v.Next(context.Background())
@@ -78,7 +81,7 @@ func drainInto(t interface{ Fatalf(string, ...any) }, v *Viewer, out *strings.Bu
 	}
 }
 
-func TestACharacterThatArrivesInPiecesShowsWhenItIsWhole(t *testing.T) {
+func TestAppend_SplitCharacter(t *testing.T) {
 	for _, test := range []struct{ in, want string }{
 		{"plain", "plain"},
 		{"größe 🙂 かな", "größe 🙂 かな"},
@@ -103,7 +106,7 @@ func TestACharacterThatArrivesInPiecesShowsWhenItIsWhole(t *testing.T) {
 	}
 }
 
-func TestAReplyEndsOnceAndTakesNothingMore(t *testing.T) {
+func TestEnd_Once(t *testing.T) {
 	r := NewReply("r")
 	r.Append([]byte("text"))
 	if !r.End(ended("first")) || r.End(Ending{State: Failed}) {
@@ -116,10 +119,10 @@ func TestAReplyEndsOnceAndTakesNothingMore(t *testing.T) {
 	}
 }
 
-func TestALargeTextComesInPiecesThatEndWithACharacter(t *testing.T) {
+func TestNext_LargeText_WholeCharacters(t *testing.T) {
 	text := strings.Repeat("äöü🙂", MaxDelta)
 	h := NewHub()
-	past := &archive{}
+	past := &fakeHistory{}
 	past.add(&Entry{ID: "m1", Reply: EndedReply("m1", text, ended("m1"))})
 	v := h.Subscribe("s", past, func() {})
 	defer v.Close()
@@ -130,9 +133,9 @@ func TestALargeTextComesInPiecesThatEndWithACharacter(t *testing.T) {
 	}
 }
 
-func TestAViewerGoesOnFromAnyPosition(t *testing.T) {
+func TestNext_FromAnyPosition(t *testing.T) {
 	const text = "héllo wörld 🙂"
-	past := &archive{}
+	past := &fakeHistory{}
 	past.add(&Entry{ID: "m1x"}, &Entry{ID: "m2x", Reply: EndedReply("m2x", text, ended("m2x"))}, &Entry{ID: "m3x"})
 	for _, test := range []struct {
 		from Position
@@ -143,7 +146,7 @@ func TestAViewerGoesOnFromAnyPosition(t *testing.T) {
 		{After("m1x"), "[m2x:" + text + "=completed][m3x:]"},
 		{Position{ID: "m2x"}, text + "=completed][m3x:]"},
 		{Position{ID: "m2x", Offset: len("héllo ")}, "wörld 🙂=completed][m3x:]"},
-		{Position{ID: "m2x", Offset: 2}, "llo wörld 🙂=completed][m3x:]"}, // inside é: made up
+		{Position{ID: "m2x", Offset: 2}, "llo wörld 🙂=completed][m3x:]"}, // inside é: no server sends this
 		{Position{ID: "m2x", Offset: len(text)}, "=completed][m3x:]"},
 		{Position{ID: "m2x", Offset: len(text) + 100}, "=completed][m3x:]"},
 		{After("m2x"), "[m3x:]"},
@@ -163,12 +166,12 @@ func TestAViewerGoesOnFromAnyPosition(t *testing.T) {
 	}
 }
 
-// TestWhateverHappensAViewerSeesTheWholeSession lets a session live at random, with viewers that read at random, stop
-// and come back at random, and compares what each was shown with what was said.
-func TestWhateverHappensAViewerSeesTheWholeSession(t *testing.T) {
+// TestViewer_RandomSession_SeesEverything runs a session with random steps. Its viewers read, stop and return at
+// random. Each must have been shown exactly the whole session.
+func TestViewer_RandomSession_SeesEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h, past := NewHub(), &archive{}
-		var said strings.Builder // all that was said in the session
+		h, past := NewHub(), &fakeHistory{}
+		var want strings.Builder // the whole session
 		const viewers = 3
 		var shown [viewers]strings.Builder
 		var view [viewers]*Viewer
@@ -195,12 +198,12 @@ func TestWhateverHappensAViewerSeesTheWholeSession(t *testing.T) {
 					past.add(user)
 					topic.Publish(head, user, reply)
 					head = reply.ID
-					fmt.Fprintf(&said, "[%s:][%s:", user.ID, reply.ID)
+					fmt.Fprintf(&want, "[%s:][%s:", user.ID, reply.ID)
 					continue
 				}
 				piece := rapid.StringN(1, 8, -1).Draw(t, "piece")
 				reply.Reply.Append([]byte(piece))
-				said.WriteString(piece)
+				want.WriteString(piece)
 			case 3:
 				if reply == nil {
 					continue
@@ -210,7 +213,7 @@ func TestWhateverHappensAViewerSeesTheWholeSession(t *testing.T) {
 				reply.Reply.End(ended("x"))
 				topic.ScheduleTrim()
 				topic.Close()
-				said.WriteString("=completed]")
+				want.WriteString("=completed]")
 				reply = nil
 			case 4:
 				if topic != nil {
@@ -238,8 +241,8 @@ func TestWhateverHappensAViewerSeesTheWholeSession(t *testing.T) {
 		for i := range view {
 			drainInto(t, view[i], &shown[i])
 			view[i].Close()
-			if shown[i].String() != said.String() {
-				t.Fatalf("viewer %d was shown\n%q, said was\n%q", i, shown[i].String(), said.String())
+			if shown[i].String() != want.String() {
+				t.Fatalf("viewer %d was shown\n%q, want\n%q", i, shown[i].String(), want.String())
 			}
 		}
 		if reply != nil {
@@ -264,8 +267,8 @@ func write(out *strings.Builder, event Event) {
 	}
 }
 
-func TestAViewerThatKeepsUpReadsNoHistory(t *testing.T) {
-	h, past := NewHub(), &archive{}
+func TestViewer_KeepsUp_NoHistoryRead(t *testing.T) {
+	h, past := NewHub(), &fakeHistory{}
 	v := h.Subscribe("s", past, func() {})
 	defer v.Close()
 	var got strings.Builder
@@ -295,13 +298,13 @@ func TestAViewerThatKeepsUpReadsNoHistory(t *testing.T) {
 	}
 }
 
-func TestAViewerGoesOnWithTheTailWhereNothingLiesBetween(t *testing.T) {
+func TestViewer_GapWithoutMessages_ShowsTail(t *testing.T) {
 	h := NewHub()
 	topic := h.Open("s")
 	defer topic.Close()
 	reply := NewReply("m7")
-	topic.Publish("m5", &Entry{ID: "m6"}, &Entry{ID: "m7", Reply: reply}) // m5 is gone, and so is all before it
-	v := h.Subscribe("s", &archive{}, func() {})
+	topic.Publish("m5", &Entry{ID: "m6"}, &Entry{ID: "m7", Reply: reply}) // m5 and everything before it is gone
+	v := h.Subscribe("s", &fakeHistory{}, func() {})
 	defer v.Close()
 	v.Start(After("m2"))
 	reply.Append([]byte("text"))
@@ -312,8 +315,8 @@ func TestAViewerGoesOnWithTheTailWhereNothingLiesBetween(t *testing.T) {
 	}
 }
 
-func TestClearingShowsNothingOfWhatWasBefore(t *testing.T) {
-	h, past := NewHub(), &archive{}
+func TestClear_HidesEarlierMessages(t *testing.T) {
+	h, past := NewHub(), &fakeHistory{}
 	past.add(&Entry{ID: "m1"}, &Entry{ID: "m2"})
 	topic := h.Open("s")
 	defer topic.Close()
@@ -332,19 +335,19 @@ func TestClearingShowsNothingOfWhatWasBefore(t *testing.T) {
 	}
 }
 
-func TestASessionThatIsGoneIsTheLastEvent(t *testing.T) {
+func TestRemove_LastEvent(t *testing.T) {
 	h := NewHub()
 	topic := h.Open("s")
 	defer topic.Close()
 	woken := 0
-	v := h.Subscribe("s", &archive{}, func() { woken++ })
+	v := h.Subscribe("s", &fakeHistory{}, func() { woken++ })
 	defer v.Close()
 	reply := NewReply("m2")
 	topic.Publish("", &Entry{ID: "m1"}, &Entry{ID: "m2", Reply: reply})
 	var got strings.Builder
 	drainInto(t, v, &got)
 	h.Remove("s", Deleted)
-	reply.End(Ending{State: Cancelled}) // the session was gone first: no message
+	reply.End(Ending{State: Cancelled}) // without a message: the session is gone
 	drainInto(t, v, &got)
 	h.Remove("s", Expired)
 	drainInto(t, v, &got)
@@ -353,11 +356,11 @@ func TestASessionThatIsGoneIsTheLastEvent(t *testing.T) {
 	}
 }
 
-func TestACompressionIsShownToWhoViewsAndTheNewestAloneToWhoIsSlow(t *testing.T) {
+func TestNotifySummarised_NewestOnly(t *testing.T) {
 	hub := NewHub()
 	hub.NotifySummarised("s", SummaryStats{Summarised: 1}) // nobody views
 	woken := 0
-	v := hub.Subscribe("s", &archive{}, func() { woken++ })
+	v := hub.Subscribe("s", &fakeHistory{}, func() { woken++ })
 	defer v.Close()
 	next := func() *SummaryStats {
 		t.Helper()
@@ -368,7 +371,7 @@ func TestACompressionIsShownToWhoViewsAndTheNewestAloneToWhoIsSlow(t *testing.T)
 		return event.Summary
 	}
 	if c := next(); c != nil {
-		t.Errorf("from before it came, a viewer is shown %+v", *c)
+		t.Errorf("a viewer was shown %+v from before its subscription", *c)
 	}
 	for n := range 3 {
 		hub.NotifySummarised("s", SummaryStats{Summarised: n + 2})
@@ -379,9 +382,100 @@ func TestACompressionIsShownToWhoViewsAndTheNewestAloneToWhoIsSlow(t *testing.T)
 	if c := next(); c != nil {
 		t.Errorf("then %+v", *c)
 	}
-	late := hub.Subscribe("s", &archive{}, func() {})
+	late := hub.Subscribe("s", &fakeHistory{}, func() {})
 	defer late.Close()
 	if event, ok, _ := late.Next(t.Context()); ok {
-		t.Errorf("who comes later is shown %+v", event)
+		t.Errorf("a viewer that subscribed later was shown %+v", event)
+	}
+}
+
+func TestScheduleTrim_DropsTailAfterRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, past := NewHub(), &fakeHistory{}
+		topic := h.Open("s")
+		defer topic.Close()
+		first := NewReply("m1")
+		topic.Publish("", &Entry{ID: "m1", Reply: first})
+		first.End(ended("m1"))
+		topic.ScheduleTrim()
+		time.Sleep(tailRetention - time.Millisecond)
+		if h.Reply("s", "m1") != first {
+			t.Error("the reply left memory too early")
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if h.Reply("s", "m1") != nil {
+			t.Errorf("the reply is still in memory %v after its end", tailRetention)
+		}
+		past.add(&Entry{ID: "m1", Reply: EndedReply("m1", "text", ended("m1"))})
+
+		second := NewReply("m2")
+		topic.ScheduleTrim()
+		time.Sleep(tailRetention / 2)
+		topic.Publish("m1", &Entry{ID: "m2", Reply: second}) // a new turn stops the timer
+		time.Sleep(time.Hour)
+		if h.Reply("s", "m2") != second {
+			t.Error("a live reply left memory")
+		}
+		v := h.Subscribe("s", past, func() {})
+		defer v.Close()
+		second.Append([]byte("live"))
+		var got strings.Builder
+		drainInto(t, v, &got)
+		if got.String() != "[m1:text=completed][m2:live" {
+			t.Errorf("a viewer is shown %q", got.String())
+		}
+	})
+}
+
+func TestHub_HoldersAndUnknownTopics(t *testing.T) {
+	h := NewHub()
+	if h.Reply("s", "m1") != nil {
+		t.Error("a topic that nobody holds has a reply")
+	}
+	h.Clear("s", "m1") // no topic: no effect
+	h.Remove("s", Deleted)
+	topic := h.Open("s")
+	if topic.Name() != "s" || !topic.HasOneHolder() || h.Topics() != 1 {
+		t.Errorf("topic %q, one holder %v, %d topics", topic.Name(), topic.HasOneHolder(), h.Topics())
+	}
+	v := h.Subscribe("s", &fakeHistory{}, func() {})
+	if topic.HasOneHolder() || v.Topic() != topic {
+		t.Error("the viewer does not hold the topic")
+	}
+	v.Close()
+	topic.Close()
+	if h.Topics() != 0 {
+		t.Errorf("%d topics without a holder", h.Topics())
+	}
+}
+
+// failingHistory fails once, and then has one message.
+type failingHistory struct{ failed bool }
+
+func (f *failingHistory) EntriesFrom(_ context.Context, _, id string, _ bool, _ int) ([]*Entry, error) {
+	if !f.failed {
+		f.failed = true
+		return nil, errors.New("unreachable")
+	}
+	if id < "m1" {
+		return []*Entry{{ID: "m1"}}, nil
+	}
+	return nil, nil
+}
+
+func TestNext_HistoryFails_CanBeRepeated(t *testing.T) {
+	v := NewHub().Subscribe("s", &failingHistory{}, func() {})
+	if _, ok, err := v.Next(t.Context()); ok || err == nil {
+		t.Errorf("got an event %v, %v; want the error of the history", ok, err)
+	}
+	var got strings.Builder
+	drainInto(t, v, &got)
+	v.Close()
+	if _, ok, err := v.Next(t.Context()); ok || err != nil {
+		t.Errorf("a closed viewer was shown an event, %v", err)
+	}
+	if got.String() != "[m1:]" {
+		t.Errorf("got %q", got.String())
 	}
 }

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// History reads the messages of a topic that are no longer in memory. It may be called from any goroutine.
+// History reads messages of a topic that are no longer in memory. It may be called from any goroutine.
 type History interface {
-	// EntriesFrom returns messages of the topic in their order: those after id, or from id on if inclusive; at most
-	// limit of them. A reply that is still streaming ends the list and is not in it: its topic has it in memory, or
-	// will have it in a moment.
+	// EntriesFrom returns messages in their order, at most limit: those after id, or from id on if inclusive. A reply
+	// that is still streaming ends the list and is not part of it: its topic has it in memory, or will have it in a
+	// moment.
 	EntriesFrom(ctx context.Context, topic, id string, inclusive bool, limit int) ([]*Entry, error)
 }
 
-// tailKept is how long a reply stays in its topic after it ended, and maxTail how many messages do at most. Viewers
-// that are further behind read history.
 const (
-	tailKept = 10 * time.Second
-	maxTail  = 8
+	// tailRetention is how long a reply stays in memory after its end: longer than a client takes to reconnect.
+	tailRetention = 10 * time.Second
+	// maxTail is how many messages stay in memory. Viewers that are further behind read history.
+	maxTail = 8
 )
 
-// Hub holds the topics that somebody views or writes. All its methods may be called from any goroutine.
+// Hub holds the topics with viewers or a live reply on this node. Its methods may be called from any goroutine.
 type Hub struct {
 	mu     sync.Mutex
 	topics map[string]*Topic // guarded by mu
@@ -31,7 +31,7 @@ type Hub struct {
 // NewHub returns an empty hub.
 func NewHub() *Hub { return &Hub{topics: make(map[string]*Topic)} }
 
-// Open returns the topic of that name, and holds it: every Open is followed by one Close of the topic.
+// Open returns the topic of that name and adds a holder. Every Open is followed by one Close of the topic.
 func (h *Hub) Open(name string) *Topic {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,18 +40,18 @@ func (h *Hub) Open(name string) *Topic {
 		t = &Topic{hub: h, name: name, version: 1}
 		h.topics[name] = t
 	}
-	t.holds++
+	t.holders++
 	return t
 }
 
-// lookup returns the topic if somebody holds it, else nil.
+// lookup returns the topic if it has a holder, else nil.
 func (h *Hub) lookup(name string) *Topic {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.topics[name]
 }
 
-// Reply returns the reply with that id if it is in memory here, live or just ended, else nil.
+// Reply returns the reply with that id if it is in memory on this node, live or just ended, else nil.
 func (h *Hub) Reply(topic, id string) *Reply {
 	t := h.lookup(topic)
 	if t == nil {
@@ -65,78 +65,79 @@ func (h *Hub) Reply(topic, id string) *Reply {
 	return nil
 }
 
-// Clear tells the viewers of a topic that its history up to and including the message id was removed; once.
+// Clear shows the viewers of a topic that its history up to and including message id was removed. Repeating it is
+// safe.
 func (h *Hub) Clear(topic, id string) {
 	if t := h.lookup(topic); t != nil {
 		t.clear(id)
 	}
 }
 
-// Compress tells the viewers of a topic that its context was compressed. Who is not viewing is not told.
-func (h *Hub) NotifySummarised(topic string, how SummaryStats) {
+// NotifySummarised shows the present viewers of a topic that its context was summarised.
+func (h *Hub) NotifySummarised(topic string, stats SummaryStats) {
 	if t := h.lookup(topic); t != nil {
-		t.compress(how)
+		t.notifySummarised(stats)
 	}
 }
 
-// Remove tells the viewers of a topic that its session is gone: how is Deleted or Expired.
+// Remove shows the viewers of a topic that its session is gone: how is Deleted or Expired.
 func (h *Hub) Remove(topic string, how EventKind) {
 	if t := h.lookup(topic); t != nil {
 		t.remove(how)
 	}
 }
 
-// Topics returns how many topics are held, for metrics.
+// Topics returns the number of topics, for metrics.
 func (h *Hub) Topics() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.topics)
 }
 
-// Topic is a session as its viewers see it. Its newest messages, the tail, are in memory and shared by all viewers;
-// what lies before them is read from history.
+// Topic is one session as its viewers see it. Its newest messages, the tail, are in memory and shared by all viewers;
+// earlier ones are read from history.
 type Topic struct {
 	// static
 	hub  *Hub
 	name string
 
-	holds int // guarded by hub.mu
+	holders int // guarded by hub.mu
 
 	mu      sync.Mutex
 	tail    []*Entry // in the order of their ids
-	from    string   // if covered: every message after this one is in the tail
+	from    string   // if covered, every message after this one is in the tail
 	covered bool
-	// version changes whenever a look at history may find more than the last look did.
+	// version changes whenever history may have more than a viewer last found in it.
 	version uint64
-	clears  uint64    // how often the history was removed
-	cleared string    // the last message that was removed
+	clears  uint64    // how often the history was cleared
+	cleared string    // the last message that a clear removed
 	gone    EventKind // Deleted or Expired once the session is gone
-	// compression is the newest, and compressions counts them.
-	compression  *SummaryStats
-	compressions uint64
-	// parked are the viewers that have been shown everything. Only they are touched when there is more, so a viewer
-	// that is stuck in a write costs the writer nothing.
+	// summary is the newest one, and summaries their number.
+	summary   *SummaryStats
+	summaries uint64
+	// parked are the viewers that have been shown everything. The writer touches only them, so a viewer that is stuck
+	// in a write costs it nothing.
 	parked []*Viewer
-	spare  []*Viewer // parked's other buffer
+	spare  []*Viewer // the buffer that wake swaps with parked
 	trim   *time.Timer
 }
 
-// Name returns the name the topic was opened by.
+// Name returns the name of the topic: the session's id.
 func (t *Topic) Name() string { return t.name }
 
-// Unwatched reports whether the topic is held only once: by whoever asks.
+// HasOneHolder reports whether the caller is the only holder, so that nobody views the topic.
 func (t *Topic) HasOneHolder() bool {
 	t.hub.mu.Lock()
 	defer t.hub.mu.Unlock()
-	return t.holds == 1
+	return t.holders == 1
 }
 
-// Close gives up one hold of the topic.
+// Close removes one holder. The last one removes the topic from memory.
 func (t *Topic) Close() {
 	t.hub.mu.Lock()
 	defer t.hub.mu.Unlock()
-	t.holds--
-	if t.holds > 0 {
+	t.holders--
+	if t.holders > 0 {
 		return
 	}
 	delete(t.hub.topics, t.name)
@@ -147,9 +148,8 @@ func (t *Topic) Close() {
 	}
 }
 
-// Publish shows new messages to the viewers. They follow the message previous ("" if they are the session's first)
-// with nothing between, and their ids rise. Those that are not above what was published before are left out: they are
-// history's.
+// Publish adds new messages. Their ids rise, and they follow the message previous ("" if they are the session's
+// first) with none in between. Messages that were published before are left out: they are in the tail or in history.
 func (t *Topic) Publish(previous string, entries ...*Entry) {
 	t.mu.Lock()
 	if last := len(t.tail) - 1; last >= 0 {
@@ -158,7 +158,7 @@ func (t *Topic) Publish(previous string, entries ...*Entry) {
 		}
 	}
 	if last := len(t.tail) - 1; !t.covered || (last >= 0 && t.tail[last].ID < previous) || (last < 0 && t.from < previous) {
-		// There is a gap between the tail and these: what was before is history's.
+		// Messages are missing between the tail and these: viewers read them from history.
 		t.tail, t.from, t.covered = nil, previous, true
 	}
 	t.tail = append(t.tail, entries...)
@@ -179,15 +179,15 @@ func (t *Topic) Publish(previous string, entries ...*Entry) {
 	t.wake()
 }
 
-// Settle says that the newest reply has ended: a while later the topic drops it from memory.
+// ScheduleTrim drops the tail from memory after tailRetention. Call it when the newest reply has ended.
 func (t *Topic) ScheduleTrim() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.trim == nil {
-		t.trim = time.AfterFunc(tailKept, t.dropTail)
+		t.trim = time.AfterFunc(tailRetention, t.dropTail)
 		return
 	}
-	t.trim.Reset(tailKept)
+	t.trim.Reset(tailRetention)
 }
 
 func (t *Topic) dropTail() {
@@ -207,7 +207,7 @@ func (t *Topic) dropTail() {
 
 func (t *Topic) clear(id string) {
 	t.mu.Lock()
-	if id <= t.cleared { // it is known, from the node that did it and from the store
+	if id <= t.cleared { // known already: the node that cleared it and the store both say so
 		t.mu.Unlock()
 		return
 	}
@@ -228,10 +228,10 @@ func (t *Topic) clear(id string) {
 	t.wake()
 }
 
-func (t *Topic) compress(how SummaryStats) {
+func (t *Topic) notifySummarised(stats SummaryStats) {
 	t.mu.Lock()
-	t.compression = &how
-	t.compressions++
+	t.summary = &stats
+	t.summaries++
 	t.mu.Unlock()
 	t.wake()
 }
@@ -245,7 +245,7 @@ func (t *Topic) remove(how EventKind) {
 	t.wake()
 }
 
-// wake starts every parked viewer.
+// wake wakes all parked viewers.
 func (t *Topic) wake() {
 	t.mu.Lock()
 	if len(t.parked) == 0 {
@@ -269,7 +269,7 @@ func (t *Topic) wake() {
 	t.mu.Unlock()
 }
 
-// park and unpark are called with mu held.
+// park is called with mu held, and so is unpark.
 func (t *Topic) park(v *Viewer) {
 	if v.slot == 0 {
 		t.parked = append(t.parked, v)
@@ -290,7 +290,7 @@ func (t *Topic) unpark(v *Viewer) {
 	v.slot = 0
 }
 
-// find returns the tail's entry of that id; called with mu held.
+// find returns the entry of that id in the tail; called with mu held.
 func (t *Topic) find(id string) *Entry {
 	i := sort.Search(len(t.tail), func(i int) bool { return t.tail[i].ID >= id })
 	if i < len(t.tail) && t.tail[i].ID == id {
@@ -299,7 +299,7 @@ func (t *Topic) find(id string) *Entry {
 	return nil
 }
 
-// following returns the tail's first entry that a viewer at p has not seen whole; called with mu held.
+// following returns the first entry in the tail that a viewer at p has not seen to its end; called with mu held.
 func (t *Topic) following(p Position) *Entry {
 	i := sort.Search(len(t.tail), func(i int) bool {
 		return t.tail[i].ID > p.ID || t.tail[i].ID == p.ID && !p.Ended
@@ -310,7 +310,7 @@ func (t *Topic) following(p Position) *Entry {
 	return nil
 }
 
-// covers reports whether all that lies after p is in the tail; called with mu held.
+// covers reports whether everything after p is in the tail; called with mu held.
 func (t *Topic) covers(p Position) bool {
 	return t.covered && (p.ID > t.from || p.ID == t.from && p.Ended)
 }

@@ -5,13 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// readAhead is how many messages a viewer that is far behind reads from history at once.
+// readAhead is how many messages a viewer reads from history at once: few, so that a thousand viewers that are far
+// behind hold little memory.
 const readAhead = 4
 
-// Viewer is a position in a topic. One goroutine at a time calls Next; wake comes from any.
+// Viewer is a position in a topic. One goroutine at a time calls Next; wake may be called from any.
 //
-// A viewer is in one of two conditions. It is running: somebody is going to call Next. Or it is parked: Next said
-// that there is nothing more, and wake will be called once when there is. A new viewer is running.
+// A viewer is running or parked. While it is running, somebody is about to call Next. It is parked when Next had
+// nothing more; wake is then called once when there is more. A new viewer is running.
 type Viewer struct {
 	// static
 	topic   *Topic
@@ -20,42 +21,42 @@ type Viewer struct {
 
 	// owned by the goroutine that calls Next
 	position Position
-	entry    *Entry   // the message that is being shown, nil between two
+	entry    *Entry   // the message that is being shown; nil between two
 	page     []*Entry // read from history, not yet shown
-	asOf     uint64   // the topic's version when history was last asked
-	read     uint64   // the topic's version when history had nothing more
+	asOf     uint64   // the topic's version when history was last read
+	read     uint64   // the topic's version when history had nothing more to read
 	clears   uint64
-	// compressions is how many of the topic's there were when the viewer last looked.
-	compressions uint64
+	// summaries is the topic's number when the viewer last looked.
+	summaries uint64
 
 	// guarded by topic.mu
-	slot   int // where it is parked, counted from 1; 0 is running
+	slot   int // its place in parked, from 1; 0 while running
 	closed bool
 }
 
-// Subscribe returns a viewer that has no position yet: whatever is published from now on, it will not miss. The
-// caller finds out where to begin and calls Start before the first Next; without it the view begins with the first
-// message. The viewer reads from history what is no
-// longer in memory, and holds the topic until its Close. wake is called without any lock held and must not block.
+// Subscribe returns a viewer without a position. It misses nothing that is published from now on. The caller finds
+// out where to begin and calls Start before the first Next; without Start, the view begins with the first message.
+// The viewer reads from history what is not in memory, and holds the topic until its Close. wake is called without a
+// lock held and must not block.
 func (h *Hub) Subscribe(topic string, history History, wake func()) *Viewer {
 	t := h.Open(topic)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return &Viewer{topic: t, history: history, wake: wake, clears: t.clears, compressions: t.compressions, position: After("")}
+	return &Viewer{topic: t, history: history, wake: wake, clears: t.clears, summaries: t.summaries, position: After("")}
 }
 
-// Start sets the position that Next goes on from.
+// Start sets the position where Next begins.
 func (v *Viewer) Start(position Position) {
 	if position.ID == "" {
-		position.Ended = true // there is nothing of it to see
+		position.Ended = true // no message has this id, so there is nothing of it to show
 	}
 	v.position = position
 }
 
-// Topic returns what is viewed.
+// Topic returns the topic.
 func (v *Viewer) Topic() *Topic { return v.topic }
 
-// Close ends the view. A wake that was on its way may still come. It may be called from any goroutine, once.
+// Close ends the view. A wake that is under way may still arrive. Call it once, from any goroutine.
 func (v *Viewer) Close() {
 	v.topic.mu.Lock()
 	v.closed = true
@@ -64,15 +65,15 @@ func (v *Viewer) Close() {
 	v.topic.Close()
 }
 
-// Next returns what the viewer is shown next. Without one (ok is false) the viewer is parked, and wake will be
-// called once when there is more. An error comes from reading history; Next may be called again after it.
+// Next returns the next event. If ok is false, there is none: the viewer is parked, and wake is called once when
+// there is more. An error comes from reading history; Next may be called again.
 func (v *Viewer) Next(ctx context.Context) (event Event, ok bool, err error) {
 	for {
-		event, found := v.step()
-		switch found {
-		case something:
+		event, outcome := v.step()
+		switch outcome {
+		case found:
 			return event, true, nil
-		case nothing:
+		case parked:
 			return Event{}, false, nil
 		}
 		if err := v.readHistory(ctx); err != nil {
@@ -81,55 +82,55 @@ func (v *Viewer) Next(ctx context.Context) (event Event, ok bool, err error) {
 	}
 }
 
-// finding is what a step found.
-type finding uint8
+// progress is the result of a step.
+type progress uint8
 
 const (
-	something finding = iota
-	nothing           // parked
-	behind            // history must be read
+	found progress = iota
+	parked
+	needsHistory
 )
 
-func (v *Viewer) step() (Event, finding) {
+func (v *Viewer) step() (Event, progress) {
 	t := v.topic
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case v.closed:
-		return Event{}, nothing
+		return Event{}, parked
 	case t.gone != 0:
 		v.closed = true // the last event: it will not be parked again
-		return Event{Kind: t.gone, After: v.position}, something
+		return Event{Kind: t.gone, After: v.position}, found
 	case v.clears != t.clears:
 		v.clears, v.entry, v.page = t.clears, nil, nil
 		if v.position.ID <= t.cleared {
 			v.position = After(t.cleared)
 		}
-		return Event{Kind: Cleared, After: v.position}, something
-	case v.compressions != t.compressions:
-		v.compressions = t.compressions
-		return Event{Kind: ContextSummarised, Summary: t.compression, After: v.position}, something
+		return Event{Kind: Cleared, After: v.position}, found
+	case v.summaries != t.summaries:
+		v.summaries = t.summaries
+		return Event{Kind: ContextSummarised, Summary: t.summary, After: v.position}, found
 	}
 	for {
 		if v.entry == nil && !v.nextEntry() {
 			if v.upToTail() {
 				t.park(v)
-				return Event{}, nothing
+				return Event{}, parked
 			}
 			v.asOf = t.version
-			return Event{}, behind
+			return Event{}, needsHistory
 		}
 		if event, ok := v.show(v.entry); ok {
-			return event, something
+			return event, found
 		}
 		if v.entry != nil {
 			t.park(v)
-			return Event{}, nothing
+			return Event{}, parked
 		}
 	}
 }
 
-// nextEntry finds the entry to go on with, in the tail or in what was read ahead; called with topic.mu held.
+// nextEntry sets the entry to show next, from the tail or from the page that was read; called with topic.mu held.
 func (v *Viewer) nextEntry() bool {
 	if e := v.topic.following(v.position); e != nil && v.upToTail() {
 		v.entry, v.page = e, nil
@@ -145,14 +146,14 @@ func (v *Viewer) nextEntry() bool {
 	return true
 }
 
-// upToTail reports whether nothing lies between the position and the tail: the tail reaches back so far, or history has
-// been asked since it last changed, and had nothing; called with topic.mu held.
+// upToTail reports whether no message lies between the position and the tail. Either the tail reaches back that far,
+// or history was read since it last changed and had nothing more. Called with topic.mu held.
 func (v *Viewer) upToTail() bool {
 	return v.topic.covers(v.position) || v.read == v.topic.version
 }
 
-// show returns the next event of e. Without one, e is over if v.entry is nil, else it has nothing new; called with
-// topic.mu held.
+// show returns the next event of e. If there is none, v.entry tells why: nil if e is finished, else e has nothing
+// new. Called with topic.mu held.
 func (v *Viewer) show(e *Entry) (Event, bool) {
 	if e.ID != v.position.ID {
 		v.position = Position{ID: e.ID, Ended: e.Reply == nil}
@@ -165,7 +166,7 @@ func (v *Viewer) show(e *Entry) (Event, bool) {
 	text, ending := e.Reply.Snapshot()
 	from := v.position.Offset
 	for from < len(text) && !utf8.RuneStart(text[from]) {
-		from++ // a position that somebody made up
+		from++ // an offset inside a character, made up by the client
 	}
 	if from < len(text) {
 		delta := cutDelta(text[from:])
@@ -177,13 +178,13 @@ func (v *Viewer) show(e *Entry) (Event, bool) {
 	}
 	v.position, v.entry = After(e.ID), nil
 	if ending.Message == nil {
-		return Event{}, false // the session was gone first, and says so itself
+		return Event{}, false // the session is gone, and Deleted, Expired or Cleared says so
 	}
 	return Event{Kind: Ended, Entry: e, Ending: ending, After: v.position}, true
 }
 
-// readHistory reads what follows the viewer's position. Where that is nothing, the viewer has caught up with the
-// topic as it was when step looked.
+// readHistory reads a page after the position. If it is empty, the viewer has caught up with the topic as it was when
+// step looked.
 func (v *Viewer) readHistory(ctx context.Context) error {
 	page, err := v.history.EntriesFrom(ctx, v.topic.name, v.position.ID, !v.position.Ended, readAhead)
 	if err != nil {

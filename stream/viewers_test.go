@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// counting is an encoder that counts.
-type counting struct{ encoded *atomic.Int64 }
+// countingEncoder counts the events that it encodes.
+type countingEncoder struct{ encoded *atomic.Int64 }
 
-func (c counting) AppendFrame(dst []byte, _ string, event Event) []byte {
+func (c countingEncoder) AppendFrame(dst []byte, _ string, event Event) []byte {
 	c.encoded.Add(1)
 	return append(dst, event.Delta...)
 }
 
-// herd is a thousand viewers of one reply; the first stuck of them were woken once and never came back to read.
-type herd struct {
+// crowd is many viewers of one reply. The first stuck of them were woken once and never read.
+type crowd struct {
 	topic   *Topic
 	reply   *Reply
 	views   []*Viewer
@@ -26,12 +26,12 @@ type herd struct {
 	seen    int
 }
 
-func newHerd(t testing.TB, size, stuck int) *herd {
-	h := &herd{reply: NewReply("m2"), wakes: make([]int, size), stuck: stuck}
+func newCrowd(t testing.TB, size, stuck int) *crowd {
+	h := &crowd{reply: NewReply("m2"), wakes: make([]int, size), stuck: stuck}
 	hub := NewHub()
 	h.topic = hub.Open("s")
 	for i := range size {
-		h.views = append(h.views, hub.Subscribe("s", &archive{}, func() { h.wakes[i]++ }))
+		h.views = append(h.views, hub.Subscribe("s", &fakeHistory{}, func() { h.wakes[i]++ }))
 	}
 	h.topic.Publish("", &Entry{ID: "m1"}, &Entry{ID: "m2", Reply: h.reply})
 	h.read(t, 0)
@@ -44,8 +44,8 @@ func newHerd(t testing.TB, size, stuck int) *herd {
 	return h
 }
 
-// read has every viewer from that one on read all there is.
-func (h *herd) read(t testing.TB, from int) {
+// read lets every viewer from index from on read everything there is.
+func (h *crowd) read(t testing.TB, from int) {
 	for _, v := range h.views[from:] {
 		for {
 			event, ok, err := v.Next(context.Background())
@@ -56,14 +56,14 @@ func (h *herd) read(t testing.TB, from int) {
 				break
 			}
 			h.seen += len(event.Delta)
-			h.topic.Encode(event, counting{&h.encoded}).Release()
+			h.topic.Encode(event, countingEncoder{&h.encoded}).Release()
 		}
 	}
 }
 
-func TestViewersThatDoNotReadCostTheOthersNothing(t *testing.T) {
+func TestFanOut_StuckViewersCostNothing(t *testing.T) {
 	const size, stuck, tokens = 1000, 10, 100
-	h := newHerd(t, size, stuck)
+	h := newCrowd(t, size, stuck)
 	h.encoded.Store(0)
 	for range tokens {
 		h.reply.Append([]byte("token "))
@@ -83,21 +83,21 @@ func TestViewersThatDoNotReadCostTheOthersNothing(t *testing.T) {
 	if want := (size - stuck) * tokens * len("token "); h.seen != want {
 		t.Errorf("%d bytes were seen, want %d", h.seen, want)
 	}
-	// The ten come back: one delta each, whatever they have missed.
+	// The stuck viewers return: one delta each, however much they missed.
 	h.encoded.Store(0)
 	h.seen = 0
 	h.read(t, 0)
 	if want := stuck * tokens * len("token "); h.seen != want || h.encoded.Load() != 1 {
-		t.Errorf("back again they saw %d bytes, want %d, in %d frames", h.seen, want, h.encoded.Load())
+		t.Errorf("after returning they saw %d bytes, want %d, in %d frames", h.seen, want, h.encoded.Load())
 	}
 }
 
-func TestAFurtherTokenAllocatesNothing(t *testing.T) {
+func TestFanOut_AllocationsPerToken(t *testing.T) {
 	for _, viewers := range []int{1, 100} {
 		t.Run(fmt.Sprint(viewers, " viewers"), func(t *testing.T) {
-			h := newHerd(t, viewers, 0)
+			h := newCrowd(t, viewers, 0)
 			token := []byte("token ")
-			for range 5000 / viewers { // the text's own growth is behind us
+			for range 5000 / viewers { // so that the text rarely grows its buffer
 				h.reply.Append(token)
 				h.read(t, 0)
 			}
@@ -116,7 +116,7 @@ func TestAFurtherTokenAllocatesNothing(t *testing.T) {
 func BenchmarkToken(b *testing.B) {
 	for _, viewers := range []int{1, 1000} {
 		b.Run(fmt.Sprint(viewers, "viewers"), func(b *testing.B) {
-			h := newHerd(b, viewers, 0)
+			h := newCrowd(b, viewers, 0)
 			token := []byte("token ")
 			b.ReportAllocs()
 			for b.Loop() {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestNothingAllocates(t *testing.T) {
+func TestOperations_NoAllocation(t *testing.T) {
 	var c Counters
 	f, from := NewFailures(), netip.MustParseAddr("2001:db8::1")
 	ask := Request{Limits: of(Enterprise), Test: true, Tokens: 100}

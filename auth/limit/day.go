@@ -1,27 +1,28 @@
 package limit
 
-// TestKeyRequests is how many requests a day (UTC) the test keys of an account may make (spec: Limits).
+// TestKeyRequestsPerDay is the quota of all test keys of an account together, a UTC day: enough to build against, too few
+// to run a product on.
 const TestKeyRequestsPerDay = 100
 
 const day Second = 24 * 60 * 60
 
-// Day counts within a day, UTC. It is a plain value: a store keeps it, and gives it back after a restart, which
-// forgives nothing (design section 6). The zero value is empty. It is not for concurrent use; asking changes it too.
+// Day counts within one UTC day. It is a plain value: a store persists it and restores it, so that a restart resets
+// nothing. The zero value is empty. It is not safe for concurrent use; even reading moves its clock.
 //
-// A clock that goes back over midnight stays in the later day; one that is set back further takes the count with it.
-// Either way the count is kept, and lasts no longer than the day after the clock's.
+// If the clock goes back over midnight, the later day goes on. If it is set back further, the count moves to the earlier
+// day. The count is kept in both cases, at longest until the end of the day after the clock's.
 type Day struct {
 	Number int64 `json:"day"` // days since 1970-01-01
 	Count  int   `json:"count"`
 }
 
-// Used is what was counted on the day of that time.
+// Used returns the count of the day of now.
 func (d *Day) Used(now Second) int {
 	d.advance(now)
 	return d.Count
 }
 
-// Take counts one if there is room for it, and reports whether there was.
+// Take counts one request if the limit has room for it, and reports whether it did.
 func (d *Day) Take(now Second, limit int) bool {
 	if d.Used(now) >= limit {
 		return false
@@ -30,7 +31,7 @@ func (d *Day) Take(now Second, limit int) bool {
 	return true
 }
 
-// Wait is for how many whole seconds one more does not fit; 0 if it does.
+// Wait returns the whole seconds until one more request fits; 0 if it fits now.
 func (d *Day) Wait(now Second, limit int) int {
 	if d.Used(now) < limit {
 		return 0
@@ -38,7 +39,7 @@ func (d *Day) Wait(now Second, limit int) int {
 	return int(d.Reset(now) - clamp(now))
 }
 
-// Reset is when the day ends.
+// Reset returns when the day ends.
 func (d *Day) Reset(now Second) Second {
 	d.advance(now)
 	return Second(d.Number+1) * day
@@ -54,7 +55,7 @@ func (d *Day) advance(now Second) {
 	}
 }
 
-// giveBack takes one off, if that day is still the one that counts.
+// giveBack takes one off the count, unless another day has begun.
 func (d *Day) giveBack(number int64) {
 	if d.Number == number && d.Count > 0 {
 		d.Count--

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestADayHasAHundredRequestsAndEndsAtMidnightUTC(t *testing.T) {
+func TestDay_HundredRequestsUntilMidnightUTC(t *testing.T) {
 	last := SecondOf(time.Date(2026, 2, 28, 23, 59, 59, 999_000_000, time.FixedZone("", 0)))
 	var d Day
 	for range 100 {
@@ -21,7 +21,7 @@ func TestADayHasAHundredRequestsAndEndsAtMidnightUTC(t *testing.T) {
 	equal(t, "its reset", d.Reset(last+1), last+1+day)
 }
 
-func TestARestartForgivesNothingOfTheDay(t *testing.T) {
+func TestDay_RestoredAfterRestart(t *testing.T) {
 	c := Counters{}
 	for range 100 {
 		c.Admit(noon, Request{Limits: of(Pro), Test: true})
@@ -39,7 +39,7 @@ func TestARestartForgivesNothingOfTheDay(t *testing.T) {
 	equal(t, "refused", d.Refused, ByDay)
 }
 
-func TestAClockThatGoesBackKeepsTheDaysCount(t *testing.T) {
+func TestDay_ClockGoesBack_KeepsCount(t *testing.T) {
 	midnight := noon - noon%day
 	d := Day{}
 	d.Take(midnight, 2)
@@ -52,7 +52,7 @@ func TestAClockThatGoesBackKeepsTheDaysCount(t *testing.T) {
 	equal(t, "the day after", d.Used(midnight-499*day), 0)
 }
 
-func TestADaysCountLastsNoLongerThanTheDayAfterTheClocks(t *testing.T) {
+func TestDay_ClockGoesBack_EndsNextDay(t *testing.T) {
 	midnight := noon - noon%day
 	for back := range Second(5) {
 		d := Day{Number: int64(midnight / day), Count: 7}
@@ -68,7 +68,7 @@ func TestADaysCountLastsNoLongerThanTheDayAfterTheClocks(t *testing.T) {
 	equal(t, "set back by two days, used the next", d.Used(midnight-day), 0)
 }
 
-func TestWithdrawingTwiceTakesOffOne(t *testing.T) {
+func TestWithdraw_Twice_GivesBackOnce(t *testing.T) {
 	for _, now := range []Second{0, noon} {
 		var c Counters
 		ask := Request{Limits: of(Pro), Test: true}
@@ -84,7 +84,7 @@ func TestWithdrawingTwiceTakesOffOne(t *testing.T) {
 	}
 }
 
-func TestARequestWithdrawnTheNextDayTakesNothingOffThatOne(t *testing.T) {
+func TestWithdraw_NextDay_LeavesNewDay(t *testing.T) {
 	before := noon - noon%day - 1
 	var c Counters
 	ask := Request{Limits: of(Pro), Test: true}

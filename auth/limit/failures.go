@@ -6,7 +6,8 @@ import (
 	"net/netip"
 )
 
-// FailuresPerMinute is how many failed authentications a minute an address may make (design section 6).
+// FailuresPerMinute is how many failed authentications a minute an address may make: enough for a team behind one NAT whose
+// deployment has a wrong key, far too few to guess 160 bits.
 const FailuresPerMinute = 30
 
 const (
@@ -14,53 +15,54 @@ const (
 	failureWays = 8
 )
 
-// Failures counts failed authentications by address, of an IPv6 address by its /64. It is not for concurrent use.
+// Failures counts failed authentications by address; an IPv6 network /64 counts as one address, since its owner has all of
+// it. It is not safe for concurrent use.
 //
-// It keeps 4,096 addresses and never more: 1.1 MiB without pointers, of which the system hands out only what has been
-// touched. An address may stand in one of eight places, chosen by a keyed hash that nobody outside can aim at. Where
-// all eight are others' whose failures still count, it takes the place of the one with the fewest (of those, of the
-// one that empties first) *and what was counted there*. So rotating addresses neither grows it nor escapes it: no
-// place admits more than 30 a minute, whoever stands there. What that costs falls, while thousands of addresses fail
-// within a minute, on newcomers that fail too: they are refused sooner. One that has been displaced and comes back
-// may then be let off what it had. A valid key is never refused, if it is only asked after a key has failed.
+// Its memory is bounded: 4,096 addresses, 1.1 MiB without pointers, of which the system provides only the pages touched. It
+// is a set-associative table: an address hashes to a set of eight slots, with a key that nobody outside knows. If all eight
+// hold other addresses, it evicts the one with the fewest failures (of those, the one that resets first) and inherits the
+// count. So rotating addresses neither grows the table nor escapes it: no slot admits more than 30 a minute, whoever
+// uses it. The price: while thousands of addresses fail in the same minute, a new address that fails is refused sooner,
+// and an evicted one that returns may have lost its count. A valid key is never refused, because callers ask only
+// after a key has failed.
 type Failures struct {
 	seed maphash.Seed
 	sets [][failureWays]failing
 }
 
-// failing is an address and its failures; free if the address has no family.
+// failing is a slot: an address and its failures. It is free if the address has no family.
 type failing struct {
 	network network
 	window  Window
 }
 
-// network is what counts as one address.
+// network identifies an address.
 type network struct {
-	bits   uint64 // of an IPv6 address the first 64
-	family uint8  // 4 or 6; 1 for what is no address (a Unix socket); 0 for none
+	bits   uint64 // the first 64 bits of an IPv6 address
+	family uint8  // 4 or 6; 1 for no address (a Unix socket); 0 for a free slot
 }
 
-// NewFailures has counted none.
+// NewFailures returns an empty table.
 func NewFailures() *Failures {
 	return &Failures{seed: maphash.MakeSeed(), sets: make([][failureWays]failing, failureSets)}
 }
 
-// Fail counts a failed authentication from the address, and says whether there was room for it: if so the answer is
-// 401, if not 429, both with the decision's figures. What is refused is not counted.
+// Record counts a failed authentication from an address. If the decision admits it, respond with 401, otherwise with 429;
+// both carry its figures. A refused one is not counted.
 func (f *Failures) Record(now Second, from netip.Addr) Decision {
 	w := f.window(now, networkOf(from))
-	asked := w.standing(now, ByFailures, 1, FailuresPerMinute)
+	state := w.status(now, ByFailures, 1, FailuresPerMinute)
 	if w.Take(now, 1, FailuresPerMinute) {
-		asked = w.standing(now, ByFailures, 0, FailuresPerMinute)
+		state = w.status(now, ByFailures, 0, FailuresPerMinute)
 	}
-	return Decide(asked)
+	return Decide(state)
 }
 
 func (f *Failures) window(now Second, n network) *Window {
 	return windowIn(&f.sets[maphash.Comparable(f.seed, n)%failureSets], now, n)
 }
 
-// windowIn is that of the network in its set: its own, or the emptiest, which it takes over.
+// windowIn returns the window of network n in its set: its own slot, or the emptiest one, which it takes over.
 func windowIn(set *[failureWays]failing, now Second, n network) *Window {
 	for i := range set {
 		if set[i].network == n {
@@ -77,7 +79,7 @@ func windowIn(set *[failureWays]failing, now Second, n network) *Window {
 	return &chosen.window
 }
 
-// emptier reports whether less counts in a than in b or, if it is as much, whether it begins to leave sooner.
+// emptier reports whether a counts less than b or, if they count alike, begins to empty sooner.
 func emptier(now Second, a, b *Window) bool {
 	if x, y := a.Used(now), b.Used(now); x != y {
 		return x < y
@@ -98,7 +100,7 @@ func networkOf(a netip.Addr) network {
 	return network{family: 1}
 }
 
-// Check says how an address stands, and counts nothing: the figures for a response that no key was asked for.
+// Check returns the figures of an address and counts nothing: for responses that need no key.
 func (f *Failures) Check(now Second, from netip.Addr) Decision {
-	return Decide(f.window(now, networkOf(from)).standing(now, ByFailures, 0, FailuresPerMinute))
+	return Decide(f.window(now, networkOf(from)).status(now, ByFailures, 0, FailuresPerMinute))
 }

@@ -20,7 +20,7 @@ func numbered(i int) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-func TestAnAddressMayFailThirtyTimesAMinute(t *testing.T) {
+func TestFailures_ThirtyAMinute(t *testing.T) {
 	f := NewFailures()
 	a, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	for i := range 30 {
@@ -34,7 +34,7 @@ func TestAnAddressMayFailThirtyTimesAMinute(t *testing.T) {
 	equal(t, "when the first has left", f.Record(noon+61, a), Decision{Limit: 30, Remaining: 0, Reset: noon + 62})
 }
 
-func TestWhatCountsAsOneAddress(t *testing.T) {
+func TestFailures_NetworkOfAddress(t *testing.T) {
 	for _, c := range []struct {
 		one, other string
 		same       bool
@@ -63,7 +63,7 @@ func TestWhatCountsAsOneAddress(t *testing.T) {
 	}
 }
 
-func TestHundredsOfAddressesAreCountedEachForItself(t *testing.T) {
+func TestFailures_AddressesCountedSeparately(t *testing.T) {
 	f := NewFailures()
 	for i := range 100 * 200 {
 		d := f.Record(noon, numbered(i%200))
@@ -71,7 +71,7 @@ func TestHundredsOfAddressesAreCountedEachForItself(t *testing.T) {
 	}
 }
 
-func TestRotatingAddressesNeitherGrowsItNorEscapesIt(t *testing.T) {
+func TestFailures_RotatingAddresses_Bounded(t *testing.T) {
 	f := NewFailures()
 	if size := unsafe.Sizeof(f.sets[0]) * uintptr(len(f.sets)); size > 1_200_000 {
 		t.Fatalf("it is %d bytes", size)
@@ -91,7 +91,7 @@ func TestRotatingAddressesNeitherGrowsItNorEscapesIt(t *testing.T) {
 	equal(t, "a minute later", f.Record(noon+121, numbered(next)), Decision{Limit: 30, Remaining: 29, Reset: noon + 182})
 }
 
-func TestAPersistentAddressIsNotForgottenForPassingOnes(t *testing.T) {
+func TestFailures_PersistentAddress_NotEvicted(t *testing.T) {
 	f := NewFailures()
 	persistent := netip.MustParseAddr("203.0.113.9")
 	for range 31 {
@@ -104,7 +104,7 @@ func TestAPersistentAddressIsNotForgottenForPassingOnes(t *testing.T) {
 	equal(t, "refused", d.Refused, ByFailures)
 }
 
-func TestAddressesCannotTakeTurnsInTheSamePlaces(t *testing.T) {
+func TestFailures_SharedSet_LimitHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var set [failureWays]failing // all in one set, as if somebody could aim
 		var admitted []Second
@@ -125,7 +125,7 @@ func TestAddressesCannotTakeTurnsInTheSamePlaces(t *testing.T) {
 	})
 }
 
-func TestTheEmptiestPlaceIsTakenOver(t *testing.T) {
+func TestFailures_EvictsEmptiestSlot(t *testing.T) {
 	var set [failureWays]failing
 	for i := range set {
 		set[i].network = network{uint64(i), 4}

@@ -1,11 +1,6 @@
-// Package limit is the arithmetic of the rate limits (spec: Limits; design section 6): requests and tokens a minute
-// in rolling windows, a day's requests of test keys, failed authentication by address, and the figures of the tiers.
-//
-// It is pure: time is an argument, and nothing here locks, blocks, or allocates once it is made. Whoever keeps a
-// value serialises its use.
 package limit
 
-// Kind is one of the limits. The zero value is none of them.
+// Kind is one of the limits. The zero value is none.
 type Kind uint8
 
 // The limits.
@@ -16,7 +11,7 @@ const (
 	ByFailures                 // failed authentications a minute, of an address
 )
 
-// String says what is limited, as it follows a number: "60 requests a minute".
+// String returns what is limited, to follow a number: "60 requests a minute".
 func (k Kind) String() string {
 	switch k {
 	case ByRequests:
@@ -31,45 +26,43 @@ func (k Kind) String() string {
 	return "none"
 }
 
-// Standing is how a limit stands towards something that is asked of it.
+// Status is the state of one limit, as seen by a request for it.
 type Status struct {
 	By    Kind
 	Limit int
-	Used  int    // over Limit where more was charged than was reserved
-	Reset Second // when there begins to be more room
-	Wait  int    // for how many whole seconds what is asked does not fit; 0 if it fits
+	Used  int    // may exceed Limit after an overshoot
+	Reset Second // when the oldest of what is used leaves
+	Wait  int    // whole seconds until the request fits; 0 if it fits now
 }
 
-// Decision is whether a request is admitted, and the figures that its response shows. A copy of it must not be
-// withdrawn as well.
+// Decision says whether a request is admitted, and holds the figures for its response. Pass it by pointer: withdrawing
+// a copy as well would give everything back twice.
 type Decision struct {
-	Refused    Kind   // the limit that refuses it; zero if it is admitted
+	Refused    Kind   // the limit that refuses; 0 if the request is admitted
 	Limit      int    // X-RateLimit-Limit
 	Remaining  int    // X-RateLimit-Remaining; at least 0
 	Reset      Second // X-RateLimit-Reset
-	RetryAfter int    // Retry-After and retryAfter: whole seconds, at least 1 if it is refused, otherwise 0
+	RetryAfter int    // Retry-After and retryAfter, in whole seconds: at least 1 if refused, else 0
 
-	// Reservation is of the tokens that were asked for, to be settled once when the reply ends.
+	// Reservation holds the tokens that were reserved. Settle it once, when the reply ends.
 	Reservation Reservation
 
-	request Reservation // of one request
-	day     Day         // as it was when the request was counted in it; zero if it was not
+	request Reservation // the one request, for Withdraw
+	day     Day         // the day after counting the request, for Withdraw; zero if it was not counted
 }
 
 // Admitted reports whether no limit refuses.
 func (d *Decision) Admitted() bool { return d.Refused == 0 }
 
-// Decide tells from how the limits stand, those of requests a minute first, which of them refuses and whose figures
-// are shown (design section 6). The one that refuses is, if there are several, the one with the longest wait, so that
-// a client that has waited so long is let in, if it is alone. If none does, the figures are those of requests a
-// minute, or those of the day when less is left there. It takes nothing; a store that counts elsewhere can use it
-// too.
-func Decide(standings ...Status) Decision {
-	if len(standings) == 0 {
+// Decide combines the states of several limits, requests a minute first. Of those that refuse it picks the one with the
+// longest wait: a client that waits that long is admitted, unless others were faster. If none refuses, it shows requests
+// a minute, or the day if less is left there. It changes nothing; a store that counts elsewhere can use it too.
+func Decide(states ...Status) Decision {
+	if len(states) == 0 {
 		return Decision{}
 	}
-	shown, refused := standings[0], Kind(0)
-	for _, s := range standings {
+	shown, refused := states[0], Kind(0)
+	for _, s := range states {
 		switch {
 		case s.Wait > shown.Wait:
 			shown = s
@@ -87,28 +80,28 @@ func Decide(standings ...Status) Decision {
 
 func (s Status) remaining() int { return max(0, s.Limit-s.Used) }
 
-// Request is what is asked of an account's limits.
+// Request is what one request asks of its account's limits.
 type Request struct {
 	Limits TierLimits // of the account's tier
-	Test   bool       // with a test key: the day counts as well
-	Tokens int        // to reserve: prompt and room for the reply; 0 if no model is called
+	Test   bool       // made with a test key: the day counts as well
+	Tokens int        // to reserve: prompt and reply room; 0 if no model is called
 }
 
-// Counters are what is counted for one account and mode: 544 bytes, no pointers. The zero value is empty.
-// They are not for concurrent use; asking changes them too.
+// Counters are the counts of one account and mode: 544 bytes without pointers. The zero value is empty. They are not safe
+// for concurrent use; even reading moves their clocks.
 type Counters struct {
 	Requests Window
 	Tokens   Window
 	Day      Day // to be restored from the store after a restart
 }
 
-// Check says what Admit would, and takes nothing: the figures are those before the request.
+// Check returns the decision that Admit would make and takes nothing: its figures are those before the request.
 func (c *Counters) Check(now Second, r Request) Decision {
 	return c.decide(now, r, 1)
 }
 
-// Admit counts the request in its minute, and its day if it is made with a test key, and reserves its tokens: all of
-// that or, if one limit refuses, none. It must come after every other check, or be withdrawn.
+// Admit counts the request in its minute, and in its day if it was made with a test key, and reserves its tokens: all of
+// them or, if any limit refuses, none. Call it after every other check, or withdraw it.
 func (c *Counters) Admit(now Second, r Request) Decision {
 	if d := c.Check(now, r); !d.Admitted() {
 		return d
@@ -125,9 +118,8 @@ func (c *Counters) Admit(now Second, r Request) Decision {
 	return d
 }
 
-// Withdraw undoes what Admit took, where the request has not taken effect after all (the store could not commit it).
-// It empties what the decision holds, so that doing it again, or settling its Reservation, does nothing; it does
-// nothing to a refusal.
+// Withdraw undoes Admit when the request did not take effect after all, because the store could not commit it. It empties
+// the decision, so withdrawing again, or settling its Reservation, does nothing. A refusal has nothing to withdraw.
 func (c *Counters) Withdraw(now Second, d *Decision) {
 	c.Requests.Release(now, &d.request)
 	c.Tokens.Release(now, &d.Reservation)
@@ -137,33 +129,34 @@ func (c *Counters) Withdraw(now Second, d *Decision) {
 	d.day = Day{}
 }
 
-// Idle reports whether nothing counts in either window, so that forgetting them changes nothing. The day is
-// another matter: its count is the store's.
+// Idle reports whether both windows are empty, so that the counters may be forgotten. The day does not matter: the store
+// keeps its count.
 func (c *Counters) Idle(now Second) bool {
 	return c.Requests.Used(now) == 0 && c.Tokens.Used(now) == 0
 }
 
-// decide tells how so many requests, and the tokens, stand.
+// decide combines the limits for so many requests and for r.Tokens.
 func (c *Counters) decide(now Second, r Request, requests int) Decision {
-	var standings [3]Status
-	standings[0] = c.Requests.standing(now, ByRequests, requests, r.Limits.RequestsPerMinute)
+	var states [3]Status
+	states[0] = c.Requests.status(now, ByRequests, requests, r.Limits.RequestsPerMinute)
 	n := 1
 	if r.Test {
-		standings[n] = Status{ByDay, TestKeyRequestsPerDay, c.Day.Used(now), c.Day.Reset(now), 0}
+		states[n] = Status{ByDay, TestKeyRequestsPerDay, c.Day.Used(now), c.Day.Reset(now), 0}
 		if requests > 0 {
-			standings[n].Wait = c.Day.Wait(now, TestKeyRequestsPerDay)
+			states[n].Wait = c.Day.Wait(now, TestKeyRequestsPerDay)
 		}
 		n++
 	}
 	if limit := r.Limits.TokensPerMinute; r.Tokens > 0 {
-		standings[n] = c.Tokens.standing(now, ByTokens, capped(r.Tokens, limit), limit)
+		states[n] = c.Tokens.status(now, ByTokens, capped(r.Tokens, limit), limit)
 		n++
 	}
-	return Decide(standings[:n]...)
+	return Decide(states[:n]...)
 }
 
-// standing tells how a window stands towards n; if n never fits, the wait is a minute, which is as good as any.
-func (w *Window) standing(now Second, by Kind, n, limit int) Status {
+// status returns the state of a window for a request of n. If n exceeds the limit and never fits, Wait is a full window:
+// the limit may have changed by then.
+func (w *Window) status(now Second, by Kind, n, limit int) Status {
 	wait, ok := w.Wait(now, n, limit)
 	if !ok {
 		wait = span
@@ -171,8 +164,8 @@ func (w *Window) standing(now Second, by Kind, n, limit int) Status {
 	return Status{by, limit, w.Used(now), w.Reset(now), wait}
 }
 
-// CheckTokens says how the limit of tokens a minute alone stands towards a reservation, and takes nothing.
-func (c *Counters) CheckTokens(now Second, figures TierLimits, tokens int) Decision {
-	limit := figures.TokensPerMinute
-	return Decide(c.Tokens.standing(now, ByTokens, capped(tokens, limit), limit))
+// CheckTokens decides by the limit of tokens a minute alone whether tokens could be reserved. It takes nothing.
+func (c *Counters) CheckTokens(now Second, limits TierLimits, tokens int) Decision {
+	limit := limits.TokensPerMinute
+	return Decide(c.Tokens.status(now, ByTokens, capped(tokens, limit), limit))
 }

@@ -13,7 +13,7 @@ func of(tier Tier) TierLimits {
 	return figures
 }
 
-func TestOfFourHundredAtOnceExactlyThreeHundredPass(t *testing.T) {
+func TestAdmit_Concurrent_ExactlyTheLimit(t *testing.T) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	var c Counters
@@ -36,7 +36,7 @@ func TestOfFourHundredAtOnceExactlyThreeHundredPass(t *testing.T) {
 	equal(t, "different figures of what remains", len(remaining), 300)
 }
 
-func TestWhichFiguresAreShown(t *testing.T) {
+func TestAdmit_FiguresShown(t *testing.T) {
 	midnight := noon - noon%day + day
 	for _, c := range []struct {
 		name           string
@@ -105,7 +105,7 @@ func TestWhichFiguresAreShown(t *testing.T) {
 }
 
 // Whatever was asked before: what is refused takes nothing, what is withdrawn was never, and who waits is let in.
-func TestAdmissionTakesFromAllOrNone(t *testing.T) {
+func TestAdmit_AllOrNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		figures := TierLimits{
 			RequestsPerMinute: rapid.IntRange(1, 150).Draw(t, "requests"), TokensPerMinute: rapid.IntRange(1, 1_000).Draw(t, "tokens"),
@@ -161,7 +161,7 @@ func TestAdmissionTakesFromAllOrNone(t *testing.T) {
 	})
 }
 
-func TestARefusalCannotBeWithdrawn(t *testing.T) {
+func TestWithdraw_Refusal_NoEffect(t *testing.T) {
 	var c Counters
 	ask := Request{Limits: of(Free), Test: true, Tokens: 6_000}
 	c.Admit(noon, ask)
@@ -172,7 +172,7 @@ func TestARefusalCannotBeWithdrawn(t *testing.T) {
 	equal(t, "the counters", c, before)
 }
 
-func TestALimitOfNoneRefuses(t *testing.T) {
+func TestAdmit_ZeroLimit_Refused(t *testing.T) {
 	var c Counters
 	d := c.Admit(noon, Request{Tokens: 1})
 	equal(t, "refused", d.Refused, ByRequests)
@@ -182,7 +182,7 @@ func TestALimitOfNoneRefuses(t *testing.T) {
 	equal(t, "nothing stands", Decide(), Decision{})
 }
 
-func TestWhatRefusesIsShownThoughTheDayHasLessLeft(t *testing.T) {
+func TestDecide_RefusalShownBeforeDay(t *testing.T) {
 	tokens := Status{By: ByTokens, Limit: 100, Used: 50, Reset: noon + 9, Wait: 9}
 	requests, daily := Status{By: ByRequests, Limit: 60}, Status{By: ByDay, Limit: 100, Used: 99}
 	want := Decision{Refused: ByTokens, Limit: 100, Remaining: 50, Reset: noon + 9, RetryAfter: 9}
@@ -190,7 +190,7 @@ func TestWhatRefusesIsShownThoughTheDayHasLessLeft(t *testing.T) {
 	equal(t, "the day after", Decide(requests, tokens, daily), want)
 }
 
-func TestCountersAreIdleWhenBothWindowsAreEmpty(t *testing.T) {
+func TestCounters_Idle(t *testing.T) {
 	var c Counters
 	equal(t, "unused", c.Idle(noon), true)
 	c.Tokens.Charge(noon, 1)
@@ -200,7 +200,7 @@ func TestCountersAreIdleWhenBothWindowsAreEmpty(t *testing.T) {
 	equal(t, "a minute later", c.Idle(noon+121), true)
 }
 
-func TestLimitsSayWhatTheyAre(t *testing.T) {
+func TestKind_String(t *testing.T) {
 	for kind, want := range map[Kind]string{
 		ByRequests: "requests a minute", ByDay: "requests a day", ByTokens: "tokens a minute",
 		ByFailures: "failed authentications a minute", 0: "none",

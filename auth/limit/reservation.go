@@ -1,14 +1,14 @@
 package limit
 
-// Reservation is what was taken from a window before it was known how much is needed. It belongs to the window that
-// gave it. The zero value reserves nothing; settling it does nothing, whatever was used.
+// Reservation is what was taken from a window before the real cost was known. It belongs to the window that made it. The
+// zero value reserves nothing, and settling it does nothing, whatever was used.
 type Reservation struct {
-	Second Second `json:"second"` // by the window's own clock, which is the caller's unless that was set back
+	Second Second `json:"second"` // by the window's clock: the caller's, unless that was set back
 	Tokens int    `json:"tokens"`
 }
 
-// Reserve takes n, or the whole limit if n is over it, so that one large request is not impossible for ever; all of
-// that or, if it does not fit, nothing. How long to wait then, [Window.Wait] says for min(n, limit).
+// Reserve takes n, or the whole limit if n exceeds it: a large request must not be impossible for ever. If that does not
+// fit, it takes nothing; [Window.Wait] of min(n, limit) then tells how long to wait.
 func (w *Window) Reserve(now Second, n, limit int) (r Reservation, ok bool) {
 	if n <= 0 {
 		return Reservation{}, true
@@ -20,12 +20,12 @@ func (w *Window) Reserve(now Second, n, limit int) (r Reservation, ok bool) {
 	return Reservation{w.newest, n}, true
 }
 
-// Settle replaces what was reserved by what was used (design section 6). Less: the difference is given back to the
-// second of the reservation, if that still counts; if it does not, all of it has left already. More: the difference
-// is charged now, when it is known, whether it fits or not, and so is paid back by waiting the full minute.
+// Settle replaces the reservation by what was used. If less was used, the difference returns to the second of the
+// reservation; if that second has left, all of it has left already. If more was used, the difference is charged to this
+// second, whether it fits or not, and leaves a full minute later.
 //
-// It empties r, so that settling it again does nothing. A copy of r can be settled again: whoever stores reservations
-// must see that a turn ends once (the fence does).
+// It empties r, so settling r again does nothing. A copy of r could be settled again: whoever stores a reservation must
+// end its turn only once, which the fencing token ensures.
 func (w *Window) Settle(now Second, r *Reservation, used int) {
 	w.advance(now)
 	reserved := *r
@@ -39,9 +39,8 @@ func (w *Window) Settle(now Second, r *Reservation, used int) {
 	}
 }
 
-// Release gives a reservation back that was not used at all: what it was made for has been refused after all.
+// Release gives back a whole reservation, because what it was made for was refused after all.
 func (w *Window) Release(now Second, r *Reservation) { w.Settle(now, r, 0) }
 
-// capped is how much is reserved for n, of 1 or more, under a limit; never nothing, so that a limit of 0 admits
-// nothing.
+// capped returns how much to reserve for n (at least 1) under a limit. It is never 0, so that a limit of 0 admits nothing.
 func capped(n, limit int) int { return max(1, min(n, bounded(limit))) }

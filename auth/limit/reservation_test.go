@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestReservationsAddUpAsInTheLedger(t *testing.T) {
+func TestReserve_MatchesReferenceLedger(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.OneOf(rapid.IntRange(1, 10), rapid.IntRange(1, 10_000)).Draw(t, "limit")
 		var w Window
@@ -55,7 +55,7 @@ func TestReservationsAddUpAsInTheLedger(t *testing.T) {
 	})
 }
 
-func TestWhatWasNotUsedIsGivenBackWhileItsSecondCounts(t *testing.T) {
+func TestSettle_UnusedTokensReturned(t *testing.T) {
 	for _, c := range []struct {
 		after             Second
 		used, atOnce, end int // end: how much still counts 61 s after the reservation
@@ -86,7 +86,7 @@ func TestWhatWasNotUsedIsGivenBackWhileItsSecondCounts(t *testing.T) {
 	}
 }
 
-func TestALargeRequestReservesTheWholeMinute(t *testing.T) {
+func TestReserve_OverLimit_TakesWholeMinute(t *testing.T) {
 	var w Window
 	r, ok := w.Reserve(noon, 30_000, 10_000)
 	equal(t, "admitted", ok, true)
@@ -97,7 +97,7 @@ func TestALargeRequestReservesTheWholeMinute(t *testing.T) {
 	equal(t, "another, a minute later", ok, true)
 }
 
-func TestAnOvershootHappensOnceAndIsPaidBackByWaiting(t *testing.T) {
+func TestSettle_Overshoot_LaterRequestsWait(t *testing.T) {
 	var w Window
 	r, _ := w.Reserve(noon, 2_000, 10_000)
 	w.Settle(noon+20, &r, 50_000)
@@ -114,7 +114,7 @@ func TestAnOvershootHappensOnceAndIsPaidBackByWaiting(t *testing.T) {
 	equal(t, "the whole minute, when it has left", ok, true)
 }
 
-func TestNothingIsReservedWhereNothingIsAskedOrAllowed(t *testing.T) {
+func TestReserve_NothingAskedOrAllowed(t *testing.T) {
 	var w Window
 	for _, n := range []int{0, -1} {
 		r, ok := w.Reserve(noon, n, 10)
@@ -126,7 +126,7 @@ func TestNothingIsReservedWhereNothingIsAskedOrAllowed(t *testing.T) {
 	equal(t, "of a limit of none", ok, false)
 }
 
-func TestAReleasedReservationWasNever(t *testing.T) {
+func TestRelease_GivesBackOnce(t *testing.T) {
 	var w Window
 	w.Take(noon, 3, 10)
 	r, _ := w.Reserve(noon, 7, 10)
@@ -137,7 +137,7 @@ func TestAReleasedReservationWasNever(t *testing.T) {
 }
 
 // A reservation of before the clock was set back must not be taken off what was counted when the clock came by again.
-func TestAReservationIsNotMistakenForOneAfterTheClockWasSetBack(t *testing.T) {
+func TestSettle_ClockSetBack_OtherSecondUntouched(t *testing.T) {
 	var w Window
 	r, _ := w.Reserve(noon, 10, 10)
 	w.Used(noon - 100)
@@ -146,7 +146,7 @@ func TestAReservationIsNotMistakenForOneAfterTheClockWasSetBack(t *testing.T) {
 	equal(t, "used", w.Used(noon), 10)
 }
 
-func TestSettlingTakesNothingOffWhatOthersReserved(t *testing.T) {
+func TestSettle_OthersReservationsUntouched(t *testing.T) {
 	for _, c := range []struct {
 		reservation Reservation
 		used, left  int

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Tier is what an account subscribes to.
+// Tier is the subscription of an account; it decides its limits.
 type Tier string
 
 // The tiers.
@@ -20,36 +20,36 @@ const (
 	Enterprise Tier = "enterprise"
 )
 
-const tierNames = "free, pro and enterprise"
+const tierNames = "free, pro, enterprise"
 
 // ParseTier returns the tier of that name.
 func ParseTier(name string) (Tier, error) {
-	if new(Tiers).figures(Tier(name)) == nil {
-		return "", fmt.Errorf("there is no tier %q; there are %s", name, tierNames)
+	if new(Tiers).limits(Tier(name)) == nil {
+		return "", fmt.Errorf("unknown tier %q (%s)", name, tierNames)
 	}
 	return Tier(name), nil
 }
 
-// Figures are the limits of a tier.
+// TierLimits are the rate limits and quotas of a tier.
 type TierLimits struct {
 	RequestsPerMinute int // 1 to MaxLimit
 	TokensPerMinute   int // 1 to MaxLimit
 
-	// Those of the usage report (spec: Limits, 3), for a calendar month, UTC. They are reported, not enforced.
+	// For the usage report, by calendar month (UTC). They are reported, not enforced: what a customer who exceeds them
+	// pays, or loses, is the operator's decision.
 	RequestsPerMonth int64
 	TokensPerMonth   int64
 	ActiveSessions   int64 // at a time
 }
 
-// maxReported bounds the figures of the usage report: whole numbers that JavaScript holds exactly.
+// maxReported bounds the monthly figures: JavaScript represents whole numbers up to here exactly.
 const maxReported = 1_000_000_000_000_000
 
-// Tiers are the figures of all tiers.
+// Tiers holds the limits of each tier.
 type Tiers struct{ free, pro, enterprise TierLimits }
 
-// DefaultTiers are those of the spec (Limits). It gives no monthly figures; ours are, in requests, tokens and active
-// sessions: free 10,000, 1,000,000 and 100; pro 500,000, 50,000,000 and 5,000; enterprise 5,000,000, 1,000,000,000
-// and 50,000.
+// DefaultTiers returns the limits that are published for each tier. The monthly figures (requests, tokens, active sessions)
+// are Parley's own choice.
 func DefaultTiers() Tiers {
 	return Tiers{
 		free:       TierLimits{60, 10_000, 10_000, 1_000_000, 100},
@@ -58,15 +58,15 @@ func DefaultTiers() Tiers {
 	}
 }
 
-// Figures are those of a tier; ok is false if there is no such tier.
-func (t *Tiers) Limits(tier Tier) (figures TierLimits, ok bool) {
-	if f := t.figures(tier); f != nil {
+// Limits returns the limits of a tier; ok is false for an unknown tier.
+func (t *Tiers) Limits(tier Tier) (limits TierLimits, ok bool) {
+	if f := t.limits(tier); f != nil {
 		return *f, true
 	}
 	return TierLimits{}, false
 }
 
-func (t *Tiers) figures(tier Tier) *TierLimits {
+func (t *Tiers) limits(tier Tier) *TierLimits {
 	switch tier {
 	case Free:
 		return &t.free
@@ -78,10 +78,10 @@ func (t *Tiers) figures(tier Tier) *TierLimits {
 	return nil
 }
 
-// ParseTiers returns the default tiers with the figures that overrides (PARLEY_TIERS, design section 8) sets: an
-// object of tiers, each an object with any of requestsPerMinute, tokensPerMinute, requestsPerMonth, tokensPerMonth
-// and activeSessions. No text is no override. It is strict: names are spelt so and stand once, figures are whole
-// numbers from 1; the error names what is not.
+// ParseTiers returns the default tiers with the overrides of PARLEY_TIERS: a JSON object of tiers, each an object with any
+// of requestsPerMinute, tokensPerMinute, requestsPerMonth, tokensPerMonth and activeSessions. Empty text overrides
+// nothing. It is strict, since a typing error would silently leave a limit as it was: unknown and repeated names, and
+// anything but whole numbers from 1, are errors that name the field.
 func ParseTiers(overrides string) (Tiers, error) {
 	tiers := DefaultTiers()
 	if strings.TrimSpace(overrides) == "" {
@@ -90,77 +90,77 @@ func ParseTiers(overrides string) (Tiers, error) {
 	d := json.NewDecoder(strings.NewReader(overrides))
 	d.UseNumber()
 	err := eachField(d, "the value", func(name string) error {
-		figures := tiers.figures(Tier(name))
-		if figures == nil {
-			return fmt.Errorf("there is no tier %q; there are %s", name, tierNames)
+		limits := tiers.limits(Tier(name))
+		if limits == nil {
+			return fmt.Errorf("unknown tier %q (%s)", name, tierNames)
 		}
 		return eachField(d, name, func(field string) error {
-			return figures.override(d, name, field)
+			return limits.override(d, name, field)
 		})
 	})
 	if err != nil {
 		return Tiers{}, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Tiers{}, errors.New("something follows the object")
+		return Tiers{}, errors.New("unexpected text after the JSON object")
 	}
 	return tiers, nil
 }
 
-// override reads the figure of a field.
-func (f *TierLimits) override(d *json.Decoder, tier, field string) error {
+// override reads the value of a field.
+func (l *TierLimits) override(d *json.Decoder, tier, field string) error {
 	var minute *int
 	var reported *int64
 	switch field {
 	case "requestsPerMinute":
-		minute = &f.RequestsPerMinute
+		minute = &l.RequestsPerMinute
 	case "tokensPerMinute":
-		minute = &f.TokensPerMinute
+		minute = &l.TokensPerMinute
 	case "requestsPerMonth":
-		reported = &f.RequestsPerMonth
+		reported = &l.RequestsPerMonth
 	case "tokensPerMonth":
-		reported = &f.TokensPerMonth
+		reported = &l.TokensPerMonth
 	case "activeSessions":
-		reported = &f.ActiveSessions
+		reported = &l.ActiveSessions
 	default:
-		return fmt.Errorf("%s has no figure %q; there are requestsPerMinute, tokensPerMinute, "+
-			"requestsPerMonth, tokensPerMonth and activeSessions", tier, field)
+		return fmt.Errorf("unknown field %q of %s (requestsPerMinute, tokensPerMinute, "+
+			"requestsPerMonth, tokensPerMonth, activeSessions)", field, tier)
 	}
 	if minute != nil {
-		n, err := readFigure(d, tier+"."+field, MaxLimit)
+		n, err := readNumber(d, tier+"."+field, MaxLimit)
 		*minute = int(n)
 		return err
 	}
-	n, err := readFigure(d, tier+"."+field, maxReported)
+	n, err := readNumber(d, tier+"."+field, maxReported)
 	*reported = n
 	return err
 }
 
-// readFigure reads a whole number from 1 to most.
-func readFigure(d *json.Decoder, name string, most int64) (int64, error) {
+// readNumber reads a whole number from 1 to most.
+func readNumber(d *json.Decoder, name string, most int64) (int64, error) {
 	token, err := d.Token()
 	if err != nil {
 		return 0, malformed(err)
 	}
 	number, ok := token.(json.Number)
 	if !ok {
-		return 0, fmt.Errorf("%s is not a number", name)
+		return 0, fmt.Errorf("%s must be a number", name)
 	}
 	n, err := strconv.ParseInt(number.String(), 10, 64)
 	if err != nil || n < 1 || n > most {
-		return 0, fmt.Errorf("%s is %s, not a whole number from 1 to %d", name, number, most)
+		return 0, fmt.Errorf("%s is %s: use a whole number from 1 to %d", name, number, most)
 	}
 	return n, nil
 }
 
-// eachField reads an object; read reads the value of a field.
+// eachField reads an object and calls read for the value of each field.
 func eachField(d *json.Decoder, name string, read func(field string) error) error {
 	token, err := d.Token()
 	if err != nil {
 		return malformed(err)
 	}
 	if token != json.Delim('{') {
-		return fmt.Errorf("%s is not an object", name)
+		return fmt.Errorf("%s must be an object", name)
 	}
 	var seen []string
 	for d.More() {
@@ -168,9 +168,9 @@ func eachField(d *json.Decoder, name string, read func(field string) error) erro
 		if err != nil {
 			return malformed(err)
 		}
-		field, _ := token.(string) // nothing else can be a field's name
+		field, _ := token.(string) // the decoder allows only strings here
 		if slices.Contains(seen, field) {
-			return fmt.Errorf("%s has %q twice", name, field)
+			return fmt.Errorf("%s contains %q twice", name, field)
 		}
 		seen = append(seen, field)
 		if err := read(field); err != nil {

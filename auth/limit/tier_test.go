@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTheTiersAreThoseOfTheSpec(t *testing.T) {
+func TestTiers_Defaults(t *testing.T) {
 	for tier, want := range map[Tier]TierLimits{
 		Free:       {60, 10_000, 10_000, 1_000_000, 100},
 		Pro:        {300, 100_000, 500_000, 50_000_000, 5_000},
@@ -26,7 +26,7 @@ func TestTheTiersAreThoseOfTheSpec(t *testing.T) {
 	}
 }
 
-func TestOverridesChangeWhatTheyNameAndNothingElse(t *testing.T) {
+func TestParseTiers_Overrides(t *testing.T) {
 	want := DefaultTiers()
 	for _, none := range []string{"", " \n", "{}", ` {"pro":{}} `} {
 		got, err := ParseTiers(none)
@@ -41,31 +41,31 @@ func TestOverridesChangeWhatTheyNameAndNothingElse(t *testing.T) {
 	equal(t, "the error", err, nil)
 }
 
-func TestOverridesAreStrict(t *testing.T) {
+func TestParseTiers_Strict(t *testing.T) {
 	for overrides, want := range map[string]string{
-		`{"gold":{"requestsPerMinute":1}}`:                      `there is no tier "gold"`,
-		`{"Pro":{"requestsPerMinute":1}}`:                       `there is no tier "Pro"`,
-		`{"pro":{"requests":1}}`:                                `pro has no figure "requests"`,
-		`{"pro":{"RequestsPerMinute":1}}`:                       `pro has no figure "RequestsPerMinute"`,
-		`{"pro":{"requestsPerMinute":0}}`:                       `pro.requestsPerMinute is 0, not a whole number from 1 to 1000000000`,
-		`{"pro":{"tokensPerMinute":-5}}`:                        `pro.tokensPerMinute is -5,`,
-		`{"pro":{"tokensPerMinute":1.5}}`:                       `pro.tokensPerMinute is 1.5,`,
-		`{"pro":{"tokensPerMinute":1e3}}`:                       `pro.tokensPerMinute is 1e3,`,
-		`{"pro":{"tokensPerMinute":1000000001}}`:                `pro.tokensPerMinute is 1000000001,`,
-		`{"pro":{"tokensPerMonth":1000000000000001}}`:           `pro.tokensPerMonth is 1000000000000001,`,
-		`{"pro":{"activeSessions":99999999999999999999}}`:       `pro.activeSessions is 99999999999999999999,`,
-		`{"pro":{"requestsPerMonth":0}}`:                        `pro.requestsPerMonth is 0,`,
-		`{"pro":{"requestsPerMinute":"1"}}`:                     `pro.requestsPerMinute is not a number`,
-		`{"pro":{"requestsPerMinute":null}}`:                    `pro.requestsPerMinute is not a number`,
-		`{"pro":{"requestsPerMinute":{}}}`:                      `pro.requestsPerMinute is not a number`,
-		`{"pro":{"requestsPerMinute":1,"requestsPerMinute":2}}`: `pro has "requestsPerMinute" twice`,
-		`{"pro":{},"pro":{}}`:                                   `the value has "pro" twice`,
-		`{"pro":null}`:                                          `pro is not an object`,
-		`{"pro":[]}`:                                            `pro is not an object`,
-		`[]`:                                                    `the value is not an object`,
-		`null`:                                                  `the value is not an object`,
-		`{"pro":{}} {}`:                                         `something follows the object`,
-		`{"pro":{}}}`:                                           `something follows the object`,
+		`{"gold":{"requestsPerMinute":1}}`:                      `unknown tier "gold"`,
+		`{"Pro":{"requestsPerMinute":1}}`:                       `unknown tier "Pro"`,
+		`{"pro":{"requests":1}}`:                                `unknown field "requests" of pro`,
+		`{"pro":{"RequestsPerMinute":1}}`:                       `unknown field "RequestsPerMinute" of pro`,
+		`{"pro":{"requestsPerMinute":0}}`:                       `pro.requestsPerMinute is 0: use a whole number from 1 to 1000000000`,
+		`{"pro":{"tokensPerMinute":-5}}`:                        `pro.tokensPerMinute is -5:`,
+		`{"pro":{"tokensPerMinute":1.5}}`:                       `pro.tokensPerMinute is 1.5:`,
+		`{"pro":{"tokensPerMinute":1e3}}`:                       `pro.tokensPerMinute is 1e3:`,
+		`{"pro":{"tokensPerMinute":1000000001}}`:                `pro.tokensPerMinute is 1000000001:`,
+		`{"pro":{"tokensPerMonth":1000000000000001}}`:           `pro.tokensPerMonth is 1000000000000001:`,
+		`{"pro":{"activeSessions":99999999999999999999}}`:       `pro.activeSessions is 99999999999999999999:`,
+		`{"pro":{"requestsPerMonth":0}}`:                        `pro.requestsPerMonth is 0:`,
+		`{"pro":{"requestsPerMinute":"1"}}`:                     `pro.requestsPerMinute must be a number`,
+		`{"pro":{"requestsPerMinute":null}}`:                    `pro.requestsPerMinute must be a number`,
+		`{"pro":{"requestsPerMinute":{}}}`:                      `pro.requestsPerMinute must be a number`,
+		`{"pro":{"requestsPerMinute":1,"requestsPerMinute":2}}`: `pro contains "requestsPerMinute" twice`,
+		`{"pro":{},"pro":{}}`:                                   `the value contains "pro" twice`,
+		`{"pro":null}`:                                          `pro must be an object`,
+		`{"pro":[]}`:                                            `pro must be an object`,
+		`[]`:                                                    `the value must be an object`,
+		`null`:                                                  `the value must be an object`,
+		`{"pro":{}} {}`:                                         `unexpected text after the JSON object`,
+		`{"pro":{}}}`:                                           `unexpected text after the JSON object`,
 		`{"pro":{"requestsPerMinute":1}`:                        `malformed JSON`,
 		`{"pro":{"requestsPerMinute":1,}}`:                      `malformed JSON`,
 		`{"pro":{"requestsPerMinute"}}`:                         `malformed JSON`,

@@ -5,57 +5,56 @@ import (
 	"time"
 )
 
-// Second is a time in whole Unix seconds. A time before 1970, or after the year 36,000, counts as that end.
+// Second is a time in whole Unix seconds, clamped to the years 1970 to 36,000 or so.
 type Second int64
 
-// At is the second in which t lies.
+// SecondOf returns the second that contains t.
 func SecondOf(t time.Time) Second { return Second(t.Unix()) }
 
 const (
-	// MaxLimit is the largest limit of a window; a larger one counts as this.
+	// MaxLimit is the largest limit of a window; a larger one counts as this. It leaves room in 32 bits for an overshoot.
 	MaxLimit = 1_000_000_000
 
-	// reach is how far back, in seconds, what was counted still counts: sixty seconds that end within a second begin
-	// within the one sixty earlier, which therefore counts whole.
+	// reach is how many seconds back a bucket still counts: 60 seconds that end inside a second begin inside the one 60
+	// earlier, so that one counts whole.
 	reach = 60
 	span  = reach + 1
 
 	maxSecond Second = 1 << 40
-	maxTotal         = math.MaxInt32 // of a window, over its limit included; what is charged beyond is forgiven
+	maxTotal         = math.MaxInt32 // the most that a window counts, overshoot included; more is not counted
 )
 
-// Window counts over the last 60 seconds, to one second's granularity: whatever has been taken from it never exceeds
-// the limit in any 60 seconds on end, and nothing is refused that would keep to that if each second counted whole
-// (design section 6). What was counted in a second leaves 61 seconds later.
+// Window counts over the last 60 seconds in buckets of one second. What is taken from it never exceeds the limit in any 60
+// seconds on end, and it refuses only what would exceed the limit if each second counted whole. What is counted in a
+// second leaves 61 seconds later.
 //
-// It is 264 bytes, holds no pointers, and its zero value is empty. Every operation takes constant time: at most 61
-// steps, and as a rule one for each second that has passed. It does not keep the limit, which may change at any
-// time. It is not for concurrent use; asking changes it too.
+// It takes 264 bytes without pointers, and its zero value is empty. An operation takes at most 61 steps, usually one for
+// each second that has passed. The limit is an argument, since it may change at any time. A window is not safe for
+// concurrent use; even reading moves its clock.
 //
-// The window's own clock never runs backwards. Where the caller's does, by up to 60 seconds, it stands still until it
-// is caught up with (callers that read the clock before they queued for the lock are a case of this); by more, the
-// caller's clock has been set, and the window goes on from where it was, everything as old as before. Either way
-// nothing leaves early, and nothing stays longer than 121 seconds. A clock that is set forwards cannot be told from
+// Its own clock never runs backwards. If the caller's clock goes back by up to 60 seconds, the window stands still until it
+// has caught up. If it goes back further, the clock was set: the window goes on with everything as old as before. In both
+// cases nothing leaves early, and nothing stays longer than 121 seconds. A clock that was set forward looks the same as
 // waiting.
 type Window struct {
 	newest Second       // of its own clock; at least 0
-	shift  Second       // its own clock less the caller's
+	shift  Second       // its own clock minus the caller's
 	total  uint32       // the sum of counts
-	counts [span]uint32 // by second of its own clock, modulo span: newest-reach to newest
+	counts [span]uint32 // the buckets from newest-reach to newest, at their second modulo span
 }
 
-// Used is what counts at that time. It is over the limit where more was charged than was reserved.
+// Used returns what counts now. It exceeds the limit after an overshoot.
 func (w *Window) Used(now Second) int {
 	w.advance(now)
 	return int(w.total)
 }
 
-// Room is how much fits at that time; at least 0.
+// Remaining returns how much fits now; at least 0.
 func (w *Window) Remaining(now Second, limit int) int {
 	return max(0, bounded(limit)-w.Used(now))
 }
 
-// Take counts n if it fits, and otherwise nothing, and reports whether it did. None (n of 0 or less) always fits.
+// Take counts n if it fits, else nothing, and reports whether it did. An n of 0 or less always fits.
 func (w *Window) Take(now Second, n, limit int) bool {
 	if n > w.Remaining(now, limit) {
 		return false
@@ -64,14 +63,14 @@ func (w *Window) Take(now Second, n, limit int) bool {
 	return true
 }
 
-// Charge counts n whether it fits or not: what is known only once it has been used. It is paid back by waiting.
+// Charge counts n whether it fits or not, for a cost that is known only afterwards. Later requests wait until it leaves.
 func (w *Window) Charge(now Second, n int) {
 	w.advance(now)
 	w.add(n)
 }
 
-// Wait is for how many whole seconds enough must leave before n fits: 0 if it fits now, and at least 1 otherwise,
-// unless n is over the limit and never fits (ok is false).
+// Wait returns the whole seconds until n fits: 0 if it fits now, else at least 1. If n exceeds the limit, it never fits and
+// ok is false.
 func (w *Window) Wait(now Second, n, limit int) (seconds int, ok bool) {
 	limit = bounded(limit)
 	if n <= 0 {
@@ -91,7 +90,7 @@ func (w *Window) Wait(now Second, n, limit int) (seconds int, ok bool) {
 	}
 }
 
-// Reset is when the oldest second that counts leaves, so that there begins to be more room; now if nothing counts.
+// Reset returns when the oldest bucket leaves, the first moment at which more fits; now if nothing counts.
 func (w *Window) Reset(now Second) Second {
 	if w.Used(now) == 0 {
 		return clamp(now)
@@ -103,7 +102,7 @@ func (w *Window) Reset(now Second) Second {
 	return w.leaves(s)
 }
 
-// advance brings the window to that time: its own clock moves on, or stands.
+// advance moves the window's clock to now and clears the buckets that it passes. The clock may also stand.
 func (w *Window) advance(now Second) {
 	at := clamp(now) + w.shift
 	if at < w.newest-reach { // the caller's clock has been set back
@@ -122,10 +121,10 @@ func (w *Window) advance(now Second) {
 	w.newest = at
 }
 
-// oldest is the first second of its own clock that still counts.
+// oldest returns the first second of its own clock that still counts.
 func (w *Window) oldest() Second { return max(0, w.newest-reach) }
 
-// leaves is when, by the caller's clock, a second of its own clock stops counting.
+// leaves returns when a second of its own clock stops counting, by the caller's clock.
 func (w *Window) leaves(s Second) Second { return s + span - w.shift }
 
 // add counts n in the newest second.
@@ -135,7 +134,7 @@ func (w *Window) add(n int) {
 	w.total += uint32(n)
 }
 
-// giveBack takes n off the second, of its own clock, in which it was counted, if that still counts.
+// giveBack takes n off the second of its own clock in which it was counted, if that still counts.
 func (w *Window) giveBack(s Second, n int) {
 	if s < w.oldest() || s > w.newest || n <= 0 {
 		return

@@ -9,12 +9,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestAWindowIs264BytesAndTheCountersOfAnAccount544(t *testing.T) {
+func TestWindow_Size(t *testing.T) {
 	equal(t, "a window", unsafe.Sizeof(Window{}), 264)
 	equal(t, "counters", unsafe.Sizeof(Counters{}), 544)
 }
 
-func TestAWindowAdmitsWhatTheLedgerAdmitsAndNeverMoreInAnySixtySeconds(t *testing.T) {
+func TestWindow_MatchesReferenceLedger(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.OneOf(rapid.IntRange(1, 6), rapid.IntRange(1, 1_000)).Draw(t, "limit")
 		var w Window
@@ -60,7 +60,7 @@ func TestAWindowAdmitsWhatTheLedgerAdmitsAndNeverMoreInAnySixtySeconds(t *testin
 	})
 }
 
-func TestAClockThatGoesBackGivesNoRoomAway(t *testing.T) {
+func TestWindow_ClockGoesBack_NothingFreed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = 20
 		var w Window
@@ -92,7 +92,7 @@ func TestAClockThatGoesBackGivesNoRoomAway(t *testing.T) {
 	})
 }
 
-func TestCallersOutOfOrderByAMinuteStayWithinTheLimit(t *testing.T) {
+func TestWindow_CallersOutOfOrder_LimitHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = 5
 		var w Window
@@ -114,7 +114,7 @@ func TestCallersOutOfOrderByAMinuteStayWithinTheLimit(t *testing.T) {
 	})
 }
 
-func TestAMinutesBoundaryGivesNobodyADoubleBurst(t *testing.T) {
+func TestWindow_MinuteBoundary_NoDoubleBurst(t *testing.T) {
 	var w Window
 	at := noon + 59
 	for range 300 {
@@ -130,7 +130,7 @@ func TestAMinutesBoundaryGivesNobodyADoubleBurst(t *testing.T) {
 	equal(t, "and one more", w.Take(at, 1, 300), false)
 }
 
-func TestTakingIsAllOrNothing(t *testing.T) {
+func TestTake_AllOrNothing(t *testing.T) {
 	var w Window
 	w.Take(noon, 7, 10)
 	equal(t, "four of three", w.Take(noon, 4, 10), false)
@@ -146,7 +146,7 @@ func TestTakingIsAllOrNothing(t *testing.T) {
 	equal(t, "less than none, ever", possible, true)
 }
 
-func TestNothingStaysAfterALongIdleTime(t *testing.T) {
+func TestWindow_LongIdle_Empty(t *testing.T) {
 	var w Window
 	for s := range Second(61) {
 		w.Take(noon+s, 1, 1_000)
@@ -158,7 +158,7 @@ func TestNothingStaysAfterALongIdleTime(t *testing.T) {
 	equal(t, "what is left in the buckets", w.counts, [span]uint32{})
 }
 
-func TestALimitThatChangesHoldsAtOnce(t *testing.T) {
+func TestWindow_LimitChanges_AtOnce(t *testing.T) {
 	var w Window
 	equal(t, "enterprise", w.Take(noon, 1_000, 1_000), true)
 	equal(t, "room as free", w.Remaining(noon, 60), 0)
@@ -169,7 +169,7 @@ func TestALimitThatChangesHoldsAtOnce(t *testing.T) {
 	equal(t, "a limit of none", w.Take(noon+200, 1, 0), false)
 }
 
-func TestAWindowSurvivesAnyNumbers(t *testing.T) {
+func TestWindow_ExtremeNumbers(t *testing.T) {
 	extremes := []int{math.MinInt, -1, 0, 1, MaxLimit, MaxLimit + 1, maxTotal, math.MaxInt}
 	seconds := []Second{math.MinInt64, -1, 0, 1, 60, 61, noon, maxSecond, math.MaxInt64}
 	rapid.Check(t, func(t *rapid.T) {

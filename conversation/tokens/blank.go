@@ -9,27 +9,27 @@ import (
 	"github.com/tiktoken-go/tokenizer"
 )
 
-// A vocabulary is the library's codec, and beside it what mends its one fault.
+// vocabulary is the library's codec, and a workaround for a fault in it.
 //
-// The vocabularies first split a text into pieces by a regular expression, of which one branch is \s*[\r\n]+: blank
-// lines, with whatever whitespace is on them, are one piece up to the last newline. The library's compiled form of it
-// (v0.10.0) backs off to the first newline instead of the last. It so counts "\n \n" as two tokens where tiktoken has
-// one, and takes quadratic time: 95 ms for 10,000 characters of it. So pieces in which whitespace stands between
-// newlines ([oddBlank]) are cut out and merged here, and the library sees the text between them. They consist of
-// whitespace alone, so the few hundred tokens of whitespace are all that this needs.
+// The vocabularies first split a text into pieces by a regular expression. One of its branches is \s*[\r\n]+: blank
+// lines, with the whitespace on them, are one piece up to the last newline. The library (v0.10.0) compiles it so that
+// the piece ends at the first newline. It therefore counts "\n \n" as two tokens, where tiktoken has one, and takes
+// quadratic time: 95 ms for 10,000 characters. So pieces with whitespace between newlines ([oddBlank]) are cut out
+// and merged here, and the library counts the text between them. They are all whitespace, so only the few hundred
+// tokens of whitespace are needed.
 type vocabulary struct {
 	codec  tokenizer.Codec
-	marks  bool              // the vocabulary's words take in combining marks
-	blanks map[string]uint32 // the rank of each token that can be a part of whitespace
+	marks  bool              // words of the vocabulary contain combining marks
+	blanks map[string]uint32 // the rank of each token that can be part of whitespace
 }
 
-// newVocabulary builds what the package comment gives the cost of.
+// newVocabulary builds a vocabulary; the package comment says what that costs.
 func newVocabulary(encoding tokenizer.Encoding) *vocabulary {
 	codec, err := tokenizer.Get(encoding)
 	if err != nil {
-		panic("tokens: " + err.Error()) // encodingOf names only encodings there are
+		panic("tokens: " + err.Error()) // encodingOf returns only encodings that exist
 	}
-	list, _ := tokenizer.Get(encoding) // it keeps all tokens by number once it has decoded one, so let it go after
+	list, _ := tokenizer.Get(encoding) // a second one, since decoding makes it keep a table that Count does not need
 	v := &vocabulary{codec: codec, marks: encoding == tokenizer.O200kBase, blanks: make(map[string]uint32)}
 	for id := range uint(200_000) { // more than either has
 		token, err := list.Decode([]uint{id})
@@ -40,8 +40,8 @@ func newVocabulary(encoding tokenizer.Encoding) *vocabulary {
 	return v
 }
 
-// onlyBlankBytes reports whether token can be a part of whitespace: all its bytes occur in the encoding of some
-// whitespace character. A token may hold a part of a character, so looking at characters would not do.
+// onlyBlankBytes reports whether token can be part of whitespace: each of its bytes occurs in some whitespace
+// character. A token may be a part of a character, so its characters cannot be checked.
 func onlyBlankBytes(token string) bool {
 	const bytes = "\t\n\v\f\r \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a" +
 		"\u2028\u2029\u202f\u205f\u3000"
@@ -66,21 +66,21 @@ func (v *vocabulary) count(text string) int {
 	}
 }
 
-// plain counts a text that has no odd blank.
+// plain counts a text without odd blanks.
 func (v *vocabulary) plain(text string) int {
 	if text == "" {
 		return 0
 	}
 	n, err := v.codec.Count(text)
-	if err != nil { // only a time limit or a strict mode gives one, and we set neither
-		return len(text) // no token is less than a byte
+	if err != nil { // only with a time limit or a strict mode, and we set neither
+		return len(text) // an upper bound: a token has at least one byte
 	}
 	return n
 }
 
-// oddBlank finds the first piece of whitespace in which other whitespace stands between two newlines, text[start:end].
-// If there is none, both are len(text). A piece ends with the last newline of its run of whitespace; newlines that
-// follow punctuation belong to that.
+// oddBlank finds the first piece of whitespace, text[start:end], that has other whitespace between two newlines. If
+// there is none, both are len(text). A piece ends with the last newline of its run of whitespace. Newlines right
+// after punctuation belong to the punctuation.
 func (v *vocabulary) oddBlank(text string) (start, end int) {
 	for from := 0; ; {
 		newline := strings.IndexAny(text[from:], newlines)
@@ -104,17 +104,17 @@ func (v *vocabulary) oddBlank(text string) (start, end int) {
 
 const newlines = "\r\n"
 
-// isOdd reports whether whitespace that ends with a newline has other whitespace between newlines.
+// isOdd reports whether a piece of whitespace that ends with a newline has other whitespace between newlines.
 func isOdd(piece string) bool {
 	first := strings.IndexAny(piece, newlines)
 	return first >= 0 && strings.TrimLeft(piece[first:], newlines) != ""
 }
 
-// takesNewlines reports whether the last piece of text, which ends before a newline, takes newlines in. Punctuation
-// does. In the vocabularies whose words have combining marks (say, the variation selector of an emoji) a mark makes a
-// word of the one character before it, so which piece it belongs to is decided from the left.
+// takesNewlines reports whether the last piece of text, which is followed by a newline, includes that newline. A
+// piece of punctuation does. In vocabularies with combining marks in words (say, the variation selector of an emoji),
+// a mark makes a word of the one character before it, so that pieces must be found from the left.
 func (v *vocabulary) takesNewlines(text string) bool {
-	from := len(text) // of the characters that are no whitespace, letter or number
+	from := len(text) // the start of the characters that are not whitespace, letters or numbers
 	before := rune(-1)
 	for from > 0 {
 		r, size := utf8.DecodeLastRuneInString(text[:from])
@@ -127,7 +127,7 @@ func (v *vocabulary) takesNewlines(text string) bool {
 	rest := []rune(text[from:])
 	mark := func(i int) bool { return v.marks && i < len(rest) && unicode.IsMark(rest[i]) }
 	if len(rest) > 0 && before == ' ' && !mark(0) {
-		return true // a space and the punctuation after it, however it goes on
+		return true // a space and the punctuation after it are one piece
 	}
 	for i := 0; i < len(rest); i++ {
 		if !mark(i) && !mark(i+1) {
@@ -137,14 +137,14 @@ func (v *vocabulary) takesNewlines(text string) bool {
 	return false
 }
 
-// merge counts the tokens of a piece by byte-pair encoding: the pair of neighbours that makes the token of the lowest
-// rank is joined, the leftmost among equals, until none makes one. O(n log n).
+// merge counts the tokens of a piece by byte-pair encoding: it joins the neighbours that make the token of the lowest
+// rank, the leftmost if there are several, until none make a token. O(n log n).
 func (v *vocabulary) merge(piece string) int {
 	if _, ok := v.blanks[piece]; ok {
 		return 1
 	}
 	n := len(piece)
-	next, prev := make([]int, n+1), make([]int, n+1) // of the part that starts here; next is -1 where none does
+	next, prev := make([]int, n+1), make([]int, n+1) // of the part that starts at this byte; next is -1 if none does
 	for i := range next {
 		next[i], prev[i] = i+1, i-1
 	}
@@ -166,7 +166,7 @@ func (v *vocabulary) merge(piece string) int {
 		p := heap.Pop(&pairs).(pair)
 		middle := next[p.at]
 		if middle < 0 || middle >= n || next[middle] != p.end {
-			continue // one of the two was joined to another meanwhile
+			continue // one of the two has been joined with another part
 		}
 		next[p.at], prev[p.end], next[middle] = p.end, p.at, -1
 		parts--

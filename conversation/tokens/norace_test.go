@@ -2,4 +2,4 @@
 
 package tokens
 
-const slowdown = 1
+const raceFactor = 1

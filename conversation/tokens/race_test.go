@@ -2,4 +2,4 @@
 
 package tokens
 
-const slowdown = 10 // by the race detector, at most
+const raceFactor = 10 // by the race detector, at most

@@ -6,9 +6,9 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// splitter returns how a vocabulary splits a text into pieces, before it merges bytes within each: the expressions are
-// those of tiktoken_ext/openai_public.py. The group around them keeps the engine from using the form that the counting
-// library has compiled of them, which is what the mended fault is in.
+// splitter returns how a vocabulary splits a text into pieces before it merges bytes within each. The expressions are
+// those of tiktoken_ext/openai_public.py. The group around them keeps the engine from using the form that the
+// counting library has compiled, which has the fault.
 func splitter(t *testing.T, encoding string) func(string) []string {
 	expression := map[string]string{
 		"o200k_base": `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|` +
@@ -33,7 +33,7 @@ func splitter(t *testing.T, encoding string) func(string) []string {
 
 const unpublished = -1
 
-// references are counts that others have published, made with OpenAI's tiktoken. Where they are from:
+// references are counts that others published, made with OpenAI's tiktoken. Sources:
 //
 //   - tiktoken: openai/tiktoken, tests/test_encoding.py (test_simple, test_simple_regex, test_basic_encode,
 //     test_encode_surrogate_pairs).

@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-func TestModelsHaveTheirVocabulary(t *testing.T) {
+func TestFor_VocabularyOfModel(t *testing.T) {
 	for model, want := range map[string]string{
 		"":                             "o200k_base",
 		"gpt-4o":                       "o200k_base",
@@ -49,8 +49,8 @@ func TestModelsHaveTheirVocabulary(t *testing.T) {
 	}
 }
 
-// TestCountsEqualThePublishedOnes: see the sources in references_test.go.
-func TestCountsEqualThePublishedOnes(t *testing.T) {
+// TestCount_PublishedReferences: see the sources in references_test.go.
+func TestCount_PublishedReferences(t *testing.T) {
 	o200k, cl100k := For("gpt-4o"), For("gpt-4")
 	for _, r := range references {
 		if got := o200k.Count(r.text); r.o200k != unpublished && got != r.o200k {
@@ -62,7 +62,7 @@ func TestCountsEqualThePublishedOnes(t *testing.T) {
 	}
 }
 
-func TestSpecialTokensAreOrdinaryText(t *testing.T) {
+func TestCount_SpecialTokens_AsText(t *testing.T) {
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		c := For(model)
 		for _, text := range []string{"<|endoftext|>", "<|endofprompt|>", "<|fim_prefix|>", "<|im_start|>", "a<|endoftext|>b"} {
@@ -73,7 +73,7 @@ func TestSpecialTokensAreOrdinaryText(t *testing.T) {
 	}
 }
 
-func TestInvalidTextIsCountedAllTheSame(t *testing.T) {
+func TestCount_InvalidUTF8(t *testing.T) {
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		c := For(model)
 		for _, text := range []string{"\xff", "a\xc3", "\xed\xa0\x80", "\n \xe2\x80\n \n", strings.Repeat("\x80", 1000)} {
@@ -85,8 +85,8 @@ func TestInvalidTextIsCountedAllTheSame(t *testing.T) {
 	}
 }
 
-// TestManyCountAtOnce has the race detector look at the lazy building and the shared vocabulary.
-func TestManyCountAtOnce(t *testing.T) {
+// TestCount_Concurrent is for the race detector: the vocabulary is built by the first call and shared.
+func TestCount_Concurrent(t *testing.T) {
 	c := For("gpt-4o")
 	var group sync.WaitGroup
 	for range 8 {
@@ -101,15 +101,15 @@ func TestManyCountAtOnce(t *testing.T) {
 	group.Wait()
 }
 
-// TestATextCountsAsItsPieces holds the splitting against the vocabularies' own expressions, run by a second, plain
-// regular expression engine, on texts made of what is awkward to split.
-func TestATextCountsAsItsPieces(t *testing.T) {
+// TestCount_SumOfPieces compares the splitting with the vocabularies' own expressions, run by a second regular expression
+// engine, on texts of parts that are awkward to split.
+func TestCount_SumOfPieces(t *testing.T) {
 	words := []string{"hello", "World", "I'LL", "don't", "  ", "    ", "\n\n", "\n \n", "\r\n", "\t", " ", "!", "?!", "'s", "'S",
 		"1234", "é", "漢字", "😀", "☃\ufe0f", "❤\ufe0f\n", "\u0301", " !\u0301", "!!\u0301", "\u00a0", "\u2028", "\u3000", "\u0085", "ǅ", "ʰ", "न्"}
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		c, split := For(model), splitter(t, For(model).Encoding())
 		random := rand.New(rand.NewPCG(1, 2))
-		for range 20_000 / slowdown {
+		for range 20_000 / raceFactor {
 			var text strings.Builder
 			for range 1 + random.IntN(20) {
 				text.WriteString(words[random.IntN(len(words))])
@@ -125,13 +125,13 @@ func TestATextCountsAsItsPieces(t *testing.T) {
 	}
 }
 
-// TestBlanksMergeAsTheRuleSays compares the merging by a heap with the rule of byte-pair encoding, followed to the word.
-func TestBlanksMergeAsTheRuleSays(t *testing.T) {
+// TestMerge_LikeTheRule compares the merging by a heap with a plain implementation of byte-pair encoding.
+func TestMerge_LikeTheRule(t *testing.T) {
 	const alphabet = "   \n\n\r\t\u00a0\u2028\u3000"
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		v := For(model).vocabulary()
 		random := rand.New(rand.NewPCG(3, 4))
-		for range 2_000 / slowdown {
+		for range 2_000 / raceFactor {
 			var text strings.Builder
 			for range 1 + random.IntN(60) {
 				text.WriteRune([]rune(alphabet)[random.IntN(len([]rune(alphabet)))])

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Histogram counts durations in whole milliseconds, by cells: one a millisecond up to 16 ms, then eight of equal width
-// an octave up to 2^22 ms, some 70 minutes; what is longer counts in the last. Only the cells that hold something are
-// there, in their order. The zero value is empty. Histograms are merged by adding their counts.
+// Histogram counts durations in milliseconds: one cell for each millisecond up to 16 ms, then eight cells of equal
+// width for each octave up to 2^22 ms (70 minutes). Longer durations count in the last cell. Only cells that are not
+// empty are stored, in order. The zero value is empty. Histograms are merged by adding their counts.
 type Histogram []cell
 
 type cell struct {
@@ -16,11 +16,11 @@ type cell struct {
 }
 
 const (
-	octaveBits = 3 // 2^3 cells an octave
+	octaveBits = 3 // 2^3 cells for each octave
 	octave     = 1 << octaveBits
-	// longest is the longest duration that is told from a longer one.
+	// longest is the longest duration with a cell of its own.
 	longest = 1<<22 - 1
-	// cells is how many cells there can be.
+	// cells is the number of cells.
 	cells = (22-octaveBits-1)*octave + 2*octave
 )
 
@@ -42,7 +42,7 @@ func middleOf(index uint8) int64 {
 func (h *Histogram) Observe(milliseconds int64) { h.add(indexOf(milliseconds), 1) }
 
 func (h *Histogram) add(index uint8, n int64) {
-	if last := len(*h) - 1; last < 0 || (*h)[last].index < index { // as they are read
+	if last := len(*h) - 1; last < 0 || (*h)[last].index < index { // the usual case: stores return fields in order
 		*h = append(*h, cell{index, n})
 		return
 	}
@@ -53,7 +53,7 @@ func (h *Histogram) add(index uint8, n int64) {
 	(*h)[at].count += n
 }
 
-// Count returns how many durations were counted.
+// Count returns the number of durations.
 func (h Histogram) Count() (n int64) {
 	for _, c := range h {
 		n += c.count
@@ -61,9 +61,9 @@ func (h Histogram) Count() (n int64) {
 	return n
 }
 
-// Percentile returns the p-th percentile, p from 1 to 100, in milliseconds: the smallest duration that p percent are no
-// longer than. It is exact up to 16 ms, and else off by less than 1/16 of it; for more than [longest] it is that. ok is
-// false if nothing was counted.
+// Percentile returns the p-th percentile in milliseconds, p from 1 to 100: the smallest duration that p percent of
+// all do not exceed. It is exact up to 16 ms, off by less than 1/16 up to [longest], and that at most. ok is false if
+// nothing was counted.
 func (h Histogram) Percentile(p int) (milliseconds int64, ok bool) {
 	total := h.Count()
 	if total == 0 {

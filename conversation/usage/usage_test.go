@@ -19,7 +19,7 @@ func hourAt(t *testing.T, text string) Hour {
 	return HourOf(at.UnixMilli())
 }
 
-func TestHoursAreRoundedDownAndUp(t *testing.T) {
+func TestHour_RoundedDownAndUp(t *testing.T) {
 	for _, test := range []struct {
 		at        int64
 		of, after Hour
@@ -33,8 +33,8 @@ func TestHoursAreRoundedDownAndUp(t *testing.T) {
 	}
 }
 
-// Every count of a bucket has a field of its own, in order, that leads back to it.
-func TestABucketIsItsCounts(t *testing.T) {
+// TestBucket_FieldsRoundTrip: each count of a bucket has its own field, in order, that leads back to it.
+func TestBucket_FieldsRoundTrip(t *testing.T) {
 	var b Bucket
 	for f := range 2 * endField {
 		b.AddField(f, int64(f)+1)
@@ -67,8 +67,8 @@ func TestABucketIsItsCounts(t *testing.T) {
 	}
 }
 
-// TestTheNumbersOfFieldsStay holds what stores have written.
-func TestTheNumbersOfFieldsStay(t *testing.T) {
+// TestField_NumbersUnchanged checks the numbers that stores have written.
+func TestField_NumbersUnchanged(t *testing.T) {
 	b := Bucket{
 		Sessions: 1, SessionTime: 2, UserMessages: 3, AssistantMessages: 4, SystemMessages: 5, PromptTokens: 6,
 		CompletionTokens: 7, Requests: 8, Completed: 9, Cancelled: 10, Failed: 11, Interrupted: 12,
@@ -86,7 +86,7 @@ func TestTheNumbersOfFieldsStay(t *testing.T) {
 	}
 }
 
-func TestAPercentileIsOffByLessThanASixteenth(t *testing.T) {
+func TestPercentile_Accuracy(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		values := make([]int64, 1+random.IntN(200))
@@ -121,7 +121,7 @@ func TestAPercentileIsOffByLessThanASixteenth(t *testing.T) {
 	}
 }
 
-func TestCellsAdjoin(t *testing.T) {
+func TestHistogram_CellsAdjoin(t *testing.T) {
 	last := uint8(0)
 	for v := range int64(longest + 1) {
 		index := indexOf(v)
@@ -140,7 +140,7 @@ func TestCellsAdjoin(t *testing.T) {
 	}
 }
 
-func TestASeriesIsThePeriodUnitByUnit(t *testing.T) {
+func TestSeries_EveryUnit(t *testing.T) {
 	for name, test := range map[string]struct {
 		from, to    string
 		granularity Granularity
@@ -181,7 +181,7 @@ func TestASeriesIsThePeriodUnitByUnit(t *testing.T) {
 	}
 }
 
-func TestTheFiguresOfNothingAreZero(t *testing.T) {
+func TestMetricsOf_Nothing_Zero(t *testing.T) {
 	if diff := cmp.Diff(Metrics{}, MetricsOf(nil)); diff != "" {
 		t.Error(diff)
 	}
@@ -191,7 +191,7 @@ func TestTheFiguresOfNothingAreZero(t *testing.T) {
 	}
 }
 
-func TestAMonthIsThatOfTheCalendar(t *testing.T) {
+func TestMonth_Calendar(t *testing.T) {
 	for _, test := range []struct{ at, from, to string }{
 		{"2026-12-31T23:00:00Z", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"},
 		{"2024-02-01T00:00:00Z", "2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z"},
@@ -200,5 +200,36 @@ func TestAMonthIsThatOfTheCalendar(t *testing.T) {
 		if from != hourAt(t, test.from) || to != hourAt(t, test.to) {
 			t.Errorf("the month of %s is from %d to %d", test.at, from, to)
 		}
+	}
+}
+
+func TestReportOf_Percentages(t *testing.T) {
+	hours := []Hourly{
+		{Hour: 1, Bucket: Bucket{Requests: 30, PromptTokens: 100, CompletionTokens: 50}},
+		{Hour: 2, Bucket: Bucket{Requests: 20, PromptTokens: 1000}},
+	}
+	got := ReportOf(hours, 3, Limits{Requests: 200, Tokens: 1000, Sessions: 10})
+	want := Report{Requests: Quota{50, 200, 25}, Tokens: Quota{1150, 1000, 115}, Sessions: SessionQuota{3, 10, 30}}
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := ReportOf(nil, 0, Limits{}); got != (Report{}) {
+		t.Errorf("without hours or limits: %+v", got)
+	}
+}
+
+func TestBucket_UnknownField_Ignored(t *testing.T) {
+	var b Bucket
+	for _, f := range []Field{0, 31, endField, endField + 1000} {
+		b.AddField(f, 5)
+	}
+	for f := range b.All() {
+		t.Errorf("field %d was counted", f)
+	}
+	b.Sessions = 1
+	b.FirstToken.Observe(7)
+	b.Reset()
+	for f := range b.All() {
+		t.Errorf("field %d after Reset", f)
 	}
 }

@@ -1,13 +1,13 @@
 package window
 
-// Verdict is what becomes of a message in a prompt (design section 5).
+// Verdict is what happens to a message in a prompt. Its String is the public word.
 type Verdict uint8
 
-// The verdicts. The zero value is none of them, so that a message nobody decided about shows.
+// The verdicts. The zero value is none of them, so that a missing decision shows.
 const (
 	Kept       Verdict = iota + 1 // sent word for word
-	Summarised                    // not sent, but in the summary that is
-	Dropped                       // the model has no trace of it
+	Summarised                    // not sent, but in the summary, which is
+	Dropped                       // neither sent nor in a summary that is sent
 	Skipped                       // never sent: it failed or has no text
 )
 
@@ -15,24 +15,24 @@ func (v Verdict) String() string { return text(verdicts[:], int(v)) }
 
 var verdicts = [...]string{"", "kept", "folded", "dropped", "skipped"}
 
-// Reason is why a message has its verdict. Its String is text for people.
+// Reason is why a message has its verdict. Its String is a text for people.
 type Reason uint8
 
 // The reasons, by verdict.
 const (
 	// Kept
-	Fits           Reason = iota + 1 // everything does
-	Newest                           // the newest stay
-	NewestExchange                   // it always stays, by meaning
+	Fits           Reason = iota + 1 // everything fits
+	Newest                           // the newest are kept
+	NewestExchange                   // the semantic policy always keeps it
 	SystemMessage
 	Prioritised
-	Near
-	// Folded
+	Similar
+	// Summarised
 	InSummary
 	// Dropped
-	NoRoom           // neither word for word nor, yet, in the summary
-	NoRoomForSummary // it is in the summary, but that could not be sent
-	Headless         // an answer without its question, which is too far back
+	NoRoom           // it does not fit, and is not in the summary yet
+	NoRoomForSummary // it is in the summary, which does not fit
+	NoQuestion       // a reply whose message is not listed
 	NewTooLarge      // Result.Overflow
 	// Skipped
 	NothingToSend
@@ -46,11 +46,11 @@ var reasons = [...]string{
 	NewestExchange:   "the newest exchange",
 	SystemMessage:    "a system message",
 	Prioritised:      "its priority",
-	Near:             "near in meaning to the new message",
+	Similar:          "near in meaning to the new message",
 	InSummary:        "in the summary",
 	NoRoom:           "no room, and not in the summary yet",
 	NoRoomForSummary: "in the summary, for which there was no room",
-	Headless:         "the message that it answers is too far back",
+	NoQuestion:       "the message that it replies to is too far back",
 	NewTooLarge:      "the window cannot hold the new message",
 	NothingToSend:    "it failed or has no text",
 }
@@ -62,7 +62,7 @@ func text(table []string, i int) string {
 	return table[i]
 }
 
-// Decision is what becomes of a message, and why.
+// Decision is what happens to a message, and why.
 type Decision struct {
 	Verdict Verdict
 	Reason  Reason

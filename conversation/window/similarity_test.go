@@ -7,13 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 )
 
-// TestWordsWithoutTheirEndings has words in lines that should be one term, and no two lines the same.
-func TestWordsWithoutTheirEndings(t *testing.T) {
+// TestTermsOf_Endings has lines of words that are one term each; no two lines are the same term.
+func TestTermsOf_Endings(t *testing.T) {
 	lines := []string{
 		"plan plans planned planning Plan PLANS Plan's", "box boxes", "city cities", "stop stopped stopping stops", "move moves moved moving",
 		"allergy allergies", "reserve reserved reservation reservations", "café cafe CAFÉS cafe\u0301", "straße STRASSE strassen",
@@ -34,7 +33,7 @@ func TestWordsWithoutTheirEndings(t *testing.T) {
 	}
 }
 
-func TestTextsAreSegmented(t *testing.T) {
+func TestTermsOf_Segments(t *testing.T) {
 	for _, test := range []struct {
 		text  string
 		words int
@@ -56,7 +55,7 @@ func length(terms Terms) (n int) {
 	return n
 }
 
-func TestTermsAreSortedAndCounted(t *testing.T) {
+func TestTermsOf_SortedAndCounted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		texts := rapid.SliceOfN(rapid.String(), 0, 4).Draw(t, "texts")
 		terms := TermsOf(texts...)
@@ -85,7 +84,7 @@ func TestTermsAreSortedAndCounted(t *testing.T) {
 	})
 }
 
-func TestOnlyTermsAreReadAsTerms(t *testing.T) {
+func TestTerms_UnmarshalInvalid(t *testing.T) {
 	written, _ := TermsOf("a text of several words").AppendBinary(nil)
 	bad := [][]byte{{1}, {1, 0}, {0x80}, {1, 0x80}, {1, 1, 0, 1}, {0xff, 0xff, 0xff, 0xff, 0x7f, 1}, {0xff, 0xff, 0xff, 0xff, 0x0f, 1, 1, 1},
 		{1, 0xff, 0xff, 0xff, 0xff, 0x7f},
@@ -105,8 +104,8 @@ func TestOnlyTermsAreReadAsTerms(t *testing.T) {
 	}
 }
 
-// TestTheScoreIsThatOfTheFormula compares with BM25 written down plainly.
-func TestTheScoreIsThatOfTheFormula(t *testing.T) {
+// TestLexicalScores_LikeTheFormula compares with a plain implementation of BM25.
+func TestLexicalScores_LikeTheFormula(t *testing.T) {
 	texts := []string{"the cat sat on the mat", "the dog ate the cat food", "birds", "the the the the", ""}
 	const query = "Where did the cat eat dog food?"
 	count := func(text, word string) (n float64) {
@@ -141,7 +140,7 @@ func TestTheScoreIsThatOfTheFormula(t *testing.T) {
 	}
 }
 
-func TestNothingIsSimilarToNothing(t *testing.T) {
+func TestLexicalScores_Empty(t *testing.T) {
 	if got := LexicalScores(nil, []Terms{TermsOf("a"), nil}); !slices.Equal(got, []float64{0, 0}) {
 		t.Error(got)
 	}
@@ -150,41 +149,44 @@ func TestNothingIsSimilarToNothing(t *testing.T) {
 	}
 }
 
-// TestSimilarityIsCheapOnceTheTermsAreThere prints what 1,000 exchanges of 10,000 characters a message cost, and gates on
-// the size of what is kept: it cannot be more than the words there are.
-func TestSimilarityIsCheapOnceTheTermsAreThere(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	text := func() string {
-		var b strings.Builder
-		for b.Len() < 10_000 {
-			for range 2 + random.IntN(8) {
-				b.WriteByte(byte('a' + random.IntN(26)))
-			}
-			b.WriteByte(' ')
+// randomText returns 10,000 characters of random words.
+func randomText(random *rand.Rand) string {
+	var b strings.Builder
+	for b.Len() < 10_000 {
+		for range 2 + random.IntN(8) {
+			b.WriteByte(byte('a' + random.IntN(26)))
 		}
-		return b.String()[:10_000]
+		b.WriteByte(' ')
 	}
-	exchanges := make([]Terms, 1000)
-	start := time.Now()
-	for i := range exchanges {
-		if i < 100 {
-			exchanges[i] = TermsOf(text(), text())
-		} else {
-			exchanges[i] = exchanges[i-100]
-		}
-		if n := length(exchanges[i]); n > 20_000/2 {
+	return b.String()[:10_000]
+}
+
+func TestTermsOf_NoMoreTermsThanWords(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		if n := length(TermsOf(randomText(random), randomText(random))); n > 20_000/2 {
 			t.Fatalf("%d words in 20,000 characters", n)
 		}
 	}
-	making := time.Since(start) / 100
-	for name, query := range map[string]string{"a short question": "where did we put the spare key of the shed", "10,000 characters": text()} {
-		terms := TermsOf(query)
-		start := time.Now()
-		if scores := LexicalScores(terms, exchanges); len(scores) != len(exchanges) {
-			t.Fatal(len(scores))
+}
+
+// BenchmarkLexicalScores scores 1,000 exchanges of 20,000 characters.
+func BenchmarkLexicalScores(b *testing.B) {
+	random := rand.New(rand.NewPCG(1, 2))
+	exchanges := make([]Terms, 1000)
+	for i := range exchanges {
+		if exchanges[i] = exchanges[max(i-100, 0)]; i < 100 {
+			exchanges[i] = TermsOf(randomText(random), randomText(random))
 		}
-		t.Logf("%s against 1,000 exchanges of 20,000 characters: %v; making the terms of one exchange: %v (with its text)",
-			name, time.Since(start), making)
+	}
+	for name, query := range map[string]string{"question": "where did we put the spare key of the shed", "10000-characters": randomText(random)} {
+		b.Run(name, func(b *testing.B) {
+			terms := TermsOf(query)
+			b.ReportAllocs()
+			for b.Loop() {
+				LexicalScores(terms, exchanges)
+			}
+		})
 	}
 }
 
@@ -197,7 +199,7 @@ func BenchmarkTermsOf(b *testing.B) {
 	}
 }
 
-func TestPrioritiesAreRead(t *testing.T) {
+func TestPriorityOf(t *testing.T) {
 	for metadata, want := range map[string]float64{
 		``: 0, `{}`: 0, `null`: 0, `[]`: 0, `{"priority":null}`: 0, `{"priority":"normal"}`: 0, `{"priority":"high"}`: High, `{"priority":"low"}`: Low,
 		`{"priority":3}`: 3, `{"priority":-0.5}`: -0.5, `{"priority":1e999}`: 0, `{"priority":"HIGH"}`: 0, `{"Priority":"high"}`: 0,

@@ -9,9 +9,9 @@ import (
 	"unicode"
 )
 
-// Terms is what a text is about, for [LexicalScores]: its words without their endings, each by its hash, and how often it
-// has them; sorted by hash. Making it is nearly all that a similarity costs, so it is to be kept with the message rather than
-// made anew. Words can be guessed from their hashes: it is as private as the text.
+// Terms are the words of a text for [LexicalScores]: each word without its ending as a hash, with its number of
+// occurrences, sorted by hash. Making them is nearly all the cost of a comparison, so they are stored with the
+// message. Words can be guessed from their hashes: terms are as private as the text.
 type Terms []Term
 
 // Term is a word of a text.
@@ -20,12 +20,12 @@ type Term struct {
 	Count uint32
 }
 
-// TermsOf returns the terms of texts taken together, say of a message and its answer. Its time grows as n log n.
+// TermsOf returns the terms of several texts together, say of a message and its reply. Its time grows as n log n.
 //
-// Words are runs of letters, marks and digits. Case and the accents of Latin letters do not matter, nor do the usual endings:
-// what English, and with it much of the Germanic and Romance languages, ends a word with is cut off, and then all but
-// the first six letters, which needs no knowing of which language it is. Scripts that put no spaces between words, and
-// Korean, are taken in pairs of characters.
+// Words are runs of letters, marks and digits. Case and the accents of Latin letters are ignored, and so are usual
+// endings of English, which are similar in many Germanic and Romance languages; of what is left the first six letters
+// count. So no language has to be detected. Scripts without spaces between words, and Korean, count in pairs of
+// characters.
 func TermsOf(texts ...string) Terms {
 	var s segmenter
 	for _, text := range texts {
@@ -46,7 +46,7 @@ func TermsOf(texts ...string) Terms {
 	return slices.Clip(terms)
 }
 
-// And returns the terms of two texts taken together: those of a message and of its answer make those of the exchange.
+// Merge returns the terms of two texts together: those of a message and of its reply make those of the exchange.
 func (t Terms) Merge(other Terms) Terms {
 	both := make(Terms, 0, len(t)+len(other))
 	for len(t) > 0 && len(other) > 0 {
@@ -62,7 +62,7 @@ func (t Terms) Merge(other Terms) Terms {
 	return append(append(both, t...), other...)
 }
 
-// AppendBinary appends t in the form in which it is stored, some five bytes a term. It never fails.
+// AppendBinary appends t as it is stored, about five bytes a term. It never fails.
 func (t Terms) AppendBinary(b []byte) ([]byte, error) {
 	before := uint32(0)
 	for _, term := range t {
@@ -73,7 +73,7 @@ func (t Terms) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary reads what AppendBinary wrote. Its error says that it did not write that.
+// UnmarshalBinary reads what AppendBinary wrote, and returns an error for anything else.
 func (t *Terms) UnmarshalBinary(b []byte) error {
 	terms := make(Terms, 0, len(b)/5)
 	hash := uint64(0)
@@ -92,10 +92,10 @@ func (t *Terms) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// segmenter cuts a text into words, rune by rune.
+// segmenter splits a text into words.
 type segmenter struct {
-	word   []rune // the one that is being read
-	before rune   // the character before this one, if both are of a script without spaces
+	word   []rune // being read
+	before rune   // the previous character, if it is of a script without spaces
 	hashes []uint32
 }
 
@@ -112,18 +112,18 @@ func (s *segmenter) next(r rune) {
 		s.pair(r)
 	case unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r):
 		s.before = 0
-		s.word = appendFolded(s.word, unicode.ToLower(r))
+		s.word = appendPlain(s.word, unicode.ToLower(r))
 	default:
 		s.end()
 	}
 }
 
-// spaceless are the scripts taken in pairs of characters.
+// spaceless are the scripts that count in pairs of characters.
 var spaceless = []*unicode.RangeTable{
 	unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar,
 }
 
-// pair takes in a character of a script without spaces: with the one before it, it is a term. One that stands alone is none.
+// pair adds a character of a script without spaces: with the previous one it is a term. A single one is no term.
 func (s *segmenter) pair(r rune) {
 	before := s.before
 	if len(s.word) > 0 {
@@ -149,7 +149,7 @@ const accents = "aàáâãäåāăąǎ cçćĉċč dďđð eèéêëēĕėęě g
 	"kķ lĺļľł nñńņň oòóôõöōŏőơǒø rŕŗř sśŝşšș tţťțŧ uùúûüũūŭůűųưǔ " +
 	"wŵ yýÿŷ zźżž"
 
-// plain is the letter that an accented one is folded into.
+// plain maps an accented letter to its plain one.
 var plain = func() map[rune]rune {
 	plain := make(map[rune]rune)
 	for letters := range strings.FieldsSeq(accents) {
@@ -160,11 +160,11 @@ var plain = func() map[rune]rune {
 	return plain
 }()
 
-// ligatures are letters that are folded into two.
+// ligatures are letters that become two.
 var ligatures = map[rune]string{'ß': "ss", 'æ': "ae", 'œ': "oe"}
 
-// appendFolded appends a small letter without its accent.
-func appendFolded(word []rune, r rune) []rune {
+// appendPlain appends a lower-case letter without its accent.
+func appendPlain(word []rune, r rune) []rune {
 	if letter, ok := plain[r]; ok {
 		return append(word, letter)
 	}
@@ -174,10 +174,10 @@ func appendFolded(word []rune, r rune) []rune {
 	return append(word, r)
 }
 
-// stemmed is how many letters of a word, at most, tell it from others.
+// stemmed is how many letters of a word count.
 const stemmed = 6
 
-// endings are cut off a word, once a plural's s is gone: the first that fits, if as many letters remain as it says.
+// endings are cut off a word after a plural's s: the first that matches, if at least this many letters remain.
 var endings = []struct {
 	ending  []rune
 	remains int
@@ -186,7 +186,7 @@ var endings = []struct {
 	{[]rune("e"), 3}, {[]rune("y"), 2}, {[]rune("a"), 3}, {[]rune("o"), 3},
 }
 
-// stem returns a word without its endings, and no more of it than tells it from others.
+// stem returns the part of a word that counts.
 func stem(word []rune) []rune {
 	if n := len(word); n > 3 && word[n-1] == 's' && word[n-2] != 's' {
 		word = word[:n-1]

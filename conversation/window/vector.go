@@ -9,25 +9,26 @@ import (
 	"slices"
 )
 
-// MaxDimensions is how many dimensions a [Vector] can have.
+// MaxDimensions is the maximum number of dimensions of a [Vector].
 const MaxDimensions = 4096
 
-// vectorHead is what a Vector begins with: 8 bytes of the hash of its model's name, and its length as a float32.
+// vectorHead is the length of a Vector's head: 8 bytes of the hash of its model's name, and its length as a float32.
 const vectorHead = 8 + 4
 
-// Vector is what a text means, by the words of an embedding model: a direction, each dimension a signed byte of the largest
-// one's 127th. Its bytes are the form in which it is stored, some 1.5 KB where the model has 1,536 dimensions. nil is none.
-// Vectors compare only if the same model made both. What a text says can be guessed from it: it is as private as that.
+// Vector is the meaning of a text as an embedding model gave it: a direction. Each dimension is a signed byte, scaled
+// so that the largest is 127; a test shows that this ranks as float32 does. Its bytes are stored as they are, about
+// 1.5 KB for 1,536 dimensions. nil is none. Only vectors of the same model are compared. A text can be guessed from
+// its vector: it is as private as the text.
 type Vector []byte
 
 var errVector = errors.New("not a vector of 1 to 4,096 finite numbers that are not all zero")
 
-// VectorOf returns the vector that a model gave as numbers; its error says that they are none: no dimensions or more than
-// MaxDimensions, no number, or all of them zero.
+// VectorOf returns the vector of a model's numbers. It is an error if they are not 1 to MaxDimensions finite numbers,
+// or all zero.
 func VectorOf(model string, numbers []float32) (Vector, error) {
 	largest := 0.0
 	for _, x := range numbers {
-		if !(math.Abs(float64(x)) <= math.MaxFloat32) { // NaN is not
+		if !(math.Abs(float64(x)) <= math.MaxFloat32) { // true for NaN as well
 			return nil, errVector
 		}
 		largest = max(largest, math.Abs(float64(x)))
@@ -51,17 +52,17 @@ func appendModel(b []byte, model string) []byte {
 	return append(b, hash[:8]...)
 }
 
-// IsOf reports whether that model made the vector.
+// MadeBy reports whether that model made the vector.
 func (v Vector) MadeBy(model string) bool {
 	return len(v) > vectorHead && string(v[:8]) == string(appendModel(make([]byte, 0, 8), model))
 }
 
-// comparable reports whether two vectors are there, of the same model and as many dimensions.
+// comparable reports whether both vectors exist and have the same model and number of dimensions.
 func (v Vector) comparable(w Vector) bool {
 	return len(v) > vectorHead && len(v) == len(w) && string(v[:8]) == string(w[:8])
 }
 
-// cosine returns how near two vectors are that compare: 1 for the same direction, -1 for the opposite.
+// cosine returns how close two comparable vectors are: 1 for the same direction, -1 for the opposite.
 func (v Vector) cosine(w Vector) float64 {
 	lengths := float64(v.length()) * float64(w.length())
 	if !(lengths > 0) {
@@ -72,7 +73,7 @@ func (v Vector) cosine(w Vector) float64 {
 
 func (v Vector) length() float32 { return math.Float32frombits(binary.LittleEndian.Uint32(v[8:])) }
 
-// dot is the sum of products of signed bytes, at most 4,096 of them. Four sums at once keep the processor busy.
+// dot is the sum of products of at most 4,096 signed bytes. Four sums at once use the processor better.
 func dot(a, b []byte) int32 {
 	var s0, s1, s2, s3 int32
 	for len(a) >= 8 && len(b) >= 8 {
@@ -89,17 +90,18 @@ func dot(a, b []byte) int32 {
 	return s0 + s1 + s2 + s3
 }
 
-// fusion is how many places at the top weigh nearly alike where two orders are fused. The usual 60 is for lists of thousands; among
-// the exchanges of a conversation it would have the middle of one order undo the top of the other (recall_test.go measures it).
+// fusion is how many of the top ranks weigh nearly the same when two rankings are fused. The usual 60 is for lists of
+// thousands. Among the exchanges of a conversation, the middle of one ranking would undo the top of the other
+// (recall_test.go measures it).
 const fusion = 5
 
-// FuseScores returns how near each exchange is to the new message by meaning: words are the exchanges' scores by [LexicalScores],
-// vectors are the exchanges' own, nil where there is none, and asked is the new message's. Where no vector compares with asked, it
-// returns words. The scores are those of [Message.Similarity]; they compare with each other only.
+// FuseScores returns how close each exchange is to the new message, by words and by meaning. words are their scores
+// from [LexicalScores], vectors their vectors, nil where missing, and asked is the vector of the new message. If no
+// vector is comparable with asked, it returns words. The scores are for [Message.Similarity] and comparable only with
+// each other.
 //
-// An exchange has two places, by meaning and by words, and its score is of both (reciprocal rank fusion). Scores on two
-// scales cannot be compared, but places can: one that has no vector is taken to be as far by meaning as it is by words, and
-// its place by meaning is spread over all exchanges where only some have a vector.
+// Scores on two scales cannot be added, but ranks can (reciprocal rank fusion). An exchange without a vector has the
+// same rank by meaning as by words. If only some have vectors, their ranks are spread over all exchanges.
 func FuseScores(words []float64, asked Vector, vectors []Vector) []float64 {
 	var have []int
 	near := make([]float64, 0, len(vectors))
@@ -112,10 +114,10 @@ func FuseScores(words []float64, asked Vector, vectors []Vector) []float64 {
 	if len(have) == 0 {
 		return words
 	}
-	byWords := places(words)
+	byWords := ranks(words)
 	byMeaning := slices.Clone(byWords)
-	for i, place := range places(near) {
-		byMeaning[have[i]] = place
+	for i, rank := range ranks(near) {
+		byMeaning[have[i]] = rank
 	}
 	scores, n := make([]float64, len(words)), float64(len(words))
 	for i := range scores {
@@ -124,24 +126,24 @@ func FuseScores(words []float64, asked Vector, vectors []Vector) []float64 {
 	return scores
 }
 
-// places returns of each score which share of all scores is higher, from 0 for the highest; those that are equal share the place
-// in their middle.
-func places(scores []float64) []float64 {
+// ranks returns for each score the share of all scores that are higher: 0 for the highest. Equal scores share their
+// middle rank.
+func ranks(scores []float64) []float64 {
 	order := make([]int, len(scores))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(scores[b], scores[a]) })
-	places := make([]float64, len(scores))
+	shares := make([]float64, len(scores))
 	for from := 0; from < len(order); {
 		to := from + 1
 		for to < len(order) && scores[order[to]] == scores[order[from]] {
 			to++
 		}
 		for _, i := range order[from:to] {
-			places[i] = float64(from+to-1) / 2 / float64(len(order))
+			shares[i] = float64(from+to-1) / 2 / float64(len(order))
 		}
 		from = to
 	}
-	return places
+	return shares
 }

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// some returns random numbers; one of a few directions is in all of them, as texts of a conversation have something in common.
+// some returns random numbers that share a few directions, as texts of one conversation do.
 func some(random *rand.Rand, dimensions int) []float32 {
 	numbers := make([]float32, dimensions)
 	topic := random.IntN(8)
@@ -29,8 +29,8 @@ func vectorOf(t testing.TB, model string, numbers ...float32) Vector {
 	return v
 }
 
-// TestAByteADimensionRanksAsFloatsDo measures what is lost: of 500 exchanges, the order by bytes against the order by float32.
-func TestAByteADimensionRanksAsFloatsDo(t *testing.T) {
+// TestVector_RanksLikeFloats compares the order of 500 exchanges by bytes with that by float32.
+func TestVector_RanksLikeFloats(t *testing.T) {
 	const exchanges, queries, top = 500, 20, 50
 	for _, dimensions := range []int{256, 1536, 4096} {
 		random := rand.New(rand.NewPCG(1, uint64(dimensions)))
@@ -49,7 +49,7 @@ func TestAByteADimensionRanksAsFloatsDo(t *testing.T) {
 				floats[i], bytes[i] = cosineOf(asked, exact[i]), query.cosine(vectors[i])
 				worst = max(worst, math.Abs(floats[i]-bytes[i]))
 			}
-			byFloats, byBytes := places(floats), places(bytes)
+			byFloats, byBytes := ranks(floats), ranks(bytes)
 			for i := range byFloats {
 				if byFloats[i]*exchanges < top && byBytes[i]*exchanges < top {
 					kept++
@@ -74,7 +74,7 @@ func cosineOf(a, b []float32) float64 {
 	return dot / math.Sqrt(aa*bb)
 }
 
-func TestWhatIsNoVectorIsAnError(t *testing.T) {
+func TestVectorOf_Invalid(t *testing.T) {
 	nan, infinite := float32(math.NaN()), float32(math.Inf(-1))
 	for name, numbers := range map[string][]float32{
 		"none": nil, "zeros": {0, 0, 0}, "NaN": {1, nan}, "NaN alone": {nan}, "infinite": {infinite, 1}, "too many": make([]float32, MaxDimensions+1),
@@ -95,7 +95,7 @@ func TestWhatIsNoVectorIsAnError(t *testing.T) {
 	}
 }
 
-func TestVectorsOfDifferentModelsDoNotCompare(t *testing.T) {
+func TestVector_DifferentModels_NotCompared(t *testing.T) {
 	one, two := vectorOf(t, "one", 1, 2, 3), vectorOf(t, "two", 1, 2, 3)
 	words := []float64{3, 2, 1}
 	for name, vectors := range map[string][]Vector{
@@ -114,7 +114,7 @@ func TestVectorsOfDifferentModelsDoNotCompare(t *testing.T) {
 	}
 }
 
-// nearest returns the exchanges, the nearest first.
+// nearest returns the exchanges, the closest first.
 func nearest(scores []float64) []int {
 	order := make([]int, len(scores))
 	for i := range order {
@@ -132,7 +132,7 @@ func nearest(scores []float64) []int {
 	return order
 }
 
-func TestWordsAndMeaningsAreFused(t *testing.T) {
+func TestFuseScores_WordsAndMeaning(t *testing.T) {
 	asked := vectorOf(t, "m", 1, 0)
 	near, middle, far := vectorOf(t, "m", 1, 0), vectorOf(t, "m", 1, 1), vectorOf(t, "m", 0, 1)
 	for _, test := range []struct {
@@ -153,9 +153,9 @@ func TestWordsAndMeaningsAreFused(t *testing.T) {
 	}
 }
 
-// TestMeaningsAreFair has exchanges in any order and with any vectors: where one is nearer than another by words and by
-// meaning, it is nearer; and the order in which they are given does not matter.
-func TestMeaningsAreFair(t *testing.T) {
+// TestFuseScores_Consistent: an exchange that is closer by words and by meaning scores higher, in whatever order the
+// exchanges are given.
+func TestFuseScores_Consistent(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n := rapid.IntRange(1, 30).Draw(r, "exchanges")
 		asked := vectorOf(t, "m", 1, 0)

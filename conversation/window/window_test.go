@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestTheRoomAndTheBudgetMakeTheWindow(t *testing.T) {
+func TestReplyRoom_AndBudget(t *testing.T) {
 	for _, test := range []struct{ maxTokens, room int }{{64, 16}, {4096, 1024}, {16384, 4096}, {1_000_000, 4096}} {
 		if got := ReplyRoom(test.maxTokens); got != test.room {
 			t.Errorf("of %d tokens %d are kept for the reply, want %d", test.maxTokens, got, test.room)
@@ -17,7 +17,7 @@ func TestTheRoomAndTheBudgetMakeTheWindow(t *testing.T) {
 	}
 }
 
-func TestAMessageIsTakenInOrWouldTakeMoreThanTheWindow(t *testing.T) {
+func TestCheck_FitsOrExceedsWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxTokens := rapid.IntRange(64, 10_000).Draw(t, "maxTokens")
 		history := rapid.IntRange(0, 20_000).Draw(t, "history")

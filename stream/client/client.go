@@ -1,11 +1,3 @@
-// Package client is the Go client of Parley and its stream protocol, parley.v1 (design section 4).
-//
-// A viewer is an offset into a text, so a cut is nothing to the caller: an iteration that loses its socket dials again,
-// names its last cursor, and drops what it has shown before. What it yields has no gap and nothing twice.
-//
-// An iteration reads its socket in the caller's own goroutine, so the client has no goroutine and no queue: a caller
-// that takes its time holds only its own socket back, and gets fewer, larger deltas. A socket is one iteration's at a
-// time and is kept a while for the next one, as net/http keeps its connections.
 package client
 
 import (
@@ -20,20 +12,20 @@ import (
 	"parley/stream/wire"
 )
 
-// Options say which service a client talks to, and as whom.
+// Options say which service a client talks to, and with which credentials.
 type Options struct {
 	// BaseURL is the service's address with its version: "https://parley.example/v1".
 	BaseURL string
-	// Key is an API key. Without one Ticket is needed, and only Send, Watch and Cancel can be used.
+	// Key is an API key. Without one Ticket is needed, and only Send, Watch and Cancel work.
 	Key string
-	// Ticket returns a ticket for one handshake; nil connects with Key. An [Error] of status 401 or 403 is final, after any
-	// other error it is asked again. It may be called by several goroutines at once.
+	// Ticket returns a ticket for one handshake; nil connects with Key. An [Error] with status 401 or 403 is final.
+	// After any other error it is called again. It may be called from several goroutines at once.
 	Ticket func(ctx context.Context) (string, error)
-	// HTTPClient makes requests and handshakes; nil is one of the client's own.
+	// HTTPClient makes requests and handshakes; nil uses the client's own.
 	HTTPClient *http.Client
 }
 
-// Client talks to one service. All its methods may be called from any goroutine.
+// Client talks to one service. Its methods may be called from any goroutine.
 type Client struct {
 	// static
 	baseURL string
@@ -45,10 +37,10 @@ type Client struct {
 	end     context.CancelFunc
 
 	mu   sync.Mutex
-	idle []*conn // guarded by mu: sockets that no iteration uses, the last used last
+	idle []*conn // guarded by mu: sockets without an iteration, the most recently used last
 }
 
-// New returns a client. It dials nothing yet.
+// New returns a client. It does not connect yet.
 func New(o Options) *Client {
 	c := &Client{baseURL: strings.TrimRight(o.BaseURL, "/"), key: o.Key, ticket: o.Ticket, http: o.HTTPClient}
 	if c.http == nil {
@@ -59,24 +51,24 @@ func New(o Options) *Client {
 	return c
 }
 
-// NewMessage is a message to send (spec: Send Message).
+// NewMessage is a message to send.
 type NewMessage struct {
 	Content  string // at most 10,000 characters
 	Role     string // "user" or "system"; "" is "user"
 	Metadata any    // encoded as a JSON object of at most 16 KiB; nil is none
-	OnBusy   string // while another reply runs in the session: "enqueue" (also ""), "reject" or "interrupt"
-	// IdempotencyKey names the message, so that sending it again has no effect twice; "" is a random one.
+	OnBusy   string // if another reply is running in the session: "enqueue" (the default), "reject" or "interrupt"
+	// IdempotencyKey identifies the message, so that repeating it has no second effect; "" chooses a random one.
 	IdempotencyKey string
 }
 
-// Send sends a message, once, and iterates the events of its reply: [Created], [Delta] …, [End]. Nothing is sent before
-// the iteration starts. Leaving it, or ending ctx, only leaves: the reply goes on, and [Client.Cancel] stops it.
+// Send sends a message, once, and iterates over the events of its reply: [Created], [Delta] …, [End]. Nothing is sent
+// before the iteration starts. Leaving the loop, or ending ctx, does not stop the reply; [Client.Cancel] does.
 //
-// A cut at any time is only a pause: what was not confirmed is sent again under the same idempotency key, so it takes
+// A lost connection is only a pause: what was not confirmed is sent again with the same idempotency key, so it takes
 // effect once. The last pair has an error if the message was refused ([Error]: context_overflow, rate_limit_exceeded,
-// session_busy, …), if the server was not reached before the message was confirmed (connection_lost, after a few
-// attempts; it may or may not have been taken), if the reply went with its session or history (session_deleted,
-// session_expired, session_cleared), or if ctx ended.
+// session_busy, …), if the server could not be reached before the message was confirmed (connection_lost, after five
+// attempts; the message may have been accepted), if the session or its history was removed before the reply ended
+// (session_deleted, session_expired, session_cleared), or if ctx ended.
 func (c *Client) Send(ctx context.Context, sessionID string, m NewMessage) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		send := &request{
@@ -90,19 +82,20 @@ func (c *Client) Send(ctx context.Context, sessionID string, m NewMessage) iter.
 	}
 }
 
-// Watch iterates the events of a session: those after a cursor, or from now on if it is "". A cursor is an event's, or
-// that of the newest page of history, of Get Session and Get Message: whoever loads those misses nothing and sees
-// nothing twice. It ends after [Deleted] and [Expired], and with an error if the session cannot be watched or ctx ended.
+// Watch iterates over the events of a session: those after a cursor, or from now on if it is "". Take the cursor from
+// an event, or from the newest page of the history, Get Session or Get Message: nothing is missed and nothing comes
+// twice. The iteration ends after [Deleted] and [Expired], and with an error if the session cannot be viewed or ctx
+// ended.
 //
-// A cut is only a pause. A cursor that the server does not know (its store was restored from a backup, or lost writes
-// when it failed over) is no error either: see [Cleared].
+// A lost connection is only a pause. A cursor that the server does not know is no error either: its store may have
+// been restored from a backup, or have lost writes in a failover. See [Cleared].
 func (c *Client) Watch(ctx context.Context, sessionID, after string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		c.iterate(ctx, &viewing{client: c, session: sessionID, track: track{cursor: after}}, yield)
 	}
 }
 
-// iterate runs one iteration, which Close ends too.
+// iterate runs one iteration, which Close also ends.
 func (c *Client) iterate(ctx context.Context, v *viewing, yield func(Event, error) bool) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -110,7 +103,8 @@ func (c *Client) iterate(ctx context.Context, v *viewing, yield func(Event, erro
 	v.run(ctx, yield)
 }
 
-// Cancel stops a reply and returns the message as it ended; of one that has ended, as it is. It may be repeated.
+// Cancel stops a reply and returns the message as it ended. If the reply has ended already, it returns that.
+// Repeating it is safe.
 func (c *Client) Cancel(ctx context.Context, sessionID, messageID string) (Message, error) {
 	var m Message
 	if c.key != "" {
@@ -119,18 +113,18 @@ func (c *Client) Cancel(ctx context.Context, sessionID, messageID string) (Messa
 	for {
 		answer, err := c.cancel(ctx, &request{Type: wire.TypeCancel, SessionID: sessionID, MessageID: messageID})
 		switch l, ok := errors.AsType[*lost](err); {
-		case ok && l.stale: // once for each that lay idle
+		case ok && l.stale: // try again: happens once for each idle socket
 		case err != nil:
 			return m, failure(ctx, err)
 		case answer.Message == nil:
-			return m, errNonsense
+			return m, errNotParley
 		default:
 			return *answer.Message, nil
 		}
 	}
 }
 
-// cancel makes the request on a socket.
+// cancel sends the request on a socket.
 func (c *Client) cancel(ctx context.Context, r *request) (*frame, error) {
 	conn, err := c.acquire(ctx)
 	if err != nil {
@@ -140,8 +134,8 @@ func (c *Client) cancel(ctx context.Context, r *request) (*frame, error) {
 	return conn.ask(ctx, r, answerWait, nil)
 }
 
-// Close ends everything: iterations that are under way, and what is called afterwards, have an [Error] with the code
-// closed. It does not wait for them: an iteration is its caller's.
+// Close ends all iterations and later calls with an [Error] whose code is closed. It does not wait for iterations,
+// since they run in their callers' goroutines.
 func (c *Client) Close() {
 	c.end()
 	c.mu.Lock()

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,8 +14,8 @@ import (
 	"parley/stream/client"
 )
 
-// told iterates a send of "Hi" to a scripted server to its end, and returns what was shown in short.
-func told(t *testing.T, script func(s *side), gone ...*atomic.Bool) (shown []string) {
+// sendHi sends "Hi" to a scripted server, iterates to the end, and returns what was yielded in short.
+func sendHi(t *testing.T, script func(s *serverSide), gone ...*atomic.Bool) (shown []string) {
 	t.Helper()
 	server := startScripted(script, gone...)
 	defer server.Close()
@@ -44,8 +45,8 @@ func equal(t *testing.T, got []string, want ...string) {
 	}
 }
 
-func TestWhatAServerShowsAgainIsDropped(t *testing.T) {
-	got := told(t, func(s *side) {
+func TestSend_RepeatedFrames_Dropped(t *testing.T) {
+	got := sendHi(t, func(s *serverSide) {
 		s.hears("subscribe")
 		s.subscribed("start")
 		s.hears("send")
@@ -62,9 +63,9 @@ func TestWhatAServerShowsAgainIsDropped(t *testing.T) {
 	equal(t, got, "created", "0 Grüß", "6 e", "completed Grüße")
 }
 
-func TestWhatAServerLeavesOutIsAskedForOnce(t *testing.T) {
+func TestSend_MissingText_AskedForOnce(t *testing.T) {
 	asked := 0
-	got := told(t, func(s *side) {
+	got := sendHi(t, func(s *serverSide) {
 		for s.hear() {
 			switch {
 			case s.asked["type"] == "send":
@@ -76,7 +77,7 @@ func TestWhatAServerLeavesOutIsAskedForOnce(t *testing.T) {
 				s.subscribed("start")
 			case s.asked["type"] == "subscribe":
 				if asked++; s.asked["after"] != "3" {
-					t.Errorf("asked for what lies after %v", s.asked["after"])
+					t.Errorf("asked for what follows %v", s.asked["after"])
 				}
 				s.subscribed("3")
 				s.delta(5, "fg")
@@ -90,9 +91,9 @@ func TestWhatAServerLeavesOutIsAskedForOnce(t *testing.T) {
 	}
 }
 
-// forgetful is a server that is cut in mid-reply, and whose store has lost writes when it is back.
-func forgetful(subscribes *atomic.Int32) func(s *side) {
-	return func(s *side) {
+// losesWrites is a server that is cut off in mid-reply, and whose store has lost writes when it returns.
+func losesWrites(subscribes *atomic.Int32) func(s *serverSide) {
+	return func(s *serverSide) {
 		for s.hear() {
 			switch {
 			case s.asked["type"] == "subscribe" && s.asked["after"] != nil:
@@ -110,19 +111,19 @@ func forgetful(subscribes *atomic.Int32) func(s *side) {
 	}
 }
 
-func TestAReplyIsLookedUpWhereTheServerForgotTheCursor(t *testing.T) {
+func TestSend_UnknownCursor_ReplyLookedUp(t *testing.T) {
 	var subscribes atomic.Int32
-	equal(t, told(t, forgetful(&subscribes)), "created", "0 as sho", "interrupted as kept")
+	equal(t, sendHi(t, losesWrites(&subscribes)), "created", "0 as sho", "interrupted as kept")
 	var gone atomic.Bool
 	gone.Store(true)
-	equal(t, told(t, forgetful(&subscribes), &gone), "created", "0 as sho", "session_cleared 0 ")
+	equal(t, sendHi(t, losesWrites(&subscribes), &gone), "created", "0 as sho", "session_cleared 0 ")
 	if n := subscribes.Load(); n != 2 {
-		t.Errorf("an unknown cursor was named %d times, in two sends", n)
+		t.Errorf("an unknown cursor was used %d times in two sends", n)
 	}
 }
 
-func TestAReplyThatBeganAfterAClearingIsShownToItsEnd(t *testing.T) {
-	got := told(t, func(s *side) {
+func TestSend_ClearedBefore_ReplyShown(t *testing.T) {
+	got := sendHi(t, func(s *serverSide) {
 		s.hears("subscribe")
 		s.subscribed("start")
 		s.hears("send")
@@ -136,9 +137,9 @@ func TestAReplyThatBeganAfterAClearingIsShownToItsEnd(t *testing.T) {
 	equal(t, got, "created", "0 new", "completed new")
 }
 
-func TestAMessageThatWasNotConfirmedIsSentAgainUnderItsName(t *testing.T) {
+func TestSend_NotConfirmed_SameIdempotencyKey(t *testing.T) {
 	names, order := map[any]bool{}, ""
-	got := told(t, func(s *side) {
+	got := sendHi(t, func(s *serverSide) {
 		for s.hear() {
 			order += fmt.Sprint(s.asked["type"], " ")
 			switch s.asked["type"] {
@@ -150,22 +151,22 @@ func TestAMessageThatWasNotConfirmedIsSentAgainUnderItsName(t *testing.T) {
 				}
 			case "send":
 				if names[s.asked["idempotencyKey"]] = true; s.nth == 1 {
-					return // taken, and never told
+					return // accepted, but not confirmed
 				}
 				s.sent()
 			}
 		}
 	})
 	equal(t, got, "created", "completed ")
-	// What is replayed comes after the reply's name.
+	// The replay comes after the answer that names the reply.
 	if len(names) != 1 || names[nil] || !strings.HasPrefix(order, "subscribe send send subscribe ") {
 		t.Errorf("%v, %s", names, order)
 	}
 }
 
-func TestARefusalIsTheServersOwn(t *testing.T) {
+func TestSend_Refused_ServersError(t *testing.T) {
 	for code, want := range map[string]string{"context_overflow": "context_overflow 413 r1", "session_busy": "session_busy 409 r1", "of_tomorrow": "of_tomorrow 0 r1"} {
-		equal(t, told(t, func(s *side) {
+		equal(t, sendHi(t, func(s *serverSide) {
 			s.hears("subscribe")
 			s.subscribed("start")
 			s.hears("send")
@@ -175,8 +176,8 @@ func TestARefusalIsTheServersOwn(t *testing.T) {
 	}
 }
 
-func TestAServerThatDrainsIsCalledAgainWhenItSays(t *testing.T) {
-	got := told(t, func(s *side) {
+func TestSend_ServerDrains_Reconnects(t *testing.T) {
+	got := sendHi(t, func(s *serverSide) {
 		s.hears("subscribe")
 		s.subscribed("start")
 		if s.nth == 1 {
@@ -194,9 +195,9 @@ func TestAServerThatDrainsIsCalledAgainWhenItSays(t *testing.T) {
 	equal(t, got, "created", "0 on", "completed on")
 }
 
-func TestAServerThatIsBusyWithItselfIsAskedAgain(t *testing.T) {
+func TestSend_ServiceUnavailable_Retried(t *testing.T) {
 	refused := 0
-	got := told(t, func(s *side) {
+	got := sendHi(t, func(s *serverSide) {
 		for s.hear() {
 			switch {
 			case s.asked["type"] == "subscribe":
@@ -214,7 +215,7 @@ func TestAServerThatIsBusyWithItselfIsAskedAgain(t *testing.T) {
 	equal(t, got, "completed ")
 }
 
-func TestWhatIsNoParleyIsSaid(t *testing.T) {
+func TestDo_NotAParleyServer(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v1/of/html" {
 			w.WriteHeader(http.StatusTeapot)
@@ -242,6 +243,111 @@ func TestWhatIsNoParleyIsSaid(t *testing.T) {
 	}
 	for _, err := range c.Watch(t.Context(), session, "") {
 		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "closed" {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func TestWatch_EveryKindOfEvent(t *testing.T) {
+	server := startScripted(func(s *serverSide) {
+		s.hears("subscribe")
+		s.subscribed("start")
+		s.say(`{"type":"message.created","sessionId":%q,"message":{"messageId":"msg_0","role":"user","status":"completed","content":"Hi"},"cursor":"u"}`, session)
+		s.created()
+		s.delta(0, "abc")
+		s.say(`{"type":"context.compressed","sessionId":%q,"summarised":4,"dropped":1,"tokensBefore":900,"tokensAfter":200}`, session)
+		s.say(`{"type":"of_tomorrow","sessionId":%q}`, session)
+		s.say(`{"type":"message.failed","sessionId":%q,"message":{"messageId":%q,"status":"failed"},"error":{"code":"provider_error","message":"no"},"cursor":"e"}`, session, reply)
+		s.say(`{"type":"session.cleared","sessionId":%q}`, session)
+		s.say(`{"type":"session.expired","sessionId":%q}`, session)
+		s.hear()
+	})
+	defer server.Close()
+	c := client.New(client.Options{BaseURL: server.URL + "/v1", Key: "k"})
+	defer c.Close()
+	var got []string
+	for e, err := range c.Watch(t.Context(), session, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch e.Type {
+		case client.Compressed:
+			got = append(got, fmt.Sprint(e.Type, " ", e.Summarised, " ", e.Dropped, " ", e.TokensBefore, " ", e.TokensAfter))
+		case client.End:
+			got = append(got, fmt.Sprint(e.Type, " ", e.Message.Status, " ", e.Message.Error.Code, " ", e.Message.Error.Status))
+		default:
+			got = append(got, fmt.Sprint(e.Type, " ", e.Cursor))
+		}
+	}
+	equal(t, got, "created u", "created 0", "delta 3", "compressed 4 1 900 200", "end failed provider_error 502", "cleared ", "expired ")
+}
+
+func TestCancel_OverTheSocket_WithTicket(t *testing.T) {
+	cancels := 0
+	server := startScripted(func(s *serverSide) {
+		for s.hears("cancel") {
+			if cancels++; s.asked["messageId"] != reply {
+				t.Errorf("asked to cancel %v", s.asked["messageId"])
+			}
+			s.say(`{"type":"cancelled","replyTo":%q,"message":{"messageId":%q,"status":"cancelled","content":"as f"}}`, s.asked["id"], reply)
+		}
+	})
+	defer server.Close()
+	tickets := 0
+	c := client.New(client.Options{BaseURL: server.URL + "/v1", Ticket: func(context.Context) (string, error) {
+		tickets++
+		return "ticket1", nil
+	}})
+	for range 2 {
+		if m, err := c.Cancel(t.Context(), session, reply); err != nil || m.Status != "cancelled" || m.Content != "as f" {
+			t.Errorf("%+v, %v", m, err)
+		}
+	}
+	if e, ok := errors.AsType[*client.Error](c.Do(t.Context(), "GET", "/sessions", nil, nil)); !ok || e.Code != "no_key" {
+		t.Errorf("a REST request without a key: %v", e)
+	}
+	c.Close()
+	if cancels != 2 || tickets != 1 {
+		t.Errorf("%d cancels with %d tickets; want 2 on one socket", cancels, tickets)
+	}
+}
+
+func TestWatch_TicketRefused_Final(t *testing.T) {
+	server := startScripted(hello)
+	defer server.Close()
+	asked := 0
+	c := client.New(client.Options{BaseURL: server.URL + "/v1", Ticket: func(context.Context) (string, error) {
+		asked++
+		return "", &client.Error{Code: "invalid_token", Message: "expired", Status: http.StatusUnauthorized}
+	}})
+	defer c.Close()
+	for _, err := range c.Watch(t.Context(), session, "") {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_token" || e.Error() != "invalid_token: expired" {
+			t.Errorf("%v", err)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("a ticket was asked for %d times", asked)
+	}
+	none := client.New(client.Options{BaseURL: server.URL + "/v1"})
+	defer none.Close()
+	for _, err := range none.Watch(t.Context(), session, "") {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "no_key" {
+			t.Errorf("with neither key nor ticket: %v", err)
+		}
+	}
+}
+
+func TestWatch_KeyRevoked_Final(t *testing.T) {
+	server := startScripted(func(s *serverSide) {
+		s.hears("subscribe")
+		_ = s.conn.Close(4401, "the key was revoked or has expired")
+	})
+	defer server.Close()
+	c := client.New(client.Options{BaseURL: server.URL + "/v1", Key: "k"})
+	defer c.Close()
+	for _, err := range c.Watch(t.Context(), session, "") {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_token" || e.Status != 401 || e.Unwrap() == nil {
 			t.Errorf("%v", err)
 		}
 	}

@@ -17,38 +17,39 @@ import (
 )
 
 const (
-	// dialWait is from dialling to the welcome.
+	// dialWait bounds the time from dialling to the welcome.
 	dialWait = 10 * time.Second
-	// answerWait is how long a subscription or a cancel may take to be answered.
+	// answerWait is how long the answer to a subscribe or a cancel may take.
 	answerWait = 15 * time.Second
-	// sendWait is how long a send may: it may stand in the session's queue for 30 s.
+	// sendWait is how long the answer to a send may take: it may wait in the session's queue for 30 s.
 	sendWait = 45 * time.Second
-	// silence is how long nothing at all may come: the server pings every 25 s.
+	// silence is how long no frame or ping may arrive: the server pings every 25 s.
 	silence = 60 * time.Second
-	// idleWait is how long a socket is kept for the next iteration: less than the 25 s after which an unread ping waits in it.
+	// idleWait is how long a socket is kept for the next iteration: less than 25 s, after which an unread ping waits
+	// in it.
 	idleWait = 20 * time.Second
-	// maxIdle is how many are kept.
+	// maxIdle is how many sockets are kept.
 	maxIdle = 16
-	// maxFrame is of a server's frame, in bytes: the terminal frame holds a whole reply.
+	// maxFrame bounds a server's frame in bytes: the terminal frame contains the whole reply.
 	maxFrame = 64 << 20
-	// partWait is how long it may take to unsubscribe from a socket that is to be kept.
-	partWait = 2 * time.Second
+	// unsubscribeWait is how long unsubscribing may take before a socket is kept.
+	unsubscribeWait = 2 * time.Second
 )
 
-// conn is one socket. It belongs to one iteration at a time, and is used by its goroutine alone.
+// conn is one socket. It belongs to one iteration at a time and is used only by its goroutine.
 type conn struct {
 	ws *websocket.Conn
-	// watchdog evicts the socket: when it is silent for too long, or idle. It runs only while the socket is read or idle, for
-	// a caller may take its time.
+	// watchdog evicts a socket that is silent or idle for too long. It runs only while the socket is read or idle,
+	// since the caller may take its time between two events.
 	watchdog *time.Timer
 	ids      int
-	stale    bool // it has lain idle, and nothing has come since
+	stale    bool // it was idle, and no frame has arrived since
 	dead     bool // a read or a write has failed
 	draining bool
-	drain    time.Duration // when to come back, if it drains
+	drain    time.Duration // the delay before reconnecting, if it drains
 }
 
-// request is a client's frame.
+// request is a frame to the server.
 type request struct {
 	Type           string `json:"type"`
 	ID             string `json:"id"`
@@ -62,7 +63,7 @@ type request struct {
 	IdempotencyKey string `json:"idempotencyKey,omitempty"`
 }
 
-// frame is a server's frame, of any type.
+// frame is a frame of any type from the server.
 type frame struct {
 	Type      string   `json:"type"`
 	ReplyTo   string   `json:"replyTo"`
@@ -79,18 +80,18 @@ type frame struct {
 	Summarised, Dropped, TokensBefore, TokensAfter int
 }
 
-// lost says that a socket could not be opened, or ended. What was asked last may or may not have been carried out.
+// lost means that a socket could not be opened, or has ended. The last request may have been carried out.
 type lost struct {
 	cause error
-	stale bool          // it had lain idle: another is dialled at once
-	wait  time.Duration // before the next attempt, at least
-	drain bool          // the server has spread its clients itself: just wait
+	stale bool          // it was idle: another one is used at once
+	wait  time.Duration // minimum delay before the next attempt
+	drain bool          // the server chose the delay, so no random one is added
 }
 
 func (l *lost) Error() string { return "the connection was lost: " + l.cause.Error() }
 func (l *lost) Unwrap() error { return l.cause }
 
-// acquire returns a socket that lay idle, or a new one. Its error is [lost] or an [Error].
+// acquire returns an idle socket or a new one. Its error is [lost] or an [Error].
 func (c *Client) acquire(ctx context.Context) (*conn, error) {
 	if c.ctx.Err() != nil {
 		return nil, errClosed
@@ -100,7 +101,7 @@ func (c *Client) acquire(ctx context.Context) (*conn, error) {
 		last := len(c.idle) - 1
 		conn := c.idle[last]
 		c.idle = c.idle[:last]
-		if conn.watchdog.Stop() { // else it is being evicted
+		if conn.watchdog.Stop() { // otherwise it is being evicted
 			c.mu.Unlock()
 			conn.stale = true
 			return conn, nil
@@ -110,14 +111,14 @@ func (c *Client) acquire(ctx context.Context) (*conn, error) {
 	return c.dial(ctx)
 }
 
-// release gives a socket back, and it is kept if it is sound. session is the one it was subscribed to, "" for none.
+// release gives a socket back; it is kept if it is intact. session is its subscription, "" for none.
 func (c *Client) release(conn *conn, session string) {
 	if conn.dead || conn.draining {
 		conn.close()
 		return
 	}
 	if session != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), partWait)
+		ctx, cancel := context.WithTimeout(context.Background(), unsubscribeWait)
 		defer cancel()
 		if conn.write(ctx, &request{Type: wire.TypeUnsubscribe, SessionID: session}) != nil {
 			conn.close()
@@ -136,7 +137,7 @@ func (c *Client) release(conn *conn, session string) {
 	}
 }
 
-// evict ends a socket that has been silent, or idle, for too long.
+// evict ends a socket that was silent or idle for too long.
 func (c *Client) evict(k *conn) {
 	c.mu.Lock()
 	c.idle = slices.DeleteFunc(c.idle, func(other *conn) bool { return other == k })
@@ -144,7 +145,7 @@ func (c *Client) evict(k *conn) {
 	_ = k.ws.CloseNow()
 }
 
-// dial opens a socket and takes the welcome.
+// dial opens a socket and reads the welcome.
 func (c *Client) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
@@ -170,7 +171,7 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 	}
 	ws, response, err := websocket.Dial(ctx, c.baseURL+"/stream", options)
 	if err != nil && response != nil && response.StatusCode >= 300 {
-		body, _ := io.ReadAll(response.Body) // what the library keeps of it: 1 KiB
+		body, _ := io.ReadAll(response.Body) // the library keeps 1 KiB of it
 		return nil, refusal(response.StatusCode, body)
 	}
 	if err != nil {
@@ -184,7 +185,7 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 		return nil, err
 	} else if f.Type != "welcome" {
 		k.close()
-		return nil, errNonsense
+		return nil, errNotParley
 	}
 	return k, nil
 }
@@ -207,10 +208,10 @@ func (k *conn) write(ctx context.Context, r *request) error {
 	return nil
 }
 
-// ask makes a request and returns its answer; events that come before that go to meanwhile, unless it is nil. After patience
-// the socket is given up.
-func (k *conn) ask(ctx context.Context, r *request, patience time.Duration, meanwhile func(*frame)) (*frame, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// ask sends a request and returns the answer. Events that arrive before it go to meanwhile, unless that is nil. The
+// socket is given up after timeout.
+func (k *conn) ask(ctx context.Context, r *request, timeout time.Duration, meanwhile func(*frame)) (*frame, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := k.write(ctx, r); err != nil {
 		return nil, err
@@ -226,7 +227,7 @@ func (k *conn) ask(ctx context.Context, r *request, patience time.Duration, mean
 		case f.Type != "error":
 			return f, nil
 		case f.Error == nil:
-			return nil, errNonsense
+			return nil, errNotParley
 		default:
 			f.Error.RequestID = f.Meta.RequestID
 			return nil, f.Error
@@ -234,7 +235,7 @@ func (k *conn) ask(ctx context.Context, r *request, patience time.Duration, mean
 	}
 }
 
-// next returns the next frame. Where ctx ends first, the socket does too.
+// next returns the next frame. If ctx ends first, so does the socket.
 func (k *conn) next(ctx context.Context) (*frame, error) {
 	for {
 		k.watchdog.Reset(silence)
@@ -256,7 +257,7 @@ func (k *conn) next(ctx context.Context) (*frame, error) {
 	}
 }
 
-// failed returns what the end of the socket means.
+// failed returns the error for the end of the socket.
 func (k *conn) failed(err error) error {
 	k.dead = true
 	l := &lost{cause: err, stale: k.stale, wait: k.drain, drain: k.draining}

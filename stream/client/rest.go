@@ -9,9 +9,9 @@ import (
 	"net/url"
 )
 
-// Do makes a request of the REST interface with the client's key: path is below BaseURL, body is encoded as JSON unless it
-// is nil, and the answer decoded into answer unless that is nil. What is refused is an [Error]; so is a server that
-// cannot be reached (connection_lost): the request may or may not have been carried out, and is not repeated.
+// Do makes a REST request with the client's key. path is below BaseURL, body is encoded as JSON unless it is nil, and
+// the response is decoded into answer unless that is nil. A refusal is an [Error], and so is a server that cannot be
+// reached (connection_lost): the request may have been carried out, and is not repeated.
 //
 //	err := c.Do(ctx, "POST", "/sessions", map[string]any{"userId": user}, &session)
 func (c *Client) Do(ctx context.Context, method, path string, body, answer any) error {
@@ -44,7 +44,7 @@ func (c *Client) Do(ctx context.Context, method, path string, body, answer any) 
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxFrame))
 	if err != nil {
-		return failure(ctx, &Error{Code: "connection_lost", Message: "the server's answer broke off", cause: err})
+		return failure(ctx, &Error{Code: "connection_lost", Message: "the server's response broke off", cause: err})
 	}
 	if response.StatusCode != http.StatusOK {
 		return refusal(response.StatusCode, text)
@@ -53,7 +53,7 @@ func (c *Client) Do(ctx context.Context, method, path string, body, answer any) 
 		return nil
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return &Error{Code: "internal_error", Message: "the server does not answer as Parley does", Status: response.StatusCode, cause: err}
+		return &Error{Code: "internal_error", Message: "the response is not from a Parley server", Status: response.StatusCode, cause: err}
 	}
 	return nil
 }

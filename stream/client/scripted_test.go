@@ -21,31 +21,31 @@ const (
 	reply   = "msg_0000000000000002"
 )
 
-// side is the server's side of a socket: what a test has it say, where the real server would not.
-type side struct {
+// serverSide is the server's side of a socket, which behaves as a test wants.
+type serverSide struct {
 	conn  *websocket.Conn
-	nth   int // the how manieth socket
+	nth   int // the number of the socket, from 1
 	asked map[string]any
 }
 
-// scripted is a server whose sockets a test serves.
-type scripted struct {
+// scriptedServer is a server whose sockets are served by a test.
+type scriptedServer struct {
 	*httptest.Server
 	sockets atomic.Int32
 	served  sync.WaitGroup
-	turn    sync.Mutex // one socket is served after the other
+	turn    sync.Mutex // sockets are served one after the other
 }
 
-// Close also waits for the scripts: clients are closed first.
-func (s *scripted) Close() {
+// Close also waits for the scripts. Close the clients first.
+func (s *scriptedServer) Close() {
 	s.Server.Close()
 	s.served.Wait()
 }
 
-// startScripted runs a server whose sockets are served by script, each until it returns. POST /sessions makes the one session;
-// GET on the reply answers with its end, or 404 once it is gone.
-func startScripted(script func(s *side), gone ...*atomic.Bool) *scripted {
-	server := new(scripted)
+// startScripted runs a server whose sockets are served by script, each until it returns. POST /sessions makes the one
+// session. GET of the reply returns its end, or 404 once it is gone.
+func startScripted(script func(s *serverSide), gone ...*atomic.Bool) *scriptedServer {
+	server := new(scriptedServer)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/sessions", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"sessionId":%q}`, session)
@@ -66,7 +66,7 @@ func startScripted(script func(s *side), gone ...*atomic.Bool) *scripted {
 			return
 		}
 		defer conn.CloseNow()
-		s := &side{conn: conn, nth: int(server.sockets.Add(1))}
+		s := &serverSide{conn: conn, nth: int(server.sockets.Add(1))}
 		s.say(`{"type":"welcome","protocol":"parley.v1","heartbeatSeconds":25}`)
 		server.turn.Lock()
 		defer server.turn.Unlock()
@@ -77,12 +77,12 @@ func startScripted(script func(s *side), gone ...*atomic.Bool) *scripted {
 }
 
 // say writes a frame.
-func (s *side) say(format string, about ...any) {
+func (s *serverSide) say(format string, about ...any) {
 	_ = s.conn.Write(context.Background(), websocket.MessageText, fmt.Appendf(nil, format, about...))
 }
 
 // hear reads the next request; it reports false when the socket has ended.
-func (s *side) hear() bool {
+func (s *serverSide) hear() bool {
 	_, body, err := s.conn.Read(context.Background())
 	if err != nil {
 		return false
@@ -91,8 +91,8 @@ func (s *side) hear() bool {
 	return json.Unmarshal(body, &s.asked) == nil
 }
 
-// hears reads requests until one of that type, and reports whether it came.
-func (s *side) hears(kind string) bool {
+// hears reads requests until one of that type, and reports whether it arrived.
+func (s *serverSide) hears(kind string) bool {
 	for s.hear() {
 		if s.asked["type"] == kind {
 			return true
@@ -101,32 +101,32 @@ func (s *side) hears(kind string) bool {
 	return false
 }
 
-func (s *side) subscribed(cursor string) {
+func (s *serverSide) subscribed(cursor string) {
 	s.say(`{"type":"subscribed","replyTo":%q,"sessionId":%q,"cursor":%q,"recovered":true}`, s.asked["id"], session, cursor)
 }
 
-func (s *side) refuse(code, field string) {
+func (s *serverSide) refuse(code, field string) {
 	s.say(`{"type":"error","replyTo":%q,"error":{"code":%q,"message":"no","field":%q},"meta":{"requestId":"r1"}}`, s.asked["id"], code, field)
 }
 
-func (s *side) sent() {
+func (s *serverSide) sent() {
 	s.say(`{"type":"sent","replyTo":%q,"sessionId":%q,"messageId":%q}`, s.asked["id"], session, reply)
 }
 
-func (s *side) created() {
+func (s *serverSide) created() {
 	s.say(`{"type":"message.created","sessionId":%q,"message":{"messageId":%q,"role":"assistant","status":"streaming"},"cursor":"0"}`, session, reply)
 }
 
-func (s *side) delta(offset int, text string) {
+func (s *serverSide) delta(offset int, text string) {
 	s.say(`{"type":"message.delta","sessionId":%q,"messageId":%q,"offset":%d,"delta":%q,"cursor":"%d"}`, session, reply, offset, text, offset+len(text))
 }
 
-func (s *side) completed(text string) {
+func (s *serverSide) completed(text string) {
 	s.say(`{"type":"message.completed","sessionId":%q,"message":{"messageId":%q,"status":"completed","content":%q,"tokens":4},"cursor":"e"}`, session, reply, text)
 }
 
-// hello answers every message.
-func hello(s *side) {
+// hello replies to every message.
+func hello(s *serverSide) {
 	for s.hear() {
 		switch s.asked["type"] {
 		case "subscribe":

@@ -5,33 +5,34 @@ import (
 	"math"
 )
 
-// remembered is of how many messages a track knows what was seen; a replay begins at the cursor, so few are needed.
+// remembered is for how many messages a track knows what was seen. A replay begins at the cursor, so few are needed.
 const remembered = 256
 
-// atEnd is what was seen of a message whose end was seen.
+// atEnd means that the end of a message was seen.
 const atEnd = math.MaxInt
 
-// verdict is what a track says of a frame.
+// verdict is what a frame means to a track.
 type verdict int
 
 const (
-	fresh verdict = iota // it makes an event
-	known                // it brings nothing new
-	gap                  // text before it was left out
+	fresh verdict = iota // it becomes an event
+	known                // nothing new
+	gap                  // text before it is missing
 )
 
-// track is what was seen of one session: it turns frames into events, each piece of text once. It does no I/O. Its zero
-// value has seen nothing.
+// track knows what was seen of one session. It turns frames into events, each piece of text once. It does no I/O. Its
+// zero value has seen nothing.
 type track struct {
-	cursor string         // the place to resume from; "" is from now on
+	cursor string         // the cursor to resume from; "" is from now on
 	seen   map[string]int // by message: bytes shown, or atEnd
-	order  []string       // the keys of seen, as they came
+	order  []string       // the keys of seen, oldest first
 }
 
-// reset forgets what was seen, and goes on from cursor.
+// reset forgets what was seen, and continues from cursor.
 func (k *track) reset(cursor string) { *k = track{cursor: cursor} }
 
-// take takes a frame in. With jump, text is taken although some before it was left out: the terminal frame has it all.
+// take turns a frame into an event. With jump it accepts text with a gap before it: the terminal frame has all the
+// text.
 func (k *track) take(f *frame, jump bool) (Event, verdict) {
 	switch f.Type {
 	case "message.created":
@@ -53,7 +54,7 @@ func (k *track) take(f *frame, jump bool) (Event, verdict) {
 			Summarised: f.Summarised, Dropped: f.Dropped, TokensBefore: f.TokensBefore, TokensAfter: f.TokensAfter,
 		}, fresh
 	}
-	return Event{}, known // of a newer server
+	return Event{}, known // from a newer server
 }
 
 func (k *track) created(f *frame) (Event, verdict) {
@@ -74,14 +75,14 @@ func (k *track) created(f *frame) (Event, verdict) {
 
 func (k *track) delta(f *frame, jump bool) (Event, verdict) {
 	seen, ok := k.seen[f.MessageID]
-	if !ok { // it was joined in its middle: at our cursor, or where it was when we came
+	if !ok { // the view began in mid-reply
 		seen = f.Offset
 	}
 	end := f.Offset + len(f.Delta)
 	switch {
 	case f.Offset > seen && !jump:
 		return Event{}, gap
-	case end <= seen: // the cursor stays: it stands further on
+	case end <= seen: // keep the cursor, which is further on
 		return Event{}, known
 	}
 	k.note(f.MessageID, end, f.Cursor)
@@ -100,7 +101,7 @@ func (k *track) end(f *frame) (Event, verdict) {
 	return Event{Type: End, SessionID: f.SessionID, MessageID: f.Message.MessageID, Message: f.Message, Cursor: f.Cursor}, fresh
 }
 
-// note notes what was seen of a message.
+// note records what was seen of a message.
 func (k *track) note(id string, seen int, cursor string) {
 	k.cursor = cmp.Or(cursor, k.cursor)
 	if _, ok := k.seen[id]; !ok {

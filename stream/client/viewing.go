@@ -11,37 +11,38 @@ import (
 )
 
 const (
-	// backoff is doubled with each attempt, up to maxBackoff, and what is waited drawn from 0 up to that: a herd of clients must not
-	// come back at once.
+	// backoff doubles with each attempt, up to maxBackoff. The delay is random between 0 and that: clients must not
+	// return all at once.
 	backoff    = 500 * time.Millisecond
 	maxBackoff = 15 * time.Second
-	// tooManyWait is the least wait where the server said that there are too many of us.
+	// tooManyWait is the minimum delay after the server said that there are too many connections.
 	tooManyWait = 5 * time.Second
-	// firstAttempts is how often something is tried that has not once succeeded; after that, for as long as ctx goes on.
+	// firstAttempts is how often something is tried that has never succeeded. After a success it is tried until ctx
+	// ends.
 	firstAttempts = 5
 )
 
-// viewing is one iteration of a session's events: over one socket, and its successors.
+// viewing is one iteration over a session's events, on one socket after another.
 type viewing struct {
 	// static
 	client  *Client
 	session string
-	send    *request // what is sent first; nil for a watch
+	send    *request // sent first; nil for Watch
 
-	track    track
-	reply    string // the id of the reply, once send is confirmed
-	begun    bool   // the subscription, or the send, was confirmed once
-	stranger bool   // the server does not know our cursor: subscribe without, and say so
-	doubt    bool   // the reply may have gone with what was cleared
-	unseen   bool   // and else its end may lie behind us
-	mended   string // the cursor at which a gap was last mended
-	attempt  int    // how many failed since something came
+	track         track
+	reply         string // the id of the reply, after the send was confirmed
+	begun         bool   // the subscription or the send was confirmed once
+	unknownCursor bool   // the server does not know our cursor: subscribe without one and yield Cleared
+	uncertain     bool   // the reply may have been cleared
+	unseen        bool   // its end may have been missed
+	filled        string // the cursor from which a gap was last filled
+	attempt       int    // failed attempts since the last frame
 }
 
-// errOver ends an iteration that has nothing to add.
+// errOver ends an iteration without an error.
 var errOver = errors.New("over")
 
-// run iterates to the end, the caller's or an error.
+// run iterates until the end, an error, or until the caller leaves the loop.
 func (v *viewing) run(ctx context.Context, yield func(Event, error) bool) {
 	for {
 		err := v.connected(ctx, yield)
@@ -56,20 +57,20 @@ func (v *viewing) run(ctx context.Context, yield func(Event, error) bool) {
 	}
 }
 
-// connected is one socket's part of the iteration. Its error says how it ended.
+// connected is the part of the iteration on one socket. Its error says how that ended.
 func (v *viewing) connected(ctx context.Context, yield func(Event, error) bool) error {
 	k, err := v.client.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer v.client.release(k, v.session) // also where the caller's loop panics
+	defer v.client.release(k, v.session) // also if the caller's loop panics
 	return v.follow(ctx, k, yield)
 }
 
-// follow brings the socket to where the iteration stands, and yields what comes.
+// follow brings a socket to the state of the iteration, then yields events.
 func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) bool) error {
 	subscribed := false
-	if v.track.cursor == "" { // before the send, so that the reply cannot begin unseen
+	if v.track.cursor == "" { // before the send, so that the beginning of the reply is not missed
 		if err := v.subscribe(ctx, k, yield); err != nil {
 			return err
 		}
@@ -77,7 +78,7 @@ func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) 
 	}
 	if v.send != nil && v.reply == "" {
 		sent, err := k.ask(ctx, v.send, sendWait, func(f *frame) {
-			if subscribed && f.SessionID == v.session { // others' messages: ours come after the answer
+			if subscribed && f.SessionID == v.session { // events of other turns: ours follow the answer
 				v.track.take(f, true)
 			}
 		})
@@ -86,14 +87,14 @@ func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) 
 		}
 		v.reply, v.begun, v.attempt = sent.MessageID, true, 0
 	}
-	if !subscribed { // after the send was repeated, so that what is replayed can be told to be its
+	if !subscribed { // after repeating the send, whose answer names the reply that is replayed
 		if err := v.subscribe(ctx, k, yield); err != nil {
 			return err
 		}
 	}
 	for {
-		if v.doubt {
-			if err := v.settle(ctx, yield); err != nil {
+		if v.uncertain {
+			if err := v.checkReply(ctx, yield); err != nil {
 				return err
 			}
 		}
@@ -107,7 +108,7 @@ func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) 
 	}
 }
 
-// deliver yields the event that a frame makes, if it makes one.
+// deliver yields the event of a frame, if it has one.
 func (v *viewing) deliver(ctx context.Context, k *conn, f *frame, yield func(Event, error) bool) error {
 	if f.ReplyTo != "" || f.SessionID != v.session {
 		return nil
@@ -115,9 +116,9 @@ func (v *viewing) deliver(ctx context.Context, k *conn, f *frame, yield func(Eve
 	v.attempt = 0
 	event, verdict := v.track.take(f, false)
 	if verdict == gap {
-		// Asked once for what was left out; where it stays away, the terminal frame brings it.
-		if v.track.cursor != "" && v.mended != v.track.cursor {
-			v.mended = v.track.cursor
+		// Ask once for the missing text. If it does not come, the terminal frame has it.
+		if v.track.cursor != "" && v.filled != v.track.cursor {
+			v.filled = v.track.cursor
 			return v.subscribe(ctx, k, yield)
 		}
 		event, verdict = v.track.take(f, true)
@@ -128,15 +129,16 @@ func (v *viewing) deliver(ctx context.Context, k *conn, f *frame, yield func(Eve
 	return v.show(event, yield)
 }
 
-// subscribe subscribes where the iteration stands. Where that is not all there any more, it begins anew and says so.
+// subscribe subscribes from the state of the iteration. If some of what follows no longer exists, it starts again
+// from now and yields Cleared.
 func (v *viewing) subscribe(ctx context.Context, k *conn, yield func(Event, error) bool) error {
 	r := &request{Type: wire.TypeSubscribe, SessionID: v.session, After: v.track.cursor}
 	answer, err := k.ask(ctx, r, answerWait, nil)
 	if e, ok := errors.AsType[*Error](err); ok && e.Code == "validation_error" && e.Field == "after" && r.After != "" {
-		// The server never told us that cursor, as far as it knows: its store was restored, or has lost writes. Only once, for
-		// without a cursor this cannot be refused again.
+		// The server does not know this cursor: its store was restored, or has lost writes. This happens once, since a
+		// request without a cursor cannot be refused like this.
 		v.track.reset("")
-		v.stranger, r.After = true, ""
+		v.unknownCursor, r.After = true, ""
 		answer, err = k.ask(ctx, r, answerWait, nil)
 	}
 	if err != nil {
@@ -144,18 +146,18 @@ func (v *viewing) subscribe(ctx context.Context, k *conn, yield func(Event, erro
 	}
 	v.attempt = 0
 	v.begun = v.begun || v.send == nil
-	anew := v.stranger || r.After != "" && !answer.Recovered
+	anew := v.unknownCursor || r.After != "" && !answer.Recovered
 	if anew || v.track.cursor == "" {
 		v.track.reset(answer.Cursor)
 	}
-	v.stranger = false
+	v.unknownCursor = false
 	if anew {
 		return v.show(Event{Type: Cleared, SessionID: v.session}, yield)
 	}
 	return nil
 }
 
-// show yields an event, or what it means for the reply that is all a send yields. It returns errOver after the last.
+// show yields an event. A send yields only events of its reply. It returns errOver after the last one.
 func (v *viewing) show(e Event, yield func(Event, error) bool) error {
 	last := e.Type == Deleted || e.Type == Expired
 	if v.send != nil {
@@ -163,7 +165,7 @@ func (v *viewing) show(e Event, yield func(Event, error) bool) error {
 		case last:
 			return gone(e.Type)
 		case e.Type == Cleared:
-			v.doubt, v.unseen = v.reply != "", !e.Recovered
+			v.uncertain, v.unseen = v.reply != "", !e.Recovered
 			return nil
 		case e.MessageID != v.reply:
 			return nil
@@ -176,11 +178,11 @@ func (v *viewing) show(e Event, yield func(Event, error) bool) error {
 	return nil
 }
 
-// settle finds out what became of the reply when the history was cleared: it may have begun after that. It is asked after
-// subscribing, so its end is either in the answer or still comes.
-func (v *viewing) settle(ctx context.Context, yield func(Event, error) bool) error {
+// checkReply finds out what happened to the reply when the history was cleared, since the reply may have begun after
+// that. It asks after subscribing, so the end of the reply is either in the response or still to come.
+func (v *viewing) checkReply(ctx context.Context, yield func(Event, error) bool) error {
 	if v.client.key == "" {
-		return gone(Cleared) // nobody to ask
+		return gone(Cleared) // REST needs a key
 	}
 	var m Message
 	err := v.client.Do(ctx, http.MethodGet, messagePath(v.session, v.reply), nil, &m)
@@ -190,24 +192,24 @@ func (v *viewing) settle(ctx context.Context, yield func(Event, error) bool) err
 	if err != nil {
 		return err
 	}
-	v.doubt = false
+	v.uncertain = false
 	if v.unseen && m.Status != "streaming" {
 		return v.show(Event{Type: End, SessionID: v.session, MessageID: m.MessageID, Message: &m}, yield)
 	}
 	return nil
 }
 
-// gone is the error of a reply that will not end, for its session was deleted or expired, or its history cleared.
+// gone returns the error for a reply that has no ending: its session was deleted or expired, or its history cleared.
 func gone(how string) error {
 	return &Error{Code: "session_" + how, Message: "the session was " + how + " before the reply ended"}
 }
 
-// passing are the refusals that may well not be repeated.
-var passing = map[string]bool{
+// transient are the errors after which a later attempt may succeed.
+var transient = map[string]bool{
 	"service_unavailable": true, "internal_error": true, "rate_limit_exceeded": true, "connection_lost": true,
 }
 
-// again reports whether an error calls for another attempt, and after what wait.
+// again reports whether to try again after an error, and after which delay.
 func (v *viewing) again(err error) (wait time.Duration, again bool) {
 	spread := rand.N(min(maxBackoff, backoff<<min(v.attempt, 10)))
 	v.attempt++
@@ -223,10 +225,10 @@ func (v *viewing) again(err error) (wait time.Duration, again bool) {
 		return max(l.wait, spread), tryFirst
 	}
 	e, ok := errors.AsType[*Error](err)
-	if !ok || !passing[e.Code] {
+	if !ok || !transient[e.Code] {
 		return 0, false
 	}
-	// Whoever has only just asked would rather know of a limit than wait for a minute.
+	// A caller who has just sent would rather hear of a rate limit than wait for a minute.
 	return max(e.RetryAfter, spread), v.begun || e.Status >= http.StatusInternalServerError && tryFirst
 }
 
@@ -241,7 +243,7 @@ func failure(ctx context.Context, err error) error {
 	return err
 }
 
-// pause waits, and reports whether ctx goes on.
+// pause waits, and reports whether ctx has not ended.
 func pause(ctx context.Context, wait time.Duration) bool {
 	if ctx.Err() != nil {
 		return false

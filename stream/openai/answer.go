@@ -13,46 +13,46 @@ import (
 )
 
 const (
-	lineBuffer = 4 << 10  // holds a plain line many times over; longer ones are gathered apart
-	maxLine    = 1 << 20  // of one line
-	maxAnswer  = 64 << 20 // of a whole answer, which has a hundred times the bytes of its text
+	lineBuffer = 4 << 10  // many times a usual line; a longer one is collected in answer.long
+	maxLine    = 1 << 20  // bytes of one line
+	maxAnswer  = 64 << 20 // bytes of a whole response, which has a hundred times those of its text
 
-	// lingerUsage is how long we wait, after the finish reason, for usage and [DONE]; lingerEnd, after [DONE], for the
-	// end of the body, with which the connection can be used again.
-	lingerUsage = 3 * time.Second
-	lingerEnd   = 50 * time.Millisecond
+	// usageWait is how long we wait for usage and [DONE] after the finish reason, and endWait, after [DONE], for the
+	// end of the body, which lets the connection be used again.
+	usageWait = 3 * time.Second
+	endWait   = 50 * time.Millisecond
 )
 
-// answer reads the events of one response's body. One goroutine owns it.
+// answer reads the events of one response. One goroutine owns it.
 type answer struct {
 	reader *bufio.Reader
 	write  func([]byte)
 	cancel context.CancelFunc // ends the request
 
 	size   int    // bytes read so far
-	long   []byte // a line that did not fit reader
+	long   []byte // a line that is longer than reader's buffer
 	shape  shape
 	text   text
-	spoke  bool // text was written
-	events bool // any event came
+	wrote  bool // text was written
+	events bool // an event arrived
 
-	whole  bool        // the model said that the reply is whole
-	done   bool        // [DONE] came
-	linger *time.Timer // runs once whole, and ends the request
+	whole  bool        // the model said that the reply is complete
+	done   bool        // [DONE] arrived
+	wait   *time.Timer // runs from whole on, and ends the request
 	result stream.Result
 }
 
-// read reads until the reply is over; it returns nil only if the model said that the reply is whole.
+// read reads until the reply is over. It returns nil only if the model said that the reply is complete.
 func (a *answer) read() error {
 	err := a.readEvents()
-	if a.linger != nil {
-		a.linger.Stop()
+	if a.wait != nil {
+		a.wait.Stop()
 	}
 	if rest := a.text.end(); len(rest) > 0 {
 		a.write(rest)
 	}
 	if a.whole {
-		return nil // whatever came since: an error, garbage, a cut
+		return nil // whatever followed: an error, garbage, a cut
 	}
 	return err
 }
@@ -72,15 +72,15 @@ func (a *answer) readEvents() error {
 		case readErr == io.EOF:
 			return failure(messageBrokeOff, &cause{what: "an end without a finish reason"})
 		default: // the connection broke
-			return failure(messageBrokeOff, &cause{err: plain(readErr), retry: !a.spoke})
+			return failure(messageBrokeOff, &cause{err: sanitise(readErr), retry: !a.wrote})
 		}
 	}
 }
 
 var errTooLarge = errors.New("over the bound")
 
-// line returns the next line without its end; it is valid until the next call. The last line of a body may come beside
-// an error, and may then be a part of one.
+// line returns the next line without its end; it is valid until the next call. The last line of a body may come with
+// an error, and may be incomplete then.
 func (a *answer) line() ([]byte, error) {
 	line, err := a.reader.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
@@ -99,8 +99,8 @@ func (a *answer) line() ([]byte, error) {
 	return bytes.TrimRight(line, "\r\n"), err
 }
 
-// event takes in one line. Every data line is an event by itself: none of the servers splits one, and some leave out
-// the blank line that should end it.
+// event reads one line. Every data line is an event by itself: no known server splits one, and some leave out the
+// blank line that should end it.
 func (a *answer) event(line []byte) error {
 	if len(line) == 0 || a.done {
 		return nil
@@ -110,38 +110,38 @@ func (a *answer) event(line []byte) error {
 		if kind, ok := bytes.CutPrefix(line, []byte("event:")); ok && string(bytes.TrimSpace(kind)) == "error" {
 			return failure(messageFailed, &cause{what: "an error within the answer"})
 		}
-		a.write(nil) // a comment that keeps the connection alive, or a field of no meaning here
+		a.write(nil) // a keep-alive comment, or a field that we do not use
 		return nil
 	}
 	data = bytes.TrimSpace(data)
 	if string(data) == "[DONE]" {
 		a.events, a.done = true, true
-		a.isWhole(lingerEnd)
+		a.complete(endWait)
 		return nil
 	}
-	if content, ok := a.shape.scan(data); ok { // nearly every line of an answer
+	if content, ok := a.shape.scan(data); ok { // nearly every line
 		a.events = true
-		a.say(content)
+		a.writeContent(content)
 		return nil
 	}
 	return a.chunk(data)
 }
 
-// chunk takes in an event of any shape.
+// chunk reads an event of any shape.
 func (a *answer) chunk(data []byte) error {
 	c, err := decodeChunk(data)
 	if err != nil {
 		return failure(messageUnreadable, &cause{err: errUnreadable})
 	}
 	a.events = true
-	// The last count wins: some servers count in every event, and one asked for two choices counts each.
+	// The last usage wins: some servers send it in every event.
 	if usage := c.usage(); usage != nil {
 		a.result.Usage = usage
 	}
 	if c.failed() {
 		return reported(c.Error)
 	}
-	said := false
+	seen := false
 	for i := range c.Choices {
 		choice := &c.Choices[i]
 		if choice.Index != 0 {
@@ -151,38 +151,38 @@ func (a *answer) chunk(data []byte) error {
 		if err != nil {
 			return failure(messageUnreadable, &cause{err: err})
 		}
-		a.say(content)
-		said = true
+		a.writeContent(content)
+		seen = true
 		if reason := choice.reason(); reason == "error" {
 			return failure(messageFailed, &cause{what: "finish reason error"})
 		} else if reason != "" {
 			a.result.FinishReason = reason
-			a.isWhole(lingerUsage)
+			a.complete(usageWait)
 		}
 	}
-	if !said {
+	if !seen {
 		a.write(nil)
 	}
 	return nil
 }
 
-// say writes the inside of a JSON string to the reply.
-func (a *answer) say(content []byte) {
-	a.spoke = a.spoke || len(content) > 0
+// writeContent decodes the inside of a JSON string and writes it to the reply.
+func (a *answer) writeContent(content []byte) {
+	a.wrote = a.wrote || len(content) > 0
 	a.write(a.text.decode(content))
 }
 
-// isWhole notes that the model said that the reply is whole: it waits no longer than that for what else may come.
-func (a *answer) isWhole(linger time.Duration) {
+// complete notes that the reply is complete, and waits no longer than this for what may follow.
+func (a *answer) complete(wait time.Duration) {
 	a.whole = true
-	if a.linger == nil {
-		a.linger = time.AfterFunc(linger, a.cancel)
+	if a.wait == nil {
+		a.wait = time.AfterFunc(wait, a.cancel)
 	} else {
-		a.linger.Reset(linger)
+		a.wait.Reset(wait)
 	}
 }
 
-// finishReason is the provider's word if it is one, in lower case.
+// finishReason returns the provider's word in lower case, or "other" if it is not an identifier.
 func finishReason(word string) string {
 	word = strings.ToLower(word)
 	if word == "" || isIdentifier(word) {

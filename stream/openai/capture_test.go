@@ -29,8 +29,8 @@ var (
 	chunkSize = regexp.MustCompile(`^[0-9a-f]+$`)
 )
 
-// load reads a capture: a curl line (not always), head, empty line, body. The captures have bare line feeds where the
-// wire had CR LF.
+// load reads a capture: usually a curl line, then head, empty line and body. The captures have bare line feeds where
+// the wire had CR LF.
 func load(t testing.TB, name string) capture {
 	t.Helper()
 	file, err := os.ReadFile(filepath.Join("testdata", name))
@@ -60,15 +60,15 @@ func load(t testing.TB, name string) capture {
 	return c
 }
 
-// rechunk gives a raw body the CR LF of its chunks back. Where lines were cut out of it, it drops the half chunk that
-// follows the cut.
+// rechunk restores the CR LF between the chunks of a raw body. Where lines were cut out of the capture, it drops the
+// incomplete chunk after the cut.
 func rechunk(t testing.TB, body []byte) []byte {
 	t.Helper()
 	var wire bytes.Buffer
 	for len(body) > 0 {
 		line, rest, _ := bytes.Cut(body, []byte("\n"))
 		if !chunkSize.Match(line) {
-			body = rest // behind a cut
+			body = rest // after a cut
 			continue
 		}
 		size, _ := strconv.ParseUint(string(line), 16, 32)
@@ -94,7 +94,7 @@ func (c capture) lines() []string {
 	return strings.Split(body, "\n")
 }
 
-// expected is what a capture says, by encoding/json alone.
+// expected is the reply of a capture as read by encoding/json alone.
 type expected struct {
 	text   string
 	finish string
@@ -139,7 +139,7 @@ func (c capture) expected(t testing.TB) (e expected) {
 	return e
 }
 
-// streams are the captures of answers that are whole, by server.
+// streams are the captures of complete responses, by server.
 func streams(t testing.TB) (all []capture) {
 	t.Helper()
 	for server, names := range map[string]string{
@@ -158,8 +158,8 @@ func streams(t testing.TB) (all []capture) {
 // chunked reports whether the capture's server sent the body in chunks.
 func (c capture) chunked() bool { return strings.Contains(c.head, "Transfer-Encoding: chunked") }
 
-// pieces are the writes by which the capture's answer goes out if its body is cut at those places: each piece a chunk
-// of its own where the body was chunked.
+// pieces are the writes that send the capture's response with its body cut at those places. Each piece is a chunk of
+// its own if the body was chunked.
 func (c capture) pieces(cuts ...int) (writes [][]byte) {
 	writes = append(writes, []byte(c.head))
 	from := 0

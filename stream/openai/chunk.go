@@ -12,8 +12,8 @@ import (
 	"parley/stream"
 )
 
-// chunk is an event of an answer, as encoding/json reads it: the reference for [scanChunk], and what reads all that
-// scanChunk does not.
+// chunk is an event as encoding/json reads it: for all events that [scanChunk] does not read, and as its reference in
+// tests.
 type chunk struct {
 	Object  json.RawMessage `json:"object"`
 	Choices []choice        `json:"choices"`
@@ -27,8 +27,8 @@ type chunk struct {
 type choice struct {
 	Index int `json:"index"`
 	Delta struct {
-		// Content stays as it was sent: encoding/json would replace half a character, whose other half may be in
-		// the next event. Reasoning is no text of the reply and is not read.
+		// Content stays as it was sent: encoding/json would replace half a surrogate pair, whose other half may be in
+		// the next event. Reasoning is not text of the reply and is not read.
 		Content json.RawMessage `json:"content"`
 	} `json:"delta"`
 	FinishReason *string `json:"finish_reason"`
@@ -44,20 +44,19 @@ func decodeChunk(data []byte) (*chunk, error) {
 	return &c, nil
 }
 
-// failed says whether the event reports an error: in its field, or, as vLLM once did, by its kind.
+// failed reports whether the event is an error: by its field, or by its object, as vLLM once did.
 func (c *chunk) failed() bool {
 	return !isNull(c.Error) || string(c.Object) == `"error"`
 }
 
-// maxUsage is the largest count of tokens that is believed: a window holds a million (design section 2, validation), and what
-// is added up must not overflow.
+// maxUsage is the largest plausible count of tokens: a window holds at most a million, and sums must not overflow.
 const maxUsage = 1_000_000_000
 
 func (c *chunk) usage() *stream.Usage {
 	u := c.Usage
-	believed := func(n int) bool { return 0 <= n && n <= maxUsage }
-	if u == nil || !believed(u.Prompt) || !believed(u.Completion) || u.Prompt+u.Completion == 0 {
-		return nil // zeroes stand for "not counted yet"
+	plausible := func(n int) bool { return 0 <= n && n <= maxUsage }
+	if u == nil || !plausible(u.Prompt) || !plausible(u.Completion) || u.Prompt+u.Completion == 0 {
+		return nil // zeroes mean "not counted yet"
 	}
 	return &stream.Usage{Prompt: u.Prompt, Completion: u.Completion}
 }
@@ -74,7 +73,7 @@ func (c *choice) content() ([]byte, error) {
 	return raw[1 : len(raw)-1], nil
 }
 
-// reason returns the finish reason, "" if there is none yet: some servers send it empty until then.
+// reason returns the finish reason, "" if there is none yet: some servers send it empty until the end.
 func (c *choice) reason() string {
 	if c.FinishReason == nil {
 		return ""
@@ -84,11 +83,11 @@ func (c *choice) reason() string {
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// text turns the insides of JSON strings, in their order, into UTF-8. A character that was escaped as two halves is
-// whole again also where the halves came in two strings; a lone half becomes U+FFFD. Bytes that are no UTF-8 stay as
-// they are: half a character may have been sent raw, and the reply that they go to joins those.
+// text decodes the insides of consecutive JSON strings to UTF-8. A surrogate pair may be split between two strings; a
+// lone half becomes U+FFFD. Bytes that are not valid UTF-8 stay: a server may split a raw character, and the reply
+// joins it again.
 type text struct {
-	high rune // the first half of a character whose second has not come
+	high rune // a first half that waits for its second
 	buf  []byte
 }
 
@@ -104,7 +103,7 @@ func (t *text) decode(content []byte) []byte {
 			next = len(content)
 		}
 		if next > 0 {
-			t.buf = append(t.settle(), content[:next]...)
+			t.buf = append(t.flushHalf(), content[:next]...)
 			content = content[next:]
 		} else {
 			content = content[t.escape(content):]
@@ -114,11 +113,11 @@ func (t *text) decode(content []byte) []byte {
 	return t.buf
 }
 
-// escape appends what the escape at the beginning of s stands for and returns the escape's length.
+// escape decodes the escape at the beginning of s and returns its length.
 func (t *text) escape(s []byte) int {
-	const escaped, meant = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
+	const escaped, decoded = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 	if i := strings.IndexByte(escaped, s[1]); i >= 0 {
-		t.buf = append(t.settle(), meant[i])
+		t.buf = append(t.flushHalf(), decoded[i])
 		return 2
 	}
 	unit, _ := strconv.ParseUint(string(s[2:6]), 16, 16)
@@ -130,7 +129,7 @@ func (t *text) escape(s []byte) int {
 			return 6
 		}
 	}
-	t.buf = t.settle()
+	t.buf = t.flushHalf()
 	if r >= 0xD800 && r < 0xDC00 {
 		t.high = r
 	} else {
@@ -139,8 +138,8 @@ func (t *text) escape(s []byte) int {
 	return 6
 }
 
-// settle returns buf, with U+FFFD for a first half whose second did not follow.
-func (t *text) settle() []byte {
+// flushHalf returns buf, with U+FFFD appended for a first half without a second.
+func (t *text) flushHalf() []byte {
 	if t.high == 0 {
 		return t.buf
 	}
@@ -151,5 +150,5 @@ func (t *text) settle() []byte {
 // end returns what is left when no more strings follow.
 func (t *text) end() []byte {
 	t.buf = t.buf[:0]
-	return t.settle()
+	return t.flushHalf()
 }

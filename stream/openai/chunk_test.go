@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// reference is what encoding/json alone makes of an event.
+// reference is an event as read by encoding/json alone.
 type reference struct {
 	Object  any `json:"object"`
 	Choices []struct {
@@ -23,7 +23,7 @@ type reference struct {
 	Error any `json:"error"`
 }
 
-// checkScan fails the test if scanChunk reads data otherwise than encoding/json, directly or by way of decodeChunk.
+// checkScan fails the test if scanChunk reads data differently from encoding/json, directly or through decodeChunk.
 func checkScan(t *testing.T, data []byte) (scanned bool) {
 	t.Helper()
 	content, scanned := scanChunk(data)
@@ -56,13 +56,13 @@ func checkScan(t *testing.T, data []byte) (scanned bool) {
 			want = *s
 		}
 		if got := decodeAll(content); got != want {
-			t.Fatalf("%q says %q, want %q", data, got, want)
+			t.Fatalf("%q reads as %q, want %q", data, got, want)
 		}
 	}
 	return scanned
 }
 
-// decodeAll is the text of one string by itself, with U+FFFD for each byte that is no UTF-8, as encoding/json has it.
+// decodeAll decodes strings one by one, with U+FFFD for each invalid byte, as encoding/json does.
 func decodeAll(contents ...[]byte) string {
 	var t text
 	var all []byte
@@ -129,7 +129,7 @@ var seeds = []string{
 	`null`, `[]`, `"x"`, `{`, ``, `{"choices":[{"index":0,"delta":{"content":"`, `{"choices":[{"delta":null}]}`, `{"choices":null}`,
 }
 
-func TestTheScannerReadsEveryCapturedEventAsEncodingJSONDoes(t *testing.T) {
+func TestScanChunk_Captures_LikeEncodingJSON(t *testing.T) {
 	events := capturedEvents(t)
 	scanned, plain := 0, 0
 	for _, event := range events {
@@ -146,10 +146,10 @@ func TestTheScannerReadsEveryCapturedEventAsEncodingJSONDoes(t *testing.T) {
 	}
 }
 
-func TestTheScannerReadsStrangeEventsAsEncodingJSONDoes(t *testing.T) {
+func TestScanChunk_OddEvents_LikeEncodingJSON(t *testing.T) {
 	for _, seed := range seeds {
 		checkScan(t, []byte(seed))
-		for at := range seed { // and every mutilation by a byte
+		for at := range seed { // and with each byte changed
 			checkScan(t, []byte(seed[:at]))
 			checkScan(t, []byte(seed[:at]+seed[at+1:]))
 			for _, b := range `"\{}[],:0u ` {
@@ -164,7 +164,7 @@ func TestTheScannerReadsStrangeEventsAsEncodingJSONDoes(t *testing.T) {
 	}
 }
 
-func FuzzTheScannerAgreesWithEncodingJSON(f *testing.F) {
+func FuzzScanChunk(f *testing.F) {
 	for _, seed := range seeds {
 		f.Add([]byte(seed))
 	}
@@ -174,7 +174,7 @@ func FuzzTheScannerAgreesWithEncodingJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { checkScan(t, data) })
 }
 
-// checkShape fails the test if an event that follows another is read otherwise than by itself.
+// checkShape fails the test if an event after another is read differently from the event alone.
 func checkShape(t *testing.T, first, second []byte) {
 	t.Helper()
 	var h shape
@@ -186,7 +186,7 @@ func checkShape(t *testing.T, first, second []byte) {
 	}
 }
 
-func TestAnEventThatFollowsAnotherReadsAsByItself(t *testing.T) {
+func TestShape_SecondEvent_ReadsAlike(t *testing.T) {
 	events := append(capturedEvents(t), seeds...)
 	for i, event := range events {
 		checkShape(t, []byte(events[(i+1)%len(events)]), []byte(event))
@@ -206,7 +206,7 @@ func TestAnEventThatFollowsAnotherReadsAsByItself(t *testing.T) {
 	}
 }
 
-func FuzzAnEventThatFollowsAnother(f *testing.F) {
+func FuzzShape(f *testing.F) {
 	for _, seed := range seeds {
 		f.Add(seed, len(seed)/2, 0, "x")
 		f.Add(seed, strings.Index(seed, `"a"`)+1, 1, "b")
@@ -219,7 +219,7 @@ func FuzzAnEventThatFollowsAnother(f *testing.F) {
 	})
 }
 
-// FuzzContent has the content of an event, whatever it is, read by the scanner, and alike if it is split in two.
+// FuzzContent: the scanner reads the content of any event, and reads it alike if it is split in two.
 func FuzzContent(f *testing.F) {
 	for _, seed := range []string{`Hello`, `\ud83d\ude00`, `\ud83d\ud83d\ude00\ude00`, `\"\\\/\b\f\n\r\t\u0000`, "\xf0\x9f\x98\x80", `a\`, `\u12g4`} {
 		f.Add(seed, 3)
@@ -238,12 +238,12 @@ func FuzzContent(f *testing.F) {
 			return
 		}
 		if got := decodeAll([]byte(content[:at]), []byte(content[at:])); got != want {
-			t.Fatalf("%q in two at %d says %q, want %q", content, at, got, want)
+			t.Fatalf("%q split at %d reads as %q, want %q", content, at, got, want)
 		}
 	})
 }
 
-func TestHalvesOfACharacterAreJoinedAndLoneOnesReplaced(t *testing.T) {
+func TestText_SurrogateHalves(t *testing.T) {
 	for _, test := range []struct{ sent, want string }{
 		{`\ud83d|\ude00`, "😀"},
 		{`a\ud83d||\ude00b`, "a😀b"},

@@ -14,20 +14,29 @@ import (
 )
 
 const (
-	detectTimeout = 300 * time.Millisecond // a local server that is there answers in a few
+	detectTimeout = 300 * time.Millisecond // for each server; a local one answers within a few
 	maxModelList  = 1 << 20
 	maxModelName  = 256
 )
 
-// Detect asks the local model servers that people run (Ollama, then llama.cpp, at their usual addresses) for their
-// models and returns the first that answers as one, with its first model that by its name is not one for embeddings.
-// Base URLs given are asked instead. It is strict about the answer: anything may listen on port 8080.
+// Detect asks the usual local model servers (Ollama, then llama.cpp, at their default addresses) for their models. It
+// returns the first server that responds, and its first model whose name does not contain "embed". Base URLs, if
+// given, are asked instead. It checks the response strictly, since any server may listen on port 8080.
 func Detect(ctx context.Context, baseURLs ...string) (baseURL, model string, ok bool) {
+	return detect(ctx, withDetectTimeout, baseURLs)
+}
+
+func withDetectTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, detectTimeout)
+}
+
+// detect is Detect; bound returns the context for one server.
+func detect(ctx context.Context, bound func(context.Context) (context.Context, context.CancelFunc), baseURLs []string) (baseURL, model string, ok bool) {
 	if len(baseURLs) == 0 {
 		baseURLs = []string{"http://127.0.0.1:11434/v1", "http://127.0.0.1:8080/v1"}
 	}
 	for _, baseURL := range baseURLs {
-		ctx, cancel := context.WithTimeout(ctx, detectTimeout)
+		ctx, cancel := bound(ctx)
 		model, err := FirstModel(ctx, baseURL, "")
 		cancel()
 		if err == nil {
@@ -37,24 +46,24 @@ func Detect(ctx context.Context, baseURLs ...string) (baseURL, model string, ok 
 	return "", "", false
 }
 
-var errNoModels = errors.New("the server does not list its models as one with OpenAI's API does")
+var errNoModels = errors.New("the server does not list models as OpenAI's API does")
 
-// FirstModel returns the first chat model that the server at baseURL lists: for when a server was configured and no
-// model. Its error holds nothing of what the server sent.
+// FirstModel returns the first chat model that the server at baseURL lists, for a configuration with a server and no
+// model. Its error contains nothing that the server sent.
 func FirstModel(ctx context.Context, baseURL, key string) (string, error) {
 	transport := newTransport()
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(baseURL, "/")+"/models", nil)
 	if err != nil {
-		return "", errors.New("the base URL is no URL")
+		return "", errors.New("the base URL is not a valid URL")
 	}
 	if key != "" {
 		request.Header.Set("Authorization", "Bearer "+key)
 	}
-	client := http.Client{Transport: transport, CheckRedirect: stayHere}
+	client := http.Client{Transport: transport, CheckRedirect: refuseRedirect}
 	response, err := client.Do(request)
 	if err != nil {
-		return "", plain(err)
+		return "", sanitise(err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -65,7 +74,7 @@ func FirstModel(ctx context.Context, baseURL, key string) (string, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxModelList))
 	if err != nil {
-		return "", plain(err)
+		return "", sanitise(err)
 	}
 	return firstModel(text)
 }

@@ -8,10 +8,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 )
 
-func TestLocalServersAreDetectedAndNothingElseIs(t *testing.T) {
+func TestDetect_OnlyModelServers(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
 	for name, test := range map[string]struct{ wire, model string }{
 		"Ollama":             {wire(load(t, "ollama/01-models.txt")), "stories:latest"},
@@ -39,7 +38,7 @@ func TestLocalServersAreDetectedAndNothingElseIs(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, test.wire)
 			})
-			baseURL, model, ok := Detect(context.Background(), server.url())
+			baseURL, model, ok := detect(context.Background(), context.WithCancel, []string{server.url()})
 			if ok != (test.model != "") || model != test.model || ok && baseURL != server.url() {
 				t.Errorf("%q, %q, %v", baseURL, model, ok)
 			}
@@ -49,30 +48,37 @@ func TestLocalServersAreDetectedAndNothingElseIs(t *testing.T) {
 
 func wire(c capture) string { return c.head + string(c.body) }
 
-func TestTheFirstServerThatAnswersIsTaken(t *testing.T) {
+func TestDetect_FirstThatResponds(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener.Close() // nobody there
-	free := make(chan struct{})
-	hanging := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-free }))
+	listener.Close()              // no server listens there
+	var giveUp context.CancelFunc // of the server that is being asked
+	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		giveUp()
+		<-r.Context().Done()
+	}))
 	defer hanging.Close()
-	defer close(free)
 	there := serveRaw(t, func(_ int, w net.Conn, _ *http.Request) {
 		_, _ = io.WriteString(w, wire(load(t, "ollama/01-models.txt")))
 	})
-	began := time.Now()
-	baseURL, model, ok := Detect(context.Background(), "http://"+listener.Addr().String()+"/v1", hanging.URL+"/v1", there.url())
+	bound := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, giveUp = context.WithCancel(ctx)
+		return ctx, giveUp
+	}
+	baseURL, model, ok := detect(context.Background(), bound, []string{"http://" + listener.Addr().String() + "/v1", hanging.URL + "/v1", there.url()})
 	if !ok || baseURL != there.url() || model != "stories:latest" {
 		t.Errorf("%q, %q, %v", baseURL, model, ok)
 	}
-	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("took %v", took)
+	ctx, cancel := withDetectTimeout(context.Background())
+	defer cancel()
+	if _, bounded := ctx.Deadline(); !bounded {
+		t.Error("a server that hangs is asked without a deadline")
 	}
 }
 
-func TestTheFirstModelOfAConfiguredServerIsAskedWithItsKey(t *testing.T) {
+func TestFirstModel_SendsKey(t *testing.T) {
 	var key string
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
 		key = r.Header.Get("Authorization")

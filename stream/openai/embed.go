@@ -17,14 +17,15 @@ import (
 )
 
 const (
-	// maxInput is how many bytes of a text are sent. OpenAI's models take 8,191 tokens and refuse more; no tokenizer makes more
-	// tokens than bytes, and of most languages 8,191 bytes are some 2,000, which is what the local models take that people run.
+	// maxInput is how many bytes of a text are sent. OpenAI's models refuse more than 8,191 tokens, and no tokenizer
+	// makes more tokens than bytes. In most languages 8,191 bytes are some 2,000 tokens, which common local models
+	// accept.
 	maxInput = 8191
-	// maxDimensions bounds a vector, and numberBytes what a server may need to write one number of it.
+	// maxDimensions bounds a vector; numberBytes is how many bytes a server may use for each of its numbers.
 	maxDimensions = 4096
 	numberBytes   = 32
-	// maxAround is how many bytes an answer may have around its vectors.
-	maxAround = 64 << 10
+	// maxEnvelope is how many bytes a response may have besides its vectors.
+	maxEnvelope = 64 << 10
 )
 
 // Embedder is an embedding model behind an OpenAI-compatible API. Its methods may be called from any goroutine.
@@ -37,27 +38,28 @@ type Embedder struct {
 
 var _ stream.Embedder = (*Embedder)(nil)
 
-// NewEmbedder returns the embedding model that options name. It asks nothing of the network.
+// NewEmbedder returns the embedding model that options name. It uses no network.
 func NewEmbedder(options Options) *Embedder {
 	return &Embedder{
 		name: options.Name, config: configOf(options),
-		http: &http.Client{Transport: newTransport(), CheckRedirect: stayHere},
+		http: &http.Client{Transport: newTransport(), CheckRedirect: refuseRedirect},
 	}
 }
 
-// Name is what the provider calls the model.
+// Name returns the provider's name of the model.
 func (e *Embedder) Name() string { return e.name }
 
-// String is the model's name: a model that is printed by mistake does not print its key.
+// String returns the name of the model, so that printing a model does not print its key.
 func (e *Embedder) String() string { return e.name }
 
-// GoString is as String.
+// GoString is String.
 func (e *Embedder) GoString() string { return e.name }
 
-// Close closes the connections that nobody uses. The model may still be used afterwards.
+// Close closes idle connections. The model may still be used.
 func (e *Embedder) Close() { e.http.CloseIdleConnections() }
 
-// Embed asks for the vectors of texts (see [stream.Embedder]). A text of more than 8,191 bytes is cut at a character's border.
+// Embed asks for the vectors of texts (see [stream.Embedder]). A text of more than 8,191 bytes is cut between two
+// characters.
 func (e *Embedder) Embed(ctx context.Context, texts []string) (stream.Embeddings, error) {
 	if len(texts) == 0 {
 		return stream.Embeddings{}, nil
@@ -74,7 +76,7 @@ func (e *Embedder) embed(ctx context.Context, texts []string) (stream.Embeddings
 	for i, text := range texts {
 		input[i] = cut(text, maxInput)
 	}
-	body, err := ask(e.config, e.http, func(client *openai.Client) error {
+	body, err := send(e.config, e.http, func(client *openai.Client) error {
 		_, err := client.CreateEmbeddings(ctx, openai.EmbeddingRequest{Input: input, Model: openai.EmbeddingModel(e.name)})
 		return err
 	})
@@ -82,16 +84,16 @@ func (e *Embedder) embed(ctx context.Context, texts []string) (stream.Embeddings
 		return stream.Embeddings{}, err
 	}
 	defer body.Close()
-	limit := int64(len(texts))*maxDimensions*numberBytes + maxAround
+	limit := int64(len(texts))*maxDimensions*numberBytes + maxEnvelope
 	a := embedded{json: json.NewDecoder(http.MaxBytesReader(nil, body, limit)), vectors: make([][]float32, len(texts))}
 	if err := a.read(); err != nil {
-		return stream.Embeddings{}, unread(err)
+		return stream.Embeddings{}, readFailure(err)
 	}
 	return stream.Embeddings{Vectors: a.vectors, Tokens: a.tokens}, nil
 }
 
-// unread is the failure of an answer that could not be read.
-func unread(err error) error {
+// readFailure returns the error for a response that could not be read.
+func readFailure(err error) error {
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 	_, known := errors.AsType[*stream.ModelError](err)
 	_, syntax := errors.AsType[*json.SyntaxError](err)
@@ -106,10 +108,10 @@ func unread(err error) error {
 	case errors.Is(err, errNoVectors):
 		return failure(messageUnreadable, &cause{err: errNoVectors})
 	}
-	return failure(messageBrokeOff, &cause{err: plain(err)})
+	return failure(messageBrokeOff, &cause{err: sanitise(err)})
 }
 
-// cut returns the characters that the first n bytes of text hold whole.
+// cut returns the longest prefix of at most n bytes that splits no character.
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -120,14 +122,14 @@ func cut(text string, n int) string {
 	return text[:n]
 }
 
-var errNoVectors = errors.New("not a vector for each text, of as many finite numbers, not all of them zero")
+var errNoVectors = errors.New("the response does not have one vector for each text, all of the same length and none of them zero")
 
-// embedded is an answer that is being read: piece by piece, so that it costs no more than the vectors that were asked for,
-// whatever a server makes of it.
+// embedded reads a response piece by piece, so that memory is bounded by the vectors that were asked for, whatever
+// the server sends.
 type embedded struct {
 	json    *json.Decoder
 	vectors [][]float32
-	count   int // of the vectors that were read
+	count   int // of vectors read
 	tokens  int
 }
 
@@ -163,7 +165,7 @@ func (a *embedded) delimiter(want json.Delim) error {
 	return nil
 }
 
-// field reads the value of a field of the answer.
+// field reads the value of one field.
 func (a *embedded) field(name json.Token) error {
 	switch name {
 	case "data":
@@ -186,7 +188,7 @@ func (a *embedded) field(name json.Token) error {
 	return nil
 }
 
-// data reads the vectors. They go by their index; servers that leave it out have them in order.
+// data reads the vectors. Their index gives the order; servers that leave it out send them in order.
 func (a *embedded) data() error {
 	if err := a.delimiter('['); err != nil {
 		return err
@@ -203,7 +205,7 @@ func (a *embedded) data() error {
 		if v.Index != nil {
 			at = *v.Index
 		}
-		if at < 0 || at >= len(a.vectors) || a.vectors[at] != nil || !v.Embedding.haveDirection() {
+		if at < 0 || at >= len(a.vectors) || a.vectors[at] != nil || !v.Embedding.nonZero() {
 			return errNoVectors
 		}
 		a.vectors[at] = v.Embedding
@@ -217,10 +219,10 @@ func (a *embedded) data() error {
 	return a.delimiter(']')
 }
 
-// numbers are those of a vector, at most maxDimensions.
+// numbers are the numbers of a vector, at most maxDimensions.
 type numbers []float32
 
-// UnmarshalJSON reads an array of numbers, and no more of it than a vector has.
+// UnmarshalJSON reads an array of numbers, but no more than a vector may have.
 func (n *numbers) UnmarshalJSON(text []byte) error {
 	list, ok := bytes.CutPrefix(text, []byte("["))
 	list, ok2 := bytes.CutSuffix(list, []byte("]"))
@@ -239,7 +241,7 @@ func (n *numbers) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// haveDirection reports whether not all numbers are zero. None of them is infinite or NaN: JSON has neither.
-func (n numbers) haveDirection() bool {
+// nonZero reports whether any number is not zero. None is infinite or NaN, since JSON has neither.
+func (n numbers) nonZero() bool {
 	return slices.ContainsFunc(n, func(x float32) bool { return x != 0 })
 }

@@ -11,13 +11,12 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"parley/stream"
 )
 
-// embedder returns a model whose server answers each request with that, and what it was asked.
+// embedder returns a model whose server answers each request with answer, and a channel of the requests.
 func embedder(t *testing.T, answer func(w net.Conn)) (*Embedder, chan asked) {
 	requests := make(chan asked, 16)
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
@@ -44,7 +43,7 @@ func says(status int, body string) func(net.Conn) {
 	}
 }
 
-func TestVectorsComeInTheOrderOfTheirTexts(t *testing.T) {
+func TestEmbed_OrderOfTexts(t *testing.T) {
 	for name, body := range map[string]string{
 		"as OpenAI has it": `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1e-3]},{"object":"embedding","index":1,"embedding":[0, 1]}],"model":"meaning","usage":{"prompt_tokens":9,"total_tokens":9}}`,
 		"out of order":     `{"data":[{"index":1,"embedding":[0,1]},{"embedding":[0.5,-0.001],"index":0}],"usage":{"prompt_tokens":9}}`,
@@ -67,7 +66,7 @@ func TestVectorsComeInTheOrderOfTheirTexts(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNoVectorsIsOneHonestError(t *testing.T) {
+func TestEmbed_InvalidResponse(t *testing.T) {
 	long := strings.Repeat("0.125,", maxDimensions) + "1"
 	for name, test := range map[string]struct {
 		status  int
@@ -113,15 +112,15 @@ func TestAnAnswerThatIsNoVectorsIsOneHonestError(t *testing.T) {
 			if !ok || failed.Message != test.message || failed.Code != stream.CodeProviderError || got.Vectors != nil {
 				t.Fatalf("got %v, %v, want %q", got, err, test.message)
 			}
-			if said := fmt.Sprintf("%v %v %+v", err, failed.Cause, failed.Cause); strings.Contains(said, "secret") || strings.Contains(said, "bard") {
-				t.Errorf("it says %q", said)
+			if printed := fmt.Sprintf("%v %v %+v", err, failed.Cause, failed.Cause); strings.Contains(printed, "secret") || strings.Contains(printed, "bard") {
+				t.Errorf("it says %q", printed)
 			}
 		})
 	}
 }
 
-// TestALyingAnswerCostsLittleMemory has a server send, for one text, what is as large as it is let be.
-func TestALyingAnswerCostsLittleMemory(t *testing.T) {
+// TestEmbed_HugeResponse_BoundedMemory: the server sends the largest responses that are accepted for one text.
+func TestEmbed_HugeResponse_BoundedMemory(t *testing.T) {
 	const most = 16 << 20
 	for name, body := range map[string]string{
 		"objects": `{"data":[` + strings.Repeat(`{},`, maxDimensions*numberBytes/3) + `{}]}`,
@@ -140,7 +139,7 @@ func TestALyingAnswerCostsLittleMemory(t *testing.T) {
 	}
 }
 
-func TestATextIsCutToWhatModelsTake(t *testing.T) {
+func TestEmbed_LongText_Cut(t *testing.T) {
 	e, requests := embedder(t, says(200, `{"data":[{"embedding":[1]},{"embedding":[1]}]}`))
 	if _, err := e.Embed(t.Context(), []string{strings.Repeat("é", 10_000), strings.Repeat("x", maxInput)}); err != nil {
 		t.Fatal(err)
@@ -151,7 +150,7 @@ func TestATextIsCutToWhatModelsTake(t *testing.T) {
 	}
 }
 
-func TestAnEmbeddingEndsWithItsContext(t *testing.T) {
+func TestEmbed_ContextEnds(t *testing.T) {
 	hung := make(chan struct{})
 	e, requests := embedder(t, func(w net.Conn) {
 		_, _ = w.Read(make([]byte, 1)) // until the request is closed
@@ -173,7 +172,7 @@ func TestAnEmbeddingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestAnEmbedderThatIsNotThereIsUnreachable(t *testing.T) {
+func TestEmbed_NoServer_Unreachable(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -181,12 +180,11 @@ func TestAnEmbedderThatIsNotThereIsUnreachable(t *testing.T) {
 	listener.Close()
 	e := NewEmbedder(Options{BaseURL: "http://" + listener.Addr().String() + "/v1", Name: "meaning"})
 	defer e.Close()
-	began := time.Now()
 	_, err = e.Embed(t.Context(), []string{"text"})
-	if failed, ok := errors.AsType[*stream.ModelError](err); !ok || failed.Message != messageUnreachable || time.Since(began) > 5*time.Second {
-		t.Errorf("got %v after %v", err, time.Since(began))
+	if failed, ok := errors.AsType[*stream.ModelError](err); !ok || failed.Message != messageUnreachable {
+		t.Errorf("got %v", err)
 	}
-	if said := fmt.Sprintf("%v %+v %#v", e, e, e); strings.Contains(said, "sk-") {
-		t.Errorf("printed, it is %s", said)
+	if printed := fmt.Sprintf("%v %+v %#v", e, e, e); strings.Contains(printed, "sk-") {
+		t.Errorf("printed, it is %s", printed)
 	}
 }

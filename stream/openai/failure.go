@@ -19,29 +19,29 @@ import (
 	"parley/stream"
 )
 
-// What a caller is told. A provider's own words are never passed on, nor logged: they quote prompts, keys and paths.
+// The public texts. A provider's own text is never passed on or logged: it may quote prompts, keys and paths.
 const (
 	messageUnreachable = "the model cannot be reached"
 	messageCredentials = "the model's provider refused the server's credentials"
 	messageTooLong     = "the conversation is too long for the model"
 	messageUnknown     = "the model's provider does not know the model"
-	messageBusy        = "the model's provider has too many requests"
-	messageQuota       = "the model's provider refused: the server's quota is used up"
+	messageBusy        = "the model's provider is overloaded or limits this server's requests"
+	messageQuota       = "the model's provider refused the request: the server's quota is used up"
 	messageDown        = "the model's provider failed"
 	messageRefused     = "the model's provider refused the request"
-	messageBrokeOff    = "the model's answer broke off"
-	messageNoAnswer    = "the model's provider sent no answer"
-	messageUnreadable  = "the model's answer was unreadable"
-	messageTooLarge    = "the model's answer was too large"
-	messageFailed      = "the model failed while answering"
+	messageBrokeOff    = "the model's response broke off"
+	messageNoAnswer    = "the model's provider sent an empty response"
+	messageUnreadable  = "the model's response could not be read"
+	messageTooLarge    = "the model's response was too large"
+	messageFailed      = "the model failed during its response"
 )
 
-// cause is why a model failed, for the log: in our own words, but for a status code and an identifier.
+// cause is why a model failed, for the log. It has only our own words, a status and an identifier.
 type cause struct {
 	what   string        // our words
-	status int           // of the provider's response, 0 if there was none
-	kind   string        // the provider's type or code of the error, if it is an identifier
-	err    error         // one of [plain]'s
+	status int           // of the response; 0 if there was none
+	kind   string        // the provider's code or type of the error, if it is an identifier
+	err    error         // from [sanitise]
 	retry  bool          // asking again may help
 	after  time.Duration // how long the provider asked us to wait
 }
@@ -69,20 +69,20 @@ func failure(message string, c *cause) *stream.ModelError {
 	return &stream.ModelError{Code: stream.CodeProviderError, Message: message, Cause: c}
 }
 
-// unreachable is the failure of a request that got no response.
+// unreachable returns the error for a request without a response.
 func unreachable(err error) error {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	return failure(messageUnreachable, &cause{err: plain(err), retry: !untrusted})
+	return failure(messageUnreachable, &cause{err: sanitise(err), retry: !untrusted})
 }
 
-// refused is the failure of a request that was answered with any status but 200; err is what the library read of it.
+// refused returns the error for a response with any status but 200; err is what the library read of it.
 func refused(response *http.Response, err error) error {
 	c := &cause{status: response.StatusCode}
 	var overflow bool
-	if said, ok := errors.AsType[*openai.APIError](err); ok {
-		code, _ := said.Code.(string)
-		c.kind = firstIdentifier(code, said.Type)
-		overflow = isOverflow(code) || isOverflow(said.Type)
+	if apiError, ok := errors.AsType[*openai.APIError](err); ok {
+		code, _ := apiError.Code.(string)
+		c.kind = firstIdentifier(code, apiError.Type)
+		overflow = isOverflow(code) || isOverflow(apiError.Type)
 	}
 	message := messageRefused
 	switch status := response.StatusCode; {
@@ -105,14 +105,14 @@ func refused(response *http.Response, err error) error {
 	return failure(message, c)
 }
 
-// reported is the failure of an answer that holds an error in place of the next piece of text: the error's JSON.
+// reported returns the error for a response that contains an error instead of text; text is that error's JSON.
 func reported(text json.RawMessage) error {
-	var said struct{ Type, Code any }
-	_ = json.Unmarshal(text, &said) // an error of another shape is one all the same
-	kind, _ := said.Type.(string)
-	code, _ := said.Code.(string)
+	var sent struct{ Type, Code any }
+	_ = json.Unmarshal(text, &sent) // an error of another shape is still an error
+	kind, _ := sent.Type.(string)
+	code, _ := sent.Code.(string)
 	c := &cause{what: "an error within the answer", kind: firstIdentifier(code, kind)}
-	if status, ok := said.Code.(float64); ok && status >= 100 && status <= 999 {
+	if status, ok := sent.Code.(float64); ok && status >= 100 && status <= 999 {
 		c.status = int(status)
 	}
 	if isOverflow(code) || isOverflow(kind) {
@@ -125,7 +125,7 @@ func isOverflow(kind string) bool {
 	return kind == "exceed_context_size_error" || kind == "context_length_exceeded"
 }
 
-// firstIdentifier returns the first of words that is a short identifier and so no text of anybody's.
+// firstIdentifier returns the first word that is an identifier, and so not a text that somebody wrote.
 func firstIdentifier(words ...string) string {
 	for _, w := range words {
 		if isIdentifier(w) {
@@ -144,7 +144,7 @@ func isIdentifier(w string) bool {
 	return w != "" && len(w) <= 64
 }
 
-// retryAfter reads the header of that name: seconds, or a date. 0 if there is none.
+// retryAfter parses the header of that name: seconds or a date. 0 if there is none.
 func retryAfter(header string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseFloat(header, 64); err == nil {
 		if !(seconds > 0) {
@@ -165,9 +165,9 @@ var (
 	errBroken      = errors.New("connection broken")
 )
 
-// plain says what went wrong with a connection without what the other side sent, which Go's own errors quote (a
-// malformed header, a proxy's refusal).
-func plain(err error) error {
+// sanitise returns what went wrong with a connection without anything that the other side sent: Go's own errors quote
+// malformed headers and a proxy's refusal.
+func sanitise(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}

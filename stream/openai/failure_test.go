@@ -18,13 +18,13 @@ import (
 	"parley/stream"
 )
 
-// once makes the model ask only once.
+// once makes the model try only once.
 func once(m *Model) *Model {
 	m.retry = retrypolicy.NewBuilder[any]().WithMaxAttempts(1).ReturnLastFailure().Build()
 	return m
 }
 
-// answering serves one answer, to whoever asks.
+// answering returns a model whose server sends one response.
 func answering(t *testing.T, writes ...[]byte) *Model {
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -35,27 +35,27 @@ func answering(t *testing.T, writes ...[]byte) *Model {
 	return once(open(t, server.url()))
 }
 
-// silent fails the test if what a failure says to the public or to the log holds a word of what the provider sent, but
-// for identifiers, or the key, or the prompts.
+// silent fails the test if the public text or the log's cause contains the key, the prompts, or a word that the
+// provider sent, except identifiers.
 func silent(t *testing.T, err *stream.ModelError, sent string) {
 	t.Helper()
-	said := err.Error() + fmt.Sprintf(" %v %+v", err.Cause, errors.Unwrap(err))
+	printed := err.Error() + fmt.Sprintf(" %v %+v", err.Cause, errors.Unwrap(err))
 	for _, secret := range []string{"sk-secret-key", "bard", "Once upon"} {
-		if strings.Contains(said, secret) {
-			t.Errorf("%q holds %q", said, secret)
+		if strings.Contains(printed, secret) {
+			t.Errorf("%q holds %q", printed, secret)
 		}
 	}
 	own := strings.Join([]string{messageUnreachable, messageCredentials, messageTooLong, messageUnknown, messageBusy, messageDown,
 		messageRefused, messageBrokeOff, messageNoAnswer, messageUnreadable, messageTooLarge, messageFailed,
 		"status an error within the answer a response without events an end without a finish reason unexpected EOF " + errUnreadable.Error()}, " ")
-	for _, word := range regexp.MustCompile(`[\pL']{4,}`).FindAllString(said, -1) {
+	for _, word := range regexp.MustCompile(`[\pL']{4,}`).FindAllString(printed, -1) {
 		if strings.Contains(sent, word) && !strings.Contains(own, word) && !regexp.MustCompile(`"(type|code)":"[a-z_]*`+word).MatchString(sent) {
-			t.Errorf("%q holds %q of what the provider sent", said, word)
+			t.Errorf("%q holds %q of what the provider sent", printed, word)
 		}
 	}
 }
 
-func TestEveryCapturedRefusalFailsInOurOwnWords(t *testing.T) {
+func TestGenerate_CapturedRefusals_OwnWords(t *testing.T) {
 	for name, message := range map[string]string{
 		"llama-server/09-bad-json":             messageDown,
 		"llama-server/10-no-messages":          messageRefused,
@@ -77,7 +77,7 @@ func TestEveryCapturedRefusalFailsInOurOwnWords(t *testing.T) {
 		"ollama/16-wrong-method":               messageRefused,
 		"ollama/17-empty-body":                 messageRefused,
 		"ollama/40-foreign-host":               messageCredentials,
-		"llama-server/11-empty-messages":       messageNoAnswer, // a 200 that is no stream
+		"llama-server/11-empty-messages":       messageNoAnswer, // a 200 that is not a stream
 		"llama-server/14-unknown-model":        messageNoAnswer,
 		"ollama/18-ctx-overflow":               messageNoAnswer,
 		"llama-server/01-models":               messageNoAnswer,
@@ -106,7 +106,7 @@ func TestEveryCapturedRefusalFailsInOurOwnWords(t *testing.T) {
 	}
 }
 
-func TestTheCauseNamesTheProvidersTypeOrCode(t *testing.T) {
+func TestCause_ProvidersTypeOrCode(t *testing.T) {
 	for _, test := range []struct{ body, want string }{
 		{`{"error":{"message":"Hi","type":"invalid_request_error","code":"context_length_exceeded"}}`,
 			messageTooLong + ": status 400, context_length_exceeded"},
@@ -132,7 +132,7 @@ const (
 	lastUse  = `data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}` + "\n\n"
 )
 
-// chunked is text in one chunk; ended says whether the body ends cleanly after it.
+// chunked returns text as one chunk; ended tells whether the body ends properly after it.
 func chunked(text string, ended bool) []byte {
 	wire := fmt.Appendf([]byte(okHead), "%x\r\n%s\r\n", len(text), text)
 	if ended {
@@ -141,7 +141,7 @@ func chunked(text string, ended bool) []byte {
 	return wire
 }
 
-func TestOnlyAFinishReasonOrDoneIsSuccess(t *testing.T) {
+func TestGenerate_SuccessOnlyWithFinishOrDone(t *testing.T) {
 	big := strings.Repeat("x", maxLine)
 	for name, test := range map[string]struct {
 		body    string
@@ -194,7 +194,7 @@ func TestOnlyAFinishReasonOrDoneIsSuccess(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNoneFails(t *testing.T) {
+func TestGenerate_NotAStream_Fails(t *testing.T) {
 	html := "<html><body>It works!</body></html>"
 	for name, test := range map[string]struct{ wire, message string }{
 		"empty":             {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", messageNoAnswer},
@@ -234,11 +234,11 @@ func tail(t *testing.T, name, label string) string {
 	return strings.NewReplacer(`\r`, "\r", `\n`, "\n").Replace(string(m[1]))
 }
 
-func TestAnOllamaWhoseRunnerWasKilledFails(t *testing.T) {
+func TestGenerate_OllamaRunnerKilled_Fails(t *testing.T) {
 	begun := load(t, "ollama/03-stream.txt")
 	begun.body = begun.body[:strings.Index(string(begun.body), `data: {"id":"chatcmpl-557","object":"chat.completion.chunk","created":1795253164,"model":"stories","system_fingerprint":"fp_ollama","choices":[{"index":0,"delta":{"role":"assistant","content":""}`)]
 	writes := begun.pieces()
-	writes = writes[:len(writes)-1] // not its end: this follows
+	writes = writes[:len(writes)-1] // without its end: an error follows
 	killed := tail(t, "ollama/50-timing-abort-parallel-signals.txt", "runner killed mid-stream")
 	_, last, _ := strings.Cut(killed, "\r\nd6\r\n")
 	if !strings.Contains(last, `"model":""`) || !strings.HasSuffix(last, "0\r\n\r\n") {
@@ -252,7 +252,7 @@ func TestAnOllamaWhoseRunnerWasKilledFails(t *testing.T) {
 	}
 }
 
-func TestAServerThatDiesInMidStreamFails(t *testing.T) {
+func TestGenerate_ServerDiesMidStream_Fails(t *testing.T) {
 	for _, server := range []string{"llama-server", "ollama"} {
 		c := load(t, server+"/04-stream-usage.txt")
 		writes := c.pieces(strings.Index(string(c.body), `"finish_reason":"length"`) - 200)
@@ -268,7 +268,7 @@ func TestAServerThatDiesInMidStreamFails(t *testing.T) {
 	}
 }
 
-func TestUsageIsTheLastThatIsNotZero(t *testing.T) {
+func TestUsage_LastNonZero(t *testing.T) {
 	zero := `data: {"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0}}` + "\n"
 	early := `data: {"choices":[{"index":0,"delta":{"content":"!"}}],"usage":{"prompt_tokens":7,"completion_tokens":1}}` + "\n"
 	for _, body := range []string{
@@ -286,7 +286,7 @@ func TestUsageIsTheLastThatIsNotZero(t *testing.T) {
 	}
 }
 
-func TestAFinishReasonThatIsNoWordIsNotPassedOn(t *testing.T) {
+func TestFinishReason_NotAnIdentifier_Other(t *testing.T) {
 	for word, want := range map[string]string{"stop": "stop", "MAX_TOKENS": "max_tokens", "the model had enough": "other"} {
 		result, _, err := readAnswer(strings.NewReader(strings.Replace(plainEnd, "stop", word, 1)))
 		if err != nil || result.FinishReason != want {
@@ -295,7 +295,7 @@ func TestAFinishReasonThatIsNoWordIsNotPassedOn(t *testing.T) {
 	}
 }
 
-func TestSignsOfLifeAreWrittenAsNothing(t *testing.T) {
+func TestGenerate_KeepAlives_EmptyWrites(t *testing.T) {
 	body := ":\n\n: OPENROUTER PROCESSING\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":null}}]}\n\n" +
 		"data: {\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"Let me think\"}}]}\n\n" +
 		"data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"Not this\"}}]}\n\n" + someText + plainEnd
@@ -309,7 +309,7 @@ func TestSignsOfLifeAreWrittenAsNothing(t *testing.T) {
 	}
 }
 
-func TestLongLinesAreReadWholeEachByItself(t *testing.T) {
+func TestGenerate_LongLines(t *testing.T) {
 	var body, want strings.Builder
 	for _, size := range []int{10, lineBuffer, 3*lineBuffer + 1, lineBuffer - 1, 100_000, 5} {
 		content := strings.Repeat("0123456789", size/10)
@@ -321,7 +321,7 @@ func TestLongLinesAreReadWholeEachByItself(t *testing.T) {
 	}
 }
 
-func TestARefusalWithoutEndIsCut(t *testing.T) {
+func TestGenerate_EndlessRefusal_Cut(t *testing.T) {
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
 		_, err := io.WriteString(w, "HTTP/1.1 400 Bad Request\r\n\r\n")
 		for err == nil {
@@ -332,7 +332,7 @@ func TestARefusalWithoutEndIsCut(t *testing.T) {
 	failedWith(t, outcome, messageRefused)
 }
 
-func TestAnAnswerWithoutEndIsCut(t *testing.T) {
+func TestGenerate_EndlessResponse_Cut(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader(someText), endlessComments{})
 	_, text, err := readAnswer(endless)
 	if !errors.Is(err, errTooLarge) || text != "Hello" {
@@ -346,7 +346,7 @@ func (endlessComments) Read(p []byte) (int, error) {
 	return copy(p, ": "+strings.Repeat("comment", 200)+"\n"), nil
 }
 
-func TestNobodyListeningIsUnreachable(t *testing.T) {
+func TestGenerate_NoServer_Unreachable(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -359,7 +359,7 @@ func TestNobodyListeningIsUnreachable(t *testing.T) {
 	}
 }
 
-func TestAContextThatEndedIsReportedAsItself(t *testing.T) {
+func TestGenerate_ContextEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := open(t, "http://127.0.0.1:1/v1").Generate(ctx, hello, func([]byte) {})

@@ -16,16 +16,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is longer than any test.
-var patience = stream.Timeouts{FirstByte: time.Minute, Stall: time.Minute}
+// longTimeouts is longer than any test.
+var longTimeouts = stream.Timeouts{FirstByte: time.Minute, Stall: time.Minute}
 
 var hello = stream.Request{
 	Messages:  []stream.PromptMessage{{Role: "system", Content: "You are a bard."}, {Role: "user", Content: "Once upon a time"}},
 	MaxTokens: 64,
 }
 
-// rawServer is a server on the loopback that answers each request with whatever answer writes to its connection. The
-// connection is closed afterwards; a nil answer was one too many.
+// rawServer is a server on loopback. It answers each request with what answer writes to the connection, then closes
+// it. A nil answer means one request too many.
 type rawServer struct {
 	listener net.Listener
 	done     chan struct{}
@@ -68,17 +68,17 @@ func (s *rawServer) serve(conn net.Conn, answer func(int, net.Conn, *http.Reques
 
 func (s *rawServer) url() string { return "http://" + s.listener.Addr().String() + "/v1" }
 
-// open returns a model at that address, closed with the test.
+// open returns a model at that address. It is closed with the test.
 func open(t testing.TB, baseURL string) *Model {
 	m := New(Options{BaseURL: baseURL, Key: "sk-secret-key", Name: "stories"})
 	t.Cleanup(m.Close)
 	return m
 }
 
-// pumped asks model for a reply the way the server does, and returns the reply's text too.
+// pumped asks model for a reply as the server does, and also returns the text of the reply.
 func pumped(model stream.Model) (stream.Outcome, string) {
 	reply := stream.NewReply("msg_1")
-	outcome := stream.Pump(context.Background(), model, hello, reply, patience)
+	outcome := stream.Pump(context.Background(), model, hello, reply, longTimeouts)
 	text, _ := reply.Snapshot()
 	return outcome, string(text)
 }

@@ -1,16 +1,3 @@
-// Package openai is a [stream.Model], and a [stream.Embedder], over any server that speaks OpenAI's API: OpenAI itself,
-// Ollama, llama.cpp, vLLM and the like. sashabaranov/go-openai, imported here alone, builds the requests and reads the errors
-// that come in place of an answer; the answer itself we read ourselves, because the library takes a broken one for a
-// whole one and costs four allocations a token (parts.md).
-//
-// A message's way through it: [Model.Generate] retries an attempt while nothing was said (retry.go) → the request goes
-// out and the response's body is kept (request.go) → its lines are read as events until the model said how it ended
-// (answer.go) → a line is taken apart by hand or, where it has any but the plain shape, by encoding/json (chunk.go).
-//
-// [Embedder] does the same for embeddings (embed.go): its requests are built and refused alike, and its answer is read by us too.
-//
-// What real servers send, and that only a finish reason or [DONE] means success, was learned from captures of them;
-// the tests replay those (testdata).
 package openai
 
 import (
@@ -25,49 +12,49 @@ import (
 	"parley/stream"
 )
 
-// Options says which model, and where.
+// Options name a model and its server.
 type Options struct {
-	// BaseURL is where the API is, its version included: "http://127.0.0.1:11434/v1". Empty means OpenAI's own.
+	// BaseURL is the address of the API with its version: "http://127.0.0.1:11434/v1". Empty means OpenAI's own.
 	BaseURL string
 	// Key is sent as a bearer token; empty sends none.
 	Key string
-	// Name is what the provider calls the model.
+	// Name is the provider's name of the model.
 	Name string
 }
 
-// DefaultBaseURL is OpenAI's own API.
+// DefaultBaseURL is the address of OpenAI's own API.
 const DefaultBaseURL = "https://api.openai.com/v1"
 
 // Model is a model behind an OpenAI-compatible API. Its methods may be called from any goroutine.
 type Model struct {
 	// static
-	name   string
-	newer  bool // the limit of a reply is called max_completion_tokens here
-	config openai.ClientConfig
-	http   *http.Client
-	retry  retrypolicy.RetryPolicy[any]
+	name          string
+	maxCompletion bool // the server expects max_completion_tokens instead of max_tokens
+	config        openai.ClientConfig
+	http          *http.Client
+	retry         retrypolicy.RetryPolicy[any]
 
 	readers sync.Pool // of *bufio.Reader
 }
 
 var _ stream.Model = (*Model)(nil)
 
-// New returns the model that options name. It asks nothing of the network.
+// New returns the model that options name. It uses no network.
 func New(options Options) *Model { return newModel(options, newTransport()) }
 
 func newModel(options Options, transport http.RoundTripper) *Model {
 	config := configOf(options)
 	return &Model{
-		name:    options.Name,
-		newer:   takesNewerLimit(config.BaseURL, options.Name),
-		config:  config,
-		http:    &http.Client{Transport: transport, CheckRedirect: stayHere},
-		retry:   newRetry(),
-		readers: sync.Pool{New: func() any { return bufio.NewReaderSize(nil, lineBuffer) }},
+		name:          options.Name,
+		maxCompletion: usesMaxCompletionTokens(config.BaseURL, options.Name),
+		config:        config,
+		http:          &http.Client{Transport: transport, CheckRedirect: refuseRedirect},
+		retry:         newRetry(),
+		readers:       sync.Pool{New: func() any { return bufio.NewReaderSize(nil, lineBuffer) }},
 	}
 }
 
-// configOf is what the library needs to know.
+// configOf returns the library's configuration.
 func configOf(options Options) openai.ClientConfig {
 	config := openai.DefaultConfig(options.Key)
 	config.BaseURL = options.BaseURL
@@ -77,19 +64,19 @@ func configOf(options Options) openai.ClientConfig {
 	return config
 }
 
-// Name is what the provider calls the model.
+// Name returns the provider's name of the model.
 func (m *Model) Name() string { return m.name }
 
-// String is the model's name: a model that is printed by mistake does not print its key.
+// String returns the name of the model, so that printing a model does not print its key.
 func (m *Model) String() string { return m.name }
 
-// GoString is as String.
+// GoString is String.
 func (m *Model) GoString() string { return m.name }
 
-// Close closes the connections that nobody uses. The model may still be used afterwards.
+// Close closes idle connections. The model may still be used.
 func (m *Model) Close() { m.http.CloseIdleConnections() }
 
-// attempt asks once.
+// attempt makes one request.
 func (m *Model) attempt(ctx context.Context, request openai.ChatCompletionRequest, write func([]byte)) (stream.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -97,8 +84,8 @@ func (m *Model) attempt(ctx context.Context, request openai.ChatCompletionReques
 	if err != nil {
 		return stream.Result{}, err
 	}
-	// Closing the body of an answer that was not read to its end closes the connection, and waits until it is
-	// closed: that is how the provider learns of an abort, and why Generate may say that it has.
+	// Closing the body before its end closes the connection, and waits until it is closed. So the provider notices
+	// an abort, and the request is really closed when Generate returns.
 	defer body.Close()
 
 	reader := m.readers.Get().(*bufio.Reader)

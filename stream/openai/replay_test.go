@@ -17,7 +17,7 @@ import (
 	"parley/stream"
 )
 
-// replay serves the writes of one answer after another and returns how each one's pump ended.
+// replay serves the writes of one response after another and checks how each reply ended.
 func replay(t *testing.T, answers [][][]byte, check func(i int, outcome stream.Outcome, text string)) {
 	t.Helper()
 	server := serveRaw(t, func(n int, w net.Conn, r *http.Request) {
@@ -36,7 +36,7 @@ func replay(t *testing.T, answers [][][]byte, check func(i int, outcome stream.O
 	}
 }
 
-// cuttings are ways to cut n bytes: not at all, into single bytes, into lines, and at random.
+// cuttings returns ways to cut n bytes: not at all, into single bytes, into lines, and at random.
 func cuttings(body []byte) (all [][]int) {
 	every := make([]int, 0, len(body))
 	lines := []int{}
@@ -69,12 +69,12 @@ func sameReply(t *testing.T, want expected, outcome stream.Outcome, text string)
 	}
 }
 
-func TestEveryCapturedAnswerReadsAlikeHoweverItIsCut(t *testing.T) {
+func TestReplay_CapturesCutAnywhere(t *testing.T) {
 	for _, c := range streams(t) {
 		t.Run(c.name, func(t *testing.T) {
 			want := c.expected(t)
 			if want.text == "" || want.finish == "" || !want.done {
-				t.Fatalf("the capture is not what it was taken for: %+v", want)
+				t.Fatalf("unexpected capture: %+v", want)
 			}
 			var answers [][][]byte
 			for _, cuts := range cuttings(c.body) {
@@ -85,7 +85,7 @@ func TestEveryCapturedAnswerReadsAlikeHoweverItIsCut(t *testing.T) {
 	}
 }
 
-func TestASmallAnswerReadsAlikeWhereverTheWireIsCutInTwo(t *testing.T) {
+func TestReplay_SmallResponseCutInTwo(t *testing.T) {
 	for _, name := range []string{"llama-server/30-http10.txt", "ollama/30-http10.txt", "ollama/26-raw-chunked.txt"} {
 		t.Run(name, func(t *testing.T) {
 			c := load(t, name)
@@ -99,7 +99,7 @@ func TestASmallAnswerReadsAlikeWhereverTheWireIsCutInTwo(t *testing.T) {
 	}
 }
 
-// cutReader gives the bytes in those pieces, one a read: unlike a socket it never joins two.
+// cutReader returns one piece for each read; unlike a socket it never joins two.
 type cutReader struct{ pieces [][]byte }
 
 func (r *cutReader) Read(p []byte) (int, error) {
@@ -113,7 +113,7 @@ func (r *cutReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readAnswer reads a body without any network.
+// readAnswer reads a body without a network.
 func readAnswer(body io.Reader) (stream.Result, string, error) {
 	var text bytes.Buffer
 	a := testAnswer(body, func(delta []byte) { text.Write(delta) })
@@ -125,13 +125,13 @@ func testAnswer(body io.Reader, write func([]byte)) *answer {
 	return &answer{reader: bufio.NewReaderSize(body, lineBuffer), write: write, cancel: func() {}}
 }
 
-func TestEveryCutOfEveryCapturedAnswerReadsAlike(t *testing.T) {
+func TestAnswer_EveryCutOfEveryCapture(t *testing.T) {
 	for _, c := range streams(t) {
 		if c.raw {
 			continue
 		}
 		want := c.expected(t)
-		step := 1 + len(c.body)/500 // some hundred cuts of each
+		step := 1 + len(c.body)/500 // about 500 cuts for each
 		for at := 0; at < len(c.body); at += step {
 			result, text, err := readAnswer(&cutReader{pieces: [][]byte{c.body[:at], c.body[at:]}})
 			if err != nil || text != want.text || result.FinishReason != want.finish || !cmp.Equal(result.Usage, want.usage) {
@@ -141,7 +141,7 @@ func TestEveryCutOfEveryCapturedAnswerReadsAlike(t *testing.T) {
 	}
 }
 
-// utf8Answer is a reply of characters of every length, raw and escaped.
+// utf8Answer returns a response with characters of every length, raw and escaped.
 func utf8Answer() (body string, text string) {
 	deltas := []string{`Grüße`, `, 世`, `界 🌍`, ` \u00e9\u4e16\ud83d\ude00`, `\\ \"q\" \/ \n\t`, ` 𝔘`}
 	var b strings.Builder
@@ -152,7 +152,7 @@ func utf8Answer() (body string, text string) {
 	return b.String(), "Grüße, 世界 🌍 é世😀\\ \"q\" / \n\t 𝔘"
 }
 
-func TestAnAnswerCutInsideCharactersReadsAlike(t *testing.T) {
+func TestAnswer_CutInsideCharacters(t *testing.T) {
 	body, want := utf8Answer()
 	c := capture{head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", body: []byte(body)}
 	var answers [][][]byte
@@ -165,7 +165,7 @@ func TestAnAnswerCutInsideCharactersReadsAlike(t *testing.T) {
 	})
 }
 
-func TestAServerThatCompressesUnaskedIsUnderstood(t *testing.T) {
+func TestGenerate_UnaskedGzip(t *testing.T) {
 	c := load(t, "ollama/04-stream-usage.txt")
 	var zipped bytes.Buffer
 	zip := gzip.NewWriter(&zipped)
@@ -191,7 +191,7 @@ func failedWith(t *testing.T, outcome stream.Outcome, message string) {
 	}
 }
 
-func TestTheKeyTheModelAndTheMessagesAreSentAndStreamingIsAskedFor(t *testing.T) {
+func TestGenerate_RequestBody(t *testing.T) {
 	c := load(t, "ollama/03-stream.txt")
 	seen := make(chan string, 1)
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
@@ -212,7 +212,7 @@ func TestTheKeyTheModelAndTheMessagesAreSentAndStreamingIsAskedFor(t *testing.T)
 	}
 }
 
-func TestTheBoundOfAReplyIsCalledAsTheProviderWants(t *testing.T) {
+func TestGenerate_NameOfTokenLimit(t *testing.T) {
 	for _, test := range []struct {
 		url, model string
 		newer      bool
@@ -226,8 +226,8 @@ func TestTheBoundOfAReplyIsCalledAsTheProviderWants(t *testing.T) {
 		{"https://api.openai.com.example.org/v1", "mistral", false},
 		{"http://127.0.0.1:11434/v1", "gpt-oss:20b", false},
 	} {
-		asked := New(Options{BaseURL: test.url, Name: test.model}).translate(stream.Request{MaxTokens: 100})
-		//lint:ignore SA1019 the name that every provider but OpenAI knows
+		asked := New(Options{BaseURL: test.url, Name: test.model}).chatRequest(stream.Request{MaxTokens: 100})
+		//lint:ignore SA1019 every provider except OpenAI uses this name
 		older := asked.MaxTokens
 		if got := asked.MaxCompletionTokens == 100; got != test.newer || (older == 100) == test.newer {
 			t.Errorf("%s at %s: max_completion_tokens %d, max_tokens %d", test.model, test.url, asked.MaxCompletionTokens, older)
@@ -235,7 +235,7 @@ func TestTheBoundOfAReplyIsCalledAsTheProviderWants(t *testing.T) {
 	}
 }
 
-func TestAModelThatIsPrintedHidesItsKey(t *testing.T) {
+func TestModel_Printed_HidesKey(t *testing.T) {
 	m := New(Options{Key: "sk-secret-key", Name: "stories"})
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
 		if printed := fmt.Sprintf(format, m); strings.Contains(printed, "secret") {

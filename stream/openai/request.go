@@ -17,11 +17,11 @@ import (
 	"parley/stream"
 )
 
-// maxErrorBody is how much is read of what a provider sends in place of an answer.
+// maxErrorBody is how much is read of an error response, in bytes.
 const maxErrorBody = 64 << 10
 
-// newTransport returns the connections to a provider. There is no limit to how late its headers may be: a local model
-// that is busy with others was seen to send nothing for 12 s. How long is too long, [stream.Patience] says.
+// newTransport returns the connections to a provider. It has no timeout for headers: a local model that is busy with
+// others was seen to send nothing for 12 s. [stream.Timeouts] bounds the silence.
 func newTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
@@ -31,32 +31,32 @@ func newTransport() *http.Transport {
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: 1024,
 		IdleConnTimeout:     90 * time.Second,
-		DisableCompression:  true, // a compressor holds tokens back
-		// All replies share one HTTP/2 connection: if it is dead, find out before they all ran out of patience.
+		DisableCompression:  true, // a compressor would hold tokens back
+		// All replies share one HTTP/2 connection: notice that it is dead before they all reach their timeout.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second},
 	}
 }
 
-// stayHere follows no redirect: a POST would arrive as a GET, and a key at a stranger's.
-func stayHere(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// refuseRedirect follows no redirect: a POST would become a GET, and the key would go to another host.
+func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// takesNewerLimit tells how the bound of a reply is called. Ollama ignores max_completion_tokens; OpenAI's newer models
-// refuse max_tokens, and all its models take the other, as do its models at Azure or behind a proxy that keeps their
-// names. So: max_completion_tokens for those, max_tokens for the rest of the world.
-func takesNewerLimit(baseURL, model string) bool {
+// usesMaxCompletionTokens reports how the limit of a reply is called. OpenAI's newer models refuse max_tokens, and
+// all its models accept max_completion_tokens, also at Azure or behind a proxy that keeps their names. Ollama ignores
+// max_completion_tokens. So OpenAI's models get that, and all others max_tokens.
+func usesMaxCompletionTokens(baseURL, model string) bool {
 	if u, err := url.Parse(baseURL); err == nil {
 		if host := u.Hostname(); host == "api.openai.com" || strings.HasSuffix(host, ".openai.azure.com") {
 			return true
 		}
 	}
-	// The library refuses max_tokens for the models that it knows to refuse it.
-	//lint:ignore SA1019 it is asked about for being deprecated
+	// The library knows which models refuse max_tokens.
+	//lint:ignore SA1019 the point is that it is deprecated
 	probe := openai.ChatCompletionRequest{Model: model, MaxTokens: 1}
 	return errors.Is(openai.NewReasoningValidator().Validate(probe), openai.ErrReasoningModelMaxTokensDeprecated)
 }
 
-// translate says request in the provider's terms.
-func (m *Model) translate(request stream.Request) openai.ChatCompletionRequest {
+// chatRequest returns the request as the provider's API has it.
+func (m *Model) chatRequest(request stream.Request) openai.ChatCompletionRequest {
 	messages := make([]openai.ChatCompletionMessage, len(request.Messages))
 	for i, p := range request.Messages {
 		messages[i] = openai.ChatCompletionMessage{Role: p.Role, Content: p.Content}
@@ -66,31 +66,31 @@ func (m *Model) translate(request stream.Request) openai.ChatCompletionRequest {
 		Messages:      messages,
 		StreamOptions: &openai.StreamOptions{IncludeUsage: true},
 	}
-	if m.newer {
+	if m.maxCompletion {
 		r.MaxCompletionTokens = request.MaxTokens
 	} else {
-		//lint:ignore SA1019 the name that every provider but OpenAI knows
+		//lint:ignore SA1019 every provider except OpenAI uses this name
 		r.MaxTokens = request.MaxTokens
 	}
 	return r
 }
 
-// open sends the request and returns the answer's body, uncompressed.
+// open sends the request and returns the body of the response, uncompressed.
 func (m *Model) open(ctx context.Context, request openai.ChatCompletionRequest) (io.ReadCloser, error) {
-	return ask(m.config, m.http, func(client *openai.Client) error {
+	return send(m.config, m.http, func(client *openai.Client) error {
 		_, err := client.CreateChatCompletionStream(ctx, request)
 		return err
 	})
 }
 
-// ask has the library send a request, and returns the answer's body, uncompressed. What the library says of that is of no
-// interest: it is not shown it.
-func ask(config openai.ClientConfig, client *http.Client, send func(*openai.Client) error) (io.ReadCloser, error) {
-	doer := &doer{client: client}
+// send lets the library send a request and returns the body of the response, uncompressed. For a 200 the library's
+// own result means nothing, since it gets an empty body.
+func send(config openai.ClientConfig, client *http.Client, call func(*openai.Client) error) (io.ReadCloser, error) {
+	doer := &captureDoer{client: client}
 	config.HTTPClient = doer
-	err := send(openai.NewClientWithConfig(config))
+	err := call(openai.NewClientWithConfig(config))
 	switch {
-	case doer.response == nil && doer.err == nil: // the library did not even ask
+	case doer.response == nil && doer.err == nil: // the library sent nothing
 		return nil, failure(messageRefused, &cause{what: "the request could not be built"})
 	case doer.err != nil:
 		return nil, unreachable(doer.err)
@@ -101,25 +101,25 @@ func ask(config openai.ClientConfig, client *http.Client, send func(*openai.Clie
 	switch encoding := strings.ToLower(doer.response.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":
 		return body, nil
-	case "gzip", "x-gzip": // not asked for
+	case "gzip", "x-gzip": // although we did not ask for it
 		return &gunzip{body: body}, nil
 	}
 	body.Close()
 	return nil, failure(messageUnreadable, &cause{what: "unknown content encoding"})
 }
 
-// doer is between the library and the network, for one request: it keeps the response, so that we read its body
-// ourselves, and lets the library have what it can read an error from.
-type doer struct {
+// captureDoer stands between the library and the network for one request. It keeps the response, so that we read a
+// 200 ourselves, and lets the library read an error response.
+type captureDoer struct {
 	client   *http.Client
 	response *http.Response
 	err      error
 }
 
-func (d *doer) Do(request *http.Request) (*http.Response, error) {
+func (d *captureDoer) Do(request *http.Request) (*http.Response, error) {
 	request.Header.Set("Accept-Encoding", "identity")
-	// Not sent, being empty: it tells net/http that a request which met a connection that the server had just closed for
-	// idleness may go out again on another at once.
+	// An empty value is not sent. It tells net/http that it may repeat the request at once on another connection, if
+	// the server had just closed this one for being idle.
 	request.Header["Idempotency-Key"] = []string{}
 	d.response, d.err = d.client.Do(request)
 	if d.err != nil {
@@ -131,7 +131,7 @@ func (d *doer) Do(request *http.Request) (*http.Response, error) {
 		return &shown, nil
 	}
 	defer d.response.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(d.response.Body, maxErrorBody)) // what there is of it; the status says enough
+	text, _ := io.ReadAll(io.LimitReader(d.response.Body, maxErrorBody)) // even a part is enough, as we have the status
 	shown.Body = io.NopCloser(bytes.NewReader(text))
 	return &shown, nil
 }

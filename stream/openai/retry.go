@@ -11,15 +11,15 @@ import (
 	"parley/stream"
 )
 
-// How often, and how far apart, a model is asked that cannot answer just now (design section 3).
+// How often a model is asked that cannot answer now, and how far apart.
 const (
 	maxAttempts = 4
 	firstDelay  = 500 * time.Millisecond
 	maxDelay    = 8 * time.Second
-	jitter      = 0.25 // a delay is up to a quarter shorter or longer, so that a crowd does not come back at once
+	jitter      = 0.25 // a delay is up to a quarter shorter or longer, so that callers do not return all at once
 
-	// maxRetryAfter is the longest wait that a provider may ask for. If it asks for a longer one we fail at once:
-	// asking earlier would be refused, and nobody waits that long.
+	// maxRetryAfter is the longest wait that a provider may ask for. If it asks for more, we fail at once: asking
+	// earlier would be refused, and no caller waits that long.
 	maxRetryAfter = 30 * time.Second
 )
 
@@ -34,28 +34,28 @@ func newRetry() retrypolicy.RetryPolicy[any] {
 		Build()
 }
 
-// Generate asks for one reply (see [stream.Model]). It asks again, a few times, where the model's server refused the
-// connection, broke it, or answered 408, 429 or 5xx, as long as no text of the reply was passed on.
+// Generate asks for one reply (see [stream.Model]). It asks again, up to three times, if the server refused or broke
+// the connection or answered 408, 429 or 5xx, as long as no text of the reply was passed on.
 func (m *Model) Generate(ctx context.Context, request stream.Request, write func([]byte)) (result stream.Result, err error) {
-	asked := m.translate(request)
+	translated := m.chatRequest(request)
 	_ = failsafe.With(m.retry).WithContext(ctx).Run(func() error {
-		result, err = m.attempt(ctx, asked, write)
+		result, err = m.attempt(ctx, translated, write)
 		return err
-	}) // its own result is no use: it is ctx's error where a reply was whole just as ctx ended
+	}) // its result is ctx's error even if a reply was complete just as ctx ended
 	if err != nil && ctx.Err() != nil {
 		return result, ctx.Err()
 	}
 	return result, err
 }
 
-// mayRetry says whether asking again may help, and nothing has been said yet.
+// mayRetry reports whether asking again may help and no text was passed on.
 func mayRetry(err error) bool {
 	c, ok := errors.AsType[*cause](err)
 	return ok && c.retry
 }
 
-// askedDelay is the wait that the provider asked for, or -1. The policy's jitter may shorten what it is given, so it is
-// given enough more that the wait is never shorter than asked.
+// askedDelay returns the wait that the provider asked for, or -1. The policy's jitter may shorten it, so it is made
+// longer: the wait must never be shorter than asked.
 func askedDelay(exec failsafe.ExecutionAttempt[any]) time.Duration {
 	c, ok := errors.AsType[*cause](exec.LastError())
 	if !ok || c.after <= 0 {

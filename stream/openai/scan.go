@@ -2,11 +2,10 @@ package openai
 
 import "bytes"
 
-// scanChunk reads the plain shape that nearly every event of an answer has (one choice, index 0, not finished, with or
-// without content; beside it only fields of no meaning here that hold no object or array) without allocating, and
-// returns the inside of the content's JSON string, nil if there is none. It says false to everything else, broken JSON
-// included: then [decodeChunk] reads the event. What it says true to, decodeChunk reads alike; the fuzz test holds it
-// to that.
+// scanChunk reads an event of the usual shape without allocating, and returns the inside of the content's JSON
+// string, nil if there is none. The usual shape is one choice with index 0, not finished, with or without content;
+// other fields must be scalars that we do not use. It returns false for everything else, including broken JSON, which
+// [decodeChunk] then reads. Where it returns true, decodeChunk reads the same: a fuzz test compares them.
 func scanChunk(data []byte) (content []byte, ok bool) {
 	s := scanner{b: data}
 	choices := false
@@ -32,13 +31,13 @@ func scanChunk(data []byte) (content []byte, ok bool) {
 	return content, choices && !s.bad && s.i == len(s.b)
 }
 
-// shape is a scanned event without its content. The events of one answer differ in hardly more than that, and an event
-// that adjoins a string to the same bytes before and after it reads alike: comparing those costs a tenth.
+// shape is an event without its content. The events of one response rarely differ in anything else. An event with the
+// same bytes before and after its content reads alike, and comparing costs a tenth of scanning.
 type shape struct {
-	head, tail []byte // up to the quote that opens the content, and from the one that closes it
+	head, tail []byte // up to the opening quote of the content, and from its closing one
 }
 
-// scan is scanChunk, quicker where data has the shape of the event before it.
+// scan is scanChunk, but faster if data has the shape of the event before it.
 func (h *shape) scan(data []byte) (content []byte, ok bool) {
 	if end := len(data) - len(h.tail); end >= len(h.head) && len(h.head) > 0 &&
 		bytes.Equal(data[:len(h.head)], h.head) && bytes.Equal(data[end:], h.tail) {
@@ -56,8 +55,8 @@ func (h *shape) scan(data []byte) (content []byte, ok bool) {
 	return content, ok
 }
 
-// scanner walks over JSON. Once it met what it does not read it is bad, and everything it does from then on is
-// harmless and of no meaning.
+// scanner walks over JSON. After something that it does not read it is bad; what it returns then has no meaning, and
+// it does no harm.
 type scanner struct {
 	b   []byte
 	i   int
@@ -109,7 +108,7 @@ func (s *scanner) delta() (content []byte) {
 	return content
 }
 
-// enter steps into an object or array and says whether there is anything in it.
+// enter steps into an object or array and reports whether it has a member.
 func (s *scanner) enter(open byte) bool {
 	if s.peek() != open {
 		s.bad = true
@@ -123,7 +122,7 @@ func (s *scanner) enter(open byte) bool {
 	return !s.bad
 }
 
-// next steps behind a comma, or out of the object or array, and says whether there is another member.
+// next steps over a comma, or out of the object or array, and reports whether there is another member.
 func (s *scanner) next(end byte) bool {
 	switch c := s.peek(); {
 	case s.bad:
@@ -139,7 +138,7 @@ func (s *scanner) next(end byte) bool {
 	return false
 }
 
-// key reads a member's name and the colon.
+// key reads the name of a member and the colon.
 func (s *scanner) key() []byte {
 	key := s.plainString()
 	if s.peek() != ':' {
@@ -149,8 +148,8 @@ func (s *scanner) key() []byte {
 	return key
 }
 
-// unknown skips the value of a field that nobody here reads, if it is neither object nor array. Encoding/json takes
-// "Choices" for choices, and more such: names that are not in plain small letters are left to it.
+// unknown skips the value of a field that we do not use, if it is a scalar. encoding/json also takes "Choices" for
+// choices: names that are not plain lower-case identifiers are left to it.
 func (s *scanner) unknown(key []byte) {
 	for _, c := range key {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {

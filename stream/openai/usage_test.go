@@ -2,7 +2,7 @@ package openai
 
 import "testing"
 
-func TestUsageIsBelievedAsFarAsItCanBe(t *testing.T) {
+func TestUsage_PlausibleOnly(t *testing.T) {
 	for data, want := range map[string]bool{
 		`{"usage":{"prompt_tokens":1,"completion_tokens":2}}`:                                         true,
 		`{"usage":{"prompt_tokens":1000000000,"completion_tokens":0}}`:                                true,

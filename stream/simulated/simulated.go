@@ -1,16 +1,18 @@
-// Package simulated is a [stream.Model] that needs no network and is no intelligence, and says so at the beginning of
-// every reply: for trying Parley out where no model is at hand, for demonstrations, and for tests. The same request
-// always gets the same reply, word by word.
+// Package simulated is a [stream.Model] that needs no network and has no intelligence, and says so at the beginning
+// of every reply. It is for trying Parley without a model, for demonstrations and for tests. The same request always
+// gets the same reply, word by word.
 //
 // The last user message may begin with a command:
 //
-//	/words 500   a reply of that many words (at most 100,000) behind the greeting
-//	/slow        half a second a word
+//	/words 500   a reply of that many words (at most 100,000) after the greeting
+//	/slow        half a second for each word
 //	/fail        a failure in mid-reply
-//	/stall       silence in mid-reply, until somebody cancels it or loses patience
+//	/stall       silence in mid-reply, until the reply is cancelled or times out
 //	/empty       a reply without text
 //
-// Asked for a summary, it quotes the beginning of each message.
+// Asked for a summary, it quotes the beginning of each message, so that a test can recognise what was summarised.
+//
+// Limits on tokens count words. It reports no usage, since it has no tokenizer; the service then estimates.
 package simulated
 
 import (
@@ -26,17 +28,17 @@ import (
 	"parley/stream"
 )
 
-// DefaultDelay is the time a word takes, if nothing else is said; NoDelay is for those in a hurry.
+// DefaultDelay is the time for each word, like a fast model's. NoDelay is for tests.
 const (
 	DefaultDelay = 20 * time.Millisecond
 	NoDelay      = time.Duration(-1)
 
 	slowDelay = 500 * time.Millisecond
 	maxWords  = 100_000
-	maxQuote  = 160 // characters of a message that are quoted
+	maxQuote  = 160 // characters quoted of a message
 )
 
-// Options says how the model behaves.
+// Options change how the model behaves.
 type Options struct {
 	// Delay is the time before each word; 0 means DefaultDelay, NoDelay none.
 	Delay time.Duration
@@ -55,20 +57,20 @@ func New(options Options) *Model {
 	return &Model{delay: options.Delay}
 }
 
-// Name is what the model is called.
+// Name returns "parley-simulated".
 func (m *Model) Name() string { return "parley-simulated" }
 
-// Generate writes one reply, a word at a time (see [stream.Model]). Its words count as its tokens where MaxTokens bounds
-// them; it gives no usage, since it has no tokenizer.
+// Generate writes one reply, a word at a time (see [stream.Model]). Words count as tokens for MaxTokens. It reports
+// no usage.
 func (m *Model) Generate(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 	p, delay := compose(request.Messages), m.delay
 	if request.Summary {
-		p = plan{text: summary(lastOf(request.Messages)), delay: NoDelay} // nobody watches
+		p = plan{text: summary(lastOf(request.Messages)), delay: NoDelay} // nobody sees it being written
 	}
 	if p.delay != 0 {
 		delay = p.delay
 	}
-	whole, err := say(ctx, p.text, request.MaxTokens, delay, write)
+	whole, err := writeWords(ctx, p.text, request.MaxTokens, delay, write)
 	switch {
 	case err != nil:
 		return stream.Result{}, err
@@ -87,8 +89,8 @@ func (m *Model) Generate(ctx context.Context, request stream.Request, write func
 	return stream.Result{FinishReason: "stop"}, nil
 }
 
-// say writes text word by word; it says false if maxTokens (0 for no bound) cut it off.
-func say(ctx context.Context, text string, maxTokens int, delay time.Duration, write func([]byte)) (whole bool, err error) {
+// writeWords writes text word by word. It returns false if maxTokens cut it off; 0 is no limit.
+func writeWords(ctx context.Context, text string, maxTokens int, delay time.Duration, write func([]byte)) (whole bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
@@ -116,7 +118,7 @@ func say(ctx context.Context, text string, maxTokens int, delay time.Duration, w
 	return true, nil
 }
 
-// wordEnd returns the length of the first word of text, and of the white space behind it.
+// wordEnd returns the length of the first word of text with the white space after it.
 func wordEnd(text []byte) int {
 	isSpace := func(b byte) bool { return b == ' ' || b == '\n' }
 	end := 0
@@ -129,7 +131,7 @@ func wordEnd(text []byte) int {
 	return end
 }
 
-// ending is how a reply goes on behind its text.
+// ending is what happens after the text.
 type ending uint8
 
 const (
@@ -138,19 +140,19 @@ const (
 	stall
 )
 
-// plan is what a reply will be.
+// plan is a reply to write.
 type plan struct {
 	text  string
 	then  ending
-	delay time.Duration // 0 for the model's own
+	delay time.Duration // 0 for the model's
 }
 
 const greeting = "I am **Parley's built-in simulated model** 🤖: no AI, only a program that answers so that you can try things out.\n\n"
 
-// compose decides the reply to a conversation, by the conversation alone.
+// compose decides the reply, from the conversation alone.
 func compose(messages []stream.PromptMessage) plan {
-	said := lastOf(messages)
-	command := append(strings.Fields(said), "", "")
+	content := lastOf(messages)
+	command := append(strings.Fields(content), "", "")
 	switch command[0] {
 	case "/words":
 		n, err := strconv.Atoi(command[1])
@@ -159,7 +161,7 @@ func compose(messages []stream.PromptMessage) plan {
 		}
 		return plan{text: greeting + words(min(n, maxWords))}
 	case "/slow":
-		return plan{text: reply(messages, said), delay: slowDelay}
+		return plan{text: reply(messages, content), delay: slowDelay}
 	case "/fail":
 		return plan{text: greeting + "You asked for a failure: here it comes, in the middle of a", then: fail}
 	case "/stall":
@@ -167,10 +169,10 @@ func compose(messages []stream.PromptMessage) plan {
 	case "/empty":
 		return plan{}
 	}
-	return plan{text: reply(messages, said)}
+	return plan{text: reply(messages, content)}
 }
 
-// lastOf returns the last user message, or the last of any kind if there is none.
+// lastOf returns the last user message, or the last message if there is none.
 func lastOf(messages []stream.PromptMessage) string {
 	last := ""
 	for i := len(messages) - 1; i >= 0; i-- {
@@ -184,12 +186,12 @@ func lastOf(messages []stream.PromptMessage) string {
 	return last
 }
 
-// reply is an answer with a little of everything that a page has to show.
-func reply(messages []stream.PromptMessage, said string) string {
+// reply returns a text with everything that a page has to render.
+func reply(messages []stream.PromptMessage, content string) string {
 	var b strings.Builder
 	b.WriteString(greeting)
-	if said := quoted(said); said != "" {
-		b.WriteString("You wrote:\n\n> " + said + "\n\n")
+	if content := quoted(content); content != "" {
+		b.WriteString("You wrote:\n\n> " + content + "\n\n")
 	}
 	b.WriteString("I was given " + strconv.Itoa(len(messages)) + " message(s), and read none of them. A real model would now say something clever; " +
 		"I can only show how a reply looks:\n\n" +
@@ -202,29 +204,29 @@ func reply(messages []stream.PromptMessage, said string) string {
 	return b.String()
 }
 
-// summary is a summary of lines of JSON: the summary before, if any, and how each message begins.
+// summary summarises lines of JSON: the summary before, if any, and the beginning of each message.
 func summary(lines string) string {
 	const wordsEach = 8
 	var b strings.Builder
 	b.WriteString("(simulated)")
 	for line := range strings.Lines(lines) {
-		var said struct{ Summary, Role, Content string }
-		if json.Unmarshal([]byte(line), &said) != nil {
+		var message struct{ Summary, Role, Content string }
+		if json.Unmarshal([]byte(line), &message) != nil {
 			continue
 		}
-		b.WriteString(strings.TrimPrefix(said.Summary, "(simulated)"))
-		if all := strings.Fields(said.Content); len(all) > 0 {
-			b.WriteString(" " + said.Role + ": " + strings.Join(all[:min(len(all), wordsEach)], " ") + ";")
+		b.WriteString(strings.TrimPrefix(message.Summary, "(simulated)"))
+		if all := strings.Fields(message.Content); len(all) > 0 {
+			b.WriteString(" " + message.Role + ": " + strings.Join(all[:min(len(all), wordsEach)], " ") + ";")
 		}
 	}
 	return b.String()
 }
 
-// quoted is the beginning of a message, in one line.
-func quoted(said string) string {
+// quoted returns the beginning of a message in one line.
+func quoted(content string) string {
 	var b strings.Builder
 	n := 0
-	for _, r := range strings.Join(strings.Fields(said), " ") {
+	for _, r := range strings.Join(strings.Fields(content), " ") {
 		if n++; n > maxQuote {
 			return strings.TrimSpace(b.String()) + " …"
 		}
@@ -242,7 +244,7 @@ var closings = [...]string{
 	"Pull the network's plug while I write: when it is back you miss nothing, and see nothing twice.",
 }
 
-// choose picks one of n by the conversation, always the same for the same one.
+// choose picks one of n, always the same for the same conversation.
 func choose(messages []stream.PromptMessage, n int) int {
 	h := fnv.New32a()
 	for _, m := range messages {
@@ -251,7 +253,7 @@ func choose(messages []stream.PromptMessage, n int) int {
 	return int(h.Sum32() % uint32(n))
 }
 
-// words are n words, in numbered paragraphs, so that a gap would show.
+// words returns n words in numbered paragraphs, so that a gap is visible.
 func words(n int) string {
 	const line = 20
 	pool := strings.Fields("a reply is an append-only text and a viewer is an offset into it; nothing is lost, nothing comes twice – naïve, 日本, 🎉")

@@ -26,12 +26,12 @@ func pumped(ctx context.Context, request stream.Request, options Options) (strea
 	return outcome, string(text)
 }
 
-var hurried = Options{Delay: NoDelay}
+var withoutDelay = Options{Delay: NoDelay}
 
-func TestEveryReplyBeginsBySayingWhatItIs(t *testing.T) {
+func TestReply_BeginsWithGreeting(t *testing.T) {
 	for _, content := range []string{"Hello", "", "/words 20", "/words", "/slow", "/fail", "/nonsense", "Summarise the conversation."} {
 		synctest.Test(t, func(t *testing.T) {
-			_, text := pumped(t.Context(), asked(content), hurried)
+			_, text := pumped(t.Context(), asked(content), withoutDelay)
 			if !strings.HasPrefix(text, "I am **Parley's built-in simulated model** 🤖: no AI") {
 				t.Errorf("%q is answered %q", content, text)
 			}
@@ -39,9 +39,9 @@ func TestEveryReplyBeginsBySayingWhatItIs(t *testing.T) {
 	}
 }
 
-func TestTheSameRequestGetsTheSameReply(t *testing.T) {
-	first, text := pumped(t.Context(), asked("Hello"), hurried)
-	_, again := pumped(t.Context(), asked("Hello"), hurried)
+func TestReply_SameRequest_SameReply(t *testing.T) {
+	first, text := pumped(t.Context(), asked("Hello"), withoutDelay)
+	_, again := pumped(t.Context(), asked("Hello"), withoutDelay)
 	if first.State != stream.Completed || first.Result.FinishReason != "stop" || first.Result.Usage != nil {
 		t.Errorf("%+v", first)
 	}
@@ -55,7 +55,7 @@ func TestTheSameRequestGetsTheSameReply(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, content := range strings.Fields("a b c d e f g h i j") {
-		_, text := pumped(t.Context(), asked(content), hurried)
+		_, text := pumped(t.Context(), asked(content), withoutDelay)
 		seen[text[strings.LastIndex(text, "```"):]] = true
 	}
 	if len(seen) != len(closings) {
@@ -63,8 +63,8 @@ func TestTheSameRequestGetsTheSameReply(t *testing.T) {
 	}
 }
 
-func TestALongMessageIsQuotedShortlyAndInOneLine(t *testing.T) {
-	_, text := pumped(t.Context(), asked(strings.Repeat("Grüße, 世界!\n\x07", 1000)), hurried)
+func TestReply_LongMessage_ShortQuote(t *testing.T) {
+	_, text := pumped(t.Context(), asked(strings.Repeat("Grüße, 世界!\n\x07", 1000)), withoutDelay)
 	_, quote, _ := strings.Cut(text, "> ")
 	quote, _, _ = strings.Cut(quote, "\n")
 	if n := utf8.RuneCountInString(quote); n > maxQuote+2 || !strings.HasSuffix(quote, " …") || strings.Contains(quote, "\x07") {
@@ -72,7 +72,7 @@ func TestALongMessageIsQuotedShortlyAndInOneLine(t *testing.T) {
 	}
 }
 
-func TestWordsTakeTheirTime(t *testing.T) {
+func TestDelay_PerWord(t *testing.T) {
 	for _, test := range []struct {
 		content string
 		options Options
@@ -80,8 +80,8 @@ func TestWordsTakeTheirTime(t *testing.T) {
 	}{
 		{"Hello", Options{}, 20 * time.Millisecond},
 		{"Hello", Options{Delay: 5 * time.Millisecond}, 5 * time.Millisecond},
-		{"Hello", hurried, 0},
-		{"/slow", hurried, 500 * time.Millisecond},
+		{"Hello", withoutDelay, 0},
+		{"/slow", withoutDelay, 500 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
@@ -94,25 +94,25 @@ func TestWordsTakeTheirTime(t *testing.T) {
 	}
 }
 
-func TestWordsAreAsManyAsAskedFor(t *testing.T) {
+func TestWords_Count(t *testing.T) {
 	own := len(strings.Fields(greeting))
 	for content, want := range map[string]int{
 		"/words 500": 500, "/words 1": 1, "  /words  41 please": 41, "/words": 500, "/words many": 500, "/words -1": 500, "/words 999999999": maxWords,
 	} {
-		outcome, text := pumped(t.Context(), asked(content), hurried)
+		outcome, text := pumped(t.Context(), asked(content), withoutDelay)
 		if got := len(strings.Fields(text)) - own; got != want || outcome.Result.FinishReason != "stop" {
 			t.Errorf("%s: %d words, %+v", content, got, outcome)
 		}
 	}
 }
 
-func TestMaxTokensBoundsTheReply(t *testing.T) {
+func TestMaxTokens_CutsReply(t *testing.T) {
 	request := asked("Hello")
-	_, whole := pumped(t.Context(), request, hurried)
+	_, whole := pumped(t.Context(), request, withoutDelay)
 	n := len(strings.Fields(whole))
 	for limit, want := range map[int]int{1: 1, 64: 64, n - 1: n - 1, n: n, n + 1: n} {
 		request.MaxTokens = limit
-		outcome, text := pumped(t.Context(), request, hurried)
+		outcome, text := pumped(t.Context(), request, withoutDelay)
 		reason := "stop"
 		if limit < n {
 			reason = "length"
@@ -123,31 +123,31 @@ func TestMaxTokensBoundsTheReply(t *testing.T) {
 	}
 }
 
-func TestFailFailsInMidReply(t *testing.T) {
-	outcome, text := pumped(t.Context(), asked("/fail"), hurried)
+func TestFail_InMidReply(t *testing.T) {
+	outcome, text := pumped(t.Context(), asked("/fail"), withoutDelay)
 	if outcome.State != stream.Failed || outcome.Err.Code != stream.CodeProviderError || !strings.HasSuffix(text, "in the middle of a") {
 		t.Errorf("%+v, %q", outcome, text)
 	}
 }
 
-func TestStallIsSilentUntilPatienceEnds(t *testing.T) {
+func TestStall_SilentUntilTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		outcome, text := pumped(t.Context(), asked("/stall"), hurried)
+		outcome, text := pumped(t.Context(), asked("/stall"), withoutDelay)
 		if outcome.State != stream.Failed || outcome.Err.Code != stream.CodeProviderTimeout || time.Since(began) != time.Minute || text == "" {
 			t.Errorf("%+v after %v, %q", outcome, time.Since(began), text)
 		}
 	})
 }
 
-func TestEmptyIsEmpty(t *testing.T) {
-	if outcome, text := pumped(t.Context(), asked("/empty"), hurried); outcome.State != stream.Completed || text != "" {
+func TestEmpty_NoText(t *testing.T) {
+	if outcome, text := pumped(t.Context(), asked("/empty"), withoutDelay); outcome.State != stream.Completed || text != "" {
 		t.Errorf("%+v, %q", outcome, text)
 	}
 }
 
-func TestCancellingStopsAtOnce(t *testing.T) {
-	for content, options := range map[string]Options{"Hello": {Delay: time.Second}, "/stall": hurried} {
+func TestCancel_AtOnce(t *testing.T) {
+	for content, options := range map[string]Options{"Hello": {Delay: time.Second}, "/stall": withoutDelay} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(3500*time.Millisecond, func() { cancel(stream.ErrCancelled) })
@@ -161,15 +161,15 @@ func TestCancellingStopsAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	n := 0
-	if _, err := New(hurried).Generate(ctx, asked("/words 1000"), func([]byte) { n++ }); err != context.Canceled || n != 0 {
+	if _, err := New(withoutDelay).Generate(ctx, asked("/words 1000"), func([]byte) { n++ }); err != context.Canceled || n != 0 {
 		t.Errorf("%v, %d words", err, n)
 	}
 }
 
-func TestEveryWordIsOneWriteOfWholeCharacters(t *testing.T) {
-	_, whole := pumped(t.Context(), asked("Grüße"), hurried)
+func TestWrite_OneWordEach(t *testing.T) {
+	_, whole := pumped(t.Context(), asked("Grüße"), withoutDelay)
 	var joined strings.Builder
-	_, err := New(hurried).Generate(t.Context(), asked("Grüße"), func(delta []byte) {
+	_, err := New(withoutDelay).Generate(t.Context(), asked("Grüße"), func(delta []byte) {
 		if !utf8.Valid(delta) || len(strings.Fields(string(delta))) != 1 {
 			t.Errorf("wrote %q", delta)
 		}
@@ -180,19 +180,19 @@ func TestEveryWordIsOneWriteOfWholeCharacters(t *testing.T) {
 	}
 }
 
-func TestASummaryQuotesTheBeginningOfEachMessage(t *testing.T) {
+func TestSummary_QuotesEachMessage(t *testing.T) {
 	request := asked(`{"summary":"(simulated) user: hi;"}
 {"role":"assistant","content":"one two three four five six seven eight nine"}
 no JSON
 {"role":"user","content":"/fail"}
 `)
 	request.Summary = true
-	outcome, text := pumped(t.Context(), request, hurried)
+	outcome, text := pumped(t.Context(), request, withoutDelay)
 	if want := "(simulated) user: hi; assistant: one two three four five six seven eight; user: /fail;"; text != want || outcome.State != stream.Completed {
 		t.Errorf("%q, want %q", text, want)
 	}
 	request.MaxTokens = 3
-	if _, text = pumped(t.Context(), request, hurried); len(strings.Fields(text)) != 3 {
+	if _, text = pumped(t.Context(), request, withoutDelay); len(strings.Fields(text)) != 3 {
 		t.Errorf("three words are %q", text)
 	}
 }

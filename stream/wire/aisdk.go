@@ -8,35 +8,36 @@ import (
 	"parley/stream"
 )
 
-// AISDKProtocol is the second WebSocket subprotocol: the frames of WebSocketChatTransport in npm's ai, 7.0.173 and newer
-// (its package documents and validates them). A frame of the server's is start, chunk, end, error or no-active, and names
-// the request that it answers; a chunk is one of the AI SDK's UI message stream. Anything else closes the client's socket.
+// AISDKProtocol is the second WebSocket subprotocol: the frames of WebSocketChatTransport in npm's ai, 7.0.173 and
+// newer, whose package documents and validates them. A frame from the server is start, chunk, end, error or
+// no-active, and names the request that it answers; a chunk is one of the UI message stream. Any other frame closes
+// the client's socket.
 const AISDKProtocol = "ai-sdk.v7"
 
-// AISDK encodes the events of one reply as server-sent events in the AI SDK's UI message stream dialect: unnamed, and [DONE] at
-// last. An event that the dialect has no word for is nothing at all. The view has to begin with the reply.
+// AISDK encodes the events of one reply as the AI SDK's UI message stream: server-sent events without names, and
+// [DONE] at the end. Events without a counterpart are left out. The view must begin with the reply.
 type AISDK struct{}
 
-// AISDKRequest encodes the events of one reply as frames of ai-sdk.v7 that answer one request. It counts the chunks, so it
-// serves one view, from the reply's beginning, and one goroutine at a time.
+// AISDKFrameEncoder encodes the events of one reply as frames of ai-sdk.v7 that answer one request. It numbers the
+// chunks, so it serves one view, from the beginning of the reply, and one goroutine at a time.
 type AISDKFrameEncoder struct {
 	id       []byte // as a JSON string
 	sequence int    // of the next chunk
 }
 
-// NewAISDKRequest returns the encoder of the answer to a request; requestID is valid UTF-8.
+// NewAISDKFrameEncoder returns an encoder for the answer to a request; requestID must be valid UTF-8.
 func NewAISDKFrameEncoder(requestID string) AISDKFrameEncoder {
 	return AISDKFrameEncoder{id: appendString(nil, []byte(requestID))}
 }
 
-// AISDKAnswer is a frame that is no chunk; ErrorText belongs to error.
+// AISDKControlFrame is a frame that is not a chunk. ErrorText is only for an error.
 type AISDKControlFrame struct {
 	Type      string `json:"type"` // "start", "end", "error" or "no-active"
 	RequestID string `json:"requestId"`
 	ErrorText string `json:"errorText,omitempty"`
 }
 
-// chunk is the kind of a chunk.
+// chunk is the type of a chunk in the UI message stream.
 type chunk uint8
 
 const (
@@ -49,50 +50,50 @@ const (
 	chunkError
 )
 
-// The chunks that make up an event. A text begins with its first delta, so that a page can tell a reply that is being
-// thought about from one that is being written.
+// The chunks of an event. A text starts with its first delta, so that a page can tell a reply whose model is still
+// thinking from one that is being written.
 var (
-	chunksOfBeginning = []chunk{chunkStart}
-	chunksOfText      = []chunk{chunkTextStart, chunkTextDelta} // the first has both
-	chunksOfEnding    = map[stream.State][]chunk{               // the first where there is a text
+	chunksOfCreated = []chunk{chunkStart}
+	chunksOfText    = []chunk{chunkTextStart, chunkTextDelta} // the first delta needs both
+	chunksOfEnded   = map[stream.State][]chunk{               // the first only if there is a text
 		stream.Completed:   {chunkTextEnd, chunkFinish},
 		stream.Interrupted: {chunkTextEnd, chunkFinish},
 		stream.Cancelled:   {chunkTextEnd, chunkAbort},
 		stream.Failed:      {chunkTextEnd, chunkError},
 	}
-	chunksOfLoss = []chunk{chunkError}
+	chunksOfGone = []chunk{chunkError}
 )
 
-// losses say what became of a session whose reply has no ending.
-var losses = map[stream.EventKind]string{
+// goneTexts say why a reply will have no ending.
+var goneTexts = map[stream.EventKind]string{
 	stream.Cleared: "The session's history was cleared.",
 	stream.Deleted: "The session was deleted.",
 	stream.Expired: "The session has expired.",
 }
 
-// finishReasons are the providers' words for why a reply ended that the AI SDK knows; any other is "other".
+// finishReasons maps the finish reasons of providers to those of the AI SDK. Any other becomes "other".
 var finishReasons = map[string]string{
 	"stop": "stop", "length": "length", "content_filter": "content-filter", "content-filter": "content-filter",
 	"tool_calls": "tool-calls", "tool-calls": "tool-calls", "function_call": "tool-calls",
 }
 
-// chunksOf returns the chunks that an event is; none for one that the dialect has no word for.
+// chunksOf returns the chunks of an event; none if it has no counterpart.
 func chunksOf(event stream.Event) []chunk {
 	switch event.Kind {
 	case stream.Created:
-		return chunksOfBeginning
+		return chunksOfCreated
 	case stream.Delta:
 		return chunksOfText[min(event.Offset, 1):]
 	case stream.Ended:
 		text, _ := event.Entry.Reply.Snapshot()
-		return chunksOfEnding[event.Ending.State][1-min(len(text), 1):]
+		return chunksOfEnded[event.Ending.State][1-min(len(text), 1):]
 	case stream.Cleared, stream.Deleted, stream.Expired:
-		return chunksOfLoss
+		return chunksOfGone
 	}
 	return nil
 }
 
-// appendChunk appends one of an event's chunks.
+// appendChunk appends one chunk of an event.
 func appendChunk(dst []byte, c chunk, event stream.Event) []byte {
 	switch c {
 	case chunkStart:
@@ -124,8 +125,8 @@ func appendWithID(dst []byte, before string, event stream.Event) []byte {
 	return append(dst, `"}`...)
 }
 
-// finishReason returns why a reply that was completed or interrupted ended, in the AI SDK's words. It decodes the message, once
-// a reply.
+// finishReason returns why a completed or interrupted reply ended, as the AI SDK calls it. It decodes the message,
+// once a reply.
 func finishReason(ending *stream.Ending) string {
 	if ending.State == stream.Interrupted {
 		return "interrupted"
@@ -133,19 +134,19 @@ func finishReason(ending *stream.Ending) string {
 	var message struct {
 		FinishReason string `json:"finishReason"`
 	}
-	_ = json.Unmarshal(ending.Message, &message) // our own
+	_ = json.Unmarshal(ending.Message, &message) // encoded by the server
 	return cmp.Or(finishReasons[message.FinishReason], "other")
 }
 
-// errorText returns what is to be said of a reply that failed, or is gone. What it decodes is a public error, once a reply.
+// errorText returns the public text for a reply that failed or is gone. It decodes the error, once a reply.
 func errorText(event stream.Event) []byte {
 	if event.Kind != stream.Ended {
-		return []byte(losses[event.Kind])
+		return []byte(goneTexts[event.Kind])
 	}
 	var failure struct {
 		Message string `json:"message"`
 	}
-	_ = json.Unmarshal(event.Ending.Error, &failure) // our own
+	_ = json.Unmarshal(event.Ending.Error, &failure) // encoded by the server
 	return []byte(cmp.Or(failure.Message, "the reply failed"))
 }
 
@@ -162,8 +163,8 @@ func (AISDK) AppendFrame(dst []byte, _ string, event stream.Event) []byte {
 	return dst
 }
 
-// AppendFrames appends the frames that an event is, each followed by a newline, which no frame holds. The last event of a reply
-// ends with the request's last frame: end, or error.
+// AppendFrames appends the frames of an event, each followed by a newline, which no frame contains. The last event of
+// a reply ends with the last frame of the request: end, or error.
 func (r *AISDKFrameEncoder) AppendFrames(dst []byte, event stream.Event) []byte {
 	for _, c := range chunksOf(event) {
 		if c == chunkError {

@@ -13,7 +13,7 @@ import (
 	"parley/stream"
 )
 
-// sdkReply returns the events of a reply that says text and ends, and what of them was shown as one delta a character.
+// sdkReply returns the events of a reply with this text and ending, with one delta for each character.
 func sdkReply(text string, ending stream.Ending) []stream.Event {
 	reply := stream.NewReply("msg_1")
 	reply.Append([]byte(text))
@@ -25,7 +25,7 @@ func sdkReply(text string, ending stream.Ending) []stream.Event {
 	return append(all, stream.Event{Kind: stream.Ended, Entry: entry, Ending: &ending})
 }
 
-// sdkCases are replies, and the chunks that they are.
+// sdkCases are replies and their chunks.
 var sdkCases = map[string]struct {
 	text   string
 	ending stream.Ending
@@ -46,7 +46,7 @@ var sdkCases = map[string]struct {
 		`{"type":"text-end","id":"msg_1"}`, `{"type":"error","errorText":"a \"broken\" model"}`}},
 }
 
-func TestAReplyInTheDialectOfTheAISDK(t *testing.T) {
+func TestAISDK_Reply(t *testing.T) {
 	for name, c := range sdkCases {
 		t.Run(name, func(t *testing.T) {
 			var events []byte
@@ -78,7 +78,7 @@ func TestAReplyInTheDialectOfTheAISDK(t *testing.T) {
 	}
 }
 
-func TestTheReasonsToFinishAreThoseThatTheAISDKKnows(t *testing.T) {
+func TestAISDK_FinishReasons(t *testing.T) {
 	known := []string{"stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other"}
 	for word, want := range map[string]string{
 		"stop": "stop", "length": "length", "content_filter": "content-filter", "tool_calls": "tool-calls", "function_call": "tool-calls",
@@ -91,8 +91,8 @@ func TestTheReasonsToFinishAreThoseThatTheAISDKKnows(t *testing.T) {
 	}
 }
 
-func TestASessionThatIsGoneIsAnError(t *testing.T) {
-	for kind, want := range losses {
+func TestAISDK_SessionGone_Error(t *testing.T) {
+	for kind, want := range goneTexts {
 		request := NewAISDKFrameEncoder("1")
 		frames := string(request.AppendFrames(nil, stream.Event{Kind: kind}))
 		if frames != `{"type":"error","requestId":"1","errorText":"`+want+`"}`+"\n" {
@@ -104,7 +104,7 @@ func TestASessionThatIsGoneIsAnError(t *testing.T) {
 	}
 }
 
-func TestWhatTheDialectHasNoWordForIsNothing(t *testing.T) {
+func TestAISDK_OtherEvents_LeftOut(t *testing.T) {
 	request := NewAISDKFrameEncoder("1")
 	for kind := range stream.EventKind(50) {
 		if kind >= stream.Created && kind <= stream.Expired {
@@ -117,7 +117,7 @@ func TestWhatTheDialectHasNoWordForIsNothing(t *testing.T) {
 	}
 }
 
-func TestAnyTextReadsBackThroughTheDialect(t *testing.T) {
+func TestAISDK_AnyText_RoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.ToValidUTF8(rapid.String().Draw(t, "text"), "\uFFFD")
 		request := NewAISDKFrameEncoder(strings.ToValidUTF8(rapid.String().Draw(t, "id"), "\uFFFD"))
@@ -146,7 +146,7 @@ func TestAnyTextReadsBackThroughTheDialect(t *testing.T) {
 	})
 }
 
-func TestADeltaOfTheAISDKAllocatesNothing(t *testing.T) {
+func TestAISDK_Delta_NoAllocation(t *testing.T) {
 	event := sdkReply("hello", stream.Ending{})[2]
 	request := NewAISDKFrameEncoder("1")
 	buffer := make([]byte, 0, 1<<10)

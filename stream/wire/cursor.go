@@ -8,10 +8,10 @@ import (
 	"parley/stream"
 )
 
-// A cursor writes a position down, opaque to clients: the session's tag, the message, and the offset or "e" for ended,
-// joined by dots. The tag is there to recognise the cursor of another session, not to keep anybody out.
+// The text of a cursor is the session's tag, the message, and the offset or "e" for ended, joined by dots. The tag detects
+// the cursor of another session; it protects nothing, since access is checked elsewhere.
 
-// ErrBadCursor says that a cursor is malformed or of another session.
+// ErrBadCursor means that a cursor is malformed or belongs to another session.
 var ErrBadCursor = errors.New("the cursor is malformed or belongs to another session")
 
 // AppendCursor appends the cursor of a position in the topic.
@@ -31,8 +31,8 @@ func Cursor(topic string, p stream.Position) string {
 	return string(AppendCursor(nil, topic, p))
 }
 
-// ParseCursor returns the position that cursor names in the topic, or ErrBadCursor. It does not know whether there
-// is such a message; validID says whether there could be.
+// ParseCursor returns the position of a cursor in the topic, or ErrBadCursor. validID says whether an id is well
+// formed; whether the message exists is not checked.
 func ParseCursor(topic, cursor string, validID func(id string) bool) (stream.Position, error) {
 	tag, rest, _ := strings.Cut(cursor, ".")
 	id, offset, ok := strings.Cut(rest, ".")
@@ -53,7 +53,7 @@ func ParseCursor(topic, cursor string, validID func(id string) bool) (stream.Pos
 	return stream.Position{ID: id, Offset: int(n)}, nil
 }
 
-// appendTag appends four characters made of the topic's name (FNV-1a).
+// appendTag appends four characters made from the topic's name (FNV-1a, base 32).
 func appendTag(dst []byte, topic string) []byte {
 	h := uint32(2166136261)
 	for i := range len(topic) {

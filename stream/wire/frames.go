@@ -2,7 +2,7 @@ package wire
 
 import "encoding/json"
 
-// The types of clients' requests.
+// The types of a client's requests.
 const (
 	TypeSubscribe   = "subscribe"
 	TypeUnsubscribe = "unsubscribe"
@@ -11,7 +11,7 @@ const (
 	TypePing        = "ping"
 )
 
-// Subscribe asks for a session's events: from now on, or after a cursor.
+// Subscribe asks for the events of a session: from now on, or after a cursor.
 type Subscribe struct {
 	Type      string  `json:"type"`
 	ID        string  `json:"id"`
@@ -35,7 +35,7 @@ type Send struct {
 	Role      *string         `json:"role"`
 	Metadata  json.RawMessage `json:"metadata"`
 	OnBusy    *string         `json:"onBusy"`
-	// IdempotencyKey has the send recognised if it is repeated, as the header of that name does over REST.
+	// IdempotencyKey makes a repeated send recognisable, like the header of that name in REST.
 	IdempotencyKey *string `json:"idempotencyKey"`
 }
 
@@ -61,8 +61,8 @@ type Welcome struct {
 	HeartbeatSeconds int    `json:"heartbeatSeconds"`
 }
 
-// Subscribed is the first frame of a subscription. Cursor is where it begins; Recovered is false if what lay after
-// the cursor that was asked for is not all there any more.
+// Subscribed is the first frame of a subscription. Cursor is where it begins. Recovered is false if some of what
+// followed the requested cursor no longer exists.
 type Subscribed struct {
 	Type      string `json:"type"` // "subscribed"
 	ReplyTo   string `json:"replyTo,omitempty"`
@@ -78,7 +78,7 @@ type Unsubscribed struct {
 	SessionID string `json:"sessionId"`
 }
 
-// Sent answers Send once its turn has begun: MessageID is the reply's. It precedes every event of the exchange.
+// Sent answers Send when its turn has begun. MessageID is that of the reply. It precedes every event of the turn.
 type Sent struct {
 	Type      string `json:"type"` // "sent"
 	ReplyTo   string `json:"replyTo,omitempty"`
@@ -86,7 +86,7 @@ type Sent struct {
 	MessageID string `json:"messageId"`
 }
 
-// Cancelled answers Cancel once the model's request is closed; Message is the reply as it ended.
+// Cancelled answers Cancel when the model's request is closed. Message is the reply as it ended.
 type Cancelled struct {
 	Type    string `json:"type"` // "cancelled"
 	ReplyTo string `json:"replyTo,omitempty"`
@@ -99,13 +99,13 @@ type Pong struct {
 	ReplyTo string `json:"replyTo,omitempty"`
 }
 
-// Draining says that the server is going away; a close with CloseDraining follows.
+// Draining means that the node is shutting down. A close with CloseDraining follows.
 type Draining struct {
 	Type             string `json:"type"` // "draining"
 	ReconnectAfterMs int    `json:"reconnectAfterMs"`
 }
 
-// Error answers a request that failed; Error and Meta are those of the REST error body.
+// Error answers a request that failed. Error and Meta are those of the error body in REST.
 type Error struct {
 	Type    string `json:"type"` // "error"
 	ReplyTo string `json:"replyTo,omitempty"`
@@ -113,37 +113,38 @@ type Error struct {
 	Meta    any    `json:"meta"`
 }
 
-// CloseCode is a WebSocket close code.
+// CloseCode is a WebSocket close code. A new reason to close gets a code here and a text in closeReasons: 44xx
+// mirrors the HTTP status of the same meaning.
 type CloseCode int
 
-// Why the server closes a socket (design section 4).
+// The reasons for which the server closes a socket.
 const (
 	CloseBinary             CloseCode = 1003 // a binary frame
-	CloseInvalidUTF8        CloseCode = 1007 // a text frame that is no UTF-8
+	CloseInvalidUTF8        CloseCode = 1007 // a text frame that is not valid UTF-8
 	CloseInvalidFrames      CloseCode = 1008 // MaxInvalidFrames invalid frames in a row
 	CloseTooLarge           CloseCode = 1009 // a frame over MaxFrame
-	CloseDraining           CloseCode = 1012 // the server is going away; come back
+	CloseDraining           CloseCode = 1012 // the node is shutting down; reconnect
 	CloseUnauthorized       CloseCode = 4401 // the key was revoked or has expired
-	CloseNoHeartbeat        CloseCode = 4408 // two pings were not answered
+	CloseNoHeartbeat        CloseCode = 4408 // two pings in a row without a pong
 	CloseTooManyConnections CloseCode = 4429 // too many connections
 )
 
 var closeReasons = map[CloseCode]string{
-	CloseBinary:             "binary frames are not understood",
+	CloseBinary:             "binary frames are not supported",
 	CloseInvalidUTF8:        "a text frame is not valid UTF-8",
 	CloseInvalidFrames:      "too many invalid frames in a row",
 	CloseTooLarge:           "the frame is too large",
-	CloseDraining:           "the server is going away; reconnect",
+	CloseDraining:           "the server is shutting down; reconnect",
 	CloseUnauthorized:       "the key was revoked or has expired",
-	CloseNoHeartbeat:        "no answer to pings",
+	CloseNoHeartbeat:        "no pong received for two pings",
 	CloseTooManyConnections: "too many connections",
 }
 
-// Reason returns the text that goes with the code.
+// Reason returns the text that is sent with the code.
 func (c CloseCode) Reason() string { return closeReasons[c] }
 
 // Limits of a connection.
 const (
-	MaxFrame         = 1 << 20 // of a client's frame, in bytes
-	MaxInvalidFrames = 10      // invalid frames in a row
+	MaxFrame         = 1 << 20 // bytes of a client's frame: as many as the body of a request may have
+	MaxInvalidFrames = 10      // in a row; a valid frame resets the count
 )

@@ -1,5 +1,3 @@
-// Package wire is the stream protocol parley.v1 as it is written down (design section 4): frames, cursors, close codes.
-// Events are encoded by hand: they are the path of a token. The rare frames, those that answer a request, are structs.
 package wire
 
 import (
@@ -9,16 +7,16 @@ import (
 	"parley/stream"
 )
 
-// Protocol is the WebSocket subprotocol.
+// Protocol is the WebSocket subprotocol of the frames in this package.
 const Protocol = "parley.v1"
 
 // JSON encodes events as frames of parley.v1.
 type JSON struct{}
 
-// SSE encodes events as server-sent events: the same frames as data, their type as event, their cursor as id.
+// SSE encodes events as server-sent events: the frame as data, its type as event name, the cursor as id.
 type SSE struct{}
 
-// eventTypes are the types of frames that have no message's state in their name.
+// eventTypes are the types of all events but Ended, whose type contains the state.
 var eventTypes = [...]string{
 	stream.Created:           "message.created",
 	stream.Delta:             "message.delta",
@@ -63,8 +61,8 @@ func (JSON) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
 			dst = append(dst, event.Ending.Error...)
 		}
 	case stream.ContextSummarised:
-		return append(appendCompression(dst, event.Summary), '}')
-	default: // what concerns the whole session is not replayed and has no cursor
+		return append(appendSummaryStats(dst, event.Summary), '}')
+	default: // an event of the whole session is not replayed and has no cursor
 		return append(dst, '}')
 	}
 	dst = append(dst, `,"cursor":"`...)
@@ -72,7 +70,7 @@ func (JSON) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
 	return append(dst, `"}`...)
 }
 
-func appendCompression(dst []byte, c *stream.SummaryStats) []byte {
+func appendSummaryStats(dst []byte, c *stream.SummaryStats) []byte {
 	for _, field := range []struct {
 		name  string
 		value int
@@ -95,7 +93,7 @@ func (SSE) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
 	return append(dst, "\n\n"...)
 }
 
-// appendString appends s, which is valid UTF-8, as a JSON string.
+// appendString appends s, which must be valid UTF-8, as a JSON string.
 func appendString(dst, s []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -123,5 +121,6 @@ func appendString(dst, s []byte) []byte {
 	return append(dst, '"')
 }
 
-// ValidText reports whether a text frame is valid UTF-8, which the WebSocket library does not check.
+// ValidText reports whether a text frame is valid UTF-8. The protocol demands it, and the WebSocket library does not
+// check it.
 func ValidText(frame []byte) bool { return utf8.Valid(frame) }

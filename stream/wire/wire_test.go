@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func valid(id string) bool { return strings.HasPrefix(id, "msg_") }
 
-func TestACursorNamesItsPosition(t *testing.T) {
+func TestCursor_RoundTrip(t *testing.T) {
 	for _, p := range []stream.Position{
 		{Ended: true}, {ID: "msg_1"}, {ID: "msg_1", Offset: 14}, {ID: "msg_1", Offset: 1 << 30}, stream.After("msg_2"),
 	} {
@@ -34,7 +34,7 @@ func TestACursorNamesItsPosition(t *testing.T) {
 	}
 }
 
-func TestAMalformedCursorIsRefused(t *testing.T) {
+func TestParseCursor_Malformed(t *testing.T) {
 	good := Cursor("session_a", stream.Position{ID: "msg_1", Offset: 14})
 	tag := good[:4]
 	for _, cursor := range []string{
@@ -60,7 +60,7 @@ func FuzzParseCursor(f *testing.F) {
 	})
 }
 
-// events is one event of every kind.
+// events returns one event of every kind.
 func events(text string) []stream.Event {
 	entry := &stream.Entry{ID: "msg_1", Created: []byte(`{"messageId":"msg_1"}`)}
 	return []stream.Event{
@@ -80,7 +80,7 @@ var types = []string{
 	"context.compressed",
 }
 
-func TestFramesAreWhatTheProtocolSays(t *testing.T) {
+func TestJSON_Frames(t *testing.T) {
 	for i, event := range events("x") {
 		var got map[string]any
 		if err := json.Unmarshal(JSON{}.AppendFrame(nil, "session_a", event), &got); err != nil {
@@ -103,7 +103,7 @@ func TestFramesAreWhatTheProtocolSays(t *testing.T) {
 	}
 }
 
-func TestADeltaReadsBackAsItWasSaid(t *testing.T) {
+func TestJSON_AnyDelta_RoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.ToValidUTF8(rapid.String().Draw(t, "text"), "\uFFFD")
 		frame := JSON{}.AppendFrame(nil, "session_a", events(text)[1])
@@ -121,7 +121,7 @@ func TestADeltaReadsBackAsItWasSaid(t *testing.T) {
 	}
 }
 
-func TestEveryCloseCodeHasAReason(t *testing.T) {
+func TestCloseCode_Reasons(t *testing.T) {
 	for _, code := range []CloseCode{
 		CloseBinary, CloseInvalidUTF8, CloseInvalidFrames, CloseTooLarge, CloseDraining, CloseUnauthorized, CloseNoHeartbeat, CloseTooManyConnections,
 	} {

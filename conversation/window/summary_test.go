@@ -7,23 +7,23 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fold does what the caller does with pieces: the summary then covers them, and takes any size.
-func fold(t *rapid.T, in Input, pieces []Batch) Input {
-	last := pieces[len(pieces)-1].To
+// summarise does what a caller does with batches: the summary then covers them and takes any size.
+func summarise(t *rapid.T, in Input, batches []Batch) Input {
+	last := batches[len(batches)-1].To
 	in.Summary = Summary{
 		Tokens: rapid.IntRange(1, SummaryLimit(in.MaxTokens)).Draw(t, "new summary"), Last: in.History[last-1].ID, Count: in.Earlier + last,
 	}
 	return in
 }
 
-func piecesAreBoundedAndWhole(t *rapid.T, in Input, pieces []Batch) {
-	if len(pieces) > 0 && (!in.Compression || SummaryLimit(in.MaxTokens) == 0) {
-		t.Fatal("something is folded where nothing may be")
+func checkBatches(t *rapid.T, in Input, batches []Batch) {
+	if len(batches) > 0 && (!in.Compression || SummaryLimit(in.MaxTokens) == 0) {
+		t.Fatal("something is summarised where nothing may be")
 	}
-	at := newPlanner(in).folded()
-	for _, piece := range pieces {
+	at := newPlanner(in).summarised()
+	for _, batch := range batches {
 		tokens, exchanges := 0, 0
-		for i, m := range in.History[piece.From:piece.To] {
+		for i, m := range in.History[batch.From:batch.To] {
 			if !m.Skip {
 				tokens += m.Tokens
 			}
@@ -31,50 +31,50 @@ func piecesAreBoundedAndWhole(t *rapid.T, in Input, pieces []Batch) {
 				exchanges++
 			}
 		}
-		if piece.From != at || piece.To <= piece.From || piece.Tokens != tokens {
-			t.Fatalf("piece %+v takes %d tokens and should begin at %d", piece, tokens, at)
+		if batch.From != at || batch.To <= batch.From || batch.Tokens != tokens {
+			t.Fatalf("batch %+v takes %d tokens and should begin at %d", batch, tokens, at)
 		}
-		if at = piece.To; at < len(in.History) && in.History[at].Answers {
-			t.Fatal("a piece ends within an exchange")
+		if at = batch.To; at < len(in.History) && in.History[at].Answers {
+			t.Fatal("a batch ends within an exchange")
 		}
 		if tokens > SummaryInputLimit(in.MaxTokens) && exchanges > 1 {
-			t.Fatalf("a piece of %d exchanges takes %d tokens, at most %d", exchanges, tokens, SummaryInputLimit(in.MaxTokens))
+			t.Fatalf("a batch of %d exchanges takes %d tokens, at most %d", exchanges, tokens, SummaryInputLimit(in.MaxTokens))
 		}
 	}
 }
 
-func TestWhatWasFoldedBehindAReplyIsDoneForTheNextTurn(t *testing.T) {
+func TestPlanSummary_NextTurnHasNothingToDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
 		in.Compression = true
 		in.Summary.Tokens = min(in.Summary.Tokens, SummaryLimit(in.MaxTokens))
-		pieces := PlanSummary(in)
-		piecesAreBoundedAndWhole(t, in, pieces)
-		if len(pieces) > 0 {
-			in = fold(t, in, pieces)
+		batches := PlanSummary(in)
+		checkBatches(t, in, batches)
+		if len(batches) > 0 {
+			in = summarise(t, in, batches)
 			if again := PlanSummary(in); again != nil {
-				t.Fatalf("folded, and yet %v are to be folded", again)
+				t.Fatalf("summarised, and yet %v are to be summarised", again)
 			}
 		}
 		in.New.Tokens = rapid.IntRange(1, Budget(in.MaxTokens)/5).Draw(t, "next")
 		if p := Plan(in); p.SummariseFirst != nil {
-			t.Fatalf("a fold is in front of a turn, %v, behind which %v were folded", p.SummariseFirst, pieces)
+			t.Fatalf("a turn summarises %v first, although %v were summarised after the last reply", p.SummariseFirst, batches)
 		}
 	})
 }
 
-func TestWhatIsOverdueIsFoldedOnce(t *testing.T) {
+func TestPlan_SummariseFirst_Once(t *testing.T) {
 	some := false
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
 		p := Plan(in)
-		piecesAreBoundedAndWhole(t, in, p.SummariseFirst)
+		checkBatches(t, in, p.SummariseFirst)
 		if len(p.SummariseFirst) == 0 {
 			return
 		}
 		some = true
-		if again := Plan(fold(t, in, p.SummariseFirst)); again.SummariseFirst != nil {
-			t.Fatalf("%v were folded, and yet %v are overdue", p.SummariseFirst, again.SummariseFirst)
+		if again := Plan(summarise(t, in, p.SummariseFirst)); again.SummariseFirst != nil {
+			t.Fatalf("%v were summarised, and yet %v come first", p.SummariseFirst, again.SummariseFirst)
 		}
 	})
 	if !some {
@@ -82,7 +82,7 @@ func TestWhatIsOverdueIsFoldedOnce(t *testing.T) {
 	}
 }
 
-func TestFoldingBeginsOver80PercentAndLeavesHalf(t *testing.T) {
+func TestPlanSummary_Over80Percent_LeavesHalf(t *testing.T) {
 	const maxTokens = 4004 // a budget of 3,000
 	conversation := func(tokens int) (in Input) {
 		in = Input{MaxTokens: maxTokens, Compression: true, Policy: FirstInFirstOut}
@@ -94,43 +94,43 @@ func TestFoldingBeginsOver80PercentAndLeavesHalf(t *testing.T) {
 	if budget, limit := Budget(maxTokens), SummaryLimit(maxTokens); budget != 3000 || limit != 750 {
 		t.Fatalf("a budget of %d, a summary of %d", budget, limit)
 	}
-	if pieces := PlanSummary(conversation(2400)); pieces != nil {
-		t.Errorf("at 80 %% %v are folded", pieces)
+	if batches := PlanSummary(conversation(2400)); batches != nil {
+		t.Errorf("at 80 %% %v are summarised", batches)
 	}
-	pieces := PlanSummary(conversation(2500))
-	if len(pieces) != 1 || pieces[0] != (Batch{From: 0, To: 36, Tokens: 1800}) { // 700 stay, with a summary of 750 below half
-		t.Errorf("at 83 %% %v are folded", pieces)
+	batches := PlanSummary(conversation(2500))
+	if len(batches) != 1 || batches[0] != (Batch{From: 0, To: 36, Tokens: 1800}) { // 700 stay, with a summary of 750 below half
+		t.Errorf("at 83 %% %v are summarised", batches)
 	}
 	for _, policy := range []Policy{Priority, Semantic} {
 		in := conversation(2500)
 		in.Policy = policy
-		if pieces := PlanSummary(in); len(pieces) != 2 || pieces[1].To != 50 {
-			t.Errorf("%s: %v are folded", policy, pieces)
+		if batches := PlanSummary(in); len(batches) != 2 || batches[1].To != 50 {
+			t.Errorf("%s: %v are summarised", policy, batches)
 		}
 		in.Summary = Summary{Tokens: 500, Last: "042", Count: 43} // 350 in none, below an eighth
-		if pieces := PlanSummary(in); pieces != nil {
-			t.Errorf("%s: %v are folded though little is new", policy, pieces)
+		if batches := PlanSummary(in); batches != nil {
+			t.Errorf("%s: %v are summarised though little is new", policy, batches)
 		}
 	}
 	in := conversation(2500)
 	if in.Compression = false; PlanSummary(in) != nil {
-		t.Error("something is folded without compression")
+		t.Error("something is summarised although summaries are disabled")
 	}
 }
 
-func TestASummaryIsAQuarterOrNothing(t *testing.T) {
+func TestSummaryLimit_QuarterOrNothing(t *testing.T) {
 	for _, test := range []struct{ maxTokens, limit int }{{64, 0}, {344, 0}, {345, 64}, {4096, 767}, {16384, 1024}, {1_000_000, 1024}} {
 		if got := SummaryLimit(test.maxTokens); got != test.limit {
 			t.Errorf("a summary takes %d tokens of %d, want %d", got, test.maxTokens, test.limit)
 		}
-		if limit := SummaryInputLimit(test.maxTokens); test.limit > 0 && (limit < 64 || limit > longestPiece) {
-			t.Errorf("of %d tokens a fold takes %d", test.maxTokens, limit)
+		if limit := SummaryInputLimit(test.maxTokens); test.limit > 0 && (limit < 64 || limit > longestInput) {
+			t.Errorf("of %d tokens a summary takes %d", test.maxTokens, limit)
 		}
 	}
 }
 
-// TestALargeMessageFoldsWhatIsInItsWay: the message itself leaves less than half of the budget.
-func TestALargeMessageFoldsWhatIsInItsWay(t *testing.T) {
+// TestPlan_LargeMessage_SummarisesFirst: the message itself leaves less than half of the budget.
+func TestPlan_LargeMessage_SummarisesFirst(t *testing.T) {
 	in := Input{MaxTokens: 4004, Compression: true, Policy: FirstInFirstOut, New: Message{ID: "new", Tokens: 2000}}
 	for i := range 40 {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1})
@@ -145,8 +145,8 @@ func TestALargeMessageFoldsWhatIsInItsWay(t *testing.T) {
 	}
 }
 
-// TestALittleMayBeLeftOutUnfolded by the policies that may leave out any message, so that not every turn waits for a fold.
-func TestALittleMayBeLeftOutUnfolded(t *testing.T) {
+// TestPlan_LittleLeftOut_NoSummary: the policies that may leave out any message do so, or every turn would wait for a summary.
+func TestPlan_LittleLeftOut_NoSummary(t *testing.T) {
 	in := Input{MaxTokens: 4004, Compression: true, Policy: Semantic, New: Message{ID: "new", Tokens: 50}}
 	for i := range 100 {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1, Similarity: float64(100 - i)})
@@ -164,18 +164,19 @@ func TestALittleMayBeLeftOutUnfolded(t *testing.T) {
 	}
 }
 
-func TestFoldingGoesOnWithinAnExchange(t *testing.T) {
+func TestPlanSummary_StartsWithinExchange(t *testing.T) {
 	in := Input{MaxTokens: 4004, Compression: true, Policy: Semantic, Summary: Summary{Tokens: 500, Last: "040", Count: 41}}
 	for i := range 60 {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1})
 	}
-	if pieces := PlanSummary(in); len(pieces) != 1 || pieces[0] != (Batch{From: 41, To: 60, Tokens: 950}) {
-		t.Errorf("%v are folded, where 41 messages were", pieces)
+	if batches := PlanSummary(in); len(batches) != 1 || batches[0] != (Batch{From: 41, To: 60, Tokens: 950}) {
+		t.Errorf("%v are summarised, where 41 messages were", batches)
 	}
 }
 
-// TestASummaryThatIsSentInAnyCaseCounts: for messages that are not listed it is.
-func TestASummaryThatIsSentInAnyCaseCounts(t *testing.T) {
+// TestPlanSummary_SummaryOfUnlistedCounts: a summary of messages that are not listed is sent in any case, so it
+// counts.
+func TestPlanSummary_SummaryOfUnlistedCounts(t *testing.T) {
 	in := Input{
 		MaxTokens: 4004, Compression: true, Policy: Priority, Earlier: 1, EarlierTokens: 100,
 		Summary: Summary{Tokens: 700, Last: "000", Count: 1},
@@ -183,7 +184,7 @@ func TestASummaryThatIsSentInAnyCaseCounts(t *testing.T) {
 	for i := range 40 {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i+1), Tokens: 50, Answers: i%2 == 1})
 	}
-	if pieces := PlanSummary(in); pieces == nil {
+	if batches := PlanSummary(in); batches == nil {
 		t.Error("2,000 tokens of messages and 700 of a summary are no more than 2,400")
 	}
 }

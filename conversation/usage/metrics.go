@@ -2,12 +2,11 @@ package usage
 
 import "time"
 
-// Figures are what happened in a while (spec: Metrics object; design section 2, metrics). Averages are 0 where there is
-// nothing to divide by.
+// Metrics are the figures of a period, as the API shows them. An average is 0 if there is nothing to divide by.
 type Metrics struct {
 	Sessions struct {
-		Total           int64   `json:"total"`           // created in the while
-		Active          int64   `json:"active"`          // those of them that still exist
+		Total           int64   `json:"total"`           // created in the period
+		Active          int64   `json:"active"`          // those created in the period that still exist
 		AverageDuration float64 `json:"averageDuration"` // seconds from createdAt to lastActivity, over Total
 	} `json:"sessions"`
 	Messages struct {
@@ -28,14 +27,14 @@ type Metrics struct {
 		Failed      int64 `json:"failed"`
 		Interrupted int64 `json:"interrupted"`
 	} `json:"replies"`
-	// FirstToken is how long the first text of replies took, in milliseconds; null if none had any.
+	// FirstToken is the latency of the first text of replies in milliseconds; null if there was none.
 	FirstToken struct {
 		P50 *int64 `json:"p50"`
 		P95 *int64 `json:"p95"`
 	} `json:"firstToken"`
 }
 
-// FiguresOf returns the figures of some hours together.
+// MetricsOf returns the figures of several hours together.
 func MetricsOf(hours []Hourly) Metrics {
 	var sum Bucket
 	var f Metrics
@@ -75,7 +74,7 @@ func percentile(h Histogram, p int) *int64 {
 // Granularity is the unit of a series, by the UTC calendar.
 type Granularity string
 
-// The granularities (spec: Get Metrics); ByDay is the default.
+// The granularities.
 const (
 	ByHour  Granularity = "hour"
 	ByDay   Granularity = "day"
@@ -83,12 +82,12 @@ const (
 	ByMonth Granularity = "month"
 )
 
-// Valid reports whether there is such a granularity.
+// Valid reports whether g is one of the granularities.
 func (g Granularity) Valid() bool {
 	return g == ByHour || g == ByDay || g == ByWeek || g == ByMonth
 }
 
-// next returns when the unit that holds an hour is over.
+// next returns the hour after the unit that contains h.
 func (g Granularity) next(h Hour) Hour {
 	t := time.UnixMilli(h.Milliseconds()).UTC()
 	year, month, day := t.Date()
@@ -105,14 +104,14 @@ func (g Granularity) next(h Hour) Hour {
 	return HourOf(time.Date(year, month, day, 0, 0, 0, 0, time.UTC).UnixMilli())
 }
 
-// Entry is one unit of a series, or what lies within the series of its first and last.
+// Entry is one unit of a series. The first and the last may be cut off by the period.
 type Entry struct {
 	From, To Hour // To is not included
 	Metrics  Metrics
 }
 
-// Series returns the figures of the hours from from on, up to and not including to, unit by unit: the empty ones too.
-// hours are in their order and lie between these.
+// Series returns the figures of the hours from from up to, but not including, to: one entry for each unit, including
+// empty ones. hours must be sorted and within that period.
 func Series(hours []Hourly, from, to Hour, g Granularity) []Entry {
 	series := []Entry{}
 	for from < to {
@@ -127,40 +126,40 @@ func Series(hours []Hourly, from, to Hour, g Granularity) []Entry {
 	return series
 }
 
-// Month returns the calendar month that holds an hour: from its first to that of the next month.
+// Month returns the calendar month that contains an hour: from its first hour to the first of the next month.
 func Month(h Hour) (from, to Hour) {
 	year, month, _ := time.UnixMilli(h.Milliseconds()).UTC().Date()
 	return HourOf(time.Date(year, month, 1, 0, 0, 0, 0, time.UTC).UnixMilli()), ByMonth.next(h)
 }
 
-// Limits are what an owner's tier has for a calendar month. They are reported, not enforced.
+// Limits are what a tier includes in a calendar month. They are reported, not enforced.
 type Limits struct {
 	Requests, Tokens int64
-	Sessions         int64 // that are active at a time
+	Sessions         int64 // at the same time
 }
 
-// Standing is how an owner stands towards these (spec: Usage object). Percentages go over 100.
+// Report compares what an owner used with its limits. Percentages may exceed 100.
 type Report struct {
 	Requests Quota        `json:"requests"`
 	Tokens   Quota        `json:"tokens"`
 	Sessions SessionQuota `json:"sessions"`
 }
 
-// Used is what was used of a limit.
+// Quota is what was used of a limit.
 type Quota struct {
 	Used       int64   `json:"used"`
 	Limit      int64   `json:"limit"`
 	Percentage float64 `json:"percentage"`
 }
 
-// Active is how many sessions exist of those that may.
+// SessionQuota is how many sessions exist of those that a tier includes.
 type SessionQuota struct {
 	Active     int64   `json:"active"`
 	Limit      int64   `json:"limit"`
 	Percentage float64 `json:"percentage"`
 }
 
-// StandingOf returns how an owner stands that has used those hours and has so many sessions.
+// ReportOf returns the report of an owner that used these hours and has so many active sessions.
 func ReportOf(hours []Hourly, active int, limits Limits) Report {
 	var requests, tokens int64
 	for i := range hours {

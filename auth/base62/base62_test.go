@@ -1,0 +1,32 @@
+package base62
+
+import "testing"
+
+func TestRandom_EveryCharacterAlike(t *testing.T) {
+	seen := map[rune]int{}
+	for _, c := range Random(62_000) {
+		seen[c]++
+	}
+	for _, c := range Alphabet {
+		if n := seen[c]; n < 800 || n > 1200 { // six standard deviations
+			t.Errorf("%q occurs %d times in 62,000 characters", c, n)
+		}
+	}
+	if len(seen) != len(Alphabet) {
+		t.Errorf("%d different characters, want %d", len(seen), len(Alphabet))
+	}
+}
+
+func TestRandom_LengthAndDifference(t *testing.T) {
+	seen := map[string]bool{}
+	for n := range 100 {
+		text := Random(n)
+		if len(text) != n {
+			t.Errorf("Random(%d) has %d characters", n, len(text))
+		}
+		if n >= 16 && seen[text] {
+			t.Errorf("%q was made twice", text)
+		}
+		seen[text] = true
+	}
+}
