@@ -42,7 +42,7 @@ func newTestScript(name, operation string, is property) *script {
 	return &script{name: name, is: is, compiled: func() compiled { return compile(operation, is) }}
 }
 
-// pair is the limits of an owner, twice: in Redis, and as auth/limit has them. Both are told the same at the same time.
+// pair holds the limits of an owner twice: in Redis, and as auth/limit has them. Both get the same calls at the same time.
 type pair struct {
 	t         *testing.T
 	s         *Store
@@ -121,9 +121,9 @@ func (p *pair) charges(n int) {
 	p.model.Tokens.Charge(p.now, n)
 }
 
-// TestLimitsInRedisAreThoseOfTheArithmetic has Redis and auth/limit do the same things at random, also under a clock that
+// TestLimits_SameAsAuthLimit has Redis and auth/limit do the same things at random, also under a clock that
 // is set back and forth.
-func TestLimitsInRedisAreThoseOfTheArithmetic(t *testing.T) {
+func TestLimits_SameAsAuthLimit(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
@@ -172,9 +172,9 @@ func clockStep(random *rand.Rand) int {
 	return random.IntN(3)
 }
 
-// TestNoMinuteHasMoreThanItsLimit is the burst at the boundary: as many as the limit in the last second of one minute, and
+// TestLimits_BurstAtMinuteBoundary is the burst at the boundary: as many as the limit in the last second of one minute, and
 // none before all of them have left.
-func TestNoMinuteHasMoreThanItsLimit(t *testing.T) {
+func TestLimits_BurstAtMinuteBoundary(t *testing.T) {
 	p := newPair(t, auth.Live)
 	p.now = p.now/60*60 + 59
 	admitted := func() (n int) {
@@ -193,7 +193,7 @@ func TestNoMinuteHasMoreThanItsLimit(t *testing.T) {
 	}
 }
 
-func TestOf400RequestsAtOnce300AreAdmitted(t *testing.T) {
+func TestAdmit_400Concurrent_300Admitted(t *testing.T) {
 	first, second := newStore(t), newStore(t) // two nodes
 	p := newKey(t, first, auth.Owner{Account: newAccount(), Mode: auth.Live})
 	var admitted, refused atomic.Int64
@@ -215,7 +215,7 @@ func TestOf400RequestsAtOnce300AreAdmitted(t *testing.T) {
 	}
 }
 
-func TestATestKeyHas100RequestsADay(t *testing.T) {
+func TestAdmit_TestKey_100RequestsADay(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
 	keys := []auth.Principal{newKey(t, s, owner), newKey(t, s, owner)}
@@ -234,7 +234,7 @@ func TestATestKeyHas100RequestsADay(t *testing.T) {
 	}
 }
 
-func TestAKeyThatDoesNotWorkIsRefusedAndCountsNothing(t *testing.T) {
+func TestAdmit_DeadKey_CountsNothing(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Live}
 	revoked, rotated, alive := newKey(t, s, owner), newKey(t, s, owner), newKey(t, s, owner)
@@ -272,16 +272,16 @@ func TestAKeyThatDoesNotWorkIsRefusedAndCountsNothing(t *testing.T) {
 	}
 }
 
-func TestADeclaredKeyAlwaysWorks(t *testing.T) {
+func TestAdmit_DeclaredKey(t *testing.T) {
 	p := auth.Principal{Account: newAccount(), Mode: auth.Live, KeyID: "key_declared00000000"}
 	if d, err := admit(t, newStore(t), p); err != nil || d.Remaining != 299 {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
 
-// TestATurnReservesTokensOnlyWithAKeyThatWorks is what an operation that begins a turn has of its admission, whether that is
+// TestReserveTokens_DeadKey_Refused is what an operation that begins a turn has of its admission, whether that is
 // pending or not.
-func TestATurnReservesTokensOnlyWithAKeyThatWorks(t *testing.T) {
+func TestReserveTokens_DeadKey_Refused(t *testing.T) {
 	s := newStore(t)
 	turn := newTestScript("turn", "local taken, refused = reserve_tokens(tonumber(ARGV[1]))\nreturn {taken or false, refused or false}\n", reserves)
 	p := newKey(t, s, auth.Owner{Account: newAccount(), Mode: auth.Live})

@@ -6,6 +6,7 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/store/record"
 	"parley/stream"
 )
 
@@ -36,7 +37,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	live := liveMember(tag, turn.SessionID, turn.Waiter)
 	reply, err := s.runWith(ctx, beginTurnScript, tag, []string{sessionKey(tag, turn.SessionID)}, s.turns.beginning(s.node, live),
 		appendCounts([]any{
-			turn.SessionID, turn.Waiter, s.node, appendMessage(nil, &message), message.TokensInPrompt(), string(turn.OnBusy),
+			turn.SessionID, turn.Waiter, s.node, record.AppendMessage(nil, &message), message.TokensInPrompt(), string(turn.OnBusy),
 			conversation.RandomText(2 * randomLength), key, digest, appendIndexed(nil, &message),
 		}, &counted)...)
 	parts := list(reply)

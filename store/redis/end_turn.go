@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"parley/conversation"
+	"parley/store/record"
 	"parley/stream"
 )
 
@@ -56,7 +57,7 @@ func endingOf(fence int64, reply *conversation.Message, timing conversation.Timi
 	}
 	counted := conversation.UsageOfTurnEnd(reply, timing)
 	return appendCounts([]any{
-		reply.SessionID, reply.ID, fence, appendMessage(nil, reply), reply.TokensInPrompt(), used.Prompt, used.Completion, used.Total,
+		reply.SessionID, reply.ID, fence, record.AppendMessage(nil, reply), reply.TokensInPrompt(), used.Prompt, used.Completion, used.Total,
 		appendIndexed(nil, reply), appendTerms(nil, reply.Terms),
 	}, &counted)
 }

@@ -6,6 +6,7 @@ import (
 
 	"parley/conversation"
 	"parley/conversation/window"
+	"parley/store/record"
 )
 
 var getContextScript = newScript("get_context", reads|admits)
@@ -56,12 +57,7 @@ func readContext(sessionID string, parts []any) (c conversation.Context, err err
 		c.Index = append(c.Index, x)
 	}
 	if c.Summary.Last = text(parts[3]); c.Summary.Last != "" {
-		r := reader{rest: text(parts[4])}
-		c.Summary.Text = r.text()
-		if r.bad {
-			return c, errRecord
-		}
-		err = r.figures(&c.Summary)
+		err = record.ReadSummary(text(parts[4]), &c.Summary)
 	}
 	return c, err
 }

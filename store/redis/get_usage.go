@@ -97,7 +97,7 @@ func (d *day) add(field int, n int64) bool {
 
 // addPacked adds packed counts: a MessagePack list of numbers (pack_day in lua/lib/usage.lua). It reports whether they are valid.
 func (d *day) addPacked(packed string) bool {
-	r := reader{rest: packed}
+	r := packedReader{rest: packed}
 	numbers := r.listLength()
 	if numbers%2 != 0 {
 		return false
@@ -110,40 +110,4 @@ func (d *day) addPacked(packed string) bool {
 		}
 	}
 	return !r.bad && r.rest == ""
-}
-
-// listLength reads the header of a MessagePack list.
-func (r *reader) listLength() int {
-	switch b := r.byte(); {
-	case b&0xF0 == 0x90:
-		return int(b & 0x0F)
-	case b == 0xDC || b == 0xDD:
-		return int(r.bigEndian(2 << (b - 0xDC)))
-	}
-	r.bad = true
-	return 0
-}
-
-// number reads a MessagePack integer.
-func (r *reader) number() int64 {
-	switch b := r.byte(); {
-	case b < 0x80 || b >= 0xE0: // in the byte itself
-		return int64(int8(b))
-	case 0xCC <= b && b <= 0xCF: // unsigned, of 1, 2, 4 or 8 bytes
-		return int64(r.bigEndian(1 << (b - 0xCC)))
-	case 0xD0 <= b && b <= 0xD3: // signed
-		size := 1 << (b - 0xD0)
-		unused := 64 - 8*size
-		return int64(r.bigEndian(size)<<unused) >> unused
-	}
-	r.bad = true
-	return 0
-}
-
-// bigEndian reads an unsigned number of size bytes.
-func (r *reader) bigEndian(size int) (n uint64) {
-	for range size {
-		n = n<<8 | uint64(r.byte())
-	}
-	return n
 }

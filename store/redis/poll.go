@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"parley/conversation"
+	"parley/store/record"
 )
 
 var pollScript = newScript("poll", idempotent)
@@ -77,7 +78,7 @@ func (s *Store) readUpdate(f *conversation.Followed, reply any, now time.Time) (
 	}
 	if last, figures := outcome(parts[5:]), outcome(parts[6:]); last != "" && figures != "" {
 		u.Summary.Last = last
-		err = (&reader{rest: figures}).figures(&u.Summary)
+		err = record.ReadSummaryFigures(figures, &u.Summary)
 	}
 	return u, err
 }

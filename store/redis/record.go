@@ -5,32 +5,20 @@ import (
 	"unicode/utf8"
 
 	"parley/conversation"
-	stored "parley/store/record" // keys.go has a type record
+	"parley/conversation/window"
+	"parley/store/record"
 	"parley/stream"
 )
 
-// A message is a member of its session's set, as lua/session.lua writes it: id, NUL, tokens in a prompt (4 bytes), createdAt (8), and a
-// record (package record), which scripts do not look into. A reply that is streaming is no member: the scripts return it as one, with
-// recordStreaming and the journalled text where the record would be.
+// A message is a member of its session's set (lua/lib/messages.lua): id, NUL, tokens in a prompt (4 bytes), createdAt (8 bytes), and a
+// record (package record), which scripts do not read. The live reply is not in the set. Scripts return it as a member, with
+// recordStreaming and the text of its journal in place of the record.
 const (
 	recordStreaming = 0
 
 	idLength   = len(conversation.MessagePrefix) + 16
 	headLength = idLength + 1 + 4 + 8
 )
-
-func appendMessage(b []byte, m *conversation.Message) []byte { return stored.AppendMessage(b, m) }
-
-func appendText(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
-func appendInts(b []byte, all ...int) []byte {
-	for _, n := range all {
-		b = binary.AppendVarint(b, int64(n))
-	}
-	return b
-}
 
 // readMember reads a message of a session as scripts return it.
 func readMember(sessionID, member string) (conversation.Message, error) {
@@ -45,52 +33,34 @@ func readMember(sessionID, member string) (conversation.Message, error) {
 		m.Role, m.Status, m.Content = conversation.Assistant, stream.Streaming, validPrefix(member[headLength+1:])
 		return m, nil
 	}
-	err := stored.ReadMessage(member[headLength:], &m)
+	err := record.ReadMessage(member[headLength:], &m)
 	return m, err
 }
 
-// reader reads a record: texts share its memory. bad says that it ended too early.
-type reader struct {
-	rest string
-	bad  bool
+// An indexed message is id, NUL, its record, and its terms up to the end.
+
+// appendIndexed appends the record of an indexed message.
+func appendIndexed(b []byte, m *conversation.Message) []byte {
+	x := conversation.Index(m, "")
+	return record.AppendIndexed(b, &x)
 }
 
-func (r *reader) byte() byte {
-	if r.rest == "" {
-		r.bad = true
-		return 0
-	}
-	b := r.rest[0]
-	r.rest = r.rest[1:]
+func appendTerms(b []byte, terms window.Terms) []byte {
+	b, _ = terms.AppendBinary(b) // it never fails
 	return b
 }
 
-func (r *reader) uvarint() (n uint64) {
-	for shift := 0; ; shift += 7 {
-		b := r.byte()
-		n |= uint64(b&0x7F) << shift
-		if b < 0x80 || shift > 56 {
-			return n
-		}
+// readIndexed reads an indexed message as scripts return it.
+func readIndexed(member string) (conversation.Indexed, error) {
+	if len(member) < idLength+2 {
+		return conversation.Indexed{}, errRecord
 	}
+	x := conversation.Indexed{ID: member[:idLength]}
+	err := record.ReadIndexed(member[idLength+1:], &x)
+	return x, err
 }
 
-func (r *reader) int() int {
-	n := r.uvarint()
-	return int(int64(n>>1) ^ -int64(n&1))
-}
-
-func (r *reader) text() string {
-	n := r.uvarint()
-	if n > uint64(len(r.rest)) {
-		r.bad, n = true, uint64(len(r.rest))
-	}
-	text := r.rest[:n]
-	r.rest = r.rest[n:]
-	return text
-}
-
-// validPrefix returns the whole characters that a text begins with.
+// validPrefix returns a text up to its last whole character: a journal may end within one.
 func validPrefix(text string) string {
 	if utf8.ValidString(text) {
 		return text

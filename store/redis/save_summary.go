@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"parley/conversation"
+	"parley/store/record"
 )
 
 var saveSummaryScript = newScript("save_summary", 0)
@@ -12,9 +13,9 @@ var saveSummaryScript = newScript("save_summary", 0)
 func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
 	tag := tagOfOwner(owner)
 	counted := conversation.UsageOfSummary(usage)
-	figures := appendInts(nil, summary.Tokens, summary.Count, summary.Replaced)
 	reply, err := s.run(ctx, saveSummaryScript, tag, []string{sessionKey(tag, sessionID)}, appendCounts([]any{
-		sessionID, after, summary.Last, appendText(nil, summary.Text), figures, usage.Prompt, usage.Completion, usage.Total,
+		sessionID, after, summary.Last, record.AppendSummaryText(nil, &summary), record.AppendSummaryFigures(nil, &summary),
+		usage.Prompt, usage.Completion, usage.Total,
 	}, &counted)...)
 	if err != nil {
 		return err
@@ -28,16 +29,4 @@ func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessi
 		return conversation.ErrSessionNotFound
 	}
 	return saveSummaryScript.malformed()
-}
-
-// figures reads the figures of a summary. One stored by a version without Replaced lacks that.
-func (r *reader) figures(s *conversation.Summary) error {
-	s.Tokens, s.Count = r.int(), r.int()
-	if r.rest != "" {
-		s.Replaced = r.int()
-	}
-	if r.bad {
-		return errRecord
-	}
-	return nil
 }

@@ -7,9 +7,10 @@ import (
 
 	"parley/conversation"
 	"parley/conversation/window"
+	"parley/store/record"
 )
 
-// What Lua does as Go does elsewhere is held to that here.
+// Parts of Lua that do what Go does elsewhere are compared with it here; constants and names of keys need not be (script_test.go).
 
 // evaluate runs an operation with the tag of a new account.
 func evaluate(t *testing.T, s *Store, operation string, args ...any) any {
@@ -20,7 +21,7 @@ func evaluate(t *testing.T, s *Store, operation string, args ...any) any {
 	return reply
 }
 
-func TestIdsInLuaAreThoseOfGo(t *testing.T) {
+func TestLua_IDs_SameAsGo(t *testing.T) {
 	s := newStore(t)
 	const random = "abcdefghi"
 	last := ""
@@ -40,7 +41,7 @@ func TestIdsInLuaAreThoseOfGo(t *testing.T) {
 	}
 }
 
-func TestTheWindowInLuaIsThatOfGo(t *testing.T) {
+func TestLua_Window_SameAsGo(t *testing.T) {
 	s := newStore(t)
 	for _, maxTokens := range []int{64, 65, 66, 67, 100, 777, 4096, 16383, 16384, 16385, 1_000_000} {
 		got := evaluate(t, s, "local w = tonumber(ARGV[1]) return {reply_room(w), budget(w)}", maxTokens)
@@ -49,7 +50,7 @@ func TestTheWindowInLuaIsThatOfGo(t *testing.T) {
 	}
 }
 
-func TestARecordReadsBackAsItWasWritten(t *testing.T) {
+func TestLua_Member_ReadByGo(t *testing.T) {
 	m := conversation.Message{
 		ID: "msg_0123456789ABCDEF", SessionID: "session_0123456789ABCDEF", Role: conversation.Assistant, Content: "ä\x00\n", Tokens: 1 << 40,
 		CreatedAt: 1_700_000_000_000, Metadata: []byte(`{"a":1}`), Status: "failed", FinishReason: "length",
@@ -62,8 +63,8 @@ func TestARecordReadsBackAsItWasWritten(t *testing.T) {
 		},
 		Error: &conversation.ReplyError{Code: "provider_error", Message: "it broke"},
 	}
-	record := string(appendMessage(nil, &m))
-	member := text(evaluate(t, newStore(t), "return member_of(ARGV[1], 7, tonumber(ARGV[2]), ARGV[3])", m.ID, int64(m.CreatedAt), record))
+	written := string(record.AppendMessage(nil, &m))
+	member := text(evaluate(t, newStore(t), "return member_of(ARGV[1], 7, tonumber(ARGV[2]), ARGV[3])", m.ID, int64(m.CreatedAt), written))
 	got, err := readMember(m.SessionID, member)
 	must(t, err)
 	same(t, "the message", got, m)

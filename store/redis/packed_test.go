@@ -16,7 +16,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// countIn counts in an hour, as the scripts do.
+// countIn adds to the counts of an hour, as scripts do.
 func countIn(t rapid.TB, s *Store, owner conversation.Owner, hour usage.Hour, counts map[usage.Field]int64) {
 	t.Helper()
 	sc := newTestScript("test", "count_usage(tonumber(ARGV[1]), counts_from(ARGV, 2))", 0)
@@ -40,7 +40,7 @@ func keysOf(t rapid.TB, s *Store, tag string) []string {
 	return keys
 }
 
-// tally is an owner's counts on a Redis whose clock jumps, and what they should be.
+// tally holds an owner's counts on a server whose clock jumps, and what they should be.
 type tally struct {
 	t     rapid.TB
 	redis *redistest.Server
@@ -118,7 +118,7 @@ func noon(redis *redistest.Server) {
 	redis.Advance(now.Truncate(oneDay).Add(36*time.Hour + 30*time.Minute).Sub(now))
 }
 
-// pass has time pass, or sets the clock back: counts that expire are gone.
+// pass lets time pass, or sets the clock back. Counts that expire are gone.
 func (c *tally) pass(hours int) {
 	c.redis.Advance(time.Duration(hours) * time.Hour)
 	maps.DeleteFunc(c.want, func(hour usage.Hour, _ map[usage.Field]int64) bool {
@@ -126,8 +126,9 @@ func (c *tally) pass(hours int) {
 	})
 }
 
-// TestCountsReadAlikePackedOrNot counts, reads and has time pass in whatever order: what is read is what was counted.
-func TestCountsReadAlikePackedOrNot(t *testing.T) {
+// TestUsage_PackedOrNot_SameCounts counts, reads and lets time pass in random order: what is read is what was counted.
+func TestUsage_PackedOrNot_SameCounts(t *testing.T) {
+	t.Parallel()
 	redis := redistest.SingleWithClock(t)
 	s := open(t, redis.URL)
 	field := rapid.OneOf(rapid.IntRange(1, 12), rapid.IntRange(32, 40), rapid.IntRange(195, 205))
@@ -165,7 +166,8 @@ func TestCountsReadAlikePackedOrNot(t *testing.T) {
 	t.Logf("%d days had counts packed and not", both)
 }
 
-func TestTheFirstCountOfADayPacksTheDaysThatAreOver(t *testing.T) {
+func TestUsage_FirstCountOfDay_PacksDaysBefore(t *testing.T) {
+	t.Parallel()
 	redis := redistest.SingleWithClock(t)
 	c := newTally(t, redis, open(t, redis.URL))
 	noon(redis)
@@ -197,8 +199,9 @@ func TestTheFirstCountOfADayPacksTheDaysThatAreOver(t *testing.T) {
 	c.check(0, c.hour()+2)
 }
 
-// TestACountThatLuaHasNoExactNumberForStaysAsItIs, as a model can say that it has used any number of tokens.
-func TestACountThatLuaHasNoExactNumberForStaysAsItIs(t *testing.T) {
+// TestUsage_InexactCount_NotPacked: a model can report any number of tokens.
+func TestUsage_InexactCount_NotPacked(t *testing.T) {
+	t.Parallel()
 	redis := redistest.SingleWithClock(t)
 	c := newTally(t, redis, open(t, redis.URL))
 	noon(redis)
@@ -214,7 +217,8 @@ func TestACountThatLuaHasNoExactNumberForStaysAsItIs(t *testing.T) {
 	c.check(0, c.hour()+2)
 }
 
-func TestTheDaysOfAnAccountThatSleptArePackedAFewAtATime(t *testing.T) {
+func TestUsage_IdleAccount_PackedAFewAtATime(t *testing.T) {
+	t.Parallel()
 	redis := redistest.SingleWithClock(t)
 	s := open(t, redis.URL)
 	noon(redis)
@@ -244,7 +248,8 @@ func TestTheDaysOfAnAccountThatSleptArePackedAFewAtATime(t *testing.T) {
 	}
 }
 
-func TestCountsExpireAfter400DaysPackedOrNot(t *testing.T) {
+func TestUsage_ExpiresAfter400Days(t *testing.T) {
+	t.Parallel()
 	redis := redistest.SingleWithClock(t)
 	s := open(t, redis.URL)
 	noon(redis)
@@ -268,8 +273,9 @@ func TestCountsExpireAfter400DaysPackedOrNot(t *testing.T) {
 	c.check(0, c.hour()+2)
 }
 
-// TestWhatLuaPacksGoReads holds one to the other at the limits of the sizes of numbers, and what is no such text is refused.
-func TestWhatLuaPacksGoReads(t *testing.T) {
+// TestUsage_PackedByLua_ReadByGo compares both at the limits of MessagePack's sizes. Malformed text is refused.
+func TestUsage_PackedByLua_ReadByGo(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	for _, n := range []int64{0, 1, 127, 128, 255, 256, 65535, 65536, 1<<32 - 1, 1 << 32, 1<<53 - 1, -1, -32, -33, -128, -129, -32769, -1 << 31, -1<<31 - 1} {
 		for _, length := range []int{1, 7, 8, 40, 12_000} {
@@ -277,7 +283,7 @@ func TestWhatLuaPacksGoReads(t *testing.T) {
 				local list = {}
 				for i = 1, tonumber(ARGV[2]) do list[2 * i - 1], list[2 * i] = 1, tonumber(ARGV[1]) end
 				return cmsgpack.pack(list)`, n, length))
-			r := reader{rest: packed}
+			r := packedReader{rest: packed}
 			same(t, "the length", r.listLength(), 2*length)
 			for range length {
 				same(t, "the step", r.number(), 1)
