@@ -1,9 +1,10 @@
-// The same call in other words: what the page did, as programs to take away. Pure; each of them is run by a test.
+// Code snippets for the inspector: what the page did, as a curl command, a JavaScript program and a Go program. Pure. A test runs every
+// kind of snippet.
 
-/** The calls that an entry of traffic.js makes: [{ name: "curl", text }, { name: "JavaScript", text }, { name: "Go", text }], or null
- * for what is no call: frames that came, and the client's own housekeeping. base is the service's address with its version.
- * The key is $KEY in all of them. A message is sent anew: its idempotency key is left out, for with it nothing would happen. */
-export function callsOf(entry, base) {
+/** Returns the snippets for an entry of traffic.js: [{ name: "curl", text }, { name: "JavaScript", text }, { name: "Go", text }], or
+ * null for received frames and the client's housekeeping. base is the service's address with its version. All snippets read the key
+ * from $KEY. They omit the idempotency key, because with it the server would only replay its response. */
+export function snippetsOf(entry, base) {
   const call = entry.method ? restCall(entry, base) : frameCall(entry);
   if (!call) return null;
   return [
@@ -13,8 +14,8 @@ export function callsOf(entry, base) {
   ];
 }
 
-// A call is { method, path, body }, and for what the clients have more for than REST { send }, { watch } or { cancel }; path
-// is below base.
+// A call is { method, path, body } with path relative to base, and one of { send }, { watch } or { cancel } where the clients have a
+// method that does more than one REST request.
 
 function restCall({ method, path, data }, base) {
   const prefix = new URL(base).pathname;
@@ -52,7 +53,7 @@ function parse(text) {
   try {
     return JSON.parse(text);
   } catch {
-    return undefined; // it was cut, being too long
+    return undefined; // truncated by traffic.js
   }
 }
 
@@ -61,11 +62,11 @@ function parse(text) {
 function curl({ method, path, body, watch }, base) {
   const words = [`curl -sS${method === "GET" || body ? "" : ` -X ${method}`} ${quoted(base + path)}`, `-H "Authorization: Bearer $KEY"`];
   if (body) words.push(`-H 'Content-Type: application/json'`, `-d ${quoted(JSON.stringify(body))}`);
-  const why = watch ? "# Watching a session needs a socket; this reads what there is so far.\n" : "";
+  const why = watch ? "# Watching a session needs a WebSocket. This reads its history instead.\n" : "";
   return `${why}${words.join(" \\\n  ")}\n`;
 }
 
-/** text as one word of a shell. */
+/** Quotes text as one word for a POSIX shell. */
 function quoted(text) {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
@@ -73,7 +74,7 @@ function quoted(text) {
 // ---- JavaScript
 
 const methods = [
-  // What client.js has a method for: method, path, and the call, given the path's ids, the query and the body.
+  // The methods of client.js: HTTP method, path, and the call as code, given the ids in the path, the query and the body.
   ["POST", /^\/sessions$/, (_, query, body) => `createSession(${literal(body)})`],
   ["GET", /^\/sessions$/, (_, query) => `sessions(${query})`],
   ["GET", /^\/sessions\/([^/]+)$/, ([id]) => `session(${literal(id)})`],
@@ -89,7 +90,7 @@ function javascript(call, base) {
   if (!client && !call.send && !call.watch) return javascriptFetch(call, base);
   const { origin } = new URL(base);
   const head = [
-    `// curl -O '${origin}/static/{client,connection,track}.js'; Node 20 wants --experimental-websocket`,
+    `// curl -O '${origin}/static/{client,connection,track}.js'; Node 20 needs --experimental-websocket`,
     `import { Client } from "./client.js";`,
     ``,
     `const client = new Client({ baseURL: ${literal(base)}, key: process.env.KEY });`,
@@ -140,7 +141,7 @@ function javascriptFetch({ method, path, body }, base) {
   return [...lines, `});`, `console.log(response.status, await response.text());`, ""].join("\n");
 }
 
-/** value as JavaScript. In a literal, unlike in JSON, "__proto__" is no name like others. */
+/** Returns value as JavaScript source. In an object literal, unlike in JSON, "__proto__" would set the prototype. */
 function literal(value, indent) {
   const text = JSON.stringify(value, null, indent);
   return text.includes('"__proto__":') ? `JSON.parse(${JSON.stringify(text)})` : text;
@@ -227,7 +228,8 @@ function goDo({ method, path, body }) {
   };
 }
 
-/** text as Go has it: between backquotes if it has quotes and can stand there, else with JSON's escapes, which Go's are but for a byte order mark. */
+/** Returns text as a Go string literal: raw if it contains quotes and a raw literal can hold it, else with JSON's escapes, which Go
+ * understands. A byte order mark needs an escape in Go. */
 function goString(text) {
   const whole = text.toWellFormed();
   if (whole.includes('"') && !/[`\p{Cc}\ufeff]/u.test(whole)) return `\`${whole}\``;

@@ -1,24 +1,24 @@
-// Which sessions the list holds, in which order, and what of that a page of the API changes. No network, no document.
+// The data of the session list: merges pages of the API with what events and this tab's own actions changed meanwhile. Pure: no
+// network, no document.
 
 import { titleOf } from "./words.js";
 
-const PIECE = 5; // characters of an id, the least to find it by: as many as titleOf shows
+const MIN_ID_PART = 5; // shortest part of an id that a search matches: what titleOf shows. Shorter ones match by chance.
 
-/** The newest first, as the API has them. Ids sort by creation, within a prefix of the same length, so they tell the order. */
+/** Newest first, as in the API. Ids sort by creation time. */
 function newestFirst(a, b) {
   return a.sessionId < b.sessionId ? 1 : a.sessionId > b.sessionId ? -1 : 0;
 }
 
-/** Shelf is the sessions that were loaded. What is said of one by put and remove while a request was under way wins over
- * its answer, which may be older. */
-export class Shelf {
+/** The sessions loaded so far. What put and remove changed while a request was under way wins over its response, which may be older. */
+export class SessionList {
   #sessions = new Map(); // sessionId → Session
-  #changed = new Set(); // ids that were put or removed since begin()
-  #reach = "~"; // the oldest of the pages that follow on each other; "~" stands after all ids
-  /** The cursor of the sessions that were not loaded yet; null if there are none. */
+  #changed = new Set(); // ids that put or remove changed since begin()
+  #reach = "~"; // the oldest id up to which the list has no gap; "~" sorts after all ids
+  /** The cursor of the next page, null after the last one. */
   next = null;
 
-  /** All of them, the newest first. */
+  /** All sessions, newest first. */
   get all() {
     return [...this.#sessions.values()].sort(newestFirst);
   }
@@ -41,12 +41,12 @@ export class Shelf {
     return this.#sessions.delete(sessionId);
   }
 
-  /** A request for a page begins. */
+  /** Call before requesting a page. */
   begin() {
     this.#changed.clear();
   }
 
-  /** Takes in the newest page: whoever is missing in the stretch that it covers is gone; what is older stays as it is. */
+  /** Merges the newest page. Sessions in its range that it lacks are removed; older ones stay. */
   refresh({ data, pagination }) {
     const oldest = data.at(-1)?.sessionId;
     const there = new Set(data.map((session) => session.sessionId));
@@ -54,12 +54,12 @@ export class Shelf {
       const covered = !pagination.hasMore || sessionId >= oldest;
       if (covered && !there.has(sessionId) && !this.#changed.has(sessionId)) this.#sessions.delete(sessionId);
     }
-    const adjoins = this.#sessions.has(oldest); // else there may be others between it and what we have
+    const adjoins = this.#sessions.has(oldest); // otherwise unknown sessions may lie between the page and the list
     this.#take(data);
     if (!pagination.hasMore || oldest <= this.#reach || !adjoins) this.#reached(data, pagination);
   }
 
-  /** Takes in the page that came after next. */
+  /** Adds the page for the cursor next. */
   extend({ data, pagination }) {
     this.#take(data);
     this.#reached(data, pagination);
@@ -74,12 +74,12 @@ export class Shelf {
     for (const session of data) if (!this.#changed.has(session.sessionId)) this.#sessions.set(session.sessionId, session);
   }
 
-  /** Drops those that have expired by now (milliseconds since 1970). */
+  /** Removes the sessions that have expired at now (milliseconds since 1970). */
   expire(now) {
     for (const { sessionId, expiresAt } of this.all) if (Date.parse(expiresAt) <= now) this.remove(sessionId);
   }
 
-  /** A turn began with this message. The session counts it and the reply, unless what we know is not older than that:
+  /** A turn began with this message: counts the message and its reply, unless the session's data already includes them.
    * lastActivity is when the newest turn began. */
   turn(message) {
     const session = this.#sessions.get(message.sessionId);
@@ -92,12 +92,12 @@ export class Shelf {
     if (session) this.put({ ...session, messageCount: 0 });
   }
 
-  /** Those that have all the words of a text in their title, or in their id, where chance would have the short ones. */
+  /** Returns the sessions whose title, or id, contains every word of a text. */
   find(text) {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
     return this.all.filter((session) => {
       const [title, id] = [titleOf(session).toLowerCase(), session.sessionId.toLowerCase()];
-      return words.every((word) => title.includes(word) || (word.length >= PIECE && id.includes(word)));
+      return words.every((word) => title.includes(word) || (word.length >= MIN_ID_PART && id.includes(word)));
     });
   }
 }
