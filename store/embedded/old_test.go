@@ -17,8 +17,8 @@ import (
 	"parley/stream"
 )
 
-// TestOldFile_Schema2 reads a file of schema 2, which has a live turn, and compares what it says with what the version that wrote
-// it said. The file was written in a synctest bubble: its sessions are of January 2000, and exist only there.
+// TestOldFile_Schema2 reads a file of schema 2 with a live turn, and compares the contents with what the version that wrote it read. The file
+// was written in a synctest bubble, whose clock starts in January 2000, so its sessions have not expired in this bubble.
 func TestOldFile_Schema2(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -81,7 +81,7 @@ func usageOfNothing(t *testing.T, s *subject) {
 	used, err := s.store.Usage(s.ctx, s.owner, 0, 1<<20)
 	must(t, err, "Usage")
 	if used.Now < before || used.Now > before+1 {
-		t.Errorf("it is said to be the hour %d, want %d", used.Now, before)
+		t.Errorf("the hour is %d, want %d", used.Now, before)
 	}
 	same(t, "the usage", used, conversation.UsageSpan{Now: used.Now})
 }
