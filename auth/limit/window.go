@@ -20,6 +20,10 @@ const (
 	reach = 60
 	span  = reach + 1
 
+	// WindowReach and MaxTotal are reach and maxTotal for a store whose scripts do the same arithmetic.
+	WindowReach = reach
+	MaxTotal    = maxTotal
+
 	maxSecond Second = 1 << 40
 	maxTotal         = math.MaxInt32 // the most that a window counts, overshoot included; more is not counted
 )

@@ -36,8 +36,9 @@ var packages = []allowedImports{
 	{"conversation/tokens", nil},
 	{"conversation/usage", nil},
 	{"conversation", []string{"stream", "conversation/window", "conversation/tokens", "conversation/usage", "auth/base62"}},
-	{"store/embedded", backend},
-	{"store/redis", backend},
+	{"store/record", []string{"stream", "conversation"}},
+	{"store/embedded", append([]string{"store/record"}, backend...)},
+	{"store/redis", append([]string{"store/record", "auth/base62"}, backend...)},
 	{"store/redis/redistest", nil},
 	{"store/storetest", backend},
 	{"store", append([]string{"store/embedded", "store/redis"}, backend...)},
@@ -61,6 +62,7 @@ var onlyIn = map[string][]string{
 	"github.com/gin-gonic/gin":          {"server"},
 	"github.com/redis/go-redis":         {"store/redis"},
 	"github.com/sashabaranov/go-openai": {"stream/openai"},
+	"github.com/yuin/gopher-lua":        {testsOf + "store/redis"},
 	"github.com/coder/websocket":        {"server/socket", "stream/client", testsOf + "server", testsOf + "cmd/parley"},
 }
 

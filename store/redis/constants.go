@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"parley/auth/base62"
 	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/usage"
@@ -38,9 +39,6 @@ const (
 	// maxExact is the largest number up to which Lua's numbers, doubles, represent each whole number.
 	maxExact = 1 << 53
 
-	// windowReach is that of limit.Window: how many seconds back a count still counts.
-	windowReach = 60
-
 	// randomLength is the length of the random part of an id.
 	randomLength = 9
 )
@@ -64,17 +62,17 @@ func constants() []constant {
 		{"ID_LENGTH", idLength},
 		{"RANDOM_LENGTH", randomLength},
 		{"CLOCK_LENGTH", idLength - len(conversation.MessagePrefix) - randomLength},
-		{"DIGITS", digits()},
+		{"DIGITS", base62.Alphabet},
 
-		{"WINDOW_REACH", windowReach},
-		{"WINDOW_SPAN", windowReach + 1},
+		{"WINDOW_REACH", limit.WindowReach},
+		{"WINDOW_SPAN", limit.WindowReach + 1},
 		{"WINDOW_KEPT", windowKept},
-		{"MAX_TOTAL", math.MaxInt32},
+		{"MAX_TOTAL", limit.MaxTotal},
 		{"MAX_LIMIT", limit.MaxLimit},
 
 		{"MESSAGE_OVERHEAD", window.MessageOverhead},
 		{"PROMPT_OVERHEAD", window.PromptOverhead},
-		{"REPLY_SHARE", 4096 / window.ReplyRoom(4096)},
+		{"REPLY_SHARE", 4096 / window.ReplyRoom(4096)}, // a reply gets one of so many parts of the window
 		{"MAX_REPLY_ROOM", window.ReplyRoom(math.MaxInt)},
 		{"INDEX_LIMIT", conversation.IndexLimit},
 		{"HISTORY_FIRST_READ", historyFirstRead},
@@ -101,17 +99,6 @@ func constants() []constant {
 		{"REQUESTS_FIELD", fieldOf(usage.Bucket{Requests: 1})},
 		{"SESSION_TIME_FIELD", fieldOf(usage.Bucket{SessionTime: 1})},
 	}
-}
-
-// digits returns the digits of ids, [0-9A-Za-z] in the order of their bytes.
-func digits() string {
-	var all []byte
-	for _, r := range []string{"09", "AZ", "az"} {
-		for c := r[0]; c <= r[1]; c++ {
-			all = append(all, c)
-		}
-	}
-	return string(all)
 }
 
 // fieldOf returns the number of the one field that a bucket counts in.
