@@ -13,6 +13,7 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/turn"
 	"parley/stream"
 	"parley/stream/wire"
 )
@@ -169,15 +170,18 @@ func (d *aiSDK) send(k *socket, id string, f sdkFrame) error {
 	}
 	// A send is a request, as it is over REST (design section 6).
 	ctx = auth.WithAdmission(ctx, k.server.Limits.Admission(k.principal))
-	k.server.Conversation.Send(ctx, k.owner, m, func(x *conversation.Exchange, err error) {
+	k.whenBegun(k.server.Conversation.Begin(ctx, k.owner, m), func(result turn.Result) {
 		giveUp()
-		d.begun(k, sub, x, err)
+		d.begun(k, sub, result.Sent, result.Err)
+		if result.Sent != nil {
+			result.Sent.Start()
+		}
 	})
 	return nil
 }
 
 // begun has the reply of a send shown, or says why there is none. It does not block.
-func (d *aiSDK) begun(k *socket, sub *subscription, x *conversation.Exchange, err error) {
+func (d *aiSDK) begun(k *socket, sub *subscription, x *turn.Sent, err error) {
 	k.mu.Lock()
 	aborted, closed := sub.answers.aborted, k.closed || sub.closed
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 )
 
@@ -74,7 +74,7 @@ func TestASocketIsClosedForNonsense(t *testing.T) {
 
 func TestTooManySocketsAre4429(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := startPiped(t, echo, func(o *server.Options, _ *conversation.Options) { o.MaxSockets = 2 })
+		p := startPiped(t, echo, func(o *server.Options, _ *service.Options) { o.MaxSockets = 2 })
 		first, second := p.dial(), p.dial()
 		silent := p.dialRaw() // refused, and does not answer the close: that must not keep anybody out
 		began := time.Now()

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 	"parley/stream"
 	"parley/stream/openai"
@@ -90,7 +91,7 @@ func (m *meanings) called() [][]string {
 }
 
 // option has a server use the model, and says what it has kept of it.
-func (m *meanings) option(_ *server.Options, o *conversation.Options) {
+func (m *meanings) option(_ *server.Options, o *service.Options) {
 	o.Embedder, o.Store = m, keeping{o.Store, m.kept}
 }
 
@@ -163,7 +164,7 @@ func TestWhatIsNearInMeaningReachesTheModel(t *testing.T) {
 	embedder := openai.NewEmbedder(openai.Options{BaseURL: provider.URL + "/v1", Name: "meanings"})
 	defer embedder.Close()
 	metrics := server.NewMetrics()
-	p := start(t, model, m.option, func(o *server.Options, c *conversation.Options) {
+	p := start(t, model, m.option, func(o *server.Options, c *service.Options) {
 		o.Metrics, c.Embedder = metrics, metrics.Embedder(embedder)
 	})
 	n := newNearby(p, model, "semantic")
@@ -211,7 +212,7 @@ func TestAServerThatHangsOnEmbeddingsHoldsUpNoFirstToken(t *testing.T) {
 	var turning atomicEmbedder
 	working := stream.Embedder(m)
 	turning.Store(&working)
-	n := newNearby(start(t, model, m.option, func(_ *server.Options, c *conversation.Options) { c.Embedder = &turning }), model, "semantic")
+	n := newNearby(start(t, model, m.option, func(_ *server.Options, c *service.Options) { c.Embedder = &turning }), model, "semantic")
 	for _, words := range subjects {
 		n.talk(words)
 		within(t, "its vector", m.kept)
@@ -406,7 +407,7 @@ func TestAFailingEmbedderIsLoggedOnce(t *testing.T) {
 		return &stream.ModelError{Code: stream.CodeProviderError, Message: "the model's provider failed"}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		p := startPiped(t, echo, m.option, func(_ *server.Options, c *conversation.Options) {
+		p := startPiped(t, echo, m.option, func(_ *server.Options, c *service.Options) {
 			c.Log = slog.New(slog.NewTextHandler(&log, nil))
 		})
 		session := p.windowed(4000, "semantic")

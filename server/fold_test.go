@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 	"parley/store"
 	"parley/stream"
@@ -421,5 +422,5 @@ func TestOfTwoServicesOneFolds(t *testing.T) {
 
 // sharing is a server on the store of another.
 func sharing(t *testing.T, backend *store.Backend, model stream.Model) *parley {
-	return start(t, model, func(o *server.Options, c *conversation.Options) { c.Store = backend.Conversation })
+	return start(t, model, func(o *server.Options, c *service.Options) { c.Store = backend.Conversation })
 }

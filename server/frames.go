@@ -10,6 +10,7 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/turn"
 	"parley/stream"
 	"parley/stream/wire"
 )
@@ -242,14 +243,30 @@ func (k *socket) send(r wire.Send) error {
 	}
 	// A send is a request, as it is over REST (design section 6).
 	ctx := auth.WithAdmission(k.ctx, k.server.Limits.Admission(k.principal))
-	k.server.Conversation.Send(ctx, k.owner, m, func(x *conversation.Exchange, err error) {
-		if err != nil {
-			k.refuse(r.ID, err)
+	k.whenBegun(k.server.Conversation.Begin(ctx, k.owner, m), func(result turn.Result) {
+		if result.Err != nil {
+			k.refuse(r.ID, result.Err)
 			return
 		}
-		k.answer(wire.Sent{Type: "sent", ReplyTo: r.ID, SessionID: r.SessionID, MessageID: x.Reply.ID})
+		k.answer(wire.Sent{Type: "sent", ReplyTo: r.ID, SessionID: r.SessionID, MessageID: result.Sent.Reply.ID})
+		result.Sent.Start() // so that "sent" precedes every frame of the turn on this socket
 	})
 	return nil
+}
+
+// whenBegun passes the result of a send on: at once, or from another goroutine if the send is queued, which must not hold up its
+// socket.
+func (k *socket) whenBegun(results <-chan turn.Result, do func(turn.Result)) {
+	select {
+	case result := <-results:
+		do(result)
+	default:
+		k.server.work.Add(1)
+		go func() {
+			defer k.server.work.Done()
+			do(<-results)
+		}()
+	}
 }
 
 // cancel cancels a reply; it is answered when the reply has stopped, and the socket goes on meanwhile.

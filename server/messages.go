@@ -9,6 +9,7 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/turn"
 	"parley/stream"
 	"parley/stream/wire"
 )
@@ -93,17 +94,8 @@ func sendIdempotency(name string, key *string, m conversation.NewMessage) (*conv
 }
 
 // send sends a message and returns when its turn has begun.
-func (s *Server) send(c *gin.Context, m conversation.NewMessage) (*conversation.Exchange, error) {
-	type result struct {
-		exchange *conversation.Exchange
-		err      error
-	}
-	begun := make(chan result, 1)
-	s.Conversation.Send(c.Request.Context(), owner(principal(c)), m, func(x *conversation.Exchange, err error) {
-		begun <- result{x, err}
-	})
-	r := <-begun
-	return r.exchange, r.err
+func (s *Server) send(c *gin.Context, m conversation.NewMessage) (*turn.Sent, error) {
+	return s.Conversation.Send(c.Request.Context(), owner(principal(c)), m)
 }
 
 // streamingReply is a reply that has begun, and where to watch it.
@@ -119,7 +111,7 @@ type watch struct {
 	TicketExpiresAt *conversation.Time `json:"ticketExpiresAt,omitempty"`
 }
 
-func (s *Server) streaming(c *gin.Context, x *conversation.Exchange) streamingReply {
+func (s *Server) streaming(c *gin.Context, x *turn.Sent) streamingReply {
 	session := x.Reply.SessionID
 	w := watch{URL: socketURL(c), Cursor: wire.Cursor(session, x.Position)}
 	if p := principal(c); p.Has(auth.ReadMessages) {

@@ -20,11 +20,12 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/service"
 )
 
 // Options are what a Server is made of.
 type Options struct {
-	Conversation *conversation.Service
+	Conversation *service.Service
 	Keys         *auth.Keys
 	Tickets      *auth.Tickets
 	Limits       *auth.Limits

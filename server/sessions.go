@@ -36,7 +36,7 @@ func (s *Server) createSession(c *gin.Context) (any, error) {
 	if asked.Idempotency, err = idempotency(headerIdempotencyKey, headerKey(c), asked); err != nil {
 		return nil, err
 	}
-	made, err := s.Conversation.CreateSession(c.Request.Context(), owner(principal(c)), asked)
+	made, err := s.Conversation.Store.CreateSession(c.Request.Context(), owner(principal(c)), asked)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (s *Server) listSessions(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Conversation.Sessions(c.Request.Context(), owner(principal(c)), conversation.SessionQuery{
+	found, err := s.Conversation.Store.Sessions(c.Request.Context(), owner(principal(c)), conversation.SessionQuery{
 		UserID: user, Before: before, Limit: limit,
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"parley/auth"
-	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 	"parley/stream/wire"
 )
@@ -235,7 +235,7 @@ func (b *brokenKeys) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMat
 func TestSocketsStayWhileTheStoreCannotSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := &brokenKeys{}
-		p := startPiped(t, echo, func(o *server.Options, c *conversation.Options) {
+		p := startPiped(t, echo, func(o *server.Options, c *service.Options) {
 			broken.Store = c.Store.(auth.Store) // the embedded store is both
 			o.Keys = auth.NewKeys(broken, auth.Options{AdminKey: adminKey})
 		})

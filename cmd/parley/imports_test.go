@@ -35,16 +35,22 @@ var rooms = []room{
 	{"conversation/window", nil},
 	{"conversation/tokens", nil},
 	{"conversation/usage", nil},
-	{"conversation", []string{"stream", "conversation/window", "conversation/tokens", "conversation/usage", "auth/base62"}},
+	{"conversation", []string{"stream", "conversation/window", "conversation/usage", "auth/base62"}},
+	{"conversation/prompt", []string{"stream", "conversation", "conversation/window"}},
+	{"conversation/background", []string{"stream", "conversation", "conversation/prompt", "conversation/window"}},
+	{"conversation/follow", []string{"stream", "conversation"}},
+	{"conversation/turn", []string{"stream", "conversation", "conversation/background", "conversation/follow", "conversation/prompt", "conversation/window"}},
+	{"conversation/service", []string{"stream", "conversation", "conversation/background", "conversation/follow", "conversation/prompt", "conversation/turn", "conversation/usage", "conversation/window"}},
 	{"store/embedded", backend},
 	{"store/redis", backend},
 	{"store/redis/redistest", nil},
 	{"store/storetest", backend},
 	{"store", append([]string{"store/embedded", "store/redis"}, backend...)},
+	{"conversation/conversationtest", []string{"stream", "conversation", "conversation/service", "conversation/turn", "store/embedded"}}, // for tests
 	{"web", nil},
 	{"web/npmtest", nil},
 	{"server/docs", []string{"web"}},
-	{"server", []string{"conversation", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web", "server/docs"}}, // it shows a limit's figures
+	{"server", []string{"conversation", "conversation/service", "conversation/turn", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web", "server/docs"}}, // it shows a limit's figures
 	{"cmd/parley", []string{everything}},
 }
 
