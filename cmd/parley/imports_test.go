@@ -50,7 +50,9 @@ var rooms = []room{
 	{"web", nil},
 	{"web/npmtest", nil},
 	{"server/docs", []string{"web"}},
-	{"server", []string{"conversation", "conversation/service", "conversation/turn", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web", "server/docs"}}, // it shows a limit's figures
+	{"server/api", []string{"conversation", "stream", "auth", "auth/limit"}}, // what REST and sockets share; it shows a limit's figures
+	{"server/socket", []string{"conversation", "conversation/turn", "stream", "stream/wire", "auth", "server/api"}},
+	{"server", []string{"server/api", "server/socket", "server/docs", "conversation", "conversation/service", "conversation/turn", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}},
 	{"cmd/parley", []string{everything}},
 }
 
@@ -64,7 +66,7 @@ var onlyIn = map[string][]string{
 	"github.com/gin-gonic/gin":          {"server"},
 	"github.com/redis/go-redis":         {"store/redis"},
 	"github.com/sashabaranov/go-openai": {"stream/openai"},
-	"github.com/coder/websocket":        {"server", "stream/client", testsOf + "cmd/parley"},
+	"github.com/coder/websocket":        {"server/socket", "stream/client", testsOf + "server", testsOf + "cmd/parley"},
 }
 
 const testsOf = "tests of "
@@ -98,7 +100,7 @@ func TestAPlantedImportIsFound(t *testing.T) {
 		"gin in a test outside":         {"web/a_test.go", `package web; import "github.com/gin-gonic/gin"`, `only server may import`},
 		"go-redis outside":              {"store/a.go", `package store; import redis "github.com/redis/go-redis/v9"`, `only store/redis may import`},
 		"go-openai outside":             {"stream/simulated/a.go", `package simulated; import "github.com/sashabaranov/go-openai"`, `only stream/openai may import`},
-		"websocket on top":              {"cmd/parley/a.go", `package main; import "github.com/coder/websocket"`, `only server or stream/client or tests of cmd/parley may import`},
+		"websocket on top":              {"cmd/parley/a.go", `package main; import "github.com/coder/websocket"`, `only server/socket or stream/client or tests of server or tests of cmd/parley may import`},
 		"an unknown import of ours":     {"server/a.go", `package server; import "parley/queue"`, `server may not import parley/queue`},
 		"an unknown package":            {"queue/a.go", "// Package queue is new.\npackage queue", `queue is not in the table of packages: add it to the table`},
 		"no comment":                    {"auth/limit/a.go", "// Not right above.\n\npackage limit", `auth/limit has no package comment`},

@@ -1,4 +1,4 @@
-package server
+package socket
 
 import (
 	"context"
@@ -40,20 +40,20 @@ func FuzzFrame(f *testing.F) {
 	}
 	s, caller := fuzzed(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		k := newSocket(s, caller, "req_1", parleyV1{})
-		k.running = true // nothing is to be written
-		k.dialect.handle(k, frame)
+		c := newConnection(s, caller, "req_1", parleyV1{})
+		c.writing = true // nothing is to be written
+		c.dialect.handle(c, frame)
 		s.work.Wait()
-		if len(k.outbox) != 1 {
-			t.Fatalf("%q is answered %d times", frame, len(k.outbox))
+		if len(c.outbox) != 1 {
+			t.Fatalf("%q is answered %d times", frame, len(c.outbox))
 		}
 		var answer struct {
 			Type    string
 			ReplyTo string
 			Error   struct{ Code, Message string }
 		}
-		if err := json.Unmarshal(k.outbox[0], &answer); err != nil {
-			t.Fatalf("%q is answered with %q: %v", frame, k.outbox[0], err)
+		if err := json.Unmarshal(c.outbox[0], &answer); err != nil {
+			t.Fatalf("%q is answered with %q: %v", frame, c.outbox[0], err)
 		}
 		var asked struct {
 			Type string `json:"type"`
@@ -63,13 +63,13 @@ func FuzzFrame(f *testing.F) {
 			t.Fatalf("%q is answered to %q", frame, answer.ReplyTo)
 		}
 		if answer.Type == "error" && (answer.Error.Code == "" || answer.Error.Code == "internal_error") {
-			t.Fatalf("%q is answered with %s", frame, k.outbox[0])
+			t.Fatalf("%q is answered with %s", frame, c.outbox[0])
 		}
 	})
 }
 
 // fuzzed returns a server on an empty store, and who calls it.
-func fuzzed(f *testing.F) (*Server, auth.Principal) {
+func fuzzed(f *testing.F) (*Registry, auth.Principal) {
 	service := service.New(service.Options{
 		Store: emptyStore{}, Count: func(s string) int { return len(s) }, Log: slog.New(slog.DiscardHandler),
 	})
@@ -79,9 +79,11 @@ func fuzzed(f *testing.F) (*Server, auth.Principal) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	s := &Server{Options: Options{
-		Conversation: service, Keys: keys, Limits: auth.NewLimits(limit.DefaultTiers()), Log: slog.New(slog.DiscardHandler),
-	}}
+	limits := auth.NewLimits(limit.DefaultTiers())
+	s := NewRegistry(Options{
+		Conversation: service, Keys: keys, Admission: limits.Admission, Revocation: NewRevocationMonitor(keys.Revalidate),
+		Log: slog.New(slog.DiscardHandler),
+	})
 	return s, caller
 }
 
@@ -98,27 +100,27 @@ func FuzzAISDKFrames(f *testing.F) {
 	}
 	s, caller := fuzzed(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		k := newSocket(s, caller, "req_1", new(aiSDK))
-		k.running = true // nothing is to be written
-		k.dialect.handle(k, frame)
+		c := newConnection(s, caller, "req_1", new(aiSDK))
+		c.writing = true // nothing is to be written
+		c.dialect.handle(c, frame)
 		s.work.Wait()
 		asked, _ := parseSDKFrame(frame)
 		kind, _ := asked.text("type")
 		id, _ := asked.text("requestId")
-		if len(k.outbox) == 0 && kind == "abort" {
+		if len(c.outbox) == 0 && kind == "abort" {
 			return
 		}
 		var answer struct{ Type, RequestID, ErrorText string }
-		if len(k.outbox) != 1 || json.Unmarshal(k.outbox[0], &answer) != nil {
-			t.Fatalf("%q is answered with %q", frame, k.outbox)
+		if len(c.outbox) != 1 || json.Unmarshal(c.outbox[0], &answer) != nil {
+			t.Fatalf("%q is answered with %q", frame, c.outbox)
 		}
 		if answer.Type != "error" || answer.ErrorText == "" || answer.ErrorText == "Something went wrong on our side." {
-			t.Fatalf("%q is answered with %s", frame, k.outbox[0])
+			t.Fatalf("%q is answered with %s", frame, c.outbox[0])
 		}
 		if answer.RequestID != "" && answer.RequestID != id {
 			t.Fatalf("%q is answered to %q", frame, answer.RequestID)
 		}
-		if len(k.subscriptions) > 0 {
+		if len(c.subscriptions) > 0 {
 			t.Fatalf("%q leaves a request behind", frame)
 		}
 	})

@@ -1,49 +1,51 @@
-package server
+package socket
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"parley/conversation"
+	"parley/server/api"
 )
 
-// sdkFrame is a frame of a client of ai-sdk.v7: its members by name. Those that Parley has no use for may be anything: the
-// AI SDK sends headers, bodies and metadata of the page's own, and will send more.
+// sdkFrame is a frame of a client of ai-sdk.v7: its members by name. Unlike in parley.v1, unknown members are ignored: the
+// AI SDK also sends headers, a body and metadata that belong to the page, and later versions may send more.
 type sdkFrame map[string]json.RawMessage
 
 // parseSDKFrame returns the members of a frame.
 func parseSDKFrame(frame []byte) (sdkFrame, error) {
 	var f sdkFrame
 	if err := json.Unmarshal(frame, &f); err != nil || f == nil {
-		return nil, invalid("", "the frame must be a JSON object")
+		return nil, api.Invalid("", "the frame must be a JSON object")
 	}
 	return f, nil
 }
 
-// text returns a member that has to be a string with something in it.
+// text returns a member that must be a non-empty string.
 func (f sdkFrame) text(name string) (string, error) {
 	raw, found := f[name]
 	if !found {
-		return "", invalid(name, missing)
+		return "", api.Invalid(name, api.Required)
 	}
 	var text string
 	if json.Unmarshal(raw, &text) != nil || text == "" {
-		return "", invalid(name, "must be a string, and not empty")
+		return "", api.Invalid(name, "must be a non-empty string")
 	}
 	return text, nil
 }
 
-// requestID returns the id of a frame's request, which every answer repeats.
+// requestID returns the id of a frame's request, which every response repeats.
 func (f sdkFrame) requestID() (string, error) {
 	id, err := f.text("requestId")
 	if err == nil && len(id) > maxRequestID {
-		return "", invalid("requestId", "must have at most 128 bytes")
+		return "", api.Invalid("requestId", "must have at most 128 bytes")
 	}
 	return id, err
 }
 
-// message returns what a send frame has to say: of messages, the whole chat as the client shows it, the text of the last user
-// message. For regenerate-message that is the one to answer again.
+// message returns the message to send: the last user message in messages, which is the whole chat as the client shows it.
+// The server has the rest. With the trigger regenerate-message it is the message that gets another reply.
 func (f sdkFrame) message(session string) (conversation.NewMessage, error) {
 	none := conversation.NewMessage{}
 	trigger, err := f.text("trigger")
@@ -51,7 +53,7 @@ func (f sdkFrame) message(session string) (conversation.NewMessage, error) {
 		return none, err
 	}
 	if trigger != "submit-message" && trigger != "regenerate-message" {
-		return none, invalid("trigger", "must be submit-message or regenerate-message")
+		return none, api.Invalid("trigger", "must be submit-message or regenerate-message")
 	}
 	last, err := f.lastUserMessage()
 	if err != nil {
@@ -65,47 +67,47 @@ func (f sdkFrame) message(session string) (conversation.NewMessage, error) {
 	if err != nil {
 		return none, err
 	}
-	m, err := newMessage(session, content, nil, nil, metadata)
+	m, err := api.CheckMessage(session, api.MessageRequest{Content: content, Metadata: metadata})
 	if err != nil {
 		return none, inMessages(err)
 	}
 	return m, nil
 }
 
-// lastUserMessage returns the members of the newest message with the role user.
+// lastUserMessage returns the last message with the role user.
 func (f sdkFrame) lastUserMessage() (sdkFrame, error) {
 	raw, found := f["messages"]
 	if !found {
-		return nil, invalid("messages", missing)
+		return nil, api.Invalid("messages", api.Required)
 	}
 	var messages []json.RawMessage
 	if json.Unmarshal(raw, &messages) != nil {
-		return nil, invalid("messages", "must be a list")
+		return nil, api.Invalid("messages", "must be a list")
 	}
 	for i := len(messages) - 1; i >= 0; i-- {
 		m, err := parseSDKFrame(messages[i])
 		if err != nil {
-			return nil, invalid("messages", "must be a list of objects")
+			return nil, api.Invalid("messages", "must be a list of objects")
 		}
 		if role, err := m.text("role"); err == nil && role == string(conversation.User) {
 			return m, nil
 		}
 	}
-	return nil, invalid("messages", "must have a message with the role user")
+	return nil, api.Invalid("messages", "must have a message with the role user")
 }
 
-// textOf returns the text of a message's parts, a line break between two; nil where no part is text. A file is refused rather
-// than left out: the reply would be as if it had not been sent. Parts of other types are the page's own.
+// textOf returns the text parts of a message, joined by line breaks; nil if there are none. A file is an error: if it were
+// dropped, the model would reply as if it had never been sent. Other types of parts belong to the page and are ignored.
 func textOf(raw json.RawMessage) (*string, error) {
 	var parts []sdkFrame
 	if raw != nil && json.Unmarshal(raw, &parts) != nil {
-		return nil, invalid("messages.parts", "must be a list of objects")
+		return nil, api.Invalid("messages.parts", "must be a list of objects")
 	}
 	var texts []string
 	for _, part := range parts {
 		switch kind, _ := part.text("type"); kind {
 		case "file":
-			return nil, invalid("messages.parts", "must not have files: only text is understood")
+			return nil, api.Invalid("messages.parts", "must not have files: only text is supported")
 		case "text":
 			var known struct {
 				Text *string `json:"text"`
@@ -137,26 +139,26 @@ func metadataOf(raw json.RawMessage) (json.RawMessage, error) {
 	return known.Metadata, inMessages(err)
 }
 
-// decodeMember decodes one member as strictly as over REST; nil is one that is not there.
+// decodeMember decodes one member as strictly as over REST; nil is a missing one.
 func decodeMember(name string, raw json.RawMessage, into any) error {
 	if raw == nil {
 		return nil
 	}
-	return decode([]byte(`{"`+name+`":`+string(raw)+`}`), into)
+	return api.Decode([]byte(`{"`+name+`":`+string(raw)+`}`), into)
 }
 
-// inMessages names the field of an error as the AI SDK's messages have it.
+// inMessages returns a validation error with its field named as in the AI SDK's messages.
 func inMessages(err error) error {
-	if err == nil {
-		return nil
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok {
+		return err
 	}
-	e, _ := describe(err)
-	name, rest, _ := strings.Cut(e.field, ".")
+	name, rest, _ := strings.Cut(e.Field, ".")
 	switch name {
 	case "content", "text":
-		return invalid("messages.parts.text", e.reason)
+		return api.Invalid("messages.parts.text", e.Reason)
 	case "metadata":
-		return invalid(strings.TrimSuffix("messages.metadata."+rest, "."), e.reason)
+		return api.Invalid(strings.TrimSuffix("messages.metadata."+rest, "."), e.Reason)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package server
+package api
 
 import (
 	"bytes"
@@ -10,29 +10,39 @@ import (
 	"unicode/utf8"
 )
 
-// fieldError is what is wrong with a request: Reason reads after the name of the field ("must be a string"), or, where
-// the request as a whole is wrong and Field is "", on its own.
+// fieldError is a fault in a request. Reason reads after the name of the field ("must be a string"). Field is "" if the
+// request as a whole is wrong; Reason then reads on its own.
 type fieldError struct {
 	Field  string // a dotted path: "contextConfig.maxTokens", "scopes.0"
 	Reason string
 }
 
-// maxDepth is how many objects and lists a request may nest, itself included. maxMembers is how many members an object
-// may have, and a list that is not free in form: more than the largest metadata has room for.
 const (
-	maxDepth   = 64
+	// maxDepth is how many objects and lists a request may nest, itself included. Real requests need fewer than ten
+	// levels; the bound keeps the recursion, and so the stack, small.
+	maxDepth = 64
+	// maxMembers is how many members an object, or a list with a declared type, may have. The largest metadata (16 KiB)
+	// has room for fewer.
 	maxMembers = 4096
 )
 
-// decodeStrict decodes the JSON object body into a struct, and is the only way in for bodies and frames (design
-// section 2, validation). into points to a struct without embedded ones; its fields may be structs, lists, maps,
-// strings, booleans and numbers, pointers to them, json.RawMessage for what is free in form, and types that decode
-// themselves.
+// Decode decodes a JSON object into a struct, strictly. The error is an [Error] that names the field.
 //
-// What encoding/json lets through is refused: unknown fields and those that differ in case, a name twice in an object
-// (also in the free ones, and however it is escaped), null for a field, numbers for whole ones that are not written as
-// such (1.0, 1e3), NUL, invalid UTF-8, halves of surrogate pairs, numbers beyond a float64, and what is beyond the bounds above.
-// What is accepted decodes as encoding/json does it. On an error into is unchanged. The time is linear in body.
+// into points to a struct without embedded ones. Its fields may be structs, lists, maps, strings, booleans and numbers,
+// pointers to them, json.RawMessage for any JSON, and types that decode themselves.
+//
+// Decode rejects what encoding/json accepts: unknown fields, fields that differ in case, a name twice in an object (in
+// json.RawMessage too, and however it is escaped), null for a field, integers that are written with a fraction or an
+// exponent (1.0, 1e3), NUL, invalid UTF-8, lone surrogates, numbers beyond a float64, and anything beyond maxDepth and
+// maxMembers. What it accepts, it decodes as encoding/json does. On an error into is unchanged. The time is linear in the
+// length of body.
+func Decode(body []byte, into any) error {
+	if e := decodeStrict(body, into); e != nil {
+		return Invalid(e.Field, e.Reason)
+	}
+	return nil
+}
+
 func decodeStrict(body []byte, into any) *fieldError {
 	switch {
 	case len(body) == 0:
@@ -49,12 +59,12 @@ func decodeStrict(body []byte, into any) *fieldError {
 		return e
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return &fieldError{"", "the body cannot be decoded"} // the fuzz target has found no way here
+		return &fieldError{"", "the body cannot be decoded"} // FuzzStrictDecoding has found no input that gets here
 	}
 	return nil
 }
 
-// notOneValue says what is wrong with what is not one JSON value.
+// notOneValue explains why body is not exactly one JSON value.
 func notOneValue(body []byte) *fieldError {
 	var first json.RawMessage
 	if json.NewDecoder(bytes.NewReader(body)).Decode(&first) == nil {
@@ -63,13 +73,13 @@ func notOneValue(body []byte) *fieldError {
 	return &fieldError{"", "the body is not valid JSON"}
 }
 
-// under returns e as seen from around the field name.
+// under returns e with its field inside the field name.
 func (e *fieldError) under(name string) *fieldError {
 	const longest = 64
 	switch {
 	case name == "":
 		name = `""` // a field without a name is not the whole body
-	case len(name) > longest: // whoever sent it knows the rest
+	case len(name) > longest: // an error text must not grow with the request
 		name = strings.ToValidUTF8(name[:longest], "") + "…"
 	}
 	if e.Field != "" {
@@ -78,14 +88,14 @@ func (e *fieldError) under(name string) *fieldError {
 	return &fieldError{name, e.Reason}
 }
 
-// checker walks over a JSON text that is known to be valid, so it need not look for what cannot be there, and holds it
-// against the type that it is to be decoded into.
+// checker walks over a JSON text once and compares it with the type that it will be decoded into. The text is known to be
+// valid JSON, so the walk needs no syntax checks and cannot run past the end.
 type checker struct {
 	text string
 	at   int // the next byte
 }
 
-// What a value is, by its first byte; that of numbers and of true and false is one of several.
+// Kinds of JSON values, named by their first byte. jsonNumber stands for any digit or sign, jsonBool for t and f.
 const (
 	jsonAny    = 0
 	jsonObject = '{'
@@ -96,7 +106,7 @@ const (
 	jsonNull   = 'n'
 )
 
-// value checks the value that begins here, and moves behind it. t is nil for what is free in form.
+// value checks the value at c.at and moves past it. t is nil if any JSON is allowed.
 func (c *checker) value(t reflect.Type, depth int) *fieldError {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -131,7 +141,7 @@ func (c *checker) value(t reflect.Type, depth int) *fieldError {
 	return e
 }
 
-// mustBe says what a value of a t must be, and not that kind.
+// mustBe explains that a value of kind does not fit a t.
 func mustBe(t reflect.Type, want, kind byte) string {
 	reason := "must be "
 	switch {
@@ -154,7 +164,7 @@ func mustBe(t reflect.Type, want, kind byte) string {
 	return reason
 }
 
-// kind returns what the value that begins here is.
+// kind returns the kind of the value at c.at.
 func (c *checker) kind() byte {
 	switch b := c.text[c.at]; b {
 	case jsonObject, jsonList, jsonString, jsonNull, jsonBool:
@@ -165,7 +175,7 @@ func (c *checker) kind() byte {
 	return jsonNumber
 }
 
-// wanted returns what a value must be to be decoded into a t.
+// wanted returns the kind of value that decodes into a t.
 func wanted(t reflect.Type) byte {
 	if t == nil || decodesItself(t) {
 		return jsonAny
@@ -188,7 +198,7 @@ func wanted(t reflect.Type) byte {
 // decodesItself reports whether t's own method decodes it, as json.RawMessage's does.
 func decodesItself(t reflect.Type) bool {
 	if t.PkgPath() == "" {
-		return false // no named type, so it has no methods; and that is quickly seen
+		return false // an unnamed type has no methods; this test is much cheaper than Implements
 	}
 	p := reflect.PointerTo(t)
 	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
@@ -271,7 +281,7 @@ func (c *checker) name() (string, *fieldError) {
 	return name, nil
 }
 
-// member returns the type that the member name of a t is decoded into, nil for what is free in form.
+// member returns the type of the member name of a t, nil if any JSON is allowed.
 func member(t reflect.Type, name string) (reflect.Type, *fieldError) {
 	if t == nil || wanted(t) != jsonObject {
 		return nil, nil
@@ -297,7 +307,7 @@ func member(t reflect.Type, name string) (reflect.Type, *fieldError) {
 	return nil, &fieldError{"", reason}
 }
 
-// string reads a string and returns it as it stands, quotes and escapes included.
+// string reads a string and returns its source text, quotes and escapes included.
 func (c *checker) string() (string, *fieldError) {
 	start := c.at
 	for c.at++; c.text[c.at] != '"'; c.at++ {
@@ -362,7 +372,7 @@ func (c *checker) number(t reflect.Type) *fieldError {
 	return nil
 }
 
-// word moves behind true, false or null.
+// word moves past true, false or null.
 func (c *checker) word() {
 	for c.at < len(c.text) && c.text[c.at] >= 'a' && c.text[c.at] <= 'z' {
 		c.at++
@@ -375,7 +385,7 @@ func (c *checker) space() {
 	}
 }
 
-// nameSet is the names in an object: few as a rule, and then a list is cheaper than a map.
+// nameSet holds the names in an object. Most objects have few, and for up to 32 a list is cheaper than a map.
 type nameSet struct {
 	few  [32]string
 	n    int // of few

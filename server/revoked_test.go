@@ -19,7 +19,7 @@ import (
 	"parley/stream/wire"
 )
 
-// dialWith opens a socket with a key and takes the welcome.
+// dialWith opens a socket with a key and reads the welcome.
 func (p *parley) dialWith(t *testing.T, secret string) *socket {
 	t.Helper()
 	s, err := p.tryDial(p.url, websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + secret}}})
@@ -30,7 +30,7 @@ func (p *parley) dialWith(t *testing.T, secret string) *socket {
 	return s
 }
 
-// held is a socket whose client reads all the time, so that pings are answered.
+// held is a socket whose client always reads, so that it answers pings.
 type held struct {
 	*socket
 	pongs chan struct{}
@@ -59,7 +59,8 @@ func (p *parley) hold(t *testing.T, secret string) held {
 	return h
 }
 
-// wantEnded checks that the socket is closed because of its key, within a second of that moment and not before.
+// wantEnded checks that the socket was closed because of its key, within a second of that time on the bubble's clock, and
+// not before.
 func (h held) wantEnded(t *testing.T, what string, from time.Time) {
 	t.Helper()
 	c := <-h.ended
@@ -68,7 +69,7 @@ func (h held) wantEnded(t *testing.T, what string, from time.Time) {
 	}
 }
 
-func TestTheSocketsOfAKeyThatEndsAreClosed(t *testing.T) {
+func TestRevokedKey_SocketsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		admin := auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}}
@@ -107,7 +108,7 @@ func TestTheSocketsOfAKeyThatEndsAreClosed(t *testing.T) {
 	})
 }
 
-func TestAFrameOfARevokedKeyIsRefusedBeforeItsSocketIsClosed(t *testing.T) {
+func TestRevokedKey_FramesRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		key, secret := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
@@ -135,8 +136,8 @@ func TestAFrameOfARevokedKeyIsRefusedBeforeItsSocketIsClosed(t *testing.T) {
 	})
 }
 
-// TestASocketWhoseKeyEndedIsDeafAtOnce has a client that neither reads its close frame nor stops asking.
-func TestASocketWhoseKeyEndedIsDeafAtOnce(t *testing.T) {
+// TestRevokedKey_SilentClient_GetsNothing has a client that does not read its close frame and goes on sending.
+func TestRevokedKey_SilentClient_GetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -161,7 +162,7 @@ func TestASocketWhoseKeyEndedIsDeafAtOnce(t *testing.T) {
 	})
 }
 
-func TestTheEventStreamsOfARevokedKeyEnd(t *testing.T) {
+func TestRevokedKey_EventStreamsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -193,7 +194,7 @@ func TestTheEventStreamsOfARevokedKeyEnd(t *testing.T) {
 	})
 }
 
-func TestATicketOfARevokedKeyIsRefused(t *testing.T) {
+func TestRevokedKey_TicketRefused(t *testing.T) {
 	p := start(t, echo)
 	key, secret := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadMessages}})
 	ticket := func() string {
@@ -219,7 +220,7 @@ func TestATicketOfARevokedKeyIsRefused(t *testing.T) {
 	}
 }
 
-// brokenKeys is a store of keys that goes away.
+// brokenKeys is a store of keys that can become unreachable.
 type brokenKeys struct {
 	auth.Store
 	away atomic.Bool
@@ -232,7 +233,7 @@ func (b *brokenKeys) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMat
 	return b.Store.KeyByHash(ctx, hash)
 }
 
-func TestSocketsStayWhileTheStoreCannotSay(t *testing.T) {
+func TestRevokedKey_StoreUnreachable_SocketsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := &brokenKeys{}
 		p := startPiped(t, echo, func(o *server.Options, c *service.Options) {
