@@ -19,9 +19,10 @@ import (
 	"parley/stream"
 )
 
-// TestTheStoresGiveTheSameAnswers has both stores do the same, at random, and compares every answer: ids by when they were
-// first seen, times not at all.
-func TestTheStoresGiveTheSameAnswers(t *testing.T) {
+// TestStores_SameAnswers has both stores do the same random operations and compares every result. Ids count as equal if both stores gave them
+// in the same order; times are not compared.
+func TestStores_SameAnswers(t *testing.T) {
+	t.Parallel()
 	file, err := embedded.Open(filepath.Join(t.TempDir(), "parley.db"), embedded.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -46,36 +47,36 @@ func TestTheStoresGiveTheSameAnswers(t *testing.T) {
 	})
 }
 
-// side is one of the stores, with the ids that it has given.
+// side is one of the stores, with the ids that it gave.
 type side struct {
 	store conversation.Store
-	names map[string]string // of ids: what both sides call them
-	ids   []string          // by that name's number
+	names map[string]string // by id, a name that is the same on both sides: "#" and a number
+	ids   []string          // by that number
 	keys  []conversation.TurnKey
-	asked []string // of these turns
+	asked []string // the messages of these turns
 }
 
 func newSide(s conversation.Store) *side { return &side{store: s, names: make(map[string]string)} }
 
 var idPattern, timePattern = regexp.MustCompile(`(session|msg)_[0-9A-Za-z]{16}`), regexp.MustCompile(`"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"`)
 
-// plain returns an answer with the names of ids, without times.
+// plain returns a result as text, with names for ids and without times.
 func (s *side) plain(answer any, err error) string {
 	text, jsonErr := json.Marshal(answer)
 	if jsonErr != nil {
 		return jsonErr.Error()
 	}
-	said := idPattern.ReplaceAllStringFunc(string(text), func(id string) string {
+	named := idPattern.ReplaceAllStringFunc(string(text), func(id string) string {
 		if s.names[id] == "" {
 			s.names[id] = fmt.Sprint("#", len(s.ids))
 			s.ids = append(s.ids, id)
 		}
 		return s.names[id]
 	})
-	return fmt.Sprint(timePattern.ReplaceAllString(said, `"T"`), " ", err)
+	return fmt.Sprint(timePattern.ReplaceAllString(named, `"T"`), " ", err)
 }
 
-// pair is both stores, and what was done with them.
+// pair is both stores and what was done with them.
 type pair struct {
 	t      *testing.T
 	r      *rapid.T
@@ -87,16 +88,16 @@ type pair struct {
 	waiters  int
 }
 
-// both does something with both stores and compares what they answer.
+// both does an operation on both stores and compares the results.
 func (p *pair) both(r *rapid.T, what string, do func(s *side) (any, error)) {
 	first, second := p.stores[0], p.stores[1]
 	one := first.plain(do(first))
 	if two := second.plain(do(second)); one != two {
-		r.Fatalf("%s\nthe file:  %s\non Redis:  %s", what, one, two)
+		r.Fatalf("%s\nembedded:  %s\nRedis:     %s", what, one, two)
 	}
 }
 
-// id draws an id that was given, or an unknown one.
+// id draws an id that the stores gave, or an unknown one.
 func (p *pair) id(r *rapid.T, prefix string) func(s *side) string {
 	n := rapid.IntRange(-1, len(p.stores[0].ids)-1).Draw(r, "id")
 	if n < 0 {
@@ -105,7 +106,7 @@ func (p *pair) id(r *rapid.T, prefix string) func(s *side) string {
 	return func(s *side) string { return s.ids[n] }
 }
 
-// aSession draws a session that was made, or an unknown one.
+// aSession draws a session that was created, or an unknown one.
 func (p *pair) aSession(r *rapid.T) func(s *side) string {
 	n := rapid.IntRange(-1, len(p.sessions)-1).Draw(r, "session")
 	if n < 0 {
@@ -150,7 +151,7 @@ func (p *pair) list(r *rapid.T) {
 	from, user := rapid.Bool().Draw(r, "from"), rapid.SampledFrom([]string{"", "user_0000000000000000", "user_0000000000000009"}).Draw(r, "of user")
 	p.both(r, "Sessions", func(s *side) (any, error) {
 		query := conversation.SessionQuery{UserID: user, Limit: limit}
-		if _, err := s.store.Session(p.t.Context(), p.owner, before(s)); from && err == nil { // one that is gone has a place only by the clock
+		if _, err := s.store.Session(p.t.Context(), p.owner, before(s)); from && err == nil { // the position of a deleted one depends on the clock
 			query.Before = before(s)
 		}
 		return s.store.Sessions(p.t.Context(), p.owner, query)
@@ -178,7 +179,7 @@ func (p *pair) messages(r *rapid.T) {
 	})
 }
 
-// place draws where a page of messages may begin. Ids of different sessions have an order only by the clock.
+// place draws where a page of messages may begin: ids of the same session only, because the order of others depends on the clock.
 func (p *pair) place(r *rapid.T, sessionID func(*side) string) func(s *side) string {
 	places := []func(*side) string{
 		func(*side) string { return "" }, func(*side) string { return "msg_0000000000000000" }, func(*side) string { return "msg_zzzzzzzzzzzzzzzz" },
@@ -201,7 +202,7 @@ func (p *pair) waiter() string {
 	return fmt.Sprint("waiter ", p.waiters)
 }
 
-// queued is what is compared of a place in a queue.
+// queued is the part of a place in a queue that is compared.
 type queued struct{ Live string }
 
 func queuedOf(q *conversation.Queued) *queued {
@@ -215,7 +216,7 @@ func (p *pair) clear(r *rapid.T) {
 	id, waiter := p.aSession(r), p.waiter()
 	p.both(r, "ClearMessages", func(s *side) (any, error) {
 		cleared, err := s.store.ClearMessages(p.t.Context(), p.owner, id(s), waiter)
-		if err == nil && cleared.Queued != nil { // else all wait for somebody who never comes
+		if err == nil && cleared.Queued != nil { // nobody would ever take the place
 			err = s.store.LeaveQueue(p.t.Context(), p.owner, id(s), waiter)
 		}
 		return []any{cleared.Count, cleared.Session, queuedOf(cleared.Queued)}, err
@@ -234,7 +235,7 @@ func (p *pair) begin(r *rapid.T) {
 	p.try(r, turn, p.aSession(r))
 }
 
-// try begins a turn; the session's number is noted with it, as its id.
+// try begins a turn. The turn that is kept has the session's name in place of its id.
 func (p *pair) try(r *rapid.T, turn conversation.NewTurn, sessionID func(s *side) string) {
 	turn.SessionID = p.stores[0].names[sessionID(p.stores[0])]
 	waits := false
@@ -253,7 +254,7 @@ func (p *pair) try(r *rapid.T, turn conversation.NewTurn, sessionID func(s *side
 	}
 }
 
-// queuedTurn draws a turn that was queued, and its session.
+// queuedTurn draws a turn that was queued, and returns its session.
 func (p *pair) queuedTurn(r *rapid.T) (turn conversation.NewTurn, sessionID func(s *side) string, ok bool) {
 	if len(p.turns) == 0 {
 		return turn, nil, false
@@ -269,7 +270,7 @@ func (p *pair) queuedTurn(r *rapid.T) (turn conversation.NewTurn, sessionID func
 func (p *pair) retry(r *rapid.T) {
 	if turn, sessionID, ok := p.queuedTurn(r); ok {
 		for _, s := range p.stores {
-			for _, key := range s.keys { // a turn that is live is another's matter: by its waiter it is the same on Redis
+			for _, key := range s.keys { // if a turn is live, Redis takes a repeat by its waiter for the same turn
 				if key.SessionID == sessionID(s) {
 					if session, err := s.store.Session(p.t.Context(), p.owner, key.SessionID); err == nil && session.LiveReply != "" {
 						return
@@ -293,7 +294,7 @@ func (p *pair) endLive(r *rapid.T) { p.endOne(r, max(0, len(p.stores[0].keys)-3)
 
 func (p *pair) end(r *rapid.T) { p.endOne(r, 0, rapid.Int64Range(-1, 1).Draw(r, "fence")) }
 
-// endOne ends a turn, of those from the first on.
+// endOne ends one of the turns from index first on.
 func (p *pair) endOne(r *rapid.T, first int, fence int64) {
 	if len(p.stores[0].keys) == 0 {
 		return
@@ -323,7 +324,7 @@ func (p *pair) journal(r *rapid.T) {
 	})
 }
 
-// vectors keeps vectors of any messages, of those that there are or were, in any session.
+// vectors sets vectors of messages that exist or existed, in any session.
 func (p *pair) vectors(r *rapid.T) {
 	sessionID := p.aSession(r)
 	var replies []func(*side) string

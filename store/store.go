@@ -1,5 +1,3 @@
-// Package store opens the store that a URL names. A backend is a struct of the small interfaces that its consumers
-// declare.
 package store
 
 import (
@@ -17,14 +15,14 @@ import (
 	"parley/store/redis"
 )
 
-// ErrInUse says that another process has the store to itself: a running server, as a rule.
+// ErrInUse says that another process has the embedded store open, usually a running server.
 var ErrInUse = embedded.ErrInUse
 
-// Backend is an open store.
+// Backend is an open store, as the small interfaces that its consumers declare.
 type Backend struct {
-	Name         string // its URL, without what may be secret in it
+	Name         string // its URL without user, password and query
 	Conversation conversation.Store
-	Nodes        conversation.Nodes // nil where one process has the store to itself
+	Nodes        conversation.Nodes // nil for the embedded store, which has one node
 	Keys         auth.Store
 	Tickets      auth.TicketStore
 
@@ -32,8 +30,8 @@ type Backend struct {
 	close func() error
 }
 
-// Open opens the store that url names: file:PATH is the embedded one, redis:// and its like (see redis.Open) one that any number of
-// nodes share (design section 7). log is told of faults that no caller is there to be told of; it may be nil.
+// Open opens the store that url names: file:PATH, or a URL that redis.Open takes. log receives faults that have no caller to return them to;
+// it may be nil.
 func Open(ctx context.Context, url string, log *slog.Logger) (*Backend, error) {
 	scheme, rest, _ := strings.Cut(url, ":")
 	transport, _, _ := strings.Cut(scheme, "+")
@@ -43,8 +41,8 @@ func Open(ctx context.Context, url string, log *slog.Logger) (*Backend, error) {
 	case "redis", "rediss":
 		return openRedis(ctx, url, log)
 	default:
-		// The rest is not repeated: it may hold a password.
-		return nil, fmt.Errorf("a store is named by file:PATH or redis://HOST:PORT; %q is none that is known", scheme)
+		// The error leaves out the rest of the URL, which may hold a password.
+		return nil, fmt.Errorf("unsupported store scheme %q: use file:PATH or redis://HOST:PORT (or rediss, redis+sentinel, redis+cluster)", scheme)
 	}
 }
 
@@ -61,12 +59,12 @@ func openRedis(ctx context.Context, url string, log *slog.Logger) (*Backend, err
 		return nil, err
 	}
 	if policy := s.Evicts(ctx); policy != "" && log != nil {
-		log.Warn("Redis is configured to evict keys when its memory is full: sessions and keys would be lost. Set maxmemory-policy to noeviction", "maxmemory-policy", policy)
+		log.Warn("Redis evicts keys when its memory is full, which would lose sessions and API keys: set maxmemory-policy to noeviction", "maxmemory-policy", policy)
 	}
 	return &Backend{Name: publicURL(url), Conversation: s, Nodes: s, Keys: s, Tickets: s, ping: s.Ping, close: s.Close}, nil
 }
 
-// Exists returns an error if url names an embedded store that is not there; of others it knows nothing.
+// Exists returns an error if url names an embedded store whose file does not exist. It does not look at other stores.
 func Exists(url string) error {
 	scheme, rest, _ := strings.Cut(url, ":")
 	if scheme != "file" {
@@ -77,7 +75,7 @@ func Exists(url string) error {
 		return err
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no store at %s; a server makes one when it starts, and so does parley keys create", path)
+		return fmt.Errorf("there is no store at %s; start a server or run parley keys create, which create it", path)
 	}
 	return nil
 }
@@ -86,11 +84,11 @@ func Exists(url string) error {
 func pathOf(path string) (string, error) {
 	if rest, isURL := strings.CutPrefix(path, "//"); isURL {
 		if path = rest; !strings.HasPrefix(path, "/") {
-			return "", fmt.Errorf("the store file://%s names a host; use file:%s or file:///PATH", rest, rest)
+			return "", fmt.Errorf("the store file://%s names a host: use file:%s or file:///PATH", rest, rest)
 		}
 	}
 	if path == "" {
-		return "", errors.New("the store file: names no file; use file:PATH")
+		return "", errors.New("the store file: names no file: use file:PATH")
 	}
 	return path, nil
 }
@@ -107,9 +105,8 @@ func openFile(rest string, log *slog.Logger) (*Backend, error) {
 	return &Backend{Name: "file:" + rest, Conversation: s, Keys: s, Tickets: auth.NewTicketMemory(), ping: s.Ping, close: s.Close}, nil
 }
 
-// Ping reports whether the store can be read and written: nil, or an error that wraps conversation.ErrUnavailable. It may
-// be called from any goroutine.
+// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read or written. It may be called from any goroutine.
 func (b *Backend) Ping(ctx context.Context) error { return b.ping(ctx) }
 
-// Close waits for what is being written and closes the store. What is called later fails.
+// Close waits for the writes that are under way and closes the store. Later calls fail.
 func (b *Backend) Close() error { return b.close() }

@@ -9,7 +9,8 @@ import (
 	"parley/store/redis/redistest"
 )
 
-func TestAFileIsOpenedByItsPath(t *testing.T) {
+func TestOpen_File(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "parley.db")
 	for _, url := range []string{"file:" + path, "file://" + path} {
 		b, err := Open(t.Context(), url, nil)
@@ -17,7 +18,7 @@ func TestAFileIsOpenedByItsPath(t *testing.T) {
 			t.Fatalf("%s: %v", url, err)
 		}
 		if b.Conversation == nil || b.Keys == nil {
-			t.Errorf("%s: the backend is not whole", url)
+			t.Errorf("%s: the backend lacks a part", url)
 		}
 		if err := b.Ping(t.Context()); err != nil {
 			t.Errorf("%s: Ping: %v", url, err)
@@ -26,20 +27,21 @@ func TestAFileIsOpenedByItsPath(t *testing.T) {
 			t.Errorf("%s: Close: %v", url, err)
 		}
 		if b.Ping(t.Context()) == nil {
-			t.Errorf("%s: Ping of a store that is closed: no error", url)
+			t.Errorf("%s: Ping of a closed store: no error", url)
 		}
 	}
 }
 
-func TestWhatCannotBeOpenedIsSaidClearly(t *testing.T) {
+func TestOpen_Errors(t *testing.T) {
+	t.Parallel()
 	for url, want := range map[string]string{
 		"redis://user:secret@127.0.0.1:1":          "unavailable",
 		"rediss://user:secret@127.0.0.1:1":         "unavailable",
 		"redis+shards://user:secret@127.0.0.1:1":   "sentinel or cluster",
 		"redis+sentinel://user:secret@127.0.0.1:1": "names no master",
-		"postgres://u:secret@host":                 "file:PATH",
-		"":                                         "file:PATH",
-		"parley.db":                                "file:PATH",
+		"postgres://u:secret@host":                 `unsupported store scheme "postgres"`,
+		"":                                         "unsupported store scheme",
+		"parley.db":                                "unsupported store scheme",
 		"file:":                                    "names no file",
 		"file://host/parley.db":                    "names a host",
 		"file:" + t.TempDir():                      "opening the store",
@@ -51,7 +53,7 @@ func TestWhatCannotBeOpenedIsSaidClearly(t *testing.T) {
 	}
 }
 
-func TestTheNameOfAStoreHoldsNoSecret(t *testing.T) {
+func TestPublicURL_NoSecret(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://host:6379/1":                                       "redis://host:6379/1",
 		"redis://user:s%40:cret@host":                               "redis://host",
@@ -59,12 +61,13 @@ func TestTheNameOfAStoreHoldsNoSecret(t *testing.T) {
 		"redis+sentinel://:pw@a:1,b:2/master/1?sentinelPassword=pw": "redis+sentinel://a:1,b:2/master/1",
 	} {
 		if got := publicURL(url); got != want {
-			t.Errorf("%s is named %s, want %s", url, got, want)
+			t.Errorf("the public URL of %s is %s, want %s", url, got, want)
 		}
 	}
 }
 
-func TestARedisThatEvictsIsWarnedOf(t *testing.T) {
+func TestOpen_EvictingRedisIsWarnedOf(t *testing.T) {
+	t.Parallel()
 	for policy, memory := range map[string]string{"allkeys-lru": "100mb", "volatile-ttl": "100mb", "noeviction": "100mb", "allkeys-lfu": "0"} {
 		var log strings.Builder
 		server := redistest.Single(t, "--maxmemory", memory, "--maxmemory-policy", policy)
@@ -77,7 +80,7 @@ func TestARedisThatEvictsIsWarnedOf(t *testing.T) {
 		}
 		evicts := policy != "noeviction" && memory != "0"
 		if warned := strings.Contains(log.String(), "maxmemory-policy="+policy); warned != evicts {
-			t.Errorf("%s with %s of memory: the log has %q", policy, memory, log.String())
+			t.Errorf("%s with %s of memory: the log is %q", policy, memory, log.String())
 		}
 	}
 }

@@ -15,15 +15,15 @@ import (
 	"testing"
 )
 
-// room is a row of the table.
-type room struct {
+// allowedImports is a row of the table.
+type allowedImports struct {
 	name    string
 	imports []string
 }
 
-// rooms says of each package which others of ours it may import, in the order of the house's plan, ground floor first:
-// imports run downwards only. Whoever adds a package adds a row, and thinks about where it stands.
-var rooms = []room{
+// packages lists for each package which others of the repository it may import, lowest layer first: imports run downwards only.
+// A new package needs a row; where to put it is a decision about the design.
+var packages = []allowedImports{
 	{"stream", nil},
 	{"stream/openai", []string{"stream"}},
 	{"stream/simulated", []string{"stream"}},
@@ -48,6 +48,7 @@ var rooms = []room{
 	{"store", append([]string{"store/embedded", "store/redis"}, backend...)},
 	{"conversation/conversationtest", []string{"stream", "conversation", "conversation/service", "conversation/turn", "store/embedded"}}, // for tests
 	{"web", nil},
+	{"web/browsertest", nil},
 	{"web/npmtest", nil},
 	{"server/docs", []string{"web"}},
 	{"server/api", []string{"conversation", "stream", "auth", "auth/limit"}}, // what REST and sockets share; it shows a limit's figures
@@ -56,12 +57,12 @@ var rooms = []room{
 	{"cmd/parley", []string{everything}},
 }
 
-// backend is whose interfaces the stores implement, and the arithmetic that belongs to them.
+// backend are the packages whose interfaces the stores implement, and the arithmetic they share.
 var backend = []string{"stream", "auth", "auth/limit", "conversation", "conversation/window", "conversation/usage"}
 
 const everything = "*"
 
-// onlyIn says of other people's modules where alone they may be imported; tests where it says "tests of".
+// onlyIn lists the only packages that may import a module of others; with the prefix "tests of", only their tests may.
 var onlyIn = map[string][]string{
 	"github.com/gin-gonic/gin":          {"server"},
 	"github.com/redis/go-redis":         {"store/redis"},
@@ -71,20 +72,20 @@ var onlyIn = map[string][]string{
 
 const testsOf = "tests of "
 
-// source is a file of ours.
+// source is a Go file of the repository.
 type source struct {
 	path string // from the top of the repository, with slashes
 	text string
 }
 
-func TestImportsRunDownwardsOnly(t *testing.T) {
+func TestImports_Downwards(t *testing.T) {
 	for _, complaint := range inspect(t, sources(t)) {
 		t.Error(complaint)
 	}
 }
 
-// TestAPlantedImportIsFound plants what the rules forbid, one at a time, and beside it what they allow.
-func TestAPlantedImportIsFound(t *testing.T) {
+// TestImports_PlantedMistake plants what the rules forbid, one at a time, and beside it what they allow.
+func TestImports_PlantedMistake(t *testing.T) {
 	for name, test := range map[string]struct {
 		path, text string
 		want       string // a part of the only complaint; "" for none
@@ -178,7 +179,7 @@ func inspect(t *testing.T, files []source) (complaints []string) {
 		}
 	}
 	for name, comment := range explained {
-		if !slices.ContainsFunc(rooms, func(r room) bool { return r.name == name }) {
+		if !slices.ContainsFunc(packages, func(r allowedImports) bool { return r.name == name }) {
 			complain("%s is not in the table of packages: add it to the table", name)
 		}
 		if !comment {
@@ -207,7 +208,7 @@ func forbidden(name, imported string, test bool) string {
 		return ""
 	}
 	var may []string
-	for _, r := range rooms {
+	for _, r := range packages {
 		if r.name == name {
 			may = r.imports
 		}
@@ -219,7 +220,7 @@ func forbidden(name, imported string, test bool) string {
 	case test && ours == name: // from its outside
 		allowed = true
 	case test && ours != "server" && !strings.HasPrefix(ours, "cmd/"):
-		allowed = true // what a test needs to set the scene, but never the top of the house
+		allowed = true // a test may set up what it needs, but nothing of the top layer
 	}
 	if !allowed {
 		return who + " may not import " + imported

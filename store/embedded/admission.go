@@ -13,20 +13,20 @@ import (
 	"parley/conversation/usage"
 )
 
-// limits are the minutes' windows, which are in memory only, the days of test keys as they are in the file (design
-// sections 6 and 7), and the requests of the last second that the file has not counted yet. Its methods may be called from
-// any goroutine.
+// limits are the rate limits of all owners. The windows of a minute are in memory only, because writing them would cost a commit a
+// request: a restart forgives what was used in the last minute. The requests of a test key's day are in the file, and a restart forgives
+// none of them. Requests that were admitted in the last second, and are not counted in the file yet, are kept here as well. Its methods may be called from any goroutine.
 type limits struct {
 	mu       sync.Mutex
 	counters map[conversation.Owner]*limit.Counters // guarded by mu
 	reserved map[string]limit.Reservation           // guarded by mu; of live turns, by the reply's id
 	swept    limit.Second                           // guarded by mu
-	requests map[hourAt]int64                       // guarded by mu; admitted, and not yet counted in the file
-	tick     *time.Timer                            // guarded by mu; of the next count, nil if there is none
+	requests map[hourAt]int64                       // guarded by mu; admitted and not counted in the file yet
+	tick     *time.Timer                            // guarded by mu; fires when they are to be counted, nil if there are none
 	due      func()                                 // static; has them counted
 }
 
-// idleEvery is how often, in seconds, counters that count nothing are forgotten.
+// idleEvery is how often, in seconds, counters without a request in the last minute are forgotten.
 const idleEvery = 300
 
 func newLimits(due func()) limits {
@@ -54,8 +54,7 @@ func (l *limits) of(o conversation.Owner, now limit.Second) *limit.Counters {
 	return c
 }
 
-// admit counts a request, or refuses it. day is what the file has counted for a test key's account; the new count is
-// returned.
+// admit counts a request or refuses it. day is the count in the file for the account of a test key; the new count is returned.
 func (l *limits) admit(a *auth.Admission, day limit.Day) (limit.Day, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +70,7 @@ func (l *limits) admit(a *auth.Admission, day limit.Day) (limit.Day, error) {
 	return c.Day, nil
 }
 
-// reserve reserves the tokens of a turn.
+// reserve reserves the tokens of a turn, or returns an *auth.LimitError.
 func (l *limits) reserve(a *auth.Admission, tokens int) (limit.Reservation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +83,7 @@ func (l *limits) reserve(a *auth.Admission, tokens int) (limit.Reservation, erro
 	return r, nil
 }
 
-// release gives back what was reserved for a turn that has not begun after all.
+// release returns the reservation of a turn that did not begin.
 func (l *limits) release(o conversation.Owner, r limit.Reservation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,14 +91,14 @@ func (l *limits) release(o conversation.Owner, r limit.Reservation) {
 	l.of(o, now).Tokens.Release(now, &r)
 }
 
-// hold keeps the reservation of a turn that has begun until settle.
+// hold keeps the reservation of a turn that has begun, until settle.
 func (l *limits) hold(messageID string, r limit.Reservation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reserved[messageID] = r
 }
 
-// settle replaces what was reserved for a turn by what it used. Only the first call for a turn does anything.
+// settle replaces the reservation of a turn by the tokens that it used. Only the first call for a turn has an effect.
 func (l *limits) settle(key conversation.TurnKey, used int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +111,7 @@ func (l *limits) settle(key conversation.TurnKey, used int) {
 	l.of(key.Owner, now).Tokens.Settle(now, &r, used)
 }
 
-// charge counts tokens that were used beside any turn.
+// charge counts tokens that were used outside a turn, such as those of a summary.
 func (l *limits) charge(o conversation.Owner, used int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +121,7 @@ func (l *limits) charge(o conversation.Owner, used int) {
 
 func isTest(a *auth.Admission) bool { return a != nil && a.Principal.Mode == auth.Test }
 
-// Admit implements auth.Store: an operation that does nothing else.
+// Admit implements auth.Store.
 func (s *Store) Admit(ctx context.Context) error {
 	return s.view(ctx, func(*reading) error { return nil })
 }
@@ -133,8 +132,8 @@ func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
 	return err
 }
 
-// admitTest admits a test key's request in a transaction of its own: its day is durable before the request does
-// anything, and whatever that is.
+// admitTest admits a test key's request in a transaction of its own, so that it counts for the day before the request has any effect, and
+// also if the request then fails.
 func (s *Store) admitTest(ctx context.Context, a *auth.Admission) error {
 	return s.run(ctx, func(w *writing) error {
 		if err := w.alive(a); err != nil {
@@ -145,7 +144,7 @@ func (s *Store) admitTest(ctx context.Context, a *auth.Admission) error {
 		if err != nil {
 			return err
 		}
-		if !a.Pending() { // it is run again: in memory the request is counted
+		if !a.Pending() { // this runs again: the request is counted in memory, but not in the file
 			day.Take(limit.SecondOf(w.now.Go()), limit.TestKeyRequestsPerDay)
 		} else if day, err = s.limits.admit(a, day); err != nil {
 			return err

@@ -8,7 +8,8 @@ import (
 	"parley/auth/limit"
 )
 
-func TestARestartForgivesATestKeyNothing(t *testing.T) {
+func TestAdmit_TestKeyDay_SurvivesRestart(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	owner := auth.Owner{Account: "a", Mode: auth.Test}
 	p := auth.Principal{Account: owner.Account, Mode: owner.Mode, KeyID: "key_0000000000000000", Secret: auth.HashOf("secret")}

@@ -38,8 +38,8 @@ func benchSession(b *testing.B, s *Store) conversation.Session {
 	return made.Session
 }
 
-// BenchmarkTurn is a turn as the store sees it, BeginTurn and EndTurn: two commits, each shared with those that wait.
-// The unsynced ones show what it costs beside the disk.
+// BenchmarkTurn is BeginTurn and EndTurn: two commits, each shared with the operations that wait. Without syncing it shows the cost apart
+// from the disk.
 func BenchmarkTurn(b *testing.B) {
 	for _, sessions := range []int{1, 64} {
 		for _, noSync := range []bool{false, true} {
@@ -86,7 +86,7 @@ func benchmarkTurns(b *testing.B, sessions int, noSync bool) {
 	b.ReportMetric(2*float64(b.N)/b.Elapsed().Seconds(), "writes/s")
 }
 
-// BenchmarkUsage is the usage of a month, for an owner with as many sessions as the highest tier has.
+// BenchmarkUsage is a report of an owner with 50,000 sessions, the limit of the highest tier.
 func BenchmarkUsage(b *testing.B) {
 	const sessions = 50_000
 	s := openBench(b, Options{noSync: true})
@@ -108,7 +108,7 @@ func BenchmarkUsage(b *testing.B) {
 	}
 }
 
-// BenchmarkJournal is a tick of 1,000 live replies, each with the text of two and a half tokens. An op is one segment.
+// BenchmarkJournal is a tick of the journal with 1,000 live replies, each with ten bytes of text, or 2.5 tokens. One op is one segment.
 func BenchmarkJournal(b *testing.B) {
 	const replies = 1000
 	s := openBench(b, Options{noSync: true})

@@ -16,16 +16,17 @@ import (
 	"parley/conversation/usage"
 )
 
-// maxBatch bounds the operations of one transaction, and maxScratch the memory that is kept for the next.
 const (
-	maxBatch   = 1024
+	// maxBatch bounds the operations of one transaction, so that the first of them does not wait for thousands of others.
+	maxBatch = 1024
+	// maxScratch bounds, in bytes, the memory for values that is kept from one transaction to the next.
 	maxScratch = 1 << 20
 )
 
 // operation is a write that waits for the committer.
 type operation struct {
 	run   func(*writing) error
-	taken atomic.Bool // by the committer, or back by its caller: who sets it first
+	taken atomic.Bool // set by the committer to run it, or by its caller to withdraw it; the first wins
 	err   error       // set before done is closed
 	done  chan struct{}
 }
@@ -34,7 +35,7 @@ func newOperation(run func(*writing) error) *operation {
 	return &operation{run: run, done: make(chan struct{})}
 }
 
-// update runs an operation and returns its result once that is durable. See submit.
+// update runs an operation and returns its result when it is durable. See submit.
 func update[T any](ctx context.Context, s *Store, run func(*writing) (T, error)) (T, error) {
 	var result T
 	err := s.submit(ctx, func(w *writing) (err error) {
@@ -42,12 +43,12 @@ func update[T any](ctx context.Context, s *Store, run func(*writing) (T, error))
 		return err
 	})
 	if errors.Is(err, conversation.ErrUnavailable) {
-		result = *new(T) // it ran, but was not to be
+		result = *new(T) // it ran, but its effect was undone
 	}
 	return result, err
 }
 
-// submit has the committer run an operation, once its request is admitted. See run.
+// submit admits the request in ctx and has the committer run an operation. See run.
 func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
 	a := auth.AdmissionOf(ctx)
 	switch {
@@ -67,11 +68,11 @@ func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
 	})
 }
 
-// run has the committer run an operation, and returns when it is durable, or has failed. If ctx ends before the
-// committer has taken it, it is not run at all; afterwards its outcome is waited for.
+// run has the committer run an operation, and returns when it is durable or has failed. If ctx ends before the committer has taken the
+// operation, it does not run. After that, run waits for its outcome whatever becomes of ctx.
 //
-// The operation may be run more than once, each time as if never before. If it fails it should not have written: what it
-// has written is undone then, at the cost of running its whole batch again.
+// The committer may run an operation more than once, each time on the state before the first. An operation should check before it
+// writes: if it fails after it has written, its writes are undone by running the whole batch again without it.
 func (s *Store) run(ctx context.Context, run func(*writing) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -99,11 +100,11 @@ func (s *Store) run(ctx context.Context, run func(*writing) error) error {
 func (s *Store) alert() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // it has been told already
+	default: // a signal is pending already
 	}
 }
 
-// commit is the committer: it runs until the store is closed and nothing waits.
+// commit is the committer goroutine. It returns when the store is closed and no operation waits.
 func (s *Store) commit() {
 	defer close(s.committed)
 	var taken []*operation
@@ -129,7 +130,7 @@ func (s *Store) commit() {
 	}
 }
 
-// runBatch runs operations in one transaction and answers them all.
+// runBatch runs operations in one transaction, and again without each that spoils it, and returns to all callers.
 func (s *Store) runBatch(taken []*operation) {
 	batch := make([]*operation, 0, len(taken))
 	for _, op := range taken {
@@ -142,7 +143,7 @@ func (s *Store) runBatch(taken []*operation) {
 		if spoiler < 0 {
 			break
 		}
-		close(batch[spoiler].done) // with its error; the others once more, without it
+		close(batch[spoiler].done) // it returns its error; the others run again
 		batch = slices.Delete(batch, spoiler, spoiler+1)
 	}
 	for _, op := range batch {
@@ -150,11 +151,11 @@ func (s *Store) runBatch(taken []*operation) {
 	}
 }
 
-// errNothingWritten ends a transaction that would write nothing: there is nothing to sync.
+// errNothingWritten rolls back a transaction that wrote nothing, to save the sync.
 var errNothingWritten = errors.New("nothing was written")
 
-// attempt runs operations in one transaction and sets their errors. If one of them failed after it had written,
-// nothing at all has happened, and attempt returns its index, else -1.
+// attempt runs operations in one transaction and sets their errors. If one of them failed after it had written, the transaction is rolled
+// back and attempt returns the index of that operation; otherwise it returns -1.
 func (s *Store) attempt(batch []*operation) (spoiler int) {
 	spoiler = -1
 	if err := s.brokenBy(); err != nil {
@@ -200,20 +201,20 @@ func (s *Store) attempt(batch []*operation) (spoiler int) {
 	return spoiler
 }
 
-// write is bbolt's Update with a panic of bbolt made an error.
+// write is bbolt's Update that returns a panic of bbolt as an error.
 func (s *Store) write(run func(*bbolt.Tx) error) (err error) {
 	s.writer.Lock()
 	defer s.writer.Unlock()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
-			s.breakBy(err) // what is in memory of the file may not be what is in the file
+			s.breakBy(err) // bbolt's memory may no longer agree with the file
 		}
 	}()
 	return s.db.Update(run)
 }
 
-// try runs one operation. It reports whether that panicked.
+// try runs one operation and reports whether it panicked.
 func (w *writing) try(op *operation) (panicked bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -225,10 +226,9 @@ func (w *writing) try(op *operation) (panicked bool) {
 	return false
 }
 
-// fail decides what a failed commit means for those to come. Usually nothing: bbolt has left the file as it was. But
-// where the very last step failed, the sync of the page that makes the transaction the current one, it is in force
-// for this process, and nobody knows whether for the next. Then no more is written, nor scrubbed, until the file is
-// opened again.
+// fail decides whether the store can go on after a failed commit. Usually it can, because bbolt has left the file as it was. But if the
+// last step failed, the sync of the meta page, the transaction is in force for this process, and it is unknown whether it will be for the
+// next. Then nothing is written or scrubbed until the file is opened again.
 func (s *Store) fail(id int, err error) {
 	inForce := true
 	s.readers.RLock()
@@ -242,9 +242,9 @@ func (s *Store) fail(id int, err error) {
 }
 
 func (s *Store) breakBy(err error) {
-	err = unavailable(fmt.Errorf("the store failed and must be opened again: %w", err))
+	err = unavailable(fmt.Errorf("the store failed; restart the server: %w", err))
 	if s.broken.CompareAndSwap(nil, &err) {
-		s.log.Error("the store can no longer be written; restart", "error", err)
+		s.log.Error("the store can no longer be written; restart the server", "error", err)
 	}
 }
 
@@ -255,25 +255,25 @@ func (s *Store) brokenBy() error {
 	return nil
 }
 
-// writing is a transaction as operations see it. Owned by the committer. Its effects in memory happen when it is
-// durable: until then the operations of its batch see them, and nobody else does.
+// writing is a write transaction as operations see it, owned by the committer. Its effects in memory (queues, grants, the journal) are
+// applied when it is durable. Until then only the operations of its batch see them.
 type writing struct {
 	reading
 	store *Store
 
 	wrote  bool          // by the operation that is running
-	queues map[ref]queue // as they will be, where they changed
+	queues map[ref]queue // those that change, as they will be
 	grants []chan struct{}
-	began  []conversation.TurnKey // live from now on
-	ended  []string               // live no more, by the reply's id
-	remove bool                   // something was removed that must be scrubbed
-	// usageSwept is the store's, as it will be.
+	began  []conversation.TurnKey // turns that become live
+	ended  []string               // replies that are no longer live, by id
+	remove bool                   // something was removed and must be scrubbed
+	// usageSwept becomes the store's.
 	usageSwept usage.Hour
 
-	tally tally // what was counted
-	// requests are those that were taken from the limits to be counted; they stay until that is durable.
+	tally tally // the counts of usage
+	// requests were taken from the limits, to be counted. They stay here until a commit has counted them.
 	requests map[hourAt]int64
-	arena    record // the records that were put: bbolt refers to them until the commit
+	arena    []byte // the values that were put; bbolt refers to them until the commit
 }
 
 func (w *writing) begin() {
@@ -291,7 +291,7 @@ func (w *writing) begin() {
 	}
 }
 
-// apply makes the transaction's effects in memory happen.
+// apply applies the effects in memory of a transaction that is durable.
 func (w *writing) apply() {
 	for at, q := range w.queues {
 		if q.empty() {
@@ -323,27 +323,4 @@ func (w *writing) put(bucket string, key, value []byte) error {
 func (w *writing) delete(bucket string, key []byte) error {
 	w.wrote = true
 	return w.bucket(bucket).Delete(key)
-}
-
-// putRecord puts a record that is the end of the arena, from start on.
-func (w *writing) putRecord(bucket string, key []byte, start int) error {
-	return w.put(bucket, key, w.arena[start:len(w.arena):len(w.arena)])
-}
-
-func (w *writing) putSession(at ref, s *conversation.Session) error {
-	start := len(w.arena)
-	w.arena.session(s)
-	return w.putRecord(sessionsBucket, at.key(), start)
-}
-
-func (w *writing) putMessage(at ref, m *conversation.Message) error {
-	start := len(w.arena)
-	w.arena.message(m)
-	return w.putRecord(messagesBucket, messageKey(at, m.ID), start)
-}
-
-func (w *writing) putLive(at ref, l liveRecord) error {
-	start := len(w.arena)
-	w.arena.live(l)
-	return w.putRecord(liveBucket, at.key(), start)
 }

@@ -17,7 +17,7 @@ import (
 // hold keeps the committer busy until the returned function is called.
 func hold(t *testing.T, s *Store) (release func()) {
 	t.Helper()
-	must(t, s.Scrubbed(t.Context())) // waiting for a lock is not blocking, to synctest
+	must(t, s.Scrubbed(t.Context())) // a scrubber that waits for a lock would keep synctest.Wait from returning
 	held := make(chan struct{})
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -35,7 +35,8 @@ func hold(t *testing.T, s *Store) (release func()) {
 	}
 }
 
-func TestOperationsThatWaitShareOneCommit(t *testing.T) {
+func TestCommitter_WaitingOperations_OneCommit(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
 		before := transaction(t, s)
@@ -54,7 +55,8 @@ func TestOperationsThatWaitShareOneCommit(t *testing.T) {
 	})
 }
 
-func TestAnOperationThatWritesNothingCommitsNothing(t *testing.T) {
+func TestCommitter_NothingWritten_NoCommit(t *testing.T) {
+	t.Parallel()
 	s := open(t, newPath(t))
 	session := newSession(t, s)
 	beginTurn(t, s, session.ID, "hello")
@@ -70,7 +72,8 @@ func TestAnOperationThatWritesNothingCommitsNothing(t *testing.T) {
 	}
 }
 
-func TestAnOperationThatIsGivenUpBeforeItIsTakenDoesNotRun(t *testing.T) {
+func TestCommitter_WithdrawnOperation_DoesNotRun(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
 		session := newSession(t, s)
@@ -91,7 +94,8 @@ func TestAnOperationThatIsGivenUpBeforeItIsTakenDoesNotRun(t *testing.T) {
 	})
 }
 
-func TestAnOperationThatWasTakenIsWaitedFor(t *testing.T) {
+func TestCommitter_TakenOperation_IsAwaited(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
 		must(t, s.Scrubbed(t.Context()))
@@ -116,7 +120,8 @@ func TestAnOperationThatWasTakenIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestCloseWaitsForWhatWasSubmitted(t *testing.T) {
+func TestClose_AwaitsSubmittedWrites(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		path := newPath(t)
 		s := open(t, path)
@@ -138,8 +143,9 @@ func TestCloseWaitsForWhatWasSubmitted(t *testing.T) {
 	})
 }
 
-// TestOneOperationThatSpoilsABatchDoesNotSpoilTheOthers has one panic and one fail, both after they have written.
-func TestOneOperationThatSpoilsABatchDoesNotSpoilTheOthers(t *testing.T) {
+// TestCommitter_FailingOperation_OthersSucceed has one operation panic and one fail, both after they have written.
+func TestCommitter_FailingOperation_OthersSucceed(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
 		session := newSession(t, s)
@@ -173,14 +179,14 @@ func TestOneOperationThatSpoilsABatchDoesNotSpoilTheOthers(t *testing.T) {
 		release()
 		writers.Wait()
 		if panicked == nil || !strings.Contains(panicked.Error(), "boo") {
-			t.Errorf("what panicked returned %v", panicked)
+			t.Errorf("the operation that panicked returned %v", panicked)
 		}
 		if !errors.Is(failed, errOwn) {
-			t.Errorf("what failed returned %v", failed)
+			t.Errorf("the operation that failed returned %v", failed)
 		}
 		<-waiting.Queued.Granted
 		if got := beginTurnWith(t, s, session.ID, "no").Queued; got == nil {
-			t.Error("the session is not kept for who waited")
+			t.Error("the session is not kept for the waiter")
 		}
 		verify(t, s)
 	})
@@ -195,8 +201,9 @@ func beginTurnWith(t *testing.T, s *Store, sessionID, waiter string) conversatio
 	return begun
 }
 
-// TestACommitThatFailsChangesNothing fails one by letting the file be no larger, as a full disk would.
-func TestACommitThatFailsChangesNothing(t *testing.T) {
+// TestCommitter_FailedCommit_ChangesNothing keeps the file from growing, as a full disk would.
+func TestCommitter_FailedCommit_ChangesNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
 		busy, free := newSession(t, s), newSession(t, s)
@@ -221,14 +228,14 @@ func TestACommitThatFailsChangesNothing(t *testing.T) {
 			turn.Waiter = "second"
 			got, err := s.BeginTurn(ctx, somebody, turn)
 			if got.Queued != nil {
-				t.Error("it has a place in spite of the error")
+				t.Error("the waiter has a place despite the error")
 			}
 			return err
 		})
 		fails("EndTurn", func(ctx context.Context) error {
 			got, err := s.EndTurn(ctx, begun.Key, completed("good day"), conversation.Timing{})
 			if diff := cmp.Diff(conversation.Message{}, got); diff != "" {
-				t.Errorf("EndTurn returned a message in spite of the error:\n%s", diff)
+				t.Errorf("EndTurn returned a message despite the error:\n%s", diff)
 			}
 			return err
 		})
@@ -258,13 +265,13 @@ func TestACommitThatFailsChangesNothing(t *testing.T) {
 			t.Errorf("the live text is %q, error %v", m.Content, err)
 		}
 		must(t, s.Ping(t.Context()))
-		// And it goes on.
+		// The next operations succeed.
 		beginTurn(t, s, free.ID, "again")
 		_, err = s.EndTurn(t.Context(), begun.Key, completed("good day"), conversation.Timing{})
 		must(t, err)
 		<-first.Queued.Granted
 		if beginTurnWith(t, s, busy.ID, "second").Queued == nil {
-			t.Error("the one whose call failed is in the queue's first place")
+			t.Error("the waiter whose call failed is the first in the queue")
 		}
 		if beginTurnWith(t, s, busy.ID, "first").Queued != nil {
 			t.Error("the session is not kept for the first")
@@ -273,11 +280,12 @@ func TestACommitThatFailsChangesNothing(t *testing.T) {
 	})
 }
 
-func TestAStoreWhoseLastSyncFailedWritesNoMore(t *testing.T) {
+func TestCommitter_FailedMetaSync_StopsWriting(t *testing.T) {
+	t.Parallel()
 	s := open(t, newPath(t))
 	session := newSession(t, s)
 	s.fail(transaction(t, s)+1, errors.New("a page could not be written"))
-	must(t, s.Ping(t.Context())) // that commit is not in force: nothing has happened
+	must(t, s.Ping(t.Context())) // that commit is not in force: the store can go on
 	s.fail(transaction(t, s), errors.New("the sync failed"))
 	_, err := s.BeginTurn(t.Context(), somebody, newTurn(session.ID, "hello"))
 	for what, err := range map[string]error{"BeginTurn": err, "Ping": s.Ping(t.Context())} {
@@ -289,7 +297,8 @@ func TestAStoreWhoseLastSyncFailedWritesNoMore(t *testing.T) {
 	must(t, err)
 }
 
-func TestATurnIsNotEndedAsStreaming(t *testing.T) {
+func TestEndTurn_Streaming_IsRefused(t *testing.T) {
+	t.Parallel()
 	s := open(t, newPath(t))
 	begun := beginTurn(t, s, newSession(t, s).ID, "hello")
 	for _, state := range []stream.State{"", stream.Streaming} {

@@ -3,37 +3,11 @@ package embedded
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 
 	"parley/conversation"
 	"parley/conversation/window"
 	"parley/stream"
-)
-
-// The fields of an indexed message.
-const (
-	indexRole tag = iota + 1
-	indexTerms
-	indexVector
-)
-
-const (
-	indexTokens tag = iota + numbers
-	indexSkip
-	indexPriority // its bits
-)
-
-// The fields of a summary.
-const (
-	summaryText tag = iota + 1
-	summaryLast
-)
-
-const (
-	summaryTokens tag = iota + numbers
-	summaryCount
-	summaryReplaced
 )
 
 // Context implements conversation.Store.
@@ -62,7 +36,7 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 	return found, nil
 }
 
-// context returns what a turn with a message of so many tokens begins with.
+// context returns what a turn whose message has that many tokens plans its window from.
 func (r *reading) context(at ref, session *conversation.Session, tokens int) (c conversation.Context, err error) {
 	config := session.Context
 	budget := window.Budget(config.MaxTokens)
@@ -80,7 +54,7 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 	return c, err
 }
 
-// history returns the newest messages, oldest first: as many as budget holds, and the one that no longer fits.
+// history returns the newest messages, oldest first: as many as fit the budget, and the first that does not.
 func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
 	var newest []conversation.Message
 	messages := r.span(messagesBucket, at.key())
@@ -111,16 +85,14 @@ func (r *reading) indexed(at ref) ([]conversation.Indexed, error) {
 	return newest, nil
 }
 
-// index puts a message into the index, where its session has one.
+// index puts a message into the index, if its session has one.
 func (w *writing) index(at ref, session *conversation.Session, m *conversation.Message) error {
 	policy := session.Context.RetentionPolicy
 	if policy == conversation.FIFO {
 		return nil
 	}
-	start := len(w.arena)
 	x := conversation.Index(m, policy)
-	w.arena.indexed(&x)
-	return w.putRecord(indexBucket, messageKey(at, m.ID), start)
+	return w.putIndexed(messageKey(at, m.ID), &x)
 }
 
 // SetVectors implements conversation.Store.
@@ -150,9 +122,7 @@ func (w *writing) setVectors(at ref, vectors []conversation.ExchangeVector) erro
 			return err
 		}
 		x.Vector = v.Vector
-		start := len(w.arena)
-		w.arena.indexed(&x)
-		if err := w.putRecord(indexBucket, key, start); err != nil {
+		if err := w.putIndexed(key, &x); err != nil {
 			return err
 		}
 	}
@@ -164,11 +134,11 @@ func (r *reading) summary(at ref) (conversation.Summary, error) {
 	return readSummary(r.bucket(summariesBucket).Get(at.key()))
 }
 
-// SaveSummary implements conversation.Store. The bytes of the summary before are overwritten when those of the session's messages
-// are: until then they say no more than these do.
+// SaveSummary implements conversation.Store. The bytes of the old summary are overwritten when those of its messages are: until then they
+// reveal nothing that the messages do not.
 func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
 	_, err := update(ctx, s, func(w *writing) (struct{}, error) {
-		return struct{}{}, w.fold(ref{owner, sessionID}, after, &summary, &usage)
+		return struct{}{}, w.saveSummary(ref{owner, sessionID}, after, &summary, &usage)
 	})
 	if err == nil {
 		s.limits.charge(owner, usage.Total)
@@ -176,7 +146,7 @@ func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessi
 	return err
 }
 
-func (w *writing) fold(at ref, after string, summary *conversation.Summary, usage *conversation.Usage) error {
+func (w *writing) saveSummary(at ref, after string, summary *conversation.Summary, usage *conversation.Usage) error {
 	session, err := w.session(at)
 	if err != nil {
 		return err
@@ -188,9 +158,7 @@ func (w *writing) fold(at ref, after string, summary *conversation.Summary, usag
 	if before.Last != after || summary.Last <= after || summary.Last <= session.Cleared {
 		return conversation.ErrStale
 	}
-	start := len(w.arena)
-	w.arena.summary(summary)
-	if err := w.putRecord(summariesBucket, at.key(), start); err != nil {
+	if err := w.putSummary(at, summary); err != nil {
 		return err
 	}
 	session.TokenUsage.Prompt += usage.Prompt
@@ -200,67 +168,4 @@ func (w *writing) fold(at ref, after string, summary *conversation.Summary, usag
 		return err
 	}
 	return w.count(at.owner, momentHour(w.now), conversation.UsageOfSummary(*usage))
-}
-
-func (r *record) indexed(x *conversation.Indexed) {
-	r.text(indexRole, string(x.Role))
-	r.int(indexTokens, x.Tokens)
-	r.bool(indexSkip, x.Skip)
-	r.number(indexPriority, int64(math.Float64bits(x.Priority)))
-	if len(x.Terms) > 0 {
-		terms, _ := x.Terms.AppendBinary(nil) // it never fails
-		r.bytes(indexTerms, terms)
-	}
-	r.bytes(indexVector, x.Vector)
-}
-
-// readIndexed reads an indexed message; its id is given.
-func readIndexed(value []byte, id string) (conversation.Indexed, error) {
-	x := conversation.Indexed{ID: id}
-	err := read(value, func(t tag, b []byte, n int64) error {
-		switch t {
-		case indexRole:
-			x.Role = role(b)
-		case indexTokens:
-			x.Tokens = int(n)
-		case indexSkip:
-			x.Skip = true
-		case indexPriority:
-			x.Priority = math.Float64frombits(uint64(n))
-		case indexTerms:
-			return x.Terms.UnmarshalBinary(b)
-		case indexVector:
-			x.Vector = append(x.Vector, b...)
-		}
-		return nil
-	})
-	return x, err
-}
-
-func (r *record) summary(s *conversation.Summary) {
-	r.text(summaryText, s.Text)
-	r.int(summaryTokens, s.Tokens)
-	r.text(summaryLast, s.Last)
-	r.int(summaryCount, s.Count)
-	r.int(summaryReplaced, s.Replaced)
-}
-
-func readSummary(value []byte) (conversation.Summary, error) {
-	var s conversation.Summary
-	err := read(value, func(t tag, b []byte, n int64) error {
-		switch t {
-		case summaryText:
-			s.Text = string(b)
-		case summaryTokens:
-			s.Tokens = int(n)
-		case summaryLast:
-			s.Last = string(b)
-		case summaryCount:
-			s.Count = int(n)
-		case summaryReplaced:
-			s.Replaced = int(n)
-		}
-		return nil
-	})
-	return s, err
 }

@@ -16,13 +16,13 @@ import (
 	"parley/stream"
 )
 
-// crashEnv names the store that a child process is to write until it is killed.
+// crashEnv makes this test binary a child process that writes the store of that name until it is killed.
 const crashEnv = "PARLEY_STORE_CRASH_CHILD"
 
-// textOf is what the reply with that id says.
+// textOf returns the text of the reply, or of the users' messages of the session, with that id.
 func textOf(id string) string { return strings.Repeat("the text of "+id+", äöü. ", 20) }
 
-// crashChild writes a store until it is killed, and says on its standard output what was acknowledged, a line each.
+// crashChild writes a store until it is killed, and prints a line for each operation that was acknowledged.
 func crashChild(path string) int {
 	s, err := Open(path, Options{scrubInterval: 1})
 	if err == nil {
@@ -32,13 +32,13 @@ func crashChild(path string) int {
 		fmt.Println("failed", err)
 		return 1
 	}
-	say := func(what ...any) { os.Stdout.WriteString(fmt.Sprintln(what...)) }
+	report := func(what ...any) { os.Stdout.WriteString(fmt.Sprintln(what...)) }
 	var writers sync.WaitGroup
 	for range 4 {
 		writers.Go(func() {
 			for {
-				if err := crashSession(context.Background(), s, say); err != nil {
-					say("failed", err)
+				if err := crashSession(context.Background(), s, report); err != nil {
+					report("failed", err)
 					return
 				}
 			}
@@ -48,8 +48,8 @@ func crashChild(path string) int {
 	return 1
 }
 
-// crashSession is the life of a session: some turns, and for every third its end.
-func crashSession(ctx context.Context, s *Store, say func(...any)) error {
+// crashSession creates a session, runs some turns in it, and deletes every third session.
+func crashSession(ctx context.Context, s *Store, report func(...any)) error {
 	made, err := s.CreateSession(ctx, somebody, conversation.NewSession{
 		UserID: "user_0123456789abcdef", Context: conversation.DefaultContextConfig,
 	})
@@ -57,7 +57,7 @@ func crashSession(ctx context.Context, s *Store, say func(...any)) error {
 		return err
 	}
 	session := made.Session
-	say("created", session.ID)
+	report("created", session.ID)
 	for range 4 {
 		begun, err := s.BeginTurn(ctx, somebody, conversation.NewTurn{
 			SessionID: session.ID, Role: conversation.User, Content: textOf(session.ID), Tokens: 10, Waiter: "w",
@@ -65,32 +65,32 @@ func crashSession(ctx context.Context, s *Store, say func(...any)) error {
 		if err != nil {
 			return err
 		}
-		say("begun", session.ID, begun.Message.ID, begun.Reply.ID)
+		report("begun", session.ID, begun.Message.ID, begun.Reply.ID)
 		text := textOf(begun.Reply.ID)
 		for from := 0; from < len(text); from += 100 {
 			to := min(from+100, len(text))
 			if err := s.Journal(ctx, []segment{of(begun.Key, from, text[from:to])}); err != nil {
 				return err
 			}
-			say("journalled", session.ID, begun.Reply.ID, to)
+			report("journalled", session.ID, begun.Reply.ID, to)
 		}
 		if _, err := s.EndTurn(ctx, begun.Key, completed(text), conversation.Timing{}); err != nil {
 			return err
 		}
-		say("ended", session.ID, begun.Reply.ID)
+		report("ended", session.ID, begun.Reply.ID)
 	}
 	if rand.IntN(3) > 0 {
 		return nil
 	}
-	say("deleting", session.ID)
+	report("deleting", session.ID)
 	if _, err := s.DeleteSession(ctx, somebody, session.ID); err != nil {
 		return err
 	}
-	say("deleted", session.ID)
+	report("deleted", session.ID)
 	return nil
 }
 
-// acknowledged is what the children said of a session.
+// acknowledged is what the children reported of a session.
 type acknowledged struct {
 	messages   []string
 	replies    map[string]*acknowledgedReply
@@ -103,18 +103,18 @@ type acknowledgedReply struct {
 	ended      bool
 }
 
-// hear takes what a child said. A line that is not whole was not said.
-func hear(t *testing.T, said map[string]*acknowledged, line string) {
+// recordLine takes a line that a child has printed.
+func recordLine(t *testing.T, reported map[string]*acknowledged, line string) {
 	t.Helper()
 	words := strings.Fields(line)
 	if words[0] == "failed" {
-		t.Fatalf("the child says: %s", line)
+		t.Fatalf("the child failed: %s", line)
 	}
 	id := words[1]
 	if words[0] == "created" {
-		said[id] = &acknowledged{replies: make(map[string]*acknowledgedReply)}
+		reported[id] = &acknowledged{replies: make(map[string]*acknowledgedReply)}
 	}
-	a := said[id]
+	a := reported[id]
 	switch words[0] {
 	case "begun":
 		a.messages = append(a.messages, words[2])
@@ -131,8 +131,8 @@ func hear(t *testing.T, said map[string]*acknowledged, line string) {
 	}
 }
 
-// crash runs a child, kills it after so many acknowledgements, and hears all that it said.
-func crash(t *testing.T, path string, after int, said map[string]*acknowledged) {
+// crash runs a child and kills it after a number of acknowledgements. It records all complete lines that the child has printed.
+func crash(t *testing.T, path string, after int, reported map[string]*acknowledged) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), crashEnv+"="+path)
@@ -146,7 +146,7 @@ func crash(t *testing.T, path string, after int, said map[string]*acknowledged) 
 		if err != nil {
 			break
 		}
-		hear(t, said, line)
+		recordLine(t, reported, line)
 		if n == after {
 			must(t, child.Process.Kill())
 		}
@@ -156,23 +156,24 @@ func crash(t *testing.T, path string, after int, said map[string]*acknowledged) 
 	}
 }
 
-func TestNothingAcknowledgedIsLostByKillMinus9(t *testing.T) {
+func TestCrash_AcknowledgedIsKept(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
-	said := make(map[string]*acknowledged)
+	reported := make(map[string]*acknowledged)
 	for range 10 {
-		crash(t, path, 1+rand.IntN(400), said)
+		crash(t, path, 1+rand.IntN(400), reported)
 		s := open(t, path)
 		verify(t, s)
 		_, err := s.EndOrphans(t.Context(), func(text string) int { return len(text) })
 		must(t, err)
 		verify(t, s)
-		for id, a := range said {
+		for id, a := range reported {
 			a.check(t, s, id)
 		}
 		closeStore(t, s)
 	}
-	if len(said) < 10 {
-		t.Errorf("the children made %d sessions only", len(said))
+	if len(reported) < 10 {
+		t.Errorf("the children created %d sessions, want at least 10", len(reported))
 	}
 }
 
@@ -181,7 +182,7 @@ func (a *acknowledged) check(t *testing.T, s *Store, id string) {
 	_, err := s.Session(t.Context(), somebody, id)
 	if gone := errors.Is(err, conversation.ErrSessionNotFound); gone && a.mayBeGone || a.mustBeGone {
 		if !gone {
-			t.Errorf("session %s was deleted, and is there: %v", id, err)
+			t.Errorf("session %s was deleted and still exists: %v", id, err)
 		}
 		return
 	}
@@ -192,17 +193,17 @@ func (a *acknowledged) check(t *testing.T, s *Store, id string) {
 			t.Errorf("message %s is %q, error %v", message, m.Content, err)
 		}
 	}
-	for reply, said := range a.replies {
+	for reply, reported := range a.replies {
 		m, err := s.Message(t.Context(), somebody, id, reply)
 		whole := textOf(reply)
 		switch {
 		case err != nil:
 			t.Errorf("reply %s: %v", reply, err)
 		case m.Status == stream.Completed && m.Content == whole:
-		case said.ended || m.Status != stream.Interrupted:
+		case reported.ended || m.Status != stream.Interrupted:
 			t.Errorf("reply %s is %s: %q", reply, m.Status, m.Content)
-		case !strings.HasPrefix(whole, m.Content) || len(m.Content) < said.journalled-1: // but for half a character
-			t.Errorf("reply %s has %d bytes, of %d that were journalled: %q", reply, len(m.Content), said.journalled, m.Content)
+		case !strings.HasPrefix(whole, m.Content) || len(m.Content) < reported.journalled-1: // the last character may be cut
+			t.Errorf("reply %s has %d bytes, of %d that were journalled: %q", reply, len(m.Content), reported.journalled, m.Content)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// open opens a store until the end of the test. Nothing is synced and nothing waits for a time of day.
+// open opens a store until the end of the test. It does not sync, and sweeps without a pause.
 func open(t testing.TB, path string) *Store {
 	t.Helper()
 	s, err := Open(path, Options{noSync: true, scrubInterval: 1})
@@ -93,8 +93,8 @@ func journalText(t testing.TB, s *Store, key conversation.TurnKey, offset int, t
 	must(t, s.Journal(context.Background(), []stream.Segment[conversation.TurnKey]{{Key: key, Offset: offset, Text: []byte(text)}}))
 }
 
-// verify checks that everything in the file agrees with everything else in it, and bbolt with itself.
-func TestTheStoreConforms(t *testing.T) {
+func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
 		s := open(t, newPath(t))
 		t.Cleanup(func() { verify(t, s) })
@@ -102,7 +102,8 @@ func TestTheStoreConforms(t *testing.T) {
 	})
 }
 
-func TestTheFilesAreTheOwnersAlone(t *testing.T) {
+func TestOpen_FileMode(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	open(t, path)
 	for _, name := range []string{path, path + "-journal"} {
@@ -114,12 +115,13 @@ func TestTheFilesAreTheOwnersAlone(t *testing.T) {
 	}
 }
 
-func TestAFileInUseIsSaidToBe(t *testing.T) {
+func TestOpen_InUse(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
 	begun := beginTurn(t, s, newSession(t, s).ID, "hello")
 	journalText(t, s, begun.Key, 0, "some text")
-	synctest.Test(t, func(t *testing.T) { // the wait passes at once
+	synctest.Test(t, func(t *testing.T) { // the clock of the bubble: the wait takes no time
 		start := time.Now()
 		_, err := Open(path, Options{})
 		if err == nil || !strings.Contains(err.Error(), "in use by another process") {
@@ -134,11 +136,12 @@ func TestAFileInUseIsSaidToBe(t *testing.T) {
 	s = open(t, path)
 	text, _ := s.journal.text(begun.Reply.ID)
 	if text != "some text and more" {
-		t.Errorf("the text is %q: the other process touched the journal", text)
+		t.Errorf("the text is %q: the second Open changed the journal", text)
 	}
 }
 
-func TestAFileOfAnotherSchemaIsNotTouched(t *testing.T) {
+func TestOpen_UnknownSchema(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
 	must(t, s.submit(t.Context(), func(w *writing) error {
@@ -150,7 +153,8 @@ func TestAFileOfAnotherSchemaIsNotTouched(t *testing.T) {
 	}
 }
 
-func TestAStoreThatIsClosedSaysSo(t *testing.T) {
+func TestClose_LaterCallsFail(t *testing.T) {
+	t.Parallel()
 	s := open(t, newPath(t))
 	session := newSession(t, s)
 	closeStore(t, s)
@@ -163,7 +167,8 @@ func TestAStoreThatIsClosedSaysSo(t *testing.T) {
 	}
 }
 
-func TestWhatWasWrittenIsThereWhenTheFileIsOpenedAgain(t *testing.T) {
+func TestOpen_HistoryIsKept(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
 	session := newSession(t, s)
@@ -182,7 +187,7 @@ func TestWhatWasWrittenIsThereWhenTheFileIsOpenedAgain(t *testing.T) {
 		t.Errorf("the history (-before +after):\n%s", diff)
 	}
 	verify(t, s)
-	// The clock of ids goes on where it was.
+	// Ids go on above those of the last process.
 	third, err := s.EndTurn(t.Context(), second.Key, completed("now"), conversation.Timing{})
 	must(t, err)
 	if next := beginTurn(t, s, session.ID, "later"); next.Message.ID <= third.ID || next.Key.Fence != 3 {
@@ -190,7 +195,8 @@ func TestWhatWasWrittenIsThereWhenTheFileIsOpenedAgain(t *testing.T) {
 	}
 }
 
-func TestOrphansAreEndedOnceWithTheirText(t *testing.T) {
+func TestEndOrphans_Once_WithText(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
 	answered, silent, deleted, expired := newSession(t, s), newSession(t, s), newSession(t, s), newSession(t, s)
@@ -242,123 +248,28 @@ func TestOrphansAreEndedOnceWithTheirText(t *testing.T) {
 	verify(t, s)
 }
 
-// expire moves a session's expiry into the past.
-func expire(t *testing.T, s *Store, session conversation.Session) {
-	t.Helper()
-	must(t, s.submit(t.Context(), func(w *writing) error {
-		at := ref{somebody, session.ID}
-		stored, err := w.session(at)
-		if err != nil {
-			return err
-		}
-		err = w.delete(expiryBucket, expiryKey(stored.ExpiresAt, at))
-		stored.ExpiresAt = w.now
-		return errors.Join(err, w.put(expiryBucket, expiryKey(stored.ExpiresAt, at), nil), w.putSession(at, &stored))
-	}))
-}
-
-// TestAReplyThatEndsBetweenTwoLooksIsReadAgain has the file show a reply as streaming that the journal no longer knows.
-func TestAReplyThatEndsBetweenTwoLooksIsReadAgain(t *testing.T) {
+// TestMessage_ReplyEndsMeanwhile_ReadAgain has the file show a streaming reply that the journal no longer has.
+func TestMessage_ReplyEndsMeanwhile_ReadAgain(t *testing.T) {
+	t.Parallel()
 	s := open(t, newPath(t))
-	looks := 0
+	reads := 0
 	must(t, s.withText(func() (*conversation.Message, error) {
-		if looks++; looks > 1 {
+		if reads++; reads > 1 {
 			return nil, nil // it has ended
 		}
 		return &conversation.Message{ID: "msg_0000000000000000"}, nil
 	}))
-	if looks != 2 {
-		t.Errorf("the file was looked at %d times", looks)
+	if reads != 2 {
+		t.Errorf("the file was read %d times, want 2", reads)
 	}
 }
 
-func TestASessionExpiresAfterADay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := open(t, newPath(t))
-		first := newSession(t, s)
-		begun := beginTurn(t, s, first.ID, "hello")
-		waiting, err := s.BeginTurn(t.Context(), somebody, newTurn(first.ID, "waiting"))
-		must(t, err)
-		time.Sleep(time.Hour)
-		second := newSession(t, s)
-		live := beginTurn(t, s, second.ID, "hello")
-
-		time.Sleep(23*time.Hour - time.Millisecond)
-		removed, next, err := s.RemoveExpired(t.Context())
-		if len(removed) != 0 || next != first.ExpiresAt || err != nil {
-			t.Errorf("a millisecond before: %v, %v, %v", removed, next, err)
-		}
-		current, err := s.Session(t.Context(), somebody, first.ID)
-		must(t, err)
-		time.Sleep(time.Millisecond)
-		wantExpired(t, s, begun)
-		page, err := s.Sessions(t.Context(), somebody, conversation.SessionQuery{Limit: 10})
-		must(t, err)
-		if len(page.Sessions) != 1 || page.Sessions[0].ID != second.ID || page.More {
-			t.Errorf("the sessions are %+v", page)
-		}
-		select {
-		case <-waiting.Queued.Granted:
-			t.Error("the queue was granted before the session was removed")
-		default:
-		}
-		removed, next, err = s.RemoveExpired(t.Context())
-		must(t, err)
-		if diff := cmp.Diff([]conversation.OwnedSession{{Owner: somebody, Session: current}}, removed); diff != "" || next != second.ExpiresAt {
-			t.Errorf("removed, with the next at %v (-want +got):\n%s", next, diff)
-		}
-		<-waiting.Queued.Granted
-		wantExpired(t, s, begun)
-		verify(t, s)
-		journalText(t, s, live.Key, 0, "still here")
-		time.Sleep(48 * time.Hour)
-		if removed, next, err = s.RemoveExpired(t.Context()); len(removed) != 1 || next != 0 || err != nil {
-			t.Errorf("at last: %v, %v, %v", removed, next, err)
-		}
-		verify(t, s)
-	})
-}
-
-func wantExpired(t *testing.T, s *Store, begun conversation.TurnStart) {
-	t.Helper()
-	id := begun.Session.ID
-	_, session := s.Session(t.Context(), somebody, id)
-	_, messages := s.Messages(t.Context(), somebody, id, conversation.MessageQuery{Limit: 1})
-	_, message := s.Message(t.Context(), somebody, id, begun.Message.ID)
-	_, began := s.BeginTurn(t.Context(), somebody, newTurn(id, "late"))
-	_, cleared := s.ClearMessages(t.Context(), somebody, id, "late")
-	_, ended := s.EndTurn(t.Context(), begun.Key, completed("late"), conversation.Timing{})
-	_, deleted := s.DeleteSession(t.Context(), somebody, id)
-	for what, err := range map[string]error{
-		"Session": session, "Messages": messages, "Message": message, "BeginTurn": began, "ClearMessages": cleared,
-		"EndTurn": ended, "DeleteSession": deleted,
-	} {
-		if !errors.Is(err, conversation.ErrSessionNotFound) {
-			t.Errorf("%s: error %v", what, err)
-		}
-	}
-}
-
-func TestManySessionsThatExpireAtOnceAreAllRemoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := open(t, newPath(t))
-		for range 3*expiredAtOnce + 1 {
-			newSession(t, s)
-		}
-		time.Sleep(25 * time.Hour)
-		removed, next, err := s.RemoveExpired(t.Context())
-		if len(removed) != 3*expiredAtOnce+1 || next != 0 || err != nil {
-			t.Errorf("%d removed, next at %v, error %v", len(removed), next, err)
-		}
-		verify(t, s)
-	})
-}
-
-func TestTimesAndIdsNeverGoBackWithTheClock(t *testing.T) {
+func TestBeginTurn_ClockWentBack(t *testing.T) {
+	t.Parallel()
 	s := open(t, newPath(t))
 	session := newSession(t, s)
 	ahead := session.CreatedAt.Add(time.Hour)
-	must(t, s.submit(t.Context(), func(w *writing) error { // as if the clock had been an hour ahead
+	must(t, s.submit(t.Context(), func(w *writing) error { // as if the clock had been an hour ahead before
 		at := ref{somebody, session.ID}
 		stored, err := w.session(at)
 		stored.LastActivity, stored.Head = ahead, conversation.NewID(conversation.MessagePrefix, ahead, "")
@@ -371,8 +282,8 @@ func TestTimesAndIdsNeverGoBackWithTheClock(t *testing.T) {
 	}
 }
 
-// TestTheCostOfATurnDoesNotGrowWithTheHistory counts allocations, which are those of the pages and messages that are read.
-func TestTheCostOfATurnDoesNotGrowWithTheHistory(t *testing.T) {
+// TestTurn_CostOfLongHistory counts allocations, which follow the number of messages that are read. AllocsPerRun forbids parallel tests.
+func TestTurn_CostOfLongHistory(t *testing.T) {
 	s := open(t, newPath(t))
 	cost := func(messages int) (read, turn float64) {
 		session := newSession(t, s)
@@ -416,7 +327,7 @@ func TestTheCostOfATurnDoesNotGrowWithTheHistory(t *testing.T) {
 	verify(t, s)
 }
 
-// transaction returns how many transactions were committed.
+// transaction returns the number of committed transactions.
 func transaction(t *testing.T, s *Store) (id int) {
 	t.Helper()
 	must(t, s.db.View(func(tx *bbolt.Tx) error {

@@ -4,15 +4,8 @@ import (
 	"encoding/binary"
 
 	"parley/conversation"
+	"parley/store/record"
 )
-
-// idempotencyRecord is what a request did that can be recognised: it made a session, or began a turn in it.
-type idempotencyRecord struct {
-	digest  [32]byte
-	session string
-	turn    conversation.Replayed // zero where the request made the session
-	expires conversation.Time
-}
 
 func idempotencyKey(o conversation.Owner, key string) []byte { return append(ownerKey(o), key...) }
 
@@ -23,67 +16,66 @@ func forgetKey(expires conversation.Time, o conversation.Owner, key string) []by
 	return append(appendOwner(index, o), key...)
 }
 
-// recall returns what the same request did before, if it is known; ErrIdempotencyConflict if another one has its key.
-func (r *reading) recall(o conversation.Owner, i *conversation.Idempotency) (record idempotencyRecord, found bool, err error) {
+// recall returns what the same request did before, if anything is known of it. If another request used its key, the error is
+// ErrIdempotencyConflict.
+func (r *reading) recall(o conversation.Owner, i *conversation.Idempotency) (earlier record.Request, found bool, err error) {
 	if i == nil {
-		return record, false, nil
+		return earlier, false, nil
 	}
 	value := r.bucket(idempotencyBucket).Get(idempotencyKey(o, i.Key))
 	if value == nil {
-		return record, false, nil
+		return earlier, false, nil
 	}
-	if record, err = readIdempotency(value); err != nil || record.expires <= r.now {
-		return record, false, err
+	if earlier, err = readRequest(value); err != nil || earlier.Expires <= r.now {
+		return earlier, false, err
 	}
-	if record.digest != i.Digest {
-		return record, false, conversation.ErrIdempotencyConflict
+	if earlier.Digest != i.Digest {
+		return earlier, false, conversation.ErrIdempotencyConflict
 	}
-	return record, true, nil
+	return earlier, true, nil
 }
 
-// remember notes what a request has done in a session.
+// remember stores what a request has done in a session.
 func (w *writing) remember(at ref, i *conversation.Idempotency, turn conversation.Replayed) error {
 	if i == nil {
 		return nil
 	}
-	if err := w.forget(at.owner, i.Key); err != nil { // one that has expired and is not removed yet
+	if err := w.forget(at.owner, i.Key); err != nil { // an expired one may not be removed yet
 		return err
 	}
-	record := idempotencyRecord{
-		digest: i.Digest, session: at.session, turn: turn, expires: w.now.Add(conversation.IdempotencyLifetime),
+	request := record.Request{
+		Digest: i.Digest, Session: at.session, Turn: turn, Expires: w.now.Add(conversation.IdempotencyLifetime),
 	}
-	start := len(w.arena)
-	w.arena.idempotency(&record)
-	if err := w.putRecord(idempotencyBucket, idempotencyKey(at.owner, i.Key), start); err != nil {
+	if err := w.putRequest(idempotencyKey(at.owner, i.Key), &request); err != nil {
 		return err
 	}
 	if err := w.put(idempotentBucket, idempotentKey(at, i.Key), nil); err != nil {
 		return err
 	}
-	return w.put(forgetBucket, forgetKey(record.expires, at.owner, i.Key), nil)
+	return w.put(forgetBucket, forgetKey(request.Expires, at.owner, i.Key), nil)
 }
 
-// forget removes what is known of a key, if anything is.
+// forget removes what is known of an idempotency key, if anything.
 func (w *writing) forget(o conversation.Owner, key string) error {
 	value := w.bucket(idempotencyBucket).Get(idempotencyKey(o, key))
 	if value == nil {
 		return nil
 	}
-	record, err := readIdempotency(value)
+	earlier, err := readRequest(value)
 	if err != nil {
 		return err
 	}
 	w.remove = true
-	if err := w.delete(forgetBucket, forgetKey(record.expires, o, key)); err != nil {
+	if err := w.delete(forgetBucket, forgetKey(earlier.Expires, o, key)); err != nil {
 		return err
 	}
-	if err := w.delete(idempotentBucket, idempotentKey(ref{o, record.session}, key)); err != nil {
+	if err := w.delete(idempotentBucket, idempotentKey(ref{o, earlier.Session}, key)); err != nil {
 		return err
 	}
 	return w.delete(idempotencyBucket, idempotencyKey(o, key))
 }
 
-// forgetSession removes what is known of all keys that name a session.
+// forgetSession removes what is known of all requests in a session.
 func (w *writing) forgetSession(at ref) error {
 	var keys []string
 	index := w.span(idempotentBucket, at.key())
@@ -98,7 +90,7 @@ func (w *writing) forgetSession(at ref) error {
 	return nil
 }
 
-// forgetExpired removes what is known of some keys whose time has come. It returns when the next one's does.
+// forgetExpired removes up to expiredAtOnce requests that have expired. It returns when the next one expires, 0 for none.
 func (w *writing) forgetExpired() (next conversation.Time, err error) {
 	type name struct {
 		owner conversation.Owner

@@ -15,19 +15,20 @@ import (
 	"parley/stream"
 )
 
-// journalLimit is how large the journal may grow before what is no longer live is dropped from it; where the live text
-// itself takes more than half of that, twice what it takes.
+// journalLimit is the size, in bytes, at which the journal is rewritten without the replies that have ended. If the live text takes more than
+// half of it, the limit is twice the live text, so that a rewrite pays for itself. 8 MB is rewritten, and
+// replayed when the store is opened, in well under a second.
 const journalLimit = 8 << 20
 
-// journal is the text of live replies: in memory, and in an append-only file beside the database, so that it outlives
-// the process. It is not synced: a machine that loses power loses what the live replies said so far, no more.
+// journal is the text of live replies, in memory and in an append-only file beside the database. The file survives the process. It is not
+// synced while replies are written: if the machine loses power, live replies may lose their text.
 //
-// The file is a run of records, one for each call of write:
+// The file is a sequence of entries, one for each call of write:
 //
 //	length of the rest (4) | CRC-32C of the rest (4) | segments: length of id (1) | id | offset (varint) | length (varint) | text
 //
-// A record that is not whole ends the file, whatever follows. Records of replies that are over are passed over. Its
-// methods may be called from any goroutine.
+// An entry that is incomplete or damaged ends the file, whatever follows it. Segments of replies that are not live are skipped. The methods
+// may be called from any goroutine.
 type journal struct {
 	// static
 	path  string
@@ -35,9 +36,9 @@ type journal struct {
 
 	mu    sync.Mutex
 	file  *os.File
-	size  int64                // up to here the file is whole records; writes begin there
-	limit int64                // of size; see journalLimit
-	dead  bool                 // the file may hold text that is not live
+	size  int64                // the length of the complete entries; the next is written there
+	limit int64                // the size at which the file is rewritten; see journalLimit
+	dead  bool                 // the file may hold text of replies that have ended
 	live  map[string]*liveText // by the reply's id
 
 	// scratch
@@ -45,16 +46,16 @@ type journal struct {
 	touched []*liveText
 }
 
-// liveText is what is journalled of a reply.
+// liveText is the journalled text of a reply.
 type liveText struct {
 	key    conversation.TurnKey
 	text   []byte
-	stored int // how much of text is in the file; less only while a record is made
+	stored int // how many bytes of text are in the file; fewer than text has only while an entry is written
 }
 
-const recordHeader = 8
+const entryHeader = 8
 
-// openJournal opens the journal and reads what it has of the replies that are live. The rest of the file is dropped.
+// openJournal opens or creates the journal and reads the text of the replies that are live. The rest of the file is dropped.
 func openJournal(path string, live []conversation.TurnKey) (*journal, error) {
 	j := &journal{
 		path: path, table: crc32.MakeTable(crc32.Castagnoli), limit: journalLimit,
@@ -64,13 +65,13 @@ func openJournal(path string, live []conversation.TurnKey) (*journal, error) {
 		j.live[key.ReplyID] = &liveText{key: key}
 	}
 	if err := os.Remove(j.rewritePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err // a rewrite that was cut short
+		return nil, err // of a rewrite that was cut short
 	}
-	records, err := os.ReadFile(path)
+	entries, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	j.replay(records)
+	j.replay(entries)
 	if j.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
 	}
@@ -80,16 +81,16 @@ func openJournal(path string, live []conversation.TurnKey) (*journal, error) {
 	return j, nil
 }
 
-// replay takes the text of live replies from whole records.
-func (j *journal) replay(records []byte) {
-	for len(records) >= recordHeader {
-		n := int64(binary.BigEndian.Uint32(records))
-		sum := binary.BigEndian.Uint32(records[4:])
-		records = records[recordHeader:]
-		if n > int64(len(records)) || crc32.Checksum(records[:n], j.table) != sum {
+// replay takes the text of live replies from complete entries.
+func (j *journal) replay(entries []byte) {
+	for len(entries) >= entryHeader {
+		n := int64(binary.BigEndian.Uint32(entries))
+		sum := binary.BigEndian.Uint32(entries[4:])
+		entries = entries[entryHeader:]
+		if n > int64(len(entries)) || crc32.Checksum(entries[:n], j.table) != sum {
 			break
 		}
-		for segments := records[:n]; len(segments) > 0; {
+		for segments := entries[:n]; len(segments) > 0; {
 			id, offset, text, rest, ok := cutSegment(segments)
 			if !ok {
 				break
@@ -99,14 +100,14 @@ func (j *journal) replay(records []byte) {
 			}
 			segments = rest
 		}
-		records = records[n:]
+		entries = entries[n:]
 	}
 	for _, r := range j.live {
 		r.stored = len(r.text)
 	}
 }
 
-// newText returns what a segment has beyond the text that is there: nothing if it begins after a gap.
+// newText returns the part of a segment beyond the text that is there. It returns nothing if the segment begins after a gap.
 func newText(have, offset int, text []byte) []byte {
 	if offset < 0 || offset > have || offset+len(text) <= have {
 		return nil
@@ -114,48 +115,43 @@ func newText(have, offset int, text []byte) []byte {
 	return text[have-offset:]
 }
 
-func appendSegment(record []byte, id string, offset int, text []byte) []byte {
-	record = append(record, byte(len(id)))
-	record = append(record, id...)
-	record = binary.AppendUvarint(record, uint64(offset))
-	record = binary.AppendUvarint(record, uint64(len(text)))
-	return append(record, text...)
+func appendSegment(entry []byte, id string, offset int, text []byte) []byte {
+	entry = append(entry, byte(len(id)))
+	entry = append(entry, id...)
+	entry = binary.AppendUvarint(entry, uint64(offset))
+	entry = binary.AppendUvarint(entry, uint64(len(text)))
+	return append(entry, text...)
 }
 
 // cutSegment is the inverse of appendSegment; rest is what follows.
-func cutSegment(record []byte) (id []byte, offset int, text, rest []byte, ok bool) {
-	n := int(record[0])
-	if record = record[1:]; len(record) < n {
+func cutSegment(entry []byte) (id []byte, offset int, text, rest []byte, ok bool) {
+	n := int(entry[0])
+	if entry = entry[1:]; len(entry) < n {
 		return nil, 0, nil, nil, false
 	}
-	id, record = record[:n], record[n:]
-	at, n := binary.Uvarint(record)
+	id, entry = entry[:n], entry[n:]
+	at, n := binary.Uvarint(entry)
 	if n <= 0 {
 		return nil, 0, nil, nil, false
 	}
-	record = record[n:]
-	length, n := binary.Uvarint(record)
-	if n <= 0 || length > uint64(len(record)-n) {
-		return nil, 0, nil, nil, false
-	}
-	record = record[n:]
-	return id, int(at), record[:length], record[length:], true
+	text, rest, ok = cutBytes(entry[n:])
+	return id, int(at), text, rest, ok
 }
 
-// seal fills in the header of a record.
-func (j *journal) seal(record []byte) {
-	binary.BigEndian.PutUint32(record, uint32(len(record)-recordHeader))
-	binary.BigEndian.PutUint32(record[4:], crc32.Checksum(record[recordHeader:], j.table))
+// seal fills in the header of an entry.
+func (j *journal) seal(entry []byte) {
+	binary.BigEndian.PutUint32(entry, uint32(len(entry)-entryHeader))
+	binary.BigEndian.PutUint32(entry[4:], crc32.Checksum(entry[entryHeader:], j.table))
 }
 
-// begin makes a reply live.
+// begin adds a live reply.
 func (j *journal) begin(key conversation.TurnKey) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.live[key.ReplyID] = &liveText{key: key}
 }
 
-// end forgets a reply. Without a live reply the file is empty.
+// end removes a reply. When none is live, the file is emptied.
 func (j *journal) end(id string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -165,11 +161,11 @@ func (j *journal) end(id string) {
 	delete(j.live, id)
 	j.dead = j.size > 0
 	if len(j.live) == 0 && j.dead {
-		_ = j.empty() // else the file stays as it is, dead
+		_ = j.empty() // if it fails, the file stays as it is, and the next clean empties it
 	}
 }
 
-// text returns what is journalled of a live reply.
+// text returns the journalled text of a reply, and whether the reply is live.
 func (j *journal) text(id string) (text string, live bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -180,54 +176,54 @@ func (j *journal) text(id string) (text string, live bool) {
 	return string(validPrefix(r.text)), true
 }
 
-// write adds segments to the live replies that they belong to, by one record. It fails as a whole; the next record is
-// then written over what became of this one.
+// write adds segments to the live replies that they belong to, as one entry. It fails as a whole, and the next entry is written over what
+// the failed one has left.
 func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	record, touched := append(j.buffer[:0], make([]byte, recordHeader)...), j.touched[:0]
+	entry, touched := append(j.buffer[:0], make([]byte, entryHeader)...), j.touched[:0]
 	for i := range batch {
 		segment := &batch[i]
 		r := j.live[segment.Key.ReplyID]
 		if r == nil || r.key != segment.Key {
-			continue // it has ended
+			continue // the reply has ended
 		}
 		have := len(r.text)
 		fresh := newText(have, segment.Offset, segment.Text)
 		if len(fresh) == 0 {
 			continue
 		}
-		record = appendSegment(record, segment.Key.ReplyID, have, fresh)
+		entry = appendSegment(entry, segment.Key.ReplyID, have, fresh)
 		if r.stored == have {
 			touched = append(touched, r)
 		}
 		r.text = append(r.text, fresh...)
 	}
-	j.buffer, j.touched = record, touched
+	j.buffer, j.touched = entry, touched
 	defer clear(touched)
 	if len(touched) == 0 {
 		return nil
 	}
-	j.seal(record)
-	if _, err := j.file.WriteAt(record, j.size); err != nil {
+	j.seal(entry)
+	if _, err := j.file.WriteAt(entry, j.size); err != nil {
 		for _, r := range touched {
 			r.text = r.text[:r.stored]
 		}
-		_ = j.file.Truncate(j.size) // it is written over in any case
+		_ = j.file.Truncate(j.size) // if it fails: the next entry is written over it
 		return unavailable(fmt.Errorf("writing the journal: %w", err))
 	}
 	for _, r := range touched {
 		r.stored = len(r.text)
 	}
-	if j.size += int64(len(record)); j.size > j.limit {
+	if j.size += int64(len(entry)); j.size > j.limit {
 		if err := j.compact(); err != nil {
-			j.limit = 2 * j.size // all is stored; try again later
+			j.limit = 2 * j.size // nothing is lost; try again when it has doubled
 		}
 	}
 	return nil
 }
 
-// clean drops what is not live from the file, if there is any, and syncs it.
+// clean drops the text of replies that have ended, if there is any, and syncs the file.
 func (j *journal) clean() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -239,7 +235,7 @@ func (j *journal) clean() error {
 	return j.file.Sync()
 }
 
-// compact leaves nothing in the file but the text of live replies. If it fails, the file is as it was.
+// compact rewrites the file with the text of live replies only. If it fails, the file is unchanged.
 func (j *journal) compact() error {
 	if len(j.live) == 0 {
 		return j.empty()
@@ -264,7 +260,7 @@ func (j *journal) empty() error {
 
 func (j *journal) rewritePath() string { return j.path + ".new" }
 
-// rewrite puts a file with the live text in the place of the journal's, and returns it.
+// rewrite replaces the journal's file by one with the live text, and returns it with its size.
 func (j *journal) rewrite() (_ *os.File, size int64, err error) {
 	file, err := os.OpenFile(j.rewritePath(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -280,7 +276,7 @@ func (j *journal) rewrite() (_ *os.File, size int64, err error) {
 		if len(r.text) == 0 {
 			continue
 		}
-		j.buffer = appendSegment(append(j.buffer[:0], make([]byte, recordHeader)...), id, 0, r.text)
+		j.buffer = appendSegment(append(j.buffer[:0], make([]byte, entryHeader)...), id, 0, r.text)
 		j.seal(j.buffer)
 		size += int64(len(j.buffer))
 		if _, err := out.Write(j.buffer); err != nil {
@@ -299,7 +295,7 @@ func (j *journal) close() error {
 	return j.file.Close()
 }
 
-// validPrefix returns the whole characters that text begins with.
+// validPrefix returns text up to the first byte that is not part of a complete character.
 func validPrefix(text []byte) []byte {
 	if utf8.Valid(text) {
 		return text

@@ -42,7 +42,7 @@ func fileSize(t testing.TB, path string) int64 {
 	return info.Size()
 }
 
-// smallJournal returns the bytes of a journal of two replies, and their texts.
+// smallJournal returns the bytes of a journal of two replies, and the texts by the reply's id.
 func smallJournal(t *testing.T) ([]byte, map[string]string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journal")
@@ -55,7 +55,7 @@ func smallJournal(t *testing.T) ([]byte, map[string]string) {
 	return content, map[string]string{keyOf(1).ReplyID: "zwölf dreißig", keyOf(2).ReplyID: "\U0001F600 and on"}
 }
 
-// reopened opens a journal of these bytes and checks that what it has is the beginning of the texts; it returns how much.
+// reopened opens a journal of these bytes, checks that each text is a prefix of the one wanted, and returns the sum of their lengths.
 func reopened(t *testing.T, content []byte, want map[string]string) int {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journal")
@@ -65,11 +65,11 @@ func reopened(t *testing.T, content []byte, want map[string]string) int {
 	for id, whole := range want {
 		text, live := j.text(id)
 		if !live || !strings.HasPrefix(whole, text) || !utf8.ValidString(text) {
-			t.Errorf("the text is %q, want a beginning of %q", text, whole)
+			t.Errorf("the text is %q, want a prefix of %q", text, whole)
 		}
 		total += len(text)
 	}
-	// It goes on from there, whatever was in the file.
+	// Writing goes on from there, whatever was in the file.
 	for i, id := range []string{keyOf(1).ReplyID, keyOf(2).ReplyID} {
 		text, _ := j.text(id)
 		must(t, j.write([]segment{of(keyOf(i+1), len(text), want[id][len(text):])}))
@@ -78,19 +78,20 @@ func reopened(t *testing.T, content []byte, want map[string]string) int {
 	j = newJournal(t, path, keyOf(1), keyOf(2))
 	for id, whole := range want {
 		if text, _ := j.text(id); text != whole {
-			t.Errorf("after it went on the text is %q, want %q", text, whole)
+			t.Errorf("after more was written the text is %q, want %q", text, whole)
 		}
 	}
 	return total
 }
 
-func TestAJournalThatIsCutAnywhereKeepsWhatIsWhole(t *testing.T) {
+func TestJournal_CutAnywhere(t *testing.T) {
+	t.Parallel()
 	content, want := smallJournal(t)
 	before := 0
 	for cut := range len(content) + 1 {
 		total := reopened(t, content[:cut], want)
 		if total < before {
-			t.Errorf("cut at %d there is less than at %d", cut, cut-1)
+			t.Errorf("cut at %d, less text is left than cut at %d", cut, cut-1)
 		}
 		before = total
 	}
@@ -99,11 +100,12 @@ func TestAJournalThatIsCutAnywhereKeepsWhatIsWhole(t *testing.T) {
 		all += len(text)
 	}
 	if before != all {
-		t.Errorf("uncut there are %d bytes of %d", before, all)
+		t.Errorf("uncut, %d bytes of %d are read", before, all)
 	}
 }
 
-func TestAJournalThatIsCorruptedAnywhereKeepsWhatPrecedes(t *testing.T) {
+func TestJournal_CorruptedAnywhere(t *testing.T) {
+	t.Parallel()
 	content, want := smallJournal(t)
 	for i := range content {
 		for _, flip := range []byte{1, 0x80, 0xFF} {
@@ -116,14 +118,15 @@ func TestAJournalThatIsCorruptedAnywhereKeepsWhatPrecedes(t *testing.T) {
 	reopened(t, append(content, make([]byte, 4096)...), want)
 }
 
-func TestAGapStopsAReplysText(t *testing.T) {
+func TestJournal_Gap(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
 	j := newJournal(t, path, keyOf(1))
 	must(t, j.write([]segment{of(keyOf(1), 0, "one"), of(keyOf(1), 4, "three"), of(keyOf(1), -1, "minus")}))
-	var record []byte // as a journal would hold it that had lost a record between
-	record = appendSegment(append(record, make([]byte, recordHeader)...), keyOf(1).ReplyID, 9, []byte("far"))
-	j.seal(record)
-	_, err := j.file.WriteAt(record, j.size)
+	var entry []byte // as in a journal that has lost the entry before
+	entry = appendSegment(append(entry, make([]byte, entryHeader)...), keyOf(1).ReplyID, 9, []byte("far"))
+	j.seal(entry)
+	_, err := j.file.WriteAt(entry, j.size)
 	must(t, err)
 	must(t, j.close())
 	j = newJournal(t, path, keyOf(1))
@@ -132,14 +135,15 @@ func TestAGapStopsAReplysText(t *testing.T) {
 	}
 }
 
-func TestWithoutALiveReplyTheJournalIsEmpty(t *testing.T) {
+func TestJournal_NoLiveReply_Empty(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
 	j := newJournal(t, path, keyOf(1))
 	j.begin(keyOf(2))
 	must(t, j.write([]segment{of(keyOf(1), 0, "one"), of(keyOf(2), 0, "two")}))
 	j.end(keyOf(1).ReplyID)
 	if fileSize(t, path) == 0 {
-		t.Error("the journal is empty, while a reply is live")
+		t.Error("the journal is empty while a reply is live")
 	}
 	j.end(keyOf(2).ReplyID)
 	j.end(keyOf(2).ReplyID)
@@ -154,21 +158,22 @@ func TestWithoutALiveReplyTheJournalIsEmpty(t *testing.T) {
 	}
 }
 
-func TestALongJournalIsRewrittenWithWhatIsLive(t *testing.T) {
+func TestJournal_OverLimit_Rewritten(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
 	j := newJournal(t, path, keyOf(0))
 	must(t, j.write([]segment{of(keyOf(0), 0, "kept all along")}))
 	piece := strings.Repeat("x", 1<<20)
-	for n := 1; n <= 40; n++ { // replies come and go
+	for n := 1; n <= 40; n++ { // replies begin and end
 		j.begin(keyOf(n))
 		must(t, j.write([]segment{of(keyOf(n), 0, piece)}))
 		j.end(keyOf(n).ReplyID)
 		if size := fileSize(t, path); size > journalLimit+2<<20 || size != j.size {
-			t.Fatalf("the journal has %d bytes, and should %d", size, j.size)
+			t.Fatalf("the journal has %d bytes, want %d", size, j.size)
 		}
 	}
 	j.begin(keyOf(99))
-	for n := range 20 { // one that stays takes more than the limit
+	for n := range 20 { // a live one takes more than the limit
 		must(t, j.write([]segment{of(keyOf(99), n<<20, piece)}))
 	}
 	if j.limit < 2*journalLimit || j.size > j.limit {
@@ -184,7 +189,8 @@ func TestALongJournalIsRewrittenWithWhatIsLive(t *testing.T) {
 	}
 }
 
-func TestAWriteThatFailsChangesNothingAndIsWrittenOver(t *testing.T) {
+func TestJournal_FailedWrite(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
 	j := newJournal(t, path, keyOf(1))
 	must(t, j.write([]segment{of(keyOf(1), 0, "one")}))
@@ -201,7 +207,7 @@ func TestAWriteThatFailsChangesNothingAndIsWrittenOver(t *testing.T) {
 	}
 	must(t, readOnly.Close())
 	j.file = whole
-	_, err = whole.WriteAt([]byte("half a record that a full disk left behind"), j.size)
+	_, err = whole.WriteAt([]byte("half an entry that a full disk left behind"), j.size)
 	must(t, err)
 	must(t, j.write([]segment{of(keyOf(1), 3, " two")}))
 	must(t, j.close())
@@ -210,8 +216,9 @@ func TestAWriteThatFailsChangesNothingAndIsWrittenOver(t *testing.T) {
 	}
 }
 
-// TestTheJournalIsWhatWasWritten writes segments at random, as a pump and its repeats would, over restarts.
-func TestTheJournalIsWhatWasWritten(t *testing.T) {
+// TestJournal_RandomSegments writes random segments that repeat and overlap, and opens the journal again in between.
+func TestJournal_RandomSegments(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "journal")
 		if err != nil {

@@ -69,7 +69,7 @@ func (s *Store) Keys(ctx context.Context, owner auth.Owner) ([]auth.Key, error) 
 	return keys, err
 }
 
-// RevokeKey implements auth.Store. The hashes' bytes are overwritten soon after.
+// RevokeKey implements auth.Store. The bytes of the removed hashes are overwritten soon after.
 func (s *Store) RevokeKey(ctx context.Context, owner auth.Owner, keyID string) error {
 	return s.submit(ctx, func(w *writing) error {
 		key, err := w.keyNotRevoked(owner, keyID)
@@ -121,7 +121,7 @@ func (s *Store) TouchKeys(ctx context.Context, uses []auth.KeyUse) error {
 	})
 }
 
-var errSecretTaken = errors.New("embedded: the secret or the id of a key is in use already")
+var errSecretTaken = errors.New("embedded: another key has the same secret or id")
 
 func (w *writing) createKey(key auth.Key, tier limit.Tier) (auth.Key, error) {
 	at := keyKey(key.Owner, key.ID)
@@ -143,7 +143,7 @@ func (w *writing) createKey(key auth.Key, tier limit.Tier) (auth.Key, error) {
 	return key, w.replaceKey(&key, nil)
 }
 
-// putTier has an account come into being, or changes its tier.
+// putTier creates an account, or changes its tier. "" leaves the tier of an existing account, and is limit.Free for a new one.
 func (w *writing) putTier(account string, tier limit.Tier) error {
 	before := w.bucket(accountsBucket).Get(accountKey(account))
 	if tier == "" && before != nil {
@@ -164,7 +164,7 @@ func (w *writing) keyNotRevoked(owner auth.Owner, keyID string) (auth.Key, error
 	return key, err
 }
 
-// replaceKey puts a key and the index of its secrets, and removes from the index those that are gone.
+// replaceKey writes a key and the index of its secrets, and removes the secrets that are gone from the index.
 func (w *writing) replaceKey(key *auth.Key, gone []auth.Secret) error {
 	for _, secret := range gone {
 		w.remove = true

@@ -13,7 +13,7 @@ import (
 	"parley/conversation"
 )
 
-// verifyKeys checks that the buckets of keys agree with each other.
+// verifyKeys checks that the buckets of API keys agree with each other.
 func (w *writing) verifyKeys() (err error) {
 	orders, secrets := 0, 0
 	err = w.bucket(keysBucket).ForEach(func(at, _ []byte) error {
@@ -24,19 +24,19 @@ func (w *writing) verifyKeys() (err error) {
 		orders++
 		if string(at) != string(keyKey(key.Owner, key.ID)) || w.bucket(keyOrderBucket).Get(keyOrderKey(&key)) == nil ||
 			w.bucket(accountsBucket).Get(accountKey(key.Account)) == nil || key.Revoked != (len(key.Secrets) == 0) {
-			return fmt.Errorf("the key %+v is not in order", key)
+			return fmt.Errorf("the key %+v lacks an index entry", key)
 		}
 		for _, secret := range key.Secrets {
 			secrets++
 			if string(w.bucket(secretsBucket).Get(secret.Hash[:])) != string(at) {
-				return fmt.Errorf("a secret of the key %+v is not found", key)
+				return fmt.Errorf("a secret of the key %+v has no index entry", key)
 			}
 		}
 		return nil
 	})
 	for name, want := range map[string]int{keyOrderBucket: orders, secretsBucket: secrets} {
 		if n := w.bucket(name).Stats().KeyN; n != want {
-			err = errors.Join(err, fmt.Errorf("%s has %d entries, not %d", name, n, want))
+			err = errors.Join(err, fmt.Errorf("%s has %d entries, want %d", name, n, want))
 		}
 	}
 	return err
@@ -49,7 +49,8 @@ func aKey(hash auth.Hash) auth.Key {
 	}
 }
 
-func TestAKeyExpiresAndARotatedSecretHas24Hours(t *testing.T) {
+func TestKeys_ExpiryAndGracePeriod(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
 		works := func(what string, hash auth.Hash, want bool) {
@@ -87,7 +88,8 @@ func TestAKeyExpiresAndARotatedSecretHas24Hours(t *testing.T) {
 	})
 }
 
-func TestKeysSurviveARestart(t *testing.T) {
+func TestKeys_SurviveRestart(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
 	kept, err := s.CreateKey(context.Background(), aKey(auth.Hash{1}), limit.Pro)
@@ -101,7 +103,7 @@ func TestKeysSurviveARestart(t *testing.T) {
 	found, err := s.KeyByHash(context.Background(), auth.Hash{1})
 	must(t, err)
 	if found.Tier != limit.Pro || found.Key.ID != kept.ID || !found.Key.CreatedAt.Equal(kept.CreatedAt) {
-		t.Errorf("it came back as %+v", found)
+		t.Errorf("after a restart the key is %+v", found)
 	}
 	if _, err := s.KeyByHash(context.Background(), auth.Hash{2}); !errors.Is(err, auth.ErrInvalidToken) {
 		t.Errorf("a revoked key, after a restart: %v", err)

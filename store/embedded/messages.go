@@ -8,7 +8,7 @@ import (
 	"parley/stream"
 )
 
-// Messages implements conversation.Store. Its cost is that of the page, however long the history.
+// Messages implements conversation.Store. Its cost depends on the page, not on the history.
 func (s *Store) Messages(ctx context.Context, owner conversation.Owner, sessionID string, query conversation.MessageQuery) (conversation.MessagePage, error) {
 	var page conversation.MessagePage
 	err := s.withText(func() (streaming *conversation.Message, err error) {
@@ -36,7 +36,7 @@ func (s *Store) Messages(ctx context.Context, owner conversation.Owner, sessionI
 	return page, nil
 }
 
-// messages returns a page of messages, and whether there are more.
+// messages returns a page of messages and whether more follow.
 func (r *reading) messages(at ref, query conversation.MessageQuery) (page []conversation.Message, more bool, err error) {
 	messages := r.span(messagesBucket, at.key())
 	step := messages.prev
@@ -94,8 +94,8 @@ func (s *Store) Message(ctx context.Context, owner conversation.Owner, sessionID
 	return m, nil
 }
 
-// withText gives the streaming reply that read returns, if any, the text that is journalled of it. The journal is
-// looked at after the file: where the reply ended between the two, or is not yet in the journal, both are looked at again.
+// withText calls read, which reads the file, and sets the journalled text of the streaming reply that it returns, if any. The journal is
+// read after the file. If the reply has ended in between, or is not in the journal yet, both are read again.
 func (s *Store) withText(read func() (streaming *conversation.Message, err error)) error {
 	const tries = 3
 	for try := 1; ; try++ {
@@ -132,7 +132,7 @@ func (s *Store) MessagesByID(ctx context.Context, owner conversation.Owner, sess
 	return found, err
 }
 
-// messagesByID appends those messages that are there.
+// messagesByID appends the messages that exist.
 func (r *reading) messagesByID(at ref, ids []string, found []conversation.Message) ([]conversation.Message, error) {
 	if _, err := r.session(at); err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (r *reading) messagesByID(at ref, ids []string, found []conversation.Messag
 	return found, nil
 }
 
-// ClearMessages implements conversation.Store. The bytes are overwritten soon after (see Scrubbed).
+// ClearMessages implements conversation.Store. The removed bytes are overwritten soon after (see Scrubbed).
 func (s *Store) ClearMessages(ctx context.Context, owner conversation.Owner, sessionID, name string) (conversation.Cleared, error) {
 	return update(ctx, s, func(w *writing) (conversation.Cleared, error) {
 		at := ref{owner, sessionID}

@@ -8,14 +8,13 @@ import (
 	"parley/conversation"
 )
 
-// queue is who waits for a session (design section 2, two sends at once). It is a value: operations change copies,
-// which become the truth when their transaction is durable.
+// queue is the waiters of a session, in order. It is a value: operations change copies, which replace it when their transaction is durable.
 //
-// Whenever a session becomes free, it is kept for the first in its queue. So a session that is free and kept for
-// nobody has no queue.
+// A session that becomes free is granted to the first waiter and kept for it. So a session that is free and granted to nobody has no
+// waiters. Queues are in memory only: a restart ends the requests that wait.
 type queue struct {
-	granted string   // the waiter that the free session is kept for; "" for nobody
-	waiting []waiter // in their order; never changed in place
+	granted string   // the waiter that the free session is kept for; "" for none
+	waiting []waiter // never changed in place
 }
 
 type waiter struct {
@@ -38,24 +37,24 @@ func (w *writing) queue(at ref) queue {
 	return w.store.queues[at]
 }
 
-// grant closes a waiter's channel, if that was not done before.
+// grant closes a waiter's channel when the transaction is durable, unless it was closed before.
 func (w *writing) grant(waiter waiter) {
 	if waiter.granted != nil {
 		w.grants = append(w.grants, waiter.granted)
 	}
 }
 
-// mayTake reports whether a waiter may take the session as it is: nobody has it, and it is kept for nobody else.
+// mayTake reports whether a waiter may take the session now: no turn is live, and it is granted to nobody else.
 func (w *writing) mayTake(at ref, session *conversation.Session, name string) bool {
 	granted := w.queue(at).granted
 	return session.LiveReply == "" && (granted == "" || granted == name)
 }
 
-// enqueue gives a waiter a place in a session's queue, at its end or, if it interrupts, at its head. One that has a
-// place already keeps it, with a new channel if the old one was closed early.
+// enqueue adds a waiter to a session's queue, at the end or, if it interrupts, at the head. A waiter that is queued keeps its place, with a
+// new channel if the old one was closed early.
 func (w *writing) enqueue(at ref, session *conversation.Session, who waiter) (*conversation.Queued, error) {
 	if who.name == "" {
-		return nil, errors.New("embedded: who waits needs a name")
+		return nil, errors.New("embedded: a waiter needs a name")
 	}
 	q := w.queue(at)
 	place := q.index(who.name)
@@ -83,21 +82,21 @@ func (w *writing) enqueue(at ref, session *conversation.Session, who waiter) (*c
 	return &conversation.Queued{Granted: q.waiting[place].granted, Live: session.LiveReply}, nil
 }
 
-// taken notes that a turn has begun, by a request with that idempotency key: the session is kept for nobody any more;
-// those who interrupt are told, so that they look whose turn it is, and those who wait to make the same request.
+// taken records that a turn has begun, by a request with that idempotency key. The session is no longer granted to anybody. Waiters that
+// interrupt are woken, because there is a new reply to cancel, and so are those with the same key, because their request is done.
 func (w *writing) taken(at ref, idempotency string) {
 	q := w.queue(at)
 	if q.empty() {
 		return
 	}
 	q.granted = ""
-	concerned := func(w waiter) bool {
+	wakes := func(w waiter) bool {
 		return w.interrupts || idempotency != "" && w.idempotency == idempotency
 	}
-	if slices.ContainsFunc(q.waiting, concerned) {
+	if slices.ContainsFunc(q.waiting, wakes) {
 		q.waiting = slices.Clone(q.waiting)
 		for i := range q.waiting {
-			if concerned(q.waiting[i]) {
+			if wakes(q.waiting[i]) {
 				w.grant(q.waiting[i])
 				q.waiting[i].granted = nil
 			}
@@ -106,7 +105,7 @@ func (w *writing) taken(at ref, idempotency string) {
 	w.queues[at] = q
 }
 
-// handOver keeps a session that has become free for the next in its queue.
+// handOver grants a session that has become free to the next in its queue.
 func (w *writing) handOver(at ref) {
 	q := w.queue(at)
 	if q.empty() {
@@ -120,14 +119,14 @@ func (w *writing) handOver(at ref) {
 	w.queues[at] = q
 }
 
-// refuse takes the session from a waiter that it was kept for and that cannot use it.
+// refuse takes the session from a waiter that was granted it and cannot use it.
 func (w *writing) refuse(at ref, name string) {
 	if name != "" && w.queue(at).granted == name {
 		w.handOver(at)
 	}
 }
 
-// dissolve grants everybody in the queue of a session that is gone.
+// dissolve wakes all waiters of a session that is gone.
 func (w *writing) dissolve(at ref) {
 	q := w.queue(at)
 	if q.empty() {
@@ -139,7 +138,7 @@ func (w *writing) dissolve(at ref) {
 	w.queues[at] = queue{}
 }
 
-// LeaveQueue implements conversation.Store. It waits for the committer's turn, but for no sync of its own.
+// LeaveQueue implements conversation.Store. It waits for the committer, but writes nothing and so causes no sync.
 func (s *Store) LeaveQueue(ctx context.Context, owner conversation.Owner, sessionID, name string) error {
 	at := ref{owner, sessionID}
 	return s.submit(ctx, func(w *writing) error {
@@ -148,7 +147,7 @@ func (s *Store) LeaveQueue(ctx context.Context, owner conversation.Owner, sessio
 	})
 }
 
-// leave gives up a waiter's place, or the session if it is kept for it.
+// leave removes a waiter from the queue, or takes the session from it if it was granted.
 func (w *writing) leave(at ref, name string) {
 	q := w.queue(at)
 	if place := q.index(name); place >= 0 {

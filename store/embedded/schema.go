@@ -9,56 +9,56 @@ import (
 	"parley/conversation"
 )
 
-// The buckets of the file, with their keys and values. OWNER is what appendOwner writes, ids are their characters, |
-// joins without a separator: each part has a fixed length or says its own, so no key is the beginning of another kind
-// of key, and what is listed lies side by side in the order it is listed in. What a value of a named type looks like is
-// in record.go; only keys are JSON.
+// The buckets of the file. In the keys, OWNER is what appendOwner writes, ids are their characters, and | joins without a separator. Each
+// part has a fixed length or says its own, so no key is a prefix of a key of another owner or session, and entries that are listed
+// together are adjacent and in the order of the list. Numbers in brackets are lengths in bytes; numbers in keys are big-endian. The values are
+// described in values.go; API keys are JSON.
 const (
-	// sessionsBucket: OWNER | session id → conversation.Session. Ids sort by creation: newest first is backwards.
+	// sessionsBucket: OWNER | session id → session. Ids sort by creation, so newest first is backwards.
 	sessionsBucket = "sessions"
-	// messagesBucket: OWNER | session id | message id → conversation.Message. The reply that is being written has no
-	// Content here; the journal has it.
+	// messagesBucket: OWNER | session id | message id → message. A reply that is streaming has no content here; the journal has it.
 	messagesBucket = "messages"
-	// indexBucket: OWNER | session id | message id → conversation.Indexed. Only of sessions whose policy is not fifo; the reply
-	// that is being written is not in it.
+	// indexBucket: OWNER | session id | message id → indexed message. Only of sessions whose policy is not fifo, and without the
+	// reply that is streaming.
 	indexBucket = "index"
-	// summariesBucket: OWNER | session id → conversation.Summary.
+	// summariesBucket: OWNER | session id → summary.
 	summariesBucket = "summaries"
-	// usersBucket: OWNER | length of user id (2) | user id | session id → nothing.
+	// usersBucket: OWNER | length of user id (2) | user id | session id → nothing. For lists by user.
 	usersBucket = "users"
-	// expiryBucket: expiresAt (8) | OWNER | session id → nothing.
+	// expiryBucket: expiresAt (8) | OWNER | session id → nothing. The next session to expire comes first.
 	expiryBucket = "expiry"
-	// idempotencyBucket: OWNER | idempotency key → idempotencyRecord.
+	// idempotencyBucket: OWNER | idempotency key → request.
 	idempotencyBucket = "idempotency"
-	// idempotentBucket: OWNER | session id | idempotency key → nothing. The keys that name a session.
+	// idempotentBucket: OWNER | session id | idempotency key → nothing. The requests of a session, to remove them with it.
 	idempotentBucket = "idempotent"
-	// forgetBucket: expires (8) | OWNER | idempotency key → nothing.
+	// forgetBucket: expires (8) | OWNER | idempotency key → nothing. The next request to expire comes first.
 	forgetBucket = "forget"
-	// liveBucket: OWNER | session id → liveRecord. The sessions with a live turn.
+	// liveBucket: OWNER | session id → live turn.
 	liveBucket = "live"
-	// unsettledBucket: OWNER | hash (32, see unsettledKey) → liveRecord with its Prompt alone. The turns whose session was
-	// removed in their middle, until the owner's usage of them is settled.
+	// unsettledBucket: OWNER | hash (32, see unsettledKey) → live turn, with its Prompt only. The turns whose session was removed while
+	// they were live, until the owner's usage is settled.
 	unsettledBucket = "unsettled"
-	// usageBucket: OWNER | hour (8) → usage.Bucket.
+	// usageBucket: OWNER | hour (8) → counts of usage (appendUsage).
 	usageBucket = "usage"
-	// keysBucket: OWNER | key id → auth.Key.
+	// keysBucket: OWNER | key id → auth.Key as JSON.
 	keysBucket = "keys"
 	// keyOrderBucket: OWNER | createdAt (8) | key id → nothing. Newest first is backwards.
 	keyOrderBucket = "keyorder"
 	// secretsBucket: hash of a secret (32) → OWNER | key id.
 	secretsBucket = "secrets"
-	// accountsBucket: length of account (2) | account → tier. The accounts that have had a key.
+	// accountsBucket: length of account (2) | account → tier. An account exists from its first key on.
 	accountsBucket = "accounts"
-	// daysBucket: account → day number (8) | count (8). The requests that its test keys made on the last day they did.
+	// daysBucket: account → day number (8) | count (8). The requests of the account's test keys on the last day that had any.
 	daysBucket = "days"
 	// metaBucket: "schema" → schemaVersion.
 	metaBucket = "meta"
 
-	schemaKey     = "schema"
-	schemaVersion = "2" // 1 had keys by their hash, without rotation
+	schemaKey = "schema"
+	// schemaVersion changes when an older program would misread the file: it refuses a version that it does not know. 1 had keys
+	// by their hash, without rotation. 2 had tagged values (schema2.go); it is read, and becomes 3 when it is opened.
+	schemaVersion = "3"
 )
 
-// allBuckets returns the names of all buckets.
 func allBuckets() []string {
 	return []string{
 		sessionsBucket, messagesBucket, indexBucket, summariesBucket, usersBucket, expiryBucket, idempotencyBucket, idempotentBucket, forgetBucket,
@@ -66,15 +66,7 @@ func allBuckets() []string {
 	}
 }
 
-// liveRecord is what is known of a live turn beside its session and messages.
-type liveRecord struct {
-	MessageID string
-	Fence     int64
-	// Prompt is an estimate of the prompt's tokens, for a turn that nobody lives to settle.
-	Prompt int
-}
-
-// ref says which session is meant.
+// ref names a session.
 type ref struct {
 	owner   conversation.Owner
 	session string
@@ -132,7 +124,7 @@ func cutExpiry(key []byte) (expires conversation.Time, at ref, ok bool) {
 	return conversation.Time(binary.BigEndian.Uint64(key)), ref{owner, string(session)}, ok
 }
 
-// reading is a transaction as methods that read see it: records, not bytes.
+// reading is a transaction, as methods that read see it. now is one time for the whole transaction.
 type reading struct {
 	bolt *bbolt.Tx
 	now  conversation.Time
@@ -162,7 +154,7 @@ func (r *reading) message(at ref, id string) (conversation.Message, error) {
 	return readMessage(value, at.session, id)
 }
 
-// live returns the live turns, all of them.
+// live returns all live turns.
 func (r *reading) live() ([]conversation.TurnKey, error) {
 	var all []conversation.TurnKey
 	err := r.bucket(liveBucket).ForEach(func(key, value []byte) error {
@@ -170,20 +162,19 @@ func (r *reading) live() ([]conversation.TurnKey, error) {
 		if !ok {
 			return errRecord
 		}
-		l, err := readLive(value)
+		l, err := readLiveTurn(value)
 		if err != nil {
 			return err
 		}
 		all = append(all, conversation.TurnKey{
-			Owner: owner, SessionID: string(session), ReplyID: l.MessageID, Fence: l.Fence,
+			Owner: owner, SessionID: string(session), ReplyID: l.ReplyID, Fence: l.Fence,
 		})
 		return nil
 	})
 	return all, err
 }
 
-// span walks the keys with a common prefix, either way, from wherever it is put: each step costs the same however
-// many keys there are.
+// span walks the keys with a common prefix, in either direction. The cost of a step does not depend on the number of keys.
 type span struct {
 	cursor *bbolt.Cursor
 	prefix []byte
@@ -193,7 +184,7 @@ func (r *reading) span(bucket string, prefix []byte) span {
 	return span{r.bucket(bucket).Cursor(), prefix}
 }
 
-// within returns the key without the prefix, and the value; ok is false past the span's end.
+// within returns the key without the prefix, and the value. ok is false past the end of the span.
 func (s span) within(key, value []byte) (suffix, v []byte, ok bool) {
 	if key == nil || !bytes.HasPrefix(key, s.prefix) {
 		return nil, nil, false
@@ -206,11 +197,11 @@ func (s span) from(suffix string) ([]byte, []byte, bool) {
 	return s.within(s.cursor.Seek(append(s.prefix[:len(s.prefix):len(s.prefix)], suffix...)))
 }
 
-// before goes to the last key whose suffix is below this one; "" means the last of all.
+// before goes to the last key whose suffix is below this one; with "", to the last of all.
 func (s span) before(suffix string) ([]byte, []byte, bool) {
 	seek := s.prefix[:len(s.prefix):len(s.prefix)]
 	if suffix == "" {
-		seek = append(seek, 0xFF) // no suffix begins so: ids are ASCII
+		seek = append(seek, 0xFF) // above every suffix, because ids are ASCII
 	} else {
 		seek = append(seek, suffix...)
 	}

@@ -22,18 +22,18 @@ import (
 	"parley/stream"
 )
 
-// traces are what a session leaves in the files: its ids, contents and metadata.
+// traces are a session and the texts by which it can be found in the files: ids, contents, metadata, keys.
 type traces struct {
 	session conversation.Session
 	marks   []string
 }
 
-// leaveTraces makes a session with some turns, the last of them live if so.
+// leaveTraces creates a session with some turns. If live, the last turn does not end.
 func leaveTraces(t testing.TB, s *Store, turns int, live bool) traces {
 	t.Helper()
 	mark := func() string { return "MARK" + conversation.RandomText(20) }
 	left := traces{marks: []string{mark(), mark()}}
-	user, folded := conversation.UserPrefix+conversation.RandomText(16), ""
+	user, last := conversation.UserPrefix+conversation.RandomText(16), ""
 	config := conversation.DefaultContextConfig
 	config.RetentionPolicy = conversation.Semantic
 	made, err := s.CreateSession(t.Context(), somebody, conversation.NewSession{
@@ -59,14 +59,14 @@ func leaveTraces(t testing.TB, s *Store, turns int, live bool) traces {
 		_, err = s.EndTurn(t.Context(), begun.Key, completed(answered), conversation.Timing{})
 		must(t, err)
 		summary := conversation.Summary{Text: mark(), Last: begun.Reply.ID}
-		must(t, s.SaveSummary(t.Context(), somebody, session.ID, folded, summary, conversation.Usage{}))
-		folded = begun.Reply.ID
+		must(t, s.SaveSummary(t.Context(), somebody, session.ID, last, summary, conversation.Usage{}))
+		last = begun.Reply.ID
 		left.marks = append(left.marks, summary.Text, answered)
 	}
 	return left
 }
 
-// remaining counts the traces that the files still hold.
+// remaining counts the traces that are still in the files.
 func (left traces) remaining(t testing.TB, path string) int {
 	t.Helper()
 	names, err := filepath.Glob(path + "*")
@@ -95,8 +95,9 @@ func wantNoTrace(t testing.TB, s *Store, path string, gone ...traces) {
 	}
 }
 
-// TestWhatIsRemovedLeavesNoTrace removes sessions of all shapes among others, with a reader open meanwhile.
-func TestWhatIsRemovedLeavesNoTrace(t *testing.T) {
+// TestScrub_RemovedSessions removes sessions of different sizes, whose pages lie between those of others.
+func TestScrub_RemovedSessions(t *testing.T) {
+	t.Parallel()
 	for name, remove := range map[string]func(t *testing.T, s *Store, left traces){
 		"deleted": func(t *testing.T, s *Store, left traces) {
 			_, err := s.DeleteSession(t.Context(), somebody, left.session.ID)
@@ -112,13 +113,13 @@ func TestWhatIsRemovedLeavesNoTrace(t *testing.T) {
 			path := newPath(t)
 			s := open(t, path)
 			var gone, kept []traces
-			for i := range 12 { // over many pages, in turns
+			for i := range 12 { // alternately, over many pages
 				gone = append(gone, leaveTraces(t, s, 1+i%4*3, i%3 == 0))
 				kept = append(kept, leaveTraces(t, s, 2, i%3 == 1))
 			}
 			for _, left := range gone {
 				if left.remaining(t, path) < len(left.marks)/2 {
-					t.Fatal("the files do not hold what is to be removed: this test shows nothing")
+					t.Fatal("the files do not hold the traces before the removal: the test is void")
 				}
 			}
 			for _, left := range gone {
@@ -131,21 +132,22 @@ func TestWhatIsRemovedLeavesNoTrace(t *testing.T) {
 				must(t, err)
 			}
 			closeStore(t, s)
-			s = open(t, path) // the file is whole for the next process as well
+			s = open(t, path) // the next process finds the file whole
 			verify(t, s)
 			wantNoTrace(t, s, path, gone...)
 		})
 	}
 }
 
-func TestWhatIsClearedLeavesNoTrace(t *testing.T) {
+func TestScrub_ClearedMessages(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
 	other := leaveTraces(t, s, 2, true)
 	left := leaveTraces(t, s, 6, false)
 	_, err := s.ClearMessages(t.Context(), somebody, left.session.ID, "clears")
 	must(t, err)
-	// The session itself stays, and which request had which reply: so that a repeated one does not run again.
+	// The session stays, and so do the ids of the requests' replies, so that a repeated request does not run again.
 	left.marks = slices.DeleteFunc(left.marks[4:], func(mark string) bool { return !strings.HasPrefix(mark, "MARK") })
 	wantNoTrace(t, s, path, left)
 	if text, _ := s.journal.text(other.marks[len(other.marks)-1]); text == "" {
@@ -154,7 +156,8 @@ func TestWhatIsClearedLeavesNoTrace(t *testing.T) {
 	verify(t, s)
 }
 
-func TestWhatACommitThatFailedLeftBehindIsScrubbed(t *testing.T) {
+func TestScrub_AboveHighWaterMark(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
 	left := leaveTraces(t, s, 3, false)
@@ -165,23 +168,24 @@ func TestWhatACommitThatFailedLeftBehindIsScrubbed(t *testing.T) {
 	must(t, s.Scrubbed(t.Context()))
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	must(t, err)
-	// Pages above the high-water mark, where nothing is that bbolt knows of.
+	// As a commit that failed would: pages above the high-water mark, which bbolt does not use.
 	_, err = file.WriteAt(content[2*4096:], int64(len(content)))
 	must(t, err)
 	must(t, file.Close())
 	if left.remaining(t, path) == 0 {
-		t.Fatal("the file does not hold what is to be scrubbed: this test shows nothing")
+		t.Fatal("the file does not hold the traces before the sweep: the test is void")
 	}
 	s.scrub.want()
 	wantNoTrace(t, s, path, left)
 	verify(t, s)
 }
 
-func TestAScrubThatTheLastProcessDidNotFinishIsDoneAtTheNextStart(t *testing.T) {
+func TestScrub_UnfinishedSweep_DoneAtOpen(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
 	left := leaveTraces(t, s, 5, true)
-	s.writer.Lock() // the scrubber waits, as if the process were about to die
+	s.writer.Lock() // keeps the scrubber waiting while the files are copied, as they are if the process dies now
 	var content []byte
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		w := &writing{reading: reading{bolt: tx}, store: s, queues: make(map[ref]queue)}
@@ -201,15 +205,16 @@ func TestAScrubThatTheLastProcessDidNotFinishIsDoneAtTheNextStart(t *testing.T) 
 	must(t, os.WriteFile(again, content, 0o600))
 	must(t, os.WriteFile(again+"-journal", journalled, 0o600))
 	if left.remaining(t, again) == 0 {
-		t.Fatal("the files do not hold what is to be scrubbed: this test shows nothing")
+		t.Fatal("the copies do not hold the traces before the sweep: the test is void")
 	}
 	s = open(t, again)
 	wantNoTrace(t, s, again, left)
 	verify(t, s)
 }
 
-// TestScrubbingHarmsNobody scrubs all the time while sessions come and go and are read.
-func TestScrubbingHarmsNobody(t *testing.T) {
+// TestScrub_BesideReadsAndWrites sweeps all the time while sessions are created, deleted and read.
+func TestScrub_BesideReadsAndWrites(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
 	done := make(chan struct{})
@@ -239,7 +244,7 @@ func TestScrubbingHarmsNobody(t *testing.T) {
 			}
 			got, err := s.Messages(context.Background(), somebody, kept.session.ID, conversation.MessageQuery{Limit: 100})
 			if diff := cmp.Diff(want, got); diff != "" || err != nil {
-				t.Errorf("a session that nobody writes has changed: %v\n%s", err, diff)
+				t.Errorf("a session without writes has changed: %v\n%s", err, diff)
 				return
 			}
 		}
@@ -260,11 +265,12 @@ func TestScrubbingHarmsNobody(t *testing.T) {
 	verify(t, s)
 }
 
-// TestScrubbingWaitsForWhoReadsAnOlderState removes a session while a reader looks at it: the pages that it reads are
-// no longer the file's, but must stay until it has left.
-func TestScrubbingWaitsForWhoReadsAnOlderState(t *testing.T) {
+// TestScrub_WaitsForOlderReader removes a session while a reader reads it: the file no longer uses the pages that it reads, but they must
+// stay until the reader is done.
+func TestScrub_WaitsForOlderReader(t *testing.T) {
+	t.Parallel()
 	s := open(t, newPath(t))
-	// There must be free pages enough: a file that grows waits for its readers.
+	// There must be enough free pages, because bbolt waits for its readers before it grows the file.
 	_, err := s.DeleteSession(t.Context(), somebody, leaveTraces(t, s, 40, false).session.ID)
 	must(t, err)
 	left := leaveTraces(t, s, 10, false)
@@ -283,7 +289,7 @@ func TestScrubbingWaitsForWhoReadsAnOlderState(t *testing.T) {
 				t.Errorf("Scrubbed: %v", err)
 			}
 		}()
-		for s.readers.TryRLock() { // until the scrubber stands at the door
+		for s.readers.TryRLock() { // until the scrubber waits for the lock
 			s.readers.RUnlock()
 			select {
 			case <-scrubbed:
@@ -302,7 +308,8 @@ func TestScrubbingWaitsForWhoReadsAnOlderState(t *testing.T) {
 	<-scrubbed
 }
 
-func TestAPageThatIsZeroIsNotWrittenAgain(t *testing.T) {
+func TestScrub_ZeroPage_NotWritten(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
 	left := leaveTraces(t, s, 10, false)
@@ -319,7 +326,8 @@ func TestAPageThatIsZeroIsNotWrittenAgain(t *testing.T) {
 	}
 }
 
-func TestSweepsKeepTheirDistance(t *testing.T) {
+func TestScrub_Interval(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := Open(newPath(t), Options{noSync: true})
 		must(t, err)
@@ -336,8 +344,9 @@ func TestSweepsKeepTheirDistance(t *testing.T) {
 	})
 }
 
-// TestAnySequenceLeavesTheFileWholeAndNoTrace does what a server does, at random.
-func TestAnySequenceLeavesTheFileWholeAndNoTrace(t *testing.T) {
+// TestScrub_RandomOperations does random operations of a server, and opens the file again in between.
+func TestScrub_RandomOperations(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp("", "store")
 		must(t, err)

@@ -6,10 +6,10 @@ import (
 	"parley/conversation"
 )
 
-// expiredAtOnce is how many sessions RemoveExpired removes in one transaction.
+// expiredAtOnce is how many sessions RemoveExpired removes in one transaction: few enough that other writes do not wait long.
 const expiredAtOnce = 64
 
-// CreateSession implements conversation.Store. The id sorts after those of all the sessions that the owner has.
+// CreateSession implements conversation.Store. The id sorts after those of all other sessions of the owner.
 func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, session conversation.NewSession) (conversation.SessionCreated, error) {
 	return update(ctx, s, func(w *writing) (conversation.SessionCreated, error) {
 		earlier, found, err := w.recall(owner, session.Idempotency)
@@ -17,7 +17,7 @@ func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, ses
 			return conversation.SessionCreated{}, err
 		}
 		if found {
-			made, err := w.session(ref{owner, earlier.session})
+			made, err := w.session(ref{owner, earlier.Session})
 			return conversation.SessionCreated{Session: made, Replayed: true}, err
 		}
 		made, err := w.createSession(owner, &session)
@@ -91,7 +91,7 @@ func (s *Store) Sessions(ctx context.Context, owner conversation.Owner, query co
 	return page, err
 }
 
-// DeleteSession implements conversation.Store. The bytes are overwritten soon after (see Scrubbed).
+// DeleteSession implements conversation.Store. The removed bytes are overwritten soon after (see Scrubbed).
 func (s *Store) DeleteSession(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
 	return update(ctx, s, func(w *writing) (conversation.Session, error) {
 		at := ref{owner, sessionID}
@@ -103,7 +103,7 @@ func (s *Store) DeleteSession(ctx context.Context, owner conversation.Owner, ses
 	})
 }
 
-// removeSession removes a session with all that belongs to it.
+// removeSession removes a session and everything that belongs to it.
 func (w *writing) removeSession(at ref, session *conversation.Session) error {
 	if _, err := w.removeMessages(at); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (w *writing) removeSession(at ref, session *conversation.Session) error {
 	return w.delete(sessionsBucket, at.key())
 }
 
-// removeMessages removes the messages of a session, and what was made of them, and returns how many there were.
+// removeMessages removes the messages of a session, their index and the summary. It returns the number of messages.
 func (w *writing) removeMessages(at ref) (int, error) {
 	if _, err := w.removeAll(indexBucket, at); err != nil {
 		return 0, err
@@ -143,9 +143,9 @@ func (w *writing) removeMessages(at ref) (int, error) {
 	return n, err
 }
 
-// removeAll removes what a bucket has of the messages of a session, and returns how many it had.
+// removeAll removes the entries of a session's messages from a bucket, and returns their number.
 func (w *writing) removeAll(bucket string, at ref) (int, error) {
-	var ids [][]byte // first all, then delete: a cursor does not survive a deletion
+	var ids [][]byte // collected first, because a cursor does not survive a deletion
 	messages := w.span(bucket, at.key())
 	for id, _, ok := messages.from(""); ok; id, _, ok = messages.next() {
 		ids = append(ids, id)
@@ -158,8 +158,8 @@ func (w *writing) removeAll(bucket string, at ref) (int, error) {
 	return len(ids), nil
 }
 
-// RemoveExpired implements conversation.Store. Each session goes at once; many go in several transactions. Where one
-// of these fails, those that were removed before it are returned beside the error.
+// RemoveExpired implements conversation.Store. A session is removed whole in one transaction; many take several. If one of these fails, the
+// sessions that were removed before it are returned with the error.
 func (s *Store) RemoveExpired(ctx context.Context) (removed []conversation.OwnedSession, next conversation.Time, err error) {
 	type page struct {
 		removed []conversation.OwnedSession
@@ -192,7 +192,7 @@ func (s *Store) RemoveExpired(ctx context.Context) (removed []conversation.Owned
 	}
 }
 
-// removeExpired removes some sessions whose time has come. It returns them and when the next one's does.
+// removeExpired removes up to expiredAtOnce sessions that have expired. It returns them, and when the next one expires, 0 for none.
 func (w *writing) removeExpired() (removed []conversation.OwnedSession, next conversation.Time, err error) {
 	var due []ref
 	index := w.span(expiryBucket, nil)

@@ -1,12 +1,3 @@
-// Package embedded keeps everything in one durable file beside the process: the store of a single node (design
-// section 7). It implements conversation.Store and auth.Store.
-//
-// All writes go through one goroutine, the committer, which takes the operations that wait, runs them in one
-// transaction of bbolt, and answers them after one sync ([Store.submit]). It also owns what is only in memory: the
-// queues of busy sessions. Reads are transactions of their own and wait for nobody.
-//
-// The text of live replies is beside the file, in PATH-journal ([journal]): it changes twenty times a second, and the
-// file only when a turn begins or ends. What is removed is overwritten, not only unlinked ([scrubber]).
 package embedded
 
 import (
@@ -27,45 +18,46 @@ import (
 	"parley/conversation/usage"
 )
 
-// lockWait is how long Open waits for another process to let go of the file: one that is just stopping.
+// lockWait is how long Open waits for another process to release the file. A server that is stopping needs a moment to close it; a
+// running one holds it for good, and a second is soon enough to say so.
 const lockWait = time.Second
 
-// ErrInUse says that another process has the file open: a running server, as a rule.
+// ErrInUse says that another process has the file open, usually a running server.
 var ErrInUse = errors.New("in use by another process")
 
-// Options of a store; the zero value is right for most.
+// Options of a store. The zero value is fine.
 type Options struct {
-	// Log is told of faults that no caller is there to be told of; nil for nobody. No content, id or key is logged.
+	// Log receives faults that have no caller to return them to; nil for none. Contents, ids and keys are never logged.
 	Log *slog.Logger
 
 	noSync        bool          // tests only: nothing survives a crash of the machine
-	scrubInterval time.Duration // tests only; 0 for scrubInterval
+	scrubInterval time.Duration // tests only; 0 means the constant
 }
 
-// Store is a file that is open. Its methods may be called from any goroutine, until Close.
+// Store is an open file. Its methods may be called from any goroutine. After Close they return conversation.ErrUnavailable.
 type Store struct {
 	// static
-	db      *bbolt.DB
-	log     *slog.Logger
-	journal *journal
-	scrub   *scrubber
-	orphans []conversation.TurnKey // live when the file was opened
-	left    [][]byte               // the keys in unsettledBucket when the file was opened
-	limits  limits
+	db        *bbolt.DB
+	log       *slog.Logger
+	journal   *journal
+	scrub     *scrubber
+	orphans   []conversation.TurnKey // turns that were live when the file was opened
+	unsettled [][]byte               // the keys in unsettledBucket when the file was opened
+	limits    limits
 
-	// writer is held around each transaction of bbolt that writes, and readers shared around each that reads. The
-	// scrubber needs a moment with neither.
+	// writer is held around each bbolt transaction that writes. readers is held, shared, around each that reads. The scrubber takes
+	// both, because it needs a moment without any transaction.
 	writer  sync.Mutex
 	readers sync.RWMutex
 
 	mu      sync.Mutex
-	waiting []*operation // guarded by mu; what the committer has not taken yet
+	waiting []*operation // guarded by mu; operations that the committer has not taken yet
 	closed  bool         // guarded by mu
 
-	wake      chan struct{} // tells the committer to look at waiting; holds one
-	committed chan struct{} // closed when the committer is gone
+	wake      chan struct{} // tells the committer to look at waiting; capacity 1
+	committed chan struct{} // closed when the committer has returned
 
-	// broken is why nothing can be written any more, once it is so (see fail).
+	// broken is why nothing can be written any more; nil while writing works (see fail).
 	broken atomic.Pointer[error]
 
 	// owned by the committer
@@ -74,7 +66,8 @@ type Store struct {
 	scratch    writing
 }
 
-// Open opens the file, or makes it, for this process alone. Turns that were live in it stay live until EndOrphans.
+// Open opens or creates the file, for this process alone. Turns that were live in it stay live until EndOrphans. If another process has
+// the file open, the error wraps ErrInUse.
 func Open(path string, options Options) (*Store, error) {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -100,18 +93,18 @@ func Open(path string, options Options) (*Store, error) {
 	s.scratch = writing{store: s, queues: make(map[ref]queue), requests: make(map[hourAt]int64), tally: tally{places: make(map[hourAt]int)}}
 	go s.commit()
 	go s.scrub.run()
-	s.scrub.want() // what was removed just before the last process ended may still be there
+	s.scrub.want() // the last process may have ended between a removal and its sweep
 	return s, nil
 }
 
-// openFile opens the database and makes its buckets. It returns the file beneath, which the database closes.
+// openFile opens the database. It returns the file beneath it, which the database closes.
 func (s *Store) openFile(path string, noSync bool) (*os.File, error) {
 	var file *os.File
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout:      lockWait,
 		FreelistType: bbolt.FreelistMapType,
-		// A file never shrinks, so after a busy day the list of its free pages is long: it is found again by
-		// reading the file when it is opened, instead of being written at each commit.
+		// The file never shrinks, so after a busy day the list of free pages is long. Without syncing it, a commit does not
+		// write the list; instead opening the file scans it, which takes about a second for 1.8 GB.
 		NoFreelistSync: true,
 		NoStatistics:   true,
 		NoSync:         noSync,
@@ -130,7 +123,7 @@ func (s *Store) openFile(path string, noSync bool) (*os.File, error) {
 	return file, nil
 }
 
-// load brings the file up to the schema and finds what the last process left behind.
+// load creates missing buckets, upgrades the schema, and finds the turns that the last process did not end.
 func (s *Store) load(journalPath string) error {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range allBuckets() {
@@ -138,15 +131,7 @@ func (s *Store) load(journalPath string) error {
 				return err
 			}
 		}
-		meta := tx.Bucket([]byte(metaBucket))
-		switch version := meta.Get([]byte(schemaKey)); string(version) {
-		case "":
-			return meta.Put([]byte(schemaKey), []byte(schemaVersion))
-		case schemaVersion:
-			return nil
-		default:
-			return fmt.Errorf("its schema is %q, this program knows only %q", version, schemaVersion)
-		}
+		return upgrade(tx.Bucket([]byte(metaBucket)))
 	})
 	if err != nil {
 		return err
@@ -156,7 +141,7 @@ func (s *Store) load(journalPath string) error {
 		if s.orphans, err = r.live(); err != nil {
 			return err
 		}
-		s.left, err = r.unsettled()
+		s.unsettled, err = r.unsettled()
 		return err
 	}); err != nil {
 		return err
@@ -165,8 +150,20 @@ func (s *Store) load(journalPath string) error {
 	return err
 }
 
-// Close waits for what is being written, refuses what comes after, finishes the scrub, and closes the file. Only the
-// first call does anything.
+// upgrade checks the schema of the file and sets today's. Values of schema 2 are still read, and replaced as they change.
+func upgrade(meta *bbolt.Bucket) error {
+	switch version := string(meta.Get([]byte(schemaKey))); version {
+	case schemaVersion:
+		return nil
+	case "", "2": // a new file, and the schema before
+		return meta.Put([]byte(schemaKey), []byte(schemaVersion))
+	default:
+		return fmt.Errorf("its schema is %q, which this version cannot read (it reads 2 and %s): use the version that wrote it", version, schemaVersion)
+	}
+}
+
+// Close waits for the writes that were submitted, refuses later ones, finishes the sweep, and closes the file. Calling it again is safe
+// and does nothing.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -179,11 +176,11 @@ func (s *Store) Close() error {
 	s.alert()
 	<-s.committed
 	s.scrub.close()
-	return errors.Join(s.journal.close(), s.db.Close()) // the database waits for its readers
+	return errors.Join(s.journal.close(), s.db.Close()) // bbolt waits for its readers
 }
 
-// Ping reports whether the store can be read and written as far as is known: nil, or an error that wraps
-// conversation.ErrUnavailable.
+// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read, or an earlier failure forbids writing.
+// It does not write.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.brokenBy(); err != nil {
 		return err
@@ -191,7 +188,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.view(ctx, func(*reading) error { return nil })
 }
 
-// view runs a function in a transaction that reads, once its request is admitted: it sees one moment.
+// view runs a function in a read transaction, a snapshot, after it has admitted the request in ctx.
 func (s *Store) view(ctx context.Context, read func(*reading) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -9,11 +9,12 @@ import (
 	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/window"
+	"parley/store/record"
 	"parley/stream"
 )
 
-// BeginTurn implements conversation.Store. A waiter that was granted the session and meets an overflow has given it
-// up: the next in the queue is granted it.
+// BeginTurn implements conversation.Store. If a waiter that was granted the session is refused because of the window or the limits, the
+// session goes to the next in the queue.
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	r := reservation{admission: auth.AdmissionOf(ctx)}
 	begun, err := update(ctx, s, func(w *writing) (conversation.TurnStart, error) {
@@ -29,7 +30,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	return begun, err
 }
 
-// reservation is what is reserved for a turn that is to begin.
+// reservation is the tokens that are reserved for a turn that is about to begin.
 type reservation struct {
 	admission *auth.Admission // nil for none
 	made      bool
@@ -41,38 +42,9 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 	if err != nil {
 		return conversation.TurnStart{}, err
 	}
-	if r.admission != nil { // a send that has waited was admitted a while ago
-		if err := w.alive(r.admission); err != nil {
-			w.leave(at, turn.Waiter)
-			return conversation.TurnStart{}, err
-		}
-	}
-	earlier, found, err := w.recall(at.owner, turn.Idempotency)
-	if err != nil {
-		return conversation.TurnStart{}, err
-	}
-	if found {
-		w.leave(at, turn.Waiter)
-		return conversation.TurnStart{Replayed: &earlier.turn}, nil
-	}
-	if !w.mayTake(at, &session, turn.Waiter) {
-		if turn.OnBusy == conversation.Reject {
-			return conversation.TurnStart{}, conversation.ErrSessionBusy
-		}
-		queued, err := w.enqueue(at, &session, waiter{
-			name: turn.Waiter, interrupts: turn.OnBusy == conversation.Interrupt, idempotency: idempotencyOf(turn.Idempotency),
-		})
-		return conversation.TurnStart{Queued: queued}, err
-	}
-	tokens := turn.Tokens + window.MessageOverhead
-	config := session.Context
-	if current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, session.HistoryTokens, tokens); !ok {
-		w.refuse(at, turn.Waiter)
-		return conversation.TurnStart{}, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
-	}
-	if err := w.reserve(r, window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
-		w.refuse(at, turn.Waiter)
-		return conversation.TurnStart{}, err
+	other, begins, err := w.mayBegin(at, &session, turn, r)
+	if err != nil || !begins {
+		return other, err
 	}
 	before, err := w.context(at, &session, turn.Tokens)
 	if err != nil {
@@ -83,7 +55,7 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 	last := session.LastActivity
 	session.LastActivity = begun.Message.CreatedAt
 	session.MessageCount += 2
-	session.HistoryTokens += tokens
+	session.HistoryTokens += turn.Tokens + window.MessageOverhead
 	session.Head, session.LiveReply, session.LiveMessage = begun.Reply.ID, begun.Reply.ID, begun.Message.ID
 	session.Fence++
 	begun.Session = session
@@ -97,7 +69,46 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 	return begun, w.putTurn(at, &begun, last, idempotencyOf(turn.Idempotency))
 }
 
-// reserve reserves the tokens of a turn: once, also if its transaction is run again.
+// mayBegin decides whether a turn begins now, and reserves its tokens if it does. Otherwise it returns why not: other says that the request
+// was done before, or that it waits in the queue; an error says that it is refused.
+func (w *writing) mayBegin(at ref, session *conversation.Session, turn *conversation.NewTurn, r *reservation) (other conversation.TurnStart, begins bool, err error) {
+	if r.admission != nil { // a send that waited was admitted a while ago: its key may have been revoked since
+		if err := w.alive(r.admission); err != nil {
+			w.leave(at, turn.Waiter)
+			return other, false, err
+		}
+	}
+	earlier, found, err := w.recall(at.owner, turn.Idempotency)
+	if err != nil {
+		return other, false, err
+	}
+	if found {
+		w.leave(at, turn.Waiter)
+		return conversation.TurnStart{Replayed: &earlier.Turn}, false, nil
+	}
+	if !w.mayTake(at, session, turn.Waiter) {
+		if turn.OnBusy == conversation.Reject {
+			return other, false, conversation.ErrSessionBusy
+		}
+		queued, err := w.enqueue(at, session, waiter{
+			name: turn.Waiter, interrupts: turn.OnBusy == conversation.Interrupt, idempotency: idempotencyOf(turn.Idempotency),
+		})
+		return conversation.TurnStart{Queued: queued}, false, err
+	}
+	tokens := turn.Tokens + window.MessageOverhead
+	config := session.Context
+	if current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, session.HistoryTokens, tokens); !ok {
+		w.refuse(at, turn.Waiter)
+		return other, false, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
+	}
+	if err := w.reserve(r, window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
+		w.refuse(at, turn.Waiter)
+		return other, false, err
+	}
+	return other, true, nil
+}
+
+// reserve reserves the tokens of a turn, once, even if its transaction runs again.
 func (w *writing) reserve(r *reservation, tokens int) (err error) {
 	if r.admission == nil || r.made {
 		return nil
@@ -115,8 +126,8 @@ func idempotencyOf(i *conversation.Idempotency) string {
 	return i.Key
 }
 
-// messagesOf returns the message of a turn and the reply as it begins. Their ids rise within the session, and their
-// time is never below its last.
+// messagesOf returns the message of a turn and its reply, still empty. Their ids are above all others of the session, and their time is
+// not before its last, even if the clock went back.
 func messagesOf(turn *conversation.NewTurn, session *conversation.Session, now conversation.Time) (message, reply conversation.Message) {
 	now = max(now, session.LastActivity)
 	message = conversation.Message{
@@ -139,7 +150,7 @@ func messagesOf(turn *conversation.NewTurn, session *conversation.Session, now c
 	return message, reply
 }
 
-// putTurn writes a turn that begins, by a request with that idempotency key, in a session that was last active at that time.
+// putTurn writes a turn that begins. last is when the session was active before it, idempotency the key of the request, "" for none.
 func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversation.Time, idempotency string) error {
 	if err := w.countBeginning(at.owner, begun, last); err != nil {
 		return err
@@ -157,7 +168,7 @@ func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversati
 		return err
 	}
 	prompt := min(begun.Session.HistoryTokens, window.Budget(begun.Session.Context.MaxTokens)) + window.PromptOverhead
-	if err := w.putLive(at, liveRecord{begun.Reply.ID, begun.Key.Fence, prompt}); err != nil {
+	if err := w.putLiveTurn(liveBucket, at.key(), record.LiveTurn{ReplyID: begun.Reply.ID, Fence: begun.Key.Fence, Prompt: prompt}); err != nil {
 		return err
 	}
 	w.began = append(w.began, begun.Key)
@@ -165,8 +176,8 @@ func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversati
 	return nil
 }
 
-// EndTurn implements conversation.Store. Where the turn was ended and its message has been cleared since, the message
-// beside ErrFenced is empty.
+// EndTurn implements conversation.Store. If the turn was ended before and its reply has been cleared since, the message that is returned
+// with ErrFenced is empty.
 func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	if reply.Status == stream.Streaming || reply.Status == "" {
 		return conversation.Message{}, errors.New("embedded: a turn does not end with a reply that is streaming")
@@ -176,8 +187,8 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 		at := ref{key.Owner, key.SessionID}
 		session, err := w.session(at)
 		if gone = errors.Is(err, conversation.ErrSessionNotFound); gone {
-			_, err := w.settleGone(key, timing, func(liveRecord) *conversation.Message { return &reply })
-			return conversation.Message{}, err // and not that it is gone: what fails must not have written
+			_, err := w.settleGone(key, timing, func(record.LiveTurn) *conversation.Message { return &reply })
+			return conversation.Message{}, err // not ErrSessionNotFound: an operation that fails must not have written
 		}
 		if err != nil {
 			return conversation.Message{}, err
@@ -189,7 +200,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 			}
 			return decided, conversation.ErrFenced
 		}
-		ended := reply // a copy for each time that this runs
+		ended := reply // a copy, because this may run again
 		return ended, w.endTurn(at, &session, &ended, timing)
 	})
 	if err == nil && gone {
@@ -205,7 +216,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 	return ended, err
 }
 
-// endTurn ends the live turn of a session with a reply, which takes over the identity of the stored one.
+// endTurn ends the live turn of a session with a reply, which gets the id and creation time of the stored one.
 func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversation.Message, timing conversation.Timing) error {
 	stored, err := w.message(at, session.LiveReply)
 	if err != nil {
@@ -237,8 +248,8 @@ func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversa
 	return w.count(at.owner, momentHour(w.now), conversation.UsageOfTurnEnd(reply, timing))
 }
 
-// Journal implements conversation.Store. It is as durable as the machine, but not more: the process can die, the
-// power should not.
+// Journal implements conversation.Store. The text survives the death of the process, but not that of the machine: it is written to a file
+// that is not synced.
 func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -246,13 +257,13 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	return s.journal.write(batch)
 }
 
-// orphansAtOnce is how many turns EndOrphans ends in one transaction.
+// orphansAtOnce is how many turns EndOrphans ends in one transaction. It bounds the memory for their texts.
 const orphansAtOnce = 64
 
-// EndOrphans implements conversation.Store: it ends the turns that were live, or not settled, when the file was opened.
-// Called again, it ends those that it could not end before, and else returns 0.
+// EndOrphans implements conversation.Store: it ends the turns that were live, or not settled, when the file was opened. Called again, it
+// ends those that it could not end before, if any.
 func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
-	ended, err := update(ctx, s, func(w *writing) (int, error) { return w.settleLeft(s.left) })
+	ended, err := update(ctx, s, func(w *writing) (int, error) { return w.settleLeft(s.unsettled) })
 	if err != nil {
 		return 0, err
 	}
@@ -261,7 +272,7 @@ func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (in
 		for _, key := range keys {
 			text, live := s.journal.text(key.ReplyID)
 			if !live {
-				text = "" // it has ended, as endOrphans will see
+				text = "" // it has ended, and endOrphans skips it
 			}
 			replies = append(replies, conversation.Message{
 				ID: key.ReplyID, Content: text, Tokens: count(text), Status: stream.Interrupted, Terms: window.TermsOf(text),
@@ -276,14 +287,14 @@ func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (in
 	return ended, nil
 }
 
-// endOrphans ends those of the turns that are live or not settled still, and returns how many that were.
+// endOrphans ends the turns that are still live or not settled, and returns their number.
 func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation.Message) (int, error) {
 	ended := 0
 	for i, key := range keys {
 		at := ref{key.Owner, key.SessionID}
 		session, err := w.session(at)
 		if errors.Is(err, conversation.ErrSessionNotFound) {
-			settled, err := w.settleGone(key, conversation.Timing{}, func(live liveRecord) *conversation.Message {
+			settled, err := w.settleGone(key, conversation.Timing{}, func(live record.LiveTurn) *conversation.Message {
 				return orphaned(replies[i], live)
 			})
 			if err != nil {
@@ -300,7 +311,7 @@ func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation
 		if session.LiveReply != key.ReplyID || session.Fence != key.Fence {
 			continue
 		}
-		live, err := readLive(w.bucket(liveBucket).Get(at.key()))
+		live, err := readLiveTurn(w.bucket(liveBucket).Get(at.key()))
 		if err != nil {
 			return 0, err
 		}
@@ -312,8 +323,8 @@ func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation
 	return ended, nil
 }
 
-// orphaned returns the reply of a turn that nobody lives to settle, with its usage estimated.
-func orphaned(reply conversation.Message, live liveRecord) *conversation.Message {
+// orphaned returns the reply of an orphan, with its usage estimated.
+func orphaned(reply conversation.Message, live record.LiveTurn) *conversation.Message {
 	reply.Usage = &conversation.Usage{
 		Prompt: live.Prompt, Completion: reply.Tokens, Total: live.Prompt + reply.Tokens, Estimated: true,
 	}

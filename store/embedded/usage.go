@@ -11,16 +11,17 @@ import (
 
 	"parley/conversation"
 	"parley/conversation/usage"
+	"parley/store/record"
 	"parley/stream"
 )
 
-// oldAtOnce is how many old buckets of usage one transaction removes.
+// oldAtOnce is how many old buckets of usage one transaction removes: few enough that other writes do not wait long.
 const oldAtOnce = 4096
 
-// Usage implements conversation.Store. It reads the buckets of the hours, and of each of the owner's sessions two numbers.
+// Usage implements conversation.Store. It reads the buckets of the hours, and two numbers of each session of the owner.
 func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
 	var used conversation.UsageSpan
-	if err := s.Admit(ctx); err != nil { // it counts itself
+	if err := s.Admit(ctx); err != nil { // this request counts, too
 		return used, err
 	}
 	if err := s.run(ctx, (*writing).countRequests); err != nil {
@@ -50,14 +51,14 @@ func (r *reading) usage(owner conversation.Owner, from, to usage.Hour) ([]usage.
 			break
 		}
 		hours = append(hours, usage.Hourly{Hour: hour})
-		if err := readBucket(value, &hours[len(hours)-1].Bucket); err != nil {
+		if err := readUsage(value, &hours[len(hours)-1].Bucket); err != nil {
 			return nil, err
 		}
 	}
 	return hours, nil
 }
 
-// existing counts the sessions that exist, in all and by the hour of their creation.
+// existing counts the sessions that exist, in total and by the hour of their creation.
 func (r *reading) existing(owner conversation.Owner, from, to usage.Hour, used *conversation.UsageSpan) error {
 	sessions := r.span(sessionsBucket, ownerKey(owner))
 	for _, value, ok := sessions.from(""); ok; _, value, ok = sessions.next() {
@@ -74,7 +75,7 @@ func (r *reading) existing(owner conversation.Owner, from, to usage.Hour, used *
 			continue
 		}
 		at, found := slices.BinarySearchFunc(used.Hours, hour, func(h usage.Hourly, hour usage.Hour) int { return int(h.Hour - hour) })
-		if !found { // older than the buckets are
+		if !found { // its hour has no bucket
 			used.Hours = slices.Insert(used.Hours, at, usage.Hourly{Hour: hour})
 		}
 		used.Hours[at].Existing++
@@ -82,11 +83,12 @@ func (r *reading) existing(owner conversation.Owner, from, to usage.Hour, used *
 	return nil
 }
 
-// countEvery is how soon after a request was admitted it is durable that it was.
+// countEvery is how long after its admission a request is counted in the file, if no other write does it before. A kill loses the counts of
+// a second at most, and a read does not have to wait for a commit.
 const countEvery = time.Second
 
-// note notes that a request was admitted, so that no request waits for it to be written; called with mu held. While
-// nobody calls, nothing runs.
+// note records that a request was admitted, to be counted later, so that no request waits for a write. No timer runs while there are no
+// requests. Called with mu held.
 func (l *limits) note(at hourAt) {
 	l.requests[at]++
 	if l.tick == nil {
@@ -94,7 +96,7 @@ func (l *limits) note(at hourAt) {
 	}
 }
 
-// take moves what was noted.
+// take moves the recorded requests into a map.
 func (l *limits) take(into map[hourAt]int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,20 +110,20 @@ func (l *limits) take(into map[hourAt]int64) {
 	clear(l.requests)
 }
 
-// notes reports whether something was noted.
+// notes reports whether requests are recorded.
 func (l *limits) notes() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.requests) > 0
 }
 
-// countRequests is an operation that does nothing but to have the requests counted that were noted: putTally does.
+// countRequests is an operation that has the recorded requests counted. It only makes the transaction commit: putTally counts.
 func (w *writing) countRequests() error {
 	w.wrote = w.wrote || len(w.requests) > 0 || w.store.limits.notes()
 	return nil
 }
 
-// countDue has the committer count requests. It does not wait for that.
+// countDue has the committer count requests, and does not wait for it.
 func (s *Store) countDue() {
 	s.mu.Lock()
 	if !s.closed {
@@ -131,14 +133,14 @@ func (s *Store) countDue() {
 	s.alert()
 }
 
-// tally is the buckets of usage that a transaction counts in, as they will be: each is read once and written once, however
-// many operations of the transaction count in it.
+// tally holds the buckets of usage that a transaction changes. Each is read once and written once, even if many operations of the
+// transaction count in it.
 type tally struct {
-	places  map[hourAt]int // in buckets
-	buckets []usage.Bucket // those that places does not name are kept for their room
+	places  map[hourAt]int // indices into buckets
+	buckets []usage.Bucket // those without a place are kept to reuse their memory
 }
 
-// hourAt says which bucket is meant.
+// hourAt names a bucket.
 type hourAt struct {
 	owner conversation.Owner
 	hour  usage.Hour
@@ -146,7 +148,7 @@ type hourAt struct {
 
 // count adds to the bucket of an hour.
 func (w *writing) count(owner conversation.Owner, hour usage.Hour, counted usage.Bucket) error {
-	w.wrote = true // what is in the tally is as good as written
+	w.wrote = true // putTally will write it
 	t, at := &w.tally, hourAt{owner, hour}
 	place, found := t.places[at]
 	if !found {
@@ -155,7 +157,7 @@ func (w *writing) count(owner conversation.Owner, hour usage.Hour, counted usage
 			t.buckets = append(t.buckets, usage.Bucket{})
 		}
 		t.buckets[place].Reset()
-		if err := readBucket(w.bucket(usageBucket).Get(usageKey(at)), &t.buckets[place]); err != nil {
+		if err := readUsage(w.bucket(usageBucket).Get(usageKey(at)), &t.buckets[place]); err != nil {
 			return err
 		}
 		t.places[at] = place
@@ -164,7 +166,7 @@ func (w *writing) count(owner conversation.Owner, hour usage.Hour, counted usage
 	return nil
 }
 
-// putTally writes what was counted, and the requests that were admitted meanwhile; it is the last that a transaction does.
+// putTally writes the counts of a transaction, and those of the recorded requests. It is the last step of a transaction.
 func (w *writing) putTally() error {
 	w.store.limits.take(w.requests)
 	for at, n := range w.requests {
@@ -174,15 +176,15 @@ func (w *writing) putTally() error {
 	}
 	for at, place := range w.tally.places {
 		start := len(w.arena)
-		w.arena.bucket(&w.tally.buckets[place])
-		if err := w.putRecord(usageBucket, usageKey(at), start); err != nil {
+		w.arena = appendUsage(w.arena, &w.tally.buckets[place])
+		if err := w.put(usageBucket, usageKey(at), w.arena[start:len(w.arena):len(w.arena)]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// countBeginning counts a turn that begins, in a session that was last active at that time.
+// countBeginning counts a turn that begins. last is when the session was active before it.
 func (w *writing) countBeginning(owner conversation.Owner, begun *conversation.TurnStart, last conversation.Time) error {
 	if longer := int64(begun.Session.LastActivity - last); longer > 0 {
 		if err := w.count(owner, momentHour(begun.Session.CreatedAt), usage.Bucket{SessionTime: longer}); err != nil {
@@ -194,54 +196,51 @@ func (w *writing) countBeginning(owner conversation.Owner, begun *conversation.T
 
 func momentHour(t conversation.Time) usage.Hour { return usage.HourOf(int64(t)) }
 
-// settleGone counts the usage of a turn whose session is gone, if that was not done before: settle returns the reply as it
-// ended.
-func (w *writing) settleGone(key conversation.TurnKey, timing conversation.Timing, settle func(liveRecord) *conversation.Message) (settled bool, err error) {
+// settleGone counts the usage of a turn whose session is gone, unless that was done before. ending returns the reply as it ended.
+func (w *writing) settleGone(key conversation.TurnKey, timing conversation.Timing, ending func(record.LiveTurn) *conversation.Message) (settled bool, err error) {
 	at := ref{key.Owner, key.SessionID}
 	bucket, place := liveBucket, at.key() // the session has expired, and is not removed yet
 	turn, err := w.turn(bucket, place)
-	if err == nil && (turn.MessageID != key.ReplyID || turn.Fence != key.Fence) {
+	if err == nil && (turn.ReplyID != key.ReplyID || turn.Fence != key.Fence) {
 		bucket, place = unsettledBucket, unsettledKey(key)
 		turn, err = w.turn(bucket, place)
 	}
-	if err != nil || turn == (liveRecord{}) {
+	if err != nil || turn == (record.LiveTurn{}) {
 		return false, err
 	}
 	if bucket == liveBucket {
-		w.ended = append(w.ended, turn.MessageID)
+		w.ended = append(w.ended, turn.ReplyID)
 	}
 	if err := w.delete(bucket, place); err != nil {
 		return false, err
 	}
-	return true, w.count(key.Owner, momentHour(w.now), conversation.UsageOfTurnEnd(settle(turn), timing))
+	return true, w.count(key.Owner, momentHour(w.now), conversation.UsageOfTurnEnd(ending(turn), timing))
 }
 
-// turn returns a record of liveBucket or unsettledBucket; the zero value if there is none.
-func (r *reading) turn(bucket string, key []byte) (liveRecord, error) {
+// turn returns a value of liveBucket or unsettledBucket; the zero value if there is none.
+func (r *reading) turn(bucket string, key []byte) (record.LiveTurn, error) {
 	value := r.bucket(bucket).Get(key)
 	if value == nil {
-		return liveRecord{}, nil
+		return record.LiveTurn{}, nil
 	}
-	return readLive(value)
+	return readLiveTurn(value)
 }
 
-// unsettle keeps of a session's live turn what is needed to settle the owner's usage of it, and nothing by which the
-// session could be known again. Where the turn ended after the session had expired, that has been done.
+// unsettle moves the live turn of a session that is removed to unsettledBucket: it keeps what the owner's usage needs, and nothing that
+// identifies the session. A turn that ended after its session had expired is settled already, and there is nothing to keep.
 func (w *writing) unsettle(at ref) error {
 	turn, err := w.turn(liveBucket, at.key())
-	if err != nil || turn == (liveRecord{}) {
+	if err != nil || turn == (record.LiveTurn{}) {
 		return err
 	}
-	start := len(w.arena)
-	w.arena.live(liveRecord{Prompt: turn.Prompt})
-	key := conversation.TurnKey{Owner: at.owner, SessionID: at.session, ReplyID: turn.MessageID, Fence: turn.Fence}
-	if err := w.putRecord(unsettledBucket, unsettledKey(key), start); err != nil {
+	key := conversation.TurnKey{Owner: at.owner, SessionID: at.session, ReplyID: turn.ReplyID, Fence: turn.Fence}
+	if err := w.putLiveTurn(unsettledBucket, unsettledKey(key), record.LiveTurn{Prompt: turn.Prompt}); err != nil {
 		return err
 	}
 	return w.delete(liveBucket, at.key())
 }
 
-// unsettledKey names a turn without its ids: whoever ends it can make the key, and the key does not give them away.
+// unsettledKey names a turn by a hash of its ids: whoever ends the turn can compute the key, and nobody can read the ids from it.
 func unsettledKey(key conversation.TurnKey) []byte {
 	hash := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", key.SessionID, key.ReplyID, key.Fence))
 	return append(ownerKey(key.Owner), hash[:]...)
@@ -255,8 +254,7 @@ func (r *reading) unsettled() (keys [][]byte, err error) {
 	})
 }
 
-// settleLeft settles those turns, of an earlier process and of sessions that are gone, that are not settled still. It returns
-// how many that were.
+// settleLeft settles the turns of an earlier process whose sessions are gone, unless they are settled already. It returns their number.
 func (w *writing) settleLeft(keys [][]byte) (settled int, err error) {
 	for _, key := range keys {
 		turn, err := w.turn(unsettledBucket, key)
@@ -267,7 +265,7 @@ func (w *writing) settleLeft(keys [][]byte) (settled int, err error) {
 		if !ok {
 			return 0, errRecord
 		}
-		if turn == (liveRecord{}) {
+		if turn == (record.LiveTurn{}) {
 			continue
 		}
 		if err := w.delete(unsettledBucket, key); err != nil {
@@ -282,7 +280,7 @@ func (w *writing) settleLeft(keys [][]byte) (settled int, err error) {
 	return settled, nil
 }
 
-// removeOldUsage removes buckets that have been kept for long enough, once an hour. It reports whether some are left.
+// removeOldUsage removes the buckets that are older than usage.RetentionHours. It looks once an hour, and reports whether some are left.
 func (w *writing) removeOldUsage() (more bool, err error) {
 	now := momentHour(w.now)
 	if w.store.usageSwept == now {
@@ -306,7 +304,7 @@ func (w *writing) removeOldUsage() (more bool, err error) {
 		if more {
 			break
 		}
-		key, _ = cursor.Seek(append(ownerKey(owner), 0xFF)) // the next owner's: no hour begins so
+		key, _ = cursor.Seek(append(ownerKey(owner), 0xFF)) // the next owner's first: no hour begins with 0xFF
 	}
 	for _, key := range old {
 		if err := w.delete(usageBucket, key); err != nil {
@@ -329,32 +327,3 @@ func hourKey(key []byte, hour usage.Hour) []byte {
 func hourOf(key []byte) usage.Hour { return usage.Hour(binary.BigEndian.Uint64(key)) }
 
 func usageKey(at hourAt) []byte { return hourKey(ownerKey(at.owner), at.hour) }
-
-// bucket writes a bucket of usage: for each count that is not zero how much higher its field is than the one before, and the
-// count. An hour of a busy owner takes some 150 bytes.
-func (r *record) bucket(b *usage.Bucket) {
-	last := usage.Field(0)
-	for field, n := range b.All() {
-		*r = binary.AppendVarint(binary.AppendUvarint(*r, uint64(field-last)), n)
-		last = field
-	}
-}
-
-// readBucket adds what bucket wrote to an empty bucket.
-func readBucket(value []byte, b *usage.Bucket) error {
-	field := usage.Field(0)
-	for len(value) > 0 {
-		step, size := binary.Uvarint(value)
-		if size <= 0 {
-			return errRecord
-		}
-		n, more := binary.Varint(value[size:])
-		if more <= 0 {
-			return errRecord
-		}
-		field += usage.Field(step)
-		b.AddField(field, n)
-		value = value[size+more:]
-	}
-	return nil
-}

@@ -20,7 +20,7 @@ import (
 	"parley/stream"
 )
 
-// usedBy returns what an owner used, added up, but for the time that sessions lasted.
+// usedBy returns the sum of an owner's usage, without the session time.
 func usedBy(t testing.TB, s *Store, owner conversation.Owner) usage.Bucket {
 	t.Helper()
 	used, err := s.Usage(t.Context(), owner, 0, 1<<30)
@@ -52,8 +52,8 @@ func countKeys(t testing.TB, s *Store, bucket string) (n int) {
 	return n
 }
 
-// verifyUsage checks that each owner's usage agrees with what else is in the file: every turn that began has ended, is
-// live, or is to be settled; what exists was created, and what was used in it was used.
+// verifyUsage checks that each owner's usage agrees with the rest of the file: every turn that began has ended, is live, or is to be
+// settled, and the usage includes that of all sessions that exist.
 func (w *writing) verifyUsage() error {
 	sums := make(map[conversation.Owner]*usage.Bucket)
 	of := func(key []byte) *usage.Bucket {
@@ -65,7 +65,7 @@ func (w *writing) verifyUsage() error {
 	}
 	err := w.bucket(usageBucket).ForEach(func(key, value []byte) error {
 		var b usage.Bucket
-		err := readBucket(value, &b)
+		err := readUsage(value, &b)
 		of(key).Add(&b)
 		return err
 	})
@@ -93,7 +93,8 @@ func (w *writing) verifyUsage() error {
 	return err
 }
 
-func TestATurnThatOutlivesItsSessionIsSettledOnce(t *testing.T) {
+func TestUsage_TurnOutlivesSession_SettledOnce(t *testing.T) {
+	t.Parallel()
 	for _, removed := range []bool{false, true} {
 		t.Run(fmt.Sprint("removed: ", removed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -137,7 +138,8 @@ func TestATurnThatOutlivesItsSessionIsSettledOnce(t *testing.T) {
 	}
 }
 
-func TestTheUsageOfOrphansIsSettledOnce(t *testing.T) {
+func TestUsage_Orphans_SettledOnce(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
 	alive, expired := newSession(t, s), newSession(t, s)
@@ -179,7 +181,8 @@ func TestTheUsageOfOrphansIsSettledOnce(t *testing.T) {
 	}
 }
 
-func TestOldUsageIsRemovedFromTheFile(t *testing.T) {
+func TestUsage_OldBuckets_Removed(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
 		now := usage.HourOf(time.Now().UnixMilli())
@@ -215,8 +218,9 @@ func TestOldUsageIsRemovedFromTheFile(t *testing.T) {
 	})
 }
 
-// TestWhatIsUndoneCountsNothing has one operation of a batch fail when it has written, so that all others run again.
-func TestWhatIsUndoneCountsNothing(t *testing.T) {
+// TestUsage_UndoneOperation_NotCounted has one operation of a batch fail after it has written, so that the others run again.
+func TestUsage_UndoneOperation_NotCounted(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
 		release := hold(t, s)
@@ -241,7 +245,7 @@ func TestWhatIsUndoneCountsNothing(t *testing.T) {
 	})
 }
 
-// admitted has requests of somebody's declared key admitted.
+// admitted admits requests of somebody's declared key.
 func admitted(t testing.TB, s *Store, times int) {
 	t.Helper()
 	for range times {
@@ -252,7 +256,8 @@ func admitted(t testing.TB, s *Store, times int) {
 	}
 }
 
-func TestRequestsAreDurableWithinASecond(t *testing.T) {
+func TestUsage_Requests_DurableWithinASecond(t *testing.T) {
+	t.Parallel()
 	path := newPath(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, path)
@@ -302,8 +307,9 @@ func TestRequestsAreDurableWithinASecond(t *testing.T) {
 	}
 }
 
-// TestRequestsAreCountedOnceAlsoWhereACommitFails has the commit fail that was to count them.
-func TestRequestsAreCountedOnceAlsoWhereACommitFails(t *testing.T) {
+// TestUsage_Requests_FailedCommit has the commit fail that counts the requests: the next one counts them, once.
+func TestUsage_Requests_FailedCommit(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
 		release := hold(t, s)
@@ -326,19 +332,20 @@ func TestRequestsAreCountedOnceAlsoWhereACommitFails(t *testing.T) {
 	})
 }
 
-func TestARecordOfUsageThatIsBrokenIsAnError(t *testing.T) {
-	var whole record
-	whole.bucket(&usage.Bucket{Sessions: 300, Requests: 5})
+func TestReadUsage_CutShort(t *testing.T) {
+	t.Parallel()
+	whole := appendUsage(nil, &usage.Bucket{Sessions: 300, Requests: 5})
 	for n := range whole[:len(whole)-1] {
 		var b usage.Bucket
-		if err := readBucket(whole[:n], &b); err == nil && n != 0 && n != 3 {
+		if err := readUsage(whole[:n], &b); err == nil && n != 0 && n != 3 {
 			t.Errorf("the first %d bytes of %v are read as %+v", n, whole, b)
 		}
 	}
 }
 
-// TestAYearOfHoursIsReadAtOnce prints what a year of a busy account takes, in time and in the file.
-func TestAYearOfHoursIsReadAtOnce(t *testing.T) {
+// TestUsage_YearOfHours reads a year of a busy account. BenchmarkUsage has the time for a month.
+func TestUsage_YearOfHours(t *testing.T) {
+	t.Parallel()
 	const year = 365 * 24
 	s := open(t, newPath(t))
 	random := rand.New(rand.NewPCG(1, 2))
@@ -352,9 +359,7 @@ func TestAYearOfHoursIsReadAtOnce(t *testing.T) {
 				first := time.Duration(200+300*random.ExpFloat64()) * time.Millisecond
 				b.Add(new(conversation.UsageOfTurnEnd(&reply, conversation.Timing{FirstToken: first, Duration: 10 * first})))
 			}
-			var r record
-			r.bucket(&b)
-			size += len(r)
+			size += len(appendUsage(nil, &b))
 			if err := w.count(somebody, now-hour, b); err != nil {
 				return err
 			}
@@ -367,17 +372,14 @@ func TestAYearOfHoursIsReadAtOnce(t *testing.T) {
 		inFile = stats.LeafAlloc + stats.BranchAlloc
 		return nil
 	}))
-	start := time.Now()
 	used, err := s.Usage(t.Context(), somebody, now-year+1, now+1)
-	read := time.Since(start)
 	must(t, err)
-	start = time.Now()
 	series := usage.Series(used.Hours, now-year+1, now+1, usage.ByHour)
 	figures := usage.MetricsOf(used.Hours)
-	made := time.Since(start)
 	if len(used.Hours) != year || len(series) != year || figures.Messages.Total != 400*year {
 		t.Errorf("%d hours, a series of %d, %+v", len(used.Hours), len(series), figures)
 	}
-	t.Logf("a year of hours, 200 turns in each: %d bytes an hour, %.1f MiB in the file; read in %v, made a series by the hour in %v",
-		size/year, float64(inFile)/(1<<20), read, made)
+	if size > 200*year || inFile > 4*size { // appendUsage promises some 150 bytes an hour
+		t.Errorf("an hour takes %d bytes, and the year %.1f MiB of the file", size/year, float64(inFile)/(1<<20))
+	}
 }

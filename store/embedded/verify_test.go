@@ -10,10 +10,10 @@ import (
 	"parley/stream"
 )
 
-// verify checks that all buckets of a file say the same.
+// verify checks that the buckets of the file agree with each other, and that bbolt finds the file consistent.
 func verify(t testing.TB, s *Store) {
 	t.Helper()
-	must(t, s.submit(context.Background(), func(w *writing) error { // beside no writer
+	must(t, s.submit(context.Background(), func(w *writing) error { // as an operation, so that nothing is written meanwhile
 		for err := range w.bolt.Check() {
 			t.Errorf("the file: %v", err)
 		}
@@ -22,7 +22,7 @@ func verify(t testing.TB, s *Store) {
 }
 
 func (w *writing) verify() error {
-	want := make(map[string]int) // the keys that there should be, of all buckets but that of sessions
+	want := make(map[string]int) // the keys that the other buckets must have
 	err := w.bucket(sessionsBucket).ForEach(func(key, value []byte) error {
 		owner, id, _ := cutOwner(key)
 		at := ref{owner, string(id)}
@@ -48,14 +48,14 @@ func (w *writing) verify() error {
 			}
 		}
 		live := session.LiveReply != ""
-		if live && session.ExpiresAt <= w.now { // then the turn may have been settled before the session is removed
+		if live && session.ExpiresAt <= w.now { // its turn may have been settled already
 			live = w.bucket(liveBucket).Get(at.key()) != nil
 		}
 		if live {
 			want[string(at.key())]++
-			live, err := readLive(w.bucket(liveBucket).Get(at.key()))
+			live, err := readLiveTurn(w.bucket(liveBucket).Get(at.key()))
 			_, journalled := w.store.journal.text(session.LiveReply)
-			if err != nil || live.MessageID != session.LiveReply || live.Fence != session.Fence || !journalled {
+			if err != nil || live.ReplyID != session.LiveReply || live.Fence != session.Fence || !journalled {
 				return fmt.Errorf("live turn %+v (%w), journalled: %t, of session %+v", live, err, journalled, session)
 			}
 		}
@@ -68,7 +68,7 @@ func (w *writing) verify() error {
 	for _, name := range []string{usersBucket, expiryBucket, messagesBucket, liveBucket} {
 		err = errors.Join(err, w.bucket(name).ForEach(func(key, _ []byte) error {
 			if want[string(key)] == 0 {
-				return fmt.Errorf("%s has %q, which belongs to nothing", name, key)
+				return fmt.Errorf("%s has %q, which belongs to no session", name, key)
 			}
 			want[string(key)]--
 			return nil
@@ -77,14 +77,14 @@ func (w *writing) verify() error {
 	for name, of := range map[string]string{indexBucket: messagesBucket, summariesBucket: sessionsBucket} {
 		err = errors.Join(err, w.bucket(name).ForEach(func(key, _ []byte) error {
 			if w.bucket(of).Get(key) == nil {
-				return fmt.Errorf("%s has %q, which belongs to nothing", name, key)
+				return fmt.Errorf("%s has %q without an entry in %s", name, key, of)
 			}
 			return nil
 		}))
 	}
 	for key, n := range want {
 		if n != 0 {
-			err = errors.Join(err, fmt.Errorf("there is no %q", key))
+			err = errors.Join(err, fmt.Errorf("the key %q is missing", key))
 		}
 	}
 	return err

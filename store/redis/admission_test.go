@@ -14,16 +14,20 @@ import (
 	"parley/auth/limit"
 )
 
-// underClock returns a script that does as text does after the admission, by a clock that is its last argument.
-func underClock(t *testing.T, name, text string) *script {
+// atClock returns a script whose clock is its last argument.
+func atClock(t *testing.T, name, text string, is property) *script {
 	t.Helper()
 	const clock = "redis.call('TIME')"
-	window := source("window")
-	if strings.Count(window, clock) != 1 {
-		t.Fatal("window.lua does not look at the clock in one place")
+	composed := compile(text, is).text
+	if strings.Count(composed, clock) != 1 {
+		t.Fatalf("%s does not read the clock in exactly one place", name)
 	}
-	text = "#!lua\n" + strings.Replace(window, clock, "{ARGV[#ARGV], '0'}", 1) + source("usage") + source("admission") + text
-	return &script{name: name, text: text, digest: strings.Repeat("0", 40)} // no server knows it: it is sent as text
+	return unknownScript(name, strings.Replace(composed, clock, "{ARGV[#ARGV], '0'}", 1))
+}
+
+// unknownScript returns a script with a digest that no server knows, so that it is sent by its text.
+func unknownScript(name, text string) *script {
+	return &script{name: name, compiled: func() compiled { return compiled{text: text, digest: strings.Repeat("0", 40)} }}
 }
 
 const testTokens = `
@@ -33,7 +37,12 @@ if ARGV[1] == 'charge' then charge(key, a) return 1 end
 local taken, refused = reserve(key, a, b)
 return {taken or false, refused or false}`
 
-// pair is the limits of an owner, twice: in Redis, and as auth/limit has them. Both are told the same at the same time.
+// newTestScript returns the script of an operation that is given here.
+func newTestScript(name, operation string, is property) *script {
+	return &script{name: name, is: is, compiled: func() compiled { return compile(operation, is) }}
+}
+
+// pair holds the limits of an owner twice: in Redis, and as auth/limit has them. Both get the same calls at the same time.
 type pair struct {
 	t         *testing.T
 	s         *Store
@@ -48,15 +57,15 @@ type pair struct {
 func newPair(t *testing.T, mode string) *pair {
 	return &pair{
 		t: t, s: newStore(t), principal: auth.Principal{Account: newAccount(), Mode: mode},
-		admit:  underClock(t, "admit", "return admitted(function(KEYS, ARGV) return 1 end)"),
-		tokens: underClock(t, "tokens", testTokens),
+		admit:  atClock(t, "admit", source("admit.lua"), admits),
+		tokens: atClock(t, "tokens", testTokens, 0),
 		now:    limit.SecondOf(time.Now()) + 1000*24*3600, // ahead of the server's clock, by which keys expire
 	}
 }
 
 func (p *pair) run(sc *script, keys []string, args ...any) any {
 	p.t.Helper()
-	reply, err := p.s.once(p.t.Context(), sc, keys, nil, append(args, int64(p.now)))
+	reply, err := p.s.send(p.t.Context(), sc, keys, nil, append(args, int64(p.now)))
 	must(p.t, err)
 	return reply
 }
@@ -112,9 +121,9 @@ func (p *pair) charges(n int) {
 	p.model.Tokens.Charge(p.now, n)
 }
 
-// TestLimitsInRedisAreThoseOfTheArithmetic has Redis and auth/limit do the same things at random, also under a clock that
+// TestLimits_SameAsAuthLimit has Redis and auth/limit do the same things at random, also under a clock that
 // is set back and forth.
-func TestLimitsInRedisAreThoseOfTheArithmetic(t *testing.T) {
+func TestLimits_SameAsAuthLimit(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
@@ -163,9 +172,9 @@ func clockStep(random *rand.Rand) int {
 	return random.IntN(3)
 }
 
-// TestNoMinuteHasMoreThanItsLimit is the burst at the boundary: as many as the limit in the last second of one minute, and
+// TestLimits_BurstAtMinuteBoundary is the burst at the boundary: as many as the limit in the last second of one minute, and
 // none before all of them have left.
-func TestNoMinuteHasMoreThanItsLimit(t *testing.T) {
+func TestLimits_BurstAtMinuteBoundary(t *testing.T) {
 	p := newPair(t, auth.Live)
 	p.now = p.now/60*60 + 59
 	admitted := func() (n int) {
@@ -184,7 +193,7 @@ func TestNoMinuteHasMoreThanItsLimit(t *testing.T) {
 	}
 }
 
-func TestOf400RequestsAtOnce300AreAdmitted(t *testing.T) {
+func TestAdmit_400Concurrent_300Admitted(t *testing.T) {
 	first, second := newStore(t), newStore(t) // two nodes
 	p := newKey(t, first, auth.Owner{Account: newAccount(), Mode: auth.Live})
 	var admitted, refused atomic.Int64
@@ -206,7 +215,7 @@ func TestOf400RequestsAtOnce300AreAdmitted(t *testing.T) {
 	}
 }
 
-func TestATestKeyHas100RequestsADay(t *testing.T) {
+func TestAdmit_TestKey_100RequestsADay(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
 	keys := []auth.Principal{newKey(t, s, owner), newKey(t, s, owner)}
@@ -225,7 +234,7 @@ func TestATestKeyHas100RequestsADay(t *testing.T) {
 	}
 }
 
-func TestAKeyThatDoesNotWorkIsRefusedAndCountsNothing(t *testing.T) {
+func TestAdmit_DeadKey_CountsNothing(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Live}
 	revoked, rotated, alive := newKey(t, s, owner), newKey(t, s, owner), newKey(t, s, owner)
@@ -263,18 +272,18 @@ func TestAKeyThatDoesNotWorkIsRefusedAndCountsNothing(t *testing.T) {
 	}
 }
 
-func TestADeclaredKeyAlwaysWorks(t *testing.T) {
+func TestAdmit_DeclaredKey(t *testing.T) {
 	p := auth.Principal{Account: newAccount(), Mode: auth.Live, KeyID: "key_declared00000000"}
 	if d, err := admit(t, newStore(t), p); err != nil || d.Remaining != 299 {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
 
-// TestATurnReservesTokensOnlyWithAKeyThatWorks is what an operation that begins a turn has of its admission, whether that is
+// TestReserveTokens_DeadKey_Refused is what an operation that begins a turn has of its admission, whether that is
 // pending or not.
-func TestATurnReservesTokensOnlyWithAKeyThatWorks(t *testing.T) {
+func TestReserveTokens_DeadKey_Refused(t *testing.T) {
 	s := newStore(t)
-	turn := compile("turn", "local taken, refused = reserve_tokens(tonumber(ARGV[1]))\nreturn {taken or false, refused or false}\n", reserves)
+	turn := newTestScript("turn", "local taken, refused = reserve_tokens(tonumber(ARGV[1]))\nreturn {taken or false, refused or false}\n", reserves)
 	p := newKey(t, s, auth.Owner{Account: newAccount(), Mode: auth.Live})
 	a := &auth.Admission{Principal: p, Limits: smallFigures}
 	reserve := func(tokens int) ([]any, error) {

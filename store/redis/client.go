@@ -19,36 +19,36 @@ import (
 )
 
 const (
-	// callLimit is how long a call may take, with dialling, waiting for a connection and redirections: callers answer
-	// 503 within 2 s (design section 10).
-	callLimit = 1800 * time.Millisecond
-	// stepLimit is how long each of these may take.
-	stepLimit = 1500 * time.Millisecond
+	// callTimeout is how long a call may take in all, with dialling, waiting for a connection, and redirections: a request is answered
+	// with 503 within 2 s if Redis is away.
+	callTimeout = 1800 * time.Millisecond
+	// stepTimeout is how long each of these steps may take.
+	stepTimeout = 1500 * time.Millisecond
 )
 
-// quiet has the client say nothing on standard error: what goes wrong, its calls return.
-var quiet = sync.OnceFunc(logging.Disable)
+// disableLogging keeps the client from writing to standard error: its calls return the errors.
+var disableLogging = sync.OnceFunc(logging.Disable)
 
-// newOptions are what all connections have in common.
+// newOptions returns the options that all topologies share.
 func newOptions() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
-		// The client's own retries run a script twice when only its reply was lost.
+		// The client's retries would run a script twice if only its reply was lost.
 		MaxRetries:            -1,
 		DialerRetries:         1,
-		ContextTimeoutEnabled: true, // else deadlines are ignored
-		DialTimeout:           stepLimit,
-		ReadTimeout:           stepLimit,
-		WriteTimeout:          stepLimit,
-		PoolTimeout:           stepLimit,
-		// A connection is taken for one trip of some 60 µs; more of them than this only queue in Redis.
+		ContextTimeoutEnabled: true, // without it, the client ignores deadlines
+		DialTimeout:           stepTimeout,
+		ReadTimeout:           stepTimeout,
+		WriteTimeout:          stepTimeout,
+		PoolTimeout:           stepTimeout,
+		// A round trip occupies a connection for some 60 µs. More connections than this would only wait in Redis.
 		PoolSize: max(32, 16*runtime.GOMAXPROCS(0)),
-		// Both are unknown to 7.0.
+		// Redis 7.0 knows neither.
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 }
 
-// target is what the URL of a store says.
+// target is what the URL of a store names.
 type target struct {
 	*redis.UniversalOptions
 	waitReplicas int
@@ -58,7 +58,7 @@ type target struct {
 func parseURL(url string) (*target, error) {
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok {
-		return nil, errors.New("redis: the store's URL lacks ://")
+		return nil, errors.New("redis: the store's URL has no ://")
 	}
 	transport, topology, _ := strings.Cut(scheme, "+")
 	rest, rawQuery, _ := strings.Cut(rest, "?")
@@ -69,7 +69,7 @@ func parseURL(url string) (*target, error) {
 	case "rediss":
 		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	default:
-		return nil, errors.New("redis: the store's URL begins with neither redis nor rediss")
+		return nil, errors.New("redis: the store's URL must begin with redis or rediss")
 	}
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
 		if err := parseUser(o.UniversalOptions, authority[:at]); err != nil {
@@ -92,7 +92,7 @@ func parseURL(url string) (*target, error) {
 	}
 	query.Del("waitReplicas")
 	if len(query) > 0 {
-		return nil, errors.New("redis: the query of the store's URL has a parameter that is not known")
+		return nil, errors.New("redis: the query of the store's URL has an unknown parameter; use waitReplicas or, with Sentinels, sentinelPassword")
 	}
 	if o.Addrs, err = parseHosts(authority, defaultPort); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func parseUser(o *redis.UniversalOptions, text string) error {
 	o.Username, errUser = neturl.PathUnescape(user)
 	o.Password, errPassword = neturl.PathUnescape(password)
 	if !ok || errUser != nil || errPassword != nil {
-		return errors.New("redis: the user and password of the store's URL must be percent-encoded, as user:password@ or :password@")
+		return errors.New("redis: the user and password in the store's URL must be percent-encoded: user:password@ or :password@")
 	}
 	return nil
 }
@@ -120,14 +120,14 @@ func parseHosts(authority, defaultPort string) ([]string, error) {
 		}
 		name, port, err := net.SplitHostPort(address)
 		if n, portErr := strconv.Atoi(port); err != nil || name == "" || portErr != nil || n < 1 || n > 65535 {
-			return nil, errors.New("redis: the store's URL names no host, or one that is malformed; use host:port")
+			return nil, errors.New("redis: the store's URL names no host, or a malformed one; use host:port")
 		}
 		addresses = append(addresses, address)
 	}
 	return addresses, nil
 }
 
-// parsePath reads what the path says in each topology: a database, a master and a database, nothing.
+// parsePath reads the path: a database; with Sentinels, a master and a database; with a Cluster, nothing.
 func parsePath(o *redis.UniversalOptions, topology, path string) error {
 	db := path
 	switch topology {
@@ -145,27 +145,27 @@ func parsePath(o *redis.UniversalOptions, topology, path string) error {
 			return errors.New("redis: a Cluster has no databases; the store's URL must end after the hosts")
 		}
 	default:
-		return errors.New("redis: of the store's URL, what follows the + must be sentinel or cluster")
+		return errors.New("redis: the + in the scheme of the store's URL must be followed by sentinel or cluster")
 	}
 	if db == "" {
 		return nil
 	}
 	n, err := strconv.Atoi(db)
 	if err != nil || n < 0 {
-		return errors.New("redis: the database of the store's URL must be a number")
+		return errors.New("redis: the database in the store's URL must be a number")
 	}
 	o.DB = n
 	return nil
 }
 
-// refusals are the errors with which a server says that it cannot do it now.
-var refusals = []string{
+// unavailableErrors are the prefixes of the errors with which a server says that it cannot do something now.
+var unavailableErrors = []string{
 	"LOADING ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "OOM ", "MISCONF ", "NOREPLICAS ", "TRYAGAIN ", "BUSY ",
 	"MOVED ", "ASK ", "NOAUTH ", "WRONGPASS ", "NOPERM ", "ERR max number of clients",
 }
 
-// fault returns the error of a call: one that wraps conversation.ErrUnavailable where a later try may succeed, and
-// otherwise one that says that we, or the data, are wrong. Neither holds an argument of the call.
+// fault returns the error of a call: it wraps conversation.ErrUnavailable if a later attempt may succeed. Any other is a mistake in Parley
+// or in the data. No error contains an argument of the call.
 func fault(err error) error {
 	var network net.Error
 	var redisError redis.Error
@@ -174,12 +174,12 @@ func fault(err error) error {
 		return nil
 	case errors.Is(err, context.Canceled):
 		return err // the caller's own
-	case strings.HasPrefix(err.Error(), "redis: all sentinels"): // holds what a Sentinel said
+	case strings.HasPrefix(err.Error(), "redis: all sentinels"): // its text quotes a Sentinel
 		return unavailable(errors.New("redis: no Sentinel names the master"))
 	case errors.As(err, &redisError):
-		for _, refusal := range refusals {
-			if strings.HasPrefix(err.Error(), refusal) {
-				return unavailable(errors.New("redis: " + strings.TrimSpace(refusal)))
+		for _, prefix := range unavailableErrors {
+			if strings.HasPrefix(err.Error(), prefix) {
+				return unavailable(errors.New("redis: the server replied " + strings.TrimSpace(prefix)))
 			}
 		}
 		return err
@@ -187,6 +187,6 @@ func fault(err error) error {
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrClosed):
 		return unavailable(err)
 	}
-	// "cluster has no nodes", and its like.
+	// "cluster has no nodes", for example.
 	return unavailable(errors.New("redis: the server cannot be reached"))
 }

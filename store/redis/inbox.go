@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// inboxSilence is how long an inbox may be silent, while it is asked each second, until its connection counts as lost:
-	// one that was cut without a word looks just so.
-	inboxSilence = 3 * time.Second
-	// inboxRetry is how long after a connection was lost the next one is tried.
+	// inboxTimeout is after how long without a reply to a ping, one each heartbeatInterval, the inbox's connection counts as lost. A
+	// network that drops packets closes nothing, so silence is the only sign.
+	inboxTimeout = 3 * time.Second
+	// inboxRetry is how long after a lost connection the next attempt starts.
 	inboxRetry = 100 * time.Millisecond
 )
 
-// inbox is where this node is poked: one connection for all its sessions, made anew whenever it is lost. What came while
-// there was none is lost too, so the node is then told that anything may have changed.
+// inbox receives this node's wake-ups: one subscription for all its sessions, renewed whenever the connection is lost. Wake-ups are
+// lost meanwhile, so the node is then told that any session may have changed ("").
 type inbox struct {
 	// static
 	store      *Store
-	poked      func(sessionID string)
-	subscribed chan struct{} // closed when it hears for the first time
+	notify     func(sessionID string)
+	subscribed chan struct{} // closed with the first subscription
 
 	mu         sync.Mutex
 	connection *redis.PubSub // guarded by mu; nil while there is none
-	heard      time.Time     // guarded by mu; when the server last said something
-	known      bool          // guarded by mu; subscribed is closed
+	heard      time.Time     // guarded by mu; when the server last sent something
+	known      bool          // guarded by mu; whether subscribed is closed
 }
 
-// await waits until the inbox hears.
+// await waits until the inbox has subscribed.
 func (in *inbox) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	select {
 	case <-in.subscribed:
@@ -45,10 +45,10 @@ func (in *inbox) await(ctx context.Context) error {
 	}
 }
 
-// run hears until ctx is done.
+// run receives until ctx is done.
 func (in *inbox) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		in.hear(ctx)
+		in.receive(ctx)
 		select {
 		case <-ctx.Done():
 		case <-time.After(inboxRetry):
@@ -56,14 +56,14 @@ func (in *inbox) run(ctx context.Context) {
 	}
 }
 
-// hear hears by one connection until it is lost, or ctx is done.
-func (in *inbox) hear(ctx context.Context) {
+// receive receives over one connection until it is lost, or ctx is done.
+func (in *inbox) receive(ctx context.Context) {
 	connection := in.store.db.Subscribe(ctx)
-	hangUp := sync.OnceFunc(func() { _ = connection.Close() })
-	defer hangUp()
-	defer context.AfterFunc(ctx, hangUp)() // reading does not heed the context
-	in.connect(connection)
-	defer in.connect(nil)
+	disconnect := sync.OnceFunc(func() { _ = connection.Close() })
+	defer disconnect()
+	defer context.AfterFunc(ctx, disconnect)() // Receive ignores the context while it reads
+	in.setConnection(connection)
+	defer in.setConnection(nil)
 	if connection.Subscribe(ctx, inboxChannel(in.store.node)) != nil {
 		return
 	}
@@ -77,22 +77,22 @@ func (in *inbox) hear(ctx context.Context) {
 		in.mu.Unlock()
 		switch m := message.(type) {
 		case *redis.Subscription:
-			in.begin()
+			in.subscribe()
 		case *redis.Message:
-			in.take(m.Payload)
+			in.deliver(m.Payload)
 		}
 	}
 }
 
-// connect notes the connection that is used.
-func (in *inbox) connect(connection *redis.PubSub) {
+// setConnection notes the connection that is used.
+func (in *inbox) setConnection(connection *redis.PubSub) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.connection, in.heard = connection, time.Now()
 }
 
-// begin notes that the inbox hears, from now on or again.
-func (in *inbox) begin() {
+// subscribe notes that the inbox has subscribed, for the first time or again.
+func (in *inbox) subscribe() {
 	in.mu.Lock()
 	first := !in.known
 	in.known = true
@@ -101,29 +101,29 @@ func (in *inbox) begin() {
 		close(in.subscribed)
 		return
 	}
-	in.poked("")
+	in.notify("")
 }
 
-// take does what a message says (schema.go).
-func (in *inbox) take(payload string) {
+// deliver acts on the words of a message (schema.go).
+func (in *inbox) deliver(payload string) {
 	for word := range strings.SplitSeq(payload, " ") {
-		sessionID, node, watches := strings.Cut(word, "+")
+		sessionID, node, follows := strings.Cut(word, followerMark)
 		switch {
-		case strings.Contains(word, "!"):
-			in.store.poke(word)
+		case strings.Contains(word, waiterMark):
+			in.store.waiters.wake(word)
 			continue
-		case watches:
-			in.store.viewers.add(sessionID, node, time.Now().Add(conversation.FollowLease))
+		case follows:
+			in.store.followers.add(sessionID, node, time.Now().Add(conversation.FollowLease))
 		}
 		if sessionID != "" {
-			in.poked(sessionID)
+			in.notify(sessionID)
 		}
 	}
 }
 
-// checkOn checks the connection each second, until ctx is done.
-func (in *inbox) checkOn(ctx context.Context) {
-	ticker := time.NewTicker(heartbeatEvery)
+// checkLoop checks the connection each heartbeatInterval, until ctx is done.
+func (in *inbox) checkLoop(ctx context.Context) {
+	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -135,7 +135,7 @@ func (in *inbox) checkOn(ctx context.Context) {
 	}
 }
 
-// check asks whether the connection lives, and gives it up where it has been silent for too long.
+// check pings the connection, and closes it if it has been silent for too long.
 func (in *inbox) check(ctx context.Context) {
 	in.mu.Lock()
 	connection, silent := in.connection, time.Since(in.heard)
@@ -143,11 +143,11 @@ func (in *inbox) check(ctx context.Context) {
 	if connection == nil {
 		return
 	}
-	if silent > inboxSilence {
+	if silent > inboxTimeout {
 		_ = connection.Close()
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, stepLimit)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	_ = connection.Ping(ctx) // where it fails, so does reading
+	_ = connection.Ping(ctx) // if it fails, so does reading
 }

@@ -13,18 +13,14 @@ import (
 
 var journalScript = newScript("journal", idempotent)
 
-const (
-	// journalEndsAfter is how long the journal of a turn that has ended is kept, empty, for what is written late.
-	journalEndsAfter = 5 * time.Minute
-	// journalMargin is how long before its journal may expire at the earliest, text is no longer written without looking.
-	journalMargin = 20 * time.Second
-)
+// journalMargin is for how long before its earliest possible expiry a journal is written by the script: longer than a write can take.
+const journalMargin = 20 * time.Second
 
-// journal is what this node knows of the journals that it writes. A command that writes at an offset is three times cheaper
-// than a script, but it would make a key anew that has expired, for good. A journal, once seen, lives until its session
-// expires, or for journalEndsAfter from the end of its turn on, if that is earlier; until shortly before, text
-// is written without looking, and by a script that looks otherwise: at first, about every five minutes, at the end of the
-// session's life, when this process has slept, and after an error.
+// journal knows the journals that this node writes. The command SETRANGE writes text at an offset and costs Redis a third of a script, but
+// if the key had expired it would make one that never expires. A journal that was seen exists until its session expires or, if that is
+// earlier, for journalOutlives after its turn has ended. Until shortly before, text is written by SETRANGE. Otherwise it is written
+// by the script, which checks that the journal exists: the first time, about every five minutes, near the session's expiry, after
+// this process was asleep, and after an error.
 type journal struct {
 	mu    sync.Mutex
 	known map[conversation.TurnKey]*journalled // guarded by mu
@@ -32,11 +28,11 @@ type journal struct {
 
 type journalled struct {
 	name  string
-	until time.Time // until when text may be written without looking
+	until time.Time // until when SETRANGE may be used
 }
 
-// at returns what is known of the turn's journal.
-func (j *journal) at(key *conversation.TurnKey) *journalled {
+// atLocked returns what is known of a turn's journal.
+func (j *journal) atLocked(key *conversation.TurnKey) *journalled {
 	known := j.known[*key]
 	if known == nil {
 		known = &journalled{name: journalKey(tagOfOwner(key.Owner), key.SessionID, key.Fence)}
@@ -48,17 +44,17 @@ func (j *journal) at(key *conversation.TurnKey) *journalled {
 	return known
 }
 
-// safe reports whether it is before until, by both of Go's clocks: one of them stands still while the machine sleeps.
+// safe reports whether SETRANGE may be used, by both of Go's clocks: the monotonic one stands still while the machine sleeps.
 func (k *journalled) safe(now time.Time) bool {
 	return now.Before(k.until) && now.Round(0).Before(k.until.Round(0))
 }
 
-// seen notes that the journal, in a moment after asked, was to expire so much later.
+// seen notes that the journal existed at some moment after asked, and how much longer it would exist.
 func (k *journalled) seen(asked time.Time, left time.Duration) {
-	k.until = asked.Add(min(left, journalEndsAfter) - journalMargin)
+	k.until = asked.Add(min(left, journalOutlives) - journalMargin)
 }
 
-// sweep forgets what was not written lately.
+// sweep forgets journals that were not written lately.
 func (j *journal) sweep(now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -69,7 +65,7 @@ func (j *journal) sweep(now time.Time) {
 	}
 }
 
-// doubt has all journals looked at before they are written again: the server may be another, which knows less.
+// doubt makes the script write each journal next: the server may be another one, after a fail-over that lost some of them.
 func (j *journal) doubt() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -85,33 +81,33 @@ func (j *journal) forget(key conversation.TurnKey) {
 	delete(j.known, key)
 }
 
-// Journal implements conversation.Store: in one trip, but for replies that are new. Other nodes that watch the sessions are
-// poked, each by one command for all of them. What failed may be written in part; it is to be written again.
+// Journal implements conversation.Store, in one round trip; new replies need one more. Nodes that follow the sessions are notified, each by
+// one command for all of them. If it fails, part of the batch may be written; the caller writes it again.
 func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
 	now := time.Now()
 	var writes []redis.Cmder
-	var looks []call
-	var looked []*journalled
-	pokes := make(map[string][]byte)
+	var checks []call
+	var checked []*journalled
+	wakeUps := make(map[string][]byte)
 	s.journal.mu.Lock()
 	for i := range batch {
 		segment := &batch[i]
 		if len(segment.Text) == 0 {
 			continue
 		}
-		known := s.journal.at(&segment.Key)
+		known := s.journal.atLocked(&segment.Key)
 		if known.safe(now) {
 			writes = append(writes, redis.NewIntCmd(ctx, "setrange", known.name, segment.Offset, segment.Text))
 		} else {
-			looks = append(looks, call{journalScript, []string{known.name}, []any{segment.Offset, segment.Text}})
-			looked = append(looked, known)
+			checks = append(checks, call{journalScript, []string{known.name}, []any{segment.Offset, segment.Text}})
+			checked = append(checked, known)
 		}
-		s.viewers.poke(pokes, segment.Key.SessionID, s.node, now)
+		s.followers.appendWakeUps(wakeUps, segment.Key.SessionID, s.node, now)
 	}
 	s.journal.mu.Unlock()
-	err := s.look(ctx, looks, looked, now)
+	err := s.writeChecked(ctx, checks, checked, now)
 	if err == nil {
-		err = s.write(ctx, writes, pokes)
+		err = s.write(ctx, writes, wakeUps)
 	}
 	if err != nil {
 		s.journal.doubt()
@@ -119,12 +115,12 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	return err
 }
 
-// look writes text by scripts, and notes what they saw.
-func (s *Store) look(ctx context.Context, looks []call, looked []*journalled, asked time.Time) error {
-	if len(looks) == 0 {
+// writeChecked writes text by the script, and notes when the journals expire.
+func (s *Store) writeChecked(ctx context.Context, checks []call, checked []*journalled, asked time.Time) error {
+	if len(checks) == 0 {
 		return nil
 	}
-	replies, errs := s.runAll(ctx, looks)
+	replies, errs := s.runAll(ctx, checks)
 	s.journal.mu.Lock()
 	defer s.journal.mu.Unlock()
 	var failed error
@@ -136,15 +132,15 @@ func (s *Store) look(ctx context.Context, looks []call, looked []*journalled, as
 		case !ok:
 			failed = journalScript.malformed()
 		default:
-			looked[i].seen(asked, time.Duration(left)*time.Millisecond)
+			checked[i].seen(asked, time.Duration(left)*time.Millisecond)
 		}
 	}
 	return failed
 }
 
-// write sends text, and then the pokes about it. A Cluster's servers do not keep that order within one trip.
-func (s *Store) write(ctx context.Context, writes []redis.Cmder, pokes map[string][]byte) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+// write sends text, and then the wake-ups about it. A Cluster needs two round trips, because its servers would not keep that order.
+func (s *Store) write(ctx context.Context, writes []redis.Cmder, wakeUps map[string][]byte) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	pipe := s.db.Pipeline()
 	for _, write := range writes {
@@ -155,7 +151,7 @@ func (s *Store) write(ctx context.Context, writes []redis.Cmder, pokes map[strin
 			return fault(err)
 		}
 	}
-	for node, sessions := range pokes {
+	for node, sessions := range wakeUps {
 		pipe.Publish(ctx, inboxChannel(node), sessions)
 	}
 	if pipe.Len() == 0 {

@@ -15,15 +15,15 @@ import (
 	"parley/conversation"
 )
 
-// wire watches what a store sends: it counts the trips, and harms the scripts that are named.
+// wire counts what a store sends, and fails chosen scripts.
 type wire struct {
 	trips   atomic.Int64
-	dropped atomic.Pointer[script] // is not sent; nil for none
-	unheard atomic.Pointer[script] // of its next run the reply is lost; nil for none
+	dropped atomic.Pointer[script] // a script that is not sent; nil for none
+	unheard atomic.Pointer[script] // a script whose next reply is lost; nil for none
 }
 
-// watch returns the wire of a store.
-func watch(s *Store) *wire {
+// tap returns the wire of a store.
+func tap(s *Store) *wire {
 	w := new(wire)
 	s.db.AddHook(w)
 	return w
@@ -32,10 +32,10 @@ func watch(s *Store) *wire {
 // is reports whether a command runs that script.
 func is(cmd redis.Cmder, sc *script) bool {
 	args := cmd.Args()
-	return sc != nil && len(args) > 1 && (args[1] == sc.digest || args[1] == sc.text)
+	return sc != nil && len(args) > 1 && (args[1] == sc.compiled().digest || args[1] == sc.compiled().text)
 }
 
-// errDropped is what a node that died would not have seen.
+// errDropped is the error of a script that is not sent.
 var errDropped = &net.OpError{Op: "write", Err: errors.New("the node is dead")}
 
 func (w *wire) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -82,15 +82,15 @@ func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// halfWay runs change on a node that dies before it has told the pointers.
+// halfWay runs change on a node that dies before it has written the pointers.
 func halfWay(t *testing.T, change func(s *Store) error) error {
 	t.Helper()
 	s := newStore(t)
-	watch(s).dropped.Store(pointScript)
+	tap(s).dropped.Store(setPointerScript)
 	return change(s)
 }
 
-// finds reports who presents the secret, as any other node sees it, and whether it works.
+// finds reports who presents the secret, as another node sees it, and whether it works.
 func finds(t *testing.T, s *Store, key auth.Key, hash auth.Hash) (found auth.KeyMatch, works bool) {
 	t.Helper()
 	found, err := s.KeyByHash(t.Context(), hash)
@@ -105,7 +105,7 @@ func finds(t *testing.T, s *Store, key auth.Key, hash auth.Hash) (found auth.Key
 	return found, err == nil
 }
 
-func TestACrashWhileAKeyIsMadeLeavesNothingThatWorks(t *testing.T) {
+func TestCreateKey_CrashHalfway_SecretDead(t *testing.T) {
 	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
 	err := halfWay(t, func(dying *Store) error {
 		_, err := dying.CreateKey(t.Context(), key, "")
@@ -113,12 +113,12 @@ func TestACrashWhileAKeyIsMadeLeavesNothingThatWorks(t *testing.T) {
 	})
 	wantError(t, "CreateKey", err, conversation.ErrUnavailable)
 	if _, works := finds(t, s, key, key.Secrets[0].Hash); works {
-		t.Error("a secret that was told to nobody works")
+		t.Error("a secret that nobody was given works")
 	}
 	must(t, s.RevokeKey(t.Context(), key.Owner, key.ID)) // it is listed, and can be
 }
 
-func TestACrashWhileAKeyIsRevokedLeavesNothingThatWorks(t *testing.T) {
+func TestRevokeKey_CrashHalfway_SecretDead(t *testing.T) {
 	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
 	_, err := s.CreateKey(t.Context(), key, "")
 	must(t, err)
@@ -131,7 +131,7 @@ func TestACrashWhileAKeyIsRevokedLeavesNothingThatWorks(t *testing.T) {
 	}
 }
 
-func TestACrashWhileAKeyIsRotatedLeavesTheOldSecretItsTime(t *testing.T) {
+func TestRotateKey_CrashHalfway_OldSecretWorks(t *testing.T) {
 	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
 	_, err := s.CreateKey(t.Context(), key, "")
 	must(t, err)
@@ -155,7 +155,7 @@ func TestACrashWhileAKeyIsRotatedLeavesTheOldSecretItsTime(t *testing.T) {
 	}
 }
 
-func TestACrashWhileATierChangesIsMendedBySettingItAgain(t *testing.T) {
+func TestSetTier_CrashHalfway_Repeatable(t *testing.T) {
 	s, owner := newStore(t), auth.Owner{Account: newAccount(), Mode: auth.Live}
 	test := auth.Owner{Account: owner.Account, Mode: auth.Test}
 	keys := []auth.Key{aKey(owner), aKey(test)}
@@ -175,11 +175,11 @@ func TestACrashWhileATierChangesIsMendedBySettingItAgain(t *testing.T) {
 	}
 }
 
-func TestARotationWhoseReplyIsLostIsNotLost(t *testing.T) {
+func TestRotateKey_LostReply(t *testing.T) {
 	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
 	_, err := s.CreateKey(t.Context(), key, "")
 	must(t, err)
-	watch(s).unheard.Store(rotateKeyScript)
+	tap(s).unheard.Store(rotateKeyScript)
 	second := aKey(key.Owner).Secrets[0].Hash
 	rotated, err := s.RotateKey(t.Context(), key.Owner, key.ID, second, "svc_live_cd")
 	must(t, err)
@@ -193,14 +193,14 @@ func TestARotationWhoseReplyIsLostIsNotLost(t *testing.T) {
 	}
 }
 
-// TestWhoCallsCostsOneTrip counts what is sent to Redis: for a key that was never seen, and for a request.
-func TestWhoCallsCostsOneTrip(t *testing.T) {
+// TestKeys_OneRoundTripEach counts what is sent to Redis: for a key that was never seen, and for a request.
+func TestKeys_OneRoundTripEach(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
 	p := newKey(t, s, owner)
 	_, err := admit(t, s, p) // the server has the script
 	must(t, err)
-	w := watch(s)
+	w := tap(s)
 	for what, call := range map[string]func() error{
 		"KeyByHash": func() error { _, err := s.KeyByHash(t.Context(), p.Secret); return err },
 		"Admit":     func() error { _, err := admit(t, s, p); return err },

@@ -9,26 +9,26 @@ import (
 	"parley/conversation"
 )
 
-// liveTurns knows what this node has in its set of live turns (schema.go), by which the others find what it leaves behind when
-// it dies. A turn is added in the trip of the script that begins it. As the set lies in another slot, that cannot depend on
-// what the script does; so the set may name turns that did not begin, or are over: these are removed with a later trip. It never
-// lacks one that is live. Its methods may be called from any goroutine; those about one waiter come one after the other.
+// liveTurns knows which members this node has in its set of live turns (schema.go), by which the others find its turns when it dies. A
+// member is added in the round trip of the script that begins the turn. The set is in another slot, so adding cannot depend on
+// what the script does: the set may name turns that did not begin or have ended, which a later round trip removes. It never lacks a
+// live turn. Its methods may be called from any goroutine; those about one waiter must not overlap.
 type liveTurns struct {
 	mu      sync.Mutex
-	members map[conversation.TurnKey]string // guarded by mu; of turns that have begun
+	members map[conversation.TurnKey]string // guarded by mu; by turns that have begun
 	live    map[string]struct{}             // guarded by mu; the members' values
-	stale   []string                        // guarded by mu; what is to be removed
+	stale   []string                        // guarded by mu; members to remove
 	pending map[string]struct{}             // guarded by mu; members whose turn may be beginning
-	removed map[string]time.Time            // guarded by mu; members that were lately removed, and when
+	removed map[string]time.Time            // guarded by mu; members removed lately, and when
 }
 
-// staleAtOnce is how many members one trip removes.
+// staleAtOnce is how many members one round trip removes.
 const staleAtOnce = 64
 
-// removedFor is how long it is known what was removed: longer than a fail-over goes unnoticed.
+// removedFor is how long removed members are remembered: longer than a fail-over stays unnoticed.
 const removedFor = time.Minute
 
-// beginning returns what is sent beside a script that may begin the turn of a member.
+// beginning returns the commands to send beside a script that may begin a member's turn.
 func (l *liveTurns) beginning(node, member string) [][]any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,14 +38,14 @@ func (l *liveTurns) beginning(node, member string) [][]any {
 	}
 	l.pending[member] = struct{}{}
 	beside := [][]any{{"sadd", liveKey(node), member}}
-	if gone := l.takeStale(node); gone != nil {
-		beside = append(beside, gone)
+	if remove := l.takeStaleLocked(node); remove != nil {
+		beside = append(beside, remove)
 	}
 	return beside
 }
 
-// takeStale returns the command that removes what is to be removed; nil if nothing is. Called with mu held.
-func (l *liveTurns) takeStale(node string) []any {
+// takeStaleLocked returns the command that removes stale members; nil if there are none.
+func (l *liveTurns) takeStaleLocked(node string) []any {
 	if len(l.stale) == 0 {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (l *liveTurns) begun(key conversation.TurnKey, member string) {
 	delete(l.pending, member)
 }
 
-// ended notes that a turn is over.
+// ended notes that a turn has ended.
 func (l *liveTurns) ended(key conversation.TurnKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func (l *liveTurns) ended(key conversation.TurnKey) {
 	}
 }
 
-// notBegun notes that the turn of a member did not begin, unless it has.
+// notBegun notes that a member's turn did not begin, unless it has.
 func (l *liveTurns) notBegun(member string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,8 +95,8 @@ func (l *liveTurns) notBegun(member string) {
 	}
 }
 
-// over returns those of the members, and of those that were removed lately, whose turns are over, or never began, as far as
-// this process knows: a server that knows less than it has said, after a fail-over, may have them live.
+// over returns those of the members, and of those removed lately, whose turns have ended or never began as far as this process
+// knows. After a fail-over, the server may still have them live, because it lost what it was told last.
 func (l *liveTurns) over(members []string, now time.Time) (over []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,14 +117,12 @@ func (l *liveTurns) over(members []string, now time.Time) (over []string) {
 	return over
 }
 
-// reclaim ends the turns that the store has this node write, but the node does not: a fail-over may have lost their
-// ends, and the sessions would be busy for as long as the node lives. It returns how many there were.
+// reclaim ends the turns of this node that are live in the store only: a fail-over may have lost their ends, and the sessions would stay
+// busy as long as the node lives. It returns how many there were.
 func (s *Store) reclaim(ctx context.Context, count func(text string) int) (int, error) {
-	ctxCall, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	members, err := s.db.SMembers(ctxCall, liveKey(s.node)).Result()
+	members, err := s.liveMembers(ctx, s.node)
 	if err != nil {
-		return 0, fault(err)
+		return 0, err
 	}
 	ended := 0
 	for chunk := range slices.Chunk(s.turns.over(members, time.Now()), orphansAtOnce) {
@@ -139,14 +137,13 @@ func (s *Store) reclaim(ctx context.Context, count func(text string) int) (int, 
 	return ended, s.removeStale(ctx)
 }
 
-// removeStale removes what the set names for no reason any more, so that it is empty where nothing is live. Where it fails, more
-// is named than there is.
+// removeStale removes all stale members, so that the set is empty if no turn is live.
 func (s *Store) removeStale(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	for {
 		s.turns.mu.Lock()
-		remove := s.turns.takeStale(s.node)
+		remove := s.turns.takeStaleLocked(s.node)
 		s.turns.mu.Unlock()
 		if remove == nil {
 			return nil

@@ -10,94 +10,82 @@ import (
 	"parley/conversation"
 )
 
-var (
-	heartbeatScript = newScript("heartbeat", counts|idempotent)
-	buryScript      = newScript("bury", counts|idempotent)
-)
-
-const (
-	// heartbeatEvery is how often a node says that it lives.
-	heartbeatEvery = time.Second
-	// deadAfter is when a node that has not said so is dead: its turns are ended by the others. For as long, a node
-	// ends nobody's turns after its own connection came back: an outage has everybody look dead (design section 3).
-	deadAfter = 3 * time.Second
-	// reclaimEvery is how often a node looks whether the store has it write what it does not: a fail-over may go unnoticed.
-	reclaimEvery = 2 * time.Second
-)
+// reclaimInterval is how often a node looks whether the store has live turns of it that it does not write, which a fail-over that it did
+// not notice may have brought back.
+const reclaimInterval = 2 * time.Second
 
 // membership is this process as one of the nodes, and what it knows of the others.
 type membership struct {
-	every, deadAfter time.Duration // static; heartbeatEvery and deadAfter, but for tests that are in more of a hurry
+	interval, deadAfter time.Duration // static; heartbeatInterval and deadAfter, shorter in tests
 
 	mu sync.Mutex
 	// guarded by mu
-	stop     context.CancelFunc     // nil while this process is no node
-	poked    func(sessionID string) // not nil after Join
-	began    time.Time              // when the first heartbeat came back
-	heard    time.Time              // when the last one did
-	ahead    time.Duration          // the store's clock, as of heard, less the time since began
-	lost     bool                   // one has failed since heard
-	reapFrom time.Time              // before that, nobody's turns are ended
-	reclaim  time.Time              // when this node's own are to be looked at (Store.reclaim)
-	present  []string               // all nodes, as of heard
-	dead     []string               // those whose heartbeat was over deadAfter old, as of heard
-	suspects map[orphan]time.Time   // since when (see suspect)
-	mute     bool                   // a test has the heartbeat stop, as if the process slept
+	stop           context.CancelFunc     // nil while this process is not a node
+	notify         func(sessionID string) // not nil after Join
+	began          time.Time              // when the first heartbeat returned
+	heard          time.Time              // when the last one did
+	ahead          time.Duration          // the server's clock at heard, less the time since began
+	lost           bool                   // a heartbeat has failed since heard
+	endOrphansFrom time.Time              // before this, nobody's turns are ended
+	reclaimAt      time.Time              // when this node's own turns are to be compared with the store's (Store.reclaim)
+	present        []string               // all nodes at heard
+	dead           []string               // those whose heartbeat was older than deadAfter at heard
+	suspects       map[orphan]time.Time   // since when (see suspect)
+	asleep         bool                   // a test suppresses the heartbeat, as if the process were stopped
 
-	work sync.WaitGroup // the heartbeat, the inbox, and who checks it
+	work sync.WaitGroup // the heartbeat, the inbox, and its check
 }
 
-// Join implements conversation.Nodes. It returns once the node is heard and hears; where it fails, it can be called
-// again.
-func (s *Store) Join(ctx context.Context, poked func(sessionID string)) error {
-	n := &s.membership
+// Join implements conversation.Nodes. It returns once the other nodes can see and notify this one. If it fails, it can be called again.
+func (s *Store) Join(ctx context.Context, notify func(sessionID string)) error {
+	m := &s.membership
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	n.mu.Lock()
-	if n.stop != nil {
-		n.mu.Unlock()
+	m.mu.Lock()
+	if m.stop != nil {
+		m.mu.Unlock()
 		stop()
-		return errors.New("redis: this process has joined the nodes already")
+		return errors.New("redis: this process has already joined the nodes")
 	}
-	n.stop, n.poked = stop, poked
-	n.mu.Unlock()
+	m.stop, m.notify = stop, notify
+	m.mu.Unlock()
 
-	in := &inbox{store: s, poked: poked, subscribed: make(chan struct{})}
-	n.work.Go(func() { in.run(running) })
+	in := &inbox{store: s, notify: notify, subscribed: make(chan struct{})}
+	m.work.Go(func() { in.run(running) })
 	err := in.await(ctx)
 	if err == nil {
 		err = s.beat(ctx)
 	}
 	if err != nil {
-		s.halt()
+		s.stopMembership()
 		return err
 	}
-	n.work.Go(func() { s.beatOn(running) })
-	n.work.Go(func() { in.checkOn(running) })
+	m.work.Go(func() { s.beatLoop(running) })
+	m.work.Go(func() { in.checkLoop(running) })
 	return nil
 }
 
-// halt ends what Join has begun. It reports whether there was anything.
-func (s *Store) halt() bool {
-	n := &s.membership
-	n.mu.Lock()
-	stop := n.stop
-	n.stop = nil
-	n.mu.Unlock()
+// stopMembership stops what Join started. It reports whether this process was a node.
+func (s *Store) stopMembership() bool {
+	m := &s.membership
+	m.mu.Lock()
+	stop := m.stop
+	m.stop = nil
+	m.mu.Unlock()
 	if stop == nil {
 		return false
 	}
 	stop()
-	n.work.Wait()
+	m.work.Wait()
 	return true
 }
 
-// leave ends this process's life as a node. Where it has live turns still, the others find it dead in a while and end
-// them; so they do where this cannot be said.
+// leave removes this process from the nodes. If it has live turns, or cannot reach Redis, it stays among them: the others will find it dead
+// and end its turns.
 func (s *Store) leave() {
-	if !s.halt() {
+	if !s.stopMembership() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	_ = s.removeStale(ctx)
 	if live, err := s.db.SCard(ctx, liveKey(s.node)).Result(); err == nil && live == 0 {
@@ -105,167 +93,85 @@ func (s *Store) leave() {
 	}
 }
 
-// beatOn says that the node lives, each second, until ctx is done.
-func (s *Store) beatOn(ctx context.Context) {
-	ticker := time.NewTicker(s.membership.every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		_ = s.beat(ctx)        // it is noted
-		_ = s.removeStale(ctx) // the next time, then
-		now := time.Now()
-		s.viewers.sweep(now)
-		s.journal.sweep(now)
-	}
-}
-
-// beat says that the node lives, and learns which others do.
-func (s *Store) beat(ctx context.Context) error {
-	n := &s.membership
-	n.mu.Lock()
-	mute := n.mute
-	n.mu.Unlock()
-	if mute {
-		return nil
-	}
-	reply, err := s.run(ctx, heartbeatScript, "", []string{nodesKey}, s.node, n.deadAfter.Milliseconds())
-	if err == nil {
-		var was bool
-		if was, err = n.learn(reply, time.Now()); err == nil && !was {
-			n.tell("") // others may have ended its turns
-		}
-	}
-	if err != nil {
-		n.mu.Lock()
-		n.lost = true
-		n.mu.Unlock()
-	}
-	return err
-}
-
-// learn notes what a heartbeat returned. It reports whether the node was among the nodes; its first heartbeat counts as
-// that.
-func (n *membership) learn(reply any, now time.Time) (was bool, err error) {
-	parts, _ := reply.([]any)
-	if len(parts) != 4 {
-		return false, heartbeatScript.malformed()
-	}
-	clock, ok1 := parts[1].(int64)
-	present, ok2 := texts(parts[2])
-	dead, ok3 := texts(parts[3])
-	if !ok1 || !ok2 || !ok3 {
-		return false, heartbeatScript.malformed()
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	first := n.heard.IsZero()
-	if first {
-		n.began = now
-	}
-	ahead := time.Duration(clock)*time.Millisecond - now.Sub(n.began)
-	stepped := (ahead - n.ahead).Abs() > n.every // a clock that is set ahead has everybody look dead, too
-	if first || n.lost || stepped || now.Sub(n.heard) > n.deadAfter {
-		n.reapFrom = now.Add(n.deadAfter)
-		n.reclaim = now
-	}
-	n.heard, n.ahead, n.lost, n.present, n.dead = now, ahead, false, present, dead
-	return first || parts[0] == int64(1), nil
-}
-
 // joined reports whether this process is a node.
-func (n *membership) joined() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.stop != nil
+func (m *membership) joined() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stop != nil
 }
 
-// tell pokes this process.
-func (n *membership) tell(sessionID string) {
-	n.mu.Lock()
-	poked := n.poked
-	n.mu.Unlock()
-	if poked != nil {
-		poked(sessionID)
+// notifySelf notifies this process, as if by its inbox.
+func (m *membership) notifySelf(sessionID string) {
+	m.mu.Lock()
+	notify := m.notify
+	m.mu.Unlock()
+	if notify != nil {
+		notify(sessionID)
 	}
 }
 
-// suspect notes that a session has a live turn of that node. Where it is none that is known, nobody but who looks at the session
-// can find it: a process that died between the beginning of a turn and counting it among its own. Should the
-// node not have appeared after deadAfter, EndOrphans ends the turn.
-func (s *Store) suspect(owner conversation.Owner, sessionID, by string) {
-	n := &s.membership
-	if by == "" || by == s.node {
+// suspect notes that a session has a live turn of a node. If that node is not among the nodes, its turn can only be found by whoever looks
+// at the session: the process died after it began the turn and before its first heartbeat, or before it was among its live turns. If
+// the node has not appeared after deadAfter, EndOrphans ends the turn.
+func (s *Store) suspect(owner conversation.Owner, sessionID, node string) {
+	m := &s.membership
+	if node == "" || node == s.node {
 		return
 	}
-	o := orphan{node: by, owner: owner, session: sessionID}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, noted := n.suspects[o]; !noted && n.stop != nil && !slices.Contains(n.present, by) {
-		if n.suspects == nil {
-			n.suspects = make(map[orphan]time.Time)
+	o := orphan{node: node, owner: owner, session: sessionID}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, noted := m.suspects[o]; !noted && m.stop != nil && !slices.Contains(m.present, node) {
+		if m.suspects == nil {
+			m.suspects = make(map[orphan]time.Time)
 		}
-		n.suspects[o] = time.Now()
+		m.suspects[o] = time.Now()
 	}
 }
 
-// sure reports whether this node can be sure who is dead; called with mu held.
-func (n *membership) sure(now time.Time) bool {
-	return n.stop != nil && !n.lost && now.Sub(n.heard) <= 2*n.every && !now.Before(n.reapFrom)
+// clear forgets suspected turns.
+func (m *membership) clear(orphans []orphan) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, o := range orphans {
+		delete(m.suspects, o)
+	}
 }
 
-// toReap returns the nodes that are dead, and the turns of nodes that are unknown; none while this node cannot be sure.
-func (n *membership) toReap(now time.Time) (dead []string, unknown []orphan) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !n.sure(now) {
+// sureLocked reports whether this node can tell which nodes are dead.
+func (m *membership) sureLocked(now time.Time) bool {
+	return m.stop != nil && !m.lost && now.Sub(m.heard) <= 2*m.interval && !now.Before(m.endOrphansFrom)
+}
+
+// orphaned returns the dead nodes, and the turns of unknown nodes; none while this node cannot be sure.
+func (m *membership) orphaned(now time.Time) (dead []string, unknown []orphan) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.sureLocked(now) {
 		return nil, nil
 	}
-	for o, since := range n.suspects {
+	for o, since := range m.suspects {
 		switch {
-		case slices.Contains(n.present, o.node):
-			delete(n.suspects, o)
-		case n.heard.Sub(since) > n.deadAfter:
+		case slices.Contains(m.present, o.node):
+			delete(m.suspects, o)
+		case m.heard.Sub(since) > m.deadAfter:
 			unknown = append(unknown, o)
 		}
 	}
-	return slices.Clone(n.dead), unknown
+	return slices.Clone(m.dead), unknown
 }
 
-// toReclaim reports whether this node's own turns are to be looked at: after an outage, which may have been a fail-over, and
-// every reclaimEvery.
-func (n *membership) toReclaim(now time.Time) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return !n.lost && !now.Before(n.reclaim)
+// reclaimDue reports whether this node's own turns are to be compared with the store's: after an outage, which may have been a
+// fail-over, and every reclaimInterval.
+func (m *membership) reclaimDue(now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.lost && !now.Before(m.reclaimAt)
 }
 
-// reclaimed notes that it has been done.
-func (n *membership) reclaimed(now time.Time) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.reclaim = now.Add(reclaimEvery)
-}
-
-// texts returns a list of strings that a script returned.
-func texts(reply any) ([]string, bool) {
-	list, ok := reply.([]any)
-	all := make([]string, len(list))
-	for i, item := range list {
-		text, isText := item.(string)
-		all[i], ok = text, ok && isText
-	}
-	return all, ok
-}
-
-// clear forgets turns that were suspected.
-func (n *membership) clear(orphans []orphan) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, o := range orphans {
-		delete(n.suspects, o)
-	}
+// reclaimed notes that they were compared.
+func (m *membership) reclaimed(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reclaimAt = now.Add(reclaimInterval)
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"regexp"
 	"slices"
 	"sync"
 	"testing"
@@ -11,20 +12,20 @@ import (
 	"parley/stream"
 )
 
-// pokes is what a node was poked with.
-type pokes struct {
+// wakeUps records what a node was notified of.
+type wakeUps struct {
 	mu  sync.Mutex
 	all []string // guarded by mu
 }
 
-func (p *pokes) poked(sessionID string) {
+func (p *wakeUps) notify(sessionID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.all = append(p.all, sessionID)
 }
 
-// take returns what came since the last time.
-func (p *pokes) take() []string {
+// take returns the notifications since the last call.
+func (p *wakeUps) take() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.all
@@ -32,43 +33,39 @@ func (p *pokes) take() []string {
 	return all
 }
 
-// await waits until the node is poked with that.
-func (p *pokes) await(t *testing.T, sessionID string) {
+// await waits until the node is notified of a session.
+func (p *wakeUps) await(t *testing.T, sessionID string) {
 	t.Helper()
-	await(t, "it is poked with "+sessionID, func() bool { return slices.Contains(p.take(), sessionID) })
+	await(t, "a wake-up for "+sessionID, func() bool { return slices.Contains(p.take(), sessionID) })
 }
 
-// await asks again and again until what is asked is true.
+// await calls ready until it returns true. Only a hang reaches its timeout.
 func await(t *testing.T, what string, ready func() bool) {
 	t.Helper()
-	tick, late := time.NewTicker(5*time.Millisecond), time.After(20*time.Second)
+	tick, late := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
 	defer tick.Stop()
 	for !ready() {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatalf("it is waited for in vain that %s", what)
+			t.Fatalf("waited in vain: %s", what)
 		}
 	}
 }
 
-// join returns a store that is a node. It dies in half the usual time.
-func join(t *testing.T, url string) (*Store, *pokes) { return joinAt(t, url, 2) }
-
-// joinAt is join for a node that dies so many times faster than is usual.
-func joinAt(t *testing.T, url string, haste time.Duration) (*Store, *pokes) {
+// join returns a store that is a node.
+func join(t *testing.T, url string) (*Store, *wakeUps) {
 	t.Helper()
-	s, p := open(t, url), new(pokes)
-	s.membership.every, s.membership.deadAfter = heartbeatEvery/haste, deadAfter/haste
-	must(t, s.Join(t.Context(), p.poked))
+	s, p := open(t, url), new(wakeUps)
+	must(t, s.Join(t.Context(), p.notify))
 	return s, p
 }
 
-// mute has a node's heartbeat stop, as if its process slept, or go on.
-func mute(s *Store, is bool) {
+// suspend stops a node's heartbeat, as if its process were suspended, or resumes it.
+func suspend(s *Store, is bool) {
 	s.membership.mu.Lock()
 	defer s.membership.mu.Unlock()
-	s.membership.mute = is
+	s.membership.asleep = is
 }
 
 func lengthOf(text string) int { return len(text) }
@@ -82,17 +79,17 @@ func journalText(t *testing.T, s *Store, key conversation.TurnKey, offset int, t
 	must(t, s.Journal(t.Context(), []stream.Segment[conversation.TurnKey]{segment(key, offset, text)}))
 }
 
-func glance(t *testing.T, s *Store, watched ...conversation.Followed) []conversation.Update {
+func poll(t *testing.T, s *Store, followed ...conversation.Followed) []conversation.Update {
 	t.Helper()
-	glances, err := s.Poll(t.Context(), watched)
+	updates, err := s.Poll(t.Context(), followed)
 	must(t, err)
-	if len(glances) != len(watched) {
-		t.Fatalf("%d glances at %d sessions", len(glances), len(watched))
+	if len(updates) != len(followed) {
+		t.Fatalf("%d updates of %d sessions", len(updates), len(followed))
 	}
-	return glances
+	return updates
 }
 
-func watchedReply(key conversation.TurnKey, offset int) conversation.Followed {
+func followedReply(key conversation.TurnKey, offset int) conversation.Followed {
 	return conversation.Followed{Owner: key.Owner, SessionID: key.SessionID, Reply: key.ReplyID, Offset: offset}
 }
 
@@ -109,83 +106,83 @@ func onBoth(t *testing.T, test func(t *testing.T, url string)) {
 	})
 }
 
-func TestANodeThatWatchesIsPokedAboutASummaryAndLearnsItsFigures(t *testing.T) {
+func TestFollow_NotifiedOfSummary(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
-		writer, writerPokes := join(t, url)
-		viewer, viewerPokes := join(t, url)
+		writer, writerWakeUps := join(t, url)
+		viewer, viewerWakeUps := join(t, url)
 		key := liveTurn(t, writer, newOwner())
 		end(t, writer, key)
 		_, err := viewer.Follow(t.Context(), key.Owner, key.SessionID)
 		must(t, err)
-		watched := conversation.Followed{Owner: key.Owner, SessionID: key.SessionID}
-		same(t, "the summary before", glance(t, viewer, watched)[0].Summary, conversation.Summary{})
-		viewerPokes.take()
-		writerPokes.take()
+		followed := conversation.Followed{Owner: key.Owner, SessionID: key.SessionID}
+		same(t, "the summary before", poll(t, viewer, followed)[0].Summary, conversation.Summary{})
+		viewerWakeUps.take()
+		writerWakeUps.take()
 		summary := conversation.Summary{Text: "so far", Tokens: 7, Last: key.ReplyID, Count: 2, Replaced: 99}
 		must(t, writer.SaveSummary(t.Context(), key.Owner, key.SessionID, "", summary, conversation.Usage{}))
-		viewerPokes.await(t, key.SessionID)
+		viewerWakeUps.await(t, key.SessionID)
 		summary.Text = ""
-		same(t, "the summary", glance(t, viewer, watched)[0].Summary, summary)
+		same(t, "the summary", poll(t, viewer, followed)[0].Summary, summary)
 	})
 }
 
-func TestANodeThatWatchesIsPokedAboutTextAndReadsIt(t *testing.T) {
+func TestFollow_NotifiedOfText(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
-		writer, writerPokes := join(t, url)
-		viewer, viewerPokes := join(t, url)
+		writer, writerWakeUps := join(t, url)
+		viewer, viewerWakeUps := join(t, url)
 		key := liveTurn(t, writer, newOwner())
 		session, err := viewer.Follow(t.Context(), key.Owner, key.SessionID)
 		must(t, err)
 		if session.LiveReply != key.ReplyID || session.ID != key.SessionID || session.Fence != key.Fence {
-			t.Errorf("Watch returned %+v", session)
+			t.Errorf("Follow returned %+v", session)
 		}
-		writerPokes.await(t, key.SessionID) // from here on it knows
+		writerWakeUps.await(t, key.SessionID) // from here on it knows
 		for offset, text := 0, ""; offset < 100; offset = len(text) {
-			viewerPokes.take()
+			viewerWakeUps.take()
 			journalText(t, writer, key, offset, "ä text ")
 			text += "ä text "
-			viewerPokes.await(t, key.SessionID)
-			if g := glance(t, viewer, watchedReply(key, offset))[0]; string(g.Text) != "ä text " || g.Stop != "" || g.Gone {
-				t.Fatalf("after the poke at %d the glance is %+v", offset, g)
+			viewerWakeUps.await(t, key.SessionID)
+			if g := poll(t, viewer, followedReply(key, offset))[0]; string(g.Text) != "ä text " || g.Stop != "" || g.Gone {
+				t.Fatalf("after the wake-up at %d the update is %+v", offset, g)
 			}
 		}
-		other := watchedReply(key, 0)
+		other := followedReply(key, 0)
 		other.Reply = "msg_another"
-		gone := watchedReply(key, 0)
+		gone := followedReply(key, 0)
 		gone.SessionID = "session_0123456789abcdef"
-		foreign := watchedReply(key, 0)
+		foreign := followedReply(key, 0)
 		foreign.Owner = newOwner()
-		glances := glance(t, viewer, gone, other, foreign)
-		if !glances[0].Gone || glances[1].Gone || glances[1].Text != nil || glances[1].Session.LiveReply != key.ReplyID || !glances[2].Gone {
-			t.Errorf("glances at a session that is gone, at another reply, by another owner: %+v", glances)
+		updates := poll(t, viewer, gone, other, foreign)
+		if !updates[0].Gone || updates[1].Gone || updates[1].Text != nil || updates[1].Session.LiveReply != key.ReplyID || !updates[2].Gone {
+			t.Errorf("updates of a session that is gone, of another reply, for another owner: %+v", updates)
 		}
 		_, err = viewer.Follow(t.Context(), gone.Owner, gone.SessionID)
 		wantError(t, "Follow", err, conversation.ErrSessionNotFound)
 	})
 }
 
-func TestAWriterThatMissedAWatcherLearnsOfItByAGlance(t *testing.T) {
+func TestPoll_WriterLearnsMissedFollower(t *testing.T) {
 	t.Parallel()
 	url := shared.Start(t)
 	writer, _ := join(t, url)
-	viewer, viewerPokes := join(t, url)
+	viewer, viewerWakeUps := join(t, url)
 	key := liveTurn(t, writer, newOwner())
-	glance(t, viewer, watchedReply(key, 0)) // which watches it too, and tells nobody
+	poll(t, viewer, followedReply(key, 0)) // which also follows it, and notifies nobody
 	journalText(t, writer, key, 0, "unheard")
-	glance(t, writer, watchedReply(key, 0))
+	poll(t, writer, followedReply(key, 0))
 	journalText(t, writer, key, 7, "heard")
-	viewerPokes.await(t, key.SessionID)
-	if pokes := viewerPokes.take(); len(pokes) > 0 {
-		t.Errorf("it was poked twice, also with %q", pokes)
+	viewerWakeUps.await(t, key.SessionID)
+	if more := viewerWakeUps.take(); len(more) > 0 {
+		t.Errorf("it was notified twice, also of %q", more)
 	}
-	writer.viewers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
-	viewer.viewers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
-	if len(writer.viewers.of) != 0 || len(viewer.viewers.watched) != 0 {
-		t.Error("what is over is not forgotten")
+	writer.followers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
+	viewer.followers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
+	if len(writer.followers.of) != 0 || len(viewer.followers.renewed) != 0 {
+		t.Error("lapsed leases are not forgotten")
 	}
 }
 
-// nodesOf returns who is a node.
+// nodesOf returns the nodes.
 func nodesOf(t *testing.T, s *Store) []string {
 	t.Helper()
 	nodes, err := s.db.ZRange(t.Context(), nodesKey, 0, -1).Result()
@@ -193,7 +190,7 @@ func nodesOf(t *testing.T, s *Store) []string {
 	return nodes
 }
 
-func TestANodeThatLeavesIsNoNodeAnyMore(t *testing.T) {
+func TestClose_LeavesNodes(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	stays, _ := join(t, url)
@@ -203,9 +200,9 @@ func TestANodeThatLeavesIsNoNodeAnyMore(t *testing.T) {
 	if err := stays.Join(t.Context(), func(string) {}); err == nil {
 		t.Error("one process joined twice")
 	}
-	buried, err := leaves.run(t.Context(), buryScript, "", []string{nodesKey}, stays.node, deadAfter.Milliseconds())
+	removed, err := leaves.removeNode(t.Context(), stays.node)
 	must(t, err)
-	same(t, "whether a node that lives was forgotten", buried, any(int64(0)))
+	same(t, "whether a living node was removed", removed, false)
 	must(t, leaves.Close())
 	must(t, dies.Close()) // with a turn that others have to end
 	nodes := nodesOf(t, stays)
@@ -214,27 +211,27 @@ func TestANodeThatLeavesIsNoNodeAnyMore(t *testing.T) {
 	}
 }
 
-func TestTheTurnsOfADeadNodeAreEndedOnce(t *testing.T) {
+func TestEndOrphans_TwoNodes_OnceEach(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		dies, _ := join(t, url)
-		first, firstPokes := join(t, url)
+		first, firstWakeUps := join(t, url)
 		second, _ := join(t, url)
 		const turns = 100
 		var keys []conversation.TurnKey
 		for range turns {
 			key := liveTurn(t, dies, newOwner())
-			journalText(t, dies, key, 0, "what was said")
+			journalText(t, dies, key, 0, "what was written")
 			keys = append(keys, key)
 		}
 		_, err := first.Follow(t.Context(), keys[0].Owner, keys[0].SessionID)
 		must(t, err)
 		ownTurn := liveTurn(t, first, newOwner())
-		mute(dies, true)
+		die(t, dies)
 		var ended [2]int
 		var reaping sync.WaitGroup
 		for i, s := range []*Store{first, second} {
 			reaping.Go(func() {
-				await(t, "the dead node is forgotten", func() bool {
+				await(t, "the dead node is removed", func() bool {
 					n, err := s.EndOrphans(t.Context(), lengthOf)
 					must(t, err)
 					ended[i] += n
@@ -244,23 +241,23 @@ func TestTheTurnsOfADeadNodeAreEndedOnce(t *testing.T) {
 		}
 		reaping.Wait()
 		if ended[0]+ended[1] != turns {
-			t.Errorf("%d turns were ended, by one and the other %v", turns, ended)
+			t.Errorf("of %d turns, the two nodes ended %v", turns, ended)
 		}
-		firstPokes.await(t, keys[0].SessionID)
+		firstWakeUps.await(t, keys[0].SessionID)
 		for _, key := range keys {
-			wantInterrupted(t, first, key, "what was said")
+			wantInterrupted(t, first, key, "what was written")
 		}
-		if g := glance(t, first, watchedReply(ownTurn, 0))[0]; g.Session.LiveReply != ownTurn.ReplyID {
-			t.Errorf("the turn of a node that lives: %+v", g)
+		if g := poll(t, first, followedReply(ownTurn, 0))[0]; g.Session.LiveReply != ownTurn.ReplyID {
+			t.Errorf("the turn of a living node: %+v", g)
 		}
-		mute(dies, false)
-		await(t, "the node that slept is a node again", func() bool {
+		suspend(dies, false)
+		await(t, "the node that slept is among the nodes again", func() bool {
 			return slices.Contains(nodesOf(t, first), dies.node)
 		})
 	})
 }
 
-func TestATurnOfNobodyIsFoundByWhoLooks(t *testing.T) {
+func TestEndOrphans_UnknownNode_FoundByPoll(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	looks, _ := join(t, url)
@@ -272,7 +269,7 @@ func TestATurnOfNobodyIsFoundByWhoLooks(t *testing.T) {
 		n, err := looks.EndOrphans(t.Context(), lengthOf)
 		must(t, err)
 		ended += n
-		return glance(t, looks, watchedReply(key, 0))[0].Session.LiveReply == ""
+		return poll(t, looks, followedReply(key, 0))[0].Session.LiveReply == ""
 	})
 	wantInterrupted(t, looks, key, "")
 	if ended != 1 || len(looks.membership.suspects) != 0 {
@@ -280,71 +277,78 @@ func TestATurnOfNobodyIsFoundByWhoLooks(t *testing.T) {
 	}
 }
 
-// mayReap reports whether a node would end the turns of others now.
-func mayReap(s *Store) bool {
+// isSure reports whether a node would end the turns of others now.
+func isSure(s *Store) bool {
 	n := &s.membership
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.sure(time.Now())
+	return n.sureLocked(time.Now())
 }
 
-func TestAnOutageMakesNobodyDead(t *testing.T) {
+func TestEndOrphans_Outage_NobodyDead(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
-	a, _ := joinAt(t, server.URL, 1)
-	b, _ := joinAt(t, server.URL, 1)
+	a, _ := join(t, server.URL)
+	b, _ := join(t, server.URL)
 	keys := []conversation.TurnKey{liveTurn(t, a, newOwner()), liveTurn(t, b, newOwner())}
-	await(t, "both may end others' turns", func() bool { return mayReap(a) && mayReap(b) })
+	await(t, "both may end others' turns", func() bool { return isSure(a) && isSure(b) })
 	server.Stop()
-	<-time.After(deadAfter + heartbeatEvery) // an outage is a length of time
-	server.Cont()
-	if mayReap(a) || mayReap(b) {
-		t.Error("a node that is out of touch may end others' turns")
+	<-time.After(deadAfter + heartbeatInterval) // long enough for everybody to look dead
+	if isSure(a) || isSure(b) {
+		t.Error("a node without a connection may end others' turns")
 	}
+	server.Cont()
 	await(t, "both may end others' turns again", func() bool {
 		for _, s := range []*Store{a, b} {
 			if n, _ := s.EndOrphans(t.Context(), lengthOf); n != 0 {
 				t.Fatalf("%d turns were ended", n)
 			}
 		}
-		return mayReap(a) && mayReap(b)
+		return isSure(a) && isSure(b)
 	})
 	for _, key := range keys {
-		if g := glance(t, a, watchedReply(key, 0))[0]; g.Session.LiveReply != key.ReplyID {
+		if g := poll(t, a, followedReply(key, 0))[0]; g.Session.LiveReply != key.ReplyID {
 			t.Errorf("after the outage: %+v", g)
 		}
 	}
 }
 
-func TestALostInboxIsMadeAnewAndSaysSo(t *testing.T) {
+func TestInbox_ConnectionLost_NotifiesAnySession(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
-	writer, writerPokes := join(t, server.URL)
-	viewer, viewerPokes := join(t, server.URL)
+	writer, writerWakeUps := join(t, server.URL)
+	viewer, viewerWakeUps := join(t, server.URL)
 	key := liveTurn(t, writer, newOwner())
 	_, err := viewer.Follow(t.Context(), key.Owner, key.SessionID)
 	must(t, err)
-	writerPokes.await(t, key.SessionID)
+	writerWakeUps.await(t, key.SessionID)
 	for range 3 {
-		viewerPokes.take()
+		viewerWakeUps.take()
 		server.Do("CLIENT", "KILL", "TYPE", "pubsub")
-		journalText(t, writer, key, 0, "said while nobody heard")
-		viewerPokes.await(t, "")
-		if g := glance(t, viewer, watchedReply(key, 0))[0]; string(g.Text) != "said while nobody heard" {
-			t.Fatalf("the glance is %+v", g)
+		journalText(t, writer, key, 0, "written meanwhile")
+		viewerWakeUps.await(t, "")
+		if g := poll(t, viewer, followedReply(key, 0))[0]; string(g.Text) != "written meanwhile" {
+			t.Fatalf("the update is %+v", g)
 		}
-		journalText(t, writer, key, 0, "said while nobody heard")
-		viewerPokes.await(t, key.SessionID)
+		journalText(t, writer, key, 0, "written meanwhile")
+		viewerWakeUps.await(t, key.SessionID)
 	}
 }
 
-func TestAnInboxThatWasCutWithoutAWordIsMadeAnew(t *testing.T) {
+func TestInbox_SilentConnection_Renewed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	_, p := join(t, proxy.URL)
-	proxy.Delay(60_000)
-	<-time.After(inboxSilence + 2*heartbeatEvery)
+	direct := open(t, server.URL)
+	connection := func() string {
+		list, err := direct.db.Do(t.Context(), "client", "list", "type", "pubsub").Text()
+		must(t, err)
+		return regexp.MustCompile(`id=\d+`).FindString(list)
+	}
+	first := connection()
+	proxy.Delay(int(time.Hour.Milliseconds()))
+	await(t, "the connection is closed", func() bool { return connection() != first })
 	proxy.Heal()
 	p.await(t, "")
 }

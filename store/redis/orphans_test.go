@@ -50,18 +50,18 @@ func wantInterrupted(t *testing.T, s *Store, key conversation.TurnKey, text stri
 	}
 }
 
-// die has a node die: nothing is heard of it any more.
+// die makes a node look dead at once: its last heartbeat is long ago, and no other follows.
 func die(t *testing.T, s *Store) {
 	t.Helper()
 	s.membership.mu.Lock()
-	s.membership.mute = true
+	s.membership.asleep = true
 	s.membership.mu.Unlock()
-	err := s.db.ZAdd(t.Context(), nodesKey, redis.Z{Score: 1, Member: s.node}).Err() // heard long ago
+	err := s.db.ZAdd(t.Context(), nodesKey, redis.Z{Score: 1, Member: s.node}).Err() // in 1970
 	must(t, err)
 }
 
-// reap has a node end turns until that many were ended.
-func reap(t *testing.T, s *Store, turns int) {
+// endTurns makes a node end orphans until that many turns were ended.
+func endTurns(t *testing.T, s *Store, turns int) {
 	t.Helper()
 	ended := 0
 	await(t, "turns are ended", func() bool {
@@ -75,16 +75,16 @@ func reap(t *testing.T, s *Store, turns int) {
 	}
 }
 
-func TestANodeThatOnlySleptIsToldWhatWasDecided(t *testing.T) {
+func TestEndTurn_NodeSlept_Fenced(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
-	sleeps, sleeperPokes := join(t, url)
+	sleeps, sleeperWakeUps := join(t, url)
 	lives, _ := join(t, url)
 	key := liveTurn(t, sleeps, newOwner())
 	journalText(t, sleeps, key, 0, "before")
 	die(t, sleeps)
-	reap(t, lives, 1)
-	sleeperPokes.await(t, key.SessionID)
+	endTurns(t, lives, 1)
+	sleeperWakeUps.await(t, key.SessionID)
 	journalText(t, sleeps, key, 6, " and after")
 	decided, err := sleeps.EndTurn(t.Context(), key, conversation.Message{
 		Content: "before and after", Tokens: 3, Status: stream.Completed, Usage: &conversation.Usage{Prompt: 1, Completion: 1, Total: 2},
@@ -94,18 +94,18 @@ func TestANodeThatOnlySleptIsToldWhatWasDecided(t *testing.T) {
 		t.Errorf("what was decided is %+v", decided)
 	}
 	wantInterrupted(t, lives, key, "before")
-	mute(sleeps, false)
-	sleeperPokes.await(t, "") // it was forgotten meanwhile
+	suspend(sleeps, false)
+	sleeperWakeUps.await(t, "") // it was removed meanwhile
 	next := nextTurn(t, sleeps, key.Owner, key.SessionID)
 	if n, err := lives.EndOrphans(t.Context(), lengthOf); n != 0 || err != nil {
 		t.Errorf("%d turns of a node that woke were ended, %v", n, err)
 	}
-	if g := glance(t, lives, watchedReply(next, 0))[0]; g.Session.LiveReply != next.ReplyID || len(g.Text) != 0 {
+	if g := poll(t, lives, followedReply(next, 0))[0]; g.Session.LiveReply != next.ReplyID || len(g.Text) != 0 {
 		t.Errorf("the next turn: %+v", g)
 	}
 }
 
-func TestADeadNodesTurnGivesWayToWhoWaits(t *testing.T) {
+func TestEndOrphans_NextInQueueBegins(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	dies, _ := join(t, url)
@@ -127,14 +127,14 @@ func TestADeadNodesTurnGivesWayToWhoWaits(t *testing.T) {
 		t.Fatalf("queued: %+v", queued)
 	}
 	die(t, dies)
-	reap(t, third, 1)
+	endTurns(t, third, 1)
 	if !try() {
-		t.Error("the session is kept for one who waits on the node that is gone")
+		t.Error("the session was granted to a waiter of the dead node")
 	}
 	wantUsage(t, waits, key.Owner, 1, 0)
 }
 
-func TestATurnOfNobodyIsFoundByWhoWaits(t *testing.T) {
+func TestEndOrphans_UnknownNode_FoundByWaiter(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	waits, _ := join(t, url)
@@ -166,7 +166,7 @@ func wantUsage(t *testing.T, s *Store, owner conversation.Owner, interrupted, co
 	}
 }
 
-func TestTheUsageOfADeadNodesTurnIsSettledWhereItsSessionIsGone(t *testing.T) {
+func TestEndOrphans_SessionGone_UsageSettled(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		dies, _ := join(t, url)
 		lives, _ := join(t, url)
@@ -178,13 +178,13 @@ func TestTheUsageOfADeadNodesTurnIsSettledWhereItsSessionIsGone(t *testing.T) {
 		must(t, err)
 		tag := tagOfOwner(expired.Owner)
 		gone := []string{sessionKey(tag, expired.SessionID), tag + ":m:" + expired.SessionID, journalKey(tag, expired.SessionID, expired.Fence)}
-		must(t, dies.db.Del(t.Context(), gone...).Err()) // as their expiry does
+		must(t, dies.db.Del(t.Context(), gone...).Err()) // as expiry does
 		_, err = dies.DeleteSession(t.Context(), ended.Owner, ended.SessionID)
 		must(t, err)
 		_, err = dies.EndTurn(t.Context(), ended, conversation.Message{Status: stream.Cancelled}, conversation.Timing{})
 		wantError(t, "EndTurn of a session that is gone", err, conversation.ErrSessionNotFound)
 		die(t, dies)
-		reap(t, lives, 2)
+		endTurns(t, lives, 2)
 		wantUsage(t, lives, deleted.Owner, 1, 0)
 		wantUsage(t, lives, expired.Owner, 1, 0)
 		wantUsage(t, lives, ended.Owner, 0, 0)
@@ -198,9 +198,9 @@ func endAgain(t *testing.T, s *Store, key conversation.TurnKey) error {
 	return err
 }
 
-func TestAClockThatIsSetAheadMakesNobodyDead(t *testing.T) {
-	n := membership{every: heartbeatEvery, deadAfter: deadAfter}
-	said := func(clock time.Duration, dead ...any) []any {
+func TestMembership_ClockSetAhead_NobodyDead(t *testing.T) {
+	n := membership{interval: heartbeatInterval, deadAfter: deadAfter}
+	heartbeat := func(clock time.Duration, dead ...any) []any {
 		return []any{int64(1), clock.Milliseconds(), append([]any{"self"}, dead...), dead}
 	}
 	start := time.Now()
@@ -213,12 +213,12 @@ func TestAClockThatIsSetAheadMakesNobodyDead(t *testing.T) {
 			dead = []any{"other"} // for as long as it has not been heard again
 		}
 		now := start.Add(time.Duration(second) * time.Second)
-		if _, err := n.learn(said(clock, dead...), now); err != nil {
+		if _, err := n.learn(heartbeat(clock, dead...), now); err != nil {
 			t.Fatal(err)
 		}
-		all, _ := n.toReap(now)
+		all, _ := n.orphaned(now)
 		if want := second >= 13; (len(all) > 0) != want {
-			t.Errorf("in second %d these are dead: %q", second, all)
+			t.Errorf("after %d s these are dead: %q", second, all)
 		}
 	}
 }

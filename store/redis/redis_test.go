@@ -87,7 +87,7 @@ func wantError(t *testing.T, what string, got, want error) {
 	}
 }
 
-func TestAServerThatCanBeWrittenToIsReady(t *testing.T) {
+func TestPing(t *testing.T) {
 	must(t, newStore(t).Ping(context.Background()))
 }
 
@@ -97,4 +97,12 @@ func TestStore(t *testing.T) {
 
 func backend(s *Store) storetest.Backend {
 	return storetest.Backend{Conversation: s, Keys: s, Tickets: s}
+}
+
+// goFile returns a file of this package.
+func goFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	must(t, err)
+	return string(text)
 }

@@ -11,35 +11,35 @@ import (
 )
 
 const (
-	// replicaWait is how long replicas may take to acknowledge what was written; it leaves callLimit room for the rest.
-	replicaWait = time.Second
-	// replicaProbe is how long they may take while they were behind the last time.
-	replicaProbe = 100 * time.Millisecond
-	// maxReplicas is the largest number of replicas that can be waited for.
+	// replicaTimeout is how long replicas may take to acknowledge a write; of callTimeout it leaves 0.8 s for the rest.
+	replicaTimeout = time.Second
+	// probeTimeout is how long they may take if they were behind the last time, so that requests fail fast meanwhile.
+	probeTimeout = 100 * time.Millisecond
+	// maxReplicas is the largest value of waitReplicas.
 	maxReplicas = 100
 )
 
-// replicas is the wait for replicas (see Open): what a fail-over must not lose is acknowledged by so many of them before
-// its caller knows of it, in the trip of the script that writes it. Where they were behind, what would wait for them is not begun.
+// replicas waits for replicas (see Open): a durable script's writes are acknowledged by that many before its caller gets the result, in
+// the same round trip. If they were behind the last time, a durable script does not run.
 type replicas struct {
-	wanted int         // static; 0 waits for none
-	behind atomic.Bool // whether fewer acknowledged, the last time
+	wanted int         // static; 0: wait for none
+	behind atomic.Bool // whether fewer acknowledged the last time
 }
 
-// errBehind says that too few replicas acknowledged in time; what was written is written nevertheless.
-var errBehind = unavailable(errors.New("redis: too few replicas acknowledge what is written (waitReplicas)"))
+// errBehind is the error if too few replicas acknowledged in time. The script may have run nevertheless.
+var errBehind = unavailable(errors.New("redis: too few replicas acknowledge writes in time (waitReplicas)"))
 
-// awaiting returns the commands that wait for the replicas, after what is durable; none where none is waited for. The first of them writes, as WAIT is
-// only for what this connection has written: a script that finds its work done by an earlier call, whose wait failed,
-// writes nothing itself. (7.0 counts whatever was asked last as written; that is not promised.)
-func (r *replicas) awaiting(limit time.Duration) [][]any {
+// awaiting returns the commands that wait for the replicas, to be sent after a durable script; none if waitReplicas is 0. The first of them
+// writes, because WAIT covers only what its own connection has written: a script that finds its work done by an earlier call,
+// whose wait failed, writes nothing itself. (Redis 7.0 also covers reads, but does not promise it.)
+func (r *replicas) awaiting(timeout time.Duration) [][]any {
 	if r.wanted == 0 {
 		return nil
 	}
-	return [][]any{{"set", readyKey, "1", "px", 1}, {"wait", r.wanted, limit.Milliseconds()}}
+	return [][]any{{"set", readyKey, "1", "px", 1}, {"wait", r.wanted, timeout.Milliseconds()}}
 }
 
-// check returns the error of a command that was sent beside scripts.
+// check returns the error of a command that was sent beside a script.
 func (r *replicas) check(cmd *redis.Cmd) error {
 	if err := cmd.Err(); err != nil {
 		return unavailable(err)
@@ -62,32 +62,12 @@ func (s *Store) probeReplicas(ctx context.Context) error {
 		return nil
 	}
 	pipe := s.db.Pipeline()
-	commands := queue(ctx, pipe, s.replicas.awaiting(replicaProbe))
+	commands := queue(ctx, pipe, s.replicas.awaiting(probeTimeout))
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	return s.checkAll(commands)
 }
 
-// queue queues commands in a pipeline.
-func queue(ctx context.Context, pipe redis.Pipeliner, commands [][]any) []*redis.Cmd {
-	queued := make([]*redis.Cmd, len(commands))
-	for i, command := range commands {
-		queued[i] = redis.NewCmd(ctx, command...)
-		_ = pipe.Process(ctx, onceOnly{queued[i]})
-	}
-	return queued
-}
-
-// checkAll returns the first error of commands that were sent beside scripts.
-func (s *Store) checkAll(commands []*redis.Cmd) (first error) {
-	for _, cmd := range commands {
-		if err := s.replicas.check(cmd); first == nil {
-			first = err
-		}
-	}
-	return first
-}
-
-// parseReplicas reads how many replicas are to be waited for, "" being none.
+// parseReplicas reads the parameter waitReplicas; "" is 0.
 func parseReplicas(text string, clustered bool) (int, error) {
 	if text == "" {
 		return 0, nil
@@ -95,9 +75,9 @@ func parseReplicas(text string, clustered bool) (int, error) {
 	n, err := strconv.Atoi(text)
 	switch {
 	case err != nil || n < 0 || n > maxReplicas:
-		return 0, errors.New("redis: waitReplicas of the store's URL must be a whole number from 0 to 100")
+		return 0, errors.New("redis: waitReplicas in the store's URL must be a whole number from 0 to 100")
 	case n > 0 && clustered:
-		return 0, errors.New("redis: waitReplicas is not for a Cluster; there, min-replicas-to-write of its servers narrows what a fail-over loses")
+		return 0, errors.New("redis: waitReplicas does not work with a Cluster; set min-replicas-to-write on its servers instead")
 	}
 	return n, nil
 }

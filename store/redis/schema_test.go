@@ -9,9 +9,9 @@ import (
 	"parley/conversation"
 )
 
-// TestWhatIsKeptAndForHowLong uses all that is here, and looks at each key that it left: schema.go has its kind, and
-// what need not be kept expires.
-func TestWhatIsKeptAndForHowLong(t *testing.T) {
+// TestSchema_Expiry uses keys, tickets and limits, and checks each key in Redis that they left: schema.go lists its kind, and it expires as
+// that says.
+func TestSchema_Expiry(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
 	key := aKey(owner)
@@ -25,8 +25,8 @@ func TestWhatIsKeptAndForHowLong(t *testing.T) {
 	_, err = s.UseTicket(t.Context(), owner, conversation.RandomText(16), time.Now().Add(time.Minute))
 	must(t, err)
 
-	const never = -time.Nanosecond       // as the client says it
-	want := map[string][2]time.Duration{ // of a key's name, what follows the tag: how long it is kept, at least and at most
+	const never = -time.Nanosecond       // as the client returns it
+	want := map[string][2]time.Duration{ // by what follows the tag: how long a key is kept, at least and at most
 		"account": {never, never}, "keys": {never, never}, "key": {never, never},
 		"requests": {61 * time.Second, 2 * span}, "day": {0, 48 * time.Hour}, "ticket": {0, time.Minute},
 		"h": {400 * 24 * time.Hour, 401 * 24 * time.Hour},
@@ -53,11 +53,11 @@ func TestWhatIsKeptAndForHowLong(t *testing.T) {
 	}
 }
 
-// span is longer than a window is kept, by half.
+// span is half of windowKept.
 const span = 65 * time.Second
 
-// TestNoNameOfAnAccountReachesIntoAnother has accounts whose names look like parts of keys' names.
-func TestNoNameOfAnAccountReachesIntoAnother(t *testing.T) {
+// TestSchema_AccountNamesEscaped has accounts whose names look like parts of keys' names.
+func TestSchema_AccountNamesEscaped(t *testing.T) {
 	s, base := newStore(t), newAccount()
 	names := []string{base, base + ":l}", base + ":l}:key", "{a:" + base + ":l}", base + "%3Al", base + "}", base + " ", base + "+"}
 	for _, name := range names {

@@ -11,9 +11,8 @@ import (
 	"parley/stream"
 )
 
-// TestStoreByTwoNodesInTurn runs the suite on two nodes that take turns: each call goes to the other one than the call before. What
-// one node knows by itself must not matter.
-func TestStoreByTwoNodesInTurn(t *testing.T) {
+// TestStore_TwoNodes runs the suite on two nodes that take turns, call by call. The suite must not notice which node it talks to.
+func TestStore_TwoNodes(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
 		nodes := &several{nodes: []*Store{newStore(t), newStore(t)}}
 		for _, s := range nodes.nodes {

@@ -1,16 +1,3 @@
-// Package redis is the store for any number of nodes: accounts, keys, limits, sessions and live replies on Redis 7.0 and
-// newer, or Valkey, alone, under Sentinel, or as a Cluster (design section 7).
-//
-// Three ideas carry it. Everything of one account and mode shares one hash tag, so an operation is one script in one
-// slot, and what another account has cannot even be named (schema.go has all names). A script answers by value, what
-// it refuses as well; an error of Redis is always trouble with the store (client.go). And every script goes through
-// [Store.run], which carries the admission of the request along (script.go, lua/admission.lua).
-//
-// Of each process that joins, the others know by a heartbeat whether it lives (nodes.go), and end its turns if it does not
-// (orphans.go). What happens in a session, the nodes that watch it are poked about (inbox.go, watch.go); live text goes to
-// Redis by offset, without a script (journal.go).
-//
-// A store is named by a URL; what may stand in one, says [Open].
 package redis
 
 import (
@@ -26,94 +13,74 @@ import (
 	"parley/conversation"
 )
 
-// Store is a store on Redis. Its methods may be called from any goroutine. Where one can be called again with another
-// result, or ends in conversation.ErrUnavailable, it may have taken effect: its reply can have been lost.
+// Store is a store on Redis. Its methods may be called from any goroutine. A method that returns conversation.ErrUnavailable may have
+// taken effect: only its reply may be lost.
 type Store struct {
 	// static
 	db        redis.UniversalClient
 	clustered bool   // commands of one pipeline may go to several servers
-	node      string // this process among the nodes, another each time that a store is opened
+	node      string // the name of this process among the nodes, new for each Open
 
 	replicas   replicas
 	membership membership
-	viewers    viewers
+	followers  followers
 	journal    journal
 	turns      liveTurns
 	waiters    waiters
 }
 
-// Open connects to the Redis that url names, and sees that it is new enough. Errors hold nothing of the URL, which may
-// hold a password.
+// Open connects to the Redis that url names, and checks that it is new enough. Errors contain nothing of the URL, which may
+// contain a password.
 //
 //	redis://[[user]:password@]host[:port][/db]                         one server; rediss: with TLS, here and below
-//	redis+sentinel://[[user]:password@]host[:port],…/master[/db]       the master of that name, found by Sentinels;
+//	redis+sentinel://[[user]:password@]host[:port],…/master[/db]       the master with that name, found by Sentinels;
 //	                                                                   their own password: ?sentinelPassword=…
-//	redis+cluster://[[user]:password@]host[:port],…                    a Cluster, found by some of its nodes
+//	redis+cluster://[[user]:password@]host[:port],…                    a Cluster, found from some of its servers
 //
-// User and password are percent-encoded. TLS trusts the system's roots.
+// User and password are percent-encoded. TLS trusts the system's root certificates.
 //
-// ?waitReplicas=N (0 to 100; not for a Cluster) has what is durable before its answer (design section 7) wait until N replicas
-// have it too, for 1 s at most, so that no fail-over to one of them loses what was answered. Where fewer have it,
-// the error is conversation.ErrUnavailable, and the effect may have happened; from then on, until they are back, nothing that would have to wait is
-// begun. Live text, request counts, queues and heartbeats wait for nobody.
+// ?waitReplicas=N (0 to 100; not with a Cluster) makes every durable operation wait until N replicas have its writes, for up to 1 s, so that
+// no fail-over to one of them loses what a client was told. If fewer have them in time, the error is conversation.ErrUnavailable, and
+// the operation has taken effect. From then on, until they have caught up, durable operations do not start. Live text, request counts,
+// queues and heartbeats never wait.
 func Open(ctx context.Context, url string) (*Store, error) {
 	options, err := parseURL(url)
 	if err != nil {
 		return nil, err
 	}
-	quiet()
+	disableLogging()
 	s := &Store{db: redis.NewUniversalClient(options.UniversalOptions), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
 	s.replicas.wanted = options.waitReplicas
-	s.membership.every, s.membership.deadAfter = heartbeatEvery, deadAfter
+	s.membership.interval, s.membership.deadAfter = heartbeatInterval, deadAfter
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// Close leaves the nodes, if Join had made this process one, and closes the connections. What is called later fails.
+// Close leaves the nodes if this process has joined them, and closes the connections. Later calls fail.
 func (s *Store) Close() error {
 	s.leave()
 	if err := s.db.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
-		return errors.New("redis: closing the connections failed")
+		return errors.New("redis: cannot close the connections")
 	}
 	return nil
 }
 
-// Ping reports whether the store can be written to: nil, or an error that wraps conversation.ErrUnavailable. A server
-// that only reads, is out of memory, or cannot save, is not ready; nor is a Cluster with one such master.
-func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	if _, err := s.run(ctx, pingScript, "", []string{readyKey}); err != nil {
-		return err
-	}
-	nodes, clustered := s.db.(*redis.ClusterClient)
-	if !clustered {
-		return nil
-	}
-	return fault(nodes.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		return node.Eval(ctx, mayWrite, nil).Err()
-	}))
-}
-
-// mayWrite is a script that writes nothing, but is refused where it could not.
-const mayWrite = "#!lua\nreturn 1"
-
-// Evicts returns the maxmemory-policy of a server that removes keys of its own accord when its memory is full, and so would lose
-// what was answered; "" if there is none, or it cannot be asked. That it fills up, an operator sees; that it evicts, nobody.
+// Evicts returns the maxmemory-policy of a server that evicts keys when its memory is full, and so would lose sessions and keys; "" if no
+// server does, or none can be asked. Full memory shows in every response; eviction shows nowhere, so it is checked at the start.
 func (s *Store) Evicts(ctx context.Context) (policy string) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	ask := func(ctx context.Context, server redis.Cmdable) error {
 		info, err := server.Info(ctx, "memory").Result()
 		_, rest, _ := strings.Cut(info, "\r\nmaxmemory_policy:")
-		said, _, _ := strings.Cut(rest, "\r")
-		if said != "" && said != "noeviction" && !strings.Contains(info, "\r\nmaxmemory:0\r\n") {
+		configured, _, _ := strings.Cut(rest, "\r")
+		if configured != "" && configured != "noeviction" && !strings.Contains(info, "\r\nmaxmemory:0\r\n") {
 			mu.Lock()
 			defer mu.Unlock()
-			policy = said
+			policy = configured
 		}
 		return err
 	}
@@ -127,25 +94,25 @@ func (s *Store) Evicts(ctx context.Context) (policy string) {
 	return policy
 }
 
-// oldest is the first version of Redis that has all that the scripts use: a shebang, by which a script is refused whole.
-const oldest = "7.0"
+// oldestVersion is the first version of Redis that has all that Parley uses: scripts with a shebang (see compile).
+const oldestVersion = "7.0"
 
-// checkVersion returns an error if the server is older than that.
+// checkVersion returns an error if the server is older than oldestVersion.
 func (s *Store) checkVersion(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	info, err := s.db.Info(ctx, "server").Result()
 	if err != nil {
-		return fmt.Errorf("redis: asking for the server's version: %w", fault(err))
+		return fmt.Errorf("redis: cannot read the server's version: %w", fault(err))
 	}
-	_, rest, _ := strings.Cut(info, "redis_version:") // Valkey says the version of Redis that it stands for
+	_, rest, _ := strings.Cut(info, "redis_version:") // Valkey reports the version of Redis that it is compatible with
 	version, _, _ := strings.Cut(rest, "\r")
 	major, _, _ := strings.Cut(version, ".")
 	if n, err := strconv.Atoi(major); err != nil || n < 7 {
-		return fmt.Errorf("redis: the server is version %.20q; Parley needs %s or newer", version, oldest)
+		return fmt.Errorf("redis: the server is version %.20q; Parley needs %s or newer", version, oldestVersion)
 	}
 	return nil
 }
 
-// unavailable wraps what went wrong with the store.
+// unavailable wraps a fault of the store.
 func unavailable(err error) error { return fmt.Errorf("%w: %w", conversation.ErrUnavailable, err) }

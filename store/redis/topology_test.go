@@ -10,13 +10,13 @@ import (
 	"parley/store/storetest"
 )
 
-func TestStoreOnACluster(t *testing.T) {
+func TestStore_Cluster(t *testing.T) {
 	t.Parallel()
 	url := redistest.Cluster(t).URL
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(open(t, url)) })
 }
 
-func TestAClusterIsReadyIfAllItsMastersAre(t *testing.T) {
+func TestPing_Cluster_OneMasterDown(t *testing.T) {
 	t.Parallel()
 	c := redistest.Cluster(t)
 	s := open(t, c.URL)
@@ -30,7 +30,7 @@ func TestAClusterIsReadyIfAllItsMastersAre(t *testing.T) {
 	wantError(t, "Ping without a master", s.Ping(t.Context()), conversation.ErrUnavailable)
 }
 
-func TestAFailoverIsHealedWithoutARestart(t *testing.T) {
+func TestSentinel_FailOver(t *testing.T) {
 	t.Parallel()
 	w := redistest.Sentinel(t)
 	s := open(t, w.URL)

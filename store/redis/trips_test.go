@@ -15,7 +15,7 @@ import (
 	"parley/conversation/window"
 )
 
-// trips counts the trips to the server, a command or a pipeline being one, and the commands. It is a hook of the client.
+// trips counts the round trips to the server, each a command or a pipeline, and the commands. It is a hook of the client.
 type trips struct{ n, commands atomic.Int64 }
 
 func (*trips) DialHook(next redis.DialHook) redis.DialHook {
@@ -40,8 +40,9 @@ func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestEachOperationIsOneTrip holds the store to design section 7, round trips: with the admission of its request.
-func TestEachOperationIsOneTrip(t *testing.T) {
+// TestOperations_OneRoundTripEach counts the round trips of each operation with the admission of its request. A send takes two: one before
+// the model is called, one after.
+func TestOperations_OneRoundTripEach(t *testing.T) {
 	s := newStore(t)
 	owner := conversation.Owner{Account: newAccount(), Mode: conversation.Live}
 	p := newKey(t, s, auth.Owner{Account: owner.Account, Mode: auth.Live})
@@ -91,7 +92,7 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 			_, err := s.MessagesByID(ctx, owner, session.ID, []string{begun.Message.ID, begun.Reply.ID})
 			return err
 		}},
-		{"fold", func(ctx context.Context) error {
+		{"save a summary", func(ctx context.Context) error {
 			return s.SaveSummary(ctx, owner, session.ID, "", conversation.Summary{Text: "so far", Last: begun.Reply.ID}, conversation.Usage{})
 		}},
 		{"vectors, behind the reply", func(ctx context.Context) error {
@@ -115,12 +116,12 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 			return err
 		}},
 	}
-	for _, sc := range []*script{ // what a server is told once is not an operation's
+	for _, sc := range []*script{ // loading a script is not part of an operation
 		createSessionScript, getSessionScript, listSessionsScript, deleteSessionScript, listMessagesScript, getMessageScript,
 		clearMessagesScript, beginTurnScript, endTurnScript, getUsageScript,
-		getContextScript, getMessagesScript, foldScript, setVectorsScript,
+		getContextScript, getMessagesScript, saveSummaryScript, setVectorsScript,
 	} {
-		must(t, s.db.ScriptLoad(t.Context(), sc.text).Err())
+		must(t, s.db.ScriptLoad(t.Context(), sc.compiled().text).Err())
 	}
 	var counted trips
 	s.db.AddHook(&counted)
@@ -131,7 +132,7 @@ func TestEachOperationIsOneTrip(t *testing.T) {
 			t.Errorf("%s: %v", op.name, err)
 		}
 		if n := counted.n.Load(); n != 1 {
-			t.Errorf("%s: %d trips, want 1", op.name, n)
+			t.Errorf("%s: %d round trips, want 1", op.name, n)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func used(t *testing.T, s *Store, owner conversation.Owner) (sessions, messages,
 	return sessions, messages, tokens, all.Active
 }
 
-func TestABeginningWhoseAnswerWasLostIsTheSameTurn(t *testing.T) {
+func TestBeginTurn_SameWaiter_SameTurn(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session := newSession(t, s, owner)
 	end(t, s, begin(t, s, owner, aTurn(session.ID, "before")).Key)
@@ -120,9 +120,9 @@ func TestABeginningWhoseAnswerWasLostIsTheSameTurn(t *testing.T) {
 	same(t, "its message", again, ended)
 }
 
-func TestAnAnswerThatIsLostIsAskedForAgain(t *testing.T) {
+func TestBeginTurn_LostReply(t *testing.T) {
 	s, owner := newStore(t), newOwner()
-	session, w := newSession(t, s, owner), watch(s)
+	session, w := newSession(t, s, owner), tap(s)
 	w.unheard.Store(beginTurnScript)
 	first := begin(t, s, owner, aTurn(session.ID, "hello"))
 	same(t, "the fence", first.Key.Fence, 1)
@@ -145,7 +145,7 @@ func TestAnAnswerThatIsLostIsAskedForAgain(t *testing.T) {
 	same(t, "the messages", second.Session.MessageCount, 4)
 }
 
-func TestWhoWaitsIsToldByNameWhereverItIs(t *testing.T) {
+func TestQueue_WokenByName_OnAnyNode(t *testing.T) {
 	s, other, owner := newStore(t), newStore(t), newOwner()
 	session := newSession(t, s, owner)
 	running := begin(t, s, owner, aTurn(session.ID, "running"))
@@ -153,30 +153,30 @@ func TestWhoWaitsIsToldByNameWhereverItIs(t *testing.T) {
 	inbox := inboxOf(t, other)
 	queued, queuedThere, queuedLast := wait(t, s, owner, here), wait(t, other, owner, there), wait(t, s, owner, last)
 	end(t, s, running.Key)
-	same(t, "who is told on this node, with the answer", []bool{closed(queued), closed(queuedLast)}, []bool{true, false})
+	same(t, "who is woken on this node, by the result", []bool{closed(queued), closed(queuedLast)}, []bool{true, false})
 	end(t, s, begin(t, s, owner, here).Key)
 	word := heard(t, inbox)
-	same(t, "what the other node is told", word, session.ID+"!"+there.Waiter)
-	other.poke(session.ID)
-	same(t, "whether a poke about the session tells it", closed(queuedThere), false)
-	other.poke(word)
+	same(t, "the word to the other node", word, session.ID+"!"+there.Waiter)
+	other.waiters.wake(session.ID)
+	same(t, "whether the session's id wakes it", closed(queuedThere), false)
+	other.waiters.wake(word)
 	same(t, "whether its word does", closed(queuedThere), true)
 }
 
-// inboxOf hears what a node is poked about.
+// inboxOf subscribes to a node's inbox.
 func inboxOf(t *testing.T, s *Store) *redis.PubSub {
 	t.Helper()
-	inbox := s.db.Subscribe(t.Context(), "inbox:"+s.node)
+	inbox := s.db.Subscribe(t.Context(), inboxChannel(s.node))
 	t.Cleanup(func() { _ = inbox.Close() })
 	_, err := inbox.Receive(t.Context())
 	must(t, err)
 	return inbox
 }
 
-// heard returns the next word of an inbox.
+// heard returns the next message of an inbox.
 func heard(t *testing.T, inbox *redis.PubSub) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	message, err := inbox.ReceiveMessage(ctx)
 	must(t, err)
@@ -192,7 +192,7 @@ func closed(q *conversation.Queued) bool {
 	}
 }
 
-func TestATurnThatDidNotBeginIsNotResumedAndDoesNotBeginLater(t *testing.T) {
+func TestResumeTurn_NotBegun_NeverBegins(t *testing.T) {
 	s, other, owner := newStore(t), newStore(t), newOwner()
 	session := newSession(t, s, owner)
 	running := begin(t, s, owner, aTurn(session.ID, "running"))
@@ -201,9 +201,9 @@ func TestATurnThatDidNotBeginIsNotResumedAndDoesNotBeginLater(t *testing.T) {
 	_, err := s.ResumeTurn(t.Context(), owner, lost)
 	wantError(t, "ResumeTurn of one that waits", err, conversation.ErrMessageNotFound)
 	end(t, s, running.Key)
-	next := begin(t, s, owner, aTurn(session.ID, "next")) // the session is kept for nobody
+	next := begin(t, s, owner, aTurn(session.ID, "next")) // the session is granted to nobody
 	end(t, s, next.Key)
-	_, err = s.BeginTurn(t.Context(), owner, lost) // it was under way all the time
+	_, err = s.BeginTurn(t.Context(), owner, lost) // it arrives late
 	wantError(t, "BeginTurn of one that was given up", err, conversation.ErrUnavailable)
 	for what, turn := range map[string]conversation.NewTurn{
 		"an unknown session": aTurn("session_0000000000000000", "?"), "an unknown turn": aTurn(session.ID, "?"),
@@ -217,7 +217,7 @@ func TestATurnThatDidNotBeginIsNotResumedAndDoesNotBeginLater(t *testing.T) {
 	wantError(t, "ResumeTurn by another node", err, conversation.ErrMessageNotFound)
 }
 
-func TestTheSetOfLiveTurnsNamesThemAndIsEmptyInTheEnd(t *testing.T) {
+func TestLiveTurns_EmptyInTheEnd(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	tag, session := tagOfOwner(owner), newSession(t, s, owner)
 	first, second := aTurn(session.ID, "first"), aTurn(session.ID, "second")
@@ -241,7 +241,7 @@ func TestTheSetOfLiveTurnsNamesThemAndIsEmptyInTheEnd(t *testing.T) {
 	same(t, "in the end", members(t, s), nil)
 }
 
-func TestWhatIsToStopIsNotedAndItsNodeIsPoked(t *testing.T) {
+func TestStop_NodeNotified(t *testing.T) {
 	writer, other, owner := newStore(t), newStore(t), newOwner()
 	inbox := inboxOf(t, writer)
 	for _, test := range []struct {
@@ -275,14 +275,14 @@ func TestWhatIsToStopIsNotedAndItsNodeIsPoked(t *testing.T) {
 		noted, _ := writer.db.HGet(t.Context(), sessionKey(tagOfOwner(owner), session.ID), "stop").Result()
 		same(t, test.name+": the stop", conversation.Stop(noted), test.stop)
 		if test.stop != "" {
-			same(t, test.name+": the poke", heard(t, inbox), session.ID)
+			same(t, test.name+": the wake-up", heard(t, inbox), session.ID)
 		}
 		end(t, writer, begun.Key)
 		same(t, test.name+": afterwards", writer.db.HExists(t.Context(), sessionKey(tagOfOwner(owner), session.ID), "stop").Val(), false)
 	}
 }
 
-// age makes what a session's queue knows of the times older: who was seen, and when it was granted.
+// age moves the times in a session's queue back: when waiters were seen, and when the session was granted.
 func age(t *testing.T, s *Store, owner conversation.Owner, sessionID string, milliseconds int) {
 	t.Helper()
 	must(t, s.db.Eval(t.Context(), `
@@ -296,7 +296,7 @@ func age(t *testing.T, s *Store, owner conversation.Owner, sessionID string, mil
 		return 1`, []string{sessionKey(tagOfOwner(owner), sessionID)}, milliseconds).Err())
 }
 
-func TestAQueueSurvivesItsMembers(t *testing.T) {
+func TestQueue_DeadWaiters_Dropped(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session := newSession(t, s, owner)
 	running := begin(t, s, owner, aTurn(session.ID, "running"))
@@ -304,23 +304,23 @@ func TestAQueueSurvivesItsMembers(t *testing.T) {
 	wait(t, s, owner, dead)
 	wait(t, s, owner, alive)
 	age(t, s, owner, session.ID, 5500)
-	wait(t, s, owner, alive) // it tries again, in its place, which has lapsed
+	wait(t, s, owner, alive) // it tries again; its place has lapsed
 	end(t, s, running.Key)
-	wait(t, s, owner, late) // the session is kept for alive
+	wait(t, s, owner, late) // the session is granted to alive
 	second := begin(t, s, owner, alive)
 	dead.Waiter = conversation.RandomText(16)
 	wait(t, s, owner, dead)
 	end(t, s, second.Key)
-	wait(t, s, owner, dead) // it is kept for late, who is not there
-	age(t, s, owner, session.ID, 4000)
+	wait(t, s, owner, dead) // it is granted to late, which is dead
+	age(t, s, owner, session.ID, 1000)
 	wait(t, s, owner, dead)
-	age(t, s, owner, session.ID, 1500)
+	age(t, s, owner, session.ID, 4500)
 	begun := begin(t, s, owner, dead)
 	end(t, s, begun.Key)
 	end(t, s, begin(t, s, owner, aTurn(session.ID, "anybody")).Key)
 }
 
-// expire has a session expire, as Redis has it when its time has come.
+// expire makes a session expire.
 func expire(t *testing.T, s *Store, owner conversation.Owner, sessionID string) {
 	t.Helper()
 	tag := tagOfOwner(owner)
@@ -329,7 +329,7 @@ func expire(t *testing.T, s *Store, owner conversation.Owner, sessionID string) 
 	must(t, s.db.Del(t.Context(), sessionKey(tag, sessionID), tag+":m:"+sessionID).Err())
 }
 
-func TestASessionThatExpiresLeavesNothingAndIsSettledOnce(t *testing.T) {
+func TestExpiry_SettledOnce(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session, kept := newSession(t, s, owner), newSession(t, s, owner)
 	begun := begin(t, s, owner, aTurn(session.ID, "hello"))
@@ -350,7 +350,7 @@ func TestASessionThatExpiresLeavesNothingAndIsSettledOnce(t *testing.T) {
 	}
 }
 
-func TestWhatASessionLeavesExpires(t *testing.T) {
+func TestDeleteSession_LeavesNoText(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	const secret = "nobody may read this"
 	p := newKey(t, s, auth.Owner{Account: owner.Account, Mode: auth.Live})
@@ -404,7 +404,7 @@ func TestWhatASessionLeavesExpires(t *testing.T) {
 	must(t, err)
 }
 
-func TestClearingLeavesNoVector(t *testing.T) {
+func TestClearMessages_LeavesNoVectors(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	created, err := s.CreateSession(t.Context(), owner, conversation.NewSession{UserID: aUser, Context: conversation.ContextConfig{
 		MaxTokens: 4096, CompressionEnabled: true, RetentionPolicy: conversation.Semantic,
@@ -427,7 +427,7 @@ func globOf(text string) string {
 	return strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`).Replace(text)
 }
 
-func TestALongHistoryIsReadNoFurtherThanTheWindowHolds(t *testing.T) {
+func TestBeginTurn_LongHistory_ReadsOneWindow(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session := newSession(t, s, owner)
 	var last conversation.TurnStart

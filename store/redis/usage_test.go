@@ -2,7 +2,6 @@ package redis
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"strconv"
@@ -37,11 +36,11 @@ func fillYear(t *testing.T, s *Store, tag string, now usage.Hour) {
 		}
 	}
 	for day, counts := range days {
-		must(t, s.db.HSet(t.Context(), fmt.Sprint(tag, ":h:", int64(day)), counts...).Err()) // lua/usage.lua
+		must(t, s.db.HSet(t.Context(), countsKey(tag, strconv.Itoa(int(day))), counts...).Err())
 	}
 }
 
-// blocked returns for how long Redis has run scripts so far, and nothing else meanwhile.
+// blocked returns how long Redis has run scripts so far; it does nothing else meanwhile.
 func blocked(redis *redistest.Server) time.Duration {
 	var all time.Duration
 	for line := range strings.Lines(redis.Do("INFO", "commandstats")) {
@@ -57,13 +56,14 @@ func blocked(redis *redistest.Server) time.Duration {
 
 const year = 365 * 24 // hours
 
-// TestAYearOfHoursIsReadInOneTrip prints what a year of a busy account takes in Redis, and for how long Redis is blocked by
+// TestUsage_Year_OneRoundTrip prints what a year of a busy account takes in Redis, and for how long Redis is blocked by
 // reading it: the year of the embedded store's test of that name, first as if nothing had been packed.
-func TestAYearOfHoursIsReadInOneTrip(t *testing.T) {
+func TestUsage_Year_OneRoundTrip(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Single(t)
 	s, owner, now := open(t, redis.URL), newOwner(), usage.HourOf(time.Now().UnixMilli())
 	fillYear(t, s, tagOfOwner(owner), now)
-	_, err := s.Usage(t.Context(), owner, now, now+1) // what a server is told once is not an operation's
+	_, err := s.Usage(t.Context(), owner, now, now+1) // loading the script is not part of the operation
 	must(t, err)
 	var counted trips
 	s.db.AddHook(&counted)
@@ -94,13 +94,13 @@ func TestAYearOfHoursIsReadInOneTrip(t *testing.T) {
 		hours, took, blocks := read()
 		same(t, "trips", counted.n.Load(), 1)
 		if len(hours) != year || !reflect.DeepEqual(hours, first) {
-			t.Fatalf("the %d hours that are packed are not those that were not", len(hours))
+			t.Fatalf("the %d packed hours differ from those that were not packed", len(hours))
 		}
 		t.Logf("packed: %.1f MiB, %.0f bytes an hour; read in %v, Redis is blocked for %v", packed, packed*(1<<20)/year, took, blocks)
 		least = min(least, blocks)
 	}
 	if packed > 5 || least > firstBlocks/5 {
-		t.Errorf("that is dear: %.1f MiB, %v", packed, least)
+		t.Errorf("packed, a year takes %.1f MiB, and reading it blocks Redis for %v", packed, least)
 	}
 	start := time.Now()
 	series, figures := usage.Series(first, now-year+1, now+1, usage.ByHour), usage.MetricsOf(first)

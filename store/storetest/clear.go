@@ -9,12 +9,12 @@ import (
 
 func clearTests() []test {
 	return []test{
-		{"clearing removes all messages and keeps the usage", clearHistory},
-		{"clearing an empty session counts none", clearEmpty},
-		{"a session can be gone on with after it was cleared", clearAndGoOn},
-		{"clearing while a turn is live takes the head of the queue and does nothing", clearLive},
-		{"clearing that was granted the session gives it to the next", clearGranted},
-		{"a turn whose reply was cleared is not ended again", clearEnded},
+		{"removes all messages, keeps usage", clearHistory},
+		{"empty session", clearEmpty},
+		{"turn after a clear", clearAndGoOn},
+		{"live turn: takes the head of the queue", clearLive},
+		{"granted clear hands the session on", clearGranted},
+		{"ended turn, reply cleared", clearEnded},
 	}
 }
 
@@ -23,12 +23,12 @@ func (s *subject) clear(t *testing.T, sessionID, waiter string) conversation.Cle
 	cleared, err := s.store.ClearMessages(s.ctx, s.owner, sessionID, waiter)
 	must(t, err, "ClearMessages")
 	if cleared.Queued != nil {
-		t.Fatal("ClearMessages: queued, while the session should be free for it")
+		t.Fatal("ClearMessages: queued, but the session should be free for it")
 	}
 	return cleared
 }
 
-// wantCleared checks what clearing did to a session that was like before.
+// wantCleared checks what a clear did to the session before it.
 func (s *subject) wantCleared(t *testing.T, cleared conversation.Cleared, before conversation.Session) {
 	t.Helper()
 	mark := cleared.Session.Cleared

@@ -14,11 +14,11 @@ import (
 
 func concurrencyTests() []test {
 	return []test{
-		{"many sessions at once have each its own", manySessions},
-		{"of many endings of a turn one decides", racingEnds},
-		{"of many sends that reject a busy session one begins", racingBegins},
-		{"reads beside writes see whole turns", readsBesideWrites},
-		{"a call whose context is over does nothing", contextOver},
+		{"many sessions at once", manySessions},
+		{"concurrent endings, one wins", racingEnds},
+		{"concurrent rejecting sends, one begins", racingBegins},
+		{"reads see whole turns", readsBesideWrites},
+		{"ended context, no effect", contextOver},
 	}
 }
 

@@ -13,19 +13,19 @@ import (
 
 func contextTests() []test {
 	return []test{
-		{"a context is what a turn begins with, and changes nothing", contextOfTurn},
-		{"a context in mid-reply has the reply with its journalled text, the index has not", contextOfLive},
-		{"there is an index only where a policy has to choose", indexWhereNeeded},
-		{"an indexed message has what the window weighs, and no content", indexedMessage},
-		{"the index holds the newest 2,000 messages", indexLimit},
-		{"an indexed reply has the vector that it was given, for as long as it is there, and nothing else changes", vectorsOfReplies},
-		{"a vector of what is not in the index is passed over", vectorsOfNothing},
-		{"messages are read by their ids, in the order that they are named in", messagesByID},
-		{"the context of another's session, and its messages, are not found", contextOfOthers},
+		{"same as a turn begins with", contextOfTurn},
+		{"live reply has its journalled text", contextOfLive},
+		{"index only if a policy must choose", indexWhereNeeded},
+		{"fields of an indexed message", indexedMessage},
+		{"index limit", indexLimit},
+		{"vectors of replies", vectorsOfReplies},
+		{"vectors of unknown replies are ignored", vectorsOfNothing},
+		{"messages by id, in the given order", messagesByID},
+		{"another owner's session", contextOfOthers},
 	}
 }
 
-// choosing is a session whose policy chooses, with a budget of 93 tokens: six exchanges of 23 do not fit.
+// choosing is a session with a policy that chooses and a budget of 93 tokens: six turns of 23 tokens do not fit.
 func choosing(policy conversation.RetentionPolicy) conversation.NewSession {
 	session := plain()
 	session.Context = conversation.ContextConfig{MaxTokens: 128, CompressionEnabled: true, RetentionPolicy: policy}
@@ -54,7 +54,7 @@ func contextOfTurn(t *testing.T, s *subject) {
 			same(t, "whether there is an index", len(c.Index) > 0, policy != conversation.FIFO && 23*i+14 > window.Budget(128))
 			s.end(t, begun.Key, answer("an answer"))
 			if i == 3 {
-				s.fold(t, session.ID, "", conversation.Summary{Text: "so far", Tokens: 2, Last: begun.Reply.ID, Count: 8})
+				s.saveSummary(t, session.ID, "", conversation.Summary{Text: "so far", Tokens: 2, Last: begun.Reply.ID, Count: 8})
 			}
 		}
 	}
@@ -153,7 +153,7 @@ func indexLimit(t *testing.T, s *subject) {
 	}
 }
 
-// setVectors keeps a vector for each of the replies, made of their ids.
+// setVectors sets a vector of each reply, derived from its id.
 func (s *subject) setVectors(t *testing.T, sessionID string, replies ...string) (vectors []window.Vector) {
 	t.Helper()
 	var all []conversation.ExchangeVector
@@ -254,41 +254,41 @@ func contextOfOthers(t *testing.T, s *subject) {
 	wantError(t, "Context", err, conversation.ErrSessionNotFound)
 	_, err = other.store.MessagesByID(s.ctx, other.owner, id, ids(all))
 	wantError(t, "MessagesByID", err, conversation.ErrSessionNotFound)
-	wantError(t, "SaveSummary", other.store.SaveSummary(s.ctx, other.owner, id, "", summaryTo(all[1], 2), foldUsage), conversation.ErrSessionNotFound)
+	wantError(t, "SaveSummary", other.store.SaveSummary(s.ctx, other.owner, id, "", summaryTo(all[1], 2), summaryUsage), conversation.ErrSessionNotFound)
 }
 
-func foldTests() []test {
+func summaryTests() []test {
 	return []test{
-		{"folding puts a summary in the place of the one before, and counts what it cost", foldTwice},
-		{"of foldings at once one is first, and the others change nothing", foldAtOnce},
-		{"a summary of what was cleared is not taken, nor one that ends before the one that is there", foldStale},
-		{"clearing removes the summary", foldCleared},
-		{"a session that was deleted is not folded", foldDeleted},
-		{"the summary's tokens are charged to the minute, over the limit if need be", foldCharges},
+		{"replaces the summary and counts its cost", summaryReplaced},
+		{"concurrent summaries, one wins", summariesAtOnce},
+		{"stale summary is refused", summaryStale},
+		{"removed by a clear", summaryCleared},
+		{"deleted session", summaryOfDeleted},
+		{"tokens charged beyond the limit", summaryCharges},
 	}
 }
 
-// foldUsage is what each folding here costs.
-var foldUsage = conversation.Usage{Prompt: 300, Completion: 40, Total: 340}
+// summaryUsage is the usage of each summary here.
+var summaryUsage = conversation.Usage{Prompt: 300, Completion: 40, Total: 340}
 
-// summaryTo is a summary of the messages up to m, which are so many.
+// summaryTo returns a summary of the first messages of a session, up to m.
 func summaryTo(m conversation.Message, count int) conversation.Summary {
 	return conversation.Summary{Text: "Summary up to " + m.ID, Tokens: 9, Last: m.ID, Count: count, Replaced: 30 * count}
 }
 
-func (s *subject) fold(t *testing.T, sessionID, after string, summary conversation.Summary) {
+func (s *subject) saveSummary(t *testing.T, sessionID, after string, summary conversation.Summary) {
 	t.Helper()
-	must(t, s.store.SaveSummary(s.ctx, s.owner, sessionID, after, summary, foldUsage), "SaveSummary")
+	must(t, s.store.SaveSummary(s.ctx, s.owner, sessionID, after, summary, summaryUsage), "SaveSummary")
 }
 
-func foldTwice(t *testing.T, s *subject) {
+func summaryReplaced(t *testing.T, s *subject) {
 	id, all := conversed(t, s, 3)
 	before, _, _ := s.used(t)
 	want := s.session(t, id)
 	after := ""
 	for i, m := range []conversation.Message{all[1], all[3]} {
 		summary := summaryTo(m, 2*i+2)
-		s.fold(t, id, after, summary)
+		s.saveSummary(t, id, after, summary)
 		same(t, "the summary", s.context(t, id, 1).Summary, summary)
 		want.TokenUsage.Prompt += 300
 		want.TokenUsage.Completion += 40
@@ -303,18 +303,18 @@ func foldTwice(t *testing.T, s *subject) {
 	same(t, "the messages", s.history(t, id), all)
 }
 
-func foldAtOnce(t *testing.T, s *subject) {
+func summariesAtOnce(t *testing.T, s *subject) {
 	id, all := conversed(t, s, 2)
 	before := s.session(t, id).TokenUsage.Total
-	const folders = 8
-	errs := make(chan error, folders)
-	for i := range folders {
+	const writers = 8
+	errs := make(chan error, writers)
+	for i := range writers {
 		go func() {
-			errs <- s.store.SaveSummary(s.ctx, s.owner, id, "", summaryTo(all[1+2*(i%2)], 2+2*(i%2)), foldUsage)
+			errs <- s.store.SaveSummary(s.ctx, s.owner, id, "", summaryTo(all[1+2*(i%2)], 2+2*(i%2)), summaryUsage)
 		}()
 	}
 	first := 0
-	for range folders {
+	for range writers {
 		if err := <-errs; err == nil {
 			first++
 		} else {
@@ -325,13 +325,13 @@ func foldAtOnce(t *testing.T, s *subject) {
 	same(t, "the tokens that were counted", s.session(t, id).TokenUsage.Total-before, 340)
 }
 
-func foldStale(t *testing.T, s *subject) {
+func summaryStale(t *testing.T, s *subject) {
 	id, all := conversed(t, s, 3)
-	s.fold(t, id, "", summaryTo(all[3], 4))
+	s.saveSummary(t, id, "", summaryTo(all[3], 4))
 	want := s.session(t, id)
 	stale := func(what, after string, last conversation.Message) {
 		t.Helper()
-		wantError(t, what, s.store.SaveSummary(s.ctx, s.owner, id, after, summaryTo(last, 2), foldUsage), conversation.ErrStale)
+		wantError(t, what, s.store.SaveSummary(s.ctx, s.owner, id, after, summaryTo(last, 2), summaryUsage), conversation.ErrStale)
 		same(t, what+": the session", s.session(t, id), want)
 	}
 	stale("as if there were none", "", all[5])
@@ -345,34 +345,34 @@ func foldStale(t *testing.T, s *subject) {
 	same(t, "the summary after clearing", s.context(t, id, 1).Summary, conversation.Summary{})
 }
 
-func foldCleared(t *testing.T, s *subject) {
+func summaryCleared(t *testing.T, s *subject) {
 	id, all := conversed(t, s, 2)
-	s.fold(t, id, "", summaryTo(all[3], 4))
+	s.saveSummary(t, id, "", summaryTo(all[3], 4))
 	s.clear(t, id, "clears")
 	begun := s.begin(t, question(id, "hello"))
 	same(t, "the summary", begun.Summary, conversation.Summary{})
 	ended := s.end(t, begun.Key, answer("good day"))
-	s.fold(t, id, "", summaryTo(ended, 2))
+	s.saveSummary(t, id, "", summaryTo(ended, 2))
 	same(t, "the next summary", s.context(t, id, 1).Summary, summaryTo(ended, 2))
 }
 
-func foldDeleted(t *testing.T, s *subject) {
+func summaryOfDeleted(t *testing.T, s *subject) {
 	id, all := conversed(t, s, 2)
 	_, err := s.store.DeleteSession(s.ctx, s.owner, id)
 	must(t, err, "DeleteSession")
 	before, _, _ := s.used(t)
-	wantError(t, "SaveSummary", s.store.SaveSummary(s.ctx, s.owner, id, "", summaryTo(all[1], 2), foldUsage), conversation.ErrSessionNotFound)
+	wantError(t, "SaveSummary", s.store.SaveSummary(s.ctx, s.owner, id, "", summaryTo(all[1], 2), summaryUsage), conversation.ErrSessionNotFound)
 	after, _, _ := s.used(t)
 	sameBucket(t, "the usage", &after, &before)
 }
 
-func foldCharges(t *testing.T, s *subject) {
+func summaryCharges(t *testing.T, s *subject) {
 	p := s.key(t)
 	session := s.create(t, small())
 	_, reply := s.exchange(t, session.ID, "hello") // not admitted: it reserves nothing
 	need := window.Estimate(session.Context.MaxTokens, 14+9, inPrompt(10))
 	figures := limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: need + 339}
-	s.fold(t, session.ID, "", summaryTo(reply, 2))
+	s.saveSummary(t, session.ID, "", summaryTo(reply, 2))
 	ctx, _ := s.request(p, figures)
 	_, err := s.store.BeginTurn(ctx, s.owner, question(session.ID, "?"))
 	refused(t, "BeginTurn", err, limit.ByTokens)

@@ -10,30 +10,30 @@ import (
 
 func idempotencyTests() []test {
 	return []test{
-		{"a session that is made again is the one that was made", createAgain},
-		{"a turn that is begun again is the one that was begun, live or over", beginAgain},
+		{"repeated create", createAgain},
+		{"repeated send, live and ended", beginAgain},
 		{"ten at once begin one turn", beginTenTimes},
-		{"those that wait to make the same request are told when one has made it", toldOfTheSame},
-		{"a key that was used for something else is a conflict and changes nothing", conflict},
-		{"a refused request is not remembered", refusalForgotten},
-		{"a key is its owner's alone", keyOfOwner},
-		{"what a deleted session's requests did is forgotten", deletedForgotten},
+		{"waiting repeats are woken", toldOfTheSame},
+		{"conflict changes nothing", conflict},
+		{"refused request is forgotten", refusalForgotten},
+		{"keys are per owner", keyOfOwner},
+		{"deleted session is forgotten", deletedForgotten},
 	}
 }
 
-// request is an idempotency of its own for each text.
+// request returns the idempotency of a request with that key and content.
 func request(key, text string) *conversation.Idempotency {
 	return &conversation.Idempotency{Key: key, Digest: sha256.Sum256([]byte(text))}
 }
 
-// once is a question with an idempotency key.
+// once is a question with an idempotency key and its content as the digest.
 func once(sessionID, content, key string) conversation.NewTurn {
 	turn := question(sessionID, content)
 	turn.Idempotency = request(key, content)
 	return turn
 }
 
-// replayed begins a turn that must have been begun before.
+// replayed begins a turn that the same request must have begun before.
 func (s *subject) replayed(t *testing.T, turn conversation.NewTurn, first conversation.TurnStart) {
 	t.Helper()
 	again, err := s.store.BeginTurn(s.ctx, s.owner, turn)

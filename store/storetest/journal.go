@@ -10,13 +10,13 @@ import (
 
 func journalTests() []test {
 	return []test{
-		{"a streaming reply shows what was journalled of it", journalShows},
-		{"text may repeat and overlap", journalOverlaps},
-		{"one batch holds text of many replies, and of one more than once", journalBatch},
-		{"text of a turn that has ended is ignored", journalEnded},
-		{"an empty batch is nothing", journalEmpty},
-		{"the text of a long reply is kept whole", journalLong},
-		{"history and the ending are what was decided, whatever was journalled", journalDecided},
+		{"streaming reply shows journalled text", journalShows},
+		{"repeated and overlapping text", journalOverlaps},
+		{"many replies in one batch", journalBatch},
+		{"ended turn is ignored", journalEnded},
+		{"empty batch", journalEmpty},
+		{"long reply", journalLong},
+		{"ending replaces journalled text", journalDecided},
 	}
 }
 
@@ -29,7 +29,7 @@ func (s *subject) journal(t *testing.T, key conversation.TurnKey, offset int, te
 	must(t, s.store.Journal(s.ctx, segments(key, offset, text)), "Journal")
 }
 
-// wantText checks what a streaming reply shows, by each way to read it.
+// wantText checks the content of a streaming reply, in every way to read it.
 func (s *subject) wantText(t *testing.T, key conversation.TurnKey, want string) {
 	t.Helper()
 	m := s.message(t, key.SessionID, key.ReplyID)

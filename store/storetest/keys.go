@@ -15,27 +15,27 @@ import (
 
 func keyTests() []test {
 	return []test{
-		{"a key is found by its hash, stamped and as it was made", keyByHash},
-		{"an unknown hash is no key", unknownKey},
-		{"an account has a first key only once", oneFirstKey},
-		{"an account whose first key was revoked gets no other first key", noSecondFirstKey},
-		{"of many first keys at once one is stored", racingFirstKeys},
-		{"an account is free until its tier is named", tierNamed},
-		{"keys are listed newest first, in strictly rising order of creation", keysInOrder},
-		{"another account or mode sees and ends no keys but its own", keysOfOwner},
-		{"a secret or id that is in use is refused and changes nothing", keyInUse},
-		{"a revoked key stays in the list without its secrets", revokedKey},
-		{"a rotated key is found by both secrets, the older with its end", rotatedKey},
-		{"rotating again keeps the newest two secrets", rotatedTwice},
-		{"revoking a rotated key ends both secrets", revokedAfterRotation},
-		{"an expired key is not found and not rotated, but listed and revoked", expiredKey},
-		{"when keys were last used only moves on", touchedKeys},
-		{"of many rotations at once two secrets work", racingRotations},
-		{"of many revocations at once one revokes", racingRevocations},
+		{"found by hash", keyByHash},
+		{"unknown hash", unknownKey},
+		{"first key only once", oneFirstKey},
+		{"no second first key after revocation", noSecondFirstKey},
+		{"concurrent first keys, one stored", racingFirstKeys},
+		{"tier is free until it is set", tierNamed},
+		{"listed newest first", keysInOrder},
+		{"another owner's keys", keysOfOwner},
+		{"secret or id in use", keyInUse},
+		{"revoked key stays listed", revokedKey},
+		{"rotated key has two secrets", rotatedKey},
+		{"second rotation keeps the newest two secrets", rotatedTwice},
+		{"revoking ends both secrets", revokedAfterRotation},
+		{"expired key", expiredKey},
+		{"last use only moves forward", touchedKeys},
+		{"concurrent rotations, two secrets work", racingRotations},
+		{"concurrent revocations, one succeeds", racingRevocations},
 	}
 }
 
-// keyOwner is the subject's owner as keys know it.
+// keyOwner returns the subject's owner as package auth has it.
 func (s *subject) keyOwner() auth.Owner { return auth.Owner{Account: s.owner.Account, Mode: auth.Live} }
 
 func newHash() (hash auth.Hash) {
@@ -50,7 +50,7 @@ func (s *subject) newKey() auth.Key {
 	}
 }
 
-// createKey stores a key and checks that it comes back as it was made, but for its times.
+// createKey creates a key and checks the result, except for its times.
 func (s *subject) createKey(t *testing.T, key auth.Key) auth.Key {
 	t.Helper()
 	created, err := s.keys.CreateKey(s.ctx, key, "")
@@ -65,7 +65,7 @@ func (s *subject) createKey(t *testing.T, key auth.Key) auth.Key {
 	return created
 }
 
-// wantKey checks that a hash finds a key by the secret i.
+// wantKey checks that a hash is that of secret i of a key.
 func (s *subject) wantKey(t *testing.T, hash auth.Hash, want auth.Key, i int) {
 	t.Helper()
 	found, err := s.keys.KeyByHash(s.ctx, hash)
@@ -241,7 +241,7 @@ func revokedKey(t *testing.T, s *subject) {
 	s.wantKeys(t, s.keyOwner(), key, kept)
 }
 
-// rotate rotates a key and checks what comes back.
+// rotate rotates a key and checks the result.
 func (s *subject) rotate(t *testing.T, before auth.Key, prefix string) auth.Key {
 	t.Helper()
 	hash := newHash()

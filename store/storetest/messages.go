@@ -11,14 +11,14 @@ import (
 
 func messageTests() []test {
 	return []test{
-		{"a session without messages has an empty page", noMessages},
-		{"messages are read back as they were written", messagesReadBack},
-		{"messages are paged from the newest down", pagesDown},
-		{"messages are paged from the oldest up", pagesUp},
-		{"a page begins at a message, with it or without", pageFrom},
-		{"a page begins where a message would be that does not exist", pageFromNowhere},
-		{"a page comes with the session of the same moment", pageWithSession},
-		{"an unknown message does not exist", unknownMessage},
+		{"no messages", noMessages},
+		{"read back as written", messagesReadBack},
+		{"pages, newest first", pagesDown},
+		{"pages, oldest first", pagesUp},
+		{"page from a message, inclusive and exclusive", pageFrom},
+		{"page from an unknown message", pageFromNowhere},
+		{"page and session agree", pageWithSession},
+		{"unknown message", unknownMessage},
 	}
 }
 
@@ -55,11 +55,11 @@ func messagesReadBack(t *testing.T, s *subject) {
 	same(t, "the reply", s.message(t, session.ID, begun.Reply.ID), want)
 }
 
-// conversed returns a session and its messages, oldest first.
+// conversed creates a session with some turns, and returns its messages, oldest first.
 func conversed(t *testing.T, s *subject, exchanges int) (string, []conversation.Message) {
 	t.Helper()
 	session := s.create(t, plain())
-	// Another session on either side shows where a page would run over.
+	// A session on either side shows whether a page goes beyond its own.
 	before, after := s.create(t, plain()), s.create(t, plain())
 	s.exchange(t, before.ID, "before")
 	var all []conversation.Message

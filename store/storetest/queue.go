@@ -13,21 +13,21 @@ import (
 
 func queueTests() []test {
 	return []test{
-		{"a send to a busy session takes a place and says what runs", takesPlace},
-		{"a send that rejects a busy session is refused and leaves nothing", rejects},
-		{"turns run in the order of the queue", inOrder},
-		{"twenty concurrent sends run one after the other", twentySends},
-		{"the session is kept for the one it was granted to", keptForGranted},
-		{"an early try keeps its place", earlyTry},
-		{"one that interrupts goes to the head of the queue", interrupts},
-		{"one that interrupts is told when another turn begins before it", interruptTold},
-		{"a full queue is busy, and free again when one has left", fullQueue},
-		{"one that leaves while it waits is passed over", leaveWaiting},
-		{"one that leaves when it was granted the session gives it to the next", leaveGranted},
-		{"one that meets an overflow when it was granted the session gives it to the next", overflowGranted},
-		{"leaving a queue that one is not in is no error", leaveNothing},
-		{"one that leaves when its turn has begun changes nothing for those who wait", leaveBegun},
-		{"queues of different sessions have nothing to do with each other", otherQueues},
+		{"busy session: takes a place", takesPlace},
+		{"busy session: rejects", rejects},
+		{"first come, first served", inOrder},
+		{"twenty concurrent sends", twentySends},
+		{"kept for the granted waiter", keptForGranted},
+		{"early retry keeps its place", earlyTry},
+		{"interrupt goes to the head", interrupts},
+		{"interrupt is woken by another turn", interruptTold},
+		{"full queue", fullQueue},
+		{"waiter leaves", leaveWaiting},
+		{"granted waiter leaves", leaveGranted},
+		{"granted waiter meets an overflow", overflowGranted},
+		{"leaving without a place", leaveNothing},
+		{"leaving after the turn began", leaveBegun},
+		{"queues are per session", otherQueues},
 	}
 }
 
@@ -56,11 +56,11 @@ func rejects(t *testing.T, s *subject) {
 	wantError(t, "BeginTurn", err, conversation.ErrSessionBusy)
 	same(t, "the session", s.session(t, session.ID), begun.Session)
 	s.end(t, begun.Key, answer("done"))
-	turn.Waiter = conversation.RandomText(16) // had the first one a place, the session were kept for it
+	turn.Waiter = conversation.RandomText(16) // if the first had a place, the session would be granted to it
 	s.begin(t, turn)
 }
 
-// contents returns what was asked in a session, in its order.
+// contents returns the contents of the users' messages of a session, in order.
 func (s *subject) contents(t *testing.T, sessionID string) []string {
 	t.Helper()
 	var asked []string
@@ -72,7 +72,7 @@ func (s *subject) contents(t *testing.T, sessionID string) []string {
 	return asked
 }
 
-// runAll runs queued turns, all at once, until each has had its turn.
+// runAll runs queued turns concurrently, until all have ended.
 func (s *subject) runAll(t *testing.T, turns []conversation.NewTurn) {
 	t.Helper()
 	var sends sync.WaitGroup
@@ -130,7 +130,7 @@ func keptForGranted(t *testing.T, s *subject) {
 	queued := s.queue(t, first)
 	s.end(t, begun.Key, answer("done"))
 	granted(t, queued)
-	// The session is free, but not for these.
+	// The session is free, but granted to another waiter.
 	queuedSecond := s.queue(t, second)
 	same(t, "what runs", queuedSecond.Live, "")
 	reject := question(session.ID, "no")

@@ -11,19 +11,19 @@ import (
 
 func sessionTests() []test {
 	return []test{
-		{"a new session is empty and lives for 24 hours", newSession},
-		{"what is read back is what was created", readBack},
-		{"what another owner has does not exist", foreignSession},
-		{"an owner's name is no part of another's", similarOwners},
-		{"an unknown or malformed session does not exist", unknownSession},
-		{"sessions are listed newest first, page by page", listSessions},
-		{"a list can be of one user's sessions only", listUser},
-		{"a cursor of a session that has gone pages on from where it stood", listAfterGone},
-		{"an owner without sessions has an empty list", listNothing},
-		{"deleting removes a session with all its messages", deleteSession},
-		{"deleting in mid-reply ends the turn and returns the session as it was", deleteLive},
-		{"deleting grants all who wait, and they find it gone", deleteQueued},
-		{"sessions that have not expired are not removed", removeNothing},
+		{"new session", newSession},
+		{"read back as created", readBack},
+		{"another owner's session", foreignSession},
+		{"owners with similar names", similarOwners},
+		{"unknown or malformed id", unknownSession},
+		{"list, newest first", listSessions},
+		{"list of one user", listUser},
+		{"list after a deleted session", listAfterGone},
+		{"empty list", listNothing},
+		{"delete", deleteSession},
+		{"delete with a live turn", deleteLive},
+		{"delete wakes waiters", deleteQueued},
+		{"RemoveExpired removes nothing early", removeNothing},
 	}
 }
 
@@ -54,7 +54,7 @@ func readBack(t *testing.T, s *subject) {
 	}
 }
 
-// everyCall tries each method that names a session, and returns the errors.
+// everyCall calls each method that names a session, and returns the errors.
 func everyCall(s *subject, sessionID string) map[string]error {
 	_, session := s.store.Session(s.ctx, s.owner, sessionID)
 	_, messages := s.store.Messages(s.ctx, s.owner, sessionID, conversation.MessageQuery{Limit: 10})
@@ -126,7 +126,7 @@ func unknownSession(t *testing.T, s *subject) {
 	same(t, "the session that exists", s.session(t, created.ID), created)
 }
 
-// pages reads a list of sessions page by page, each from the last one's last.
+// pages reads a list of sessions page by page.
 func (s *subject) pages(t *testing.T, query conversation.SessionQuery) []conversation.Session {
 	t.Helper()
 	var all []conversation.Session
@@ -255,7 +255,7 @@ func deleteQueued(t *testing.T, s *subject) {
 	cleared, err := s.store.ClearMessages(s.ctx, s.owner, session.ID, "clears")
 	must(t, err, "ClearMessages")
 	queued = append(queued, cleared.Queued)
-	// One of them has been granted the session already.
+	// One of them was granted the session before it was deleted.
 	s.end(t, begun.Key, conversation.Message{Status: stream.Cancelled})
 	_, err = s.store.DeleteSession(s.ctx, s.owner, session.ID)
 	must(t, err, "DeleteSession")

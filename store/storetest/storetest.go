@@ -1,6 +1,3 @@
-// Package storetest is the one conformance suite of stores: what it says holds for each of them, to the letter of
-// conversation.Store and auth.Store. It sees a store only through these, and knows no clock but the store's own. What
-// only one store can show (crashes, expiry, the files) is tested beside it.
 package storetest
 
 import (
@@ -21,24 +18,24 @@ import (
 	"parley/stream"
 )
 
-// Backend is a store under test. Others may use it at the same time: each test makes accounts of its own.
+// Backend is a store under test. Several tests may use it at the same time.
 type Backend struct {
 	Conversation conversation.Store
 	Keys         auth.Store
 	Tickets      auth.TicketStore
 }
 
-// patience is how long a test waits for what must come. It is never waited for in vain by a store that is right.
-const patience = 20 * time.Second
+// timeout is how long a test waits for an event. Only a hang reaches it.
+const timeout = time.Minute
 
-// Run runs the suite. open is called once a test, and cleans up by t.Cleanup; the tests run in parallel.
+// Run runs the suite. open is called once for each test, and cleans up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
-	chapters := []chapter{
+	groups := []group{
 		{"sessions", sessionTests()},
 		{"messages", messageTests()},
 		{"turns", turnTests()},
 		{"context", contextTests()},
-		{"fold", foldTests()},
+		{"summary", summaryTests()},
 		{"queue", queueTests()},
 		{"idempotency", idempotencyTests()},
 		{"clear", clearTests()},
@@ -49,30 +46,23 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"usage", usageTests()},
 		{"concurrency", concurrencyTests()},
 	}
-	for _, c := range chapters {
-		c.run(t, open)
+	for _, g := range groups {
+		g.run(t, open)
 	}
 }
 
-// RunKeys runs of the suite what needs no conversations.
-func RunKeys(t *testing.T, open func(t *testing.T) Backend) {
-	chapter{"keys", keyTests()}.run(t, open)
-	chapter{"admission", requestTests()}.run(t, open)
-	chapter{"tickets", ticketTests()}.run(t, open)
-}
-
-type chapter struct {
+type group struct {
 	name  string
 	tests []test
 }
 
-func (c chapter) run(t *testing.T, open func(t *testing.T) Backend) {
-	t.Run(c.name, func(t *testing.T) {
-		for _, test := range c.tests {
+func (g group) run(t *testing.T, open func(t *testing.T) Backend) {
+	t.Run(g.name, func(t *testing.T) {
+		for _, test := range g.tests {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
 				b := open(t)
-				ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+				ctx, cancel := context.WithTimeout(t.Context(), 3*timeout)
 				defer cancel()
 				test.run(t, &subject{
 					ctx: ctx, store: b.Conversation, keys: b.Keys, seals: b.Tickets,
@@ -106,7 +96,7 @@ func (s *subject) as(owner conversation.Owner) *subject {
 
 func newUser() string { return conversation.UserPrefix + conversation.RandomText(16) }
 
-// plain is a session with nothing special.
+// plain is a session with the default configuration.
 func plain() conversation.NewSession {
 	return conversation.NewSession{UserID: newUser(), Context: conversation.DefaultContextConfig}
 }
@@ -132,7 +122,7 @@ func (s *subject) history(t *testing.T, id string) []conversation.Message {
 	page, err := s.store.Messages(s.ctx, s.owner, id, conversation.MessageQuery{Ascending: true, Limit: 10_000})
 	must(t, err, "Messages")
 	if page.More {
-		t.Fatal("Messages says that there are more than it was to return at most")
+		t.Fatal("Messages reports more messages than the limit")
 	}
 	return page.Messages
 }
@@ -144,7 +134,7 @@ func (s *subject) message(t *testing.T, sessionID, id string) conversation.Messa
 	return m
 }
 
-// question is a turn with a content that names it, of 10 tokens.
+// question is a turn whose message has 10 tokens.
 func question(sessionID, content string) conversation.NewTurn {
 	return conversation.NewTurn{
 		SessionID: sessionID, Role: conversation.User, Content: content, Tokens: 10, OnBusy: conversation.Enqueue,
@@ -152,7 +142,7 @@ func question(sessionID, content string) conversation.NewTurn {
 	}
 }
 
-// answer is a reply of 5 tokens that completed.
+// answer is a completed reply of 5 tokens.
 func answer(content string) conversation.Message {
 	return conversation.Message{
 		Content: content, Tokens: 5, Status: stream.Completed, FinishReason: "stop",
@@ -160,24 +150,24 @@ func answer(content string) conversation.Message {
 	}
 }
 
-// begin begins a turn on a session that is free.
+// begin begins a turn in a session that must be free.
 func (s *subject) begin(t *testing.T, turn conversation.NewTurn) conversation.TurnStart {
 	t.Helper()
 	begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
 	must(t, err, "BeginTurn")
 	if begun.Queued != nil {
-		t.Fatalf("BeginTurn of %q: queued, while the session should be free for it", turn.Content)
+		t.Fatalf("BeginTurn of %q: queued, but the session should be free for it", turn.Content)
 	}
 	return begun
 }
 
-// queue has a turn take a place in the queue of a session that is busy.
+// queue takes a place for a turn in the queue of a session that must be busy.
 func (s *subject) queue(t *testing.T, turn conversation.NewTurn) *conversation.Queued {
 	t.Helper()
 	begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
 	must(t, err, "BeginTurn")
 	if begun.Queued == nil {
-		t.Fatalf("BeginTurn of %q: begun, while the session should be busy", turn.Content)
+		t.Fatalf("BeginTurn of %q: begun, but the session should be busy", turn.Content)
 	}
 	if diff := cmp.Diff(conversation.TurnStart{Queued: begun.Queued}, begun); diff != "" {
 		t.Fatalf("BeginTurn of %q: queued, but more is set (-want +got):\n%s", turn.Content, diff)
@@ -192,24 +182,24 @@ func (s *subject) end(t *testing.T, key conversation.TurnKey, reply conversation
 	return ended
 }
 
-// exchange has a message asked and answered.
+// exchange does a whole turn.
 func (s *subject) exchange(t *testing.T, sessionID, content string) (asked, reply conversation.Message) {
 	t.Helper()
 	begun := s.begin(t, question(sessionID, content))
 	return begun.Message, s.end(t, begun.Key, answer("to "+content))
 }
 
-// granted waits until a place in the queue is granted.
+// granted waits until the session is granted to a waiter.
 func granted(t *testing.T, queued *conversation.Queued) {
 	t.Helper()
 	select {
 	case <-queued.Granted:
-	case <-time.After(patience):
-		t.Fatal("a place in the queue was not granted")
+	case <-time.After(timeout):
+		t.Fatal("the session was not granted to the waiter")
 	}
 }
 
-// awaitTurn begins a turn as a send does: for as long as it is queued, it waits and tries again.
+// awaitTurn begins a turn as a send does: while it is queued, it waits and tries again.
 func (s *subject) awaitTurn(turn conversation.NewTurn) (conversation.TurnStart, error) {
 	for {
 		begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
@@ -218,7 +208,7 @@ func (s *subject) awaitTurn(turn conversation.NewTurn) (conversation.TurnStart, 
 		}
 		select {
 		case <-begun.Queued.Granted:
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			return begun, fmt.Errorf("the turn of %q was not granted the session", turn.Content)
 		}
 	}
@@ -239,7 +229,7 @@ func wantError(t *testing.T, what string, got, want error) {
 	}
 }
 
-// same checks that two values are equal; JSON counts as what it means, not as how it is written.
+// same checks that two values are equal. JSON is compared by value, not by its text.
 func same[T any](t *testing.T, what string, got, want T) {
 	t.Helper()
 	isJSON := func(p cmp.Path) bool { return p.Last().Type() == reflect.TypeFor[json.RawMessage]() }
@@ -255,7 +245,7 @@ func same[T any](t *testing.T, what string, got, want T) {
 	}
 }
 
-// inPrompt is what a message takes in a prompt.
+// inPrompt is the number of tokens that a message takes in a prompt.
 func inPrompt(tokens int) int { return tokens + window.MessageOverhead }
 
 func ids(messages []conversation.Message) []string {

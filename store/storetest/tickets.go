@@ -12,9 +12,9 @@ import (
 
 func ticketTests() []test {
 	return []test{
-		{"tickets are sealed with one key", oneTicketKey},
-		{"of many who use a ticket at once one is the first", racingTicket},
-		{"a ticket that is past its end is used up", lateTicket},
+		{"one key seals all tickets", oneTicketKey},
+		{"concurrent use of a ticket, one wins", racingTicket},
+		{"expired ticket", lateTicket},
 	}
 }
 

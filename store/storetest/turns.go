@@ -12,21 +12,21 @@ import (
 
 func turnTests() []test {
 	return []test{
-		{"a turn begins with its message and an empty reply", beginTurn},
-		{"ids and times rise within a session", idsRise},
-		{"a turn returns the messages before it that the window holds, and one more", turnHistory},
-		{"a turn of a short history returns it whole", shortHistory},
-		{"a turn that ends settles the session", endTurn},
-		{"a reply keeps its identity whatever ends it", keptIdentity},
-		{"a reply that has no text or failed is no part of the history's tokens", unsentReplies},
-		{"a reply without usage costs nothing", noUsage},
-		{"a turn is not ended twice", endTwice},
-		{"a turn is not ended by an older right", endFenced},
-		{"a turn that was ended is not ended later on either", endLate},
-		{"without compression a message that fits exactly begins, one token more is an overflow", exactWithout},
-		{"with compression a message that fits exactly begins, one token more is an overflow", exactWith},
-		{"without compression a full history is an overflow, with it not", fullHistory},
-		{"this process' turns are no orphans", noOrphans},
+		{"begin", beginTurn},
+		{"ids and times rise", idsRise},
+		{"history fills the window", turnHistory},
+		{"short history", shortHistory},
+		{"end updates the session", endTurn},
+		{"reply keeps its identity", keptIdentity},
+		{"unsent replies take no tokens", unsentReplies},
+		{"reply without usage", noUsage},
+		{"second end is fenced", endTwice},
+		{"older fence is refused", endFenced},
+		{"late end is fenced", endLate},
+		{"exact fit without compression", exactWithout},
+		{"exact fit with compression", exactWith},
+		{"full history", fullHistory},
+		{"own turns are no orphans", noOrphans},
 	}
 }
 
@@ -84,7 +84,7 @@ func idsRise(t *testing.T, s *subject) {
 }
 
 func turnHistory(t *testing.T, s *subject) {
-	// 147 tokens of budget are 6 whole exchanges and a reply exactly, where no reply fails.
+	// A budget of 147 tokens holds exactly 6 whole turns and a reply, if no reply fails.
 	for _, failing := range []bool{true, false} {
 		session := plain()
 		session.Context = conversation.ContextConfig{MaxTokens: 200, CompressionEnabled: true, RetentionPolicy: conversation.FIFO}
@@ -215,7 +215,7 @@ func endLate(t *testing.T, s *subject) {
 	same(t, "the session", s.session(t, session.ID), second.Session)
 }
 
-// overflows checks that a turn is refused by the window and changes nothing.
+// overflows checks that the window refuses a turn, and that nothing changes.
 func (s *subject) overflows(t *testing.T, sessionID string, tokens int) {
 	t.Helper()
 	session, history := s.session(t, sessionID), s.history(t, sessionID)

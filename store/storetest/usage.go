@@ -14,27 +14,27 @@ import (
 	"parley/stream"
 )
 
-// timing is that of all replies here.
+// timing is the timing of all replies here.
 var timing = conversation.Timing{FirstToken: 120 * time.Millisecond, Duration: 1500 * time.Millisecond}
 
 func usageTests() []test {
 	return []test{
-		{"who did nothing has used nothing", usageOfNothing},
-		{"a session counts in the hour of its creation", usageOfCreation},
-		{"a turn counts its messages when it begins, its tokens, ending and timing when it ends", usageOfTurn},
-		{"each ending counts as what it is, timing that is unknown not at all", usageOfEndings},
-		{"the time that sessions lasted is counted", usageOfTime},
-		{"what is refused, queued, repeated or ended already counts nothing", usageOfNoEffect},
-		{"a deleted or cleared session takes nothing along", usageOutlives},
-		{"a turn whose session is deleted is settled once, by its own key", usageOfDeleted},
-		{"a turn whose session is deleted is settled once by several at once", usageOfDeletedAtOnce},
-		{"usage belongs to an account and mode", usageOfOthers},
-		{"requests that are admitted count, the one that asks too", usageOfRequests},
-		{"turns at once are all counted", usageAtOnce},
+		{"nothing used", usageOfNothing},
+		{"session counts at its creation", usageOfCreation},
+		{"turn counts at begin and end", usageOfTurn},
+		{"each kind of ending", usageOfEndings},
+		{"session time", usageOfTime},
+		{"no effect, no count", usageOfNoEffect},
+		{"usage outlives its session", usageOutlives},
+		{"turn of a deleted session settles once", usageOfDeleted},
+		{"turn of a deleted session, concurrent ends", usageOfDeletedAtOnce},
+		{"usage is per owner", usageOfOthers},
+		{"admitted requests count", usageOfRequests},
+		{"concurrent turns", usageAtOnce},
 	}
 }
 
-// used returns what the owner has used in the days around now, added up.
+// used returns the sum of the owner's usage of yesterday, today and tomorrow.
 func (s *subject) used(t *testing.T) (sum usage.Bucket, existing, active int) {
 	t.Helper()
 	now := usage.HourOf(time.Now().UnixMilli())
@@ -50,7 +50,7 @@ func (s *subject) used(t *testing.T) (sum usage.Bucket, existing, active int) {
 	return sum, existing, active + used.Active
 }
 
-// wantUsed checks what was used; the time that sessions lasted is another test's.
+// wantUsed checks the owner's usage, except for the session time, which has a test of its own.
 func (s *subject) wantUsed(t *testing.T, what string, want usage.Bucket, sessions int) {
 	t.Helper()
 	got, existing, active := s.used(t)
@@ -64,7 +64,7 @@ func sameBucket(t *testing.T, what string, got, want *usage.Bucket) {
 	same(t, what, maps.Collect(got.All()), maps.Collect(want.All()))
 }
 
-// ofTurns is what turns of question and answer count, without their sessions.
+// ofTurns is the usage of turns of question and answer, without that of their sessions.
 func ofTurns(n int64) usage.Bucket {
 	b := usage.Bucket{
 		UserMessages: n, AssistantMessages: n, PromptTokens: 17 * n, CompletionTokens: 5 * n, Completed: n,
@@ -334,7 +334,7 @@ func usageAtOnce(t *testing.T, s *subject) {
 					_, err = s.store.EndTurn(s.ctx, begun.Key, answer("good day"), timing)
 				}
 				if err == nil {
-					ctx, _ := s.request(p, figures)
+					ctx, _ := s.request(p, smallLimits)
 					_, err = s.store.Session(ctx, s.owner, made.Session.ID)
 				}
 			}

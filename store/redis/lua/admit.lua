@@ -1,3 +1,3 @@
--- Admits a request by itself: all is done in front (lua/admission.lua).
--- → 1
+-- Admits a request without an operation: lib/admission.lua has done everything before this runs.
+-- Result: 1
 return 1

@@ -1,18 +1,18 @@
--- Stores a new key (lua/keys.lua has its fields). An account comes into being with it.
+-- Stores a new key (list_keys.lua lists its fields). The account is created with its first key.
 -- KEYS[1] the key · KEYS[2] order of keys · KEYS[3] account, in this mode
 -- ARGV[1] keyId · ARGV[2] name · ARGV[3] scopes · ARGV[4] prefix · ARGV[5] expires, '' for never · ARGV[6] hash of the secret
--- ARGV[7] prefix of keys' names · ARGV[8] '1': only if the account has never had a key · ARGV[9] tier of a new account
--- → the key as in lua/keys.lua · 'taken' the id is in use · 'had' the account has had a key
+-- ARGV[7] '1': only if the account has never had a key · ARGV[8] tier of a new account
+-- Result: the key as list_keys.lua returns it · 'taken' the id is in use · 'had' the account has had a key
 if redis.call('EXISTS', KEYS[1]) == 1 then return 'taken' end
 local tier = redis.call('HGET', KEYS[3], 'tier')
-if tier and ARGV[8] == '1' then return 'had' end
+if tier and ARGV[7] == '1' then return 'had' end
 if not tier then
-  tier = ARGV[9]
+  tier = ARGV[8]
   redis.call('HSET', KEYS[3], 'tier', tier)
 end
 local created, newest = now, redis.call('LINDEX', KEYS[2], 0)
-if newest then created = math.max(created, redis.call('HGET', ARGV[7] .. newest, 'created') + 1) end
+if newest then created = math.max(created, redis.call('HGET', key_key(newest), 'created') + 1) end
 redis.call('LPUSH', KEYS[2], ARGV[1])
 redis.call('HSET', KEYS[1], 'id', ARGV[1], 'name', ARGV[2], 'scopes', ARGV[3], 'prefix', ARGV[4], 'expires', ARGV[5],
-  'created', string.format('%d', created), 'secret', ARGV[6], 'since', string.format('%d', created), 'tier', tier, 'version', 1)
+  'created', int(created), 'secret', ARGV[6], 'since', int(created), 'tier', tier, 'version', 1)
 return redis.call('HGETALL', KEYS[1])

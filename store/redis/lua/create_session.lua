@@ -1,26 +1,26 @@
--- Creates a session, or returns the one that the same request made before.
+-- Creates a session, or returns the one that the same request created before.
 -- KEYS[1] index of sessions
--- ARGV[1] 9 random characters · ARGV[2] user · ARGV[3] metadata, '' for none · ARGV[4] window · ARGV[5] compress: '1' or ''
--- ARGV[6] policy · ARGV[7] for how long it lives, in milliseconds · ARGV[8] idempotency key, '' for none · ARGV[9] its digest
--- ARGV[10…] counts of usage
--- → {'created' or 'replayed', id, view (lua/session.lua)} · {'conflict'}
+-- ARGV[1] random characters for an id · ARGV[2] user · ARGV[3] metadata, '' for none · ARGV[4] tokens of the window
+-- ARGV[5] '1' to summarise · ARGV[6] retention policy · ARGV[7] lifetime in milliseconds · ARGV[8] idempotency key, '' for none
+-- ARGV[9] its digest · ARGV[10…] counts of usage
+-- Result: {'created' or 'replayed', id, view} · {'conflict'} another request used the idempotency key
 local known = recall(ARGV[8], ARGV[9])
 if known == 'conflict' then return {'conflict'} end
 if known then return {'replayed', known.session.id, session_view(known.session)} end
 prune()
-local newest = redis.call('ZREVRANGE', TAG .. ':i', 0, 0)[1]
+local newest = redis.call('ZREVRANGE', sessions_key(), 0, 0)[1]
 local s = {
-  id = new_id('session_', now, newest, ARGV[1]), user = ARGV[2], created = now, expires = now + ARGV[7], last = now, count = 0,
+  id = new_id(SESSION_PREFIX, now, newest, ARGV[1]), user = ARGV[2], created = now, expires = now + ARGV[7], last = now, count = 0,
   prompt = 0, completion = 0, total = 0, window = tonumber(ARGV[4]), compress = ARGV[5], policy = ARGV[6], htokens = 0, fence = 0,
 }
 if ARGV[3] ~= '' then s.meta = ARGV[3] end
 session_save(s, unpack(VIEW))
 redis.call('PEXPIREAT', session_key(s.id), int(s.expires))
-local indices = {{TAG .. ':i', 0, s.id}, {TAG .. ':u:' .. s.user, 0, s.id}, {TAG .. ':x', s.expires, s.id .. ':' .. s.user}}
+local indices = {{sessions_key(), 0, s.id}, {user_sessions_key(s.user), 0, s.id}, {expiry_key(), s.expires, s.id .. ':' .. s.user}}
 for _, index in ipairs(indices) do
   redis.call('ZADD', index[1], int(index[2]), index[3])
   redis.call('PEXPIREAT', index[1], int(math.max(s.expires, redis.call('PEXPIRETIME', index[1]))))
 end
 remember(s, ARGV[8], ARGV[9])
-count(now, counts_from(ARGV, 10))
+count_usage(now, counts_from(ARGV, 10))
 return {'created', s.id, session_view(s)}

@@ -1,15 +1,15 @@
--- Removes a session with all that belongs to it. What settles its live turn stays (lua/session.lua).
+-- Removes a session and all that belongs to it. What settles its live turn stays (lib/turn.lua).
 -- KEYS[1] the session
 -- ARGV[1] its id
--- → view (lua/session.lua) of the session as it was · 'gone'
+-- Result: view of the session as it was · 'gone' no such session
 local s = session_at(ARGV[1])
 if not s then return 'gone' end
 redis.call('UNLINK', session_key(s.id), messages_key(s.id), index_key(s.id), summary_key(s.id), vectors_key(s.id))
-redis.call('ZREM', TAG .. ':i', s.id)
-redis.call('ZREM', TAG .. ':u:' .. s.user, s.id)
-redis.call('ZREM', TAG .. ':x', s.id .. ':' .. s.user)
-if s.live then journal_end(s.id, s.fence) end
-dissolve(s)
-poke(s.id, s.node)
-redis.call('DEL', TAG .. ':v:' .. s.id)
+redis.call('ZREM', sessions_key(), s.id)
+redis.call('ZREM', user_sessions_key(s.user), s.id)
+redis.call('ZREM', expiry_key(), s.id .. ':' .. s.user)
+if s.live then empty_journal(s.id, s.fence) end
+wake_all(s)
+notify_followers(s.id, s.node)
+redis.call('DEL', followers_key(s.id))
 return session_view(s)

@@ -1,16 +1,16 @@
--- Ends a turn of a node that is gone, unless it was ended meanwhile. Where its session is gone, its usage is settled.
+-- Ends a turn of a dead node, unless it has ended meanwhile. If its session is gone, only its usage is settled.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2] the reply · ARGV[3] fence · ARGV[4] record of the reply · ARGV[5] what it takes in a prompt
--- ARGV[6] tokens of the prompt · ARGV[7] of the completion · ARGV[8] in all · ARGV[9] the reply as it is
--- indexed · ARGV[10] its terms · ARGV[11…] counts of usage
--- → 1 · 0 it was ended
+-- ARGV[1] its id · ARGV[2] the reply · ARGV[3] fencing token · ARGV[4] record of the reply · ARGV[5] its tokens in a prompt
+-- ARGV[6] tokens of the prompt · ARGV[7] of the completion · ARGV[8] in all · ARGV[9] the reply's record in the index
+-- ARGV[10] its terms · ARGV[11…] counts of usage
+-- Result: 1 · 0 it had ended
 local s, reply, fence = session_at(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local usage = {tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])}
-if not s then return turn_settle(ARGV[1], fence, reply, usage[3], counts_from(ARGV, 11)) and 1 or 0 end
+if not s then return settle_turn(ARGV[1], fence, reply, usage[3], counts_from(ARGV, 11)) and 1 or 0 end
 if s.live ~= reply or s.fence ~= fence then return 0 end
 local writer = s.node
-queue_drop(s, writer)
+drop_waiters_of(s, writer)
 index_add(s, s.live, ARGV[9], ARGV[10])
 end_turn(s, ARGV[4], tonumber(ARGV[5]), usage, counts_from(ARGV, 11))
-poke_node(writer, s.id) -- should it only have slept
+notify_node(writer, s.id) -- in case it was only asleep
 return 1

@@ -1,13 +1,13 @@
--- Ends a turn, once. Where its session is gone, its usage is settled still.
+-- Ends a turn once. If its session is gone, only its usage is settled.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2] the reply · ARGV[3] fence · ARGV[4] record of the reply · ARGV[5] what it takes in a prompt
--- ARGV[6] tokens of the prompt · ARGV[7] of the completion · ARGV[8] in all · ARGV[9] the reply as it is
--- indexed · ARGV[10] its terms · ARGV[11…] counts of usage
--- → {'ended', createdAt of the reply} · {'fenced', message as it was decided (lua/session.lua), '' if it is gone} · {'gone'}
+-- ARGV[1] its id · ARGV[2] the reply · ARGV[3] fencing token · ARGV[4] record of the reply · ARGV[5] its tokens in a prompt
+-- ARGV[6] tokens of the prompt · ARGV[7] of the completion · ARGV[8] in all · ARGV[9] the reply's record in the index
+-- ARGV[10] its terms · ARGV[11…] counts of usage
+-- Result: {'ended', createdAt of the reply} · {'fenced', the message as stored, '' if it is gone} the turn had ended · {'gone'}
 local s, reply, fence = session_at(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local usage = {tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])}
 if not s then
-  turn_settle(ARGV[1], fence, reply, usage[3], counts_from(ARGV, 11))
+  settle_turn(ARGV[1], fence, reply, usage[3], counts_from(ARGV, 11))
   return {'gone'}
 end
 if s.live ~= reply or s.fence ~= fence then return {'fenced', message_at(s, reply) or ''} end

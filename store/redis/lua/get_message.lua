@@ -1,7 +1,7 @@
 -- Returns a message.
 -- KEYS[1] the session
 -- ARGV[1] its id · ARGV[2] the message's id
--- → message (lua/session.lua) · {'gone'} the session is · {'none'} there is no such message
+-- Result: the message (lib/messages.lua) · {'gone'} no such session · {'none'} no such message
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end
 return message_at(s, ARGV[2]) or {'none'}

@@ -1,7 +1,7 @@
--- Returns messages by their ids, in that order. Those that are not there are left out.
+-- Returns messages by id, in the order of the ids. Unknown ids are skipped.
 -- KEYS[1] the session
 -- ARGV[1] its id · ARGV[2…] ids of messages
--- → {message (lua/session.lua) …} · 'gone'
+-- Result: {message (lib/messages.lua), …} · 'gone' no such session
 local s, found = session_at(ARGV[1]), {}
 if not s then return 'gone' end
 for i = 2, #ARGV do found[#found + 1] = message_at(s, ARGV[i]) end

@@ -1,6 +1,6 @@
 -- Returns a session.
 -- KEYS[1] the session
 -- ARGV[1] its id
--- → view (lua/session.lua) · 'gone'
+-- Result: view · 'gone' no such session
 local s = session_at(ARGV[1])
 return s and session_view(s) or 'gone'

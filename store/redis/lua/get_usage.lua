@@ -1,26 +1,26 @@
--- Returns what was used in some hours, numbered from 1970 on.
+-- Returns the usage of a range of hours, numbered from 1970 on.
 -- KEYS[1] sessions by expiry
--- ARGV[1] from this hour on, where that is no longer ago than counts are kept · ARGV[2] up to and not including this one
--- ARGV[3] for how many hours counts are kept · ARGV[4] for how long a session lives, in milliseconds
--- → {this hour, first hour, sessions that exist, {hour, how many of them were created in it, hour, how many …}, {day, {field, count …},
---   counts that are packed (lua/usage.lua) or '', day …}}
+-- ARGV[1] first hour; an older one than counts are kept counts as the oldest · ARGV[2] end, not included
+-- ARGV[3] for how many hours counts are kept · ARGV[4] lifetime of a session in milliseconds
+-- Result: {this hour, first hour, how many sessions exist, {hour, how many of them were created in it, hour, …},
+--   {day, {field, count, …}, packed counts (lib/usage.lua) or '', day, …}}
 prune()
 local this = math.floor(now / HOUR)
-local from, to = math.max(tonumber(ARGV[1]), this - ARGV[3]), math.min(tonumber(ARGV[2]), this + 2)
+local first, last = math.max(tonumber(ARGV[1]), this - ARGV[3]), math.min(tonumber(ARGV[2]), this + 2) - 1
 local existing, days = {}, {}
-local function sessions(from, to) return redis.call('ZCOUNT', KEYS[1], '(' .. int(math.max(now, from)), int(math.max(now, to))) end
-for hour = math.max(from, this - math.ceil(ARGV[4] / HOUR)), to - 1 do
+local function expiring(from, to) return redis.call('ZCOUNT', KEYS[1], '(' .. int(math.max(now, from)), int(math.max(now, to))) end
+for hour = math.max(first, this - math.ceil(ARGV[4] / HOUR)), last do
   local expire = hour * HOUR + ARGV[4]
-  local n = sessions(expire - 1, expire + HOUR - 1)
+  local n = expiring(expire - 1, expire + HOUR - 1)
   if n > 0 then
     existing[#existing + 1] = hour
     existing[#existing + 1] = n
   end
 end
-local left = 32 -- days that are packed here, where that was not done yet; of busy ones that takes 50 ms. The rest is read as it is.
-for day = math.floor(from / 24), math.floor((to - 1) / 24) do
+local left = DAYS_PACKED_BY_READ
+for day = math.floor(first / 24), math.floor(last / 24) do
   local counts = redis.call('HGETALL', counts_key(day))
-  if #counts > 0 and left > 0 and day <= last_over() and pack(day, counts) then counts, left = {}, left - 1 end
+  if #counts > 0 and left > 0 and day <= last_packable_day() and pack_day(day, counts) then counts, left = {}, left - 1 end
   local packed = redis.call('GET', packed_key(day))
   if #counts > 0 or packed then
     days[#days + 1] = day
@@ -28,4 +28,4 @@ for day = math.floor(from / 24), math.floor((to - 1) / 24) do
     days[#days + 1] = packed or ''
   end
 end
-return {this, from, redis.call('ZCOUNT', KEYS[1], '(' .. int(now), '+inf'), existing, days}
+return {this, first, redis.call('ZCOUNT', KEYS[1], '(' .. int(now), '+inf'), existing, days}

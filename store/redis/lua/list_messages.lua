@@ -1,8 +1,8 @@
--- Returns a page of messages, and the session of the same moment.
+-- Returns a page of messages, and the session at the same moment.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2] where the page begins, '' for the end that the order names · ARGV[3] '1' if that is itself included
--- ARGV[4] '1' from the oldest up · ARGV[5] how many
--- → {view, more: 1 or 0, {message …}} (lua/session.lua) · 'gone'
+-- ARGV[1] its id · ARGV[2] message at which the page begins, '' for the first in that order · ARGV[3] '1' to include that message
+-- ARGV[4] '1' for oldest first · ARGV[5] how many
+-- Result: {view, 1 if there are more, else 0, {message (lib/messages.lua), …}} · 'gone' no such session
 local s = session_at(ARGV[1])
 if not s then return 'gone' end
 local from, inclusive, ascending, limit = ARGV[2], ARGV[3] == '1', ARGV[4] == '1', tonumber(ARGV[5])

@@ -1,7 +1,7 @@
 -- Returns a page of sessions, newest first.
--- KEYS[1] index, of all or of a user's sessions
--- ARGV[1] only those with an id below this, '' for all · ARGV[2] how many
--- → {more: 1 or 0, id, view (lua/session.lua), id, view …}
+-- KEYS[1] index of all sessions, or of a user's
+-- ARGV[1] only sessions with an id below this, '' for all · ARGV[2] how many
+-- Result: {1 if there are more, else 0, id, view, id, view, …}
 prune()
 local page, before, limit = {0}, ARGV[1] == '' and '+' or '(' .. ARGV[1], tonumber(ARGV[2])
 while true do

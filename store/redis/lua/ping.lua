@@ -1,5 +1,5 @@
--- Writes, to see that the server can.
--- KEYS[1] ready
--- → 1
+-- Writes, to check that the server accepts writes.
+-- KEYS[1] a key for this
+-- Result: 1
 redis.call('SET', KEYS[1], '1', 'PX', 1)
 return 1

@@ -1,6 +1,6 @@
--- Revokes a key: its record stays, its secrets go.
+-- Revokes a key: its record stays, its secrets are removed.
 -- KEYS[1] the key
--- → the key as it was, as in lua/keys.lua, but with its new version · 'none' there is none that is not revoked
+-- Result: the key as list_keys.lua returns it, as it was but for its new version · 'none' no such key, or it is revoked
 local k = redis.call('HMGET', KEYS[1], 'id', 'revoked')
 if not k[1] or k[2] then return 'none' end
 redis.call('HINCRBY', KEYS[1], 'version', 1)

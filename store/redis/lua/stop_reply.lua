@@ -1,8 +1,8 @@
--- Returns a message. If it is the live reply, its node is told that it is to stop.
+-- Returns a message. If it is the live reply, its node is told to stop it.
 -- KEYS[1] the session
 -- ARGV[1] its id · ARGV[2] the message's id
--- → message (lua/session.lua) · {'gone'} the session is · {'none'} there is no such message
+-- Result: the message (lib/messages.lua) · {'gone'} no such session · {'none'} no such message
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end
-if s.live and s.live == ARGV[2] then stop(s, 'cancelled') end
+if s.live and s.live == ARGV[2] then stop_reply(s, STOP_CANCELLED) end
 return message_at(s, ARGV[2]) or {'none'}

@@ -1,8 +1,8 @@
--- Returns what seals the tickets of all nodes. It is made once.
--- KEYS[1] the key of tickets
+-- Returns the key that seals the tickets of all nodes. The first call stores it.
+-- KEYS[1] where it is stored
 -- ARGV[1] a new one
--- → the key of tickets
-local kept = redis.call('GET', KEYS[1])
-if kept then return kept end
+-- Result: the key that seals tickets
+local stored = redis.call('GET', KEYS[1])
+if stored then return stored end
 redis.call('SET', KEYS[1], ARGV[1])
 return ARGV[1]

@@ -1,6 +1,6 @@
--- Notes that a ticket is used.
+-- Notes that a ticket was used.
 -- KEYS[1] the ticket
 -- ARGV[1] when it expires, in milliseconds
--- → 1 this is the first time · 0 it was used, or is past its end
+-- Result: 1 the first time · 0 if it was used before, or has expired
 if now >= tonumber(ARGV[1]) then return 0 end
 return redis.call('SET', KEYS[1], '1', 'NX', 'PXAT', ARGV[1]) and 1 or 0

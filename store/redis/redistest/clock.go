@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// clockShim is preloaded into a redis-server whose clock a test sets ahead. (libfaketime, which would do, hangs it.)
+// clockShim is preloaded into a redis-server whose clock a test sets ahead. (libfaketime makes redis-server hang.)
 //
 //go:embed shim/clock.c
 var clockShim []byte
@@ -22,7 +22,7 @@ type clock struct {
 	ahead   time.Duration
 }
 
-// SingleWithClock is Single, with a clock that Advance sets ahead. That of this process stays as it is.
+// SingleWithClock is Single, with a clock that Advance sets ahead. The clock of this process does not change.
 func SingleWithClock(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := newServer(t, t.TempDir(), args...)
@@ -37,24 +37,24 @@ func newClock(t testing.TB, dir string) *clock {
 	t.Helper()
 	compiler, err := exec.LookPath("gcc")
 	if err != nil {
-		t.Fatal("gcc is needed: make needs")
+		t.Fatal("gcc is not installed: run make needs")
 	}
 	source := filepath.Join(dir, "clock.c")
 	c := &clock{library: filepath.Join(dir, "clock.so"), file: filepath.Join(dir, "clock")}
 	if err := os.WriteFile(source, clockShim, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := exec.Command(compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", c.library, source).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v: %s", err, said)
+	if output, err := exec.Command(compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", c.library, source).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v: %s", err, output)
 	}
 	c.write(t)
 	return c
 }
 
-// write tells the server.
+// write tells the server how far its clock is ahead.
 func (c *clock) write(t testing.TB) {
 	t.Helper()
-	file, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600) // not cut first: it is mapped
+	file, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600) // not truncated, because the server maps it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,22 +64,22 @@ func (c *clock) write(t testing.TB) {
 	}
 }
 
-// environment is what a process with this clock is started with.
+// environment returns the environment of a process with this clock.
 func (c *clock) environment() []string {
 	return append(os.Environ(), "LD_PRELOAD="+c.library, "PARLEY_TEST_CLOCK="+c.file)
 }
 
-// Advance sets the clock of a server of SingleWithClock ahead, at once. What the next command sees is later by that much.
+// Advance sets the clock of a server of SingleWithClock ahead. The next command sees the new time.
 func (s *Server) Advance(d time.Duration) {
 	s.t.Helper()
 	if s.clock == nil {
-		s.t.Fatal("the server has the machine's clock")
+		s.t.Fatal("Advance needs a server of SingleWithClock")
 	}
 	s.clock.ahead += d
 	s.clock.write(s.t)
 }
 
-// Now is the server's clock. Where that was never set ahead, it is the machine's.
+// Now returns the time of the server's clock.
 func (s *Server) Now() time.Time {
 	if s.clock == nil {
 		return time.Now()

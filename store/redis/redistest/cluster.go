@@ -13,7 +13,7 @@ type Nodes struct {
 	Masters []*Server
 }
 
-// slots is how many slots a Cluster has.
+// slots is the number of slots of a Cluster.
 const slots = 16384
 
 // Cluster starts a Cluster of three masters, and waits until each of them serves.
@@ -42,11 +42,11 @@ func Cluster(t testing.TB) *Nodes {
 	return c
 }
 
-// AwaitHealth waits until all slots are served, as each of the masters sees it.
+// AwaitHealth waits until each master reports that all slots are served.
 func (c *Nodes) AwaitHealth() {
 	for _, s := range c.Masters {
 		s.t.Helper()
-		s.await("it does not join the Cluster", func() bool {
+		s.await("it has not joined the Cluster", func() bool {
 			info := s.try("CLUSTER", "INFO")
 			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:3\r\n")
 		})

@@ -8,21 +8,21 @@ import (
 	"testing"
 )
 
-// Loser stands before a server and loses the replies to chosen commands: these run, and whoever sent them never knows.
+// Loser stands in front of a server and loses the replies to chosen commands: they run, and the client never learns it.
 type Loser struct {
 	Addr string // host:port
 
 	// static
 	t      testing.TB
 	server string
-	to     atomic.Pointer[[]byte] // what is in a command whose reply is lost; nil for none
+	to     atomic.Pointer[[]byte] // text of the commands whose replies are lost; nil for none
 	work   sync.WaitGroup
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // guarded by mu; nil once closed
 }
 
-// NewLoser returns a proxy before the server of that address that lets all pass.
+// NewLoser returns a proxy in front of the server at addr. It passes everything on.
 func NewLoser(t testing.TB, addr string) *Loser {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,20 +44,20 @@ func NewLoser(t testing.TB, addr string) *Loser {
 	return l
 }
 
-// LoseRepliesTo has every connection that sends a command with that text in it fall silent, until Heal and after it.
+// LoseRepliesTo silences every connection that sends a command containing text; it stays silent even after Heal.
 func (l *Loser) LoseRepliesTo(text string) {
 	to := []byte(text)
 	l.to.Store(&to)
 }
 
-// Heal lets all pass again, on connections that have not fallen silent.
+// Heal passes everything on again, except on connections that were silenced.
 func (l *Loser) Heal() { l.to.Store(nil) }
 
 func (l *Loser) accept(listener net.Listener) {
 	for {
 		client, err := listener.Accept()
 		if err != nil {
-			return // it was closed
+			return // the listener was closed
 		}
 		server, err := net.Dial("tcp", l.server)
 		if err != nil {
@@ -73,7 +73,7 @@ func (l *Loser) accept(listener net.Listener) {
 	}
 }
 
-// add notes the two sides of a connection. It reports false, and closes them, where all is over.
+// add notes the two sides of a connection. After the test it closes them and reports false.
 func (l *Loser) add(both ...net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Proxy stands before a server and injects faults. Its methods are for the goroutine of the test.
+// Proxy stands in front of a server and injects faults. Its methods must be called from the goroutine of the test.
 type Proxy struct {
 	URL  string // of the store, through the proxy
 	Addr string // host:port
@@ -20,7 +20,7 @@ type Proxy struct {
 	proxy *toxiproxy.Proxy
 }
 
-// NewProxy returns a proxy before the server of that address that lets all pass.
+// NewProxy returns a proxy in front of the server at addr. It passes everything on.
 func NewProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
@@ -33,7 +33,7 @@ func NewProxy(t testing.TB, addr string) *Proxy {
 // Cut closes all connections and refuses new ones.
 func (p *Proxy) Cut() { p.proxy.Stop() }
 
-// Connect takes connections again, at the same address, after a Cut.
+// Connect accepts connections again, at the same address, after Cut.
 func (p *Proxy) Connect() {
 	p.t.Helper()
 	if err := p.proxy.Start(); err != nil {
@@ -43,15 +43,11 @@ func (p *Proxy) Connect() {
 	p.URL = "redis://" + p.Addr
 }
 
-// Delay has each reply come so many milliseconds late.
+// Delay delays each reply.
 func (p *Proxy) Delay(milliseconds int) { p.add("latency", "latency", milliseconds) }
 
-// LoseReplies lets commands pass, but not their replies; a connection is closed after so many milliseconds, or never, for
-// 0.
+// LoseReplies passes commands on, but not their replies. It closes a connection after that many milliseconds; for 0, never.
 func (p *Proxy) LoseReplies(milliseconds int) { p.add("timeout", "timeout", milliseconds) }
-
-// Throttle lets that many kilobytes of replies pass a second.
-func (p *Proxy) Throttle(kilobytes int) { p.add("bandwidth", "rate", kilobytes) }
 
 func (p *Proxy) add(toxic, attribute string, n int) {
 	p.t.Helper()
@@ -61,5 +57,5 @@ func (p *Proxy) add(toxic, attribute string, n int) {
 	}
 }
 
-// Heal takes all faults away.
+// Heal removes all faults.
 func (p *Proxy) Heal() { p.proxy.Toxics.ResetToxics(context.Background()) }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Watched is a master with its replica under Sentinels.
+// Watched is a master and its replica, monitored by Sentinels.
 type Watched struct {
 	URL       string // of the store
 	Master    *Server
@@ -16,7 +16,7 @@ type Watched struct {
 	Sentinels []*Server
 }
 
-// masterName is how the Sentinels call the master.
+// masterName is the master's name among the Sentinels.
 const masterName = "parley"
 
 const sentinelConfig = `
@@ -29,8 +29,8 @@ sentinel down-after-milliseconds NAME 500
 sentinel failover-timeout NAME 2000
 `
 
-// Sentinel starts a master, a replica, and three Sentinels, two of which must agree to fail over from a master that has
-// not answered for 500 ms. It waits until they know each other.
+// Sentinel starts a master, a replica, and three Sentinels, and waits until they know each other. Two Sentinels must agree to fail over from
+// a master that has not replied for 500 ms.
 func Sentinel(t testing.TB) *Watched {
 	t.Helper()
 	w := &Watched{Master: Single(t, "--repl-diskless-sync-delay", "0")}
@@ -51,7 +51,7 @@ func Sentinel(t testing.TB) *Watched {
 		addresses = append(addresses, s.Addr)
 	}
 	for _, s := range w.Sentinels {
-		s.await("it does not know the others", func() bool {
+		s.await("it does not know the other Sentinels", func() bool {
 			known := s.try("SENTINEL", "MASTER", masterName)
 			return strings.Contains(known, "num-other-sentinels 2") && strings.Contains(known, "num-slaves 1") &&
 				strings.Contains(known, " flags master ")
@@ -61,12 +61,12 @@ func Sentinel(t testing.TB) *Watched {
 	return w
 }
 
-// AwaitFailover waits until all Sentinels call the replica the master, and it is one.
+// AwaitFailover waits until the replica is a master, and all Sentinels say so.
 func (w *Watched) AwaitFailover() {
 	w.Replica.t.Helper()
 	_, port, _ := net.SplitHostPort(w.Replica.Addr)
 	for _, s := range w.Sentinels {
-		s.await("it does not fail over", func() bool {
+		s.await("it has not failed over", func() bool {
 			return strings.HasSuffix(s.try("SENTINEL", "GET-MASTER-ADDR-BY-NAME", masterName), " "+port) &&
 				strings.Contains(w.Replica.try("INFO", "replication"), "role:master")
 		})

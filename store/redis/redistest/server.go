@@ -1,5 +1,6 @@
-// Package redistest starts real Redis servers for tests: alone, as a Cluster, under Sentinels, and behind a proxy that
-// injects faults. All of them run on loopback, keep what they keep in the test's directory, and are gone after the test.
+// Package redistest starts real Redis servers for tests: single ones, a Cluster, a master monitored by Sentinels. It also has proxies that
+// inject faults. All servers run on loopback and store their data in the test's directory. They end with the test, and the kernel
+// kills them when the test binary dies in any way: by a panic, a timeout or a signal (TestServer_DiesWithTestBinary).
 package redistest
 
 import (
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,11 +20,11 @@ import (
 	"time"
 )
 
-// patience is how long a server may take to start, or a command to answer. It is never waited for in vain by one
-// that is right.
-const patience = 20 * time.Second
+// timeout is how long a server may take to reach a state that a test waits for. Only a server that hangs reaches it, even on a machine with
+// one busy core.
+const timeout = time.Minute
 
-// Server is a redis-server process. Its methods are for the goroutine of the test.
+// Server is a redis-server process. Its methods must be called from the goroutine of the test.
 type Server struct {
 	URL  string // of the store
 	Addr string // host:port
@@ -30,13 +32,12 @@ type Server struct {
 	t     testing.TB
 	dir   string
 	args  []string
-	clock *clock // nil: the machine's
+	clock *clock // nil: the machine's clock
 	cmd   *exec.Cmd
 	done  chan struct{} // closed when the process has ended
 }
 
-// Single starts a server. args are options of redis-server, such as "--appendonly", "yes"; unless they say otherwise,
-// nothing is kept over a restart.
+// Single starts a server. args are options of redis-server, such as "--appendonly", "yes". Without such options, a restart loses all data.
 func Single(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := newServer(t, t.TempDir(), args...)
@@ -45,22 +46,21 @@ func Single(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// SharedServer is a server for all tests of a binary.
+// SharedServer is a server that all tests of a binary share.
 type SharedServer struct {
 	args   []string // static
 	mu     sync.Mutex
-	server *Server // guarded by mu; nil until a test needs it
+	server *Server // guarded by mu; nil until the first Start
 	dir    string  // guarded by mu
 }
 
-// Shared returns a server, with these options of redis-server, that starts with the first test that needs it. TestMain kills
-// it.
+// Shared returns a server that starts with the first test that needs it. TestMain must kill it. args are options of redis-server.
 func Shared(args ...string) *SharedServer { return &SharedServer{args: args} }
 
-// Start starts the server if it does not run yet, and returns the URL of its store. It may be called from any goroutine.
+// Start starts the server if it is not running, and returns the URL of its store. It may be called from any goroutine.
 func (s *SharedServer) Start(t testing.TB) string { return s.Server(t).URL }
 
-// Server is Start for a test that wants more than the URL. It must not harm the server.
+// Server is Start for a test that needs more than the URL. The test must not harm the server.
 func (s *SharedServer) Server(t testing.TB) *Server {
 	t.Helper()
 	s.mu.Lock()
@@ -79,7 +79,7 @@ func (s *SharedServer) Server(t testing.TB) *Server {
 	return &shared
 }
 
-// Kill ends the server, if it ever ran, and removes what it left.
+// Kill ends the server if it was started, and removes its directory.
 func (s *SharedServer) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,9 +89,12 @@ func (s *SharedServer) Kill() {
 	}
 }
 
-// newServer returns a server with a port of its own that does not run yet. Whoever starts it kills it.
+// newServer returns a server with a port of its own that is not running. The caller starts and kills it.
 func newServer(t testing.TB, dir string, args ...string) *Server {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: no redis-server is started")
+	}
 	port := freePort(t)
 	s := &Server{
 		t: t, Addr: net.JoinHostPort("127.0.0.1", port), dir: dir,
@@ -101,7 +104,7 @@ func newServer(t testing.TB, dir string, args ...string) *Server {
 	return s
 }
 
-// freePort returns a port that the system says is free.
+// freePort returns a port that is free now.
 func freePort(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -118,7 +121,7 @@ func (s *Server) start() {
 	s.t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
-		s.t.Fatal("redis-server is needed: make needs")
+		s.t.Fatal("redis-server is not installed: run make needs")
 	}
 	args := append([]string{"--dir", s.dir, "--logfile", filepath.Join(s.dir, "log")}, s.args...)
 	if config := filepath.Join(s.dir, "sentinel.conf"); exists(config) {
@@ -128,16 +131,25 @@ func (s *Server) start() {
 	if s.clock != nil {
 		s.cmd.Env = s.clock.environment()
 	}
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	done, cmd := make(chan struct{}), s.cmd
+	// The kernel kills the server when the OS thread that started it ends. That thread waits for the server, so it ends before the server
+	// only if this process dies.
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	done, cmd, started := make(chan struct{}), s.cmd, make(chan error)
 	s.done = done
 	go func() {
-		_ = cmd.Wait() // it was killed
-		close(done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // the error is that it was killed
+			close(done)
+		}
 	}()
-	s.await("it does not answer", func() bool {
+	if err := <-started; err != nil {
+		s.t.Fatal(err)
+	}
+	s.await("it does not reply", func() bool {
 		reply := s.try("PING")
 		return strings.HasPrefix(reply, "+PONG") || strings.HasPrefix(reply, "-NOAUTH")
 	})
@@ -148,7 +160,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Kill ends the process with SIGKILL and waits for its end. It is no error if it has ended already.
+// Kill ends the process with SIGKILL and waits for its end. Calling it twice is safe.
 func (s *Server) Kill() {
 	if s.cmd == nil || s.cmd.Process == nil {
 		return
@@ -157,10 +169,10 @@ func (s *Server) Kill() {
 	<-s.done
 }
 
-// Stop has the process stand still, Cont go on.
+// Stop suspends the process (SIGSTOP).
 func (s *Server) Stop() { s.signal(syscall.SIGSTOP) }
 
-// Cont has the process go on after Stop.
+// Cont resumes the process after Stop.
 func (s *Server) Cont() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(signal os.Signal) {
@@ -169,14 +181,14 @@ func (s *Server) signal(signal os.Signal) {
 	}
 }
 
-// Restart starts the server again on its port, after a Kill.
+// Restart kills the server and starts it again on its port.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
 	s.start()
 }
 
-// BreakSaving takes the server's directory away, so that it cannot save, and refuses to write for as long as it is to save.
+// BreakSaving removes the server's directory, so that it cannot save and refuses writes until saving is switched off.
 func (s *Server) BreakSaving() {
 	s.t.Helper()
 	if err := os.RemoveAll(s.dir); err != nil {
@@ -189,23 +201,22 @@ func (s *Server) BreakSaving() {
 	})
 }
 
-// AwaitMaster waits until the server, a replica, follows its master.
+// AwaitMaster waits until the server, a replica, is connected to its master.
 func (s *Server) AwaitMaster() {
 	s.t.Helper()
 	s.await("it does not replicate", func() bool { return strings.Contains(s.try("INFO", "replication"), "master_link_status:up") })
 }
 
-// AwaitReplica waits until a replica has all that the server has been told so far.
+// AwaitReplica waits until a replica has everything that was written to the server so far.
 func (s *Server) AwaitReplica() {
 	s.t.Helper()
 	s.await("no replica follows it", func() bool {
-		s.try("PUBLISH", "nobody", "") // of what this connection writes, it is waited for
+		s.try("PUBLISH", "nobody", "") // makes the replica's offset move, so that WAIT has something to wait for
 		return strings.Contains(s.try("INFO", "replication"), "state=online") && strings.HasPrefix(s.try("WAIT", "1", "200"), ":1")
 	})
 }
 
-// Do sends a command and returns the reply: as it is written, for one line; the text, for a string. An error fails
-// the test.
+// Do sends a command and returns its reply: the text of a string, else the line as Redis sent it. An error fails the test.
 func (s *Server) Do(args ...string) string {
 	s.t.Helper()
 	reply := s.try(args...)
@@ -215,7 +226,7 @@ func (s *Server) Do(args ...string) string {
 	return reply
 }
 
-// try sends a command and returns the reply; "" if none came.
+// try sends a command and returns its reply; "" if none came.
 func (s *Server) try(args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -236,7 +247,7 @@ func (s *Server) try(args ...string) string {
 	return readReply(bufio.NewReader(conn))
 }
 
-// readReply reads a reply; those within an array are joined by spaces.
+// readReply reads a reply. The elements of an array are joined by spaces.
 func readReply(r *bufio.Reader) string {
 	line, err := r.ReadString('\n')
 	if err != nil {
@@ -266,10 +277,10 @@ func readReply(r *bufio.Reader) string {
 	return line
 }
 
-// await asks again and again until what is asked is true, and fails the test if that is never so.
+// await calls ready until it returns true, and fails the test with a complaint after timeout.
 func (s *Server) await(complaint string, ready func() bool) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -285,9 +296,8 @@ func (s *Server) await(complaint string, ready func() bool) {
 	}
 }
 
-// Contents returns all that database 0 holds: by the name of each key, its value as DUMP has it. What has expired is removed
-// by this at the latest. Names with spaces are not understood. With "--rdbcompression", "no", texts stand in the values as
-// they are.
+// Contents returns the contents of database 0: by key, its value as DUMP returns it. It also makes Redis remove expired keys. It cannot read
+// keys with spaces. With "--rdbcompression", "no", the values contain texts as they are.
 func (s *Server) Contents() map[string]string {
 	s.t.Helper()
 	contents := make(map[string]string)

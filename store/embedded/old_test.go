@@ -1,0 +1,78 @@
+package embedded
+
+import (
+	"compress/gzip"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/store/storetest"
+	"parley/stream"
+)
+
+// TestOldFile_Schema2 reads a file of schema 2, which has a live turn, and compares what it says with what the version that wrote
+// it said. The file was written in a synctest bubble: its sessions are of January 2000, and exist only there.
+func TestOldFile_Schema2(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := newPath(t)
+		unzip(t, "testdata/schema2.db.gz", path)
+		unzip(t, "testdata/schema2.db-journal.gz", path+"-journal")
+		time.Sleep(time.Minute)
+		s := open(t, path)
+		b := storetest.Backend{Conversation: s, Keys: s, Tickets: auth.NewTicketMemory()}
+		want, err := os.ReadFile("testdata/schema2.json")
+		must(t, err)
+		if diff := cmp.Diff(string(want), string(storetest.Contents(t, b))); diff != "" {
+			t.Errorf("the file reads differently (-want +got):\n%s", diff)
+		}
+		if n, err := s.EndOrphans(t.Context(), func(text string) int { return len(text) }); n != 1 || err != nil {
+			t.Errorf("EndOrphans: %d, %v", n, err)
+		}
+		page, err := s.Sessions(t.Context(), storetest.FixtureOwner, conversation.SessionQuery{Limit: 100})
+		must(t, err)
+		m, err := s.Message(t.Context(), storetest.FixtureOwner, page.Sessions[0].ID, page.Sessions[0].Head)
+		must(t, err)
+		if m.Status != stream.Interrupted || m.Content != "so far ä" {
+			t.Errorf("the reply that was live is %+v", m)
+		}
+		for _, session := range page.Sessions { // old values are replaced by new ones
+			begun := beginTurn(t, s, session.ID, "and on")
+			_, err := s.EndTurn(t.Context(), begun.Key, completed("good"), conversation.Timing{})
+			must(t, err)
+		}
+		verify(t, s)
+		after := storetest.Contents(t, b)
+		closeStore(t, s)
+		s = open(t, path)
+		b.Conversation, b.Keys = s, s
+		if diff := cmp.Diff(string(after), string(storetest.Contents(t, b))); diff != "" {
+			t.Errorf("opened again, the file reads differently (-want +got):\n%s", diff)
+		}
+		must(t, s.view(t.Context(), func(r *reading) error {
+			if version := string(r.bucket(metaBucket).Get([]byte(schemaKey))); version != schemaVersion {
+				t.Errorf("the schema is %q, want %q", version, schemaVersion)
+			}
+			return nil
+		}))
+	})
+}
+
+func unzip(t *testing.T, from, to string) {
+	t.Helper()
+	file, err := os.Open(filepath.FromSlash(from))
+	must(t, err)
+	defer file.Close()
+	r, err := gzip.NewReader(file)
+	must(t, err)
+	content, err := io.ReadAll(r)
+	must(t, err)
+	must(t, os.WriteFile(to, content, 0o600))
+}

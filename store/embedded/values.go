@@ -1,0 +1,183 @@
+package embedded
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"parley/conversation"
+	"parley/conversation/usage"
+	"parley/store/record"
+)
+
+// A value of the buckets of sessions, messages, indexed messages, summaries, live turns and requests is valueFormat, then for some
+// kinds what the store alone knows, then the record (package record). The values of schema 2 began with a tag instead, which was
+// 1 to 11 or from 128 on (schema2.go), so the first byte tells the two apart.
+
+// valueFormat is the first byte of a value since schema 3.
+const valueFormat = 0x13
+
+var errRecord = errors.New("embedded: a stored value is malformed")
+
+// isOld reports whether a value is of schema 2. Such a value may be empty: a record without fields.
+func isOld(value []byte) bool { return len(value) == 0 || value[0] != valueFormat }
+
+// putValue puts a value: valueFormat and what write appends. The value stays in the arena until the commit, because bbolt refers to
+// it until then.
+func (w *writing) putValue(bucket string, key []byte, write func(b []byte) []byte) error {
+	start := len(w.arena)
+	w.arena = write(append(w.arena, valueFormat))
+	return w.put(bucket, key, w.arena[start:len(w.arena):len(w.arena)])
+}
+
+func (w *writing) putSession(at ref, s *conversation.Session) error {
+	return w.putValue(sessionsBucket, at.key(), func(b []byte) []byte { return record.AppendSession(b, s) })
+}
+
+func readSession(value []byte, id string) (conversation.Session, error) {
+	if isOld(value) {
+		return oldSession(value, id)
+	}
+	s := conversation.Session{ID: id}
+	err := record.ReadSession(value[1:], &s)
+	return s, err
+}
+
+// readLifetime reads when a session was created and expires, and nothing else of it.
+func readLifetime(value []byte) (created, expires conversation.Time, err error) {
+	if isOld(value) {
+		return oldLifetime(value)
+	}
+	return record.ReadLifetime(value[1:])
+}
+
+// putMessage puts a message: when it was created, then its record.
+func (w *writing) putMessage(at ref, m *conversation.Message) error {
+	return w.putValue(messagesBucket, messageKey(at, m.ID), func(b []byte) []byte {
+		return record.AppendMessage(binary.AppendVarint(b, int64(m.CreatedAt)), m)
+	})
+}
+
+func readMessage(value []byte, sessionID, id string) (conversation.Message, error) {
+	if isOld(value) {
+		return oldMessage(value, sessionID, id)
+	}
+	created, size := binary.Varint(value[1:])
+	if size <= 0 {
+		return conversation.Message{}, errRecord
+	}
+	m := conversation.Message{ID: id, SessionID: sessionID, CreatedAt: conversation.Time(created)}
+	err := record.ReadMessage(value[1+size:], &m)
+	return m, err
+}
+
+// putIndexed puts an indexed message: its vector with the length before it, then its record with its terms.
+func (w *writing) putIndexed(key []byte, x *conversation.Indexed) error {
+	return w.putValue(indexBucket, key, func(b []byte) []byte {
+		b = record.AppendIndexed(appendBytes(b, x.Vector), x)
+		b, _ = x.Terms.AppendBinary(b) // it never fails
+		return b
+	})
+}
+
+func readIndexed(value []byte, id string) (conversation.Indexed, error) {
+	if isOld(value) {
+		return oldIndexed(value, id)
+	}
+	vector, rest, ok := cutBytes(value[1:])
+	if !ok {
+		return conversation.Indexed{}, errRecord
+	}
+	x := conversation.Indexed{ID: id, Vector: append([]byte(nil), vector...)}
+	err := record.ReadIndexed(rest, &x)
+	return x, err
+}
+
+// putSummary puts a summary: its last message with the length before it, then its record.
+func (w *writing) putSummary(at ref, s *conversation.Summary) error {
+	return w.putValue(summariesBucket, at.key(), func(b []byte) []byte {
+		return record.AppendSummaryFigures(record.AppendSummaryText(appendBytes(b, []byte(s.Last)), s), s)
+	})
+}
+
+// readSummary reads a summary. No value is no summary.
+func readSummary(value []byte) (conversation.Summary, error) {
+	if isOld(value) {
+		return oldSummary(value)
+	}
+	last, rest, ok := cutBytes(value[1:])
+	if !ok {
+		return conversation.Summary{}, errRecord
+	}
+	s := conversation.Summary{Last: string(last)}
+	err := record.ReadSummary(rest, &s)
+	return s, err
+}
+
+// putLiveTurn puts a live turn, or one that is to be settled, into liveBucket or unsettledBucket.
+func (w *writing) putLiveTurn(bucket string, key []byte, turn record.LiveTurn) error {
+	return w.putValue(bucket, key, func(b []byte) []byte { return record.AppendLiveTurn(b, &turn) })
+}
+
+func readLiveTurn(value []byte) (turn record.LiveTurn, err error) {
+	if isOld(value) {
+		return oldLiveTurn(value)
+	}
+	err = record.ReadLiveTurn(value[1:], &turn)
+	return turn, err
+}
+
+func (w *writing) putRequest(key []byte, request *record.Request) error {
+	return w.putValue(idempotencyBucket, key, func(b []byte) []byte { return record.AppendRequest(b, request) })
+}
+
+func readRequest(value []byte) (request record.Request, err error) {
+	if isOld(value) {
+		return oldRequest(value)
+	}
+	err = record.ReadRequest(value[1:], &request)
+	return request, err
+}
+
+func appendBytes(b, text []byte) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// cutBytes is the inverse of appendBytes: rest is what follows.
+func cutBytes(value []byte) (text, rest []byte, ok bool) {
+	n, size := binary.Uvarint(value)
+	if size <= 0 || n > uint64(len(value)-size) {
+		return nil, nil, false
+	}
+	return value[size:][:n], value[size:][n:], true
+}
+
+// appendUsage appends a bucket of usage. Its format is its own, because it is kept for 400 days and most of its counts are zero: for each
+// count that is not zero, how much higher its field is than the one before, and the count. An hour of a busy owner takes some 150
+// bytes.
+func appendUsage(b []byte, counts *usage.Bucket) []byte {
+	last := usage.Field(0)
+	for field, n := range counts.All() {
+		b = binary.AppendVarint(binary.AppendUvarint(b, uint64(field-last)), n)
+		last = field
+	}
+	return b
+}
+
+// readUsage adds what appendUsage wrote to an empty bucket.
+func readUsage(value []byte, b *usage.Bucket) error {
+	field := usage.Field(0)
+	for len(value) > 0 {
+		step, size := binary.Uvarint(value)
+		if size <= 0 {
+			return errRecord
+		}
+		n, more := binary.Varint(value[size:])
+		if more <= 0 {
+			return errRecord
+		}
+		field += usage.Field(step)
+		b.AddField(field, n)
+		value = value[size+more:]
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package record
+
+import (
+	"parley/conversation"
+	"parley/stream"
+)
+
+// The flags of a message: which parts follow its tokens, in this order.
+const (
+	hasUsage = 1 << iota
+	isEstimated
+	hasContext
+	hasError
+	hasWindow     // the rest of the context: what is in the summary, what is skipped, the summary's fault
+	hasSimilarity // part of the context, behind the error because it was added later
+)
+
+// AppendMessage appends the record of a message: all but ID, SessionID, CreatedAt and Terms.
+func AppendMessage(b []byte, m *conversation.Message) []byte {
+	b = append(b, Version)
+	b = appendText(b, string(m.Role))
+	b = appendText(b, string(m.Status))
+	b = appendText(b, m.Content)
+	b = appendText(b, []byte(m.Metadata))
+	b = appendText(b, m.FinishReason)
+	b = appendInts(b, m.Tokens)
+	flags := len(b)
+	b = append(b, 0)
+	if u := m.Usage; u != nil {
+		b[flags] |= hasUsage
+		if u.Estimated {
+			b[flags] |= isEstimated
+		}
+		b = appendInts(b, u.Prompt, u.Completion, u.Total)
+	}
+	if c := m.Context; c != nil {
+		b[flags] |= hasContext | hasWindow
+		b = appendText(b, string(c.Policy))
+		b = appendInts(b, c.PromptTokens, c.MaxTokens)
+		b = appendRange(b, &c.Kept)
+		b = appendRange(b, &c.Dropped)
+		b = appendRange(b, &c.InSummary)
+		b = appendRange(b, &c.Skipped)
+		b = appendText(b, flagText(c.Summarised))
+		b = appendText(b, string(c.SummaryFault))
+	}
+	if e := m.Error; e != nil {
+		b[flags] |= hasError
+		b = appendText(b, e.Code)
+		b = appendText(b, e.Message)
+	}
+	if c := m.Context; c != nil && c.Similarity != "" {
+		b[flags] |= hasSimilarity
+		b = appendText(b, string(c.Similarity))
+	}
+	return b
+}
+
+func appendRange(b []byte, r *conversation.MessageRange) []byte {
+	b = appendInts(b, r.Count)
+	b = appendText(b, r.First)
+	return appendText(b, r.Last)
+}
+
+// ReadMessage reads what AppendMessage wrote. The other fields of m stay as they are.
+func ReadMessage[T string | []byte](record T, m *conversation.Message) error {
+	r := reader[T]{rest: record}
+	if r.byte() != Version {
+		return ErrMalformed
+	}
+	m.Role = r.role()
+	m.Status = known(r.raw(), stream.Completed, stream.Streaming, stream.Cancelled, stream.Failed, stream.Interrupted)
+	m.Content = r.text()
+	m.Metadata = r.bytes()
+	m.FinishReason = known(r.raw(), "", "stop", "length")
+	m.Tokens = r.int()
+	flags := r.byte()
+	if flags&hasUsage != 0 {
+		m.Usage = &conversation.Usage{Prompt: r.int(), Completion: r.int(), Total: r.int(), Estimated: flags&isEstimated != 0}
+	}
+	if flags&hasContext != 0 {
+		m.Context = &conversation.ContextReport{
+			Policy: r.policy(), PromptTokens: r.int(), MaxTokens: r.int(), Kept: r.messages(), Dropped: r.messages(),
+		}
+	}
+	if flags&hasWindow != 0 && m.Context != nil {
+		m.Context.InSummary, m.Context.Skipped = r.messages(), r.messages()
+		m.Context.Summarised = len(r.raw()) > 0
+		m.Context.SummaryFault = known(r.raw(), "", conversation.SummaryLate, conversation.SummaryFailed)
+	}
+	if flags&hasError != 0 {
+		m.Error = &conversation.ReplyError{Code: r.text(), Message: r.text()}
+	}
+	if flags&hasSimilarity != 0 && m.Context != nil {
+		m.Context.Similarity = known(r.raw(), conversation.ByWords, conversation.ByEmbeddings)
+	}
+	return r.err()
+}
+
+func (r *reader[T]) role() conversation.Role {
+	return known(r.raw(), conversation.User, conversation.Assistant, conversation.System)
+}
+
+func (r *reader[T]) policy() conversation.RetentionPolicy {
+	return known(r.raw(), conversation.FIFO, conversation.Priority, conversation.Semantic)
+}
+
+func (r *reader[T]) messages() conversation.MessageRange {
+	return conversation.MessageRange{Count: r.int(), First: r.text(), Last: r.text()}
+}

@@ -1,0 +1,133 @@
+package redis
+
+import (
+	"context"
+
+	"parley/auth"
+	"parley/auth/limit"
+)
+
+// Both scripts are lua/admit.lua: one counts the request, the other only checks its key.
+var (
+	admitScript = newScript("admit", admits)
+	checkScript = newScript("admit", reserves|idempotent)
+)
+
+// Admit implements auth.Store.
+func (s *Store) Admit(ctx context.Context) error {
+	a := auth.AdmissionOf(ctx)
+	if !a.Pending() {
+		return nil
+	}
+	_, err := s.run(ctx, admitScript, ownerTag(a.Principal.Owner()), nil)
+	return err
+}
+
+// KeyAlive implements auth.Store.
+func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
+	if p.Secret == (auth.Hash{}) { // the key that configuration declares; the store does not know it
+		return auth.ErrInvalidToken
+	}
+	ctx = auth.WithAdmission(ctx, &auth.Admission{Principal: p})
+	_, err := s.run(ctx, checkScript, ownerTag(p.Owner()), nil)
+	return err
+}
+
+// withAdmission puts the keys and arguments of an admission, which may be nil, in front of those of an operation
+// (lua/lib/admission.lua).
+func withAdmission(sc *script, a *auth.Admission, tag string, keys []string, args []any) ([]string, []any) {
+	action, keyID, secret, day := "", "", "", any("")
+	var limits limit.TierLimits
+	if a != nil {
+		limits, keyID = a.Limits, a.Principal.KeyID
+		if a.Principal.Secret != (auth.Hash{}) {
+			secret = hashText(a.Principal.Secret)
+		}
+		if a.Principal.Mode == auth.Test {
+			day = limit.TestKeyRequestsPerDay
+		}
+		switch {
+		case sc == checkScript:
+			action = "check"
+		case a.Pending():
+			action = "count"
+		case sc.has(reserves):
+			action = "check"
+		}
+	}
+	front := []string{keyKey(tag, keyID), requestsKey(tag), tokensKey(tag), dayKey(tag)}
+	frontArgs := []any{action, secret, limits.RequestsPerMinute, limits.TokensPerMinute, day}
+	return append(front, keys...), append(frontArgs, args...)
+}
+
+// decide reads the admission's part of a result, and returns the operation's.
+func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply any) (any, error) {
+	parts := list(reply)
+	if len(parts) == 0 {
+		return nil, sc.malformed()
+	}
+	admission := list(parts[0])
+	switch outcome(admission) {
+	case "":
+		return nil, sc.malformed()
+	case "none":
+	case "key":
+		s.forget(ctx, a.Principal.Secret)
+		return nil, auth.ErrInvalidToken
+	default:
+		decision, ok := decisionOf(a, admission[1:])
+		if !ok {
+			return nil, sc.malformed()
+		}
+		a.SetDecision(decision)
+		if !decision.Admitted() {
+			return nil, &auth.LimitError{Decision: decision}
+		}
+	}
+	if len(parts) < 2 {
+		return nil, nil
+	}
+	return parts[1], nil
+}
+
+// decisionOf returns the decision that the figures of the limits amount to: used, reset and wait of each.
+func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
+	all := []limit.Status{
+		{By: limit.ByRequests, Limit: a.Limits.RequestsPerMinute}, {By: limit.ByDay, Limit: limit.TestKeyRequestsPerDay},
+	}
+	if len(figures) != 3 && len(figures) != 6 {
+		return limit.Decision{}, false
+	}
+	statuses := all[:len(figures)/3]
+	for i := range statuses {
+		status, ok := statusOf(statuses[i], figures[3*i:])
+		if !ok {
+			return limit.Decision{}, false
+		}
+		statuses[i] = status
+	}
+	return limit.Decide(statuses...), true
+}
+
+// tokensRefused returns the error of a reservation that the limit of tokens a minute refused, from what reserve
+// (lua/lib/rate_window.lua) returned.
+func tokensRefused(perMinute int, figures any) (*auth.LimitError, error) {
+	all := list(figures)
+	if len(all) != 3 {
+		return nil, errRecord
+	}
+	s, ok := statusOf(limit.Status{By: limit.ByTokens, Limit: perMinute}, all)
+	if !ok {
+		return nil, errRecord
+	}
+	return &auth.LimitError{Decision: limit.Decide(s)}, nil
+}
+
+// statusOf returns a status with its first three figures: used, reset and wait.
+func statusOf(s limit.Status, figures []any) (limit.Status, bool) {
+	used, ok1 := figures[0].(int64)
+	reset, ok2 := figures[1].(int64)
+	wait, ok3 := figures[2].(int64)
+	s.Used, s.Reset, s.Wait = int(used), limit.Second(reset), int(wait)
+	return s, ok1 && ok2 && ok3
+}

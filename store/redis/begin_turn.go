@@ -1,0 +1,118 @@
+package redis
+
+import (
+	"context"
+	"errors"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/store/record"
+	"parley/stream"
+)
+
+var beginTurnScript = newScript("begin_turn", reserves|wakes|idempotent|durable)
+
+// refusals are the words with which scripts refuse.
+var refusals = map[string]error{
+	"gone":     conversation.ErrSessionNotFound,
+	"busy":     conversation.ErrSessionBusy,
+	"conflict": conversation.ErrIdempotencyConflict,
+	"none":     conversation.ErrMessageNotFound,
+	"void":     conversation.ErrUnavailable,
+}
+
+// errNoWaiter is a mistake of the caller: a repeated call is recognised by its waiter.
+var errNoWaiter = errors.New("redis: BeginTurn needs the name of its waiter")
+
+// BeginTurn implements conversation.Store. A waiter that was granted the session and is refused has given it up: the next in the queue
+// is granted it. After a lost reply the script is sent once more, which begins nothing twice.
+func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
+	if turn.Waiter == "" {
+		return conversation.TurnStart{}, errNoWaiter
+	}
+	tag := tagOfOwner(owner)
+	key, digest := requestOf(turn.Idempotency)
+	message, counted := messageOf(&turn), conversation.UsageOfTurnStart(turn.Role)
+	place := s.waiters.register(turn.SessionID, turn.Waiter)
+	live := liveMember(tag, turn.SessionID, turn.Waiter)
+	reply, err := s.runWith(ctx, beginTurnScript, tag, []string{sessionKey(tag, turn.SessionID)}, s.turns.beginning(s.node, live),
+		appendCounts([]any{
+			turn.SessionID, turn.Waiter, s.node, record.AppendMessage(nil, &message), message.TokensInPrompt(), string(turn.OnBusy),
+			conversation.RandomText(2 * randomLength), key, digest, appendIndexed(nil, &message),
+		}, &counted)...)
+	parts := list(reply)
+	if outcome(parts) != "queued" {
+		s.waiters.drop(place)
+	}
+	if err == nil && outcome(parts) == "begun" {
+		return s.begun(owner, &turn, parts)
+	}
+	if outcome(parts) != "queued" && !errors.Is(err, conversation.ErrUnavailable) { // a queued turn tries again, the other may have begun
+		s.turns.notBegun(live)
+	}
+	switch {
+	case errors.Is(err, auth.ErrInvalidToken): // the key may have been revoked while the send waited
+		_ = s.LeaveQueue(ctx, owner, turn.SessionID, turn.Waiter)
+		return conversation.TurnStart{}, err
+	case err != nil:
+		return conversation.TurnStart{}, err
+	case outcome(parts) == "queued" && len(parts) == 3:
+		s.suspect(owner, turn.SessionID, text(parts[2]))
+		return conversation.TurnStart{Queued: s.waiters.await(place, text(parts[1]))}, nil
+	case outcome(parts) == "replayed" && len(parts) == 3:
+		return conversation.TurnStart{Replayed: &conversation.Replayed{SentID: text(parts[1]), ReplyID: text(parts[2])}}, nil
+	}
+	return conversation.TurnStart{}, refusedTurn(ctx, parts)
+}
+
+// refusedTurn returns why a turn did not begin.
+func refusedTurn(ctx context.Context, parts []any) error {
+	switch why := outcome(parts); {
+	case why == "overflow" && len(parts) == 3:
+		return &conversation.OverflowError{CurrentTokens: int(integer(parts[1])), MaxTokens: int(integer(parts[2]))}
+	case why == "tokens" && len(parts) == 2:
+		refused, err := tokensRefused(auth.AdmissionOf(ctx).Limits.TokensPerMinute, parts[1])
+		if err != nil {
+			return err
+		}
+		return refused
+	case refusals[why] != nil:
+		return refusals[why]
+	}
+	return beginTurnScript.malformed()
+}
+
+// messageOf returns the message of a turn, without the id and time that the store gives it.
+func messageOf(turn *conversation.NewTurn) conversation.Message {
+	return conversation.Message{
+		SessionID: turn.SessionID, Role: turn.Role, Content: turn.Content, Tokens: turn.Tokens, Metadata: turn.Metadata,
+		Status: stream.Completed,
+	}
+}
+
+// begun reads a turn that has begun, and notes it among this node's live turns.
+func (s *Store) begun(owner conversation.Owner, turn *conversation.NewTurn, parts []any) (b conversation.TurnStart, err error) {
+	if len(parts) != 8 {
+		return b, beginTurnScript.malformed()
+	}
+	if b.Session, err = readSession(turn.SessionID, parts[1]); err != nil {
+		return conversation.TurnStart{}, err
+	}
+	b.Previous = text(parts[2])
+	c, err := readContext(turn.SessionID, parts[3:])
+	if err != nil {
+		return conversation.TurnStart{}, err
+	}
+	b.Summary, b.History, b.Index = c.Summary, c.History, c.Index
+	b.Message = messageOf(turn)
+	b.Message.ID, b.Message.CreatedAt = b.Session.LiveMessage, b.Session.LastActivity
+	b.Reply = conversation.Message{
+		ID: b.Session.LiveReply, SessionID: turn.SessionID, Role: conversation.Assistant, CreatedAt: b.Session.LastActivity,
+		Status: stream.Streaming,
+	}
+	b.Key = conversation.TurnKey{
+		Owner: owner, SessionID: turn.SessionID, ReplyID: b.Reply.ID, Fence: b.Session.Fence,
+	}
+	s.turns.begun(b.Key, liveMember(tagOfOwner(owner), turn.SessionID, turn.Waiter))
+	return b, nil
+}

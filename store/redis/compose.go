@@ -1,0 +1,130 @@
+package redis
+
+import (
+	"embed"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// A script's text is composed when it is first run. An operation (lua/NAME.lua) uses definitions of the libraries (lua/lib) and of the
+// prelude, which is generated from constants.go and schema.go; its text gets those that it uses, and those that they use, each
+// before its first use. Redis keeps no state between scripts, so it executes every definition at every call: some 0.1 µs for each.
+// That is why a script gets no more than it uses, and why nothing has to be declared.
+//
+// A library is a sequence of definitions. Each begins with "local" in the first column, and its further lines are indented, or
+// end it. Comments between definitions are not sent. TestScripts checks the composed texts with a Lua compiler.
+
+//go:embed lua
+var sources embed.FS
+
+// definition is a local function or constant.
+type definition struct {
+	library string // file name; preludeName for the generated ones
+	names   []string
+	text    string
+}
+
+const preludeName = "(prelude)"
+
+// library holds definitions by name.
+type library map[string]*definition
+
+// libraries parses lua/lib and the prelude. It panics on a mistake in them, which a test would have met first.
+var libraries = sync.OnceValue(func() library {
+	l := make(library)
+	l.parse(preludeName, prelude())
+	files, err := sources.ReadDir("lua/lib")
+	if err != nil {
+		panic(err)
+	}
+	for _, file := range files {
+		l.parse(file.Name(), source(path.Join("lib", file.Name())))
+	}
+	return l
+})
+
+// source returns a file below lua.
+func source(name string) string {
+	text, err := sources.ReadFile("lua/" + name)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+var (
+	localFunction = regexp.MustCompile(`^local function (\w+)\(`)
+	localValues   = regexp.MustCompile(`^local (\w+(?:, \w+)*) = `)
+	continues     = regexp.MustCompile(`^(\s|end\b|\}|\))`)
+)
+
+// parse adds the definitions of a library's text.
+func (l library) parse(name, text string) {
+	var last *definition
+	for line := range strings.Lines(text) {
+		function, values := localFunction.FindStringSubmatch(line), localValues.FindStringSubmatch(line)
+		switch {
+		case function != nil:
+			last = l.add(name, line, function[1])
+		case values != nil:
+			last = l.add(name, line, strings.Split(values[1], ", ")...)
+		case strings.HasPrefix(line, "--") || strings.TrimSpace(line) == "":
+		case last != nil && continues.MatchString(line):
+			last.text += line
+		default:
+			panic(fmt.Sprintf("redis: library %s: %q neither begins nor continues a definition", name, line))
+		}
+	}
+}
+
+func (l library) add(name, text string, names ...string) *definition {
+	d := &definition{library: name, names: names, text: text}
+	for _, defined := range names {
+		if other := l[defined]; other != nil {
+			panic(fmt.Sprintf("redis: libraries %s and %s both define %s", other.library, name, defined))
+		}
+		l[defined] = d
+	}
+	return d
+}
+
+// compose returns a text with the definitions that it uses in front.
+func (l library) compose(text string) string {
+	var out strings.Builder
+	written := make(map[*definition]bool)
+	var write func(text string)
+	write = func(text string) {
+		for _, name := range identifiers(text) {
+			if d := l[name]; d != nil && !written[d] {
+				written[d] = true
+				write(d.text)
+				out.WriteString(d.text)
+			}
+		}
+	}
+	write(text)
+	return out.String() + text
+}
+
+// notCode matches comments and strings; word an identifier, with a field's dot or a number's digits before it.
+var (
+	notCode = regexp.MustCompile(`--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"`)
+	word    = regexp.MustCompile(`(\.\.|[.:])?\w+`)
+)
+
+// identifiers returns the names that a text uses, each once, without those of fields and methods.
+func identifiers(text string) []string {
+	var names []string
+	seen := make(map[string]bool)
+	for _, w := range word.FindAllString(notCode.ReplaceAllString(text, "''"), -1) {
+		w = strings.TrimPrefix(w, "..") // the concatenation operator
+		if !seen[w] && w[0] != '.' && w[0] != ':' {
+			seen[w] = true
+			names = append(names, w)
+		}
+	}
+	return names
+}

@@ -1,0 +1,137 @@
+package redis
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"parley/auth/limit"
+	"parley/conversation"
+	"parley/conversation/usage"
+	"parley/conversation/window"
+)
+
+// These rule what the scripts do. They reach Lua, as all constants of other packages that scripts need, by the prelude.
+const (
+	// waiterTimeout is how long a waiter that does not try again keeps its place in a queue, and a session that is granted to it: five
+	// times waiterRetry, so that a slow moment costs no place, and a node that died holds a session up for no longer than
+	// the 5 s in which its turns are ended.
+	waiterTimeout = 5 * time.Second
+	// voidKept is how long a waiter that was given up stays so: longer than a BeginTurn can be on its way to Redis.
+	voidKept = time.Minute
+	// reservationOutlives is for how long after its session's expiry a turn can still be settled: longer than a reply can last.
+	reservationOutlives = time.Hour
+	// journalOutlives is how long the journal of a turn that has ended is kept, empty, for a node that was asleep and still writes.
+	journalOutlives = 5 * time.Minute
+	// windowKept is for how many seconds a window is kept: nothing stays in it for longer than 121 s, even if the clock was set back.
+	windowKept = 130
+	// prunedAtOnce is how many expired sessions one operation removes from the indices: enough to keep up, and under a millisecond.
+	prunedAtOnce = 100
+	// historyFirstRead is how many messages are read first; many sessions have no more. historyRead is how many follow at a time.
+	historyFirstRead, historyRead = 16, 128
+	// daysPackedByCount is how many days of usage the first count of a day packs, of the last daysSearched, and daysPackedByRead how
+	// many a report packs. A busy account's day takes Redis 1.5 ms.
+	daysPackedByCount, daysSearched, daysPackedByRead = 4, 32, 32
+	// fieldsAnHour is how many fields of a day's counts an hour takes, used or not (lua/lib/usage.lua).
+	fieldsAnHour = 512
+	// maxExact is the largest number up to which Lua's numbers, doubles, represent each whole number.
+	maxExact = 1 << 53
+
+	// windowReach is that of limit.Window: how many seconds back a count still counts.
+	windowReach = 60
+
+	// randomLength is the length of the random part of an id.
+	randomLength = 9
+)
+
+// constant is a constant of the scripts.
+type constant struct {
+	name  string
+	value any // int or string
+}
+
+// constants returns what the prelude defines, beside the names of keys.
+func constants() []constant {
+	milliseconds := func(d time.Duration) int { return int(d.Milliseconds()) }
+	return []constant{
+		{"HOUR", milliseconds(time.Hour)},
+		{"DAY_SECONDS", int((24 * time.Hour).Seconds())},
+		{"MAX_EXACT", maxExact},
+
+		{"MESSAGE_PREFIX", conversation.MessagePrefix},
+		{"SESSION_PREFIX", conversation.SessionPrefix},
+		{"ID_LENGTH", idLength},
+		{"RANDOM_LENGTH", randomLength},
+		{"CLOCK_LENGTH", idLength - len(conversation.MessagePrefix) - randomLength},
+		{"DIGITS", digits()},
+
+		{"WINDOW_REACH", windowReach},
+		{"WINDOW_SPAN", windowReach + 1},
+		{"WINDOW_KEPT", windowKept},
+		{"MAX_TOTAL", math.MaxInt32},
+		{"MAX_LIMIT", limit.MaxLimit},
+
+		{"MESSAGE_OVERHEAD", window.MessageOverhead},
+		{"PROMPT_OVERHEAD", window.PromptOverhead},
+		{"REPLY_SHARE", 4096 / window.ReplyRoom(4096)},
+		{"MAX_REPLY_ROOM", window.ReplyRoom(math.MaxInt)},
+		{"INDEX_LIMIT", conversation.IndexLimit},
+		{"HISTORY_FIRST_READ", historyFirstRead},
+		{"HISTORY_READ", historyRead},
+		{"POLICY_FIFO", string(conversation.FIFO)},
+		{"POLICY_SEMANTIC", string(conversation.Semantic)},
+
+		{"QUEUE_PLACES", conversation.QueuePlaces},
+		{"WAITER_TIMEOUT", milliseconds(waiterTimeout)},
+		{"VOID_KEPT", milliseconds(voidKept)},
+		{"ON_BUSY_INTERRUPT", string(conversation.Interrupt)},
+		{"ON_BUSY_REJECT", string(conversation.Reject)},
+		{"STOP_CANCELLED", string(conversation.StopCancelled)},
+		{"STOP_CLEARED", string(conversation.StopCleared)},
+		{"JOURNAL_OUTLIVES", milliseconds(journalOutlives)},
+		{"RESERVATION_OUTLIVES", milliseconds(reservationOutlives)},
+		{"PRUNED_AT_ONCE", prunedAtOnce},
+
+		{"KEPT_DAYS", usage.RetentionHours / 24},
+		{"FIELDS_AN_HOUR", fieldsAnHour},
+		{"DAYS_PACKED_BY_COUNT", daysPackedByCount},
+		{"DAYS_PACKED_BY_READ", daysPackedByRead},
+		{"DAYS_SEARCHED", daysSearched},
+		{"REQUESTS_FIELD", fieldOf(usage.Bucket{Requests: 1})},
+		{"SESSION_TIME_FIELD", fieldOf(usage.Bucket{SessionTime: 1})},
+	}
+}
+
+// digits returns the digits of ids, [0-9A-Za-z] in the order of their bytes.
+func digits() string {
+	var all []byte
+	for _, r := range []string{"09", "AZ", "az"} {
+		for c := r[0]; c <= r[1]; c++ {
+			all = append(all, c)
+		}
+	}
+	return string(all)
+}
+
+// fieldOf returns the number of the one field that a bucket counts in.
+func fieldOf(b usage.Bucket) int {
+	for field := range b.All() {
+		return int(field)
+	}
+	panic("redis: the bucket is empty")
+}
+
+// prelude returns the library that is generated: constants, and the names of keys.
+func prelude() string {
+	var out strings.Builder
+	for _, c := range constants() {
+		switch value := c.value.(type) {
+		case int:
+			fmt.Fprintf(&out, "local %s = %d\n", c.name, value)
+		case string:
+			fmt.Fprintf(&out, "local %s = '%s'\n", c.name, value)
+		}
+	}
+	return out.String() + luaSchema()
+}

@@ -1,0 +1,85 @@
+package redis
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"parley/auth"
+	"parley/auth/limit"
+)
+
+var createKeyScript = newScript("create_key", admits|durable)
+
+var (
+	errSecretTaken = errors.New("redis: the secret or the id of the key is already in use")
+	errHadKeys     = errors.New("redis: the account has already had a key")
+)
+
+// CreateKey implements auth.Store. If it fails because the store is away, the key may be listed; its secret does not work.
+func (s *Store) CreateKey(ctx context.Context, key auth.Key, tier limit.Tier) (auth.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	created, err := s.createKey(ctx, key, tier, false)
+	if err != nil {
+		return auth.Key{}, err
+	}
+	if tier != "" || key.Mode == auth.Test {
+		if err := s.setTier(ctx, key.Account, tier); err != nil {
+			return auth.Key{}, err
+		}
+	}
+	return created.Key, nil
+}
+
+// CreateFirstKey implements auth.Store. Two nodes at the same time may both create a first test key.
+func (s *Store) CreateFirstKey(ctx context.Context, key auth.Key) (created bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if had, err := s.hadKeys(ctx, key.Account); err != nil || had {
+		return false, err
+	}
+	_, err = s.createKey(ctx, key, "", true)
+	if errors.Is(err, errHadKeys) {
+		return false, nil
+	}
+	if err == nil && key.Mode == auth.Test {
+		err = s.setTier(ctx, key.Account, "")
+	}
+	return err == nil, err
+}
+
+// hadKeys reports whether an account exists.
+func (s *Store) hadKeys(ctx context.Context, account string) (bool, error) {
+	n, err := s.db.Exists(ctx, accountKey(tagOf(account, auth.Live))).Result()
+	return n > 0, fault(err)
+}
+
+// createKey stores a key in its slot, and then its pointer. tier is that of a new account.
+func (s *Store) createKey(ctx context.Context, key auth.Key, tier limit.Tier, first bool) (keyRecord, error) {
+	tag, hash := ownerTag(key.Owner), key.Secrets[0].Hash
+	if tier == "" {
+		tier = limit.Free
+	}
+	scopes, err := json.Marshal(key.Scopes)
+	if err != nil {
+		return keyRecord{}, err
+	}
+	if err := s.claimSecret(ctx, hash); err != nil {
+		return keyRecord{}, err
+	}
+	reply, err := s.run(ctx, createKeyScript, tag, []string{keyKey(tag, key.ID), keyOrderKey(tag), accountKey(tag)},
+		key.ID, key.Name, scopes, key.Prefix, millis(key.ExpiresAt), hashText(hash), flag(first), string(tier))
+	if err == nil {
+		err = map[string]error{"taken": errSecretTaken, "had": errHadKeys}[text(reply)]
+	}
+	if err != nil {
+		s.unclaimSecret(ctx, hash, err)
+		return keyRecord{}, err
+	}
+	created, err := readKey(key.Owner, reply)
+	if err != nil {
+		return keyRecord{}, err
+	}
+	return created, s.setPointers(ctx, pointersTo(created)...)
+}

@@ -1,0 +1,40 @@
+package redis
+
+import (
+	"context"
+
+	"parley/conversation"
+)
+
+var createSessionScript = newScript("create_session", admits|durable)
+
+// CreateSession implements conversation.Store. The id sorts after those of all sessions that the owner has.
+func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, session conversation.NewSession) (conversation.SessionCreated, error) {
+	tag, config := tagOfOwner(owner), session.Context
+	key, digest := requestOf(session.Idempotency)
+	args := []any{
+		conversation.RandomText(randomLength), session.UserID, []byte(session.Metadata), config.MaxTokens, flag(config.CompressionEnabled),
+		string(config.RetentionPolicy), conversation.Lifetime.Milliseconds(), key, digest,
+	}
+	counted := conversation.UsageOfSession()
+	reply, err := s.run(ctx, createSessionScript, tag, []string{sessionsKey(tag)}, appendCounts(args, &counted)...)
+	if err != nil {
+		return conversation.SessionCreated{}, err
+	}
+	parts := list(reply)
+	if outcome(parts) == "conflict" {
+		return conversation.SessionCreated{}, conversation.ErrIdempotencyConflict
+	} else if len(parts) != 3 {
+		return conversation.SessionCreated{}, createSessionScript.malformed()
+	}
+	created, err := readSession(text(parts[1]), parts[2])
+	return conversation.SessionCreated{Session: created, Replayed: outcome(parts) == "replayed"}, err
+}
+
+// requestOf returns an idempotency key and its digest as scripts take them; "" for none.
+func requestOf(i *conversation.Idempotency) (key string, digest []byte) {
+	if i == nil {
+		return "", nil
+	}
+	return i.Key, i.Digest[:]
+}

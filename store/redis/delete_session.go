@@ -1,0 +1,19 @@
+package redis
+
+import (
+	"context"
+
+	"parley/conversation"
+)
+
+var deleteSessionScript = newScript("delete_session", admits|wakes|durable)
+
+// DeleteSession implements conversation.Store. If its reply is lost, a repeat finds the session gone.
+func (s *Store) DeleteSession(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
+	tag := tagOfOwner(owner)
+	reply, err := s.run(ctx, deleteSessionScript, tag, []string{sessionKey(tag, sessionID)}, sessionID)
+	if err != nil {
+		return conversation.Session{}, err
+	}
+	return sessionOrGone(sessionID, reply)
+}

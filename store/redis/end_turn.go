@@ -1,0 +1,63 @@
+package redis
+
+import (
+	"context"
+	"errors"
+
+	"parley/conversation"
+	"parley/store/record"
+	"parley/stream"
+)
+
+var endTurnScript = newScript("end_turn", wakes|idempotent|durable)
+
+// errStreaming is a mistake of the caller.
+var errStreaming = errors.New("redis: EndTurn needs a reply that has ended")
+
+// EndTurn implements conversation.Store. After a lost reply the script is sent once more: the first call may have ended the turn, and
+// the result is then ErrFenced with the message that this call ended it with. If the turn had ended and its message has been cleared since,
+// the message beside ErrFenced is empty.
+func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
+	if reply.Status == stream.Streaming || reply.Status == "" {
+		return conversation.Message{}, errStreaming
+	}
+	tag := tagOfOwner(key.Owner)
+	reply.ID, reply.SessionID, reply.Role = key.ReplyID, key.SessionID, conversation.Assistant
+	ended, err := s.run(ctx, endTurnScript, tag, []string{sessionKey(tag, key.SessionID)}, endingOf(key.Fence, &reply, timing)...)
+	if err != nil {
+		return conversation.Message{}, err
+	}
+	s.turns.ended(key)
+	s.journal.forget(key)
+	parts := list(ended)
+	switch how := outcome(parts); {
+	case how == "ended" && len(parts) == 2:
+		reply.CreatedAt, reply.Terms = conversation.Time(integer(parts[1])), nil
+		return reply, nil
+	case how == "fenced" && len(parts) == 2:
+		if text(parts[1]) == "" {
+			return conversation.Message{}, conversation.ErrFenced
+		}
+		stored, err := readMember(key.SessionID, text(parts[1]))
+		if stored.Status == stream.Streaming { // the key's fencing token is wrong: the turn goes on
+			stored.Content = ""
+		}
+		return stored, errors.Join(err, conversation.ErrFenced)
+	case how == "gone":
+		return conversation.Message{}, conversation.ErrSessionNotFound
+	}
+	return conversation.Message{}, endTurnScript.malformed()
+}
+
+// endingOf returns the arguments of the scripts that end a turn with a reply.
+func endingOf(fence int64, reply *conversation.Message, timing conversation.Timing) []any {
+	var used conversation.Usage
+	if reply.Usage != nil {
+		used = *reply.Usage
+	}
+	counted := conversation.UsageOfTurnEnd(reply, timing)
+	return appendCounts([]any{
+		reply.SessionID, reply.ID, fence, record.AppendMessage(nil, reply), reply.TokensInPrompt(), used.Prompt, used.Completion, used.Total,
+		appendIndexed(nil, reply), appendTerms(nil, reply.Terms),
+	}, &counted)
+}

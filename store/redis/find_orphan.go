@@ -1,0 +1,39 @@
+package redis
+
+import (
+	"context"
+
+	"parley/conversation"
+	"parley/conversation/window"
+	"parley/stream"
+)
+
+var findOrphanScript = newScript("find_orphan", idempotent)
+
+// findOrphans reads orphans in one round trip to each server: for each the result of the script, nil if the turn has ended, or an error.
+func (s *Store) findOrphans(ctx context.Context, orphans []orphan) ([]any, []error) {
+	finds := make([]call, len(orphans))
+	for i, o := range orphans {
+		finds[i] = call{findOrphanScript, []string{o.key()}, []any{o.session, o.node, o.waiter}}
+	}
+	return s.runAll(ctx, finds)
+}
+
+// interrupted returns the reply that ends an orphan, from the script's result, and the turn's fencing token.
+func (o *orphan) interrupted(found any, count func(text string) int) (reply conversation.Message, fence int64, err error) {
+	f := fields{list(found), 0, nil}
+	reply = conversation.Message{
+		ID: f.text(), SessionID: o.session, Role: conversation.Assistant, Status: stream.Interrupted,
+	}
+	fence = f.number()
+	prompt := f.int()
+	reply.Content = validPrefix(f.text())
+	if f.err != nil {
+		return reply, 0, findOrphanScript.malformed()
+	}
+	reply.Tokens, reply.Terms = count(reply.Content), window.TermsOf(reply.Content)
+	reply.Usage = &conversation.Usage{
+		Prompt: prompt, Completion: reply.Tokens, Total: prompt + reply.Tokens, Estimated: true,
+	}
+	return reply, fence, nil
+}

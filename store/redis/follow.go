@@ -1,0 +1,25 @@
+package redis
+
+import (
+	"context"
+	"time"
+
+	"parley/conversation"
+)
+
+var followScript = newScript("follow", admits|idempotent)
+
+// Follow implements conversation.Nodes. The node that writes in the session is notified at once, so that it notifies this one.
+func (s *Store) Follow(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
+	now, tag := time.Now(), tagOfOwner(owner)
+	reply, err := s.run(ctx, followScript, tag, []string{sessionKey(tag, sessionID)},
+		sessionID, s.node, conversation.FollowLease.Milliseconds())
+	if err != nil {
+		return conversation.Session{}, err
+	}
+	if reply == nil {
+		return conversation.Session{}, conversation.ErrSessionNotFound
+	}
+	s.followers.renew(sessionID, now)
+	return readSession(sessionID, reply)
+}

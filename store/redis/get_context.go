@@ -1,0 +1,63 @@
+package redis
+
+import (
+	"context"
+	"slices"
+
+	"parley/conversation"
+	"parley/conversation/window"
+	"parley/store/record"
+)
+
+var getContextScript = newScript("get_context", reads|admits)
+
+// Context implements conversation.Store.
+func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID string, tokens int) (conversation.Context, error) {
+	tag := tagOfOwner(owner)
+	reply, err := s.run(ctx, getContextScript, tag, []string{sessionKey(tag, sessionID)}, sessionID, tokens)
+	if err != nil {
+		return conversation.Context{}, err
+	}
+	parts := list(reply)
+	if text(reply) == "gone" {
+		return conversation.Context{}, conversation.ErrSessionNotFound
+	} else if len(parts) != 7 {
+		return conversation.Context{}, getContextScript.malformed()
+	}
+	c, err := readContext(sessionID, parts[2:])
+	if err != nil {
+		return conversation.Context{}, err
+	}
+	if live := text(parts[1]); live != "" {
+		m, err := readMember(sessionID, live)
+		if err != nil {
+			return conversation.Context{}, err
+		}
+		c.History = append(c.History, m)
+	}
+	c.Session, err = readSession(sessionID, parts[0])
+	return c, err
+}
+
+// readContext reads what context_view returns (lua/lib/prompt.lua): all of a context but the session.
+func readContext(sessionID string, parts []any) (c conversation.Context, err error) {
+	if c.History, err = readMembers(sessionID, parts[0]); err != nil {
+		return c, err
+	}
+	slices.Reverse(c.History)
+	vectors := list(parts[2]) // one for each indexed message, or none at all
+	for i, member := range slices.Backward(list(parts[1])) {
+		x, err := readIndexed(text(member))
+		if err != nil {
+			return c, err
+		}
+		if i < len(vectors) && text(vectors[i]) != "" {
+			x.Vector = window.Vector(text(vectors[i]))
+		}
+		c.Index = append(c.Index, x)
+	}
+	if c.Summary.Last = text(parts[3]); c.Summary.Last != "" {
+		err = record.ReadSummary(text(parts[4]), &c.Summary)
+	}
+	return c, err
+}

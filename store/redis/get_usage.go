@@ -1,0 +1,113 @@
+package redis
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"parley/conversation"
+	"parley/conversation/usage"
+)
+
+var getUsageScript = newScript("get_usage", admits|idempotent)
+
+// appendCounts appends the counts of a bucket to the arguments of a script.
+func appendCounts(args []any, b *usage.Bucket) []any {
+	for field, n := range b.All() {
+		args = append(args, int(field), n)
+	}
+	return args
+}
+
+// Usage implements conversation.Store. It reads the counts of each day (lua/lib/usage.lua), packs up to daysPackedByRead days that are
+// over and not packed, and reads how many of the owner's sessions expire in each hour.
+func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
+	tag := tagOfOwner(owner)
+	reply, err := s.run(ctx, getUsageScript, tag, []string{expiryKey(tag)},
+		int64(from), int64(to), usage.RetentionHours, conversation.Lifetime.Milliseconds())
+	if err != nil {
+		return conversation.UsageSpan{}, err
+	}
+	parts := list(reply)
+	if len(parts) != 5 {
+		return conversation.UsageSpan{}, getUsageScript.malformed()
+	}
+	used := conversation.UsageSpan{Now: usage.Hour(integer(parts[0])), Active: int(integer(parts[2]))}
+	first, existing, days := usage.Hour(integer(parts[1])), list(parts[3]), list(parts[4])
+	for i := 0; i+2 < len(days); i += 3 {
+		hours, err := readDay(usage.Hour(24*integer(days[i])), list(days[i+1]), text(days[i+2]))
+		if err != nil {
+			return conversation.UsageSpan{}, err
+		}
+		for _, h := range hours {
+			if h.Hour >= max(from, first) && h.Hour < to {
+				used.Hours = append(used.Hours, h)
+			}
+		}
+	}
+	for i := 0; i+1 < len(existing); i += 2 {
+		hour := usage.Hour(integer(existing[i]))
+		at, found := slices.BinarySearchFunc(used.Hours, hour, func(h usage.Hourly, hour usage.Hour) int { return int(h.Hour - hour) })
+		if !found {
+			used.Hours = slices.Insert(used.Hours, at, usage.Hourly{Hour: hour})
+		}
+		used.Hours[at].Existing = int(integer(existing[i+1]))
+	}
+	return used, nil
+}
+
+// day holds the counts of the hours of a day.
+type day struct {
+	buckets [24]usage.Bucket
+	counted [24]bool
+}
+
+// readDay returns the hours of a day in which something was counted: the sums of the counts of its hash and of its packed counts, "" for
+// none. first is the day's first hour.
+func readDay(first usage.Hour, counts []any, packed string) ([]usage.Hourly, error) {
+	var d day
+	if packed != "" && !d.addPacked(packed) {
+		return nil, errRecord
+	}
+	for i := 0; i+1 < len(counts); i += 2 {
+		field, err := strconv.Atoi(text(counts[i]))
+		n, errCount := strconv.ParseInt(text(counts[i+1]), 10, 64)
+		if err != nil || errCount != nil || !d.add(field, n) {
+			return nil, errRecord
+		}
+	}
+	var hours []usage.Hourly
+	for i := range d.buckets {
+		if d.counted[i] {
+			hours = append(hours, usage.Hourly{Hour: first + usage.Hour(i), Bucket: d.buckets[i]})
+		}
+	}
+	return hours, nil
+}
+
+// add adds to a count. It reports whether the field is valid.
+func (d *day) add(field int, n int64) bool {
+	if field < 0 || field >= len(d.buckets)*fieldsAnHour {
+		return false
+	}
+	d.buckets[field/fieldsAnHour].AddField(usage.Field(field%fieldsAnHour), n)
+	d.counted[field/fieldsAnHour] = true
+	return true
+}
+
+// addPacked adds packed counts: a MessagePack list of numbers (pack_day in lua/lib/usage.lua). It reports whether they are valid.
+func (d *day) addPacked(packed string) bool {
+	r := packedReader{rest: packed}
+	numbers := r.listLength()
+	if numbers%2 != 0 {
+		return false
+	}
+	field := 0
+	for ; numbers > 0 && !r.bad; numbers -= 2 {
+		field += int(min(max(r.number(), 0), int64(len(d.buckets)*fieldsAnHour))) // add refuses that field
+		if n := r.number(); !r.bad && !d.add(field, n) {
+			return false
+		}
+	}
+	return !r.bad && r.rest == ""
+}

@@ -1,0 +1,75 @@
+-- Admits the request behind an operation: checks its key and counts it, before the operation and in the same script. The
+-- operation becomes a function whose KEYS and ARGV begin after those of the admission (script.go).
+-- Defines: admitted, reserve_tokens.
+--
+-- KEYS[1] the key's record · KEYS[2] window of requests · KEYS[3] window of tokens · KEYS[4] day of test keys
+-- ARGV[1] '' do nothing; 'check' the key must work; 'count' check the key, and count the request
+-- ARGV[2] hash of the secret; '' for the key that configuration declares: it always works
+-- ARGV[3] limit of requests a minute · ARGV[4] limit of tokens a minute · ARGV[5] limit of requests a day; '' if not a test key
+-- Result: {admission, result of the operation}. admission is one of
+--   {'none'}                        nothing was counted
+--   {'key'}                         the key does not work; the operation did not run
+--   {'admitted', used, reset, wait} the requests of the last minute; for a test key the same three of the day follow
+--   {'refused', …}                  the same; the operation did not run
+
+-- Reports whether the key has a secret with that hash that works now.
+local function key_works(key, secret)
+  local k = redis.call('HMGET', key, 'secret', 'previous', 'until', 'expires')
+  local function ahead(time) return not time or time == '' or now < tonumber(time) end
+  if not ahead(k[4]) then return false end
+  return k[1] == secret or k[2] == secret and ahead(k[3])
+end
+
+-- Returns the day stored at a key, moved on to today: {key, number, count, changed}.
+local function day_at(key)
+  local d = {key = key, number = 0, count = 0}
+  local stored = redis.call('GET', key)
+  if stored then d.number, d.count = struct.unpack('<dd', stored) end
+  local today = math.floor(second / DAY_SECONDS)
+  if today > d.number then
+    d.number, d.count, d.changed = today, 0, true
+  elseif today < d.number - 1 then -- the clock was set back
+    d.number, d.changed = today, true
+  end
+  return d
+end
+
+local function day_save(d)
+  if d.changed then redis.call('SET', d.key, struct.pack('<dd', d.number, d.count), 'EXAT', (d.number + 2) * DAY_SECONDS) end
+end
+
+local function admit()
+  if ARGV[1] == '' then return {'none'} end
+  if ARGV[2] ~= '' and not key_works(KEYS[1], ARGV[2]) then return {'key'} end
+  if ARGV[1] == 'check' then return {'none'} end
+  local w, d = window_at(KEYS[2]), nil
+  local wait, day_wait = window_wait(w, 1, tonumber(ARGV[3])), 0
+  if ARGV[5] ~= '' then
+    d = day_at(KEYS[4])
+    if d.count >= tonumber(ARGV[5]) then day_wait = (d.number + 1) * DAY_SECONDS - second end
+  end
+  local decision = 'refused'
+  if wait == 0 and day_wait == 0 then
+    decision = 'admitted'
+    window_add(w, 1)
+    if d then d.count, d.changed = d.count + 1, true end
+  end
+  window_save(w)
+  if decision == 'admitted' then count_usage(now, {REQUESTS_FIELD, 1}) end
+  if not d then return {decision, w.total, window_reset(w), wait} end
+  day_save(d)
+  return {decision, w.total, window_reset(w), wait, d.count, (d.number + 1) * DAY_SECONDS, day_wait}
+end
+
+-- Reserves tokens in the minute of the request's account, as reserve does; nothing if no request is behind the operation. Call it
+-- after every check that can refuse.
+local function reserve_tokens(tokens)
+  if ARGV[1] == '' then return {0, 0} end
+  return reserve(KEYS[3], tokens, tonumber(ARGV[4]))
+end
+
+local function admitted(operation)
+  local admission = admit()
+  if admission[1] == 'key' or admission[1] == 'refused' then return {admission} end
+  return {admission, operation({unpack(KEYS, 5)}, {unpack(ARGV, 6)})}
+end

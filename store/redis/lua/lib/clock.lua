@@ -1,0 +1,6 @@
+-- The time of this call by the server's clock. It does not move while the script runs.
+-- Defines: second, now.
+
+local clock = redis.call('TIME')
+local second = tonumber(clock[1]) -- Unix time in seconds
+local now = second * 1000 + math.floor(tonumber(clock[2]) / 1000) -- Unix time in milliseconds

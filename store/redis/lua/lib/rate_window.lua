@@ -1,0 +1,128 @@
+-- Rolling windows of a minute, with the arithmetic of limit.Window (auth/limit/window.go) step by step. A test runs both
+-- side by side.
+-- Defines: window_at, window_add, window_wait, window_reset, window_save, reserve, settle, charge.
+--
+-- A window is stored as a string: newest and shift (doubles), total and WINDOW_SPAN counts (32 bits each). It expires when nothing
+-- in it counts any more.
+
+local function bounded(limit) return math.min(math.max(limit, 0), MAX_LIMIT) end
+
+-- Sets n counts, from index i on, to zero.
+local function window_clear(w, i, n)
+  local first, last = 4 * i + 1, 4 * (i + n)
+  local at = string.find(w.counts, '[^%z]', first)
+  if not at or at > last then return end
+  for j = first, last, 4 do w.total = w.total - struct.unpack('<I4', w.counts, j) end
+  w.counts = string.sub(w.counts, 1, first - 1) .. string.rep('\0', 4 * n) .. string.sub(w.counts, last + 1)
+end
+
+local function window_count(w, i) return (struct.unpack('<I4', w.counts, 4 * i + 1)) end
+
+local function window_set(w, i, n)
+  w.total = w.total + n - window_count(w, i)
+  w.counts = string.sub(w.counts, 1, 4 * i) .. struct.pack('<I4', n) .. string.sub(w.counts, 4 * i + 5)
+  w.changed = true
+end
+
+-- Moves the window on to this second.
+local function window_advance(w)
+  local at = second + w.shift
+  if at < w.newest - WINDOW_REACH then -- the clock was set back
+    w.shift, w.changed = w.shift + w.newest - at, true
+    return
+  end
+  if at <= w.newest then return end
+  local from = math.max(w.newest + 1, at - WINDOW_REACH)
+  local n, i = at - from + 1, from % WINDOW_SPAN
+  if w.total > 0 then
+    window_clear(w, i, math.min(n, WINDOW_SPAN - i))
+    if n > WINDOW_SPAN - i then window_clear(w, 0, n - (WINDOW_SPAN - i)) end
+  end
+  w.newest, w.changed = at, true
+end
+
+-- Returns the window stored at a key, moved on to this second.
+local function window_at(key)
+  local w = {key = key, newest = 0, shift = 0, total = 0}
+  local stored = redis.call('GET', key)
+  if stored then
+    local rest
+    w.newest, w.shift, w.total, rest = struct.unpack('<ddI4', stored)
+    w.counts = string.sub(stored, rest)
+  else
+    w.counts = string.rep('\0', 4 * WINDOW_SPAN)
+  end
+  window_advance(w)
+  return w
+end
+
+-- Stores a window if it has changed. Moving it on counts as a change, so at most once a second for requests that add nothing.
+local function window_save(w)
+  if not w.changed then return end
+  redis.call('SET', w.key, struct.pack('<ddI4', w.newest, w.shift, w.total) .. w.counts, 'EX', WINDOW_KEPT)
+end
+
+-- Adds n to the newest second.
+local function window_add(w, n)
+  n = math.max(0, math.min(n, MAX_TOTAL - w.total))
+  if n > 0 then window_set(w, w.newest % WINDOW_SPAN, window_count(w, w.newest % WINDOW_SPAN) + n) end
+end
+
+-- Returns after how many seconds n more will fit: 0 if they fit now, WINDOW_SPAN if they exceed the limit by themselves.
+local function window_wait(w, n, limit)
+  limit = bounded(limit)
+  if n <= 0 then return 0 end
+  if n > limit then return WINDOW_SPAN end
+  local excess = w.total - (limit - n)
+  if excess <= 0 then return 0 end
+  local s = math.max(0, w.newest - WINDOW_REACH)
+  while true do
+    excess = excess - window_count(w, s % WINDOW_SPAN)
+    if excess <= 0 then return s + WINDOW_SPAN - w.shift - second end
+    s = s + 1
+  end
+end
+
+-- Returns the second in which the oldest count leaves the window; this second if the window is empty.
+local function window_reset(w)
+  if w.total == 0 then return second end
+  local oldest = math.max(0, w.newest - WINDOW_REACH)
+  local i = oldest % WINDOW_SPAN
+  local at = string.find(w.counts, '[^%z]', 4 * i + 1) or string.find(w.counts, '[^%z]')
+  local j = math.floor((at - 1) / 4)
+  return oldest + (j - i) % WINDOW_SPAN + WINDOW_SPAN - w.shift
+end
+
+-- Reserves tokens, at most the limit. Returns {second, tokens}, which settle needs later; or nil and {used, reset, wait} if they
+-- do not fit. Call it after every check that can refuse.
+local function reserve(key, tokens, limit)
+  if tokens <= 0 then return {0, 0} end
+  local w = window_at(key)
+  local n = math.max(1, math.min(tokens, bounded(limit)))
+  local wait = window_wait(w, n, limit)
+  if wait == 0 then window_add(w, n) end
+  window_save(w)
+  if wait > 0 then return nil, {w.total, window_reset(w), wait} end
+  return {w.newest, n}
+end
+
+-- Replaces reserved tokens by the tokens used. Call it once for each reservation.
+local function settle(key, at, reserved, used)
+  if reserved <= 0 then return end
+  local w = window_at(key)
+  if used > reserved then
+    window_add(w, used - reserved)
+  elseif at >= math.max(0, w.newest - WINDOW_REACH) and at <= w.newest then
+    local counted = window_count(w, at % WINDOW_SPAN)
+    local back = math.min(reserved - math.max(0, used), counted)
+    if back > 0 then window_set(w, at % WINDOW_SPAN, counted - back) end
+  end
+  window_save(w)
+end
+
+-- Counts tokens that were used without a reservation, whether they fit or not.
+local function charge(key, tokens)
+  local w = window_at(key)
+  window_add(w, tokens)
+  window_save(w)
+end

@@ -1,0 +1,48 @@
+-- The end of a turn: its reservation is settled, its journal emptied, and the session goes to the next in its queue.
+-- Defines: reservation_save, reservation_at, settle_turn, empty_journal, end_turn.
+--
+-- What settles a turn is stored beside its session and outlives it by an hour: the reply, the fencing token, the second and tokens of
+-- the reservation, the estimated tokens of the prompt, the node, and the waiter. A session has at most one: that of its live turn, or of
+-- the turn that was live when the session was deleted or expired. So a node that ends a dead node's turns finds it by session.
+
+local function reservation_save(s, at, tokens, estimate)
+  redis.call('SET', reservation_key(s.id),
+    table.concat({s.live, int(s.fence), int(at), int(tokens), int(estimate), s.node, s.waiter}, ' '),
+    'PXAT', int(s.expires + RESERVATION_OUTLIVES))
+end
+
+-- Returns what settles the turn of a session; nil if no turn is unsettled.
+local function reservation_at(id)
+  local stored = redis.call('GET', reservation_key(id))
+  if not stored then return nil end
+  local reply, fence, at, tokens, estimate, node, waiter = string.match(stored, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%S*) (.*)$')
+  return {reply = reply, fence = tonumber(fence), second = tonumber(at), tokens = tonumber(tokens), estimate = tonumber(estimate),
+    node = node, waiter = waiter}
+end
+
+-- Settles a turn once: its reservation becomes what it used, and its counts are added. Returns false if it was settled before.
+local function settle_turn(id, fence, reply, used, counts)
+  local r = reservation_at(id)
+  if not r or r.reply ~= reply or r.fence ~= fence then return false end
+  redis.call('DEL', reservation_key(id))
+  settle(tokens_key(), r.second, r.tokens, used)
+  count_usage(now, counts)
+  return true
+end
+
+-- Empties the journal of a turn that has ended. The key stays for a while, because a node that was asleep may still write at an offset:
+-- if the key were missing, SETRANGE would make one that never expires.
+local function empty_journal(id, fence) redis.call('SET', journal_key(id, fence), '', 'PX', JOURNAL_OUTLIVES) end
+
+-- Ends the live turn of a session with the reply's record and its tokens in a prompt. usage is {prompt, completion, total}.
+local function end_turn(s, record, tokens, usage, counts)
+  message_add(s, s.live, tokens, s.last, record)
+  settle_turn(s.id, s.fence, s.live, usage[3], counts)
+  empty_journal(s.id, s.fence)
+  s.htokens = s.htokens + tokens
+  s.prompt, s.completion, s.total = s.prompt + usage[1], s.completion + usage[2], s.total + usage[3]
+  s.live, s.asked, s.previous, s.node, s.waiter, s.stop = nil, nil, nil, nil, nil, nil
+  session_save(s, 'htokens', 'prompt', 'completion', 'total', 'live', 'asked', 'previous', 'node', 'waiter', 'stop')
+  grant_next(s)
+  notify_followers(s.id)
+end

@@ -1,0 +1,73 @@
+-- Counts of usage (conversation/usage). The counts of a day are a hash: the field is hour × FIELDS_AN_HOUR + usage.Field.
+-- Defines: count_usage, counts_from, last_packable_day, pack_day.
+--
+-- Operations count in today or, because a session lives for 24 hours, in yesterday. The counts of older days are packed into a string
+-- (pack_day): it takes a twentieth of the memory and is returned as it is. If the clock is set back, and something is counted in
+-- such a day after all, a hash exists beside the string again. The counts of the day are the sums of both.
+
+-- Returns when the counts of a day expire, in milliseconds.
+local function counts_expire(day) return int((day + 1 + KEPT_DAYS) * DAY_SECONDS * 1000) end
+
+-- Returns the newest day in which nothing is counted any more.
+local function last_packable_day() return math.floor(second / DAY_SECONDS) - 2 end
+
+-- Adds n to the sum of a field, and a field that is new to the list. Returns false if Lua cannot represent the sum exactly.
+local function sum_up(sums, fields, field, n)
+  if not field or not n then return false end
+  if not sums[field] then fields[#fields + 1] = field end
+  sums[field] = (sums[field] or 0) + n
+  return math.abs(n) < MAX_EXACT and math.abs(sums[field]) < MAX_EXACT
+end
+
+-- Moves the counts of a day from its hash, whose contents the caller passes, to its string: a MessagePack list that holds, for each
+-- field in ascending order, its difference from the field before, and its count. Returns whether it did. A day with a count that Lua
+-- cannot represent stays as it is; only a model that reports absurd numbers can cause one.
+local function pack_day(day, counts)
+  local sums, fields, list, last = {}, {}, {}, 0
+  local packed = redis.call('GET', packed_key(day))
+  local before = packed and cmsgpack.unpack(packed) or {}
+  for i = 1, #before, 2 do
+    last = last + before[i]
+    sum_up(sums, fields, last, before[i + 1])
+  end
+  for i = 1, #counts, 2 do
+    if not sum_up(sums, fields, tonumber(counts[i]), tonumber(counts[i + 1])) then return false end
+  end
+  table.sort(fields)
+  last = 0
+  for i, field in ipairs(fields) do
+    list[2 * i - 1], list[2 * i], last = field - last, sums[field], field
+  end
+  redis.call('SET', packed_key(day), cmsgpack.pack(list), 'PXAT', counts_expire(day))
+  redis.call('UNLINK', counts_key(day))
+  return true
+end
+
+-- Packs the newest days that can be packed, a few at a time so that no request waits long.
+local function pack_days()
+  local left = DAYS_PACKED_BY_COUNT
+  for day = last_packable_day(), last_packable_day() - DAYS_SEARCHED + 1, -1 do
+    local counts = redis.call('HGETALL', counts_key(day))
+    if #counts > 0 and pack_day(day, counts) then left = left - 1 end
+    if left == 0 then return end
+  end
+end
+
+-- Adds to the counts of the hour that a time in milliseconds lies in. counts holds field, amount, field, amount, …
+local function count_usage(at, counts)
+  local hour = math.floor(at / HOUR)
+  local day = math.floor(hour / 24)
+  local key, new = counts_key(day), false
+  for i = 1, #counts, 2 do
+    local field, n = int((hour - 24 * day) * FIELDS_AN_HOUR + counts[i]), int(counts[i + 1])
+    new = redis.call('HINCRBY', key, field, n) == tonumber(n) or new
+  end
+  if new and redis.call('PEXPIREAT', key, counts_expire(day), 'NX') == 1 then pack_days() end -- the first count of the day
+end
+
+-- Returns the arguments from the i-th on as counts.
+local function counts_from(arguments, i)
+  local counts = {}
+  for j = i, #arguments do counts[j - i + 1] = tonumber(arguments[j]) end
+  return counts
+end

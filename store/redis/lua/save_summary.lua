@@ -1,0 +1,18 @@
+-- Replaces a session's summary by a new one, if the new one was made from it, and counts what the call to the model used.
+-- KEYS[1] the session
+-- ARGV[1] its id · ARGV[2] last message of the summary before, '' for none · ARGV[3] last message of the new one
+-- ARGV[4] text of the new one · ARGV[5] its figures · ARGV[6] tokens of the prompt · ARGV[7] of the completion · ARGV[8] in all
+-- ARGV[9…] counts of usage
+-- Result: 'saved' · 'stale' another was saved first, or the messages were cleared · 'gone' no such session
+local s = session_at(ARGV[1])
+if not s then return 'gone' end
+local before = redis.call('HGET', summary_key(s.id), 'last') or ''
+if before ~= ARGV[2] or ARGV[3] <= before or ARGV[3] <= (s.cleared or '') then return 'stale' end
+redis.call('HSET', summary_key(s.id), 'last', ARGV[3], 'record', ARGV[4] .. ARGV[5], 'figures', ARGV[5])
+redis.call('PEXPIREAT', summary_key(s.id), int(s.expires))
+s.prompt, s.completion, s.total = s.prompt + tonumber(ARGV[6]), s.completion + tonumber(ARGV[7]), s.total + tonumber(ARGV[8])
+session_save(s, 'prompt', 'completion', 'total')
+count_usage(now, counts_from(ARGV, 9))
+charge(tokens_key(), tonumber(ARGV[8]))
+notify_followers(s.id)
+return 'saved'

@@ -1,0 +1,101 @@
+package redis
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"parley/conversation"
+	"parley/store/record"
+	"parley/store/redis/redistest"
+	"parley/store/storetest"
+	"parley/stream"
+)
+
+// TestOldData_Version1 reads data that a node of the first version has written, with a live turn, and compares it with what that version
+// read. The file holds Redis commands, one a line, with quoted words; the first line is the time of the dump. Every record, written
+// again, must be the same bytes: so during a rolling restart the older nodes read what the newer ones write.
+func TestOldData_Version1(t *testing.T) {
+	t.Parallel()
+	server := redistest.SingleWithClock(t)
+	s := open(t, server.URL)
+	file, err := os.Open("testdata/version1.txt")
+	must(t, err)
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for first := true; lines.Scan(); first = false {
+		if first {
+			at, err := time.Parse(time.RFC3339, lines.Text())
+			must(t, err)
+			server.Advance(at.Sub(server.Now()))
+			continue
+		}
+		var words []string
+		for rest := lines.Text(); rest != ""; rest = strings.TrimPrefix(rest, " ") {
+			quoted, err := strconv.QuotedPrefix(rest)
+			must(t, err)
+			word, err := strconv.Unquote(quoted)
+			must(t, err)
+			words, rest = append(words, word), rest[len(quoted):]
+		}
+		command := make([]any, len(words))
+		for i, word := range words {
+			command[i] = word
+		}
+		must(t, s.db.Do(t.Context(), command...).Err())
+		wantSameRecord(t, words)
+	}
+	must(t, lines.Err())
+	want, err := os.ReadFile("testdata/version1.json")
+	must(t, err)
+	if diff := cmp.Diff(string(want), string(storetest.Contents(t, backend(s)))); diff != "" {
+		t.Errorf("the data reads differently (-want +got):\n%s", diff)
+	}
+	sessions, err := s.Sessions(t.Context(), storetest.FixtureOwner, conversation.SessionQuery{Limit: 100})
+	must(t, err)
+	for i := range sessions.Sessions { // a poll reads the figures of a summary alone
+		updates, err := s.Poll(t.Context(), []conversation.Followed{{Owner: storetest.FixtureOwner, SessionID: sessions.Sessions[i].ID}})
+		must(t, err)
+		c, err := s.Context(t.Context(), storetest.FixtureOwner, sessions.Sessions[i].ID, 1)
+		must(t, err)
+		c.Summary.Text = ""
+		same(t, "the summary's figures", updates[0].Summary, c.Summary)
+	}
+	live := sessions.Sessions[0]
+	m, err := s.Message(t.Context(), storetest.FixtureOwner, live.ID, live.Head)
+	must(t, err)
+	if m.Status != stream.Streaming || m.Content != "so far ä" {
+		t.Errorf("the reply that was live is %+v", m)
+	}
+}
+
+// wantSameRecord reads the record that a command writes, if any, writes it again, and compares the bytes.
+func wantSameRecord(t *testing.T, command []string) {
+	t.Helper()
+	var written []byte
+	want := command[len(command)-1]
+	switch key := command[1]; {
+	case strings.Contains(key, ":m:") && command[0] == "ZADD":
+		m, err := readMember("", want)
+		must(t, err)
+		written, want = record.AppendMessage(nil, &m), want[headLength:]
+	case strings.Contains(key, ":w:") && command[0] == "ZADD":
+		x, err := readIndexed(want)
+		must(t, err)
+		written, want = appendTerms(record.AppendIndexed(nil, &x), x.Terms), want[idLength+1:]
+	case strings.Contains(key, ":f:") && command[0] == "HSET": // figures, last, record
+		var summary conversation.Summary
+		must(t, record.ReadSummary(want, &summary))
+		written = record.AppendSummaryFigures(record.AppendSummaryText(nil, &summary), &summary)
+	default:
+		return
+	}
+	if string(written) != want {
+		t.Errorf("%.60q is written again as %q, want %q", command[1:], written, want)
+	}
+}

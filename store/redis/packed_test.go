@@ -1,0 +1,311 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"parley/conversation"
+	"parley/conversation/usage"
+	"parley/store/redis/redistest"
+)
+
+// countIn adds to the counts of an hour, as scripts do.
+func countIn(t rapid.TB, s *Store, owner conversation.Owner, hour usage.Hour, counts map[usage.Field]int64) {
+	t.Helper()
+	sc := newTestScript("test", "count_usage(tonumber(ARGV[1]), counts_from(ARGV, 2))", 0)
+	args := []any{hour.Milliseconds()}
+	for field, n := range counts {
+		args = append(args, int(field), n)
+	}
+	if _, err := s.send(context.Background(), sc, []string{expiryKey(tagOfOwner(owner))}, nil, args); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keysOf returns the keys of a tag, in their order.
+func keysOf(t rapid.TB, s *Store, tag string) []string {
+	t.Helper()
+	keys, err := s.db.Keys(context.Background(), tag+":*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// tally holds an owner's counts on a server whose clock jumps, and what they should be.
+type tally struct {
+	t     rapid.TB
+	redis *redistest.Server
+	s     *Store
+	owner conversation.Owner
+	want  map[usage.Hour]map[usage.Field]int64
+}
+
+func newTally(t rapid.TB, redis *redistest.Server, s *Store) *tally {
+	return &tally{t: t, redis: redis, s: s, owner: newOwner(), want: make(map[usage.Hour]map[usage.Field]int64)}
+}
+
+func (c *tally) hour() usage.Hour { return usage.HourOf(c.redis.Now().UnixMilli()) }
+
+func (c *tally) count(hour usage.Hour, counts map[usage.Field]int64) {
+	c.t.Helper()
+	if c.want[hour] == nil {
+		c.want[hour] = make(map[usage.Field]int64)
+	}
+	for field, n := range counts {
+		c.want[hour][field] += n
+	}
+	countIn(c.t, c.s, c.owner, hour, counts)
+}
+
+// check reads those hours, and compares them.
+func (c *tally) check(from, to usage.Hour) {
+	c.t.Helper()
+	used, err := c.s.Usage(context.Background(), c.owner, from, to)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	want, got := make(map[usage.Hour]map[usage.Field]int64), make(map[usage.Hour]map[usage.Field]int64)
+	for hour, counts := range c.want {
+		if hour >= max(from, used.Now-usage.RetentionHours) && hour < min(to, used.Now+2) {
+			want[hour] = counts
+		}
+	}
+	last := usage.Hour(0)
+	for i := range used.Hours {
+		h := &used.Hours[i]
+		if h.Hour <= last {
+			c.t.Errorf("the hour %d follows %d", h.Hour, last)
+		}
+		got[h.Hour], last = maps.Collect(h.Bucket.All()), h.Hour
+	}
+	if !maps.EqualFunc(got, want, maps.Equal) {
+		c.t.Fatalf("from %d to %d the counts are %v, want %v", from, to, got, want)
+	}
+}
+
+// kept returns the days, today being 0 and yesterday -1, that have counts in a hash, or packed.
+func (c *tally) kept(kind string) []int {
+	c.t.Helper()
+	var days []int
+	tag := tagOfOwner(c.owner)
+	for _, key := range keysOf(c.t, c.s, tag) {
+		if text, found := strings.CutPrefix(key, tag+":"+kind+":"); found {
+			day := 0
+			if _, err := fmt.Sscan(text, &day); err != nil {
+				c.t.Fatal(err)
+			}
+			days = append(days, day-int(c.hour()/24))
+		}
+	}
+	slices.Sort(days)
+	return days
+}
+
+const oneDay = 24 * time.Hour
+
+// noon sets the clock to half past the next noon, so that no hour ends in a test.
+func noon(redis *redistest.Server) {
+	now := redis.Now().UTC()
+	redis.Advance(now.Truncate(oneDay).Add(36*time.Hour + 30*time.Minute).Sub(now))
+}
+
+// pass lets time pass, or sets the clock back. Counts that expire are gone.
+func (c *tally) pass(hours int) {
+	c.redis.Advance(time.Duration(hours) * time.Hour)
+	maps.DeleteFunc(c.want, func(hour usage.Hour, _ map[usage.Field]int64) bool {
+		return hour/24*24+24+usage.RetentionHours <= c.hour()
+	})
+}
+
+// TestUsage_PackedOrNot_SameCounts counts, reads and lets time pass in random order: what is read is what was counted.
+func TestUsage_PackedOrNot_SameCounts(t *testing.T) {
+	t.Parallel()
+	redis := redistest.SingleWithClock(t)
+	s := open(t, redis.URL)
+	field := rapid.OneOf(rapid.IntRange(1, 12), rapid.IntRange(32, 40), rapid.IntRange(195, 205))
+	n := rapid.SampledFrom([]int64{1, 2, 127, 128, 300, 70_000, 1 << 33, 1<<53 - 1, 1 << 56})
+	both := 0
+	noon(redis)
+	rapid.Check(t, func(rt *rapid.T) {
+		c := newTally(rt, redis, s)
+		rt.Repeat(map[string]func(*rapid.T){
+			"count": func(rt *rapid.T) {
+				back := rapid.OneOf(rapid.Just(0), rapid.IntRange(0, 24), rapid.IntRange(0, 24*40)).Draw(rt, "hours ago")
+				counts := make(map[usage.Field]int64)
+				for range rapid.IntRange(1, 8).Draw(rt, "counts") {
+					counts[usage.Field(field.Draw(rt, "field"))] = n.Draw(rt, "n")
+				}
+				c.count(c.hour()-usage.Hour(back), counts)
+			},
+			"pass": func(rt *rapid.T) {
+				c.pass(rapid.SampledFrom([]int{1, 5, 24, 24, 48, 120, 24 * 50, -24, -72, -24 * 20}).Draw(rt, "hours"))
+			},
+			"read": func(rt *rapid.T) {
+				from := c.hour() - usage.Hour(rapid.IntRange(-2, usage.RetentionHours+50).Draw(rt, "from"))
+				c.check(from, min(c.hour()+2, from+usage.Hour(rapid.IntRange(0, usage.RetentionHours).Draw(rt, "hours"))))
+			},
+		})
+		for _, day := range c.kept("p") {
+			if slices.Contains(c.kept("h"), day) {
+				both++
+			}
+		}
+		c.pass(72)
+		c.check(0, c.hour()+2)
+		c.check(0, c.hour()+2) // what is packed now
+	})
+	t.Logf("%d days had counts packed and not", both)
+}
+
+func TestUsage_FirstCountOfDay_PacksDaysBefore(t *testing.T) {
+	t.Parallel()
+	redis := redistest.SingleWithClock(t)
+	c := newTally(t, redis, open(t, redis.URL))
+	noon(redis)
+	one := map[usage.Field]int64{1: 1, 32: 200}
+	for day := range 6 {
+		c.count(c.hour(), one)
+		c.count(c.hour()-24, one)
+		hashes, packed := []int{-1, 0}, []int(nil)
+		for ago := day; ago >= 1; ago-- {
+			packed = append(packed, -1-ago)
+		}
+		same(t, "the hashes", c.kept("h"), hashes)
+		same(t, "what is packed", c.kept("p"), packed)
+		c.check(0, c.hour()+2)
+		redis.Advance(oneDay)
+	}
+	c.count(c.hour()-4*24, one)
+	same(t, "the hashes, after a late count", c.kept("h"), []int{-1})
+	redis.Advance(-4 * oneDay)
+	c.count(c.hour(), one)
+	same(t, "the hashes, where the clock was set back", c.kept("h"), []int{0, 3})
+	same(t, "what is packed then", c.kept("p"), []int{-3, -2, -1, 0, 1, 2})
+	c.check(0, c.hour()+2)
+	redis.Advance(4 * oneDay)
+	c.check(c.hour()-3*24, c.hour()+2) // without that day
+	same(t, "the hashes, where it is right again", c.kept("h"), []int{-4, -1})
+	c.check(c.hour()-4*24, c.hour()-4*24+1)
+	same(t, "the hashes, when the day was read", c.kept("h"), []int{-1})
+	c.check(0, c.hour()+2)
+}
+
+// TestUsage_InexactCount_NotPacked: a model can report any number of tokens.
+func TestUsage_InexactCount_NotPacked(t *testing.T) {
+	t.Parallel()
+	redis := redistest.SingleWithClock(t)
+	c := newTally(t, redis, open(t, redis.URL))
+	noon(redis)
+	c.count(c.hour(), map[usage.Field]int64{6: 1 << 53})
+	c.count(c.hour(), map[usage.Field]int64{6: 1})
+	c.count(c.hour()-24, map[usage.Field]int64{6: 1<<53 - 1})
+	redis.Advance(2 * oneDay)
+	c.check(0, c.hour()+2)
+	same(t, "the hashes", c.kept("h"), []int{-2})
+	same(t, "what is packed", c.kept("p"), []int{-3})
+	c.count(c.hour()-3*24, map[usage.Field]int64{6: 1, 7: 5})
+	same(t, "the hashes, when a sum is no longer exact", c.kept("h"), []int{-3, -2})
+	c.check(0, c.hour()+2)
+}
+
+func TestUsage_IdleAccount_PackedAFewAtATime(t *testing.T) {
+	t.Parallel()
+	redis := redistest.SingleWithClock(t)
+	s := open(t, redis.URL)
+	noon(redis)
+	c := newTally(t, redis, s)
+	for ago := range 50 { // without packing
+		hour := c.hour() - usage.Hour(24*ago)
+		c.want[hour] = map[usage.Field]int64{8: int64(ago + 1)}
+		key := fmt.Sprint(tagOfOwner(c.owner), ":h:", int64(hour/24))
+		must(t, s.db.HSet(t.Context(), key, int(hour%24)*fieldsAnHour+8, ago+1).Err())
+		must(t, s.db.ExpireAt(t.Context(), key, redis.Now().Add(300*oneDay)).Err())
+	}
+	all := c.hour() + 2
+	for _, step := range []struct {
+		what           string
+		do             func()
+		hashes, packed int
+	}{
+		{"a count that is not its day's first", func() { c.count(c.hour()-1, map[usage.Field]int64{8: 1}) }, 50, 0},
+		{"the first of a day", func() { c.count(c.hour()+24, map[usage.Field]int64{8: 1}) }, 47, 4},
+		{"who reads two days", func() { c.check(all-24*50, all-24*48) }, 45, 6},
+		{"who reads all", func() { c.check(0, all) }, 13, 38},
+		{"who reads all again", func() { c.check(0, all) }, 3, 48},
+		{"and again", func() { c.check(0, all) }, 3, 48},
+	} {
+		step.do()
+		same(t, "after "+step.what+": days in a hash, and packed", [2]int{len(c.kept("h")), len(c.kept("p"))}, [2]int{step.hashes, step.packed})
+	}
+}
+
+func TestUsage_ExpiresAfter400Days(t *testing.T) {
+	t.Parallel()
+	redis := redistest.SingleWithClock(t)
+	s := open(t, redis.URL)
+	noon(redis)
+	c := newTally(t, redis, s)
+	one := map[usage.Field]int64{1: 1}
+	counted := c.hour()
+	c.count(counted, one)
+	key := func(kind string) string { return fmt.Sprint(tagOfOwner(c.owner), ":", kind, ":", int64(counted/24)) }
+	expires := s.db.PExpireTime(t.Context(), key("h")).Val()
+	same(t, "days after that day, when the hash expires", (expires-time.Duration((counted/24+1)*24)*time.Hour).Hours()/24, 400)
+	redis.Advance(2 * oneDay)
+	c.check(0, c.hour()+2)
+	same(t, "when what is packed expires", s.db.PExpireTime(t.Context(), key("p")).Val(), expires)
+	redis.Advance(-2 * oneDay)
+	c.count(counted, one)
+	same(t, "when the hash beside it expires", s.db.PExpireTime(t.Context(), key("h")).Val(), expires)
+	redis.Advance(399 * oneDay)
+	c.check(0, c.hour()+2)
+	redis.Advance(time.UnixMilli(expires.Milliseconds()).Sub(redis.Now()) + time.Second)
+	same(t, "the keys", keysOf(t, s, tagOfOwner(c.owner)), []string{})
+	c.check(0, c.hour()+2)
+}
+
+// TestUsage_PackedByLua_ReadByGo compares both at the limits of MessagePack's sizes. Malformed text is refused.
+func TestUsage_PackedByLua_ReadByGo(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	for _, n := range []int64{0, 1, 127, 128, 255, 256, 65535, 65536, 1<<32 - 1, 1 << 32, 1<<53 - 1, -1, -32, -33, -128, -129, -32769, -1 << 31, -1<<31 - 1} {
+		for _, length := range []int{1, 7, 8, 40, 12_000} {
+			packed := text(evaluate(t, s, `
+				local list = {}
+				for i = 1, tonumber(ARGV[2]) do list[2 * i - 1], list[2 * i] = 1, tonumber(ARGV[1]) end
+				return cmsgpack.pack(list)`, n, length))
+			r := packedReader{rest: packed}
+			same(t, "the length", r.listLength(), 2*length)
+			for range length {
+				same(t, "the step", r.number(), 1)
+				if got := r.number(); got != n {
+					t.Fatalf("%d is read as %d", n, got)
+				}
+			}
+			same(t, "the rest", r.rest, "")
+		}
+	}
+	whole := text(evaluate(t, s, "return cmsgpack.pack({1, 2, 500, 70000, 11000, -5})"))
+	for n := range len(whole) - 1 {
+		if new(day).addPacked(whole[:n+1]) {
+			t.Errorf("of %q, %d bytes are read", whole, n+1)
+		}
+	}
+	if !new(day).addPacked(whole) || new(day).addPacked(whole+"\x00") {
+		t.Errorf("%q is not read, or more than it", whole)
+	}
+	for _, bad := range []string{"return cmsgpack.pack({1}) .. '\\5'", "return cmsgpack.pack({20000, 1})", "return cmsgpack.pack({-1, 1, 'a', 1})"} {
+		if packed := text(evaluate(t, s, bad)); new(day).addPacked(packed) {
+			t.Errorf("%q is read", packed)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package redistest
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// dyingTest is set in the environment when TestServer_DiesWithTestBinary runs this test binary again. It says how that dies.
+const dyingTest = "PARLEY_TEST_DYING"
+
+// TestServer_DiesWithTestBinary runs this test binary again. That starts a server, and dies without a clean-up: by a panic, as with
+// -test.timeout, or by SIGKILL, as when "go test" gives up.
+func TestServer_DiesWithTestBinary(t *testing.T) {
+	if how := os.Getenv(dyingTest); how != "" {
+		s := Single(t)
+		fmt.Printf("\nredis-server %d\n", s.cmd.Process.Pid)
+		if how == "panic" {
+			go panic("a test binary that dies")
+		}
+		select {}
+	}
+	t.Parallel()
+	for _, how := range []string{"panic", "kill"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(os.Args[0], "-test.run=^TestServer_DiesWithTestBinary$")
+			cmd.Env = append(os.Environ(), dyingTest+"="+how)
+			output, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			server := 0
+			for lines := bufio.NewScanner(output); server == 0 && lines.Scan(); {
+				if pid, ok := strings.CutPrefix(lines.Text(), "redis-server "); ok {
+					server, _ = strconv.Atoi(pid)
+				}
+			}
+			if how == "kill" {
+				_ = cmd.Process.Kill()
+			}
+			if err := cmd.Wait(); err == nil || server == 0 {
+				t.Fatalf("the test binary ended with %v; its server is %d", err, server)
+			}
+			for deadline := time.Now().Add(timeout); runs(server); time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					_ = syscall.Kill(server, syscall.SIGKILL)
+					t.Fatalf("redis-server %d has outlived its test binary", server)
+				}
+			}
+		})
+	}
+}
+
+// runs reports whether a process is running. One that has ended and that its parent has not waited for is not.
+func runs(process int) bool {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(process) + "/stat")
+	return err == nil && !strings.Contains(string(status), ") Z ")
+}

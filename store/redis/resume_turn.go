@@ -1,0 +1,27 @@
+package redis
+
+import (
+	"context"
+
+	"parley/conversation"
+)
+
+var resumeTurnScript = newScript("resume_turn", wakes|idempotent)
+
+// ResumeTurn implements conversation.Nodes. After ErrMessageNotFound the waiter's name is void: for a minute BeginTurn refuses it with
+// conversation.ErrUnavailable, because a BeginTurn that was sent before may still arrive.
+func (s *Store) ResumeTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
+	tag := tagOfOwner(owner)
+	live := liveMember(tag, turn.SessionID, turn.Waiter)
+	reply, err := s.runWith(ctx, resumeTurnScript, tag, []string{sessionKey(tag, turn.SessionID)}, s.turns.beginning(s.node, live),
+		turn.SessionID, turn.Waiter, s.node)
+	if err != nil {
+		return conversation.TurnStart{}, err
+	}
+	parts := list(reply)
+	if outcome(parts) == "begun" {
+		return s.begun(owner, &turn, parts)
+	}
+	s.turns.notBegun(live)
+	return conversation.TurnStart{}, refusedTurn(ctx, parts)
+}

@@ -1,0 +1,33 @@
+package redis
+
+import (
+	"context"
+
+	"parley/auth"
+)
+
+var revokeKeyScript = newScript("revoke_key", admits|durable)
+
+// RevokeKey implements auth.Store.
+func (s *Store) RevokeKey(ctx context.Context, owner auth.Owner, keyID string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	tag := ownerTag(owner)
+	reply, err := s.run(ctx, revokeKeyScript, tag, []string{keyKey(tag, keyID)})
+	if err != nil {
+		return err
+	}
+	if text(reply) == "none" {
+		return auth.ErrKeyNotFound
+	}
+	was, err := readKey(owner, reply)
+	if err != nil {
+		return err
+	}
+	var gone []pointer
+	for _, secret := range was.Key.Secrets {
+		gone = append(gone, pointer{hash: secret.Hash, version: was.version})
+	}
+	_ = s.setPointers(ctx, gone...) // the key is revoked whatever its pointers say
+	return nil
+}

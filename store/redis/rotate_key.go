@@ -1,0 +1,59 @@
+package redis
+
+import (
+	"context"
+	"errors"
+
+	"parley/auth"
+	"parley/conversation"
+)
+
+var rotateKeyScript = newScript("rotate_key", admits|durable)
+
+// RotateKey implements auth.Store.
+func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix string) (auth.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := s.claimSecret(ctx, secret); err != nil {
+		return auth.Key{}, err
+	}
+	reply, err := s.rotate(ctx, owner, keyID, secret, prefix, false)
+	if errors.Is(err, conversation.ErrUnavailable) {
+		// Look whether only the reply was lost. If the caller rotated again, the secret that clients use would be one too old.
+		if done, again := s.rotate(auth.WithAdmission(ctx, nil), owner, keyID, secret, prefix, true); again == nil {
+			reply, err = done, nil
+		}
+	}
+	if err != nil {
+		s.unclaimSecret(ctx, secret, err)
+		return auth.Key{}, err
+	}
+	parts := list(reply)
+	if len(parts) != 2 {
+		return auth.Key{}, rotateKeyScript.malformed()
+	}
+	rotated, err := readKey(owner, parts[0])
+	if err != nil {
+		return auth.Key{}, err
+	}
+	pointers := pointersTo(rotated)
+	if gone := text(parts[1]); gone != "" {
+		hash, err := readHash(gone)
+		if err != nil {
+			return auth.Key{}, err
+		}
+		pointers = append(pointers, pointer{hash: hash, version: rotated.version})
+	}
+	return rotated.Key, s.setPointers(ctx, pointers...)
+}
+
+// rotate gives a key a new secret in its slot, or only looks whether it has it already.
+func (s *Store) rotate(ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix string, look bool) (any, error) {
+	tag := ownerTag(owner)
+	reply, err := s.run(ctx, rotateKeyScript, tag, []string{keyKey(tag, keyID)},
+		hashText(secret), prefix, auth.GracePeriod.Milliseconds(), flag(look))
+	if err == nil && text(reply) == "none" {
+		err = auth.ErrKeyNotFound
+	}
+	return reply, err
+}

@@ -1,0 +1,272 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"parley/auth"
+	"parley/conversation"
+)
+
+// run runs a script in one round trip and returns its result: nil, an int64, a string, or a []any of these. All keys have the hash tag
+// tag. Everything that has an effect goes through run or runAll.
+//
+// If the script carries an admission and ctx has one that is pending, the request is admitted first. If it is refused, the operation does
+// not run, and the error is auth.ErrInvalidToken or an *auth.LimitError. Other errors are those of fault.
+//
+// After a lost reply the script may have run. It is sent again, once, if it is idempotent and counts no request. A durable script
+// whose replicas do not acknowledge it in time has run, yet the error is conversation.ErrUnavailable; but if they were behind before, it
+// does not run at all.
+func (s *Store) run(ctx context.Context, sc *script, tag string, keys []string, args ...any) (any, error) {
+	return s.runWith(ctx, sc, tag, keys, nil, args...)
+}
+
+// runWith runs a script as run does, and commands after it in the same round trip. In a Cluster, those for another server run at
+// the same time. If one of them fails and the script does not, the error is conversation.ErrUnavailable.
+func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []string, beside [][]any, args ...any) (any, error) {
+	var admission *auth.Admission
+	counted := false
+	if sc.admits() {
+		admission = auth.AdmissionOf(ctx)
+		counted = admission != nil && admission.Pending()
+		keys, args = withAdmission(sc, admission, tag, keys, args)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if sc.has(durable) {
+		if err := s.probeReplicas(ctx); err != nil {
+			return nil, err
+		}
+		beside = append(beside, s.replicas.awaiting(replicaTimeout)...)
+	}
+	reply, err := s.send(ctx, sc, keys, beside, args)
+	if err != nil && sc.idempotent() && !counted && ctx.Err() == nil && isLost(err) {
+		reply, err = s.send(ctx, sc, keys, beside, args)
+	}
+	if errors.Is(err, conversation.ErrUnavailable) { // a command beside the script failed
+		return nil, err
+	}
+	if err != nil {
+		return nil, sc.fault(err)
+	}
+	if sc.admits() {
+		if reply, err = s.decide(ctx, sc, admission, reply); err != nil {
+			return nil, err
+		}
+	}
+	if !sc.has(wakes) {
+		return reply, nil
+	}
+	parts := list(reply)
+	if len(parts) != 2 {
+		return nil, sc.malformed()
+	}
+	for _, woken := range list(parts[1]) {
+		s.waiters.wake(text(woken))
+	}
+	return parts[0], nil
+}
+
+// call is a script that is run in a pipeline.
+type call struct {
+	script *script
+	keys   []string
+	args   []any
+}
+
+// runAll runs scripts that carry no admission, in one round trip to each server. It returns the result or the error of each. One that a
+// server did not know, and so did not run, is sent again by its text.
+func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	replies, errs := make([]any, len(calls)), make([]error, len(calls))
+	if slices.ContainsFunc(calls, func(c call) bool { return c.script.has(durable) }) {
+		if err := s.probeReplicas(ctx); err != nil {
+			for i := range errs {
+				errs[i] = err
+			}
+			return replies, errs
+		}
+	}
+	missing := s.pipeline(ctx, calls, replies, errs, nil)
+	if len(missing) > 0 {
+		s.pipeline(ctx, calls, replies, errs, missing)
+	}
+	for i, err := range errs {
+		if err != nil && !errors.Is(err, conversation.ErrUnavailable) {
+			errs[i] = calls[i].script.fault(err)
+		}
+	}
+	return replies, errs
+}
+
+// pipeline runs the calls with those numbers by their texts or, if numbers is nil, all calls by their digests. It returns the numbers of
+// those whose script the server did not know.
+func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs []error, numbers []int) (missing []int) {
+	byText := numbers != nil
+	if !byText {
+		for i := range calls {
+			numbers = append(numbers, i)
+		}
+	}
+	pipe := s.db.Pipeline()
+	commands, isDurable := make([]*redis.Cmd, len(numbers)), false
+	for at, i := range numbers {
+		c := calls[i]
+		commands[at] = command(ctx, c.script, byText, c.keys, c.args)
+		_ = pipe.Process(ctx, onceOnly{commands[at]}) // queues it
+		isDurable = isDurable || c.script.has(durable)
+	}
+	var waits []*redis.Cmd
+	if isDurable {
+		waits = queue(ctx, pipe, s.replicas.awaiting(replicaTimeout))
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	behind := s.checkAll(waits)
+	for at, i := range numbers {
+		replies[i], errs[i] = result(commands[at])
+		if errs[i] == nil && calls[i].script.has(durable) {
+			errs[i] = behind
+		}
+		if redis.HasErrorPrefix(errs[i], "NOSCRIPT") {
+			missing = append(missing, i)
+		}
+	}
+	return missing
+}
+
+// send sends a script by its digest and, if the server does not know it, by its text.
+func (s *Store) send(ctx context.Context, sc *script, keys []string, beside [][]any, args []any) (any, error) {
+	reply, err := s.sendCommand(ctx, command(ctx, sc, false, keys, args), beside)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return s.sendCommand(ctx, command(ctx, sc, true, keys, args), beside)
+	}
+	return reply, err
+}
+
+// sendCommand sends a command and others beside it. The error is its own or, if it has none, the first of the others'.
+func (s *Store) sendCommand(ctx context.Context, cmd *redis.Cmd, beside [][]any) (any, error) {
+	if len(beside) == 0 {
+		_ = s.db.Process(ctx, onceOnly{cmd})
+		return result(cmd)
+	}
+	pipe := s.db.Pipeline()
+	_ = pipe.Process(ctx, onceOnly{cmd}) // queues it
+	others := queue(ctx, pipe, beside)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	reply, err := result(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return reply, s.checkAll(others)
+}
+
+// queue queues commands in a pipeline.
+func queue(ctx context.Context, pipe redis.Pipeliner, commands [][]any) []*redis.Cmd {
+	queued := make([]*redis.Cmd, len(commands))
+	for i, command := range commands {
+		queued[i] = redis.NewCmd(ctx, command...)
+		_ = pipe.Process(ctx, onceOnly{queued[i]})
+	}
+	return queued
+}
+
+// checkAll returns the first error of commands that were sent beside scripts.
+func (s *Store) checkAll(commands []*redis.Cmd) (first error) {
+	for _, cmd := range commands {
+		if err := s.replicas.check(cmd); first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// onceOnly is a command that the client sends only once. The client of a Cluster retries others by itself; it still follows
+// redirections.
+type onceOnly struct{ *redis.Cmd }
+
+// NoRetry implements redis.Cmder.
+func (onceOnly) NoRetry() bool { return true }
+
+func command(ctx context.Context, sc *script, byText bool, keys []string, args []any) *redis.Cmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	if byText {
+		all = append(all, "eval", sc.compiled().text)
+	} else {
+		all = append(all, "evalsha", sc.compiled().digest)
+	}
+	all = append(all, len(keys))
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	if len(keys) > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
+	return cmd
+}
+
+// result returns what a script returned; nil is no error.
+func result(cmd *redis.Cmd) (any, error) {
+	reply, err := cmd.Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	return reply, err
+}
+
+// isLost reports whether an error says that no reply came.
+func isLost(err error) bool {
+	var answered redis.Error
+	return !errors.As(err, &answered) && !errors.Is(err, errBehind)
+}
+
+// What follows reads results. A script's results have few shapes, so a wrong one reads as the zero value, and callers check lengths.
+
+// text returns a result that is a string, else "".
+func text(reply any) string {
+	text, _ := reply.(string)
+	return text
+}
+
+// integer returns a result that is a number, else 0.
+func integer(reply any) int64 {
+	n, _ := reply.(int64)
+	return n
+}
+
+// list returns a result that is a list, else nil.
+func list(reply any) []any {
+	list, _ := reply.([]any)
+	return list
+}
+
+// outcome returns the string that a list begins with: how the operation ended.
+func outcome(list []any) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return text(list[0])
+}
+
+// texts returns a result that is a list of strings.
+func texts(reply any) ([]string, bool) {
+	list, ok := reply.([]any)
+	all := make([]string, len(list))
+	for i, item := range list {
+		text, isText := item.(string)
+		all[i], ok = text, ok && isText
+	}
+	return all, ok
+}
+
+// flag returns a bool as scripts take it.
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return ""
+}

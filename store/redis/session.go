@@ -1,0 +1,64 @@
+package redis
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"parley/conversation"
+)
+
+// sessionOrGone reads the view of a session, or the word that it is gone.
+func sessionOrGone(id string, reply any) (conversation.Session, error) {
+	if text(reply) == "gone" {
+		return conversation.Session{}, conversation.ErrSessionNotFound
+	}
+	return readSession(id, reply)
+}
+
+// readSession reads the view of a session: the fields in the order of VIEW (lua/lib/session.lua).
+func readSession(id string, view any) (conversation.Session, error) {
+	v := fields{list(view), 0, nil}
+	s := conversation.Session{ID: id}
+	s.UserID = v.text()
+	s.CreatedAt, s.ExpiresAt, s.LastActivity = v.time(), v.time(), v.time()
+	s.MessageCount = v.int()
+	s.TokenUsage = conversation.TokenUsage{Prompt: v.int(), Completion: v.int(), Total: v.int()}
+	if metadata := v.text(); metadata != "" {
+		s.Metadata = json.RawMessage(metadata)
+	}
+	s.Context = conversation.ContextConfig{
+		MaxTokens: v.int(), CompressionEnabled: v.text() != "", RetentionPolicy: conversation.RetentionPolicy(v.text()),
+	}
+	s.HistoryTokens = v.int()
+	s.Head, s.Cleared, s.LiveReply, s.LiveMessage = v.text(), v.text(), v.text(), v.text()
+	s.Fence = v.number()
+	return s, v.err
+}
+
+// fields reads a list of texts one after the other. err is set if one is missing, or is not a number where one is needed.
+type fields struct {
+	all []any
+	at  int
+	err error
+}
+
+func (f *fields) text() string {
+	if f.at >= len(f.all) {
+		f.err = errRecord
+		return ""
+	}
+	f.at++
+	return text(f.all[f.at-1])
+}
+
+func (f *fields) number() int64 {
+	n, err := strconv.ParseInt(f.text(), 10, 64)
+	if err != nil {
+		f.err = errRecord
+	}
+	return n
+}
+
+func (f *fields) int() int { return int(f.number()) }
+
+func (f *fields) time() conversation.Time { return conversation.Time(f.number()) }

@@ -1,0 +1,107 @@
+package redis
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"parley/auth"
+	"parley/auth/limit"
+)
+
+var setPointerScript = newScript("set_pointer", idempotent|durable)
+
+// keyChangeTimeout is longer than any change of a key takes. Claims of secrets, and the marks of secrets that are gone, are kept for so
+// long.
+const keyChangeTimeout = time.Minute
+
+// pointer says who presents a secret. It is written after the key's record and carries the record's version, so that an older one never
+// overwrites a newer one.
+type pointer struct {
+	hash    auth.Hash
+	version int64
+	who     *presenter // nil: nobody any more
+	expires time.Time  // when the secret stops working; zero is never
+}
+
+// presenter is what a pointer says of a secret: all that verification needs.
+type presenter struct {
+	Key  auth.Key   `json:"key"` // without its last use
+	Tier limit.Tier `json:"tier"`
+}
+
+// pointersTo returns the pointers to a key, one for each secret.
+func pointersTo(r keyRecord) []pointer {
+	who := &presenter{r.Key, r.Tier}
+	who.Key.LastUsedAt = time.Time{}
+	var pointers []pointer
+	for i, secret := range r.Key.Secrets {
+		pointers = append(pointers, pointer{secret.Hash, r.version, who, r.Key.SecretExpiry(i)})
+	}
+	return pointers
+}
+
+// setPointers writes pointers, in one round trip to each server.
+func (s *Store) setPointers(ctx context.Context, pointers ...pointer) error {
+	if len(pointers) == 0 {
+		return nil
+	}
+	calls := make([]call, len(pointers))
+	for i, p := range pointers {
+		who, expires := []byte(nil), p.expires
+		if p.who == nil {
+			expires = time.Now().Add(keyChangeTimeout)
+		} else {
+			var err error
+			if who, err = json.Marshal(p.who); err != nil {
+				return err
+			}
+		}
+		calls[i] = call{script: setPointerScript, keys: []string{pointerKey(p.hash)}, args: []any{p.version, who, millis(expires)}}
+	}
+	_, errs := s.runAll(ctx, calls)
+	return errors.Join(errs...)
+}
+
+// KeyByHash implements auth.Store. The key lacks its last use.
+func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMatch, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	value, err := s.db.Get(ctx, pointerKey(hash)).Result()
+	if errors.Is(err, redis.Nil) {
+		return auth.KeyMatch{}, auth.ErrInvalidToken
+	}
+	if err != nil {
+		return auth.KeyMatch{}, fault(err)
+	}
+	return readPointer(value, hash)
+}
+
+// readPointer returns who presents the secret with that hash, from its pointer.
+func readPointer(value string, hash auth.Hash) (auth.KeyMatch, error) {
+	_, who, ok := strings.Cut(value, " ")
+	if !ok || who == "" { // claimed, or gone
+		return auth.KeyMatch{}, auth.ErrInvalidToken
+	}
+	var is presenter
+	if json.Unmarshal([]byte(who), &is) != nil {
+		return auth.KeyMatch{}, errRecord
+	}
+	i := slices.IndexFunc(is.Key.Secrets, func(s auth.Secret) bool { return s.Hash == hash })
+	if i < 0 {
+		return auth.KeyMatch{}, errRecord
+	}
+	return auth.KeyMatch{Key: is.Key, Tier: is.Tier, Secret: i}, nil
+}
+
+// forget removes the pointer of a secret that does not work. A failure does no harm, because pointers only save a round trip.
+func (s *Store) forget(ctx context.Context, hash auth.Hash) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_ = s.db.Del(ctx, pointerKey(hash)).Err()
+}

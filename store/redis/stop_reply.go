@@ -1,0 +1,14 @@
+package redis
+
+import (
+	"context"
+
+	"parley/conversation"
+)
+
+var stopReplyScript = newScript("stop_reply", admits|idempotent)
+
+// StopReply implements conversation.Nodes. If the node of the reply is dead, EndOrphans ends it.
+func (s *Store) StopReply(ctx context.Context, owner conversation.Owner, sessionID, messageID string) (conversation.Message, error) {
+	return s.message(ctx, stopReplyScript, owner, sessionID, messageID)
+}
