@@ -213,7 +213,7 @@ func processorTime(t *testing.T) time.Duration {
 // TestDecode_LinearTime decodes bodies that are made to be slow, in two sizes: a small one sixteen times, and one that is
 // sixteen times as large once. Linear work costs the same both ways, quadratic work sixteen times as much.
 func TestDecode_LinearTime(t *testing.T) {
-	const small, factor = 16 << 10, 16
+	const small, factor = 8 << 10, 16
 	for name, build := range slowBodies() {
 		checkCost(t, name, []byte(build(small)), factor, []byte(build(small*factor)))
 	}
@@ -240,7 +240,7 @@ func checkCost(t *testing.T, name string, small []byte, times int, large []byte)
 		return processorTime(t) - start
 	}
 	bestSmall, bestLarge := time.Hour, time.Hour
-	for round := 0; round < rounds && (round < 3 || bestLarge > bound*bestSmall); round++ {
+	for round := 0; round < rounds && (round < 2 || bestLarge > bound*bestSmall); round++ {
 		bestSmall = min(bestSmall, used(small, times))
 		bestLarge = min(bestLarge, used(large, 1))
 	}
