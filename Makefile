@@ -1,18 +1,25 @@
-# Parley. Nothing is needed beforehand but Go (and make): `make test` sees to the rest, or says what it leaves out.
+# Parley. It needs Go and make. `make test` installs what else the tests need, or says what it leaves out.
 #
-#   CI=true    nothing may be left out: what is missing is a failure
-#   FUZZTIME   how long `make fuzz` gives each target (30s)
+#   CI=true     nothing may be left out: what is missing is a failure
+#   TESTFLAGS   more flags for go test, for example -count=1, which ignores cached results
+#   FUZZTIME    how long `make fuzz` gives each target (30s)
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CHECKS      := inherit,ST1000,ST1016
 FUZZTIME    ?= 30s
 CI          ?= false
 
-# The tests that hold limits of time or count allocations; the race detector makes them lenient, or leaves them out, so they
-# run without it too.
-TIMED       := IsDearToCount|IsLinear|AllocatesNothing|LittleMemory|PingsForEver
+# The version of a release: the tag, or the commits since it, or the revision.
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+PLATFORMS   ?= linux/amd64 linux/arm64 darwin/arm64
 
-# Go, the linter's cache and chromium all want a home directory. If there is none that can be written to, one is made.
+# go vet ran over everything before the tests, so go test need not repeat its part.
+GOTEST      := go test -vet=off $(TESTFLAGS)
+
+# The tests of cmd/parley drive processes and a browser and mostly wait for them: three at a time keep a core busy.
+PARALLEL    := $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2))))
+
+# Go, the linter's cache and Chromium all want a home directory. If there is none that can be written to, one is made.
 ifneq ($(shell [ -n "$$HOME" ] && [ -d "$$HOME" ] && [ -w "$$HOME" ] && echo yes),yes)
 export HOME := $(shell d="$(CURDIR)/.bin/home"; mkdir -p "$$d" 2>/dev/null && [ -w "$$d" ] && echo "$$d" || mktemp -d)
 unexport XDG_CACHE_HOME
@@ -20,32 +27,64 @@ unexport XDG_CONFIG_HOME
 endif
 export PATH := $(PATH):/usr/local/go/bin
 
-# $(call step,name,command) runs a command and says how long it took.
+# $(call step,name,command) runs a command and prints how long it took.
 step = @start=$$(date +%s); echo "== $(1)"; { $(2); } || { echo "== $(1): FAILED after $$(($$(date +%s) - start)) s"; exit 1; }; \
 	echo "== $(1): $$(($$(date +%s) - start)) s"
 
-# A C compiler with headers is what the race detector asks for.
+# The race detector needs a C compiler with headers.
 can_race = printf '\#include <stdlib.h>\n' | $$(go env CC) -E -x c - >/dev/null 2>&1
 
-.PHONY: help build test needs format vet lint timed redis fuzz clean
+# The packages whose own code the race detector watches. The tests of cmd/parley build the server with it instead.
+packages = $$(go list ./... | grep -v /cmd/parley$$)
+
+.PHONY: help build release test test-unit needs format vet lint suites counts race commands redis fuzz clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
 
-build: ## the server, as ./parley
-	go build -trimpath -o parley ./cmd/parley
+build: ## the server, as ./parley; compiles nothing that `go run ./cmd/parley` has compiled
+	go build -o parley ./cmd/parley
 
-test: needs format vet lint timed redis ## everything: formatting, vet, the linter, all tests under the race detector
-	$(call step,tests,race=; if $(can_race); then race=-race; export CGO_ENABLED=1; fi; CI=$(CI) go test $$race -timeout 25m ./...)
+# Trimmed of paths and symbols, for each platform, with a bill of materials and checksums.
+release: ## binaries for PLATFORMS in dist/, with their SBOM and SHA-256 sums
+	rm -rf dist && mkdir dist
+	@for platform in $(PLATFORMS); do \
+		name=parley-$(VERSION)-$$(echo $$platform | tr / -); echo "== dist/$$name"; \
+		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -tags nomsgpack \
+			-ldflags '-s -w -X main.release=$(VERSION)' -o dist/$$name ./cmd/parley || exit 1; \
+	done
+	@for binary in $(CURDIR)/dist/parley-*; do go run -C .ci/sbom . $$binary $(VERSION) > $$binary.cdx.json || exit 1; done
+	cd dist && sha256sum parley-* > SHA256SUMS
 
-# What the server's tests show of the embedded store, they show of Redis too; and those of several nodes, of a Cluster. Those that
-# need Redis anyway are among all tests.
+test: needs format vet lint ## everything: formatting, vet, the linter, all tests, the race detector (minutes)
+	$(call step,all tests,$(MAKE) --no-print-directory --output-sync=target -j4 suites)
+
+test-unit: format vet ## what needs no browser, no Redis and no other process: for while you work (under a minute)
+	$(call step,unit tests,$(GOTEST) -short ./...)
+
+# They run side by side: each of them waits much of the time.
+suites: race commands redis counts
+
+race:
+	$(call step,packages with the race detector,race=; if $(can_race); then race=-race; export CGO_ENABLED=1; fi; \
+		CI=$(CI) $(GOTEST) $$race -timeout 25m $(packages))
+
+commands: ## the tests of the command: processes, several nodes, the page in a browser
+	$(call step,the command and the page,if $(can_race); then export PARLEY_TEST_RACE=true; fi; \
+		CI=$(CI) $(GOTEST) -parallel $(PARALLEL) -timeout 25m ./cmd/parley)
+
+# Tests that count allocations or bytes; the race detector makes more of both.
+counts:
+	$(call step,allocations,$(GOTEST) -run 'Alloc|Memory' \
+		$$(grep -rlE --include='*_test.go' 'AllocsPerRun|ReadMemStats' $$(ls -d */) | xargs -n1 dirname | sort -u | sed 's,^,./,'))
+
+# The server's tests run on the embedded store among all packages. Here they run on Redis, and those of several nodes on a Cluster.
 redis: ## the server's tests on Redis
-	$(call step,the server on Redis,PARLEY_TEST_STORE=redis go test -timeout 10m -skip 'Redis|Node|Lost|Failover' ./server && \
-		PARLEY_TEST_STORE=cluster go test -timeout 10m -run Node ./server)
+	$(call step,the server on Redis,PARLEY_TEST_STORE=redis $(GOTEST) -timeout 25m -skip 'Redis|Node|Lost|Failover' ./server && \
+		PARLEY_TEST_STORE=cluster $(GOTEST) -timeout 25m -run Node ./server)
 
-# Which commands the tests use, from which of Debian's packages, and what is left out without them.
-needs: ## installs what the tests need (as root on Debian), or says what to run and what is left out
+# The commands that the tests use, the Debian packages that have them, and what is left out without them.
+needs: ## installs what the tests need (as root on Debian), or says what to install and what is left out
 	@lack() { \
 		command -v redis-server >/dev/null 2>&1 || echo redis-server; \
 		command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || \
@@ -65,13 +104,13 @@ needs: ## installs what the tests need (as root on Debian), or says what to run 
 		echo "== installing: $$(($$(date +%s) - start)) s"; \
 	fi; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
-	echo; echo "The tests lack something. On Debian or Ubuntu, run:  sudo apt-get install $$missing"; \
+	echo; echo "Some commands that the tests need are missing. On Debian or Ubuntu, run:  sudo apt-get install $$missing"; \
 	for package in $$missing; do case $$package in \
 		redis-server) echo "  without redis-server, the tests of the Redis store fail";; \
 		chromium) echo "  without chromium, the tests of the page are left out";; \
 		nodejs) echo "  without node, the tests of client.js, and of ai-sdk.v7 and useChat with the real AI SDK, are left out";; \
 		npm) echo "  without npm, the tests of ai-sdk.v7 with the real AI SDK, and of accessibility, are left out";; \
-		curl) echo "  without curl, the commands that /docs shows are not tried";; \
+		curl) echo "  without curl, the commands that /docs shows are not run";; \
 		gcc) echo "  without gcc, the tests of expiry on Redis fail, and the others run without the race detector";; \
 	esac; done; echo; \
 	if [ "$(CI)" = true ]; then echo "CI=true: nothing may be left out"; exit 1; fi
@@ -82,11 +121,9 @@ format:
 vet:
 	$(call step,go vet,go vet ./...)
 
+# `go run` keeps the linter in Go's build cache. A tool line in go.mod would put its dependencies among ours.
 lint: ## the pinned linter alone
 	$(call step,staticcheck,go run $(STATICCHECK) -checks '$(CHECKS)' ./...)
-
-timed:
-	$(call step,limits of time and allocations,go test -run '$(TIMED)' ./conversation/tokens ./server)
 
 fuzz: ## each fuzz target for FUZZTIME
 	@grep -rn --include='*_test.go' -o '^func Fuzz[A-Za-z0-9_]*' $$(ls -d */) | sed 's,^\(.*\)/[^/]*:.*func ,\1 ,' | \
@@ -95,4 +132,4 @@ fuzz: ## each fuzz target for FUZZTIME
 	done
 
 clean: ## removes what was built
-	rm -f parley
+	rm -rf parley dist

@@ -8,8 +8,8 @@ import (
 	"parley/stream/wire"
 )
 
-// A cursor of what the session never had is a mistake of the client's: it would wait for ever.
-func TestACursorOfWhatNeverWasIsRefused(t *testing.T) {
+// A cursor ahead of everything that the session ever had is refused: its viewer would wait for ever.
+func TestCursor_NeverExisted_Refused(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session, empty := p.session(), p.session()
@@ -68,7 +68,7 @@ func TestACursorOfWhatNeverWasIsRefused(t *testing.T) {
 	c.end()
 }
 
-// cursorOf makes up the cursor of a place in a session.
+// cursorOf makes up a cursor of a session.
 func (p *parley) cursorOf(session, id, offset string) string {
 	p.t.Helper()
 	cursor := p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string)
@@ -76,8 +76,8 @@ func (p *parley) cursorOf(session, id, offset string) string {
 	return tag + "." + id + "." + offset
 }
 
-// The journal may be a tick behind what a viewer saw when a node died (design section 4): its cursor stays good.
-func TestACursorBeyondTheTextOfAnInterruptedReplyIsGood(t *testing.T) {
+// When a node dies, the journal may be one tick behind what a viewer saw. The cursor of that viewer must stay valid.
+func TestCursor_BeyondInterruptedReply_Accepted(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()

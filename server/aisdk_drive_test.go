@@ -16,18 +16,18 @@ import (
 	"parley/web/npmtest"
 )
 
-// driven is a page of the AI SDK's: npm's real ai package in Node (testdata/aisdk/drive.mjs). The package is installed once,
-// beside Go's own caches, as package-lock.json there says.
+// driven is a page built on the AI SDK: the real npm package ai, in Node (testdata/aisdk/drive.mjs). The package is
+// installed once, beside Go's caches, in the version of the package-lock.json there.
 type driven struct {
 	t   *testing.T
 	in  io.WriteCloser
 	out <-chan driverEvent
-	// frames are those that the page was sent.
+	// frames are those that the page has received.
 	frames []sdkFrame
 	log    frameLog
 }
 
-// driverEvent is what the driver tells of.
+// driverEvent is a line of the driver's output.
 type driverEvent struct {
 	Event, Do, Chat, Frame, Status, Error string
 	Code                                  int
@@ -41,7 +41,7 @@ type driverEvent struct {
 // sdkMessage is a message as the page shows it.
 type sdkMessage struct{ ID, Role, Text string }
 
-// sdkFrame is a frame of the server's.
+// sdkFrame is a frame that the server sent.
 type sdkFrame struct {
 	Type, RequestID, ErrorText string
 	Sequence                   int
@@ -87,7 +87,7 @@ func (p *parley) drive(t *testing.T) *driven {
 	}()
 	t.Cleanup(func() {
 		_ = in.Close() // the driver's end
-		late := time.AfterFunc(patience, cancel)
+		late := time.AfterFunc(testTimeout, cancel)
 		defer late.Stop()
 		for range events {
 		}
@@ -123,10 +123,10 @@ func (d *driven) give(fields map[string]any) {
 	}
 }
 
-// until reads what the driver tells of until it is what is waited for. All frames that pass are held against the document.
+// until reads the driver's events until one matches. It checks all frames against the AsyncAPI document.
 func (d *driven) until(what string, is func(driverEvent) bool) driverEvent {
 	d.t.Helper()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(testTimeout)
 	defer late.Stop()
 	for {
 		select {
@@ -160,7 +160,7 @@ func (d *driven) done(command, chat string) driverEvent {
 	return d.until(command+" of "+chat, func(e driverEvent) bool { return e.Event == "done" && e.Do == command && e.Chat == chat })
 }
 
-// shown waits until a chat shows just these messages: their texts, oldest first.
+// shown waits until a chat shows exactly these texts, oldest first.
 func (d *driven) shown(chat string, texts ...string) []sdkMessage {
 	d.t.Helper()
 	last := ""
@@ -186,7 +186,7 @@ func (d *driven) shown(chat string, texts ...string) []sdkMessage {
 	}).Messages
 }
 
-// open opens a chat of a session, with what the page has of it.
+// open opens a chat of a session with the messages that the page already has.
 func (d *driven) open(chat, session string) {
 	d.t.Helper()
 	d.do("open", chat, "session", session)

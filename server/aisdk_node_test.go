@@ -8,10 +8,11 @@ import (
 	"parley/stream"
 )
 
-// What a page sees that is built on the AI SDK, by the AI SDK itself.
+// These tests show what a page sees that is built on the real AI SDK.
 
-// TestTheAISDKShowsAReplyToTheEnd has the frames in their order, too.
-func TestTheAISDKShowsAReplyToTheEnd(t *testing.T) {
+// TestAISDK_Reply_ShownToTheEnd also checks the order of the frames.
+func TestAISDK_Reply_ShownToTheEnd(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -46,7 +47,8 @@ func TestTheAISDKShowsAReplyToTheEnd(t *testing.T) {
 	}
 }
 
-func TestTheAISDKSendsTheLastMessageAloneAndRegeneratesByIt(t *testing.T) {
+func TestAISDK_Send_LastMessageOnly(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -88,13 +90,14 @@ func TestTheAISDKSendsTheLastMessageAloneAndRegeneratesByIt(t *testing.T) {
 	})
 	t.Run("but_no_file", func(t *testing.T) {
 		d.do("sendFile", "a")
-		if e := d.done("sendFile", "a"); e.Status != "error" || e.Error != "messages.parts must not have files: only text is understood." {
+		if e := d.done("sendFile", "a"); e.Status != "error" || e.Error != "messages.parts must not have files: only text is supported." {
 			t.Errorf("%+v", e)
 		}
 	})
 }
 
-func TestTheAISDKResumesByChatWithoutDoublingAText(t *testing.T) {
+func TestAISDK_Resume_NoTextTwice(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -136,7 +139,8 @@ func TestTheAISDKResumesByChatWithoutDoublingAText(t *testing.T) {
 	}
 }
 
-func TestTheAISDKCutThirtyTimesShowsEveryCharacterOnce(t *testing.T) {
+func TestAISDK_ThirtyCuts_EachCharacterOnce(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -167,7 +171,8 @@ func TestTheAISDKCutThirtyTimesShowsEveryCharacterOnce(t *testing.T) {
 	}
 }
 
-func TestTheAISDKResumesWhatEndedWhileThePageWasAway(t *testing.T) {
+func TestAISDK_Resume_EndedMeanwhile(t *testing.T) {
+	t.Parallel()
 	p := start(t, echo)
 	session := p.session()
 	d := p.drive(t)
@@ -200,7 +205,8 @@ func TestTheAISDKResumesWhatEndedWhileThePageWasAway(t *testing.T) {
 	})
 }
 
-func TestTheAISDKSendsAChatOfAMebibyteAndNoMore(t *testing.T) {
+func TestAISDK_Send_MaximumSize(t *testing.T) {
+	t.Parallel()
 	p := start(t, echo)
 	d := p.drive(t)
 	for name, c := range map[string]struct {
@@ -223,7 +229,8 @@ func TestTheAISDKSendsAChatOfAMebibyteAndNoMore(t *testing.T) {
 	}
 }
 
-func TestTheAISDKShowsTwoChatsOnOneSocket(t *testing.T) {
+func TestAISDK_TwoChats_OneSocket(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	one, two := p.session(), p.session()
@@ -261,7 +268,8 @@ func TestTheAISDKShowsTwoChatsOnOneSocket(t *testing.T) {
 	}
 }
 
-func TestTheAISDKStopsAReply(t *testing.T) {
+func TestAISDK_Stop(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	for _, how := range []string{"send", "resume"} {
@@ -296,8 +304,9 @@ func TestTheAISDKStopsAReply(t *testing.T) {
 	}
 }
 
-// The AI SDK aborts a resume of its own where another follows; the reply must not be cancelled for that.
-func TestTheAISDKResumesTwiceWithoutStoppingTheReply(t *testing.T) {
+// The AI SDK aborts its own resume when another follows. That must not cancel the reply.
+func TestAISDK_ResumeTwice_ReplyGoesOn(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -322,7 +331,8 @@ func TestTheAISDKResumesTwiceWithoutStoppingTheReply(t *testing.T) {
 	}
 }
 
-func TestTheAISDKShowsAFailedReplyAsAnError(t *testing.T) {
+func TestAISDK_FailedReply_Error(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -347,7 +357,8 @@ func TestTheAISDKShowsAFailedReplyAsAnError(t *testing.T) {
 	}
 }
 
-func TestTheAISDKResumesWhatAnotherNodeIsWriting(t *testing.T) {
+func TestAISDK_Resume_OtherNode(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
 	session := a.session()
@@ -380,7 +391,8 @@ func TestTheAISDKResumesWhatAnotherNodeIsWriting(t *testing.T) {
 	}
 }
 
-func TestTheAISDKReadsAReplyAsServerSentEvents(t *testing.T) {
+func TestAISDK_Reply_AsServerSentEvents(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()

@@ -44,7 +44,7 @@ func (p *parley) dialSDK(t *testing.T, key string) *sdkSocket {
 func (s *sdkSocket) text(frame string) {
 	s.t.Helper()
 	s.log.write([]byte(frame))
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := s.conn.Write(ctx, websocket.MessageText, []byte(frame)); err != nil {
 		s.t.Fatal(err)
@@ -61,7 +61,7 @@ func (s *sdkSocket) must(v any) {
 }
 
 func (s *sdkSocket) read() (sdkFrame, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	_, text, err := s.conn.Read(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *sdkSocket) read() (sdkFrame, error) {
 	return f, json.Unmarshal(text, &f)
 }
 
-// next returns the next frame, which is of that type and answers that request; of a chunk, kind is the chunk's type.
+// next returns the next frame, which must answer that request and have that type. For a chunk, kind is the chunk's type.
 func (s *sdkSocket) next(request, kind string) sdkFrame {
 	s.t.Helper()
 	f, err := s.read()
@@ -82,7 +82,7 @@ func (s *sdkSocket) next(request, kind string) sdkFrame {
 	return f
 }
 
-// say is a send frame, as the AI SDK makes it.
+// say returns a send frame as the AI SDK makes it.
 func say(request, session string, messages ...any) map[string]any {
 	return map[string]any{
 		"type": "send", "requestId": request, "id": session, "trigger": "submit-message", "messages": messages,
@@ -90,7 +90,7 @@ func say(request, session string, messages ...any) map[string]any {
 	}
 }
 
-// said is a message of the AI SDK's.
+// said returns a message as the AI SDK has it.
 func said(role string, texts ...string) map[string]any {
 	parts := make([]any, 0, len(texts))
 	for _, text := range texts {
@@ -103,7 +103,7 @@ func request(kind, id, session string) map[string]any {
 	return map[string]any{"type": kind, "requestId": id, "id": session}
 }
 
-func TestOfAChatTheLastUserMessageIsSentAndTheRestIgnored(t *testing.T) {
+func TestAISDKSocket_Send_OtherMembersIgnored(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
@@ -121,7 +121,7 @@ func TestOfAChatTheLastUserMessageIsSentAndTheRestIgnored(t *testing.T) {
 	}
 }
 
-func TestAnErrorEndsOneRequestOfTheAISDKs(t *testing.T) {
+func TestAISDKSocket_Error_EndsOneRequest(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
@@ -151,12 +151,12 @@ func TestAnErrorEndsOneRequestOfTheAISDKs(t *testing.T) {
 		"messages no objects":  {change("messages", []any{1}), "messages must be a list of objects."},
 		"nothing of the users": {say("1", session, said("assistant", "x")), "messages must have a message with the role user."},
 		"no text":              {say("1", session, said("user")), "messages.parts.text is required."},
-		"an empty text":        {say("1", session, said("user", " ")), "messages.parts.text must not be empty, nor of spaces alone."},
+		"an empty text":        {say("1", session, said("user", " ")), "messages.parts.text must not be empty or only spaces."},
 		"too long a text":      {say("1", session, said("user", strings.Repeat("é", 10_001))), "messages.parts.text must have at most 10,000 characters."},
 		"NUL":                  {say("1", session, said("user", "a\x00b")), "messages.parts.text must not contain NUL."},
 		"a text that is none":  {withPart(map[string]any{"type": "text", "text": 7}), "messages.parts.text must be a string."},
 		"a part that is none":  {withPart(7), "messages.parts must be a list of objects."},
-		"a file":               {withPart(map[string]any{"type": "file", "url": "data:,x"}), "messages.parts must not have files: only text is understood."},
+		"a file":               {withPart(map[string]any{"type": "file", "url": "data:,x"}), "messages.parts must not have files: only text is supported."},
 		"metadata":             {say("1", session, map[string]any{"role": "user", "metadata": "x", "parts": []any{map[string]any{"type": "text", "text": "a"}}}), "messages.metadata must be an object of at most 16 KiB as JSON."},
 		"resume of nothing":    {request("resume", "1", noSession), "The session does not exist or has expired."},
 	} {
@@ -172,7 +172,7 @@ func TestAnErrorEndsOneRequestOfTheAISDKs(t *testing.T) {
 	}
 }
 
-func TestTenInvalidFramesOfTheAISDKsCloseTheSocket(t *testing.T) {
+func TestAISDKSocket_TenInvalidFrames_1008(t *testing.T) {
 	p := start(t, echo)
 	s := p.dialSDK(t, adminKey)
 	for i, frame := range []string{
@@ -193,7 +193,7 @@ func TestTenInvalidFramesOfTheAISDKsCloseTheSocket(t *testing.T) {
 	}
 }
 
-func TestAFrameOfTheAISDKsHasAMebibyte(t *testing.T) {
+func TestAISDKSocket_MaximumFrame(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
@@ -211,7 +211,7 @@ func TestAFrameOfTheAISDKsHasAMebibyte(t *testing.T) {
 	}
 }
 
-func TestAnAbortGivesUpASendThatWaits(t *testing.T) {
+func TestAISDKSocket_Abort_WithdrawsQueuedSend(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -236,7 +236,7 @@ func TestAnAbortGivesUpASendThatWaits(t *testing.T) {
 	c = model.next(t)
 	s.next("1", "start")
 	s.must(say("1", session, said("user", "twice")))
-	if f := s.next("1", "error"); f.ErrorText != "requestId is that of a request which is still being answered." {
+	if f := s.next("1", "error"); f.ErrorText != "requestId belongs to a request that is still in progress." {
 		t.Errorf("%+v", f)
 	}
 	c.end()
@@ -244,7 +244,7 @@ func TestAnAbortGivesUpASendThatWaits(t *testing.T) {
 	s.next("1", "end")
 }
 
-func TestAnAbortOfAResumeCancelsUnlessAnotherFollows(t *testing.T) {
+func TestAISDKSocket_AbortOfResume_GracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -282,7 +282,7 @@ func TestAnAbortOfAResumeCancelsUnlessAnotherFollows(t *testing.T) {
 	})
 }
 
-func TestAResumeOfTheAISDKThatFailsKeepsNoReplyFromBeingStopped(t *testing.T) {
+func TestAISDKSocket_FailedResume_AbortStillCancels(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -300,7 +300,7 @@ func TestAResumeOfTheAISDKThatFailsKeepsNoReplyFromBeingStopped(t *testing.T) {
 	s.next("2", "abort")
 }
 
-func TestTheAISDKsRequestsNeedTheirScopes(t *testing.T) {
+func TestAISDKSocket_Scopes(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -324,7 +324,7 @@ func TestTheAISDKsRequestsNeedTheirScopes(t *testing.T) {
 	writer.next("2", "end")
 }
 
-func TestASendOfTheAISDKsCountsAsARequest(t *testing.T) {
+func TestAISDKSocket_Send_CountsAsRequest(t *testing.T) {
 	p := start(t, echo, withTiers(t, `{"pro":{"requestsPerMinute":10}}`))
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
@@ -346,7 +346,7 @@ func TestASendOfTheAISDKsCountsAsARequest(t *testing.T) {
 	}
 }
 
-func TestARevokedKeyClosesTheAISDKsSocketAndTheReplyGoesOn(t *testing.T) {
+func TestAISDKSocket_RevokedKey_ReplyGoesOn(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -372,7 +372,7 @@ func TestARevokedKeyClosesTheAISDKsSocketAndTheReplyGoesOn(t *testing.T) {
 	}
 }
 
-func TestAReplyThatIsGoneIsAnErrorToTheAISDK(t *testing.T) {
+func TestAISDKSocket_ReplyGone_Error(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	for want, path := range map[string]func(string) string{
@@ -398,7 +398,7 @@ func TestAReplyThatIsGoneIsAnErrorToTheAISDK(t *testing.T) {
 	}
 }
 
-func TestADrainSaysNothingToTheAISDK(t *testing.T) {
+func TestAISDKSocket_Drain_NoNotice(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -420,7 +420,7 @@ func TestADrainSaysNothingToTheAISDK(t *testing.T) {
 	within(t, "the drain", drained)
 }
 
-func TestAnInterruptedReplyFinishesSo(t *testing.T) {
+func TestAISDKSocket_InterruptedReply(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -439,7 +439,7 @@ func TestAnInterruptedReplyFinishesSo(t *testing.T) {
 	s.next("2", "error")
 }
 
-func TestServerSentEventsOfTheAISDK(t *testing.T) {
+func TestAISDKEvents(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -482,7 +482,7 @@ func brokenOff() (stream.Result, error) {
 	return stream.Result{}, &stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off"}
 }
 
-func TestBothSubprotocolsMayBeOffered(t *testing.T) {
+func TestHandshake_BothSubprotocols(t *testing.T) {
 	p := start(t, echo)
 	for offer, want := range map[string]string{"parley.v1,ai-sdk.v7": "parley.v1", "ai-sdk.v7,parley.v1": "parley.v1", "x,ai-sdk.v7,ticket.x": "ai-sdk.v7"} {
 		conn, _, err := websocket.Dial(t.Context(), p.url+"/v1/stream", &websocket.DialOptions{

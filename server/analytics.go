@@ -10,12 +10,13 @@ import (
 	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/usage"
+	"parley/server/api"
 )
 
 const (
-	// maxPeriod is the longest that metrics can be asked for: as long as counts are kept.
+	// maxPeriod is the longest period of metrics: hourly counts are kept for that long.
 	maxPeriod = usage.RetentionHours * time.Hour
-	// lastYear is the last that a period may begin or end in, so that what lies around it can be written as a date.
+	// lastYear is the last year of a period. A bucket may end in the year after, which must still have four digits.
 	lastYear = 9998
 )
 
@@ -24,16 +25,16 @@ var (
 	errYear = errors.New("must lie in the years 1 to 9998")
 )
 
-// getMetrics is GET /v1/analytics/metrics (spec: Get Metrics).
+// getMetrics is GET /v1/analytics/metrics.
 func (s *Server) getMetrics(c *gin.Context) (any, error) {
 	period, err := queryPeriod(c)
 	if err != nil {
 		return nil, err
 	}
-	return s.Conversation.Metrics(c.Request.Context(), owner(principal(c)), period)
+	return s.Conversation.Metrics(c.Request.Context(), api.Owner(principal(c)), period)
 }
 
-// queryPeriod returns the period that the query names.
+// queryPeriod returns the period in the query.
 func queryPeriod(c *gin.Context) (conversation.Period, error) {
 	period := conversation.Period{Granularity: usage.ByDay}
 	for _, edge := range []struct {
@@ -42,11 +43,11 @@ func queryPeriod(c *gin.Context) (conversation.Period, error) {
 	}{{"startDate", &period.Start}, {"endDate", &period.End}} {
 		text, ok := c.GetQuery(edge.name)
 		if !ok {
-			return period, invalid(edge.name, missing)
+			return period, api.Invalid(edge.name, api.Required)
 		}
 		at, err := parseDate(text)
 		if err != nil {
-			return period, invalid(edge.name, err.Error())
+			return period, api.Invalid(edge.name, err.Error())
 		}
 		*edge.into = at
 	}
@@ -55,16 +56,16 @@ func queryPeriod(c *gin.Context) (conversation.Period, error) {
 	}
 	switch {
 	case period.End <= period.Start:
-		return period, invalid("endDate", "must lie after startDate")
+		return period, api.Invalid("endDate", "must lie after startDate")
 	case period.End > period.Start.Add(maxPeriod):
-		return period, invalid("endDate", "must lie at most 400 days after startDate")
+		return period, api.Invalid("endDate", "must lie at most 400 days after startDate")
 	case !period.Granularity.Valid():
-		return period, invalid("granularity", "must be hour, day, week or month")
+		return period, api.Invalid("granularity", "must be hour, day, week or month")
 	}
 	return period, nil
 }
 
-// parseDate reads a moment, cut to the millisecond.
+// parseDate parses a time, truncated to milliseconds.
 func parseDate(text string) (conversation.Time, error) {
 	var at time.Time
 	if err := at.UnmarshalText([]byte(text)); err != nil {
@@ -76,18 +77,18 @@ func parseDate(text string) (conversation.Time, error) {
 	return conversation.TimeOf(at), nil
 }
 
-// usageReport is a usage report as it is answered.
+// usageReport is the response of GET /v1/analytics/usage.
 type usageReport struct {
 	conversation.UsageReport
 	Tier limit.Tier `json:"tier"`
 }
 
-// getUsage is GET /v1/analytics/usage (spec: Get Usage).
+// getUsage is GET /v1/analytics/usage: the usage of the current calendar month (UTC).
 func (s *Server) getUsage(c *gin.Context) (any, error) {
 	p := principal(c)
-	figures := auth.AdmissionOf(c.Request.Context()).Limits
-	report, err := s.Conversation.UsageReport(c.Request.Context(), owner(p), usage.Limits{
-		Requests: figures.RequestsPerMonth, Tokens: figures.TokensPerMonth, Sessions: figures.ActiveSessions,
+	limits := auth.AdmissionOf(c.Request.Context()).Limits
+	report, err := s.Conversation.UsageReport(c.Request.Context(), api.Owner(p), usage.Limits{
+		Requests: limits.RequestsPerMonth, Tokens: limits.TokensPerMonth, Sessions: limits.ActiveSessions,
 	})
 	if err != nil {
 		return nil, err

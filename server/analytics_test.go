@@ -9,7 +9,7 @@ import (
 	"parley/auth"
 )
 
-// metrics asks for the metrics of a period.
+// metrics requests the metrics of a period.
 func (p *parley) metrics(query map[string]string, headers ...string) answer {
 	p.t.Helper()
 	values := url.Values{}
@@ -19,7 +19,7 @@ func (p *parley) metrics(query map[string]string, headers ...string) answer {
 	return p.call("GET", "/v1/analytics/metrics?"+values.Encode(), nil, headers...)
 }
 
-// at returns what lies at a path of an answer, such as "sessions.total".
+// at returns the value at a path of a response, such as "sessions.total".
 func at(body map[string]any, path string) any {
 	var value any = body
 	for name := range strings.SplitSeq(path, ".") {
@@ -29,7 +29,7 @@ func at(body map[string]any, path string) any {
 	return value
 }
 
-func TestMetricsAndUsageShowWhatHappened(t *testing.T) {
+func TestAnalytics_CountsWhatHappened(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "hello", "role": "system"})
@@ -92,7 +92,7 @@ func TestMetricsAndUsageShowWhatHappened(t *testing.T) {
 	}
 }
 
-func TestAPeriodOfMetricsThatIsWrongIsRefused(t *testing.T) {
+func TestAnalytics_InvalidPeriod(t *testing.T) {
 	p := start(t, echo)
 	const first, second = "2026-03-01T00:00:00Z", "2026-03-02T00:00:00Z"
 	for name, test := range map[string]struct {
@@ -139,7 +139,7 @@ func TestAPeriodOfMetricsThatIsWrongIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnalyticsAreOfTheKeysAccountAndModeAlone(t *testing.T) {
+func TestAnalytics_OwnAccountAndModeOnly(t *testing.T) {
 	p := start(t, echo)
 	p.session()
 	_, test := p.newKey("default", auth.Test, auth.NewKey{Name: "a key", Scopes: []auth.Scope{auth.ReadAnalytics}})

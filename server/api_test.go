@@ -22,7 +22,7 @@ const (
 	noMessage = "msg_0123456789abcdef"
 )
 
-// refusals are requests that have to be refused, each by its name.
+// refusals are requests that must be refused, by name.
 type refusals map[string]refused
 
 type refused struct {
@@ -33,7 +33,7 @@ type refused struct {
 	code, field  string
 }
 
-// run makes the requests; none may change the session.
+// run makes the requests and checks that none of them changes the session.
 func (all refusals) run(t *testing.T, p *parley, session string) {
 	t.Helper()
 	before := p.snapshot(session)
@@ -48,7 +48,7 @@ func (all refusals) run(t *testing.T, p *parley, session string) {
 	}
 }
 
-// snapshot is everything that can be seen of a session, and how many there are.
+// snapshot returns everything that is visible of a session, and how many sessions there are.
 func (p *parley) snapshot(session string) string {
 	p.t.Helper()
 	return p.call("GET", "/v1/sessions/"+session, nil).raw +
@@ -57,7 +57,7 @@ func (p *parley) snapshot(session string) string {
 
 var timestamp = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`)
 
-// checkError checks an error body: the one shape, and nothing beside it but what extras name.
+// checkError checks that a body is an error with no members but the usual ones and those in extras.
 func checkError(t *testing.T, a answer, status int, code, field string, extras ...string) {
 	t.Helper()
 	if a.status != status {
@@ -337,7 +337,7 @@ func TestAuthorization(t *testing.T) {
 	})
 }
 
-func TestRoutesThatAreNotThere(t *testing.T) {
+func TestUnknownRoute(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	bad := refusals{}
@@ -389,7 +389,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-func TestAPanicIsA500AndNothingMore(t *testing.T) {
+func TestPanic_500(t *testing.T) {
 	p := start(t, echo, func(o *server.Options, _ *conversation.Options) {
 		o.Ready = func(context.Context) error { panic("secret detail") }
 	})
@@ -425,7 +425,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// decodeInto decodes an answer into a value.
+// decodeInto decodes a response into a value.
 func decodeInto[T any](t testing.TB, a answer) (v T) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(a.raw), &v); err != nil {

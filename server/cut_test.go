@@ -17,8 +17,8 @@ import (
 	"parley/stream/openai"
 )
 
-// pacedModel is a model server of OpenAI's kind: real HTTP, chunk by chunk. What it has to say is set by the test,
-// and it says no more of it than the test has let go.
+// pacedModel is an OpenAI-compatible server: real HTTP, chunk by chunk. The test sets its text, and how much of it may be
+// sent so far.
 type pacedModel struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -64,14 +64,14 @@ func (m *pacedModel) answer(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// say sets what the next answer is, with nothing of it let go.
+// say sets the next reply, of which nothing may be sent yet.
 func (m *pacedModel) say(pieces [][]byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pieces, m.let = pieces, 0
 }
 
-// letGo lets n more pieces go.
+// letGo allows n more pieces to be sent.
 func (m *pacedModel) letGo(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,9 +79,8 @@ func (m *pacedModel) letGo(n int) {
 	m.room.Broadcast()
 }
 
-// speech is a text of so many deltas with characters of every length, and the pieces in which a model sends it: now
-// and then the bytes of a character inside an event come in two. visible tells how much of the text can be seen when
-// so many pieces have arrived.
+// speech returns a text of so many deltas, with characters of one to four bytes, and the pieces in which a model sends it.
+// Some pieces end inside a character. visible has, by the number of pieces that have arrived, how much text is visible.
 func speech(random *rand.Rand, deltas int) (text string, pieces [][]byte, visible []int) {
 	visible = []int{0}
 	alphabet := []string{"a", "word ", "ß", "é", "日本", "🙂", "\n", "\"q\"", "\\", "\u2028", "<b>", "👩‍👩‍👧", "\t"}
@@ -113,8 +112,7 @@ func speech(random *rand.Rand, deltas int) (text string, pieces [][]byte, visibl
 	return all.String(), pieces, append(visible, all.Len())
 }
 
-// cutter stands between client and server and cuts a connection after so many bytes to the client, wherever in a
-// frame that is.
+// cutter is a proxy that cuts a connection after a number of bytes to the client, anywhere in a frame.
 type cutter struct {
 	net.Listener
 	to    string
@@ -190,7 +188,7 @@ func (c *cutter) relay(client net.Conn, after int) {
 	}
 }
 
-// viewer rebuilds one reply from what it is shown, over any number of connections.
+// viewer rebuilds one reply from its frames, over any number of connections.
 type viewer struct {
 	text    []byte
 	cursor  string
@@ -198,7 +196,7 @@ type viewer struct {
 	ended   bool
 }
 
-// take takes a frame in and checks it against everything that was seen before.
+// take adds a frame and checks it against those before it.
 func (v *viewer) take(t *testing.T, f frame, reply string) {
 	t.Helper()
 	if f.Cursor != "" {
@@ -225,7 +223,8 @@ func (v *viewer) take(t *testing.T, f frame, reply string) {
 	}
 }
 
-func TestAReplyThatIsCutAnywhereJoinsByteForByte(t *testing.T) {
+func TestCut_Anywhere_JoinsByteForByte(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	model := newPacedModel(t)
 	p := start(t, openai.New(openai.Options{BaseURL: model.URL, Name: "paced"}))
@@ -269,7 +268,7 @@ var cutKinds = []string{
 	"and resumed by history",
 }
 
-// cutting is one reply that is watched and cut again and again.
+// cutting is one reply that is viewed over connections that are cut again and again.
 type cutting struct {
 	t              *testing.T
 	p              *parley
@@ -285,11 +284,11 @@ type cutting struct {
 	let            int // pieces that were let go
 }
 
-// enough is how often a reply is cut before it may come to its end in peace.
+// enough is after how many connections a reply is no longer cut.
 const enough = 25
 
-// watch connects and reads, letting the model say more whenever all it has said was seen, until the connection is
-// cut or the reply has ended.
+// watch connects and reads until the connection is cut or the reply has ended. Whenever it has seen everything, it lets the
+// model say more.
 func (c *cutting) watch() {
 	c.connected++
 	if c.byHistory && c.connected > 1 {
@@ -337,14 +336,14 @@ func (c *cutting) watch() {
 
 func (c *cutting) total() int { return c.visible[len(c.visible)-1] }
 
-// letGo lets the model say some more: not too much, so that the reply lasts for all the cuts it is to have.
+// letGo lets the model say a little more, so that the reply lasts for all its cuts.
 func (c *cutting) letGo() {
 	n := min(1+c.random.IntN(1+len(c.visible)/enough), len(c.visible)-1-c.let)
 	c.let += n
 	c.model.letGo(n)
 }
 
-// cut counts a cut by where it fell.
+// cut counts a cut by its place.
 func (c *cutting) cut(kind string) {
 	seen := len(c.viewer.text)
 	switch {
@@ -361,7 +360,7 @@ func (c *cutting) cut(kind string) {
 	}
 }
 
-// reload forgets what was seen, and takes the newest page of history and its cursor instead.
+// reload starts anew from the newest page of history and its cursor, as a page does when it is reloaded.
 func (c *cutting) reload() {
 	page := c.p.must("GET", "/v1/sessions/"+c.session+"/messages?limit=1", nil)
 	newest := page["data"].([]any)[0].(map[string]any)

@@ -10,7 +10,7 @@ import (
 func (s *Server) mountDocs() {
 	pages := docs.New()
 	for _, route := range []string{"/docs", "/docs/guides/:guide", "/openapi.yaml", "/asyncapi.yaml"} {
-		s.engine.GET(route, s.answer(func(c *gin.Context) (any, error) {
+		s.engine.GET(route, s.handle(func(c *gin.Context) (any, error) {
 			page, err := pages.Find(c.Request.URL.Path)
 			switch {
 			case err != nil:

@@ -13,12 +13,12 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// outlives are the keys of Redis that a session may leave behind for good: those of keys and accounts, hours' and days' counts,
-// nodes, and the seal of tickets.
+// outlives matches the Redis keys that may outlive a session: API keys and accounts, counts of hours and days, nodes, and
+// the signing key of tickets.
 var outlives = regexp.MustCompile(`^(k:.*|\{a:[^}]*\}:(account|keys|key:key_.*|h:\d+|day)|nodes|ticket-key)$`)
 
-// forgetful is a Redis with a clock of its own, two nodes on it, and words that must not be found in it one day.
-type forgetful struct {
+// expiring is a Redis with a clock of its own, two nodes on it, and words that must be gone after a day.
+type expiring struct {
 	t     *testing.T
 	redis *redistest.Server
 	model *directed
@@ -26,14 +26,14 @@ type forgetful struct {
 	words map[string]string // what they are, by word
 }
 
-func newForgetful(t *testing.T) *forgetful {
-	f := &forgetful{t: t, redis: redistest.SingleWithClock(t, "--rdbcompression", "no"), model: newDirected(), words: make(map[string]string)}
+func newExpiring(t *testing.T) *expiring {
+	f := &expiring{t: t, redis: redistest.SingleWithClock(t, "--rdbcompression", "no"), model: newDirected(), words: make(map[string]string)}
 	f.a, f.b = startOn(t, f.redis.URL, f.model), startOn(t, f.redis.URL, f.model)
 	return f
 }
 
-// found says where the words are found, of those that are given: name of the word, and of the key.
-func (f *forgetful) found(words map[string]string) (all []string) {
+// found returns which of the words are in Redis, and in which keys.
+func (f *expiring) found(words map[string]string) (all []string) {
 	for key, value := range f.redis.Contents() {
 		for word, what := range words {
 			if strings.Contains(key, word) || strings.Contains(value, word) {
@@ -45,8 +45,8 @@ func (f *forgetful) found(words map[string]string) (all []string) {
 	return all
 }
 
-// leftovers are the keys that do not outlive a session.
-func (f *forgetful) leftovers() (all []string) {
+// leftovers returns the keys in Redis that must not outlive a session.
+func (f *expiring) leftovers() (all []string) {
 	for key := range f.redis.Contents() {
 		if !outlives.MatchString(key) {
 			all = append(all, key)
@@ -56,10 +56,10 @@ func (f *forgetful) leftovers() (all []string) {
 	return all
 }
 
-// awaitNone waits until there is none of what find finds.
-func (f *forgetful) awaitNone(when string, find func() []string) {
+// awaitNone waits until find returns nothing.
+func (f *expiring) awaitNone(when string, find func() []string) {
 	f.t.Helper()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(testTimeout)
 	defer late.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -76,9 +76,8 @@ func (f *forgetful) awaitNone(when string, find func() []string) {
 	}
 }
 
-// converse makes a session of a user of its own, by a request with a key, and has a message answered in it. All that is
-// said in it are words.
-func (f *forgetful) converse(name, secret string) (session string) {
+// converse makes a session of a new user and sends a message that gets a reply. It adds all ids and texts to words.
+func (f *expiring) converse(name, secret string) (session string) {
 	f.t.Helper()
 	bearer := []string{"Authorization", "Bearer " + secret}
 	user := "user_" + (name + "0123456789abcdef")[:16]
@@ -102,14 +101,15 @@ func (f *forgetful) converse(name, secret string) (session string) {
 	return session
 }
 
-func (f *forgetful) watch(p *parley, session string) *socket {
+func (f *expiring) watch(p *parley, session string) *socket {
 	s := p.dial()
 	s.mustSubscribe(session, "")
 	return s
 }
 
-func TestAfter24HoursNothingIsLeftInRedis(t *testing.T) {
-	f := newForgetful(t)
+func TestRedis_SessionExpired_NothingLeft(t *testing.T) {
+	t.Parallel()
+	f := newExpiring(t)
 	_, other := f.a.newKey("bravo", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 	idle, live := f.converse("idle", adminKey), f.converse("live", adminKey)
 	f.converse("left", other) // whose account is used no more
@@ -164,8 +164,8 @@ func TestAfter24HoursNothingIsLeftInRedis(t *testing.T) {
 	}
 }
 
-// countsExpire checks that after 400 days no counts are left of the hours, nor of test keys' days.
-func (f *forgetful) countsExpire() {
+// countsExpire checks that after 400 days the counts of hours, and of the days of test keys, are gone.
+func (f *expiring) countsExpire() {
 	f.t.Helper()
 	f.redis.Advance(402 * 24 * time.Hour)
 	f.awaitNone("after 402 days", func() (hours []string) {
@@ -178,8 +178,8 @@ func (f *forgetful) countsExpire() {
 	})
 }
 
-// settledOnce checks that both nodes count the two replies that were written, and the one that expired.
-func (f *forgetful) settledOnce(when string) {
+// settledOnce checks that both nodes count the two completed replies and the one whose session expired, each once.
+func (f *expiring) settledOnce(when string) {
 	f.t.Helper()
 	now := f.redis.Now()
 	query := "?startDate=" + now.AddDate(0, 0, -3).UTC().Format(time.RFC3339) + "&endDate=" + now.Add(time.Hour).UTC().Format(time.RFC3339)
@@ -191,17 +191,17 @@ func (f *forgetful) settledOnce(when string) {
 			sessions["total"] != 2.0 || sessions["active"] != 0.0 {
 			f.t.Errorf("%s, %s node counts %v", when, name, m)
 		}
-		// What the model wrote was 4, 4 and 3 tokens.
+		// The three replies have 4, 4 and 3 tokens.
 		if tokens["completion"] != 11.0 {
 			f.t.Errorf("%s, %s node counts tokens %v", when, name, tokens)
 		}
 	}
 }
 
-// awaitQuiet waits until no reply is being written.
+// awaitQuiet waits until no reply is live on the node.
 func (p *parley) awaitQuiet() {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -214,8 +214,9 @@ func (p *parley) awaitQuiet() {
 	}
 }
 
-func TestWhatWasSaidInADeletedSessionIsGoneFromRedisAtOnce(t *testing.T) {
-	f := newForgetful(t)
+func TestRedis_SessionDeleted_TextGoneAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newExpiring(t)
 	session := f.converse("gone", adminKey)
 	f.a.begin(session, "gone asks again")
 	c := f.model.next(t)
@@ -237,7 +238,7 @@ func TestWhatWasSaidInADeletedSessionIsGoneFromRedisAtOnce(t *testing.T) {
 }
 
 // awaitFound waits until a word is found.
-func (f *forgetful) awaitFound(word string) {
+func (f *expiring) awaitFound(word string) {
 	f.t.Helper()
 	f.awaitNone("before "+word+" is there", func() []string {
 		if len(f.found(map[string]string{word: word})) == 0 {

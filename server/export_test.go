@@ -6,19 +6,16 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// UnderRace tells whether the race detector is at work.
-const UnderRace = decodeSlowdown > 1
-
-// Routes returns what a server has mounted.
+// Routes returns the routes of a server.
 func Routes(s *Server) gin.RoutesInfo { return s.engine.Routes() }
 
-// CountedHandler is one route that does nothing, its requests counted.
+// CountedHandler returns a route that does nothing but count its requests.
 func CountedHandler(m *Metrics) http.Handler {
 	m.routes[route{"GET", "/v1/things/:id"}] = m.newRoute("GET", "/v1/things/:id")
 	return things(m.count)
 }
 
-// UncountedHandler is the same without figures.
+// UncountedHandler returns the same route without metrics.
 func UncountedHandler(*Metrics) http.Handler { return things(func(c *gin.Context) { c.Next() }) }
 
 func things(middleware gin.HandlerFunc) http.Handler {

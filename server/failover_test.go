@@ -14,8 +14,8 @@ import (
 	"parley/stream"
 )
 
-// load is clients that send, each in a session of its own, to two nodes under Sentinel: with Idempotency-Keys, and again where
-// the answer is 503.
+// load is a number of clients that send, each in its own session, to two nodes whose Redis is under Sentinel. They use
+// idempotency keys and retry after a 503.
 type load struct {
 	t        *testing.T
 	nodes    [2]*parley
@@ -30,10 +30,10 @@ type load struct {
 	said map[string][]message // guarded by mu; what was answered, by session
 }
 
-// failoverPatience is how long Sentinels and a replica that joins again may take, on a machine that has much else to do.
-const failoverPatience = 3 * patience
+// failoverTimeout is how long a test waits for a failover. Sentinels, and a replica that joins again, take many steps.
+const failoverTimeout = 3 * testTimeout
 
-// words is a model that takes its time over a reply of five parts.
+// words is a model whose reply comes in five parts, a few milliseconds apart.
 var words = modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 	asked := request.Messages[len(request.Messages)-1].Content
 	for i := range 5 {
@@ -47,7 +47,7 @@ var words = modelFunc(func(ctx context.Context, request stream.Request, write fu
 	return stream.Result{FinishReason: "stop"}, nil
 })
 
-// wholeWords is what the model says.
+// wholeWords returns the whole reply of words.
 func wholeWords(asked string) (text string) {
 	for i := range 5 {
 		text += fmt.Sprintf("%d of 5 to %s. ", i, asked)
@@ -68,7 +68,7 @@ func newLoad(t *testing.T, url string, clients int) *load {
 	return l
 }
 
-// start has the clients begin.
+// start starts the clients.
 func (l *load) start() {
 	for i, session := range l.sessions {
 		l.work.Go(func() {
@@ -79,10 +79,10 @@ func (l *load) start() {
 	}
 }
 
-// send sends until it is answered, to one node after the other.
+// send sends a message until it gets a reply, to one node after the other.
 func (l *load) send(first int, session, text string) {
 	l.sent.Add(1)
-	late := time.Now().Add(failoverPatience)
+	late := time.Now().Add(failoverTimeout)
 	for try := first; ; try++ {
 		got := <-l.nodes[try%2].later("POST", messages(session), content(text), "Idempotency-Key", session+"-"+strings.ReplaceAll(text, " ", "-"))
 		switch {
@@ -108,10 +108,10 @@ func (l *load) send(first int, session, text string) {
 	}
 }
 
-// awaitAnswers waits until so many more sends are answered.
+// awaitAnswers waits until so many more sends got their reply.
 func (l *load) awaitAnswers(more int64) {
 	l.t.Helper()
-	from, late := l.answered.Load(), time.Now().Add(failoverPatience)
+	from, late := l.answered.Load(), time.Now().Add(failoverTimeout)
 	for l.answered.Load() < from+more {
 		if time.Now().After(late) {
 			l.t.Fatalf("%d answers, want %d more", l.answered.Load(), more)
@@ -120,7 +120,7 @@ func (l *load) awaitAnswers(more int64) {
 	}
 }
 
-// end has the clients end, and returns how many replies were answered that are not, or not so, in history.
+// end stops the clients, and returns how many replies that were returned are missing from history or differ there.
 func (l *load) end() (lost int) {
 	l.t.Helper()
 	l.stop()
@@ -164,13 +164,14 @@ func (l *load) wholeHistory(session string) (all []message) {
 	}
 }
 
-// cutReplication ends the replication of a master, and lets no replica come back.
+// cutReplication disconnects the replicas of a master and keeps them from reconnecting.
 func cutReplication(master *redistest.Server) {
 	master.Do("ACL", "SETUSER", "default", "-psync", "-sync")
 	master.Do("CLIENT", "KILL", "TYPE", "replica")
 }
 
-func TestAFailoverInTheMiddleOfALoad(t *testing.T) {
+func TestFailover_UnderLoad(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		query    string
 		cut      bool // the link to the replica first: what is answered then is lost
@@ -213,8 +214,8 @@ func TestAFailoverInTheMiddleOfALoad(t *testing.T) {
 	}
 }
 
-// TestABeginningThatTheStoreLostIsInterrupted restarts Redis with what it had before a turn began: as a fail-over does.
-func TestABeginningThatTheStoreLostIsInterrupted(t *testing.T) {
+// TestFailover_LostBegin_Interrupted restarts Redis in the state before a turn began, as a failover may.
+func TestFailover_LostBegin_Interrupted(t *testing.T) {
 	t.Parallel()
 	redis, model := redistest.Single(t), newDirected()
 	a, b := startOn(t, redis.URL, model), startOn(t, redis.URL, model)
@@ -253,8 +254,8 @@ func TestABeginningThatTheStoreLostIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestAnEndThatTheStoreLostFreesTheSession restarts Redis with what it had before a turn ended.
-func TestAnEndThatTheStoreLostFreesTheSession(t *testing.T) {
+// TestFailover_LostEnd_FreesSession restarts Redis in the state before a turn ended.
+func TestFailover_LostEnd_FreesSession(t *testing.T) {
 	t.Parallel()
 	redis, model := redistest.Single(t), newDirected()
 	a, b := startOn(t, redis.URL, model), startOn(t, redis.URL, model)

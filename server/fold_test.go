@@ -392,7 +392,7 @@ func TestOfTwoServicesOneFolds(t *testing.T) {
 			t.Errorf("a reply was built from %v", r.Context)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	f.handler.BeginDrain()
 	other.drain(ctx)

@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// What the names of a dialect's frames begin with in the AsyncAPI document.
+// Prefixes of the names of a dialect's frames in the AsyncAPI document.
 const (
 	parleyV1 = ""
 	aiSDK    = "ai-sdk."
 )
 
-// frameLog holds the frames of a socket against the AsyncAPI document: every one that the server sends, and every one of
-// the client's that is answered, with anything but an error.
+// frameLog checks the frames of a socket against the AsyncAPI document: all frames of the server, and those of the client
+// that got a response other than an error.
 type frameLog struct {
 	dialect string // static; what the names of its frames begin with in the document
 
@@ -72,7 +72,7 @@ func (l *frameLog) read(t testing.TB, frame []byte) {
 	}
 }
 
-// eventLog holds the events of an event stream against the AsyncAPI document as they are read.
+// eventLog checks the events of an event stream against the AsyncAPI document while they are read.
 type eventLog struct {
 	io.ReadCloser
 	t    testing.TB

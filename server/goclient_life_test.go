@@ -19,7 +19,7 @@ import (
 	"parley/stream/client"
 )
 
-// pulled is an iteration that is pulled apart, so that the test can do something between two events.
+// pulled is an iteration that the test advances by hand, so that it can act between two events.
 type pulled struct {
 	t    testing.TB
 	next func() (client.Event, error, bool)
@@ -31,7 +31,7 @@ func pull(t testing.TB, events iter.Seq2[client.Event, error]) pulled {
 	return pulled{t, next}
 }
 
-// want returns the next event, which has to be of that type.
+// want returns the next event, which must have that type.
 func (p pulled) want(kind string) client.Event {
 	p.t.Helper()
 	e, err, ok := p.next()
@@ -41,7 +41,7 @@ func (p pulled) want(kind string) client.Event {
 	return e
 }
 
-// wantError returns the error that has to be the last of the iteration.
+// wantError returns the error that must end the iteration.
 func (p pulled) wantError() error {
 	p.t.Helper()
 	e, err, ok := p.next()
@@ -61,7 +61,7 @@ func errorCode(err error) string {
 	return ""
 }
 
-func TestTheGoClientUsesOneSocketForOneSendAfterTheOther(t *testing.T) {
+func TestGoClient_Sends_ShareOneSocket(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	c, s := p.goClient(t)
@@ -80,7 +80,7 @@ func TestTheGoClientUsesOneSocketForOneSendAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestASocketThatDiedWhileItWasKeptCostsTheGoClientNothing(t *testing.T) {
+func TestGoClient_KeptSocketDied_Redialled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		session := p.session()
@@ -111,7 +111,7 @@ func TestASocketThatDiedWhileItWasKeptCostsTheGoClientNothing(t *testing.T) {
 	})
 }
 
-func TestLeavingAReplyDoesNotStopIt(t *testing.T) {
+func TestGoClient_LeavesReply_ReplyGoesOn(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -150,7 +150,7 @@ func TestLeavingAReplyDoesNotStopIt(t *testing.T) {
 	}
 }
 
-func TestACallerWhoTakesHisTimeGetsFewerLargerDeltas(t *testing.T) {
+func TestGoClient_SlowCaller_FewerLargerDeltas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, reciter(100*time.Millisecond))
 		session := p.session()
@@ -172,7 +172,8 @@ func TestACallerWhoTakesHisTimeGetsFewerLargerDeltas(t *testing.T) {
 	})
 }
 
-func TestTheGoClientByTicket(t *testing.T) {
+func TestGoClient_Ticket(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -207,7 +208,7 @@ func TestTheGoClientByTicket(t *testing.T) {
 	}
 }
 
-func TestACursorThatTheServerDoesNotKnowIsSaidAndWatchedOnFrom(t *testing.T) {
+func TestGoClient_UnknownCursor(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -241,7 +242,8 @@ func TestACursorThatTheServerDoesNotKnowIsSaidAndWatchedOnFrom(t *testing.T) {
 	}
 }
 
-func TestWhatTakesAReplyAwayEndsTheGoClientsIteration(t *testing.T) {
+func TestGoClient_ReplyGone_IterationEnds(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	for name, test := range map[string]struct {
@@ -284,14 +286,15 @@ func TestWhatTakesAReplyAwayEndsTheGoClientsIteration(t *testing.T) {
 	}
 }
 
-// ended is a context that is over.
+// ended returns a context that has ended.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-func TestARevokedKeyEndsTheGoClientsIteration(t *testing.T) {
+func TestGoClient_RevokedKey_IterationEnds(t *testing.T) {
+	t.Parallel()
 	p := start(t, echo)
 	session := p.session()
 	key, secret := p.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadMessages}})
@@ -313,7 +316,7 @@ func TestARevokedKeyEndsTheGoClientsIteration(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThereIsSaid(t *testing.T) {
+func TestGoClient_ServerUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		session := p.session()
@@ -327,16 +330,16 @@ func TestAServerThatIsNotThereIsSaid(t *testing.T) {
 	})
 }
 
-// numb is a connection that goes quiet after so many bytes, as where a phone leaves the room: nothing more comes, and
-// nobody says so.
-type numb struct {
+// silentConn is a connection that delivers nothing more after a number of bytes, without an error, like a phone that lost
+// its network.
+type silentConn struct {
 	net.Conn
 	left   int
 	closed chan struct{}
 	once   sync.Once
 }
 
-func (c *numb) Read(b []byte) (int, error) {
+func (c *silentConn) Read(b []byte) (int, error) {
 	if c.left <= 0 {
 		<-c.closed
 		return 0, net.ErrClosed
@@ -346,12 +349,12 @@ func (c *numb) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *numb) Close() error {
+func (c *silentConn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()
 }
 
-func TestASocketThatGoesQuietIsGivenUpAndOneThatIsIdleIsNot(t *testing.T) {
+func TestGoClient_SilentSocket_Redialled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, reciter(2*time.Minute), func(_ *server.Options, o *conversation.Options) {
 			o.Timeouts = stream.Timeouts{FirstByte: time.Hour, Stall: time.Hour}
@@ -363,7 +366,7 @@ func TestASocketThatGoesQuietIsGivenUpAndOneThatIsIdleIsNot(t *testing.T) {
 			if err != nil || s.dials.Load() > 1 {
 				return conn, err
 			}
-			return &numb{Conn: conn, left: 2000, closed: make(chan struct{})}, nil
+			return &silentConn{Conn: conn, left: 2000, closed: make(chan struct{})}, nil
 		}
 		r := &recited{t: t}
 		for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: "one two three"}) {

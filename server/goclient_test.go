@@ -20,9 +20,9 @@ import (
 	"parley/stream/client"
 )
 
-// scissors dials, and cuts what it has dialled after so many bytes in either direction, wherever in a frame or in the
-// handshake that is.
-type scissors struct {
+// cuttingDialer is a dialer that cuts its connections after a number of bytes in either direction, anywhere in a frame or in the
+// handshake.
+type cuttingDialer struct {
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	mu    sync.Mutex
 	after func() int // of the next connection, 0 for never; guarded by mu
@@ -30,15 +30,15 @@ type scissors struct {
 	cuts  atomic.Int32
 }
 
-// cutConn is a connection that ends when left is used up.
+// cutConn is a connection that ends after left bytes.
 type cutConn struct {
 	net.Conn
-	by   *scissors
+	by   *cuttingDialer
 	once sync.Once
 	left atomic.Int64
 }
 
-func (s *scissors) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
+func (s *cuttingDialer) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	s.dials.Add(1)
 	conn, err := s.dial(ctx, network, address)
 	if err != nil {
@@ -84,9 +84,9 @@ func (c *cutConn) Write(b []byte) (int, error) {
 	return n, c.cut()
 }
 
-// goClient returns a client with the admin key, and what it dials with. HTTP requests are not cut.
-func (p *parley) goClient(t testing.TB, options ...func(*client.Options)) (*client.Client, *scissors) {
-	s := &scissors{dial: p.dialNet}
+// goClient returns a client with the admin key, and its dialer. HTTP requests are not cut.
+func (p *parley) goClient(t testing.TB, options ...func(*client.Options)) (*client.Client, *cuttingDialer) {
+	s := &cuttingDialer{dial: p.dialNet}
 	transport := &http.Transport{DialContext: s.dialContext, DisableKeepAlives: true}
 	o := client.Options{BaseURL: p.url + "/v1", Key: adminKey, HTTPClient: &http.Client{Transport: transport}}
 	for _, option := range options {
@@ -99,7 +99,7 @@ func (p *parley) goClient(t testing.TB, options ...func(*client.Options)) (*clie
 
 func withKey(key string) func(*client.Options) { return func(o *client.Options) { o.Key = key } }
 
-// recited is what a Go client was shown of replies, checked as it came.
+// recited collects and checks the events of a Go client.
 type recited struct {
 	t     testing.TB
 	texts []string // of the replies that ended
@@ -108,7 +108,7 @@ type recited struct {
 	asked int    // messages of users
 }
 
-// take takes an event in.
+// take adds an event.
 func (r *recited) take(e client.Event) {
 	r.t.Helper()
 	switch {
@@ -126,7 +126,7 @@ func (r *recited) take(e client.Event) {
 	}
 }
 
-// reciter answers with what was asked of it, a piece at a time.
+// reciter returns a model that repeats the message, a piece at a time.
 func reciter(pause time.Duration) stream.Model {
 	return modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 		text := request.Messages[len(request.Messages)-1].Content
@@ -142,7 +142,7 @@ func reciter(pause time.Duration) stream.Model {
 	})
 }
 
-// verse is a text of n words with characters of every length.
+// verse returns a text of n words, with characters of one to four bytes.
 func verse(random *rand.Rand, n int) string {
 	alphabet := []string{"a", "word", "ß", "né", "日本", "🙂", "\"q\"", "\\", "\u2028", "<b>", "👩‍👩‍👧"}
 	var b strings.Builder
@@ -152,7 +152,7 @@ func verse(random *rand.Rand, n int) string {
 	return b.String()
 }
 
-func TestTheGoClientMissesAndDoublesNothingWhereverItIsCut(t *testing.T) {
+func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(3, 4))
 		p := startPiped(t, reciter(20*time.Millisecond))
@@ -160,7 +160,7 @@ func TestTheGoClientMissesAndDoublesNothingWhereverItIsCut(t *testing.T) {
 		watching, watched := p.goClient(t)
 		sending, sent := p.goClient(t)
 		var mu sync.Mutex
-		for _, s := range []*scissors{watched, sent} {
+		for _, s := range []*cuttingDialer{watched, sent} {
 			s.after = func() int {
 				mu.Lock()
 				defer mu.Unlock()
@@ -213,7 +213,8 @@ func TestTheGoClientMissesAndDoublesNothingWhereverItIsCut(t *testing.T) {
 	})
 }
 
-func TestTheGoClientHopsFromNodeToNode(t *testing.T) {
+func TestGoClient_Nodes_Hops(t *testing.T) {
+	t.Parallel()
 	a, b := nodes(t, reciter(time.Millisecond))
 	session := a.session()
 	c, s := a.goClient(t)
@@ -246,7 +247,7 @@ func TestTheGoClientHopsFromNodeToNode(t *testing.T) {
 	}
 }
 
-// refusedWith is one attempt's error, which has to be the service's.
+// refusedWith makes one attempt and returns its error, which must come from the service.
 func refusedWith(t *testing.T, c *client.Client, session, content string) *client.Error {
 	t.Helper()
 	for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: content}) {
@@ -260,7 +261,7 @@ func refusedWith(t *testing.T, c *client.Client, session, content string) *clien
 	return nil
 }
 
-func TestTheGoClientTellsRefusalsApart(t *testing.T) {
+func TestGoClient_Errors(t *testing.T) {
 	p := start(t, echo, withTiers(t, `{"pro":{"requestsPerMinute":60}}`))
 	session, small := p.session(), p.small(false)
 	good, _ := p.goClient(t)

@@ -15,7 +15,7 @@ import (
 	"parley/server"
 )
 
-// upgrade is the headers of a good handshake, with some changed; an empty value removes one.
+// upgrade returns the headers of a valid handshake with some changes; an empty value removes a header.
 func upgrade(changes ...string) []string {
 	return append([]string{
 		"Connection", "keep-alive, Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
@@ -23,7 +23,7 @@ func upgrade(changes ...string) []string {
 	}, changes...)
 }
 
-func TestAHandshakeIsRefusedWithTheOneErrorBody(t *testing.T) {
+func TestHandshake_Refused(t *testing.T) {
 	p := start(t, echo, func(o *server.Options, _ *conversation.Options) { o.Origins = []string{"https://chat.example.com"} })
 	session := p.session()
 	bad := refusals{}
@@ -70,7 +70,7 @@ func TestAHandshakeIsRefusedWithTheOneErrorBody(t *testing.T) {
 	checkError(t, a, 503, "service_unavailable", "", "retryAfter")
 }
 
-// byTicket opens a socket with a ticket alone: as a subprotocol, or in the query.
+// byTicket opens a socket with a ticket and no key: as a subprotocol, or in the query.
 func (p *parley) byTicket(ticket string, inQuery bool) (*socket, error) {
 	url, options := p.url, websocket.DialOptions{HTTPHeader: http.Header{}}
 	if inQuery {
@@ -173,7 +173,7 @@ func TestTickets(t *testing.T) {
 	})
 }
 
-func TestATicketLivesHalfAMinute(t *testing.T) {
+func TestTickets_Expire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		first, second := p.ticket(nil), p.ticket(nil)
@@ -189,7 +189,7 @@ func TestATicketLivesHalfAMinute(t *testing.T) {
 	})
 }
 
-func TestNoLogHoldsASecret(t *testing.T) {
+func TestLog_NoSecrets(t *testing.T) {
 	var log strings.Builder
 	p := start(t, echo, logTo(&log))
 	ticket := p.ticket(nil)

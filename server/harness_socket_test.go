@@ -11,14 +11,14 @@ import (
 	"github.com/coder/websocket"
 )
 
-// socket is a client's connection.
+// socket is a client's WebSocket connection.
 type socket struct {
 	t    testing.TB
 	conn *websocket.Conn
 	log  frameLog
 }
 
-// dial opens a socket with the admin key and takes the welcome.
+// dial opens a socket with the admin key and reads the welcome.
 func (p *parley) dial() *socket {
 	p.t.Helper()
 	s, err := p.tryDial(p.url, websocket.DialOptions{})
@@ -30,9 +30,9 @@ func (p *parley) dial() *socket {
 	return s
 }
 
-// tryDial opens a socket at the server or an address in front of it: with the admin key, unless options say otherwise.
+// tryDial opens a socket at the server, or at a proxy before it: with the admin key unless options have other headers.
 func (p *parley) tryDial(url string, options websocket.DialOptions) (*socket, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if options.HTTPHeader == nil {
 		options.HTTPHeader = http.Header{"Authorization": {"Bearer " + adminKey}}
@@ -56,7 +56,7 @@ func (p *parley) tryDial(url string, options websocket.DialOptions) (*socket, er
 	return &socket{t: p.t, conn: conn}, nil
 }
 
-// refusal is a handshake that was answered otherwise.
+// refusal is the response to a handshake that failed.
 type refusal struct{ *http.Response }
 
 func (r *refusal) Error() string { return r.Status }
@@ -70,9 +70,9 @@ func (s *socket) send(v any) error {
 	return s.text(string(body))
 }
 
-// text writes a frame as it stands.
+// text writes a frame without encoding it.
 func (s *socket) text(body string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	s.log.write([]byte(body))
 	return s.conn.Write(ctx, websocket.MessageText, []byte(body))
@@ -80,7 +80,7 @@ func (s *socket) text(body string) error {
 
 // read returns the next frame.
 func (s *socket) read() (frame, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	_, body, err := s.conn.Read(ctx)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *socket) read() (frame, error) {
 	return f, nil
 }
 
-// next is read for what has to come, and be of that type.
+// next returns the next frame, which must have that type.
 func (s *socket) next(kind string) frame {
 	s.t.Helper()
 	f, err := s.read()
@@ -114,7 +114,7 @@ func (s *socket) next(kind string) frame {
 	return f
 }
 
-// any returns the next frame, whichever it is.
+// any returns the next frame of any type.
 func (s *socket) any() frame {
 	s.t.Helper()
 	f, err := s.read()
@@ -124,7 +124,7 @@ func (s *socket) any() frame {
 	return f
 }
 
-// subscribe subscribes and returns the answer; after may be "".
+// subscribe subscribes and returns the response; after may be "".
 func (s *socket) subscribe(session, after string) (frame, error) {
 	request := map[string]any{"type": "subscribe", "id": "sub", "sessionId": session}
 	if after != "" {
@@ -141,7 +141,7 @@ func (s *socket) subscribe(session, after string) (frame, error) {
 	}
 }
 
-// mustSubscribe subscribes, and the answer has to be the next frame.
+// mustSubscribe subscribes. The next frame must be the response.
 func (s *socket) mustSubscribe(session, after string) frame {
 	s.t.Helper()
 	f, err := s.subscribe(session, after)

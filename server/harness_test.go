@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -30,16 +31,21 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run")) // it leaves some behind
+	// Parallel tests mostly wait: for Redis to fail over, for clocks, for other processes. With one a core, which is the
+	// default, a machine with two cores would be idle most of the time. The command line wins.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run")) // it leaks some of these
 }
 
-// shared is the Redis that all tests of nodes use, each in databases of its own.
+// shared is the Redis of all tests with several nodes, each in a database of its own.
 var (
 	shared    = redistest.Shared("--databases", "10000")
 	databases atomic.Int64
 )
 
-// newDatabase names a store on Redis of its own.
+// newDatabase returns the URL of an empty store on Redis.
 func newDatabase(t testing.TB) string {
 	if os.Getenv(storeVariable) == "cluster" {
 		return redistest.Cluster(t).URL
@@ -47,13 +53,13 @@ func newDatabase(t testing.TB) string {
 	return fmt.Sprintf("%s/%d", shared.Start(t), databases.Add(1))
 }
 
-// storeVariable is set to redis to have all tests that use no fake clock run on that store, and to cluster to have those that
-// use Redis anyway run on a Cluster.
+// storeVariable selects the store of the tests: "redis" for all tests without a fake clock, "cluster" to run those that
+// use Redis anyway on a Redis Cluster.
 const storeVariable = "PARLEY_TEST_STORE"
 
 const adminKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
 
-// parley is a whole server with a model of the test's own, on the embedded store unless startOn names another.
+// parley is a whole server with a model of the test, on the embedded store unless startOn names another.
 type parley struct {
 	t       testing.TB
 	service *conversation.Service
@@ -77,10 +83,10 @@ func start(t testing.TB, model stream.Model, options ...option) *parley {
 	return startOn(t, newFile(t), model, options...)
 }
 
-// newFile names an embedded store of its own.
+// newFile returns the URL of an empty embedded store.
 func newFile(t testing.TB) string { return "file:" + filepath.Join(t.TempDir(), "parley.db") }
 
-// startOn is start on the store that a URL names: several servers on one Redis are its nodes.
+// startOn is start with a store. Several servers on one Redis are nodes of one service.
 func startOn(t testing.TB, url string, model stream.Model, options ...option) *parley {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,7 +106,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	}
 	inner := conversation.Options{
 		Store: backend.Conversation, Nodes: backend.Nodes, Model: model, Count: count, Log: log,
-		Timeouts: stream.Timeouts{FirstByte: 20 * time.Second, Stall: 20 * time.Second},
+		Timeouts: stream.Timeouts{FirstByte: testTimeout, Stall: testTimeout}, // no test on a slow machine may run into them
 	}
 	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000}}`)
 	if err != nil {
@@ -125,7 +131,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	}
 	outer.Conversation, p.keys = p.service, outer.Keys
 	p.handler = server.New(outer)
-	front := &http.Server{Handler: p.handler, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), ReadHeaderTimeout: 10 * time.Second}
+	front := &http.Server{Handler: p.handler, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), ReadHeaderTimeout: testTimeout}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = front.Serve(listener) }()
 	t.Cleanup(func() {
@@ -147,10 +153,10 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 // drain drains the service, once.
 func (p *parley) drain(ctx context.Context) { p.drained.Do(func() { p.service.Drain(ctx) }) }
 
-// count is the tokenizer of the tests: a token is four bytes.
+// count is the tokenizer of the tests: four bytes are a token.
 func count(s string) int { return (len(s) + 3) / 4 }
 
-// withStore has the service use a store that wraps the real one.
+// withStore wraps the store of the service.
 func withStore(wrap func(conversation.Store) conversation.Store) option {
 	return func(_ *server.Options, o *conversation.Options) { o.Store = wrap(o.Store) }
 }
@@ -172,7 +178,7 @@ func (p *parley) newKey(account, mode string, wanted auth.NewKey) (auth.Key, str
 	return key, secret
 }
 
-// answer is what a request was answered.
+// answer is a response.
 type answer struct {
 	status int
 	header http.Header
@@ -180,8 +186,8 @@ type answer struct {
 	body   map[string]any
 }
 
-// do makes a request with the admin key. headers are pairs; an empty value removes one, and each line of a value is sent as
-// a header of its own.
+// do makes a request with the admin key. headers are pairs of names and values. An empty value removes a header; each line
+// of a value is sent as a header of its own.
 func (p *parley) do(ctx context.Context, method, path string, body any, headers ...string) (answer, error) {
 	var reader io.Reader
 	switch b := body.(type) {
@@ -227,7 +233,7 @@ func (p *parley) do(ctx context.Context, method, path string, body any, headers 
 	return a, nil
 }
 
-// call makes a request and returns the answer.
+// call makes a request and returns the response.
 func (p *parley) call(method, path string, body any, headers ...string) answer {
 	p.t.Helper()
 	a, err := p.do(context.Background(), method, path, body, headers...)
@@ -250,24 +256,24 @@ func (p *parley) later(method, path string, body any, headers ...string) <-chan 
 	return answers
 }
 
-// patience is how long a test waits for what has to come.
-const patience = 30 * time.Second
+// testTimeout is how long a test waits for an event that must come. Only a hang reaches it, on however slow a machine.
+const testTimeout = 2 * time.Minute
 
-// within returns what comes out of a channel.
+// within returns the next value of a channel.
 func within[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(testTimeout)
 	defer late.Stop()
 	select {
 	case v := <-from:
 		return v
 	case <-late.C:
-		t.Fatalf("waited in vain for %s", what)
+		t.Fatalf("timed out waiting for %s", what)
 		panic("not reached")
 	}
 }
 
-// must is call for what has to succeed.
+// must makes a request that must succeed, and returns the response's body.
 func (p *parley) must(method, path string, body any) map[string]any {
 	p.t.Helper()
 	a := p.call(method, path, body)
@@ -283,7 +289,7 @@ func (p *parley) session() string {
 	return p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"})["sessionId"].(string)
 }
 
-// begin sends a message with streaming, and returns the answer.
+// begin sends a message with streaming and returns the response.
 func (p *parley) begin(session, content string) map[string]any {
 	p.t.Helper()
 	return p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": content, "streaming": true})
@@ -313,7 +319,7 @@ func code(body map[string]any) string {
 	return c
 }
 
-// frame is a frame of the server's.
+// frame is a frame that the server sent.
 type frame struct {
 	Type      string          `json:"type"`
 	ReplyTo   string          `json:"replyTo"`
@@ -348,7 +354,7 @@ type message struct {
 	Metadata     map[string]any `json:"metadata"`
 }
 
-// logTo has everything logged there, debugging included.
+// logTo logs everything to w, debug messages included.
 func logTo(w io.Writer) option {
 	return func(o *server.Options, c *conversation.Options) {
 		o.Log = slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))

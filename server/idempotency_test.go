@@ -11,7 +11,7 @@ import (
 	"parley/stream"
 )
 
-// numbered is a model that says which call of it this is, once it is let to.
+// numbered is a model that replies with the number of the call, when the test allows it.
 type numbered struct {
 	calls atomic.Int64
 	gate  chan struct{}
@@ -30,7 +30,7 @@ func (m *numbered) Generate(ctx context.Context, _ stream.Request, write func([]
 	return stream.Result{FinishReason: "stop"}, nil
 }
 
-func TestTenIdenticalSendsHaveOneReplyTenTimes(t *testing.T) {
+func TestIdempotency_TenSendsAtOnce_OneReply(t *testing.T) {
 	model := &numbered{gate: make(chan struct{})}
 	p := start(t, model)
 	session := p.session()
@@ -69,7 +69,7 @@ func TestTenIdenticalSendsHaveOneReplyTenTimes(t *testing.T) {
 	}
 }
 
-func TestARepeatedSendJoinsItsReplyHoweverItComes(t *testing.T) {
+func TestIdempotency_RepeatJoinsLiveReply(t *testing.T) {
 	model := &numbered{gate: make(chan struct{})}
 	p := start(t, model)
 	session := p.session()
@@ -99,7 +99,7 @@ func TestARepeatedSendJoinsItsReplyHoweverItComes(t *testing.T) {
 	}
 }
 
-func TestAnIdempotencyKeyIsForOneRequest(t *testing.T) {
+func TestIdempotency_OtherRequest_409(t *testing.T) {
 	model := &numbered{gate: make(chan struct{})}
 	close(model.gate)
 	p := start(t, model)
@@ -133,7 +133,7 @@ func TestAnIdempotencyKeyIsForOneRequest(t *testing.T) {
 	}
 }
 
-func TestASessionIsMadeOnceForAKey(t *testing.T) {
+func TestIdempotency_CreateSession(t *testing.T) {
 	p := start(t, &numbered{})
 	body := map[string]any{"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 100}}
 	first := p.call("POST", "/v1/sessions", body, "Idempotency-Key", "k1")

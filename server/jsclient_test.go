@@ -20,25 +20,25 @@ import (
 	"parley/stream"
 )
 
-// frayed is an address in front of a server, whose connections scissors cut.
-type frayed struct {
-	*scissors
+// cutProxy is a proxy whose connections are cut by cuttingDialer.
+type cutProxy struct {
+	*cuttingDialer
 	address  string
 	listener net.Listener
 	work     sync.WaitGroup
-	// lose is which way the next bytes are lost, with the connection: "request" to the server, "answer" from it.
+	// lose is the direction in which the next bytes are lost with their connection: "request" to the server, "answer" from it.
 	lose atomic.Pointer[string]
 	lost atomic.Int32
 }
 
-// newFrayed returns an address in front of a server. Of its connections each is cut after as many bytes as after says, 0 for never.
-func (p *parley) newFrayed(t *testing.T, after func() int) *frayed {
+// newCutProxy returns a proxy that cuts each connection after the number of bytes that after returns; 0 is never.
+func (p *parley) newCutProxy(t *testing.T, after func() int) *cutProxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &frayed{scissors: &scissors{dial: p.dialNet, after: after}, address: listener.Addr().String(), listener: listener}
+	f := &cutProxy{cuttingDialer: &cuttingDialer{dial: p.dialNet, after: after}, address: listener.Addr().String(), listener: listener}
 	f.lose.Store(new(string))
 	f.work.Go(func() {
 		for {
@@ -55,8 +55,8 @@ func (p *parley) newFrayed(t *testing.T, after func() int) *frayed {
 	return f
 }
 
-// carry joins a client's connection to the server until one of them ends, or it is cut.
-func (f *frayed) carry(near net.Conn, server string) {
+// carry copies between a client's connection and the server until one of them ends or is cut.
+func (f *cutProxy) carry(near net.Conn, server string) {
 	defer near.Close()
 	far, err := f.dialContext(context.Background(), "tcp", server)
 	if err != nil {
@@ -73,7 +73,7 @@ func (f *frayed) carry(near net.Conn, server string) {
 // oneWay is a connection, read in one direction.
 type oneWay struct {
 	net.Conn
-	by  *frayed
+	by  *cutProxy
 	way string
 }
 
@@ -88,7 +88,7 @@ func (l *oneWay) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// holding is a model that answers as another does, but never ends where what was asked begins with "hold ".
+// holding returns a model like another, but its replies to messages that begin with "hold " never end.
 func holding(other stream.Model) stream.Model {
 	return modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 		result, err := other.Generate(ctx, request, write)
@@ -100,7 +100,7 @@ func holding(other stream.Model) stream.Model {
 	})
 }
 
-// jsConversation is what testdata/jsclient.mjs does over two wires.
+// jsConversation is a task for testdata/jsclient.mjs: a conversation over two proxies.
 type jsConversation struct {
 	Session string   `json:"session"`
 	Sender  string   `json:"sender"`
@@ -108,28 +108,29 @@ type jsConversation struct {
 	Texts   []string `json:"texts"`
 }
 
-// jsLosing is what testdata/jsclient.mjs does over a wire of which it says when it loses what.
+// jsLosing is a task for testdata/jsclient.mjs: it tells the proxy when to lose what.
 type jsLosing struct {
 	Session string   `json:"session"`
 	Wire    string   `json:"wire"`
 	Losses  []string `json:"losses"`
 }
 
-// largeSession makes a session whose window holds all that a test says.
+// largeSession makes a session whose context window is never full.
 func (p *parley) largeSession() string {
 	p.t.Helper()
 	wanted := map[string]any{"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 1_000_000}}
 	return p.must("POST", "/v1/sessions", wanted)["sessionId"].(string)
 }
 
-func TestTheJavaScriptClientMissesAndDoublesNothingWhereverItIsCut(t *testing.T) {
+func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 8))
 	p := start(t, holding(reciter(2*time.Millisecond)))
-	var wires []*frayed
+	var wires []*cutProxy
 	rough := func() string {
 		own := rand.New(rand.NewPCG(9, uint64(len(wires))))
-		count := 0 // guarded by the scissors
-		f := p.newFrayed(t, func() int {
+		count := 0 // guarded by the dialer
+		f := p.newCutProxy(t, func() int {
 			if count++; count%3 == 0 { // a long message, and the end of a long reply, have to come through in one piece
 				return 15_000 + own.IntN(30_000)
 			}
@@ -150,7 +151,7 @@ func TestTheJavaScriptClientMissesAndDoublesNothingWhereverItIsCut(t *testing.T)
 		}
 		conversations = append(conversations, c)
 	}
-	still := p.newFrayed(t, nil)
+	still := p.newCutProxy(t, nil)
 	losing := jsLosing{Session: p.largeSession(), Wire: still.address}
 	for range 5 {
 		losing.Losses = append(losing.Losses, "request", "answer")
@@ -173,11 +174,11 @@ func TestTheJavaScriptClientMissesAndDoublesNothingWhereverItIsCut(t *testing.T)
 	}
 }
 
-// drivesJSClient runs testdata/jsclient.mjs to its end, and loses on a wire what it asks for.
-func (p *parley) drivesJSClient(t *testing.T, still *frayed, conversations []jsConversation, losing jsLosing) {
+// drivesJSClient runs testdata/jsclient.mjs to its end. The proxy still loses what the script asks for.
+func (p *parley) drivesJSClient(t *testing.T, still *cutProxy, conversations []jsConversation, losing jsLosing) {
 	t.Helper()
 	needs(t, "node", "nodejs")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testTimeout)
 	defer cancel()
 	const script = "testdata/jsclient.mjs"
 	if _, err := os.Stat(script); err != nil { // so that Go keeps no result of another script
@@ -212,7 +213,7 @@ func (p *parley) drivesJSClient(t *testing.T, still *frayed, conversations []jsC
 	}
 }
 
-// kept checks that a session has those messages, each once, and to each a reply that repeats it.
+// kept checks that a session has these messages, each once, each with a reply that repeats it.
 func (p *parley) kept(t *testing.T, session string, texts []string) {
 	t.Helper()
 	history := p.history(session)

@@ -8,15 +8,16 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/server/api"
 )
 
-// keyWithSecret is a key as its creation and its rotation show it: with its secret, this once.
+// keyWithSecret is a key in the responses of its creation and rotation, the only ones that show the secret.
 type keyWithSecret struct {
 	auth.Record
 	Key string `json:"key"`
 }
 
-// createKey is POST /v1/keys (design section 2, key record).
+// createKey is POST /v1/keys. A key can only make keys of its own account and mode, with scopes that it has itself.
 func (s *Server) createKey(c *gin.Context) (any, error) {
 	var body struct {
 		Name      *string  `json:"name"`
@@ -32,7 +33,7 @@ func (s *Server) createKey(c *gin.Context) (any, error) {
 	}
 	key, secret, err := s.Keys.Create(c.Request.Context(), principal(c), wanted)
 	if errors.Is(err, auth.ErrScopeNotHeld) {
-		return nil, invalid("scopes", "must all be held by the key that asks")
+		return nil, api.Invalid("scopes", "must be scopes that the calling key has")
 	}
 	if err != nil {
 		return nil, err
@@ -40,30 +41,30 @@ func (s *Server) createKey(c *gin.Context) (any, error) {
 	return keyWithSecret{key.Record(time.Now()), secret}, nil
 }
 
-// newKey checks what a key is to be made of.
+// newKey checks the request for a new key.
 func newKey(name *string, scopes []string, expiresAt *string) (wanted auth.NewKey, err error) {
 	switch {
 	case name == nil:
-		return wanted, invalid("name", missing)
+		return wanted, api.Invalid("name", api.Required)
 	case scopes == nil:
-		return wanted, invalid("scopes", missing)
+		return wanted, api.Invalid("scopes", api.Required)
 	}
 	wanted.Name = *name
 	if err := auth.CheckName(*name); err != nil {
-		return wanted, invalid("name", err.Error())
+		return wanted, api.Invalid("name", err.Error())
 	}
 	if wanted.Scopes, err = auth.ParseScopes(scopes); err != nil {
-		return wanted, invalid("scopes", err.Error())
+		return wanted, api.Invalid("scopes", err.Error())
 	}
 	if expiresAt != nil {
 		if wanted.ExpiresAt, err = auth.ParseExpiry(*expiresAt, time.Now()); err != nil {
-			return wanted, invalid("expiresAt", err.Error())
+			return wanted, api.Invalid("expiresAt", err.Error())
 		}
 	}
 	return wanted, nil
 }
 
-// listKeys is GET /v1/keys: all of them, so there is never a further page.
+// listKeys is GET /v1/keys. It always returns all keys on one page.
 func (s *Server) listKeys(c *gin.Context) (any, error) {
 	keys, err := s.Keys.List(c.Request.Context(), principal(c).Owner())
 	if err != nil {
@@ -89,7 +90,7 @@ func (s *Server) revokeKey(c *gin.Context) (any, error) {
 	return gin.H{"revoked": true, "keyId": id}, nil
 }
 
-// rotateKey is POST /v1/keys/{keyId}/rotate (design section 2, rotation).
+// rotateKey is POST /v1/keys/{keyId}/rotate. The key keeps its id; the old secret works for another 24 hours.
 func (s *Server) rotateKey(c *gin.Context) (any, error) {
 	id, err := keyID(c)
 	if err != nil {
@@ -105,7 +106,7 @@ func (s *Server) rotateKey(c *gin.Context) (any, error) {
 	return keyWithSecret{key.Record(time.Now()), secret}, nil
 }
 
-// keyID returns the key that the path names. A malformed id is like an unknown one.
+// keyID returns the key in the path. A malformed id gives the same error as an unknown key.
 func keyID(c *gin.Context) (string, error) {
 	id := c.Param("keyId")
 	if !conversation.ValidID(auth.KeyPrefix, id) {

@@ -17,10 +17,10 @@ import (
 	"parley/auth"
 )
 
-// with returns the header of a request with another key.
+// with returns the header for a request with another key.
 func with(secret string) []string { return []string{"Authorization", "Bearer " + secret} }
 
-// status makes a request with a key and checks how it is answered: with that status, and for an error that code.
+// status makes a request with a key and checks the response's status and, for an error, its code.
 func (p *parley) status(t *testing.T, what, secret, method, path string, body any, status int, errorCode string) answer {
 	t.Helper()
 	a := p.call(method, path, body, with(secret)...)
@@ -30,7 +30,7 @@ func (p *parley) status(t *testing.T, what, secret, method, path string, body an
 	return a
 }
 
-func TestAKeyFromItsCreationToItsRevocation(t *testing.T) {
+func TestKeys_Lifecycle(t *testing.T) {
 	p := start(t, echo)
 	admin := p.key("acme", auth.Admin)
 	created := p.status(t, "create", admin, "POST", "/v1/keys", map[string]any{
@@ -94,7 +94,7 @@ func TestAKeyFromItsCreationToItsRevocation(t *testing.T) {
 	p.status(t, "with the key that revoked itself", admin, "GET", "/v1/keys", nil, 401, "invalid_token")
 }
 
-func TestAKeyThatCannotBeMade(t *testing.T) {
+func TestKeys_Create_Invalid(t *testing.T) {
 	p := start(t, echo)
 	admin := p.key("acme", auth.Admin)
 	for name, test := range map[string]struct {
@@ -134,7 +134,7 @@ func TestAKeyThatCannotBeMade(t *testing.T) {
 	}
 }
 
-func TestAKeyThatIsNotThere(t *testing.T) {
+func TestKeys_Unknown(t *testing.T) {
 	p := start(t, echo)
 	admin := p.key("acme", auth.Admin)
 	foreign, _ := p.newKey("rival", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
@@ -161,7 +161,7 @@ func TestAKeyThatIsNotThere(t *testing.T) {
 	}
 }
 
-// everyRoute is each route with the scope that it needs. Ids are of nothing: who may ask is told 404 or the like.
+// everyRoute has each route with its scope. The ids do not exist, so a key with the scope gets 404 or the like.
 var everyRoute = []struct {
 	method, path string
 	scope        auth.Scope
@@ -187,7 +187,7 @@ var everyScope = []auth.Scope{
 	auth.ReadSessions, auth.WriteSessions, auth.ReadMessages, auth.WriteMessages, auth.ReadAnalytics, auth.Admin,
 }
 
-func TestEveryRouteWithEveryScope(t *testing.T) {
+func TestScopes_EachRoute(t *testing.T) {
 	p := start(t, echo)
 	for _, scope := range everyScope {
 		secret := p.key("acme", scope)
@@ -207,7 +207,7 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 	}
 }
 
-func TestEveryFrameWithEveryScope(t *testing.T) {
+func TestScopes_EachFrame(t *testing.T) {
 	p := start(t, echo)
 	for _, scope := range everyScope {
 		s, err := p.tryDial(p.url, websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + p.key("acme", scope)}}})
@@ -242,7 +242,7 @@ func TestEveryFrameWithEveryScope(t *testing.T) {
 	}
 }
 
-func TestWhatOneModeMadeTheOtherCannotSee(t *testing.T) {
+func TestModes_Separate(t *testing.T) {
 	p := start(t, echo)
 	_, live := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 	_, test := p.newKey("acme", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
@@ -286,7 +286,7 @@ func TestWhatOneModeMadeTheOtherCannotSee(t *testing.T) {
 	}
 }
 
-func TestWhenAKeyWasUsedIsShown(t *testing.T) {
+func TestKeys_LastUsedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		secret := p.key("acme", auth.Admin)
@@ -319,7 +319,7 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-func TestNoLogAndNoOtherAnswerHoldsAKeysSecret(t *testing.T) {
+func TestKeys_SecretShownOnce(t *testing.T) {
 	var log logged
 	p := start(t, echo, logTo(&log))
 	admin := p.key("acme", auth.Admin)

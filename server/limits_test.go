@@ -16,7 +16,7 @@ import (
 	"parley/server"
 )
 
-// withTiers has the server use the real figures of the tiers, or these.
+// withTiers gives the server the default limits of the tiers, with changes.
 func withTiers(t *testing.T, overrides string) option {
 	tiers, err := limit.ParseTiers(overrides)
 	if err != nil {
@@ -25,7 +25,7 @@ func withTiers(t *testing.T, overrides string) option {
 	return func(o *server.Options, _ *conversation.Options) { o.Limits = auth.NewLimits(tiers) }
 }
 
-func TestOf400RequestsAtOnceExactly300Pass(t *testing.T) {
+func TestLimits_400AtOnce_300Pass(t *testing.T) {
 	p := start(t, &numbered{}, withTiers(t, ""))
 	var mu sync.Mutex
 	passed, refused := 0, 0
@@ -56,7 +56,7 @@ func TestOf400RequestsAtOnceExactly300Pass(t *testing.T) {
 	}
 }
 
-func TestEveryResponseUnderV1ShowsTheLimit(t *testing.T) {
+func TestLimits_HeadersOnEachResponse(t *testing.T) {
 	p := start(t, &numbered{}, withTiers(t, ""))
 	session := p.session()
 	const missing, none, wrong = "session_0000000000000000", "Authorization", "Bearer svc_live_wrong"
@@ -90,7 +90,7 @@ func TestEveryResponseUnderV1ShowsTheLimit(t *testing.T) {
 			t.Errorf("%s: %d with %v", test.name, a.status, a.header)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	conn, response, err := websocket.Dial(ctx, p.url+"/v1/stream", &websocket.DialOptions{
 		Subprotocols: []string{"parley.v1"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + adminKey}}, HTTPClient: p.client,
@@ -107,7 +107,7 @@ func TestEveryResponseUnderV1ShowsTheLimit(t *testing.T) {
 	}
 }
 
-func TestThirtyFailuresAMinuteAndNeverAValidKeyRefused(t *testing.T) {
+func TestLimits_FailedAuthentications(t *testing.T) {
 	p := start(t, &numbered{}, withTiers(t, ""))
 	for i := range 35 {
 		a := p.call("GET", "/v1/sessions", nil, "Authorization", "Bearer svc_live_wrong")
@@ -124,12 +124,12 @@ func TestThirtyFailuresAMinuteAndNeverAValidKeyRefused(t *testing.T) {
 	}
 }
 
-func TestTokensAreReservedAndSettled(t *testing.T) {
+func TestLimits_TokensReservedAndSettled(t *testing.T) {
 	model := &numbered{gate: make(chan struct{})}
 	p := start(t, model, withTiers(t, `{"pro":{"tokensPerMinute":3000}}`))
 	session := p.session()
 	path := "/v1/sessions/" + session + "/messages"
-	// A window of 4,096 keeps 1,024 for the reply: two turns fit, a third does not, while they run.
+	// A window of 4,096 reserves 1,024 for the reply: two turns fit at once, a third does not.
 	first := p.begin(session, "hi")
 	other := p.session()
 	second := p.begin(other, "hi")
@@ -144,11 +144,11 @@ func TestTokensAreReservedAndSettled(t *testing.T) {
 	close(model.gate)
 	p.call("POST", path+"/"+first["messageId"].(string)+"/cancel", nil) // answered when it has ended
 	p.call("POST", "/v1/sessions/"+other+"/messages/"+second["messageId"].(string)+"/cancel", nil)
-	// Settled, they are a few tokens each: many turns fit.
+	// Once settled, they count as a few tokens each, so many turns fit.
 	for range 8 {
 		p.send(session, "hi")
 	}
-	// What is refused by something else leaves nothing reserved.
+	// A send that is refused for another reason leaves nothing reserved.
 	for range 10 {
 		p.call("POST", "/v1/sessions/session_0000000000000000/messages", map[string]any{"content": "hi"})
 		p.call("POST", path, map[string]any{"content": ""})
@@ -156,7 +156,7 @@ func TestTokensAreReservedAndSettled(t *testing.T) {
 	p.send(session, "hi")
 }
 
-func TestTheSocketsSendCountsAsARequest(t *testing.T) {
+func TestLimits_SocketSend(t *testing.T) {
 	model := &numbered{gate: make(chan struct{})}
 	close(model.gate)
 	p := start(t, model, withTiers(t, `{"pro":{"requestsPerMinute":10}}`))
@@ -178,7 +178,7 @@ func TestTheSocketsSendCountsAsARequest(t *testing.T) {
 	}
 }
 
-func TestATestKeyHas100RequestsADay(t *testing.T) {
+func TestLimits_TestKey_100ADay(t *testing.T) {
 	p := start(t, &numbered{}, withTiers(t, ""))
 	_, secret := p.newKey("tester", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 	for i := range 101 {

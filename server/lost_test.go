@@ -10,7 +10,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// losing is two nodes on one Redis. What Redis answers the first, a test can have lost: what was asked for has happened then.
+// losing is two nodes on one Redis. A test can lose Redis' replies to the first: the commands have taken effect then.
 type losing struct {
 	*parley
 	other *parley
@@ -18,7 +18,7 @@ type losing struct {
 	proxy *redistest.Loser
 }
 
-// known has the shared Redis know the scripts: of one that it does not know, the refusal would be lost.
+// known loads the scripts into the shared Redis. Otherwise the lost reply would be that a script is unknown, without effect.
 var known sync.Once
 
 const aUser = "user_0123456789abcdef"
@@ -40,8 +40,8 @@ func newLosing(t *testing.T) *losing {
 	return x
 }
 
-// lose makes a request whose effect happens, but whose caller is told that the service is not available. of is in the commands
-// whose replies are lost.
+// lose makes a request that takes effect but gets 503, because the replies of Redis to all commands that contain of are
+// lost.
 func (x *losing) lose(of, method, path string, body any, headers ...string) {
 	x.t.Helper()
 	x.proxy.LoseRepliesTo(of)
@@ -51,7 +51,7 @@ func (x *losing) lose(of, method, path string, body any, headers ...string) {
 	}
 }
 
-// exchange makes a send that has to be answered.
+// exchange sends a message, which must get its reply.
 func (x *losing) exchange(session, text string) {
 	x.t.Helper()
 	answered := x.other.later("POST", messages(session), content(text))
@@ -61,7 +61,7 @@ func (x *losing) exchange(session, text string) {
 	}
 }
 
-// answer has the model's next call answered.
+// answer replies to the model's next call.
 func (m *directed) answer(t testing.TB, text string) {
 	t.Helper()
 	c := m.next(t)
@@ -69,7 +69,7 @@ func (m *directed) answer(t testing.TB, text string) {
 	c.end()
 }
 
-// wantCounts compares a session's figures: so many messages, and the tokens of those prompts and replies, each once.
+// wantCounts checks a session's counters: so many messages, and the tokens of their prompts and replies, each once.
 func (x *losing) wantCounts(session string, messages, calls int) {
 	x.t.Helper()
 	s := x.must("GET", "/v1/sessions/"+session, nil)
@@ -91,7 +91,7 @@ func (x *losing) wantCounts(session string, messages, calls int) {
 	}
 }
 
-func TestASendWhoseAnswerIsLostIsJoinedByItsRepeat(t *testing.T) {
+func TestSend_LostResponse_RepeatJoins(t *testing.T) {
 	x := newLosing(t)
 	session := x.session()
 	x.lose(session, "POST", messages(session), content("hello"), "Idempotency-Key", "one")
@@ -111,7 +111,7 @@ func TestASendWhoseAnswerIsLostIsJoinedByItsRepeat(t *testing.T) {
 	x.wantCounts(session, 4, 2)
 }
 
-func TestASendWithoutAKeyWhoseAnswerIsLostIsAnsweredOnceAndTheNextGoesThrough(t *testing.T) {
+func TestSend_LostResponse_NoIdempotencyKey(t *testing.T) {
 	x := newLosing(t)
 	session := x.session()
 	x.lose(session, "POST", messages(session), content("hello"))
@@ -124,7 +124,7 @@ func TestASendWithoutAKeyWhoseAnswerIsLostIsAnsweredOnceAndTheNextGoesThrough(t 
 	x.wantCounts(session, 4, 2)
 }
 
-func TestAnEndWhoseAnswerIsLostHappensOnce(t *testing.T) {
+func TestEndTurn_LostResponse_Once(t *testing.T) {
 	x := newLosing(t)
 	session := x.session()
 	watching := x.other.dial()
@@ -156,7 +156,7 @@ func TestAnEndWhoseAnswerIsLostHappensOnce(t *testing.T) {
 	}
 }
 
-func TestASessionWhoseCreationIsLostIsThereOnce(t *testing.T) {
+func TestCreateSession_LostResponse_Once(t *testing.T) {
 	x := newLosing(t)
 	body := map[string]any{"userId": aUser}
 	x.lose(aUser, "POST", "/v1/sessions", body, "Idempotency-Key", "one")
@@ -174,7 +174,8 @@ func TestASessionWhoseCreationIsLostIsThereOnce(t *testing.T) {
 	}
 }
 
-func TestAClearWhoseAnswerIsLostHasHappened(t *testing.T) {
+func TestClear_LostResponse_Done(t *testing.T) {
+	t.Parallel()
 	for name, live := range map[string]bool{"idle": false, "in_mid_reply": true} {
 		t.Run(name, func(t *testing.T) {
 			x := newLosing(t)
@@ -204,7 +205,7 @@ func TestAClearWhoseAnswerIsLostHasHappened(t *testing.T) {
 	}
 }
 
-func TestADeletionWhoseAnswerIsLostHasHappened(t *testing.T) {
+func TestDeleteSession_LostResponse_Done(t *testing.T) {
 	x := newLosing(t)
 	session := x.session()
 	here, there := x.dial(), x.other.dial()

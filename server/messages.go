@@ -9,12 +9,13 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/server/api"
 	"parley/stream"
 	"parley/stream/wire"
 )
 
-// sendMessage is POST /v1/sessions/{sessionId}/messages (spec: Send Message): it answers with the reply when that has
-// ended, or with streaming, when its turn has begun.
+// sendMessage is POST /v1/sessions/{sessionId}/messages. It responds when the reply has ended or, with streaming, when the
+// turn has begun.
 func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	id, err := sessionID(c)
 	if err != nil {
@@ -30,38 +31,38 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if err := decodeBody(c, &body); err != nil {
 		return nil, err
 	}
-	message, err := newMessage(id, body.Content, body.Role, body.OnBusy, body.Metadata)
+	message, err := api.CheckMessage(id, api.MessageRequest{Content: body.Content, Role: body.Role, OnBusy: body.OnBusy, Metadata: body.Metadata})
 	if err != nil {
 		return nil, err
 	}
-	if message.Idempotency, err = sendIdempotency(headerIdempotencyKey, headerKey(c), message); err != nil {
+	if message.Idempotency, err = api.SendIdempotency(headerIdempotencyKey, headerKey(c), message); err != nil {
 		return nil, err
 	}
 	exchange, err := s.send(c, message)
 	if err != nil {
 		return nil, err
 	}
-	said := func(value any, err error) (any, error) {
+	withReplayHeader := func(value any, err error) (any, error) {
 		if exchange.Replayed {
 			c.Header(headerReplayed, "true")
 		}
 		return value, err
 	}
 	if body.Streaming != nil && *body.Streaming {
-		return said(s.streaming(c, exchange), nil)
+		return withReplayHeader(s.streaming(c, exchange), nil)
 	}
-	// Also for a caller who has closed its side of the connection, which looks like one who has gone: it may still read.
+	// The request's own context would end the wait for a caller that has only closed its sending side, and still reads.
 	reply, err := exchange.Wait(context.WithoutCancel(c.Request.Context()))
 	if err != nil {
-		return nil, err // what there is to be said again is not known
+		return nil, err // without the header: the reply's end is not known
 	}
 	if reply.Status == stream.Failed {
-		return said(nil, failed(reply))
+		return withReplayHeader(nil, api.Failed(reply))
 	}
-	return said(reply, nil)
+	return withReplayHeader(reply, nil)
 }
 
-// previewContext is POST /v1/sessions/{sessionId}/context (design section 2): what a send would be answered from.
+// previewContext is POST /v1/sessions/{sessionId}/context, a dry run: what a send would put into the prompt, and why.
 func (s *Server) previewContext(c *gin.Context) (any, error) {
 	id, err := sessionID(c)
 	if err != nil {
@@ -74,45 +75,38 @@ func (s *Server) previewContext(c *gin.Context) (any, error) {
 	if err := decodeBody(c, &body); err != nil {
 		return nil, err
 	}
-	m, err := newMessage(id, body.Content, body.Role, nil, nil)
+	m, err := api.CheckMessage(id, api.MessageRequest{Content: body.Content, Role: body.Role})
 	if err != nil {
 		return nil, err
 	}
-	preview, err := s.Conversation.Preview(c.Request.Context(), owner(principal(c)), id, m.Role, m.Content)
+	preview, err := s.Conversation.Preview(c.Request.Context(), api.Owner(principal(c)), id, m.Role, m.Content)
 	if err != nil {
 		return nil, err
 	}
 	return preview, nil
 }
 
-// sendIdempotency is idempotency for a send: it is the same one over REST and the socket, streaming or not, and
-// however it meets a busy session.
-func sendIdempotency(name string, key *string, m conversation.NewMessage) (*conversation.Idempotency, error) {
-	m.OnBusy, m.Idempotency = "", nil
-	return idempotency(name, key, m)
-}
-
-// send sends a message and returns when its turn has begun.
+// send sends a message and returns when the turn has begun.
 func (s *Server) send(c *gin.Context, m conversation.NewMessage) (*conversation.Exchange, error) {
 	type result struct {
 		exchange *conversation.Exchange
 		err      error
 	}
 	begun := make(chan result, 1)
-	s.Conversation.Send(c.Request.Context(), owner(principal(c)), m, func(x *conversation.Exchange, err error) {
+	s.Conversation.Send(c.Request.Context(), api.Owner(principal(c)), m, func(x *conversation.Exchange, err error) {
 		begun <- result{x, err}
 	})
 	r := <-begun
 	return r.exchange, r.err
 }
 
-// streamingReply is a reply that has begun, and where to watch it.
+// streamingReply is a reply that has begun, and how to subscribe to it.
 type streamingReply struct {
 	conversation.Message
-	Stream watch `json:"stream"`
+	Stream subscribeInfo `json:"stream"`
 }
 
-type watch struct {
+type subscribeInfo struct {
 	URL             string             `json:"url"`
 	Cursor          string             `json:"cursor"`
 	Ticket          string             `json:"ticket,omitempty"`
@@ -121,18 +115,18 @@ type watch struct {
 
 func (s *Server) streaming(c *gin.Context, x *conversation.Exchange) streamingReply {
 	session := x.Reply.SessionID
-	w := watch{URL: socketURL(c), Cursor: wire.Cursor(session, x.Position)}
+	info := subscribeInfo{URL: socketURL(c), Cursor: wire.Cursor(session, x.Position)}
 	if p := principal(c); p.Has(auth.ReadMessages) {
 		var expires time.Time
 		p.SessionID = session
-		w.Ticket, expires = s.Tickets.Issue(c.Request.Context(), p)
+		info.Ticket, expires = s.Tickets.Issue(c.Request.Context(), p)
 		at := conversation.TimeOf(expires)
-		w.TicketExpiresAt = &at
+		info.TicketExpiresAt = &at
 	}
-	return streamingReply{Message: x.Reply, Stream: w}
+	return streamingReply{Message: x.Reply, Stream: info}
 }
 
-// socketURL returns the address of the socket as the caller reaches this server.
+// socketURL returns the URL of GET /v1/stream, by the name under which the caller reaches this server.
 func socketURL(c *gin.Context) string {
 	scheme := "ws://"
 	if c.Request.TLS != nil || c.GetHeader("X-Forwarded-Proto") == "https" {
@@ -141,7 +135,7 @@ func socketURL(c *gin.Context) string {
 	return scheme + c.Request.Host + "/v1/stream"
 }
 
-// history is GET /v1/sessions/{sessionId}/messages (spec: Get Message History).
+// history is GET /v1/sessions/{sessionId}/messages.
 func (s *Server) history(c *gin.Context) (any, error) {
 	id, err := sessionID(c)
 	if err != nil {
@@ -159,9 +153,9 @@ func (s *Server) history(c *gin.Context) (any, error) {
 		query.Ascending = true
 	case "desc":
 	default:
-		return nil, invalid("order", "must be asc or desc")
+		return nil, api.Invalid("order", "must be asc or desc")
 	}
-	found, position, err := s.Conversation.History(c.Request.Context(), owner(principal(c)), id, query)
+	found, position, err := s.Conversation.History(c.Request.Context(), api.Owner(principal(c)), id, query)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +177,7 @@ func (s *Server) clearMessages(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := s.Conversation.Clear(c.Request.Context(), owner(principal(c)), id)
+	n, err := s.Conversation.Clear(c.Request.Context(), api.Owner(principal(c)), id)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +190,7 @@ func (s *Server) getMessage(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, position, err := s.Conversation.Message(c.Request.Context(), owner(principal(c)), session, message)
+	m, position, err := s.Conversation.Message(c.Request.Context(), api.Owner(principal(c)), session, message)
 	if err != nil {
 		return nil, err
 	}
@@ -215,10 +209,10 @@ func (s *Server) cancelMessage(c *gin.Context) (any, error) {
 	if err := decodeBody(c, &struct{}{}); err != nil {
 		return nil, err
 	}
-	return s.Conversation.Cancel(c.Request.Context(), owner(principal(c)), session, message)
+	return s.Conversation.Cancel(c.Request.Context(), api.Owner(principal(c)), session, message)
 }
 
-// issueTicket is POST /v1/stream/tickets (design section 4).
+// issueTicket is POST /v1/stream/tickets: a ticket opens one socket within 30 s, so that browsers need no key in a URL.
 func (s *Server) issueTicket(c *gin.Context) (any, error) {
 	var body struct {
 		SessionID *string `json:"sessionId"`
@@ -229,9 +223,9 @@ func (s *Server) issueTicket(c *gin.Context) (any, error) {
 	p := principal(c)
 	if body.SessionID != nil {
 		if !conversation.ValidID(conversation.SessionPrefix, *body.SessionID) {
-			return nil, invalid("sessionId", "must be session_ and 16 characters of [0-9A-Za-z]")
+			return nil, api.Invalid("sessionId", mustBeID(conversation.SessionPrefix))
 		}
-		if _, _, err := s.Conversation.Session(c.Request.Context(), owner(p), *body.SessionID); err != nil {
+		if _, _, err := s.Conversation.Session(c.Request.Context(), api.Owner(p), *body.SessionID); err != nil {
 			return nil, err
 		}
 		p.SessionID = *body.SessionID

@@ -9,7 +9,7 @@ import (
 	"parley/auth"
 )
 
-func TestSendIsStrict(t *testing.T) {
+func TestSend_InvalidBody(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	p.send(session, "hello")

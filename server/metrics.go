@@ -17,8 +17,9 @@ import (
 	"parley/stream"
 )
 
-// Metrics are the figures of one process, for Prometheus (design section 8). They are in a registry of their own. What
-// labels them comes from the code: routes' patterns, methods, statuses, endings; never an id, a key or a text.
+// Metrics are the Prometheus metrics of one process, in a registry of their own. Label values come from the code alone
+// (route patterns, methods, statuses, endings), never from a request: an id or a key must not reach a monitoring system,
+// and a client must not be able to create time series.
 type Metrics struct {
 	// static
 	registry *prometheus.Registry
@@ -28,60 +29,60 @@ type Metrics struct {
 	first    prometheus.Histogram
 	embeds   *prometheus.CounterVec
 	embedded prometheus.Counter      // tokens
-	routes   map[route]*routeMetrics // of every route, filled by mount
+	routes   map[route]*routeMetrics // by route, filled by mountMetrics
 	others   map[string]*routeMetrics
 }
 
 // route is a route's method and pattern.
 type route struct{ method, pattern string }
 
-// statusGone is what a request counts as that was given up because its caller had gone: no fault of the service's.
-const statusGone = 499
+// statusClientClosed counts a 503 whose caller had left before it: no fault of the service. nginx uses the same number.
+const statusClientClosed = 499
 
-// otherMethod and otherRoute stand for all that we do not serve, so that nobody can make up series.
+// otherMethod and otherRoute are the labels of everything that we do not serve.
 const (
 	otherMethod = "OTHER"
 	otherRoute  = "none"
 )
 
 var (
-	// statuses are those that a request can be counted under without looking the counter up; another is looked up.
-	statuses = [...]int{101, 200, 204, 304, 400, 401, 403, 404, 405, 409, 413, 415, 426, 429, statusGone, 500, 502, 503, 504}
+	// statuses are those whose counters are cached. Any other status works too, but is looked up each time.
+	statuses = [...]int{101, 200, 204, 304, 400, 401, 403, 404, 405, 409, 413, 415, 426, 429, statusClientClosed, 500, 502, 503, 504}
 	methods  = [...]string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 )
 
-// routeMetrics are the figures of one route, their labels given: counting looks nothing up and allocates nothing.
+// routeMetrics are the metrics of one route with their labels applied, so that counting allocates nothing.
 type routeMetrics struct {
 	// static
-	requests *prometheus.CounterVec // what is left to give is the status
+	requests *prometheus.CounterVec // all labels are applied but the status
 	duration prometheus.Observer
 
-	byStatus [len(statuses)]atomic.Pointer[prometheus.Counter] // made when first needed
+	byStatus [len(statuses)]atomic.Pointer[prometheus.Counter] // set on first use
 }
 
-// NewMetrics returns figures that are all zero.
+// NewMetrics returns metrics that are all zero.
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "parley_http_requests_total", Help: "Requests that were answered; a WebSocket's handshake is one.",
+			Name: "parley_http_requests_total", Help: "HTTP requests served. A WebSocket handshake counts as one.",
 		}, []string{"method", "route", "status"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "parley_http_request_duration_seconds", Help: "How long requests took; sends that wait for the reply and event streams last as long as these.",
+			Name: "parley_http_request_duration_seconds", Help: "Duration of HTTP requests. Sends that wait for a reply, and event streams, last as long as the reply.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"method", "route"}),
 		replies: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "parley_model_calls_total", Help: "Calls to the model that are over, by how they ended.",
+			Name: "parley_model_calls_total", Help: "Finished calls to the model, by how they ended.",
 		}, []string{"ending"}),
 		first: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "parley_model_first_token_seconds", Help: "From a call to the model to the first text of it.",
+			Name: "parley_model_first_token_seconds", Help: "Time from the call to the model to its first text.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
 		}),
 		embeds: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "parley_embedding_calls_total", Help: "Calls to the embedding model that are over, by how they ended: completed, late or failed.",
+			Name: "parley_embedding_calls_total", Help: "Finished calls to the embedding model, by how they ended: completed, late (timed out) or failed.",
 		}, []string{"ending"}),
 		embedded: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "parley_embedding_tokens_total", Help: "Tokens that were embedded, by the provider's own count. No session's tokenUsage has them.",
+			Name: "parley_embedding_tokens_total", Help: "Tokens sent to the embedding model, as the provider counts them. They are in no session's tokenUsage.",
 		}),
 		routes: make(map[route]*routeMetrics),
 		others: make(map[string]*routeMetrics),
@@ -99,19 +100,17 @@ func (m *Metrics) newRoute(method, pattern string) *routeMetrics {
 	return &routeMetrics{requests: m.requests.MustCurryWith(labels), duration: m.duration.With(labels)}
 }
 
-// mountMetrics mounts the figures; it comes after all routes.
+// mountMetrics mounts /metrics. It must be called after all other routes are mounted, because it reads their patterns.
 func (s *Server) mountMetrics() {
 	m := s.Metrics
 	m.registry.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_sockets", Help: "Sockets that are open."}, func() float64 {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return float64(len(s.sockets))
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_sockets", Help: "Open WebSocket connections."}, func() float64 {
+			return float64(s.sockets.Open())
 		}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_live_replies", Help: "Replies that are being written here."}, func() float64 {
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_live_replies", Help: "Replies that this process is generating."}, func() float64 {
 			return float64(s.Conversation.LiveReplies())
 		}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_topics", Help: "Sessions that are watched or written here."}, func() float64 {
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_topics", Help: "Sessions with a viewer or a live reply in this process."}, func() float64 {
 			return float64(s.Conversation.Topics())
 		}),
 	)
@@ -121,7 +120,7 @@ func (s *Server) mountMetrics() {
 	}
 }
 
-// count counts a request when it has been answered.
+// count is middleware that counts a request after its response.
 func (m *Metrics) count(c *gin.Context) {
 	began := time.Now()
 	c.Next()
@@ -133,7 +132,7 @@ func (m *Metrics) count(c *gin.Context) {
 	}
 	status := c.Writer.Status()
 	if status == http.StatusServiceUnavailable && c.Request.Context().Err() != nil {
-		status = statusGone
+		status = statusClientClosed
 	}
 	r.count(status)
 	r.duration.Observe(time.Since(began).Seconds())
@@ -147,14 +146,14 @@ func (r *routeMetrics) count(status int) {
 	}
 	counter := r.byStatus[i].Load()
 	if counter == nil {
-		made := r.requests.WithLabelValues(strconv.Itoa(status)) // the same one, whoever makes it first
-		counter = &made
+		found := r.requests.WithLabelValues(strconv.Itoa(status)) // always the same counter, so a race here is harmless
+		counter = &found
 		r.byStatus[i].Store(counter)
 	}
 	(*counter).Inc()
 }
 
-// Model returns the model with its calls counted. It costs a call one closure, and a delta a comparison.
+// Model returns a model whose calls are counted. The cost is one closure a call and one comparison a delta.
 func (m *Metrics) Model(model stream.Model) stream.Model { return countedModel{model, m} }
 
 type countedModel struct {
@@ -185,7 +184,7 @@ func (m countedModel) Generate(ctx context.Context, request stream.Request, writ
 	return result, err
 }
 
-// Embedder returns the embedding model with its calls counted; nil is none.
+// Embedder returns an embedding model whose calls are counted; nil for nil.
 func (m *Metrics) Embedder(embedder stream.Embedder) stream.Embedder {
 	if embedder == nil {
 		return nil

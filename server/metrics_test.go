@@ -16,7 +16,7 @@ import (
 	"parley/stream"
 )
 
-func TestMetricsCountWhatHappened(t *testing.T) {
+func TestMetrics_CountWhatHappened(t *testing.T) {
 	metrics := server.NewMetrics()
 	broken := false
 	model := modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
@@ -36,7 +36,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	p.call("PROPFIND", "/v1/sessions", nil)
 	p.dial()
 	var a answer
-	for late := time.Now().Add(patience); ; { // the handshake is counted a moment after the socket's first frame
+	for late := time.Now().Add(testTimeout); ; { // the handshake is counted a moment after the socket's first frame
 		a = p.call("GET", "/metrics", nil, "Authorization", "")
 		missing := slices.DeleteFunc([]string{
 			`parley_http_requests_total{method="POST",route="/v1/sessions",status="200"} 1`,
@@ -72,7 +72,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	}
 }
 
-func TestServersDoNotShareFigures(t *testing.T) {
+func TestMetrics_PerServer(t *testing.T) {
 	one, two := start(t, echo), start(t, echo)
 	one.session()
 	if a := two.call("GET", "/metrics", nil); strings.Contains(a.raw, `route="/v1/sessions",status="200"`) {
@@ -80,16 +80,15 @@ func TestServersDoNotShareFigures(t *testing.T) {
 	}
 }
 
-// discard is a response writer that costs nothing.
+// discard is a response writer that allocates nothing.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header       { return d.header }
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 func (discard) WriteHeader(int)             {}
 
-// The figures of a request are counted without allocating.
-func TestCountingARequestAllocatesNothing(t *testing.T) {
-	if server.UnderRace {
+func TestMetrics_Count_AllocatesNothing(t *testing.T) {
+	if raceDetector {
 		t.Skip("the race detector allocates")
 	}
 	allocated := func(mount func(*server.Metrics) http.Handler) float64 {
@@ -103,7 +102,7 @@ func TestCountingARequestAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkARequestWithFigures(b *testing.B) {
+func BenchmarkMetrics_Count(b *testing.B) {
 	for name, mount := range map[string]func(*server.Metrics) http.Handler{"counted": server.CountedHandler, "uncounted": server.UncountedHandler} {
 		b.Run(name, func(b *testing.B) {
 			handler := mount(server.NewMetrics())

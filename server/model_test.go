@@ -8,7 +8,7 @@ import (
 	"parley/stream"
 )
 
-// modelFunc is a model that is one function.
+// modelFunc is a function that is a model.
 type modelFunc func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error)
 
 func (modelFunc) Name() string { return "scripted" }
@@ -17,23 +17,23 @@ func (f modelFunc) Generate(ctx context.Context, request stream.Request, write f
 	return f(ctx, request, write)
 }
 
-// echo answers a message with what it says, at once.
+// echo is a model that repeats the message at once.
 var echo = modelFunc(func(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 	write([]byte("You said: " + request.Messages[len(request.Messages)-1].Content))
 	return stream.Result{FinishReason: "stop"}, nil
 })
 
-// directed is a model that says what the test has it say, when the test has it say it.
+// directed is a model that the test directs, call by call.
 type directed struct {
 	calls chan *call
 	asked atomic.Int64 // how often it was called
-	// linger, if not nil, keeps a cancelled call open until it is closed.
+	// linger, if not nil, keeps a cancelled call open until linger is closed.
 	linger chan struct{}
 }
 
 func newDirected() *directed { return &directed{calls: make(chan *call, 64)} }
 
-// call is a model's request that is open.
+// call is an open call of the model.
 type call struct {
 	request stream.Request
 	ctx     context.Context
@@ -75,13 +75,13 @@ func (m *directed) next(t testing.TB) *call {
 	return within(t, "a call of the model", m.calls)
 }
 
-// say has the model say something, and returns when it is said.
+// say makes the model send text, and returns when it was sent.
 func (c *call) say(text string) {
 	c.text <- text
 	c.text <- "" // taken after the first was written
 }
 
-// end has the model finish, as one does.
+// end makes the model finish normally.
 func (c *call) end() { c.finish(stream.Result{FinishReason: "stop"}, nil) }
 
 func (c *call) finish(result stream.Result, err error) { c.ends <- ending{result, err} }

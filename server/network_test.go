@@ -11,10 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"parley/conversation"
+	"parley/server"
 	"parley/stream"
 )
 
-// pipes is a network in memory: with it a whole server runs in a bubble of testing/synctest, where hours pass in no
+// pipes is a network in memory, so that a whole server can run in a bubble of testing/synctest, where hours pass in no
 // time.
 type pipes struct {
 	conns  chan net.Conn
@@ -24,7 +26,10 @@ type pipes struct {
 
 func startPiped(t testing.TB, model stream.Model, options ...option) *parley {
 	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	return serve(t, newFile(t), l, l.dial, model, options...)
+	silence := func(_ *server.Options, o *conversation.Options) { // tests count on these seconds of the bubble's clock
+		o.Timeouts = stream.Timeouts{FirstByte: 20 * time.Second, Stall: 20 * time.Second}
+	}
+	return serve(t, newFile(t), l, l.dial, model, append([]option{silence}, options...)...)
 }
 
 func (l *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -55,7 +60,7 @@ func (l *pipes) Close() error {
 
 func (l *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "parley"} }
 
-// rawSocket speaks WebSocket by hand: it sends what no library would, and answers nothing of itself.
+// rawSocket speaks WebSocket by hand: it sends what no library would, and answers nothing by itself.
 type rawSocket struct {
 	t    testing.TB
 	conn net.Conn
@@ -95,7 +100,7 @@ const (
 	opPing   = 9
 )
 
-// write writes a frame: whole, and masked with zeros.
+// write writes one whole frame, masked with zeros.
 func (s *rawSocket) write(op byte, payload []byte) error {
 	frame := []byte{0x80 | op}
 	switch n := len(payload); {
@@ -140,10 +145,10 @@ func (s *rawSocket) read() (op byte, payload []byte, err error) {
 	return op, payload, err
 }
 
-// closed reads until the server closes, and returns the code; 0 is none.
+// closed reads until the server closes, and returns the close code; 0 is none.
 func (s *rawSocket) closed() int {
 	s.t.Helper()
-	_ = s.conn.SetReadDeadline(time.Now().Add(patience))
+	_ = s.conn.SetReadDeadline(time.Now().Add(testTimeout))
 	for {
 		op, payload, err := s.read()
 		if err != nil {

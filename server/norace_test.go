@@ -2,4 +2,8 @@
 
 package server_test
 
-const leniency = 1
+// memoryFactor is by how much the race detector makes stacks and heaps larger, at most.
+const (
+	raceDetector = false
+	memoryFactor = 1
+)

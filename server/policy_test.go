@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// windowed makes a session with a window and a policy.
+// windowed makes a session with a context window and a retention policy.
 func (p *parley) windowed(maxTokens int, policy string) string {
 	p.t.Helper()
 	return p.must("POST", "/v1/sessions", map[string]any{
@@ -13,7 +13,7 @@ func (p *parley) windowed(maxTokens int, policy string) string {
 	})["sessionId"].(string)
 }
 
-// exchange has a message answered by a model that a test directs, and returns the model's call and the reply.
+// exchange sends a message that the directed model replies to, and returns the model's call and the reply.
 func (p *parley) exchange(model *directed, session, reply, text string, more ...any) (*call, message) {
 	p.t.Helper()
 	answered := p.later("POST", messages(session), content(text, more...))
@@ -27,7 +27,7 @@ func (p *parley) exchange(model *directed, session, reply, text string, more ...
 	return c, decodeInto[message](p.t, a)
 }
 
-// firstWords are the first words of what a model was asked.
+// firstWords returns the first word of each message in a call's prompt.
 func firstWords(c *call) string {
 	var all []string
 	for _, m := range c.request.Messages {
@@ -36,9 +36,9 @@ func firstWords(c *call) string {
 	return strings.Join(all, " ")
 }
 
-// TestWhichMessagesReachTheModel has the same conversation under each policy, in a window of 300 tokens, too small for
-// a summary: 222 for messages, and each exchange takes 60.
-func TestWhichMessagesReachTheModel(t *testing.T) {
+// TestRetentionPolicy_MessagesInPrompt has the same conversation under each policy. The window of 300 tokens is too small
+// for a summary: messages get 222 tokens, and each exchange takes 60.
+func TestRetentionPolicy_MessagesInPrompt(t *testing.T) {
 	said := []struct {
 		words, role, priority string
 	}{
@@ -94,7 +94,7 @@ func TestWhichMessagesReachTheModel(t *testing.T) {
 	}
 }
 
-// kept returns the first words of the messages, of a history, that a dry run keeps.
+// kept returns the first word of each message that a dry run would keep.
 func (p *previewed) kept(t *testing.T, history []message) string {
 	t.Helper()
 	var kept []string

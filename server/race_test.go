@@ -2,5 +2,8 @@
 
 package server_test
 
-// leniency is by how much the race detector makes stacks and heaps larger, at most.
-const leniency = 2
+// memoryFactor is by how much the race detector makes stacks and heaps larger, at most.
+const (
+	raceDetector = true
+	memoryFactor = 2
+)

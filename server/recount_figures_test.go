@@ -18,7 +18,7 @@ func (r *recount) check(n *recountNode, o *recountOwner, start, end time.Time, u
 			active++
 		}
 	}
-	// The request that asks is counted too.
+	// This request counts too.
 	requests, tokens := float64(sum.kinds["request"]+1), float64(sum.prompt+sum.completion)
 	if status, got := r.call(n, o, "GET", "/analytics/usage", nil); status == 200 {
 		r.same("usage", got, map[string]any{
@@ -72,7 +72,7 @@ func (s *recountSession) exists(now time.Time) bool {
 	return !s.deleted && now.Before(s.created.Add(24*time.Hour))
 }
 
-// counted is what the events of a while amount to.
+// counted adds up the events of a period.
 type counted struct {
 	kinds              map[string]int
 	prompt, completion int
@@ -98,7 +98,7 @@ func (r *recount) count(o *recountOwner, from, to time.Time) counted {
 	return c
 }
 
-// figures are the figures that metrics should have of a while.
+// figures returns what metrics should report for a period.
 func (r *recount) figures(o *recountOwner, from, to time.Time) map[string]any {
 	sessions, active, lasted := 0.0, 0.0, time.Duration(0)
 	for _, s := range o.sessions {
@@ -134,7 +134,7 @@ func (r *recount) figures(o *recountOwner, from, to time.Time) map[string]any {
 	}
 }
 
-// about is a figure that may be off by less than a sixteenth.
+// about is a figure that may be off by less than 1/16.
 type about int64
 
 func percentileOf(sorted []int64, p int) any {
@@ -144,7 +144,7 @@ func percentileOf(sorted []int64, p int) any {
 	return about(sorted[max(1, (len(sorted)*p+99)/100)-1])
 }
 
-// same checks that an object has these figures, and no others.
+// same checks that an object has exactly these figures.
 func (r *recount) same(what string, got, want map[string]any) {
 	r.t.Helper()
 	flat := make(map[string]any)

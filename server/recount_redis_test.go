@@ -17,7 +17,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// onRedis is a recount on nodes over a Redis whose clock jumps, while that of the nodes stays as it is.
+// onRedis is a recount on nodes over a Redis whose clock jumps; the clock of the nodes does not.
 type onRedis struct {
 	*recount
 	redis   *redistest.Server
@@ -39,9 +39,9 @@ func newOnRedis(t rapid.TB, redis *redistest.Server, database int) *onRedis {
 	return r
 }
 
-// awaitRest waits until all has ended but what is held.
+// awaitRest waits until all replies have ended but the one that is held.
 func (r *onRedis) awaitRest() {
-	late := time.NewTimer(patience)
+	late := time.NewTimer(testTimeout)
 	defer late.Stop()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -72,8 +72,8 @@ func (r *onRedis) awaitRest() {
 	}
 }
 
-// jump has time pass in Redis. A reply whose session expires meanwhile gets to know within the hour in which it can be
-// settled (store/redis/schema.go): as it would if time passed as it does.
+// jump advances Redis' clock. It stops within an hour after the expiry of a session with a live reply, because only then
+// can the reply be settled (store/redis/schema.go). A real clock would not skip that hour either.
 func (r *onRedis) jump(d time.Duration) {
 	for to := r.now().Add(d); ; {
 		next := to
@@ -100,8 +100,8 @@ func (r *onRedis) jump(d time.Duration) {
 	}
 }
 
-// land sets Redis' clock to that time, or one soon after it where it is neither near the end of an hour nor a session's: there
-// what happens now could be counted then.
+// land sets Redis' clock to a time, or soon after it: not close to the end of an hour or of a session, where an event could
+// be counted on the other side.
 func (r *onRedis) land(at time.Time) {
 	for again := true; again; {
 		again = at.Minute() >= 55
@@ -117,7 +117,7 @@ func (r *onRedis) land(at time.Time) {
 	r.redis.Advance(max(0, at.Sub(r.now())))
 }
 
-// withChecks has rapid try that often, unless the command line says how often.
+// withChecks sets how many runs rapid makes, unless the command line does.
 func withChecks(t *testing.T, n string) {
 	checks := flag.Lookup("rapid.checks")
 	if was := checks.Value.String(); was == checks.DefValue {
@@ -126,9 +126,9 @@ func withChecks(t *testing.T, n string) {
 	}
 }
 
-// TestAnalyticsOnRedisAreWhatANaiveRecountSays is TestAnalyticsAreWhatANaiveRecountSays on two nodes over one Redis. What a step
-// begins comes to rest before the next.
-func TestAnalyticsOnRedisAreWhatANaiveRecountSays(t *testing.T) {
+// TestRecount_Redis is TestRecount on two nodes over one Redis. Everything that a step begins has ended before the next.
+func TestRecount_Redis(t *testing.T) {
+	t.Parallel()
 	withChecks(t, "10")
 	redis, runs, expired, kinds, began := redistest.SingleWithClock(t, "--databases", "10000"), 0, 0, make(map[string]int), time.Now()
 	first := redis.Now()
@@ -144,9 +144,10 @@ func TestAnalyticsOnRedisAreWhatANaiveRecountSays(t *testing.T) {
 		runs, kinds, expired, redis.Now().Sub(first).Hours()/24, time.Since(began))
 }
 
-// TestAnalyticsOfTwoNodesAtOnceAreWhatARecountSays has several clients do anything on both nodes at once, in the sessions of all
-// accounts; once nothing moves any more, both nodes say what counting their answers says.
-func TestAnalyticsOfTwoNodesAtOnceAreWhatARecountSays(t *testing.T) {
+// TestRecount_RedisNodes_AtOnce has several clients that take random steps on both nodes at once, in the sessions of all
+// accounts. When all is quiet, both nodes report what counting the responses gives.
+func TestRecount_RedisNodes_AtOnce(t *testing.T) {
+	t.Parallel()
 	r := newOnRedis(t, redistest.SingleWithClock(t), 0)
 	defer r.stop()
 	for round := range 3 {
@@ -174,14 +175,14 @@ func TestAnalyticsOfTwoNodesAtOnceAreWhatARecountSays(t *testing.T) {
 	t.Log(kinds)
 }
 
-// kindsOf adds up how many things of each kind have happened.
+// kindsOf counts the events of each kind.
 func (r *recount) kindsOf(kinds map[string]int) {
 	for _, e := range r.events {
 		kinds[e.kind]++
 	}
 }
 
-// recountClient is a client that does anything.
+// recountClient is a client that takes random steps.
 type recountClient struct {
 	r      *recount
 	random *rand.Rand
@@ -231,7 +232,7 @@ func (c *recountClient) create(n *recountNode, o *recountOwner) {
 	o.sessions = append(o.sessions, &recountSession{id: made["sessionId"].(string), created: at, last: at})
 }
 
-// send sends a message, on one node or, to be recognised as the same, on both at once.
+// send sends a message on one node, or with one idempotency key on both at once.
 func (c *recountClient) send(n *recountNode, o *recountOwner, s *recountSession) {
 	r := c.r
 	first := time.Duration(c.random.IntN(4)) * time.Millisecond

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,69 +9,66 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 
 	"parley/conversation"
+	"parley/server/api"
 )
 
-// Bounds of requests (spec: Limits; design section 2, validation).
 const (
-	maxContent       = 10_000   // characters: Unicode code points
-	maxMetadata      = 16 << 10 // bytes, as JSON
-	minWindow        = 64       // tokens
-	maxWindow        = 1_000_000
-	defaultSessions  = 20 // of a page
-	maxSessions      = 100
-	defaultMessages  = 50
-	maxMessages      = 100
-	missing          = "is required"
-	wrongMetadata    = "must be an object of at most 16 KiB as JSON"
-	requiredJSONType = "application/json"
+	// maxBody is the largest request body, in bytes: 10,000 characters of content and 16 KiB of metadata fit many times.
+	maxBody = 1 << 20
+	// bodyTimeout is how long a request's body may take to arrive; then the connection is closed. It is generous for 1 MiB
+	// over a mobile network, and bounds what a client that sends nothing can hold.
+	bodyTimeout = 30 * time.Second
+
+	// minWindow and maxWindow bound contextConfig.maxTokens. Below 64 not even a short prompt and its reply fit.
+	minWindow = 64
+	maxWindow = 1_000_000
+
+	defaultSessions = 20 // sessions on a page
+	maxSessions     = 100
+	defaultMessages = 50 // messages on a page
+	maxMessages     = 100
+
+	headerIdempotencyKey = "Idempotency-Key"
+	headerReplayed       = "Idempotent-Replayed"
 )
 
-// decodeBody reads the request's JSON body into a struct, strictly. No body at all reads as an empty object.
+// decodeBody decodes the request's JSON body into a struct, strictly. A missing body counts as an empty object.
 func decodeBody(c *gin.Context, into any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
 	if err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return errTooLarge
+			return api.ErrTooLarge
 		}
-		return invalid("", "the body could not be read")
+		return api.Invalid("", "the body could not be read")
 	}
-	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{}) // the answer may take its time
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{}) // a reply may take longer than a body
 	if len(body) == 0 {
 		body = []byte("{}")
 	} else if err := checkJSON(c.Request.Header); err != nil {
 		return err
 	}
-	return decode(body, into)
-}
-
-// decode reads JSON into a struct, strictly: the one way in for bodies and frames.
-func decode(body []byte, into any) error {
-	if e := decodeStrict(body, into); e != nil {
-		return invalid(e.Field, e.Reason)
-	}
-	return nil
+	return api.Decode(body, into)
 }
 
 // checkJSON checks that headers declare an uncompressed JSON body.
 func checkJSON(h http.Header) error {
 	if h.Get("Content-Encoding") != "" {
-		return errCompressed
+		return api.ErrCompressed
 	}
 	mediaType, parameters, err := mime.ParseMediaType(h.Get("Content-Type"))
 	charset, ok := parameters["charset"]
-	if err != nil || mediaType != requiredJSONType || ok && !strings.EqualFold(charset, "utf-8") {
-		return errMediaType
+	if err != nil || mediaType != "application/json" || ok && !strings.EqualFold(charset, "utf-8") {
+		return api.ErrMediaType
 	}
 	return nil
 }
 
-// sessionID returns the session that the path names. A malformed id is like an unknown one, and so is one that
-// the caller's ticket is not for.
+// sessionID returns the session in the path. A malformed id, and a session that the caller's ticket does not cover, give
+// the same error as an unknown session: nobody can find out what exists.
 func sessionID(c *gin.Context) (string, error) {
 	id := c.Param("sessionId")
 	if !conversation.ValidID(conversation.SessionPrefix, id) || !principal(c).MayAccess(id) {
@@ -82,20 +77,20 @@ func sessionID(c *gin.Context) (string, error) {
 	return id, nil
 }
 
-// messageID returns the session and the message that the path names.
+// messageID returns the session and the message in the path.
 func messageID(c *gin.Context) (session, message string, err error) {
 	session, err = sessionID(c)
 	if err != nil {
 		return "", "", err
 	}
 	message = c.Param("messageId")
-	if !conversation.ValidID(conversation.MessagePrefix, message) {
+	if !api.ValidMessageID(message) {
 		return "", "", conversation.ErrMessageNotFound
 	}
 	return session, message, nil
 }
 
-// queryLimit returns the query's limit.
+// queryLimit returns the page size in the query.
 func queryLimit(c *gin.Context, byDefault, most int) (int, error) {
 	text, ok := c.GetQuery("limit")
 	if !ok {
@@ -103,68 +98,22 @@ func queryLimit(c *gin.Context, byDefault, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, invalid("limit", fmt.Sprintf("must be a whole number from 1 to %d", most))
+		return 0, api.Invalid("limit", fmt.Sprintf("must be a whole number from 1 to %d", most))
 	}
 	return n, nil
 }
 
-// queryID returns an id from the query, "" if there is none.
+// queryID returns an id in the query, "" if there is none.
 func queryID(c *gin.Context, name, prefix string) (string, error) {
 	id, ok := c.GetQuery(name)
 	if ok && !conversation.ValidID(prefix, id) {
-		return "", invalid(name, "must be "+prefix+" and 16 characters of [0-9A-Za-z]")
+		return "", api.Invalid(name, mustBeID(prefix))
 	}
 	return id, nil
 }
 
-// newMessage checks what is to be sent: by a body, or by a frame.
-func newMessage(session string, content *string, role, onBusy *string, metadata []byte) (conversation.NewMessage, error) {
-	m := conversation.NewMessage{
-		SessionID: session, Role: conversation.User, OnBusy: conversation.Enqueue, Metadata: metadata,
-	}
-	switch {
-	case content == nil:
-		return m, invalid("content", missing)
-	case strings.TrimSpace(*content) == "":
-		return m, invalid("content", "must not be empty, nor of spaces alone")
-	case len(*content) > maxContent && utf8.RuneCountInString(*content) > maxContent:
-		return m, invalid("content", "must have at most 10,000 characters")
-	case !validMetadata(metadata):
-		return m, invalid("metadata", wrongMetadata)
-	}
-	m.Content = *content
-	if role != nil {
-		m.Role = conversation.Role(*role)
-		if m.Role != conversation.User && m.Role != conversation.System {
-			return m, invalid("role", "must be user or system")
-		}
-	}
-	if onBusy != nil {
-		m.OnBusy = conversation.OnBusy(*onBusy)
-		switch m.OnBusy {
-		case conversation.Enqueue, conversation.Reject, conversation.Interrupt:
-		default:
-			return m, invalid("onBusy", "must be enqueue, reject or interrupt")
-		}
-	}
-	return m, nil
-}
-
-// idempotency returns how a request is recognised if it is repeated: by its key, nil for none, and by what it asks for,
-// whichever way it comes. name is what the key is called there.
-func idempotency(name string, key *string, request any) (*conversation.Idempotency, error) {
-	if key == nil {
-		return nil, nil
-	}
-	if !sane(*key) {
-		return nil, invalid(name, "must have 1 to 128 visible ASCII characters")
-	}
-	encoded, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
-	return &conversation.Idempotency{Key: *key, Digest: sha256.Sum256(encoded)}, nil
-}
+// mustBeID is the reason of a validation error for a malformed id.
+func mustBeID(prefix string) string { return "must be " + prefix + " and 16 characters of [0-9A-Za-z]" }
 
 // headerKey returns the request's Idempotency-Key, nil for none.
 func headerKey(c *gin.Context) *string {
@@ -172,16 +121,6 @@ func headerKey(c *gin.Context) *string {
 	if len(values) == 0 {
 		return nil
 	}
-	key := strings.Join(values, ", ") // more than one is no key, and is refused
+	key := strings.Join(values, ", ") // the comma and space make two of them invalid
 	return &key
-}
-
-const (
-	headerIdempotencyKey = "Idempotency-Key"
-	headerReplayed       = "Idempotent-Replayed"
-)
-
-// validMetadata reports whether metadata, valid JSON or none, is an object that is not too large.
-func validMetadata(metadata []byte) bool {
-	return len(metadata) == 0 || metadata[0] == '{' && len(metadata) <= maxMetadata
 }

@@ -7,10 +7,11 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"parley/conversation"
+	"parley/server/api"
 	"parley/stream/wire"
 )
 
-// createSession is POST /v1/sessions (spec: Create Session).
+// createSession is POST /v1/sessions.
 func (s *Server) createSession(c *gin.Context) (any, error) {
 	var body struct {
 		UserID        *string         `json:"userId"`
@@ -22,26 +23,26 @@ func (s *Server) createSession(c *gin.Context) (any, error) {
 	}
 	switch {
 	case body.UserID == nil:
-		return nil, invalid("userId", missing)
+		return nil, api.Invalid("userId", api.Required)
 	case !conversation.ValidID(conversation.UserPrefix, *body.UserID):
-		return nil, invalid("userId", "must be user_ and 16 characters of [0-9A-Za-z]")
-	case !validMetadata(body.Metadata):
-		return nil, invalid("metadata", wrongMetadata)
+		return nil, api.Invalid("userId", mustBeID(conversation.UserPrefix))
+	case !api.ValidMetadata(body.Metadata):
+		return nil, api.Invalid("metadata", api.WrongMetadata)
 	}
 	config, err := body.ContextConfig.check()
 	if err != nil {
 		return nil, err
 	}
-	asked := conversation.NewSession{UserID: *body.UserID, Metadata: body.Metadata, Context: config}
-	if asked.Idempotency, err = idempotency(headerIdempotencyKey, headerKey(c), asked); err != nil {
+	wanted := conversation.NewSession{UserID: *body.UserID, Metadata: body.Metadata, Context: config}
+	if wanted.Idempotency, err = api.Idempotency(headerIdempotencyKey, headerKey(c), wanted); err != nil {
 		return nil, err
 	}
-	made, err := s.Conversation.CreateSession(c.Request.Context(), owner(principal(c)), asked)
+	made, err := s.Conversation.CreateSession(c.Request.Context(), api.Owner(principal(c)), wanted)
 	if err != nil {
 		return nil, err
 	}
 	session := made.Session
-	if made.Replayed { // as it was then
+	if made.Replayed { // the same response as the first time
 		c.Header(headerReplayed, "true")
 		session.MessageCount, session.TokenUsage = 0, conversation.TokenUsage{}
 	}
@@ -51,39 +52,39 @@ func (s *Server) createSession(c *gin.Context) (any, error) {
 	}, nil
 }
 
-// contextConfig is the context window's configuration as it is asked for; what is left out has its default.
+// contextConfig is the configuration of a context window in a request. Members that are left out get their default.
 type contextConfig struct {
 	MaxTokens          *int    `json:"maxTokens"`
 	CompressionEnabled *bool   `json:"compressionEnabled"`
 	RetentionPolicy    *string `json:"retentionPolicy"`
 }
 
-func (asked *contextConfig) check() (conversation.ContextConfig, error) {
+func (requested *contextConfig) check() (conversation.ContextConfig, error) {
 	config := conversation.DefaultContextConfig
-	if asked == nil {
+	if requested == nil {
 		return config, nil
 	}
-	if asked.MaxTokens != nil {
-		config.MaxTokens = *asked.MaxTokens
+	if requested.MaxTokens != nil {
+		config.MaxTokens = *requested.MaxTokens
 		if config.MaxTokens < minWindow || config.MaxTokens > maxWindow {
-			return config, invalid("contextConfig.maxTokens", fmt.Sprintf("must be a whole number from %d to %d", minWindow, maxWindow))
+			return config, api.Invalid("contextConfig.maxTokens", fmt.Sprintf("must be a whole number from %d to %d", minWindow, maxWindow))
 		}
 	}
-	if asked.CompressionEnabled != nil {
-		config.CompressionEnabled = *asked.CompressionEnabled
+	if requested.CompressionEnabled != nil {
+		config.CompressionEnabled = *requested.CompressionEnabled
 	}
-	if asked.RetentionPolicy != nil {
-		config.RetentionPolicy = conversation.RetentionPolicy(*asked.RetentionPolicy)
+	if requested.RetentionPolicy != nil {
+		config.RetentionPolicy = conversation.RetentionPolicy(*requested.RetentionPolicy)
 		switch config.RetentionPolicy {
 		case conversation.FIFO, conversation.Priority, conversation.Semantic:
 		default:
-			return config, invalid("contextConfig.retentionPolicy", "must be fifo, priority or semantic")
+			return config, api.Invalid("contextConfig.retentionPolicy", "must be fifo, priority or semantic")
 		}
 	}
 	return config, nil
 }
 
-// created is a session as its creation answers it.
+// created is a session in the response of POST /v1/sessions.
 type created struct {
 	SessionID    string                  `json:"sessionId"`
 	UserID       string                  `json:"userId"`
@@ -93,7 +94,7 @@ type created struct {
 	TokenUsage   conversation.TokenUsage `json:"tokenUsage"`
 }
 
-// session is a session as reading it answers it.
+// session is a session in all other responses.
 type session struct {
 	SessionID    string                  `json:"sessionId"`
 	UserID       string                  `json:"userId"`
@@ -106,7 +107,7 @@ type session struct {
 	Stream       *resume                 `json:"stream,omitempty"`
 }
 
-// resume is the place from which a view goes on after what an answer shows.
+// resume is the cursor that continues after what a response shows: subscribe with it, and nothing is missed or seen twice.
 type resume struct {
 	Cursor string `json:"cursor"`
 }
@@ -122,13 +123,13 @@ func sessionShape(s conversation.Session) session {
 	}
 }
 
-// getSession is GET /v1/sessions/{sessionId} (spec: Get Session).
+// getSession is GET /v1/sessions/{sessionId}.
 func (s *Server) getSession(c *gin.Context) (any, error) {
 	id, err := sessionID(c)
 	if err != nil {
 		return nil, err
 	}
-	found, position, err := s.Conversation.Session(c.Request.Context(), owner(principal(c)), id)
+	found, position, err := s.Conversation.Session(c.Request.Context(), api.Owner(principal(c)), id)
 	if err != nil {
 		return nil, err
 	}
@@ -137,13 +138,13 @@ func (s *Server) getSession(c *gin.Context) (any, error) {
 	return shape, nil
 }
 
-// deleteSession is DELETE /v1/sessions/{sessionId} (spec: Delete Session).
+// deleteSession is DELETE /v1/sessions/{sessionId}.
 func (s *Server) deleteSession(c *gin.Context) (any, error) {
 	id, err := sessionID(c)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Conversation.DeleteSession(c.Request.Context(), owner(principal(c)), id); err != nil {
+	if err := s.Conversation.DeleteSession(c.Request.Context(), api.Owner(principal(c)), id); err != nil {
 		return nil, err
 	}
 	return gin.H{"deleted": true, "sessionId": id}, nil
@@ -156,7 +157,7 @@ type page struct {
 	Stream     *resume    `json:"stream,omitempty"`
 }
 
-// pagination says whether more items exist, and the cursor of the next page if they do.
+// pagination has the cursor of the next page, if there is one.
 type pagination struct {
 	HasMore    bool    `json:"hasMore"`
 	NextCursor *string `json:"nextCursor"`
@@ -169,7 +170,7 @@ func paginate(more bool, last string) pagination {
 	return pagination{HasMore: true, NextCursor: &last}
 }
 
-// listSessions is GET /v1/sessions (spec: list sessions): newest first.
+// listSessions is GET /v1/sessions, newest first.
 func (s *Server) listSessions(c *gin.Context) (any, error) {
 	limit, err := queryLimit(c, defaultSessions, maxSessions)
 	if err != nil {
@@ -183,7 +184,7 @@ func (s *Server) listSessions(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Conversation.Sessions(c.Request.Context(), owner(principal(c)), conversation.SessionQuery{
+	found, err := s.Conversation.Sessions(c.Request.Context(), api.Owner(principal(c)), conversation.SessionQuery{
 		UserID: user, Before: before, Limit: limit,
 	})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestABodyThatDoesNotComeHoldsAConnectionForHalfAMinute(t *testing.T) {
+func TestBody_NeverArrives_ConnectionClosed(t *testing.T) {
 	for name, key := range map[string]string{"with_a_key": adminKey, "401_without": "wrong"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestABodyThatDoesNotComeHoldsAConnectionForHalfAMinute(t *testing.T) {
 	}
 }
 
-func TestAReplyMayTakeLongerThanABody(t *testing.T) {
+func TestBody_SlowReply_NotCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)

@@ -20,7 +20,7 @@ func sending(id, session, content string) map[string]any {
 	return map[string]any{"type": "send", "id": id, "sessionId": session, "content": content}
 }
 
-func TestSendingOverTheSocket(t *testing.T) {
+func TestSocket_Send(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dial()
@@ -64,7 +64,7 @@ func TestSendingOverTheSocket(t *testing.T) {
 	}
 }
 
-func TestAFailedReplySaysSoInItsTerminalFrame(t *testing.T) {
+func TestSocket_FailedReply_TerminalFrame(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -80,7 +80,7 @@ func TestAFailedReplySaysSoInItsTerminalFrame(t *testing.T) {
 	}
 }
 
-func TestSubscribingInMidReply(t *testing.T) {
+func TestSocket_SubscribeInMidReply(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session, other := p.session(), p.session()
@@ -146,7 +146,7 @@ func TestSubscribingInMidReply(t *testing.T) {
 	})
 }
 
-func TestNothingOfASessionComesAfterItsUnsubscribed(t *testing.T) {
+func TestSocket_Unsubscribed_IsLastFrame(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -179,7 +179,7 @@ func TestNothingOfASessionComesAfterItsUnsubscribed(t *testing.T) {
 	}
 }
 
-func TestSentPrecedesEveryFrameOfItsExchange(t *testing.T) {
+func TestSocket_Sent_PrecedesItsTurn(t *testing.T) {
 	p := start(t, echo)
 	s := p.dial()
 	for i := range 150 {
@@ -202,27 +202,27 @@ func TestSentPrecedesEveryFrameOfItsExchange(t *testing.T) {
 	}
 }
 
-// tardy is a store where a turn has long begun when its caller hears of it, and history is read only then.
-type tardy struct {
+// slowBegin is a store whose BeginTurn returns long after the turn has begun, and whose history can be read only in between.
+type slowBegin struct {
 	conversation.Store
 	begun chan struct{}
 }
 
-func (s *tardy) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
+func (s *slowBegin) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	begun, err := s.Store.BeginTurn(ctx, owner, turn)
 	close(s.begun)
 	time.Sleep(time.Second)
 	return begun, err
 }
 
-func (s *tardy) Messages(ctx context.Context, owner conversation.Owner, session string, query conversation.MessageQuery) (conversation.MessagePage, error) {
+func (s *slowBegin) Messages(ctx context.Context, owner conversation.Owner, session string, query conversation.MessageQuery) (conversation.MessagePage, error) {
 	<-s.begun
 	return s.Store.Messages(ctx, owner, session, query)
 }
 
-func TestSentPrecedesWhatAViewReadsFromHistory(t *testing.T) {
+func TestSocket_Sent_PrecedesHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := startPiped(t, echo, withStore(func(s conversation.Store) conversation.Store { return &tardy{s, make(chan struct{})} }))
+		p := startPiped(t, echo, withStore(func(s conversation.Store) conversation.Store { return &slowBegin{s, make(chan struct{})} }))
 		session := p.session()
 		s := p.dial()
 		s.mustSubscribe(session, "")
@@ -234,7 +234,7 @@ func TestSentPrecedesWhatAViewReadsFromHistory(t *testing.T) {
 	})
 }
 
-func TestManySessionsOnOneSocket(t *testing.T) {
+func TestSocket_ManySessions(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	s := p.dial()
@@ -278,7 +278,7 @@ func TestManySessionsOnOneSocket(t *testing.T) {
 	}
 }
 
-func TestASocketGoesOnWhileItsSendsWait(t *testing.T) {
+func TestSocket_QueuedSends_DoNotBlock(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -317,7 +317,7 @@ func TestASocketGoesOnWhileItsSendsWait(t *testing.T) {
 		if err := s.conn.CloseNow(); err != nil {
 			t.Fatal(err)
 		}
-		// Those that wait leave the queue once the server sees it; then there is room again.
+		// The waiting sends leave the queue when the server notices; then there is space again.
 		for {
 			a := p.call("POST", messages(session), content("x", "onBusy", "interrupt", "streaming", true))
 			if a.status == 200 {
@@ -337,7 +337,7 @@ func TestASocketGoesOnWhileItsSendsWait(t *testing.T) {
 	})
 }
 
-func TestFramesThatAreRefused(t *testing.T) {
+func TestSocket_InvalidFrames(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	p.send(session, "hello")

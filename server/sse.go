@@ -9,50 +9,48 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"parley/conversation"
+	"parley/server/api"
+	"parley/server/socket"
 	"parley/stream"
 	"parley/stream/wire"
 )
 
 const (
 	headerLastEventID = "Last-Event-ID"
-	noCursor          = "is no cursor of this session, or lies ahead of all that it ever had"
-	// commentEvery is how often an idle event stream says that it is alive.
-	commentEvery = 15 * time.Second
-	// writeWait is how long one write to a viewer may take.
-	writeWait = 30 * time.Second
-	// historyAgain is when a viewer asks for history again while the store is out of reach.
-	historyAgain = time.Second
+	// commentInterval is how often an idle event stream sends a comment: more often than proxies close idle connections,
+	// commonly after 30 or 60 s.
+	commentInterval = 15 * time.Second
 )
 
-// eventFormat is a way to write a reply down as server-sent events.
+// eventFormat is an encoding of a reply as server-sent events.
 type eventFormat struct {
 	encoder stream.Encoder
-	// first is sent at once, and may be nothing.
+	// first is sent at once, so that the client sees the headers before the first event; "" is nothing.
 	first string
-	// whole says that the events have no cursor to come back with: each stream shows the reply from its beginning.
-	whole bool
-	// header is a header of the response, or "".
+	// noCursor says that events carry no cursor: each stream shows the reply from its beginning.
+	noCursor bool
+	// header and value are an additional response header; "" is none.
 	header, value string
 }
 
-// eventFormats are the formats by the query's format; "" is that of a query that names none.
+// eventFormats are the formats by the query parameter format; "" is the default.
 var eventFormats = map[string]eventFormat{
 	"":       {encoder: wire.SSE{}, first: ": parley.v1\n\n"},
-	"ai-sdk": {encoder: wire.AISDK{}, whole: true, header: "x-vercel-ai-ui-message-stream", value: "v1"},
+	"ai-sdk": {encoder: wire.AISDK{}, noCursor: true, header: "x-vercel-ai-ui-message-stream", value: "v1"},
 }
 
-// queryFormat returns the format that the query names.
+// queryFormat returns the format in the query.
 func queryFormat(c *gin.Context) (eventFormat, error) {
 	name, named := c.GetQuery("format")
 	format, known := eventFormats[name]
 	if !known || named && name == "" {
-		return format, invalid("format", "must be ai-sdk, or left out")
+		return format, api.Invalid("format", "must be ai-sdk or left out")
 	}
 	return format, nil
 }
 
-// streamMessage is GET /v1/sessions/{sessionId}/messages/{messageId}/stream: one reply as server-sent events
-// (design section 4). Past the end of the reply it answers 204, which stops an EventSource.
+// streamMessage is GET /v1/sessions/{sessionId}/messages/{messageId}/stream: one reply as server-sent events. For a cursor
+// past the end of the reply the response is 204, which tells an EventSource not to reconnect.
 func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	session, message, err := messageID(c)
 	if err != nil {
@@ -64,22 +62,22 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	}
 	ctx := c.Request.Context()
 	from := stream.Before(message)
-	if !format.whole {
+	if !format.noCursor {
 		if from, err = s.resumeAt(c, session, message); err != nil {
 			return nil, err
 		}
 	}
-	m, _, err := s.Conversation.Message(ctx, owner(principal(c)), session, message)
+	m, _, err := s.Conversation.Message(ctx, api.Owner(principal(c)), session, message)
 	if err != nil {
 		return nil, err
 	}
 	if m.Role != conversation.Assistant || from.ID > message || from.ID == message && from.Ended {
-		c.Header("Cache-Control", "no-store") // it would be stored by default
+		c.Header("Cache-Control", "no-store") // caches may store a 204 by default
 		c.Status(http.StatusNoContent)
 		return nil, nil
 	}
 	wake := make(chan struct{}, 1)
-	viewer, _, _, err := s.Conversation.View(ctx, owner(principal(c)), session, &from, func() {
+	viewer, _, _, err := s.Conversation.View(ctx, api.Owner(principal(c)), session, &from, func() {
 		select {
 		case wake <- struct{}{}:
 		default:
@@ -91,8 +89,8 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	defer viewer.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer s.watchman.watch(principal(c), cancel)()
-	s.showStanding(c)
+	defer s.revocation.Watch(principal(c), cancel)()
+	s.setOwnerLimits(c)
 	h := c.Writer.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
@@ -104,20 +102,20 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	return nil, nil
 }
 
-// resumeAt returns the position after which a reply is to be shown: its beginning, or where Last-Event-ID says.
+// resumeAt returns the position after which to show a reply: that of Last-Event-ID, or the beginning.
 func (s *Server) resumeAt(c *gin.Context, session, message string) (stream.Position, error) {
 	from := stream.Before(message)
 	last := c.GetHeader(headerLastEventID)
 	if last == "" {
 		return from, nil
 	}
-	position, err := wire.ParseCursor(session, last, validMessage)
+	position, err := wire.ParseCursor(session, last, api.ValidMessageID)
 	if err == nil {
-		err = s.Conversation.CheckPosition(c.Request.Context(), owner(principal(c)), session, position)
+		err = s.Conversation.CheckPosition(c.Request.Context(), api.Owner(principal(c)), session, position)
 	}
 	switch {
 	case errors.Is(err, wire.ErrBadCursor), errors.Is(err, conversation.ErrNoPosition):
-		return from, invalid(headerLastEventID, noCursor)
+		return from, api.Invalid(headerLastEventID, api.WrongCursor)
 	case err != nil:
 		return from, err
 	case position.ID >= message:
@@ -126,26 +124,15 @@ func (s *Server) resumeAt(c *gin.Context, session, message string) (stream.Posit
 	return from, nil
 }
 
-func validMessage(id string) bool { return conversation.ValidID(conversation.MessagePrefix, id) }
-
-// isLast reports whether the view of a reply ends with an event of that kind.
-func isLast(kind stream.EventKind) bool {
-	switch kind {
-	case stream.Ended, stream.Cleared, stream.Deleted, stream.Expired:
-		return true
-	}
-	return false
-}
-
-// writeEvents writes the events of one reply until it has ended, or ctx has: the caller has gone, or its key.
+// writeEvents writes the events of one reply until it ends or ctx does, because the caller has left or its key was revoked.
 func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream.Viewer, message string, format eventFormat, wake <-chan struct{}) {
 	control := http.NewResponseController(c.Writer)
 	write := func(b []byte) bool {
-		_ = control.SetWriteDeadline(time.Now().Add(writeWait))
+		_ = control.SetWriteDeadline(time.Now().Add(socket.WriteTimeout))
 		_, err := c.Writer.Write(b)
 		return err == nil && control.Flush() == nil
 	}
-	idle := time.NewTicker(commentEvery)
+	idle := time.NewTicker(commentInterval)
 	defer idle.Stop()
 	if !write([]byte(format.first)) {
 		return
@@ -156,16 +143,16 @@ func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream
 		case err != nil && ctx.Err() != nil:
 			return
 		case err != nil && !errors.Is(err, conversation.ErrUnavailable):
-			s.Log.Warn("a view ended: history cannot be read", "requestId", c.GetString(keyRequestID), "error", err)
+			s.Log.Warn("event stream closed: history cannot be read", "requestId", c.GetString(keyRequestID), "error", err)
 			return
 		case !ok:
-			var again <-chan time.Time
-			if err != nil { // the store is out of reach
-				again = time.After(historyAgain)
+			var retry <-chan time.Time
+			if err != nil { // the store is unreachable
+				retry = time.After(socket.HistoryRetry)
 			}
 			select {
 			case <-wake:
-			case <-again:
+			case <-retry:
 			case <-idle.C:
 				if !write([]byte(":\n\n")) {
 					return
@@ -175,12 +162,12 @@ func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream
 				return
 			}
 		case event.Entry != nil && event.Entry.ID != message:
-			return // the reply's end was seen
+			return // the event is about a later message, so this reply has ended
 		default:
 			frame := viewer.Topic().Encode(event, format.encoder)
 			sent := write(frame.Bytes)
 			frame.Release()
-			if !sent || isLast(event.Kind) {
+			if !sent || socket.EndsReply(event.Kind) {
 				return
 			}
 		}

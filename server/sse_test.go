@@ -25,7 +25,7 @@ type events struct {
 	in       *bufio.Reader
 }
 
-// events opens the stream of a reply after what the event lastID says; "" is from the beginning.
+// events opens the event stream of a reply after the event lastID; "" is from the beginning.
 func (p *parley) events(t *testing.T, session, reply, lastID string) *events {
 	t.Helper()
 	request, err := http.NewRequest("GET", p.url+messages(session)+"/"+reply+"/stream", nil)
@@ -47,7 +47,7 @@ func (p *parley) events(t *testing.T, session, reply, lastID string) *events {
 	return &events{t: t, response: response, in: bufio.NewReader(response.Body)}
 }
 
-// next returns the next event; without one the stream has ended.
+// next returns the next event; ok is false at the end of the stream.
 func (e *events) next() (got event, ok bool) {
 	e.t.Helper()
 	for {
@@ -78,7 +78,7 @@ func (e *events) next() (got event, ok bool) {
 	}
 }
 
-// want is next for an event that has to come, and whose data is the frame of that name.
+// want returns the next event that is not a comment. Its data must be a frame of that type.
 func (e *events) want(name string) event {
 	e.t.Helper()
 	got, ok := e.next()
@@ -92,7 +92,7 @@ func (e *events) want(name string) event {
 	return got
 }
 
-// ends reports whether the stream ends here.
+// ends checks that the stream ends here.
 func (e *events) ends() {
 	e.t.Helper()
 	if got, ok := e.next(); ok {
@@ -100,7 +100,7 @@ func (e *events) ends() {
 	}
 }
 
-func TestServerSentEvents(t *testing.T) {
+func TestEvents(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -188,7 +188,7 @@ func delta(t *testing.T, e event) string {
 	return f.Delta
 }
 
-func TestAnEventStreamEndsWithItsSession(t *testing.T) {
+func TestEvents_SessionGone(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	for name, end := range map[string]func(session string) string{
@@ -217,7 +217,7 @@ func TestAnEventStreamEndsWithItsSession(t *testing.T) {
 	}
 }
 
-func TestAnIdleEventStreamSaysThatItIsAlive(t *testing.T) {
+func TestEvents_Idle_Comments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -241,7 +241,7 @@ func TestAnIdleEventStreamSaysThatItIsAlive(t *testing.T) {
 	})
 }
 
-func TestAReplyGoesOnWhenItsEventStreamIsLeft(t *testing.T) {
+func TestEvents_ClientLeaves_ReplyGoesOn(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()

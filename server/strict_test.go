@@ -16,7 +16,7 @@ import (
 	"parley/auth"
 )
 
-func TestQueriesAreStrict(t *testing.T) {
+func TestStrict_Queries(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
@@ -49,8 +49,8 @@ func TestQueriesAreStrict(t *testing.T) {
 	})
 }
 
-// A ticket is single use: a handshake whose query is refused must not use it up.
-func TestARepeatedTicketIsA400AndNotUsedUp(t *testing.T) {
+// A ticket works once. A handshake whose query is refused must not use it up.
+func TestStrict_RepeatedTicket_NotUsedUp(t *testing.T) {
 	p := start(t, echo)
 	ticket := p.must("POST", "/v1/stream/tickets", nil)["ticket"].(string)
 	a := p.call("GET", "/v1/stream?ticket="+ticket+"&ticket="+ticket, nil, "Authorization", "")
@@ -65,7 +65,7 @@ func TestARepeatedTicketIsA400AndNotUsedUp(t *testing.T) {
 	_ = s.conn.CloseNow()
 }
 
-func TestRepeatedHeaders(t *testing.T) {
+func TestStrict_RepeatedHeaders(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
@@ -87,7 +87,7 @@ func TestRepeatedHeaders(t *testing.T) {
 	bad.run(t, p, session)
 }
 
-func TestAnEncodedSlashIsNoSeparator(t *testing.T) {
+func TestStrict_EncodedSlash(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
@@ -106,7 +106,7 @@ func TestAnEncodedSlashIsNoSeparator(t *testing.T) {
 	})
 }
 
-func TestContentOfSpacesIsEmpty(t *testing.T) {
+func TestStrict_ContentOfSpaces(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	bad := refusals{}
@@ -124,7 +124,7 @@ func TestContentOfSpacesIsEmpty(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhatToDo(t *testing.T) {
+func TestErrors_SayWhatToDo(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	says := func(name string, a answer, code, hint string) {
@@ -146,7 +146,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	says("503 of readiness", p.call("GET", "/readyz", nil), "service_unavailable", "restarting")
 }
 
-// telling serves from behind a handler that tells when a request's context has ended.
+// telling serves the same behind a handler that signals when a request's context has ended.
 func (p *parley) telling(t *testing.T) (address string, ended <-chan struct{}) {
 	told := make(chan struct{}, 100)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -158,7 +158,7 @@ func (p *parley) telling(t *testing.T) (address string, ended <-chan struct{}) {
 	return front.Listener.Addr().String(), told
 }
 
-// halfClose sends a message on a connection of its own, and closes the writing side of it when asked to.
+// halfClose sends a message on a new connection, whose sending side the caller may close.
 func halfClose(t *testing.T, address, session, text string) *net.TCPConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -175,8 +175,8 @@ func halfClose(t *testing.T, address, session, text string) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// A client that has sent all that it wants to may close its side of the connection, and still reads.
-func TestAHalfClosedClientIsAnswered(t *testing.T) {
+// A client that has sent everything may close its side of the connection and still read.
+func TestSend_ClientHalfClosed_GetsReply(t *testing.T) {
 	model := newDirected()
 	option, queued := watch()
 	p := start(t, model, option)

@@ -3,24 +3,19 @@ package web
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/performance"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"parley/web/browsertest"
 )
 
 // harness is a page with nothing but a log, under the page's policy, and with its styles; testdata/harness.mjs works on it.
@@ -30,8 +25,11 @@ const harness = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Har
 <script type="module" src="/testdata/harness.mjs"></script>
 <body><header></header><main><section id="chat"><div id="scroller" tabindex="0"><div id="column"><div id="log" role="log"></div></div></div></section></main>`
 
-// patience is how long anything in the browser may take, on a machine that has much else to do.
-const patience = 3 * time.Minute
+// timeout is for one step in the browser.
+const timeout = browsertest.Timeout
+
+// TestMain ends the browser that the tests share.
+func TestMain(m *testing.M) { os.Exit(browsertest.Run(m)) }
 
 // inBrowser is a tab of chromium with the harness in it. What the page says on its console, what violates its policy, and
 // requests that leave the server fail the test when it is over.
@@ -48,16 +46,11 @@ func openHarness(t *testing.T) *inBrowser {
 	server := httptest.NewServer(harnessHandler())
 	t.Cleanup(server.Close)
 	b := &inBrowser{t: t}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.Headless, chromedp.NoSandbox, chromedp.WindowSize(1000, 700))
-	for _, flag := range []string{"disable-gpu", "disable-quic", "no-first-run", "disable-background-networking", "disable-component-update", "disable-sync"} {
-		options = append(options, chromedp.Flag(flag, true))
-	}
-	allocator, cancelAllocator := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(cancelAllocator)
-	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}), chromedp.WithListener(func(event any) { b.watch(server.URL, event) }))
+	ctx, cancel := chromedp.NewContext(browsertest.Chromium(t), chromedp.WithNewBrowserContext(),
+		chromedp.WithListener(func(event any) { b.watch(server.URL, event) }))
 	t.Cleanup(cancel)
 	b.ctx = ctx
-	if err := chromedp.Do(ctx); err != nil {
+	if err := chromedp.Do(ctx, browsertest.Focus, chromedp.EmulateViewport(browsertest.Width, browsertest.Height)); err != nil {
 		t.Fatal(err)
 	}
 	b.do(chromedp.Navigate(server.URL))
@@ -81,36 +74,14 @@ func harnessHandler() http.Handler {
 	return mux
 }
 
-// chromium finds the browser. Like node, it is no requirement of Parley.
-func chromium(t *testing.T) string {
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if found, err := exec.LookPath(name); err == nil {
-			return found
-		}
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("chromium is needed to test the page; install it (apt-get install chromium)")
-	}
-	t.Skip("LEFT OUT: no chromium on this machine, so what the page makes of replies is not tested (apt-get install chromium)")
-	return ""
-}
-
 func (b *inBrowser) watch(origin string, event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch e := event.(type) {
-	case *network.EventRequestWillBeSent:
-		if !strings.HasPrefix(e.Request.URL, origin+"/") {
-			b.complaint = append(b.complaint, "asks for "+e.Request.URL)
-		}
-	case *log.EventEntryAdded:
-		b.complaint = append(b.complaint, fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
-	case *runtime.EventExceptionThrown:
-		b.complaint = append(b.complaint, fmt.Sprintf("exception: %s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception))
-	case *runtime.EventConsoleAPICalled:
-		for _, argument := range e.Args {
-			b.complaint = append(b.complaint, fmt.Sprintf("console.%s: %s %s", e.Type, argument.Value, argument.Description))
-		}
+	if e, ok := event.(*network.EventRequestWillBeSent); ok && !strings.HasPrefix(e.Request.URL, origin+"/") {
+		b.complaint = append(b.complaint, "asks for "+e.Request.URL)
+	}
+	if complaint := browsertest.Complaint(event); complaint != "" {
+		b.complaint = append(b.complaint, complaint)
 	}
 }
 
@@ -124,7 +95,7 @@ func (b *inBrowser) judge() {
 
 func (b *inBrowser) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, timeout)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.t.Fatal(err)
@@ -134,7 +105,7 @@ func (b *inBrowser) do(actions ...chromedp.Action[chromedp.Void]) {
 // eval returns the value of an expression in the page, or what it is a promise of.
 func eval[T any](b *inBrowser, expression string) T {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, timeout)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 	if err != nil {
@@ -155,7 +126,7 @@ func report[T any](b *inBrowser, expression string) (value T) {
 // until waits until an expression is true in the page.
 func (b *inBrowser) until(expression string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, timeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -168,39 +139,25 @@ func (b *inBrowser) until(expression string) {
 		case <-ctx.Done():
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.t.Fatalf("it does not come to this: %s\n%q", expression, b.complaint)
+			b.t.Fatalf("timed out waiting for: %s\n%q", expression, b.complaint)
 		}
 	}
 }
 
-// look sets the size of the tab, and the colours that its user likes: light or dark.
+// look sets the size of the tab, and the colours that its user prefers: light or dark.
 func (b *inBrowser) look(width, height int64, scheme string) {
 	b.t.Helper()
-	b.do(chromedp.EmulateViewport(width, height), func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
-		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-		})
-		return chromedp.Void{}, err
-	})
+	if err := browsertest.Look(b.ctx, width, height, scheme); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // scriptTime returns how many milliseconds of script the page has run.
 func scriptTime(b *inBrowser) float64 {
 	b.t.Helper()
-	metrics, err := chromedp.Run(b.ctx, func(ctx context.Context, _ *chromedp.Target) (performance.GetMetricsResult, error) {
-		if _, err := chromedp.Call(ctx, performance.Enable, performance.EnableParams{}); err != nil {
-			return performance.GetMetricsResult{}, err
-		}
-		return chromedp.Call(ctx, performance.GetMetrics, cdp.Empty{})
-	})
+	metrics, err := browsertest.Metrics(b.ctx)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for _, metric := range metrics.Metrics {
-		if metric.Name == "ScriptDuration" {
-			return metric.Value * 1000
-		}
-	}
-	b.t.Fatal("chromium does not say how long scripts ran")
-	return 0
+	return metrics["ScriptDuration"] * 1000
 }

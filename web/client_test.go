@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// The client is tested in its own language, on a scripted socket: testdata/*.test.mjs. Node is no requirement of
-// Parley, so a machine without it leaves this out and says so, but CI must not.
-func TestTheJavaScriptClientLosesNothing(t *testing.T) {
+// TestJavaScript runs testdata/*.test.mjs in node: the client on a scripted socket and a fake clock, and the page's pure modules.
+// Without node the test is skipped, but fails where CI=true.
+func TestJavaScript(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("node is needed to test static/client.js; install it (apt-get install nodejs)")
+			t.Fatal("node is not installed, and CI=true forbids leaving tests out: apt-get install nodejs")
 		}
-		t.Skip("LEFT OUT: no node on this machine, so static/client.js is not tested (apt-get install nodejs)")
+		t.Skip("LEFT OUT: node is not installed (apt-get install nodejs)")
 	}
 	scripts, err := filepath.Glob("testdata/*.test.mjs")
 	if err != nil || len(scripts) == 0 {

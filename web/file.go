@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// File is a text or a picture that never changes while the server runs. It may be served by any number of goroutines.
+// File is a file that does not change while the server runs. It is safe for concurrent use.
 type File struct {
 	contentType string
 	hash        string
 	content     []byte
-	gzipped     func() []byte // made at first use; nil where that would not be smaller
+	gzipped     func() []byte // compressed on first use; nil if that would not be smaller
 }
 
-// NewFile returns a file of that content, which must not be changed any more.
+// NewFile returns a file. The caller must not change content afterwards.
 func NewFile(contentType string, content []byte) *File {
 	hash := sha256.Sum256(content)
 	return &File{
@@ -29,7 +29,7 @@ func NewFile(contentType string, content []byte) *File {
 	}
 }
 
-// compress returns content in gzip, nil if that is not smaller.
+// compress returns content compressed by gzip, nil if that is not smaller.
 func compress(content []byte) []byte {
 	var packed bytes.Buffer
 	writer, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
@@ -45,30 +45,30 @@ func compress(content []byte) []byte {
 	return packed.Bytes()
 }
 
-// ServeHTTP implements http.Handler for GET and HEAD: in gzip for those who take it, each representation under an ETag of its
-// own, If-None-Match answered, and kept by caches only to be asked about. Ranges are those of the content itself: a part of what
-// is compressed is good for nothing.
+// ServeHTTP implements http.Handler for GET and HEAD. It sends gzip to clients that accept it; gzip and plain have different ETags.
+// Caches must revalidate (no-cache), so that a new version of the server is seen at once. Range requests get the plain content, because a
+// part of a gzip stream is useless.
 func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header, content, etag := w.Header(), f.content, `"`+f.hash+`"`
 	header.Set("Content-Type", f.contentType)
 	header.Set("Cache-Control", "no-cache")
 	header.Add("Vary", "Accept-Encoding")
-	if r.Header.Get("Range") == "" && takesGzip(r.Header.Values("Accept-Encoding")) {
+	if r.Header.Get("Range") == "" && acceptsGzip(r.Header.Values("Accept-Encoding")) {
 		if packed := f.gzipped(); packed != nil {
 			content, etag = packed, `"`+f.hash+`-gzip"`
 			header.Set("Content-Encoding", "gzip")
 		}
 	}
 	header.Set("ETag", etag)
-	// ServeContent answers If-None-Match and ranges; what is embedded has no time.
+	// ServeContent handles If-None-Match and ranges. Embedded files have no modification time.
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
 
-// takesGzip reports whether a client that sends these Accept-Encoding (RFC 9110, 12.5.3) takes gzip, and likes it no less than the
-// content as it is. What cannot be read asks for nothing.
-func takesGzip(fields []string) bool {
-	const unnamed = -1.0
-	weights := map[string]float64{"gzip": unnamed, "*": unnamed, "identity": unnamed}
+// acceptsGzip reports whether the Accept-Encoding headers (RFC 9110, 12.5.3) accept gzip and prefer it to plain content or have no
+// preference. Invalid items count as weight 0.
+func acceptsGzip(fields []string) bool {
+	const absent = -1.0
+	weights := map[string]float64{"gzip": absent, "*": absent, "identity": absent}
 	for item := range strings.SplitSeq(strings.Join(fields, ","), ",") {
 		coding, parameter, _ := strings.Cut(item, ";")
 		coding = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(coding)), "x-")
@@ -77,13 +77,13 @@ func takesGzip(fields []string) bool {
 		}
 	}
 	gzipped := weights["gzip"]
-	if gzipped == unnamed {
+	if gzipped == absent {
 		gzipped = weights["*"]
 	}
 	return gzipped > 0 && gzipped >= weights["identity"]
 }
 
-// weight reads the parameter of an item: 1 without one, 0 where it is none.
+// weight returns the q value of an item: 1 without a parameter, 0 if the parameter is invalid.
 func weight(parameter string) float64 {
 	name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
 	if name == "" {

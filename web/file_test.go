@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-func TestWhoTakesGzipGetsIt(t *testing.T) {
+func TestAcceptsGzip(t *testing.T) {
 	for accept, want := range map[string]bool{
 		"":                                false,
 		"gzip":                            true,
@@ -34,23 +34,23 @@ func TestWhoTakesGzipGetsIt(t *testing.T) {
 		"identity;q=1, gzip;q=0.9":        false,
 		"identity;q=0.5, gzip;q=1.0":      true,
 		"identity;q=0, gzip;q=0":          false,
-		"gzip;q=nonsense":                 false,
+		"gzip;q=invalid":                  false,
 		"gzip;q=NaN":                      false,
 		"gzip;q=2":                        false,
 		"gzip;level=9":                    false,
 		"gzipped, notgzip, gzip-not;q=1 ": false,
 		",,;;=,gzip":                      true,
 	} {
-		if got := takesGzip([]string{accept}); got != want {
+		if got := acceptsGzip([]string{accept}); got != want {
 			t.Errorf("%q: %v", accept, got)
 		}
 	}
-	if !takesGzip([]string{"br", "gzip"}) || takesGzip([]string{"gzip", "gzip;q=0"}) || takesGzip(nil) {
-		t.Error("fields are not taken together")
+	if !acceptsGzip([]string{"br", "gzip"}) || acceptsGzip([]string{"gzip", "gzip;q=0"}) || acceptsGzip(nil) {
+		t.Error("several Accept-Encoding headers are not combined")
 	}
 }
 
-func TestAFileHasTwoRepresentationsThatNobodyConfuses(t *testing.T) {
+func TestFile_GzipAndPlain(t *testing.T) {
 	const target = "/static/client.js"
 	plain, packed := get(t, "GET", target), get(t, "GET", target, "Accept-Encoding", "gzip")
 	reader, err := gzip.NewReader(packed.Body)
@@ -72,13 +72,13 @@ func TestAFileHasTwoRepresentationsThatNobodyConfuses(t *testing.T) {
 		method, accept, match string
 		status                int
 	}{
-		"its own tag":                       {"GET", "gzip", own, 304},
-		"its own tag among others":          {"GET", "gzip", `"x", ` + own, 304},
-		"the tag of the other, compressed":  {"GET", "gzip", other, 200},
-		"the tag of the other, as it is":    {"GET", "identity", own, 200},
-		"its own tag, as it is":             {"GET", "identity", other, 304},
-		"the head of it, and not the other": {"HEAD", "gzip", other, 200},
-		"the head of it, unchanged":         {"HEAD", "gzip", own, 304},
+		"its own tag":                {"GET", "gzip", own, 304},
+		"its own tag among others":   {"GET", "gzip", `"x", ` + own, 304},
+		"gzip, tag of the plain one": {"GET", "gzip", other, 200},
+		"plain, tag of the gzip one": {"GET", "identity", own, 200},
+		"plain, its own tag":         {"GET", "identity", other, 304},
+		"HEAD, tag of the plain one": {"HEAD", "gzip", other, 200},
+		"HEAD, its own tag":          {"HEAD", "gzip", own, 304},
 	} {
 		w := get(t, c.method, target, "Accept-Encoding", c.accept, "If-None-Match", c.match)
 		if w.Code != c.status || w.Header().Get("Vary") != "Accept-Encoding" || w.Header().Get("Cache-Control") != "no-cache" {
@@ -90,23 +90,24 @@ func TestAFileHasTwoRepresentationsThatNobodyConfuses(t *testing.T) {
 	}
 	part := get(t, "GET", target, "Accept-Encoding", "gzip", "Range", "bytes=3-12")
 	if part.Code != http.StatusPartialContent || part.Body.String() != plain.Body.String()[3:13] || part.Header().Get("Content-Encoding") != "" {
-		t.Errorf("a part: %d %q %v", part.Code, part.Body, part.Header())
+		t.Errorf("range: %d %q %v", part.Code, part.Body, part.Header())
 	}
 	if w := get(t, "GET", target, "Accept-Encoding", "gzip", "Range", "bytes=0-1", "If-Range", own); w.Code != http.StatusOK || w.Body.Len() != plain.Body.Len() {
-		t.Errorf("a part of the compressed one: %d, %d bytes", w.Code, w.Body.Len())
+		t.Errorf("range of the gzip tag: %d, %d bytes", w.Code, w.Body.Len())
 	}
 }
 
-func TestWhatGzipWouldEnlargeIsServedAsItIs(t *testing.T) {
+func TestFile_NoGzipIfLarger(t *testing.T) {
 	if packed := NewFile("text/plain", []byte("short")).gzipped(); packed != nil {
 		t.Errorf("%d bytes", len(packed))
 	}
 }
 
-// firstLoad is how many bytes the page may be, with all that it loads before anybody does anything, as they are sent.
+// firstLoad is the budget in bytes, compressed, for the page and everything that it loads before the user does anything. It takes
+// about a second over a slow mobile connection (0.5 Mbit/s).
 const firstLoad = 60_000
 
-func TestThePageIsSmall(t *testing.T) {
+func TestPage_FirstLoadSize(t *testing.T) {
 	loaded := map[string]int{}
 	load(t, "/", loaded)
 	total := 0
@@ -116,11 +117,11 @@ func TestThePageIsSmall(t *testing.T) {
 	}
 	t.Logf("%6d bytes in %d files, of %d", total, len(loaded), firstLoad)
 	if total > firstLoad || len(loaded) < 5 {
-		t.Errorf("the page loads %d bytes in %d files at first, want %d bytes at most", total, len(loaded), firstLoad)
+		t.Errorf("the first load takes %d bytes in %d files, want at most %d bytes", total, len(loaded), firstLoad)
 	}
 }
 
-// load adds a file, and what a browser loads because of it, each with its size in gzip.
+// load adds the compressed sizes of a file and of all files that it makes a browser load.
 func load(t *testing.T, target string, loaded map[string]int) {
 	t.Helper()
 	if _, seen := loaded[target]; seen {
@@ -143,8 +144,8 @@ var (
 	urls     = regexp.MustCompile(`url\(\s*["']?([^"')]+)|@import\s+["']([^"']+)`)
 )
 
-// loads returns the addresses of our own that a file has the browser load at once: elements of a document, static imports of a
-// script, what a style sheet names.
+// loads returns the addresses that a file makes the browser load at once: elements of a document, static imports of a script,
+// imports and URLs of a style sheet.
 func loads(target, contentType, content string) (all []string) {
 	kind := map[string]*regexp.Regexp{"text/html": elements, "text/javascript": imports, "text/css": urls}[strings.Split(contentType, ";")[0]]
 	if kind == nil {
@@ -166,7 +167,7 @@ func loads(target, contentType, content string) (all []string) {
 	return all
 }
 
-func TestWhatIsLoadedAtFirstIsFound(t *testing.T) {
+func TestLoads(t *testing.T) {
 	script := `// import { x } from "./comment.js";
 /* import "./block.js" */
 import { a } from "./a.js";

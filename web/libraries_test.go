@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// library is a package of other people that is committed as it was published: an entry of static/lib/versions.json.
+// library is a third-party package that is committed unchanged: an entry of static/lib/versions.json.
 type library struct {
 	Package     string            `json:"package"`
 	Version     string            `json:"version"`
 	License     string            `json:"license"`
 	LicenseFile string            `json:"licenseFile"`
 	From        string            `json:"from"`
-	Integrity   string            `json:"integrity"` // of the archive, as npm has it
+	Integrity   string            `json:"integrity"` // of the archive, as in npm's registry
 	Files       map[string]string `json:"files"`     // path in the package → SHA-256
 }
 
@@ -38,15 +38,15 @@ func libraries(t *testing.T) []library {
 	return known
 }
 
-func TestLibrariesAreAsTheyWerePublished(t *testing.T) {
+func TestLibraries_Unchanged(t *testing.T) {
 	want := map[string]string{} // file → SHA-256
 	for _, l := range libraries(t) {
 		if l.Package == "" || l.Version == "" || l.License == "" || l.Integrity == "" ||
 			!strings.HasPrefix(l.From, "https://registry.npmjs.org/"+l.Package+"/-/") || !strings.HasSuffix(l.From, "-"+l.Version+".tgz") {
-			t.Errorf("%s: the table does not say what it is, under which licence, and where from: %+v", l.Package, l)
+			t.Errorf("%s: versions.json lacks its version, licence, source or integrity: %+v", l.Package, l)
 		}
 		if l.Files[l.LicenseFile] == "" {
-			t.Errorf("%s: its licence is missing", l.Package)
+			t.Errorf("%s: versions.json lists no licence file", l.Package)
 		}
 		for name, sum := range l.Files {
 			want[libraryFolder+l.Package+"/"+name] = sum
@@ -57,11 +57,11 @@ func TestLibrariesAreAsTheyWerePublished(t *testing.T) {
 			return
 		}
 		if got := sha256.Sum256([]byte(content)); want[name] != hex.EncodeToString(got[:]) {
-			t.Errorf("%s has the SHA-256 %x, the table says %q", name, got, want[name])
+			t.Errorf("%s has the SHA-256 %x, want %q of versions.json", name, got, want[name])
 		}
 		delete(want, name)
 	})
 	for name := range want {
-		t.Errorf("%s is in the table, and is missing", name)
+		t.Errorf("%s is listed in versions.json, but missing", name)
 	}
 }

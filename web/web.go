@@ -1,5 +1,3 @@
-// Package web is what a browser sees: the page at / and the JavaScript client of parley.v1, embedded in the binary. It
-// works offline, needs no build step and loads nothing from elsewhere.
 package web
 
 import (
@@ -13,13 +11,13 @@ import (
 //go:embed static guides
 var embedded embed.FS
 
-// ContentSecurityPolicy lets the page run its own files and talk to its own server (connect-src 'self' covers ws: and
-// wss: of the same origin), and nothing else: no inline script or style, no markup made from strings.
+// ContentSecurityPolicy allows scripts, styles and connections of the same origin only (connect-src 'self' includes ws: and wss:). It
+// forbids inline scripts and styles, and markup made from strings.
 const ContentSecurityPolicy = "default-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Guard sets the headers that whatever a browser shows of ours is served under. Other origins hold no handle on it, whoever
-// opened it.
+// Guard sets the security headers for everything that Parley serves to be shown in a browser: the policy, no sniffing of types, no
+// referrer, and no access for a window of another origin that opened it.
 func Guard(header http.Header) {
 	header.Set("Content-Security-Policy", ContentSecurityPolicy)
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -27,7 +25,7 @@ func Guard(header http.Header) {
 	header.Set("X-Content-Type-Options", "nosniff")
 }
 
-// Files returns what is served under /static, client.js at its root.
+// Files returns the files that are served under /static. client.js is at the root.
 func Files() fs.FS {
 	files, err := fs.Sub(embedded, "static")
 	if err != nil {
@@ -45,10 +43,10 @@ func Guides() fs.FS {
 	return files
 }
 
-// page is the file that is served at /.
+// page is served at /.
 const page = "index.html"
 
-// types has every kind of file that we embed. Written out, because package mime asks the machine's own tables.
+// types has the content type of each embedded extension. Package mime would depend on the machine's tables.
 var types = map[string]string{
 	"":      "text/plain; charset=utf-8", // licences
 	".css":  "text/css; charset=utf-8",
@@ -59,13 +57,13 @@ var types = map[string]string{
 	".ts":   "text/plain; charset=utf-8",
 }
 
-// Options are what the page is told of its server.
+// Options configure the page.
 type Options struct {
-	// Simulated says that the model is the simulated one: the page says so too, and offers its commands.
+	// Simulated: the server uses the simulated model. The page then says so, and the failure simulator offers the model's commands.
 	Simulated bool
 }
 
-// Handler returns the page.
+// Handler returns the page with all its files.
 func Handler(options Options) Page {
 	served := make(Page)
 	files := Files()
@@ -81,18 +79,18 @@ func Handler(options Options) Page {
 		return err
 	})
 	if err != nil {
-		panic(err) // they are in memory
+		panic(err) // the files are in memory
 	}
 	served["/"] = served["/static/"+page]
 	delete(served, "/static/"+page)
 	return served
 }
 
-// Page serves the page at / and its files under /static/, for GET and HEAD; the rest is 404 and 405, in plain text, so whoever
-// has words of its own asks Has first.
+// Page serves the page at / and its files under /static/, for GET and HEAD. Other paths and methods get 404 and 405 in plain text; a
+// server with another error format asks Has first. It is safe for concurrent use.
 type Page map[string]*File
 
-// Has reports whether something is served at a path.
+// Has reports whether a file is served at a path.
 func (h Page) Has(path string) bool { _, ok := h[path]; return ok }
 
 // ServeHTTP implements http.Handler.
@@ -101,10 +99,10 @@ func (h Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f, ok := h[r.URL.Path]
 	switch {
 	case !ok:
-		http.Error(w, "there is nothing here", http.StatusNotFound)
+		http.Error(w, "not found", http.StatusNotFound)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "this can only be read", http.StatusMethodNotAllowed)
+		http.Error(w, "method not allowed: use GET or HEAD", http.StatusMethodNotAllowed)
 	default:
 		f.ServeHTTP(w, r)
 	}

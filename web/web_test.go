@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path"
 	"regexp"
 	"strings"
@@ -21,7 +22,7 @@ func get(t *testing.T, method, target string, header ...string) *httptest.Respon
 	return w
 }
 
-func TestEveryFileIsServedWithItsTypeAndTheHeadersThatLockItDown(t *testing.T) {
+func TestHandler_TypesAndHeaders(t *testing.T) {
 	want := map[string]string{
 		"/":                                      "text/html; charset=utf-8",
 		"/static/client.js":                      "text/javascript; charset=utf-8",
@@ -39,9 +40,9 @@ func TestEveryFileIsServedWithItsTypeAndTheHeadersThatLockItDown(t *testing.T) {
 		"/static/sidebar.css":                    "text/css; charset=utf-8",
 		"/static/traffic.js":                     "text/javascript; charset=utf-8",
 		"/static/tools.js":                       "text/javascript; charset=utf-8",
-		"/static/trouble.js":                     "text/javascript; charset=utf-8",
+		"/static/simulator.js":                   "text/javascript; charset=utf-8",
 		"/static/inspector.js":                   "text/javascript; charset=utf-8",
-		"/static/calls.js":                       "text/javascript; charset=utf-8",
+		"/static/snippets.js":                    "text/javascript; charset=utf-8",
 		"/static/element.js":                     "text/javascript; charset=utf-8",
 		"/static/inspector.css":                  "text/css; charset=utf-8",
 		"/static/client.d.ts":                    "text/plain; charset=utf-8",
@@ -75,7 +76,7 @@ func TestEveryFileIsServedWithItsTypeAndTheHeadersThatLockItDown(t *testing.T) {
 	}
 }
 
-func TestEveryEmbeddedFileHasAType(t *testing.T) {
+func TestHandler_EveryFileHasType(t *testing.T) {
 	forEachFile(t, func(name, _ string) {
 		if types[path.Ext(name)] == "" {
 			t.Errorf("%s has no content type", name)
@@ -83,7 +84,7 @@ func TestEveryEmbeddedFileHasAType(t *testing.T) {
 	})
 }
 
-func TestAnUnchangedFileIsNotSentAgain(t *testing.T) {
+func TestHandler_ETag(t *testing.T) {
 	etag := get(t, "GET", "/").Header().Get("ETag")
 	if w := get(t, "GET", "/", "If-None-Match", etag); w.Code != http.StatusNotModified || w.Body.Len() != 0 {
 		t.Errorf("with its ETag: %d, %d bytes", w.Code, w.Body.Len())
@@ -96,7 +97,7 @@ func TestAnUnchangedFileIsNotSentAgain(t *testing.T) {
 	}
 }
 
-func TestOnlyReadingIsAllowed(t *testing.T) {
+func TestHandler_Methods(t *testing.T) {
 	if w := get(t, "HEAD", "/"); w.Code != http.StatusOK || w.Body.Len() != 0 || w.Header().Get("Content-Length") == "" {
 		t.Errorf("HEAD: %d, %d bytes, Content-Length %q", w.Code, w.Body.Len(), w.Header().Get("Content-Length"))
 	}
@@ -107,17 +108,17 @@ func TestOnlyReadingIsAllowed(t *testing.T) {
 	}
 }
 
-func TestThePageSaysWhenTheModelIsSimulated(t *testing.T) {
+func TestHandler_SimulatedModel(t *testing.T) {
 	for _, simulated := range []bool{false, true} {
 		w := httptest.NewRecorder()
 		Handler(Options{Simulated: simulated}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		if said := strings.Contains(w.Body.String(), `<html data-model="simulated" lang="en">`); said != simulated {
-			t.Errorf("simulated %v: the page says %v", simulated, said)
+			t.Errorf("simulated %v: the page has the attribute: %v", simulated, said)
 		}
 	}
 }
 
-func TestWhatIsNotThereIs404(t *testing.T) {
+func TestHandler_NotFound(t *testing.T) {
 	for _, target := range []string{
 		"/index.html", "/static", "/static/", "/static/index.html", "/static/missing.js", "/static/../web.go", "/web.go",
 		"/static//page.js", "/favicon.ico",
@@ -129,17 +130,17 @@ func TestWhatIsNotThereIs404(t *testing.T) {
 	}
 }
 
-// What the policy forbids would not work, but it would fail in the browser only; so would a file that is not there.
-func TestThePageObeysItsPolicy(t *testing.T) {
+// TestPage_ObeysPolicy finds what the content security policy forbids, and missing files, without a browser.
+func TestPage_ObeysPolicy(t *testing.T) {
 	document := get(t, "GET", "/").Body.String()
 	for what, pattern := range map[string]string{
-		"an inline script":         `(?i)<script(?:\s[^>]*)?>[^<]*\S[^<]*</script>`,
-		"a script without a file":  `(?i)<script(?:\s+type="module")?\s*>`,
-		"an inline style":          `(?i)<style|\sstyle\s*=`,
-		"an event handler":         `(?i)\son[a-z]+\s*=`,
-		"an address from outside":  `(?i)(?:src|href|action)\s*=\s*"(?:[a-z]+:|//)`,
-		"an unquoted attribute":    `(?i)(?:src|href)\s*=[^"]`,
-		"a form that goes nowhere": `(?i)<form[^>]*\saction`,
+		"an inline script":        `(?i)<script(?:\s[^>]*)?>[^<]*\S[^<]*</script>`,
+		"a script without a file": `(?i)<script(?:\s+type="module")?\s*>`,
+		"an inline style":         `(?i)<style|\sstyle\s*=`,
+		"an event handler":        `(?i)\son[a-z]+\s*=`,
+		"an external address":     `(?i)(?:src|href|action)\s*=\s*"(?:[a-z]+:|//)`,
+		"an unquoted attribute":   `(?i)(?:src|href)\s*=[^"]`,
+		"a form with an action":   `(?i)<form[^>]*\saction`,
 	} {
 		if found := regexp.MustCompile(pattern).FindString(document); found != "" {
 			t.Errorf("index.html has %s: %s", what, found)
@@ -147,25 +148,25 @@ func TestThePageObeysItsPolicy(t *testing.T) {
 	}
 	for _, match := range regexp.MustCompile(`(?:src|href)="(/static/[^"]*)"`).FindAllStringSubmatch(document, -1) {
 		if w := get(t, "GET", match[1]); w.Code != http.StatusOK {
-			t.Errorf("index.html names %s: %d", match[1], w.Code)
+			t.Errorf("index.html refers to %s: status %d", match[1], w.Code)
 		}
 	}
 }
 
-func TestScriptsAndStylesNameNobodyElseAndMakeNoMarkup(t *testing.T) {
+func TestFiles_NoExternalAddressNoMarkup(t *testing.T) {
 	comment := regexp.MustCompile(`(?m)(?:^|\s)//.*$|/\*(?s:.*?)\*/`)
 	external := regexp.MustCompile(`(?:https?:)?//[a-z0-9]|@import|\burl\(["']?[^)]`)
-	patterns := map[string]string{ // these are looked for, in code that is shown
+	patterns := map[string]string{ // patterns of the highlighter, which load nothing
 		"lib/@speed-highlight/core/dist/languages/css.js":  "url(?",
 		"lib/@speed-highlight/core/dist/languages/http.js": "@import",
 	}
 	markup := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|setAttribute\("(?:style|on)`)
 	forEachFile(t, func(name, content string) {
 		if strings.HasPrefix(name, libraryFolder) && !strings.HasSuffix(name, ".js") {
-			return // licences, and where from: neither is loaded
+			return // licences and versions.json, which a browser does not load
 		}
 		code := comment.ReplaceAllString(content, "")
-		code = strings.ReplaceAll(code, `"http://www.w3.org/2000/svg"`, "") // a namespace; nobody asks there
+		code = strings.ReplaceAll(code, `"http://www.w3.org/2000/svg"`, "") // a namespace, which is not requested
 		if strings.HasSuffix(name, ".d.ts") {
 			return // not loaded; it shows addresses as examples
 		}
@@ -173,7 +174,7 @@ func TestScriptsAndStylesNameNobodyElseAndMakeNoMarkup(t *testing.T) {
 			code = content // minified: what looks like a comment may be a regular expression
 		}
 		if found := external.FindString(code); found != "" && found != patterns[name] {
-			t.Errorf("%s reaches outside: %s", name, found)
+			t.Errorf("%s has an external address: %s", name, found)
 		}
 		if found := markup.FindString(code); found != "" {
 			t.Errorf("%s makes markup from strings: %s", name, found)
@@ -181,8 +182,22 @@ func TestScriptsAndStylesNameNobodyElseAndMakeNoMarkup(t *testing.T) {
 	})
 }
 
-// docs.css stands alone, so that /docs is not changed by accident with the page; but the two are of one style.
-func TestTheDocsHaveThePagesColours(t *testing.T) {
+// TestDoc_ListsModules keeps the package comment complete.
+func TestDoc_ListsModules(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	forEachFile(t, func(name, _ string) {
+		if path.Ext(name) == ".js" && !strings.HasPrefix(name, libraryFolder) && !strings.Contains(string(doc), name) {
+			t.Errorf("doc.go does not mention %s", name)
+		}
+	})
+}
+
+// TestDocs_SameColours: docs.css is independent of style.css, so that a change of the page does not change /docs by accident. Their
+// colours are the same.
+func TestDocs_SameColours(t *testing.T) {
 	colour := regexp.MustCompile(`(--[a-z-]+): (light-dark\(.*?\));`)
 	page := make(map[string]string)
 	for _, c := range colour.FindAllStringSubmatch(get(t, "GET", "/static/style.css").Body.String(), -1) {
@@ -191,11 +206,11 @@ func TestTheDocsHaveThePagesColours(t *testing.T) {
 	own := colour.FindAllStringSubmatch(get(t, "GET", "/static/docs.css").Body.String(), -1)
 	for _, c := range own {
 		if page[c[1]] != c[2] {
-			t.Errorf("%s is %s in docs.css, %s in style.css", c[1], c[2], page[c[1]])
+			t.Errorf("%s is %s in docs.css but %s in style.css", c[1], c[2], page[c[1]])
 		}
 	}
 	if len(own) < 5 {
-		t.Errorf("docs.css has %d colours", len(own))
+		t.Errorf("docs.css defines %d colours, want at least 5", len(own))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"parley/web/browsertest"
 	"parley/web/npmtest"
 )
 
@@ -34,7 +35,7 @@ func (b *tab) axe() {
 	if !eval[bool](b, `typeof axe === "object"`) {
 		eval[bool](b, string(source)+"\n;true")
 	}
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, timeout)
 	defer cancel()
 	answer, err := chromedp.Run(ctx, chromedp.Evaluate[string](axeRun, chromedp.EvalAwaitPromise))
 	if err != nil {
@@ -61,7 +62,8 @@ func (b *tab) axe() {
 
 // TestDocs_Accessibility checks /docs and a guide with axe-core and by keyboard, on a wide screen and a phone, light and dark.
 func TestDocs_Accessibility(t *testing.T) {
-	browser := newBrowser(t)
+	t.Parallel()
+	browser := browsertest.Chromium(t)
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
 	const guide = "/docs/guides/protocol"

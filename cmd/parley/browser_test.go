@@ -16,32 +16,37 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"parley/stream/openai"
+	"parley/web/browsertest"
 )
 
-// TestThePage is what somebody at a browser sees, with a real server behind it.
-func TestThePage(t *testing.T) {
-	browser := newBrowser(t)
+// TestPage tests the page in a browser, with a real server behind it.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {
 		name string
 		play func(t *testing.T, browser context.Context)
 	}{
-		{"a reply streams, outlives a reload, and a second tab shows the same", streams},
-		{"a reload in the flow of a reply misses nothing", reloadsInTheFlow},
-		{"stop keeps what was written", stopKeeps},
-		{"a cut connection comes back and nothing is missing", comesBack},
-		{"a connection that is cut all the time is no different", roughWire},
-		{"kill -9 interrupts the reply, and the page goes on", survivesKill},
-		{"a store that is restored from a backup is shown as it is", restoresABackup},
-		{"a drain is a change of servers", survivesDrain},
-		{"a wrong key is refused in plain words", wrongKey},
-		{"a key in the address takes no other one's place unasked", anotherKey},
-		{"with nothing configured the simulated model answers", simulatedModel},
+		{"reload and second tab during a reply", streams},
+		{"reloads while deltas arrive", reloadsInTheFlow},
+		{"stop keeps the partial reply", stopKeeps},
+		{"reconnect after a lost connection", comesBack},
+		{"connection cut again and again", roughWire},
+		{"kill -9 interrupts the reply", survivesKill},
+		{"store restored from a backup", restoresABackup},
+		{"drain and restart", survivesDrain},
+		{"wrong key", wrongKey},
+		{"key in the address asks before it replaces", anotherKey},
+		{"simulated model by default", simulatedModel},
 	} {
-		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
+		t.Run(scenario.name, func(t *testing.T) {
+			t.Parallel()
+			scenario.play(t, browser)
+		})
 	}
 }
 
-// enter opens the page as the server says to, at an address in front of it.
+// enter opens the page in a new profile with the admin key, at the address of a server or of a wire in front of it.
 func enter(t *testing.T, browser context.Context, address string) *tab {
 	t.Helper()
 	b := openTab(t, browser, address, chromedp.WithNewBrowserContext())
@@ -50,23 +55,23 @@ func enter(t *testing.T, browser context.Context, address string) *tab {
 	return b
 }
 
-// kept returns the newest reply as the server's history has it: its status and its text.
+// kept returns the status and the text of the newest reply in the server's history.
 func kept(p *process, session string) (status, text string) {
 	p.t.Helper()
 	newest := p.must("GET", "/v1/sessions/"+session+"/messages?limit=1", nil)["data"].([]any)[0].(map[string]any)
 	return newest["status"].(string), newest["content"].(string)
 }
 
-// markdown is what the page does not show of a reply's Markdown, in these tests: white space and stars.
+// markdown matches what differs between a reply's source and the rendered text in these tests: white space and stars.
 var markdown = regexp.MustCompile(`[\s*]+`)
 
-// agree waits until the page shows the reply with that status, as history has it but for its Markdown, and returns its text.
+// agree waits until the page shows the newest reply with that status, checks it against the history, and returns its source.
 func agree(b *tab, p *process, want string) string {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`%s?.dataset.status === %q`, reply, want))
 	status, text := kept(p, b.session())
 	if status != want {
-		b.t.Errorf("the page shows a reply that is %s, history has one that is %s", want, status)
+		b.t.Errorf("the page shows the status %s, history has %s", want, status)
 	}
 	if shown := eval[string](b, reply+`.querySelector(".text").textContent`); markdown.ReplaceAllString(shown, "") != markdown.ReplaceAllString(text, "") {
 		b.t.Errorf("the page shows %q, history has %q", shown, text)
@@ -96,7 +101,7 @@ func streams(t *testing.T, browser context.Context) {
 	second.untilChip("live")
 	second.untilReply("streaming", words(2*held))
 	if eval[bool](second, "opener !== null") {
-		t.Error("the second tab could lead the first elsewhere")
+		t.Error("the second tab can navigate the first")
 	}
 	model.allow(3 * held)
 	b.untilReply("streaming", words(3*held))
@@ -107,12 +112,12 @@ func streams(t *testing.T, browser context.Context) {
 			t.Errorf("the reply is %q", text)
 		}
 	}
-	// What one tab says, the other shows.
+	// A message sent in one tab appears in the other.
 	second.say("say 2 words")
 	b.untilReply("completed", words(2))
 }
 
-// What is said between the history's page and the subscription must not be missed, though the end would mend it.
+// reloadsInTheFlow looks for a gap between loading the history and subscribing, before the terminal frame would hide it.
 func reloadsInTheFlow(t *testing.T, browser context.Context) {
 	const n = 2000
 	model := newHeldModel(t, held)
@@ -149,7 +154,7 @@ func stopKeeps(t *testing.T, browser context.Context) {
 	}
 	b.photograph("stopped")
 
-	// What was not answered in full can be asked again, and changed before.
+	// A stopped reply can be retried, and its message edited.
 	press := func(status, label string) {
 		b.until(fmt.Sprintf(`((button) => button && (button.click(), true))([...document.querySelectorAll('article%s .actions button')]
 			.findLast((button) => button.textContent === %q))`, status, label))
@@ -159,10 +164,10 @@ func stopKeeps(t *testing.T, browser context.Context) {
 	b.untilReply("completed", words(60))
 	press("[data-role=user]", "Edit as new")
 	b.until(`document.activeElement.id === "text" && document.activeElement.value === "say 60 words"`)
-	press("[data-role=user]", "Send again")
+	press("[data-role=user]", "Resend")
 	b.until(`document.querySelectorAll("article[data-role=assistant][data-status=completed]").length === 3`)
 	if left := eval[string](b, `document.getElementById("text").value`); left != "say 60 words" {
-		t.Errorf("what was being written has become %q", left)
+		t.Errorf("the composer now holds %q", left)
 	}
 }
 
@@ -189,7 +194,7 @@ func comesBack(t *testing.T, browser context.Context) {
 	}
 }
 
-// cutOff is what a browser says of connections that are cut or refused.
+// cutOff matches the browser's errors for connections that are cut or refused.
 var cutOff = regexp.MustCompile(`net::ERR_(CONNECTION|EMPTY_RESPONSE|SOCKET|INCOMPLETE|CONTENT_LENGTH)|^\w+: WebSocket connection to .* failed`)
 
 func roughWire(t *testing.T, browser context.Context) {
@@ -201,11 +206,11 @@ func roughWire(t *testing.T, browser context.Context) {
 	b := enter(t, browser, wire.url)
 	b.forgiven = cutOff
 	wire.roughen(rand.New(rand.NewPCG(1, 2)))
-	wire.cut() // so that every connection is a rough one
+	wire.cut() // every connection from here on is cut early
 	wire.mend(p)
 	b.untilChip("live", "resumed")
 	b.say(fmt.Sprintf("say %d words", n))
-	b.untilReply("streaming", words(n-50)) // before the terminal frame, which would mend what is wrong
+	b.untilReply("streaming", words(n-50)) // checked before the terminal frame, which would hide a gap
 	model.allow(n)
 	if text := agree(b, p, "completed"); text != words(n) {
 		t.Errorf("the reply has %d bytes, not %d", len(text), len(words(n)))
@@ -238,24 +243,16 @@ func survivesKill(t *testing.T, browser context.Context) {
 	b.untilReply("completed", words(2))
 }
 
-// untilJournal waits until a text is in the store's journal, which is on disk 50 ms after it was shown.
+// untilJournal waits until a text is in the store's journal, which is written every 50 ms.
 func untilJournal(t *testing.T, dir, text string) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for late := time.After(10 * time.Second); ; {
-		if journal, err := os.ReadFile(filepath.Join(dir, "parley.db-journal")); err == nil && bytes.Contains(journal, []byte(text)) {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("%q does not come into the journal", text)
-		}
-	}
+	eventually(t, fmt.Sprintf("%q is not in the journal", text), func() bool {
+		journal, err := os.ReadFile(filepath.Join(dir, "parley.db-journal"))
+		return err == nil && bytes.Contains(journal, []byte(text))
+	})
 }
 
-// The cursor that the page stands at is then one that the server never gave.
+// restoresABackup restores an older store, whose server has never issued the cursor that the page holds.
 func restoresABackup(t *testing.T, browser context.Context) {
 	model, dir, backup := newHeldModel(t, long), t.TempDir(), t.TempDir()
 	p := serveIn(t, dir, model.env()...)
@@ -297,7 +294,7 @@ func survivesDrain(t *testing.T, browser context.Context) {
 	p.errs.await(func(text string) bool { return strings.Contains(text, "draining") }, p.exited)
 	model.allow(long)
 	b.untilReply("completed", words(long))
-	if code := p.wait(10 * time.Second).ExitCode(); code != 0 {
+	if code := p.wait().ExitCode(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, p.errs)
 	}
 	b.untilChip("reconnecting", "connecting")
@@ -317,7 +314,7 @@ func wrongKey(t *testing.T, browser context.Context) {
 	b.until(`document.getElementById("gate-problem").textContent.startsWith("The server does not accept this key")`)
 	b.photograph("wrong-key")
 	if left := eval[string](b, `location.href + JSON.stringify({...sessionStorage}) + JSON.stringify({...localStorage})`); strings.Contains(left, "svc_live") {
-		t.Errorf("the wrong key is kept: %s", left)
+		t.Errorf("the wrong key is still stored: %s", left)
 	}
 	b.fits()
 	b.do(chromedp.SendKeys("#key", declaredKey), pressEnter)
@@ -342,7 +339,7 @@ func anotherKey(t *testing.T, browser context.Context) {
 		b.untilChip("live")
 		b.until(fmt.Sprintf(`sessionStorage["parley.key"] === %q`, answer.key))
 	}
-	// What the browser had last may be another account's. It is not asked for in the address, so it is no problem.
+	// The last session of this browser may belong to another account. The address does not name it, so no error is shown.
 	eval[bool](b, `(localStorage["parley.session"] = "session_0000000000000000") !== ""`)
 	b.forgiven = regexp.MustCompile(`status of 404`)
 	b.do(chromedp.Navigate(p.url + "/"))
@@ -351,7 +348,7 @@ func anotherKey(t *testing.T, browser context.Context) {
 	b.say("say 2 words")
 	b.untilReply("completed", words(2))
 	if !eval[bool](b, `document.getElementById("problem").hidden`) {
-		t.Error("the page complains of a session that nobody asked for")
+		t.Error("the page shows an error for a session that the address does not name")
 	}
 }
 
@@ -361,14 +358,18 @@ func simulatedModel(t *testing.T, browser context.Context) {
 	}
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
 	b := enter(t, browser, p.url)
+	eval[bool](b, `(window.lengths = new Set(), new MutationObserver(() => {
+		const reply = `+reply+`;
+		if (reply?.dataset.status === "streaming") lengths.add(reply.querySelector(".text").textContent.length);
+	}).observe(document.getElementById("log"), { subtree: true, childList: true, characterData: true }), true)`)
 	b.say("Hello, who are you?")
-	b.until(reply + `?.querySelector(".text").textContent.length > 50`)
-	first := eval[int](b, reply+`.querySelector(".text").textContent.length`)
-	b.until(fmt.Sprintf(`%s.querySelector(".text").textContent.length > %d && %s.dataset.status === "streaming"`, reply, first, reply))
-	b.until(reply + `.dataset.status === "completed"`)
-	// It is Markdown, and shown as that.
+	b.until(reply + `?.dataset.status === "completed"`)
+	if n := eval[int](b, `lengths.size`); n < 3 {
+		t.Errorf("the reply was rendered in %d steps, want at least 3", n)
+	}
+	// The reply is Markdown and is rendered.
 	if text := eval[string](b, reply+`.querySelector(".text").textContent`); !strings.Contains(text, "simulated model") || strings.Contains(text, "**") {
-		t.Errorf("the reply does not say what it is from: %q", text)
+		t.Errorf("the reply does not name the simulated model, or shows raw Markdown: %q", text)
 	}
 	b.until(reply + `.querySelector(".text pre code span") !== null`)
 	b.fits()

@@ -11,11 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
-// nasty is a message in which every language finds something to trip over.
-const nasty = "it's \"$KEY\" `id` $(id) \\n %s !\n\t{a,b} </script> \ufeff\u2028 日本 👩‍🚀"
+// tricky is a message with characters that some language must escape.
+const tricky = "it's \"$KEY\" `id` $(id) \\n %s !\n\t{a,b} </script> \ufeff\u2028 日本 👩‍🚀"
 
 // recorded is an entry of traffic.js.
 type recorded struct {
@@ -43,19 +42,18 @@ func encode(value any) string {
 	return string(text)
 }
 
-// setting is where a program plays: a session of its own with one exchange, and a reply that is being written if that is
-// what it is about.
+// setting is a session with one turn for one snippet to run in, and with a streaming reply if the snippet needs one.
 type setting struct {
 	p                        *process
 	session, message, cursor string
 }
 
-// performed is a kind of entry, and what has come about when its program has run.
+// performed is a kind of entry, and the expected result of running its snippet.
 type performed struct {
 	live   bool
 	entry  func(s setting) recorded
-	prints func(s setting) string // that is in the output of each program; nil for nothing certain
-	so     func(s setting) error  // nil for nothing but that
+	prints func(s setting) string // expected in the output; nil if nothing is certain
+	so     func(s setting) error  // checks the effect on the server; nil if there is none
 }
 
 var (
@@ -63,23 +61,23 @@ var (
 	printsMessage = func(s setting) string { return s.message }
 )
 
-// performances are all kinds of entries that the page makes, and may make.
+// performances has every kind of entry that the page creates or may create.
 var performances = map[string]performed{
 	"create a session": {
 		entry: func(s setting) recorded {
 			return rest("POST", "/sessions", map[string]any{
-				"userId": "user_0123456789abcdef", "metadata": map[string]any{"title": nasty + s.session, "__proto__": map[string]any{"a": 1}},
+				"userId": "user_0123456789abcdef", "metadata": map[string]any{"title": tricky + s.session, "__proto__": map[string]any{"a": 1}},
 			})
 		},
 		prints: func(setting) string { return "session_" },
 		so: func(s setting) error {
 			for _, found := range s.p.must("GET", "/v1/sessions?limit=100", nil)["data"].([]any) {
 				made, _ := found.(map[string]any)["metadata"].(map[string]any)
-				if made["title"] == nasty+s.session && made["__proto__"] != nil {
+				if made["title"] == tricky+s.session && made["__proto__"] != nil {
 					return nil
 				}
 			}
-			return fmt.Errorf("there is no such session")
+			return fmt.Errorf("the session was not created")
 		},
 	},
 	"list the sessions": {
@@ -121,14 +119,14 @@ var performances = map[string]performed{
 	},
 	"send by REST": {
 		entry: func(s setting) recorded {
-			return rest("POST", "/sessions/"+s.session+"/messages", map[string]any{"content": nasty, "streaming": false})
+			return rest("POST", "/sessions/"+s.session+"/messages", map[string]any{"content": tricky, "streaming": false})
 		},
 		prints: func(setting) string { return words(3) },
 		so:     setting.said,
 	},
 	"send on the socket": {
 		entry: func(s setting) recorded {
-			return sentFrame(map[string]any{"type": "send", "id": "3", "sessionId": s.session, "content": nasty, "idempotencyKey": "once"})
+			return sentFrame(map[string]any{"type": "send", "id": "3", "sessionId": s.session, "content": tricky, "idempotencyKey": "once"})
 		},
 		prints: func(setting) string { return words(3) },
 		so:     setting.said,
@@ -136,8 +134,8 @@ var performances = map[string]performed{
 	"send with everything": {
 		entry: func(s setting) recorded {
 			return sentFrame(map[string]any{
-				"type": "send", "id": "3", "sessionId": s.session, "content": nasty, "role": "user", "onBusy": "enqueue",
-				"metadata": map[string]any{"why": nasty}, "idempotencyKey": "once",
+				"type": "send", "id": "3", "sessionId": s.session, "content": tricky, "role": "user", "onBusy": "enqueue",
+				"metadata": map[string]any{"why": tricky}, "idempotencyKey": "once",
 			})
 		},
 		prints: func(setting) string { return words(3) },
@@ -149,7 +147,7 @@ var performances = map[string]performed{
 	},
 	"preview the context": {
 		entry: func(s setting) recorded {
-			return rest("POST", "/sessions/"+s.session+"/context", map[string]any{"content": nasty})
+			return rest("POST", "/sessions/"+s.session+"/context", map[string]any{"content": tricky})
 		},
 		prints: func(setting) string { return "maxTokens" },
 	},
@@ -159,7 +157,7 @@ var performances = map[string]performed{
 	},
 }
 
-// answers is an error unless a GET has that status.
+// answers returns an error unless a GET returns that status.
 func (s setting) answers(status int, path string) error {
 	if got, _, err := s.p.call("GET", path, nil); err != nil || got != status {
 		return fmt.Errorf("GET %s: %d %v", path, got, err)
@@ -167,17 +165,17 @@ func (s setting) answers(status int, path string) error {
 	return nil
 }
 
-// said is an error unless the newest message of a user is the nasty one.
+// said returns an error unless the newest user message is the tricky one.
 func (s setting) said() error {
 	for _, found := range s.p.must("GET", "/v1/sessions/"+s.session+"/messages?limit=2", nil)["data"].([]any) {
-		if found := found.(map[string]any); found["role"] == "user" && found["content"] != nasty {
-			return fmt.Errorf("%q was said", found["content"])
+		if found := found.(map[string]any); found["role"] == "user" && found["content"] != tricky {
+			return fmt.Errorf("the message is %q", found["content"])
 		}
 	}
 	return nil
 }
 
-// cancelled is an error unless the reply was.
+// cancelled returns an error unless the reply was cancelled.
 func (s setting) cancelled() error {
 	if status, _ := kept(s.p, s.session); status != "cancelled" {
 		return fmt.Errorf("the reply is %s", status)
@@ -185,7 +183,7 @@ func (s setting) cancelled() error {
 	return nil
 }
 
-// set makes a setting.
+// set creates a setting.
 func set(p *process, model *wordsModel, live bool) setting {
 	session := p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"})["sessionId"].(string)
 	model.allow(held)
@@ -198,19 +196,20 @@ func set(p *process, model *wordsModel, live bool) setting {
 	return setting{p, session, reply["messageId"].(string), cursor}
 }
 
-// play is a program, where it plays, and what it is to do.
+// play is one snippet in one language, where it runs, and its expected result.
 type play struct {
 	setting
 	performed
 	kind, language, text string
 }
 
-// generous lifts the limits.
+// generous raises the rate limits.
 const generous = `PARLEY_TIERS={"pro":{"requestsPerMinute":10000,"tokensPerMinute":10000000}}`
 
-// TestTheCallsOfTheInspectorDoWhatThePageDid runs every program that calls.js makes, against a real server: curl's in a shell,
-// JavaScript's in node with the client as the server serves it, Go's in a module of its own.
-func TestTheCallsOfTheInspectorDoWhatThePageDid(t *testing.T) {
+// TestSnippets_Run runs every snippet of the inspector against a real server: curl in a shell, JavaScript in node with the client
+// that the server serves, Go in its own module.
+func TestSnippets_Run(t *testing.T) {
+	t.Parallel()
 	needs(t, "node", "curl", "go", "sh")
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), append(model.env(), generous)...)
@@ -240,7 +239,7 @@ func TestTheCallsOfTheInspectorDoWhatThePageDid(t *testing.T) {
 				t.Fatalf("%v\n%s\n%s", err, output, play.text)
 			}
 			if play.prints != nil && !strings.Contains(string(output), play.prints(play.setting)) {
-				t.Errorf("it prints\n%s\nThe program:\n%s", output, play.text)
+				t.Errorf("the output lacks %q:\n%s\nThe snippet:\n%s", play.prints(play.setting), output, play.text)
 			}
 			if play.so != nil {
 				if err := play.so(play.setting); err != nil {
@@ -251,8 +250,9 @@ func TestTheCallsOfTheInspectorDoWhatThePageDid(t *testing.T) {
 	}
 }
 
-// What is watched does not end by itself: the programs are given the end of the session.
-func TestTheCallsOfASubscriptionWatchToTheEnd(t *testing.T) {
+// TestSnippets_Subscription deletes the session to end the snippets that watch it.
+func TestSnippets_Subscription(t *testing.T) {
+	t.Parallel()
 	needs(t, "node", "curl", "go", "sh")
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), append(model.env(), generous)...)
@@ -273,7 +273,7 @@ func TestTheCallsOfASubscriptionWatchToTheEnd(t *testing.T) {
 		which := calls[1+i%2]
 		plays[i].language, plays[i].text = which.Name, which.Text
 		if i == 0 && (!strings.HasPrefix(calls[0].Text, "# ") || !strings.Contains(calls[0].Text, "/messages?order=asc")) {
-			t.Errorf("curl's is\n%s", calls[0].Text)
+			t.Errorf("the curl snippet is\n%s", calls[0].Text)
 		}
 	}
 	s := newStage(t, p)
@@ -286,20 +286,20 @@ func TestTheCallsOfASubscriptionWatchToTheEnd(t *testing.T) {
 			}
 			process.out.await(func(text string) bool { return strings.Contains(text, word(0)) }, process.exited)
 			p.must("DELETE", "/v1/sessions/"+play.session, nil)
-			if code := process.wait(10 * time.Second).ExitCode(); code != 0 || !strings.Contains(process.out.String(), "deleted") {
+			if code := process.wait().ExitCode(); code != 0 || !strings.Contains(process.out.String(), "deleted") {
 				t.Errorf("exit code %d\n%s%s\n%s", code, process.out, process.errs, play.text)
 			}
 		})
 	}
 }
 
-// call is a program of calls.js.
+// call is a snippet of snippets.js.
 type call struct{ Name, Text string }
 
-// callsOf runs calls.js.
+// callsOf runs snippets.js in node.
 func callsOf(t *testing.T, base string, entries []recorded) (calls [][]call) {
 	t.Helper()
-	command := exec.Command("node", "../../web/testdata/calls.mjs")
+	command := exec.Command("node", "../../web/testdata/snippets.mjs")
 	command.Stdin = strings.NewReader(encode(map[string]any{"base": base, "entries": entries}))
 	command.Stderr = os.Stderr
 	output, err := command.Output()
@@ -312,7 +312,7 @@ func callsOf(t *testing.T, base string, entries []recorded) (calls [][]call) {
 	return calls
 }
 
-// stage is a folder in which programs are built and run.
+// stage is a folder in which snippets are built and run.
 type stage struct {
 	t      *testing.T
 	p      *process
@@ -349,8 +349,8 @@ var (
 	moduleLine  = regexp.MustCompile(`(?m)^module .*$`)
 )
 
-// build writes the programs: Go's into a module that has this one for a neighbour, where they are vetted, found to be formatted,
-// and built; JavaScript's beside the client, which is fetched as they say.
+// build writes the snippets. Go's go into a module that replaces parley by this checkout, and are vetted, checked for formatting
+// and built. JavaScript's go beside the client, which is downloaded with the command that they name.
 func (s *stage) build(plays []*play) {
 	s.t.Helper()
 	root, err := filepath.Abs("../..")
@@ -387,13 +387,13 @@ func (s *stage) build(plays []*play) {
 	s.must(exec.Command("go", "vet", "./..."))
 	s.must(exec.Command("go", "build", "-o", "bin/", "./..."))
 	if unformatted := bytes.TrimSpace(s.must(exec.Command("gofmt", "-l", "."))); len(unformatted) > 0 {
-		s.t.Errorf("gofmt would have some of Go's otherwise: %s", unformatted)
+		s.t.Errorf("not formatted by gofmt: %s", unformatted)
 	}
 }
 
 func (s *stage) name(i int) string { return "play" + strconv.Itoa(i) }
 
-// run returns the command that runs a program with the key in its environment.
+// run returns the command that runs a snippet with the key in its environment.
 func (s *stage) run(i int, play *play) *exec.Cmd {
 	command := map[string]*exec.Cmd{
 		"curl":       exec.Command("sh", s.name(i)+".sh"),

@@ -18,18 +18,18 @@ const (
 	long = 60 // words of a reply
 )
 
-// watcher is a socket, watching one session or none.
-type watcher struct {
+// viewer is a socket that subscribes to one session or none.
+type viewer struct {
 	t    *testing.T
 	conn *websocket.Conn
 	ctx  context.Context
 	text string // of the reply, as the deltas have it
 }
 
-// watch opens a socket and subscribes to a session; "" for none.
-func watch(t *testing.T, p *process, session string) *watcher {
+// subscribe opens a socket and subscribes to a session; "" for none.
+func subscribe(t *testing.T, p *process, session string) *viewer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	t.Cleanup(cancel)
 	conn, _, err := websocket.Dial(ctx, p.url+"/v1/stream", &websocket.DialOptions{
 		Subprotocols: []string{"parley.v1"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + declaredKey}}, HTTPClient: client,
@@ -38,7 +38,7 @@ func watch(t *testing.T, p *process, session string) *watcher {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.CloseNow() })
-	w := &watcher{t: t, conn: conn, ctx: ctx}
+	w := &viewer{t: t, conn: conn, ctx: ctx}
 	w.until("welcome")
 	if session != "" {
 		w.write(map[string]any{"type": "subscribe", "id": "1", "sessionId": session})
@@ -47,7 +47,7 @@ func watch(t *testing.T, p *process, session string) *watcher {
 	return w
 }
 
-func (w *watcher) write(frame map[string]any) {
+func (w *viewer) write(frame map[string]any) {
 	w.t.Helper()
 	body, err := json.Marshal(frame)
 	if err == nil {
@@ -59,7 +59,7 @@ func (w *watcher) write(frame map[string]any) {
 }
 
 // next returns the next frame, or why there is none.
-func (w *watcher) next() (frame map[string]any, err error) {
+func (w *viewer) next() (frame map[string]any, err error) {
 	_, body, err := w.conn.Read(w.ctx)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (w *watcher) next() (frame map[string]any, err error) {
 }
 
 // until reads up to a frame of that type, and returns it.
-func (w *watcher) until(kind string) map[string]any {
+func (w *viewer) until(kind string) map[string]any {
 	w.t.Helper()
 	for {
 		frame, err := w.next()
@@ -88,7 +88,7 @@ func (w *watcher) until(kind string) map[string]any {
 }
 
 // untilText reads until the deltas make that text.
-func (w *watcher) untilText(text string) {
+func (w *viewer) untilText(text string) {
 	w.t.Helper()
 	for w.text != text {
 		if w.until("message.delta"); !strings.HasPrefix(text, w.text) {
@@ -98,7 +98,7 @@ func (w *watcher) untilText(text string) {
 }
 
 // end reads on until the socket is closed, with 1012, and returns the last frame before.
-func (w *watcher) end() (last map[string]any) {
+func (w *viewer) end() (last map[string]any) {
 	w.t.Helper()
 	for {
 		frame, err := w.next()
@@ -137,7 +137,7 @@ type scene struct {
 	dir      string
 	model    *wordsModel
 	session  string
-	watching *watcher
+	watching *viewer
 	waiting  <-chan answer
 }
 
@@ -146,7 +146,7 @@ func newScene(t *testing.T, env ...string) *scene {
 	s := &scene{dir: t.TempDir(), model: newHeldModel(t, held)}
 	s.process = serveIn(t, s.dir, append(s.model.env(), env...)...)
 	s.session = s.process.session()
-	s.watching = watch(t, s.process, s.session)
+	s.watching = subscribe(t, s.process, s.session)
 	s.waiting = send(s.process, s.session)
 	s.watching.untilText(words(held))
 	return s
@@ -163,10 +163,11 @@ func (s *scene) restart(t *testing.T) map[string]any {
 	return messages[0].(map[string]any)
 }
 
-func TestADrainLetsALiveReplyEndAndTakesNothingNew(t *testing.T) {
+func TestDrain_LiveReplyEnds_NothingNew(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	other := s.process.session()
-	idle, queued := watch(t, s.process, other), send(s.process, s.session)
+	idle, queued := subscribe(t, s.process, other), send(s.process, s.session)
 	s.signal(syscall.SIGTERM)
 
 	if frame := s.watching.until("draining"); frame["reconnectAfterMs"].(float64) <= 0 {
@@ -206,7 +207,7 @@ func TestADrainLetsALiveReplyEndAndTakesNothingNew(t *testing.T) {
 	if a := <-s.waiting; a.err != nil || a.status != 200 || a.body["status"] != "completed" || a.body["content"] != words(long) {
 		t.Errorf("the waiting caller: %+v", a)
 	}
-	if code := s.wait(5 * time.Second).ExitCode(); code != 0 {
+	if code := s.wait().ExitCode(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, s.errs)
 	}
 	if reply := s.restart(t); reply["status"] != "completed" || reply["content"] != words(long) {
@@ -214,7 +215,8 @@ func TestADrainLetsALiveReplyEndAndTakesNothingNew(t *testing.T) {
 	}
 }
 
-func TestADrainInterruptsWhatDoesNotEndInTimeAndKeepsItsText(t *testing.T) {
+func TestDrain_Timeout_Interrupted(t *testing.T) {
+	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(signal.String(), func(t *testing.T) {
 			s := newScene(t, "PARLEY_DRAIN_TIMEOUT=300ms")
@@ -227,7 +229,7 @@ func TestADrainInterruptsWhatDoesNotEndInTimeAndKeepsItsText(t *testing.T) {
 			if a := <-s.waiting; a.err != nil || a.status != 200 || a.body["status"] != "interrupted" || a.body["content"] != words(held) {
 				t.Errorf("the waiting caller: %+v", a)
 			}
-			if code := s.wait(5 * time.Second).ExitCode(); code != 0 {
+			if code := s.wait().ExitCode(); code != 0 {
 				t.Errorf("exit code %d:\n%s", code, s.errs)
 			}
 			if took := time.Since(began); took < 300*time.Millisecond {
@@ -240,7 +242,8 @@ func TestADrainInterruptsWhatDoesNotEndInTimeAndKeepsItsText(t *testing.T) {
 	}
 }
 
-func TestASecondSignalStopsAtOnce(t *testing.T) {
+func TestDrain_SecondSignal(t *testing.T) {
+	t.Parallel()
 	for _, signals := range [][2]syscall.Signal{
 		{syscall.SIGTERM, syscall.SIGTERM}, {syscall.SIGINT, syscall.SIGINT}, {syscall.SIGINT, syscall.SIGTERM},
 	} {
@@ -249,7 +252,7 @@ func TestASecondSignalStopsAtOnce(t *testing.T) {
 			s.signal(signals[0])
 			s.watching.until("draining")
 			s.signal(signals[1])
-			status := s.wait(time.Second).Sys().(syscall.WaitStatus)
+			status := s.wait().Sys().(syscall.WaitStatus)
 			if !status.Signaled() || status.Signal() != signals[1] {
 				t.Errorf("the process ended with %v", status)
 			}
@@ -264,18 +267,20 @@ func TestASecondSignalStopsAtOnce(t *testing.T) {
 	}
 }
 
-// A client that does not answer a close, because it reads no more, has five seconds.
-func TestADrainDoesNotWaitForAClientThatIsSilent(t *testing.T) {
-	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
-	watch(t, p, p.session())
+// A client that no longer reads does not answer a close frame. The server waits a few seconds for it, not for the drain timeout.
+func TestDrain_SilentClient(t *testing.T) {
+	t.Parallel()
+	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey, "PARLEY_DRAIN_TIMEOUT=1h")
+	subscribe(t, p, p.session())
 	p.signal(syscall.SIGTERM)
-	if code := p.wait(7 * time.Second).ExitCode(); code != 0 {
+	if code := p.wait().ExitCode(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, p.errs)
 	}
 }
 
 // An SSE view is a request like any other: it is served to its end.
-func TestADrainServesAViewOverSSEToItsEnd(t *testing.T) {
+func TestDrain_SSE_ToItsEnd(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	messages := s.must("GET", "/v1/sessions/"+s.session+"/messages", nil)["data"].([]any)
 	id := messages[0].(map[string]any)["messageId"].(string)
@@ -300,7 +305,7 @@ func TestADrainServesAViewOverSSEToItsEnd(t *testing.T) {
 	if !strings.Contains(string(seen), "event: message.completed\n") {
 		t.Errorf("the view ended with:\n%s", seen)
 	}
-	if code := s.wait(5 * time.Second).ExitCode(); code != 0 {
+	if code := s.wait().ExitCode(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, s.errs)
 	}
 }

@@ -11,7 +11,8 @@ import (
 
 // A client may write its first frame as soon as it has the answer to its handshake, which can be before the server has
 // taken the connection over from net/http: what net/http has read by then must not be lost.
-func TestAFrameThatComesWithTheHandshakeIsRead(t *testing.T) {
+func TestSocket_FrameWithHandshake(t *testing.T) {
+	t.Parallel()
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 	if err != nil {
@@ -31,7 +32,7 @@ func TestAFrameThatComesWithTheHandshakeIsRead(t *testing.T) {
 	if _, err := io.WriteString(conn, handshake+frames); err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(timeout))
 	var seen []byte
 	for buffer := make([]byte, 4096); !bytes.Contains(seen, []byte(`"replyTo":"third"`)); {
 		n, err := conn.Read(buffer)

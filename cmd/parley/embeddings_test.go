@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// TestTheEmbeddingModelThatIsNamedIsAsked has a server as it is configured embed an exchange behind its reply.
-func TestTheEmbeddingModelThatIsNamedIsAsked(t *testing.T) {
+// TestServe_EmbeddingModel has a server as it is configured embed an exchange behind its reply.
+func TestServe_EmbeddingModel(t *testing.T) {
+	t.Parallel()
 	type embedding struct {
 		Model string
 		Input []string
@@ -46,7 +47,7 @@ func TestTheEmbeddingModelThatIsNamedIsAsked(t *testing.T) {
 		if want := "say 2\n" + words(2); e.Model != "meanings" || e.Key != "Bearer "+secretModel || !slices.Equal(e.Input, []string{want}) {
 			t.Errorf("the embedding model was asked %+v", e)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(timeout):
 		t.Errorf("it was not asked:\n%s", p.errs)
 	}
 }

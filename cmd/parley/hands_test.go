@@ -9,22 +9,28 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+
+	"parley/web/browsertest"
 )
 
-// TestThePageInTheHand is what people do without thinking of it: writing, scrolling, going back.
-func TestThePageInTheHand(t *testing.T) {
-	browser := newBrowser(t)
+// TestPageInteraction tests typing, scrolling, browser history and keyboard use.
+func TestPageInteraction(t *testing.T) {
+	t.Parallel()
+	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {
 		name string
 		play func(t *testing.T, browser context.Context)
 	}{
-		{"writing goes on while a reply streams, and Enter that composes sends nothing", writesOn},
-		{"the reader is let go when moving up, and taken along near the end", scrollsAway},
-		{"back and forward go through the sessions", goesBack},
-		{"who looks with other colours, no motion or at 200 % sees everything", looksOtherwise},
-		{"Tab goes where one expects, and the focus is seen", tabs},
+		{"typing and composition during a reply", writesOn},
+		{"scrolling up stops following the reply", scrollsAway},
+		{"back and forward through sessions", goesBack},
+		{"forced colours, reduced motion, 200 % zoom", looksOtherwise},
+		{"Tab order and visible focus", tabs},
 	} {
-		t.Run(scenario.name, func(t *testing.T) { scenario.play(t, browser) })
+		t.Run(scenario.name, func(t *testing.T) {
+			t.Parallel()
+			scenario.play(t, browser)
+		})
 	}
 }
 
@@ -73,7 +79,7 @@ func scrollsAway(t *testing.T, browser context.Context) {
 	model.allow(2000)
 	b.untilReply("streaming", words(2000))
 	if now := eval[float64](b, `document.getElementById("scroller").scrollTop`); now != top {
-		t.Errorf("what is read moved from %v to %v", top, now)
+		t.Errorf("the text being read moved from %v to %v", top, now)
 	}
 	b.do(wheel(100_000))
 	b.until(`document.querySelector(".jump button").hidden`)
@@ -82,7 +88,7 @@ func scrollsAway(t *testing.T, browser context.Context) {
 	b.until(distance + ` < 2`)
 }
 
-// wheel turns a mouse's wheel over the conversation.
+// wheel turns the mouse wheel over the conversation.
 func wheel(by float64) chromedp.Action[chromedp.Void] {
 	return func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 		_, err := chromedp.Call(ctx, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseWheel, X: 600, Y: 300, DeltaX: 0.001, DeltaY: by})
@@ -108,7 +114,7 @@ func goesBack(t *testing.T, browser context.Context) {
 	b.do(chromedp.Reload())
 	b.until(is(title, "buoy"))
 	b.untilChip("live")
-	// A new session that gets its id with its first message is no step of its own.
+	// A new session gets its id with its first message; that adds no entry to the browser's history.
 	b.do(chromedp.Click("#new-session"))
 	b.say("say 2 words")
 	b.untilReply("completed", words(2))
@@ -131,11 +137,11 @@ func looksOtherwise(t *testing.T, browser context.Context) {
 	})
 	b.photographAs("forced-colors")
 	if moving := eval[int](b, `document.getAnimations().length`); moving > 0 {
-		t.Errorf("%d things move", moving)
+		t.Errorf("%d animations run despite reduced motion", moving)
 	}
-	for _, seen := range []string{"#chip", "[data-caret]"} { // what colour alone would show
+	for _, seen := range []string{"#chip", "[data-caret]"} { // these show their state by a colour
 		if colour := eval[string](b, `getComputedStyle(document.querySelector("`+seen+`"), "`+map[string]string{"#chip": "::before", "[data-caret]": "::after"}[seen]+`").backgroundColor`); colour == "rgba(0, 0, 0, 0)" {
-			t.Errorf("%s cannot be seen", seen)
+			t.Errorf("%s is invisible with forced colours", seen)
 		}
 	}
 	b.look("light", 500, 350)
@@ -168,11 +174,11 @@ func tabs(t *testing.T, browser context.Context) {
 			return seen || e === document.body ? "" : e.outerHTML.slice(0, 80);
 		})(document.activeElement)`)
 		if unseen != "" {
-			t.Errorf("the focus is not seen at %s", unseen)
+			t.Errorf("the focus is invisible at %s", unseen)
 		}
 	}
-	const want = "find sessions sessions open-usage sidebar forget-key inspect trouble menu scroller log log log log text window body new-session"
+	const want = "find sessions sessions open-usage sidebar forget-key inspect simulator menu scroller log log log log text window body new-session"
 	if got := strings.Join(names, " "); !strings.HasPrefix(got, want) {
-		t.Errorf("Tab goes %s", got)
+		t.Errorf("Tab order is %s, want %s", got, want)
 	}
 }

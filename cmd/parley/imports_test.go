@@ -15,15 +15,15 @@ import (
 	"testing"
 )
 
-// room is a row of the table.
-type room struct {
+// allowedImports is a row of the table.
+type allowedImports struct {
 	name    string
 	imports []string
 }
 
-// rooms says of each package which others of ours it may import, in the order of the house's plan, ground floor first:
-// imports run downwards only. Whoever adds a package adds a row, and thinks about where it stands.
-var rooms = []room{
+// packages lists for each package which others of the repository it may import, lowest layer first: imports run downwards only.
+// A new package needs a row; where to put it is a decision about the design.
+var packages = []allowedImports{
 	{"stream", nil},
 	{"stream/openai", []string{"stream"}},
 	{"stream/simulated", []string{"stream"}},
@@ -43,42 +43,45 @@ var rooms = []room{
 	{"store/storetest", backend},
 	{"store", append([]string{"store/embedded", "store/redis"}, backend...)},
 	{"web", nil},
+	{"web/browsertest", nil},
 	{"web/npmtest", nil},
 	{"server/docs", []string{"web"}},
-	{"server", []string{"conversation", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web", "server/docs"}}, // it shows a limit's figures
+	{"server/api", []string{"conversation", "stream", "auth", "auth/limit"}}, // what REST and sockets share; it shows a limit's figures
+	{"server/socket", []string{"conversation", "stream", "stream/wire", "auth", "server/api"}},
+	{"server", []string{"server/api", "server/socket", "server/docs", "conversation", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}},
 	{"cmd/parley", []string{everything}},
 }
 
-// backend is whose interfaces the stores implement, and the arithmetic that belongs to them.
+// backend are the packages whose interfaces the stores implement, and the arithmetic they share.
 var backend = []string{"stream", "auth", "auth/limit", "conversation", "conversation/window", "conversation/usage"}
 
 const everything = "*"
 
-// onlyIn says of other people's modules where alone they may be imported; tests where it says "tests of".
+// onlyIn lists the only packages that may import a module of others; with the prefix "tests of", only their tests may.
 var onlyIn = map[string][]string{
 	"github.com/gin-gonic/gin":          {"server"},
 	"github.com/redis/go-redis":         {"store/redis"},
 	"github.com/sashabaranov/go-openai": {"stream/openai"},
 	"github.com/yuin/gopher-lua":        {testsOf + "store/redis"},
-	"github.com/coder/websocket":        {"server", "stream/client", testsOf + "cmd/parley"},
+	"github.com/coder/websocket":        {"server/socket", "stream/client", testsOf + "server", testsOf + "cmd/parley"},
 }
 
 const testsOf = "tests of "
 
-// source is a file of ours.
+// source is a Go file of the repository.
 type source struct {
 	path string // from the top of the repository, with slashes
 	text string
 }
 
-func TestImportsRunDownwardsOnly(t *testing.T) {
+func TestImports_Downwards(t *testing.T) {
 	for _, complaint := range inspect(t, sources(t)) {
 		t.Error(complaint)
 	}
 }
 
-// TestAPlantedImportIsFound plants what the rules forbid, one at a time, and beside it what they allow.
-func TestAPlantedImportIsFound(t *testing.T) {
+// TestImports_PlantedMistake plants what the rules forbid, one at a time, and beside it what they allow.
+func TestImports_PlantedMistake(t *testing.T) {
 	for name, test := range map[string]struct {
 		path, text string
 		want       string // a part of the only complaint; "" for none
@@ -94,7 +97,7 @@ func TestAPlantedImportIsFound(t *testing.T) {
 		"gin in a test outside":         {"web/a_test.go", `package web; import "github.com/gin-gonic/gin"`, `only server may import`},
 		"go-redis outside":              {"store/a.go", `package store; import redis "github.com/redis/go-redis/v9"`, `only store/redis may import`},
 		"go-openai outside":             {"stream/simulated/a.go", `package simulated; import "github.com/sashabaranov/go-openai"`, `only stream/openai may import`},
-		"websocket on top":              {"cmd/parley/a.go", `package main; import "github.com/coder/websocket"`, `only server or stream/client or tests of cmd/parley may import`},
+		"websocket on top":              {"cmd/parley/a.go", `package main; import "github.com/coder/websocket"`, `only server/socket or stream/client or tests of server or tests of cmd/parley may import`},
 		"an unknown import of ours":     {"server/a.go", `package server; import "parley/queue"`, `server may not import parley/queue`},
 		"an unknown package":            {"queue/a.go", "// Package queue is new.\npackage queue", `queue is not in the table of packages: add it to the table`},
 		"no comment":                    {"auth/limit/a.go", "// Not right above.\n\npackage limit", `auth/limit has no package comment`},
@@ -172,7 +175,7 @@ func inspect(t *testing.T, files []source) (complaints []string) {
 		}
 	}
 	for name, comment := range explained {
-		if !slices.ContainsFunc(rooms, func(r room) bool { return r.name == name }) {
+		if !slices.ContainsFunc(packages, func(r allowedImports) bool { return r.name == name }) {
 			complain("%s is not in the table of packages: add it to the table", name)
 		}
 		if !comment {
@@ -201,7 +204,7 @@ func forbidden(name, imported string, test bool) string {
 		return ""
 	}
 	var may []string
-	for _, r := range rooms {
+	for _, r := range packages {
 		if r.name == name {
 			may = r.imports
 		}
@@ -213,7 +216,7 @@ func forbidden(name, imported string, test bool) string {
 	case test && ours == name: // from its outside
 		allowed = true
 	case test && ours != "server" && !strings.HasPrefix(ours, "cmd/"):
-		allowed = true // what a test needs to set the scene, but never the top of the house
+		allowed = true // a test may set up what it needs, but nothing of the top layer
 	}
 	if !allowed {
 		return who + " may not import " + imported

@@ -15,34 +15,34 @@ import (
 	"parley/store"
 )
 
-// keys is the command of that name (design section 8): what the API does with keys, for whoever holds the store, and
-// accounts, modes and tiers, which the API cannot choose.
+// keys is `parley keys`: what the API does with keys, without a key or a server, for anyone who can open the store. Unlike the
+// API, it can choose the account, its tier, and the mode.
 type keys struct {
-	Create keysCreate `cmd:"" help:"Make a key. Its secret, shown this once, is alone on standard output; its record is on standard error."`
+	Create keysCreate `cmd:"" help:"Create a key. Its secret, shown only once, is alone on standard output; its record is on standard error."`
 	List   keysList   `cmd:"" help:"List the keys of an account and mode, newest first."`
 	Revoke keysRevoke `cmd:"" help:"Revoke a key: its secrets stop working at once."`
-	Rotate keysRotate `cmd:"" help:"Give a key a new secret, which is alone on standard output. The old one works for 24 hours more."`
+	Rotate keysRotate `cmd:"" help:"Give a key a new secret, printed alone on standard output. The old secret works for 24 more hours."`
 }
 
-// Help is kong's: what is said below the summary of the command.
+// Help is the text that kong prints below the summary of the command.
 func (keys) Help() string {
-	return `These commands work on the store itself, with no key and no server. The embedded store is one process' alone: stop the
-server first, or use its API (POST /v1/keys and so on). Accounts come into being by being named.`
+	return `These commands work on the store itself and need neither a key nor a server. Only one process can open the embedded store:
+stop the server first, or use its API (for example POST /v1/keys). An account is created on first use.`
 }
 
-// keysStore is the store that the commands work on, and whose keys are meant.
+// keysStore selects the store, and the account and mode in it, that a command works on.
 type keysStore struct {
-	Store   string `env:"PARLEY_STORE" default:"file:parley.db" help:"Where the keys are kept: file:PATH, or redis://HOST:PORT and its like, as the servers have it. Only create makes a file that is not there."`
-	Account string `default:"default" help:"Account of the key: 1 to 64 characters of [0-9A-Za-z._-]; by default the account default."`
+	Store   string `env:"PARLEY_STORE" default:"file:parley.db" help:"Store of the keys: file:PATH or redis://HOST:PORT and so on, as for serve. Only create creates a missing file."`
+	Account string `default:"default" help:"Account of the key: 1 to 64 characters of [0-9A-Za-z._-]."`
 	Mode    string `enum:"live,test" default:"live" help:"Mode of the key: live or test. Neither sees the other's data."`
 }
 
-// open opens the store and does something with its keys. Only where it may be made need it be there.
-func (c *keysStore) open(ctx context.Context, mayMake bool, do func(*auth.Keys, auth.Owner) error) (err error) {
+// open opens the store and calls do with its keys. If mayCreate is false, the store must exist.
+func (c *keysStore) open(ctx context.Context, mayCreate bool, do func(*auth.Keys, auth.Owner) error) (err error) {
 	if err := auth.CheckAccount(c.Account); err != nil {
 		return fmt.Errorf("--account %w", err)
 	}
-	if err := store.Exists(c.Store); err != nil && !mayMake {
+	if err := store.Exists(c.Store); err != nil && !mayCreate {
 		return fmt.Errorf("--store (PARLEY_STORE): %w", err)
 	}
 	backend, err := store.Open(ctx, c.Store, slog.New(slog.DiscardHandler))
@@ -59,13 +59,13 @@ func (c *keysStore) open(ctx context.Context, mayMake bool, do func(*auth.Keys, 
 // keysCreate is `parley keys create`.
 type keysCreate struct {
 	keysStore
-	Name    string   `required:"" placeholder:"NAME" help:"Name of the key, for people: 1 to 100 characters."`
-	Scopes  []string `required:"" placeholder:"SCOPE" help:"What it may do, separated by commas: read:sessions, write:sessions, read:messages, write:messages, read:analytics, admin (all)."`
-	Expires string   `placeholder:"TIME" help:"When it expires, in ISO 8601 with a zone, such as 2031-01-01T00:00:00Z. By default never."`
-	Tier    string   `placeholder:"TIER" help:"Tier of the account from now on: free, pro or enterprise. By default it stays; that of a new account is free. That of the account default is PARLEY_TIER of the server."`
+	Name    string   `required:"" placeholder:"NAME" help:"Name of the key, for your own use: 1 to 100 characters."`
+	Scopes  []string `required:"" placeholder:"SCOPE" help:"What the key may do, separated by commas: read:sessions, write:sessions, read:messages, write:messages, read:analytics, admin (all)."`
+	Expires string   `placeholder:"TIME" help:"When the key expires, in ISO 8601 with a time zone, for example 2031-01-01T00:00:00Z. Default: never."`
+	Tier    string   `placeholder:"TIER" help:"New tier of the account: free, pro or enterprise. Default: unchanged; a new account is free. The tier of the account default is set by PARLEY_TIER of the server."`
 }
 
-// Run makes a key.
+// Run creates a key.
 func (c *keysCreate) Run(ctx context.Context, o output) error {
 	wanted, tier, err := c.check()
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *keysCreate) Run(ctx context.Context, o output) error {
 	})
 }
 
-// check returns what the key is to be made of.
+// check returns the properties of the key, and the tier of its account ("" to leave it).
 func (c *keysCreate) check() (wanted auth.NewKey, tier limit.Tier, err error) {
 	wanted.Name = c.Name
 	if err := auth.CheckName(c.Name); err != nil {
@@ -98,7 +98,7 @@ func (c *keysCreate) check() (wanted auth.NewKey, tier limit.Tier, err error) {
 		return wanted, "", nil
 	}
 	if c.Account == auth.DefaultAccount {
-		return wanted, "", errors.New("--tier: that of the account default is PARLEY_TIER of the server")
+		return wanted, "", errors.New("--tier cannot change the account default: set PARLEY_TIER of the server instead")
 	}
 	if tier, err = limit.ParseTier(c.Tier); err != nil {
 		return wanted, "", fmt.Errorf("--tier: %w", err)
@@ -106,7 +106,7 @@ func (c *keysCreate) check() (wanted auth.NewKey, tier limit.Tier, err error) {
 	return wanted, tier, nil
 }
 
-// show prints a secret alone on standard output, and its key's record beside it.
+// show prints a secret alone on standard output, and the record of its key on standard error.
 func show(o output, key auth.Key, secret string) error {
 	if err := writeRecord(o, key); err != nil {
 		return err
@@ -125,7 +125,7 @@ func writeRecord(o output, key auth.Key) error {
 // keysList is `parley keys list`.
 type keysList struct {
 	keysStore
-	JSON bool `name:"json" help:"Print the records as JSON, as the API does."`
+	JSON bool `name:"json" help:"Print the records as JSON, in the format of the API."`
 }
 
 // Run lists keys.
@@ -149,7 +149,7 @@ func (c *keysList) Run(ctx context.Context, o output) error {
 	})
 }
 
-// table prints records for people.
+// table prints records as a table.
 func table(o output, records []auth.Record) error {
 	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "KEY ID\tSTATUS\tPREFIX\tSCOPES\tCREATED\tEXPIRES\tLAST USED\tNAME")
@@ -206,13 +206,13 @@ func (c *keysRotate) Run(ctx context.Context, o output) error {
 	})
 }
 
-// explain says where a key was looked for in vain. What was given as an id may be a secret, and is not repeated then.
+// explain adds to ErrKeyNotFound where the key was looked for. An argument that is not a key id may be a secret: it is not repeated.
 func (c *keysStore) explain(id string, err error) error {
 	switch {
 	case !errors.Is(err, auth.ErrKeyNotFound):
 		return err
 	case !strings.HasPrefix(id, auth.KeyPrefix):
-		return fmt.Errorf("that is no id of a key: it begins with %s", auth.KeyPrefix)
+		return fmt.Errorf("invalid key id: it must begin with %s (parley keys list shows the ids)", auth.KeyPrefix)
 	}
-	return fmt.Errorf("the account %s has no %s key %s that works: --account and --mode name another", c.Account, c.Mode, id)
+	return fmt.Errorf("account %q has no active %s key %s; use --account or --mode to choose another", c.Account, c.Mode, id)
 }

@@ -4,13 +4,16 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"parley/web/browsertest"
 )
 
-// TestThePageLoadsLittleAtFirst asks a browser what the test of web, which reads the files, adds up: how many bytes it takes to
-// show the page to somebody who comes for the first time.
-func TestThePageLoadsLittleAtFirst(t *testing.T) {
+// TestPage_FirstLoadSize measures in a browser what the test of package web adds up from the files: how many bytes a first visit
+// loads until the page is shown. 60,000 bytes take about a second over a slow mobile connection.
+func TestPage_FirstLoadSize(t *testing.T) {
+	t.Parallel()
 	const most = 60_000
-	browser := newBrowser(t)
+	browser := browsertest.Chromium(t)
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
 	b.do(chromedp.Navigate(p.url + "/"))
@@ -18,9 +21,9 @@ func TestThePageLoadsLittleAtFirst(t *testing.T) {
 	const entries = `[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]`
 	t.Log(eval[string](b, entries+`.map((e) => e.encodedBodySize + " " + new URL(e.name).pathname).join(", ")`))
 	if bytes := eval[int](b, entries+`.reduce((sum, e) => sum + e.encodedBodySize, 0)`); bytes > most || bytes < 10_000 {
-		t.Errorf("the page loads %d bytes at first, want %d at most", bytes, most)
+		t.Errorf("the first load takes %d bytes, want %d at most", bytes, most)
 	}
 	if plain := eval[string](b, entries+`.filter((e) => e.encodedBodySize >= 500 && e.encodedBodySize >= e.decodedBodySize).map((e) => e.name).join(", ")`); plain != "" {
-		t.Errorf("these are not compressed: %s", plain)
+		t.Errorf("sent without compression: %s", plain)
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// exchange is a message and what a model says to it.
+// exchange is a message and the model's reply.
 type exchange struct{ asked, said string }
 
-// talk is a conversation as people have it, with everything in it that a reply can be made of.
+// talk is a conversation whose replies use every kind of Markdown that the page renders.
 var talk = []exchange{
 	{"How does a client resume a reply after a dropped connection?", `A reply is an **append-only text** with a *state*, so a client that comes back says only how far it has read. Nothing is kept for it meanwhile.
 
@@ -69,7 +69,7 @@ A thousand viewers of one reply share **one text**, and a frame is encoded once.
 That is all.`},
 }
 
-// eachLook looks at the page as it is with axe-core, light and dark, at a desk and on a phone, and photographs it.
+// eachLook runs axe-core on the page and takes a screenshot, light and dark, at desktop and phone size.
 func (b *tab) eachLook(name string) {
 	b.t.Helper()
 	for _, look := range []struct {
@@ -90,13 +90,13 @@ func (b *tab) eachLook(name string) {
 	}
 }
 
-// view is something that the page can show: how it is opened, and how closed.
+// view is a menu, dialog or message of the page, with what opens and closes it.
 type view struct {
 	name        string
 	open, close func(b *tab)
 }
 
-// by returns what does something in the page, and waits until something is so.
+// by returns a function that performs an action and waits until an expression is true.
 func by(does chromedp.Action[chromedp.Void], until string) func(b *tab) {
 	return func(b *tab) {
 		b.t.Helper()
@@ -105,7 +105,7 @@ func by(does chromedp.Action[chromedp.Void], until string) func(b *tab) {
 	}
 }
 
-// clicks has a click come even where a phone's page has hidden what is clicked.
+// clicks returns a function that clicks an element, even one that the phone layout hides, and waits for an expression.
 func clicks(selector, until string) func(b *tab) {
 	return func(b *tab) {
 		b.t.Helper()
@@ -116,7 +116,7 @@ func clicks(selector, until string) func(b *tab) {
 
 func esc(b *tab) { b.do(pressEscape) }
 
-// looksLike opens every view, one after the other.
+// looksLike opens every view in turn.
 func looksLike(t *testing.T, browser context.Context) {
 	model := newTextModel(t, 24)
 	p := serveIn(t, t.TempDir(), model.env()...)
@@ -128,7 +128,7 @@ func looksLike(t *testing.T, browser context.Context) {
 		}
 	}
 	if os.Getenv("PARLEY_SCREENSHOTS") != "" {
-		model.pace = 50 * time.Millisecond // as models are
+		model.pace = 50 * time.Millisecond // the speed of a usual model
 	}
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
 	b.forgiven = regexp.MustCompile(`status of (401|413)`)
@@ -162,7 +162,7 @@ func looksLike(t *testing.T, browser context.Context) {
 
 func quoted(text string) string { return "\"" + strings.ReplaceAll(text, `"`, `\"`) + "\"" }
 
-// endings are the ways in which a reply can stand there.
+// endings shows replies that are streaming, stopped and failed.
 func (b *tab) endings(model *textModel) {
 	b.t.Helper()
 	model.says("Begin, and wait.", "## While it is written\n\n- one\n- two ⏸")
@@ -188,9 +188,9 @@ func (b *tab) open(views []view) {
 
 var views = []view{
 	{"menu", clicks("#menu summary", `document.getElementById("delete").checkVisibility()`), esc},
-	{"trouble", clicks("#trouble summary", `document.querySelector("#trouble-slow")?.checkVisibility()`), esc},
+	{"simulator", clicks("#simulator summary", `document.querySelector("#simulate-slow")?.checkVisibility()`), esc},
 	{"confirm", clicks("#delete", `document.querySelector("#confirm[open]") !== null`), esc},
-	{"meter", clicks("#window summary", `document.querySelector("#window dl").textContent.includes("tokens so far")`), esc},
+	{"meter", clicks("#window summary", `document.querySelector("#window dl").textContent.includes("tokens in total")`), esc},
 	{"dry-run", func(b *tab) {
 		b.do(chromedp.SendKeys("#text", "And what would that be?"))
 		clicks("#window summary", `!document.querySelector("#window button").disabled`)(b)
@@ -205,7 +205,7 @@ var views = []view{
 	}, clicks("#inspect", `document.getElementById("inspector").hidden`)},
 	{"no-session-found", func(b *tab) {
 		b.do(pressCtrlK, chromedp.SendKeys("#find", "nothing of that name"))
-		b.until(`document.querySelector("#sessions .state").textContent.startsWith("No session is called that")`)
+		b.until(`document.querySelector("#sessions .state").textContent.startsWith("No matching session")`)
 	}, func(b *tab) { b.do(pressEscape); b.until(is(focused, "text")) }},
 	{"sidebar", by(pressCtrlK, is(focused, "find")), esc},
 	{"overflow", func(b *tab) {

@@ -1,8 +1,7 @@
-// Command parley is the conversation server. It reads flags and the environment, puts the rooms together, and starts
-// and drains them; what they do is their own.
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -18,11 +17,11 @@ import (
 // commands is the command line.
 type commands struct {
 	Serve   serve   `cmd:"" help:"Run the server."`
-	Keys    keys    `cmd:"" help:"Manage API keys, in the store directly."`
+	Keys    keys    `cmd:"" help:"Manage API keys directly in the store."`
 	Version version `cmd:"" help:"Print the version."`
 }
 
-const description = `Parley is a streaming-first conversation server: a REST API and a WebSocket beside it, in front of any OpenAI-compatible model.`
+const description = `Parley is a streaming-first conversation server: a REST API and a WebSocket in front of any OpenAI-compatible model.`
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -46,7 +45,7 @@ func run(args []string, out, errs io.Writer) int {
 		fmt.Fprintf(errs, "parley: %s\nTry: parley --help\n", nameVariables(parser.Model.Node, err.Error()))
 		return 2
 	}
-	ignored := signal.Ignored(syscall.SIGINT) // a script's shell has what it starts with & ignore it
+	ignored := signal.Ignored(syscall.SIGINT) // a shell script starts its background jobs so
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(context.CancelFunc(func() {
@@ -62,7 +61,7 @@ func run(args []string, out, errs io.Writer) int {
 	return 0
 }
 
-// nameVariables puts the environment variable behind each flag that a message of kong's names: the value may come from there.
+// nameVariables adds the environment variable to each flag in an error message of kong, since the value may come from there.
 func nameVariables(node *kong.Node, message string) string {
 	for _, flag := range node.Flags {
 		before, rest, found := strings.Cut(message, "--"+flag.Name)
@@ -77,7 +76,7 @@ func nameVariables(node *kong.Node, message string) string {
 	return message
 }
 
-// exitAtNext ends the process at the next signal of that kind, which would be ignored otherwise.
+// exitAtNext ends the process at the next signal s, which Go would ignore because the parent process did.
 func exitAtNext(s syscall.Signal) {
 	next := make(chan os.Signal, 1)
 	signal.Notify(next, s)
@@ -90,13 +89,16 @@ func exitAtNext(s syscall.Signal) {
 // output is where a command writes.
 type output struct{ out, errs io.Writer }
 
-// version is the command of that name.
+// version is `parley version`.
 type version struct{}
 
-// Run prints the version that Go recorded in the binary.
+// release is the version that `make release` links into the binary, "" in any other.
+var release string
+
+// Run prints the version of the release, or else what Go recorded in the binary.
 func (version) Run(o output) error {
 	info, _ := debug.ReadBuildInfo()
-	_, err := fmt.Fprintln(o.out, "parley", versionOf(info))
+	_, err := fmt.Fprintln(o.out, "parley", cmp.Or(release, versionOf(info)))
 	return err
 }
 

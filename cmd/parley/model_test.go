@@ -22,25 +22,26 @@ type wordsModel struct {
 
 	mu      sync.Mutex
 	said    map[string][]time.Time // guarded by mu; by the newest message: when each word was written
+	closed  map[string]bool        // guarded by mu; by the newest message: its request was closed before the reply was whole
 	allowed int                    // guarded by mu; how many words of a reply may be said
 	more    chan struct{}          // guarded by mu; closed when allowed grows
 }
 
 func newWordsModel(t *testing.T, pace time.Duration) *wordsModel {
-	m := &wordsModel{pace: pace, said: map[string][]time.Time{}, allowed: math.MaxInt, more: make(chan struct{})}
+	m := &wordsModel{pace: pace, said: map[string][]time.Time{}, closed: map[string]bool{}, allowed: math.MaxInt, more: make(chan struct{})}
 	m.Server = httptest.NewServer(http.HandlerFunc(m.answer))
 	t.Cleanup(func() { m.CloseClientConnections(); m.Close() })
 	return m
 }
 
-// newHeldModel returns one whose replies stop after so many words until more are allowed.
+// newHeldModel returns a model whose replies stop after that many words, until allow raises the limit.
 func newHeldModel(t *testing.T, allowed int) *wordsModel {
 	m := newWordsModel(t, time.Millisecond)
 	m.allow(allowed)
 	return m
 }
 
-// allow has replies go on, or for those that begin from now on, come as far as n words.
+// allow lets each reply continue up to n words, also those that begin later.
 func (m *wordsModel) allow(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,7 +50,7 @@ func (m *wordsModel) allow(n int) {
 	m.more = make(chan struct{})
 }
 
-// await waits until the i-th word may be said; false says that nobody wants it any more.
+// await waits until the i-th word may be said. It reports false if the request was closed first.
 func (m *wordsModel) await(ctx context.Context, i int) bool {
 	for {
 		m.mu.Lock()
@@ -66,9 +67,10 @@ func (m *wordsModel) await(ctx context.Context, i int) bool {
 	}
 }
 
-// env is what has a server use the model.
+// env is the environment of a server that uses the model. The timeouts let a test hold a reply as long as it likes.
 func (m *wordsModel) env() []string {
-	return []string{"PARLEY_ADMIN_KEY=" + declaredKey, "OPENAI_BASE_URL=" + m.URL, "PARLEY_MODEL=words"}
+	return []string{"PARLEY_ADMIN_KEY=" + declaredKey, "OPENAI_BASE_URL=" + m.URL, "PARLEY_MODEL=words",
+		"PARLEY_MODEL_FIRST_BYTE=1h", "PARLEY_MODEL_STALL=1h"}
 }
 
 // lastAsked returns the last message of a request to a model of that name. What asks for nothing, or for the models, it answers.
@@ -94,6 +96,11 @@ func (m *wordsModel) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	n := 3
 	_, _ = fmt.Sscanf(asked, "say %d", &n)
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.closed[asked] = len(m.said[asked]) < n
+	}()
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w)
 	tick := time.NewTicker(m.pace)
@@ -129,6 +136,48 @@ func (m *wordsModel) saidBefore(asked string, then time.Time) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(slices.DeleteFunc(slices.Clone(m.said[asked]), func(at time.Time) bool { return at.After(then) }))
+}
+
+// awaitClosed waits until the request with a message is closed, and fails the test if its reply was written to the end.
+func (m *wordsModel) awaitClosed(t *testing.T, asked string) {
+	t.Helper()
+	early := false
+	eventually(t, "the model's request is still open: "+asked, func() (closed bool) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		early, closed = m.closed[asked]
+		return closed
+	})
+	if !early {
+		t.Errorf("the model's request was not closed: %q was answered to the end", asked)
+	}
+}
+
+// awaitSaid waits until the model has said n words in answer to a message.
+func (m *wordsModel) awaitSaid(t *testing.T, asked string, n int) {
+	t.Helper()
+	eventually(t, "the model does not get on", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.said[asked]) >= n
+	})
+}
+
+// awaitMore waits until the model has said n more words to anybody.
+func (m *wordsModel) awaitMore(t *testing.T, n int) {
+	t.Helper()
+	n += m.sum()
+	eventually(t, "the model does not get on", func() bool { return m.sum() >= n })
+}
+
+// sum returns how many words the model has said.
+func (m *wordsModel) sum() (sum int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, said := range m.said {
+		sum += len(said)
+	}
+	return sum
 }
 
 // word is the i-th word of what the test's model says.

@@ -96,7 +96,7 @@ var patient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // follow follows a reply on a node to its end. It returns the text of the deltas, which must adjoin, the end, and when that came.
 func (p *process) follow(path string) (text string, end event, at time.Time) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	err := p.events(ctx, path, "", func(e event) {
 		switch {
@@ -104,7 +104,7 @@ func (p *process) follow(path string) (text string, end event, at time.Time) {
 			text += e.Delta
 		case e.kind == "message.delta":
 			p.t.Errorf("a delta at %d after %d bytes", e.Offset, len(text))
-		case e.kind != "message.created":
+		case e.kind != "message.created" && strings.HasPrefix(e.kind, "message."):
 			end, at = e, time.Now()
 		}
 	})
@@ -114,7 +114,8 @@ func (p *process) follow(path string) (text string, end event, at time.Time) {
 	return text, end, at
 }
 
-func TestANodeIsKilledAtAnyMoment(t *testing.T) {
+func TestNodes_KilledAnyMoment(t *testing.T) {
+	t.Parallel()
 	const groups, rounds = 6, 5
 	server := redistest.Single(t)
 	var late, lost atomic.Int64 // milliseconds
@@ -125,7 +126,7 @@ func TestANodeIsKilledAtAnyMoment(t *testing.T) {
 		work.Go(func() { // most of the time it waits for the heartbeat to be missed
 			random := rand.New(rand.NewPCG(7, uint64(g)))
 			for round := range rounds {
-				killNode(t, p, model, round, time.Duration(100+random.IntN(900))*time.Millisecond, &late, &lost)
+				killNode(t, p, model, round, 30+random.IntN(270), &late, &lost)
 			}
 		})
 	}
@@ -133,8 +134,8 @@ func TestANodeIsKilledAtAnyMoment(t *testing.T) {
 	t.Logf("%d kills: the other node's viewer had the end after %d ms at most; what was lost had been said at most %d ms before", groups*rounds, late.Load(), lost.Load())
 }
 
-// killNode kills a node that writes a reply which the other node's viewer watches.
-func killNode(t *testing.T, p *pair, model *wordsModel, round int, after time.Duration, late, lost *atomic.Int64) {
+// killNode kills a node when it has read so many words of a reply that the other node's viewer watches.
+func killNode(t *testing.T, p *pair, model *wordsModel, round, after int, late, lost *atomic.Int64) {
 	writer, other := p.node(round), p.node(round+1)
 	session := writer.session()
 	asked := fmt.Sprintf("say 5000 words in %s", session)
@@ -150,12 +151,12 @@ func killNode(t *testing.T, p *pair, model *wordsModel, round int, after time.Du
 		text, end, at := other.follow(path)
 		watching <- watched{text, end, at}
 	}()
-	<-time.After(after) // the random moment
+	model.awaitSaid(t, asked, after) // the random moment
 	killed := time.Now()
 	writer.kill()
 	w := <-watching
 	raise(late, w.at.Sub(killed))
-	if w.end.kind != "message.interrupted" || w.at.Sub(killed) > 5*time.Second {
+	if w.end.kind != "message.interrupted" {
 		t.Errorf("the viewer had %q after %v", w.end.kind, w.at.Sub(killed))
 	}
 	content := w.end.Message.Content
@@ -166,9 +167,6 @@ func killNode(t *testing.T, p *pair, model *wordsModel, round int, after time.Du
 	for had := strings.Count(content, " "); model.saidBefore(asked, killed.Add(-missing)) > had; missing += 5 * time.Millisecond {
 	}
 	raise(lost, missing)
-	if missing > 250*time.Millisecond { // 100 on a machine that has nothing else to do
-		t.Errorf("text that was %v old was lost", missing)
-	}
 	if m := other.must("GET", path, nil); m["status"] != "interrupted" || m["content"] != content {
 		t.Errorf("history has %v", m)
 	}
@@ -191,22 +189,23 @@ func raise(most *atomic.Int64, d time.Duration) {
 	}
 }
 
-func TestWhatWasDecidedWhileANodeSleptStaysDecided(t *testing.T) {
+func TestNodes_SleepingWriter_Fenced(t *testing.T) {
+	t.Parallel()
 	model := newWordsModel(t, 10*time.Millisecond)
 	p := newPair(t, redistest.Single(t).URL, model)
 	sleeper, other := p.node(0), p.node(1)
 	session := sleeper.session()
-	asked := "say 5000 words"
+	asked := "say 50000 words" // more than the buffers of the network hold while the node sleeps
 	begun := sleeper.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": asked, "streaming": true})
 	path := "/v1/sessions/" + session + "/messages/" + begun["messageId"].(string)
-	here := watch(t, sleeper, session)
+	here := subscribe(t, sleeper, session)
 	here.until("message.delta")
 	ended := make(chan event, 1)
 	go func() {
 		_, end, _ := other.follow(path)
 		ended <- end
 	}()
-	<-time.After(300 * time.Millisecond) // it is being written
+	model.awaitSaid(t, asked, 100)
 	sleeper.signal(syscall.SIGSTOP)
 	end := <-ended
 	if end.kind != "message.interrupted" {
@@ -226,11 +225,7 @@ func TestWhatWasDecidedWhileANodeSleptStaysDecided(t *testing.T) {
 			t.Errorf("history has %v", m)
 		}
 	}
-	said := model.saidBefore(asked, time.Now())
-	<-time.After(500 * time.Millisecond)
-	if more := model.saidBefore(asked, time.Now()) - said; more > 0 {
-		t.Errorf("the model's request was not closed: it said %d words more", more)
-	}
+	model.awaitClosed(t, asked)
 }
 
 // sender sends in a session of its own, to whichever node answers, and watches each reply with connections that are cut.
@@ -246,10 +241,10 @@ func (k *sender) send(n int) {
 	key := fmt.Sprintf("%s-%d", k.session, n)
 	want := words(20 + k.random.IntN(150))
 	asked := fmt.Sprintf("say %d words, the %d. time", strings.Count(want, " "), n)
-	path, deadline := "", time.Now().Add(60*time.Second)
+	path, deadline := "", time.Now().Add(timeout)
 	for path == "" {
 		if time.Now().After(deadline) {
-			k.p.t.Errorf("a send was not answered within a minute")
+			k.p.t.Errorf("a send got no response within %v", timeout)
 			return
 		}
 		status, answer, err := k.p.node(k.random.IntN(2)).keyed(key, "/v1/sessions/"+k.session+"/messages", map[string]any{"content": asked, "streaming": true})
@@ -274,7 +269,7 @@ func (k *sender) send(n int) {
 				k.p.t.Errorf("a delta at %d after %d bytes", e.Offset, len(text))
 			case e.kind == "message.delta":
 				text += e.Delta
-			case e.kind != "message.created":
+			case e.kind != "message.created" && strings.HasPrefix(e.kind, "message."):
 				end = e
 			}
 		})
@@ -309,7 +304,8 @@ func (p *process) keyed(key, path string, body any) (int, map[string]any, error)
 	return response.StatusCode, answer, err
 }
 
-func TestARollingRestartFailsNothing(t *testing.T) {
+func TestNodes_RollingRestart(t *testing.T) {
+	t.Parallel()
 	const senders, restarts = 8, 4
 	model := newWordsModel(t, 10*time.Millisecond)
 	p := newPair(t, redistest.Single(t).URL, model)
@@ -330,10 +326,10 @@ func TestARollingRestartFailsNothing(t *testing.T) {
 		})
 	}
 	for i := range restarts {
-		<-time.After(500 * time.Millisecond) // some load in between
+		model.awaitMore(t, 1000) // some load in between
 		leaving := p.node(i)
 		leaving.signal(syscall.SIGTERM)
-		if state := leaving.wait(40 * time.Second); !state.Success() {
+		if state := leaving.wait(); !state.Success() {
 			t.Errorf("a node ended with %v:\n%s", state, leaving.errs)
 		}
 		p.start(i % 2)

@@ -3,31 +3,84 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"parley/web/browsertest"
 )
 
-// asCommand has the test binary be the command itself: a real process, that can be killed.
-const asCommand = "PARLEY_TEST_AS_COMMAND"
+// TestMain ends the browser that the tests share, removes the server that they built, and looks for goroutines that they left.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{m}) }
 
-func TestMain(m *testing.M) {
-	if os.Getenv(asCommand) != "" {
-		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+// suite is testing.M as goleak wants it.
+type suite struct{ *testing.M }
+
+// Run runs the tests and returns the exit code.
+func (s suite) Run() int {
+	code := browsertest.Run(s.M)
+	if folder := builtIn.Load(); folder != nil {
+		_ = os.RemoveAll(*folder)
 	}
-	goleak.VerifyTestMain(m)
+	return code
 }
 
-// raceOptions spares a process the second that the race detector otherwise takes to end.
+// builtIn is the folder of the command under test, nil before its first use.
+var builtIn atomic.Pointer[string]
+
+// build builds the command under test, parley, and returns its path. It has the race detector if PARLEY_TEST_RACE=true, or if
+// the tests themselves have it. The tests only drive it and the browser, so `make test` runs them without the race detector,
+// which would more than double what they cost.
+var build = sync.OnceValues(func() (string, error) {
+	race := os.Getenv("PARLEY_TEST_RACE") == "true"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		race = race || slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+	}
+	folder, err := os.MkdirTemp("", "parley-test-")
+	if err != nil {
+		return "", err
+	}
+	builtIn.Store(&folder)
+	path := filepath.Join(folder, "parley")
+	build := exec.Command("go", "build", fmt.Sprintf("-race=%v", race), "-o", path, ".")
+	if race {
+		build.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w\n%s", build.Args, err, output)
+	}
+	return path, nil
+})
+
+// parley returns the path of the command under test. It skips the test under -short, which is for tests without processes.
+func parley(t testing.TB) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: no process is started")
+	}
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// raceOptions spares a process the second that the race detector otherwise waits at its end.
 const raceOptions = "GORACE=atexit_sleep_ms=0"
 
 const declaredKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
@@ -43,18 +96,19 @@ type process struct {
 	exited chan struct{} // closed when it has ended and all that it wrote is there
 }
 
-// command returns the command with those arguments, in a folder, with nothing in its environment but env.
-func command(dir string, env []string, args ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], args...)
+// command returns parley with those arguments, in a folder, with nothing in its environment but env.
+func command(t testing.TB, dir string, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(parley(t), args...)
 	cmd.Dir = dir
-	cmd.Env = append([]string{asCommand + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + dir, raceOptions}, env...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, raceOptions}, env...)
 	return cmd
 }
 
 // serveIn starts `parley serve` in a folder and waits until it says where it is.
 func serveIn(t testing.TB, dir string, env ...string) *process {
 	t.Helper()
-	p := start(t, command(dir, append(env, "PARLEY_ADDR=127.0.0.1:0"), "serve"))
+	p := start(t, command(t, dir, append(env, "PARLEY_ADDR=127.0.0.1:0"), "serve"))
 	if !p.ready() {
 		t.Fatalf("the server ended before it was ready:\n%s%s", p.out, p.errs)
 	}
@@ -73,24 +127,33 @@ func (p *process) ready() bool {
 // page is where the server says that its page is.
 var page = regexp.MustCompile(`(?m)^ +page +(http://\S+)/\n(?:.*\n)* +key .*\n`)
 
-// start starts a command that is killed when the test is over, if it has not ended by then.
+// start starts a command. It is killed when the test is over, or when this process dies in any way: the kernel sends the
+// signal of Pdeathsig when the thread that started the command ends, so that thread waits for the command.
 func start(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, key: declaredKey, out: newLines(), errs: newLines(), exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.out, p.errs
-	if err := cmd.Start(); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // the state is in cmd
+			close(p.exited)
+		}
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		p.kill()
 		if strings.Contains(p.errs.String(), "WARNING: DATA RACE") {
-			t.Errorf("the race detector says:\n%s", p.errs)
+			t.Errorf("the race detector reports:\n%s", p.errs)
 		}
 	})
-	go func() {
-		defer close(p.exited)
-		_ = cmd.Wait() // the state is in cmd
-	}()
 	return p
 }
 
@@ -108,15 +171,29 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// wait waits for the end of the process, for so long at most, and returns how it ended.
-func (p *process) wait(atMost time.Duration) *os.ProcessState {
+// wait waits for the end of the process and returns how it ended.
+func (p *process) wait() *os.ProcessState {
 	p.t.Helper()
 	select {
 	case <-p.exited:
 		return p.cmd.ProcessState
-	case <-time.After(atMost):
-		p.t.Fatalf("the process still runs after %v:\n%s", atMost, p.errs)
+	case <-time.After(timeout):
+		p.t.Fatalf("the process still runs after %v:\n%s", timeout, p.errs)
 		return nil
+	}
+}
+
+// eventually waits until something is so. The timeout is long enough that only what never comes reaches it.
+func eventually(t testing.TB, otherwise string, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(timeout); !so(); {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal(otherwise)
+		}
 	}
 }
 
@@ -152,7 +229,7 @@ func (p *process) request(method, path string, body any) (int, http.Header, map[
 	return response.StatusCode, response.Header, answer, err
 }
 
-var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+var client = &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // must is call for what has to succeed.
 func (p *process) must(method, path string, body any) map[string]any {

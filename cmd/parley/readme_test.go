@@ -60,6 +60,7 @@ func readerEnv(p *process, dir string) []string {
 
 // TestSamples_Shell runs the shell samples against a server.
 func TestSamples_Shell(t *testing.T) {
+	t.Parallel()
 	needs(t, "bash", "curl")
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
 	reply := `(?m)^\{.*"content":"` + words(3) + `".*"status":"completed"`
@@ -86,6 +87,7 @@ func TestSamples_Shell(t *testing.T) {
 
 // TestSamples_Programs runs the JavaScript sample in Node, beside client.js, and the Go sample.
 func TestSamples_Programs(t *testing.T) {
+	t.Parallel()
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
 	reply := `(?m)^` + words(3) + `\ncompleted, 3 tokens$`
 	t.Run("javascript", func(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -32,16 +31,14 @@ import (
 //
 // [model-server] says that a model server runs on this machine, at an address where parley looks for one.
 func TestScripts(t *testing.T) {
-	parley := filepath.Join(t.TempDir(), "parley")
-	if err := os.Symlink(must(os.Executable()), parley); err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	folder := filepath.Dir(parley(t))
 	_, _, detected := openai.Detect(t.Context())
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
-			env.Vars = append(env.Vars, asCommand+"=1", raceOptions, "PARLEY_ADDR=127.0.0.1:0", "DECLARED="+declaredKey,
-				"PATH="+filepath.Dir(parley)+":"+os.Getenv("PATH"), "HOME="+env.WorkDir)
+			env.Vars = append(env.Vars, raceOptions, "PARLEY_ADDR=127.0.0.1:0", "DECLARED="+declaredKey,
+				"PATH="+folder+":"+os.Getenv("PATH"), "HOME="+env.WorkDir)
 			env.Values[t] = &process{}
 			return nil
 		},
@@ -54,7 +51,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "count": count, "call": func(ts *testscript.TestScript, _ bool, args []string) { callIn(ts, running(t, ts), args) },
 			"serve": func(ts *testscript.TestScript, _ bool, args []string) {
-				p := start(t, command(ts.MkAbs("."), append([]string{"PARLEY_ADDR=" + ts.Getenv("PARLEY_ADDR")}, args...), "serve"))
+				p := start(t, command(t, ts.MkAbs("."), append([]string{"PARLEY_ADDR=" + ts.Getenv("PARLEY_ADDR")}, args...), "serve"))
 				ts.Defer(p.kill)
 				*running(t, ts) = *p
 				introduce(ts, running(t, ts))
@@ -68,13 +65,6 @@ func TestScripts(t *testing.T) {
 			"shutdown": func(ts *testscript.TestScript, _ bool, _ []string) { shutDown(ts, running(t, ts)) },
 		},
 	})
-}
-
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
 }
 
 // running is the server of a script.
@@ -95,11 +85,7 @@ func introduce(ts *testscript.TestScript, p *process) {
 
 func shutDown(ts *testscript.TestScript, p *process) {
 	ts.Check(p.cmd.Process.Signal(syscall.SIGTERM))
-	select {
-	case <-p.exited:
-	case <-time.After(10 * time.Second):
-		ts.Fatalf("the server does not stop:\n%s", p.errs)
-	}
+	p.wait()
 	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
 		ts.Fatalf("the server ended with %d:\n%s", code, p.errs)
 	}

@@ -40,8 +40,9 @@ func chatter(t *testing.T) *httptest.Server {
 	return s
 }
 
-// TestNoOutputHoldsASecret uses a server for a while, rightly and wrongly, and searches all that it has written.
-func TestNoOutputHoldsASecret(t *testing.T) {
+// TestOutput_NoSecrets uses a server for a while, rightly and wrongly, and searches all that it has written.
+func TestOutput_NoSecrets(t *testing.T) {
+	t.Parallel()
 	for _, form := range []string{"text", "json"} {
 		t.Run(form, func(t *testing.T) {
 			dir, model := t.TempDir(), chatter(t)
@@ -55,7 +56,7 @@ func TestNoOutputHoldsASecret(t *testing.T) {
 			again := serveIn(t, dir, env...)
 			use(t, again)
 			again.signal(syscall.SIGTERM)
-			again.wait(10 * time.Second)
+			again.wait()
 
 			output := p.out.String() + p.errs.String() + again.out.String() + again.errs.String()
 			for _, secret := range append(tickets, declaredKey, "svc_live_", "svc_test_", secretModel, secretText, secretQuery, "wörd-", "Bearer") {
@@ -139,7 +140,7 @@ func rude(t *testing.T, p *process) {
 
 // watchWithTicket opens a socket as a browser does, has a reply written, and leaves in the middle of it.
 func watchWithTicket(t *testing.T, p *process, ticket, session string) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	conn, _, err := websocket.Dial(ctx, p.url+"/v1/stream?ticket="+ticket, &websocket.DialOptions{
 		Subprotocols: []string{"parley.v1"}, HTTPClient: client,
@@ -148,7 +149,7 @@ func watchWithTicket(t *testing.T, p *process, ticket, session string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.CloseNow() }()
-	w := &watcher{t: t, conn: conn, ctx: ctx}
+	w := &viewer{t: t, conn: conn, ctx: ctx}
 	w.write(map[string]any{"type": secretText})
 	w.until("error")
 	w.write(map[string]any{"type": "subscribe", "id": secretText, "sessionId": session})
@@ -160,7 +161,8 @@ func watchWithTicket(t *testing.T, p *process, ticket, session string) {
 }
 
 // A model server that is not there is a failed reply, not a server that does not start.
-func TestAModelServerThatIsNotThereFailsTheReply(t *testing.T) {
+func TestServe_ModelServerDown(t *testing.T) {
+	t.Parallel()
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey, "OPENAI_BASE_URL=http://127.0.0.1:1/v1", "PARLEY_MODEL=some-model")
 	session := p.session()
 	status, answer, err := p.call("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "Hello?"})

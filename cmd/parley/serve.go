@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"syscall"
 	"time"
 
 	"parley/auth"
@@ -23,43 +24,43 @@ import (
 	"parley/web"
 )
 
-// serve is the command of that name (design section 8).
+// serve is `parley serve`.
 type serve struct {
-	Addr           string   `env:"PARLEY_ADDR" default:"127.0.0.1:8420" help:"Address to listen on; port 0 takes a free one."`
-	Store          string   `env:"PARLEY_STORE" default:"file:parley.db" help:"Where sessions are kept: file:PATH for one server, redis://HOST:PORT for any number of them (also rediss://, redis+sentinel://HOST:PORT,…/MASTER, redis+cluster://HOST:PORT,…)."`
-	AdminKey       string   `env:"PARLEY_ADMIN_KEY" placeholder:"KEY" help:"Declares an admin key of the default account (svc_live_…, 32 characters or more) instead of having one made. Better set in the environment than here."`
+	Addr           string   `env:"PARLEY_ADDR" default:"127.0.0.1:8420" help:"Address to listen on; port 0 chooses a free port."`
+	Store          string   `env:"PARLEY_STORE" default:"file:parley.db" help:"Store of the sessions: file:PATH for one server, redis://HOST:PORT for any number of servers (also rediss://, redis+sentinel://HOST:PORT,…/MASTER, redis+cluster://HOST:PORT,…)."`
+	AdminKey       string   `env:"PARLEY_ADMIN_KEY" placeholder:"KEY" help:"Admin key of the default account (svc_live_…, at least 32 characters), instead of a generated one. Set it in the environment: other users can see command lines."`
 	Tier           string   `env:"PARLEY_TIER" enum:"free,pro,enterprise" default:"pro" help:"Tier of the default account: free, pro or enterprise."`
-	Tiers          string   `env:"PARLEY_TIERS" placeholder:"JSON" help:"Overrides figures of tiers: {\"pro\":{\"requestsPerMinute\":300,\"tokensPerMinute\":100000}}."`
-	Model          string   `env:"PARLEY_MODEL" placeholder:"NAME" help:"Model to ask for. By default the first that the model server lists."`
-	EmbeddingModel string   `env:"PARLEY_EMBEDDING_MODEL" placeholder:"NAME" help:"Embedding model of the same API, for sessions whose retention policy is semantic. By default these compare words."`
-	BaseURL        string   `name:"base-url" env:"OPENAI_BASE_URL" placeholder:"URL" help:"OpenAI-compatible API, its version included. By default a local Ollama or llama.cpp if one answers, else a simulated model."`
-	APIKey         string   `name:"api-key" env:"OPENAI_API_KEY" placeholder:"KEY" help:"Key of that API. Better set in the environment than here."`
-	FirstByte      duration `name:"model-first-byte" env:"PARLEY_MODEL_FIRST_BYTE" default:"120s" help:"How long the model may take to send its first byte."`
-	Stall          duration `name:"model-stall" env:"PARLEY_MODEL_STALL" default:"60s" help:"How long the model may be silent after that."`
-	DrainTimeout   duration `env:"PARLEY_DRAIN_TIMEOUT" default:"30s" help:"How long live replies may go on when the server is told to stop."`
-	Origins        []string `env:"PARLEY_ORIGINS" placeholder:"ORIGIN" help:"Origins of other sites' pages that may open sockets, such as https://chat.example.com."`
-	MaxSockets     int      `env:"PARLEY_MAX_SOCKETS" default:"100000" help:"How many sockets may be open at once."`
-	Log            string   `env:"PARLEY_LOG" enum:"text,json" default:"text" help:"Form of the log: text or json."`
-	LogLevel       string   `env:"PARLEY_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
+	Tiers          string   `env:"PARLEY_TIERS" placeholder:"JSON" help:"Limits that override those of a tier, for example {\"pro\":{\"requestsPerMinute\":300,\"tokensPerMinute\":100000}}."`
+	Model          string   `env:"PARLEY_MODEL" placeholder:"NAME" help:"Name of the model. Default: the first that the model server lists."`
+	EmbeddingModel string   `env:"PARLEY_EMBEDDING_MODEL" placeholder:"NAME" help:"Embedding model of the same API, for sessions with the retention policy semantic. Default: none; these sessions compare words."`
+	BaseURL        string   `name:"base-url" env:"OPENAI_BASE_URL" placeholder:"URL" help:"URL of an OpenAI-compatible API, including its version. Default: a local Ollama or llama.cpp if one responds, otherwise a simulated model."`
+	APIKey         string   `name:"api-key" env:"OPENAI_API_KEY" placeholder:"KEY" help:"Key for that API. Set it in the environment: other users can see command lines."`
+	FirstByte      duration `name:"model-first-byte" env:"PARLEY_MODEL_FIRST_BYTE" default:"120s" help:"Timeout for the first byte of a model's response."`
+	Stall          duration `name:"model-stall" env:"PARLEY_MODEL_STALL" default:"60s" help:"Timeout for each further byte of the response."`
+	DrainTimeout   duration `env:"PARLEY_DRAIN_TIMEOUT" default:"30s" help:"How long live replies may continue after SIGTERM or SIGINT; then they end as interrupted."`
+	Origins        []string `env:"PARLEY_ORIGINS" placeholder:"ORIGIN" help:"Other origins whose pages may open WebSockets, separated by commas, for example https://chat.example.com."`
+	MaxSockets     int      `env:"PARLEY_MAX_SOCKETS" default:"100000" help:"Maximum number of open WebSockets."`
+	Log            string   `env:"PARLEY_LOG" enum:"text,json" default:"text" help:"Log format: text or json."`
+	LogLevel       string   `env:"PARLEY_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Minimum log level: debug, info, warn or error."`
 }
 
 // duration is a positive time.Duration.
 type duration time.Duration
 
-// UnmarshalText reads "90s" and the like.
+// UnmarshalText reads a duration such as "90s".
 func (d *duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
 	switch {
 	case err != nil:
-		return fmt.Errorf("%q is no duration such as 90s", text)
+		return fmt.Errorf("invalid duration %q: use a unit, for example 90s", text)
 	case parsed <= 0:
-		return fmt.Errorf("%q is too short: more than 0s, such as 90s", text)
+		return fmt.Errorf("invalid duration %q: it must be more than 0s, for example 90s", text)
 	}
 	*d = duration(parsed)
 	return nil
 }
 
-// Run serves until ctx is done, which is the first signal, then drains. stop gives signals their usual effect back, so
+// Run serves until ctx is done, which happens at the first signal, then drains. stop restores the default effect of signals, so
 // that a second one ends the process at once.
 func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) error {
 	if err := c.check(); err != nil {
@@ -81,7 +82,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	}
 	defer func() {
 		if err := backend.Close(); err != nil {
-			log.Error("the store could not be closed", "error", err)
+			log.Error("could not close the store", "error", err)
 		}
 	}()
 	counter := tokens.For(model.Name())
@@ -98,35 +99,60 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	keys := auth.NewKeys(backend.Keys, auth.Options{AdminKey: c.AdminKey, Tier: limit.Tier(c.Tier)})
 	defer func() {
 		if err := keys.Close(context.Background()); err != nil {
-			log.Warn("when keys were last used could not be written", "error", err)
+			log.Warn("could not write when keys were last used", "error", err)
 		}
 	}()
 	tickets, err := auth.NewTickets(ctx, backend.Tickets)
 	if err != nil {
 		service.Drain(ctx)
-		return fmt.Errorf("the key of tickets: %w", err)
+		return fmt.Errorf("reading the signing key of tickets: %w", err)
 	}
-	_, pretended := model.(*simulated.Model)
+	_, isSimulated := model.(*simulated.Model)
 	handler := server.New(server.Options{
-		Conversation: service, Keys: keys, Tickets: tickets, Limits: auth.NewLimits(tiers), Page: web.Handler(web.Options{Simulated: pretended}), Ready: backend.Ping,
+		Conversation: service, Keys: keys, Tickets: tickets, Limits: auth.NewLimits(tiers), Page: web.Handler(web.Options{Simulated: isSimulated}), Ready: backend.Ping,
 		Origins: c.Origins, MaxSockets: c.MaxSockets, Metrics: metrics, Log: log,
 	})
 	listener, err := net.Listen("tcp", c.Addr)
 	if err != nil {
 		service.Drain(ctx)
-		return fmt.Errorf("--addr (PARLEY_ADDR): %w", err)
+		return fmt.Errorf("--addr (PARLEY_ADDR): %w", explainListen(c.Addr, err))
 	}
-	if err := c.greet(ctx, o, keys, backend.Name, pageAt(listener.Addr()), chosen.described); err != nil {
+	if err := c.announce(ctx, o, keys, backend.Name, pageAt(listener.Addr()), chosen.described); err != nil {
 		service.Drain(ctx)
 		return err
 	}
 	return c.serve(ctx, stop, listener, handler, service, log)
 }
 
-// lastWords is how long what has ended may take to be written to those who wait for it.
-const lastWords = 2 * time.Second
+// The deadlines of the HTTP server. None limits a response, because a streamed reply may take any time.
+const (
+	// A client sends its headers in one packet or a few. 10 s allows for a slow mobile network and frees the connections of
+	// clients that send a byte now and then.
+	headerTimeout = 10 * time.Second
+	// Longer than the 60 s that most load balancers keep an idle connection, so the balancer closes it first and never sends a
+	// request on a connection that the server is closing.
+	idleTimeout = 2 * time.Minute
+	// Sixteen times what a browser sends, a sixteenth of Go's default.
+	maxHeaderBytes = 64 << 10
+	// After the drain timeout every reply has ended. This is the time to write the terminal frames and the pending responses:
+	// they are a few kilobytes, so 2 s is ample for a client that reads at all.
+	flushTimeout = 2 * time.Second
+	// How long to wait for the model server's list at the start, before the server says what is wrong.
+	modelListTimeout = 10 * time.Second
+)
 
-// check finds mistakes in the configuration that would only show later. What may hold a secret is not repeated.
+// explainListen returns the error of listening on an address in our own words, where Go's would not tell what to do.
+func explainListen(address string, err error) error {
+	if _, _, splitErr := net.SplitHostPort(address); splitErr != nil {
+		return fmt.Errorf("invalid address %q: use HOST:PORT, for example 127.0.0.1:8420", address)
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%s: address already in use: stop the other program or choose another port", address)
+	}
+	return err
+}
+
+// check finds mistakes in the configuration that would only show later. Its errors do not repeat values that may hold a secret.
 func (c *serve) check() error {
 	if c.AdminKey != "" {
 		if err := auth.CheckDeclared(c.AdminKey); err != nil {
@@ -134,20 +160,20 @@ func (c *serve) check() error {
 		}
 	}
 	if c.BaseURL != "" && originOf(c.BaseURL) == "" {
-		return errors.New("--base-url (OPENAI_BASE_URL): it begins with http:// or https:// and a host, such as http://127.0.0.1:11434/v1")
+		return errors.New("--base-url (OPENAI_BASE_URL): invalid URL: it must begin with http:// or https:// and a host, for example http://127.0.0.1:11434/v1")
 	}
 	if c.MaxSockets < 1 {
-		return fmt.Errorf("--max-sockets (PARLEY_MAX_SOCKETS): at least 1, not %d", c.MaxSockets)
+		return fmt.Errorf("--max-sockets (PARLEY_MAX_SOCKETS): must be at least 1, not %d", c.MaxSockets)
 	}
 	for _, origin := range c.Origins {
 		if originOf(origin) != origin {
-			return fmt.Errorf("--origins (PARLEY_ORIGINS): %q is no origin such as https://chat.example.com", origin)
+			return fmt.Errorf("--origins (PARLEY_ORIGINS): invalid origin %q: use scheme and host alone, for example https://chat.example.com", origin)
 		}
 	}
 	return nil
 }
 
-// originOf returns the scheme and the host of an address on the web, "" if it is none.
+// originOf returns scheme and host of an http or https URL, "" for anything else.
 func originOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -160,9 +186,9 @@ func originOf(address string) string {
 func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net.Listener, handler *server.Server, service *conversation.Service, log *slog.Logger) error {
 	web := &http.Server{
 		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)
@@ -174,7 +200,7 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 	case <-ctx.Done():
 		stop()
 	}
-	log.Info("draining: live replies may end; a second signal stops at once", "live", service.LiveReplies(), "timeout", time.Duration(c.DrainTimeout).String())
+	log.Info("draining: waiting for live replies to end; a second signal stops at once", "live", service.LiveReplies(), "timeout", time.Duration(c.DrainTimeout).String())
 	handler.BeginDrain()
 	limit, cancel := context.WithTimeout(context.Background(), time.Duration(c.DrainTimeout))
 	defer cancel()
@@ -183,13 +209,13 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 		defer close(drained)
 		service.Drain(limit)
 	}()
-	// Sockets stay a moment longer than the replies may, to be shown how those ended.
-	sockets, cancelSockets := context.WithTimeout(context.Background(), time.Duration(c.DrainTimeout)+lastWords)
+	// Sockets stay open a little longer than replies may run, to receive the terminal frames.
+	sockets, cancelSockets := context.WithTimeout(context.Background(), time.Duration(c.DrainTimeout)+flushTimeout)
 	defer cancelSockets()
 	handler.DrainSockets(sockets)
 	<-drained
-	// What still waits for an answer has it by now, and only has to be written.
-	last, cancelLast := context.WithTimeout(context.Background(), lastWords)
+	// Pending requests have their results by now; only the responses are left to write.
+	last, cancelLast := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancelLast()
 	if err := web.Shutdown(last); err != nil {
 		_ = web.Close()
@@ -201,10 +227,10 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 	return nil
 }
 
-// logger returns the log that is asked for, on standard error.
+// logger returns a log of the configured format and level, on standard error.
 func (c *serve) logger(o output) *slog.Logger {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(c.LogLevel)) // kong has checked it
+	_ = level.UnmarshalText([]byte(c.LogLevel)) // the enum of the flag leaves no invalid one
 	options := &slog.HandlerOptions{Level: level}
 	if c.Log == "json" {
 		return slog.New(slog.NewJSONHandler(o.errs, options))
@@ -212,14 +238,14 @@ func (c *serve) logger(o output) *slog.Logger {
 	return slog.New(slog.NewTextHandler(o.errs, options))
 }
 
-// models are what answers, and a word on it for people.
+// models are the models that serve uses, and their description for the start-up text.
 type models struct {
 	model     stream.Model
 	embedder  stream.Embedder // nil for none
 	described string
 }
 
-// chooseModels returns what is configured, a local server's model if one answers, else the simulated one.
+// chooseModels returns the configured models, or those of a local server if one responds, or the simulated one.
 func (c *serve) chooseModels(ctx context.Context) (chosen models, err error) {
 	api, err := c.chooseAPI(ctx)
 	if err != nil {
@@ -229,15 +255,15 @@ func (c *serve) chooseModels(ctx context.Context) (chosen models, err error) {
 		if c.EmbeddingModel != "" {
 			return models{}, noServer("--embedding-model (PARLEY_EMBEDDING_MODEL)")
 		}
-		described := "the built-in simulated model: NO AI. Set OPENAI_BASE_URL, or start Ollama, for a real one"
+		described := "the built-in simulated model: NO AI. For a real model, set OPENAI_BASE_URL or start Ollama"
 		return models{model: simulated.New(simulated.Options{}), described: described}, nil
 	}
 	chosen = models{model: openai.New(*api), described: api.Name}
 	if c.EmbeddingModel != "" {
-		of := *api
-		of.Name = c.EmbeddingModel
-		chosen.embedder = openai.NewEmbedder(of)
-		chosen.described += ", embeddings by " + of.Name
+		embedding := *api
+		embedding.Name = c.EmbeddingModel
+		chosen.embedder = openai.NewEmbedder(embedding)
+		chosen.described += ", embeddings by " + embedding.Name
 	}
 	if c.BaseURL == "" && c.APIKey == "" {
 		chosen.described += " at " + api.BaseURL
@@ -245,7 +271,7 @@ func (c *serve) chooseModels(ctx context.Context) (chosen models, err error) {
 	return chosen, nil
 }
 
-// chooseAPI returns which model of which server is to be asked; nil for the simulated one.
+// chooseAPI returns the model server and the name of the model, nil for the simulated model.
 func (c *serve) chooseAPI(ctx context.Context) (*openai.Options, error) {
 	if c.BaseURL == "" && c.APIKey == "" {
 		base, first, ok := openai.Detect(ctx)
@@ -262,23 +288,23 @@ func (c *serve) chooseAPI(ctx context.Context) (*openai.Options, error) {
 		return &api, nil
 	}
 	if c.BaseURL == "" {
-		return nil, errors.New("--api-key (OPENAI_API_KEY) is set: set --model (PARLEY_MODEL) too, for OpenAI has many models that do not chat")
+		return nil, errors.New("--api-key (OPENAI_API_KEY) is set without a model: set --model (PARLEY_MODEL) too, because many models of OpenAI cannot chat")
 	}
-	limit, cancel := context.WithTimeout(ctx, 10*time.Second)
+	limit, cancel := context.WithTimeout(ctx, modelListTimeout)
 	defer cancel()
 	var err error
 	if api.Name, err = openai.FirstModel(limit, c.BaseURL, c.APIKey); err != nil {
-		return nil, fmt.Errorf("the model server (--base-url, OPENAI_BASE_URL) was asked for its models: %w. Is it that server, and does it run? With --model (PARLEY_MODEL) set it is not asked", err)
+		return nil, fmt.Errorf("could not list the models of the server at --base-url (OPENAI_BASE_URL): %w. Check the URL and that the server runs, or set --model (PARLEY_MODEL) to skip the list", err)
 	}
 	return &api, nil
 }
 
-// noServer is the error of a model that is named where no server is.
+// noServer is the error for a model that was named while no model server is known.
 func noServer(named string) error {
-	return fmt.Errorf("%s is set, but no local model server answers: set --base-url (OPENAI_BASE_URL), or --api-key (OPENAI_API_KEY) for OpenAI", named)
+	return fmt.Errorf("%s is set, but no local model server responds: set --base-url (OPENAI_BASE_URL), or --api-key (OPENAI_API_KEY) for OpenAI", named)
 }
 
-// pageAt is where a browser on this machine finds the page.
+// pageAt returns the URL of the page for a browser on this machine.
 func pageAt(address net.Addr) string {
 	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
 		return fmt.Sprintf("http://127.0.0.1:%d/", tcp.Port)
@@ -286,21 +312,21 @@ func pageAt(address net.Addr) string {
 	return "http://" + address.String() + "/"
 }
 
-// greet says where the page is, which model answers, and which key is good; the first time it makes one.
-func (c *serve) greet(ctx context.Context, o output, keys *auth.Keys, store, page, model string) error {
-	secret, key := "", "the one declared by PARLEY_ADMIN_KEY"
+// announce prints where the page is, which store and model are used, and which key works. At the first start it creates one.
+func (c *serve) announce(ctx context.Context, o output, keys *auth.Keys, store, page, model string) error {
+	secret, key := "", "the one in PARLEY_ADMIN_KEY"
 	if c.AdminKey == "" {
 		var err error
 		if secret, err = keys.CreateFirst(ctx); err != nil {
-			return fmt.Errorf("making the first admin key: %w", err)
+			return fmt.Errorf("creating the first admin key: %w", err)
 		}
 		if key = "below"; secret == "" {
-			key = "the admin key shown at the first start; if it is lost, declare one with PARLEY_ADMIN_KEY"
+			key = "the admin key shown at the first start; if you lost it, set PARLEY_ADMIN_KEY"
 		}
 	}
 	fmt.Fprintf(o.out, "Parley is ready.\n  page   %s\n  store  %s\n  model  %s\n  key    %s\n", page, store, model, key)
 	if secret != "" {
-		fmt.Fprintf(o.out, "\nYour admin key, shown this once:\n\n  %s\n\nOpen the page with it: %s#key=%s\n", secret, page, secret)
+		fmt.Fprintf(o.out, "\nYour admin key, shown only once:\n\n  %s\n\nOpen the page with it: %s#key=%s\n", secret, page, secret)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 // TestSamples_SeveralNodes runs the sample of the Redis guide. The test replaces the Redis, the ports, and the command, which is
 // already built.
 func TestSamples_SeveralNodes(t *testing.T) {
+	t.Parallel()
 	needs(t, "bash", "curl")
 	dir, model, redis := t.TempDir(), newWordsModel(t, time.Millisecond), redistest.Single(t)
 	script := sample(t, redisGuide, "several nodes")
@@ -21,11 +22,10 @@ func TestSamples_SeveralNodes(t *testing.T) {
 		"make build\n": "",
 		"redis-server --port 6390 --dir \"$(mktemp -d)\" \\\n  --appendonly yes --maxmemory-policy noeviction >/dev/null &\n": "",
 		"until redis-cli -p 6390 ping; do sleep 0.1; done\n":                                                                  "",
-		"redis://127.0.0.1:6390":  redis.URL,
-		"./parley":                os.Args[0],
-		"export PARLEY_ADMIN_KEY": "export " + asCommand + "=1 PARLEY_ADMIN_KEY",
-		"127.0.0.1:8421":          freeAddress(t),
-		"127.0.0.1:8422":          freeAddress(t),
+		"redis://127.0.0.1:6390": redis.URL,
+		"./parley":               parley(t),
+		"127.0.0.1:8421":         freeAddress(t),
+		"127.0.0.1:8422":         freeAddress(t),
 	} {
 		if !strings.Contains(script, typed) {
 			t.Fatalf("the sample does not contain %q", typed)

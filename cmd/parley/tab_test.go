@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,35 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	devtools "github.com/chromedp/cdproto/page"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
-)
 
-// newBrowser starts a chromium with an empty profile and returns the context of it.
-func newBrowser(t *testing.T) context.Context {
-	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(needs(t, "chromium")[0]), chromedp.Headless, chromedp.NoSandbox, chromedp.WindowSize(1000, 700))
-	for _, flag := range []string{
-		"disable-gpu", "disable-quic", "no-first-run", "disable-background-networking", "disable-component-update", "disable-sync",
-	} {
-		options = append(options, chromedp.Flag(flag, true))
-	}
-	allocator, cancelAllocator := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(cancelAllocator)
-	// What surprises the library in the browser's events, while pages come and go, is nothing to us.
-	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
-	t.Cleanup(cancel)
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatal(err)
-	}
-	return ctx
-}
+	"parley/web/browsertest"
+)
 
 // tab is a tab that shows the page. What it does wrong fails the test when that is over: errors on its console,
 // violations of the content security policy, requests that leave the server.
@@ -68,12 +43,12 @@ func openTab(t *testing.T, parent context.Context, origin string, option chromed
 	if err := chromedp.Do(ctx); err != nil { // the tab lives as long as the context of this first call
 		t.Fatal(err)
 	}
-	b.do(chromedp.EmulateViewport(1000, 700))
+	b.do(chromedp.EmulateViewport(browsertest.Width, browsertest.Height))
 	t.Cleanup(b.judge)
 	return b
 }
 
-// watch is told of everything that happens in the tab.
+// watch receives every event of the tab.
 func (b *tab) watch(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,16 +57,9 @@ func (b *tab) watch(event any) {
 		b.requests = append(b.requests, e.Request.URL)
 	case *network.EventWebSocketCreated:
 		b.requests = append(b.requests, e.URL)
-	case *log.EventEntryAdded:
-		if e.Entry.Level != "verbose" && e.Entry.Level != "info" {
-			b.complaint = append(b.complaint, fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
-		}
-	case *runtime.EventExceptionThrown:
-		b.complaint = append(b.complaint, fmt.Sprintf("exception: %s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception))
-	case *runtime.EventConsoleAPICalled:
-		for _, argument := range e.Args {
-			b.complaint = append(b.complaint, fmt.Sprintf("console.%s: %s %s", e.Type, argument.Value, argument.Description))
-		}
+	}
+	if complaint := browsertest.Complaint(event); complaint != "" {
+		b.complaint = append(b.complaint, complaint)
 	}
 }
 
@@ -116,13 +84,13 @@ func (b *tab) judge() {
 	}
 }
 
-// patience is how long anything in the browser may take, on a machine that has much else to do.
-const patience = 45 * time.Second
+// timeout is for one step in the browser.
+const timeout = browsertest.Timeout
 
 // do does something.
 func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, timeout)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.t.Fatal(err)
@@ -141,7 +109,7 @@ func (b *tab) atStart(source string) {
 // eval returns the value of an expression in the page.
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, timeout)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
 	if err != nil {
@@ -153,7 +121,7 @@ func eval[T any](b *tab, expression string) T {
 // until waits until an expression is true in the page.
 func (b *tab) until(expression string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, timeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -165,7 +133,7 @@ func (b *tab) until(expression string) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			b.t.Fatalf("it does not come to this: %s\nThe page says:\n%s\n%q", expression, eval[string](b, "document.body.innerText"), b.complaint)
+			b.t.Fatalf("timed out waiting for: %s\nThe page says:\n%s\n%q", expression, eval[string](b, "document.body.innerText"), b.complaint)
 		}
 	}
 }
@@ -235,7 +203,7 @@ func (b *tab) opened(action chromedp.Action[chromedp.Void]) *tab {
 	select {
 	case id := <-id:
 		return openTab(b.t, b.ctx, b.origin, chromedp.WithTargetID(id))
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		b.t.Fatal("no tab was opened")
 		return nil
 	}
@@ -274,114 +242,15 @@ func (b *tab) photographAs(name string) {
 	}
 }
 
-// look shows the page at a size, in pixels, in the colours of a scheme, light or dark.
+// look sets the size of the tab, in pixels, and the colours that its user prefers, light or dark.
 func (b *tab) look(scheme string, width, height int64) {
 	b.t.Helper()
-	b.do(chromedp.EmulateViewport(width, height), func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
-		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-		})
-		return chromedp.Void{}, err
-	})
-	// The page hears of it with its next frame.
+	if err := browsertest.Look(b.ctx, width, height, scheme); err != nil {
+		b.t.Fatal(err)
+	}
+	// The page sees the change in its next frame.
 	b.do(func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 		_, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`, chromedp.EvalAwaitPromise))
 		return chromedp.Void{}, err
 	})
-}
-
-// wire is a stretch of network between a browser and a server, which can be cut. The server may change behind it.
-type wire struct {
-	url      string // where the browser finds the server
-	listener net.Listener
-	work     sync.WaitGroup
-
-	mu     sync.Mutex
-	server string                 // guarded by mu; "" while there is none
-	conns  map[io.Closer]struct{} // guarded by mu
-	rough  *rand.Rand             // guarded by mu; if set, every connection is cut after 3 to 17 kilobytes
-	cuts   int                    // guarded by mu; how many connections were cut for that
-}
-
-func newWire(t *testing.T, p *process) *wire {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &wire{url: "http://" + listener.Addr().String(), listener: listener, conns: map[io.Closer]struct{}{}}
-	w.mend(p)
-	w.work.Go(w.accept)
-	t.Cleanup(func() { _ = listener.Close(); w.cut(); w.work.Wait() })
-	return w
-}
-
-func (w *wire) accept() {
-	for {
-		conn, err := w.listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err == nil {
-			w.work.Go(func() { w.carry(conn) })
-		}
-	}
-}
-
-// carry joins a browser's connection to the server.
-func (w *wire) carry(browser net.Conn) {
-	defer browser.Close()
-	w.mu.Lock()
-	address, left := w.server, int64(1<<40)
-	if w.rough != nil {
-		left = 3000 + w.rough.Int64N(14000)
-	}
-	w.conns[browser] = struct{}{}
-	w.mu.Unlock()
-	defer func() { w.mu.Lock(); delete(w.conns, browser); w.mu.Unlock() }()
-	server, err := net.Dial("tcp", address)
-	if err != nil {
-		return // it is cut
-	}
-	defer server.Close()
-	w.work.Go(func() {
-		_, _ = io.Copy(server, browser)
-		_ = server.Close()
-	})
-	if n, _ := io.CopyN(browser, server, left); n == left {
-		w.mu.Lock()
-		w.cuts++
-		w.mu.Unlock()
-	}
-}
-
-// cut ends all connections; none is made until it is mended.
-func (w *wire) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.server = ""
-	for conn := range w.conns {
-		_ = conn.Close()
-	}
-}
-
-// mend leads to a server, from now on.
-func (w *wire) mend(p *process) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.server = strings.TrimPrefix(p.url, "http://")
-}
-
-// roughen has connections from now on be cut after 3 to 17 kilobytes. The terminal frame, which has the whole
-// reply, must fit in that.
-func (w *wire) roughen(random *rand.Rand) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.rough = random
-}
-
-// cutOften returns how many connections were cut since the wire is rough.
-func (w *wire) cutOften() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.cuts
 }

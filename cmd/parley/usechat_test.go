@@ -17,6 +17,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"parley/web/browsertest"
 	"parley/web/npmtest"
 )
 
@@ -158,7 +159,7 @@ func (b chatTab) ask(text string) {
 // kept waits until the server's history holds exactly these texts, the newest with that status.
 func (b chatTab) kept(status string, texts ...string) {
 	b.t.Helper()
-	late := time.After(patience)
+	late := time.After(timeout)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -182,9 +183,10 @@ func (b chatTab) kept(status string, texts ...string) {
 
 // TestSamples_UseChat uses the component of the AI SDK guide in a browser, with the real AI SDK and React, over a network that fails.
 func TestSamples_UseChat(t *testing.T) {
+	t.Parallel()
 	needs(t, "node", "npm", "chromium")
 	c := newCompany(t)
-	browser := newBrowser(t)
+	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {
 		name string
 		play func(t *testing.T, c *company, browser context.Context)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTheVersionIsTheModulesOrTheRevision(t *testing.T) {
+func TestVersionOf(t *testing.T) {
 	revision := debug.BuildSetting{Key: "vcs.revision", Value: "0123abcd"}
 	for name, test := range map[string]struct {
 		version  string

@@ -1,4 +1,4 @@
-// Package npmtest installs npm packages for tests, outside the repository. Only tests import it.
+// Package npmtest installs npm packages for tests in the user's cache folder. Only tests import it.
 package npmtest
 
 import (
@@ -10,10 +10,9 @@ import (
 	"testing"
 )
 
-// Install returns the folder whose node_modules has what package-lock.json in a folder of test data names, each package checked
-// against the hash there. It is installed once, beside Go's own caches; no script of a package runs. Node and npm are no
-// requirement of Parley, nor is the network, so a machine without them leaves the test out and says so, but CI must not. It may be
-// called by several tests and processes at once.
+// Install installs the packages of testdata/package-lock.json, checked against its hashes, and returns the folder that contains
+// node_modules. It installs them once per lock file, into os.UserCacheDir, and runs no package scripts. Without node, npm or the
+// network it skips the test, but fails it where CI=true. It is safe for concurrent use, also by several processes.
 func Install(t testing.TB, testdata string) string {
 	t.Helper()
 	missing := func(what string, err error) {
@@ -25,7 +24,7 @@ func Install(t testing.TB, testdata string) string {
 	}
 	for _, name := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(name); err != nil {
-			missing("no "+name+" on this machine (apt-get install nodejs npm)", err)
+			missing(name+" is not installed (apt-get install nodejs npm)", err)
 		}
 	}
 	lock, err := os.ReadFile(filepath.Join(testdata, "package-lock.json"))
@@ -52,9 +51,9 @@ func Install(t testing.TB, testdata string) string {
 	command := exec.CommandContext(t.Context(), "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 	command.Dir = fresh
 	if output, err := command.CombinedOutput(); err != nil {
-		missing("npm cannot install what "+testdata+" names", fmt.Errorf("%w\n%s", err, output))
+		missing("npm cannot install the packages of "+testdata, fmt.Errorf("%w\n%s", err, output))
 	}
-	if err := os.Rename(fresh, folder); err != nil { // another test may have been first
+	if err := os.Rename(fresh, folder); err != nil { // another test may have installed them meanwhile
 		if _, there := os.Stat(folder); there != nil {
 			t.Fatal(err)
 		}

@@ -1,13 +1,13 @@
-// A chart of bars: one measure over the units of a period. The figures are first made plain (measures, bars, scaleOf,
-// summaryOf: no document needed), then drawn.
+// The bar chart of the usage dialog: one measure over the hours or days of a period. The functions that prepare the data and the texts
+// (measures, bars, scaleOf, summaryOf, sentenceOf) are pure; the class Chart draws. Loaded on first use.
 
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 210; // pixels
 const MARGIN = { top: 12, right: 4, bottom: 24, left: 48 };
-const LABEL_PX = 58; // the least room for a label below
+const LABEL_PX = 58; // width of the widest label on the time axis
 
-/** What can be shown. Each part is a bar: [name, how it is read of Figures (client.d.ts), its class where that is not its place];
- * stacked on each other, or side by side. */
+/** The measures to choose from. A part is [name, function from Figures (client.d.ts) to its value, CSS class unless p0, p1, …]. Parts
+ * are stacked, or side by side if beside is true. */
 export const measures = {
   messages: {
     label: "Messages",
@@ -42,12 +42,13 @@ export const measures = {
   },
 };
 
-/** The class of a part, which says what it looks like. */
+/** Returns the CSS class of a part. */
 export function lookOf({ parts }, part) {
   return parts[part][2] ?? `p${part}`;
 }
 
-/** The bars of Metrics: { when, whole, values } for each unit; null where there is no figure. whole is as high as it gets. */
+/** Returns a bar { when, whole, values } for each unit of Metrics (client.d.ts). A value is null if there is no figure; whole is the
+ * bar's height. */
 export function bars({ parts, beside }, { series, period }) {
   return series.map((entry) => {
     const values = parts.map(([, read]) => read(entry));
@@ -57,7 +58,7 @@ export function bars({ parts, beside }, { series, period }) {
   });
 }
 
-/** Round steps from 0 up to a maximum or a little above it: four at most. */
+/** Returns at most five round axis values, from 0 to the highest value or slightly above. */
 export function scaleOf(highest) {
   const rough = Math.max(1, highest) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -66,17 +67,17 @@ export function scaleOf(highest) {
   return Array.from({ length: count + 1 }, (_, i) => i * step);
 }
 
-/** What the chart shows, in a sentence. */
+/** Describes the chart in a sentence. */
 export function summaryOf(measure, metrics) {
   const all = bars(measure, metrics);
   const totals = measure.parts.map(([name, read]) => (measure.beside ? `${name} ${number(read(metrics))} ${measure.unit}` : `${number(read(metrics))} ${name}`));
   if (all.every(({ whole }) => whole === 0)) return `${measure.label}: none in this period.`;
   const most = all.reduce((a, b) => (b.whole > a.whole ? b : a));
   const peak = `most ${metrics.period.granularity === "hour" ? "at" : "on"} ${most.when}: ${number(most.whole)}`;
-  return `${measure.label}: ${totals.join(", ")} in the whole period; ${peak}${measure.beside ? ` ${measure.unit}` : ""}.`;
+  return `${measure.label}: ${totals.join(", ")} in total; ${peak}${measure.beside ? ` ${measure.unit}` : ""}.`;
 }
 
-/** What one bar says, in words. */
+/** Describes one bar. */
 export function sentenceOf({ unit, parts, beside }, { when, whole, values }) {
   const named = parts.map(([name], i) => `${name} ${values[i] === null ? "–" : number(values[i])}`).join(", ");
   if (beside) return `${when}: ${values[0] === null ? "no reply" : `${named} ${unit}`}`;
@@ -84,13 +85,13 @@ export function sentenceOf({ unit, parts, beside }, { when, whole, values }) {
   return parts.length === 1 ? all : `${all} (${named})`;
 }
 
-/** A unit of a period, in UTC as the server counts: "14:00" on a day, "21 Nov". */
+/** Returns the label of a unit in UTC, as the server counts: "14:00" for an hour, "21 Nov" for a day. */
 export function momentOf(start, granularity) {
   const options = granularity === "hour" ? { hour: "2-digit", minute: "2-digit" } : { day: "numeric", month: "short" };
   return new Date(start).toLocaleString("en-GB", { ...options, timeZone: "UTC" });
 }
 
-/** 1,234 and, where room is short, 12k and 3.4M. */
+/** Formats an axis value: 1,234, 12K, 3.4M. */
 export function short(n) {
   return n < 10_000 ? number(n) : n.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
 }
@@ -99,7 +100,7 @@ function number(n) {
   return n === null ? "–" : n.toLocaleString("en");
 }
 
-/** An element of SVG with attributes. */
+/** Creates an SVG element. */
 export function draw(name, attributes = {}, ...children) {
   const made = document.createElementNS(SVG, name);
   for (const [attribute, value] of Object.entries(attributes)) made.setAttribute(attribute, value);
@@ -107,24 +108,24 @@ export function draw(name, attributes = {}, ...children) {
   return made;
 }
 
-/** Chart draws in an <svg>, as wide as that is, and says in words what is under the pointer or at the place that the arrow keys went to. */
+/** Draws in an <svg> at its current width, and describes the bar under the pointer or chosen with the arrow keys. */
 export class Chart {
   #svg;
   #say;
   #measure = null;
   #metrics = null;
   #bars = [];
-  #at = null; // the bar that is pointed at
+  #at = null; // index of the chosen bar
   #width = 0;
 
-  /** say(text) shows what a bar says; "" where none is pointed at. */
+  /** say(text) shows the description of the chosen bar, or "" for none. */
   constructor(svg, say) {
     this.#svg = svg;
     this.#say = say;
     new ResizeObserver(([{ contentRect }]) => this.#resize(contentRect.width)).observe(svg);
     svg.addEventListener("pointermove", (event) => this.#point(this.#under(event)));
     svg.addEventListener("pointerdown", (event) => this.#point(this.#under(event)));
-    svg.addEventListener("pointerleave", () => document.activeElement !== svg && this.#point(null)); // the keys may have put it there
+    svg.addEventListener("pointerleave", () => document.activeElement !== svg && this.#point(null)); // keep a bar chosen by keyboard
     svg.addEventListener("blur", () => this.#point(null));
     svg.addEventListener("keydown", (event) => this.#press(event));
   }
@@ -133,7 +134,7 @@ export class Chart {
     this.#measure = measure;
     this.#metrics = metrics;
     this.#bars = bars(measure, metrics);
-    this.#svg.setAttribute("aria-label", `${summaryOf(measure, metrics)} The arrow keys go from bar to bar.`);
+    this.#svg.setAttribute("aria-label", `${summaryOf(measure, metrics)} Use the arrow keys to move between bars.`);
     this.#point(null);
     this.#draw();
   }
@@ -155,7 +156,7 @@ export class Chart {
       ...this.#bars.map((bar, i) => draw("g", { class: "unit" }, ...this.#columnOf(bar, i, y))),
       ...this.#labels(),
     );
-    this.#light();
+    this.#highlight();
   }
 
   #ruleOf(step, y) {
@@ -169,7 +170,7 @@ export class Chart {
     return (this.#width - MARGIN.left - MARGIN.right) / this.#bars.length;
   }
 
-  /** One unit: a ground as high as the chart, and its parts. */
+  /** One unit: a background of full height, and its parts. */
   #columnOf({ values }, i, y) {
     const pitch = this.#pitch;
     const left = MARGIN.left + i * pitch;
@@ -188,7 +189,7 @@ export class Chart {
     return [ground, ...rects.filter(Boolean)];
   }
 
-  /** As many labels as have room. */
+  /** As many labels as fit. */
   #labels() {
     const every = Math.max(1, Math.ceil(LABEL_PX / this.#pitch));
     return this.#bars.flatMap(({ when }, i) => {
@@ -218,11 +219,11 @@ export class Chart {
   #point(at) {
     if (this.#at === at && at !== null) return;
     this.#at = at;
-    this.#light();
+    this.#highlight();
     this.#say(at === null ? "" : sentenceOf(this.#measure, this.#bars[at]));
   }
 
-  #light() {
+  #highlight() {
     this.#svg.querySelectorAll(".unit").forEach((unit, i) => unit.toggleAttribute("data-at", i === this.#at));
   }
 }

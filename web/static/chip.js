@@ -1,10 +1,10 @@
-// The connection chip: live · reconnecting in 3 s · resumed.
+// The connection chip in the header: live · reconnecting in 3 s · resumed.
 
-const RESUMED_MS = 4000; // how long the chip says that it has resumed
+const RESUMED_MS = 4000; // how long "resumed" is shown after a reconnect: long enough to notice
 
 const words = { idle: "", connecting: "connecting…", live: "live", resumed: "resumed", closed: "disconnected" };
 
-/** Shows the states of a client's connection in an element. */
+/** Shows the state of a client's connection in an element. */
 export class Chip {
   #element;
   #timer; // of the countdown, or of "resumed"

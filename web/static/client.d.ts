@@ -1,16 +1,16 @@
 // Types of client.js, the JavaScript client of Parley (parley.v1).
 
 export interface ClientOptions {
-  /** The service's address with its version, "https://parley.example/v1". In a page that Parley serves: its own. */
+  /** The server's address with the API version, "https://parley.example/v1". Default in a page that Parley serves: that server. */
   baseURL?: string;
-  /** An API key. Without one, `ticket` is needed, and only the socket can be used. */
+  /** An API key. Without one, `ticket` is required and REST calls throw `no_key`. */
   key?: string;
-  /** Makes a ticket for one handshake; by default POST /stream/tickets with the key. An error with status 401 or 403
-   * closes the client, any other is tried again. */
+  /** Returns a ticket for one WebSocket handshake. Default: POST /stream/tickets with the key. An error with status 401 or 403 closes the
+   * client; any other error is retried with backoff. */
   ticket?: () => Promise<string>;
-  /** Stands in for the global one. */
+  /** Replaces the global fetch. */
   fetch?: typeof fetch;
-  /** Stands in for the global one: Node 20 has none, the `ws` package's will do. */
+  /** Replaces the global WebSocket. Node 20 has none; that of the package `ws` works. */
   WebSocket?: new (url: string, protocols: string[]) => WebSocketLike;
 }
 
@@ -40,47 +40,47 @@ export interface Message {
   error?: { code: string; message: string };
 }
 
-/** A number of messages, and the first and last of them where these are known. */
+/** A number of messages, and the ids of the first and the last if known. */
 export interface MessageRange { count: number; first?: string; last?: string }
 
-/** What was sent to the model for a reply; counts are of messages, promptTokens and maxTokens are tokens. */
+/** What was sent to the model for a reply. */
 export interface ContextReport {
   policy: "fifo" | "priority" | "semantic";
   promptTokens: number;
-  /** The session's window; a quarter of it, at most 4,096, is kept for the reply. */
+  /** The session's context window in tokens. A quarter of it, at most 4,096, is reserved for the reply. */
   maxTokens: number;
   kept: MessageRange;
-  /** Not sent, but in the summary that was. */
+  /** Messages replaced by the summary that was sent. */
   folded: MessageRange;
-  /** Left out without a trace. */
+  /** Messages that were not sent, in no form. */
   dropped: MessageRange;
-  /** Never sent: replies that failed or have no text. */
+  /** Messages that are never sent: replies that failed or have no text. */
   skipped: MessageRange;
   summarised: boolean;
-  /** Of semantic, where not everything fit: how messages were compared with the new one. */
+  /** With the policy semantic, if not everything fit: how messages were compared with the new one. */
   similarity?: "words" | "embeddings";
-  /** Present if messages were dropped that should have been in the summary. */
+  /** Present if messages were dropped instead of summarised, because the summary was late or failed. */
   folding?: "late" | "failed";
 }
 
-/** What a message would be answered from. */
+/** The prompt that a message would produce. */
 export interface ContextPreview {
   context: ContextReport;
   summary?: string;
-  /** Those that the window looked at, oldest first; the last is the new one, which has no messageId. */
+  /** The messages considered, oldest first. The last is the new message, which has no messageId. */
   messages: {
     messageId?: string;
     role: Role;
-    /** In a prompt: those of the text and 4 of the chat format. */
+    /** Tokens in a prompt: those of the text, and 4 for the chat format. */
     tokens: number;
     decision: "kept" | "folded" | "dropped" | "skipped";
-    /** Why, for people. */
+    /** The reason for the decision, as a text for people. */
     reason: string;
   }[];
 }
 
 export interface Usage {
-  /** A calendar month, UTC; end is the beginning of the next. */
+  /** A calendar month in UTC; end is the start of the next month. */
   billingPeriod: { start: string; end: string };
   requests: { used: number; limit: number; percentage: number };
   tokens: { used: number; limit: number; percentage: number };
@@ -90,7 +90,7 @@ export interface Usage {
 
 export type Granularity = "hour" | "day" | "week" | "month";
 
-/** What happened in a while. Times are milliseconds, averageDuration is seconds; null where there was no first token. */
+/** Activity in a period. firstToken is in milliseconds, or null without a reply; averageDuration is in seconds. */
 export interface Figures {
   sessions: { total: number; active: number; averageDuration: number };
   messages: { total: number; averagePerSession: number; userMessages: number; assistantMessages: number };
@@ -101,7 +101,7 @@ export interface Figures {
 
 export interface Metrics extends Figures {
   period: { start: string; end: string; granularity: Granularity };
-  /** One entry a unit of the granularity (UTC), the empty ones too. */
+  /** One entry per unit of the granularity (UTC), including empty ones. */
   series: (Figures & { start: string; end: string })[];
 }
 
@@ -126,27 +126,27 @@ export interface NewSession {
 export interface Page<T> {
   data: T[];
   pagination: { hasMore: boolean; nextCursor: string | null };
-  /** On the newest page of a history: where to watch on from. */
+  /** On the newest page of a history: the cursor for watch(). */
   stream?: { cursor: string };
 }
 
-/** A message begins: the user's and system messages whole, a reply with status "streaming" and no content yet. */
+/** A new message. User and system messages are complete; a reply has status "streaming" and no content yet. */
 export interface CreatedEvent { type: "created"; sessionId: string; messageId: string; message: Message; cursor: string }
-/** Text of a reply: its bytes (UTF-8) from offset to end. Deltas of a message adjoin, whatever the connection does. */
+/** Text of a reply, from offset to end in UTF-8 bytes. Deltas of a message have no gaps and no overlaps, even across reconnects. */
 export interface DeltaEvent { type: "delta"; sessionId: string; messageId: string; offset: number; end: number; delta: string; cursor: string }
-/** A reply is over. message.content is the truth and replaces what was shown. */
+/** A reply has ended. message.content is authoritative and replaces the text shown so far. */
 export interface EndEvent {
   type: "end"; sessionId: string; messageId: string; status: EndStatus; message: Message; error?: { code: string; message: string };
-  /** None where the message had to be looked up, because the server did not know the cursor any more. */
+  /** Absent if the client had to fetch the message, because the server no longer knew the cursor. */
   cursor?: string;
 }
-/** The history was cleared: forget what was shown. recovered is false if that happened while the connection was away, or if
- * the server did not know the cursor any more (its store was restored from a backup, or lost writes when it failed over):
- * what there is now is had from history(), and what follows begins from now on. */
+/** The history was cleared: discard the messages shown. recovered is false if that happened while disconnected, or if the server no
+ * longer knows the cursor because its store was restored from a backup or lost writes in a failover. Then call history() for the
+ * current messages; further events start from now. */
 export interface ClearedEvent { type: "cleared"; sessionId: string; recovered: boolean }
-/** The session is gone; the iteration ends. */
+/** The session is gone. The iteration ends. */
 export interface GoneEvent { type: "deleted" | "expired"; sessionId: string; recovered: boolean }
-/** Messages were folded into a summary, or dropped, to fit the context window. */
+/** Messages were summarised or dropped to fit the context window. */
 export interface CompressedEvent {
   type: "compressed"; sessionId: string; summarised: number; dropped: number; tokensBefore: number; tokensAfter: number;
 }
@@ -156,11 +156,11 @@ export type SessionEvent = ReplyEvent | ClearedEvent | GoneEvent | CompressedEve
 export interface SendOptions {
   role?: "user" | "system";
   metadata?: Record<string, unknown>;
-  /** What to do while another reply runs in the session; by default "enqueue". */
+  /** What to do while another reply streams in the session. Default: "enqueue". */
   onBusy?: "enqueue" | "reject" | "interrupt";
-  /** Names the message, so that sending it again has no effect twice; by default a random one. */
+  /** Makes a repeated send take effect once. Default: a random key. */
   idempotencyKey?: string;
-  /** Leaves; the reply goes on. */
+  /** Ends the iteration. The reply continues. */
   signal?: AbortSignal;
 }
 
@@ -169,7 +169,7 @@ export type ConnectionState =
   | { state: "connecting"; attempt: number }
   | { state: "live"; resumed: boolean }
   | { state: "reconnecting"; retryInMs: number; retryAt: number; attempt: number; error: ParleyError }
-  /** For good: by close(), or because the key is refused, which error then says. */
+  /** Permanently closed, by close() or because the server refused the key (see error). */
   | { state: "closed"; error?: ParleyError };
 
 export class Client {
@@ -180,12 +180,11 @@ export class Client {
   wake(): void;
   close(): void;
 
-  /** Watches from the call on, whether or not anybody iterates yet. A cursor that the server does not know is no error: see
-   * ClearedEvent. */
+  /** Subscribes at once, even before the iteration starts. A cursor that the server does not know is no error: see ClearedEvent. */
   watch(sessionId: string, options?: { after?: string; signal?: AbortSignal }): AsyncIterableIterator<SessionEvent>;
-  /** Sends when it is first iterated. A cut at any time is only a pause: what was not confirmed is sent again under the
-   * same idempotency key, so it takes effect once (after five attempts it throws `connection_lost`: it may or may not
-   * have been taken). Throws `session_deleted`, `session_expired` or `session_cleared` if that took the reply away. */
+  /** Sends the message on the first next() and iterates the reply's events. After a lost connection it resumes, and repeats an
+   * unconfirmed message with the same idempotency key, so that it takes effect once. After five attempts it throws `connection_lost`:
+   * the message may or may not have been accepted. Throws `session_deleted`, `session_expired` or `session_cleared` if the reply is gone. */
   send(sessionId: string, content: string, options?: SendOptions): AsyncGenerator<ReplyEvent, void, void>;
   start(sessionId: string, content: string, options?: SendOptions): Promise<{ messageId: string }>;
   cancel(sessionId: string, messageId: string): Promise<Message>;
@@ -197,17 +196,17 @@ export class Client {
   history(sessionId: string, query?: { limit?: number; cursor?: string; order?: "asc" | "desc" }): Promise<Page<Message>>;
   message(sessionId: string, messageId: string): Promise<Message>;
   clear(sessionId: string): Promise<{ cleared: number; sessionId: string }>;
-  /** The dry run of the context: asks no model and changes nothing; it counts as a request. */
+  /** Returns the prompt that a message would produce. Calls no model and changes nothing, but counts as a request. */
   preview(sessionId: string, content: string, options?: { role?: "user" | "system" }): Promise<ContextPreview>;
 
-  /** Both need the scope `read:analytics`. */
+  /** usage and metrics need the scope `read:analytics`. */
   usage(): Promise<Usage>;
-  /** startDate and endDate are ISO 8601 with a zone, 400 days apart at most; the granularity is by default "day". */
+  /** startDate and endDate are ISO 8601 with a zone, at most 400 days apart. Default granularity: "day". */
   metrics(period: { startDate: string; endDate: string; granularity?: Granularity }): Promise<Metrics>;
 }
 
 export class ParleyError extends Error {
-  /** The service's code, or `connection_lost`, `network_error`, `closed`, `no_key`, `no_websocket`, `session_cleared`, `session_deleted`, `session_expired`. */
+  /** The server's code, or one of the client: `connection_lost`, `network_error`, `closed`, `no_key`, `no_websocket`, `session_cleared`, `session_deleted`, `session_expired`. */
   code: string;
   status?: number;
   field?: string;
@@ -219,7 +218,7 @@ export class ParleyError extends Error {
   closeCode?: number;
 }
 
-/** What was seen of one session: frames in, events out, each piece of text once. Used by Client; here for tests. */
+/** Turns the frames of one session into events, with each piece of text once. Used by Client; exported for tests. */
 export class Track {
   constructor(cursor?: string);
   cursor: string | undefined;

@@ -5,9 +5,11 @@
 //       if (event.type === "delta") process.stdout.write(event.delta);
 //     }
 //
-// A viewer is an offset into a text, so a cut is nothing to the caller: the client reconnects, names the last cursor of
-// every session it watches, and drops what it was shown before. What was not confirmed is sent again under the same
-// idempotency key. stream/client is the same in Go. track.js is that bookkeeping, connection.js the socket.
+// A lost connection is invisible to the caller. The client reconnects, resumes every watched session at its last cursor, and drops text
+// that it has already delivered. A message that was not confirmed is sent again with the same idempotency key.
+//
+// This file owns the public API, REST calls and tickets. connection.js owns the WebSocket, track.js the offsets. The Go package
+// stream/client has the same API.
 
 import { Connection, HANDSHAKE_MS } from "./connection.js";
 import { ParleyError, errorOf } from "./track.js";
@@ -15,9 +17,9 @@ import { ParleyError, errorOf } from "./track.js";
 export { ParleyError, Track, utf8Length } from "./track.js";
 
 const PROTOCOL = "parley.v1";
-const SEND_ATTEMPTS = 5; // of one message; after those the server is called unreachable
+const SEND_ATTEMPTS = 5; // per message, over five reconnects; then send() throws connection_lost
 
-/** Client talks to one service with one key. Its socket is opened when it is first needed and shared by all sessions. */
+/** A client for one server and one key. All sessions share its WebSocket, which opens on first use. */
 export class Client {
   /** Called with each new state of the connection. */
   onstate = null;
@@ -27,7 +29,7 @@ export class Client {
   #WebSocket;
   #ticket;
   #state = { state: "idle" };
-  #connections = []; // the first is the one that counts, see #connectionFor
+  #connections = []; // the first is the main one, which reports its state; see #connectionFor
   #wake = () => this.wake();
 
   constructor({ baseURL, key, ticket, fetch, WebSocket } = {}) {
@@ -45,59 +47,59 @@ export class Client {
     return this.#state;
   }
 
-  /** Opens the socket now rather than with the first call that needs it. */
+  /** Opens the WebSocket now instead of on first use. */
   connect() {
     this.#connections[0].open();
   }
 
-  /** Tries to reconnect at once, or makes sure that the connection is alive. A browser's own events call it as well. */
+  /** Reconnects at once, or checks that the connection is alive. In browsers, network and visibility events call it too. */
   wake() {
     if (globalThis.document?.visibilityState === "hidden" || this.#state.state === "idle") return;
     for (const connection of this.#connections) connection.wake();
   }
 
-  /** Ends everything; iterations that are under way throw. */
+  /** Closes all sockets for good. Running iterations throw. Calling it twice is safe. */
   close() {
     for (const connection of this.#connections.splice(1)) connection.close();
     this.#connections[0].close();
   }
 
-  /** All events of a session: those after a cursor, or from now on. Watching begins with the call. */
+  /** Iterates a session's events after a cursor, or from now on. The subscription starts with the call, not with the first next(). */
   watch(sessionId, { after, signal } = {}) {
-    return this.#connectionFor(sessionId, after).join(sessionId, after, signal).watcher;
+    return this.#connectionFor(sessionId, after).join(sessionId, after, signal).iterator;
   }
 
-  /** Sends a message, once, and iterates the events of the reply, to its end. Nothing is sent before the first next().
-   * Leaving the loop, or aborting the signal, only leaves: the reply goes on, and cancel() stops it. */
+  /** Sends a message once and iterates the reply's events to its end. Nothing is sent before the first next(). Leaving the loop or
+   * aborting the signal does not stop the reply; cancel() does. */
   async *send(sessionId, content, options = {}) {
     const connection = this.#connectionFor(sessionId);
-    // Subscribed first, so that the reply cannot begin unseen.
-    const { watcher, subscription } = connection.join(sessionId, undefined, options.signal);
+    // Subscribe before sending, so that no event of the reply is missed.
+    const { iterator, subscription } = connection.join(sessionId, undefined, options.signal);
     try {
       const messageId = await this.#begin(connection, subscription, content, options);
-      for await (const event of watcher) {
+      for await (const event of iterator) {
         if (event.messageId === messageId) yield event;
         if (event.messageId === messageId && event.type === "end") return;
         const unseen = await this.#unseenEnd(event, messageId);
         if (unseen) return void (yield unseen);
       }
     } finally {
-      watcher.return();
+      iterator.return();
     }
   }
 
-  /** Sends a message and resolves with the reply's id once its turn has begun: for those who watch the session anyway. */
+  /** Sends a message and resolves with the reply's id when its turn begins. For callers that already watch the session. */
   async start(sessionId, content, options = {}) {
     const connection = this.#connectionFor(sessionId);
-    const { watcher, subscription } = connection.join(sessionId, undefined, options.signal);
+    const { iterator, subscription } = connection.join(sessionId, undefined, options.signal);
     try {
       return { messageId: await this.#begin(connection, subscription, content, options) };
     } finally {
-      watcher.return();
+      iterator.return();
     }
   }
 
-  /** Stops a reply and resolves with the message as it ended. It may be repeated, so a cut in between is no error. */
+  /** Stops a reply and resolves with the final message. Cancelling twice is safe, so it falls back to REST after a lost connection. */
   async cancel(sessionId, messageId) {
     const [connection] = this.#connections;
     if (connection.live || !this.#key) {
@@ -126,7 +128,7 @@ export class Client {
     return this.#rest("DELETE", `/sessions/${part(sessionId)}`);
   }
 
-  /** A page of messages. Of the newest page, stream.cursor is where to watch on from: nothing missed, nothing twice. */
+  /** Returns a page of messages. watch() from the newest page's stream.cursor continues without gap or repetition. */
   history(sessionId, query) {
     return this.#rest("GET", `/sessions/${part(sessionId)}/messages${queryOf(query)}`);
   }
@@ -139,25 +141,25 @@ export class Client {
     return this.#rest("DELETE", `/sessions/${part(sessionId)}/messages`);
   }
 
-  /** The dry run of the context: what a message would be answered from, and why. Nothing is sent to the model, nothing
-   * changes; where sending it would be `context_overflow`, so is this. */
+  /** Returns the prompt that a message would produce, and why. It calls no model and changes nothing. It throws `context_overflow` if
+   * sending the message would. */
   preview(sessionId, content, { role } = {}) {
     return this.#rest("POST", `/sessions/${part(sessionId)}/context`, { content, role });
   }
 
-  /** What the account has used of its tier's limits since the month began (UTC). */
+  /** Returns the account's usage of its tier's limits in the current calendar month (UTC). */
   usage() {
     return this.#rest("GET", "/analytics/usage");
   }
 
-  /** What happened from startDate up to endDate (ISO 8601, with a zone; 400 days at most), as a whole and in a series. */
+  /** Returns activity from startDate to endDate (exclusive; ISO 8601 with a zone; at most 400 days), in total and as a series. */
   metrics({ startDate, endDate, granularity }) {
     return this.#rest("GET", `/analytics/metrics${queryOf({ startDate, endDate, granularity })}`);
   }
 
-  /** Sends a message and resolves with the reply's id. Where a cut leaves open whether it was taken, it is sent again
-   * under the same name, so that it takes effect once. */
-  async #begin(connection, subscription, content, { role, metadata, onBusy, idempotencyKey = randomName(), signal }) {
+  /** Sends a message and resolves with the reply's id. After a lost connection it sends again with the same idempotency key, so that the
+   * message takes effect once. */
+  async #begin(connection, subscription, content, { role, metadata, onBusy, idempotencyKey = randomKey(), signal }) {
     const frame = { type: "send", sessionId: subscription.sessionId, content, role, metadata, onBusy, idempotencyKey };
     for (let attempt = 1; ; attempt++) {
       while (!subscription.confirmed) await abortable(subscription.ready(), signal);
@@ -169,8 +171,8 @@ export class Client {
     }
   }
 
-  /** What an event of the session means for a reply: it throws if that went with it, and resolves with the reply's end
-   * if that will not be shown any more. */
+  /** Checks what a session's event means for a reply. Throws if the reply is gone, and resolves with its end event if that event will not
+   * arrive. */
   async #unseenEnd(event, messageId) {
     const { type, sessionId } = event;
     if (!["deleted", "expired", "cleared"].includes(type)) return null;
@@ -178,21 +180,21 @@ export class Client {
     if (type !== "cleared" || !this.#key) throw gone;
     let message;
     try {
-      message = await this.message(sessionId, messageId); // it may have begun after the clearing
+      message = await this.message(sessionId, messageId); // the reply may have begun after the history was cleared
     } catch (error) {
       if (error.status === 404) throw gone;
-      if (!event.recovered) throw error; // its end may lie behind us
-      return null; // its end or the session's will tell
+      if (!event.recovered) throw error; // its end event may have been missed
+      return null; // its end event, or the session's, will still arrive
     }
     if (event.recovered || message.status === "streaming") return null;
     return { type: "end", sessionId, messageId, status: message.status, message, error: message.error };
   }
 
-  /** A socket carries one subscription to a session. Who wants to begin elsewhere than that stands gets a socket of
-   * his own: replaying on the first would show its watchers the past again. */
+  /** A socket carries one subscription per session. A caller that starts at another cursor gets a second socket, because a replay on the
+   * first would repeat events for its other iterators. */
   #connectionFor(sessionId, after) {
-    const fitting = this.#connections.find((connection) => connection.fits(sessionId, after));
-    if (fitting) return fitting;
+    const shared = this.#connections.find((connection) => connection.fits(sessionId, after));
+    if (shared) return shared;
     const extra = new Connection(() => this.#dial(), () => {}, () => {
       this.#connections.splice(this.#connections.indexOf(extra), 1);
       extra.close();
@@ -201,10 +203,10 @@ export class Client {
     return extra;
   }
 
-  /** A ticket is good for one handshake, so each attempt takes a new one. */
+  /** Opens a WebSocket with a new ticket, because a ticket is valid for one handshake. */
   async #dial() {
     const WebSocket = this.#WebSocket;
-    if (!WebSocket) throw new ParleyError("no_websocket", "There is no WebSocket here (Node 20 has none): hand one to the client.");
+    if (!WebSocket) throw new ParleyError("no_websocket", "No WebSocket in this environment (Node 20 has none): pass one in the options.");
     const ticket = await this.#ticket();
     return new WebSocket(`${this.#baseURL.replace(/^http/, "ws")}/stream`, [PROTOCOL, `ticket.${ticket}`]);
   }
@@ -219,7 +221,7 @@ export class Client {
   }
 
   async #rest(method, path, body, signal) {
-    if (!this.#key) throw new ParleyError("no_key", "This needs a key; the client was made with tickets only.");
+    if (!this.#key) throw new ParleyError("no_key", "This call needs a key, and the client has only tickets.");
     const headers = { Authorization: `Bearer ${this.#key}` };
     if (body !== undefined) headers["Content-Type"] = "application/json";
     let response, answer;
@@ -235,13 +237,13 @@ export class Client {
   }
 }
 
-/** An id as one part of a path: it may come from an address that somebody else has made, and must not lead elsewhere in the API. */
+/** Encodes an id as one path segment. Ids may come from untrusted addresses and must not lead to other API paths. */
 function part(id) {
   return encodeURIComponent(id);
 }
 
-/** 32 random digits. crypto.randomUUID would want https. */
-function randomName() {
+/** Returns 32 random hexadecimal digits. crypto.randomUUID exists only on https and localhost. */
+function randomKey() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
@@ -249,7 +251,7 @@ function parse(text) {
   try {
     return JSON.parse(text);
   } catch {
-    return undefined; // a proxy's page, not ours
+    return undefined; // for example a proxy's HTML error page
   }
 }
 
@@ -258,7 +260,7 @@ function queryOf(query = {}) {
   return given.length > 0 ? `?${new URLSearchParams(given)}` : "";
 }
 
-/** promise, or the rejection of signal if that comes first. */
+/** Resolves or rejects like promise, or rejects with the signal's reason if it aborts first. */
 function abortable(promise, signal) {
   if (!signal) return promise;
   return new Promise((resolve, reject) => {

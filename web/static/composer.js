@@ -1,8 +1,8 @@
-// The field in which a message is written, and its buttons.
+// The message field with its Send and Stop buttons and its character count.
 
-const MAX_CHARACTERS = 10_000;
+const MAX_CHARACTERS = 10_000; // Unicode code points, the API's limit for a message
 
-/** The composer. It keeps what was typed until somebody takes it. */
+/** Owns the draft: it stays in the field until take() removes it. */
 export class Composer {
   #text;
   #send;
@@ -10,7 +10,7 @@ export class Composer {
   #count;
   #ready = false;
 
-  /** form holds the field and its buttons, count says how much room is left. onsend and onstop are called with nothing. */
+  /** form contains the field and its buttons; count shows the length near the limit. onsend and onstop are called without arguments. */
   constructor(form, count, { onsend, onstop }) {
     this.#text = form.querySelector("textarea");
     this.#send = form.querySelector("[type=submit]");
@@ -22,7 +22,7 @@ export class Composer {
     });
     this.#text.addEventListener("input", () => this.#refresh());
     this.#text.addEventListener("keydown", (event) => {
-      // While an input method composes, Enter is its own; Safari says so by 229 only for the Enter that ends it.
+      // Enter belongs to an input method while it composes. For the Enter that ends a composition, Safari only sets keyCode 229.
       if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
       event.preventDefault();
       onsend();
@@ -30,7 +30,7 @@ export class Composer {
     this.#stop.addEventListener("click", onstop);
   }
 
-  /** What is written there, if it can be sent; it is taken out. Else null, and nothing changes. */
+  /** Removes and returns the draft if it can be sent. Otherwise returns null and changes nothing. */
   take() {
     if (this.#send.disabled) return null;
     const content = this.#text.value;
@@ -38,23 +38,23 @@ export class Composer {
     return content;
   }
 
-  /** What is written there, whether or not it can be sent. */
+  /** The draft, whether or not it can be sent. */
   get content() {
     return this.#text.value;
   }
 
-  /** Gives back what could not be sent, unless something else has been written meanwhile. */
+  /** Restores a draft that could not be sent, unless the user has typed something new. */
   giveBack(content) {
     if (this.#text.value === "") this.write(content);
   }
 
-  /** Replaces what is written. */
+  /** Replaces the draft. */
   write(content) {
     this.#text.value = content;
     this.#refresh();
   }
 
-  /** Replaces what is written as if it were typed: the browser's undo brings back what was there. */
+  /** Replaces the draft as if typed, so that the browser's undo restores the old one. */
   type(content) {
     this.#text.focus();
     this.#text.select();
@@ -65,7 +65,7 @@ export class Composer {
     this.#text.focus();
   }
 
-  /** ready: a message may be sent; writing: a reply is being written, and can be stopped. */
+  /** ready enables Send; writing shows Stop, because a reply is streaming. */
   show({ ready, writing }) {
     this.#ready = ready;
     this.#stop.hidden = !writing;

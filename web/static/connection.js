@@ -1,65 +1,65 @@
-// The socket and its successors: it reconnects, subscribes again where each session stood, and hands events to watchers.
-// It knows no REST and no ticket; client.js dials.
+// One WebSocket and its replacements: reconnects with backoff, subscribes again at each session's cursor, detects dead connections, and
+// delivers events to iterators. It makes no REST calls; client.js opens the WebSocket with a ticket.
 
 import { GAP, ParleyError, Track, errorOf } from "./track.js";
 
-const BACKOFF_MS = 500; // doubled with each attempt, drawn from 0 up to it: a herd of clients must not come back at once
-const BACKOFF_CAP_MS = 15_000;
-const FULL_MS = 5_000; // the least wait where the server said that there are too many of us
-/** From dialling to the welcome. */
+const BACKOFF_MS = 500; // doubles with each attempt; the delay is random from 0 to it, so that clients do not return all at once
+const BACKOFF_CAP_MS = 15_000; // a returning server is found within 15 s
+const FULL_MS = 5_000; // minimum delay after close code 4429, too many connections
+/** Timeout from opening the socket to `welcome`: several round trips on a slow mobile network. */
 export const HANDSHAKE_MS = 10_000;
-const NEVER = ["no_key", "no_websocket"]; // what another attempt cannot mend
-const PROBE_MS = 5_000; // from a ping to any frame
+const PERMANENT = ["no_key", "no_websocket"]; // errors that a retry cannot fix
+const PROBE_MS = 5_000; // timeout from a ping to any frame: far above a round trip, still short for a waiting user
 
-/** Watcher is the async iterator that a caller holds. A caller that does not keep up gets fewer, larger deltas. */
-class Watcher {
+/** The async iterator of one caller. Queued deltas of a message are joined, so a slow caller gets fewer, larger deltas. */
+class EventIterator {
   #queue = [];
-  #takers = [];
-  #over = false;
+  #waiting = [];
+  #ended = false;
   #error = null;
-  #leave;
+  #onend;
 
-  constructor(signal, leave) {
+  constructor(signal, onend) {
     const abort = () => {
       this.#queue = [];
       this.end(signal.reason);
     };
-    this.#leave = () => {
+    this.#onend = () => {
       signal?.removeEventListener("abort", abort);
-      leave(this);
+      onend(this);
     };
     if (signal?.aborted) abort();
     else signal?.addEventListener("abort", abort);
   }
 
-  get over() {
-    return this.#over;
+  get ended() {
+    return this.#ended;
   }
 
   push(event) {
-    if (this.#over) return;
-    const taker = this.#takers.shift();
-    if (taker) return taker.resolve({ value: event, done: false });
+    if (this.#ended) return;
+    const waiting = this.#waiting.shift();
+    if (waiting) return waiting.resolve({ value: event, done: false });
     const last = this.#queue.at(-1);
     if (event.type !== "delta" || last?.type !== "delta" || last.messageId !== event.messageId || last.end !== event.offset) {
       return void this.#queue.push(event);
     }
-    // Events are shared among watchers: a new one, rather than the last one changed.
+    // Iterators share event objects, so the last one must not be changed.
     this.#queue[this.#queue.length - 1] = { ...event, offset: last.offset, delta: last.delta + event.delta };
   }
 
-  /** Ends the iteration, after what is queued; with an error it throws that. */
+  /** Ends the iteration after the queued events, by throwing error if given. */
   end(error = null) {
-    if (this.#over) return;
-    this.#over = true;
-    this.#error = this.#takers.length > 0 ? null : error;
-    for (const taker of this.#takers.splice(0)) error ? taker.reject(error) : taker.resolve({ value: undefined, done: true });
-    this.#leave();
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#error = this.#waiting.length > 0 ? null : error;
+    for (const waiting of this.#waiting.splice(0)) error ? waiting.reject(error) : waiting.resolve({ value: undefined, done: true });
+    this.#onend();
   }
 
   async next() {
     if (this.#queue.length > 0) return { value: this.#queue.shift(), done: false };
-    if (!this.#over) return new Promise((resolve, reject) => this.#takers.push({ resolve, reject }));
+    if (!this.#ended) return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
     const error = this.#error;
     this.#error = null;
     if (error) throw error;
@@ -78,13 +78,13 @@ class Watcher {
   }
 }
 
-/** Subscription is a session on a socket, and all who watch it there. */
+/** The subscription to one session on a connection, and the iterators that it feeds. */
 class Subscription {
-  watchers = new Set();
+  iterators = new Set();
   attempts = 0;
   confirmed = false; // frames before `subscribed` belong to an older subscription
-  mended = ""; // the cursor at which a gap was last mended
-  stranger = false; // the server does not know our cursor: subscribe without one, and say so
+  gapCursor = ""; // the cursor at which a gap was last requested
+  cursorRejected = false; // the server does not know the cursor: subscribe without one and report `cleared`
   #waiting = [];
 
   constructor(sessionId, after) {
@@ -103,40 +103,40 @@ class Subscription {
   }
 
   publish(event) {
-    for (const watcher of this.watchers) watcher.push(event);
+    for (const iterator of this.iterators) iterator.push(event);
   }
 
   end(error) {
-    for (const waiting of this.#waiting.splice(0)) waiting.reject(error ?? new ParleyError("closed", "The session is no longer watched."));
-    for (const watcher of this.watchers) watcher.end(error);
+    for (const waiting of this.#waiting.splice(0)) waiting.reject(error ?? new ParleyError("closed", "The subscription has ended."));
+    for (const iterator of this.iterators) iterator.end(error);
   }
 }
 
-/** Connection is one socket and its successors. It is dialled when it is first needed, and then kept until close(). */
+/** One WebSocket and its replacements. It opens on first use and stays until close(). */
 export class Connection {
-  /** Welcomed, and not lost since. */
+  /** Whether the server has sent `welcome` and the socket is open. */
   live = false;
   #dial;
   #report;
-  #emptied;
+  #onidle;
   #socket = null;
   #dialling = false;
-  #closed = null; // the error that every further call gets
+  #closed = null; // the error of every later call
   #wasLive = false;
   #attempt = 0;
-  #timer; // of the phase it is in: the handshake, the heartbeat, or the wait before the next attempt
-  #heartbeatMs = 25_000;
-  #heard = false; // a frame came since the timer was set
-  #drainMs = null;
+  #timer; // of the current phase: handshake, heartbeat, or delay before the next attempt
+  #heartbeatMs = 25_000; // the server's value replaces it
+  #received = false; // a frame has arrived since the timer was set
+  #drainMs = null; // delay that a draining server asked for
   #ids = 0;
-  #pending = new Map(); // id → what to do with the answer
+  #pending = new Map(); // request id → { resolve, reject }
   #subscriptions = new Map(); // sessionId → Subscription
 
-  /** dial makes a WebSocket; report is told of each state; emptied is called when nothing is watched any more. */
-  constructor(dial, report, emptied) {
+  /** dial() resolves with a WebSocket; report(state) is called with each new state; onidle() when the last subscription has ended. */
+  constructor(dial, report, onidle) {
     this.#dial = dial;
     this.#report = report;
-    this.#emptied = emptied;
+    this.#onidle = onidle;
   }
 
   open() {
@@ -150,14 +150,14 @@ export class Connection {
       (error) => {
         this.#dialling = false;
         if (this.#closed) return;
-        // With the same key, or none, it would be refused for ever.
-        if (error.status === 401 || error.status === 403 || NEVER.includes(error.code)) this.close(error);
+        // Another attempt with the same key, or with none, would fail in the same way.
+        if (error.status === 401 || error.status === 403 || PERMANENT.includes(error.code)) this.close(error);
         else this.#retry(error, (error.retryAfter ?? 0) * 1000);
       },
     );
   }
 
-  /** There is reason to believe that the network changed: try at once, or see whether the socket is still alive. */
+  /** The network may have changed: reconnects at once, or probes a live socket. */
   wake() {
     if (this.live) this.#probe();
     else if (!this.#closed && !this.#socket && !this.#dialling) this.open();
@@ -173,13 +173,13 @@ export class Connection {
     this.#report({ state: "closed", error });
   }
 
-  /** Whether a watcher that wants to begin at after would miss nothing on this connection. */
+  /** Whether a new iterator that starts at the cursor after can share this connection. */
   fits(sessionId, after) {
     const subscription = this.#subscriptions.get(sessionId);
     return !subscription || after === undefined || after === subscription.track.cursor;
   }
 
-  /** Returns a watcher of the session, and the subscription that feeds it. */
+  /** Returns a new iterator of the session's events, and the subscription that feeds it. */
   join(sessionId, after, signal) {
     this.open();
     let subscription = this.#subscriptions.get(sessionId);
@@ -188,13 +188,13 @@ export class Connection {
       this.#subscriptions.set(sessionId, subscription);
       if (this.live) this.#subscribe(subscription);
     }
-    const watcher = new Watcher(signal, (leaving) => this.#leave(subscription, leaving));
-    if (!watcher.over) subscription.watchers.add(watcher);
-    return { watcher, subscription };
+    const iterator = new EventIterator(signal, (ended) => this.#leave(subscription, ended));
+    if (!iterator.ended) subscription.iterators.add(iterator);
+    return { iterator, subscription };
   }
 
-  /** Sends a request and resolves with its answer. Where the socket dies first, nobody knows whether it was carried
-   * out, so it is not sent again: it rejects with connection_lost. */
+  /** Sends a request frame and resolves with its response. If the socket closes first, it is unknown whether the server carried out the
+   * request, so it rejects with connection_lost and does not retry. */
   request(frame) {
     return new Promise((resolve, reject) => this.#call(frame, resolve, reject));
   }
@@ -210,17 +210,17 @@ export class Connection {
     this.#dialling = false;
     if (this.#closed) return socket.close();
     this.#socket = socket;
-    // A socket that was given up may still speak; it is not listened to.
-    const own = (handle) => (event) => this.#socket === socket && handle(event);
-    socket.onmessage = own((event) => this.#receive(event.data));
-    socket.onclose = own((event) => this.#lost(event.code, event.reason));
-    // A close follows, but for the WebSocket of Node 20, where a handshake fails. None follows that would say more.
-    socket.onerror = own(() => this.#lost(1006, ""));
-    this.#timer = setTimeout(() => this.#lost(0, "no welcome"), HANDSHAKE_MS);
+    // An abandoned socket may still fire events.
+    const ifCurrent = (handle) => (event) => this.#socket === socket && handle(event);
+    socket.onmessage = ifCurrent((event) => this.#receive(event.data));
+    socket.onclose = ifCurrent((event) => this.#lost(event.code, event.reason));
+    // The WebSocket of Node 20 fires no "close" after a failed handshake. In browsers one follows, with the same code 1006.
+    socket.onerror = ifCurrent(() => this.#lost(1006, ""));
+    this.#timer = setTimeout(() => this.#lost(0, `no welcome within ${HANDSHAKE_MS / 1000} s`), HANDSHAKE_MS);
   }
 
   #receive(data) {
-    this.#heard = true;
+    this.#received = true;
     let frame;
     try {
       frame = JSON.parse(data);
@@ -229,7 +229,7 @@ export class Connection {
     }
     if (frame.type === "welcome") return this.#welcome(frame);
     if (frame.type === "draining") return void (this.#drainMs = frame.reconnectAfterMs);
-    this.#attempt = 0; // only now: a server that welcomes and hangs up must not be called in a tight loop
+    this.#attempt = 0; // not at `welcome`: a server that welcomes and closes must not cause a tight loop
     if (frame.replyTo === undefined) return this.#deliver(frame);
     const pending = this.#pending.get(frame.replyTo);
     this.#pending.delete(frame.replyTo);
@@ -246,17 +246,17 @@ export class Connection {
     this.#wasLive = true;
   }
 
-  /** The server's pings are answered below JavaScript and are not seen here, so silence must be asked about. */
+  /** The browser answers WebSocket pings without telling JavaScript, so a quiet socket is probed with a ping frame of the protocol. */
   #beat() {
-    this.#heard = false;
+    this.#received = false;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => (this.#heard ? this.#beat() : this.#probe()), this.#heartbeatMs);
+    this.#timer = setTimeout(() => (this.#received ? this.#beat() : this.#probe()), this.#heartbeatMs);
   }
 
   #probe() {
-    this.#heard = false;
+    this.#received = false;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => (this.#heard ? this.#beat() : this.#lost(0, "no answer to a ping")), PROBE_MS);
+    this.#timer = setTimeout(() => (this.#received ? this.#beat() : this.#lost(0, `no response to a ping within ${PROBE_MS / 1000} s`)), PROBE_MS);
     this.#call({ type: "ping" }, () => {}, () => {});
   }
 
@@ -265,9 +265,9 @@ export class Connection {
     subscription.confirmed = false;
     subscription.attempts++;
     this.#call({ type: "subscribe", sessionId, after: track.cursor }, (frame) => {
-      if (subscription.stranger || (frame.recovered === false && track.cursor !== undefined)) {
-        // What lay after the cursor is not all there any more: the caller begins anew, from here.
-        subscription.stranger = false;
+      if (subscription.cursorRejected || (frame.recovered === false && track.cursor !== undefined)) {
+        // Messages after the cursor are gone: the caller starts again from here.
+        subscription.cursorRejected = false;
         track.reset(frame.cursor);
         subscription.publish({ type: "cleared", sessionId, recovered: false });
       }
@@ -276,19 +276,18 @@ export class Connection {
     }, (error) => this.#refused(subscription, error));
   }
 
-  /** The server would not subscribe, or the socket died first, which the next welcome mends. */
+  /** Handles a failed subscribe. After a lost connection, the next `welcome` subscribes again. */
   #refused(subscription, error) {
     if (error.code === "connection_lost") return;
     if (error.code === "validation_error" && error.field === "after" && subscription.track.cursor !== undefined) {
-      // The server never told us that cursor, as far as it knows: its store was restored, or has lost writes. Only once, for
-      // without a cursor this cannot be refused again.
+      // The server has no record of the cursor: its store was restored or lost writes. Without a cursor this error cannot recur.
       subscription.track.reset(null);
-      subscription.stranger = true;
+      subscription.cursorRejected = true;
       if (this.live) this.#subscribe(subscription);
       return;
     }
-    const passing = ["service_unavailable", "internal_error", "rate_limit_exceeded", "session_busy"].includes(error.code);
-    if (!passing) return this.#finish(subscription, error);
+    const temporary = ["service_unavailable", "internal_error", "rate_limit_exceeded", "session_busy"].includes(error.code);
+    if (!temporary) return this.#finish(subscription, error);
     const { attempts } = subscription;
     setTimeout(() => {
       const wanted = this.#subscriptions.get(subscription.sessionId) === subscription && subscription.attempts === attempts;
@@ -302,9 +301,9 @@ export class Connection {
     const { track } = subscription;
     let event = track.accept(frame);
     if (event === GAP) {
-      // Asked once for what was left out; where it stays away, the terminal frame brings it.
-      if (track.cursor !== undefined && subscription.mended !== track.cursor) {
-        subscription.mended = track.cursor;
+      // Request the missing text once per cursor. If it does not come, the terminal frame brings it.
+      if (track.cursor !== undefined && subscription.gapCursor !== track.cursor) {
+        subscription.gapCursor = track.cursor;
         return this.#subscribe(subscription);
       }
       event = track.accept(frame, true);
@@ -317,17 +316,17 @@ export class Connection {
   #finish(subscription, error) {
     if (this.#subscriptions.get(subscription.sessionId) === subscription) this.#subscriptions.delete(subscription.sessionId);
     subscription.end(error);
-    if (this.#subscriptions.size === 0) this.#emptied();
+    if (this.#subscriptions.size === 0) this.#onidle();
   }
 
-  #leave(subscription, watcher) {
-    subscription.watchers.delete(watcher);
-    if (subscription.watchers.size > 0 || this.#subscriptions.get(subscription.sessionId) !== subscription) return;
+  #leave(subscription, iterator) {
+    subscription.iterators.delete(iterator);
+    if (subscription.iterators.size > 0 || this.#subscriptions.get(subscription.sessionId) !== subscription) return;
     if (this.live) this.#call({ type: "unsubscribe", sessionId: subscription.sessionId }, () => {}, () => {});
     this.#finish(subscription, null);
   }
 
-  /** The socket closed, or is given up with code 0. */
+  /** The socket closed, or was abandoned (code 0). */
   #lost(code, reason) {
     this.#abandon(lost());
     if (code === 4401) {
@@ -350,7 +349,7 @@ export class Connection {
 
   #retry(error, floorMs) {
     const spread = Math.random() * Math.min(BACKOFF_CAP_MS, BACKOFF_MS * 2 ** this.#attempt);
-    // A server that goes away in good order says when to come back, and has spread its clients itself.
+    // A draining server gives each client a delay and spreads them itself.
     const delay = Math.round(this.#drainMs ?? Math.max(floorMs, spread));
     this.#drainMs = null;
     this.#attempt++;
@@ -360,5 +359,5 @@ export class Connection {
 }
 
 function lost() {
-  return new ParleyError("connection_lost", "The connection was lost before the server answered: it may or may not have been carried out.");
+  return new ParleyError("connection_lost", "The connection was lost before the server responded. The request may or may not have taken effect.");
 }

@@ -1,29 +1,29 @@
-// Buttons that copy, and what they say.
+// Copy buttons, and their feedback on screen and to screen readers.
 
 import { copyText, element } from "./element.js";
 
-const SAID_MS = 1500; // how long "Copied" stands there
+const FEEDBACK_MS = 1500; // how long "Copied" is shown: long enough to read, and the button is soon usable again
 
-/** copyButton returns a button that copies what text() returns; name is what screen readers call it. */
+/** Returns a button that copies the result of text(). name is its accessible name. */
 export function copyButton(name, text) {
   const button = element("button", { type: "button", className: "copy", "aria-label": name }, "Copy");
   let timer = 0;
   button.addEventListener("click", async () => {
-    const said = (await copyText(text())) ? "Copied" : "Cannot copy here";
-    button.textContent = said;
-    announce(said);
+    const feedback = (await copyText(text())) ? "Copied" : "Copying failed";
+    button.textContent = feedback;
+    announce(feedback);
     clearTimeout(timer);
     timer = setTimeout(() => {
       button.textContent = "Copy";
       announce("");
-    }, SAID_MS);
+    }, FEEDBACK_MS);
   });
   return button;
 }
 
 let region = null;
 
-/** A live region is heard only of changes, so it is there before there is anything to say. */
+/** Screen readers announce only changes of a live region, so the region must exist before its text. */
 function announce(text) {
   if (!region) {
     region = element("p", { className: "unseen", role: "status" });

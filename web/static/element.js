@@ -1,6 +1,6 @@
-// Elements made from code: text stays text.
+// Creates elements without markup: strings become text nodes, never HTML.
 
-/** Returns an element of that tag with properties (those of "data-…", "aria-…" and "role" as attributes) and children: elements or text. */
+/** Creates an element. Properties with a dash in their name, and role, are set as attributes. Children are elements or strings. */
 export function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -11,13 +11,13 @@ export function element(tag, properties = {}, ...children) {
   return made;
 }
 
-/** Copies text to the clipboard; resolves with whether that went well. */
+/** Copies text to the clipboard and resolves with whether it succeeded. */
 export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    return copySelected(text); // an address without https has no navigator.clipboard
+    return copySelected(text); // navigator.clipboard exists only on https and localhost
   }
 }
 

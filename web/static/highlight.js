@@ -1,17 +1,17 @@
-// Colours for code: loaded with the first block that has a language, and the tokenizer and that language with it. Which fences
-// name which is in languages.js.
+// Syntax highlighting of code blocks. This module, the tokenizer and a grammar are loaded with the first block that needs them.
+// languages.js maps the names in fences to grammars.
 //
-// The tokenizer's regular expressions see what a model wrote, and they are not all linear, so they are given little at a
-// time: SLICE characters in one go, in lines of MAX_LINE, between gaps of MAX_GAP. Measured on what is worst for each
-// language, that is 20 to 70 ms; code that people write takes 1 to 5. Left out of the package for what it costs: html and
-// xml (exponential: 80 characters took a second), make, and md.
+// The tokenizer's regular expressions run on untrusted text, and not all of them are linear. So the input is limited: SLICE characters
+// per run, lines under 400 characters, fewer than 80 blanks in a row. With the worst input for each language a run then takes 20 to
+// 70 ms; ordinary code takes 1 to 5 ms. Not used from the package because of their cost: html and xml (exponential: 80 characters
+// took a second), make and md.
 
-const SLICE = 4_000; // characters; a comment or string that goes on behind a cut is coloured as if it began there
-const MAX_LENGTH = 40_000; // longer code stays as it is
-const UNFIT = /[^\n]{400}|\s{80}/; // MAX_LINE, MAX_GAP
+const SLICE = 4_000; // characters; a comment or string that continues into the next slice is coloured wrongly
+const MAX_LENGTH = 40_000; // characters; longer code is not highlighted
+const TOO_COSTLY = /[^\n]{400}|\s{80}/;
 
-// The grammars. Addresses are written out: nothing of a reply becomes a part of one.
-const from = {
+// The grammars. The paths are literals, so that no text of a reply becomes part of one.
+const grammars = {
   bash: () => import("./lib/@speed-highlight/core/dist/languages/bash.js"),
   c: () => import("./lib/@speed-highlight/core/dist/languages/c.js"),
   css: () => import("./lib/@speed-highlight/core/dist/languages/css.js"),
@@ -34,7 +34,7 @@ const from = {
   yaml: () => import("./lib/@speed-highlight/core/dist/languages/yaml.js"),
 };
 
-// HTML and XML, each rule linear.
+// Our own grammar for HTML and XML: each rule is linear.
 const markup = [
   { type: "cmnt", match: /<!--[^]*?(?:-->|$)/g },
   {
@@ -49,30 +49,30 @@ const markup = [
   { type: "var", match: /&#?\w{1,8};/g },
 ];
 
-/** colour gives the text of a code element its colours, when there is time; whatever is wrong, it stays as it is. */
+/** Highlights a code element when the browser is idle. On any error the code stays as it is. */
 export async function colour(code, { language }) {
   const source = code.textContent;
-  if (!language || source.length > MAX_LENGTH || UNFIT.test(source)) return;
+  if (!language || source.length > MAX_LENGTH || TOO_COSTLY.test(source)) return;
   try {
     const [{ tokenizeWith }, { default: grammar }] = await Promise.all([
       import("./lib/@speed-highlight/core/dist/tokenize.js"),
-      from[language](),
+      grammars[language](),
     ]);
     const coloured = document.createDocumentFragment();
     for (const slice of slices(source)) {
       await idle();
-      tokenizeWith(slice, grammar, (text, type) => coloured.append(type ? span(text, type) : text), { languages: within(grammar) });
+      tokenizeWith(slice, grammar, (text, type) => coloured.append(type ? span(text, type) : text), { languages: nested(grammar) });
     }
     await unselected(code);
-    // A block that was rendered anew meanwhile is another element.
+    // The block may have been replaced meanwhile.
     if (code.isConnected && code.textContent === source && coloured.textContent === source) code.replaceChildren(coloured);
   } catch {
-    // The server is away, or a browser lacks something: code without colours is code.
+    // The import failed or the browser lacks a feature: the code stays plain.
   }
 }
 
-/** Languages within the language: comments are comments; what stands in a template literal is JavaScript again. */
-function within(grammar) {
+/** The languages that a grammar may nest: comments stay comments, and template literals contain JavaScript. */
+function nested(grammar) {
   const comment = { type: "cmnt", sub: [] };
   return Object.assign(Object.create(null), { js: grammar, todo: comment, jsdoc: comment, regex: { type: "oper", sub: [] } });
 }
@@ -84,7 +84,7 @@ function span(text, type) {
   return element;
 }
 
-/** Cuts at the beginning of a line, behind an empty one if there is any. */
+/** Splits at line starts, preferably after an empty line. */
 function* slices(source) {
   let at = 0;
   while (source.length - at > SLICE) {
@@ -100,7 +100,7 @@ function idle() {
   return new Promise((resolve) => (globalThis.requestIdleCallback ?? setTimeout)(resolve, { timeout: 1000 }));
 }
 
-/** Replacing what somebody has selected would undo the selection; so that waits until it is gone. */
+/** Waits until the user's selection has left the code, because replacing the nodes would undo it. */
 async function unselected(code) {
   while (isSelected(code)) await new Promise((resolve) => document.addEventListener("selectionchange", resolve, { once: true }));
 }

@@ -1,21 +1,21 @@
-// The inspector: every frame and call, as it went over the network.
+// The inspector: a drawer that lists every frame and REST call from traffic.js, with a snippet for each call. Loaded on first use.
 
-import { callsOf } from "./calls.js";
+import { snippetsOf } from "./snippets.js";
 import { copyButton } from "./copy.js";
 import { element } from "./element.js";
 import { isDelta, scrub } from "./traffic.js";
 import { utf8Length } from "./track.js";
 
-const ROWS = 500;
-const NEAR_PX = 40; // how near the end a reader is who wants to follow
-const PRETTY = 20_000; // characters of an entry that are shown
-const PIECE = 200; // characters of it that are shown in its row
+const ROWS = 500; // as many entries as traffic.js keeps
+const NEAR_PX = 40; // about two rows: a reader this close to the end wants to follow it
+const MAX_PAYLOAD = 20_000; // characters shown of a payload
+const MAX_EXCERPT = 200; // characters shown in a row
 
 const filters = { all: ["All", () => true], quiet: ["Without deltas", (entry) => !isDelta(entry.data)], rest: ["REST", (entry) => Boolean(entry.method)] };
 
 const narrow = matchMedia("(max-width: 60rem)"); // as in style.css
 
-/** Inspector shows the entries of traffic.js in a drawer. Closed, it listens to nothing. */
+/** Shows the entries of traffic.js. While closed, it does no work. */
 export class Inspector {
   #drawer;
   #button;
@@ -26,18 +26,18 @@ export class Inspector {
   #filter = "all";
   #paused = false;
   #sessionId = null;
-  #shown = 0; // n of the newest entry that was looked at
+  #shown = 0; // n of the newest entry that was processed for the list
   #rows = new Map(); // entry → its row
-  #changed = new Set(); // entries whose row is out of date
+  #changed = new Set(); // entries whose row must be updated
   #frame = 0;
   #follow = true;
   #timer;
   #count = { frames: 0, bytes: 0, deltas: 0 };
-  #counted = 0; // n of the newest entry that was counted
-  #before = 0; // how many deltas there had been at the last tick
-  #rate = 0;
+  #counted = 0; // n of the newest entry in #count
+  #before = 0; // deltas at the last tick
+  #rate = 0; // deltas in the last second
 
-  /** drawer is filled; button opens and closes it; page is as in tools.js. */
+  /** drawer is an empty element, button opens and closes it, page is as in tools.js. */
   constructor(drawer, button, page) {
     this.#drawer = drawer;
     this.#button = button;
@@ -46,7 +46,7 @@ export class Inspector {
     narrow.addEventListener("change", () => this.#cover());
   }
 
-  /** The session that is shown in the page, whose id need not be said. */
+  /** Takes the page's open session. Rows show only the ids of other sessions. */
   show({ sessionId }) {
     this.#sessionId = sessionId;
   }
@@ -64,11 +64,11 @@ export class Inspector {
     this.#timer = setInterval(() => this.#tick(), 1000);
     this.#tick();
     this.#refill();
-    // Who has gone on to write meanwhile is left alone.
+    // Do not take the focus from a user who has moved on while the style sheet loaded.
     if (narrow.matches || document.activeElement === this.#button) this.#list.focus();
   }
 
-  /** Closes, and has nothing left of what it showed. */
+  /** Closes and removes everything that it showed. */
   forget() {
     if (!this.#drawer.hidden) this.close();
     this.#clear();
@@ -83,7 +83,7 @@ export class Inspector {
     this.#button.focus();
   }
 
-  /** On a phone it lies over everything else, which then is out of reach. */
+  /** On narrow screens the drawer covers the page, which becomes inert. */
   #cover() {
     const over = narrow.matches && !this.#drawer.hidden;
     for (const part of document.querySelectorAll("body > header, body > main")) part.inert = over;
@@ -91,7 +91,7 @@ export class Inspector {
 
   #build() {
     const button = (label, onclick, more) => element("button", { type: "button", onclick, ...more }, label);
-    const filter = element("select", { "aria-label": "What is shown", onchange: () => this.#choose(filter.value) },
+    const filter = element("select", { "aria-label": "Filter", onchange: () => this.#choose(filter.value) },
       ...Object.entries(filters).map(([value, [label]]) => element("option", { value }, label)));
     this.#pause = button("Pause", () => this.#setPaused(!this.#paused), { "aria-pressed": "false" });
     this.#counts = element("p", { className: "counts" });
@@ -112,11 +112,11 @@ export class Inspector {
       this.#follow = scrollHeight - scrollTop - clientHeight < NEAR_PX;
     }, { passive: true });
     this.#list.addEventListener("keydown", (event) => this.#step(event));
-    // Rows are opened by the browser; what is in them is made then. The event does not bubble.
+    // The browser opens a row; its content is created then. "toggle" does not bubble, so it is captured.
     this.#list.addEventListener("toggle", ({ target }) => this.#opened(target), true);
   }
 
-  /** The arrow keys go from row to row. */
+  /** Moves between rows with the arrow keys. */
   #step(event) {
     const row = event.target.matches("summary") && event.target.parentElement;
     const to = row && { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling }[event.key];
@@ -145,7 +145,7 @@ export class Inspector {
     this.#showCounts();
   }
 
-  // ---- What comes
+  // ---- New entries
 
   #hear(entry) {
     if (entry.n > this.#counted) this.#add(entry);
@@ -163,7 +163,7 @@ export class Inspector {
 
   #showCounts() {
     const { frames, bytes } = this.#count;
-    const waiting = this.#paused ? ` · paused, ${this.#page.traffic.total - this.#shown} more` : "";
+    const waiting = this.#paused ? ` · paused, ${this.#page.traffic.total - this.#shown} new` : "";
     this.#counts.textContent = `${frames.toLocaleString()} frames · ${size(bytes)} · ${this.#rate} deltas/s${waiting}`;
   }
 
@@ -174,7 +174,7 @@ export class Inspector {
     this.#showCounts();
   }
 
-  /** Once a frame: a model may write faster than anybody can see. */
+  /** Updates at most once a frame, however fast entries arrive. */
   #later() {
     if (!this.#paused) this.#frame ||= requestAnimationFrame(() => this.#flush());
   }
@@ -204,7 +204,7 @@ export class Inspector {
     if (this.#follow) this.#list.scrollTop = this.#list.scrollHeight;
   }
 
-  // ---- A row
+  // ---- Rows
 
   #row(entry) {
     const row = element("details", { className: "frame" }, element("summary", {}));
@@ -225,12 +225,12 @@ export class Inspector {
     const { entry } = row;
     row.dataset.kind = entry.method ? "rest" : "frame";
     row.toggleAttribute("data-dropped", Boolean(entry.dropped));
-    row.title = entry.dropped ? "left out: the page asks for it again" : "";
+    row.title = entry.dropped ? "dropped by the slow reader; the page requests the text again" : "";
     row.toggleAttribute("data-bad", entry.status === "failed" || entry.status >= 400);
     const { name, about, text } = entry.method ? describeCall(entry) : describeFrame(entry, this.#sessionId);
     row.querySelector("summary").replaceChildren(
       element("span", { className: "way", "aria-hidden": "true" }, entry.out ? "↑" : "↓"),
-      element("span", { className: "unseen" }, entry.out ? "sent " : entry.dropped ? "received, left out " : "received "),
+      element("span", { className: "unseen" }, entry.out ? "sent " : entry.dropped ? "received, dropped " : "received "),
       element("time", { title: new Date(entry.at).toLocaleString() }, clock(entry.at)),
       element("span", { className: "name" }, name),
       element("span", { className: "about" }, about),
@@ -247,43 +247,43 @@ export class Inspector {
     row.querySelector(".inside")?.remove();
     const inside = element("div", { className: "inside" });
     if (entry.data) inside.append(payload(entry.method ? "Sent" : "Frame", entry.data));
-    if (entry.answer) inside.append(payload("Answer", entry.answer));
-    const calls = callsOf(entry, this.#page.base);
-    if (calls) inside.append(sameCall(calls));
+    if (entry.answer) inside.append(payload("Response", entry.answer));
+    const snippets = snippetsOf(entry, this.#page.base);
+    if (snippets) inside.append(snippetTabs(snippets));
     row.append(inside);
   }
 }
 
 function describeCall({ method, path, status, ms, bytes }) {
-  const said = status === 0 ? "…" : status === "failed" ? "failed" : `${status} · ${Math.round(ms)} ms · ${size(bytes)}`;
-  return { name: `${method} ${path.replace(/^\/v1(?=\/)/, "")}`, about: said, text: "" };
+  const outcome = status === 0 ? "…" : status === "failed" ? "failed" : `${status} · ${Math.round(ms)} ms · ${size(bytes)}`;
+  return { name: `${method} ${path.replace(/^\/v1(?=\/)/, "")}`, about: outcome, text: "" };
 }
 
 function describeFrame({ data }, sessionId) {
   const frame = parse(data) ?? {};
   const other = frame.sessionId && frame.sessionId !== sessionId ? `…${frame.sessionId.slice(-5)} · ` : "";
   const about = frame.type === "message.delta" ? `@${frame.offset} +${utf8Length(frame.delta)} B` : size(utf8Length(data));
-  const name = frame.type ?? /^\{"type":"([\w.]+)"/.exec(data)?.[1] ?? "?"; // what was cut, being too long, cannot be parsed
-  return { name, about: other + about, text: scrub(frame.delta ?? frame.content ?? frame.error?.code ?? "").slice(0, PIECE) };
+  const name = frame.type ?? /^\{"type":"([\w.]+)"/.exec(data)?.[1] ?? "?"; // a truncated frame cannot be parsed
+  return { name, about: other + about, text: scrub(frame.delta ?? frame.content ?? frame.error?.code ?? "").slice(0, MAX_EXCERPT) };
 }
 
 function payload(title, text) {
   const value = parse(text);
   const pretty = scrub(value === undefined ? text : JSON.stringify(value, null, 2));
-  const shown = pretty.length > PRETTY ? `${pretty.slice(0, PRETTY)}\n… and ${(pretty.length - PRETTY).toLocaleString()} characters more` : pretty;
-  return element("div", { className: "code" }, element("p", {}, title), element("pre", { tabIndex: 0 }, shown), copyButton(`Copy: ${title}`, () => pretty));
+  const shown = pretty.length > MAX_PAYLOAD ? `${pretty.slice(0, MAX_PAYLOAD)}\n… and ${(pretty.length - MAX_PAYLOAD).toLocaleString()} more characters` : pretty;
+  return element("div", { className: "code" }, element("p", {}, title), element("pre", { tabIndex: 0 }, shown), copyButton(`Copy ${title.toLowerCase()}`, () => pretty));
 }
 
-/** The same call as programs: tabs, of which the arrow keys choose. */
-function sameCall(calls) {
-  const text = element("pre", { tabIndex: 0, role: "tabpanel", "aria-label": "Program" });
-  const tabs = calls.map(({ name }) => element("button", { type: "button", role: "tab" }, name));
+/** Tabs with the snippets of a call; the arrow keys switch between them. */
+function snippetTabs(snippets) {
+  const text = element("pre", { tabIndex: 0, role: "tabpanel", "aria-label": "Snippet" });
+  const tabs = snippets.map(({ name }) => element("button", { type: "button", role: "tab" }, name));
   const choose = (chosen) => {
     tabs.forEach((tab, i) => {
       tab.setAttribute("aria-selected", String(i === chosen));
       tab.tabIndex = i === chosen ? 0 : -1;
     });
-    text.textContent = calls[chosen].text;
+    text.textContent = snippets[chosen].text;
   };
   tabs.forEach((tab, i) => {
     tab.addEventListener("click", () => choose(i));
@@ -296,8 +296,8 @@ function sameCall(calls) {
     });
   });
   choose(0);
-  return element("div", { className: "code same" }, element("div", { className: "tabs", role: "tablist", "aria-label": "The same call as" }, ...tabs), text,
-    copyButton("Copy the program", () => text.textContent));
+  return element("div", { className: "code same" }, element("div", { className: "tabs", role: "tablist", "aria-label": "Language" }, ...tabs), text,
+    copyButton("Copy snippet", () => text.textContent));
 }
 
 function parse(text) {
@@ -308,7 +308,7 @@ function parse(text) {
   }
 }
 
-/** Minutes, seconds and milliseconds: who watches knows the hour. */
+/** Minutes, seconds and milliseconds; the row's title has the full date. */
 function clock(at) {
   return new Date(at).toISOString().slice(14, 23);
 }

@@ -1,6 +1,6 @@
-// The languages of code blocks.
+// The languages of code blocks: from the name after a fence to the grammar in highlight.js and the label.
 
-// Language, what it is called, and what fences call it.
+// Grammar, label, and the names in fences.
 const names = [
   ["bash", "Bash", "bash sh shell zsh console shell-session"],
   ["c", "C", "c h"],
@@ -27,7 +27,7 @@ const names = [
 ];
 const known = new Map(names.flatMap(([language, name, fences]) => fences.split(" ").map((fence) => [fence, { language, name }])));
 
-/** languageOf returns the language that a fence names, { name, language }, or { name } of one that has no colours. */
+/** Returns { language, name } for the name after a fence, or only { name } if there is no grammar for it. */
 export function languageOf(fence) {
   const name = fence.trim().split(/[\s{,:]/, 1)[0];
   return known.get(name.toLowerCase()) ?? { name: name.slice(0, 20) };

@@ -1,42 +1,43 @@
-// The messages as they are seen: one article each, whose text only grows while its reply is written.
+// The message log: one article per message, whose text only grows while its reply streams. It also decides whether the view follows
+// the end of the log or stays where the reader is.
 
 import { copyButton } from "./copy.js";
 import { element } from "./element.js";
-import { Flow } from "./flow.js";
+import { Scheduler } from "./scheduler.js";
 import { Markdown } from "./markdown.js";
 
-const NEAR_PX = 80; // how near the end a reader is who wants to see it grow
-const SLICE = 1000; // characters that are written in one go
+const NEAR_PX = 80; // about three lines: a reader this close to the end wants to follow it
+const SLICE = 1000; // characters per step of the scheduler, under a millisecond
 
 const notes = {
-  cancelled: "Stopped. What was written is kept.",
-  interrupted: "Interrupted: the server went away in the middle of it. What was written is kept.",
+  cancelled: "Stopped. The partial reply is kept.",
+  interrupted: "Interrupted: the server stopped during this reply. The partial reply is kept.",
   failed: "The model failed.",
 };
 
 /**
- * Log shows the messages of one session: replies as Markdown, what users and systems say as it stands. Whatever it is given
- * becomes text and elements of its own choice, never markup.
+ * Shows the messages of one session: replies as Markdown, user and system messages as plain text. Content becomes text nodes and
+ * elements that this code chooses, never markup.
  *
- * An article: .text, and .below it .note (what became of it) and .actions, its buttons.
+ * An article contains .text and .below; .below contains .note (how the reply ended) and .actions (its buttons).
  */
 export class Log {
   #log;
   #scroller;
   #onchange;
   #actionsOf;
-  #flow = new Flow(() => this.#grown());
+  #scheduler = new Scheduler(() => this.#keepPlace());
   #articles = new Map(); // messageId → Article
-  #live = null; // messageId of the reply that is being written
+  #live = null; // messageId of the streaming reply
   #follow = true;
-  #top = 0; // where the reader was when last heard of
+  #top = 0; // scrollTop at the last look
   #frame = 0;
   #jump = element("button", { type: "button", hidden: true });
-  #unseen = 0; // messages since the reader has gone
+  #unseen = 0; // messages added since the view stopped following
 
   /**
-   * onchange is called when a reply begins or ends, and when the log becomes empty or does not stay so. actionsOf returns
-   * the buttons, besides Copy, of a message; it is asked again when the message's status changes.
+   * onchange is called when a reply begins or ends and when the log becomes empty or non-empty. actionsOf(message) returns a
+   * message's buttons besides Copy; it is called again when the message's status changes.
    */
   constructor(log, scroller, onchange, actionsOf = () => []) {
     this.#log = log;
@@ -44,10 +45,10 @@ export class Log {
     this.#onchange = onchange;
     this.#actionsOf = actionsOf;
     this.#addJump();
-    // A reader who moves away from the end is let go at once; whoever returns there is taken along again. Only moving
-    // up is moving away: our own scrolling is heard of when the text may have grown beyond it already.
+    // Scrolling up stops following at once; returning near the end starts it again. Only upward movement counts: when the event of
+    // our own scrolling arrives, the text may already have grown, so the distance to the end alone says nothing.
     scroller.addEventListener("scroll", () => this.#moved(), { passive: true });
-    // A phone's keyboard, or its being turned, takes room away: who was at the end stays there.
+    // A phone's keyboard or a rotation changes the height. A view at the end stays at the end.
     new ResizeObserver(() => this.#resized()).observe(scroller);
   }
 
@@ -62,13 +63,13 @@ export class Log {
   wipe() {
     this.#log.replaceChildren();
     this.#articles.clear();
-    this.#flow.clear();
+    this.#scheduler.clear();
     this.#top = 0;
     this.#following(true);
-    this.#settle(null);
+    this.#setLive(null);
   }
 
-  /** Adds a message at the end, or updates it if it is there. */
+  /** Adds a message at the end, or updates it if it is shown already. */
   add(message) {
     if (!this.#articles.has(message.messageId)) {
       this.#log.append(this.#build(message).element);
@@ -78,39 +79,40 @@ export class Log {
     this.#scroll();
   }
 
-  /** Adds older messages, the oldest first, before all others; what is being read stays where it is. */
+  /** Adds older messages before all others, oldest first. The view does not move: the first part of the text is written here at once,
+   * and the browser's scroll anchoring compensates for what the scheduler writes later. */
   prepend(messages) {
     const before = this.#scroller.scrollHeight - this.#scroller.scrollTop;
     this.#log.prepend(...messages.map((message) => this.#build(message).element));
     for (const message of messages) this.#update(message);
-    this.#flow.run();
+    this.#scheduler.run();
     this.#scroller.scrollTop = this.#scroller.scrollHeight - before;
   }
 
-  /** What a reply answers, if that is shown. */
+  /** Returns the text of the user's message before a reply, or undefined if it is not shown. */
   question(messageId) {
     let element = this.#articles.get(messageId)?.element;
     while (element && element.dataset.role !== "user") element = element.previousElementSibling;
     return element && this.#articles.get(element.dataset.messageId)?.content;
   }
 
-  /** What a message says, if it is shown. */
+  /** Returns the text of a message, or undefined if it is not shown. */
   textOf(messageId) {
     return this.#articles.get(messageId)?.content;
   }
 
   append(messageId, delta) {
-    // Whoever joins in the middle of a reply has no message yet.
+    // A subscription that starts during a reply gets deltas without a created event.
     if (!this.#articles.has(messageId)) this.add({ messageId, role: "assistant", content: "", status: "streaming" });
     const article = this.#articles.get(messageId);
     article.append(delta);
-    this.#flow.add(article);
+    this.#scheduler.add(article);
   }
 
-  /** Shows a message that is on its way to the server; returns what takes it away again. */
+  /** Shows a message that is being sent. Returns a function that removes it. */
   pending(content) {
     const article = new Article({ role: "user", content, status: "pending" });
-    article.note.textContent = "Waiting for its turn…";
+    article.note.textContent = "Sending…";
     this.#log.append(article.element);
     this.#following(true);
     this.#scroll();
@@ -131,20 +133,20 @@ export class Log {
     const article = this.#articles.get(message.messageId);
     const streaming = message.status === "streaming";
     article.update(message, this.#actionsOf);
-    if (article.busy) this.#flow.addSoon(article);
-    if (streaming) this.#settle(message.messageId);
-    else if (this.#live === message.messageId) this.#settle(null);
+    if (article.busy) this.#scheduler.addSoon(article);
+    if (streaming) this.#setLive(message.messageId);
+    else if (this.#live === message.messageId) this.#setLive(null);
     else this.#onchange();
   }
 
-  #settle(live) {
+  #setLive(live) {
     this.#live = live;
-    // Screen readers are told the whole reply once, rather than each token of it.
+    // Screen readers announce the whole reply once instead of each token.
     this.#log.setAttribute("aria-busy", String(live !== null));
     this.#onchange();
   }
 
-  // ---- Where the reader is
+  // ---- Scrolling
 
   #moved() {
     const top = this.#scroller.scrollTop;
@@ -153,7 +155,7 @@ export class Log {
     this.#top = top;
   }
 
-  /** Follows the text as it grows, or does not; then so many messages more are unseen. */
+  /** Starts or stops following the end. more is the number of messages that were just added unseen. */
   #following(follow, more = 0) {
     this.#follow = follow;
     this.#unseen = follow ? 0 : this.#unseen + more;
@@ -168,63 +170,63 @@ export class Log {
     return scrollHeight - scrollTop - clientHeight;
   }
 
-  /** Once a frame at most: each look at scrollHeight lays the page out. */
+  /** At most once a frame, because reading scrollHeight forces a layout. */
   #scroll() {
     if (this.#frame) return;
     this.#frame = requestAnimationFrame(() => {
       this.#frame = 0;
-      this.#grown();
+      this.#keepPlace();
     });
   }
 
-  #grown() {
-    this.#moved(); // it may not have been heard of yet
+  #keepPlace() {
+    this.#moved(); // the scroll event may still be under way
     if (!this.#follow) return;
     this.#scroller.scrollTop = this.#scroller.scrollHeight;
     this.#top = this.#scroller.scrollTop;
   }
 
   #resized() {
-    this.#top = 0; // the browser's own moving is none of the reader's
+    this.#top = 0; // the browser may have scrolled; that is not the reader scrolling up
     this.#scroll();
   }
 
   #addJump() {
     this.#jump.addEventListener("click", () => {
       this.#following(true);
-      this.#scroller.focus({ preventScroll: true }); // the button goes away
+      this.#scroller.focus({ preventScroll: true }); // the button is hidden and would lose the focus
       this.#scroll();
     });
     this.#scroller.append(element("div", { className: "jump" }, this.#jump));
   }
 }
 
-/** Article is one message: what it says, and how much of that is in the page. */
+/** One message: its text, and how much of it is in the page. A job of the Scheduler. */
 class Article {
   element;
   note = element("p", { className: "note" });
   #actions = element("div", { className: "actions" });
-  #pen;
-  #content = ""; // as far as it is known
+  #writer; // Markdown or Plain
+  #content = ""; // as received so far
   #written = 0; // characters of it that are in the page
-  #ended = false; // nothing will be added
-  #closed = false; // the pen knows
+  #ended = false; // the message is complete
+  #closed = false; // writer.end() was called
 
   constructor({ role, content, status, messageId }) {
     const text = element("div", { className: "text" });
     this.element = element("article", { "data-role": role, "data-status": status }, text, element("div", { className: "below" }, this.note, this.#actions));
     if (messageId) this.element.dataset.messageId = messageId;
-    this.#pen = role === "assistant" ? new Markdown(text) : new Plain(text);
+    this.#writer = role === "assistant" ? new Markdown(text) : new Plain(text);
     this.#content = content;
-    if (role !== "assistant") while (this.step()); // it is short
+    if (role !== "assistant") while (this.step()); // short: 10,000 characters at most
   }
 
-  /** All that it says, as far as it is known. */
+  /** The text as received so far. */
   get content() {
     return this.#content;
   }
 
-  /** Whether there is something left to write. */
+  /** Whether there is text left to write. */
   get busy() {
     return this.#written < this.#content.length || (this.#ended && !this.#closed);
   }
@@ -233,19 +235,20 @@ class Article {
     this.#content += delta;
   }
 
-  /** Writes a little, and returns whether there is more (see Flow). */
+  /** Writes one slice and returns whether there is more. */
   step() {
     const to = Math.min(this.#written + SLICE, this.#content.length);
-    if (to > this.#written) this.#pen.write(this.#content.slice(this.#written, to));
+    if (to > this.#written) this.#writer.write(this.#content.slice(this.#written, to));
     this.#written = to;
     if (to === this.#content.length && this.#ended && !this.#closed) {
       this.#closed = true;
-      this.#pen.end();
+      this.#writer.end();
     }
     return this.busy;
   }
 
-  /** The message is authoritative; where it agrees with what is shown, nothing moves and no selection is lost. */
+  /** Takes the server's message, which is authoritative. If it continues the shown text, nothing is re-rendered and no selection is
+   * lost. */
   update(message, actionsOf) {
     const { content, status, role, createdAt } = message;
     if (this.#closed && content !== this.#content || !content.startsWith(this.#content.slice(0, this.#written))) this.#restart();
@@ -259,13 +262,13 @@ class Article {
   }
 
   #restart() {
-    this.#pen.reset();
+    this.#writer.reset();
     this.#written = 0;
     this.#closed = false;
   }
 }
 
-/** Plain writes text as it stands. */
+/** Writes plain text into an element. */
 class Plain {
   #text = document.createTextNode("");
 
@@ -287,11 +290,11 @@ class Plain {
 function noteOf({ status, error, tokens, finishReason }) {
   if (status === "streaming") return "";
   if (status === "failed") return error?.message ? sentence(error.message) : notes.failed;
-  const cut = finishReason === "length" ? " · cut at its length limit" : "";
-  return notes[status] ?? `${tokens} ${tokens === 1 ? "token" : "tokens"}${cut}`;
+  const truncated = finishReason === "length" ? " · truncated at the token limit" : "";
+  return notes[status] ?? `${tokens} ${tokens === 1 ? "token" : "tokens"}${truncated}`;
 }
 
-/** The server's words, as they stand alone. */
-function sentence(words) {
-  return `${words[0].toUpperCase()}${words.slice(1)}${words.endsWith(".") ? "" : "."}`;
+/** Makes a sentence of an error message, which starts in lower case and has no full stop. */
+function sentence(message) {
+  return `${message[0].toUpperCase()}${message.slice(1)}${message.endsWith(".") ? "" : "."}`;
 }

@@ -1,26 +1,24 @@
-// Markdown that is written while it is read: the page only grows, nothing that stands there is made anew.
+// Renders Markdown while it streams: elements are only added, never replaced, so that nothing flickers and selections survive.
 //
-// What makes it safe. The parser (streaming-markdown) calls four functions of a renderer, and all that comes of a reply
-// goes through ours: elements are made by name from the table below, text becomes text nodes, and there are no others.
-// HTML in a reply is text. Attributes are set here, one by one, to values that are ours, but for two: a link's href, which
-// must pass addressOf, and the number that a list starts at. Images are links, so that nothing is fetched. Nothing here or
-// in the parser makes markup from a string, and the page's policy (require-trusted-types-for 'script', trusted-types
-// 'none') has the browser refuse it. The parser's own renderer, which writes javascript: links, is not used.
+// Why it is safe. The parser (streaming-markdown) calls four functions of a renderer, and this file implements them. Elements come from
+// the table below, text becomes text nodes, and HTML in a reply is text. Attributes are set one by one to constants, with two exceptions:
+// a link's href, which must pass addressOf, and the start number of a list. Images become links, so that nothing is fetched. No code here
+// or in the parser makes markup from a string, and the page's policy (require-trusted-types-for 'script', trusted-types 'none') makes the
+// browser refuse it. The parser's own renderer is not used, because it creates javascript: links.
 //
-// What the parser does not do itself is in Markdown.#mend: it reads each character in constant time as long as it does not
-// hold back more than MAX_PENDING, and it counts no more than 24 elements within each other. Where a reply goes beyond
-// that, what was held back becomes text, and Markdown begins anew behind it.
+// Markdown.#preprocess works around the parser's limits. The parser takes constant time per character only while it holds back at most
+// MAX_PENDING characters, and supports at most 24 nested elements. Beyond that, the held text is written as text and parsing restarts.
 
 import { copyButton } from "./copy.js";
 import { languageOf } from "./languages.js";
 import * as smd from "./lib/streaming-markdown/smd.min.js";
 
-const MAX_DEPTH = 20; // elements within each other
-const MAX_PENDING = 2048; // characters
-const MAX_ADDRESS = 2048; // characters
-const MAX_INDENT = 200; // columns
+const MAX_DEPTH = 20; // nested elements, below the parser's limit of 24
+const MAX_PENDING = 2048; // characters that the parser holds back, as many as the longest address
+const MAX_ADDRESS = 2048; // characters of a link: longer ones are not useful, and some servers reject them
+const MAX_INDENT = 200; // columns; further leading blanks are dropped, because no list nests that deep
 
-/** What tokens become. A reply's headings stand below the page's own, which are h1 and h2. */
+/** Parser token → element. Headings of a reply start at h3, below the page's own h1 and h2. */
 const tags = {
   [smd.PARAGRAPH]: "p",
   [smd.HEADING_1]: "h3",
@@ -46,7 +44,7 @@ const tags = {
   [smd.EQUATION_INLINE]: "span",
 };
 
-/** What becomes more than one element, or has attributes. */
+/** Tokens that become several elements or have attributes. */
 const makers = {
   [smd.CODE_FENCE]: codeBlock,
   [smd.CODE_BLOCK]: codeBlock,
@@ -58,7 +56,7 @@ const makers = {
 };
 
 const isLink = new Set([smd.LINK, smd.IMAGE]);
-const isStructure = new Set([smd.LIST_UNORDERED, smd.LIST_ORDERED, smd.TABLE, smd.TABLE_ROW]); // nothing stands in them but
+const isStructure = new Set([smd.LIST_UNORDERED, smd.LIST_ORDERED, smd.TABLE, smd.TABLE_ROW]); // they contain only the elements of isPart
 const isPart = new Set([smd.LIST_ITEM, smd.TABLE_ROW, smd.TABLE_CELL]);
 const isProse = new Set([
   smd.PARAGRAPH, smd.HEADING_1, smd.HEADING_2, smd.HEADING_3, smd.HEADING_4, smd.HEADING_5, smd.HEADING_6, smd.LIST_ITEM,
@@ -68,19 +66,20 @@ const isVerbatim = new Set([
   smd.CODE_FENCE, smd.CODE_BLOCK, smd.CODE_INLINE, smd.RAW_URL, smd.IMAGE, smd.EQUATION_BLOCK, smd.EQUATION_INLINE,
 ]);
 
-const ORDINARY = /^[^\\\n<`_*~$[\]!|()]$/u; // means nothing to the parser, whatever follows
+const ORDINARY = /^[^\\\n<`_*~$[\]!|()]$/u; // a character that is plain text to the parser, whatever follows
 const ALPHANUMERIC = /[\p{L}\p{N}]/u;
 
-/** Markdown writes a text into an element: write any number of times, then end. It does so at once, so whoever has much gives it in pieces. */
+/** Writes Markdown into an element: call write any number of times, then end. It works synchronously, so callers pass long text in
+ * slices. */
 export class Markdown {
   #root;
   #parser;
-  #open = []; // [{ token, node, … }]: the elements that are not closed, the outermost first
-  #text = ""; // not yet in the page
-  #early = ""; // what the parser holds back, and the page shows already
-  #last = ""; // the character before
-  #isWithin = false; // and whether it is an underscore within a word
-  #loose = null; // a paragraph for text that has none
+  #open = []; // [{ token, node, … }]: open elements, outermost first
+  #text = ""; // text not yet in the page
+  #early = ""; // text that the parser still holds back but the page already shows
+  #last = ""; // the previous character
+  #isWithin = false; // whether #last is an underscore inside a word
+  #loose = null; // the paragraph for text outside any block
   #caret = null;
 
   constructor(root) {
@@ -90,14 +89,14 @@ export class Markdown {
 
   write(text) {
     for (const character of text) {
-      if (!this.#mend(character)) smd.parser_write(this.#parser, character);
+      if (!this.#preprocess(character)) smd.parser_write(this.#parser, character);
       this.#last = character;
     }
     this.#flush();
     this.#showEarly();
   }
 
-  /** Writes what is held back, and closes what is open; nothing may be written behind it. */
+  /** Writes held text and closes all elements. Do not call write afterwards. */
   end() {
     this.#endLine(this.#parser);
     smd.parser_end(this.#parser);
@@ -105,7 +104,7 @@ export class Markdown {
     while (this.#open.length > 0) this.#close();
   }
 
-  /** Takes everything away, and begins anew. */
+  /** Removes everything and starts again. */
   reset() {
     this.#root.replaceChildren();
     this.#open = [];
@@ -124,10 +123,10 @@ export class Markdown {
     });
   }
 
-  // ---- What the parser needs to be told
+  // ---- Workarounds for the parser
 
-  /** Sees each character before the parser does; true if it is dealt with. */
-  #mend(character) {
+  /** Called with each character before the parser. Returns true if the parser must not see it. */
+  #preprocess(character) {
     const p = this.#parser;
     if (p.pending.length > MAX_PENDING || p.len > MAX_DEPTH) this.#release();
     const { token, pending } = p;
@@ -136,7 +135,7 @@ export class Markdown {
       smd.parser_write(p, "\\"); // ends it
       p.pending = "";
     } else if (character === ")" && this.#inAddress() && isOpen(pending.slice(2))) {
-      p.pending += ")"; // brackets in pairs are a part of it: …/wiki/Go_(game)
+      p.pending += ")"; // balanced brackets belong to the address: …/wiki/Go_(game)
       return true;
     } else if (character === "h" && pending === "<" && isProse.has(token)) {
       this.#addText(pending); // <https://…>
@@ -147,7 +146,7 @@ export class Markdown {
     return false;
   }
 
-  /** An address and a formula in a line end with it, or else they would swallow the rest of the reply. */
+  /** An address and an inline formula end at the end of the line. Otherwise an unclosed one would swallow the rest of the reply. */
   #endLine(p) {
     if (this.#inAddress()) this.#release();
     else if (p.token === smd.EQUATION_INLINE) {
@@ -155,12 +154,12 @@ export class Markdown {
       this.#open.at(-1).unclosed = true;
       p.pending = "$";
     } else if (p.token === smd.CODE_FENCE && /^[^\n`]`+$/.test(p.pending)) {
-      this.#addText(p.pending); // a fence closes in a line of its own
+      this.#addText(p.pending); // a closing fence stands alone on its line
       p.pending = "";
     }
   }
 
-  /** snake_case is a word; the parser would see emphasis in it. */
+  /** Whether an underscore is inside a word, as in snake_case. The parser would take it for emphasis. */
   #isWithinWord(p) {
     return (
       (ALPHANUMERIC.test(this.#last) || (this.#isWithin && this.#last === "_")) && !isVerbatim.has(p.token) && !p.pending.startsWith("`") && !this.#inAddress() &&
@@ -173,15 +172,15 @@ export class Markdown {
     return isLink.has(token) && pending.startsWith("](");
   }
 
-  /** Makes text of what the parser holds back. */
+  /** Writes what the parser holds back as text. */
   #release() {
     const p = this.#parser;
     const isAddress = this.#inAddress();
-    if (p.token === smd.RAW_URL) this.#open.at(-1).settled = true; // its text stands there already
+    if (p.token === smd.RAW_URL) this.#open.at(-1).settled = true; // its text is already in the page
     else this.#addText(p.pending);
     if (isAddress) {
       this.#open.at(-1).unclosed = true;
-      p.pending = "]"; // ends the link with what follows
+      p.pending = "]"; // ends the link at the next character
     } else if (isVerbatim.has(p.token) && p.len <= MAX_DEPTH) {
       p.pending = "";
     } else {
@@ -192,13 +191,13 @@ export class Markdown {
     }
   }
 
-  // ---- What the parser calls
+  // ---- Called by the parser
 
   #add(token) {
     this.#flush();
     this.#early = this.#text = "";
     if (token === smd.LINE_BREAK) {
-      this.#addText("\n"); // the style keeps line breaks, and so does whoever copies the text
+      this.#addText("\n"); // the style sheet preserves line breaks, and copied text keeps them
       this.#flush();
       this.#open.push({ token });
       return;
@@ -225,7 +224,7 @@ export class Markdown {
   }
 
   #addText(text) {
-    // What was shown early comes first.
+    // The beginning may be shown already.
     if (this.#early) {
       text = text.startsWith(this.#early) ? text.slice(this.#early.length) : text;
       this.#early = "";
@@ -245,13 +244,13 @@ export class Markdown {
     } else if (attribute === smd.LANG) setLanguage(entry, value);
   }
 
-  // ---- Into the page
+  // ---- Writing to the page
 
   #flush() {
     const { token, node } = this.#open.at(-1) ?? {};
-    const isHomeless = !node || isStructure.has(token);
-    if (this.#text === "" || (isHomeless && !this.#loose && this.#text.trim() === "")) return; // white space waits for what follows
-    const parent = isHomeless ? this.#looseParagraph() : node;
+    const isLoose = !node || isStructure.has(token);
+    if (this.#text === "" || (isLoose && !this.#loose && this.#text.trim() === "")) return; // white space alone opens no paragraph
+    const parent = isLoose ? this.#looseParagraph() : node;
     if (parent.lastChild?.nodeType === Node.TEXT_NODE) parent.lastChild.appendData(this.#text);
     else parent.append(this.#text);
     this.#text = "";
@@ -261,7 +260,7 @@ export class Markdown {
     parent.setAttribute("data-caret", "");
   }
 
-  /** Where an element belongs: for one that has no business in a list or a table, a paragraph behind that. */
+  /** Returns the parent for a new element. An element that a list or table cannot contain goes into a paragraph after it. */
   #parentOf(token) {
     const outer = this.#open.at(-1);
     if (!outer) return this.#root;
@@ -275,7 +274,7 @@ export class Markdown {
     return this.#loose;
   }
 
-  /** The parser is a character behind; a reader need not be. */
+  /** The parser holds back one character. If it is plain text, show it now, so that the reader sees each delta in full. */
   #showEarly() {
     const { token, pending } = this.#parser;
     if (this.#early !== "" || !isProse.has(token) || !ORDINARY.test(pending)) return;
@@ -287,14 +286,14 @@ export class Markdown {
 
 function setAddress(entry, value) {
   const { token, node } = entry;
-  // (address "title"), and what follows an address in a sentence, are none of it.
+  // Drop a title (address "title"), and punctuation after an address in a sentence.
   const written = token === smd.RAW_URL ? value.replace(/[.,;:!?_'“”»\]]+$/u, "") : value.trim().replace(/\s+(?:"[^"]*"|'[^']*')$/, "");
   const address = addressOf(written);
   entry.settled = true;
   if (token === smd.IMAGE && node.textContent === "") node.append("image");
   if (address) {
     node.href = address;
-    node.title = address; // its text may say another
+    node.title = address; // the link's text may name another address
     node.rel = "noopener noreferrer nofollow";
     node.target = "_blank";
   } else if (token !== smd.RAW_URL) {
@@ -310,7 +309,7 @@ function setLanguage(entry, fence) {
   entry.node.closest(".code").querySelector(".language").textContent = name;
 }
 
-/** What is to be done when an element closes. */
+/** Called when an element closes. */
 const closers = {
   [smd.LINK]: restoreBrackets,
   [smd.IMAGE]: restoreBrackets,
@@ -318,12 +317,12 @@ const closers = {
   [smd.EQUATION_INLINE]: ({ node, mark, unclosed }) => !unclosed && node.append(mark === "$" ? "$" : "\\)"),
 };
 
-/** Colours are loaded when they are needed; where the server is away, code without them is code. */
+/** Loads the highlighter on first use. If that fails, the code stays plain. */
 function colour({ node, language }) {
   if (language.language) import("./highlight.js").then((highlight) => highlight.colour(node, language)).catch(() => {});
 }
 
-/** [This] is no link, but the parser finds that out when it has taken the brackets away. */
+/** Puts the brackets back around [text] that turned out to be no link: the parser has already dropped them. */
 function restoreBrackets({ token, node, settled, unclosed }) {
   if (settled) return;
   node.prepend(token === smd.IMAGE ? "![" : "[");
@@ -338,7 +337,8 @@ function element(parent, tag, attributes = {}) {
   return made;
 }
 
-/** A box that scrolls on its own can be reached by keyboard, and says what it is. (Regions are landmarks; these are too many.) */
+/** Attributes of a box that scrolls: reachable by keyboard, with a name. Its role is group, because a region for each code block would
+ * be too many landmarks. */
 const scrolling = (label) => ({ role: "group", tabindex: "0", "aria-label": label });
 
 function codeBlock(parent) {
@@ -354,7 +354,7 @@ function table(parent) {
   return element(element(parent, "div", { class: "table", ...scrolling("Table") }), "table");
 }
 
-/** The first row is the head. */
+/** The first row is the table's head. */
 function row(parent) {
   const [head, body] = parent.children;
   return element(head ? (body ?? element(parent, "tbody")) : element(parent, "thead"), "tr");
@@ -368,9 +368,9 @@ function checkbox(parent) {
   return element(parent, "input", { type: "checkbox", disabled: "", "aria-label": "To do" });
 }
 
-// ---- Addresses
+// ---- Link addresses
 
-/** Whether a character ends the address before it, as it stands in a sentence. */
+/** Whether a character ends the bare address before it. */
 function isBehindAddress(address, character) {
   return /[<>"`|*]/.test(character) || (character === ")" && !isOpen(address));
 }
@@ -379,14 +379,15 @@ function isOpen(text) {
   return text.split("(").length > text.split(")").length;
 }
 
-/** addressOf returns what a link to value leads to, or "" if it must not be one: http, https and mailto, whole, and plain to see. */
+/** Returns the address for a link, or "" if it must not become one. Allowed are complete http, https and mailto addresses without
+ * invisible characters. */
 function addressOf(value) {
   const address = value.replace(/^<(.*)>$/, "$1");
-  // Spaces, controls, and what cannot be seen or turns the direction of reading.
+  // White space, control characters, invisible characters and bidi controls.
   if (address.length > MAX_ADDRESS || /[\s\p{C}\u115f\u1160\u3164\uffa0]/u.test(address)) return "";
   const url = URL.parse ? URL.parse(address) : parse(address);
   if (!url || !["http:", "https:", "mailto:"].includes(url.protocol)) return "";
-  return url.username || url.password ? "" : url.href; // https://bank.example@elsewhere.example
+  return url.username || url.password ? "" : url.href; // a user name misleads: https://bank.example@elsewhere.example
 }
 
 function parse(address) {

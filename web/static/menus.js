@@ -1,8 +1,8 @@
-// What opens over the page and closes again: menus (<details class="menu">), the list of sessions on a phone, a question.
+// Menus (<details class="menu">), the session list as an overlay on narrow screens, and the confirmation dialog.
 
 const narrow = matchMedia("(max-width: 60rem)"); // as in style.css
 
-/** Menus close when something in them is chosen, when one clicks elsewhere, and with Esc. */
+/** Menus close when an item is chosen, on a click elsewhere, and with Esc. */
 function closeMenus(except) {
   for (const menu of document.querySelectorAll("details.menu[open]")) if (menu !== except) menu.open = false;
 }
@@ -12,7 +12,7 @@ document.addEventListener("click", ({ target }) => {
   closeMenus(menu && !target.closest("[data-closes], a, .menu > div button") ? menu : null);
 });
 
-/** What Esc closes, if anything is open; it says whether anything was. */
+/** Closes the open menu, or else the session list if it is an overlay. Returns whether there was anything to close. */
 export function closeTopmost() {
   const menu = document.querySelector("details.menu[open]");
   if (menu) {
@@ -26,28 +26,28 @@ export function closeTopmost() {
   return true;
 }
 
-/** Whether the list of sessions lies over the conversation, as on a phone. */
+/** Whether the session list covers the conversation, as on a phone. */
 function sidebarIsOver() {
   return narrow.matches && document.body.dataset.sidebar === "open";
 }
 
-/** Opens or closes the list of sessions; it is always there where there is room. */
+/** Opens or closes the session list. On wide screens it is always visible. */
 export function showSidebar(open) {
   document.body.dataset.sidebar = open ? "open" : "closed";
-  settle();
+  update();
 }
 
-function settle() {
+function update() {
   const over = sidebarIsOver();
   document.getElementById("sidebar").inert = narrow.matches && !over;
   for (const part of document.querySelectorAll("body > header, body > main")) part.inert = over;
   document.getElementById("open-sidebar").setAttribute("aria-expanded", String(over));
 }
 
-narrow.addEventListener("change", settle);
-settle();
+narrow.addEventListener("change", update);
+update();
 
-/** Asks a question; action runs if the answer is yes. */
+/** Asks a question in a dialog, and runs action if the user confirms. */
 export function ask(question, yes, action) {
   const dialog = document.getElementById("confirm");
   dialog.querySelector("p").textContent = question;

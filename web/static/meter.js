@@ -1,58 +1,59 @@
-// The context window: how much of it the newest reply was written from, and what a message would be written from now.
+// The context window meter: how much of the window the prompt of the newest reply took, what was kept, summarised or dropped, and the
+// button for the preview of the next prompt.
 
 import { element } from "./element.js";
 
-const MOST_KEPT = 4096; // tokens: a quarter of the window is kept for the reply, but no more than these
+const MAX_RESERVE = 4096; // tokens
 
 const policies = {
-  fifo: "The newest messages stay word for word.",
-  priority: "System messages stay word for word, then those of the highest priority.",
-  semantic: "The messages nearest to the new one stay word for word.",
+  fifo: "The newest messages are kept verbatim.",
+  priority: "System messages are kept verbatim, then those of the highest priority.",
+  semantic: "The messages most similar to the new one are kept verbatim.",
 };
 
 const similarities = {
-  words: "by the words that they share",
-  embeddings: "by meaning, and by the words that they share",
+  words: "by shared words",
+  embeddings: "by embeddings and shared words",
 };
 
-const foldings = {
-  late: "The model took too long to summarise; it is tried again behind the reply.",
-  failed: "The model could not summarise; it is tried again behind the reply.",
+const delays = {
+  late: "The model took too long to summarise. The server tries again after the reply.",
+  failed: "The model failed to summarise. The server tries again after the reply.",
 };
 
-/** How many tokens of a window are kept for the reply (design section 5). */
+/** Returns how many tokens of a window the server reserves for the reply: a quarter, at most 4,096. The server applies the same rule. */
 export function reserveOf(maxTokens) {
-  return Math.min(Math.floor(maxTokens / 4), MOST_KEPT);
+  return Math.min(Math.floor(maxTokens / 4), MAX_RESERVE);
 }
 
-/** What the meter shows of a report (ContextReport of client.d.ts): shares of the window, and words. */
+/** Returns what the meter shows of a ContextReport (client.d.ts): shares of the window from 0 to 1, and texts. */
 export function reading({ promptTokens, maxTokens, folded, dropped }) {
-  const counts = [[folded.count, "folded"], [dropped.count, "dropped"]].filter(([count]) => count > 0);
+  const counts = [[folded.count, "summarised"], [dropped.count, "dropped"]].filter(([count]) => count > 0);
   return {
     used: Math.min(1, promptTokens / maxTokens),
-    kept: reserveOf(maxTokens) / maxTokens,
+    reserved: reserveOf(maxTokens) / maxTokens,
     text: `${number(promptTokens)} of ${number(maxTokens)} tokens`,
     note: counts.map(([count, what]) => `${number(count)} ${what}`).join(" · "),
   };
 }
 
-/** The rows that explain a report: [term, text]. usage is the session's tokenUsage, if it is known. */
+/** Returns the rows that explain a report: [term, text]. usage is the session's tokenUsage, if known. */
 export function explanation({ policy, kept, folded, dropped, skipped, summarised, similarity, folding, promptTokens, maxTokens }, usage) {
   const rows = [
-    ["Prompt", `${number(promptTokens)} of ${number(maxTokens)} tokens; ${number(reserveOf(maxTokens))} are kept for the reply`],
+    ["Prompt", `${number(promptTokens)} of ${number(maxTokens)} tokens; ${number(reserveOf(maxTokens))} are reserved for the reply`],
     ["Policy", `${policy}: ${policies[policy] ?? ""}`],
-    ["Kept", `${messages(kept.count)} sent word for word`],
-    ["Folded", summarised ? `${messages(folded.count)} in the summary that was sent` : "no summary was sent"],
-    ["Dropped", `${messages(dropped.count)} left out`],
-    ["Skipped", `${messages(skipped.count)} without a text to send`],
+    ["Kept", `${messages(kept.count)} sent verbatim`],
+    ["Summarised", summarised ? `${messages(folded.count)}, sent as a summary` : "no summary was sent"],
+    ["Dropped", `${messages(dropped.count)} not sent`],
+    ["Skipped", `${messages(skipped.count)} without text`],
   ];
   if (similarity) rows.push(["Compared", similarities[similarity] ?? similarity]);
-  if (folding) rows.push(["Folding", foldings[folding] ?? folding]);
-  if (usage) rows.push(["Session", `${number(usage.total)} tokens so far: ${number(usage.prompt)} in prompts, ${number(usage.completion)} in replies`]);
+  if (folding) rows.push(["Summary", delays[folding] ?? folding]);
+  if (usage) rows.push(["Session", `${number(usage.total)} tokens in total: ${number(usage.prompt)} in prompts, ${number(usage.completion)} in replies`]);
   return rows;
 }
 
-/** Meter shows the window in an element that holds a bar and a menu. */
+/** Shows the meter in an element that contains a bar and a menu. */
 export class Meter {
   #element;
   #bar;
@@ -65,8 +66,7 @@ export class Meter {
   #on;
   #report = null;
 
-  /** on: usage() resolves with the session's tokenUsage; content() is what is written in the composer; preview() asks what would be
-   * sent. */
+  /** on: usage() resolves with the session's tokenUsage or null, content() returns the composer's text, preview() opens the preview. */
   constructor(root, on) {
     this.#element = root;
     this.#bar = root.querySelector(".level");
@@ -86,32 +86,32 @@ export class Meter {
     this.#report = report;
     this.#element.hidden = !report;
     if (!report) return void (this.#menu.open = false);
-    const { used, kept, text, note } = reading(report);
-    this.#fill(used, kept, `${text}; ${number(reserveOf(report.maxTokens))} are kept for the reply`, report);
-    this.#say(text, note, false);
+    const { used, reserved, text, note } = reading(report);
+    this.#fill(used, reserved, `${text}; ${number(reserveOf(report.maxTokens))} are reserved for the reply`, report);
+    this.#write(text, note, false);
     if (this.#menu.open) this.#open();
   }
 
-  /** Folding made room behind the newest reply: a compressed event. */
-  folded({ tokensBefore, tokensAfter }) {
-    if (this.#report) this.#say(reading(this.#report).text, `folded: ${number(tokensBefore)} → ${number(tokensAfter)} tokens`, false);
+  /** Takes a compressed event: older messages were summarised after the newest reply. */
+  summarised({ tokensBefore, tokensAfter }) {
+    if (this.#report) this.#write(reading(this.#report).text, `summarised: ${number(tokensBefore)} → ${number(tokensAfter)} tokens`, false);
   }
 
-  /** A message would have needed more than the window has (a context_overflow error). */
+  /** Takes a context_overflow error: a message needed more than the window has. */
   overflow({ currentTokens, maxTokens }) {
     this.#element.hidden = false;
     this.#fill(1, reserveOf(maxTokens) / maxTokens, `${number(currentTokens)} tokens needed, ${number(maxTokens)} fit`, { promptTokens: maxTokens, maxTokens });
-    this.#say(`${number(currentTokens)} needed, ${number(maxTokens)} fit`, "", true);
+    this.#write(`${number(currentTokens)} needed, ${number(maxTokens)} fit`, "", true);
   }
 
-  #fill(used, kept, valueText, { promptTokens, maxTokens }) {
+  #fill(used, reserved, valueText, { promptTokens, maxTokens }) {
     this.#bar.style.setProperty("--used", used);
-    this.#bar.style.setProperty("--kept", kept);
+    this.#bar.style.setProperty("--reserved", reserved);
     const values = { valuemin: 0, valuemax: maxTokens, valuenow: Math.min(promptTokens, maxTokens), valuetext: valueText };
     for (const [name, value] of Object.entries(values)) this.#bar.setAttribute(`aria-${name}`, value);
   }
 
-  #say(text, note, over) {
+  #write(text, note, over) {
     this.#element.toggleAttribute("data-over", over);
     this.#summary.textContent = note ? `${text} · ${note}` : text;
   }
@@ -120,7 +120,7 @@ export class Meter {
     const report = this.#report;
     const empty = this.#on.content().trim() === "";
     this.#ask.disabled = empty;
-    this.#hint.textContent = empty ? "Write a message, and you can see what it would be answered from." : "";
+    this.#hint.textContent = empty ? "Type a message to preview its prompt." : "";
     this.#hint.hidden = !empty;
     this.#heading.hidden = this.#list.hidden = !report;
     if (!report) return;

@@ -1,5 +1,7 @@
-// The page: a key, the sessions, and one conversation. What is shown of it comes from one place only, the watched session,
-// so a message that another tab sends looks just like our own; sending is fire and forget.
+// The entry point. It owns the state of the page (the client, the open session) and connects the other modules.
+//
+// Messages are shown when their events arrive from the watched session. Sending adds only a placeholder to the log, so a message
+// of another tab looks like one of this tab.
 
 import { Chip } from "./chip.js";
 import { Client, ParleyError } from "./client.js";
@@ -15,14 +17,14 @@ import { Tools } from "./tools.js";
 import { Traffic } from "./traffic.js";
 import { describe, randomId, remember, titleOf, timeLeft } from "./words.js";
 
-const PAGE = 50; // messages of a history that are loaded at once
-const LIFE_MS = 30_000; // how often the time left is looked at
+const PAGE = 50; // messages per history request: a few screens of text
+const EXPIRY_MS = 30_000; // how often the remaining time is updated; it is shown in minutes
 
 const endings = {
-  completed: "The reply is complete.",
-  cancelled: "The reply was stopped.",
-  failed: "The reply failed.",
-  interrupted: "The reply was interrupted.",
+  completed: "Reply completed.",
+  cancelled: "Reply stopped.",
+  failed: "Reply failed.",
+  interrupted: "Reply interrupted.",
 };
 
 const $ = (id) => document.getElementById(id);
@@ -37,23 +39,23 @@ const base = new URL("/v1", location.href).href;
 const traffic = new Traffic();
 const tools = new Tools({ traffic, base, key: () => remember.tab("parley.key"), send, say, failed });
 let client = null;
-/** The session that is shown: { sessionId, leave: AbortController, loaded, stale, earlier, about }, or null before the first
- * message. about is the session as the server describes it. */
+/** The open session: { sessionId, leave: AbortController, loaded, stale, earlier, about }, or null until the first message creates
+ * one. about is the server's Session object. stale: loading failed and is retried after a reconnect. */
 let current = null;
-let away = false; // the connection was lost and is not back
-let sending = false; // our own message has not begun its turn
+let disconnected = false; // the connection was lost and is not back
+let sending = false; // this tab sent a message whose turn has not begun
 
 // ---- The key
 
-/** A key that stands in the address is used, but not in place of another one unasked: the address may be somebody else's. */
+/** Uses the key in the address's fragment. It asks before it replaces another key, because the link may come from somebody else. */
 function takeKeyFromAddress() {
   const given = new URLSearchParams(location.hash.slice(1)).get("key");
   if (!given) return;
-  history.replaceState(null, "", location.pathname + location.search); // gone before anybody reads it over a shoulder
+  history.replaceState(null, "", location.pathname + location.search); // a key must not stay visible, or in the browser's history
   const use = () => remember.tab("parley.key", given);
   const known = remember.tab("parley.key");
   if (!known) use();
-  else if (known !== given) ask("This address brings another key than the one in use. What you write would go to that key's account.", "Use it", () => connect(use()));
+  else if (known !== given) ask("This link contains another API key. Your messages would go to that key's account.", "Use this key", () => connect(use()));
 }
 
 function askForKey(text = "") {
@@ -90,10 +92,10 @@ function connect(key = remember.tab("parley.key")) {
   if (!matchMedia("(pointer: coarse)").matches) composer.focus();
 }
 
-/** Opens the session that this browser had last, unless that is gone, or another account's. */
+/** Opens the last session of this browser, unless it is gone or belongs to another account. */
 async function reopen(sessionId) {
-  const there = sessionId && (await client.session(sessionId).then(() => true, (error) => error.status !== 404));
-  if (there && client && !current) open(sessionId);
+  const exists = sessionId && (await client.session(sessionId).then(() => true, (error) => error.status !== 404));
+  if (exists && client && !current) open(sessionId);
 }
 
 function sessionInAddress() {
@@ -102,17 +104,17 @@ function sessionInAddress() {
 
 function showState(state) {
   chip.show(state);
-  if (state.state === "reconnecting") away = true;
-  if (state.state === "live" && away) {
-    away = false;
-    timing.doubt(performance.now());
+  if (state.state === "reconnecting") disconnected = true;
+  if (state.state === "live" && disconnected) {
+    disconnected = false;
+    timing.expectReplay(performance.now());
     sessions.refresh();
   }
   if (state.state === "live" && current?.stale) open(current.sessionId);
   if (state.state === "closed" && state.error) askForKey(describe(state.error).text);
 }
 
-/** What the page shows: the "gate", which asks for a key, or the "chat". */
+/** Shows the "gate", which asks for a key, or the "chat". */
 function view(name) {
   document.body.dataset.view = name;
   $("gate").hidden = name !== "gate";
@@ -128,8 +130,8 @@ function leave() {
   current = null;
 }
 
-/** Shows a session, which is empty until it is loaded; null for one that its first message will make. step says that the reader
- * went there, so that the browser's Back leads away from it again. */
+/** Shows a session, empty until it is loaded, or for null a new one that the first message will create. step adds an entry to the
+ * browser's history, so that Back returns to the previous session. */
 function showSession(sessionId, step = false) {
   leave();
   log.wipe();
@@ -149,13 +151,13 @@ function showSession(sessionId, step = false) {
   return current;
 }
 
-/** Shows a session, or a new one for null, without a step of its own. */
+/** Shows a session, or a new one for null, without an entry in the browser's history. */
 function goTo(sessionId) {
   if (sessionId) open(sessionId);
   else showSession(null);
 }
 
-/** Loads what there is of a session and goes on watching from exactly there: also in the middle of a reply. */
+/** Loads a session and its newest messages, and watches it from the cursor of that history. This works during a reply as well. */
 async function open(sessionId, step = false) {
   const session = showSession(sessionId, step);
   try {
@@ -165,11 +167,11 @@ async function open(sessionId, step = false) {
     for (const message of page.data.toReversed()) log.add(message);
     for (const { messageId } of page.data) noteTiming(messageId);
     meter.show(page.data.find(({ context }) => context)?.context ?? null);
-    timing.doubt(performance.now());
+    timing.expectReplay(performance.now());
     showEarlier(page.pagination);
     follow(session, page.stream?.cursor);
   } catch (error) {
-    session.stale = true; // the server may be away; when the socket is back, it is asked again
+    session.stale = true; // showState loads it again after a reconnect
     if (session !== current) return;
     failed(error);
     if (error.retryAfter) setTimeout(() => session === current && session.stale && open(sessionId), error.retryAfter * 1000);
@@ -207,27 +209,27 @@ function show(event) {
       if (event.message.context) meter.show(event.message.context);
       return say(endings[event.status]);
     case "cleared":
-      if (!event.recovered) return open(event.sessionId); // what there is now is not shown again: read it
+      if (!event.recovered) return open(event.sessionId); // the current history will not come as events
       $("earlier").hidden = true;
       log.wipe();
       meter.show(null);
-      return say("The history was cleared.");
+      return say("History cleared.");
     case "compressed":
-      meter.folded(event);
-      return say(`Older messages were folded to make room: ${event.tokensBefore} → ${event.tokensAfter} tokens.`);
+      meter.summarised(event);
+      return say(`Older messages were summarised: ${event.tokensBefore} → ${event.tokensAfter} tokens.`);
     default:
       showSession(null);
-      say(event.type === "deleted" ? "The session was deleted." : "The session has expired: they live for 24 hours.");
+      say(event.type === "deleted" ? "Session deleted." : "Session expired: sessions last 24 hours.");
   }
 }
 
-/** Says in the note of a reply how fast it came, if that was watched. */
+/** Adds a reply's speed to its note, if this tab watched it from the start. */
 function noteTiming(messageId) {
   const text = timing.noteOf(messageId);
   if (text) document.querySelector(`article[data-message-id="${messageId}"] .note`)?.append(` · ${text}`);
 }
 
-/** What the session has used of tokens, for the meter's explanation; null where that cannot be said. */
+/** Resolves with the session's tokenUsage for the meter, or with null if the request fails. */
 function tokenUsage() {
   return client.session(current.sessionId).then(({ tokenUsage }) => tokenUsage, () => null);
 }
@@ -240,13 +242,13 @@ async function preview() {
   showPreview($("preview"), report, content, (messageId) => log.textOf(messageId));
 }
 
-/** What the bar says of the session: its title, and the time that it has left. */
+/** Shows the session's title and remaining time in the header. */
 function showAbout() {
   const { about } = current ?? {};
   $("title").textContent = about ? titleOf(about) : current ? "…" : client ? "New session" : "Parley";
   $("title").title = current?.sessionId ?? "";
   $("life").textContent = about ? `${timeLeft(about.expiresAt)} left` : "";
-  $("life").title = about ? `until ${new Date(about.expiresAt).toLocaleString()}` : "";
+  $("life").title = about ? `expires ${new Date(about.expiresAt).toLocaleString()}` : "";
   document.title = about ? `${titleOf(about)} · Parley` : "Parley";
 }
 
@@ -263,7 +265,7 @@ async function loadEarlier() {
   showEarlier(page.pagination);
 }
 
-/** Makes a session, with the window that was chosen, named after what is said first. */
+/** Creates a session with the chosen window. Its title is the beginning of the first message. */
 async function createSession(content) {
   const policy = $("window-policy").value;
   const metadata = { title: content.trim().slice(0, 80) };
@@ -278,7 +280,7 @@ async function createSession(content) {
   });
   const session = showSession(about.sessionId);
   loaded({ ...about, metadata });
-  follow(session); // it is empty: from now on is from the beginning
+  follow(session); // it is empty, so no cursor is needed
   return session;
 }
 
@@ -296,11 +298,11 @@ function backToComposer() {
   composer.focus();
 }
 
-/** Opens a session that was chosen from the list. */
+/** Opens a session from the list. */
 function choose(sessionId) {
   if (sessionId !== current?.sessionId) open(sessionId, true);
   showSidebar(false);
-  if (!matchMedia("(pointer: coarse)").matches) composer.focus(); // there it would bring up the keyboard
+  if (!matchMedia("(pointer: coarse)").matches) composer.focus(); // on a touch screen this would open the keyboard
 }
 
 // ---- Sending
@@ -310,25 +312,25 @@ async function send(content = composer.take()) {
   problem.hide();
   sending = true;
   refresh();
-  let settle = () => {};
+  let removePending = () => {};
   try {
     const session = current ?? (await createSession(content));
-    settle = log.pending(content);
+    removePending = log.pending(content);
     await client.start(session.sessionId, content, { signal: session.leave.signal });
   } catch (error) {
-    composer.giveBack(content); // nothing that was typed is lost
+    composer.giveBack(content);
     failed(error);
   } finally {
-    settle(); // its real article follows at once, or is there
+    removePending(); // the message itself arrives as an event, or has arrived
     sending = false;
     refresh();
   }
 }
 
-/** The buttons of a message, besides Copy: what was asked can be asked again, also where it was not answered in full. */
+/** Returns the buttons of a message besides Copy: edit and resend for a user's message, retry for a reply that did not complete. */
 function actionsOf({ messageId, role, status, content }) {
   const button = (label, onclick) => element("button", { type: "button", onclick }, label);
-  if (role === "user") return [button("Edit as new", () => edit(content)), button("Send again", () => send(content))];
+  if (role === "user") return [button("Edit as new", () => edit(content)), button("Resend", () => send(content))];
   if (role !== "assistant" || status === "streaming" || status === "completed") return [];
   return [button("Try again", () => send(log.question(messageId) ?? null))];
 }
@@ -343,7 +345,7 @@ async function stop() {
   await client.cancel(current.sessionId, log.live);
 }
 
-// ---- What is wrong
+// ---- Errors
 
 function failed(error) {
   if (error.name === "AbortError" || error.code === "closed") return;
@@ -369,13 +371,13 @@ function say(text) {
   $("status").textContent = text;
 }
 
-/** Says that a reply is being written, and how soon it began, if that is known. Each delta comes here. */
+/** Updates the status line during a reply. Called with each delta, so it writes only changes. */
 function sayLive(first) {
-  const text = first ? `A reply is being written, ${first}…` : "A reply is being written…";
+  const text = first ? `Reply streaming, ${first}…` : "Reply streaming…";
   if ($("status").textContent !== text) say(text);
 }
 
-/** Brings the controls in line with what is so. */
+/** Updates all controls from the page's state. */
 function refresh() {
   const writing = log.live !== null;
   $("empty").hidden = !log.empty || (current !== null && !current.loaded);
@@ -384,31 +386,31 @@ function refresh() {
   sessions.mark(current?.sessionId ?? null, writing);
   composer.show({ ready: client !== null && !sending, writing });
   tools.show({ sessionId: current?.sessionId ?? null, live: log.live, ready: client !== null && !sending });
-  if (writing) say("A reply is being written…");
+  if (writing) say("Reply streaming…");
 }
 
 function clearHistory() {
-  return client.clear(current.sessionId); // the log is wiped by the event, as in every other tab
+  return client.clear(current.sessionId); // the "cleared" event empties the log, in this and every other tab
 }
 
 async function deleteSession(sessionId) {
   await client.deleteSession(sessionId);
   sessions.remove(sessionId);
-  // Its event may have come first, or may never come where the socket is down.
+  // The event may have arrived already, or not at all if the socket is down.
   if (current?.sessionId === sessionId) show({ type: "deleted" });
 }
 
 function askToDelete(session) {
-  const question = `Delete “${titleOf(session)}” and its messages? They cannot be brought back.`;
+  const question = `Delete “${titleOf(session)}” and its messages? This cannot be undone.`;
   ask(question, "Delete", () => attempt(() => deleteSession(session.sessionId)));
 }
 
-/** What only some need is loaded late; the server may be away then. */
+/** Reports a failed import of a module that is loaded on first use. */
 function unreachable(cause) {
   throw new ParleyError("network_error", "The server cannot be reached.", { cause });
 }
 
-let usage = null; // the dialog, once it was opened
+let usage = null; // UsageDialog, created on first use
 
 async function openUsage() {
   const { UsageDialog } = await import("./usage.js").catch(unreachable);
@@ -433,7 +435,7 @@ function listen() {
   const clicks = {
     earlier: () => attempt(loadEarlier),
     "new-session": newSession,
-    clear: () => ask("Clear the history of this session? Its messages cannot be brought back.", "Clear", () => attempt(clearHistory)),
+    clear: () => ask("Delete all messages of this session? This cannot be undone.", "Clear", () => attempt(clearHistory)),
     delete: () => askToDelete(current.about ?? current),
     "open-usage": () => attempt(openUsage),
     "forget-key": () => askForKey(),
@@ -455,10 +457,10 @@ function listen() {
     takeKeyFromAddress();
     if (!client) connect();
   });
-  setInterval(showAbout, LIFE_MS);
+  setInterval(showAbout, EXPIRY_MS);
 }
 
-opener = null; // a tab that was opened from here got its key so, and has no further hold on who opened it, wherever it goes
+opener = null; // "Open in new tab" needs an opener to copy sessionStorage, with the key. This tab must not control the other one.
 takeKeyFromAddress();
 listen();
 connect();

@@ -1,15 +1,15 @@
-// What is wrong, and what to do about it: one banner above the composer.
+// The error banner above the composer: the error's text, a button for what to do about it, and the countdown of a rate limit.
 
 import { describe } from "./words.js";
 
-/** The banner; there is one problem at a time, the newest. */
+/** Shows one error at a time, the newest. */
 export class Problem {
   #element;
   #text;
   #button;
   #timer; // of the countdown
 
-  /** element holds a paragraph, a button for what to do, and one that dismisses. */
+  /** element contains a paragraph, the action button and #dismiss. */
   constructor(element) {
     this.#element = element;
     this.#text = element.querySelector("p");
@@ -17,8 +17,7 @@ export class Problem {
     element.querySelector("#dismiss").addEventListener("click", () => this.hide());
   }
 
-  /** Shows an error in words, with a button for action ([label, function], or nothing). Where the error says when to try again,
-   * the seconds are counted down. */
+  /** Shows an error, with a button if action is given: [label, function]. If the error has a retryAfter, its seconds count down. */
   show(error, action) {
     this.hide();
     this.#text.textContent = describe(error).text;

@@ -1,16 +1,16 @@
-// The list of sessions: found, opened and deleted, by pointer and by keyboard. shelf.js knows which there are.
+// The session list in the sidebar: search, open and delete, by pointer and keyboard. sessionlist.js holds the data.
 
 import { element } from "./element.js";
-import { Shelf } from "./shelf.js";
+import { SessionList } from "./sessionlist.js";
 import { describe, timeLeft, titleOf } from "./words.js";
 
-const PAGE = 30; // sessions that are loaded at once
-const MOST = 100; // sessions that the API gives at once
-const AGAIN_MS = 30_000; // how often the list is read again while it can be seen
-const SPARING_MS = 1_200_000; // how often at most, where a day has few requests
+const PAGE = 30; // sessions per request: more than fit on a screen
+const API_MAX = 100; // the API's maximum per request
+const POLL_MS = 30_000; // while the tab is visible; changes of other clients appear this late
+const TEST_KEY_POLL_MS = 1_200_000; // with a test key: at most 72 of its 100 requests a day
 
-/** Sessions shows the list in an element: a search field, a line that counts, the list, its state and a button for more.
- * An entry that stays keeps its nodes, so that a refresh takes neither the focus nor the place under the pointer away. */
+/** Shows the list in an element: a search field, a count, the entries, a status text and a button for more. A refresh keeps the nodes
+ * of entries that stay, so that it moves neither the focus nor what is under the pointer. */
 export class Sessions {
   #field;
   #count;
@@ -19,19 +19,19 @@ export class Sessions {
   #more;
   #on;
   #client = null;
-  #shelf = new Shelf();
+  #known = new SessionList();
   #entries = new Map(); // sessionId → { item, link, title, about, remove }
   #current = null;
   #writing = false;
-  #busy = null; // the request that is under way
-  #next = null; // what is wanted after it, as #load has it
-  #sparing = false;
-  #readAt = -Infinity; // when the list was read last
+  #busy = null; // the client whose request is under way
+  #next = null; // the arguments of #load for the request after it
+  #fewRequests = false;
+  #readAt = -Infinity; // when the list was last read
   #loaded = false;
   #error = null;
-  #tabs = new BroadcastChannel("parley.sessions"); // this browser's other tabs hear that a list changed, and nothing else
+  #tabs = new BroadcastChannel("parley.sessions"); // tells other tabs that a list changed; it carries no data
 
-  /** on: open(sessionId), remove(session) to ask and delete, leave() for when the reader is done here. */
+  /** on: open(sessionId), remove(session) asks and deletes, leave() returns the focus to the composer. */
   constructor(nav, on) {
     this.#on = on;
     this.#field = nav.querySelector("input");
@@ -42,18 +42,18 @@ export class Sessions {
     this.#more.addEventListener("click", () => this.#load((client) => this.#extend(client), true));
     nav.addEventListener("keydown", (event) => this.#press(event));
     document.addEventListener("visibilitychange", () => this.refresh());
-    setInterval(() => this.refresh(), AGAIN_MS);
+    setInterval(() => this.refresh(), POLL_MS);
     this.#tabs.addEventListener("message", () => this.refresh());
   }
 
-  /** Shows the sessions of another client's key; null shows none. sparing says that its requests are few (a test key has 100 a
-   * day), so that the list is seldom read of itself. */
-  use(client, sparing = false) {
+  /** Shows the sessions of another client; null shows none. fewRequests: the key is a test key, with 100 requests a day, so the list is
+   * polled rarely. */
+  use(client, fewRequests = false) {
     this.#client = client;
-    this.#sparing = sparing;
+    this.#fewRequests = fewRequests;
     this.#readAt = -Infinity;
     this.#next = null;
-    this.#shelf = new Shelf();
+    this.#known = new SessionList();
     this.#loaded = false;
     this.#error = null;
     this.#field.value = "";
@@ -61,62 +61,63 @@ export class Sessions {
     this.refresh();
   }
 
-  /** Reads the list again, with one request, unless nobody can see it. */
+  /** Reads the list again with one request, unless the tab is hidden. */
   refresh() {
     if (document.visibilityState === "hidden") return;
-    this.#shelf.expire(Date.now());
+    this.#known.expire(Date.now());
     this.#draw();
-    if (this.#sparing && performance.now() < this.#readAt + SPARING_MS) return;
-    this.#load((client) => this.#renew(client), this.#shelf.size === 0);
+    if (this.#fewRequests && performance.now() < this.#readAt + TEST_KEY_POLL_MS) return;
+    this.#load((client) => this.#renew(client), this.#known.size === 0);
   }
 
-  /** A session was made or is known better than the list has it. */
+  /** Adds a new session, or updates a known one. */
   put(session) {
-    const known = this.#shelf.get(session.sessionId);
-    this.#shelf.put({ ...known, ...session });
+    const known = this.#known.get(session.sessionId);
+    this.#known.put({ ...known, ...session });
     this.#draw();
     if (!known && this.#loaded) this.#tabs.postMessage(null);
   }
 
-  /** A session was deleted here. */
+  /** Removes a session that this tab deleted. */
   remove(sessionId) {
-    this.#shelf.remove(sessionId);
+    this.#known.remove(sessionId);
     this.#draw();
     this.#tabs.postMessage(null);
   }
 
-  /** Takes in an event of a session that is watched. */
+  /** Applies an event of the watched session. */
   take({ type, sessionId, message }) {
-    if (type === "created") this.#shelf.turn({ ...message, sessionId });
-    else if (type === "cleared") this.#shelf.cleared(sessionId);
-    else if (type === "deleted" || type === "expired") this.#shelf.remove(sessionId);
+    if (type === "created") this.#known.turn({ ...message, sessionId });
+    else if (type === "cleared") this.#known.cleared(sessionId);
+    else if (type === "deleted" || type === "expired") this.#known.remove(sessionId);
     else return;
     this.#draw();
   }
 
-  /** Which session is shown (null for none), and whether its reply is being written. */
+  /** Marks the open session (null for none) and whether its reply is streaming. */
   mark(sessionId, writing) {
     if (this.#current === sessionId && this.#writing === writing) return;
     [this.#current, this.#writing] = [sessionId, writing];
-    for (const [id, entry] of this.#entries) this.#stand(id, entry);
+    for (const [id, entry] of this.#entries) this.#markEntry(id, entry);
   }
 
-  /** Puts the focus where one types what to look for. */
+  /** Focuses the search field. */
   find() {
     this.#field.focus();
     this.#field.select();
   }
 
-  // ---- Reading
+  // ---- Requests
 
-  /** One request at a time; of those that are wanted meanwhile one follows, the one that somebody asked for. tell says that a
-   * failure is shown; where there are sessions and nobody asked, it is not worth a word: the next request mends it. */
-  async #load(request, tell) {
+  /** Runs one request at a time. Of the requests made meanwhile, one runs afterwards; one that the user asked for takes precedence.
+   * showError: the user asked, or there is nothing to show. The error of a background refresh is ignored, because the next one
+   * corrects the list. */
+  async #load(request, showError) {
     const client = this.#client;
     if (!client) return;
-    if (this.#busy === client) return void (this.#next = tell ? [request, tell] : (this.#next ?? [request, tell]));
+    if (this.#busy === client) return void (this.#next = showError ? [request, showError] : (this.#next ?? [request, showError]));
     this.#busy = client;
-    this.#shelf.begin();
+    this.#known.begin();
     try {
       await request(client);
       if (client !== this.#client) return;
@@ -124,7 +125,7 @@ export class Sessions {
       this.#error = null;
     } catch (error) {
       if (client !== this.#client) return;
-      this.#error = tell ? error : null;
+      this.#error = showError ? error : null;
     } finally {
       if (this.#busy === client) this.#busy = null;
     }
@@ -135,37 +136,37 @@ export class Sessions {
   }
 
   async #renew(client) {
-    const limit = Math.min(MOST, Math.max(PAGE, this.#shelf.size));
+    const limit = Math.min(API_MAX, Math.max(PAGE, this.#known.size));
     const page = await client.sessions({ limit });
     if (client !== this.#client) return;
-    this.#shelf.refresh(page);
+    this.#known.refresh(page);
     this.#readAt = performance.now();
   }
 
   async #extend(client) {
-    const cursor = this.#shelf.next;
+    const cursor = this.#known.next;
     if (cursor === null) return;
     const page = await client.sessions({ limit: PAGE, cursor });
     if (client !== this.#client) return;
     const shown = this.#links().length;
-    const asked = document.activeElement === this.#more;
-    this.#shelf.extend(page);
+    const hadFocus = document.activeElement === this.#more;
+    this.#known.extend(page);
     this.#draw();
-    if (asked) this.#links()[shown]?.focus(); // the button may be gone
+    if (hadFocus) this.#links()[shown]?.focus(); // the button may be hidden now
   }
 
-  // ---- Showing
+  // ---- Rendering
 
   #draw() {
-    const found = this.#shelf.find(this.#field.value);
+    const found = this.#known.find(this.#field.value);
     this.#place(found);
     const filtered = this.#field.value.trim() !== "";
-    this.#more.hidden = this.#shelf.next === null || this.#error !== null;
-    write(this.#count, countOf(found.length, this.#shelf, filtered, this.#loaded || this.#error !== null));
+    this.#more.hidden = this.#known.next === null || this.#error !== null;
+    write(this.#count, countOf(found.length, this.#known, filtered, this.#loaded || this.#error !== null));
     this.#explain(found.length, filtered);
   }
 
-  /** Brings the entries into line; those that are there and stay are not touched. */
+  /** Makes the entries match the list. Entries that stay are not touched. */
   #place(found) {
     const wanted = new Set(found.map(({ sessionId }) => sessionId));
     const focused = this.#links().indexOf(document.activeElement?.closest("li")?.querySelector("a"));
@@ -202,45 +203,45 @@ export class Sessions {
     const remove = element("button", { type: "button", className: "icon" }, element("span", { ariaHidden: "true" }, "✕"));
     const item = element("li", {}, link, remove);
     link.addEventListener("click", (event) => {
-      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab, or window
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // the browser opens a tab or window
       event.preventDefault();
       this.#on.open(sessionId);
     });
-    remove.addEventListener("click", () => this.#on.remove(this.#shelf.get(sessionId)));
+    remove.addEventListener("click", () => this.#on.remove(this.#known.get(sessionId)));
     const entry = { item, link, title, about, remove };
     this.#entries.set(sessionId, entry);
-    this.#stand(sessionId, entry);
+    this.#markEntry(sessionId, entry);
     if (sessionId === this.#current) requestAnimationFrame(() => item.scrollIntoView({ block: "nearest" }));
     return entry;
   }
 
-  #stand(sessionId, { item, link }) {
+  #markEntry(sessionId, { item, link }) {
     const current = sessionId === this.#current;
     if (current) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
     item.toggleAttribute("data-writing", current && this.#writing);
   }
 
-  /** What stands where no entries are, and why. */
+  /** Shows why the list is empty or could not be loaded. */
   #explain(found, filtered) {
     const failed = this.#error !== null;
     let text = "";
     if (failed) text = reasonOf(this.#error);
-    else if (this.#loaded && this.#shelf.size === 0) text = "No sessions yet. The first message makes one.";
-    else if (this.#loaded && found === 0 && filtered) text = "No session is called that.";
+    else if (this.#loaded && this.#known.size === 0) text = "No sessions yet. The first message creates one.";
+    else if (this.#loaded && found === 0 && filtered) text = "No matching session.";
     if (text !== this.#state.firstChild?.data) this.#state.replaceChildren(...(text ? [text] : []));
-    this.#offerAgain(failed);
+    this.#offerRetry(failed);
     this.#state.hidden = text === "";
   }
 
-  #offerAgain(failed) {
+  #offerRetry(failed) {
     if (!failed || this.#state.querySelector("button")) return;
     const again = element("button", { type: "button" }, "Try again");
     again.addEventListener("click", () => this.refresh());
     this.#state.append(again);
   }
 
-  // ---- The keyboard
+  // ---- Keyboard
 
   #links() {
     return [...this.#list.querySelectorAll("a")];
@@ -248,48 +249,48 @@ export class Sessions {
 
   #press(event) {
     const { key, target } = event;
-    const acts = {
-      ArrowDown: () => this.#walk(target, 1),
-      ArrowUp: () => this.#walk(target, -1),
+    const actions = {
+      ArrowDown: () => this.#moveFocus(target, 1),
+      ArrowUp: () => this.#moveFocus(target, -1),
       Enter: () => target === this.#field && this.#links()[0]?.click(),
-      Escape: () => this.#away(),
+      Escape: () => this.#leave(),
     };
-    if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(acts, key)) return;
-    if (key === "Enter" && target !== this.#field) return; // links and buttons know it
+    if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(actions, key)) return;
+    if (key === "Enter" && target !== this.#field) return; // links and buttons handle it
     event.preventDefault();
-    event.stopPropagation(); // Esc would stop the reply
-    acts[key]();
+    event.stopPropagation(); // elsewhere Esc stops the reply
+    actions[key]();
   }
 
-  /** From the field to the entries and back; it stops at the last. */
-  #walk(from, step) {
+  /** Moves from the search field through the entries and back, and stops at the last one. */
+  #moveFocus(from, step) {
     const links = this.#links();
     const at = links.indexOf(from.closest("li")?.querySelector("a")) + step;
     if (at < 0) this.#field.focus();
     else links[Math.min(at, links.length - 1)]?.focus();
   }
 
-  #away() {
+  #leave() {
     this.#field.value = "";
     this.#draw();
     this.#on.leave();
   }
 }
 
-/** Sets a text where it is another one, so that nothing is laid out anew for nothing. */
+/** Sets an element's text only if it differs, to avoid a needless layout. */
 function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-function countOf(found, shelf, filtered, known) {
+function countOf(found, list, filtered, known) {
   if (!known) return "Loading…";
-  const all = shelf.next === null ? `${shelf.size}` : `the newest ${shelf.size}`;
+  const all = list.next === null ? `${list.size}` : `${list.size}+`;
   if (filtered) return `${found} of ${all}`;
-  if (shelf.size === 0) return "";
-  return shelf.size === 1 ? "1 session" : `${all} sessions`;
+  if (list.size === 0) return "";
+  return list.size === 1 && list.next === null ? "1 session" : `${all} sessions`;
 }
 
 function reasonOf(error) {
   const { text } = describe(error);
-  return error.code === "network_error" ? "The list could not be loaded: the server cannot be reached." : text;
+  return error.code === "network_error" ? "The session list could not be loaded. The server cannot be reached." : text;
 }

@@ -1,24 +1,25 @@
-// How fast a reply came, for whoever watched it from its beginning. Times are milliseconds of one clock, which the caller reads.
+// Time to first token and tokens per second of the replies that this tab watched from the start. Pure: the caller passes the time,
+// in milliseconds of one clock.
 
 import { utf8Length } from "./track.js";
 
-const SHORTEST_MS = 50; // a rate over less says more of the network than of the model
-const UNSURE_MS = 1000; // how long what comes may have happened before
-const REMEMBERED = 200; // replies
+const SHORTEST_MS = 50; // shortest span for a rate: network jitter dominates below it
+const REPLAY_MS = 1000; // after a reconnect, events of this long may be replays
+const REMEMBERED = 200; // notes kept: four pages of history
 
-/** Timing follows replies by the events of a session. */
+/** Measures replies by the events of a session. */
 export class Timing {
   #running = new Map(); // messageId → { began, first, last, head, bytes }; head: bytes of the first delta
   #notes = new Map(); // messageId → text
-  #unsure = -Infinity;
+  #replayUntil = -Infinity;
 
-  /** What comes from now on may be a replay, as after a cut: nothing that runs can be timed, nor what begins at once. */
-  doubt(now) {
+  /** The next events may be replays, as after a reconnect. Running measurements are dropped, and none starts for a second. */
+  expectReplay(now) {
     this.#running.clear();
-    this.#unsure = now + UNSURE_MS;
+    this.#replayUntil = now + REPLAY_MS;
   }
 
-  /** Takes in a created, delta or end event; all others are nothing to it. */
+  /** Processes created, delta and end events and ignores all others. */
   take({ type, messageId, message, offset, end }, now) {
     if (type === "created" && message.role === "assistant") this.#begin(messageId, now);
     if (type === "delta") this.#grow(messageId, end - offset, now);
@@ -26,7 +27,7 @@ export class Timing {
   }
 
   #begin(messageId, now) {
-    if (now >= this.#unsure) this.#running.set(messageId, { began: now, first: null, last: now, head: 0, bytes: 0 });
+    if (now >= this.#replayUntil) this.#running.set(messageId, { began: now, first: null, last: now, head: 0, bytes: 0 });
   }
 
   #grow(messageId, bytes, now) {
@@ -40,34 +41,31 @@ export class Timing {
   #end(message) {
     const run = this.#running.get(message.messageId);
     this.#running.delete(message.messageId);
-    // Where the text is not what was watched, the deltas left something out.
+    // If the final text is not the watched text, deltas were missed.
     if (!run || run.first === null || message.status !== "completed" || utf8Length(message.content) !== run.bytes) return;
     const parts = [firstOf(run)];
     const span = run.last - run.first;
-    // The first delta came at the beginning of the span: its tokens took none of it.
+    // The span starts when the first delta arrives, so its tokens do not count.
     if (span >= SHORTEST_MS) parts.push(`${rate((message.tokens * (1 - run.head / run.bytes) * 1000) / span)} tokens/s`);
     this.#notes.set(message.messageId, parts.join(" · "));
     if (this.#notes.size > REMEMBERED) this.#notes.delete(this.#notes.keys().next().value);
   }
 
-  /** What there is to say of a reply that is being written: "first after 0.21 s", or "". It changes once. */
+  /** Returns "first token in 210 ms" for a streaming reply, or "". */
   live(messageId) {
     const run = this.#running.get(messageId);
     return run && run.first !== null ? firstOf(run) : "";
   }
 
-  /** What there is to say of a reply that has ended: "first after 0.21 s · 48 tokens/s", or "". */
+  /** Returns "first token in 210 ms · 48 tokens/s" for a reply that has ended, or "". */
   noteOf(messageId) {
     return this.#notes.get(messageId) ?? "";
   }
 }
 
 function firstOf({ began, first }) {
-  return `first after ${seconds(first - began)} s`;
-}
-
-function seconds(ms) {
-  return (ms / 1000).toFixed(ms < 10_000 ? 2 : 0);
+  const ms = first - began;
+  return `first token in ${ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`}`;
 }
 
 function rate(perSecond) {

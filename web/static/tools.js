@@ -1,28 +1,28 @@
-// The tools in the bar: the inspector, and the menu that makes trouble. Each is loaded when it is first opened.
+// The tools in the header: the inspector and the failure simulator. Each module is loaded when its tool is first opened.
 
 const $ = (id) => document.getElementById(id);
 
-/** Tools are the page's. page is { traffic, base, key(), send(content), say(text), failed(error) }: what the tools look at and do. */
+/** Loads and updates the tools. page is what they read and call: { traffic, base, key(), send(content), say(text), failed(error) }. */
 export class Tools {
   #page;
   #inspector = null;
-  #trouble = null;
+  #simulator = null;
   #state = { sessionId: null, live: null, ready: false };
 
   constructor(page) {
     this.#page = page;
     $("inspect").addEventListener("click", () => this.#inspect());
-    $("trouble").addEventListener("toggle", () => this.#openTrouble());
+    $("simulator").addEventListener("toggle", () => this.#openSimulator());
   }
 
-  /** What is so: the session that is shown, the id of the reply that is being written, and whether a message may be sent. */
+  /** Takes the page's state: the open session, the id of the streaming reply, and whether a message can be sent. */
   show(state) {
     this.#state = state;
     this.#inspector?.show(state);
-    this.#trouble?.show(state);
+    this.#simulator?.show(state);
   }
 
-  /** Forgets what was seen: the next who looks may be somebody else. */
+  /** Drops all recorded traffic, because the next key may belong to another person. */
   forget() {
     this.#page.traffic.clear();
     this.#inspector?.forget();
@@ -37,10 +37,10 @@ export class Tools {
     await this.#inspector.toggle();
   }
 
-  async #openTrouble() {
-    if (this.#trouble || !$("trouble").open) return;
-    const { Trouble } = await import("./trouble.js");
-    this.#trouble ??= new Trouble($("trouble"), this.#page);
-    this.#trouble.show(this.#state);
+  async #openSimulator() {
+    if (this.#simulator || !$("simulator").open) return;
+    const { FailureSimulator } = await import("./simulator.js");
+    this.#simulator ??= new FailureSimulator($("simulator"), this.#page);
+    this.#simulator.show(this.#state);
   }
 }

@@ -1,9 +1,9 @@
-// What was seen of a session, and nothing else: the part of the client that can be thought about without a network.
+// What a client has seen of a session: turns frames into events and drops repeated text. Pure, no I/O. Used by connection.js.
 
-const REMEMBERED = 256; // messages whose end is kept in mind; replays begin at the cursor, so few are needed
+const REMEMBERED = 256; // messages whose offsets are kept; replays start at the cursor, so only the newest are needed
 
-/** What went wrong. code is the service's (`invalid_token`, `context_overflow`, …) or one of ours: `connection_lost`,
- * `network_error`, `closed`, `no_key`, `no_websocket`, `session_cleared`, `session_deleted`, `session_expired`. */
+/** The error of every failed call. code is the server's (`invalid_token`, `context_overflow`, …) or one of the client's own:
+ * `connection_lost`, `network_error`, `closed`, `no_key`, `no_websocket`, `session_cleared`, `session_deleted`, `session_expired`. */
 export class ParleyError extends Error {
   constructor(code, message, extra = {}) {
     super(message);
@@ -11,26 +11,26 @@ export class ParleyError extends Error {
   }
 }
 
-/** The error that a body of the service describes (one shape for REST and the socket). */
+/** Returns the error that a response body or an error frame describes; both have the same shape. */
 export function errorOf(body, status) {
   const { code, message, ...extra } = body?.error ?? {};
   const requestId = body?.meta?.requestId;
-  return new ParleyError(code ?? "internal_error", message ?? `The server answered ${status}.`, { ...extra, status, requestId });
+  return new ParleyError(code ?? "internal_error", message ?? `The server returned status ${status} without an error body.`, { ...extra, status, requestId });
 }
 
-/** The length of text in bytes of UTF-8, which is what offsets count. */
+/** Returns the length of text in UTF-8 bytes, the unit of offsets. */
 export function utf8Length(text) {
   let bytes = text.length;
   for (let i = 0; i < text.length; i++) {
     const unit = text.charCodeAt(i);
     if (unit < 0x80) continue;
-    // Each half of a surrogate pair counts 2, so that the pair makes 4.
+    // Each half of a surrogate pair counts 2: the pair is 4 bytes.
     bytes += unit < 0x800 || (unit >= 0xd800 && unit <= 0xdfff) ? 1 : 2;
   }
   return bytes;
 }
 
-/** text without its first `bytes` bytes of UTF-8; never half a character. */
+/** Returns text without its first `bytes` UTF-8 bytes. It never splits a character. */
 export function skipBytes(text, bytes) {
   let i = 0;
   while (bytes > 0 && i < text.length) {
@@ -43,27 +43,27 @@ export function skipBytes(text, bytes) {
 
 const ENDED = Infinity;
 
-/** What Track.accept says of a delta that leaves something out. */
+/** The result of Track.accept for a delta before which text is missing. */
 export const GAP = Symbol("gap");
 
-/** Track is what was seen of one session: it turns frames into events, each piece of text exactly once. It does no I/O. */
+/** Tracks one session: turns frames into events, with each piece of text exactly once. */
 export class Track {
-  /** The place to resume from; undefined is "from now on". */
+  /** Where to resume; undefined means from now on. */
   cursor;
-  #seen = new Map(); // messageId → bytes shown so far, or ENDED
+  #seen = new Map(); // messageId → offset in bytes, or ENDED
 
   constructor(cursor) {
     this.cursor = cursor;
   }
 
-  /** Forgets what was shown: the caller is told to wipe it, so what comes again is new. With null it forgets the cursor too. */
+  /** Forgets all offsets, because the caller discards what it has shown. null forgets the cursor as well. */
   reset(cursor = this.cursor) {
     this.cursor = cursor ?? undefined;
     this.#seen.clear();
   }
 
-  /** Returns the event that frame makes, null if it brings nothing new, or GAP if text before it was left out; with
-   * `jump` it is taken nevertheless, for the terminal frame has the whole text. */
+  /** Returns the event for a frame, null if the frame brings nothing new, or GAP if text before it is missing. With `jump` it accepts
+   * the gap: the terminal frame will have the whole text. */
   accept(frame, jump = false) {
     const [scope, what] = frame.type.split(".");
     if (scope === "message") {
@@ -84,11 +84,11 @@ export class Track {
   }
 
   #delta({ sessionId, messageId, offset, delta, cursor }, jump) {
-    // A message that is not known was joined in its middle, at our cursor or where it was when we came.
+    // An unknown message began before the subscription: its first delta starts at the cursor or at the live position.
     const seen = this.#seen.get(messageId) ?? offset;
     if (offset > seen && !jump) return GAP;
     const end = offset + utf8Length(delta);
-    if (end <= seen) return null; // the cursor stays: it stands further on
+    if (end <= seen) return null; // the cursor is already further on
     this.#note(messageId, end, cursor);
     if (offset < seen) [delta, offset] = [skipBytes(delta, seen - offset), seen];
     return { type: "delta", sessionId, messageId, offset, end, delta, cursor };

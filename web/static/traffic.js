@@ -1,45 +1,45 @@
-// What goes over the network, seen and disturbed: this stands between client.js and the browser's own fetch and WebSocket.
-// While nobody looks, a frame costs one small object; nothing is parsed.
+// Sits between client.js and the browser's fetch and WebSocket. It records every frame and call for the inspector, without keys and
+// tickets, and simulates network failures. A frame costs one small object and is not parsed, except for a slow reader.
 
 import { utf8Length } from "./track.js";
 
-const KEPT = 500; // entries
-const KEPT_CHARACTERS = 4_000_000; // of all their texts
-const LONGEST = 200_000; // characters of one text; of a longer one its beginning
-const SLOW_MS = 1000; // from one delta to the next, where it is read slowly
+const MAX_ENTRIES = 500; // as many rows as the inspector shows
+const MAX_CHARACTERS = 4_000_000; // of all texts together: 8 MB at two bytes each
+const MAX_TEXT = 200_000; // characters of one text; the rest is dropped
+const SLOW_MS = 1000; // between two deltas for a slow reader
 
 const SECRETS = /svc_(?:live|test)_\w+|((?:"ticket"\s*:\s*"|[?&]ticket=))[^"&#\s]+/g;
 
-/** text with "…" where keys and tickets stood. */
+/** Replaces keys and tickets in a text by "…". */
 export function scrub(text) {
   return text.replace(SECRETS, (_, before) => `${before ?? ""}…`);
 }
 
-/** Whether a frame's text is a message.delta: servers write the type first. */
+/** Whether a frame is a message.delta, without parsing it: the server writes the type first. */
 export function isDelta(data) {
   return data.startsWith('{"type":"message.delta"');
 }
 
-/** Traffic keeps the newest entries of what was sent and received. An entry is
+/** Keeps the newest entries of what was sent and received. An entry is
  * - a frame: { n, at, out, data, dropped }, or
- * - a REST call: { n, at, out: true, method, path, data, status, ms, bytes, answer }; status is 0 before the answer, and "failed" if none came.
- * n counts from 1, at is in Unix milliseconds, ms lasts until the answer was read whole, of which bytes
- * is the length. Keys and tickets are never kept. */
+ * - a REST call: { n, at, out: true, method, path, data, status, ms, bytes, answer }. status is 0 until the response arrives, and
+ *   "failed" if none does. ms and bytes cover the whole response body, answer is its text.
+ * n counts from 1; at is in Unix milliseconds. Keys and tickets are never kept. */
 export class Traffic {
-  /** Called with each entry as it comes, and again when it has changed. */
+  /** Called with each new entry, and again when the entry changes. */
   onentry = null;
-  /** Where true, only one delta a second is let through. client.js sees a gap and asks for what was left out. */
+  /** Simulates a slow reader: one delta a second gets through. client.js detects the gap and requests the missing text. */
   slow = false;
   /** Oldest first. */
   entries = [];
-  /** How many there have been. */
+  /** Number of entries ever recorded. */
   total = 0;
-  /** For the options of client.js. */
+  /** The WebSocket option of client.js. */
   WebSocket;
   #characters = 0;
   #fetch;
-  #wires = new Set();
-  #calls = new AbortController(); // those under way
+  #sockets = new Set();
+  #calls = new AbortController(); // aborts the calls under way
   #offline = false;
 
   constructor({ fetch = (...request) => globalThis.fetch(...request), WebSocket = globalThis.WebSocket } = {}) {
@@ -47,49 +47,49 @@ export class Traffic {
     const traffic = this;
     this.WebSocket = class {
       constructor(url, protocols) {
-        const wire = new Wire(traffic, traffic.#offline ? null : new WebSocket(url, protocols), () => traffic.#wires.delete(wire));
-        traffic.#wires.add(wire);
-        return wire;
+        const socket = new RecordedSocket(traffic, traffic.#offline ? null : new WebSocket(url, protocols), () => traffic.#sockets.delete(socket));
+        traffic.#sockets.add(socket);
+        return socket;
       }
     };
   }
 
-  /** For the options of client.js. Only what is read with text() is seen. */
+  /** The fetch option of client.js. Records bodies that are read with text(). */
   fetch = async (url, { signal, ...options } = {}) => {
     const { pathname, search } = new URL(url, globalThis.location?.href);
     const { method = "GET", body = "" } = options;
     const entry = this.note({ out: true, method, path: scrub(pathname + search), data: scrub(body), status: 0, ms: 0, bytes: 0, answer: "" });
     const began = performance.now();
-    const settle = (status, answer = "") => {
-      Object.assign(entry, { status, ms: performance.now() - began, bytes: utf8Length(answer), answer: scrub(answer).slice(0, LONGEST) });
+    const record = (status, answer = "") => {
+      Object.assign(entry, { status, ms: performance.now() - began, bytes: utf8Length(answer), answer: scrub(answer).slice(0, MAX_TEXT) });
       this.onentry?.(entry);
     };
-    const { signal: line } = this.#calls;
+    const { signal: offline } = this.#calls;
     try {
-      if (this.#offline) throw new TypeError("offline, as the Trouble menu has it");
-      const response = await this.#fetch(url, { ...options, signal: signal ? AbortSignal.any([signal, line]) : line });
+      if (this.#offline) throw new TypeError("offline: simulated by the failure simulator");
+      const response = await this.#fetch(url, { ...options, signal: signal ? AbortSignal.any([signal, offline]) : offline });
       const read = response.text.bind(response);
-      settle(response.status);
+      record(response.status);
       response.text = async () => {
         const answer = await read();
-        settle(response.status, answer);
+        record(response.status, answer);
         return answer;
       };
       return response;
     } catch (error) {
-      settle("failed");
+      record("failed");
       throw error;
     }
   };
 
-  /** Keeps an entry, and returns it. */
+  /** Records an entry and returns it. */
   note(entry) {
     entry.n = ++this.total;
     entry.at = Date.now();
-    if (entry.data.length > LONGEST) entry.data = entry.data.slice(0, LONGEST);
+    if (entry.data.length > MAX_TEXT) entry.data = entry.data.slice(0, MAX_TEXT);
     this.entries.push(entry);
     this.#characters += entry.data.length;
-    while (this.entries.length > KEPT || this.#characters > KEPT_CHARACTERS) this.#characters -= this.entries.shift().data.length;
+    while (this.entries.length > MAX_ENTRIES || this.#characters > MAX_CHARACTERS) this.#characters -= this.entries.shift().data.length;
     this.onentry?.(entry);
     return entry;
   }
@@ -99,12 +99,12 @@ export class Traffic {
     this.#characters = 0;
   }
 
-  /** Cuts every socket, as a network does: without a reason. */
+  /** Closes every socket without a close frame, as a failing network does (code 1006). */
   drop() {
-    for (const wire of this.#wires) wire.cut();
+    for (const socket of this.#sockets) socket.cut();
   }
 
-  /** Nothing works for so long, or as long as it is so already. Then, as browsers do, it says that the network is back. */
+  /** Blocks all traffic for some milliseconds, then fires the "online" event, as browsers do. Does nothing if already offline. */
   async goOffline(ms) {
     if (this.#offline) return;
     this.#offline = true;
@@ -117,17 +117,17 @@ export class Traffic {
   }
 }
 
-/** Wire is a socket as client.js sees it. */
-class Wire {
+/** The WebSocket that client.js gets. */
+class RecordedSocket {
   onmessage = null;
   onclose = null;
   onerror = null;
   #traffic;
   #socket;
   #closed;
-  #slowly = new Slowly((event) => this.onmessage?.(event));
+  #throttle = new DeltaThrottle((event) => this.onmessage?.(event));
 
-  /** socket is null where there is no network; closed is called once the wire is of no use any more. */
+  /** socket is null while offline; closed is called when the socket has closed. */
   constructor(traffic, socket, closed) {
     this.#traffic = traffic;
     this.#socket = socket;
@@ -144,11 +144,11 @@ class Wire {
   }
 
   close() {
-    this.#slowly.stop();
+    this.#throttle.stop();
     this.#socket?.close();
   }
 
-  /** The network is cut here: what still comes is not heard. */
+  /** Simulates a lost connection: later events of the real socket are ignored. */
   cut() {
     const socket = this.#socket;
     if (socket) socket.onmessage = socket.onclose = socket.onerror = null;
@@ -157,30 +157,29 @@ class Wire {
   }
 
   #end(event) {
-    this.#slowly.stop();
+    this.#throttle.stop();
     this.#closed();
     this.onclose?.(event);
   }
 
   #receive(event) {
     const entry = this.#traffic.note({ out: false, data: event.data, dropped: false });
-    if (!this.#traffic.slow && !this.#slowly.holds) return void this.onmessage?.(event);
-    this.#slowly.take(event, entry);
+    if (!this.#traffic.slow && !this.#throttle.holds) return void this.onmessage?.(event);
+    this.#throttle.take(event, entry);
     if (entry.dropped) this.#traffic.onentry?.(entry);
   }
 }
 
-/** Slowly reads a socket as a slow network does, as far as a page can: of the deltas it lets one a second through and
- * leaves the others out, the newest of them for last, so that a gap is noticed also where nothing follows.
+/** Simulates a slow reader: passes one delta a second and drops the others. The newest dropped delta is held and passed when its second
+ * comes, so that client.js notices the gap even if no further delta follows.
  *
- * What it lets through after leaving something out is a gap, and client.js subscribes again at its cursor. The delta
- * that answers it is always let through: it moves the cursor on, so each gap is mended and there is at most one a
- * second. All that is no delta passes. */
-class Slowly {
+ * After a gap client.js subscribes again at its cursor. The first delta after `subscribed` always passes: it moves the cursor on, so
+ * every gap closes and there is at most one a second. Frames other than deltas pass. */
+class DeltaThrottle {
   #pass;
-  #owed = new Set(); // sessions that are to be shown what they asked for
-  #held = null; // { sessionId, event, entry }: the newest that was left out
-  #next = 0; // when the next may pass
+  #resubscribed = new Set(); // sessions whose next delta must pass
+  #held = null; // { sessionId, event, entry }: the newest dropped delta
+  #next = 0; // when the next delta may pass
   #timer;
 
   constructor(pass) {
@@ -194,13 +193,13 @@ class Slowly {
   take(event, entry) {
     const { type, sessionId } = JSON.parse(event.data);
     if (type !== "message.delta") {
-      // What was held is in what this brings, or gone with what this ends.
+      // This frame includes the held delta's text, or ends its reply or session.
       if (this.#held?.sessionId === sessionId) this.stop();
-      if (type === "subscribed") this.#owed.add(sessionId);
+      if (type === "subscribed") this.#resubscribed.add(sessionId);
       return this.#pass(event);
     }
     const now = Date.now();
-    if (this.#owed.delete(sessionId) || (now >= this.#next && !this.#held)) {
+    if (this.#resubscribed.delete(sessionId) || (now >= this.#next && !this.#held)) {
       this.#next = now + SLOW_MS;
       return this.#pass(event);
     }

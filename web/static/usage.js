@@ -1,5 +1,5 @@
-// What the account has used, and what happened: a dialog over GET /analytics/usage and /analytics/metrics. It is loaded when it is
-// first opened.
+// The usage dialog: the account's usage and limits (GET /analytics/usage) and a chart of its activity (GET /analytics/metrics). Loaded
+// on first use.
 
 import { Chart, bars, draw, lookOf, measures, momentOf, summaryOf } from "./chart.js";
 import { element } from "./element.js";
@@ -9,21 +9,21 @@ import { describe } from "./words.js";
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
-/** The periods that can be chosen; each ends with the hour or the day (UTC) that is under way. */
+/** The periods to choose from. Each ends with the current hour or day (UTC). */
 const periods = {
   day: { label: "24 hours", units: 24, unitMs: HOUR_MS, granularity: "hour" },
   week: { label: "7 days", units: 7, unitMs: DAY_MS, granularity: "day" },
   month: { label: "30 days", units: 30, unitMs: DAY_MS, granularity: "day" },
 };
 
-/** The query of a period that ends with the unit in which now lies. */
+/** Returns the query for a period that ends with the unit that contains now. */
 export function queryOf(name, now) {
   const { units, unitMs, granularity } = periods[name];
   const end = (Math.floor(now / unitMs) + 1) * unitMs;
   return { startDate: new Date(end - units * unitMs).toISOString(), endDate: new Date(end).toISOString(), granularity };
 }
 
-/** The rows of a Usage of client.d.ts: { name, used, limit, percentage, text }, as the server counts. */
+/** Returns the rows for a Usage (client.d.ts): { name, used, limit, percentage, text }. */
 export function rowsOf({ requests, tokens, sessions }) {
   return [
     ["Requests", requests.used, requests],
@@ -35,14 +35,14 @@ export function rowsOf({ requests, tokens, sessions }) {
   });
 }
 
-/** "1 to 30 November 2026 (UTC)": end is the first moment after it. */
+/** Returns "1 to 30 November 2026 (UTC)". end is exclusive. */
 export function billingPeriodOf({ start, end }) {
   const last = new Date(Date.parse(end) - 1);
   const day = new Date(start).getUTCDate();
   return `${day} to ${last.toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" })} (UTC)`;
 }
 
-/** UsageDialog shows both in a dialog element. */
+/** Shows usage and chart in a dialog element. */
 export class UsageDialog {
   #dialog;
   #used = element("div", { className: "used" });
@@ -78,18 +78,18 @@ export class UsageDialog {
     });
     const scroller = element("div", { className: "figures", tabIndex: 0 }, this.#table);
     scroller.setAttribute("role", "region");
-    scroller.setAttribute("aria-label", "The figures");
+    scroller.setAttribute("aria-label", "Figures");
     this.#charted.append(
       element("div", { className: "choice" }, select, element("div", { className: "periods", role: "group", ariaLabel: "Period" }, ...this.#buttons)),
       element("figure", {}, this.#caption, this.#svg, this.#readout, this.#legend),
-      element("details", {}, element("summary", {}, "The figures as a table"), scroller),
+      element("details", {}, element("summary", {}, "Show as table"), scroller),
     );
     const close = element("button", { type: "button", className: "icon", ariaLabel: "Close" }, element("span", { ariaHidden: "true" }, "✕"));
     close.addEventListener("click", () => dialog.close());
     dialog.replaceChildren(element("div", { className: "bar" }, element("h2", { id: "usage-title" }, "Usage"), close), this.#problem, this.#used, this.#charted);
   }
 
-  /** Opens the dialog and reads what there is for a client's key. */
+  /** Opens the dialog and loads the figures of a client's account. */
   async open(client) {
     await styled("/static/usage.css");
     this.#client = client;
@@ -110,7 +110,7 @@ export class UsageDialog {
     await this.#read(() => this.#load());
   }
 
-  /** Reads something; what goes wrong is said in place of the figures, which would be another period's. */
+  /** Runs a request. An error replaces the figures, which would belong to another period. */
   async #read(request) {
     try {
       await request();
@@ -126,7 +126,7 @@ export class UsageDialog {
   async #load() {
     const asked = ++this.#asked;
     const metrics = await this.#client.metrics(queryOf(this.#period, Date.now()));
-    if (asked !== this.#asked) return; // another period was chosen meanwhile
+    if (asked !== this.#asked) return; // the user has chosen another period
     this.#metrics = metrics;
     this.#charted.hidden = false;
     this.#show();
@@ -144,7 +144,7 @@ export class UsageDialog {
       row.toggleAttribute("data-over", used > limit);
       return row;
     });
-    const about = `Tier ${usage.tier}, ${billingPeriodOf(usage.billingPeriod)}. These limits are reported, not enforced.`;
+    const about = `Tier ${usage.tier}, ${billingPeriodOf(usage.billingPeriod)}. These limits are not enforced.`;
     this.#used.replaceChildren(element("p", {}, about), ...meters);
   }
 
@@ -165,7 +165,7 @@ export class UsageDialog {
       return element("tr", {}, element("th", { scope: "row" }, when), ...values.map((value) => element("td", {}, value === null ? "–" : number(value))));
     });
     const whole = measure.parts.map(([, read]) => read(this.#metrics));
-    const total = element("tr", {}, element("th", { scope: "row" }, "whole period"), ...whole.map((value) => element("td", {}, value === null ? "–" : number(value))));
+    const total = element("tr", {}, element("th", { scope: "row" }, "total"), ...whole.map((value) => element("td", {}, value === null ? "–" : number(value))));
     this.#table.replaceChildren(
       element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))),
       element("tbody", {}, ...rows),
@@ -174,15 +174,15 @@ export class UsageDialog {
   }
 }
 
-/** Loads a style sheet, once. */
+/** Loads a style sheet once. */
 function styled(href) {
   if (document.querySelector(`link[href="${href}"]`)) return null;
   const link = element("link", { rel: "stylesheet", href });
   return new Promise((resolve, reject) => {
     link.addEventListener("load", resolve);
     link.addEventListener("error", () => {
-      link.remove(); // so that it is tried again
-      reject(new ParleyError("network_error", "A part of the page cannot be loaded."));
+      link.remove(); // so that the next call tries again
+      reject(new ParleyError("network_error", "Part of the page could not be loaded. The server cannot be reached."));
     });
     document.head.append(link);
   });

@@ -1,8 +1,8 @@
-// What the page remembers, makes up, and says of errors.
+// Small helpers of the page: browser storage, random ids, and the texts for titles, durations and errors.
 
-/** Reads what is kept under a name, or keeps value there (null forgets it) and returns it. */
+/** Reads the value stored under a name. With a second argument, stores that (null removes the entry) and returns it. */
 export const remember = {
-  tab: (name, value) => keep(sessionStorage, name, value), // one tab, until it is closed
+  tab: (name, value) => keep(sessionStorage, name, value), // this tab, until it is closed
   browser: (name, value) => keep(localStorage, name, value),
 };
 
@@ -15,28 +15,28 @@ function keep(storage, name, value) {
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/** prefix and 16 random characters of [0-9A-Za-z]. */
+/** Returns prefix and 16 random characters of [0-9A-Za-z]. */
 export function randomId(prefix) {
   let id = prefix;
   while (id.length < prefix.length + 16) {
     for (const byte of crypto.getRandomValues(new Uint8Array(24))) {
-      // 248 = 4 × 62: bytes from there on would favour the first characters.
+      // 248 = 4 × 62: larger bytes would make the first characters more likely.
       if (byte < 248 && id.length < prefix.length + 16) id += ALPHABET[byte % 62];
     }
   }
   return id;
 }
 
-const TURNS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g; // the direction of reading, also of what follows
+const BIDI_CONTROLS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g; // they change the direction of the text that follows
 
-/** What a session is called: the title that the page, or whoever made it, gave it, or the end of its id. It stands within
- * sentences of ours, so it turns none of them around. */
+/** Returns the title in a session's metadata, or else the end of its id. Titles appear inside the page's own sentences, so bidi
+ * controls are removed. */
 export function titleOf({ sessionId, metadata }) {
-  const title = typeof metadata?.title === "string" ? metadata.title.replace(TURNS, "") : "";
+  const title = typeof metadata?.title === "string" ? metadata.title.replace(BIDI_CONTROLS, "") : "";
   return title.trim() !== "" ? title : `Session …${sessionId.slice(-5)}`;
 }
 
-/** How long it is until a moment, for people: "23 h", "12 min", "under a minute". */
+/** Returns the time until a moment: "23 h", "12 min", "under a minute". */
 export function timeLeft(moment) {
   const minutes = Math.floor((new Date(moment) - Date.now()) / 60_000);
   if (minutes >= 120) return `${Math.round(minutes / 60)} h`;
@@ -49,27 +49,27 @@ function duration(seconds) {
   return minutes < 120 ? `${minutes} minutes` : `${Math.ceil(minutes / 60)} hours`;
 }
 
-const described = {
-  invalid_token: () => ({ text: "The server does not accept this key: it is mistyped, revoked or expired. Paste another." }),
-  insufficient_scope: (e) => ({ text: `This key lacks the scope ${e.requiredScope ?? "for it"}. Use another key, or make one with it.` }),
-  session_not_found: () => ({ text: "This session is gone: deleted, expired after its 24 hours, or another account's.", action: "fresh", gone: true }),
+const descriptions = {
+  invalid_token: () => ({ text: "The server does not accept this key: it is mistyped, revoked or expired. Enter another key." }),
+  insufficient_scope: (e) => ({ text: `This key lacks the scope ${e.requiredScope ?? "that this needs"}. Use a key that has it.` }),
+  session_not_found: () => ({ text: "Session not found. It was deleted, expired after 24 hours, or belongs to another account.", action: "fresh", gone: true }),
   context_overflow: (e) => ({
-    text: `The context window is full: ${e.currentTokens.toLocaleString("en")} tokens where ${e.maxTokens.toLocaleString("en")} fit. Clear the history, send less, or begin a new session.`,
+    text: `The context window is full: the message needs ${e.currentTokens.toLocaleString("en")} tokens, ${e.maxTokens.toLocaleString("en")} fit. Clear the history, send a shorter message, or start a new session.`,
     action: "clear",
   }),
-  rate_limit_exceeded: (e) => ({ text: `Too many requests. You can send again in ${duration(e.retryAfter)}; what you typed is kept.` }),
-  session_busy: () => ({ text: "Another reply is being written in this session. Stop it, or send again when it is done." }),
+  rate_limit_exceeded: (e) => ({ text: `Too many requests. You can send again in ${duration(e.retryAfter)}. Your text is kept.` }),
+  session_busy: () => ({ text: "Another reply is streaming in this session. Stop it, or send again when it has ended." }),
   connection_lost: () => ({
-    text: "The connection broke before the server confirmed your message. Look whether it appears above before you send it again.",
+    text: "The connection was lost before the server confirmed your message. Check whether the message appears above before you send it again.",
   }),
-  network_error: () => ({ text: "The server cannot be reached. What you typed is kept; the page goes on when it is back.", action: "again" }),
-  service_unavailable: () => ({ text: "The server is busy or restarting. Try again in a moment; what you typed is kept.", action: "again" }),
+  network_error: () => ({ text: "The server cannot be reached. Your text is kept. The page reconnects by itself.", action: "again" }),
+  service_unavailable: () => ({ text: "The server is busy or restarting. Your text is kept. Try again in a moment.", action: "again" }),
 };
 
-/** What to tell the reader about an error: { text, action: "clear" | "fresh" | "again"?, gone? }. */
+/** Returns how to show an error: { text, action: "clear" | "fresh" | "again"?, gone? }. gone: the session does not exist. */
 export function describe(error) {
-  const known = described[error.code]?.(error);
+  const known = descriptions[error.code]?.(error);
   if (known) return known;
-  if (error.code === undefined) console.error(error); // a mistake of the page itself
+  if (error.code === undefined) console.error(error); // a bug in the page
   return { text: error.requestId ? `${error.message} (request ${error.requestId})` : error.message };
 }

@@ -19,7 +19,7 @@ const metrics = {
   ],
 };
 
-test("bars are the figures of the series, stacked or side by side", () => {
+test("bars: stacked or side by side", () => {
   assert.deepEqual(bars(measures.messages, metrics), [
     { when: "13:00", whole: 5, values: [2, 2, 1] },
     { when: "14:00", whole: 11, values: [5, 5, 1] },
@@ -30,7 +30,7 @@ test("bars are the figures of the series, stacked or side by side", () => {
   }
 });
 
-test("scales go up in round steps, from 0 to the highest or a little above", () => {
+test("axis values are round and cover the highest bar", () => {
   for (const [highest, steps] of [
     [0, [0, 1]],
     [1, [0, 1]],
@@ -49,9 +49,9 @@ test("scales go up in round steps, from 0 to the highest or a little above", () 
   }
 });
 
-test("a sentence says what is seen", () => {
-  assert.equal(summaryOf(measures.messages, metrics), "Messages: 7 user, 7 assistant, 1 system in the whole period; most at 14:00: 11.");
-  assert.equal(summaryOf(measures.firstToken, metrics), "Time to first token: median 120 ms, 95th percentile 240 ms in the whole period; most at 14:00: 240 ms.");
+test("descriptions of the chart and of a bar", () => {
+  assert.equal(summaryOf(measures.messages, metrics), "Messages: 7 user, 7 assistant, 1 system in total; most at 14:00: 11.");
+  assert.equal(summaryOf(measures.firstToken, metrics), "Time to first token: median 120 ms, 95th percentile 240 ms in total; most at 14:00: 240 ms.");
   const nothing = { ...metrics, series: metrics.series.map((entry) => ({ ...entry, sessions: { total: 0 } })) };
   assert.equal(summaryOf(measures.sessions, nothing), "Sessions created: none in this period.");
   const [first, second] = bars(measures.firstToken, metrics);
@@ -61,20 +61,20 @@ test("a sentence says what is seen", () => {
   assert.equal(sentenceOf(measures.sessions, bars(measures.sessions, metrics)[0]), "13:00: 1 session");
 });
 
-test("moments are in UTC, and numbers short where room is", () => {
+test("labels: UTC times, short numbers", () => {
   assert.equal(momentOf("2026-11-21T00:00:00.000Z", "hour"), "00:00");
   assert.equal(momentOf("2026-11-21T00:00:00.000Z", "day"), "21 Nov");
   assert.deepEqual([0, 9999, 12_345, 3_400_000].map(short), ["0", "9,999", "12.3K", "3.4M"]);
 });
 
-test("a period ends with the unit that is under way", () => {
+test("a period ends with the current unit", () => {
   const now = Date.parse("2026-11-21T17:45:00Z");
   assert.deepEqual(queryOf("day", now), { startDate: "2026-11-20T18:00:00.000Z", endDate: "2026-11-21T18:00:00.000Z", granularity: "hour" });
   assert.deepEqual(queryOf("week", now), { startDate: "2026-11-15T00:00:00.000Z", endDate: "2026-11-22T00:00:00.000Z", granularity: "day" });
   assert.equal(queryOf("month", now).startDate, "2026-10-23T00:00:00.000Z");
 });
 
-test("what was used is said as the server counts it, over the limit too", () => {
+test("usage rows, over the limit too", () => {
   const rows = rowsOf({
     requests: { used: 1234, limit: 500_000, percentage: 0.25 },
     tokens: { used: 1_320_000, limit: 1_000_000, percentage: 132 },

@@ -24,7 +24,7 @@ const connect = (options) => (client = new Client(server.options(options)));
 const told = () => (server.messages = [message(1, "user", "Hi"), message(2, "assistant", TEXT)]);
 const asked = (type) => server.requests.filter((frame) => frame.type === type);
 
-/** Lets time pass, a reconnection at a time, until what is awaited is so. */
+/** Lets time pass, one reconnect at a time, until a condition holds. */
 async function until(what) {
   for (let i = 0; !what(); i++) {
     assert.ok(i < 500, "it never comes about");
@@ -47,7 +47,7 @@ function assertWhole(events, text = TEXT) {
 
 const sawEnd = (seen) => () => seen.events.some((event) => event.type === "end");
 
-test("cut once, after each frame in turn, nothing is lost and nothing comes twice", async () => {
+test("one cut after each frame: no loss, no repeat", async () => {
   told();
   for (let place = 0; place < 25; place++) {
     let sockets = 0;
@@ -60,7 +60,7 @@ test("cut once, after each frame in turn, nothing is lost and nothing comes twic
   }
 });
 
-test("cut 200 times and more, anywhere, with replays that overlap, every reply joins byte for byte", async () => {
+test("200 random cuts with overlapping replays", async () => {
   let cuts = 0;
   for (let seed = 1; seed <= 100; seed++) {
     const next = random(seed);
@@ -69,7 +69,7 @@ test("cut 200 times and more, anywhere, with replays that overlap, every reply j
     server.messages = [message(1, "user", "Hi"), message(2, "assistant", text)];
     server.chunk = (rest) => [...rest].slice(0, 1 + Math.floor(next() * 6)).join("").length;
     server.overlap = () => Math.floor(next() * 5);
-    server.allowance = () => 3 + Math.floor(next() * 5); // a welcome, subscribed, and what gets through
+    server.allowance = () => 3 + Math.floor(next() * 5); // welcome, subscribed, and some frames
     client?.close();
     const seen = collect(connect().watch(SESSION, { after: START }));
     await until(sawEnd(seen));
@@ -79,7 +79,7 @@ test("cut 200 times and more, anywhere, with replays that overlap, every reply j
   assert.ok(cuts >= 200, `${cuts} cuts`);
 });
 
-test("a reply that is watched while it is written, cut at every token", async () => {
+test("a watched reply, cut at every token", async () => {
   server.messages = [message(1, "user", "Hi")];
   const seen = collect(connect().watch(SESSION, { after: START }));
   await settled();
@@ -99,7 +99,7 @@ test("a reply that is watched while it is written, cut at every token", async ()
   assert.equal(seen.done, false, "watching a session goes on after a reply");
 });
 
-test("what a server leaves out is asked for once; if it stays away, the end brings it", async () => {
+test("a gap is requested once, then filled by the end", async () => {
   server.messages = [message(1, "user", "Hi"), message(2, "assistant", "abc", "streaming")];
   const seen = collect(connect().watch(SESSION, { after: START }));
   await settled();
@@ -114,7 +114,7 @@ test("what a server leaves out is asked for once; if it stays away, the end brin
   assert.equal(seen.events.at(-1).delta, "fg");
 });
 
-test("the socket is asked for with a fresh ticket each time, and never with the key", async () => {
+test("each socket uses a new ticket and never the key", async () => {
   connect().connect();
   await settled();
   server.break(server.socket);
@@ -125,7 +125,7 @@ test("the socket is asked for with a fresh ticket each time, and never with the 
   assert.equal(client.state.resumed, true);
 });
 
-test("send subscribes first, yields its own reply only, and ends with it", async () => {
+test("send subscribes first and yields only its reply", async () => {
   server.messages = [message(1, "user", "before")];
   server.onrequest = (socket, frame) => {
     if (frame.type !== "send") return false;
@@ -145,13 +145,13 @@ test("send subscribes first, yields its own reply only, and ends with it", async
   assert.equal(seen.events.map((event) => event.delta ?? "").join(""), TEXT);
 });
 
-test("a cut after a message was confirmed is only a pause", async () => {
+test("cut after a message was confirmed", async () => {
   const reply = message(1, "assistant", "", "streaming");
   server.onrequest = (socket, frame) => {
     if (frame.type !== "send") return false;
     server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: reply.messageId });
     server.messages.push(reply);
-    server.break(socket); // before anything of it was shown
+    server.break(socket); // before any of its frames
     return true;
   };
   const seen = collect(connect().send(SESSION, "Hi"));
@@ -163,11 +163,11 @@ test("a cut after a message was confirmed is only a pause", async () => {
   assert.equal(asked("send").length, 1);
 });
 
-test("a message that was not confirmed is sent again under the same name, and its reply shown once", async () => {
+test("unconfirmed message: same idempotency key, one reply", async () => {
   const reply = message(1, "assistant", TEXT);
   server.onrequest = (socket, frame) => {
     if (frame.type !== "send") return false;
-    if (server.messages.length === 0) return server.messages.push(reply), server.break(socket), true; // taken, and never told
+    if (server.messages.length === 0) return server.messages.push(reply), server.break(socket), true; // accepted, but not confirmed
     server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: reply.messageId });
     return true;
   };
@@ -178,7 +178,7 @@ test("a message that was not confirmed is sent again under the same name, and it
   assert.deepEqual([seen.events[0].type, seen.events.map((event) => event.delta ?? "").join("")], ["created", TEXT]);
 });
 
-test("a message that is never confirmed is given up", async () => {
+test("message never confirmed: connection_lost", async () => {
   server.onrequest = (socket, frame) => frame.type === "send" && (server.break(socket), true);
   const seen = collect(connect().send(SESSION, "Hi", { idempotencyKey: "mine" }));
   await until(() => seen.done);
@@ -187,7 +187,7 @@ test("a message that is never confirmed is given up", async () => {
   assert.deepEqual(asked("send").map((frame) => frame.idempotencyKey), ["mine", "mine", "mine", "mine", "mine"]);
 });
 
-test("a client that can never connect says so, and does not try for ever", async () => {
+test("permanent connection errors are not retried", async () => {
   for (const [lacking, code] of [[{ WebSocket: undefined }, "no_websocket"], [{ key: undefined }, "no_key"]]) {
     const native = globalThis.WebSocket; // Node 22 has one
     globalThis.WebSocket = undefined;
@@ -198,7 +198,7 @@ test("a client that can never connect says so, and does not try for ever", async
   }
 });
 
-test("a refusal rejects with the service's own words", async () => {
+test("an error response rejects with the server's error", async () => {
   server.onrequest = (socket, frame) => {
     if (frame.type !== "send") return false;
     const error = { code: "context_overflow", message: "full", currentTokens: 5000, maxTokens: 4096 };
@@ -209,7 +209,7 @@ test("a refusal rejects with the service's own words", async () => {
   assert.equal(client.state.state, "live");
 });
 
-test("a server that drains is called again when it says", async () => {
+test("draining: reconnect after the given delay", async () => {
   const seen = collect(connect().watch(SESSION));
   await settled();
   server.frame(server.socket, { type: "draining", reconnectAfterMs: 1234 });
@@ -222,7 +222,7 @@ test("a server that drains is called again when it says", async () => {
   assert.equal(seen.done, false);
 });
 
-test("4401 ends everything, and is not tried again", async () => {
+test("close code 4401 is permanent", async () => {
   const seen = collect(connect().watch(SESSION));
   await settled();
   server.break(server.socket, 4401, "the key was revoked");
@@ -234,7 +234,7 @@ test("4401 ends everything, and is not tried again", async () => {
   assert.throws(() => client.watch(SESSION), { code: "invalid_token" });
 });
 
-test("a key that gets no ticket ends everything as well; a server that is away does not", async () => {
+test("ticket refused: permanent; server away: retried", async () => {
   server.answers["POST /stream/tickets"] = new TypeError("fetch failed");
   const seen = collect(connect().watch(SESSION));
   await settled();
@@ -244,7 +244,7 @@ test("a key that gets no ticket ends everything as well; a server that is away d
   assert.deepEqual([seen.error.code, seen.error.status, client.state.state], ["invalid_token", 401, "closed"]);
 });
 
-test("attempts are spread by full jitter under a ceiling that doubles, and heed retryAfter", async () => {
+test("backoff with full jitter, at least retryAfter", async () => {
   const originalRandom = Math.random;
   Math.random = () => 0.999999;
   server.answers["POST /stream/tickets"] = { status: 503, body: {} };
@@ -263,7 +263,7 @@ test("attempts are spread by full jitter under a ceiling that doubles, and heed 
   Math.random = originalRandom;
 });
 
-test("a server that welcomes and hangs up is not called in a tight loop", async () => {
+test("welcome then close: no tight loop", async () => {
   const originalRandom = Math.random;
   Math.random = () => 1;
   server.allowance = () => 1;
@@ -283,7 +283,7 @@ test("a server that welcomes and hangs up is not called in a tight loop", async 
   Math.random = originalRandom;
 });
 
-test("history that was cleared meanwhile is said, and what follows is new", async () => {
+test("history cleared while disconnected", async () => {
   told();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await until(sawEnd(seen));
@@ -301,7 +301,7 @@ test("history that was cleared meanwhile is said, and what follows is new", asyn
   assert.deepEqual(seen.events.slice(-2).map((event) => [event.type, event.recovered]), [["cleared", false], ["created", undefined]]);
 });
 
-test("a session that goes ends its iterations; a reply that goes with it throws", async () => {
+test("a deleted session ends watch, and send throws", async () => {
   const watched = collect(connect().watch(SESSION));
   server.onrequest = (socket, frame) => {
     if (frame.type !== "send") return false;
@@ -314,7 +314,7 @@ test("a session that goes ends its iterations; a reply that goes with it throws"
   assert.deepEqual([watched.error, watched.events[0].type, sent.error.code], [null, "deleted", "session_deleted"]);
 });
 
-test("clearing takes a reply away only if it is really gone", async () => {
+test("cleared: send throws only if its reply is gone", async () => {
   const path = `GET /sessions/${SESSION}/messages/${REPLY}`;
   server.onrequest = (socket, frame) => {
     if (frame.type !== "send") return false;
@@ -333,7 +333,7 @@ test("clearing takes a reply away only if it is really gone", async () => {
   assert.equal(sent.error.code, "session_cleared");
 });
 
-test("a subscription that is refused for good throws; one that is refused for now is tried again", async () => {
+test("subscribe: permanent errors throw, temporary ones retry", async () => {
   const codes = ["service_unavailable", "session_not_found"];
   server.onrequest = (socket, frame) => {
     if (frame.type === "subscribe") server.frame(socket, { type: "error", replyTo: frame.id, error: { code: codes.shift(), message: "" } });
@@ -347,7 +347,7 @@ test("a subscription that is refused for good throws; one that is refused for no
   assert.equal(client.state.state, "live");
 });
 
-test("who begins elsewhere than others stand gets all of it, and they see none of it", async () => {
+test("another cursor gets a socket of its own", async () => {
   told();
   const first = collect(connect().watch(SESSION));
   await settled();
@@ -363,7 +363,7 @@ test("who begins elsewhere than others stand gets all of it, and they see none o
   assert.equal(second.events.at(-1).message.content, "both see it");
 });
 
-test("one socket and one subscription serve many watchers, until the last leaves", async () => {
+test("iterators share one socket and one subscription", async () => {
   const leaving = [new AbortController(), new AbortController()];
   const seen = leaving.map(({ signal }) => collect(sameClient().watch(SESSION, { signal })));
   await settled();
@@ -378,7 +378,7 @@ test("one socket and one subscription serve many watchers, until the last leaves
   assert.deepEqual([asked("unsubscribe").length, server.sockets.length], [1, 1]);
 });
 
-test("what an ended subscription still had under way is not taken for the next one's", async () => {
+test("late frames of an ended subscription are ignored", async () => {
   told();
   const leaving = new AbortController();
   collect(connect().watch(SESSION, { after: START, signal: leaving.signal }));
@@ -396,7 +396,7 @@ test("what an ended subscription still had under way is not taken for the next o
 
 const sameClient = () => client ?? connect();
 
-test("who does not keep up gets fewer, larger deltas", async () => {
+test("a slow iterator gets fewer, larger deltas", async () => {
   told();
   const watcher = connect().watch(SESSION, { after: START });
   await settled();
@@ -406,7 +406,7 @@ test("who does not keep up gets fewer, larger deltas", async () => {
   assert.equal(events[2].delta, TEXT);
 });
 
-test("a socket that falls silent is asked, and given up if it does not answer", async () => {
+test("silent socket: probed, then abandoned", async () => {
   connect().connect();
   await settled();
   await clock.advance(24_000);
@@ -421,7 +421,7 @@ test("a socket that falls silent is asked, and given up if it does not answer", 
   await until(() => client.state.state === "live");
 });
 
-test("a welcome that never comes is not waited for", async () => {
+test("handshake timeout", async () => {
   server.frame = () => {};
   connect().connect();
   await settled();
@@ -429,19 +429,19 @@ test("a welcome that never comes is not waited for", async () => {
   assert.equal(client.state.state, "reconnecting");
 });
 
-test("a handshake that fails is tried again at once, also where an error is all that the socket says of it", async () => {
+test("failed handshake with an error event only", async () => {
   server.frame = () => {};
   connect().connect();
   await settled();
   server.socket.onerror({});
   assert.equal(client.state.state, "reconnecting");
   assert.ok(client.state.retryInMs <= 500);
-  server.socket.onclose({ code: 1006, reason: "" }); // it comes late, and is of no account
+  server.socket.onclose({ code: 1006, reason: "" }); // a late event, which is ignored
   await clock.advance(client.state.retryInMs);
   assert.equal(server.sockets.length, 2);
 });
 
-test("waking tries again at once, and asks a live socket for a sign of life", async () => {
+test("wake reconnects at once or probes a live socket", async () => {
   server.answers["POST /stream/tickets"] = { status: 503, body: {} };
   connect().connect();
   await settled();
@@ -454,7 +454,7 @@ test("waking tries again at once, and asks a live socket for a sign of life", as
   assert.equal(asked("ping").length, 1);
 });
 
-test("cancel goes over the socket, and over HTTP where there is none", async () => {
+test("cancel over the socket, or over REST without one", async () => {
   server.answers[`POST /sessions/${SESSION}/messages/${REPLY}/cancel`] = { status: 200, body: message(2, "assistant", "http", "cancelled") };
   assert.equal((await connect().cancel(SESSION, REPLY)).content, "http");
   client.connect();
@@ -468,7 +468,7 @@ test("cancel goes over the socket, and over HTTP where there is none", async () 
   assert.equal((await client.cancel(SESSION, REPLY)).content, "http");
 });
 
-test("closing ends iterations and requests, and what is called afterwards", async () => {
+test("close ends iterations, requests and later calls", async () => {
   const seen = collect(connect().watch(SESSION));
   await settled();
   client.close();
@@ -477,21 +477,21 @@ test("closing ends iterations and requests, and what is called afterwards", asyn
   await assert.rejects(client.send(SESSION, "Hi").next(), { code: "closed" });
 });
 
-test("without a key only the socket can be used", async () => {
+test("without a key: sockets only", async () => {
   const seen = collect(connect({ key: undefined, ticket: async () => "given" }).watch(SESSION));
   await settled();
   assert.deepEqual([server.socket.protocols[1], seen.done], ["ticket.given", false]);
   await assert.rejects(client.history(SESSION), { code: "no_key" });
 });
 
-test("what is no id leads to no other place", async () => {
+test("ids are encoded in paths", async () => {
   const client = connect();
   for (const act of ["session", "deleteSession", "clear", "preview"]) await client[act]("../keys/key_1?a=#b", "Hi");
   assert.equal(server.calls.length, 4);
   for (const { path, search } of server.calls) assert.match(path + search, /^\/sessions\/\.\.%2Fkeys%2Fkey_1%3Fa%3D%23b(\/[a-z]+)?$/);
 });
 
-test("what would be sent is asked without sending it", async () => {
+test("preview sends nothing", async () => {
   const path = `POST /sessions/${SESSION}/context`;
   server.answers[path] = { status: 200, body: { context: { policy: "fifo" }, messages: [] } };
   assert.equal((await connect().preview(SESSION, "Hi")).context.policy, "fifo");
@@ -502,7 +502,7 @@ test("what would be sent is asked without sending it", async () => {
   assert.equal(server.sockets.length, 0);
 });
 
-test("usage and metrics are asked for with their period", async () => {
+test("usage and metrics requests", async () => {
   server.answers["GET /analytics/usage"] = { status: 200, body: { tier: "pro" } };
   server.answers["GET /analytics/metrics"] = { status: 200, body: { series: [] } };
   assert.equal((await connect().usage()).tier, "pro");

@@ -1,6 +1,6 @@
-// A server of parley.v1 in memory, with sockets that break where a test says, and a clock that stands still.
+// An in-memory server of parley.v1 whose sockets break where a test says, and a fake clock.
 
-/** Clock replaces setTimeout and Date.now; time passes when a test says so. */
+/** Replaces setTimeout and Date.now. Time passes only in advance(). */
 export class Clock {
   now = 1_000_000;
   #timers = new Map();
@@ -37,12 +37,12 @@ export class Clock {
   }
 }
 
-/** Resolves when everything that can go on without time or news has gone on. */
+/** Resolves when all promises that need neither time nor frames have settled. */
 export async function settled() {
   for (let i = 0; i < 4; i++) await new Promise(setImmediate);
 }
 
-/** Collects what an iteration yields, and how it ends. */
+/** Collects an iteration's events, and its end or error. */
 export function collect(iteration) {
   const seen = { events: [], done: false, error: null };
   (async () => {
@@ -59,19 +59,19 @@ export function collect(iteration) {
 export const SESSION = "session_0000000000000001";
 export const bytes = (text) => Buffer.byteLength(text);
 
-/** Server holds one session's messages and shows them to sockets from a cursor, as design section 4 says. */
+/** Holds one session's messages and sends them to subscribed sockets from a cursor, as the protocol defines. */
 export class Server {
   messages = []; // { messageId, role, content, status }
-  sockets = []; // all that were ever dialled
-  requests = []; // all frames that clients sent, in order
+  sockets = []; // every socket ever opened
+  requests = []; // every frame that clients sent, in order
   calls = []; // all fetches
-  answers = {}; // "POST /stream/tickets" → { status, body } instead of the usual
-  overlap = () => 0; // how many bytes before a cursor a replay begins
-  chunk = (rest) => [...rest].slice(0, 3).join("").length; // the next delta, in UTF-16 units, on whole characters
+  answers = {}; // "POST /stream/tickets" → { status, body } instead of the default
+  overlap = () => 0; // how many bytes before the cursor a replay starts
+  chunk = (rest) => [...rest].slice(0, 3).join("").length; // length of the next delta in UTF-16 units, whole characters
   allowance = () => Infinity; // how many frames the next socket delivers before it breaks
   recovered = true;
-  silent = false; // answers nothing any more
-  onrequest = null; // (socket, frame) → true if it dealt with it
+  silent = false; // ignores all frames
+  onrequest = null; // (socket, frame) → true if it handled the frame
 
   constructor() {
     const server = this;
@@ -95,7 +95,7 @@ export class Server {
       this.calls.push({ method, path, search, headers, body });
       const answer = this.answers[`${method} ${path}`] ?? { status: 200, body: { ticket: `t${this.calls.length}` } };
       if (answer instanceof Error) throw answer;
-      // No Response: its text() takes its own time, and settled() could not wait for it.
+      // Not a Response: settled() could not wait for its text().
       return { ok: answer.status < 400, status: answer.status, text: async () => JSON.stringify(answer.body) };
     };
   }
@@ -137,7 +137,7 @@ export class Server {
     this.show(socket);
   }
 
-  /** A place up to so many bytes before a position, between two characters. */
+  /** Returns an offset up to that many bytes before a position, between two characters. */
   #before({ index, offset }, back) {
     const text = Buffer.from(this.messages[index].content);
     let at = Math.max(0, offset - back);
@@ -145,13 +145,13 @@ export class Server {
     return at;
   }
 
-  /** Where the session stands: [index of the message, offset into it, whether its end was shown]. */
+  /** The end of the session: [index of the message, offset in it, whether its end was sent]. */
   head() {
     const index = this.messages.length - 1;
     return index < 0 ? { index: -1, offset: 0, ended: true } : { index, offset: bytes(this.messages[index].content), ended: this.messages[index].status !== "streaming" };
   }
 
-  /** Shows a socket what it has not been shown. */
+  /** Sends a socket what it has not received. */
   show(socket) {
     let at = socket.position;
     while (at && socket.open) {

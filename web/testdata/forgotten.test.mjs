@@ -3,7 +3,7 @@ import { afterEach, beforeEach, test } from "node:test";
 import { Client } from "../static/client.js";
 import { Clock, SESSION, START, Server, collect, message, settled } from "./fake.mjs";
 
-// What holds where a server has forgotten a cursor that it gave: its store was restored from a backup, or has lost writes.
+// The client when the server no longer knows a cursor that it issued: its store was restored from a backup, or lost writes.
 
 const REPLY = "msg_0000000000000002";
 let clock, server, client;
@@ -25,7 +25,7 @@ const told = () => (server.messages = [message(1, "user", "Hi"), message(2, "ass
 const asked = (type) => server.requests.filter((frame) => frame.type === type);
 const sawEnd = (seen) => () => seen.events.some((event) => event.type === "end");
 
-/** Lets time pass, a reconnection at a time, until what is awaited is so. */
+/** Lets time pass, one reconnect at a time, until a condition holds. */
 async function until(what) {
   for (let i = 0; !what(); i++) {
     assert.ok(i < 500, "it never comes about");
@@ -34,7 +34,7 @@ async function until(what) {
   }
 }
 
-/** From now on the server does not know its own cursors: its store was restored, or has lost writes. */
+/** From now on the server knows none of the cursors that it issued. */
 function forget() {
   server.onrequest = (socket, { type, id, after }) => {
     const unknown = type === "subscribe" && after !== undefined;
@@ -44,7 +44,7 @@ function forget() {
   server.break(server.socket);
 }
 
-test("a cursor that the server does not know is said once, and watched on from without it", async () => {
+test("unknown cursor: one cleared event, then live", async () => {
   told();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await until(sawEnd(seen));
@@ -57,13 +57,13 @@ test("a cursor that the server does not know is said once, and watched on from w
   server.showAll();
   await settled();
   assert.deepEqual(seen.events.slice(-2).map((event) => event.type), ["delta", "end"]);
-  server.break(server.socket); // and what was said since is a good cursor
+  server.break(server.socket); // cursors issued since then are valid
   await until(() => client.state.resumed && asked("subscribe").length === 4);
   assert.equal(asked("subscribe")[3].after, "c.1.e");
   assert.deepEqual([seen.done, seen.events.filter((event) => event.type === "cleared").length], [false, 1]);
 });
 
-test("a server that knows no cursor at all is not asked in a tight loop", async () => {
+test("unknown cursor: no tight loop", async () => {
   told();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await settled();
@@ -75,7 +75,7 @@ test("a server that knows no cursor at all is not asked in a tight loop", async 
   }
 });
 
-test("a socket that dies between the two still has it said", async () => {
+test("unknown cursor: reported after a lost connection", async () => {
   told();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await until(sawEnd(seen));
@@ -97,7 +97,7 @@ for (const [what, answer, wanted] of [
   ["throws if it is gone", { status: 404, body: { error: { code: "message_not_found", message: "" } } }, "session_cleared"],
   ["throws if nobody can say", new TypeError("fetch failed"), "network_error"],
 ]) {
-  test(`a reply whose cursor the server forgot ${what}`, async () => {
+  test(`unknown cursor during a reply: ${what}`, async () => {
     server.answers[`GET /sessions/${SESSION}/messages/${REPLY}`] = answer;
     server.onrequest = (socket, frame) => {
       if (frame.type !== "send") return false;

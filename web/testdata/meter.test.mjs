@@ -8,27 +8,27 @@ const report = (extra) => ({
 });
 const row = (rows, name) => rows.find(([term]) => term === name)?.[1];
 
-test("a quarter is kept for the reply, 4,096 tokens at most", () => {
+test("reserve: a quarter, at most 4,096 tokens", () => {
   assert.deepEqual([64, 512, 1023, 16_384, 131_072].map(reserveOf), [16, 128, 255, 4096, 4096]);
 });
 
-test("the meter reads what the prompt took", () => {
-  assert.deepEqual(reading(report()), { used: 812 / 4096, kept: 0.25, text: "812 of 4,096 tokens", note: "" });
-  assert.equal(reading(report({ folded: { count: 12 }, dropped: { count: 2 } })).note, "12 folded · 2 dropped");
+test("reading: shares and texts", () => {
+  assert.deepEqual(reading(report()), { used: 812 / 4096, reserved: 0.25, text: "812 of 4,096 tokens", note: "" });
+  assert.equal(reading(report({ folded: { count: 12 }, dropped: { count: 2 } })).note, "12 summarised · 2 dropped");
   assert.equal(reading(report({ dropped: { count: 1200 } })).note, "1,200 dropped");
-  assert.equal(reading(report({ promptTokens: 5000 })).used, 1, "it never overflows its bar");
+  assert.equal(reading(report({ promptTokens: 5000 })).used, 1, "the bar is never over full");
 });
 
-test("it is explained in rows", () => {
+test("explanation rows", () => {
   const rows = explanation(report({ summarised: true, folded: { count: 1 }, folding: "late" }), { total: 1500, prompt: 1000, completion: 500 });
-  assert.equal(row(rows, "Kept"), "3 messages sent word for word");
-  assert.equal(row(rows, "Folded"), "1 message in the summary that was sent");
-  assert.match(row(rows, "Folding"), /too long/);
-  assert.equal(row(rows, "Session"), "1,500 tokens so far: 1,000 in prompts, 500 in replies");
-  assert.equal(row(explanation(report()), "Folding"), undefined);
-  assert.equal(row(explanation(report()), "Folded"), "no summary was sent");
-  assert.match(row(explanation(report({ folding: "failed" })), "Folding"), /could not/);
+  assert.equal(row(rows, "Kept"), "3 messages sent verbatim");
+  assert.equal(row(rows, "Summarised"), "1 message, sent as a summary");
+  assert.match(row(rows, "Summary"), /too long/);
+  assert.equal(row(rows, "Session"), "1,500 tokens in total: 1,000 in prompts, 500 in replies");
+  assert.equal(row(explanation(report()), "Summary"), undefined);
+  assert.equal(row(explanation(report()), "Summarised"), "no summary was sent");
+  assert.match(row(explanation(report({ folding: "failed" })), "Summary"), /failed/);
   assert.equal(row(explanation(report()), "Compared"), undefined);
-  assert.equal(row(explanation(report({ similarity: "words" })), "Compared"), "by the words that they share");
-  assert.match(row(explanation(report({ similarity: "embeddings" })), "Compared"), /by meaning/);
+  assert.equal(row(explanation(report({ similarity: "words" })), "Compared"), "by shared words");
+  assert.match(row(explanation(report({ similarity: "embeddings" })), "Compared"), /by embeddings/);
 });

@@ -7,7 +7,7 @@ let timing;
 
 beforeEach(() => (timing = new Timing()));
 
-/** Plays a reply: deltas as [moment, text]; what it is noted as. */
+/** Plays a whole reply, with deltas as [time, text], and returns its note. */
 function play(deltas, { tokens = 100, status = "completed", began = 5000, lost = "" } = {}) {
   timing.take({ type: "created", messageId: ID, message: { role: "assistant" } }, began);
   return goOn(deltas, { tokens, status, lost });
@@ -26,55 +26,55 @@ function goOn(deltas, { tokens = 100, status = "completed", lost = "" } = {}) {
   return timing.noteOf(ID);
 }
 
-test("the first token, and the rate from there to the last", () => {
-  assert.equal(play([[5210, "aaaa"], [6000, "bbbb"], [7210, "ää"]]), "first after 0.21 s · 33 tokens/s");
+test("first token and rate", () => {
+  assert.equal(play([[5210, "aaaa"], [6000, "bbbb"], [7210, "ää"]]), "first token in 210 ms · 33 tokens/s");
 });
 
-test("while it is written, how soon it began", () => {
+test("first token while the reply streams", () => {
   timing.take({ type: "created", messageId: ID, message: { role: "assistant" } }, 0);
   assert.equal(timing.live(ID), "");
   timing.take({ type: "delta", messageId: ID, offset: 0, end: 1 }, 430);
   timing.take({ type: "delta", messageId: ID, offset: 1, end: 2 }, 800);
-  assert.equal(timing.live(ID), "first after 0.43 s");
-  timing.doubt(900);
+  assert.equal(timing.live(ID), "first token in 430 ms");
+  timing.expectReplay(900);
   assert.equal(timing.live(ID), "");
 });
 
-test("a rate below ten has a decimal", () => {
-  assert.equal(play([[5000, "a"], [15_000, "a"]], { tokens: 10 }), "first after 0.00 s · 0.5 tokens/s");
-  assert.equal(play([[17_000, "a"]]), "first after 12 s");
+test("units: decimals below 10 tokens/s, ms below 1 s", () => {
+  assert.equal(play([[5000, "a"], [15_000, "a"]], { tokens: 10 }), "first token in 0 ms · 0.5 tokens/s");
+  assert.equal(play([[17_000, "a"]]), "first token in 12 s");
 });
 
-test("a span under 50 ms has no rate", () => {
-  assert.equal(play([[5100, "a"], [5149, "b"]]), "first after 0.10 s");
-  assert.equal(play([[5100, "a"], [5150, "b"]]), "first after 0.10 s · 1,000 tokens/s");
+test("no rate for a span under 50 ms", () => {
+  assert.equal(play([[5100, "a"], [5149, "b"]]), "first token in 100 ms");
+  assert.equal(play([[5100, "a"], [5150, "b"]]), "first token in 100 ms · 1,000 tokens/s");
 });
 
-test("nothing is said of replies that were not watched from the beginning to the end", () => {
-  assert.equal(goOn([[5100, "a"], [6100, "b"]]), "", "joined in its middle");
-  assert.equal(play([[5100, "a"], [6100, "b"]], { lost: "x" }), "", "some of it was never seen");
+test("no note unless watched from start to end", () => {
+  assert.equal(goOn([[5100, "a"], [6100, "b"]]), "", "joined during the reply");
+  assert.equal(play([[5100, "a"], [6100, "b"]], { lost: "x" }), "", "text was missed");
   for (const status of ["cancelled", "failed", "interrupted"]) assert.equal(play([[5100, "a"], [6100, "b"]], { status }), "");
-  assert.equal(play([]), "", "without a text");
+  assert.equal(play([]), "", "without text");
 });
 
-test("what may be a replay is not timed", () => {
-  timing.doubt(4001);
+test("no timing of replays", () => {
+  timing.expectReplay(4001);
   assert.equal(play([[5100, "a"], [6100, "b"]]), "");
   assert.notEqual(play([[5100, "a"], [6100, "b"]], { began: 5001 }), "");
 });
 
-test("a cut in the middle of a reply ends its timing", () => {
+test("a lost connection ends the timing", () => {
   timing.take({ type: "created", messageId: ID, message: { role: "assistant" } }, 0);
-  timing.doubt(10);
+  timing.expectReplay(10);
   assert.equal(goOn([[2000, "a"], [3000, "b"]]), "");
 });
 
-test("the oldest notes are forgotten", () => {
+test("oldest notes are dropped", () => {
   for (let i = 0; i < 201; i++) {
     const message = { messageId: `msg_${i}`, role: "assistant", status: "completed", content: "a", tokens: 1 };
     timing.take({ type: "created", messageId: message.messageId, message }, 0);
     timing.take({ type: "delta", messageId: message.messageId, offset: 0, end: 1 }, 10);
     timing.take({ type: "end", message }, 20);
   }
-  assert.deepEqual([timing.noteOf("msg_0"), timing.noteOf("msg_200")], ["", "first after 0.01 s"]);
+  assert.deepEqual([timing.noteOf("msg_0"), timing.noteOf("msg_200")], ["", "first token in 10 ms"]);
 });

@@ -9,7 +9,7 @@ const delta = (offset, text, cursor = `c${offset + bytes(text)}`) => ({ type: "m
 const created = (content = "", status = "streaming") => ({ type: "message.created", sessionId: SESSION, message: { ...message(1, "assistant", content, status) }, cursor: "c0" });
 const ended = (content, status = "completed") => ({ type: `message.${status}`, sessionId: SESSION, message: message(1, "assistant", content, status), cursor: "ce" });
 
-test("lengths and cuts are counted in bytes of UTF-8, and no character is halved", () => {
+test("UTF-8 lengths and cuts at character borders", () => {
   for (const text of ["", "plain", "é", "日本語", "👩‍👩‍👧 a", "\u0000\u007f\u0080\u07ff\u0800\uffff\u{10000}"]) {
     assert.equal(utf8Length(text), bytes(text), JSON.stringify(text));
   }
@@ -20,7 +20,7 @@ test("lengths and cuts are counted in bytes of UTF-8, and no character is halved
   assert.equal(skipBytes("é日", 3), "", "a place inside a character is the end of it");
 });
 
-test("a delta that was seen is dropped, one that overlaps is trimmed, and the cursor never goes back", () => {
+test("repeated deltas are dropped, overlaps trimmed, the cursor kept", () => {
   const track = new Track("c");
   assert.equal(track.accept(created()).type, "created");
   assert.equal(track.accept(delta(0, "né")).delta, "né");
@@ -32,7 +32,7 @@ test("a delta that was seen is dropped, one that overlaps is trimmed, and the cu
   assert.equal(track.cursor, "c8");
 });
 
-test("a replayed beginning and a repeated end are dropped", () => {
+test("repeated created and end frames are dropped", () => {
   const track = new Track();
   track.accept(created());
   track.accept(delta(0, "abc"));
@@ -43,7 +43,7 @@ test("a replayed beginning and a repeated end are dropped", () => {
   assert.equal(track.cursor, "ce");
 });
 
-test("the end has the whole message, whatever was shown", () => {
+test("end has the whole message", () => {
   const track = new Track();
   track.accept(created());
   track.accept(delta(0, "what a crashed node had not journ"));
@@ -51,7 +51,7 @@ test("the end has the whole message, whatever was shown", () => {
   assert.deepEqual([event.status, event.message.content, event.error.code], ["interrupted", "what a crashed node had", "interrupted"]);
 });
 
-test("a message is joined in its middle, but once it is known a gap is found", () => {
+test("join during a message, then detect a gap", () => {
   const track = new Track();
   assert.equal(track.accept(delta(120, "ab")).offset, 120);
   assert.equal(track.accept(delta(123, "d")), GAP);
@@ -60,14 +60,14 @@ test("a message is joined in its middle, but once it is known a gap is found", (
   assert.equal(track.accept(delta(124, "e")).offset, 124);
 });
 
-test("a user's message is whole when it begins", () => {
+test("a user message is complete when created", () => {
   const track = new Track();
   const event = track.accept(created("Hi", "completed"));
   assert.equal(event.message.content, "Hi");
   assert.equal(track.accept(ended("Hi")), null);
 });
 
-test("after clearing everything is new; frames of the session and unknown ones", () => {
+test("reset after cleared, session frames, unknown frames", () => {
   const track = new Track();
   track.accept(created());
   assert.equal(track.accept({ type: "session.cleared", sessionId: SESSION }).type, "cleared");
@@ -77,7 +77,7 @@ test("after clearing everything is new; frames of the session and unknown ones",
   assert.equal(track.accept({ type: "reply.sparkled", sessionId: SESSION }), null, "a frame of the future is no error");
 });
 
-test("whatever a server repeats, the text joins byte for byte (1,000 random replays)", () => {
+test("1,000 random replays join byte for byte", () => {
   const characters = [..."abc é ß 日本語 👍 👩‍👩‍👧 \n\t\""];
   for (let seed = 1; seed <= 1000; seed++) {
     const next = random(seed);
@@ -87,7 +87,7 @@ test("whatever a server repeats, the text joins byte for byte (1,000 random repl
     let shown = "";
     let end = 0;
     for (let at = 0; at < points.length; ) {
-      const from = Math.max(0, at - Math.floor(next() * 8)); // a replay begins a little before where it was cut
+      const from = Math.max(0, at - Math.floor(next() * 8)); // a replay starts a little before the cut
       const to = Math.min(points.length, from + 1 + Math.floor(next() * 12));
       const event = track.accept(delta(bytes(points.slice(0, from).join("")), points.slice(from, to).join("")));
       if (event) {

@@ -10,7 +10,7 @@ let clock, server, traffic, client;
 beforeEach(() => {
   clock = new Clock().install();
   server = new Server();
-  server.chunk = (rest) => rest.length; // the real one's deltas have up to 16 KiB
+  server.chunk = (rest) => rest.length; // one large delta; a real server sends up to 16 KiB
   traffic = new Traffic({ fetch: server.fetch, WebSocket: server.WebSocket });
   client = new Client({ ...server.options(), key: KEY, fetch: traffic.fetch, WebSocket: traffic.WebSocket });
 });
@@ -34,7 +34,7 @@ async function live() {
   }
 }
 
-/** Has the server write more of its reply. */
+/** Makes the server add text to its reply. */
 async function write(reply, text) {
   reply.content += text;
   server.showAll();
@@ -45,7 +45,7 @@ const adjoins = (events) =>
   events.filter((event) => event.type === "delta").reduce((end, event) => (assert.equal(event.offset, end, "deltas adjoin"), event.end), 0);
 const textOf = (events) => events.map((event) => event.delta ?? "").join("");
 
-test("every frame and call is an entry, in order, with what it was", async () => {
+test("every frame and call becomes an entry, in order", async () => {
   server.messages = [message(1, "user", "Hi"), message(2, "assistant", "abc")];
   const seen = collect(client.watch(SESSION, { after: START }));
   await settled();
@@ -58,7 +58,7 @@ test("every frame and call is an entry, in order, with what it was", async () =>
   assert.deepEqual({ status, answer, length, data }, { status: 200, answer: '{"ticket":"…"}', length: 15, data: "{}" });
 });
 
-test("no key and no ticket is kept, wherever it stands", async () => {
+test("keys and tickets are never kept", async () => {
   client.connect();
   await live();
   await traffic.fetch(`http://parley.test/v1/keys?ticket=abc.def&x=${KEY}`, { method: "POST", headers: { Authorization: `Bearer ${KEY}` }, body: `{"a":"${KEY}"}` })
@@ -74,7 +74,7 @@ test("no key and no ticket is kept, wherever it stands", async () => {
   assert.equal(scrub("no secret: svc_ ticket"), "no secret: svc_ ticket");
 });
 
-test("the newest 500 are kept, and no more than four million characters of them", () => {
+test("at most 500 entries and four million characters", () => {
   for (let i = 0; i < 2000; i++) traffic.note({ out: false, data: "x" });
   assert.deepEqual([traffic.entries.length, traffic.entries[0].n, traffic.total], [500, 1501, 2000]);
   for (let i = 0; i < 100; i++) traffic.note({ out: false, data: "y".repeat(300_000) });
@@ -84,7 +84,7 @@ test("the newest 500 are kept, and no more than four million characters of them"
   assert.equal(traffic.entries.length, 500, "what was cleared is not counted");
 });
 
-test("a socket that is dropped closes without a reason, and its successor goes on", async () => {
+test("a dropped socket closes with 1006 and is replaced", async () => {
   const reply = message(2, "assistant", "one ", "streaming");
   server.messages = [message(1, "user", "Hi"), reply];
   const seen = collect(client.watch(SESSION, { after: START }));
@@ -104,7 +104,7 @@ test("a socket that is dropped closes without a reason, and its successor goes o
   assert.equal(server.sockets.length, 3, "a dropped socket is not dropped again");
 });
 
-test("offline nothing gets through, and afterwards everything does", async () => {
+test("offline blocks traffic, then lets it through", async () => {
   const reply = message(2, "assistant", "one ", "streaming");
   server.messages = [message(1, "user", "Hi"), reply];
   const seen = collect(client.watch(SESSION, { after: START }));
@@ -123,7 +123,7 @@ test("offline nothing gets through, and afterwards everything does", async () =>
   assert.equal(textOf(seen.events), "one two ");
 });
 
-test("going offline breaks off the calls that are under way", async () => {
+test("going offline aborts running calls", async () => {
   const hanging = new Traffic({
     fetch: (_, { signal }) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
     WebSocket: server.WebSocket,
@@ -134,7 +134,7 @@ test("going offline breaks off the calls that are under way", async () => {
   await clock.advance(10);
 });
 
-test("read slowly, every reply is whole before its end, in few deltas, and no gap is asked about twice", async () => {
+test("slow reader: whole replies, few deltas, one request per gap", async () => {
   for (let seed = 1; seed <= 40; seed++) {
     const next = random(seed);
     server.requests.length = 0;
@@ -150,7 +150,7 @@ test("read slowly, every reply is whole before its end, in few deltas, and no ga
       ms += wait;
       await clock.advance(wait);
     }
-    await clock.advance(2000); // silence: what was left out last has to come without anything following it
+    await clock.advance(2000); // silence: the last dropped delta must arrive although nothing follows it
     assert.equal(textOf(seen.events), reply.content, `seed ${seed}: before the end`);
     assert.equal(adjoins(seen.events), bytes(reply.content));
     const deltas = seen.events.filter((event) => event.type === "delta").length;
@@ -165,7 +165,7 @@ test("read slowly, every reply is whole before its end, in few deltas, and no ga
   }
 });
 
-test("read slowly and cut, or slow no more in mid-reply, nothing is lost", async () => {
+test("slow reader: nothing lost when cut or switched off", async () => {
   for (const disturb of [() => traffic.drop(), () => (traffic.slow = false), () => traffic.goOffline(300)]) {
     const reply = message(2, "assistant", "", "streaming");
     server.messages = [message(1, "user", "Hi"), reply];
@@ -187,7 +187,7 @@ test("read slowly and cut, or slow no more in mid-reply, nothing is lost", async
   }
 });
 
-test("what was left out is not shown after a history that was cleared", async () => {
+test("slow reader: a dropped delta is not shown after clearing", async () => {
   for (const slow of [true, false]) {
     const reply = message(2, "assistant", "", "streaming");
     server.messages = [message(1, "user", "Hi"), reply];
@@ -207,12 +207,12 @@ test("what was left out is not shown after a history that was cleared", async ()
   }
 });
 
-test("a delta is known by its beginning", () => {
+test("isDelta looks at the beginning only", () => {
   assert.ok(isDelta('{"type":"message.delta","sessionId":"s"}'));
   assert.ok(!isDelta('{"type":"message.created","metadata":{"type":"message.delta"}}'));
 });
 
-test("a client that is closed while something is held leaves no timer", async () => {
+test("slow reader: closing leaves no timer", async () => {
   const reply = message(2, "assistant", "", "streaming");
   server.messages = [message(1, "user", "Hi"), reply];
   traffic.slow = true;
@@ -223,7 +223,7 @@ test("a client that is closed while something is held leaves no timer", async ()
   assert.ok(traffic.entries.at(-1).dropped);
 });
 
-test("offline, no socket is even made", async () => {
+test("offline creates no socket", async () => {
   traffic.goOffline(10);
   const socket = new traffic.WebSocket("ws://parley.test/v1/stream", []);
   const closed = new Promise((resolve) => (socket.onclose = resolve));

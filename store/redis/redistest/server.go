@@ -92,6 +92,9 @@ func (s *SharedServer) Kill() {
 // newServer returns a server with a port of its own that is not running. The caller starts and kills it.
 func newServer(t testing.TB, dir string, args ...string) *Server {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: no redis-server is started")
+	}
 	port := freePort(t)
 	s := &Server{
 		t: t, Addr: net.JoinHostPort("127.0.0.1", port), dir: dir,

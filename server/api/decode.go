@@ -1,0 +1,413 @@
+package api
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// fieldError is a fault in a request. Reason reads after the name of the field ("must be a string"). Field is "" if the
+// request as a whole is wrong; Reason then reads on its own.
+type fieldError struct {
+	Field  string // a dotted path: "contextConfig.maxTokens", "scopes.0"
+	Reason string
+}
+
+const (
+	// maxDepth is how many objects and lists a request may nest, itself included. Real requests need fewer than ten
+	// levels; the bound keeps the recursion, and so the stack, small.
+	maxDepth = 64
+	// maxMembers is how many members an object, or a list with a declared type, may have. The largest metadata (16 KiB)
+	// has room for fewer.
+	maxMembers = 4096
+)
+
+// Decode decodes a JSON object into a struct, strictly. The error is an [Error] that names the field.
+//
+// into points to a struct without embedded ones. Its fields may be structs, lists, maps, strings, booleans and numbers,
+// pointers to them, json.RawMessage for any JSON, and types that decode themselves.
+//
+// Decode rejects what encoding/json accepts: unknown fields, fields that differ in case, a name twice in an object (in
+// json.RawMessage too, and however it is escaped), null for a field, integers that are written with a fraction or an
+// exponent (1.0, 1e3), NUL, invalid UTF-8, lone surrogates, numbers beyond a float64, and anything beyond maxDepth and
+// maxMembers. What it accepts, it decodes as encoding/json does. On an error into is unchanged. The time is linear in the
+// length of body.
+func Decode(body []byte, into any) error {
+	if e := decodeStrict(body, into); e != nil {
+		return Invalid(e.Field, e.Reason)
+	}
+	return nil
+}
+
+func decodeStrict(body []byte, into any) *fieldError {
+	switch {
+	case len(body) == 0:
+		return &fieldError{"", "the body is empty"}
+	case !json.Valid(body):
+		return notOneValue(body)
+	}
+	c := checker{text: string(body)}
+	c.space()
+	if c.text[c.at] != '{' {
+		return &fieldError{"", "the body must be a JSON object"}
+	}
+	if e := c.value(reflect.TypeOf(into).Elem(), 1); e != nil {
+		return e
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return &fieldError{"", "the body cannot be decoded"} // FuzzStrictDecoding has found no input that gets here
+	}
+	return nil
+}
+
+// notOneValue explains why body is not exactly one JSON value.
+func notOneValue(body []byte) *fieldError {
+	var first json.RawMessage
+	if json.NewDecoder(bytes.NewReader(body)).Decode(&first) == nil {
+		return &fieldError{"", "the body must end after its JSON object"}
+	}
+	return &fieldError{"", "the body is not valid JSON"}
+}
+
+// under returns e with its field inside the field name.
+func (e *fieldError) under(name string) *fieldError {
+	const longest = 64
+	switch {
+	case name == "":
+		name = `""` // a field without a name is not the whole body
+	case len(name) > longest: // an error text must not grow with the request
+		name = strings.ToValidUTF8(name[:longest], "") + "…"
+	}
+	if e.Field != "" {
+		name += "." + e.Field
+	}
+	return &fieldError{name, e.Reason}
+}
+
+// checker walks over a JSON text once and compares it with the type that it will be decoded into. The text is known to be
+// valid JSON, so the walk needs no syntax checks and cannot run past the end.
+type checker struct {
+	text string
+	at   int // the next byte
+}
+
+// Kinds of JSON values, named by their first byte. jsonNumber stands for any digit or sign, jsonBool for t and f.
+const (
+	jsonAny    = 0
+	jsonObject = '{'
+	jsonList   = '['
+	jsonString = '"'
+	jsonBool   = 't'
+	jsonNumber = '0'
+	jsonNull   = 'n'
+)
+
+// value checks the value at c.at and moves past it. t is nil if any JSON is allowed.
+func (c *checker) value(t reflect.Type, depth int) *fieldError {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	start, kind, want := c.at, c.kind(), wanted(t)
+	switch {
+	case t != nil && kind == jsonNull && want == jsonAny:
+		return &fieldError{"", "must not be null"}
+	case want != jsonAny && kind != want:
+		return &fieldError{"", mustBe(t, want, kind)}
+	case depth > maxDepth:
+		return &fieldError{"", "is nested too deeply: at most " + strconv.Itoa(maxDepth) + " levels"}
+	}
+	var e *fieldError
+	switch kind {
+	case jsonObject:
+		e = c.object(t, depth)
+	case jsonList:
+		e = c.list(t, depth)
+	case jsonString:
+		_, e = c.string()
+	case jsonNumber:
+		e = c.number(t)
+	default:
+		c.word()
+	}
+	if e == nil && t != nil && t != reflect.TypeFor[json.RawMessage]() && decodesItself(t) {
+		if json.Unmarshal([]byte(c.text[start:c.at]), reflect.New(t).Interface()) != nil {
+			e = &fieldError{"", "is not valid"}
+		}
+	}
+	return e
+}
+
+// mustBe explains that a value of kind does not fit a t.
+func mustBe(t reflect.Type, want, kind byte) string {
+	reason := "must be "
+	switch {
+	case want == jsonObject:
+		reason += "an object"
+	case want == jsonList:
+		reason += "a list"
+	case want == jsonString:
+		reason += "a string"
+	case want == jsonBool:
+		reason += "true or false"
+	case t.Kind() <= reflect.Uintptr:
+		reason += "a whole number"
+	default:
+		reason += "a number"
+	}
+	if kind == jsonNull {
+		reason += ", not null"
+	}
+	return reason
+}
+
+// kind returns the kind of the value at c.at.
+func (c *checker) kind() byte {
+	switch b := c.text[c.at]; b {
+	case jsonObject, jsonList, jsonString, jsonNull, jsonBool:
+		return b
+	case 'f':
+		return jsonBool
+	}
+	return jsonNumber
+}
+
+// wanted returns the kind of value that decodes into a t.
+func wanted(t reflect.Type) byte {
+	if t == nil || decodesItself(t) {
+		return jsonAny
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return jsonObject
+	case reflect.Slice, reflect.Array:
+		return jsonList
+	case reflect.String:
+		return jsonString
+	case reflect.Bool:
+		return jsonBool
+	case reflect.Interface:
+		return jsonAny
+	}
+	return jsonNumber
+}
+
+// decodesItself reports whether t's own method decodes it, as json.RawMessage's does.
+func decodesItself(t reflect.Type) bool {
+	if t.PkgPath() == "" {
+		return false // an unnamed type has no methods; this test is much cheaper than Implements
+	}
+	p := reflect.PointerTo(t)
+	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+func (c *checker) object(t reflect.Type, depth int) *fieldError {
+	var seen nameSet
+	members := 0
+	c.at++
+	for {
+		c.space()
+		if c.text[c.at] == '}' {
+			c.at++
+			return nil
+		}
+		name, e := c.name()
+		if e != nil {
+			return e
+		}
+		if members++; members > maxMembers {
+			return &fieldError{"", tooMany}
+		}
+		of, e := member(t, name)
+		if e == nil && !seen.add(name) {
+			e = &fieldError{"", "appears more than once"}
+		}
+		if e == nil {
+			e = c.value(of, depth+1)
+		}
+		if e != nil {
+			return e.under(name)
+		}
+		c.space()
+		if c.text[c.at] == ',' {
+			c.at++
+		}
+	}
+}
+
+const tooMany = "has too many entries: at most 4,096"
+
+func (c *checker) list(t reflect.Type, depth int) *fieldError {
+	var of reflect.Type
+	if t != nil && wanted(t) == jsonList {
+		of = t.Elem()
+	}
+	c.at++
+	for i := 0; ; i++ {
+		c.space()
+		if c.text[c.at] == ']' {
+			c.at++
+			return nil
+		}
+		if of != nil && i == maxMembers {
+			return &fieldError{"", tooMany}
+		}
+		if e := c.value(of, depth+1); e != nil {
+			return e.under(strconv.Itoa(i))
+		}
+		c.space()
+		if c.text[c.at] == ',' {
+			c.at++
+		}
+	}
+}
+
+// name reads the name of a member and its colon.
+func (c *checker) name() (string, *fieldError) {
+	quoted, e := c.string()
+	if e != nil {
+		return "", &fieldError{"", "the name of a field " + e.Reason}
+	}
+	name := quoted[1 : len(quoted)-1]
+	if strings.IndexByte(name, '\\') >= 0 {
+		_ = json.Unmarshal([]byte(quoted), &name) // it is valid
+	}
+	c.space()
+	c.at++ // the colon
+	c.space()
+	return name, nil
+}
+
+// member returns the type of the member name of a t, nil if any JSON is allowed.
+func member(t reflect.Type, name string) (reflect.Type, *fieldError) {
+	if t == nil || wanted(t) != jsonObject {
+		return nil, nil
+	}
+	if t.Kind() == reflect.Map {
+		return t.Elem(), nil
+	}
+	reason := "is not a known field"
+	for i := range t.NumField() {
+		f := t.Field(i)
+		known, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if known == "" {
+			known = f.Name
+		}
+		switch {
+		case known == "-" || !f.IsExported():
+		case known == name:
+			return f.Type, nil
+		case strings.EqualFold(known, name):
+			reason += ": it is spelled " + known
+		}
+	}
+	return nil, &fieldError{"", reason}
+}
+
+// string reads a string and returns its source text, quotes and escapes included.
+func (c *checker) string() (string, *fieldError) {
+	start := c.at
+	for c.at++; c.text[c.at] != '"'; c.at++ {
+		if c.text[c.at] != '\\' {
+			continue
+		}
+		if c.at++; c.text[c.at] != 'u' {
+			continue
+		}
+		switch r := c.hex(c.at + 1); {
+		case r == 0:
+			return "", &fieldError{"", "must not contain NUL"}
+		case r >= 0xd800 && r < 0xdc00 && c.text[c.at+5] == '\\' && c.text[c.at+6] == 'u' && c.hex(c.at+7)&^0x3ff == 0xdc00:
+			c.at += 6
+		case r >= 0xd800 && r < 0xe000:
+			return "", &fieldError{"", "has half of a surrogate pair"}
+		}
+		c.at += 4
+	}
+	c.at++
+	quoted := c.text[start:c.at]
+	if !utf8.ValidString(quoted) {
+		return "", &fieldError{"", "is not valid UTF-8"}
+	}
+	return quoted, nil
+}
+
+// hex returns the value of the four digits at i.
+func (c *checker) hex(i int) rune {
+	r, _ := strconv.ParseUint(c.text[i:i+4], 16, 16)
+	return rune(r)
+}
+
+func (c *checker) number(t reflect.Type) *fieldError {
+	start := c.at
+	for c.at < len(c.text) && c.text[c.at] != ',' && c.text[c.at] != '}' && c.text[c.at] != ']' && c.text[c.at] > ' ' {
+		c.at++
+	}
+	literal := c.text[start:c.at]
+	bits, whole, unsigned := 64, false, false
+	if t != nil && wanted(t) == jsonNumber {
+		bits = t.Bits()
+		unsigned = t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uintptr
+		whole = unsigned || t.Kind() >= reflect.Int && t.Kind() <= reflect.Int64
+	}
+	var err error
+	switch {
+	case whole && strings.ContainsAny(literal, ".eE"):
+		return &fieldError{"", "must be a whole number, without a fraction or an exponent"}
+	case t == nil && len(literal) < 300 && strings.IndexByte(literal, 'e') < 0 && strings.IndexByte(literal, 'E') < 0:
+		return nil // too short to be too large
+	case unsigned:
+		_, err = strconv.ParseUint(literal, 10, bits)
+	case whole:
+		_, err = strconv.ParseInt(literal, 10, bits)
+	default:
+		_, err = strconv.ParseFloat(literal, bits)
+	}
+	if err != nil {
+		return &fieldError{"", "is out of range"}
+	}
+	return nil
+}
+
+// word moves past true, false or null.
+func (c *checker) word() {
+	for c.at < len(c.text) && c.text[c.at] >= 'a' && c.text[c.at] <= 'z' {
+		c.at++
+	}
+}
+
+func (c *checker) space() {
+	for c.at < len(c.text) && c.text[c.at] <= ' ' {
+		c.at++
+	}
+}
+
+// nameSet holds the names in an object. Most objects have few, and for up to 32 a list is cheaper than a map.
+type nameSet struct {
+	few  [32]string
+	n    int // of few
+	many map[string]struct{}
+}
+
+// add reports whether name is new.
+func (s *nameSet) add(name string) bool {
+	for _, other := range s.few[:s.n] {
+		if other == name {
+			return false
+		}
+	}
+	if s.n < len(s.few) {
+		s.few[s.n] = name
+		s.n++
+		return true
+	}
+	if s.many == nil {
+		s.many = make(map[string]struct{})
+	}
+	before := len(s.many)
+	s.many[name] = struct{}{}
+	return len(s.many) > before
+}

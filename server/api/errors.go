@@ -1,0 +1,204 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
+	"parley/stream"
+)
+
+// Codes of errors that more than one place needs.
+const (
+	CodeValidation = "validation_error"
+	codeInternal   = "internal_error"
+)
+
+// Reasons of validation errors that more than one place gives.
+const (
+	Required    = "is required"
+	WrongCursor = "is not a cursor of this session, or is ahead of everything the session ever had"
+)
+
+// Error is an error as callers see it.
+type Error struct {
+	Status  int
+	Code    string
+	Message string
+	// Field is the offending field and Reason what is wrong with it: Reason reads after Field.
+	Field, Reason string
+	// Extra are further members of the error object.
+	Extra map[string]any
+	// RetryAfter is also sent as a header; 0 is none.
+	RetryAfter time.Duration
+	// Allow is the Allow header of a 405.
+	Allow string
+	// UnknownCursor marks a well-formed cursor that this session never had, as after a backup was restored. It does not
+	// count as an invalid frame, of which ten in a row close a socket: all sessions of a page may have such a cursor.
+	UnknownCursor bool
+	// Decision is that of the limit that refused the request, for its headers; nil if the response has these already.
+	Decision *limit.Decision
+}
+
+func (e *Error) Error() string { return e.Code + ": " + e.Message }
+
+// IsInvalidRequest reports whether the request itself was malformed. On a socket, such a frame counts as invalid.
+func (e *Error) IsInvalidRequest() bool { return e.Code == CodeValidation && !e.UnknownCursor }
+
+// Errors that belong to HTTP alone.
+var (
+	ErrNotFound   = errors.New("no such route")
+	ErrTooLarge   = errors.New("the body is too large")
+	ErrMediaType  = errors.New("the body is not declared as application/json")
+	ErrCompressed = errors.New("the body is compressed")
+	ErrOrigin     = errors.New("the origin is not allowed")
+)
+
+// table has the errors that are fully described by their row. The first row that matches counts.
+var table = []struct {
+	is      error
+	status  int
+	code    string
+	message string
+}{
+	{auth.ErrInvalidToken, 401, "invalid_token", "The API key or ticket is missing, invalid or expired. Send the header Authorization: Bearer svc_live_… (or svc_test_…), once."},
+	{conversation.ErrSessionNotFound, 404, "session_not_found", "The session does not exist or has expired."},
+	{conversation.ErrMessageNotFound, 404, "message_not_found", "The message does not exist."},
+	{auth.ErrKeyNotFound, 404, "key_not_found", "The key does not exist or no longer works."},
+	{conversation.ErrSessionBusy, 409, "session_busy", "The session is busy with another message. Try again when its reply has ended."},
+	{conversation.ErrIdempotencyConflict, 409, "idempotency_conflict", "This idempotency key was used for a different request. Use a new key."},
+	{conversation.ErrCancelPending, 503, "service_unavailable", "The reply has not stopped yet, but it will. Repeat the request to wait for it."},
+	{conversation.ErrDraining, 503, "service_unavailable", "The server is stopping or restarting. Try again."},
+	{conversation.ErrUnavailable, 503, "service_unavailable", "The service is temporarily unavailable. Try again."},
+	// The caller has left, or has closed its side of the connection and still reads.
+	{context.Canceled, 503, "service_unavailable", "The connection was closed on your side before the request was finished. Try again."},
+	{ErrNotFound, 404, "not_found", "This route does not exist. See /docs for the list."},
+	{ErrTooLarge, 413, "payload_too_large", "The body is larger than 1 MiB."},
+	{ErrMediaType, 415, "unsupported_media_type", "The body must be JSON in UTF-8. Send the header Content-Type: application/json."},
+	{ErrCompressed, 415, "unsupported_media_type", "The body must not be compressed. Do not send the header Content-Encoding."},
+	{ErrOrigin, 403, "origin_not_allowed", "Connections from this origin are not allowed. The operator can add it to PARLEY_ORIGINS."},
+}
+
+// retrySoon is the Retry-After of a 503: the store or a restarting node is usually back within a second.
+const retrySoon = time.Second
+
+// Invalid returns the validation error of a field; field "" is the request as a whole.
+func Invalid(field, reason string) *Error {
+	message := reason + "."
+	if field != "" {
+		message = field + " " + message
+	}
+	return &Error{Status: http.StatusBadRequest, Code: CodeValidation, Message: message, Field: field, Reason: reason}
+}
+
+// Internal returns the error of a fault of ours. It tells the caller nothing about the cause.
+func Internal() *Error {
+	return &Error{Status: http.StatusInternalServerError, Code: codeInternal, Message: "Something went wrong on our side."}
+}
+
+// Describe returns err as callers see it, and whether it is a fault of ours that must be logged.
+func Describe(err error) (e *Error, fault bool) {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e, false
+	}
+	if overflow, ok := errors.AsType[*conversation.OverflowError](err); ok {
+		return &Error{
+			Status: http.StatusRequestEntityTooLarge, Code: "context_overflow",
+			Message: "The message does not fit the session's context window. Clear the history, shorten the message, or use a session with compression enabled.",
+			Extra:   map[string]any{"currentTokens": overflow.CurrentTokens, "maxTokens": overflow.MaxTokens},
+		}, false
+	}
+	if refused, ok := errors.AsType[*auth.LimitError](err); ok {
+		return Limited(refused.Decision), false
+	}
+	for _, row := range table {
+		if errors.Is(err, row.is) {
+			e := &Error{Status: row.status, Code: row.code, Message: row.message}
+			if row.status == http.StatusServiceUnavailable {
+				e.RetryAfter = retrySoon
+			}
+			// The bare error is a refusal that was decided here. One that wraps a cause is a store that failed.
+			return e, row.is == conversation.ErrUnavailable && err != conversation.ErrUnavailable //nolint:errorlint // see above
+		}
+	}
+	return Internal(), true
+}
+
+// Limited returns the error of a request that a limit refused.
+func Limited(d limit.Decision) *Error {
+	return &Error{
+		Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded",
+		Message:    "The limit of " + strconv.Itoa(d.Limit) + " " + d.Refused.String() + " is reached.",
+		RetryAfter: time.Duration(d.RetryAfter) * time.Second,
+		Decision:   &d,
+	}
+}
+
+// Failed returns the error of a failed reply, for a caller that waited for it.
+func Failed(m conversation.Message) *Error {
+	e := &Error{
+		Status: http.StatusBadGateway, Code: stream.CodeProviderError, Message: "The model failed.",
+		Extra: map[string]any{"messageId": m.ID},
+	}
+	if m.Error != nil {
+		e.Code, e.Message = m.Error.Code, sentence(m.Error.Message)
+	}
+	if e.Code == stream.CodeProviderTimeout {
+		e.Status = http.StatusGatewayTimeout
+	}
+	return e
+}
+
+// RequireScope returns the error of a principal without the scope, or nil.
+func RequireScope(p auth.Principal, scope auth.Scope) error {
+	if p.Has(scope) {
+		return nil
+	}
+	return &Error{
+		Status: http.StatusForbidden, Code: "insufficient_scope", Message: "The key lacks the scope " + string(scope) + ".",
+		Extra: map[string]any{"requiredScope": scope},
+	}
+}
+
+// Body returns the error object: the same one in response bodies and in frames.
+func (e *Error) Body() map[string]any {
+	body := map[string]any{"code": e.Code, "message": e.Message}
+	if e.Field != "" {
+		body["field"] = e.Field
+		body["details"] = map[string]any{"field": e.Field, "reason": e.Reason}
+	}
+	if e.RetryAfter > 0 {
+		body["retryAfter"] = Seconds(e.RetryAfter)
+	}
+	for name, value := range e.Extra {
+		body[name] = value
+	}
+	return body
+}
+
+// Meta stands beside every error object.
+type Meta struct {
+	RequestID string            `json:"requestId"`
+	Timestamp conversation.Time `json:"timestamp"`
+}
+
+// NewMeta returns the meta of an error that is sent now.
+func NewMeta(requestID string) Meta {
+	return Meta{RequestID: requestID, Timestamp: conversation.TimeOf(time.Now())}
+}
+
+// Seconds returns d in whole seconds, rounded up, so that a client that waits that long is not early.
+func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// sentence returns a message with a capital and a full stop.
+func sentence(s string) string {
+	if s == "" || s[0] < 'a' || s[0] > 'z' {
+		return s
+	}
+	return string(s[0]-'a'+'A') + s[1:] + "."
+}

@@ -1,0 +1,76 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
+	"parley/stream"
+)
+
+func TestDescribe(t *testing.T) {
+	refused := &auth.LimitError{Decision: limit.Decision{Limit: 60, RetryAfter: 7}}
+	for name, test := range map[string]struct {
+		err    error
+		status int
+		code   string
+		retry  time.Duration
+		fault  bool
+	}{
+		"a row of the table":            {conversation.ErrSessionNotFound, 404, "session_not_found", 0, false},
+		"wrapped":                       {fmt.Errorf("reading: %w", conversation.ErrSessionNotFound), 404, "session_not_found", 0, false},
+		"an error of ours":              {Invalid("limit", "must be smaller"), 400, "validation_error", 0, false},
+		"a context overflow":            {&conversation.OverflowError{CurrentTokens: 9, MaxTokens: 8}, 413, "context_overflow", 0, false},
+		"a limit":                       {refused, 429, "rate_limit_exceeded", 7 * time.Second, false},
+		"unavailable, decided here":     {conversation.ErrUnavailable, 503, "service_unavailable", retrySoon, false},
+		"unavailable, a store's fault":  {fmt.Errorf("%w: no route", conversation.ErrUnavailable), 503, "service_unavailable", retrySoon, true},
+		"the caller left":               {context.Canceled, 503, "service_unavailable", retrySoon, false},
+		"anything else is internal":     {errors.New("secret detail"), 500, "internal_error", 0, true},
+		"a deadline of ours, unwrapped": {context.DeadlineExceeded, 500, "internal_error", 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, fault := Describe(test.err)
+			if e.Status != test.status || e.Code != test.code || e.RetryAfter != test.retry || fault != test.fault {
+				t.Errorf("%+v, fault %v", e, fault)
+			}
+			if e.Status == 500 && e.Message != Internal().Message {
+				t.Errorf("the caller sees %q", e.Message)
+			}
+		})
+	}
+}
+
+func TestInvalid_Body(t *testing.T) {
+	e := Invalid("scopes.0", "must be a string")
+	if body := fmt.Sprint(e.Body()); body != "map[code:validation_error details:map[field:scopes.0 reason:must be a string] field:scopes.0 message:scopes.0 must be a string.]" {
+		t.Errorf("%s", body)
+	}
+	if !e.IsInvalidRequest() {
+		t.Error("a validation error does not count as an invalid request")
+	}
+	if e.UnknownCursor = true; e.IsInvalidRequest() {
+		t.Error("an unknown cursor counts as an invalid request")
+	}
+}
+
+func TestFailed(t *testing.T) {
+	for code, status := range map[string]int{stream.CodeProviderError: 502, stream.CodeProviderTimeout: 504} {
+		m := conversation.Message{ID: "msg_1", Error: &conversation.ReplyError{Code: code, Message: "the model broke off"}}
+		if e := Failed(m); e.Status != status || e.Code != code || e.Message != "The model broke off." || e.Extra["messageId"] != "msg_1" {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+func TestSeconds_RoundUp(t *testing.T) {
+	for d, want := range map[time.Duration]int64{0: 0, 1: 1, time.Second: 1, time.Second + 1: 2} {
+		if got := Seconds(d); got != want {
+			t.Errorf("%v is %d s, want %d", d, got, want)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/server/api"
+	"parley/server/socket"
+)
+
+// keyPrincipal is where a gin context has who calls.
+const keyPrincipal = "parley.principal"
+
+// authorised calls h if the request's key is valid, its limits admit the request, and it has the scope.
+func (s *Server) authorised(scope auth.Scope, h handler) handler {
+	return func(c *gin.Context) (any, error) {
+		p, err := s.verify(c)
+		if err != nil {
+			return nil, s.unauthenticated(c, err)
+		}
+		return s.admit(c, p, func(c *gin.Context) (any, error) {
+			if err := api.RequireScope(p, scope); err != nil {
+				return nil, err
+			}
+			return h(c)
+		})
+	}
+}
+
+// verify returns whose key the Authorization header has. If the key's secret was rotated out, the response gets a
+// Deprecation header (RFC 9745) with the time of the rotation: the secret still works for the rest of its 24 hours.
+func (s *Server) verify(c *gin.Context) (auth.Principal, error) {
+	secret := bearer(c.Request.Header)
+	if secret == "" {
+		return auth.Principal{}, auth.ErrInvalidToken
+	}
+	p, err := s.Keys.Verify(c.Request.Context(), secret)
+	if err == nil && !p.DeprecatedSince.IsZero() {
+		c.Header("Deprecation", "@"+strconv.FormatInt(p.DeprecatedSince.Unix(), 10))
+	}
+	return p, err
+}
+
+// bearer returns the key in the Authorization header. It is "" if there is none, or more than one.
+func bearer(h http.Header) string {
+	values := h.Values("Authorization")
+	if len(values) != 1 {
+		return ""
+	}
+	scheme, secret, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(secret)
+}
+
+// hasCredentials reports whether a request has a non-empty Authorization header, valid or not.
+func hasCredentials(h http.Header) bool { return strings.Join(h.Values("Authorization"), "") != "" }
+
+// verifyHandshake returns who opens a socket: by the key in the header, or by a ticket whose key still works.
+func (s *Server) verifyHandshake(c *gin.Context, offers socket.Offers) (auth.Principal, error) {
+	if hasCredentials(c.Request.Header) {
+		return s.verify(c)
+	}
+	ticket, offered := offers.Ticket()
+	if !offered {
+		ticket = c.Query("ticket")
+	}
+	p, err := s.Tickets.Redeem(c.Request.Context(), ticket)
+	if err != nil {
+		return p, err
+	}
+	return p, s.Keys.Revalidate(c.Request.Context(), p)
+}
+
+// principal returns who calls. Only handlers behind authorised may call it.
+func principal(c *gin.Context) auth.Principal {
+	return c.MustGet(keyPrincipal).(auth.Principal)
+}
+
+// admit calls h for a principal, and makes sure that the request counts against the principal's limits, once.
+//
+// The first store operation of h admits the request in the same round trip (see [auth.Admission]). A request that needs no
+// store, such as one with an invalid body, is admitted afterwards; a limit's refusal then replaces any other error. If the
+// store has just failed, it is not asked again: the caller must get its 503 within 2 s.
+func (s *Server) admit(c *gin.Context, p auth.Principal, h handler) (any, error) {
+	admission := s.Limits.Admission(p)
+	ctx := auth.WithAdmission(c.Request.Context(), admission)
+	c.Request = c.Request.WithContext(ctx)
+	c.Set(keyPrincipal, p)
+	value, err := h(c)
+	if admission.Pending() && !errors.Is(err, auth.ErrInvalidToken) && !errors.Is(err, conversation.ErrUnavailable) {
+		if refused := s.Keys.Admit(ctx); refused != nil {
+			value, err = nil, refused
+		}
+	}
+	if errors.Is(err, auth.ErrInvalidToken) {
+		return nil, s.unauthenticated(c, err)
+	}
+	s.setOwnerLimits(c)
+	return value, err
+}
+
+// unauthenticated returns the error of a request without a valid key: 401, or 429 if its address has failed too often.
+// Any other error is returned as it is.
+func (s *Server) unauthenticated(c *gin.Context, err error) error {
+	if !errors.Is(err, auth.ErrInvalidToken) {
+		s.setAddressLimits(c)
+		return err
+	}
+	decision := s.Limits.RecordFailure(address(c.Request))
+	setLimitHeaders(c.Writer.Header(), decision)
+	if !decision.Admitted() {
+		return api.Limited(decision)
+	}
+	return err
+}

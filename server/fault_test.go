@@ -1,0 +1,337 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"parley/store/redis/redistest"
+)
+
+// trouble is a fault of Redis, or of the network to it.
+type trouble struct {
+	name       string
+	harm, heal func(s *redistest.Server, p *redistest.Proxy)
+	unnoticed  bool          // requests succeed as usual
+	refuses    bool          // but a request in flight at that moment may get 503
+	lasts      time.Duration // at least; 0 for as long as its requests take
+}
+
+var troubles = []trouble{
+	{name: "refused", lasts: outage,
+		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() }, heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Restart() }},
+	{name: "stopped", lasts: outage,
+		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Stop() }, heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Cont() }},
+	{name: "slow", lasts: outage,
+		harm: func(_ *redistest.Server, p *redistest.Proxy) { p.Delay(3000) }, heal: healed},
+	{name: "cut", lasts: outage,
+		harm: func(_ *redistest.Server, p *redistest.Proxy) { p.Cut() }, heal: func(_ *redistest.Server, p *redistest.Proxy) { p.Connect() }},
+	{name: "replies lost", lasts: outage,
+		harm: func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(0) }, heal: healed},
+	{name: "connections lost after each command",
+		harm: func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(20) }, heal: healed},
+	{name: "read-only", lasts: outage,
+		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "127.0.0.1", "1") },
+		heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "NO", "ONE") }},
+	{name: "out of memory",
+		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "maxmemory", "1") },
+		heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "maxmemory", "0") }},
+	{name: "unable to save",
+		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.BreakSaving() },
+		heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "save", "") }},
+	{name: "scripts evicted", unnoticed: true,
+		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("SCRIPT", "FLUSH") }, heal: unharmed},
+	{name: "clients killed", unnoticed: true, refuses: true,
+		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CLIENT", "KILL", "TYPE", "normal") }, heal: unharmed},
+	{name: "inboxes killed", unnoticed: true,
+		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CLIENT", "KILL", "TYPE", "pubsub") }, heal: unharmed},
+}
+
+// outage is how long a fault lasts after which every node looks dead to every other: heartbeats count for 3 s.
+const outage = 3500 * time.Millisecond
+
+func healed(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }
+
+func unharmed(*redistest.Server, *redistest.Proxy) {}
+
+// TestRedis_Fault injects each fault while two nodes have live replies: see faultTest.
+func TestRedis_Fault(t *testing.T) {
+	t.Parallel()
+	for _, fault := range troubles {
+		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
+			x := newFaultTest(t, fault)
+			x.begin()
+			began := time.Now()
+			fault.harm(x.redis, x.proxy)
+			x.endure()
+			if !fault.unnoticed {
+				<-time.After(time.Until(began.Add(fault.lasts))) // the fault goes on
+				x.speak("and is still spoken to. ")
+			}
+			fault.heal(x.redis, x.proxy)
+			x.recover()
+		})
+	}
+}
+
+// faultTest is two nodes on one Redis. A reply is live on the first and viewed on both; a caller waits for another.
+type faultTest struct {
+	t     *testing.T
+	fault trouble
+	redis *redistest.Server
+	proxy *redistest.Proxy
+	model *directed
+	a, b  *parley
+
+	live, waited, third, doomed string // sessions
+	message                     string // the live reply
+	call, quiet                 *call  // the model's of the live reply, and of the one that is waited for
+	waiting                     <-chan answer
+	here, there, idle           *socket // viewers on the two nodes, and a socket that watches nothing
+	events                      <-chan string
+	text                        string // said so far
+}
+
+func newFaultTest(t *testing.T, fault trouble) *faultTest {
+	x := &faultTest{t: t, fault: fault, model: newDirected()}
+	x.redis = redistest.Single(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")
+	x.proxy = redistest.NewProxy(t, x.redis.Addr)
+	x.a, x.b = startOn(t, x.proxy.URL, x.model), startOn(t, x.proxy.URL, x.model)
+	return x
+}
+
+// begin starts the replies and the viewers.
+func (x *faultTest) begin() {
+	a := x.a
+	x.live, x.waited, x.third, x.doomed = a.session(), a.session(), a.session(), a.session()
+	x.here, x.there, x.idle = a.dial(), x.b.dial(), a.dial()
+	x.here.mustSubscribe(x.live, "")
+	x.there.mustSubscribe(x.live, "")
+	x.message = a.begin(x.live, "hello")["messageId"].(string)
+	x.call = x.model.next(x.t)
+	x.waiting = a.later("POST", messages(x.waited), content("hello"))
+	x.quiet = x.model.next(x.t)
+	x.events = a.eventStream(x.t, messages(x.live)+"/"+x.message+"/stream")
+	for _, s := range []*socket{x.here, x.there} {
+		s.next("message.created")
+		s.next("message.created")
+	}
+	x.speak("The model speaks, ")
+	x.there.deltas(x.t, len(x.text))
+}
+
+// speak has the model say something, which the viewer on its own node must see. The fault is healed only later, so a viewer
+// that needed the store would hang here.
+func (x *faultTest) speak(text string) {
+	x.t.Helper()
+	x.call.say(text)
+	x.text += text
+	if seen := x.here.deltas(x.t, len(text)); seen != text {
+		x.t.Errorf("the viewer on the model's node saw %q", seen)
+	}
+}
+
+// endure checks what must hold while the fault lasts. It is healed only afterwards, so a request without a deadline for the
+// store would hang. That the deadline is 2 s is a constant of the store.
+func (x *faultTest) endure() {
+	t := x.t
+	spoken := len(x.text)
+	x.quiet.say("whole")
+	x.quiet.end()
+	var requests sync.WaitGroup
+	for _, r := range x.requests() {
+		requests.Go(func() { x.request(r.method, r.path, r.body) })
+	}
+	for i := range 20 {
+		x.speak(fmt.Sprintf("part %d, ", i))
+	}
+	got := within(t, "the waiting caller's answer", x.waiting)
+	switch {
+	case x.fault.unnoticed && got.status == http.StatusOK:
+	case got.status != http.StatusServiceUnavailable || code(got.body) != "service_unavailable" || got.header.Get("Retry-After") == "":
+		t.Errorf("the waiting caller got %d %s", got.status, got.raw)
+	}
+	requests.Wait()
+	if x.fault.unnoticed {
+		x.there.deltas(t, len(x.text)-spoken)
+		return
+	}
+	if ready := x.a.call("GET", "/readyz", nil); ready.status != http.StatusServiceUnavailable {
+		t.Errorf("/readyz: %d %s", ready.status, ready.raw)
+	}
+	s, err := x.a.tryDial(x.a.url, websocket.DialOptions{})
+	if refused, ok := err.(*refusal); !ok || refused.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a handshake is answered %v, %v", s, err)
+	}
+}
+
+// requests returns one request for each endpoint.
+func (x *faultTest) requests() []struct {
+	method, path string
+	body         any
+} {
+	live, doomed, reply := messages(x.live), messages(x.doomed), messages(x.live)+"/"+x.message
+	return []struct {
+		method, path string
+		body         any
+	}{
+		{"POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"}},
+		{"GET", "/v1/sessions", nil},
+		{"GET", "/v1/sessions/" + x.live, nil},
+		{"DELETE", "/v1/sessions/" + x.doomed, nil},
+		{"POST", messages(x.third), map[string]any{"content": "with a key", "streaming": true}},
+		{"GET", live, nil},
+		{"DELETE", doomed, nil},
+		{"GET", reply, nil},
+		{"POST", doomed + "/msg_0000000000000000/cancel", nil},
+		{"GET", doomed + "/msg_0000000000000000/stream", nil},
+		{"POST", live[:len(live)-len("/messages")] + "/context", content("what if")},
+		{"POST", "/v1/stream/tickets", map[string]any{"sessionId": x.live}},
+		{"GET", "/v1/analytics/metrics?startDate=2026-01-01T00:00:00Z&endDate=2026-01-02T00:00:00Z", nil},
+		{"GET", "/v1/analytics/usage", nil},
+		{"POST", "/v1/keys", map[string]any{"name": "n", "scopes": []string{"admin"}}},
+		{"GET", "/v1/keys", nil},
+		{"DELETE", "/v1/keys/key_0000000000000000", nil},
+		{"POST", "/v1/keys/key_0000000000000000/rotate", nil},
+		{"GET", "/v1/sessions?limit=none", nil}, // which asks nothing of the store but to be counted
+		{"GET", "/healthz", nil},
+	}
+}
+
+// request makes a request while the fault lasts.
+func (x *faultTest) request(method, path string, body any) {
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	defer cancel()
+	got, err := x.a.do(ctx, method, path, body, "Idempotency-Key", method+path)
+	switch {
+	case err != nil:
+		x.t.Errorf("%s %s: %v", method, path, err)
+	case path == "/healthz" && got.status == http.StatusOK:
+	case x.fault.unnoticed && got.status != 0 && got.status < 500:
+	case (!x.fault.unnoticed || x.fault.refuses) && path != "/healthz" && got.status == http.StatusServiceUnavailable &&
+		code(got.body) == "service_unavailable" && got.header.Get("Retry-After") != "":
+	default:
+		x.t.Errorf("%s %s: %d %s", method, path, got.status, got.raw)
+	}
+}
+
+// recover checks what must hold when the fault is over, without a restart.
+func (x *faultTest) recover() {
+	t := x.t
+	for _, p := range []*parley{x.a, x.b} {
+		p.awaitReady()
+	}
+	x.speak("and ends.")
+	if !x.fault.unnoticed {
+		x.there.deltas(t, len(x.text)-len("The model speaks, ")) // they adjoin
+	} else {
+		x.there.deltas(t, len("and ends."))
+	}
+	x.call.end()
+	for name, s := range map[string]*socket{"here": x.here, "there": x.there} {
+		if f := s.next("message.completed"); f.Message.Content != x.text {
+			t.Errorf("the viewer %s was shown the end %+v", name, f)
+		}
+	}
+	if got := within(t, "the end of the event stream", x.events); got != x.text {
+		t.Errorf("the event stream showed %q", got)
+	}
+	for _, p := range []*parley{x.a, x.b} {
+		p.awaitHistory(x.live, "hello", x.text)
+		p.awaitHistory(x.waited, "hello", "whole")
+	}
+	x.idle.must(map[string]any{"type": "ping", "id": "1"})
+	x.idle.next("pong")
+	x.retry()
+}
+
+// retry repeats the send that the fault interrupted. It must have one reply in the end.
+func (x *faultTest) retry() {
+	t := x.t
+	var begun answer
+	x.a.poll("the send to be taken", func() bool {
+		begun = x.b.call("POST", messages(x.third), map[string]any{"content": "with a key", "streaming": true}, "Idempotency-Key", "POST"+messages(x.third))
+		return begun.status == http.StatusOK
+	})
+	c := x.model.next(t)
+	c.say("once")
+	c.end()
+	x.a.awaitHistory(x.third, "with a key", "once")
+	if s := x.b.must("GET", "/v1/sessions/"+x.third, nil); s["messageCount"] != 2.0 {
+		t.Errorf("the session is %v", s)
+	}
+	if n := x.model.asked.Load(); n != 3 {
+		t.Errorf("the model was asked %d times", n)
+	}
+}
+
+// poll calls ready until it returns true.
+func (p *parley) poll(what string, ready func() bool) {
+	p.t.Helper()
+	late := time.Now().Add(testTimeout)
+	for !ready() {
+		if time.Now().After(late) {
+			p.t.Fatalf("waited in vain for %s", what)
+		}
+		<-time.After(20 * time.Millisecond) // as a client does
+	}
+}
+
+func (p *parley) awaitReady() {
+	p.t.Helper()
+	p.poll("/readyz", func() bool { return p.call("GET", "/readyz", nil).status == http.StatusOK })
+}
+
+// awaitHistory waits until the session's newest reply has ended. The history must be one message and one reply.
+func (p *parley) awaitHistory(session, asked, answered string) {
+	p.t.Helper()
+	var all []message
+	p.poll("the end of the reply", func() bool {
+		all = p.history(session)
+		return len(all) == 0 || all[len(all)-1].Status != "streaming"
+	})
+	if len(all) != 2 || all[0].Content != asked || all[1].Content != answered || all[1].Status != "completed" {
+		p.t.Errorf("the history is %+v", all)
+	}
+}
+
+// eventStream reads an event stream of a reply. When it has ended, the channel gets the text of its deltas, which must
+// adjoin.
+func (p *parley) eventStream(t *testing.T, path string) <-chan string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(context.Background(), "GET", p.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+adminKey)
+	response, err := p.client.Do(request)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %v", response, err)
+	}
+	all := make(chan string, 1)
+	go func() {
+		defer response.Body.Close()
+		var text strings.Builder
+		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				var f frame
+				err := json.Unmarshal([]byte(data), &f)
+				if err != nil || f.Type == "message.delta" && f.Offset != text.Len() {
+					t.Errorf("after %d bytes: %v, %+v", text.Len(), err, f)
+				}
+				text.WriteString(f.Delta)
+			}
+		}
+		all <- text.String()
+	}()
+	return all
+}

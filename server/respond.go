@@ -1,0 +1,106 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"parley/conversation"
+	"parley/server/api"
+)
+
+// handler serves a request. It returns a value, which is written as JSON, or an error. Both are nil if the handler has
+// written the response itself.
+type handler func(c *gin.Context) (any, error)
+
+// keyRequestID is where a gin context has the request's id.
+const keyRequestID = "parley.requestId"
+
+// identify gives every request an id: the client's own X-Request-Id if it is valid.
+func (s *Server) identify(c *gin.Context) {
+	id := c.GetHeader("X-Request-Id")
+	if !api.ValidToken(id) {
+		id = "req_" + conversation.RandomText(16)
+	}
+	c.Set(keyRequestID, id)
+	c.Header("X-Request-Id", id)
+	if c.Request.ContentLength != 0 { // decodeBody lifts the deadline when it has read the body
+		_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(bodyTimeout))
+	}
+}
+
+// recover turns a panic into a 500 and a log line.
+func (s *Server) recover(c *gin.Context) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		if err, ok := r.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+			panic(r)
+		}
+		s.Log.Error("handler panicked", "route", c.FullPath(), "requestId", c.GetString(keyRequestID), "panic", r, "stack", string(debug.Stack()))
+		if !c.Writer.Written() {
+			s.writeError(c, api.Internal())
+		}
+		c.Abort()
+	}()
+	c.Next()
+}
+
+// handle makes a gin handler of h. This is the one place that writes results and errors, and that logs the cause of an
+// error, once, with the request's id.
+func (s *Server) handle(h handler) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		value, err := h(c)
+		if err != nil {
+			e, fault := api.Describe(err)
+			if fault {
+				s.Log.Error("request failed", "method", c.Request.Method, "route", c.FullPath(),
+					"requestId", c.GetString(keyRequestID), "error", err)
+			}
+			s.writeError(c, e)
+			return
+		}
+		if value != nil {
+			s.writeJSON(c, http.StatusOK, value)
+		}
+	}
+}
+
+func (s *Server) writeJSON(c *gin.Context, status int, value any) {
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		panic(err) // value is one of our own types
+	}
+	c.Header("Cache-Control", "no-store")
+	c.Data(status, "application/json; charset=utf-8", body.Bytes())
+}
+
+func (s *Server) writeError(c *gin.Context, e *api.Error) {
+	if e.Decision != nil {
+		setLimitHeaders(c.Writer.Header(), *e.Decision)
+	}
+	if e.RetryAfter > 0 {
+		c.Header("Retry-After", strconv.FormatInt(api.Seconds(e.RetryAfter), 10))
+	}
+	if e.Allow != "" {
+		c.Header("Allow", e.Allow)
+	}
+	switch e.Status {
+	case http.StatusUnauthorized:
+		c.Header("WWW-Authenticate", "Bearer")
+	case http.StatusUpgradeRequired:
+		c.Header("Connection", "Upgrade")
+		c.Header("Upgrade", "websocket")
+	}
+	s.writeJSON(c, e.Status, map[string]any{"error": e.Body(), "meta": api.NewMeta(c.GetString(keyRequestID))})
+}

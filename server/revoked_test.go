@@ -1,0 +1,250 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/server"
+	"parley/stream/wire"
+)
+
+// dialWith opens a socket with a key and reads the welcome.
+func (p *parley) dialWith(t *testing.T, secret string) *socket {
+	t.Helper()
+	s, err := p.tryDial(p.url, websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + secret}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.next("welcome")
+	return s
+}
+
+// held is a socket whose client always reads, so that it answers pings.
+type held struct {
+	*socket
+	pongs chan struct{}
+	ended chan closing
+}
+
+type closing struct {
+	code int
+	at   time.Time
+}
+
+// hold opens a socket with a key and reads it until it ends.
+func (p *parley) hold(t *testing.T, secret string) held {
+	t.Helper()
+	h := held{p.dialWith(t, secret), make(chan struct{}, 8), make(chan closing, 1)}
+	go func() {
+		for {
+			_, _, err := h.conn.Read(context.Background())
+			if err != nil {
+				h.ended <- closing{int(websocket.CloseStatus(err)), time.Now()}
+				return
+			}
+			h.pongs <- struct{}{}
+		}
+	}()
+	return h
+}
+
+// wantEnded checks that the socket was closed because of its key, within a second of that time on the bubble's clock, and
+// not before.
+func (h held) wantEnded(t *testing.T, what string, from time.Time) {
+	t.Helper()
+	c := <-h.ended
+	if after := c.at.Sub(from); c.code != int(wire.CloseUnauthorized) || after < 0 || after > time.Second {
+		t.Errorf("%s: closed with %d, %v after", what, c.code, after)
+	}
+}
+
+func TestRevokedKey_SocketsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := startPiped(t, echo)
+		admin := auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}}
+		rotated, first := p.newKey("acme", auth.Live, admin)
+		_, second, err := p.keys.Rotate(t.Context(), rotated.Owner, rotated.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		graceEnds := time.Now().Truncate(time.Millisecond).Add(24 * time.Hour)
+		time.Sleep(24*time.Hour - time.Minute) // no socket is open, so nothing runs
+
+		stays, declared, renewed := p.hold(t, p.key("acme", auth.Admin)), p.hold(t, adminKey), p.hold(t, second)
+		p.hold(t, first).wantEnded(t, "4401_rotated_out_when_its_24_hours_are_over", graceEnds)
+
+		revoked, secret := p.newKey("acme", auth.Live, admin)
+		two := []held{p.hold(t, secret), p.hold(t, secret)}
+		time.Sleep(time.Minute)
+		if err := p.keys.Revoke(t.Context(), revoked.Owner, revoked.ID); err != nil {
+			t.Fatal(err)
+		}
+		from := time.Now()
+		for _, h := range two {
+			h.wantEnded(t, "4401_revoked", from)
+		}
+
+		admin.ExpiresAt = time.Now().Add(time.Minute).Truncate(time.Millisecond)
+		_, secret = p.newKey("acme", auth.Live, admin)
+		p.hold(t, secret).wantEnded(t, "4401_expired", admin.ExpiresAt)
+
+		for _, h := range []held{stays, declared, renewed} {
+			h.must(map[string]any{"type": "ping"})
+			<-h.pongs
+			_ = h.conn.CloseNow()
+			<-h.ended
+		}
+	})
+}
+
+func TestRevokedKey_FramesRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := startPiped(t, echo)
+		key, secret := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
+		session := p.call("POST", "/v1/sessions", `{"userId":"user_0123456789abcdef"}`, with(secret)...).body["sessionId"].(string)
+		s := p.dialWith(t, secret)
+		if err := p.keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range []string{"send", "subscribe", "cancel"} {
+			request := map[string]any{"type": kind, "sessionId": session}
+			switch kind {
+			case "send":
+				request["content"] = "hello"
+			case "cancel":
+				request["messageId"] = "msg_0000000000000000"
+			}
+			s.must(request)
+			if f := s.next("error"); f.code != "invalid_token" {
+				t.Errorf("401_invalid_token: %s: %s", kind, f.Error)
+			}
+		}
+		if code := s.closed(); code != int(wire.CloseUnauthorized) {
+			t.Errorf("4401_revoked: closed with %d", code)
+		}
+	})
+}
+
+// TestRevokedKey_SilentClient_GetsNothing has a client that does not read its close frame and goes on sending.
+func TestRevokedKey_SilentClient_GetsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := newDirected()
+		p := startPiped(t, model)
+		key, secret := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
+		session := p.call("POST", "/v1/sessions", `{"userId":"user_0123456789abcdef"}`, with(secret)...).body["sessionId"].(string)
+		s := p.dialWith(t, secret)
+		s.mustSubscribe(session, "")
+		if err := p.keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // the close frame waits to be read
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_ = s.conn.Write(ctx, websocket.MessageText, []byte(`{"type":"ping","id":"late"}`))
+		for {
+			f, err := s.read()
+			if err != nil {
+				break
+			}
+			t.Errorf("it was answered %s", f.raw)
+		}
+	})
+}
+
+func TestRevokedKey_EventStreamsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := newDirected()
+		p := startPiped(t, model)
+		key, secret := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
+		session := p.call("POST", "/v1/sessions", `{"userId":"user_0123456789abcdef"}`, with(secret)...).body["sessionId"].(string)
+		reply := p.call("POST", "/v1/sessions/"+session+"/messages", `{"content":"hello","streaming":true}`, with(secret)...).body["messageId"].(string)
+		call := model.next(t)
+		call.say("so far")
+		request, err := http.NewRequest("GET", p.url+"/v1/sessions/"+session+"/messages/"+reply+"/stream", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+secret)
+		response, err := p.client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		time.Sleep(5 * time.Second) // less than the model may be silent
+		if err := p.keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+			t.Fatal(err)
+		}
+		from := time.Now()
+		text, err := io.ReadAll(response.Body)
+		if after := time.Since(from); err != nil || !strings.Contains(string(text), "so far") || after > time.Second {
+			t.Errorf("it ended %v after with %v:\n%s", after, err, text)
+		}
+		call.end()
+	})
+}
+
+func TestRevokedKey_TicketRefused(t *testing.T) {
+	p := start(t, echo)
+	key, secret := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadMessages}})
+	ticket := func() string {
+		return p.status(t, "ticket", secret, "POST", "/v1/stream/tickets", nil, 200, "").body["ticket"].(string)
+	}
+	dial := func(ticket string) error {
+		s, err := p.tryDial(p.url, websocket.DialOptions{Subprotocols: []string{"parley.v1", "ticket." + ticket}, HTTPHeader: http.Header{}})
+		if err == nil {
+			_ = s.conn.CloseNow()
+		}
+		return err
+	}
+	if err := dial(ticket()); err != nil {
+		t.Fatal(err)
+	}
+	late := ticket()
+	if err := p.keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+		t.Fatal(err)
+	}
+	refused, ok := errors.AsType[*refusal](dial(late))
+	if !ok || refused.StatusCode != http.StatusUnauthorized {
+		t.Errorf("401_ticket_of_a_revoked_key: %v", refused)
+	}
+}
+
+// brokenKeys is a store of keys that can become unreachable.
+type brokenKeys struct {
+	auth.Store
+	away atomic.Bool
+}
+
+func (b *brokenKeys) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMatch, error) {
+	if b.away.Load() {
+		return auth.KeyMatch{}, errors.New("away")
+	}
+	return b.Store.KeyByHash(ctx, hash)
+}
+
+func TestRevokedKey_StoreUnreachable_SocketsStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := &brokenKeys{}
+		p := startPiped(t, echo, func(o *server.Options, c *conversation.Options) {
+			broken.Store = c.Store.(auth.Store) // the embedded store is both
+			o.Keys = auth.NewKeys(broken, auth.Options{AdminKey: adminKey})
+		})
+		s := p.dialWith(t, p.key("acme", auth.Admin))
+		broken.away.Store(true)
+		time.Sleep(20 * time.Second)
+		s.must(map[string]any{"type": "ping"})
+		s.next("pong")
+		_ = s.conn.CloseNow()
+	})
+}

@@ -1,0 +1,410 @@
+package socket
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/server/api"
+	"parley/stream"
+	"parley/stream/wire"
+)
+
+// aiSDK is the dialect ai-sdk.v7, that of WebSocketChatTransport in the npm package ai. A subscription is a request, by
+// requestId: each send or resume gets one reply from its beginning, in a view of its own.
+//
+// The client closes the socket, and fails everything on it, when it sees an unknown frame. So there is no greeting, no
+// JSON heartbeat and no drain notice, and an error ends only its own request.
+type aiSDK struct {
+	// owned by the writer
+	frames []byte // the frames of one event
+
+	// guarded by connection.mu
+	lastEnded map[string]string // by session, the reply whose end this client was shown last
+}
+
+// sdkRequest is a request that gets a reply.
+type sdkRequest struct {
+	// static
+	withdraw context.CancelFunc // withdraws a send that waits for its session; nil for a resume
+
+	// owned by the writer
+	encoder wire.AISDKFrameEncoder
+
+	// guarded by connection.mu
+	reply      string // the reply's id; never changes once it is set
+	aborted    bool
+	superseded bool // by another resume of the chat, after its abort
+}
+
+const (
+	// maxKeptBuffer is how large a buffer for frames may be that a socket keeps, in bytes.
+	maxKeptBuffer = 4 << 10
+	// resumeGrace is how long the abort of a resume waits for another resume of the chat. The AI SDK sends an abort both when
+	// its user stops a reply and when it merely resumes anew. In the second case it sends both frames at once, and the reply
+	// must go on.
+	resumeGrace = 250 * time.Millisecond
+	// maxLastEnded is for how many sessions a socket remembers the last reply that ended. A forgotten one is shown again.
+	maxLastEnded = maxSubscriptions
+)
+
+// sdkHandlers are the handlers of requests by type. Their errors are sent to the client.
+var sdkHandlers = map[string]func(d *aiSDK, c *connection, id string, f sdkFrame) error{
+	"send": (*aiSDK).send, "resume": (*aiSDK).resume, "abort": (*aiSDK).abort,
+}
+
+func (*aiSDK) greet(*connection) {}
+
+func (*aiSDK) announceDrain(*connection) {}
+
+func (d *aiSDK) handle(c *connection, frame []byte) (valid bool) {
+	f, err := parseSDKFrame(frame)
+	if err != nil {
+		d.sendError(c, "", err)
+		return false
+	}
+	id, err := f.requestID()
+	if err != nil {
+		d.sendError(c, "", err)
+		return false
+	}
+	kind, err := f.text("type")
+	if handle := sdkHandlers[kind]; handle != nil {
+		err = handle(d, c, id, f)
+	} else if err == nil {
+		err = api.Invalid("type", "must be send, resume or abort")
+	}
+	if err == nil {
+		return true
+	}
+	return !d.sendError(c, id, err).IsInvalidRequest()
+}
+
+// sendError responds to a request with an error, and returns it. The dialect only has room for its text. The id is "" if
+// the request could not be read; no request of the client has that id.
+func (*aiSDK) sendError(c *connection, id string, err error) *api.Error {
+	e := c.describe(err)
+	text := e.Message
+	if e.Status == http.StatusTooManyRequests {
+		text += " Try again in " + strconv.FormatInt(api.Seconds(e.RetryAfter), 10) + " s."
+	}
+	c.send(wire.AISDKControlFrame{Type: "error", RequestID: id, ErrorText: text})
+	return e
+}
+
+// chat returns the session of a frame, whose id is the chat's id, if the socket may use it for what needs the scope.
+func (*aiSDK) chat(c *connection, f sdkFrame, scope auth.Scope) (string, error) {
+	id, err := f.text("id")
+	if err != nil {
+		return "", err
+	}
+	return id, c.checkSession(id, scope)
+}
+
+// addRequest makes sub one of the socket's requests. first is its first frame, if its viewer is there already. It reports
+// whether the connection is still open.
+func (*aiSDK) addRequest(c *connection, sub *subscription, first []byte) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return false, nil
+	case c.subscriptions[sub.key] != nil:
+		return false, api.Invalid("requestId", "belongs to a request that is still in progress")
+	case len(c.subscriptions) >= maxSubscriptions:
+		return false, api.Invalid("requestId", "exceeds the limit of 1,000 requests at once for one connection")
+	}
+	c.subscriptions[sub.key] = sub
+	if sub.viewer != nil {
+		c.outbox = append(c.outbox, first)
+		c.readyLocked(sub)
+	}
+	return true, nil
+}
+
+// endRequest ends a request with a response, unless it has ended already.
+func (*aiSDK) endRequest(c *connection, sub *subscription, respond func()) {
+	c.mu.Lock()
+	ended := sub.closed
+	if !ended {
+		c.unsubscribeLocked(sub.key)
+	}
+	c.mu.Unlock()
+	if !ended {
+		respond()
+	}
+}
+
+func (d *aiSDK) failRequest(c *connection, sub *subscription, err error) {
+	d.endRequest(c, sub, func() { d.sendError(c, sub.key, err) })
+}
+
+// send sends the last user message of the chat and shows the reply. While the send waits for its session, an abort or the
+// end of the socket withdraws it.
+func (d *aiSDK) send(c *connection, id string, f sdkFrame) error {
+	session, err := d.chat(c, f, auth.WriteMessages)
+	if err != nil {
+		return err
+	}
+	m, err := f.message(session)
+	if err != nil {
+		return err
+	}
+	ctx, withdraw := context.WithCancel(c.ctx)
+	sub := &subscription{key: id, session: session, request: &sdkRequest{withdraw: withdraw, encoder: wire.NewAISDKFrameEncoder(id)}}
+	if added, err := d.addRequest(c, sub, nil); !added {
+		withdraw()
+		return err
+	}
+	c.registry.Conversation.Send(c.admission(ctx), c.owner, m, func(x *conversation.Exchange, err error) {
+		withdraw()
+		d.turnBegan(c, sub, x, err)
+	})
+	return nil
+}
+
+// turnBegan shows the reply of a send, or why there is none. It does not block.
+func (d *aiSDK) turnBegan(c *connection, sub *subscription, x *conversation.Exchange, err error) {
+	c.mu.Lock()
+	aborted, closed := sub.request.aborted, c.closed || sub.closed
+	if err == nil {
+		sub.request.reply = x.Reply.ID
+		if !closed {
+			c.registry.work.Add(1) // under the lock: the registry must not stop waiting in between
+		}
+	}
+	c.mu.Unlock()
+	switch {
+	case closed:
+	case err != nil && aborted: // the send was withdrawn
+		d.endRequest(c, sub, func() { c.send(wire.AISDKControlFrame{Type: "end", RequestID: sub.key}) })
+	case err != nil:
+		d.failRequest(c, sub, err)
+	default:
+		go func() {
+			defer c.registry.work.Done()
+			d.showReply(c, sub, x.Position)
+			if aborted { // while the turn began
+				d.cancel(c, sub)
+			}
+		}()
+	}
+}
+
+// showReply begins to show the reply of a send.
+func (d *aiSDK) showReply(c *connection, sub *subscription, from stream.Position) {
+	ctx, cancel := storeContext()
+	defer cancel()
+	viewer, _, recovered, err := c.registry.Conversation.View(ctx, c.owner, sub.session, &from, func() { c.wake(sub) })
+	if err != nil {
+		d.failRequest(c, sub, err)
+		return
+	}
+	if !recovered {
+		viewer.Close()
+		d.failRequest(c, sub, conversation.ErrMessageNotFound)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if sub.closed {
+		viewer.Close()
+		return
+	}
+	sub.viewer = viewer
+	c.readyLocked(sub)
+}
+
+// resume shows the live reply of a chat, or the newest one if the client was not shown its end: from its beginning,
+// whatever the client has seen of it. Where a resume fails, the requests that it superseded are cancelled after all.
+func (d *aiSDK) resume(c *connection, id string, f sdkFrame) error {
+	session, err := d.chat(c, f, auth.ReadMessages)
+	if err != nil {
+		return err
+	}
+	superseded := d.supersede(c, session)
+	err = d.showAgain(c, id, session)
+	if err != nil {
+		for _, sub := range superseded {
+			d.startCancel(c, sub)
+		}
+	}
+	return err
+}
+
+// showAgain begins to show the reply that a resume is for, if there is one.
+func (d *aiSDK) showAgain(c *connection, id, session string) error {
+	ctx, cancel := storeContext()
+	defer cancel()
+	reply, err := d.resumable(ctx, c, session)
+	if err != nil {
+		return err
+	}
+	sub := &subscription{key: id, session: session, request: &sdkRequest{reply: reply, encoder: wire.NewAISDKFrameEncoder(id)}}
+	recovered := false
+	if reply != "" {
+		from := stream.Before(reply)
+		sub.viewer, _, recovered, err = c.registry.Conversation.View(ctx, c.owner, session, &from, func() { c.wake(sub) })
+		if err != nil {
+			return err
+		}
+	}
+	if !recovered { // no reply, or the history was cleared meanwhile
+		if sub.viewer != nil {
+			sub.viewer.Close()
+		}
+		c.send(wire.AISDKControlFrame{Type: "no-active", RequestID: id})
+		return nil
+	}
+	start, err := json.Marshal(wire.AISDKControlFrame{Type: "start", RequestID: id})
+	if err != nil {
+		panic(err) // one of our own types
+	}
+	added, err := d.addRequest(c, sub, start)
+	if !added {
+		sub.viewer.Close()
+	}
+	return err
+}
+
+// supersede ends the resumes of a chat whose abort is still in its grace period, because another resume follows: they
+// cancel nothing. It returns them.
+func (*aiSDK) supersede(c *connection, session string) (superseded []*subscription) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, sub := range c.subscriptions {
+		if sub.session == session && sub.request.aborted && sub.request.withdraw == nil {
+			sub.request.superseded = true
+			c.unsubscribeLocked(sub.key)
+			superseded = append(superseded, sub)
+		}
+	}
+	return superseded
+}
+
+// resumable returns the reply that a resume of a session shows, "" for none.
+func (d *aiSDK) resumable(ctx context.Context, c *connection, id string) (string, error) {
+	session, _, err := c.registry.Conversation.Session(ctx, c.owner, id)
+	if err != nil || session.LiveReply != "" {
+		return session.LiveReply, err
+	}
+	c.mu.Lock()
+	lastEnded := d.lastEnded[id]
+	c.mu.Unlock()
+	if session.Head <= session.Cleared || session.Head == lastEnded {
+		return "", nil
+	}
+	newest, _, err := c.registry.Conversation.Message(ctx, c.owner, id, session.Head)
+	switch {
+	case errors.Is(err, conversation.ErrMessageNotFound), err == nil && newest.Role != conversation.Assistant:
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	return newest.ID, nil
+}
+
+// abort cancels the reply of a request, or withdraws its send. If the request is a resume, it waits for resumeGrace, and
+// cancels nothing if another resume follows. An unknown request is ignored: the abort may have crossed the reply's end.
+func (d *aiSDK) abort(c *connection, id string, _ sdkFrame) error {
+	c.mu.Lock()
+	sub := c.subscriptions[id]
+	if sub == nil || sub.request.aborted {
+		c.mu.Unlock()
+		return nil
+	}
+	sub.request.aborted = true
+	reply := sub.request.reply
+	c.mu.Unlock()
+	if err := c.checkSession(sub.session, auth.WriteMessages); err != nil {
+		d.failRequest(c, sub, err)
+		return nil
+	}
+	if reply == "" {
+		sub.request.withdraw()
+		return nil
+	}
+	if sub.request.withdraw != nil { // a send
+		d.startCancel(c, sub)
+		return nil
+	}
+	c.background(func() { // the client may leave meanwhile; the reply is cancelled nevertheless
+		time.Sleep(resumeGrace)
+		c.mu.Lock()
+		superseded := sub.request.superseded
+		c.mu.Unlock()
+		if !superseded {
+			d.startCancel(c, sub)
+		}
+	})
+	return nil
+}
+
+// startCancel cancels a request's reply in the background, as one of at most maxCancels of the socket.
+func (d *aiSDK) startCancel(c *connection, sub *subscription) {
+	c.cancels <- struct{}{} // blocks for seconds at most: a cancel takes no longer
+	c.background(func() {
+		defer func() { <-c.cancels }()
+		d.cancel(c, sub)
+	})
+}
+
+// cancel cancels a request's reply, even if the client leaves meanwhile. The viewer shows that the reply has ended. An error
+// is only logged: the client no longer listens to the request.
+func (*aiSDK) cancel(c *connection, sub *subscription) {
+	ctx, done := storeContext()
+	defer done()
+	if _, err := c.registry.Conversation.Cancel(ctx, c.owner, sub.session, sub.request.reply); err != nil {
+		c.describe(err)
+	}
+}
+
+func (d *aiSDK) writeEvent(c *connection, sub *subscription, event stream.Event) (last bool, err error) {
+	r := sub.request
+	if event.Entry != nil && event.Entry.ID != r.reply { // the reply is gone without an end
+		d.failRequest(c, sub, conversation.ErrMessageNotFound)
+		return true, nil
+	}
+	d.frames = r.encoder.AppendFrames(d.frames[:0], event)
+	last = EndsReply(event.Kind)
+	if last { // before the client sees the end, because it may send the next request at once
+		d.finish(c, sub, event)
+	}
+	for frame := range bytes.Lines(d.frames) {
+		if err := c.writeFrame(frame[:len(frame)-1]); err != nil {
+			return last, err
+		}
+	}
+	if cap(d.frames) > maxKeptBuffer {
+		d.frames = nil
+	}
+	return last, nil
+}
+
+// finish ends a request whose reply has ended or is gone, and remembers the reply whose end the client is about to see.
+func (d *aiSDK) finish(c *connection, sub *subscription, event stream.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !sub.closed {
+		c.unsubscribeLocked(sub.key)
+	}
+	if event.Kind != stream.Ended {
+		return
+	}
+	if d.lastEnded == nil {
+		d.lastEnded = make(map[string]string)
+	}
+	if _, known := d.lastEnded[sub.session]; !known && len(d.lastEnded) >= maxLastEnded {
+		for other := range d.lastEnded { // any
+			delete(d.lastEnded, other)
+			break
+		}
+	}
+	d.lastEnded[sub.session] = sub.request.reply
+}

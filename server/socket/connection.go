@@ -1,0 +1,240 @@
+package socket
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/server/api"
+	"parley/stream"
+	"parley/stream/wire"
+)
+
+const (
+	// pingInterval is how often the server pings: below the 30 to 60 s after which proxies and mobile networks drop idle
+	// connections. Two pings in a row without an answer close the socket.
+	pingInterval = 25 * time.Second
+	// closeTimeout is how long a client has to answer a close frame. It bounds how long a silent client delays a drain.
+	closeTimeout = 2 * time.Second
+	// maxOutbox is how many responses may wait for a slow client. At that many, no more of its requests are read, so a
+	// client that sends without reading costs a bounded amount of memory.
+	maxOutbox = 64
+	// maxCancels is how many cancels of one socket may run at once. Each holds a goroutine until the reply has stopped.
+	maxCancels = 16
+	// maxSubscriptions is how many sessions, or requests of the AI SDK, one socket may have open.
+	maxSubscriptions = 1000
+	// storeTimeout is how long the reader waits for the store before it reports an error.
+	storeTimeout = 10 * time.Second
+	// HistoryRetry is how long a viewer waits, while the store is unreachable, before it reads history again.
+	HistoryRetry = time.Second
+)
+
+// connection is one socket, of either dialect.
+//
+//	start ──► serve ──► read … ──► release ──► closed
+//	             │                    ▲
+//	             └── writer, on demand┘
+//
+// One goroutine reads (see read). The writer exists only while there is something to write: startWriterLocked starts it,
+// and it exits when no viewer is ready and the outbox is empty. So an idle socket has one goroutine. What a slow client
+// gets is computed when it can be written; there is no queue of events.
+type connection struct {
+	// static
+	registry  *Registry
+	principal auth.Principal
+	owner     conversation.Owner
+	id        string // of the connection
+	requestID string // of the handshake
+	dialect   dialect
+	ws        *websocket.Conn
+	transport net.Conn // below ws
+	writer    func()   // write, as a value: a method value would be allocated at each start of the writer
+	pingTimer *time.Timer
+	ctx       context.Context // ends with the connection; not for reads and writes
+	cancelCtx context.CancelFunc
+	cancels   chan struct{} // has an element for each running cancel
+
+	// owned by the reader
+	invalidFrames int // in a row
+
+	mu            sync.Mutex
+	outboxSpace   sync.Cond                // on mu; signals that the outbox was taken, or the connection closed
+	outbox        [][]byte                 // guarded by mu: responses, which go before events
+	ready         []*subscription          // guarded by mu: those whose viewer may have events
+	subscriptions map[string]*subscription // guarded by mu; by session, or by request in ai-sdk.v7
+	writing       bool                     // guarded by mu: the writer runs
+	closed        bool                     // guarded by mu
+
+	// owned by the ping timer
+	missedPings int // in a row
+}
+
+// dialect is how a socket's client and the server talk. Its methods are called without locks held.
+type dialect interface {
+	// greet queues the first frame, if the dialect has one.
+	greet(c *connection)
+	// handle handles one frame of the client. It reports whether the frame was valid; a valid request may still fail. Only
+	// the reader calls it.
+	handle(c *connection, frame []byte) (valid bool)
+	// writeEvent writes an event of a subscription. last says that the subscription ends with it. Only the writer calls it.
+	writeEvent(c *connection, sub *subscription, event stream.Event) (last bool, err error)
+	// announceDrain tells the client that the server is going away, if the dialect has a frame for that.
+	announceDrain(c *connection)
+}
+
+// subscription is a session that a socket views.
+type subscription struct {
+	// static
+	key     string // in connection.subscriptions
+	session string
+	request *sdkRequest // in ai-sdk.v7, the request that the events answer; else nil
+
+	viewer *stream.Viewer // guarded by connection.mu until the subscription is ready; nil while there is nothing to view
+	closed bool           // guarded by connection.mu: nothing more may be written for it
+}
+
+func newConnection(r *Registry, p auth.Principal, requestID string, speaks dialect) *connection {
+	c := &connection{
+		registry: r, principal: p, owner: api.Owner(p), id: "conn_" + conversation.RandomText(16), requestID: requestID, dialect: speaks,
+		subscriptions: make(map[string]*subscription), cancels: make(chan struct{}, maxCancels),
+	}
+	c.ctx, c.cancelCtx = context.WithCancel(context.Background())
+	c.outboxSpace.L = &c.mu
+	c.writer = c.write
+	return c
+}
+
+// start runs the connection in a goroutine of its own.
+func (c *connection) start(ws *websocket.Conn, transport net.Conn) {
+	c.ws, c.transport = ws, transport
+	refused := c.registry.add(c)
+	go func() {
+		defer c.registry.remove(c)
+		if refused != 0 {
+			c.close(refused)
+			return
+		}
+		c.serve()
+	}()
+}
+
+func (c *connection) serve() {
+	c.mu.Lock()
+	c.pingTimer = time.AfterFunc(pingInterval, c.ping)
+	c.mu.Unlock()
+	c.dialect.greet(c)
+	unwatch := c.registry.Revocation.Watch(c.principal, c.closeRevoked)
+	c.read()
+	unwatch()
+	c.release()
+	_ = c.ws.CloseNow()
+}
+
+// release ends the subscriptions and everything that waits for the connection.
+func (c *connection) release() {
+	c.cancelCtx()
+	c.mu.Lock()
+	c.closed = true
+	c.pingTimer.Stop()
+	c.outbox, c.ready = nil, nil
+	subscriptions := c.subscriptions
+	c.subscriptions = nil
+	for _, sub := range subscriptions {
+		sub.closed = true
+	}
+	c.outboxSpace.Broadcast()
+	c.mu.Unlock()
+	for _, sub := range subscriptions {
+		if sub.viewer != nil {
+			sub.viewer.Close()
+		}
+	}
+}
+
+// close closes the connection with a code, and waits at most closeTimeout for the client's answer. The library would wait
+// 5 s to write and another 5 s for the answer, so the connection below it is closed instead.
+func (c *connection) close(code wire.CloseCode) {
+	overdue := time.AfterFunc(closeTimeout, func() { _ = c.transport.Close() })
+	defer overdue.Stop()
+	_ = c.ws.Close(websocket.StatusCode(code), code.Reason())
+}
+
+// closeRevoked closes the connection because its key no longer works. It does not block: the client may take its time to
+// answer the close frame. Meanwhile it gets no more events, and checkSession refuses its requests. The revocation monitor
+// calls it while the connection is watched, so the registry still waits for it.
+func (c *connection) closeRevoked() {
+	c.mu.Lock()
+	for key := range c.subscriptions {
+		c.unsubscribeLocked(key)
+	}
+	c.mu.Unlock()
+	c.background(func() { c.close(wire.CloseUnauthorized) })
+}
+
+// background runs f in a goroutine that the registry waits for when it drains.
+func (c *connection) background(f func()) {
+	c.registry.work.Add(1)
+	go func() {
+		defer c.registry.work.Done()
+		f()
+	}()
+}
+
+// ping pings the client, and closes the socket when two pings in a row had no answer.
+func (c *connection) ping() {
+	ctx, cancel := context.WithTimeout(context.Background(), pingInterval)
+	defer cancel()
+	began := time.Now()
+	if c.ws.Ping(ctx) == nil {
+		c.missedPings = 0
+	} else if c.missedPings++; c.missedPings >= 2 {
+		c.close(wire.CloseNoHeartbeat)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.pingTimer.Reset(max(0, pingInterval-time.Since(began)))
+	}
+}
+
+// unsubscribeLocked ends the subscription with that key, if there is one.
+func (c *connection) unsubscribeLocked(key string) {
+	if sub := c.subscriptions[key]; sub != nil {
+		sub.closed = true
+		delete(c.subscriptions, key)
+		if sub.viewer != nil {
+			sub.viewer.Close()
+		}
+	}
+}
+
+// abort ends a connection that cannot be written to. The reader notices, even if it waits for space in the outbox, and
+// releases the rest.
+func (c *connection) abort() {
+	c.mu.Lock()
+	c.closed = true
+	c.outboxSpace.Broadcast()
+	c.mu.Unlock()
+	_ = c.ws.CloseNow()
+}
+
+// idle reports whether nothing is being written and no session that is viewed has a live reply.
+func (c *connection) idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writing {
+		return false
+	}
+	for _, sub := range c.subscriptions {
+		if c.registry.Conversation.IsLive(sub.session) {
+			return false
+		}
+	}
+	return true
+}

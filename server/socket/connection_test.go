@@ -1,0 +1,221 @@
+package socket
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+func TestClose_Codes(t *testing.T) {
+	for name, test := range map[string]struct {
+		send func(s *rawSocket) error
+		code int
+	}{
+		"1003 binary":         {func(s *rawSocket) error { return s.write(opBinary, []byte(`{"type":"ping"}`)) }, 1003},
+		"1007 invalid UTF-8":  {func(s *rawSocket) error { return s.write(opText, []byte("{\"type\":\"ping\",\"id\":\"\xff\"}")) }, 1007},
+		"1007 half character": {func(s *rawSocket) error { return s.write(opText, []byte("\xe6\x97")) }, 1007},
+		"1009 over 1 MiB":     {func(s *rawSocket) error { return s.write(opText, bytes.Repeat([]byte(" "), 1<<20+1)) }, 1009},
+		"1008 ten invalid frames": {func(s *rawSocket) (err error) {
+			for range 10 {
+				err = s.write(opText, []byte(`{}`))
+			}
+			return err
+		}, 1008},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newHost(t, nil).dialRaw()
+				go func() { _ = test.send(s) }()
+				if got := s.closed(); got != test.code {
+					t.Errorf("closed with %d, want %d", got, test.code)
+				}
+			})
+		})
+	}
+}
+
+func TestInvalidFrames_ValidOneBetween_StaysOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHost(t, nil).dialRaw()
+		s.next()
+		frames := append([]string{strings.Repeat(" ", 1<<20-15) + `{"type":"ping"}`}, strings.Split(strings.Repeat("nonsense\n", 9)+`{"type":"ping"}`, "\n")...)
+		for range 3 {
+			for _, frame := range frames {
+				go func() { _ = s.write(opText, []byte(frame)) }()
+				s.next()
+			}
+		}
+	})
+}
+
+func TestMaxSockets_4429(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, func(o *Options) { o.MaxSockets = 2 })
+		first := h.dial()
+		h.dial()
+		silent := h.dialRaw() // refused, and does not answer the close: it must not take a place meanwhile
+		if code := silent.closed(); code != 4429 {
+			t.Errorf("closed with %d", code)
+		}
+		if err := first.Close(websocket.StatusNormalClosure, ""); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		h.dial()
+	})
+}
+
+func TestDrain_SilentClient_CloseTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, nil)
+		for range 3 {
+			silent := h.dialRaw()
+			go func() { _, _ = io.Copy(io.Discard, silent.conn) }() // reads, but does not answer a close
+		}
+		h.BeginDrain()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		h.Drain(ctx)
+		if took := time.Since(began); took > closeTimeout+2*drainInterval {
+			t.Errorf("the drain took %v of the bubble's time", took)
+		}
+	})
+}
+
+func TestDrain_ClientThatNeverReads_ContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, nil)
+		h.dialRaw()
+		h.BeginDrain()
+		began := time.Now()
+		const budget = 3 * time.Second
+		ctx, cancel := context.WithTimeout(context.Background(), budget)
+		defer cancel()
+		h.Drain(ctx)
+		if took := time.Since(began); took > budget+closeTimeout+2*drainInterval {
+			t.Errorf("the drain took %v of the bubble's time", took)
+		}
+	})
+}
+
+func TestDrain_LiveSession_WaitsForContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e *engine
+		h := newHost(t, func(o *Options) { e = o.Conversation.(*engine); e.live = true })
+		s := h.dial()
+		if err := s.Write(t.Context(), websocket.MessageText, []byte(`{"type":"subscribe","sessionId":"`+aSession+`"}`)); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				if _, _, err := s.Read(t.Context()); err != nil {
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		h.BeginDrain()
+		began := time.Now()
+		const budget = 3 * time.Second
+		ctx, cancel := context.WithTimeout(context.Background(), budget)
+		defer cancel()
+		h.Drain(ctx)
+		if took := time.Since(began); took < budget || h.Open() != 0 {
+			t.Errorf("the drain took %v of the bubble's time; %d sockets are open", took, h.Open())
+		}
+	})
+}
+
+func TestHeartbeat_NoAnswer_4408(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHost(t, nil).dialRaw()
+		began := time.Now()
+		pings := 0
+		for {
+			op, payload, err := s.read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if op == opPing {
+				pings++
+				if at := time.Since(began); at != time.Duration(pings)*pingInterval {
+					t.Errorf("ping %d came after %v", pings, at)
+				}
+			}
+			if op == opClose {
+				if code := int(payload[0])<<8 | int(payload[1]); code != 4408 || pings != 2 {
+					t.Errorf("closed with %d after %d pings", code, pings)
+				}
+				break
+			}
+		}
+		if took := time.Since(began); took != 3*pingInterval {
+			t.Errorf("closed after %v", took)
+		}
+	})
+}
+
+func TestHeartbeat_Answered_StaysOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHost(t, nil).dial()
+		frames := make(chan string)
+		go func() {
+			defer close(frames)
+			for {
+				_, body, err := s.Read(context.Background())
+				if err != nil {
+					return
+				}
+				frames <- string(body)
+			}
+		}()
+		time.Sleep(23 * time.Hour)
+		if err := s.Write(t.Context(), websocket.MessageText, []byte(`{"type":"ping","id":"p"}`)); err != nil {
+			t.Fatal(err)
+		}
+		if f := <-frames; f != `{"type":"pong","replyTo":"p"}` {
+			t.Errorf("after 23 hours: %s", f)
+		}
+		_ = s.CloseNow()
+		<-frames
+	})
+}
+
+func TestWrite_NoProgress_Dropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHost(t, nil).dialRaw() // does not even read the welcome
+		time.Sleep(WriteTimeout + time.Millisecond)
+		if err := s.write(opText, []byte(`{"type":"ping"}`)); err == nil {
+			t.Error("the connection is still open")
+		}
+	})
+}
+
+// TestOutbox_ClientNeverReads has a client that sends requests for ever and reads no response: the server stops reading.
+func TestOutbox_ClientNeverReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHost(t, nil).dialRaw()
+		sent := 0
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for s.write(opText, []byte(`{"type":"ping","id":"x"}`)) == nil {
+				sent++
+			}
+		}()
+		synctest.Wait() // the network holds nothing, so the client blocks as soon as the server does not read
+		// One batch of responses is being written, and one waits.
+		if sent < maxOutbox || sent > 2*maxOutbox {
+			t.Errorf("the server read %d requests, want at most %d", sent, 2*maxOutbox)
+		}
+		_ = s.conn.Close()
+		<-done
+	})
+}

@@ -1,0 +1,126 @@
+package socket
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"testing"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
+)
+
+// emptyStore is a store without a single session.
+type emptyStore struct{ conversation.Store }
+
+func (emptyStore) Session(context.Context, conversation.Owner, string) (conversation.Session, error) {
+	return conversation.Session{}, conversation.ErrSessionNotFound
+}
+
+func (emptyStore) Message(context.Context, conversation.Owner, string, string) (conversation.Message, error) {
+	return conversation.Message{}, conversation.ErrSessionNotFound
+}
+
+func (emptyStore) BeginTurn(context.Context, conversation.Owner, conversation.NewTurn) (conversation.TurnStart, error) {
+	return conversation.TurnStart{}, conversation.ErrSessionNotFound
+}
+
+// FuzzFrame sends a socket anything: it is answered once, in the protocol's words, to whom it was asked.
+func FuzzFrame(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":"subscribe","id":"1","sessionId":"session_0123456789abcdef","after":"aaaa.msg_0123456789abcdef.5"}`,
+		`{"type":"unsubscribe","id":"2","sessionId":"session_0123456789abcdef"}`,
+		`{"type":"send","id":"3","sessionId":"session_0123456789abcdef","content":"hi","role":"user","metadata":{},"onBusy":"reject","idempotencyKey":"k"}`,
+		`{"type":"cancel","id":"4","sessionId":"session_0123456789abcdef","messageId":"msg_0123456789abcdef"}`,
+		`{"type":"ping","id":"5"}`, `{"type":"ping","id":5}`, `{"Type":"ping"}`, `[]`, `{`, ``, `{"type":"ping","id":"\ud800"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	s, caller := fuzzed(f)
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		c := newConnection(s, caller, "req_1", parleyV1{})
+		c.writing = true // nothing is to be written
+		c.dialect.handle(c, frame)
+		s.work.Wait()
+		if len(c.outbox) != 1 {
+			t.Fatalf("%q is answered %d times", frame, len(c.outbox))
+		}
+		var answer struct {
+			Type    string
+			ReplyTo string
+			Error   struct{ Code, Message string }
+		}
+		if err := json.Unmarshal(c.outbox[0], &answer); err != nil {
+			t.Fatalf("%q is answered with %q: %v", frame, c.outbox[0], err)
+		}
+		var asked struct {
+			Type string `json:"type"`
+			ID   string `json:"id"`
+		}
+		if json.Unmarshal(frame, &asked) == nil && answer.ReplyTo != asked.ID {
+			t.Fatalf("%q is answered to %q", frame, answer.ReplyTo)
+		}
+		if answer.Type == "error" && (answer.Error.Code == "" || answer.Error.Code == "internal_error") {
+			t.Fatalf("%q is answered with %s", frame, c.outbox[0])
+		}
+	})
+}
+
+// fuzzed returns a server on an empty store, and who calls it.
+func fuzzed(f *testing.F) (*Registry, auth.Principal) {
+	service := conversation.NewService(conversation.Options{
+		Store: emptyStore{}, Count: func(s string) int { return len(s) }, Log: slog.New(slog.DiscardHandler),
+	})
+	const secret = "svc_live_0123456789abcdefghijklmnop" // declared: no store is asked
+	keys := auth.NewKeys(nil, auth.Options{AdminKey: secret})
+	caller, err := keys.Verify(context.Background(), secret)
+	if err != nil {
+		f.Fatal(err)
+	}
+	limits := auth.NewLimits(limit.DefaultTiers())
+	s := NewRegistry(Options{
+		Conversation: service, Keys: keys, Admission: limits.Admission, Revocation: NewRevocationMonitor(keys.Revalidate),
+		Log: slog.New(slog.DiscardHandler),
+	})
+	return s, caller
+}
+
+// Whatever a client of ai-sdk.v7 sends, it is answered at most once, with a frame that the AI SDK knows and the id of the request.
+func FuzzAISDKFrames(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":"send","requestId":"1","id":"session_0123456789abcdef","trigger":"submit-message","messages":[{"id":"a","role":"user","parts":[{"type":"text","text":"hi"}]}],"headers":{},"body":{}}`,
+		`{"type":"send","requestId":"1","id":"session_0123456789abcdef","trigger":"submit-message","messages":[{"role":"user","parts":[{"type":"file"}],"metadata":{"a":1,"a":2}}]}`,
+		`{"type":"resume","requestId":"2","id":"session_0123456789abcdef","lastSequence":7}`, `{"type":"abort","requestId":"1"}`,
+		`{"type":"send","requestId":"1","id":"session_0123456789abcdef","trigger":"regenerate-message","messages":[{"role":"user","parts":[{"type":"text","text":"\\ud800"}]}]}`,
+		`{"type":"ping","requestId":"\"\\ud800"}`, `{"type":1,"requestId":5}`, `null`, `[]`, `{`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	s, caller := fuzzed(f)
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		c := newConnection(s, caller, "req_1", new(aiSDK))
+		c.writing = true // nothing is to be written
+		c.dialect.handle(c, frame)
+		s.work.Wait()
+		asked, _ := parseSDKFrame(frame)
+		kind, _ := asked.text("type")
+		id, _ := asked.text("requestId")
+		if len(c.outbox) == 0 && kind == "abort" {
+			return
+		}
+		var answer struct{ Type, RequestID, ErrorText string }
+		if len(c.outbox) != 1 || json.Unmarshal(c.outbox[0], &answer) != nil {
+			t.Fatalf("%q is answered with %q", frame, c.outbox)
+		}
+		if answer.Type != "error" || answer.ErrorText == "" || answer.ErrorText == "Something went wrong on our side." {
+			t.Fatalf("%q is answered with %s", frame, c.outbox[0])
+		}
+		if answer.RequestID != "" && answer.RequestID != id {
+			t.Fatalf("%q is answered to %q", frame, answer.RequestID)
+		}
+		if len(c.subscriptions) > 0 {
+			t.Fatalf("%q leaves a request behind", frame)
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package socket
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/coder/websocket"
+	"go.uber.org/goleak"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
+	"parley/stream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const aSession = "session_0123456789abcdef"
+
+// engine is a conversation engine in which nothing ever happens.
+type engine struct {
+	Conversation
+	hub  *stream.Hub
+	live bool
+}
+
+func (e *engine) View(_ context.Context, _ conversation.Owner, session string, _ *stream.Position, wake func()) (*stream.Viewer, stream.Position, bool, error) {
+	viewer := e.hub.Subscribe(session, e, wake)
+	viewer.Start(stream.Position{})
+	return viewer, stream.Position{}, true, nil
+}
+
+// EntriesFrom implements stream.History.
+func (e *engine) EntriesFrom(context.Context, string, string, bool, int) ([]*stream.Entry, error) {
+	return nil, nil
+}
+
+func (e *engine) IsLive(string) bool { return e.live }
+
+type validKeys struct{}
+
+func (validKeys) Revalidate(context.Context, auth.Principal) error { return nil }
+
+// host is a registry behind an HTTP server on a network in memory, so that a test can run in a bubble of testing/synctest,
+// where hours pass in no time.
+type host struct {
+	*Registry
+	t      *testing.T
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newHost(t *testing.T, change func(*Options)) *host {
+	h := &host{t: t, conns: make(chan net.Conn), closed: make(chan struct{})}
+	options := Options{
+		Conversation: &engine{hub: stream.NewHub()}, Keys: validKeys{}, Admission: auth.NewLimits(limit.DefaultTiers()).Admission,
+		Revocation: NewRevocationMonitor(validKeys{}.Revalidate), Log: slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&options)
+	}
+	h.Registry = NewRegistry(options)
+	caller := auth.Principal{KeyID: "key_0123456789abcdef", Scopes: []auth.Scope{auth.Admin}}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := CheckHandshake(r, ParseOffers(r.Header), nil); err != nil {
+			t.Error(err)
+		}
+		h.Upgrade(w, r, caller, "req_1")
+	})}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(h) }()
+	t.Cleanup(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = server.Close()
+		<-served
+		h.BeginDrain()
+		h.Drain(now)
+	})
+	return h
+}
+
+// Accept implements net.Listener.
+func (h *host) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (h *host) Close() error {
+	h.once.Do(func() { close(h.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (h *host) Addr() net.Addr { return &net.UnixAddr{Name: "parley"} }
+
+func (h *host) dialNet(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case h.conns <- server:
+		return client, nil
+	case <-h.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// dial opens a socket as clients do, which answers pings and closes while it is read.
+func (h *host) dial() *websocket.Conn {
+	h.t.Helper()
+	transport := &http.Transport{DialContext: h.dialNet, DisableKeepAlives: true}
+	ws, _, err := websocket.Dial(h.t.Context(), "ws://parley/v1/stream", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = ws.CloseNow() })
+	if _, welcome, err := ws.Read(h.t.Context()); err != nil {
+		h.t.Fatalf("%s, %v", welcome, err)
+	}
+	return ws
+}
+
+// rawSocket speaks WebSocket by hand: it sends what no library would, and answers nothing by itself.
+type rawSocket struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// dialRaw opens a socket by hand. Its client has not read the welcome.
+func (h *host) dialRaw() *rawSocket {
+	h.t.Helper()
+	conn, err := h.dialNet(context.Background(), "tcp", "")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = conn.Close() })
+	s := &rawSocket{t: h.t, conn: conn, in: bufio.NewReader(conn)}
+	_, err = io.WriteString(conn, "GET /v1/stream HTTP/1.1\r\nHost: parley\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
+		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: parley.v1\r\n\r\n")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	response, err := http.ReadResponse(s.in, nil)
+	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
+		h.t.Fatalf("%v, %v", response, err)
+	}
+	return s
+}
+
+const (
+	opText   = 1
+	opBinary = 2
+	opClose  = 8
+	opPing   = 9
+)
+
+// write writes one whole frame, masked with zeros.
+func (s *rawSocket) write(op byte, payload []byte) error {
+	frame := []byte{0x80 | op}
+	switch n := len(payload); {
+	case n < 126:
+		frame = append(frame, 0x80|byte(n))
+	case n < 1<<16:
+		frame = binary.BigEndian.AppendUint16(append(frame, 0x80|126), uint16(n))
+	default:
+		frame = binary.BigEndian.AppendUint64(append(frame, 0x80|127), uint64(n))
+	}
+	frame = append(frame, 0, 0, 0, 0)
+	_, err := s.conn.Write(append(frame, payload...))
+	return err
+}
+
+// read reads a frame of less than 64 KiB.
+func (s *rawSocket) read() (op byte, payload []byte, err error) {
+	var head [2]byte
+	if _, err := io.ReadFull(s.in, head[:]); err != nil {
+		return 0, nil, err
+	}
+	op = head[0] & 15
+	n := int(head[1])
+	if n == 126 {
+		if _, err := io.ReadFull(s.in, head[:]); err != nil {
+			return 0, nil, err
+		}
+		n = int(binary.BigEndian.Uint16(head[:]))
+	} else if n > 126 {
+		return 0, nil, errors.New("the frame is too large for the test")
+	}
+	payload = make([]byte, n)
+	_, err = io.ReadFull(s.in, payload)
+	return op, payload, err
+}
+
+// next reads a text frame.
+func (s *rawSocket) next() string {
+	s.t.Helper()
+	op, payload, err := s.read()
+	if err != nil || op != opText {
+		s.t.Fatalf("opcode %d, %q, %v", op, payload, err)
+	}
+	return string(payload)
+}
+
+// closed reads until the server closes, and returns the close code; 0 if the connection ended without one.
+func (s *rawSocket) closed() int {
+	s.t.Helper()
+	for {
+		op, payload, err := s.read()
+		if err != nil {
+			return 0
+		}
+		if op == opClose {
+			return int(binary.BigEndian.Uint16(payload))
+		}
+	}
+}

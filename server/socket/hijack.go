@@ -1,0 +1,73 @@
+package socket
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// readBuffer and writeBuffer are the buffers of a socket, in bytes. Those of net/http have 4 KiB each, which would be
+	// most of the memory of an idle socket. Large frames bypass them.
+	readBuffer  = 512
+	writeBuffer = 1 << 10
+
+	// WriteTimeout is how long a write to a client may make no progress: longer than a phone needs to switch networks, and
+	// short enough that a dead client does not hold a connection for minutes.
+	WriteTimeout = 30 * time.Second
+	// writePiece is how much must be written within WriteTimeout, in bytes: a client that accepts less than 16 KiB in 30 s
+	// is as good as gone.
+	writePiece = 16 << 10
+)
+
+// hijacker gives the WebSocket library a connection with small buffers and a deadline for each write.
+type hijacker struct {
+	http.ResponseWriter
+	conn net.Conn // set by Hijack
+}
+
+// Hijack implements http.Hijacker.
+func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
+	_ = conn.SetDeadline(time.Time{})
+	h.conn = deadlineConn{conn}
+	reader := bufio.NewReaderSize(h.conn, readBuffer)
+	if len(early) > 0 {
+		// What the client sent before our response must be in the buffer: the library keeps what is buffered, and otherwise
+		// reads from the connection directly.
+		reader = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), h.conn), max(readBuffer, len(early)))
+		_, _ = reader.Peek(len(early))
+	}
+	return h.conn, bufio.NewReadWriter(reader, bufio.NewWriterSize(h.conn, writeBuffer)), nil
+}
+
+// WriteHeaderNow sends the status line if the response writer delays it, as gin's does. The library calls it.
+func (h *hijacker) WriteHeaderNow() {
+	if delayed, ok := h.ResponseWriter.(interface{ WriteHeaderNow() }); ok {
+		delayed.WriteHeaderNow()
+	}
+}
+
+// deadlineConn fails a write that makes no progress for WriteTimeout.
+type deadlineConn struct{ net.Conn }
+
+func (c deadlineConn) Write(b []byte) (n int, err error) {
+	for {
+		piece := b[n:min(len(b), n+writePiece)]
+		if err := c.SetWriteDeadline(time.Now().Add(WriteTimeout)); err != nil {
+			return n, err
+		}
+		m, err := c.Conn.Write(piece)
+		n += m
+		if err != nil || n == len(b) {
+			return n, err
+		}
+	}
+}

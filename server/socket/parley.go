@@ -1,0 +1,211 @@
+package socket
+
+import (
+	"encoding/json"
+	"errors"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/server/api"
+	"parley/stream"
+	"parley/stream/wire"
+)
+
+// parleyV1 is the dialect parley.v1. A subscription is a session.
+type parleyV1 struct{}
+
+func (parleyV1) greet(c *connection) {
+	c.send(wire.Welcome{
+		Type: "welcome", Protocol: wire.Protocol, ConnectionID: c.id, HeartbeatSeconds: int(pingInterval.Seconds()),
+	})
+}
+
+func (parleyV1) announceDrain(c *connection) {
+	c.send(wire.Draining{Type: "draining", ReconnectAfterMs: int(reconnectAfter.Milliseconds())})
+}
+
+func (parleyV1) writeEvent(c *connection, sub *subscription, event stream.Event) (last bool, err error) {
+	frame := sub.viewer.Topic().Encode(event, wire.JSON{})
+	defer frame.Release()
+	return event.Kind == stream.Deleted || event.Kind == stream.Expired, c.writeFrame(frame.Bytes)
+}
+
+func (p parleyV1) handle(c *connection, frame []byte) (valid bool) {
+	var head struct {
+		Type string `json:"type"`
+		ID   string `json:"id"`
+	}
+	_ = json.Unmarshal(frame, &head) // the strict decoding below finds what is wrong with the frame
+	if len(head.ID) > maxRequestID {
+		p.sendError(c, "", api.Invalid("id", "must have at most 128 bytes"))
+		return false
+	}
+	switch head.Type {
+	case wire.TypeSubscribe:
+		return handleAs(c, frame, head.ID, p.subscribe)
+	case wire.TypeUnsubscribe:
+		return handleAs(c, frame, head.ID, p.unsubscribe)
+	case wire.TypeSend:
+		return handleAs(c, frame, head.ID, p.send)
+	case wire.TypeCancel:
+		return handleAs(c, frame, head.ID, p.cancel)
+	case wire.TypePing:
+		return handleAs(c, frame, head.ID, p.pong)
+	}
+	err := api.Decode(frame, &struct{}{})
+	if e, ok := errors.AsType[*api.Error](err); !ok || e.Field != "" { // a JSON object, then
+		err = api.Invalid("type", "must be subscribe, unsubscribe, send, cancel or ping")
+	}
+	p.sendError(c, head.ID, err)
+	return false
+}
+
+// handleAs decodes a frame strictly and passes it to the handler of its type.
+func handleAs[T any](c *connection, frame []byte, id string, handle func(c *connection, request T) error) (valid bool) {
+	var request T
+	err := api.Decode(frame, &request)
+	if err == nil {
+		err = handle(c, request)
+	}
+	if err == nil {
+		return true
+	}
+	return !parleyV1{}.sendError(c, id, err).IsInvalidRequest()
+}
+
+// sendError responds to a request with an error, the same as over REST, and returns it.
+func (parleyV1) sendError(c *connection, replyTo string, err error) *api.Error {
+	e := c.describe(err)
+	c.send(wire.Error{Type: "error", ReplyTo: replyTo, Error: e.Body(), Meta: api.NewMeta(c.requestID)})
+	return e
+}
+
+func (p parleyV1) subscribe(c *connection, r wire.Subscribe) error {
+	if err := c.checkSession(r.SessionID, auth.ReadMessages); err != nil {
+		return err
+	}
+	from, err := p.parseCursor(c, r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := storeContext()
+	defer cancel()
+	sub := &subscription{key: r.SessionID, session: r.SessionID}
+	viewer, position, recovered, err := c.registry.Conversation.View(ctx, c.owner, r.SessionID, from, func() { c.wake(sub) })
+	if err != nil {
+		return err
+	}
+	sub.viewer = viewer
+	response, err := json.Marshal(wire.Subscribed{
+		Type: "subscribed", ReplyTo: r.ID, SessionID: r.SessionID, Cursor: wire.Cursor(r.SessionID, position), Recovered: recovered,
+	})
+	if err != nil {
+		panic(err) // one of our own types
+	}
+	return p.addSubscription(c, sub, response)
+}
+
+// parseCursor returns the position after which a subscription begins, nil for from now on.
+func (parleyV1) parseCursor(c *connection, r wire.Subscribe) (*stream.Position, error) {
+	if r.After == nil {
+		return nil, nil
+	}
+	position, err := wire.ParseCursor(r.SessionID, *r.After, api.ValidMessageID)
+	if err != nil {
+		return nil, api.Invalid("after", api.WrongCursor)
+	}
+	ctx, cancel := storeContext()
+	defer cancel()
+	err = c.registry.Conversation.CheckPosition(ctx, c.owner, r.SessionID, position)
+	if errors.Is(err, conversation.ErrNoPosition) {
+		e := api.Invalid("after", api.WrongCursor)
+		e.UnknownCursor = true
+		return nil, e
+	}
+	return &position, err
+}
+
+// addSubscription makes sub the subscription of its session and replaces an existing one. Its response and its first event
+// are put in line together, so that no frame of the session comes between them.
+func (parleyV1) addSubscription(c *connection, sub *subscription, response []byte) error {
+	c.mu.Lock()
+	old := c.subscriptions[sub.key]
+	full := old == nil && len(c.subscriptions) >= maxSubscriptions
+	if c.closed || full {
+		c.mu.Unlock()
+		sub.viewer.Close()
+		if full {
+			return api.Invalid("sessionId", "exceeds the limit of 1,000 subscriptions for one connection")
+		}
+		return nil
+	}
+	c.unsubscribeLocked(sub.key)
+	c.subscriptions[sub.key] = sub
+	c.outbox = append(c.outbox, response)
+	c.readyLocked(sub)
+	c.mu.Unlock()
+	return nil
+}
+
+func (parleyV1) unsubscribe(c *connection, r wire.Unsubscribe) error {
+	if r.SessionID == "" {
+		return api.Invalid("sessionId", api.Required)
+	}
+	c.mu.Lock()
+	c.unsubscribeLocked(r.SessionID)
+	c.mu.Unlock()
+	c.send(wire.Unsubscribed{Type: "unsubscribed", ReplyTo: r.ID, SessionID: r.SessionID})
+	return nil
+}
+
+// send begins a turn, or queues it while the session is busy. The reader does not wait for it. A queued send is withdrawn
+// when the socket closes.
+func (p parleyV1) send(c *connection, r wire.Send) error {
+	if err := c.checkSession(r.SessionID, auth.WriteMessages); err != nil {
+		return err
+	}
+	m, err := api.CheckMessage(r.SessionID, api.MessageRequest{Content: r.Content, Role: r.Role, OnBusy: r.OnBusy, Metadata: r.Metadata})
+	if err != nil {
+		return err
+	}
+	if m.Idempotency, err = api.SendIdempotency("idempotencyKey", r.IdempotencyKey, m); err != nil {
+		return err
+	}
+	c.registry.Conversation.Send(c.admission(c.ctx), c.owner, m, func(x *conversation.Exchange, err error) {
+		if err != nil {
+			p.sendError(c, r.ID, err)
+			return
+		}
+		c.send(wire.Sent{Type: "sent", ReplyTo: r.ID, SessionID: r.SessionID, MessageID: x.Reply.ID})
+	})
+	return nil
+}
+
+// cancel cancels a reply. The response comes when the reply has stopped; the reader does not wait for it.
+func (p parleyV1) cancel(c *connection, r wire.Cancel) error {
+	if err := c.checkSession(r.SessionID, auth.WriteMessages); err != nil {
+		return err
+	}
+	if r.MessageID == "" {
+		return api.Invalid("messageId", api.Required)
+	}
+	if !api.ValidMessageID(r.MessageID) {
+		return conversation.ErrMessageNotFound
+	}
+	c.cancels <- struct{}{} // blocks for seconds at most: a cancel takes no longer
+	c.background(func() {
+		defer func() { <-c.cancels }()
+		m, err := c.registry.Conversation.Cancel(c.ctx, c.owner, r.SessionID, r.MessageID)
+		if err != nil {
+			p.sendError(c, r.ID, err)
+			return
+		}
+		c.send(wire.Cancelled{Type: "cancelled", ReplyTo: r.ID, Message: m})
+	})
+	return nil
+}
+
+func (parleyV1) pong(c *connection, r wire.Ping) error {
+	c.send(wire.Pong{Type: "pong", ReplyTo: r.ID})
+	return nil
+}

@@ -1,0 +1,97 @@
+package socket
+
+import (
+	"context"
+
+	"github.com/coder/websocket"
+
+	"parley/auth"
+	"parley/conversation"
+	"parley/server/api"
+	"parley/stream"
+	"parley/stream/wire"
+)
+
+// maxRequestID is the most bytes that a request's id may have. Responses repeat it, and up to maxOutbox of them may wait
+// for a client that does not read.
+const maxRequestID = 128
+
+// read reads the client's frames until the connection ends. An invalid frame gets an error; ten in a row close the
+// connection, since a client that is that wrong will not recover.
+func (c *connection) read() {
+	ctx := context.Background() // closing the connection ends the read
+	for {
+		c.awaitOutboxSpace()
+		kind, frame, err := c.ws.Read(ctx)
+		switch {
+		case err != nil:
+			return
+		case kind != websocket.MessageText:
+			c.close(wire.CloseBinary)
+			return
+		case !wire.ValidText(frame):
+			c.close(wire.CloseInvalidUTF8)
+			return
+		}
+		if c.dialect.handle(c, frame) {
+			c.invalidFrames = 0
+		} else if c.invalidFrames++; c.invalidFrames >= wire.MaxInvalidFrames {
+			c.close(wire.CloseInvalidFrames)
+			return
+		}
+	}
+}
+
+// awaitOutboxSpace blocks the reader while too many responses wait: back pressure on a client that does not read.
+func (c *connection) awaitOutboxSpace() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.outbox) >= maxOutbox && !c.closed {
+		c.outboxSpace.Wait()
+	}
+}
+
+// checkSession checks that the socket may use a session for something that needs the scope. A revoked key is refused at
+// once, as over REST, although its socket is closed only at the next check of the revocation monitor.
+func (c *connection) checkSession(id string, scope auth.Scope) error {
+	switch {
+	case id == "":
+		return api.Invalid("sessionId", api.Required)
+	case !conversation.ValidID(conversation.SessionPrefix, id) || !c.principal.MayAccess(id):
+		return conversation.ErrSessionNotFound
+	}
+	ctx, cancel := storeContext()
+	defer cancel()
+	if err := c.registry.Keys.Revalidate(ctx, c.principal); err != nil {
+		return err
+	}
+	return api.RequireScope(c.principal, scope)
+}
+
+// storeContext bounds how long the reader waits for the store.
+func storeContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), storeTimeout)
+}
+
+// admission returns ctx with the limits that a send counts against: a send is a request, as it is over REST.
+func (c *connection) admission(ctx context.Context) context.Context {
+	return auth.WithAdmission(ctx, c.registry.Admission(c.principal))
+}
+
+// describe returns err as the client sees it. A fault of ours is logged.
+func (c *connection) describe(err error) *api.Error {
+	e, fault := api.Describe(err)
+	if fault {
+		c.registry.Log.Error("frame failed", "requestId", c.requestID, "error", err)
+	}
+	return e
+}
+
+// EndsReply reports whether an event of that kind is the last of a view of one reply.
+func EndsReply(kind stream.EventKind) bool {
+	switch kind {
+	case stream.Ended, stream.Cleared, stream.Deleted, stream.Expired:
+		return true
+	}
+	return false
+}

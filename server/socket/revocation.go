@@ -1,0 +1,128 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"parley/auth"
+)
+
+// revocationInterval is how often the keys of open connections are checked, in the store. The promise is that a key's
+// connections end within a second of its revocation, on any node; two checks fit into that second, so one may be slow.
+const revocationInterval = 400 * time.Millisecond
+
+// RevocationMonitor ends the connections of keys that stop working: revoked, expired, or with a secret whose 24 hours
+// after a rotation are over. It checks each secret once per interval, however many connections use it. Its goroutine runs
+// only while there are connections; the last release waits for it to exit. Its methods may be called from any goroutine.
+type RevocationMonitor struct {
+	revalidate func(context.Context, auth.Principal) error // static
+
+	mu      sync.Mutex
+	watched map[watchedKey]map[*watchedConn]struct{} // guarded by mu
+	checker *checker                                 // guarded by mu; nil while nothing is watched
+}
+
+// watchedKey tells secrets apart. The admin key from the configuration has no hash, but an id.
+type watchedKey struct {
+	secret auth.Hash
+	keyID  string
+}
+
+type watchedConn struct {
+	principal auth.Principal
+	end       func() // nil once it has been called
+}
+
+// checker is the monitor's goroutine.
+type checker struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// NewRevocationMonitor returns a monitor. revalidate returns [auth.ErrInvalidToken] if a principal's key does not work any
+// more. Any other error means that the store cannot tell; then no connection is ended.
+func NewRevocationMonitor(revalidate func(context.Context, auth.Principal) error) *RevocationMonitor {
+	return &RevocationMonitor{revalidate: revalidate, watched: make(map[watchedKey]map[*watchedConn]struct{})}
+}
+
+// Watch calls end, once, if the principal's key stops working before release is called. end must not block, nor call
+// release.
+func (m *RevocationMonitor) Watch(p auth.Principal, end func()) (release func()) {
+	w, key := &watchedConn{p, end}, watchedKey{p.Secret, p.KeyID}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.watched[key] == nil {
+		m.watched[key] = make(map[*watchedConn]struct{})
+	}
+	m.watched[key][w] = struct{}{}
+	if m.checker == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		m.checker = &checker{cancel, make(chan struct{})}
+		go m.run(ctx, m.checker.done)
+	}
+	return func() { m.release(key, w) }
+}
+
+func (m *RevocationMonitor) release(key watchedKey, w *watchedConn) {
+	m.mu.Lock()
+	var last *checker
+	delete(m.watched[key], w)
+	if len(m.watched[key]) == 0 {
+		delete(m.watched, key)
+	}
+	if len(m.watched) == 0 && m.checker != nil {
+		last, m.checker = m.checker, nil
+		last.cancel()
+	}
+	m.mu.Unlock()
+	if last != nil {
+		<-last.done
+	}
+}
+
+// run checks all keys once per interval until ctx ends.
+func (m *RevocationMonitor) run(ctx context.Context, done chan<- struct{}) {
+	defer close(done)
+	tick := time.NewTicker(revocationInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		for _, p := range m.principals() {
+			if errors.Is(m.revalidate(ctx, p), auth.ErrInvalidToken) {
+				m.end(watchedKey{p.Secret, p.KeyID})
+			}
+		}
+	}
+}
+
+// principals returns one principal for each watched key.
+func (m *RevocationMonitor) principals() []auth.Principal {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]auth.Principal, 0, len(m.watched))
+	for _, conns := range m.watched {
+		for w := range conns {
+			all = append(all, w.principal)
+			break
+		}
+	}
+	return all
+}
+
+// end ends the connections of a key. It holds mu meanwhile, so no connection is released while its end runs.
+func (m *RevocationMonitor) end(key watchedKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for w := range m.watched[key] {
+		if w.end != nil {
+			w.end()
+			w.end = nil
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"parley/auth"
+)
+
+// keyState is what a store knows of keys, by id: nil for a key that works.
+type keyState struct {
+	checks atomic.Int64
+	err    map[string]error
+}
+
+func (s *keyState) revalidate(_ context.Context, p auth.Principal) error {
+	s.checks.Add(1)
+	return s.err[p.KeyID]
+}
+
+func TestRevocationMonitor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := &keyState{err: map[string]error{"revoked": auth.ErrInvalidToken, "unknown": errors.New("the store is unreachable")}}
+		m := NewRevocationMonitor(state.revalidate)
+		ended := map[string]int{}
+		var releases []func()
+		for _, key := range []string{"works", "revoked", "revoked", "unknown"} {
+			releases = append(releases, m.Watch(auth.Principal{KeyID: key}, func() { ended[key]++ }))
+		}
+		time.Sleep(time.Second) // the promise
+		synctest.Wait()
+		if len(ended) != 1 || ended["revoked"] != 2 {
+			t.Errorf("ended, by key: %v", ended)
+		}
+		if n, want := state.checks.Load(), int64(3*(time.Second/revocationInterval)); n != want {
+			t.Errorf("%d checks of 3 keys, want %d", n, want)
+		}
+		for _, release := range releases {
+			release()
+		}
+		checks := state.checks.Load()
+		time.Sleep(time.Hour) // nothing is watched, so nothing runs
+		if state.checks.Load() != checks {
+			t.Error("keys are checked though nothing is watched")
+		}
+	})
+}
+
+func TestRevocationMonitor_WatchedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := &keyState{}
+		m := NewRevocationMonitor(state.revalidate)
+		m.Watch(auth.Principal{KeyID: "k"}, func() { t.Error("ended") })()
+		state.err = map[string]error{"k": auth.ErrInvalidToken}
+		ended := make(chan struct{})
+		defer m.Watch(auth.Principal{KeyID: "k"}, func() { close(ended) })()
+		<-ended
+	})
+}

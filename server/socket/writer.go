@@ -1,0 +1,150 @@
+package socket
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"parley/conversation"
+	"parley/stream"
+)
+
+// send queues a frame that is not an event: a response to a request, or a notice.
+func (c *connection) send(frame any) {
+	body, err := json.Marshal(frame)
+	if err != nil {
+		panic(err) // frame is one of our own types
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.outbox = append(c.outbox, body)
+		c.startWriterLocked()
+	}
+}
+
+// wake has the events of a subscription written. Its viewer calls it.
+func (c *connection) wake(sub *subscription) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !sub.closed {
+		c.readyLocked(sub)
+	}
+}
+
+// readyLocked puts a subscription in line for the writer.
+func (c *connection) readyLocked(sub *subscription) {
+	c.ready = append(c.ready, sub)
+	c.startWriterLocked()
+}
+
+// startWriterLocked starts the writer unless it runs.
+func (c *connection) startWriterLocked() {
+	if !c.writing {
+		c.writing = true
+		c.registry.work.Add(1)
+		go c.writer()
+	}
+}
+
+// write is the writer: it writes until there is nothing left. Subscriptions take turns, one event each. Responses go before
+// events, so `sent` precedes every frame of its turn.
+func (c *connection) write() {
+	defer c.registry.work.Done()
+	for c.flush() {
+		sub, more := c.nextReady()
+		if !more {
+			return
+		}
+		if sub == nil {
+			continue
+		}
+		event, ok, err := sub.viewer.Next(c.ctx)
+		if errors.Is(err, conversation.ErrUnavailable) { // the store is unreachable; the socket stays open
+			time.AfterFunc(HistoryRetry, func() { c.wake(sub) })
+			continue
+		}
+		if err != nil {
+			if c.ctx.Err() == nil {
+				c.registry.Log.Warn("socket closed: history cannot be read", "requestId", c.requestID, "error", err)
+			}
+			c.abort()
+			return
+		}
+		// Without an event the viewer has parked, and wakes the connection when it has one. With an event, the responses
+		// that were queued before it was published go first.
+		if ok && (!c.flush() || !c.writeEvent(sub, event)) {
+			return
+		}
+	}
+}
+
+// nextReady takes the first ready subscription; nil if only responses wait. If there is no more work, the writer must exit.
+func (c *connection) nextReady() (sub *subscription, more bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.ready) > 0 {
+		sub := c.ready[0]
+		copy(c.ready, c.ready[1:])
+		c.ready = c.ready[:len(c.ready)-1]
+		if !sub.closed {
+			return sub, true
+		}
+	}
+	c.writing = len(c.outbox) > 0
+	return nil, c.writing
+}
+
+// writeEvent writes an event and puts its subscription at the end of the line. It reports whether the connection still works.
+func (c *connection) writeEvent(sub *subscription, event stream.Event) bool {
+	c.mu.Lock()
+	closed := sub.closed
+	c.mu.Unlock()
+	if closed {
+		return true
+	}
+	last, err := c.dialect.writeEvent(c, sub, event)
+	if err != nil {
+		c.abort()
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case sub.closed:
+	case last:
+		c.unsubscribeLocked(sub.key)
+	default:
+		c.ready = append(c.ready, sub)
+	}
+	return true
+}
+
+// flush writes the outbox. It reports whether the connection still works.
+func (c *connection) flush() bool {
+	for {
+		c.mu.Lock()
+		frames := c.outbox
+		c.outbox = nil
+		c.outboxSpace.Broadcast()
+		c.mu.Unlock()
+		if len(frames) == 0 {
+			return true
+		}
+		for _, frame := range frames {
+			if c.writeFrame(frame) != nil {
+				c.abort()
+				return false
+			}
+		}
+	}
+}
+
+// writeFrame writes a text frame. A context that can end would cost more than the write itself, so the connection's own
+// deadline (WriteTimeout) bounds it.
+func (c *connection) writeFrame(frame []byte) error {
+	return c.ws.Write(context.Background(), websocket.MessageText, frame)
+}
