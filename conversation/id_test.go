@@ -1,14 +1,12 @@
 package conversation
 
 import (
-	"encoding/json"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 )
 
-func TestIdsSortByCreationWhateverTheClockDoes(t *testing.T) {
+func TestNewID_SortsByCreation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		last := ""
 		at := Time(1_700_000_000_000)
@@ -23,7 +21,7 @@ func TestIdsSortByCreationWhateverTheClockDoes(t *testing.T) {
 	})
 }
 
-func TestAnIdIsAPrefixAndSixteenCharacters(t *testing.T) {
+func TestValidID(t *testing.T) {
 	for _, test := range []struct {
 		id   string
 		want bool
@@ -36,20 +34,5 @@ func TestAnIdIsAPrefixAndSixteenCharacters(t *testing.T) {
 		if got := ValidID(UserPrefix, test.id); got != test.want {
 			t.Errorf("%q: %v", test.id, got)
 		}
-	}
-}
-
-func TestATimeIsISO8601InMilliseconds(t *testing.T) {
-	at := TimeOf(time.Date(2026, 11, 21, 11, 30, 0, 7_999_999, time.FixedZone("", 3600)))
-	text, err := json.Marshal(at)
-	if err != nil || string(text) != `"2026-11-21T10:30:00.007Z"` {
-		t.Fatalf("%s, %v", text, err)
-	}
-	var back Time
-	if err := json.Unmarshal(text, &back); err != nil || back != at {
-		t.Fatalf("%v, %v", back, err)
-	}
-	if json.Unmarshal([]byte(`"yesterday"`), &back) == nil {
-		t.Error("yesterday was read as a time")
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 )
 
@@ -390,7 +391,7 @@ func TestRequestIDs(t *testing.T) {
 }
 
 func TestPanic_500(t *testing.T) {
-	p := start(t, echo, func(o *server.Options, _ *conversation.Options) {
+	p := start(t, echo, func(o *server.Options, _ *service.Options) {
 		o.Ready = func(context.Context) error { panic("secret detail") }
 	})
 	a := p.call("GET", "/readyz", nil)
@@ -405,7 +406,7 @@ func TestPanic_500(t *testing.T) {
 
 func TestReadiness(t *testing.T) {
 	ready := make(chan error, 1)
-	p := start(t, echo, func(o *server.Options, _ *conversation.Options) {
+	p := start(t, echo, func(o *server.Options, _ *service.Options) {
 		o.Ready = func(context.Context) error { return <-ready }
 	})
 	ready <- nil

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 	"parley/web"
 )
@@ -63,7 +63,7 @@ func needs(t *testing.T, command, from string) {
 // TestDocs_CurlCommands runs every command on /docs in a shell, as a reader would who copies it.
 func TestDocs_CurlCommands(t *testing.T) {
 	needs(t, "curl", "curl")
-	p := start(t, echo, func(o *server.Options, _ *conversation.Options) { o.Page = web.Handler(web.Options{}) })
+	p := start(t, echo, func(o *server.Options, _ *service.Options) { o.Page = web.Handler(web.Options{}) })
 	shown := shownCommands(t, p.call("GET", "/docs", nil).raw)
 	for _, path := range documents.openAPI.Paths.InMatchingOrder() {
 		for method, operation := range documents.openAPI.Paths.Value(path).Operations() {

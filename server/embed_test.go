@@ -1,23 +1,18 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 	"parley/stream"
 	"parley/stream/openai"
@@ -73,13 +68,6 @@ func meaningOf(text string) []float32 {
 	return v
 }
 
-// do has the model do something instead, from now on, and forget its calls.
-func (m *meanings) do(instead func(ctx context.Context, texts []string) error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.instead, m.calls = instead, nil
-}
-
 // called returns the calls since the last time.
 func (m *meanings) called() [][]string {
 	m.mu.Lock()
@@ -90,7 +78,7 @@ func (m *meanings) called() [][]string {
 }
 
 // option has a server use the model, and says what it has kept of it.
-func (m *meanings) option(_ *server.Options, o *conversation.Options) {
+func (m *meanings) option(_ *server.Options, o *service.Options) {
 	o.Embedder, o.Store = m, keeping{o.Store, m.kept}
 }
 
@@ -163,7 +151,7 @@ func TestWhatIsNearInMeaningReachesTheModel(t *testing.T) {
 	embedder := openai.NewEmbedder(openai.Options{BaseURL: provider.URL + "/v1", Name: "meanings"})
 	defer embedder.Close()
 	metrics := server.NewMetrics()
-	p := start(t, model, m.option, func(o *server.Options, c *conversation.Options) {
+	p := start(t, model, m.option, func(o *server.Options, c *service.Options) {
 		o.Metrics, c.Embedder = metrics, metrics.Embedder(embedder)
 	})
 	n := newNearby(p, model, "semantic")
@@ -211,7 +199,7 @@ func TestAServerThatHangsOnEmbeddingsHoldsUpNoFirstToken(t *testing.T) {
 	var turning atomicEmbedder
 	working := stream.Embedder(m)
 	turning.Store(&working)
-	n := newNearby(start(t, model, m.option, func(_ *server.Options, c *conversation.Options) { c.Embedder = &turning }), model, "semantic")
+	n := newNearby(start(t, model, m.option, func(_ *server.Options, c *service.Options) { c.Embedder = &turning }), model, "semantic")
 	for _, words := range subjects {
 		n.talk(words)
 		within(t, "its vector", m.kept)
@@ -241,181 +229,4 @@ func (e *atomicEmbedder) Name() string { return (*e.Load()).Name() }
 
 func (e *atomicEmbedder) Embed(ctx context.Context, texts []string) (stream.Embeddings, error) {
 	return (*e.Load()).Embed(ctx, texts)
-}
-
-func TestEmbeddingsAreAskedForOnlyWhereTheyCount(t *testing.T) {
-	for name, test := range map[string]struct {
-		policy      string
-		compression bool
-		want        int
-	}{
-		"fifo": {"fifo", true, 0}, "priority": {"priority", true, 0}, "semantic": {"semantic", true, 2}, "no compression": {"semantic", false, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := newMeanings()
-				p := startPiped(t, echo, m.option)
-				session := p.must("POST", "/v1/sessions", map[string]any{"userId": user, "contextConfig": map[string]any{
-					"maxTokens": 4000, "retentionPolicy": test.policy, "compressionEnabled": test.compression,
-				}})["sessionId"].(string)
-				for _, text := range []string{"hello", "and again"} {
-					reply := decodeInto[message](t, p.call("POST", messages(session), content(text)))
-					synctest.Wait()
-					if reply.Context["similarity"] != nil {
-						t.Errorf("where all fits: %v", reply.Context)
-					}
-				}
-				calls := m.called()
-				if len(calls) != test.want {
-					t.Errorf("the embedder was asked %q", calls)
-				}
-				if test.want > 0 && !slices.Equal(calls[0], []string{"hello\nYou said: hello"}) {
-					t.Errorf("an exchange is embedded as %q", calls[0])
-				}
-			})
-		})
-	}
-}
-
-// TestATurnWaitsForAMeaningOnlySoLong has an embedding model that stops answering, and one that fails.
-func TestATurnWaitsForAMeaningOnlySoLong(t *testing.T) {
-	for name, test := range map[string]struct {
-		instead func(ctx context.Context, texts []string) error
-		waits   time.Duration
-	}{
-		"never answers": {func(ctx context.Context, _ []string) error { <-ctx.Done(); return ctx.Err() }, 200 * time.Millisecond},
-		"fails at once": {func(context.Context, []string) error { return &stream.ModelError{Code: stream.CodeProviderError} }, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m, model := newMeanings(), newDirected()
-				n := newNearby(startPiped(t, model, m.option), model, "semantic")
-				for _, words := range subjects {
-					n.talk(words)
-					synctest.Wait()
-				}
-				m.do(test.instead)
-				began := time.Now()
-				got, similarity := n.ask()
-				if took := time.Since(began); took != test.waits || got != byWords || similarity != "words" {
-					t.Errorf("after %v the model was asked %q, by %v", took, got, similarity)
-				}
-				time.Sleep(time.Minute) // of the bubble's own: what hung behind the reply is given up
-				m.do(nil)
-				began = time.Now()
-				if _, similarity := n.ask(); similarity != "words" || time.Since(began) != 0 {
-					t.Errorf("a turn after one that waited waits too: %v, by %v", time.Since(began), similarity)
-				}
-				synctest.Wait() // behind the reply, the model was found to be back
-				if got, similarity := n.ask(); similarity != "embeddings" || !strings.HasPrefix(got, "lighthouse ") {
-					t.Errorf("then it was asked %q, by %v", got, similarity)
-				}
-			})
-		})
-	}
-}
-
-// TestExchangesWithoutAVectorAreCaughtUpWith has a model that fails at first, and then another in its place.
-func TestExchangesWithoutAVectorAreCaughtUpWith(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, model := newMeanings(), newDirected()
-		n := newNearby(startPiped(t, model, m.option), model, "semantic")
-		m.do(func(context.Context, []string) error { return errors.New("planted") })
-		for _, words := range subjects {
-			n.talk(words)
-		}
-		synctest.Wait()
-		m.do(nil)
-		if got, similarity := n.ask(); got != byWords || similarity != "words" {
-			t.Errorf("without vectors the model was asked %q, by %v", got, similarity)
-		}
-		synctest.Wait()
-		calls := m.called()
-		if len(calls) != 1 || len(calls[0]) != 7 || !strings.HasPrefix(calls[0][0], "Which") || !strings.HasPrefix(calls[0][1], "music") || !strings.HasPrefix(calls[0][6], "rules") {
-			t.Errorf("behind it, the embedder was asked %q", calls)
-		}
-		if _, similarity := n.ask(); similarity != "embeddings" {
-			t.Errorf("with vectors it is %v", similarity)
-		}
-		synctest.Wait()
-		m.called()
-		m.mu.Lock()
-		m.name = "others"
-		m.mu.Unlock()
-		if _, similarity := n.ask(); similarity != "words" {
-			t.Errorf("with vectors of another model it is %v", similarity)
-		}
-		synctest.Wait()
-		if calls := m.called(); len(calls) != 1 || len(calls[0]) != 9 {
-			t.Errorf("behind it, the new model was asked %q", calls)
-		}
-		if _, similarity := n.ask(); similarity != "embeddings" {
-			t.Errorf("with vectors of the new model it is %v", similarity)
-		}
-	})
-}
-
-// TestATextThatIsRefusedCostsTheNewestNoVector has a model that refuses any call with a certain text in it.
-func TestATextThatIsRefusedCostsTheNewestNoVector(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, model := newMeanings(), newDirected()
-		n := newNearby(startPiped(t, model, m.option), model, "semantic")
-		m.do(func(_ context.Context, texts []string) error {
-			if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "password") }) {
-				return &stream.ModelError{Code: stream.CodeProviderError, Message: "refused"}
-			}
-			return nil
-		})
-		for _, words := range subjects {
-			n.talk(words)
-			synctest.Wait()
-		}
-		m.called()
-		n.ask()
-		synctest.Wait()
-		calls := m.called() // the question's, those without a vector together, the newest alone
-		if len(calls) != 3 || len(calls[1]) != 2 || len(calls[2]) != 1 || !strings.HasPrefix(calls[2][0], "Which") {
-			t.Errorf("the embedder was asked %q", calls)
-		}
-	})
-}
-
-func TestADrainEndsAnEmbedding(t *testing.T) {
-	m := newMeanings()
-	began := make(chan struct{}, 1)
-	m.do(func(ctx context.Context, _ []string) error {
-		began <- struct{}{}
-		<-ctx.Done()
-		return ctx.Err()
-	})
-	p := start(t, echo, m.option)
-	p.send(p.windowed(1000, "semantic"), "hello")
-	within(t, "the embedding", began)
-	p.handler.BeginDrain()
-	drained := time.Now()
-	if p.drain(context.Background()); time.Since(drained) > 5*time.Second {
-		t.Errorf("the drain took %v", time.Since(drained))
-	}
-}
-
-// TestAFailingEmbedderIsLoggedOnce also shows that the log holds no text.
-func TestAFailingEmbedderIsLoggedOnce(t *testing.T) {
-	var log bytes.Buffer
-	m := newMeanings()
-	m.do(func(context.Context, []string) error {
-		return &stream.ModelError{Code: stream.CodeProviderError, Message: "the model's provider failed"}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		p := startPiped(t, echo, m.option, func(_ *server.Options, c *conversation.Options) {
-			c.Log = slog.New(slog.NewTextHandler(&log, nil))
-		})
-		session := p.windowed(4000, "semantic")
-		for i := range 3 {
-			p.send(session, fmt.Sprint("hush ", i))
-			synctest.Wait()
-		}
-	})
-	if asked, lines := len(m.called()), strings.Count(log.String(), "the embedding model"); asked != 3 || lines != 1 || strings.Contains(log.String(), "hush") {
-		t.Errorf("%d lines for %d failures: %s", lines, asked, log.String())
-	}
 }

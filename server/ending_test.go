@@ -2,14 +2,10 @@ package server_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"parley/conversation"
 )
 
 // watching is a socket that has seen a reply begin and say something.
@@ -100,88 +96,6 @@ func TestASessionThatExpiresInMidReply(t *testing.T) {
 		<-c.closed
 		checkError(t, <-answered, 404, "session_not_found", "")
 		checkError(t, p.call("GET", "/v1/sessions/"+session, nil), 404, "session_not_found", "")
-		_ = s.conn.CloseNow()
-	})
-}
-
-func TestASessionLives24HoursWhateverHappensInIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := startPiped(t, echo)
-		session := p.session()
-		for range 23 {
-			time.Sleep(time.Hour)
-			p.send(session, "still here")
-		}
-		time.Sleep(time.Hour - time.Millisecond)
-		p.must("GET", "/v1/sessions/"+session, nil)
-		time.Sleep(time.Millisecond)
-		for _, path := range []string{"", "/messages", "/messages/" + noMessage} {
-			checkError(t, p.call("GET", "/v1/sessions/"+session+path, nil), 404, "session_not_found", "")
-		}
-		checkError(t, p.call("DELETE", "/v1/sessions/"+session, nil), 404, "session_not_found", "")
-		checkError(t, p.call("POST", messages(session), content("hello")), 404, "session_not_found", "")
-		if list := p.must("GET", "/v1/sessions", nil); len(list["data"].([]any)) != 0 {
-			t.Errorf("the list still has it: %v", list)
-		}
-	})
-}
-
-// ailing is a store that does not take the ending of a reply while it is ill.
-type ailing struct {
-	conversation.Store
-	ill   atomic.Bool
-	tried chan struct{}
-}
-
-func (a *ailing) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
-	if a.ill.Load() {
-		select {
-		case a.tried <- struct{}{}:
-		default:
-		}
-		return conversation.Message{}, errors.Join(conversation.ErrUnavailable, errors.New("secret"))
-	}
-	return a.Store.EndTurn(ctx, key, reply, timing)
-}
-
-func TestAnEndingThatTheStoreDoesNotTakeIsShownToNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		model := newDirected()
-		store := &ailing{tried: make(chan struct{}, 1)}
-		p := startPiped(t, model, withStore(func(s conversation.Store) conversation.Store { store.Store = s; return store }))
-		session := p.session()
-		answered := p.later("POST", messages(session), content("hello"))
-		c := model.next(t)
-		c.say("A reply.")
-		s := p.watching(session, p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string))
-		store.ill.Store(true)
-		began := time.Now()
-		c.end()
-		a := <-answered
-		checkError(t, a, 503, "service_unavailable", "", "retryAfter")
-		if took := time.Since(began); took != 2*time.Second || a.header.Get("Retry-After") == "" {
-			t.Errorf("after %v: %v", took, a.header)
-		}
-		if m := p.history(session)[1]; m.Status != "streaming" || m.Content != "A reply." {
-			t.Errorf("meanwhile it is %+v", m)
-		}
-		frames := make(chan frame, 1)
-		go func() {
-			f, _ := s.read()
-			frames <- f
-		}()
-		synctest.Wait()
-		if len(frames) > 0 {
-			t.Errorf("a frame came before its time: %+v", <-frames)
-		}
-		time.Sleep(5 * time.Second)
-		store.ill.Store(false)
-		if f := <-frames; f.Type != "message.completed" || f.Message.Content != "A reply." {
-			t.Errorf("then came %+v", f)
-		}
-		if h := p.history(session); len(h) != 2 || h[1].Status != "completed" {
-			t.Errorf("history has %+v", h)
-		}
 		_ = s.conn.CloseNow()
 	})
 }

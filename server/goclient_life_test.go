@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"parley/auth"
-	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 	"parley/stream"
 	"parley/stream/client"
@@ -356,7 +356,7 @@ func (c *silentConn) Close() error {
 
 func TestGoClient_SilentSocket_Redialled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := startPiped(t, reciter(2*time.Minute), func(_ *server.Options, o *conversation.Options) {
+		p := startPiped(t, reciter(2*time.Minute), func(_ *server.Options, o *service.Options) {
 			o.Timeouts = stream.Timeouts{FirstByte: time.Hour, Stall: time.Hour}
 		})
 		session := p.session()

@@ -11,7 +11,7 @@ import (
 	"github.com/coder/websocket"
 
 	"parley/auth"
-	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 )
 
@@ -24,7 +24,7 @@ func upgrade(changes ...string) []string {
 }
 
 func TestHandshake_Refused(t *testing.T) {
-	p := start(t, echo, func(o *server.Options, _ *conversation.Options) { o.Origins = []string{"https://chat.example.com"} })
+	p := start(t, echo, func(o *server.Options, _ *service.Options) { o.Origins = []string{"https://chat.example.com"} })
 	session := p.session()
 	bad := refusals{}
 	refuse := func(name string, status int, code, field string, changes ...string) {

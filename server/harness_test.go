@@ -24,6 +24,7 @@ import (
 	"parley/auth"
 	"parley/auth/limit"
 	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 	"parley/store"
 	"parley/store/redis/redistest"
@@ -62,7 +63,7 @@ const adminKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
 // parley is a whole server with a model of the test, on the embedded store unless startOn names another.
 type parley struct {
 	t       testing.TB
-	service *conversation.Service
+	service *service.Service
 	handler *server.Server
 	keys    *auth.Keys
 	backend *store.Backend
@@ -72,7 +73,7 @@ type parley struct {
 	drained sync.Once
 }
 
-type option func(*server.Options, *conversation.Options)
+type option func(*server.Options, *service.Options)
 
 // start runs a server on a loopback address until the test ends.
 func start(t testing.TB, model stream.Model, options ...option) *parley {
@@ -104,7 +105,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	if err != nil {
 		t.Fatal(err)
 	}
-	inner := conversation.Options{
+	inner := service.Options{
 		Store: backend.Conversation, Nodes: backend.Nodes, Model: model, Count: count, Log: log,
 		Timeouts: stream.Timeouts{FirstByte: testTimeout, Stall: testTimeout}, // no test on a slow machine may run into them
 	}
@@ -123,7 +124,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 		o(&outer, &inner)
 	}
 	p := &parley{
-		t: t, service: conversation.NewService(inner), backend: backend, url: "http://" + listener.Addr().String(), dialNet: dial,
+		t: t, service: service.New(inner), backend: backend, url: "http://" + listener.Addr().String(), dialNet: dial,
 		client: &http.Client{Transport: documented{t, &http.Transport{DialContext: dial}}},
 	}
 	if err := p.service.Start(context.Background()); err != nil {
@@ -158,7 +159,7 @@ func count(s string) int { return (len(s) + 3) / 4 }
 
 // withStore wraps the store of the service.
 func withStore(wrap func(conversation.Store) conversation.Store) option {
-	return func(_ *server.Options, o *conversation.Options) { o.Store = wrap(o.Store) }
+	return func(_ *server.Options, o *service.Options) { o.Store = wrap(o.Store) }
 }
 
 // key makes a live key of an account and returns its secret.
@@ -356,7 +357,7 @@ type message struct {
 
 // logTo logs everything to w, debug messages included.
 func logTo(w io.Writer) option {
-	return func(o *server.Options, c *conversation.Options) {
+	return func(o *server.Options, c *service.Options) {
 		o.Log = slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		c.Log = o.Log
 	}

@@ -12,7 +12,7 @@ import (
 
 	"parley/auth"
 	"parley/auth/limit"
-	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 )
 
@@ -22,7 +22,7 @@ func withTiers(t *testing.T, overrides string) option {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(o *server.Options, _ *conversation.Options) { o.Limits = auth.NewLimits(tiers) }
+	return func(o *server.Options, _ *service.Options) { o.Limits = auth.NewLimits(tiers) }
 }
 
 func TestLimits_400AtOnce_300Pass(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/turn"
 	"parley/server/api"
 	"parley/stream"
 	"parley/stream/wire"
@@ -87,17 +88,8 @@ func (s *Server) previewContext(c *gin.Context) (any, error) {
 }
 
 // send sends a message and returns when the turn has begun.
-func (s *Server) send(c *gin.Context, m conversation.NewMessage) (*conversation.Exchange, error) {
-	type result struct {
-		exchange *conversation.Exchange
-		err      error
-	}
-	begun := make(chan result, 1)
-	s.Conversation.Send(c.Request.Context(), api.Owner(principal(c)), m, func(x *conversation.Exchange, err error) {
-		begun <- result{x, err}
-	})
-	r := <-begun
-	return r.exchange, r.err
+func (s *Server) send(c *gin.Context, m conversation.NewMessage) (*turn.Sent, error) {
+	return s.Conversation.Send(c.Request.Context(), api.Owner(principal(c)), m)
 }
 
 // streamingReply is a reply that has begun, and how to subscribe to it.
@@ -113,7 +105,7 @@ type subscribeInfo struct {
 	TicketExpiresAt *conversation.Time `json:"ticketExpiresAt,omitempty"`
 }
 
-func (s *Server) streaming(c *gin.Context, x *conversation.Exchange) streamingReply {
+func (s *Server) streaming(c *gin.Context, x *turn.Sent) streamingReply {
 	session := x.Reply.SessionID
 	info := subscribeInfo{URL: socketURL(c), Cursor: wire.Cursor(session, x.Position)}
 	if p := principal(c); p.Has(auth.ReadMessages) {

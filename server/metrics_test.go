@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 	"parley/stream"
 )
@@ -25,7 +25,7 @@ func TestMetrics_CountWhatHappened(t *testing.T) {
 		}
 		return echo(ctx, request, write)
 	})
-	p := start(t, model, func(o *server.Options, c *conversation.Options) { o.Metrics, c.Model = metrics, metrics.Model(c.Model) })
+	p := start(t, model, func(o *server.Options, c *service.Options) { o.Metrics, c.Model = metrics, metrics.Model(c.Model) })
 	session := p.session()
 	p.send(session, "something secret")
 	broken = true

@@ -4,14 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 	"parley/web"
 )
 
 // What is nowhere is answered alike, under /v1 and outside: for programs in the one error body, for browsers with a page.
 func TestWhatIsNowhereIsNotFound(t *testing.T) {
-	p := start(t, echo, func(o *server.Options, _ *conversation.Options) { o.Page = web.Handler(web.Options{}) })
+	p := start(t, echo, func(o *server.Options, _ *service.Options) { o.Page = web.Handler(web.Options{}) })
 	session := p.session()
 	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 	bad := refusals{}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 	"parley/stream"
 )
@@ -26,7 +26,7 @@ type pipes struct {
 
 func startPiped(t testing.TB, model stream.Model, options ...option) *parley {
 	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	silence := func(_ *server.Options, o *conversation.Options) { // tests count on these seconds of the bubble's clock
+	silence := func(_ *server.Options, o *service.Options) { // tests count on these seconds of the bubble's clock
 		o.Timeouts = stream.Timeouts{FirstByte: 20 * time.Second, Stall: 20 * time.Second}
 	}
 	return serve(t, newFile(t), l, l.dial, model, append([]option{silence}, options...)...)

@@ -13,6 +13,7 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 	"parley/stream"
 )
@@ -105,7 +106,7 @@ func TestNodes_FirstWord_Notified(t *testing.T) {
 	model := newDirected()
 	url := newDatabase(t)
 	a := startOn(t, url, model)
-	b := startOn(t, url, model, func(_ *server.Options, o *conversation.Options) {
+	b := startOn(t, url, model, func(_ *server.Options, o *service.Options) {
 		o.Nodes = &notifiedOnly{o.Nodes, make(chan struct{}, 1)}
 	})
 	session := a.session()

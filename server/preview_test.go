@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"slices"
 	"testing"
 
 	"parley/auth"
@@ -13,76 +12,6 @@ type previewed struct {
 	Messages []struct {
 		MessageID, Role, Decision, Reason string
 		Tokens                            int
-	}
-}
-
-func TestADryRunShowsWhatASendWouldSend(t *testing.T) {
-	model := newDirected()
-	p := start(t, model)
-	session := p.small(true)
-	preview := func(text string) previewed {
-		t.Helper()
-		before := p.snapshot(session)
-		a := p.call("POST", "/v1/sessions/"+session+"/context", content(text))
-		if a.status != 200 || p.snapshot(session) != before {
-			t.Fatalf("%d %s", a.status, a.raw)
-		}
-		return decodeInto[previewed](t, a)
-	}
-	exchange := func(text, reply string) map[string]any {
-		t.Helper()
-		sent := p.later("POST", messages(session), content(text))
-		c := model.next(t)
-		c.say(reply)
-		c.end()
-		return decodeInto[message](t, within(t, "the answer", sent)).Context
-	}
-	if got := preview(ofTokens(20)); len(got.Messages) != 1 || got.Messages[0].Decision != "kept" || got.Messages[0].Tokens != 24 || got.Messages[0].MessageID != "" {
-		t.Errorf("of an empty session: %+v", got)
-	}
-	exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
-	exchange("3333", "")                               // 5, and a reply without text
-	exchange("5555"+ofTokens(5), "6666"+ofTokens(5))   // 10 each
-	for _, tokens := range []int{1, 10, 13, 14, 30, 60, 68} {
-		got := preview(ofTokens(tokens))
-		h := p.history(session)
-		var decisions []string
-		kept := 0
-		for i, m := range got.Messages {
-			decisions = append(decisions, m.Decision)
-			if m.Decision == "kept" {
-				kept++
-			}
-			if n := len(got.Messages); i < n-1 && m.MessageID != h[len(h)-n+1+i].MessageID {
-				t.Errorf("%d tokens: message %d is %+v", tokens, i, m)
-			}
-		}
-		if last := got.Messages[len(got.Messages)-1]; last.MessageID != "" || last.Role != "user" || last.Tokens != tokens+4 {
-			t.Errorf("%d tokens: the last is %+v", tokens, last)
-		}
-		if got.Context["kept"].(map[string]any)["count"] != float64(kept) {
-			t.Errorf("%d tokens: %v, and the report %v", tokens, decisions, got.Context)
-		}
-		if tokens == 1 && !slices.Contains(decisions, "skipped") {
-			t.Errorf("the reply without text is not skipped: %v", decisions)
-		}
-		if tokens == 60 && !slices.Contains(decisions, "dropped") {
-			t.Errorf("nothing is dropped: %v", decisions)
-		}
-	}
-	// The report is the one that the reply then carries.
-	want := preview(ofTokens(30)).Context
-	got := exchange(ofTokens(30), "ok")
-	for _, name := range []string{"policy", "promptTokens", "maxTokens"} {
-		if want[name] != got[name] {
-			t.Errorf("%s: %v was foretold, and it was %v", name, want[name], got[name])
-		}
-	}
-	for _, name := range []string{"kept", "dropped"} {
-		w, g := want[name].(map[string]any), got[name].(map[string]any)
-		if w["count"] != g["count"] || w["first"] != g["first"] {
-			t.Errorf("%s: %v was foretold, and it was %v", name, w, g)
-		}
 	}
 }
 

@@ -2,10 +2,7 @@ package server_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"parley/auth"
 	"parley/conversation"
@@ -50,57 +47,6 @@ func TestASendToABusySession(t *testing.T) {
 			if a := within(t, "an answer", a); a.status != 200 {
 				t.Errorf("%s: %d %s", how, a.status, a.raw)
 			}
-		}
-	})
-}
-
-func TestAFullQueueIsA409(t *testing.T) {
-	model := newDirected()
-	option, queued := watch()
-	p := start(t, model, option)
-	session := p.session()
-	p.begin(session, "first")
-	c := model.next(t)
-	var answers []<-chan answer
-	for i := range conversation.QueuePlaces {
-		answers = append(answers, p.later("POST", messages(session), content(fmt.Sprint(i))))
-		within(t, "a place in the queue", queued)
-	}
-	refusals{
-		"409_enqueue":   {"POST", messages(session), content("x"), nil, 409, "session_busy", ""},
-		"409_interrupt": {"POST", messages(session), content("x", "onBusy", "interrupt"), nil, 409, "session_busy", ""},
-	}.run(t, p, session)
-	c.end()
-	for i, from := range answers {
-		model.next(t).end()
-		if a := within(t, "an answer", from); a.status != 200 {
-			t.Errorf("%d: %d %s", i, a.status, a.raw)
-		}
-	}
-}
-
-func TestAWaitOfHalfAMinuteIsA409(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		model := newDirected()
-		p := startPiped(t, model)
-		session := p.session()
-		p.begin(session, "first")
-		c := model.next(t)
-		c.say("") // lives: its model may be silent for 20 s only
-		before := p.snapshot(session)
-		alive := time.AfterFunc(15*time.Second, func() { c.say("") })
-		defer alive.Stop()
-		began := time.Now()
-		a := p.call("POST", messages(session), content("second"))
-		checkError(t, a, 409, "session_busy", "")
-		if took := time.Since(began); took != 30*time.Second || p.snapshot(session) != before {
-			t.Errorf("after %v: %s", took, p.snapshot(session))
-		}
-		c.end()
-		later := p.later("POST", messages(session), content("third"))
-		model.next(t).end()
-		if a := <-later; a.status != 200 {
-			t.Errorf("%d %s", a.status, a.raw)
 		}
 	})
 }

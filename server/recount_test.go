@@ -20,6 +20,7 @@ import (
 	"parley/auth"
 	"parley/auth/limit"
 	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 	"parley/store"
 	"parley/stream"
@@ -87,7 +88,7 @@ type recount struct {
 // recountNode is a node of the server.
 type recountNode struct {
 	backend *store.Backend
-	service *conversation.Service
+	service *service.Service
 	handler *server.Server
 	keys    *auth.Keys
 }
@@ -232,7 +233,7 @@ func (r *recount) addNode(backend *store.Backend) {
 		t.Fatal(err)
 	}
 	n := &recountNode{backend: backend, keys: auth.NewKeys(backend.Keys, auth.Options{})}
-	n.service = conversation.NewService(conversation.Options{
+	n.service = service.New(service.Options{
 		Store: timed{backend.Conversation, r}, Nodes: backend.Nodes, Model: r, Count: count, Log: log,
 		Timeouts: stream.Timeouts{FirstByte: 1000 * time.Hour, Stall: 1000 * time.Hour},
 	})

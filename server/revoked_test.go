@@ -14,7 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"parley/auth"
-	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server"
 	"parley/stream/wire"
 )
@@ -236,7 +236,7 @@ func (b *brokenKeys) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMat
 func TestRevokedKey_StoreUnreachable_SocketsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := &brokenKeys{}
-		p := startPiped(t, echo, func(o *server.Options, c *conversation.Options) {
+		p := startPiped(t, echo, func(o *server.Options, c *service.Options) {
 			broken.Store = c.Store.(auth.Store) // the embedded store is both
 			o.Keys = auth.NewKeys(broken, auth.Options{AdminKey: adminKey})
 		})

@@ -12,12 +12,13 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/service"
 	"parley/server/socket"
 )
 
 // Options configure a Server.
 type Options struct {
-	Conversation *conversation.Service
+	Conversation *service.Service
 	Keys         *auth.Keys
 	Tickets      *auth.Tickets
 	Limits       *auth.Limits

@@ -37,7 +37,7 @@ func (s *Server) createSession(c *gin.Context) (any, error) {
 	if wanted.Idempotency, err = api.Idempotency(headerIdempotencyKey, headerKey(c), wanted); err != nil {
 		return nil, err
 	}
-	made, err := s.Conversation.CreateSession(c.Request.Context(), api.Owner(principal(c)), wanted)
+	made, err := s.Conversation.Store.CreateSession(c.Request.Context(), api.Owner(principal(c)), wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (s *Server) listSessions(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Conversation.Sessions(c.Request.Context(), api.Owner(principal(c)), conversation.SessionQuery{
+	found, err := s.Conversation.Store.Sessions(c.Request.Context(), api.Owner(principal(c)), conversation.SessionQuery{
 		UserID: user, Before: before, Limit: limit,
 	})
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,24 +83,6 @@ func TestAnAnswerIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestUsageIsEstimatedWithoutTheProviders(t *testing.T) {
-	p := start(t, echo)
-	session := p.session()
-	r := p.send(session, "12345678") // 2 tokens, 4 of the message, 3 of the prompt
-	reply := count("You said: 12345678")
-	want := fmt.Sprintf("map[completion:%d estimated:true prompt:9 total:%d]", reply, 9+reply)
-	if fmt.Sprint(r["usage"]) != want || r["tokens"] != float64(reply) {
-		t.Errorf("the reply's usage is %v, want %s", r["usage"], want)
-	}
-	p.send(session, "1234")
-	second := count("You said: 1234")
-	prompt := 9 + 3 + (2 + 4) + (reply + 4) + (1 + 4)
-	want = fmt.Sprintf("map[completion:%d prompt:%d total:%d]", reply+second, prompt, prompt+reply+second)
-	if s := p.must("GET", "/v1/sessions/"+session, nil); fmt.Sprint(s["tokenUsage"]) != want || s["messageCount"] != 4.0 {
-		t.Errorf("the session's usage is %v, want %s", s, want)
-	}
-}
-
 func TestAStreamingAnswerSaysWhereToWatch(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
@@ -165,23 +145,6 @@ func TestAReplyThatFailedKeepsItsText(t *testing.T) {
 	}
 }
 
-func TestAModelThatIsSilentIsA504(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		model := newDirected()
-		p := startPiped(t, model)
-		session := p.session()
-		answered := p.later("POST", messages(session), content("hello"))
-		c := model.next(t)
-		c.say("Half of")
-		began := time.Now()
-		a := <-answered
-		checkError(t, a, 504, "provider_timeout", "", "messageId")
-		if took := time.Since(began); took != 20*time.Second {
-			t.Errorf("it took %v", took)
-		}
-	})
-}
-
 func TestCancel(t *testing.T) {
 	model := newDirected()
 	model.linger = make(chan struct{})
@@ -235,75 +198,4 @@ func TestACancelThatTakesTooLongStaysWanted(t *testing.T) {
 			t.Errorf("it is %v", m)
 		}
 	})
-}
-
-func TestSendsAreAnsweredOneAfterTheOtherInTheirOrder(t *testing.T) {
-	model := newDirected()
-	option, queued := watch()
-	p := start(t, model, option)
-	session := p.session()
-	answers := make([]<-chan answer, 20)
-	for i := range answers {
-		answers[i] = p.later("POST", messages(session), content(fmt.Sprint("message ", i), "streaming", i%3 == 1))
-		if i > 0 {
-			within(t, "a place in the queue", queued)
-		} else if a := within(t, "a call", model.calls); a != nil {
-			model.calls <- a
-		}
-	}
-	for i, answered := range answers {
-		c := model.next(t)
-		if len(c.request.Messages) != 2*i+1 || len(model.calls) > 0 {
-			t.Errorf("turn %d began with %d messages, %d more at once", i, len(c.request.Messages), len(model.calls))
-		}
-		c.say("You said: " + c.request.Messages[2*i].Content)
-		c.end()
-		a := within(t, "an answer", answered)
-		if a.status != 200 || i%3 != 1 && a.body["content"] != fmt.Sprint("You said: message ", i) {
-			t.Errorf("%d: %d %s", i, a.status, a.raw)
-		}
-	}
-	checkOrder(t, p.history(session), 20)
-}
-
-func checkOrder(t *testing.T, history []message, turns int) {
-	t.Helper()
-	if len(history) != 2*turns {
-		t.Fatalf("%d messages of %d turns", len(history), turns)
-	}
-	for i := range turns {
-		asked, reply := history[2*i], history[2*i+1]
-		if asked.Content != fmt.Sprint("message ", i) || asked.Role != "user" || reply.Role != "assistant" || reply.Content != "You said: "+asked.Content {
-			t.Errorf("turn %d is %+v, %+v", i, asked, reply)
-		}
-	}
-}
-
-func TestSendsAtOnceAlternateWithTheirReplies(t *testing.T) {
-	var running, most atomic.Int32
-	model := modelFunc(func(ctx context.Context, r stream.Request, write func([]byte)) (stream.Result, error) {
-		most.Store(max(most.Load(), running.Add(1)))
-		defer running.Add(-1)
-		return echo(ctx, r, write)
-	})
-	p := start(t, model)
-	session := p.session()
-	var all sync.WaitGroup
-	for i := range 20 {
-		all.Go(func() {
-			a, err := p.do(context.Background(), "POST", messages(session), content(fmt.Sprint(i)))
-			if err != nil || a.status != 200 || a.body["content"] != fmt.Sprint("You said: ", i) {
-				t.Errorf("%d: %v %s", i, err, a.raw)
-			}
-		})
-	}
-	all.Wait()
-	if h := p.history(session); most.Load() != 1 || len(h) != 40 {
-		t.Errorf("%d at once, %d messages", most.Load(), len(h))
-	}
-	for i, m := range p.history(session) {
-		if want := []string{"user", "assistant"}[i%2]; m.Role != want {
-			t.Errorf("message %d is %+v", i, m)
-		}
-	}
 }

@@ -26,6 +26,7 @@ func checkOverflow(t *testing.T, a answer, current int) {
 	}
 }
 
+// TestAContextOverflow shows the 413. What fits, and what is dropped, is tested in conversation/service and conversation/prompt.
 func TestAContextOverflow(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
@@ -52,38 +53,4 @@ func TestAContextOverflow(t *testing.T) {
 			exchange(session, ofTokens(68), "ok") // just fits
 		})
 	}
-	t.Run("413_history_full_without_compression_until_cleared", func(t *testing.T) {
-		session := p.small(false)
-		exchange(session, ofTokens(20), ofTokens(20)) // 48 of 72
-		before := p.snapshot(session)
-		checkOverflow(t, p.call("POST", messages(session), content(ofTokens(21))), 48+25+3+25)
-		if p.snapshot(session) != before {
-			t.Error("it changed the session")
-		}
-		exchange(session, ofTokens(20), "ok") // 72 of 72
-		checkOverflow(t, p.call("POST", messages(session), content("x")), 72+5+5+3+25)
-		p.must("DELETE", messages(session), nil)
-		if c := exchange(session, ofTokens(60), "ok"); len(c.request.Messages) != 1 {
-			t.Errorf("after clearing the model was asked %+v", c.request.Messages)
-		}
-	})
-	t.Run("200_the_oldest_are_left_out_with_compression", func(t *testing.T) {
-		session := p.small(true)
-		exchange(session, "one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
-		exchange(session, "3333"+ofTokens(10), "4444"+ofTokens(10))
-		c := exchange(session, "5555"+ofTokens(30), "ok") // 35: with 30 of the second exchange 65
-		if m := c.request.Messages; len(m) != 3 || m[0].Content[:4] != "3333" || m[1].Content[:4] != "4444" || m[2].Content[:4] != "5555" {
-			t.Errorf("the model was asked %+v", m)
-		}
-		h := p.history(session)
-		report := h[5].Context
-		kept, dropped := report["kept"].(map[string]any), report["dropped"].(map[string]any)
-		if report["promptTokens"] != 68.0 || report["maxTokens"] != 100.0 || report["policy"] != "fifo" || kept["count"] != 3.0 ||
-			kept["first"] != h[2].MessageID || kept["last"] != h[4].MessageID || dropped["count"] != 2.0 || dropped["last"] != h[1].MessageID {
-			t.Errorf("the report is %v", report)
-		}
-		if len(h) != 6 {
-			t.Errorf("history has %d messages", len(h))
-		}
-	})
 }

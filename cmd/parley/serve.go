@@ -14,7 +14,7 @@ import (
 
 	"parley/auth"
 	"parley/auth/limit"
-	"parley/conversation"
+	"parley/conversation/service"
 	"parley/conversation/tokens"
 	"parley/server"
 	"parley/store"
@@ -88,7 +88,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	counter := tokens.For(model.Name())
 	go counter.Warm()
 	metrics := server.NewMetrics()
-	service := conversation.NewService(conversation.Options{
+	service := service.New(service.Options{
 		Store: backend.Conversation, Nodes: backend.Nodes, Model: metrics.Model(model), Embedder: metrics.Embedder(chosen.embedder),
 		Count: counter.Count, Log: log,
 		Timeouts: stream.Timeouts{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
@@ -183,7 +183,7 @@ func originOf(address string) string {
 }
 
 // serve answers requests until ctx is done, then drains.
-func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net.Listener, handler *server.Server, service *conversation.Service, log *slog.Logger) error {
+func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net.Listener, handler *server.Server, service *service.Service, log *slog.Logger) error {
 	web := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,

@@ -11,6 +11,7 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/turn"
 	"parley/server/api"
 	"parley/stream"
 	"parley/stream/wire"
@@ -162,15 +163,18 @@ func (d *aiSDK) send(c *connection, id string, f sdkFrame) error {
 		withdraw()
 		return err
 	}
-	c.registry.Conversation.Send(c.admission(ctx), c.owner, m, func(x *conversation.Exchange, err error) {
+	c.whenBegun(c.registry.Conversation.Begin(c.admission(ctx), c.owner, m), func(result turn.Result) {
 		withdraw()
-		d.turnBegan(c, sub, x, err)
+		d.turnBegan(c, sub, result.Sent, result.Err)
+		if result.Sent != nil {
+			result.Sent.Start()
+		}
 	})
 	return nil
 }
 
 // turnBegan shows the reply of a send, or why there is none. It does not block.
-func (d *aiSDK) turnBegan(c *connection, sub *subscription, x *conversation.Exchange, err error) {
+func (d *aiSDK) turnBegan(c *connection, sub *subscription, x *turn.Sent, err error) {
 	c.mu.Lock()
 	aborted, closed := sub.request.aborted, c.closed || sub.closed
 	if err == nil {

@@ -10,6 +10,7 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/turn"
 	"parley/server/api"
 	"parley/stream"
 	"parley/stream/wire"
@@ -183,6 +184,17 @@ func (c *connection) background(f func()) {
 		defer c.registry.work.Done()
 		f()
 	}()
+}
+
+// whenBegun passes the result of a send on: at once, or from another goroutine if the send is queued, so that the reader does not
+// wait.
+func (c *connection) whenBegun(results <-chan turn.Result, do func(turn.Result)) {
+	select {
+	case result := <-results:
+		do(result)
+	default:
+		c.background(func() { do(<-results) })
+	}
 }
 
 // ping pings the client, and closes the socket when two pings in a row had no answer.

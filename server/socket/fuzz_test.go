@@ -9,6 +9,7 @@ import (
 	"parley/auth"
 	"parley/auth/limit"
 	"parley/conversation"
+	"parley/conversation/service"
 )
 
 // emptyStore is a store without a single session.
@@ -69,7 +70,7 @@ func FuzzFrame(f *testing.F) {
 
 // fuzzed returns a server on an empty store, and who calls it.
 func fuzzed(f *testing.F) (*Registry, auth.Principal) {
-	service := conversation.NewService(conversation.Options{
+	service := service.New(service.Options{
 		Store: emptyStore{}, Count: func(s string) int { return len(s) }, Log: slog.New(slog.DiscardHandler),
 	})
 	const secret = "svc_live_0123456789abcdefghijklmnop" // declared: no store is asked

@@ -6,6 +6,7 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/turn"
 	"parley/server/api"
 	"parley/stream"
 	"parley/stream/wire"
@@ -171,12 +172,13 @@ func (p parleyV1) send(c *connection, r wire.Send) error {
 	if m.Idempotency, err = api.SendIdempotency("idempotencyKey", r.IdempotencyKey, m); err != nil {
 		return err
 	}
-	c.registry.Conversation.Send(c.admission(c.ctx), c.owner, m, func(x *conversation.Exchange, err error) {
-		if err != nil {
-			p.sendError(c, r.ID, err)
+	c.whenBegun(c.registry.Conversation.Begin(c.admission(c.ctx), c.owner, m), func(result turn.Result) {
+		if result.Err != nil {
+			p.sendError(c, r.ID, result.Err)
 			return
 		}
-		c.send(wire.Sent{Type: "sent", ReplyTo: r.ID, SessionID: r.SessionID, MessageID: x.Reply.ID})
+		c.send(wire.Sent{Type: "sent", ReplyTo: r.ID, SessionID: r.SessionID, MessageID: result.Sent.Reply.ID})
+		result.Sent.Start() // so that "sent" precedes every frame of the turn on this socket
 	})
 	return nil
 }

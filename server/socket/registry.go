@@ -11,14 +11,16 @@ import (
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/turn"
 	"parley/stream"
 	"parley/stream/wire"
 )
 
 // Conversation is what sockets need of the conversation engine.
 type Conversation interface {
-	// Send begins a turn, or queues it while its session is busy, and calls begun once, from any goroutine.
-	Send(ctx context.Context, owner conversation.Owner, m conversation.NewMessage, begun func(*conversation.Exchange, error))
+	// Begin begins a turn, or queues it while its session is busy. The channel gets one result: at once, unless the send is queued.
+	// Nothing of the turn is shown to viewers before its sender calls Start.
+	Begin(ctx context.Context, owner conversation.Owner, m conversation.NewMessage) <-chan turn.Result
 	// Cancel returns the reply when it has stopped.
 	Cancel(ctx context.Context, owner conversation.Owner, session, message string) (conversation.Message, error)
 	// View subscribes to a session after a position, nil for from now on. It calls wake when the viewer has events again

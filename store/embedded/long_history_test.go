@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"parley/conversation"
+	"parley/conversation/service"
 	"parley/conversation/window"
 	"parley/stream"
 )
@@ -149,11 +150,12 @@ func firstCall(t *testing.T, policy conversation.RetentionPolicy, embedder strea
 	file := open(t, newPath(t))
 	store := &tallied{Store: file, summarised: make(chan int, 16)}
 	model := &recorder{store: store}
-	service := conversation.NewService(conversation.Options{
+	options := service.Options{
 		Store: store, Model: model, Embedder: embedder, Count: fourth, Log: slog.New(slog.DiscardHandler),
 		Timeouts: stream.Timeouts{FirstByte: time.Minute, Stall: time.Minute},
-	})
-	must(t, service.Start(t.Context()))
+	}
+	first := service.New(options)
+	must(t, first.Start(t.Context()))
 	asked := conversation.NewSession{UserID: "user_0123456789abcdef", Context: conversation.ContextConfig{
 		MaxTokens: 1000, CompressionEnabled: true, RetentionPolicy: policy,
 	}}
@@ -166,18 +168,18 @@ func firstCall(t *testing.T, policy conversation.RetentionPolicy, embedder strea
 	}
 	must(t, file.SaveSummary(t.Context(), somebody, session, "", conversation.Summary{Text: "Summary: ships.", Tokens: 4, Last: last, Count: n - 12}, conversation.Usage{}))
 	for i := range 6 {
-		send(t, service, session, talk(fmt.Sprint("before ", i)))
+		send(t, first, session, talk(fmt.Sprint("before ", i)))
 	}
 	whole := map[conversation.RetentionPolicy]int{conversation.FIFO: n - 2, conversation.Priority: n, conversation.Semantic: n}[policy]
-	for summarised := 0; summarised < whole; { // behind the last reply
+	for summarised := 0; summarised < whole; { // after the last reply
 		summarised = <-store.summarised
 	}
-	service.Drain(t.Context())
-	service = conversation.NewService(service.Options)
-	must(t, service.Start(t.Context()))
-	defer service.Drain(t.Context())
+	first.Drain(t.Context())
+	second := service.New(options)
+	must(t, second.Start(t.Context()))
+	defer second.Drain(t.Context())
 	store.trips, store.bytes, model.calls = nil, 0, nil
-	send(t, service, session, talk("how deep is the harbour for ships?"))
+	send(t, second, session, talk("how deep is the harbour for ships?"))
 	model.mu.Lock()
 	defer model.mu.Unlock()
 	return model.calls[0]
@@ -227,14 +229,11 @@ func embedAll(t *testing.T, s *Store, session string, embedder stream.Embedder) 
 }
 
 // send sends a message and waits for its reply.
-func send(t *testing.T, service *conversation.Service, session, text string) {
+func send(t *testing.T, service *service.Service, session, text string) {
 	t.Helper()
-	replied := make(chan *conversation.Exchange, 1)
 	m := conversation.NewMessage{SessionID: session, Role: conversation.User, Content: text, OnBusy: conversation.Enqueue}
-	service.Send(t.Context(), somebody, m, func(x *conversation.Exchange, err error) {
-		must(t, err)
-		replied <- x
-	})
-	_, err := (<-replied).Wait(t.Context())
+	sent, err := service.Send(t.Context(), somebody, m)
+	must(t, err)
+	_, err = sent.Wait(t.Context())
 	must(t, err)
 }

@@ -1,0 +1,187 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"parley/conversation"
+	"parley/conversation/prompt"
+	"parley/conversation/window"
+	"parley/stream"
+)
+
+const (
+	// messageTimeout is how long a turn waits for the embedding of its message: a part of the time to the first token that
+	// people do not notice.
+	messageTimeout = 200 * time.Millisecond
+	// jobTimeout is how long the embedding after a reply may take, and embeddingJobs how many sessions have that at once.
+	jobTimeout    = 10 * time.Second
+	embeddingJobs = 16
+	// jobExchanges is how many exchanges are embedded after a reply: the reply's own, and the newest that have no embedding.
+	jobExchanges = 64
+	// embeddedBytes is how much of each message is embedded. Embedding models take about twice that.
+	embeddedBytes = 4000
+)
+
+// EmbeddingOptions are what [Embeddings] need.
+type EmbeddingOptions struct {
+	Store    conversation.ContextStore
+	Embedder stream.Embedder // nil for none: then all methods do nothing
+	Log      *slog.Logger
+}
+
+// Embeddings embeds exchanges after replies, and new messages before replies, for windows that choose by similarity. Methods
+// may be called from any goroutine.
+type Embeddings struct {
+	EmbeddingOptions
+	worker  *Worker[struct{}]
+	failing atomic.Bool // whether the last call failed
+}
+
+// NewEmbeddings returns an Embeddings. It has no goroutine while it has no job.
+func NewEmbeddings(options EmbeddingOptions) *Embeddings {
+	return &Embeddings{EmbeddingOptions: options, worker: NewWorker[struct{}](embeddingJobs)}
+}
+
+// Drain cancels the running jobs, because a later reply can do their work, and returns when none is running.
+func (e *Embeddings) Drain() {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	e.worker.Drain(now)
+}
+
+// OfMessage returns the embedding of the new message of f. It returns nil if that is not known in time, or if f has nothing to
+// compare it with: it asks only where the window has to choose among exchanges that have embeddings.
+func (e *Embeddings) OfMessage(ctx context.Context, f *prompt.Fit) window.Vector {
+	if e.Embedder == nil || !f.Compares() || e.failing.Load() {
+		return nil
+	}
+	model := e.Embedder.Name()
+	if !slices.ContainsFunc(f.Index, func(x conversation.Indexed) bool { return x.Vector.MadeBy(model) }) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, messageTimeout)
+	defer cancel()
+	vectors, err := e.embed(ctx, []string{f.Text()})
+	e.noteResult(err)
+	if err != nil {
+		return nil
+	}
+	return vectors[0]
+}
+
+// AfterReply embeds, in the background, an exchange that is over, and others of f that have no embedding.
+func (e *Embeddings) AfterReply(owner conversation.Owner, f *prompt.Fit, exchange ...*conversation.Message) {
+	config := f.Session.Context
+	if e.Embedder == nil || config.RetentionPolicy != conversation.Semantic || !config.CompressionEnabled {
+		return
+	}
+	var own []prompt.Message
+	for _, m := range exchange {
+		own = append(own, prompt.MessageOf(m))
+	}
+	todo := append([][]prompt.Message{own}, f.Unembedded(e.Embedder.Name(), jobExchanges-1)...)
+	sessionID := f.Session.ID
+	e.worker.Enqueue(sessionID, func(ctx context.Context) struct{} {
+		e.run(ctx, owner, sessionID, todo)
+		return struct{}{}
+	})
+}
+
+// run embeds exchanges and stores the vectors. If the model refuses them together, the first is embedded alone.
+func (e *Embeddings) run(ctx context.Context, owner conversation.Owner, sessionID string, todo [][]prompt.Message) {
+	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
+	defer cancel()
+	todo = e.withTexts(ctx, owner, sessionID, todo)
+	if len(todo) == 0 {
+		return
+	}
+	texts := make([]string, len(todo))
+	for i, exchange := range todo {
+		texts[i] = textOf(exchange)
+	}
+	vectors, err := e.embed(ctx, texts)
+	if refused, ok := errors.AsType[*stream.ModelError](err); ok && refused.Code == stream.CodeProviderError && len(texts) > 1 {
+		vectors, err = e.embed(ctx, texts[:1])
+	}
+	e.noteResult(err)
+	if err != nil {
+		return
+	}
+	made := make([]conversation.ExchangeVector, len(vectors))
+	for i, v := range vectors {
+		made[i] = conversation.ExchangeVector{Reply: todo[i][len(todo[i])-1].ID, Vector: v}
+	}
+	if err := e.Store.SetVectors(ctx, owner, sessionID, made); err != nil && ctx.Err() == nil {
+		e.Log.Warn("the embeddings of a session's messages could not be stored; a later reply makes them again",
+			"session", sessionID, "error", err)
+	}
+}
+
+// errVectorCount says that an embedder broke its contract.
+var errVectorCount = errors.New("the embedding model did not return one vector for each text")
+
+// embed returns the vectors of texts.
+func (e *Embeddings) embed(ctx context.Context, texts []string) ([]window.Vector, error) {
+	found, err := e.Embedder.Embed(ctx, texts)
+	if err == nil && len(found.Vectors) != len(texts) {
+		err = errVectorCount
+	}
+	vectors := make([]window.Vector, len(texts))
+	for i := range texts {
+		if err == nil {
+			vectors[i], err = window.VectorOf(e.Embedder.Name(), found.Vectors[i])
+		}
+	}
+	return vectors, err
+}
+
+// noteResult remembers whether the embedder works. Of several failures in a row it logs the first.
+func (e *Embeddings) noteResult(err error) {
+	switch {
+	case err == nil:
+		e.failing.Store(false)
+	case errors.Is(err, context.Canceled): // by the caller
+	case !e.failing.Swap(true):
+		e.Log.Warn("the embedding model is late or failed; semantic windows compare words until it works again", "error", err)
+	}
+}
+
+// textOf returns the text that an exchange's embedding is made from.
+func textOf(exchange []prompt.Message) string {
+	parts := make([]string, len(exchange))
+	for i, m := range exchange {
+		parts[i] = prefix(m.Content, embeddedBytes)
+	}
+	return strings.Join(parts, "\n")
+}
+
+// withTexts reads the texts of exchanges that are not known, in one trip, and returns the exchanges that have a text. If the
+// texts cannot be read, it returns the first exchange alone, whose texts are known.
+func (e *Embeddings) withTexts(ctx context.Context, owner conversation.Owner, sessionID string, todo [][]prompt.Message) [][]prompt.Message {
+	f := &prompt.Fit{Context: conversation.Context{Session: conversation.Session{ID: sessionID}}}
+	var places []int
+	for _, exchange := range todo {
+		for _, m := range exchange {
+			places = append(places, len(f.Messages))
+			f.Messages = append(f.Messages, m)
+		}
+	}
+	if ReadTexts(ctx, e.Store, owner, f, places) != nil {
+		return todo[:1]
+	}
+	var all [][]prompt.Message
+	rest := f.Messages
+	for _, exchange := range todo {
+		exchange, rest = rest[:len(exchange)], rest[len(exchange):]
+		if strings.TrimSpace(textOf(exchange)) != "" {
+			all = append(all, exchange)
+		}
+	}
+	return all
+}

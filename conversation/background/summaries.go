@@ -1,0 +1,201 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"parley/conversation"
+	"parley/conversation/prompt"
+	"parley/conversation/window"
+	"parley/stream"
+)
+
+const (
+	// ownTimeout is how long a turn waits for a summary that it had to start itself: without it, messages are dropped.
+	// otherTimeout is for one that was under way: part of its time has passed already. The job goes on in either case.
+	ownTimeout   = 10 * time.Second
+	otherTimeout = 2 * time.Second
+	// callTimeout is how long one call to the model may take.
+	callTimeout = time.Minute
+	// callsPerJob bounds the calls to the model that one job makes, so that a session cannot occupy the model. The next
+	// reply goes on.
+	callsPerJob = 4
+	// summaryJobs is how many sessions are summarised after replies at once. Each job keeps its session's window in memory.
+	summaryJobs = 64
+)
+
+// Store is what this package needs of a store.
+type Store interface {
+	conversation.ContextStore
+	Messages(ctx context.Context, owner conversation.Owner, sessionID string, query conversation.MessageQuery) (conversation.MessagePage, error)
+}
+
+// Viewers are shown new summaries.
+type Viewers interface {
+	// ShowSummary calls save, and shows the summary to the session's viewers if save succeeds. added is how many messages it
+	// covers more than the one before. It returns save's error.
+	ShowSummary(sessionID string, summary conversation.Summary, added int, save func() error) error
+}
+
+// SummaryOptions are what [Summaries] need.
+type SummaryOptions struct {
+	Store    Store
+	Model    stream.Model
+	Timeouts stream.Timeouts
+	Count    func(text string) int // the tokens of a text
+	Viewers  Viewers
+	Log      *slog.Logger
+}
+
+// Summaries summarises sessions' old messages, after replies and before replies. Methods may be called from any goroutine.
+type Summaries struct {
+	SummaryOptions
+	worker *Worker[summarised]
+}
+
+// summarised is what a job returns: the newest summary that it knows of, and why it could not go on.
+type summarised struct {
+	summary conversation.Summary
+	err     error
+}
+
+// NewSummaries returns a Summaries. It has no goroutine while it has no job.
+func NewSummaries(options SummaryOptions) *Summaries {
+	return &Summaries{SummaryOptions: options, worker: NewWorker[summarised](summaryJobs)}
+}
+
+// Cancel ends the job of a session that is gone or was cleared.
+func (s *Summaries) Cancel(sessionID string) { s.worker.Cancel(sessionID) }
+
+// Drain lets the running jobs end until ctx is done, then cancels them. It returns when none is running.
+func (s *Summaries) Drain(ctx context.Context) { s.worker.Drain(ctx) }
+
+// BeforeReply summarises what the plan of f would drop, before the model is called, and plans again. It waits no longer than the
+// rules of this package allow, or until ctx is done. It returns why the summary still lacks messages; "" if it lacks none.
+func (s *Summaries) BeforeReply(ctx context.Context, owner conversation.Owner, f *prompt.Fit) conversation.SummaryFault {
+	fault := conversation.SummaryFault("")
+	for started := false; f.Overdue() && !started; {
+		own := *f // the job may outlast the wait
+		own.Messages = slices.Clone(f.Messages)
+		var job *Job[summarised]
+		job, started = s.worker.Join(f.Session.ID, func(ctx context.Context) summarised {
+			return s.run(ctx, owner, &own, overduePieces)
+		})
+		if job == nil || !await(ctx, job, started) {
+			return conversation.SummaryLate
+		}
+		f.Adopt(job.Result().summary)
+		f.Plan()
+		fault = conversation.SummaryLate // others' job may have ended before it covered all that this turn lacks
+		if job.Result().err != nil {
+			fault = conversation.SummaryFailed
+		}
+	}
+	if !f.Overdue() {
+		return ""
+	}
+	return fault
+}
+
+// await waits for a job as long as a turn may, and reports whether the job is done.
+func await(ctx context.Context, job *Job[summarised], started bool) bool {
+	timeout := otherTimeout
+	if started {
+		timeout = ownTimeout
+	}
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-job.Done():
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// AfterReply summarises in the background if the window is over 80 % full. f holds the session's messages, the reply included; it
+// belongs to the job from now on.
+func (s *Summaries) AfterReply(owner conversation.Owner, f *prompt.Fit) {
+	if !f.Summarises() || !f.LacksEarlier() && len(window.PlanSummary(f.Input())) == 0 {
+		return
+	}
+	s.worker.Enqueue(f.Session.ID, func(ctx context.Context) summarised { return s.run(ctx, owner, f, window.PlanSummary) })
+}
+
+// overduePieces are the pieces that a turn needs summarised before it calls the model.
+func overduePieces(in window.Input) []window.Batch { return window.Plan(in).SummariseFirst }
+
+// run summarises the pieces that are due, one call to the model each. Messages that no turn has listed come first. f has the
+// newest summary afterwards.
+func (s *Summaries) run(ctx context.Context, owner conversation.Owner, f *prompt.Fit, due func(window.Input) []window.Batch) summarised {
+	err := s.catchUp(ctx, owner, f)
+	var pieces []window.Batch // due and not summarised yet
+	for call := 0; err == nil && call < callsPerJob; call++ {
+		var p *piece
+		switch {
+		case f.LacksEarlier():
+			p, err = s.earlierPiece(ctx, owner, f)
+		default:
+			if pieces == nil {
+				pieces = due(f.Input())
+			}
+			if len(pieces) > 0 {
+				p, err = s.knownPiece(ctx, owner, f, pieces[0])
+				pieces = pieces[1:]
+			}
+		}
+		if err != nil || p == nil {
+			break
+		}
+		err = s.summarisePiece(ctx, owner, f, p)
+	}
+	if errors.Is(err, conversation.ErrStale) {
+		err = s.catchUp(ctx, owner, f) // another node was first
+	}
+	if err != nil && !errors.Is(err, conversation.ErrStale) && !errors.Is(err, conversation.ErrSessionNotFound) && ctx.Err() == nil {
+		s.Log.Warn("a session's old messages could not be summarised; the next reply tries again", "session", f.Session.ID, "error", err)
+	}
+	return summarised{f.Summary, err}
+}
+
+// catchUp adopts the session's newest summary: a trip to the store costs nothing beside a call to the model. It returns ErrStale
+// if the history was cleared since f was read.
+func (s *Summaries) catchUp(ctx context.Context, owner conversation.Owner, f *prompt.Fit) error {
+	now, err := s.Store.Context(ctx, owner, f.Session.ID, 0)
+	if err != nil {
+		return err
+	}
+	if now.Session.Cleared != f.Session.Cleared {
+		return conversation.ErrStale
+	}
+	f.Adopt(now.Summary)
+	return nil
+}
+
+// summarisePiece has the model write a new summary, and stores it in place of the old one.
+func (s *Summaries) summarisePiece(ctx context.Context, owner conversation.Owner, f *prompt.Fit, p *piece) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	old := f.Summary
+	summary := conversation.Summary{Last: p.last, Count: old.Count + p.count, Text: old.Text, Tokens: old.Tokens}
+	var usage conversation.Usage
+	if len(p.messages) > 0 { // else all of them are never sent
+		var err error
+		if summary.Text, usage, err = s.write(ctx, f.Session.Context.MaxTokens, old.Text, p.messages); err != nil {
+			return err
+		}
+		summary.Tokens = s.Count(summary.Text)
+	}
+	summary.Replaced = old.Weighed().Tokens + p.tokens
+	err := s.Viewers.ShowSummary(f.Session.ID, summary, p.count, func() error {
+		return s.Store.SaveSummary(ctx, owner, f.Session.ID, old.Last, summary, usage)
+	})
+	if err == nil {
+		f.Summary = summary
+	}
+	return err
+}

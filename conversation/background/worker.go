@@ -1,0 +1,111 @@
+package background
+
+import (
+	"context"
+	"sync"
+)
+
+// Worker runs jobs in the background, at most one for each session at a time. R is what a job returns. Methods may be called
+// from any goroutine.
+type Worker[R any] struct {
+	limit int
+
+	mu       sync.Mutex
+	jobs     map[string]*Job[R] // guarded by mu; running, by session
+	draining bool               // guarded by mu
+	running  sync.WaitGroup
+}
+
+// NewWorker returns a worker. Enqueue starts no job while limit jobs are running.
+func NewWorker[R any](limit int) *Worker[R] {
+	return &Worker[R]{limit: limit, jobs: make(map[string]*Job[R])}
+}
+
+// Job is a job that was started.
+type Job[R any] struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	result R                       // set before done is closed
+	next   func(context.Context) R // guarded by Worker.mu; runs after this job, nil for none
+}
+
+// Done is closed when the job has returned.
+func (j *Job[R]) Done() <-chan struct{} { return j.done }
+
+// Result returns what the job returned. It may be called once Done is closed.
+func (j *Job[R]) Result() R { return j.result }
+
+// Join returns the session's running job, or else starts one that calls run. It returns nil in a drain. No limit applies: the
+// caller is a turn that waits, so turns bound these jobs.
+func (w *Worker[R]) Join(session string, run func(context.Context) R) (job *Job[R], started bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch job := w.jobs[session]; {
+	case job != nil:
+		return job, false
+	case w.draining:
+		return nil, false
+	}
+	return w.startLocked(session, run), true
+}
+
+// Enqueue starts a job that calls run. If the session has a running job, run waits for that, and replaces one that waits
+// already. It reports whether run will be called, as far as is known: a cancel or a drain may come first.
+func (w *Worker[R]) Enqueue(session string, run func(context.Context) R) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch job := w.jobs[session]; {
+	case w.draining:
+		return false
+	case job != nil:
+		job.next = run
+	case len(w.jobs) >= w.limit:
+		return false
+	default:
+		w.startLocked(session, run)
+	}
+	return true
+}
+
+func (w *Worker[R]) startLocked(session string, run func(context.Context) R) *Job[R] {
+	ctx, cancel := context.WithCancel(context.Background())
+	job := &Job[R]{cancel: cancel, done: make(chan struct{})}
+	w.jobs[session] = job
+	w.running.Go(func() {
+		defer cancel()
+		job.result = run(ctx)
+		w.mu.Lock()
+		delete(w.jobs, session)
+		if job.next != nil && ctx.Err() == nil && !w.draining {
+			w.startLocked(session, job.next)
+		}
+		w.mu.Unlock()
+		close(job.done)
+	})
+	return job
+}
+
+// Cancel cancels the session's running job and drops the one that waits. It does not wait.
+func (w *Worker[R]) Cancel(session string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if job := w.jobs[session]; job != nil {
+		job.cancel()
+	}
+}
+
+// Drain starts no job any more and returns when none is running. When ctx ends, it cancels those that are.
+func (w *Worker[R]) Drain(ctx context.Context) {
+	w.mu.Lock()
+	w.draining = true
+	w.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, job := range w.jobs {
+			job.cancel()
+		}
+	})
+	defer stop()
+	w.running.Wait()
+}

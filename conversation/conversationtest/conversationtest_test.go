@@ -1,0 +1,149 @@
+package conversationtest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+
+	"parley/conversation"
+	"parley/conversation/conversationtest"
+	"parley/conversation/service"
+	"parley/stream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestNode(t *testing.T) {
+	var model conversationtest.Summarising
+	n := conversationtest.Start(t, &model, func(o *service.Options) { o.Embedder = nil })
+	session := n.NewSession(conversation.ContextConfig{MaxTokens: 400, CompressionEnabled: true, RetentionPolicy: conversation.FIFO})
+	v := n.Watch(session, nil)
+	for range 3 {
+		m := n.Ask(session, conversationtest.OfTokens(40, "hello"))
+		event, text := v.Until(stream.Ended)
+		if got := conversationtest.Decode(t, event.Ending.Message); got.ID != m.ID || got.Content != text || m.Tokens != 46 {
+			t.Errorf("%+v after %q, want %+v", got, text, m)
+		}
+	}
+	if len(n.All(session)) != 6 || n.Get(session).MessageCount != 6 {
+		t.Errorf("%d messages", len(n.All(session)))
+	}
+	if replies, _ := model.Called(); len(replies) != 3 {
+		t.Errorf("%d replies", len(replies))
+	}
+	n.Drain(t.Context())
+	conversationtest.Fails(t, "a send", (<-n.Later(conversationtest.Message(session, "x"))).Err, conversation.ErrDraining)
+}
+
+// TestCluster_Contract checks the cluster's Nodes by what conversation.Nodes says.
+func TestCluster_Contract(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
+		n := cluster.Start(model)
+		nodes, owner, ctx := n.Nodes, conversationtest.Owner, t.Context()
+		session := n.NewSession()
+		if s, err := nodes.Follow(ctx, owner, session); err != nil || s.ID != session {
+			t.Errorf("followed %+v %v", s, err)
+		}
+		sent := n.Begun(session, "hello")
+		c := model.Next(t)
+		c.Write("Half of")
+		synctest.Wait()
+		if m, err := nodes.StopReply(ctx, owner, session, sent.Position.ID); err != nil || m.Content != "hello" {
+			t.Errorf("a user's message is stopped as %+v %v", m, err)
+		}
+		updates, err := nodes.Poll(ctx, []conversation.Followed{
+			{Owner: owner, SessionID: session, Reply: sent.Reply.ID, Offset: 1}, {Owner: owner, SessionID: "session_0000000000000000"},
+		})
+		if err != nil || updates[0].Session.LiveReply != sent.Reply.ID || updates[0].Stop != "" || !updates[1].Gone {
+			t.Errorf("%+v %v", updates, err)
+		}
+		_, err = nodes.ResumeTurn(ctx, owner, conversation.NewTurn{SessionID: session, Waiter: "nobody"})
+		conversationtest.Fails(t, "a turn that nobody lost", err, conversation.ErrMessageNotFound)
+		for _, operation := range []string{"Poll", "Follow", "ResumeTurn", "Message", "Messages", "EndOrphans"} {
+			planted := errors.New("planted")
+			cluster.Fail(operation, planted)
+			var err error
+			switch operation {
+			case "Poll":
+				_, err = nodes.Poll(ctx, nil)
+			case "Follow":
+				_, err = nodes.Follow(ctx, owner, session)
+			case "ResumeTurn":
+				_, err = nodes.ResumeTurn(ctx, owner, conversation.NewTurn{})
+			case "Message":
+				_, err = n.Store.Message(ctx, owner, session, sent.Reply.ID)
+			case "Messages":
+				_, err = n.Store.Messages(ctx, owner, session, conversation.MessageQuery{Limit: 1})
+			case "EndOrphans":
+				_, err = n.Store.EndOrphans(ctx, conversationtest.Count)
+			}
+			conversationtest.Fails(t, operation, err, planted)
+			cluster.Fail(operation, nil)
+		}
+		cluster.Orphan(session)
+		if ended, err := n.Store.EndOrphans(ctx, conversationtest.Count); ended != 1 || err != nil {
+			t.Errorf("%d orphans %v", ended, err)
+		}
+		<-c.Closed
+		if m, err := sent.Wait(ctx); err != nil || m.Status != stream.Interrupted {
+			t.Errorf("%+v %v", m, err)
+		}
+		cluster.Fail("BeginTurn", conversation.ErrUnavailable)
+		conversationtest.Fails(t, "a lost response", n.SendAndWait(ctx, conversationtest.Message(session, "x")).Err, conversation.ErrUnavailable)
+		model.Next(t).End() // it was resumed
+		cluster.Fail("BeginTurn", nil)
+		replied := n.Later(conversationtest.Message(session, "interrupted"))
+		model.Next(t)
+		m := conversationtest.Message(session, "now")
+		m.OnBusy = conversation.Interrupt
+		second := n.Later(m)
+		if r := <-replied; r.Status != stream.Cancelled {
+			t.Errorf("%+v", r)
+		}
+		model.Next(t)
+		if _, err := n.Clear(ctx, owner, session); err != nil {
+			t.Error(err)
+		}
+		if r := <-second; r.Status != stream.Cancelled {
+			t.Errorf("%+v", r)
+		}
+		cluster.LoseWakeUps()
+		cluster.Reconnect()
+		if err := n.DeleteSession(context.Background(), owner, session); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestModels(t *testing.T) {
+	n := conversationtest.Start(t, conversationtest.Echo)
+	if m := n.Ask(n.NewSession(), "hi"); m.Content != "You said: hi" || conversationtest.Echo.Name() != "scripted" {
+		t.Errorf("%+v", m)
+	}
+	directed := conversationtest.NewDirected()
+	directed.Linger = make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-directed.Calls
+		cancel()
+		close(directed.Linger)
+	}()
+	if _, err := directed.Generate(ctx, stream.Request{}, nil); !errors.Is(err, context.Canceled) || directed.Name() != "directed" {
+		t.Errorf("%v", err)
+	}
+	var m conversationtest.Summarising
+	m.Summarise(func(context.Context, int) (string, error) { return "text", errors.New("planted") })
+	if _, err := m.Generate(t.Context(), stream.Request{Summary: true}, func([]byte) {}); err == nil || m.Name() != "summarising" {
+		t.Errorf("%v", err)
+	}
+	if _, err := m.Generate(ctx, stream.Request{}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if _, summaries := m.Called(); len(summaries) != 1 {
+		t.Errorf("%d summaries", len(summaries))
+	}
+}

@@ -1,0 +1,161 @@
+package conversationtest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"parley/stream"
+)
+
+// ModelFunc is a model that is one function.
+type ModelFunc func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error)
+
+// Name implements stream.Model.
+func (ModelFunc) Name() string { return "scripted" }
+
+// Generate implements stream.Model.
+func (f ModelFunc) Generate(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+	return f(ctx, request, write)
+}
+
+// Echo repeats a message, at once.
+var Echo = ModelFunc(func(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+	write([]byte("You said: " + Last(request)))
+	return stream.Result{FinishReason: "stop"}, nil
+})
+
+// Last returns the content of a request's last message.
+func Last(request stream.Request) string { return request.Messages[len(request.Messages)-1].Content }
+
+// OfTokens returns a text of n tokens that begins with the words.
+func OfTokens(n int, words string) string { return words + strings.Repeat(" ", 4*n-len(words)-1) + "." }
+
+// Directed is a model that writes what the test says, when the test says it.
+type Directed struct {
+	Calls chan *Call
+	// Linger, if not nil, keeps a cancelled call open until it is closed.
+	Linger chan struct{}
+}
+
+// NewDirected returns a directed model.
+func NewDirected() *Directed { return &Directed{Calls: make(chan *Call, 64)} }
+
+// Call is an open request to a model.
+type Call struct {
+	Request stream.Request
+	Ctx     context.Context
+	Closed  chan struct{} // closed when the request has been closed
+
+	text chan string
+	ends chan callEnd
+}
+
+type callEnd struct {
+	result stream.Result
+	err    error
+}
+
+// Name implements stream.Model.
+func (*Directed) Name() string { return "directed" }
+
+// Generate implements stream.Model.
+func (m *Directed) Generate(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+	c := &Call{Request: request, Ctx: ctx, text: make(chan string), ends: make(chan callEnd), Closed: make(chan struct{})}
+	defer close(c.Closed)
+	m.Calls <- c
+	for {
+		select {
+		case text := <-c.text:
+			write([]byte(text))
+		case e := <-c.ends:
+			return e.result, e.err
+		case <-ctx.Done():
+			if m.Linger != nil {
+				<-m.Linger
+			}
+			return stream.Result{}, ctx.Err()
+		}
+	}
+}
+
+// Next returns the next call.
+func (m *Directed) Next(t testing.TB) *Call {
+	t.Helper()
+	return Within(t, "a call of the model", m.Calls)
+}
+
+// Write has the model write text, and returns when it is in the reply.
+func (c *Call) Write(text string) {
+	c.text <- text
+	c.text <- "" // taken after the first was written
+}
+
+// End has the model end the reply normally.
+func (c *Call) End() { c.Finish(stream.Result{FinishReason: "stop"}, nil) }
+
+// Finish has the model end the reply.
+func (c *Call) Finish(result stream.Result, err error) { c.ends <- callEnd{result, err} }
+
+// Summarising is a model whose replies have 46 tokens, and whose summaries a test may direct.
+type Summarising struct {
+	mu        sync.Mutex
+	calls     []stream.Request                                      // guarded by mu
+	summaries int                                                   // guarded by mu
+	summary   func(ctx context.Context, number int) (string, error) // guarded by mu
+}
+
+// Name implements stream.Model.
+func (*Summarising) Name() string { return "summarising" }
+
+// Generate implements stream.Model.
+func (m *Summarising) Generate(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
+	if ctx.Err() != nil {
+		return stream.Result{}, ctx.Err()
+	}
+	m.mu.Lock()
+	m.calls = append(m.calls, request)
+	if request.Summary {
+		m.summaries++
+	}
+	n, summary := m.summaries, m.summary
+	m.mu.Unlock()
+	text, err := OfTokens(46, ""), error(nil)
+	if request.Summary {
+		text = fmt.Sprintf("summary %d", n)
+		if summary != nil {
+			text, err = summary(ctx, n)
+		}
+	}
+	if text != "" {
+		write([]byte(text))
+	}
+	if err != nil {
+		return stream.Result{}, err
+	}
+	return stream.Result{FinishReason: "stop"}, nil
+}
+
+// Summarise has the model write summaries with a function from now on; nil for "summary 1" and so on.
+func (m *Summarising) Summarise(with func(ctx context.Context, number int) (string, error)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.summary = with
+}
+
+// Called returns the calls since it was last called: those for replies and those for summaries.
+func (m *Summarising) Called() (replies, summaries []stream.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.calls {
+		if c.Summary {
+			summaries = append(summaries, c)
+		} else {
+			replies = append(replies, c)
+		}
+	}
+	m.calls = nil
+	return replies, summaries
+}

@@ -1,0 +1,56 @@
+// Package conversation is the glossary of the domain: its types, errors, ids and the interfaces of a store. It holds no
+// engine; each of those has a package of its own:
+//
+//   - service: what the server calls; it wires the other packages, starts them and drains them.
+//   - turn: a message and the reply to it, from the request to the durable ending; the queue; cancel and clear.
+//   - follow: viewers, and what other nodes do in the sessions that this node shows.
+//   - background: summaries and embeddings, made after replies.
+//   - prompt: which messages are sent to the model, and what became of the others. Pure.
+//   - window, tokens, usage: the arithmetic of the window, of tokens and of hours. Pure.
+//
+// # Words
+//
+// An [Owner] is an account in a [Mode]. A [Session] belongs to one owner; another owner's session is answered like one that
+// does not exist. A session lives for [Lifetime] from its creation, and activity does not extend that.
+//
+// A [Message] comes from the user, from the system, or from the assistant; the assistant's is called a reply. A reply is an
+// append-only text with a state: streaming, then exactly one of completed, cancelled, failed and interrupted. Its viewers
+// hold offsets into that text, in bytes. A cursor is a position in the whole session: a message and an offset.
+//
+// A turn is a message and the reply to it. It begins when the store has written both, and ends when the store has written how
+// the reply ended. An exchange is a user's message and its reply as the window sees them: both are sent, or neither.
+//
+// A prompt is what the model is sent. A summary replaces old messages in it; the messages stay in the history. Dropped
+// messages are left out of a prompt without a trace. A replay is the answer to a repeated request with the same
+// Idempotency-Key. A node is a process that shares its store with others. An orphan is a reply whose node is gone.
+//
+// # Invariants
+//
+//   - Turns in one session never overlap, over all nodes. [Session.Fence] numbers them; the store refuses a write that carries
+//     an older number, so a node that was asleep cannot overwrite what was decided meanwhile.
+//   - A reply ends once. No viewer sees an ending before the store has it.
+//   - Ids rise within a session and sort by creation, also as bytes. Store clocks stamp ids and times.
+//   - A message never changes once it is stored, except for a reply that ends.
+//   - Each token of usage is counted once, also if the session is gone when the reply ends.
+//   - A turn goes on when its caller leaves. Only a cancel, the end of the session, a drain, or the model ends it early.
+//   - A refusal changes nothing: TurnStore.BeginTurn checks the session, the queue, the window and the limits in one operation.
+//   - A node that crashes loses at most the text of its last journal tick. Its replies end as interrupted within 5 s.
+//   - A wake-up says only "look again". A lost wake-up costs up to 5 s (1 s while a reply is live), never text.
+//
+// # Timings
+//
+// Each constant has its reason beside it; these are the ones that callers notice.
+//
+//	24 h    life of a session and of an Idempotency-Key       Lifetime, IdempotencyLifetime
+//	30 s    longest wait in a session's queue, 32 places      turn.queueTimeout, QueuePlaces
+//	 5 s    a cancel waits so long for the model              turn.cancelTimeout
+//	 2 s    a caller waits so long for a stored ending        turn.endTimeout
+//	50 ms   journal of live text, one batch for all replies   turn.journalTick
+//	10 s    a turn waits so long for a summary it started     background.ownTimeout
+//	 2 s    and for one that was under way already            background.otherTimeout
+//	200 ms  a turn waits so long for its message's embedding  background.messageTimeout
+//	 1 s    poll of followed sessions with a live reply       follow.pollLive
+//	 5 s    poll of the others                                follow.pollIdle
+//	20 s    a followed session's wake-ups last so long        FollowLease
+//	 1 s    search for orphans                                turn.orphansEvery
+package conversation

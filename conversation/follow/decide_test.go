@@ -1,0 +1,202 @@
+package follow
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"parley/conversation"
+	"parley/stream"
+)
+
+func TestDecide(t *testing.T) {
+	turn := conversation.TurnKey{SessionID: "s", ReplyID: "m6", Fence: 3}
+	live := func(reply string, fence int64) conversation.Session {
+		return conversation.Session{Head: reply, LiveReply: reply, Fence: fence}
+	}
+	for name, test := range map[string]struct {
+		state  state
+		update conversation.Update
+		want   actions
+		after  func(*state) // what changes in the state
+	}{
+		"nothing new": {
+			state{head: "m4"}, conversation.Update{Session: conversation.Session{Head: "m4"}}, actions{}, nil,
+		},
+		"new messages": {
+			state{head: "m4"}, conversation.Update{Session: conversation.Session{Head: "m6"}}, actions{catchUp: true}, nil,
+		},
+		"deleted": {
+			state{expires: 100, head: "m4"}, conversation.Update{Gone: true, At: 99}, actions{gone: stream.Deleted},
+			func(s *state) { s.polled = false },
+		},
+		"expired": {
+			state{expires: 100, head: "m4"}, conversation.Update{Gone: true, At: 100}, actions{gone: stream.Expired},
+			func(s *state) { s.polled = false },
+		},
+		"cleared": {
+			state{head: "m4", summary: conversation.Summary{Last: "m2", Count: 2}},
+			conversation.Update{Session: conversation.Session{Head: "m5", Cleared: "m5"}},
+			actions{clear: "m5", catchUp: true}, func(s *state) { s.cleared, s.summary.Count = "m5", 0 },
+		},
+		"cleared, known": {
+			state{head: "m5", cleared: "m5"}, conversation.Update{Session: conversation.Session{Head: "m5", Cleared: "m5"}}, actions{}, nil,
+		},
+		"cleared, an old update": {
+			state{head: "m5", cleared: "m5"}, conversation.Update{Session: conversation.Session{Head: "m5", Cleared: "m3"}}, actions{}, nil,
+		},
+		"summary, first poll": {
+			state{head: "m4"}, conversation.Update{Session: conversation.Session{Head: "m4"}, Summary: conversation.Summary{Last: "m2", Count: 2}},
+			actions{}, func(s *state) { s.summary = conversation.Summary{Last: "m2", Count: 2} },
+		},
+		"summary, newer": {
+			state{head: "m4", polled: true, summary: conversation.Summary{Last: "m1", Count: 1}},
+			conversation.Update{Session: conversation.Session{Head: "m4"}, Summary: conversation.Summary{Last: "m3", Count: 3, Replaced: 50, Tokens: 6}},
+			actions{summary: &stream.SummaryStats{Summarised: 2, TokensBefore: 50, TokensAfter: 10}},
+			func(s *state) { s.summary = conversation.Summary{Last: "m3", Count: 3, Replaced: 50, Tokens: 6} },
+		},
+		"summary, known": {
+			state{head: "m4", polled: true, summary: conversation.Summary{Last: "m3", Count: 3}},
+			conversation.Update{Session: conversation.Session{Head: "m4"}, Summary: conversation.Summary{Last: "m3", Count: 3}}, actions{}, nil,
+		},
+		"other node's reply grows": {
+			state{head: "m6", remote: "m6"}, conversation.Update{Session: live("m6", 3), Text: []byte("more")}, actions{text: []byte("more")}, nil,
+		},
+		"other node's reply ended": {
+			state{head: "m6", remote: "m6"}, conversation.Update{Session: conversation.Session{Head: "m6", Fence: 3}}, actions{end: true}, nil,
+		},
+		"other node's reply ended, and the next began": {
+			state{head: "m6", remote: "m6"}, conversation.Update{Session: live("m8", 4)}, actions{end: true, catchUp: true}, nil,
+		},
+		"own turn goes on": {
+			state{head: "m6", turn: turn}, conversation.Update{Session: live("m6", 3)}, actions{}, nil,
+		},
+		"own turn, an update from before it": {
+			state{head: "m6", turn: turn}, conversation.Update{Session: conversation.Session{Head: "m4", Fence: 2}, Stop: conversation.StopCancelled}, actions{}, nil,
+		},
+		"own turn, to be cancelled": {
+			state{head: "m6", turn: turn}, conversation.Update{Session: live("m6", 3), Stop: conversation.StopCancelled}, actions{stop: stream.ErrCancelled}, nil,
+		},
+		"own turn, to be cleared": {
+			state{head: "m6", turn: turn}, conversation.Update{Session: live("m6", 3), Stop: conversation.StopCleared}, actions{stop: conversation.ErrHistoryCleared}, nil,
+		},
+		"own turn, ended elsewhere": {
+			state{head: "m6", turn: turn}, conversation.Update{Session: conversation.Session{Head: "m6", Fence: 3}}, actions{stop: stream.ErrInterrupted}, nil,
+		},
+		"own turn, ended elsewhere, and the next began": {
+			state{head: "m6", turn: turn}, conversation.Update{Session: live("m8", 4)}, actions{stop: stream.ErrInterrupted, catchUp: true}, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := test.state
+			want.polled = true
+			if test.after != nil {
+				test.after(&want)
+			}
+			got, do := decide(test.state, &test.update)
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(state{})); diff != "" {
+				t.Errorf("the state (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.want, do, cmp.AllowUnexported(actions{}), cmpopts.EquateErrors()); diff != "" {
+				t.Errorf("the actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDecide_Rules draws updates in any order and checks what must hold for all of them.
+func TestDecide_Rules(t *testing.T) {
+	ids := []string{"", "m1", "m2", "m3", "m4"}
+	rapid.Check(t, func(t *rapid.T) {
+		id := func(name string) string { return rapid.SampledFrom(ids).Draw(t, name) }
+		s := state{expires: 10, remote: id("remote")}
+		if rapid.Bool().Draw(t, "has a turn") {
+			s.turn = conversation.TurnKey{SessionID: "s", ReplyID: "m2", Fence: 2}
+		}
+		for range rapid.IntRange(1, 10).Draw(t, "updates") {
+			u := conversation.Update{
+				Gone: rapid.IntRange(0, 5).Draw(t, "gone") == 0, At: conversation.Time(rapid.IntRange(5, 15).Draw(t, "at")), Text: []byte("x"),
+				Session: conversation.Session{Head: id("head"), Cleared: id("cleared"), LiveReply: id("live"), Fence: int64(rapid.IntRange(1, 3).Draw(t, "fence"))},
+				Stop:    rapid.SampledFrom([]conversation.Stop{"", conversation.StopCancelled, conversation.StopCleared}).Draw(t, "stop"),
+				Summary: conversation.Summary{Last: id("summary"), Count: rapid.IntRange(0, 5).Draw(t, "count")},
+			}
+			next, do := decide(s, &u)
+			switch {
+			case next.cleared < s.cleared || next.summary.Last < s.summary.Last:
+				t.Fatalf("the state went back: %+v after %+v", next, s)
+			case do.text != nil && do.end:
+				t.Fatalf("the reply grows and ends: %+v", do)
+			case do.stop != nil && (s.turn == conversation.TurnKey{} || u.Session.Fence < s.turn.Fence):
+				t.Fatalf("stopped by %+v: %v", u, do.stop)
+			case do.summary != nil && do.summary.Summarised < 0:
+				t.Fatalf("shown %+v", do.summary)
+			case u.Gone && (next != s || do.clear != "" || do.stop != nil || do.end || do.catchUp):
+				t.Fatalf("of a session that is gone: %+v", do)
+			}
+			if again, twice := decide(next, &u); !u.Gone && (again != next || twice.clear != "" || twice.summary != nil || !errors.Is(twice.stop, do.stop)) {
+				t.Fatalf("the same update again: %+v", twice)
+			}
+			s = next
+		}
+	})
+}
+
+func TestNewer(t *testing.T) {
+	page := func(more bool, cleared string, ids ...string) (p conversation.MessagePage) {
+		for _, id := range ids {
+			p.Messages = append(p.Messages, conversation.Message{ID: id})
+		}
+		p.More, p.Session.Cleared = more, cleared
+		return p
+	}
+	for name, test := range map[string]struct {
+		page     conversation.MessagePage
+		head     string
+		previous string
+		want     []string
+	}{
+		"two more":               {page(true, "", "m4", "m3", "m2", "m1"), "m2", "m2", []string{"m3", "m4"}},
+		"none":                   {page(true, "", "m2", "m1"), "m2", "m2", nil},
+		"from the first":         {page(false, "", "m2", "m1"), "", "", []string{"m1", "m2"}},
+		"head was cleared":       {page(false, "m3", "m5", "m4"), "m2", "m3", []string{"m4", "m5"}},
+		"more than the page has": {page(true, "", "m9", "m8", "m7"), "m2", "m7", []string{"m8", "m9"}},
+		"all cleared":            {page(false, "m3"), "m2", "m3", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			previous, messages := newer(test.page, test.head)
+			var got []string
+			for _, m := range messages {
+				got = append(got, m.ID)
+			}
+			if previous != test.previous || !cmp.Equal(got, test.want) {
+				t.Errorf("%v after %q, want %v after %q", got, previous, test.want, test.previous)
+			}
+		})
+	}
+}
+
+// Two nodes summarise a session at once. The other was first, and its viewers here were told before our own summary is refused.
+func TestShowSummary_Refused_KeepsNewer(t *testing.T) {
+	f := New(Options{Hub: stream.NewHub()})
+	x := &session{id: "s", state: state{summary: conversation.Summary{Last: "a"}, polled: true}}
+	f.sessions[x.id] = x
+	refused := errors.New("refused")
+	err := f.ShowSummary(x.id, conversation.Summary{Last: "b", Text: "ours"}, 1, func() error {
+		x.state.summary = conversation.Summary{Last: "c"} // a poll found it
+		return refused
+	})
+	if !errors.Is(err, refused) || x.state.summary.Last != "c" {
+		t.Errorf("%v; the summary up to %q is left, want c", err, x.state.summary.Last)
+	}
+	_ = f.ShowSummary(x.id, conversation.Summary{Last: "d"}, 1, func() error { return refused })
+	if x.state.summary.Last != "c" {
+		t.Errorf("the refused summary is kept: %q", x.state.summary.Last)
+	}
+	_ = f.ShowSummary(x.id, conversation.Summary{Last: "b"}, 1, func() error { return refused }) // older
+	if x.state.summary.Last != "c" {
+		t.Errorf("an older summary is kept: %q", x.state.summary.Last)
+	}
+}

@@ -1,0 +1,327 @@
+package follow
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"parley/conversation"
+	"parley/stream"
+)
+
+const (
+	// pollLive and pollIdle are how often a session is polled if no wake-up comes first. They are how late a viewer is if a
+	// wake-up is lost: a second is bearable in a live reply, and idle sessions are many.
+	pollLive = time.Second
+	pollIdle = 5 * time.Second
+	// pollRetry is how soon a poll that failed is repeated.
+	pollRetry = 250 * time.Millisecond
+	// catchUpLimit is how many messages of other nodes are shown from memory: as many as a topic keeps.
+	catchUpLimit = 8
+)
+
+// Options are what a [Follower] needs.
+type Options struct {
+	Store conversation.SessionStore
+	Nodes conversation.Nodes // nil if no other node shares the store: then nothing is followed
+	Hub   *stream.Hub
+	// Beginning reports whether a turn of the session may be beginning on this node.
+	Beginning func(sessionID string) bool
+	// Gone is called when a session is found to be gone.
+	Gone func(sessionID string)
+	Log  *slog.Logger
+}
+
+// Turn is a turn of this node.
+type Turn interface {
+	Key() conversation.TurnKey
+	// MessageID is the message that the turn's reply replies to.
+	MessageID() string
+	// Over reports whether the turn has ended and its viewers were shown the ending.
+	Over() bool
+	// Stop asks the turn to stop, and does not wait.
+	Stop(cause error)
+}
+
+// Follower shows sessions to viewers on this node. Methods may be called from any goroutine.
+type Follower struct {
+	options Options
+	wake    chan struct{} // holds one
+
+	mu       sync.Mutex
+	sessions map[string]*session // guarded by mu; by id
+	notified map[string]struct{} // guarded by mu; sessions to poll now
+
+	// owned by Run
+	retries map[string]struct{} // sessions to poll in pollRetry
+	failing bool                // whether the last poll failed
+}
+
+// session is a followed session: it has viewers or a turn here.
+type session struct {
+	// static
+	owner conversation.Owner
+	id    string
+	topic *stream.Topic // held
+
+	// guarded by Follower.mu
+	due   time.Time // of the next poll
+	state state
+	reply *stream.Reply // that of state.remote
+	turn  Turn          // the newest turn of this node; nil for none
+}
+
+// New returns a follower. If there are other nodes, Run makes it follow.
+func New(options Options) *Follower {
+	return &Follower{
+		options: options, wake: make(chan struct{}, 1),
+		sessions: make(map[string]*session), notified: make(map[string]struct{}), retries: make(map[string]struct{}),
+	}
+}
+
+// Notify has a session polled soon, or every one if sessionID is "". It does not block.
+func (f *Follower) Notify(sessionID string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if sessionID == "" {
+		for id := range f.sessions {
+			f.notified[id] = struct{}{}
+		}
+	} else if f.sessions[sessionID] != nil {
+		f.notified[sessionID] = struct{}{}
+	}
+	f.wakeUp()
+}
+
+func (f *Follower) wakeUp() {
+	select {
+	case f.wake <- struct{}{}:
+	default: // Run will look anyway
+	}
+}
+
+// Follow returns a session and, if there are other nodes, follows it from now on. The caller has subscribed to its topic.
+func (f *Follower) Follow(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
+	if f.options.Nodes == nil {
+		return f.options.Store.Session(ctx, owner, sessionID)
+	}
+	found, err := f.options.Nodes.Follow(ctx, owner, sessionID)
+	if err != nil {
+		return found, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.openLocked(owner, found)
+	if x.state.head != found.Head || x.state.cleared != found.Cleared {
+		f.notified[x.id] = struct{}{}
+		f.wakeUp()
+	}
+	return found, nil
+}
+
+// Began follows the session of a turn that has begun on this node.
+func (f *Follower) Began(turn Turn, in conversation.Session) {
+	if f.options.Nodes == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.openLocked(turn.Key().Owner, in)
+	x.turn, x.state.head, x.due = turn, turn.Key().ReplyID, time.Now().Add(pollLive)
+}
+
+// openLocked returns the followed session; mu is held.
+func (f *Follower) openLocked(owner conversation.Owner, in conversation.Session) *session {
+	x := f.sessions[in.ID]
+	if x == nil {
+		x = &session{
+			owner: owner, id: in.ID, topic: f.options.Hub.Open(in.ID), due: time.Now().Add(pollIdle),
+			state: state{expires: in.ExpiresAt, cleared: in.Cleared},
+		}
+		if in.LiveReply == "" { // otherwise its messages are to be shown
+			x.state.head = in.Head
+		}
+		f.sessions[in.ID] = x
+	}
+	return x
+}
+
+// ShowSummary calls save, and shows the summary to the session's viewers here if save succeeds. It notes the summary first: a
+// poll may find it before save returns, and must not show it a second time. added is how many messages it covers more than
+// the one before.
+func (f *Follower) ShowSummary(sessionID string, summary conversation.Summary, added int, save func() error) error {
+	undo := f.noteSummary(sessionID, summary)
+	if err := save(); err != nil {
+		undo()
+		return err
+	}
+	f.options.Hub.NotifySummarised(sessionID, summary.Stats(added))
+	return nil
+}
+
+func (f *Follower) noteSummary(sessionID string, summary conversation.Summary) (undo func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.sessions[sessionID]
+	if x == nil || summary.Last <= x.state.summary.Last {
+		return func() {}
+	}
+	before := x.state.summary
+	x.state.summary = summary
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if x.state.summary == summary { // otherwise a poll found another node's, and has shown it
+			x.state.summary = before
+		}
+	}
+}
+
+// Run follows until ctx is done. It returns at once if there are no other nodes.
+func (f *Follower) Run(ctx context.Context) {
+	if f.options.Nodes == nil {
+		return
+	}
+	tick := time.NewTicker(pollLive)
+	defer tick.Stop()
+	var retry <-chan time.Time // set while there are retries
+	for {
+		if retry == nil && len(f.retries) > 0 {
+			retry = time.After(pollRetry)
+		}
+		var due []*session
+		select {
+		case <-ctx.Done():
+			f.close()
+			return
+		case <-f.wake:
+			due = f.takeNotified()
+		case <-retry:
+			retry, due = nil, f.takeRetries()
+		case <-tick.C:
+			due = append(f.takeNotified(), f.takeDue()...)
+		}
+		f.poll(ctx, due)
+	}
+}
+
+// close lets all sessions go.
+func (f *Follower) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, x := range f.sessions {
+		f.dropLocked(x)
+	}
+}
+
+func (f *Follower) dropLocked(x *session) {
+	if f.sessions[x.id] == x {
+		x.topic.Close()
+		delete(f.sessions, x.id)
+	}
+}
+
+// takeNotified returns the sessions that the store has notified of.
+func (f *Follower) takeNotified() []*session {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.takeLocked(f.notified)
+}
+
+func (f *Follower) takeRetries() []*session {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.takeLocked(f.retries)
+}
+
+func (f *Follower) takeLocked(ids map[string]struct{}) (due []*session) {
+	for id := range ids {
+		if x := f.sessions[id]; x != nil {
+			due = append(due, x.schedule())
+		}
+	}
+	clear(ids)
+	return due
+}
+
+// takeDue returns the sessions whose time has come, and lets go of those that have neither viewers nor a turn here.
+func (f *Follower) takeDue() (due []*session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	for _, x := range f.sessions {
+		switch {
+		case !x.writes() && x.topic.HasOneHolder():
+			f.dropLocked(x)
+		case !now.Before(x.due) || !now.Before(x.state.expires.Go()):
+			due = append(due, x.schedule())
+		}
+	}
+	return due
+}
+
+// schedule sets when the session is polled after this time.
+func (x *session) schedule() *session {
+	every := pollIdle
+	if x.reply != nil || x.writes() {
+		every = pollLive
+	}
+	x.due = time.Now().Add(every)
+	return x
+}
+
+// writes reports whether a turn of this node is live in the session.
+func (x *session) writes() bool { return x.turn != nil && !x.turn.Over() }
+
+// poll polls sessions, and does what that asks for.
+func (f *Follower) poll(ctx context.Context, due []*session) {
+	if len(due) == 0 {
+		return
+	}
+	followed := make([]conversation.Followed, len(due))
+	f.mu.Lock()
+	for i, x := range due {
+		followed[i] = conversation.Followed{Owner: x.owner, SessionID: x.id}
+		if x.reply != nil {
+			followed[i].Reply, followed[i].Offset = x.reply.ID, len(textOf(x.reply))
+		}
+	}
+	f.mu.Unlock()
+	updates, err := f.options.Nodes.Poll(ctx, followed)
+	if err != nil {
+		for _, x := range due {
+			f.retries[x.id] = struct{}{}
+		}
+		f.noteResult(ctx, err)
+		return
+	}
+	for i, x := range due {
+		if failed := f.update(ctx, x, &updates[i]); failed != nil {
+			f.retries[x.id], err = struct{}{}, failed
+		}
+	}
+	f.noteResult(ctx, err)
+}
+
+// noteResult remembers whether the last round of polling worked. Of several failures in a row it logs the first.
+func (f *Follower) noteResult(ctx context.Context, err error) {
+	if err != nil && !f.failing && ctx.Err() == nil {
+		f.options.Log.Error("other nodes' replies cannot be followed; retrying", "error", err)
+	}
+	f.failing = err != nil
+}
+
+// update applies one update of a session.
+func (f *Follower) update(ctx context.Context, x *session, u *conversation.Update) error {
+	f.mu.Lock()
+	turn, reply := x.turn, x.reply
+	x.state.turn = conversation.TurnKey{}
+	if x.writes() {
+		x.state.turn = turn.Key()
+	}
+	var do actions
+	x.state, do = decide(x.state, u)
+	f.mu.Unlock()
+	return f.carryOut(ctx, x, do, turn, reply)
+}

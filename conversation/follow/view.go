@@ -1,0 +1,132 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"parley/conversation"
+	"parley/stream"
+)
+
+// CheckPosition returns conversation.ErrNoPosition if nobody can have seen the session up to a position: its message is ahead of
+// the newest, or its offset is behind the text of a message that will not change. A position between messages is valid. So is
+// one in a reply that is live or was interrupted: its viewers may have seen more than was journalled. It checks positions that
+// clients name, before View.
+func (f *Follower) CheckPosition(ctx context.Context, owner conversation.Owner, sessionID string, p stream.Position) error {
+	session, err := f.options.Store.Session(ctx, owner, sessionID)
+	if err != nil {
+		return err
+	}
+	if p.ID > session.Head {
+		return conversation.ErrNoPosition
+	}
+	if p.Ended || p.Offset == 0 || p.ID == session.LiveReply {
+		return nil
+	}
+	m, err := f.options.Store.Message(ctx, owner, session.ID, p.ID)
+	switch {
+	case errors.Is(err, conversation.ErrMessageNotFound):
+		return nil
+	case err != nil:
+		return err
+	case m.Status != stream.Streaming && m.Status != stream.Interrupted && p.Offset > len(m.Content):
+		return conversation.ErrNoPosition
+	}
+	return nil
+}
+
+// View subscribes to a session's events after a position, or from now on if that is nil. It returns the viewer, where its view
+// begins, and whether everything after the position still exists; if the history was cleared meanwhile, the view begins after
+// that. The caller closes the viewer. wake is as for stream.Hub.Subscribe.
+func (f *Follower) View(ctx context.Context, owner conversation.Owner, sessionID string, from *stream.Position, wake func()) (*stream.Viewer, stream.Position, bool, error) {
+	// Subscribing precedes reading the session, so that nothing falls between the two.
+	viewer := f.options.Hub.Subscribe(sessionID, history{f.options.Store, owner}, wake)
+	session, err := f.Follow(ctx, owner, sessionID)
+	if err != nil {
+		viewer.Close()
+		return nil, stream.Position{}, false, err
+	}
+	position, recovered := f.positionNow(session), true
+	if from != nil {
+		position, recovered = *from, from.ID >= session.Cleared
+		if !recovered {
+			position = stream.After(session.Cleared)
+		}
+	}
+	viewer.Start(position)
+	return viewer, position, recovered, nil
+}
+
+// AwaitEnd returns a reply that another node is writing once it has ended. It waits as a viewer does.
+func (f *Follower) AwaitEnd(ctx context.Context, owner conversation.Owner, sessionID, messageID string) (conversation.Message, error) {
+	wake := make(chan struct{}, 1)
+	from := stream.Position{ID: messageID, Offset: math.MaxInt} // behind its text
+	viewer, _, _, err := f.View(ctx, owner, sessionID, &from, func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return conversation.Message{}, err
+	}
+	defer viewer.Close()
+	for {
+		event, ok, err := viewer.Next(ctx)
+		switch {
+		case err != nil:
+			return conversation.Message{}, err
+		case !ok:
+			select {
+			case <-wake:
+			case <-ctx.Done():
+				return conversation.Message{}, ctx.Err()
+			}
+		case event.Kind == stream.ContextSummarised:
+		case event.Kind != stream.Created && event.Kind != stream.Delta || event.Entry.ID > messageID:
+			return f.options.Store.Message(ctx, owner, sessionID, messageID)
+		}
+	}
+}
+
+// positionNow returns the position after everything that the session holds.
+func (f *Follower) positionNow(session conversation.Session) stream.Position {
+	if session.LiveReply == "" {
+		return session.End()
+	}
+	reply := f.options.Hub.Reply(session.ID, session.LiveReply)
+	if reply == nil { // it has only just begun
+		return stream.After(session.LiveMessage)
+	}
+	text, ending := reply.Snapshot()
+	return stream.Position{ID: session.LiveReply, Offset: len(text), Ended: ending != nil}
+}
+
+// history is where viewers read messages that are not in memory.
+type history struct {
+	store conversation.SessionStore
+	owner conversation.Owner
+}
+
+// EntriesFrom implements stream.History.
+func (h history) EntriesFrom(ctx context.Context, topic, id string, inclusive bool, limit int) ([]*stream.Entry, error) {
+	page, err := h.store.Messages(ctx, h.owner, topic, conversation.MessageQuery{
+		From: id, Inclusive: inclusive, Ascending: true, Limit: limit,
+	})
+	if errors.Is(err, conversation.ErrSessionNotFound) {
+		return nil, nil // the topic shows that itself
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]*stream.Entry, 0, len(page.Messages))
+	for i := range page.Messages {
+		m := &page.Messages[i]
+		if page.Session.LiveReply != "" && m.ID >= page.Session.LiveMessage {
+			break // the topic shows both messages of a live turn, once their sender knows of it
+		}
+		entries = append(entries, m.Entry())
+	}
+	return entries, nil
+}

@@ -1,0 +1,234 @@
+package prompt
+
+import (
+	"parley/conversation"
+	"parley/conversation/window"
+	"parley/stream"
+)
+
+// Fit is a message that is being fitted into the window of its session. Only one goroutine may use it at a time.
+type Fit struct {
+	// Context is what the store returned for the messages before the new one; Adopt replaces its Summary.
+	conversation.Context
+	// Messages are the known messages before the new one, oldest first. Indexes into it are called places.
+	Messages []Message
+	// Plan's result.
+	Result window.Result
+
+	message conversation.Message // the new one; a preview's has no id
+	earlier int                  // how many messages there are before Messages
+	// earlierTokens is what those take in a prompt.
+	earlierTokens int
+	similarity    conversation.Similarity // how Compare compared; "" if it did not
+}
+
+// Message is a message of the history as it is weighed.
+type Message struct {
+	window.Message
+	Role    conversation.Role
+	Content string
+	Read    bool                  // whether Content is known
+	Indexed *conversation.Indexed // nil if the index does not have the message
+}
+
+// MessageOf returns a message whose content is known.
+func MessageOf(m *conversation.Message) Message {
+	x := conversation.Index(m, "")
+	l := weigh(&x)
+	l.Content, l.Read = m.Content, true
+	return l
+}
+
+func weigh(x *conversation.Indexed) Message {
+	return Message{Role: x.Role, Message: window.Message{
+		ID: x.ID, Tokens: x.Tokens + window.MessageOverhead, System: x.Role == conversation.System, Skip: x.Skip,
+		Answers: x.Role == conversation.Assistant, Priority: x.Priority,
+	}}
+}
+
+// New returns a message to fit, not planned yet.
+func New(c conversation.Context, message conversation.Message) *Fit {
+	f := &Fit{Context: c, message: message, Messages: make([]Message, 0, max(len(c.History), len(c.Index)))}
+	indexed := make(map[string]*conversation.Indexed, len(c.Index)) // by id
+	for i := range c.Index {
+		x := &c.Index[i]
+		indexed[x.ID] = x
+		if len(c.History) == 0 || x.ID < c.History[0].ID {
+			m := weigh(x)
+			m.Indexed = x
+			f.Messages = append(f.Messages, m)
+		}
+	}
+	for i := range c.History {
+		m := MessageOf(&c.History[i])
+		m.Indexed = indexed[m.ID]
+		f.Messages = append(f.Messages, m)
+	}
+	f.earlier = c.Session.MessageCount - len(f.Messages)
+	f.earlierTokens = c.Session.HistoryTokens
+	for _, m := range f.Messages {
+		if !m.Skip {
+			f.earlierTokens -= m.Tokens
+		}
+	}
+	f.earlierTokens = max(f.earlierTokens, 0)
+	return f
+}
+
+// WithoutIndex returns the same fit over the History alone: all its texts are known.
+func (f *Fit) WithoutIndex() *Fit {
+	c := f.Context
+	c.Index = nil
+	return New(c, f.message)
+}
+
+// Add adds messages that came after the others. Their ids must be greater.
+func (f *Fit) Add(messages ...*conversation.Message) {
+	for _, m := range messages {
+		f.Messages = append(f.Messages, MessageOf(m))
+	}
+}
+
+// Text returns the content of the new message.
+func (f *Fit) Text() string { return f.message.Content }
+
+// Compares reports whether the window has to choose by similarity to the new message.
+func (f *Fit) Compares() bool {
+	return f.Session.Context.RetentionPolicy == conversation.Semantic && len(f.Index) > 0
+}
+
+// Compare weighs how similar each exchange is to the new message, if the window has to choose by that: by words and, unless
+// embedding is nil, by embeddings too.
+func (f *Fit) Compare(embedding window.Vector) {
+	if !f.Compares() {
+		return
+	}
+	var places []int
+	var terms []window.Terms
+	var vectors []window.Vector
+	for i := range f.Messages {
+		if m := &f.Messages[i]; m.Indexed != nil && m.Answers {
+			places = append(places, i)
+			terms, vectors = append(terms, m.Indexed.Terms), append(vectors, m.Indexed.Vector)
+		}
+	}
+	f.similarity = conversation.ByWords
+	scores := window.LexicalScores(window.TermsOf(f.message.Content), terms)
+	if embedding != nil {
+		f.similarity = conversation.ByEmbeddings
+		scores = window.FuseScores(scores, embedding, vectors)
+	}
+	for i, score := range scores {
+		f.Messages[places[i]].Similarity = score
+	}
+}
+
+// Input is what the window is planned from.
+func (f *Fit) Input() window.Input {
+	config := f.Session.Context
+	in := window.Input{
+		MaxTokens: config.MaxTokens, Compression: config.CompressionEnabled, Policy: window.Policy(config.RetentionPolicy),
+		Summary: f.Summary.Weighed(), History: make([]window.Message, len(f.Messages)), Earlier: f.earlier, EarlierTokens: f.earlierTokens,
+		New: window.Message{ID: f.message.ID, Tokens: f.message.TokensInPrompt(), System: f.message.Role == conversation.System},
+	}
+	for i := range f.Messages {
+		in.History[i] = f.Messages[i].Message
+	}
+	return in
+}
+
+// Plan plans the prompt and sets Result.
+func (f *Fit) Plan() { f.Result = window.Plan(f.Input()) }
+
+// Summarises reports whether the session's messages are ever summarised: compression is enabled, and the window is large
+// enough for a summary.
+func (f *Fit) Summarises() bool {
+	config := f.Session.Context
+	return config.CompressionEnabled && window.SummaryLimit(config.MaxTokens) > 0
+}
+
+// LacksEarlier reports whether messages before Messages are in no summary.
+func (f *Fit) LacksEarlier() bool { return f.earlierTokens > 0 && f.Summary.Count < f.earlier }
+
+// Overdue reports whether the plan drops messages that a summary should cover.
+func (f *Fit) Overdue() bool {
+	return len(f.Result.SummariseFirst) > 0 || f.Result.EarlierUnsummarised && f.Summarises()
+}
+
+// Adopt replaces the summary by a newer one. It ignores an older one and one of messages that were cleared.
+func (f *Fit) Adopt(summary conversation.Summary) {
+	if summary.Last > f.Summary.Last && summary.Last > f.Session.Cleared {
+		f.Summary = summary
+	}
+}
+
+// Sent returns the places of the messages that the plan sends word for word.
+func (f *Fit) Sent() []int { return f.Result.Send }
+
+// Missing returns the ids of the messages at these places whose texts are not known, in the same order.
+func (f *Fit) Missing(places []int) (ids []string) {
+	for _, i := range places {
+		if !f.Messages[i].Read {
+			ids = append(ids, f.Messages[i].ID)
+		}
+	}
+	return ids
+}
+
+// Fill sets the texts of the messages at these places that are among messages, which have the order of Missing. It reports
+// whether the texts at all these places are known now.
+func (f *Fit) Fill(places []int, messages []conversation.Message) bool {
+	complete := true
+	for _, i := range places {
+		m := &f.Messages[i]
+		if m.Read {
+			continue
+		}
+		if len(messages) > 0 && messages[0].ID == m.ID {
+			m.Content, m.Read = messages[0].Content, true
+			messages = messages[1:]
+		}
+		complete = complete && m.Read
+	}
+	return complete
+}
+
+// Request returns what the model is asked by the plan. The texts at Sent must be known.
+func (f *Fit) Request() stream.Request {
+	r := stream.Request{
+		MaxTokens: window.ReplyRoom(f.Session.Context.MaxTokens), Messages: make([]stream.PromptMessage, 0, len(f.Result.Send)+2),
+	}
+	summary := func(at int) {
+		if f.Result.SendSummary && f.Result.SummaryAt == at {
+			r.Messages = append(r.Messages, stream.PromptMessage{Role: string(conversation.System), Content: f.Summary.Text})
+		}
+	}
+	for at, i := range f.Result.Send {
+		summary(at)
+		r.Messages = append(r.Messages, stream.PromptMessage{Role: string(f.Messages[i].Role), Content: f.Messages[i].Content})
+	}
+	summary(len(f.Result.Send))
+	r.Messages = append(r.Messages, stream.PromptMessage{Role: string(f.message.Role), Content: f.message.Content})
+	return r
+}
+
+// Unembedded returns the newest exchanges of the index that have no embedding of that model: n at most, the newest first.
+func (f *Fit) Unembedded(model string, n int) (exchanges [][]Message) {
+	for i := len(f.Messages) - 1; i >= 0 && len(exchanges) < n; i-- {
+		m := f.Messages[i]
+		if !m.Answers || m.Indexed == nil || m.Indexed.Vector.MadeBy(model) {
+			continue
+		}
+		from := i
+		if i > 0 && !f.Messages[i-1].Answers {
+			from--
+		}
+		var exchange []Message
+		for _, m := range f.Messages[from : i+1] {
+			m.Indexed = nil // it would keep the whole index in memory
+			exchange = append(exchange, m)
+		}
+		exchanges = append(exchanges, exchange)
+	}
+	return exchanges
+}

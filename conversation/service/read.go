@@ -1,0 +1,144 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"parley/conversation"
+	"parley/conversation/prompt"
+	"parley/conversation/usage"
+	"parley/conversation/window"
+	"parley/stream"
+)
+
+// Session returns a session, and the position to view it from: before its live reply, if it has one.
+func (s *Service) Session(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, stream.Position, error) {
+	session, err := s.Store.Session(ctx, owner, sessionID)
+	switch {
+	case err != nil:
+		return conversation.Session{}, stream.Position{}, err
+	case session.LiveReply != "":
+		return session, stream.After(session.LiveMessage), nil
+	}
+	return session, session.End(), nil
+}
+
+// History returns a page of messages. If the page holds the newest one, it returns a position too: the one after exactly the text
+// that the page holds.
+func (s *Service) History(ctx context.Context, owner conversation.Owner, sessionID string, query conversation.MessageQuery) (conversation.MessagePage, *stream.Position, error) {
+	page, err := s.Store.Messages(ctx, owner, sessionID, query)
+	if err != nil {
+		return conversation.MessagePage{}, nil, err
+	}
+	newest := query.From == "" && !query.Ascending || query.Ascending && !page.More
+	position := page.Session.End()
+	for i := range page.Messages {
+		m := &page.Messages[i]
+		if m.Status != stream.Streaming {
+			continue
+		}
+		if *m, position, err = s.current(ctx, owner, *m); err != nil {
+			return conversation.MessagePage{}, nil, err
+		}
+	}
+	if !newest {
+		return page, nil, nil
+	}
+	return page, &position, nil
+}
+
+// Message returns one message as it is now, and the position after the text that is returned.
+func (s *Service) Message(ctx context.Context, owner conversation.Owner, sessionID, messageID string) (conversation.Message, stream.Position, error) {
+	m, err := s.Store.Message(ctx, owner, sessionID, messageID)
+	if err != nil {
+		return conversation.Message{}, stream.Position{}, err
+	}
+	return s.current(ctx, owner, m)
+}
+
+// current returns a message with the text that it has at this moment: what the store has of a live reply is a tick old.
+func (s *Service) current(ctx context.Context, owner conversation.Owner, m conversation.Message) (conversation.Message, stream.Position, error) {
+	if m.Status != stream.Streaming {
+		return m, stream.After(m.ID), nil
+	}
+	if r := s.hub.Reply(m.SessionID, m.ID); r != nil {
+		text, ending := r.Snapshot()
+		if ending == nil {
+			if len(text) > len(m.Content) { // less if another node writes it
+				m.Content = string(text)
+			}
+			return m, stream.Position{ID: m.ID, Offset: len(m.Content)}, nil
+		}
+	} else if s.Nodes != nil {
+		return m, stream.Position{ID: m.ID, Offset: len(m.Content)}, nil
+	}
+	// It has ended since the store was asked, or has only just begun.
+	m, err := s.Store.Message(ctx, owner, m.SessionID, m.ID)
+	switch {
+	case err != nil:
+		return conversation.Message{}, stream.Position{}, err
+	case m.Status != stream.Streaming:
+		return m, stream.After(m.ID), nil
+	}
+	return m, stream.Position{ID: m.ID, Offset: len(m.Content)}, nil
+}
+
+// Preview fits a message into the context window as a turn would, and changes nothing. It returns *conversation.OverflowError
+// where a send would. A live reply counts with the text that the store has of it. It asks the embedding model, as a send does,
+// but not the model: messages that a send would summarise first are shown as they are before that.
+func (s *Service) Preview(ctx context.Context, owner conversation.Owner, sessionID string, role conversation.Role, content string) (conversation.Preview, error) {
+	message := conversation.Message{Role: role, Content: content, Tokens: s.Count(content)}
+	c, err := s.Store.Context(ctx, owner, sessionID, message.Tokens)
+	if err != nil {
+		return conversation.Preview{}, err
+	}
+	config := c.Session.Context
+	current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, c.Session.HistoryTokens, message.TokensInPrompt())
+	if !ok {
+		return conversation.Preview{}, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
+	}
+	if n := len(c.History); n > 0 && c.History[n-1].Status == stream.Streaming {
+		if reply := &c.History[n-1]; reply.Content != "" {
+			reply.Tokens = s.Count(reply.Content)
+			c.Session.HistoryTokens += reply.TokensInPrompt()
+		}
+	}
+	f := prompt.New(c, message)
+	f.Compare(s.embeddings.OfMessage(ctx, f))
+	f.Plan()
+	return f.Preview() // it overflows too if the live reply leaves no room: that would have to end first
+}
+
+// Metrics returns an owner's figures for a period. Usage is counted by the hour, so an hour that the period cuts counts whole.
+func (s *Service) Metrics(ctx context.Context, owner conversation.Owner, period conversation.Period) (conversation.Metrics, error) {
+	from, to := usage.HourOf(int64(period.Start)), usage.HourAfter(int64(period.End))
+	used, err := s.Store.Usage(ctx, owner, from, to)
+	if err != nil {
+		return conversation.Metrics{}, err
+	}
+	series := usage.Series(used.Hours, from, to, period.Granularity)
+	m := conversation.Metrics{Period: period, Metrics: usage.MetricsOf(used.Hours), Series: make([]conversation.MetricsEntry, len(series))}
+	for i, entry := range series {
+		m.Series[i] = conversation.MetricsEntry{
+			Start: conversation.Time(entry.From.Milliseconds()), End: conversation.Time(entry.To.Milliseconds()), Metrics: entry.Metrics,
+		}
+	}
+	return m, nil
+}
+
+// UsageReport returns what an owner has used in this calendar month. The store's clock says which month that is, because usage is
+// counted by it.
+func (s *Service) UsageReport(ctx context.Context, owner conversation.Owner, limits usage.Limits) (conversation.UsageReport, error) {
+	from, to := usage.Month(usage.HourOf(time.Now().UnixMilli()))
+	used, err := s.Store.Usage(ctx, owner, from, to)
+	for err == nil && (used.Now < from || used.Now >= to) { // the two clocks differ around the end of a month
+		from, to = usage.Month(used.Now)
+		used, err = s.Store.Usage(ctx, owner, from, to)
+	}
+	if err != nil {
+		return conversation.UsageReport{}, err
+	}
+	report := conversation.UsageReport{Report: usage.ReportOf(used.Hours, used.Active, limits)}
+	report.BillingPeriod.Start, report.BillingPeriod.End = conversation.Time(from.Milliseconds()), conversation.Time(to.Milliseconds())
+	return report, nil
+}

@@ -1,0 +1,442 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"parley/conversation"
+	"parley/conversation/conversationtest"
+	"parley/conversation/service"
+	"parley/conversation/usage"
+	"parley/store/embedded"
+	"parley/stream"
+)
+
+var owner = conversationtest.Owner
+
+func ofTokens(n int) string { return strings.Repeat("four", n) }
+
+// small is a window of 100 tokens: 25 are kept for the reply and 3 are the prompt's own, so 72 are for messages, each with 4 beside
+// its text.
+func small(compression bool) conversation.ContextConfig {
+	return conversation.ContextConfig{MaxTokens: 100, CompressionEnabled: compression, RetentionPolicy: conversation.FIFO}
+}
+
+func TestSession_Position(t *testing.T) {
+	model := conversationtest.NewDirected()
+	n := conversationtest.Start(t, model)
+	id := n.NewSession()
+	position := func() stream.Position {
+		t.Helper()
+		_, p, err := n.Session(t.Context(), owner, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if p := position(); p != (stream.Position{}) {
+		t.Errorf("an empty session's is %+v", p)
+	}
+	sent := n.Begun(id, "hello")
+	c := model.Next(t)
+	if p := position(); p != sent.Position {
+		t.Errorf("in mid-reply it is %+v, want %+v", p, sent.Position)
+	}
+	c.End()
+	if _, err := sent.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p := position(); p != stream.After(sent.Reply.ID) {
+		t.Errorf("after the reply it is %+v", p)
+	}
+	_, _, err := n.Session(t.Context(), owner, "session_0000000000000000")
+	conversationtest.Fails(t, "no session", err, conversation.ErrSessionNotFound)
+}
+
+// TestHistory_LiveReply_ExactPosition: whoever views from the position of a page misses nothing and sees nothing twice.
+func TestHistory_LiveReply_ExactPosition(t *testing.T) {
+	model := conversationtest.NewDirected()
+	n := conversationtest.Start(t, model)
+	id := n.NewSession()
+	sent := n.Begun(id, "hello")
+	c := model.Next(t)
+	c.Write("Half of")
+	page, position, err := n.History(t.Context(), owner, id, conversation.MessageQuery{Limit: 10})
+	if err != nil || page.Messages[0].Content != "Half of" || *position != (stream.Position{ID: sent.Reply.ID, Offset: 7}) {
+		t.Fatalf("%+v at %v: %v", page.Messages, position, err)
+	}
+	v := n.Watch(id, position)
+	c.Write(" a reply.")
+	m, at, err := n.Message(t.Context(), owner, id, sent.Reply.ID)
+	if err != nil || m.Content != "Half of a reply." || at.Offset != 16 {
+		t.Errorf("%+v at %v: %v", m, at, err)
+	}
+	c.End()
+	if _, text := v.Until(stream.Ended); text != " a reply." {
+		t.Errorf("the viewer is shown %q", text)
+	}
+	for _, query := range []conversation.MessageQuery{{Limit: 10}, {Limit: 10, Ascending: true}, {From: sent.Position.ID, Limit: 10, Ascending: true}} {
+		page, position, err := n.History(t.Context(), owner, id, query)
+		if err != nil || position == nil || *position != stream.After(sent.Reply.ID) || page.More {
+			t.Errorf("%+v: %v %v", query, position, err)
+		}
+	}
+	for _, query := range []conversation.MessageQuery{{Limit: 1, Ascending: true}, {From: sent.Reply.ID, Limit: 10}} {
+		if _, position, err := n.History(t.Context(), owner, id, query); err != nil || position != nil {
+			t.Errorf("without the newest message: %v %v", position, err)
+		}
+	}
+	if m, at, err := n.Message(t.Context(), owner, id, sent.Reply.ID); err != nil || m.Status != stream.Completed || at != stream.After(sent.Reply.ID) {
+		t.Errorf("%+v at %v: %v", m, at, err)
+	}
+	_, _, err = n.Message(t.Context(), owner, id, "msg_0000000000000000")
+	conversationtest.Fails(t, "no message", err, conversation.ErrMessageNotFound)
+	_, _, err = n.History(t.Context(), owner, "session_0000000000000000", conversation.MessageQuery{Limit: 1})
+	conversationtest.Fails(t, "no session", err, conversation.ErrSessionNotFound)
+}
+
+// stale is a store whose messages are read a moment ago.
+type stale struct {
+	conversation.Store
+	message *conversation.Message // returned once
+}
+
+func (s *stale) Message(ctx context.Context, o conversation.Owner, sessionID, messageID string) (conversation.Message, error) {
+	if m := s.message; m != nil {
+		s.message = nil
+		return *m, nil
+	}
+	return s.Store.Message(ctx, o, sessionID, messageID)
+}
+
+func TestMessage_EndedSinceItWasRead(t *testing.T) {
+	store := &stale{}
+	n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { store.Store, o.Store = o.Store, store })
+	id := n.NewSession()
+	reply := n.Ask(id, "hello")
+	old := reply.AsBegun()
+	store.message = &old
+	if m, at, err := n.Message(t.Context(), owner, id, reply.ID); err != nil || m.Content != reply.Content || at != stream.After(reply.ID) {
+		t.Errorf("%+v at %v: %v", m, at, err)
+	}
+}
+
+func TestMessage_OtherNodesReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
+		a, b := cluster.Start(model), cluster.Start(model)
+		id := a.NewSession()
+		sent := a.Begun(id, "hello")
+		c := model.Next(t)
+		c.Write("Half of")
+		time.Sleep(time.Second)
+		if m, at, err := b.Message(t.Context(), owner, id, sent.Reply.ID); err != nil || m.Content != "Half of" || at.Offset != 7 {
+			t.Errorf("%+v at %v: %v", m, at, err)
+		}
+		c.End()
+	})
+}
+
+func TestSend_ContextOverflow(t *testing.T) {
+	n := conversationtest.Start(t, conversationtest.ModelFunc(func(_ context.Context, _ stream.Request, write func([]byte)) (stream.Result, error) {
+		write([]byte(ofTokens(20)))
+		return stream.Result{FinishReason: "stop"}, nil
+	}))
+	wantOverflow := func(id string, tokens, current int) {
+		t.Helper()
+		before := n.Get(id)
+		m := conversationtest.Message(id, ofTokens(tokens))
+		_, dry := n.Preview(t.Context(), owner, id, m.Role, m.Content)
+		for name, err := range map[string]error{"a send": n.SendAndWait(t.Context(), m).Err, "a preview": dry} {
+			if overflow, ok := errors.AsType[*conversation.OverflowError](err); !ok || *overflow != (conversation.OverflowError{CurrentTokens: current, MaxTokens: 100}) {
+				t.Errorf("%s of %d tokens: %v", name, tokens, err)
+			}
+		}
+		if after := n.Get(id); !cmp.Equal(after, before) {
+			t.Errorf("the session changed: %+v", after)
+		}
+	}
+	for _, compression := range []bool{true, false} {
+		id := n.NewSession(small(compression))
+		wantOverflow(id, 69, 69+4+3+25)
+		wantOverflow(id, 2500, 2500+4+3+25)
+		n.Ask(id, ofTokens(68)) // just fits
+	}
+	id := n.NewSession(small(false))
+	n.Ask(id, ofTokens(20)) // 48 of 72
+	wantOverflow(id, 21, 48+25+3+25)
+	n.Ask(id, ofTokens(20)) // 72 of 72
+	wantOverflow(id, 1, 48+48+5+3+25)
+	if count, err := n.Clear(t.Context(), owner, id); err != nil || count != 4 {
+		t.Fatal(count, err)
+	}
+	n.Ask(id, ofTokens(60))
+}
+
+// TestPreview_MatchesSend has the same report from a preview and from the send after it.
+func TestPreview_MatchesSend(t *testing.T) {
+	model := conversationtest.NewDirected()
+	n := conversationtest.Start(t, model)
+	id := n.NewSession(small(true))
+	exchange := func(text, reply string) conversation.Message {
+		t.Helper()
+		replied := n.Later(conversationtest.Message(id, text))
+		c := model.Next(t)
+		c.Write(reply)
+		c.End()
+		return conversationtest.Within(t, "the reply", replied).Message
+	}
+	preview := func(tokens int) conversation.Preview {
+		t.Helper()
+		before, messages := n.Get(id), n.All(id)
+		p, err := n.Preview(t.Context(), owner, id, conversation.User, ofTokens(tokens))
+		if err != nil || !cmp.Equal(n.Get(id), before) || !cmp.Equal(n.All(id), messages) {
+			t.Fatalf("%v, or it changed the session", err)
+		}
+		return p
+	}
+	if p := preview(20); len(p.Messages) != 1 || p.Messages[0].Decision != "kept" || p.Messages[0].Tokens != 24 || p.Messages[0].ID != "" {
+		t.Errorf("of an empty session: %+v", p)
+	}
+	exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
+	exchange("5555"+ofTokens(5), "6666"+ofTokens(5))   // 10 each
+	h, p := n.All(id), preview(10)
+	for i, m := range p.Messages[:len(p.Messages)-1] {
+		if m.ID != h[i].ID {
+			t.Errorf("message %d is %+v", i, m)
+		}
+	}
+	want, got := preview(40).Context, *exchange(ofTokens(40), "ok").Context
+	want.Kept.Last = got.Kept.Last // the new message has an id now
+	if want != got || got.Dropped.Count == 0 {
+		t.Errorf("the preview says %+v, the reply has %+v", want, got)
+	}
+	_, err := n.Preview(t.Context(), owner, "session_0000000000000000", conversation.User, "x")
+	conversationtest.Fails(t, "no session", err, conversation.ErrSessionNotFound)
+}
+
+// TestPreview_LiveReply_Counts: the text of a live reply counts as far as the store has it.
+func TestPreview_LiveReply_Counts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := conversationtest.NewDirected()
+		n := conversationtest.Start(t, model)
+		id := n.NewSession(small(false))
+		n.Begun(id, ofTokens(10))
+		c := model.Next(t)
+		c.Write(ofTokens(40))
+		time.Sleep(time.Second) // journalled
+		p, err := n.Preview(t.Context(), owner, id, conversation.User, ofTokens(5))
+		if err != nil || p.Context.PromptTokens != 3+14+44+9 {
+			t.Errorf("%+v %v", p.Context, err)
+		}
+		_, err = n.Preview(t.Context(), owner, id, conversation.User, ofTokens(20))
+		if overflow, ok := errors.AsType[*conversation.OverflowError](err); !ok || overflow.CurrentTokens != 3+14+44+24+25 {
+			t.Errorf("with no room beside it: %v", err)
+		}
+		c.End()
+	})
+}
+
+func TestExpiry_24h_WhateverHappens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := conversationtest.Start(t, conversationtest.Echo)
+		id := n.NewSession()
+		for range 23 {
+			time.Sleep(time.Hour)
+			n.Ask(id, "still here")
+		}
+		time.Sleep(time.Hour - time.Millisecond)
+		n.Get(id)
+		time.Sleep(time.Millisecond)
+		_, _, err := n.Session(t.Context(), owner, id)
+		conversationtest.Fails(t, "the session", err, conversation.ErrSessionNotFound)
+		_, _, err = n.Message(t.Context(), owner, id, "msg_0000000000000000")
+		conversationtest.Fails(t, "a message", err, conversation.ErrSessionNotFound)
+		conversationtest.Fails(t, "a send", n.SendAndWait(t.Context(), conversationtest.Message(id, "x")).Err, conversation.ErrSessionNotFound)
+		conversationtest.Fails(t, "a deletion", n.DeleteSession(t.Context(), owner, id), conversation.ErrSessionNotFound)
+	})
+}
+
+func TestExpiry_MidReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := conversationtest.NewDirected()
+		n := conversationtest.Start(t, model)
+		id := n.NewSession()
+		const before = 10 * time.Second
+		time.Sleep(conversation.Lifetime - before)
+		v := n.Watch(id, nil)
+		replied := n.Later(conversationtest.Message(id, "hello"))
+		c := model.Next(t)
+		c.Write("Half of")
+		began := time.Now()
+		for event := v.Event(); event.Kind != stream.Expired; event = v.Event() {
+			if event.Kind == stream.Ended {
+				t.Errorf("its end was shown: %s", event.Ending.Message)
+			}
+		}
+		if took := time.Since(began); took != before {
+			t.Errorf("it expired after %v", took)
+		}
+		<-c.Closed
+		conversationtest.Fails(t, "the send", (<-replied).Err, conversation.ErrSessionNotFound)
+	})
+}
+
+// flaky is a store that fails to remove expired sessions at first.
+type flaky struct {
+	conversation.Store
+	fails int
+}
+
+func (s *flaky) RemoveExpired(ctx context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
+	if s.fails--; s.fails >= 0 {
+		return nil, 0, errors.New("planted")
+	}
+	return s.Store.RemoveExpired(ctx)
+}
+
+func TestExpiry_RemovalFails_Retried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) {
+			o.Store, o.Log = &flaky{o.Store, 2}, slog.New(slog.NewTextHandler(&log, nil))
+		})
+		id := n.NewSession()
+		v := n.Watch(id, nil)
+		time.Sleep(conversation.Lifetime + time.Millisecond)
+		if event, ok := v.Poll(); !ok || event.Kind != stream.Expired {
+			t.Errorf("the viewer is shown %+v", event)
+		}
+		if lines := strings.Count(log.String(), "expired sessions could not be removed"); lines != 2 {
+			t.Errorf("%d lines: %s", lines, log.String())
+		}
+	})
+}
+
+// TestStart_EndsOrphans has a reply that the process before could not end.
+func TestStart_EndsOrphans(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "parley.db")
+	open := func() *embedded.Store {
+		s, err := embedded.Open(path, embedded.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	before := open()
+	made, err := before.CreateSession(t.Context(), owner, conversation.NewSession{UserID: "user_0123456789abcdef", Context: conversation.DefaultContextConfig})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, err := before.BeginTurn(t.Context(), owner, conversation.NewTurn{
+		SessionID: made.Session.ID, Role: conversation.User, Content: "hello", Tokens: 2, OnBusy: conversation.Reject, Waiter: "w",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(before.Journal(t.Context(), []stream.Segment[conversation.TurnKey]{{Key: begun.Key, Text: []byte("Half of")}}), before.Close()); err != nil {
+		t.Fatal(err)
+	}
+	after := open()
+	defer func() { _ = after.Close() }()
+	s := service.New(service.Options{Store: after, Model: conversationtest.Echo, Count: conversationtest.Count, Log: slog.New(slog.DiscardHandler)})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Drain(t.Context())
+	m, _, err := s.Message(t.Context(), owner, made.Session.ID, begun.Reply.ID)
+	if err != nil || m.Status != stream.Interrupted || m.Content != "Half of" {
+		t.Errorf("%+v %v", m, err)
+	}
+}
+
+func TestStart_StoreFails(t *testing.T) {
+	failing := errors.New("planted")
+	for name, nodes := range map[string]conversation.Nodes{"joining the other nodes": noNodes{}, "ending orphaned replies": nil} {
+		s := service.New(service.Options{Store: noStore{}, Nodes: nodes, Count: conversationtest.Count, Log: slog.New(slog.DiscardHandler)})
+		err := s.Start(t.Context())
+		if err == nil || !strings.HasPrefix(err.Error(), name) {
+			t.Errorf("%v, want %s: %v", err, name, failing)
+		}
+	}
+}
+
+type noStore struct{ conversation.Store }
+
+func (noStore) EndOrphans(context.Context, func(string) int) (int, error) {
+	return 0, errors.New("planted")
+}
+
+type noNodes struct{ conversation.Nodes }
+
+func (noNodes) Join(context.Context, func(string)) error { return errors.New("planted") }
+
+func TestMetricsAndUsageReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := conversationtest.Start(t, conversationtest.ModelFunc(func(_ context.Context, _ stream.Request, write func([]byte)) (stream.Result, error) {
+			write([]byte("text"))
+			return stream.Result{Usage: &stream.Usage{Prompt: 11, Completion: 7}}, nil
+		}))
+		start := conversation.TimeOf(time.Now())
+		id := n.NewSession()
+		n.Ask(id, "hello")
+		time.Sleep(90 * time.Minute)
+		n.Ask(id, "hello")
+		end := start.Add(3 * time.Hour)
+		m, err := n.Metrics(t.Context(), owner, conversation.Period{Start: start, End: end, Granularity: usage.ByHour})
+		if err != nil || m.Tokens.Total != 36 || m.Sessions.Total != 1 || len(m.Series) != 3 || m.Series[1].Tokens.Total != 18 || m.Series[0].Start != start || m.Series[2].End != end {
+			t.Errorf("%+v %v", m, err)
+		}
+		report, err := n.UsageReport(t.Context(), owner, usage.Limits{})
+		if err != nil || report.Tokens.Used != 36 || report.BillingPeriod.Start.String() != "2000-01-01T00:00:00.000Z" || report.BillingPeriod.End.String() != "2000-02-01T00:00:00.000Z" {
+			t.Errorf("%+v %v", report, err)
+		}
+	})
+}
+
+// ahead is a store whose clock is a month ahead.
+type ahead struct{ conversation.Store }
+
+func (s ahead) Usage(_ context.Context, _ conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
+	return conversation.UsageSpan{Now: usage.HourOf(time.Now().AddDate(0, 1, 0).UnixMilli())}, nil
+}
+
+func TestUsageReport_ClocksDiffer_StoresMonth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { o.Store = ahead{o.Store} })
+		report, err := n.UsageReport(t.Context(), owner, usage.Limits{})
+		if err != nil || report.BillingPeriod.Start.String() != "2000-02-01T00:00:00.000Z" {
+			t.Errorf("%+v %v", report, err)
+		}
+	})
+}
+
+// TestDrain_RepliesEnd lets live replies end, and reads go on meanwhile.
+func TestDrain_RepliesEnd(t *testing.T) {
+	model := conversationtest.NewDirected()
+	n := conversationtest.Start(t, model)
+	id := n.NewSession()
+	replied := n.Later(conversationtest.Message(id, "hello"))
+	c := model.Next(t)
+	drained := make(chan struct{})
+	go func() { defer close(drained); n.Drain(t.Context()) }()
+	<-n.Draining()
+	n.Get(id)
+	c.Write("to the end")
+	c.End()
+	if r := conversationtest.Within(t, "the reply", replied); r.Err != nil || r.Status != stream.Completed || r.Content != "to the end" {
+		t.Errorf("%+v", r)
+	}
+	conversationtest.Within(t, "the drain", drained)
+	if n.Topics() != 0 || n.LiveReplies() != 0 {
+		t.Errorf("%d topics and %d replies are left", n.Topics(), n.LiveReplies())
+	}
+}

@@ -1,0 +1,75 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"parley/conversation"
+)
+
+// endTimeout is how long a caller waits for a store that does not take the ending: clients retry after a 503, and should not wait
+// as long as the store's own timeouts.
+const endTimeout = 2 * time.Second
+
+// decision is what the store has of a turn's ending.
+type decision int
+
+const (
+	undecided decision = iota
+	stored             // this ending, or that of whoever was first
+	lost               // no such reply, in a session that exists
+	gone               // no such session
+)
+
+// end offers the ending to the store until the store has decided, and sets decision and final.
+//
+// The retries have no bound, not even in a drain: a reply that is not stored would be an orphan, and the next process could only
+// end it as interrupted. While the store is out of reach, Turns.Drain therefore does not return.
+func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
+	key, log := t.begun.Key, t.turns.options.Log
+	timeout := time.AfterFunc(endTimeout, func() { close(t.late) })
+	defer timeout.Stop()
+	const first, longest = 10 * time.Millisecond, time.Second
+	for wait := first; t.decision == undecided; wait = min(2*wait, longest) {
+		decided, err := t.turns.options.Store.EndTurn(context.Background(), key, offered, timing)
+		switch {
+		case errors.Is(err, conversation.ErrFenced) && decided.ID == "":
+			t.decision, t.final = lost, offered.AsLost()
+		case err == nil, errors.Is(err, conversation.ErrFenced):
+			t.decision, t.final = stored, decided
+		case errors.Is(err, conversation.ErrSessionNotFound):
+			t.decision = gone
+		default:
+			if wait == first {
+				log.Error("a reply's ending is not stored; retrying until it is", "session", key.SessionID, "message", key.ReplyID, "error", err)
+			}
+			time.Sleep(wait)
+		}
+	}
+	t.turns.journal.Remove(key)
+}
+
+// result returns the final message, or why there is none. The turn is over.
+func (t *Turn) result() (conversation.Message, error) {
+	switch t.decision {
+	case lost:
+		return t.final, conversation.ErrReplyLost
+	case gone:
+		return conversation.Message{}, conversation.ErrSessionNotFound
+	}
+	return t.final, nil
+}
+
+// wait is Sent.Wait for a turn of this node.
+func (t *Turn) wait(ctx context.Context) (conversation.Message, error) {
+	select {
+	case <-t.done:
+		return t.result()
+	case <-t.late:
+		return conversation.Message{}, fmt.Errorf("%w: the reply's ending is not stored yet", conversation.ErrUnavailable)
+	case <-ctx.Done():
+		return conversation.Message{}, ctx.Err()
+	}
+}

@@ -1,0 +1,61 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"parley/conversation"
+	"parley/stream"
+)
+
+// join returns the turn that the same send began before: live here, live on another node, or over.
+func (t *Turns) join(ctx context.Context, owner conversation.Owner, sessionID string, earlier conversation.Replayed) (*Sent, error) {
+	sent := &Sent{Position: stream.After(earlier.SentID), Replayed: true}
+	if turn := t.live.await(sessionID, earlier.ReplyID); turn != nil {
+		sent.Reply, sent.wait = turn.begun.Reply, turn.wait
+		return sent, nil
+	}
+	m, err := t.options.Store.Message(ctx, owner, sessionID, earlier.ReplyID)
+	if err != nil {
+		return nil, err
+	}
+	sent.Reply = m.AsBegun()
+	switch {
+	case m.Status != stream.Streaming:
+		sent.wait = func(context.Context) (conversation.Message, error) { return m, nil }
+	case t.options.Nodes == nil:
+		return nil, conversation.ErrUnavailable // it is neither live nor over
+	default:
+		sent.wait = func(ctx context.Context) (conversation.Message, error) {
+			m, err := t.options.Follower.AwaitEnd(ctx, owner, sessionID, earlier.ReplyID)
+			if errors.Is(err, conversation.ErrMessageNotFound) {
+				err = conversation.ErrReplyLost
+			}
+			return m, err
+		}
+	}
+	return sent, nil
+}
+
+// resume finds out what became of a send if the store's response was lost. Its caller was told that the service is unavailable.
+// If its turn has begun, it runs like any other, and a repeat of the send joins it. It asks until the store answers or a drain
+// begins; then other nodes end the turn, if there is one.
+func (t *Turns) resume(owner conversation.Owner, turn conversation.NewTurn) {
+	const first, longest = 100 * time.Millisecond, time.Second
+	for wait := first; ; wait = min(2*wait, longest) {
+		begun, err := t.options.Nodes.ResumeTurn(context.Background(), owner, turn)
+		switch {
+		case err == nil:
+			t.begin(begun).Start()
+			return
+		case !errors.Is(err, conversation.ErrUnavailable):
+			return
+		}
+		select {
+		case <-t.draining:
+			return
+		case <-time.After(wait):
+		}
+	}
+}

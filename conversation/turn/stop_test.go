@@ -1,0 +1,261 @@
+package turn_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"parley/conversation"
+	"parley/conversation/conversationtest"
+	"parley/conversation/service"
+	"parley/stream"
+)
+
+func TestCancel_WaitsForModel(t *testing.T) {
+	model := conversationtest.NewDirected()
+	model.Linger = make(chan struct{})
+	n := conversationtest.Start(t, model)
+	session := n.NewSession()
+	sent := n.Begun(session, "hello")
+	c := model.Next(t)
+	c.Write("Half of")
+	cancelled := make(chan conversationtest.Reply, 1)
+	go func() {
+		m, err := n.Cancel(context.Background(), owner, session, sent.Reply.ID)
+		cancelled <- conversationtest.Reply{Message: m, Err: err}
+	}()
+	<-c.Ctx.Done()
+	if len(cancelled) > 0 {
+		t.Error("acknowledged while the model's request was open")
+	}
+	if m := n.All(session)[1]; m.Status != stream.Streaming {
+		t.Errorf("ended while the model's request was open: %+v", m)
+	}
+	close(model.Linger)
+	wantReply(t, "the cancel", conversationtest.Within(t, "the cancel", cancelled), stream.Cancelled, "Half of")
+	reply, err := sent.Wait(t.Context())
+	wantReply(t, "the send", conversationtest.Reply{Message: reply, Err: err}, stream.Cancelled, "Half of")
+	again, err := n.Cancel(t.Context(), owner, session, sent.Reply.ID)
+	wantReply(t, "a second cancel", conversationtest.Reply{Message: again, Err: err}, stream.Cancelled, "Half of")
+	asked, err := n.Cancel(t.Context(), owner, session, n.All(session)[0].ID)
+	wantReply(t, "a cancel of a user's message", conversationtest.Reply{Message: asked, Err: err}, stream.Completed, "hello")
+	_, err = n.Cancel(t.Context(), owner, session, "msg_0000000000000000")
+	conversationtest.Fails(t, "a cancel of nothing", err, conversation.ErrMessageNotFound)
+}
+
+func TestCancel_ModelLingers_StaysWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := conversationtest.NewDirected()
+		model.Linger = make(chan struct{})
+		n := conversationtest.Start(t, model)
+		session := n.NewSession()
+		sent := n.Begun(session, "hello")
+		model.Next(t)
+		began := time.Now()
+		_, err := n.Cancel(t.Context(), owner, session, sent.Reply.ID)
+		if conversationtest.Fails(t, "the cancel", err, conversation.ErrCancelPending); time.Since(began) != 5*time.Second {
+			t.Errorf("after %v", time.Since(began))
+		}
+		close(model.Linger)
+		if m, err := n.Cancel(t.Context(), owner, session, sent.Reply.ID); err != nil || m.Status != stream.Cancelled {
+			t.Errorf("%+v %v", m, err)
+		}
+	})
+}
+
+func TestCancel_BeforeStart(t *testing.T) {
+	model := conversationtest.NewDirected()
+	n := conversationtest.Start(t, model)
+	session := n.NewSession()
+	sent := (<-n.Begin(t.Context(), owner, conversationtest.Message(session, "hello"))).Sent
+	n.StopReply(session, sent.Reply.ID, stream.ErrCancelled)
+	if m, err := sent.Wait(t.Context()); err != nil || m.Status != stream.Cancelled {
+		t.Errorf("%+v %v", m, err)
+	}
+}
+
+func TestClear_MidReply(t *testing.T) {
+	model := conversationtest.NewDirected()
+	n := conversationtest.Start(t, model)
+	session := n.NewSession()
+	v := n.Watch(session, nil)
+	sent := n.Begun(session, "hello")
+	c := model.Next(t)
+	c.Write("Half of")
+	before := n.Watch(session, nil).Position
+	if count, err := n.Clear(t.Context(), owner, session); count != 2 || err != nil {
+		t.Errorf("cleared %d %v", count, err)
+	}
+	conversationtest.Within(t, "the model's request to be closed", c.Closed)
+	for event := v.Event(); event.Kind != stream.Cleared; event = v.Event() {
+		if event.Kind == stream.Ended {
+			t.Errorf("the reply's end was shown: %s", event.Ending.Message)
+		}
+	}
+	reply, err := sent.Wait(t.Context())
+	wantReply(t, "the send", conversationtest.Reply{Message: reply, Err: err}, stream.Cancelled, "Half of")
+	if s := n.Get(session); s.MessageCount != 0 || s.TokenUsage.Total == 0 {
+		t.Errorf("the session is %+v", s)
+	}
+	next := n.Begun(session, "next") // the view goes on
+	model.Next(t).End()
+	v.Event()
+	if event := v.Event(); event.Entry.ID != next.Reply.ID {
+		t.Errorf("created %+v", event)
+	}
+	v.Until(stream.Ended)
+	if old := n.Watch(session, &before); old.Recovered {
+		t.Error("a position from before the clear is said to be recovered")
+	}
+}
+
+func TestClear_Busy30s(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := conversationtest.NewDirected()
+		model.Linger = make(chan struct{})
+		n := conversationtest.Start(t, model)
+		session := n.NewSession()
+		n.Begun(session, "hello")
+		model.Next(t)
+		began := time.Now()
+		_, err := n.Clear(t.Context(), owner, session)
+		if conversationtest.Fails(t, "the clear", err, conversation.ErrSessionBusy); time.Since(began) != 30*time.Second {
+			t.Errorf("after %v", time.Since(began))
+		}
+		close(model.Linger)
+		if count, err := n.Clear(t.Context(), owner, session); err != nil || count != 2 {
+			t.Errorf("then %d %v", count, err)
+		}
+		_, err = n.Clear(t.Context(), owner, "session_0000000000000000")
+		conversationtest.Fails(t, "a clear of nothing", err, conversation.ErrSessionNotFound)
+	})
+}
+
+func TestDelete_MidReply(t *testing.T) {
+	model := conversationtest.NewDirected()
+	queue, option := noteQueue()
+	n := conversationtest.Start(t, model, option)
+	session := n.NewSession()
+	v := n.Watch(session, nil)
+	replied := n.Later(conversationtest.Message(session, "hello"))
+	c := model.Next(t)
+	c.Write("Half of")
+	waiting := n.Later(conversationtest.Message(session, "waiting"))
+	conversationtest.Within(t, "a place in the queue", queue.queued)
+	if err := n.DeleteSession(t.Context(), owner, session); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-c.Closed:
+	default:
+		t.Error("the deletion did not wait for the model")
+	}
+	v.Until(stream.Deleted)
+	if event, ok := v.Poll(); ok {
+		t.Errorf("after the last event came %+v", event)
+	}
+	for name, replied := range map[string]<-chan conversationtest.Reply{"the send": replied, "the waiting send": waiting} {
+		conversationtest.Fails(t, name, conversationtest.Within(t, name, replied).Err, conversation.ErrSessionNotFound)
+	}
+	conversationtest.Fails(t, "a second deletion", n.DeleteSession(t.Context(), owner, session), conversation.ErrSessionNotFound)
+}
+
+// ailing is a store that does not take endings while it is ill, or answers them otherwise.
+type ailing struct {
+	conversation.Store
+	ill    atomic.Bool
+	answer func(conversation.Message) (conversation.Message, error) // nil for the store's own
+}
+
+func (a *ailing) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
+	if a.ill.Load() {
+		return conversation.Message{}, errors.Join(conversation.ErrUnavailable, errors.New("secret"))
+	}
+	if a.answer != nil {
+		return a.answer(reply)
+	}
+	return a.Store.EndTurn(ctx, key, reply, timing)
+}
+
+func TestEnding_NotStored_NotShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model, store := conversationtest.NewDirected(), &ailing{}
+		n := conversationtest.Start(t, model, func(o *service.Options) { store.Store, o.Store = o.Store, store })
+		session := n.NewSession()
+		v := n.Watch(session, nil)
+		replied := n.Later(conversationtest.Message(session, "hello"))
+		c := model.Next(t)
+		c.Write("A reply.")
+		store.ill.Store(true)
+		began := time.Now()
+		c.End()
+		if r := <-replied; !errors.Is(r.Err, conversation.ErrUnavailable) || time.Since(began) != 2*time.Second {
+			t.Errorf("after %v the caller gets %v", time.Since(began), r.Err)
+		}
+		if m := n.All(session)[1]; m.Status != stream.Streaming || m.Content != "A reply." {
+			t.Errorf("meanwhile it is %+v", m)
+		}
+		synctest.Wait()
+		for event, ok := v.Poll(); ok; event, ok = v.Poll() {
+			if event.Kind == stream.Ended {
+				t.Errorf("its end was shown: %+v", event)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		store.ill.Store(false)
+		event, _ := v.Until(stream.Ended)
+		if m := conversationtest.Decode(t, event.Ending.Message); m.Content != "A reply." || m.Status != stream.Completed {
+			t.Errorf("then its end is %+v", m)
+		}
+		if h := n.All(session); len(h) != 2 || h[1].Status != stream.Completed {
+			t.Errorf("history has %+v", h)
+		}
+	})
+}
+
+// TestEnding_DecidedElsewhere has each decision that the store may have taken without this node.
+func TestEnding_DecidedElsewhere(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer func(conversation.Message) (conversation.Message, error)
+		err    error        // what the caller gets
+		status stream.State // what viewers see; "" for no end
+	}{
+		"by another node": {func(m conversation.Message) (conversation.Message, error) {
+			m.Status = stream.Interrupted
+			return m, conversation.ErrFenced
+		}, nil, stream.Interrupted},
+		"the reply is lost": {func(conversation.Message) (conversation.Message, error) {
+			return conversation.Message{}, conversation.ErrFenced
+		}, conversation.ErrReplyLost, stream.Interrupted},
+		"the session is gone": {func(conversation.Message) (conversation.Message, error) {
+			return conversation.Message{}, conversation.ErrSessionNotFound
+		}, conversation.ErrSessionNotFound, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			model, store := conversationtest.NewDirected(), &ailing{answer: test.answer}
+			n := conversationtest.Start(t, model, func(o *service.Options) { store.Store, o.Store = o.Store, store })
+			session := n.NewSession()
+			v := n.Watch(session, nil)
+			sent := n.Begun(session, "hello")
+			c := model.Next(t)
+			c.Write("text")
+			c.End()
+			_, err := sent.Wait(t.Context())
+			conversationtest.Fails(t, "the caller", err, test.err)
+			if test.status == "" {
+				return
+			}
+			event, text := v.Until(stream.Ended)
+			m := conversationtest.Decode(t, event.Ending.Message)
+			if m.Status != test.status || m.Content != "text" || text != "text" {
+				t.Errorf("viewers see %+v after %q", m, text)
+			}
+			if lost := errors.Is(test.err, conversation.ErrReplyLost); lost != (*m.Usage == conversation.Usage{Estimated: true}) {
+				t.Errorf("its usage is %+v", m.Usage)
+			}
+		})
+	}
+}

@@ -1,0 +1,203 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"parley/conversation"
+	"parley/conversation/background"
+	"parley/conversation/prompt"
+	"parley/conversation/window"
+	"parley/stream"
+)
+
+// readTimeout is how long a turn waits for the texts that its window chose: a store that is slower than this answers with the
+// newest messages alone.
+const readTimeout = 2 * time.Second
+
+// Turn is a turn of this node. The package comment lists its states.
+type Turn struct {
+	// static
+	turns   *Turns
+	begun   conversation.TurnStart
+	since   time.Time // when it began
+	reply   *stream.Reply
+	topic   *stream.Topic // held until the turn is over
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	late    chan struct{} // closed if the ending is not stored in time
+	done    chan struct{} // closed when the turn is over
+	started sync.Once
+
+	// owned by run
+	fitted *prompt.Fit
+	report conversation.ContextReport
+
+	// set before done is closed
+	decision decision
+	final    conversation.Message // if decision is not gone
+}
+
+// begin takes over a turn that the store has begun. Nothing of it is shown before start.
+func (t *Turns) begin(begun conversation.TurnStart) *Sent {
+	turn := &Turn{
+		turns: t, begun: begun, since: time.Now(), reply: stream.NewReply(begun.Reply.ID), topic: t.options.Hub.Open(begun.Session.ID),
+		late: make(chan struct{}), done: make(chan struct{}),
+	}
+	turn.ctx, turn.cancel = context.WithCancelCause(context.Background())
+	t.work.Add(1) // until run returns
+	t.live.add(turn)
+	t.options.Follower.Began(turn, begun.Session)
+	return &Sent{Reply: begun.Reply, Position: stream.After(begun.Message.ID), turn: turn, wait: turn.wait}
+}
+
+// start shows the turn to viewers and runs it, once.
+func (t *Turn) start() {
+	t.started.Do(func() {
+		t.topic.Publish(t.begun.Previous,
+			&stream.Entry{ID: t.begun.Message.ID, Created: t.begun.Message.Created()},
+			&stream.Entry{ID: t.begun.Reply.ID, Created: t.begun.Reply.Created(), Reply: t.reply})
+		t.turns.journal.Add(t.begun.Key, t.reply)
+		go func() {
+			defer t.turns.work.Done()
+			t.run()
+		}()
+	})
+}
+
+// run takes the turn through its states.
+func (t *Turn) run() {
+	defer t.cancel(nil)
+	request := t.fit()
+	outcome := t.write(request)
+	t.end(t.endedBy(outcome), t.timing(outcome))
+	t.show(outcome)
+	t.workAfterReply()
+	t.topic.Close()
+}
+
+// fit fits the message into its window. It cannot fail: without a summary that takes too long, messages are dropped; without
+// texts that cannot be read, the newest messages are sent alone. The report says so.
+func (t *Turn) fit() stream.Request {
+	o, owner := &t.turns.options, t.begun.Key.Owner
+	f := prompt.New(t.begun.Context(), t.begun.Message)
+	f.Compare(o.Embeddings.OfMessage(t.ctx, f))
+	f.Plan()
+	fault := o.Summaries.BeforeReply(t.ctx, owner, f)
+	ctx, cancel := context.WithTimeout(t.ctx, readTimeout)
+	defer cancel()
+	if err := background.ReadTexts(ctx, o.Store, owner, f, f.Sent()); err != nil {
+		if t.ctx.Err() == nil {
+			o.Log.Warn("messages for the context window could not be read; the reply is built from the newest alone",
+				"session", t.begun.Key.SessionID, "message", t.begun.Key.ReplyID, "error", err)
+		}
+		f = f.WithoutIndex()
+		f.Plan()
+	}
+	t.fitted, t.report = f, f.Report()
+	t.report.SummaryFault = fault
+	if dropped, ok := f.Dropped(); ok {
+		o.Hub.NotifySummarised(t.begun.Key.SessionID, dropped)
+	}
+	return f.Request()
+}
+
+// write has the model write the reply.
+func (t *Turn) write(request stream.Request) stream.Outcome {
+	o := &t.turns.options
+	outcome := stream.Pump(t.ctx, o.Model, request, t.reply, o.Timeouts)
+	if outcome.Err != nil {
+		o.Log.Warn("a reply failed", "session", t.begun.Key.SessionID, "message", t.begun.Key.ReplyID, "error", outcome.Err)
+	}
+	return outcome
+}
+
+// endedBy returns the reply as the model's outcome ends it, with its usage.
+func (t *Turn) endedBy(outcome stream.Outcome) conversation.Message {
+	text, _ := t.reply.Snapshot()
+	m := t.begun.Reply
+	m.Content, m.Status, m.Context = string(text), outcome.State, &t.report
+	m.FinishReason = outcome.Result.FinishReason
+	if outcome.Err != nil {
+		m.Error = &conversation.ReplyError{Code: outcome.Err.Code, Message: outcome.Err.Message}
+	}
+	m.Usage = t.usage(outcome, m.Content)
+	m.Tokens = m.Usage.Completion
+	if t.begun.Session.Context.RetentionPolicy == conversation.Semantic {
+		m.Terms = window.TermsOf(t.begun.Message.Content, m.Content)
+	}
+	return m
+}
+
+// usage returns what the reply used: the provider's figures, or else our estimate.
+func (t *Turn) usage(outcome stream.Outcome, text string) *conversation.Usage {
+	if u := outcome.Result.Usage; u != nil {
+		return &conversation.Usage{Prompt: u.Prompt, Completion: u.Completion, Total: u.Prompt + u.Completion}
+	}
+	u := conversation.Usage{Completion: t.turns.options.Count(text), Prompt: t.report.PromptTokens, Estimated: true}
+	if outcome.State == stream.Failed && text == "" {
+		u.Prompt = 0 // the model never took the prompt
+	}
+	u.Total = u.Prompt + u.Completion
+	return &u
+}
+
+// timing returns how long the turn took up to now.
+func (t *Turn) timing(outcome stream.Outcome) conversation.Timing {
+	timing := conversation.Timing{Duration: max(1, time.Since(t.since))} // 0 would mean unknown
+	if !outcome.FirstTokenAt.IsZero() {
+		timing.FirstToken = max(1, outcome.FirstTokenAt.Sub(t.since))
+	}
+	return timing
+}
+
+// show shows the ending to viewers and releases those who wait for it.
+func (t *Turn) show(outcome stream.Outcome) {
+	ending := stream.Ending{State: outcome.State} // if the session is gone, viewers are shown that instead
+	if t.decision != gone {
+		ending = t.final.Ending()
+	}
+	if t.wasCleared() && t.final.Status == stream.Cancelled {
+		ending.Message = nil // viewers are shown that the history was cleared instead
+	}
+	t.reply.End(ending)
+	t.topic.ScheduleTrim()
+	t.turns.live.remove(t)
+	close(t.done)
+}
+
+// workAfterReply starts the background work after a reply that is in the history.
+func (t *Turn) workAfterReply() {
+	if t.decision != stored || t.final.Error != nil || t.wasCleared() {
+		return
+	}
+	o, owner := &t.turns.options, t.begun.Key.Owner
+	o.Embeddings.AfterReply(owner, t.fitted, &t.begun.Message, &t.final)
+	t.fitted.Add(&t.begun.Message, &t.final)
+	o.Summaries.AfterReply(owner, t.fitted)
+}
+
+func (t *Turn) wasCleared() bool {
+	return errors.Is(context.Cause(t.ctx), conversation.ErrHistoryCleared)
+}
+
+// Key names the turn.
+func (t *Turn) Key() conversation.TurnKey { return t.begun.Key }
+
+// MessageID is the message that the reply replies to.
+func (t *Turn) MessageID() string { return t.begun.Message.ID }
+
+// Stop asks the turn to stop, and does not wait. Of several causes the first decides how the reply ends.
+func (t *Turn) Stop(cause error) { t.cancel(cause) }
+
+// Over reports whether the turn is over.
+func (t *Turn) Over() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}

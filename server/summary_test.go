@@ -1,0 +1,73 @@
+package server_test
+
+import (
+	"fmt"
+	"testing"
+
+	"parley/conversation/conversationtest"
+)
+
+// summarising is a model whose replies are of 46 tokens.
+type summarising = conversationtest.Summarising
+
+// folding is a server whose model summarises, and a viewed session with a window of 1,000 tokens: 747 for messages. An exchange takes
+// 100, so the sixth leaves the window over 80 % full; then five are summarised, by two calls to the model.
+type folding struct {
+	*parley
+	model   *summarising
+	session string
+	socket  *socket
+}
+
+func newFolding(t *testing.T, model *summarising, policy string, options ...option) *folding {
+	p := start(t, model, options...)
+	f := &folding{parley: p, model: model, session: p.windowed(1000, policy), socket: p.dial()}
+	f.socket.mustSubscribe(f.session, "")
+	return f
+}
+
+// talk sends a message of 46 tokens, and returns the reply.
+func (f *folding) talk(name string) message {
+	f.t.Helper()
+	name += " "
+	return decodeInto[message](f.t, f.call("POST", messages(f.session), content(name+ofTokens(46)[len(name):])))
+}
+
+// compressed waits for the next context.compressed.
+func (f *folding) compressed() map[string]any {
+	f.t.Helper()
+	for {
+		if got := f.socket.any(); got.Type == "context.compressed" {
+			return decodeInto[map[string]any](f.t, answer{raw: got.raw})
+		}
+	}
+}
+
+// TestSummary_OverHTTP shows a summary as clients see it: the frame, and the JSON of a dry run and of a reply's context. What is
+// summarised, and when, is tested in conversation/background.
+func TestSummary_OverHTTP(t *testing.T) {
+	f := newFolding(t, &summarising{}, "fifo")
+	for i := range 6 {
+		f.talk(fmt.Sprint("m", i))
+	}
+	last := f.compressed() // of two in a row a viewer may be shown the last alone
+	if last["summarised"] == 8.0 && last["tokensBefore"] == 400.0 {
+		last = f.compressed()
+	}
+	if last["sessionId"] != f.session || last["summarised"] != 2.0 || last["dropped"] != 0.0 || last["tokensAfter"] == 0.0 ||
+		last["tokensBefore"] != float64(107+count("Summary of the conversation so far:\nsummary 1")-3) {
+		t.Errorf("viewers are shown %v", last)
+	}
+	f.talk("m6")
+	dry := decodeInto[struct{ Summary string }](t, f.call("POST", "/v1/sessions/"+f.session+"/context", content(ofTokens(46))))
+	if dry.Summary != "Summary of the conversation so far:\nsummary 2" {
+		t.Errorf("a dry run shows the summary %q", dry.Summary)
+	}
+	report := f.talk("m7").Context
+	h := f.history(f.session)
+	folded, kept := report["folded"].(map[string]any), report["kept"].(map[string]any)
+	if folded["count"] != 2.0 || folded["last"] != h[1].MessageID || kept["count"] != 13.0 || kept["first"] != h[2].MessageID ||
+		report["summarised"] != true || report["folding"] != nil || len(h) != 16 {
+		t.Errorf("the report is %v", report)
+	}
+}
