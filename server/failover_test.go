@@ -196,7 +196,7 @@ func TestFailover_UnderLoad(t *testing.T) {
 					again := l.again.Load()
 					l.nodes[0].poll("refusals", func() bool {
 						// On a machine that is too busy, the Sentinels may find the master dead before it is killed.
-						return l.again.Load() > again+16 || strings.Contains(fmt.Sprint(w.Replica.Do("INFO", "replication")), "role:master")
+						return l.again.Load() > again+16 || strings.Contains(w.Replica.Do("INFO", "replication"), "role:master")
 					})
 				}
 			}
