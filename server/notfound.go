@@ -18,7 +18,7 @@ type Page interface {
 // notFoundPage is the 404 for browsers. It repeats nothing of the request.
 const notFoundPage = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Parley: not found</title></head>
-<body><h1>There is nothing here.</h1><p><a href="/">The page</a> · <a href="/docs">The interface</a></p></body></html>
+<body><h1>There is nothing here.</h1><p><a href="/">The page</a> · <a href="/docs">Documentation</a></p></body></html>
 `
 
 // noRoute serves the page's files. Anything else is a 404.

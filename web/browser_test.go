@@ -18,27 +18,28 @@ import (
 	"parley/web/browsertest"
 )
 
-// harness is a page with nothing but a log, under the page's policy, and with its styles; testdata/harness.mjs works on it.
+// harness is an HTML page that contains only a message log, with the styles of the real page. Functions of testdata/harness.mjs
+// fill the log. harnessHandler serves it with the page's content security policy.
 const harness = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Harness</title>
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"><link rel="icon" href="/static/icon.svg">
 <link rel="stylesheet" href="/static/style.css"><link rel="stylesheet" href="/static/markdown.css">
 <script type="module" src="/testdata/harness.mjs"></script>
 <body><header></header><main><section id="chat"><div id="scroller" tabindex="0"><div id="column"><div id="log" role="log"></div></div></div></section></main>`
 
-// timeout is for one step in the browser.
+// timeout limits one step in the browser.
 const timeout = browsertest.Timeout
 
-// TestMain ends the browser that the tests share.
+// TestMain closes the browser that the tests share.
 func TestMain(m *testing.M) { os.Exit(browsertest.Run(m)) }
 
-// inBrowser is a tab of chromium with the harness in it. What the page says on its console, what violates its policy, and
-// requests that leave the server fail the test when it is over.
+// inBrowser is a Chromium tab that shows the harness. At its end, the test fails if the page wrote to its console, violated its
+// policy or sent a request to another origin.
 type inBrowser struct {
 	t   *testing.T
 	ctx context.Context
 
-	mu        sync.Mutex
-	complaint []string // guarded by mu
+	mu         sync.Mutex
+	complaints []string // guarded by mu
 }
 
 func openHarness(t *testing.T) *inBrowser {
@@ -47,7 +48,7 @@ func openHarness(t *testing.T) *inBrowser {
 	t.Cleanup(server.Close)
 	b := &inBrowser{t: t}
 	ctx, cancel := chromedp.NewContext(browsertest.Chromium(t), chromedp.WithNewBrowserContext(),
-		chromedp.WithListener(func(event any) { b.watch(server.URL, event) }))
+		chromedp.WithListener(func(event any) { b.record(server.URL, event) }))
 	t.Cleanup(cancel)
 	b.ctx = ctx
 	if err := chromedp.Do(ctx, browsertest.Focus, chromedp.EmulateViewport(browsertest.Width, browsertest.Height)); err != nil {
@@ -55,11 +56,11 @@ func openHarness(t *testing.T) *inBrowser {
 	}
 	b.do(chromedp.Navigate(server.URL))
 	b.until(`"ready" in document.documentElement.dataset`)
-	t.Cleanup(b.judge)
+	t.Cleanup(b.failOnComplaints)
 	return b
 }
 
-// harnessHandler serves the harness at /, what it needs under /testdata, and the page's files under /static.
+// harnessHandler serves the harness at /, its scripts under /testdata, and the page's files under /static.
 func harnessHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/static/", Handler(Options{}))
@@ -74,22 +75,23 @@ func harnessHandler() http.Handler {
 	return mux
 }
 
-func (b *inBrowser) watch(origin string, event any) {
+// record adds the complaint in an event, if there is one. A request to a URL outside origin is a complaint too.
+func (b *inBrowser) record(origin string, event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e, ok := event.(*network.EventRequestWillBeSent); ok && !strings.HasPrefix(e.Request.URL, origin+"/") {
-		b.complaint = append(b.complaint, "asks for "+e.Request.URL)
+		b.complaints = append(b.complaints, "request to "+e.Request.URL)
 	}
 	if complaint := browsertest.Complaint(event); complaint != "" {
-		b.complaint = append(b.complaint, complaint)
+		b.complaints = append(b.complaints, complaint)
 	}
 }
 
-func (b *inBrowser) judge() {
+func (b *inBrowser) failOnComplaints() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, complaint := range b.complaint {
-		b.t.Errorf("the page complains: %s", complaint)
+	for _, complaint := range b.complaints {
+		b.t.Errorf("error in the page: %s", complaint)
 	}
 }
 
@@ -102,7 +104,7 @@ func (b *inBrowser) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// eval returns the value of an expression in the page, or what it is a promise of.
+// eval evaluates an expression in the page and returns its value. If the value is a promise, eval awaits it.
 func eval[T any](b *inBrowser, expression string) T {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, timeout)
@@ -114,7 +116,7 @@ func eval[T any](b *inBrowser, expression string) T {
 	return value
 }
 
-// report decodes what a test of the harness returns, which is JSON.
+// report calls a function of the harness that returns JSON, and decodes the result.
 func report[T any](b *inBrowser, expression string) (value T) {
 	b.t.Helper()
 	if err := json.Unmarshal([]byte(eval[string](b, expression)), &value); err != nil {
@@ -123,7 +125,7 @@ func report[T any](b *inBrowser, expression string) (value T) {
 	return value
 }
 
-// until waits until an expression is true in the page.
+// until waits until an expression in the page is true.
 func (b *inBrowser) until(expression string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, timeout)
@@ -139,12 +141,12 @@ func (b *inBrowser) until(expression string) {
 		case <-ctx.Done():
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.t.Fatalf("timed out waiting for: %s\n%q", expression, b.complaint)
+			b.t.Fatalf("timed out waiting for: %s\n%q", expression, b.complaints)
 		}
 	}
 }
 
-// look sets the size of the tab, and the colours that its user prefers: light or dark.
+// look sets the size of the tab in pixels and its preferred colour scheme, "light" or "dark".
 func (b *inBrowser) look(width, height int64, scheme string) {
 	b.t.Helper()
 	if err := browsertest.Look(b.ctx, width, height, scheme); err != nil {
@@ -152,7 +154,7 @@ func (b *inBrowser) look(width, height int64, scheme string) {
 	}
 }
 
-// scriptTime returns how many milliseconds of script the page has run.
+// scriptTime returns the time that the page has spent in scripts, in milliseconds.
 func scriptTime(b *inBrowser) float64 {
 	b.t.Helper()
 	metrics, err := browsertest.Metrics(b.ctx)

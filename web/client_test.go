@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestJavaScript runs testdata/*.test.mjs in node: the client on a scripted socket and a fake clock, and the page's pure modules.
-// Without node the test is skipped, but fails where CI=true.
-func TestJavaScript(t *testing.T) {
+// TestJavaScript_AllScriptsPass runs testdata/*.test.mjs in node. They test the client with a fake server and a fake clock, and the
+// page's modules that need no browser. Without node the test is skipped, or fails if CI=true.
+func TestJavaScript_AllScriptsPass(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {
 		if os.Getenv("CI") == "true" {

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// File is a file that does not change while the server runs. It is safe for concurrent use.
+// File serves content that does not change while the server runs. It is safe for concurrent use.
 type File struct {
 	contentType string
 	hash        string
 	content     []byte
-	gzipped     func() []byte // compressed on first use; nil if that would not be smaller
+	gzipped     func() []byte // returns content after compress, which runs on first use
 }
 
-// NewFile returns a file. The caller must not change content afterwards.
+// NewFile returns a File that serves content. The caller must not change content afterwards.
 func NewFile(contentType string, content []byte) *File {
 	hash := sha256.Sum256(content)
 	return &File{
@@ -29,7 +29,7 @@ func NewFile(contentType string, content []byte) *File {
 	}
 }
 
-// compress returns content compressed by gzip, nil if that is not smaller.
+// compress returns content compressed with gzip, or nil if the result is not smaller.
 func compress(content []byte) []byte {
 	var packed bytes.Buffer
 	writer, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
@@ -45,9 +45,9 @@ func compress(content []byte) []byte {
 	return packed.Bytes()
 }
 
-// ServeHTTP implements http.Handler for GET and HEAD. It sends gzip to clients that accept it; gzip and plain have different ETags.
-// Caches must revalidate (no-cache), so that a new version of the server is seen at once. Range requests get the plain content, because a
-// part of a gzip stream is useless.
+// ServeHTTP implements http.Handler for GET and HEAD. It sends gzip to clients that accept it, with an ETag of its own. Caches must
+// revalidate (no-cache), so that browsers get the files of a new server version at once. Range requests get the plain content,
+// because a part of a gzip stream is useless.
 func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header, content, etag := w.Header(), f.content, `"`+f.hash+`"`
 	header.Set("Content-Type", f.contentType)
@@ -64,8 +64,8 @@ func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
 
-// acceptsGzip reports whether the Accept-Encoding headers (RFC 9110, 12.5.3) accept gzip and prefer it to plain content or have no
-// preference. Invalid items count as weight 0.
+// acceptsGzip reports whether the Accept-Encoding headers (RFC 9110, section 12.5.3) accept gzip with at least the weight of plain
+// content. An item with an invalid weight has weight 0.
 func acceptsGzip(fields []string) bool {
 	const absent = -1.0
 	weights := map[string]float64{"gzip": absent, "*": absent, "identity": absent}

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-func TestAcceptsGzip(t *testing.T) {
+func TestAcceptsGzip_NotLessThanPlain(t *testing.T) {
 	for accept, want := range map[string]bool{
 		"":                                false,
 		"gzip":                            true,
@@ -50,7 +50,7 @@ func TestAcceptsGzip(t *testing.T) {
 	}
 }
 
-func TestFile_GzipAndPlain(t *testing.T) {
+func TestFile_GzipAndPlain_DifferentETags(t *testing.T) {
 	const target = "/static/client.js"
 	plain, packed := get(t, "GET", target), get(t, "GET", target, "Accept-Encoding", "gzip")
 	reader, err := gzip.NewReader(packed.Body)
@@ -59,7 +59,7 @@ func TestFile_GzipAndPlain(t *testing.T) {
 	}
 	unpacked, err := io.ReadAll(reader)
 	if err != nil || !bytes.Equal(unpacked, plain.Body.Bytes()) {
-		t.Errorf("%d bytes unpacked, %d as they are: %v", len(unpacked), plain.Body.Len(), err)
+		t.Errorf("%d bytes unpacked, want %d: %v", len(unpacked), plain.Body.Len(), err)
 	}
 	if e := packed.Header().Get("Content-Encoding"); e != "gzip" || plain.Header().Get("Content-Encoding") != "" {
 		t.Errorf("Content-Encoding %q and %q", e, plain.Header().Get("Content-Encoding"))
@@ -72,8 +72,8 @@ func TestFile_GzipAndPlain(t *testing.T) {
 		method, accept, match string
 		status                int
 	}{
-		"its own tag":                {"GET", "gzip", own, 304},
-		"its own tag among others":   {"GET", "gzip", `"x", ` + own, 304},
+		"gzip, its own tag":          {"GET", "gzip", own, 304},
+		"gzip, its tag among others": {"GET", "gzip", `"x", ` + own, 304},
 		"gzip, tag of the plain one": {"GET", "gzip", other, 200},
 		"plain, tag of the gzip one": {"GET", "identity", own, 200},
 		"plain, its own tag":         {"GET", "identity", other, 304},
@@ -97,17 +97,17 @@ func TestFile_GzipAndPlain(t *testing.T) {
 	}
 }
 
-func TestFile_NoGzipIfLarger(t *testing.T) {
+func TestFile_GzipWouldBeLarger_ServedPlain(t *testing.T) {
 	if packed := NewFile("text/plain", []byte("short")).gzipped(); packed != nil {
-		t.Errorf("%d bytes", len(packed))
+		t.Errorf("compressed to %d bytes, want no compression", len(packed))
 	}
 }
 
-// firstLoad is the budget in bytes, compressed, for the page and everything that it loads before the user does anything. It takes
-// about a second over a slow mobile connection (0.5 Mbit/s).
+// firstLoad is the budget for the page and all files that it loads before the user does anything, in bytes after compression.
+// 60,000 bytes take about a second over a slow mobile connection (0.5 Mbit/s).
 const firstLoad = 60_000
 
-func TestPage_FirstLoadSize(t *testing.T) {
+func TestPage_FirstLoad_WithinBudget(t *testing.T) {
 	loaded := map[string]int{}
 	load(t, "/", loaded)
 	total := 0
@@ -121,7 +121,7 @@ func TestPage_FirstLoadSize(t *testing.T) {
 	}
 }
 
-// load adds the compressed sizes of a file and of all files that it makes a browser load.
+// load adds the compressed sizes of target and of all files that a browser loads because of it.
 func load(t *testing.T, target string, loaded map[string]int) {
 	t.Helper()
 	if _, seen := loaded[target]; seen {
@@ -144,8 +144,8 @@ var (
 	urls     = regexp.MustCompile(`url\(\s*["']?([^"')]+)|@import\s+["']([^"']+)`)
 )
 
-// loads returns the addresses that a file makes the browser load at once: elements of a document, static imports of a script,
-// imports and URLs of a style sheet.
+// loads returns the paths of the files that a browser loads as soon as it has read a file: those named by elements of a document,
+// static imports of a script, or imports and URLs of a style sheet.
 func loads(target, contentType, content string) (all []string) {
 	kind := map[string]*regexp.Regexp{"text/html": elements, "text/javascript": imports, "text/css": urls}[strings.Split(contentType, ";")[0]]
 	if kind == nil {
@@ -167,7 +167,7 @@ func loads(target, contentType, content string) (all []string) {
 	return all
 }
 
-func TestLoads(t *testing.T) {
+func TestLoads_FindsImportsAndLinks(t *testing.T) {
 	script := `// import { x } from "./comment.js";
 /* import "./block.js" */
 import { a } from "./a.js";

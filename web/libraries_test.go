@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// library is a third-party package that is committed unchanged: an entry of static/lib/versions.json.
+// library is an entry of static/lib/versions.json: a third-party package whose files are committed unchanged.
 type library struct {
 	Package     string            `json:"package"`
 	Version     string            `json:"version"`
 	License     string            `json:"license"`
 	LicenseFile string            `json:"licenseFile"`
 	From        string            `json:"from"`
-	Integrity   string            `json:"integrity"` // of the archive, as in npm's registry
+	Integrity   string            `json:"integrity"` // hash of the package's archive in npm's registry
 	Files       map[string]string `json:"files"`     // path in the package → SHA-256
 }
 
@@ -38,7 +38,7 @@ func libraries(t *testing.T) []library {
 	return known
 }
 
-func TestLibraries_Unchanged(t *testing.T) {
+func TestLibraries_FilesMatchVersionsJSON(t *testing.T) {
 	want := map[string]string{} // file → SHA-256
 	for _, l := range libraries(t) {
 		if l.Package == "" || l.Version == "" || l.License == "" || l.Integrity == "" ||

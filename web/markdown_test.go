@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-func TestMarkdown_Hostile(t *testing.T) {
+func TestMarkdown_HostileText_SafeAndComplete(t *testing.T) {
 	b := openHarness(t)
 	result := report[struct {
 		Wrong []string
@@ -28,9 +28,10 @@ func TestMarkdown_Hostile(t *testing.T) {
 	}
 }
 
-// TestMarkdown_HostileLinearTime renders the long hostile texts at an eighth of their length and in full. Linear work grows by 8,
-// quadratic work by 64. The limit lies between them, and a text fails only if it exceeds the limit in every attempt.
-func TestMarkdown_HostileLinearTime(t *testing.T) {
+// TestMarkdown_LongHostileText_LinearTime renders the long hostile texts at an eighth of their length and in full. Linear work
+// grows by a factor of 8, quadratic work by 64. The limit lies between them. The test fails only if a text exceeds the limit in
+// every attempt.
+func TestMarkdown_LongHostileText_LinearTime(t *testing.T) {
 	const limit, attempts = 40, 4
 	b := openHarness(t)
 	best := map[string]float64{}
@@ -55,21 +56,21 @@ func TestMarkdown_HostileLinearTime(t *testing.T) {
 	}
 }
 
-func TestMarkdown_Links(t *testing.T) {
+func TestMarkdown_Links_OnlySafeAddresses(t *testing.T) {
 	b := openHarness(t)
 	for _, wrong := range report[[]json.RawMessage](b, `tests.links()`) {
 		t.Errorf("[address, wanted href]: %s", wrong)
 	}
 }
 
-func TestMarkdown_Random(t *testing.T) {
+func TestMarkdown_RandomText_SameInPieces(t *testing.T) {
 	b := openHarness(t)
 	for _, wrong := range report[[]string](b, `tests.random(1500, 20261121)`) {
 		t.Error(wrong)
 	}
 }
 
-func TestMarkdown_Elements(t *testing.T) {
+func TestMarkdown_Syntax_BecomesElements(t *testing.T) {
 	b := openHarness(t)
 	link := func(address, text string) string {
 		return fmt.Sprintf(`<a href=%q title=%[1]q rel="noopener noreferrer nofollow" target="_blank">%[2]s</a>`, address, text)
@@ -110,8 +111,9 @@ func TestMarkdown_Elements(t *testing.T) {
 	}
 }
 
-// TestLog_LinearTime compares the script time of two sizes in one run, the best of three attempts each. Linear work grows by the
-// ratio of the sizes; the limit is four times that, where quadratic work would be at eight times. All times are only printed.
+// TestLog_LinearTime measures the script time for a small and a large input, each as the best of three attempts. Linear work grows
+// by a factor of 8, like the size, and quadratic work by 64. The limit lies between them, at 32. The times themselves are only
+// logged.
 func TestLog_LinearTime(t *testing.T) {
 	const ratio, margin, attempts = 8, 4, 3
 	b := openHarness(t)
@@ -128,7 +130,7 @@ func TestLog_LinearTime(t *testing.T) {
 			least = min(least, took)
 			t.Logf("%s: %.0f ms in all, %.0f ms of script, longest task %.0f ms, %d writes", expression, result.MS, took, result.Longest, result.Writes)
 		}
-		return max(least, 1) // below a millisecond, clocks are coarse
+		return max(least, 1) // clocks are too coarse below a millisecond
 	}
 	for _, c := range []struct{ name, small, large string }{
 		{"tokens at full speed", `tests.tokens(1250)`, `tests.tokens(10_000)`},
@@ -146,11 +148,11 @@ func TestLog(t *testing.T) {
 	b := openHarness(t)
 	for name, expression := range map[string]string{
 		"end of a reply replaces no nodes":       `tests.ends()`,
-		"prose and plain user messages":          `tests.prose()`,
-		"one write a frame, also in hidden tabs": `tests.hidden()`,
-		"scrolling up and jumping to the end":    `tests.jump()`,
+		"prose appears at once, users' text raw": `tests.prose()`,
+		"one write a frame, none lost if hidden": `tests.hidden()`,
+		"scrolling up stops following the end":   `tests.jump()`,
 		"older messages do not move the view":    `tests.prepend()`,
-		"copy button and other actions":          `tests.actions()`,
+		"buttons copy and match the status":      `tests.actions()`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, wrong := range report[[]string](b, expression) {
@@ -160,7 +162,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-func TestHighlight(t *testing.T) {
+func TestHighlight_ColoursTokens(t *testing.T) {
 	b := openHarness(t)
 	for _, c := range [][3]string{
 		{"go", "func main() { return 1 } // done", "kwd:func func:main kwd:return num:1 cmnt:// done"},
@@ -188,8 +190,8 @@ const reply = "# A reply, rendered while it is written\n\n" +
 	"```json\n{\"type\": \"message.delta\", \"offset\": 120, \"recovered\": true, \"cursor\": null}\n```\n\n" +
 	"#### Smaller still\n\nA formula \\(e^{i\\pi} = -1\\), an ~~old~~ idea, and a [link that is none](javascript:alert).\n\n---\n\nThat is all."
 
-// TestReply_ContrastAndWidth writes screenshots to the folder $PARLEY_SCREENSHOTS, if set.
-func TestReply_ContrastAndWidth(t *testing.T) {
+// TestReply_ReadableAndWithinWidth also writes screenshots to the folder $PARLEY_SCREENSHOTS, if it is set.
+func TestReply_ReadableAndWithinWidth(t *testing.T) {
 	b := openHarness(t)
 	quoted, _ := json.Marshal(reply)
 	for _, scheme := range []string{"light", "dark"} {

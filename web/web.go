@@ -11,13 +11,13 @@ import (
 //go:embed static guides
 var embedded embed.FS
 
-// ContentSecurityPolicy allows scripts, styles and connections of the same origin only (connect-src 'self' includes ws: and wss:). It
-// forbids inline scripts and styles, and markup made from strings.
+// ContentSecurityPolicy allows scripts, styles and connections of the same origin only (connect-src 'self' includes ws: and
+// wss:). It forbids inline scripts and styles, and markup made from strings.
 const ContentSecurityPolicy = "default-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Guard sets the security headers for everything that Parley serves to be shown in a browser: the policy, no sniffing of types, no
-// referrer, and no access for a window of another origin that opened it.
+// Guard sets the security headers of a response that a browser displays: ContentSecurityPolicy, no guessing of content types, no
+// referrer, and no access for windows of other origins.
 func Guard(header http.Header) {
 	header.Set("Content-Security-Policy", ContentSecurityPolicy)
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -43,7 +43,7 @@ func Guides() fs.FS {
 	return files
 }
 
-// page is served at /.
+// page is the file that is served at /.
 const page = "index.html"
 
 // types has the content type of each embedded extension. Package mime would depend on the machine's tables.
@@ -63,7 +63,7 @@ type Options struct {
 	Simulated bool
 }
 
-// Handler returns the page with all its files.
+// Handler returns a handler for the page and its files.
 func Handler(options Options) Page {
 	served := make(Page)
 	files := Files()
@@ -86,11 +86,11 @@ func Handler(options Options) Page {
 	return served
 }
 
-// Page serves the page at / and its files under /static/, for GET and HEAD. Other paths and methods get 404 and 405 in plain text; a
-// server with another error format asks Has first. It is safe for concurrent use.
+// Page serves the page at / and its files under /static/, for GET and HEAD. Other paths get 404 and other methods 405, in plain
+// text; a server with another error format calls Has first. Page is safe for concurrent use.
 type Page map[string]*File
 
-// Has reports whether a file is served at a path.
+// Has reports whether Page serves a file at path.
 func (h Page) Has(path string) bool { _, ok := h[path]; return ok }
 
 // ServeHTTP implements http.Handler.

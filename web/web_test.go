@@ -22,7 +22,7 @@ func get(t *testing.T, method, target string, header ...string) *httptest.Respon
 	return w
 }
 
-func TestHandler_TypesAndHeaders(t *testing.T) {
+func TestHandler_EachFile_TypeAndSecurityHeaders(t *testing.T) {
 	want := map[string]string{
 		"/":                                      "text/html; charset=utf-8",
 		"/static/client.js":                      "text/javascript; charset=utf-8",
@@ -84,7 +84,7 @@ func TestHandler_EveryFileHasType(t *testing.T) {
 	})
 }
 
-func TestHandler_ETag(t *testing.T) {
+func TestHandler_MatchingETag_NotModified(t *testing.T) {
 	etag := get(t, "GET", "/").Header().Get("ETag")
 	if w := get(t, "GET", "/", "If-None-Match", etag); w.Code != http.StatusNotModified || w.Body.Len() != 0 {
 		t.Errorf("with its ETag: %d, %d bytes", w.Code, w.Body.Len())
@@ -97,7 +97,7 @@ func TestHandler_ETag(t *testing.T) {
 	}
 }
 
-func TestHandler_Methods(t *testing.T) {
+func TestHandler_OtherMethods_NotAllowed(t *testing.T) {
 	if w := get(t, "HEAD", "/"); w.Code != http.StatusOK || w.Body.Len() != 0 || w.Header().Get("Content-Length") == "" {
 		t.Errorf("HEAD: %d, %d bytes, Content-Length %q", w.Code, w.Body.Len(), w.Header().Get("Content-Length"))
 	}
@@ -108,17 +108,17 @@ func TestHandler_Methods(t *testing.T) {
 	}
 }
 
-func TestHandler_SimulatedModel(t *testing.T) {
+func TestHandler_SimulatedModel_MarkedInPage(t *testing.T) {
 	for _, simulated := range []bool{false, true} {
 		w := httptest.NewRecorder()
 		Handler(Options{Simulated: simulated}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-		if said := strings.Contains(w.Body.String(), `<html data-model="simulated" lang="en">`); said != simulated {
-			t.Errorf("simulated %v: the page has the attribute: %v", simulated, said)
+		if marked := strings.Contains(w.Body.String(), `<html data-model="simulated" lang="en">`); marked != simulated {
+			t.Errorf("simulated %v: the page has the attribute: %v", simulated, marked)
 		}
 	}
 }
 
-func TestHandler_NotFound(t *testing.T) {
+func TestHandler_UnknownPath_NotFound(t *testing.T) {
 	for _, target := range []string{
 		"/index.html", "/static", "/static/", "/static/index.html", "/static/missing.js", "/static/../web.go", "/web.go",
 		"/static//page.js", "/favicon.ico",
@@ -130,7 +130,7 @@ func TestHandler_NotFound(t *testing.T) {
 	}
 }
 
-// TestPage_ObeysPolicy finds what the content security policy forbids, and missing files, without a browser.
+// TestPage_ObeysPolicy finds markup that the content security policy forbids, and references to missing files, without a browser.
 func TestPage_ObeysPolicy(t *testing.T) {
 	document := get(t, "GET", "/").Body.String()
 	for what, pattern := range map[string]string{
@@ -153,10 +153,10 @@ func TestPage_ObeysPolicy(t *testing.T) {
 	}
 }
 
-func TestFiles_NoExternalAddressNoMarkup(t *testing.T) {
+func TestFiles_NoExternalAddressOrMarkup(t *testing.T) {
 	comment := regexp.MustCompile(`(?m)(?:^|\s)//.*$|/\*(?s:.*?)\*/`)
 	external := regexp.MustCompile(`(?:https?:)?//[a-z0-9]|@import|\burl\(["']?[^)]`)
-	patterns := map[string]string{ // patterns of the highlighter, which load nothing
+	patterns := map[string]string{ // text in regular expressions of the highlighter, which load nothing
 		"lib/@speed-highlight/core/dist/languages/css.js":  "url(?",
 		"lib/@speed-highlight/core/dist/languages/http.js": "@import",
 	}
@@ -166,7 +166,7 @@ func TestFiles_NoExternalAddressNoMarkup(t *testing.T) {
 			return // licences and versions.json, which a browser does not load
 		}
 		code := comment.ReplaceAllString(content, "")
-		code = strings.ReplaceAll(code, `"http://www.w3.org/2000/svg"`, "") // a namespace, which is not requested
+		code = strings.ReplaceAll(code, `"http://www.w3.org/2000/svg"`, "") // an XML namespace; browsers do not request it
 		if strings.HasSuffix(name, ".d.ts") {
 			return // not loaded; it shows addresses as examples
 		}
@@ -182,8 +182,8 @@ func TestFiles_NoExternalAddressNoMarkup(t *testing.T) {
 	})
 }
 
-// TestDoc_ListsModules keeps the package comment complete.
-func TestDoc_ListsModules(t *testing.T) {
+// TestDoc_ListsAllModules keeps the package comment complete.
+func TestDoc_ListsAllModules(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
@@ -195,9 +195,9 @@ func TestDoc_ListsModules(t *testing.T) {
 	})
 }
 
-// TestDocs_SameColours: docs.css is independent of style.css, so that a change of the page does not change /docs by accident. Their
-// colours are the same.
-func TestDocs_SameColours(t *testing.T) {
+// TestDocs_SameColoursAsPage compares docs.css with style.css. docs.css does not import style.css, so that a change of the page does
+// not change /docs by accident.
+func TestDocs_SameColoursAsPage(t *testing.T) {
 	colour := regexp.MustCompile(`(--[a-z-]+): (light-dark\(.*?\));`)
 	page := make(map[string]string)
 	for _, c := range colour.FindAllStringSubmatch(get(t, "GET", "/static/style.css").Body.String(), -1) {

@@ -1,11 +1,11 @@
-// Package browsertest gives the tests of a package one headless Chromium. Only tests import it.
+// Package browsertest starts one headless Chromium for all tests of a package. Only tests import it.
 //
-// Starting Chromium costs more than most of the tests that use it, so a test binary starts it once, at its first use. Tests
-// are kept apart by browser contexts: each opens its tab with chromedp.WithNewBrowserContext, which has cookies, storage and a
-// window of its own, so tests may run in parallel.
+// Starting Chromium takes longer than most of the tests that use it, so a test binary starts it once, on first use. Each test
+// opens its tab with chromedp.WithNewBrowserContext. A browser context has its own cookies, storage and window, so tests may run
+// in parallel.
 //
-// TestMain calls [Run], which ends Chromium after the tests. Where the test binary dies without that, by a panic or a signal,
-// the kernel kills Chromium: chromedp starts it with PR_SET_PDEATHSIG from a thread that lives as long as Chromium does.
+// TestMain calls [Run], which stops Chromium after the tests. If a panic or a signal ends the test binary first, the kernel kills
+// Chromium: chromedp starts it with PR_SET_PDEATHSIG from a thread that lives as long as Chromium does.
 package browsertest
 
 import (
@@ -26,23 +26,23 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Timeout is for one step in a browser. Steps take milliseconds; three minutes is reached only by one that hangs, even on one
-// core that other programs keep busy.
+// Timeout limits one step in a browser. A step takes milliseconds, and seconds on a single core that other programs keep busy.
+// After three minutes it hangs for certain.
 const Timeout = 3 * time.Minute
 
-// The size of a tab, in pixels, before a test changes it.
+// Width and Height are the initial size of a tab in pixels.
 const Width, Height = 1000, 700
 
-// shared is the Chromium of this test binary. It is the one global of the package: TestMain, which ends it, and the tests,
-// which use it, have nothing else in common.
+// shared is the Chromium of this test binary. It is the only global of the package, because TestMain must stop Chromium and
+// shares no other value with the tests.
 var shared struct {
 	mu      sync.Mutex
 	ctx     context.Context // guarded by mu; nil before the first use
 	closing []context.CancelFunc
 }
 
-// Run runs the tests of m, ends Chromium if it was started, and returns the exit code. goleak.VerifyTestMain takes a value with
-// this method, so that it looks for leaks after the browser has ended.
+// Run runs the tests of m, stops Chromium if it was started, and returns the exit code. A TestMain with goleak.VerifyTestMain
+// calls Run in the Run method of the value that it passes, so that goleak looks for leaks after Chromium has stopped.
 func Run(m *testing.M) (code int) {
 	defer func() {
 		shared.mu.Lock()
@@ -55,8 +55,8 @@ func Run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// Chromium returns the context of the shared browser, the parent for the context of a tab. It skips the test under
-// -short, and on a machine without Chromium; but with CI=true no test may be left out, and a missing Chromium fails it.
+// Chromium returns the context of the shared browser, the parent for the context of a tab. It starts the browser on first use.
+// With -short it skips the test. Without Chromium on the machine it skips the test too, or fails it if CI=true.
 func Chromium(t testing.TB) context.Context {
 	t.Helper()
 	if testing.Short() {
@@ -74,7 +74,7 @@ func Chromium(t testing.TB) context.Context {
 		options = append(options, chromedp.Flag(flag, true))
 	}
 	allocator, endProcess := chromedp.NewExecAllocator(context.Background(), options...)
-	// Errorf: chromedp reports events of pages that have gone meanwhile. They are no failures.
+	// chromedp reports events of closed tabs as errors. They are no failures, so nothing is logged.
 	ctx, endBrowser := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
 	if err := chromedp.Do(ctx); err != nil {
 		endBrowser()
@@ -85,7 +85,7 @@ func Chromium(t testing.TB) context.Context {
 	return ctx
 }
 
-// find returns the path of Chromium.
+// find returns the path of Chromium. If there is none, it skips the test, or fails it if CI=true.
 func find(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -100,8 +100,8 @@ func find(t testing.TB) string {
 	return ""
 }
 
-// Complaint returns what an event of a tab says is wrong with its page: an error or warning on the console, an exception, a
-// violation of the content security policy, a failed request. It is "" where nothing is wrong.
+// Complaint describes the problem that an event of a tab reports: output on the console, an exception, a violation of the content
+// security policy, or a failed request. It returns "" if the event reports no problem.
 func Complaint(event any) string {
 	switch e := event.(type) {
 	case *log.EventEntryAdded:
@@ -110,7 +110,7 @@ func Complaint(event any) string {
 		}
 	case *runtime.EventExceptionThrown:
 		return fmt.Sprintf("exception: %s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception)
-	case *runtime.EventConsoleAPICalled: // a page that works writes nothing
+	case *runtime.EventConsoleAPICalled: // the page writes to the console only when it fails
 		text := fmt.Sprintf("console.%s:", e.Type)
 		for _, argument := range e.Args {
 			text += fmt.Sprintf(" %s %s", argument.Value, argument.Description)
@@ -120,7 +120,7 @@ func Complaint(event any) string {
 	return ""
 }
 
-// Look sets the size of a tab and the colours that its user prefers, "light" or "dark".
+// Look sets the size of a tab in pixels and its preferred colour scheme, "light" or "dark".
 func Look(ctx context.Context, width, height int64, scheme string) error {
 	return chromedp.Do(ctx, chromedp.EmulateViewport(width, height), func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -130,14 +130,14 @@ func Look(ctx context.Context, width, height int64, scheme string) error {
 	})
 }
 
-// Focus has a tab act as the one that its user looks at, whatever other windows of the browser do: the tabs of parallel tests
-// would take the focus from each other.
+// Focus makes a tab behave as if it had the focus at all times. Otherwise the tabs of parallel tests would take the focus from
+// each other.
 func Focus(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 	_, err := chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	return chromedp.Void{}, err
 }
 
-// Metrics returns what Chromium has counted for a tab since it was opened; times are in seconds.
+// Metrics returns Chromium's performance metrics of a tab by their names. Times are in seconds.
 func Metrics(ctx context.Context) (map[string]float64, error) {
 	result, err := chromedp.Run(ctx, func(ctx context.Context, _ *chromedp.Target) (performance.GetMetricsResult, error) {
 		if _, err := chromedp.Call(ctx, performance.Enable, performance.EnableParams{}); err != nil {

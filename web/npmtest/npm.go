@@ -10,9 +10,10 @@ import (
 	"testing"
 )
 
-// Install installs the packages of testdata/package-lock.json, checked against its hashes, and returns the folder that contains
-// node_modules. It installs them once per lock file, into os.UserCacheDir, and runs no package scripts. Without node, npm or the
-// network it skips the test, but fails it where CI=true. It is safe for concurrent use, also by several processes.
+// Install installs the packages of testdata/package-lock.json and returns the folder that contains node_modules. npm checks them
+// against the hashes in that file and runs none of their scripts. Packages are kept in os.UserCacheDir, so each lock file is
+// installed once. Without node, npm or the network, Install skips the test, or fails it if CI=true. Several tests and processes
+// may call it at the same time.
 func Install(t testing.TB, testdata string) string {
 	t.Helper()
 	missing := func(what string, err error) {
