@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestJavaScript_AllScriptsPass runs testdata/*.test.mjs in node. They test the client with a fake server and a fake clock, and the
-// page's modules that need no browser. Without node the test is skipped, or fails if CI=true.
+// TestJavaScript_AllScriptsPass runs testdata/*.test.mjs in node. They test the client with a fake server and a fake clock, and
+// the page's modules that need no browser. Without node the test is skipped, or fails if CI=true.
 func TestJavaScript_AllScriptsPass(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {

@@ -38,13 +38,14 @@
 // Replies, titles and errors are untrusted. Four rules keep them from becoming code; tests check each.
 //
 //   - No markup from strings: no innerHTML, no DOMParser, no style or event attributes. Text becomes text nodes.
-//   - Trusted Types are required and no policy may be created, so the browser refuses markup from strings even if a rule is broken.
+//   - Trusted Types are required and no policy may be created. So the browser refuses markup from strings, even if code breaks the
+//     first rule.
 //   - The content security policy allows files and connections of the same origin only, and no inline script or style.
 //   - Links are complete http, https or mailto addresses and open in a new tab, without opener and referrer. Images become links,
 //     because loading an image would contact another site.
 //
-// The page keeps its API key in sessionStorage, for one tab. If the address has a key in its fragment, the page removes it from the
-// address at once. The inspector records neither keys nor tickets.
+// The page keeps its API key in sessionStorage, for one tab. It removes a key in the fragment of the address at once. The inspector
+// records neither keys nor tickets.
 //
 // # Numbers
 //
@@ -57,7 +58,7 @@
 //   - Markdown: 20 nested elements, and 2,048 characters that the parser holds back. Within these limits it takes linear time.
 //   - Highlighting: code of at most 40,000 characters, in slices of 4,000, because some regular expressions of the grammars take
 //     more than linear time.
-//   - Reconnecting: random delays of up to 0.5 s, doubling to 15 s. Timeouts: 10 s for a handshake, 5 s for the response to a ping.
+//   - Reconnecting: random delays of up to 0.5 s, doubling to 15 s. Timeouts: 10 s for a handshake, 5 s after a ping.
 //
 // # Third-party code
 //

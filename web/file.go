@@ -45,9 +45,9 @@ func compress(content []byte) []byte {
 	return packed.Bytes()
 }
 
-// ServeHTTP implements http.Handler for GET and HEAD. It sends gzip to clients that accept it, with an ETag of its own. Caches must
-// revalidate (no-cache), so that browsers get the files of a new server version at once. Range requests get the plain content,
-// because a part of a gzip stream is useless.
+// ServeHTTP implements http.Handler for GET and HEAD. It sends gzip to clients that accept it, with an ETag of its own. Caches
+// must revalidate (no-cache), so that browsers get the files of a new server version at once. Range requests get the plain
+// content, because a part of a gzip stream is useless.
 func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header, content, etag := w.Header(), f.content, `"`+f.hash+`"`
 	header.Set("Content-Type", f.contentType)
@@ -64,8 +64,8 @@ func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
 
-// acceptsGzip reports whether the Accept-Encoding headers (RFC 9110, section 12.5.3) accept gzip with at least the weight of plain
-// content. An item with an invalid weight has weight 0.
+// acceptsGzip reports whether the Accept-Encoding headers (RFC 9110, section 12.5.3) accept gzip with at least the weight of
+// plain content. An item with an invalid weight has weight 0.
 func acceptsGzip(fields []string) bool {
 	const absent = -1.0
 	weights := map[string]float64{"gzip": absent, "*": absent, "identity": absent}

@@ -111,9 +111,9 @@ func TestMarkdown_Syntax_BecomesElements(t *testing.T) {
 	}
 }
 
-// TestLog_LinearTime measures the script time for a small and a large input, each as the best of three attempts. Linear work grows
-// by a factor of 8, like the size, and quadratic work by 64. The limit lies between them, at 32. The times themselves are only
-// logged.
+// TestLog_LinearTime measures the script time for a small and a large input, each as the best of three attempts. Linear work
+// grows by a factor of 8, like the size, and quadratic work by 64. The limit lies between them, at 32. The times themselves are
+// only logged.
 func TestLog_LinearTime(t *testing.T) {
 	const ratio, margin, attempts = 8, 4, 3
 	b := openHarness(t)

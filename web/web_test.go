@@ -195,8 +195,8 @@ func TestDoc_ListsAllModules(t *testing.T) {
 	})
 }
 
-// TestDocs_SameColoursAsPage compares docs.css with style.css. docs.css does not import style.css, so that a change of the page does
-// not change /docs by accident.
+// TestDocs_SameColoursAsPage compares docs.css with style.css. docs.css does not import style.css, so that a change of the page
+// does not change /docs by accident.
 func TestDocs_SameColoursAsPage(t *testing.T) {
 	colour := regexp.MustCompile(`(--[a-z-]+): (light-dark\(.*?\));`)
 	page := make(map[string]string)

@@ -1,13 +1,13 @@
-// The bar chart of the usage dialog: one measure over the hours or days of a period. The functions that prepare the data and the texts
-// (measures, bars, scaleOf, summaryOf, sentenceOf) are pure; the class Chart draws. Loaded on first use.
+// The bar chart of the usage dialog: one measure over the hours or days of a period. The functions that prepare the data and the
+// texts (measures, bars, scaleOf, summaryOf, sentenceOf) are pure; the class Chart draws. Loaded on first use.
 
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 210; // pixels
 const MARGIN = { top: 12, right: 4, bottom: 24, left: 48 };
 const LABEL_PX = 58; // width of the widest label on the time axis
 
-/** The measures to choose from. A part is [name, function from Figures (client.d.ts) to its value, CSS class unless p0, p1, …]. Parts
- * are stacked, or side by side if beside is true. */
+/** The measures to choose from. A part is [name, function from Figures (client.d.ts) to its value, CSS class]; the default
+ * classes are p0, p1, …. Parts are stacked, or side by side if beside is true. */
 export const measures = {
   messages: {
     label: "Messages",
@@ -47,8 +47,8 @@ export function lookOf({ parts }, part) {
   return parts[part][2] ?? `p${part}`;
 }
 
-/** Returns a bar { when, whole, values } for each unit of Metrics (client.d.ts). A value is null if there is no figure; whole is the
- * bar's height. */
+/** Returns a bar { when, whole, values } for each entry of the series of Metrics (client.d.ts). whole is the bar's height. A
+ * value is null if the server has no figure. */
 export function bars({ parts, beside }, { series, period }) {
   return series.map((entry) => {
     const values = parts.map(([, read]) => read(entry));
@@ -67,7 +67,7 @@ export function scaleOf(highest) {
   return Array.from({ length: count + 1 }, (_, i) => i * step);
 }
 
-/** Describes the chart in a sentence. */
+/** Returns a sentence that describes the chart. */
 export function summaryOf(measure, metrics) {
   const all = bars(measure, metrics);
   const totals = measure.parts.map(([name, read]) => (measure.beside ? `${name} ${number(read(metrics))} ${measure.unit}` : `${number(read(metrics))} ${name}`));
@@ -77,7 +77,7 @@ export function summaryOf(measure, metrics) {
   return `${measure.label}: ${totals.join(", ")} in total; ${peak}${measure.beside ? ` ${measure.unit}` : ""}.`;
 }
 
-/** Describes one bar. */
+/** Returns a text that describes one bar. */
 export function sentenceOf({ unit, parts, beside }, { when, whole, values }) {
   const named = parts.map(([name], i) => `${name} ${values[i] === null ? "–" : number(values[i])}`).join(", ");
   if (beside) return `${when}: ${values[0] === null ? "no reply" : `${named} ${unit}`}`;
@@ -85,7 +85,7 @@ export function sentenceOf({ unit, parts, beside }, { when, whole, values }) {
   return parts.length === 1 ? all : `${all} (${named})`;
 }
 
-/** Returns the label of a unit in UTC, as the server counts: "14:00" for an hour, "21 Nov" for a day. */
+/** Returns the label of an hour ("14:00") or a day ("21 Nov") in UTC, like the server's periods. */
 export function momentOf(start, granularity) {
   const options = granularity === "hour" ? { hour: "2-digit", minute: "2-digit" } : { day: "numeric", month: "short" };
   return new Date(start).toLocaleString("en-GB", { ...options, timeZone: "UTC" });
@@ -170,7 +170,7 @@ export class Chart {
     return (this.#width - MARGIN.left - MARGIN.right) / this.#bars.length;
   }
 
-  /** One unit: a background of full height, and its parts. */
+  /** Returns the elements of one bar: a background of full height, and its parts. */
   #columnOf({ values }, i, y) {
     const pitch = this.#pitch;
     const left = MARGIN.left + i * pitch;
@@ -189,7 +189,7 @@ export class Chart {
     return [ground, ...rects.filter(Boolean)];
   }
 
-  /** As many labels as fit. */
+  /** Returns the labels of the time axis, as many as fit. */
   #labels() {
     const every = Math.max(1, Math.ceil(LABEL_PX / this.#pitch));
     return this.#bars.flatMap(({ when }, i) => {

@@ -1,16 +1,16 @@
 // Types of client.js, the JavaScript client of Parley (parley.v1).
 
 export interface ClientOptions {
-  /** The server's address with the API version, "https://parley.example/v1". Default in a page that Parley serves: that server. */
+  /** The server's address with the API version, "https://parley.example/v1". Default in a browser: /v1 on the page's server. */
   baseURL?: string;
   /** An API key. Without one, `ticket` is required and REST calls throw `no_key`. */
   key?: string;
-  /** Returns a ticket for one WebSocket handshake. Default: POST /stream/tickets with the key. An error with status 401 or 403 closes the
-   * client; any other error is retried with backoff. */
+  /** Resolves with a ticket for one WebSocket handshake. Default: POST /stream/tickets with the key. An error with status 401 or
+   * 403 closes the client. After any other error the client tries again, with backoff. */
   ticket?: () => Promise<string>;
   /** Replaces the global fetch. */
   fetch?: typeof fetch;
-  /** Replaces the global WebSocket. Node 20 has none; that of the package `ws` works. */
+  /** Replaces the global WebSocket. Node 20 has none; the one of the `ws` package works. */
   WebSocket?: new (url: string, protocols: string[]) => WebSocketLike;
 }
 
@@ -40,10 +40,10 @@ export interface Message {
   error?: { code: string; message: string };
 }
 
-/** A number of messages, and the ids of the first and the last if known. */
+/** A number of messages, and the ids of the first and the last one if known. */
 export interface MessageRange { count: number; first?: string; last?: string }
 
-/** What was sent to the model for a reply. */
+/** The prompt of a reply: how many messages were sent to the model and in which form. */
 export interface ContextReport {
   policy: "fifo" | "priority" | "semantic";
   promptTokens: number;
@@ -52,12 +52,12 @@ export interface ContextReport {
   kept: MessageRange;
   /** Messages replaced by the summary that was sent. */
   folded: MessageRange;
-  /** Messages that were not sent, in no form. */
+  /** Messages that were sent neither verbatim nor in a summary. */
   dropped: MessageRange;
   /** Messages that are never sent: replies that failed or have no text. */
   skipped: MessageRange;
   summarised: boolean;
-  /** With the policy semantic, if not everything fit: how messages were compared with the new one. */
+  /** How messages were compared with the new one. Present with the policy semantic if not everything fit. */
   similarity?: "words" | "embeddings";
   /** Present if messages were dropped instead of summarised, because the summary was late or failed. */
   folding?: "late" | "failed";
@@ -67,14 +67,14 @@ export interface ContextReport {
 export interface ContextPreview {
   context: ContextReport;
   summary?: string;
-  /** The messages considered, oldest first. The last is the new message, which has no messageId. */
+  /** All messages that were considered, oldest first. The last one is the new message, which has no messageId. */
   messages: {
     messageId?: string;
     role: Role;
-    /** Tokens in a prompt: those of the text, and 4 for the chat format. */
+    /** Tokens of the message in a prompt: its text, and 4 for the chat format. */
     tokens: number;
     decision: "kept" | "folded" | "dropped" | "skipped";
-    /** The reason for the decision, as a text for people. */
+    /** The reason for the decision, for people to read. */
     reason: string;
   }[];
 }
@@ -90,7 +90,7 @@ export interface Usage {
 
 export type Granularity = "hour" | "day" | "week" | "month";
 
-/** Activity in a period. firstToken is in milliseconds, or null without a reply; averageDuration is in seconds. */
+/** Activity in a period. firstToken is in milliseconds, or null if there was no reply. averageDuration is in seconds. */
 export interface Figures {
   sessions: { total: number; active: number; averageDuration: number };
   messages: { total: number; averagePerSession: number; userMessages: number; assistantMessages: number };
@@ -132,7 +132,8 @@ export interface Page<T> {
 
 /** A new message. User and system messages are complete; a reply has status "streaming" and no content yet. */
 export interface CreatedEvent { type: "created"; sessionId: string; messageId: string; message: Message; cursor: string }
-/** Text of a reply, from offset to end in UTF-8 bytes. Deltas of a message have no gaps and no overlaps, even across reconnects. */
+/** Text of a reply, from offset to end in UTF-8 bytes. Deltas of a message have no gaps and no overlaps, even across reconnects.
+ * */
 export interface DeltaEvent { type: "delta"; sessionId: string; messageId: string; offset: number; end: number; delta: string; cursor: string }
 /** A reply has ended. message.content is authoritative and replaces the text shown so far. */
 export interface EndEvent {
@@ -140,9 +141,9 @@ export interface EndEvent {
   /** Absent if the client had to fetch the message, because the server no longer knew the cursor. */
   cursor?: string;
 }
-/** The history was cleared: discard the messages shown. recovered is false if that happened while disconnected, or if the server no
- * longer knows the cursor because its store was restored from a backup or lost writes in a failover. Then call history() for the
- * current messages; further events start from now. */
+/** The history was cleared: discard the messages shown. recovered is false if this happened while disconnected. It is also false
+ * if the server no longer knows the cursor, because its store was restored from a backup or lost writes in a failover. In both
+ * cases call history() for the current messages; further events start from now. */
 export interface ClearedEvent { type: "cleared"; sessionId: string; recovered: boolean }
 /** The session is gone. The iteration ends. */
 export interface GoneEvent { type: "deleted" | "expired"; sessionId: string; recovered: boolean }
@@ -180,11 +181,12 @@ export class Client {
   wake(): void;
   close(): void;
 
-  /** Subscribes at once, even before the iteration starts. A cursor that the server does not know is no error: see ClearedEvent. */
+  /** Subscribes at once, even before the iteration starts. An unknown cursor causes a ClearedEvent, not an error. */
   watch(sessionId: string, options?: { after?: string; signal?: AbortSignal }): AsyncIterableIterator<SessionEvent>;
-  /** Sends the message on the first next() and iterates the reply's events. After a lost connection it resumes, and repeats an
-   * unconfirmed message with the same idempotency key, so that it takes effect once. After five attempts it throws `connection_lost`:
-   * the message may or may not have been accepted. Throws `session_deleted`, `session_expired` or `session_cleared` if the reply is gone. */
+  /** Sends the message on the first next() and iterates the reply's events. After a lost connection it resumes. It repeats an
+   * unconfirmed message with the same idempotency key, so that the message takes effect once. After five attempts it throws
+   * `connection_lost`: the message may or may not have been accepted. It throws `session_deleted`, `session_expired` or
+   * `session_cleared` if the reply is gone. */
   send(sessionId: string, content: string, options?: SendOptions): AsyncGenerator<ReplyEvent, void, void>;
   start(sessionId: string, content: string, options?: SendOptions): Promise<{ messageId: string }>;
   cancel(sessionId: string, messageId: string): Promise<Message>;
@@ -199,14 +201,15 @@ export class Client {
   /** Returns the prompt that a message would produce. Calls no model and changes nothing, but counts as a request. */
   preview(sessionId: string, content: string, options?: { role?: "user" | "system" }): Promise<ContextPreview>;
 
-  /** usage and metrics need the scope `read:analytics`. */
+  /** usage() and metrics() need the scope `read:analytics`. */
   usage(): Promise<Usage>;
-  /** startDate and endDate are ISO 8601 with a zone, at most 400 days apart. Default granularity: "day". */
+  /** startDate and endDate (exclusive) are ISO 8601 with a zone, at most 400 days apart. Default granularity: "day". */
   metrics(period: { startDate: string; endDate: string; granularity?: Granularity }): Promise<Metrics>;
 }
 
 export class ParleyError extends Error {
-  /** The server's code, or one of the client: `connection_lost`, `network_error`, `closed`, `no_key`, `no_websocket`, `session_cleared`, `session_deleted`, `session_expired`. */
+  /** The server's code, or one of the client: `connection_lost`, `network_error`, `closed`, `no_key`, `no_websocket`,
+   * `session_cleared`, `session_deleted`, `session_expired`. */
   code: string;
   status?: number;
   field?: string;

@@ -5,8 +5,8 @@
 //       if (event.type === "delta") process.stdout.write(event.delta);
 //     }
 //
-// A lost connection is invisible to the caller. The client reconnects, resumes every watched session at its last cursor, and drops text
-// that it has already delivered. A message that was not confirmed is sent again with the same idempotency key.
+// A lost connection is invisible to the caller. The client reconnects, resumes every watched session at its last cursor, and
+// drops text that it has already delivered. A message that was not confirmed is sent again with the same idempotency key.
 //
 // This file owns the public API, REST calls and tickets. connection.js owns the WebSocket, track.js the offsets. The Go package
 // stream/client has the same API.
@@ -17,7 +17,7 @@ import { ParleyError, errorOf } from "./track.js";
 export { ParleyError, Track, utf8Length } from "./track.js";
 
 const PROTOCOL = "parley.v1";
-const SEND_ATTEMPTS = 5; // per message, over five reconnects; then send() throws connection_lost
+const SEND_ATTEMPTS = 5; // per message; if the connection is lost each time, send() throws connection_lost
 
 /** A client for one server and one key. All sessions share its WebSocket, which opens on first use. */
 export class Client {
@@ -64,13 +64,14 @@ export class Client {
     this.#connections[0].close();
   }
 
-  /** Iterates a session's events after a cursor, or from now on. The subscription starts with the call, not with the first next(). */
+  /** Iterates a session's events after a cursor, or from now on. The subscription starts with the call, not with the first
+   * next(). */
   watch(sessionId, { after, signal } = {}) {
     return this.#connectionFor(sessionId, after).join(sessionId, after, signal).iterator;
   }
 
-  /** Sends a message once and iterates the reply's events to its end. Nothing is sent before the first next(). Leaving the loop or
-   * aborting the signal does not stop the reply; cancel() does. */
+  /** Sends a message once and iterates the reply's events to its end. Nothing is sent before the first next(). Leaving the loop
+   * or aborting the signal does not stop the reply; cancel() does. */
   async *send(sessionId, content, options = {}) {
     const connection = this.#connectionFor(sessionId);
     // Subscribe before sending, so that no event of the reply is missed.
@@ -88,7 +89,7 @@ export class Client {
     }
   }
 
-  /** Sends a message and resolves with the reply's id when its turn begins. For callers that already watch the session. */
+  /** Sends a message and resolves with the reply's { messageId } when its turn begins, for callers that watch the session. */
   async start(sessionId, content, options = {}) {
     const connection = this.#connectionFor(sessionId);
     const { iterator, subscription } = connection.join(sessionId, undefined, options.signal);
@@ -99,7 +100,8 @@ export class Client {
     }
   }
 
-  /** Stops a reply and resolves with the final message. Cancelling twice is safe, so it falls back to REST after a lost connection. */
+  /** Stops a reply and resolves with the final message. Cancelling twice is safe, so it falls back to REST after a lost
+   * connection. */
   async cancel(sessionId, messageId) {
     const [connection] = this.#connections;
     if (connection.live || !this.#key) {
@@ -141,13 +143,13 @@ export class Client {
     return this.#rest("DELETE", `/sessions/${part(sessionId)}/messages`);
   }
 
-  /** Returns the prompt that a message would produce, and why. It calls no model and changes nothing. It throws `context_overflow` if
-   * sending the message would. */
+  /** Returns the prompt that a message would produce, with reasons. It calls no model and changes nothing. Throws
+   * `context_overflow` if sending would. */
   preview(sessionId, content, { role } = {}) {
     return this.#rest("POST", `/sessions/${part(sessionId)}/context`, { content, role });
   }
 
-  /** Returns the account's usage of its tier's limits in the current calendar month (UTC). */
+  /** Returns the account's usage in the current calendar month (UTC), with its limits. */
   usage() {
     return this.#rest("GET", "/analytics/usage");
   }
@@ -157,8 +159,8 @@ export class Client {
     return this.#rest("GET", `/analytics/metrics${queryOf({ startDate, endDate, granularity })}`);
   }
 
-  /** Sends a message and resolves with the reply's id. After a lost connection it sends again with the same idempotency key, so that the
-   * message takes effect once. */
+  /** Sends a message and resolves with the reply's id. After a lost connection it repeats the request with the same idempotency
+   * key, so that the message takes effect once. */
   async #begin(connection, subscription, content, { role, metadata, onBusy, idempotencyKey = randomKey(), signal }) {
     const frame = { type: "send", sessionId: subscription.sessionId, content, role, metadata, onBusy, idempotencyKey };
     for (let attempt = 1; ; attempt++) {
@@ -171,8 +173,8 @@ export class Client {
     }
   }
 
-  /** Checks what a session's event means for a reply. Throws if the reply is gone, and resolves with its end event if that event will not
-   * arrive. */
+  /** Handles the events that end a session or clear its history. Throws if the reply is gone. Resolves with the reply's end event
+   * if the server will not send it, else with null. */
   async #unseenEnd(event, messageId) {
     const { type, sessionId } = event;
     if (!["deleted", "expired", "cleared"].includes(type)) return null;
@@ -190,8 +192,8 @@ export class Client {
     return { type: "end", sessionId, messageId, status: message.status, message, error: message.error };
   }
 
-  /** A socket carries one subscription per session. A caller that starts at another cursor gets a second socket, because a replay on the
-   * first would repeat events for its other iterators. */
+  /** A socket carries one subscription per session. A caller that starts at another cursor gets a second socket, because a replay
+   * on the first would repeat events for its other iterators. */
   #connectionFor(sessionId, after) {
     const shared = this.#connections.find((connection) => connection.fits(sessionId, after));
     if (shared) return shared;

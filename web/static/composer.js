@@ -10,7 +10,8 @@ export class Composer {
   #count;
   #ready = false;
 
-  /** form contains the field and its buttons; count shows the length near the limit. onsend and onstop are called without arguments. */
+  /** form contains the field and its buttons; count shows the length near the limit. onsend and onstop are called without
+   * arguments. */
   constructor(form, count, { onsend, onstop }) {
     this.#text = form.querySelector("textarea");
     this.#send = form.querySelector("[type=submit]");

@@ -1,15 +1,15 @@
-// One WebSocket and its replacements: reconnects with backoff, subscribes again at each session's cursor, detects dead connections, and
-// delivers events to iterators. It makes no REST calls; client.js opens the WebSocket with a ticket.
+// One WebSocket and its replacements: reconnects with backoff, subscribes again at each session's cursor, detects dead
+// connections, and delivers events to iterators. It makes no REST calls; client.js opens the WebSocket with a ticket.
 
 import { GAP, ParleyError, Track, errorOf } from "./track.js";
 
-const BACKOFF_MS = 500; // doubles with each attempt; the delay is random from 0 to it, so that clients do not return all at once
+const BACKOFF_MS = 500; // longest first delay; it doubles with each attempt. Delays are random, so that clients do not return at once
 const BACKOFF_CAP_MS = 15_000; // a returning server is found within 15 s
 const FULL_MS = 5_000; // minimum delay after close code 4429, too many connections
 /** Timeout from opening the socket to `welcome`: several round trips on a slow mobile network. */
 export const HANDSHAKE_MS = 10_000;
 const PERMANENT = ["no_key", "no_websocket"]; // errors that a retry cannot fix
-const PROBE_MS = 5_000; // timeout from a ping to any frame: far above a round trip, still short for a waiting user
+const PROBE_MS = 5_000; // timeout from a ping to any frame: far above a round trip, and short for a waiting user
 
 /** The async iterator of one caller. Queued deltas of a message are joined, so a slow caller gets fewer, larger deltas. */
 class EventIterator {
@@ -48,7 +48,7 @@ class EventIterator {
     this.#queue[this.#queue.length - 1] = { ...event, offset: last.offset, delta: last.delta + event.delta };
   }
 
-  /** Ends the iteration after the queued events, by throwing error if given. */
+  /** Ends the iteration after the queued events. It then throws error if given. */
   end(error = null) {
     if (this.#ended) return;
     this.#ended = true;
@@ -121,18 +121,19 @@ export class Connection {
   #onidle;
   #socket = null;
   #dialling = false;
-  #closed = null; // the error of every later call
+  #closed = null; // after close(), the error of later calls
   #wasLive = false;
   #attempt = 0;
   #timer; // of the current phase: handshake, heartbeat, or delay before the next attempt
   #heartbeatMs = 25_000; // the server's value replaces it
   #received = false; // a frame has arrived since the timer was set
-  #drainMs = null; // delay that a draining server asked for
+  #drainMs = null; // delay given by a draining server
   #ids = 0;
   #pending = new Map(); // request id → { resolve, reject }
   #subscriptions = new Map(); // sessionId → Subscription
 
-  /** dial() resolves with a WebSocket; report(state) is called with each new state; onidle() when the last subscription has ended. */
+  /** dial() resolves with a WebSocket; report(state) is called with each new state; onidle() when the last subscription has
+   * ended. */
   constructor(dial, report, onidle) {
     this.#dial = dial;
     this.#report = report;
@@ -157,7 +158,7 @@ export class Connection {
     );
   }
 
-  /** The network may have changed: reconnects at once, or probes a live socket. */
+  /** Reconnects at once, or probes a live socket, because the network may have changed. */
   wake() {
     if (this.live) this.#probe();
     else if (!this.#closed && !this.#socket && !this.#dialling) this.open();
@@ -173,7 +174,7 @@ export class Connection {
     this.#report({ state: "closed", error });
   }
 
-  /** Whether a new iterator that starts at the cursor after can share this connection. */
+  /** Whether an iterator that starts at `after` can share this connection. */
   fits(sessionId, after) {
     const subscription = this.#subscriptions.get(sessionId);
     return !subscription || after === undefined || after === subscription.track.cursor;
@@ -193,8 +194,8 @@ export class Connection {
     return { iterator, subscription };
   }
 
-  /** Sends a request frame and resolves with its response. If the socket closes first, it is unknown whether the server carried out the
-   * request, so it rejects with connection_lost and does not retry. */
+  /** Sends a request frame and resolves with its response. If the socket closes first, it is unknown whether the server carried
+   * out the request, so it rejects with connection_lost and does not retry. */
   request(frame) {
     return new Promise((resolve, reject) => this.#call(frame, resolve, reject));
   }
@@ -246,7 +247,8 @@ export class Connection {
     this.#wasLive = true;
   }
 
-  /** The browser answers WebSocket pings without telling JavaScript, so a quiet socket is probed with a ping frame of the protocol. */
+  /** The browser answers WebSocket pings without telling JavaScript, so a quiet socket is probed with a ping frame of the
+   * protocol. */
   #beat() {
     this.#received = false;
     clearTimeout(this.#timer);
@@ -266,7 +268,7 @@ export class Connection {
     subscription.attempts++;
     this.#call({ type: "subscribe", sessionId, after: track.cursor }, (frame) => {
       if (subscription.cursorRejected || (frame.recovered === false && track.cursor !== undefined)) {
-        // Messages after the cursor are gone: the caller starts again from here.
+        // Messages after the cursor are gone: the caller starts again from frame.cursor.
         subscription.cursorRejected = false;
         track.reset(frame.cursor);
         subscription.publish({ type: "cleared", sessionId, recovered: false });

@@ -1,16 +1,16 @@
 // Syntax highlighting of code blocks. This module, the tokenizer and a grammar are loaded with the first block that needs them.
 // languages.js maps the names in fences to grammars.
 //
-// The tokenizer's regular expressions run on untrusted text, and not all of them are linear. So the input is limited: SLICE characters
-// per run, lines under 400 characters, fewer than 80 blanks in a row. With the worst input for each language a run then takes 20 to
-// 70 ms; ordinary code takes 1 to 5 ms. Not used from the package because of their cost: html and xml (exponential: 80 characters
-// took a second), make and md.
+// The tokenizer's regular expressions run on untrusted text, and not all of them are linear. So the input is limited: SLICE
+// characters per run, lines under 400 characters, fewer than 80 blanks in a row. With the worst input for each language a run
+// then takes 20 to 70 ms; ordinary code takes 1 to 5 ms. The package's grammars html and xml (exponential: 80 characters took a
+// second), make and md cost too much, so they are not used.
 
 const SLICE = 4_000; // characters; a comment or string that continues into the next slice is coloured wrongly
 const MAX_LENGTH = 40_000; // characters; longer code is not highlighted
 const TOO_COSTLY = /[^\n]{400}|\s{80}/;
 
-// The grammars. The paths are literals, so that no text of a reply becomes part of one.
+// The grammars. Their paths are literals, so that no text of a reply becomes part of a path.
 const grammars = {
   bash: () => import("./lib/@speed-highlight/core/dist/languages/bash.js"),
   c: () => import("./lib/@speed-highlight/core/dist/languages/c.js"),
@@ -49,7 +49,7 @@ const markup = [
   { type: "var", match: /&#?\w{1,8};/g },
 ];
 
-/** Highlights a code element when the browser is idle. On any error the code stays as it is. */
+/** Highlights a code element when the browser is idle. After an error the code stays plain. */
 export async function colour(code, { language }) {
   const source = code.textContent;
   if (!language || source.length > MAX_LENGTH || TOO_COSTLY.test(source)) return;
@@ -71,7 +71,7 @@ export async function colour(code, { language }) {
   }
 }
 
-/** The languages that a grammar may nest: comments stay comments, and template literals contain JavaScript. */
+/** Returns the grammars that a grammar may nest: comments get one colour, and template literals contain JavaScript. */
 function nested(grammar) {
   const comment = { type: "cmnt", sub: [] };
   return Object.assign(Object.create(null), { js: grammar, todo: comment, jsdoc: comment, regex: { type: "oper", sub: [] } });
@@ -84,7 +84,7 @@ function span(text, type) {
   return element;
 }
 
-/** Splits at line starts, preferably after an empty line. */
+/** Splits code into slices of at most SLICE characters, at a line start and preferably after an empty line. */
 function* slices(source) {
   let at = 0;
   while (source.length - at > SLICE) {

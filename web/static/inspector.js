@@ -1,4 +1,5 @@
-// The inspector: a drawer that lists every frame and REST call from traffic.js, with a snippet for each call. Loaded on first use.
+// The inspector: a drawer that lists every frame and REST call from traffic.js, with a snippet for each call. Loaded on first
+// use.
 
 import { snippetsOf } from "./snippets.js";
 import { copyButton } from "./copy.js";
@@ -26,7 +27,7 @@ export class Inspector {
   #filter = "all";
   #paused = false;
   #sessionId = null;
-  #shown = 0; // n of the newest entry that was processed for the list
+  #shown = 0; // n of the newest entry that #flush has processed
   #rows = new Map(); // entry → its row
   #changed = new Set(); // entries whose row must be updated
   #frame = 0;
@@ -46,7 +47,7 @@ export class Inspector {
     narrow.addEventListener("change", () => this.#cover());
   }
 
-  /** Takes the page's open session. Rows show only the ids of other sessions. */
+  /** Sets the open session. A row names its session only if that is another one. */
   show({ sessionId }) {
     this.#sessionId = sessionId;
   }
@@ -68,7 +69,7 @@ export class Inspector {
     if (narrow.matches || document.activeElement === this.#button) this.#list.focus();
   }
 
-  /** Closes and removes everything that it showed. */
+  /** Closes the drawer and removes all entries. */
   forget() {
     if (!this.#drawer.hidden) this.close();
     this.#clear();
@@ -167,7 +168,7 @@ export class Inspector {
     this.#counts.textContent = `${frames.toLocaleString()} frames · ${size(bytes)} · ${this.#rate} deltas/s${waiting}`;
   }
 
-  /** Once a second. */
+  /** Runs once a second and counts the deltas of that second. */
   #tick() {
     this.#rate = this.#count.deltas - this.#before;
     this.#before = this.#count.deltas;
@@ -308,7 +309,7 @@ function parse(text) {
   }
 }
 
-/** Minutes, seconds and milliseconds; the row's title has the full date. */
+/** Returns minutes, seconds and milliseconds; the row's title has the full date. */
 function clock(at) {
   return new Date(at).toISOString().slice(14, 23);
 }

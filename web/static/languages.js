@@ -1,4 +1,4 @@
-// The languages of code blocks: from the name after a fence to the grammar in highlight.js and the label.
+// Maps the name after the fence of a code block to a label and to a grammar of highlight.js.
 
 // Grammar, label, and the names in fences.
 const names = [

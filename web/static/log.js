@@ -1,5 +1,5 @@
-// The message log: one article per message, whose text only grows while its reply streams. It also decides whether the view follows
-// the end of the log or stays where the reader is.
+// The message log: one article per message, whose text only grows while its reply streams. It also decides whether the view
+// follows the end of the log or stays where the reader is.
 
 import { copyButton } from "./copy.js";
 import { element } from "./element.js";
@@ -30,7 +30,7 @@ export class Log {
   #articles = new Map(); // messageId → Article
   #live = null; // messageId of the streaming reply
   #follow = true;
-  #top = 0; // scrollTop at the last look
+  #top = 0; // scrollTop when last read
   #frame = 0;
   #jump = element("button", { type: "button", hidden: true });
   #unseen = 0; // messages added since the view stopped following
@@ -45,8 +45,8 @@ export class Log {
     this.#onchange = onchange;
     this.#actionsOf = actionsOf;
     this.#addJump();
-    // Scrolling up stops following at once; returning near the end starts it again. Only upward movement counts: when the event of
-    // our own scrolling arrives, the text may already have grown, so the distance to the end alone says nothing.
+    // Scrolling up stops following, and scrolling near the end starts it again. The distance to the end alone does not show that
+    // the reader scrolled up: text may have been added since our own scrolling, before its event arrives.
     scroller.addEventListener("scroll", () => this.#moved(), { passive: true });
     // A phone's keyboard or a rotation changes the height. A view at the end stays at the end.
     new ResizeObserver(() => this.#resized()).observe(scroller);
@@ -79,8 +79,8 @@ export class Log {
     this.#scroll();
   }
 
-  /** Adds older messages before all others, oldest first. The view does not move: the first part of the text is written here at once,
-   * and the browser's scroll anchoring compensates for what the scheduler writes later. */
+  /** Adds older messages before all others, oldest first. The view does not move: scrollTop is corrected for the text written
+   * here, and the browser's scroll anchoring compensates for text that the scheduler writes later. */
   prepend(messages) {
     const before = this.#scroller.scrollHeight - this.#scroller.scrollTop;
     this.#log.prepend(...messages.map((message) => this.#build(message).element));
@@ -170,7 +170,7 @@ export class Log {
     return scrollHeight - scrollTop - clientHeight;
   }
 
-  /** At most once a frame, because reading scrollHeight forces a layout. */
+  /** Scrolls at most once a frame, because reading scrollHeight forces a layout. */
   #scroll() {
     if (this.#frame) return;
     this.#frame = requestAnimationFrame(() => {
@@ -180,14 +180,14 @@ export class Log {
   }
 
   #keepPlace() {
-    this.#moved(); // the scroll event may still be under way
+    this.#moved(); // the scroll event may arrive later
     if (!this.#follow) return;
     this.#scroller.scrollTop = this.#scroller.scrollHeight;
     this.#top = this.#scroller.scrollTop;
   }
 
   #resized() {
-    this.#top = 0; // the browser may have scrolled; that is not the reader scrolling up
+    this.#top = 0; // the browser may have scrolled up, not the reader
     this.#scroll();
   }
 
@@ -201,14 +201,14 @@ export class Log {
   }
 }
 
-/** One message: its text, and how much of it is in the page. A job of the Scheduler. */
+/** One message. As a job of the Scheduler, it writes its text into the page in slices. */
 class Article {
   element;
   note = element("p", { className: "note" });
   #actions = element("div", { className: "actions" });
   #writer; // Markdown or Plain
   #content = ""; // as received so far
-  #written = 0; // characters of it that are in the page
+  #written = 0; // characters that are in the page
   #ended = false; // the message is complete
   #closed = false; // writer.end() was called
 
@@ -226,7 +226,7 @@ class Article {
     return this.#content;
   }
 
-  /** Whether there is text left to write. */
+  /** Whether step() has work left. */
   get busy() {
     return this.#written < this.#content.length || (this.#ended && !this.#closed);
   }
@@ -247,8 +247,8 @@ class Article {
     return this.busy;
   }
 
-  /** Takes the server's message, which is authoritative. If it continues the shown text, nothing is re-rendered and no selection is
-   * lost. */
+  /** Takes the server's message, which is authoritative. If it continues the shown text, nothing is re-rendered and no selection
+   * is lost. */
   update(message, actionsOf) {
     const { content, status, role, createdAt } = message;
     if (this.#closed && content !== this.#content || !content.startsWith(this.#content.slice(0, this.#written))) this.#restart();
@@ -294,7 +294,7 @@ function noteOf({ status, error, tokens, finishReason }) {
   return notes[status] ?? `${tokens} ${tokens === 1 ? "token" : "tokens"}${truncated}`;
 }
 
-/** Makes a sentence of an error message, which starts in lower case and has no full stop. */
+/** Makes a sentence from an error message without capital and full stop. */
 function sentence(message) {
   return `${message[0].toUpperCase()}${message.slice(1)}${message.endsWith(".") ? "" : "."}`;
 }

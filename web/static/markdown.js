@@ -1,13 +1,15 @@
 // Renders Markdown while it streams: elements are only added, never replaced, so that nothing flickers and selections survive.
 //
-// Why it is safe. The parser (streaming-markdown) calls four functions of a renderer, and this file implements them. Elements come from
-// the table below, text becomes text nodes, and HTML in a reply is text. Attributes are set one by one to constants, with two exceptions:
-// a link's href, which must pass addressOf, and the start number of a list. Images become links, so that nothing is fetched. No code here
-// or in the parser makes markup from a string, and the page's policy (require-trusted-types-for 'script', trusted-types 'none') makes the
-// browser refuse it. The parser's own renderer is not used, because it creates javascript: links.
+// Why it is safe. The parser (streaming-markdown) calls four functions of a renderer, and this file implements them. Elements
+// come from the table below, text becomes text nodes, and HTML in a reply is text. Attributes are set one by one to constants,
+// except a link's href and title, which must pass addressOf, the start number of a list, and the aria-label of code, which names
+// its language. Images become links, so that nothing is fetched. No code here or in the parser makes markup from a string, and
+// the page's policy (trusted-types 'none') forbids it. The parser's own renderer is not used, because it creates javascript:
+// links.
 //
-// Markdown.#preprocess works around the parser's limits. The parser takes constant time per character only while it holds back at most
-// MAX_PENDING characters, and supports at most 24 nested elements. Beyond that, the held text is written as text and parsing restarts.
+// Markdown.#preprocess works around the parser's limits. The parser takes constant time per character only while it holds back at
+// most MAX_PENDING characters, and supports at most 24 nested elements. Beyond that, the held text is written as text and parsing
+// restarts.
 
 import { copyButton } from "./copy.js";
 import { languageOf } from "./languages.js";
@@ -69,8 +71,8 @@ const isVerbatim = new Set([
 const ORDINARY = /^[^\\\n<`_*~$[\]!|()]$/u; // a character that is plain text to the parser, whatever follows
 const ALPHANUMERIC = /[\p{L}\p{N}]/u;
 
-/** Writes Markdown into an element: call write any number of times, then end. It works synchronously, so callers pass long text in
- * slices. */
+/** Writes Markdown into an element: call write any number of times, then end. It works synchronously, so callers pass long text
+ * in slices. */
 export class Markdown {
   #root;
   #parser;
@@ -132,7 +134,7 @@ export class Markdown {
     const { token, pending } = p;
     if (character === "\n") this.#endLine(p);
     else if (token === smd.RAW_URL && isBehindAddress(pending, character)) {
-      smd.parser_write(p, "\\"); // ends it
+      smd.parser_write(p, "\\"); // ends the address
       p.pending = "";
     } else if (character === ")" && this.#inAddress() && isOpen(pending.slice(2))) {
       p.pending += ")"; // balanced brackets belong to the address: …/wiki/Go_(game)
@@ -146,7 +148,8 @@ export class Markdown {
     return false;
   }
 
-  /** An address and an inline formula end at the end of the line. Otherwise an unclosed one would swallow the rest of the reply. */
+  /** An address and an inline formula end at the end of the line. Otherwise an unclosed one would swallow the rest of the reply.
+   * */
   #endLine(p) {
     if (this.#inAddress()) this.#release();
     else if (p.token === smd.EQUATION_INLINE) {
@@ -172,7 +175,7 @@ export class Markdown {
     return isLink.has(token) && pending.startsWith("](");
   }
 
-  /** Writes what the parser holds back as text. */
+  /** Writes the characters that the parser holds back as text. */
   #release() {
     const p = this.#parser;
     const isAddress = this.#inAddress();
@@ -224,7 +227,7 @@ export class Markdown {
   }
 
   #addText(text) {
-    // The beginning may be shown already.
+    // The page may show the beginning already.
     if (this.#early) {
       text = text.startsWith(this.#early) ? text.slice(this.#early.length) : text;
       this.#early = "";
@@ -337,8 +340,8 @@ function element(parent, tag, attributes = {}) {
   return made;
 }
 
-/** Attributes of a box that scrolls: reachable by keyboard, with a name. Its role is group, because a region for each code block would
- * be too many landmarks. */
+/** Attributes of a box that scrolls: reachable by keyboard, with a name. Its role is group, because a region for each code block
+ * would be too many landmarks. */
 const scrolling = (label) => ({ role: "group", tabindex: "0", "aria-label": label });
 
 function codeBlock(parent) {

@@ -1,5 +1,5 @@
-// The context window meter: how much of the window the prompt of the newest reply took, what was kept, summarised or dropped, and the
-// button for the preview of the next prompt.
+// The context window meter: the prompt of the newest reply, how many messages were kept, summarised or dropped, and the button
+// for the preview of the next prompt.
 
 import { element } from "./element.js";
 
@@ -21,12 +21,12 @@ const delays = {
   failed: "The model failed to summarise. The server tries again after the reply.",
 };
 
-/** Returns how many tokens of a window the server reserves for the reply: a quarter, at most 4,096. The server applies the same rule. */
+/** Returns the tokens of a window that are reserved for the reply: a quarter, at most 4,096, as in the server. */
 export function reserveOf(maxTokens) {
   return Math.min(Math.floor(maxTokens / 4), MAX_RESERVE);
 }
 
-/** Returns what the meter shows of a ContextReport (client.d.ts): shares of the window from 0 to 1, and texts. */
+/** Returns the meter's texts and its shares of the window (0 to 1) for a ContextReport (client.d.ts). */
 export function reading({ promptTokens, maxTokens, folded, dropped }) {
   const counts = [[folded.count, "summarised"], [dropped.count, "dropped"]].filter(([count]) => count > 0);
   return {
@@ -66,7 +66,8 @@ export class Meter {
   #on;
   #report = null;
 
-  /** on: usage() resolves with the session's tokenUsage or null, content() returns the composer's text, preview() opens the preview. */
+  /** on: usage() resolves with the session's tokenUsage or null, content() returns the composer's text, preview() opens the
+   * preview. */
   constructor(root, on) {
     this.#element = root;
     this.#bar = root.querySelector(".level");

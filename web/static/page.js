@@ -1,7 +1,7 @@
 // The entry point. It owns the state of the page (the client, the open session) and connects the other modules.
 //
-// Messages are shown when their events arrive from the watched session. Sending adds only a placeholder to the log, so a message
-// of another tab looks like one of this tab.
+// Messages come from the history and the events of the open session. Sending adds only a placeholder to the log, so messages of
+// this tab and of others look alike.
 
 import { Chip } from "./chip.js";
 import { Client, ParleyError } from "./client.js";
@@ -39,15 +39,16 @@ const base = new URL("/v1", location.href).href;
 const traffic = new Traffic();
 const tools = new Tools({ traffic, base, key: () => remember.tab("parley.key"), send, say, failed });
 let client = null;
-/** The open session: { sessionId, leave: AbortController, loaded, stale, earlier, about }, or null until the first message creates
- * one. about is the server's Session object. stale: loading failed and is retried after a reconnect. */
+/** The open session: { sessionId, leave: AbortController, loaded, stale, earlier, about }, or null until the first message
+ * creates one. about is the server's Session object. stale: loading failed and is retried after a reconnect. */
 let current = null;
-let disconnected = false; // the connection was lost and is not back
+let disconnected = false; // the connection was lost and is not live again
 let sending = false; // this tab sent a message whose turn has not begun
 
 // ---- The key
 
-/** Uses the key in the address's fragment. It asks before it replaces another key, because the link may come from somebody else. */
+/** Uses the key in the address's fragment. It asks before it replaces another key, because the link may come from somebody else.
+ * */
 function takeKeyFromAddress() {
   const given = new URLSearchParams(location.hash.slice(1)).get("key");
   if (!given) return;
@@ -130,7 +131,7 @@ function leave() {
   current = null;
 }
 
-/** Shows a session, empty until it is loaded, or for null a new one that the first message will create. step adds an entry to the
+/** Shows a session, empty until it is loaded. null shows a new one, which the first message creates. step adds an entry to the
  * browser's history, so that Back returns to the previous session. */
 function showSession(sessionId, step = false) {
   leave();
@@ -151,7 +152,7 @@ function showSession(sessionId, step = false) {
   return current;
 }
 
-/** Shows a session, or a new one for null, without an entry in the browser's history. */
+/** Shows a session (null: a new one) without an entry in the browser's history. */
 function goTo(sessionId) {
   if (sessionId) open(sessionId);
   else showSession(null);
@@ -327,7 +328,8 @@ async function send(content = composer.take()) {
   }
 }
 
-/** Returns the buttons of a message besides Copy: edit and resend for a user's message, retry for a reply that did not complete. */
+/** Returns the buttons of a message besides Copy: edit and resend for a user's message, retry for a reply that did not complete.
+ * */
 function actionsOf({ messageId, role, status, content }) {
   const button = (label, onclick) => element("button", { type: "button", onclick }, label);
   if (role === "user") return [button("Edit as new", () => edit(content)), button("Resend", () => send(content))];

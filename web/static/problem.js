@@ -17,7 +17,8 @@ export class Problem {
     element.querySelector("#dismiss").addEventListener("click", () => this.hide());
   }
 
-  /** Shows an error, with a button if action is given: [label, function]. If the error has a retryAfter, its seconds count down. */
+  /** Shows an error, with a button if action is given: [label, function]. If the error has a retryAfter, its seconds count down.
+   * */
   show(error, action) {
     this.hide();
     this.#text.textContent = describe(error).text;

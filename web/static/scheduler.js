@@ -4,7 +4,7 @@ const BUDGET_MS = 4; // layout takes about four times as long as the writes that
 const HIDDEN_MS = 150; // between runs in a hidden tab or a covered window, which has no frames
 
 /**
- * Runs jobs in slices. A job is an object whose step() does at most about a millisecond of work and returns whether there is more.
+ * Runs jobs in slices. A job is an object whose step() works for at most about a millisecond and returns whether there is more.
  * The job that was added last runs first: it is the newest message, which is usually the visible one.
  */
 export class Scheduler {

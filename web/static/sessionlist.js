@@ -1,5 +1,4 @@
-// The data of the session list: merges pages of the API with what events and this tab's own actions changed meanwhile. Pure: no
-// network, no document.
+// The data of the session list: merges pages of the API with changes by events and by this tab. Pure: no network, no document.
 
 import { titleOf } from "./words.js";
 
@@ -10,7 +9,7 @@ function newestFirst(a, b) {
   return a.sessionId < b.sessionId ? 1 : a.sessionId > b.sessionId ? -1 : 0;
 }
 
-/** The sessions loaded so far. What put and remove changed while a request was under way wins over its response, which may be older. */
+/** The sessions loaded so far. Changes by put and remove during a request win over its response, which may be older. */
 export class SessionList {
   #sessions = new Map(); // sessionId → Session
   #changed = new Set(); // ids that put or remove changed since begin()
@@ -46,7 +45,7 @@ export class SessionList {
     this.#changed.clear();
   }
 
-  /** Merges the newest page. Sessions in its range that it lacks are removed; older ones stay. */
+  /** Merges the newest page. Listed sessions in its range that it lacks are removed; older ones stay. */
   refresh({ data, pagination }) {
     const oldest = data.at(-1)?.sessionId;
     const there = new Set(data.map((session) => session.sessionId));
@@ -79,8 +78,8 @@ export class SessionList {
     for (const { sessionId, expiresAt } of this.all) if (Date.parse(expiresAt) <= now) this.remove(sessionId);
   }
 
-  /** A turn began with this message: counts the message and its reply, unless the session's data already includes them.
-   * lastActivity is when the newest turn began. */
+  /** Counts the message that begins a turn and its reply, unless the session's data includes them: lastActivity is the time at
+   * which the newest turn began. */
   turn(message) {
     const session = this.#sessions.get(message.sessionId);
     if (!session || message.role === "assistant" || message.createdAt <= session.lastActivity) return;
@@ -92,7 +91,7 @@ export class SessionList {
     if (session) this.put({ ...session, messageCount: 0 });
   }
 
-  /** Returns the sessions whose title, or id, contains every word of a text. */
+  /** Returns the sessions whose title or id contains each word of a text. */
   find(text) {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
     return this.all.filter((session) => {

@@ -6,11 +6,11 @@ import { describe, timeLeft, titleOf } from "./words.js";
 
 const PAGE = 30; // sessions per request: more than fit on a screen
 const API_MAX = 100; // the API's maximum per request
-const POLL_MS = 30_000; // while the tab is visible; changes of other clients appear this late
+const POLL_MS = 30_000; // in a visible tab; changes of other clients appear within this time
 const TEST_KEY_POLL_MS = 1_200_000; // with a test key: at most 72 of its 100 requests a day
 
-/** Shows the list in an element: a search field, a count, the entries, a status text and a button for more. A refresh keeps the nodes
- * of entries that stay, so that it moves neither the focus nor what is under the pointer. */
+/** Shows the list in an element: a search field, a count, the entries, a status text and a button for more. A refresh keeps the
+ * nodes of entries that stay, so that focus and pointer stay on them. */
 export class Sessions {
   #field;
   #count;
@@ -24,7 +24,7 @@ export class Sessions {
   #current = null;
   #writing = false;
   #busy = null; // the client whose request is under way
-  #next = null; // the arguments of #load for the request after it
+  #next = null; // the arguments of #load for the next request
   #fewRequests = false;
   #readAt = -Infinity; // when the list was last read
   #loaded = false;
@@ -46,8 +46,7 @@ export class Sessions {
     this.#tabs.addEventListener("message", () => this.refresh());
   }
 
-  /** Shows the sessions of another client; null shows none. fewRequests: the key is a test key, with 100 requests a day, so the list is
-   * polled rarely. */
+  /** Shows the sessions of another client; null shows none. fewRequests: the key is a test key, so the list is polled rarely. */
   use(client, fewRequests = false) {
     this.#client = client;
     this.#fewRequests = fewRequests;
@@ -61,7 +60,7 @@ export class Sessions {
     this.refresh();
   }
 
-  /** Reads the list again with one request, unless the tab is hidden. */
+  /** Removes expired sessions and reads the list again (with a test key: after TEST_KEY_POLL_MS), unless the tab is hidden. */
   refresh() {
     if (document.visibilityState === "hidden") return;
     this.#known.expire(Date.now());
@@ -109,9 +108,9 @@ export class Sessions {
 
   // ---- Requests
 
-  /** Runs one request at a time. Of the requests made meanwhile, one runs afterwards; one that the user asked for takes precedence.
-   * showError: the user asked, or there is nothing to show. The error of a background refresh is ignored, because the next one
-   * corrects the list. */
+  /** Runs one request at a time. Of the requests made meanwhile, one runs afterwards: the last that shows its error, else the
+   * first. showError: the user asked, or there is nothing to show. Other errors are ignored, because the next refresh corrects
+   * the list. */
   async #load(request, showError) {
     const client = this.#client;
     if (!client) return;

@@ -74,7 +74,7 @@ export class FailureSimulator {
     this.#menu.toggleAttribute("data-on", slow);
   }
 
-  /** Uses a client of its own without a socket, as another device would. */
+  /** Cancels with a second client, which uses REST, as another device would. */
   async #cancel() {
     const { sessionId, live } = this.#state;
     const other = new Client({ baseURL: this.#page.base, key: this.#page.key() });

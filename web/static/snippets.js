@@ -1,9 +1,9 @@
-// Code snippets for the inspector: what the page did, as a curl command, a JavaScript program and a Go program. Pure. A test runs every
-// kind of snippet.
+// Code snippets for the inspector: each call of the page as a curl command, a JavaScript program and a Go program. Pure. A test
+// of cmd/parley runs every kind of snippet.
 
-/** Returns the snippets for an entry of traffic.js: [{ name: "curl", text }, { name: "JavaScript", text }, { name: "Go", text }], or
- * null for received frames and the client's housekeeping. base is the service's address with its version. All snippets read the key
- * from $KEY. They omit the idempotency key, because with it the server would only replay its response. */
+/** Returns the snippets for an entry of traffic.js: [{ name: "curl", text }, { name: "JavaScript", text }, { name: "Go", text }].
+ * It returns null for received frames, `ping` and `unsubscribe`. base is the server's address with the API version. The snippets
+ * read the key from $KEY. They omit the idempotency key, because with it the server would only replay its response. */
 export function snippetsOf(entry, base) {
   const call = entry.method ? restCall(entry, base) : frameCall(entry);
   if (!call) return null;
@@ -14,8 +14,8 @@ export function snippetsOf(entry, base) {
   ];
 }
 
-// A call is { method, path, body } with path relative to base, and one of { send }, { watch } or { cancel } where the clients have a
-// method that does more than one REST request.
+// A call is { method, path, body }, with path relative to base. It has one of send, watch and cancel, the arguments of the
+// client's method of that name, if the page called that method.
 
 function restCall({ method, path, data }, base) {
   const prefix = new URL(base).pathname;
@@ -74,7 +74,7 @@ function quoted(text) {
 // ---- JavaScript
 
 const methods = [
-  // The methods of client.js: HTTP method, path, and the call as code, given the ids in the path, the query and the body.
+  // The methods of client.js: HTTP method, path, and a function from the ids in the path, the query and the body to code.
   ["POST", /^\/sessions$/, (_, query, body) => `createSession(${literal(body)})`],
   ["GET", /^\/sessions$/, (_, query) => `sessions(${query})`],
   ["GET", /^\/sessions\/([^/]+)$/, ([id]) => `session(${literal(id)})`],
@@ -228,8 +228,8 @@ function goDo({ method, path, body }) {
   };
 }
 
-/** Returns text as a Go string literal: raw if it contains quotes and a raw literal can hold it, else with JSON's escapes, which Go
- * understands. A byte order mark needs an escape in Go. */
+/** Returns text as a Go string literal. It is raw if text contains quotes and a raw literal can hold them, else it has JSON's
+ * escapes, which Go understands. A byte order mark needs an escape in Go. */
 function goString(text) {
   const whole = text.toWellFormed();
   if (whole.includes('"') && !/[`\p{Cc}\ufeff]/u.test(whole)) return `\`${whole}\``;

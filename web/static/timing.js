@@ -1,10 +1,10 @@
-// Time to first token and tokens per second of the replies that this tab watched from the start. Pure: the caller passes the time,
-// in milliseconds of one clock.
+// Time to first token and tokens per second of the replies that this tab watched from the start. Pure: the caller passes the
+// time, in milliseconds of one clock.
 
 import { utf8Length } from "./track.js";
 
 const SHORTEST_MS = 50; // shortest span for a rate: network jitter dominates below it
-const REPLAY_MS = 1000; // after a reconnect, events of this long may be replays
+const REPLAY_MS = 1000; // after a reconnect, events may be replays for this time
 const REMEMBERED = 200; // notes kept: four pages of history
 
 /** Measures replies by the events of a session. */

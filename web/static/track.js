@@ -1,9 +1,10 @@
-// What a client has seen of a session: turns frames into events and drops repeated text. Pure, no I/O. Used by connection.js.
+// Turns the frames of a session into events and drops repeated text. Pure, no I/O. Used by connection.js.
 
 const REMEMBERED = 256; // messages whose offsets are kept; replays start at the cursor, so only the newest are needed
 
 /** The error of every failed call. code is the server's (`invalid_token`, `context_overflow`, …) or one of the client's own:
- * `connection_lost`, `network_error`, `closed`, `no_key`, `no_websocket`, `session_cleared`, `session_deleted`, `session_expired`. */
+ * `connection_lost`, `network_error`, `closed`, `no_key`, `no_websocket`, `session_cleared`, `session_deleted`,
+ * `session_expired`. */
 export class ParleyError extends Error {
   constructor(code, message, extra = {}) {
     super(message);
@@ -43,10 +44,10 @@ export function skipBytes(text, bytes) {
 
 const ENDED = Infinity;
 
-/** The result of Track.accept for a delta before which text is missing. */
+/** Track.accept returns GAP for a delta if text before it is missing. */
 export const GAP = Symbol("gap");
 
-/** Tracks one session: turns frames into events, with each piece of text exactly once. */
+/** Tracks one session. Its events contain each piece of text exactly once. */
 export class Track {
   /** Where to resume; undefined means from now on. */
   cursor;
@@ -56,14 +57,14 @@ export class Track {
     this.cursor = cursor;
   }
 
-  /** Forgets all offsets, because the caller discards what it has shown. null forgets the cursor as well. */
+  /** Forgets all offsets, because the caller discards the text shown. null forgets the cursor as well. */
   reset(cursor = this.cursor) {
     this.cursor = cursor ?? undefined;
     this.#seen.clear();
   }
 
-  /** Returns the event for a frame, null if the frame brings nothing new, or GAP if text before it is missing. With `jump` it accepts
-   * the gap: the terminal frame will have the whole text. */
+  /** Returns the event for a frame, null if the frame brings nothing new, or GAP if text before it is missing. With `jump` it
+   * accepts the gap: the terminal frame will have the whole text. */
   accept(frame, jump = false) {
     const [scope, what] = frame.type.split(".");
     if (scope === "message") {
@@ -88,7 +89,7 @@ export class Track {
     const seen = this.#seen.get(messageId) ?? offset;
     if (offset > seen && !jump) return GAP;
     const end = offset + utf8Length(delta);
-    if (end <= seen) return null; // the cursor is already further on
+    if (end <= seen) return null; // keeps the cursor, which is further on
     this.#note(messageId, end, cursor);
     if (offset < seen) [delta, offset] = [skipBytes(delta, seen - offset), seen];
     return { type: "delta", sessionId, messageId, offset, end, delta, cursor };

@@ -1,12 +1,12 @@
-// Sits between client.js and the browser's fetch and WebSocket. It records every frame and call for the inspector, without keys and
-// tickets, and simulates network failures. A frame costs one small object and is not parsed, except for a slow reader.
+// Sits between client.js and the browser's fetch and WebSocket. It records every frame and call for the inspector, without keys
+// and tickets, and simulates network failures. A frame costs one small object and is not parsed, except for a slow reader.
 
 import { utf8Length } from "./track.js";
 
 const MAX_ENTRIES = 500; // as many rows as the inspector shows
-const MAX_CHARACTERS = 4_000_000; // of all texts together: 8 MB at two bytes each
+const MAX_CHARACTERS = 4_000_000; // of all frames and request bodies; responses are not counted
 const MAX_TEXT = 200_000; // characters of one text; the rest is dropped
-const SLOW_MS = 1000; // between two deltas for a slow reader
+const SLOW_MS = 1000; // between two deltas of a slow reader
 
 const SECRETS = /svc_(?:live|test)_\w+|((?:"ticket"\s*:\s*"|[?&]ticket=))[^"&#\s]+/g;
 
@@ -20,7 +20,7 @@ export function isDelta(data) {
   return data.startsWith('{"type":"message.delta"');
 }
 
-/** Keeps the newest entries of what was sent and received. An entry is
+/** Keeps the newest frames and calls. An entry is
  * - a frame: { n, at, out, data, dropped }, or
  * - a REST call: { n, at, out: true, method, path, data, status, ms, bytes, answer }. status is 0 until the response arrives, and
  *   "failed" if none does. ms and bytes cover the whole response body, answer is its text.
@@ -170,11 +170,11 @@ class RecordedSocket {
   }
 }
 
-/** Simulates a slow reader: passes one delta a second and drops the others. The newest dropped delta is held and passed when its second
- * comes, so that client.js notices the gap even if no further delta follows.
+/** Simulates a slow reader: passes one delta a second and drops the others. The newest dropped delta passes after that second, so
+ * that client.js notices the gap even if no further delta follows.
  *
- * After a gap client.js subscribes again at its cursor. The first delta after `subscribed` always passes: it moves the cursor on, so
- * every gap closes and there is at most one a second. Frames other than deltas pass. */
+ * After a gap client.js subscribes again at its cursor. The first delta after `subscribed` always passes. It moves the cursor on,
+ * so every gap closes and there is at most one a second. Frames other than deltas pass. */
 class DeltaThrottle {
   #pass;
   #resubscribed = new Set(); // sessions whose next delta must pass

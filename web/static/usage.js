@@ -1,5 +1,5 @@
-// The usage dialog: the account's usage and limits (GET /analytics/usage) and a chart of its activity (GET /analytics/metrics). Loaded
-// on first use.
+// The usage dialog: the account's usage and limits (GET /analytics/usage) and a chart of its activity (GET /analytics/metrics).
+// Loaded on first use.
 
 import { Chart, bars, draw, lookOf, measures, momentOf, summaryOf } from "./chart.js";
 import { element } from "./element.js";
@@ -16,14 +16,14 @@ const periods = {
   month: { label: "30 days", units: 30, unitMs: DAY_MS, granularity: "day" },
 };
 
-/** Returns the query for a period that ends with the unit that contains now. */
+/** Returns the query for a period that ends with the current hour or day. now is in Unix milliseconds. */
 export function queryOf(name, now) {
   const { units, unitMs, granularity } = periods[name];
   const end = (Math.floor(now / unitMs) + 1) * unitMs;
   return { startDate: new Date(end - units * unitMs).toISOString(), endDate: new Date(end).toISOString(), granularity };
 }
 
-/** Returns the rows for a Usage (client.d.ts): { name, used, limit, percentage, text }. */
+/** Returns the rows { name, used, limit, percentage, text } for a Usage (client.d.ts). */
 export function rowsOf({ requests, tokens, sessions }) {
   return [
     ["Requests", requests.used, requests],
@@ -42,7 +42,7 @@ export function billingPeriodOf({ start, end }) {
   return `${day} to ${last.toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" })} (UTC)`;
 }
 
-/** Shows usage and chart in a dialog element. */
+/** Shows the account's usage and the chart in a dialog element. */
 export class UsageDialog {
   #dialog;
   #used = element("div", { className: "used" });
@@ -110,7 +110,7 @@ export class UsageDialog {
     await this.#read(() => this.#load());
   }
 
-  /** Runs a request. An error replaces the figures, which would belong to another period. */
+  /** Runs a request and shows its error, if any. Figures of an earlier period stay visible below the error. */
   async #read(request) {
     try {
       await request();
@@ -126,7 +126,7 @@ export class UsageDialog {
   async #load() {
     const asked = ++this.#asked;
     const metrics = await this.#client.metrics(queryOf(this.#period, Date.now()));
-    if (asked !== this.#asked) return; // the user has chosen another period
+    if (asked !== this.#asked) return; // the user has chosen another period meanwhile
     this.#metrics = metrics;
     this.#charted.hidden = false;
     this.#show();

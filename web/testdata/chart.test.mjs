@@ -19,7 +19,7 @@ const metrics = {
   ],
 };
 
-test("bars: stacked or side by side", () => {
+test("a bar's height: sum if stacked, else maximum", () => {
   assert.deepEqual(bars(measures.messages, metrics), [
     { when: "13:00", whole: 5, values: [2, 2, 1] },
     { when: "14:00", whole: 11, values: [5, 5, 1] },
@@ -49,7 +49,7 @@ test("axis values are round and cover the highest bar", () => {
   }
 });
 
-test("descriptions of the chart and of a bar", () => {
+test("texts describe the chart and a bar", () => {
   assert.equal(summaryOf(measures.messages, metrics), "Messages: 7 user, 7 assistant, 1 system in total; most at 14:00: 11.");
   assert.equal(summaryOf(measures.firstToken, metrics), "Time to first token: median 120 ms, 95th percentile 240 ms in total; most at 14:00: 240 ms.");
   const nothing = { ...metrics, series: metrics.series.map((entry) => ({ ...entry, sessions: { total: 0 } })) };
@@ -61,7 +61,7 @@ test("descriptions of the chart and of a bar", () => {
   assert.equal(sentenceOf(measures.sessions, bars(measures.sessions, metrics)[0]), "13:00: 1 session");
 });
 
-test("labels: UTC times, short numbers", () => {
+test("labels are UTC times and short numbers", () => {
   assert.equal(momentOf("2026-11-21T00:00:00.000Z", "hour"), "00:00");
   assert.equal(momentOf("2026-11-21T00:00:00.000Z", "day"), "21 Nov");
   assert.deepEqual([0, 9999, 12_345, 3_400_000].map(short), ["0", "9,999", "12.3K", "3.4M"]);
@@ -74,7 +74,7 @@ test("a period ends with the current unit", () => {
   assert.equal(queryOf("month", now).startDate, "2026-10-23T00:00:00.000Z");
 });
 
-test("usage rows, over the limit too", () => {
+test("usage rows mark figures over the limit", () => {
   const rows = rowsOf({
     requests: { used: 1234, limit: 500_000, percentage: 0.25 },
     tokens: { used: 1_320_000, limit: 1_000_000, percentage: 132 },

@@ -24,7 +24,7 @@ const connect = (options) => (client = new Client(server.options(options)));
 const told = () => (server.messages = [message(1, "user", "Hi"), message(2, "assistant", TEXT)]);
 const asked = (type) => server.requests.filter((frame) => frame.type === type);
 
-/** Lets time pass, one reconnect at a time, until a condition holds. */
+/** Advances the clock, by one reconnect at a time, until a condition is true. */
 async function until(what) {
   for (let i = 0; !what(); i++) {
     assert.ok(i < 500, "it never comes about");
@@ -47,7 +47,7 @@ function assertWhole(events, text = TEXT) {
 
 const sawEnd = (seen) => () => seen.events.some((event) => event.type === "end");
 
-test("one cut after each frame: no loss, no repeat", async () => {
+test("one cut after each frame: nothing lost or repeated", async () => {
   told();
   for (let place = 0; place < 25; place++) {
     let sockets = 0;
@@ -79,7 +79,7 @@ test("200 random cuts with overlapping replays", async () => {
   assert.ok(cuts >= 200, `${cuts} cuts`);
 });
 
-test("a watched reply, cut at every token", async () => {
+test("a watched reply, cut at every token: whole text", async () => {
   server.messages = [message(1, "user", "Hi")];
   const seen = collect(connect().watch(SESSION, { after: START }));
   await settled();
@@ -145,7 +145,7 @@ test("send subscribes first and yields only its reply", async () => {
   assert.equal(seen.events.map((event) => event.delta ?? "").join(""), TEXT);
 });
 
-test("cut after a message was confirmed", async () => {
+test("cut after a message was confirmed: not sent again", async () => {
   const reply = message(1, "assistant", "", "streaming");
   server.onrequest = (socket, frame) => {
     if (frame.type !== "send") return false;
@@ -283,7 +283,7 @@ test("welcome then close: no tight loop", async () => {
   Math.random = originalRandom;
 });
 
-test("history cleared while disconnected", async () => {
+test("history cleared while disconnected: cleared event", async () => {
   told();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await until(sawEnd(seen));
@@ -347,7 +347,7 @@ test("subscribe: permanent errors throw, temporary ones retry", async () => {
   assert.equal(client.state.state, "live");
 });
 
-test("another cursor gets a socket of its own", async () => {
+test("another cursor gets its own socket", async () => {
   told();
   const first = collect(connect().watch(SESSION));
   await settled();
@@ -406,7 +406,7 @@ test("a slow iterator gets fewer, larger deltas", async () => {
   assert.equal(events[2].delta, TEXT);
 });
 
-test("silent socket: probed, then abandoned", async () => {
+test("silent socket: probed, then replaced", async () => {
   connect().connect();
   await settled();
   await clock.advance(24_000);
@@ -421,7 +421,7 @@ test("silent socket: probed, then abandoned", async () => {
   await until(() => client.state.state === "live");
 });
 
-test("handshake timeout", async () => {
+test("no welcome: reconnects after 10 s", async () => {
   server.frame = () => {};
   connect().connect();
   await settled();
@@ -429,7 +429,7 @@ test("handshake timeout", async () => {
   assert.equal(client.state.state, "reconnecting");
 });
 
-test("failed handshake with an error event only", async () => {
+test("failed handshake without a close event: reconnects", async () => {
   server.frame = () => {};
   connect().connect();
   await settled();
@@ -477,21 +477,21 @@ test("close ends iterations, requests and later calls", async () => {
   await assert.rejects(client.send(SESSION, "Hi").next(), { code: "closed" });
 });
 
-test("without a key: sockets only", async () => {
+test("a client without a key makes no REST calls", async () => {
   const seen = collect(connect({ key: undefined, ticket: async () => "given" }).watch(SESSION));
   await settled();
   assert.deepEqual([server.socket.protocols[1], seen.done], ["ticket.given", false]);
   await assert.rejects(client.history(SESSION), { code: "no_key" });
 });
 
-test("ids are encoded in paths", async () => {
+test("ids cannot lead to other API paths", async () => {
   const client = connect();
   for (const act of ["session", "deleteSession", "clear", "preview"]) await client[act]("../keys/key_1?a=#b", "Hi");
   assert.equal(server.calls.length, 4);
   for (const { path, search } of server.calls) assert.match(path + search, /^\/sessions\/\.\.%2Fkeys%2Fkey_1%3Fa%3D%23b(\/[a-z]+)?$/);
 });
 
-test("preview sends nothing", async () => {
+test("preview is a REST call and opens no socket", async () => {
   const path = `POST /sessions/${SESSION}/context`;
   server.answers[path] = { status: 200, body: { context: { policy: "fifo" }, messages: [] } };
   assert.equal((await connect().preview(SESSION, "Hi")).context.policy, "fifo");
@@ -502,7 +502,7 @@ test("preview sends nothing", async () => {
   assert.equal(server.sockets.length, 0);
 });
 
-test("usage and metrics requests", async () => {
+test("usage and metrics send their query", async () => {
   server.answers["GET /analytics/usage"] = { status: 200, body: { tier: "pro" } };
   server.answers["GET /analytics/metrics"] = { status: 200, body: { series: [] } };
   assert.equal((await connect().usage()).tier, "pro");

@@ -1,4 +1,4 @@
-// An in-memory server of parley.v1 whose sockets break where a test says, and a fake clock.
+// A fake parley.v1 server in memory, whose sockets break after a number of frames that the test sets, and a fake clock.
 
 /** Replaces setTimeout and Date.now. Time passes only in advance(). */
 export class Clock {
@@ -37,12 +37,12 @@ export class Clock {
   }
 }
 
-/** Resolves when all promises that need neither time nor frames have settled. */
+/** Resolves when all promises have settled that wait neither for the clock nor for frames. */
 export async function settled() {
   for (let i = 0; i < 4; i++) await new Promise(setImmediate);
 }
 
-/** Collects an iteration's events, and its end or error. */
+/** Collects the events of an iteration in `events`, and sets `done` and `error` when it ends. */
 export function collect(iteration) {
   const seen = { events: [], done: false, error: null };
   (async () => {
@@ -63,12 +63,12 @@ export const bytes = (text) => Buffer.byteLength(text);
 export class Server {
   messages = []; // { messageId, role, content, status }
   sockets = []; // every socket ever opened
-  requests = []; // every frame that clients sent, in order
+  requests = []; // all frames from clients, in order
   calls = []; // all fetches
   answers = {}; // "POST /stream/tickets" → { status, body } instead of the default
-  overlap = () => 0; // how many bytes before the cursor a replay starts
+  overlap = () => 0; // the number of bytes before the cursor at which a replay starts
   chunk = (rest) => [...rest].slice(0, 3).join("").length; // length of the next delta in UTF-16 units, whole characters
-  allowance = () => Infinity; // how many frames the next socket delivers before it breaks
+  allowance = () => Infinity; // the number of frames that the next socket delivers before it breaks
   recovered = true;
   silent = false; // ignores all frames
   onrequest = null; // (socket, frame) → true if it handled the frame
@@ -95,7 +95,7 @@ export class Server {
       this.calls.push({ method, path, search, headers, body });
       const answer = this.answers[`${method} ${path}`] ?? { status: 200, body: { ticket: `t${this.calls.length}` } };
       if (answer instanceof Error) throw answer;
-      // Not a Response: settled() could not wait for its text().
+      // A plain object, because settled() cannot wait for the text() of a Response.
       return { ok: answer.status < 400, status: answer.status, text: async () => JSON.stringify(answer.body) };
     };
   }
@@ -137,7 +137,7 @@ export class Server {
     this.show(socket);
   }
 
-  /** Returns an offset up to that many bytes before a position, between two characters. */
+  /** Returns an offset at least `back` bytes before a position (or 0), at the start of a character. */
   #before({ index, offset }, back) {
     const text = Buffer.from(this.messages[index].content);
     let at = Math.max(0, offset - back);
@@ -145,13 +145,13 @@ export class Server {
     return at;
   }
 
-  /** The end of the session: [index of the message, offset in it, whether its end was sent]. */
+  /** Returns the position { index, offset, ended } after the newest message's text. ended: the message is complete. */
   head() {
     const index = this.messages.length - 1;
     return index < 0 ? { index: -1, offset: 0, ended: true } : { index, offset: bytes(this.messages[index].content), ended: this.messages[index].status !== "streaming" };
   }
 
-  /** Sends a socket what it has not received. */
+  /** Sends a socket the frames between its position and the end of the session. */
   show(socket) {
     let at = socket.position;
     while (at && socket.open) {
@@ -208,7 +208,7 @@ export function message(n, role, content, status = "completed") {
   return { messageId: `msg_${String(n).padStart(16, "0")}`, sessionId: SESSION, role, content, tokens: 1, status };
 }
 
-/** A generator of reproducible numbers in [0, 1). */
+/** Returns a generator of reproducible numbers in [0, 1). */
 export function random(seed) {
   return () => {
     seed = (seed * 1664525 + 1013904223) >>> 0;

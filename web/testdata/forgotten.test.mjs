@@ -3,7 +3,7 @@ import { afterEach, beforeEach, test } from "node:test";
 import { Client } from "../static/client.js";
 import { Clock, SESSION, START, Server, collect, message, settled } from "./fake.mjs";
 
-// The client when the server no longer knows a cursor that it issued: its store was restored from a backup, or lost writes.
+// Tests of the client with a server that no longer knows a cursor, because its store was restored from a backup or lost writes.
 
 const REPLY = "msg_0000000000000002";
 let clock, server, client;
@@ -25,7 +25,7 @@ const told = () => (server.messages = [message(1, "user", "Hi"), message(2, "ass
 const asked = (type) => server.requests.filter((frame) => frame.type === type);
 const sawEnd = (seen) => () => seen.events.some((event) => event.type === "end");
 
-/** Lets time pass, one reconnect at a time, until a condition holds. */
+/** Advances the clock, by one reconnect at a time, until a condition is true. */
 async function until(what) {
   for (let i = 0; !what(); i++) {
     assert.ok(i < 500, "it never comes about");
@@ -34,7 +34,7 @@ async function until(what) {
   }
 }
 
-/** From now on the server knows none of the cursors that it issued. */
+/** Makes the server refuse all cursors that it has issued. */
 function forget() {
   server.onrequest = (socket, { type, id, after }) => {
     const unknown = type === "subscribe" && after !== undefined;
@@ -93,9 +93,9 @@ test("unknown cursor: reported after a lost connection", async () => {
 });
 
 for (const [what, answer, wanted] of [
-  ["has its end looked up", { status: 200, body: message(2, "assistant", "as kept", "interrupted") }, ["end", "interrupted", "as kept"]],
-  ["throws if it is gone", { status: 404, body: { error: { code: "message_not_found", message: "" } } }, "session_cleared"],
-  ["throws if nobody can say", new TypeError("fetch failed"), "network_error"],
+  ["its end is fetched", { status: 200, body: message(2, "assistant", "as kept", "interrupted") }, ["end", "interrupted", "as kept"]],
+  ["throws if the reply is gone", { status: 404, body: { error: { code: "message_not_found", message: "" } } }, "session_cleared"],
+  ["throws if the server is away", new TypeError("fetch failed"), "network_error"],
 ]) {
   test(`unknown cursor during a reply: ${what}`, async () => {
     server.answers[`GET /sessions/${SESSION}/messages/${REPLY}`] = answer;

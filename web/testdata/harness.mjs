@@ -4,14 +4,14 @@ import { Log } from "/static/log.js";
 import { Markdown } from "/static/markdown.js";
 import { hostile, links, violations } from "./hostile.mjs";
 
-globalThis.ran = []; // what hostile content has run
+globalThis.ran = []; // functions that hostile content has called, and policy violations
 for (const name of ["alert", "confirm", "prompt"]) globalThis[name] = () => ran.push(name);
 addEventListener("securitypolicyviolation", (event) => ran.push(`violates ${event.violatedDirective}`));
 
 const longTasks = [];
 new PerformanceObserver((list) => longTasks.push(...list.getEntries().map((entry) => entry.duration))).observe({ type: "longtask" });
 
-/** A generator of reproducible numbers in [0, 1). */
+/** Returns a generator of reproducible numbers in [0, 1). */
 function random(seed) {
   return () => ((seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0) / 2 ** 32);
 }
@@ -30,7 +30,7 @@ function place() {
   return element;
 }
 
-/** Renders chunks. Returns the element, the names of nodes that were removed meanwhile, and the time. */
+/** Renders chunks. Returns the element, the names of nodes that were removed or changed meanwhile, and the time in ms. */
 function render(chunks) {
   const element = place();
   const removed = [];
@@ -48,7 +48,7 @@ function render(chunks) {
   return { element, removed, ms };
 }
 
-/** The letters and digits of a text, which rendering must keep. */
+/** Returns the letters and digits of a text. Rendering must keep them. */
 const words = (text) => text.normalize("NFC").match(/[\p{L}\p{N}]+/gu)?.join("") ?? "";
 
 const depthOf = (element) => Math.max(0, ...[...element.querySelectorAll("*")].map((node) => {
@@ -57,7 +57,7 @@ const depthOf = (element) => Math.max(0, ...[...element.querySelectorAll("*")].m
   return depth;
 }));
 
-// The text of an element without the heads of code blocks, whose labels are not in the source.
+// Returns the text of an element without the labels of code blocks, which the source does not contain.
 const shown = (element) => {
   const copy = element.cloneNode(true);
   for (const head of copy.querySelectorAll(".head")) head.remove();
@@ -65,7 +65,7 @@ const shown = (element) => {
 };
 
 globalThis.tests = {
-  /** Renders every hostile text, whole and in pieces. Returns what is wrong. */
+  /** Renders every hostile text, whole and in pieces. Returns { wrong: [failure], count: number of texts }. */
   async hostile() {
     const wrong = [];
     const corpus = hostile();
@@ -96,8 +96,8 @@ globalThis.tests = {
     return JSON.stringify({ wrong, count: corpus.length });
   },
 
-  /** How rendering time grows with the length of the long hostile texts: [{ name, growth }]. Texts of 8 times the length may take 8
-   * times as long; quadratic work takes 64 times. A time counts as at least 1 ms, because clocks are coarse below that. */
+  /** How rendering time grows with the length of the long hostile texts: [{ name, growth }]. Texts of 8 times the length may take
+   * 8 times as long; quadratic work takes 64 times. A time counts as at least 1 ms, because clocks are coarse below that. */
   growth() {
     document.getElementById("log").hidden = true;
     const time = (text) => Math.max(1, render(chunksOf(text, 400, 1)).ms);
@@ -111,7 +111,7 @@ globalThis.tests = {
     return JSON.stringify(found);
   },
 
-  /** Renders random sequences of Markdown's marks, whole and in pieces. Returns what is wrong. */
+  /** Renders random sequences of Markdown's marks, whole and in pieces. Returns the failures. */
   random(count, seed) {
     const atoms = ["*", "**", "_", "__", "`", "``", "```\n", "```", "\n", "\n\n", "- ", "\n- ", "\n  - ", "1. ", "> ", "\n> ", "# ", "| ", "\n|", "|---|\n", "[", "]", "](", "(", ")", "![",
       "<br>", "<", ">", "$", "$$\n", "\\(", "\\)", "\\[", "\\", "\n    ", "\t", " ", "a", "b c", "~~", "https://d.example/", "javascript:", "[ ] ", "---\n", "é", "\ud83d", "\u0000", "h"];
@@ -147,7 +147,7 @@ globalThis.tests = {
 // ---- The log
 
 let scroller;
-/** Creates a log in a new scroller. The previous log keeps listening to its own. */
+/** Creates a log in a new scroller, because the previous log still listens to the events of the old one. */
 const newLog = (actionsOf) => {
   const old = document.getElementById("scroller");
   scroller = old.cloneNode(true);
@@ -161,7 +161,7 @@ const settled = async (ready) => { while (!ready()) await frame(); };
 const text = () => document.querySelector("article:last-child .text");
 const message = (id, content, status = "completed", role = "assistant") => ({ messageId: `msg_${id}`, role, content, status, tokens: 1 });
 
-/** Returns that many characters of prose with every kind of Markdown in it. */
+/** Returns prose of the given length with the common kinds of Markdown. */
 function sample(length) {
   const next = random(7);
   const word = () => ["stream", "reply", "cursor", "offset", "*token*", "**durable**", "`text`", "viewer", "[link](https://a.example/)", "of", "the", "a", "in"][Math.floor(next() * 13)];
@@ -174,7 +174,7 @@ function sample(length) {
   return made.slice(0, length);
 }
 
-/** Ends the current task without waiting for a frame, as a socket's next message does. */
+/** Resolves in the next task, without waiting for a frame. A socket's messages arrive in such tasks. */
 const task = () => new Promise((resolve) => {
   const { port1, port2 } = new MessageChannel();
   port1.onmessage = resolve;
@@ -182,7 +182,7 @@ const task = () => new Promise((resolve) => {
 });
 
 Object.assign(globalThis.tests, {
-  /** Streams a reply of count tokens at full speed, ten per task: { ms, longest task in ms, writes }. */
+  /** Streams a reply of count tokens at full speed, ten per task. Returns { ms, longest: the longest task in ms, writes }. */
   async tokens(count) {
     const content = sample(count * 4.5);
     const log = newLog();
@@ -203,7 +203,7 @@ Object.assign(globalThis.tests, {
     return JSON.stringify({ ms, writes, longest: Math.max(0, ...longTasks) });
   },
 
-  /** Shows count messages of some length, as a page of history does: { ms, longest task in ms, atEnd }. */
+  /** Shows count messages of some length, like a page of history. Returns { ms, longest: the longest task in ms, atEnd }. */
   async history(count, length, line = false) {
     const content = line ? "word ".repeat(length / 5) : sample(length);
     const log = newLog();
@@ -351,6 +351,7 @@ Object.assign(globalThis.tests, {
     return JSON.stringify(wrong);
   },
 
+  /** Copy copies the source. The other buttons are made again for each status. */
   async actions() {
     const wrong = [];
     const asked = [];
@@ -393,7 +394,7 @@ Object.assign(globalThis.tests, {
     return [...element.querySelectorAll("code span")].map((span) => `${span.className.slice(3)}:${span.textContent.trim()}`).join(" ");
   },
 
-  /** The lowest contrast between a text in the log and its background. */
+  /** Returns the lowest contrast of a text in the log with its background: { ratio, what: the element }. */
   contrast() {
     const luminance = ([r, g, b]) => [r, g, b].map((v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
     const numbers = (colour) => colour.match(/[\d.]+/g).map(Number);

@@ -1,10 +1,10 @@
-// Hostile and broken texts. An entry is [name, text, { loses, shows, link }]. loses: the markup contains words that are not shown.
-// shows: text that must be shown. link: the expected address of the first link, "" for none.
+// Hostile and broken texts. An entry is [name, text, { loses, shows, link }]. loses: the markup contains words that are not
+// shown. shows: text that must be shown. link: the expected address of the first link, "" for none.
 
 const run = "alert(1)";
 const repeat = (text, n) => text.repeat(n);
 
-/** An address in a link, and the expected href; "" means no link. */
+/** Entries are [address in a link, expected href]; "" means no link. */
 export const links = [
   ["https://a.example/b?c=d#e", "https://a.example/b?c=d#e"],
   ["http://a.example", "http://a.example/"],
@@ -174,7 +174,7 @@ const ALLOWED = {
   pre: ["role", "tabindex", "aria-label"], s: [], span: ["class", "role", "tabindex", "aria-label"], strong: [], table: [], tbody: [], td: [], th: ["scope"], thead: [], tr: [], ul: [],
 };
 
-/** Returns the elements and attributes under an element that rendering must never create. */
+/** Returns the forbidden elements and attributes under an element, which rendering must never create. */
 export function violations(element) {
   const found = [];
   for (const node of element.querySelectorAll("*")) {

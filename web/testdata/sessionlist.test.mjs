@@ -18,7 +18,7 @@ beforeEach(() => {
   list.begin();
 });
 
-test("newest first", () => {
+test("sessions are sorted newest first", () => {
   list.refresh(page([9, 8, 7], true));
   list.put(session(10));
   list.extend(page([6, 5]));
@@ -64,7 +64,7 @@ test("more new sessions than a page: the gap is loaded", () => {
   assert.deepEqual(numbers(list.all), [9, 8, 7, 6, 5, 4, 3, 2, 1]);
   list.begin();
   list.refresh(page([9, 8, 7], true));
-  assert.equal(list.next, null, "all of it is there");
+  assert.equal(list.next, null, "the list is complete");
 });
 
 test("an empty page empties the list", () => {
@@ -85,19 +85,19 @@ test("changes during a request win over its response", () => {
   assert.equal(list.get(id(2)).messageCount, 2);
   list.begin();
   list.refresh(page([4, 3, 2]));
-  assert.equal(list.get(id(2)).messageCount, 0, "the next answer is the newer");
+  assert.equal(list.get(id(2)).messageCount, 0, "the next response is newer");
 });
 
 test("a turn counts two messages once", () => {
   list.put(session(1));
-  const say = (seconds, role = "user") => list.turn({ sessionId: id(1), role, createdAt: at(seconds) });
+  const begin = (seconds, role = "user") => list.turn({ sessionId: id(1), role, createdAt: at(seconds) });
   const count = () => list.get(id(1)).messageCount;
-  say(1);
-  say(1, "assistant");
+  begin(1);
+  begin(1, "assistant");
   assert.equal(count(), 2);
-  say(1); // repeated
+  begin(1); // repeated
   assert.equal(count(), 2);
-  say(2, "system");
+  begin(2, "system");
   assert.equal(count(), 4);
   list.cleared(id(1));
   assert.equal(count(), 0);

@@ -1,4 +1,5 @@
-// Reads { base, entries } from standard input, with entries of traffic.js, and writes the snippets of each. Run by cmd/parley's tests.
+// Reads { base, entries } from standard input, with entries of traffic.js, and writes the snippets of each. Run by cmd/parley's
+// tests.
 import { readFileSync } from "node:fs";
 import { snippetsOf } from "../static/snippets.js";
 

@@ -7,7 +7,7 @@ let timing;
 
 beforeEach(() => (timing = new Timing()));
 
-/** Plays a whole reply, with deltas as [time, text], and returns its note. */
+/** Feeds the events of a whole reply to timing, with deltas as [time, text]. Returns the reply's note. */
 function play(deltas, { tokens = 100, status = "completed", began = 5000, lost = "" } = {}) {
   timing.take({ type: "created", messageId: ID, message: { role: "assistant" } }, began);
   return goOn(deltas, { tokens, status, lost });
@@ -26,11 +26,11 @@ function goOn(deltas, { tokens = 100, status = "completed", lost = "" } = {}) {
   return timing.noteOf(ID);
 }
 
-test("first token and rate", () => {
+test("the note has the first token's time and the rate", () => {
   assert.equal(play([[5210, "aaaa"], [6000, "bbbb"], [7210, "ää"]]), "first token in 210 ms · 33 tokens/s");
 });
 
-test("first token while the reply streams", () => {
+test("live shows the first token while the reply streams", () => {
   timing.take({ type: "created", messageId: ID, message: { role: "assistant" } }, 0);
   assert.equal(timing.live(ID), "");
   timing.take({ type: "delta", messageId: ID, offset: 0, end: 1 }, 430);

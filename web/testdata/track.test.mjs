@@ -51,7 +51,7 @@ test("end has the whole message", () => {
   assert.deepEqual([event.status, event.message.content, event.error.code], ["interrupted", "what a crashed node had", "interrupted"]);
 });
 
-test("join during a message, then detect a gap", () => {
+test("subscribed during a message: gaps are detected", () => {
   const track = new Track();
   assert.equal(track.accept(delta(120, "ab")).offset, 120);
   assert.equal(track.accept(delta(123, "d")), GAP);

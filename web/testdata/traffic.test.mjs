@@ -25,7 +25,7 @@ afterEach(async () => {
 const types = () => traffic.entries.map((entry) => (entry.method ? `${entry.method} ${entry.path}` : `${entry.out ? ">" : "<"} ${JSON.parse(entry.data).type}`));
 const asked = (type) => server.requests.filter((frame) => frame.type === type).length;
 
-/** Lets time pass until the client is live. */
+/** Advances the clock until the client is live. */
 async function live() {
   for (let i = 0; client.state.state !== "live"; i++) {
     assert.ok(i < 100, "it never comes back");
