@@ -38,14 +38,14 @@
 // Replies, titles and errors are untrusted. Four rules keep them from becoming code; tests check each.
 //
 //   - No markup from strings: no innerHTML, no DOMParser, no style or event attributes. Text becomes text nodes.
-//   - Trusted Types are required and no policy may be created. So the browser refuses markup from strings, even if code breaks the
-//     first rule.
+//   - Trusted Types are required and no policy may be created. So the browser refuses markup from strings, even if code breaks
+//     the first rule.
 //   - The content security policy allows files and connections of the same origin only, and no inline script or style.
 //   - Links are complete http, https or mailto addresses and open in a new tab, without opener and referrer. Images become links,
 //     because loading an image would contact another site.
 //
-// The page keeps its API key in sessionStorage, for one tab. It removes a key in the fragment of the address at once. The inspector
-// records neither keys nor tickets.
+// The page keeps its API key in sessionStorage, for one tab. It removes a key in the fragment of the address at once. The
+// inspector records neither keys nor tickets.
 //
 // # Numbers
 //

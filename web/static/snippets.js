@@ -14,8 +14,8 @@ export function snippetsOf(entry, base) {
   ];
 }
 
-// A call is { method, path, body }, with path relative to base. It has one of send, watch and cancel, the arguments of the
-// client's method of that name, if the page called that method.
+// A call is { method, path, body }, with path relative to base. If the clients have a method send,
+// watch or cancel for the call, the field of that name has its arguments.
 
 function restCall({ method, path, data }, base) {
   const prefix = new URL(base).pathname;
