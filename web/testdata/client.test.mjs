@@ -21,13 +21,13 @@ afterEach(async () => {
 });
 
 const connect = (options) => (client = new Client(server.options(options)));
-const told = () => (server.messages = [message(1, "user", "Hi"), message(2, "assistant", TEXT)]);
-const asked = (type) => server.requests.filter((frame) => frame.type === type);
+const addConversation = () => (server.messages = [message(1, "user", "Hi"), message(2, "assistant", TEXT)]);
+const requestsOf = (type) => server.requests.filter((frame) => frame.type === type);
 
 /** Advances the clock, by one reconnect at a time, until a condition is true. */
 async function until(what) {
   for (let i = 0; !what(); i++) {
-    assert.ok(i < 500, "it never comes about");
+    assert.ok(i < 500, "timed out: the condition stays false");
     await settled();
     if (client.state.state === "reconnecting") await clock.advance(client.state.retryInMs);
   }
@@ -48,7 +48,7 @@ function assertWhole(events, text = TEXT) {
 const sawEnd = (seen) => () => seen.events.some((event) => event.type === "end");
 
 test("one cut after each frame: nothing lost or repeated", async () => {
-  told();
+  addConversation();
   for (let place = 0; place < 25; place++) {
     let sockets = 0;
     server.allowance = () => (sockets++ === 0 ? place : Infinity);
@@ -96,7 +96,7 @@ test("a watched reply, cut at every token: whole text", async () => {
   server.showAll();
   await settled();
   assertWhole(seen.events);
-  assert.equal(seen.done, false, "watching a session goes on after a reply");
+  assert.equal(seen.done, false, "the iteration continues after a reply");
 });
 
 test("a gap is requested once, then filled by the end", async () => {
@@ -106,11 +106,11 @@ test("a gap is requested once, then filled by the end", async () => {
   const hole = { type: "message.delta", sessionId: SESSION, messageId: REPLY, offset: 5, delta: "fg", cursor: "c.1.7" };
   server.frame(server.socket, hole);
   await settled();
-  assert.equal(asked("subscribe").length, 2);
-  assert.equal(asked("subscribe")[1].after, "c.1.3");
+  assert.equal(requestsOf("subscribe").length, 2);
+  assert.equal(requestsOf("subscribe")[1].after, "c.1.3");
   server.frame(server.socket, hole);
   await settled();
-  assert.equal(asked("subscribe").length, 2, "not for ever");
+  assert.equal(requestsOf("subscribe").length, 2, "requested only once");
   assert.equal(seen.events.at(-1).delta, "fg");
 });
 
@@ -137,7 +137,7 @@ test("send subscribes first and yields only its reply", async () => {
   const seen = collect(connect().send(SESSION, "Hi", { onBusy: "reject", metadata: { a: 1 } }));
   await until(() => seen.done);
   assert.deepEqual(server.requests.map((frame) => frame.type), ["subscribe", "send", "unsubscribe"]);
-  const { id, idempotencyKey, ...sent } = asked("send")[0];
+  const { id, idempotencyKey, ...sent } = requestsOf("send")[0];
   assert.match(idempotencyKey, /^[0-9a-f]{32}$/);
   assert.deepEqual(sent, { type: "send", sessionId: SESSION, content: "Hi", onBusy: "reject", metadata: { a: 1 } });
   assert.equal(seen.error, null);
@@ -160,7 +160,7 @@ test("cut after a message was confirmed: not sent again", async () => {
   server.showAll();
   await until(() => seen.done);
   assert.deepEqual([seen.error, seen.events[0].type, seen.events.at(-1).status], [null, "created", "cancelled"]);
-  assert.equal(asked("send").length, 1);
+  assert.equal(requestsOf("send").length, 1);
 });
 
 test("unconfirmed message: same idempotency key, one reply", async () => {
@@ -173,7 +173,7 @@ test("unconfirmed message: same idempotency key, one reply", async () => {
   };
   const seen = collect(connect().send(SESSION, "Hi"));
   await until(() => seen.done);
-  const [first, again, ...more] = asked("send");
+  const [first, again, ...more] = requestsOf("send");
   assert.deepEqual([seen.error, again.idempotencyKey, more.length], [null, first.idempotencyKey, 0]);
   assert.deepEqual([seen.events[0].type, seen.events.map((event) => event.delta ?? "").join("")], ["created", TEXT]);
 });
@@ -184,7 +184,7 @@ test("message never confirmed: connection_lost", async () => {
   await until(() => seen.done);
   assert.equal(seen.error.code, "connection_lost");
   await until(() => client.state.state === "live");
-  assert.deepEqual(asked("send").map((frame) => frame.idempotencyKey), ["mine", "mine", "mine", "mine", "mine"]);
+  assert.deepEqual(requestsOf("send").map((frame) => frame.idempotencyKey), ["mine", "mine", "mine", "mine", "mine"]);
 });
 
 test("permanent connection errors are not retried", async () => {
@@ -279,12 +279,12 @@ test("welcome then close: no tight loop", async () => {
   server.break(server.socket);
   await until(() => client.state.state === "live");
   server.break(server.socket);
-  assert.equal(client.state.retryInMs, 500, "once a subscription stood, the count begins anew");
+  assert.equal(client.state.retryInMs, 500, "a confirmed subscription resets the backoff");
   Math.random = originalRandom;
 });
 
 test("history cleared while disconnected: cleared event", async () => {
-  told();
+  addConversation();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await until(sawEnd(seen));
   server.recovered = false;
@@ -348,7 +348,7 @@ test("subscribe: permanent errors throw, temporary ones retry", async () => {
 });
 
 test("another cursor gets its own socket", async () => {
-  told();
+  addConversation();
   const first = collect(connect().watch(SESSION));
   await settled();
   const second = collect(client.watch(SESSION, { after: START }));
@@ -367,19 +367,19 @@ test("iterators share one socket and one subscription", async () => {
   const leaving = [new AbortController(), new AbortController()];
   const seen = leaving.map(({ signal }) => collect(sameClient().watch(SESSION, { signal })));
   await settled();
-  assert.equal(asked("subscribe").length, 1);
+  assert.equal(requestsOf("subscribe").length, 1);
   leaving[0].abort();
   await settled();
-  assert.deepEqual([seen[0].error.name, asked("unsubscribe").length], ["AbortError", 0]);
+  assert.deepEqual([seen[0].error.name, requestsOf("unsubscribe").length], ["AbortError", 0]);
   server.messages.push(message(1, "user", "Hi"));
   server.showAll();
   leaving[1].abort();
   await settled();
-  assert.deepEqual([asked("unsubscribe").length, server.sockets.length], [1, 1]);
+  assert.deepEqual([requestsOf("unsubscribe").length, server.sockets.length], [1, 1]);
 });
 
 test("late frames of an ended subscription are ignored", async () => {
-  told();
+  addConversation();
   const leaving = new AbortController();
   collect(connect().watch(SESSION, { after: START, signal: leaving.signal }));
   await settled();
@@ -397,7 +397,7 @@ test("late frames of an ended subscription are ignored", async () => {
 const sameClient = () => client ?? connect();
 
 test("a slow iterator gets fewer, larger deltas", async () => {
-  told();
+  addConversation();
   const watcher = connect().watch(SESSION, { after: START });
   await settled();
   const events = [];
@@ -410,9 +410,9 @@ test("silent socket: probed, then replaced", async () => {
   connect().connect();
   await settled();
   await clock.advance(24_000);
-  assert.equal(asked("ping").length, 0);
+  assert.equal(requestsOf("ping").length, 0);
   await clock.advance(30_000);
-  assert.ok(asked("ping").length >= 1);
+  assert.ok(requestsOf("ping").length >= 1);
   assert.equal(client.state.state, "live");
   server.silent = true;
   await clock.advance(65_000);
@@ -451,7 +451,7 @@ test("wake reconnects at once or probes a live socket", async () => {
   assert.equal(client.state.state, "live");
   client.wake();
   await settled();
-  assert.equal(asked("ping").length, 1);
+  assert.equal(requestsOf("ping").length, 1);
 });
 
 test("cancel over the socket, or over REST without one", async () => {

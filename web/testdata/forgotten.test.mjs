@@ -21,14 +21,14 @@ afterEach(async () => {
 });
 
 const connect = () => (client = new Client(server.options()));
-const told = () => (server.messages = [message(1, "user", "Hi"), message(2, "assistant", "as told")]);
-const asked = (type) => server.requests.filter((frame) => frame.type === type);
+const addConversation = () => (server.messages = [message(1, "user", "Hi"), message(2, "assistant", "as told")]);
+const requestsOf = (type) => server.requests.filter((frame) => frame.type === type);
 const sawEnd = (seen) => () => seen.events.some((event) => event.type === "end");
 
 /** Advances the clock, by one reconnect at a time, until a condition is true. */
 async function until(what) {
   for (let i = 0; !what(); i++) {
-    assert.ok(i < 500, "it never comes about");
+    assert.ok(i < 500, "timed out: the condition stays false");
     await settled();
     if (client.state.state === "reconnecting") await clock.advance(client.state.retryInMs);
   }
@@ -45,38 +45,38 @@ function forget() {
 }
 
 test("unknown cursor: one cleared event, then live", async () => {
-  told();
+  addConversation();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await until(sawEnd(seen));
   server.messages = [message(1, "user", "all that the backup held")];
   forget();
   await until(() => seen.events.at(-1).type === "cleared");
-  assert.deepEqual([seen.events.at(-1).recovered, asked("subscribe").map(({ after }) => after !== undefined)], [false, [true, true, false]]);
+  assert.deepEqual([seen.events.at(-1).recovered, requestsOf("subscribe").map(({ after }) => after !== undefined)], [false, [true, true, false]]);
   server.onrequest = null;
   server.messages.push(message(2, "assistant", "after it"));
   server.showAll();
   await settled();
   assert.deepEqual(seen.events.slice(-2).map((event) => event.type), ["delta", "end"]);
   server.break(server.socket); // cursors issued since then are valid
-  await until(() => client.state.resumed && asked("subscribe").length === 4);
-  assert.equal(asked("subscribe")[3].after, "c.1.e");
+  await until(() => client.state.resumed && requestsOf("subscribe").length === 4);
+  assert.equal(requestsOf("subscribe")[3].after, "c.1.e");
   assert.deepEqual([seen.done, seen.events.filter((event) => event.type === "cleared").length], [false, 1]);
 });
 
 test("unknown cursor: no tight loop", async () => {
-  told();
+  addConversation();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await settled();
   forget();
   for (let cut = 1; cut <= 5; cut++) {
     await until(() => seen.events.filter((event) => event.type === "cleared").length === cut);
-    assert.equal(asked("subscribe").length, 1 + 2 * cut);
+    assert.equal(requestsOf("subscribe").length, 1 + 2 * cut);
     server.break(server.socket);
   }
 });
 
 test("unknown cursor: reported after a lost connection", async () => {
-  told();
+  addConversation();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await until(sawEnd(seen));
   forget();

@@ -92,7 +92,7 @@ globalThis.tests = {
     document.getElementById("log").hidden = false;
     if (ran.length) wrong.push(`ran: ${ran}`);
     const elsewhere = performance.getEntriesByType("resource").map(({ name }) => name).filter((name) => !name.startsWith(location.origin + "/"));
-    if (elsewhere.length) wrong.push(`asked for ${elsewhere}`);
+    if (elsewhere.length) wrong.push(`requested ${elsewhere}`);
     return JSON.stringify({ wrong, count: corpus.length });
   },
 
@@ -360,8 +360,8 @@ Object.assign(globalThis.tests, {
     log.append("msg_1", "# Raw *Markdown*");
     log.add(message(1, "# Raw *Markdown*"));
     const labels = [...document.querySelectorAll(".actions button")].map((button) => button.getAttribute("aria-label") ?? button.textContent);
-    if (labels.join() !== "Copy message,Again") wrong.push(`the buttons are ${labels}`);
-    if (asked.join() !== "streaming,completed") wrong.push(`asked for ${asked}`);
+    if (labels.join() !== "Copy message,Again") wrong.push(`wrong buttons: ${labels}`);
+    if (asked.join() !== "streaming,completed") wrong.push(`actionsOf was called for ${asked}`);
     const copied = [];
     const swap = (clipboard) => Object.defineProperty(navigator, "clipboard", { value: clipboard, configurable: true });
     swap({ writeText: async (text) => copied.push(text) });

@@ -32,14 +32,14 @@ test("refresh adds, removes, and keeps older sessions", () => {
   list.begin();
   list.refresh(page([10, 9, 7], true));
   assert.deepEqual(numbers(list.all), [10, 9, 7, 6, 5, 4]);
-  assert.equal(list.next, id(4), "further pages come after the deepest");
+  assert.equal(list.next, id(4), "the next page follows the oldest session");
   list.begin();
   list.refresh(page([10, 7]));
   assert.deepEqual(numbers(list.all), [10, 7]);
   assert.equal(list.next, null);
 });
 
-test("an old session put by the page changes no cursor", () => {
+test("a single older session does not move the cursor", () => {
   list.put(session(1));
   list.begin();
   list.refresh(page([9, 8, 7], true));
@@ -47,7 +47,7 @@ test("an old session put by the page changes no cursor", () => {
   assert.equal(list.next, id(7));
   list.begin();
   list.refresh(page([9, 8, 7, 6], true));
-  assert.equal(list.next, id(6), "what it reaches further is not asked for again");
+  assert.equal(list.next, id(6), "the next page follows the newest one");
   list.begin();
   list.extend(page([5, 4, 1]));
   assert.deepEqual(numbers(list.all), [9, 8, 7, 6, 5, 4, 1]);

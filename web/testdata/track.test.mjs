@@ -17,7 +17,7 @@ test("UTF-8 lengths and cuts at character borders", () => {
   assert.equal(skipBytes("é日👍x", 5), "👍x");
   assert.equal(skipBytes("é日👍x", 9), "x");
   assert.equal(skipBytes("é日👍x", 10), "");
-  assert.equal(skipBytes("é日", 3), "", "a place inside a character is the end of it");
+  assert.equal(skipBytes("é日", 3), "", "a cut inside a character moves to its end");
 });
 
 test("repeated deltas are dropped, overlaps trimmed, the cursor kept", () => {
@@ -74,7 +74,7 @@ test("reset after cleared, session frames, unknown frames", () => {
   assert.equal(track.accept(created()).type, "created");
   assert.equal(track.accept({ type: "session.expired", sessionId: SESSION }).type, "expired");
   assert.equal(track.accept({ type: "context.compressed", sessionId: SESSION, summarised: 3 }).summarised, 3);
-  assert.equal(track.accept({ type: "reply.sparkled", sessionId: SESSION }), null, "a frame of the future is no error");
+  assert.equal(track.accept({ type: "reply.sparkled", sessionId: SESSION }), null, "an unknown frame is ignored");
 });
 
 test("1,000 random replays join byte for byte", () => {

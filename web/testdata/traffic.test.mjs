@@ -23,12 +23,12 @@ afterEach(async () => {
 });
 
 const types = () => traffic.entries.map((entry) => (entry.method ? `${entry.method} ${entry.path}` : `${entry.out ? ">" : "<"} ${JSON.parse(entry.data).type}`));
-const asked = (type) => server.requests.filter((frame) => frame.type === type).length;
+const countRequests = (type) => server.requests.filter((frame) => frame.type === type).length;
 
 /** Advances the clock until the client is live. */
 async function live() {
   for (let i = 0; client.state.state !== "live"; i++) {
-    assert.ok(i < 100, "it never comes back");
+    assert.ok(i < 100, "timed out: the client is not live");
     await settled();
     if (client.state.state === "reconnecting") await clock.advance(client.state.retryInMs);
   }
@@ -68,8 +68,8 @@ test("keys and tickets are never kept", async () => {
   const kept = JSON.stringify(traffic.entries);
   assert.ok(!kept.includes("svc_live") && !kept.includes("abc.def") && !kept.includes('t1"'), kept);
   assert.equal(types()[2], "POST /v1/keys?ticket=…&x=…");
-  assert.equal(server.sockets[0].protocols[1], "ticket.t1", "the socket has its ticket nevertheless");
-  assert.equal(server.requests.find((frame) => frame.type === "send").content, `this is ${KEY}, not mine`, "what is sent is whole");
+  assert.equal(server.sockets[0].protocols[1], "ticket.t1", "the socket itself gets the ticket");
+  assert.equal(server.requests.find((frame) => frame.type === "send").content, `this is ${KEY}, not mine`, "the request itself is sent unchanged");
   assert.equal(scrub('{"ticket":"a.b-c","n":1}'), '{"ticket":"…","n":1}');
   assert.equal(scrub("no secret: svc_ ticket"), "no secret: svc_ ticket");
 });
@@ -81,7 +81,7 @@ test("at most 500 entries and four million characters", () => {
   assert.equal(traffic.entries.length, 20);
   traffic.clear();
   for (let i = 0; i < 600; i++) traffic.note({ out: false, data: "z" });
-  assert.equal(traffic.entries.length, 500, "what was cleared is not counted");
+  assert.equal(traffic.entries.length, 500, "cleared entries are not counted");
 });
 
 test("a dropped socket closes with 1006 and is replaced", async () => {
@@ -93,7 +93,7 @@ test("a dropped socket closes with 1006 and is replaced", async () => {
   traffic.drop();
   assert.equal(client.state.state, "reconnecting");
   assert.equal(client.state.error.closeCode, 1006);
-  assert.ok(server.sockets[0].closed, "the real one is closed too");
+  assert.ok(server.sockets[0].closed, "the real socket is closed too");
   await write(reply, "two ");
   await live();
   await settled();
@@ -101,7 +101,7 @@ test("a dropped socket closes with 1006 and is replaced", async () => {
   server.sockets[0].close = assert.fail;
   traffic.drop();
   await live();
-  assert.equal(server.sockets.length, 3, "a dropped socket is not dropped again");
+  assert.equal(server.sockets.length, 3, "a closed socket is forgotten");
 });
 
 test("offline blocks traffic, then lets it through", async () => {
@@ -154,7 +154,7 @@ test("slow reader: whole replies, few deltas, one request per gap", async () => 
     assert.equal(textOf(seen.events), reply.content, `seed ${seed}: before the end`);
     assert.equal(adjoins(seen.events), bytes(reply.content));
     const deltas = seen.events.filter((event) => event.type === "delta").length;
-    const gaps = asked("subscribe") - 1;
+    const gaps = countRequests("subscribe") - 1;
     assert.ok(deltas <= ms / 1000 + 4 && gaps <= ms / 1000 + 3, `seed ${seed}: ${deltas} deltas and ${gaps} gaps in ${ms} ms`);
     reply.status = "completed";
     server.showAll();
