@@ -389,6 +389,22 @@ func TestBegin_NotStarted_NotShown(t *testing.T) {
 	})
 }
 
+// TestIsLive_AllocatesNothing: a drain asks for each subscription of each socket.
+func TestIsLive_AllocatesNothing(t *testing.T) {
+	n := conversationtest.Start(t, conversationtest.NewDirected())
+	var session string
+	for range 10 {
+		session = n.NewSession()
+		n.Begun(session, "hello")
+	}
+	if n.LiveReplies() != 10 || !n.IsLive(session) {
+		t.Fatalf("%d replies are live", n.LiveReplies())
+	}
+	if allocs := testing.AllocsPerRun(100, func() { n.IsLive(session) }); allocs >= 1 {
+		t.Errorf("it allocates %v times", allocs)
+	}
+}
+
 // panicking is a store that panics instead of beginning a turn, once.
 type panicking struct {
 	conversation.Store
