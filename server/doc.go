@@ -17,6 +17,15 @@
 // is logged once, with the request's id. Every response has X-Request-Id; every response under /v1 has the X-RateLimit
 // headers, the 101 of a handshake included.
 //
+// Requests are authenticated in authorise.go: verify for REST and event streams, verifyHandshake for a WebSocket, which
+// may present a ticket. A further way to authenticate goes there.
+//
+// # A new endpoint
+//
+// Add it to the table in Server.route (server.go) with its scope and its query parameters, write the handler, and describe it in
+// docs/openapi.yaml. Tests compare the three: TestOpenAPI_MatchesRoutes, TestScopes_EachRoute and TestDocs_EveryRoute. Metrics and
+// the rate limit headers follow by themselves. New counters go into Metrics (metrics.go), which also shows where each is raised.
+//
 // # Admission
 //
 // A request is counted and admitted by its first store operation, in the same round trip or transaction, so limits are

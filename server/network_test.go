@@ -144,18 +144,3 @@ func (s *rawSocket) read() (op byte, payload []byte, err error) {
 	_, err = io.ReadFull(s.in, payload)
 	return op, payload, err
 }
-
-// closed reads until the server closes, and returns the close code; 0 is none.
-func (s *rawSocket) closed() int {
-	s.t.Helper()
-	_ = s.conn.SetReadDeadline(time.Now().Add(testTimeout))
-	for {
-		op, payload, err := s.read()
-		if err != nil {
-			return 0
-		}
-		if op == opClose {
-			return int(binary.BigEndian.Uint16(payload))
-		}
-	}
-}

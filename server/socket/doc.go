@@ -24,6 +24,8 @@
 //
 // # Timings
 //
+// Most are constants in connection.go. [WriteTimeout] is in deadline.go, which enforces it on each write.
+//
 //   - pingInterval, 25 s: below the idle timeouts of proxies. Two pings without an answer close the socket with 4408.
 //   - [WriteTimeout], 30 s: a write that makes no progress for so long drops the connection.
 //   - closeTimeout, 2 s: how long a client has to answer a close frame.
@@ -33,6 +35,8 @@
 //   - resumeGrace, 0.25 s: tells an AI SDK user's stop from a reconnect.
 //
 // # Ends
+//
+// A new reason to close is a wire.CloseCode with its text (stream/wire/close.go); connection.close sends it.
 //
 // The server closes with 1003 for a binary frame, 1007 for invalid UTF-8, 1008 after ten invalid frames in a row (a valid
 // request that fails is not one), 1009 for a frame over 1 MiB, 1012 when draining, 4401 for a revoked or expired key, 4408

@@ -32,7 +32,7 @@
 //
 // # Limits and close codes
 //
-// [CloseCode] lists every reason for which the server closes a socket; add a new one there, with its text. A client's frame has
+// [CloseCode] (close.go) lists every reason for which the server closes a socket; add a new one there, with its text. A client's frame has
 // at most 1 MiB, which is what the body of a request may have. Ten invalid frames in a row close the socket: a broken client
 // would otherwise repeat them for ever. A valid request that fails is not an invalid frame.
 //
