@@ -100,8 +100,7 @@ func (t *Turns) tryBegin(ctx context.Context, owner conversation.Owner, turn con
 }
 
 // beginStored calls BeginTurn and takes over the turn that it began, if any. Meanwhile the session counts as beginning, so that
-// nobody misses the turn. That ends also if the store panics: package server recovers
-// from it, and the session must stay usable.
+// nobody misses the turn. That ends even if the store panics: package server recovers, and the session must stay usable.
 func (t *Turns) beginStored(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, *Sent, error) {
 	defer t.live.begin(turn.SessionID)()
 	begun, err := t.options.Store.BeginTurn(ctx, owner, turn)
