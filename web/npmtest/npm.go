@@ -12,10 +12,13 @@ import (
 
 // Install installs the packages of testdata/package-lock.json and returns the folder that contains node_modules. npm checks them
 // against the hashes in that file and runs none of their scripts. Packages are kept in os.UserCacheDir, so each lock file is
-// installed once. Without node, npm or the network, Install skips the test, or fails it if CI=true. Several tests and processes
-// may call it at the same time.
+// installed once. With -short it skips the test. Without node, npm or the network it skips the test too, or fails it if CI=true.
+// Several tests and processes may call it at the same time.
 func Install(t testing.TB, testdata string) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: node is not started")
+	}
 	missing := func(what string, err error) {
 		t.Helper()
 		if os.Getenv("CI") == "true" {
