@@ -10,11 +10,9 @@ import (
 	"parley/auth/base62"
 )
 
-// A secret is a prefix for its mode, 27 random characters of base62 (160 bits), and 6 characters of checksum,
-// so that a mistyped key is refused without a look-up.
+// A secret is the prefix of its mode, 27 random base62 characters (160 bits), and 6 characters of checksum. The checksum
+// lets us refuse a mistyped key without a look-up.
 const (
-	// A secret is the prefix of its mode, 27 random base62 characters (160 bits), and 6 characters of checksum. The
-	// checksum lets us refuse a mistyped key without a look-up.
 	livePrefix     = "svc_live_"
 	testPrefix     = "svc_test_"
 	bodyLength     = 27

@@ -30,7 +30,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// each in a second of its own
+// Each Take comes a second after the previous one.
 func BenchmarkTakeAndAdvance(b *testing.B) {
 	var w Window
 	b.ReportAllocs()
@@ -39,7 +39,7 @@ func BenchmarkTakeAndAdvance(b *testing.B) {
 	}
 }
 
-// each a minute after the last: all buckets are to be cleared
+// Each Take comes a minute after the previous one, so it must clear nearly all buckets.
 func BenchmarkTakeAfterAMinute(b *testing.B) {
 	var w Window
 	b.ReportAllocs()
