@@ -12,8 +12,8 @@ const (
 	Interrupted State = "interrupted"
 )
 
-// Position is how far a viewer has read into a topic. Ids of messages sort by creation, so a position can be compared
-// with any message, even one that is gone.
+// Position says how far a viewer has read into a topic. Ids of messages sort by creation, so a position can be compared
+// with any message, even one that no longer exists.
 type Position struct {
 	// ID is the message that the position is in; "" is before the first.
 	ID string

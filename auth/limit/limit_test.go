@@ -183,7 +183,7 @@ func TestAdmit_ZeroLimit_Refused(t *testing.T) {
 	equal(t, "the decision without limits", Decide(), Decision{})
 }
 
-func TestDecide_RefusalAndFullDay_ShowsRefusal(t *testing.T) {
+func TestDecide_RefusalAndNearlyFullDay_ShowsRefusal(t *testing.T) {
 	tokens := Status{By: ByTokens, Limit: 100, Used: 50, Reset: noon + 9, Wait: 9}
 	requests, daily := Status{By: ByRequests, Limit: 60}, Status{By: ByDay, Limit: 100, Used: 99}
 	want := Decision{Refused: ByTokens, Limit: 100, Remaining: 50, Reset: noon + 9, RetryAfter: 9}
