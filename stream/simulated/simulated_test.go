@@ -33,7 +33,7 @@ func TestReply_BeginsWithGreeting(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			_, text := pumped(t.Context(), asked(content), withoutDelay)
 			if !strings.HasPrefix(text, "I am **Parley's built-in simulated model** 🤖: no AI") {
-				t.Errorf("%q is answered %q", content, text)
+				t.Errorf("the reply to %q is %q", content, text)
 			}
 		})
 	}
@@ -59,7 +59,7 @@ func TestReply_SameRequest_SameReply(t *testing.T) {
 		seen[text[strings.LastIndex(text, "```"):]] = true
 	}
 	if len(seen) != len(closings) {
-		t.Errorf("%d of %d closings were seen", len(seen), len(closings))
+		t.Errorf("%d of %d closings occurred", len(seen), len(closings))
 	}
 }
 
@@ -72,7 +72,7 @@ func TestReply_LongMessage_ShortQuote(t *testing.T) {
 	}
 }
 
-func TestDelay_PerWord(t *testing.T) {
+func TestDelay_AppliesToEachWord(t *testing.T) {
 	for _, test := range []struct {
 		content string
 		options Options
@@ -94,7 +94,7 @@ func TestDelay_PerWord(t *testing.T) {
 	}
 }
 
-func TestWords_Count(t *testing.T) {
+func TestWords_WritesThatManyWords(t *testing.T) {
 	own := len(strings.Fields(greeting))
 	for content, want := range map[string]int{
 		"/words 500": 500, "/words 1": 1, "  /words  41 please": 41, "/words": 500, "/words many": 500, "/words -1": 500, "/words 999999999": maxWords,
@@ -123,7 +123,7 @@ func TestMaxTokens_CutsReply(t *testing.T) {
 	}
 }
 
-func TestFail_InMidReply(t *testing.T) {
+func TestFail_FailsInMidReply(t *testing.T) {
 	outcome, text := pumped(t.Context(), asked("/fail"), withoutDelay)
 	if outcome.State != stream.Failed || outcome.Err.Code != stream.CodeProviderError || !strings.HasSuffix(text, "in the middle of a") {
 		t.Errorf("%+v, %q", outcome, text)
@@ -140,13 +140,13 @@ func TestStall_SilentUntilTimeout(t *testing.T) {
 	})
 }
 
-func TestEmpty_NoText(t *testing.T) {
+func TestEmpty_CompletesWithoutText(t *testing.T) {
 	if outcome, text := pumped(t.Context(), asked("/empty"), withoutDelay); outcome.State != stream.Completed || text != "" {
 		t.Errorf("%+v, %q", outcome, text)
 	}
 }
 
-func TestCancel_AtOnce(t *testing.T) {
+func TestCancel_EndsReplyAtOnce(t *testing.T) {
 	for content, options := range map[string]Options{"Hello": {Delay: time.Second}, "/stall": withoutDelay} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -166,7 +166,7 @@ func TestCancel_AtOnce(t *testing.T) {
 	}
 }
 
-func TestWrite_OneWordEach(t *testing.T) {
+func TestGenerate_WritesOneWordAtATime(t *testing.T) {
 	_, whole := pumped(t.Context(), asked("Grüße"), withoutDelay)
 	var joined strings.Builder
 	_, err := New(withoutDelay).Generate(t.Context(), asked("Grüße"), func(delta []byte) {
@@ -193,6 +193,6 @@ no JSON
 	}
 	request.MaxTokens = 3
 	if _, text = pumped(t.Context(), request, withoutDelay); len(strings.Fields(text)) != 3 {
-		t.Errorf("three words are %q", text)
+		t.Errorf("a summary of three words is %q", text)
 	}
 }
