@@ -14,7 +14,7 @@ import (
 	"parley/stream/client"
 )
 
-// sendHi sends "Hi" to a scripted server, iterates to the end, and returns what was yielded in short.
+// sendHi sends "Hi" to a scripted server, iterates to the end, and returns a short form of each event and of the error.
 func sendHi(t *testing.T, script func(s *serverSide), gone ...*atomic.Bool) (shown []string) {
 	t.Helper()
 	server := startScripted(script, gone...)
@@ -63,7 +63,7 @@ func TestSend_RepeatedFrames_Dropped(t *testing.T) {
 	equal(t, got, "created", "0 Grüß", "6 e", "completed Grüße")
 }
 
-func TestSend_MissingText_AskedForOnce(t *testing.T) {
+func TestSend_MissingText_RequestedOnce(t *testing.T) {
 	asked := 0
 	got := sendHi(t, func(s *serverSide) {
 		for s.hear() {
@@ -77,7 +77,7 @@ func TestSend_MissingText_AskedForOnce(t *testing.T) {
 				s.subscribed("start")
 			case s.asked["type"] == "subscribe":
 				if asked++; s.asked["after"] != "3" {
-					t.Errorf("asked for what follows %v", s.asked["after"])
+					t.Errorf("the client subscribed after %v, want 3", s.asked["after"])
 				}
 				s.subscribed("3")
 				s.delta(5, "fg")
@@ -87,11 +87,12 @@ func TestSend_MissingText_AskedForOnce(t *testing.T) {
 	})
 	equal(t, got, "created", "0 abc", "5 fg", "completed abcdefg")
 	if asked != 1 {
-		t.Errorf("asked %d times", asked)
+		t.Errorf("the client asked for the missing text %d times, want 1", asked)
 	}
 }
 
-// losesWrites is a server that is cut off in mid-reply, and whose store has lost writes when it returns.
+// losesWrites is a server that closes the socket in mid-reply. When the client returns, the server does not know its
+// cursor.
 func losesWrites(subscribes *atomic.Int32) func(s *serverSide) {
 	return func(s *serverSide) {
 		for s.hear() {
@@ -118,7 +119,7 @@ func TestSend_UnknownCursor_ReplyLookedUp(t *testing.T) {
 	gone.Store(true)
 	equal(t, sendHi(t, losesWrites(&subscribes), &gone), "created", "0 as sho", "session_cleared 0 ")
 	if n := subscribes.Load(); n != 2 {
-		t.Errorf("an unknown cursor was used %d times in two sends", n)
+		t.Errorf("two sends used an unknown cursor %d times, want 2", n)
 	}
 }
 
@@ -158,13 +159,13 @@ func TestSend_NotConfirmed_SameIdempotencyKey(t *testing.T) {
 		}
 	})
 	equal(t, got, "created", "completed ")
-	// The replay comes after the answer that names the reply.
+	// On the second socket, the client must subscribe after the response that has the id of the reply.
 	if len(names) != 1 || names[nil] || !strings.HasPrefix(order, "subscribe send send subscribe ") {
 		t.Errorf("%v, %s", names, order)
 	}
 }
 
-func TestSend_Refused_ServersError(t *testing.T) {
+func TestSend_Refused_ReturnsServersError(t *testing.T) {
 	for code, want := range map[string]string{"context_overflow": "context_overflow 413 r1", "session_busy": "session_busy 409 r1", "of_tomorrow": "of_tomorrow 0 r1"} {
 		equal(t, sendHi(t, func(s *serverSide) {
 			s.hears("subscribe")
@@ -215,7 +216,7 @@ func TestSend_ServiceUnavailable_Retried(t *testing.T) {
 	equal(t, got, "completed ")
 }
 
-func TestDo_NotAParleyServer(t *testing.T) {
+func TestDo_NotAParleyServer_InternalError(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v1/of/html" {
 			w.WriteHeader(http.StatusTeapot)
@@ -248,7 +249,7 @@ func TestDo_NotAParleyServer(t *testing.T) {
 	}
 }
 
-func TestWatch_EveryKindOfEvent(t *testing.T) {
+func TestWatch_EveryKindOfEvent_Yielded(t *testing.T) {
 	server := startScripted(func(s *serverSide) {
 		s.hears("subscribe")
 		s.subscribed("start")
@@ -282,12 +283,12 @@ func TestWatch_EveryKindOfEvent(t *testing.T) {
 	equal(t, got, "created u", "created 0", "delta 3", "compressed 4 1 900 200", "end failed provider_error 502", "cleared ", "expired ")
 }
 
-func TestCancel_OverTheSocket_WithTicket(t *testing.T) {
+func TestCancel_WithTicket_UsesOneSocket(t *testing.T) {
 	cancels := 0
 	server := startScripted(func(s *serverSide) {
 		for s.hears("cancel") {
 			if cancels++; s.asked["messageId"] != reply {
-				t.Errorf("asked to cancel %v", s.asked["messageId"])
+				t.Errorf("the client cancelled %v", s.asked["messageId"])
 			}
 			s.say(`{"type":"cancelled","replyTo":%q,"message":{"messageId":%q,"status":"cancelled","content":"as f"}}`, s.asked["id"], reply)
 		}
@@ -312,7 +313,7 @@ func TestCancel_OverTheSocket_WithTicket(t *testing.T) {
 	}
 }
 
-func TestWatch_TicketRefused_Final(t *testing.T) {
+func TestWatch_TicketRefused_NotRetried(t *testing.T) {
 	server := startScripted(hello)
 	defer server.Close()
 	asked := 0
@@ -327,7 +328,7 @@ func TestWatch_TicketRefused_Final(t *testing.T) {
 		}
 	}
 	if asked != 1 {
-		t.Errorf("a ticket was asked for %d times", asked)
+		t.Errorf("Ticket was called %d times, want 1", asked)
 	}
 	none := client.New(client.Options{BaseURL: server.URL + "/v1"})
 	defer none.Close()
@@ -338,7 +339,7 @@ func TestWatch_TicketRefused_Final(t *testing.T) {
 	}
 }
 
-func TestWatch_KeyRevoked_Final(t *testing.T) {
+func TestWatch_KeyRevoked_NotRetried(t *testing.T) {
 	server := startScripted(func(s *serverSide) {
 		s.hears("subscribe")
 		_ = s.conn.Close(4401, "the key was revoked or has expired")

@@ -21,29 +21,29 @@ const (
 	reply   = "msg_0000000000000002"
 )
 
-// serverSide is the server's side of a socket, which behaves as a test wants.
+// serverSide is the server's end of a socket. A script of the test reads and writes its frames.
 type serverSide struct {
 	conn  *websocket.Conn
 	nth   int // the number of the socket, from 1
 	asked map[string]any
 }
 
-// scriptedServer is a server whose sockets are served by a test.
+// scriptedServer is a server that runs a script for each socket.
 type scriptedServer struct {
 	*httptest.Server
 	sockets atomic.Int32
 	served  sync.WaitGroup
-	turn    sync.Mutex // sockets are served one after the other
+	turn    sync.Mutex // held by the running script, so that only one runs at a time
 }
 
-// Close also waits for the scripts. Close the clients first.
+// Close stops the server and waits for the scripts. Close the clients first, because scripts read from their sockets.
 func (s *scriptedServer) Close() {
 	s.Server.Close()
 	s.served.Wait()
 }
 
-// startScripted runs a server whose sockets are served by script, each until it returns. POST /sessions makes the one
-// session. GET of the reply returns its end, or 404 once it is gone.
+// startScripted starts a server that runs script for each socket. POST /sessions returns the constant session. GET of the
+// reply returns it as interrupted, or 404 if gone is set.
 func startScripted(script func(s *serverSide), gone ...*atomic.Bool) *scriptedServer {
 	server := new(scriptedServer)
 	mux := http.NewServeMux()
@@ -81,7 +81,7 @@ func (s *serverSide) say(format string, about ...any) {
 	_ = s.conn.Write(context.Background(), websocket.MessageText, fmt.Appendf(nil, format, about...))
 }
 
-// hear reads the next request; it reports false when the socket has ended.
+// hear reads the next request. It returns false if the socket has ended.
 func (s *serverSide) hear() bool {
 	_, body, err := s.conn.Read(context.Background())
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *serverSide) hear() bool {
 	return json.Unmarshal(body, &s.asked) == nil
 }
 
-// hears reads requests until one of that type, and reports whether it arrived.
+// hears reads requests until one has that type. It returns false if the socket ends first.
 func (s *serverSide) hears(kind string) bool {
 	for s.hear() {
 		if s.asked["type"] == kind {
@@ -125,7 +125,7 @@ func (s *serverSide) completed(text string) {
 	s.say(`{"type":"message.completed","sessionId":%q,"message":{"messageId":%q,"status":"completed","content":%q,"tokens":4},"cursor":"e"}`, session, reply, text)
 }
 
-// hello replies to every message.
+// hello is a script that replies "Hello, you." to every message.
 func hello(s *serverSide) {
 	for s.hear() {
 		switch s.asked["type"] {
