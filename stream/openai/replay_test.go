@@ -17,7 +17,7 @@ import (
 	"parley/stream"
 )
 
-// replay serves the writes of one response after another and checks how each reply ended.
+// replay serves answers, each a list of writes, to one request after another. It calls check with the outcome of each.
 func replay(t *testing.T, answers [][][]byte, check func(i int, outcome stream.Outcome, text string)) {
 	t.Helper()
 	server := serveRaw(t, func(n int, w net.Conn, r *http.Request) {
@@ -36,7 +36,7 @@ func replay(t *testing.T, answers [][][]byte, check func(i int, outcome stream.O
 	}
 }
 
-// cuttings returns ways to cut n bytes: not at all, into single bytes, into lines, and at random.
+// cuttings returns ways to cut body: not at all, after each byte, after each line, and at random.
 func cuttings(body []byte) (all [][]int) {
 	every := make([]int, 0, len(body))
 	lines := []int{}
@@ -69,7 +69,7 @@ func sameReply(t *testing.T, want expected, outcome stream.Outcome, text string)
 	}
 }
 
-func TestReplay_CapturesCutAnywhere(t *testing.T) {
+func TestReplay_CapturesCutAnywhere_SameReply(t *testing.T) {
 	for _, c := range streams(t) {
 		t.Run(c.name, func(t *testing.T) {
 			want := c.expected(t)
@@ -85,7 +85,7 @@ func TestReplay_CapturesCutAnywhere(t *testing.T) {
 	}
 }
 
-func TestReplay_SmallResponseCutInTwo(t *testing.T) {
+func TestReplay_SmallResponseCutInTwo_SameReply(t *testing.T) {
 	for _, name := range []string{"llama-server/30-http10.txt", "ollama/30-http10.txt", "ollama/26-raw-chunked.txt"} {
 		t.Run(name, func(t *testing.T) {
 			c := load(t, name)
@@ -99,7 +99,7 @@ func TestReplay_SmallResponseCutInTwo(t *testing.T) {
 	}
 }
 
-// cutReader returns one piece for each read; unlike a socket it never joins two.
+// cutReader returns one piece for each read. Unlike a socket, it never joins two pieces.
 type cutReader struct{ pieces [][]byte }
 
 func (r *cutReader) Read(p []byte) (int, error) {
@@ -113,7 +113,7 @@ func (r *cutReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readAnswer reads a body without a network.
+// readAnswer parses the body of a response without a network.
 func readAnswer(body io.Reader) (stream.Result, string, error) {
 	var text bytes.Buffer
 	a := testAnswer(body, func(delta []byte) { text.Write(delta) })
@@ -125,13 +125,13 @@ func testAnswer(body io.Reader, write func([]byte)) *answer {
 	return &answer{reader: bufio.NewReaderSize(body, lineBuffer), write: write, cancel: func() {}}
 }
 
-func TestAnswer_EveryCutOfEveryCapture(t *testing.T) {
+func TestAnswer_CaptureCutInTwo_SameReply(t *testing.T) {
 	for _, c := range streams(t) {
 		if c.raw {
 			continue
 		}
 		want := c.expected(t)
-		step := 1 + len(c.body)/500 // about 500 cuts for each
+		step := 1 + len(c.body)/500 // about 500 cuts for each capture
 		for at := 0; at < len(c.body); at += step {
 			result, text, err := readAnswer(&cutReader{pieces: [][]byte{c.body[:at], c.body[at:]}})
 			if err != nil || text != want.text || result.FinishReason != want.finish || !cmp.Equal(result.Usage, want.usage) {
@@ -141,7 +141,7 @@ func TestAnswer_EveryCutOfEveryCapture(t *testing.T) {
 	}
 }
 
-// utf8Answer returns a response with characters of every length, raw and escaped.
+// utf8Answer returns a response with characters of every length, raw and escaped, and the text in it.
 func utf8Answer() (body string, text string) {
 	deltas := []string{`Grüße`, `, 世`, `界 🌍`, ` \u00e9\u4e16\ud83d\ude00`, `\\ \"q\" \/ \n\t`, ` 𝔘`}
 	var b strings.Builder
@@ -152,7 +152,7 @@ func utf8Answer() (body string, text string) {
 	return b.String(), "Grüße, 世界 🌍 é世😀\\ \"q\" / \n\t 𝔘"
 }
 
-func TestAnswer_CutInsideCharacters(t *testing.T) {
+func TestAnswer_CutInsideCharacters_SameText(t *testing.T) {
 	body, want := utf8Answer()
 	c := capture{head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", body: []byte(body)}
 	var answers [][][]byte
@@ -165,7 +165,7 @@ func TestAnswer_CutInsideCharacters(t *testing.T) {
 	})
 }
 
-func TestGenerate_UnaskedGzip(t *testing.T) {
+func TestGenerate_UnaskedGzip_Decompressed(t *testing.T) {
 	c := load(t, "ollama/04-stream-usage.txt")
 	var zipped bytes.Buffer
 	zip := gzip.NewWriter(&zipped)
@@ -191,7 +191,7 @@ func failedWith(t *testing.T, outcome stream.Outcome, message string) {
 	}
 }
 
-func TestGenerate_RequestBody(t *testing.T) {
+func TestGenerate_RequestBody_AsDocumented(t *testing.T) {
 	c := load(t, "ollama/03-stream.txt")
 	seen := make(chan string, 1)
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
@@ -212,7 +212,7 @@ func TestGenerate_RequestBody(t *testing.T) {
 	}
 }
 
-func TestGenerate_NameOfTokenLimit(t *testing.T) {
+func TestGenerate_TokenLimit_NameByProvider(t *testing.T) {
 	for _, test := range []struct {
 		url, model string
 		newer      bool
