@@ -17,7 +17,7 @@ import (
 // fakeStore is a store in memory that counts its calls.
 type fakeStore struct {
 	mu      sync.Mutex
-	keys    []*Key // guarded by mu, as all below
+	keys    []*Key // guarded by mu, like all fields below
 	tiers   map[string]limit.Tier
 	lookUps int // calls of KeyByHash
 	touched [][]KeyUse

@@ -84,7 +84,7 @@ func (h *Hash) UnmarshalText(text []byte) error {
 // String hides the hash from logs, because guesses could be compared with the hash of a declared key.
 func (h Hash) String() string { return "(hash)" }
 
-// GoString is String.
+// GoString returns the same as String.
 func (h Hash) GoString() string { return h.String() }
 
 // CheckDeclared returns an error unless secret may be declared as the admin key: it must begin with svc_live_ and have at

@@ -40,7 +40,7 @@ func NewTicketKey() (key TicketKey) {
 // String hides the key from logs.
 func (k TicketKey) String() string { return "(ticket key)" }
 
-// GoString is String.
+// GoString returns the same as String.
 func (k TicketKey) GoString() string { return k.String() }
 
 // Tickets issues and redeems tickets. A ticket authenticates as a principal, once, within [TicketLifetime]. It is sealed

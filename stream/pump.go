@@ -69,8 +69,8 @@ func (e *ModelError) Error() string {
 
 func (e *ModelError) Unwrap() error { return e.Cause }
 
-// The causes with which the context of a reply is cancelled. They decide how the reply ends; any other cause
-// interrupts it.
+// Cancel the context of a reply with one of these causes, which decides the state in which the reply ends. Any other
+// cause interrupts it.
 var (
 	ErrCancelled   = errors.New("reply cancelled")
 	ErrInterrupted = errors.New("reply interrupted")

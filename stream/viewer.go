@@ -53,7 +53,7 @@ func (v *Viewer) Start(position Position) {
 	v.position = position
 }
 
-// Topic returns the topic.
+// Topic returns the topic that the viewer is subscribed to.
 func (v *Viewer) Topic() *Topic { return v.topic }
 
 // Close ends the view. A wake that has already started may still arrive. Call Close once, from any goroutine.
@@ -99,7 +99,7 @@ func (v *Viewer) step() (Event, progress) {
 	case v.closed:
 		return Event{}, parked
 	case t.gone != 0:
-		v.closed = true // the last event: it will not be parked again
+		v.closed = true // this is the last event, so never park the viewer again
 		return Event{Kind: t.gone, After: v.position}, found
 	case v.clears != t.clears:
 		v.clears, v.entry, v.page = t.clears, nil, nil

@@ -22,7 +22,7 @@ func (d *Day) Used(now Second) int {
 	return d.Count
 }
 
-// Take counts one request if the limit has room for it, and reports whether it did.
+// Take counts one request if it fits the limit, and reports whether it did.
 func (d *Day) Take(now Second, limit int) bool {
 	if d.Used(now) >= limit {
 		return false

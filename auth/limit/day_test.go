@@ -24,7 +24,7 @@ func TestDay_AdmitsHundredRequestsUntilMidnightUTC(t *testing.T) {
 func TestDay_Restart_KeepsCount(t *testing.T) {
 	c := Counters{}
 	for range 100 {
-		c.Admit(noon, Request{Limits: of(Pro), Test: true})
+		c.Admit(noon, Request{Limits: limitsOf(Pro), Test: true})
 	}
 	kept, err := json.Marshal(c.Day)
 	if err != nil {
@@ -35,7 +35,7 @@ func TestDay_Restart_KeepsCount(t *testing.T) {
 	if err := json.Unmarshal(kept, &restarted.Day); err != nil {
 		t.Fatal(err)
 	}
-	d := restarted.Admit(noon+61, Request{Limits: of(Pro), Test: true})
+	d := restarted.Admit(noon+61, Request{Limits: limitsOf(Pro), Test: true})
 	equal(t, "refused", d.Refused, ByDay)
 }
 
@@ -71,7 +71,7 @@ func TestDay_ClockGoesBack_CountEndsNextDay(t *testing.T) {
 func TestWithdraw_Twice_GivesBackOnce(t *testing.T) {
 	for _, now := range []Second{0, noon} {
 		var c Counters
-		ask := Request{Limits: of(Pro), Test: true}
+		ask := Request{Limits: limitsOf(Pro), Test: true}
 		d := c.Admit(now, ask)
 		c.Admit(now, ask)
 		c.Withdraw(now, &d)
@@ -87,7 +87,7 @@ func TestWithdraw_Twice_GivesBackOnce(t *testing.T) {
 func TestWithdraw_AfterMidnight_NewDayUnchanged(t *testing.T) {
 	before := noon - noon%day - 1
 	var c Counters
-	ask := Request{Limits: of(Pro), Test: true}
+	ask := Request{Limits: limitsOf(Pro), Test: true}
 	d := c.Admit(before, ask)
 	c.Admit(before+1, ask)
 	c.Withdraw(before+1, &d)

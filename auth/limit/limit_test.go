@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-func of(tier Tier) TierLimits {
+// limitsOf returns the default limits of a tier.
+func limitsOf(tier Tier) TierLimits {
 	tiers := DefaultTiers()
 	figures, _ := tiers.Limits(tier)
 	return figures
@@ -23,7 +24,7 @@ func TestAdmit_Concurrent_AdmitsExactlyTheLimit(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			// Every other caller has read the clock one second earlier.
-			if d := c.Admit(noon-Second(i%2), Request{Limits: of(Pro)}); d.Admitted() {
+			if d := c.Admit(noon-Second(i%2), Request{Limits: limitsOf(Pro)}); d.Admitted() {
 				admitted++
 				remaining[d.Remaining] = true
 			} else if d.Refused != ByRequests || d.Limit != 300 || d.Remaining != 0 || d.RetryAfter < 60 {
@@ -46,43 +47,43 @@ func TestAdmit_FiguresShown(t *testing.T) {
 		want           Decision
 	}{
 		{name: "admitted, requests a minute shown", requests: 10,
-			ask:  Request{Limits: of(Free), Tokens: 500},
+			ask:  Request{Limits: limitsOf(Free), Tokens: 500},
 			want: Decision{Limit: 60, Remaining: 49, Reset: noon + 61, Reservation: Reservation{noon, 500}}},
 		{name: "the day has more left, requests a minute shown", requests: 50,
-			ask:  Request{Limits: of(Free), Test: true},
+			ask:  Request{Limits: limitsOf(Free), Test: true},
 			want: Decision{Limit: 60, Remaining: 9, Reset: noon + 61}},
 		{name: "the day has less left, day shown", days: 50,
-			ask:  Request{Limits: of(Free), Test: true},
+			ask:  Request{Limits: limitsOf(Free), Test: true},
 			want: Decision{Limit: 100, Remaining: 49, Reset: midnight}},
 		{name: "the same left in both, requests a minute shown", requests: 10, days: 50,
-			ask:  Request{Limits: of(Free), Test: true},
+			ask:  Request{Limits: limitsOf(Free), Test: true},
 			want: Decision{Limit: 60, Remaining: 49, Reset: noon + 61}},
 		{name: "live key, day not shown", days: 100,
-			ask:  Request{Limits: of(Free)},
+			ask:  Request{Limits: limitsOf(Free)},
 			want: Decision{Limit: 60, Remaining: 59, Reset: noon + 61}},
 		{name: "requests a minute refuse", requests: 60,
-			ask:  Request{Limits: of(Free), Tokens: 500},
+			ask:  Request{Limits: limitsOf(Free), Tokens: 500},
 			want: Decision{Refused: ByRequests, Limit: 60, Reset: noon + 61, RetryAfter: 61}},
 		{name: "the day refuses", days: 100,
-			ask:  Request{Limits: of(Pro), Test: true, Tokens: 500},
+			ask:  Request{Limits: limitsOf(Pro), Test: true, Tokens: 500},
 			want: Decision{Refused: ByDay, Limit: 100, Reset: midnight, RetryAfter: int(midnight - noon)}},
 		{name: "tokens refuse, remaining tokens shown", tokens: 9_700,
-			ask:  Request{Limits: of(Free), Tokens: 301},
+			ask:  Request{Limits: limitsOf(Free), Tokens: 301},
 			want: Decision{Refused: ByTokens, Limit: 10_000, Remaining: 300, Reset: noon + 61, RetryAfter: 61}},
 		{name: "overshoot, remaining is 0", tokens: 12_000,
-			ask:  Request{Limits: of(Free), Tokens: 1},
+			ask:  Request{Limits: limitsOf(Free), Tokens: 1},
 			want: Decision{Refused: ByTokens, Limit: 10_000, Reset: noon + 61, RetryAfter: 61}},
 		{name: "overshoot, request without tokens admitted", tokens: 12_000,
-			ask:  Request{Limits: of(Free)},
+			ask:  Request{Limits: limitsOf(Free)},
 			want: Decision{Limit: 60, Remaining: 59, Reset: noon + 61}},
 		{name: "several refuse, longest wait shown", requests: 60, days: 100, tokens: 10_000,
-			ask:  Request{Limits: of(Free), Test: true, Tokens: 1},
+			ask:  Request{Limits: limitsOf(Free), Test: true, Tokens: 1},
 			want: Decision{Refused: ByDay, Limit: 100, Reset: midnight, RetryAfter: int(midnight - noon)}},
 		{name: "equal waits, requests a minute shown", requests: 60, tokens: 10_000,
-			ask:  Request{Limits: of(Free), Tokens: 1},
+			ask:  Request{Limits: limitsOf(Free), Tokens: 1},
 			want: Decision{Refused: ByRequests, Limit: 60, Reset: noon + 61, RetryAfter: 61}},
 		{name: "more tokens than the limit, whole limit reserved",
-			ask:  Request{Limits: of(Free), Tokens: 1_000_000},
+			ask:  Request{Limits: limitsOf(Free), Tokens: 1_000_000},
 			want: Decision{Limit: 60, Remaining: 59, Reset: noon + 61, Reservation: Reservation{noon, 10_000}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -164,7 +165,7 @@ func TestAdmit_RandomRequests_AllOrNothing(t *testing.T) {
 
 func TestWithdraw_Refusal_NoEffect(t *testing.T) {
 	var c Counters
-	ask := Request{Limits: of(Free), Test: true, Tokens: 6_000}
+	ask := Request{Limits: limitsOf(Free), Test: true, Tokens: 6_000}
 	c.Admit(noon, ask)
 	d := c.Admit(noon, ask)
 	equal(t, "refused", d.Refused, ByTokens)

@@ -11,7 +11,7 @@ func TestDefaultTiers_PublishedLimits(t *testing.T) {
 		Pro:        {300, 100_000, 500_000, 50_000_000, 5_000},
 		Enterprise: {1_000, 500_000, 5_000_000, 1_000_000_000, 50_000},
 	} {
-		equal(t, string(tier), of(tier), want)
+		equal(t, string(tier), limitsOf(tier), want)
 		parsed, err := ParseTier(string(tier))
 		equal(t, "parsed", parsed, tier)
 		equal(t, "its error", err, nil)

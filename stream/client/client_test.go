@@ -47,9 +47,9 @@ func equal(t *testing.T, got []string, want ...string) {
 
 func TestSend_RepeatedFrames_Dropped(t *testing.T) {
 	got := sendHi(t, func(s *serverSide) {
-		s.hears("subscribe")
+		s.waitFor("subscribe")
 		s.subscribed("start")
-		s.hears("send")
+		s.waitFor("send")
 		s.sent()
 		s.created()
 		s.created()
@@ -58,7 +58,7 @@ func TestSend_RepeatedFrames_Dropped(t *testing.T) {
 		s.delta(2, "üße")
 		s.completed("Grüße")
 		s.completed("Grüße")
-		s.hear()
+		s.readRequest()
 	})
 	equal(t, got, "created", "0 Grüß", "6 e", "completed Grüße")
 }
@@ -66,18 +66,18 @@ func TestSend_RepeatedFrames_Dropped(t *testing.T) {
 func TestSend_MissingText_RequestedOnce(t *testing.T) {
 	asked := 0
 	got := sendHi(t, func(s *serverSide) {
-		for s.hear() {
+		for s.readRequest() {
 			switch {
-			case s.asked["type"] == "send":
+			case s.request["type"] == "send":
 				s.sent()
 				s.created()
 				s.delta(0, "abc")
 				s.delta(5, "fg")
-			case s.asked["type"] == "subscribe" && s.asked["after"] == nil:
+			case s.request["type"] == "subscribe" && s.request["after"] == nil:
 				s.subscribed("start")
-			case s.asked["type"] == "subscribe":
-				if asked++; s.asked["after"] != "3" {
-					t.Errorf("the client subscribed after %v, want 3", s.asked["after"])
+			case s.request["type"] == "subscribe":
+				if asked++; s.request["after"] != "3" {
+					t.Errorf("the client subscribed after %v, want 3", s.request["after"])
 				}
 				s.subscribed("3")
 				s.delta(5, "fg")
@@ -91,18 +91,18 @@ func TestSend_MissingText_RequestedOnce(t *testing.T) {
 	}
 }
 
-// losesWrites is a server that closes the socket in mid-reply. When the client returns, the server does not know its
+// scriptLosingWrites is a server that closes the socket in mid-reply. When the client returns, the server does not know its
 // cursor.
-func losesWrites(subscribes *atomic.Int32) func(s *serverSide) {
+func scriptLosingWrites(subscribes *atomic.Int32) func(s *serverSide) {
 	return func(s *serverSide) {
-		for s.hear() {
+		for s.readRequest() {
 			switch {
-			case s.asked["type"] == "subscribe" && s.asked["after"] != nil:
+			case s.request["type"] == "subscribe" && s.request["after"] != nil:
 				subscribes.Add(1)
 				s.refuse("validation_error", "after")
-			case s.asked["type"] == "subscribe":
+			case s.request["type"] == "subscribe":
 				s.subscribed(fmt.Sprint("start of ", s.nth))
-			case s.asked["type"] == "send":
+			case s.request["type"] == "send":
 				s.sent()
 				s.created()
 				s.delta(0, "as sho")
@@ -114,10 +114,10 @@ func losesWrites(subscribes *atomic.Int32) func(s *serverSide) {
 
 func TestSend_UnknownCursor_ReplyLookedUp(t *testing.T) {
 	var subscribes atomic.Int32
-	equal(t, sendHi(t, losesWrites(&subscribes)), "created", "0 as sho", "interrupted as kept")
+	equal(t, sendHi(t, scriptLosingWrites(&subscribes)), "created", "0 as sho", "interrupted as kept")
 	var gone atomic.Bool
 	gone.Store(true)
-	equal(t, sendHi(t, losesWrites(&subscribes), &gone), "created", "0 as sho", "session_cleared 0 ")
+	equal(t, sendHi(t, scriptLosingWrites(&subscribes), &gone), "created", "0 as sho", "session_cleared 0 ")
 	if n := subscribes.Load(); n != 2 {
 		t.Errorf("two sends used an unknown cursor %d times, want 2", n)
 	}
@@ -125,15 +125,15 @@ func TestSend_UnknownCursor_ReplyLookedUp(t *testing.T) {
 
 func TestSend_ClearedBefore_ReplyShown(t *testing.T) {
 	got := sendHi(t, func(s *serverSide) {
-		s.hears("subscribe")
+		s.waitFor("subscribe")
 		s.subscribed("start")
-		s.hears("send")
+		s.waitFor("send")
 		s.sent()
-		s.say(`{"type":"session.cleared","sessionId":%q}`, session)
+		s.write(`{"type":"session.cleared","sessionId":%q}`, session)
 		s.created()
 		s.delta(0, "new")
 		s.completed("new")
-		s.hear()
+		s.readRequest()
 	})
 	equal(t, got, "created", "0 new", "completed new")
 }
@@ -141,9 +141,9 @@ func TestSend_ClearedBefore_ReplyShown(t *testing.T) {
 func TestSend_NotConfirmed_SameIdempotencyKey(t *testing.T) {
 	names, order := map[any]bool{}, ""
 	got := sendHi(t, func(s *serverSide) {
-		for s.hear() {
-			order += fmt.Sprint(s.asked["type"], " ")
-			switch s.asked["type"] {
+		for s.readRequest() {
+			order += fmt.Sprint(s.request["type"], " ")
+			switch s.request["type"] {
 			case "subscribe":
 				s.subscribed("start")
 				if s.nth > 1 {
@@ -151,7 +151,7 @@ func TestSend_NotConfirmed_SameIdempotencyKey(t *testing.T) {
 					s.completed("")
 				}
 			case "send":
-				if names[s.asked["idempotencyKey"]] = true; s.nth == 1 {
+				if names[s.request["idempotencyKey"]] = true; s.nth == 1 {
 					return // accepted, but not confirmed
 				}
 				s.sent()
@@ -168,30 +168,30 @@ func TestSend_NotConfirmed_SameIdempotencyKey(t *testing.T) {
 func TestSend_Refused_ReturnsServersError(t *testing.T) {
 	for code, want := range map[string]string{"context_overflow": "context_overflow 413 r1", "session_busy": "session_busy 409 r1", "of_tomorrow": "of_tomorrow 0 r1"} {
 		equal(t, sendHi(t, func(s *serverSide) {
-			s.hears("subscribe")
+			s.waitFor("subscribe")
 			s.subscribed("start")
-			s.hears("send")
+			s.waitFor("send")
 			s.refuse(code, "")
-			s.hear()
+			s.readRequest()
 		}), want)
 	}
 }
 
 func TestSend_ServerDrains_Reconnects(t *testing.T) {
 	got := sendHi(t, func(s *serverSide) {
-		s.hears("subscribe")
+		s.waitFor("subscribe")
 		s.subscribed("start")
 		if s.nth == 1 {
-			s.hears("send")
+			s.waitFor("send")
 			s.sent()
 			s.created()
-			s.say(`{"type":"draining","reconnectAfterMs":1}`)
+			s.write(`{"type":"draining","reconnectAfterMs":1}`)
 			_ = s.conn.Close(1012, "the server is going away")
 			return
 		}
 		s.delta(0, "on")
 		s.completed("on")
-		s.hear()
+		s.readRequest()
 	})
 	equal(t, got, "created", "0 on", "completed on")
 }
@@ -199,16 +199,16 @@ func TestSend_ServerDrains_Reconnects(t *testing.T) {
 func TestSend_ServiceUnavailable_Retried(t *testing.T) {
 	refused := 0
 	got := sendHi(t, func(s *serverSide) {
-		for s.hear() {
+		for s.readRequest() {
 			switch {
-			case s.asked["type"] == "subscribe":
+			case s.request["type"] == "subscribe":
 				if s.subscribed("start"); refused > 0 {
 					s.completed("")
 				}
-			case s.asked["type"] == "send" && refused == 0:
+			case s.request["type"] == "send" && refused == 0:
 				refused++
 				s.refuse("service_unavailable", "")
-			case s.asked["type"] == "send":
+			case s.request["type"] == "send":
 				s.sent()
 			}
 		}
@@ -251,17 +251,17 @@ func TestDo_NotAParleyServer_InternalError(t *testing.T) {
 
 func TestWatch_EveryKindOfEvent_Yielded(t *testing.T) {
 	server := startScripted(func(s *serverSide) {
-		s.hears("subscribe")
+		s.waitFor("subscribe")
 		s.subscribed("start")
-		s.say(`{"type":"message.created","sessionId":%q,"message":{"messageId":"msg_0","role":"user","status":"completed","content":"Hi"},"cursor":"u"}`, session)
+		s.write(`{"type":"message.created","sessionId":%q,"message":{"messageId":"msg_0","role":"user","status":"completed","content":"Hi"},"cursor":"u"}`, session)
 		s.created()
 		s.delta(0, "abc")
-		s.say(`{"type":"context.compressed","sessionId":%q,"summarised":4,"dropped":1,"tokensBefore":900,"tokensAfter":200}`, session)
-		s.say(`{"type":"of_tomorrow","sessionId":%q}`, session)
-		s.say(`{"type":"message.failed","sessionId":%q,"message":{"messageId":%q,"status":"failed"},"error":{"code":"provider_error","message":"no"},"cursor":"e"}`, session, reply)
-		s.say(`{"type":"session.cleared","sessionId":%q}`, session)
-		s.say(`{"type":"session.expired","sessionId":%q}`, session)
-		s.hear()
+		s.write(`{"type":"context.compressed","sessionId":%q,"summarised":4,"dropped":1,"tokensBefore":900,"tokensAfter":200}`, session)
+		s.write(`{"type":"of_tomorrow","sessionId":%q}`, session)
+		s.write(`{"type":"message.failed","sessionId":%q,"message":{"messageId":%q,"status":"failed"},"error":{"code":"provider_error","message":"no"},"cursor":"e"}`, session, reply)
+		s.write(`{"type":"session.cleared","sessionId":%q}`, session)
+		s.write(`{"type":"session.expired","sessionId":%q}`, session)
+		s.readRequest()
 	})
 	defer server.Close()
 	c := client.New(client.Options{BaseURL: server.URL + "/v1", Key: "k"})
@@ -286,11 +286,11 @@ func TestWatch_EveryKindOfEvent_Yielded(t *testing.T) {
 func TestCancel_WithTicket_UsesOneSocket(t *testing.T) {
 	cancels := 0
 	server := startScripted(func(s *serverSide) {
-		for s.hears("cancel") {
-			if cancels++; s.asked["messageId"] != reply {
-				t.Errorf("the client cancelled %v", s.asked["messageId"])
+		for s.waitFor("cancel") {
+			if cancels++; s.request["messageId"] != reply {
+				t.Errorf("the client cancelled %v", s.request["messageId"])
 			}
-			s.say(`{"type":"cancelled","replyTo":%q,"message":{"messageId":%q,"status":"cancelled","content":"as f"}}`, s.asked["id"], reply)
+			s.write(`{"type":"cancelled","replyTo":%q,"message":{"messageId":%q,"status":"cancelled","content":"as f"}}`, s.request["id"], reply)
 		}
 	})
 	defer server.Close()
@@ -341,7 +341,7 @@ func TestWatch_TicketRefused_NotRetried(t *testing.T) {
 
 func TestWatch_KeyRevoked_NotRetried(t *testing.T) {
 	server := startScripted(func(s *serverSide) {
-		s.hears("subscribe")
+		s.waitFor("subscribe")
 		_ = s.conn.Close(4401, "the key was revoked or has expired")
 	})
 	defer server.Close()

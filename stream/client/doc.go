@@ -6,7 +6,7 @@
 // subscribes from its last cursor, and skips text that it has already yielded. So it yields every piece of text once and
 // without a gap. The text of an [End] event is authoritative and replaces the text of the deltas.
 //
-// A message is sent once: a send that was not confirmed is repeated with the same idempotency key.
+// A message takes effect once: the client repeats a send that was not confirmed, with the same idempotency key.
 //
 // # Sockets
 //

@@ -35,5 +35,5 @@
 //   - A line has at most 1 MiB, and a response at most 64 MiB. Reasoning is not text of the reply.
 //   - Redirects are not followed: a POST could become a GET, and the key could go to another host.
 //
-// The tests replay what real servers sent (testdata).
+// The tests replay responses of real servers (testdata).
 package openai

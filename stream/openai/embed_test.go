@@ -37,7 +37,7 @@ type asked struct {
 	Input     []string
 }
 
-func says(status int, body string) func(net.Conn) {
+func respondWith(status int, body string) func(net.Conn) {
 	return func(w net.Conn) {
 		fmt.Fprintf(w, "HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
 	}
@@ -50,7 +50,7 @@ func TestEmbed_VectorsInOrderOfTexts(t *testing.T) {
 		"without indexes":  `{"usage":{"prompt_tokens":9},"data":[{"embedding":[5e-1,-1e-3]},{"embedding":[ 0,1.0 ]}],"error":null}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, requests := embedder(t, says(200, body))
+			e, requests := embedder(t, respondWith(200, body))
 			got, err := e.Embed(t.Context(), []string{"one", "two"})
 			if err != nil || fmt.Sprint(got) != "{[[0.5 -0.001] [0 1]] 9}" {
 				t.Errorf("got %v, %v", got, err)
@@ -106,7 +106,7 @@ func TestEmbed_InvalidResponse_PublicText(t *testing.T) {
 		"usage is a string":    {200, `{"usage":{"prompt_tokens":"many"},"data":[]}`, messageUnreadable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, _ := embedder(t, says(test.status, test.body))
+			e, _ := embedder(t, respondWith(test.status, test.body))
 			got, err := e.Embed(t.Context(), []string{"one bard", "Once upon"})
 			failed, ok := errors.AsType[*stream.ModelError](err)
 			if !ok || failed.Message != test.message || failed.Code != stream.CodeProviderError || got.Vectors != nil {
@@ -128,7 +128,7 @@ func TestEmbed_HugeResponse_BoundedMemory(t *testing.T) {
 		"nesting": `{"x":` + strings.Repeat(`[`, 5000) + strings.Repeat(`]`, 5000) + `}`,
 		"fields":  `{` + strings.Repeat(`"a":0,`, maxDimensions*numberBytes/6) + `"a":0}`,
 	} {
-		e, _ := embedder(t, says(200, body))
+		e, _ := embedder(t, respondWith(200, body))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err := e.Embed(t.Context(), []string{"text"})
@@ -140,7 +140,7 @@ func TestEmbed_HugeResponse_BoundedMemory(t *testing.T) {
 }
 
 func TestEmbed_LongText_CutBetweenCharacters(t *testing.T) {
-	e, requests := embedder(t, says(200, `{"data":[{"embedding":[1]},{"embedding":[1]}]}`))
+	e, requests := embedder(t, respondWith(200, `{"data":[{"embedding":[1]},{"embedding":[1]}]}`))
 	if _, err := e.Embed(t.Context(), []string{strings.Repeat("é", 10_000), strings.Repeat("x", maxInput)}); err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ import (
 	"parley/stream"
 )
 
-// once disables the retries of the model.
-func once(m *Model) *Model {
+// withoutRetries disables the retries of the model.
+func withoutRetries(m *Model) *Model {
 	m.retry = retrypolicy.NewBuilder[any]().WithMaxAttempts(1).ReturnLastFailure().Build()
 	return m
 }
@@ -32,12 +32,12 @@ func answering(t *testing.T, writes ...[]byte) *Model {
 			_, _ = w.Write(piece)
 		}
 	})
-	return once(open(t, server.url()))
+	return withoutRetries(open(t, server.url()))
 }
 
-// silent fails the test if the public text or the cause contains the key, a prompt, or a word that the provider sent.
+// wantNoProviderText fails the test if the public text or the cause contains the key, a prompt, or a word that the provider sent.
 // Identifiers are allowed.
-func silent(t *testing.T, err *stream.ModelError, sent string) {
+func wantNoProviderText(t *testing.T, err *stream.ModelError, sent string) {
 	t.Helper()
 	printed := err.Error() + fmt.Sprintf(" %v %+v", err.Cause, errors.Unwrap(err))
 	for _, secret := range []string{"sk-secret-key", "bard", "Once upon"} {
@@ -92,12 +92,12 @@ func TestGenerate_CapturedRefusals_NoProviderText(t *testing.T) {
 				want = c.expected(t).text
 			}
 			outcome, text := pumped(answering(t, c.pieces()...))
-			failedWith(t, outcome, message)
+			wantFailed(t, outcome, message)
 			if text != want {
 				t.Errorf("the text is %q, want %q", text, want)
 			}
 			if outcome.Err != nil {
-				silent(t, outcome.Err, string(c.body))
+				wantNoProviderText(t, outcome.Err, string(c.body))
 				if c.status != 200 && !strings.Contains(outcome.Err.Error(), fmt.Sprint("status ", c.status)) {
 					t.Errorf("%v does not contain the status %d", outcome.Err, c.status)
 				}
@@ -185,8 +185,8 @@ func TestGenerate_SucceedsOnlyWithFinishOrDone(t *testing.T) {
 				t.Errorf("the text is %q", text)
 			}
 			if test.message != "" {
-				failedWith(t, outcome, test.message)
-				silent(t, outcome.Err, test.body)
+				wantFailed(t, outcome, test.message)
+				wantNoProviderText(t, outcome.Err, test.body)
 			} else if outcome.State != stream.Completed {
 				t.Errorf("%s, %v", outcome.State, outcome.Err)
 			}
@@ -209,9 +209,9 @@ func TestGenerate_NotAStream_Fails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			outcome, text := pumped(answering(t, []byte(test.wire)))
-			failedWith(t, outcome, test.message)
+			wantFailed(t, outcome, test.message)
 			if outcome.Err != nil {
-				silent(t, outcome.Err, strings.TrimPrefix(test.wire, "HTTP/1.1 200 OK"))
+				wantNoProviderText(t, outcome.Err, strings.TrimPrefix(test.wire, "HTTP/1.1 200 OK"))
 			}
 			if text != "" {
 				t.Errorf("the text is %q", text)
@@ -246,7 +246,7 @@ func TestGenerate_OllamaRunnerKilled_Fails(t *testing.T) {
 	}
 	writes = append(writes, []byte("d6\r\n"+last))
 	outcome, text := pumped(answering(t, writes...))
-	failedWith(t, outcome, messageBrokeOff)
+	wantFailed(t, outcome, messageBrokeOff)
 	if text != "Anna liked" {
 		t.Errorf("the text is %q", text)
 	}
@@ -258,7 +258,7 @@ func TestGenerate_ServerDiesMidStream_Fails(t *testing.T) {
 		writes := c.pieces(strings.Index(string(c.body), `"finish_reason":"length"`) - 200)
 		want := c.expected(t)
 		outcome, text := pumped(answering(t, writes[0], writes[1])) // without the rest and the final chunk
-		failedWith(t, outcome, messageBrokeOff)
+		wantFailed(t, outcome, messageBrokeOff)
 		if !strings.HasPrefix(want.text, text) || text == "" {
 			t.Errorf("the text is %q, want the beginning of %q", text, want.text)
 		}
@@ -329,7 +329,7 @@ func TestGenerate_EndlessRefusal_ReadInPart(t *testing.T) {
 		}
 	})
 	outcome, _ := pumped(open(t, server.url()))
-	failedWith(t, outcome, messageRefused)
+	wantFailed(t, outcome, messageRefused)
 }
 
 func TestGenerate_EndlessResponse_TooLarge(t *testing.T) {
@@ -352,8 +352,8 @@ func TestGenerate_NoServer_Unreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	listener.Close()
-	outcome, _ := pumped(once(open(t, "http://"+listener.Addr().String()+"/v1")))
-	failedWith(t, outcome, messageUnreachable)
+	outcome, _ := pumped(withoutRetries(open(t, "http://"+listener.Addr().String()+"/v1")))
+	wantFailed(t, outcome, messageUnreachable)
 	if !errors.Is(outcome.Err, syscall.ECONNREFUSED) {
 		t.Errorf("the cause is %v", outcome.Err.Cause)
 	}

@@ -61,7 +61,7 @@ func cuttings(body []byte) (all [][]int) {
 	return all
 }
 
-func sameReply(t *testing.T, want expected, outcome stream.Outcome, text string) {
+func wantReply(t *testing.T, want expected, outcome stream.Outcome, text string) {
 	t.Helper()
 	got := expected{text: text, finish: outcome.Result.FinishReason, usage: outcome.Result.Usage, done: want.done}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(expected{})); diff != "" || outcome.State != stream.Completed {
@@ -80,7 +80,7 @@ func TestReplay_CapturesCutAnywhere_SameReply(t *testing.T) {
 			for _, cuts := range cuttings(c.body) {
 				answers = append(answers, c.pieces(cuts...))
 			}
-			replay(t, answers, func(_ int, outcome stream.Outcome, text string) { sameReply(t, want, outcome, text) })
+			replay(t, answers, func(_ int, outcome stream.Outcome, text string) { wantReply(t, want, outcome, text) })
 		})
 	}
 }
@@ -94,7 +94,7 @@ func TestReplay_SmallResponseCutInTwo_SameReply(t *testing.T) {
 			for at := 0; at < len(c.body); at += 2 {
 				answers = append(answers, c.pieces(at))
 			}
-			replay(t, answers, func(_ int, outcome stream.Outcome, text string) { sameReply(t, want, outcome, text) })
+			replay(t, answers, func(_ int, outcome stream.Outcome, text string) { wantReply(t, want, outcome, text) })
 		})
 	}
 }
@@ -161,7 +161,7 @@ func TestAnswer_CutInsideCharacters_SameText(t *testing.T) {
 	}
 	answers = append(answers, c.pieces(cuttings(c.body)[1]...))
 	replay(t, answers, func(_ int, outcome stream.Outcome, text string) {
-		sameReply(t, expected{text: want, finish: "stop"}, outcome, text)
+		wantReply(t, expected{text: want, finish: "stop"}, outcome, text)
 	})
 }
 
@@ -177,14 +177,14 @@ func TestGenerate_UnaskedGzip_Decompressed(t *testing.T) {
 	strange := c
 	strange.head = strings.Replace(c.head, "gzip", "br", 1)
 	replay(t, [][][]byte{c.pieces(), c.pieces(cuttings(c.body)[1]...)}, func(_ int, outcome stream.Outcome, text string) {
-		sameReply(t, want, outcome, text)
+		wantReply(t, want, outcome, text)
 	})
 	replay(t, [][][]byte{strange.pieces()}, func(_ int, outcome stream.Outcome, _ string) {
-		failedWith(t, outcome, messageUnreadable)
+		wantFailed(t, outcome, messageUnreadable)
 	})
 }
 
-func failedWith(t *testing.T, outcome stream.Outcome, message string) {
+func wantFailed(t *testing.T, outcome stream.Outcome, message string) {
 	t.Helper()
 	if outcome.State != stream.Failed || outcome.Err == nil || outcome.Err.Code != stream.CodeProviderError || outcome.Err.Message != message {
 		t.Errorf("%s, %v; want failed, %s", outcome.State, outcome.Err, message)

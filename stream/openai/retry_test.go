@@ -91,7 +91,7 @@ func TestRetry_ModelLoading_Completes(t *testing.T) {
 			sendText(w, someText, plainEnd, lastUse, "data: [DONE]\n\n")
 		})
 		outcome, text := pumped(model)
-		sameReply(t, expected{text: "Hello", finish: "stop", usage: &stream.Usage{Prompt: 7, Completion: 2}}, outcome, text)
+		wantReply(t, expected{text: "Hello", finish: "stop", usage: &stream.Usage{Prompt: 7, Completion: 2}}, outcome, text)
 		if asked != 3 {
 			t.Errorf("%d requests, want 3", asked)
 		}
@@ -151,7 +151,7 @@ func TestRetry_EachFailure_AttemptsAndDelays(t *testing.T) {
 				began := time.Now()
 				outcome, text := pumped(model)
 				took := time.Since(began)
-				failedWith(t, outcome, test.message)
+				wantFailed(t, outcome, test.message)
 				if asked != test.asked || took < test.least || took > test.most+time.Millisecond {
 					t.Errorf("%d requests in %v, want %d in %v to %v", asked, took, test.asked, test.least, test.most)
 				}
@@ -196,7 +196,7 @@ func TestRetry_UntrustedCertificate_NoRetry(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	outcome, _ := pumped(open(t, server.URL))
-	failedWith(t, outcome, messageUnreachable)
+	wantFailed(t, outcome, messageUnreachable)
 	if n := conns.Load(); n != 1 || !errors.Is(outcome.Err, errCertificate) {
 		t.Errorf("%d connections, %v", n, outcome.Err)
 	}
@@ -419,7 +419,7 @@ func TestGenerate_IdleConnectionClosed_Completes(t *testing.T) {
 		// The next request arrives while the connection is being closed, and gets no response.
 		_, _ = http.ReadRequest(bufio.NewReader(w))
 	})
-	model := once(open(t, server.url()))
+	model := withoutRetries(open(t, server.url()))
 	for range 10 {
 		if outcome, _ := pumped(model); outcome.State != stream.Completed {
 			t.Fatal(outcome.State, outcome.Err)
