@@ -74,9 +74,9 @@ type Store interface {
 	// declared key.
 	KeyAlive(ctx context.Context, p Principal) error
 	// Admit admits the request whose [Admission] is in ctx, if that is pending. It checks that the key works; the
-	// declared key always does. Then it counts the request in the minute of its owner, in the day of its account if the
-	// key is a test key, and in the usage of the hour (conversation.Store.Usage). The day's count is durable. A refused
-	// request is not counted.
+	// declared key always does. Then it counts the request in the minute of its owner and in the usage of the hour
+	// (conversation.Store.Usage). It also counts a request with a test key in the day of the account; that count is
+	// durable. A refused request is not counted.
 	Admit(ctx context.Context) error
 	// TouchKeys updates the times of last use. It keeps a stored time that is later, and skips unknown keys.
 	TouchKeys(ctx context.Context, uses []KeyUse) error

@@ -56,7 +56,7 @@ type Tickets struct {
 
 const (
 	// keyFresh is the time after which the key is read again. keyAgain is the minimum time between two reads after a
-	// ticket could not be opened, so that a flood of invalid tickets does not become a flood of reads.
+	// ticket could not be opened. It keeps a flood of invalid tickets from becoming a flood of reads.
 	keyFresh = 10 * time.Second
 	keyAgain = time.Second
 )

@@ -52,8 +52,8 @@
 //
 // # Timeouts
 //
-// By default, a model may be silent for 120 s before the first byte, because a local model may first load or have a
-// queue, and for 60 s between two bytes ([Timeouts]). After that the reply fails with provider_timeout and keeps its
+// By default, a model may be silent for 120 s before the first byte, because a local model may first load or have a queue.
+// Between two bytes it may be silent for 60 s ([Timeouts]). After that the reply fails with provider_timeout and keeps its
 // text.
 //
 // Start reading in stream.go (positions and events), then reply.go, topic.go, viewer.go and pump.go.

@@ -39,10 +39,10 @@
 //
 // # Clocks that go back
 //
-// The clock of a window never runs backwards. If the caller's clock steps back by up to 60 s, the window's clock waits
-// until the caller's has caught up, because callers may read the time before they wait for a lock. A larger step means
-// that somebody set the clock, and the window's clock continues from its own time. In both cases nothing leaves early,
-// and no wait is longer than 121 s.
+// The clock of a window never runs backwards. Callers may read the time before they wait for a lock. So if the caller's clock
+// steps back by up to 60 s, the window's clock waits until the caller's has caught up. A larger step means that somebody set
+// the clock, and the window's clock continues from its own time. In both cases nothing leaves early, and no wait is longer
+// than 121 s.
 //
 // Start reading in limit.go (a request and its decision), then window.go.
 package limit

@@ -66,13 +66,13 @@ type NewMessage struct {
 // before the iteration starts. Leaving the loop, or ending ctx, does not stop the reply; [Client.Cancel] does.
 //
 // After a lost connection, the iteration continues on another one. If the message was not confirmed, the client sends it
-// again with the same idempotency key, so it takes effect once. The iteration ends with an error in four cases:
+// again with the same idempotency key, so it takes effect once. The iteration ends with an error in these cases:
 //
 //   - The server refused the message: context_overflow, rate_limit_exceeded, session_busy, … (see [Error]).
 //   - The server was unreachable in five attempts, before it confirmed the message: connection_lost. The message may have
 //     been accepted.
 //   - The session or its history was removed before the reply ended: session_deleted, session_expired, session_cleared.
-//   - ctx ended.
+//   - ctx ended, or the client was closed.
 func (c *Client) Send(ctx context.Context, sessionID string, m NewMessage) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		send := &request{

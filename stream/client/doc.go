@@ -16,8 +16,8 @@
 //
 // # Reconnecting
 //
-// The delay before an attempt is random, between 0 and 0.5 s, 1 s, 2 s … up to 15 s, so that clients of a restarted server do not
-// return all at once. A server that drains chooses the delay. The client gives up after five attempts that never
+// The delay before an attempt is random. Its upper bound is 0.5 s, then 1 s, 2 s … up to 15 s. So the clients of a
+// restarted server do not return all at once. A server that drains chooses the delay. The client gives up after five attempts that never
 // succeeded. Once an iteration has begun, the client retries until its context ends. A socket is closed after 60 s
 // without any frame or ping: the server pings every 25 s.
 //

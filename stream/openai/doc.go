@@ -25,9 +25,9 @@
 //     the text so far.
 //   - The text of a provider's error is never passed on or logged: it may quote prompts, keys and paths. We log only the
 //     status and a short identifier.
-//   - We retry up to three times if the server refused or broke the connection, or responded with 408, 429 or 5xx, and if no
-//     text of the reply was passed on. The delays are 0.5, 1 and 2 s, each up to a quarter shorter or longer. A Retry-After of
-//     up to 30 s replaces the delay; after a longer one we fail at once.
+//   - We retry up to three times if the server refused or broke the connection, or responded with 408, 429 or 5xx. Once text
+//     of the reply was passed on, we do not retry. The delays are 0.5, 1 and 2 s, each up to a quarter shorter or longer. A
+//     Retry-After of up to 30 s replaces the delay; after a longer one we fail at once.
 //   - There is no timeout for headers: a busy local model was seen to send nothing for 12 s. The timeouts of [stream.Pump]
 //     bound the silence, and every line that arrives, even a comment, ends it.
 //   - After the finish reason we wait up to 3 s for usage and [DONE]. After [DONE] we wait up to 50 ms for the end of the

@@ -35,7 +35,7 @@ func newRetry() retrypolicy.RetryPolicy[any] {
 }
 
 // Generate requests one reply (see [stream.Model]). It retries up to three times if the server refused or broke the
-// connection, or responded with 408, 429 or 5xx, and if no text of the reply was passed on.
+// connection, or responded with 408, 429 or 5xx. Once text of the reply was passed on, it does not retry.
 func (m *Model) Generate(ctx context.Context, request stream.Request, write func([]byte)) (result stream.Result, err error) {
 	translated := m.chatRequest(request)
 	_ = failsafe.With(m.retry).WithContext(ctx).Run(func() error {
