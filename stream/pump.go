@@ -52,8 +52,8 @@ const (
 	CodeProviderTimeout = "provider_timeout"
 )
 
-// ModelError means that a model failed. Message is public, and Cause is for the log. Neither contains text from the
-// provider, which may quote prompts or keys.
+// ModelError means that a model failed. Message is public, and Cause is for the log. Neither quotes the provider, whose
+// texts may contain prompts or keys.
 type ModelError struct {
 	Code    string // CodeProviderError or CodeProviderTimeout
 	Message string

@@ -65,12 +65,12 @@ type Event struct {
 	Kind EventKind
 	// Entry is the message; nil for Cleared, Deleted, Expired and ContextSummarised.
 	Entry *Entry
-	// Offset and Delta are set for Delta: Delta is the text of the reply from byte Offset on.
+	// Offset and Delta are set if Kind is Delta: the text of the reply from byte Offset on.
 	Offset int
 	Delta  []byte
-	// Ending is set for Ended.
+	// Ending is set if Kind is Ended.
 	Ending *Ending
-	// Summary is set for ContextSummarised.
+	// Summary is set if Kind is ContextSummarised.
 	Summary *SummaryStats
 	// After is the viewer's position after this event.
 	After Position

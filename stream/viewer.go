@@ -35,7 +35,7 @@ type Viewer struct {
 }
 
 // Subscribe returns a viewer that misses nothing that is published from now on. The viewer holds the topic until its
-// Close, and reads messages that are not in memory from history. Find the position to begin at, and call Start before the
+// Close, and reads from history the messages that are not in memory. Call Start with the position to begin at before the
 // first Next; without Start, the view begins with the first message. The topic calls wake without a lock held; wake must
 // not block.
 func (h *Hub) Subscribe(topic string, history History, wake func()) *Viewer {
@@ -153,8 +153,8 @@ func (v *Viewer) upToTail() bool {
 	return v.topic.covers(v.position) || v.read == v.topic.version
 }
 
-// show returns the next event of e. If there is none, v.entry is nil if e is finished, and stays e if e has no news yet.
-// topic.mu must be held.
+// show returns the next event of e. If there is none, it sets v.entry to nil if e is finished, and keeps v.entry if e may
+// have more later. topic.mu must be held.
 func (v *Viewer) show(e *Entry) (Event, bool) {
 	if e.ID != v.position.ID {
 		v.position = Position{ID: e.ID, Ended: e.Reply == nil}

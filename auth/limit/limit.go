@@ -120,8 +120,8 @@ func (c *Counters) Admit(now Second, r Request) Decision {
 	return d
 }
 
-// Withdraw undoes Admit if the store could not commit the request. It empties the decision, so another Withdraw does
-// nothing, and neither does settling its Reservation. A refusal has nothing to withdraw.
+// Withdraw undoes Admit if the store could not commit the request. It empties the decision: after that, another Withdraw
+// or settling its Reservation has no effect. A refusal has nothing to withdraw.
 func (c *Counters) Withdraw(now Second, d *Decision) {
 	c.Requests.Release(now, &d.request)
 	c.Tokens.Release(now, &d.Reservation)

@@ -91,8 +91,8 @@ func TestSend_MissingText_RequestedOnce(t *testing.T) {
 	}
 }
 
-// scriptLosingWrites is a server that closes the socket in mid-reply. When the client returns, the server does not know its
-// cursor.
+// scriptLosingWrites returns a script that closes the socket in mid-reply, and then refuses the client's cursor.
+// subscribes counts the refusals.
 func scriptLosingWrites(subscribes *atomic.Int32) func(s *serverSide) {
 	return func(s *serverSide) {
 		for s.readRequest() {

@@ -1,5 +1,5 @@
-// Package simulated is a [stream.Model] without intelligence and without a network. Every reply with text says so at its
-// beginning; summaries do not. The package is for trying Parley without a model, for demonstrations and for tests. The
+// Package simulated is a [stream.Model] that needs no network. It has no intelligence, and every reply with text begins
+// by saying so; summaries do not. The package is for trying Parley without a model, for demonstrations and for tests. The
 // same request always gets the same reply.
 //
 // The last user message may begin with a command:
@@ -172,7 +172,8 @@ func compose(messages []stream.PromptMessage) plan {
 	return plan{text: reply(messages, content)}
 }
 
-// lastOf returns the content of the last user message, or of the last message if there is none.
+// lastOf returns the content of the last user message. If there is none, it returns that of the last message with
+// content.
 func lastOf(messages []stream.PromptMessage) string {
 	last := ""
 	for i := len(messages) - 1; i >= 0; i-- {

@@ -163,8 +163,8 @@ func (AISDK) AppendFrame(dst []byte, _ string, event stream.Event) []byte {
 	return dst
 }
 
-// AppendFrames appends the frames of an event, each followed by a newline; no frame contains one. For the last event of a
-// reply, it also appends the last frame of the request: end or error.
+// AppendFrames appends the frames of an event, each followed by a newline; no frame contains a newline. For the last
+// event of a reply, it also appends the last frame of the request: end or error.
 func (r *AISDKFrameEncoder) AppendFrames(dst []byte, event stream.Event) []byte {
 	for _, c := range chunksOf(event) {
 		if c == chunkError {
