@@ -145,7 +145,7 @@ func TestEmbeddings_NearMessagesSent(t *testing.T) {
 	})
 }
 
-func TestEmbeddings_OnlyWhereTheyCount(t *testing.T) {
+func TestEmbeddings_OnlySemanticWithCompression(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy      conversation.RetentionPolicy
 		compression bool
@@ -176,8 +176,8 @@ func TestEmbeddings_OnlyWhereTheyCount(t *testing.T) {
 	}
 }
 
-// TestEmbeddings_TurnWaits200ms has an embedding model that never answers, and one that fails.
-func TestEmbeddings_TurnWaits200ms(t *testing.T) {
+// TestEmbeddings_LateOrFailing_ComparesWords has an embedding model that never answers, and one that fails.
+func TestEmbeddings_LateOrFailing_ComparesWords(t *testing.T) {
 	for name, test := range map[string]struct {
 		instead func(ctx context.Context, texts []string) error
 		waits   time.Duration
@@ -211,8 +211,8 @@ func TestEmbeddings_TurnWaits200ms(t *testing.T) {
 	}
 }
 
-// TestEmbeddings_CaughtUp has an embedder that fails at first, and then another in its place.
-func TestEmbeddings_CaughtUp(t *testing.T) {
+// TestEmbeddings_WorkAgain_MissingOnesMade has an embedder that fails at first, and then another in its place.
+func TestEmbeddings_WorkAgain_MissingOnesMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTalks(t)
 		x.embedder.do(func(context.Context, []string) error { return errors.New("planted") })
@@ -250,8 +250,8 @@ func TestEmbeddings_CaughtUp(t *testing.T) {
 	})
 }
 
-// TestEmbeddings_RefusedTogether_NewestAlone has an embedder that refuses any call with a certain text.
-func TestEmbeddings_RefusedTogether_NewestAlone(t *testing.T) {
+// TestEmbeddings_RefusedTogether_NewestEmbedded has an embedder that refuses any call with a certain text.
+func TestEmbeddings_RefusedTogether_NewestEmbedded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTalks(t)
 		x.embedder.do(func(_ context.Context, texts []string) error {
@@ -274,7 +274,7 @@ func TestEmbeddings_RefusedTogether_NewestAlone(t *testing.T) {
 	})
 }
 
-func TestEmbeddings_Drain_Cancelled(t *testing.T) {
+func TestEmbeddings_Drain_CancelsJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &meanings{name: "meanings"}
 		m.do(func(ctx context.Context, _ []string) error { <-ctx.Done(); return ctx.Err() })
@@ -310,8 +310,8 @@ func TestEmbeddings_Failing_LoggedOnce(t *testing.T) {
 	}
 }
 
-// TestEmbeddings_WrongNumberOfVectors: what an embedder returns is checked.
-func TestEmbeddings_WrongNumberOfVectors(t *testing.T) {
+// TestEmbeddings_WrongVectorCount_NotUsed: what an embedder returns is checked.
+func TestEmbeddings_WrongVectorCount_NotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { o.Embedder = noVectors{} })
 		config := conversation.ContextConfig{MaxTokens: 100, CompressionEnabled: true, RetentionPolicy: conversation.Semantic}

@@ -157,8 +157,8 @@ func wantSummaries(t *testing.T, summaries []stream.Request) {
 	}
 }
 
-// TestSummary_QuotedAndBounded has a message that tries to break out of its quotes, and is larger than a call may be.
-func TestSummary_QuotedAndBounded(t *testing.T) {
+// TestSummary_HostileText_QuotedAndBounded has a message that tries to break out of its quotes, and is larger than a call may be.
+func TestSummary_HostileText_QuotedAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChat(t, conversation.FIFO)
 		c.model.Summarise(func(context.Context, int) (string, error) { return strings.Repeat("far too long ", 500), nil })
@@ -251,7 +251,7 @@ func TestSummary_TurnWaits10sForItsOwnJob(t *testing.T) {
 	})
 }
 
-func TestSummary_TurnCancelledWhileItWaits(t *testing.T) {
+func TestSummary_TurnCancelled_StopsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChat(t, conversation.FIFO)
 		c.overdue()
@@ -311,7 +311,7 @@ func TestSummary_HistoryGone_JobEnds(t *testing.T) {
 	}
 }
 
-func TestSummary_Drain_Ends(t *testing.T) {
+func TestSummary_Drain_CancelsAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChat(t, conversation.FIFO)
 		summarise, began, _ := held()
@@ -384,9 +384,9 @@ func (c *chat) grow(n int) {
 	}
 }
 
-// TestSummary_LongHistory_CaughtUp has a history that is much longer than what a turn lists: each turn summarises a bounded part, in
+// TestSummary_LongHistory_SummarisedInOrder has a history that is much longer than what a turn lists: each turn summarises a bounded part, in
 // order, until nothing is left; no message is left out, and none is summarised twice.
-func TestSummary_LongHistory_CaughtUp(t *testing.T) {
+func TestSummary_LongHistory_SummarisedInOrder(t *testing.T) {
 	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
 		t.Run(string(policy), inBubble(func(t *testing.T) {
 			const exchanges = 70
@@ -431,8 +431,8 @@ func TestSummary_LongHistory_CaughtUp(t *testing.T) {
 	}
 }
 
-// TestWindow_FarBack_SentWordForWord has a message that is in the summary, and further back than what a turn returns.
-func TestWindow_FarBack_SentWordForWord(t *testing.T) {
+// TestWindow_FarBackMessage_SentWordForWord has a message that is in the summary, and further back than what a turn returns.
+func TestWindow_FarBackMessage_SentWordForWord(t *testing.T) {
 	for policy, fact := range map[conversation.RetentionPolicy]conversation.NewMessage{
 		conversation.Semantic: {Content: "lighthouse-keepers paint their lighthouse red " + strings.Repeat("four", 30)},
 		conversation.Priority: {Content: "lighthouse " + strings.Repeat("four", 30), Metadata: json.RawMessage(`{"priority":"high"}`)},

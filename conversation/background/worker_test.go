@@ -24,7 +24,7 @@ func sleeping(number int, calls *atomic.Int64) func(context.Context) int {
 	}
 }
 
-func TestWorker_Join(t *testing.T) {
+func TestWorker_Join_SharesRunningJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, calls := NewWorker[int](1), atomic.Int64{}
 		first, started := w.Join("s", sleeping(1, &calls))
@@ -45,7 +45,7 @@ func TestWorker_Join(t *testing.T) {
 	})
 }
 
-func TestWorker_Enqueue(t *testing.T) {
+func TestWorker_Enqueue_NewestReplacesWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, calls := NewWorker[int](2), atomic.Int64{}
 		for _, test := range []struct {
@@ -86,7 +86,7 @@ func TestWorker_Cancel_DropsNext(t *testing.T) {
 	})
 }
 
-func TestWorker_Drain_CancelsWhenItsContextEnds(t *testing.T) {
+func TestWorker_Drain_DeadlineCancelsJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, calls := NewWorker[int](2), atomic.Int64{}
 		job, _ := w.Join("s", sleeping(1, &calls))
@@ -100,8 +100,8 @@ func TestWorker_Drain_CancelsWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-// TestWorker_Schedules draws what happens, and checks that a session never has two jobs at once and that no job is left.
-func TestWorker_Schedules(t *testing.T) {
+// TestWorker_AnySchedule_OneJobPerSession draws what happens, and checks that a session never has two jobs at once and that no job is left.
+func TestWorker_AnySchedule_OneJobPerSession(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.IntRange(0, 3*4-1), 1, 40).Draw(rt, "steps")
 		limit := rapid.IntRange(1, 3).Draw(rt, "limit")

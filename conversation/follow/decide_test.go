@@ -12,7 +12,7 @@ import (
 	"parley/stream"
 )
 
-func TestDecide(t *testing.T) {
+func TestDecide_StateAndActions(t *testing.T) {
 	turn := conversation.TurnKey{SessionID: "s", ReplyID: "m6", Fence: 3}
 	live := func(reply string, fence int64) conversation.Session {
 		return conversation.Session{Head: reply, LiveReply: reply, Fence: fence}
@@ -107,8 +107,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecide_Rules draws updates in any order and checks what must hold for all of them.
-func TestDecide_Rules(t *testing.T) {
+// TestDecide_AnyUpdates_RulesHold draws updates in any order and checks what must hold for all of them.
+func TestDecide_AnyUpdates_RulesHold(t *testing.T) {
 	ids := []string{"", "m1", "m2", "m3", "m4"}
 	rapid.Check(t, func(t *rapid.T) {
 		id := func(name string) string { return rapid.SampledFrom(ids).Draw(t, name) }
@@ -144,7 +144,7 @@ func TestDecide_Rules(t *testing.T) {
 	})
 }
 
-func TestNewer(t *testing.T) {
+func TestNewer_OldestFirst(t *testing.T) {
 	page := func(more bool, cleared string, ids ...string) (p conversation.MessagePage) {
 		for _, id := range ids {
 			p.Messages = append(p.Messages, conversation.Message{ID: id})

@@ -26,7 +26,7 @@ func twoNodes(t *testing.T, test func(t *testing.T, cluster *conversationtest.Cl
 	})
 }
 
-func TestFollow_OtherNodesReply_ToTheLastByte(t *testing.T) {
+func TestFollow_OtherNodesReply_ShownWhole(t *testing.T) {
 	twoNodes(t, func(t *testing.T, _ *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		session := a.NewSession()
 		v := b.Watch(session, nil)
@@ -49,8 +49,8 @@ func TestFollow_OtherNodesReply_ToTheLastByte(t *testing.T) {
 	})
 }
 
-// TestFollow_WakeUpsLost has nothing but polls: a viewer is late, and misses nothing.
-func TestFollow_WakeUpsLost(t *testing.T) {
+// TestFollow_WakeUpsLost_PollsShowAll has nothing but polls: a viewer is late, and misses nothing.
+func TestFollow_WakeUpsLost_PollsShowAll(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		cluster.LoseWakeUps()
 		session := a.NewSession()
@@ -127,8 +127,8 @@ func TestFollow_Reconnect_PollsAll(t *testing.T) {
 	})
 }
 
-// TestFollow_FarBehind has more messages at once than are shown from memory.
-func TestFollow_FarBehind(t *testing.T) {
+// TestFollow_FarBehind_ReadsHistory has more messages at once than are shown from memory.
+func TestFollow_FarBehind_ReadsHistory(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		cluster.LoseWakeUps()
 		session := a.NewSession()
@@ -151,7 +151,7 @@ func TestFollow_FarBehind(t *testing.T) {
 	})
 }
 
-func TestFollow_BothNodesWrite(t *testing.T) {
+func TestFollow_BothNodesWrite_ViewersSeeAll(t *testing.T) {
 	twoNodes(t, func(t *testing.T, _ *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		session := a.NewSession()
 		viewers := []*conversationtest.Viewer{a.Watch(session, nil), b.Watch(session, nil)}
@@ -180,7 +180,7 @@ func TestFollow_BothNodesWrite(t *testing.T) {
 	})
 }
 
-func TestFollow_ClearedAndGone(t *testing.T) {
+func TestFollow_ClearedOrGone_BothNodesShow(t *testing.T) {
 	twoNodes(t, func(t *testing.T, _ *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		for name, test := range map[string]struct {
 			end  func(session string)
@@ -216,8 +216,8 @@ func TestFollow_ClearedAndGone(t *testing.T) {
 	})
 }
 
-// TestFollow_ReplyLost: a fail-over of the store forgets a reply that viewers on this node have seen a part of.
-func TestFollow_ReplyLost(t *testing.T) {
+// TestFollow_ReplyLost_Interrupted: a fail-over of the store forgets a reply that viewers on this node have seen a part of.
+func TestFollow_ReplyLost_Interrupted(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		session := a.NewSession()
 		v := b.Watch(session, nil)
@@ -234,8 +234,8 @@ func TestFollow_ReplyLost(t *testing.T) {
 	})
 }
 
-// TestFollow_NoViewers_LetGo: what nobody views is not followed.
-func TestFollow_NoViewers_LetGo(t *testing.T) {
+// TestFollow_NoViewers_TopicClosed: what nobody views is not followed.
+func TestFollow_NoViewers_TopicClosed(t *testing.T) {
 	twoNodes(t, func(t *testing.T, _ *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		session := a.NewSession()
 		viewer, _, _, err := b.View(t.Context(), owner, session, nil, func() {})
@@ -250,7 +250,7 @@ func TestFollow_NoViewers_LetGo(t *testing.T) {
 	})
 }
 
-func TestView_Positions(t *testing.T) {
+func TestView_Positions_ExactAndChecked(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
@@ -297,7 +297,7 @@ func TestView_Positions(t *testing.T) {
 	}
 }
 
-func TestFollow_Unreachable(t *testing.T) {
+func TestView_StoreUnavailable_Error(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, _ *conversationtest.Directed) {
 		session := a.NewSession()
 		cluster.Fail("Follow", conversation.ErrUnavailable)

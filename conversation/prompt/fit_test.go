@@ -97,7 +97,7 @@ func TestFit_FIFO_OldestDropped(t *testing.T) {
 }
 
 // A window of 300 tokens is too small for a summary: 222 for messages, and each exchange takes 60.
-func TestFit_Policies(t *testing.T) {
+func TestFit_Policies_SendTheirMessages(t *testing.T) {
 	for policy, want := range map[conversation.RetentionPolicy]string{
 		conversation.FIFO:     "weather to-weather dinner to-dinner music to-music who",
 		conversation.Priority: "rules to-rules passwords to-passwords music to-music who",
@@ -152,7 +152,7 @@ func TestFit_Policies(t *testing.T) {
 	}
 }
 
-func TestFit_Embeddings(t *testing.T) {
+func TestFit_Embeddings_OrderExchanges(t *testing.T) {
 	s := newSession(200, conversation.Semantic)
 	for i := range 4 {
 		s.exchange(fmt.Sprintf("w%d%s", i, ofTokens(10)), fmt.Sprintf("r%d%s", i, ofTokens(10)))
@@ -184,7 +184,7 @@ func TestFit_Embeddings(t *testing.T) {
 	}
 }
 
-func TestFit_Summary(t *testing.T) {
+func TestFit_Summary_SentAndCounted(t *testing.T) {
 	s := newSession(1000, conversation.FIFO)
 	for i := range 9 {
 		s.exchange(fmt.Sprintf("m%d %s", i, ofTokens(45)), "reply"+ofTokens(44)+"xxx") // 100 each
@@ -215,7 +215,7 @@ func TestFit_Summary(t *testing.T) {
 	}
 }
 
-func TestAdopt(t *testing.T) {
+func TestAdopt_OnlyNewerSummary(t *testing.T) {
 	for _, test := range []struct {
 		name, has, cleared, offered string
 		want                        bool
@@ -236,7 +236,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-func TestPreview(t *testing.T) {
+func TestPreview_DecidesEachMessage(t *testing.T) {
 	s := newSession(100, conversation.FIFO)
 	s.exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
 	s.exchange("3333", "")                               // 5, and a reply without text
@@ -268,8 +268,8 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// TestFit_Rules draws sessions, and checks what must hold for each.
-func TestFit_Rules(t *testing.T) {
+// TestFit_AnySession_RulesHold draws sessions, and checks what must hold for each.
+func TestFit_AnySession_RulesHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSession(rapid.IntRange(64, 2000).Draw(t, "window"), rapid.SampledFrom([]conversation.RetentionPolicy{
 			conversation.FIFO, conversation.Priority, conversation.Semantic}).Draw(t, "policy"))

@@ -30,7 +30,7 @@ func small(compression bool) conversation.ContextConfig {
 	return conversation.ContextConfig{MaxTokens: 100, CompressionEnabled: compression, RetentionPolicy: conversation.FIFO}
 }
 
-func TestSession_Position(t *testing.T) {
+func TestSession_Position_BeforeLiveReply(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	id := n.NewSession()
@@ -117,7 +117,7 @@ func (s *stale) Message(ctx context.Context, o conversation.Owner, sessionID, me
 	return s.Store.Message(ctx, o, sessionID, messageID)
 }
 
-func TestMessage_EndedSinceItWasRead(t *testing.T) {
+func TestMessage_EndsDuringRead_ReadAgain(t *testing.T) {
 	store := &stale{}
 	n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { store.Store, o.Store = o.Store, store })
 	id := n.NewSession()
@@ -129,7 +129,7 @@ func TestMessage_EndedSinceItWasRead(t *testing.T) {
 	}
 }
 
-func TestMessage_OtherNodesReply(t *testing.T) {
+func TestMessage_OtherNodesReply_JournalledText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -145,7 +145,7 @@ func TestMessage_OtherNodesReply(t *testing.T) {
 	})
 }
 
-func TestSend_ContextOverflow(t *testing.T) {
+func TestSend_ContextOverflow_SessionUnchanged(t *testing.T) {
 	n := conversationtest.Start(t, conversationtest.ModelFunc(func(_ context.Context, _ stream.Request, write func([]byte)) (stream.Result, error) {
 		write([]byte(ofTokens(20)))
 		return stream.Result{FinishReason: "stop"}, nil
@@ -245,7 +245,7 @@ func TestPreview_LiveReply_Counts(t *testing.T) {
 	})
 }
 
-func TestExpiry_24h_WhateverHappens(t *testing.T) {
+func TestExpiry_ActiveSession_After24h(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo)
 		id := n.NewSession()
@@ -265,7 +265,7 @@ func TestExpiry_24h_WhateverHappens(t *testing.T) {
 	})
 }
 
-func TestExpiry_MidReply(t *testing.T) {
+func TestExpiry_MidReply_ReplyStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
 		n := conversationtest.Start(t, model)
@@ -358,7 +358,7 @@ func TestStart_EndsOrphans(t *testing.T) {
 	}
 }
 
-func TestStart_StoreFails(t *testing.T) {
+func TestStart_StoreFails_ErrorSaysWhere(t *testing.T) {
 	failing := errors.New("planted")
 	for name, nodes := range map[string]conversation.Nodes{"joining the other nodes": noNodes{}, "ending orphaned replies": nil} {
 		s := service.New(service.Options{Store: noStore{}, Nodes: nodes, Count: conversationtest.Count, Log: slog.New(slog.DiscardHandler)})
@@ -379,7 +379,7 @@ type noNodes struct{ conversation.Nodes }
 
 func (noNodes) Join(context.Context, func(string)) error { return errors.New("planted") }
 
-func TestMetricsAndUsageReport(t *testing.T) {
+func TestMetricsAndUsageReport_CountSameTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.ModelFunc(func(_ context.Context, _ stream.Request, write func([]byte)) (stream.Result, error) {
 			write([]byte("text"))
@@ -419,8 +419,8 @@ func TestUsageReport_ClocksDiffer_StoresMonth(t *testing.T) {
 	})
 }
 
-// TestDrain_RepliesEnd lets live replies end, and reads go on meanwhile.
-func TestDrain_RepliesEnd(t *testing.T) {
+// TestDrain_LiveReply_Completes lets live replies end, and reads go on meanwhile.
+func TestDrain_LiveReply_Completes(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	id := n.NewSession()

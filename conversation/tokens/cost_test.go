@@ -119,7 +119,7 @@ func TestCount_TenTimesTheText_LinearTime(t *testing.T) {
 	}
 }
 
-func BenchmarkBuild(b *testing.B) {
+func BenchmarkWarm(b *testing.B) {
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		b.Run(For(model).Encoding(), func(b *testing.B) { // from the second build on, the library has built its part
 			b.ReportAllocs()

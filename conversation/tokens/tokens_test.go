@@ -49,8 +49,8 @@ func TestFor_VocabularyOfModel(t *testing.T) {
 	}
 }
 
-// TestCount_PublishedReferences: see the sources in references_test.go.
-func TestCount_PublishedReferences(t *testing.T) {
+// TestCount_PublishedReferences_Equal: see the sources in references_test.go.
+func TestCount_PublishedReferences_Equal(t *testing.T) {
 	o200k, cl100k := For("gpt-4o"), For("gpt-4")
 	for _, r := range references {
 		if got := o200k.Count(r.text); r.o200k != unpublished && got != r.o200k {
@@ -73,7 +73,7 @@ func TestCount_SpecialTokens_AsText(t *testing.T) {
 	}
 }
 
-func TestCount_InvalidUTF8(t *testing.T) {
+func TestCount_InvalidUTF8_Bounded(t *testing.T) {
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		c := For(model)
 		for _, text := range []string{"\xff", "a\xc3", "\xed\xa0\x80", "\n \xe2\x80\n \n", strings.Repeat("\x80", 1000)} {
@@ -85,8 +85,8 @@ func TestCount_InvalidUTF8(t *testing.T) {
 	}
 }
 
-// TestCount_Concurrent is for the race detector: the vocabulary is built by the first call and shared.
-func TestCount_Concurrent(t *testing.T) {
+// TestCount_Concurrent_SameCount is for the race detector: the vocabulary is built by the first call and shared.
+func TestCount_Concurrent_SameCount(t *testing.T) {
 	c := For("gpt-4o")
 	var group sync.WaitGroup
 	for range 8 {
@@ -101,9 +101,9 @@ func TestCount_Concurrent(t *testing.T) {
 	group.Wait()
 }
 
-// TestCount_SumOfPieces compares the splitting with the vocabularies' own expressions, run by a second regular expression
+// TestCount_AwkwardText_SumOfPieces compares the splitting with the vocabularies' own expressions, run by a second regular expression
 // engine, on texts of parts that are awkward to split.
-func TestCount_SumOfPieces(t *testing.T) {
+func TestCount_AwkwardText_SumOfPieces(t *testing.T) {
 	words := []string{"hello", "World", "I'LL", "don't", "  ", "    ", "\n\n", "\n \n", "\r\n", "\t", " ", "!", "?!", "'s", "'S",
 		"1234", "é", "漢字", "😀", "☃\ufe0f", "❤\ufe0f\n", "\u0301", " !\u0301", "!!\u0301", "\u00a0", "\u2028", "\u3000", "\u0085", "ǅ", "ʰ", "न्"}
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
@@ -125,8 +125,8 @@ func TestCount_SumOfPieces(t *testing.T) {
 	}
 }
 
-// TestMerge_LikeTheRule compares the merging by a heap with a plain implementation of byte-pair encoding.
-func TestMerge_LikeTheRule(t *testing.T) {
+// TestMerge_MatchesPlainPairEncoding compares the merging by a heap with a plain implementation of byte-pair encoding.
+func TestMerge_MatchesPlainPairEncoding(t *testing.T) {
 	const alphabet = "   \n\n\r\t\u00a0\u2028\u3000"
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		v := For(model).vocabulary()

@@ -42,7 +42,7 @@ func TestReplay_TenAtOnce_OneReply(t *testing.T) {
 	}
 }
 
-func TestReplay_LiveAndOver_SameBeginning(t *testing.T) {
+func TestReplay_LiveOrEnded_SameReply(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
@@ -97,7 +97,7 @@ func TestReplay_OtherNode_JoinsReply(t *testing.T) {
 	})
 }
 
-func TestReplay_OtherNodesReplyLost(t *testing.T) {
+func TestReplay_OtherNodesReplyMissing_ErrReplyLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -112,7 +112,7 @@ func TestReplay_OtherNodesReplyLost(t *testing.T) {
 	})
 }
 
-func TestSend_LostResponse_NoIdempotencyKey(t *testing.T) {
+func TestSend_LostResponse_RepeatJoinsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -137,7 +137,7 @@ func TestSend_LostResponse_NoIdempotencyKey(t *testing.T) {
 	})
 }
 
-func TestSend_LostResponse_NeverBegun(t *testing.T) {
+func TestSend_LostResponseWhileQueued_NeverBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		n := cluster.Start(model)
@@ -170,7 +170,7 @@ func TestResume_Drain_GivesUp(t *testing.T) {
 	})
 }
 
-func TestCancel_OtherNode(t *testing.T) {
+func TestCancel_OtherNode_WaitsForModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -198,7 +198,7 @@ func TestCancel_OtherNode(t *testing.T) {
 	})
 }
 
-func TestInterruptAndClear_OtherNode(t *testing.T) {
+func TestInterruptAndClear_OtherNode_StopReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -221,7 +221,7 @@ func TestInterruptAndClear_OtherNode(t *testing.T) {
 	})
 }
 
-func TestOrphans_EndedEverySecond(t *testing.T) {
+func TestOrphans_SearchFails_EndedByRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)

@@ -155,7 +155,7 @@ func TestSend_ModelSilent_Timeout(t *testing.T) {
 	})
 }
 
-func TestSend_RepliesInOrder(t *testing.T) {
+func TestSend_TwentyQueued_RepliesInOrder(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()
 	n := conversationtest.Start(t, model, option)
@@ -257,7 +257,7 @@ func TestSend_BusySession(t *testing.T) {
 	})
 }
 
-func TestSend_QueueFull(t *testing.T) {
+func TestSend_QueueFull_SessionBusy(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()
 	n := conversationtest.Start(t, model, option)
@@ -304,7 +304,7 @@ func TestSend_Queued30s_SessionBusy(t *testing.T) {
 	})
 }
 
-func TestSend_CallerLeavesQueue(t *testing.T) {
+func TestSend_CallerLeavesQueue_NextWaiterGranted(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()
 	n := conversationtest.Start(t, model, option)
@@ -389,7 +389,7 @@ func TestBegin_NotStarted_NotShown(t *testing.T) {
 	})
 }
 
-func TestDrain(t *testing.T) {
+func TestDrain_RefusesWaiters_InterruptsReplies(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()
 	n := conversationtest.Start(t, model, option)

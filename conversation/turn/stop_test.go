@@ -46,7 +46,7 @@ func TestCancel_WaitsForModel(t *testing.T) {
 	conversationtest.Fails(t, "a cancel of nothing", err, conversation.ErrMessageNotFound)
 }
 
-func TestCancel_ModelLingers_StaysWanted(t *testing.T) {
+func TestCancel_ModelStaysOpen_ErrCancelPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
 		model.Linger = make(chan struct{})
@@ -66,7 +66,7 @@ func TestCancel_ModelLingers_StaysWanted(t *testing.T) {
 	})
 }
 
-func TestCancel_BeforeStart(t *testing.T) {
+func TestCancel_TurnNotStarted_EndsCancelled(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
@@ -77,7 +77,7 @@ func TestCancel_BeforeStart(t *testing.T) {
 	}
 }
 
-func TestClear_MidReply(t *testing.T) {
+func TestClear_MidReply_CancelsReply(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
@@ -112,7 +112,7 @@ func TestClear_MidReply(t *testing.T) {
 	}
 }
 
-func TestClear_Busy30s(t *testing.T) {
+func TestClear_Busy30s_SessionBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
 		model.Linger = make(chan struct{})
@@ -134,7 +134,7 @@ func TestClear_Busy30s(t *testing.T) {
 	})
 }
 
-func TestDelete_MidReply(t *testing.T) {
+func TestDelete_MidReply_StopsTurnAndWaiters(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()
 	n := conversationtest.Start(t, model, option)
@@ -216,8 +216,8 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 	})
 }
 
-// TestEnding_DecidedElsewhere has each decision that the store may have taken without this node.
-func TestEnding_DecidedElsewhere(t *testing.T) {
+// TestEnding_DecidedElsewhere_ShownAsStored has each decision that the store may have taken without this node.
+func TestEnding_DecidedElsewhere_ShownAsStored(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer func(conversation.Message) (conversation.Message, error)
 		err    error        // what the caller gets

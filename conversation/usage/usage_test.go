@@ -86,7 +86,7 @@ func TestField_NumbersUnchanged(t *testing.T) {
 	}
 }
 
-func TestPercentile_Accuracy(t *testing.T) {
+func TestPercentile_OffByLessThanSixteenth(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		values := make([]int64, 1+random.IntN(200))
@@ -191,7 +191,7 @@ func TestMetricsOf_Nothing_Zero(t *testing.T) {
 	}
 }
 
-func TestMonth_Calendar(t *testing.T) {
+func TestMonth_CalendarMonthBounds(t *testing.T) {
 	for _, test := range []struct{ at, from, to string }{
 		{"2026-12-31T23:00:00Z", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"},
 		{"2024-02-01T00:00:00Z", "2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z"},

@@ -80,9 +80,9 @@ func vectorsFrom(t *testing.T, base, model string, texts []string) (vectors []Ve
 	return vectors
 }
 
-// TestRecall_QuestionsInOtherWords is the recall benchmark with questions that share no content word with their
+// TestRecall_OtherWords_EmbeddingsHelp is the recall benchmark with questions that share no content word with their
 // exchange. Words find these only by chance; embeddings have to find them.
-func TestRecall_QuestionsInOtherWords(t *testing.T) {
+func TestRecall_OtherWords_EmbeddingsHelp(t *testing.T) {
 	idle := make(map[uint32]bool)
 	for _, term := range TermsOf(functionWords) {
 		idle[term.Hash] = true

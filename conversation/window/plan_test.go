@@ -64,7 +64,7 @@ func anySummary(t *rapid.T, in Input) Summary {
 	return Summary{Tokens: tokens, Last: in.History[n-1].ID, Count: in.Earlier + n}
 }
 
-func TestPlan_Invariants(t *testing.T) {
+func TestPlan_AnyInput_InvariantsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
 		p := Plan(in)
@@ -238,7 +238,7 @@ func TestPlan_FIFO_LargerWindowKeepsMore(t *testing.T) {
 	})
 }
 
-func TestPlan_Policies(t *testing.T) {
+func TestPlan_Policies_KeepTheirMessages(t *testing.T) {
 	// Five exchanges of 100 tokens each in a window that holds three beside the new message.
 	history := func(change func(i int, m *Message)) (all []Message) {
 		for i := range 10 {
@@ -283,7 +283,7 @@ func TestPlan_Policies(t *testing.T) {
 	}
 }
 
-func TestPlan_SummaryAfterSystemMessages(t *testing.T) {
+func TestPlan_Summary_AfterSystemMessages(t *testing.T) {
 	in := Input{MaxTokens: 464, Compression: true, Policy: Priority, New: Message{ID: "new", Tokens: 40}}
 	for i := range 10 { // two system messages, the first one answered, and one in the midst
 		in.History = append(in.History, Message{ID: fmt.Sprint(i), Tokens: 40, System: i == 0 || i == 2 || i == 8, Answers: i == 1})
@@ -302,7 +302,7 @@ func TestPlan_SummaryAfterSystemMessages(t *testing.T) {
 	}
 }
 
-func TestPlan_EarlierMessagesCounted(t *testing.T) {
+func TestPlan_UnlistedMessages_Counted(t *testing.T) {
 	in := Input{
 		MaxTokens: 464, Compression: true, Earlier: 8, EarlierTokens: 400, New: Message{ID: "new", Tokens: 40},
 		History: []Message{{ID: "8", Tokens: 50}, {ID: "9", Tokens: 50, Answers: true}}, Summary: Summary{Tokens: 60, Last: "5", Count: 6},

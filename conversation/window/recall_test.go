@@ -80,9 +80,9 @@ func tell(t *testing.T, block string) (x told) {
 
 const english, german = "testdata/recall/*.txt", "testdata/recall/de/*.txt"
 
-// TestRecall_DataShareFewWords checks the data: 60 exchanges with 20 facts, and each question shares a third to a
+// TestRecall_Data_QuestionsShareFewWords checks the data: 60 exchanges with 20 facts, and each question shares a third to a
 // half of its content words, without their endings, with the fact.
-func TestRecall_DataShareFewWords(t *testing.T) {
+func TestRecall_Data_QuestionsShareFewWords(t *testing.T) {
 	for _, lot := range []struct{ pattern, functionWords string }{{english, functionWords}, {german, funktionswoerter}} {
 		idle := make(map[uint32]bool)
 		for _, term := range TermsOf(lot.functionWords) {
@@ -171,10 +171,10 @@ var sizes = []size{
 // shuffles is how many times the facts of a conversation are placed at random.
 const shuffles = 10
 
-// TestRecall_FactsInPrompt is the recall benchmark: the share of facts that are in the prompt word for word when a
+// TestRecall_SemanticPolicy_KeepsFacts is the recall benchmark: the share of facts that are in the prompt word for word when a
 // question about them follows the last exchange. At a quarter, the semantic policy must keep three quarters of them
 // by words alone. With PARLEY_RECALL_BASE_URL set there is a column for embeddings (embeddings_test.go).
-func TestRecall_FactsInPrompt(t *testing.T) {
+func TestRecall_SemanticPolicy_KeepsFacts(t *testing.T) {
 	for _, lot := range []struct{ language, pattern string }{{"English", english}, {"German", german}} {
 		names, all := conversations(t, lot.pattern)
 		policies := withEmbeddings(t, all)

@@ -43,7 +43,7 @@ func checkBatches(t *rapid.T, in Input, batches []Batch) {
 	}
 }
 
-func TestPlanSummary_NextTurnHasNothingToDo(t *testing.T) {
+func TestPlanSummary_Done_NextTurnNeedsNone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
 		in.Compression = true
@@ -63,7 +63,7 @@ func TestPlanSummary_NextTurnHasNothingToDo(t *testing.T) {
 	})
 }
 
-func TestPlan_SummariseFirst_Once(t *testing.T) {
+func TestPlan_SummariseFirst_OnceIsEnough(t *testing.T) {
 	some := false
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
@@ -164,7 +164,7 @@ func TestPlan_LittleLeftOut_NoSummary(t *testing.T) {
 	}
 }
 
-func TestPlanSummary_StartsWithinExchange(t *testing.T) {
+func TestPlanSummary_ExchangeHalfCovered_StartsAtReply(t *testing.T) {
 	in := Input{MaxTokens: 4004, Compression: true, Policy: Semantic, Summary: Summary{Tokens: 500, Last: "040", Count: 41}}
 	for i := range 60 {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1})
@@ -174,9 +174,9 @@ func TestPlanSummary_StartsWithinExchange(t *testing.T) {
 	}
 }
 
-// TestPlanSummary_SummaryOfUnlistedCounts: a summary of messages that are not listed is sent in any case, so it
+// TestPlanSummary_UnlistedMessages_SummaryCounts: a summary of messages that are not listed is sent in any case, so it
 // counts.
-func TestPlanSummary_SummaryOfUnlistedCounts(t *testing.T) {
+func TestPlanSummary_UnlistedMessages_SummaryCounts(t *testing.T) {
 	in := Input{
 		MaxTokens: 4004, Compression: true, Policy: Priority, Earlier: 1, EarlierTokens: 100,
 		Summary: Summary{Tokens: 700, Last: "000", Count: 1},

@@ -74,7 +74,7 @@ func cosineOf(a, b []float32) float64 {
 	return dot / math.Sqrt(aa*bb)
 }
 
-func TestVectorOf_Invalid(t *testing.T) {
+func TestVectorOf_Invalid_Error(t *testing.T) {
 	nan, infinite := float32(math.NaN()), float32(math.Inf(-1))
 	for name, numbers := range map[string][]float32{
 		"none": nil, "zeros": {0, 0, 0}, "NaN": {1, nan}, "NaN alone": {nan}, "infinite": {infinite, 1}, "too many": make([]float32, MaxDimensions+1),
@@ -132,7 +132,7 @@ func nearest(scores []float64) []int {
 	return order
 }
 
-func TestFuseScores_WordsAndMeaning(t *testing.T) {
+func TestFuseScores_CombinesWordsAndMeaning(t *testing.T) {
 	asked := vectorOf(t, "m", 1, 0)
 	near, middle, far := vectorOf(t, "m", 1, 0), vectorOf(t, "m", 1, 1), vectorOf(t, "m", 0, 1)
 	for _, test := range []struct {
@@ -153,9 +153,9 @@ func TestFuseScores_WordsAndMeaning(t *testing.T) {
 	}
 }
 
-// TestFuseScores_Consistent: an exchange that is closer by words and by meaning scores higher, in whatever order the
+// TestFuseScores_CloserByBoth_ScoresHigher: an exchange that is closer by words and by meaning scores higher, in whatever order the
 // exchanges are given.
-func TestFuseScores_Consistent(t *testing.T) {
+func TestFuseScores_CloserByBoth_ScoresHigher(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n := rapid.IntRange(1, 30).Draw(r, "exchanges")
 		asked := vectorOf(t, "m", 1, 0)
@@ -192,7 +192,7 @@ func TestFuseScores_Consistent(t *testing.T) {
 	})
 }
 
-func BenchmarkMeanings(b *testing.B) {
+func BenchmarkFuseScores(b *testing.B) {
 	for _, exchanges := range []int{500, 1000} {
 		b.Run(fmt.Sprint(exchanges, " exchanges of 1,536 dimensions"), func(b *testing.B) {
 			random := rand.New(rand.NewPCG(1, 2))

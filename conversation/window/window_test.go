@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestReplyRoom_AndBudget(t *testing.T) {
+func TestReplyRoom_BudgetAndOverhead_FillWindow(t *testing.T) {
 	for _, test := range []struct{ maxTokens, room int }{{64, 16}, {4096, 1024}, {16384, 4096}, {1_000_000, 4096}} {
 		if got := ReplyRoom(test.maxTokens); got != test.room {
 			t.Errorf("of %d tokens %d are kept for the reply, want %d", test.maxTokens, got, test.room)
