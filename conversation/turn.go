@@ -97,7 +97,7 @@ type TurnStart struct {
 	Replayed *Replayed
 
 	Key     TurnKey
-	Session Session // from after the change
+	Session Session // after the change
 	Message Message // of the user or the system
 	Reply   Message // streaming, empty
 	// Previous is the session's Head before Message: the message before it, or Cleared; "" if Message is the first.
@@ -150,6 +150,6 @@ type Timing struct {
 // Cleared is the result of ClearMessages. If Queued is set, the clear must wait and has changed nothing.
 type Cleared struct {
 	Count   int     // number of removed messages
-	Session Session // from after the change
+	Session Session // after the change
 	Queued  *Queued
 }

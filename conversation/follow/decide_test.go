@@ -21,7 +21,7 @@ func TestDecide_StateAndActions(t *testing.T) {
 		state  state
 		update conversation.Update
 		want   actions
-		after  func(*state) // what changes in the state
+		after  func(*state) // applies the expected changes to the state
 	}{
 		"nothing new": {
 			state{head: "m4"}, conversation.Update{Session: conversation.Session{Head: "m4"}}, actions{}, nil,
@@ -107,7 +107,7 @@ func TestDecide_StateAndActions(t *testing.T) {
 	}
 }
 
-// TestDecide_AnyUpdates_RulesHold draws updates in any order and checks what must hold for all of them.
+// It draws updates in any order and checks rules that hold for all of them.
 func TestDecide_AnyUpdates_RulesHold(t *testing.T) {
 	ids := []string{"", "m1", "m2", "m3", "m4"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -134,10 +134,10 @@ func TestDecide_AnyUpdates_RulesHold(t *testing.T) {
 			case do.summary != nil && do.summary.Summarised < 0:
 				t.Fatalf("shown %+v", do.summary)
 			case u.Gone && (next != s || do.clear != "" || do.stop != nil || do.end || do.catchUp):
-				t.Fatalf("of a session that is gone: %+v", do)
+				t.Fatalf("the session is gone, but the actions are %+v", do)
 			}
 			if again, twice := decide(next, &u); !u.Gone && (again != next || twice.clear != "" || twice.summary != nil || !errors.Is(twice.stop, do.stop)) {
-				t.Fatalf("the same update again: %+v", twice)
+				t.Fatalf("the same update again gives the actions %+v", twice)
 			}
 			s = next
 		}
@@ -178,7 +178,8 @@ func TestNewer_OldestFirst(t *testing.T) {
 	}
 }
 
-// Two nodes summarise a session at once. The other was first, and its viewers here were told before our own summary is refused.
+// Two nodes summarise a session at once. The other node's summary is stored first, and a poll shows it to the viewers
+// here before the store refuses ours.
 func TestShowSummary_Refused_KeepsNewer(t *testing.T) {
 	f := New(Options{Hub: stream.NewHub()})
 	x := &session{id: "s", state: state{summary: conversation.Summary{Last: "a"}, polled: true}}
@@ -189,14 +190,14 @@ func TestShowSummary_Refused_KeepsNewer(t *testing.T) {
 		return refused
 	})
 	if !errors.Is(err, refused) || x.state.summary.Last != "c" {
-		t.Errorf("%v; the summary up to %q is left, want c", err, x.state.summary.Last)
+		t.Errorf("%v; the known summary ends with %q, want c", err, x.state.summary.Last)
 	}
 	_ = f.ShowSummary(x.id, conversation.Summary{Last: "d"}, 1, func() error { return refused })
 	if x.state.summary.Last != "c" {
-		t.Errorf("the refused summary is kept: %q", x.state.summary.Last)
+		t.Errorf("after a refusal the known summary ends with %q, want c", x.state.summary.Last)
 	}
 	_ = f.ShowSummary(x.id, conversation.Summary{Last: "b"}, 1, func() error { return refused }) // older
 	if x.state.summary.Last != "c" {
-		t.Errorf("an older summary is kept: %q", x.state.summary.Last)
+		t.Errorf("after an older summary the known one ends with %q, want c", x.state.summary.Last)
 	}
 }

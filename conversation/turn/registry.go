@@ -17,7 +17,7 @@ func newRegistry() *registry {
 	return r
 }
 
-// begin says that a turn of the session may join; the caller calls done when it has, or will not.
+// begin announces that a turn of the session may join. The caller calls done once the turn has joined, or will not.
 func (r *registry) begin(sessionID string) (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,7 +47,8 @@ func (r *registry) add(t *Turn) {
 	}
 }
 
-// stopAll stops all turns, and those that join later. Turns whose senders never started them are started, so that they end.
+// stopAll stops all turns, and every turn that joins later. It also starts turns whose senders have not, so that they
+// end.
 func (r *registry) stopAll(cause error) {
 	r.mu.Lock()
 	r.stopped = cause
@@ -74,8 +75,8 @@ func (r *registry) all() []*Turn {
 	return all
 }
 
-// await returns the turn of a reply that the store called live a moment ago; nil if it has ended since, or is another node's. It
-// waits while a turn of the session is beginning, so that none is missed between the store and this node.
+// await returns the turn of a reply that was live in the store a moment ago; nil if it has ended since, or belongs to
+// another node. It waits while a turn of the session is beginning: the store may have the turn before this node knows it.
 func (r *registry) await(sessionID, replyID string) *Turn {
 	if replyID == "" {
 		return nil

@@ -18,10 +18,10 @@ import (
 
 var owner = conversationtest.Owner
 
-// notingQueue is a store that tells of sends that are queued, and of places that are given up.
+// notingQueue is a store that reports each send that is queued, and each waiter that leaves the queue.
 type notingQueue struct {
 	conversation.Store
-	queued, left chan string // contents, waiters
+	queued, left chan string // contents of sends, names of waiters
 }
 
 func noteQueue() (*notingQueue, conversationtest.Option) {
@@ -43,7 +43,7 @@ func (s *notingQueue) LeaveQueue(ctx context.Context, o conversation.Owner, sess
 	return err
 }
 
-// wantReply compares a reply, which must have come without an error.
+// wantReply checks a reply and that it has no error.
 func wantReply(t *testing.T, name string, r conversationtest.Reply, status stream.State, content string) {
 	t.Helper()
 	if r.Err != nil || r.Status != status || r.Content != content {
@@ -66,7 +66,7 @@ func TestSend_Reply_InHistoryWithUsage(t *testing.T) {
 	c.Write("Hi ")
 	c.Write("there.")
 	if live := n.All(session)[1]; live.Status != stream.Streaming || live.Content != "Hi there." {
-		t.Errorf("in mid-reply history has %+v", live)
+		t.Errorf("during the reply the history has %+v", live)
 	}
 	c.Finish(stream.Result{FinishReason: "length", Usage: &stream.Usage{Prompt: 11, Completion: 7}}, nil)
 	r := conversationtest.Within(t, "the reply", replied)
@@ -82,7 +82,7 @@ func TestSend_Reply_InHistoryWithUsage(t *testing.T) {
 	}
 	n.Begun(session, "and now?")
 	if c := model.Next(t); len(c.Request.Messages) != 3 || c.Request.Messages[1].Content != "Hi there." || c.Request.Messages[1].Role != "assistant" {
-		t.Errorf("the second time the model was asked %+v", c.Request.Messages)
+		t.Errorf("the second call of the model is %+v", c.Request.Messages)
 	}
 }
 
@@ -288,7 +288,7 @@ func TestSend_Queued30s_SessionBusy(t *testing.T) {
 		session := n.NewSession()
 		n.Begun(session, "first")
 		c := model.Next(t)
-		alive := time.AfterFunc(15*time.Second, func() { c.Write("") }) // else the model is silent for too long
+		alive := time.AfterFunc(15*time.Second, func() { c.Write("") }) // so that the model does not stall
 		defer alive.Stop()
 		began := time.Now()
 		r := n.SendAndWait(t.Context(), conversationtest.Message(session, "second"))
@@ -299,7 +299,7 @@ func TestSend_Queued30s_SessionBusy(t *testing.T) {
 		later := n.Later(conversationtest.Message(session, "third"))
 		model.Next(t).End()
 		if r := <-later; r.Err != nil || len(n.All(session)) != 4 {
-			t.Errorf("then %v", r.Err)
+			t.Errorf("the next send: %v", r.Err)
 		}
 	})
 }
@@ -349,11 +349,11 @@ func TestSend_CallerLeavesTurn_TurnGoesOn(t *testing.T) {
 	v := n.Watch(session, &stream.Position{})
 	c.End()
 	if event, _ := v.Until(stream.Ended); event.Ending.State != stream.Completed {
-		t.Errorf("it ended as %+v", event.Ending)
+		t.Errorf("the reply ended as %+v", event.Ending)
 	}
 }
 
-// TestBegin_NotStarted_NotShown: a sender can do what must come first, before its viewers see anything.
+// A sender can acknowledge a send before its viewers see anything.
 func TestBegin_NotStarted_NotShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
