@@ -5,13 +5,13 @@
 //
 //	state     what happens                                          method      left when
 //	begun     the store has the message and an empty reply          Turns.begin  its sender calls Sent.Start
-//	fitting   the window is fitted; old messages are summarised     Turn.fit    the prompt is known: about 15 s at most
-//	writing   the model writes; the reply is journalled             Turn.write  the model's request is closed
-//	ending    the ending is offered to the store                    Turn.end    the store has decided
-//	over      viewers are shown the ending; waiters are released    Turn.show   the background work is started
+//	fitting   the window is fitted; old messages are summarised     Turn.fit     the prompt is known: about 15 s at most
+//	writing   the model writes; the reply is journalled             Turn.write   the model's request is closed
+//	ending    the ending is offered to the store                    Turn.end     the store has decided
+//	over      viewers see the ending; waiting callers are released  Turn.show   the background work is started
 //
-// A turn only moves downwards. A stop cancels Turn.ctx with a cause. Fitting and writing then end at once, and the cause
-// decides how the reply ends. The store decides once which ending counts:
+// A turn moves only down this list. A stop cancels Turn.ctx with a cause. Fitting and writing then end at once, and the
+// cause decides how the reply ends. The store decides once which ending counts:
 //
 //	decision  what the store has                                    what viewers and callers get
 //	stored    this ending, or one that was stored earlier           the stored message
@@ -33,8 +33,8 @@
 //   - Nothing of a turn is shown before its sender calls [Sent.Start]. So a socket can acknowledge the send first.
 //   - A queued send gives up after 30 s, when its caller leaves, and in a drain. A turn that has begun goes on without
 //     its caller.
-//   - No viewer or caller sees an ending before it is stored. The node offers it until the store answers; callers wait 2
-//     s for that.
+//   - No viewer or caller sees an ending before it is stored. The node offers it until the store answers; callers wait
+//     2 s for that.
 //   - A cancel is acknowledged when the model's request is closed. If that takes over 5 s, the caller gets
 //     ErrCancelPending, and the reply still stops later.
 //   - If the store's response to BeginTurn is lost, the caller gets ErrUnavailable. The node then asks the store until it
