@@ -29,8 +29,8 @@ const (
 	Interrupt OnBusy = "interrupt" // goes to the head of the queue; package turn cancels the live reply
 )
 
-// QueuePlaces is the number of sends that can wait for one session: more than people type within the queue timeout of 30
-// s, few enough that a client in a loop is refused.
+// QueuePlaces is the number of sends that can wait for one session: more than people type within the queue timeout of
+// 30 s, few enough that a client in a loop is refused.
 const QueuePlaces = 32
 
 // Idempotency lets the store recognise a repeated request. The store keeps it together with the effect of the request,

@@ -203,7 +203,7 @@ func TestSummary_Fails_TurnGoesOnAndReports(t *testing.T) {
 			}
 			c.model.Summarise(nil)
 			if r := c.talk("m8").Context; r.SummaryFault != "" || !r.Summarised || r.Dropped.Count != 0 { // the turn summarised first
-				t.Errorf("then %+v", r)
+				t.Errorf("the next turn has %+v", r)
 			}
 		}))
 	}
@@ -229,7 +229,7 @@ func TestSummary_TurnWaits2sForJobUnderWay(t *testing.T) {
 		close(letGo)
 		synctest.Wait()
 		if r := c.talk("m8").Context; !r.Summarised || r.SummaryFault != "" {
-			t.Errorf("then %+v", r)
+			t.Errorf("the next turn has %+v", r)
 		}
 	})
 }

@@ -8,7 +8,7 @@
 //	fitting   the window is fitted; old messages are summarised     Turn.fit     the prompt is known: about 15 s at most
 //	writing   the model writes; the reply is journalled             Turn.write   the model's request is closed
 //	ending    the ending is offered to the store                    Turn.end     the store has decided
-//	over      viewers see the ending; waiting callers are released  Turn.show   the background work is started
+//	over      viewers see the ending; waiting callers are released  Turn.show    the background work is started
 //
 // A turn moves only down this list. A stop cancels Turn.ctx with a cause. Fitting and writing then end at once, and the
 // cause decides how the reply ends. The store decides once which ending counts:

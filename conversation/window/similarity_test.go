@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTermsOf_WordForms_OneTerm has lines of words that are one term each; no two lines are the same term.
+// All words of a line are the same term. No two lines have a term in common.
 func TestTermsOf_WordForms_OneTerm(t *testing.T) {
 	lines := []string{
 		"plan plans planned planning Plan PLANS Plan's", "box boxes", "city cities", "stop stopped stopping stops", "move moves moved moving",
@@ -73,10 +73,10 @@ func TestTermsOf_SortedAndCounted(t *testing.T) {
 			joined = joined.Merge(TermsOf(text))
 		}
 		if !slices.Equal(joined, terms) {
-			t.Fatalf("%v joined are not %v", joined, terms)
+			t.Fatalf("the merged terms are %v, want %v", joined, terms)
 		}
 		if written, err := terms.AppendBinary(nil); err != nil || read.UnmarshalBinary(written) != nil || !slices.Equal(read, terms) {
-			t.Fatalf("%v was written and read as %v", terms, read)
+			t.Fatalf("%v was read back as %v", terms, read)
 		}
 		if length(terms) != apart {
 			t.Fatalf("together %d words, apart %d", length(terms), apart)
@@ -97,14 +97,14 @@ func TestTerms_UnmarshalInvalid_Error(t *testing.T) {
 	}
 	var terms Terms
 	if err := terms.UnmarshalBinary(nil); err != nil || len(terms) != 0 {
-		t.Errorf("no text has %v, %v", terms, err)
+		t.Errorf("no bytes are read as %v, %v", terms, err)
 	}
 	if got := len(written); got > 5*6 {
 		t.Errorf("five words take %d bytes", got)
 	}
 }
 
-// TestLexicalScores_MatchBM25 compares with a plain implementation of BM25.
+// TestLexicalScores_MatchBM25 compares the scores with a plain implementation of BM25.
 func TestLexicalScores_MatchBM25(t *testing.T) {
 	texts := []string{"the cat sat on the mat", "the dog ate the cat food", "birds", "the the the the", ""}
 	const query = "Where did the cat eat dog food?"
@@ -170,7 +170,7 @@ func TestTermsOf_20000Characters_AtMost10000Words(t *testing.T) {
 	}
 }
 
-// BenchmarkLexicalScores scores 1,000 exchanges of 20,000 characters.
+// BenchmarkLexicalScores scores 1,000 exchanges of 20,000 characters each.
 func BenchmarkLexicalScores(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 2))
 	exchanges := make([]Terms, 1000)
@@ -210,6 +210,6 @@ func TestPriorityOf_InvalidIsNormal(t *testing.T) {
 		}
 	}
 	if !(Low < Normal && Normal < High) {
-		t.Error("the names are out of order")
+		t.Error("the named priorities are out of order")
 	}
 }
