@@ -70,7 +70,7 @@ type session struct {
 	due   time.Time // of the next poll
 	state state
 	reply *stream.Reply // the reply state.remote
-	turn  Turn          // the newest turn of this node; nil for none
+	turn  Turn          // the newest turn of this node, maybe over; nil for none
 }
 
 // New returns a Follower. It follows other nodes only while Run runs.
@@ -253,8 +253,11 @@ func (f *Follower) takeDue() (due []*session) {
 	defer f.mu.Unlock()
 	now := time.Now()
 	for _, x := range f.sessions {
+		if !x.writes() {
+			x.turn = nil // it holds its prompt, and viewers may stay for a day
+		}
 		switch {
-		case !x.writes() && x.topic.HasOneHolder():
+		case x.turn == nil && x.topic.HasOneHolder():
 			f.dropLocked(x)
 		case !now.Before(x.due) || !now.Before(x.state.expires.Go()):
 			due = append(due, x.schedule())
