@@ -1,12 +1,12 @@
 // Package conversation is the glossary of the domain: its types, errors, ids and the interfaces of a store. It holds no
 // engine; each of those has a package of its own:
 //
-//   - service: what the server calls; it wires the other packages, starts them and drains them.
+//   - service: the interface for the server. It connects the other packages, starts them and drains them.
 //   - turn: a message and the reply to it, from the request to the durable ending; the queue; cancel and clear.
-//   - follow: viewers, and what other nodes do in the sessions that this node shows.
+//   - follow: viewers, and the changes that other nodes make in the sessions that this node shows.
 //   - background: summaries and embeddings, made after replies.
 //   - prompt: chooses the messages that the model gets, and reports what happened to the others. Pure.
-//   - window, tokens, usage: which messages fit into a window, how many tokens a text has, and usage by the hour. Pure.
+//   - window, tokens, usage: the choice of messages for a window, the tokens of a text, and usage by the hour. Pure.
 //
 // # Words
 //

@@ -53,8 +53,8 @@ type ReplyError struct {
 	Message string `json:"message"`
 }
 
-// TokensInPrompt returns how many tokens a message takes in a prompt: Tokens and window.MessageOverhead, or 0 if it is
-// never sent. For a streaming reply, it counts the Content and Tokens in m.
+// TokensInPrompt returns the number of tokens that a message takes in a prompt: Tokens and window.MessageOverhead, or 0
+// if it is never sent. For a streaming reply, it counts the Content and Tokens in m.
 func (m *Message) TokensInPrompt() int {
 	if m.neverSent() {
 		return 0

@@ -8,7 +8,7 @@ import (
 	"parley/stream"
 )
 
-// Lifetime is how long a session lives from its creation. Activity does not extend it.
+// Lifetime is the life of a session from its creation. Activity does not extend it.
 const Lifetime = 24 * time.Hour
 
 // Session is a conversation with a user.

@@ -29,7 +29,7 @@ type Job[R any] struct {
 	next   func(context.Context) R // guarded by Worker.mu; runs after this job, nil for none
 }
 
-// Done is closed when the job has returned.
+// Done returns a channel that is closed when the job has ended.
 func (j *Job[R]) Done() <-chan struct{} { return j.done }
 
 // Result returns the job's result. Call it only after Done is closed.

@@ -247,14 +247,15 @@ func (f *Follower) takeLocked(ids map[string]struct{}) (due []*session) {
 	return due
 }
 
-// takeDue returns the sessions whose time has come, and lets go of those that have neither viewers nor a turn here.
+// takeDue returns the sessions whose next poll or expiry is due. It stops following sessions that have neither viewers
+// nor a live turn here.
 func (f *Follower) takeDue() (due []*session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
 	for _, x := range f.sessions {
 		if !x.writes() {
-			x.turn = nil // it holds its prompt, and viewers may stay for a day
+			x.turn = nil // a turn keeps its prompt in memory, and viewers may stay for a day
 		}
 		switch {
 		case x.turn == nil && x.topic.HasOneHolder():

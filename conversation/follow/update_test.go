@@ -131,7 +131,7 @@ func TestDecide_AnyUpdates_RulesHold(t *testing.T) {
 			case do.text != nil && do.end:
 				t.Fatalf("the reply grows and ends: %+v", do)
 			case do.stop != nil && (s.turn == conversation.TurnKey{} || u.Session.Fence < s.turn.Fence):
-				t.Fatalf("stopped by %+v: %v", u, do.stop)
+				t.Fatalf("update %+v stops the turn: %v", u, do.stop)
 			case do.summary != nil && do.summary.Summarised < 0:
 				t.Fatalf("shown %+v", do.summary)
 			case u.Gone && (next != s || do.clear != "" || do.stop != nil || do.end || do.catchUp):
@@ -188,7 +188,7 @@ func (overTurn) Key() conversation.TurnKey {
 
 func (overTurn) Over() bool { return true }
 
-// TestFollower_TurnOver_Forgotten: a viewed session does not keep the prompt of its last turn in memory.
+// A session with viewers must not keep the prompt of its last turn in memory.
 func TestFollower_TurnOver_Forgotten(t *testing.T) {
 	hub := stream.NewHub()
 	defer hub.Open("s").Close() // a viewer
@@ -196,7 +196,7 @@ func TestFollower_TurnOver_Forgotten(t *testing.T) {
 	f.Began(overTurn{}, conversation.Session{ID: "s", ExpiresAt: conversation.TimeOf(time.Now().Add(time.Hour))})
 	f.takeDue()
 	if x := f.sessions["s"]; x == nil || x.turn != nil {
-		t.Errorf("the session is followed as %+v", x)
+		t.Errorf("the followed session is %+v, want one without a turn", x)
 	}
 	f.close()
 }

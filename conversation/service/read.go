@@ -130,8 +130,8 @@ func (s *Service) Metrics(ctx context.Context, owner conversation.Owner, period 
 	return m, nil
 }
 
-// UsageReport returns what an owner has used in this calendar month. The store's clock decides which month that is,
-// because usage is counted by that clock.
+// UsageReport returns an owner's usage in this calendar month. The store's clock decides which month that is, because
+// usage is counted by that clock.
 func (s *Service) UsageReport(ctx context.Context, owner conversation.Owner, limits usage.Limits) (conversation.UsageReport, error) {
 	from, to := usage.Month(usage.HourOf(time.Now().UnixMilli()))
 	used, err := s.Store.Usage(ctx, owner, from, to)

@@ -64,7 +64,7 @@ func (t *Turn) result() (conversation.Message, error) {
 
 // wait implements Sent.Wait for a turn of this node.
 func (t *Turn) wait(ctx context.Context) (conversation.Message, error) {
-	if t.Over() { // however late it was
+	if t.Over() { // even if late is closed too: the stored ending counts
 		return t.result()
 	}
 	select {

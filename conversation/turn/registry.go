@@ -2,14 +2,14 @@ package turn
 
 import "sync"
 
-// registry holds the live turns of this node, and counts those that may be about to join them.
+// registry holds the live turns of this node, and counts the calls of BeginTurn that may add one.
 type registry struct {
 	mu        sync.Mutex
 	turns     map[string]*Turn // guarded by mu; by the reply's id
-	sessions  map[string]int   // guarded by mu; turns, by session
+	sessions  map[string]int   // guarded by mu; number of live turns, by session
 	beginning map[string]int   // guarded by mu; calls of BeginTurn that have not returned, by session
-	begins    *sync.Cond       // on mu; when beginning goes down
-	stopped   error            // guarded by mu; stops the turns that join after stopAll
+	begins    *sync.Cond       // on mu; signals that beginning has decreased
+	stopped   error            // guarded by mu; set by stopAll: the cause that stops turns that join later
 }
 
 func newRegistry() *registry {
@@ -71,7 +71,8 @@ func (r *registry) remove(t *Turn) {
 	}
 }
 
-// isLive is called by a drain for each subscription of each socket, 20 times a second. So it must not look at each turn.
+// isLive reports whether the session has a live turn. A drain calls it for each subscription of each socket, 20 times a
+// second, so it must not go through all turns.
 func (r *registry) isLive(sessionID string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -244,7 +244,7 @@ func TestOrphans_SearchFails_EndedByRetry(t *testing.T) {
 	})
 }
 
-// TestReplay_BothQueued_OneReply: the two do not know each other when they are queued.
+// Both sends are queued before either has begun a turn.
 func TestReplay_BothQueued_OneReply(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()

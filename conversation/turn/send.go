@@ -84,7 +84,7 @@ func (t *Turns) Begin(ctx context.Context, owner conversation.Owner, m conversat
 	return result
 }
 
-// tryBegin asks the store for the turn. It returns what was sent, a place in the queue, or an error.
+// tryBegin calls BeginTurn. It returns the sent message, a place in the queue, or an error.
 func (t *Turns) tryBegin(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (*Sent, *conversation.Queued, error) {
 	begun, sent, err := t.beginStored(ctx, owner, turn)
 	switch {
@@ -100,8 +100,9 @@ func (t *Turns) tryBegin(ctx context.Context, owner conversation.Owner, turn con
 	return sent, begun.Queued, nil
 }
 
-// beginStored calls BeginTurn and takes over the turn that it began, if any. Meanwhile the session counts as beginning, so that
-// nobody misses the turn. That ends even if the store panics: package server recovers, and the session must stay usable.
+// beginStored calls BeginTurn and takes over the turn that it began, if any. Meanwhile the session counts as beginning,
+// so that nobody misses the turn. That ends even if the store panics: package server recovers, and the session must stay
+// usable.
 func (t *Turns) beginStored(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, *Sent, error) {
 	defer t.live.begin(turn.SessionID)()
 	begun, err := t.options.Store.BeginTurn(ctx, owner, turn)

@@ -231,7 +231,7 @@ func TestSend_BusySession(t *testing.T) {
 	first := send("first", conversation.Enqueue)
 	c := model.Next(t)
 	c.Write("Half of")
-	t.Run("reject", func(t *testing.T) {
+	t.Run("reject fails", func(t *testing.T) {
 		conversationtest.Fails(t, "a send", (<-send("x", conversation.Reject)).Err, conversation.ErrSessionBusy)
 	})
 	t.Run("interrupt goes before waiters", func(t *testing.T) {
@@ -241,14 +241,14 @@ func TestSend_BusySession(t *testing.T) {
 		wantReply(t, "the interrupted", conversationtest.Within(t, "the interrupted reply", first), stream.Cancelled, "Half of")
 		c := model.Next(t)
 		if conversationtest.Last(c.Request) != "interrupting" || len(c.Request.Messages) != 3 {
-			t.Errorf("then came %+v", c.Request.Messages)
+			t.Errorf("the next call of the model is %+v", c.Request.Messages)
 		}
 		c.End()
 		wantReply(t, "the interrupting", conversationtest.Within(t, "the interrupting reply", interrupting), stream.Completed, "")
 		model.Next(t).End()
 		wantReply(t, "the waiting", conversationtest.Within(t, "the waiting reply", waiting), stream.Completed, "")
 	})
-	t.Run("free session", func(t *testing.T) {
+	t.Run("free session accepts all", func(t *testing.T) {
 		for _, how := range []conversation.OnBusy{conversation.Reject, conversation.Interrupt, conversation.Enqueue} {
 			replied := send("x", how)
 			model.Next(t).End()
@@ -362,7 +362,7 @@ func TestBegin_NotStarted_NotShown(t *testing.T) {
 		v := n.Watch(session, nil)
 		results := n.Begin(t.Context(), owner, conversationtest.Message(session, "hello"))
 		if len(results) != 1 {
-			t.Fatal("there is no result, and the session was free")
+			t.Fatal("the session is free, but Begin returned without a result")
 		}
 		sent := (<-results).Sent
 		fromHistory := n.Watch(session, &stream.Position{})
@@ -389,7 +389,7 @@ func TestBegin_NotStarted_NotShown(t *testing.T) {
 	})
 }
 
-// TestIsLive_AllocatesNothing: a drain asks for each subscription of each socket.
+// A drain calls IsLive for each subscription of each socket.
 func TestIsLive_AllocatesNothing(t *testing.T) {
 	n := conversationtest.Start(t, conversationtest.NewDirected())
 	var session string
@@ -401,11 +401,11 @@ func TestIsLive_AllocatesNothing(t *testing.T) {
 		t.Fatalf("%d replies are live", n.LiveReplies())
 	}
 	if allocs := testing.AllocsPerRun(100, func() { n.IsLive(session) }); allocs >= 1 {
-		t.Errorf("it allocates %v times", allocs)
+		t.Errorf("IsLive allocates %v times", allocs)
 	}
 }
 
-// panicking is a store that panics instead of beginning a turn, once.
+// panicking is a store whose first BeginTurn panics.
 type panicking struct {
 	conversation.Store
 	once sync.Once
@@ -416,7 +416,7 @@ func (s *panicking) BeginTurn(ctx context.Context, o conversation.Owner, turn co
 	return s.Store.BeginTurn(ctx, o, turn)
 }
 
-// TestSend_StorePanics_SessionUsable: the caller recovers, as package server does. Nothing may wait for that send for ever.
+// The caller recovers, as package server does. After that, no send may wait forever for the first one.
 func TestSend_StorePanics_SessionUsable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { o.Store = &panicking{Store: o.Store} })
@@ -430,7 +430,7 @@ func TestSend_StorePanics_SessionUsable(t *testing.T) {
 			n.SendAndWait(t.Context(), conversationtest.Message(session, "hello"))
 		}()
 		n.StopReply(session, "msg_0000000000000000", stream.ErrCancelled) // waits while a turn is beginning
-		wantReply(t, "the next", n.SendAndWait(t.Context(), conversationtest.Message(session, "again")), stream.Completed, "You said: again")
+		wantReply(t, "the next send", n.SendAndWait(t.Context(), conversationtest.Message(session, "again")), stream.Completed, "You said: again")
 		n.Drain(t.Context())
 	})
 }

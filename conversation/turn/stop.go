@@ -71,8 +71,8 @@ func (t *Turns) Cancel(ctx context.Context, owner conversation.Owner, sessionID,
 	return m, err
 }
 
-// Clear removes all messages of a session and returns how many there were. It cancels a live reply first, and waits for
-// the session at the head of the queue, at most 30 s.
+// Clear removes all messages of a session and returns their number. It cancels a live reply first, and waits for the
+// session at the head of the queue, at most 30 s.
 func (t *Turns) Clear(ctx context.Context, owner conversation.Owner, sessionID string) (int, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, queueTimeout, conversation.ErrSessionBusy)
 	defer cancel()

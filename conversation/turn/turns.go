@@ -81,13 +81,13 @@ func (t *Turns) Drain(ctx context.Context) {
 	t.journal.Wait()
 }
 
-// Draining is closed when Drain begins.
+// Draining returns a channel that is closed when Drain begins.
 func (t *Turns) Draining() <-chan struct{} { return t.draining }
 
-// LiveReplies returns how many replies this node is writing.
+// LiveReplies returns the number of live replies that this node writes.
 func (t *Turns) LiveReplies() int { return t.live.count() }
 
-// IsLive reports whether this node is writing a reply of the session.
+// IsLive reports whether this node writes a reply of the session.
 func (t *Turns) IsLive(sessionID string) bool { return t.live.isLive(sessionID) }
 
 // Beginning reports whether a turn of the session may be beginning on this node: the store may have it already, and this

@@ -36,7 +36,7 @@
 // takes half of the budget, so that not every reply needs another call. The other policies summarise everything once the
 // messages in no summary take more than an eighth of the budget. A turn must summarise first ([Result.SummariseFirst])
 // only if its plan would drop messages that are in no summary: any under fifo, more than that eighth under the others. If
-// the model fails to summarise, the turn goes on with the plan, and its report says what was dropped.
+// the model fails to summarise, the turn goes on with the plan, and the report counts the dropped messages.
 //
 // # How a turn uses it
 //

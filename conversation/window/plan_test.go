@@ -273,7 +273,7 @@ func TestPlan_Policies_KeepTheirMessages(t *testing.T) {
 		in := Input{MaxTokens: 464, Compression: true, Policy: test.policy, History: history(mark), New: Message{ID: "new", Tokens: 40}}
 		p := Plan(in)
 		if !slices.Equal(p.Send, test.send) || p.Dropped.Count != 4 || p.Kept.Count != 7 {
-			t.Errorf("%q sends %v, %+v", test.policy, p.Send, p)
+			t.Errorf("policy %q sends %v, %+v", test.policy, p.Send, p)
 		}
 		for i, want := range test.reasons {
 			if got := p.Decisions[2*i].Reason; got != want {

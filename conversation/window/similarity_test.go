@@ -79,7 +79,7 @@ func TestTermsOf_SortedAndCounted(t *testing.T) {
 			t.Fatalf("%v was read back as %v", terms, read)
 		}
 		if length(terms) != apart {
-			t.Fatalf("together %d words, apart %d", length(terms), apart)
+			t.Fatalf("the texts have %d words together and %d apart", length(terms), apart)
 		}
 	})
 }

@@ -170,7 +170,7 @@ func TestPlanSummary_ExchangeHalfCovered_StartsAtReply(t *testing.T) {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1})
 	}
 	if batches := PlanSummary(in); len(batches) != 1 || batches[0] != (Batch{From: 41, To: 60, Tokens: 950}) {
-		t.Errorf("%v are summarised, where 41 messages were", batches)
+		t.Errorf("the batches are %v, but the summary covers 41 messages", batches)
 	}
 }
 

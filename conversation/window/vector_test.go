@@ -170,12 +170,12 @@ func TestFuseScores_CloserByBoth_ScoresHigher(t *testing.T) {
 			for j := range n {
 				if vectors[i] == nil || vectors[j] == nil {
 					if vectors[i] == nil && vectors[j] == nil && words[i] > words[j] && scores[i] <= scores[j] {
-						r.Fatalf("without vectors, %d is behind %d: %v", i, j, scores)
+						r.Fatalf("without vectors, exchange %d is below %d: %v", i, j, scores)
 					}
 					continue
 				}
 				if words[i] > words[j] && vectors[i].cosine(asked) > vectors[j].cosine(asked) && scores[i] <= scores[j] {
-					r.Fatalf("%d is behind %d: %v", i, j, scores)
+					r.Fatalf("exchange %d is below %d: %v", i, j, scores)
 				}
 			}
 		}
