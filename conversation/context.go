@@ -141,7 +141,7 @@ const (
 // SummaryFault is the reason why a turn went on without the summary that it needed.
 type SummaryFault string
 
-// The faults: the summary took too long, or the model or the store failed.
+// The faults. Late: the summary was not ready in time. Failed: the model or the store failed.
 const (
 	SummaryLate   SummaryFault = "late"
 	SummaryFailed SummaryFault = "failed"

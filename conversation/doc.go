@@ -1,5 +1,5 @@
-// Package conversation is the glossary of the domain: its types, errors, ids and the interfaces of a store. It holds no
-// engine; each of those has a package of its own:
+// Package conversation is the glossary of the domain: its types, errors, ids and the interfaces of a store. Other
+// packages do the work:
 //
 //   - service: the interface for the server. It connects the other packages, starts them and drains them.
 //   - turn: a message and the reply to it, from the request to the durable ending; the queue; cancel and clear.
@@ -32,7 +32,7 @@
 //   - A reply ends once. No viewer sees the end of a reply before the store has written it.
 //   - Ids rise within a session and sort by creation, also as bytes. The store's clock sets all ids and times.
 //   - A message never changes once it is stored, except that a reply ends.
-//   - Each token of usage is counted once, also if the session is gone when the reply ends.
+//   - Each token of usage is counted once, even if the session is gone when the reply ends.
 //   - A turn goes on when its caller leaves. Only a cancel, the end of the session, a drain, or the model ends it early.
 //   - A refusal changes nothing: TurnStore.BeginTurn checks the session, the queue, the window and the limits in one operation.
 //   - A node that crashes loses at most the text of its last journal tick. Its replies end as interrupted within 5 s.

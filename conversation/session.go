@@ -75,7 +75,7 @@ const (
 
 // SessionStore keeps sessions and their histories.
 type SessionStore interface {
-	// CreateSession makes an empty session, or returns the one that the same request made before.
+	// CreateSession creates an empty session, or returns the one that the same request created before.
 	CreateSession(ctx context.Context, owner Owner, session NewSession) (SessionCreated, error)
 	// Session returns a session.
 	Session(ctx context.Context, owner Owner, sessionID string) (Session, error)
@@ -105,7 +105,7 @@ type NewSession struct {
 	Idempotency *Idempotency // nil for none
 }
 
-// SessionCreated is a new session, or, if Replayed, the one that the same request made before.
+// SessionCreated is the result of CreateSession. If Replayed, the same request created the session before.
 type SessionCreated struct {
 	Session  Session
 	Replayed bool

@@ -47,7 +47,7 @@ type Nodes interface {
 	Follow(ctx context.Context, owner Owner, sessionID string) (Session, error)
 	// Poll returns the changes of sessions, in the order of followed, and follows them for another FollowLease.
 	Poll(ctx context.Context, followed []Followed) ([]Update, error)
-	// StopReply returns a message. If it is a live reply, its node is notified that it should stop.
+	// StopReply returns a message. If it is a live reply, StopReply also tells its node to stop it.
 	StopReply(ctx context.Context, owner Owner, sessionID, messageID string) (Message, error)
 	// ResumeTurn returns the turn that an earlier BeginTurn began, although its response was lost. The turn must belong
 	// to this node and be live. Otherwise ResumeTurn returns ErrMessageNotFound, and the waiter loses its place in the

@@ -100,7 +100,8 @@ type TurnStart struct {
 	Session Session // after the change
 	Message Message // of the user or the system
 	Reply   Message // streaming, empty
-	// Previous is the session's Head before Message: the message before it, or Cleared; "" if Message is the first.
+	// Previous is the session's Head before the turn: the id of the message before Message, or Cleared; "" if there is
+	// neither.
 	Previous string
 	// Summary, History and Index are the fields of [Context] for the messages before Message.
 	Summary Summary
@@ -116,7 +117,7 @@ func (b *TurnStart) Context() Context {
 	return Context{Session: session, Summary: b.Summary, History: b.History, Index: b.Index}
 }
 
-// Replayed names the turn that the first request with the same Idempotency-Key began.
+// Replayed identifies the turn that the first request with the same Idempotency-Key began.
 type Replayed struct {
 	SentID  string // id of the user's or system's message
 	ReplyID string // id of the reply
@@ -132,7 +133,7 @@ type Queued struct {
 	Live string
 }
 
-// TurnKey names a turn and carries the right to write it.
+// TurnKey identifies a turn. Its Fence lets the store refuse writes after the turn has ended.
 type TurnKey struct {
 	Owner     Owner
 	SessionID string

@@ -1,6 +1,5 @@
 // Package background does work after replies: it summarises old messages ([Summaries]) and makes embeddings of exchanges
-// ([Embeddings]), so that the next turn finds both done and its first token is not late. Both run on the same kind of
-// [Worker].
+// ([Embeddings]), so that the next turn need not wait for them. Each has a [Worker].
 //
 // # Rules
 //

@@ -46,7 +46,7 @@ type Embeddings struct {
 	failing atomic.Bool // whether the last call failed
 }
 
-// NewEmbeddings returns an Embeddings. It has no goroutine while it has no job.
+// NewEmbeddings returns an Embeddings. It runs no goroutine while it has no job.
 func NewEmbeddings(options EmbeddingOptions) *Embeddings {
 	return &Embeddings{EmbeddingOptions: options, worker: NewWorker[struct{}](embeddingJobs)}
 }

@@ -64,7 +64,7 @@ type summarised struct {
 	err     error
 }
 
-// NewSummaries returns a Summaries. It has no goroutine while it has no job.
+// NewSummaries returns a Summaries. It runs no goroutine while it has no job.
 func NewSummaries(options SummaryOptions) *Summaries {
 	return &Summaries{SummaryOptions: options, worker: NewWorker[summarised](summaryJobs)}
 }

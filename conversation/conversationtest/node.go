@@ -1,6 +1,6 @@
-// Package conversationtest runs whole conversations for the tests of the packages under conversation: a [Node] is a service on an
-// embedded store, with a model that the test directs and no HTTP. Nodes of a [Cluster] share one store, as nodes share a Redis.
-// Everything also runs in a synctest bubble, where waits cost no time.
+// Package conversationtest runs whole conversations for the tests of the packages under conversation: a [Node] is a
+// service on an embedded store, with a model that the test directs and no HTTP. Nodes of a [Cluster] share one store, as
+// nodes share a Redis. Nodes also run in a synctest bubble, where waiting takes no time.
 package conversationtest
 
 import (
@@ -170,7 +170,7 @@ func (n *Node) Get(session string) conversation.Session {
 	return found
 }
 
-// Viewer is a viewer whose events a test waits for.
+// Viewer is a viewer with methods that wait for its events.
 type Viewer struct {
 	*stream.Viewer
 	Position  stream.Position // where the view began

@@ -29,7 +29,7 @@ type Options struct {
 	Hub   *stream.Hub
 	// Beginning reports whether a turn of the session may be beginning on this node.
 	Beginning func(sessionID string) bool
-	// Gone is called when a session is found to be gone.
+	// Gone is called when a poll finds that a session is gone.
 	Gone func(sessionID string)
 	Log  *slog.Logger
 }
@@ -277,7 +277,7 @@ func (x *session) schedule() *session {
 	return x
 }
 
-// writes reports whether a turn of this node is live in the session.
+// writes reports whether this node has a live turn in the session.
 func (x *session) writes() bool { return x.turn != nil && !x.turn.Over() }
 
 // poll polls sessions and carries out the actions. Sessions that fail are polled again after pollRetry.

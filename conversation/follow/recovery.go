@@ -91,7 +91,7 @@ func (f *Follower) AwaitEnd(ctx context.Context, owner conversation.Owner, sessi
 	}
 }
 
-// positionNow returns the position after everything that the session holds.
+// positionNow returns the position at the end of the session, after the text of a live reply that this node has.
 func (f *Follower) positionNow(session conversation.Session) stream.Position {
 	if session.LiveReply == "" {
 		return session.End()

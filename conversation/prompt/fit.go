@@ -140,8 +140,8 @@ func (f *Fit) Input() window.Input {
 // Plan plans the prompt and sets Result.
 func (f *Fit) Plan() { f.Result = window.Plan(f.Input()) }
 
-// Summarises reports whether the session's messages are ever summarised: compression is enabled, and the window is large
-// enough for a summary.
+// Summarises reports whether the session can have a summary: compression is enabled, and the window is large enough for
+// one.
 func (f *Fit) Summarises() bool {
 	config := f.Session.Context
 	return config.CompressionEnabled && window.SummaryLimit(config.MaxTokens) > 0

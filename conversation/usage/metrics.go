@@ -72,7 +72,7 @@ func percentile(h Histogram, p int) *int64 {
 	return &milliseconds
 }
 
-// Granularity is the unit of a series, by the UTC calendar.
+// Granularity is the unit of a series: an hour, day, week or month of the UTC calendar.
 type Granularity string
 
 // The granularities.

@@ -59,7 +59,7 @@ type Bucket struct {
 	Duration   Histogram
 }
 
-// Field is the number of one count of a bucket. Stores keep these numbers, so they never change their meaning.
+// Field is the number that identifies a count of a bucket. Stores keep these numbers, so they never change their meaning.
 type Field uint16
 
 // The fields. The counters have 1 to 31; then follow the cells of the two histograms.
@@ -119,7 +119,7 @@ func (b *Bucket) Add(other *Bucket) {
 	}
 }
 
-// Reset empties the bucket and keeps the memory of its histograms.
+// Reset empties the bucket. It reuses the memory of its histograms.
 func (b *Bucket) Reset() {
 	*b = Bucket{FirstToken: b.FirstToken[:0], Duration: b.Duration[:0]}
 }

@@ -18,7 +18,7 @@
 // which exchanges (a message and its reply, kept or left out together) stay word for word:
 //
 //   - fifo: the newest.
-//   - priority: system messages, then by the priority in their metadata, then the newest.
+//   - priority: system messages, then those of the highest priority in their metadata, then the newest.
 //   - semantic: the newest exchange, then those closest in meaning to the new message: by embeddings fused with words
 //     ([FuseScores]), or by words alone (BM25, [LexicalScores]) where embeddings are missing or late.
 //

@@ -12,7 +12,8 @@ import (
 // MaxDimensions is the maximum number of dimensions of a [Vector].
 const MaxDimensions = 4096
 
-// vectorHead is the length of a Vector's head: 8 bytes of the hash of its model's name, and its length as a float32.
+// vectorHead is the number of bytes before a Vector's dimensions: 8 of the hash of its model's name, and 4 for its
+// Euclidean length as a float32.
 const vectorHead = 8 + 4
 
 // Vector is an embedding of a text; only its direction counts. Each dimension is a signed byte, scaled so that the
