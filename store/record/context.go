@@ -7,8 +7,8 @@ import (
 	"parley/conversation"
 )
 
-// AppendIndexed appends the record of an indexed message: all but ID, Terms and Vector. The terms, as their AppendBinary writes them,
-// may follow and then end the record; a store decides that, because only a semantic window needs them.
+// AppendIndexed appends the record of an indexed message: all but ID, Terms and Vector. The terms, as their AppendBinary writes
+// them, may follow and then end the record; a store decides that, because only a semantic window needs them.
 func AppendIndexed(b []byte, x *conversation.Indexed) []byte {
 	b = appendText(append(b, Version), string(x.Role))
 	b = appendText(appendInts(b, x.Tokens), flagText(x.Skip))
@@ -33,8 +33,8 @@ func ReadIndexed[T string | []byte](record T, x *conversation.Indexed) error {
 	return x.Terms.UnmarshalBinary([]byte(r.rest))
 }
 
-// AppendSummaryText appends the first part of a summary's record: its text. AppendSummaryFigures appends the second. They are apart
-// because a poll on Redis reads the figures alone. Last is in neither: Redis' scripts compare it.
+// AppendSummaryText appends the first part of a summary's record: its text. AppendSummaryFigures appends the second. They are
+// apart because a poll on Redis reads the figures alone. Last is in neither: Redis' scripts compare it.
 func AppendSummaryText(b []byte, s *conversation.Summary) []byte { return appendText(b, s.Text) }
 
 // AppendSummaryFigures appends the second part of a summary's record: Tokens, Count and Replaced.

@@ -30,8 +30,8 @@ func flagText(set bool) string {
 	return ""
 }
 
-// reader reads the fields of a record, one after the other. bad says that the record ended too early; what is read then is zero or
-// cut short.
+// reader reads the fields of a record, one after the other. bad says that the record ended too early; what is read then is zero
+// or cut short.
 type reader[T string | []byte] struct {
 	rest T
 	bad  bool

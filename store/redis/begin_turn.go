@@ -24,8 +24,8 @@ var refusals = map[string]error{
 // errNoWaiter is a mistake of the caller: a repeated call is recognised by its waiter.
 var errNoWaiter = errors.New("redis: BeginTurn needs the name of its waiter")
 
-// BeginTurn implements conversation.Store. A waiter that was granted the session and is refused has given it up: the next in the queue
-// is granted it. After a lost reply the script is sent once more, which begins nothing twice.
+// BeginTurn implements conversation.Store. A waiter that was granted the session and is refused has given it up: the next in the
+// queue is granted it. After a lost reply the script is sent once more, which begins nothing twice.
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	if turn.Waiter == "" {
 		return conversation.TurnStart{}, errNoWaiter

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// callTimeout is how long a call may take in all, with dialling, waiting for a connection, and redirections: a request is answered
-	// with 503 within 2 s if Redis is away.
+	// callTimeout is how long a call may take in all, with dialling, waiting for a connection, and redirections: a request is
+	// answered with 503 within 2 s if Redis is away.
 	callTimeout = 1800 * time.Millisecond
 	// stepTimeout is how long each of these steps may take.
 	stepTimeout = 1500 * time.Millisecond
@@ -164,8 +164,8 @@ var unavailableErrors = []string{
 	"MOVED ", "ASK ", "NOAUTH ", "WRONGPASS ", "NOPERM ", "ERR max number of clients",
 }
 
-// fault returns the error of a call: it wraps conversation.ErrUnavailable if a later attempt may succeed. Any other is a mistake in Parley
-// or in the data. No error contains an argument of the call.
+// fault returns the error of a call: it wraps conversation.ErrUnavailable if a later attempt may succeed. Any other is a mistake
+// in Parley or in the data. No error contains an argument of the call.
 func fault(err error) error {
 	var network net.Error
 	var redisError redis.Error

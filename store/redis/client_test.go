@@ -128,8 +128,8 @@ func serverOfVersion(t *testing.T, version string) string {
 	return listener.Addr().String()
 }
 
-// TestFaults_UnavailableThenHealed injects a fault and removes it: meanwhile writes and Ping fail as they should, and afterwards all
-// works again. That they fail in time is callTimeout's work; a call that ignored it would hang.
+// TestFaults_UnavailableThenHealed injects a fault and removes it: meanwhile writes and Ping fail as they should, and afterwards
+// all works again. That they fail in time is callTimeout's work; a call that ignored it would hang.
 func TestFaults_UnavailableThenHealed(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct {
@@ -181,8 +181,8 @@ func TestFaults_UnavailableThenHealed(t *testing.T) {
 	}
 }
 
-// TestRun_LostReply_NotIdempotent_NotSentAgain loses the reply of an admission. It has counted once, and the caller does not know. The
-// client of a Cluster would send it again by itself.
+// TestRun_LostReply_NotIdempotent_NotSentAgain loses the reply of an admission. It has counted once, and the caller does not
+// know. The client of a Cluster would send it again by itself.
 func TestRun_LostReply_NotIdempotent_NotSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{redistest.Single(t).URL, redistest.Cluster(t).URL} {

@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// A script's text is composed when it is first run. An operation (lua/NAME.lua) uses definitions of the libraries (lua/lib) and of the
-// prelude, which is generated from constants.go and schema.go; its text gets those that it uses, and those that they use, each
-// before its first use. Redis keeps no state between scripts, so it executes every definition at every call.
-// That is why a script gets no more than it uses (BenchmarkScripts). Nothing has to be declared.
+// A script's text is composed when it is first run. An operation (lua/NAME.lua) uses definitions of the libraries (lua/lib) and
+// of the prelude, which is generated from constants.go and schema.go; its text gets those that it uses, and those that they use,
+// each before its first use. Redis keeps no state between scripts, so it executes every definition at every call. That is why a
+// script gets no more than it uses (BenchmarkScripts). Nothing has to be declared.
 //
 // A library is a sequence of definitions. Each begins with "local" in the first column, and its further lines are indented, or
 // end it. Comments between definitions are not sent. TestScripts checks the composed texts with a Lua compiler.

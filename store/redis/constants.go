@@ -15,24 +15,27 @@ import (
 
 // These rule what the scripts do. They reach Lua, as all constants of other packages that scripts need, by the prelude.
 const (
-	// waiterTimeout is how long a waiter that does not try again keeps its place in a queue, and a session that is granted to it: five
-	// times waiterRetry, so that a slow moment costs no place, and a node that died holds a session up for no longer than
+	// waiterTimeout is how long a waiter that does not try again keeps its place in a queue, and a session that is granted to it:
+	// five times waiterRetry, so that a slow moment costs no place, and a node that died holds a session up for no longer than
 	// the 5 s in which its turns are ended.
 	waiterTimeout = 5 * time.Second
 	// voidKept is how long a waiter that was given up stays so: longer than a BeginTurn can be on its way to Redis.
 	voidKept = time.Minute
 	// reservationOutlives is for how long after its session's expiry a turn can still be settled: longer than a reply can last.
 	reservationOutlives = time.Hour
-	// journalOutlives is how long the journal of a turn that has ended is kept, empty, for a node that was asleep and still writes.
+	// journalOutlives is how long the journal of a turn that has ended is kept, empty, for a node that was asleep and still
+	// writes.
 	journalOutlives = 5 * time.Minute
-	// windowKept is for how many seconds a window is kept: nothing stays in it for longer than 121 s, even if the clock was set back.
+	// windowKept is for how many seconds a window is kept: nothing stays in it for longer than 121 s, even if the clock was set
+	// back.
 	windowKept = 130
-	// prunedAtOnce is how many expired sessions one operation removes from the indices: enough to keep up, and under a millisecond.
+	// prunedAtOnce is how many expired sessions one operation removes from the indices: enough to keep up, and under a
+	// millisecond.
 	prunedAtOnce = 100
 	// historyFirstRead is how many messages are read first; many sessions have no more. historyRead is how many follow at a time.
 	historyFirstRead, historyRead = 16, 128
-	// daysPackedByCount is how many days of usage the first count of a day packs, of the last daysSearched, and daysPackedByRead how
-	// many a report packs. A busy account's day takes Redis 1.5 ms.
+	// daysPackedByCount is how many days of usage the first count of a day packs, of the last daysSearched, and daysPackedByRead
+	// how many a report packs. A busy account's day takes Redis 1.5 ms.
 	daysPackedByCount, daysSearched, daysPackedByRead = 4, 32, 32
 	// fieldsAnHour is how many fields of a day's counts an hour takes, used or not (lua/lib/usage.lua).
 	fieldsAnHour = 512

@@ -14,9 +14,9 @@ var endTurnScript = newScript("end_turn", wakes|idempotent|durable)
 // errStreaming is a mistake of the caller.
 var errStreaming = errors.New("redis: EndTurn needs a reply that has ended")
 
-// EndTurn implements conversation.Store. After a lost reply the script is sent once more: the first call may have ended the turn, and
-// the result is then ErrFenced with the message that this call ended it with. If the turn had ended and its message has been cleared since,
-// the message beside ErrFenced is empty.
+// EndTurn implements conversation.Store. After a lost reply the script is sent once more: the first call may have ended the turn,
+// and the result is then ErrFenced with the message that this call ended it with. If the turn had ended and its message has been
+// cleared since, the message beside ErrFenced is empty.
 func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	if reply.Status == stream.Streaming || reply.Status == "" {
 		return conversation.Message{}, errStreaming

@@ -10,7 +10,8 @@ import (
 
 var findOrphanScript = newScript("find_orphan", idempotent)
 
-// findOrphans reads orphans in one round trip to each server: for each the result of the script, nil if the turn has ended, or an error.
+// findOrphans reads orphans in one round trip to each server: for each the result of the script, nil if the turn has ended, or an
+// error.
 func (s *Store) findOrphans(ctx context.Context, orphans []orphan) ([]any, []error) {
 	finds := make([]call, len(orphans))
 	for i, o := range orphans {

@@ -10,9 +10,9 @@ var heartbeatScript = newScript("heartbeat", idempotent)
 const (
 	// heartbeatInterval is how often a node says that it is alive.
 	heartbeatInterval = time.Second
-	// deadAfter is after how long without a heartbeat a node is dead, and the others end its turns: three missed heartbeats, so that one
-	// slow second kills nobody, and a turn is ended within 5 s. For as long, a node ends nobody's turns after its own connection to
-	// Redis came back: after an outage everybody looks dead.
+	// deadAfter is after how long without a heartbeat a node is dead, and the others end its turns: three missed heartbeats, so
+	// that one slow second kills nobody, and a turn is ended within 5 s. For as long, a node ends nobody's turns after its own
+	// connection to Redis came back: after an outage everybody looks dead.
 	deadAfter = 3 * time.Second
 )
 
@@ -58,7 +58,8 @@ func (s *Store) beat(ctx context.Context) error {
 	return err
 }
 
-// learn notes what a heartbeat returned. It reports whether the node was among the nodes; for its first heartbeat it reports true.
+// learn notes what a heartbeat returned. It reports whether the node was among the nodes; for its first heartbeat it reports
+// true.
 func (m *membership) learn(reply any, now time.Time) (was bool, err error) {
 	parts := list(reply)
 	if len(parts) != 4 {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// inboxTimeout is after how long without a reply to a ping, one each heartbeatInterval, the inbox's connection counts as lost. A
-	// network that drops packets closes nothing, so silence is the only sign.
+	// inboxTimeout is after how long without a reply to a ping, one each heartbeatInterval, the inbox's connection counts as
+	// lost. A network that drops packets closes nothing, so silence is the only sign.
 	inboxTimeout = 3 * time.Second
 	// inboxRetry is how long after a lost connection the next attempt starts.
 	inboxRetry = 100 * time.Millisecond
 )
 
-// inbox receives this node's wake-ups: one subscription for all its sessions, renewed whenever the connection is lost. Wake-ups are
-// lost meanwhile, so the node is then told that any session may have changed ("").
+// inbox receives this node's wake-ups: one subscription for all its sessions, renewed whenever the connection is lost. Wake-ups
+// are lost meanwhile, so the node is then told that any session may have changed ("").
 type inbox struct {
 	// static
 	store      *Store

@@ -13,14 +13,15 @@ import (
 
 var journalScript = newScript("journal", idempotent)
 
-// journalMargin is for how long before its earliest possible expiry a journal is written by the script: longer than a write can take.
+// journalMargin is for how long before its earliest possible expiry a journal is written by the script: longer than a write can
+// take.
 const journalMargin = 20 * time.Second
 
-// journal knows the journals that this node writes. The command SETRANGE writes text at an offset and costs Redis a third of a script, but
-// if the key had expired it would make one that never expires. A journal that was seen exists until its session expires or, if that is
-// earlier, for journalOutlives after its turn has ended. Until shortly before, text is written by SETRANGE. Otherwise it is written
-// by the script, which checks that the journal exists: the first time, about every five minutes, near the session's expiry, after
-// this process was asleep, and after an error.
+// journal knows the journals that this node writes. The command SETRANGE writes text at an offset and costs Redis a third of a
+// script, but if the key had expired it would make one that never expires. A journal that was seen exists until its session
+// expires or, if that is earlier, for journalOutlives after its turn has ended. Until shortly before, text is written by
+// SETRANGE. Otherwise it is written by the script, which checks that the journal exists: the first time, about every five
+// minutes, near the session's expiry, after this process was asleep, and after an error.
 type journal struct {
 	mu    sync.Mutex
 	known map[conversation.TurnKey]*journalled // guarded by mu
@@ -81,8 +82,8 @@ func (j *journal) forget(key conversation.TurnKey) {
 	delete(j.known, key)
 }
 
-// Journal implements conversation.Store, in one round trip; new replies need one more. Nodes that follow the sessions are notified, each by
-// one command for all of them. If it fails, part of the batch may be written; the caller writes it again.
+// Journal implements conversation.Store, in one round trip; new replies need one more. Nodes that follow the sessions are
+// notified, each by one command for all of them. If it fails, part of the batch may be written; the caller writes it again.
 func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
 	now := time.Now()
 	var writes []redis.Cmder
@@ -138,7 +139,8 @@ func (s *Store) writeChecked(ctx context.Context, checks []call, checked []*jour
 	return failed
 }
 
-// write sends text, and then the wake-ups about it. A Cluster needs two round trips, because its servers would not keep that order.
+// write sends text, and then the wake-ups about it. A Cluster needs two round trips, because its servers would not keep that
+// order.
 func (s *Store) write(ctx context.Context, writes []redis.Cmder, wakeUps map[string][]byte) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

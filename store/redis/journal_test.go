@@ -115,8 +115,8 @@ func cpu(t testing.TB, server *redistest.Server) float64 {
 	return total
 }
 
-// BenchmarkJournal writes ticks of 1,000 live replies with 2.5 new tokens of 4 bytes each, with and without a follower. It reports what that
-// costs Redis and this process. The goal is 1 µs of Redis' CPU for each token.
+// BenchmarkJournal writes ticks of 1,000 live replies with 2.5 new tokens of 4 bytes each, with and without a follower. It
+// reports what that costs Redis and this process. The goal is 1 µs of Redis' CPU for each token.
 func BenchmarkJournal(b *testing.B) {
 	for _, followed := range []bool{false, true} {
 		b.Run(fmt.Sprintf("followed=%v", followed), func(b *testing.B) {

@@ -11,9 +11,9 @@ import (
 	"parley/auth/limit"
 )
 
-// keyRecord is a key as it is stored in its account's slot. That record is the truth about the key. A pointer outside of the slot says
-// who presents a secret, so that a key that this node has not seen costs one round trip (set_pointer.go). A change is stored in the slot
-// first. If a node dies before it updates the pointers, they name a secret that no longer works, and every admission
+// keyRecord is a key as it is stored in its account's slot. That record is the truth about the key. A pointer outside of the slot
+// says who presents a secret, so that a key that this node has not seen costs one round trip (set_pointer.go). A change is stored
+// in the slot first. If a node dies before it updates the pointers, they name a secret that no longer works, and every admission
 // checks the record.
 type keyRecord struct {
 	Key     auth.Key

@@ -9,10 +9,10 @@ import (
 	"parley/conversation"
 )
 
-// liveTurns knows which members this node has in its set of live turns (schema.go), by which the others find its turns when it dies. A
-// member is added in the round trip of the script that begins the turn. The set is in another slot, so adding cannot depend on
-// what the script does: the set may name turns that did not begin or have ended, which a later round trip removes. It never lacks a
-// live turn. Its methods may be called from any goroutine; those about one waiter must not overlap.
+// liveTurns knows which members this node has in its set of live turns (schema.go), by which the others find its turns when it
+// dies. A member is added in the round trip of the script that begins the turn. The set is in another slot, so adding cannot
+// depend on what the script does: the set may name turns that did not begin or have ended, which a later round trip removes. It
+// never lacks a live turn. Its methods may be called from any goroutine; those about one waiter must not overlap.
 type liveTurns struct {
 	mu      sync.Mutex
 	members map[conversation.TurnKey]string // guarded by mu; by turns that have begun
@@ -117,8 +117,8 @@ func (l *liveTurns) over(members []string, now time.Time) (over []string) {
 	return over
 }
 
-// reclaim ends the turns of this node that are live in the store only: a fail-over may have lost their ends, and the sessions would stay
-// busy as long as the node lives. It returns how many there were.
+// reclaim ends the turns of this node that are live in the store only: a fail-over may have lost their ends, and the sessions
+// would stay busy as long as the node lives. It returns how many there were.
 func (s *Store) reclaim(ctx context.Context, count func(text string) int) (int, error) {
 	members, err := s.liveMembers(ctx, s.node)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"parley/store/record"
 )
 
-// Parts of Lua that do what Go does elsewhere are compared with it here; constants and names of keys need not be (script_test.go).
+// Parts of Lua that do what Go does elsewhere are compared with it here; constants and names of keys need not be
+// (script_test.go).
 
 // evaluate runs an operation with the tag of a new account.
 func evaluate(t *testing.T, s *Store, operation string, args ...any) any {

@@ -10,8 +10,8 @@ import (
 	"parley/conversation"
 )
 
-// reclaimInterval is how often a node looks whether the store has live turns of it that it does not write, which a fail-over that it did
-// not notice may have brought back.
+// reclaimInterval is how often a node looks whether the store has live turns of it that it does not write, which a fail-over that
+// it did not notice may have brought back.
 const reclaimInterval = 2 * time.Second
 
 // membership is this process as one of the nodes, and what it knows of the others.
@@ -36,7 +36,8 @@ type membership struct {
 	work sync.WaitGroup // the heartbeat, the inbox, and its check
 }
 
-// Join implements conversation.Nodes. It returns once the other nodes can see and notify this one. If it fails, it can be called again.
+// Join implements conversation.Nodes. It returns once the other nodes can see and notify this one. If it fails, it can be called
+// again.
 func (s *Store) Join(ctx context.Context, notify func(sessionID string)) error {
 	m := &s.membership
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -79,8 +80,8 @@ func (s *Store) stopMembership() bool {
 	return true
 }
 
-// leave removes this process from the nodes. If it has live turns, or cannot reach Redis, it stays among them: the others will find it dead
-// and end its turns.
+// leave removes this process from the nodes. If it has live turns, or cannot reach Redis, it stays among them: the others will
+// find it dead and end its turns.
 func (s *Store) leave() {
 	if !s.stopMembership() {
 		return
@@ -110,9 +111,9 @@ func (m *membership) notifySelf(sessionID string) {
 	}
 }
 
-// suspect notes that a session has a live turn of a node. If that node is not among the nodes, its turn can only be found by whoever looks
-// at the session: the process died after it began the turn and before its first heartbeat, or before it was among its live turns. If
-// the node has not appeared after deadAfter, EndOrphans ends the turn.
+// suspect notes that a session has a live turn of a node. If that node is not among the nodes, its turn can only be found by
+// whoever looks at the session: the process died after it began the turn and before its first heartbeat, or before it was among
+// its live turns. If the node has not appeared after deadAfter, EndOrphans ends the turn.
 func (s *Store) suspect(owner conversation.Owner, sessionID, node string) {
 	m := &s.membership
 	if node == "" || node == s.node {

@@ -17,9 +17,9 @@ import (
 	"parley/stream"
 )
 
-// TestOldData_Version1 reads data that a node of the first version has written, with a live turn, and compares it with what that version
-// read. The file holds Redis commands, one a line, with quoted words; the first line is the time of the dump. Every record, written
-// again, must be the same bytes: so during a rolling restart the older nodes read what the newer ones write.
+// TestOldData_Version1 reads data that a node of the first version has written, with a live turn, and compares it with what that
+// version read. The file holds Redis commands, one a line, with quoted words; the first line is the time of the dump. Every
+// record, written again, must be the same bytes: so during a rolling restart the older nodes read what the newer ones write.
 func TestOldData_Version1(t *testing.T) {
 	t.Parallel()
 	server := redistest.SingleWithClock(t)

@@ -10,7 +10,8 @@ import (
 	"parley/conversation"
 )
 
-// orphansAtOnce is how many orphans are ended in one round trip: enough for thousands in a second, and no burst that blocks Redis.
+// orphansAtOnce is how many orphans are ended in one round trip: enough for thousands in a second, and no burst that blocks
+// Redis.
 const orphansAtOnce = 64
 
 // orphan is a turn whose node is dead, or unknown.
@@ -24,10 +25,10 @@ type orphan struct {
 // key is the key of the orphan's session.
 func (o *orphan) key() string { return sessionKey(tagOfOwner(o.owner), o.session) }
 
-// EndOrphans implements conversation.Store. It ends the turns of nodes without a heartbeat for three seconds; those of unknown nodes, in
-// sessions that this node has read; and this node's own that only the store knows (reclaim). However many nodes do so at the same
-// time, each turn is ended, and counted, once. It ends none before this process has joined, and for three seconds after this
-// process lost touch with Redis.
+// EndOrphans implements conversation.Store. It ends the turns of nodes without a heartbeat for three seconds; those of unknown
+// nodes, in sessions that this node has read; and this node's own that only the store knows (reclaim). However many nodes do so
+// at the same time, each turn is ended, and counted, once. It ends none before this process has joined, and for three seconds
+// after this process lost touch with Redis.
 func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
 	if !s.membership.joined() {
 		return 0, nil
@@ -112,8 +113,9 @@ func (s *Store) removeLive(ctx context.Context, node string, members []string) e
 	return fault(s.db.SRem(ctx, liveKey(node), gone...).Err())
 }
 
-// RemoveExpired implements conversation.Store. In Redis sessions expire by themselves, with all that belongs to them, so it removes
-// none. The time that it returns only says when to ask again. A node that follows a session learns from Poll that it is gone.
+// RemoveExpired implements conversation.Store. In Redis sessions expire by themselves, with all that belongs to them, so it
+// removes none. The time that it returns only says when to ask again. A node that follows a session learns from Poll that it is
+// gone.
 func (s *Store) RemoveExpired(context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
 	return nil, conversation.TimeOf(time.Now().Add(time.Hour)), nil
 }

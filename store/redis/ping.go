@@ -8,8 +8,8 @@ import (
 
 var pingScript = newScript("ping", idempotent|durable)
 
-// Ping reports whether the store accepts writes: nil, or an error that wraps conversation.ErrUnavailable. A server that only reads, is
-// out of memory, or cannot save, is not ready; nor is a Cluster with one such master.
+// Ping reports whether the store accepts writes: nil, or an error that wraps conversation.ErrUnavailable. A server that only
+// reads, is out of memory, or cannot save, is not ready; nor is a Cluster with one such master.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -10,8 +10,8 @@ import (
 	"parley/stream"
 )
 
-// A message is a member of its session's set (lua/lib/messages.lua): id, NUL, tokens in a prompt (4 bytes), createdAt (8 bytes), and a
-// record (package record), which scripts do not read. The live reply is not in the set. Scripts return it as a member, with
+// A message is a member of its session's set (lua/lib/messages.lua): id, NUL, tokens in a prompt (4 bytes), createdAt (8 bytes),
+// and a record (package record), which scripts do not read. The live reply is not in the set. Scripts return it as a member, with
 // recordStreaming and the text of its journal in place of the record.
 const (
 	recordStreaming = 0

@@ -19,8 +19,8 @@ const (
 	maxReplicas = 100
 )
 
-// replicas waits for replicas (see Open): a durable script's writes are acknowledged by that many before its caller gets the result, in
-// the same round trip. If they were behind the last time, a durable script does not run.
+// replicas waits for replicas (see Open): a durable script's writes are acknowledged by that many before its caller gets the
+// result, in the same round trip. If they were behind the last time, a durable script does not run.
 type replicas struct {
 	wanted int         // static; 0: wait for none
 	behind atomic.Bool // whether fewer acknowledged the last time
@@ -29,9 +29,9 @@ type replicas struct {
 // errBehind is the error if too few replicas acknowledged in time. The script may have run nevertheless.
 var errBehind = unavailable(errors.New("redis: too few replicas acknowledge writes in time (waitReplicas)"))
 
-// awaiting returns the commands that wait for the replicas, to be sent after a durable script; none if waitReplicas is 0. The first of them
-// writes, because WAIT covers only what its own connection has written: a script that finds its work done by an earlier call,
-// whose wait failed, writes nothing itself. (Redis 7.0 also covers reads, but does not promise it.)
+// awaiting returns the commands that wait for the replicas, to be sent after a durable script; none if waitReplicas is 0. The
+// first of them writes, because WAIT covers only what its own connection has written: a script that finds its work done by an
+// earlier call, whose wait failed, writes nothing itself. (Redis 7.0 also covers reads, but does not promise it.)
 func (r *replicas) awaiting(timeout time.Duration) [][]any {
 	if r.wanted == 0 {
 		return nil

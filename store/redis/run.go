@@ -11,15 +11,15 @@ import (
 	"parley/conversation"
 )
 
-// run runs a script in one round trip and returns its result: nil, an int64, a string, or a []any of these. All keys have the hash tag
-// tag. Everything that has an effect goes through run or runAll.
+// run runs a script in one round trip and returns its result: nil, an int64, a string, or a []any of these. All keys have the
+// hash tag tag. Everything that has an effect goes through run or runAll.
 //
-// If the script carries an admission and ctx has one that is pending, the request is admitted first. If it is refused, the operation does
-// not run, and the error is auth.ErrInvalidToken or an *auth.LimitError. Other errors are those of fault.
+// If the script carries an admission and ctx has one that is pending, the request is admitted first. If it is refused, the
+// operation does not run, and the error is auth.ErrInvalidToken or an *auth.LimitError. Other errors are those of fault.
 //
 // After a lost reply the script may have run. It is sent again, once, if it is idempotent and counts no request. A durable script
-// whose replicas do not acknowledge it in time has run, yet the error is conversation.ErrUnavailable; but if they were behind before, it
-// does not run at all.
+// whose replicas do not acknowledge it in time has run, yet the error is conversation.ErrUnavailable; but if they were behind
+// before, it does not run at all.
 func (s *Store) run(ctx context.Context, sc *script, tag string, keys []string, args ...any) (any, error) {
 	return s.runWith(ctx, sc, tag, keys, nil, args...)
 }
@@ -77,8 +77,8 @@ type call struct {
 	args   []any
 }
 
-// runAll runs scripts that carry no admission, in one round trip to each server. It returns the result or the error of each. One that a
-// server did not know, and so did not run, is sent again by its text.
+// runAll runs scripts that carry no admission, in one round trip to each server. It returns the result or the error of each. One
+// that a server did not know, and so did not run, is sent again by its text.
 func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -103,8 +103,8 @@ func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	return replies, errs
 }
 
-// pipeline runs the calls with those numbers by their texts or, if numbers is nil, all calls by their digests. It returns the numbers of
-// those whose script the server did not know.
+// pipeline runs the calls with those numbers by their texts or, if numbers is nil, all calls by their digests. It returns the
+// numbers of those whose script the server did not know.
 func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs []error, numbers []int) (missing []int) {
 	byText := numbers != nil
 	if !byText {
@@ -224,7 +224,8 @@ func isLost(err error) bool {
 	return !errors.As(err, &answered) && !errors.Is(err, errBehind)
 }
 
-// What follows reads results. A script's results have few shapes, so a wrong one reads as the zero value, and callers check lengths.
+// What follows reads results. A script's results have few shapes, so a wrong one reads as the zero value, and callers check
+// lengths.
 
 // text returns a result that is a string, else "".
 func text(reply any) string {

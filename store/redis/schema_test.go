@@ -9,8 +9,8 @@ import (
 	"parley/conversation"
 )
 
-// TestSchema_Expiry uses keys, tickets and limits, and checks each key in Redis that they left: schema.go lists its kind, and it expires as
-// that says.
+// TestSchema_Expiry uses keys, tickets and limits, and checks each key in Redis that they left: schema.go lists its kind, and it
+// expires as that says.
 func TestSchema_Expiry(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}

@@ -81,8 +81,8 @@ var luaGlobals = []string{
 	"KEYS", "ARGV", "redis", "cmsgpack", "struct", "math", "string", "table", "ipairs", "select", "tonumber", "type", "unpack",
 }
 
-// maxTyped is the largest number that may be typed in Lua: positions in ARGV and records. Limits and times come from Go. 24 and 1000
-// are units of time.
+// maxTyped is the largest number that may be typed in Lua: positions in ARGV and records. Limits and times come from Go. 24 and
+// 1000 are units of time.
 const maxTyped = 11
 
 var luaUnits = []string{"24", "1000"}

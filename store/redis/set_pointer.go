@@ -16,12 +16,12 @@ import (
 
 var setPointerScript = newScript("set_pointer", idempotent|durable)
 
-// keyChangeTimeout is longer than any change of a key takes. Claims of secrets, and the marks of secrets that are gone, are kept for so
-// long.
+// keyChangeTimeout is longer than any change of a key takes. Claims of secrets, and the marks of secrets that are gone, are kept
+// for so long.
 const keyChangeTimeout = time.Minute
 
-// pointer says who presents a secret. It is written after the key's record and carries the record's version, so that an older one never
-// overwrites a newer one.
+// pointer says who presents a secret. It is written after the key's record and carries the record's version, so that an older one
+// never overwrites a newer one.
 type pointer struct {
 	hash    auth.Hash
 	version int64

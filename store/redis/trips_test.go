@@ -40,8 +40,8 @@ func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestOperations_OneRoundTripEach counts the round trips of each operation with the admission of its request. A send takes two: one before
-// the model is called, one after.
+// TestOperations_OneRoundTripEach counts the round trips of each operation with the admission of its request. A send takes two:
+// one before the model is called, one after.
 func TestOperations_OneRoundTripEach(t *testing.T) {
 	s := newStore(t)
 	owner := conversation.Owner{Account: newAccount(), Mode: conversation.Live}

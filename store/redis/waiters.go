@@ -7,8 +7,8 @@ import (
 	"parley/conversation"
 )
 
-// waiterRetry is after how long a waiter tries again if it is not woken: that shows that it is alive (waiterTimeout), and makes up for a
-// lost wake-up.
+// waiterRetry is after how long a waiter tries again if it is not woken: that shows that it is alive (waiterTimeout), and makes
+// up for a lost wake-up.
 const waiterRetry = time.Second
 
 // waiters are the sends of this process that wait in sessions' queues. Its methods may be called from any goroutine.
@@ -17,8 +17,8 @@ type waiters struct {
 	places map[string]*place // guarded by mu; by place.word
 }
 
-// place is a waiter's place in a queue, or its attempt to get one. It is registered before the store is asked, so that a wake-up finds it
-// from the moment on in which the waiter is in the queue.
+// place is a waiter's place in a queue, or its attempt to get one. It is registered before the store is asked, so that a wake-up
+// finds it from the moment on in which the waiter is in the queue.
 type place struct {
 	word    string // waiterWord, which wakes it
 	granted chan struct{}

@@ -29,8 +29,8 @@ sentinel down-after-milliseconds NAME 500
 sentinel failover-timeout NAME 2000
 `
 
-// Sentinel starts a master, a replica, and three Sentinels, and waits until they know each other. Two Sentinels must agree to fail over from
-// a master that has not replied for 500 ms.
+// Sentinel starts a master, a replica, and three Sentinels, and waits until they know each other. Two Sentinels must agree to
+// fail over from a master that has not replied for 500 ms.
 func Sentinel(t testing.TB) *Watched {
 	t.Helper()
 	w := &Watched{Master: Single(t, "--repl-diskless-sync-delay", "0")}

@@ -1,6 +1,7 @@
-// Package redistest starts real Redis servers for tests: single ones, a Cluster, a master monitored by Sentinels. It also has proxies that
-// inject faults. All servers run on loopback and store their data in the test's directory. They end with the test, and the kernel
-// kills them when the test binary dies in any way: by a panic, a timeout or a signal (TestServer_DiesWithTestBinary).
+// Package redistest starts real Redis servers for tests: single ones, a Cluster, a master monitored by Sentinels. It also has
+// proxies that inject faults. All servers run on loopback and store their data in the test's directory. They end with the test,
+// and the kernel kills them when the test binary dies in any way: by a panic, a timeout or a signal
+// (TestServer_DiesWithTestBinary).
 package redistest
 
 import (
@@ -20,8 +21,8 @@ import (
 	"time"
 )
 
-// timeout is how long a server may take to reach a state that a test waits for. Only a server that hangs reaches it, even on a machine with
-// one busy core.
+// timeout is how long a server may take to reach a state that a test waits for. Only a server that hangs reaches it, even on a
+// machine with one busy core.
 const timeout = time.Minute
 
 // Server is a redis-server process. Its methods must be called from the goroutine of the test.
@@ -37,7 +38,8 @@ type Server struct {
 	done  chan struct{} // closed when the process has ended
 }
 
-// Single starts a server. args are options of redis-server, such as "--appendonly", "yes". Without such options, a restart loses all data.
+// Single starts a server. args are options of redis-server, such as "--appendonly", "yes". Without such options, a restart loses
+// all data.
 func Single(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := newServer(t, t.TempDir(), args...)
@@ -131,8 +133,8 @@ func (s *Server) start() {
 	if s.clock != nil {
 		s.cmd.Env = s.clock.environment()
 	}
-	// The kernel kills the server when the OS thread that started it ends. That thread waits for the server, so it ends before the server
-	// only if this process dies.
+	// The kernel kills the server when the OS thread that started it ends. That thread waits for the server, so it ends before
+	// the server only if this process dies.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	done, cmd, started := make(chan struct{}), s.cmd, make(chan error)
 	s.done = done
@@ -296,8 +298,8 @@ func (s *Server) await(complaint string, ready func() bool) {
 	}
 }
 
-// Contents returns the contents of database 0: by key, its value as DUMP returns it. It also makes Redis remove expired keys. It cannot read
-// keys with spaces. With "--rdbcompression", "no", the values contain texts as they are.
+// Contents returns the contents of database 0: by key, its value as DUMP returns it. It also makes Redis remove expired keys. It
+// cannot read keys with spaces. With "--rdbcompression", "no", the values contain texts as they are.
 func (s *Server) Contents() map[string]string {
 	s.t.Helper()
 	contents := make(map[string]string)

@@ -15,8 +15,8 @@ import (
 // dyingTest is set in the environment when TestServer_DiesWithTestBinary runs this test binary again. It says how that dies.
 const dyingTest = "PARLEY_TEST_DYING"
 
-// TestServer_DiesWithTestBinary runs this test binary again. That starts a server, and dies without a clean-up: by a panic, as with
-// -test.timeout, or by SIGKILL, as when "go test" gives up.
+// TestServer_DiesWithTestBinary runs this test binary again. That starts a server, and dies without a clean-up: by a panic, as
+// with -test.timeout, or by SIGKILL, as when "go test" gives up.
 func TestServer_DiesWithTestBinary(t *testing.T) {
 	if how := os.Getenv(dyingTest); how != "" {
 		s := Single(t)
