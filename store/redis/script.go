@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// script is an operation on the store: lua/NAME.lua, whose head says what KEYS, ARGV and the result are. A script returns a
+// script is an operation on the store: lua/NAME.lua, whose head documents KEYS, ARGV and the result. A script returns a
 // refusal as a value; an error that it raises is a fault. It is immutable.
 type script struct {
 	name     string
@@ -16,22 +16,22 @@ type script struct {
 	compiled func() compiled
 }
 
-// compiled is a script as a server gets it.
+// compiled is the form of a script that is sent to servers.
 type compiled struct {
 	text   string
-	digest string // SHA-1 of the text, by which a server that knows the script runs it
+	digest string // SHA-1 of the text, for EVALSHA
 }
 
-// property is what a script is.
+// property is a set of flags that describe a script.
 type property uint
 
 const (
 	reads      property = 1 << iota // writes nothing; without an admission it runs even where the server cannot write
 	admits                          // carries an admission (lua/lib/admission.lua)
-	reserves                        // admits, and reserves tokens: it gets the admission's figures even if the request was admitted before
-	idempotent                      // can run again after its reply was lost, with the same end and the same result
-	durable                         // writes what a fail-over must not lose (replicas.go)
-	wakes                           // may wake waiters (lua/lib/queue.lua): run wakes those of this node
+	reserves                        // admits, and reserves tokens: it gets the admission's limits even if the request was admitted before
+	idempotent                      // may be sent again after a lost reply: a second run changes nothing more
+	durable                         // writes data that a fail-over must not lose (replicas.go)
+	wakes                           // may wake waiters (lua/lib/queue.lua); run wakes those of this node
 )
 
 func (sc *script) has(p property) bool { return sc.is&p != 0 }
@@ -66,14 +66,14 @@ func compile(operation string, is property) compiled {
 	return compiled{text: text, digest: hex.EncodeToString(digest[:])}
 }
 
-// malformed is the error of a result that the script never returns.
+// malformed returns the error for a result that the script cannot return.
 func (sc *script) malformed() error {
 	return fmt.Errorf("redis: the script %s returned a malformed result", sc.name)
 }
 
-// fault returns the error of a script that raised one.
+// fault returns the error of a call of the script. It adds the script's name if the script raised the error.
 func (sc *script) fault(err error) error {
-	if strings.HasPrefix(err.Error(), "ERR ") { // a mistake in the script: the error names the line
+	if strings.HasPrefix(err.Error(), "ERR ") { // a bug in the script; the error names the line
 		return fmt.Errorf("redis: the script %s: %w", sc.name, err)
 	}
 	return fault(err)

@@ -19,7 +19,7 @@ type Store struct {
 	// static
 	db        redis.UniversalClient
 	clustered bool   // commands of one pipeline may go to several servers
-	node      string // the name of this process among the nodes, new for each Open
+	node      string // the node id of this process; each Open makes a new one
 
 	replicas   replicas
 	membership membership
@@ -29,12 +29,12 @@ type Store struct {
 	waiters    waiters
 }
 
-// Open connects to the Redis that url names, and checks that it is new enough. Errors contain nothing of the URL, which may
-// contain a password.
+// Open connects to the Redis server, or servers, that url names, and checks the version. Errors contain no part of the URL,
+// because that may contain a password.
 //
 //	redis://[[user]:password@]host[:port][/db]                         one server; rediss: with TLS, here and below
 //	redis+sentinel://[[user]:password@]host[:port],…/master[/db]       the master with that name, found by Sentinels;
-//	                                                                   their own password: ?sentinelPassword=…
+//	                                                                   password of the Sentinels: ?sentinelPassword=…
 //	redis+cluster://[[user]:password@]host[:port],…                    a Cluster, found from some of its servers
 //
 // User and password are percent-encoded. TLS trusts the system's root certificates.
@@ -58,7 +58,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	return s, nil
 }
 
-// Close leaves the nodes if this process has joined them, and closes the connections. Later calls fail.
+// Close ends the membership of this process among the nodes, if it has joined, and closes the connections. Later calls fail.
 func (s *Store) Close() error {
 	s.leave()
 	if err := s.db.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
@@ -95,7 +95,7 @@ func (s *Store) Evicts(ctx context.Context) (policy string) {
 	return policy
 }
 
-// oldestVersion is the first version of Redis that has all that Parley uses: scripts with a shebang (see compile).
+// oldestVersion is the first version of Redis with all features that Parley needs: scripts with a shebang (see compile).
 const oldestVersion = "7.0"
 
 // checkVersion returns an error if the server is older than oldestVersion.
