@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// callTimeout is how long a call may take in all, with dialling, waiting for a connection, and redirections: a request is
-	// answered with 503 within 2 s if Redis is away.
+	// callTimeout limits a whole call, with dialling, waiting for a connection, and redirections: a request gets its 503 within 2
+	// s if Redis cannot be reached.
 	callTimeout = 1800 * time.Millisecond
-	// stepTimeout is how long each of these steps may take.
+	// stepTimeout limits each of these steps.
 	stepTimeout = 1500 * time.Millisecond
 )
 
@@ -164,8 +164,8 @@ var unavailableErrors = []string{
 	"MOVED ", "ASK ", "NOAUTH ", "WRONGPASS ", "NOPERM ", "ERR max number of clients",
 }
 
-// fault returns the error of a call: it wraps conversation.ErrUnavailable if a later attempt may succeed. Any other is a mistake
-// in Parley or in the data. No error contains an argument of the call.
+// fault returns the error of a call. It wraps conversation.ErrUnavailable if a later attempt may succeed. Any other error of a
+// server is a bug in Parley or in the data. context.Canceled is returned unchanged. No error contains an argument of the call.
 func fault(err error) error {
 	var network net.Error
 	var redisError redis.Error

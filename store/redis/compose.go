@@ -9,13 +9,14 @@ import (
 	"sync"
 )
 
-// A script's text is composed when it is first run. An operation (lua/NAME.lua) uses definitions of the libraries (lua/lib) and
-// of the prelude, which is generated from constants.go and schema.go; its text gets those that it uses, and those that they use,
-// each before its first use. Redis keeps no state between scripts, so it executes every definition at every call. That is why a
-// script gets no more than it uses (BenchmarkScripts). Nothing has to be declared.
+// A script's text is composed at its first run. An operation (lua/NAME.lua) uses definitions of the libraries (lua/lib) and of
+// the prelude, which is generated from constants.go and schema.go. The text contains the used definitions, directly or
+// indirectly, each before its first use; they need not be declared. Redis keeps no state between scripts, so it executes every
+// definition at every call. That is why a script contains no unused ones (BenchmarkScripts).
 //
-// A library is a sequence of definitions. Each begins with "local" in the first column, and its further lines are indented, or
-// end it. Comments between definitions are not sent. TestScripts checks the composed texts with a Lua compiler.
+// A library is a sequence of definitions. Each begins with "local" in the first column. Its further lines are indented, except a
+// last line that begins with "end", "}" or ")". Comments between definitions are not sent. TestScripts checks the texts with a
+// Lua compiler.
 
 //go:embed lua
 var sources embed.FS

@@ -15,19 +15,18 @@ import (
 
 // Limits and timeouts of the scripts. The prelude passes them to Lua, with the constants of other packages that scripts need.
 const (
-	// waiterTimeout is how long a waiter that does not try again keeps its place in a queue, and a session that is granted to it:
-	// five times waiterRetry, so that a slow moment costs no place, and a node that died holds a session up for no longer than
-	// the 5 s in which its turns are ended.
+	// A waiter that does not try again for waiterTimeout loses its place in a queue, or the session that is granted to it. Five
+	// times waiterRetry: a slow moment costs no place, and a dead node blocks a session no longer than the 5 s in which its turns
+	// are ended.
 	waiterTimeout = 5 * time.Second
 	// A waiter stays void for voidKept after ResumeTurn: longer than a BeginTurn can be on its way to Redis.
 	voidKept = time.Minute
 	// A turn can be settled until reservationOutlives after its session's expiry: longer than a reply can last.
 	reservationOutlives = time.Hour
-	// journalOutlives is how long the journal of a turn that has ended is kept, empty, for a node that was asleep and still
-	// writes.
+	// The journal of an ended turn is kept, empty, for journalOutlives, because a node that was suspended may still write to it.
 	journalOutlives = 5 * time.Minute
-	// windowKept is for how many seconds a window is kept: nothing stays in it for longer than 121 s, even if the clock was set
-	// back.
+	// A rate window is kept for windowKept seconds after its last change: no count stays in it for more than 121 s, even if the
+	// clock was set back.
 	windowKept = 130
 	// prunedAtOnce is how many expired sessions one operation removes from the indices: enough to keep up, and under a
 	// millisecond.
@@ -35,8 +34,8 @@ const (
 	// A script reads the newest historyFirstRead messages first, because many sessions have no more, and then historyRead at a
 	// time.
 	historyFirstRead, historyRead = 16, 128
-	// daysPackedByCount is how many days of usage the first count of a day packs, of the last daysSearched, and daysPackedByRead
-	// how many a report packs. A busy account's day takes Redis 1.5 ms.
+	// The first count of a day packs up to daysPackedByCount days of usage among the last daysSearched. A report packs up to
+	// daysPackedByRead. To pack a busy account's day takes Redis 1.5 ms.
 	daysPackedByCount, daysSearched, daysPackedByRead = 4, 32, 32
 	// fieldsAnHour is the number of field numbers that each hour has in a day's counts, used or not (lua/lib/usage.lua).
 	fieldsAnHour = 512

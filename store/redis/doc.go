@@ -6,7 +6,7 @@
 // Each operation that changes something is one Lua script, which Redis runs atomically. NAME.go calls lua/NAME.lua, whose head
 // documents
 // KEYS, ARGV and the result. Scripts share the definitions in lua/lib. Limits, timeouts and names of keys are written in Go only:
-// Lua gets them in a generated prelude (compose.go, constants.go, schema.go). A script returns a refusal as a value, so an error
+// Lua gets them in a generated prelude (compose.go, constants.go, schema.go). A script returns a refusal as a value. So an error
 // from Redis is always a fault.
 //
 // Everything of one account and mode has one hash tag, so it is in one slot of a Cluster (schema.go lists all keys). That has two
@@ -22,12 +22,13 @@
 // # Lost replies
 //
 // If a connection breaks, a script may or may not have run. A script that is marked idempotent is sent again, once, unless it
-// counts a request. These are the reads, and those whose repeat recognises its own work: BeginTurn by its waiter, EndTurn by the
-// fencing token, heartbeats, leases and the journal by their nature. The others return conversation.ErrUnavailable, and the
-// caller decides: ResumeTurn finds the turn that a lost BeginTurn began, or makes sure that it never begins. CreateSession is
-// safe to repeat with an idempotency key. DeleteSession and SaveSummary, repeated, find nothing left to do.
+// counts a request. These are the reads, and the scripts whose repeat recognises its own work: BeginTurn by its waiter, EndTurn
+// by the fencing token. Heartbeats, leases and journal writes are idempotent by nature. The others return
+// conversation.ErrUnavailable, and the caller decides. ResumeTurn finds the turn of a BeginTurn whose reply was lost, or makes
+// sure that the turn never begins. CreateSession is safe to repeat with an idempotency key. A repeated DeleteSession or
+// SaveSummary changes nothing.
 //
-// A call takes 1.8 s at most, so that a request is answered with 503 within 2 s if Redis is away.
+// A call takes 1.8 s at most, so that a request gets its 503 within 2 s if Redis cannot be reached.
 //
 // # Turns and fencing
 //
@@ -38,10 +39,10 @@
 //
 // # Journal
 //
-// The text of live replies is written by SETRANGE at its offset, all replies of a node in one pipeline each tick. An offset makes
-// a repeat harmless, and a command costs Redis a third of a script. But SETRANGE would create an expired key again, without
-// expiry. So the first write, and one every five minutes, goes through a script that checks the key; and the key of an ended turn
-// stays, empty, for five minutes.
+// Each tick, a node writes the new text of all its live replies in one pipeline, each by SETRANGE at its offset. The offset makes
+// a repeat harmless, and the command costs Redis a third of a script. But SETRANGE would create an expired key again, without
+// expiry. So the first write, and one about every five minutes, goes through a script that checks the key. And the key of an
+// ended turn stays, empty, for five minutes.
 //
 // # Nodes
 //
@@ -54,24 +55,26 @@
 //
 // # Wake-ups and polling
 //
-// A node that shows a session written elsewhere follows it: it has a lease of 20 s, renewed every 5 s. Changes are published to
-// the inbox of each follower, which is one channel for each node. The node that writes also notifies followers in the pipeline of
-// each tick. A wake-up only says "look again", so a lost one costs a moment and never text: nodes poll live sessions every second
-// and others every 5 s, and all of them after the inbox has reconnected. Pub/sub has no acknowledgements, so an inbox that is
-// silent for 3 s, while it is pinged each second, is reconnected.
+// A node that shows a session of another node follows it: it has a lease of 20 s, renewed every 5 s. Each node has one inbox, a
+// channel to which the scripts publish changes of the sessions that it follows. The node that writes in a session also notifies
+// the followers in the pipeline of each tick. A wake-up only says "look again", so a lost one delays text but loses none: nodes
+// poll live sessions every second and others every 5 s, and all of them after the inbox has reconnected. Pub/sub has no
+// acknowledgements. So a node pings its inbox each second, and reconnects it after 3 s of silence.
 //
 // A send that waits in a session's queue tries again every second, and is woken when the session is granted to it. A waiter that
-// was not seen for 5 s is dropped, and a grant that is not used for 5 s goes to the next.
+// has not tried for 5 s is dropped, and a grant that is not used within 5 s goes to the next waiter.
 //
 // # Durability
 //
-// Redis decides what survives: a crash loses what the append-only file has not synchronised (appendfsync), and a fail-over loses
-// what the new master has not received. With waitReplicas=N, operations marked durable (sessions, messages, endings, keys,
-// idempotency, tickets) return only after N replicas have them. Rate counters, the queue, heartbeats and live text never wait.
-// Keys expire by Redis itself, so the server must not evict others: [Store.Evicts] reports a maxmemory-policy that does.
+// Durability depends on how Redis is configured: a crash loses the writes that the append-only file has not synchronised
+// (appendfsync), and a fail-over loses those that the new master has not received. With waitReplicas=N, operations marked durable
+// (sessions, messages, endings, keys, idempotency, tickets) return only after N replicas have their writes. Rate counters,
+// heartbeats and live text never wait, nor do summaries and vectors. Redis expires keys by itself and must not evict others:
+// [Store.Evicts] reports a policy that does.
 //
 // # Older versions
 //
-// Names of keys, records, words in inboxes and the meaning of fields never change. Old data stays readable, and nodes of two
-// versions run side by side during a rolling restart: each sends its own scripts, which Redis knows by the SHA-1 of their text.
+// Names of keys, record formats, words in inboxes and the meaning of fields never change. So old data stays readable, and nodes
+// of two versions run side by side during a rolling restart. Each sends its own scripts, which Redis identifies by the SHA-1 of
+// their text.
 package redis

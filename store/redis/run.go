@@ -12,14 +12,14 @@ import (
 )
 
 // run runs a script in one round trip and returns its result: nil, an int64, a string, or a []any of these. All keys have the
-// hash tag tag. Everything that has an effect goes through run or runAll.
+// hash tag tag; "" if they have none. All writes to keys with a tag go through run or runAll, except the SETRANGE of Journal.
 //
-// If the script carries an admission and ctx has one that is pending, the request is admitted first. If it is refused, the
-// operation does not run, and the error is auth.ErrInvalidToken or an *auth.LimitError. Other errors are those of fault.
+// If the script carries an admission and ctx has a pending one, the script admits the request first. If it refuses the request,
+// the operation does not run, and the error is auth.ErrInvalidToken or an *auth.LimitError. Other errors are those of fault.
 //
-// After a lost reply the script may have run. It is sent again, once, if it is idempotent and counts no request. A durable script
-// whose replicas do not acknowledge it in time has run, yet the error is conversation.ErrUnavailable; but if they were behind
-// before, it does not run at all.
+// After a lost reply the script may have run. It is sent again, once, if it is idempotent and counts no request. If the replicas
+// do not acknowledge a durable script in time, the script has run, yet the error is conversation.ErrUnavailable. If they were
+// behind before and still are, a durable script does not run at all.
 func (s *Store) run(ctx context.Context, sc *script, tag string, keys []string, args ...any) (any, error) {
 	return s.runWith(ctx, sc, tag, keys, nil, args...)
 }
@@ -77,8 +77,8 @@ type call struct {
 	args   []any
 }
 
-// runAll runs scripts that carry no admission, in one round trip to each server. It returns the result or the error of each. One
-// that a server did not know, and so did not run, is sent again by its text.
+// runAll runs scripts that carry no admission, in one round trip to each server. It returns the result or the error of each. If a
+// server does not know a script, and so has not run it, a second round trip sends the script's text.
 func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -103,8 +103,8 @@ func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	return replies, errs
 }
 
-// pipeline runs the calls with those numbers by their texts or, if numbers is nil, all calls by their digests. It returns the
-// numbers of those whose script the server did not know.
+// pipeline runs the calls at the indices numbers by the scripts' texts. If numbers is nil, it runs all calls by the scripts'
+// digests. It returns the indices of the calls whose script the server did not know.
 func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs []error, numbers []int) (missing []int) {
 	byText := numbers != nil
 	if !byText {
@@ -225,10 +225,10 @@ func isLost(err error) bool {
 	return !errors.As(err, &answered) && !errors.Is(err, errBehind)
 }
 
-// What follows reads results. A script's results have few shapes, so a wrong one reads as the zero value, and callers check
-// lengths.
+// The functions below read results. They return the zero value for a result of another type, and callers check the lengths of
+// lists.
 
-// text returns a result that is a string, else "".
+// text returns a string result, and "" for a result of another type.
 func text(reply any) string {
 	text, _ := reply.(string)
 	return text
@@ -255,7 +255,7 @@ func outcome(list []any) string {
 	return text(list[0])
 }
 
-// texts returns a result that is a list of strings. It reports whether it is one.
+// texts returns a result that is a list of strings. It reports whether it is one. It reports whether it is one.
 func texts(reply any) ([]string, bool) {
 	list, ok := reply.([]any)
 	all := make([]string, len(list))

@@ -89,7 +89,7 @@ func tagOf(account, mode string) string {
 func ownerTag(o auth.Owner) string           { return tagOf(o.Account, o.Mode) }
 func tagOfOwner(o conversation.Owner) string { return tagOf(o.Account, string(o.Mode)) }
 
-// ownerOfTag is the inverse of tagOfOwner. It reports whether tag is valid.
+// ownerOfTag is the inverse of tagOfOwner. It reports whether tag is valid. It reports whether tag is valid.
 func ownerOfTag(tag string) (conversation.Owner, bool) {
 	inner, ok1 := strings.CutPrefix(tag, "{a:")
 	inner, ok2 := strings.CutSuffix(inner, "}")

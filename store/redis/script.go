@@ -39,16 +39,16 @@ func (sc *script) has(p property) bool { return sc.is&p != 0 }
 func (sc *script) admits() bool     { return sc.has(admits | reserves) }
 func (sc *script) idempotent() bool { return sc.has(reads | idempotent) }
 
-// newScript returns the script of that name. Its text is composed when it is first run: a process with the embedded store
-// composes none.
+// newScript returns the script lua/NAME.lua. Its text is composed at its first run, so a process with the embedded store composes
+// none.
 func newScript(name string, is property) *script {
 	return &script{name: name, is: is, compiled: sync.OnceValue(func() compiled { return compile(source(name+".lua"), is) })}
 }
 
-// compile composes an operation with what it uses.
+// compile composes an operation with the definitions that it uses, and adds the code that its properties need.
 //
-// Each script begins with a shebang. It makes the server check before the script runs whether it is out of memory, a replica, or
-// unable to save: otherwise a script could fail half-way. And it makes a key in another slot an error.
+// Each script begins with a shebang. So before the script runs, the server checks that it has memory, is no replica, and can
+// save. Otherwise a script could fail half-way. The shebang also makes access to a key in another slot an error.
 func compile(operation string, is property) compiled {
 	header := "#!lua\n"
 	admission := is&(admits|reserves) != 0

@@ -14,7 +14,7 @@ import (
 )
 
 // Store is a store on Redis. Its methods may be called from any goroutine. A method that returns conversation.ErrUnavailable may
-// have taken effect: only its reply may be lost.
+// have taken effect, because only its reply may be lost.
 type Store struct {
 	// static
 	db        redis.UniversalClient
@@ -39,10 +39,10 @@ type Store struct {
 //
 // User and password are percent-encoded. TLS trusts the system's root certificates.
 //
-// ?waitReplicas=N (0 to 100; not with a Cluster) makes every durable operation wait until N replicas have its writes, for up to 1
-// s, so that no fail-over to one of them loses what a client was told. If fewer have them in time, the error is
-// conversation.ErrUnavailable, and the operation has taken effect. From then on, until they have caught up, durable operations do
-// not start. Live text, request counts, queues and heartbeats never wait.
+// ?waitReplicas=N (0 to 100; not with a Cluster) makes every durable operation wait for up to 1 s until N replicas have its
+// writes. So no fail-over to one of them loses a write that was acknowledged to a client. If fewer replicas have the writes in
+// time, the error is conversation.ErrUnavailable, although the operation has taken effect. From then on, durable operations do
+// not start until N replicas have caught up. Live text, heartbeats, summaries and the admission of reads never wait.
 func Open(ctx context.Context, url string) (*Store, error) {
 	options, err := parseURL(url)
 	if err != nil {
@@ -67,9 +67,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Evicts returns the maxmemory-policy of a server that evicts keys when its memory is full, and so would lose sessions and keys;
-// "" if no server does, or none can be asked. Full memory shows in every response; eviction shows nowhere, so it is checked at
-// the start.
+// Evicts returns the maxmemory-policy of a server that evicts keys when its memory is full, and so would lose sessions and API
+// keys. It returns "" if no server evicts, or none can be reached. Writes to a full server fail visibly, but eviction is silent.
+// So the caller checks for it at startup.
 func (s *Store) Evicts(ctx context.Context) (policy string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
