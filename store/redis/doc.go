@@ -10,14 +10,14 @@
 // from Redis is always a fault.
 //
 // Everything of one account and mode has one hash tag, so it is in one slot of a Cluster (schema.go lists all keys). That has two
-// effects. The admission of a request (its key works, its rate limits hold) runs in the same script as the operation, in the same
-// round trip; and a script cannot even name what belongs to another account. Two things are outside: the pointer from the hash of
-// a secret to its key, and a node's heartbeat, live turns and inbox. Their changes are not atomic with the scripts. Each is
-// written so that a crash in between does no harm: a pointer only saves a round trip, and the set of live turns may name too
-// many, never too few.
+// effects. The admission of a request (its key works, its rate limits allow it) runs in the same script as the operation, in the
+// same round trip. And a script cannot even name a key of another account. Outside of the tags are the pointers from the hash of
+// a secret to its key, the key that seals tickets, and each node's heartbeat, live turns and inbox. Their changes are not atomic
+// with the scripts, but a crash in between does no harm. A pointer only saves a round trip. The set of live turns may name turns
+// that are not live. In a Cluster it may also lack a turn if the node died in between; a poll or a waiter finds such a turn.
 //
-// Most operations take one round trip, and a test counts them. A send takes two, one before the model is called. A reply that is
-// being written takes none per token.
+// Most operations take one round trip, and a test counts the round trips. A send takes two, one before the model is called. The
+// text of all live replies takes one round trip a tick, not one a token.
 //
 // # Lost replies
 //
@@ -33,9 +33,9 @@
 // # Turns and fencing
 //
 // Each turn of a session has a higher fencing token than the one before. Ending a turn needs the current token, and the token is
-// part of the journal's key. So a node that was suspended, and whose turn the others have ended, cannot end it again, and writes
-// its text where nobody reads. Its EndTurn returns the ending that was stored. What settles a turn's usage is stored beside the
-// session and outlives it, so usage is settled once even if the session was deleted or has expired.
+// part of the journal's key. If a node was suspended and others have ended its turn, it cannot end the turn again, and
+// writes its text to a journal that nobody reads. Its EndTurn returns the stored reply. The reservation of a turn is stored
+// beside the session and outlives it, so usage is settled once even if the session was deleted or has expired.
 //
 // # Journal
 //
@@ -48,10 +48,10 @@
 //
 // A process gets a new name each time it starts. It sends a heartbeat every second, and is dead after 3 s without one: long
 // enough to survive a slow second, short enough to end its turns within 5 s. The set n:<node>:live names its turns. Every node
-// ends the turns of dead nodes (EndOrphans); the scripts make that happen once. A node that has just lost touch with Redis, or
-// sees the server's clock step, ends nobody's turns for 3 s, because everybody looks dead to it. A turn of a node that is not
-// known at all is found by whoever polls the session or waits in its queue. A node also compares its own live turns with the
-// store's every 2 s, because a fail-over may have lost an ending.
+// ends the turns of dead nodes (EndOrphans), and the scripts end each turn once. After an outage of Redis, or a step of the
+// server's clock, all other nodes look dead to a node. So it ends no turns of others for the next 3 s. A turn of an unlisted node
+// is found by the nodes that poll its session or wait in its queue. A node also compares its own live turns with the store's
+// every 2 s, because a fail-over may have lost an ending.
 //
 // # Wake-ups and polling
 //
