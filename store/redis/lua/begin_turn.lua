@@ -13,7 +13,7 @@
 --   {'conflict'}                          another request used the idempotency key
 --   {'gone'}                              no such session
 --   {'void'}                              resume_turn.lua has voided the waiter
---   {'overflow', tokens, window}          the prompt does not fit the window: the message, and the history unless it is summarised
+--   {'overflow', tokens, window}          the message, with the history unless it is summarised, does not fit the window
 --   {'tokens', {used, reset, wait}}       the limit of tokens a minute is exceeded
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end
