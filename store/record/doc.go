@@ -8,14 +8,16 @@
 //
 //   - a text or bytes: the length as a varint, then the bytes;
 //   - a number: a zigzag varint;
-//   - a flag byte says which optional parts follow, in the order of its bits.
+//   - a priority: a float64 in 8 bytes, little endian;
+//   - a digest: its 32 bytes;
+//   - a flag byte, in messages and sessions: most of its bits say which optional parts follow.
 //
-// What the store's key says is not repeated: ids, and for a summary its last message. The creation time of a message is not in
-// its record either, because Redis' scripts stamp it; each store keeps it in front of the record.
+// A record lacks its own id and the creation time of a message, which Redis' scripts set, and a summary lacks its last message. The
+// stores keep these values in the key or before the record.
 //
-// A turn reads as many messages as its window holds, so decoding must be cheap. Read functions take a string or bytes. Texts read
-// from a string share its memory, which suits Redis, whose client returns strings. Texts read from bytes are copied, which suits
-// the embedded store, whose bytes are valid only within a transaction. As JSON, decoding took most of a turn's time.
+// A turn reads all messages that fit its window, so decoding must be cheap. Read functions take a string or bytes. Texts read from
+// a string share its memory, which suits Redis, whose client returns strings. Texts read from bytes are copied, which suits the
+// embedded store, whose bytes are valid only within a transaction. With JSON, decoding took most of a turn's time.
 //
 // # Changing the format
 //

@@ -7,7 +7,7 @@ import (
 
 // The flags of a message. The parts follow the flag byte in the order usage, context, window, error, similarity.
 const (
-	hasUsage = 1 << iota
+	hasUsage    = 1 << iota
 	isEstimated // the usage is estimated; no part of its own
 	hasContext
 	hasError

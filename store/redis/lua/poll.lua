@@ -4,7 +4,8 @@
 -- ARGV[4] a reply, '' for none · ARGV[5] offset in the reply's text, in bytes
 -- Result: server time in milliseconds if the session is gone, else {view, the node that writes in the session or '',
 --   why the live reply must stop or '', text of the reply from the offset on, '' unless the reply is live,
---   {follower, milliseconds left, …}, empty unless this node writes in the session, last message of the summary or '', its figures or ''}
+--   {follower, milliseconds left, …}, empty unless this node writes in the session,
+--   last message of the summary or '', figures of the summary or ''}
 local s = session_at(ARGV[1])
 if not s then return now end
 if ARGV[3] ~= '' then add_follower(s, ARGV[2], ARGV[3]) end
