@@ -172,9 +172,9 @@ func clockStep(random *rand.Rand) int {
 	return random.IntN(3)
 }
 
-// TestLimits_BurstAtMinuteBoundary is the burst at the boundary: as many as the limit in the last second of one minute, and
+// TestLimits_BurstAtMinuteBoundary_Refused is the burst at the boundary: as many as the limit in the last second of one minute, and
 // none before all of them have left.
-func TestLimits_BurstAtMinuteBoundary(t *testing.T) {
+func TestLimits_BurstAtMinuteBoundary_Refused(t *testing.T) {
 	p := newPair(t, auth.Live)
 	p.now = p.now/60*60 + 59
 	admitted := func() (n int) {
@@ -272,7 +272,7 @@ func TestAdmit_DeadKey_CountsNothing(t *testing.T) {
 	}
 }
 
-func TestAdmit_DeclaredKey(t *testing.T) {
+func TestAdmit_KeyFromConfiguration_Admitted(t *testing.T) {
 	p := auth.Principal{Account: newAccount(), Mode: auth.Live, KeyID: "key_declared00000000"}
 	if d, err := admit(t, newStore(t), p); err != nil || d.Remaining != 299 {
 		t.Errorf("%+v, %v", d, err)

@@ -17,7 +17,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-func TestParseURL(t *testing.T) {
+func TestParseURL_EachTopology_OptionsRead(t *testing.T) {
 	type parsed struct {
 		Addrs                            []string
 		User, Password, Sentinel, Master string
@@ -90,7 +90,7 @@ func TestOpen_NoServer_NoPasswordInError(t *testing.T) {
 	}
 }
 
-func TestOpen_OldServer(t *testing.T) {
+func TestOpen_ServerBefore7_Refused(t *testing.T) {
 	for version, ok := range map[string]bool{"6.2.14": false, "5.0": false, "": false, "7.0.0": true, "8.2.1": true, "10.0.0": true} {
 		s, err := Open(t.Context(), "redis://"+serverOfVersion(t, version))
 		if err == nil {
@@ -128,9 +128,9 @@ func serverOfVersion(t *testing.T, version string) string {
 	return listener.Addr().String()
 }
 
-// TestFaults_UnavailableThenHealed injects a fault and removes it: meanwhile writes and Ping fail as they should, and afterwards
+// TestRun_EachFault_UnavailableUntilHealed injects a fault and removes it: meanwhile writes and Ping fail as they should, and afterwards
 // all works again. That they fail in time is callTimeout's work; a call that ignored it would hang.
-func TestFaults_UnavailableThenHealed(t *testing.T) {
+func TestRun_EachFault_UnavailableUntilHealed(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct {
 		harm, heal func(s *redistest.Server, p *redistest.Proxy)
@@ -210,7 +210,7 @@ func TestRun_LostReply_NotIdempotent_NotSentAgain(t *testing.T) {
 	}
 }
 
-func TestRun_ServerForgotScripts(t *testing.T) {
+func TestRun_ServerForgotScripts_SentAgain(t *testing.T) {
 	server := redistest.Single(t)
 	s := open(t, server.URL)
 	owner := auth.Owner{Account: "a", Mode: auth.Live}
@@ -227,9 +227,9 @@ func TestRun_ServerForgotScripts(t *testing.T) {
 	}
 }
 
-// TestRun_OutOfMemory_NoHalfScript shows what the shebang is for. Without it, a script that has written once
+// TestRun_OutOfMemory_ScriptNotStarted shows what the shebang is for. Without it, a script that has written once
 // may go on writing without memory, or fail half-way.
-func TestRun_OutOfMemory_NoHalfScript(t *testing.T) {
+func TestRun_OutOfMemory_ScriptNotStarted(t *testing.T) {
 	server := redistest.Single(t)
 	s := open(t, server.URL)
 	server.Do("SET", "before", "1")

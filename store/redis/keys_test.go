@@ -175,7 +175,7 @@ func TestSetTier_CrashHalfway_Repeatable(t *testing.T) {
 	}
 }
 
-func TestRotateKey_LostReply(t *testing.T) {
+func TestRotateKey_LostReply_RotatedOnce(t *testing.T) {
 	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
 	_, err := s.CreateKey(t.Context(), key, "")
 	must(t, err)

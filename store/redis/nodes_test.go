@@ -106,7 +106,7 @@ func onBoth(t *testing.T, test func(t *testing.T, url string)) {
 	})
 }
 
-func TestFollow_NotifiedOfSummary(t *testing.T) {
+func TestSaveSummary_FollowingNode_Notified(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		writer, writerWakeUps := join(t, url)
 		viewer, viewerWakeUps := join(t, url)
@@ -126,7 +126,7 @@ func TestFollow_NotifiedOfSummary(t *testing.T) {
 	})
 }
 
-func TestFollow_NotifiedOfText(t *testing.T) {
+func TestJournal_FollowingNode_NotifiedEachTick(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		writer, writerWakeUps := join(t, url)
 		viewer, viewerWakeUps := join(t, url)
@@ -161,7 +161,7 @@ func TestFollow_NotifiedOfText(t *testing.T) {
 	})
 }
 
-func TestPoll_WriterLearnsMissedFollower(t *testing.T) {
+func TestPoll_MissedFollower_WriterNotifiesIt(t *testing.T) {
 	t.Parallel()
 	url := shared.Start(t)
 	writer, _ := join(t, url)
@@ -190,7 +190,7 @@ func nodesOf(t *testing.T, s *Store) []string {
 	return nodes
 }
 
-func TestClose_LeavesNodes(t *testing.T) {
+func TestClose_NodeRemovedUnlessTurnIsLive(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	stays, _ := join(t, url)
@@ -211,7 +211,7 @@ func TestClose_LeavesNodes(t *testing.T) {
 	}
 }
 
-func TestEndOrphans_TwoNodes_OnceEach(t *testing.T) {
+func TestEndOrphans_TwoNodes_EachTurnEndedOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		dies, _ := join(t, url)
 		first, firstWakeUps := join(t, url)
@@ -285,7 +285,7 @@ func isSure(s *Store) bool {
 	return n.sureLocked(time.Now())
 }
 
-func TestEndOrphans_Outage_NobodyDead(t *testing.T) {
+func TestEndOrphans_Outage_NoTurnEnded(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	a, _ := join(t, server.URL)

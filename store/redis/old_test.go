@@ -17,10 +17,10 @@ import (
 	"parley/stream"
 )
 
-// TestOldData_Version1 reads data that a node of the first version has written, with a live turn, and compares it with what that
+// TestOldData_Version1_ReadAndRewrittenSame reads data that a node of the first version has written, with a live turn, and compares it with what that
 // version read. The file holds Redis commands, one a line, with quoted words; the first line is the time of the dump. Every
 // record, written again, must be the same bytes: so during a rolling restart the older nodes read what the newer ones write.
-func TestOldData_Version1(t *testing.T) {
+func TestOldData_Version1_ReadAndRewrittenSame(t *testing.T) {
 	t.Parallel()
 	server := redistest.SingleWithClock(t)
 	s := open(t, server.URL)

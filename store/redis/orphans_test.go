@@ -105,7 +105,7 @@ func TestEndTurn_NodeSlept_Fenced(t *testing.T) {
 	}
 }
 
-func TestEndOrphans_NextInQueueBegins(t *testing.T) {
+func TestEndOrphans_LivingWaiter_BeginsNext(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	dies, _ := join(t, url)
@@ -198,7 +198,7 @@ func endAgain(t *testing.T, s *Store, key conversation.TurnKey) error {
 	return err
 }
 
-func TestMembership_ClockSetAhead_NobodyDead(t *testing.T) {
+func TestMembership_ClockSetAhead_NobodyDeadFor3s(t *testing.T) {
 	n := membership{interval: heartbeatInterval, deadAfter: deadAfter}
 	heartbeat := func(clock time.Duration, dead ...any) []any {
 		return []any{int64(1), clock.Milliseconds(), append([]any{"self"}, dead...), dead}

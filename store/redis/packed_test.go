@@ -126,8 +126,8 @@ func (c *tally) pass(hours int) {
 	})
 }
 
-// TestUsage_PackedOrNot_SameCounts counts, reads and lets time pass in random order: what is read is what was counted.
-func TestUsage_PackedOrNot_SameCounts(t *testing.T) {
+// TestUsage_PackedOrNot_CountsUnchanged counts, reads and lets time pass in random order: what is read is what was counted.
+func TestUsage_PackedOrNot_CountsUnchanged(t *testing.T) {
 	t.Parallel()
 	redis := redistest.SingleWithClock(t)
 	s := open(t, redis.URL)

@@ -87,7 +87,7 @@ func wantError(t *testing.T, what string, got, want error) {
 	}
 }
 
-func TestPing(t *testing.T) {
+func TestPing_WritableServer_NoError(t *testing.T) {
 	must(t, newStore(t).Ping(context.Background()))
 }
 

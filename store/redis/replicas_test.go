@@ -22,7 +22,7 @@ func replicated(t *testing.T) (master, replica *redistest.Server, link *redistes
 	return master, replica, link
 }
 
-func TestReplicas_SameRoundTrip(t *testing.T) {
+func TestReplicas_EndAndBegin_NoExtraRoundTrip(t *testing.T) {
 	t.Parallel()
 	master, replica, _ := replicated(t)
 	s := open(t, master.URL+"?waitReplicas=1")
@@ -98,7 +98,7 @@ func TestReplicas_Repeat_WaitsForFirstCall(t *testing.T) {
 	}
 }
 
-func TestOpen_InvalidWaitReplicas(t *testing.T) {
+func TestOpen_InvalidWaitReplicas_Refused(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://h?waitReplicas=x":           "waitReplicas in the store's URL must be a whole number",
 		"redis://h?waitReplicas=-1":          "waitReplicas in the store's URL must be a whole number",

@@ -9,9 +9,9 @@ import (
 	"parley/conversation"
 )
 
-// TestSchema_Expiry uses keys, tickets and limits, and checks each key in Redis that they left: schema.go lists its kind, and it
+// TestSchema_EachKey_ExpiresAsListed uses keys, tickets and limits, and checks each key in Redis that they left: schema.go lists its kind, and it
 // expires as that says.
-func TestSchema_Expiry(t *testing.T) {
+func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
 	key := aKey(owner)
@@ -56,8 +56,8 @@ func TestSchema_Expiry(t *testing.T) {
 // span is half of windowKept.
 const span = 65 * time.Second
 
-// TestSchema_AccountNamesEscaped has accounts whose names look like parts of keys' names.
-func TestSchema_AccountNamesEscaped(t *testing.T) {
+// TestSchema_AccountNames_Escaped has accounts whose names look like parts of keys' names.
+func TestSchema_AccountNames_Escaped(t *testing.T) {
 	s, base := newStore(t), newAccount()
 	names := []string{base, base + ":l}", base + ":l}:key", "{a:" + base + ":l}", base + "%3Al", base + "}", base + " ", base + "+"}
 	for _, name := range names {

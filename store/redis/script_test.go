@@ -37,8 +37,8 @@ func luaFiles(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestScripts_Composed checks the text of each script as a server gets it.
-func TestScripts_Composed(t *testing.T) {
+// TestScripts_Composed_NoMistakes checks the text of each script as a server gets it.
+func TestScripts_Composed_NoMistakes(t *testing.T) {
 	t.Parallel()
 	for _, sc := range allScripts {
 		t.Run(fmt.Sprint(sc.name, " ", sc.is), func(t *testing.T) {
@@ -49,8 +49,8 @@ func TestScripts_Composed(t *testing.T) {
 	}
 }
 
-// TestScripts_MistakesAreFound breaks a composed script in each way that TestScripts_Composed must notice.
-func TestScripts_MistakesAreFound(t *testing.T) {
+// TestScripts_EachMistake_Found breaks a composed script in each way that TestScripts_Composed_NoMistakes must notice.
+func TestScripts_EachMistake_Found(t *testing.T) {
 	t.Parallel()
 	const valid = "local function charge(n) return n end\nlocal WINDOW_SPAN = 61\nreturn charge(WINDOW_SPAN)\n"
 	if found := mistakesIn("#!lua\n" + valid); found != nil {
@@ -243,8 +243,8 @@ func walkAt(v reflect.Value, depth int, visit func(node any, top bool)) {
 	}
 }
 
-// TestScripts_OneGoFileEach checks that lua/NAME.lua is run by NAME.go, and says at its head what it takes and returns.
-func TestScripts_OneGoFileEach(t *testing.T) {
+// TestScripts_EachLuaFile_HasGoFileAndHead checks that lua/NAME.lua is run by NAME.go, and says at its head what it takes and returns.
+func TestScripts_EachLuaFile_HasGoFileAndHead(t *testing.T) {
 	names := luaFiles(t, ".")
 	for _, name := range names {
 		if !slices.ContainsFunc(allScripts, func(sc *script) bool { return sc.name == name }) {
@@ -265,8 +265,8 @@ func TestScripts_OneGoFileEach(t *testing.T) {
 	}
 }
 
-// TestScripts_LibraryHeads checks that each library lists what it defines for others.
-func TestScripts_LibraryHeads(t *testing.T) {
+// TestScripts_LibraryHeads_ListDefinitions checks that each library lists what it defines for others.
+func TestScripts_LibraryHeads_ListDefinitions(t *testing.T) {
 	all := libraries()
 	for _, name := range luaFiles(t, "lib") {
 		found := regexp.MustCompile(`(?m)^-- Defines: (.*)\.$`).FindStringSubmatch(source("lib/" + name + ".lua"))
@@ -298,8 +298,8 @@ func TestScripts_LibraryHeads(t *testing.T) {
 	}
 }
 
-// TestScripts_LibrariesAreUsed checks that no library or prelude defines what no script uses.
-func TestScripts_LibrariesAreUsed(t *testing.T) {
+// TestScripts_LibraryDefinitions_AllUsed checks that no library or prelude defines what no script uses.
+func TestScripts_LibraryDefinitions_AllUsed(t *testing.T) {
 	t.Parallel()
 	for name, d := range libraries() {
 		if !slices.ContainsFunc(allScripts, func(sc *script) bool { return strings.Contains(sc.compiled().text, d.text) }) {
@@ -308,8 +308,8 @@ func TestScripts_LibrariesAreUsed(t *testing.T) {
 	}
 }
 
-// TestScripts_Properties checks what a script says of itself against its text.
-func TestScripts_Properties(t *testing.T) {
+// TestScripts_Properties_MatchText checks what a script says of itself against its text.
+func TestScripts_Properties_MatchText(t *testing.T) {
 	t.Parallel()
 	for _, sc := range allScripts {
 		operation := libraries().compose(source(sc.name + ".lua"))

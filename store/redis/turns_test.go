@@ -120,7 +120,7 @@ func TestBeginTurn_SameWaiter_SameTurn(t *testing.T) {
 	same(t, "its message", again, ended)
 }
 
-func TestBeginTurn_LostReply(t *testing.T) {
+func TestBeginTurn_LostReply_BegunOnce(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session, w := newSession(t, s, owner), tap(s)
 	w.unheard.Store(beginTurnScript)
@@ -145,7 +145,7 @@ func TestBeginTurn_LostReply(t *testing.T) {
 	same(t, "the messages", second.Session.MessageCount, 4)
 }
 
-func TestQueue_WokenByName_OnAnyNode(t *testing.T) {
+func TestQueue_WakeUp_OnlyNamedWaiterGranted(t *testing.T) {
 	s, other, owner := newStore(t), newStore(t), newOwner()
 	session := newSession(t, s, owner)
 	running := begin(t, s, owner, aTurn(session.ID, "running"))
@@ -217,7 +217,7 @@ func TestResumeTurn_NotBegun_NeverBegins(t *testing.T) {
 	wantError(t, "ResumeTurn by another node", err, conversation.ErrMessageNotFound)
 }
 
-func TestLiveTurns_EmptyInTheEnd(t *testing.T) {
+func TestLiveTurns_AllEnded_SetEmpty(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	tag, session := tagOfOwner(owner), newSession(t, s, owner)
 	first, second := aTurn(session.ID, "first"), aTurn(session.ID, "second")
@@ -241,7 +241,7 @@ func TestLiveTurns_EmptyInTheEnd(t *testing.T) {
 	same(t, "in the end", members(t, s), nil)
 }
 
-func TestStop_NodeNotified(t *testing.T) {
+func TestStop_EachCause_WriterNotified(t *testing.T) {
 	writer, other, owner := newStore(t), newStore(t), newOwner()
 	inbox := inboxOf(t, writer)
 	for _, test := range []struct {
@@ -329,7 +329,7 @@ func expire(t *testing.T, s *Store, owner conversation.Owner, sessionID string) 
 	must(t, s.db.Del(t.Context(), sessionKey(tag, sessionID), tag+":m:"+sessionID).Err())
 }
 
-func TestExpiry_SettledOnce(t *testing.T) {
+func TestEndTurn_SessionExpired_SettledOnce(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session, kept := newSession(t, s, owner), newSession(t, s, owner)
 	begun := begin(t, s, owner, aTurn(session.ID, "hello"))
