@@ -12,12 +12,12 @@
 //   - a digest: its 32 bytes;
 //   - a flag byte, in messages and sessions: most of its bits say which optional parts follow.
 //
-// A record lacks its own id and the creation time of a message, which Redis' scripts set, and a summary lacks its last message. The
-// stores keep these values in the key or before the record.
+// A record lacks its own id and the creation time of a message, which Redis' scripts set, and a summary lacks its last message.
+// The stores keep these values in the key or before the record.
 //
-// A turn reads all messages that fit its window, so decoding must be cheap. Read functions take a string or bytes. Texts read from
-// a string share its memory, which suits Redis, whose client returns strings. Texts read from bytes are copied, which suits the
-// embedded store, whose bytes are valid only within a transaction. With JSON, decoding took most of a turn's time.
+// A turn reads all messages that fit its window, so decoding must be cheap. Read functions take a string or bytes. Texts read
+// from a string share its memory, which suits Redis, whose client returns strings. Texts read from bytes are copied, which suits
+// the embedded store, whose bytes are valid only within a transaction. With JSON, decoding took most of a turn's time.
 //
 // # Changing the format
 //

@@ -9,8 +9,8 @@ import (
 	"parley/conversation"
 )
 
-// TestSchema_EachKey_ExpiresAsListed uses keys, tickets and limits, and checks each key in Redis that they left: schema.go lists its kind, and it
-// expires as that says.
+// TestSchema_EachKey_ExpiresAsListed uses API keys, tickets and limits. Then it checks that each key in Redis is of a kind in
+// schema.go, and expires as stated there.
 func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
@@ -53,10 +53,10 @@ func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	}
 }
 
-// span is half of windowKept.
+// span is half of windowKept, the time for which a rate window is kept.
 const span = 65 * time.Second
 
-// TestSchema_AccountNames_Escaped has accounts whose names look like parts of keys' names.
+// TestSchema_AccountNames_Escaped uses account names that look like parts of names of keys.
 func TestSchema_AccountNames_Escaped(t *testing.T) {
 	s, base := newStore(t), newAccount()
 	names := []string{base, base + ":l}", base + ":l}:key", "{a:" + base + ":l}", base + "%3Al", base + "}", base + " ", base + "+"}
