@@ -314,5 +314,5 @@ func TestReserveTokens_DeadKey_Refused(t *testing.T) {
 	}
 	must(t, s.RevokeKey(t.Context(), p.Owner(), p.KeyID))
 	_, err = reserve(1)
-	wantError(t, "with a key that was revoked meanwhile", err, auth.ErrInvalidToken)
+	wantError(t, "reservation after the key was revoked", err, auth.ErrInvalidToken)
 }

@@ -28,8 +28,7 @@ const (
 	// A rate window is kept for windowKept seconds after its last change: no count stays in it for more than 121 s, even if the
 	// clock was set back.
 	windowKept = 130
-	// prunedAtOnce is how many expired sessions one operation removes from the indices: enough to keep up, and under a
-	// millisecond.
+	// One operation removes up to prunedAtOnce expired sessions from the indices: enough to keep up, and under a millisecond.
 	prunedAtOnce = 100
 	// A script reads the newest historyFirstRead messages first, because many sessions have no more, and then historyRead at a
 	// time.

@@ -65,7 +65,7 @@ func (f *followers) appendWakeUps(wakeUps map[string][]byte, sessionID, self str
 	}
 }
 
-// sweep forgets leases that have lapsed.
+// sweep removes lapsed leases.
 func (f *followers) sweep(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

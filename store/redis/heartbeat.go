@@ -16,7 +16,8 @@ const (
 	deadAfter = 3 * time.Second
 )
 
-// beatLoop sends heartbeats until ctx is done.
+// beatLoop sends a heartbeat at each interval until ctx is done. After each, it removes stale members from the set of live turns,
+// and lapsed entries from followers and journal.
 func (s *Store) beatLoop(ctx context.Context) {
 	ticker := time.NewTicker(s.membership.interval)
 	defer ticker.Stop()

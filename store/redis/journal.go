@@ -74,7 +74,7 @@ func (j *journal) doubt() {
 	}
 }
 
-// forget forgets the journal of a turn that has ended.
+// forget removes the entry of a turn that has ended.
 func (j *journal) forget(key conversation.TurnKey) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

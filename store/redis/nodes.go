@@ -65,7 +65,7 @@ func (s *Store) Join(ctx context.Context, notify func(sessionID string)) error {
 	return nil
 }
 
-// stopMembership stops what Join started. It reports whether this process was a node.
+// stopMembership stops the goroutines that Join started. It reports whether this process was a node.
 func (s *Store) stopMembership() bool {
 	m := &s.membership
 	m.mu.Lock()

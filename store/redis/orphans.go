@@ -14,7 +14,7 @@ import (
 // enough not to block Redis.
 const orphansAtOnce = 64
 
-// orphan is a turn whose node is dead, or unknown.
+// orphan is a turn that EndOrphans may have to end: its node is dead or unknown, or is this node but does not write it.
 type orphan struct {
 	node    string
 	owner   conversation.Owner

@@ -142,7 +142,7 @@ func journalKey(tag, sessionID string, fence int64) string {
 // liveMember returns the member for a turn in the set of a node's live turns.
 func liveMember(tag, sessionID, waiter string) string { return tag + " " + sessionID + " " + waiter }
 
-// The words of an inbox, beside a session's id.
+// followerWord and waiterWord return words of an inbox. The third kind of word is the id of a session.
 func followerWord(sessionID, node string) string { return sessionID + followerMark + node }
 func waiterWord(sessionID, waiter string) string { return sessionID + waiterMark + waiter }
 

@@ -26,7 +26,7 @@ func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	must(t, err)
 
 	const never = -time.Nanosecond       // as the client returns it
-	want := map[string][2]time.Duration{ // by what follows the tag: how long a key is kept, at least and at most
+	want := map[string][2]time.Duration{ // by kind of key: its minimum and maximum time to live
 		"account": {never, never}, "keys": {never, never}, "key": {never, never},
 		"requests": {61 * time.Second, 2 * span}, "day": {0, 48 * time.Hour}, "ticket": {0, time.Minute},
 		"h": {400 * 24 * time.Hour, 401 * 24 * time.Hour},

@@ -22,7 +22,7 @@ func TestStore_TwoNodes(t *testing.T) {
 	})
 }
 
-// several is a store that is several nodes.
+// alternating is a store that passes each call to the next of its nodes.
 type alternating struct {
 	nodes []*Store
 	calls atomic.Int64

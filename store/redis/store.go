@@ -98,7 +98,7 @@ func (s *Store) Evicts(ctx context.Context) (policy string) {
 // oldestVersion is the first version of Redis with all features that Parley needs: scripts with a shebang (see compile).
 const oldestVersion = "7.0"
 
-// checkVersion returns an error if the server is older than oldestVersion.
+// checkVersion returns an error if the server is older than oldestVersion, or its version cannot be read.
 func (s *Store) checkVersion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -115,5 +115,5 @@ func (s *Store) checkVersion(ctx context.Context) error {
 	return nil
 }
 
-// unavailable wraps a fault of the store.
+// unavailable returns an error that wraps conversation.ErrUnavailable and err.
 func unavailable(err error) error { return fmt.Errorf("%w: %w", conversation.ErrUnavailable, err) }

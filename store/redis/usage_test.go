@@ -92,7 +92,7 @@ func TestUsage_Year_OneRoundTrip(t *testing.T) {
 	for range 5 {
 		counted.n.Store(0)
 		hours, took, blocks := read()
-		same(t, "trips", counted.n.Load(), 1)
+		same(t, "round trips", counted.n.Load(), 1)
 		if len(hours) != year || !reflect.DeepEqual(hours, first) {
 			t.Fatalf("the %d packed hours differ from those that were not packed", len(hours))
 		}

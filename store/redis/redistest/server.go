@@ -1,6 +1,6 @@
-// Package redistest starts real Redis servers for tests: single ones, a Cluster, a master monitored by Sentinels. It also has
-// proxies that inject faults. All servers run on loopback and store their data in the test's directory. They end with the test,
-// and the kernel kills them when the test binary dies in any way: by a panic, a timeout or a signal
+// Package redistest starts real Redis servers for tests: single servers, a Cluster, a master monitored by Sentinels. It also has
+// proxies that inject faults. All servers run on loopback and store their data in temporary directories. They end with the test,
+// or a shared one with the test binary. If the test binary dies by a panic, a timeout or a signal, the kernel kills them
 // (TestServer_DiesWithTestBinary).
 package redistest
 
@@ -183,7 +183,7 @@ func (s *Server) signal(signal os.Signal) {
 	}
 }
 
-// Restart kills the server and starts it again on its port.
+// Restart kills the server and starts it again on the same port.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
@@ -282,7 +282,8 @@ func readReply(r *bufio.Reader) string {
 	return line
 }
 
-// await calls ready until it returns true, and fails the test with a complaint after timeout.
+// await calls ready until it returns true. It fails the test with the complaint after timeout, and with the log if the server has
+// ended.
 func (s *Server) await(complaint string, ready func() bool) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

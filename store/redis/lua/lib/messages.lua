@@ -19,7 +19,7 @@ local function live_member(s)
   return member_of(s.live, 0, s.last, '\0' .. (redis.call('GET', journal_key(s.id, s.fence)) or ''))
 end
 
--- Returns a message; nil if it does not exist.
+-- Returns a message, or nil if it does not exist.
 local function message_at(s, id)
   if s.live and s.live == id then return live_member(s) end
   return redis.call('ZRANGE', messages_key(s.id), '[' .. id .. '\0', '(' .. id .. '\1', 'BYLEX')[1]

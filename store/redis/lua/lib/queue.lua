@@ -5,7 +5,7 @@
 -- A waiter tries again at least every second (waiterRetry in Go), which shows that it is alive. queue_of drops a waiter that has
 -- not tried for WAITER_TIMEOUT. A grant that is not used within WAITER_TIMEOUT goes to the next waiter.
 
-local NAME, NODE, INTERRUPTS, REQUEST, SEEN = 1, 2, 3, 4, 5 -- a waiter is an array of these
+local NAME, NODE, INTERRUPTS, REQUEST, SEEN = 1, 2, 3, 4, 5 -- indices in a waiter's array
 
 -- The waiters that this script has woken, as "<session>!<waiter>". The script returns them so that the caller's node wakes its
 -- own at once. Waiters of other nodes are woken through the inboxes.
@@ -38,7 +38,7 @@ local function place_of(s, name)
   end
 end
 
--- Grants a session that has become free to the next in its queue, if any, and wakes that waiter.
+-- Grants a session that has become free to the first waiter in its queue, if any, and wakes that waiter.
 local function grant_next(s)
   if not s.queue and not s.granted then return end
   local next = table.remove(queue_of(s), 1)
@@ -95,7 +95,7 @@ local function leave(s, name)
   end
 end
 
--- Removes the waiters of a dead node. The caller saves the queue.
+-- Removes the waiters of a dead node. The caller must save the queue, for example by grant_next.
 local function drop_waiters_of(s, node)
   local waiting = queue_of(s)
   for i = #waiting, 1, -1 do

@@ -83,7 +83,7 @@ local function window_wait(w, n, limit)
   end
 end
 
--- Returns the second in which the oldest count leaves the window; this second if the window is empty.
+-- Returns the second in which the oldest count leaves the window, or this second if the window is empty.
 local function window_reset(w)
   if w.total == 0 then return second end
   local oldest = math.max(0, w.newest - WINDOW_REACH)
