@@ -1,6 +1,6 @@
-/* A clock that a test can set, for one redis-server. This library is preloaded (../clock.go). It adds an offset to the time of day: the
- * 64-bit number of nanoseconds in the file that PARLEY_TEST_CLOCK names. The monotonic clocks, and so the server's timers and timeouts,
- * do not change: only the date jumps. */
+/* A clock that a test can set, for one redis-server. This library is preloaded (../clock.go). It adds an offset to the time of
+ * day: the 64-bit number of nanoseconds in the file that PARLEY_TEST_CLOCK names. The monotonic clocks, and so the server's timers
+ * and timeouts, do not change: only the date jumps. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
