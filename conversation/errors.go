@@ -7,34 +7,36 @@ import (
 	"parley/stream"
 )
 
-// The errors that callers can tell apart. Stores return them too, wrapped or not.
+// The errors that callers can tell apart. Stores return them too, possibly wrapped.
 var (
 	ErrSessionNotFound = errors.New("the session does not exist or has expired")
 	ErrMessageNotFound = errors.New("the message does not exist")
 	ErrSessionBusy     = errors.New("the session is busy with another message")
-	// ErrIdempotencyConflict says that an Idempotency-Key was used before, for another request.
+	// ErrIdempotencyConflict means that the Idempotency-Key was used before, for a different request.
 	ErrIdempotencyConflict = errors.New("the idempotency key was used for another request")
-	// ErrFenced says that another node has ended the turn.
+	// ErrFenced means that the turn has ended already, mostly because another node ended it.
 	ErrFenced = errors.New("the turn was already ended")
-	// ErrStale says that a summary was made from messages that are gone, or that another summary was stored first.
+	// ErrStale means that a new summary cannot be stored: its messages were cleared, or another summary was stored first.
 	ErrStale = errors.New("the summary is out of date")
-	// ErrUnavailable says that the store cannot be reached or cannot write. A later try may succeed.
+	// ErrUnavailable means that the store cannot be reached or cannot write. A retry may succeed.
 	ErrUnavailable = errors.New("the service is unavailable")
-	// ErrDraining is ErrUnavailable, because this server is shutting down.
+	// ErrDraining wraps ErrUnavailable: this server is shutting down.
 	ErrDraining = fmt.Errorf("%w: the server is shutting down", ErrUnavailable)
-	// ErrReplyLost is ErrUnavailable: the store does not have the reply. A fail-over lost it, or the history was cleared before
-	// this node knew its ending. A repeat with the same Idempotency-Key finds out which.
+	// ErrReplyLost wraps ErrUnavailable: the store does not have the reply. Either a fail-over lost it, or the history
+	// was cleared before this node learned its ending. A repeat with the same Idempotency-Key shows which.
 	ErrReplyLost = fmt.Errorf("%w: the store has lost the reply", ErrUnavailable)
-	// ErrCancelPending says that a cancel was accepted, but the model's request was not closed in time.
+	// ErrCancelPending means that a cancel was accepted, but that the model's request was not closed in time.
 	ErrCancelPending = errors.New("the reply has not stopped yet")
-	// ErrNoPosition says that a client asks for a view that begins after something that the session never had.
+	// ErrNoPosition means that a client's position is ahead of the newest message, or beyond the text of a message that
+	// will not change.
 	ErrNoPosition = errors.New("the position is ahead of everything in the session")
 
-	// ErrHistoryCleared is the cause that stops a reply because its session's history is being cleared. No caller sees it.
+	// ErrHistoryCleared stops a reply whose session's history is being cleared. It is only a cause; no caller gets it.
 	ErrHistoryCleared = fmt.Errorf("%w: its history is being cleared", stream.ErrCancelled)
 )
 
-// OverflowError says that the context window cannot hold a message. CurrentTokens counts the prompt and the reply room.
+// OverflowError means that the context window cannot hold a message. CurrentTokens is the size of the prompt plus the
+// reply room.
 type OverflowError struct {
 	CurrentTokens, MaxTokens int
 }

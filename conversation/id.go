@@ -6,8 +6,8 @@ import (
 	"parley/auth/base62"
 )
 
-// An id is a prefix and 16 characters of [0-9A-Za-z]. In the ids of sessions and messages the first 7 count milliseconds, so
-// that ids sort by creation as bytes, and the other 9 are random.
+// An id is a prefix and 16 characters of [0-9A-Za-z]. The first 7 of a session's or message's id encode its creation in
+// milliseconds, so that ids sort by creation as bytes. The other 9 are random.
 const (
 	SessionPrefix = "session_"
 	MessagePrefix = "msg_"
@@ -32,8 +32,8 @@ func ValidID(prefix, id string) bool {
 	return true
 }
 
-// NewID returns an id for the moment at that sorts after last, which may be "". If the clock has not advanced since last, the
-// id's milliseconds do.
+// NewID returns an id for the time at that sorts after last. last is the newest existing id, or "". If the clock has not
+// advanced since last, the id's time is last's plus 1 ms.
 func NewID(prefix string, at Time, last string) string {
 	clock := encodeClock(at)
 	if floor := clockOf(prefix, last); floor >= clock {

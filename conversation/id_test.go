@@ -21,7 +21,7 @@ func TestNewID_SortsByCreation(t *testing.T) {
 	})
 }
 
-func TestValidID(t *testing.T) {
+func TestValidID_OtherFormats_False(t *testing.T) {
 	for _, test := range []struct {
 		id   string
 		want bool

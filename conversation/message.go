@@ -8,7 +8,7 @@ import (
 	"parley/stream"
 )
 
-// Role says who speaks.
+// Role is the role of a message's author.
 type Role string
 
 // The roles of messages. A system message gets a reply like a user's.
@@ -18,13 +18,13 @@ const (
 	Assistant Role = "assistant"
 )
 
-// Message is one message of a session. It never changes once it is stored, except for a reply that ends.
+// Message is one message of a session. It never changes once it is stored, except that a reply ends.
 type Message struct {
 	ID        string          `json:"messageId"`
 	SessionID string          `json:"sessionId"`
 	Role      Role            `json:"role"`
 	Content   string          `json:"content"`
-	Tokens    int             `json:"tokens"` // of Content; a reply has the provider's figure, if there is one
+	Tokens    int             `json:"tokens"` // of Content; for a reply the provider's figure, if it gave one
 	CreatedAt Time            `json:"createdAt"`
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
 	Status    stream.State    `json:"status"`
@@ -33,12 +33,13 @@ type Message struct {
 	FinishReason string         `json:"finishReason,omitempty"`
 	Context      *ContextReport `json:"context,omitempty"`
 	Error        *ReplyError    `json:"error,omitempty"`
-	// Terms are the words of the exchange. EndTurn takes them with a reply, in sessions whose policy is semantic, and keeps
-	// them in the index ([Indexed]). A message that is read has none.
+	// Terms are the words of the exchange. EndTurn takes them with a reply, in sessions with the semantic policy, and
+	// stores them in the index ([Indexed]). Messages that a store returns have none.
 	Terms window.Terms `json:"-"`
 }
 
-// Usage is what one reply used. Estimated says that we counted, because the provider gave no figures.
+// Usage is the number of tokens of one call to the model. Estimated means that we counted them, because the provider gave
+// no figures.
 type Usage struct {
 	Prompt     int  `json:"prompt"`
 	Completion int  `json:"completion"`
@@ -46,14 +47,14 @@ type Usage struct {
 	Estimated  bool `json:"estimated"`
 }
 
-// ReplyError says why a reply failed.
+// ReplyError is the reason why a reply failed.
 type ReplyError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
-// TokensInPrompt returns how many tokens a message takes in a prompt: Tokens and window.MessageOverhead, or 0 if it is never
-// sent. A streaming reply counts with the Content and Tokens that it has here.
+// TokensInPrompt returns the number of tokens that a message takes in a prompt: Tokens and window.MessageOverhead, or 0
+// if it is never sent. For a streaming reply, it counts the Content and Tokens in m.
 func (m *Message) TokensInPrompt() int {
 	if m.neverSent() {
 		return 0
@@ -61,25 +62,26 @@ func (m *Message) TokensInPrompt() int {
 	return m.Tokens + window.MessageOverhead
 }
 
-// neverSent reports whether a message is left out of every prompt: a reply that failed or has no text.
+// neverSent reports whether every prompt leaves the message out: it is a reply that failed or has no text.
 func (m *Message) neverSent() bool {
 	return m.Role == Assistant && (m.Status == stream.Failed || m.Content == "")
 }
 
-// AsBegun returns a reply as it was when it began: streaming and empty. Viewers that read a reply from its beginning are
-// shown this, whatever has become of it.
+// AsBegun returns the reply in its initial state: streaming and empty. Viewers that read a reply from its beginning see
+// this first, whatever its state is now.
 func (m *Message) AsBegun() Message {
 	return Message{ID: m.ID, SessionID: m.SessionID, Role: m.Role, CreatedAt: m.CreatedAt, Status: stream.Streaming}
 }
 
-// AsLost returns a reply as it ends if the store has lost it ([ErrReplyLost]): viewers keep what they saw, and it counts nowhere.
+// AsLost returns the final state of a reply that the store has lost ([ErrReplyLost]): interrupted, with the text that
+// viewers saw and a usage of 0.
 func (m *Message) AsLost() Message {
 	lost := *m
 	lost.Status, lost.Usage, lost.Error, lost.FinishReason = stream.Interrupted, &Usage{Estimated: true}, nil, ""
 	return lost
 }
 
-// Created returns a message as viewers are shown it when it is created, in JSON.
+// Created returns the JSON that viewers see when the message is created.
 func (m *Message) Created() []byte {
 	if m.Role == Assistant {
 		return encode(m.AsBegun())
@@ -87,7 +89,7 @@ func (m *Message) Created() []byte {
 	return encode(m)
 }
 
-// Ending returns how a reply ended, as viewers are shown it.
+// Ending returns the ending of a reply that viewers see.
 func (m *Message) Ending() stream.Ending {
 	ending := stream.Ending{State: m.Status, Message: encode(m)}
 	if m.Error != nil {
@@ -96,7 +98,7 @@ func (m *Message) Ending() stream.Ending {
 	return ending
 }
 
-// Entry returns a message that will not change any more, as viewers are shown it.
+// Entry returns the topic entry of a message that will not change any more.
 func (m *Message) Entry() *stream.Entry {
 	entry := &stream.Entry{ID: m.ID, Created: m.Created()}
 	if m.Role == Assistant {
@@ -105,8 +107,8 @@ func (m *Message) Entry() *stream.Entry {
 	return entry
 }
 
-// encode returns v as JSON without the escapes that only HTML needs. v is a plain struct, whose metadata was checked when it
-// was received.
+// encode returns v as JSON without the escapes that only HTML needs. It panics on an error: v is a plain struct whose
+// metadata was checked on arrival.
 func encode(v any) []byte {
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)

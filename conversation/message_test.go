@@ -12,7 +12,7 @@ import (
 	"parley/stream"
 )
 
-func TestTime_JSON(t *testing.T) {
+func TestTime_JSON_RoundTrips(t *testing.T) {
 	at := TimeOf(time.Date(2026, 3, 1, 12, 30, 0, 45_678_900, time.FixedZone("", 3600)))
 	b, err := json.Marshal(at)
 	if err != nil || string(b) != `"2026-03-01T11:30:00.045Z"` || at.String() != "2026-03-01T11:30:00.045Z" {
@@ -34,7 +34,7 @@ func reply(status stream.State, content string) *Message {
 	return &Message{ID: "msg_2", SessionID: "session_1", Role: Assistant, Status: status, Content: content, Tokens: 5, Usage: &Usage{Total: 9}, FinishReason: "stop"}
 }
 
-func TestMessage_TokensInPrompt(t *testing.T) {
+func TestTokensInPrompt_NeverSent_Zero(t *testing.T) {
 	for name, test := range map[string]struct {
 		m    *Message
 		want int
@@ -51,7 +51,7 @@ func TestMessage_TokensInPrompt(t *testing.T) {
 	}
 }
 
-func TestMessage_AsViewersSeeIt(t *testing.T) {
+func TestMessage_Entry_ReplyBeginsEmpty(t *testing.T) {
 	asked := &Message{ID: "msg_1", Role: User, Content: "a <b> & c", Status: stream.Completed}
 	if e := asked.Entry(); e.ID != "msg_1" || e.Reply != nil || !strings.Contains(string(e.Created), `"content":"a <b> & c"`) {
 		t.Errorf("a user's message is shown as %s", e.Created)
@@ -73,13 +73,13 @@ func TestMessage_AsViewersSeeIt(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("what is no JSON was encoded")
+			t.Error("encode accepted a channel")
 		}
 	}()
 	encode(make(chan int))
 }
 
-func TestIndex(t *testing.T) {
+func TestIndex_TermsOnlyIfSemantic(t *testing.T) {
 	m := reply(stream.Failed, "text")
 	m.Metadata, m.Terms = json.RawMessage(`{"priority":"high"}`), window.TermsOf("lighthouse")
 	if x := Index(m, Semantic); x.ID != m.ID || !x.Skip || x.Priority != window.High || len(x.Terms) == 0 || x.Tokens != 5 || x.Role != Assistant {
@@ -90,7 +90,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-func TestSummary_Weighed(t *testing.T) {
+func TestSummary_Weighed_AddsOverhead(t *testing.T) {
 	if none := (Summary{Tokens: 5}); none.Weighed() != (window.Summary{}) {
 		t.Errorf("none is weighed as %+v", none.Weighed())
 	}
@@ -103,16 +103,16 @@ func TestSummary_Weighed(t *testing.T) {
 	}
 }
 
-func TestSession_End(t *testing.T) {
+func TestSession_End_AfterHead(t *testing.T) {
 	if p := (&Session{}).End(); p != (stream.Position{}) {
-		t.Errorf("of an empty session: %+v", p)
+		t.Errorf("End of an empty session is %+v", p)
 	}
 	if p := (&Session{Head: "msg_2"}).End(); p != stream.After("msg_2") {
 		t.Errorf("%+v", p)
 	}
 }
 
-func TestTurnStart_Context(t *testing.T) {
+func TestTurnStart_Context_CountsBeforeTurn(t *testing.T) {
 	begun := TurnStart{
 		Session: Session{MessageCount: 4, HistoryTokens: 20}, Message: Message{Role: User, Content: "hello", Tokens: 2},
 		Summary: Summary{Last: "msg_1"}, History: []Message{{ID: "msg_2"}}, Index: []Indexed{{ID: "msg_2"}},
@@ -126,7 +126,7 @@ func TestTurnStart_Context(t *testing.T) {
 	}
 }
 
-func TestUsageOf(t *testing.T) {
+func TestUsageOf_CountsEachEvent(t *testing.T) {
 	if b := UsageOfSession(); b.Sessions != 1 {
 		t.Errorf("a session: %+v", b)
 	}
@@ -158,7 +158,7 @@ func TestUsageOf(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestErrors_WrapTheirCategory(t *testing.T) {
 	for name, test := range map[string]struct{ err, is error }{
 		"draining": {ErrDraining, ErrUnavailable}, "lost": {ErrReplyLost, ErrUnavailable}, "cleared": {ErrHistoryCleared, stream.ErrCancelled},
 	} {

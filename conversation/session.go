@@ -8,7 +8,7 @@ import (
 	"parley/stream"
 )
 
-// Lifetime is how long a session lives from its creation. Activity does not extend it.
+// Lifetime is the life of a session from its creation. Activity does not extend it.
 const Lifetime = 24 * time.Hour
 
 // Session is a conversation with a user.
@@ -18,7 +18,7 @@ type Session struct {
 	CreatedAt    Time            `json:"createdAt"`
 	ExpiresAt    Time            `json:"expiresAt"`
 	LastActivity Time            `json:"lastActivity"` // CreatedAt before the first message
-	MessageCount int             `json:"messageCount"` // grows by 2 when a turn begins
+	MessageCount int             `json:"messageCount"` // messages in the history; a turn adds 2 when it begins
 	TokenUsage   TokenUsage      `json:"tokenUsage"`
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
 	Context      ContextConfig   `json:"contextConfig"`
@@ -27,14 +27,14 @@ type Session struct {
 	HistoryTokens int `json:"historyTokens"`
 	// Head is the id of the newest message, or Cleared if that is newer; "" before the first.
 	Head string `json:"head,omitempty"`
-	// Cleared is an id that was made when the history was last cleared: the removed messages have smaller ids. "" if the
-	// history was never cleared.
+	// Cleared is an id made when the history was last cleared. All removed messages have smaller ids. "" if the history
+	// was never cleared.
 	Cleared string `json:"cleared,omitempty"`
-	// LiveReply is the reply that is being written; "" while the session is free.
+	// LiveReply is the id of the reply that is being generated; "" if there is none.
 	LiveReply string `json:"live,omitempty"`
-	// LiveMessage is the message that LiveReply replies to.
+	// LiveMessage is the id of the message that LiveReply replies to.
 	LiveMessage string `json:"asked,omitempty"`
-	// Fence is the fencing token: it numbers the session's turns, and a write that carries an older one is refused.
+	// Fence is the fencing token. It numbers the session's turns; the store refuses a write that carries an older one.
 	Fence int64 `json:"fence"`
 }
 
@@ -46,7 +46,7 @@ func (s *Session) End() stream.Position {
 	return stream.After(s.Head)
 }
 
-// TokenUsage is what the calls to the model for a session have used: for replies and for summaries.
+// TokenUsage is the number of tokens that a session's calls to the model have used, for replies and for summaries.
 type TokenUsage struct {
 	Total      int `json:"total"`
 	Prompt     int `json:"prompt"`
@@ -60,36 +60,37 @@ type ContextConfig struct {
 	RetentionPolicy    RetentionPolicy `json:"retentionPolicy"`
 }
 
-// DefaultContextConfig applies where a session names nothing else.
+// DefaultContextConfig applies to sessions that are created without a configuration.
 var DefaultContextConfig = ContextConfig{MaxTokens: 4096, CompressionEnabled: true, RetentionPolicy: FIFO}
 
-// RetentionPolicy says which messages stay word for word when the context window is full; see window.Plan.
+// RetentionPolicy chooses the messages that stay word for word when the context window is full; see window.Plan.
 type RetentionPolicy string
 
 // The retention policies; FIFO is the default.
 const (
-	FIFO     RetentionPolicy = "fifo"     // the newest
+	FIFO     RetentionPolicy = "fifo"     // the newest messages
 	Priority RetentionPolicy = "priority" // system messages, then by metadata.priority
-	Semantic RetentionPolicy = "semantic" // the nearest in meaning to the new message
+	Semantic RetentionPolicy = "semantic" // those closest in meaning to the new message
 )
 
 // SessionStore keeps sessions and their histories.
 type SessionStore interface {
-	// CreateSession makes an empty session, or returns the one that the same request made before.
+	// CreateSession creates an empty session, or returns the one that the same request created before.
 	CreateSession(ctx context.Context, owner Owner, session NewSession) (SessionCreated, error)
 	// Session returns a session.
 	Session(ctx context.Context, owner Owner, sessionID string) (Session, error)
 	// Sessions returns a page of the sessions that have not expired, newest first.
 	Sessions(ctx context.Context, owner Owner, query SessionQuery) (SessionPage, error)
-	// DeleteSession removes a session with all its messages, its live turn and its queue: the waiters are granted the
-	// session and find it gone. Usage that a live turn has reserved is settled later, by EndTurn or EndOrphans; none of the
-	// turn's text remains. It returns the session as it was.
+	// DeleteSession removes a session with all its messages, its live turn and its queue: each waiter is granted the
+	// session and then gets ErrSessionNotFound. EndTurn or EndOrphans later settles the reservation of a live turn; none
+	// of the turn's text remains. It returns the session from before the removal.
 	DeleteSession(ctx context.Context, owner Owner, sessionID string) (Session, error)
-	// RemoveExpired removes expired sessions as DeleteSession does. It returns them, and when the next one will expire (0
-	// for none). It may also remove usage buckets that are older than usage.RetentionHours hours.
+	// RemoveExpired removes expired sessions as DeleteSession does. It returns the removed sessions and the time at which
+	// the next one expires (0 if there is none). It may also remove usage buckets that are older than
+	// usage.RetentionHours hours.
 	RemoveExpired(ctx context.Context) (removed []OwnedSession, next Time, err error)
 
-	// Messages returns a page of a session's messages, and the session as it was in the same moment. The Content of a
+	// Messages returns a page of a session's messages, and the session, both read at the same moment. The Content of a
 	// streaming reply is its journalled text, possibly empty.
 	Messages(ctx context.Context, owner Owner, sessionID string, query MessageQuery) (MessagePage, error)
 	// Message returns one message, or ErrMessageNotFound.
@@ -104,7 +105,7 @@ type NewSession struct {
 	Idempotency *Idempotency // nil for none
 }
 
-// SessionCreated is a new session, or, if Replayed, the one that the same request made before.
+// SessionCreated is the result of CreateSession. If Replayed, the same request created the session before.
 type SessionCreated struct {
 	Session  Session
 	Replayed bool
@@ -118,12 +119,12 @@ type OwnedSession struct {
 
 // SessionQuery asks for a page of sessions.
 type SessionQuery struct {
-	UserID string // only this user's; "" for all
-	Before string // only sessions with smaller ids; it need not exist; "" for all
+	UserID string // only sessions of this user; "" for all
+	Before string // only sessions with smaller ids than this one, which need not exist; "" for all
 	Limit  int    // at least 1
 }
 
-// SessionPage is a page of sessions. More says that there are further ones.
+// SessionPage is a page of sessions. More means that further sessions follow.
 type SessionPage struct {
 	Sessions []Session
 	More     bool
@@ -131,15 +132,15 @@ type SessionPage struct {
 
 // MessageQuery asks for a page of messages.
 type MessageQuery struct {
-	// From is the message where the page begins. It need not exist, and is left out unless Inclusive. "" is the oldest if
-	// Ascending, else the newest.
+	// From is the id at which the page begins; the message need not exist. The page contains the message only if
+	// Inclusive is set. "" begins at the oldest message if Ascending, else at the newest.
 	From      string
 	Inclusive bool
 	Ascending bool
 	Limit     int // at least 1
 }
 
-// MessagePage is a page of messages in the order of the query. More says that there are further ones.
+// MessagePage is a page of messages in the order of the query. More means that further messages follow.
 type MessagePage struct {
 	Session  Session
 	Messages []Message

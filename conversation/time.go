@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Time is a moment in milliseconds since 1970, UTC. In JSON it is ISO 8601 with milliseconds and Z.
+// Time is a point in time, in milliseconds since 1970, UTC. In JSON it is ISO 8601 with milliseconds and Z.
 type Time int64
 
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
-// TimeOf returns t, cut to the millisecond.
+// TimeOf returns t, rounded down to the millisecond.
 func TimeOf(t time.Time) Time { return Time(t.UnixMilli()) }
 
 // Go returns t as a time.Time.
 func (t Time) Go() time.Time { return time.UnixMilli(int64(t)).UTC() }
 
-// Add returns t plus d.
+// Add returns t plus d; a fraction of a millisecond in d is dropped.
 func (t Time) Add(d time.Duration) Time { return t + Time(d.Milliseconds()) }
 
 func (t Time) String() string { return t.Go().Format(timeLayout) }
@@ -26,7 +26,7 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return t.Go().AppendFormat(make([]byte, 0, len(timeLayout)+2), `"`+timeLayout+`"`), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads the format that MarshalJSON writes. It fails on any other.
 func (t *Time) UnmarshalJSON(b []byte) error {
 	parsed, err := time.Parse(`"`+timeLayout+`"`, string(b))
 	if err != nil {

@@ -8,29 +8,30 @@ import (
 	"parley/stream"
 )
 
-// UsageStore reads what owners have used.
+// UsageStore reads the usage of owners.
 type UsageStore interface {
-	// Usage returns an owner's usage in the hours from from up to and not including to. It leaves out hours that ended
-	// usage.RetentionHours ago or earlier. It includes every request that was admitted before this one, and this one; request counts
-	// need be durable only within a second.
+	// Usage returns an owner's usage in the hours from from up to, but not including, to. It leaves out hours that ended
+	// usage.RetentionHours ago or earlier. It includes every request that was admitted before this one, and this one.
+	// Request counts become durable within a second; other counts are durable already.
 	Usage(ctx context.Context, owner Owner, from, to usage.Hour) (UsageSpan, error)
 }
 
-// UsageSpan is an owner's usage, all as of one moment.
+// UsageSpan is an owner's usage in several hours, all read at one moment.
 type UsageSpan struct {
-	// Now is the hour of that moment, by the store's clock.
+	// Now is the hour of the read, by the store's clock.
 	Now usage.Hour
-	// Hours are in order. Hours in which nothing was counted, and none of whose sessions exist, are left out.
+	// Hours are sorted. An hour is left out if nothing was counted in it and none of the sessions created in it exists.
 	Hours []usage.Hourly
-	// Active is how many sessions exist, whenever they were created.
+	// Active is the number of sessions that exist now, from all hours.
 	Active int
 }
 
-// UsageOfSession returns what the creation of a session counts.
+// UsageOfSession returns the counts for the creation of a session.
 func UsageOfSession() usage.Bucket { return usage.Bucket{Sessions: 1} }
 
-// UsageOfTurnStart returns what the beginning of a turn counts, with a message of that role, in the hour of the message. The
-// time since the session's last activity counts besides, as SessionTime, in the hour of the session's creation.
+// UsageOfTurnStart returns the counts for the beginning of a turn, in the hour of its message. role is the message's
+// role. In addition, the store adds the time since the session's last activity to SessionTime, in the hour of the
+// session's creation.
 func UsageOfTurnStart(role Role) usage.Bucket {
 	b := usage.Bucket{AssistantMessages: 1}
 	if role == System {
@@ -41,7 +42,7 @@ func UsageOfTurnStart(role Role) usage.Bucket {
 	return b
 }
 
-// UsageOfTurnEnd returns what the end of a turn counts, in the hour of the end.
+// UsageOfTurnEnd returns the counts for the end of a turn, in the hour of the end.
 func UsageOfTurnEnd(reply *Message, timing Timing) usage.Bucket {
 	var b usage.Bucket
 	if u := reply.Usage; u != nil {
@@ -62,12 +63,12 @@ func UsageOfTurnEnd(reply *Message, timing Timing) usage.Bucket {
 	return b
 }
 
-// UsageOfSummary returns what a summary counts, in the hour in which it is stored.
+// UsageOfSummary returns the counts for a summary, in the hour in which it is stored.
 func UsageOfSummary(u Usage) usage.Bucket {
 	return usage.Bucket{PromptTokens: int64(u.Prompt), CompletionTokens: int64(u.Completion)}
 }
 
-// observe counts a duration if it is known.
+// observe counts a duration in milliseconds, rounded up. It ignores 0, which means unknown.
 func observe(h *usage.Histogram, d time.Duration) {
 	if d > 0 {
 		h.Observe(int64((d + time.Millisecond - 1) / time.Millisecond))
@@ -95,7 +96,7 @@ type MetricsEntry struct {
 	usage.Metrics
 }
 
-// UsageReport is how much of its limits an owner has used in a billing period, which is a calendar month in UTC.
+// UsageReport compares an owner's usage in a billing period with its quotas. The period is a calendar month in UTC.
 type UsageReport struct {
 	BillingPeriod struct {
 		Start Time `json:"start"`

@@ -16,47 +16,51 @@ import (
 )
 
 const (
-	// messageTimeout is how long a turn waits for the embedding of its message: a part of the time to the first token that
-	// people do not notice.
+	// messageTimeout is how long a turn waits for the embedding of its message: people do not notice 200 ms more before
+	// the first token.
 	messageTimeout = 200 * time.Millisecond
-	// jobTimeout is how long the embedding after a reply may take, and embeddingJobs how many sessions have that at once.
+	// jobTimeout bounds the embedding job after a reply. embeddingJobs is the number of sessions that may have such a job
+	// at once.
 	jobTimeout    = 10 * time.Second
 	embeddingJobs = 16
-	// jobExchanges is how many exchanges are embedded after a reply: the reply's own, and the newest that have no embedding.
+	// jobExchanges is the maximum number of exchanges that one job embeds: the reply's own, and the newest ones without
+	// an embedding.
 	jobExchanges = 64
-	// embeddedBytes is how much of each message is embedded. Embedding models take about twice that.
+	// embeddedBytes is the number of bytes of each message that are embedded. An exchange has two messages, 8,000 bytes
+	// together; embedding models take about that much.
 	embeddedBytes = 4000
 )
 
-// EmbeddingOptions are what [Embeddings] need.
+// EmbeddingOptions are the dependencies of [Embeddings].
 type EmbeddingOptions struct {
 	Store    conversation.ContextStore
-	Embedder stream.Embedder // nil for none: then all methods do nothing
+	Embedder stream.Embedder // nil for none; then all methods do nothing
 	Log      *slog.Logger
 }
 
-// Embeddings embeds exchanges after replies, and new messages before replies, for windows that choose by similarity. Methods
-// may be called from any goroutine.
+// Embeddings embeds exchanges after replies, and new messages before replies, for windows with the semantic policy.
+// Methods may be called from any goroutine.
 type Embeddings struct {
 	EmbeddingOptions
 	worker  *Worker[struct{}]
 	failing atomic.Bool // whether the last call failed
 }
 
-// NewEmbeddings returns an Embeddings. It has no goroutine while it has no job.
+// NewEmbeddings returns an Embeddings. It runs no goroutine while it has no job.
 func NewEmbeddings(options EmbeddingOptions) *Embeddings {
 	return &Embeddings{EmbeddingOptions: options, worker: NewWorker[struct{}](embeddingJobs)}
 }
 
-// Drain cancels the running jobs, because a later reply can do their work, and returns when none is running.
+// Drain cancels the running jobs, because later replies can do their work. It returns when no job is running.
 func (e *Embeddings) Drain() {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	e.worker.Drain(now)
 }
 
-// OfMessage returns the embedding of the new message of f. It returns nil if that is not known in time, or if f has nothing to
-// compare it with: it asks only where the window has to choose among exchanges that have embeddings.
+// OfMessage returns the embedding of the new message of f, or nil if the embedder fails or takes over 200 ms. It calls
+// the embedder only if the window must choose by similarity among exchanges that have embeddings. Otherwise it returns
+// nil.
 func (e *Embeddings) OfMessage(ctx context.Context, f *prompt.Fit) window.Vector {
 	if e.Embedder == nil || !f.Compares() || e.failing.Load() {
 		return nil
@@ -75,7 +79,8 @@ func (e *Embeddings) OfMessage(ctx context.Context, f *prompt.Fit) window.Vector
 	return vectors[0]
 }
 
-// AfterReply embeds, in the background, an exchange that is over, and others of f that have no embedding.
+// AfterReply embeds an exchange that has ended, and other exchanges of f that have no embedding. It works in the
+// background and returns at once. The last message of exchange must be the reply.
 func (e *Embeddings) AfterReply(owner conversation.Owner, f *prompt.Fit, exchange ...*conversation.Message) {
 	config := f.Session.Context
 	if e.Embedder == nil || config.RetentionPolicy != conversation.Semantic || !config.CompressionEnabled {
@@ -93,7 +98,7 @@ func (e *Embeddings) AfterReply(owner conversation.Owner, f *prompt.Fit, exchang
 	})
 }
 
-// run embeds exchanges and stores the vectors. If the model refuses them together, the first is embedded alone.
+// run embeds exchanges and stores their embeddings. If the model refuses them together, run embeds only the first.
 func (e *Embeddings) run(ctx context.Context, owner conversation.Owner, sessionID string, todo [][]prompt.Message) {
 	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
@@ -123,10 +128,10 @@ func (e *Embeddings) run(ctx context.Context, owner conversation.Owner, sessionI
 	}
 }
 
-// errVectorCount says that an embedder broke its contract.
+// errVectorCount means that an embedder broke its contract.
 var errVectorCount = errors.New("the embedding model did not return one vector for each text")
 
-// embed returns the vectors of texts.
+// embed returns the embeddings of texts, in the same order.
 func (e *Embeddings) embed(ctx context.Context, texts []string) ([]window.Vector, error) {
 	found, err := e.Embedder.Embed(ctx, texts)
 	if err == nil && len(found.Vectors) != len(texts) {
@@ -141,18 +146,18 @@ func (e *Embeddings) embed(ctx context.Context, texts []string) ([]window.Vector
 	return vectors, err
 }
 
-// noteResult remembers whether the embedder works. Of several failures in a row it logs the first.
+// noteResult records whether the embedder works. It logs the first of several failures in a row.
 func (e *Embeddings) noteResult(err error) {
 	switch {
 	case err == nil:
 		e.failing.Store(false)
-	case errors.Is(err, context.Canceled): // by the caller
+	case errors.Is(err, context.Canceled): // the caller cancelled; that says nothing about the embedder
 	case !e.failing.Swap(true):
 		e.Log.Warn("the embedding model is late or failed; semantic windows compare words until it works again", "error", err)
 	}
 }
 
-// textOf returns the text that an exchange's embedding is made from.
+// textOf returns the text from which an exchange's embedding is made.
 func textOf(exchange []prompt.Message) string {
 	parts := make([]string, len(exchange))
 	for i, m := range exchange {
@@ -161,8 +166,8 @@ func textOf(exchange []prompt.Message) string {
 	return strings.Join(parts, "\n")
 }
 
-// withTexts reads the texts of exchanges that are not known, in one trip, and returns the exchanges that have a text. If the
-// texts cannot be read, it returns the first exchange alone, whose texts are known.
+// withTexts reads the missing texts of exchanges in one round trip, and returns the exchanges that have a text. If it
+// cannot read them, it returns only the first exchange, whose texts are known.
 func (e *Embeddings) withTexts(ctx context.Context, owner conversation.Owner, sessionID string, todo [][]prompt.Message) [][]prompt.Message {
 	f := &prompt.Fit{Context: conversation.Context{Session: conversation.Session{ID: sessionID}}}
 	var places []int

@@ -19,11 +19,11 @@ import (
 	"parley/stream"
 )
 
-// meanings is an embedding model that knows what a few words mean; a test can have it do something else.
+// meanings is an embedding model that knows the meanings of a few words. A test can make it do something else.
 type meanings struct {
 	mu      sync.Mutex
 	name    string                                          // guarded by mu
-	instead func(ctx context.Context, texts []string) error // guarded by mu; nil for nothing
+	instead func(ctx context.Context, texts []string) error // guarded by mu; runs first if not nil
 	calls   [][]string                                      // guarded by mu
 }
 
@@ -56,14 +56,14 @@ func (m *meanings) Embed(ctx context.Context, texts []string) (stream.Embeddings
 	return found, nil
 }
 
-// do has the model do something instead from now on, and forgets its calls.
+// do makes Embed call instead first from now on; nil stops that. It forgets earlier calls.
 func (m *meanings) do(instead func(ctx context.Context, texts []string) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.instead, m.calls = instead, nil
 }
 
-// called returns the calls since it was last called.
+// called returns the calls since the last called.
 func (m *meanings) called() [][]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +72,7 @@ func (m *meanings) called() [][]string {
 	return calls
 }
 
-// talks is a session whose window of 300 tokens holds three of its six exchanges, and a question.
+// talks is a session with the semantic policy. Its window of 300 tokens holds three of its six exchanges, and a question.
 type talks struct {
 	*conversationtest.Node
 	embedder *meanings
@@ -112,7 +112,8 @@ func (x *talks) talk(words string) {
 	x.exchange(words+strings.Repeat(" ", 80-len(words)), reply+strings.Repeat(" ", 128-len(reply)))
 }
 
-// ask asks about lighthouses in words that were not used before. It returns the first words of what the model was asked.
+// ask asks about lighthouses in words that occur in no exchange. It returns the first words of the messages in the
+// prompt.
 func (x *talks) ask() (firstWords string, similarity conversation.Similarity) {
 	x.T.Helper()
 	c, m := x.exchange("Which vessels do beacons help?"+strings.Repeat(" ", 10), "none")
@@ -137,7 +138,7 @@ func TestEmbeddings_NearMessagesSent(t *testing.T) {
 		}
 		preview, err := x.Preview(t.Context(), owner, x.session, conversation.User, "Which vessels do beacons help?"+strings.Repeat(" ", 10))
 		if err != nil || preview.Context.Similarity != conversation.ByEmbeddings || preview.Context.Kept.Count != 7 {
-			t.Errorf("the preview says %+v %v", preview.Context, err)
+			t.Errorf("the preview is %+v %v", preview.Context, err)
 		}
 		if got, similarity := x.ask(); got != byEmbeddings || similarity != conversation.ByEmbeddings {
 			t.Errorf("the model was asked %q, by %v", got, similarity)
@@ -145,7 +146,7 @@ func TestEmbeddings_NearMessagesSent(t *testing.T) {
 	})
 }
 
-func TestEmbeddings_OnlyWhereTheyCount(t *testing.T) {
+func TestEmbeddings_OnlySemanticWithCompression(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy      conversation.RetentionPolicy
 		compression bool
@@ -176,8 +177,9 @@ func TestEmbeddings_OnlyWhereTheyCount(t *testing.T) {
 	}
 }
 
-// TestEmbeddings_TurnWaits200ms has an embedding model that never answers, and one that fails.
-func TestEmbeddings_TurnWaits200ms(t *testing.T) {
+// A turn waits 200 ms for an embedder that never responds, and not at all for one that fails. The next turn does not
+// wait.
+func TestEmbeddings_LateOrFailing_ComparesWords(t *testing.T) {
 	for name, test := range map[string]struct {
 		instead func(ctx context.Context, texts []string) error
 		waits   time.Duration
@@ -197,22 +199,23 @@ func TestEmbeddings_TurnWaits200ms(t *testing.T) {
 			if took := time.Since(began); took != test.waits || got != byWords || similarity != conversation.ByWords {
 				t.Errorf("after %v the model was asked %q, by %v", took, got, similarity)
 			}
-			time.Sleep(time.Minute) // the job after the reply is given up
+			time.Sleep(time.Minute) // until the job after the reply times out
 			x.embedder.do(nil)
 			began = time.Now()
 			if _, similarity := x.ask(); similarity != conversation.ByWords || time.Since(began) != 0 {
-				t.Errorf("a turn after one that waited took %v, by %v", time.Since(began), similarity)
+				t.Errorf("the turn after the failure took %v, by %v", time.Since(began), similarity)
 			}
-			synctest.Wait() // after the reply, the embedder was found to work
+			synctest.Wait() // the job after the reply succeeds
 			if got, similarity := x.ask(); similarity != conversation.ByEmbeddings || !strings.HasPrefix(got, "lighthouse ") {
-				t.Errorf("then it was asked %q, by %v", got, similarity)
+				t.Errorf("after a success the model was asked %q, by %v", got, similarity)
 			}
 		}))
 	}
 }
 
-// TestEmbeddings_CaughtUp has an embedder that fails at first, and then another in its place.
-func TestEmbeddings_CaughtUp(t *testing.T) {
+// The embedder fails at first; later another one replaces it. Each time, the next job embeds the exchanges that lack an
+// embedding.
+func TestEmbeddings_WorkAgain_MissingOnesMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTalks(t)
 		x.embedder.do(func(context.Context, []string) error { return errors.New("planted") })
@@ -227,10 +230,10 @@ func TestEmbeddings_CaughtUp(t *testing.T) {
 		synctest.Wait()
 		calls := x.embedder.called()
 		if len(calls) != 1 || len(calls[0]) != 7 || !strings.HasPrefix(calls[0][0], "Which") || !strings.HasPrefix(calls[0][1], "music") || !strings.HasPrefix(calls[0][6], "rules") {
-			t.Errorf("after it, the embedder was asked %q", calls)
+			t.Errorf("after it works again, the embedder was asked %q", calls)
 		}
 		if _, similarity := x.ask(); similarity != conversation.ByEmbeddings {
-			t.Errorf("then it is by %v", similarity)
+			t.Errorf("after the job, messages are compared by %v", similarity)
 		}
 		synctest.Wait()
 		x.embedder.called()
@@ -238,20 +241,20 @@ func TestEmbeddings_CaughtUp(t *testing.T) {
 		x.embedder.name = "others"
 		x.embedder.mu.Unlock()
 		if _, similarity := x.ask(); similarity != conversation.ByWords {
-			t.Errorf("with another model's embeddings it is by %v", similarity)
+			t.Errorf("with another model's embeddings, messages are compared by %v", similarity)
 		}
 		synctest.Wait()
 		if calls := x.embedder.called(); len(calls) != 1 || len(calls[0]) != 9 {
-			t.Errorf("after it, the new model was asked %q", calls)
+			t.Errorf("the new embedder was asked %q", calls)
 		}
 		if _, similarity := x.ask(); similarity != conversation.ByEmbeddings {
-			t.Errorf("with the new model's embeddings it is by %v", similarity)
+			t.Errorf("with the new model's embeddings, messages are compared by %v", similarity)
 		}
 	})
 }
 
-// TestEmbeddings_RefusedTogether_NewestAlone has an embedder that refuses any call with a certain text.
-func TestEmbeddings_RefusedTogether_NewestAlone(t *testing.T) {
+// The embedder refuses every call that has one certain text. The newest exchange is then embedded alone.
+func TestEmbeddings_RefusedTogether_NewestEmbedded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTalks(t)
 		x.embedder.do(func(_ context.Context, texts []string) error {
@@ -267,14 +270,14 @@ func TestEmbeddings_RefusedTogether_NewestAlone(t *testing.T) {
 		x.embedder.called()
 		x.ask()
 		synctest.Wait()
-		calls := x.embedder.called() // the question's, those without an embedding together, the newest alone
+		calls := x.embedder.called() // the question; all exchanges without an embedding; the newest exchange alone
 		if len(calls) != 3 || len(calls[1]) != 2 || len(calls[2]) != 1 || !strings.HasPrefix(calls[2][0], "Which") {
 			t.Errorf("the embedder was asked %q", calls)
 		}
 	})
 }
 
-func TestEmbeddings_Drain_Cancelled(t *testing.T) {
+func TestEmbeddings_Drain_CancelsJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &meanings{name: "meanings"}
 		m.do(func(ctx context.Context, _ []string) error { <-ctx.Done(); return ctx.Err() })
@@ -288,7 +291,7 @@ func TestEmbeddings_Drain_Cancelled(t *testing.T) {
 	})
 }
 
-// TestEmbeddings_Failing_LoggedOnce also shows that the log holds no text.
+// It also checks that the log has no text of a message.
 func TestEmbeddings_Failing_LoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	m := &meanings{name: "meanings"}
@@ -310,8 +313,8 @@ func TestEmbeddings_Failing_LoggedOnce(t *testing.T) {
 	}
 }
 
-// TestEmbeddings_WrongNumberOfVectors: what an embedder returns is checked.
-func TestEmbeddings_WrongNumberOfVectors(t *testing.T) {
+// An embedder that breaks its contract counts as failing.
+func TestEmbeddings_WrongVectorCount_NotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { o.Embedder = noVectors{} })
 		config := conversation.ContextConfig{MaxTokens: 100, CompressionEnabled: true, RetentionPolicy: conversation.Semantic}

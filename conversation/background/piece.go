@@ -9,16 +9,16 @@ import (
 	"parley/conversation/window"
 )
 
-// pageSize is how many messages are read at once of those that no turn has listed: with a short page the summary of a long
-// history takes more trips than calls to the model, with a long one most of what is read is not needed yet.
+// pageSize is the number of messages read at once before the listed ones. A shorter page would take more round trips than
+// calls to the model. A longer page would mostly hold messages that the piece does not need.
 const pageSize = 100
 
-// piece is what one call to the model summarises.
+// piece holds the messages that one call to the model summarises.
 type piece struct {
-	messages []prompt.Message // those that are sent to the model
+	messages []prompt.Message // without those that are never sent
 	tokens   int              // of messages
-	last     string           // id of the last message that the summary will cover
-	count    int              // how many messages it will cover more than the one before
+	last     string           // id of the last message that the new summary covers
+	count    int              // messages that it covers and the previous summary did not
 }
 
 func (p *piece) add(m prompt.Message) {
@@ -36,7 +36,7 @@ func (p *piece) clone() piece {
 	return c
 }
 
-// knownPiece returns a piece of the messages that f has, with their texts.
+// knownPiece returns a piece for a batch of the messages of f, with their texts.
 func (s *Summaries) knownPiece(ctx context.Context, owner conversation.Owner, f *prompt.Fit, due window.Batch) (*piece, error) {
 	var places []int
 	for i := due.From; i < due.To; i++ {
@@ -54,15 +54,15 @@ func (s *Summaries) knownPiece(ctx context.Context, owner conversation.Owner, f 
 	return &p, nil
 }
 
-// earlierPiece returns the oldest exchanges that are in no summary, of the messages before those that f has; nil if there are
-// none.
+// earlierPiece returns a piece for the oldest exchanges that are in no summary and come before the messages of f; nil if
+// there are none.
 func (s *Summaries) earlierPiece(ctx context.Context, owner conversation.Owner, f *prompt.Fit) (*piece, error) {
 	page, err := s.Store.Messages(ctx, owner, f.Session.ID, conversation.MessageQuery{From: f.Summary.Last, Ascending: true, Limit: pageSize})
 	if err != nil {
 		return nil, err
 	}
 	limit := window.SummaryInputLimit(f.Session.Context.MaxTokens)
-	var whole, p piece // p has one exchange more, which the end of the page may cut
+	var whole, p piece // whole has the complete exchanges; p also has the one that is being read
 	for i := range page.Messages {
 		m := prompt.MessageOf(&page.Messages[i])
 		if len(f.Messages) > 0 && m.ID >= f.Messages[0].ID {
@@ -82,8 +82,8 @@ func (s *Summaries) earlierPiece(ctx context.Context, owner conversation.Owner, 
 	return &p, nil
 }
 
-// ReadTexts reads the texts of the messages at these places of f that are not known, in one trip. It returns
-// conversation.ErrMessageNotFound if some of them are gone.
+// ReadTexts reads the unknown texts of the messages at these places of f, in one round trip. It returns
+// conversation.ErrMessageNotFound if a message is gone.
 func ReadTexts(ctx context.Context, store conversation.ContextStore, owner conversation.Owner, f *prompt.Fit, places []int) error {
 	ids := f.Missing(places)
 	if len(ids) == 0 {

@@ -14,67 +14,70 @@ import (
 )
 
 const (
-	// ownTimeout is how long a turn waits for a summary that it had to start itself: without it, messages are dropped.
-	// otherTimeout is for one that was under way: part of its time has passed already. The job goes on in either case.
+	// ownTimeout is how long a turn waits for a summary job that it starts: without the summary, it drops messages.
+	// otherTimeout applies to a job that was running already, and so needs less time. The job goes on after either.
 	ownTimeout   = 10 * time.Second
 	otherTimeout = 2 * time.Second
-	// callTimeout is how long one call to the model may take.
+	// callTimeout bounds one call to the model.
 	callTimeout = time.Minute
-	// callsPerJob bounds the calls to the model that one job makes, so that a session cannot occupy the model. The next
-	// reply goes on.
+	// callsPerJob is the maximum number of calls to the model in one job, so that one session cannot occupy the model.
+	// The job after the next reply goes on.
 	callsPerJob = 4
-	// summaryJobs is how many sessions are summarised after replies at once. Each job keeps its session's window in memory.
+	// summaryJobs is the number of sessions that may have a job after a reply at once. Each job keeps its session's
+	// window in memory.
 	summaryJobs = 64
 )
 
-// Store is what this package needs of a store.
+// Store is the part of conversation.Store that this package uses.
 type Store interface {
 	conversation.ContextStore
 	Messages(ctx context.Context, owner conversation.Owner, sessionID string, query conversation.MessageQuery) (conversation.MessagePage, error)
 }
 
-// Viewers are shown new summaries.
+// Viewers shows new summaries to viewers.
 type Viewers interface {
-	// ShowSummary calls save, and shows the summary to the session's viewers if save succeeds. added is how many messages it
-	// covers more than the one before. It returns save's error.
+	// ShowSummary calls save, and shows the summary to the session's viewers if save succeeds. added is the number of
+	// messages that it covers and the previous summary did not. It returns save's error.
 	ShowSummary(sessionID string, summary conversation.Summary, added int, save func() error) error
 }
 
-// SummaryOptions are what [Summaries] need.
+// SummaryOptions are the dependencies of [Summaries].
 type SummaryOptions struct {
 	Store    Store
 	Model    stream.Model
 	Timeouts stream.Timeouts
-	Count    func(text string) int // the tokens of a text
+	Count    func(text string) int // returns the number of tokens of a text
 	Viewers  Viewers
 	Log      *slog.Logger
 }
 
-// Summaries summarises sessions' old messages, after replies and before replies. Methods may be called from any goroutine.
+// Summaries summarises the old messages of sessions, after replies and before replies. Methods may be called from any
+// goroutine.
 type Summaries struct {
 	SummaryOptions
 	worker *Worker[summarised]
 }
 
-// summarised is what a job returns: the newest summary that it knows of, and why it could not go on.
+// summarised is the result of a job: the newest summary that it knows, and the error that stopped it, if any.
 type summarised struct {
 	summary conversation.Summary
 	err     error
 }
 
-// NewSummaries returns a Summaries. It has no goroutine while it has no job.
+// NewSummaries returns a Summaries. It runs no goroutine while it has no job.
 func NewSummaries(options SummaryOptions) *Summaries {
 	return &Summaries{SummaryOptions: options, worker: NewWorker[summarised](summaryJobs)}
 }
 
-// Cancel ends the job of a session that is gone or was cleared.
+// Cancel cancels the job of a session that is gone or was cleared.
 func (s *Summaries) Cancel(sessionID string) { s.worker.Cancel(sessionID) }
 
-// Drain lets the running jobs end until ctx is done, then cancels them. It returns when none is running.
+// Drain lets the running jobs end until ctx is done, then cancels them. It returns when no job is running.
 func (s *Summaries) Drain(ctx context.Context) { s.worker.Drain(ctx) }
 
-// BeforeReply summarises what the plan of f would drop, before the model is called, and plans again. It waits no longer than the
-// rules of this package allow, or until ctx is done. It returns why the summary still lacks messages; "" if it lacks none.
+// BeforeReply summarises the messages that the plan of f would drop, before the model is called, and plans again. It
+// waits at most as long as the rules of this package allow, or until ctx is done. It returns the reason why the summary
+// still lacks messages; "" if it lacks none.
 func (s *Summaries) BeforeReply(ctx context.Context, owner conversation.Owner, f *prompt.Fit) conversation.SummaryFault {
 	fault := conversation.SummaryFault("")
 	for started := false; f.Overdue() && !started; {
@@ -89,7 +92,7 @@ func (s *Summaries) BeforeReply(ctx context.Context, owner conversation.Owner, f
 		}
 		f.Adopt(job.Result().summary)
 		f.Plan()
-		fault = conversation.SummaryLate // others' job may have ended before it covered all that this turn lacks
+		fault = conversation.SummaryLate // a job of an earlier turn may end before it covers all messages that this turn lacks
 		if job.Result().err != nil {
 			fault = conversation.SummaryFailed
 		}
@@ -100,7 +103,7 @@ func (s *Summaries) BeforeReply(ctx context.Context, owner conversation.Owner, f
 	return fault
 }
 
-// await waits for a job as long as a turn may, and reports whether the job is done.
+// await waits for a job: 10 s if this turn started it, otherwise 2 s. It reports whether the job is done.
 func await(ctx context.Context, job *Job[summarised], started bool) bool {
 	timeout := otherTimeout
 	if started {
@@ -117,8 +120,8 @@ func await(ctx context.Context, job *Job[summarised], started bool) bool {
 	return false
 }
 
-// AfterReply summarises in the background if the window is over 80 % full. f holds the session's messages, the reply included; it
-// belongs to the job from now on.
+// AfterReply summarises in the background if the window is over 80 % full. f must hold the session's messages, including
+// the reply. The job owns f from now on.
 func (s *Summaries) AfterReply(owner conversation.Owner, f *prompt.Fit) {
 	if !f.Summarises() || !f.LacksEarlier() && len(window.PlanSummary(f.Input())) == 0 {
 		return
@@ -126,14 +129,14 @@ func (s *Summaries) AfterReply(owner conversation.Owner, f *prompt.Fit) {
 	s.worker.Enqueue(f.Session.ID, func(ctx context.Context) summarised { return s.run(ctx, owner, f, window.PlanSummary) })
 }
 
-// overduePieces are the pieces that a turn needs summarised before it calls the model.
+// overduePieces returns the batches that a turn must summarise before it calls the model.
 func overduePieces(in window.Input) []window.Batch { return window.Plan(in).SummariseFirst }
 
-// run summarises the pieces that are due, one call to the model each. Messages that no turn has listed come first. f has the
-// newest summary afterwards.
+// run summarises the due batches, with one call to the model each. Messages before those of f come first. At the end, f
+// has the newest summary.
 func (s *Summaries) run(ctx context.Context, owner conversation.Owner, f *prompt.Fit, due func(window.Input) []window.Batch) summarised {
 	err := s.catchUp(ctx, owner, f)
-	var pieces []window.Batch // due and not summarised yet
+	var pieces []window.Batch // due batches that are not summarised yet
 	for call := 0; err == nil && call < callsPerJob; call++ {
 		var p *piece
 		switch {
@@ -154,7 +157,7 @@ func (s *Summaries) run(ctx context.Context, owner conversation.Owner, f *prompt
 		err = s.summarisePiece(ctx, owner, f, p)
 	}
 	if errors.Is(err, conversation.ErrStale) {
-		err = s.catchUp(ctx, owner, f) // another node was first
+		err = s.catchUp(ctx, owner, f) // another node stored its summary first
 	}
 	if err != nil && !errors.Is(err, conversation.ErrStale) && !errors.Is(err, conversation.ErrSessionNotFound) && ctx.Err() == nil {
 		s.Log.Warn("a session's old messages could not be summarised; the next reply tries again", "session", f.Session.ID, "error", err)
@@ -162,8 +165,8 @@ func (s *Summaries) run(ctx context.Context, owner conversation.Owner, f *prompt
 	return summarised{f.Summary, err}
 }
 
-// catchUp adopts the session's newest summary: a trip to the store costs nothing beside a call to the model. It returns ErrStale
-// if the history was cleared since f was read.
+// catchUp adopts the session's newest summary. The round trip to the store is cheap compared with a call to the model. It
+// returns ErrStale if the history was cleared since f was read.
 func (s *Summaries) catchUp(ctx context.Context, owner conversation.Owner, f *prompt.Fit) error {
 	now, err := s.Store.Context(ctx, owner, f.Session.ID, 0)
 	if err != nil {
@@ -176,14 +179,14 @@ func (s *Summaries) catchUp(ctx context.Context, owner conversation.Owner, f *pr
 	return nil
 }
 
-// summarisePiece has the model write a new summary, and stores it in place of the old one.
+// summarisePiece lets the model write a new summary, and stores it in place of the old one.
 func (s *Summaries) summarisePiece(ctx context.Context, owner conversation.Owner, f *prompt.Fit, p *piece) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	old := f.Summary
 	summary := conversation.Summary{Last: p.last, Count: old.Count + p.count, Text: old.Text, Tokens: old.Tokens}
 	var usage conversation.Usage
-	if len(p.messages) > 0 { // else all of them are never sent
+	if len(p.messages) > 0 { // otherwise the piece has only messages that are never sent
 		var err error
 		if summary.Text, usage, err = s.write(ctx, f.Session.Context.MaxTokens, old.Text, p.messages); err != nil {
 			return err

@@ -22,8 +22,8 @@ var owner = conversationtest.Owner
 
 const heading = "Summary of the conversation so far:\n"
 
-// chat is a session with a window of 1,000 tokens: 747 for messages. An exchange takes 100, so the sixth leaves the window over 80 %
-// full; then five are summarised, by two calls to the model.
+// chat is a session with a window of 1,000 tokens, 747 of them for messages. An exchange takes 100, so the sixth leaves
+// the window over 80 % full. Then five exchanges are summarised by two calls to the model.
 type chat struct {
 	*conversationtest.Node
 	model   *conversationtest.Summarising
@@ -36,7 +36,8 @@ func newChat(t *testing.T, policy conversation.RetentionPolicy, options ...conve
 	return &chat{n, model, n.NewSession(conversation.ContextConfig{MaxTokens: 1000, CompressionEnabled: true, RetentionPolicy: policy})}
 }
 
-// talk sends a message of 46 tokens and returns the reply. Then it lets the background work end that does not wait for the test.
+// talk sends a message of 46 tokens and returns the reply. It then waits until all goroutines of the test have ended or
+// are blocked.
 func (c *chat) talk(name string) conversation.Message {
 	c.T.Helper()
 	m := c.Ask(c.session, conversationtest.OfTokens(46, name+" "))
@@ -53,7 +54,7 @@ func (c *chat) summary() conversation.Summary {
 	return found.Summary
 }
 
-// overdue has a conversation whose summaries fail, so that messages pile up that should be in one.
+// overdue makes seven exchanges while summaries fail, so that the next turn must summarise first.
 func (c *chat) overdue() {
 	c.model.Summarise(func(context.Context, int) (string, error) { return "half a", errors.New("planted") })
 	for i := range 7 {
@@ -62,7 +63,8 @@ func (c *chat) overdue() {
 	c.model.Called()
 }
 
-// held returns a way to summarise that waits until it is let go or cancelled.
+// held returns a function that writes a summary only after letGo is closed, or returns when it is cancelled. began gets
+// the number of each call.
 func held() (summarise func(context.Context, int) (string, error), began chan int, letGo chan struct{}) {
 	began, letGo = make(chan int, 16), make(chan struct{})
 	return func(ctx context.Context, n int) (string, error) {
@@ -76,12 +78,12 @@ func held() (summarise func(context.Context, int) (string, error), began chan in
 	}, began, letGo
 }
 
-// inBubble makes a subtest run in a bubble of time.
+// inBubble runs a subtest in a synctest bubble.
 func inBubble(run func(t *testing.T)) func(t *testing.T) {
 	return func(t *testing.T) { synctest.Test(t, run) }
 }
 
-// TestSummary_MadeAfterReply_InNextPrompt also shows that messages in a summary are sent word for word while there is room.
+// It also checks that summarised messages are sent word for word while there is room.
 func TestSummary_MadeAfterReply_InNextPrompt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChat(t, conversation.FIFO)
@@ -94,7 +96,7 @@ func TestSummary_MadeAfterReply_InNextPrompt(t *testing.T) {
 		}
 		before := c.Get(c.session).TokenUsage
 		sixth := c.talk("m5")
-		event, _ := v.Until(stream.ContextSummarised) // of two in a row a viewer is shown the last
+		event, _ := v.Until(stream.ContextSummarised) // of two summaries in a row, a viewer sees the last
 		want := stream.SummaryStats{Summarised: 2, TokensBefore: 100 + conversationtest.Count(heading+"summary 1") + 4,
 			TokensAfter: conversationtest.Count(heading+"summary 2") + 4}
 		if *event.Summary != want {
@@ -112,7 +114,7 @@ func TestSummary_MadeAfterReply_InNextPrompt(t *testing.T) {
 		}
 
 		if r := c.talk("m6").Context; r.Summarised || r.Kept.Count != 13 {
-			t.Errorf("what fits is sent word for word; the report is %+v", r)
+			t.Errorf("everything fits, but the report is %+v", r)
 		}
 		c.model.Called()
 		preview, err := c.Preview(t.Context(), owner, c.session, conversation.User, conversationtest.OfTokens(46, ""))
@@ -137,7 +139,7 @@ func TestSummary_MadeAfterReply_InNextPrompt(t *testing.T) {
 	})
 }
 
-// wantSummaries checks what the model is asked in two calls for a summary.
+// wantSummaries checks the two requests for summaries.
 func wantSummaries(t *testing.T, summaries []stream.Request) {
 	t.Helper()
 	if len(summaries) != 2 {
@@ -157,8 +159,8 @@ func wantSummaries(t *testing.T, summaries []stream.Request) {
 	}
 }
 
-// TestSummary_QuotedAndBounded has a message that tries to break out of its quotes, and is larger than a call may be.
-func TestSummary_QuotedAndBounded(t *testing.T) {
+// One message tries to break out of its quotes and is larger than a call may be.
+func TestSummary_HostileText_QuotedAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChat(t, conversation.FIFO)
 		c.model.Summarise(func(context.Context, int) (string, error) { return strings.Repeat("far too long ", 500), nil })
@@ -200,8 +202,8 @@ func TestSummary_Fails_TurnGoesOnAndReports(t *testing.T) {
 				t.Errorf("the summary is %+v", s)
 			}
 			c.model.Summarise(nil)
-			if r := c.talk("m8").Context; r.SummaryFault != "" || !r.Summarised || r.Dropped.Count != 0 { // before this reply
-				t.Errorf("then %+v", r)
+			if r := c.talk("m8").Context; r.SummaryFault != "" || !r.Summarised || r.Dropped.Count != 0 { // the turn summarised first
+				t.Errorf("the next turn has %+v", r)
 			}
 		}))
 	}
@@ -218,7 +220,7 @@ func TestSummary_TurnWaits2sForJobUnderWay(t *testing.T) {
 		<-began // after the sixth
 		start := time.Now()
 		if r := c.talk("m6").Context; r.SummaryFault != "" || time.Since(start) != 0 {
-			t.Errorf("what fits waited %v: %+v", time.Since(start), r)
+			t.Errorf("a turn that fits waited %v: %+v", time.Since(start), r)
 		}
 		start = time.Now()
 		if r := c.talk("m7").Context; r.SummaryFault != conversation.SummaryLate || time.Since(start) != 2*time.Second {
@@ -227,7 +229,7 @@ func TestSummary_TurnWaits2sForJobUnderWay(t *testing.T) {
 		close(letGo)
 		synctest.Wait()
 		if r := c.talk("m8").Context; !r.Summarised || r.SummaryFault != "" {
-			t.Errorf("then %+v", r)
+			t.Errorf("the next turn has %+v", r)
 		}
 	})
 }
@@ -243,7 +245,7 @@ func TestSummary_TurnWaits10sForItsOwnJob(t *testing.T) {
 			t.Errorf("after %v %+v", time.Since(start), r)
 		}
 		<-began
-		close(letGo) // it went on without the turn
+		close(letGo) // the job goes on after the turn
 		synctest.Wait()
 		if s := c.summary(); s.Count == 0 {
 			t.Errorf("the summary is %+v", s)
@@ -251,7 +253,7 @@ func TestSummary_TurnWaits10sForItsOwnJob(t *testing.T) {
 	})
 }
 
-func TestSummary_TurnCancelledWhileItWaits(t *testing.T) {
+func TestSummary_TurnCancelled_StopsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChat(t, conversation.FIFO)
 		c.overdue()
@@ -311,7 +313,7 @@ func TestSummary_HistoryGone_JobEnds(t *testing.T) {
 	}
 }
 
-func TestSummary_Drain_Ends(t *testing.T) {
+func TestSummary_Drain_CancelsAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChat(t, conversation.FIFO)
 		summarise, began, _ := held()
@@ -329,7 +331,7 @@ func TestSummary_Drain_Ends(t *testing.T) {
 	})
 }
 
-// TestSummary_TwoNodes_OneStored: two services on one store want to summarise the same session.
+// Two services on one store summarise the same session at once.
 func TestSummary_TwoNodes_OneStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		summarise, began, letGo := held()
@@ -356,7 +358,7 @@ func TestSummary_TwoNodes_OneStored(t *testing.T) {
 		s := one.summary()
 		at := slices.IndexFunc(one.All(one.session), func(m conversation.Message) bool { return m.ID == s.Last })
 		if at+1 != s.Count || s.Count == 0 {
-			t.Errorf("the summary says that it covers %d messages, and ends with the %dth", s.Count, at+1)
+			t.Errorf("the summary's count is %d, but it ends with message %d", s.Count, at+1)
 		}
 		if u := one.Get(one.session).TokenUsage; u.Total <= before.Total {
 			t.Errorf("the usage is %+v", u)
@@ -364,7 +366,7 @@ func TestSummary_TwoNodes_OneStored(t *testing.T) {
 	})
 }
 
-// grow writes n exchanges of 100 tokens into the history, without any summary.
+// grow adds n exchanges of 100 tokens to the history. The store gets them directly, so no summary is made.
 func (c *chat) grow(n int) {
 	c.T.Helper()
 	for i := range n {
@@ -384,9 +386,9 @@ func (c *chat) grow(n int) {
 	}
 }
 
-// TestSummary_LongHistory_CaughtUp has a history that is much longer than what a turn lists: each turn summarises a bounded part, in
-// order, until nothing is left; no message is left out, and none is summarised twice.
-func TestSummary_LongHistory_CaughtUp(t *testing.T) {
+// The history is much longer than the messages that a turn lists. Each turn summarises a bounded part, in order, until no
+// message is left. No message is left out, and none is summarised twice.
+func TestSummary_LongHistory_SummarisedInOrder(t *testing.T) {
 	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
 		t.Run(string(policy), inBubble(func(t *testing.T) {
 			const exchanges = 70
@@ -411,7 +413,7 @@ func TestSummary_LongHistory_CaughtUp(t *testing.T) {
 						t.Fatal(err)
 					}
 					if m.Role == "" || next >= 2*exchanges {
-						continue // the summary, or what this test sends
+						continue // the old summary, or a message of this test's turns
 					}
 					want := fmt.Sprintf("question-%d", next/2)
 					if next%2 == 1 {
@@ -431,8 +433,8 @@ func TestSummary_LongHistory_CaughtUp(t *testing.T) {
 	}
 }
 
-// TestWindow_FarBack_SentWordForWord has a message that is in the summary, and further back than what a turn returns.
-func TestWindow_FarBack_SentWordForWord(t *testing.T) {
+// The message is in the summary, and older than the messages that a turn lists.
+func TestWindow_FarBackMessage_SentWordForWord(t *testing.T) {
 	for policy, fact := range map[conversation.RetentionPolicy]conversation.NewMessage{
 		conversation.Semantic: {Content: "lighthouse-keepers paint their lighthouse red " + strings.Repeat("four", 30)},
 		conversation.Priority: {Content: "lighthouse " + strings.Repeat("four", 30), Metadata: json.RawMessage(`{"priority":"high"}`)},
@@ -463,7 +465,7 @@ func TestWindow_FarBack_SentWordForWord(t *testing.T) {
 	}
 }
 
-// unreadable is a store whose texts cannot be read one by one.
+// unreadable is a store that cannot read messages by their ids.
 type unreadable struct{ conversation.Store }
 
 func (unreadable) MessagesByID(context.Context, conversation.Owner, string, []string) ([]conversation.Message, error) {

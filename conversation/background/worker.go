@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Worker runs jobs in the background, at most one for each session at a time. R is what a job returns. Methods may be called
-// from any goroutine.
+// Worker runs jobs in the background, at most one for each session at a time. R is the type of a job's result. Methods
+// may be called from any goroutine.
 type Worker[R any] struct {
 	limit int
 
@@ -16,12 +16,12 @@ type Worker[R any] struct {
 	running  sync.WaitGroup
 }
 
-// NewWorker returns a worker. Enqueue starts no job while limit jobs are running.
+// NewWorker returns a Worker. Enqueue starts no job while limit jobs are running.
 func NewWorker[R any](limit int) *Worker[R] {
 	return &Worker[R]{limit: limit, jobs: make(map[string]*Job[R])}
 }
 
-// Job is a job that was started.
+// Job is a job that a Worker has started.
 type Job[R any] struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -29,14 +29,14 @@ type Job[R any] struct {
 	next   func(context.Context) R // guarded by Worker.mu; runs after this job, nil for none
 }
 
-// Done is closed when the job has returned.
+// Done returns a channel that is closed when the job has ended.
 func (j *Job[R]) Done() <-chan struct{} { return j.done }
 
-// Result returns what the job returned. It may be called once Done is closed.
+// Result returns the job's result. Call it only after Done is closed.
 func (j *Job[R]) Result() R { return j.result }
 
-// Join returns the session's running job, or else starts one that calls run. It returns nil in a drain. No limit applies: the
-// caller is a turn that waits, so turns bound these jobs.
+// Join returns the session's running job; if there is none, it starts one that calls run. It returns nil in a drain. No
+// limit applies: a turn waits for the job, so the number of turns bounds these jobs.
 func (w *Worker[R]) Join(session string, run func(context.Context) R) (job *Job[R], started bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,8 +49,9 @@ func (w *Worker[R]) Join(session string, run func(context.Context) R) (job *Job[
 	return w.startLocked(session, run), true
 }
 
-// Enqueue starts a job that calls run. If the session has a running job, run waits for that, and replaces one that waits
-// already. It reports whether run will be called, as far as is known: a cancel or a drain may come first.
+// Enqueue starts a job that calls run. If the session has a running job, run starts after it, in place of one that waits
+// already. Enqueue returns false if run will not be called: too many jobs are running, or a drain has begun. After true,
+// a cancel or a drain may still drop a waiting run.
 func (w *Worker[R]) Enqueue(session string, run func(context.Context) R) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +86,7 @@ func (w *Worker[R]) startLocked(session string, run func(context.Context) R) *Jo
 	return job
 }
 
-// Cancel cancels the session's running job and drops the one that waits. It does not wait.
+// Cancel cancels the session's running job and drops the waiting one. It does not wait.
 func (w *Worker[R]) Cancel(session string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,7 +95,7 @@ func (w *Worker[R]) Cancel(session string) {
 	}
 }
 
-// Drain starts no job any more and returns when none is running. When ctx ends, it cancels those that are.
+// Drain refuses new jobs and returns when no job is running. When ctx ends, it cancels the running jobs.
 func (w *Worker[R]) Drain(ctx context.Context) {
 	w.mu.Lock()
 	w.draining = true

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// sleeping returns a job that takes a second, or ends when it is cancelled, and returns its number.
+// sleeping returns a job that takes a second and returns number. If the job is cancelled, it returns -number at once.
 func sleeping(number int, calls *atomic.Int64) func(context.Context) int {
 	return func(ctx context.Context) int {
 		calls.Add(1)
@@ -24,12 +24,12 @@ func sleeping(number int, calls *atomic.Int64) func(context.Context) int {
 	}
 }
 
-func TestWorker_Join(t *testing.T) {
+func TestWorker_Join_SharesRunningJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, calls := NewWorker[int](1), atomic.Int64{}
 		first, started := w.Join("s", sleeping(1, &calls))
 		same, again := w.Join("s", sleeping(2, &calls))
-		other, second := w.Join("t", sleeping(3, &calls)) // joining knows no limit
+		other, second := w.Join("t", sleeping(3, &calls)) // no limit applies to Join
 		if !started || again || same != first || !second {
 			t.Errorf("started %v %v %v", started, again, second)
 		}
@@ -45,7 +45,7 @@ func TestWorker_Join(t *testing.T) {
 	})
 }
 
-func TestWorker_Enqueue(t *testing.T) {
+func TestWorker_Enqueue_NewestReplacesWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, calls := NewWorker[int](2), atomic.Int64{}
 		for _, test := range []struct {
@@ -57,11 +57,11 @@ func TestWorker_Enqueue(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		if calls.Load() != 3 { // the third of s replaced the second
+		if calls.Load() != 3 { // the third job of s replaced the second
 			t.Errorf("%d jobs ran", calls.Load())
 		}
 		if !w.Enqueue("u", sleeping(1, &calls)) {
-			t.Error("there is no place when the others are done")
+			t.Error("Enqueue refused a job after the others were done")
 		}
 		w.Drain(t.Context())
 		if calls.Load() != 4 || w.Enqueue("u", sleeping(1, &calls)) {
@@ -86,7 +86,7 @@ func TestWorker_Cancel_DropsNext(t *testing.T) {
 	})
 }
 
-func TestWorker_Drain_CancelsWhenItsContextEnds(t *testing.T) {
+func TestWorker_Drain_DeadlineCancelsJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, calls := NewWorker[int](2), atomic.Int64{}
 		job, _ := w.Join("s", sleeping(1, &calls))
@@ -100,8 +100,8 @@ func TestWorker_Drain_CancelsWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-// TestWorker_Schedules draws what happens, and checks that a session never has two jobs at once and that no job is left.
-func TestWorker_Schedules(t *testing.T) {
+// It draws a schedule, and checks that a session never has two jobs at once and that no job is left.
+func TestWorker_AnySchedule_OneJobPerSession(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.IntRange(0, 3*4-1), 1, 40).Draw(rt, "steps")
 		limit := rapid.IntRange(1, 3).Draw(rt, "limit")

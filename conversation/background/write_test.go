@@ -8,7 +8,7 @@ import (
 	"parley/conversation/window"
 )
 
-func TestInstruction_FitsItsOverhead(t *testing.T) {
+func TestInstruction_FitsSummaryPromptOverhead(t *testing.T) {
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		n := tokens.For(model).Count(fmt.Sprintf(instruction, 1024)) + 2*window.MessageOverhead
 		t.Logf("%s: %d tokens of %d", model, n, window.SummaryPromptOverhead)
@@ -18,7 +18,7 @@ func TestInstruction_FitsItsOverhead(t *testing.T) {
 	}
 }
 
-func TestCut_AtACharacter(t *testing.T) {
+func TestCut_KeepsWholeCharacters(t *testing.T) {
 	count := tokens.For("gpt-4o").Count
 	for _, text := range []string{"the quick brown fox jumps over the lazy dog, again and again", "日本語のとても長い文章です。日本語のとても長い文章です。", "🎉🎉🎉🎉🎉👩‍🚀👩‍🚀👩‍🚀"} {
 		all := count(text)

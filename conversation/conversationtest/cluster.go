@@ -11,21 +11,21 @@ import (
 	"parley/stream"
 )
 
-// Cluster is a store that several nodes share. It keeps to the contract of conversation.Nodes in memory, over an embedded store,
-// and tests can have it fail.
+// Cluster is a store that several nodes share. It implements conversation.Nodes in memory, on top of an embedded store.
+// Tests can make its operations fail.
 type Cluster struct {
 	t     testing.TB
 	store conversation.Store
 
 	mu      sync.Mutex
 	nodes   []*member                         // guarded by mu
-	stops   map[string]conversation.Stop      // guarded by mu; by reply
-	lost    map[string]conversation.TurnStart // guarded by mu; turns whose responses were lost, by waiter
+	stops   map[string]conversation.Stop      // guarded by mu; by the reply's id
+	lost    map[string]conversation.TurnStart // guarded by mu; results of BeginTurn that the caller did not get, by waiter
 	orphans []conversation.TurnKey            // guarded by mu
 	fails   map[string]error                  // guarded by mu; by operation
 	silent  bool                              // guarded by mu; whether wake-ups are lost
-	turns   map[string]conversation.TurnKey   // guarded by mu; that have begun, by session
-	Queued  chan string                       // contents of sends that were queued
+	turns   map[string]conversation.TurnKey   // guarded by mu; the newest turn, by session
+	Queued  chan string                       // the content of each send that was queued
 }
 
 // NewCluster returns a cluster without nodes.
@@ -36,7 +36,7 @@ func NewCluster(t testing.TB) *Cluster {
 	}
 }
 
-// Start runs a node of the cluster until the test ends.
+// Start adds a node to the cluster and runs it until the test ends.
 func (c *Cluster) Start(model stream.Model, options ...Option) *Node {
 	c.t.Helper()
 	m := &member{Store: c.store, cluster: c, follows: make(map[string]bool)}
@@ -46,8 +46,9 @@ func (c *Cluster) Start(model stream.Model, options ...Option) *Node {
 	return startOn(c.t, m, m, model, options...)
 }
 
-// Fail has an operation fail from now on: "Poll", "Message", "Messages", "Follow" or "ResumeTurn", with nothing done, and
-// "BeginTurn" after it was done. nil heals it.
+// Fail makes an operation return err from now on; nil makes it work again. The operations are "Join", "Follow", "Poll",
+// "ResumeTurn", "Message", "Messages", "EndOrphans" and "BeginTurn". BeginTurn still takes effect: only its response is
+// lost. The others do nothing.
 func (c *Cluster) Fail(operation string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,21 +61,21 @@ func (c *Cluster) failure(operation string) error {
 	return c.fails[operation]
 }
 
-// LoseWakeUps has wake-ups lost from now on.
+// LoseWakeUps drops all wake-ups from now on. Reconnect still works.
 func (c *Cluster) LoseWakeUps() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.silent = true
 }
 
-// Orphan has the newest turn of a session taken for an orphan.
+// Orphan makes the next EndOrphans treat the newest turn of a session as an orphan.
 func (c *Cluster) Orphan(session string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.orphans = append(c.orphans, c.turns[session])
 }
 
-// Reconnect tells all nodes that any session may have changed.
+// Reconnect notifies all nodes that any session may have changed.
 func (c *Cluster) Reconnect() { c.notifyAll("", func(*member) bool { return true }) }
 
 func (c *Cluster) notify(sessionID string) {
@@ -102,7 +103,7 @@ func (c *Cluster) stop(sessionID, replyID string, why conversation.Stop) {
 	c.notify(sessionID)
 }
 
-// member is the store as one node sees it.
+// member is the cluster's store from the view of one node.
 type member struct {
 	conversation.Store
 	cluster *Cluster
@@ -186,7 +187,7 @@ func (m *member) ResumeTurn(_ context.Context, _ conversation.Owner, turn conver
 	return conversation.TurnStart{}, conversation.ErrMessageNotFound
 }
 
-// The operations of the store notify the nodes that follow.
+// The operations below notify the nodes that follow the session, or fail if the test says so.
 
 func (m *member) Message(ctx context.Context, owner conversation.Owner, sessionID, messageID string) (conversation.Message, error) {
 	if err := m.cluster.failure("Message"); err != nil {

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestNode(t *testing.T) {
+func TestNode_ThreeMessages_ViewerSeesReplies(t *testing.T) {
 	var model conversationtest.Summarising
 	n := conversationtest.Start(t, &model, func(o *service.Options) { o.Embedder = nil })
 	session := n.NewSession(conversation.ContextConfig{MaxTokens: 400, CompressionEnabled: true, RetentionPolicy: conversation.FIFO})
@@ -38,8 +38,8 @@ func TestNode(t *testing.T) {
 	conversationtest.Fails(t, "a send", (<-n.Later(conversationtest.Message(session, "x"))).Err, conversation.ErrDraining)
 }
 
-// TestCluster_Contract checks the cluster's Nodes by what conversation.Nodes says.
-func TestCluster_Contract(t *testing.T) {
+// TestCluster_NodesContract_Kept checks the cluster against the contract of conversation.Nodes.
+func TestCluster_NodesContract_Kept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		n := cluster.Start(model)
@@ -53,7 +53,7 @@ func TestCluster_Contract(t *testing.T) {
 		c.Write("Half of")
 		synctest.Wait()
 		if m, err := nodes.StopReply(ctx, owner, session, sent.Position.ID); err != nil || m.Content != "hello" {
-			t.Errorf("a user's message is stopped as %+v %v", m, err)
+			t.Errorf("StopReply of a user's message returned %+v %v", m, err)
 		}
 		updates, err := nodes.Poll(ctx, []conversation.Followed{
 			{Owner: owner, SessionID: session, Reply: sent.Reply.ID, Offset: 1}, {Owner: owner, SessionID: "session_0000000000000000"},
@@ -62,7 +62,7 @@ func TestCluster_Contract(t *testing.T) {
 			t.Errorf("%+v %v", updates, err)
 		}
 		_, err = nodes.ResumeTurn(ctx, owner, conversation.NewTurn{SessionID: session, Waiter: "nobody"})
-		conversationtest.Fails(t, "a turn that nobody lost", err, conversation.ErrMessageNotFound)
+		conversationtest.Fails(t, "a turn whose response was not lost", err, conversation.ErrMessageNotFound)
 		for _, operation := range []string{"Poll", "Follow", "ResumeTurn", "Message", "Messages", "EndOrphans"} {
 			planted := errors.New("planted")
 			cluster.Fail(operation, planted)
@@ -94,7 +94,7 @@ func TestCluster_Contract(t *testing.T) {
 		}
 		cluster.Fail("BeginTurn", conversation.ErrUnavailable)
 		conversationtest.Fails(t, "a lost response", n.SendAndWait(ctx, conversationtest.Message(session, "x")).Err, conversation.ErrUnavailable)
-		model.Next(t).End() // it was resumed
+		model.Next(t).End() // the node has resumed the turn
 		cluster.Fail("BeginTurn", nil)
 		replied := n.Later(conversationtest.Message(session, "interrupted"))
 		model.Next(t)
@@ -119,7 +119,7 @@ func TestCluster_Contract(t *testing.T) {
 	})
 }
 
-func TestModels(t *testing.T) {
+func TestModels_DoWhatTestSays(t *testing.T) {
 	n := conversationtest.Start(t, conversationtest.Echo)
 	if m := n.Ask(n.NewSession(), "hi"); m.Content != "You said: hi" || conversationtest.Echo.Name() != "scripted" {
 		t.Errorf("%+v", m)

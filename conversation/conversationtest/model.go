@@ -10,7 +10,7 @@ import (
 	"parley/stream"
 )
 
-// ModelFunc is a model that is one function.
+// ModelFunc is a model that consists of one function.
 type ModelFunc func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error)
 
 // Name implements stream.Model.
@@ -21,7 +21,7 @@ func (f ModelFunc) Generate(ctx context.Context, request stream.Request, write f
 	return f(ctx, request, write)
 }
 
-// Echo repeats a message, at once.
+// Echo replies to a message with its own text, without delay.
 var Echo = ModelFunc(func(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 	write([]byte("You said: " + Last(request)))
 	return stream.Result{FinishReason: "stop"}, nil
@@ -30,13 +30,14 @@ var Echo = ModelFunc(func(_ context.Context, request stream.Request, write func(
 // Last returns the content of a request's last message.
 func Last(request stream.Request) string { return request.Messages[len(request.Messages)-1].Content }
 
-// OfTokens returns a text of n tokens that begins with the words.
+// OfTokens returns a text of n tokens (see Count) that begins with words.
 func OfTokens(n int, words string) string { return words + strings.Repeat(" ", 4*n-len(words)-1) + "." }
 
-// Directed is a model that writes what the test says, when the test says it.
+// Directed is a model that the test controls: it writes what the test passes to Call.Write, and ends on Call.End or
+// Call.Finish.
 type Directed struct {
 	Calls chan *Call
-	// Linger, if not nil, keeps a cancelled call open until it is closed.
+	// Linger, if not nil, keeps a cancelled call open until the test closes Linger.
 	Linger chan struct{}
 }
 
@@ -47,7 +48,7 @@ func NewDirected() *Directed { return &Directed{Calls: make(chan *Call, 64)} }
 type Call struct {
 	Request stream.Request
 	Ctx     context.Context
-	Closed  chan struct{} // closed when the request has been closed
+	Closed  chan struct{} // closed when Generate returns
 
 	text chan string
 	ends chan callEnd
@@ -87,19 +88,19 @@ func (m *Directed) Next(t testing.TB) *Call {
 	return Within(t, "a call of the model", m.Calls)
 }
 
-// Write has the model write text, and returns when it is in the reply.
+// Write makes the model write text. It returns when the reply has the text.
 func (c *Call) Write(text string) {
 	c.text <- text
-	c.text <- "" // taken after the first was written
+	c.text <- "" // Generate receives this only after it has written text
 }
 
-// End has the model end the reply normally.
+// End makes the model end the reply with the finish reason "stop".
 func (c *Call) End() { c.Finish(stream.Result{FinishReason: "stop"}, nil) }
 
-// Finish has the model end the reply.
+// Finish makes Generate return result and err.
 func (c *Call) Finish(result stream.Result, err error) { c.ends <- callEnd{result, err} }
 
-// Summarising is a model whose replies have 46 tokens, and whose summaries a test may direct.
+// Summarising is a model whose replies have 46 tokens. A test may choose the text of its summaries.
 type Summarising struct {
 	mu        sync.Mutex
 	calls     []stream.Request                                      // guarded by mu
@@ -138,14 +139,15 @@ func (m *Summarising) Generate(ctx context.Context, request stream.Request, writ
 	return stream.Result{FinishReason: "stop"}, nil
 }
 
-// Summarise has the model write summaries with a function from now on; nil for "summary 1" and so on.
+// Summarise makes the model write summaries with a function from now on. nil restores the default: "summary 1", "summary
+// 2" and so on.
 func (m *Summarising) Summarise(with func(ctx context.Context, number int) (string, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.summary = with
 }
 
-// Called returns the calls since it was last called: those for replies and those for summaries.
+// Called returns the calls since the last Called, separated into those for replies and those for summaries.
 func (m *Summarising) Called() (replies, summaries []stream.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package conversationtest runs whole conversations for the tests of the packages under conversation: a [Node] is a service on an
-// embedded store, with a model that the test directs and no HTTP. Nodes of a [Cluster] share one store, as nodes share a Redis.
-// Everything also runs in a synctest bubble, where waits cost no time.
+// Package conversationtest runs whole conversations for the tests of the packages under conversation: a [Node] is a
+// service on an embedded store, with a model that the test directs and no HTTP. Nodes of a [Cluster] share one store, as
+// nodes share a Redis. Nodes also run in a synctest bubble, where waiting takes no time.
 package conversationtest
 
 import (
@@ -20,19 +20,19 @@ import (
 	"parley/stream"
 )
 
-// Owner owns everything that the tests make.
+// Owner owns all sessions that the tests create.
 var Owner = conversation.Owner{Account: "default", Mode: conversation.Live}
 
-// Timeout is how long a test waits for what must come: only a hang reaches it.
+// Timeout is how long a test waits for an event: so long that only a hang reaches it.
 const Timeout = time.Minute
 
-// Silence is how long a model may be silent here.
+// Silence is the model timeout of the tests, for the first byte and for a stall.
 const Silence = 20 * time.Second
 
-// Count is the tokenizer of the tests: a token is four bytes.
+// Count is the tokenizer of the tests: a token is four bytes, rounded up.
 func Count(text string) int { return (len(text) + 3) / 4 }
 
-// Node is a service, and how tests drive it.
+// Node is a service with helpers for tests.
 type Node struct {
 	*service.Service
 	T testing.TB
@@ -40,10 +40,10 @@ type Node struct {
 	drained sync.Once
 }
 
-// Option changes what a node is made of.
+// Option changes the options of a node's service.
 type Option = func(*service.Options)
 
-// Start runs a service on a store of its own until the test ends.
+// Start runs a node on its own store until the test ends.
 func Start(t testing.TB, model stream.Model, options ...Option) *Node {
 	t.Helper()
 	return startOn(t, openStore(t), nil, model, options...)
@@ -87,7 +87,7 @@ func startOn(t testing.TB, store conversation.Store, nodes conversation.Nodes, m
 // Drain drains the service, once.
 func (n *Node) Drain(ctx context.Context) { n.drained.Do(func() { n.Service.Drain(ctx) }) }
 
-// NewSession makes a session with the default window, or with this one.
+// NewSession creates a session with the given context window, or with the default one, and returns its id.
 func (n *Node) NewSession(config ...conversation.ContextConfig) string {
 	n.T.Helper()
 	asked := conversation.NewSession{UserID: "user_0123456789abcdef", Context: conversation.DefaultContextConfig}
@@ -101,19 +101,19 @@ func (n *Node) NewSession(config ...conversation.ContextConfig) string {
 	return made.Session.ID
 }
 
-// Message returns a user's message that is queued if the session is busy.
+// Message returns a user's message that waits in the queue if the session is busy.
 func Message(session, text string) conversation.NewMessage {
 	return conversation.NewMessage{SessionID: session, Role: conversation.User, Content: text, OnBusy: conversation.Enqueue}
 }
 
-// Reply is what a send was answered with.
+// Reply is the result of a send: a reply that has ended, or an error.
 type Reply struct {
 	conversation.Message
 	Replayed bool
 	Err      error
 }
 
-// SendAndWait sends a message and returns the reply when it has ended.
+// SendAndWait sends a message and waits until the reply has ended.
 func (n *Node) SendAndWait(ctx context.Context, m conversation.NewMessage) Reply {
 	sent, err := n.Send(ctx, Owner, m)
 	if err != nil {
@@ -123,14 +123,14 @@ func (n *Node) SendAndWait(ctx context.Context, m conversation.NewMessage) Reply
 	return Reply{reply, sent.Replayed, err}
 }
 
-// Later is SendAndWait in the background.
+// Later runs SendAndWait in the background. The channel gets one Reply.
 func (n *Node) Later(m conversation.NewMessage) <-chan Reply {
 	replies := make(chan Reply, 1)
 	go func() { replies <- n.SendAndWait(context.Background(), m) }()
 	return replies
 }
 
-// Ask sends a message and returns the reply, which must come.
+// Ask sends a message and returns the ended reply. An error ends the test.
 func (n *Node) Ask(session, text string) conversation.Message {
 	n.T.Helper()
 	r := n.SendAndWait(context.Background(), Message(session, text))
@@ -140,7 +140,7 @@ func (n *Node) Ask(session, text string) conversation.Message {
 	return r.Message
 }
 
-// Begun sends a message and returns when its turn has begun.
+// Begun sends a message and returns as soon as its turn has begun.
 func (n *Node) Begun(session, text string) *turn.Sent {
 	n.T.Helper()
 	sent, err := n.Send(context.Background(), Owner, Message(session, text))
@@ -170,17 +170,17 @@ func (n *Node) Get(session string) conversation.Session {
 	return found
 }
 
-// Viewer is a viewer whose events a test waits for.
+// Viewer is a viewer with methods that wait for its events.
 type Viewer struct {
 	*stream.Viewer
-	Position  stream.Position // where it began
+	Position  stream.Position // where the view began
 	Recovered bool
 
 	t    testing.TB
 	wake chan struct{}
 }
 
-// Watch views a session until the test ends: after a position, or from now on if that is nil.
+// Watch views a session until the test ends: from a position, or from now on if from is nil.
 func (n *Node) Watch(session string, from *stream.Position) *Viewer {
 	n.T.Helper()
 	v := &Viewer{t: n.T, wake: make(chan struct{}, 1)}
@@ -198,7 +198,7 @@ func (n *Node) Watch(session string, from *stream.Position) *Viewer {
 	return v
 }
 
-// Poll returns the next event if there is one now.
+// Poll returns the next event; false if there is none now.
 func (v *Viewer) Poll() (stream.Event, bool) {
 	v.t.Helper()
 	event, ok, err := v.Next(context.Background())
@@ -208,7 +208,7 @@ func (v *Viewer) Poll() (stream.Event, bool) {
 	return event, ok
 }
 
-// Event returns the next event.
+// Event waits for the next event.
 func (v *Viewer) Event() stream.Event {
 	v.t.Helper()
 	for {
@@ -220,7 +220,7 @@ func (v *Viewer) Event() stream.Event {
 	}
 }
 
-// Until returns the next event of that kind, and the text of the deltas before it.
+// Until waits for the next event of that kind. It returns the event and the text of all deltas before it.
 func (v *Viewer) Until(kind stream.EventKind) (event stream.Event, text string) {
 	v.t.Helper()
 	for {
@@ -232,7 +232,7 @@ func (v *Viewer) Until(kind stream.EventKind) (event stream.Event, text string) 
 	}
 }
 
-// Decode returns a message that a viewer was shown.
+// Decode decodes the JSON of a message that viewers see.
 func Decode(t testing.TB, shown []byte) (m conversation.Message) {
 	t.Helper()
 	if err := json.Unmarshal(shown, &m); err != nil {
@@ -241,7 +241,7 @@ func Decode(t testing.TB, shown []byte) (m conversation.Message) {
 	return m
 }
 
-// Within returns what comes out of a channel.
+// Within returns the next value of a channel. It ends the test if none comes within Timeout.
 func Within[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
 	late := time.NewTimer(Timeout)
@@ -255,7 +255,7 @@ func Within[T any](t testing.TB, what string, from <-chan T) T {
 	}
 }
 
-// Fails reports an error that is not want.
+// Fails marks the test as failed unless err is want.
 func Fails(t testing.TB, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {

@@ -10,7 +10,7 @@ import (
 	"parley/stream"
 )
 
-// carryOut does what an update asks for. turn and reply are those that it was decided for.
+// carryOut carries out actions. turn and reply are the turn and the reply of x at the time of the decision.
 func (f *Follower) carryOut(ctx context.Context, x *session, do actions, turn Turn, reply *stream.Reply) error {
 	if do.gone != 0 {
 		f.end(x, do.gone)
@@ -39,7 +39,7 @@ func (f *Follower) carryOut(ctx context.Context, x *session, do actions, turn Tu
 	return nil
 }
 
-// end lets go of a session that is gone: deleted, or expired.
+// end stops following a session that was deleted or has expired, and shows that to viewers.
 func (f *Follower) end(x *session, how stream.EventKind) {
 	f.options.Gone(x.id)
 	f.options.Hub.Remove(x.id, how)
@@ -59,10 +59,10 @@ func (f *Follower) endReply(ctx context.Context, x *session, reply *stream.Reply
 	f.mu.Lock()
 	cleared := x.state.cleared
 	f.mu.Unlock()
-	ending := stream.Ending{State: stream.Cancelled} // of a reply that was cleared: viewers are shown that instead
+	ending := stream.Ending{State: stream.Cancelled} // for a cleared reply: viewers see the clear instead
 	m, err := f.options.Store.Message(ctx, x.owner, x.id, reply.ID)
 	switch {
-	case errors.Is(err, conversation.ErrMessageNotFound) && reply.ID > cleared: // a fail-over has lost it
+	case errors.Is(err, conversation.ErrMessageNotFound) && reply.ID > cleared: // a fail-over has lost the reply
 		m = conversation.Message{ID: reply.ID, SessionID: x.id, Role: conversation.Assistant, Content: string(textOf(reply)),
 			CreatedAt: conversation.TimeOf(time.Now())}
 		lost := m.AsLost()
@@ -71,7 +71,7 @@ func (f *Follower) endReply(ctx context.Context, x *session, reply *stream.Reply
 	case err != nil:
 		return err
 	case m.Status == stream.Streaming:
-		return nil // the update was older than the reply
+		return nil // the update was from before the reply began
 	default:
 		if rest, ok := bytes.CutPrefix([]byte(m.Content), textOf(reply)); ok {
 			reply.Append(rest)
@@ -91,28 +91,29 @@ func textOf(reply *stream.Reply) []byte {
 	return text
 }
 
-// catchUp shows what other nodes have written since it was last called.
+// catchUp shows the messages that other nodes have written since the last call.
 func (f *Follower) catchUp(ctx context.Context, x *session) error {
 	page, err := f.options.Store.Messages(ctx, x.owner, x.id, conversation.MessageQuery{Limit: catchUpLimit + 1})
 	if errors.Is(err, conversation.ErrSessionNotFound) {
-		return nil // the next poll says so
+		return nil // the next poll returns Gone
 	}
 	if err != nil || !f.show(x, page) {
 		return err
 	}
-	// There is a live reply. Its node learns that this one follows, so that each tick of its journal notifies this node.
+	// The page has another node's live reply. Follow registers this node, so that each journal tick notifies it.
 	if _, err := f.options.Nodes.Follow(ctx, x.owner, x.id); err != nil && !errors.Is(err, conversation.ErrSessionNotFound) {
 		return err
 	}
-	f.Notify(x.id) // for the text that is there already
+	f.Notify(x.id) // the poll reads the text that is journalled already
 	return nil
 }
 
-// show shows the new messages of a page to the viewers here. It reports whether one of them is a live reply.
+// show shows the new messages of a page to the viewers on this node. It reports whether the page has a live reply of
+// another node.
 func (f *Follower) show(x *session, page conversation.MessagePage) (live bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.options.Beginning(x.id) { // a live reply may be this node's own, which its turn will show
+	if f.options.Beginning(x.id) { // the live reply may belong to this node; then its turn shows it
 		f.retries[x.id] = struct{}{}
 		return false
 	}

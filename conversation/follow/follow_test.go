@@ -18,7 +18,7 @@ import (
 
 var owner = conversationtest.Owner
 
-// twoNodes runs a test with two nodes of a cluster and one model, in a bubble of time.
+// twoNodes runs a test in a synctest bubble with two nodes of a cluster, which use one model.
 func twoNodes(t *testing.T, test func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed), options ...conversationtest.Option) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
@@ -26,7 +26,7 @@ func twoNodes(t *testing.T, test func(t *testing.T, cluster *conversationtest.Cl
 	})
 }
 
-func TestFollow_OtherNodesReply_ToTheLastByte(t *testing.T) {
+func TestFollow_OtherNodesReply_ShownWhole(t *testing.T) {
 	twoNodes(t, func(t *testing.T, _ *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		session := a.NewSession()
 		v := b.Watch(session, nil)
@@ -49,8 +49,8 @@ func TestFollow_OtherNodesReply_ToTheLastByte(t *testing.T) {
 	})
 }
 
-// TestFollow_WakeUpsLost has nothing but polls: a viewer is late, and misses nothing.
-func TestFollow_WakeUpsLost(t *testing.T) {
+// Without wake-ups, polls alone show everything, a little later.
+func TestFollow_WakeUpsLost_PollsShowAll(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		cluster.LoseWakeUps()
 		session := a.NewSession()
@@ -85,7 +85,7 @@ func TestFollow_PollFails_Retried(t *testing.T) {
 			c := model.Next(t)
 			c.Write("text")
 			time.Sleep(3 * time.Second)
-			if operation == "Poll" { // a viewer would read the messages that cannot be read
+			if operation == "Poll" { // with failing Messages, the viewer's own reads would fail too
 				if event, ok := v.Poll(); ok {
 					t.Errorf("a viewer is shown %+v", event)
 				}
@@ -96,7 +96,7 @@ func TestFollow_PollFails_Retried(t *testing.T) {
 			if took := time.Since(began); took > 500*time.Millisecond {
 				t.Errorf("%s: the text came after %v", operation, took)
 			}
-			cluster.Fail("Message", errors.New("planted")) // how it ended is read
+			cluster.Fail("Message", errors.New("planted")) // the poll reads the ended reply by Message
 			c.End()
 			time.Sleep(time.Second)
 			cluster.Fail("Message", nil)
@@ -113,7 +113,7 @@ func TestFollow_Reconnect_PollsAll(t *testing.T) {
 		cluster.LoseWakeUps()
 		session := a.NewSession()
 		v := b.Watch(session, nil)
-		time.Sleep(time.Millisecond) // past the tick
+		time.Sleep(time.Millisecond) // past the tick of Run that is due now
 		a.Begun(session, "hello")
 		c := model.Next(t)
 		c.Write("text")
@@ -127,8 +127,8 @@ func TestFollow_Reconnect_PollsAll(t *testing.T) {
 	})
 }
 
-// TestFollow_FarBehind has more messages at once than are shown from memory.
-func TestFollow_FarBehind(t *testing.T) {
+// More new messages arrive at once than are shown from memory.
+func TestFollow_FarBehind_ReadsHistory(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		cluster.LoseWakeUps()
 		session := a.NewSession()
@@ -151,7 +151,7 @@ func TestFollow_FarBehind(t *testing.T) {
 	})
 }
 
-func TestFollow_BothNodesWrite(t *testing.T) {
+func TestFollow_BothNodesWrite_ViewersSeeAll(t *testing.T) {
 	twoNodes(t, func(t *testing.T, _ *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		session := a.NewSession()
 		viewers := []*conversationtest.Viewer{a.Watch(session, nil), b.Watch(session, nil)}
@@ -174,13 +174,13 @@ func TestFollow_BothNodesWrite(t *testing.T) {
 				}
 			}
 			if event, ok := v.Poll(); ok {
-				t.Errorf("node %d: after all %+v", at, event)
+				t.Errorf("node %d: a further event %+v", at, event)
 			}
 		}
 	})
 }
 
-func TestFollow_ClearedAndGone(t *testing.T) {
+func TestFollow_ClearedOrGone_BothNodesShow(t *testing.T) {
 	twoNodes(t, func(t *testing.T, _ *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		for name, test := range map[string]struct {
 			end  func(session string)
@@ -193,7 +193,7 @@ func TestFollow_ClearedAndGone(t *testing.T) {
 			session := a.NewSession()
 			here, there := a.Watch(session, nil), b.Watch(session, nil)
 			if name == "expired" {
-				time.Sleep(conversation.Lifetime - 10*time.Second) // its model is not silent for too long
+				time.Sleep(conversation.Lifetime - 10*time.Second) // so late that the model does not stall before the expiry
 			}
 			a.Begun(session, "hello")
 			c := model.Next(t)
@@ -208,7 +208,7 @@ func TestFollow_ClearedAndGone(t *testing.T) {
 			for _, v := range []*conversationtest.Viewer{here, there} {
 				for event := v.Event(); event.Kind != test.want; event = v.Event() {
 					if event.Kind == stream.Ended {
-						t.Errorf("%s: a viewer is shown the end %s", name, event.Ending.Message)
+						t.Errorf("%s: a viewer saw the end of the reply %s", name, event.Ending.Message)
 					}
 				}
 			}
@@ -216,8 +216,8 @@ func TestFollow_ClearedAndGone(t *testing.T) {
 	})
 }
 
-// TestFollow_ReplyLost: a fail-over of the store forgets a reply that viewers on this node have seen a part of.
-func TestFollow_ReplyLost(t *testing.T) {
+// A fail-over of the store loses a reply after viewers on this node have seen a part of it.
+func TestFollow_ReplyLost_Interrupted(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		session := a.NewSession()
 		v := b.Watch(session, nil)
@@ -229,13 +229,13 @@ func TestFollow_ReplyLost(t *testing.T) {
 		c.End()
 		event, _ := v.Until(stream.Ended)
 		if m := conversationtest.Decode(t, event.Ending.Message); m.Status != stream.Interrupted || m.Content != "Half of" || *m.Usage != (conversation.Usage{Estimated: true}) {
-			t.Errorf("it ended as %+v", m)
+			t.Errorf("the reply ended as %+v", m)
 		}
 	})
 }
 
-// TestFollow_NoViewers_LetGo: what nobody views is not followed.
-func TestFollow_NoViewers_LetGo(t *testing.T) {
+// The node stops following a session without viewers.
+func TestFollow_NoViewers_TopicClosed(t *testing.T) {
 	twoNodes(t, func(t *testing.T, _ *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		session := a.NewSession()
 		viewer, _, _, err := b.View(t.Context(), owner, session, nil, func() {})
@@ -250,19 +250,19 @@ func TestFollow_NoViewers_LetGo(t *testing.T) {
 	})
 }
 
-func TestView_Positions(t *testing.T) {
+func TestView_Positions_ExactAndChecked(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
 	if v := n.Watch(session, nil); v.Position != (stream.Position{}) || !v.Recovered {
-		t.Errorf("an empty session is viewed from %+v", v.Position)
+		t.Errorf("the view of an empty session begins at %+v", v.Position)
 	}
 	sent := n.Begun(session, "hello")
 	c := model.Next(t)
 	c.Write("Half of")
 	live := n.Watch(session, nil)
 	if live.Position != (stream.Position{ID: sent.Reply.ID, Offset: 7}) {
-		t.Errorf("in mid-reply it is viewed from %+v", live.Position)
+		t.Errorf("during a reply the view begins at %+v", live.Position)
 	}
 	c.Write(" it")
 	if event := live.Event(); event.Offset != 7 || string(event.Delta) != " it" {
@@ -285,7 +285,7 @@ func TestView_Positions(t *testing.T) {
 	check("between messages", stream.Position{ID: message[:len(message)-1], Offset: 1}, nil)
 	conversationtest.Fails(t, "no session", n.CheckPosition(t.Context(), owner, "session_0000000000000000", stream.Position{}), conversation.ErrSessionNotFound)
 	if _, _, _, err := n.View(t.Context(), owner, "session_0000000000000000", nil, func() {}); !errors.Is(err, conversation.ErrSessionNotFound) {
-		t.Errorf("a view of nothing: %v", err)
+		t.Errorf("a view of an unknown session: %v", err)
 	}
 	whole := n.Watch(session, &stream.Position{})
 	whole.Event()
@@ -293,11 +293,11 @@ func TestView_Positions(t *testing.T) {
 		t.Errorf("from the beginning: %q", text)
 	}
 	if v := n.Watch(session, nil); v.Position != stream.After(sent.Reply.ID) {
-		t.Errorf("after the end it is viewed from %+v", v.Position)
+		t.Errorf("after the reply the view begins at %+v", v.Position)
 	}
 }
 
-func TestFollow_Unreachable(t *testing.T) {
+func TestView_StoreUnavailable_Error(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, _ *conversationtest.Directed) {
 		session := a.NewSession()
 		cluster.Fail("Follow", conversation.ErrUnavailable)

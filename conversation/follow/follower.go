@@ -11,24 +11,25 @@ import (
 )
 
 const (
-	// pollLive and pollIdle are how often a session is polled if no wake-up comes first. They are how late a viewer is if a
-	// wake-up is lost: a second is bearable in a live reply, and idle sessions are many.
+	// pollLive and pollIdle are the intervals between two polls of a session without a wake-up, and so the longest delay
+	// after a lost wake-up. Viewers of a live reply accept a second. Idle sessions are many, so they are polled less
+	// often.
 	pollLive = time.Second
 	pollIdle = 5 * time.Second
-	// pollRetry is how soon a poll that failed is repeated.
+	// pollRetry is the delay before a failed poll is retried.
 	pollRetry = 250 * time.Millisecond
-	// catchUpLimit is how many messages of other nodes are shown from memory: as many as a topic keeps.
+	// catchUpLimit is the number of other nodes' messages that are shown from memory: as many as a topic keeps.
 	catchUpLimit = 8
 )
 
-// Options are what a [Follower] needs.
+// Options are the dependencies of a [Follower].
 type Options struct {
 	Store conversation.SessionStore
-	Nodes conversation.Nodes // nil if no other node shares the store: then nothing is followed
+	Nodes conversation.Nodes // nil if no other node shares the store; then the Follower follows nothing
 	Hub   *stream.Hub
 	// Beginning reports whether a turn of the session may be beginning on this node.
 	Beginning func(sessionID string) bool
-	// Gone is called when a session is found to be gone.
+	// Gone is called when a poll finds that a session is gone.
 	Gone func(sessionID string)
 	Log  *slog.Logger
 }
@@ -36,43 +37,43 @@ type Options struct {
 // Turn is a turn of this node.
 type Turn interface {
 	Key() conversation.TurnKey
-	// MessageID is the message that the turn's reply replies to.
+	// MessageID returns the id of the message that the turn replies to.
 	MessageID() string
-	// Over reports whether the turn has ended and its viewers were shown the ending.
+	// Over reports whether the turn has ended and viewers see the ending.
 	Over() bool
-	// Stop asks the turn to stop, and does not wait.
+	// Stop tells the turn to stop, and does not wait.
 	Stop(cause error)
 }
 
 // Follower shows sessions to viewers on this node. Methods may be called from any goroutine.
 type Follower struct {
 	options Options
-	wake    chan struct{} // holds one
+	wake    chan struct{} // capacity 1; wakes Run
 
 	mu       sync.Mutex
 	sessions map[string]*session // guarded by mu; by id
 	notified map[string]struct{} // guarded by mu; sessions to poll now
 
 	// owned by Run
-	retries map[string]struct{} // sessions to poll in pollRetry
+	retries map[string]struct{} // sessions to poll after pollRetry
 	failing bool                // whether the last poll failed
 }
 
-// session is a followed session: it has viewers or a turn here.
+// session is a session that this node follows: it has viewers or a live turn here.
 type session struct {
 	// static
 	owner conversation.Owner
 	id    string
-	topic *stream.Topic // held
+	topic *stream.Topic // open while the session is followed
 
 	// guarded by Follower.mu
 	due   time.Time // of the next poll
 	state state
-	reply *stream.Reply // that of state.remote
+	reply *stream.Reply // the reply state.remote
 	turn  Turn          // the newest turn of this node, maybe over; nil for none
 }
 
-// New returns a follower. If there are other nodes, Run makes it follow.
+// New returns a Follower. It follows other nodes only while Run runs.
 func New(options Options) *Follower {
 	return &Follower{
 		options: options, wake: make(chan struct{}, 1),
@@ -80,7 +81,7 @@ func New(options Options) *Follower {
 	}
 }
 
-// Notify has a session polled soon, or every one if sessionID is "". It does not block.
+// Notify makes Run poll a session soon, or all sessions if sessionID is "". It does not block.
 func (f *Follower) Notify(sessionID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,11 +98,12 @@ func (f *Follower) Notify(sessionID string) {
 func (f *Follower) wakeUp() {
 	select {
 	case f.wake <- struct{}{}:
-	default: // Run will look anyway
+	default: // a wake-up is waiting already
 	}
 }
 
-// Follow returns a session and, if there are other nodes, follows it from now on. The caller has subscribed to its topic.
+// Follow returns a session and, if other nodes share the store, follows it from now on. The caller must have subscribed
+// to its topic already.
 func (f *Follower) Follow(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
 	if f.options.Nodes == nil {
 		return f.options.Store.Session(ctx, owner, sessionID)
@@ -120,7 +122,7 @@ func (f *Follower) Follow(ctx context.Context, owner conversation.Owner, session
 	return found, nil
 }
 
-// Began follows the session of a turn that has begun on this node.
+// Began follows the session of a turn that has begun on this node. in is the session after the beginning.
 func (f *Follower) Began(turn Turn, in conversation.Session) {
 	if f.options.Nodes == nil {
 		return
@@ -131,7 +133,7 @@ func (f *Follower) Began(turn Turn, in conversation.Session) {
 	x.turn, x.state.head, x.due = turn, turn.Key().ReplyID, time.Now().Add(pollLive)
 }
 
-// openLocked returns the followed session; mu is held.
+// openLocked returns the followed session; it begins to follow if necessary. The caller holds mu.
 func (f *Follower) openLocked(owner conversation.Owner, in conversation.Session) *session {
 	x := f.sessions[in.ID]
 	if x == nil {
@@ -139,7 +141,7 @@ func (f *Follower) openLocked(owner conversation.Owner, in conversation.Session)
 			owner: owner, id: in.ID, topic: f.options.Hub.Open(in.ID), due: time.Now().Add(pollIdle),
 			state: state{expires: in.ExpiresAt, cleared: in.Cleared},
 		}
-		if in.LiveReply == "" { // otherwise its messages are to be shown
+		if in.LiveReply == "" { // otherwise viewers must still see the live turn's messages
 			x.state.head = in.Head
 		}
 		f.sessions[in.ID] = x
@@ -147,9 +149,9 @@ func (f *Follower) openLocked(owner conversation.Owner, in conversation.Session)
 	return x
 }
 
-// ShowSummary calls save, and shows the summary to the session's viewers here if save succeeds. It notes the summary first: a
-// poll may find it before save returns, and must not show it a second time. added is how many messages it covers more than
-// the one before.
+// ShowSummary calls save. If save succeeds, it shows the summary to the session's viewers on this node. It records the
+// summary before save: a poll may find it before save returns, and must not show it twice. added is the number of
+// messages that it covers and the previous summary did not. It returns save's error.
 func (f *Follower) ShowSummary(sessionID string, summary conversation.Summary, added int, save func() error) error {
 	undo := f.noteSummary(sessionID, summary)
 	if err := save(); err != nil {
@@ -172,13 +174,13 @@ func (f *Follower) noteSummary(sessionID string, summary conversation.Summary) (
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if x.state.summary == summary { // otherwise a poll found another node's, and has shown it
+		if x.state.summary == summary { // otherwise a poll has found and shown a newer one of another node
 			x.state.summary = before
 		}
 	}
 }
 
-// Run follows until ctx is done. It returns at once if there are no other nodes.
+// Run polls the followed sessions until ctx is done. It returns at once if no other node shares the store.
 func (f *Follower) Run(ctx context.Context) {
 	if f.options.Nodes == nil {
 		return
@@ -206,7 +208,7 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// close lets all sessions go.
+// close stops following all sessions.
 func (f *Follower) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -222,7 +224,7 @@ func (f *Follower) dropLocked(x *session) {
 	}
 }
 
-// takeNotified returns the sessions that the store has notified of.
+// takeNotified returns the sessions that were notified, and schedules their next polls.
 func (f *Follower) takeNotified() []*session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -245,14 +247,15 @@ func (f *Follower) takeLocked(ids map[string]struct{}) (due []*session) {
 	return due
 }
 
-// takeDue returns the sessions whose time has come, and lets go of those that have neither viewers nor a turn here.
+// takeDue returns the sessions whose next poll or expiry is due. It stops following sessions that have neither viewers
+// nor a live turn here.
 func (f *Follower) takeDue() (due []*session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
 	for _, x := range f.sessions {
 		if !x.writes() {
-			x.turn = nil // it holds its prompt, and viewers may stay for a day
+			x.turn = nil // a turn keeps its prompt in memory, and viewers may stay for a day
 		}
 		switch {
 		case x.turn == nil && x.topic.HasOneHolder():
@@ -264,7 +267,7 @@ func (f *Follower) takeDue() (due []*session) {
 	return due
 }
 
-// schedule sets when the session is polled after this time.
+// schedule sets the time of the session's next poll and returns the session.
 func (x *session) schedule() *session {
 	every := pollIdle
 	if x.reply != nil || x.writes() {
@@ -274,10 +277,10 @@ func (x *session) schedule() *session {
 	return x
 }
 
-// writes reports whether a turn of this node is live in the session.
+// writes reports whether this node has a live turn in the session.
 func (x *session) writes() bool { return x.turn != nil && !x.turn.Over() }
 
-// poll polls sessions, and does what that asks for.
+// poll polls sessions and carries out the actions. Sessions that fail are polled again after pollRetry.
 func (f *Follower) poll(ctx context.Context, due []*session) {
 	if len(due) == 0 {
 		return
@@ -307,7 +310,7 @@ func (f *Follower) poll(ctx context.Context, due []*session) {
 	f.noteResult(ctx, err)
 }
 
-// noteResult remembers whether the last round of polling worked. Of several failures in a row it logs the first.
+// noteResult records whether the last round of polls succeeded. It logs the first of several failures in a row.
 func (f *Follower) noteResult(ctx context.Context, err error) {
 	if err != nil && !f.failing && ctx.Err() == nil {
 		f.options.Log.Error("other nodes' replies cannot be followed; retrying", "error", err)

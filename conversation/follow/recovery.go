@@ -9,10 +9,10 @@ import (
 	"parley/stream"
 )
 
-// CheckPosition returns conversation.ErrNoPosition if nobody can have seen the session up to a position: its message is ahead of
-// the newest, or its offset is behind the text of a message that will not change. A position between messages is valid. So is
-// one in a reply that is live or was interrupted: its viewers may have seen more than was journalled. It checks positions that
-// clients name, before View.
+// CheckPosition returns conversation.ErrNoPosition if no viewer can have reached a position: its message is ahead of the
+// newest, or its offset is beyond the text of a message that will not change. A position between messages is valid. So is
+// any offset in a reply that is live or was interrupted, because viewers may have seen more text than was journalled.
+// Call it before View for positions that come from clients.
 func (f *Follower) CheckPosition(ctx context.Context, owner conversation.Owner, sessionID string, p stream.Position) error {
 	session, err := f.options.Store.Session(ctx, owner, sessionID)
 	if err != nil {
@@ -36,11 +36,11 @@ func (f *Follower) CheckPosition(ctx context.Context, owner conversation.Owner, 
 	return nil
 }
 
-// View subscribes to a session's events after a position, or from now on if that is nil. It returns the viewer, where its view
-// begins, and whether everything after the position still exists; if the history was cleared meanwhile, the view begins after
-// that. The caller closes the viewer. wake is as for stream.Hub.Subscribe.
+// View subscribes to a session's events: after from, or from now on if from is nil. It returns the viewer, the position
+// at which the view begins, and whether all events since from still exist. If the history was cleared since, the view
+// begins after the clear. The caller must close the viewer. wake is as for stream.Hub.Subscribe.
 func (f *Follower) View(ctx context.Context, owner conversation.Owner, sessionID string, from *stream.Position, wake func()) (*stream.Viewer, stream.Position, bool, error) {
-	// Subscribing precedes reading the session, so that nothing falls between the two.
+	// The viewer subscribes before the session is read, so that it misses nothing in between.
 	viewer := f.options.Hub.Subscribe(sessionID, history{f.options.Store, owner}, wake)
 	session, err := f.Follow(ctx, owner, sessionID)
 	if err != nil {
@@ -58,10 +58,11 @@ func (f *Follower) View(ctx context.Context, owner conversation.Owner, sessionID
 	return viewer, position, recovered, nil
 }
 
-// AwaitEnd returns a reply that another node is writing once it has ended. It waits as a viewer does.
+// AwaitEnd waits until a reply that another node writes has ended, and returns the reply. It waits by viewing the
+// session.
 func (f *Follower) AwaitEnd(ctx context.Context, owner conversation.Owner, sessionID, messageID string) (conversation.Message, error) {
 	wake := make(chan struct{}, 1)
-	from := stream.Position{ID: messageID, Offset: math.MaxInt} // behind its text
+	from := stream.Position{ID: messageID, Offset: math.MaxInt} // so that the viewer gets no text
 	viewer, _, _, err := f.View(ctx, owner, sessionID, &from, func() {
 		select {
 		case wake <- struct{}{}:
@@ -90,20 +91,20 @@ func (f *Follower) AwaitEnd(ctx context.Context, owner conversation.Owner, sessi
 	}
 }
 
-// positionNow returns the position after everything that the session holds.
+// positionNow returns the position at the end of the session, after the text of a live reply that this node has.
 func (f *Follower) positionNow(session conversation.Session) stream.Position {
 	if session.LiveReply == "" {
 		return session.End()
 	}
 	reply := f.options.Hub.Reply(session.ID, session.LiveReply)
-	if reply == nil { // it has only just begun
+	if reply == nil { // the turn has begun, but is not shown yet
 		return stream.After(session.LiveMessage)
 	}
 	text, ending := reply.Snapshot()
 	return stream.Position{ID: session.LiveReply, Offset: len(text), Ended: ending != nil}
 }
 
-// history is where viewers read messages that are not in memory.
+// history lets viewers read messages that are no longer in memory.
 type history struct {
 	store conversation.SessionStore
 	owner conversation.Owner
@@ -115,7 +116,7 @@ func (h history) EntriesFrom(ctx context.Context, topic, id string, inclusive bo
 		From: id, Inclusive: inclusive, Ascending: true, Limit: limit,
 	})
 	if errors.Is(err, conversation.ErrSessionNotFound) {
-		return nil, nil // the topic shows that itself
+		return nil, nil // the topic shows the session's end
 	}
 	if err != nil {
 		return nil, err
@@ -124,7 +125,7 @@ func (h history) EntriesFrom(ctx context.Context, topic, id string, inclusive bo
 	for i := range page.Messages {
 		m := &page.Messages[i]
 		if page.Session.LiveReply != "" && m.ID >= page.Session.LiveMessage {
-			break // the topic shows both messages of a live turn, once their sender knows of it
+			break // the topic shows both messages of a live turn, once their sender has started it
 		}
 		entries = append(entries, m.Entry())
 	}

@@ -5,21 +5,21 @@ import (
 	"parley/stream"
 )
 
-// state is what this node knows of a session that it follows.
+// state is this node's knowledge of a session that it follows.
 type state struct {
 	expires conversation.Time
-	cleared string               // the newest clear that viewers were shown
-	head    string               // the newest message that viewers were shown, or that was there before the session was followed
+	cleared string               // Session.Cleared of the newest clear that viewers have seen
+	head    string               // newest message that viewers have seen, or that existed before this node followed
 	remote  string               // id of the live reply of another node; "" for none
-	summary conversation.Summary // the newest that viewers know of, without its text
-	polled  bool                 // whether the session was polled, so that summary is known
-	// turn is the live turn of this node; the zero value is none.
+	summary conversation.Summary // the newest known summary, without its text
+	polled  bool                 // whether a poll has set summary
+	// turn is the key of this node's live turn; the zero value means that there is none.
 	turn conversation.TurnKey
 }
 
-// actions are what an update asks for, in the order of the fields.
+// actions are the actions that an update requires, in the order of the fields.
 type actions struct {
-	gone    stream.EventKind     // Deleted or Expired: the session does not exist any more. The other fields are unset then
+	gone    stream.EventKind     // Deleted or Expired: the session no longer exists; the other fields are unset
 	clear   string               // show that the history was removed up to this id
 	summary *stream.SummaryStats // show a new summary
 	stop    error                // stop this node's turn, for this cause
@@ -28,8 +28,8 @@ type actions struct {
 	catchUp bool                 // show new messages
 }
 
-// decide returns what an update of a session asks for, and the state after it. Carrying out end and catchUp changes remote and
-// head; decide leaves them.
+// decide returns the actions that an update requires, and the state after it. It does not change remote and head:
+// carrying out end and catchUp does.
 func decide(s state, u *conversation.Update) (state, actions) {
 	var do actions
 	if u.Gone {
@@ -63,13 +63,13 @@ func decide(s state, u *conversation.Update) (state, actions) {
 	default:
 		do.end = true
 	}
-	// While a turn of this node is live, the head is its own, unless a newer turn has begun.
+	// While a turn of this node is live, the head is its reply, unless a newer turn has begun.
 	do.catchUp = u.Session.Head != s.head && (!live || u.Session.Fence > s.turn.Fence)
 	return s, do
 }
 
-// stopCause returns why this node's turn has to stop; nil if it goes on. An update from before the turn began says nothing about
-// it.
+// stopCause returns the reason why this node's turn must stop; nil if it goes on. It ignores an update from before the
+// turn began.
 func stopCause(turn conversation.TurnKey, u *conversation.Update) error {
 	switch {
 	case u.Session.Fence < turn.Fence:
@@ -84,8 +84,8 @@ func stopCause(turn conversation.TurnKey, u *conversation.Update) error {
 	return nil
 }
 
-// newer returns the messages of a page, which begins with the newest, that come after head: oldest first, with the id of the
-// message before them.
+// newer returns the messages of a page that come after head, oldest first, and the id of the message before them. The
+// page begins with the newest message.
 func newer(page conversation.MessagePage, head string) (previous string, messages []conversation.Message) {
 	all := page.Messages
 	for i, m := range all {
@@ -93,7 +93,7 @@ func newer(page conversation.MessagePage, head string) (previous string, message
 			return head, reversed(all[:i])
 		}
 	}
-	if page.More && len(all) > 0 { // the page does not reach back to head: its oldest message comes before the others
+	if page.More && len(all) > 0 { // the page does not reach back to head: its oldest message serves as the previous one
 		last := len(all) - 1
 		return all[last].ID, reversed(all[:last])
 	}

@@ -13,7 +13,7 @@ import (
 	"parley/stream"
 )
 
-func TestDecide(t *testing.T) {
+func TestDecide_StateAndActions(t *testing.T) {
 	turn := conversation.TurnKey{SessionID: "s", ReplyID: "m6", Fence: 3}
 	live := func(reply string, fence int64) conversation.Session {
 		return conversation.Session{Head: reply, LiveReply: reply, Fence: fence}
@@ -22,7 +22,7 @@ func TestDecide(t *testing.T) {
 		state  state
 		update conversation.Update
 		want   actions
-		after  func(*state) // what changes in the state
+		after  func(*state) // applies the expected changes to the state
 	}{
 		"nothing new": {
 			state{head: "m4"}, conversation.Update{Session: conversation.Session{Head: "m4"}}, actions{}, nil,
@@ -108,8 +108,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecide_Rules draws updates in any order and checks what must hold for all of them.
-func TestDecide_Rules(t *testing.T) {
+// It draws updates in any order and checks rules that hold for all of them.
+func TestDecide_AnyUpdates_RulesHold(t *testing.T) {
 	ids := []string{"", "m1", "m2", "m3", "m4"}
 	rapid.Check(t, func(t *rapid.T) {
 		id := func(name string) string { return rapid.SampledFrom(ids).Draw(t, name) }
@@ -131,21 +131,21 @@ func TestDecide_Rules(t *testing.T) {
 			case do.text != nil && do.end:
 				t.Fatalf("the reply grows and ends: %+v", do)
 			case do.stop != nil && (s.turn == conversation.TurnKey{} || u.Session.Fence < s.turn.Fence):
-				t.Fatalf("stopped by %+v: %v", u, do.stop)
+				t.Fatalf("update %+v stops the turn: %v", u, do.stop)
 			case do.summary != nil && do.summary.Summarised < 0:
 				t.Fatalf("shown %+v", do.summary)
 			case u.Gone && (next != s || do.clear != "" || do.stop != nil || do.end || do.catchUp):
-				t.Fatalf("of a session that is gone: %+v", do)
+				t.Fatalf("the session is gone, but the actions are %+v", do)
 			}
 			if again, twice := decide(next, &u); !u.Gone && (again != next || twice.clear != "" || twice.summary != nil || !errors.Is(twice.stop, do.stop)) {
-				t.Fatalf("the same update again: %+v", twice)
+				t.Fatalf("the same update again gives the actions %+v", twice)
 			}
 			s = next
 		}
 	})
 }
 
-func TestNewer(t *testing.T) {
+func TestNewer_OldestFirst(t *testing.T) {
 	page := func(more bool, cleared string, ids ...string) (p conversation.MessagePage) {
 		for _, id := range ids {
 			p.Messages = append(p.Messages, conversation.Message{ID: id})
@@ -188,7 +188,7 @@ func (overTurn) Key() conversation.TurnKey {
 
 func (overTurn) Over() bool { return true }
 
-// TestFollower_TurnOver_Forgotten: a viewed session does not keep the prompt of its last turn in memory.
+// A session with viewers must not keep the prompt of its last turn in memory.
 func TestFollower_TurnOver_Forgotten(t *testing.T) {
 	hub := stream.NewHub()
 	defer hub.Open("s").Close() // a viewer
@@ -196,12 +196,13 @@ func TestFollower_TurnOver_Forgotten(t *testing.T) {
 	f.Began(overTurn{}, conversation.Session{ID: "s", ExpiresAt: conversation.TimeOf(time.Now().Add(time.Hour))})
 	f.takeDue()
 	if x := f.sessions["s"]; x == nil || x.turn != nil {
-		t.Errorf("the session is followed as %+v", x)
+		t.Errorf("the followed session is %+v, want one without a turn", x)
 	}
 	f.close()
 }
 
-// Two nodes summarise a session at once. The other was first, and its viewers here were told before our own summary is refused.
+// Two nodes summarise a session at once. The other node's summary is stored first, and a poll shows it to the viewers
+// here before the store refuses ours.
 func TestShowSummary_Refused_KeepsNewer(t *testing.T) {
 	f := New(Options{Hub: stream.NewHub()})
 	x := &session{id: "s", state: state{summary: conversation.Summary{Last: "a"}, polled: true}}
@@ -212,14 +213,14 @@ func TestShowSummary_Refused_KeepsNewer(t *testing.T) {
 		return refused
 	})
 	if !errors.Is(err, refused) || x.state.summary.Last != "c" {
-		t.Errorf("%v; the summary up to %q is left, want c", err, x.state.summary.Last)
+		t.Errorf("%v; the known summary ends with %q, want c", err, x.state.summary.Last)
 	}
 	_ = f.ShowSummary(x.id, conversation.Summary{Last: "d"}, 1, func() error { return refused })
 	if x.state.summary.Last != "c" {
-		t.Errorf("the refused summary is kept: %q", x.state.summary.Last)
+		t.Errorf("after a refusal the known summary ends with %q, want c", x.state.summary.Last)
 	}
 	_ = f.ShowSummary(x.id, conversation.Summary{Last: "b"}, 1, func() error { return refused }) // older
 	if x.state.summary.Last != "c" {
-		t.Errorf("an older summary is kept: %q", x.state.summary.Last)
+		t.Errorf("after an older summary the known one ends with %q, want c", x.state.summary.Last)
 	}
 }

@@ -6,32 +6,32 @@ import (
 	"parley/stream"
 )
 
-// Fit is a message that is being fitted into the window of its session. Only one goroutine may use it at a time.
+// Fit fits one new message into the window of its session. Only one goroutine may use it at a time.
 type Fit struct {
-	// Context is what the store returned for the messages before the new one; Adopt replaces its Summary.
+	// Context is the context that the store returned for the messages before the new one. Adopt replaces its Summary.
 	conversation.Context
-	// Messages are the known messages before the new one, oldest first. Indexes into it are called places.
+	// Messages are the known messages before the new one, oldest first. An index into Messages is called a place.
 	Messages []Message
-	// Plan's result.
+	// Result is the result of the last Plan.
 	Result window.Result
 
-	message conversation.Message // the new one; a preview's has no id
-	earlier int                  // how many messages there are before Messages
-	// earlierTokens is what those take in a prompt.
+	message conversation.Message // the new message; in a preview it has no id
+	earlier int                  // number of messages before Messages
+	// earlierTokens is the number of tokens that those messages take in a prompt.
 	earlierTokens int
-	similarity    conversation.Similarity // how Compare compared; "" if it did not
+	similarity    conversation.Similarity // the method of Compare; "" if it had no effect
 }
 
-// Message is a message of the history as it is weighed.
+// Message is a message of the history, with the data that the window needs.
 type Message struct {
 	window.Message
 	Role    conversation.Role
 	Content string
 	Read    bool                  // whether Content is known
-	Indexed *conversation.Indexed // nil if the index does not have the message
+	Indexed *conversation.Indexed // its index entry; nil if it has none
 }
 
-// MessageOf returns a message whose content is known.
+// MessageOf returns m as a Message whose content is known.
 func MessageOf(m *conversation.Message) Message {
 	x := conversation.Index(m, "")
 	l := weigh(&x)
@@ -46,7 +46,7 @@ func weigh(x *conversation.Indexed) Message {
 	}}
 }
 
-// New returns a message to fit, not planned yet.
+// New returns a Fit of message into the window with context c. Call Plan next.
 func New(c conversation.Context, message conversation.Message) *Fit {
 	f := &Fit{Context: c, message: message, Messages: make([]Message, 0, max(len(c.History), len(c.Index)))}
 	indexed := make(map[string]*conversation.Indexed, len(c.Index)) // by id
@@ -75,14 +75,14 @@ func New(c conversation.Context, message conversation.Message) *Fit {
 	return f
 }
 
-// WithoutIndex returns the same fit over the History alone: all its texts are known.
+// WithoutIndex returns a new Fit that uses only the History, whose texts are all known. Call Plan next.
 func (f *Fit) WithoutIndex() *Fit {
 	c := f.Context
 	c.Index = nil
 	return New(c, f.message)
 }
 
-// Add adds messages that came after the others. Their ids must be greater.
+// Add appends messages to Messages. Their ids must be greater than those of the others.
 func (f *Fit) Add(messages ...*conversation.Message) {
 	for _, m := range messages {
 		f.Messages = append(f.Messages, MessageOf(m))
@@ -92,13 +92,13 @@ func (f *Fit) Add(messages ...*conversation.Message) {
 // Text returns the content of the new message.
 func (f *Fit) Text() string { return f.message.Content }
 
-// Compares reports whether the window has to choose by similarity to the new message.
+// Compares reports whether the window must choose by similarity to the new message.
 func (f *Fit) Compares() bool {
 	return f.Session.Context.RetentionPolicy == conversation.Semantic && len(f.Index) > 0
 }
 
-// Compare weighs how similar each exchange is to the new message, if the window has to choose by that: by words and, unless
-// embedding is nil, by embeddings too.
+// Compare sets the similarity of each exchange to the new message, if the window must choose by it. It compares words
+// and, unless embedding is nil, embeddings. embedding is that of the new message.
 func (f *Fit) Compare(embedding window.Vector) {
 	if !f.Compares() {
 		return
@@ -123,7 +123,7 @@ func (f *Fit) Compare(embedding window.Vector) {
 	}
 }
 
-// Input is what the window is planned from.
+// Input returns the input for window.Plan.
 func (f *Fit) Input() window.Input {
 	config := f.Session.Context
 	in := window.Input{
@@ -140,8 +140,8 @@ func (f *Fit) Input() window.Input {
 // Plan plans the prompt and sets Result.
 func (f *Fit) Plan() { f.Result = window.Plan(f.Input()) }
 
-// Summarises reports whether the session's messages are ever summarised: compression is enabled, and the window is large
-// enough for a summary.
+// Summarises reports whether the session can have a summary: compression is enabled, and the window is large enough for
+// one.
 func (f *Fit) Summarises() bool {
 	config := f.Session.Context
 	return config.CompressionEnabled && window.SummaryLimit(config.MaxTokens) > 0
@@ -155,7 +155,7 @@ func (f *Fit) Overdue() bool {
 	return len(f.Result.SummariseFirst) > 0 || f.Result.EarlierUnsummarised && f.Summarises()
 }
 
-// Adopt replaces the summary by a newer one. It ignores an older one and one of messages that were cleared.
+// Adopt replaces the summary with a newer one. It ignores a summary that is not newer, or whose messages were cleared.
 func (f *Fit) Adopt(summary conversation.Summary) {
 	if summary.Last > f.Summary.Last && summary.Last > f.Session.Cleared {
 		f.Summary = summary
@@ -165,7 +165,7 @@ func (f *Fit) Adopt(summary conversation.Summary) {
 // Sent returns the places of the messages that the plan sends word for word.
 func (f *Fit) Sent() []int { return f.Result.Send }
 
-// Missing returns the ids of the messages at these places whose texts are not known, in the same order.
+// Missing returns the ids of the messages at these places whose texts are unknown, in the same order.
 func (f *Fit) Missing(places []int) (ids []string) {
 	for _, i := range places {
 		if !f.Messages[i].Read {
@@ -175,7 +175,7 @@ func (f *Fit) Missing(places []int) (ids []string) {
 	return ids
 }
 
-// Fill sets the texts of the messages at these places that are among messages, which have the order of Missing. It reports
+// Fill sets the texts of the messages at these places from messages, which must have the order of Missing. It reports
 // whether the texts at all these places are known now.
 func (f *Fit) Fill(places []int, messages []conversation.Message) bool {
 	complete := true
@@ -193,7 +193,7 @@ func (f *Fit) Fill(places []int, messages []conversation.Message) bool {
 	return complete
 }
 
-// Request returns what the model is asked by the plan. The texts at Sent must be known.
+// Request returns the request to the model according to the plan. The texts of the messages at Sent must be known.
 func (f *Fit) Request() stream.Request {
 	r := stream.Request{
 		MaxTokens: window.ReplyRoom(f.Session.Context.MaxTokens), Messages: make([]stream.PromptMessage, 0, len(f.Result.Send)+2),
@@ -212,7 +212,7 @@ func (f *Fit) Request() stream.Request {
 	return r
 }
 
-// Unembedded returns the newest exchanges of the index that have no embedding of that model: n at most, the newest first.
+// Unembedded returns exchanges of the index that have no embedding of that model: the newest n, newest first.
 func (f *Fit) Unembedded(model string, n int) (exchanges [][]Message) {
 	for i := len(f.Messages) - 1; i >= 0 && len(exchanges) < n; i-- {
 		m := f.Messages[i]

@@ -15,12 +15,12 @@ import (
 	"parley/stream"
 )
 
-// count is the tokenizer of the tests: a token is four bytes.
+// count is the tokenizer of the tests: a token is four bytes, rounded up.
 func count(text string) int { return (len(text) + 3) / 4 }
 
 func ofTokens(n int) string { return strings.Repeat("four", n) }
 
-// session builds what a store returns: exchanges of texts and replies, in a window.
+// session builds the context that a store returns: a window, and exchanges with replies.
 type session struct {
 	conversation.Context
 	all []conversation.Message
@@ -46,7 +46,8 @@ func (s *session) exchange(text, reply string) {
 	s.add(conversation.Assistant, reply, "").Terms = window.TermsOf(text, reply)
 }
 
-// fit returns a planned fit of a message. The store returned the newest n messages, and the index of all if the window chooses.
+// fit returns a planned Fit of a message. The store returned the newest n messages and, unless the policy is fifo, the
+// index of all messages.
 func (s *session) fit(text string, n int) *Fit {
 	c := s.Context
 	c.Session.MessageCount = len(s.all)
@@ -63,7 +64,7 @@ func (s *session) fit(text string, n int) *Fit {
 	return f
 }
 
-// firsts returns the first words of what the model is asked.
+// firsts returns the first word of each message of a request.
 func firsts(r stream.Request) string {
 	var all []string
 	for _, m := range r.Messages {
@@ -72,12 +73,13 @@ func firsts(r stream.Request) string {
 	return strings.Join(all, " ")
 }
 
-// A window of 100 tokens keeps 25 for the reply and 3 for the prompt's own: 72 are for messages, each with 4 beside its text.
+// A window of 100 tokens keeps 25 for the reply and 3 for the prompt's overhead. That leaves 72 for messages, each with
+// an overhead of 4.
 func TestFit_FIFO_OldestDropped(t *testing.T) {
 	s := newSession(100, conversation.FIFO)
 	s.exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
 	s.exchange("3333"+ofTokens(10), "4444"+ofTokens(10))
-	f := s.fit("5555"+ofTokens(30), 4) // 35: 65 with the second exchange
+	f := s.fit("5555"+ofTokens(30), 4) // 35 with its overhead; 65 with the second exchange
 	if got := firsts(f.Request()); !strings.HasPrefix(got, "3333") || len(f.Request().Messages) != 3 || f.Request().MaxTokens != 25 {
 		t.Errorf("the model is asked %+v", f.Request())
 	}
@@ -92,16 +94,16 @@ func TestFit_FIFO_OldestDropped(t *testing.T) {
 		t.Errorf("viewers are shown %+v", dropped)
 	}
 	if dropped, ok := s.fit("x", 4).Dropped(); ok {
-		t.Errorf("where all fits viewers are shown %+v", dropped)
+		t.Errorf("everything fits, but viewers see %+v", dropped)
 	}
 }
 
-// A window of 300 tokens is too small for a summary: 222 for messages, and each exchange takes 60.
-func TestFit_Policies(t *testing.T) {
+// A window of 300 tokens is too small for a summary. It has 222 for messages, and each exchange takes 60.
+func TestFit_Policies_SendTheirMessages(t *testing.T) {
 	for policy, want := range map[conversation.RetentionPolicy]string{
 		conversation.FIFO:     "weather to-weather dinner to-dinner music to-music who",
 		conversation.Priority: "rules to-rules passwords to-passwords music to-music who",
-		conversation.Semantic: "lighthouse to-lighthouse dinner to-dinner music to-music who", // near, and then the newest
+		conversation.Semantic: "lighthouse to-lighthouse dinner to-dinner music to-music who", // the closest in meaning, then the newest
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			s := newSession(300, policy)
@@ -134,7 +136,7 @@ func TestFit_Policies(t *testing.T) {
 				t.Errorf("the texts of %q are missing", missing)
 			}
 			if len(found) > 0 && f.Fill(places, found[1:]) {
-				t.Error("all texts are said to be known, and one is not there")
+				t.Error("Fill returned true, but one text is missing")
 			}
 			if !f.Fill(places, found) || len(f.Missing(places)) > 0 {
 				t.Errorf("the texts of %q are still missing", f.Missing(places))
@@ -152,7 +154,7 @@ func TestFit_Policies(t *testing.T) {
 	}
 }
 
-func TestFit_Embeddings(t *testing.T) {
+func TestFit_Embeddings_OrderExchanges(t *testing.T) {
 	s := newSession(200, conversation.Semantic)
 	for i := range 4 {
 		s.exchange(fmt.Sprintf("w%d%s", i, ofTokens(10)), fmt.Sprintf("r%d%s", i, ofTokens(10)))
@@ -165,7 +167,7 @@ func TestFit_Embeddings(t *testing.T) {
 		}
 		return v
 	}
-	f.Index[1].Vector, f.Index[3].Vector = vector(1, 0), vector(0, 1) // of the replies 0 and 1
+	f.Index[1].Vector, f.Index[3].Vector = vector(1, 0), vector(0, 1) // of exchanges 0 and 1
 	f.Compare(vector(1, 0))
 	if f.Messages[1].Similarity <= f.Messages[3].Similarity || f.Report().Similarity != conversation.ByEmbeddings {
 		t.Errorf("the similarities are %v and %v, by %v", f.Messages[1].Similarity, f.Messages[3].Similarity, f.Report().Similarity)
@@ -180,11 +182,11 @@ func TestFit_Embeddings(t *testing.T) {
 		}
 	}
 	if f.Text() != "asked"+ofTokens(10) || !f.Compares() {
-		t.Error("it does not compare")
+		t.Error("Text or Compares is wrong")
 	}
 }
 
-func TestFit_Summary(t *testing.T) {
+func TestFit_Summary_SentAndCounted(t *testing.T) {
 	s := newSession(1000, conversation.FIFO)
 	for i := range 9 {
 		s.exchange(fmt.Sprintf("m%d %s", i, ofTokens(45)), "reply"+ofTokens(44)+"xxx") // 100 each
@@ -196,7 +198,7 @@ func TestFit_Summary(t *testing.T) {
 	f.Adopt(conversation.Summary{Text: "heading summary", Tokens: 5, Last: "msg_0007", Count: 8})
 	f.Plan()
 	if f.LacksEarlier() || f.Overdue() || !f.Report().Summarised || !strings.HasPrefix(firsts(f.Request()), "heading m3") {
-		t.Errorf("with it the model is asked %q", firsts(f.Request()))
+		t.Errorf("with a summary the model is asked %q", firsts(f.Request()))
 	}
 	if got := f.Report(); got.InSummary.Count != 6 || got.Kept.Count != 13 || got.Dropped.Count != 0 {
 		t.Errorf("the report is %+v", got)
@@ -215,7 +217,7 @@ func TestFit_Summary(t *testing.T) {
 	}
 }
 
-func TestAdopt(t *testing.T) {
+func TestAdopt_OnlyNewerSummary(t *testing.T) {
 	for _, test := range []struct {
 		name, has, cleared, offered string
 		want                        bool
@@ -236,7 +238,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-func TestPreview(t *testing.T) {
+func TestPreview_DecidesEachMessage(t *testing.T) {
 	s := newSession(100, conversation.FIFO)
 	s.exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
 	s.exchange("3333", "")                               // 5, and a reply without text
@@ -268,8 +270,8 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// TestFit_Rules draws sessions, and checks what must hold for each.
-func TestFit_Rules(t *testing.T) {
+// TestFit_AnySession_RulesHold draws sessions, and checks rules that hold for each.
+func TestFit_AnySession_RulesHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSession(rapid.IntRange(64, 2000).Draw(t, "window"), rapid.SampledFrom([]conversation.RetentionPolicy{
 			conversation.FIFO, conversation.Priority, conversation.Semantic}).Draw(t, "policy"))

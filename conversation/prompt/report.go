@@ -6,7 +6,7 @@ import (
 	"parley/stream"
 )
 
-// Report returns what the reply's prompt is built from, by the plan.
+// Report returns the context report of the reply, according to the plan.
 func (f *Fit) Report() conversation.ContextReport {
 	config, r := f.Session.Context, &f.Result
 	return conversation.ContextReport{
@@ -17,7 +17,7 @@ func (f *Fit) Report() conversation.ContextReport {
 	}
 }
 
-// Dropped returns what viewers are shown of the messages that the plan drops; false if it drops none.
+// Dropped returns the figures that viewers see for the messages that the plan drops; false if it drops none.
 func (f *Fit) Dropped() (stream.SummaryStats, bool) {
 	dropped := f.Result.Dropped.Count
 	if dropped == 0 {
@@ -31,13 +31,13 @@ func (f *Fit) Dropped() (stream.SummaryStats, bool) {
 		}
 	}
 	if dropped > known {
-		tokens += f.earlierTokens // the summary may cover some of these
+		tokens += f.earlierTokens // an upper bound: the summary may cover some of these messages
 	}
 	return stream.SummaryStats{Dropped: dropped, TokensBefore: tokens}, true
 }
 
-// Preview says what a message with that content would be answered from, by the plan. It returns *conversation.OverflowError
-// where a send would.
+// Preview returns the context that the model would get if the message were sent now, with the decision about each
+// message. It returns *conversation.OverflowError if a send would.
 func (f *Fit) Preview() (conversation.Preview, error) {
 	config := f.Session.Context
 	if f.Result.Overflow > 0 {

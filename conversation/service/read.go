@@ -11,7 +11,8 @@ import (
 	"parley/stream"
 )
 
-// Session returns a session, and the position to view it from: before its live reply, if it has one.
+// Session returns a session, and the position from which to view it: before its live reply if it has one, otherwise after
+// its newest message.
 func (s *Service) Session(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, stream.Position, error) {
 	session, err := s.Store.Session(ctx, owner, sessionID)
 	switch {
@@ -23,8 +24,9 @@ func (s *Service) Session(ctx context.Context, owner conversation.Owner, session
 	return session, session.End(), nil
 }
 
-// History returns a page of messages. If the page holds the newest one, it returns a position too: the one after exactly the text
-// that the page holds.
+// History returns a page of messages. If the page reaches the end of the history, it also returns the position after
+// exactly the text that the page holds. That is the case for a descending query without From, and for an ascending page
+// without More.
 func (s *Service) History(ctx context.Context, owner conversation.Owner, sessionID string, query conversation.MessageQuery) (conversation.MessagePage, *stream.Position, error) {
 	page, err := s.Store.Messages(ctx, owner, sessionID, query)
 	if err != nil {
@@ -47,7 +49,7 @@ func (s *Service) History(ctx context.Context, owner conversation.Owner, session
 	return page, &position, nil
 }
 
-// Message returns one message as it is now, and the position after the text that is returned.
+// Message returns one message, with the current text of a live reply, and the position after that text.
 func (s *Service) Message(ctx context.Context, owner conversation.Owner, sessionID, messageID string) (conversation.Message, stream.Position, error) {
 	m, err := s.Store.Message(ctx, owner, sessionID, messageID)
 	if err != nil {
@@ -56,7 +58,8 @@ func (s *Service) Message(ctx context.Context, owner conversation.Owner, session
 	return s.current(ctx, owner, m)
 }
 
-// current returns a message with the text that it has at this moment: what the store has of a live reply is a tick old.
+// current returns a message with its current text, and the position after that text. For a live reply, the store's text
+// is up to one journal tick old.
 func (s *Service) current(ctx context.Context, owner conversation.Owner, m conversation.Message) (conversation.Message, stream.Position, error) {
 	if m.Status != stream.Streaming {
 		return m, stream.After(m.ID), nil
@@ -64,7 +67,7 @@ func (s *Service) current(ctx context.Context, owner conversation.Owner, m conve
 	if r := s.hub.Reply(m.SessionID, m.ID); r != nil {
 		text, ending := r.Snapshot()
 		if ending == nil {
-			if len(text) > len(m.Content) { // less if another node writes it
+			if len(text) > len(m.Content) { // another node's reply may have less text here than in the store
 				m.Content = string(text)
 			}
 			return m, stream.Position{ID: m.ID, Offset: len(m.Content)}, nil
@@ -72,7 +75,7 @@ func (s *Service) current(ctx context.Context, owner conversation.Owner, m conve
 	} else if s.Nodes != nil {
 		return m, stream.Position{ID: m.ID, Offset: len(m.Content)}, nil
 	}
-	// It has ended since the store was asked, or has only just begun.
+	// The reply has ended since the store was read, or its turn has only just begun.
 	m, err := s.Store.Message(ctx, owner, m.SessionID, m.ID)
 	switch {
 	case err != nil:
@@ -83,9 +86,9 @@ func (s *Service) current(ctx context.Context, owner conversation.Owner, m conve
 	return m, stream.Position{ID: m.ID, Offset: len(m.Content)}, nil
 }
 
-// Preview fits a message into the context window as a turn would, and changes nothing. It returns *conversation.OverflowError
-// where a send would. A live reply counts with the text that the store has of it. It asks the embedding model, as a send does,
-// but not the model: messages that a send would summarise first are shown as they are before that.
+// Preview fits a message into the context window as a turn would, and changes nothing. It returns
+// *conversation.OverflowError if a send would. A live reply counts with its journalled text. Preview calls the embedding
+// model, as a send does, but it makes no summary: it shows the plan from before the summary that a send would wait for.
 func (s *Service) Preview(ctx context.Context, owner conversation.Owner, sessionID string, role conversation.Role, content string) (conversation.Preview, error) {
 	message := conversation.Message{Role: role, Content: content, Tokens: s.Count(content)}
 	c, err := s.Store.Context(ctx, owner, sessionID, message.Tokens)
@@ -106,10 +109,11 @@ func (s *Service) Preview(ctx context.Context, owner conversation.Owner, session
 	f := prompt.New(c, message)
 	f.Compare(s.embeddings.OfMessage(ctx, f))
 	f.Plan()
-	return f.Preview() // it overflows too if the live reply leaves no room: that would have to end first
+	return f.Preview() // this also returns an overflow if the live reply leaves no room; its tokens were not in Check
 }
 
-// Metrics returns an owner's figures for a period. Usage is counted by the hour, so an hour that the period cuts counts whole.
+// Metrics returns an owner's figures for a period. Usage is counted by the hour, so an hour that is partly in the period
+// counts in full.
 func (s *Service) Metrics(ctx context.Context, owner conversation.Owner, period conversation.Period) (conversation.Metrics, error) {
 	from, to := usage.HourOf(int64(period.Start)), usage.HourAfter(int64(period.End))
 	used, err := s.Store.Usage(ctx, owner, from, to)
@@ -126,12 +130,12 @@ func (s *Service) Metrics(ctx context.Context, owner conversation.Owner, period 
 	return m, nil
 }
 
-// UsageReport returns what an owner has used in this calendar month. The store's clock says which month that is, because usage is
-// counted by it.
+// UsageReport returns an owner's usage in this calendar month. The store's clock decides which month that is, because
+// usage is counted by that clock.
 func (s *Service) UsageReport(ctx context.Context, owner conversation.Owner, limits usage.Limits) (conversation.UsageReport, error) {
 	from, to := usage.Month(usage.HourOf(time.Now().UnixMilli()))
 	used, err := s.Store.Usage(ctx, owner, from, to)
-	for err == nil && (used.Now < from || used.Now >= to) { // the two clocks differ around the end of a month
+	for err == nil && (used.Now < from || used.Now >= to) { // around the end of a month, the two clocks may be in different months
 		from, to = usage.Month(used.Now)
 		used, err = s.Store.Usage(ctx, owner, from, to)
 	}

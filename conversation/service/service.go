@@ -14,18 +14,18 @@ import (
 	"parley/stream"
 )
 
-// Options are what a [Service] needs.
+// Options are the dependencies of a [Service].
 type Options struct {
 	Store    conversation.Store
-	Nodes    conversation.Nodes // what Store adds if several nodes share it; nil if none do
+	Nodes    conversation.Nodes // the further operations of Store if several nodes share it, otherwise nil
 	Model    stream.Model
-	Embedder stream.Embedder       // nil for none: semantic windows compare words alone
-	Count    func(text string) int // the tokens of a text
+	Embedder stream.Embedder       // nil for none; then semantic windows compare only words
+	Count    func(text string) int // returns the number of tokens of a text
 	Timeouts stream.Timeouts       // of the model
 	Log      *slog.Logger
 }
 
-// Service runs conversations. Methods may be called from any goroutine, between Start and the end of Drain.
+// Service runs conversations. Methods may be called from any goroutine, from the end of Start to the end of Drain.
 type Service struct {
 	Options
 	*turn.Turns
@@ -35,11 +35,11 @@ type Service struct {
 	summaries  *background.Summaries
 	embeddings *background.Embeddings
 
-	loops     sync.WaitGroup // what runs until stopLoops
+	loops     sync.WaitGroup // the goroutines that run until stopLoops is called
 	stopLoops context.CancelFunc
 }
 
-// New returns a service. Nothing runs before Start.
+// New returns a Service. It runs no goroutine before Start.
 func New(o Options) *Service {
 	s := &Service{Options: o, hub: stream.NewHub()}
 	s.Follower = follow.New(follow.Options{
@@ -58,8 +58,8 @@ func New(o Options) *Service {
 	return s
 }
 
-// Start joins the other nodes, if there are any, ends the orphans of an earlier process, and begins to remove sessions that
-// expire. ctx bounds the start alone.
+// Start joins the other nodes, if there are any, and ends orphans. It then starts the goroutines that remove expired
+// sessions, follow other nodes and look for orphans; Drain stops them. ctx bounds only Start itself.
 func (s *Service) Start(ctx context.Context) error {
 	if s.Nodes != nil {
 		if err := s.Nodes.Join(ctx, s.Notify); err != nil {
@@ -76,8 +76,8 @@ func (s *Service) Start(ctx context.Context) error {
 	return nil
 }
 
-// Drain refuses new turns, lets live ones and summaries end until ctx is done, interrupts the rest, and returns when nothing runs
-// any more. It is called once, after Start.
+// Drain refuses new turns, lets live ones and summaries end until ctx is done, stops the rest, and returns when no
+// goroutine of the service runs. It must be called once, after Start.
 func (s *Service) Drain(ctx context.Context) {
 	var drains sync.WaitGroup
 	drains.Go(func() { s.Turns.Drain(ctx) })
@@ -88,10 +88,11 @@ func (s *Service) Drain(ctx context.Context) {
 	s.loops.Wait()
 }
 
-// Topics returns how many sessions are viewed or written here.
+// Topics returns the number of sessions that have viewers or a live reply on this node, or that it still follows.
 func (s *Service) Topics() int { return s.hub.Topics() }
 
-// DeleteSession removes a session for good. Its viewers are shown that, and a live reply stops; it waits up to 5 s for that.
+// DeleteSession removes a session for good. Its viewers see that, and a live reply stops. DeleteSession waits up to 5 s
+// until a reply of this node has stopped.
 func (s *Service) DeleteSession(ctx context.Context, owner conversation.Owner, sessionID string) error {
 	session, err := s.Store.DeleteSession(ctx, owner, sessionID)
 	if err != nil {
@@ -104,10 +105,10 @@ func (s *Service) DeleteSession(ctx context.Context, owner conversation.Owner, s
 }
 
 const (
-	// sweepEvery is the longest time between two searches for expired sessions: other nodes create sessions, which this one only
-	// sees by looking.
+	// sweepEvery is the longest time between two calls of RemoveExpired. Other nodes also create sessions, and this node
+	// learns of them only from the store.
 	sweepEvery = time.Minute
-	// sweepRetry is how soon a search that failed is repeated.
+	// sweepRetry is the delay before a failed call of RemoveExpired is retried.
 	sweepRetry = time.Second
 )
 

@@ -24,13 +24,13 @@ var owner = conversationtest.Owner
 
 func ofTokens(n int) string { return strings.Repeat("four", n) }
 
-// small is a window of 100 tokens: 25 are kept for the reply and 3 are the prompt's own, so 72 are for messages, each with 4 beside
-// its text.
+// small is a window of 100 tokens: 25 are kept for the reply and 3 are the prompt's overhead. That leaves 72 for
+// messages, each with an overhead of 4.
 func small(compression bool) conversation.ContextConfig {
 	return conversation.ContextConfig{MaxTokens: 100, CompressionEnabled: compression, RetentionPolicy: conversation.FIFO}
 }
 
-func TestSession_Position(t *testing.T) {
+func TestSession_Position_BeforeLiveReply(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	id := n.NewSession()
@@ -43,25 +43,25 @@ func TestSession_Position(t *testing.T) {
 		return p
 	}
 	if p := position(); p != (stream.Position{}) {
-		t.Errorf("an empty session's is %+v", p)
+		t.Errorf("the position of an empty session is %+v", p)
 	}
 	sent := n.Begun(id, "hello")
 	c := model.Next(t)
 	if p := position(); p != sent.Position {
-		t.Errorf("in mid-reply it is %+v, want %+v", p, sent.Position)
+		t.Errorf("during a reply the position is %+v, want %+v", p, sent.Position)
 	}
 	c.End()
 	if _, err := sent.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if p := position(); p != stream.After(sent.Reply.ID) {
-		t.Errorf("after the reply it is %+v", p)
+		t.Errorf("after the reply the position is %+v", p)
 	}
 	_, _, err := n.Session(t.Context(), owner, "session_0000000000000000")
 	conversationtest.Fails(t, "no session", err, conversation.ErrSessionNotFound)
 }
 
-// TestHistory_LiveReply_ExactPosition: whoever views from the position of a page misses nothing and sees nothing twice.
+// A viewer that starts at the position of a page misses no text and sees none twice.
 func TestHistory_LiveReply_ExactPosition(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
@@ -103,10 +103,10 @@ func TestHistory_LiveReply_ExactPosition(t *testing.T) {
 	conversationtest.Fails(t, "no session", err, conversation.ErrSessionNotFound)
 }
 
-// stale is a store whose messages are read a moment ago.
+// stale is a store whose next Message returns an older version of a message.
 type stale struct {
 	conversation.Store
-	message *conversation.Message // returned once
+	message *conversation.Message // the older version; returned once
 }
 
 func (s *stale) Message(ctx context.Context, o conversation.Owner, sessionID, messageID string) (conversation.Message, error) {
@@ -117,7 +117,7 @@ func (s *stale) Message(ctx context.Context, o conversation.Owner, sessionID, me
 	return s.Store.Message(ctx, o, sessionID, messageID)
 }
 
-func TestMessage_EndedSinceItWasRead(t *testing.T) {
+func TestMessage_EndsDuringRead_ReadAgain(t *testing.T) {
 	store := &stale{}
 	n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { store.Store, o.Store = o.Store, store })
 	id := n.NewSession()
@@ -129,7 +129,7 @@ func TestMessage_EndedSinceItWasRead(t *testing.T) {
 	}
 }
 
-func TestMessage_OtherNodesReply(t *testing.T) {
+func TestMessage_OtherNodesReply_JournalledText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -145,7 +145,7 @@ func TestMessage_OtherNodesReply(t *testing.T) {
 	})
 }
 
-func TestSend_ContextOverflow(t *testing.T) {
+func TestSend_ContextOverflow_SessionUnchanged(t *testing.T) {
 	n := conversationtest.Start(t, conversationtest.ModelFunc(func(_ context.Context, _ stream.Request, write func([]byte)) (stream.Result, error) {
 		write([]byte(ofTokens(20)))
 		return stream.Result{FinishReason: "stop"}, nil
@@ -181,7 +181,7 @@ func TestSend_ContextOverflow(t *testing.T) {
 	n.Ask(id, ofTokens(60))
 }
 
-// TestPreview_MatchesSend has the same report from a preview and from the send after it.
+// A preview has the same report as the reply to the send that follows.
 func TestPreview_MatchesSend(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
@@ -204,7 +204,7 @@ func TestPreview_MatchesSend(t *testing.T) {
 		return p
 	}
 	if p := preview(20); len(p.Messages) != 1 || p.Messages[0].Decision != "kept" || p.Messages[0].Tokens != 24 || p.Messages[0].ID != "" {
-		t.Errorf("of an empty session: %+v", p)
+		t.Errorf("the preview of an empty session is %+v", p)
 	}
 	exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
 	exchange("5555"+ofTokens(5), "6666"+ofTokens(5))   // 10 each
@@ -223,7 +223,7 @@ func TestPreview_MatchesSend(t *testing.T) {
 	conversationtest.Fails(t, "no session", err, conversation.ErrSessionNotFound)
 }
 
-// TestPreview_LiveReply_Counts: the text of a live reply counts as far as the store has it.
+// The journalled text of a live reply counts.
 func TestPreview_LiveReply_Counts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
@@ -239,13 +239,13 @@ func TestPreview_LiveReply_Counts(t *testing.T) {
 		}
 		_, err = n.Preview(t.Context(), owner, id, conversation.User, ofTokens(20))
 		if overflow, ok := errors.AsType[*conversation.OverflowError](err); !ok || overflow.CurrentTokens != 3+14+44+24+25 {
-			t.Errorf("with no room beside it: %v", err)
+			t.Errorf("a message that does not fit beside the live reply: %v", err)
 		}
 		c.End()
 	})
 }
 
-func TestExpiry_24h_WhateverHappens(t *testing.T) {
+func TestExpiry_ActiveSession_After24h(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo)
 		id := n.NewSession()
@@ -265,7 +265,7 @@ func TestExpiry_24h_WhateverHappens(t *testing.T) {
 	})
 }
 
-func TestExpiry_MidReply(t *testing.T) {
+func TestExpiry_MidReply_ReplyStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
 		n := conversationtest.Start(t, model)
@@ -279,18 +279,18 @@ func TestExpiry_MidReply(t *testing.T) {
 		began := time.Now()
 		for event := v.Event(); event.Kind != stream.Expired; event = v.Event() {
 			if event.Kind == stream.Ended {
-				t.Errorf("its end was shown: %s", event.Ending.Message)
+				t.Errorf("the end of the reply was shown: %s", event.Ending.Message)
 			}
 		}
 		if took := time.Since(began); took != before {
-			t.Errorf("it expired after %v", took)
+			t.Errorf("the session expired after %v", took)
 		}
 		<-c.Closed
 		conversationtest.Fails(t, "the send", (<-replied).Err, conversation.ErrSessionNotFound)
 	})
 }
 
-// flaky is a store that fails to remove expired sessions at first.
+// flaky is a store whose RemoveExpired fails the first few times.
 type flaky struct {
 	conversation.Store
 	fails int
@@ -321,7 +321,7 @@ func TestExpiry_RemovalFails_Retried(t *testing.T) {
 	})
 }
 
-// TestStart_EndsOrphans has a reply that the process before could not end.
+// The previous process stopped without ending its reply.
 func TestStart_EndsOrphans(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "parley.db")
 	open := func() *embedded.Store {
@@ -358,7 +358,7 @@ func TestStart_EndsOrphans(t *testing.T) {
 	}
 }
 
-func TestStart_StoreFails(t *testing.T) {
+func TestStart_StoreFails_ErrorSaysWhere(t *testing.T) {
 	failing := errors.New("planted")
 	for name, nodes := range map[string]conversation.Nodes{"joining the other nodes": noNodes{}, "ending orphaned replies": nil} {
 		s := service.New(service.Options{Store: noStore{}, Nodes: nodes, Count: conversationtest.Count, Log: slog.New(slog.DiscardHandler)})
@@ -379,7 +379,7 @@ type noNodes struct{ conversation.Nodes }
 
 func (noNodes) Join(context.Context, func(string)) error { return errors.New("planted") }
 
-func TestMetricsAndUsageReport(t *testing.T) {
+func TestMetricsAndUsageReport_CountSameTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.ModelFunc(func(_ context.Context, _ stream.Request, write func([]byte)) (stream.Result, error) {
 			write([]byte("text"))
@@ -402,7 +402,7 @@ func TestMetricsAndUsageReport(t *testing.T) {
 	})
 }
 
-// ahead is a store whose clock is a month ahead.
+// ahead is a store whose clock is one month ahead of this process.
 type ahead struct{ conversation.Store }
 
 func (s ahead) Usage(_ context.Context, _ conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
@@ -419,8 +419,8 @@ func TestUsageReport_ClocksDiffer_StoresMonth(t *testing.T) {
 	})
 }
 
-// TestDrain_RepliesEnd lets live replies end, and reads go on meanwhile.
-func TestDrain_RepliesEnd(t *testing.T) {
+// A drain lets live replies end. Meanwhile the service still answers reads.
+func TestDrain_LiveReply_Completes(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	id := n.NewSession()

@@ -9,29 +9,29 @@ import (
 	"github.com/tiktoken-go/tokenizer"
 )
 
-// vocabulary is the library's codec, and a workaround for a fault in it.
+// vocabulary counts with the library's codec, and works around a fault in it.
 //
-// The vocabularies first split a text into pieces by a regular expression. One of its branches is \s*[\r\n]+: blank
-// lines, with the whitespace on them, are one piece up to the last newline. The library (v0.10.0) compiles it so that
-// the piece ends at the first newline. It therefore counts "\n \n" as two tokens, where tiktoken has one, and takes
-// quadratic time: 95 ms for 10,000 characters. So pieces with whitespace between newlines ([oddBlank]) are cut out
-// and merged here, and the library counts the text between them. They are all whitespace, so only the few hundred
-// tokens of whitespace are needed.
+// A regular expression first splits a text into pieces. One of its branches is \s*[\r\n]+: blank lines, with the
+// whitespace on them, are one piece up to the last newline. The library (v0.10.0) compiles this branch so that the piece
+// ends at the first newline. It therefore counts "\n \n" as two tokens instead of one, and takes quadratic time: 95 ms
+// for 10,000 characters. So this package counts the pieces with whitespace between newlines (oddBlank, merge), and the
+// library counts the text between them. These pieces are all whitespace, so merge needs only the few hundred tokens of
+// whitespace.
 type vocabulary struct {
 	codec  tokenizer.Codec
-	marks  bool              // words of the vocabulary contain combining marks
-	blanks map[string]uint32 // the rank of each token that can be part of whitespace
+	marks  bool              // whether words of the vocabulary may contain combining marks
+	blanks map[string]uint32 // the ranks of the tokens that can be part of whitespace
 }
 
-// newVocabulary builds a vocabulary; the package comment says what that costs.
+// newVocabulary builds a vocabulary. The package comment gives its time and memory.
 func newVocabulary(encoding tokenizer.Encoding) *vocabulary {
 	codec, err := tokenizer.Get(encoding)
 	if err != nil {
 		panic("tokens: " + err.Error()) // encodingOf returns only encodings that exist
 	}
-	list, _ := tokenizer.Get(encoding) // a second one, since decoding makes it keep a table that Count does not need
+	list, _ := tokenizer.Get(encoding) // a second codec, to be freed: Decode makes it keep a table that Count does not need
 	v := &vocabulary{codec: codec, marks: encoding == tokenizer.O200kBase, blanks: make(map[string]uint32)}
-	for id := range uint(200_000) { // more than either has
+	for id := range uint(200_000) { // at least as many as either encoding has, except special tokens
 		token, err := list.Decode([]uint{id})
 		if err == nil && onlyBlankBytes(token) {
 			v.blanks[strings.Clone(token)] = uint32(id)
@@ -40,8 +40,8 @@ func newVocabulary(encoding tokenizer.Encoding) *vocabulary {
 	return v
 }
 
-// onlyBlankBytes reports whether token can be part of whitespace: each of its bytes occurs in some whitespace
-// character. A token may be a part of a character, so its characters cannot be checked.
+// onlyBlankBytes reports whether token can be part of whitespace: each of its bytes occurs in some whitespace character.
+// It checks bytes because a token may be only a part of a character.
 func onlyBlankBytes(token string) bool {
 	const bytes = "\t\n\v\f\r \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a" +
 		"\u2028\u2029\u202f\u205f\u3000"
@@ -66,21 +66,21 @@ func (v *vocabulary) count(text string) int {
 	}
 }
 
-// plain counts a text without odd blanks.
+// plain counts the tokens of a text without pieces that oddBlank finds.
 func (v *vocabulary) plain(text string) int {
 	if text == "" {
 		return 0
 	}
 	n, err := v.codec.Count(text)
-	if err != nil { // only with a time limit or a strict mode, and we set neither
+	if err != nil { // happens only with a time limit or in strict mode; we set neither
 		return len(text) // an upper bound: a token has at least one byte
 	}
 	return n
 }
 
-// oddBlank finds the first piece of whitespace, text[start:end], that has other whitespace between two newlines. If
-// there is none, both are len(text). A piece ends with the last newline of its run of whitespace. Newlines right
-// after punctuation belong to the punctuation.
+// oddBlank returns the bounds of the first piece of whitespace in text that has other whitespace between two newlines. If
+// there is none, both are len(text). A piece ends with the last newline of its run of whitespace. Newlines right after
+// punctuation belong to the punctuation.
 func (v *vocabulary) oddBlank(text string) (start, end int) {
 	for from := 0; ; {
 		newline := strings.IndexAny(text[from:], newlines)
@@ -110,9 +110,9 @@ func isOdd(piece string) bool {
 	return first >= 0 && strings.TrimLeft(piece[first:], newlines) != ""
 }
 
-// takesNewlines reports whether the last piece of text, which is followed by a newline, includes that newline. A
-// piece of punctuation does. In vocabularies with combining marks in words (say, the variation selector of an emoji),
-// a mark makes a word of the one character before it, so that pieces must be found from the left.
+// takesNewlines reports whether the last piece of text would include a newline that follows. A piece of punctuation
+// would. In some vocabularies, words may contain combining marks (for example the variation selector of an emoji). There,
+// a mark and the one character before it make a word, so the pieces must be found from the left.
 func (v *vocabulary) takesNewlines(text string) bool {
 	from := len(text) // the start of the characters that are not whitespace, letters or numbers
 	before := rune(-1)
@@ -137,14 +137,14 @@ func (v *vocabulary) takesNewlines(text string) bool {
 	return false
 }
 
-// merge counts the tokens of a piece by byte-pair encoding: it joins the neighbours that make the token of the lowest
-// rank, the leftmost if there are several, until none make a token. O(n log n).
+// merge counts the tokens of a piece by byte-pair encoding, in O(n log n). It joins the two neighbours that make the
+// token of the lowest rank, the leftmost if there are several, until no two neighbours make a token.
 func (v *vocabulary) merge(piece string) int {
 	if _, ok := v.blanks[piece]; ok {
 		return 1
 	}
 	n := len(piece)
-	next, prev := make([]int, n+1), make([]int, n+1) // of the part that starts at this byte; next is -1 if none does
+	next, prev := make([]int, n+1), make([]int, n+1) // for the part that starts at this byte: where the next and the previous one start; next is -1 if none starts here
 	for i := range next {
 		next[i], prev[i] = i+1, i-1
 	}
@@ -176,7 +176,7 @@ func (v *vocabulary) merge(piece string) int {
 	return parts
 }
 
-// pair is two neighbouring parts that make the token piece[at:end].
+// pair describes two neighbouring parts that make the token piece[at:end].
 type pair struct {
 	rank    uint32
 	at, end int

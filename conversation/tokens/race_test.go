@@ -2,4 +2,4 @@
 
 package tokens
 
-const raceFactor = 10 // by the race detector, at most
+const raceFactor = 10 // the race detector slows the tests down by at most this factor

@@ -6,9 +6,9 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// splitter returns how a vocabulary splits a text into pieces before it merges bytes within each. The expressions are
-// those of tiktoken_ext/openai_public.py. The group around them keeps the engine from using the form that the
-// counting library has compiled, which has the fault.
+// splitter returns a function that splits a text into pieces as an encoding does, before it merges the bytes of each
+// piece. The expressions are those of tiktoken_ext/openai_public.py. The group around them makes the engine compile them
+// itself: the code that the counting library has generated for them has the fault.
 func splitter(t *testing.T, encoding string) func(string) []string {
 	expression := map[string]string{
 		"o200k_base": `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|` +
@@ -33,7 +33,7 @@ func splitter(t *testing.T, encoding string) func(string) []string {
 
 const unpublished = -1
 
-// references are counts that others published, made with OpenAI's tiktoken. Sources:
+// references are published counts that were made with OpenAI's tiktoken. Sources:
 //
 //   - tiktoken: openai/tiktoken, tests/test_encoding.py (test_simple, test_simple_regex, test_basic_encode,
 //     test_encode_surrogate_pairs).
@@ -47,7 +47,7 @@ var references = []struct {
 	o200k, cl100k int
 }{
 	// tiktoken
-	{"hello world", 2, 2}, // the o200k figure by tiktoken-go
+	{"hello world", 2, 2}, // the o200k count is from tiktoken-go
 	{"rer", unpublished, 1},
 	{"'rer", unpublished, 2},
 	{"today\n ", unpublished, 3},

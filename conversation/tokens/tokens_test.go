@@ -41,7 +41,7 @@ func TestFor_VocabularyOfModel(t *testing.T) {
 		"text-embedding-ada-002":       "cl100k_base",
 		"gpt-4-32k":                    "cl100k_base",
 		"gpt-4-turbo-2024-04-09":       "cl100k_base",
-		"text-davinci-003":             "o200k_base", // older than both, and gone
+		"text-davinci-003":             "o200k_base", // used an older encoding; the model no longer exists
 	} {
 		if got := For(model).Encoding(); got != want {
 			t.Errorf("For(%q) counts by %s, want %s", model, got, want)
@@ -49,8 +49,8 @@ func TestFor_VocabularyOfModel(t *testing.T) {
 	}
 }
 
-// TestCount_PublishedReferences: see the sources in references_test.go.
-func TestCount_PublishedReferences(t *testing.T) {
+// The sources of the counts are in references_test.go.
+func TestCount_PublishedReferences_Equal(t *testing.T) {
 	o200k, cl100k := For("gpt-4o"), For("gpt-4")
 	for _, r := range references {
 		if got := o200k.Count(r.text); r.o200k != unpublished && got != r.o200k {
@@ -73,7 +73,7 @@ func TestCount_SpecialTokens_AsText(t *testing.T) {
 	}
 }
 
-func TestCount_InvalidUTF8(t *testing.T) {
+func TestCount_InvalidUTF8_Bounded(t *testing.T) {
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		c := For(model)
 		for _, text := range []string{"\xff", "a\xc3", "\xed\xa0\x80", "\n \xe2\x80\n \n", strings.Repeat("\x80", 1000)} {
@@ -85,8 +85,8 @@ func TestCount_InvalidUTF8(t *testing.T) {
 	}
 }
 
-// TestCount_Concurrent is for the race detector: the vocabulary is built by the first call and shared.
-func TestCount_Concurrent(t *testing.T) {
+// For the race detector: the first call builds the vocabulary, and all calls share it.
+func TestCount_Concurrent_SameCount(t *testing.T) {
 	c := For("gpt-4o")
 	var group sync.WaitGroup
 	for range 8 {
@@ -101,9 +101,9 @@ func TestCount_Concurrent(t *testing.T) {
 	group.Wait()
 }
 
-// TestCount_SumOfPieces compares the splitting with the vocabularies' own expressions, run by a second regular expression
-// engine, on texts of parts that are awkward to split.
-func TestCount_SumOfPieces(t *testing.T) {
+// The count of a text must equal the sum over its pieces. A second regular expression engine splits the text with the
+// encodings' own expressions. The texts combine words that are awkward to split.
+func TestCount_AwkwardText_SumOfPieces(t *testing.T) {
 	words := []string{"hello", "World", "I'LL", "don't", "  ", "    ", "\n\n", "\n \n", "\r\n", "\t", " ", "!", "?!", "'s", "'S",
 		"1234", "é", "漢字", "😀", "☃\ufe0f", "❤\ufe0f\n", "\u0301", " !\u0301", "!!\u0301", "\u00a0", "\u2028", "\u3000", "\u0085", "ǅ", "ʰ", "न्"}
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
@@ -125,8 +125,8 @@ func TestCount_SumOfPieces(t *testing.T) {
 	}
 }
 
-// TestMerge_LikeTheRule compares the merging by a heap with a plain implementation of byte-pair encoding.
-func TestMerge_LikeTheRule(t *testing.T) {
+// It compares merge, which uses a heap, with a plain implementation of byte-pair encoding.
+func TestMerge_MatchesPlainPairEncoding(t *testing.T) {
 	const alphabet = "   \n\n\r\t\u00a0\u2028\u3000"
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		v := For(model).vocabulary()
@@ -141,7 +141,7 @@ func TestMerge_LikeTheRule(t *testing.T) {
 				t.Fatalf("%s: %q merges into %d tokens, want %d", model, piece, got, want)
 			}
 			if strings.TrimFunc(piece, unicode.IsSpace) != "" {
-				t.Fatalf("%q is no whitespace", piece)
+				t.Fatalf("%q is not whitespace", piece)
 			}
 		}
 	}

@@ -9,24 +9,24 @@ import (
 	"parley/conversation"
 )
 
-// endTimeout is how long a caller waits for a store that does not take the ending: clients retry after a 503, and should not wait
-// as long as the store's own timeouts.
+// endTimeout is how long a caller waits for the store to accept the ending. Clients retry after a 503, so 2 s is enough;
+// the store's own timeouts are longer.
 const endTimeout = 2 * time.Second
 
-// decision is what the store has of a turn's ending.
+// decision is the store's response to the ending of a turn.
 type decision int
 
 const (
 	undecided decision = iota
-	stored             // this ending, or that of whoever was first
+	stored             // this ending, or one that was stored earlier
 	lost               // no such reply, in a session that exists
 	gone               // no such session
 )
 
-// end offers the ending to the store until the store has decided, and sets decision and final.
+// end offers the ending to the store until the store accepts or refuses it, and sets decision and final.
 //
-// The retries have no bound, not even in a drain: a reply that is not stored would be an orphan, and the next process could only
-// end it as interrupted. While the store is out of reach, Turns.Drain therefore does not return.
+// It retries without a limit, even in a drain: a reply that is not stored would be an orphan, and the next process could
+// only end it as interrupted. So Turns.Drain does not return while the store cannot be reached.
 func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 	key, log := t.begun.Key, t.turns.options.Log
 	timeout := time.AfterFunc(endTimeout, func() { close(t.late) })
@@ -51,7 +51,7 @@ func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 	t.turns.journal.Remove(key)
 }
 
-// result returns the final message, or why there is none. The turn is over.
+// result returns the final message, or the reason why there is none. The turn must be over.
 func (t *Turn) result() (conversation.Message, error) {
 	switch t.decision {
 	case lost:
@@ -62,9 +62,9 @@ func (t *Turn) result() (conversation.Message, error) {
 	return t.final, nil
 }
 
-// wait is Sent.Wait for a turn of this node.
+// wait implements Sent.Wait for a turn of this node.
 func (t *Turn) wait(ctx context.Context) (conversation.Message, error) {
-	if t.Over() { // however late it was
+	if t.Over() { // even if late is closed too: the stored ending counts
 		return t.result()
 	}
 	select {

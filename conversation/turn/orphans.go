@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// orphansEvery is how often each node looks for orphans. A node is taken for gone after 3 s, so its viewers see the ending within
-// 5 s.
+// orphansEvery is the interval between two searches for orphans on each node. A node counts as gone after 3 s without a
+// heartbeat, so its viewers see the ending within 5 s.
 const orphansEvery = time.Second
 
-// EndOrphans ends the turns whose node is gone. Before a process serves, it ends those of the process before it.
+// EndOrphans ends the turns of nodes that are gone. A process calls it before it serves: on a store without Nodes, every
+// live turn belongs to an earlier process.
 func (t *Turns) EndOrphans(ctx context.Context) error {
 	n, err := t.options.Store.EndOrphans(ctx, t.options.Count)
 	if n > 0 {
@@ -18,7 +19,7 @@ func (t *Turns) EndOrphans(ctx context.Context) error {
 	return err
 }
 
-// RunOrphans ends the orphans of other nodes until ctx is done. It returns at once if there are no other nodes.
+// RunOrphans calls EndOrphans every second until ctx is done. It returns at once if no other node shares the store.
 func (t *Turns) RunOrphans(ctx context.Context) {
 	if t.options.Nodes == nil {
 		return

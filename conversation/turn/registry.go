@@ -2,14 +2,14 @@ package turn
 
 import "sync"
 
-// registry holds the live turns of this node, and counts those that may be about to join them.
+// registry holds the live turns of this node, and counts the calls of BeginTurn that may add one.
 type registry struct {
 	mu        sync.Mutex
 	turns     map[string]*Turn // guarded by mu; by the reply's id
-	sessions  map[string]int   // guarded by mu; turns, by session
+	sessions  map[string]int   // guarded by mu; number of live turns, by session
 	beginning map[string]int   // guarded by mu; calls of BeginTurn that have not returned, by session
-	begins    *sync.Cond       // on mu; when beginning goes down
-	stopped   error            // guarded by mu; stops the turns that join after stopAll
+	begins    *sync.Cond       // on mu; signals that beginning has decreased
+	stopped   error            // guarded by mu; set by stopAll: the cause that stops turns that join later
 }
 
 func newRegistry() *registry {
@@ -18,7 +18,7 @@ func newRegistry() *registry {
 	return r
 }
 
-// begin says that a turn of the session may join; the caller calls done when it has, or will not.
+// begin announces that a turn of the session may join. The caller calls done once the turn has joined, or will not.
 func (r *registry) begin(sessionID string) (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,8 @@ func (r *registry) add(t *Turn) {
 	}
 }
 
-// stopAll stops all turns, and those that join later. Turns whose senders never started them are started, so that they end.
+// stopAll stops all turns, and every turn that joins later. It also starts turns whose senders have not, so that they
+// end.
 func (r *registry) stopAll(cause error) {
 	r.mu.Lock()
 	r.stopped = cause
@@ -70,7 +71,8 @@ func (r *registry) remove(t *Turn) {
 	}
 }
 
-// isLive is called by a drain for each subscription of each socket, 20 times a second. So it must not look at each turn.
+// isLive reports whether the session has a live turn. A drain calls it for each subscription of each socket, 20 times a
+// second, so it must not go through all turns.
 func (r *registry) isLive(sessionID string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,8 +95,8 @@ func (r *registry) all() []*Turn {
 	return all
 }
 
-// await returns the turn of a reply that the store called live a moment ago; nil if it has ended since, or is another node's. It
-// waits while a turn of the session is beginning, so that none is missed between the store and this node.
+// await returns the turn of a reply that was live in the store a moment ago; nil if it has ended since, or belongs to
+// another node. It waits while a turn of the session is beginning: the store may have the turn before this node knows it.
 func (r *registry) await(sessionID, replyID string) *Turn {
 	if replyID == "" {
 		return nil

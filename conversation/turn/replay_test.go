@@ -11,7 +11,7 @@ import (
 	"parley/stream"
 )
 
-// keyed returns a message with an idempotency key.
+// keyed returns a message with an Idempotency-Key.
 func keyed(session, text, key string) conversation.NewMessage {
 	m := conversationtest.Message(session, text)
 	m.Idempotency = &conversation.Idempotency{Key: key, Digest: [32]byte{byte(len(text))}}
@@ -38,11 +38,11 @@ func TestReplay_TenAtOnce_OneReply(t *testing.T) {
 		}
 	}
 	if fresh != 1 || len(model.Calls) > 0 || n.Get(session).MessageCount != 2 {
-		t.Errorf("%d replies are said to be new, of %d messages", fresh, n.Get(session).MessageCount)
+		t.Errorf("%d replies are not replays, %d messages", fresh, n.Get(session).MessageCount)
 	}
 }
 
-func TestReplay_LiveAndOver_SameBeginning(t *testing.T) {
+func TestReplay_LiveOrEnded_SameReply(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
@@ -92,12 +92,12 @@ func TestReplay_OtherNode_JoinsReply(t *testing.T) {
 		r := <-repeat
 		wantReply(t, "the repeat", r, stream.Completed, "once")
 		if !r.Replayed {
-			t.Error("the repeat is said to be new")
+			t.Error("the repeat is not marked as a replay")
 		}
 	})
 }
 
-func TestReplay_OtherNodesReplyLost(t *testing.T) {
+func TestReplay_OtherNodesReplyMissing_ErrReplyLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -112,7 +112,7 @@ func TestReplay_OtherNodesReplyLost(t *testing.T) {
 	})
 }
 
-func TestSend_LostResponse_NoIdempotencyKey(t *testing.T) {
+func TestSend_LostResponse_RepeatJoinsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -137,20 +137,20 @@ func TestSend_LostResponse_NoIdempotencyKey(t *testing.T) {
 	})
 }
 
-func TestSend_LostResponse_NeverBegun(t *testing.T) {
+func TestSend_LostResponseWhileQueued_NeverBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		n := cluster.Start(model)
 		session := n.NewSession()
 		n.Begun(session, "first")
 		c := model.Next(t)
-		cluster.Fail("BeginTurn", conversation.ErrUnavailable) // the place in the queue is lost
+		cluster.Fail("BeginTurn", conversation.ErrUnavailable) // the node never learns its place in the queue
 		conversationtest.Fails(t, "the send", n.SendAndWait(t.Context(), conversationtest.Message(session, "x")).Err, conversation.ErrUnavailable)
 		cluster.Fail("BeginTurn", nil)
 		c.End()
 		synctest.Wait()
 		if len(model.Calls) > 0 {
-			t.Error("it is answered after all")
+			t.Error("the model was called for the lost send")
 		}
 	})
 }
@@ -170,7 +170,7 @@ func TestResume_Drain_GivesUp(t *testing.T) {
 	})
 }
 
-func TestCancel_OtherNode(t *testing.T) {
+func TestCancel_OtherNode_WaitsForModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -183,7 +183,7 @@ func TestCancel_OtherNode(t *testing.T) {
 		select {
 		case <-c.Closed:
 		default:
-			t.Error("it was acknowledged before the model's request was closed")
+			t.Error("the cancel was acknowledged before the model's request was closed")
 		}
 
 		model.Linger = make(chan struct{})
@@ -198,7 +198,7 @@ func TestCancel_OtherNode(t *testing.T) {
 	})
 }
 
-func TestInterruptAndClear_OtherNode(t *testing.T) {
+func TestInterruptAndClear_OtherNode_StopReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -211,7 +211,7 @@ func TestInterruptAndClear_OtherNode(t *testing.T) {
 		c := model.Next(t)
 		wantReply(t, "the interrupted", <-first, stream.Cancelled, "Half of")
 		if conversationtest.Last(c.Request) != "now" {
-			t.Errorf("then came %+v", c.Request)
+			t.Errorf("the next call of the model is %+v", c.Request)
 		}
 		c.Write("Here")
 		if count, err := a.Clear(t.Context(), owner, session); count != 4 || err != nil {
@@ -221,7 +221,7 @@ func TestInterruptAndClear_OtherNode(t *testing.T) {
 	})
 }
 
-func TestOrphans_EndedEverySecond(t *testing.T) {
+func TestOrphans_SearchFails_EndedByRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -232,19 +232,19 @@ func TestOrphans_EndedEverySecond(t *testing.T) {
 		time.Sleep(time.Second) // journalled
 		v := b.Watch(session, &stream.Position{})
 		cluster.Fail("EndOrphans", errors.New("planted"))
-		cluster.Orphan(session) // as if its node had not been heard of
+		cluster.Orphan(session) // as if its node had sent no heartbeat
 		time.Sleep(2 * time.Second)
 		cluster.Fail("EndOrphans", nil)
 		event, text := v.Until(stream.Ended)
 		if m := conversationtest.Decode(t, event.Ending.Message); m.Status != stream.Interrupted || m.Content != "Half of" || text != "Half of" {
 			t.Errorf("viewers see %+v after %q", m, text)
 		}
-		<-c.Closed // the node that was only asleep stops
+		<-c.Closed // the orphan's node was alive; it stops the turn
 		wantReply(t, "its caller", <-replied, stream.Interrupted, "Half of")
 	})
 }
 
-// TestReplay_BothQueued_OneReply: the two do not know each other when they are queued.
+// Both sends are queued before either has begun a turn.
 func TestReplay_BothQueued_OneReply(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()

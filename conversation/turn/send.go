@@ -9,45 +9,46 @@ import (
 	"parley/stream"
 )
 
-// queueTimeout is how long a send waits for its session: long enough for most replies to end, shorter than the timeouts of
-// most HTTP clients.
+// queueTimeout is how long a send waits in its session's queue: long enough for most replies to end, shorter than the
+// timeouts of most HTTP clients.
 const queueTimeout = 30 * time.Second
 
-// Sent is a message that has its turn, and so a reply.
+// Sent is a message whose turn has begun, with the reply to it.
 type Sent struct {
-	Reply conversation.Message // as it began
-	// Position is before the beginning of the reply.
+	Reply conversation.Message // streaming, without text
+	// Position is the position after the message, before its reply.
 	Position stream.Position
-	// Replayed says that the same send began the turn before.
+	// Replayed means that an earlier request with the same Idempotency-Key began the turn.
 	Replayed bool
 
-	turn *Turn // nil if it is over, or another node's
+	turn *Turn // nil if Replayed
 	wait func(ctx context.Context) (conversation.Message, error)
 }
 
-// Start shows the turn to viewers and has the model write the reply. The receiver of a Sent calls it as soon as it has acknowledged
-// the send. It does not block; calling it again does nothing.
+// Start shows the turn to viewers and calls the model. The receiver of a Sent calls it as soon as it has acknowledged the
+// send. Start does not block. Calling it again is safe. After a replay it does nothing.
 func (s *Sent) Start() {
 	if s.turn != nil {
 		s.turn.start()
 	}
 }
 
-// Wait starts the turn and returns the reply once it has ended, in whatever state. It returns ErrSessionNotFound if the session
-// was gone first, and ErrUnavailable if the store does not take the ending in time. The reply goes on then, and when ctx ends.
+// Wait starts the turn, waits until the reply has ended, and returns it in any state. It returns ErrSessionNotFound if
+// the session was deleted or expired before that, ErrReplyLost if the store lost the reply, ErrUnavailable if the store
+// does not accept the ending within 2 s, and ctx's error. In the last two cases the turn goes on.
 func (s *Sent) Wait(ctx context.Context) (conversation.Message, error) {
 	s.Start()
 	return s.wait(ctx)
 }
 
-// Result is what became of a send: Sent, or the reason why there is none.
+// Result is the result of a send: Sent, or the error if no turn has begun.
 type Result struct {
 	Sent *Sent
 	Err  error
 }
 
-// Send sends a message, starts its turn, and waits for neither viewers nor the model. If the session is busy, it waits in the
-// queue.
+// Send sends a message and starts its turn. It waits in the queue if the session is busy, but not for viewers or the
+// model.
 func (t *Turns) Send(ctx context.Context, owner conversation.Owner, m conversation.NewMessage) (*Sent, error) {
 	r := <-t.Begin(ctx, owner, m)
 	if r.Err != nil {
@@ -57,9 +58,9 @@ func (t *Turns) Send(ctx context.Context, owner conversation.Owner, m conversati
 	return r.Sent, nil
 }
 
-// Begin sends a message. The channel gets one result: before Begin returns, unless the session is busy and the send is queued. The
-// receiver calls Start on what was sent; the turn is not shown and not run before. While the send is queued, it is given up when
-// ctx ends.
+// Begin sends a message. The channel gets one result: before Begin returns, unless the send is queued because the session
+// is busy. The receiver must call Start on Result.Sent; before that, the turn is neither shown nor run. While the send is
+// queued, it gives up when ctx ends.
 func (t *Turns) Begin(ctx context.Context, owner conversation.Owner, m conversation.NewMessage) <-chan Result {
 	result := make(chan Result, 1)
 	if !t.enter() {
@@ -83,7 +84,7 @@ func (t *Turns) Begin(ctx context.Context, owner conversation.Owner, m conversat
 	return result
 }
 
-// tryBegin asks the store for the turn. It returns what was sent, a place in the queue, or an error.
+// tryBegin calls BeginTurn. It returns the sent message, a place in the queue, or an error.
 func (t *Turns) tryBegin(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (*Sent, *conversation.Queued, error) {
 	begun, sent, err := t.beginStored(ctx, owner, turn)
 	switch {
@@ -99,8 +100,9 @@ func (t *Turns) tryBegin(ctx context.Context, owner conversation.Owner, turn con
 	return sent, begun.Queued, nil
 }
 
-// beginStored calls BeginTurn and takes over the turn that it began, if any. Meanwhile the session counts as beginning, so that
-// nobody misses the turn. That ends even if the store panics: package server recovers, and the session must stay usable.
+// beginStored calls BeginTurn and takes over the turn that it began, if any. Meanwhile the session counts as beginning,
+// so that nobody misses the turn. That ends even if the store panics: package server recovers, and the session must stay
+// usable.
 func (t *Turns) beginStored(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, *Sent, error) {
 	defer t.live.begin(turn.SessionID)()
 	begun, err := t.options.Store.BeginTurn(ctx, owner, turn)
@@ -110,7 +112,7 @@ func (t *Turns) beginStored(ctx context.Context, owner conversation.Owner, turn 
 	return begun, t.begin(begun), nil
 }
 
-// awaitTurn waits in a session's queue until the store has begun the turn, or refuses it.
+// awaitTurn waits in a session's queue until the store begins the turn or refuses it.
 func (t *Turns) awaitTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn, queued *conversation.Queued) (*Sent, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, queueTimeout, conversation.ErrSessionBusy)
 	defer cancel()
@@ -134,7 +136,8 @@ func (t *Turns) awaitTurn(ctx context.Context, owner conversation.Owner, turn co
 	}
 }
 
-// awaitGrant waits until a place in a queue is granted. Otherwise it gives the place up and returns why.
+// awaitGrant waits until the waiter is granted the session. It leaves the queue and returns the cause if ctx ends or a
+// drain begins.
 func (t *Turns) awaitGrant(ctx context.Context, owner conversation.Owner, sessionID, waiter string, queued *conversation.Queued) error {
 	var err error
 	select {
@@ -149,7 +152,7 @@ func (t *Turns) awaitGrant(ctx context.Context, owner conversation.Owner, sessio
 	return err
 }
 
-// orCause returns why ctx ended, if that is why there is an error.
+// orCause returns the cause of ctx's end if err is ctx's error, and otherwise err.
 func orCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return context.Cause(ctx)
@@ -157,8 +160,9 @@ func orCause(ctx context.Context, err error) error {
 	return err
 }
 
-// giveUp gives up a place in a queue after an error. A shared store that is out of reach is not asked again, so that the caller
-// is told soon: resume gives up a send's place, and a place that nobody asks for is free after 5 s.
+// giveUp leaves the queue after an error. It does not call a shared store that is unavailable, so that the caller gets
+// the error soon: resume gives up the place of a send, and the store frees a place 5 s after its waiter has stopped
+// asking.
 func (t *Turns) giveUp(owner conversation.Owner, sessionID, waiter string, err error) {
 	if t.options.Nodes == nil || !errors.Is(err, conversation.ErrUnavailable) {
 		t.leaveQueue(owner, sessionID, waiter)

@@ -18,10 +18,10 @@ import (
 
 var owner = conversationtest.Owner
 
-// notingQueue is a store that tells of sends that are queued, and of places that are given up.
+// notingQueue is a store that reports each send that is queued, and each waiter that leaves the queue.
 type notingQueue struct {
 	conversation.Store
-	queued, left chan string // contents, waiters
+	queued, left chan string // contents of sends, names of waiters
 }
 
 func noteQueue() (*notingQueue, conversationtest.Option) {
@@ -43,7 +43,7 @@ func (s *notingQueue) LeaveQueue(ctx context.Context, o conversation.Owner, sess
 	return err
 }
 
-// wantReply compares a reply, which must have come without an error.
+// wantReply checks a reply and that it has no error.
 func wantReply(t *testing.T, name string, r conversationtest.Reply, status stream.State, content string) {
 	t.Helper()
 	if r.Err != nil || r.Status != status || r.Content != content {
@@ -66,7 +66,7 @@ func TestSend_Reply_InHistoryWithUsage(t *testing.T) {
 	c.Write("Hi ")
 	c.Write("there.")
 	if live := n.All(session)[1]; live.Status != stream.Streaming || live.Content != "Hi there." {
-		t.Errorf("in mid-reply history has %+v", live)
+		t.Errorf("during the reply the history has %+v", live)
 	}
 	c.Finish(stream.Result{FinishReason: "length", Usage: &stream.Usage{Prompt: 11, Completion: 7}}, nil)
 	r := conversationtest.Within(t, "the reply", replied)
@@ -82,7 +82,7 @@ func TestSend_Reply_InHistoryWithUsage(t *testing.T) {
 	}
 	n.Begun(session, "and now?")
 	if c := model.Next(t); len(c.Request.Messages) != 3 || c.Request.Messages[1].Content != "Hi there." || c.Request.Messages[1].Role != "assistant" {
-		t.Errorf("the second time the model was asked %+v", c.Request.Messages)
+		t.Errorf("the second call of the model is %+v", c.Request.Messages)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestSend_ModelSilent_Timeout(t *testing.T) {
 	})
 }
 
-func TestSend_RepliesInOrder(t *testing.T) {
+func TestSend_TwentyQueued_RepliesInOrder(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()
 	n := conversationtest.Start(t, model, option)
@@ -231,7 +231,7 @@ func TestSend_BusySession(t *testing.T) {
 	first := send("first", conversation.Enqueue)
 	c := model.Next(t)
 	c.Write("Half of")
-	t.Run("reject", func(t *testing.T) {
+	t.Run("reject fails", func(t *testing.T) {
 		conversationtest.Fails(t, "a send", (<-send("x", conversation.Reject)).Err, conversation.ErrSessionBusy)
 	})
 	t.Run("interrupt goes before waiters", func(t *testing.T) {
@@ -241,14 +241,14 @@ func TestSend_BusySession(t *testing.T) {
 		wantReply(t, "the interrupted", conversationtest.Within(t, "the interrupted reply", first), stream.Cancelled, "Half of")
 		c := model.Next(t)
 		if conversationtest.Last(c.Request) != "interrupting" || len(c.Request.Messages) != 3 {
-			t.Errorf("then came %+v", c.Request.Messages)
+			t.Errorf("the next call of the model is %+v", c.Request.Messages)
 		}
 		c.End()
 		wantReply(t, "the interrupting", conversationtest.Within(t, "the interrupting reply", interrupting), stream.Completed, "")
 		model.Next(t).End()
 		wantReply(t, "the waiting", conversationtest.Within(t, "the waiting reply", waiting), stream.Completed, "")
 	})
-	t.Run("free session", func(t *testing.T) {
+	t.Run("free session accepts all", func(t *testing.T) {
 		for _, how := range []conversation.OnBusy{conversation.Reject, conversation.Interrupt, conversation.Enqueue} {
 			replied := send("x", how)
 			model.Next(t).End()
@@ -257,7 +257,7 @@ func TestSend_BusySession(t *testing.T) {
 	})
 }
 
-func TestSend_QueueFull(t *testing.T) {
+func TestSend_QueueFull_SessionBusy(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()
 	n := conversationtest.Start(t, model, option)
@@ -288,7 +288,7 @@ func TestSend_Queued30s_SessionBusy(t *testing.T) {
 		session := n.NewSession()
 		n.Begun(session, "first")
 		c := model.Next(t)
-		alive := time.AfterFunc(15*time.Second, func() { c.Write("") }) // else the model is silent for too long
+		alive := time.AfterFunc(15*time.Second, func() { c.Write("") }) // so that the model does not stall
 		defer alive.Stop()
 		began := time.Now()
 		r := n.SendAndWait(t.Context(), conversationtest.Message(session, "second"))
@@ -299,12 +299,12 @@ func TestSend_Queued30s_SessionBusy(t *testing.T) {
 		later := n.Later(conversationtest.Message(session, "third"))
 		model.Next(t).End()
 		if r := <-later; r.Err != nil || len(n.All(session)) != 4 {
-			t.Errorf("then %v", r.Err)
+			t.Errorf("the next send: %v", r.Err)
 		}
 	})
 }
 
-func TestSend_CallerLeavesQueue(t *testing.T) {
+func TestSend_CallerLeavesQueue_NextWaiterGranted(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()
 	n := conversationtest.Start(t, model, option)
@@ -349,11 +349,11 @@ func TestSend_CallerLeavesTurn_TurnGoesOn(t *testing.T) {
 	v := n.Watch(session, &stream.Position{})
 	c.End()
 	if event, _ := v.Until(stream.Ended); event.Ending.State != stream.Completed {
-		t.Errorf("it ended as %+v", event.Ending)
+		t.Errorf("the reply ended as %+v", event.Ending)
 	}
 }
 
-// TestBegin_NotStarted_NotShown: a sender can do what must come first, before its viewers see anything.
+// A sender can acknowledge a send before its viewers see anything.
 func TestBegin_NotStarted_NotShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
@@ -362,7 +362,7 @@ func TestBegin_NotStarted_NotShown(t *testing.T) {
 		v := n.Watch(session, nil)
 		results := n.Begin(t.Context(), owner, conversationtest.Message(session, "hello"))
 		if len(results) != 1 {
-			t.Fatal("there is no result, and the session was free")
+			t.Fatal("the session is free, but Begin returned without a result")
 		}
 		sent := (<-results).Sent
 		fromHistory := n.Watch(session, &stream.Position{})
@@ -389,7 +389,7 @@ func TestBegin_NotStarted_NotShown(t *testing.T) {
 	})
 }
 
-// TestIsLive_AllocatesNothing: a drain asks for each subscription of each socket.
+// A drain calls IsLive for each subscription of each socket.
 func TestIsLive_AllocatesNothing(t *testing.T) {
 	n := conversationtest.Start(t, conversationtest.NewDirected())
 	var session string
@@ -401,11 +401,11 @@ func TestIsLive_AllocatesNothing(t *testing.T) {
 		t.Fatalf("%d replies are live", n.LiveReplies())
 	}
 	if allocs := testing.AllocsPerRun(100, func() { n.IsLive(session) }); allocs >= 1 {
-		t.Errorf("it allocates %v times", allocs)
+		t.Errorf("IsLive allocates %v times", allocs)
 	}
 }
 
-// panicking is a store that panics instead of beginning a turn, once.
+// panicking is a store whose first BeginTurn panics.
 type panicking struct {
 	conversation.Store
 	once sync.Once
@@ -416,7 +416,7 @@ func (s *panicking) BeginTurn(ctx context.Context, o conversation.Owner, turn co
 	return s.Store.BeginTurn(ctx, o, turn)
 }
 
-// TestSend_StorePanics_SessionUsable: the caller recovers, as package server does. Nothing may wait for that send for ever.
+// The caller recovers, as package server does. After that, no send may wait forever for the first one.
 func TestSend_StorePanics_SessionUsable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { o.Store = &panicking{Store: o.Store} })
@@ -430,12 +430,12 @@ func TestSend_StorePanics_SessionUsable(t *testing.T) {
 			n.SendAndWait(t.Context(), conversationtest.Message(session, "hello"))
 		}()
 		n.StopReply(session, "msg_0000000000000000", stream.ErrCancelled) // waits while a turn is beginning
-		wantReply(t, "the next", n.SendAndWait(t.Context(), conversationtest.Message(session, "again")), stream.Completed, "You said: again")
+		wantReply(t, "the next send", n.SendAndWait(t.Context(), conversationtest.Message(session, "again")), stream.Completed, "You said: again")
 		n.Drain(t.Context())
 	})
 }
 
-func TestDrain(t *testing.T) {
+func TestDrain_RefusesWaiters_InterruptsReplies(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()
 	n := conversationtest.Start(t, model, option)

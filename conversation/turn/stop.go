@@ -8,25 +8,25 @@ import (
 	"parley/stream"
 )
 
-// cancelTimeout is how long a cancel waits until the model's request is closed: models close within a moment, and a client should
-// not wait longer to learn that this one does not.
+// cancelTimeout is how long a cancel waits until the model's request is closed. Most models close it within milliseconds.
+// A client should not wait longer to learn that this one does not.
 const cancelTimeout = 5 * time.Second
 
-// StopReply stops a reply that the store called live a moment ago, if this node writes it. It does not wait for its end.
+// StopReply stops a reply that was live in the store a moment ago, if this node writes it. It does not wait for the end.
 func (t *Turns) StopReply(sessionID, replyID string, cause error) {
 	if turn := t.live.await(sessionID, replyID); turn != nil {
 		turn.Stop(cause)
 	}
 }
 
-// StopAndWait is StopReply and waits for the end, at most 5 s.
+// StopAndWait calls StopReply and waits up to 5 s until the turn is over.
 func (t *Turns) StopAndWait(sessionID, replyID string, cause error) {
 	if turn := t.live.await(sessionID, replyID); turn != nil {
 		turn.stopAndWait(cause)
 	}
 }
 
-// stopAndWait stops the turn and reports whether it ended in time, with the model's request closed.
+// stopAndWait stops the turn. It reports whether the turn is over within 5 s, and so the model's request is closed.
 func (t *Turn) stopAndWait(cause error) bool {
 	t.Stop(cause)
 	timer := time.NewTimer(cancelTimeout)
@@ -39,8 +39,9 @@ func (t *Turn) stopAndWait(cause error) bool {
 	}
 }
 
-// Cancel stops a reply, on whichever node it is written, and returns it as it ended once the model's request is closed. It returns
-// any other message as it is. ErrCancelPending says that the reply has not stopped in time; the cancel stays wanted.
+// Cancel stops a reply on the node that writes it, waits until the model's request is closed, and returns the final
+// reply. It returns a message that is not streaming unchanged. ErrCancelPending means that the reply has not stopped
+// within 5 s; it still stops later.
 func (t *Turns) Cancel(ctx context.Context, owner conversation.Owner, sessionID, messageID string) (conversation.Message, error) {
 	o := &t.options
 	find := o.Store.Message
@@ -63,15 +64,15 @@ func (t *Turns) Cancel(ctx context.Context, owner conversation.Owner, sessionID,
 		m, err := o.Follower.AwaitEnd(ctx, owner, sessionID, messageID)
 		return m, orCause(ctx, err)
 	}
-	m, err = o.Store.Message(ctx, owner, sessionID, messageID) // it has ended since
+	m, err = o.Store.Message(ctx, owner, sessionID, messageID) // the reply has ended since the first read
 	if err == nil && m.Status == stream.Streaming {
 		return conversation.Message{}, conversation.ErrCancelPending
 	}
 	return m, err
 }
 
-// Clear removes all messages of a session and returns how many there were. It cancels a live reply first, and waits for its turn
-// like a send that interrupts.
+// Clear removes all messages of a session and returns their number. It cancels a live reply first, and waits for the
+// session at the head of the queue, at most 30 s.
 func (t *Turns) Clear(ctx context.Context, owner conversation.Owner, sessionID string) (int, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, queueTimeout, conversation.ErrSessionBusy)
 	defer cancel()

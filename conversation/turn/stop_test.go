@@ -46,7 +46,7 @@ func TestCancel_WaitsForModel(t *testing.T) {
 	conversationtest.Fails(t, "a cancel of nothing", err, conversation.ErrMessageNotFound)
 }
 
-func TestCancel_ModelLingers_StaysWanted(t *testing.T) {
+func TestCancel_ModelStaysOpen_ErrCancelPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
 		model.Linger = make(chan struct{})
@@ -66,7 +66,7 @@ func TestCancel_ModelLingers_StaysWanted(t *testing.T) {
 	})
 }
 
-func TestCancel_BeforeStart(t *testing.T) {
+func TestCancel_TurnNotStarted_EndsCancelled(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
@@ -77,7 +77,7 @@ func TestCancel_BeforeStart(t *testing.T) {
 	}
 }
 
-func TestClear_MidReply(t *testing.T) {
+func TestClear_MidReply_CancelsReply(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
@@ -100,7 +100,7 @@ func TestClear_MidReply(t *testing.T) {
 	if s := n.Get(session); s.MessageCount != 0 || s.TokenUsage.Total == 0 {
 		t.Errorf("the session is %+v", s)
 	}
-	next := n.Begun(session, "next") // the view goes on
+	next := n.Begun(session, "next") // viewers stay subscribed
 	model.Next(t).End()
 	v.Event()
 	if event := v.Event(); event.Entry.ID != next.Reply.ID {
@@ -108,11 +108,11 @@ func TestClear_MidReply(t *testing.T) {
 	}
 	v.Until(stream.Ended)
 	if old := n.Watch(session, &before); old.Recovered {
-		t.Error("a position from before the clear is said to be recovered")
+		t.Error("the view from a position before the clear is marked as recovered")
 	}
 }
 
-func TestClear_Busy30s(t *testing.T) {
+func TestClear_Busy30s_SessionBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
 		model.Linger = make(chan struct{})
@@ -127,14 +127,14 @@ func TestClear_Busy30s(t *testing.T) {
 		}
 		close(model.Linger)
 		if count, err := n.Clear(t.Context(), owner, session); err != nil || count != 2 {
-			t.Errorf("then %d %v", count, err)
+			t.Errorf("after the model has stopped, Clear returned %d %v", count, err)
 		}
 		_, err = n.Clear(t.Context(), owner, "session_0000000000000000")
 		conversationtest.Fails(t, "a clear of nothing", err, conversation.ErrSessionNotFound)
 	})
 }
 
-func TestDelete_MidReply(t *testing.T) {
+func TestDelete_MidReply_StopsTurnAndWaiters(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()
 	n := conversationtest.Start(t, model, option)
@@ -163,11 +163,11 @@ func TestDelete_MidReply(t *testing.T) {
 	conversationtest.Fails(t, "a second deletion", n.DeleteSession(t.Context(), owner, session), conversation.ErrSessionNotFound)
 }
 
-// ailing is a store that does not take endings while it is ill, or answers them otherwise.
+// ailing is a store whose EndTurn fails while ill is set, or returns another result.
 type ailing struct {
 	conversation.Store
 	ill    atomic.Bool
-	answer func(conversation.Message) (conversation.Message, error) // nil for the store's own
+	answer func(conversation.Message) (conversation.Message, error) // replaces EndTurn if not nil
 }
 
 func (a *ailing) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
@@ -198,22 +198,22 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 		began := time.Now()
 		c.End()
 		if r := <-replied; !errors.Is(r.Err, conversation.ErrUnavailable) || time.Since(began) != 2*time.Second {
-			t.Errorf("after %v the caller gets %v", time.Since(began), r.Err)
+			t.Errorf("after %v the caller got %v", time.Since(began), r.Err)
 		}
 		if m := n.All(session)[1]; m.Status != stream.Streaming || m.Content != "A reply." {
-			t.Errorf("meanwhile it is %+v", m)
+			t.Errorf("while the store fails, the reply is %+v", m)
 		}
 		synctest.Wait()
 		for event, ok := v.Poll(); ok; event, ok = v.Poll() {
 			if event.Kind == stream.Ended {
-				t.Errorf("its end was shown: %+v", event)
+				t.Errorf("the end of the reply was shown: %+v", event)
 			}
 		}
 		time.Sleep(5 * time.Second)
 		store.ill.Store(false)
 		event, _ := v.Until(stream.Ended)
 		if m := conversationtest.Decode(t, event.Ending.Message); m.Content != "A reply." || m.Status != stream.Completed {
-			t.Errorf("then its end is %+v", m)
+			t.Errorf("after the store works again, the reply ended as %+v", m)
 		}
 		synctest.Wait()
 		for range 20 {
@@ -227,8 +227,8 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 	})
 }
 
-// TestEnding_DecidedElsewhere has each decision that the store may have taken without this node.
-func TestEnding_DecidedElsewhere(t *testing.T) {
+// It covers each decision that the store may have taken without this node.
+func TestEnding_DecidedElsewhere_ShownAsStored(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer func(conversation.Message) (conversation.Message, error)
 		err    error        // what the caller gets

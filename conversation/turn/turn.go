@@ -13,8 +13,8 @@ import (
 	"parley/stream"
 )
 
-// readTimeout is how long a turn waits for the texts that its window chose: a store that is slower than this answers with the
-// newest messages alone.
+// readTimeout is how long a turn waits for the texts of older messages that its window chose. If the store is slower, the
+// prompt has only the newest messages.
 const readTimeout = 2 * time.Second
 
 // Turn is a turn of this node. The package comment lists its states.
@@ -22,12 +22,12 @@ type Turn struct {
 	// static
 	turns   *Turns
 	begun   conversation.TurnStart
-	since   time.Time // when it began
+	since   time.Time // when begin was called
 	reply   *stream.Reply
-	topic   *stream.Topic // held until the turn is over
+	topic   *stream.Topic // open until the background work is started
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	late    chan struct{} // closed if the ending is not stored in time
+	late    chan struct{} // closed if the ending is not stored within endTimeout
 	done    chan struct{} // closed when the turn is over
 	started sync.Once
 
@@ -37,10 +37,10 @@ type Turn struct {
 
 	// set before done is closed
 	decision decision
-	final    conversation.Message // if decision is not gone
+	final    conversation.Message // empty if decision is gone
 }
 
-// begin takes over a turn that the store has begun. Nothing of it is shown before start.
+// begin creates the Turn for a turn that the store has begun. Viewers see nothing before start.
 func (t *Turns) begin(begun conversation.TurnStart) *Sent {
 	turn := &Turn{
 		turns: t, begun: begun, since: time.Now(), reply: stream.NewReply(begun.Reply.ID), topic: t.options.Hub.Open(begun.Session.ID),
@@ -53,7 +53,7 @@ func (t *Turns) begin(begun conversation.TurnStart) *Sent {
 	return &Sent{Reply: begun.Reply, Position: stream.After(begun.Message.ID), turn: turn, wait: turn.wait}
 }
 
-// start shows the turn to viewers and runs it, once.
+// start shows the turn to viewers and runs it. Only the first call has an effect.
 func (t *Turn) start() {
 	t.started.Do(func() {
 		t.topic.Publish(t.begun.Previous,
@@ -78,8 +78,8 @@ func (t *Turn) run() {
 	t.topic.Close()
 }
 
-// fit fits the message into its window. It cannot fail: without a summary that takes too long, messages are dropped; without
-// texts that cannot be read, the newest messages are sent alone. The report says so.
+// fit builds the prompt. It cannot fail. If a summary takes too long, messages are dropped. If texts cannot be read, the
+// prompt has only the newest messages. The report counts the messages that are left out.
 func (t *Turn) fit() stream.Request {
 	o, owner := &t.turns.options, t.begun.Key.Owner
 	f := prompt.New(t.begun.Context(), t.begun.Message)
@@ -104,7 +104,7 @@ func (t *Turn) fit() stream.Request {
 	return f.Request()
 }
 
-// write has the model write the reply.
+// write calls the model and appends its text to the reply.
 func (t *Turn) write(request stream.Request) stream.Outcome {
 	o := &t.turns.options
 	outcome := stream.Pump(t.ctx, o.Model, request, t.reply, o.Timeouts)
@@ -114,7 +114,7 @@ func (t *Turn) write(request stream.Request) stream.Outcome {
 	return outcome
 }
 
-// endedBy returns the reply as the model's outcome ends it, with its usage.
+// endedBy returns the final reply for the model's outcome, with its usage.
 func (t *Turn) endedBy(outcome stream.Outcome) conversation.Message {
 	text, _ := t.reply.Snapshot()
 	m := t.begun.Reply
@@ -131,20 +131,20 @@ func (t *Turn) endedBy(outcome stream.Outcome) conversation.Message {
 	return m
 }
 
-// usage returns what the reply used: the provider's figures, or else our estimate.
+// usage returns the tokens of the reply: the provider's figures, or our estimate if it gave none.
 func (t *Turn) usage(outcome stream.Outcome, text string) *conversation.Usage {
 	if u := outcome.Result.Usage; u != nil {
 		return &conversation.Usage{Prompt: u.Prompt, Completion: u.Completion, Total: u.Prompt + u.Completion}
 	}
 	u := conversation.Usage{Completion: t.turns.options.Count(text), Prompt: t.report.PromptTokens, Estimated: true}
 	if outcome.State == stream.Failed && text == "" {
-		u.Prompt = 0 // the model never took the prompt
+		u.Prompt = 0 // the model did not accept the prompt
 	}
 	u.Total = u.Prompt + u.Completion
 	return &u
 }
 
-// timing returns how long the turn took up to now.
+// timing returns the time from the turn's beginning to its first text, and to now.
 func (t *Turn) timing(outcome stream.Outcome) conversation.Timing {
 	timing := conversation.Timing{Duration: max(1, time.Since(t.since))} // 0 would mean unknown
 	if !outcome.FirstTokenAt.IsZero() {
@@ -153,14 +153,14 @@ func (t *Turn) timing(outcome stream.Outcome) conversation.Timing {
 	return timing
 }
 
-// show shows the ending to viewers and releases those who wait for it.
+// show shows the ending to viewers and releases the callers that wait for it.
 func (t *Turn) show(outcome stream.Outcome) {
-	ending := stream.Ending{State: outcome.State} // if the session is gone, viewers are shown that instead
+	ending := stream.Ending{State: outcome.State} // if the session is gone, viewers see only that
 	if t.decision != gone {
 		ending = t.final.Ending()
 	}
 	if t.wasCleared() && t.final.Status == stream.Cancelled {
-		ending.Message = nil // viewers are shown that the history was cleared instead
+		ending.Message = nil // viewers see only that the history was cleared
 	}
 	t.reply.End(ending)
 	t.topic.ScheduleTrim()
@@ -168,7 +168,7 @@ func (t *Turn) show(outcome stream.Outcome) {
 	close(t.done)
 }
 
-// workAfterReply starts the background work after a reply that is in the history.
+// workAfterReply starts embeddings and summaries, if the history has the reply and the reply did not fail.
 func (t *Turn) workAfterReply() {
 	if t.decision != stored || t.final.Error != nil || t.wasCleared() {
 		return
@@ -183,16 +183,16 @@ func (t *Turn) wasCleared() bool {
 	return errors.Is(context.Cause(t.ctx), conversation.ErrHistoryCleared)
 }
 
-// Key names the turn.
+// Key returns the turn's key.
 func (t *Turn) Key() conversation.TurnKey { return t.begun.Key }
 
-// MessageID is the message that the reply replies to.
+// MessageID returns the id of the message that the turn replies to.
 func (t *Turn) MessageID() string { return t.begun.Message.ID }
 
-// Stop asks the turn to stop, and does not wait. Of several causes the first decides how the reply ends.
+// Stop tells the turn to stop, and does not wait. The first cause decides how the reply ends; later ones are ignored.
 func (t *Turn) Stop(cause error) { t.cancel(cause) }
 
-// Over reports whether the turn is over.
+// Over reports whether the turn has ended and viewers see the ending.
 func (t *Turn) Over() bool {
 	select {
 	case <-t.done:

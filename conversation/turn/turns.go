@@ -12,24 +12,24 @@ import (
 	"parley/stream"
 )
 
-// journalTick is how often new text of live replies goes to the store: the most that a crash loses, and the delay of viewers on
-// other nodes. A shorter tick costs more writes than viewers notice.
+// journalTick is the interval at which new text of live replies goes to the store. A crash loses at most this much text,
+// and viewers on other nodes are this late. A shorter tick would cost more writes, and viewers would not notice.
 const journalTick = 50 * time.Millisecond
 
-// Store is what this package needs of a store.
+// Store is the part of conversation.Store that this package uses.
 type Store interface {
 	conversation.TurnStore
 	conversation.ContextStore
 	Message(ctx context.Context, owner conversation.Owner, sessionID, messageID string) (conversation.Message, error)
 }
 
-// Options are what [Turns] need.
+// Options are the dependencies of [Turns].
 type Options struct {
 	Store      Store
 	Nodes      conversation.Nodes // nil if no other node shares the store
 	Model      stream.Model
 	Timeouts   stream.Timeouts
-	Count      func(text string) int // the tokens of a text
+	Count      func(text string) int // returns the number of tokens of a text
 	Hub        *stream.Hub
 	Follower   *follow.Follower
 	Summaries  *background.Summaries
@@ -45,10 +45,10 @@ type Turns struct {
 	draining chan struct{} // closed when Drain begins
 
 	mu   sync.Mutex     // orders enter and Drain
-	work sync.WaitGroup // live turns, and sends that have none yet
+	work sync.WaitGroup // live turns, and sends whose turn has not begun
 }
 
-// New returns a Turns. It has no goroutine while there are no turns.
+// New returns a Turns. It runs no goroutine while it has no turn.
 func New(options Options) *Turns {
 	return &Turns{
 		options: options, live: newRegistry(), draining: make(chan struct{}),
@@ -56,7 +56,7 @@ func New(options Options) *Turns {
 	}
 }
 
-// enter counts work, unless a drain has begun.
+// enter adds 1 to work and returns true, unless a drain has begun.
 func (t *Turns) enter() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,8 +69,8 @@ func (t *Turns) enter() bool {
 	return true
 }
 
-// Drain refuses new turns, gives up queued ones and lets the live ones end. When ctx ends, it interrupts those. It returns when
-// no turn is live. It is called once.
+// Drain refuses new turns, gives up queued ones and lets live ones end. When ctx ends, it interrupts the live turns. It
+// returns when no turn is live. It must be called once.
 func (t *Turns) Drain(ctx context.Context) {
 	t.mu.Lock()
 	close(t.draining)
@@ -81,15 +81,15 @@ func (t *Turns) Drain(ctx context.Context) {
 	t.journal.Wait()
 }
 
-// Draining is closed when Drain begins.
+// Draining returns a channel that is closed when Drain begins.
 func (t *Turns) Draining() <-chan struct{} { return t.draining }
 
-// LiveReplies returns how many replies this node is writing.
+// LiveReplies returns the number of live replies that this node writes.
 func (t *Turns) LiveReplies() int { return t.live.count() }
 
-// IsLive reports whether this node is writing a reply of the session.
+// IsLive reports whether this node writes a reply of the session.
 func (t *Turns) IsLive(sessionID string) bool { return t.live.isLive(sessionID) }
 
-// Beginning reports whether a turn of the session may be beginning on this node: the store has it, and this node does not know
-// that yet.
+// Beginning reports whether a turn of the session may be beginning on this node: the store may have it already, and this
+// node does not know it yet.
 func (t *Turns) Beginning(sessionID string) bool { return t.live.isBeginning(sessionID) }

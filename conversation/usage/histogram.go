@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Histogram counts durations in milliseconds: one cell for each millisecond up to 16 ms, then eight cells of equal
+// Histogram counts durations in milliseconds. It has one cell for each millisecond below 16 ms, then eight cells of equal
 // width for each octave up to 2^22 ms (70 minutes). Longer durations count in the last cell. Only cells that are not
 // empty are stored, in order. The zero value is empty. Histograms are merged by adding their counts.
 type Histogram []cell
@@ -18,7 +18,7 @@ type cell struct {
 const (
 	octaveBits = 3 // 2^3 cells for each octave
 	octave     = 1 << octaveBits
-	// longest is the longest duration with a cell of its own.
+	// longest is the upper bound of the last cell, in milliseconds. Longer durations count in that cell too.
 	longest = 1<<22 - 1
 	// cells is the number of cells.
 	cells = (22-octaveBits-1)*octave + 2*octave
@@ -31,14 +31,14 @@ func indexOf(milliseconds int64) uint8 {
 	return uint8(shift*octave + int(v>>shift))
 }
 
-// middleOf returns the middle of a cell, rounded down.
+// middleOf returns the middle of a cell in milliseconds, rounded down.
 func middleOf(index uint8) int64 {
 	shift := max(0, int(index)/octave-1)
 	least := (int64(index) - int64(shift)*octave) << shift
 	return least + (1<<shift-1)/2
 }
 
-// Observe counts a duration.
+// Observe counts a duration. A negative one counts as 0.
 func (h *Histogram) Observe(milliseconds int64) { h.add(indexOf(milliseconds), 1) }
 
 func (h *Histogram) add(index uint8, n int64) {
@@ -53,7 +53,7 @@ func (h *Histogram) add(index uint8, n int64) {
 	(*h)[at].count += n
 }
 
-// Count returns the number of durations.
+// Count returns the number of durations counted.
 func (h Histogram) Count() (n int64) {
 	for _, c := range h {
 		n += c.count
@@ -61,9 +61,9 @@ func (h Histogram) Count() (n int64) {
 	return n
 }
 
-// Percentile returns the p-th percentile in milliseconds, p from 1 to 100: the smallest duration that p percent of
-// all do not exceed. It is exact up to 16 ms, off by less than 1/16 up to [longest], and that at most. ok is false if
-// nothing was counted.
+// Percentile returns the p-th percentile in milliseconds, p from 1 to 100: the smallest duration that p percent of all do
+// not exceed. It is exact below 16 ms, and off by less than 1/16 up to 70 minutes. Longer durations count in the last
+// cell. ok is false if nothing was counted.
 func (h Histogram) Percentile(p int) (milliseconds int64, ok bool) {
 	total := h.Count()
 	if total == 0 {

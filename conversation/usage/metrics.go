@@ -2,7 +2,7 @@ package usage
 
 import "time"
 
-// Metrics are the figures of a period, as the API shows them. An average is 0 if there is nothing to divide by.
+// Metrics are the figures of a period, in the JSON format of the API. An average of no values is 0.
 type Metrics struct {
 	Sessions struct {
 		Total           int64   `json:"total"`           // created in the period
@@ -27,14 +27,15 @@ type Metrics struct {
 		Failed      int64 `json:"failed"`
 		Interrupted int64 `json:"interrupted"`
 	} `json:"replies"`
-	// FirstToken is the latency of the first text of replies in milliseconds; null if there was none.
+	// FirstToken is the time from the beginning of a turn to the first text of its reply, in milliseconds; null if no
+	// reply had text.
 	FirstToken struct {
 		P50 *int64 `json:"p50"`
 		P95 *int64 `json:"p95"`
 	} `json:"firstToken"`
 }
 
-// MetricsOf returns the figures of several hours together.
+// MetricsOf returns the figures of several hours, added up.
 func MetricsOf(hours []Hourly) Metrics {
 	var sum Bucket
 	var f Metrics
@@ -71,7 +72,7 @@ func percentile(h Histogram, p int) *int64 {
 	return &milliseconds
 }
 
-// Granularity is the unit of a series, by the UTC calendar.
+// Granularity is the unit of a series: an hour, day, week or month of the UTC calendar.
 type Granularity string
 
 // The granularities.
@@ -87,7 +88,7 @@ func (g Granularity) Valid() bool {
 	return g == ByHour || g == ByDay || g == ByWeek || g == ByMonth
 }
 
-// next returns the hour after the unit that contains h.
+// next returns the first hour after the unit that contains h.
 func (g Granularity) next(h Hour) Hour {
 	t := time.UnixMilli(h.Milliseconds()).UTC()
 	year, month, day := t.Date()
@@ -104,7 +105,7 @@ func (g Granularity) next(h Hour) Hour {
 	return HourOf(time.Date(year, month, day, 0, 0, 0, 0, time.UTC).UnixMilli())
 }
 
-// Entry is one unit of a series. The first and the last may be cut off by the period.
+// Entry is one unit of a series. The first and the last may be shorter than a unit, because the period cuts them off.
 type Entry struct {
 	From, To Hour // To is not included
 	Metrics  Metrics
@@ -132,34 +133,35 @@ func Month(h Hour) (from, to Hour) {
 	return HourOf(time.Date(year, month, 1, 0, 0, 0, 0, time.UTC).UnixMilli()), ByMonth.next(h)
 }
 
-// Limits are what a tier includes in a calendar month. They are reported, not enforced.
+// Limits are the quotas of a tier for a calendar month. They are reported, not enforced.
 type Limits struct {
 	Requests, Tokens int64
 	Sessions         int64 // at the same time
 }
 
-// Report compares what an owner used with its limits. Percentages may exceed 100.
+// Report compares an owner's usage with its quotas. Percentages may exceed 100.
 type Report struct {
 	Requests Quota        `json:"requests"`
 	Tokens   Quota        `json:"tokens"`
 	Sessions SessionQuota `json:"sessions"`
 }
 
-// Quota is what was used of a limit.
+// Quota compares usage with a limit. Percentage is 0 if Limit is 0.
 type Quota struct {
 	Used       int64   `json:"used"`
 	Limit      int64   `json:"limit"`
 	Percentage float64 `json:"percentage"`
 }
 
-// SessionQuota is how many sessions exist of those that a tier includes.
+// SessionQuota compares the number of existing sessions with a limit.
 type SessionQuota struct {
 	Active     int64   `json:"active"`
 	Limit      int64   `json:"limit"`
 	Percentage float64 `json:"percentage"`
 }
 
-// ReportOf returns the report of an owner that used these hours and has so many active sessions.
+// ReportOf returns the report for an owner with the usage of these hours. active is the number of its sessions that exist
+// now.
 func ReportOf(hours []Hourly, active int, limits Limits) Report {
 	var requests, tokens int64
 	for i := range hours {

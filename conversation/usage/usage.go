@@ -7,7 +7,8 @@ type Hour int64
 
 const (
 	millisecondsAnHour = 3_600_000
-	// RetentionHours is how many hours a bucket is kept: 400 days, a year and the month to compare it with.
+	// RetentionHours is the number of hours for which a bucket is kept: 400 days, a year and the month to compare it
+	// with.
 	RetentionHours = 400 * 24
 )
 
@@ -19,7 +20,7 @@ func HourOf(milliseconds int64) Hour {
 // HourAfter returns the first hour that begins at or after a time in milliseconds since 1970.
 func HourAfter(milliseconds int64) Hour { return -HourOf(-milliseconds) }
 
-// Milliseconds returns when the hour begins, in milliseconds since 1970.
+// Milliseconds returns the beginning of the hour, in milliseconds since 1970.
 func (h Hour) Milliseconds() int64 { return int64(h) * millisecondsAnHour }
 
 // floorDiv returns a/b rounded down; b must be positive.
@@ -31,42 +32,45 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// Bucket counts what one owner did in one hour. The zero value is empty. A copy shares its histograms.
+// Bucket holds the counts of one owner in one hour. The zero value is empty. A copy shares its histograms with the
+// original.
 type Bucket struct {
-	// Sessions is how many were created. SessionTime is how long those have lasted, from createdAt to lastActivity,
-	// in milliseconds; it goes on growing in the hour of their creation.
+	// Sessions is the number of sessions created in the hour. SessionTime is their total duration, from createdAt to
+	// lastActivity, in milliseconds. It grows while those sessions are used.
 	Sessions    int64
 	SessionTime int64
-	// Messages by role. Both messages of a turn count when it begins.
+	// The number of messages by role. Both messages of a turn count when the turn begins.
 	UserMessages      int64
 	AssistantMessages int64
 	SystemMessages    int64
-	// Tokens of the calls to the model, counted at the end of a call.
+	// The tokens of calls to the model. They count when the store ends the turn or saves the summary.
 	PromptTokens     int64
 	CompletionTokens int64
-	// Requests is the number of admitted requests.
+	// Requests is the number of requests that were admitted.
 	Requests int64
-	// Replies by how they ended, counted at their end.
+	// The number of replies by final state, counted when they end.
 	Completed   int64
 	Cancelled   int64
 	Failed      int64
 	Interrupted int64
-	// Of the replies that ended, the time from the beginning of their turn to their first text, and to their end.
+	// The times from the beginning of a turn to the first text of its reply, and to the reply's end. They count when the
+	// reply ends.
 	FirstToken Histogram
 	Duration   Histogram
 }
 
-// Field is the number of one count of a bucket. Stores keep these numbers, so they never change their meaning.
+// Field is the number that identifies a count of a bucket. Stores keep these numbers, so they never change their meaning.
 type Field uint16
 
-// The fields: the counters from 1, then the cells of the two histograms.
+// The fields. The counters have 1 to 31; then follow the cells of the two histograms.
 const (
 	firstTokenField Field = 32
 	durationField   Field = firstTokenField + cells
 	endField        Field = durationField + cells
 )
 
-// counters returns the counters of a bucket, field 1 first. Add new ones at the end; there is room for 31.
+// counters returns the counters of a bucket, in the order of their fields, from 1. Add new ones at the end; there is room
+// for 31.
 func (b *Bucket) counters() [12]*int64 {
 	return [...]*int64{
 		&b.Sessions, &b.SessionTime, &b.UserMessages, &b.AssistantMessages, &b.SystemMessages, &b.PromptTokens,
@@ -95,7 +99,7 @@ func (b *Bucket) All() iter.Seq2[Field, int64] {
 	}
 }
 
-// AddField adds n to a count. An unknown field, from a newer version, is ignored.
+// AddField adds n to a count. It ignores unknown fields, which come from newer versions.
 func (b *Bucket) AddField(f Field, n int64) {
 	counters := b.counters()
 	switch {
@@ -115,15 +119,15 @@ func (b *Bucket) Add(other *Bucket) {
 	}
 }
 
-// Reset empties the bucket and keeps the memory of its histograms.
+// Reset empties the bucket. It reuses the memory of its histograms.
 func (b *Bucket) Reset() {
 	*b = Bucket{FirstToken: b.FirstToken[:0], Duration: b.Duration[:0]}
 }
 
-// Hourly is one hour of an owner.
+// Hourly is an owner's usage in one hour.
 type Hourly struct {
 	Hour   Hour
 	Bucket Bucket
-	// Existing is how many of the sessions created in that hour still exist.
+	// Existing is the number of sessions created in that hour that still exist.
 	Existing int
 }

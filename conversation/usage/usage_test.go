@@ -33,7 +33,7 @@ func TestHour_RoundedDownAndUp(t *testing.T) {
 	}
 }
 
-// TestBucket_FieldsRoundTrip: each count of a bucket has its own field, in order, that leads back to it.
+// Each count of a bucket has its own field. All returns the fields in order, and AddField puts each back into its count.
 func TestBucket_FieldsRoundTrip(t *testing.T) {
 	var b Bucket
 	for f := range 2 * endField {
@@ -55,11 +55,11 @@ func TestBucket_FieldsRoundTrip(t *testing.T) {
 	twice.Add(&b)
 	for f, n := range twice.All() {
 		if n != 2*(int64(f)+1) {
-			t.Errorf("twice the field %d is %d", f, n)
+			t.Errorf("after adding the bucket twice, field %d is %d", f, n)
 		}
 	}
 	if len(b.counters()) >= int(firstTokenField) {
-		t.Error("there is no room for so many counters")
+		t.Error("the counters overlap the fields of the histograms")
 	}
 	b.Reset()
 	for f, n := range b.All() {
@@ -67,7 +67,7 @@ func TestBucket_FieldsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestField_NumbersUnchanged checks the numbers that stores have written.
+// Stores have written these field numbers, so they must not change.
 func TestField_NumbersUnchanged(t *testing.T) {
 	b := Bucket{
 		Sessions: 1, SessionTime: 2, UserMessages: 3, AssistantMessages: 4, SystemMessages: 5, PromptTokens: 6,
@@ -86,7 +86,7 @@ func TestField_NumbersUnchanged(t *testing.T) {
 	}
 }
 
-func TestPercentile_Accuracy(t *testing.T) {
+func TestPercentile_OffByLessThanSixteenth(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		values := make([]int64, 1+random.IntN(200))
@@ -117,7 +117,7 @@ func TestPercentile_Accuracy(t *testing.T) {
 		}
 	}
 	if _, ok := Histogram(nil).Percentile(50); ok {
-		t.Error("an empty histogram has a median")
+		t.Error("Percentile of an empty histogram returned true")
 	}
 }
 
@@ -170,7 +170,7 @@ func TestSeries_EveryUnit(t *testing.T) {
 					t.Errorf("%s: an entry begins at %d, the one before ends at %d", name, e.From, end)
 				}
 				if want := int64(e.To - e.From); hours != nil && (e.Metrics.Sessions.Total != want || e.Metrics.Sessions.Active != want) {
-					t.Errorf("%s: the entry %+v has not %d sessions", name, e, want)
+					t.Errorf("%s: entry %+v should have %d sessions", name, e, want)
 				}
 				end, sessions = e.To, sessions+e.Metrics.Sessions.Total
 			}
@@ -191,7 +191,7 @@ func TestMetricsOf_Nothing_Zero(t *testing.T) {
 	}
 }
 
-func TestMonth_Calendar(t *testing.T) {
+func TestMonth_CalendarMonthBounds(t *testing.T) {
 	for _, test := range []struct{ at, from, to string }{
 		{"2026-12-31T23:00:00Z", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"},
 		{"2024-02-01T00:00:00Z", "2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z"},

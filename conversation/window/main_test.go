@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMain checks each property with 3,000 conversations instead of rapid's 100. -rapid.checks on the command line,
-// which is read later, overrides it.
+// TestMain makes rapid check each property with 3,000 conversations instead of 100. The flag -rapid.checks on the command
+// line is read later and overrides this number.
 func TestMain(m *testing.M) {
 	if checks := flag.Lookup("rapid.checks"); checks != nil {
 		if err := checks.Value.Set("3000"); err != nil {

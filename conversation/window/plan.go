@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Policy decides which messages stay word for word if not all can. An unknown one is FIFO.
+// Policy chooses the messages that stay word for word if not all can. An unknown policy acts like FirstInFirstOut.
 type Policy string
 
 // The policies; see [Plan].
@@ -15,31 +15,31 @@ const (
 	Semantic        Policy = "semantic"
 )
 
-// Message is what a plan needs to know of a message.
+// Message holds what a plan needs to know about a message.
 type Message struct {
 	ID     string // rises within a session
 	Tokens int    // with MessageOverhead
-	// System means that its role is system.
+	// System is true if the message's role is system.
 	System bool
-	// Skip means that the message is never sent: a reply that failed or has no text.
+	// Skip is true if the message is never sent: a reply that failed or has no text.
 	Skip bool
-	// Answers means that the message is the reply to the one before it. The two are kept or left out together.
+	// Answers is true if the message is the reply to the one before it. Both are kept or both are left out.
 	Answers bool
-	// Priority is the message's own, from [PriorityOf]. The higher one of an exchange counts.
+	// Priority is the message's priority, from [PriorityOf]. An exchange has the higher priority of its two messages.
 	Priority float64
-	// Similarity is how close its meaning is to that of the new message: more is closer, on any scale; 0 or less is
-	// not close, or unknown. The higher one of an exchange counts.
+	// Similarity measures how close the message is in meaning to the new message: higher is closer, on any scale; 0 or
+	// less means not close or unknown. An exchange has the higher similarity of its two messages.
 	Similarity float64
 }
 
-// Summary stands for all messages of the session up to Last. The zero value is none.
+// Summary replaces all messages of the session up to Last. The zero value means that there is none.
 type Summary struct {
-	Tokens int    // with MessageOverhead; it is sent only if it is at most SummaryLimit
-	Last   string // id of the last message in it; "" for no summary
-	Count  int    // how many messages are in it, including those that are never sent
+	Tokens int    // with MessageOverhead; a summary above SummaryLimit is not sent
+	Last   string // id of the last message that it covers; "" for no summary
+	Count  int    // messages that it covers, including those that are never sent
 }
 
-// Input is what a plan is made from.
+// Input holds the data for a plan.
 type Input struct {
 	MaxTokens   int
 	Compression bool
@@ -47,15 +47,14 @@ type Input struct {
 	Summary     Summary
 	// History holds the newest messages before New, oldest first.
 	History []Message
-	// Earlier is how many messages there are before History, and EarlierTokens what they take; 0 means that none of
-	// them is ever sent. They cannot be kept, so without summaries they must be 0.
+	// Earlier is the number of messages before History, and EarlierTokens their tokens; 0 tokens means that none of them
+	// is ever sent. These messages cannot be kept, so EarlierTokens must be 0 without compression.
 	Earlier, EarlierTokens int
 	// New is the message that the model replies to.
 	New Message
 }
 
-// Range counts messages, with the ids of the first and the last. First is "" if the range begins before what was
-// listed.
+// Range counts messages, with the ids of the first and the last. First is "" if the range begins before Input.History.
 type Range struct {
 	Count       int
 	First, Last string
@@ -69,55 +68,55 @@ func (r *Range) add(id string) {
 	r.Last = id
 }
 
-// Result is a plan.
+// Result is the result of Plan.
 type Result struct {
-	// Overflow is 0, or, if the new message cannot be accepted ([Check]), what prompt and reply room would take,
-	// above MaxTokens. Nothing is sent then.
+	// Overflow is 0 if the window can hold the new message ([Check]). Otherwise it is the size of the prompt plus the
+	// reply room, which exceeds MaxTokens, and nothing is sent.
 	Overflow int
-	// Send are the indexes of the messages of the history that are sent word for word, in order. New follows them.
+	// Send holds the indexes of the messages of History that are sent word for word, in order. New follows them.
 	Send []int
-	// SendSummary means that the summary is sent before History[Send[SummaryAt]], or before New if SummaryAt is
-	// len(Send): after the system messages that the session begins with and the replies to them.
+	// SendSummary is true if the summary is sent: before History[Send[SummaryAt]], or before New if SummaryAt is
+	// len(Send). It follows the system messages at the beginning of the session, and the replies to them.
 	SendSummary bool
 	SummaryAt   int
-	// Decisions has one entry for each message of the history.
+	// Decisions has one entry for each message of History.
 	Decisions []Decision
-	// Each message is counted in exactly one of these: New in Kept, Input.Earlier in Summarised, Dropped or Skipped.
+	// Each message is counted in exactly one of these: New counts in Kept, the Earlier messages count in Summarised,
+	// Dropped or Skipped.
 	Kept, Summarised, Dropped, Skipped Range
-	// PromptTokens is what the prompt takes, with PromptOverhead.
+	// PromptTokens is the size of the prompt, including PromptOverhead.
 	PromptTokens int
-	// SummariseFirst are the batches to summarise before the model is called; [PlanSummary] plans those for
-	// afterwards.
+	// SummariseFirst holds the batches to summarise before the model is called. [PlanSummary] returns those to summarise
+	// after a reply.
 	SummariseFirst []Batch
-	// EarlierUnsummarised means that messages before History are in no summary. SummariseFirst is empty then: to
-	// summarise, list the history from Summary.Last on.
+	// EarlierUnsummarised is true if messages before History are in no summary. SummariseFirst is then empty: to
+	// summarise, the caller must list the history from Summary.Last on.
 	EarlierUnsummarised bool
 }
 
-// Plan decides what of a conversation is sent. It never exceeds [Budget], and sorts at most once: n log n for n
-// messages. The same input gives the same plan.
+// Plan chooses the messages to send. They never take more than [Budget]. It sorts at most once, so its time grows as n
+// log n with n messages. The same input gives the same plan.
 //
-// If everything fits, everything is sent word for word and without a summary. If not, the new message comes first,
-// then the summary if there is room for it, then exchanges (a message and its reply, whole) until the budget is used
-// up:
+// If everything fits, everything is sent word for word and without a summary. If not, the budget goes first to the new
+// message, then to the summary if it fits, then to whole exchanges (a message and its reply):
 //
 //   - fifo: the newest, up to the first that does not fit.
 //   - priority: system messages; then by priority, the higher first; among equals the newest.
 //   - semantic: the newest exchange; then by similarity, the closest first; among equals the newest.
 //
-// In the last two an exchange that does not fit is skipped, and the next one is tried.
+// With the last two policies, an exchange that does not fit is left out, and the next one is tried.
 func Plan(in Input) Result {
 	p := newPlanner(in)
 	p.plan()
 	return p.Result
 }
 
-// exchange is a message with its reply, if it has one. It is kept or left out as a whole.
+// exchange is a message with its reply, if it has one. Both are kept or both are left out.
 type exchange struct {
-	from, to   int // indexes of the history; to is excluded
+	from, to   int // indexes in History; to is excluded
 	tokens     int
 	system     bool
-	noQuestion bool // a reply whose message is not listed; it is never kept
+	noQuestion bool // a reply to a message that is not in History; it is never kept
 	newest     bool
 	priority   float64
 	similarity float64
@@ -128,9 +127,9 @@ type planner struct {
 	Input
 	Result
 	exchanges []exchange
-	tokens    int // of the whole history
-	left      int // of the budget
-	compared  int // comparisons made, for a test
+	tokens    int // of the whole history, in tokens
+	left      int // tokens of the budget that are not used yet
+	compared  int // number of comparisons in the sort; only a test reads it
 }
 
 func newPlanner(in Input) *planner {
@@ -184,7 +183,7 @@ func (p *planner) plan() {
 	p.SummariseFirst = p.summariseFirst()
 }
 
-// choose keeps what the policy wants.
+// choose keeps exchanges in the order of the policy until the budget is used up.
 func (p *planner) choose() {
 	compare, ranked := orders[p.Policy]
 	order := slices.Clone(p.exchanges)
@@ -205,8 +204,8 @@ func (p *planner) choose() {
 	}
 }
 
-// orders has the order of each ranking policy, the exchange to keep first in front. No two exchanges are equal in it,
-// so the same input gives the same plan.
+// orders compares exchanges for each ranking policy; the exchange to keep first is the smallest. No two exchanges are
+// equal, so the same input gives the same plan.
 var orders = map[Policy]func(a, b exchange) int{
 	Priority: func(a, b exchange) int {
 		return cmp.Or(yesFirst(a.system, b.system), cmp.Compare(b.priority, a.priority), cmp.Compare(b.from, a.from))
@@ -226,7 +225,7 @@ func yesFirst(a, b bool) int {
 	return 1
 }
 
-// reasonFor returns why a policy keeps an exchange.
+// reasonFor returns the reason for which a policy keeps an exchange.
 func reasonFor(policy Policy, x exchange) Reason {
 	switch {
 	case policy == Priority && x.system:
@@ -247,7 +246,7 @@ func (p *planner) keep(x exchange, why Reason) {
 	}
 }
 
-// leftOut decides about a message that is not sent word for word.
+// leftOut returns the decision about a message that is not sent word for word.
 func (p *planner) leftOut(i int) Decision {
 	inSummary := p.Summary.covers(p.History[i])
 	switch {
@@ -267,7 +266,7 @@ func (p *planner) leftOut(i int) Decision {
 
 func (s Summary) covers(m Message) bool { return s.Last != "" && m.ID <= s.Last }
 
-// tally adds up the decisions and finds the place of the summary.
+// tally counts the decisions and sets Send, SummaryAt and PromptTokens.
 func (p *planner) tally() {
 	p.tallyEarlier()
 	p.PromptTokens = PromptOverhead + p.New.Tokens
@@ -295,7 +294,7 @@ func (p *planner) tally() {
 	}
 }
 
-// leading returns how many messages at the beginning of the session are system messages and replies to them.
+// leading returns the number of messages at the beginning of the session that are system messages or replies to them.
 func (p *planner) leading() int {
 	n := 0
 	for _, x := range p.exchanges {
@@ -307,8 +306,8 @@ func (p *planner) leading() int {
 	return n
 }
 
-// tallyEarlier counts the messages that are not listed. The first of them are in the summary, as many as its count
-// exceeds the listed ones.
+// tallyEarlier counts the messages before History. The summary covers the first ones: as many as its count exceeds the
+// covered messages of History.
 func (p *planner) tallyEarlier() {
 	summarised := min(p.Earlier, max(p.Summary.Count-p.summarised(), 0))
 	p.EarlierUnsummarised = summarised < p.Earlier && p.EarlierTokens > 0

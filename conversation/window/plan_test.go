@@ -48,7 +48,7 @@ func anyInput(t *rapid.T) Input {
 	return in
 }
 
-// anySummary draws a summary up to the end of an exchange.
+// anySummary draws a summary that ends with an exchange.
 func anySummary(t *rapid.T, in Input) Summary {
 	tokens := rapid.IntRange(1, max(1, SummaryLimit(in.MaxTokens)*11/10)).Draw(t, "summary's tokens")
 	n := rapid.IntRange(0, len(in.History)).Draw(t, "summarised")
@@ -64,7 +64,7 @@ func anySummary(t *rapid.T, in Input) Summary {
 	return Summary{Tokens: tokens, Last: in.History[n-1].ID, Count: in.Earlier + n}
 }
 
-func TestPlan_Invariants(t *testing.T) {
+func TestPlan_AnyInput_InvariantsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
 		p := Plan(in)
@@ -75,16 +75,16 @@ func TestPlan_Invariants(t *testing.T) {
 		pairsAreWholeAndInOrder(t, in, p)
 		if current, ok := Check(in.MaxTokens, in.Compression, newPlanner(in).tokens, in.New.Tokens); !ok {
 			if p.Overflow != current || p.Send != nil || p.Kept.Count != 0 {
-				t.Fatalf("the window cannot hold the message, and yet %+v", p)
+				t.Fatalf("the window cannot hold the message, but the plan is %+v", p)
 			}
 			return
 		}
 		nothingIsOverTheBudget(t, in, p)
 		if p.Overflow != 0 || p.Kept.Last != "new" {
-			t.Fatal("the newest message is not there")
+			t.Fatal("the new message is not in the plan")
 		}
 		if !in.Compression && p.Dropped.Count+p.Summarised.Count > 0 {
-			t.Fatal("without compression something was left out")
+			t.Fatal("a message was left out without compression")
 		}
 		checkBestChosen(t, in, p)
 	})
@@ -99,7 +99,7 @@ func everyMessageHasOneDecision(t *rapid.T, in Input, p Result) {
 		all++ // the new one
 	}
 	if sum := p.Kept.Count + p.Summarised.Count + p.Dropped.Count + p.Skipped.Count; sum != all {
-		t.Fatalf("%d of %d messages are mentioned", sum, all)
+		t.Fatalf("%d of %d messages are counted", sum, all)
 	}
 	counted := make(map[Verdict]int)
 	for i, m := range in.History {
@@ -116,7 +116,7 @@ func everyMessageHasOneDecision(t *rapid.T, in Input, p Result) {
 	}
 	earlier := p.Kept.Count + p.Summarised.Count + p.Dropped.Count + p.Skipped.Count - all + in.Earlier
 	if n := p.Summarised.Count + p.Dropped.Count + p.Skipped.Count - counted[Summarised] - counted[Dropped] - counted[Skipped]; n != earlier {
-		t.Fatalf("%d of %d earlier messages are mentioned", n, earlier)
+		t.Fatalf("%d of %d earlier messages are counted", n, earlier)
 	}
 }
 
@@ -127,10 +127,10 @@ func pairsAreWholeAndInOrder(t *rapid.T, in Input, p Result) {
 			kept = append(kept, i)
 		}
 		if m.Answers && i > 0 && !m.Skip && (p.Decisions[i].Verdict == Kept) != (p.Decisions[i-1].Verdict == Kept) {
-			t.Fatalf("message %d is %v and its answer %v", i-1, p.Decisions[i-1].Verdict, p.Decisions[i].Verdict)
+			t.Fatalf("message %d is %v and its reply %v", i-1, p.Decisions[i-1].Verdict, p.Decisions[i].Verdict)
 		}
 		if m.Answers && i == 0 && in.EarlierTokens > 0 && p.Decisions[0].Verdict == Kept {
-			t.Fatal("an answer is kept without its question")
+			t.Fatal("a reply is kept without its message")
 		}
 	}
 	if !slices.Equal(kept, p.Send) {
@@ -153,7 +153,7 @@ func nothingIsOverTheBudget(t *rapid.T, in Input, p Result) {
 	if p.SendSummary {
 		tokens += in.Summary.Tokens
 		if in.Summary.Last == "" || in.Summary.Tokens > SummaryLimit(in.MaxTokens) {
-			t.Fatal("there is no summary, or it is larger than it may be")
+			t.Fatal("a summary is sent that does not exist or is too large")
 		}
 	}
 	if tokens != p.PromptTokens || tokens+ReplyRoom(in.MaxTokens) > in.MaxTokens {
@@ -161,8 +161,8 @@ func nothingIsOverTheBudget(t *rapid.T, in Input, p Result) {
 	}
 }
 
-// checkBestChosen follows the policy step by step, in quadratic time: an exchange is left out only if it does not fit
-// beside those before it in the order.
+// checkBestChosen repeats the policy step by step, in quadratic time. An exchange may be left out only if it does not fit
+// beside the exchanges before it in the policy's order.
 func checkBestChosen(t *rapid.T, in Input, p Result) {
 	exchanges := newPlanner(in).exchanges
 	total := in.EarlierTokens
@@ -172,7 +172,7 @@ func checkBestChosen(t *rapid.T, in Input, p Result) {
 	left := Budget(in.MaxTokens) - in.New.Tokens
 	if fits := total <= left && in.EarlierTokens == 0; fits {
 		if p.Summarised.Count+p.Dropped.Count > 0 || p.SendSummary {
-			t.Fatal("everything fits, and not everything is sent")
+			t.Fatal("everything fits, but not everything is sent")
 		}
 		return
 	}
@@ -228,18 +228,18 @@ func TestPlan_FIFO_LargerWindowKeepsMore(t *testing.T) {
 		in.MaxTokens += rapid.IntRange(0, 2000).Draw(t, "more")
 		large := Plan(in)
 		if small.SendSummary != large.SendSummary && large.Dropped.Count+large.Summarised.Count > 0 {
-			return // the summary, which the smaller one had no room for, takes some
+			return // only one window has room for the summary, which takes room from messages
 		}
 		for _, i := range small.Send {
 			if !slices.Contains(large.Send, i) {
-				t.Fatalf("message %d is kept in the smaller window alone", i)
+				t.Fatalf("message %d is kept only in the smaller window", i)
 			}
 		}
 	})
 }
 
-func TestPlan_Policies(t *testing.T) {
-	// Five exchanges of 100 tokens each in a window that holds three beside the new message.
+func TestPlan_Policies_KeepTheirMessages(t *testing.T) {
+	// Five exchanges of 100 tokens each. The window holds three of them and the new message.
 	history := func(change func(i int, m *Message)) (all []Message) {
 		for i := range 10 {
 			m := Message{ID: fmt.Sprint(i), Tokens: 50, Answers: i%2 == 1}
@@ -273,7 +273,7 @@ func TestPlan_Policies(t *testing.T) {
 		in := Input{MaxTokens: 464, Compression: true, Policy: test.policy, History: history(mark), New: Message{ID: "new", Tokens: 40}}
 		p := Plan(in)
 		if !slices.Equal(p.Send, test.send) || p.Dropped.Count != 4 || p.Kept.Count != 7 {
-			t.Errorf("%q sends %v, %+v", test.policy, p.Send, p)
+			t.Errorf("policy %q sends %v, %+v", test.policy, p.Send, p)
 		}
 		for i, want := range test.reasons {
 			if got := p.Decisions[2*i].Reason; got != want {
@@ -283,9 +283,9 @@ func TestPlan_Policies(t *testing.T) {
 	}
 }
 
-func TestPlan_SummaryAfterSystemMessages(t *testing.T) {
+func TestPlan_Summary_AfterSystemMessages(t *testing.T) {
 	in := Input{MaxTokens: 464, Compression: true, Policy: Priority, New: Message{ID: "new", Tokens: 40}}
-	for i := range 10 { // two system messages, the first one answered, and one in the midst
+	for i := range 10 { // two leading system messages, the first with a reply, and one near the end
 		in.History = append(in.History, Message{ID: fmt.Sprint(i), Tokens: 40, System: i == 0 || i == 2 || i == 8, Answers: i == 1})
 	}
 	in.Summary = Summary{Tokens: 80, Last: "5", Count: 6}
@@ -302,7 +302,7 @@ func TestPlan_SummaryAfterSystemMessages(t *testing.T) {
 	}
 }
 
-func TestPlan_EarlierMessagesCounted(t *testing.T) {
+func TestPlan_UnlistedMessages_Counted(t *testing.T) {
 	in := Input{
 		MaxTokens: 464, Compression: true, Earlier: 8, EarlierTokens: 400, New: Message{ID: "new", Tokens: 40},
 		History: []Message{{ID: "8", Tokens: 50}, {ID: "9", Tokens: 50, Answers: true}}, Summary: Summary{Tokens: 60, Last: "5", Count: 6},
@@ -312,14 +312,14 @@ func TestPlan_EarlierMessagesCounted(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	if in.Summary = (Summary{Tokens: 60, Last: "7", Count: 8}); Plan(in).EarlierUnsummarised {
-		t.Error("all earlier ones are in the summary")
+		t.Error("EarlierUnsummarised is set, but the summary covers all earlier messages")
 	}
 	if in.Summary, in.EarlierTokens = (Summary{}), 0; Plan(in).Skipped.Count != 8 {
-		t.Error("messages that take nothing are those that are never sent")
+		t.Error("earlier messages without tokens do not count as skipped")
 	}
 }
 
-// TestPlan_Comparisons_NLogN counts comparisons: planning sorts once.
+// TestPlan_Comparisons_NLogN counts the comparisons: Plan sorts once.
 func TestPlan_Comparisons_NLogN(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	for _, policy := range []Policy{FirstInFirstOut, Priority, Semantic} {
@@ -354,7 +354,7 @@ func TestPlan_FitsExactly_SendsAll(t *testing.T) {
 		},
 	}
 	if p := Plan(in); p.PromptTokens+ReplyRoom(464) != 464 || len(p.Send) != 4 || p.SendSummary || p.Decisions[0] != (Decision{Kept, Fits}) {
-		t.Errorf("not everything is sent though it fits to the token: %+v", p)
+		t.Errorf("everything fits exactly, but not everything is sent: %+v", p)
 	}
 	in.New.Tokens++
 	if p := Plan(in); len(p.Send) != 2 || !p.SendSummary || p.Summarised.Count != 2 {

@@ -2,15 +2,15 @@ package window
 
 import "encoding/json"
 
-// Low, Normal and High are the priorities that have names.
+// Low, Normal and High are the named priorities.
 const (
 	Low    = -1.0
 	Normal = 0.0
 	High   = 1.0
 )
 
-// PriorityOf returns the priority in a message's metadata: the field "priority", which is "high", "normal", "low" or
-// a number on the same scale, where these are 1, 0 and -1. A higher one is kept longer. Any other value is Normal.
+// PriorityOf returns the priority in a message's metadata: the field "priority", either "high", "normal" or "low" (1, 0
+// or -1), or a number on the same scale. Messages of higher priority are kept longer. Any other value gives Normal.
 func PriorityOf(metadata json.RawMessage) float64 {
 	if len(metadata) == 0 {
 		return Normal

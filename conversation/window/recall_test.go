@@ -13,32 +13,32 @@ import (
 	"parley/conversation/tokens"
 )
 
-// The conversations were written for this benchmark: 40 exchanges of talk, and 20 in which the user states a fact, in
-// [brackets], with a question about it as people might ask it months later. The first lot is English, the second
-// German.
+// The conversations were written for this benchmark. Each has 40 exchanges of small talk, and 20 in which the user states
+// a fact, in [brackets]. Each fact has a question about it, as people might ask it months later. Those in de/ are German,
+// the others English.
 //
 //go:embed testdata/recall
 var recorded embed.FS
 
-// told is an exchange of a recorded conversation.
-type told struct {
-	said, answered string
-	fact, question string // "" if it states no fact
-	// computed from the text
-	messages [2]Message
-	asked    Message // the question
-	terms    Terms
+// recordedExchange is an exchange of a recorded conversation.
+type recordedExchange struct {
+	userText, replyText string
+	fact, question      string // "" if the exchange states no fact
+	// computed from the texts
+	messages        [2]Message
+	questionMessage Message
+	terms           Terms
 	// only with an embedding model
-	vector, askedVector Vector
+	vector, questionVector Vector
 }
 
-// conversations returns the recorded conversations that match a pattern, with their names in order.
-func conversations(t *testing.T, pattern string) (names []string, all map[string][]told) {
+// conversations returns the recorded conversations in the files that match a pattern, and their names in order.
+func conversations(t *testing.T, pattern string) (names []string, all map[string][]recordedExchange) {
 	names, err := fs.Glob(recorded, pattern)
 	if err != nil || len(names) == 0 {
 		t.Fatal(names, err)
 	}
-	all = make(map[string][]told)
+	all = make(map[string][]recordedExchange)
 	for i, name := range names {
 		text, err := recorded.ReadFile(name)
 		if err != nil {
@@ -46,13 +46,13 @@ func conversations(t *testing.T, pattern string) (names []string, all map[string
 		}
 		names[i] = strings.TrimSuffix(path.Base(name), ".txt")
 		for _, block := range strings.Split(strings.TrimSpace(string(text)), "\n\n")[1:] {
-			all[names[i]] = append(all[names[i]], tell(t, block))
+			all[names[i]] = append(all[names[i]], parseExchange(t, block))
 		}
 	}
 	return names, all
 }
 
-func tell(t *testing.T, block string) (x told) {
+func parseExchange(t *testing.T, block string) (x recordedExchange) {
 	for line := range strings.Lines(block) {
 		kind, text := line[:2], strings.TrimSpace(line[2:])
 		switch kind {
@@ -60,33 +60,33 @@ func tell(t *testing.T, block string) (x told) {
 			if _, after, ok := strings.Cut(text, "["); ok {
 				x.fact, _, _ = strings.Cut(after, "]")
 			}
-			x.said = strings.NewReplacer("[", "", "]", "").Replace(text)
+			x.userText = strings.NewReplacer("[", "", "]", "").Replace(text)
 		case "< ":
-			x.answered = text
+			x.replyText = text
 		case "? ":
 			x.question = text
 		default:
-			t.Fatalf("%q is neither said nor answered nor asked", line)
+			t.Fatalf("%q begins with neither > nor < nor ?", line)
 		}
 	}
-	if x.said == "" || x.answered == "" || (x.fact == "") != (x.question == "") {
-		t.Fatalf("an exchange lacks something: %q", block)
+	if x.userText == "" || x.replyText == "" || (x.fact == "") != (x.question == "") {
+		t.Fatalf("an exchange lacks its message, its reply, its fact or its question: %q", block)
 	}
-	x.messages = [2]Message{{Tokens: counter.Count(x.said) + MessageOverhead}, {Tokens: counter.Count(x.answered) + MessageOverhead, Answers: true}}
-	x.asked = Message{ID: "new", Tokens: counter.Count(x.question) + MessageOverhead}
-	x.terms = TermsOf(x.said, x.answered)
+	x.messages = [2]Message{{Tokens: counter.Count(x.userText) + MessageOverhead}, {Tokens: counter.Count(x.replyText) + MessageOverhead, Answers: true}}
+	x.questionMessage = Message{ID: "new", Tokens: counter.Count(x.question) + MessageOverhead}
+	x.terms = TermsOf(x.userText, x.replyText)
 	return x
 }
 
 const english, german = "testdata/recall/*.txt", "testdata/recall/de/*.txt"
 
-// TestRecall_DataShareFewWords checks the data: 60 exchanges with 20 facts, and each question shares a third to a
-// half of its content words, without their endings, with the fact.
-func TestRecall_DataShareFewWords(t *testing.T) {
+// TestRecall_Data_QuestionsShareFewWords checks the data. Each conversation has 60 exchanges with 20 facts. Each question
+// shares a third to a half of its content words, without their endings, with its fact.
+func TestRecall_Data_QuestionsShareFewWords(t *testing.T) {
 	for _, lot := range []struct{ pattern, functionWords string }{{english, functionWords}, {german, funktionswoerter}} {
-		idle := make(map[uint32]bool)
+		functionTerms := make(map[uint32]bool)
 		for _, term := range TermsOf(lot.functionWords) {
-			idle[term.Hash] = true
+			functionTerms[term.Hash] = true
 		}
 		names, all := conversations(t, lot.pattern)
 		for _, name := range names {
@@ -95,9 +95,9 @@ func TestRecall_DataShareFewWords(t *testing.T) {
 				if x.question == "" {
 					continue
 				}
-				asked := content(x.question, idle)
+				asked := content(x.question, functionTerms)
 				both := 0
-				for _, term := range content(x.fact, idle) {
+				for _, term := range content(x.fact, functionTerms) {
 					if slices.ContainsFunc(asked, func(q Term) bool { return q.Hash == term.Hash }) {
 						both++
 					}
@@ -115,8 +115,8 @@ func TestRecall_DataShareFewWords(t *testing.T) {
 	}
 }
 
-func content(text string, idle map[uint32]bool) Terms {
-	return slices.DeleteFunc(TermsOf(text), func(t Term) bool { return idle[t.Hash] })
+func content(text string, functionTerms map[uint32]bool) Terms {
+	return slices.DeleteFunc(TermsOf(text), func(t Term) bool { return functionTerms[t.Hash] })
 }
 
 const functionWords = `a about after again all also am an and any are as at away be because been before being below beside but by can cannot
@@ -134,12 +134,12 @@ const funktionswoerter = `aber alle allem allen als also am an auch auf aus bei 
 	waren warum was weil welche welchem welchen welcher welches wem wen wenn wer werden weshalb wie wieder wird wir wo
 	woher wohin wollen will worauf wurde zu zum zur zwischen dran lebten einmal vorher hinten dürfen gut`
 
-// column is one policy of the benchmark.
+// column is a column of the benchmark's table: a policy with its settings.
 type column struct {
 	name    string
 	policy  Policy
-	high    bool // the facts carry priority high
-	meaning bool // by embeddings
+	high    bool // the facts have priority high
+	meaning bool // by words and embeddings
 }
 
 // policies are the benchmark's columns.
@@ -148,15 +148,15 @@ var policies = []column{
 	{"semantic (BM25)", Semantic, false, false},
 }
 
-// wordless is the column of the semantic policy with words alone.
-const wordless = 3
+// bm25 is the index of the column with the semantic policy by words alone.
+const bm25 = 3
 
 var fractions = []struct {
 	name string
 	of   int
 }{{"a half", 2}, {"a quarter", 4}, {"a tenth", 10}}
 
-// size says what is a fraction of the history's tokens.
+// size defines the quantity that is a fraction of the history's tokens.
 type size struct {
 	name            string
 	budget, summary bool
@@ -168,13 +168,14 @@ var sizes = []size{
 	{"the window, with the reply's room and a summary of full size in it,", false, true},
 }
 
-// shuffles is how many times the facts of a conversation are placed at random.
+// shuffles is the number of runs for each conversation, each with its facts at other random places.
 const shuffles = 10
 
-// TestRecall_FactsInPrompt is the recall benchmark: the share of facts that are in the prompt word for word when a
-// question about them follows the last exchange. At a quarter, the semantic policy must keep three quarters of them
-// by words alone. With PARLEY_RECALL_BASE_URL set there is a column for embeddings (embeddings_test.go).
-func TestRecall_FactsInPrompt(t *testing.T) {
+// TestRecall_SemanticPolicy_KeepsFacts is the recall benchmark. It measures the share of facts that are in the prompt
+// word for word when a question about them follows the last exchange. At a quarter, the semantic policy must keep three
+// quarters of the facts by words alone. If PARLEY_RECALL_BASE_URL is set, the table has a column for embeddings
+// (embeddings_test.go).
+func TestRecall_SemanticPolicy_KeepsFacts(t *testing.T) {
 	for _, lot := range []struct{ language, pattern string }{{"English", english}, {"German", german}} {
 		names, all := conversations(t, lot.pattern)
 		policies := withEmbeddings(t, all)
@@ -194,7 +195,7 @@ func TestRecall_FactsInPrompt(t *testing.T) {
 					}
 				}
 				row(&table, "ALL", fraction.name, total)
-				if semantic := total[wordless]; fraction.of == 4 && semantic < 0.75 {
+				if semantic := total[bm25]; fraction.of == 4 && semantic < 0.75 {
 					t.Errorf("%s: semantic keeps %.1f %% of the facts at a quarter", lot.language, 100*semantic)
 				}
 			}
@@ -210,30 +211,30 @@ func row(table *strings.Builder, name, fraction string, shares []float64) {
 	}
 }
 
-// recall returns the share of facts that each policy keeps in a window of 1/fraction of the history.
-func recall(policies []column, exchanges []told, fraction int, size size) []float64 {
+// recall returns the share of facts that each policy keeps if size is 1/fraction of the history.
+func recall(policies []column, exchanges []recordedExchange, fraction int, size size) []float64 {
 	kept, asked := make([]int, len(policies)), 0
 	for seed := range uint64(shuffles) {
-		talk := planted(exchanges, seed)
+		talk := shuffled(exchanges, seed)
 		in, terms, vectors := inputOf(talk)
 		tokens := newPlanner(in).tokens / fraction
 		for in.MaxTokens = tokens; size.budget && Budget(in.MaxTokens) < tokens; {
 			in.MaxTokens++
 		}
 		if size.summary {
-			in.Summary = Summary{Tokens: SummaryLimit(in.MaxTokens), Last: "0"} // of messages before these
+			in.Summary = Summary{Tokens: SummaryLimit(in.MaxTokens), Last: "0"} // covers only messages before the history
 		}
 		for i, x := range talk {
 			if x.question == "" {
 				continue
 			}
 			asked++
-			in.New = x.asked
+			in.New = x.questionMessage
 			words := LexicalScores(TermsOf(x.question), terms)
 			for p, policy := range policies {
 				scores := words
 				if policy.meaning {
-					scores = FuseScores(words, x.askedVector, vectors)
+					scores = FuseScores(words, x.questionVector, vectors)
 				}
 				for e := range talk {
 					in.History[2*e].Similarity, in.History[2*e].Priority = scores[e], Normal
@@ -257,10 +258,10 @@ func recall(policies []column, exchanges []told, fraction int, size size) []floa
 
 var counter = tokens.For("gpt-4o")
 
-// planted returns the conversation with its facts at random places and the talk in its order.
-func planted(exchanges []told, seed uint64) []told {
+// shuffled returns the conversation with its facts at random places. The small talk keeps its order.
+func shuffled(exchanges []recordedExchange, seed uint64) []recordedExchange {
 	random := rand.New(rand.NewPCG(seed, 60))
-	var facts, talk []told
+	var facts, talk []recordedExchange
 	for _, x := range exchanges {
 		if x.question != "" {
 			facts = append(facts, x)
@@ -270,19 +271,19 @@ func planted(exchanges []told, seed uint64) []told {
 	}
 	random.Shuffle(len(facts), func(i, j int) { facts[i], facts[j] = facts[j], facts[i] })
 	places := random.Perm(len(exchanges))[:len(facts)]
-	all := make([]told, len(exchanges))
+	all := make([]recordedExchange, len(exchanges))
 	for i, place := range places {
 		all[place] = facts[i]
 	}
 	for i := range all {
-		if all[i].said == "" {
+		if all[i].userText == "" {
 			all[i], talk = talk[0], talk[1:]
 		}
 	}
 	return all
 }
 
-func inputOf(talk []told) (in Input, terms []Terms, vectors []Vector) {
+func inputOf(talk []recordedExchange) (in Input, terms []Terms, vectors []Vector) {
 	in.Compression = true
 	for _, x := range talk {
 		for _, m := range x.messages {

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTermsOf_Endings has lines of words that are one term each; no two lines are the same term.
-func TestTermsOf_Endings(t *testing.T) {
+// All words of a line are the same term. No two lines have a term in common.
+func TestTermsOf_WordForms_OneTerm(t *testing.T) {
 	lines := []string{
 		"plan plans planned planning Plan PLANS Plan's", "box boxes", "city cities", "stop stopped stopping stops", "move moves moved moving",
 		"allergy allergies", "reserve reserved reservation reservations", "café cafe CAFÉS cafe\u0301", "straße STRASSE strassen",
@@ -33,7 +33,7 @@ func TestTermsOf_Endings(t *testing.T) {
 	}
 }
 
-func TestTermsOf_Segments(t *testing.T) {
+func TestTermsOf_Scripts_SplitIntoWords(t *testing.T) {
 	for _, test := range []struct {
 		text  string
 		words int
@@ -73,18 +73,18 @@ func TestTermsOf_SortedAndCounted(t *testing.T) {
 			joined = joined.Merge(TermsOf(text))
 		}
 		if !slices.Equal(joined, terms) {
-			t.Fatalf("%v joined are not %v", joined, terms)
+			t.Fatalf("the merged terms are %v, want %v", joined, terms)
 		}
 		if written, err := terms.AppendBinary(nil); err != nil || read.UnmarshalBinary(written) != nil || !slices.Equal(read, terms) {
-			t.Fatalf("%v was written and read as %v", terms, read)
+			t.Fatalf("%v was read back as %v", terms, read)
 		}
 		if length(terms) != apart {
-			t.Fatalf("together %d words, apart %d", length(terms), apart)
+			t.Fatalf("the texts have %d words together and %d apart", length(terms), apart)
 		}
 	})
 }
 
-func TestTerms_UnmarshalInvalid(t *testing.T) {
+func TestTerms_UnmarshalInvalid_Error(t *testing.T) {
 	written, _ := TermsOf("a text of several words").AppendBinary(nil)
 	bad := [][]byte{{1}, {1, 0}, {0x80}, {1, 0x80}, {1, 1, 0, 1}, {0xff, 0xff, 0xff, 0xff, 0x7f, 1}, {0xff, 0xff, 0xff, 0xff, 0x0f, 1, 1, 1},
 		{1, 0xff, 0xff, 0xff, 0xff, 0x7f},
@@ -97,15 +97,15 @@ func TestTerms_UnmarshalInvalid(t *testing.T) {
 	}
 	var terms Terms
 	if err := terms.UnmarshalBinary(nil); err != nil || len(terms) != 0 {
-		t.Errorf("no text has %v, %v", terms, err)
+		t.Errorf("no bytes are read as %v, %v", terms, err)
 	}
 	if got := len(written); got > 5*6 {
 		t.Errorf("five words take %d bytes", got)
 	}
 }
 
-// TestLexicalScores_LikeTheFormula compares with a plain implementation of BM25.
-func TestLexicalScores_LikeTheFormula(t *testing.T) {
+// TestLexicalScores_MatchBM25 compares the scores with a plain implementation of BM25.
+func TestLexicalScores_MatchBM25(t *testing.T) {
 	texts := []string{"the cat sat on the mat", "the dog ate the cat food", "birds", "the the the the", ""}
 	const query = "Where did the cat eat dog food?"
 	count := func(text, word string) (n float64) {
@@ -140,7 +140,7 @@ func TestLexicalScores_LikeTheFormula(t *testing.T) {
 	}
 }
 
-func TestLexicalScores_Empty(t *testing.T) {
+func TestLexicalScores_EmptyInput_Zero(t *testing.T) {
 	if got := LexicalScores(nil, []Terms{TermsOf("a"), nil}); !slices.Equal(got, []float64{0, 0}) {
 		t.Error(got)
 	}
@@ -161,7 +161,7 @@ func randomText(random *rand.Rand) string {
 	return b.String()[:10_000]
 }
 
-func TestTermsOf_NoMoreTermsThanWords(t *testing.T) {
+func TestTermsOf_20000Characters_AtMost10000Words(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
 		if n := length(TermsOf(randomText(random), randomText(random))); n > 20_000/2 {
@@ -170,7 +170,7 @@ func TestTermsOf_NoMoreTermsThanWords(t *testing.T) {
 	}
 }
 
-// BenchmarkLexicalScores scores 1,000 exchanges of 20,000 characters.
+// BenchmarkLexicalScores scores 1,000 exchanges of 20,000 characters each.
 func BenchmarkLexicalScores(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 2))
 	exchanges := make([]Terms, 1000)
@@ -199,7 +199,7 @@ func BenchmarkTermsOf(b *testing.B) {
 	}
 }
 
-func TestPriorityOf(t *testing.T) {
+func TestPriorityOf_InvalidIsNormal(t *testing.T) {
 	for metadata, want := range map[string]float64{
 		``: 0, `{}`: 0, `null`: 0, `[]`: 0, `{"priority":null}`: 0, `{"priority":"normal"}`: 0, `{"priority":"high"}`: High, `{"priority":"low"}`: Low,
 		`{"priority":3}`: 3, `{"priority":-0.5}`: -0.5, `{"priority":1e999}`: 0, `{"priority":"HIGH"}`: 0, `{"Priority":"high"}`: 0,
@@ -210,6 +210,6 @@ func TestPriorityOf(t *testing.T) {
 		}
 	}
 	if !(Low < Normal && Normal < High) {
-		t.Error("the names are out of order")
+		t.Error("the named priorities are out of order")
 	}
 }

@@ -3,18 +3,18 @@ package window
 import "sort"
 
 const (
-	// longestSummary and shortestSummary bound SummaryLimit: the model takes too long to write a longer one, and a
-	// shorter one says nothing.
+	// longestSummary and shortestSummary bound SummaryLimit, in tokens: the model takes too long to write a longer
+	// summary, and a shorter one has too little content.
 	longestSummary, shortestSummary = 1024, 64
-	// longestInput bounds the messages of one call: a longer prompt makes a slow and superficial summary.
+	// longestInput bounds the messages of one call, in tokens: summaries of a longer prompt are slow and superficial.
 	longestInput = 16_384
-	// SummaryPromptOverhead is what the prompt for a summary may take besides the old summary and the messages: the
-	// instruction.
+	// SummaryPromptOverhead is the maximum number of tokens of the instruction in the prompt for a summary, with the
+	// message overhead.
 	SummaryPromptOverhead = 128
 )
 
-// SummaryLimit returns how many tokens a summary may take, with MessageOverhead: a quarter of the budget, at most
-// 1,024. It is 0 for windows below 345 tokens, in which a summary would say nothing: there messages are dropped
+// SummaryLimit returns the maximum number of tokens of a summary, with MessageOverhead: a quarter of the budget, at most
+// 1,024. It is 0 for windows below 345 tokens: a summary there would have too little content, so messages are dropped
 // instead.
 func SummaryLimit(maxTokens int) int {
 	limit := min(Budget(maxTokens)/4, longestSummary)
@@ -24,31 +24,32 @@ func SummaryLimit(maxTokens int) int {
 	return limit
 }
 
-// SummaryInputLimit returns how many tokens of messages, with their overhead, one call summarises: at most 16,384.
-// With the old summary, the instruction (SummaryPromptOverhead) and the new summary they fit the session's window.
+// SummaryInputLimit returns the maximum number of tokens of the messages that one call summarises, with their overhead:
+// at most 16,384. With the old summary, the instruction (SummaryPromptOverhead) and the new summary, they fit into the
+// session's window.
 func SummaryInputLimit(maxTokens int) int {
 	return min(maxTokens-2*SummaryLimit(maxTokens)-SummaryPromptOverhead-PromptOverhead, longestInput)
 }
 
-// Batch is what one call to the model adds to the summary: the messages History[From:To] but for those that are never
-// sent. It consists of whole exchanges. If Tokens exceed [SummaryInputLimit], it is a single exchange whose text must
-// be cut. Afterwards Summary.Last is the id of History[To-1], and Summary.Count has grown by To-From.
+// Batch is a range of messages that one call to the model adds to the summary: History[From:To], without those that are
+// never sent. It consists of whole exchanges. If Tokens exceeds [SummaryInputLimit], the batch is a single exchange whose
+// text must be cut. Afterwards Summary.Last is the id of History[To-1], and Summary.Count has grown by To-From.
 type Batch struct {
 	From, To int
 	Tokens   int
 }
 
-// PlanSummary returns what to summarise after a reply, oldest batch first. It returns nothing unless the reply left
-// the window over 80 % full. The history ends with the reply, and New is ignored.
+// PlanSummary returns the batches to summarise after a reply, oldest first. It returns none unless the reply left the
+// window over 80 % full. The history must end with the reply; New is ignored.
 //
-//   - fifo: "full" counts the summary instead of the messages in it. The oldest messages are summarised until the
-//     rest, with a summary of any size, takes at most half of the budget.
-//   - priority and semantic may leave out any message. "Full" counts the whole history. Everything is summarised once
-//     the messages that are in no summary take more than an eighth of the budget, so that not every reply costs a
-//     call.
+//   - fifo: The fill level counts the summary, and the messages that it does not cover. The oldest messages are
+//     summarised until the rest, with a summary of any size, takes at most half of the budget.
+//   - priority and semantic: These policies may leave out any message. The fill level counts the whole history.
+//     Everything is summarised once the messages in no summary take more than an eighth of the budget, so that not every
+//     reply costs a call.
 //
-// Summarised messages may still be sent word for word. Nothing is returned if messages before the history are in no
-// summary: the caller must list the history from Summary.Last on.
+// Summarised messages may still be sent word for word. If messages before the history are in no summary, PlanSummary
+// returns none: the caller must list the history from Summary.Last on.
 func PlanSummary(in Input) []Batch {
 	in.New = Message{}
 	p := newPlanner(in)
@@ -68,8 +69,8 @@ func PlanSummary(in Input) []Batch {
 	return p.batches()
 }
 
-// summariseFirst returns what to summarise before the model is called: nothing, unless the plan drops more than
-// slack. After that a new plan has nothing to summarise first.
+// summariseFirst returns the batches to summarise before the model is called: none, unless the plan drops more tokens
+// than slack. After these are summarised, a new plan has none.
 func (p *planner) summariseFirst() []Batch {
 	if p.Overflow > 0 {
 		return nil
@@ -86,7 +87,7 @@ func (p *planner) summariseFirst() []Batch {
 	return p.batches()
 }
 
-// slack returns how many tokens may be in no summary although the policy could leave them out.
+// slack returns the number of tokens that the policy may drop before a summary is due.
 func (p *planner) slack() int {
 	if _, ranked := orders[p.Policy]; ranked {
 		return Budget(p.MaxTokens) / 8
@@ -94,7 +95,7 @@ func (p *planner) slack() int {
 	return 0
 }
 
-// unsummarised returns how many tokens of the newest messages stay out of the summary.
+// unsummarised returns the number of tokens of the newest messages that stay out of the summary.
 func (p *planner) unsummarised() int {
 	if _, ranked := orders[p.Policy]; ranked {
 		return 0
@@ -103,12 +104,12 @@ func (p *planner) unsummarised() int {
 	return max(min(budget/2, budget-p.New.Tokens)-SummaryLimit(p.MaxTokens), 0)
 }
 
-// summarised returns how many messages of the history are in the summary.
+// summarised returns the number of messages of History that the summary covers.
 func (p *planner) summarised() int {
 	return sort.Search(len(p.History), func(i int) bool { return !p.Summary.covers(p.History[i]) })
 }
 
-// pending returns what the messages take that are in no summary.
+// pending returns the number of tokens of the messages that are in no summary.
 func (p *planner) pending() int {
 	n := 0
 	for _, m := range p.History[p.summarised():] {
@@ -119,7 +120,7 @@ func (p *planner) pending() int {
 	return n
 }
 
-// batches returns the oldest exchanges that are in no summary, except those that stay out of it.
+// batches returns the batches of the oldest exchanges that are in no summary, except those that stay out of it.
 func (p *planner) batches() (batches []Batch) {
 	if !p.Compression || p.EarlierUnsummarised || SummaryLimit(p.MaxTokens) == 0 {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// summarise does what a caller does with batches: the summary then covers them and takes any size.
+// summarise returns the input after a caller has summarised batches: the summary covers them and has a random size.
 func summarise(t *rapid.T, in Input, batches []Batch) Input {
 	last := batches[len(batches)-1].To
 	in.Summary = Summary{
@@ -18,7 +18,7 @@ func summarise(t *rapid.T, in Input, batches []Batch) Input {
 
 func checkBatches(t *rapid.T, in Input, batches []Batch) {
 	if len(batches) > 0 && (!in.Compression || SummaryLimit(in.MaxTokens) == 0) {
-		t.Fatal("something is summarised where nothing may be")
+		t.Fatal("batches are returned though summaries are disabled or the window is too small")
 	}
 	at := newPlanner(in).summarised()
 	for _, batch := range batches {
@@ -43,7 +43,7 @@ func checkBatches(t *rapid.T, in Input, batches []Batch) {
 	}
 }
 
-func TestPlanSummary_NextTurnHasNothingToDo(t *testing.T) {
+func TestPlanSummary_Done_NextTurnNeedsNone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
 		in.Compression = true
@@ -53,7 +53,7 @@ func TestPlanSummary_NextTurnHasNothingToDo(t *testing.T) {
 		if len(batches) > 0 {
 			in = summarise(t, in, batches)
 			if again := PlanSummary(in); again != nil {
-				t.Fatalf("summarised, and yet %v are to be summarised", again)
+				t.Fatalf("after summarising, %v are due again", again)
 			}
 		}
 		in.New.Tokens = rapid.IntRange(1, Budget(in.MaxTokens)/5).Draw(t, "next")
@@ -63,7 +63,7 @@ func TestPlanSummary_NextTurnHasNothingToDo(t *testing.T) {
 	})
 }
 
-func TestPlan_SummariseFirst_Once(t *testing.T) {
+func TestPlan_SummariseFirst_OnceIsEnough(t *testing.T) {
 	some := false
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
@@ -74,11 +74,11 @@ func TestPlan_SummariseFirst_Once(t *testing.T) {
 		}
 		some = true
 		if again := Plan(summarise(t, in, p.SummariseFirst)); again.SummariseFirst != nil {
-			t.Fatalf("%v were summarised, and yet %v come first", p.SummariseFirst, again.SummariseFirst)
+			t.Fatalf("%v were summarised, but the next plan has %v", p.SummariseFirst, again.SummariseFirst)
 		}
 	})
 	if !some {
-		t.Error("nothing was ever overdue")
+		t.Error("no input had batches to summarise first")
 	}
 }
 
@@ -95,48 +95,48 @@ func TestPlanSummary_Over80Percent_LeavesHalf(t *testing.T) {
 		t.Fatalf("a budget of %d, a summary of %d", budget, limit)
 	}
 	if batches := PlanSummary(conversation(2400)); batches != nil {
-		t.Errorf("at 80 %% %v are summarised", batches)
+		t.Errorf("at 80 %% the batches are %v", batches)
 	}
 	batches := PlanSummary(conversation(2500))
 	if len(batches) != 1 || batches[0] != (Batch{From: 0, To: 36, Tokens: 1800}) { // 700 stay, with a summary of 750 below half
-		t.Errorf("at 83 %% %v are summarised", batches)
+		t.Errorf("at 83 %% the batches are %v", batches)
 	}
 	for _, policy := range []Policy{Priority, Semantic} {
 		in := conversation(2500)
 		in.Policy = policy
 		if batches := PlanSummary(in); len(batches) != 2 || batches[1].To != 50 {
-			t.Errorf("%s: %v are summarised", policy, batches)
+			t.Errorf("%s: the batches are %v", policy, batches)
 		}
-		in.Summary = Summary{Tokens: 500, Last: "042", Count: 43} // 350 in none, below an eighth
+		in.Summary = Summary{Tokens: 500, Last: "042", Count: 43} // 350 tokens in no summary, below an eighth of 3,000
 		if batches := PlanSummary(in); batches != nil {
-			t.Errorf("%s: %v are summarised though little is new", policy, batches)
+			t.Errorf("%s: the batches are %v though little is in no summary", policy, batches)
 		}
 	}
 	in := conversation(2500)
 	if in.Compression = false; PlanSummary(in) != nil {
-		t.Error("something is summarised although summaries are disabled")
+		t.Error("batches are returned although compression is disabled")
 	}
 }
 
 func TestSummaryLimit_QuarterOrNothing(t *testing.T) {
 	for _, test := range []struct{ maxTokens, limit int }{{64, 0}, {344, 0}, {345, 64}, {4096, 767}, {16384, 1024}, {1_000_000, 1024}} {
 		if got := SummaryLimit(test.maxTokens); got != test.limit {
-			t.Errorf("a summary takes %d tokens of %d, want %d", got, test.maxTokens, test.limit)
+			t.Errorf("SummaryLimit is %d for a window of %d, want %d", got, test.maxTokens, test.limit)
 		}
 		if limit := SummaryInputLimit(test.maxTokens); test.limit > 0 && (limit < 64 || limit > longestInput) {
-			t.Errorf("of %d tokens a summary takes %d", test.maxTokens, limit)
+			t.Errorf("for a window of %d tokens SummaryInputLimit is %d", test.maxTokens, limit)
 		}
 	}
 }
 
-// TestPlan_LargeMessage_SummarisesFirst: the message itself leaves less than half of the budget.
+// The new message alone leaves less than half of the budget.
 func TestPlan_LargeMessage_SummarisesFirst(t *testing.T) {
 	in := Input{MaxTokens: 4004, Compression: true, Policy: FirstInFirstOut, New: Message{ID: "new", Tokens: 2000}}
 	for i := range 40 {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1})
 	}
 	p := Plan(in)
-	if len(p.SummariseFirst) != 1 || p.SummariseFirst[0].To != 36 { // beside 2,000 and a summary of 750 stay 250: two exchanges
+	if len(p.SummariseFirst) != 1 || p.SummariseFirst[0].To != 36 { // beside 2,000 and a summary of 750, 250 are left: two exchanges
 		t.Fatalf("overdue: %v", p.SummariseFirst)
 	}
 	in.Summary = Summary{Tokens: 750, Last: "035", Count: 36}
@@ -145,7 +145,7 @@ func TestPlan_LargeMessage_SummarisesFirst(t *testing.T) {
 	}
 }
 
-// TestPlan_LittleLeftOut_NoSummary: the policies that may leave out any message do so, or every turn would wait for a summary.
+// The ranking policies may leave out any message. If each left-out message needed a summary first, every turn would wait.
 func TestPlan_LittleLeftOut_NoSummary(t *testing.T) {
 	in := Input{MaxTokens: 4004, Compression: true, Policy: Semantic, New: Message{ID: "new", Tokens: 50}}
 	for i := range 100 {
@@ -155,7 +155,7 @@ func TestPlan_LittleLeftOut_NoSummary(t *testing.T) {
 		last  string
 		count int
 		due   bool
-	}{{"091", 92, false}, {"089", 90, true}} { // the newest exchange stays; of a budget of 3,000 an eighth may be lost, 7 messages
+	}{{"091", 92, false}, {"089", 90, true}} { // the newest exchange is kept; 375 tokens may be dropped, an eighth of 3,000: 7 messages
 		in.Summary = Summary{Tokens: 500, Last: test.last, Count: test.count}
 		p := Plan(in)
 		if due := p.SummariseFirst != nil; p.Dropped.Count != 100-test.count-2 || due != test.due {
@@ -164,19 +164,18 @@ func TestPlan_LittleLeftOut_NoSummary(t *testing.T) {
 	}
 }
 
-func TestPlanSummary_StartsWithinExchange(t *testing.T) {
+func TestPlanSummary_ExchangeHalfCovered_StartsAtReply(t *testing.T) {
 	in := Input{MaxTokens: 4004, Compression: true, Policy: Semantic, Summary: Summary{Tokens: 500, Last: "040", Count: 41}}
 	for i := range 60 {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1})
 	}
 	if batches := PlanSummary(in); len(batches) != 1 || batches[0] != (Batch{From: 41, To: 60, Tokens: 950}) {
-		t.Errorf("%v are summarised, where 41 messages were", batches)
+		t.Errorf("the batches are %v, but the summary covers 41 messages", batches)
 	}
 }
 
-// TestPlanSummary_SummaryOfUnlistedCounts: a summary of messages that are not listed is sent in any case, so it
-// counts.
-func TestPlanSummary_SummaryOfUnlistedCounts(t *testing.T) {
+// A summary of messages before the history is always sent, so it counts in the fill level.
+func TestPlanSummary_UnlistedMessages_SummaryCounts(t *testing.T) {
 	in := Input{
 		MaxTokens: 4004, Compression: true, Policy: Priority, Earlier: 1, EarlierTokens: 100,
 		Summary: Summary{Tokens: 700, Last: "000", Count: 1},
@@ -185,6 +184,6 @@ func TestPlanSummary_SummaryOfUnlistedCounts(t *testing.T) {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i+1), Tokens: 50, Answers: i%2 == 1})
 	}
 	if batches := PlanSummary(in); batches == nil {
-		t.Error("2,000 tokens of messages and 700 of a summary are no more than 2,400")
+		t.Error("no batches for 2,700 tokens of messages and summary, over 80 % of 3,000")
 	}
 }

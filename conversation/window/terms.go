@@ -9,9 +9,9 @@ import (
 	"unicode"
 )
 
-// Terms are the words of a text for [LexicalScores]: each word without its ending as a hash, with its number of
-// occurrences, sorted by hash. Making them is nearly all the cost of a comparison, so they are stored with the
-// message. Words can be guessed from their hashes: terms are as private as the text.
+// Terms are the words of a text for [LexicalScores]. Each word is stored without its ending, as a hash, with its number
+// of occurrences. Terms are sorted by hash. Computing them is nearly all the cost of a comparison, so they are stored
+// with the message. Words can be guessed from their hashes, so terms are as private as the text.
 type Terms []Term
 
 // Term is a word of a text.
@@ -20,12 +20,13 @@ type Term struct {
 	Count uint32
 }
 
-// TermsOf returns the terms of several texts together, say of a message and its reply. Its time grows as n log n.
+// TermsOf returns the terms of several texts together, say of a message and its reply. Its time grows as n log n with the
+// number of words.
 //
-// Words are runs of letters, marks and digits. Case and the accents of Latin letters are ignored, and so are usual
-// endings of English, which are similar in many Germanic and Romance languages; of what is left the first six letters
-// count. So no language has to be detected. Scripts without spaces between words, and Korean, count in pairs of
-// characters.
+// Words are runs of letters, marks and digits. Case and the accents of Latin letters are ignored, and so are the usual
+// endings of English words; many Germanic and Romance languages have similar ones. Only the first six letters of the rest
+// count. So no language must be detected. In scripts without spaces between words, and in Korean, each pair of adjacent
+// characters is a term.
 func TermsOf(texts ...string) Terms {
 	var s segmenter
 	for _, text := range texts {
@@ -46,7 +47,7 @@ func TermsOf(texts ...string) Terms {
 	return slices.Clip(terms)
 }
 
-// Merge returns the terms of two texts together: those of a message and of its reply make those of the exchange.
+// Merge returns the terms of two texts together, for example of a message and its reply.
 func (t Terms) Merge(other Terms) Terms {
 	both := make(Terms, 0, len(t)+len(other))
 	for len(t) > 0 && len(other) > 0 {
@@ -62,7 +63,8 @@ func (t Terms) Merge(other Terms) Terms {
 	return append(append(both, t...), other...)
 }
 
-// AppendBinary appends t as it is stored, about five bytes a term. It never fails.
+// AppendBinary appends the encoding of t to b and returns the extended slice. A term takes about five bytes. The error is
+// always nil.
 func (t Terms) AppendBinary(b []byte) ([]byte, error) {
 	before := uint32(0)
 	for _, term := range t {
@@ -73,7 +75,7 @@ func (t Terms) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary reads what AppendBinary wrote, and returns an error for anything else.
+// UnmarshalBinary decodes the encoding of AppendBinary. For other bytes it returns an error and leaves t unchanged.
 func (t *Terms) UnmarshalBinary(b []byte) error {
 	terms := make(Terms, 0, len(b)/5)
 	hash := uint64(0)
@@ -94,8 +96,8 @@ func (t *Terms) UnmarshalBinary(b []byte) error {
 
 // segmenter splits a text into words.
 type segmenter struct {
-	word   []rune // being read
-	before rune   // the previous character, if it is of a script without spaces
+	word   []rune // the letters of the current word
+	before rune   // the previous character if its script has no spaces, otherwise 0
 	hashes []uint32
 }
 
@@ -118,12 +120,12 @@ func (s *segmenter) next(r rune) {
 	}
 }
 
-// spaceless are the scripts that count in pairs of characters.
+// spaceless holds the scripts in which each pair of adjacent characters is a term.
 var spaceless = []*unicode.RangeTable{
 	unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar,
 }
 
-// pair adds a character of a script without spaces: with the previous one it is a term. A single one is no term.
+// pair adds a character of such a script. With the previous character it makes a term; a single character makes none.
 func (s *segmenter) pair(r rune) {
 	before := s.before
 	if len(s.word) > 0 {
@@ -135,7 +137,7 @@ func (s *segmenter) pair(r rune) {
 	s.before = r
 }
 
-// end ends a word.
+// end ends the current word.
 func (s *segmenter) end() {
 	s.before = 0
 	if len(s.word) > 0 {
@@ -144,12 +146,12 @@ func (s *segmenter) end() {
 	}
 }
 
-// accents has Latin letters, each followed by its accented forms.
+// accents lists Latin letters, each followed by its accented forms.
 const accents = "aàáâãäåāăąǎ cçćĉċč dďđð eèéêëēĕėęě gĝğġģ hĥħ iìíîïĩīĭįǐı jĵ " +
 	"kķ lĺļľł nñńņň oòóôõöōŏőơǒø rŕŗř sśŝşšș tţťțŧ uùúûüũūŭůűųưǔ " +
 	"wŵ yýÿŷ zźżž"
 
-// plain maps an accented letter to its plain one.
+// plain maps an accented letter to the plain letter.
 var plain = func() map[rune]rune {
 	plain := make(map[rune]rune)
 	for letters := range strings.FieldsSeq(accents) {
@@ -160,7 +162,7 @@ var plain = func() map[rune]rune {
 	return plain
 }()
 
-// ligatures are letters that become two.
+// ligatures maps a letter to the two letters that replace it.
 var ligatures = map[rune]string{'ß': "ss", 'æ': "ae", 'œ': "oe"}
 
 // appendPlain appends a lower-case letter without its accent.
@@ -174,10 +176,11 @@ func appendPlain(word []rune, r rune) []rune {
 	return append(word, r)
 }
 
-// stemmed is how many letters of a word count.
+// stemmed is the number of letters of a word that count.
 const stemmed = 6
 
-// endings are cut off a word after a plural's s: the first that matches, if at least this many letters remain.
+// endings are the endings that stem removes after a plural's s. It removes the first that matches, if at least remains
+// letters remain.
 var endings = []struct {
 	ending  []rune
 	remains int
@@ -186,7 +189,7 @@ var endings = []struct {
 	{[]rune("e"), 3}, {[]rune("y"), 2}, {[]rune("a"), 3}, {[]rune("o"), 3},
 }
 
-// stem returns the part of a word that counts.
+// stem returns a word without its ending, at most its first six letters.
 func stem(word []rune) []rune {
 	if n := len(word); n > 3 && word[n-1] == 's' && word[n-2] != 's' {
 		word = word[:n-1]
@@ -203,7 +206,7 @@ func stem(word []rune) []rune {
 	return word[:min(len(word), stemmed)]
 }
 
-// hash is FNV-1a over the characters.
+// hash returns the FNV-1a hash of the characters' bytes, the low byte first, without high zero bytes.
 func hash(word []rune) uint32 {
 	h := uint32(2166136261)
 	for _, r := range word {

@@ -12,19 +12,20 @@ import (
 // MaxDimensions is the maximum number of dimensions of a [Vector].
 const MaxDimensions = 4096
 
-// vectorHead is the length of a Vector's head: 8 bytes of the hash of its model's name, and its length as a float32.
+// vectorHead is the number of bytes before a Vector's dimensions: 8 of the hash of its model's name, and 4 for its
+// Euclidean length as a float32.
 const vectorHead = 8 + 4
 
-// Vector is the meaning of a text as an embedding model gave it: a direction. Each dimension is a signed byte, scaled
-// so that the largest is 127; a test shows that this ranks as float32 does. Its bytes are stored as they are, about
-// 1.5 KB for 1,536 dimensions. nil is none. Only vectors of the same model are compared. A text can be guessed from
-// its vector: it is as private as the text.
+// Vector is an embedding of a text; only its direction counts. Each dimension is a signed byte, scaled so that the
+// largest is 127; a test shows that this ranks nearly as float32 does. A vector of 1,536 dimensions takes about 1.5 KB in
+// memory and in a store. nil means that there is none. Embeddings of different models are never compared. A text can be
+// guessed from its vector, so a vector is as private as the text.
 type Vector []byte
 
 var errVector = errors.New("not a vector of 1 to 4,096 finite numbers that are not all zero")
 
-// VectorOf returns the vector of a model's numbers. It is an error if they are not 1 to MaxDimensions finite numbers,
-// or all zero.
+// VectorOf returns the vector of a model's numbers. It returns an error unless they are 1 to MaxDimensions finite
+// numbers, and not all zero.
 func VectorOf(model string, numbers []float32) (Vector, error) {
 	largest := 0.0
 	for _, x := range numbers {
@@ -57,12 +58,13 @@ func (v Vector) MadeBy(model string) bool {
 	return len(v) > vectorHead && string(v[:8]) == string(appendModel(make([]byte, 0, 8), model))
 }
 
-// comparable reports whether both vectors exist and have the same model and number of dimensions.
+// comparable reports whether v and w exist and have the same model and number of dimensions.
 func (v Vector) comparable(w Vector) bool {
 	return len(v) > vectorHead && len(v) == len(w) && string(v[:8]) == string(w[:8])
 }
 
-// cosine returns how close two comparable vectors are: 1 for the same direction, -1 for the opposite.
+// cosine returns the cosine of the angle between two comparable vectors: 1 for the same direction, -1 for the opposite
+// one.
 func (v Vector) cosine(w Vector) float64 {
 	lengths := float64(v.length()) * float64(w.length())
 	if !(lengths > 0) {
@@ -73,7 +75,7 @@ func (v Vector) cosine(w Vector) float64 {
 
 func (v Vector) length() float32 { return math.Float32frombits(binary.LittleEndian.Uint32(v[8:])) }
 
-// dot is the sum of products of at most 4,096 signed bytes. Four sums at once use the processor better.
+// dot returns the dot product of at most 4,096 signed bytes. Four separate sums let the processor work in parallel.
 func dot(a, b []byte) int32 {
 	var s0, s1, s2, s3 int32
 	for len(a) >= 8 && len(b) >= 8 {
@@ -90,13 +92,13 @@ func dot(a, b []byte) int32 {
 	return s0 + s1 + s2 + s3
 }
 
-// fusion is how many of the top ranks weigh nearly the same when two rankings are fused. The usual 60 is for lists of
-// thousands. Among the exchanges of a conversation, the middle of one ranking would undo the top of the other
+// fusion is the constant k of reciprocal rank fusion: about the k top ranks weigh nearly the same. The usual 60 is for
+// lists of thousands. Among the exchanges of a conversation, the middle of one ranking would undo the top of the other
 // (recall_test.go measures it).
 const fusion = 5
 
-// FuseScores returns how close each exchange is to the new message, by words and by meaning. words are their scores
-// from [LexicalScores], vectors their vectors, nil where missing, and asked is the vector of the new message. If no
+// FuseScores scores each exchange by its closeness to the new message, in words and in meaning. words are the exchanges'
+// scores from [LexicalScores]. vectors are their vectors, nil if missing. asked is the vector of the new message. If no
 // vector is comparable with asked, it returns words. The scores are for [Message.Similarity] and comparable only with
 // each other.
 //
@@ -126,8 +128,8 @@ func FuseScores(words []float64, asked Vector, vectors []Vector) []float64 {
 	return scores
 }
 
-// ranks returns for each score the share of all scores that are higher: 0 for the highest. Equal scores share their
-// middle rank.
+// ranks returns for each score the share of all scores that are higher: 0 for the highest. Equal scores get the middle of
+// their ranks.
 func ranks(scores []float64) []float64 {
 	order := make([]int, len(scores))
 	for i := range order {

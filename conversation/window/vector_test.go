@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// some returns random numbers that share a few directions, as texts of one conversation do.
-func some(random *rand.Rand, dimensions int) []float32 {
+// randomNumbers returns random numbers in one of eight main directions, like the embeddings of texts of one conversation.
+func randomNumbers(random *rand.Rand, dimensions int) []float32 {
 	numbers := make([]float32, dimensions)
 	topic := random.IntN(8)
 	for i := range numbers {
@@ -29,7 +29,7 @@ func vectorOf(t testing.TB, model string, numbers ...float32) Vector {
 	return v
 }
 
-// TestVector_RanksLikeFloats compares the order of 500 exchanges by bytes with that by float32.
+// TestVector_RanksLikeFloats compares the order of 500 exchanges by signed bytes with their order by float32.
 func TestVector_RanksLikeFloats(t *testing.T) {
 	const exchanges, queries, top = 500, 20, 50
 	for _, dimensions := range []int{256, 1536, 4096} {
@@ -37,12 +37,12 @@ func TestVector_RanksLikeFloats(t *testing.T) {
 		var exact [][]float32
 		var vectors []Vector
 		for range exchanges {
-			exact = append(exact, some(random, dimensions))
+			exact = append(exact, randomNumbers(random, dimensions))
 			vectors = append(vectors, vectorOf(t, "m", exact[len(exact)-1]...))
 		}
 		worst, kept := 0.0, 0
 		for range queries {
-			asked := some(random, dimensions)
+			asked := randomNumbers(random, dimensions)
 			query := vectorOf(t, "m", asked...)
 			floats, bytes := make([]float64, exchanges), make([]float64, exchanges)
 			for i := range exact {
@@ -74,7 +74,7 @@ func cosineOf(a, b []float32) float64 {
 	return dot / math.Sqrt(aa*bb)
 }
 
-func TestVectorOf_Invalid(t *testing.T) {
+func TestVectorOf_Invalid_Error(t *testing.T) {
 	nan, infinite := float32(math.NaN()), float32(math.Inf(-1))
 	for name, numbers := range map[string][]float32{
 		"none": nil, "zeros": {0, 0, 0}, "NaN": {1, nan}, "NaN alone": {nan}, "infinite": {infinite, 1}, "too many": make([]float32, MaxDimensions+1),
@@ -91,7 +91,7 @@ func TestVectorOf_Invalid(t *testing.T) {
 		longest[i] = -math.MaxFloat32
 	}
 	if v := vectorOf(t, "m", longest...); math.Abs(v.cosine(v)-1) > 1e-6 || len(v) != vectorHead+MaxDimensions {
-		t.Errorf("%d bytes, as near to itself as %f", len(v), v.cosine(v))
+		t.Errorf("%d bytes, with a cosine of %f to itself", len(v), v.cosine(v))
 	}
 }
 
@@ -107,14 +107,14 @@ func TestVector_DifferentModels_NotCompared(t *testing.T) {
 		}
 	}
 	if !one.MadeBy("one") || one.MadeBy("two") || Vector(nil).MadeBy("one") || one[:vectorHead].MadeBy("one") {
-		t.Error("a vector is not known by its model")
+		t.Error("MadeBy is wrong")
 	}
 	if got := FuseScores(words, nil, []Vector{one, one, one}); !slices.Equal(got, words) {
 		t.Errorf("no query: %v", got)
 	}
 }
 
-// nearest returns the exchanges, the closest first.
+// nearest returns the indexes of the exchanges, the highest score first.
 func nearest(scores []float64) []int {
 	order := make([]int, len(scores))
 	for i := range order {
@@ -132,7 +132,7 @@ func nearest(scores []float64) []int {
 	return order
 }
 
-func TestFuseScores_WordsAndMeaning(t *testing.T) {
+func TestFuseScores_CombinesWordsAndMeaning(t *testing.T) {
 	asked := vectorOf(t, "m", 1, 0)
 	near, middle, far := vectorOf(t, "m", 1, 0), vectorOf(t, "m", 1, 1), vectorOf(t, "m", 0, 1)
 	for _, test := range []struct {
@@ -141,11 +141,11 @@ func TestFuseScores_WordsAndMeaning(t *testing.T) {
 		vectors []Vector
 		want    []int
 	}{
-		{"no words in common: by meaning", []float64{0, 0, 0}, []Vector{far, near, middle}, []int{1, 2, 0}},
-		{"all alike in meaning: by words", []float64{1, 3, 2}, []Vector{near, near, near}, []int{1, 2, 0}},
-		{"near by both comes first", []float64{1, 3, 2}, []Vector{far, near, middle}, []int{1, 2, 0}},
-		{"one without a vector is as far by meaning as by words", []float64{5, 0, 4, 0, 3}, []Vector{nil, near, middle, far, nil}, []int{0, 1, 2, 4, 3}},
-		{"a lone vector neither wins nor loses by it", []float64{3, 2, 1}, []Vector{nil, far, nil}, []int{0, 1, 2}},
+		{"no shared words: by meaning", []float64{0, 0, 0}, []Vector{far, near, middle}, []int{1, 2, 0}},
+		{"equal in meaning: by words", []float64{1, 3, 2}, []Vector{near, near, near}, []int{1, 2, 0}},
+		{"closest by both comes first", []float64{1, 3, 2}, []Vector{far, near, middle}, []int{1, 2, 0}},
+		{"without a vector: rank by words counts twice", []float64{5, 0, 4, 0, 3}, []Vector{nil, near, middle, far, nil}, []int{0, 1, 2, 4, 3}},
+		{"a single vector changes nothing", []float64{3, 2, 1}, []Vector{nil, far, nil}, []int{0, 1, 2}},
 	} {
 		if got := nearest(FuseScores(test.words, asked, test.vectors)); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v (%v)", test.name, got, test.want, FuseScores(test.words, asked, test.vectors))
@@ -153,9 +153,8 @@ func TestFuseScores_WordsAndMeaning(t *testing.T) {
 	}
 }
 
-// TestFuseScores_Consistent: an exchange that is closer by words and by meaning scores higher, in whatever order the
-// exchanges are given.
-func TestFuseScores_Consistent(t *testing.T) {
+// An exchange that is closer by words and by meaning scores higher. The order of the exchanges does not matter.
+func TestFuseScores_CloserByBoth_ScoresHigher(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n := rapid.IntRange(1, 30).Draw(r, "exchanges")
 		asked := vectorOf(t, "m", 1, 0)
@@ -171,12 +170,12 @@ func TestFuseScores_Consistent(t *testing.T) {
 			for j := range n {
 				if vectors[i] == nil || vectors[j] == nil {
 					if vectors[i] == nil && vectors[j] == nil && words[i] > words[j] && scores[i] <= scores[j] {
-						r.Fatalf("without vectors, %d is behind %d: %v", i, j, scores)
+						r.Fatalf("without vectors, exchange %d is below %d: %v", i, j, scores)
 					}
 					continue
 				}
 				if words[i] > words[j] && vectors[i].cosine(asked) > vectors[j].cosine(asked) && scores[i] <= scores[j] {
-					r.Fatalf("%d is behind %d: %v", i, j, scores)
+					r.Fatalf("exchange %d is below %d: %v", i, j, scores)
 				}
 			}
 		}
@@ -192,14 +191,14 @@ func TestFuseScores_Consistent(t *testing.T) {
 	})
 }
 
-func BenchmarkMeanings(b *testing.B) {
+func BenchmarkFuseScores(b *testing.B) {
 	for _, exchanges := range []int{500, 1000} {
 		b.Run(fmt.Sprint(exchanges, " exchanges of 1,536 dimensions"), func(b *testing.B) {
 			random := rand.New(rand.NewPCG(1, 2))
-			asked := vectorOf(b, "m", some(random, 1536)...)
+			asked := vectorOf(b, "m", randomNumbers(random, 1536)...)
 			words, vectors := make([]float64, exchanges), make([]Vector, exchanges)
 			for i := range vectors {
-				words[i], vectors[i] = random.Float64(), vectorOf(b, "m", some(random, 1536)...)
+				words[i], vectors[i] = random.Float64(), vectorOf(b, "m", randomNumbers(random, 1536)...)
 			}
 			b.ReportAllocs()
 			for b.Loop() {

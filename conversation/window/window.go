@@ -1,21 +1,22 @@
 package window
 
-// MessageOverhead is what a message costs in a prompt besides the tokens of its content, and PromptOverhead what a
-// prompt costs besides its messages: the chat format's own tokens.
+// MessageOverhead is the number of tokens that the chat format adds to each message of a prompt. PromptOverhead is the
+// number that it adds to the whole prompt.
 const (
 	MessageOverhead = 4
 	PromptOverhead  = 3
 )
 
-// ReplyRoom returns how many tokens of a window are kept for the reply: a quarter, but not more than most models
-// write.
+// ReplyRoom returns the number of tokens of a window that are kept for the reply: a quarter, at most 4,096, because most
+// models write no more.
 func ReplyRoom(maxTokens int) int { return min(maxTokens/4, 4096) }
 
-// Budget returns how many tokens the messages of a prompt may take, with their overhead.
+// Budget returns the maximum number of tokens of a prompt's messages, with their overhead.
 func Budget(maxTokens int) int { return maxTokens - ReplyRoom(maxTokens) - PromptOverhead }
 
-// Check reports whether a message of tokens, with overhead, can be accepted by a window whose history takes
-// historyTokens. current is what prompt and reply room would take together; if ok is false it exceeds maxTokens.
+// Check reports whether a window can hold a new message beside its history. tokens and historyTokens are their sizes,
+// with overhead. current is the size of the prompt with the whole history, plus the reply room; if ok is false, it
+// exceeds maxTokens.
 func Check(maxTokens int, compression bool, historyTokens, tokens int) (current int, ok bool) {
 	needed := tokens
 	if !compression {
@@ -24,8 +25,9 @@ func Check(maxTokens int, compression bool, historyTokens, tokens int) (current 
 	return historyTokens + tokens + PromptOverhead + ReplyRoom(maxTokens), needed <= Budget(maxTokens)
 }
 
-// Estimate returns what a turn may use at most: its prompt, as far as the budget allows, and the reply room. tokens
-// is the new message's, with overhead. It is what a turn reserves from the limit of tokens a minute.
+// Estimate returns the maximum number of tokens that a turn may use: the prompt, limited by the budget, and the reply
+// room. tokens is the size of the new message, with overhead. A turn reserves this number from the rate limit of tokens
+// per minute.
 func Estimate(maxTokens, historyTokens, tokens int) int {
 	return min(historyTokens+tokens, Budget(maxTokens)) + PromptOverhead + ReplyRoom(maxTokens)
 }

@@ -6,13 +6,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestReplyRoom_AndBudget(t *testing.T) {
+func TestReplyRoom_BudgetAndOverhead_FillWindow(t *testing.T) {
 	for _, test := range []struct{ maxTokens, room int }{{64, 16}, {4096, 1024}, {16384, 4096}, {1_000_000, 4096}} {
 		if got := ReplyRoom(test.maxTokens); got != test.room {
-			t.Errorf("of %d tokens %d are kept for the reply, want %d", test.maxTokens, got, test.room)
+			t.Errorf("the reply room of a window of %d tokens is %d, want %d", test.maxTokens, got, test.room)
 		}
 		if sum := ReplyRoom(test.maxTokens) + Budget(test.maxTokens) + PromptOverhead; sum != test.maxTokens {
-			t.Errorf("room, budget and overhead are %d of %d", sum, test.maxTokens)
+			t.Errorf("reply room, budget and overhead sum to %d of %d", sum, test.maxTokens)
 		}
 	}
 }
@@ -29,14 +29,14 @@ func TestCheck_FitsOrExceedsWindow(t *testing.T) {
 				needed += history
 			}
 			if fits := needed+PromptOverhead+ReplyRoom(maxTokens) <= maxTokens; ok != fits {
-				t.Fatalf("compression %v: taken in: %v, fits: %v", compression, ok, fits)
+				t.Fatalf("compression %v: accepted: %v, fits: %v", compression, ok, fits)
 			}
 			if !ok && current <= maxTokens {
 				t.Fatalf("refused with %d of %d tokens", current, maxTokens)
 			}
 		}
 		if e := Estimate(maxTokens, history, tokens); e > maxTokens || e <= ReplyRoom(maxTokens) {
-			t.Fatalf("a turn is expected to use %d of %d tokens", e, maxTokens)
+			t.Fatalf("the estimate is %d for a window of %d tokens", e, maxTokens)
 		}
 	})
 }

@@ -7,15 +7,16 @@ import (
 	"parley/conversation"
 )
 
-// AppendIndexed appends the record of an indexed message: all but ID, Terms and Vector. The terms, as their AppendBinary writes them,
-// may follow and then end the record; a store decides that, because only a semantic window needs them.
+// AppendIndexed appends the record of x, which lacks ID, Terms and Vector, and returns the extended slice. The store may append
+// the terms (their AppendBinary) to the end of the record. Only a semantic window needs them.
 func AppendIndexed(b []byte, x *conversation.Indexed) []byte {
 	b = appendText(append(b, Version), string(x.Role))
 	b = appendText(appendInts(b, x.Tokens), flagText(x.Skip))
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(x.Priority))
 }
 
-// ReadIndexed reads what AppendIndexed wrote, and the terms that follow, if any. The other fields of x stay as they are.
+// ReadIndexed decodes a record of AppendIndexed, and the terms that follow it, if any, into x. It leaves the other fields
+// unchanged. It returns ErrMalformed, or the error of malformed terms.
 func ReadIndexed[T string | []byte](record T, x *conversation.Indexed) error {
 	r := reader[T]{rest: record}
 	if r.byte() != Version {
@@ -33,8 +34,8 @@ func ReadIndexed[T string | []byte](record T, x *conversation.Indexed) error {
 	return x.Terms.UnmarshalBinary([]byte(r.rest))
 }
 
-// AppendSummaryText appends the first part of a summary's record: its text. AppendSummaryFigures appends the second. They are apart
-// because a poll on Redis reads the figures alone. Last is in neither: Redis' scripts compare it.
+// AppendSummaryText appends the first part of a summary's record: its text. AppendSummaryFigures appends the second part. The
+// parts are separate because a poll on Redis reads only the figures. Neither contains Last, because Redis' scripts compare it.
 func AppendSummaryText(b []byte, s *conversation.Summary) []byte { return appendText(b, s.Text) }
 
 // AppendSummaryFigures appends the second part of a summary's record: Tokens, Count and Replaced.
@@ -42,7 +43,8 @@ func AppendSummaryFigures(b []byte, s *conversation.Summary) []byte {
 	return appendInts(b, s.Tokens, s.Count, s.Replaced)
 }
 
-// ReadSummary reads a summary's text and figures. Its Last stays as it is.
+// ReadSummary decodes a summary's text and figures into s, and leaves Last unchanged. It returns ErrMalformed if the record is
+// cut short.
 func ReadSummary[T string | []byte](record T, s *conversation.Summary) error {
 	r := reader[T]{rest: record}
 	s.Text = r.text()
@@ -52,7 +54,8 @@ func ReadSummary[T string | []byte](record T, s *conversation.Summary) error {
 	return ReadSummaryFigures(r.rest, s)
 }
 
-// ReadSummaryFigures reads a summary's figures. Those that were written before there was Replaced have none.
+// ReadSummaryFigures decodes a summary's figures into s. Figures of versions before the field Replaced lack it, and leave it
+// unchanged.
 func ReadSummaryFigures[T string | []byte](record T, s *conversation.Summary) error {
 	r := reader[T]{rest: record}
 	s.Tokens, s.Count = r.int(), r.int()

@@ -1,5 +1,6 @@
-// Package record is the format in which both stores keep messages, and in which the embedded store keeps sessions and what
-// belongs to them. Redis keeps sessions as hashes instead, because its scripts change their fields one by one.
+// Package record defines the format of stored records. Both stores keep messages, indexed messages and summaries in it. The
+// embedded store also keeps sessions, live turns and requests in it. Redis keeps those as hashes and texts instead, because its
+// scripts change their fields one by one.
 //
 // # Layout
 //
@@ -7,34 +8,36 @@
 //
 //   - a text or bytes: the length as a varint, then the bytes;
 //   - a number: a zigzag varint;
-//   - a flag byte says which optional parts follow, in the order of its bits.
+//   - a priority: a float64 in 8 bytes, little endian;
+//   - a digest: its 32 bytes;
+//   - a flag byte, in messages and sessions: most of its bits say which optional parts follow.
 //
-// What the store's key says is not repeated: ids, and for a summary its last message. The creation time of a message is not in its
-// record either, because Redis' scripts stamp it; each store keeps it in front of the record.
+// A record lacks its own id and the creation time of a message, which Redis' scripts set, and a summary lacks its last message.
+// The stores keep these values in the key or before the record.
 //
-// A turn reads as many messages as its window holds, so decoding must be cheap. Read functions take a string or bytes. Texts read from
-// a string share its memory, which suits Redis, whose client returns strings. Texts read from bytes are copied, which suits the
-// embedded store, whose bytes are valid only within a transaction. As JSON, decoding took most of a turn's time.
+// A turn reads all messages that fit its window, so decoding must be cheap. Read functions take a string or bytes. Texts read
+// from a string share its memory, which suits Redis, whose client returns strings. Texts read from bytes are copied, which suits
+// the embedded store, whose bytes are valid only within a transaction. With JSON, decoding took most of a turn's time.
 //
 // # Changing the format
 //
 // During a rolling restart, nodes of two versions read each other's messages. So a field is never moved, removed or given another
-// meaning, and a new one goes to the end of the record, under a new bit of the flag byte. Readers ignore what follows the parts that
-// they know. The last free bit, 0x80, is to say that a second flag byte follows. A first byte other than [Version] is an error, and
-// never a wrong value.
+// meaning, and a new one goes to the end of the record, under a new bit of the flag byte. Readers of messages ignore the bytes
+// after the parts that they know. The last free bit, 0x80, is reserved: it will mean that a second flag byte follows. Messages
+// and indexed messages begin with [Version]; a reader refuses another first byte, so that it never returns a wrong value.
 //
-// Everything here expires with its session, at most 24 hours after it was written. So a reader for an old format may be removed one
-// release after the last writer of it, if nobody has to skip a release.
+// All records expire with their session, at most 24 hours after they were written. So the reader of an old format may be removed
+// one release after its last writer, unless users may skip a release.
 //
 // # Why this format
 //
-// It is the layout that the Redis store has written since its first version, extended to the embedded store, so that a cluster can be
-// upgraded node by node: a node of the version before reads every message that this one writes. A different layout for Redis
-// would make the older nodes fail on each session that a newer one has touched, which breaks the promise that a deploy fails no
-// request.
+// The Redis store has written this layout since its first version, and the embedded store shares it. So nodes can be upgraded one
+// by one: a node of the previous version reads every message that this version writes. With a different layout, older nodes would
+// fail on each session that a newer node has changed. That would break the promise that a deploy fails no request.
 //
 // Protobuf generated with vtprotobuf was measured and dropped. A reply of 200 tokens with usage and context took 9 allocations to
-// decode from bytes, against 5 here, and 5 against 2 from a string, because each nested message is an object of its own that is then
-// copied into the domain's type. It saved 16 of 1,108 bytes, and added 5,300 generated lines beside a conversion that is as long as
-// message.go and session.go. Tagged fields written by hand with protowire save the same bytes, and have the same problem with older nodes.
+// decode from bytes, against 5 here, and 5 against 2 from a string, because each nested message is an object of its own that is
+// then copied into the domain's type. It saved 16 of 1,108 bytes, and added 5,300 generated lines beside a conversion that is as
+// long as message.go and session.go. Tagged fields written by hand with protowire save the same bytes, and have the same problem
+// with older nodes.
 package record

@@ -5,17 +5,17 @@ import (
 	"parley/stream"
 )
 
-// The flags of a message: which parts follow its tokens, in this order.
+// The flags of a message. The parts follow the flag byte in the order usage, context, window, error, similarity.
 const (
-	hasUsage = 1 << iota
-	isEstimated
+	hasUsage    = 1 << iota
+	isEstimated // the usage is estimated; no part of its own
 	hasContext
 	hasError
-	hasWindow     // the rest of the context: what is in the summary, what is skipped, the summary's fault
-	hasSimilarity // part of the context, behind the error because it was added later
+	hasWindow     // the rest of the context: InSummary, Skipped, Summarised, SummaryFault; it precedes the error
+	hasSimilarity // Similarity of the context; it follows the error because it was added later
 )
 
-// AppendMessage appends the record of a message: all but ID, SessionID, CreatedAt and Terms.
+// AppendMessage appends the record of m, which lacks ID, SessionID, CreatedAt and Terms, and returns the extended slice.
 func AppendMessage(b []byte, m *conversation.Message) []byte {
 	b = append(b, Version)
 	b = appendText(b, string(m.Role))
@@ -62,7 +62,8 @@ func appendRange(b []byte, r *conversation.MessageRange) []byte {
 	return appendText(b, r.Last)
 }
 
-// ReadMessage reads what AppendMessage wrote. The other fields of m stay as they are.
+// ReadMessage decodes a record of AppendMessage into m. It leaves the fields that a record lacks unchanged. It returns
+// ErrMalformed if the record is cut short or has another Version.
 func ReadMessage[T string | []byte](record T, m *conversation.Message) error {
 	r := reader[T]{rest: record}
 	if r.byte() != Version {

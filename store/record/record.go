@@ -5,10 +5,10 @@ import (
 	"errors"
 )
 
-// ErrMalformed says that a record is cut short, or of a version that this program does not know.
+// ErrMalformed says that a record is cut short, or has a Version that this program does not know.
 var ErrMalformed = errors.New("record: a stored record is malformed or of a later version")
 
-// Version is the first byte of messages and indexed messages.
+// Version is the first byte in the records of messages and indexed messages.
 const Version = 1
 
 func appendText[T string | []byte](b []byte, text T) []byte {
@@ -22,7 +22,7 @@ func appendInts(b []byte, all ...int) []byte {
 	return b
 }
 
-// flagText is how a single flag is written where a text stands: "1" or "".
+// flagText encodes a flag as text: "1" for true, "" for false.
 func flagText(set bool) string {
 	if set {
 		return "1"
@@ -30,7 +30,7 @@ func flagText(set bool) string {
 	return ""
 }
 
-// reader reads the fields of a record, one after the other. bad says that the record ended too early; what is read then is zero or
+// reader reads the fields of a record in order. bad is true once the record has ended too early; further fields are then zero or
 // cut short.
 type reader[T string | []byte] struct {
 	rest T
@@ -72,10 +72,10 @@ func (r *reader[T]) int64() int64 {
 
 func (r *reader[T]) int() int { return int(r.int64()) }
 
-// raw returns a text or bytes, in the memory of the record.
+// raw reads a text or bytes. The result shares the memory of the record.
 func (r *reader[T]) raw() T { return r.take(r.uvarint()) }
 
-// take returns the next n bytes, in the memory of the record.
+// take reads the next n bytes. The result shares the memory of the record.
 func (r *reader[T]) take(n uint64) T {
 	if n > uint64(len(r.rest)) {
 		r.bad, n = true, uint64(len(r.rest))
@@ -87,7 +87,7 @@ func (r *reader[T]) take(n uint64) T {
 
 func (r *reader[T]) text() string { return string(r.raw()) }
 
-// bytes returns a copy, nil for none.
+// bytes reads bytes and returns a copy, or nil if there are none.
 func (r *reader[T]) bytes() []byte {
 	if raw := r.raw(); len(raw) > 0 {
 		return append([]byte(nil), raw...)
@@ -95,7 +95,7 @@ func (r *reader[T]) bytes() []byte {
 	return nil
 }
 
-// known returns a text as one of a few constants, so that it is not copied; one that is none of them is copied.
+// known returns the constant that equals raw, so that raw is not copied. If there is none, it returns raw, converted to S.
 func known[S ~string, T string | []byte](raw T, few ...S) S {
 	for _, s := range few {
 		if string(raw) == string(s) {

@@ -16,7 +16,7 @@ import (
 	"parley/stream"
 )
 
-// fill sets each field of a struct to a value that is not zero and that no other field has.
+// fill sets v, or each field of v if it is a struct, to a nonzero value. Numbers differ between fields.
 func fill(v reflect.Value, n *int) {
 	*n++
 	switch v.Kind() {
@@ -52,7 +52,7 @@ func fill(v reflect.Value, n *int) {
 	}
 }
 
-// filled returns a struct without a zero field.
+// filled returns a value of S in which no field is zero.
 func filled[S any]() S {
 	var s S
 	n := 0
@@ -60,7 +60,7 @@ func filled[S any]() S {
 	return s
 }
 
-// codec is how one kind of record is written and read. left names the fields that are not in the record.
+// codec holds the functions that write and read one kind of record. left names the fields that the record lacks.
 type codec[S any] struct {
 	write func(b []byte, s *S) []byte
 	text  func(record string, s *S) error
@@ -99,7 +99,7 @@ func requests() codec[Request] {
 	return codec[Request]{AppendRequest, ReadRequest[string], ReadRequest[[]byte], nil}
 }
 
-// check writes a value and reads it back, from a string and from bytes.
+// check writes want, reads it from a string and from bytes, and compares all fields but left.
 func (c codec[S]) check(t *testing.T, want S) {
 	t.Helper()
 	written := c.write([]byte("before"), &want)[len("before"):]
@@ -110,7 +110,7 @@ func (c codec[S]) check(t *testing.T, want S) {
 	if err := c.bytes(written, &fromBytes); err != nil {
 		t.Error(err)
 	}
-	clear(written) // what was read must not depend on it
+	clear(written) // the values read must not share its memory
 	for _, got := range []S{fromText, fromBytes} {
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(want, c.left...), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%T (-want +got):\n%s", want, diff)
@@ -118,8 +118,8 @@ func (c codec[S]) check(t *testing.T, want S) {
 	}
 }
 
-// TestRecords_EveryField fails if a struct has a field that its record lacks.
-func TestRecords_EveryField(t *testing.T) {
+// TestRecords_EveryField_ReadBack fails if a struct has a field that its record lacks.
+func TestRecords_EveryField_ReadBack(t *testing.T) {
 	messages().check(t, filled[conversation.Message]())
 	messages().check(t, conversation.Message{})
 	messages().check(t, conversation.Message{
@@ -143,7 +143,7 @@ func TestRecords_EveryField(t *testing.T) {
 	requests().check(t, Request{})
 }
 
-func TestReadLifetime_IsThatOfSession(t *testing.T) {
+func TestReadLifetime_SameAsSession(t *testing.T) {
 	want := filled[conversation.Session]()
 	created, expires, err := ReadLifetime(AppendSession(nil, &want))
 	if created != want.CreatedAt || expires != want.ExpiresAt || err != nil {
@@ -151,8 +151,9 @@ func TestReadLifetime_IsThatOfSession(t *testing.T) {
 	}
 }
 
-// TestRead_LaterVersion has a later version add fields to the end, under a bit that this version does not know.
-func TestRead_LaterVersion(t *testing.T) {
+// TestRead_NewFieldIgnored_NewVersionRefused appends a field as a later version would, under a bit that this version does not
+// know. Then it increments the first byte.
+func TestRead_NewFieldIgnored_NewVersionRefused(t *testing.T) {
 	want := filled[conversation.Message]()
 	var got conversation.Message
 	if err := ReadMessage(AppendMessage(nil, &want), &got); err != nil {
@@ -166,48 +167,49 @@ func TestRead_LaterVersion(t *testing.T) {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(got, later); diff != "" {
-		t.Errorf("with a field of a later version (-want +got):\n%s", diff)
+		t.Errorf("the message with a new field reads differently (-want +got):\n%s", diff)
 	}
 	written[0]++
 	if ReadMessage(written, &later) == nil {
-		t.Error("a message of the next version is read")
+		t.Error("ReadMessage accepts the next version")
 	}
 	x := AppendIndexed(nil, new(conversation.Indexed))
 	x[0]++
 	if ReadIndexed(x, new(conversation.Indexed)) == nil {
-		t.Error("an indexed message of the next version is read")
+		t.Error("ReadIndexed accepts the next version")
 	}
 }
 
-// TestRead_CutShort cuts records anywhere.
-func TestRead_CutShort(t *testing.T) {
-	refuses(t, messages(), 0)
-	refuses(t, summaries(), len(appendInts(nil, filled[conversation.Summary]().Replaced))) // old figures have no Replaced
-	refuses(t, sessions(), 0)
-	refuses(t, liveTurns(), 0)
-	refuses(t, requests(), 0)
+// TestRead_CutShort_Malformed cuts records after each byte.
+func TestRead_CutShort_Malformed(t *testing.T) {
+	wantMalformed(t, messages(), 0)
+	wantMalformed(t, summaries(), len(appendInts(nil, filled[conversation.Summary]().Replaced))) // old figures have no Replaced
+	wantMalformed(t, sessions(), 0)
+	wantMalformed(t, liveTurns(), 0)
+	wantMalformed(t, requests(), 0)
 	short := AppendIndexed(nil, new(conversation.Indexed))
 	for n := range short {
 		if ReadIndexed(short[:n], new(conversation.Indexed)) == nil {
-			t.Errorf("of an indexed message of %d bytes, %d are read", len(short), n)
+			t.Errorf("ReadIndexed accepts the first %d of %d bytes", n, len(short))
 		}
 	}
 }
 
-// refuses checks that no beginning of a record is read, but for one that lacks the last bytes that may be missing.
-func refuses[S any](t *testing.T, c codec[S], optional int) {
+// wantMalformed checks that reading a record without its last bytes fails, unless exactly the optional bytes at its end are
+// missing.
+func wantMalformed[S any](t *testing.T, c codec[S], optional int) {
 	t.Helper()
 	value := filled[S]()
 	written := c.write(nil, &value)
 	for n := range written {
 		var got S
 		if err := c.bytes(written[:n], &got); (err == nil) != (n == len(written)-optional && optional > 0) {
-			t.Errorf("%T: of %d bytes, %d are read with the error %v", value, len(written), n, err)
+			t.Errorf("%T: reading the first %d of %d bytes: error %v", value, n, len(written), err)
 		}
 	}
 }
 
-func TestRead_AnyBytes(t *testing.T) {
+func TestRead_AnyBytes_NoPanic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		garbage := append([]byte{Version}, rapid.SliceOf(rapid.Byte()).Draw(t, "record")...)
 		for _, record := range [][]byte{garbage, garbage[1:]} {
@@ -221,8 +223,8 @@ func TestRead_AnyBytes(t *testing.T) {
 	})
 }
 
-// TestAppendMessage_Layout holds the layout fixed: nodes of other versions read it.
-func TestAppendMessage_Layout(t *testing.T) {
+// TestAppendMessage_LayoutUnchanged compares a record byte by byte, because nodes of other versions read it.
+func TestAppendMessage_LayoutUnchanged(t *testing.T) {
 	m := conversation.Message{
 		Role: conversation.Assistant, Status: stream.Failed, Content: "ä", Metadata: []byte("{}"), FinishReason: "stop", Tokens: 100,
 		Usage: &conversation.Usage{Prompt: 1, Completion: 2, Total: 3},
@@ -240,7 +242,7 @@ func TestAppendMessage_Layout(t *testing.T) {
 	}
 }
 
-// The samples of the benchmarks.
+// sampleMessages returns the messages for the benchmarks, by name.
 func sampleMessages() map[string]*conversation.Message {
 	const first, last = "msg_VbfswXd7TqA0uXa2", "msg_VbfswXd7TqA0uXa3"
 	return map[string]*conversation.Message{

@@ -9,10 +9,11 @@ import (
 // The flags of a session.
 const (
 	isCompressed = 1 << iota // CompressionEnabled
-	hasTurns                 // what turns change follows; a session that never had one has none of it
+	hasTurns                 // the fields that turns change follow; all are zero in a session that never had a turn
 )
 
-// AppendSession appends the record of a session: all but its ID. Its lifetime comes first, for ReadLifetime.
+// AppendSession appends the record of s, which lacks its ID, and returns the extended slice. CreatedAt and ExpiresAt come first,
+// for ReadLifetime.
 func AppendSession(b []byte, s *conversation.Session) []byte {
 	flags := byte(0)
 	if s.Context.CompressionEnabled {
@@ -41,7 +42,8 @@ func AppendSession(b []byte, s *conversation.Session) []byte {
 	return appendText(b, s.LiveMessage)
 }
 
-// ReadSession reads what AppendSession wrote. The ID of s stays as it is.
+// ReadSession decodes a record of AppendSession into s, and leaves the ID unchanged. It returns ErrMalformed if the record is cut
+// short.
 func ReadSession[T string | []byte](record T, s *conversation.Session) error {
 	r := reader[T]{rest: record}
 	s.CreatedAt, s.ExpiresAt = r.time(), r.time()
@@ -61,8 +63,8 @@ func ReadSession[T string | []byte](record T, s *conversation.Session) error {
 	return r.err()
 }
 
-// ReadLifetime reads when a session was created and when it expires, and allocates nothing: a usage report reads it of
-// every session of an owner.
+// ReadLifetime decodes CreatedAt and ExpiresAt from the record of a session. It allocates nothing, because a usage report reads
+// the lifetime of every session of an owner.
 func ReadLifetime[T string | []byte](record T) (created, expires conversation.Time, err error) {
 	r := reader[T]{rest: record}
 	created, expires = r.time(), r.time()
@@ -71,37 +73,37 @@ func ReadLifetime[T string | []byte](record T) (created, expires conversation.Ti
 
 func (r *reader[T]) time() conversation.Time { return conversation.Time(r.int64()) }
 
-// LiveTurn is what a store keeps of a turn that is live, beside the session and the messages.
+// LiveTurn holds the data of a live turn that are in neither the session nor the messages.
 type LiveTurn struct {
 	ReplyID string
 	Fence   int64
-	// Prompt is an estimate of the prompt's tokens. It is what the turn is charged if its process dies.
+	// Prompt is an estimate of the prompt's tokens. If the process dies, the turn is charged this number of prompt tokens.
 	Prompt int
 }
 
-// AppendLiveTurn appends the record of a live turn.
+// AppendLiveTurn appends the encoding of t to b and returns the extended slice.
 func AppendLiveTurn(b []byte, t *LiveTurn) []byte {
 	b = appendText(b, t.ReplyID)
 	b = binary.AppendVarint(b, t.Fence)
 	return appendInts(b, t.Prompt)
 }
 
-// ReadLiveTurn reads what AppendLiveTurn wrote.
+// ReadLiveTurn decodes a record of AppendLiveTurn into t. It returns ErrMalformed if the record is cut short.
 func ReadLiveTurn[T string | []byte](record T, t *LiveTurn) error {
 	r := reader[T]{rest: record}
 	t.ReplyID, t.Fence, t.Prompt = r.text(), r.int64(), r.int()
 	return r.err()
 }
 
-// Request is what a request with an idempotency key did: it made a session, or began a turn in it.
+// Request is the outcome of a request with an idempotency key: the request created a session, or began a turn in a session.
 type Request struct {
-	Digest  [32]byte // of the request
-	Session string
-	Turn    conversation.Replayed // zero if the request made the session
+	Digest  [32]byte              // of the request
+	Session string                // id of the session
+	Turn    conversation.Replayed // zero if the request created the session
 	Expires conversation.Time
 }
 
-// AppendRequest appends the record of a request.
+// AppendRequest appends the encoding of q to b and returns the extended slice.
 func AppendRequest(b []byte, q *Request) []byte {
 	b = append(b, q.Digest[:]...)
 	b = binary.AppendVarint(b, int64(q.Expires))
@@ -110,7 +112,7 @@ func AppendRequest(b []byte, q *Request) []byte {
 	return appendText(b, q.Turn.ReplyID)
 }
 
-// ReadRequest reads what AppendRequest wrote.
+// ReadRequest decodes a record of AppendRequest into q. It returns ErrMalformed if the record is cut short.
 func ReadRequest[T string | []byte](record T, q *Request) error {
 	r := reader[T]{rest: record}
 	copy(q.Digest[:], r.take(uint64(len(q.Digest))))

@@ -14,7 +14,7 @@ import (
 	"parley/auth/limit"
 )
 
-// atClock returns a script whose clock is its last argument.
+// atClock returns a script that takes its time, in Unix seconds, from its last argument.
 func atClock(t *testing.T, name, text string, is property) *script {
 	t.Helper()
 	const clock = "redis.call('TIME')"
@@ -25,7 +25,7 @@ func atClock(t *testing.T, name, text string, is property) *script {
 	return unknownScript(name, strings.Replace(composed, clock, "{ARGV[#ARGV], '0'}", 1))
 }
 
-// unknownScript returns a script with a digest that no server knows, so that it is sent by its text.
+// unknownScript returns a script with a digest that no server knows, so that send sends its text.
 func unknownScript(name, text string) *script {
 	return &script{name: name, compiled: func() compiled { return compiled{text: text, digest: strings.Repeat("0", 40)} }}
 }
@@ -37,12 +37,12 @@ if ARGV[1] == 'charge' then charge(key, a) return 1 end
 local taken, refused = reserve(key, a, b)
 return {taken or false, refused or false}`
 
-// newTestScript returns the script of an operation that is given here.
+// newTestScript returns a script whose operation is not in a file.
 func newTestScript(name, operation string, is property) *script {
 	return &script{name: name, is: is, compiled: func() compiled { return compile(operation, is) }}
 }
 
-// pair holds the limits of an owner twice: in Redis, and as auth/limit has them. Both get the same calls at the same time.
+// pair holds the limits of an owner twice: in Redis (s), and in auth/limit (model). Both get the same calls at the same times.
 type pair struct {
 	t         *testing.T
 	s         *Store
@@ -59,7 +59,7 @@ func newPair(t *testing.T, mode string) *pair {
 		t: t, s: newStore(t), principal: auth.Principal{Account: newAccount(), Mode: mode},
 		admit:  atClock(t, "admit", source("admit.lua"), admits),
 		tokens: atClock(t, "tokens", testTokens, 0),
-		now:    limit.SecondOf(time.Now()) + 1000*24*3600, // ahead of the server's clock, by which keys expire
+		now:    limit.SecondOf(time.Now()) + 1000*24*3600, // later than the server's clock, by which keys expire
 	}
 }
 
@@ -73,7 +73,7 @@ func (p *pair) run(sc *script, keys []string, args ...any) any {
 func (p *pair) same(what string, got, want any) {
 	p.t.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		p.t.Fatalf("%s at %d: Redis says %v, auth/limit %v", what, p.now, got, want)
+		p.t.Fatalf("%s at %d: Redis returns %v, auth/limit %v", what, p.now, got, want)
 	}
 }
 
@@ -121,8 +121,7 @@ func (p *pair) charges(n int) {
 	p.model.Tokens.Charge(p.now, n)
 }
 
-// TestLimits_SameAsAuthLimit has Redis and auth/limit do the same things at random, also under a clock that
-// is set back and forth.
+// TestLimits_SameAsAuthLimit makes the same random calls to Redis and auth/limit, with a clock that also jumps back and ahead.
 func TestLimits_SameAsAuthLimit(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -155,11 +154,11 @@ func TestLimits_SameAsAuthLimit(t *testing.T) {
 	}
 }
 
-// clockStep is for how many seconds the clock goes on: as a rule forwards.
+// clockStep returns a random step of the clock in seconds. Most steps are short and forward.
 func clockStep(random *rand.Rand) int {
 	switch random.IntN(60) {
 	case 0:
-		return 50 + random.IntN(30) // about when things leave
+		return 50 + random.IntN(30) // about the time after which counts leave the window
 	case 1:
 		return -random.IntN(60)
 	case 2:
@@ -172,9 +171,9 @@ func clockStep(random *rand.Rand) int {
 	return random.IntN(3)
 }
 
-// TestLimits_BurstAtMinuteBoundary is the burst at the boundary: as many as the limit in the last second of one minute, and
-// none before all of them have left.
-func TestLimits_BurstAtMinuteBoundary(t *testing.T) {
+// TestLimits_BurstAtMinuteBoundary_Refused uses up the limit in the last second of a minute. No request may be admitted before
+// those have left the window.
+func TestLimits_BurstAtMinuteBoundary_Refused(t *testing.T) {
 	p := newPair(t, auth.Live)
 	p.now = p.now/60*60 + 59
 	admitted := func() (n int) {
@@ -211,7 +210,7 @@ func TestAdmit_400Concurrent_300Admitted(t *testing.T) {
 	}
 	work.Wait()
 	if admitted.Load() != 300 || refused.Load() != 100 {
-		t.Errorf("%d were admitted and %d refused", admitted.Load(), refused.Load())
+		t.Errorf("%d requests were admitted and %d refused, want 300 and 100", admitted.Load(), refused.Load())
 	}
 }
 
@@ -245,7 +244,7 @@ func TestAdmit_DeadKey_CountsNothing(t *testing.T) {
 	must(t, err)
 	must(t, s.RevokeKey(t.Context(), owner, revoked.KeyID))
 	dead := map[string]auth.Principal{
-		"a revoked key": revoked, "a key of another": never,
+		"a revoked key": revoked, "an unknown key": never,
 		"an expired key": {Account: owner.Account, Mode: owner.Mode, KeyID: expired.ID, Secret: expired.Secrets[0].Hash},
 	}
 	for range 2 {
@@ -255,32 +254,32 @@ func TestAdmit_DeadKey_CountsNothing(t *testing.T) {
 		_, err = s.RotateKey(t.Context(), owner, rotated.KeyID, aKey(owner).Secrets[0].Hash, "svc_live_cd")
 		must(t, err)
 	}
-	dead["a secret that was rotated out twice"] = rotated
+	dead["a secret two rotations old"] = rotated
 	late := newKey(t, s, owner)
 	_, err = s.RotateKey(t.Context(), owner, late.KeyID, aKey(owner).Secrets[0].Hash, "svc_live_cd")
 	must(t, err)
 	yesterday := time.Now().Add(-time.Second).UnixMilli() // its 24 hours are over
 	must(t, s.db.HSet(t.Context(), keyKey(ownerTag(owner), late.KeyID), "until", yesterday).Err())
-	dead["a secret that was rotated out 24 hours ago"] = late
+	dead["a secret rotated 24 hours ago"] = late
 	for what, p := range dead {
 		_, err := admit(t, s, p)
 		wantError(t, what, err, auth.ErrInvalidToken)
 		wantError(t, what+": KeyAlive", s.KeyAlive(t.Context(), p), auth.ErrInvalidToken)
 	}
 	if d, err := admit(t, s, alive); err != nil || d.Remaining != 297 {
-		t.Errorf("a key that works, after them: %+v, %v", d, err)
+		t.Errorf("Admit of a key that works: %+v, %v; want 297 remaining", d, err)
 	}
 }
 
-func TestAdmit_DeclaredKey(t *testing.T) {
+func TestAdmit_KeyFromConfiguration_Admitted(t *testing.T) {
 	p := auth.Principal{Account: newAccount(), Mode: auth.Live, KeyID: "key_declared00000000"}
 	if d, err := admit(t, newStore(t), p); err != nil || d.Remaining != 299 {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
 
-// TestReserveTokens_DeadKey_Refused is what an operation that begins a turn has of its admission, whether that is
-// pending or not.
+// TestReserveTokens_DeadKey_Refused checks the key and the limit of tokens in a script that reserves tokens, whether its
+// admission is pending or not. It also reserves without an admission.
 func TestReserveTokens_DeadKey_Refused(t *testing.T) {
 	s := newStore(t)
 	turn := newTestScript("turn", "local taken, refused = reserve_tokens(tonumber(ARGV[1]))\nreturn {taken or false, refused or false}\n", reserves)
@@ -291,7 +290,7 @@ func TestReserveTokens_DeadKey_Refused(t *testing.T) {
 		parts, _ := reply.([]any)
 		return parts, err
 	}
-	for i := range 2 { // the second time it is not pending any more
+	for i := range 2 { // the second time, the admission is not pending any more
 		parts, err := reserve(6000)
 		must(t, err)
 		if d, ok := a.Decision(); !ok || d.Remaining != 299 {
@@ -308,12 +307,12 @@ func TestReserveTokens_DeadKey_Refused(t *testing.T) {
 	if d := refused.Decision; d.Refused != limit.ByTokens || d.Limit != 10_000 || d.Remaining != 4000 || d.RetryAfter < 1 {
 		t.Errorf("the refusal: %+v", d)
 	}
-	reply, err := s.run(t.Context(), turn, ownerTag(p.Owner()), nil, 6000) // nobody's request
+	reply, err := s.run(t.Context(), turn, ownerTag(p.Owner()), nil, 6000) // without an admission
 	must(t, err)
 	if fmt.Sprint(reply) != "[[0 0] <nil>]" {
 		t.Errorf("without an admission: %v", reply)
 	}
 	must(t, s.RevokeKey(t.Context(), p.Owner(), p.KeyID))
 	_, err = reserve(1)
-	wantError(t, "with a key that was revoked meanwhile", err, auth.ErrInvalidToken)
+	wantError(t, "reservation after the key was revoked", err, auth.ErrInvalidToken)
 }

@@ -7,7 +7,7 @@ import (
 	"parley/auth/limit"
 )
 
-// Both scripts are lua/admit.lua: one counts the request, the other only checks its key.
+// Both scripts are lua/admit.lua: admitScript counts the request, and checkScript only checks its key.
 var (
 	admitScript = newScript("admit", admits)
 	checkScript = newScript("admit", reserves|idempotent)
@@ -25,7 +25,7 @@ func (s *Store) Admit(ctx context.Context) error {
 
 // KeyAlive implements auth.Store.
 func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
-	if p.Secret == (auth.Hash{}) { // the key that configuration declares; the store does not know it
+	if p.Secret == (auth.Hash{}) { // the key from the configuration, which is not in the store
 		return auth.ErrInvalidToken
 	}
 	ctx = auth.WithAdmission(ctx, &auth.Admission{Principal: p})
@@ -33,8 +33,7 @@ func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
 	return err
 }
 
-// withAdmission puts the keys and arguments of an admission, which may be nil, in front of those of an operation
-// (lua/lib/admission.lua).
+// withAdmission puts the keys and arguments of an admission before those of an operation (lua/lib/admission.lua). a may be nil.
 func withAdmission(sc *script, a *auth.Admission, tag string, keys []string, args []any) ([]string, []any) {
 	action, keyID, secret, day := "", "", "", any("")
 	var limits limit.TierLimits
@@ -60,7 +59,8 @@ func withAdmission(sc *script, a *auth.Admission, tag string, keys []string, arg
 	return append(front, keys...), append(frontArgs, args...)
 }
 
-// decide reads the admission's part of a result, and returns the operation's.
+// decide reads the admission's part of a script's result, and returns the operation's part. The error is auth.ErrInvalidToken or
+// an *auth.LimitError if the request was refused.
 func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply any) (any, error) {
 	parts := list(reply)
 	if len(parts) == 0 {
@@ -90,7 +90,8 @@ func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply
 	return parts[1], nil
 }
 
-// decisionOf returns the decision that the figures of the limits amount to: used, reset and wait of each.
+// decisionOf returns the decision for the figures of one or two limits: used, reset and wait of each. It reports whether they are
+// valid.
 func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
 	all := []limit.Status{
 		{By: limit.ByRequests, Limit: a.Limits.RequestsPerMinute}, {By: limit.ByDay, Limit: limit.TestKeyRequestsPerDay},
@@ -109,7 +110,7 @@ func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
 	return limit.Decide(statuses...), true
 }
 
-// tokensRefused returns the error of a reservation that the limit of tokens a minute refused, from what reserve
+// tokensRefused returns the error for a reservation that exceeds the limit of tokens a minute. figures are those that reserve
 // (lua/lib/rate_window.lua) returned.
 func tokensRefused(perMinute int, figures any) (*auth.LimitError, error) {
 	all := list(figures)
@@ -123,7 +124,7 @@ func tokensRefused(perMinute int, figures any) (*auth.LimitError, error) {
 	return &auth.LimitError{Decision: limit.Decide(s)}, nil
 }
 
-// statusOf returns a status with its first three figures: used, reset and wait.
+// statusOf returns s with the first three figures: used, reset and wait. It reports whether they are numbers.
 func statusOf(s limit.Status, figures []any) (limit.Status, bool) {
 	used, ok1 := figures[0].(int64)
 	reset, ok2 := figures[1].(int64)

@@ -12,7 +12,7 @@ import (
 
 var beginTurnScript = newScript("begin_turn", reserves|wakes|idempotent|durable)
 
-// refusals are the words with which scripts refuse.
+// refusals maps the words with which scripts refuse to errors.
 var refusals = map[string]error{
 	"gone":     conversation.ErrSessionNotFound,
 	"busy":     conversation.ErrSessionBusy,
@@ -21,11 +21,12 @@ var refusals = map[string]error{
 	"void":     conversation.ErrUnavailable,
 }
 
-// errNoWaiter is a mistake of the caller: a repeated call is recognised by its waiter.
+// errNoWaiter says that the caller passed no waiter, by which the script recognises a repeated call.
 var errNoWaiter = errors.New("redis: BeginTurn needs the name of its waiter")
 
-// BeginTurn implements conversation.Store. A waiter that was granted the session and is refused has given it up: the next in the queue
-// is granted it. After a lost reply the script is sent once more, which begins nothing twice.
+// BeginTurn implements conversation.Store. If a waiter was granted the session, but its message does not fit, its tokens exceed
+// the limit or its key no longer works, the next waiter in the queue is granted the session. After a lost reply, the script is
+// sent once more unless it counts a request; it does not begin the turn twice.
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	if turn.Waiter == "" {
 		return conversation.TurnStart{}, errNoWaiter
@@ -47,7 +48,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	if err == nil && outcome(parts) == "begun" {
 		return s.begun(owner, &turn, parts)
 	}
-	if outcome(parts) != "queued" && !errors.Is(err, conversation.ErrUnavailable) { // a queued turn tries again, the other may have begun
+	if outcome(parts) != "queued" && !errors.Is(err, conversation.ErrUnavailable) { // a queued turn tries again, and an unavailable one may have begun
 		s.turns.notBegun(live)
 	}
 	switch {
@@ -65,7 +66,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	return conversation.TurnStart{}, refusedTurn(ctx, parts)
 }
 
-// refusedTurn returns why a turn did not begin.
+// refusedTurn returns the error for a turn that did not begin.
 func refusedTurn(ctx context.Context, parts []any) error {
 	switch why := outcome(parts); {
 	case why == "overflow" && len(parts) == 3:
@@ -82,7 +83,7 @@ func refusedTurn(ctx context.Context, parts []any) error {
 	return beginTurnScript.malformed()
 }
 
-// messageOf returns the message of a turn, without the id and time that the store gives it.
+// messageOf returns the message of a turn, without the id and the time, which the script sets.
 func messageOf(turn *conversation.NewTurn) conversation.Message {
 	return conversation.Message{
 		SessionID: turn.SessionID, Role: turn.Role, Content: turn.Content, Tokens: turn.Tokens, Metadata: turn.Metadata,
@@ -90,7 +91,7 @@ func messageOf(turn *conversation.NewTurn) conversation.Message {
 	}
 }
 
-// begun reads a turn that has begun, and notes it among this node's live turns.
+// begun reads the result for a turn that has begun, and adds it to this node's live turns.
 func (s *Store) begun(owner conversation.Owner, turn *conversation.NewTurn, parts []any) (b conversation.TurnStart, err error) {
 	if len(parts) != 8 {
 		return b, beginTurnScript.malformed()

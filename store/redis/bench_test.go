@@ -13,7 +13,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// BenchmarkAdmission tells what an admission costs, in Redis' own CPU too.
+// BenchmarkAdmission measures an admission, and the time that Redis spends on it.
 func BenchmarkAdmission(b *testing.B) {
 	for _, mode := range []string{auth.Live, auth.Test} {
 		b.Run(mode, func(b *testing.B) {
@@ -41,19 +41,19 @@ func BenchmarkAdmission(b *testing.B) {
 	}
 }
 
-// reportRedis reports what a script has cost Redis since its statistics were reset, in µs.
+// reportRedis reports the µs that Redis has spent on scripts per iteration since its statistics were reset.
 func reportRedis(b *testing.B, server *redistest.Server) {
 	b.Helper()
 	spent := regexp.MustCompile(`cmdstat_evalsha:calls=\d+,usec=(\d+)`).FindStringSubmatch(server.Do("INFO", "commandstats"))
 	if spent == nil {
-		b.Fatal("Redis does not say what its commands cost")
+		b.Fatal("INFO commandstats lacks cmdstat_evalsha")
 	}
 	all, _ := strconv.ParseFloat(spent[1], 64)
 	b.ReportMetric(all/float64(b.N), "redis-µs/op")
 }
 
-// BenchmarkConversation tells what the operations on a session cost, with their admission: a session of few messages and one of
-// 10,000, whose window holds some 60.
+// BenchmarkConversation measures operations on a session with their admission: on a session of two messages and on one of 10,000,
+// of which about 60 fit the window.
 func BenchmarkConversation(b *testing.B) {
 	server := redistest.Single(b)
 	s, err := Open(b.Context(), server.URL)
@@ -100,7 +100,7 @@ func BenchmarkConversation(b *testing.B) {
 				}
 				reportRedis(b, server)
 			})
-			if op.name == "turn" && messages == 2 { // of which there are many now
+			if op.name == "turn" && messages == 2 { // the iterations have added many messages
 				do(s.ClearMessages(b.Context(), owner, id, "clears"))
 			}
 		}

@@ -8,7 +8,8 @@ import (
 
 var clearMessagesScript = newScript("clear_messages", admits|wakes|durable)
 
-// ClearMessages implements conversation.Store. The journal of a live reply is emptied when its turn ends.
+// ClearMessages implements conversation.Store. If a reply is live, it is queued until the turn ends, which also empties the
+// reply's journal.
 func (s *Store) ClearMessages(ctx context.Context, owner conversation.Owner, sessionID, waiter string) (conversation.Cleared, error) {
 	tag := tagOfOwner(owner)
 	place := s.waiters.register(sessionID, waiter)

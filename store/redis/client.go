@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// callTimeout is how long a call may take in all, with dialling, waiting for a connection, and redirections: a request is answered
-	// with 503 within 2 s if Redis is away.
+	// callTimeout limits a whole call, with dialling, waiting for a connection, and redirections: a request gets its 503 within 2
+	// s if Redis cannot be reached.
 	callTimeout = 1800 * time.Millisecond
-	// stepTimeout is how long each of these steps may take.
+	// stepTimeout limits each of these steps.
 	stepTimeout = 1500 * time.Millisecond
 )
 
-// disableLogging keeps the client from writing to standard error: its calls return the errors.
+// disableLogging keeps the client from writing to standard error. Calls return the errors anyway.
 var disableLogging = sync.OnceFunc(logging.Disable)
 
 // newOptions returns the options that all topologies share.
@@ -40,15 +40,15 @@ func newOptions() *redis.UniversalOptions {
 		ReadTimeout:           stepTimeout,
 		WriteTimeout:          stepTimeout,
 		PoolTimeout:           stepTimeout,
-		// A round trip occupies a connection for some 60 µs. More connections than this would only wait in Redis.
+		// A round trip occupies a connection for about 60 µs. More connections would only wait in Redis.
 		PoolSize: max(32, 16*runtime.GOMAXPROCS(0)),
-		// Redis 7.0 knows neither.
+		// Redis 7.0 supports neither.
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 }
 
-// target is what the URL of a store names.
+// target holds the options that the URL of a store contains.
 type target struct {
 	*redis.UniversalOptions
 	waitReplicas int
@@ -127,7 +127,7 @@ func parseHosts(authority, defaultPort string) ([]string, error) {
 	return addresses, nil
 }
 
-// parsePath reads the path: a database; with Sentinels, a master and a database; with a Cluster, nothing.
+// parsePath reads the path: a database; with Sentinels, a master and a database. With a Cluster, the path must be empty.
 func parsePath(o *redis.UniversalOptions, topology, path string) error {
 	db := path
 	switch topology {
@@ -158,14 +158,14 @@ func parsePath(o *redis.UniversalOptions, topology, path string) error {
 	return nil
 }
 
-// unavailableErrors are the prefixes of the errors with which a server says that it cannot do something now.
+// unavailableErrors lists the prefixes of the errors of a server that cannot execute a command now.
 var unavailableErrors = []string{
 	"LOADING ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "OOM ", "MISCONF ", "NOREPLICAS ", "TRYAGAIN ", "BUSY ",
 	"MOVED ", "ASK ", "NOAUTH ", "WRONGPASS ", "NOPERM ", "ERR max number of clients",
 }
 
-// fault returns the error of a call: it wraps conversation.ErrUnavailable if a later attempt may succeed. Any other is a mistake in Parley
-// or in the data. No error contains an argument of the call.
+// fault returns the error of a call. It wraps conversation.ErrUnavailable if a later attempt may succeed. Any other error of a
+// server is a bug in Parley or in the data. context.Canceled is returned unchanged. No error contains an argument of the call.
 func fault(err error) error {
 	var network net.Error
 	var redisError redis.Error
@@ -173,7 +173,7 @@ func fault(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.Canceled):
-		return err // the caller's own
+		return err // the caller cancelled
 	case strings.HasPrefix(err.Error(), "redis: all sentinels"): // its text quotes a Sentinel
 		return unavailable(errors.New("redis: no Sentinel names the master"))
 	case errors.As(err, &redisError):
@@ -187,6 +187,6 @@ func fault(err error) error {
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrClosed):
 		return unavailable(err)
 	}
-	// "cluster has no nodes", for example.
+	// For example "cluster has no nodes".
 	return unavailable(errors.New("redis: the server cannot be reached"))
 }

@@ -17,7 +17,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-func TestParseURL(t *testing.T) {
+func TestParseURL_EachTopology_OptionsRead(t *testing.T) {
 	type parsed struct {
 		Addrs                            []string
 		User, Password, Sentinel, Master string
@@ -90,7 +90,7 @@ func TestOpen_NoServer_NoPasswordInError(t *testing.T) {
 	}
 }
 
-func TestOpen_OldServer(t *testing.T) {
+func TestOpen_ServerBefore7_Refused(t *testing.T) {
 	for version, ok := range map[string]bool{"6.2.14": false, "5.0": false, "": false, "7.0.0": true, "8.2.1": true, "10.0.0": true} {
 		s, err := Open(t.Context(), "redis://"+serverOfVersion(t, version))
 		if err == nil {
@@ -102,7 +102,7 @@ func TestOpen_OldServer(t *testing.T) {
 	}
 }
 
-// serverOfVersion returns the address of what answers INFO as a server of that version, and refuses all else.
+// serverOfVersion starts a server that replies to INFO with that version, and to HELLO with an error. It returns the address.
 func serverOfVersion(t *testing.T, version string) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -128,9 +128,9 @@ func serverOfVersion(t *testing.T, version string) string {
 	return listener.Addr().String()
 }
 
-// TestFaults_UnavailableThenHealed injects a fault and removes it: meanwhile writes and Ping fail as they should, and afterwards all
-// works again. That they fail in time is callTimeout's work; a call that ignored it would hang.
-func TestFaults_UnavailableThenHealed(t *testing.T) {
+// TestRun_EachFault_UnavailableUntilHealed injects a fault and removes it: writes and Ping fail with the fault, and work again
+// without it. It does not measure the time until they fail, but a call that ignored callTimeout would hang.
+func TestRun_EachFault_UnavailableUntilHealed(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct {
 		harm, heal func(s *redistest.Server, p *redistest.Proxy)
@@ -145,7 +145,7 @@ func TestFaults_UnavailableThenHealed(t *testing.T) {
 			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "127.0.0.1", "1") },
 			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "NO", "ONE") },
 		},
-		"without its replicas": {
+		"too few replicas": {
 			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "min-replicas-to-write", "1") },
 			func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "min-replicas-to-write", "0") },
 		},
@@ -155,7 +155,7 @@ func TestFaults_UnavailableThenHealed(t *testing.T) {
 		},
 		"disconnected":        {func(_ *redistest.Server, p *redistest.Proxy) { p.Cut() }, func(_ *redistest.Server, p *redistest.Proxy) { p.Connect() }},
 		"slow":                {func(_ *redistest.Server, p *redistest.Proxy) { p.Delay(5000) }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
-		"losing replies":      {func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(0) }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
+		"replies lost":        {func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(0) }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
 		"closing connections": {func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(20) }, func(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -181,8 +181,8 @@ func TestFaults_UnavailableThenHealed(t *testing.T) {
 	}
 }
 
-// TestRun_LostReply_NotIdempotent_NotSentAgain loses the reply of an admission. It has counted once, and the caller does not know. The
-// client of a Cluster would send it again by itself.
+// TestRun_LostReply_NotIdempotent_NotSentAgain loses the reply of an admission, which has counted a request. The client of a
+// Cluster would send the script again by itself.
 func TestRun_LostReply_NotIdempotent_NotSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{redistest.Single(t).URL, redistest.Cluster(t).URL} {
@@ -197,20 +197,20 @@ func TestRun_LostReply_NotIdempotent_NotSentAgain(t *testing.T) {
 			s.db.AddHook(w)
 		}
 		declared := auth.Principal{Account: "a", Mode: auth.Live}
-		w.unheard.Store(admitScript)
+		w.replyLost.Store(admitScript)
 		_, err := admit(t, s, declared)
 		wantError(t, "Admit", err, conversation.ErrUnavailable)
 		if d, err := admit(t, s, declared); err != nil || d.Remaining != 298 {
-			t.Errorf("Cluster %v: the next: %+v, %v", clustered, d, err)
+			t.Errorf("Cluster %v: the next Admit: %+v, %v; want 298 remaining", clustered, d, err)
 		}
-		w.unheard.Store(listKeysScript)
-		if _, err := s.Keys(t.Context(), declared.Owner()); err != nil { // it is idempotent, and sent again
+		w.replyLost.Store(listKeysScript)
+		if _, err := s.Keys(t.Context(), declared.Owner()); err != nil { // listKeysScript is idempotent, so it is sent again
 			t.Errorf("Cluster %v: Keys: %v", clustered, err)
 		}
 	}
 }
 
-func TestRun_ServerForgotScripts(t *testing.T) {
+func TestRun_ServerForgotScripts_SentAgain(t *testing.T) {
 	server := redistest.Single(t)
 	s := open(t, server.URL)
 	owner := auth.Owner{Account: "a", Mode: auth.Live}
@@ -227,9 +227,9 @@ func TestRun_ServerForgotScripts(t *testing.T) {
 	}
 }
 
-// TestRun_OutOfMemory_NoHalfScript shows what the shebang is for. Without it, a script that has written once
-// may go on writing without memory, or fail half-way.
-func TestRun_OutOfMemory_NoHalfScript(t *testing.T) {
+// TestRun_OutOfMemory_ScriptNotStarted shows the purpose of the shebang. Without it, a script could go on writing without memory
+// after its first write, or fail half-way.
+func TestRun_OutOfMemory_ScriptNotStarted(t *testing.T) {
 	server := redistest.Single(t)
 	s := open(t, server.URL)
 	server.Do("SET", "before", "1")
@@ -238,6 +238,6 @@ func TestRun_OutOfMemory_NoHalfScript(t *testing.T) {
 	_, err := s.run(t.Context(), half, "", []string{"before", "after"})
 	wantError(t, "the script", err, conversation.ErrUnavailable)
 	if found := server.Do("EXISTS", "before", "after"); found != ":1" {
-		t.Errorf("EXISTS returned %s: the script, or half of it, has run", found)
+		t.Errorf("EXISTS returned %s, want :1: the script has run, at least in part", found)
 	}
 }

@@ -9,18 +9,19 @@ import (
 	"sync"
 )
 
-// A script's text is composed when it is first run. An operation (lua/NAME.lua) uses definitions of the libraries (lua/lib) and of the
-// prelude, which is generated from constants.go and schema.go; its text gets those that it uses, and those that they use, each
-// before its first use. Redis keeps no state between scripts, so it executes every definition at every call.
-// That is why a script gets no more than it uses (BenchmarkScripts). Nothing has to be declared.
+// A script's text is composed at its first run. An operation (lua/NAME.lua) uses definitions of the libraries (lua/lib) and of
+// the prelude, which is generated from constants.go and schema.go. The text contains the used definitions, directly or
+// indirectly, each before its first use; they need not be declared. Redis keeps no state between scripts, so it executes every
+// definition at every call. That is why a script contains no unused ones (BenchmarkScripts).
 //
-// A library is a sequence of definitions. Each begins with "local" in the first column, and its further lines are indented, or
-// end it. Comments between definitions are not sent. TestScripts checks the composed texts with a Lua compiler.
+// A library is a sequence of definitions. Each begins with "local" in the first column. Its further lines are indented, except a
+// last line that begins with "end", "}" or ")". Comments between definitions are not sent. TestScripts checks the texts with a
+// Lua compiler.
 
 //go:embed lua
 var sources embed.FS
 
-// definition is a local function or constant.
+// definition defines a local function, or one or more local values.
 type definition struct {
 	library string // file name; preludeName for the generated ones
 	names   []string
@@ -32,7 +33,7 @@ const preludeName = "(prelude)"
 // library holds definitions by name.
 type library map[string]*definition
 
-// libraries parses lua/lib and the prelude. It panics on a mistake in them, which a test would have met first.
+// libraries parses lua/lib and the prelude. It panics if they are malformed, which the tests would find first.
 var libraries = sync.OnceValue(func() library {
 	l := make(library)
 	l.parse(preludeName, prelude())
@@ -46,7 +47,7 @@ var libraries = sync.OnceValue(func() library {
 	return l
 })
 
-// source returns a file below lua.
+// source returns the text of the file lua/<name>.
 func source(name string) string {
 	text, err := sources.ReadFile("lua/" + name)
 	if err != nil {
@@ -61,7 +62,7 @@ var (
 	continues     = regexp.MustCompile(`^(\s|end\b|\}|\))`)
 )
 
-// parse adds the definitions of a library's text.
+// parse adds the definitions in the text of the library called name.
 func (l library) parse(name, text string) {
 	var last *definition
 	for line := range strings.Lines(text) {
@@ -91,7 +92,7 @@ func (l library) add(name, text string, names ...string) *definition {
 	return d
 }
 
-// compose returns a text with the definitions that it uses in front.
+// compose returns text preceded by the definitions that it uses, directly or indirectly.
 func (l library) compose(text string) string {
 	var out strings.Builder
 	written := make(map[*definition]bool)
@@ -109,13 +110,14 @@ func (l library) compose(text string) string {
 	return out.String() + text
 }
 
-// notCode matches comments and strings; word an identifier, with a field's dot or a number's digits before it.
+// notCode matches comments and strings. word matches an identifier or a number, with the operator before it if that is "..", "."
+// or ":".
 var (
 	notCode = regexp.MustCompile(`--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"`)
 	word    = regexp.MustCompile(`(\.\.|[.:])?\w+`)
 )
 
-// identifiers returns the names that a text uses, each once, without those of fields and methods.
+// identifiers returns the identifiers in a text, each once, except the names of fields and methods.
 func identifiers(text string) []string {
 	var names []string
 	seen := make(map[string]bool)

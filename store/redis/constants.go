@@ -13,43 +13,45 @@ import (
 	"parley/conversation/window"
 )
 
-// These rule what the scripts do. They reach Lua, as all constants of other packages that scripts need, by the prelude.
+// Limits and timeouts of the scripts. The prelude passes them to Lua, with the constants of other packages that scripts need.
 const (
-	// waiterTimeout is how long a waiter that does not try again keeps its place in a queue, and a session that is granted to it: five
-	// times waiterRetry, so that a slow moment costs no place, and a node that died holds a session up for no longer than
-	// the 5 s in which its turns are ended.
+	// A waiter that does not try again for waiterTimeout loses its place in a queue, or the session that is granted to it. Five
+	// times waiterRetry: a slow moment costs no place, and a dead node blocks a session no longer than the 5 s in which its turns
+	// are ended.
 	waiterTimeout = 5 * time.Second
-	// voidKept is how long a waiter that was given up stays so: longer than a BeginTurn can be on its way to Redis.
+	// A waiter stays void for voidKept after ResumeTurn: longer than a BeginTurn can be on its way to Redis.
 	voidKept = time.Minute
-	// reservationOutlives is for how long after its session's expiry a turn can still be settled: longer than a reply can last.
+	// A turn can be settled until reservationOutlives after its session's expiry: longer than a reply can last.
 	reservationOutlives = time.Hour
-	// journalOutlives is how long the journal of a turn that has ended is kept, empty, for a node that was asleep and still writes.
+	// The journal of an ended turn is kept, empty, for journalOutlives, because a node that was suspended may still write to it.
 	journalOutlives = 5 * time.Minute
-	// windowKept is for how many seconds a window is kept: nothing stays in it for longer than 121 s, even if the clock was set back.
+	// A rate window is kept for windowKept seconds after its last change: no count stays in it for more than 121 s, even if the
+	// clock was set back.
 	windowKept = 130
-	// prunedAtOnce is how many expired sessions one operation removes from the indices: enough to keep up, and under a millisecond.
+	// One operation removes up to prunedAtOnce expired sessions from the indices: enough to keep up, and under a millisecond.
 	prunedAtOnce = 100
-	// historyFirstRead is how many messages are read first; many sessions have no more. historyRead is how many follow at a time.
+	// A script reads the newest historyFirstRead messages first, because many sessions have no more, and then historyRead at a
+	// time.
 	historyFirstRead, historyRead = 16, 128
-	// daysPackedByCount is how many days of usage the first count of a day packs, of the last daysSearched, and daysPackedByRead how
-	// many a report packs. A busy account's day takes Redis 1.5 ms.
+	// The first count of a day packs up to daysPackedByCount days of usage among the last daysSearched. A report packs up to
+	// daysPackedByRead. To pack a busy account's day takes Redis 1.5 ms.
 	daysPackedByCount, daysSearched, daysPackedByRead = 4, 32, 32
-	// fieldsAnHour is how many fields of a day's counts an hour takes, used or not (lua/lib/usage.lua).
+	// fieldsAnHour is the number of field numbers that each hour has in a day's counts, used or not (lua/lib/usage.lua).
 	fieldsAnHour = 512
-	// maxExact is the largest number up to which Lua's numbers, doubles, represent each whole number.
+	// Lua's numbers are doubles, which represent all whole numbers up to maxExact.
 	maxExact = 1 << 53
 
 	// randomLength is the length of the random part of an id.
 	randomLength = 9
 )
 
-// constant is a constant of the scripts.
+// constant is a constant that the prelude defines for scripts.
 type constant struct {
 	name  string
 	value any // int or string
 }
 
-// constants returns what the prelude defines, beside the names of keys.
+// constants returns the constants of the prelude.
 func constants() []constant {
 	milliseconds := func(d time.Duration) int { return int(d.Milliseconds()) }
 	return []constant{
@@ -72,7 +74,7 @@ func constants() []constant {
 
 		{"MESSAGE_OVERHEAD", window.MessageOverhead},
 		{"PROMPT_OVERHEAD", window.PromptOverhead},
-		{"REPLY_SHARE", 4096 / window.ReplyRoom(4096)}, // a reply gets one of so many parts of the window
+		{"REPLY_SHARE", 4096 / window.ReplyRoom(4096)}, // the reply room is the window divided by this
 		{"MAX_REPLY_ROOM", window.ReplyRoom(math.MaxInt)},
 		{"INDEX_LIMIT", conversation.IndexLimit},
 		{"HISTORY_FIRST_READ", historyFirstRead},
@@ -101,7 +103,7 @@ func constants() []constant {
 	}
 }
 
-// fieldOf returns the number of the one field that a bucket counts in.
+// fieldOf returns the number of the only field that is not zero in b.
 func fieldOf(b usage.Bucket) int {
 	for field := range b.All() {
 		return int(field)
@@ -109,7 +111,7 @@ func fieldOf(b usage.Bucket) int {
 	panic("redis: the bucket is empty")
 }
 
-// prelude returns the library that is generated: constants, and the names of keys.
+// prelude returns the generated library: the constants, and the functions that return names of keys.
 func prelude() string {
 	var out strings.Builder
 	for _, c := range constants() {

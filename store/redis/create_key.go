@@ -16,7 +16,8 @@ var (
 	errHadKeys     = errors.New("redis: the account has already had a key")
 )
 
-// CreateKey implements auth.Store. If it fails because the store is away, the key may be listed; its secret does not work.
+// CreateKey implements auth.Store. If it returns conversation.ErrUnavailable, the key may exist: then it is listed and can be
+// revoked.
 func (s *Store) CreateKey(ctx context.Context, key auth.Key, tier limit.Tier) (auth.Key, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -32,7 +33,8 @@ func (s *Store) CreateKey(ctx context.Context, key auth.Key, tier limit.Tier) (a
 	return created.Key, nil
 }
 
-// CreateFirstKey implements auth.Store. Two nodes at the same time may both create a first test key.
+// CreateFirstKey implements auth.Store. Two nodes at the same time create one key in a mode at most, but one may create a first
+// live key and the other a first test key.
 func (s *Store) CreateFirstKey(ctx context.Context, key auth.Key) (created bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -55,7 +57,8 @@ func (s *Store) hadKeys(ctx context.Context, account string) (bool, error) {
 	return n > 0, fault(err)
 }
 
-// createKey stores a key in its slot, and then its pointer. tier is that of a new account.
+// createKey stores a key in its slot, and then its pointer. A new account gets the tier, limit.Free for "". If first is set, it
+// returns errHadKeys for an account that has had a key in this mode.
 func (s *Store) createKey(ctx context.Context, key auth.Key, tier limit.Tier, first bool) (keyRecord, error) {
 	tag, hash := ownerTag(key.Owner), key.Secrets[0].Hash
 	if tier == "" {

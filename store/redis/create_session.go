@@ -8,7 +8,7 @@ import (
 
 var createSessionScript = newScript("create_session", admits|durable)
 
-// CreateSession implements conversation.Store. The id sorts after those of all sessions that the owner has.
+// CreateSession implements conversation.Store. The new id sorts after the ids of all the owner's sessions.
 func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, session conversation.NewSession) (conversation.SessionCreated, error) {
 	tag, config := tagOfOwner(owner), session.Context
 	key, digest := requestOf(session.Idempotency)
@@ -31,7 +31,7 @@ func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, ses
 	return conversation.SessionCreated{Session: created, Replayed: outcome(parts) == "replayed"}, err
 }
 
-// requestOf returns an idempotency key and its digest as scripts take them; "" for none.
+// requestOf returns an idempotency key and the request's digest for scripts: "" and nil if there is none.
 func requestOf(i *conversation.Idempotency) (key string, digest []byte) {
 	if i == nil {
 		return "", nil

@@ -8,7 +8,7 @@ import (
 
 var deleteSessionScript = newScript("delete_session", admits|wakes|durable)
 
-// DeleteSession implements conversation.Store. If its reply is lost, a repeat finds the session gone.
+// DeleteSession implements conversation.Store. If its reply was lost, a repeat returns ErrSessionNotFound.
 func (s *Store) DeleteSession(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
 	tag := tagOfOwner(owner)
 	reply, err := s.run(ctx, deleteSessionScript, tag, []string{sessionKey(tag, sessionID)}, sessionID)

@@ -11,12 +11,12 @@ import (
 
 var endTurnScript = newScript("end_turn", wakes|idempotent|durable)
 
-// errStreaming is a mistake of the caller.
+// errStreaming says that the caller passed a reply that has not ended.
 var errStreaming = errors.New("redis: EndTurn needs a reply that has ended")
 
-// EndTurn implements conversation.Store. After a lost reply the script is sent once more: the first call may have ended the turn, and
-// the result is then ErrFenced with the message that this call ended it with. If the turn had ended and its message has been cleared since,
-// the message beside ErrFenced is empty.
+// EndTurn implements conversation.Store. After a lost reply, the script is sent once more. If the first run had ended the turn,
+// EndTurn returns ErrFenced with the message of this very call. If the turn had ended and its message has been cleared since, the
+// message beside ErrFenced is empty.
 func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	if reply.Status == stream.Streaming || reply.Status == "" {
 		return conversation.Message{}, errStreaming
@@ -39,7 +39,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 			return conversation.Message{}, conversation.ErrFenced
 		}
 		stored, err := readMember(key.SessionID, text(parts[1]))
-		if stored.Status == stream.Streaming { // the key's fencing token is wrong: the turn goes on
+		if stored.Status == stream.Streaming { // the fencing token is wrong: the turn is still live
 			stored.Content = ""
 		}
 		return stored, errors.Join(err, conversation.ErrFenced)
@@ -49,7 +49,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 	return conversation.Message{}, endTurnScript.malformed()
 }
 
-// endingOf returns the arguments of the scripts that end a turn with a reply.
+// endingOf returns the arguments for the scripts that end a turn with a reply.
 func endingOf(fence int64, reply *conversation.Message, timing conversation.Timing) []any {
 	var used conversation.Usage
 	if reply.Usage != nil {

@@ -10,7 +10,8 @@ import (
 
 var findOrphanScript = newScript("find_orphan", idempotent)
 
-// findOrphans reads orphans in one round trip to each server: for each the result of the script, nil if the turn has ended, or an error.
+// findOrphans reads orphans in one round trip to each server. For each it returns the script's result, nil if the turn has ended,
+// or an error.
 func (s *Store) findOrphans(ctx context.Context, orphans []orphan) ([]any, []error) {
 	finds := make([]call, len(orphans))
 	for i, o := range orphans {
@@ -19,7 +20,7 @@ func (s *Store) findOrphans(ctx context.Context, orphans []orphan) ([]any, []err
 	return s.runAll(ctx, finds)
 }
 
-// interrupted returns the reply that ends an orphan, from the script's result, and the turn's fencing token.
+// interrupted returns the reply with which to end an orphan, and the turn's fencing token, from the script's result.
 func (o *orphan) interrupted(found any, count func(text string) int) (reply conversation.Message, fence int64, err error) {
 	f := fields{list(found), 0, nil}
 	reply = conversation.Message{

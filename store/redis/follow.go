@@ -9,7 +9,8 @@ import (
 
 var followScript = newScript("follow", admits|idempotent)
 
-// Follow implements conversation.Nodes. The node that writes in the session is notified at once, so that it notifies this one.
+// Follow implements conversation.Nodes. It notifies the node that writes in the session, so that this node gets wake-ups from the
+// next tick on.
 func (s *Store) Follow(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
 	now, tag := time.Now(), tagOfOwner(owner)
 	reply, err := s.run(ctx, followScript, tag, []string{sessionKey(tag, sessionID)},

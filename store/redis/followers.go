@@ -7,18 +7,18 @@ import (
 	"parley/conversation"
 )
 
-// followAgain is how long after a node has told Redis that it follows a session it does so again. A lease lasts for
-// conversation.FollowLease, so three renewals may fail before it lapses; and most polls write nothing.
+// A node renews its lease of a session every followAgain. A lease lasts for conversation.FollowLease, 20 s, so three renewals in
+// a row may fail before it lapses. Most polls need not write, because they are more frequent.
 const followAgain = 5 * time.Second
 
-// followers knows who follows the sessions that this node writes in, and when this node last renewed its own leases.
+// followers tracks the nodes that follow the sessions in which this node writes, and when this node last renewed its own leases.
 type followers struct {
 	mu      sync.Mutex
-	renewed map[string]time.Time            // guarded by mu; by session, when this node last said that it follows it
-	of      map[string]map[string]time.Time // guarded by mu; by session and other node, until when that node follows it
+	renewed map[string]time.Time            // guarded by mu; by session, when this node last renewed its lease
+	of      map[string]map[string]time.Time // guarded by mu; by session and other node, when the lease of that node lapses
 }
 
-// due reports whether this node has to renew its lease of a session.
+// due reports whether this node must renew its lease of a session.
 func (f *followers) due(sessionID string, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -26,7 +26,7 @@ func (f *followers) due(sessionID string, now time.Time) bool {
 	return !ok || now.Sub(at) >= followAgain
 }
 
-// renew notes that this node has renewed its lease of a session.
+// renew stores that this node has renewed its lease of a session.
 func (f *followers) renew(sessionID string, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -36,7 +36,7 @@ func (f *followers) renew(sessionID string, at time.Time) {
 	f.renewed[sessionID] = at
 }
 
-// add notes that another node follows a session.
+// add stores that another node follows a session until that time.
 func (f *followers) add(sessionID, node string, until time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,7 +49,8 @@ func (f *followers) add(sessionID, node string, until time.Time) {
 	f.of[sessionID][node] = until
 }
 
-// appendWakeUps adds a session to the wake-ups, by node, of the nodes other than self that follow it.
+// appendWakeUps adds a session to the wake-ups of each node that follows it, except self. wakeUps holds session ids, separated by
+// spaces, by node.
 func (f *followers) appendWakeUps(wakeUps map[string][]byte, sessionID, self string, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +65,7 @@ func (f *followers) appendWakeUps(wakeUps map[string][]byte, sessionID, self str
 	}
 }
 
-// sweep forgets leases that have lapsed.
+// sweep removes lapsed leases.
 func (f *followers) sweep(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

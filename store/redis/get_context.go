@@ -39,13 +39,13 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 	return c, err
 }
 
-// readContext reads what context_view returns (lua/lib/prompt.lua): all of a context but the session.
+// readContext reads the results of context_view (lua/lib/prompt.lua): all parts of a context but the session.
 func readContext(sessionID string, parts []any) (c conversation.Context, err error) {
 	if c.History, err = readMembers(sessionID, parts[0]); err != nil {
 		return c, err
 	}
 	slices.Reverse(c.History)
-	vectors := list(parts[2]) // one for each indexed message, or none at all
+	vectors := list(parts[2]) // one for each indexed message, or an empty list
 	for i, member := range slices.Backward(list(parts[1])) {
 		x, err := readIndexed(text(member))
 		if err != nil {

@@ -19,8 +19,8 @@ func appendCounts(args []any, b *usage.Bucket) []any {
 	return args
 }
 
-// Usage implements conversation.Store. It reads the counts of each day (lua/lib/usage.lua), packs up to daysPackedByRead days that are
-// over and not packed, and reads how many of the owner's sessions expire in each hour.
+// Usage implements conversation.Store. It reads the counts of each day (lua/lib/usage.lua), and the number of existing sessions
+// by the hour of their creation. It also packs up to daysPackedByRead days before yesterday.
 func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
 	tag := tagOfOwner(owner)
 	reply, err := s.run(ctx, getUsageScript, tag, []string{expiryKey(tag)},
@@ -62,8 +62,8 @@ type day struct {
 	counted [24]bool
 }
 
-// readDay returns the hours of a day in which something was counted: the sums of the counts of its hash and of its packed counts, "" for
-// none. first is the day's first hour.
+// readDay returns the hours of a day that have counts. It sums the counts of the day's hash and its packed counts ("" if there
+// are none). first is the day's first hour.
 func readDay(first usage.Hour, counts []any, packed string) ([]usage.Hourly, error) {
 	var d day
 	if packed != "" && !d.addPacked(packed) {
@@ -85,7 +85,7 @@ func readDay(first usage.Hour, counts []any, packed string) ([]usage.Hourly, err
 	return hours, nil
 }
 
-// add adds to a count. It reports whether the field is valid.
+// add adds n to the count of a field. It reports whether the field is valid.
 func (d *day) add(field int, n int64) bool {
 	if field < 0 || field >= len(d.buckets)*fieldsAnHour {
 		return false

@@ -8,15 +8,16 @@ import (
 var heartbeatScript = newScript("heartbeat", idempotent)
 
 const (
-	// heartbeatInterval is how often a node says that it is alive.
+	// heartbeatInterval is the interval of a node's heartbeats.
 	heartbeatInterval = time.Second
-	// deadAfter is after how long without a heartbeat a node is dead, and the others end its turns: three missed heartbeats, so that one
-	// slow second kills nobody, and a turn is ended within 5 s. For as long, a node ends nobody's turns after its own connection to
-	// Redis came back: after an outage everybody looks dead.
+	// A node is dead after deadAfter without a heartbeat, and the others end its turns. That is three missed heartbeats: one slow
+	// second kills no node, and an orphan is ended within 5 s. After an outage of Redis, all other nodes look dead to a node. So
+	// it ends no turns of others for another deadAfter.
 	deadAfter = 3 * time.Second
 )
 
-// beatLoop sends heartbeats until ctx is done.
+// beatLoop sends a heartbeat at each interval until ctx is done. After each, it removes stale members from the set of live turns,
+// and lapsed entries from followers and journal.
 func (s *Store) beatLoop(ctx context.Context) {
 	ticker := time.NewTicker(s.membership.interval)
 	defer ticker.Stop()
@@ -26,15 +27,15 @@ func (s *Store) beatLoop(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		_ = s.beat(ctx)        // membership.lost notes a failure
-		_ = s.removeStale(ctx) // if it fails, the next tick tries again
+		_ = s.beat(ctx)        // a failure sets membership.lost
+		_ = s.removeStale(ctx) // after a failure, the next tick tries again
 		now := time.Now()
 		s.followers.sweep(now)
 		s.journal.sweep(now)
 	}
 }
 
-// beat sends a heartbeat, and learns which nodes are alive.
+// beat sends a heartbeat, and stores which nodes are dead.
 func (s *Store) beat(ctx context.Context) error {
 	m := &s.membership
 	m.mu.Lock()
@@ -58,7 +59,8 @@ func (s *Store) beat(ctx context.Context) error {
 	return err
 }
 
-// learn notes what a heartbeat returned. It reports whether the node was among the nodes; for its first heartbeat it reports true.
+// learn stores the result of a heartbeat that arrived at now. It reports whether the node was still listed among the nodes; for
+// the first heartbeat it returns true.
 func (m *membership) learn(reply any, now time.Time) (was bool, err error) {
 	parts := list(reply)
 	if len(parts) != 4 {
@@ -77,7 +79,7 @@ func (m *membership) learn(reply any, now time.Time) (was bool, err error) {
 		m.began = now
 	}
 	ahead := time.Duration(clock)*time.Millisecond - now.Sub(m.began)
-	stepped := (ahead - m.ahead).Abs() > m.interval // if the server's clock is set ahead, everybody looks dead
+	stepped := (ahead - m.ahead).Abs() > m.interval // if the server's clock is set ahead, all nodes look dead
 	if first || m.lost || stepped || now.Sub(m.heard) > m.deadAfter {
 		m.endOrphansFrom = now.Add(m.deadAfter)
 		m.reclaimAt = now

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// inboxTimeout is after how long without a reply to a ping, one each heartbeatInterval, the inbox's connection counts as lost. A
-	// network that drops packets closes nothing, so silence is the only sign.
+	// The inbox's connection counts as lost after inboxTimeout without a reply, although it is pinged each heartbeatInterval. A
+	// network that drops packets closes no connection, so silence is the only sign.
 	inboxTimeout = 3 * time.Second
-	// inboxRetry is how long after a lost connection the next attempt starts.
+	// inboxRetry is the pause between a lost connection and the next attempt.
 	inboxRetry = 100 * time.Millisecond
 )
 
-// inbox receives this node's wake-ups: one subscription for all its sessions, renewed whenever the connection is lost. Wake-ups are
-// lost meanwhile, so the node is then told that any session may have changed ("").
+// inbox receives this node's wake-ups: one subscription for all its sessions, renewed whenever the connection is lost. Wake-ups
+// are lost meanwhile, so afterwards it calls notify with "": any session may have changed.
 type inbox struct {
 	// static
 	store      *Store
@@ -29,7 +29,7 @@ type inbox struct {
 
 	mu         sync.Mutex
 	connection *redis.PubSub // guarded by mu; nil while there is none
-	heard      time.Time     // guarded by mu; when the server last sent something
+	heard      time.Time     // guarded by mu; when the server last sent a message or a reply to a ping
 	known      bool          // guarded by mu; whether subscribed is closed
 }
 
@@ -45,7 +45,7 @@ func (in *inbox) await(ctx context.Context) error {
 	}
 }
 
-// run receives until ctx is done.
+// run receives wake-ups, over one connection after the other, until ctx is done.
 func (in *inbox) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		in.receive(ctx)
@@ -56,7 +56,7 @@ func (in *inbox) run(ctx context.Context) {
 	}
 }
 
-// receive receives over one connection until it is lost, or ctx is done.
+// receive receives wake-ups over one connection until the connection is lost or ctx is done.
 func (in *inbox) receive(ctx context.Context) {
 	connection := in.store.db.Subscribe(ctx)
 	disconnect := sync.OnceFunc(func() { _ = connection.Close() })
@@ -84,14 +84,14 @@ func (in *inbox) receive(ctx context.Context) {
 	}
 }
 
-// setConnection notes the connection that is used.
+// setConnection sets the current connection, nil for none.
 func (in *inbox) setConnection(connection *redis.PubSub) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.connection, in.heard = connection, time.Now()
 }
 
-// subscribe notes that the inbox has subscribed, for the first time or again.
+// subscribe closes subscribed at the first subscription, and notifies the node of any session at later ones.
 func (in *inbox) subscribe() {
 	in.mu.Lock()
 	first := !in.known
@@ -104,7 +104,7 @@ func (in *inbox) subscribe() {
 	in.notify("")
 }
 
-// deliver acts on the words of a message (schema.go).
+// deliver handles the words of a message (schema.go).
 func (in *inbox) deliver(payload string) {
 	for word := range strings.SplitSeq(payload, " ") {
 		sessionID, node, follows := strings.Cut(word, followerMark)
@@ -135,7 +135,7 @@ func (in *inbox) checkLoop(ctx context.Context) {
 	}
 }
 
-// check pings the connection, and closes it if it has been silent for too long.
+// check pings the connection, or closes it after inboxTimeout of silence.
 func (in *inbox) check(ctx context.Context) {
 	in.mu.Lock()
 	connection, silent := in.connection, time.Since(in.heard)

@@ -13,14 +13,14 @@ import (
 
 var journalScript = newScript("journal", idempotent)
 
-// journalMargin is for how long before its earliest possible expiry a journal is written by the script: longer than a write can take.
+// From journalMargin before its earliest possible expiry, a journal is written by the script: longer than a write can take.
 const journalMargin = 20 * time.Second
 
-// journal knows the journals that this node writes. The command SETRANGE writes text at an offset and costs Redis a third of a script, but
-// if the key had expired it would make one that never expires. A journal that was seen exists until its session expires or, if that is
-// earlier, for journalOutlives after its turn has ended. Until shortly before, text is written by SETRANGE. Otherwise it is written
-// by the script, which checks that the journal exists: the first time, about every five minutes, near the session's expiry, after
-// this process was asleep, and after an error.
+// journal tracks the journals that this node writes. The command SETRANGE writes text at an offset and costs Redis a third of a
+// script, but it would create an expired key again, without expiry. Once the script has found a journal, the journal exists until
+// its session expires or, if earlier, until journalOutlives after its turn has ended. Until journalMargin before that, SETRANGE
+// is safe. Otherwise the script writes, which checks that the journal exists: the first time, about every five minutes, near the
+// session's expiry, after this process was suspended, and after an error.
 type journal struct {
 	mu    sync.Mutex
 	known map[conversation.TurnKey]*journalled // guarded by mu
@@ -28,10 +28,10 @@ type journal struct {
 
 type journalled struct {
 	name  string
-	until time.Time // until when SETRANGE may be used
+	until time.Time // SETRANGE is safe before this time
 }
 
-// atLocked returns what is known of a turn's journal.
+// atLocked returns the entry of a turn's journal, and adds one if there is none.
 func (j *journal) atLocked(key *conversation.TurnKey) *journalled {
 	known := j.known[*key]
 	if known == nil {
@@ -44,17 +44,17 @@ func (j *journal) atLocked(key *conversation.TurnKey) *journalled {
 	return known
 }
 
-// safe reports whether SETRANGE may be used, by both of Go's clocks: the monotonic one stands still while the machine sleeps.
+// safe reports whether SETRANGE is safe by both of Go's clocks: the monotonic clock stands still while the machine sleeps.
 func (k *journalled) safe(now time.Time) bool {
 	return now.Before(k.until) && now.Round(0).Before(k.until.Round(0))
 }
 
-// seen notes that the journal existed at some moment after asked, and how much longer it would exist.
+// seen stores that the journal existed at some time after asked, and had the lifetime left then.
 func (k *journalled) seen(asked time.Time, left time.Duration) {
 	k.until = asked.Add(min(left, journalOutlives) - journalMargin)
 }
 
-// sweep forgets journals that were not written lately.
+// sweep forgets the journals that the script must check next. A live one is added again by its next write.
 func (j *journal) sweep(now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -65,7 +65,7 @@ func (j *journal) sweep(now time.Time) {
 	}
 }
 
-// doubt makes the script write each journal next: the server may be another one, after a fail-over that lost some of them.
+// doubt makes the script check every journal at its next write: a fail-over may have lost some of them.
 func (j *journal) doubt() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -74,15 +74,16 @@ func (j *journal) doubt() {
 	}
 }
 
-// forget forgets the journal of a turn that has ended.
+// forget removes the entry of a turn that has ended.
 func (j *journal) forget(key conversation.TurnKey) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.known, key)
 }
 
-// Journal implements conversation.Store, in one round trip; new replies need one more. Nodes that follow the sessions are notified, each by
-// one command for all of them. If it fails, part of the batch may be written; the caller writes it again.
+// Journal implements conversation.Store, in one round trip. It takes one more if the script must check a journal, as for a new
+// reply, and one more in a Cluster if it notifies followers. One command notifies a follower of all its sessions. If Journal
+// fails, part of the batch may be written, and the caller writes the batch again.
 func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
 	now := time.Now()
 	var writes []redis.Cmder
@@ -115,7 +116,7 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	return err
 }
 
-// writeChecked writes text by the script, and notes when the journals expire.
+// writeChecked writes text by the script, and stores when the journals expire.
 func (s *Store) writeChecked(ctx context.Context, checks []call, checked []*journalled, asked time.Time) error {
 	if len(checks) == 0 {
 		return nil
@@ -138,7 +139,8 @@ func (s *Store) writeChecked(ctx context.Context, checks []call, checked []*jour
 	return failed
 }
 
-// write sends text, and then the wake-ups about it. A Cluster needs two round trips, because its servers would not keep that order.
+// write sends the text, and then the wake-ups. In a Cluster this takes two round trips, because different servers would not keep
+// the order.
 func (s *Store) write(ctx context.Context, writes []redis.Cmder, wakeUps map[string][]byte) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -41,7 +41,7 @@ func TestJournal_Expired_NotRecreated(t *testing.T) {
 		journalText(t, s, key, offset, "late")
 	}
 	if n := s.db.Exists(t.Context(), name).Val(); n != 0 {
-		t.Errorf("a journal that had expired is %q", text())
+		t.Errorf("an expired journal was created again: %q", text())
 	}
 	s.journal.sweep(time.Now())
 	if len(s.journal.known) != 0 {
@@ -56,10 +56,10 @@ func TestJournal_Gap_NotWritten(t *testing.T) {
 	key, other := liveTurn(t, s, newOwner()), liveTurn(t, s, newOwner())
 	name := journalKey(tagOfOwner(key.Owner), key.SessionID, key.Fence)
 	journalText(t, s, key, 0, "all of it")
-	// A fail-over loses the end of it.
+	// Simulate a fail-over that loses the end of the text.
 	server.Do("REPLICAOF", "127.0.0.1", "1")
 	batch := []stream.Segment[conversation.TurnKey]{segment(key, 9, ", and more"), segment(other, 0, "other")}
-	wantError(t, "Journal of what only reads", s.Journal(t.Context(), batch), conversation.ErrUnavailable)
+	wantError(t, "Journal on a read-only server", s.Journal(t.Context(), batch), conversation.ErrUnavailable)
 	server.Do("REPLICAOF", "NO", "ONE")
 	must(t, s.db.Do(t.Context(), "set", name, "all", "keepttl").Err())
 	must(t, s.Journal(t.Context(), batch))
@@ -85,8 +85,8 @@ func TestJournal_Tick_OneRoundTrip(t *testing.T) {
 			writer.followers.add(b.Key.SessionID, fmt.Sprint("node", node), time.Now().Add(time.Hour))
 		}
 	}
-	must(t, writer.Journal(t.Context(), batch)) // the first checks that the journals exist
-	suspend(writer, true)                       // a heartbeat would count
+	must(t, writer.Journal(t.Context(), batch)) // the first call also checks that the journals exist
+	suspend(writer, true)                       // a heartbeat would be counted
 	must(t, writer.removeStale(t.Context()))
 	var c trips
 	writer.db.AddHook(&c)
@@ -99,7 +99,7 @@ func TestJournal_Tick_OneRoundTrip(t *testing.T) {
 	}
 }
 
-// cpu returns how many microseconds of CPU a server has used.
+// cpu returns the CPU time that a server has used, in µs.
 func cpu(t testing.TB, server *redistest.Server) float64 {
 	t.Helper()
 	total := 0.0
@@ -115,8 +115,8 @@ func cpu(t testing.TB, server *redistest.Server) float64 {
 	return total
 }
 
-// BenchmarkJournal writes ticks of 1,000 live replies with 2.5 new tokens of 4 bytes each, with and without a follower. It reports what that
-// costs Redis and this process. The goal is 1 µs of Redis' CPU for each token.
+// BenchmarkJournal writes ticks of 1,000 live replies with 2.5 new tokens of 4 bytes each, with and without a follower. It
+// reports the CPU time of Redis and the elapsed time for each token. The goal is 1 µs of Redis' CPU for each token.
 func BenchmarkJournal(b *testing.B) {
 	for _, followed := range []bool{false, true} {
 		b.Run(fmt.Sprintf("followed=%v", followed), func(b *testing.B) {
@@ -143,7 +143,7 @@ func BenchmarkJournal(b *testing.B) {
 					batch[i].Offset += len(batch[i].Text)
 				}
 			}
-			tick() // the first checks that the journals exist
+			tick() // the first call also checks that the journals exist
 			before := cpu(b, server)
 			for b.Loop() {
 				tick()

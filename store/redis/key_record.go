@@ -11,17 +11,17 @@ import (
 	"parley/auth/limit"
 )
 
-// keyRecord is a key as it is stored in its account's slot. That record is the truth about the key. A pointer outside of the slot says
-// who presents a secret, so that a key that this node has not seen costs one round trip (set_pointer.go). A change is stored in the slot
-// first. If a node dies before it updates the pointers, they name a secret that no longer works, and every admission
-// checks the record.
+// keyRecord is the record of a key in its account's slot, which decides whether the key works. A pointer outside of the slot
+// leads from the hash of a secret to the key, so that a key that is new to this node costs one round trip (set_pointer.go). A
+// change is stored in the slot first. If a node dies before it updates the pointers, a pointer may be left for a secret that no
+// longer works. That is harmless, because every admission checks the record.
 type keyRecord struct {
 	Key     auth.Key
 	Tier    limit.Tier // of the account
-	version int64      // counts the changes of what pointers say
+	version int64      // counts the changes that affect pointers
 }
 
-// readKeys reads a list of keys.
+// readKeys reads a list of keys, each in the format of lua/list_keys.lua.
 func readKeys(owner auth.Owner, reply any) ([]keyRecord, error) {
 	var records []keyRecord
 	for _, fields := range list(reply) {
@@ -66,10 +66,10 @@ func readKey(owner auth.Owner, reply any) (r keyRecord, err error) {
 	return r, nil
 }
 
-// errRecord is the error of stored data that Parley did not write.
+// errRecord says that stored data does not have the format that Parley writes.
 var errRecord = errors.New("redis: a record is malformed")
 
-// hashText returns a secret's hash as it is written in keys and records.
+// hashText encodes a secret's hash for names of keys and for records.
 func hashText(hash auth.Hash) string {
 	text, _ := hash.MarshalText() // never fails
 	return string(text)
@@ -82,7 +82,7 @@ func readHash(text string) (hash auth.Hash, err error) {
 	return hash, err
 }
 
-// millis returns a time as scripts take it: in milliseconds, "" for none.
+// millis encodes a time for scripts: Unix time in milliseconds, "" for the zero time.
 func millis(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -90,7 +90,7 @@ func millis(t time.Time) string {
 	return strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-// instant reads what millis wrote; anything else is the zero time.
+// instant decodes the result of millis. It returns the zero time for any other text.
 func instant(text string) time.Time {
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil {

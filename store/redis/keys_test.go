@@ -15,27 +15,27 @@ import (
 	"parley/conversation"
 )
 
-// wire counts what a store sends, and fails chosen scripts.
+// wire is a hook of the client that counts round trips and makes chosen scripts fail.
 type wire struct {
-	trips   atomic.Int64
-	dropped atomic.Pointer[script] // a script that is not sent; nil for none
-	unheard atomic.Pointer[script] // a script whose next reply is lost; nil for none
+	trips     atomic.Int64
+	dropped   atomic.Pointer[script] // a script that is not sent; nil for none
+	replyLost atomic.Pointer[script] // a script whose next reply is lost; nil for none
 }
 
-// tap returns the wire of a store.
+// tap adds a wire to a store's client and returns it.
 func tap(s *Store) *wire {
 	w := new(wire)
 	s.db.AddHook(w)
 	return w
 }
 
-// is reports whether a command runs that script.
+// is reports whether a command runs the script sc.
 func is(cmd redis.Cmder, sc *script) bool {
 	args := cmd.Args()
 	return sc != nil && len(args) > 1 && (args[1] == sc.compiled().digest || args[1] == sc.compiled().text)
 }
 
-// errDropped is the error of a script that is not sent.
+// errDropped is the error of a script that wire does not send.
 var errDropped = &net.OpError{Op: "write", Err: errors.New("the node is dead")}
 
 func (w *wire) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -48,8 +48,8 @@ func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return errDropped
 		}
 		err := next(ctx, cmd)
-		if is(cmd, w.unheard.Load()) && !redis.HasErrorPrefix(err, "NOSCRIPT") {
-			w.unheard.Store(nil)
+		if is(cmd, w.replyLost.Load()) && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+			w.replyLost.Store(nil)
 			cmd.SetErr(io.EOF)
 			return io.EOF
 		}
@@ -70,8 +70,8 @@ func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 		}
 		err := next(ctx, cmds)
 		for _, cmd := range cmds {
-			if is(cmd, w.unheard.Load()) && !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-				w.unheard.Store(nil)
+			if is(cmd, w.replyLost.Load()) && !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+				w.replyLost.Store(nil)
 				for _, cmd := range cmds {
 					cmd.SetErr(io.EOF)
 				}
@@ -82,7 +82,7 @@ func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// halfWay runs change on a node that dies before it has written the pointers.
+// halfWay runs change on a store that cannot write pointers, as if its node died half-way.
 func halfWay(t *testing.T, change func(s *Store) error) error {
 	t.Helper()
 	s := newStore(t)
@@ -90,7 +90,7 @@ func halfWay(t *testing.T, change func(s *Store) error) error {
 	return change(s)
 }
 
-// finds reports who presents the secret, as another node sees it, and whether it works.
+// finds returns the result of KeyByHash for a secret, and whether a request with the secret is admitted.
 func finds(t *testing.T, s *Store, key auth.Key, hash auth.Hash) (found auth.KeyMatch, works bool) {
 	t.Helper()
 	found, err := s.KeyByHash(t.Context(), hash)
@@ -113,9 +113,9 @@ func TestCreateKey_CrashHalfway_SecretDead(t *testing.T) {
 	})
 	wantError(t, "CreateKey", err, conversation.ErrUnavailable)
 	if _, works := finds(t, s, key, key.Secrets[0].Hash); works {
-		t.Error("a secret that nobody was given works")
+		t.Error("the secret of a key whose creation failed works")
 	}
-	must(t, s.RevokeKey(t.Context(), key.Owner, key.ID)) // it is listed, and can be
+	must(t, s.RevokeKey(t.Context(), key.Owner, key.ID)) // the key is listed and can be revoked
 }
 
 func TestRevokeKey_CrashHalfway_SecretDead(t *testing.T) {
@@ -127,7 +127,7 @@ func TestRevokeKey_CrashHalfway_SecretDead(t *testing.T) {
 		t.Errorf("after the crash: works %v, %+v", works, found)
 	}
 	if found, _ := finds(t, s, key, key.Secrets[0].Hash); found.Key.ID != "" {
-		t.Error("the pointer that was refused is still there")
+		t.Error("the pointer to a revoked key was not removed")
 	}
 }
 
@@ -147,7 +147,7 @@ func TestRotateKey_CrashHalfway_OldSecretWorks(t *testing.T) {
 		hash  auth.Hash
 		works bool
 	}{
-		"the first, which is rotated out": {first, false}, "the second, which has 24 hours": {second, true}, "the third, which nobody was told": {third, false},
+		"the first secret, removed": {first, false}, "the second, valid for 24 hours": {second, true}, "the third, never returned": {third, false},
 	} {
 		if _, works := finds(t, s, key, want.hash); works != want.works {
 			t.Errorf("%s: works %v", what, works)
@@ -175,11 +175,11 @@ func TestSetTier_CrashHalfway_Repeatable(t *testing.T) {
 	}
 }
 
-func TestRotateKey_LostReply(t *testing.T) {
+func TestRotateKey_LostReply_RotatedOnce(t *testing.T) {
 	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
 	_, err := s.CreateKey(t.Context(), key, "")
 	must(t, err)
-	tap(s).unheard.Store(rotateKeyScript)
+	tap(s).replyLost.Store(rotateKeyScript)
 	second := aKey(key.Owner).Secrets[0].Hash
 	rotated, err := s.RotateKey(t.Context(), key.Owner, key.ID, second, "svc_live_cd")
 	must(t, err)
@@ -193,7 +193,7 @@ func TestRotateKey_LostReply(t *testing.T) {
 	}
 }
 
-// TestKeys_OneRoundTripEach counts what is sent to Redis: for a key that was never seen, and for a request.
+// TestKeys_OneRoundTripEach counts the round trips of each operation on API keys.
 func TestKeys_OneRoundTripEach(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
@@ -214,7 +214,7 @@ func TestKeys_OneRoundTripEach(t *testing.T) {
 		w.trips.Store(0)
 		must(t, call())
 		if n := w.trips.Load(); n != 1 {
-			t.Errorf("%s took %d trips", what, n)
+			t.Errorf("%s took %d round trips, want 1", what, n)
 		}
 	}
 }

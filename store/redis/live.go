@@ -9,26 +9,28 @@ import (
 	"parley/conversation"
 )
 
-// liveTurns knows which members this node has in its set of live turns (schema.go), by which the others find its turns when it dies. A
+// liveTurns tracks the members of this node's set of live turns (schema.go), in which other nodes find its turns if it dies. A
 // member is added in the round trip of the script that begins the turn. The set is in another slot, so adding cannot depend on
-// what the script does: the set may name turns that did not begin or have ended, which a later round trip removes. It never lacks a
-// live turn. Its methods may be called from any goroutine; those about one waiter must not overlap.
+// the script's result: the set may name turns that did not begin or have ended, which a later round trip removes. In a Cluster, a
+// live turn is missing from the set if adding fails and the node dies before it repeats that; suspect covers this case. Its
+// methods may be called from any goroutine; calls about one waiter must not overlap.
 type liveTurns struct {
 	mu      sync.Mutex
-	members map[conversation.TurnKey]string // guarded by mu; by turns that have begun
-	live    map[string]struct{}             // guarded by mu; the members' values
+	members map[conversation.TurnKey]string // guarded by mu; the member of each turn that has begun
+	live    map[string]struct{}             // guarded by mu; the values of members
 	stale   []string                        // guarded by mu; members to remove
 	pending map[string]struct{}             // guarded by mu; members whose turn may be beginning
-	removed map[string]time.Time            // guarded by mu; members removed lately, and when
+	removed map[string]time.Time            // guarded by mu; when a member was removed, for removedFor
 }
 
-// staleAtOnce is how many members one round trip removes.
+// One round trip removes staleAtOnce members at most.
 const staleAtOnce = 64
 
-// removedFor is how long removed members are remembered: longer than a fail-over stays unnoticed.
+// Removed members are remembered for removedFor: longer than a fail-over stays unnoticed.
 const removedFor = time.Minute
 
-// beginning returns the commands to send beside a script that may begin a member's turn.
+// beginning returns the commands to send beside a script that may begin a member's turn: they add the member and remove stale
+// ones.
 func (l *liveTurns) beginning(node, member string) [][]any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,7 +46,8 @@ func (l *liveTurns) beginning(node, member string) [][]any {
 	return beside
 }
 
-// takeStaleLocked returns the command that removes stale members; nil if there are none.
+// takeStaleLocked takes up to staleAtOnce stale members and returns the command that removes them from the set, nil if there are
+// none.
 func (l *liveTurns) takeStaleLocked(node string) []any {
 	if len(l.stale) == 0 {
 		return nil
@@ -63,7 +66,7 @@ func (l *liveTurns) takeStaleLocked(node string) []any {
 	return remove
 }
 
-// begun notes that a turn has begun.
+// begun adds a turn that has begun.
 func (l *liveTurns) begun(key conversation.TurnKey, member string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +77,7 @@ func (l *liveTurns) begun(key conversation.TurnKey, member string) {
 	delete(l.pending, member)
 }
 
-// ended notes that a turn has ended.
+// ended makes the member of an ended turn stale.
 func (l *liveTurns) ended(key conversation.TurnKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +88,7 @@ func (l *liveTurns) ended(key conversation.TurnKey) {
 	}
 }
 
-// notBegun notes that a member's turn did not begin, unless it has.
+// notBegun makes a member stale, unless its turn has begun after all.
 func (l *liveTurns) notBegun(member string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,8 +98,8 @@ func (l *liveTurns) notBegun(member string) {
 	}
 }
 
-// over returns those of the members, and of those removed lately, whose turns have ended or never began as far as this process
-// knows. After a fail-over, the server may still have them live, because it lost what it was told last.
+// over returns the members, and the lately removed ones, whose turns this process knows to have ended or never begun. After a
+// fail-over, such a turn may still be live in the store, because the new master lacks the last writes.
 func (l *liveTurns) over(members []string, now time.Time) (over []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,8 +120,8 @@ func (l *liveTurns) over(members []string, now time.Time) (over []string) {
 	return over
 }
 
-// reclaim ends the turns of this node that are live in the store only: a fail-over may have lost their ends, and the sessions would stay
-// busy as long as the node lives. It returns how many there were.
+// reclaim ends the turns of this node that are live only in the store: a fail-over may have lost their endings, and the sessions
+// would stay busy as long as the node lives. It returns the number of turns that it ended.
 func (s *Store) reclaim(ctx context.Context, count func(text string) int) (int, error) {
 	members, err := s.liveMembers(ctx, s.node)
 	if err != nil {
@@ -137,7 +140,7 @@ func (s *Store) reclaim(ctx context.Context, count func(text string) int) (int, 
 	return ended, s.removeStale(ctx)
 }
 
-// removeStale removes all stale members, so that the set is empty if no turn is live.
+// removeStale removes all stale members from the set, so that the set is empty if no turn is live.
 func (s *Store) removeStale(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

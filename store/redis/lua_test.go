@@ -10,9 +10,9 @@ import (
 	"parley/store/record"
 )
 
-// Parts of Lua that do what Go does elsewhere are compared with it here; constants and names of keys need not be (script_test.go).
+// These tests compare Lua code with the Go code that does the same. Constants and names of keys are generated (script_test.go).
 
-// evaluate runs an operation with the tag of a new account.
+// evaluate runs an operation with the tag of a new account, and returns its result.
 func evaluate(t *testing.T, s *Store, operation string, args ...any) any {
 	t.Helper()
 	sc := unknownScript("test", compile(operation, 0).text)
@@ -35,7 +35,7 @@ func TestLua_IDs_SameAsGo(t *testing.T) {
 		got := text(evaluate(t, s, "return new_id(ARGV[1], tonumber(ARGV[2]), ARGV[3] ~= '' and ARGV[3] or nil, ARGV[4])",
 			conversation.MessagePrefix, int64(at), last, random))
 		if clock := want[:len(want)-randomLength]; got != clock+random {
-			t.Fatalf("an id of %d after %q: Lua says %q, Go %q", at, last, got, clock+random)
+			t.Fatalf("an id of %d after %q: Lua returns %q, Go %q", at, last, got, clock+random)
 		}
 		last = got
 	}
@@ -46,7 +46,7 @@ func TestLua_Window_SameAsGo(t *testing.T) {
 	for _, maxTokens := range []int{64, 65, 66, 67, 100, 777, 4096, 16383, 16384, 16385, 1_000_000} {
 		got := evaluate(t, s, "local w = tonumber(ARGV[1]) return {reply_room(w), budget(w)}", maxTokens)
 		want := []any{int64(window.ReplyRoom(maxTokens)), int64(window.Budget(maxTokens))}
-		same(t, fmt.Sprintf("room and budget of %d", maxTokens), got, any(want))
+		same(t, fmt.Sprintf("reply room and budget of a window of %d", maxTokens), got, any(want))
 	}
 }
 
@@ -70,7 +70,7 @@ func TestLua_Member_ReadByGo(t *testing.T) {
 	same(t, "the message", got, m)
 	for n := range len(member) { // cut short anywhere, it is malformed
 		if _, err := readMember(m.SessionID, member[:n]); err == nil {
-			t.Errorf("of %d bytes, %d are read as a message", len(member), n)
+			t.Errorf("readMember accepts the first %d of %d bytes", n, len(member))
 		}
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"parley/conversation"
 )
 
-// reclaimInterval is how often a node looks whether the store has live turns of it that it does not write, which a fail-over that it did
-// not notice may have brought back.
+// reclaimInterval is the interval at which a node looks in the store for live turns of its own that it does not write. A
+// fail-over that the node did not notice may have brought back such turns.
 const reclaimInterval = 2 * time.Second
 
-// membership is this process as one of the nodes, and what it knows of the others.
+// membership holds the state of this process as a node, and the other nodes as of its last heartbeat.
 type membership struct {
 	interval, deadAfter time.Duration // static; heartbeatInterval and deadAfter, shorter in tests
 
@@ -22,21 +22,22 @@ type membership struct {
 	// guarded by mu
 	stop           context.CancelFunc     // nil while this process is not a node
 	notify         func(sessionID string) // not nil after Join
-	began          time.Time              // when the first heartbeat returned
-	heard          time.Time              // when the last one did
-	ahead          time.Duration          // the server's clock at heard, less the time since began
+	began          time.Time              // when the first heartbeat succeeded
+	heard          time.Time              // when the last heartbeat succeeded
+	ahead          time.Duration          // the server's Unix time at heard, minus the time since began
 	lost           bool                   // a heartbeat has failed since heard
-	endOrphansFrom time.Time              // before this, nobody's turns are ended
-	reclaimAt      time.Time              // when this node's own turns are to be compared with the store's (Store.reclaim)
+	endOrphansFrom time.Time              // before this time, this node ends no turns of others
+	reclaimAt      time.Time              // when to compare this node's own turns with the store's next (Store.reclaim)
 	present        []string               // all nodes at heard
-	dead           []string               // those whose heartbeat was older than deadAfter at heard
-	suspects       map[orphan]time.Time   // since when (see suspect)
-	asleep         bool                   // a test suppresses the heartbeat, as if the process were stopped
+	dead           []string               // nodes whose heartbeat was older than deadAfter at heard
+	suspects       map[orphan]time.Time   // when each turn was first suspected (see suspect)
+	asleep         bool                   // a test suppresses the heartbeat, as if the process were suspended
 
-	work sync.WaitGroup // the heartbeat, the inbox, and its check
+	work sync.WaitGroup // the goroutines that send heartbeats, read the inbox, and check the inbox
 }
 
-// Join implements conversation.Nodes. It returns once the other nodes can see and notify this one. If it fails, it can be called again.
+// Join implements conversation.Nodes. It returns once the other nodes can find and notify this one. If it fails, it can be called
+// again.
 func (s *Store) Join(ctx context.Context, notify func(sessionID string)) error {
 	m := &s.membership
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -64,7 +65,7 @@ func (s *Store) Join(ctx context.Context, notify func(sessionID string)) error {
 	return nil
 }
 
-// stopMembership stops what Join started. It reports whether this process was a node.
+// stopMembership stops the goroutines that Join started. It reports whether this process was a node.
 func (s *Store) stopMembership() bool {
 	m := &s.membership
 	m.mu.Lock()
@@ -79,8 +80,8 @@ func (s *Store) stopMembership() bool {
 	return true
 }
 
-// leave removes this process from the nodes. If it has live turns, or cannot reach Redis, it stays among them: the others will find it dead
-// and end its turns.
+// leave removes this process from the nodes. If the process has live turns, or cannot reach Redis, it stays listed: the other
+// nodes will find it dead and end its turns.
 func (s *Store) leave() {
 	if !s.stopMembership() {
 		return
@@ -100,7 +101,7 @@ func (m *membership) joined() bool {
 	return m.stop != nil
 }
 
-// notifySelf notifies this process, as if by its inbox.
+// notifySelf notifies this process of a session, like its inbox.
 func (m *membership) notifySelf(sessionID string) {
 	m.mu.Lock()
 	notify := m.notify
@@ -110,9 +111,9 @@ func (m *membership) notifySelf(sessionID string) {
 	}
 }
 
-// suspect notes that a session has a live turn of a node. If that node is not among the nodes, its turn can only be found by whoever looks
-// at the session: the process died after it began the turn and before its first heartbeat, or before it was among its live turns. If
-// the node has not appeared after deadAfter, EndOrphans ends the turn.
+// suspect records a live turn of another node if that node is not listed among the nodes. Only readers of the session can find
+// such a turn: the process died after it began the turn, but before its first heartbeat, or before the turn was in its set of
+// live turns. If the node is not listed within deadAfter, EndOrphans ends the turn.
 func (s *Store) suspect(owner conversation.Owner, sessionID, node string) {
 	m := &s.membership
 	if node == "" || node == s.node {
@@ -129,7 +130,7 @@ func (s *Store) suspect(owner conversation.Owner, sessionID, node string) {
 	}
 }
 
-// clear forgets suspected turns.
+// clear removes turns from the suspects.
 func (m *membership) clear(orphans []orphan) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,7 +144,8 @@ func (m *membership) sureLocked(now time.Time) bool {
 	return m.stop != nil && !m.lost && now.Sub(m.heard) <= 2*m.interval && !now.Before(m.endOrphansFrom)
 }
 
-// orphaned returns the dead nodes, and the turns of unknown nodes; none while this node cannot be sure.
+// orphaned returns the dead nodes, and the turns of unknown nodes. It returns none while this node cannot tell which nodes are
+// dead.
 func (m *membership) orphaned(now time.Time) (dead []string, unknown []orphan) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -161,7 +163,7 @@ func (m *membership) orphaned(now time.Time) (dead []string, unknown []orphan) {
 	return slices.Clone(m.dead), unknown
 }
 
-// reclaimDue reports whether this node's own turns are to be compared with the store's: after an outage, which may have been a
+// reclaimDue reports whether to compare this node's own turns with the store's now: after an outage, which may have been a
 // fail-over, and every reclaimInterval.
 func (m *membership) reclaimDue(now time.Time) bool {
 	m.mu.Lock()
@@ -169,7 +171,7 @@ func (m *membership) reclaimDue(now time.Time) bool {
 	return !m.lost && !now.Before(m.reclaimAt)
 }
 
-// reclaimed notes that they were compared.
+// reclaimed schedules the next comparison of this node's turns with the store's.
 func (m *membership) reclaimed(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

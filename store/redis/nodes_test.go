@@ -12,7 +12,7 @@ import (
 	"parley/stream"
 )
 
-// wakeUps records what a node was notified of.
+// wakeUps records the sessions of which a node was notified; "" stands for any session.
 type wakeUps struct {
 	mu  sync.Mutex
 	all []string // guarded by mu
@@ -39,7 +39,7 @@ func (p *wakeUps) await(t *testing.T, sessionID string) {
 	await(t, "a wake-up for "+sessionID, func() bool { return slices.Contains(p.take(), sessionID) })
 }
 
-// await calls ready until it returns true. Only a hang reaches its timeout.
+// await calls ready until it returns true. It fails the test after a minute, which only a hang takes.
 func await(t *testing.T, what string, ready func() bool) {
 	t.Helper()
 	tick, late := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
@@ -48,12 +48,12 @@ func await(t *testing.T, what string, ready func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }
 
-// join returns a store that is a node.
+// join returns a store that has joined the nodes, and its wake-ups.
 func join(t *testing.T, url string) (*Store, *wakeUps) {
 	t.Helper()
 	s, p := open(t, url), new(wakeUps)
@@ -61,7 +61,7 @@ func join(t *testing.T, url string) (*Store, *wakeUps) {
 	return s, p
 }
 
-// suspend stops a node's heartbeat, as if its process were suspended, or resumes it.
+// suspend stops a node's heartbeat, as if its process were suspended. If is is false, it resumes the heartbeat.
 func suspend(s *Store, is bool) {
 	s.membership.mu.Lock()
 	defer s.membership.mu.Unlock()
@@ -93,7 +93,7 @@ func followedReply(key conversation.TurnKey, offset int) conversation.Followed {
 	return conversation.Followed{Owner: key.Owner, SessionID: key.SessionID, Reply: key.ReplyID, Offset: offset}
 }
 
-// onBoth runs a test on one server and on a Cluster.
+// onBoth runs a test on a single server and on a Cluster.
 func onBoth(t *testing.T, test func(t *testing.T, url string)) {
 	t.Parallel()
 	t.Run("single", func(t *testing.T) {
@@ -106,7 +106,7 @@ func onBoth(t *testing.T, test func(t *testing.T, url string)) {
 	})
 }
 
-func TestFollow_NotifiedOfSummary(t *testing.T) {
+func TestSaveSummary_FollowingNode_Notified(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		writer, writerWakeUps := join(t, url)
 		viewer, viewerWakeUps := join(t, url)
@@ -126,7 +126,7 @@ func TestFollow_NotifiedOfSummary(t *testing.T) {
 	})
 }
 
-func TestFollow_NotifiedOfText(t *testing.T) {
+func TestJournal_FollowingNode_NotifiedEachTick(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		writer, writerWakeUps := join(t, url)
 		viewer, viewerWakeUps := join(t, url)
@@ -136,7 +136,7 @@ func TestFollow_NotifiedOfText(t *testing.T) {
 		if session.LiveReply != key.ReplyID || session.ID != key.SessionID || session.Fence != key.Fence {
 			t.Errorf("Follow returned %+v", session)
 		}
-		writerWakeUps.await(t, key.SessionID) // from here on it knows
+		writerWakeUps.await(t, key.SessionID) // from now on, the writer knows the follower
 		for offset, text := 0, ""; offset < 100; offset = len(text) {
 			viewerWakeUps.take()
 			journalText(t, writer, key, offset, "ä text ")
@@ -161,28 +161,28 @@ func TestFollow_NotifiedOfText(t *testing.T) {
 	})
 }
 
-func TestPoll_WriterLearnsMissedFollower(t *testing.T) {
+func TestPoll_MissedFollower_WriterNotifiesIt(t *testing.T) {
 	t.Parallel()
 	url := shared.Start(t)
 	writer, _ := join(t, url)
 	viewer, viewerWakeUps := join(t, url)
 	key := liveTurn(t, writer, newOwner())
-	poll(t, viewer, followedReply(key, 0)) // which also follows it, and notifies nobody
+	poll(t, viewer, followedReply(key, 0)) // makes viewer a follower, without notifying writer
 	journalText(t, writer, key, 0, "unheard")
 	poll(t, writer, followedReply(key, 0))
 	journalText(t, writer, key, 7, "heard")
 	viewerWakeUps.await(t, key.SessionID)
 	if more := viewerWakeUps.take(); len(more) > 0 {
-		t.Errorf("it was notified twice, also of %q", more)
+		t.Errorf("the viewer was notified again, of %q", more)
 	}
 	writer.followers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
 	viewer.followers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
 	if len(writer.followers.of) != 0 || len(viewer.followers.renewed) != 0 {
-		t.Error("lapsed leases are not forgotten")
+		t.Error("sweep keeps lapsed leases")
 	}
 }
 
-// nodesOf returns the nodes.
+// nodesOf returns the ids of all listed nodes.
 func nodesOf(t *testing.T, s *Store) []string {
 	t.Helper()
 	nodes, err := s.db.ZRange(t.Context(), nodesKey, 0, -1).Result()
@@ -190,7 +190,7 @@ func nodesOf(t *testing.T, s *Store) []string {
 	return nodes
 }
 
-func TestClose_LeavesNodes(t *testing.T) {
+func TestClose_NodeRemovedUnlessTurnIsLive(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	stays, _ := join(t, url)
@@ -204,14 +204,14 @@ func TestClose_LeavesNodes(t *testing.T) {
 	must(t, err)
 	same(t, "whether a living node was removed", removed, false)
 	must(t, leaves.Close())
-	must(t, dies.Close()) // with a turn that others have to end
+	must(t, dies.Close()) // with a turn that others must end
 	nodes := nodesOf(t, stays)
 	if slices.Sort(nodes); !slices.Equal(nodes, slices.Sorted(slices.Values([]string{stays.node, dies.node}))) {
 		t.Errorf("the nodes are %q", nodes)
 	}
 }
 
-func TestEndOrphans_TwoNodes_OnceEach(t *testing.T) {
+func TestEndOrphans_TwoNodes_EachTurnEndedOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, url string) {
 		dies, _ := join(t, url)
 		first, firstWakeUps := join(t, url)
@@ -228,9 +228,9 @@ func TestEndOrphans_TwoNodes_OnceEach(t *testing.T) {
 		ownTurn := liveTurn(t, first, newOwner())
 		die(t, dies)
 		var ended [2]int
-		var reaping sync.WaitGroup
+		var ending sync.WaitGroup
 		for i, s := range []*Store{first, second} {
-			reaping.Go(func() {
+			ending.Go(func() {
 				await(t, "the dead node is removed", func() bool {
 					n, err := s.EndOrphans(t.Context(), lengthOf)
 					must(t, err)
@@ -239,7 +239,7 @@ func TestEndOrphans_TwoNodes_OnceEach(t *testing.T) {
 				})
 			})
 		}
-		reaping.Wait()
+		ending.Wait()
 		if ended[0]+ended[1] != turns {
 			t.Errorf("of %d turns, the two nodes ended %v", turns, ended)
 		}
@@ -261,7 +261,7 @@ func TestEndOrphans_UnknownNode_FoundByPoll(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	looks, _ := join(t, url)
-	nobody := open(t, url) // its process died before the turn was among its own
+	nobody := open(t, url) // never sends a heartbeat, as if it died before the first
 	key := liveTurn(t, nobody, newOwner())
 	must(t, nobody.db.Del(t.Context(), liveKey(nobody.node)).Err())
 	ended := 0
@@ -277,24 +277,24 @@ func TestEndOrphans_UnknownNode_FoundByPoll(t *testing.T) {
 	}
 }
 
-// isSure reports whether a node would end the turns of others now.
-func isSure(s *Store) bool {
+// mayEndOrphans reports whether a node could end turns of dead nodes now.
+func mayEndOrphans(s *Store) bool {
 	n := &s.membership
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.sureLocked(time.Now())
 }
 
-func TestEndOrphans_Outage_NobodyDead(t *testing.T) {
+func TestEndOrphans_Outage_NoTurnEnded(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	a, _ := join(t, server.URL)
 	b, _ := join(t, server.URL)
 	keys := []conversation.TurnKey{liveTurn(t, a, newOwner()), liveTurn(t, b, newOwner())}
-	await(t, "both may end others' turns", func() bool { return isSure(a) && isSure(b) })
+	await(t, "both may end others' turns", func() bool { return mayEndOrphans(a) && mayEndOrphans(b) })
 	server.Stop()
-	<-time.After(deadAfter + heartbeatInterval) // long enough for everybody to look dead
-	if isSure(a) || isSure(b) {
+	<-time.After(deadAfter + heartbeatInterval) // after this, all nodes look dead
+	if mayEndOrphans(a) || mayEndOrphans(b) {
 		t.Error("a node without a connection may end others' turns")
 	}
 	server.Cont()
@@ -304,7 +304,7 @@ func TestEndOrphans_Outage_NobodyDead(t *testing.T) {
 				t.Fatalf("%d turns were ended", n)
 			}
 		}
-		return isSure(a) && isSure(b)
+		return mayEndOrphans(a) && mayEndOrphans(b)
 	})
 	for _, key := range keys {
 		if g := poll(t, a, followedReply(key, 0))[0]; g.Session.LiveReply != key.ReplyID {

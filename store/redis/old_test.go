@@ -17,10 +17,11 @@ import (
 	"parley/stream"
 )
 
-// TestOldData_Version1 reads data that a node of the first version has written, with a live turn, and compares it with what that version
-// read. The file holds Redis commands, one a line, with quoted words; the first line is the time of the dump. Every record, written
-// again, must be the same bytes: so during a rolling restart the older nodes read what the newer ones write.
-func TestOldData_Version1(t *testing.T) {
+// TestOldData_Version1_ReadAndRewrittenSame reads data that a node of the first version has written, with a live turn. The
+// contents must equal version1.json, as that version read them. The data file holds Redis commands, one a line, with quoted
+// words; the first line is the time of the dump. Each record, written again, must have the same bytes. So during a rolling
+// restart, older nodes can read the records of newer ones.
+func TestOldData_Version1_ReadAndRewrittenSame(t *testing.T) {
 	t.Parallel()
 	server := redistest.SingleWithClock(t)
 	s := open(t, server.URL)
@@ -48,7 +49,7 @@ func TestOldData_Version1(t *testing.T) {
 			command[i] = word
 		}
 		must(t, s.db.Do(t.Context(), command...).Err())
-		wantSameRecord(t, words)
+		wantSameBytes(t, words)
 	}
 	must(t, lines.Err())
 	want, err := os.ReadFile("testdata/version1.json")
@@ -74,8 +75,8 @@ func TestOldData_Version1(t *testing.T) {
 	}
 }
 
-// wantSameRecord reads the record that a command writes, if any, writes it again, and compares the bytes.
-func wantSameRecord(t *testing.T, command []string) {
+// wantSameBytes decodes the record in a command, if there is one, encodes it again, and compares the bytes.
+func wantSameBytes(t *testing.T, command []string) {
 	t.Helper()
 	var written []byte
 	want := command[len(command)-1]

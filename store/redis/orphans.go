@@ -10,29 +10,30 @@ import (
 	"parley/conversation"
 )
 
-// orphansAtOnce is how many orphans are ended in one round trip: enough for thousands in a second, and no burst that blocks Redis.
+// orphansAtOnce is the number of a node's orphans that one round trip reads or ends: enough for thousands a second, and few
+// enough not to block Redis.
 const orphansAtOnce = 64
 
-// orphan is a turn whose node is dead, or unknown.
+// orphan is a turn that EndOrphans may have to end: its node is dead or unknown, or is this node but does not write it.
 type orphan struct {
 	node    string
 	owner   conversation.Owner
 	session string
-	waiter  string // of the BeginTurn; "" if unknown
+	waiter  string // the waiter that began the turn; "" if unknown
 }
 
-// key is the key of the orphan's session.
+// key returns the key of the orphan's session.
 func (o *orphan) key() string { return sessionKey(tagOfOwner(o.owner), o.session) }
 
-// EndOrphans implements conversation.Store. It ends the turns of nodes without a heartbeat for three seconds; those of unknown nodes, in
-// sessions that this node has read; and this node's own that only the store knows (reclaim). However many nodes do so at the same
-// time, each turn is ended, and counted, once. It ends none before this process has joined, and for three seconds after this
-// process lost touch with Redis.
+// EndOrphans implements conversation.Store. It ends three kinds of turns: those of nodes without a heartbeat for deadAfter, those
+// of unknown nodes that suspect recorded, and those of this node that are live only in the store (reclaim). Even if several nodes
+// call it at the same time, each turn is ended and counted once. It does nothing before this process has joined. Within deadAfter
+// of Join, or of the end of an outage of Redis, it ends no turns of other nodes.
 func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
 	if !s.membership.joined() {
 		return 0, nil
 	}
-	if err := s.beat(ctx); err != nil { // it returns who is dead now, not a second ago
+	if err := s.beat(ctx); err != nil { // finds the nodes that are dead now, not a second ago
 		return 0, err
 	}
 	now := time.Now()
@@ -74,7 +75,7 @@ func (s *Store) endOrphansOf(ctx context.Context, node string, count func(text s
 	return ended, err
 }
 
-// orphansOf returns the turns that members of a node's live set name.
+// orphansOf returns the turns that members of a node's live set name. It skips malformed members.
 func orphansOf(node string, members []string) []orphan {
 	orphans := make([]orphan, 0, len(members))
 	for _, member := range members {
@@ -85,7 +86,7 @@ func orphansOf(node string, members []string) []orphan {
 	return orphans
 }
 
-// orphanOf reads what liveMember returned.
+// orphanOf is the inverse of liveMember. It reports whether member is valid.
 func orphanOf(node, member string) (orphan, bool) {
 	tag, rest, _ := strings.Cut(member, " ")
 	sessionID, waiter, _ := strings.Cut(rest, " ")
@@ -112,8 +113,9 @@ func (s *Store) removeLive(ctx context.Context, node string, members []string) e
 	return fault(s.db.SRem(ctx, liveKey(node), gone...).Err())
 }
 
-// RemoveExpired implements conversation.Store. In Redis sessions expire by themselves, with all that belongs to them, so it removes
-// none. The time that it returns only says when to ask again. A node that follows a session learns from Poll that it is gone.
+// RemoveExpired implements conversation.Store. In Redis, the keys of a session expire by themselves, so RemoveExpired removes no
+// session. It returns the time of the next call, in an hour. A node that follows an expired session learns from Poll that the
+// session is gone.
 func (s *Store) RemoveExpired(context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
 	return nil, conversation.TimeOf(time.Now().Add(time.Hour)), nil
 }

@@ -34,7 +34,7 @@ func nextTurn(t testing.TB, s *Store, owner conversation.Owner, sessionID string
 	return begun.Key
 }
 
-// wantInterrupted checks how a turn ended whose node was gone.
+// wantInterrupted checks that an orphan was ended with that text, and with estimated usage in which each byte is a token.
 func wantInterrupted(t *testing.T, s *Store, key conversation.TurnKey, text string) {
 	t.Helper()
 	m, err := s.Message(t.Context(), key.Owner, key.SessionID, key.ReplyID)
@@ -50,17 +50,17 @@ func wantInterrupted(t *testing.T, s *Store, key conversation.TurnKey, text stri
 	}
 }
 
-// die makes a node look dead at once: its last heartbeat is long ago, and no other follows.
+// die makes a node dead at once: it sets the node's last heartbeat to 1970, and stops the heartbeat.
 func die(t *testing.T, s *Store) {
 	t.Helper()
 	s.membership.mu.Lock()
 	s.membership.asleep = true
 	s.membership.mu.Unlock()
-	err := s.db.ZAdd(t.Context(), nodesKey, redis.Z{Score: 1, Member: s.node}).Err() // in 1970
+	err := s.db.ZAdd(t.Context(), nodesKey, redis.Z{Score: 1, Member: s.node}).Err()
 	must(t, err)
 }
 
-// endTurns makes a node end orphans until that many turns were ended.
+// endTurns calls EndOrphans on a node until it has ended that number of turns. One more call must end none.
 func endTurns(t *testing.T, s *Store, turns int) {
 	t.Helper()
 	ended := 0
@@ -71,7 +71,7 @@ func endTurns(t *testing.T, s *Store, turns int) {
 		return ended >= turns
 	})
 	if n, err := s.EndOrphans(t.Context(), lengthOf); ended != turns || n != 0 || err != nil {
-		t.Errorf("%d turns were ended, and then %d more, %v; want %d", ended, n, err, turns)
+		t.Errorf("%d turns were ended, want %d; the next EndOrphans ended %d, error %v", ended, turns, n, err)
 	}
 }
 
@@ -91,21 +91,21 @@ func TestEndTurn_NodeSlept_Fenced(t *testing.T) {
 	}, conversation.Timing{})
 	wantError(t, "EndTurn", err, conversation.ErrFenced)
 	if decided.Status != stream.Interrupted || decided.Content != "before" {
-		t.Errorf("what was decided is %+v", decided)
+		t.Errorf("the stored reply is %+v", decided)
 	}
 	wantInterrupted(t, lives, key, "before")
 	suspend(sleeps, false)
-	sleeperWakeUps.await(t, "") // it was removed meanwhile
+	sleeperWakeUps.await(t, "") // its heartbeat finds that the node was removed
 	next := nextTurn(t, sleeps, key.Owner, key.SessionID)
 	if n, err := lives.EndOrphans(t.Context(), lengthOf); n != 0 || err != nil {
-		t.Errorf("%d turns of a node that woke were ended, %v", n, err)
+		t.Errorf("%d turns of a node that was resumed were ended, error %v", n, err)
 	}
 	if g := poll(t, lives, followedReply(next, 0))[0]; g.Session.LiveReply != next.ReplyID || len(g.Text) != 0 {
 		t.Errorf("the next turn: %+v", g)
 	}
 }
 
-func TestEndOrphans_NextInQueueBegins(t *testing.T) {
+func TestEndOrphans_LivingWaiter_BeginsNext(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	dies, _ := join(t, url)
@@ -138,7 +138,7 @@ func TestEndOrphans_UnknownNode_FoundByWaiter(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	waits, _ := join(t, url)
-	nobody := open(t, url) // its process died before the turn was among its own
+	nobody := open(t, url) // never sends a heartbeat, as if it died before the first
 	key := liveTurn(t, nobody, newOwner())
 	must(t, nobody.db.Del(t.Context(), liveKey(nobody.node)).Err())
 	turn := aTurn(key.SessionID, "waiting")
@@ -151,7 +151,7 @@ func TestEndOrphans_UnknownNode_FoundByWaiter(t *testing.T) {
 	})
 }
 
-// wantUsage checks how many replies of an owner were interrupted, and what their completions used.
+// wantUsage checks the number of an owner's interrupted replies, and the number of completion tokens.
 func wantUsage(t *testing.T, s *Store, owner conversation.Owner, interrupted, completion int64) {
 	t.Helper()
 	now := usage.HourOf(time.Now().UnixMilli())
@@ -198,7 +198,7 @@ func endAgain(t *testing.T, s *Store, key conversation.TurnKey) error {
 	return err
 }
 
-func TestMembership_ClockSetAhead_NobodyDead(t *testing.T) {
+func TestMembership_ClockSetAhead_NobodyDeadFor3s(t *testing.T) {
 	n := membership{interval: heartbeatInterval, deadAfter: deadAfter}
 	heartbeat := func(clock time.Duration, dead ...any) []any {
 		return []any{int64(1), clock.Milliseconds(), append([]any{"self"}, dead...), dead}
@@ -210,7 +210,7 @@ func TestMembership_ClockSetAhead_NobodyDead(t *testing.T) {
 		var dead []any
 		if second >= 10 {
 			clock += time.Minute
-			dead = []any{"other"} // for as long as it has not been heard again
+			dead = []any{"other"} // until its next heartbeat
 		}
 		now := start.Add(time.Duration(second) * time.Second)
 		if _, err := n.learn(heartbeat(clock, dead...), now); err != nil {

@@ -1,6 +1,7 @@
 package redis
 
-// packedReader reads MessagePack, of which packed counts need lists and integers. bad says that the text is malformed.
+// packedReader reads MessagePack: lists and integers, the only types in packed counts. bad is true once the text proves
+// malformed.
 type packedReader struct {
 	rest string
 	bad  bool
@@ -16,7 +17,7 @@ func (r *packedReader) byte() byte {
 	return b
 }
 
-// listLength reads the header of a MessagePack list.
+// listLength reads the header of a MessagePack list and returns the number of its elements.
 func (r *packedReader) listLength() int {
 	switch b := r.byte(); {
 	case b&0xF0 == 0x90:
@@ -44,7 +45,7 @@ func (r *packedReader) number() int64 {
 	return 0
 }
 
-// bigEndian reads an unsigned number of size bytes.
+// bigEndian reads an unsigned big-endian number of size bytes.
 func (r *packedReader) bigEndian(size int) (n uint64) {
 	for range size {
 		n = n<<8 | uint64(r.byte())

@@ -16,7 +16,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// countIn adds to the counts of an hour, as scripts do.
+// countIn adds to the counts of an hour with the function that scripts use.
 func countIn(t rapid.TB, s *Store, owner conversation.Owner, hour usage.Hour, counts map[usage.Field]int64) {
 	t.Helper()
 	sc := newTestScript("test", "count_usage(tonumber(ARGV[1]), counts_from(ARGV, 2))", 0)
@@ -29,7 +29,7 @@ func countIn(t rapid.TB, s *Store, owner conversation.Owner, hour usage.Hour, co
 	}
 }
 
-// keysOf returns the keys of a tag, in their order.
+// keysOf returns the names of a tag's keys in Redis, sorted.
 func keysOf(t rapid.TB, s *Store, tag string) []string {
 	t.Helper()
 	keys, err := s.db.Keys(context.Background(), tag+":*").Result()
@@ -40,7 +40,7 @@ func keysOf(t rapid.TB, s *Store, tag string) []string {
 	return keys
 }
 
-// tally holds an owner's counts on a server whose clock jumps, and what they should be.
+// tally holds an owner, a server whose clock the test sets, and the counts that the owner should have.
 type tally struct {
 	t     rapid.TB
 	redis *redistest.Server
@@ -66,7 +66,7 @@ func (c *tally) count(hour usage.Hour, counts map[usage.Field]int64) {
 	countIn(c.t, c.s, c.owner, hour, counts)
 }
 
-// check reads those hours, and compares them.
+// check reads the counts of the hours from (inclusive) to (exclusive), and compares them with want.
 func (c *tally) check(from, to usage.Hour) {
 	c.t.Helper()
 	used, err := c.s.Usage(context.Background(), c.owner, from, to)
@@ -92,7 +92,7 @@ func (c *tally) check(from, to usage.Hour) {
 	}
 }
 
-// kept returns the days, today being 0 and yesterday -1, that have counts in a hash, or packed.
+// kept returns the days that have counts in a hash (kind "h") or packed (kind "p"), relative to today: yesterday is -1.
 func (c *tally) kept(kind string) []int {
 	c.t.Helper()
 	var days []int
@@ -112,13 +112,13 @@ func (c *tally) kept(kind string) []int {
 
 const oneDay = 24 * time.Hour
 
-// noon sets the clock to half past the next noon, so that no hour ends in a test.
+// noon sets the clock to 12:30 of the next day, so that no hour ends during a test.
 func noon(redis *redistest.Server) {
 	now := redis.Now().UTC()
 	redis.Advance(now.Truncate(oneDay).Add(36*time.Hour + 30*time.Minute).Sub(now))
 }
 
-// pass lets time pass, or sets the clock back. Counts that expire are gone.
+// pass moves the clock by hours, back if that is negative. It removes the counts that expire from want.
 func (c *tally) pass(hours int) {
 	c.redis.Advance(time.Duration(hours) * time.Hour)
 	maps.DeleteFunc(c.want, func(hour usage.Hour, _ map[usage.Field]int64) bool {
@@ -126,8 +126,9 @@ func (c *tally) pass(hours int) {
 	})
 }
 
-// TestUsage_PackedOrNot_SameCounts counts, reads and lets time pass in random order: what is read is what was counted.
-func TestUsage_PackedOrNot_SameCounts(t *testing.T) {
+// TestUsage_PackedOrNot_CountsUnchanged counts, reads and moves the clock in random order. The counts read must equal those
+// added.
+func TestUsage_PackedOrNot_CountsUnchanged(t *testing.T) {
 	t.Parallel()
 	redis := redistest.SingleWithClock(t)
 	s := open(t, redis.URL)
@@ -161,7 +162,7 @@ func TestUsage_PackedOrNot_SameCounts(t *testing.T) {
 		}
 		c.pass(72)
 		c.check(0, c.hour()+2)
-		c.check(0, c.hour()+2) // what is packed now
+		c.check(0, c.hour()+2) // reads the packed days
 	})
 	t.Logf("%d days had counts packed and not", both)
 }
@@ -179,27 +180,28 @@ func TestUsage_FirstCountOfDay_PacksDaysBefore(t *testing.T) {
 		for ago := day; ago >= 1; ago-- {
 			packed = append(packed, -1-ago)
 		}
-		same(t, "the hashes", c.kept("h"), hashes)
-		same(t, "what is packed", c.kept("p"), packed)
+		same(t, "days in hashes", c.kept("h"), hashes)
+		same(t, "packed days", c.kept("p"), packed)
 		c.check(0, c.hour()+2)
 		redis.Advance(oneDay)
 	}
 	c.count(c.hour()-4*24, one)
-	same(t, "the hashes, after a late count", c.kept("h"), []int{-1})
+	same(t, "days in hashes after a late count", c.kept("h"), []int{-1})
 	redis.Advance(-4 * oneDay)
 	c.count(c.hour(), one)
-	same(t, "the hashes, where the clock was set back", c.kept("h"), []int{0, 3})
-	same(t, "what is packed then", c.kept("p"), []int{-3, -2, -1, 0, 1, 2})
+	same(t, "days in hashes with the clock set back", c.kept("h"), []int{0, 3})
+	same(t, "packed days with the clock set back", c.kept("p"), []int{-3, -2, -1, 0, 1, 2})
 	c.check(0, c.hour()+2)
 	redis.Advance(4 * oneDay)
-	c.check(c.hour()-3*24, c.hour()+2) // without that day
-	same(t, "the hashes, where it is right again", c.kept("h"), []int{-4, -1})
+	c.check(c.hour()-3*24, c.hour()+2) // all days but that one
+	same(t, "days in hashes with the clock right again", c.kept("h"), []int{-4, -1})
 	c.check(c.hour()-4*24, c.hour()-4*24+1)
-	same(t, "the hashes, when the day was read", c.kept("h"), []int{-1})
+	same(t, "days in hashes after reading that day", c.kept("h"), []int{-1})
 	c.check(0, c.hour()+2)
 }
 
-// TestUsage_InexactCount_NotPacked: a model can report any number of tokens.
+// TestUsage_InexactCount_NotPacked adds counts that Lua's doubles cannot represent, because a model can report any number of
+// tokens.
 func TestUsage_InexactCount_NotPacked(t *testing.T) {
 	t.Parallel()
 	redis := redistest.SingleWithClock(t)
@@ -210,10 +212,10 @@ func TestUsage_InexactCount_NotPacked(t *testing.T) {
 	c.count(c.hour()-24, map[usage.Field]int64{6: 1<<53 - 1})
 	redis.Advance(2 * oneDay)
 	c.check(0, c.hour()+2)
-	same(t, "the hashes", c.kept("h"), []int{-2})
-	same(t, "what is packed", c.kept("p"), []int{-3})
+	same(t, "days in hashes", c.kept("h"), []int{-2})
+	same(t, "packed days", c.kept("p"), []int{-3})
 	c.count(c.hour()-3*24, map[usage.Field]int64{6: 1, 7: 5})
-	same(t, "the hashes, when a sum is no longer exact", c.kept("h"), []int{-3, -2})
+	same(t, "days in hashes when a sum is no longer exact", c.kept("h"), []int{-3, -2})
 	c.check(0, c.hour()+2)
 }
 
@@ -237,11 +239,11 @@ func TestUsage_IdleAccount_PackedAFewAtATime(t *testing.T) {
 		hashes, packed int
 	}{
 		{"a count that is not its day's first", func() { c.count(c.hour()-1, map[usage.Field]int64{8: 1}) }, 50, 0},
-		{"the first of a day", func() { c.count(c.hour()+24, map[usage.Field]int64{8: 1}) }, 47, 4},
-		{"who reads two days", func() { c.check(all-24*50, all-24*48) }, 45, 6},
-		{"who reads all", func() { c.check(0, all) }, 13, 38},
-		{"who reads all again", func() { c.check(0, all) }, 3, 48},
-		{"and again", func() { c.check(0, all) }, 3, 48},
+		{"the first count of a day", func() { c.count(c.hour()+24, map[usage.Field]int64{8: 1}) }, 47, 4},
+		{"a report of two days", func() { c.check(all-24*50, all-24*48) }, 45, 6},
+		{"a report of all days", func() { c.check(0, all) }, 13, 38},
+		{"a second report of all days", func() { c.check(0, all) }, 3, 48},
+		{"a third report of all days", func() { c.check(0, all) }, 3, 48},
 	} {
 		step.do()
 		same(t, "after "+step.what+": days in a hash, and packed", [2]int{len(c.kept("h")), len(c.kept("p"))}, [2]int{step.hashes, step.packed})
@@ -259,13 +261,13 @@ func TestUsage_ExpiresAfter400Days(t *testing.T) {
 	c.count(counted, one)
 	key := func(kind string) string { return fmt.Sprint(tagOfOwner(c.owner), ":", kind, ":", int64(counted/24)) }
 	expires := s.db.PExpireTime(t.Context(), key("h")).Val()
-	same(t, "days after that day, when the hash expires", (expires-time.Duration((counted/24+1)*24)*time.Hour).Hours()/24, 400)
+	same(t, "days from the end of that day to the hash's expiry", (expires-time.Duration((counted/24+1)*24)*time.Hour).Hours()/24, 400)
 	redis.Advance(2 * oneDay)
 	c.check(0, c.hour()+2)
-	same(t, "when what is packed expires", s.db.PExpireTime(t.Context(), key("p")).Val(), expires)
+	same(t, "expiry of the packed counts", s.db.PExpireTime(t.Context(), key("p")).Val(), expires)
 	redis.Advance(-2 * oneDay)
 	c.count(counted, one)
-	same(t, "when the hash beside it expires", s.db.PExpireTime(t.Context(), key("h")).Val(), expires)
+	same(t, "expiry of the hash beside the packed counts", s.db.PExpireTime(t.Context(), key("h")).Val(), expires)
 	redis.Advance(399 * oneDay)
 	c.check(0, c.hour()+2)
 	redis.Advance(time.UnixMilli(expires.Milliseconds()).Sub(redis.Now()) + time.Second)
@@ -273,7 +275,8 @@ func TestUsage_ExpiresAfter400Days(t *testing.T) {
 	c.check(0, c.hour()+2)
 }
 
-// TestUsage_PackedByLua_ReadByGo compares both at the limits of MessagePack's sizes. Malformed text is refused.
+// TestUsage_PackedByLua_ReadByGo packs numbers and lists at the limits of MessagePack's sizes in Lua and reads them in Go, which
+// must also refuse malformed text.
 func TestUsage_PackedByLua_ReadByGo(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
@@ -284,7 +287,7 @@ func TestUsage_PackedByLua_ReadByGo(t *testing.T) {
 				for i = 1, tonumber(ARGV[2]) do list[2 * i - 1], list[2 * i] = 1, tonumber(ARGV[1]) end
 				return cmsgpack.pack(list)`, n, length))
 			r := packedReader{rest: packed}
-			same(t, "the length", r.listLength(), 2*length)
+			same(t, "the length of the list", r.listLength(), 2*length)
 			for range length {
 				same(t, "the step", r.number(), 1)
 				if got := r.number(); got != n {
@@ -297,15 +300,15 @@ func TestUsage_PackedByLua_ReadByGo(t *testing.T) {
 	whole := text(evaluate(t, s, "return cmsgpack.pack({1, 2, 500, 70000, 11000, -5})"))
 	for n := range len(whole) - 1 {
 		if new(day).addPacked(whole[:n+1]) {
-			t.Errorf("of %q, %d bytes are read", whole, n+1)
+			t.Errorf("addPacked accepts the first %d bytes of %q", n+1, whole)
 		}
 	}
 	if !new(day).addPacked(whole) || new(day).addPacked(whole+"\x00") {
-		t.Errorf("%q is not read, or more than it", whole)
+		t.Errorf("addPacked refuses %q, or accepts it with a byte more", whole)
 	}
 	for _, bad := range []string{"return cmsgpack.pack({1}) .. '\\5'", "return cmsgpack.pack({20000, 1})", "return cmsgpack.pack({-1, 1, 'a', 1})"} {
 		if packed := text(evaluate(t, s, bad)); new(day).addPacked(packed) {
-			t.Errorf("%q is read", packed)
+			t.Errorf("addPacked accepts %q", packed)
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 var pingScript = newScript("ping", idempotent|durable)
 
-// Ping reports whether the store accepts writes: nil, or an error that wraps conversation.ErrUnavailable. A server that only reads, is
-// out of memory, or cannot save, is not ready; nor is a Cluster with one such master.
+// Ping returns nil if the store accepts writes, and an error that wraps conversation.ErrUnavailable if it does not: the server is
+// read-only, out of memory, or cannot save, or too few replicas acknowledge. In a Cluster, one such master is enough.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -25,5 +25,5 @@ func (s *Store) Ping(ctx context.Context) error {
 	}))
 }
 
-// mayWrite is a script that writes nothing, but that a server refuses if it could not write.
+// mayWrite is a script that writes nothing. A server that cannot write refuses it, because its shebang lacks the flag no-writes.
 const mayWrite = "#!lua\nreturn 1"

@@ -10,9 +10,9 @@ import (
 	"parley/stream"
 )
 
-// A message is a member of its session's set (lua/lib/messages.lua): id, NUL, tokens in a prompt (4 bytes), createdAt (8 bytes), and a
-// record (package record), which scripts do not read. The live reply is not in the set. Scripts return it as a member, with
-// recordStreaming and the text of its journal in place of the record.
+// A message is a member of its session's set (lua/lib/messages.lua): id, NUL, tokens in a prompt (4 bytes), createdAt (8 bytes),
+// and a record (package record), which scripts do not read. The live reply is not in the set. Scripts return it in the same
+// format, with recordStreaming and the text of its journal in place of the record.
 const (
 	recordStreaming = 0
 
@@ -20,7 +20,7 @@ const (
 	headLength = idLength + 1 + 4 + 8
 )
 
-// readMember reads a message of a session as scripts return it.
+// readMember reads a message of a session in the format that scripts return.
 func readMember(sessionID, member string) (conversation.Message, error) {
 	if len(member) <= headLength {
 		return conversation.Message{}, errRecord
@@ -37,9 +37,9 @@ func readMember(sessionID, member string) (conversation.Message, error) {
 	return m, err
 }
 
-// An indexed message is id, NUL, its record, and its terms up to the end.
+// An indexed message consists of its id, NUL, its record, and its terms, if any, up to the end.
 
-// appendIndexed appends the record of an indexed message.
+// appendIndexed appends the index record of a message, without its terms.
 func appendIndexed(b []byte, m *conversation.Message) []byte {
 	x := conversation.Index(m, "")
 	return record.AppendIndexed(b, &x)
@@ -50,7 +50,7 @@ func appendTerms(b []byte, terms window.Terms) []byte {
 	return b
 }
 
-// readIndexed reads an indexed message as scripts return it.
+// readIndexed reads an indexed message in the format that scripts return.
 func readIndexed(member string) (conversation.Indexed, error) {
 	if len(member) < idLength+2 {
 		return conversation.Indexed{}, errRecord
@@ -60,7 +60,7 @@ func readIndexed(member string) (conversation.Indexed, error) {
 	return x, err
 }
 
-// validPrefix returns a text up to its last whole character: a journal may end within one.
+// validPrefix returns the part of a text before its first byte that is not valid UTF-8: a journal may end within a character.
 func validPrefix(text string) string {
 	if utf8.ValidString(text) {
 		return text

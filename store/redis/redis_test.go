@@ -16,7 +16,7 @@ import (
 	"parley/store/storetest"
 )
 
-// open returns a store on the server of that URL.
+// open returns a store on the server at that URL, and closes it after the test.
 func open(t *testing.T, url string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url)
@@ -25,8 +25,8 @@ func open(t *testing.T, url string) *Store {
 	return s
 }
 
-// shared is the URL of a server that tests share, each with accounts of its own. A test that harms its server starts
-// another.
+// shared is the server that most tests use, each with its own accounts. A test that stops or breaks its server starts another
+// one.
 var shared = redistest.Shared()
 
 func TestMain(m *testing.M) {
@@ -49,10 +49,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// newAccount returns a name that no other test has.
+// newAccount returns an account name that no other test uses.
 func newAccount() string { return "account " + conversation.RandomText(12) }
 
-// newKey makes a key of that owner and returns who presents it.
+// newKey creates a key of that owner and returns the principal of requests with the key.
 func newKey(t *testing.T, s *Store, owner auth.Owner) auth.Principal {
 	t.Helper()
 	key, err := s.CreateKey(t.Context(), aKey(owner), limit.Pro)
@@ -69,7 +69,7 @@ func aKey(owner auth.Owner) auth.Key {
 
 var smallFigures = limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 10_000}
 
-// admit admits a request of the principal.
+// admit admits a request of p, and checks that the admission has a decision exactly if it was admitted or refused.
 func admit(t *testing.T, s *Store, p auth.Principal) (limit.Decision, error) {
 	a := &auth.Admission{Principal: p, Limits: smallFigures}
 	err := s.Admit(auth.WithAdmission(t.Context(), a))
@@ -87,7 +87,7 @@ func wantError(t *testing.T, what string, got, want error) {
 	}
 }
 
-func TestPing(t *testing.T) {
+func TestPing_WritableServer_NoError(t *testing.T) {
 	must(t, newStore(t).Ping(context.Background()))
 }
 
@@ -99,7 +99,7 @@ func backend(s *Store) storetest.Backend {
 	return storetest.Backend{Conversation: s, Keys: s, Tickets: s}
 }
 
-// goFile returns a file of this package.
+// goFile returns the text of a file of this package.
 func goFile(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)

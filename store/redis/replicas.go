@@ -11,27 +11,28 @@ import (
 )
 
 const (
-	// replicaTimeout is how long replicas may take to acknowledge a write; of callTimeout it leaves 0.8 s for the rest.
+	// Replicas must acknowledge a write within replicaTimeout; that leaves 0.8 s of callTimeout for all else.
 	replicaTimeout = time.Second
-	// probeTimeout is how long they may take if they were behind the last time, so that requests fail fast meanwhile.
+	// If replicas were behind the last time, they must acknowledge within probeTimeout, so that requests fail fast.
 	probeTimeout = 100 * time.Millisecond
-	// maxReplicas is the largest value of waitReplicas.
+	// maxReplicas is the maximum of waitReplicas.
 	maxReplicas = 100
 )
 
-// replicas waits for replicas (see Open): a durable script's writes are acknowledged by that many before its caller gets the result, in
-// the same round trip. If they were behind the last time, a durable script does not run.
+// replicas waits for replicas (see Open): the caller of a durable script gets the result only after enough replicas have
+// acknowledged the script's writes, in the same round trip. If they were behind the last time, and a probe finds that they still
+// are, the script does not run.
 type replicas struct {
-	wanted int         // static; 0: wait for none
-	behind atomic.Bool // whether fewer acknowledged the last time
+	wanted int         // static; number of replicas that must acknowledge; 0: do not wait
+	behind atomic.Bool // too few replicas acknowledged the last time
 }
 
-// errBehind is the error if too few replicas acknowledged in time. The script may have run nevertheless.
+// errBehind says that too few replicas acknowledged in time. The script may have run nevertheless.
 var errBehind = unavailable(errors.New("redis: too few replicas acknowledge writes in time (waitReplicas)"))
 
-// awaiting returns the commands that wait for the replicas, to be sent after a durable script; none if waitReplicas is 0. The first of them
-// writes, because WAIT covers only what its own connection has written: a script that finds its work done by an earlier call,
-// whose wait failed, writes nothing itself. (Redis 7.0 also covers reads, but does not promise it.)
+// awaiting returns the commands to send after a durable script to wait for the replicas; none if waitReplicas is 0. WAIT covers
+// only the writes of its own connection. So the first command writes: a script writes nothing itself if an earlier call, whose
+// wait failed, has done its work. (Redis 7.0 also covers reads, but does not promise it.)
 func (r *replicas) awaiting(timeout time.Duration) [][]any {
 	if r.wanted == 0 {
 		return nil
@@ -39,7 +40,7 @@ func (r *replicas) awaiting(timeout time.Duration) [][]any {
 	return [][]any{{"set", readyKey, "1", "px", 1}, {"wait", r.wanted, timeout.Milliseconds()}}
 }
 
-// check returns the error of a command that was sent beside a script.
+// check returns the error of a command that was sent beside a script. If the command is WAIT, it updates behind.
 func (r *replicas) check(cmd *redis.Cmd) error {
 	if err := cmd.Err(); err != nil {
 		return unavailable(err)
@@ -67,7 +68,7 @@ func (s *Store) probeReplicas(ctx context.Context) error {
 	return s.checkAll(commands)
 }
 
-// parseReplicas reads the parameter waitReplicas; "" is 0.
+// parseReplicas parses the parameter waitReplicas; "" means 0.
 func parseReplicas(text string, clustered bool) (int, error) {
 	if text == "" {
 		return 0, nil

@@ -11,7 +11,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// replicated starts a master and a replica of it that follows through a proxy.
+// replicated starts a master, and a replica that is connected to the master through the proxy link.
 func replicated(t *testing.T) (master, replica *redistest.Server, link *redistest.Proxy) {
 	master = redistest.Single(t, "--repl-diskless-sync-delay", "0")
 	link = redistest.NewProxy(t, master.Addr)
@@ -22,7 +22,7 @@ func replicated(t *testing.T) (master, replica *redistest.Server, link *redistes
 	return master, replica, link
 }
 
-func TestReplicas_SameRoundTrip(t *testing.T) {
+func TestReplicas_EndAndBegin_NoExtraRoundTrip(t *testing.T) {
 	t.Parallel()
 	master, replica, _ := replicated(t)
 	s := open(t, master.URL+"?waitReplicas=1")
@@ -40,10 +40,10 @@ func TestReplicas_SameRoundTrip(t *testing.T) {
 	begun, err = s.BeginTurn(auth.WithAdmission(t.Context(), a), owner, aTurn(session.ID, "hello"))
 	must(t, err)
 	if n := counted.n.Load(); n != 2 {
-		t.Errorf("%d trips for an end and a beginning", n)
+		t.Errorf("EndTurn and BeginTurn took %d round trips, want 2", n)
 	}
 	if got := replica.Do("HGET", sessionKey(tagOfOwner(owner), session.ID), "live"); got != begun.Reply.ID {
-		t.Errorf("the replica has %q", got)
+		t.Errorf("the live reply on the replica is %q, want %q", got, begun.Reply.ID)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestReplicas_TooFew_Unavailable(t *testing.T) {
 	page, err := s.Sessions(t.Context(), owner, conversation.SessionQuery{Limit: 9}) // reads go on
 	must(t, err)
 	if len(page.Sessions) != 2 { // the first failed call has taken effect, the next two did not start
-		t.Errorf("there are %d sessions", len(page.Sessions))
+		t.Errorf("there are %d sessions, want 2", len(page.Sessions))
 	}
 	link.Connect()
 	master.AwaitReplica()
@@ -74,8 +74,8 @@ func TestReplicas_TooFew_Unavailable(t *testing.T) {
 	must(t, create())
 }
 
-// TestReplicas_Repeat_WaitsForFirstCall suspends the replica: it is connected, and has acknowledged everything that a
-// connection without writes has written.
+// TestReplicas_Repeat_WaitsForFirstCall suspends the replica, which stays connected. WAIT on a connection that has written
+// nothing would succeed.
 func TestReplicas_Repeat_WaitsForFirstCall(t *testing.T) {
 	t.Parallel()
 	master, replica, _ := replicated(t)
@@ -94,11 +94,11 @@ func TestReplicas_Repeat_WaitsForFirstCall(t *testing.T) {
 	made, err := open(t, url).CreateSession(t.Context(), owner, wanted)
 	must(t, err)
 	if !made.Replayed {
-		t.Error("the session was made twice")
+		t.Error("the session was created twice")
 	}
 }
 
-func TestOpen_InvalidWaitReplicas(t *testing.T) {
+func TestOpen_InvalidWaitReplicas_Refused(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://h?waitReplicas=x":           "waitReplicas in the store's URL must be a whole number",
 		"redis://h?waitReplicas=-1":          "waitReplicas in the store's URL must be a whole number",

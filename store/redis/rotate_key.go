@@ -19,7 +19,7 @@ func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, s
 	}
 	reply, err := s.rotate(ctx, owner, keyID, secret, prefix, false)
 	if errors.Is(err, conversation.ErrUnavailable) {
-		// Look whether only the reply was lost. If the caller rotated again, the secret that clients use would be one too old.
+		// Find out whether only the reply was lost. If the caller rotated again, the secret that clients use would be removed.
 		if done, again := s.rotate(auth.WithAdmission(ctx, nil), owner, keyID, secret, prefix, true); again == nil {
 			reply, err = done, nil
 		}
@@ -47,7 +47,7 @@ func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, s
 	return rotated.Key, s.setPointers(ctx, pointers...)
 }
 
-// rotate gives a key a new secret in its slot, or only looks whether it has it already.
+// rotate gives a key a new secret in its slot. If look is set, it only returns the key if that secret is already its newest.
 func (s *Store) rotate(ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix string, look bool) (any, error) {
 	tag := ownerTag(owner)
 	reply, err := s.run(ctx, rotateKeyScript, tag, []string{keyKey(tag, keyID)},

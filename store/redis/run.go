@@ -11,21 +11,21 @@ import (
 	"parley/conversation"
 )
 
-// run runs a script in one round trip and returns its result: nil, an int64, a string, or a []any of these. All keys have the hash tag
-// tag. Everything that has an effect goes through run or runAll.
+// run runs a script in one round trip and returns its result: nil, an int64, a string, or a []any of these. All keys have the
+// hash tag tag; "" if they have none. All writes to keys with a tag go through run or runAll, except the SETRANGE of Journal.
 //
-// If the script carries an admission and ctx has one that is pending, the request is admitted first. If it is refused, the operation does
-// not run, and the error is auth.ErrInvalidToken or an *auth.LimitError. Other errors are those of fault.
+// If the script carries an admission and ctx has a pending one, the script admits the request first. If it refuses the request,
+// the operation does not run, and the error is auth.ErrInvalidToken or an *auth.LimitError. Other errors are those of fault.
 //
-// After a lost reply the script may have run. It is sent again, once, if it is idempotent and counts no request. A durable script
-// whose replicas do not acknowledge it in time has run, yet the error is conversation.ErrUnavailable; but if they were behind before, it
-// does not run at all.
+// After a lost reply the script may have run. It is sent again, once, if it is idempotent and counts no request. If the replicas
+// do not acknowledge a durable script in time, the script has run, yet the error is conversation.ErrUnavailable. If they were
+// behind before and still are, a durable script does not run at all.
 func (s *Store) run(ctx context.Context, sc *script, tag string, keys []string, args ...any) (any, error) {
 	return s.runWith(ctx, sc, tag, keys, nil, args...)
 }
 
-// runWith runs a script as run does, and commands after it in the same round trip. In a Cluster, those for another server run at
-// the same time. If one of them fails and the script does not, the error is conversation.ErrUnavailable.
+// runWith runs a script like run, and the commands beside after it in the same round trip. In a Cluster, commands for another
+// server run at the same time. If a command fails and the script does not, the error is conversation.ErrUnavailable.
 func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []string, beside [][]any, args ...any) (any, error) {
 	var admission *auth.Admission
 	counted := false
@@ -70,15 +70,15 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 	return parts[0], nil
 }
 
-// call is a script that is run in a pipeline.
+// call is a script with its keys and arguments, to be run in a pipeline.
 type call struct {
 	script *script
 	keys   []string
 	args   []any
 }
 
-// runAll runs scripts that carry no admission, in one round trip to each server. It returns the result or the error of each. One that a
-// server did not know, and so did not run, is sent again by its text.
+// runAll runs scripts that carry no admission, in one round trip to each server. It returns the result or the error of each. If a
+// server does not know a script, and so has not run it, a second round trip sends the script's text.
 func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -103,8 +103,8 @@ func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	return replies, errs
 }
 
-// pipeline runs the calls with those numbers by their texts or, if numbers is nil, all calls by their digests. It returns the numbers of
-// those whose script the server did not know.
+// pipeline runs the calls at the indices numbers by the scripts' texts. If numbers is nil, it runs all calls by the scripts'
+// digests. It returns the indices of the calls whose script the server did not know.
 func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs []error, numbers []int) (missing []int) {
 	byText := numbers != nil
 	if !byText {
@@ -147,7 +147,8 @@ func (s *Store) send(ctx context.Context, sc *script, keys []string, beside [][]
 	return reply, err
 }
 
-// sendCommand sends a command and others beside it. The error is its own or, if it has none, the first of the others'.
+// sendCommand sends cmd, and the commands beside in the same pipeline. It returns the error of cmd or, if there is none, the
+// first error of the others.
 func (s *Store) sendCommand(ctx context.Context, cmd *redis.Cmd, beside [][]any) (any, error) {
 	if len(beside) == 0 {
 		_ = s.db.Process(ctx, onceOnly{cmd})
@@ -164,7 +165,7 @@ func (s *Store) sendCommand(ctx context.Context, cmd *redis.Cmd, beside [][]any)
 	return reply, s.checkAll(others)
 }
 
-// queue queues commands in a pipeline.
+// queue adds commands to a pipeline.
 func queue(ctx context.Context, pipe redis.Pipeliner, commands [][]any) []*redis.Cmd {
 	queued := make([]*redis.Cmd, len(commands))
 	for i, command := range commands {
@@ -174,7 +175,7 @@ func queue(ctx context.Context, pipe redis.Pipeliner, commands [][]any) []*redis
 	return queued
 }
 
-// checkAll returns the first error of commands that were sent beside scripts.
+// checkAll returns the first error among commands that were sent beside scripts.
 func (s *Store) checkAll(commands []*redis.Cmd) (first error) {
 	for _, cmd := range commands {
 		if err := s.replicas.check(cmd); first == nil {
@@ -184,8 +185,8 @@ func (s *Store) checkAll(commands []*redis.Cmd) (first error) {
 	return first
 }
 
-// onceOnly is a command that the client sends only once. The client of a Cluster retries others by itself; it still follows
-// redirections.
+// onceOnly is a command that the client never sends again. The client of a Cluster would retry other commands by itself. It still
+// follows redirections.
 type onceOnly struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.
@@ -209,7 +210,7 @@ func command(ctx context.Context, sc *script, byText bool, keys []string, args [
 	return cmd
 }
 
-// result returns what a script returned; nil is no error.
+// result returns the result of a script. A nil result is not an error.
 func result(cmd *redis.Cmd) (any, error) {
 	reply, err := cmd.Result()
 	if errors.Is(err, redis.Nil) {
@@ -218,33 +219,35 @@ func result(cmd *redis.Cmd) (any, error) {
 	return reply, err
 }
 
-// isLost reports whether an error says that no reply came.
+// isLost reports whether err means that no reply arrived.
 func isLost(err error) bool {
 	var answered redis.Error
 	return !errors.As(err, &answered) && !errors.Is(err, errBehind)
 }
 
-// What follows reads results. A script's results have few shapes, so a wrong one reads as the zero value, and callers check lengths.
+// The functions below read results. They return the zero value for a result of another type, and callers check the lengths of
+// lists.
 
-// text returns a result that is a string, else "".
+// text returns a string result, and "" for a result of another type.
 func text(reply any) string {
 	text, _ := reply.(string)
 	return text
 }
 
-// integer returns a result that is a number, else 0.
+// integer returns a number result, and 0 for a result of another type.
 func integer(reply any) int64 {
 	n, _ := reply.(int64)
 	return n
 }
 
-// list returns a result that is a list, else nil.
+// list returns a list result, and nil for a result of another type.
 func list(reply any) []any {
 	list, _ := reply.([]any)
 	return list
 }
 
-// outcome returns the string that a list begins with: how the operation ended.
+// outcome returns the first element of a list if that is a string, else "". In most results it names the outcome of the
+// operation.
 func outcome(list []any) string {
 	if len(list) == 0 {
 		return ""
@@ -252,7 +255,7 @@ func outcome(list []any) string {
 	return text(list[0])
 }
 
-// texts returns a result that is a list of strings.
+// texts returns a result that is a list of strings. It reports whether it is one. It reports whether it is one.
 func texts(reply any) ([]string, bool) {
 	list, ok := reply.([]any)
 	all := make([]string, len(list))
@@ -263,7 +266,7 @@ func texts(reply any) ([]string, bool) {
 	return all, ok
 }
 
-// flag returns a bool as scripts take it.
+// flag encodes a bool for scripts: "1" for true, "" for false.
 func flag(b bool) string {
 	if b {
 		return "1"

@@ -9,7 +9,8 @@ import (
 
 var saveSummaryScript = newScript("save_summary", 0)
 
-// SaveSummary implements conversation.Store. If its reply is lost, a repeat returns ErrStale, even if the summary stored is its own.
+// SaveSummary implements conversation.Store. If its reply was lost, a repeat returns ErrStale, even if the stored summary is its
+// own.
 func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
 	tag := tagOfOwner(owner)
 	counted := conversation.UsageOfSummary(usage)

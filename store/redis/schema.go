@@ -11,58 +11,59 @@ import (
 	"parley/conversation"
 )
 
-// All names of keys in Redis are made in this file, those in scripts too: Lua gets functions that are generated from
+// This file defines all names of keys in Redis, those in scripts too: Lua gets functions that are generated from
 // luaNames. Names never change, so that old data stays readable and nodes of two versions can run side by side.
 //
-// What belongs to an account in a mode begins with its tag, {a:<account>:<l|t>}, which Redis Cluster hashes to one slot:
+// All keys of an account in a mode begin with its tag, {a:<account>:<l|t>}, which Redis Cluster hashes to one slot:
 //
-//	TAG:account       hash    tier, version (of the tier). The live mode's record is the truth, the test mode's follows it. An
+//	TAG:account       hash    tier, version (of the tier). The live mode's record decides, the test mode's is a copy. An
 //	                          account exists if its live mode's record does.
 //	TAG:keys          list    ids of keys, newest first
-//	TAG:key:<keyId>   hash    the truth about a key (fields: lua/list_keys.lua); stays when the key is revoked
-//	TAG:requests      string  requests a minute: a window (lua/lib/rate_window.lua); expires when nothing in it counts any more
+//	TAG:key:<keyId>   hash    the record of a key (fields: lua/list_keys.lua); stays when the key is revoked
+//	TAG:requests      string  requests a minute: a window (lua/lib/rate_window.lua); expires 130 s after its last change
 //	TAG:tokens        string  tokens a minute: a window
-//	TAG:day           string  requests of the test keys' day: its number and count; expires a day after the day
-//	TAG:ticket:<id>   string  a ticket that was used; expires with the ticket
+//	TAG:day           string  requests of the test keys in a UTC day: the day's number and the count; expires a day after the day
+//	TAG:ticket:<id>   string  marks a used ticket; expires with the ticket
 //
 // Sessions:
 //
 //	TAG:s:<sid>          hash    a session. Always: user, created, expires, last (activity), count (of messages), prompt,
 //	                             completion, total (tokens used), window, compress ('1' or ''), policy, htokens (of the history),
-//	                             fence. If there are any: meta, head (last message), cleared. While a turn is live: live (the
-//	                             reply), asked (the message), previous (the head before), node, waiter (of the BeginTurn that
-//	                             began it), stop. While sends wait: queue (MessagePack, lua/lib/queue.lua), granted (the waiter
+//	                             fence. Optional: meta, head (last message), cleared. While a turn is live: live (the reply), asked
+//	                             (the message), previous (the head before the turn), node, waiter (of the BeginTurn that began the
+//	                             turn), stop. While sends wait: queue (MessagePack, lua/lib/queue.lua), granted (the waiter
 //	                             that may take the session), grantedAt. Expires with the session.
-//	TAG:m:<sid>          zset    its messages by id, all with score 0 (lua/lib/messages.lua). The live reply is not among them.
+//	TAG:m:<sid>          zset    its messages by id, all with score 0 (lua/lib/messages.lua), without the live reply.
 //	                             Expires with the session.
-//	TAG:w:<sid>          zset    its messages as indexed for the policies priority and semantic, all with score 0: id, NUL, record.
+//	TAG:w:<sid>          zset    the index of its messages for the policies priority and semantic, all with score 0: id, NUL, record.
 //	                             Expires with the session.
 //	TAG:f:<sid>          hash    its summary: last (message), record (text and figures), figures. Expires with the session.
 //	TAG:e:<sid>          hash    the vectors of its exchanges, by reply, if the policy is semantic. Expires with the session.
-//	TAG:i                zset    ids of sessions, all with score 0; TAG:u:<user> those of one user. A session that is gone is
-//	                             skipped. These and the next expire with the last of their sessions.
-//	TAG:x                zset    <sid>:<user> by expiry. Whoever creates, lists or counts sessions removes what is due from these three.
-//	TAG:idem:<key>       hash    what a request did: digest, session, asked, message. Expires with its session; without it, the
-//	                             request is unknown.
-//	TAG:j:<sid>:<fence>  string  the journal of a live reply: empty when the turn begins, and again for 5 minutes when it has
-//	                             ended. Expires with the session.
-//	TAG:r:<sid>          string  what settles the session's turn that is not settled (lua/lib/turn.lua). Expires an hour after the
+//	TAG:i                zset    ids of sessions, all with score 0; TAG:u:<user> those of one user. Readers skip sessions that are
+//	                             gone. These and the next key expire with the last of their sessions.
+//	TAG:x                zset    <sid>:<user> by expiry. Creating, listing and counting sessions prunes these three indices.
+//	TAG:idem:<key>       hash    what a request with an idempotency key created: digest, session, asked, message. Expires with its
+//	                             session. Without the session, the key counts as unknown.
+//	TAG:j:<sid>:<fence>  string  the journal of a live reply: empty when the turn begins; expires with the session. The end of the
+//	                             turn empties it and keeps it for 5 minutes.
+//	TAG:r:<sid>          string  the reservation of the session's unsettled turn (lua/lib/turn.lua). Expires an hour after the
 //	                             session, because a turn is settled even if its session is gone.
-//	TAG:v:<sid>          hash    the nodes that follow the session, and until when, in milliseconds; expires with the last of them
-//	TAG:void:<waiter>    string  a waiter that ResumeTurn has given up: its BeginTurn begins nothing should it still arrive. One minute.
+//	TAG:v:<sid>          hash    the nodes that follow the session, and the ends of their leases in milliseconds; expires with the last
+//	TAG:void:<waiter>    string  a waiter that ResumeTurn has voided: its BeginTurn begins no turn if it arrives later. One minute.
 //	TAG:h:<day>          hash    counts of usage of a UTC day, numbered from 1970: field hour×512 + usage.Field. Expires 400 days
 //	                             after the day. A busy account's hour takes 3 KB.
-//	TAG:p:<day>          string  the same of a day that is over, packed (lua/lib/usage.lua)
+//	TAG:p:<day>          string  the packed counts of a day before yesterday (lua/lib/usage.lua). Expires like TAG:h:<day>.
 //
 // Outside of tags:
 //
-//	k:<hash>          string  who presents the secret with that hash: "<version> <JSON of who>". Expires with the secret. It only
-//	                          saves a round trip: whether a secret works is decided in the slot of its key.
-//	ticket-key        string  what seals the tickets of all nodes
-//	ready             string  written by Ping, expires at once
+//	k:<hash>          string  the pointer from the hash of a secret to its key: "<version> <JSON of presenter>". Expires with the secret.
+//	                          It only saves a round trip: the record of the key decides whether a secret works. While a secret is
+//	                          claimed, and for a minute after it is removed, there is no JSON.
+//	ticket-key        string  the key that seals the tickets of all nodes
+//	ready             string  written by Ping, and before each WAIT (replicas.go); expires after 1 ms
 //	n:<node>:live     set     live turns that a node has begun: "TAG <sid> <waiter>". Written in the round trip of BeginTurn, so it may
-//	                          name turns that did not begin; the session decides. The waiter makes each turn of a session
-//	                          another member, so removing an ended turn never removes the next.
+//	                          name turns that did not begin; the session decides. Each turn of a session has another waiter and
+//	                          so another member: removing an ended turn never removes the next.
 //	nodes             zset    node id → its last heartbeat, in milliseconds by the server's clock
 //	inbox:<node>      channel wake-ups for a node: words separated by spaces. <sid>: the session has changed. <sid>+<node>: that
 //	                          node follows the session from now on. <sid>!<waiter>: that waiter must try again.
@@ -75,8 +76,8 @@ const (
 	waiterMark   = "!" // between session and waiter
 )
 
-// tagOf returns the hash tag of an account in a mode. The account's name is escaped, so that no name can reach into the keys of
-// another.
+// tagOf returns the hash tag of an account in a mode. It escapes the account's name, so that no name gives access to the keys of
+// another account.
 func tagOf(account, mode string) string {
 	letter := "l"
 	if mode == auth.Test {
@@ -88,7 +89,7 @@ func tagOf(account, mode string) string {
 func ownerTag(o auth.Owner) string           { return tagOf(o.Account, o.Mode) }
 func tagOfOwner(o conversation.Owner) string { return tagOf(o.Account, string(o.Mode)) }
 
-// ownerOfTag is the inverse of tagOfOwner.
+// ownerOfTag is the inverse of tagOfOwner. It reports whether tag is valid. It reports whether tag is valid.
 func ownerOfTag(tag string) (conversation.Owner, bool) {
 	inner, ok1 := strings.CutPrefix(tag, "{a:")
 	inner, ok2 := strings.CutSuffix(inner, "}")
@@ -132,21 +133,21 @@ func pointerKey(hash auth.Hash) string { return "k:" + hashText(hash) }
 func liveKey(node string) string       { return "n:" + node + ":live" }
 func inboxChannel(node string) string  { return "inbox:" + node }
 
-// journalKey is the key of a live reply's journal. The turn's fencing token is in it, so that a node that was asleep writes where
-// nobody reads.
+// journalKey returns the key of a live reply's journal. It contains the turn's fencing token, so that a node that was suspended
+// writes to a journal that nobody reads.
 func journalKey(tag, sessionID string, fence int64) string {
 	return journalName(tag, sessionID, strconv.FormatInt(fence, 10))
 }
 
-// liveMember is a member of the set of a node's live turns.
+// liveMember returns the member for a turn in the set of a node's live turns.
 func liveMember(tag, sessionID, waiter string) string { return tag + " " + sessionID + " " + waiter }
 
-// The words of an inbox, beside a session's id.
+// followerWord and waiterWord return words of an inbox. The third kind of word is the id of a session.
 func followerWord(sessionID, node string) string { return sessionID + followerMark + node }
 func waiterWord(sessionID, waiter string) string { return sessionID + waiterMark + waiter }
 
-// luaNames are the names that scripts make themselves, from the tag of their first key: the function in Lua, its parameters, and
-// what it returns, with <…> for the tag and the parameters.
+// luaNames lists the functions with which scripts make names, most of them with the tag of the first key: the name of each
+// function, its parameters, and the pattern of its result, with <…> for the tag and the parameters.
 var luaNames = []struct{ function, parameters, result string }{
 	{"key_key", "id", keyKey("<TAG>", "<id>")},
 	{"tokens_key", "", tokensKey("<TAG>")},
@@ -172,7 +173,7 @@ var luaNames = []struct{ function, parameters, result string }{
 
 var placeholder = regexp.MustCompile(`<(\w+)>`)
 
-// luaSchema returns the definitions of luaNames, and that of TAG.
+// luaSchema returns the Lua definitions of TAG and of the functions in luaNames.
 func luaSchema() string {
 	var out strings.Builder
 	out.WriteString("local TAG = string.match(KEYS[1], '^{[^}]*}')\n")

@@ -9,9 +9,9 @@ import (
 	"parley/conversation"
 )
 
-// TestSchema_Expiry uses keys, tickets and limits, and checks each key in Redis that they left: schema.go lists its kind, and it expires as
-// that says.
-func TestSchema_Expiry(t *testing.T) {
+// TestSchema_EachKey_ExpiresAsListed uses API keys, tickets and limits. Then it checks that each key in Redis is of a kind in
+// schema.go, and expires as stated there.
+func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
 	key := aKey(owner)
@@ -26,7 +26,7 @@ func TestSchema_Expiry(t *testing.T) {
 	must(t, err)
 
 	const never = -time.Nanosecond       // as the client returns it
-	want := map[string][2]time.Duration{ // by what follows the tag: how long a key is kept, at least and at most
+	want := map[string][2]time.Duration{ // by kind of key: its minimum and maximum time to live
 		"account": {never, never}, "keys": {never, never}, "key": {never, never},
 		"requests": {61 * time.Second, 2 * span}, "day": {0, 48 * time.Hour}, "ticket": {0, time.Minute},
 		"h": {400 * 24 * time.Hour, 401 * 24 * time.Hour},
@@ -53,11 +53,11 @@ func TestSchema_Expiry(t *testing.T) {
 	}
 }
 
-// span is half of windowKept.
+// span is half of windowKept, the time for which a rate window is kept.
 const span = 65 * time.Second
 
-// TestSchema_AccountNamesEscaped has accounts whose names look like parts of keys' names.
-func TestSchema_AccountNamesEscaped(t *testing.T) {
+// TestSchema_AccountNames_Escaped uses account names that look like parts of names of keys.
+func TestSchema_AccountNames_Escaped(t *testing.T) {
 	s, base := newStore(t), newAccount()
 	names := []string{base, base + ":l}", base + ":l}:key", "{a:" + base + ":l}", base + "%3Al", base + "}", base + " ", base + "+"}
 	for _, name := range names {

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// script is an operation on the store: lua/NAME.lua, whose head says what KEYS, ARGV and the result are. A script returns a
+// script is an operation on the store: lua/NAME.lua, whose head documents KEYS, ARGV and the result. A script returns a
 // refusal as a value; an error that it raises is a fault. It is immutable.
 type script struct {
 	name     string
@@ -16,22 +16,22 @@ type script struct {
 	compiled func() compiled
 }
 
-// compiled is a script as a server gets it.
+// compiled is the form of a script that is sent to servers.
 type compiled struct {
 	text   string
-	digest string // SHA-1 of the text, by which a server that knows the script runs it
+	digest string // SHA-1 of the text, for EVALSHA
 }
 
-// property is what a script is.
+// property is a set of flags that describe a script.
 type property uint
 
 const (
 	reads      property = 1 << iota // writes nothing; without an admission it runs even where the server cannot write
 	admits                          // carries an admission (lua/lib/admission.lua)
-	reserves                        // admits, and reserves tokens: it gets the admission's figures even if the request was admitted before
-	idempotent                      // can run again after its reply was lost, with the same end and the same result
-	durable                         // writes what a fail-over must not lose (replicas.go)
-	wakes                           // may wake waiters (lua/lib/queue.lua): run wakes those of this node
+	reserves                        // admits, and reserves tokens: it gets the admission's limits even if the request was admitted before
+	idempotent                      // may be sent again after a lost reply: a second run changes nothing more
+	durable                         // writes data that a fail-over must not lose (replicas.go)
+	wakes                           // may wake waiters (lua/lib/queue.lua); run wakes those of this node
 )
 
 func (sc *script) has(p property) bool { return sc.is&p != 0 }
@@ -39,15 +39,16 @@ func (sc *script) has(p property) bool { return sc.is&p != 0 }
 func (sc *script) admits() bool     { return sc.has(admits | reserves) }
 func (sc *script) idempotent() bool { return sc.has(reads | idempotent) }
 
-// newScript returns the script of that name. Its text is composed when it is first run: a process with the embedded store composes none.
+// newScript returns the script lua/NAME.lua. Its text is composed at its first run, so a process with the embedded store composes
+// none.
 func newScript(name string, is property) *script {
 	return &script{name: name, is: is, compiled: sync.OnceValue(func() compiled { return compile(source(name+".lua"), is) })}
 }
 
-// compile composes an operation with what it uses.
+// compile composes an operation with the definitions that it uses, and adds the code that its properties need.
 //
-// Each script begins with a shebang. It makes the server check before the script runs whether it is out of memory, a replica, or unable to
-// save: otherwise a script could fail half-way. And it makes a key in another slot an error.
+// Each script begins with a shebang. So before the script runs, the server checks that it has memory, is no replica, and can
+// save. Otherwise a script could fail half-way. The shebang also makes access to a key in another slot an error.
 func compile(operation string, is property) compiled {
 	header := "#!lua\n"
 	admission := is&(admits|reserves) != 0
@@ -65,14 +66,14 @@ func compile(operation string, is property) compiled {
 	return compiled{text: text, digest: hex.EncodeToString(digest[:])}
 }
 
-// malformed is the error of a result that the script never returns.
+// malformed returns the error for a result that the script cannot return.
 func (sc *script) malformed() error {
 	return fmt.Errorf("redis: the script %s returned a malformed result", sc.name)
 }
 
-// fault returns the error of a script that raised one.
+// fault returns the error of a call of the script. It adds the script's name if the script raised the error.
 func (sc *script) fault(err error) error {
-	if strings.HasPrefix(err.Error(), "ERR ") { // a mistake in the script: the error names the line
+	if strings.HasPrefix(err.Error(), "ERR ") { // a bug in the script; the error names the line
 		return fmt.Errorf("redis: the script %s: %w", sc.name, err)
 	}
 	return fault(err)

@@ -10,8 +10,9 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// BenchmarkScripts reports what one call of a script costs Redis (redis-µs/op, from INFO commandstats). Most of it is what the
-// libraries define before the operation's first line, so it shows what a larger library costs.
+// BenchmarkScripts reports the time that Redis spends on one call of a script (redis-µs/op, from INFO commandstats). Redis spends
+// most of it on the definitions of the libraries before the operation's first line, so the result shows the cost of a larger
+// library.
 func BenchmarkScripts(b *testing.B) {
 	server := redistest.Single(b)
 	s, err := Open(b.Context(), server.URL)

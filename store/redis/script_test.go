@@ -14,7 +14,7 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// allScripts are the scripts of this package.
+// allScripts lists the scripts of this package.
 var allScripts = []*script{
 	admitScript, beginTurnScript, checkScript, claimSecretScript, clearMessagesScript, createKeyScript, createSessionScript,
 	deleteSessionScript, endOrphanScript, endTurnScript, findOrphanScript, followScript, getContextScript, getMessageScript,
@@ -24,7 +24,7 @@ var allScripts = []*script{
 	touchKeyScript, useTicketScript,
 }
 
-// luaFiles returns the names of the Lua files in a folder below lua, without their ending.
+// luaFiles returns the names of the Lua files in a folder below lua, without the extension.
 func luaFiles(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	files, err := sources.ReadDir(path.Join("lua", folder))
@@ -37,8 +37,8 @@ func luaFiles(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestScripts_Composed checks the text of each script as a server gets it.
-func TestScripts_Composed(t *testing.T) {
+// TestScripts_Composed_NoMistakes checks the composed text of each script.
+func TestScripts_Composed_NoMistakes(t *testing.T) {
 	t.Parallel()
 	for _, sc := range allScripts {
 		t.Run(fmt.Sprint(sc.name, " ", sc.is), func(t *testing.T) {
@@ -49,8 +49,8 @@ func TestScripts_Composed(t *testing.T) {
 	}
 }
 
-// TestScripts_MistakesAreFound breaks a composed script in each way that TestScripts_Composed must notice.
-func TestScripts_MistakesAreFound(t *testing.T) {
+// TestScripts_EachMistake_Found breaks a composed script in each way that TestScripts_Composed_NoMistakes must find.
+func TestScripts_EachMistake_Found(t *testing.T) {
 	t.Parallel()
 	const valid = "local function charge(n) return n end\nlocal WINDOW_SPAN = 61\nreturn charge(WINDOW_SPAN)\n"
 	if found := mistakesIn("#!lua\n" + valid); found != nil {
@@ -76,18 +76,18 @@ func TestScripts_MistakesAreFound(t *testing.T) {
 	}
 }
 
-// What a script may use beside its own definitions: what Redis gives it, and the parts of the standard library that it needs.
+// luaGlobals lists the globals that scripts may use: those of Redis, and parts of Lua's standard library.
 var luaGlobals = []string{
 	"KEYS", "ARGV", "redis", "cmsgpack", "struct", "math", "string", "table", "ipairs", "select", "tonumber", "type", "unpack",
 }
 
-// maxTyped is the largest number that may be typed in Lua: positions in ARGV and records. Limits and times come from Go. 24 and 1000
-// are units of time.
+// maxTyped is the largest number literal that may occur in Lua: positions in ARGV and in records. Larger numbers are limits and
+// times, which come from Go, except luaUnits: 24 and 1000, units of time.
 const maxTyped = 11
 
 var luaUnits = []string{"24", "1000"}
 
-// mistakesIn returns what is wrong with a composed script: names defined twice or hidden, unknown globals, names of keys and
+// mistakesIn returns the mistakes in a composed script: names defined twice or hidden, unknown globals, and names of keys or
 // constants that do not come from Go.
 func mistakesIn(text string) (mistakes []string) {
 	report := func(format string, args ...any) { mistakes = append(mistakes, fmt.Sprintf(format, args...)) }
@@ -145,11 +145,11 @@ func mistakesIn(text string) (mistakes []string) {
 					if is := literal(n.Exprs[i]); is != want {
 						report("%s is %s, in Go it is %s", name, is, want)
 					}
-					n.Exprs[i] = &ast.NilExpr{} // whose number or text is right
+					n.Exprs[i] = &ast.NilExpr{} // walk must not report its number or text
 				}
 			}
 			if name := n.Names[0]; name == "TAG" || generatedNames[name] {
-				n.Exprs = nil // whose text is right
+				n.Exprs = nil // walk must not report the parts of keys in it
 			}
 		case *ast.FunctionExpr:
 			hidden(n.ParList.Names...)
@@ -164,7 +164,7 @@ func mistakesIn(text string) (mistakes []string) {
 			}
 		case *ast.StringExpr:
 			for _, c := range constants() {
-				if c.value == n.Value && c.name != "STOP_CLEARED" { // which is also the name of a field
+				if c.value == n.Value && c.name != "STOP_CLEARED" { // its text is also the name of a field
 					report("text '%s' should be %s", n.Value, c.name)
 				}
 			}
@@ -184,11 +184,11 @@ var generatedNames = func() map[string]bool {
 	return names
 }()
 
-// keyParts returns what stands in names of keys between the tag and the parameters.
+// keyParts returns the fixed parts in the names of keys, words and channels, between the parameters.
 func keyParts() (parts []string) {
 	for _, n := range luaNames {
 		for _, part := range regexp.MustCompile(`<\w+>`).Split(n.result, -1) {
-			if len(part) > 1 { // one letter, such as the mark of a waiter, says nothing
+			if len(part) > 1 { // a single character, such as waiterMark, occurs in other texts too
 				parts = append(parts, part)
 			}
 		}
@@ -196,7 +196,7 @@ func keyParts() (parts []string) {
 	return parts
 }
 
-// literal returns a number or a string that is written out; "" for any other expression.
+// literal returns the value of a number or string literal, and "" for any other expression.
 func literal(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.NumberExpr:
@@ -207,7 +207,7 @@ func literal(e ast.Expr) string {
 	return ""
 }
 
-// globals calls visit with each instruction of a function, and of those within it, that reads or sets a global.
+// globals calls visit for each instruction of a function, and of the functions within it, that reads or sets a global.
 func globals(p *lua.FunctionProto, visit func(op int, name string)) {
 	for _, instruction := range p.Code {
 		if op := int(instruction >> 26); op == lua.OP_GETGLOBAL || op == lua.OP_SETGLOBAL {
@@ -219,7 +219,7 @@ func globals(p *lua.FunctionProto, visit func(op int, name string)) {
 	}
 }
 
-// walk calls visit with each node of a syntax tree. top says that it is a statement of the script itself.
+// walk calls visit with each node of a syntax tree. top is true for a statement that is not within another.
 func walk(v reflect.Value, visit func(node any, top bool)) { walkAt(v, 0, visit) }
 
 func walkAt(v reflect.Value, depth int, visit func(node any, top bool)) {
@@ -243,8 +243,9 @@ func walkAt(v reflect.Value, depth int, visit func(node any, top bool)) {
 	}
 }
 
-// TestScripts_OneGoFileEach checks that lua/NAME.lua is run by NAME.go, and says at its head what it takes and returns.
-func TestScripts_OneGoFileEach(t *testing.T) {
+// TestScripts_EachLuaFile_HasGoFileAndHead checks that NAME.go defines the script lua/NAME.lua, whose head documents KEYS, ARGV
+// and the result.
+func TestScripts_EachLuaFile_HasGoFileAndHead(t *testing.T) {
 	names := luaFiles(t, ".")
 	for _, name := range names {
 		if !slices.ContainsFunc(allScripts, func(sc *script) bool { return sc.name == name }) {
@@ -255,23 +256,23 @@ func TestScripts_OneGoFileEach(t *testing.T) {
 		}
 		head, _, _ := strings.Cut(source(name+".lua"), "\nlocal ")
 		if !strings.HasPrefix(head, "-- ") || !strings.Contains(head, "\n-- Result: ") {
-			t.Errorf("lua/%s.lua does not say what it does, and its result", name)
+			t.Errorf("the head of lua/%s.lua does not document its purpose and its result", name)
 		}
 		for _, list := range []string{"KEYS", "ARGV"} {
 			if strings.Contains(source(name+".lua"), list+"[") && !strings.Contains(head, "\n-- "+list+"[1]") {
-				t.Errorf("lua/%s.lua does not say what %s are", name, list)
+				t.Errorf("the head of lua/%s.lua does not document %s", name, list)
 			}
 		}
 	}
 }
 
-// TestScripts_LibraryHeads checks that each library lists what it defines for others.
-func TestScripts_LibraryHeads(t *testing.T) {
+// TestScripts_LibraryHeads_ListDefinitions checks that the head of each library lists the definitions that other files use.
+func TestScripts_LibraryHeads_ListDefinitions(t *testing.T) {
 	all := libraries()
 	for _, name := range luaFiles(t, "lib") {
 		found := regexp.MustCompile(`(?m)^-- Defines: (.*)\.$`).FindStringSubmatch(source("lib/" + name + ".lua"))
 		if found == nil {
-			t.Errorf("lua/lib/%s.lua does not say what it defines", name)
+			t.Errorf("lua/lib/%s.lua has no line \"-- Defines: ….\"", name)
 			continue
 		}
 		listed := strings.Split(found[1], ", ")
@@ -283,7 +284,7 @@ func TestScripts_LibraryHeads(t *testing.T) {
 		uses := func(text string) {
 			for _, used := range identifiers(text) {
 				if d := all[used]; d != nil && d.library == name+".lua" && !slices.Contains(listed, used) {
-					t.Errorf("lua/lib/%s.lua does not list %s, which others use", name, used)
+					t.Errorf("lua/lib/%s.lua does not list %s, which another file uses", name, used)
 				}
 			}
 		}
@@ -298,26 +299,26 @@ func TestScripts_LibraryHeads(t *testing.T) {
 	}
 }
 
-// TestScripts_LibrariesAreUsed checks that no library or prelude defines what no script uses.
-func TestScripts_LibrariesAreUsed(t *testing.T) {
+// TestScripts_LibraryDefinitions_AllUsed checks that a script uses each definition of the libraries and the prelude.
+func TestScripts_LibraryDefinitions_AllUsed(t *testing.T) {
 	t.Parallel()
 	for name, d := range libraries() {
 		if !slices.ContainsFunc(allScripts, func(sc *script) bool { return strings.Contains(sc.compiled().text, d.text) }) {
-			t.Errorf("%s of %s is used by no script", name, d.library)
+			t.Errorf("no script uses %s of %s", name, d.library)
 		}
 	}
 }
 
-// TestScripts_Properties checks what a script says of itself against its text.
-func TestScripts_Properties(t *testing.T) {
+// TestScripts_Properties_MatchText checks the properties reads and wakes of each script against its text.
+func TestScripts_Properties_MatchText(t *testing.T) {
 	t.Parallel()
 	for _, sc := range allScripts {
 		operation := libraries().compose(source(sc.name + ".lua"))
-		if sc.has(wakes) != strings.Contains(operation, "local WOKEN") && sc != endOrphanScript { // whoever it wakes is on another node
-			t.Errorf("%s: wakes is %v", sc.name, sc.has(wakes))
+		if sc.has(wakes) != strings.Contains(operation, "local WOKEN") && sc != endOrphanScript { // end_orphan is run in a pipeline, and waiters are woken through inboxes
+			t.Errorf("%s: its property wakes is %v, which does not match its text", sc.name, sc.has(wakes))
 		}
 		if sc.has(reads) && regexp.MustCompile(`'(SET|DEL|UNLINK|HSET|HDEL|HINCRBY|ZADD|ZREM|LPUSH|PEXPIRE|SETRANGE)\w*'`).MatchString(operation) {
-			t.Errorf("%s: it reads, but it writes", sc.name)
+			t.Errorf("%s has the property reads, but it writes", sc.name)
 		}
 	}
 }

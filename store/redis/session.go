@@ -7,7 +7,7 @@ import (
 	"parley/conversation"
 )
 
-// sessionOrGone reads the view of a session, or the word that it is gone.
+// sessionOrGone reads the view of a session. It returns conversation.ErrSessionNotFound if the result is the word gone.
 func sessionOrGone(id string, reply any) (conversation.Session, error) {
 	if text(reply) == "gone" {
 		return conversation.Session{}, conversation.ErrSessionNotFound
@@ -15,7 +15,7 @@ func sessionOrGone(id string, reply any) (conversation.Session, error) {
 	return readSession(id, reply)
 }
 
-// readSession reads the view of a session: the fields in the order of VIEW (lua/lib/session.lua).
+// readSession reads the view of a session: its fields in the order of VIEW (lua/lib/session.lua).
 func readSession(id string, view any) (conversation.Session, error) {
 	v := fields{list(view), 0, nil}
 	s := conversation.Session{ID: id}
@@ -35,7 +35,7 @@ func readSession(id string, view any) (conversation.Session, error) {
 	return s, v.err
 }
 
-// fields reads a list of texts one after the other. err is set if one is missing, or is not a number where one is needed.
+// fields reads the texts of a list in order. err is set once a text is missing, or is not a number where a number is needed.
 type fields struct {
 	all []any
 	at  int

@@ -16,22 +16,21 @@ import (
 
 var setPointerScript = newScript("set_pointer", idempotent|durable)
 
-// keyChangeTimeout is longer than any change of a key takes. Claims of secrets, and the marks of secrets that are gone, are kept for so
-// long.
+// Claims of secrets, and the marks of removed secrets, are kept for keyChangeTimeout: longer than any change of a key takes.
 const keyChangeTimeout = time.Minute
 
-// pointer says who presents a secret. It is written after the key's record and carries the record's version, so that an older one never
-// overwrites a newer one.
+// pointer leads from the hash of a secret to its key. It is written after the key's record and has the record's version, so that
+// an older pointer never overwrites a newer one.
 type pointer struct {
 	hash    auth.Hash
 	version int64
-	who     *presenter // nil: nobody any more
-	expires time.Time  // when the secret stops working; zero is never
+	who     *presenter // nil: the secret was removed
+	expires time.Time  // when the secret stops working; zero for never
 }
 
-// presenter is what a pointer says of a secret: all that verification needs.
+// presenter is the key and the tier of a request that presents a secret: all that verification needs.
 type presenter struct {
-	Key  auth.Key   `json:"key"` // without its last use
+	Key  auth.Key   `json:"key"` // without LastUsedAt
 	Tier limit.Tier `json:"tier"`
 }
 
@@ -68,7 +67,7 @@ func (s *Store) setPointers(ctx context.Context, pointers ...pointer) error {
 	return errors.Join(errs...)
 }
 
-// KeyByHash implements auth.Store. The key lacks its last use.
+// KeyByHash implements auth.Store. The key lacks LastUsedAt.
 func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMatch, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -82,10 +81,11 @@ func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMatch, e
 	return readPointer(value, hash)
 }
 
-// readPointer returns who presents the secret with that hash, from its pointer.
+// readPointer returns the key, the tier, and the index of the secret with that hash, from its pointer. It returns
+// auth.ErrInvalidToken if the secret is only claimed or was removed.
 func readPointer(value string, hash auth.Hash) (auth.KeyMatch, error) {
 	_, who, ok := strings.Cut(value, " ")
-	if !ok || who == "" { // claimed, or gone
+	if !ok || who == "" { // claimed or removed
 		return auth.KeyMatch{}, auth.ErrInvalidToken
 	}
 	var is presenter
@@ -99,7 +99,7 @@ func readPointer(value string, hash auth.Hash) (auth.KeyMatch, error) {
 	return auth.KeyMatch{Key: is.Key, Tier: is.Tier, Secret: i}, nil
 }
 
-// forget removes the pointer of a secret that does not work. A failure does no harm, because pointers only save a round trip.
+// forget removes the pointer of a secret that does not work. A failure is harmless, because pointers only save a round trip.
 func (s *Store) forget(ctx context.Context, hash auth.Hash) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -11,10 +11,10 @@ import (
 	"parley/stream"
 )
 
-// TestStore_TwoNodes runs the suite on two nodes that take turns, call by call. The suite must not notice which node it talks to.
+// TestStore_TwoNodes runs the suite on two nodes that alternate, call by call. The suite must not notice which node it calls.
 func TestStore_TwoNodes(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
-		nodes := &several{nodes: []*Store{newStore(t), newStore(t)}}
+		nodes := &alternating{nodes: []*Store{newStore(t), newStore(t)}}
 		for _, s := range nodes.nodes {
 			must(t, s.Join(t.Context(), func(string) {}))
 		}
@@ -22,82 +22,82 @@ func TestStore_TwoNodes(t *testing.T) {
 	})
 }
 
-// several is a store that is several nodes.
-type several struct {
+// alternating is a store that passes each call to the next of its nodes.
+type alternating struct {
 	nodes []*Store
 	calls atomic.Int64
 }
 
-func (n *several) next() *Store { return n.nodes[int(n.calls.Add(1))%len(n.nodes)] }
+func (n *alternating) next() *Store { return n.nodes[int(n.calls.Add(1))%len(n.nodes)] }
 
-func (n *several) CreateSession(ctx context.Context, o conversation.Owner, session conversation.NewSession) (conversation.SessionCreated, error) {
+func (n *alternating) CreateSession(ctx context.Context, o conversation.Owner, session conversation.NewSession) (conversation.SessionCreated, error) {
 	return n.next().CreateSession(ctx, o, session)
 }
 
-func (n *several) Session(ctx context.Context, o conversation.Owner, id string) (conversation.Session, error) {
+func (n *alternating) Session(ctx context.Context, o conversation.Owner, id string) (conversation.Session, error) {
 	return n.next().Session(ctx, o, id)
 }
 
-func (n *several) Sessions(ctx context.Context, o conversation.Owner, query conversation.SessionQuery) (conversation.SessionPage, error) {
+func (n *alternating) Sessions(ctx context.Context, o conversation.Owner, query conversation.SessionQuery) (conversation.SessionPage, error) {
 	return n.next().Sessions(ctx, o, query)
 }
 
-func (n *several) DeleteSession(ctx context.Context, o conversation.Owner, id string) (conversation.Session, error) {
+func (n *alternating) DeleteSession(ctx context.Context, o conversation.Owner, id string) (conversation.Session, error) {
 	return n.next().DeleteSession(ctx, o, id)
 }
 
-func (n *several) Messages(ctx context.Context, o conversation.Owner, id string, query conversation.MessageQuery) (conversation.MessagePage, error) {
+func (n *alternating) Messages(ctx context.Context, o conversation.Owner, id string, query conversation.MessageQuery) (conversation.MessagePage, error) {
 	return n.next().Messages(ctx, o, id, query)
 }
 
-func (n *several) Message(ctx context.Context, o conversation.Owner, id, messageID string) (conversation.Message, error) {
+func (n *alternating) Message(ctx context.Context, o conversation.Owner, id, messageID string) (conversation.Message, error) {
 	return n.next().Message(ctx, o, id, messageID)
 }
 
-func (n *several) ClearMessages(ctx context.Context, o conversation.Owner, id, waiter string) (conversation.Cleared, error) {
+func (n *alternating) ClearMessages(ctx context.Context, o conversation.Owner, id, waiter string) (conversation.Cleared, error) {
 	return n.next().ClearMessages(ctx, o, id, waiter)
 }
 
-func (n *several) BeginTurn(ctx context.Context, o conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
+func (n *alternating) BeginTurn(ctx context.Context, o conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	return n.next().BeginTurn(ctx, o, turn)
 }
 
-func (n *several) LeaveQueue(ctx context.Context, o conversation.Owner, id, waiter string) error {
+func (n *alternating) LeaveQueue(ctx context.Context, o conversation.Owner, id, waiter string) error {
 	return n.next().LeaveQueue(ctx, o, id, waiter)
 }
 
-func (n *several) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
+func (n *alternating) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	return n.next().EndTurn(ctx, key, reply, timing)
 }
 
-func (n *several) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
+func (n *alternating) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
 	return n.next().Journal(ctx, batch)
 }
 
-func (n *several) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
+func (n *alternating) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
 	return n.next().EndOrphans(ctx, count)
 }
 
-func (n *several) RemoveExpired(ctx context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
+func (n *alternating) RemoveExpired(ctx context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
 	return n.next().RemoveExpired(ctx)
 }
 
-func (n *several) Usage(ctx context.Context, o conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
+func (n *alternating) Usage(ctx context.Context, o conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
 	return n.next().Usage(ctx, o, from, to)
 }
 
-func (n *several) Context(ctx context.Context, o conversation.Owner, id string, tokens int) (conversation.Context, error) {
+func (n *alternating) Context(ctx context.Context, o conversation.Owner, id string, tokens int) (conversation.Context, error) {
 	return n.next().Context(ctx, o, id, tokens)
 }
 
-func (n *several) MessagesByID(ctx context.Context, o conversation.Owner, id string, ids []string) ([]conversation.Message, error) {
+func (n *alternating) MessagesByID(ctx context.Context, o conversation.Owner, id string, ids []string) ([]conversation.Message, error) {
 	return n.next().MessagesByID(ctx, o, id, ids)
 }
 
-func (n *several) SaveSummary(ctx context.Context, o conversation.Owner, id, after string, summary conversation.Summary, u conversation.Usage) error {
+func (n *alternating) SaveSummary(ctx context.Context, o conversation.Owner, id, after string, summary conversation.Summary, u conversation.Usage) error {
 	return n.next().SaveSummary(ctx, o, id, after, summary, u)
 }
 
-func (n *several) SetVectors(ctx context.Context, o conversation.Owner, id string, vectors []conversation.ExchangeVector) error {
+func (n *alternating) SetVectors(ctx context.Context, o conversation.Owner, id string, vectors []conversation.ExchangeVector) error {
 	return n.next().SetVectors(ctx, o, id, vectors)
 }

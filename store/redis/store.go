@@ -13,13 +13,13 @@ import (
 	"parley/conversation"
 )
 
-// Store is a store on Redis. Its methods may be called from any goroutine. A method that returns conversation.ErrUnavailable may have
-// taken effect: only its reply may be lost.
+// Store is a store on Redis. Its methods may be called from any goroutine. A method that returns conversation.ErrUnavailable may
+// have taken effect, because only its reply may be lost.
 type Store struct {
 	// static
 	db        redis.UniversalClient
 	clustered bool   // commands of one pipeline may go to several servers
-	node      string // the name of this process among the nodes, new for each Open
+	node      string // the node id of this process; each Open makes a new one
 
 	replicas   replicas
 	membership membership
@@ -29,20 +29,20 @@ type Store struct {
 	waiters    waiters
 }
 
-// Open connects to the Redis that url names, and checks that it is new enough. Errors contain nothing of the URL, which may
-// contain a password.
+// Open connects to the Redis server, or servers, that url names, and checks the version. Errors contain no part of the URL,
+// because that may contain a password.
 //
 //	redis://[[user]:password@]host[:port][/db]                         one server; rediss: with TLS, here and below
 //	redis+sentinel://[[user]:password@]host[:port],…/master[/db]       the master with that name, found by Sentinels;
-//	                                                                   their own password: ?sentinelPassword=…
+//	                                                                   password of the Sentinels: ?sentinelPassword=…
 //	redis+cluster://[[user]:password@]host[:port],…                    a Cluster, found from some of its servers
 //
 // User and password are percent-encoded. TLS trusts the system's root certificates.
 //
-// ?waitReplicas=N (0 to 100; not with a Cluster) makes every durable operation wait until N replicas have its writes, for up to 1 s, so that
-// no fail-over to one of them loses what a client was told. If fewer have them in time, the error is conversation.ErrUnavailable, and
-// the operation has taken effect. From then on, until they have caught up, durable operations do not start. Live text, request counts,
-// queues and heartbeats never wait.
+// ?waitReplicas=N (0 to 100; not with a Cluster) makes every durable operation wait for up to 1 s until N replicas have its
+// writes. So no fail-over to one of them loses a write that was acknowledged to a client. If fewer replicas have the writes in
+// time, the error is conversation.ErrUnavailable, although the operation has taken effect. From then on, durable operations do
+// not start until N replicas have caught up. Live text, heartbeats, summaries and the admission of reads never wait.
 func Open(ctx context.Context, url string) (*Store, error) {
 	options, err := parseURL(url)
 	if err != nil {
@@ -58,7 +58,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	return s, nil
 }
 
-// Close leaves the nodes if this process has joined them, and closes the connections. Later calls fail.
+// Close ends the membership of this process among the nodes, if it has joined, and closes the connections. Later calls fail.
 func (s *Store) Close() error {
 	s.leave()
 	if err := s.db.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
@@ -67,8 +67,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Evicts returns the maxmemory-policy of a server that evicts keys when its memory is full, and so would lose sessions and keys; "" if no
-// server does, or none can be asked. Full memory shows in every response; eviction shows nowhere, so it is checked at the start.
+// Evicts returns the maxmemory-policy of a server that evicts keys when its memory is full, and so would lose sessions and API
+// keys. It returns "" if no server evicts, or none can be reached. Writes to a full server fail visibly, but eviction is silent.
+// So the caller checks for it at startup.
 func (s *Store) Evicts(ctx context.Context) (policy string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -94,10 +95,10 @@ func (s *Store) Evicts(ctx context.Context) (policy string) {
 	return policy
 }
 
-// oldestVersion is the first version of Redis that has all that Parley uses: scripts with a shebang (see compile).
+// oldestVersion is the first version of Redis with all features that Parley needs: scripts with a shebang (see compile).
 const oldestVersion = "7.0"
 
-// checkVersion returns an error if the server is older than oldestVersion.
+// checkVersion returns an error if the server is older than oldestVersion, or its version cannot be read.
 func (s *Store) checkVersion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -114,5 +115,5 @@ func (s *Store) checkVersion(ctx context.Context) error {
 	return nil
 }
 
-// unavailable wraps a fault of the store.
+// unavailable returns an error that wraps conversation.ErrUnavailable and err.
 func unavailable(err error) error { return fmt.Errorf("%w: %w", conversation.ErrUnavailable, err) }

@@ -16,7 +16,7 @@ func TestStore_Cluster(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(open(t, url)) })
 }
 
-func TestPing_Cluster_OneMasterDown(t *testing.T) {
+func TestPing_Cluster_OneMasterDown_Unavailable(t *testing.T) {
 	t.Parallel()
 	c := redistest.Cluster(t)
 	s := open(t, c.URL)
@@ -30,7 +30,7 @@ func TestPing_Cluster_OneMasterDown(t *testing.T) {
 	wantError(t, "Ping without a master", s.Ping(t.Context()), conversation.ErrUnavailable)
 }
 
-func TestSentinel_FailOver(t *testing.T) {
+func TestAdmit_SentinelFailOver_WorksAgain(t *testing.T) {
 	t.Parallel()
 	w := redistest.Sentinel(t)
 	s := open(t, w.URL)

@@ -15,7 +15,7 @@ import (
 	"parley/conversation/window"
 )
 
-// trips counts the round trips to the server, each a command or a pipeline, and the commands. It is a hook of the client.
+// trips is a hook of the client that counts round trips to the server, each a command or a pipeline, and commands.
 type trips struct{ n, commands atomic.Int64 }
 
 func (*trips) DialHook(next redis.DialHook) redis.DialHook {
@@ -40,8 +40,8 @@ func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestOperations_OneRoundTripEach counts the round trips of each operation with the admission of its request. A send takes two: one before
-// the model is called, one after.
+// TestOperations_OneRoundTripEach counts the round trips of each operation with the admission of its request. A send consists of
+// two operations: one before and one after the model call.
 func TestOperations_OneRoundTripEach(t *testing.T) {
 	s := newStore(t)
 	owner := conversation.Owner{Account: newAccount(), Mode: conversation.Live}
@@ -52,7 +52,7 @@ func TestOperations_OneRoundTripEach(t *testing.T) {
 		name string
 		run  func(ctx context.Context) error
 	}{
-		{"the first sight of a key", func(ctx context.Context) error {
+		{"find a key by its secret", func(ctx context.Context) error {
 			_, err := s.KeyByHash(ctx, p.Secret)
 			return err
 		}},
@@ -68,11 +68,11 @@ func TestOperations_OneRoundTripEach(t *testing.T) {
 			_, err := s.Sessions(ctx, owner, conversation.SessionQuery{Limit: 20})
 			return err
 		}},
-		{"send, before the model is called", func(ctx context.Context) (err error) {
+		{"send, before the model call", func(ctx context.Context) (err error) {
 			begun, err = s.BeginTurn(ctx, owner, aTurn(session.ID, "hello"))
 			return err
 		}},
-		{"send, after it", func(ctx context.Context) error {
+		{"send, after the model call", func(ctx context.Context) error {
 			_, err := s.EndTurn(ctx, begun.Key, anAnswer, conversation.Timing{})
 			return err
 		}},
@@ -84,18 +84,18 @@ func TestOperations_OneRoundTripEach(t *testing.T) {
 			_, err := s.Message(ctx, owner, session.ID, begun.Reply.ID)
 			return err
 		}},
-		{"what a window is planned from", func(ctx context.Context) error {
+		{"read the context", func(ctx context.Context) error {
 			_, err := s.Context(ctx, owner, session.ID, 10)
 			return err
 		}},
-		{"texts that a window chose", func(ctx context.Context) error {
+		{"read messages by id", func(ctx context.Context) error {
 			_, err := s.MessagesByID(ctx, owner, session.ID, []string{begun.Message.ID, begun.Reply.ID})
 			return err
 		}},
 		{"save a summary", func(ctx context.Context) error {
 			return s.SaveSummary(ctx, owner, session.ID, "", conversation.Summary{Text: "so far", Last: begun.Reply.ID}, conversation.Usage{})
 		}},
-		{"vectors, behind the reply", func(ctx context.Context) error {
+		{"store vectors", func(ctx context.Context) error {
 			return s.SetVectors(ctx, owner, session.ID, []conversation.ExchangeVector{{Reply: begun.Reply.ID, Vector: window.Vector("x")}})
 		}},
 		{"clear", func(ctx context.Context) error {

@@ -43,7 +43,7 @@ var anAnswer = conversation.Message{
 	Usage: &conversation.Usage{Prompt: 17, Completion: 5, Total: 22},
 }
 
-// begin begins a turn on a session that is free for it.
+// begin begins a turn. The session must be free, or granted to the turn's waiter.
 func begin(t *testing.T, s *Store, owner conversation.Owner, turn conversation.NewTurn) conversation.TurnStart {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), owner, turn)
@@ -54,7 +54,7 @@ func begin(t *testing.T, s *Store, owner conversation.Owner, turn conversation.N
 	return begun
 }
 
-// wait has a turn take a place in a session's queue.
+// wait calls BeginTurn, which must put the turn in the session's queue.
 func wait(t *testing.T, s *Store, owner conversation.Owner, turn conversation.NewTurn) *conversation.Queued {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), owner, turn)
@@ -79,7 +79,7 @@ func same[T any](t *testing.T, what string, got, want T) {
 	}
 }
 
-// members returns what the node's set of live turns names.
+// members returns the members of the node's set of live turns.
 func members(t *testing.T, s *Store) []string {
 	t.Helper()
 	all, err := s.db.SMembers(t.Context(), liveKey(s.node)).Result()
@@ -87,7 +87,7 @@ func members(t *testing.T, s *Store) []string {
 	return all
 }
 
-// counts returns how many of the owner's sessions and messages count as used.
+// used returns the owner's counts of sessions, messages and tokens, and the number of existing sessions.
 func used(t *testing.T, s *Store, owner conversation.Owner) (sessions, messages, tokens int64, active int) {
 	t.Helper()
 	all, err := s.Usage(t.Context(), owner, 0, 1<<40)
@@ -120,22 +120,22 @@ func TestBeginTurn_SameWaiter_SameTurn(t *testing.T) {
 	same(t, "its message", again, ended)
 }
 
-func TestBeginTurn_LostReply(t *testing.T) {
+func TestBeginTurn_LostReply_BegunOnce(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session, w := newSession(t, s, owner), tap(s)
-	w.unheard.Store(beginTurnScript)
+	w.replyLost.Store(beginTurnScript)
 	first := begin(t, s, owner, aTurn(session.ID, "hello"))
 	same(t, "the fence", first.Key.Fence, 1)
-	w.unheard.Store(endTurnScript)
+	w.replyLost.Store(endTurnScript)
 	ended, err := s.EndTurn(t.Context(), first.Key, anAnswer, conversation.Timing{})
-	wantError(t, "EndTurn", err, conversation.ErrFenced) // it was ended, by this very call
+	wantError(t, "EndTurn", err, conversation.ErrFenced) // the first run of this call has ended it
 	same(t, "its message", ended.Content, anAnswer.Content)
 
 	turn := aTurn(session.ID, "counted")
 	ctx := auth.WithAdmission(t.Context(), &auth.Admission{
 		Principal: auth.Principal{Account: owner.Account, Mode: auth.Live}, Limits: limit.TierLimits{RequestsPerMinute: 9, TokensPerMinute: 9000},
 	})
-	w.unheard.Store(beginTurnScript)
+	w.replyLost.Store(beginTurnScript)
 	_, err = s.BeginTurn(ctx, owner, turn)
 	wantError(t, "BeginTurn of a request that may have been counted", err, conversation.ErrUnavailable)
 	second, err := s.ResumeTurn(t.Context(), owner, turn)
@@ -145,7 +145,7 @@ func TestBeginTurn_LostReply(t *testing.T) {
 	same(t, "the messages", second.Session.MessageCount, 4)
 }
 
-func TestQueue_WokenByName_OnAnyNode(t *testing.T) {
+func TestQueue_WakeUp_OnlyNamedWaiterGranted(t *testing.T) {
 	s, other, owner := newStore(t), newStore(t), newOwner()
 	session := newSession(t, s, owner)
 	running := begin(t, s, owner, aTurn(session.ID, "running"))
@@ -153,17 +153,17 @@ func TestQueue_WokenByName_OnAnyNode(t *testing.T) {
 	inbox := inboxOf(t, other)
 	queued, queuedThere, queuedLast := wait(t, s, owner, here), wait(t, other, owner, there), wait(t, s, owner, last)
 	end(t, s, running.Key)
-	same(t, "who is woken on this node, by the result", []bool{closed(queued), closed(queuedLast)}, []bool{true, false})
+	same(t, "whether the first and the last waiter are granted", []bool{closed(queued), closed(queuedLast)}, []bool{true, false})
 	end(t, s, begin(t, s, owner, here).Key)
-	word := heard(t, inbox)
+	word := nextMessage(t, inbox)
 	same(t, "the word to the other node", word, session.ID+"!"+there.Waiter)
 	other.waiters.wake(session.ID)
-	same(t, "whether the session's id wakes it", closed(queuedThere), false)
+	same(t, "whether the session's id wakes the waiter", closed(queuedThere), false)
 	other.waiters.wake(word)
-	same(t, "whether its word does", closed(queuedThere), true)
+	same(t, "whether the waiter's word wakes it", closed(queuedThere), true)
 }
 
-// inboxOf subscribes to a node's inbox.
+// inboxOf returns a subscription to a node's inbox.
 func inboxOf(t *testing.T, s *Store) *redis.PubSub {
 	t.Helper()
 	inbox := s.db.Subscribe(t.Context(), inboxChannel(s.node))
@@ -173,8 +173,8 @@ func inboxOf(t *testing.T, s *Store) *redis.PubSub {
 	return inbox
 }
 
-// heard returns the next message of an inbox.
-func heard(t *testing.T, inbox *redis.PubSub) string {
+// nextMessage returns the next message of an inbox.
+func nextMessage(t *testing.T, inbox *redis.PubSub) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -199,12 +199,12 @@ func TestResumeTurn_NotBegun_NeverBegins(t *testing.T) {
 	lost := aTurn(session.ID, "lost")
 	wait(t, s, owner, lost)
 	_, err := s.ResumeTurn(t.Context(), owner, lost)
-	wantError(t, "ResumeTurn of one that waits", err, conversation.ErrMessageNotFound)
+	wantError(t, "ResumeTurn of a queued turn", err, conversation.ErrMessageNotFound)
 	end(t, s, running.Key)
-	next := begin(t, s, owner, aTurn(session.ID, "next")) // the session is granted to nobody
+	next := begin(t, s, owner, aTurn(session.ID, "next")) // no waiter is granted the session
 	end(t, s, next.Key)
-	_, err = s.BeginTurn(t.Context(), owner, lost) // it arrives late
-	wantError(t, "BeginTurn of one that was given up", err, conversation.ErrUnavailable)
+	_, err = s.BeginTurn(t.Context(), owner, lost) // as if it arrived late
+	wantError(t, "BeginTurn with a void waiter", err, conversation.ErrUnavailable)
 	for what, turn := range map[string]conversation.NewTurn{
 		"an unknown session": aTurn("session_0000000000000000", "?"), "an unknown turn": aTurn(session.ID, "?"),
 	} {
@@ -217,31 +217,31 @@ func TestResumeTurn_NotBegun_NeverBegins(t *testing.T) {
 	wantError(t, "ResumeTurn by another node", err, conversation.ErrMessageNotFound)
 }
 
-func TestLiveTurns_EmptyInTheEnd(t *testing.T) {
+func TestLiveTurns_AllEnded_SetEmpty(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	tag, session := tagOfOwner(owner), newSession(t, s, owner)
 	first, second := aTurn(session.ID, "first"), aTurn(session.ID, "second")
 	begun := begin(t, s, owner, first)
 	wait(t, s, owner, second)
-	must(t, s.LeaveQueue(t.Context(), owner, session.ID, first.Waiter)) // has nothing to give up
+	must(t, s.LeaveQueue(t.Context(), owner, session.ID, first.Waiter)) // the waiter is in no queue and has no grant
 	for range 3 {
 		_, err := s.BeginTurn(t.Context(), owner, aTurn("session_0000000000000000", "?"))
 		wantError(t, "BeginTurn", err, conversation.ErrSessionNotFound)
 	}
 	must(t, s.removeStale(t.Context()))
-	same(t, "while one is live and one waits", len(members(t, s)), 2)
+	same(t, "number of members with a live and a queued turn", len(members(t, s)), 2)
 	end(t, s, begun.Key)
-	begun = begin(t, s, owner, second) // removes the first
-	same(t, "of the second", members(t, s), []string{liveMember(tag, session.ID, second.Waiter)})
+	begun = begin(t, s, owner, second) // removes the first member
+	same(t, "members during the second turn", members(t, s), []string{liveMember(tag, session.ID, second.Waiter)})
 	_, err := s.DeleteSession(t.Context(), owner, session.ID)
 	must(t, err)
 	_, err = s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})
 	wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
 	must(t, s.removeStale(t.Context()))
-	same(t, "in the end", members(t, s), nil)
+	same(t, "members after all turns", members(t, s), nil)
 }
 
-func TestStop_NodeNotified(t *testing.T) {
+func TestStop_EachCause_WriterNotified(t *testing.T) {
 	writer, other, owner := newStore(t), newStore(t), newOwner()
 	inbox := inboxOf(t, writer)
 	for _, test := range []struct {
@@ -275,14 +275,14 @@ func TestStop_NodeNotified(t *testing.T) {
 		noted, _ := writer.db.HGet(t.Context(), sessionKey(tagOfOwner(owner), session.ID), "stop").Result()
 		same(t, test.name+": the stop", conversation.Stop(noted), test.stop)
 		if test.stop != "" {
-			same(t, test.name+": the wake-up", heard(t, inbox), session.ID)
+			same(t, test.name+": the wake-up", nextMessage(t, inbox), session.ID)
 		}
 		end(t, writer, begun.Key)
 		same(t, test.name+": afterwards", writer.db.HExists(t.Context(), sessionKey(tagOfOwner(owner), session.ID), "stop").Val(), false)
 	}
 }
 
-// age moves the times in a session's queue back: when waiters were seen, and when the session was granted.
+// age moves two kinds of times in a session's queue back: when each waiter last tried, and when the session was granted.
 func age(t *testing.T, s *Store, owner conversation.Owner, sessionID string, milliseconds int) {
 	t.Helper()
 	must(t, s.db.Eval(t.Context(), `
@@ -304,14 +304,14 @@ func TestQueue_DeadWaiters_Dropped(t *testing.T) {
 	wait(t, s, owner, dead)
 	wait(t, s, owner, alive)
 	age(t, s, owner, session.ID, 5500)
-	wait(t, s, owner, alive) // it tries again; its place has lapsed
+	wait(t, s, owner, alive) // both places have lapsed; this waiter tries again
 	end(t, s, running.Key)
 	wait(t, s, owner, late) // the session is granted to alive
 	second := begin(t, s, owner, alive)
 	dead.Waiter = conversation.RandomText(16)
 	wait(t, s, owner, dead)
 	end(t, s, second.Key)
-	wait(t, s, owner, dead) // it is granted to late, which is dead
+	wait(t, s, owner, dead) // the session is granted to late, which never tries again
 	age(t, s, owner, session.ID, 1000)
 	wait(t, s, owner, dead)
 	age(t, s, owner, session.ID, 4500)
@@ -320,7 +320,7 @@ func TestQueue_DeadWaiters_Dropped(t *testing.T) {
 	end(t, s, begin(t, s, owner, aTurn(session.ID, "anybody")).Key)
 }
 
-// expire makes a session expire.
+// expire removes the keys of a session that its expiry would remove, and makes it due in the index of expiries.
 func expire(t *testing.T, s *Store, owner conversation.Owner, sessionID string) {
 	t.Helper()
 	tag := tagOfOwner(owner)
@@ -329,7 +329,7 @@ func expire(t *testing.T, s *Store, owner conversation.Owner, sessionID string) 
 	must(t, s.db.Del(t.Context(), sessionKey(tag, sessionID), tag+":m:"+sessionID).Err())
 }
 
-func TestExpiry_SettledOnce(t *testing.T) {
+func TestEndTurn_SessionExpired_SettledOnce(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session, kept := newSession(t, s, owner), newSession(t, s, owner)
 	begun := begin(t, s, owner, aTurn(session.ID, "hello"))
@@ -340,13 +340,13 @@ func TestExpiry_SettledOnce(t *testing.T) {
 	for index, want := range map[string]int64{"i": 1, "x": 1, "u:" + aUser: 1} {
 		n, err := s.db.ZCard(t.Context(), tagOfOwner(owner)+":"+index).Result()
 		must(t, err)
-		same(t, "what is indexed in "+index, n, want)
+		same(t, "number of members in index "+index, n, want)
 	}
 	for range 2 {
 		_, err = s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})
 		wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
 		sessions, messages, tokens, active := used(t, s, owner)
-		same(t, "what is counted", []int64{sessions, messages, tokens, int64(active)}, []int64{2, 2, 22, 1})
+		same(t, "counted sessions, messages and tokens, and active sessions", []int64{sessions, messages, tokens, int64(active)}, []int64{2, 2, 22, 1})
 	}
 }
 
@@ -389,16 +389,16 @@ func TestDeleteSession_LeavesNoText(t *testing.T) {
 			}
 		}
 		if len(holding) != holders {
-			t.Errorf("%s: %q hold a message's text", when, holding)
+			t.Errorf("%s: %q contain the text, want %d keys", when, holding, holders)
 		}
 	}
-	check("while it is there", 3) // messages, the vectors of exchanges, and the journal of the live reply
+	check("before the deletion", 3) // messages, the vectors of exchanges, and the journal of the live reply
 	_, err = s.DeleteSession(t.Context(), owner, session.ID)
 	must(t, err)
-	check("deleted", 0)
+	check("after the deletion", 0)
 	_, err = s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})
 	wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
-	check("settled", 0)
+	check("after EndTurn", 0)
 	ctx = auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Limits: limit.TierLimits{RequestsPerMinute: 9, TokensPerMinute: 22 + reservation}})
 	_, err = s.BeginTurn(ctx, owner, aTurn(newSession(t, s, owner).ID, "there is room for it, as the rest of the reservation is back"))
 	must(t, err)
@@ -420,7 +420,8 @@ func TestClearMessages_LeavesNoVectors(t *testing.T) {
 	same(t, "the vectors after", there(), 0)
 }
 
-// reservation is what aTurn reserves in a new session: prompt, its overhead, and room for the reply.
+// reservation is the number of tokens that aTurn reserves in a new session: message, its overhead, the prompt's overhead, reply
+// room.
 const reservation = 10 + 4 + 3 + 1024
 
 func globOf(text string) string {
@@ -431,7 +432,7 @@ func TestBeginTurn_LongHistory_ReadsOneWindow(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session := newSession(t, s, owner)
 	var last conversation.TurnStart
-	for i := range 120 { // of 3069 tokens of budget, an exchange takes 23
+	for i := range 120 { // an exchange takes 23 tokens of the budget of 3069
 		last = begin(t, s, owner, aTurn(session.ID, fmt.Sprint(i)))
 		end(t, s, last.Key)
 	}
@@ -442,5 +443,5 @@ func TestBeginTurn_LongHistory_ReadsOneWindow(t *testing.T) {
 	for range 40 {
 		end(t, s, begin(t, s, owner, aTurn(session.ID, "more")).Key)
 	}
-	same(t, "the history", len(begin(t, s, owner, aTurn(session.ID, "last")).History), 268) // 133 exchanges, a reply, and a message too many
+	same(t, "the history", len(begin(t, s, owner, aTurn(session.ID, "last")).History), 268) // 133 exchanges and a reply fit, and one message more
 }

@@ -15,7 +15,7 @@ import (
 	"parley/stream"
 )
 
-// aBusyHour is what a busy account uses in an hour, of 200 turns.
+// aBusyHour returns the usage of a busy account in an hour with 200 turns.
 func aBusyHour(random *rand.Rand) usage.Bucket {
 	b := usage.Bucket{Sessions: 40, SessionTime: 9_000_000, UserMessages: 200, AssistantMessages: 200, Requests: 900}
 	for range 200 {
@@ -26,7 +26,7 @@ func aBusyHour(random *rand.Rand) usage.Bucket {
 	return b
 }
 
-// fillYear writes the year up to now of a busy account, a hash a day, as it is before anything is packed.
+// fillYear writes a busy account's counts for the year up to now: one hash a day, not packed.
 func fillYear(t *testing.T, s *Store, tag string, now usage.Hour) {
 	random, days := rand.New(rand.NewPCG(1, 2)), make(map[usage.Hour][]any)
 	for hour := now - year + 1; hour <= now; hour++ {
@@ -40,7 +40,7 @@ func fillYear(t *testing.T, s *Store, tag string, now usage.Hour) {
 	}
 }
 
-// blocked returns how long Redis has run scripts so far; it does nothing else meanwhile.
+// blocked returns the total time that Redis has spent on scripts. Redis is blocked while it runs a script.
 func blocked(redis *redistest.Server) time.Duration {
 	var all time.Duration
 	for line := range strings.Lines(redis.Do("INFO", "commandstats")) {
@@ -56,8 +56,8 @@ func blocked(redis *redistest.Server) time.Duration {
 
 const year = 365 * 24 // hours
 
-// TestUsage_Year_OneRoundTrip prints what a year of a busy account takes in Redis, and for how long Redis is blocked by
-// reading it: the year of the embedded store's test of that name, first as if nothing had been packed.
+// TestUsage_Year_OneRoundTrip logs the memory of a busy account's year in Redis, and the time for which reading it blocks Redis.
+// It reads the same year as the embedded store's test of that name, first with no day packed.
 func TestUsage_Year_OneRoundTrip(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Single(t)
@@ -68,7 +68,7 @@ func TestUsage_Year_OneRoundTrip(t *testing.T) {
 	var counted trips
 	s.db.AddHook(&counted)
 	read := func() (hours []usage.Hourly, took, blocks time.Duration) {
-		for { // what is not packed may take too long on a busy machine; each try packs some of it
+		for { // on a busy machine, days that are not packed may take too long; each attempt packs some of them
 			before, start := blocked(redis), time.Now()
 			used, err := s.Usage(t.Context(), owner, now-year+1, now+1)
 			took, blocks = time.Since(start), max(blocks, blocked(redis)-before)
@@ -92,7 +92,7 @@ func TestUsage_Year_OneRoundTrip(t *testing.T) {
 	for range 5 {
 		counted.n.Store(0)
 		hours, took, blocks := read()
-		same(t, "trips", counted.n.Load(), 1)
+		same(t, "round trips", counted.n.Load(), 1)
 		if len(hours) != year || !reflect.DeepEqual(hours, first) {
 			t.Fatalf("the %d packed hours differ from those that were not packed", len(hours))
 		}
@@ -110,7 +110,7 @@ func TestUsage_Year_OneRoundTrip(t *testing.T) {
 	}
 }
 
-// sizeOf returns how many MiB Redis has of an owner.
+// sizeOf returns the memory of an owner's keys in Redis, in MiB.
 func sizeOf(t *testing.T, s *Store, owner conversation.Owner) float64 {
 	all := int64(0)
 	for _, key := range keysOf(t, s, tagOfOwner(owner)) {

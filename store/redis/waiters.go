@@ -7,25 +7,25 @@ import (
 	"parley/conversation"
 )
 
-// waiterRetry is after how long a waiter tries again if it is not woken: that shows that it is alive (waiterTimeout), and makes up for a
-// lost wake-up.
+// A waiter that is not woken tries again after waiterRetry. The retry shows that the waiter is alive (waiterTimeout), and makes
+// up for a lost wake-up.
 const waiterRetry = time.Second
 
-// waiters are the sends of this process that wait in sessions' queues. Its methods may be called from any goroutine.
+// waiters holds the waiters of this process in the queues of sessions. Its methods may be called from any goroutine.
 type waiters struct {
 	mu     sync.Mutex
-	places map[string]*place // guarded by mu; by place.word
+	places map[string]*place // guarded by mu; keyed by place.word
 }
 
-// place is a waiter's place in a queue, or its attempt to get one. It is registered before the store is asked, so that a wake-up finds it
-// from the moment on in which the waiter is in the queue.
+// place is a waiter's place in a queue, or its attempt to get one. It is registered before the script runs, so that a wake-up
+// finds it as soon as the waiter is in the queue.
 type place struct {
-	word    string // waiterWord, which wakes it
+	word    string // the waiterWord that wakes the waiter
 	granted chan struct{}
 	timer   *time.Timer // guarded by waiters.mu; nil until await
 }
 
-// register adds a place; drop or await must follow. A place that the same waiter had before is granted.
+// register adds a place; the caller must call drop or await. It closes granted of an earlier place of the same waiter.
 func (w *waiters) register(sessionID, waiter string) *place {
 	p := &place{word: waiterWord(sessionID, waiter), granted: make(chan struct{})}
 	w.mu.Lock()
@@ -40,7 +40,8 @@ func (w *waiters) register(sessionID, waiter string) *place {
 	return p
 }
 
-// await returns a place as callers see it: granted when its waiter is woken, at the latest after waiterRetry.
+// await returns the caller's view of a place. Its Granted is closed when the waiter is woken, at the latest after waiterRetry.
+// live is the id of the live reply, or "".
 func (w *waiters) await(p *place, live string) *conversation.Queued {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,7 +51,7 @@ func (w *waiters) await(p *place, live string) *conversation.Queued {
 	return &conversation.Queued{Granted: p.granted, Live: live}
 }
 
-// wake grants the place that a word of this node's inbox names. Other words are ignored.
+// wake closes granted of the place that a word of this node's inbox names. It ignores other words.
 func (w *waiters) wake(word string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,14 +60,14 @@ func (w *waiters) wake(word string) {
 	}
 }
 
-// drop grants a place unless it was granted before. Nobody has to wait for it.
+// drop removes a place, and closes its granted, unless that has happened before.
 func (w *waiters) drop(p *place) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.grantLocked(p)
 }
 
-// grantLocked grants a place if it is still registered.
+// grantLocked removes a place, and closes its granted, if it is still registered.
 func (w *waiters) grantLocked(p *place) {
 	if w.places[p.word] != p {
 		return

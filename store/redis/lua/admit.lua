@@ -1,3 +1,3 @@
--- Admits a request without an operation: lib/admission.lua has done everything before this runs.
+-- Admits a request, or only checks its key, without an operation: lib/admission.lua does both before this runs.
 -- Result: 1
 return 1

@@ -1,18 +1,20 @@
--- Begins a turn, or puts its waiter in the session's queue. Repeated with the same waiter while the turn is live, it returns the same turn.
+-- Begins a turn, or puts its waiter in the session's queue. A repeat with the same waiter returns the same turn while that is
+-- live.
 -- KEYS[1] the session
 -- ARGV[1] its id · ARGV[2] waiter · ARGV[3] node · ARGV[4] record of the message · ARGV[5] its tokens in a prompt
 -- ARGV[6] what to do if the session is busy: 'enqueue', 'reject' or 'interrupt' · ARGV[7] random characters for two ids
--- ARGV[8] idempotency key, '' for none · ARGV[9] its digest · ARGV[10] the message's record in the index · ARGV[11…] counts of usage
+-- ARGV[8] idempotency key, '' for none · ARGV[9] digest of the request · ARGV[10] the message's record in the index
+-- ARGV[11…] counts of usage
 -- Result: one of
---   {'begun', view, head before, …}       as turn_view returns
---   {'replayed', message, reply}          the same request was made before
+--   {'begun', view, head before, …}       the result of turn_view
+--   {'replayed', message, reply}          the same request began that turn before
 --   {'queued', live reply or '', its node or ''}
 --   {'busy'}                              rejected, or the queue is full
 --   {'conflict'}                          another request used the idempotency key
 --   {'gone'}                              no such session
---   {'void'}                              resume_turn.lua has given the waiter up
---   {'overflow', tokens, window}          the message does not fit the window
---   {'tokens', {used, reset, wait}}       the limit of tokens a minute refuses
+--   {'void'}                              resume_turn.lua has voided the waiter
+--   {'overflow', tokens, window}          the message, with the history unless it is summarised, does not fit the window
+--   {'tokens', {used, reset, wait}}       the limit of tokens a minute is exceeded
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end
 local waiter, tokens, request = ARGV[2], tonumber(ARGV[5]), ARGV[8]

@@ -1,7 +1,9 @@
--- Removes all messages of a session if it is free. Otherwise puts the waiter at the head of the queue, and stops the live reply.
+-- Removes all messages of a session if the waiter may take the session. Otherwise it puts a new waiter at the head of the queue,
+-- and asks the writer of the live reply, if any, to stop.
 -- KEYS[1] the session
 -- ARGV[1] its id · ARGV[2] waiter · ARGV[3] its node · ARGV[4] random characters for an id
--- Result: {'cleared', how many, view} · {'queued', live reply or ''} · {'busy'} the queue is full · {'gone'} no such session
+-- Result: {'cleared', number of messages, view} · {'queued', live reply or ''}
+--   {'busy'} the queue is full · {'gone'} no such session
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end
 if not may_take(s, ARGV[2]) then

@@ -1,9 +1,10 @@
--- Ends a turn of a dead node, unless it has ended meanwhile. If its session is gone, only its usage is settled.
+-- Ends an orphan unless its turn has ended meanwhile, and drops its node's waiters. If the session is gone, it only settles the
+-- usage.
 -- KEYS[1] the session
 -- ARGV[1] its id · ARGV[2] the reply · ARGV[3] fencing token · ARGV[4] record of the reply · ARGV[5] its tokens in a prompt
--- ARGV[6] tokens of the prompt · ARGV[7] of the completion · ARGV[8] in all · ARGV[9] the reply's record in the index
--- ARGV[10] its terms · ARGV[11…] counts of usage
--- Result: 1 · 0 it had ended
+-- ARGV[6] prompt tokens · ARGV[7] completion tokens · ARGV[8] total tokens · ARGV[9] the reply's record in the index
+-- ARGV[10] the reply's terms · ARGV[11…] counts of usage
+-- Result: 1 if this call ended or settled the turn · 0 if the turn had ended before
 local s, reply, fence = session_at(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local usage = {tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])}
 if not s then return settle_turn(ARGV[1], fence, reply, usage[3], counts_from(ARGV, 11)) and 1 or 0 end
@@ -12,5 +13,5 @@ local writer = s.node
 drop_waiters_of(s, writer)
 index_add(s, s.live, ARGV[9], ARGV[10])
 end_turn(s, ARGV[4], tonumber(ARGV[5]), usage, counts_from(ARGV, 11))
-notify_node(writer, s.id) -- in case it was only asleep
+notify_node(writer, s.id) -- the node may only have been suspended
 return 1

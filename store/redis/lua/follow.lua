@@ -1,6 +1,7 @@
--- Makes a node a follower of a session. The node that writes in it is notified, so that it notifies this one from its next tick on.
+-- Makes a node a follower of a session. It notifies the node that writes in the session, which notifies the follower from its
+-- next tick on.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2] the node · ARGV[3] for how many milliseconds
+-- ARGV[1] its id · ARGV[2] the node that follows · ARGV[3] lease in milliseconds
 -- Result: view · nil no such session
 local s = session_at(ARGV[1])
 if not s then return nil end

@@ -1,4 +1,4 @@
--- Returns messages by id, in the order of the ids. Unknown ids are skipped.
+-- Returns messages by id, in the order of the ids. It skips unknown ids.
 -- KEYS[1] the session
 -- ARGV[1] its id · ARGV[2…] ids of messages
 -- Result: {message (lib/messages.lua), …} · 'gone' no such session

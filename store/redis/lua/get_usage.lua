@@ -1,8 +1,8 @@
--- Returns the usage of a range of hours, numbered from 1970 on.
+-- Returns the usage of a range of hours, numbered from 1970. It packs up to DAYS_PACKED_BY_READ days of the range.
 -- KEYS[1] sessions by expiry
--- ARGV[1] first hour; an older one than counts are kept counts as the oldest · ARGV[2] end, not included
--- ARGV[3] for how many hours counts are kept · ARGV[4] lifetime of a session in milliseconds
--- Result: {this hour, first hour, how many sessions exist, {hour, how many of them were created in it, hour, …},
+-- ARGV[1] first hour; an hour before the retention period is replaced by the first hour of that · ARGV[2] end, exclusive
+-- ARGV[3] retention period in hours · ARGV[4] lifetime of a session in milliseconds
+-- Result: {this hour, first hour, number of existing sessions, {hour, number of existing sessions created in that hour, …},
 --   {day, {field, count, …}, packed counts (lib/usage.lua) or '', day, …}}
 prune()
 local this = math.floor(now / HOUR)

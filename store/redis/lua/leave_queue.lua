@@ -1,4 +1,4 @@
--- Removes a waiter from a session's queue, or passes on the session that is granted to it.
+-- Removes a waiter from a session's queue. If the session is granted to the waiter, it grants the session to the next one.
 -- KEYS[1] the session
 -- ARGV[1] its id · ARGV[2] waiter
 -- Result: 1

@@ -1,7 +1,7 @@
 -- Returns a page of messages, and the session at the same moment.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2] message at which the page begins, '' for the first in that order · ARGV[3] '1' to include that message
--- ARGV[4] '1' for oldest first · ARGV[5] how many
+-- ARGV[1] its id · ARGV[2] message after which the page begins, '' for the start · ARGV[3] '1' to include that message
+-- ARGV[4] '1' for oldest first, '' for newest first · ARGV[5] maximum number of messages
 -- Result: {view, 1 if there are more, else 0, {message (lib/messages.lua), …}} · 'gone' no such session
 local s = session_at(ARGV[1])
 if not s then return 'gone' end

@@ -1,6 +1,6 @@
--- Returns a page of sessions, newest first.
--- KEYS[1] index of all sessions, or of a user's
--- ARGV[1] only sessions with an id below this, '' for all · ARGV[2] how many
+-- Returns a page of sessions, newest first. It also prunes the indices.
+-- KEYS[1] index of all sessions, or of a user's sessions
+-- ARGV[1] only sessions with an id below this, '' for all · ARGV[2] maximum number of sessions
 -- Result: {1 if there are more, else 0, id, view, id, view, …}
 prune()
 local page, before, limit = {0}, ARGV[1] == '' and '+' or '(' .. ARGV[1], tonumber(ARGV[2])

@@ -1,6 +1,6 @@
--- Revokes a key: its record stays, its secrets are removed.
+-- Revokes a key: keeps its record and removes its secrets.
 -- KEYS[1] the key
--- Result: the key as list_keys.lua returns it, as it was but for its new version · 'none' no such key, or it is revoked
+-- Result: the key before its revocation, with the new version, as list_keys.lua returns it · 'none' no such key, or it is revoked
 local k = redis.call('HMGET', KEYS[1], 'id', 'revoked')
 if not k[1] or k[2] then return 'none' end
 redis.call('HINCRBY', KEYS[1], 'version', 1)

@@ -1,8 +1,9 @@
--- Gives a key a new secret. The secret before works for a while longer, one before that no longer.
+-- Gives a key a new secret. The newest secret so far becomes the previous one, and the previous one is removed.
 -- KEYS[1] the key
--- ARGV[1] hash of the new secret · ARGV[2] prefix · ARGV[3] for how many milliseconds the old one works
--- ARGV[4] '1': change nothing, only look whether the key has that secret already
--- Result: {the key as list_keys.lua returns it, hash of the secret that was removed, '' if none or unknown} · 'none' no key that works
+-- ARGV[1] hash of the new secret · ARGV[2] prefix · ARGV[3] milliseconds for which the previous secret still works
+-- ARGV[4] '1': change nothing, only return the key if that secret is its newest
+-- Result: {the key as list_keys.lua returns it, hash of the removed secret, '' for none and if ARGV[4] is '1'}
+--   'none' no such key, it is revoked or expired; if ARGV[4] is '1': its newest secret is another
 if ARGV[4] == '1' then
   if redis.call('HGET', KEYS[1], 'secret') ~= ARGV[1] then return 'none' end
   return {redis.call('HGETALL', KEYS[1]), ''}

@@ -1,7 +1,7 @@
--- Stores who presents a secret, or that nobody does any more. A value of a later version of the key stays: pointers are written after
--- their key, so two writers can arrive in either order.
+-- Stores which key a secret belongs to, or that it belongs to none any more. It keeps a pointer of a later version of the key: a
+-- pointer is written after its key, so two writers can arrive in either order.
 -- KEYS[1] the pointer
--- ARGV[1] version of the key · ARGV[2] who presents the secret, '' for nobody · ARGV[3] expires, in milliseconds, '' for never
+-- ARGV[1] version of the key · ARGV[2] presenter as JSON, '' for none · ARGV[3] expiry in milliseconds, '' for never
 -- Result: 1 if it was stored, else 0
 local stored = redis.call('GET', KEYS[1])
 if stored and tonumber(string.match(stored, '^%d+')) > tonumber(ARGV[1]) then return 0 end

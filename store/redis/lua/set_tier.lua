@@ -1,10 +1,10 @@
--- Sets an account's tier in one of its modes, and in all keys of that mode. The live mode's record is the truth: it counts the changes,
--- and the test mode's record follows it.
--- KEYS[1] account, in this mode · KEYS[2] order of keys
--- ARGV[1] tier; '' leaves it, or is ARGV[3] for a new account
--- ARGV[2] '' in the live mode; in test mode the version in the live mode: one older than is stored changes nothing
+-- Sets an account's tier in one of its modes, and in all keys of that mode. It creates the account if it does not exist. The live
+-- mode's record decides: it counts the changes, and the test mode's record is a copy.
+-- KEYS[1] the account's record in this mode · KEYS[2] the account's list of keys
+-- ARGV[1] tier; '' keeps the tier, or means ARGV[3] for a new account
+-- ARGV[2] '' in live mode; in test mode the version in live mode, and an older version than the stored one keeps the stored tier
 -- ARGV[3] tier of a new account
--- Result: {tier, version, all keys as list_keys.lua returns them}. All keys, because a repeat after a lost reply needs them too.
+-- Result: {tier, version, all keys as list_keys.lua returns them}. A repeat after a lost reply needs the unchanged keys too.
 local a = redis.call('HMGET', KEYS[1], 'tier', 'version')
 local tier, version = a[1], tonumber(a[2] or 0)
 if ARGV[2] == '' then

@@ -1,7 +1,8 @@
--- Stores vectors of exchanges by the replies that end them. Replies that are not indexed are skipped.
+-- Stores vectors of exchanges, each under the reply that ends the exchange. It skips replies that are not indexed, and stores
+-- nothing if the session is gone or its policy is not semantic.
 -- KEYS[1] the session
 -- ARGV[1] its id · ARGV[2…] a reply, its vector, …
--- Result: how many were stored
+-- Result: number of stored vectors
 local s, stored = session_at(ARGV[1]), 0
 if not s or s.policy ~= POLICY_SEMANTIC then return 0 end
 for i = 2, #ARGV, 2 do

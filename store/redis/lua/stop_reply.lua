@@ -1,4 +1,4 @@
--- Returns a message. If it is the live reply, its node is told to stop it.
+-- Returns a message. If it is the live reply, it asks the node that writes the reply to stop.
 -- KEYS[1] the session
 -- ARGV[1] its id · ARGV[2] the message's id
 -- Result: the message (lib/messages.lua) · {'gone'} no such session · {'none'} no such message

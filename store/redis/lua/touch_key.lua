@@ -1,4 +1,4 @@
--- Notes when a key was last used, unless a later use is stored.
+-- Stores when a key was last used, unless the same or a later time is stored, or the key is unknown.
 -- KEYS[1] the key
 -- ARGV[1] time in milliseconds
 -- Result: 1 if it was stored, else 0

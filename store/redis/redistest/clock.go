@@ -10,19 +10,20 @@ import (
 	"time"
 )
 
-// clockShim is preloaded into a redis-server whose clock a test sets ahead. (libfaketime makes redis-server hang.)
+// clockShim is the source of a library that is preloaded into redis-server, so that a test can set its clock. (libfaketime makes
+// redis-server hang.)
 //
 //go:embed shim/clock.c
 var clockShim []byte
 
-// clock is the clock of a server: the machine's, set ahead.
+// clock is the clock of a server, which differs from the machine's clock.
 type clock struct {
-	library string // the shim, as it is preloaded
-	file    string // what the shim maps
-	ahead   time.Duration
+	library string        // path of the compiled shim
+	file    string        // path of the file that the shim maps; it holds ahead
+	ahead   time.Duration // difference to the machine's clock; negative if the server's clock is behind
 }
 
-// SingleWithClock is Single, with a clock that Advance sets ahead. The clock of this process does not change.
+// SingleWithClock starts a server like Single. Advance sets its clock; the clock of this process does not change.
 func SingleWithClock(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := newServer(t, t.TempDir(), args...)
@@ -32,7 +33,7 @@ func SingleWithClock(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// newClock compiles the shim into a directory.
+// newClock compiles the shim in dir and returns a clock that is 0 ahead.
 func newClock(t testing.TB, dir string) *clock {
 	t.Helper()
 	compiler, err := exec.LookPath("gcc")
@@ -51,7 +52,7 @@ func newClock(t testing.TB, dir string) *clock {
 	return c
 }
 
-// write tells the server how far its clock is ahead.
+// write passes ahead to the server.
 func (c *clock) write(t testing.TB) {
 	t.Helper()
 	file, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600) // not truncated, because the server maps it
@@ -64,12 +65,12 @@ func (c *clock) write(t testing.TB) {
 	}
 }
 
-// environment returns the environment of a process with this clock.
+// environment returns the environment for a process with this clock.
 func (c *clock) environment() []string {
 	return append(os.Environ(), "LD_PRELOAD="+c.library, "PARLEY_TEST_CLOCK="+c.file)
 }
 
-// Advance sets the clock of a server of SingleWithClock ahead. The next command sees the new time.
+// Advance sets the clock of a server of SingleWithClock ahead by d, or back if d is negative. The next command sees the new time.
 func (s *Server) Advance(d time.Duration) {
 	s.t.Helper()
 	if s.clock == nil {
@@ -79,7 +80,7 @@ func (s *Server) Advance(d time.Duration) {
 	s.clock.write(s.t)
 }
 
-// Now returns the time of the server's clock.
+// Now returns the time by the server's clock.
 func (s *Server) Now() time.Time {
 	if s.clock == nil {
 		return time.Now()

@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// Nodes is a Cluster.
+// Nodes is a Cluster of three masters without replicas.
 type Nodes struct {
-	URL     string // of the store
+	URL     string // of the store, for Open
 	Masters []*Server
 }
 
-// slots is the number of slots of a Cluster.
+// slots is the number of hash slots that Redis Cluster defines.
 const slots = 16384
 
-// Cluster starts a Cluster of three masters, and waits until each of them serves.
+// Cluster starts a Cluster of three masters, and waits until it serves all slots.
 func Cluster(t testing.TB) *Nodes {
 	t.Helper()
 	c := &Nodes{}
@@ -42,7 +42,7 @@ func Cluster(t testing.TB) *Nodes {
 	return c
 }
 
-// AwaitHealth waits until each master reports that all slots are served.
+// AwaitHealth waits until each master reports three nodes and a healthy Cluster, in which all slots are served.
 func (c *Nodes) AwaitHealth() {
 	for _, s := range c.Masters {
 		s.t.Helper()

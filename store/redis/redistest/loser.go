@@ -8,21 +8,21 @@ import (
 	"testing"
 )
 
-// Loser stands in front of a server and loses the replies to chosen commands: they run, and the client never learns it.
+// Loser is a proxy that loses the replies to chosen commands: the server runs them, but the client gets no reply.
 type Loser struct {
 	Addr string // host:port
 
 	// static
 	t      testing.TB
 	server string
-	to     atomic.Pointer[[]byte] // text of the commands whose replies are lost; nil for none
+	to     atomic.Pointer[[]byte] // commands that contain this text get no reply; nil for none
 	work   sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[net.Conn]struct{} // guarded by mu; nil once closed
+	conns map[net.Conn]struct{} // guarded by mu; nil after the test
 }
 
-// NewLoser returns a proxy in front of the server at addr. It passes everything on.
+// NewLoser starts a proxy to the server at addr. It forwards everything until LoseRepliesTo. It stops with the test.
 func NewLoser(t testing.TB, addr string) *Loser {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,13 +44,14 @@ func NewLoser(t testing.TB, addr string) *Loser {
 	return l
 }
 
-// LoseRepliesTo silences every connection that sends a command containing text; it stays silent even after Heal.
+// LoseRepliesTo silences every connection that sends a command with that text. The server's replies on such a connection are
+// dropped from then on, even after Heal.
 func (l *Loser) LoseRepliesTo(text string) {
 	to := []byte(text)
 	l.to.Store(&to)
 }
 
-// Heal passes everything on again, except on connections that were silenced.
+// Heal forwards everything again, except the replies on silenced connections.
 func (l *Loser) Heal() { l.to.Store(nil) }
 
 func (l *Loser) accept(listener net.Listener) {
@@ -73,7 +74,8 @@ func (l *Loser) accept(listener net.Listener) {
 	}
 }
 
-// add notes the two sides of a connection. After the test it closes them and reports false.
+// add registers the two sides of a connection, to be closed after the test. If the test is over, it closes them and returns
+// false.
 func (l *Loser) add(both ...net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +89,8 @@ func (l *Loser) add(both ...net.Conn) bool {
 	return l.conns != nil
 }
 
-// pass copies until one side is closed, and closes both.
+// pass copies bytes until one side is closed, and closes both. commands says that from is the client. If silent is set, it drops
+// the server's bytes.
 func (l *Loser) pass(to, from net.Conn, silent *atomic.Bool, commands bool) {
 	defer to.Close()
 	defer from.Close()
@@ -95,7 +98,7 @@ func (l *Loser) pass(to, from net.Conn, silent *atomic.Bool, commands bool) {
 	for {
 		n, err := from.Read(buffer)
 		if lost := l.to.Load(); commands && lost != nil && bytes.Contains(buffer[:n], *lost) {
-			silent.Store(true) // before the command goes on
+			silent.Store(true) // before the command is forwarded
 		}
 		if commands || !silent.Load() {
 			if _, writeErr := to.Write(buffer[:n]); writeErr != nil {

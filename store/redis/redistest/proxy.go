@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Proxy stands in front of a server and injects faults. Its methods must be called from the goroutine of the test.
+// Proxy is a proxy to a server, and injects faults. Its methods must be called from the goroutine of the test.
 type Proxy struct {
 	URL  string // of the store, through the proxy
 	Addr string // host:port
@@ -20,7 +20,7 @@ type Proxy struct {
 	proxy *toxiproxy.Proxy
 }
 
-// NewProxy returns a proxy in front of the server at addr. It passes everything on.
+// NewProxy starts a proxy to the server at addr, without faults. It stops with the test.
 func NewProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
@@ -43,10 +43,11 @@ func (p *Proxy) Connect() {
 	p.URL = "redis://" + p.Addr
 }
 
-// Delay delays each reply.
+// Delay delays the server's replies.
 func (p *Proxy) Delay(milliseconds int) { p.add("latency", "latency", milliseconds) }
 
-// LoseReplies passes commands on, but not their replies. It closes a connection after that many milliseconds; for 0, never.
+// LoseReplies forwards commands but drops their replies. It closes each connection after that number of milliseconds; for 0,
+// never.
 func (p *Proxy) LoseReplies(milliseconds int) { p.add("timeout", "timeout", milliseconds) }
 
 func (p *Proxy) add(toxic, attribute string, n int) {

@@ -10,13 +10,13 @@ import (
 
 // Watched is a master and its replica, monitored by Sentinels.
 type Watched struct {
-	URL       string // of the store
+	URL       string // of the store, for Open
 	Master    *Server
 	Replica   *Server
 	Sentinels []*Server
 }
 
-// masterName is the master's name among the Sentinels.
+// masterName is the name under which the Sentinels monitor the master.
 const masterName = "parley"
 
 const sentinelConfig = `
@@ -29,8 +29,8 @@ sentinel down-after-milliseconds NAME 500
 sentinel failover-timeout NAME 2000
 `
 
-// Sentinel starts a master, a replica, and three Sentinels, and waits until they know each other. Two Sentinels must agree to fail over from
-// a master that has not replied for 500 ms.
+// Sentinel starts a master, a replica, and three Sentinels, and waits until the Sentinels know each other and the replica. Two
+// Sentinels must agree that the master has not replied for 500 ms before they fail over.
 func Sentinel(t testing.TB) *Watched {
 	t.Helper()
 	w := &Watched{Master: Single(t, "--repl-diskless-sync-delay", "0")}
@@ -61,7 +61,7 @@ func Sentinel(t testing.TB) *Watched {
 	return w
 }
 
-// AwaitFailover waits until the replica is a master, and all Sentinels say so.
+// AwaitFailover waits until the replica has become the master, and all Sentinels report that.
 func (w *Watched) AwaitFailover() {
 	w.Replica.t.Helper()
 	_, port, _ := net.SplitHostPort(w.Replica.Addr)

@@ -1,6 +1,7 @@
-// Package redistest starts real Redis servers for tests: single ones, a Cluster, a master monitored by Sentinels. It also has proxies that
-// inject faults. All servers run on loopback and store their data in the test's directory. They end with the test, and the kernel
-// kills them when the test binary dies in any way: by a panic, a timeout or a signal (TestServer_DiesWithTestBinary).
+// Package redistest starts real Redis servers for tests: single servers, a Cluster, a master monitored by Sentinels. It also has
+// proxies that inject faults. All servers run on loopback and store their data in temporary directories. They end with the test,
+// or a shared one with the test binary. If the test binary dies by a panic, a timeout or a signal, the kernel kills them
+// (TestServer_DiesWithTestBinary).
 package redistest
 
 import (
@@ -20,24 +21,24 @@ import (
 	"time"
 )
 
-// timeout is how long a server may take to reach a state that a test waits for. Only a server that hangs reaches it, even on a machine with
-// one busy core.
+// timeout limits the wait for a state of a server. Even on a machine with one busy core, only a server that hangs exceeds it.
 const timeout = time.Minute
 
 // Server is a redis-server process. Its methods must be called from the goroutine of the test.
 type Server struct {
-	URL  string // of the store
+	URL  string // of the store, for Open
 	Addr string // host:port
 
 	t     testing.TB
-	dir   string
+	dir   string // its data and its log
 	args  []string
 	clock *clock // nil: the machine's clock
 	cmd   *exec.Cmd
-	done  chan struct{} // closed when the process has ended
+	done  chan struct{} // closed after the process has ended
 }
 
-// Single starts a server. args are options of redis-server, such as "--appendonly", "yes". Without such options, a restart loses all data.
+// Single starts a server. args are options of redis-server, such as "--appendonly", "yes". Without that option, a restart loses
+// all data.
 func Single(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := newServer(t, t.TempDir(), args...)
@@ -46,7 +47,7 @@ func Single(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// SharedServer is a server that all tests of a binary share.
+// SharedServer is a server that all tests of a test binary share.
 type SharedServer struct {
 	args   []string // static
 	mu     sync.Mutex
@@ -54,13 +55,14 @@ type SharedServer struct {
 	dir    string  // guarded by mu
 }
 
-// Shared returns a server that starts with the first test that needs it. TestMain must kill it. args are options of redis-server.
+// Shared returns a server that starts when a test first calls Start or Server. TestMain must kill it. args are options of
+// redis-server.
 func Shared(args ...string) *SharedServer { return &SharedServer{args: args} }
 
 // Start starts the server if it is not running, and returns the URL of its store. It may be called from any goroutine.
 func (s *SharedServer) Start(t testing.TB) string { return s.Server(t).URL }
 
-// Server is Start for a test that needs more than the URL. The test must not harm the server.
+// Server starts the server if it is not running, and returns it. The test must not stop or break it.
 func (s *SharedServer) Server(t testing.TB) *Server {
 	t.Helper()
 	s.mu.Lock()
@@ -89,7 +91,7 @@ func (s *SharedServer) Kill() {
 	}
 }
 
-// newServer returns a server with a port of its own that is not running. The caller starts and kills it.
+// newServer returns a server that is not running, with a free port. The caller starts and kills it.
 func newServer(t testing.TB, dir string, args ...string) *Server {
 	t.Helper()
 	if testing.Short() {
@@ -104,7 +106,7 @@ func newServer(t testing.TB, dir string, args ...string) *Server {
 	return s
 }
 
-// freePort returns a port that is free now.
+// freePort returns a TCP port that no process listens on now.
 func freePort(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -116,7 +118,7 @@ func freePort(t testing.TB) string {
 	return port
 }
 
-// start starts the process and waits until it answers.
+// start starts the process and waits until it replies to PING.
 func (s *Server) start() {
 	s.t.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -131,8 +133,8 @@ func (s *Server) start() {
 	if s.clock != nil {
 		s.cmd.Env = s.clock.environment()
 	}
-	// The kernel kills the server when the OS thread that started it ends. That thread waits for the server, so it ends before the server
-	// only if this process dies.
+	// The kernel kills the server when the OS thread that started it ends. That thread waits for the server, so it ends before
+	// the server only if this process dies.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	done, cmd, started := make(chan struct{}), s.cmd, make(chan error)
 	s.done = done
@@ -142,7 +144,7 @@ func (s *Server) start() {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // the error is that it was killed
+			_ = cmd.Wait() // the error says that it was killed
 			close(done)
 		}
 	}()
@@ -160,7 +162,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Kill ends the process with SIGKILL and waits for its end. Calling it twice is safe.
+// Kill ends the process with SIGKILL and waits until it has ended. Calling it twice is safe.
 func (s *Server) Kill() {
 	if s.cmd == nil || s.cmd.Process == nil {
 		return
@@ -181,14 +183,15 @@ func (s *Server) signal(signal os.Signal) {
 	}
 }
 
-// Restart kills the server and starts it again on its port.
+// Restart kills the server and starts it again on the same port.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
 	s.start()
 }
 
-// BreakSaving removes the server's directory, so that it cannot save and refuses writes until saving is switched off.
+// BreakSaving removes the server's directory, so that the server cannot save. It refuses writes until CONFIG SET save "" disables
+// saving.
 func (s *Server) BreakSaving() {
 	s.t.Helper()
 	if err := os.RemoveAll(s.dir); err != nil {
@@ -201,22 +204,23 @@ func (s *Server) BreakSaving() {
 	})
 }
 
-// AwaitMaster waits until the server, a replica, is connected to its master.
+// AwaitMaster waits until the server, which must be a replica, is connected to its master.
 func (s *Server) AwaitMaster() {
 	s.t.Helper()
 	s.await("it does not replicate", func() bool { return strings.Contains(s.try("INFO", "replication"), "master_link_status:up") })
 }
 
-// AwaitReplica waits until a replica has everything that was written to the server so far.
+// AwaitReplica waits until a replica has received all writes to the server so far.
 func (s *Server) AwaitReplica() {
 	s.t.Helper()
-	s.await("no replica follows it", func() bool {
-		s.try("PUBLISH", "nobody", "") // makes the replica's offset move, so that WAIT has something to wait for
+	s.await("it has no replica that is up to date", func() bool {
+		s.try("PUBLISH", "nobody", "") // advances the replication offset, so that WAIT has something to wait for
 		return strings.Contains(s.try("INFO", "replication"), "state=online") && strings.HasPrefix(s.try("WAIT", "1", "200"), ":1")
 	})
 }
 
-// Do sends a command and returns its reply: the text of a string, else the line as Redis sent it. An error fails the test.
+// Do sends a command and returns its reply: the content of a string, the elements of an array joined by spaces, and for other
+// types the line that Redis sent, such as ":1". An error, or an empty reply, fails the test.
 func (s *Server) Do(args ...string) string {
 	s.t.Helper()
 	reply := s.try(args...)
@@ -226,7 +230,8 @@ func (s *Server) Do(args ...string) string {
 	return reply
 }
 
-// try sends a command and returns its reply; "" if none came.
+// try sends a command and returns its reply like Do. It returns "" if no reply arrived within 1 s, and the line that begins with
+// "-" for an error.
 func (s *Server) try(args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -277,7 +282,8 @@ func readReply(r *bufio.Reader) string {
 	return line
 }
 
-// await calls ready until it returns true, and fails the test with a complaint after timeout.
+// await calls ready until it returns true. It fails the test with the complaint after timeout, and with the log if the server has
+// ended.
 func (s *Server) await(complaint string, ready func() bool) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -296,8 +302,8 @@ func (s *Server) await(complaint string, ready func() bool) {
 	}
 }
 
-// Contents returns the contents of database 0: by key, its value as DUMP returns it. It also makes Redis remove expired keys. It cannot read
-// keys with spaces. With "--rdbcompression", "no", the values contain texts as they are.
+// Contents returns the values of database 0 by key, in the format of DUMP. It also makes Redis remove expired keys. It cannot
+// read keys with spaces. With "--rdbcompression", "no", the values contain texts uncompressed.
 func (s *Server) Contents() map[string]string {
 	s.t.Helper()
 	contents := make(map[string]string)

@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// dyingTest is set in the environment when TestServer_DiesWithTestBinary runs this test binary again. It says how that dies.
+// dyingTest is an environment variable of the test binary that TestServer_DiesWithTestBinary runs: how that binary dies, "panic"
+// or "kill".
 const dyingTest = "PARLEY_TEST_DYING"
 
-// TestServer_DiesWithTestBinary runs this test binary again. That starts a server, and dies without a clean-up: by a panic, as with
-// -test.timeout, or by SIGKILL, as when "go test" gives up.
+// TestServer_DiesWithTestBinary runs this test binary again. The second process starts a server and dies without a clean-up: by a
+// panic, as with -test.timeout, or by SIGKILL, as when "go test" gives up.
 func TestServer_DiesWithTestBinary(t *testing.T) {
 	if how := os.Getenv(dyingTest); how != "" {
 		s := Single(t)
@@ -49,7 +50,7 @@ func TestServer_DiesWithTestBinary(t *testing.T) {
 				_ = cmd.Process.Kill()
 			}
 			if err := cmd.Wait(); err == nil || server == 0 {
-				t.Fatalf("the test binary ended with %v; its server is %d", err, server)
+				t.Fatalf("the test binary ended with the error %v; the process id of its server is %d", err, server)
 			}
 			for deadline := time.Now().Add(timeout); runs(server); time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
@@ -61,7 +62,7 @@ func TestServer_DiesWithTestBinary(t *testing.T) {
 	}
 }
 
-// runs reports whether a process is running. One that has ended and that its parent has not waited for is not.
+// runs reports whether the process with that id is running. A zombie is not running.
 func runs(process int) bool {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(process) + "/stat")
 	return err == nil && !strings.Contains(string(status), ") Z ")

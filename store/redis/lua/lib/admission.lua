@@ -1,18 +1,18 @@
--- Admits the request behind an operation: checks its key and counts it, before the operation and in the same script. The
--- operation becomes a function whose KEYS and ARGV begin after those of the admission (script.go).
+-- Admits the request of an operation before the operation, in the same script: checks the request's key and counts the request.
+-- The operation becomes a function whose KEYS and ARGV begin after those of the admission (script.go).
 -- Defines: admitted, reserve_tokens.
 --
--- KEYS[1] the key's record · KEYS[2] window of requests · KEYS[3] window of tokens · KEYS[4] day of test keys
--- ARGV[1] '' do nothing; 'check' the key must work; 'count' check the key, and count the request
--- ARGV[2] hash of the secret; '' for the key that configuration declares: it always works
+-- KEYS[1] the key's record · KEYS[2] window of requests · KEYS[3] window of tokens · KEYS[4] requests of the test keys' day
+-- ARGV[1] '' do nothing; 'check' check the key; 'count' check the key, and count the request
+-- ARGV[2] hash of the secret; '' for the key from the configuration, which always works
 -- ARGV[3] limit of requests a minute · ARGV[4] limit of tokens a minute · ARGV[5] limit of requests a day; '' if not a test key
 -- Result: {admission, result of the operation}. admission is one of
---   {'none'}                        nothing was counted
+--   {'none'}                        no request was counted
 --   {'key'}                         the key does not work; the operation did not run
---   {'admitted', used, reset, wait} the requests of the last minute; for a test key the same three of the day follow
---   {'refused', …}                  the same; the operation did not run
+--   {'admitted', used, reset, wait} figures of the limit of requests a minute; for a test key those of the day follow
+--   {'refused', …}                  the same figures; the operation did not run
 
--- Reports whether the key has a secret with that hash that works now.
+-- Reports whether a secret with that hash works for the key now.
 local function key_works(key, secret)
   local k = redis.call('HMGET', key, 'secret', 'previous', 'until', 'expires')
   local function ahead(time) return not time or time == '' or now < tonumber(time) end
@@ -20,7 +20,7 @@ local function key_works(key, secret)
   return k[1] == secret or k[2] == secret and ahead(k[3])
 end
 
--- Returns the day stored at a key, moved on to today: {key, number, count, changed}.
+-- Returns the day stored at a key, advanced to today, as a table with key, number, count and changed.
 local function day_at(key)
   local d = {key = key, number = 0, count = 0}
   local stored = redis.call('GET', key)
@@ -61,8 +61,8 @@ local function admit()
   return {decision, w.total, window_reset(w), wait, d.count, (d.number + 1) * DAY_SECONDS, day_wait}
 end
 
--- Reserves tokens in the minute of the request's account, as reserve does; nothing if no request is behind the operation. Call it
--- after every check that can refuse.
+-- Reserves tokens of the account's limit of tokens a minute, as reserve does; none if the operation has no request. Call it after
+-- every check that can refuse.
 local function reserve_tokens(tokens)
   if ARGV[1] == '' then return {0, 0} end
   return reserve(KEYS[3], tokens, tonumber(ARGV[4]))

@@ -1,4 +1,4 @@
--- The time of this call by the server's clock. It does not move while the script runs.
+-- The time by the server's clock. It does not change while the script runs.
 -- Defines: second, now.
 
 local clock = redis.call('TIME')

@@ -1,8 +1,8 @@
--- Requests that are recognised when they are repeated (conversation.Idempotency).
+-- Idempotency keys: they identify a repeated request (conversation.Idempotency).
 -- Defines: recall, remember.
 
--- Returns what the request with that key did: {session, asked, message}; nil if the key is unknown or '', 'conflict' if another
--- request used it.
+-- Returns what the request with that key created, as a table with session, asked and message. Returns nil if the key is '' or
+-- unknown, or its session is gone, and 'conflict' if another request used the key.
 local function recall(key, digest)
   if key == '' then return nil end
   local known = redis.call('HMGET', request_key(key), 'digest', 'session', 'asked', 'message')
@@ -12,7 +12,7 @@ local function recall(key, digest)
   return {session = s, asked = known[3], message = known[4]}
 end
 
--- Notes what a request did: it created the session, or began the turn that is live.
+-- Stores what a request created: the session or, if a turn is live, that turn.
 local function remember(s, key, digest)
   if key == '' then return end
   redis.call('HSET', request_key(key), 'digest', digest, 'session', s.id, 'asked', s.asked or '', 'message', s.live or '')

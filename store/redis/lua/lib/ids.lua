@@ -1,8 +1,8 @@
--- Ids, as conversation.NewID makes them: a prefix, CLOCK_LENGTH digits that count milliseconds, and random characters, which the
--- caller passes because Lua in Redis has no randomness.
+-- Ids in the format of conversation.NewID: a prefix, CLOCK_LENGTH digits that count milliseconds, and random characters. The
+-- caller passes the random characters, because Redis seeds Lua's random numbers with a constant.
 -- Defines: new_id.
 
--- Returns an id of a time in milliseconds that sorts after last, which may be nil.
+-- Returns an id for a time in milliseconds. It sorts after the id last, if that is not nil.
 local function new_id(prefix, at, last, random)
   if last then
     local ticks = 0

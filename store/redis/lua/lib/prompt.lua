@@ -1,11 +1,13 @@
--- What a turn's prompt is planned from: the newest messages that the window holds, the index, the vectors and the summary.
+-- The context from which a turn's prompt is planned: the newest messages that fit the window, the index, the vectors and the
+-- summary.
 -- Defines: reply_room, budget, context_view, turn_view.
 
--- The arithmetic of conversation/window: the tokens kept for the reply, and those left for the messages of a prompt.
+-- reply_room returns the tokens reserved for the reply, and budget those left for the messages of a prompt, as
+-- conversation/window does.
 local function reply_room(window) return math.min(math.floor(window / REPLY_SHARE), MAX_REPLY_ROOM) end
 local function budget(window) return window - reply_room(window) - PROMPT_OVERHEAD end
 
--- Returns messages, newest first, from an end of a range on: as many as the budget holds, and the first that no longer fits.
+-- Returns the messages before an end of a range, newest first: all that fit the budget, and one more.
 local function history(s, before)
   local left, messages, chunk = budget(s.window), {}, HISTORY_FIRST_READ
   while true do
@@ -20,9 +22,9 @@ local function history(s, before)
   end
 end
 
--- Returns the vectors of indexed messages in their order, '' for those without; an empty list if the session has none. For 1,000 vectors
--- of 1.5 KB, copying them into and out of Lua takes the server 5 ms and the rest 1.5 ms. A command of its own would save the copy
--- and cost a round trip.
+-- Returns the vectors of indexed messages in the same order, '' for a message without one. The list is empty if the session has
+-- no vectors. For 1,000 vectors of 1.5 KB, the copy into and out of Lua takes the server 5 ms, and all else 1.5 ms. A separate
+-- command would save the copy and cost a round trip.
 local function vectors_of(s, indexed)
   if s.policy ~= POLICY_SEMANTIC or #indexed == 0 or redis.call('EXISTS', vectors_key(s.id)) == 0 then return {} end
   local ids = {}
@@ -32,8 +34,9 @@ local function vectors_of(s, indexed)
   return vectors
 end
 
--- Returns the parts of a conversation.Context before an end of a range: the messages, newest first; the indexed messages, newest
--- first; their vectors; the summary's last message; its record. tokens are those of the history and the new message.
+-- Returns five parts of a conversation.Context before an end of a range: the messages, newest first; the indexed messages, newest
+-- first; their vectors; the last message of the summary; the summary's record. tokens is the size of the history with the new
+-- message: the index is needed only if that exceeds the budget.
 local function context_view(s, before, tokens)
   local indexed, summary = {}, redis.call('HMGET', summary_key(s.id), 'last', 'record')
   if tokens > budget(s.window) and s.compress == '1' and s.policy ~= POLICY_FIFO then
@@ -42,5 +45,5 @@ local function context_view(s, before, tokens)
   return history(s, before), indexed, vectors_of(s, indexed), summary[1] or '', summary[2] or ''
 end
 
--- Returns the live turn of a session, as BeginTurn reads it.
+-- Returns the live turn of a session in the format that BeginTurn reads.
 local function turn_view(s) return {'begun', session_view(s), s.previous or '', context_view(s, '(' .. s.asked, s.htokens)} end

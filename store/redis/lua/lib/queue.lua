@@ -1,14 +1,14 @@
--- The queue of a session: the waiters in their order, and the waiter that a free session is granted to. When a session becomes free, it is
--- granted to the first in its queue.
+-- The queue of a session: its waiters in order, and the waiter to which the free session is granted. When a session becomes free,
+-- it is granted to the first waiter in its queue.
 -- Defines: enqueue, leave, grant_next, may_take, turn_taken, drop_waiters_of, wake_all, WOKEN.
 --
--- A waiter tries again at least every second (waiterRetry in Go), which shows that it is alive. One that was not seen for
--- WAITER_TIMEOUT is dropped by whichever operation reads the queue next. A grant that is not used for WAITER_TIMEOUT goes to the next.
+-- A waiter tries again at least every second (waiterRetry in Go), which shows that it is alive. queue_of drops a waiter that has
+-- not tried for WAITER_TIMEOUT. A grant that is not used within WAITER_TIMEOUT goes to the next waiter.
 
-local NAME, NODE, INTERRUPTS, REQUEST, SEEN = 1, 2, 3, 4, 5 -- a waiter is an array of these
+local NAME, NODE, INTERRUPTS, REQUEST, SEEN = 1, 2, 3, 4, 5 -- indices in a waiter's array
 
--- The waiters that this script has told to try again, as "<session>!<waiter>". The script returns them, because they may be on
--- the caller's node; nodes other than the caller's learn it from their inbox.
+-- The waiters that this script has woken, as "<session>!<waiter>". The script returns them so that the caller's node wakes its
+-- own at once. Waiters of other nodes are woken through the inboxes.
 local WOKEN = {}
 
 local function wake(s, w)
@@ -38,7 +38,7 @@ local function place_of(s, name)
   end
 end
 
--- Grants a session that has become free to the next in its queue, if any, and wakes that waiter.
+-- Grants a session that has become free to the first waiter in its queue, if any, and wakes that waiter.
 local function grant_next(s)
   if not s.queue and not s.granted then return end
   local next = table.remove(queue_of(s), 1)
@@ -50,15 +50,16 @@ local function grant_next(s)
   queue_save(s)
 end
 
--- Reports whether a waiter may take the session now: no turn is live, and it is not granted to another.
+-- Reports whether a waiter may take the session now: no turn is live, and the session is not granted to another waiter. A grant
+-- that was not used in time goes to the next waiter first.
 local function may_take(s, name)
   if s.live then return false end
   if s.granted and s.granted ~= name and now - s.grantedAt > WAITER_TIMEOUT then grant_next(s) end
   return not s.granted or s.granted == name
 end
 
--- Puts a waiter in the queue: at the end or, if it interrupts, at the head. A waiter that is in the queue keeps its place. Returns false
--- if the queue is full.
+-- Puts a waiter in the queue: at the end or, if it interrupts, at the head. A waiter that is already queued keeps its place.
+-- Returns false if the queue is full.
 local function enqueue(s, name, node, interrupts, request)
   local waiting, place = queue_of(s), place_of(s, name)
   if place then
@@ -72,8 +73,8 @@ local function enqueue(s, name, node, interrupts, request)
   return true
 end
 
--- Notes that a waiter has taken the session and begun a turn, by the request with that idempotency key ('' for none). It wakes the waiters
--- that interrupt, so that they interrupt this turn, and those that repeat the same request, so that they join it.
+-- Removes the grant after a waiter has begun a turn. request is the idempotency key of its request, '' for none. It wakes the
+-- waiters that interrupt, so that they interrupt this turn, and those with the same request, so that they get this turn replayed.
 local function turn_taken(s, request)
   if not s.queue and not s.granted then return end
   s.granted, s.grantedAt = nil, nil
@@ -83,7 +84,7 @@ local function turn_taken(s, request)
   queue_save(s)
 end
 
--- Removes a waiter from the queue, or passes on the session that is granted to it.
+-- Removes a waiter from the queue. If the session is granted to the waiter, it grants the session to the next one.
 local function leave(s, name)
   local place = place_of(s, name)
   if place then
@@ -94,7 +95,7 @@ local function leave(s, name)
   end
 end
 
--- Removes the waiters of a dead node. The caller saves the queue.
+-- Removes the waiters of a dead node. The caller must save the queue, for example by grant_next.
 local function drop_waiters_of(s, node)
   local waiting = queue_of(s)
   for i = #waiting, 1, -1 do

@@ -1,9 +1,9 @@
--- Rolling windows of a minute, with the arithmetic of limit.Window (auth/limit/window.go) step by step. A test runs both
--- side by side.
+-- Rolling windows of a minute. They follow limit.Window (auth/limit/window.go) step by step. TestLimits_SameAsAuthLimit compares
+-- both.
 -- Defines: window_at, window_add, window_wait, window_reset, window_save, reserve, settle, charge.
 --
--- A window is stored as a string: newest and shift (doubles), total and WINDOW_SPAN counts (32 bits each). It expires when nothing
--- in it counts any more.
+-- A window is stored as a string: newest and shift (doubles), total and WINDOW_SPAN counts (32 bits each). It expires WINDOW_KEPT
+-- seconds after its last change, when all its counts have left it.
 
 local function bounded(limit) return math.min(math.max(limit, 0), MAX_LIMIT) end
 
@@ -24,7 +24,7 @@ local function window_set(w, i, n)
   w.changed = true
 end
 
--- Moves the window on to this second.
+-- Advances the window to this second.
 local function window_advance(w)
   local at = second + w.shift
   if at < w.newest - WINDOW_REACH then -- the clock was set back
@@ -41,7 +41,7 @@ local function window_advance(w)
   w.newest, w.changed = at, true
 end
 
--- Returns the window stored at a key, moved on to this second.
+-- Returns the window stored at a key, advanced to this second.
 local function window_at(key)
   local w = {key = key, newest = 0, shift = 0, total = 0}
   local stored = redis.call('GET', key)
@@ -56,19 +56,19 @@ local function window_at(key)
   return w
 end
 
--- Stores a window if it has changed. Moving it on counts as a change, so at most once a second for requests that add nothing.
+-- Stores a window if it has changed. An advance is a change, so requests that add nothing write once a second at most.
 local function window_save(w)
   if not w.changed then return end
   redis.call('SET', w.key, struct.pack('<ddI4', w.newest, w.shift, w.total) .. w.counts, 'EX', WINDOW_KEPT)
 end
 
--- Adds n to the newest second.
+-- Adds n to the newest second. The total is capped at MAX_TOTAL.
 local function window_add(w, n)
   n = math.max(0, math.min(n, MAX_TOTAL - w.total))
   if n > 0 then window_set(w, w.newest % WINDOW_SPAN, window_count(w, w.newest % WINDOW_SPAN) + n) end
 end
 
--- Returns after how many seconds n more will fit: 0 if they fit now, WINDOW_SPAN if they exceed the limit by themselves.
+-- Returns the seconds until n more fit: 0 if they fit now, WINDOW_SPAN if n alone exceeds the limit.
 local function window_wait(w, n, limit)
   limit = bounded(limit)
   if n <= 0 then return 0 end
@@ -83,7 +83,7 @@ local function window_wait(w, n, limit)
   end
 end
 
--- Returns the second in which the oldest count leaves the window; this second if the window is empty.
+-- Returns the second in which the oldest count leaves the window, or this second if the window is empty.
 local function window_reset(w)
   if w.total == 0 then return second end
   local oldest = math.max(0, w.newest - WINDOW_REACH)
@@ -93,8 +93,8 @@ local function window_reset(w)
   return oldest + (j - i) % WINDOW_SPAN + WINDOW_SPAN - w.shift
 end
 
--- Reserves tokens, at most the limit. Returns {second, tokens}, which settle needs later; or nil and {used, reset, wait} if they
--- do not fit. Call it after every check that can refuse.
+-- Reserves tokens, at most the limit. Returns {second, tokens}, which settle needs later. If they do not fit, it returns nil and
+-- {used, reset, wait}. Call it after every check that can refuse.
 local function reserve(key, tokens, limit)
   if tokens <= 0 then return {0, 0} end
   local w = window_at(key)
@@ -106,7 +106,7 @@ local function reserve(key, tokens, limit)
   return {w.newest, n}
 end
 
--- Replaces reserved tokens by the tokens used. Call it once for each reservation.
+-- Replaces the reserved tokens by the tokens used. Call it once for each reservation.
 local function settle(key, at, reserved, used)
   if reserved <= 0 then return end
   local w = window_at(key)
@@ -120,7 +120,7 @@ local function settle(key, at, reserved, used)
   window_save(w)
 end
 
--- Counts tokens that were used without a reservation, whether they fit or not.
+-- Counts tokens that were used without a reservation, even beyond the limit.
 local function charge(key, tokens)
   local w = window_at(key)
   window_add(w, tokens)

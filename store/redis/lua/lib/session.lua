@@ -1,13 +1,13 @@
--- A session as a Lua table: its fields (schema.go), numbers as numbers, and id. A field that is not stored is nil.
+-- A session as a Lua table: its fields (schema.go) and its id. Numeric fields are numbers, and a field that is not stored is nil.
 -- Defines: session_at, session_save, session_view, VIEW, prune.
 
--- The fields that callers get, in the order in which readSession (session.go) reads them.
+-- The fields of a session's view, in the order in which readSession (session.go) reads them.
 local VIEW = {'user', 'created', 'expires', 'last', 'count', 'prompt', 'completion', 'total', 'meta', 'window', 'compress',
   'policy', 'htokens', 'head', 'cleared', 'live', 'asked', 'fence'}
 local FIELDS = {'previous', 'node', 'waiter', 'stop', 'queue', 'granted', 'grantedAt', unpack(VIEW)}
 local NUMBERS = {'created', 'expires', 'last', 'count', 'prompt', 'completion', 'total', 'window', 'htokens', 'fence', 'grantedAt'}
 
--- Returns a session; nil if it does not exist or has expired.
+-- Returns a session, or nil if it does not exist or has expired.
 local function session_at(id)
   local values, s = redis.call('HMGET', session_key(id), unpack(FIELDS)), {id = id}
   for i, field in ipairs(FIELDS) do s[field] = values[i] or nil end
@@ -17,7 +17,7 @@ local function session_at(id)
   return s
 end
 
--- Stores the named fields of a session, and removes those that are nil.
+-- Stores the named fields of a session, and removes those whose value is nil.
 local function session_save(s, ...)
   local set, gone = {}, {}
   for _, field in ipairs({...}) do

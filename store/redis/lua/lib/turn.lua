@@ -1,9 +1,10 @@
 -- The end of a turn: its reservation is settled, its journal emptied, and the session goes to the next in its queue.
 -- Defines: reservation_save, reservation_at, settle_turn, empty_journal, end_turn.
 --
--- What settles a turn is stored beside its session and outlives it by an hour: the reply, the fencing token, the second and tokens of
--- the reservation, the estimated tokens of the prompt, the node, and the waiter. A session has at most one: that of its live turn, or of
--- the turn that was live when the session was deleted or expired. So a node that ends a dead node's turns finds it by session.
+-- A turn's reservation is stored beside its session, and outlives the session by an hour: the reply, the fencing token, the
+-- second and tokens of the reservation, the estimated tokens of the prompt, the node, and the waiter. A session has at most one
+-- reservation: that of its live turn, or of the turn that was live when the session was deleted or expired. So find_orphan.lua
+-- finds it by session.
 
 local function reservation_save(s, at, tokens, estimate)
   redis.call('SET', reservation_key(s.id),
@@ -11,7 +12,7 @@ local function reservation_save(s, at, tokens, estimate)
     'PXAT', int(s.expires + RESERVATION_OUTLIVES))
 end
 
--- Returns what settles the turn of a session; nil if no turn is unsettled.
+-- Returns the reservation of a session's unsettled turn, or nil if there is none.
 local function reservation_at(id)
   local stored = redis.call('GET', reservation_key(id))
   if not stored then return nil end
@@ -20,7 +21,8 @@ local function reservation_at(id)
     node = node, waiter = waiter}
 end
 
--- Settles a turn once: its reservation becomes what it used, and its counts are added. Returns false if it was settled before.
+-- Settles a turn once: replaces its reservation by the tokens used, and adds its counts of usage. Returns false if it was settled
+-- before.
 local function settle_turn(id, fence, reply, used, counts)
   local r = reservation_at(id)
   if not r or r.reply ~= reply or r.fence ~= fence then return false end
@@ -30,11 +32,12 @@ local function settle_turn(id, fence, reply, used, counts)
   return true
 end
 
--- Empties the journal of a turn that has ended. The key stays for a while, because a node that was asleep may still write at an offset:
--- if the key were missing, SETRANGE would make one that never expires.
+-- Empties the journal of a turn that has ended. The key stays for JOURNAL_OUTLIVES, because a node that was suspended may still
+-- write at an offset: if the key were missing, SETRANGE would create one that never expires.
 local function empty_journal(id, fence) redis.call('SET', journal_key(id, fence), '', 'PX', JOURNAL_OUTLIVES) end
 
--- Ends the live turn of a session with the reply's record and its tokens in a prompt. usage is {prompt, completion, total}.
+-- Ends the live turn of a session. record is the reply's record, tokens the reply's size in a prompt, usage {prompt, completion,
+-- total}.
 local function end_turn(s, record, tokens, usage, counts)
   message_add(s, s.live, tokens, s.last, record)
   settle_turn(s.id, s.fence, s.live, usage[3], counts)

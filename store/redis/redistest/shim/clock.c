@@ -1,6 +1,6 @@
-/* A clock that can be set ahead, for one redis-server. It is preloaded (../clock.go), and adds what stands in the file that
- * PARLEY_TEST_CLOCK names, one 64-bit number of nanoseconds, to the time of day. What measures durations, and with it the
- * server's timers and timeouts, stays as it is: only the date jumps. */
+/* A clock that a test can set, for one redis-server. This library is preloaded (../clock.go). It adds an offset to the time of
+ * day: the 64-bit number of nanoseconds in the file that PARLEY_TEST_CLOCK names. The monotonic clocks, and so the server's timers
+ * and timeouts, do not change: only the date jumps. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -27,7 +27,7 @@ __attribute__((constructor)) static void map_clock(void)
 	ahead = page;
 }
 
-/* The system is asked directly: to look up libc's own functions would allocate, and the allocator may ask for the time. */
+/* A direct system call: looking up libc's own function would allocate memory, and the allocator may call clock_gettime. */
 int clock_gettime(clockid_t clock, struct timespec *at)
 {
 	int failed = syscall(SYS_clock_gettime, clock, at);
