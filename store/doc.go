@@ -4,8 +4,8 @@
 // They differ only in the number of nodes and in what a crash can lose.
 //
 //   - file:PATH is package embedded: one process, one file, no server to run. It is the default.
-//   - redis://, rediss://, redis+sentinel:// and redis+cluster:// are package redis: any number of nodes on one Redis or Valkey, 7.0 or
-//     newer. Durability depends on how Redis is configured.
+//   - redis://, rediss://, redis+sentinel:// and redis+cluster:// are package redis: any number of nodes on one Redis or Valkey,
+//     7.0 or newer. Durability depends on how Redis is configured.
 //
 // TestStore in each package runs the tests of package storetest. TestStores_RandomOperations_SameResults, in this package, runs
 // the same random operations on both stores and compares the results. Both stores encode their values with package record.

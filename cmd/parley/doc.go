@@ -14,8 +14,8 @@
 //
 //  1. Check the flags. Every flag has an environment variable; an error names both, and never repeats a value that may hold a
 //     secret.
-//  2. Choose the model: the configured one, or the first that a local server (Ollama, llama.cpp) lists, or the simulated one, which
-//     is labelled as simulated everywhere. If --model and the URL or key of an API are set, the server need not run yet.
+//  2. Choose the model: the configured one, or the first that a local server (Ollama, llama.cpp) lists, or the simulated one,
+//     which is labelled as simulated everywhere. If --model and the URL or key of an API are set, the server need not run yet.
 //  3. Open the store. The embedded store is locked by one process; Redis is shared by any number of nodes.
 //  4. Start the conversation service. With the embedded store it ends the orphans of a crash before the first request.
 //  5. Listen, and only then create the first admin key: a start that fails must not create a key whose secret was never shown.

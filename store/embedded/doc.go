@@ -3,13 +3,13 @@
 //
 // # Files
 //
-//   - PATH is a bbolt database: sessions, messages, summaries, usage, API keys. schema.go lists the buckets with their keys, and values.go
-//     describes the values. The entry "schema" of the bucket "meta" is the version of the format. Open changes a file of schema 2 to
-//     schema 3; an old value is replaced when it changes. Open refuses unknown versions, so that an older program never misreads a
-//     newer file.
-//   - PATH-journal has the text of live replies (journal.go). It is written at every tick (50 ms); a turn changes the database only when it
-//     begins or ends. Each entry has a checksum and is appended. The journal is emptied when no reply is live, and rewritten when it
-//     exceeds 8 MB.
+//   - PATH is a bbolt database: sessions, messages, summaries, usage, API keys. schema.go lists the buckets with their keys, and
+//     values.go describes the values. The entry "schema" of the bucket "meta" is the version of the format. Open changes a file
+//     of schema 2 to schema 3; an old value is replaced when it changes. Open refuses unknown versions, so that an older program
+//     never misreads a newer file.
+//   - PATH-journal has the text of live replies (journal.go). It is written at every tick (50 ms); a turn changes the database
+//     only when it begins or ends. Each entry has a checksum and is appended. The journal is emptied when no reply is live, and
+//     rewritten when it exceeds 8 MB.
 //
 // # Writes
 //
@@ -28,12 +28,13 @@
 //
 // # What is durable when
 //
-//   - Before a method returns: sessions, messages, endings, summaries, API keys, idempotency keys, usage of turns, and the count of a test
-//     key's requests of the day, because that limit must survive a restart.
-//   - Within a second of the request: the counts of requests in the usage report. A commit for each request would make a read wait for the
-//     disk.
-//   - At each tick of the journal: the text of live replies. It is then in the page cache of the operating system, which survives the death of
-//     the process. It is not synced: a sync at every tick would cost more than the end of an unfinished reply is worth.
+//   - Before a method returns: sessions, messages, endings, summaries, API keys, idempotency keys, usage of turns, and the count
+//     of a test key's requests of the day, because that limit must survive a restart.
+//   - Within a second of the request: the counts of requests in the usage report. A commit for each request would make a read
+//     wait for the disk.
+//   - At each tick of the journal: the text of live replies. It is then in the page cache of the operating system, which survives
+//     the death of the process. It is not synced: a sync at every tick would cost more than the end of an unfinished reply is
+//     worth.
 //   - Never: the one-minute rate limits and the queues. A restart resets the limits and ends the requests that wait.
 //
 // So a process that is killed loses no write that it acknowledged, except request counts of the last second. Its live replies

@@ -27,15 +27,15 @@ const (
 //
 // This is as safe as the writes of bbolt itself (checked against the source of 1.5.0, the version in go.mod):
 //
-//   - Commit N writes only to pages that were free when it began, syncs them, then writes and syncs its meta page. From then on, a crash leaves
-//     state N. Pages that N no longer needs are pending, not free, because the previous meta page and its readers refer to them
-//     (freelist.Free, Tx.Commit).
+//   - Commit N writes only to pages that were free when it began, syncs them, then writes and syncs its meta page. From then on,
+//     a crash leaves state N. Pages that N no longer needs are pending, not free, because the previous meta page and its readers
+//     refer to them (freelist.Free, Tx.Commit).
 //   - A write transaction that begins makes pending pages free, except those that an open reader may need (DB.beginRWTx,
-//     freelist.ReleasePendingPages). It may write to any free page before it commits. So bbolt itself may overwrite every page that is
-//     free at that moment: the meta page on disk, N, does not refer to it.
-//   - Tx.Page reports both free and pending pages as "free". A transaction that begins while no reader is open, and changes nothing, has
-//     no pending pages. So the sweep begins one while readers are locked out. Later readers refer to N, so they need not wait for the sweep.
-//     The transaction is rolled back, so the sweep does not change the state of bbolt.
+//     freelist.ReleasePendingPages). It may write to any free page before it commits. So bbolt itself may overwrite every page
+//     that is free at that moment: the meta page on disk, N, does not refer to it.
+//   - Tx.Page reports both free and pending pages as "free". A transaction that begins while no reader is open, and changes
+//     nothing, has no pending pages. So the sweep begins one while readers are locked out. Later readers refer to N, so they need
+//     not wait for the sweep. The transaction is rolled back, so the sweep does not change the state of bbolt.
 //   - Pages above the high-water mark (Tx.Size) belong to no transaction, but a commit that failed may have left data there.
 //
 // One sweep is enough: a page that is in use during the sweep contains no removed data, because bbolt writes whole pages from
