@@ -49,9 +49,12 @@ func shownCommands(t *testing.T, page string) shown {
 	return s
 }
 
-// needs skips the test if a command is missing, except in CI, where it fails.
+// needs skips the test under -short, and if a command is missing, except in CI, where it fails.
 func needs(t *testing.T, command, from string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skipf("-short: %s is not started", command)
+	}
 	if _, err := exec.LookPath(command); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("%s is missing: apt-get install %s", command, from)

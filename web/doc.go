@@ -36,7 +36,8 @@
 // Replies, titles and errors are untrusted. Four rules keep them from becoming code; tests check each.
 //
 //   - No markup from strings: no innerHTML, no DOMParser, no style or event attributes. Text becomes text nodes.
-//   - Trusted Types are required and no policy may be created, so the browser refuses markup from strings even if a rule is broken.
+//   - Trusted Types are required and no policy may be created, so the browser refuses markup from strings even if a rule is
+//     broken.
 //   - The content security policy allows files and connections of the same origin only, and no inline script or style.
 //   - Links are complete http, https or mailto addresses, open in a new tab without opener and referrer, and images are links, so
 //     that a reply never makes the browser contact another site.
@@ -46,8 +47,8 @@
 //
 // # Numbers
 //
-//   - First load: at most 60,000 bytes compressed, in the tests TestPage_FirstLoadSize here and in cmd/parley. That is about a
-//     second at 0.5 Mbit/s.
+//   - First load: at most 60,000 bytes compressed, in the tests TestPage_FirstLoadSize here and TestPage_FirstLoad_Below60kB in
+//     cmd/parley. That is about a second at 0.5 Mbit/s.
 //   - DOM writes: 4 ms a frame in steps of 1,000 characters; layout takes about four times as long, and a frame lasts 16 ms.
 //   - History: 50 messages a request. Sessions: 30 a request; polled every 30 s, or every 20 min with a test key, which has 100
 //     requests a day.
