@@ -196,7 +196,8 @@ func raise(most *atomic.Int64, d time.Duration) {
 	}
 }
 
-// SIGSTOP delays a node beyond its heartbeat. The other node ends its reply; the fencing token keeps the first from writing on.
+// SIGSTOP stops a node until its heartbeat has expired. The other node ends the reply. The fencing token must then reject the
+// writes of the first node.
 func TestNodes_SleepingWriter_Fenced(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, 10*time.Millisecond)
