@@ -1,6 +1,7 @@
-# Parley. It needs Go and make. `make test` installs what else the tests need, or says what it leaves out.
+# Parley. Building needs Go and make. `make test` installs the other commands that the tests need, or lists the tests that it
+# skips.
 #
-#   CI=true     nothing may be left out: what is missing is a failure
+#   CI=true     no test may be skipped: a missing command is a failure
 #   TESTFLAGS   more flags for go test, for example -count=1, which ignores cached results
 #   FUZZTIME    how long `make fuzz` gives each target (30s)
 
@@ -9,17 +10,17 @@ CHECKS      := inherit,ST1000,ST1016
 FUZZTIME    ?= 30s
 CI          ?= false
 
-# The version of a release: the tag, or the commits since it, or the revision.
+# The version of a release: the tag; between tags, the tag with the number of commits since; without tags, the revision.
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 PLATFORMS   ?= linux/amd64 linux/arm64 darwin/arm64
 
-# go vet ran over everything before the tests, so go test need not repeat its part.
+# `make test` runs go vet on all packages first, so go test does not repeat it.
 GOTEST      := go test -vet=off $(TESTFLAGS)
 
-# The tests of cmd/parley drive processes and a browser and mostly wait for them: three at a time keep a core busy.
+# The tests of cmd/parley mostly wait for processes and a browser: three parallel tests keep one core busy.
 PARALLEL    := $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2))))
 
-# Go, the linter's cache and Chromium all want a home directory. If there is none that can be written to, one is made.
+# Go, the linter's cache and Chromium need a writable home directory. If there is none, create one.
 ifneq ($(shell [ -n "$$HOME" ] && [ -d "$$HOME" ] && [ -w "$$HOME" ] && echo yes),yes)
 export HOME := $(shell d="$(CURDIR)/.bin/home"; mkdir -p "$$d" 2>/dev/null && [ -w "$$d" ] && echo "$$d" || mktemp -d)
 unexport XDG_CACHE_HOME
@@ -27,25 +28,25 @@ unexport XDG_CONFIG_HOME
 endif
 export PATH := $(PATH):/usr/local/go/bin
 
-# $(call step,name,command) runs a command and prints how long it took.
+# $(call step,name,command) runs a command and prints its duration.
 step = @start=$$(date +%s); echo "== $(1)"; { $(2); } || { echo "== $(1): FAILED after $$(($$(date +%s) - start)) s"; exit 1; }; \
 	echo "== $(1): $$(($$(date +%s) - start)) s"
 
 # The race detector needs a C compiler with headers.
 can_race = printf '\#include <stdlib.h>\n' | $$(go env CC) -E -x c - >/dev/null 2>&1
 
-# The packages whose own code the race detector watches. The tests of cmd/parley build the server with it instead.
+# The packages that are tested with the race detector. The tests of cmd/parley build the server with it instead.
 packages = $$(go list ./... | grep -v /cmd/parley$$)
 
 .PHONY: help build release test test-unit needs format vet lint suites counts race commands redis fuzz clean
 
-help: ## this list
+help: ## prints this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
 
 build: ## the server, as ./parley; compiles nothing that `go run ./cmd/parley` has compiled
 	go build -o parley ./cmd/parley
 
-# Trimmed of paths and symbols, for each platform, with a bill of materials and checksums.
+# The binaries contain no local paths and no symbol table.
 release: ## binaries for PLATFORMS in dist/, with their SBOM and SHA-256 sums
 	rm -rf dist && mkdir dist
 	@for platform in $(PLATFORMS); do \
@@ -59,10 +60,10 @@ release: ## binaries for PLATFORMS in dist/, with their SBOM and SHA-256 sums
 test: needs format vet lint ## everything: formatting, vet, the linter, all tests, the race detector (minutes)
 	$(call step,all tests,$(MAKE) --no-print-directory --output-sync=target -j4 suites)
 
-test-unit: format vet ## what needs no browser, no Redis and no other process: for while you work (under a minute)
+test-unit: format vet ## tests without browser, Redis and other processes, for use during work (under a minute)
 	$(call step,unit tests,$(GOTEST) -short ./...)
 
-# They run side by side: each of them waits much of the time.
+# These run in parallel, because each of them waits much of the time.
 suites: race commands redis counts
 
 race:
@@ -73,18 +74,19 @@ commands: ## the tests of the command: processes, several nodes, the page in a b
 	$(call step,the command and the page,if $(can_race); then export PARLEY_TEST_RACE=true; fi; \
 		CI=$(CI) $(GOTEST) -parallel $(PARALLEL) -timeout 25m ./cmd/parley)
 
-# Tests that count allocations or bytes; the race detector makes more of both.
+# Tests that count allocations or bytes. They run without the race detector, which allocates more.
 counts:
 	$(call step,allocations,$(GOTEST) -run 'Alloc|Memory' \
 		$$(grep -rlE --include='*_test.go' 'AllocsPerRun|ReadMemStats' $$(ls -d */) | xargs -n1 dirname | sort -u | sed 's,^,./,'))
 
-# The server's tests run on the embedded store among all packages. Here they run on Redis, and those of several nodes on a Cluster.
+# `race` runs the server's tests on the embedded store. This runs them on Redis, and the tests of several nodes on a Redis
+# Cluster.
 redis: ## the server's tests on Redis
 	$(call step,the server on Redis,PARLEY_TEST_STORE=redis $(GOTEST) -timeout 25m -skip 'Redis|Node|Lost|Failover' ./server && \
 		PARLEY_TEST_STORE=cluster $(GOTEST) -timeout 25m -run Node ./server)
 
-# The commands that the tests use, the Debian packages that have them, and what is left out without them.
-needs: ## installs what the tests need (as root on Debian), or says what to install and what is left out
+# Lists the Debian packages of missing commands, and the tests that are skipped or fail without them.
+needs: ## installs the commands that the tests need (as root on Debian), or lists them and the skipped tests
 	@lack() { \
 		command -v redis-server >/dev/null 2>&1 || echo redis-server; \
 		command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || \
@@ -107,13 +109,13 @@ needs: ## installs what the tests need (as root on Debian), or says what to inst
 	echo; echo "Some commands that the tests need are missing. On Debian or Ubuntu, run:  sudo apt-get install $$missing"; \
 	for package in $$missing; do case $$package in \
 		redis-server) echo "  without redis-server, the tests of the Redis store fail";; \
-		chromium) echo "  without chromium, the tests of the page are left out";; \
-		nodejs) echo "  without node, the tests of client.js, and of ai-sdk.v7 and useChat with the real AI SDK, are left out";; \
-		npm) echo "  without npm, the tests of ai-sdk.v7 with the real AI SDK, and of accessibility, are left out";; \
+		chromium) echo "  without chromium, the tests of the page are skipped";; \
+		nodejs) echo "  without node, the tests of client.js, and of ai-sdk.v7 and useChat with the real AI SDK, are skipped";; \
+		npm) echo "  without npm, the tests of ai-sdk.v7 with the real AI SDK, and of accessibility, are skipped";; \
 		curl) echo "  without curl, the commands that /docs shows are not run";; \
 		gcc) echo "  without gcc, the tests of expiry on Redis fail, and the others run without the race detector";; \
 	esac; done; echo; \
-	if [ "$(CI)" = true ]; then echo "CI=true: nothing may be left out"; exit 1; fi
+	if [ "$(CI)" = true ]; then echo "CI=true: no test may be skipped"; exit 1; fi
 
 format:
 	$(call step,gofmt,unformatted=$$(gofmt -l $$(ls -d */)) && if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted"; false; fi)
@@ -121,7 +123,7 @@ format:
 vet:
 	$(call step,go vet,go vet ./...)
 
-# `go run` keeps the linter in Go's build cache. A tool line in go.mod would put its dependencies among ours.
+# `go run` keeps the linter in Go's build cache. A tool line in go.mod would add its dependencies to ours.
 lint: ## the pinned linter alone
 	$(call step,staticcheck,go run $(STATICCHECK) -checks '$(CHECKS)' ./...)
 
@@ -131,5 +133,5 @@ fuzz: ## each fuzz target for FUZZTIME
 		echo "== $$package $$target"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "./$$package" </dev/null || exit 1; \
 	done
 
-clean: ## removes what was built
+clean: ## removes the built files
 	rm -rf parley dist

@@ -19,9 +19,9 @@ import (
 	"parley/stream"
 )
 
-// TestStores_SameAnswers has both stores do the same random operations and compares every result. Ids count as equal if both stores gave them
-// in the same order; times are not compared.
-func TestStores_SameAnswers(t *testing.T) {
+// The test runs the same random operations on both stores and compares every result. Ids are equal if both stores returned them
+// in the same order. Times are not compared.
+func TestStores_RandomOperations_SameResults(t *testing.T) {
 	t.Parallel()
 	file, err := embedded.Open(filepath.Join(t.TempDir(), "parley.db"), embedded.Options{})
 	if err != nil {
@@ -47,22 +47,22 @@ func TestStores_SameAnswers(t *testing.T) {
 	})
 }
 
-// side is one of the stores, with the ids that it gave.
+// side is one of the stores and the ids that it has returned.
 type side struct {
 	store conversation.Store
-	names map[string]string // by id, a name that is the same on both sides: "#" and a number
-	ids   []string          // by that number
+	names map[string]string // by id: "#" and a number, which is the same on both sides
+	ids   []string          // the ids by number
 	keys  []conversation.TurnKey
-	asked []string // the messages of these turns
+	asked []string // the ids of the messages of these turns
 }
 
 func newSide(s conversation.Store) *side { return &side{store: s, names: make(map[string]string)} }
 
 var idPattern, timePattern = regexp.MustCompile(`(session|msg)_[0-9A-Za-z]{16}`), regexp.MustCompile(`"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"`)
 
-// plain returns a result as text, with names for ids and without times.
-func (s *side) plain(answer any, err error) string {
-	text, jsonErr := json.Marshal(answer)
+// plain encodes a result as text. It replaces ids by their names, and all times by T.
+func (s *side) plain(result any, err error) string {
+	text, jsonErr := json.Marshal(result)
 	if jsonErr != nil {
 		return jsonErr.Error()
 	}
@@ -76,19 +76,20 @@ func (s *side) plain(answer any, err error) string {
 	return fmt.Sprint(timePattern.ReplaceAllString(named, `"T"`), " ", err)
 }
 
-// pair is both stores and what was done with them.
+// pair holds the embedded store and the Redis store, and the sessions and turns that the test has created in both so far.
 type pair struct {
 	t      *testing.T
 	r      *rapid.T
 	owner  conversation.Owner
 	stores [2]*side
 
-	sessions []int // numbers of ids
-	turns    []conversation.NewTurn
-	waiters  int
+	sessions []int // indices into ids
+
+	turns   []conversation.NewTurn // turns that were queued; SessionID is a name
+	waiters int
 }
 
-// both does an operation on both stores and compares the results.
+// both runs an operation on both stores and fails the test if the results differ.
 func (p *pair) both(r *rapid.T, what string, do func(s *side) (any, error)) {
 	first, second := p.stores[0], p.stores[1]
 	one := first.plain(do(first))
@@ -97,7 +98,7 @@ func (p *pair) both(r *rapid.T, what string, do func(s *side) (any, error)) {
 	}
 }
 
-// id draws an id that the stores gave, or an unknown one.
+// id draws an id that the stores have returned, or an unknown one.
 func (p *pair) id(r *rapid.T, prefix string) func(s *side) string {
 	n := rapid.IntRange(-1, len(p.stores[0].ids)-1).Draw(r, "id")
 	if n < 0 {
@@ -106,7 +107,7 @@ func (p *pair) id(r *rapid.T, prefix string) func(s *side) string {
 	return func(s *side) string { return s.ids[n] }
 }
 
-// aSession draws a session that was created, or an unknown one.
+// aSession draws the id of a session that was created, or any other id.
 func (p *pair) aSession(r *rapid.T) func(s *side) string {
 	n := rapid.IntRange(-1, len(p.sessions)-1).Draw(r, "session")
 	if n < 0 {
@@ -151,7 +152,7 @@ func (p *pair) list(r *rapid.T) {
 	from, user := rapid.Bool().Draw(r, "from"), rapid.SampledFrom([]string{"", "user_0000000000000000", "user_0000000000000009"}).Draw(r, "of user")
 	p.both(r, "Sessions", func(s *side) (any, error) {
 		query := conversation.SessionQuery{UserID: user, Limit: limit}
-		if _, err := s.store.Session(p.t.Context(), p.owner, before(s)); from && err == nil { // the position of a deleted one depends on the clock
+		if _, err := s.store.Session(p.t.Context(), p.owner, before(s)); from && err == nil { // the position of a deleted session depends on the clock
 			query.Before = before(s)
 		}
 		return s.store.Sessions(p.t.Context(), p.owner, query)
@@ -179,7 +180,8 @@ func (p *pair) messages(r *rapid.T) {
 	})
 }
 
-// place draws where a page of messages may begin: ids of the same session only, because the order of others depends on the clock.
+// place draws the message id at which a page begins. It draws only ids of the same session, because the order of other ids
+// depends on the clock.
 func (p *pair) place(r *rapid.T, sessionID func(*side) string) func(s *side) string {
 	places := []func(*side) string{
 		func(*side) string { return "" }, func(*side) string { return "msg_0000000000000000" }, func(*side) string { return "msg_zzzzzzzzzzzzzzzz" },
@@ -202,7 +204,7 @@ func (p *pair) waiter() string {
 	return fmt.Sprint("waiter ", p.waiters)
 }
 
-// queued is the part of a place in a queue that is compared.
+// queued has the fields of conversation.Queued that the test compares.
 type queued struct{ Live string }
 
 func queuedOf(q *conversation.Queued) *queued {
@@ -216,7 +218,7 @@ func (p *pair) clear(r *rapid.T) {
 	id, waiter := p.aSession(r), p.waiter()
 	p.both(r, "ClearMessages", func(s *side) (any, error) {
 		cleared, err := s.store.ClearMessages(p.t.Context(), p.owner, id(s), waiter)
-		if err == nil && cleared.Queued != nil { // nobody would ever take the place
+		if err == nil && cleared.Queued != nil { // leave the queue, because this waiter would never take the session
 			err = s.store.LeaveQueue(p.t.Context(), p.owner, id(s), waiter)
 		}
 		return []any{cleared.Count, cleared.Session, queuedOf(cleared.Queued)}, err
@@ -235,7 +237,7 @@ func (p *pair) begin(r *rapid.T) {
 	p.try(r, turn, p.aSession(r))
 }
 
-// try begins a turn. The turn that is kept has the session's name in place of its id.
+// try begins a turn. If it is queued, try adds it to p.turns, with the session's name instead of its id.
 func (p *pair) try(r *rapid.T, turn conversation.NewTurn, sessionID func(s *side) string) {
 	turn.SessionID = p.stores[0].names[sessionID(p.stores[0])]
 	waits := false
@@ -254,7 +256,8 @@ func (p *pair) try(r *rapid.T, turn conversation.NewTurn, sessionID func(s *side
 	}
 }
 
-// queuedTurn draws a turn that was queued, and returns its session.
+// queuedTurn draws one of the last eight turns that were queued. It returns the turn and its session's id; ok is false if there
+// is none.
 func (p *pair) queuedTurn(r *rapid.T) (turn conversation.NewTurn, sessionID func(s *side) string, ok bool) {
 	if len(p.turns) == 0 {
 		return turn, nil, false
@@ -270,7 +273,7 @@ func (p *pair) queuedTurn(r *rapid.T) (turn conversation.NewTurn, sessionID func
 func (p *pair) retry(r *rapid.T) {
 	if turn, sessionID, ok := p.queuedTurn(r); ok {
 		for _, s := range p.stores {
-			for _, key := range s.keys { // if a turn is live, Redis takes a repeat by its waiter for the same turn
+			for _, key := range s.keys { // if a turn is live, Redis returns it again to its waiter, which the embedded store does not
 				if key.SessionID == sessionID(s) {
 					if session, err := s.store.Session(p.t.Context(), p.owner, key.SessionID); err == nil && session.LiveReply != "" {
 						return
@@ -294,7 +297,7 @@ func (p *pair) endLive(r *rapid.T) { p.endOne(r, max(0, len(p.stores[0].keys)-3)
 
 func (p *pair) end(r *rapid.T) { p.endOne(r, 0, rapid.Int64Range(-1, 1).Draw(r, "fence")) }
 
-// endOne ends one of the turns from index first on.
+// endOne ends a random turn with an index of at least first. It adds fence to the turn's fencing token, so that 0 is valid.
 func (p *pair) endOne(r *rapid.T, first int, fence int64) {
 	if len(p.stores[0].keys) == 0 {
 		return
@@ -324,7 +327,7 @@ func (p *pair) journal(r *rapid.T) {
 	})
 }
 
-// vectors sets vectors of messages that exist or existed, in any session.
+// vectors sets vectors for random messages, which may be removed or belong to another session.
 func (p *pair) vectors(r *rapid.T) {
 	sessionID := p.aSession(r)
 	var replies []func(*side) string

@@ -15,12 +15,12 @@ import (
 	"parley/store/redis"
 )
 
-// ErrInUse says that another process has the embedded store open, usually a running server.
+// ErrInUse means that another process, usually a running server, has the embedded store open.
 var ErrInUse = embedded.ErrInUse
 
-// Backend is an open store, as the small interfaces that its consumers declare.
+// Backend is an open store. Its fields are the interfaces that the store's users declare.
 type Backend struct {
-	Name         string // its URL without user, password and query
+	Name         string // URL without user, password and query
 	Conversation conversation.Store
 	Nodes        conversation.Nodes // nil for the embedded store, which has one node
 	Keys         auth.Store
@@ -30,8 +30,8 @@ type Backend struct {
 	close func() error
 }
 
-// Open opens the store that url names: file:PATH, or a URL that redis.Open takes. log receives faults that have no caller to return them to;
-// it may be nil.
+// Open opens the store at url: file:PATH, or a URL for redis.Open. The store logs errors that it cannot return to a caller to
+// log, which may be nil.
 func Open(ctx context.Context, url string, log *slog.Logger) (*Backend, error) {
 	scheme, rest, _ := strings.Cut(url, ":")
 	transport, _, _ := strings.Cut(scheme, "+")
@@ -41,7 +41,7 @@ func Open(ctx context.Context, url string, log *slog.Logger) (*Backend, error) {
 	case "redis", "rediss":
 		return openRedis(ctx, url, log)
 	default:
-		// The error leaves out the rest of the URL, which may hold a password.
+		// The error does not contain the rest of the URL, which may contain a password.
 		return nil, fmt.Errorf("unsupported store scheme %q: use file:PATH or redis://HOST:PORT (or rediss, redis+sentinel, redis+cluster)", scheme)
 	}
 }
@@ -64,7 +64,8 @@ func openRedis(ctx context.Context, url string, log *slog.Logger) (*Backend, err
 	return &Backend{Name: publicURL(url), Conversation: s, Nodes: s, Keys: s, Tickets: s, ping: s.Ping, close: s.Close}, nil
 }
 
-// Exists returns an error if url names an embedded store whose file does not exist. It does not look at other stores.
+// Exists returns an error if url names an embedded store whose file does not exist. For Redis URLs it returns nil without a
+// check.
 func Exists(url string) error {
 	scheme, rest, _ := strings.Cut(url, ":")
 	if scheme != "file" {
@@ -80,7 +81,7 @@ func Exists(url string) error {
 	return nil
 }
 
-// pathOf returns the path that the rest of a file: URL names.
+// pathOf returns the path in the part of a file: URL after the scheme.
 func pathOf(path string) (string, error) {
 	if rest, isURL := strings.CutPrefix(path, "//"); isURL {
 		if path = rest; !strings.HasPrefix(path, "/") {
@@ -105,8 +106,9 @@ func openFile(rest string, log *slog.Logger) (*Backend, error) {
 	return &Backend{Name: "file:" + rest, Conversation: s, Keys: s, Tickets: auth.NewTicketMemory(), ping: s.Ping, close: s.Close}, nil
 }
 
-// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read or written. It may be called from any goroutine.
+// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read or written. It may be called from any
+// goroutine.
 func (b *Backend) Ping(ctx context.Context) error { return b.ping(ctx) }
 
-// Close waits for the writes that are under way and closes the store. Later calls fail.
+// Close waits for pending writes and closes the store. Later calls fail.
 func (b *Backend) Close() error { return b.close() }

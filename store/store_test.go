@@ -9,7 +9,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-func TestOpen_File(t *testing.T) {
+func TestOpen_File_UsableUntilClosed(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "parley.db")
 	for _, url := range []string{"file:" + path, "file://" + path} {
@@ -18,7 +18,7 @@ func TestOpen_File(t *testing.T) {
 			t.Fatalf("%s: %v", url, err)
 		}
 		if b.Conversation == nil || b.Keys == nil {
-			t.Errorf("%s: the backend lacks a part", url)
+			t.Errorf("%s: the backend has no Conversation or no Keys", url)
 		}
 		if err := b.Ping(t.Context()); err != nil {
 			t.Errorf("%s: Ping: %v", url, err)
@@ -32,7 +32,7 @@ func TestOpen_File(t *testing.T) {
 	}
 }
 
-func TestOpen_Errors(t *testing.T) {
+func TestOpen_Failure_ErrorWithoutSecret(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
 		"redis://user:secret@127.0.0.1:1":          "unavailable",
@@ -66,7 +66,7 @@ func TestPublicURL_NoSecret(t *testing.T) {
 	}
 }
 
-func TestOpen_EvictingRedisIsWarnedOf(t *testing.T) {
+func TestOpen_EvictingRedis_LogsWarning(t *testing.T) {
 	t.Parallel()
 	for policy, memory := range map[string]string{"allkeys-lru": "100mb", "volatile-ttl": "100mb", "noeviction": "100mb", "allkeys-lfu": "0"} {
 		var log strings.Builder

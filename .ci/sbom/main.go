@@ -1,6 +1,6 @@
-// Command sbom writes the software bill of materials of a Go binary, as CycloneDX JSON, to standard output: the modules that the Go
-// linker recorded in the binary, with their checksums, and the Go standard library. It is a module of its own, so that what it
-// needs is not among the server's dependencies.
+// Command sbom writes the software bill of materials of a Go binary to standard output, as CycloneDX JSON. It lists the modules
+// that the Go linker recorded in the binary, with their checksums, and the Go standard library. It is a separate module, so that
+// its dependencies do not become dependencies of the server.
 package main
 
 import (
@@ -50,7 +50,7 @@ func write(path, version string) error {
 	return cyclonedx.NewBOMEncoder(os.Stdout, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
 }
 
-// component describes a module. The hash is that of go.sum, which covers all files of the module.
+// component describes a module. Its hash is the one in go.sum, which covers all files of the module.
 func component(module *debug.Module, kind cyclonedx.ComponentType) cyclonedx.Component {
 	purl := "pkg:golang/" + module.Path + "@" + module.Version
 	c := cyclonedx.Component{BOMRef: purl, Type: kind, Name: module.Path, Version: module.Version, PackageURL: purl}

@@ -24,8 +24,8 @@ const axeRun = `axe.run(document, {
 	violations: violations.map(({id, help, nodes}) => ({id, help, nodes: nodes.map(({target, failureSummary}) => ({target: target.join(" "), failureSummary}))})),
 }))`
 
-// axe fails the test for each violation that axe-core finds on the page as it is shown now. The page's Content-Security-Policy does
-// not apply to what the test evaluates.
+// axe fails the test for each violation that axe-core finds on the page in its current state. Scripts that the test evaluates are
+// not subject to the page's Content-Security-Policy.
 func (b *tab) axe() {
 	b.t.Helper()
 	source, err := os.ReadFile(filepath.Join(npmtest.Install(b.t, "testdata/axe"), "node_modules/axe-core/axe.min.js"))
@@ -60,8 +60,8 @@ func (b *tab) axe() {
 	}
 }
 
-// TestDocs_Accessibility checks /docs and a guide with axe-core and by keyboard, on a wide screen and a phone, light and dark.
-func TestDocs_Accessibility(t *testing.T) {
+// The test checks /docs and a guide with axe-core and by keyboard, on a wide screen and a phone, in light and dark colours.
+func TestDocs_AxeAndKeyboard_NoViolations(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Chromium(t)
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
@@ -70,7 +70,7 @@ func TestDocs_Accessibility(t *testing.T) {
 	for _, screen := range []struct {
 		name         string
 		width        int64
-		openContents func() // by keyboard
+		openContents func() // opens the table of contents by keyboard
 	}{
 		{"wide", 1200, func() {}},
 		{"phone", 390, func() {
@@ -101,18 +101,18 @@ func TestDocs_Accessibility(t *testing.T) {
 	b.until(`location.pathname === "/docs/guides/ai-sdk" && document.querySelector("#contents [aria-current]").textContent === document.querySelector("h1").textContent`)
 }
 
-// followsContents goes to a section by its link in the contents, by keyboard.
+// followsContents focuses the section's link in the table of contents, presses Enter, and waits until the section is shown.
 func (b *tab) followsContents(section string) {
 	b.t.Helper()
 	link := "#contents a[href=\"#" + section + "\"]"
 	if !eval[bool](b, "{ const a = document.querySelector(`"+link+"`); a.focus(); a === document.activeElement && a.checkVisibility({contentVisibilityAuto: true}) }") {
-		b.t.Errorf("the contents do not take the keyboard to %s", section)
+		b.t.Errorf("the link to %s in the table of contents cannot be focused", section)
 	}
 	b.do(pressEnter)
 	b.until(`location.hash === "#` + section + `" && Math.abs(document.getElementById("` + section + `").getBoundingClientRect().top) < 60`)
 }
 
-// noOverflow fails the test if something reaches beyond the right edge of the screen.
+// noOverflow fails the test if an element extends beyond the right edge of the screen.
 func (b *tab) noOverflow(width int64) {
 	b.t.Helper()
 	if wide := eval[string](b, `[...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > innerWidth)
@@ -121,7 +121,7 @@ func (b *tab) noOverflow(width int64) {
 	}
 }
 
-// selectsCommand clicks the command of an operation, which selects all of it.
+// selectsCommand clicks the curl command of an operation and checks that the whole command is selected.
 func (b *tab) selectsCommand() {
 	b.t.Helper()
 	b.do(chromedp.Click(`#createSession ~ pre`))

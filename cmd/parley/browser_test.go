@@ -27,17 +27,17 @@ func TestPage(t *testing.T) {
 		name string
 		play func(t *testing.T, browser context.Context)
 	}{
-		{"reload and second tab during a reply", streams},
-		{"reloads while deltas arrive", reloadsInTheFlow},
-		{"stop keeps the partial reply", stopKeeps},
-		{"reconnect after a lost connection", comesBack},
-		{"connection cut again and again", roughWire},
-		{"kill -9 interrupts the reply", survivesKill},
-		{"store restored from a backup", restoresABackup},
-		{"drain and restart", survivesDrain},
-		{"wrong key", wrongKey},
-		{"key in the address asks before it replaces", anotherKey},
-		{"simulated model by default", simulatedModel},
+		{"reload and second tab show the whole reply", pageReload},
+		{"reload while deltas arrive leaves no gap", pageReloadDuringDeltas},
+		{"stop keeps the partial reply", pageStop},
+		{"lost connection resumes the reply", pageReconnect},
+		{"repeated connection loss leaves no gap", pageFlakyNetwork},
+		{"kill -9 leaves the reply interrupted", pageKill},
+		{"restored backup replaces the shown history", pageRestoredBackup},
+		{"drain completes the reply, then page reconnects", pageDrain},
+		{"wrong key is refused and not stored", pageWrongKey},
+		{"key in the address asks before it replaces", pageSecondKey},
+		{"without a model server the reply is simulated", pageSimulatedModel},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
 			t.Parallel()
@@ -46,8 +46,9 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// enter opens the page in a new profile with the admin key, at the address of a server or of a wire in front of it.
-func enter(t *testing.T, browser context.Context, address string) *tab {
+// openPage opens the page with the admin key in a new browser profile. address is the URL of a server, or of a proxy in front of
+// it.
+func openPage(t *testing.T, browser context.Context, address string) *tab {
 	t.Helper()
 	b := openTab(t, browser, address, chromedp.WithNewBrowserContext())
 	b.do(chromedp.Navigate(address + "/#key=" + declaredKey))
@@ -55,21 +56,22 @@ func enter(t *testing.T, browser context.Context, address string) *tab {
 	return b
 }
 
-// kept returns the status and the text of the newest reply in the server's history.
-func kept(p *process, session string) (status, text string) {
+// newestReply returns the status and the text of the newest reply in the server's history.
+func newestReply(p *process, session string) (status, text string) {
 	p.t.Helper()
 	newest := p.must("GET", "/v1/sessions/"+session+"/messages?limit=1", nil)["data"].([]any)[0].(map[string]any)
 	return newest["status"].(string), newest["content"].(string)
 }
 
-// markdown matches what differs between a reply's source and the rendered text in these tests: white space and stars.
+// markdown matches the characters that rendering changes in these tests: white space and asterisks.
 var markdown = regexp.MustCompile(`[\s*]+`)
 
-// agree waits until the page shows the newest reply with that status, checks it against the history, and returns its source.
-func agree(b *tab, p *process, want string) string {
+// checkReply waits until the page shows the newest reply with the status want. It compares status and text with the server's
+// history, and returns the text from the history.
+func checkReply(b *tab, p *process, want string) string {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`%s?.dataset.status === %q`, reply, want))
-	status, text := kept(p, b.session())
+	status, text := newestReply(p, b.session())
 	if status != want {
 		b.t.Errorf("the page shows the status %s, history has %s", want, status)
 	}
@@ -79,10 +81,10 @@ func agree(b *tab, p *process, want string) string {
 	return text
 }
 
-func streams(t *testing.T, browser context.Context) {
+func pageReload(t *testing.T, browser context.Context) {
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), model.env()...)
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	if address := eval[string](b, "location.href"); strings.Contains(address, "svc_live") || strings.Contains(address, "#") {
 		t.Errorf("the key is still in the address: %s", address)
 	}
@@ -108,7 +110,7 @@ func streams(t *testing.T, browser context.Context) {
 	second.untilReply("streaming", words(3*held))
 	model.allow(long)
 	for _, b := range []*tab{b, second} {
-		if text := agree(b, p, "completed"); text != words(long) {
+		if text := checkReply(b, p, "completed"); text != words(long) {
 			t.Errorf("the reply is %q", text)
 		}
 	}
@@ -117,40 +119,41 @@ func streams(t *testing.T, browser context.Context) {
 	b.untilReply("completed", words(2))
 }
 
-// reloadsInTheFlow looks for a gap between loading the history and subscribing, before the terminal frame would hide it.
-func reloadsInTheFlow(t *testing.T, browser context.Context) {
+// pageReloadDuringDeltas looks for text lost between loading the history and subscribing. It compares the text while the reply is
+// still streaming: the terminal frame carries the whole text and would hide a gap.
+func pageReloadDuringDeltas(t *testing.T, browser context.Context) {
 	const n = 2000
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), model.env()...)
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	b.say(fmt.Sprintf("say %d words", n))
 	b.untilReply("streaming", words(held))
-	for said := n / 4; said < n; said += n / 4 {
-		model.allow(said)
+	for shown := n / 4; shown < n; shown += n / 4 {
+		model.allow(shown)
 		b.do(chromedp.Reload())
-		b.untilReply("streaming", words(said))
+		b.untilReply("streaming", words(shown))
 	}
 	model.allow(n)
-	if text := agree(b, p, "completed"); text != words(n) {
+	if text := checkReply(b, p, "completed"); text != words(n) {
 		t.Errorf("the reply has %d bytes, not %d", len(text), len(words(n)))
 	}
 }
 
-func stopKeeps(t *testing.T, browser context.Context) {
+func pageStop(t *testing.T, browser context.Context) {
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), model.env()...)
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	b.say("say 60 words")
 	b.untilReply("streaming", words(held))
 	b.do(chromedp.Click("#stop"))
-	if text := agree(b, p, "cancelled"); text != words(held) {
+	if text := checkReply(b, p, "cancelled"); text != words(held) {
 		t.Errorf("the reply is %q", text)
 	}
 	b.until(`document.getElementById("stop").hidden`)
 	b.say("say 2 words")
 	b.untilReply("completed", words(2))
 	if left := eval[string](b, `document.getElementById("text").value`); left != "" {
-		t.Errorf("the composer still holds %q", left)
+		t.Errorf("the composer still contains %q", left)
 	}
 	b.photograph("stopped")
 
@@ -167,83 +170,83 @@ func stopKeeps(t *testing.T, browser context.Context) {
 	press("[data-role=user]", "Resend")
 	b.until(`document.querySelectorAll("article[data-role=assistant][data-status=completed]").length === 3`)
 	if left := eval[string](b, `document.getElementById("text").value`); left != "say 60 words" {
-		t.Errorf("the composer now holds %q", left)
+		t.Errorf("the composer now contains %q", left)
 	}
 }
 
-func comesBack(t *testing.T, browser context.Context) {
+func pageReconnect(t *testing.T, browser context.Context) {
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), model.env()...)
-	wire := newWire(t, p)
-	b := enter(t, browser, wire.url)
-	b.forgiven = cutOff
+	proxy := newProxy(t, p)
+	b := openPage(t, browser, proxy.url)
+	b.allowedErrors = networkErrors
 	b.say("say 60 words")
 	b.untilReply("streaming", words(held))
-	wire.cut()
+	proxy.cut()
 	b.untilChip("reconnecting")
 	b.until(`document.getElementById("chip").textContent.startsWith("reconnecting")`)
 	b.fits()
 	b.photograph("reconnecting")
 	model.allow(2 * held)
-	wire.mend(p)
+	proxy.connect(p)
 	b.untilChip("live", "resumed")
 	b.untilReply("streaming", words(2*held))
 	model.allow(long)
-	if text := agree(b, p, "completed"); text != words(long) {
+	if text := checkReply(b, p, "completed"); text != words(long) {
 		t.Errorf("the reply is %q", text)
 	}
 }
 
-// cutOff matches the browser's errors for connections that are cut or refused.
-var cutOff = regexp.MustCompile(`net::ERR_(CONNECTION|EMPTY_RESPONSE|SOCKET|INCOMPLETE|CONTENT_LENGTH)|^\w+: WebSocket connection to .* failed`)
+// networkErrors matches the browser's errors for connections that are cut or refused.
+var networkErrors = regexp.MustCompile(`net::ERR_(CONNECTION|EMPTY_RESPONSE|SOCKET|INCOMPLETE|CONTENT_LENGTH)|^\w+: WebSocket connection to .* failed`)
 
-func roughWire(t *testing.T, browser context.Context) {
+func pageFlakyNetwork(t *testing.T, browser context.Context) {
 	const n, enough = 700, 3
 	model := newWordsModel(t, 20*time.Millisecond)
 	model.allow(n - 50)
 	p := serveIn(t, t.TempDir(), model.env()...)
-	wire := newWire(t, p)
-	b := enter(t, browser, wire.url)
-	b.forgiven = cutOff
-	wire.roughen(rand.New(rand.NewPCG(1, 2)))
-	wire.cut() // every connection from here on is cut early
-	wire.mend(p)
+	proxy := newProxy(t, p)
+	b := openPage(t, browser, proxy.url)
+	b.allowedErrors = networkErrors
+	proxy.makeFlaky(rand.New(rand.NewPCG(1, 2)))
+	proxy.cut() // all connections after this one are cut early
+	proxy.connect(p)
 	b.untilChip("live", "resumed")
 	b.say(fmt.Sprintf("say %d words", n))
-	b.untilReply("streaming", words(n-50)) // checked before the terminal frame, which would hide a gap
+	b.untilReply("streaming", words(n-50)) // before the terminal frame, which would hide a gap
 	model.allow(n)
-	if text := agree(b, p, "completed"); text != words(n) {
+	if text := checkReply(b, p, "completed"); text != words(n) {
 		t.Errorf("the reply has %d bytes, not %d", len(text), len(words(n)))
 	}
-	if cuts := wire.cutOften(); cuts < enough {
+	if cuts := proxy.flakyCuts(); cuts < enough {
 		t.Errorf("only %d connections were cut", cuts)
 	}
 }
 
-func survivesKill(t *testing.T, browser context.Context) {
+func pageKill(t *testing.T, browser context.Context) {
 	model, dir := newHeldModel(t, held), t.TempDir()
 	p := serveIn(t, dir, model.env()...)
-	wire := newWire(t, p)
-	b := enter(t, browser, wire.url)
-	b.forgiven = cutOff
+	proxy := newProxy(t, p)
+	b := openPage(t, browser, proxy.url)
+	b.allowedErrors = networkErrors
 	b.say("say 60 words")
 	b.untilReply("streaming", words(held))
 	untilJournal(t, dir, word(held-1))
 	p.kill()
 	b.untilChip("reconnecting", "connecting")
 	again := serveIn(t, dir, model.env()...)
-	wire.mend(again)
-	if text := agree(b, again, "interrupted"); text != words(held) {
+	proxy.connect(again)
+	if text := checkReply(b, again, "interrupted"); text != words(held) {
 		t.Errorf("the reply is %q", text)
 	}
 	b.until(reply + `.querySelector(".note").textContent.startsWith("Interrupted")`)
-	b.eachLook("interrupted")
+	b.checkEachDisplay("interrupted")
 	b.untilChip("live")
 	b.say("say 2 words")
 	b.untilReply("completed", words(2))
 }
 
-// untilJournal waits until a text is in the store's journal, which is written every 50 ms.
+// untilJournal waits until the store's journal contains text. The server writes the journal every 50 ms.
 func untilJournal(t *testing.T, dir, text string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%q is not in the journal", text), func() bool {
@@ -252,13 +255,14 @@ func untilJournal(t *testing.T, dir, text string) {
 	})
 }
 
-// restoresABackup restores an older store, whose server has never issued the cursor that the page holds.
-func restoresABackup(t *testing.T, browser context.Context) {
+// pageRestoredBackup restarts the server on an older copy of the store. The page then holds a cursor that is newer than the
+// store.
+func pageRestoredBackup(t *testing.T, browser context.Context) {
 	model, dir, backup := newHeldModel(t, long), t.TempDir(), t.TempDir()
 	p := serveIn(t, dir, model.env()...)
-	wire := newWire(t, p)
-	b := enter(t, browser, wire.url)
-	b.forgiven = cutOff
+	proxy := newProxy(t, p)
+	b := openPage(t, browser, proxy.url)
+	b.allowedErrors = networkErrors
 	b.say("say 2 words")
 	b.untilReply("completed", words(2))
 	p.kill()
@@ -266,28 +270,28 @@ func restoresABackup(t *testing.T, browser context.Context) {
 		t.Fatal(err)
 	}
 	p = serveIn(t, dir, model.env()...)
-	wire.mend(p)
+	proxy.connect(p)
 	b.untilChip("live")
 	b.say("say 5 words")
 	b.untilReply("completed", words(5))
 	p.kill()
 	p = serveIn(t, filepath.Join(backup, "of"), model.env()...)
-	wire.mend(p)
+	proxy.connect(p)
 	b.untilReply("completed", words(2))
 	b.until(`document.querySelectorAll("article").length === 2`)
 	b.say("say 3 words")
 	b.untilReply("completed", words(3))
-	if text := agree(b, p, "completed"); text != words(3) {
+	if text := checkReply(b, p, "completed"); text != words(3) {
 		t.Errorf("the reply is %q", text)
 	}
 }
 
-func survivesDrain(t *testing.T, browser context.Context) {
+func pageDrain(t *testing.T, browser context.Context) {
 	model, dir := newHeldModel(t, held), t.TempDir()
 	p := serveIn(t, dir, model.env()...)
-	wire := newWire(t, p)
-	b := enter(t, browser, wire.url)
-	b.forgiven = cutOff
+	proxy := newProxy(t, p)
+	b := openPage(t, browser, proxy.url)
+	b.allowedErrors = networkErrors
 	b.say("say 60 words")
 	b.untilReply("streaming", words(held))
 	p.signal(syscall.SIGTERM)
@@ -299,17 +303,17 @@ func survivesDrain(t *testing.T, browser context.Context) {
 	}
 	b.untilChip("reconnecting", "connecting")
 	again := serveIn(t, dir, model.env()...)
-	wire.mend(again)
+	proxy.connect(again)
 	b.untilChip("live", "resumed")
-	if text := agree(b, again, "completed"); text != words(long) {
+	if text := checkReply(b, again, "completed"); text != words(long) {
 		t.Errorf("the reply is %q", text)
 	}
 }
 
-func wrongKey(t *testing.T, browser context.Context) {
+func pageWrongKey(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
-	b.forgiven = regexp.MustCompile(`status of 401`)
+	b.allowedErrors = regexp.MustCompile(`status of 401`)
 	b.do(chromedp.Navigate(p.url + "/#key=svc_live_wrong"))
 	b.until(`document.getElementById("gate-problem").textContent.startsWith("The server does not accept this key")`)
 	b.photograph("wrong-key")
@@ -326,10 +330,10 @@ func wrongKey(t *testing.T, browser context.Context) {
 	}
 }
 
-func anotherKey(t *testing.T, browser context.Context) {
+func pageSecondKey(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
 	other := p.must("POST", "/v1/keys", map[string]any{"name": "another", "scopes": []string{"admin"}})["key"].(string)
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	b.until(`document.activeElement.id === "text"`)
 	for _, answer := range []struct{ button, key string }{{"no", declaredKey}, {"yes", other}} {
 		eval[bool](b, `(location.hash = "#key=`+other+`") !== ""`)
@@ -341,7 +345,7 @@ func anotherKey(t *testing.T, browser context.Context) {
 	}
 	// The last session of this browser may belong to another account. The address does not name it, so no error is shown.
 	eval[bool](b, `(localStorage["parley.session"] = "session_0000000000000000") !== ""`)
-	b.forgiven = regexp.MustCompile(`status of 404`)
+	b.allowedErrors = regexp.MustCompile(`status of 404`)
 	b.do(chromedp.Navigate(p.url + "/"))
 	b.until(`localStorage["parley.session"] === undefined`)
 	b.untilChip("live")
@@ -352,12 +356,12 @@ func anotherKey(t *testing.T, browser context.Context) {
 	}
 }
 
-func simulatedModel(t *testing.T, browser context.Context) {
+func pageSimulatedModel(t *testing.T, browser context.Context) {
 	if _, _, ok := openai.Detect(t.Context()); ok {
-		t.Skip("left out: a local model server answers here")
+		t.Skip("a local model server runs on this machine, so the simulated model is not used")
 	}
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	eval[bool](b, `(window.lengths = new Set(), new MutationObserver(() => {
 		const reply = `+reply+`;
 		if (reply?.dataset.status === "streaming") lengths.add(reply.querySelector(".text").textContent.length);
@@ -367,7 +371,7 @@ func simulatedModel(t *testing.T, browser context.Context) {
 	if n := eval[int](b, `lengths.size`); n < 3 {
 		t.Errorf("the reply was rendered in %d steps, want at least 3", n)
 	}
-	// The reply is Markdown and is rendered.
+	// The simulated reply is Markdown, and the page renders it.
 	if text := eval[string](b, reply+`.querySelector(".text").textContent`); !strings.Contains(text, "simulated model") || strings.Contains(text, "**") {
 		t.Errorf("the reply does not name the simulated model, or shows raw Markdown: %q", text)
 	}

@@ -13,67 +13,69 @@ import (
 	"testing"
 )
 
-// tricky is a message with characters that some language must escape.
-const tricky = "it's \"$KEY\" `id` $(id) \\n %s !\n\t{a,b} </script> \ufeff\u2028 日本 👩‍🚀"
+// trickyText contains characters that shell, JavaScript, Go or JSON must escape.
+const trickyText = "it's \"$KEY\" `id` $(id) \\n %s !\n\t{a,b} </script> \ufeff\u2028 日本 👩‍🚀"
 
-// recorded is an entry of traffic.js.
-type recorded struct {
+// trafficEntry is a request or frame in the format that traffic.js records.
+type trafficEntry struct {
 	Out    bool   `json:"out"`
-	Method string `json:"method,omitempty"` // of a REST call
-	Path   string `json:"path,omitempty"`
+	Method string `json:"method,omitempty"` // "" for a WebSocket frame
+	Path   string `json:"path,omitempty"`   // "" for a WebSocket frame
 	Data   string `json:"data"`
 }
 
-func rest(method, path string, body any) recorded {
-	r := recorded{Out: true, Method: method, Path: "/v1" + path}
+func rest(method, path string, body any) trafficEntry {
+	r := trafficEntry{Out: true, Method: method, Path: "/v1" + path}
 	if body != nil {
 		r.Data = encode(body)
 	}
 	return r
 }
 
-func sentFrame(frame map[string]any) recorded { return recorded{Out: true, Data: encode(frame)} }
+func sentFrame(frame map[string]any) trafficEntry {
+	return trafficEntry{Out: true, Data: encode(frame)}
+}
 
 func encode(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // it is written below
+		panic(err) // impossible: the tests encode only maps, strings, numbers and structs of these
 	}
 	return string(text)
 }
 
-// setting is a session with one turn for one snippet to run in, and with a streaming reply if the snippet needs one.
-type setting struct {
+// fixture is a session for one snippet: it has one completed turn and, if the snippet needs one, a streaming reply.
+type fixture struct {
 	p                        *process
 	session, message, cursor string
 }
 
-// performed is a kind of entry, and the expected result of running its snippet.
-type performed struct {
-	live   bool
-	entry  func(s setting) recorded
-	prints func(s setting) string // expected in the output; nil if nothing is certain
-	so     func(s setting) error  // checks the effect on the server; nil if there is none
+// snippetCase is a kind of traffic entry and the expected result of its snippet.
+type snippetCase struct {
+	live   bool // the snippet needs a streaming reply
+	entry  func(s fixture) trafficEntry
+	prints func(s fixture) string // text that the output must contain; nil for no check
+	effect func(s fixture) error  // checks the effect on the server; nil for no check
 }
 
 var (
-	printsSession = func(s setting) string { return s.session }
-	printsMessage = func(s setting) string { return s.message }
+	printsSession = func(s fixture) string { return s.session }
+	printsMessage = func(s fixture) string { return s.message }
 )
 
-// performances has every kind of entry that the page creates or may create.
-var performances = map[string]performed{
+// snippetCases has every kind of entry that the inspector offers a snippet for.
+var snippetCases = map[string]snippetCase{
 	"create a session": {
-		entry: func(s setting) recorded {
+		entry: func(s fixture) trafficEntry {
 			return rest("POST", "/sessions", map[string]any{
-				"userId": "user_0123456789abcdef", "metadata": map[string]any{"title": tricky + s.session, "__proto__": map[string]any{"a": 1}},
+				"userId": "user_0123456789abcdef", "metadata": map[string]any{"title": trickyText + s.session, "__proto__": map[string]any{"a": 1}},
 			})
 		},
-		prints: func(setting) string { return "session_" },
-		so: func(s setting) error {
+		prints: func(fixture) string { return "session_" },
+		effect: func(s fixture) error {
 			for _, found := range s.p.must("GET", "/v1/sessions?limit=100", nil)["data"].([]any) {
 				made, _ := found.(map[string]any)["metadata"].(map[string]any)
-				if made["title"] == tricky+s.session && made["__proto__"] != nil {
+				if made["title"] == trickyText+s.session && made["__proto__"] != nil {
 					return nil
 				}
 			}
@@ -81,94 +83,94 @@ var performances = map[string]performed{
 		},
 	},
 	"list the sessions": {
-		entry:  func(setting) recorded { return rest("GET", "/sessions?limit=2", nil) },
-		prints: func(setting) string { return "pagination" },
+		entry:  func(fixture) trafficEntry { return rest("GET", "/sessions?limit=2", nil) },
+		prints: func(fixture) string { return "pagination" },
 	},
-	"look at a session": {
-		entry: func(s setting) recorded { return rest("GET", "/sessions/"+s.session, nil) }, prints: printsSession,
+	"get a session": {
+		entry: func(s fixture) trafficEntry { return rest("GET", "/sessions/"+s.session, nil) }, prints: printsSession,
 	},
 	"delete a session": {
-		entry: func(s setting) recorded { return rest("DELETE", "/sessions/"+s.session, nil) }, prints: printsSession,
-		so: func(s setting) error { return s.answers(404, "/v1/sessions/"+s.session) },
+		entry: func(s fixture) trafficEntry { return rest("DELETE", "/sessions/"+s.session, nil) }, prints: printsSession,
+		effect: func(s fixture) error { return s.expectStatus(404, "/v1/sessions/"+s.session) },
 	},
 	"read the history": {
-		entry: func(s setting) recorded {
+		entry: func(s fixture) trafficEntry {
 			return rest("GET", "/sessions/"+s.session+"/messages?limit=50&order=desc", nil)
 		}, prints: printsMessage,
 	},
 	"clear the history": {
-		entry: func(s setting) recorded { return rest("DELETE", "/sessions/"+s.session+"/messages", nil) }, prints: printsSession,
-		so: func(s setting) error { return s.answers(404, "/v1/sessions/"+s.session+"/messages/"+s.message) },
+		entry: func(s fixture) trafficEntry { return rest("DELETE", "/sessions/"+s.session+"/messages", nil) }, prints: printsSession,
+		effect: func(s fixture) error { return s.expectStatus(404, "/v1/sessions/"+s.session+"/messages/"+s.message) },
 	},
-	"look at a message": {
-		entry: func(s setting) recorded { return rest("GET", "/sessions/"+s.session+"/messages/"+s.message, nil) }, prints: printsMessage,
+	"get a message": {
+		entry: func(s fixture) trafficEntry { return rest("GET", "/sessions/"+s.session+"/messages/"+s.message, nil) }, prints: printsMessage,
 	},
 	"cancel by REST": {
 		live: true,
-		entry: func(s setting) recorded {
+		entry: func(s fixture) trafficEntry {
 			return rest("POST", "/sessions/"+s.session+"/messages/"+s.message+"/cancel", nil)
 		},
-		so: setting.cancelled,
+		effect: fixture.cancelled,
 	},
 	"cancel on the socket": {
 		live: true,
-		entry: func(s setting) recorded {
+		entry: func(s fixture) trafficEntry {
 			return sentFrame(map[string]any{"type": "cancel", "id": "7", "sessionId": s.session, "messageId": s.message})
 		},
-		so: setting.cancelled,
+		effect: fixture.cancelled,
 	},
 	"send by REST": {
-		entry: func(s setting) recorded {
-			return rest("POST", "/sessions/"+s.session+"/messages", map[string]any{"content": tricky, "streaming": false})
+		entry: func(s fixture) trafficEntry {
+			return rest("POST", "/sessions/"+s.session+"/messages", map[string]any{"content": trickyText, "streaming": false})
 		},
-		prints: func(setting) string { return words(3) },
-		so:     setting.said,
+		prints: func(fixture) string { return words(3) },
+		effect: fixture.sentTricky,
 	},
 	"send on the socket": {
-		entry: func(s setting) recorded {
-			return sentFrame(map[string]any{"type": "send", "id": "3", "sessionId": s.session, "content": tricky, "idempotencyKey": "once"})
+		entry: func(s fixture) trafficEntry {
+			return sentFrame(map[string]any{"type": "send", "id": "3", "sessionId": s.session, "content": trickyText, "idempotencyKey": "once"})
 		},
-		prints: func(setting) string { return words(3) },
-		so:     setting.said,
+		prints: func(fixture) string { return words(3) },
+		effect: fixture.sentTricky,
 	},
-	"send with everything": {
-		entry: func(s setting) recorded {
+	"send with every field": {
+		entry: func(s fixture) trafficEntry {
 			return sentFrame(map[string]any{
-				"type": "send", "id": "3", "sessionId": s.session, "content": tricky, "role": "user", "onBusy": "enqueue",
-				"metadata": map[string]any{"why": tricky}, "idempotencyKey": "once",
+				"type": "send", "id": "3", "sessionId": s.session, "content": trickyText, "role": "user", "onBusy": "enqueue",
+				"metadata": map[string]any{"why": trickyText}, "idempotencyKey": "once",
 			})
 		},
-		prints: func(setting) string { return words(3) },
-		so:     setting.said,
+		prints: func(fixture) string { return words(3) },
+		effect: fixture.sentTricky,
 	},
-	"look at the usage": {
-		entry:  func(setting) recorded { return rest("GET", "/analytics/usage", nil) },
-		prints: func(setting) string { return "billingPeriod" },
+	"get the usage": {
+		entry:  func(fixture) trafficEntry { return rest("GET", "/analytics/usage", nil) },
+		prints: func(fixture) string { return "billingPeriod" },
 	},
 	"preview the context": {
-		entry: func(s setting) recorded {
-			return rest("POST", "/sessions/"+s.session+"/context", map[string]any{"content": tricky})
+		entry: func(s fixture) trafficEntry {
+			return rest("POST", "/sessions/"+s.session+"/context", map[string]any{"content": trickyText})
 		},
-		prints: func(setting) string { return "maxTokens" },
+		prints: func(fixture) string { return "maxTokens" },
 	},
-	"take a ticket": {
-		entry:  func(setting) recorded { return rest("POST", "/stream/tickets", map[string]any{}) },
-		prints: func(setting) string { return "expiresAt" },
+	"create a ticket": {
+		entry:  func(fixture) trafficEntry { return rest("POST", "/stream/tickets", map[string]any{}) },
+		prints: func(fixture) string { return "expiresAt" },
 	},
 }
 
-// answers returns an error unless a GET returns that status.
-func (s setting) answers(status int, path string) error {
+// expectStatus returns an error unless GET path returns the status.
+func (s fixture) expectStatus(status int, path string) error {
 	if got, _, err := s.p.call("GET", path, nil); err != nil || got != status {
 		return fmt.Errorf("GET %s: %d %v", path, got, err)
 	}
 	return nil
 }
 
-// said returns an error unless the newest user message is the tricky one.
-func (s setting) said() error {
+// sentTricky returns an error if a user message among the two newest messages is not trickyText.
+func (s fixture) sentTricky() error {
 	for _, found := range s.p.must("GET", "/v1/sessions/"+s.session+"/messages?limit=2", nil)["data"].([]any) {
-		if found := found.(map[string]any); found["role"] == "user" && found["content"] != tricky {
+		if found := found.(map[string]any); found["role"] == "user" && found["content"] != trickyText {
 			return fmt.Errorf("the message is %q", found["content"])
 		}
 	}
@@ -176,15 +178,15 @@ func (s setting) said() error {
 }
 
 // cancelled returns an error unless the reply was cancelled.
-func (s setting) cancelled() error {
-	if status, _ := kept(s.p, s.session); status != "cancelled" {
+func (s fixture) cancelled() error {
+	if status, _ := newestReply(s.p, s.session); status != "cancelled" {
 		return fmt.Errorf("the reply is %s", status)
 	}
 	return nil
 }
 
-// set creates a setting.
-func set(p *process, model *wordsModel, live bool) setting {
+// newFixture creates a fixture. The model stops each reply after held words, so a longer reply keeps streaming.
+func newFixture(p *process, model *wordsModel, live bool) fixture {
 	session := p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"})["sessionId"].(string)
 	model.allow(held)
 	path := "/v1/sessions/" + session + "/messages"
@@ -193,111 +195,111 @@ func set(p *process, model *wordsModel, live bool) setting {
 	if live {
 		reply = p.must("POST", path, map[string]any{"content": "say 60", "streaming": true})
 	}
-	return setting{p, session, reply["messageId"].(string), cursor}
+	return fixture{p, session, reply["messageId"].(string), cursor}
 }
 
-// play is one snippet in one language, where it runs, and its expected result.
-type play struct {
-	setting
-	performed
+// snippetRun is one snippet in one language, its session, and its expected result.
+type snippetRun struct {
+	fixture
+	snippetCase
 	kind, language, text string
 }
 
-// generous raises the rate limits.
-const generous = `PARLEY_TIERS={"pro":{"requestsPerMinute":10000,"tokensPerMinute":10000000}}`
+// highLimits raises the rate limits, because the tests send requests without pauses.
+const highLimits = `PARLEY_TIERS={"pro":{"requestsPerMinute":10000,"tokensPerMinute":10000000}}`
 
-// TestSnippets_Run runs every snippet of the inspector against a real server: curl in a shell, JavaScript in node with the client
-// that the server serves, Go in its own module.
-func TestSnippets_Run(t *testing.T) {
+// The test runs every snippet of the inspector against a real server: curl in a shell, JavaScript in Node with the client.js that
+// the server delivers, Go in its own module.
+func TestSnippets_Run_ExpectedOutputAndEffect(t *testing.T) {
 	t.Parallel()
 	needs(t, "node", "curl", "go", "sh")
 	model := newHeldModel(t, held)
-	p := serveIn(t, t.TempDir(), append(model.env(), generous)...)
+	p := serveIn(t, t.TempDir(), append(model.env(), highLimits)...)
 	languages := []string{"curl", "JavaScript", "Go"}
-	var plays []*play
-	var entries []recorded
-	for kind, performed := range performances {
+	var runs []*snippetRun
+	var entries []trafficEntry
+	for kind, snippetCase := range snippetCases {
 		for _, language := range languages {
-			s := set(p, model, performed.live)
-			plays = append(plays, &play{setting: s, performed: performed, kind: kind, language: language})
-			entries = append(entries, performed.entry(s))
+			s := newFixture(p, model, snippetCase.live)
+			runs = append(runs, &snippetRun{fixture: s, snippetCase: snippetCase, kind: kind, language: language})
+			entries = append(entries, snippetCase.entry(s))
 		}
 	}
-	for i, calls := range callsOf(t, p.url+"/v1", entries) {
+	for i, calls := range generateSnippets(t, p.url+"/v1", entries) {
 		for _, call := range calls {
-			if call.Name == plays[i].language {
-				plays[i].text = call.Text
+			if call.Name == runs[i].language {
+				runs[i].text = call.Text
 			}
 		}
 	}
-	s := newStage(t, p)
-	s.build(plays)
-	for i, play := range plays {
-		t.Run(play.language+" "+play.kind, func(t *testing.T) {
-			output, err := s.run(i, play).CombinedOutput()
+	s := newWorkspace(t, p)
+	s.build(runs)
+	for i, run := range runs {
+		t.Run(run.language+" "+run.kind, func(t *testing.T) {
+			output, err := s.command(i, run).CombinedOutput()
 			if err != nil {
-				t.Fatalf("%v\n%s\n%s", err, output, play.text)
+				t.Fatalf("%v\n%s\n%s", err, output, run.text)
 			}
-			if play.prints != nil && !strings.Contains(string(output), play.prints(play.setting)) {
-				t.Errorf("the output lacks %q:\n%s\nThe snippet:\n%s", play.prints(play.setting), output, play.text)
+			if run.prints != nil && !strings.Contains(string(output), run.prints(run.fixture)) {
+				t.Errorf("the output lacks %q:\n%s\nThe snippet:\n%s", run.prints(run.fixture), output, run.text)
 			}
-			if play.so != nil {
-				if err := play.so(play.setting); err != nil {
-					t.Errorf("%v\n%s\n%s", err, output, play.text)
+			if run.effect != nil {
+				if err := run.effect(run.fixture); err != nil {
+					t.Errorf("%v\n%s\n%s", err, output, run.text)
 				}
 			}
 		})
 	}
 }
 
-// TestSnippets_Subscription deletes the session to end the snippets that watch it.
-func TestSnippets_Subscription(t *testing.T) {
+// The snippets of a subscribe frame run until the session is deleted, so the test deletes it.
+func TestSnippets_Subscribe_EndWhenSessionIsDeleted(t *testing.T) {
 	t.Parallel()
 	needs(t, "node", "curl", "go", "sh")
 	model := newHeldModel(t, held)
-	p := serveIn(t, t.TempDir(), append(model.env(), generous)...)
-	var plays []*play
-	var entries []recorded
+	p := serveIn(t, t.TempDir(), append(model.env(), highLimits)...)
+	var runs []*snippetRun
+	var entries []trafficEntry
 	for _, after := range []bool{true, false} {
 		for range 2 {
-			s := set(p, model, false)
+			s := newFixture(p, model, false)
 			frame := map[string]any{"type": "subscribe", "id": "1", "sessionId": s.session}
 			if after {
 				frame["after"] = s.cursor
 			}
 			entries = append(entries, sentFrame(frame))
-			plays = append(plays, &play{setting: s, kind: fmt.Sprintf("watch, with a cursor: %v", after)})
+			runs = append(runs, &snippetRun{fixture: s, kind: map[bool]string{true: "subscribe after a cursor", false: "subscribe without a cursor"}[after]})
 		}
 	}
-	for i, calls := range callsOf(t, p.url+"/v1", entries) {
+	for i, calls := range generateSnippets(t, p.url+"/v1", entries) {
 		which := calls[1+i%2]
-		plays[i].language, plays[i].text = which.Name, which.Text
+		runs[i].language, runs[i].text = which.Name, which.Text
 		if i == 0 && (!strings.HasPrefix(calls[0].Text, "# ") || !strings.Contains(calls[0].Text, "/messages?order=asc")) {
 			t.Errorf("the curl snippet is\n%s", calls[0].Text)
 		}
 	}
-	s := newStage(t, p)
-	s.build(plays)
-	for i, play := range plays {
-		t.Run(play.language+" "+play.kind, func(t *testing.T) {
-			process := start(t, s.run(i, play))
-			for n := 1; !strings.Contains(process.out.String(), word(0)); n++ { // without a cursor, it has to be there first
-				p.must("POST", "/v1/sessions/"+play.session+"/messages", map[string]any{"content": fmt.Sprintf("say %d", min(n, held))})
+	s := newWorkspace(t, p)
+	s.build(runs)
+	for i, run := range runs {
+		t.Run(run.language+" "+run.kind, func(t *testing.T) {
+			process := start(t, s.command(i, run))
+			for n := 1; !strings.Contains(process.out.String(), word(0)); n++ { // repeated: without a cursor, the snippet shows only replies that begin after it subscribes
+				p.must("POST", "/v1/sessions/"+run.session+"/messages", map[string]any{"content": fmt.Sprintf("say %d", min(n, held))})
 			}
 			process.out.await(func(text string) bool { return strings.Contains(text, word(0)) }, process.exited)
-			p.must("DELETE", "/v1/sessions/"+play.session, nil)
+			p.must("DELETE", "/v1/sessions/"+run.session, nil)
 			if code := process.wait().ExitCode(); code != 0 || !strings.Contains(process.out.String(), "deleted") {
-				t.Errorf("exit code %d\n%s%s\n%s", code, process.out, process.errs, play.text)
+				t.Errorf("exit code %d\n%s%s\n%s", code, process.out, process.errs, run.text)
 			}
 		})
 	}
 }
 
-// call is a snippet of snippets.js.
-type call struct{ Name, Text string }
+// snippet is a snippet that snippets.js generates. Name is its language.
+type snippet struct{ Name, Text string }
 
-// callsOf runs snippets.js in node.
-func callsOf(t *testing.T, base string, entries []recorded) (calls [][]call) {
+// generateSnippets runs snippets.js in Node. It returns the snippets of each entry.
+func generateSnippets(t *testing.T, base string, entries []trafficEntry) (calls [][]snippet) {
 	t.Helper()
 	command := exec.Command("node", "../../web/testdata/snippets.mjs")
 	command.Stdin = strings.NewReader(encode(map[string]any{"base": base, "entries": entries}))
@@ -312,16 +314,16 @@ func callsOf(t *testing.T, base string, entries []recorded) (calls [][]call) {
 	return calls
 }
 
-// stage is a folder in which snippets are built and run.
-type stage struct {
+// workspace is a folder in which snippets are built and run.
+type workspace struct {
 	t      *testing.T
 	p      *process
 	folder string
 }
 
-func newStage(t *testing.T, p *process) *stage { return &stage{t, p, t.TempDir()} }
+func newWorkspace(t *testing.T, p *process) *workspace { return &workspace{t, p, t.TempDir()} }
 
-func (s *stage) write(name, text string) string {
+func (s *workspace) write(name, text string) string {
 	s.t.Helper()
 	path := filepath.Join(s.folder, name)
 	err := os.MkdirAll(filepath.Dir(path), 0o700)
@@ -334,7 +336,7 @@ func (s *stage) write(name, text string) string {
 	return path
 }
 
-func (s *stage) must(command *exec.Cmd) []byte {
+func (s *workspace) must(command *exec.Cmd) []byte {
 	s.t.Helper()
 	command.Dir = s.folder
 	output, err := command.CombinedOutput()
@@ -345,13 +347,14 @@ func (s *stage) must(command *exec.Cmd) []byte {
 }
 
 var (
-	curlsClient = regexp.MustCompile(`(?m)^// (curl -O '[^']*')`)
-	moduleLine  = regexp.MustCompile(`(?m)^module .*$`)
+	downloadCommand = regexp.MustCompile(`(?m)^// (curl -O '[^']*')`)
+	moduleLine      = regexp.MustCompile(`(?m)^module .*$`)
 )
 
-// build writes the snippets. Go's go into a module that replaces parley by this checkout, and are vetted, checked for formatting
-// and built. JavaScript's go beside the client, which is downloaded with the command that they name.
-func (s *stage) build(plays []*play) {
+// build writes the snippets to files. The Go snippets share a module that replaces parley by this checkout; build vets,
+// format-checks and compiles them. The JavaScript snippets need client.js: build downloads it with the curl command in their
+// first comment.
+func (s *workspace) build(runs []*snippetRun) {
 	s.t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -365,23 +368,23 @@ func (s *stage) build(plays []*play) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	neighbour := fmt.Sprintf("module calls\n\nrequire parley v0.0.0\n\nreplace parley => %s\n", root)
-	s.write("go.mod", moduleLine.ReplaceAllLiteralString(string(module), neighbour))
+	moduleHead := fmt.Sprintf("module calls\n\nrequire parley v0.0.0\n\nreplace parley => %s\n", root)
+	s.write("go.mod", moduleLine.ReplaceAllLiteralString(string(module), moduleHead))
 	s.write("go.sum", string(sums))
 	fetched := false
-	for i, play := range plays {
-		switch play.language {
+	for i, run := range runs {
+		switch run.language {
 		case "curl":
-			s.write(s.name(i)+".sh", play.text)
+			s.write(s.name(i)+".sh", run.text)
 		case "JavaScript":
-			s.write(s.name(i)+".mjs", play.text)
-			if found := curlsClient.FindStringSubmatch(play.text); found != nil && !fetched {
+			s.write(s.name(i)+".mjs", run.text)
+			if found := downloadCommand.FindStringSubmatch(run.text); found != nil && !fetched {
 				s.must(exec.Command("sh", "-c", found[1]+" -sS"))
 				s.write("package.json", `{"type":"module"}`)
 				fetched = true
 			}
 		case "Go":
-			s.write(filepath.Join(s.name(i), "main.go"), play.text)
+			s.write(filepath.Join(s.name(i), "main.go"), run.text)
 		}
 	}
 	s.must(exec.Command("go", "vet", "./..."))
@@ -391,15 +394,15 @@ func (s *stage) build(plays []*play) {
 	}
 }
 
-func (s *stage) name(i int) string { return "play" + strconv.Itoa(i) }
+func (s *workspace) name(i int) string { return "run" + strconv.Itoa(i) }
 
-// run returns the command that runs a snippet with the key in its environment.
-func (s *stage) run(i int, play *play) *exec.Cmd {
+// command returns the command that runs snippet i. Its environment has the key as $KEY.
+func (s *workspace) command(i int, run *snippetRun) *exec.Cmd {
 	command := map[string]*exec.Cmd{
 		"curl":       exec.Command("sh", s.name(i)+".sh"),
 		"JavaScript": exec.Command("node", "--experimental-websocket", "--no-warnings", s.name(i)+".mjs"),
 		"Go":         exec.Command(filepath.Join(s.folder, "bin", s.name(i))),
-	}[play.language]
+	}[run.language]
 	command.Dir = s.folder
 	command.Env = append(os.Environ(), "KEY="+s.p.key)
 	return command

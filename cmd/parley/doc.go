@@ -9,21 +9,21 @@
 //
 // # Start
 //
-// serve starts in this order, so that a mistake stops it before it has changed anything, and so that no request arrives before
-// everything behind it is ready:
+// serve starts in this order. A mistake in the configuration stops it before it changes anything, and no request arrives before
+// the service is ready:
 //
 //  1. Check the flags. Every flag has an environment variable; an error names both, and never repeats a value that may hold a
 //     secret.
 //  2. Choose the model: the configured one, or the first that a local server (Ollama, llama.cpp) lists, or the simulated one,
-//     which is labelled everywhere. If a model is named, its server need not run yet.
+//     which is labelled as simulated everywhere. If --model and the URL or key of an API are set, the server need not run yet.
 //  3. Open the store. The embedded store is locked by one process; Redis is shared by any number of nodes.
 //  4. Start the conversation service. With the embedded store it ends the orphans of a crash before the first request.
-//  5. Listen, and only then create the first admin key: a start that fails must not create a key whose secret nobody saw.
+//  5. Listen, and only then create the first admin key: a start that fails must not create a key whose secret was never shown.
 //  6. Print the address of the page, the store, the model, and the key if one was created. Logs go to standard error.
 //
 // # Drain
 //
-// SIGTERM and SIGINT drain the server, as every deployment does:
+// SIGTERM and SIGINT drain the server. Every deployment drains it:
 //
 //  1. /readyz answers 503, so that load balancers stop sending; new sends get 503 with Retry-After. Reading still works.
 //  2. WebSockets get a draining frame. Each is closed with 1012 as soon as none of its sessions has a live reply.
@@ -31,26 +31,26 @@
 //  4. Sockets stay flushTimeout (2 s) longer, so that viewers see how the replies ended.
 //  5. Pending responses have flushTimeout to be written. Then the listener, the key cache and the store close.
 //
-// A second signal ends the process at once, as a crash would: the store is safe, live replies end as interrupted at the next
-// start or by another node.
+// A second signal ends the process at once, like a crash: the store stays consistent. The next start, or another node, ends the
+// live replies as interrupted.
 //
 // # Exit codes
 //
 //	0    success, also after a drain
 //	1    a command failed: configuration, store, address, a key that does not exist
 //	2    the command line is wrong: unknown flag, missing value, value out of range
-//	130  a second SIGINT where the parent process had SIGINT ignored; otherwise a second signal kills the process
+//	130  a second SIGINT, if the parent process had SIGINT ignored; otherwise a second signal kills the process
 //
 // # Timings
 //
-// The constants beside check in serve.go limit how long a client may take to send its headers and how long an idle connection
-// stays open. There is no limit for a response, because a streamed reply may take any time; the model has limits of its own
-// (--model-first-byte, --model-stall). The defaults: 120 s for the first byte, because a local server may load the model first;
-// 60 s between bytes, because a model that writes pauses for seconds, not for a minute.
+// Constants in serve.go (headerTimeout, idleTimeout) limit how long a client may take to send its headers, and how long an idle
+// connection stays open. A response has no time limit, because a streamed reply may take any time. Instead, the model has
+// timeouts: --model-first-byte (120 s, because a local server may first have to load the model) and --model-stall (60 s between
+// bytes, because a model that is generating pauses for seconds, not for a minute).
 //
 // # Tests
 //
-// The tests of this package drive the real command as a process, alone, beside others on one Redis, and with Chromium in front of
-// it. TestMain builds the command once. Under `make test` it has the race detector, and each test fails if the command reported a
-// race. No test limits a time: what must end is waited for with a timeout that only a hang reaches.
+// The tests of this package run the real binary: one process, several on one Redis, or one with Chromium as its client. The first
+// test that needs the binary builds it. Under `make test` it has the race detector, and a test fails if its process reports a
+// race. No test sets an upper limit on a duration: every wait has a timeout that only a hang reaches.
 package main

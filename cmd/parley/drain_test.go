@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	held = 5  // words that the held model says at once
-	long = 60 // words of a reply
+	held = 5  // words after which the tests let the model pause
+	long = 60 // words of a whole reply
 )
 
-// viewer is a socket that subscribes to one session or none.
+// viewer is a WebSocket that subscribes to at most one session.
 type viewer struct {
 	t    *testing.T
 	conn *websocket.Conn
 	ctx  context.Context
-	text string // of the reply, as the deltas have it
+	text string // all deltas so far
 }
 
-// subscribe opens a socket and subscribes to a session; "" for none.
+// subscribe opens a WebSocket and subscribes to the session. With "" it does not subscribe.
 func subscribe(t *testing.T, p *process, session string) *viewer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -58,7 +58,7 @@ func (w *viewer) write(frame map[string]any) {
 	}
 }
 
-// next returns the next frame, or why there is none.
+// next returns the next frame, or the error of reading it.
 func (w *viewer) next() (frame map[string]any, err error) {
 	_, body, err := w.conn.Read(w.ctx)
 	if err != nil {
@@ -73,13 +73,13 @@ func (w *viewer) next() (frame map[string]any, err error) {
 	return frame, nil
 }
 
-// until reads up to a frame of that type, and returns it.
+// until skips frames until one of the type kind arrives, and returns that one.
 func (w *viewer) until(kind string) map[string]any {
 	w.t.Helper()
 	for {
 		frame, err := w.next()
 		if err != nil {
-			w.t.Fatalf("no %s came: %v", kind, err)
+			w.t.Fatalf("no %s frame arrived: %v", kind, err)
 		}
 		if frame["type"] == kind {
 			return frame
@@ -87,17 +87,17 @@ func (w *viewer) until(kind string) map[string]any {
 	}
 }
 
-// untilText reads until the deltas make that text.
+// untilText reads frames until the deltas add up to text.
 func (w *viewer) untilText(text string) {
 	w.t.Helper()
 	for w.text != text {
 		if w.until("message.delta"); !strings.HasPrefix(text, w.text) {
-			w.t.Fatalf("the deltas make %q, not %q", w.text, text)
+			w.t.Fatalf("the deltas add up to %q, want %q", w.text, text)
 		}
 	}
 }
 
-// end reads on until the socket is closed, with 1012, and returns the last frame before.
+// end reads until the server closes the socket, which must be with 1012. It returns the last frame.
 func (w *viewer) end() (last map[string]any) {
 	w.t.Helper()
 	for {
@@ -107,38 +107,38 @@ func (w *viewer) end() (last map[string]any) {
 			continue
 		}
 		if code := websocket.CloseStatus(err); code != websocket.StatusServiceRestart {
-			w.t.Errorf("the socket ended with %v (%v), want 1012", code, err)
+			w.t.Errorf("the socket was closed with %v (%v), want 1012", code, err)
 		}
 		return last
 	}
 }
 
-// answer is what a waiting caller was given.
-type answer struct {
+// response is the outcome of a request.
+type response struct {
 	status int
 	body   map[string]any
 	err    error
 }
 
-// send sends a message in the background, as a caller who waits for the reply.
-func send(p *process, session string) <-chan answer {
-	answered := make(chan answer, 1)
+// send posts a message in the background, like a caller who waits for the whole reply.
+func send(p *process, session string) <-chan response {
+	result := make(chan response, 1)
 	go func() {
 		status, body, err := p.call("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "say 60 words"})
-		answered <- answer{status, body, err}
+		result <- response{status, body, err}
 	}()
-	return answered
+	return result
 }
 
-// scene is a server with a reply that is held in its middle, a caller who waits for it, and a socket that has seen all
-// of it.
+// scene is a server whose model pauses in the middle of a reply. A caller waits for the whole reply, and a viewer has received
+// its text so far.
 type scene struct {
 	*process
-	dir      string
-	model    *wordsModel
-	session  string
-	watching *viewer
-	waiting  <-chan answer
+	dir     string
+	model   *wordsModel
+	session string
+	viewer  *viewer
+	caller  <-chan response
 }
 
 func newScene(t *testing.T, env ...string) *scene {
@@ -146,32 +146,32 @@ func newScene(t *testing.T, env ...string) *scene {
 	s := &scene{dir: t.TempDir(), model: newHeldModel(t, held)}
 	s.process = serveIn(t, s.dir, append(s.model.env(), env...)...)
 	s.session = s.process.session()
-	s.watching = subscribe(t, s.process, s.session)
-	s.waiting = send(s.process, s.session)
-	s.watching.untilText(words(held))
+	s.viewer = subscribe(t, s.process, s.session)
+	s.caller = send(s.process, s.session)
+	s.viewer.untilText(words(held))
 	return s
 }
 
-// restart starts the server anew and returns the reply as history has it.
+// restart starts a server on the same store. It returns the reply from the history.
 func (s *scene) restart(t *testing.T) map[string]any {
 	t.Helper()
 	p := serveIn(t, s.dir, s.model.env()...)
 	messages := p.must("GET", "/v1/sessions/"+s.session+"/messages", nil)["data"].([]any)
 	if len(messages) != 2 || messages[1].(map[string]any)["content"] != "say 60 words" {
-		t.Fatalf("after the restart the history is %v", messages)
+		t.Fatalf("after the restart, the history is %v", messages)
 	}
 	return messages[0].(map[string]any)
 }
 
-func TestDrain_LiveReplyEnds_NothingNew(t *testing.T) {
+func TestDrain_LiveReply_CompletesAndNewSendsGet503(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	other := s.process.session()
 	idle, queued := subscribe(t, s.process, other), send(s.process, s.session)
 	s.signal(syscall.SIGTERM)
 
-	if frame := s.watching.until("draining"); frame["reconnectAfterMs"].(float64) <= 0 {
-		t.Errorf("the socket is told %v", frame)
+	if frame := s.viewer.until("draining"); frame["reconnectAfterMs"].(float64) <= 0 {
+		t.Errorf("the draining frame is %v, want a positive reconnectAfterMs", frame)
 	}
 	if last := idle.end(); last["type"] != "draining" {
 		t.Errorf("the last frame of an idle socket is %v", last)
@@ -189,10 +189,10 @@ func TestDrain_LiveReplyEnds_NothingNew(t *testing.T) {
 		t.Errorf("a new send: %d %v, Retry-After %q, %v", status, body, header.Get("Retry-After"), err)
 	}
 	if a := <-queued; a.err != nil || a.status != 503 {
-		t.Errorf("a send that waits in the queue: %+v", a)
+		t.Errorf("a queued send: %+v", a)
 	}
-	s.watching.write(map[string]any{"type": "send", "id": "2", "sessionId": other, "content": "say 1 word"})
-	if refused := s.watching.until("error"); refused["error"].(map[string]any)["code"] != "service_unavailable" {
+	s.viewer.write(map[string]any{"type": "send", "id": "2", "sessionId": other, "content": "say 1 word"})
+	if refused := s.viewer.until("error"); refused["error"].(map[string]any)["code"] != "service_unavailable" {
 		t.Errorf("a send over the socket: %v", refused)
 	}
 	if status, header, _, err = s.request("GET", "/v1/stream", nil); err != nil || status == 200 {
@@ -200,12 +200,12 @@ func TestDrain_LiveReplyEnds_NothingNew(t *testing.T) {
 	}
 
 	s.model.allow(long)
-	last := s.watching.end()
-	if last["type"] != "message.completed" || last["message"].(map[string]any)["content"] != words(long) || s.watching.text != words(long) {
-		t.Errorf("before the socket was closed came %v; the deltas make %q", last, s.watching.text)
+	last := s.viewer.end()
+	if last["type"] != "message.completed" || last["message"].(map[string]any)["content"] != words(long) || s.viewer.text != words(long) {
+		t.Errorf("the last frame is %v; the deltas add up to %q", last, s.viewer.text)
 	}
-	if a := <-s.waiting; a.err != nil || a.status != 200 || a.body["status"] != "completed" || a.body["content"] != words(long) {
-		t.Errorf("the waiting caller: %+v", a)
+	if a := <-s.caller; a.err != nil || a.status != 200 || a.body["status"] != "completed" || a.body["content"] != words(long) {
+		t.Errorf("the caller got %+v", a)
 	}
 	if code := s.wait().ExitCode(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, s.errs)
@@ -215,25 +215,25 @@ func TestDrain_LiveReplyEnds_NothingNew(t *testing.T) {
 	}
 }
 
-func TestDrain_Timeout_Interrupted(t *testing.T) {
+func TestDrain_Timeout_ReplyInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(signal.String(), func(t *testing.T) {
 			s := newScene(t, "PARLEY_DRAIN_TIMEOUT=300ms")
 			began := time.Now()
 			s.signal(signal)
-			last := s.watching.end()
+			last := s.viewer.end()
 			if last["type"] != "message.interrupted" || last["message"].(map[string]any)["content"] != words(held) {
-				t.Errorf("before the socket was closed came %v", last)
+				t.Errorf("the last frame is %v", last)
 			}
-			if a := <-s.waiting; a.err != nil || a.status != 200 || a.body["status"] != "interrupted" || a.body["content"] != words(held) {
-				t.Errorf("the waiting caller: %+v", a)
+			if a := <-s.caller; a.err != nil || a.status != 200 || a.body["status"] != "interrupted" || a.body["content"] != words(held) {
+				t.Errorf("the caller got %+v", a)
 			}
 			if code := s.wait().ExitCode(); code != 0 {
 				t.Errorf("exit code %d:\n%s", code, s.errs)
 			}
 			if took := time.Since(began); took < 300*time.Millisecond {
-				t.Errorf("the reply had %v, not the 300 ms that it was given", took)
+				t.Errorf("the drain took %v, want at least its timeout of 300 ms", took)
 			}
 			if reply := s.restart(t); reply["status"] != "interrupted" || reply["content"] != words(held) {
 				t.Errorf("after the restart: %v", reply)
@@ -242,7 +242,7 @@ func TestDrain_Timeout_Interrupted(t *testing.T) {
 	}
 }
 
-func TestDrain_SecondSignal(t *testing.T) {
+func TestDrain_SecondSignal_KillsProcess(t *testing.T) {
 	t.Parallel()
 	for _, signals := range [][2]syscall.Signal{
 		{syscall.SIGTERM, syscall.SIGTERM}, {syscall.SIGINT, syscall.SIGINT}, {syscall.SIGINT, syscall.SIGTERM},
@@ -250,14 +250,14 @@ func TestDrain_SecondSignal(t *testing.T) {
 		t.Run(signals[0].String()+", "+signals[1].String(), func(t *testing.T) {
 			s := newScene(t)
 			s.signal(signals[0])
-			s.watching.until("draining")
+			s.viewer.until("draining")
 			s.signal(signals[1])
 			status := s.wait().Sys().(syscall.WaitStatus)
 			if !status.Signaled() || status.Signal() != signals[1] {
 				t.Errorf("the process ended with %v", status)
 			}
-			if a := <-s.waiting; a.err == nil {
-				t.Errorf("the waiting caller was given %+v", a)
+			if a := <-s.caller; a.err == nil {
+				t.Errorf("the caller got %+v, want a broken connection", a)
 			}
 			reply := s.restart(t)
 			if text := reply["content"].(string); reply["status"] != "interrupted" || !strings.HasPrefix(words(held), text) {
@@ -267,8 +267,9 @@ func TestDrain_SecondSignal(t *testing.T) {
 	}
 }
 
-// A client that no longer reads does not answer a close frame. The server waits a few seconds for it, not for the drain timeout.
-func TestDrain_SilentClient(t *testing.T) {
+// A client that no longer reads does not reply to a close frame. The server waits a few seconds for it, not the whole drain
+// timeout.
+func TestDrain_SilentClient_ExitsBeforeTimeout(t *testing.T) {
 	t.Parallel()
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey, "PARLEY_DRAIN_TIMEOUT=1h")
 	subscribe(t, p, p.session())
@@ -278,8 +279,8 @@ func TestDrain_SilentClient(t *testing.T) {
 	}
 }
 
-// An SSE view is a request like any other: it is served to its end.
-func TestDrain_SSE_ToItsEnd(t *testing.T) {
+// An SSE stream is a pending request: the server serves it until the reply ends.
+func TestDrain_SSE_StreamsToTerminalEvent(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	messages := s.must("GET", "/v1/sessions/"+s.session+"/messages", nil)["data"].([]any)
@@ -295,15 +296,15 @@ func TestDrain_SSE_ToItsEnd(t *testing.T) {
 	}
 	defer response.Body.Close()
 	s.signal(syscall.SIGTERM)
-	s.watching.until("draining")
+	s.viewer.until("draining")
 	s.model.allow(long)
-	s.watching.end()
+	s.viewer.end()
 	seen, err := io.ReadAll(response.Body)
 	if err != nil {
-		t.Errorf("the view was cut off: %v", err)
+		t.Errorf("the SSE stream was cut off: %v", err)
 	}
 	if !strings.Contains(string(seen), "event: message.completed\n") {
-		t.Errorf("the view ended with:\n%s", seen)
+		t.Errorf("the SSE stream has no message.completed:\n%s", seen)
 	}
 	if code := s.wait().ExitCode(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, s.errs)

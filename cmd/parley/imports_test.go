@@ -15,14 +15,14 @@ import (
 	"testing"
 )
 
-// allowedImports is a row of the table.
+// allowedImports lists the packages of the repository that a package may import.
 type allowedImports struct {
 	name    string
 	imports []string
 }
 
-// packages lists for each package which others of the repository it may import, lowest layer first: imports run downwards only.
-// A new package needs a row; where to put it is a decision about the design.
+// packages lists, for each package, the packages of the repository that it may import. The lowest layer comes first, and a
+// package imports only lower ones. A new package needs a row: its position is a design decision.
 var packages = []allowedImports{
 	{"stream", nil},
 	{"stream/openai", []string{"stream"}},
@@ -52,18 +52,19 @@ var packages = []allowedImports{
 	{"web/browsertest", nil},
 	{"web/npmtest", nil},
 	{"server/docs", []string{"web"}},
-	{"server/api", []string{"conversation", "stream", "auth", "auth/limit"}}, // what REST and sockets share; it shows a limit's figures
+	{"server/api", []string{"conversation", "stream", "auth", "auth/limit"}}, // shared by REST and sockets; its responses show the figures of a limit
 	{"server/socket", []string{"conversation", "conversation/turn", "stream", "stream/wire", "auth", "server/api"}},
 	{"server", []string{"server/api", "server/socket", "server/docs", "conversation", "conversation/service", "conversation/turn", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}},
 	{"cmd/parley", []string{everything}},
 }
 
-// backend are the packages whose interfaces the stores implement, and the arithmetic they share.
+// backend lists the packages whose interfaces or types the stores implement or use.
 var backend = []string{"stream", "auth", "auth/limit", "conversation", "conversation/window", "conversation/usage"}
 
-const everything = "*"
+const everything = "*" // matches every package of the repository
 
-// onlyIn lists the only packages that may import a module of others; with the prefix "tests of", only their tests may.
+// onlyIn lists, for each third-party module, the packages that may import it. With the prefix testsOf, only the package's tests
+// may.
 var onlyIn = map[string][]string{
 	"github.com/gin-gonic/gin":          {"server"},
 	"github.com/redis/go-redis":         {"store/redis"},
@@ -76,43 +77,43 @@ const testsOf = "tests of "
 
 // source is a Go file of the repository.
 type source struct {
-	path string // from the top of the repository, with slashes
+	path string // relative to the root of the repository, with slashes
 	text string
 }
 
-func TestImports_Downwards(t *testing.T) {
+func TestImports_OnlyFromLowerLayers(t *testing.T) {
 	for _, complaint := range inspect(t, sources(t)) {
 		t.Error(complaint)
 	}
 }
 
-// TestImports_PlantedMistake plants what the rules forbid, one at a time, and beside it what they allow.
-func TestImports_PlantedMistake(t *testing.T) {
+// Each test case is one source file: first the files that inspect must report, then the ones that it must accept.
+func TestImports_PlantedMistake_Reported(t *testing.T) {
 	for name, test := range map[string]struct {
 		path, text string
-		want       string // a part of the only complaint; "" for none
+		want       string // part of the only complaint; "" for no complaint
 	}{
-		"an import upwards":             {"stream/a.go", `package stream; import "parley/conversation"`, `stream/a.go: stream may not import parley/conversation`},
-		"an import sideways":            {"store/redis/a.go", `package redis; import "parley/store/embedded"`, `store/redis may not import parley/store/embedded`},
-		"an import in a group":          {"web/a.go", "package web\nimport (\n\"fmt\"\n_ \"parley/stream\"\n)", `web may not import parley/stream`},
-		"a package's own sub-package":   {"stream/a.go", `package stream; import "parley/stream/wire"`, `stream may not import parley/stream/wire`},
-		"the storage suite":             {"store/a.go", `package store; import "parley/store/storetest"`, `only tests may import`},
-		"the storage suite, on top":     {"cmd/parley/a.go", `package main; import "parley/store/storetest"`, `only tests may import`},
-		"the server by a test below":    {"stream/a_test.go", `package stream_test; import "parley/server"`, `tests of stream may not import parley/server`},
-		"gin outside":                   {"conversation/a.go", `package conversation; import "github.com/gin-gonic/gin/binding"`, `only server may import github.com/gin-gonic/gin`},
-		"gin in a test outside":         {"web/a_test.go", `package web; import "github.com/gin-gonic/gin"`, `only server may import`},
-		"go-redis outside":              {"store/a.go", `package store; import redis "github.com/redis/go-redis/v9"`, `only store/redis may import`},
-		"go-openai outside":             {"stream/simulated/a.go", `package simulated; import "github.com/sashabaranov/go-openai"`, `only stream/openai may import`},
-		"websocket on top":              {"cmd/parley/a.go", `package main; import "github.com/coder/websocket"`, `only server/socket or stream/client or tests of server or tests of cmd/parley may import`},
-		"an unknown import of ours":     {"server/a.go", `package server; import "parley/queue"`, `server may not import parley/queue`},
-		"an unknown package":            {"queue/a.go", "// Package queue is new.\npackage queue", `queue is not in the table of packages: add it to the table`},
-		"no comment":                    {"auth/limit/a.go", "// Not right above.\n\npackage limit", `auth/limit has no package comment`},
-		"a directive is no comment":     {"auth/limit/a.go", "//go:build linux\npackage limit", `auth/limit has no package comment`},
-		"imports as in the table":       {"server/a.go", `package server; import ("parley/web"; "parley/stream/wire"; "github.com/gin-gonic/gin"; "fmt")`, ``},
-		"everything, on top":            {"cmd/parley/a.go", `package main; import ("parley/store/redis"; "parley/stream/client")`, ``},
-		"websocket in a test on top":    {"cmd/parley/a_test.go", `package main; import "github.com/coder/websocket"`, ``},
-		"the storage suite in a test":   {"store/embedded/a_test.go", `package embedded_test; import ("parley/store/embedded"; "parley/store/storetest")`, ``},
-		"a name that only begins alike": {"web/a.go", `package web; import "github.com/gin-gonic/ginx"`, ``},
+		"import of a higher layer":                     {"stream/a.go", `package stream; import "parley/conversation"`, `stream/a.go: stream may not import parley/conversation`},
+		"import of the same layer":                     {"store/redis/a.go", `package redis; import "parley/store/embedded"`, `store/redis may not import parley/store/embedded`},
+		"import in a group":                            {"web/a.go", "package web\nimport (\n\"fmt\"\n_ \"parley/stream\"\n)", `web may not import parley/stream`},
+		"import of a sub-package":                      {"stream/a.go", `package stream; import "parley/stream/wire"`, `stream may not import parley/stream/wire`},
+		"storetest outside tests":                      {"store/a.go", `package store; import "parley/store/storetest"`, `only tests may import`},
+		"storetest in cmd/parley, outside tests":       {"cmd/parley/a.go", `package main; import "parley/store/storetest"`, `only tests may import`},
+		"server in a test of a lower layer":            {"stream/a_test.go", `package stream_test; import "parley/server"`, `tests of stream may not import parley/server`},
+		"gin outside server":                           {"conversation/a.go", `package conversation; import "github.com/gin-gonic/gin/binding"`, `only server may import github.com/gin-gonic/gin`},
+		"gin in a test outside server":                 {"web/a_test.go", `package web; import "github.com/gin-gonic/gin"`, `only server may import`},
+		"go-redis outside store/redis":                 {"store/a.go", `package store; import redis "github.com/redis/go-redis/v9"`, `only store/redis may import`},
+		"go-openai outside stream/openai":              {"stream/simulated/a.go", `package simulated; import "github.com/sashabaranov/go-openai"`, `only stream/openai may import`},
+		"websocket in cmd/parley, outside tests":       {"cmd/parley/a.go", `package main; import "github.com/coder/websocket"`, `only server/socket or stream/client or tests of server or tests of cmd/parley may import`},
+		"import of an unknown package":                 {"server/a.go", `package server; import "parley/queue"`, `server may not import parley/queue`},
+		"package without a row":                        {"queue/a.go", "// Package queue is new.\npackage queue", `queue is not in the table of packages: add it to the table`},
+		"comment not attached to the package":          {"auth/limit/a.go", "// Not right above.\n\npackage limit", `auth/limit has no package comment`},
+		"directive instead of a comment":               {"auth/limit/a.go", "//go:build linux\npackage limit", `auth/limit has no package comment`},
+		"imports of the table are allowed":             {"server/a.go", `package server; import ("parley/web"; "parley/stream/wire"; "github.com/gin-gonic/gin"; "fmt")`, ``},
+		"cmd/parley may import everything":             {"cmd/parley/a.go", `package main; import ("parley/store/redis"; "parley/stream/client")`, ``},
+		"websocket in a test of cmd/parley is allowed": {"cmd/parley/a_test.go", `package main; import "github.com/coder/websocket"`, ``},
+		"storetest in a test is allowed":               {"store/embedded/a_test.go", `package embedded_test; import ("parley/store/embedded"; "parley/store/storetest")`, ``},
+		"module with a common prefix is allowed":       {"web/a.go", `package web; import "github.com/gin-gonic/ginx"`, ``},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := []source{{test.path, test.text}}
@@ -121,7 +122,7 @@ func TestImports_PlantedMistake(t *testing.T) {
 			}
 			switch got := inspect(t, files); {
 			case test.want == "" && len(got) > 0:
-				t.Errorf("complaints about what is allowed: %q", got)
+				t.Errorf("complaints about allowed imports: %q", got)
 			case test.want != "" && (len(got) != 1 || !strings.Contains(got[0], test.want)):
 				t.Errorf("got %q, want one with %q", got, test.want)
 			}
@@ -129,7 +130,7 @@ func TestImports_PlantedMistake(t *testing.T) {
 	}
 }
 
-// sources reads all Go files of the repository.
+// sources reads the Go files of the repository, without testdata, static and hidden folders.
 func sources(t *testing.T) (files []source) {
 	const top = "../.."
 	err := filepath.WalkDir(top, func(name string, entry fs.DirEntry, err error) error {
@@ -150,17 +151,17 @@ func sources(t *testing.T) (files []source) {
 		return err
 	})
 	if err != nil || len(files) < 20 {
-		t.Fatalf("read %d files of ours: %v", len(files), err)
+		t.Fatalf("read %d Go files, want at least 20: %v", len(files), err)
 	}
 	return files
 }
 
-// inspect returns what is wrong with the imports and the package comments of files, sorted.
+// inspect checks the imports and package comments of the files. It returns one sentence for each mistake, sorted.
 func inspect(t *testing.T, files []source) (complaints []string) {
 	complain := func(format string, about ...any) {
 		complaints = append(complaints, fmt.Sprintf(format, about...))
 	}
-	explained := make(map[string]bool) // packages; false without a comment
+	explained := make(map[string]bool) // by package: whether it has a package comment
 	for _, file := range files {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file.path, file.text, parser.ImportsOnly|parser.ParseComments)
 		if err != nil {
@@ -194,7 +195,7 @@ func inspect(t *testing.T, files []source) (complaints []string) {
 
 func hasText(doc *ast.CommentGroup) bool { return doc != nil && strings.TrimSpace(doc.Text()) != "" }
 
-// forbidden says why the package name, or its tests, may not import a package; "" if it may.
+// forbidden returns the reason why the package name, or its tests, must not import the package imported; "" if it may.
 func forbidden(name, imported string, test bool) string {
 	who := name
 	if test {
@@ -219,10 +220,10 @@ func forbidden(name, imported string, test bool) string {
 	switch {
 	case ours == "store/storetest" && !test:
 		return "only tests may import parley/store/storetest"
-	case test && ours == name: // from its outside
+	case test && ours == name: // an external test package imports its package
 		allowed = true
 	case test && ours != "server" && !strings.HasPrefix(ours, "cmd/"):
-		allowed = true // a test may set up what it needs, but nothing of the top layer
+		allowed = true // a test may import any package for its setup except the top layer
 	}
 	if !allowed {
 		return who + " may not import " + imported

@@ -10,42 +10,42 @@ import (
 	"time"
 )
 
-// talker talks in one session, over any number of the server's lives, and remembers what it was answered.
-type talker struct {
+// loadClient sends messages in one session, across restarts of the server, and keeps the responses.
+type loadClient struct {
 	random   *rand.Rand
 	session  string
 	sent     int
-	answered map[string]string // whole replies it was given, by their id
-	begun    map[string]string // what it asked, by the id of the reply that had begun
-	checked  map[string]bool   // replies that an earlier check has seen
+	replies  map[string]string // text of each whole reply that it received, by message id
+	messages map[string]string // its message, by the id of the reply
+	checked  map[string]bool   // ids of the replies that an earlier check found
 }
 
-// talk sends messages until the server is gone.
-func (k *talker) talk(p *process) {
+// sendUntilGone sends messages until a request fails because the server was killed.
+func (k *loadClient) sendUntilGone(p *process) {
 	for {
 		k.sent++
 		n := 1 + k.random.IntN(300)
-		content := fmt.Sprintf("say %d words, talk %d in %s", n, k.sent, k.session)
+		content := fmt.Sprintf("say %d words, message %d in %s", n, k.sent, k.session)
 		streaming := k.random.IntN(2) == 0
 		status, answer, err := p.call("POST", "/v1/sessions/"+k.session+"/messages", map[string]any{"content": content, "streaming": streaming})
 		if err != nil {
 			return
 		}
 		if status != http.StatusOK {
-			p.t.Errorf("a send was answered %d %v", status, answer)
+			p.t.Errorf("a send returned %d %v", status, answer)
 			return
 		}
 		id := answer["messageId"].(string)
-		k.begun[id] = content
+		k.messages[id] = content
 		if !streaming {
-			k.answered[id] = answer["content"].(string)
+			k.replies[id] = answer["content"].(string)
 		}
 	}
 }
 
-// check compares a session with what its talker was answered, after a crash at the time killed. It returns how many
-// replies the crash interrupted, and how late the last word was that is missing in one.
-func (k *talker) check(t *testing.T, p *process, m *wordsModel, killed time.Time) (interrupted int, lost time.Duration) {
+// check compares the session with the responses that the client received before a crash at the time killed. It returns how many
+// replies the crash interrupted. Of those, every word that the model wrote more than lost before the crash is kept.
+func (k *loadClient) check(t *testing.T, p *process, m *wordsModel, killed time.Time) (interrupted int, lost time.Duration) {
 	session := p.must("GET", "/v1/sessions/"+k.session, nil)
 	messages := k.history(p)
 	if n := int(session["messageCount"].(float64)); n != len(messages) {
@@ -56,7 +56,7 @@ func (k *talker) check(t *testing.T, p *process, m *wordsModel, killed time.Time
 	for i, message := range messages {
 		id, role, content := message["messageId"].(string), message["role"].(string), message["content"].(string)
 		if want := []string{"user", "assistant"}[i%2]; role != want {
-			t.Fatalf("message %d of the history is the %s's", i, role)
+			t.Fatalf("message %d of the history has the role %s, want %s", i, role, want)
 		}
 		if role == "user" {
 			continue
@@ -73,38 +73,38 @@ func (k *talker) check(t *testing.T, p *process, m *wordsModel, killed time.Time
 			}
 		case "interrupted":
 			if !strings.HasPrefix(words(n), content) {
-				t.Errorf("an interrupted reply is not the beginning of what was said: %q", content)
+				t.Errorf("an interrupted reply is not a prefix of the model's text: %q", content)
 			}
-			if !k.checked[id] { // by this crash, not an earlier one
+			if !k.checked[id] { // interrupted by this crash, not by an earlier one
 				interrupted++
-				for had := strings.Count(content, " "); m.saidBefore(asked, killed.Add(-lost)) > had; lost += 5 * time.Millisecond {
+				for had := strings.Count(content, " "); m.writtenBefore(asked, killed.Add(-lost)) > had; lost += 5 * time.Millisecond {
 				}
 			}
 		default:
-			t.Errorf("after the crash a reply is %v", message["status"])
+			t.Errorf("after the crash, a reply has the status %v", message["status"])
 		}
-		if want, ok := k.answered[id]; ok && want != content {
-			t.Errorf("a reply that was answered with %d bytes has %d", len(want), len(content))
+		if want, ok := k.replies[id]; ok && want != content {
+			t.Errorf("the client received a reply of %d bytes, the history has %d", len(want), len(content))
 		}
-		if want, ok := k.begun[id]; ok && want != asked {
-			t.Errorf("a reply that was begun for %q answers %q", want, asked)
+		if want, ok := k.messages[id]; ok && want != asked {
+			t.Errorf("a reply to %q follows the message %q in the history", want, asked)
 		}
 	}
 	k.checked = found
-	for id := range k.begun {
+	for id := range k.messages {
 		if !found[id] {
-			t.Errorf("the answered message %s is gone", id)
+			t.Errorf("reply %s, which the client knows, is not in the history", id)
 		}
 	}
-	// The session is long enough to be folded: what that cost is the session's too, and no reply's.
+	// The session is long enough for summaries. Their tokens count for the session, but for no reply.
 	if total := session["tokenUsage"].(map[string]any)["total"].(float64); total < sum {
-		t.Errorf("tokenUsage.total is %v, the replies' sum %v", total, sum)
+		t.Errorf("tokenUsage.total is %v, less than the %v of all replies", total, sum)
 	}
 	return interrupted, lost
 }
 
 // history returns all messages of the session, oldest first.
-func (k *talker) history(p *process) (messages []map[string]any) {
+func (k *loadClient) history(p *process) (messages []map[string]any) {
 	cursor := ""
 	for {
 		page := p.must("GET", "/v1/sessions/"+k.session+"/messages?order=asc&limit=100"+cursor, nil)
@@ -119,31 +119,32 @@ func (k *talker) history(p *process) (messages []map[string]any) {
 	}
 }
 
-func TestKill_AnyMoment_NothingLost(t *testing.T) {
+// The server is killed at random moments. No message that it has acknowledged may be missing or differ afterwards.
+func TestKill_AnyMoment_KeepsAcknowledgedMessages(t *testing.T) {
 	t.Parallel()
-	const rounds, talkers = 50, 6
+	const rounds, clients = 50, 6
 	random := rand.New(rand.NewPCG(3, 4))
 	model := newWordsModel(t, 5*time.Millisecond)
 	dir := t.TempDir()
 	p := serveIn(t, dir, model.env()...)
-	crowd := make([]*talker, talkers)
+	crowd := make([]*loadClient, clients)
 	for i := range crowd {
-		crowd[i] = &talker{
+		crowd[i] = &loadClient{
 			random: rand.New(rand.NewPCG(5, uint64(i))), session: p.session(),
-			answered: map[string]string{}, begun: map[string]string{}, checked: map[string]bool{},
+			replies: map[string]string{}, messages: map[string]string{}, checked: map[string]bool{},
 		}
 	}
 	answered, interrupted := 0, 0
 	var lost time.Duration
 	for range rounds {
-		var talking sync.WaitGroup
+		var sending sync.WaitGroup
 		for _, k := range crowd {
-			talking.Go(func() { k.talk(p) })
+			sending.Go(func() { k.sendUntilGone(p) })
 		}
-		model.awaitMore(t, 100+random.IntN(2500)) // the random moment
+		model.awaitMore(t, 100+random.IntN(2500)) // a random moment of the load
 		killed := time.Now()
 		p.kill()
-		talking.Wait()
+		sending.Wait()
 		p = serveIn(t, dir, model.env()...)
 		for _, k := range crowd {
 			n, late := k.check(t, p, model, killed)
@@ -152,10 +153,10 @@ func TestKill_AnyMoment_NothingLost(t *testing.T) {
 		}
 	}
 	for _, k := range crowd {
-		answered += len(k.answered)
+		answered += len(k.replies)
 	}
-	t.Logf("%d crashes: %d whole replies had been answered, %d were interrupted; what was lost of those had been said at most %v before", rounds, answered, interrupted, lost)
+	t.Logf("%d crashes: %d whole replies received, %d replies interrupted; lost words were at most %v old", rounds, answered, interrupted, lost)
 	if interrupted < rounds || answered < rounds {
-		t.Error("that was too little load to show anything")
+		t.Error("too little load for this test to prove anything")
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// exchange is a message and the model's reply.
-type exchange struct{ asked, said string }
+// exchange is a user message and the model's reply.
+type exchange struct{ message, reply string }
 
-// talk is a conversation whose replies use every kind of Markdown that the page renders.
-var talk = []exchange{
+// sampleConversation has replies that use every kind of Markdown that the page renders.
+var sampleConversation = []exchange{
 	{"How does a client resume a reply after a dropped connection?", `A reply is an **append-only text** with a *state*, so a client that comes back says only how far it has read. Nothing is kept for it meanwhile.
 
 1. It keeps the newest ` + "`cursor`" + ` that it was given.
@@ -69,8 +69,9 @@ A thousand viewers of one reply share **one text**, and a frame is encoded once.
 That is all.`},
 }
 
-// eachLook runs axe-core on the page and takes a screenshot, light and dark, at desktop and phone size.
-func (b *tab) eachLook(name string) {
+// checkEachDisplay checks the page light and dark, at desktop and phone size: axe-core must find no violation, and the page must
+// not be wider than the screen. It takes a screenshot of each.
+func (b *tab) checkEachDisplay(name string) {
 	b.t.Helper()
 	for _, look := range []struct {
 		name, scheme  string
@@ -90,14 +91,14 @@ func (b *tab) eachLook(name string) {
 	}
 }
 
-// view is a menu, dialog or message of the page, with what opens and closes it.
+// view is a menu, dialog or message of the page, with the actions that open and close it.
 type view struct {
 	name        string
 	open, close func(b *tab)
 }
 
-// by returns a function that performs an action and waits until an expression is true.
-func by(does chromedp.Action[chromedp.Void], until string) func(b *tab) {
+// doThen returns a function that performs an action and waits until an expression is true.
+func doThen(does chromedp.Action[chromedp.Void], until string) func(b *tab) {
 	return func(b *tab) {
 		b.t.Helper()
 		b.do(does)
@@ -105,8 +106,9 @@ func by(does chromedp.Action[chromedp.Void], until string) func(b *tab) {
 	}
 }
 
-// clicks returns a function that clicks an element, even one that the phone layout hides, and waits for an expression.
-func clicks(selector, until string) func(b *tab) {
+// clickThen returns a function that clicks an element and waits until an expression is true. The click works even if the phone
+// layout hides the element.
+func clickThen(selector, until string) func(b *tab) {
 	return func(b *tab) {
 		b.t.Helper()
 		b.until(`document.querySelector("` + selector + `")?.click() === undefined`)
@@ -114,40 +116,40 @@ func clicks(selector, until string) func(b *tab) {
 	}
 }
 
-func esc(b *tab) { b.do(pressEscape) }
+func closeByEscape(b *tab) { b.do(pressEscape) }
 
-// looksLike opens every view in turn.
-func looksLike(t *testing.T, browser context.Context) {
+// everyView shows each view of the page, from the key prompt to an overflow, and runs checkEachDisplay on it.
+func everyView(t *testing.T, browser context.Context) {
 	model := newTextModel(t, 24)
 	p := serveIn(t, t.TempDir(), model.env()...)
-	model.says("Hello!", "Hello!")
+	model.setReply("Hello!", "Hello!")
 	for _, title := range []string{"Naming things in Go", "A weekend in Lisbon", "Why is the sky blue?", "Postgres or a file?", "Regular expressions, gently"} {
-		session := titled(p, title)
+		session := newTitled(p, title)
 		for range len(title) % 4 {
 			p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "Hello!"})
 		}
 	}
 	if os.Getenv("PARLEY_SCREENSHOTS") != "" {
-		model.pace = 50 * time.Millisecond // the speed of a usual model
+		model.pace = 50 * time.Millisecond // 20 pieces a second, about the speed of a real model
 	}
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
-	b.forgiven = regexp.MustCompile(`status of (401|413)`)
+	b.allowedErrors = regexp.MustCompile(`status of (401|413)`)
 	b.do(chromedp.Navigate(p.url))
 	b.until(`document.activeElement.id === "key"`)
-	b.eachLook("gate")
+	b.checkEachDisplay("gate")
 	b.do(chromedp.SendKeys("#key", "svc_live_wrong"), pressEnter)
 	b.until(`document.getElementById("gate-problem").checkVisibility()`)
-	b.eachLook("gate-problem")
+	b.checkEachDisplay("gate-problem")
 	b.do(chromedp.SendKeys("#key", declaredKey), pressEnter)
 	b.untilChip("live")
 	b.until(`document.querySelectorAll("#sessions li").length === 5`)
-	b.eachLook("empty")
-	for i, e := range talk {
-		model.says(e.asked, e.said)
-		b.say(e.asked)
+	b.checkEachDisplay("empty")
+	for i, e := range sampleConversation {
+		model.setReply(e.message, e.reply)
+		b.say(e.message)
 		b.until(reply + `?.dataset.status === "completed" && document.querySelector("article:last-child").dataset.role === "assistant"`)
-		b.until(`document.querySelector("article:nth-last-child(2) .text").textContent === ` + quoted(e.asked))
-		if i == 2 { // README's picture
+		b.until(`document.querySelector("article:nth-last-child(2) .text").textContent === ` + quoted(e.message))
+		if i == 2 { // the screenshot in the README
 			b.settled()
 			b.look("light", 1200, 760)
 			b.photographAs("page")
@@ -155,64 +157,65 @@ func looksLike(t *testing.T, browser context.Context) {
 	}
 	model.pace = 0
 	b.settled()
-	b.eachLook("conversation")
-	b.endings(model)
-	b.open(views)
+	b.checkEachDisplay("conversation")
+	b.showEndings(model)
+	b.checkViews(views)
 }
 
 func quoted(text string) string { return "\"" + strings.ReplaceAll(text, `"`, `\"`) + "\"" }
 
-// endings shows replies that are streaming, stopped and failed.
-func (b *tab) endings(model *textModel) {
+// showEndings shows replies that are streaming, stopped and failed.
+func (b *tab) showEndings(model *textModel) {
 	b.t.Helper()
-	model.says("Begin, and wait.", "## While it is written\n\n- one\n- two ⏸")
-	model.says("Begin, and fail.", "This begins well, and 💥")
+	model.setReply("Begin, and wait.", "## While it is written\n\n- one\n- two ⏸")
+	model.setReply("Begin, and fail.", "This begins well, and 💥")
 	b.say("Begin, and wait.")
 	b.until(reply + `.dataset.status === "streaming" && ` + reply + `.querySelector(".text").textContent.includes("two")`)
-	b.eachLook("streaming")
+	b.checkEachDisplay("streaming")
 	b.do(chromedp.Focus("#text"), pressEscape)
 	b.until(reply + `.dataset.status === "cancelled"`)
 	b.say("Begin, and fail.")
 	b.until(reply + `.dataset.status === "failed"`)
-	b.eachLook("stopped-and-failed")
+	b.checkEachDisplay("stopped-and-failed")
 }
 
-func (b *tab) open(views []view) {
+// checkViews opens, checks and closes each view.
+func (b *tab) checkViews(views []view) {
 	b.t.Helper()
 	for _, v := range views {
 		v.open(b)
-		b.eachLook(v.name)
+		b.checkEachDisplay(v.name)
 		v.close(b)
 	}
 }
 
 var views = []view{
-	{"menu", clicks("#menu summary", `document.getElementById("delete").checkVisibility()`), esc},
-	{"simulator", clicks("#simulator summary", `document.querySelector("#simulate-slow")?.checkVisibility()`), esc},
-	{"confirm", clicks("#delete", `document.querySelector("#confirm[open]") !== null`), esc},
-	{"meter", clicks("#window summary", `document.querySelector("#window dl").textContent.includes("tokens in total")`), esc},
+	{"menu", clickThen("#menu summary", `document.getElementById("delete").checkVisibility()`), closeByEscape},
+	{"simulator", clickThen("#simulator summary", `document.querySelector("#simulate-slow")?.checkVisibility()`), closeByEscape},
+	{"confirm", clickThen("#delete", `document.querySelector("#confirm[open]") !== null`), closeByEscape},
+	{"meter", clickThen("#window summary", `document.querySelector("#window dl").textContent.includes("tokens in total")`), closeByEscape},
 	{"dry-run", func(b *tab) {
 		b.do(chromedp.SendKeys("#text", "And what would that be?"))
-		clicks("#window summary", `!document.querySelector("#window button").disabled`)(b)
-		clicks("#window button", `document.querySelector("#preview[open] li") !== null`)(b)
-	}, esc},
-	{"usage", clicks("#open-usage", `document.querySelectorAll("#usage[open] .limit").length === 3 && document.querySelectorAll("#usage .unit").length === 24`), esc},
+		clickThen("#window summary", `!document.querySelector("#window button").disabled`)(b)
+		clickThen("#window button", `document.querySelector("#preview[open] li") !== null`)(b)
+	}, closeByEscape},
+	{"usage", clickThen("#open-usage", `document.querySelectorAll("#usage[open] .limit").length === 3 && document.querySelectorAll("#usage .unit").length === 24`), closeByEscape},
 	{"inspector", func(b *tab) {
 		b.inspect()
 		b.until(row("send") + ` !== undefined`)
 		b.until(row("send") + `.querySelector("summary").click() === undefined`)
 		b.until(row("send") + `.querySelector("[role=tab]") !== null`)
-	}, clicks("#inspect", `document.getElementById("inspector").hidden`)},
+	}, clickThen("#inspect", `document.getElementById("inspector").hidden`)},
 	{"no-session-found", func(b *tab) {
 		b.do(pressCtrlK, chromedp.SendKeys("#find", "nothing of that name"))
 		b.until(`document.querySelector("#sessions .state").textContent.startsWith("No matching session")`)
 	}, func(b *tab) { b.do(pressEscape); b.until(is(focused, "text")) }},
-	{"sidebar", by(pressCtrlK, is(focused, "find")), esc},
+	{"sidebar", doThen(pressCtrlK, is(focused, "find")), closeByEscape},
 	{"overflow", func(b *tab) {
 		b.until(`document.getElementById("new-session").click() === undefined`)
-		b.small("refuse")
+		b.smallWindow("refuse")
 		b.until(`(document.getElementById("text").value = "buoy ".repeat(900)) !== ""`)
 		b.do(chromedp.SendKeys("#text", " "), pressEnter)
 		b.until(visible("window is full"))
-	}, esc},
+	}, closeByEscape},
 }

@@ -35,7 +35,7 @@ func run(args []string, out, errs io.Writer) int {
 		kong.Exit(func(c int) { exit, code = true, c }),
 	)
 	if err != nil {
-		panic(err) // the commands themselves are malformed
+		panic(err) // the struct tags of commands are invalid
 	}
 	command, err := parser.Parse(args)
 	if exit { // --help
@@ -45,7 +45,7 @@ func run(args []string, out, errs io.Writer) int {
 		fmt.Fprintf(errs, "parley: %s\nTry: parley --help\n", nameVariables(parser.Model.Node, err.Error()))
 		return 2
 	}
-	ignored := signal.Ignored(syscall.SIGINT) // a shell script starts its background jobs so
+	ignored := signal.Ignored(syscall.SIGINT) // shell scripts start background jobs with SIGINT ignored
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(context.CancelFunc(func() {
@@ -76,7 +76,8 @@ func nameVariables(node *kong.Node, message string) string {
 	return message
 }
 
-// exitAtNext ends the process at the next signal s, which Go would ignore because the parent process did.
+// exitAtNext makes the next signal s end the process. It is for a signal that the parent process had ignored, which Go would
+// ignore too.
 func exitAtNext(s syscall.Signal) {
 	next := make(chan os.Signal, 1)
 	signal.Notify(next, s)
@@ -86,26 +87,27 @@ func exitAtNext(s syscall.Signal) {
 	}()
 }
 
-// output is where a command writes.
+// output has the standard output (out) and the standard error (errs) of a command.
 type output struct{ out, errs io.Writer }
 
 // version is `parley version`.
 type version struct{}
 
-// release is the version that `make release` links into the binary, "" in any other.
+// release is the version that `make release` links into the binary; "" in any other binary.
 var release string
 
-// Run prints the version of the release, or else what Go recorded in the binary.
+// Run prints the version of the release. In other binaries, it prints the version that versionOf finds.
 func (version) Run(o output) error {
 	info, _ := debug.ReadBuildInfo()
 	_, err := fmt.Fprintln(o.out, "parley", cmp.Or(release, versionOf(info)))
 	return err
 }
 
-// devel is the version of a binary that records none.
+// devel is the version of a binary that contains no version and no revision.
 const devel = "(devel)"
 
-// versionOf returns the module's version, else the revision that was built, else (devel); info may be nil.
+// versionOf returns the version of the main module, else the revision (with -dirty for a changed checkout), else (devel). info
+// may be nil.
 func versionOf(info *debug.BuildInfo) string {
 	if info == nil {
 		return devel

@@ -14,34 +14,35 @@ import (
 	"time"
 )
 
-// wordsModel is a model server that says "wörd-0 wörd-1 …", as many words as the newest message asks for ("say 5"; else
-// three), three every pace, and remembers when it has said what. It may be held: then a test decides how far its replies come.
+// wordsModel is a model server that replies "wörd-0 wörd-1 …". The newest message sets the number of words ("say 5"); the default
+// is three. The model writes three words every pace and records when it wrote each word. allow can make replies pause after a
+// number of words.
 type wordsModel struct {
 	*httptest.Server
 	pace time.Duration
 
 	mu      sync.Mutex
-	said    map[string][]time.Time // guarded by mu; by the newest message: when each word was written
-	closed  map[string]bool        // guarded by mu; by the newest message: its request was closed before the reply was whole
-	allowed int                    // guarded by mu; how many words of a reply may be said
+	written map[string][]time.Time // guarded by mu; by the newest message: when each word was written
+	closed  map[string]bool        // guarded by mu; by the newest message, set when its request ends: whether words were missing
+	allowed int                    // guarded by mu; maximum number of words of a reply
 	more    chan struct{}          // guarded by mu; closed when allowed grows
 }
 
 func newWordsModel(t *testing.T, pace time.Duration) *wordsModel {
-	m := &wordsModel{pace: pace, said: map[string][]time.Time{}, closed: map[string]bool{}, allowed: math.MaxInt, more: make(chan struct{})}
+	m := &wordsModel{pace: pace, written: map[string][]time.Time{}, closed: map[string]bool{}, allowed: math.MaxInt, more: make(chan struct{})}
 	m.Server = httptest.NewServer(http.HandlerFunc(m.answer))
 	t.Cleanup(func() { m.CloseClientConnections(); m.Close() })
 	return m
 }
 
-// newHeldModel returns a model whose replies stop after that many words, until allow raises the limit.
+// newHeldModel returns a model whose replies pause after allowed words, until allow raises the limit.
 func newHeldModel(t *testing.T, allowed int) *wordsModel {
 	m := newWordsModel(t, time.Millisecond)
 	m.allow(allowed)
 	return m
 }
 
-// allow lets each reply continue up to n words, also those that begin later.
+// allow lets each reply continue up to n words, including replies that begin later.
 func (m *wordsModel) allow(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,7 +51,7 @@ func (m *wordsModel) allow(n int) {
 	m.more = make(chan struct{})
 }
 
-// await waits until the i-th word may be said. It reports false if the request was closed first.
+// await waits until word i may be written. It returns false if the request is closed first.
 func (m *wordsModel) await(ctx context.Context, i int) bool {
 	for {
 		m.mu.Lock()
@@ -67,14 +68,15 @@ func (m *wordsModel) await(ctx context.Context, i int) bool {
 	}
 }
 
-// env is the environment of a server that uses the model. The timeouts let a test hold a reply as long as it likes.
+// env returns the environment of a server that uses the model. The timeouts of 1 h let a test pause a reply without an error.
 func (m *wordsModel) env() []string {
 	return []string{"PARLEY_ADMIN_KEY=" + declaredKey, "OPENAI_BASE_URL=" + m.URL, "PARLEY_MODEL=words",
 		"PARLEY_MODEL_FIRST_BYTE=1h", "PARLEY_MODEL_STALL=1h"}
 }
 
-// lastAsked returns the last message of a request to a model of that name. What asks for nothing, or for the models, it answers.
-func lastAsked(w http.ResponseWriter, r *http.Request, name string) (asked string, ok bool) {
+// newestMessage returns the content of the last message in a request for a chat completion. It answers any other request itself
+// and returns false: with the model's name if r asks for the list of models, with 400 if r is invalid or has no messages.
+func newestMessage(w http.ResponseWriter, r *http.Request, name string) (asked string, ok bool) {
 	if strings.HasSuffix(r.URL.Path, "/models") {
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model"}]}`, name)
 		return "", false
@@ -90,7 +92,7 @@ func lastAsked(w http.ResponseWriter, r *http.Request, name string) (asked strin
 }
 
 func (m *wordsModel) answer(w http.ResponseWriter, r *http.Request) {
-	asked, ok := lastAsked(w, r, "words")
+	asked, ok := newestMessage(w, r, "words")
 	if !ok {
 		return
 	}
@@ -99,14 +101,14 @@ func (m *wordsModel) answer(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.closed[asked] = len(m.said[asked]) < n
+		m.closed[asked] = len(m.written[asked]) < n
 	}()
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w)
 	tick := time.NewTicker(m.pace)
 	defer tick.Stop()
 	for i := range n {
-		if i%3 == 0 { // words come in threes, so that a reply lasts a while without costing the machine too much
+		if i%3 == 0 { // one tick for three words: a reply takes a while but few timer events
 			select {
 			case <-r.Context().Done():
 				return
@@ -124,21 +126,21 @@ func (m *wordsModel) answer(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		m.mu.Lock()
-		m.said[asked] = append(m.said[asked], time.Now())
+		m.written[asked] = append(m.written[asked], time.Now())
 		m.mu.Unlock()
 	}
 	fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"+
 		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":%d,\"total_tokens\":%d}}\n\ndata: [DONE]\n\n", n, n+10)
 }
 
-// saidBefore returns how many words had been said in answer to a message by then.
-func (m *wordsModel) saidBefore(asked string, then time.Time) int {
+// writtenBefore returns how many words of the reply to a message the model had written at the time then.
+func (m *wordsModel) writtenBefore(asked string, then time.Time) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(slices.DeleteFunc(slices.Clone(m.said[asked]), func(at time.Time) bool { return at.After(then) }))
+	return len(slices.DeleteFunc(slices.Clone(m.written[asked]), func(at time.Time) bool { return at.After(then) }))
 }
 
-// awaitClosed waits until the request with a message is closed, and fails the test if its reply was written to the end.
+// awaitClosed waits until the request for the reply to a message has ended. It fails the test if the model wrote the whole reply.
 func (m *wordsModel) awaitClosed(t *testing.T, asked string) {
 	t.Helper()
 	early := false
@@ -149,41 +151,41 @@ func (m *wordsModel) awaitClosed(t *testing.T, asked string) {
 		return closed
 	})
 	if !early {
-		t.Errorf("the model's request was not closed: %q was answered to the end", asked)
+		t.Errorf("the model's request was not closed: the reply to %q was written completely", asked)
 	}
 }
 
-// awaitSaid waits until the model has said n words in answer to a message.
-func (m *wordsModel) awaitSaid(t *testing.T, asked string, n int) {
+// awaitWritten waits until the model has written n words of the reply to a message.
+func (m *wordsModel) awaitWritten(t *testing.T, asked string, n int) {
 	t.Helper()
-	eventually(t, "the model does not get on", func() bool {
+	eventually(t, "the model has stopped writing", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return len(m.said[asked]) >= n
+		return len(m.written[asked]) >= n
 	})
 }
 
-// awaitMore waits until the model has said n more words to anybody.
+// awaitMore waits until the model has written n more words, in all replies together.
 func (m *wordsModel) awaitMore(t *testing.T, n int) {
 	t.Helper()
-	n += m.sum()
-	eventually(t, "the model does not get on", func() bool { return m.sum() >= n })
+	n += m.total()
+	eventually(t, "the model has stopped writing", func() bool { return m.total() >= n })
 }
 
-// sum returns how many words the model has said.
-func (m *wordsModel) sum() (sum int) {
+// total returns how many words the model has written, in all replies together.
+func (m *wordsModel) total() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, said := range m.said {
-		sum += len(said)
+	for _, times := range m.written {
+		n += len(times)
 	}
-	return sum
+	return n
 }
 
-// word is the i-th word of what the test's model says.
+// word returns word i of each reply of wordsModel, counted from 0, with a space after it.
 func word(i int) string { return fmt.Sprintf("wörd-%d ", i) }
 
-// words are the first n of them.
+// words returns the first n words of a reply of wordsModel.
 func words(n int) string {
 	var all strings.Builder
 	for i := range n {

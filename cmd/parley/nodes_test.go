@@ -17,7 +17,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// pair is two servers on one Redis.
+// pair is two server processes that share one Redis.
 type pair struct {
 	t     *testing.T
 	dir   string
@@ -35,12 +35,13 @@ func newPair(t *testing.T, url string, model *wordsModel) *pair {
 
 const manyRequests = `{"pro":{"requestsPerMinute":1000000,"tokensPerMinute":100000000}}`
 
-// start starts a node, or its next life.
+// start starts node i, or restarts it after its process has ended.
 func (p *pair) start(i int) { p.nodes[i].Store(serveIn(p.t, p.dir, p.env...)) }
 
+// node returns the current process of node i modulo 2.
 func (p *pair) node(i int) *process { return p.nodes[i%2].Load() }
 
-// event is one of an event stream.
+// event is a server-sent event of a reply.
 type event struct {
 	id, kind string
 	Offset   int
@@ -50,7 +51,8 @@ type event struct {
 	}
 }
 
-// events reads an event stream of a reply from a node, after a cursor ("" for the beginning), until it ends.
+// events reads the SSE stream of the reply at path and calls show for each event, until the stream ends. It begins after the
+// cursor after, or at the beginning if that is "".
 func (p *process) events(ctx context.Context, path, after string, show func(event)) error {
 	request, err := http.NewRequestWithContext(ctx, "GET", p.url+path+"/stream", nil)
 	if err != nil {
@@ -60,13 +62,13 @@ func (p *process) events(ctx context.Context, path, after string, show func(even
 	if after != "" {
 		request.Header.Set("Last-Event-ID", after)
 	}
-	response, err := patient.Do(request)
+	response, err := streamClient.Do(request)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the stream is answered %d", response.StatusCode)
+		return fmt.Errorf("the stream returned %d", response.StatusCode)
 	}
 	var e event
 	lines := bufio.NewScanner(response.Body)
@@ -92,9 +94,11 @@ func (p *process) events(ctx context.Context, path, after string, show func(even
 	return lines.Err()
 }
 
-var patient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+// streamClient has no timeout, because a stream lasts as long as its reply.
+var streamClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// follow follows a reply on a node to its end. It returns the text of the deltas, which must adjoin, the end, and when that came.
+// follow reads the SSE stream of a reply to its end. The deltas must follow each other without a gap. It returns their text, the
+// terminal event, and the time at which that arrived.
 func (p *process) follow(path string) (text string, end event, at time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -103,7 +107,7 @@ func (p *process) follow(path string) (text string, end event, at time.Time) {
 		case e.kind == "message.delta" && e.Offset == len(text):
 			text += e.Delta
 		case e.kind == "message.delta":
-			p.t.Errorf("a delta at %d after %d bytes", e.Offset, len(text))
+			p.t.Errorf("a delta has the offset %d, want %d", e.Offset, len(text))
 		case e.kind != "message.created" && strings.HasPrefix(e.kind, "message."):
 			end, at = e, time.Now()
 		}
@@ -114,7 +118,8 @@ func (p *process) follow(path string) (text string, end event, at time.Time) {
 	return text, end, at
 }
 
-func TestNodes_KilledAnyMoment(t *testing.T) {
+// In each round, a node is killed in the middle of a reply. The other node must end the reply for its viewer.
+func TestNodes_KilledAnyMoment_OtherEndsReply(t *testing.T) {
 	t.Parallel()
 	const groups, rounds = 6, 5
 	server := redistest.Single(t)
@@ -123,7 +128,7 @@ func TestNodes_KilledAnyMoment(t *testing.T) {
 	for g := range groups {
 		model := newWordsModel(t, 10*time.Millisecond)
 		p := newPair(t, fmt.Sprintf("%s/%d", server.URL, g), model)
-		work.Go(func() { // most of the time it waits for the heartbeat to be missed
+		work.Go(func() { // in parallel, because most of the time each group waits for a heartbeat to expire
 			random := rand.New(rand.NewPCG(7, uint64(g)))
 			for round := range rounds {
 				killNode(t, p, model, round, 30+random.IntN(270), &late, &lost)
@@ -131,40 +136,41 @@ func TestNodes_KilledAnyMoment(t *testing.T) {
 		})
 	}
 	work.Wait()
-	t.Logf("%d kills: the other node's viewer had the end after %d ms at most; what was lost had been said at most %d ms before", groups*rounds, late.Load(), lost.Load())
+	t.Logf("%d kills: the viewer on the other node got the terminal event after at most %d ms; lost words were at most %d ms old", groups*rounds, late.Load(), lost.Load())
 }
 
-// killNode kills a node when it has read so many words of a reply that the other node's viewer watches.
+// killNode begins a reply on one node and follows it on the other. It kills the first node when the model has written after
+// words. It raises late to the delay of the terminal event, and lost to the greatest age of a lost word, both in milliseconds.
 func killNode(t *testing.T, p *pair, model *wordsModel, round, after int, late, lost *atomic.Int64) {
 	writer, other := p.node(round), p.node(round+1)
 	session := writer.session()
 	asked := fmt.Sprintf("say 5000 words in %s", session)
 	begun := writer.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": asked, "streaming": true})
 	path := "/v1/sessions/" + session + "/messages/" + begun["messageId"].(string)
-	type watched struct {
+	type outcome struct {
 		text string
 		end  event
 		at   time.Time
 	}
-	watching := make(chan watched, 1)
+	followed := make(chan outcome, 1)
 	go func() {
 		text, end, at := other.follow(path)
-		watching <- watched{text, end, at}
+		followed <- outcome{text, end, at}
 	}()
-	model.awaitSaid(t, asked, after) // the random moment
+	model.awaitWritten(t, asked, after)
 	killed := time.Now()
 	writer.kill()
-	w := <-watching
+	w := <-followed
 	raise(late, w.at.Sub(killed))
 	if w.end.kind != "message.interrupted" {
-		t.Errorf("the viewer had %q after %v", w.end.kind, w.at.Sub(killed))
+		t.Errorf("the viewer got %q after %v, want message.interrupted", w.end.kind, w.at.Sub(killed))
 	}
 	content := w.end.Message.Content
 	if !strings.HasPrefix(words(5000), content) || !strings.HasPrefix(content, w.text) {
-		t.Errorf("the viewer was shown %d bytes, and the end has %d: they are not the beginning of what was said", len(w.text), len(content))
+		t.Errorf("the deltas have %d bytes and the terminal event has %d: they are no prefixes of the model's text", len(w.text), len(content))
 	}
 	missing := time.Duration(0)
-	for had := strings.Count(content, " "); model.saidBefore(asked, killed.Add(-missing)) > had; missing += 5 * time.Millisecond {
+	for had := strings.Count(content, " "); model.writtenBefore(asked, killed.Add(-missing)) > had; missing += 5 * time.Millisecond {
 	}
 	raise(lost, missing)
 	if m := other.must("GET", path, nil); m["status"] != "interrupted" || m["content"] != content {
@@ -172,7 +178,7 @@ func killNode(t *testing.T, p *pair, model *wordsModel, round, after int, late, 
 	}
 	next := other.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "say 2"})
 	if next["content"] != words(2) {
-		t.Errorf("the next send was answered %v", next)
+		t.Errorf("the next send returned %v", next)
 	}
 	s := other.must("GET", "/v1/sessions/"+session, nil)
 	if s["messageCount"] != 4.0 || s["tokenUsage"].(map[string]any)["total"].(float64) <= 12 {
@@ -181,6 +187,7 @@ func killNode(t *testing.T, p *pair, model *wordsModel, round, after int, late, 
 	p.start(round % 2)
 }
 
+// raise sets most to d in milliseconds, if that is greater.
 func raise(most *atomic.Int64, d time.Duration) {
 	for n := d.Milliseconds(); ; {
 		if m := most.Load(); n <= m || most.CompareAndSwap(m, n) {
@@ -189,13 +196,15 @@ func raise(most *atomic.Int64, d time.Duration) {
 	}
 }
 
+// SIGSTOP stops a node until its heartbeat has expired. The other node ends the reply. The fencing token must then reject the
+// writes of the first node.
 func TestNodes_SleepingWriter_Fenced(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, 10*time.Millisecond)
 	p := newPair(t, redistest.Single(t).URL, model)
 	sleeper, other := p.node(0), p.node(1)
 	session := sleeper.session()
-	asked := "say 50000 words" // more than the buffers of the network hold while the node sleeps
+	asked := "say 50000 words" // more than network buffers hold, so the model cannot finish while the node sleeps
 	begun := sleeper.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": asked, "streaming": true})
 	path := "/v1/sessions/" + session + "/messages/" + begun["messageId"].(string)
 	here := subscribe(t, sleeper, session)
@@ -205,20 +214,20 @@ func TestNodes_SleepingWriter_Fenced(t *testing.T) {
 		_, end, _ := other.follow(path)
 		ended <- end
 	}()
-	model.awaitSaid(t, asked, 100)
+	model.awaitWritten(t, asked, 100)
 	sleeper.signal(syscall.SIGSTOP)
 	end := <-ended
 	if end.kind != "message.interrupted" {
-		t.Fatalf("the other node's viewer had %+v", end)
+		t.Fatalf("the viewer on the other node got %+v, want message.interrupted", end)
 	}
 	next := other.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "say 2"})
 	sleeper.signal(syscall.SIGCONT)
 	last := here.until("message.interrupted")["message"].(map[string]any)
 	if last["content"] != end.Message.Content {
-		t.Errorf("the sleeper's viewer was told of %d bytes, the other's of %d", len(last["content"].(string)), len(end.Message.Content))
+		t.Errorf("the terminal event has %d bytes on the sleeping node and %d on the other", len(last["content"].(string)), len(end.Message.Content))
 	}
 	if answered := here.until("message.completed")["message"].(map[string]any); answered["messageId"] != next["messageId"] {
-		t.Errorf("then it was shown %v", answered)
+		t.Errorf("the next completed reply is %v", answered)
 	}
 	for _, node := range []*process{sleeper, other} {
 		if m := node.must("GET", path, nil); m["status"] != "interrupted" || m["content"] != end.Message.Content {
@@ -228,7 +237,7 @@ func TestNodes_SleepingWriter_Fenced(t *testing.T) {
 	model.awaitClosed(t, asked)
 }
 
-// sender sends in a session of its own, to whichever node answers, and watches each reply with connections that are cut.
+// sender sends messages in its own session, each to a random node, and follows each reply over connections that it cuts.
 type sender struct {
 	p                *pair
 	random           *rand.Rand
@@ -236,11 +245,11 @@ type sender struct {
 	replies, retries int
 }
 
-// send sends a message until it is answered, and follows its reply over the nodes.
+// send sends message n until a node accepts it, then follows the reply to its end. It changes the node with each connection.
 func (k *sender) send(n int) {
 	key := fmt.Sprintf("%s-%d", k.session, n)
 	want := words(20 + k.random.IntN(150))
-	asked := fmt.Sprintf("say %d words, the %d. time", strings.Count(want, " "), n)
+	asked := fmt.Sprintf("say %d words, message %d", strings.Count(want, " "), n)
 	path, deadline := "", time.Now().Add(timeout)
 	for path == "" {
 		if time.Now().After(deadline) {
@@ -252,11 +261,11 @@ func (k *sender) send(n int) {
 		case err == nil && status == http.StatusOK:
 			path = "/v1/sessions/" + k.session + "/messages/" + answer["messageId"].(string)
 		case err == nil && status != http.StatusServiceUnavailable:
-			k.p.t.Errorf("a send was answered %d %v", status, answer)
+			k.p.t.Errorf("a send returned %d %v", status, answer)
 			return
 		default:
 			k.retries++
-			<-time.After(50 * time.Millisecond) // as a client does
+			<-time.After(50 * time.Millisecond) // a client waits before it retries
 		}
 	}
 	text, cursor, end := "", "", event{}
@@ -266,7 +275,7 @@ func (k *sender) send(n int) {
 			cursor = e.id
 			switch {
 			case e.kind == "message.delta" && e.Offset != len(text):
-				k.p.t.Errorf("a delta at %d after %d bytes", e.Offset, len(text))
+				k.p.t.Errorf("a delta has the offset %d, want %d", e.Offset, len(text))
 			case e.kind == "message.delta":
 				text += e.Delta
 			case e.kind != "message.created" && strings.HasPrefix(e.kind, "message."):
@@ -276,12 +285,12 @@ func (k *sender) send(n int) {
 		cut()
 	}
 	if end.kind != "message.completed" || text != want || end.Message.Content != want {
-		k.p.t.Errorf("a reply of %d bytes ended %q with %d, after deltas of %d", len(want), end.kind, len(end.Message.Content), len(text))
+		k.p.t.Errorf("a reply of %d bytes ended as %q with %d bytes, after deltas of %d bytes", len(want), end.kind, len(end.Message.Content), len(text))
 	}
 	k.replies++
 }
 
-// keyed is call with an Idempotency-Key.
+// keyed makes a POST request with an Idempotency-Key. An error means that no complete response arrived.
 func (p *process) keyed(key, path string, body any) (int, map[string]any, error) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
@@ -304,7 +313,8 @@ func (p *process) keyed(key, path string, body any) (int, map[string]any, error)
 	return response.StatusCode, answer, err
 }
 
-func TestNodes_RollingRestart(t *testing.T) {
+// Nodes are drained and restarted one after the other under load. Every reply must be complete.
+func TestNodes_RollingRestart_EveryReplyCompletes(t *testing.T) {
 	t.Parallel()
 	const senders, restarts = 8, 4
 	model := newWordsModel(t, 10*time.Millisecond)
@@ -326,7 +336,7 @@ func TestNodes_RollingRestart(t *testing.T) {
 		})
 	}
 	for i := range restarts {
-		model.awaitMore(t, 1000) // some load in between
+		model.awaitMore(t, 1000) // some load between restarts
 		leaving := p.node(i)
 		leaving.signal(syscall.SIGTERM)
 		if state := leaving.wait(); !state.Success() {
@@ -341,11 +351,11 @@ func TestNodes_RollingRestart(t *testing.T) {
 		replies, retries = replies+k.replies, retries+k.retries
 		s := p.node(0).must("GET", "/v1/sessions/"+k.session, nil)
 		if s["messageCount"].(float64) != float64(2*k.replies) {
-			t.Errorf("%v messages of %d replies", s["messageCount"], k.replies)
+			t.Errorf("messageCount is %v after %d replies", s["messageCount"], k.replies)
 		}
 	}
-	t.Logf("%d restarts: %d replies, whole on viewers that were cut and hopped; %d sends were tried again", restarts, replies, retries)
+	t.Logf("%d restarts: %d replies complete on viewers that changed nodes; %d sends repeated", restarts, replies, retries)
 	if replies < 2*senders || retries == 0 {
-		t.Error("that was too little load to show anything")
+		t.Error("too little load for this test to prove anything")
 	}
 }

@@ -25,13 +25,14 @@ import (
 	"parley/web/browsertest"
 )
 
-// TestMain ends the browser that the tests share, removes the server that they built, and looks for goroutines that they left.
+// TestMain runs the tests, closes the browser that they share, removes the binary that they built, and checks for leaked
+// goroutines.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{m}) }
 
-// suite is testing.M as goleak wants it.
+// suite adds the cleanup to testing.M. goleak calls its Run and checks for leaks afterwards.
 type suite struct{ *testing.M }
 
-// Run runs the tests and returns the exit code.
+// Run runs the tests, cleans up, and returns the exit code.
 func (s suite) Run() int {
 	code := browsertest.Run(s.M)
 	if folder := builtIn.Load(); folder != nil {
@@ -40,12 +41,12 @@ func (s suite) Run() int {
 	return code
 }
 
-// builtIn is the folder of the command under test, nil before its first use.
+// builtIn is the folder that contains the binary under test; nil until build has created it.
 var builtIn atomic.Pointer[string]
 
-// build builds the command under test, parley, and returns its path. It has the race detector if PARLEY_TEST_RACE=true, or if
-// the tests themselves have it. The tests only drive it and the browser, so `make test` runs them without the race detector,
-// which would more than double what they cost.
+// build builds parley once and returns the path of the binary. The binary has the race detector if PARLEY_TEST_RACE=true or if
+// the tests have it. The tests only drive the binary and the browser, so `make test` runs them without the race detector: it
+// would more than double their CPU time.
 var build = sync.OnceValues(func() (string, error) {
 	race := os.Getenv("PARLEY_TEST_RACE") == "true"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -67,11 +68,11 @@ var build = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// parley returns the path of the command under test. It skips the test under -short, which is for tests without processes.
+// parley returns the path of the binary under test. With -short it skips the test, because short tests start no process.
 func parley(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("-short: no process is started")
+		t.Skip("-short: tests that start a process are skipped")
 	}
 	path, err := build()
 	if err != nil {
@@ -80,7 +81,7 @@ func parley(t testing.TB) string {
 	return path
 }
 
-// raceOptions spares a process the second that the race detector otherwise waits at its end.
+// raceOptions disables the second that the race detector waits when a process exits.
 const raceOptions = "GORACE=atexit_sleep_ms=0"
 
 const declaredKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
@@ -89,14 +90,14 @@ const declaredKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
 type process struct {
 	t      testing.TB
 	cmd    *exec.Cmd
-	url    string // without the last slash
-	key    string // for call
-	out    *lines // of standard output
-	errs   *lines
-	exited chan struct{} // closed when it has ended and all that it wrote is there
+	url    string        // without a slash at the end
+	key    string        // API key for call and request
+	out    *lines        // standard output
+	errs   *lines        // standard error
+	exited chan struct{} // closed when the process has ended and out and errs are complete
 }
 
-// command returns parley with those arguments, in a folder, with nothing in its environment but env.
+// command returns a command that runs parley in the folder dir. Its environment is env, and PATH, HOME and GORACE.
 func command(t testing.TB, dir string, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(parley(t), args...)
@@ -105,7 +106,7 @@ func command(t testing.TB, dir string, env []string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// serveIn starts `parley serve` in a folder and waits until it says where it is.
+// serveIn starts `parley serve` in the folder dir, on a free port, and waits until it is ready.
 func serveIn(t testing.TB, dir string, env ...string) *process {
 	t.Helper()
 	p := start(t, command(t, dir, append(env, "PARLEY_ADDR=127.0.0.1:0"), "serve"))
@@ -115,7 +116,7 @@ func serveIn(t testing.TB, dir string, env ...string) *process {
 	return p
 }
 
-// ready waits until the server says where it is; false says that it has ended before.
+// ready waits until the server has printed its address. It returns false if the process ends first.
 func (p *process) ready() bool {
 	if !p.out.await(page.MatchString, p.exited) {
 		return false
@@ -124,11 +125,12 @@ func (p *process) ready() bool {
 	return true
 }
 
-// page is where the server says that its page is.
+// page matches the start-up text, from the line with the URL of the page to the line with the key.
 var page = regexp.MustCompile(`(?m)^ +page +(http://\S+)/\n(?:.*\n)* +key .*\n`)
 
-// start starts a command. It is killed when the test is over, or when this process dies in any way: the kernel sends the
-// signal of Pdeathsig when the thread that started the command ends, so that thread waits for the command.
+// start starts a command. The test kills it at its end. If the test process itself dies, the kernel kills the command
+// (Pdeathsig). The kernel does so when the thread that started the command ends, so that thread is locked and waits for the
+// command.
 func start(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, key: declaredKey, out: newLines(), errs: newLines(), exited: make(chan struct{})}
@@ -141,7 +143,7 @@ func start(t testing.TB, cmd *exec.Cmd) *process {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // the state is in cmd
+			_ = cmd.Wait() // the result is in cmd.ProcessState
 			close(p.exited)
 		}
 	}()
@@ -157,13 +159,13 @@ func start(t testing.TB, cmd *exec.Cmd) *process {
 	return p
 }
 
-// kill ends the process as a crash would.
+// kill ends the process with SIGKILL, like a crash, and waits for its end.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
 }
 
-// signal sends a signal; see wait.
+// signal sends a signal to the process. It does not wait for the effect.
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
@@ -171,7 +173,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// wait waits for the end of the process and returns how it ended.
+// wait waits until the process ends and returns its state. It fails the test after timeout.
 func (p *process) wait() *os.ProcessState {
 	p.t.Helper()
 	select {
@@ -183,27 +185,28 @@ func (p *process) wait() *os.ProcessState {
 	}
 }
 
-// eventually waits until something is so. The timeout is long enough that only what never comes reaches it.
-func eventually(t testing.TB, otherwise string, so func() bool) {
+// eventually waits until condition returns true. After timeout, which only a hang reaches, it fails the test with the message
+// failure.
+func eventually(t testing.TB, failure string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for late := time.After(timeout); !so(); {
+	for late := time.After(timeout); !condition(); {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatal(otherwise)
+			t.Fatal(failure)
 		}
 	}
 }
 
-// call makes a request. An error means that no whole answer came.
+// call makes a request and returns status and body of the response. An error means that no complete response arrived.
 func (p *process) call(method, path string, body any) (int, map[string]any, error) {
 	status, _, answer, err := p.request(method, path, body)
 	return status, answer, err
 }
 
-// request is call with the answer's headers.
+// request is like call, and also returns the headers of the response.
 func (p *process) request(method, path string, body any) (int, http.Header, map[string]any, error) {
 	var reader io.Reader
 	if body != nil {
@@ -231,7 +234,7 @@ func (p *process) request(method, path string, body any) (int, http.Header, map[
 
 var client = &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// must is call for what has to succeed.
+// must makes a request and returns the body. It fails the test unless the status is 200.
 func (p *process) must(method, path string, body any) map[string]any {
 	p.t.Helper()
 	status, answer, err := p.call(method, path, body)
@@ -241,11 +244,11 @@ func (p *process) must(method, path string, body any) map[string]any {
 	return answer
 }
 
-// lines is what a process has written so far.
+// lines collects the output of a process.
 type lines struct {
 	mu    sync.Mutex
 	text  bytes.Buffer  // guarded by mu
-	grown chan struct{} // guarded by mu; closed when there is more
+	grown chan struct{} // guarded by mu; closed at the next Write
 }
 
 func newLines() *lines { return &lines{grown: make(chan struct{})} }
@@ -264,24 +267,24 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// await waits until what was written is as wanted; false says that the process ended before.
-func (l *lines) await(wanted func(text string) bool, exited <-chan struct{}) bool {
+// await waits until condition returns true for the whole output. It returns false if the process ends first.
+func (l *lines) await(condition func(text string) bool, exited <-chan struct{}) bool {
 	for {
 		l.mu.Lock()
 		text, grown := l.text.String(), l.grown
 		l.mu.Unlock()
-		if wanted(text) {
+		if condition(text) {
 			return true
 		}
 		select {
 		case <-grown:
 		case <-exited:
-			return wanted(l.String())
+			return condition(l.String())
 		}
 	}
 }
 
-// session makes a session and returns its id.
+// session creates a session and returns its id.
 func (p *process) session() string {
 	p.t.Helper()
 	return p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"})["sessionId"].(string)

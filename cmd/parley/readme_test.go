@@ -23,7 +23,7 @@ const (
 	redisGuide    = "web/guides/redis.md"
 )
 
-// sample returns the block of code between <!-- name --> and <!-- /name --> of a file of the repository.
+// sample returns the code block between <!-- name --> and <!-- /name --> in a file of the repository.
 func sample(t *testing.T, file, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../..", file))
@@ -37,7 +37,7 @@ func sample(t *testing.T, file, name string) string {
 	return string(found[1])
 }
 
-// prints runs a command and fails the test unless it succeeds and its output matches each expression.
+// prints runs a command. The command must succeed, and its output must match each regular expression.
 func prints(t *testing.T, command *exec.Cmd, expected ...string) {
 	t.Helper()
 	output, err := command.CombinedOutput()
@@ -51,15 +51,14 @@ func prints(t *testing.T, command *exec.Cmd, expected ...string) {
 	}
 }
 
-// readerEnv is the environment that the samples expect: the server's address and a key. HOME is dir.
+// readerEnv returns the environment that the samples expect: the server's address and its admin key. HOME is dir.
 func readerEnv(p *process, dir string) []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "PARLEY=" + p.url, "KEY=" + declaredKey, "PARLEY_ADMIN_KEY=" + declaredKey,
 	}
 }
 
-// TestSamples_Shell runs the shell samples against a server.
-func TestSamples_Shell(t *testing.T) {
+func TestSamples_Shell_PrintDocumentedOutput(t *testing.T) {
 	t.Parallel()
 	needs(t, "bash", "curl")
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
@@ -85,8 +84,8 @@ func TestSamples_Shell(t *testing.T) {
 	}
 }
 
-// TestSamples_Programs runs the JavaScript sample in Node, beside client.js, and the Go sample.
-func TestSamples_Programs(t *testing.T) {
+// The JavaScript sample runs in Node, in a folder that contains client.js. The Go sample runs with this checkout.
+func TestSamples_Programs_PrintReply(t *testing.T) {
 	t.Parallel()
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
 	reply := `(?m)^` + words(3) + `\ncompleted, 3 tokens$`
@@ -113,7 +112,7 @@ func TestSamples_Programs(t *testing.T) {
 	})
 }
 
-// needs returns the paths of commands. It skips the test if one is missing; with CI=true the test fails instead.
+// needs returns the paths of the named commands. If one is missing, it skips the test, or with CI=true fails it.
 func needs(t *testing.T, names ...string) (paths []string) {
 	t.Helper()
 	for _, name := range names {

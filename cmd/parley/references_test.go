@@ -9,11 +9,10 @@ import (
 	"testing"
 )
 
-// outside matches a reference to a document that is not in the repository. The rule and its reason stand in the code instead.
-// The pattern is spelled so that it does not match itself.
+// outside matches a reference to a document that is not in the repository. Code must state the rule and its reason instead. The
+// pattern is written so that it does not match itself.
 var outside = regexp.MustCompile(`design[ ]section|\((?:spec:|design\b)|\b(?:design|spec|house|words|parts)[.]md`)
 
-// TestReferences_ResolveInRepository fails for each line that cites such a document.
 func TestReferences_ResolveInRepository(t *testing.T) {
 	const top = "../.."
 	files := 0

@@ -18,18 +18,17 @@ import (
 	"parley/stream/openai"
 )
 
-// TestScripts runs testdata/script: what somebody at a terminal does and sees. Beside testscript's own commands there
-// are
+// TestScripts runs the scripts of testdata/script, which use parley as in a terminal. They have testscript's commands and these:
 //
-//	exits CODE COMMAND …        runs a command that ends with that code
-//	serve [VARIABLE=VALUE …]    starts `parley serve`; $PARLEY, $ADDRESS and, where it prints one, $KEY are set
-//	shutdown                    stops it with SIGTERM and leaves what it wrote in the files out and errs
-//	call METHOD PATH [BODY]     makes a request of it with $KEY; standard output is the status, then the answer
-//	keyid                       sets $KEYID to the id in the standard error of the command before
-//	secret FILE                 sets $KEY to what the file holds
-//	count N REGEXP FILE         the file has so many matches
+//	exits CODE COMMAND …        runs a command, which must exit with CODE
+//	serve [VARIABLE=VALUE …]    starts `parley serve`; sets $PARLEY, $ADDRESS and, if the server prints a key, $KEY
+//	shutdown                    stops the server with SIGTERM and writes its output to the files out and errs
+//	call METHOD PATH [BODY]     makes a request to the server with $KEY; prints the status and the body
+//	keyid                       sets $KEYID to the key id in the standard error of the previous command
+//	secret FILE                 sets $KEY to the content of FILE
+//	count N REGEXP FILE         REGEXP must match N times in FILE
 //
-// [model-server] says that a model server runs on this machine, at an address where parley looks for one.
+// The condition [model-server] is true if a local model server runs at an address that parley detects.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Dir(parley(t))
@@ -67,10 +66,10 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// running is the server of a script.
+// running returns the server that the script started last.
 func running(t *testing.T, ts *testscript.TestScript) *process { return ts.Value(t).(*process) }
 
-// introduce waits until the server is ready and tells the script where it is, and which key it printed.
+// introduce waits until the server is ready. It sets $PARLEY, $ADDRESS and, if the server printed a key, $KEY.
 func introduce(ts *testscript.TestScript, p *process) {
 	if !p.ready() {
 		ts.Fatalf("the server ended before it was ready:\n%s%s", p.out, p.errs)
@@ -87,7 +86,7 @@ func shutDown(ts *testscript.TestScript, p *process) {
 	ts.Check(p.cmd.Process.Signal(syscall.SIGTERM))
 	p.wait()
 	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
-		ts.Fatalf("the server ended with %d:\n%s", code, p.errs)
+		ts.Fatalf("the server exited with %d:\n%s", code, p.errs)
 	}
 	ts.Check(os.WriteFile(ts.MkAbs("out"), []byte(p.out.String()), 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs("errs"), []byte(p.errs.String()), 0o600))
@@ -104,7 +103,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 	}
 	if strconv.Itoa(code) != args[0] {
-		ts.Fatalf("it ended with %d, not %s", code, args[0])
+		ts.Fatalf("the command exited with %d, want %s", code, args[0])
 	}
 }
 

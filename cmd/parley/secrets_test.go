@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	secretText  = "zweiundvierzig" // stands in every message
-	secretQuery = "qqsecretqq"     // stands in every query string
-	secretModel = "sk-modelkey-0123456789"
+	secretText  = "zweiundvierzig"         // part of every message
+	secretQuery = "qqsecretqq"             // part of every invalid query string
+	secretModel = "sk-modelkey-0123456789" // API key of the model server
 )
 
-// chatter is a model server that answers, or refuses and quotes all that it was sent.
-func chatter(t *testing.T) *httptest.Server {
+// echoingModel returns a model server that refuses messages with the word "refuse", and embeddings. Its errors quote the request
+// with its key. To other messages it replies like wordsModel.
+func echoingModel(t *testing.T) *httptest.Server {
 	model := newWordsModel(t, time.Millisecond)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -40,21 +41,21 @@ func chatter(t *testing.T) *httptest.Server {
 	return s
 }
 
-// TestOutput_NoSecrets uses a server for a while, rightly and wrongly, and searches all that it has written.
+// The test makes valid and invalid requests and searches the whole output of the server for secrets.
 func TestOutput_NoSecrets(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"text", "json"} {
 		t.Run(form, func(t *testing.T) {
-			dir, model := t.TempDir(), chatter(t)
+			dir, model := t.TempDir(), echoingModel(t)
 			env := []string{
 				"PARLEY_ADMIN_KEY=" + declaredKey, "OPENAI_BASE_URL=" + model.URL, "OPENAI_API_KEY=" + secretModel, "PARLEY_MODEL=words",
 				"PARLEY_EMBEDDING_MODEL=meanings", "PARLEY_LOG=" + form, "PARLEY_LOG_LEVEL=debug", "PARLEY_DRAIN_TIMEOUT=300ms",
 			}
 			p := serveIn(t, dir, env...)
-			tickets := use(t, p)
-			p.kill() // in mid-reply
+			tickets := useServer(t, p)
+			p.kill() // in the middle of a reply
 			again := serveIn(t, dir, env...)
-			use(t, again)
+			useServer(t, again)
 			again.signal(syscall.SIGTERM)
 			again.wait()
 
@@ -66,20 +67,21 @@ func TestOutput_NoSecrets(t *testing.T) {
 			}
 			for _, expected := range []string{"draining", "a reply failed", "ended as interrupted", "the embedding model"} {
 				if !strings.Contains(output, expected) {
-					t.Errorf("%q is not in the output: too little was logged to show anything\n%s", expected, output)
+					t.Errorf("%q is not in the output: too little was logged for this test to prove anything\n%s", expected, output)
 				}
 			}
 			for line := range strings.Lines(again.errs.String()) {
 				if form == "json" && !json.Valid([]byte(line)) {
-					t.Errorf("a line of the log is no JSON: %s", line)
+					t.Errorf("a log line is not JSON: %s", line)
 				}
 			}
 		})
 	}
 }
 
-// use talks to a server in every way, and leaves a reply that is being written. It returns the tickets it used.
-func use(t *testing.T, p *process) (tickets []string) {
+// useServer makes valid and invalid requests over REST, the WebSocket and plain TCP. A reply is still streaming when it returns.
+// It returns the tickets that it received.
+func useServer(t *testing.T, p *process) (tickets []string) {
 	session := p.session()
 	messages := "/v1/sessions/" + session + "/messages"
 	content := func(what string) map[string]any { return map[string]any{"content": what + " " + secretText} }
@@ -90,7 +92,7 @@ func use(t *testing.T, p *process) (tickets []string) {
 	semantic := p.must("POST", "/v1/sessions", map[string]any{
 		"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"retentionPolicy": "semantic"},
 	})["sessionId"].(string)
-	p.must("POST", "/v1/sessions/"+semantic+"/messages", content("say 2 words")) // whose embedding is refused
+	p.must("POST", "/v1/sessions/"+semantic+"/messages", content("say 2 words")) // the model server refuses to embed this exchange
 	if begun := p.must("POST", messages, map[string]any{"content": "say 5 " + secretText, "streaming": true}); begun["stream"] != nil {
 		tickets = append(tickets, begun["stream"].(map[string]any)["ticket"].(string))
 	}
@@ -109,17 +111,17 @@ func use(t *testing.T, p *process) (tickets []string) {
 		{"POST", "/v1/sessions", map[string]any{"userId": secretText}},
 	} {
 		if status, _, err := p.call(r.method, r.path, r.body); err == nil && status < 400 {
-			t.Errorf("%s %s is answered %d", r.method, r.path, status)
+			t.Errorf("%s %s returned %d, want an error", r.method, r.path, status)
 		}
 	}
-	rude(t, p)
+	sendBadHTTP(t, p)
 	ticket := p.must("POST", "/v1/stream/tickets", map[string]any{})["ticket"].(string)
 	watchWithTicket(t, p, ticket, session)
 	return append(tickets, ticket)
 }
 
-// rude speaks bad HTTP, and breaks off.
-func rude(t *testing.T, p *process) {
+// sendBadHTTP sends malformed and incomplete HTTP requests over TCP.
+func sendBadHTTP(t *testing.T, p *process) {
 	for _, request := range []string{
 		"GET /" + secretQuery + "\r\n\r\n",
 		"GET /v1/sessions?" + secretQuery + " HTTP/1.1\r\nHost: a b\r\nAuthorization: Bearer " + declaredKey + "\r\n\r\n",
@@ -138,7 +140,7 @@ func rude(t *testing.T, p *process) {
 	}
 }
 
-// watchWithTicket opens a socket as a browser does, has a reply written, and leaves in the middle of it.
+// watchWithTicket opens a WebSocket with a ticket in the query. It sends a message and disconnects in the middle of the reply.
 func watchWithTicket(t *testing.T, p *process, ticket, session string) {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
@@ -160,8 +162,8 @@ func watchWithTicket(t *testing.T, p *process, ticket, session string) {
 	}
 }
 
-// A model server that is not there is a failed reply, not a server that does not start.
-func TestServe_ModelServerDown(t *testing.T) {
+// The server must start even if the named model's server is down. Replies then fail.
+func TestServe_ModelServerDown_ReplyFails(t *testing.T) {
 	t.Parallel()
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey, "OPENAI_BASE_URL=http://127.0.0.1:1/v1", "PARLEY_MODEL=some-model")
 	session := p.session()

@@ -44,10 +44,10 @@ type serve struct {
 	LogLevel       string   `env:"PARLEY_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Minimum log level: debug, info, warn or error."`
 }
 
-// duration is a positive time.Duration.
+// duration is a time.Duration greater than 0.
 type duration time.Duration
 
-// UnmarshalText reads a duration such as "90s".
+// UnmarshalText parses a duration such as "90s".
 func (d *duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
 	switch {
@@ -60,8 +60,8 @@ func (d *duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Run serves until ctx is done, which happens at the first signal, then drains. stop restores the default effect of signals, so
-// that a second one ends the process at once.
+// Run serves until the first signal ends ctx, then drains. stop restores the default effect of signals, so that a second signal
+// ends the process at once.
 func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) error {
 	if err := c.check(); err != nil {
 		return err
@@ -124,24 +124,24 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	return c.serve(ctx, stop, listener, handler, service, log)
 }
 
-// The deadlines of the HTTP server. None limits a response, because a streamed reply may take any time.
+// Limits of the HTTP server. None limits the time of a response, because a streamed reply may take any time.
 const (
-	// A client sends its headers in one packet or a few. 10 s allows for a slow mobile network and frees the connections of
-	// clients that send a byte now and then.
+	// A client sends its headers in one packet or a few. 10 s is enough on a slow mobile network, and frees the connections of
+	// clients that send their headers very slowly.
 	headerTimeout = 10 * time.Second
-	// Longer than the 60 s that most load balancers keep an idle connection, so the balancer closes it first and never sends a
-	// request on a connection that the server is closing.
+	// Most load balancers keep an idle connection for 60 s. With a longer timeout here, the load balancer closes the connection
+	// first, and never sends a request on a connection that the server is closing.
 	idleTimeout = 2 * time.Minute
-	// Sixteen times what a browser sends, a sixteenth of Go's default.
+	// 64 KiB: browsers send about 4 KiB. Go's default is 1 MiB.
 	maxHeaderBytes = 64 << 10
-	// After the drain timeout every reply has ended. This is the time to write the terminal frames and the pending responses:
-	// they are a few kilobytes, so 2 s is ample for a client that reads at all.
+	// After the drain timeout, every reply has ended. The terminal frames and the pending responses are still to be written. They
+	// have a few kilobytes, so 2 s is enough for any client that reads.
 	flushTimeout = 2 * time.Second
-	// How long to wait for the model server's list at the start, before the server says what is wrong.
+	// Timeout for the list of models at the start. The error then tells the user to check the URL and the server.
 	modelListTimeout = 10 * time.Second
 )
 
-// explainListen returns the error of listening on an address in our own words, where Go's would not tell what to do.
+// explainListen replaces an error of net.Listen by one that states what to do. It returns other errors unchanged.
 func explainListen(address string, err error) error {
 	if _, _, splitErr := net.SplitHostPort(address); splitErr != nil {
 		return fmt.Errorf("invalid address %q: use HOST:PORT, for example 127.0.0.1:8420", address)
@@ -152,7 +152,8 @@ func explainListen(address string, err error) error {
 	return err
 }
 
-// check finds mistakes in the configuration that would only show later. Its errors do not repeat values that may hold a secret.
+// check finds mistakes in the configuration that would otherwise show only later. Its errors do not repeat a value that may
+// contain a secret.
 func (c *serve) check() error {
 	if c.AdminKey != "" {
 		if err := auth.CheckDeclared(c.AdminKey); err != nil {
@@ -173,7 +174,7 @@ func (c *serve) check() error {
 	return nil
 }
 
-// originOf returns scheme and host of an http or https URL, "" for anything else.
+// originOf returns scheme and host (with port) of an http or https URL, and "" for anything else.
 func originOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -182,7 +183,7 @@ func originOf(address string) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// serve answers requests until ctx is done, then drains.
+// serve serves requests until ctx is done, then drains.
 func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net.Listener, handler *server.Server, service *service.Service, log *slog.Logger) error {
 	web := &http.Server{
 		Handler:           handler,
@@ -209,12 +210,12 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 		defer close(drained)
 		service.Drain(limit)
 	}()
-	// Sockets stay open a little longer than replies may run, to receive the terminal frames.
+	// Sockets stay open flushTimeout longer than replies, to receive the terminal frames.
 	sockets, cancelSockets := context.WithTimeout(context.Background(), time.Duration(c.DrainTimeout)+flushTimeout)
 	defer cancelSockets()
 	handler.DrainSockets(sockets)
 	<-drained
-	// Pending requests have their results by now; only the responses are left to write.
+	// The replies of pending requests have ended by now. Only the responses must still be written.
 	last, cancelLast := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancelLast()
 	if err := web.Shutdown(last); err != nil {
@@ -227,10 +228,10 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 	return nil
 }
 
-// logger returns a log of the configured format and level, on standard error.
+// logger returns a logger with the configured format and level. It writes to standard error.
 func (c *serve) logger(o output) *slog.Logger {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(c.LogLevel)) // the enum of the flag leaves no invalid one
+	_ = level.UnmarshalText([]byte(c.LogLevel)) // the enum of the flag admits only valid levels
 	options := &slog.HandlerOptions{Level: level}
 	if c.Log == "json" {
 		return slog.New(slog.NewJSONHandler(o.errs, options))
@@ -238,10 +239,10 @@ func (c *serve) logger(o output) *slog.Logger {
 	return slog.New(slog.NewTextHandler(o.errs, options))
 }
 
-// models are the models that serve uses, and their description for the start-up text.
+// models has the models that serve uses, and their description for the start-up text.
 type models struct {
 	model     stream.Model
-	embedder  stream.Embedder // nil for none
+	embedder  stream.Embedder // nil if none is configured
 	described string
 }
 
@@ -271,7 +272,7 @@ func (c *serve) chooseModels(ctx context.Context) (chosen models, err error) {
 	return chosen, nil
 }
 
-// chooseAPI returns the model server and the name of the model, nil for the simulated model.
+// chooseAPI returns the URL, the key and the model name of the model server. It returns nil for the simulated model.
 func (c *serve) chooseAPI(ctx context.Context) (*openai.Options, error) {
 	if c.BaseURL == "" && c.APIKey == "" {
 		base, first, ok := openai.Detect(ctx)
@@ -299,9 +300,9 @@ func (c *serve) chooseAPI(ctx context.Context) (*openai.Options, error) {
 	return &api, nil
 }
 
-// noServer is the error for a model that was named while no model server is known.
-func noServer(named string) error {
-	return fmt.Errorf("%s is set, but no local model server responds: set --base-url (OPENAI_BASE_URL), or --api-key (OPENAI_API_KEY) for OpenAI", named)
+// noServer returns the error for a flag that names a model when no model server is configured and none was detected.
+func noServer(flag string) error {
+	return fmt.Errorf("%s is set, but no local model server responds: set --base-url (OPENAI_BASE_URL), or --api-key (OPENAI_API_KEY) for OpenAI", flag)
 }
 
 // pageAt returns the URL of the page for a browser on this machine.
@@ -312,7 +313,8 @@ func pageAt(address net.Addr) string {
 	return "http://" + address.String() + "/"
 }
 
-// announce prints where the page is, which store and model are used, and which key works. At the first start it creates one.
+// announce prints the URL of the page, the store, the model, and which key works. Without AdminKey, it creates the first admin
+// key if there is none.
 func (c *serve) announce(ctx context.Context, o output, keys *auth.Keys, store, page, model string) error {
 	secret, key := "", "the one in PARLEY_ADMIN_KEY"
 	if c.AdminKey == "" {

@@ -11,14 +11,13 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// TestSamples_SeveralNodes runs the sample of the Redis guide. The test replaces the Redis, the ports, and the command, which is
-// already built.
-func TestSamples_SeveralNodes(t *testing.T) {
+// The test runs the sample of the Redis guide. It replaces the Redis server and the ports, and ./parley by the binary under test.
+func TestSamples_SeveralNodes_ShareSession(t *testing.T) {
 	t.Parallel()
 	needs(t, "bash", "curl")
 	dir, model, redis := t.TempDir(), newWordsModel(t, time.Millisecond), redistest.Single(t)
 	script := sample(t, redisGuide, "several nodes")
-	for typed, replaced := range map[string]string{
+	for old, replacement := range map[string]string{
 		"make build\n": "",
 		"redis-server --port 6390 --dir \"$(mktemp -d)\" \\\n  --appendonly yes --maxmemory-policy noeviction >/dev/null &\n": "",
 		"until redis-cli -p 6390 ping; do sleep 0.1; done\n":                                                                  "",
@@ -27,10 +26,10 @@ func TestSamples_SeveralNodes(t *testing.T) {
 		"127.0.0.1:8421":         freeAddress(t),
 		"127.0.0.1:8422":         freeAddress(t),
 	} {
-		if !strings.Contains(script, typed) {
-			t.Fatalf("the sample does not contain %q", typed)
+		if !strings.Contains(script, old) {
+			t.Fatalf("the sample does not contain %q", old)
 		}
-		script = strings.ReplaceAll(script, typed, replaced)
+		script = strings.ReplaceAll(script, old, replacement)
 	}
 	shell := exec.Command("bash", "-euo", "pipefail")
 	shell.Stdin = strings.NewReader("trap 'kill $(jobs -p); wait' EXIT\n" + script)
@@ -39,7 +38,7 @@ func TestSamples_SeveralNodes(t *testing.T) {
 	prints(t, shell, `(?m)^event: message\.created$`, `(?m)^event: message\.completed$`, `"messageCount":2`)
 }
 
-// freeAddress returns a free address on loopback.
+// freeAddress returns a loopback address whose port was free a moment ago.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -24,15 +24,15 @@ func TestPageSidebar(t *testing.T) {
 		name string
 		play func(t *testing.T, browser context.Context)
 	}{
-		{"list, search, open and delete sessions", listsSessions},
-		{"list updates itself", updatesItself},
-		{"long list is paged", pagesTheList},
-		{"list fails to load, retry works", failsToList},
-		{"context window meter and preview", metersTheWindow},
-		{"watched reply shows its speed", timesReplies},
-		{"usage dialog shows the API figures", showsUsage},
-		{"key without read:analytics", lacksAnalytics},
-		{"accessibility", checksAccessibility},
+		{"search finds, opens and deletes sessions", sidebarSearch},
+		{"list updates itself", sidebarUpdates},
+		{"long list is paged", sidebarPaging},
+		{"failed list can be retried", sidebarRetry},
+		{"window meter and preview match the API", windowMeter},
+		{"reply seen from its start shows its speed", replySpeed},
+		{"usage dialog shows the API figures", usageDialog},
+		{"key without read:analytics gets an explanation", usageWithoutScope},
+		{"meter, preview and usage dialog pass axe-core", sidebarAccessibility},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
 			t.Parallel()
@@ -41,7 +41,7 @@ func TestPageSidebar(t *testing.T) {
 	}
 }
 
-// press presses and releases a key that types no text. Modifier 2 is Ctrl.
+// press presses and releases a key that enters no text. code is its Windows virtual key code; modifiers is 0, or 2 for Ctrl.
 func press(key string, code int64, modifiers int64) chromedp.Action[chromedp.Void] {
 	return func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 		for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {
@@ -62,27 +62,30 @@ var (
 	pressCtrlK  = press("k", 75, 2)
 )
 
-// titles is an expression for the titles in the list, in order; focused for the title or the id of the focused element.
+// titles is an expression for the titles in the list, in order and separated by commas. focused is one for the title of the
+// focused list entry, or for the id of any other focused element.
 const (
 	titles  = `[...document.querySelectorAll("#sessions .title")].map((e) => e.textContent).join()`
 	focused = `(document.activeElement.querySelector(".title")?.textContent ?? document.activeElement.id)`
 )
 
+// is returns an expression: whether another expression equals the string value.
 func is(expression, value string) string { return fmt.Sprintf("%s === %q", expression, value) }
 
-// entry returns an expression for an element inside the list entry of the session with that title.
+// entry returns an expression for the element that selector matches inside the list entry with the title; undefined without an
+// entry.
 func entry(title, selector string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll("#sessions li")].find((e) => e.querySelector(".title").textContent === %q)?.querySelector(%q)`, title, selector)
 }
 
-// titled creates a session over REST, as another client would, and returns its id.
-func titled(p *process, title string) string {
+// newTitled creates a session with a title over REST, as another client would, and returns its id.
+func newTitled(p *process, title string) string {
 	p.t.Helper()
 	return p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef", "metadata": map[string]any{"title": title}})["sessionId"].(string)
 }
 
-// returned tells the page that its tab became visible again.
-func (b *tab) returned() {
+// returnToTab sends the page the event that its tab has become visible again.
+func (b *tab) returnToTab() {
 	b.t.Helper()
 	eval[bool](b, `document.dispatchEvent(new Event("visibilitychange"))`)
 }
@@ -93,19 +96,19 @@ func toFront(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 	return chromedp.Void{}, err
 }
 
-// stopTimers stops the timers that the page has started so far. What the page does afterwards was not started by a poll.
+// stopTimers stops all timers of the page, including those that poll.
 func (b *tab) stopTimers() {
 	b.t.Helper()
 	eval[bool](b, `(() => { for (let id = setTimeout(() => {}); id > 0; id--) clearTimeout(id); return true; })()`)
 }
 
-func listsSessions(t *testing.T, browser context.Context) {
+func sidebarSearch(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
 	ids := map[string]string{}
 	for _, title := range []string{"lighthouse", "fog horn", "fog lamp", "buoy"} {
-		ids[title] = titled(p, title)
+		ids[title] = newTitled(p, title)
 	}
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	b.until(is(titles, "buoy,fog lamp,fog horn,lighthouse"))
 	b.until(is(`document.querySelector("#sessions .count").textContent`, "4 sessions"))
 	b.until(is(entry("buoy", ".about")+`.textContent`, "24 h left · 0 messages"))
@@ -143,11 +146,11 @@ func listsSessions(t *testing.T, browser context.Context) {
 	b.until(is(`document.getElementById("title").textContent`, "lighthouse"))
 	b.until(entry("lighthouse", `[aria-current="page"]`) + ` !== null`)
 	b.photograph("list")
-	deletes(b, p, ids)
+	deleteSessions(b, p, ids)
 }
 
-// deletes deletes a session that is not open, then the open one.
-func deletes(b *tab, p *process, ids map[string]string) {
+// deleteSessions deletes a session that is not shown, then the one that is shown.
+func deleteSessions(b *tab, p *process, ids map[string]string) {
 	b.t.Helper()
 	b.until(entry("fog lamp", "button") + `.focus() === undefined`)
 	b.do(pressEnter)
@@ -165,10 +168,10 @@ func deletes(b *tab, p *process, ids map[string]string) {
 	b.until(is(`document.getElementById("title").textContent`, "New session"))
 }
 
-func updatesItself(t *testing.T, browser context.Context) {
+func sidebarUpdates(t *testing.T, browser context.Context) {
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), model.env()...)
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	b.until(`document.querySelector("#sessions .state").textContent.startsWith("No sessions yet")`)
 	b.photograph("list-empty")
 	b.say("say 60 words")
@@ -180,7 +183,7 @@ func updatesItself(t *testing.T, browser context.Context) {
 	b.untilReply("completed", words(long))
 	b.until(`document.querySelector("#sessions [data-writing]") === null`)
 
-	// Another tab learns of a change at once; another client's changes are read when the user returns to the tab.
+	// A change in another tab is shown at once. A change by another client is shown when the user returns to the tab.
 	b.do(chromedp.Click("#menu summary"))
 	second := b.opened(chromedp.Click("#another-tab"))
 	second.until(is(titles, "say 60 words"))
@@ -189,36 +192,36 @@ func updatesItself(t *testing.T, browser context.Context) {
 	second.do(chromedp.Click("#new-session"))
 	second.say("say 3 words")
 	second.untilReply("completed", words(3))
-	b.do(toFront) // a hidden tab does not read the list
+	b.do(toFront) // a hidden tab does not load the list
 	b.until(is(titles, "say 3 words,say 60 words"))
 	b.stopTimers() // so that only the other tab's message can bring the change
 	second.until(entry("say 3 words", "button") + `.click() === undefined`)
 	second.until(`document.getElementById("confirm-yes").click() === undefined`)
 	b.until(is(titles, "say 60 words"))
 	b.until(`(window.mark = document.querySelectorAll("#sessions li")[0], mark.firstChild.focus(), true)`)
-	foreign := titled(p, "foreign")
-	b.returned()
+	foreign := newTitled(p, "foreign")
+	b.returnToTab()
 	b.until(is(titles, "foreign,say 60 words"))
 	b.until(`mark === document.querySelectorAll("#sessions li")[1] && mark.contains(document.activeElement)`)
 	p.must("DELETE", "/v1/sessions/"+foreign, nil)
-	b.returned()
+	b.returnToTab()
 	b.until(is(titles, "say 60 words"))
 
 	b.do(chromedp.Click("#menu summary"), chromedp.Click("#clear"), chromedp.Click("#confirm-yes"))
 	b.until(is(entry("say 60 words", ".about")+`?.textContent`, "24 h left · 0 messages"))
-	// Expired sessions disappear without a request: move the page's clock on by a day and let no request finish.
+	// Expired sessions disappear without a request: the test sets the page's clock 25 hours ahead and blocks all requests.
 	b.until(`(Date.now = () => performance.timeOrigin + performance.now() + 25 * 3600 * 1000, true)`)
 	b.until(`(window.fetch = () => new Promise(() => {}), true)`)
-	b.returned()
+	b.returnToTab()
 	b.until(is(titles, ""))
 }
 
-func pagesTheList(t *testing.T, browser context.Context) {
+func sidebarPaging(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
 	for i := range 45 {
-		titled(p, fmt.Sprintf("number %d", i))
+		newTitled(p, fmt.Sprintf("number %d", i))
 	}
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	b.until(`document.querySelectorAll("#sessions li").length === 30`)
 	b.until(is(`document.querySelector("#sessions .count").textContent`, "30+ sessions"))
 	b.do(chromedp.Click("#sessions .entries > button"))
@@ -226,8 +229,8 @@ func pagesTheList(t *testing.T, browser context.Context) {
 	b.until(is(focused, "number 14")) // the first new entry
 	b.until(is(`document.querySelector("#sessions .count").textContent`, "45 sessions"))
 	b.until(`document.querySelector("#sessions .entries > button").hidden`)
-	titled(p, "number 45")
-	b.returned()
+	newTitled(p, "number 45")
+	b.returnToTab()
 	b.until(`document.querySelectorAll("#sessions li").length === 46`)
 	b.photograph("list-long")
 	b.do(chromedp.SendKeys("#find", "number 1"))
@@ -235,44 +238,46 @@ func pagesTheList(t *testing.T, browser context.Context) {
 	b.fits()
 }
 
-func failsToList(t *testing.T, browser context.Context) {
+func sidebarRetry(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
-	titled(p, "buoy")
-	wire := newWire(t, p)
-	b := enter(t, browser, wire.url)
-	b.forgiven = cutOff
+	newTitled(p, "buoy")
+	proxy := newProxy(t, p)
+	b := openPage(t, browser, proxy.url)
+	b.allowedErrors = networkErrors
 	b.until(is(titles, "buoy"))
 	b.do(chromedp.Click("#forget-key"), chromedp.SendKeys("#key", declaredKey))
-	wire.cut()
+	proxy.cut()
 	b.do(pressEnter)
 	b.until(`document.querySelector("#sessions .state").textContent.startsWith("The session list could not be loaded")`)
-	wire.mend(p)
+	proxy.connect(p)
 	b.do(chromedp.Click("#sessions .state button"))
 	b.until(is(titles, "buoy"))
 	b.until(`document.querySelector("#sessions .state").hidden`)
-	// The list is read again as soon as the connection is back.
+	// The list is loaded again when the connection is restored.
 	b.untilChip("live", "resumed")
-	b.stopTimers() // so that only the new connection can be the reason
-	wire.cut()
+	b.stopTimers() // so that only the new connection can cause the reload
+	proxy.cut()
 	b.untilChip("reconnecting", "connecting")
-	titled(p, "bell")
-	wire.mend(p)
+	newTitled(p, "bell")
+	proxy.connect(p)
 	b.until(is(titles, "bell,buoy"))
 }
 
+// meterText is an expression for the text of the context window meter.
 const meterText = `document.querySelector("#window summary").textContent`
 
-// small makes the next session have a window of 512 tokens, of which 384 are for the prompt.
-func (b *tab) small(policy string) {
+// smallWindow gives the next session a context window of 512 tokens and a retention policy. A quarter of the window is reply
+// room.
+func (b *tab) smallWindow(policy string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`(document.getElementById("window-tokens").value = "512", document.getElementById("window-policy").value = %q, true)`, policy))
 }
 
-func metersTheWindow(t *testing.T, browser context.Context) {
+func windowMeter(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	b.until(`document.getElementById("window").hidden`)
-	b.small("fifo")
+	b.smallWindow("fifo")
 	for i := range 5 {
 		b.say(fmt.Sprintf("say %d words about the buoy%s", i+1, strings.Repeat(" buoy", 75)))
 		b.untilReply("completed", words(i+1))
@@ -300,37 +305,37 @@ func metersTheWindow(t *testing.T, browser context.Context) {
 	}
 	b.do(pressEscape, chromedp.Reload())
 	b.until(is(meterText, want))
-	refusesTheMessage(b)
+	overflowMeter(b)
 }
 
-// refusesTheMessage fills the window of a session without summaries.
-func refusesTheMessage(b *tab) {
+// overflowMeter checks the meter in a session with the policy refuse, when the next message does not fit into the window.
+func overflowMeter(b *tab) {
 	b.t.Helper()
 	b.do(chromedp.Click("#new-session"))
 	b.until(`document.getElementById("window").hidden`)
-	b.small("refuse")
+	b.smallWindow("refuse")
 	b.say("say 60 words")
 	b.untilReply("completed", words(60))
-	b.forgiven = regexp.MustCompile(`status of 413`)
+	b.allowedErrors = regexp.MustCompile(`status of 413`)
 	b.until(fmt.Sprintf(`((e) => (e.value = %q, e.dispatchEvent(new Event("input"))))(document.getElementById("text"))`, strings.Repeat("buoy ", 500)))
 	b.do(chromedp.Click("#window summary"))
 	b.until(`!document.querySelector("#window button").disabled`)
 	b.do(chromedp.Click("#window button"))
 	b.until(meterText + `.match(/^[\d,]+ needed, 512 fit$/) !== null`)
-	asked := eval[string](b, meterText)
+	previewed := eval[string](b, meterText)
 	b.do(chromedp.SendKeys("#text", " "), pressEnter)
 	b.until(`document.getElementById("problem").textContent.includes("The context window is full")`)
 	b.photograph("overflow")
-	if said := eval[string](b, meterText); said != asked {
-		b.t.Errorf("the preview says %q, the send %q", asked, said)
+	if sent := eval[string](b, meterText); sent != previewed {
+		b.t.Errorf("the meter shows %q after the preview and %q after the send", previewed, sent)
 	}
 	b.until(`document.querySelector("#problem p").textContent.includes(` + meterText + `.split(" ")[0])`)
 }
 
-func timesReplies(t *testing.T, browser context.Context) {
+func replySpeed(t *testing.T, browser context.Context) {
 	model := newWordsModel(t, 20*time.Millisecond)
 	p := serveIn(t, t.TempDir(), model.env()...)
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	const note = reply + `?.querySelector(".note").textContent`
 	b.say("say 30 words")
 	b.until(note + `?.match(/^30 tokens · first token in [\d.]+ m?s · [\d,.]+ tokens\/s$/) != null`)
@@ -348,10 +353,10 @@ func timesReplies(t *testing.T, browser context.Context) {
 	t.Log(timed)
 }
 
-func showsUsage(t *testing.T, browser context.Context) {
+func usageDialog(t *testing.T, browser context.Context) {
 	env := append(newWordsModel(t, time.Millisecond).env(), `PARLEY_TIERS={"pro":{"tokensPerMonth":25}}`)
 	p := serveIn(t, t.TempDir(), env...)
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	b.say("say 5 words")
 	b.untilReply("completed", words(5))
 	b.say("say 7 words")
@@ -389,12 +394,12 @@ func showsUsage(t *testing.T, browser context.Context) {
 	b.until(`document.querySelector("#usage[open]") === null`)
 }
 
-func lacksAnalytics(t *testing.T, browser context.Context) {
+func usageWithoutScope(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
 	scopes := []string{"read:sessions", "write:sessions", "read:messages", "write:messages"}
 	key := p.must("POST", "/v1/keys", map[string]any{"name": "a reader's", "scopes": scopes})["key"].(string)
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
-	b.forgiven = regexp.MustCompile(`status of 403`)
+	b.allowedErrors = regexp.MustCompile(`status of 403`)
 	b.do(chromedp.Navigate(p.url + "/#key=" + key))
 	b.untilChip("live")
 	b.do(chromedp.Click("#open-usage"))
@@ -403,11 +408,11 @@ func lacksAnalytics(t *testing.T, browser context.Context) {
 	b.photograph("usage-lacking")
 }
 
-// checksAccessibility runs axe-core on every dialog and menu.
-func checksAccessibility(t *testing.T, browser context.Context) {
+// sidebarAccessibility runs axe-core on the window meter, the preview and the usage dialog.
+func sidebarAccessibility(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
-	titled(p, "buoy")
-	b := enter(t, browser, p.url)
+	newTitled(p, "buoy")
+	b := openPage(t, browser, p.url)
 	b.say("say 5 words")
 	b.untilReply("completed", words(5))
 	for _, screen := range []struct {

@@ -20,36 +20,37 @@ import (
 	"parley/web/browsertest"
 )
 
-// tab is a tab that shows the page. What it does wrong fails the test when that is over: errors on its console,
-// violations of the content security policy, requests that leave the server.
+// tab is a browser tab that shows the page. At its end, the test fails if the page caused an error on the console, violated its
+// Content-Security-Policy, sent a request to another origin, or put a key into a URL.
 type tab struct {
-	t         *testing.T
-	ctx       context.Context
-	origin    string         // where its requests may go
-	elsewhere string         // another origin where they may go
-	forgiven  *regexp.Regexp // errors of the network that the test is about
-	mu        sync.Mutex
-	requests  []string // guarded by mu
-	complaint []string // guarded by mu
+	t             *testing.T
+	ctx           context.Context
+	origin        string         // the page may send requests to this origin
+	elsewhere     string         // and to this one, if it is not ""
+	allowedErrors *regexp.Regexp // errors that the test provokes
+	mu            sync.Mutex
+	requests      []string // guarded by mu; URLs of all requests and WebSockets
+	complaint     []string // guarded by mu; errors of the page
 }
 
-// openTab opens an address in a new tab: with a profile of its own, or one that a page has opened.
+// openTab returns a new tab of the browser parent. option chooses a new browser profile, or attaches to a tab that a page has
+// opened.
 func openTab(t *testing.T, parent context.Context, origin string, option chromedp.ContextOption) *tab {
 	t.Helper()
-	b := &tab{t: t, origin: origin, forgiven: regexp.MustCompile(`^$`)}
-	ctx, cancel := chromedp.NewContext(parent, option, chromedp.WithListener(b.watch))
+	b := &tab{t: t, origin: origin, allowedErrors: regexp.MustCompile(`^$`)}
+	ctx, cancel := chromedp.NewContext(parent, option, chromedp.WithListener(b.record))
 	t.Cleanup(cancel)
 	b.ctx = ctx
-	if err := chromedp.Do(ctx); err != nil { // the tab lives as long as the context of this first call
+	if err := chromedp.Do(ctx); err != nil { // chromedp closes the tab when the context of this first call ends
 		t.Fatal(err)
 	}
 	b.do(chromedp.EmulateViewport(browsertest.Width, browsertest.Height))
-	t.Cleanup(b.judge)
+	t.Cleanup(b.checkRecorded)
 	return b
 }
 
-// watch receives every event of the tab.
-func (b *tab) watch(event any) {
+// record collects requests and errors from the events of the tab.
+func (b *tab) record(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch e := event.(type) {
@@ -63,31 +64,31 @@ func (b *tab) watch(event any) {
 	}
 }
 
-// judge fails the test for what watch has seen.
-func (b *tab) judge() {
+// checkRecorded fails the test for each error and each forbidden request that record has collected.
+func (b *tab) checkRecorded() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, complaint := range b.complaint {
-		if !b.forgiven.MatchString(complaint) {
-			b.t.Errorf("the page complains: %s", complaint)
+		if !b.allowedErrors.MatchString(complaint) {
+			b.t.Errorf("error on the page: %s", complaint)
 		}
 	}
 	for _, address := range b.requests {
 		asHTTP := strings.Replace(address, "ws://", "http://", 1)
 		known := strings.HasPrefix(asHTTP, b.origin+"/") || b.elsewhere != "" && strings.HasPrefix(asHTTP, b.elsewhere+"/")
 		if !known || strings.Contains(address, "svc_live") {
-			b.t.Errorf("the page asks for %s", address)
+			b.t.Errorf("the page requested %s", address)
 		}
 	}
 	if len(b.requests) == 0 {
-		b.t.Error("no request of the page was seen")
+		b.t.Error("no request of the page was recorded")
 	}
 }
 
-// timeout is for one step in the browser.
+// timeout limits one step in the browser, and one wait for a process.
 const timeout = browsertest.Timeout
 
-// do does something.
+// do performs actions in the tab. Together they have one timeout.
 func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, timeout)
@@ -97,8 +98,8 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// atStart has every page that the tab opens from now on run a script first.
-func (b *tab) atStart(source string) {
+// initScript makes every page that the tab opens later run source before its own scripts.
+func (b *tab) initScript(source string) {
 	b.t.Helper()
 	b.do(func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 		_, err := chromedp.Call(ctx, devtools.AddScriptToEvaluateOnNewDocument, devtools.AddScriptToEvaluateOnNewDocumentParams{Source: source})
@@ -126,40 +127,41 @@ func (b *tab) until(expression string) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		// While a page is loaded there may be nowhere to evaluate it.
+		// Evaluate fails while a page is loading: try again.
 		if yes, err := chromedp.Run(ctx, chromedp.Evaluate[bool](expression)); err == nil && yes {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			b.t.Fatalf("timed out waiting for: %s\nThe page says:\n%s\n%q", expression, eval[string](b, "document.body.innerText"), b.complaint)
+			b.t.Fatalf("timed out waiting for: %s\nThe page shows:\n%s\n%q", expression, eval[string](b, "document.body.innerText"), b.complaint)
 		}
 	}
 }
 
-// reply is the newest reply in the page, as an expression.
+// reply is an expression for the element of the newest reply in the page.
 const reply = `[...document.querySelectorAll("article[data-role=assistant]")].at(-1)`
 
-// untilReply waits until the newest reply has a status and a text.
+// untilReply waits until the newest reply has this status and exactly this text.
 func (b *tab) untilReply(status, text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`%s?.dataset.status === %q && %s.querySelector(".text").textContent === %q`, reply, status, reply, text))
 }
 
-// untilChip waits until the chip shows a state.
+// untilChip waits until the connection indicator shows one of the states.
 func (b *tab) untilChip(states ...string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`" %s ".includes(" " + document.getElementById("chip").dataset.state + " ")`, strings.Join(states, " ")))
 }
 
-// say types a message and Enter.
+// say types a message into the composer and presses Enter.
 func (b *tab) say(content string) {
 	b.t.Helper()
 	b.do(chromedp.SendKeys("#text", content), pressEnter)
 }
 
-// pressEnter is the key as a keyboard has it. The library's own writes a line break even where the page prevents that.
+// pressEnter presses Enter like a keyboard. chromedp's own key event inserts a line break even if the page prevents the default
+// action.
 func pressEnter(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 	const enter = 13
 	for _, event := range []input.DispatchKeyEventParams{
@@ -173,7 +175,8 @@ func pressEnter(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) 
 	return chromedp.Void{}, nil
 }
 
-// fits checks at a phone's width that nothing sticks out sideways, and that the newest message is still in sight.
+// fits checks the page at a phone's width: no element is wider than the screen, the header is at most 70 pixels high, and the
+// composer does not cover the newest message.
 func (b *tab) fits() {
 	b.t.Helper()
 	b.do(chromedp.EmulateViewport(390, 500))
@@ -189,13 +192,13 @@ func (b *tab) fits() {
 	b.do(chromedp.EmulateViewport(1000, 700))
 }
 
-// session is the id of the session that is shown.
+// session returns the id of the session that is shown, from the address.
 func (b *tab) session() string {
 	b.t.Helper()
 	return eval[string](b, `new URLSearchParams(location.search).get("session")`)
 }
 
-// opened returns the tab that an action opens.
+// opened performs an action and returns the tab that the action opens.
 func (b *tab) opened(action chromedp.Action[chromedp.Void]) *tab {
 	b.t.Helper()
 	id := chromedp.WaitNewTarget(b.ctx, func(info *target.Info) bool { return strings.HasPrefix(info.URL, b.origin) })
@@ -209,7 +212,7 @@ func (b *tab) opened(action chromedp.Action[chromedp.Void]) *tab {
 	}
 }
 
-// photograph writes screenshots to the folder $PARLEY_SCREENSHOTS, if that is set: light, dark, and as a phone has it.
+// photograph writes three screenshots to the folder $PARLEY_SCREENSHOTS, if that is set: light, dark, and at phone size.
 func (b *tab) photograph(name string) {
 	folder := os.Getenv("PARLEY_SCREENSHOTS")
 	if folder == "" {
@@ -226,7 +229,8 @@ func (b *tab) photograph(name string) {
 	b.do(chromedp.EmulateViewport(1000, 700))
 }
 
-// photographAs writes a screenshot of the page as it is to the folder $PARLEY_SCREENSHOTS, if that is set.
+// photographAs writes one screenshot of the page, with its present size and colours, to the folder $PARLEY_SCREENSHOTS, if that
+// is set.
 func (b *tab) photographAs(name string) {
 	folder := os.Getenv("PARLEY_SCREENSHOTS")
 	if folder == "" {
@@ -242,13 +246,14 @@ func (b *tab) photographAs(name string) {
 	}
 }
 
-// look sets the size of the tab, in pixels, and the colours that its user prefers, light or dark.
+// look sets the size of the tab in pixels, and the preferred colour scheme, light or dark. It waits until the page has rendered
+// two frames.
 func (b *tab) look(scheme string, width, height int64) {
 	b.t.Helper()
 	if err := browsertest.Look(b.ctx, width, height, scheme); err != nil {
 		b.t.Fatal(err)
 	}
-	// The page sees the change in its next frame.
+	// The page applies the change in its next frame.
 	b.do(func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 		_, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`, chromedp.EvalAwaitPromise))
 		return chromedp.Void{}, err

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// textModel is a model server that answers each message with the text that a test has given for it, in pieces and without a pause.
-// Where a text has a "⏸", the model waits there until it may go on; where it has a "💥", it fails there.
+// textModel is a model server that replies to each message with a text that the test has set, in pieces. A "⏸" in the text makes
+// the reply pause until release; a "💥" makes it fail.
 type textModel struct {
 	*httptest.Server
-	pieces int           // how many bytes a piece has, about
-	pace   time.Duration // before each piece
+	pieces int           // size of a piece in bytes, rounded up to whole characters
+	pace   time.Duration // pause before each piece; 0 for none
 
 	mu    sync.Mutex
-	texts map[string]string // guarded by mu; by the newest message
-	goOn  chan struct{}     // guarded by mu; closed when waiting replies may go on
+	texts map[string]string // guarded by mu; by the newest message of the request
+	goOn  chan struct{}     // guarded by mu; closed when paused replies may continue
 }
 
 func newTextModel(t *testing.T, pieces int) *textModel {
@@ -30,21 +30,21 @@ func newTextModel(t *testing.T, pieces int) *textModel {
 	return m
 }
 
-// env is what has a server use the model.
+// env returns the environment of a server that uses the model, with high timeouts and rate limits.
 func (m *textModel) env() []string {
 	return []string{"PARLEY_ADMIN_KEY=" + declaredKey, "OPENAI_BASE_URL=" + m.URL, "PARLEY_MODEL=texts",
 		"PARLEY_MODEL_FIRST_BYTE=1h", "PARLEY_MODEL_STALL=1h",
 		`PARLEY_TIERS={"pro":{"requestsPerMinute":100000,"tokensPerMinute":100000000}}`}
 }
 
-// says has the model answer a message so.
-func (m *textModel) says(asked, text string) {
+// setReply sets the reply to a message.
+func (m *textModel) setReply(message, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.texts[asked] = text
+	m.texts[message] = text
 }
 
-// release lets the replies that wait go on.
+// release lets paused replies continue.
 func (m *textModel) release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,7 +53,7 @@ func (m *textModel) release() {
 }
 
 func (m *textModel) answer(w http.ResponseWriter, r *http.Request) {
-	asked, ok := lastAsked(w, r, "texts")
+	asked, ok := newestMessage(w, r, "texts")
 	if !ok {
 		return
 	}
@@ -73,7 +73,7 @@ func (m *textModel) answer(w http.ResponseWriter, r *http.Request) {
 		}
 		m.write(w, after)
 	}
-	if fails { // in words that mean harm
+	if fails { // with an error that contains HTML, which the page must not run
 		fmt.Fprint(w, "data: {\"error\":{\"message\":\"<img src=x onerror=alert(1)>\",\"code\":\"<script>alert(1)</script>\"}}\n\n")
 		return
 	}
@@ -82,7 +82,7 @@ func (m *textModel) answer(w http.ResponseWriter, r *http.Request) {
 		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":%d,\"total_tokens\":%d}}\n\ndata: [DONE]\n\n", n, n+10)
 }
 
-// write writes a text in pieces, none of which splits a character.
+// write sends text in pieces without splitting a character.
 func (m *textModel) write(w http.ResponseWriter, text string) {
 	for len(text) > 0 {
 		end := len(text)

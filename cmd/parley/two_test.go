@@ -12,8 +12,8 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// What server/nodes_test.go shows of two servers in one process, the two processes show here that users run.
-func TestNodes_OneService(t *testing.T) {
+// The tests of package server run two nodes in one process. This one runs two processes, as users do.
+func TestNodes_TwoProcesses_BehaveAsOneService(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, time.Millisecond)
 	p := newPair(t, redistest.Single(t).URL, model)
@@ -23,22 +23,22 @@ func TestNodes_OneService(t *testing.T) {
 		begun := a.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": asked, "streaming": true})
 		return "/v1/sessions/" + session + "/messages/" + begun["messageId"].(string)
 	}
-	t.Run("a reply made on one is watched on the other to the last byte", func(t *testing.T) {
+	t.Run("other node streams the whole reply", func(t *testing.T) {
 		if text, end, _ := b.follow(begin("say 2000")); text != words(2000) || end.kind != "message.completed" || end.Message.Content != text {
-			t.Errorf("the deltas make %d bytes, the end is %q with %d", len(text), end.kind, len(end.Message.Content))
+			t.Errorf("the deltas have %d bytes, the terminal event is %q with %d", len(text), end.kind, len(end.Message.Content))
 		}
 	})
-	t.Run("a cancel from the other is answered when the model's request is closed", func(t *testing.T) {
+	t.Run("cancel on the other node closes the model request", func(t *testing.T) {
 		asked := "say 100000 words, to be cancelled"
 		path := begin(asked)
 		m := b.must("POST", path+"/cancel", nil)
 		if content := m["content"].(string); m["status"] != "cancelled" || !strings.HasPrefix(words(100_000), content) {
-			t.Errorf("it was answered %v with %d bytes", m["status"], len(content))
+			t.Errorf("the cancelled reply is %v with %d bytes", m["status"], len(content))
 		}
 		model.awaitClosed(t, asked)
 	})
-	t.Run("twenty sends over both are answered one after the other", func(t *testing.T) { sendTwenty(t, p) })
-	t.Run("a key that one revokes both refuse", func(t *testing.T) {
+	t.Run("concurrent sends to both nodes run one at a time", func(t *testing.T) { sendTwenty(t, p) })
+	t.Run("revoked key is refused on both nodes", func(t *testing.T) {
 		key := a.must("POST", "/v1/keys", map[string]any{"name": "n", "scopes": []string{"read:sessions"}})
 		status := func(node *process) int {
 			as := *node
@@ -50,16 +50,17 @@ func TestNodes_OneService(t *testing.T) {
 			return status
 		}
 		if status(a) != http.StatusOK || status(b) != http.StatusOK {
-			t.Error("the key does not work")
+			t.Error("a node refuses the new key")
 		}
 		a.must("DELETE", "/v1/keys/"+key["keyId"].(string), nil)
 		if onA, onB := status(a), status(b); onA != http.StatusUnauthorized || onB != http.StatusUnauthorized {
-			t.Errorf("revoked, it is answered %d and %d", onA, onB)
+			t.Errorf("with the revoked key the nodes return %d and %d, want 401", onA, onB)
 		}
 	})
 }
 
-// sendTwenty sends twenty messages at once over both nodes, and checks that each was answered, and the history in order.
+// sendTwenty sends twenty messages at once, to both nodes. Each must get its reply, and the history must have each reply directly
+// after its message.
 func sendTwenty(t *testing.T, p *pair) {
 	session := p.node(0).session()
 	var sends sync.WaitGroup
@@ -75,7 +76,7 @@ func sendTwenty(t *testing.T, p *pair) {
 	sends.Wait()
 	history := p.node(1).must("GET", "/v1/sessions/"+session+"/messages?order=asc&limit=100", nil)["data"].([]any)
 	if len(history) != 40 {
-		t.Fatalf("%d messages", len(history))
+		t.Fatalf("the history has %d messages, want 40", len(history))
 	}
 	for i := 0; i < len(history); i += 2 {
 		asked, reply := history[i].(map[string]any), history[i+1].(map[string]any)
@@ -87,7 +88,8 @@ func sendTwenty(t *testing.T, p *pair) {
 	}
 }
 
-func TestNodes_RateLimit(t *testing.T) {
+// 100 requests to two nodes count against one limit: that of the tier free, 60 requests a minute.
+func TestNodes_RateLimit_IsShared(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, time.Millisecond)
 	p := &pair{t: t, dir: t.TempDir(), env: append(model.env(), "PARLEY_STORE="+redistest.Single(t).URL, "PARLEY_TIER=free")}
@@ -109,6 +111,6 @@ func TestNodes_RateLimit(t *testing.T) {
 	}
 	requests.Wait()
 	if admitted.Load() != 60 || refused.Load() != 40 {
-		t.Errorf("%d were admitted, %d refused", admitted.Load(), refused.Load())
+		t.Errorf("%d requests were admitted and %d refused, want 60 and 40", admitted.Load(), refused.Load())
 	}
 }

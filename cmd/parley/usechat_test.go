@@ -21,19 +21,19 @@ import (
 	"parley/web/npmtest"
 )
 
-// company is the site of a company that uses Parley: it holds the key and serves a page with the component of the AI SDK guide.
-// Parley is another origin, behind a network that the test can cut.
+// company is the site of a company that uses Parley. Its server has the API key; its page uses the component of the AI SDK guide.
+// The page reaches Parley, another origin, through a proxy that the test can cut.
 type company struct {
 	*httptest.Server
 	model *wordsModel
-	wire  *wire
+	proxy *proxy
 
-	// static once there is a page
+	// set before the first page is served, then constant
 	parley *process
 	script []byte
 }
 
-// newCompany starts the site, Parley and a model. The page is built with the packages of testdata/usechat/package-lock.json.
+// newCompany starts the site, Parley and a model. It builds the page with the packages of testdata/usechat/package-lock.json.
 func newCompany(t *testing.T) *company {
 	t.Helper()
 	packages := npmtest.Install(t, "testdata/usechat")
@@ -52,12 +52,12 @@ func newCompany(t *testing.T) *company {
 	c.Server = httptest.NewServer(site)
 	t.Cleanup(c.Close)
 	c.parley = serveIn(t, t.TempDir(), append(c.model.env(), "PARLEY_TIER=enterprise", "PARLEY_ORIGINS="+c.URL)...)
-	c.wire = newWire(t, c.parley)
-	c.script = bundle(t, packages, strings.Replace(c.wire.url, "http", "ws", 1)+"/v1/stream")
+	c.proxy = newProxy(t, c.parley)
+	c.script = bundle(t, packages, strings.Replace(c.proxy.url, "http", "ws", 1)+"/v1/stream")
 	return c
 }
 
-// bundle returns the component and main.jsx as one script, with the address of Parley's WebSocket.
+// bundle returns one script that contains main.jsx and the component of the guide. socket is the URL of Parley's WebSocket.
 func bundle(t *testing.T, packages, socket string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func bundle(t *testing.T, packages, socket string) []byte {
 	return script
 }
 
-// ticket returns a ticket for the session that the page names. A real site would first check who may use that session.
+// ticket returns a ticket for the session in the request. A real site would first check that the user may read that session.
 func (c *company) ticket(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		SessionID string `json:"sessionId"`
@@ -108,17 +108,17 @@ func (c *company) history(w http.ResponseWriter, r *http.Request) {
 	}, "GET", "/v1/sessions/"+session+"/messages", nil)
 }
 
-// relay calls Parley and returns what the function makes of the response.
-func (c *company) relay(w http.ResponseWriter, of func(response map[string]any) any, method, path string, body any) {
+// relay calls Parley, converts the response, and sends the result to the page.
+func (c *company) relay(w http.ResponseWriter, convert func(response map[string]any) any, method, path string, body any) {
 	status, response, err := c.parley.call(method, path, body)
 	if err != nil || status != http.StatusOK {
 		http.Error(w, fmt.Sprint(status, err), http.StatusBadGateway)
 		return
 	}
-	_ = json.NewEncoder(w).Encode(of(response))
+	_ = json.NewEncoder(w).Encode(convert(response))
 }
 
-// chatTab is a tab that shows the company's page.
+// chatTab is a tab that shows the company's page with one session.
 type chatTab struct {
 	*tab
 	company *company
@@ -129,13 +129,13 @@ type chatTab struct {
 func (c *company) visit(t *testing.T, browser context.Context, session string) chatTab {
 	t.Helper()
 	b := openTab(t, browser, c.URL, chromedp.WithNewBrowserContext())
-	b.elsewhere = c.wire.url
-	b.forgiven = regexp.MustCompile(`Download the React DevTools|font-weight:bold|` + cutOff.String())
+	b.elsewhere = c.proxy.url
+	b.allowedErrors = regexp.MustCompile(`Download the React DevTools|font-weight:bold|` + networkErrors.String())
 	b.do(chromedp.Navigate(c.URL + "/?session=" + session))
 	return chatTab{b, c, session}
 }
 
-// shows waits until the page shows exactly these messages, user and assistant in turn, and the status.
+// shows waits until the page shows this status and exactly these messages, those of user and assistant in turn.
 func (b chatTab) shows(status string, texts ...string) {
 	b.t.Helper()
 	want, _ := json.Marshal(append([]string{}, texts...))
@@ -143,21 +143,21 @@ func (b chatTab) shows(status string, texts ...string) {
 		JSON.stringify([...document.querySelectorAll("p.user, p.assistant")].map((p) => p.textContent)) === %q`, status, want))
 }
 
-// press presses a button.
+// press clicks the button with that text.
 func (b chatTab) press(button string) {
 	b.t.Helper()
 	b.do(chromedp.Click(`//button[text()="` + button + `"]`))
 }
 
-// ask types a message and Enter. SendKeys would race with an element whose attributes change.
+// ask types a message and presses Enter. It does not use SendKeys, which fails if React changes the element meanwhile.
 func (b chatTab) ask(text string) {
 	b.t.Helper()
 	eval[any](b.tab, `document.querySelector("input").focus()`)
 	b.do(chromedp.KeyEvent(text), pressEnter)
 }
 
-// kept waits until the server's history holds exactly these texts, the newest with that status.
-func (b chatTab) kept(status string, texts ...string) {
+// untilHistory waits until the history has exactly these texts, and the newest message has that status.
+func (b chatTab) untilHistory(status string, texts ...string) {
 	b.t.Helper()
 	late := time.After(timeout)
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -181,7 +181,7 @@ func (b chatTab) kept(status string, texts ...string) {
 	}
 }
 
-// TestSamples_UseChat uses the component of the AI SDK guide in a browser, with the real AI SDK and React, over a network that fails.
+// TestSamples_UseChat uses the component of the AI SDK guide in a browser, with the real AI SDK and React, and cuts the network.
 func TestSamples_UseChat(t *testing.T) {
 	t.Parallel()
 	needs(t, "node", "npm", "chromium")
@@ -191,11 +191,11 @@ func TestSamples_UseChat(t *testing.T) {
 		name string
 		play func(t *testing.T, c *company, browser context.Context)
 	}{
-		{"reload and second tab", chatStreams},
-		{"stop and regenerate", chatStops},
-		{"network cut and restored", chatComesBack},
-		{"lost send is repeated", chatSendsAgain},
-		{"leaving the page", chatIsLeft},
+		{"reload and second tab continue the reply", chatReload},
+		{"stop cancels, regenerate sends again", chatStop},
+		{"restored network resumes the reply", chatReconnect},
+		{"lost send can be repeated", chatLostSend},
+		{"leaving the page does not stop the reply", chatLeave},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
 			c.model.allow(held)
@@ -206,7 +206,7 @@ func TestSamples_UseChat(t *testing.T) {
 
 const asked = "say 60 words"
 
-func chatStreams(t *testing.T, c *company, browser context.Context) {
+func chatReload(t *testing.T, c *company, browser context.Context) {
 	b := c.visit(t, browser, c.parley.session())
 	b.shows("ready")
 	b.ask(asked)
@@ -221,26 +221,26 @@ func chatStreams(t *testing.T, c *company, browser context.Context) {
 	for _, b := range []chatTab{b, second} {
 		b.shows("ready", asked, words(long))
 	}
-	b.kept("completed", asked, words(long))
+	b.untilHistory("completed", asked, words(long))
 }
 
-func chatStops(t *testing.T, c *company, browser context.Context) {
+func chatStop(t *testing.T, c *company, browser context.Context) {
 	b := c.visit(t, browser, c.parley.session())
 	b.shows("ready")
 	b.ask(asked)
 	b.shows("streaming", asked, words(held))
 	b.press("Stop")
 	b.shows("ready", asked, words(held))
-	b.kept("cancelled", asked, words(held))
+	b.untilHistory("cancelled", asked, words(held))
 
 	c.model.allow(long)
 	b.press("Again")
 	b.shows("ready", asked, words(long))
-	b.kept("completed", asked, words(held), asked, words(long))
+	b.untilHistory("completed", asked, words(held), asked, words(long))
 	b.ask("say 2 words")
 	b.shows("ready", asked, words(long), "say 2 words", words(2))
 	all := []string{asked, words(held), asked, words(long), "say 2 words", words(2)}
-	b.kept("completed", all...)
+	b.untilHistory("completed", all...)
 
 	c.model.allow(held)
 	b.ask(asked)
@@ -250,62 +250,62 @@ func chatStops(t *testing.T, c *company, browser context.Context) {
 	second.shows("streaming", all...)
 	second.press("Stop") // cancels the reply for all viewers
 	b.shows("ready", asked, words(long), "say 2 words", words(2), asked, words(held))
-	b.kept("cancelled", all...)
+	b.untilHistory("cancelled", all...)
 	b.do(chromedp.Reload())
 	b.shows("ready", all...)
 }
 
-func chatComesBack(t *testing.T, c *company, browser context.Context) {
+func chatReconnect(t *testing.T, c *company, browser context.Context) {
 	b := c.visit(t, browser, c.parley.session())
 	b.shows("ready")
 	b.ask(asked)
 	b.shows("streaming", asked, words(held))
-	c.wire.cut()
+	c.proxy.cut()
 	b.shows("error WebSocket chat network connection", asked, words(held))
 	c.model.allow(2 * held)
-	c.wire.mend(c.parley)
+	c.proxy.connect(c.parley)
 	b.shows("streaming", asked, words(2*held))
 	c.model.allow(long)
 	b.shows("ready", asked, words(long))
-	b.kept("completed", asked, words(long))
+	b.untilHistory("completed", asked, words(long))
 
 	c.model.allow(held)
 	b.ask(asked)
 	b.shows("streaming", asked, words(long), asked, words(held))
-	c.wire.cut()
+	c.proxy.cut()
 	b.shows("error", asked, words(long), asked, words(held))
 	c.model.allow(long) // the reply ends while the network is cut
-	b.kept("completed", asked, words(long), asked, words(long))
-	c.wire.mend(c.parley)
+	b.untilHistory("completed", asked, words(long), asked, words(long))
+	c.proxy.connect(c.parley)
 	b.shows("ready", asked, words(long), asked, words(long))
 }
 
-func chatSendsAgain(t *testing.T, c *company, browser context.Context) {
+func chatLostSend(t *testing.T, c *company, browser context.Context) {
 	b := c.visit(t, browser, c.parley.session())
 	b.shows("ready")
 	b.ask("say 2 words")
 	b.shows("ready", "say 2 words", words(2))
-	c.wire.cut()
+	c.proxy.cut()
 	b.ask("say 3 words")
 	b.shows("error WebSocket chat network connection", "say 2 words", words(2), "say 3 words")
-	c.wire.mend(c.parley)
+	c.proxy.connect(c.parley)
 	b.shows("ready", "say 2 words", words(2), "say 3 words")
-	b.kept("completed", "say 2 words", words(2))
+	b.untilHistory("completed", "say 2 words", words(2))
 	b.press("Again")
 	b.shows("ready", "say 2 words", words(2), "say 3 words", words(3))
-	b.kept("completed", "say 2 words", words(2), "say 3 words", words(3))
+	b.untilHistory("completed", "say 2 words", words(2), "say 3 words", words(3))
 }
 
-func chatIsLeft(t *testing.T, c *company, browser context.Context) {
+func chatLeave(t *testing.T, c *company, browser context.Context) {
 	b := c.visit(t, browser, c.parley.session())
 	b.shows("ready")
 	b.ask(asked)
 	b.shows("streaming", asked, words(held))
 	eval[any](b.tab, `leave()`)
 	c.model.allow(2 * held)
-	b.kept("streaming", asked, words(2*held))
+	b.untilHistory("streaming", asked, words(2*held))
 	c.model.allow(long)
-	b.kept("completed", asked, words(long))
-	eval[any](b.tab, `show()`) // with the history loaded at first
+	b.untilHistory("completed", asked, words(long))
+	eval[any](b.tab, `show()`) // with the history from the first load, which was empty
 	b.shows("ready", words(long))
 }

@@ -12,12 +12,12 @@ func TestVersionOf(t *testing.T) {
 		settings []debug.BuildSetting
 		want     string
 	}{
-		"a module's":                  {"v1.2.3", nil, "v1.2.3"},
-		"a module's, not the dirt":    {"v1.2.3+dirty", []debug.BuildSetting{revision, {Key: "vcs.modified", Value: "true"}}, "v1.2.3+dirty"},
-		"a revision":                  {"(devel)", []debug.BuildSetting{revision, {Key: "vcs.modified", Value: "false"}}, "0123abcd"},
-		"a revision that was changed": {"", []debug.BuildSetting{{Key: "vcs.modified", Value: "true"}, revision}, "0123abcd-dirty"},
-		"neither":                     {"(devel)", []debug.BuildSetting{{Key: "-race", Value: "true"}}, "(devel)"},
-		"nothing at all":              {"", nil, "(devel)"},
+		"module version":                 {"v1.2.3", nil, "v1.2.3"},
+		"module version over revision":   {"v1.2.3+dirty", []debug.BuildSetting{revision, {Key: "vcs.modified", Value: "true"}}, "v1.2.3+dirty"},
+		"revision":                       {"(devel)", []debug.BuildSetting{revision, {Key: "vcs.modified", Value: "false"}}, "0123abcd"},
+		"revision of a changed checkout": {"", []debug.BuildSetting{{Key: "vcs.modified", Value: "true"}, revision}, "0123abcd-dirty"},
+		"neither version nor revision":   {"(devel)", []debug.BuildSetting{{Key: "-race", Value: "true"}}, "(devel)"},
+		"no information in the binary":   {"", nil, "(devel)"},
 	} {
 		info := &debug.BuildInfo{Main: debug.Module{Version: test.version}, Settings: test.settings}
 		if got := versionOf(info); got != test.want {
@@ -25,6 +25,6 @@ func TestVersionOf(t *testing.T) {
 		}
 	}
 	if got := versionOf(nil); got != "(devel)" {
-		t.Errorf("without information: %q", got)
+		t.Errorf("nil build info: %q, want (devel)", got)
 	}
 }

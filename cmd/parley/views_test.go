@@ -19,8 +19,8 @@ import (
 	"parley/web/browsertest"
 )
 
-// TestPageViews tests the page when the network, the key, the window or the rate limit fails, with hostile content, and every view
-// for accessibility.
+// TestPageViews tests how the page handles failures of the network and the key, a full context window, the rate limit, and
+// hostile content. It checks every view for accessibility.
 func TestPageViews(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Chromium(t)
@@ -28,15 +28,15 @@ func TestPageViews(t *testing.T) {
 		name string
 		play func(t *testing.T, browser context.Context)
 	}{
-		{"browser goes offline during a reply", losesTheNetwork},
-		{"key revoked during a reply", losesTheKey},
-		{"key expires during a reply", outlivesTheKey},
-		{"context overflow shows numbers and a way out", overflows},
+		{"reply resumes when the browser is online again", viewOffline},
+		{"revoked key hides the conversation", viewKeyRevoked},
+		{"expired key hides the conversation", viewKeyExpired},
+		{"context overflow shows numbers and an action", viewOverflow},
 		{"hostile Markdown runs nothing", hostileReplies},
-		{"hostile titles, metadata and errors run nothing", hostileWords},
-		{"hostile session id in the address", hostileAddress},
-		{"every view is accessible", looksLike},
-		{"rate limit counts down and recovers", limitsRequests},
+		{"hostile titles, metadata and errors run nothing", hostileMetadata},
+		{"hostile session id requests no other resource", hostileAddress},
+		{"every view is accessible", everyView},
+		{"rate limit counts down and recovers", viewRateLimit},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
 			t.Parallel()
@@ -45,8 +45,8 @@ func TestPageViews(t *testing.T) {
 	}
 }
 
-// networkConditions are the parameters of Network.emulateNetworkConditionsByRule. Chromium 148, which Debian has, reads Offline
-// here and requires it; later ones read it in each condition.
+// networkConditions are the parameters of Network.emulateNetworkConditionsByRule. Chromium 148, the version in Debian, requires
+// Offline here. Later versions read it from each condition.
 type networkConditions struct {
 	Offline    bool                  `json:"offline"`
 	Conditions []*network.Conditions `json:"matchedNetworkConditions"`
@@ -68,17 +68,17 @@ func (b *tab) offline(offline bool) {
 	b.until(fmt.Sprintf(`navigator.onLine === %v`, !offline))
 }
 
-func losesTheNetwork(t *testing.T, browser context.Context) {
+func viewOffline(t *testing.T, browser context.Context) {
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), model.env()...)
-	b := enter(t, browser, p.url)
-	b.forgiven = regexp.MustCompile(cutOff.String() + `|ERR_INTERNET_DISCONNECTED`)
+	b := openPage(t, browser, p.url)
+	b.allowedErrors = regexp.MustCompile(networkErrors.String() + `|ERR_INTERNET_DISCONNECTED`)
 	b.say("say 60 words")
 	b.untilReply("streaming", words(held))
 	b.offline(true)
 	b.untilChip("reconnecting", "connecting")
 	model.allow(2 * held)
-	// What is typed meanwhile is kept.
+	// Text that the user types while offline is kept.
 	b.do(chromedp.SendKeys("#text", "say 2 words"))
 	b.offline(false)
 	start := time.Now()
@@ -88,15 +88,15 @@ func losesTheNetwork(t *testing.T, browser context.Context) {
 	model.allow(long - 1) // checked before the terminal frame, which would hide a gap
 	b.untilReply("streaming", words(long-1))
 	model.allow(long)
-	if text := agree(b, p, "completed"); text != words(long) {
+	if text := checkReply(b, p, "completed"); text != words(long) {
 		t.Errorf("the reply is %q", text)
 	}
 	b.do(chromedp.Focus("#text"), pressEnter)
 	b.untilReply("completed", words(2))
 }
 
-// madeKey creates a key and opens the page with it.
-func madeKey(t *testing.T, browser context.Context, p *process, expiresAt time.Time) (b *tab, keyID string) {
+// openWithNewKey creates a key and opens the page with it. A zero expiresAt means that the key does not expire.
+func openWithNewKey(t *testing.T, browser context.Context, p *process, expiresAt time.Time) (b *tab, keyID string) {
 	t.Helper()
 	record := map[string]any{"name": "a guest's", "scopes": []string{"read:sessions", "write:sessions", "read:messages", "write:messages"}}
 	if !expiresAt.IsZero() {
@@ -104,13 +104,14 @@ func madeKey(t *testing.T, browser context.Context, p *process, expiresAt time.T
 	}
 	made := p.must("POST", "/v1/keys", record)
 	b = openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
-	b.forgiven = regexp.MustCompile(`status of 401`)
+	b.allowedErrors = regexp.MustCompile(`status of 401`)
 	b.do(chromedp.Navigate(p.url + "/#key=" + made["key"].(string)))
 	b.untilChip("live")
 	return b, made["keyId"].(string)
 }
 
-// untilGate waits until the page asks for a key and says why, and checks that it hides the conversation.
+// untilGate waits until the page asks for a key and states the reason. It checks that the page hides the conversation and has
+// deleted the refused key.
 func (b *tab) untilGate() {
 	b.t.Helper()
 	b.until(`document.getElementById("gate-problem").checkVisibility() && document.activeElement.id === "key"`)
@@ -123,10 +124,10 @@ func (b *tab) untilGate() {
 	}
 }
 
-func losesTheKey(t *testing.T, browser context.Context) {
+func viewKeyRevoked(t *testing.T, browser context.Context) {
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), model.env()...)
-	b, id := madeKey(t, browser, p, time.Time{})
+	b, id := openWithNewKey(t, browser, p, time.Time{})
 	b.say("say 60 words")
 	b.untilReply("streaming", words(held))
 	session := b.session()
@@ -136,30 +137,30 @@ func losesTheKey(t *testing.T, browser context.Context) {
 	b.untilGate()
 	t.Logf("the page asked for a key %v after the revocation", time.Since(start))
 	b.fits()
-	model.allow(2 * held) // the reply goes on
+	model.allow(2 * held) // the revoked key does not end the reply
 	b.do(chromedp.SendKeys("#key", declaredKey), pressEnter)
 	b.untilReply("streaming", words(2*held))
 	if b.session() != session {
 		t.Errorf("session %s is shown, want %s", b.session(), session)
 	}
 	model.allow(long)
-	if text := agree(b, p, "completed"); text != words(long) {
+	if text := checkReply(b, p, "completed"); text != words(long) {
 		t.Errorf("the reply is %q", text)
 	}
-	b.do(chromedp.Focus("#text"), pressEnter) // what was typed before
+	b.do(chromedp.Focus("#text"), pressEnter) // sends the text that was typed before the revocation
 	b.untilReply("completed", words(2))
 	b.until(`document.querySelectorAll("article").length === 4`)
 }
 
-// keyLife is how long a key works that expires while a reply is written. The page must be open by then, on a slow machine too;
-// while it lasts, other tests run.
+// keyLife is the lifetime of a key that expires during a reply. One minute is enough to open the page on a slow machine. Other
+// tests run meanwhile.
 const keyLife = time.Minute
 
-func outlivesTheKey(t *testing.T, browser context.Context) {
+func viewKeyExpired(t *testing.T, browser context.Context) {
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), model.env()...)
 	expiresAt := time.Now().Add(keyLife).Truncate(time.Millisecond)
-	b, _ := madeKey(t, browser, p, expiresAt)
+	b, _ := openWithNewKey(t, browser, p, expiresAt)
 	b.say("say 60 words")
 	b.untilReply("streaming", words(held))
 	b.untilGate()
@@ -167,19 +168,19 @@ func outlivesTheKey(t *testing.T, browser context.Context) {
 	b.do(chromedp.SendKeys("#key", declaredKey), pressEnter)
 	b.untilReply("streaming", words(held))
 	model.allow(long)
-	agree(b, p, "completed")
+	checkReply(b, p, "completed")
 }
 
-// visible returns an expression: the error banner is shown and its text matches.
+// visible returns an expression: whether the error banner is shown and its text matches the pattern.
 func visible(pattern string) string {
 	return fmt.Sprintf(`(document.getElementById("problem").checkVisibility() && /%s/.test(document.querySelector("#problem p").textContent))`, pattern)
 }
 
-func overflows(t *testing.T, browser context.Context) {
+func viewOverflow(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
-	b := enter(t, browser, p.url)
-	b.forgiven = regexp.MustCompile(`status of 413`)
-	b.small("refuse")
+	b := openPage(t, browser, p.url)
+	b.allowedErrors = regexp.MustCompile(`status of 413`)
+	b.smallWindow("refuse")
 	b.say("say 60 words")
 	b.untilReply("completed", words(60))
 	typed := "say 4 words" + strings.Repeat(" buoy", 70)
@@ -196,30 +197,31 @@ func overflows(t *testing.T, browser context.Context) {
 	b.untilReply("completed", words(4))
 }
 
-// guards makes a page record in window.ran every call and policy violation that hostile content would cause.
-const guards = `window.ran = [];
+// recordAttacks is a script that records in window.ran each call and each policy violation that hostile content would cause.
+const recordAttacks = `window.ran = [];
 	for (const name of ["alert", "confirm", "prompt", "open", "print"]) window[name] = () => ran.push(name);
 	addEventListener("securitypolicyviolation", (event) => ran.push("violates " + event.violatedDirective));`
 
-// enterGuarded opens a path of the page with the admin key and with guards.
-func enterGuarded(t *testing.T, browser context.Context, p *process, path string) *tab {
+// openGuarded opens a path of the page with the admin key and with recordAttacks.
+func openGuarded(t *testing.T, browser context.Context, p *process, path string) *tab {
 	t.Helper()
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
-	b.atStart(guards)
+	b.initScript(recordAttacks)
 	b.do(chromedp.Navigate(p.url + path + "#key=" + declaredKey))
 	b.untilChip("live")
 	return b
 }
 
-// unharmed checks that nothing ran, that no active element was planted, and that the page requested only its own addresses.
-func (b *tab) unharmed() {
+// checkNothingRan checks that no hostile script ran, that the page contains no injected element, and that it requested only its
+// own URLs.
+func (b *tab) checkNothingRan() {
 	b.t.Helper()
 	if ran := eval[[]string](b, `ran`); len(ran) > 0 {
 		b.t.Errorf("hostile content ran: %v", ran)
 	}
-	const planted = `[...document.querySelectorAll("body :is(script, style, iframe, object, embed, svg, math, link, meta, base, video, audio, img:not([src='/static/icon.svg'])), [onerror], [onload], [onclick], [style*=url], [srcdoc]")]`
-	if found := eval[[]string](b, planted+`.map((e) => e.outerHTML.slice(0, 100))`); len(found) > 0 {
-		b.t.Errorf("planted elements: %v", found)
+	const injected = `[...document.querySelectorAll("body :is(script, style, iframe, object, embed, svg, math, link, meta, base, video, audio, img:not([src='/static/icon.svg'])), [onerror], [onload], [onclick], [style*=url], [srcdoc]")]`
+	if found := eval[[]string](b, injected+`.map((e) => e.outerHTML.slice(0, 100))`); len(found) > 0 {
+		b.t.Errorf("injected elements: %v", found)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -231,8 +233,8 @@ func (b *tab) unharmed() {
 	}
 }
 
-// corpus loads web's hostile texts into the page, as hostile.texts(), and the check hostile.violations().
-func (b *tab) corpus() {
+// loadHostile loads web/testdata/hostile.mjs into the page: the texts as hostile.texts() and the check hostile.violations().
+func (b *tab) loadHostile() {
 	b.t.Helper()
 	source, err := os.ReadFile("../../web/testdata/hostile.mjs")
 	if err != nil {
@@ -242,10 +244,10 @@ func (b *tab) corpus() {
 	eval[bool](b, "(globalThis.hostile = (() => {"+module+"\nreturn { texts: hostile, violations }; })()) !== null")
 }
 
-// settled waits until the page has rendered everything, and returns a checksum of each reply's HTML by message id.
+// settled waits until the page has rendered all replies. It returns a checksum of the HTML of each reply, by message id.
 func (b *tab) settled() map[string]int {
 	b.t.Helper()
-	const frames = 15 // without a change; the page writes in every frame while it has something to write
+	const frames = 15 // number of frames without a change; while text is left to render, the page renders some in every frame
 	b.resolves(fmt.Sprintf(`new Promise((resolve) => {
 		let quiet = 0;
 		new MutationObserver(() => (quiet = 0)).observe(document.getElementById("log"), { subtree: true, childList: true, characterData: true });
@@ -263,20 +265,21 @@ func hostileReplies(t *testing.T, browser context.Context) {
 	const short = 50_000
 	model := newTextModel(t, 24)
 	p := serveIn(t, t.TempDir(), model.env()...)
-	b := enterGuarded(t, browser, p, "/")
-	b.corpus()
+	b := openGuarded(t, browser, p, "/")
+	b.loadHostile()
 	var texts []string
 	if err := json.Unmarshal([]byte(eval[string](b, `JSON.stringify(hostile.texts().map(([, text]) => text))`)), &texts); err != nil || len(texts) < 60 {
-		t.Fatalf("%d texts, %v", len(texts), err)
+		t.Fatalf("read %d hostile texts, want at least 60: %v", len(texts), err)
 	}
 	long := slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return len(text) < short })
 	for _, texts := range [][]string{slices.DeleteFunc(texts, func(text string) bool { return text == "" || len(text) >= short }), long} {
-		b.showsHostile(p, model, texts)
+		b.checkHostileReplies(p, model, texts)
 	}
 }
 
-// showsHostile opens a session in which the user sends hostile texts and the model replies with the same ones.
-func (b *tab) showsHostile(p *process, model *textModel, texts []string) {
+// checkHostileReplies opens a session in which the model replies with each of the texts. The user sends the same text, if it is a
+// valid message. After a reload, each reply must be rendered as it was when it streamed.
+func (b *tab) checkHostileReplies(p *process, model *textModel, texts []string) {
 	b.t.Helper()
 	session := p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 1_000_000},
 		"metadata": map[string]any{"title": texts[0][:min(len(texts[0]), 1000)]}})["sessionId"].(string)
@@ -288,12 +291,12 @@ func (b *tab) showsHostile(p *process, model *textModel, texts []string) {
 		if len(text) <= 10_000 && !strings.ContainsRune(text, 0) {
 			asked = text
 		}
-		model.says(asked, text)
+		model.setReply(asked, text)
 		p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": asked, "metadata": map[string]any{asked[:min(len(asked), 100)]: asked[:min(len(asked), 1000)]}})
 	}
 	b.until(fmt.Sprintf(`document.querySelectorAll("article[data-role=assistant][data-status=completed]").length === %d`, len(texts)))
 	streamed := b.settled()
-	b.harmless()
+	b.checkRendered()
 	b.do(chromedp.Reload())
 	b.untilChip("live")
 	b.until(`document.querySelectorAll("article").length > 0`)
@@ -303,7 +306,7 @@ func (b *tab) showsHostile(p *process, model *textModel, texts []string) {
 		b.until(fmt.Sprintf(`document.querySelectorAll("article").length > %d`, before))
 	}
 	again := b.settled()
-	b.harmless()
+	b.checkRendered()
 	if len(again) != len(streamed) || len(streamed) != len(texts) {
 		b.t.Errorf("%d texts, %d streamed, %d after a reload", len(texts), len(streamed), len(again))
 	}
@@ -314,29 +317,29 @@ func (b *tab) showsHostile(p *process, model *textModel, texts []string) {
 	}
 }
 
-// harmless checks how hostile texts are rendered.
-func (b *tab) harmless() {
+// checkRendered checks the rendered replies with hostile.violations, that user messages are plain text, and that nothing ran.
+func (b *tab) checkRendered() {
 	b.t.Helper()
-	b.corpus()
+	b.loadHostile()
 	for _, violation := range eval[[]string](b, `[...new Set([...document.querySelectorAll("article[data-role=assistant] .text")].flatMap((e) => hostile.violations(e)))]`) {
-		b.t.Errorf("the page has %s", violation)
+		b.t.Errorf("the rendered reply has %s", violation)
 	}
 	if elements := eval[int](b, `document.querySelectorAll("article[data-role=user] .text *").length`); elements > 0 {
 		b.t.Errorf("users' messages were rendered as %d elements, want plain text", elements)
 	}
 	eval[bool](b, `document.querySelectorAll("article a:not([href])").forEach((a) => a.click()) ?? true`)
-	b.unharmed()
+	b.checkNothingRan()
 }
 
-// hostileWords puts hostile texts into titles, metadata, system messages and the model's errors.
-func hostileWords(t *testing.T, browser context.Context) {
+// hostileMetadata puts hostile text into titles, metadata, system messages and the model's errors.
+func hostileMetadata(t *testing.T, browser context.Context) {
 	const shown = `</p><img src=x onerror=alert(1)><script>alert(1)</script>"'{{1}}`
 	const harm = shown + "\u202e" // right-to-left override, which would reverse the text after it
 	model := newTextModel(t, 24)
-	model.says(harm, harm+"💥")
+	model.setReply(harm, harm+"💥")
 	p := serveIn(t, t.TempDir(), model.env()...)
 	session := p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef", "metadata": map[string]any{"title": harm, harm: harm}})["sessionId"].(string)
-	b := enterGuarded(t, browser, p, "/?session="+session)
+	b := openGuarded(t, browser, p, "/?session="+session)
 	b.until(is(`document.getElementById("title").textContent`, shown))
 	b.until(entry(shown, "a") + ` !== undefined`)
 	b.inspect()
@@ -356,19 +359,19 @@ func hostileWords(t *testing.T, browser context.Context) {
 	b.until(fmt.Sprintf(`document.getElementById("confirm-question").textContent.includes(%q)`, "<img src=x onerror=alert(1)>"))
 	b.do(pressEscape)
 	b.do(chromedp.SendKeys("#find", harm), chromedp.Focus("#text"))
-	b.unharmed()
+	b.checkNothingRan()
 }
 
-// hostileAddress opens addresses whose session id is a path to other API resources. The page must treat it as an id.
+// hostileAddress opens addresses whose session id is a path to another API resource. The page must treat the path as an id.
 func hostileAddress(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
 	id := p.must("POST", "/v1/keys", map[string]any{"name": "another", "scopes": []string{"read:sessions"}})["keyId"].(string)
 	for _, session := range []string{"../keys/" + id, "%2e%2e/keys/" + id + "?", "../keys?", "<img src=x onerror=alert(1)>"} {
-		b := enterGuarded(t, browser, p, "/?session="+strings.ReplaceAll(strings.ReplaceAll(session, "%", "%25"), "?", "%3F"))
-		b.forgiven = regexp.MustCompile(`status of 404`)
+		b := openGuarded(t, browser, p, "/?session="+strings.ReplaceAll(strings.ReplaceAll(session, "%", "%25"), "?", "%3F"))
+		b.allowedErrors = regexp.MustCompile(`status of 404`)
 		b.until(visible("^Session not found"))
 		b.until(`document.getElementById("menu").hidden`)
-		if asked := b.asked("v1/keys"); asked != "" {
+		if asked := b.requested("v1/keys"); asked != "" {
 			t.Errorf("the page requested %s", asked)
 		}
 		if ran := eval[[]string](b, `ran`); len(ran) > 0 {
@@ -376,33 +379,33 @@ func hostileAddress(t *testing.T, browser context.Context) {
 		}
 	}
 	if status, _, _ := p.call("POST", "/v1/keys/"+id+"/rotate", nil); status != http.StatusOK {
-		t.Errorf("the key is gone: %d", status)
+		t.Errorf("rotating the key returned %d: the page deleted or revoked it", status)
 	}
 }
 
-// limitsRequests has a server with a low rate limit and two tabs that hit it: one sends a message, the other opens a session. After
-// the minute the first can send its text, and the second opens the session by itself.
-func limitsRequests(t *testing.T, browser context.Context) {
+// viewRateLimit uses up a low rate limit. Then one tab sends a message and another opens a session. After a minute, the user can
+// send again in the first tab, and the second opens the session without the user.
+func viewRateLimit(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), append(newWordsModel(t, time.Millisecond).env(), `PARLEY_TIERS={"pro":{"requestsPerMinute":30}}`)...)
-	sends := enter(t, browser, p.url)
+	sends := openPage(t, browser, p.url)
 	sends.say("say 5 words")
 	sends.untilReply("completed", words(5))
-	opens := enter(t, browser, p.url)
+	opens := openPage(t, browser, p.url)
 	opens.until(entry("say 5 words", "a") + ` !== undefined`)
-	sends.forgiven = regexp.MustCompile(`status of 429`)
-	opens.forgiven = sends.forgiven
-	spend(p)
+	sends.allowedErrors = regexp.MustCompile(`status of 429`)
+	opens.allowedErrors = sends.allowedErrors
+	exhaustRateLimit(p)
 	opens.until(entry("say 5 words", "a") + `.click() === undefined`)
 	opens.until(visible("^Too many requests"))
-	spend(p) // what a slow machine has left of it by now
+	exhaustRateLimit(p) // again: on a slow machine, part of the limit may be free by now
 	sends.say("say 7 words")
 	sends.until(visible(`^Too many requests\. You can send again in \d+ s\. Your text is kept\.$`))
 	sends.until(is(`document.getElementById("text").value`, "say 7 words"))
 	first := eval[string](sends, `document.querySelector("#problem p").textContent`)
 	sends.until(fmt.Sprintf(`document.querySelector("#problem p").textContent !== %q`, first))
-	sends.eachLook("limited")
+	sends.checkEachDisplay("limited")
 
-	// On a slow machine the first minute can end in parts, so that a send is refused once more.
+	// On a slow machine the limit becomes free in parts, so that a send can be refused again.
 	again, replied := visible(`^You can send again now\.$`), `document.querySelectorAll("article[data-role=assistant][data-status=completed]").length === 2`
 	for sends.until(again + " || " + replied); !eval[bool](sends, replied); sends.until(again + " || " + replied) {
 		sends.do(chromedp.Focus("#text"), pressEnter)
@@ -413,8 +416,8 @@ func limitsRequests(t *testing.T, browser context.Context) {
 	opens.until(`document.querySelectorAll("article").length === 4`)
 }
 
-// spend makes requests until the rate limit leaves none.
-func spend(p *process) {
+// exhaustRateLimit makes requests until the rate limit admits no more.
+func exhaustRateLimit(p *process) {
 	p.t.Helper()
 	for left := 1; left > 0; {
 		_, header, _, err := p.request("GET", "/v1/analytics/usage", nil)

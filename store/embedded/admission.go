@@ -13,20 +13,21 @@ import (
 	"parley/conversation/usage"
 )
 
-// limits are the rate limits of all owners. The windows of a minute are in memory only, because writing them would cost a commit a
-// request: a restart forgives what was used in the last minute. The requests of a test key's day are in the file, and a restart forgives
-// none of them. Requests that were admitted in the last second, and are not counted in the file yet, are kept here as well. Its methods may be called from any goroutine.
+// limits has the rate limits of all owners. The one-minute windows are in memory only, because storing them would need a commit
+// for each request. A restart resets them. The daily count of an account's test keys is in the file and survives a restart.
+// limits also has the requests of the last second that are not yet counted in the file's usage. Its methods may be called from
+// any goroutine.
 type limits struct {
 	mu       sync.Mutex
 	counters map[conversation.Owner]*limit.Counters // guarded by mu
-	reserved map[string]limit.Reservation           // guarded by mu; of live turns, by the reply's id
-	swept    limit.Second                           // guarded by mu
-	requests map[hourAt]int64                       // guarded by mu; admitted and not counted in the file yet
-	tick     *time.Timer                            // guarded by mu; fires when they are to be counted, nil if there are none
-	due      func()                                 // static; has them counted
+	reserved map[string]limit.Reservation           // guarded by mu; reservations of live turns, by reply id
+	swept    limit.Second                           // guarded by mu; when idle counters were last removed
+	requests map[hourAt]int64                       // guarded by mu; admitted requests that are not yet counted in the file
+	tick     *time.Timer                            // guarded by mu; calls due; nil if requests is empty
+	due      func()                                 // constant; makes the committer count requests
 }
 
-// idleEvery is how often, in seconds, counters without a request in the last minute are forgotten.
+// idleEvery is the interval, in seconds, at which idle counters are removed from memory.
 const idleEvery = 300
 
 func newLimits(due func()) limits {
@@ -36,7 +37,7 @@ func newLimits(due func()) limits {
 	}
 }
 
-// of returns an owner's counters; called with mu held.
+// of returns the owner's counters. The caller must hold mu.
 func (l *limits) of(o conversation.Owner, now limit.Second) *limit.Counters {
 	if now >= l.swept+idleEvery {
 		l.swept = now
@@ -54,7 +55,8 @@ func (l *limits) of(o conversation.Owner, now limit.Second) *limit.Counters {
 	return c
 }
 
-// admit counts a request or refuses it. day is the count in the file for the account of a test key; the new count is returned.
+// admit counts a request, or refuses it with an *auth.LimitError. day is the stored count for the account of a test key. admit
+// returns the new count.
 func (l *limits) admit(a *auth.Admission, day limit.Day) (limit.Day, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +85,7 @@ func (l *limits) reserve(a *auth.Admission, tokens int) (limit.Reservation, erro
 	return r, nil
 }
 
-// release returns the reservation of a turn that did not begin.
+// release cancels the reservation of a turn that did not begin.
 func (l *limits) release(o conversation.Owner, r limit.Reservation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,7 +113,7 @@ func (l *limits) settle(key conversation.TurnKey, used int) {
 	l.of(key.Owner, now).Tokens.Settle(now, &r, used)
 }
 
-// charge counts tokens that were used outside a turn, such as those of a summary.
+// charge counts tokens that were used outside a turn, for example by a summary.
 func (l *limits) charge(o conversation.Owner, used int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,8 +134,8 @@ func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
 	return err
 }
 
-// admitTest admits a test key's request in a transaction of its own, so that it counts for the day before the request has any effect, and
-// also if the request then fails.
+// admitTest admits a request of a test key in a separate transaction. So the request is counted for the day before it has any
+// effect, and even if it fails later.
 func (s *Store) admitTest(ctx context.Context, a *auth.Admission) error {
 	return s.run(ctx, func(w *writing) error {
 		if err := w.alive(a); err != nil {
@@ -144,7 +146,7 @@ func (s *Store) admitTest(ctx context.Context, a *auth.Admission) error {
 		if err != nil {
 			return err
 		}
-		if !a.Pending() { // this runs again: the request is counted in memory, but not in the file
+		if !a.Pending() { // the transaction runs again: the request is already counted in memory, but not in the file
 			day.Take(limit.SecondOf(w.now.Go()), limit.TestKeyRequestsPerDay)
 		} else if day, err = s.limits.admit(a, day); err != nil {
 			return err
@@ -154,7 +156,7 @@ func (s *Store) admitTest(ctx context.Context, a *auth.Admission) error {
 	})
 }
 
-// admit admits the request of a live key, if it is pending.
+// admit admits the request of a live key, unless that was done before.
 func (r *reading) admit(s *Store, a *auth.Admission) error {
 	if !a.Pending() {
 		return nil
@@ -166,7 +168,8 @@ func (r *reading) admit(s *Store, a *auth.Admission) error {
 	return err
 }
 
-// alive reports whether the key of a request works: the declared one always does.
+// alive returns auth.ErrInvalidToken if the secret of the request has been removed or has expired. The admin key from the
+// configuration, which has no hash, is always valid.
 func (r *reading) alive(a *auth.Admission) error {
 	p := &a.Principal
 	if p.Secret == (auth.Hash{}) {
@@ -179,7 +182,7 @@ func (r *reading) alive(a *auth.Admission) error {
 	return nil
 }
 
-// day returns what the file has counted of an account's test keys.
+// day returns the stored count of requests with the account's test keys.
 func (r *reading) day(account []byte) (limit.Day, error) {
 	value := r.bucket(daysBucket).Get(account)
 	switch len(value) {

@@ -34,6 +34,6 @@ func TestAdmit_TestKeyDay_SurvivesRestart(t *testing.T) {
 	}
 	var refused *auth.LimitError
 	if err := admit(s); !errors.As(err, &refused) || refused.Decision.Refused != limit.ByDay {
-		t.Errorf("one more: %v", err)
+		t.Errorf("one request over the limit: error %v", err)
 	}
 }

@@ -38,8 +38,8 @@ func benchSession(b *testing.B, s *Store) conversation.Session {
 	return made.Session
 }
 
-// BenchmarkTurn is BeginTurn and EndTurn: two commits, each shared with the operations that wait. Without syncing it shows the cost apart
-// from the disk.
+// BenchmarkTurn measures BeginTurn and EndTurn: two commits, each shared with the operations that wait. Without syncing, it shows
+// the cost without the disk.
 func BenchmarkTurn(b *testing.B) {
 	for _, sessions := range []int{1, 64} {
 		for _, noSync := range []bool{false, true} {
@@ -86,7 +86,7 @@ func benchmarkTurns(b *testing.B, sessions int, noSync bool) {
 	b.ReportMetric(2*float64(b.N)/b.Elapsed().Seconds(), "writes/s")
 }
 
-// BenchmarkUsage is a report of an owner with 50,000 sessions, the limit of the highest tier.
+// BenchmarkUsage measures a usage report of an owner with 50,000 sessions, the limit of the highest tier.
 func BenchmarkUsage(b *testing.B) {
 	const sessions = 50_000
 	s := openBench(b, Options{noSync: true})
@@ -108,7 +108,8 @@ func BenchmarkUsage(b *testing.B) {
 	}
 }
 
-// BenchmarkJournal is a tick of the journal with 1,000 live replies, each with ten bytes of text, or 2.5 tokens. One op is one segment.
+// BenchmarkJournal measures ticks of the journal with 1,000 live replies, each of which adds ten bytes of text (2.5 tokens). One
+// op is one segment.
 func BenchmarkJournal(b *testing.B) {
 	const replies = 1000
 	s := openBench(b, Options{noSync: true})

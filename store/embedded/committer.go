@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// maxBatch bounds the operations of one transaction, so that the first of them does not wait for thousands of others.
+	// maxBatch is the maximum number of operations in one transaction, so that the first does not wait for thousands of others.
 	maxBatch = 1024
-	// maxScratch bounds, in bytes, the memory for values that is kept from one transaction to the next.
+	// maxScratch is the maximum size, in bytes, of the memory for values that is reused by the next transaction.
 	maxScratch = 1 << 20
 )
 
 // operation is a write that waits for the committer.
 type operation struct {
 	run   func(*writing) error
-	taken atomic.Bool // set by the committer to run it, or by its caller to withdraw it; the first wins
+	taken atomic.Bool // set by the committer before it runs the operation, or by the caller to withdraw it; the first one wins
 	err   error       // set before done is closed
 	done  chan struct{}
 }
@@ -35,7 +35,7 @@ func newOperation(run func(*writing) error) *operation {
 	return &operation{run: run, done: make(chan struct{})}
 }
 
-// update runs an operation and returns its result when it is durable. See submit.
+// update submits an operation with a result. It returns the result when the operation is durable.
 func update[T any](ctx context.Context, s *Store, run func(*writing) (T, error)) (T, error) {
 	var result T
 	err := s.submit(ctx, func(w *writing) (err error) {
@@ -43,12 +43,12 @@ func update[T any](ctx context.Context, s *Store, run func(*writing) (T, error))
 		return err
 	})
 	if errors.Is(err, conversation.ErrUnavailable) {
-		result = *new(T) // it ran, but its effect was undone
+		result = *new(T) // the operation ran, but its commit failed
 	}
 	return result, err
 }
 
-// submit admits the request in ctx and has the committer run an operation. See run.
+// submit admits the request in ctx and passes an operation to the committer. See run.
 func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
 	a := auth.AdmissionOf(ctx)
 	switch {
@@ -68,11 +68,11 @@ func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
 	})
 }
 
-// run has the committer run an operation, and returns when it is durable or has failed. If ctx ends before the committer has taken the
-// operation, it does not run. After that, run waits for its outcome whatever becomes of ctx.
+// run passes an operation to the committer and returns when the operation is durable or has failed. If ctx ends before the
+// committer has taken the operation, the operation does not run. After that, run waits for the result even if ctx ends.
 //
-// The committer may run an operation more than once, each time on the state before the first. An operation should check before it
-// writes: if it fails after it has written, its writes are undone by running the whole batch again without it.
+// The committer may run an operation more than once; each run begins with the same stored state. An operation should check before
+// it writes: if it fails after a write, the committer rolls back the transaction and runs the rest of the batch again.
 func (s *Store) run(ctx context.Context, run func(*writing) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (s *Store) alert() {
 	}
 }
 
-// commit is the committer goroutine. It returns when the store is closed and no operation waits.
+// commit is the body of the committer goroutine. It returns when the store is closed and no operation waits.
 func (s *Store) commit() {
 	defer close(s.committed)
 	var taken []*operation
@@ -130,7 +130,8 @@ func (s *Store) commit() {
 	}
 }
 
-// runBatch runs operations in one transaction, and again without each that spoils it, and returns to all callers.
+// runBatch runs operations in one transaction. If one of them fails after a write, runBatch runs the others again without it. At
+// the end, it releases all callers.
 func (s *Store) runBatch(taken []*operation) {
 	batch := make([]*operation, 0, len(taken))
 	for _, op := range taken {
@@ -143,7 +144,7 @@ func (s *Store) runBatch(taken []*operation) {
 		if spoiler < 0 {
 			break
 		}
-		close(batch[spoiler].done) // it returns its error; the others run again
+		close(batch[spoiler].done) // its caller gets the error; the others run again
 		batch = slices.Delete(batch, spoiler, spoiler+1)
 	}
 	for _, op := range batch {
@@ -154,8 +155,8 @@ func (s *Store) runBatch(taken []*operation) {
 // errNothingWritten rolls back a transaction that wrote nothing, to save the sync.
 var errNothingWritten = errors.New("nothing was written")
 
-// attempt runs operations in one transaction and sets their errors. If one of them failed after it had written, the transaction is rolled
-// back and attempt returns the index of that operation; otherwise it returns -1.
+// attempt runs operations in one transaction and sets their errors. If one of them fails after a write, attempt rolls back the
+// transaction and returns the index of that operation. Otherwise it returns -1.
 func (s *Store) attempt(batch []*operation) (spoiler int) {
 	spoiler = -1
 	if err := s.brokenBy(); err != nil {
@@ -201,14 +202,14 @@ func (s *Store) attempt(batch []*operation) (spoiler int) {
 	return spoiler
 }
 
-// write is bbolt's Update that returns a panic of bbolt as an error.
+// write runs a bbolt write transaction. It returns a panic of bbolt as an error and then stops all further writes.
 func (s *Store) write(run func(*bbolt.Tx) error) (err error) {
 	s.writer.Lock()
 	defer s.writer.Unlock()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
-			s.breakBy(err) // bbolt's memory may no longer agree with the file
+			s.breakBy(err) // bbolt's state in memory may differ from the file
 		}
 	}()
 	return s.db.Update(run)
@@ -226,17 +227,18 @@ func (w *writing) try(op *operation) (panicked bool) {
 	return false
 }
 
-// fail decides whether the store can go on after a failed commit. Usually it can, because bbolt has left the file as it was. But if the
-// last step failed, the sync of the meta page, the transaction is in force for this process, and it is unknown whether it will be for the
-// next. Then nothing is written or scrubbed until the file is opened again.
+// fail decides whether the store can continue after transaction id has failed to commit. Usually it can, because the file still
+// has the state before the transaction. But if the last step has failed, the sync of the meta page, this process sees the new
+// state, and it is unknown which state a crash would leave. Then the store refuses all writes and sweeps until the file is opened
+// again.
 func (s *Store) fail(id int, err error) {
-	inForce := true
+	visible := true
 	s.readers.RLock()
 	defer s.readers.RUnlock()
 	if viewErr := s.db.View(func(tx *bbolt.Tx) error {
-		inForce = tx.ID() >= id
+		visible = tx.ID() >= id
 		return nil
-	}); viewErr != nil || inForce {
+	}); viewErr != nil || visible {
 		s.breakBy(err)
 	}
 }
@@ -255,25 +257,24 @@ func (s *Store) brokenBy() error {
 	return nil
 }
 
-// writing is a write transaction as operations see it, owned by the committer. Its effects in memory (queues, grants, the journal) are
-// applied when it is durable. Until then only the operations of its batch see them.
+// writing is the write transaction that operations use. The committer owns it. Its changes to queues, grants and the journal,
+// which are in memory, are applied when the transaction is durable. Until then, only the operations of its batch see them.
 type writing struct {
 	reading
 	store *Store
 
-	wrote  bool          // by the operation that is running
-	queues map[ref]queue // those that change, as they will be
-	grants []chan struct{}
-	began  []conversation.TurnKey // turns that become live
-	ended  []string               // replies that are no longer live, by id
-	remove bool                   // something was removed and must be scrubbed
-	// usageSwept becomes the store's.
-	usageSwept usage.Hour
+	wrote      bool                   // whether the running operation has written
+	queues     map[ref]queue          // new values of the queues that change
+	grants     []chan struct{}        // channels to close
+	began      []conversation.TurnKey // turns that become live
+	ended      []string               // ids of replies that are no longer live
+	remove     bool                   // whether data was removed, so that a sweep is needed
+	usageSwept usage.Hour             // new value of the store's field
 
 	tally tally // the counts of usage
-	// requests were taken from the limits, to be counted. They stay here until a commit has counted them.
+	// requests has the requests that were taken from limits. They stay here until a commit has counted them.
 	requests map[hourAt]int64
-	arena    []byte // the values that were put; bbolt refers to them until the commit
+	arena    []byte // the values of the transaction; bbolt refers to them until the commit
 }
 
 func (w *writing) begin() {
@@ -291,7 +292,7 @@ func (w *writing) begin() {
 	}
 }
 
-// apply applies the effects in memory of a transaction that is durable.
+// apply applies the changes in memory of a transaction that is durable.
 func (w *writing) apply() {
 	for at, q := range w.queues {
 		if q.empty() {

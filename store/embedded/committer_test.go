@@ -14,10 +14,10 @@ import (
 	"parley/stream"
 )
 
-// hold keeps the committer busy until the returned function is called.
+// hold blocks the committer until release is called.
 func hold(t *testing.T, s *Store) (release func()) {
 	t.Helper()
-	must(t, s.Scrubbed(t.Context())) // a scrubber that waits for a lock would keep synctest.Wait from returning
+	must(t, s.Scrubbed(t.Context())) // a scrubber that waits for a mutex would block synctest.Wait
 	held := make(chan struct{})
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -49,7 +49,7 @@ func TestCommitter_WaitingOperations_OneCommit(t *testing.T) {
 		release()
 		writers.Wait()
 		if n := transaction(t, s) - before; n != 1 {
-			t.Errorf("%d commits", n)
+			t.Errorf("%d commits, want 1", n)
 		}
 		verify(t, s)
 	})
@@ -115,7 +115,7 @@ func TestCommitter_TakenOperation_IsAwaited(t *testing.T) {
 		close(held)
 		writer.Wait()
 		if err != nil {
-			t.Errorf("it was written, but returned %v", err)
+			t.Errorf("the operation was written, but returned %v", err)
 		}
 	})
 }
@@ -143,7 +143,7 @@ func TestClose_AwaitsSubmittedWrites(t *testing.T) {
 	})
 }
 
-// TestCommitter_FailingOperation_OthersSucceed has one operation panic and one fail, both after they have written.
+// In a batch of four operations, one panics and one fails, both after they have written.
 func TestCommitter_FailingOperation_OthersSucceed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -201,7 +201,7 @@ func beginTurnWith(t *testing.T, s *Store, sessionID, waiter string) conversatio
 	return begun
 }
 
-// TestCommitter_FailedCommit_ChangesNothing keeps the file from growing, as a full disk would.
+// The commit fails because the file cannot grow, as on a full disk.
 func TestCommitter_FailedCommit_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -228,7 +228,7 @@ func TestCommitter_FailedCommit_ChangesNothing(t *testing.T) {
 			turn.Waiter = "second"
 			got, err := s.BeginTurn(ctx, somebody, turn)
 			if got.Queued != nil {
-				t.Error("the waiter has a place despite the error")
+				t.Error("the waiter is queued despite the error")
 			}
 			return err
 		})

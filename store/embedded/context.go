@@ -36,7 +36,8 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 	return found, nil
 }
 
-// context returns what a turn whose message has that many tokens plans its window from.
+// context returns the session, the summary, the history and the index from which the prompt of a turn is planned. tokens is the
+// size of the turn's message.
 func (r *reading) context(at ref, session *conversation.Session, tokens int) (c conversation.Context, err error) {
 	config := session.Context
 	budget := window.Budget(config.MaxTokens)
@@ -54,7 +55,7 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 	return c, err
 }
 
-// history returns the newest messages, oldest first: as many as fit the budget, and the first that does not.
+// history returns the newest messages that fit into the budget, in tokens, and the first message that does not. Oldest first.
 func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
 	var newest []conversation.Message
 	messages := r.span(messagesBucket, at.key())
@@ -70,7 +71,7 @@ func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
 	return newest, nil
 }
 
-// indexed returns the newest indexed messages, oldest first.
+// indexed returns the newest indexed messages, at most conversation.IndexLimit, oldest first.
 func (r *reading) indexed(at ref) ([]conversation.Indexed, error) {
 	var newest []conversation.Indexed
 	index := r.span(indexBucket, at.key())
@@ -85,7 +86,7 @@ func (r *reading) indexed(at ref) ([]conversation.Indexed, error) {
 	return newest, nil
 }
 
-// index puts a message into the index, if its session has one.
+// index adds a message to the index. Sessions with the policy fifo have no index.
 func (w *writing) index(at ref, session *conversation.Session, m *conversation.Message) error {
 	policy := session.Context.RetentionPolicy
 	if policy == conversation.FIFO {
@@ -129,13 +130,13 @@ func (w *writing) setVectors(at ref, vectors []conversation.ExchangeVector) erro
 	return nil
 }
 
-// summary returns a session's summary.
+// summary returns a session's summary; the zero value if it has none.
 func (r *reading) summary(at ref) (conversation.Summary, error) {
 	return readSummary(r.bucket(summariesBucket).Get(at.key()))
 }
 
-// SaveSummary implements conversation.Store. The bytes of the old summary are overwritten when those of its messages are: until then they
-// reveal nothing that the messages do not.
+// SaveSummary implements conversation.Store. It causes no sweep for the bytes of the old summary: until the messages are removed,
+// the summary reveals no more than they do.
 func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
 	_, err := update(ctx, s, func(w *writing) (struct{}, error) {
 		return struct{}{}, w.saveSummary(ref{owner, sessionID}, after, &summary, &usage)

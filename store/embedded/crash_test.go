@@ -16,13 +16,13 @@ import (
 	"parley/stream"
 )
 
-// crashEnv makes this test binary a child process that writes the store of that name until it is killed.
+// crashEnv, if set, makes this test binary write the store at that path until it is killed (crashChild).
 const crashEnv = "PARLEY_STORE_CRASH_CHILD"
 
-// textOf returns the text of the reply, or of the users' messages of the session, with that id.
+// textOf returns a text that depends on id. A reply has the text of its id; user messages have the text of their session's id.
 func textOf(id string) string { return strings.Repeat("the text of "+id+", äöü. ", 20) }
 
-// crashChild writes a store until it is killed, and prints a line for each operation that was acknowledged.
+// crashChild writes the store at path until it is killed. It prints a line after each operation that has returned.
 func crashChild(path string) int {
 	s, err := Open(path, Options{scrubInterval: 1})
 	if err == nil {
@@ -48,7 +48,7 @@ func crashChild(path string) int {
 	return 1
 }
 
-// crashSession creates a session, runs some turns in it, and deletes every third session.
+// crashSession creates a session, runs four turns in it, and deletes it with a probability of one third.
 func crashSession(ctx context.Context, s *Store, report func(...any)) error {
 	made, err := s.CreateSession(ctx, somebody, conversation.NewSession{
 		UserID: "user_0123456789abcdef", Context: conversation.DefaultContextConfig,
@@ -90,20 +90,20 @@ func crashSession(ctx context.Context, s *Store, report func(...any)) error {
 	return nil
 }
 
-// acknowledged is what the children reported of a session.
+// acknowledged has the operations on a session that the children reported.
 type acknowledged struct {
-	messages   []string
-	replies    map[string]*acknowledgedReply
-	mayBeGone  bool
-	mustBeGone bool
+	messages   []string                      // ids of user messages
+	replies    map[string]*acknowledgedReply // by id
+	mayBeGone  bool                          // the deletion has begun
+	mustBeGone bool                          // the deletion was reported
 }
 
 type acknowledgedReply struct {
-	journalled int
+	journalled int // bytes
 	ended      bool
 }
 
-// recordLine takes a line that a child has printed.
+// recordLine adds a line that a child has printed to reported.
 func recordLine(t *testing.T, reported map[string]*acknowledged, line string) {
 	t.Helper()
 	words := strings.Fields(line)
@@ -131,7 +131,7 @@ func recordLine(t *testing.T, reported map[string]*acknowledged, line string) {
 	}
 }
 
-// crash runs a child and kills it after a number of acknowledgements. It records all complete lines that the child has printed.
+// crash runs a child and kills it after it has printed that many lines. It adds all complete lines of the child to reported.
 func crash(t *testing.T, path string, after int, reported map[string]*acknowledged) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0])
@@ -156,7 +156,7 @@ func crash(t *testing.T, path string, after int, reported map[string]*acknowledg
 	}
 }
 
-func TestCrash_AcknowledgedIsKept(t *testing.T) {
+func TestCrash_KeepsAcknowledgedWrites(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	reported := make(map[string]*acknowledged)
@@ -202,7 +202,7 @@ func (a *acknowledged) check(t *testing.T, s *Store, id string) {
 		case m.Status == stream.Completed && m.Content == whole:
 		case reported.ended || m.Status != stream.Interrupted:
 			t.Errorf("reply %s is %s: %q", reply, m.Status, m.Content)
-		case !strings.HasPrefix(whole, m.Content) || len(m.Content) < reported.journalled-1: // the last character may be cut
+		case !strings.HasPrefix(whole, m.Content) || len(m.Content) < reported.journalled-1: // the last byte may belong to an incomplete character
 			t.Errorf("reply %s has %d bytes, of %d that were journalled: %q", reply, len(m.Content), reported.journalled, m.Content)
 		}
 	}

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// open opens a store until the end of the test. It does not sync, and sweeps without a pause.
+// open opens a store and closes it at the end of the test. The store does not sync the file and does not pause between sweeps.
 func open(t testing.TB, path string) *Store {
 	t.Helper()
 	s, err := Open(path, Options{noSync: true, scrubInterval: 1})
@@ -102,7 +102,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-func TestOpen_FileMode(t *testing.T) {
+func TestOpen_FileMode_OwnerOnly(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	open(t, path)
@@ -115,13 +115,13 @@ func TestOpen_FileMode(t *testing.T) {
 	}
 }
 
-func TestOpen_InUse(t *testing.T) {
+func TestOpen_InUse_FailsAfterLockWait(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
 	begun := beginTurn(t, s, newSession(t, s).ID, "hello")
 	journalText(t, s, begun.Key, 0, "some text")
-	synctest.Test(t, func(t *testing.T) { // the clock of the bubble: the wait takes no time
+	synctest.Test(t, func(t *testing.T) { // with a fake clock, the wait takes no real time
 		start := time.Now()
 		_, err := Open(path, Options{})
 		if err == nil || !strings.Contains(err.Error(), "in use by another process") {
@@ -140,7 +140,7 @@ func TestOpen_InUse(t *testing.T) {
 	}
 }
 
-func TestOpen_UnknownSchema(t *testing.T) {
+func TestOpen_UnknownSchema_Refused(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
@@ -167,7 +167,7 @@ func TestClose_LaterCallsFail(t *testing.T) {
 	}
 }
 
-func TestOpen_HistoryIsKept(t *testing.T) {
+func TestOpen_Again_KeepsHistory(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
@@ -187,7 +187,7 @@ func TestOpen_HistoryIsKept(t *testing.T) {
 		t.Errorf("the history (-before +after):\n%s", diff)
 	}
 	verify(t, s)
-	// Ids go on above those of the last process.
+	// New ids are greater than those of the last process.
 	third, err := s.EndTurn(t.Context(), second.Key, completed("now"), conversation.Timing{})
 	must(t, err)
 	if next := beginTurn(t, s, session.ID, "later"); next.Message.ID <= third.ID || next.Key.Fence != 3 {
@@ -195,7 +195,7 @@ func TestOpen_HistoryIsKept(t *testing.T) {
 	}
 }
 
-func TestEndOrphans_Once_WithText(t *testing.T) {
+func TestEndOrphans_EndsEachOnce_WithText(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
@@ -248,7 +248,7 @@ func TestEndOrphans_Once_WithText(t *testing.T) {
 	verify(t, s)
 }
 
-// TestMessage_ReplyEndsMeanwhile_ReadAgain has the file show a streaming reply that the journal no longer has.
+// The first read returns a streaming reply that is no longer in the journal.
 func TestMessage_ReplyEndsMeanwhile_ReadAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))
@@ -264,7 +264,7 @@ func TestMessage_ReplyEndsMeanwhile_ReadAgain(t *testing.T) {
 	}
 }
 
-func TestBeginTurn_ClockWentBack(t *testing.T) {
+func TestBeginTurn_ClockWentBack_IDsStillGrow(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))
 	session := newSession(t, s)
@@ -282,8 +282,9 @@ func TestBeginTurn_ClockWentBack(t *testing.T) {
 	}
 }
 
-// TestTurn_CostOfLongHistory counts allocations, which follow the number of messages that are read. AllocsPerRun forbids parallel tests.
-func TestTurn_CostOfLongHistory(t *testing.T) {
+// The test counts allocations, because their number depends on the number of messages that are read. It is not parallel:
+// AllocsPerRun forbids that.
+func TestTurn_LongHistory_CostsNoMore(t *testing.T) {
 	s := open(t, newPath(t))
 	cost := func(messages int) (read, turn float64) {
 		session := newSession(t, s)
@@ -322,12 +323,12 @@ func TestTurn_CostOfLongHistory(t *testing.T) {
 	shortRead, shortTurn := cost(100)
 	longRead, longTurn := cost(10_000)
 	if longRead > 1.1*shortRead || longTurn > 1.25*shortTurn {
-		t.Errorf("of 100 messages: %v allocations a page, %v a turn; of 10,000: %v, %v", shortRead, shortTurn, longRead, longTurn)
+		t.Errorf("with 100 messages, %v allocations a page and %v a turn; with 10,000 messages, %v and %v", shortRead, shortTurn, longRead, longTurn)
 	}
 	verify(t, s)
 }
 
-// transaction returns the number of committed transactions.
+// transaction returns the id of the last committed transaction. Each commit increases it by 1.
 func transaction(t *testing.T, s *Store) (id int) {
 	t.Helper()
 	must(t, s.db.View(func(tx *bbolt.Tx) error {

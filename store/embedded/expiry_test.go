@@ -11,7 +11,7 @@ import (
 	"parley/conversation"
 )
 
-func TestRemoveExpired_AfterADay(t *testing.T) {
+func TestRemoveExpired_AfterADay_RemovesSession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
@@ -53,7 +53,7 @@ func TestRemoveExpired_AfterADay(t *testing.T) {
 		journalText(t, s, live.Key, 0, "still here")
 		time.Sleep(48 * time.Hour)
 		if removed, next, err = s.RemoveExpired(t.Context()); len(removed) != 1 || next != 0 || err != nil {
-			t.Errorf("at last: %v, %v, %v", removed, next, err)
+			t.Errorf("after 48 more hours: %v, %v, %v", removed, next, err)
 		}
 		verify(t, s)
 	})
@@ -79,7 +79,7 @@ func wantExpired(t *testing.T, s *Store, begun conversation.TurnStart) {
 	}
 }
 
-func TestRemoveExpired_ManyAtOnce(t *testing.T) {
+func TestRemoveExpired_SeveralBatches_RemovesAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
@@ -95,7 +95,7 @@ func TestRemoveExpired_ManyAtOnce(t *testing.T) {
 	})
 }
 
-// expire makes a session expire now.
+// expire sets the expiry time of a session to the present.
 func expire(t *testing.T, s *Store, session conversation.Session) {
 	t.Helper()
 	must(t, s.submit(t.Context(), func(w *writing) error {

@@ -16,8 +16,8 @@ func forgetKey(expires conversation.Time, o conversation.Owner, key string) []by
 	return append(appendOwner(index, o), key...)
 }
 
-// recall returns what the same request did before, if anything is known of it. If another request used its key, the error is
-// ErrIdempotencyConflict.
+// recall returns the stored result of an earlier request with the same idempotency key and digest; found is false if there is
+// none. It returns ErrIdempotencyConflict if a different request has used the key.
 func (r *reading) recall(o conversation.Owner, i *conversation.Idempotency) (earlier record.Request, found bool, err error) {
 	if i == nil {
 		return earlier, false, nil
@@ -35,12 +35,12 @@ func (r *reading) recall(o conversation.Owner, i *conversation.Idempotency) (ear
 	return earlier, true, nil
 }
 
-// remember stores what a request has done in a session.
+// remember stores the result of a request in a session, if the request has an idempotency key.
 func (w *writing) remember(at ref, i *conversation.Idempotency, turn conversation.Replayed) error {
 	if i == nil {
 		return nil
 	}
-	if err := w.forget(at.owner, i.Key); err != nil { // an expired one may not be removed yet
+	if err := w.forget(at.owner, i.Key); err != nil { // an expired entry may still exist
 		return err
 	}
 	request := record.Request{
@@ -55,7 +55,7 @@ func (w *writing) remember(at ref, i *conversation.Idempotency, turn conversatio
 	return w.put(forgetBucket, forgetKey(request.Expires, at.owner, i.Key), nil)
 }
 
-// forget removes what is known of an idempotency key, if anything.
+// forget removes the entries of an idempotency key, if any.
 func (w *writing) forget(o conversation.Owner, key string) error {
 	value := w.bucket(idempotencyBucket).Get(idempotencyKey(o, key))
 	if value == nil {
@@ -75,7 +75,7 @@ func (w *writing) forget(o conversation.Owner, key string) error {
 	return w.delete(idempotencyBucket, idempotencyKey(o, key))
 }
 
-// forgetSession removes what is known of all requests in a session.
+// forgetSession removes the entries of all idempotency keys of a session.
 func (w *writing) forgetSession(at ref) error {
 	var keys []string
 	index := w.span(idempotentBucket, at.key())
@@ -90,7 +90,8 @@ func (w *writing) forgetSession(at ref) error {
 	return nil
 }
 
-// forgetExpired removes up to expiredAtOnce requests that have expired. It returns when the next one expires, 0 for none.
+// forgetExpired removes up to expiredAtOnce expired requests. It returns the time at which the next one expires; 0 if there is
+// none.
 func (w *writing) forgetExpired() (next conversation.Time, err error) {
 	type name struct {
 		owner conversation.Owner

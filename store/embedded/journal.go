@@ -15,33 +15,33 @@ import (
 	"parley/stream"
 )
 
-// journalLimit is the size, in bytes, at which the journal is rewritten without the replies that have ended. If the live text takes more than
-// half of it, the limit is twice the live text, so that a rewrite pays for itself. 8 MB is rewritten, and
-// replayed when the store is opened, in well under a second.
+// journalLimit is the size, in bytes, above which the journal is rewritten without ended replies. If the live text takes more
+// than half of it, the limit is twice the live text, so that each rewrite can free space. Rewriting 8 MB, or replaying it when
+// the store is opened, takes well under a second.
 const journalLimit = 8 << 20
 
-// journal is the text of live replies, in memory and in an append-only file beside the database. The file survives the process. It is not
-// synced while replies are written: if the machine loses power, live replies may lose their text.
+// journal has the text of live replies, in memory and in an append-only file beside the database. The file survives the process.
+// It is not synced at each write, so live replies may lose text in a power failure.
 //
 // The file is a sequence of entries, one for each call of write:
 //
 //	length of the rest (4) | CRC-32C of the rest (4) | segments: length of id (1) | id | offset (varint) | length (varint) | text
 //
-// An entry that is incomplete or damaged ends the file, whatever follows it. Segments of replies that are not live are skipped. The methods
+// Reading stops at the first entry that is incomplete or damaged. Segments of replies that are not live are skipped. The methods
 // may be called from any goroutine.
 type journal struct {
-	// static
+	// constant
 	path  string
 	table *crc32.Table
 
 	mu    sync.Mutex
 	file  *os.File
-	size  int64                // the length of the complete entries; the next is written there
-	limit int64                // the size at which the file is rewritten; see journalLimit
-	dead  bool                 // the file may hold text of replies that have ended
-	live  map[string]*liveText // by the reply's id
+	size  int64                // total length of the entries; the next entry is written at this offset
+	limit int64                // the file is rewritten when size exceeds limit; see journalLimit
+	dead  bool                 // the file may contain text of ended replies
+	live  map[string]*liveText // by reply id
 
-	// scratch
+	// memory that write reuses
 	buffer  []byte
 	touched []*liveText
 }
@@ -50,12 +50,12 @@ type journal struct {
 type liveText struct {
 	key    conversation.TurnKey
 	text   []byte
-	stored int // how many bytes of text are in the file; fewer than text has only while an entry is written
+	stored int // number of bytes of text in the file; less than len(text) only while write runs
 }
 
-const entryHeader = 8
+const entryHeader = 8 // bytes
 
-// openJournal opens or creates the journal and reads the text of the replies that are live. The rest of the file is dropped.
+// openJournal opens or creates the journal and reads the text of the live replies. It removes everything else from the file.
 func openJournal(path string, live []conversation.TurnKey) (*journal, error) {
 	j := &journal{
 		path: path, table: crc32.MakeTable(crc32.Castagnoli), limit: journalLimit,
@@ -65,7 +65,7 @@ func openJournal(path string, live []conversation.TurnKey) (*journal, error) {
 		j.live[key.ReplyID] = &liveText{key: key}
 	}
 	if err := os.Remove(j.rewritePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err // of a rewrite that was cut short
+		return nil, err // could not remove the file of an unfinished rewrite
 	}
 	entries, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -81,7 +81,7 @@ func openJournal(path string, live []conversation.TurnKey) (*journal, error) {
 	return j, nil
 }
 
-// replay takes the text of live replies from complete entries.
+// replay reads the text of live replies from the file's content.
 func (j *journal) replay(entries []byte) {
 	for len(entries) >= entryHeader {
 		n := int64(binary.BigEndian.Uint32(entries))
@@ -107,7 +107,8 @@ func (j *journal) replay(entries []byte) {
 	}
 }
 
-// newText returns the part of a segment beyond the text that is there. It returns nothing if the segment begins after a gap.
+// newText returns the part of a segment after the first have bytes of the reply. It returns nil if there is none, or if the
+// segment begins after a gap.
 func newText(have, offset int, text []byte) []byte {
 	if offset < 0 || offset > have || offset+len(text) <= have {
 		return nil
@@ -123,7 +124,7 @@ func appendSegment(entry []byte, id string, offset int, text []byte) []byte {
 	return append(entry, text...)
 }
 
-// cutSegment is the inverse of appendSegment; rest is what follows.
+// cutSegment decodes a segment from appendSegment. rest is the remainder of the entry. entry must not be empty.
 func cutSegment(entry []byte) (id []byte, offset int, text, rest []byte, ok bool) {
 	n := int(entry[0])
 	if entry = entry[1:]; len(entry) < n {
@@ -138,7 +139,7 @@ func cutSegment(entry []byte) (id []byte, offset int, text, rest []byte, ok bool
 	return id, int(at), text, rest, ok
 }
 
-// seal fills in the header of an entry.
+// seal sets the header of an entry.
 func (j *journal) seal(entry []byte) {
 	binary.BigEndian.PutUint32(entry, uint32(len(entry)-entryHeader))
 	binary.BigEndian.PutUint32(entry[4:], crc32.Checksum(entry[entryHeader:], j.table))
@@ -151,7 +152,7 @@ func (j *journal) begin(key conversation.TurnKey) {
 	j.live[key.ReplyID] = &liveText{key: key}
 }
 
-// end removes a reply. When none is live, the file is emptied.
+// end removes a reply. If no other reply is live, it empties the file.
 func (j *journal) end(id string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -161,11 +162,12 @@ func (j *journal) end(id string) {
 	delete(j.live, id)
 	j.dead = j.size > 0
 	if len(j.live) == 0 && j.dead {
-		_ = j.empty() // if it fails, the file stays as it is, and the next clean empties it
+		_ = j.empty() // if this fails, the next clean empties the file
 	}
 }
 
-// text returns the journalled text of a reply, and whether the reply is live.
+// text returns the journalled text of a reply, without an incomplete character at its end. live is false if the reply is not
+// live.
 func (j *journal) text(id string) (text string, live bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -176,8 +178,8 @@ func (j *journal) text(id string) (text string, live bool) {
 	return string(validPrefix(r.text)), true
 }
 
-// write adds segments to the live replies that they belong to, as one entry. It fails as a whole, and the next entry is written over what
-// the failed one has left.
+// write appends segments to their live replies and writes them to the file as one entry. If the write fails, no reply changes,
+// and the next entry overwrites the incomplete one.
 func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -209,7 +211,7 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 		for _, r := range touched {
 			r.text = r.text[:r.stored]
 		}
-		_ = j.file.Truncate(j.size) // if it fails: the next entry is written over it
+		_ = j.file.Truncate(j.size) // if this fails, the next entry overwrites the incomplete one
 		return unavailable(fmt.Errorf("writing the journal: %w", err))
 	}
 	for _, r := range touched {
@@ -217,13 +219,13 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 	}
 	if j.size += int64(len(entry)); j.size > j.limit {
 		if err := j.compact(); err != nil {
-			j.limit = 2 * j.size // nothing is lost; try again when it has doubled
+			j.limit = 2 * j.size // the file is unchanged; try again when its size has doubled
 		}
 	}
 	return nil
 }
 
-// clean drops the text of replies that have ended, if there is any, and syncs the file.
+// clean removes the text of ended replies, if any, and syncs the file.
 func (j *journal) clean() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -235,7 +237,7 @@ func (j *journal) clean() error {
 	return j.file.Sync()
 }
 
-// compact rewrites the file with the text of live replies only. If it fails, the file is unchanged.
+// compact rewrites the file so that it contains only live replies. If this fails, the file is unchanged.
 func (j *journal) compact() error {
 	if len(j.live) == 0 {
 		return j.empty()
@@ -249,7 +251,6 @@ func (j *journal) compact() error {
 	return nil
 }
 
-// empty makes the file empty.
 func (j *journal) empty() error {
 	if err := j.file.Truncate(0); err != nil {
 		return err
@@ -260,7 +261,7 @@ func (j *journal) empty() error {
 
 func (j *journal) rewritePath() string { return j.path + ".new" }
 
-// rewrite replaces the journal's file by one with the live text, and returns it with its size.
+// rewrite replaces the journal's file by a new one that contains the live text. It returns the new file and its size.
 func (j *journal) rewrite() (_ *os.File, size int64, err error) {
 	file, err := os.OpenFile(j.rewritePath(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -295,7 +296,7 @@ func (j *journal) close() error {
 	return j.file.Close()
 }
 
-// validPrefix returns text up to the first byte that is not part of a complete character.
+// validPrefix returns the longest prefix of text that is valid UTF-8.
 func validPrefix(text []byte) []byte {
 	if utf8.Valid(text) {
 		return text

@@ -42,7 +42,7 @@ func fileSize(t testing.TB, path string) int64 {
 	return info.Size()
 }
 
-// smallJournal returns the bytes of a journal of two replies, and the texts by the reply's id.
+// smallJournal returns the content of a journal with two replies, and their texts by reply id.
 func smallJournal(t *testing.T) ([]byte, map[string]string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journal")
@@ -55,7 +55,8 @@ func smallJournal(t *testing.T) ([]byte, map[string]string) {
 	return content, map[string]string{keyOf(1).ReplyID: "zwölf dreißig", keyOf(2).ReplyID: "\U0001F600 and on"}
 }
 
-// reopened opens a journal of these bytes, checks that each text is a prefix of the one wanted, and returns the sum of their lengths.
+// reopened opens a journal with this content and checks that each text is a prefix of the wanted one. It returns the total length
+// of the texts. It also checks that the journal can be written and read again.
 func reopened(t *testing.T, content []byte, want map[string]string) int {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journal")
@@ -69,7 +70,7 @@ func reopened(t *testing.T, content []byte, want map[string]string) int {
 		}
 		total += len(text)
 	}
-	// Writing goes on from there, whatever was in the file.
+	// The rest of each text can be written.
 	for i, id := range []string{keyOf(1).ReplyID, keyOf(2).ReplyID} {
 		text, _ := j.text(id)
 		must(t, j.write([]segment{of(keyOf(i+1), len(text), want[id][len(text):])}))
@@ -84,14 +85,14 @@ func reopened(t *testing.T, content []byte, want map[string]string) int {
 	return total
 }
 
-func TestJournal_CutAnywhere(t *testing.T) {
+func TestJournal_CutAnywhere_KeepsPrefix(t *testing.T) {
 	t.Parallel()
 	content, want := smallJournal(t)
 	before := 0
 	for cut := range len(content) + 1 {
 		total := reopened(t, content[:cut], want)
 		if total < before {
-			t.Errorf("cut at %d, less text is left than cut at %d", cut, cut-1)
+			t.Errorf("cut at %d, the journal has less text than cut at %d", cut, cut-1)
 		}
 		before = total
 	}
@@ -100,11 +101,11 @@ func TestJournal_CutAnywhere(t *testing.T) {
 		all += len(text)
 	}
 	if before != all {
-		t.Errorf("uncut, %d bytes of %d are read", before, all)
+		t.Errorf("the whole journal has %d bytes of text, want %d", before, all)
 	}
 }
 
-func TestJournal_CorruptedAnywhere(t *testing.T) {
+func TestJournal_CorruptedAnywhere_KeepsPrefix(t *testing.T) {
 	t.Parallel()
 	content, want := smallJournal(t)
 	for i := range content {
@@ -118,12 +119,12 @@ func TestJournal_CorruptedAnywhere(t *testing.T) {
 	reopened(t, append(content, make([]byte, 4096)...), want)
 }
 
-func TestJournal_Gap(t *testing.T) {
+func TestJournal_SegmentAfterGap_Ignored(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
 	j := newJournal(t, path, keyOf(1))
 	must(t, j.write([]segment{of(keyOf(1), 0, "one"), of(keyOf(1), 4, "three"), of(keyOf(1), -1, "minus")}))
-	var entry []byte // as in a journal that has lost the entry before
+	var entry []byte // begins after a gap, as if the entry before it were lost
 	entry = appendSegment(append(entry, make([]byte, entryHeader)...), keyOf(1).ReplyID, 9, []byte("far"))
 	j.seal(entry)
 	_, err := j.file.WriteAt(entry, j.size)
@@ -173,7 +174,7 @@ func TestJournal_OverLimit_Rewritten(t *testing.T) {
 		}
 	}
 	j.begin(keyOf(99))
-	for n := range 20 { // a live one takes more than the limit
+	for n := range 20 { // the text of one live reply exceeds the limit
 		must(t, j.write([]segment{of(keyOf(99), n<<20, piece)}))
 	}
 	if j.limit < 2*journalLimit || j.size > j.limit {
@@ -189,7 +190,7 @@ func TestJournal_OverLimit_Rewritten(t *testing.T) {
 	}
 }
 
-func TestJournal_FailedWrite(t *testing.T) {
+func TestJournal_FailedWrite_KeepsEarlierText(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
 	j := newJournal(t, path, keyOf(1))
@@ -216,8 +217,8 @@ func TestJournal_FailedWrite(t *testing.T) {
 	}
 }
 
-// TestJournal_RandomSegments writes random segments that repeat and overlap, and opens the journal again in between.
-func TestJournal_RandomSegments(t *testing.T) {
+// The segments repeat and overlap. In between, the journal is compacted and opened again.
+func TestJournal_RandomSegments_TextComplete(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "journal")

@@ -69,7 +69,7 @@ func (s *Store) Keys(ctx context.Context, owner auth.Owner) ([]auth.Key, error) 
 	return keys, err
 }
 
-// RevokeKey implements auth.Store. The bytes of the removed hashes are overwritten soon after.
+// RevokeKey implements auth.Store. A sweep overwrites the bytes of the removed hashes soon after (see Scrubbed).
 func (s *Store) RevokeKey(ctx context.Context, owner auth.Owner, keyID string) error {
 	return s.submit(ctx, func(w *writing) error {
 		key, err := w.keyNotRevoked(owner, keyID)
@@ -143,7 +143,7 @@ func (w *writing) createKey(key auth.Key, tier limit.Tier) (auth.Key, error) {
 	return key, w.replaceKey(&key, nil)
 }
 
-// putTier creates an account, or changes its tier. "" leaves the tier of an existing account, and is limit.Free for a new one.
+// putTier creates an account, or changes its tier. With "", an existing account keeps its tier, and a new one gets limit.Free.
 func (w *writing) putTier(account string, tier limit.Tier) error {
 	before := w.bucket(accountsBucket).Get(accountKey(account))
 	if tier == "" && before != nil {
@@ -164,7 +164,7 @@ func (w *writing) keyNotRevoked(owner auth.Owner, keyID string) (auth.Key, error
 	return key, err
 }
 
-// replaceKey writes a key and the index of its secrets, and removes the secrets that are gone from the index.
+// replaceKey writes a key and the index entries of its secrets. It removes the index entries of the secrets in gone.
 func (w *writing) replaceKey(key *auth.Key, gone []auth.Secret) error {
 	for _, secret := range gone {
 		w.remove = true
@@ -189,7 +189,7 @@ func (w *writing) putKey(key *auth.Key) error {
 	return w.put(keysBucket, keyKey(key.Owner, key.ID), value)
 }
 
-// key returns the key that a key of keysBucket names, or auth.ErrKeyNotFound.
+// key returns the API key that is stored at a key of keysBucket, or auth.ErrKeyNotFound.
 func (r *reading) key(at []byte) (auth.Key, error) {
 	var k auth.Key
 	value := r.bucket(keysBucket).Get(at)
@@ -202,7 +202,7 @@ func (r *reading) key(at []byte) (auth.Key, error) {
 	return k, nil
 }
 
-// ownerOf returns the owner as the buckets of conversations know it.
+// ownerOf converts an owner to the type that the keys of the buckets use.
 func ownerOf(o auth.Owner) conversation.Owner {
 	return conversation.Owner{Account: o.Account, Mode: conversation.Mode(o.Mode)}
 }

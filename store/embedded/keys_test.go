@@ -13,7 +13,7 @@ import (
 	"parley/conversation"
 )
 
-// verifyKeys checks that the buckets of API keys agree with each other.
+// verifyKeys checks that the buckets of API keys are consistent.
 func (w *writing) verifyKeys() (err error) {
 	orders, secrets := 0, 0
 	err = w.bucket(keysBucket).ForEach(func(at, _ []byte) error {
@@ -49,7 +49,7 @@ func aKey(hash auth.Hash) auth.Key {
 	}
 }
 
-func TestKeys_ExpiryAndGracePeriod(t *testing.T) {
+func TestKeys_ExpiryAndGracePeriod_EndSecrets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
@@ -72,17 +72,17 @@ func TestKeys_ExpiryAndGracePeriod(t *testing.T) {
 		must(t, err)
 
 		time.Sleep(time.Hour - time.Millisecond)
-		works("a millisecond before it expires", auth.Hash{4}, true)
-		works("its previous secret", auth.Hash{1}, true)
+		works("newest secret, a millisecond before the key expires", auth.Hash{4}, true)
+		works("previous secret, a millisecond before the key expires", auth.Hash{1}, true)
 		time.Sleep(time.Millisecond)
-		works("when it expires", auth.Hash{4}, false)
-		works("its previous secret then, though the 24 hours are not over", auth.Hash{1}, false)
+		works("newest secret, when the key expires", auth.Hash{4}, false)
+		works("previous secret, when the key expires within the 24 hours", auth.Hash{1}, false)
 
 		time.Sleep(23*time.Hour - time.Millisecond)
-		works("the previous secret, a millisecond before the 24 hours are over", auth.Hash{2}, true)
+		works("previous secret, a millisecond before the 24 hours are over", auth.Hash{2}, true)
 		time.Sleep(time.Millisecond)
-		works("the previous secret, after 24 hours", auth.Hash{2}, false)
-		works("the newest secret", auth.Hash{3}, true)
+		works("previous secret, after 24 hours", auth.Hash{2}, false)
+		works("newest secret, after 24 hours", auth.Hash{3}, true)
 		verify(t, s)
 		must(t, s.Close())
 	})

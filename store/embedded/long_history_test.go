@@ -17,13 +17,13 @@ import (
 	"parley/stream"
 )
 
-// tallied is a store that counts the calls before a reply and the bytes that they return.
+// tallied is a store that records the calls that read the history, and how many bytes they return.
 type tallied struct {
 	conversation.Store
 	mu    sync.Mutex
-	trips []string // guarded by mu
-	bytes int      // guarded by mu; of messages and of the index
-	// summarised receives the number of messages of each summary.
+	trips []string // guarded by mu; names of the calls
+	bytes int      // guarded by mu; approximate size of the messages and index entries that were read
+	// summarised receives the number of messages that each summary covers.
 	summarised chan int
 }
 
@@ -71,7 +71,7 @@ func (s *tallied) Context(ctx context.Context, o conversation.Owner, session str
 	return c, err
 }
 
-// recorder is a model that records its calls, and the calls to the store before each.
+// recorder is a model that records its calls and, for each, the calls to the store before it.
 type recorder struct {
 	store *tallied
 	mu    sync.Mutex
@@ -97,15 +97,15 @@ func (m *recorder) Generate(_ context.Context, request stream.Request, write fun
 	return stream.Result{FinishReason: "stop"}, nil
 }
 
-// talk returns a text of 46 tokens that begins with some words.
+// talk returns a text of 46 tokens (184 bytes) that begins with words.
 func talk(words string) string { return words + strings.Repeat(" ", 184-len(words)) }
 
 func fourth(text string) int { return (len(text) + 3) / 4 }
 
-// TestTurn_TripsOfLongHistory has histories of 100 and of 10,000 messages under each policy, summarised behind the last reply. Before its first token,
-// the next turn calls the model for nothing else. It makes one trip to the store, or two if it chooses among more messages than the first
-// trip returned, and reads no more than the window and the index hold.
-func TestTurn_TripsOfLongHistory(t *testing.T) {
+// Each session has 100 or 10,000 messages and a summary. The next turn must call the model at once, without another summary. It
+// may read the store once, or twice if the policy chooses among more messages than BeginTurn returned, and no more bytes than the
+// window and the index have.
+func TestTurn_LongHistory_FewStoreReads(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		policy   conversation.RetentionPolicy
@@ -122,7 +122,7 @@ func TestTurn_TripsOfLongHistory(t *testing.T) {
 				t.Parallel()
 				c := firstCall(t, policy, test.embedder, n)
 				if c.request.Summary || len(c.trips) > limits.trips || c.bytes > limits.bytes {
-					t.Errorf("the first call (to summarise: %v) came after %v and %d bytes", c.request.Summary, c.trips, c.bytes)
+					t.Errorf("the first model call (summary: %v) came after the store calls %v, which read %d bytes", c.request.Summary, c.trips, c.bytes)
 				}
 				if m := c.request.Messages[0]; m.Role != "system" || !strings.HasPrefix(m.Content, "Summary") {
 					t.Errorf("the prompt begins with %+v", m)
@@ -132,7 +132,7 @@ func TestTurn_TripsOfLongHistory(t *testing.T) {
 	}
 }
 
-// alike is an embedder that gives all texts the same vector of 1,536 dimensions.
+// alike is an embedder that returns the same vector, of 1,536 dimensions, for every text.
 type alike struct{}
 
 func (alike) Name() string { return "alike" }
@@ -145,7 +145,7 @@ func (alike) Embed(_ context.Context, texts []string) (stream.Embeddings, error)
 	return stream.Embeddings{Vectors: slices.Repeat([][]float32{vector}, len(texts))}, nil
 }
 
-// firstCall returns the first call to the model of a turn in a session of n messages.
+// firstCall begins a turn in a session with about n messages and a summary. It returns the turn's first call to the model.
 func firstCall(t *testing.T, policy conversation.RetentionPolicy, embedder stream.Embedder, n int) modelCall {
 	file := open(t, newPath(t))
 	store := &tallied{Store: file, summarised: make(chan int, 16)}
@@ -171,7 +171,7 @@ func firstCall(t *testing.T, policy conversation.RetentionPolicy, embedder strea
 		send(t, first, session, talk(fmt.Sprint("before ", i)))
 	}
 	whole := map[conversation.RetentionPolicy]int{conversation.FIFO: n - 2, conversation.Priority: n, conversation.Semantic: n}[policy]
-	for summarised := 0; summarised < whole; { // after the last reply
+	for summarised := 0; summarised < whole; { // the summary is made after the last reply
 		summarised = <-store.summarised
 	}
 	first.Drain(t.Context())
@@ -185,7 +185,7 @@ func firstCall(t *testing.T, policy conversation.RetentionPolicy, embedder strea
 	return model.calls[0]
 }
 
-// grow writes n messages into an empty session in one transaction, and returns the id of the last.
+// grow adds n messages to an empty session in one transaction. It returns the id of the last one.
 func grow(t *testing.T, s *Store, session conversation.Session, n int) string {
 	t.Helper()
 	must(t, s.submit(t.Context(), func(w *writing) error {
@@ -210,7 +210,7 @@ func grow(t *testing.T, s *Store, session conversation.Session, n int) string {
 	return session.Head
 }
 
-// embedAll sets a vector of each reply of a session.
+// embedAll sets the vectors of all indexed replies of a session.
 func embedAll(t *testing.T, s *Store, session string, embedder stream.Embedder) {
 	t.Helper()
 	found, err := embedder.Embed(t.Context(), []string{""})

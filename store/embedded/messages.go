@@ -36,7 +36,7 @@ func (s *Store) Messages(ctx context.Context, owner conversation.Owner, sessionI
 	return page, nil
 }
 
-// messages returns a page of messages and whether more follow.
+// messages returns a page of messages. more reports whether further messages follow.
 func (r *reading) messages(at ref, query conversation.MessageQuery) (page []conversation.Message, more bool, err error) {
 	messages := r.span(messagesBucket, at.key())
 	step := messages.prev
@@ -94,8 +94,9 @@ func (s *Store) Message(ctx context.Context, owner conversation.Owner, sessionID
 	return m, nil
 }
 
-// withText calls read, which reads the file, and sets the journalled text of the streaming reply that it returns, if any. The journal is
-// read after the file. If the reply has ended in between, or is not in the journal yet, both are read again.
+// withText calls read, which reads the database. If read returns a streaming reply, withText sets its content from the journal.
+// If the journal does not have the reply, because it has just ended or begun, withText reads both again, up to three times in
+// all.
 func (s *Store) withText(read func() (streaming *conversation.Message, err error)) error {
 	const tries = 3
 	for try := 1; ; try++ {
@@ -132,7 +133,7 @@ func (s *Store) MessagesByID(ctx context.Context, owner conversation.Owner, sess
 	return found, err
 }
 
-// messagesByID appends the messages that exist.
+// messagesByID appends to found those messages that exist.
 func (r *reading) messagesByID(at ref, ids []string, found []conversation.Message) ([]conversation.Message, error) {
 	if _, err := r.session(at); err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func (r *reading) messagesByID(at ref, ids []string, found []conversation.Messag
 	return found, nil
 }
 
-// ClearMessages implements conversation.Store. The removed bytes are overwritten soon after (see Scrubbed).
+// ClearMessages implements conversation.Store. A sweep overwrites the removed bytes soon after (see Scrubbed).
 func (s *Store) ClearMessages(ctx context.Context, owner conversation.Owner, sessionID, name string) (conversation.Cleared, error) {
 	return update(ctx, s, func(w *writing) (conversation.Cleared, error) {
 		at := ref{owner, sessionID}

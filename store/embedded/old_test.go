@@ -17,9 +17,9 @@ import (
 	"parley/stream"
 )
 
-// TestOldFile_Schema2 reads a file of schema 2 with a live turn, and compares the contents with what the version that wrote it read. The file
-// was written in a synctest bubble, whose clock starts in January 2000, so its sessions have not expired in this bubble.
-func TestOldFile_Schema2(t *testing.T) {
+// The file has a live turn. Its contents must equal schema2.json, which the version that wrote the file produced. The file was
+// written in a synctest bubble, whose clock starts in January 2000, so its sessions have not expired in this bubble.
+func TestOpen_Schema2_ReadAndUpgraded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		path := newPath(t)
@@ -31,7 +31,7 @@ func TestOldFile_Schema2(t *testing.T) {
 		want, err := os.ReadFile("testdata/schema2.json")
 		must(t, err)
 		if diff := cmp.Diff(string(want), string(storetest.Contents(t, b))); diff != "" {
-			t.Errorf("the file reads differently (-want +got):\n%s", diff)
+			t.Errorf("the contents of the file (-want +got):\n%s", diff)
 		}
 		if n, err := s.EndOrphans(t.Context(), func(text string) int { return len(text) }); n != 1 || err != nil {
 			t.Errorf("EndOrphans: %d, %v", n, err)
@@ -41,9 +41,9 @@ func TestOldFile_Schema2(t *testing.T) {
 		m, err := s.Message(t.Context(), storetest.FixtureOwner, page.Sessions[0].ID, page.Sessions[0].Head)
 		must(t, err)
 		if m.Status != stream.Interrupted || m.Content != "so far ä" {
-			t.Errorf("the reply that was live is %+v", m)
+			t.Errorf("the orphaned reply is %+v", m)
 		}
-		for _, session := range page.Sessions { // old values are replaced by new ones
+		for _, session := range page.Sessions { // a turn replaces values of schema 2
 			begun := beginTurn(t, s, session.ID, "and on")
 			_, err := s.EndTurn(t.Context(), begun.Key, completed("good"), conversation.Timing{})
 			must(t, err)
@@ -54,7 +54,7 @@ func TestOldFile_Schema2(t *testing.T) {
 		s = open(t, path)
 		b.Conversation, b.Keys = s, s
 		if diff := cmp.Diff(string(after), string(storetest.Contents(t, b))); diff != "" {
-			t.Errorf("opened again, the file reads differently (-want +got):\n%s", diff)
+			t.Errorf("the contents after another Open (-want +got):\n%s", diff)
 		}
 		must(t, s.view(t.Context(), func(r *reading) error {
 			if version := string(r.bucket(metaBucket).Get([]byte(schemaKey))); version != schemaVersion {

@@ -8,19 +8,20 @@ import (
 	"parley/conversation"
 )
 
-// queue is the waiters of a session, in order. It is a value: operations change copies, which replace it when their transaction is durable.
+// queue has the waiters of a session, in order. Operations change copies of it, which replace it when their transaction is
+// durable.
 //
-// A session that becomes free is granted to the first waiter and kept for it. So a session that is free and granted to nobody has no
-// waiters. Queues are in memory only: a restart ends the requests that wait.
+// A session that becomes free is granted to the first waiter and reserved for it. So a session that is free and granted to nobody
+// has no waiters. Queues are in memory only: a restart ends the requests that wait.
 type queue struct {
-	granted string   // the waiter that the free session is kept for; "" for none
+	granted string   // name of the waiter for which the free session is reserved; "" for none
 	waiting []waiter // never changed in place
 }
 
 type waiter struct {
 	name        string
 	interrupts  bool
-	idempotency string        // the request's idempotency key, "" for none
+	idempotency string        // idempotency key of the request; "" for none
 	granted     chan struct{} // nil once it is closed
 }
 
@@ -37,21 +38,21 @@ func (w *writing) queue(at ref) queue {
 	return w.store.queues[at]
 }
 
-// grant closes a waiter's channel when the transaction is durable, unless it was closed before.
+// grant makes the commit close a waiter's channel, unless it is closed already.
 func (w *writing) grant(waiter waiter) {
 	if waiter.granted != nil {
 		w.grants = append(w.grants, waiter.granted)
 	}
 }
 
-// mayTake reports whether a waiter may take the session now: no turn is live, and it is granted to nobody else.
+// mayTake reports whether a waiter may take the session now: no turn is live, and the session is not granted to another waiter.
 func (w *writing) mayTake(at ref, session *conversation.Session, name string) bool {
 	granted := w.queue(at).granted
 	return session.LiveReply == "" && (granted == "" || granted == name)
 }
 
-// enqueue adds a waiter to a session's queue, at the end or, if it interrupts, at the head. A waiter that is queued keeps its place, with a
-// new channel if the old one was closed early.
+// enqueue adds a waiter to a session's queue: at the end or, if it interrupts, at the head. A waiter that is already queued keeps
+// its place. It gets a new channel if taken has closed the old one.
 func (w *writing) enqueue(at ref, session *conversation.Session, who waiter) (*conversation.Queued, error) {
 	if who.name == "" {
 		return nil, errors.New("embedded: a waiter needs a name")
@@ -82,8 +83,9 @@ func (w *writing) enqueue(at ref, session *conversation.Session, who waiter) (*c
 	return &conversation.Queued{Granted: q.waiting[place].granted, Live: session.LiveReply}, nil
 }
 
-// taken records that a turn has begun, by a request with that idempotency key. The session is no longer granted to anybody. Waiters that
-// interrupt are woken, because there is a new reply to cancel, and so are those with the same key, because their request is done.
+// taken records that a turn has begun; idempotency is the key of its request. The session is then granted to no waiter. taken
+// wakes the waiters that interrupt, because there is a new reply to cancel, and the waiters with the same key, because their
+// request is done.
 func (w *writing) taken(at ref, idempotency string) {
 	q := w.queue(at)
 	if q.empty() {
@@ -105,7 +107,7 @@ func (w *writing) taken(at ref, idempotency string) {
 	w.queues[at] = q
 }
 
-// handOver grants a session that has become free to the next in its queue.
+// handOver grants a session that has become free to the next waiter in its queue.
 func (w *writing) handOver(at ref) {
 	q := w.queue(at)
 	if q.empty() {
@@ -119,14 +121,14 @@ func (w *writing) handOver(at ref) {
 	w.queues[at] = q
 }
 
-// refuse takes the session from a waiter that was granted it and cannot use it.
+// refuse passes the session to the next waiter, if it is granted to the named one, which cannot use it.
 func (w *writing) refuse(at ref, name string) {
 	if name != "" && w.queue(at).granted == name {
 		w.handOver(at)
 	}
 }
 
-// dissolve wakes all waiters of a session that is gone.
+// dissolve wakes all waiters of a removed session.
 func (w *writing) dissolve(at ref) {
 	q := w.queue(at)
 	if q.empty() {
@@ -147,7 +149,7 @@ func (s *Store) LeaveQueue(ctx context.Context, owner conversation.Owner, sessio
 	})
 }
 
-// leave removes a waiter from the queue, or takes the session from it if it was granted.
+// leave removes a waiter from the queue. If the session is granted to the waiter, leave passes it to the next one.
 func (w *writing) leave(at ref, name string) {
 	q := w.queue(at)
 	if place := q.index(name); place >= 0 {

@@ -9,17 +9,17 @@ import (
 	"parley/conversation"
 )
 
-// The buckets of the file. In the keys, OWNER is what appendOwner writes, ids are their characters, and | joins without a separator. Each
-// part has a fixed length or says its own, so no key is a prefix of a key of another owner or session, and entries that are listed
-// together are adjacent and in the order of the list. Numbers in brackets are lengths in bytes; numbers in keys are big-endian. The values are
-// described in values.go; API keys are JSON.
+// The buckets of the file. In the keys, OWNER is the encoding of appendOwner, ids are ASCII text, and | joins without a
+// separator. Each part except the last has a fixed length or begins with its length. So the entries of one owner or session are
+// adjacent, and no other entries are among them. Numbers in brackets are lengths in bytes; numbers in keys are big-endian.
+// values.go describes the values; API keys are JSON.
 const (
-	// sessionsBucket: OWNER | session id → session. Ids sort by creation, so newest first is backwards.
+	// sessionsBucket: OWNER | session id → session. Ids sort by creation time, so a list from newest to oldest reads backwards.
 	sessionsBucket = "sessions"
-	// messagesBucket: OWNER | session id | message id → message. A reply that is streaming has no content here; the journal has it.
+	// messagesBucket: OWNER | session id | message id → message. The content of a streaming reply is in the journal, not here.
 	messagesBucket = "messages"
-	// indexBucket: OWNER | session id | message id → indexed message. Only of sessions whose policy is not fifo, and without the
-	// reply that is streaming.
+	// indexBucket: OWNER | session id | message id → indexed message. Sessions with the policy fifo and streaming replies have no
+	// entries.
 	indexBucket = "index"
 	// summariesBucket: OWNER | session id → summary.
 	summariesBucket = "summaries"
@@ -29,24 +29,24 @@ const (
 	expiryBucket = "expiry"
 	// idempotencyBucket: OWNER | idempotency key → request.
 	idempotencyBucket = "idempotency"
-	// idempotentBucket: OWNER | session id | idempotency key → nothing. The requests of a session, to remove them with it.
+	// idempotentBucket: OWNER | session id | idempotency key → nothing. Finds the requests of a session, to remove them with it.
 	idempotentBucket = "idempotent"
 	// forgetBucket: expires (8) | OWNER | idempotency key → nothing. The next request to expire comes first.
 	forgetBucket = "forget"
 	// liveBucket: OWNER | session id → live turn.
 	liveBucket = "live"
-	// unsettledBucket: OWNER | hash (32, see unsettledKey) → live turn, with its Prompt only. The turns whose session was removed while
-	// they were live, until the owner's usage is settled.
+	// unsettledBucket: OWNER | hash (32, see unsettledKey) → live turn, with only its Prompt. A turn is here if its session was
+	// removed while the turn was live, until its usage is counted.
 	unsettledBucket = "unsettled"
 	// usageBucket: OWNER | hour (8) → counts of usage (appendUsage).
 	usageBucket = "usage"
 	// keysBucket: OWNER | key id → auth.Key as JSON.
 	keysBucket = "keys"
-	// keyOrderBucket: OWNER | createdAt (8) | key id → nothing. Newest first is backwards.
+	// keyOrderBucket: OWNER | createdAt (8) | key id → nothing. A list from newest to oldest reads backwards.
 	keyOrderBucket = "keyorder"
 	// secretsBucket: hash of a secret (32) → OWNER | key id.
 	secretsBucket = "secrets"
-	// accountsBucket: length of account (2) | account → tier. An account exists from its first key on.
+	// accountsBucket: length of account (2) | account → tier. An account is created with its first key.
 	accountsBucket = "accounts"
 	// daysBucket: account → day number (8) | count (8). The requests of the account's test keys on the last day that had any.
 	daysBucket = "days"
@@ -54,8 +54,8 @@ const (
 	metaBucket = "meta"
 
 	schemaKey = "schema"
-	// schemaVersion changes when an older program would misread the file: it refuses a version that it does not know. 1 had keys
-	// by their hash, without rotation. 2 had tagged values (schema2.go); it is read, and becomes 3 when it is opened.
+	// schemaVersion changes when an older program would misread the file, because programs refuse unknown versions. Version 1 had
+	// API keys by their hash, without rotation; it is refused. Version 2 had tagged values (schema2.go); Open changes it to 3.
 	schemaVersion = "3"
 )
 
@@ -66,7 +66,7 @@ func allBuckets() []string {
 	}
 }
 
-// ref names a session.
+// ref identifies a session.
 type ref struct {
 	owner   conversation.Owner
 	session string
@@ -80,7 +80,7 @@ func appendOwner(key []byte, o conversation.Owner) []byte {
 	return appendSized(appendSized(key, o.Account), string(o.Mode))
 }
 
-// cutOwner is the inverse of appendOwner: rest is what follows.
+// cutOwner decodes an owner from appendOwner. rest is the remainder of the key.
 func cutOwner(key []byte) (o conversation.Owner, rest []byte, ok bool) {
 	account, rest, ok := cutSized(key)
 	if !ok {
@@ -115,7 +115,7 @@ func expiryKey(expires conversation.Time, at ref) []byte {
 	return append(appendOwner(key, at.owner), at.session...)
 }
 
-// cutExpiry is the inverse of expiryKey.
+// cutExpiry decodes a key from expiryKey.
 func cutExpiry(key []byte) (expires conversation.Time, at ref, ok bool) {
 	if len(key) < 8 {
 		return 0, ref{}, false
@@ -124,7 +124,7 @@ func cutExpiry(key []byte) (expires conversation.Time, at ref, ok bool) {
 	return conversation.Time(binary.BigEndian.Uint64(key)), ref{owner, string(session)}, ok
 }
 
-// reading is a transaction, as methods that read see it. now is one time for the whole transaction.
+// reading is the transaction that reading methods use. now is the time at its beginning, the same for the whole transaction.
 type reading struct {
 	bolt *bbolt.Tx
 	now  conversation.Time
@@ -132,7 +132,7 @@ type reading struct {
 
 func (r *reading) bucket(name string) *bbolt.Bucket { return r.bolt.Bucket([]byte(name)) }
 
-// session returns a session that has not expired, else ErrSessionNotFound.
+// session returns a session, or ErrSessionNotFound if it does not exist or has expired.
 func (r *reading) session(at ref) (conversation.Session, error) {
 	value := r.bucket(sessionsBucket).Get(at.key())
 	if value == nil {
@@ -174,7 +174,8 @@ func (r *reading) live() ([]conversation.TurnKey, error) {
 	return all, err
 }
 
-// span walks the keys with a common prefix, in either direction. The cost of a step does not depend on the number of keys.
+// span iterates over the keys with a common prefix, in either direction. The cost of a step does not depend on the number of
+// keys.
 type span struct {
 	cursor *bbolt.Cursor
 	prefix []byte
@@ -184,7 +185,7 @@ func (r *reading) span(bucket string, prefix []byte) span {
 	return span{r.bucket(bucket).Cursor(), prefix}
 }
 
-// within returns the key without the prefix, and the value. ok is false past the end of the span.
+// within returns the key without the prefix, and the value. ok is false outside the span.
 func (s span) within(key, value []byte) (suffix, v []byte, ok bool) {
 	if key == nil || !bytes.HasPrefix(key, s.prefix) {
 		return nil, nil, false
@@ -192,16 +193,16 @@ func (s span) within(key, value []byte) (suffix, v []byte, ok bool) {
 	return key[len(s.prefix):], value, true
 }
 
-// from goes to the first key whose suffix is at least this one.
+// from moves to the first key whose suffix is greater than or equal to suffix.
 func (s span) from(suffix string) ([]byte, []byte, bool) {
 	return s.within(s.cursor.Seek(append(s.prefix[:len(s.prefix):len(s.prefix)], suffix...)))
 }
 
-// before goes to the last key whose suffix is below this one; with "", to the last of all.
+// before moves to the last key whose suffix is less than suffix; with "", to the last key of the span.
 func (s span) before(suffix string) ([]byte, []byte, bool) {
 	seek := s.prefix[:len(s.prefix):len(s.prefix)]
 	if suffix == "" {
-		seek = append(seek, 0xFF) // above every suffix, because ids are ASCII
+		seek = append(seek, 0xFF) // greater than every suffix: ids are ASCII, and times begin with a byte below 0x80
 	} else {
 		seek = append(seek, suffix...)
 	}

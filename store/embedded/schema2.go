@@ -9,13 +9,14 @@ import (
 	"parley/stream"
 )
 
-// What this file holds reads the values of schema 2, which tagged each field: a tag (1 byte), then for a tag from 128 on a zigzag
-// varint, else a length and as many bytes. Fields that were zero were left out. A value is rewritten in today's format when it
-// changes, and all of them expire within 24 hours, so this file may go when no file of schema 2 has to be opened any more.
+// This file reads the values of schema 2. Each field was a tag (1 byte) and a value: a zigzag varint if the tag is at least 128,
+// otherwise a length and as many bytes. Fields with the value zero were omitted. A value is written in the present format when it
+// changes, and all of them are removed within 24 hours. So this file can be deleted when no file of schema 2 must be opened any
+// more.
 
 type oldTag byte
 
-// oldNumbers is the first tag of a number; those below are of bytes.
+// oldNumbers is the first tag of a number. Fields with lower tags are bytes.
 const oldNumbers oldTag = 128
 
 // The fields of a message.
@@ -96,7 +97,7 @@ const (
 	livePrompt
 )
 
-// The fields of an record.Request.
+// The fields of a record.Request.
 const (
 	idempotencyDigest oldTag = iota + 1
 	idempotencySession
@@ -118,7 +119,7 @@ const (
 const (
 	indexTokens oldTag = iota + oldNumbers
 	indexSkip
-	indexPriority // its bits
+	indexPriority // the bits of a float64
 )
 
 // The fields of a summary.
@@ -133,7 +134,7 @@ const (
 	summaryReplaced
 )
 
-// readTagged calls take for each field of a value, with its bytes or its number.
+// readTagged calls take for each field of a value, with the bytes b or the number n.
 func readTagged(value []byte, take func(t oldTag, b []byte, n int64) error) error {
 	for len(value) > 0 {
 		t := oldTag(value[0])
@@ -162,7 +163,7 @@ func readTagged(value []byte, take func(t oldTag, b []byte, n int64) error) erro
 	return nil
 }
 
-// known returns b as one of a few constants, so that it is not copied; if it is none of them, it is copied.
+// known returns b as a string. If b equals one of the constants, it returns the constant, which saves a copy.
 func known[S ~string](b []byte, few ...S) S {
 	for _, s := range few {
 		if string(b) == string(s) {

@@ -14,50 +14,51 @@ import (
 )
 
 const (
-	// scrubPages is how many pages are examined while writers wait: 2 MB of 4-KB pages, a fraction of a millisecond.
+	// scrubPages is the number of pages that are examined at a time while writers wait: 2 MB of 4-KB pages take a fraction of a
+	// millisecond.
 	scrubPages = 512
-	// scrubInterval is the shortest time between two sweeps, because a sweep reads the whole file (150 ms for 1.8 GB).
+	// scrubInterval is the pause between two sweeps, because a sweep examines the whole file (150 ms for 1.8 GB).
 	scrubInterval = time.Second
 )
 
-// scrubber overwrites removed data. bbolt never writes a page in place: removed values, and older versions of those that stay, remain in
-// the file's free pages until these are used again. After a removal the scrubber sweeps once over the file and fills the free pages that
-// are not zero with zeros.
+// scrubber overwrites removed data. bbolt never writes a page in place: removed values, and older versions of other values,
+// remain in free pages of the file until these are used again. After a removal, the scrubber sweeps once over the file and fills
+// the free pages that are not zero with zeros.
 //
-// This is as safe as what bbolt itself does (checked against the source of 1.5.0, which go.mod pins):
+// This is as safe as the writes of bbolt itself (checked against the source of 1.5.0, the version in go.mod):
 //
-//   - A commit N writes only to pages that were free when it began, syncs them, then writes and syncs its meta page. From then on a crash
-//     falls back to N. Pages that N no longer needs are pending, not free, because the meta page before N and its readers refer to them
-//     (freelist.Free, Tx.Commit).
+//   - Commit N writes only to pages that were free when it began, syncs them, then writes and syncs its meta page. From then on,
+//     a crash leaves state N. Pages that N no longer needs are pending, not free, because the previous meta page and its readers
+//     refer to them (freelist.Free, Tx.Commit).
 //   - A write transaction that begins makes pending pages free, except those that an open reader may need (DB.beginRWTx,
-//     freelist.ReleasePendingPages). It may write to any free page before it commits. So bbolt itself gives up every page that is free at
-//     that moment: the meta page on disk, N, does not refer to it.
-//   - Tx.Page reports both free and pending pages as "free". A transaction that begins while no reader is open, and changes nothing, has
-//     no pending pages. So the sweep begins one with readers locked out; readers that come later refer to N and are let in at once. The
-//     transaction is rolled back, and bbolt never learns of the sweep.
+//     freelist.ReleasePendingPages). It may write to any free page before it commits. So bbolt itself may overwrite every page
+//     that is free at that moment: the meta page on disk, N, does not refer to it.
+//   - Tx.Page reports both free and pending pages as "free". A transaction that begins while no reader is open, and changes
+//     nothing, has no pending pages. So the sweep begins one while readers are locked out. Later readers refer to N, so they need
+//     not wait for the sweep. The transaction is rolled back, so the sweep does not change the state of bbolt.
 //   - Pages above the high-water mark (Tx.Size) belong to no transaction, but a commit that failed may have left data there.
 //
-// A page that is in use when the sweep passes was written after the removal, or holds data that was not removed, because bbolt writes
-// whole pages from zeroed buffers. So one sweep is enough.
+// One sweep is enough: a page that is in use during the sweep contains no removed data, because bbolt writes whole pages from
+// zeroed buffers.
 //
 // The methods may be called from any goroutine.
 type scrubber struct {
-	// static
+	// constant
 	store    *Store
-	file     *os.File // the database's own
+	file     *os.File // the file of the database; bbolt closes it
 	interval time.Duration
 	wake     chan struct{} // capacity 1
 	quit     chan struct{}
 	done     chan struct{}
 
 	mu     sync.Mutex
-	wanted int           // guarded by mu; the number of sweeps that were asked for
-	swept  int           // guarded by mu; how many of these are done
+	wanted int           // guarded by mu; number of requests for a sweep
+	swept  int           // guarded by mu; number of these requests that are done
 	passed chan struct{} // guarded by mu; closed and replaced after each sweep
 
 	// owned by the goroutine
-	page  []byte // the content of some pages
-	zeros []byte // of the same length
+	page  []byte // buffer for the content of pages
+	zeros []byte // zeros, of the same length
 }
 
 func newScrubber(s *Store, file *os.File, interval time.Duration) *scrubber {
@@ -70,7 +71,7 @@ func newScrubber(s *Store, file *os.File, interval time.Duration) *scrubber {
 	}
 }
 
-// Scrubbed waits until the files hold nothing that was removed before the call. It returns ctx.Err() if ctx ends first, and
+// Scrubbed waits until the files contain no data that was removed before the call. It returns ctx.Err() if ctx ends first, and
 // conversation.ErrUnavailable if the store is closed first.
 func (s *Store) Scrubbed(ctx context.Context) error {
 	c := s.scrub
@@ -92,7 +93,7 @@ func (s *Store) Scrubbed(ctx context.Context) error {
 	return nil
 }
 
-// want asks for a sweep.
+// want requests a sweep. It does not wait.
 func (c *scrubber) want() {
 	c.mu.Lock()
 	c.wanted++
@@ -103,7 +104,7 @@ func (c *scrubber) want() {
 	}
 }
 
-// close does the sweep that is still wanted, if any, and waits for the goroutine to end.
+// close runs a last sweep, if one is requested, and waits for the goroutine to end.
 func (c *scrubber) close() {
 	close(c.quit)
 	<-c.done
@@ -119,7 +120,7 @@ func (c *scrubber) run() {
 			return
 		}
 		if !c.sweepIfWanted() {
-			c.want() // again, after the pause
+			c.want() // try again after the pause
 		}
 		pause := time.NewTimer(c.interval)
 		select {
@@ -132,7 +133,7 @@ func (c *scrubber) run() {
 	}
 }
 
-// sweepIfWanted sweeps if something was removed since the last sweep. It reports whether nothing is left to do.
+// sweepIfWanted sweeps if a sweep is requested. It returns false if the sweep failed.
 func (c *scrubber) sweepIfWanted() bool {
 	c.mu.Lock()
 	target := c.wanted
@@ -167,11 +168,12 @@ func (c *scrubber) sweep() error {
 	return c.file.Sync()
 }
 
-// sweepSome sweeps over scrubPages pages, beginning with first. It returns the next page, 0 at the end of the file.
+// sweepSome sweeps scrubPages pages, beginning with the page first. It returns the number of the next page; 0 at the end of the
+// file.
 func (c *scrubber) sweepSome(first int) (next int, err error) {
 	s := c.store
 	if err := s.brokenBy(); err != nil {
-		return 0, err // it is unknown which meta page a crash falls back to
+		return 0, err // it is unknown which meta page is valid after a crash
 	}
 	s.writer.Lock()
 	defer s.writer.Unlock()
@@ -214,7 +216,7 @@ func isFree(tx *bbolt.Tx, id int) bool {
 	return err == nil && page != nil && page.Type == "free"
 }
 
-// zero fills the pages between two offsets with zeros. Pages that are zero already are not written.
+// zero fills the pages between two offsets with zeros. It does not write pages that are already zero.
 func (c *scrubber) zero(from, to, pageSize int) error {
 	for from < to {
 		pages := c.page[:min(to-from, len(c.page))]

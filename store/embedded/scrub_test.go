@@ -22,13 +22,13 @@ import (
 	"parley/stream"
 )
 
-// traces are a session and the texts by which it can be found in the files: ids, contents, metadata, keys.
+// traces has a session and the texts that show its presence in the files: ids, contents, metadata, idempotency keys.
 type traces struct {
 	session conversation.Session
 	marks   []string
 }
 
-// leaveTraces creates a session with some turns. If live, the last turn does not end.
+// leaveTraces creates a session with that many turns. If live is true, the last turn does not end.
 func leaveTraces(t testing.TB, s *Store, turns int, live bool) traces {
 	t.Helper()
 	mark := func() string { return "MARK" + conversation.RandomText(20) }
@@ -66,7 +66,7 @@ func leaveTraces(t testing.TB, s *Store, turns int, live bool) traces {
 	return left
 }
 
-// remaining counts the traces that are still in the files.
+// remaining returns how often the traces occur in the files.
 func (left traces) remaining(t testing.TB, path string) int {
 	t.Helper()
 	names, err := filepath.Glob(path + "*")
@@ -95,8 +95,8 @@ func wantNoTrace(t testing.TB, s *Store, path string, gone ...traces) {
 	}
 }
 
-// TestScrub_RemovedSessions removes sessions of different sizes, whose pages lie between those of others.
-func TestScrub_RemovedSessions(t *testing.T) {
+// The test removes sessions of different sizes, whose pages are between the pages of other sessions.
+func TestScrub_RemovedSessions_LeaveNoTrace(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(t *testing.T, s *Store, left traces){
 		"deleted": func(t *testing.T, s *Store, left traces) {
@@ -119,7 +119,7 @@ func TestScrub_RemovedSessions(t *testing.T) {
 			}
 			for _, left := range gone {
 				if left.remaining(t, path) < len(left.marks)/2 {
-					t.Fatal("the files do not hold the traces before the removal: the test is void")
+					t.Fatal("the files do not contain the traces before the removal, so the test proves nothing")
 				}
 			}
 			for _, left := range gone {
@@ -132,14 +132,14 @@ func TestScrub_RemovedSessions(t *testing.T) {
 				must(t, err)
 			}
 			closeStore(t, s)
-			s = open(t, path) // the next process finds the file whole
+			s = open(t, path) // the file is consistent after the sweep
 			verify(t, s)
 			wantNoTrace(t, s, path, gone...)
 		})
 	}
 }
 
-func TestScrub_ClearedMessages(t *testing.T) {
+func TestScrub_ClearedMessages_LeaveNoTrace(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
@@ -147,7 +147,8 @@ func TestScrub_ClearedMessages(t *testing.T) {
 	left := leaveTraces(t, s, 6, false)
 	_, err := s.ClearMessages(t.Context(), somebody, left.session.ID, "clears")
 	must(t, err)
-	// The session stays, and so do the ids of the requests' replies, so that a repeated request does not run again.
+	// The session remains. So do the idempotency keys with the ids of their replies, so that a repeated request does not run
+	// again.
 	left.marks = slices.DeleteFunc(left.marks[4:], func(mark string) bool { return !strings.HasPrefix(mark, "MARK") })
 	wantNoTrace(t, s, path, left)
 	if text, _ := s.journal.text(other.marks[len(other.marks)-1]); text == "" {
@@ -156,7 +157,7 @@ func TestScrub_ClearedMessages(t *testing.T) {
 	verify(t, s)
 }
 
-func TestScrub_AboveHighWaterMark(t *testing.T) {
+func TestScrub_AboveHighWaterMark_Overwritten(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
@@ -168,12 +169,12 @@ func TestScrub_AboveHighWaterMark(t *testing.T) {
 	must(t, s.Scrubbed(t.Context()))
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	must(t, err)
-	// As a commit that failed would: pages above the high-water mark, which bbolt does not use.
+	// A failed commit can leave such data: pages above the high-water mark, which bbolt does not use.
 	_, err = file.WriteAt(content[2*4096:], int64(len(content)))
 	must(t, err)
 	must(t, file.Close())
 	if left.remaining(t, path) == 0 {
-		t.Fatal("the file does not hold the traces before the sweep: the test is void")
+		t.Fatal("the file does not contain the traces before the sweep, so the test proves nothing")
 	}
 	s.scrub.want()
 	wantNoTrace(t, s, path, left)
@@ -185,7 +186,7 @@ func TestScrub_UnfinishedSweep_DoneAtOpen(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path)
 	left := leaveTraces(t, s, 5, true)
-	s.writer.Lock() // keeps the scrubber waiting while the files are copied, as they are if the process dies now
+	s.writer.Lock() // blocks the scrubber while the test copies the files, as a dying process would leave them
 	var content []byte
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		w := &writing{reading: reading{bolt: tx}, store: s, queues: make(map[ref]queue)}
@@ -205,15 +206,15 @@ func TestScrub_UnfinishedSweep_DoneAtOpen(t *testing.T) {
 	must(t, os.WriteFile(again, content, 0o600))
 	must(t, os.WriteFile(again+"-journal", journalled, 0o600))
 	if left.remaining(t, again) == 0 {
-		t.Fatal("the copies do not hold the traces before the sweep: the test is void")
+		t.Fatal("the copies do not contain the traces before the sweep, so the test proves nothing")
 	}
 	s = open(t, again)
 	wantNoTrace(t, s, again, left)
 	verify(t, s)
 }
 
-// TestScrub_BesideReadsAndWrites sweeps all the time while sessions are created, deleted and read.
-func TestScrub_BesideReadsAndWrites(t *testing.T) {
+// Sweeps run without a pause while sessions are created, deleted and read.
+func TestScrub_BesideReadsAndWrites_DataIntact(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
@@ -265,8 +266,7 @@ func TestScrub_BesideReadsAndWrites(t *testing.T) {
 	verify(t, s)
 }
 
-// TestScrub_WaitsForOlderReader removes a session while a reader reads it: the file no longer uses the pages that it reads, but they must
-// stay until the reader is done.
+// A session is removed while a reader reads it. The reader's pages are then unused, but must not change until the reader is done.
 func TestScrub_WaitsForOlderReader(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))
@@ -326,7 +326,7 @@ func TestScrub_ZeroPage_NotWritten(t *testing.T) {
 	}
 }
 
-func TestScrub_Interval(t *testing.T) {
+func TestScrub_Interval_SeparatesSweeps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := Open(newPath(t), Options{noSync: true})
@@ -344,8 +344,8 @@ func TestScrub_Interval(t *testing.T) {
 	})
 }
 
-// TestScrub_RandomOperations does random operations of a server, and opens the file again in between.
-func TestScrub_RandomOperations(t *testing.T) {
+// The test runs random operations and opens the file again in between.
+func TestScrub_RandomOperations_LeaveNoTrace(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp("", "store")

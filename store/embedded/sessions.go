@@ -6,10 +6,11 @@ import (
 	"parley/conversation"
 )
 
-// expiredAtOnce is how many sessions RemoveExpired removes in one transaction: few enough that other writes do not wait long.
+// expiredAtOnce is the maximum number of sessions, and of requests, that RemoveExpired removes in one transaction, so that other
+// writes do not wait long.
 const expiredAtOnce = 64
 
-// CreateSession implements conversation.Store. The id sorts after those of all other sessions of the owner.
+// CreateSession implements conversation.Store. The new id is greater than the ids of all other sessions of the owner.
 func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, session conversation.NewSession) (conversation.SessionCreated, error) {
 	return update(ctx, s, func(w *writing) (conversation.SessionCreated, error) {
 		earlier, found, err := w.recall(owner, session.Idempotency)
@@ -91,7 +92,7 @@ func (s *Store) Sessions(ctx context.Context, owner conversation.Owner, query co
 	return page, err
 }
 
-// DeleteSession implements conversation.Store. The removed bytes are overwritten soon after (see Scrubbed).
+// DeleteSession implements conversation.Store. A sweep overwrites the removed bytes soon after (see Scrubbed).
 func (s *Store) DeleteSession(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
 	return update(ctx, s, func(w *writing) (conversation.Session, error) {
 		at := ref{owner, sessionID}
@@ -103,7 +104,7 @@ func (s *Store) DeleteSession(ctx context.Context, owner conversation.Owner, ses
 	})
 }
 
-// removeSession removes a session and everything that belongs to it.
+// removeSession removes a session with its messages, index, summary and idempotency keys. A live turn moves to unsettledBucket.
 func (w *writing) removeSession(at ref, session *conversation.Session) error {
 	if _, err := w.removeMessages(at); err != nil {
 		return err
@@ -128,7 +129,7 @@ func (w *writing) removeSession(at ref, session *conversation.Session) error {
 	return w.delete(sessionsBucket, at.key())
 }
 
-// removeMessages removes the messages of a session, their index and the summary. It returns the number of messages.
+// removeMessages removes the messages of a session, their index and the summary. It returns the number of removed messages.
 func (w *writing) removeMessages(at ref) (int, error) {
 	if _, err := w.removeAll(indexBucket, at); err != nil {
 		return 0, err
@@ -143,9 +144,9 @@ func (w *writing) removeMessages(at ref) (int, error) {
 	return n, err
 }
 
-// removeAll removes the entries of a session's messages from a bucket, and returns their number.
+// removeAll removes all entries of a session from messagesBucket or indexBucket. It returns their number.
 func (w *writing) removeAll(bucket string, at ref) (int, error) {
-	var ids [][]byte // collected first, because a cursor does not survive a deletion
+	var ids [][]byte // collected first, because a deletion invalidates the cursor
 	messages := w.span(bucket, at.key())
 	for id, _, ok := messages.from(""); ok; id, _, ok = messages.next() {
 		ids = append(ids, id)
@@ -158,8 +159,8 @@ func (w *writing) removeAll(bucket string, at ref) (int, error) {
 	return len(ids), nil
 }
 
-// RemoveExpired implements conversation.Store. A session is removed whole in one transaction; many take several. If one of these fails, the
-// sessions that were removed before it are returned with the error.
+// RemoveExpired implements conversation.Store. Each session is removed in one transaction. Many sessions take several
+// transactions; if one fails, RemoveExpired returns the sessions of the earlier ones with the error.
 func (s *Store) RemoveExpired(ctx context.Context) (removed []conversation.OwnedSession, next conversation.Time, err error) {
 	type page struct {
 		removed []conversation.OwnedSession
@@ -192,7 +193,8 @@ func (s *Store) RemoveExpired(ctx context.Context) (removed []conversation.Owned
 	}
 }
 
-// removeExpired removes up to expiredAtOnce sessions that have expired. It returns them, and when the next one expires, 0 for none.
+// removeExpired removes up to expiredAtOnce expired sessions. It returns them, and the time at which the next one expires; 0 if
+// there is none.
 func (w *writing) removeExpired() (removed []conversation.OwnedSession, next conversation.Time, err error) {
 	var due []ref
 	index := w.span(expiryBucket, nil)

@@ -18,35 +18,35 @@ import (
 	"parley/conversation/usage"
 )
 
-// lockWait is how long Open waits for another process to release the file. A server that is stopping needs a moment to close it; a
-// running one holds it for good, and a second is soon enough to say so.
+// lockWait is how long Open waits for another process to release the file. A server that is stopping closes the file within a
+// moment. If another server keeps running, the user should see the error soon.
 const lockWait = time.Second
 
-// ErrInUse says that another process has the file open, usually a running server.
+// ErrInUse means that another process, usually a running server, has the file open.
 var ErrInUse = errors.New("in use by another process")
 
-// Options of a store. The zero value is fine.
+// Options configures a store. The zero value is valid.
 type Options struct {
-	// Log receives faults that have no caller to return them to; nil for none. Contents, ids and keys are never logged.
+	// Log receives errors that the store cannot return to a caller; nil discards them. Contents, ids and keys are never logged.
 	Log *slog.Logger
 
-	noSync        bool          // tests only: nothing survives a crash of the machine
-	scrubInterval time.Duration // tests only; 0 means the constant
+	noSync        bool          // for tests only: a crash of the machine can lose or damage the file
+	scrubInterval time.Duration // for tests only; 0 means the constant scrubInterval
 }
 
 // Store is an open file. Its methods may be called from any goroutine. After Close they return conversation.ErrUnavailable.
 type Store struct {
-	// static
+	// constant
 	db        *bbolt.DB
 	log       *slog.Logger
 	journal   *journal
 	scrub     *scrubber
 	orphans   []conversation.TurnKey // turns that were live when the file was opened
-	unsettled [][]byte               // the keys in unsettledBucket when the file was opened
+	unsettled [][]byte               // keys that were in unsettledBucket when the file was opened
 	limits    limits
 
-	// writer is held around each bbolt transaction that writes. readers is held, shared, around each that reads. The scrubber takes
-	// both, because it needs a moment without any transaction.
+	// writer is locked during each bbolt transaction that writes. readers is read-locked during each one that reads. The scrubber
+	// locks both, because it needs a moment without any transaction.
 	writer  sync.Mutex
 	readers sync.RWMutex
 
@@ -54,20 +54,20 @@ type Store struct {
 	waiting []*operation // guarded by mu; operations that the committer has not taken yet
 	closed  bool         // guarded by mu
 
-	wake      chan struct{} // tells the committer to look at waiting; capacity 1
+	wake      chan struct{} // signals the committer that waiting or closed has changed; capacity 1
 	committed chan struct{} // closed when the committer has returned
 
-	// broken is why nothing can be written any more; nil while writing works (see fail).
+	// broken is the error after which all writes are refused; nil while writing works (see fail).
 	broken atomic.Pointer[error]
 
 	// owned by the committer
 	queues     map[ref]queue
-	usageSwept usage.Hour // when old buckets of usage were last removed
+	usageSwept usage.Hour // hour in which old buckets of usage were last removed
 	scratch    writing
 }
 
-// Open opens or creates the file, for this process alone. Turns that were live in it stay live until EndOrphans. If another process has
-// the file open, the error wraps ErrInUse.
+// Open opens or creates the file and locks it for this process. Turns that the last process did not end stay live until
+// EndOrphans. If another process has the file open, the error wraps ErrInUse.
 func Open(path string, options Options) (*Store, error) {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -97,14 +97,14 @@ func Open(path string, options Options) (*Store, error) {
 	return s, nil
 }
 
-// openFile opens the database. It returns the file beneath it, which the database closes.
+// openFile opens the database. It returns the file of the database, which bbolt closes.
 func (s *Store) openFile(path string, noSync bool) (*os.File, error) {
 	var file *os.File
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout:      lockWait,
 		FreelistType: bbolt.FreelistMapType,
-		// The file never shrinks, so after a busy day the list of free pages is long. Without syncing it, a commit does not
-		// write the list; instead opening the file scans it, which takes about a second for 1.8 GB.
+		// The file never shrinks, so after a busy day the list of free pages is long. With NoFreelistSync, a commit does not
+		// write this list. Instead, Open scans the file for free pages, which takes about a second for 1.8 GB.
 		NoFreelistSync: true,
 		NoStatistics:   true,
 		NoSync:         noSync,
@@ -123,7 +123,7 @@ func (s *Store) openFile(path string, noSync bool) (*os.File, error) {
 	return file, nil
 }
 
-// load creates missing buckets, upgrades the schema, and finds the turns that the last process did not end.
+// load creates missing buckets, upgrades the schema, finds the turns that the last process did not end, and opens the journal.
 func (s *Store) load(journalPath string) error {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range allBuckets() {
@@ -150,19 +150,20 @@ func (s *Store) load(journalPath string) error {
 	return err
 }
 
-// upgrade checks the schema of the file and sets today's. Values of schema 2 are still read, and replaced as they change.
+// upgrade checks the schema of the file and sets the present one. It does not rewrite values of schema 2: a value is replaced
+// when it changes.
 func upgrade(meta *bbolt.Bucket) error {
 	switch version := string(meta.Get([]byte(schemaKey))); version {
 	case schemaVersion:
 		return nil
-	case "", "2": // a new file, and the schema before
+	case "", "2": // a new file, and the previous schema
 		return meta.Put([]byte(schemaKey), []byte(schemaVersion))
 	default:
 		return fmt.Errorf("its schema is %q, which this version cannot read (it reads 2 and %s): use the version that wrote it", version, schemaVersion)
 	}
 }
 
-// Close waits for the writes that were submitted, refuses later ones, finishes the sweep, and closes the file. Calling it again is safe
+// Close waits for the submitted writes, refuses later ones, runs a requested sweep, and closes the file. Calling it again is safe
 // and does nothing.
 func (s *Store) Close() error {
 	s.mu.Lock()
@@ -179,8 +180,8 @@ func (s *Store) Close() error {
 	return errors.Join(s.journal.close(), s.db.Close()) // bbolt waits for its readers
 }
 
-// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read, or an earlier failure forbids writing.
-// It does not write.
+// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read or refuses writes after an earlier
+// failure. It does not test a write.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.brokenBy(); err != nil {
 		return err
@@ -188,7 +189,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.view(ctx, func(*reading) error { return nil })
 }
 
-// view runs a function in a read transaction, a snapshot, after it has admitted the request in ctx.
+// view admits the request in ctx and calls read in a read transaction, which is a snapshot.
 func (s *Store) view(ctx context.Context, read func(*reading) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

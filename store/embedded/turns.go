@@ -13,8 +13,8 @@ import (
 	"parley/stream"
 )
 
-// BeginTurn implements conversation.Store. If a waiter that was granted the session is refused because of the window or the limits, the
-// session goes to the next in the queue.
+// BeginTurn implements conversation.Store. If the session is granted to the waiter, but its turn is refused because of the window
+// or the rate limit, the session goes to the next waiter in the queue.
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	r := reservation{admission: auth.AdmissionOf(ctx)}
 	begun, err := update(ctx, s, func(w *writing) (conversation.TurnStart, error) {
@@ -30,7 +30,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	return begun, err
 }
 
-// reservation is the tokens that are reserved for a turn that is about to begin.
+// reservation has the tokens that are reserved for a turn before it begins.
 type reservation struct {
 	admission *auth.Admission // nil for none
 	made      bool
@@ -69,10 +69,10 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 	return begun, w.putTurn(at, &begun, last, idempotencyOf(turn.Idempotency))
 }
 
-// mayBegin decides whether a turn begins now, and reserves its tokens if it does. Otherwise it returns why not: other says that the request
-// was done before, or that it waits in the queue; an error says that it is refused.
+// mayBegin decides whether a turn begins now. If so, it reserves the turn's tokens. If not, other reports that the request is a
+// replay or that it waits in the queue, or the error states why it is refused.
 func (w *writing) mayBegin(at ref, session *conversation.Session, turn *conversation.NewTurn, r *reservation) (other conversation.TurnStart, begins bool, err error) {
-	if r.admission != nil { // a send that waited was admitted a while ago: its key may have been revoked since
+	if r.admission != nil { // the key may have been revoked while the send waited in the queue
 		if err := w.alive(r.admission); err != nil {
 			w.leave(at, turn.Waiter)
 			return other, false, err
@@ -108,7 +108,7 @@ func (w *writing) mayBegin(at ref, session *conversation.Session, turn *conversa
 	return other, true, nil
 }
 
-// reserve reserves the tokens of a turn, once, even if its transaction runs again.
+// reserve reserves the tokens of a turn. If the transaction runs again, it does not reserve them twice.
 func (w *writing) reserve(r *reservation, tokens int) (err error) {
 	if r.admission == nil || r.made {
 		return nil
@@ -118,7 +118,7 @@ func (w *writing) reserve(r *reservation, tokens int) (err error) {
 	return err
 }
 
-// idempotencyOf returns the idempotency key, "" for none.
+// idempotencyOf returns the idempotency key; "" for nil.
 func idempotencyOf(i *conversation.Idempotency) string {
 	if i == nil {
 		return ""
@@ -126,8 +126,8 @@ func idempotencyOf(i *conversation.Idempotency) string {
 	return i.Key
 }
 
-// messagesOf returns the message of a turn and its reply, still empty. Their ids are above all others of the session, and their time is
-// not before its last, even if the clock went back.
+// messagesOf returns the message of a turn and its empty reply. Their ids are greater than all others of the session, and their
+// time is not before the session's last activity, even if the clock went back.
 func messagesOf(turn *conversation.NewTurn, session *conversation.Session, now conversation.Time) (message, reply conversation.Message) {
 	now = max(now, session.LastActivity)
 	message = conversation.Message{
@@ -150,7 +150,8 @@ func messagesOf(turn *conversation.NewTurn, session *conversation.Session, now c
 	return message, reply
 }
 
-// putTurn writes a turn that begins. last is when the session was active before it, idempotency the key of the request, "" for none.
+// putTurn writes a turn that begins. last is the time of the session's previous activity. idempotency is the key of the request;
+// "" for none.
 func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversation.Time, idempotency string) error {
 	if err := w.countBeginning(at.owner, begun, last); err != nil {
 		return err
@@ -176,8 +177,8 @@ func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversati
 	return nil
 }
 
-// EndTurn implements conversation.Store. If the turn was ended before and its reply has been cleared since, the message that is returned
-// with ErrFenced is empty.
+// EndTurn implements conversation.Store. It returns an empty message with ErrFenced if the turn has ended and its reply has been
+// cleared.
 func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	if reply.Status == stream.Streaming || reply.Status == "" {
 		return conversation.Message{}, errors.New("embedded: a turn does not end with a reply that is streaming")
@@ -216,7 +217,8 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 	return ended, err
 }
 
-// endTurn ends the live turn of a session with a reply, which gets the id and creation time of the stored one.
+// endTurn ends the live turn of a session with reply. It sets the id, session, role and creation time of reply from the stored
+// one.
 func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversation.Message, timing conversation.Timing) error {
 	stored, err := w.message(at, session.LiveReply)
 	if err != nil {
@@ -248,8 +250,8 @@ func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversa
 	return w.count(at.owner, momentHour(w.now), conversation.UsageOfTurnEnd(reply, timing))
 }
 
-// Journal implements conversation.Store. The text survives the death of the process, but not that of the machine: it is written to a file
-// that is not synced.
+// Journal implements conversation.Store. The text survives the death of the process, but not a power failure, because the journal
+// is not synced.
 func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -257,11 +259,11 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	return s.journal.write(batch)
 }
 
-// orphansAtOnce is how many turns EndOrphans ends in one transaction. It bounds the memory for their texts.
+// orphansAtOnce is the maximum number of turns that EndOrphans ends in one transaction. It limits the memory for their texts.
 const orphansAtOnce = 64
 
-// EndOrphans implements conversation.Store: it ends the turns that were live, or not settled, when the file was opened. Called again, it
-// ends those that it could not end before, if any.
+// EndOrphans implements conversation.Store. It ends the turns that were live or not settled when the file was opened. A second
+// call ends those that the first could not end.
 func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
 	ended, err := update(ctx, s, func(w *writing) (int, error) { return w.settleLeft(s.unsettled) })
 	if err != nil {
@@ -323,7 +325,7 @@ func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation
 	return ended, nil
 }
 
-// orphaned returns the reply of an orphan, with its usage estimated.
+// orphaned returns the reply of an orphan with estimated usage.
 func orphaned(reply conversation.Message, live record.LiveTurn) *conversation.Message {
 	reply.Usage = &conversation.Usage{
 		Prompt: live.Prompt, Completion: reply.Tokens, Total: live.Prompt + reply.Tokens, Estimated: true,

@@ -15,13 +15,14 @@ import (
 	"parley/stream"
 )
 
-// oldAtOnce is how many old buckets of usage one transaction removes: few enough that other writes do not wait long.
+// oldAtOnce is the maximum number of old buckets of usage that one transaction removes, so that other writes do not wait long.
 const oldAtOnce = 4096
 
-// Usage implements conversation.Store. It reads the buckets of the hours, and two numbers of each session of the owner.
+// Usage implements conversation.Store. It reads the owner's buckets of those hours, and the lifetime of each session of the
+// owner.
 func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
 	var used conversation.UsageSpan
-	if err := s.Admit(ctx); err != nil { // this request counts, too
+	if err := s.Admit(ctx); err != nil { // the report includes this request
 		return used, err
 	}
 	if err := s.run(ctx, (*writing).countRequests); err != nil {
@@ -38,7 +39,7 @@ func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to us
 	return used, err
 }
 
-// usage returns the buckets of some hours.
+// usage returns the owner's buckets from hour from to before hour to.
 func (r *reading) usage(owner conversation.Owner, from, to usage.Hour) ([]usage.Hourly, error) {
 	var hours []usage.Hourly
 	buckets := r.span(usageBucket, ownerKey(owner))
@@ -58,7 +59,7 @@ func (r *reading) usage(owner conversation.Owner, from, to usage.Hour) ([]usage.
 	return hours, nil
 }
 
-// existing counts the sessions that exist, in total and by the hour of their creation.
+// existing counts the sessions that have not expired: in total, and by hour of creation.
 func (r *reading) existing(owner conversation.Owner, from, to usage.Hour, used *conversation.UsageSpan) error {
 	sessions := r.span(sessionsBucket, ownerKey(owner))
 	for _, value, ok := sessions.from(""); ok; _, value, ok = sessions.next() {
@@ -75,7 +76,7 @@ func (r *reading) existing(owner conversation.Owner, from, to usage.Hour, used *
 			continue
 		}
 		at, found := slices.BinarySearchFunc(used.Hours, hour, func(h usage.Hourly, hour usage.Hour) int { return int(h.Hour - hour) })
-		if !found { // its hour has no bucket
+		if !found { // the hour has no bucket
 			used.Hours = slices.Insert(used.Hours, at, usage.Hourly{Hour: hour})
 		}
 		used.Hours[at].Existing++
@@ -83,12 +84,12 @@ func (r *reading) existing(owner conversation.Owner, from, to usage.Hour, used *
 	return nil
 }
 
-// countEvery is how long after its admission a request is counted in the file, if no other write does it before. A kill loses the counts of
-// a second at most, and a read does not have to wait for a commit.
+// countEvery is the longest time between the admission of a request and its count in the file. Any commit counts the pending
+// requests earlier. A kill loses the counts of at most a second, and a read need not wait for a commit.
 const countEvery = time.Second
 
-// note records that a request was admitted, to be counted later, so that no request waits for a write. No timer runs while there are no
-// requests. Called with mu held.
+// note records an admitted request, which is counted later, so that no request waits for a write. No timer runs while there are
+// no requests. The caller must hold mu.
 func (l *limits) note(at hourAt) {
 	l.requests[at]++
 	if l.tick == nil {
@@ -117,13 +118,13 @@ func (l *limits) notes() bool {
 	return len(l.requests) > 0
 }
 
-// countRequests is an operation that has the recorded requests counted. It only makes the transaction commit: putTally counts.
+// countRequests is an operation that makes the transaction commit if requests are recorded. putTally then counts them.
 func (w *writing) countRequests() error {
 	w.wrote = w.wrote || len(w.requests) > 0 || w.store.limits.notes()
 	return nil
 }
 
-// countDue has the committer count requests, and does not wait for it.
+// countDue submits countRequests and does not wait for it.
 func (s *Store) countDue() {
 	s.mu.Lock()
 	if !s.closed {
@@ -133,20 +134,20 @@ func (s *Store) countDue() {
 	s.alert()
 }
 
-// tally holds the buckets of usage that a transaction changes. Each is read once and written once, even if many operations of the
-// transaction count in it.
+// tally has the buckets of usage that a transaction changes. Each is read once and written once, even if many operations of the
+// transaction add to it.
 type tally struct {
 	places  map[hourAt]int // indices into buckets
-	buckets []usage.Bucket // those without a place are kept to reuse their memory
+	buckets []usage.Bucket // buckets without an index are kept to reuse their memory
 }
 
-// hourAt names a bucket.
+// hourAt identifies a bucket.
 type hourAt struct {
 	owner conversation.Owner
 	hour  usage.Hour
 }
 
-// count adds to the bucket of an hour.
+// count adds counted to the bucket of an hour.
 func (w *writing) count(owner conversation.Owner, hour usage.Hour, counted usage.Bucket) error {
 	w.wrote = true // putTally will write it
 	t, at := &w.tally, hourAt{owner, hour}
@@ -184,7 +185,7 @@ func (w *writing) putTally() error {
 	return nil
 }
 
-// countBeginning counts a turn that begins. last is when the session was active before it.
+// countBeginning counts a turn that begins. last is the time of the session's previous activity.
 func (w *writing) countBeginning(owner conversation.Owner, begun *conversation.TurnStart, last conversation.Time) error {
 	if longer := int64(begun.Session.LastActivity - last); longer > 0 {
 		if err := w.count(owner, momentHour(begun.Session.CreatedAt), usage.Bucket{SessionTime: longer}); err != nil {
@@ -196,10 +197,11 @@ func (w *writing) countBeginning(owner conversation.Owner, begun *conversation.T
 
 func momentHour(t conversation.Time) usage.Hour { return usage.HourOf(int64(t)) }
 
-// settleGone counts the usage of a turn whose session is gone, unless that was done before. ending returns the reply as it ended.
+// settleGone counts the usage of a turn whose session has expired or was removed, unless that was done before. ending returns the
+// reply with its usage.
 func (w *writing) settleGone(key conversation.TurnKey, timing conversation.Timing, ending func(record.LiveTurn) *conversation.Message) (settled bool, err error) {
 	at := ref{key.Owner, key.SessionID}
-	bucket, place := liveBucket, at.key() // the session has expired, and is not removed yet
+	bucket, place := liveBucket, at.key() // if the session has expired but is not removed yet
 	turn, err := w.turn(bucket, place)
 	if err == nil && (turn.ReplyID != key.ReplyID || turn.Fence != key.Fence) {
 		bucket, place = unsettledBucket, unsettledKey(key)
@@ -217,7 +219,7 @@ func (w *writing) settleGone(key conversation.TurnKey, timing conversation.Timin
 	return true, w.count(key.Owner, momentHour(w.now), conversation.UsageOfTurnEnd(ending(turn), timing))
 }
 
-// turn returns a value of liveBucket or unsettledBucket; the zero value if there is none.
+// turn returns an entry of liveBucket or unsettledBucket; the zero value if there is none.
 func (r *reading) turn(bucket string, key []byte) (record.LiveTurn, error) {
 	value := r.bucket(bucket).Get(key)
 	if value == nil {
@@ -226,8 +228,8 @@ func (r *reading) turn(bucket string, key []byte) (record.LiveTurn, error) {
 	return readLiveTurn(value)
 }
 
-// unsettle moves the live turn of a session that is removed to unsettledBucket: it keeps what the owner's usage needs, and nothing that
-// identifies the session. A turn that ended after its session had expired is settled already, and there is nothing to keep.
+// unsettle moves the live turn of a removed session to unsettledBucket. The new entry has what the owner's usage needs, and
+// nothing that identifies the session. A turn that ended after its session had expired is already settled and has no entry.
 func (w *writing) unsettle(at ref) error {
 	turn, err := w.turn(liveBucket, at.key())
 	if err != nil || turn == (record.LiveTurn{}) {
@@ -240,13 +242,13 @@ func (w *writing) unsettle(at ref) error {
 	return w.delete(liveBucket, at.key())
 }
 
-// unsettledKey names a turn by a hash of its ids: whoever ends the turn can compute the key, and nobody can read the ids from it.
+// unsettledKey identifies a turn by a hash of its ids. EndTurn can compute the key, but the ids cannot be read from it.
 func unsettledKey(key conversation.TurnKey) []byte {
 	hash := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", key.SessionID, key.ReplyID, key.Fence))
 	return append(ownerKey(key.Owner), hash[:]...)
 }
 
-// unsettled returns the keys of all turns that are to be settled.
+// unsettled returns the keys of all turns that must still be settled.
 func (r *reading) unsettled() (keys [][]byte, err error) {
 	return keys, r.bucket(unsettledBucket).ForEach(func(key, _ []byte) error {
 		keys = append(keys, bytes.Clone(key))
@@ -254,7 +256,8 @@ func (r *reading) unsettled() (keys [][]byte, err error) {
 	})
 }
 
-// settleLeft settles the turns of an earlier process whose sessions are gone, unless they are settled already. It returns their number.
+// settleLeft settles the turns at these keys of unsettledBucket, which an earlier process left. It skips settled ones and returns
+// the number of others.
 func (w *writing) settleLeft(keys [][]byte) (settled int, err error) {
 	for _, key := range keys {
 		turn, err := w.turn(unsettledBucket, key)
@@ -280,7 +283,8 @@ func (w *writing) settleLeft(keys [][]byte) (settled int, err error) {
 	return settled, nil
 }
 
-// removeOldUsage removes the buckets that are older than usage.RetentionHours. It looks once an hour, and reports whether some are left.
+// removeOldUsage removes up to oldAtOnce buckets that are older than usage.RetentionHours. It returns whether some are left.
+// After it has removed all, it does nothing for the rest of the hour.
 func (w *writing) removeOldUsage() (more bool, err error) {
 	now := momentHour(w.now)
 	if w.store.usageSwept == now {
@@ -304,7 +308,7 @@ func (w *writing) removeOldUsage() (more bool, err error) {
 		if more {
 			break
 		}
-		key, _ = cursor.Seek(append(ownerKey(owner), 0xFF)) // the next owner's first: no hour begins with 0xFF
+		key, _ = cursor.Seek(append(ownerKey(owner), 0xFF)) // the first bucket of the next owner: no hour begins with 0xFF
 	}
 	for _, key := range old {
 		if err := w.delete(usageBucket, key); err != nil {
@@ -323,7 +327,7 @@ func hourKey(key []byte, hour usage.Hour) []byte {
 	return binary.BigEndian.AppendUint64(key, uint64(max(hour, 0)))
 }
 
-// hourOf is the inverse of hourKey.
+// hourOf decodes an hour from hourKey.
 func hourOf(key []byte) usage.Hour { return usage.Hour(binary.BigEndian.Uint64(key)) }
 
 func usageKey(at hourAt) []byte { return hourKey(ownerKey(at.owner), at.hour) }

@@ -52,8 +52,8 @@ func countKeys(t testing.TB, s *Store, bucket string) (n int) {
 	return n
 }
 
-// verifyUsage checks that each owner's usage agrees with the rest of the file: every turn that began has ended, is live, or is to be
-// settled, and the usage includes that of all sessions that exist.
+// verifyUsage checks that each owner's usage is consistent with the rest of the file: every turn that began has ended, is live,
+// or must still be settled, and the usage includes that of all existing sessions.
 func (w *writing) verifyUsage() error {
 	sums := make(map[conversation.Owner]*usage.Bucket)
 	of := func(key []byte) *usage.Bucket {
@@ -87,7 +87,7 @@ func (w *writing) verifyUsage() error {
 	for owner, sum := range sums {
 		ended := sum.Completed + sum.Cancelled + sum.Failed + sum.Interrupted
 		if sum.AssistantMessages != ended || min(sum.Sessions, sum.SessionTime, sum.PromptTokens, sum.CompletionTokens) < 0 {
-			err = errors.Join(err, fmt.Errorf("the usage of %v, less what exists, is %+v", owner, *sum))
+			err = errors.Join(err, fmt.Errorf("the usage of %v, minus that of existing sessions and turns, is %+v", owner, *sum))
 		}
 	}
 	return err
@@ -166,7 +166,7 @@ func TestUsage_Orphans_SettledOnce(t *testing.T) {
 		if must(t, err); n != want {
 			t.Errorf("%d orphans, want %d", n, want)
 		}
-		wantUsed(t, s, "the usage", usage.Bucket{ // of what was deleted there is no text to be counted
+		wantUsed(t, s, "the usage", usage.Bucket{ // the text of deleted sessions is not counted
 			Sessions: 5, UserMessages: 5, AssistantMessages: 5, Interrupted: 4, PromptTokens: prompt,
 			CompletionTokens: int64(2 * len("some text")),
 		})
@@ -210,7 +210,7 @@ func TestUsage_OldBuckets_Removed(t *testing.T) {
 		removeAt(usage.RetentionHours, 30*300)
 		time.Sleep(10 * time.Hour)
 		removeAt(usage.RetentionHours+10, 30*290)
-		time.Sleep(280 * time.Hour) // more than one transaction removes
+		time.Sleep(280 * time.Hour) // the removal takes more than one transaction
 		removeAt(usage.RetentionHours+290, 30*10)
 		time.Sleep(1000 * time.Hour)
 		removeAt(usage.RetentionHours+1290, 0)
@@ -218,7 +218,7 @@ func TestUsage_OldBuckets_Removed(t *testing.T) {
 	})
 }
 
-// TestUsage_UndoneOperation_NotCounted has one operation of a batch fail after it has written, so that the others run again.
+// One operation of a batch fails after it has written, so that the others run again.
 func TestUsage_UndoneOperation_NotCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestUsage_UndoneOperation_NotCounted(t *testing.T) {
 	})
 }
 
-// admitted admits requests of somebody's declared key.
+// admitted admits that many requests with the configured admin key of somebody.
 func admitted(t testing.TB, s *Store, times int) {
 	t.Helper()
 	for range times {
@@ -271,23 +271,23 @@ func TestUsage_Requests_DurableWithinASecond(t *testing.T) {
 					sum.Add(&hours[i].Bucket)
 				}
 				if id := r.bolt.ID(); sum.Requests != want || id != commits {
-					t.Errorf("%s there are %d requests in the file, by transaction %d; want %d, by %d", when, sum.Requests, id, want, commits)
+					t.Errorf("%s: the file has %d requests, after transaction %d; want %d, after %d", when, sum.Requests, id, want, commits)
 				}
 				return err
 			}))
 		}
 		before := transaction(t, s)
 		admitted(t, s, 5)
-		inFile("at once", before, 0)
+		inFile("immediately", before, 0)
 		time.Sleep(countEvery)
 		inFile("a second later", before+1, 5)
 		time.Sleep(time.Hour)
-		inFile("while nobody asks", before+1, 5)
+		inFile("an hour later, without requests", before+1, 5)
 		admitted(t, s, 2)
 		newSession(t, s)
-		inFile("with what was written", before+2, 7)
+		inFile("after the commit of another write", before+2, 7)
 		time.Sleep(time.Hour)
-		inFile("which was all", before+2, 7)
+		inFile("an hour after that commit", before+2, 7)
 		admitted(t, s, 3)
 		wantUsed(t, s, "the usage", usage.Bucket{Sessions: 1, Requests: 10})
 		admitted(t, s, 4)
@@ -307,8 +307,8 @@ func TestUsage_Requests_DurableWithinASecond(t *testing.T) {
 	}
 }
 
-// TestUsage_Requests_FailedCommit has the commit fail that counts the requests: the next one counts them, once.
-func TestUsage_Requests_FailedCommit(t *testing.T) {
+// The commit that counts the requests fails. The next one must count them, once.
+func TestUsage_Requests_FailedCommit_CountedByNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
@@ -332,19 +332,19 @@ func TestUsage_Requests_FailedCommit(t *testing.T) {
 	})
 }
 
-func TestReadUsage_CutShort(t *testing.T) {
+func TestReadUsage_Truncated_Error(t *testing.T) {
 	t.Parallel()
 	whole := appendUsage(nil, &usage.Bucket{Sessions: 300, Requests: 5})
 	for n := range whole[:len(whole)-1] {
 		var b usage.Bucket
 		if err := readUsage(whole[:n], &b); err == nil && n != 0 && n != 3 {
-			t.Errorf("the first %d bytes of %v are read as %+v", n, whole, b)
+			t.Errorf("the first %d bytes of %v are decoded as %+v, want an error", n, whole, b)
 		}
 	}
 }
 
-// TestUsage_YearOfHours reads a year of a busy account. BenchmarkUsage has the time for a month.
-func TestUsage_YearOfHours(t *testing.T) {
+// The account is busy in every hour of a year. BenchmarkUsage measures the time of a report.
+func TestUsage_YearOfHours_SizeBounded(t *testing.T) {
 	t.Parallel()
 	const year = 365 * 24
 	s := open(t, newPath(t))
@@ -377,9 +377,9 @@ func TestUsage_YearOfHours(t *testing.T) {
 	series := usage.Series(used.Hours, now-year+1, now+1, usage.ByHour)
 	figures := usage.MetricsOf(used.Hours)
 	if len(used.Hours) != year || len(series) != year || figures.Messages.Total != 400*year {
-		t.Errorf("%d hours, a series of %d, %+v", len(used.Hours), len(series), figures)
+		t.Errorf("%d hours, a series of %d, figures %+v", len(used.Hours), len(series), figures)
 	}
-	if size > 200*year || inFile > 4*size { // appendUsage promises some 150 bytes an hour
-		t.Errorf("an hour takes %d bytes, and the year %.1f MiB of the file", size/year, float64(inFile)/(1<<20))
+	if size > 200*year || inFile > 4*size { // an hour takes about 150 bytes (appendUsage); bbolt pages add to that
+		t.Errorf("an hour takes %d bytes, and the year takes %.1f MiB of the file", size/year, float64(inFile)/(1<<20))
 	}
 }

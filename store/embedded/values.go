@@ -9,20 +9,20 @@ import (
 	"parley/store/record"
 )
 
-// A value of the buckets of sessions, messages, indexed messages, summaries, live turns and requests is valueFormat, then for some
-// kinds what the store alone knows, then the record (package record). The values of schema 2 began with a tag instead, which was
-// 1 to 11 or from 128 on (schema2.go), so the first byte tells the two apart.
+// The values of sessions, messages, indexed messages, summaries, live turns and requests begin with valueFormat. Then, for some
+// kinds, come fields that only this store needs; then the record (package record). Values of schema 2 begin with a tag instead,
+// which is 1 to 11 or at least 128 (schema2.go), so the first byte distinguishes the formats.
 
 // valueFormat is the first byte of a value since schema 3.
 const valueFormat = 0x13
 
 var errRecord = errors.New("embedded: a stored value is malformed")
 
-// isOld reports whether a value is of schema 2. Such a value may be empty: a record without fields.
+// isOld reports whether a value has the format of schema 2. An empty value has: it is a record without fields.
 func isOld(value []byte) bool { return len(value) == 0 || value[0] != valueFormat }
 
-// putValue puts a value: valueFormat and what write appends. The value stays in the arena until the commit, because bbolt refers to
-// it until then.
+// putValue stores a value: valueFormat and the bytes that write appends. The value stays in the arena until the commit, because
+// bbolt refers to it until then.
 func (w *writing) putValue(bucket string, key []byte, write func(b []byte) []byte) error {
 	start := len(w.arena)
 	w.arena = write(append(w.arena, valueFormat))
@@ -42,7 +42,7 @@ func readSession(value []byte, id string) (conversation.Session, error) {
 	return s, err
 }
 
-// readLifetime reads when a session was created and expires, and nothing else of it.
+// readLifetime returns the creation and expiry times of an encoded session. It does not decode the other fields.
 func readLifetime(value []byte) (created, expires conversation.Time, err error) {
 	if isOld(value) {
 		return oldLifetime(value)
@@ -50,7 +50,7 @@ func readLifetime(value []byte) (created, expires conversation.Time, err error) 
 	return record.ReadLifetime(value[1:])
 }
 
-// putMessage puts a message: when it was created, then its record.
+// putMessage stores a message: its creation time, then its record.
 func (w *writing) putMessage(at ref, m *conversation.Message) error {
 	return w.putValue(messagesBucket, messageKey(at, m.ID), func(b []byte) []byte {
 		return record.AppendMessage(binary.AppendVarint(b, int64(m.CreatedAt)), m)
@@ -70,11 +70,11 @@ func readMessage(value []byte, sessionID, id string) (conversation.Message, erro
 	return m, err
 }
 
-// putIndexed puts an indexed message: its vector with the length before it, then its record with its terms.
+// putIndexed stores an indexed message: the length of its vector, the vector, then its record and its terms.
 func (w *writing) putIndexed(key []byte, x *conversation.Indexed) error {
 	return w.putValue(indexBucket, key, func(b []byte) []byte {
 		b = record.AppendIndexed(appendBytes(b, x.Vector), x)
-		b, _ = x.Terms.AppendBinary(b) // it never fails
+		b, _ = x.Terms.AppendBinary(b) // AppendBinary never fails here
 		return b
 	})
 }
@@ -92,14 +92,14 @@ func readIndexed(value []byte, id string) (conversation.Indexed, error) {
 	return x, err
 }
 
-// putSummary puts a summary: its last message with the length before it, then its record.
+// putSummary stores a summary: the length of the id of its last message, the id, then its record.
 func (w *writing) putSummary(at ref, s *conversation.Summary) error {
 	return w.putValue(summariesBucket, at.key(), func(b []byte) []byte {
 		return record.AppendSummaryFigures(record.AppendSummaryText(appendBytes(b, []byte(s.Last)), s), s)
 	})
 }
 
-// readSummary reads a summary. No value is no summary.
+// readSummary decodes a summary. For an empty value it returns the zero value.
 func readSummary(value []byte) (conversation.Summary, error) {
 	if isOld(value) {
 		return oldSummary(value)
@@ -113,7 +113,7 @@ func readSummary(value []byte) (conversation.Summary, error) {
 	return s, err
 }
 
-// putLiveTurn puts a live turn, or one that is to be settled, into liveBucket or unsettledBucket.
+// putLiveTurn stores a live turn in liveBucket, or one that must still be settled in unsettledBucket.
 func (w *writing) putLiveTurn(bucket string, key []byte, turn record.LiveTurn) error {
 	return w.putValue(bucket, key, func(b []byte) []byte { return record.AppendLiveTurn(b, &turn) })
 }
@@ -142,7 +142,7 @@ func appendBytes(b, text []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// cutBytes is the inverse of appendBytes: rest is what follows.
+// cutBytes decodes bytes from appendBytes. rest is the remainder of the value.
 func cutBytes(value []byte) (text, rest []byte, ok bool) {
 	n, size := binary.Uvarint(value)
 	if size <= 0 || n > uint64(len(value)-size) {
@@ -151,9 +151,9 @@ func cutBytes(value []byte) (text, rest []byte, ok bool) {
 	return value[size:][:n], value[size:][n:], true
 }
 
-// appendUsage appends a bucket of usage. Its format is its own, because it is kept for 400 days and most of its counts are zero: for each
-// count that is not zero, how much higher its field is than the one before, and the count. An hour of a busy owner takes some 150
-// bytes.
+// appendUsage appends the encoding of a bucket of usage. The format is compact, because buckets are kept for 400 days and most
+// counts are zero. For each count that is not zero, it has the difference of the field number from the previous one, and the
+// count. An hour of a busy owner takes about 150 bytes.
 func appendUsage(b []byte, counts *usage.Bucket) []byte {
 	last := usage.Field(0)
 	for field, n := range counts.All() {
@@ -163,7 +163,7 @@ func appendUsage(b []byte, counts *usage.Bucket) []byte {
 	return b
 }
 
-// readUsage adds what appendUsage wrote to an empty bucket.
+// readUsage decodes a value from appendUsage into b, which must be empty.
 func readUsage(value []byte, b *usage.Bucket) error {
 	field := usage.Field(0)
 	for len(value) > 0 {

@@ -12,8 +12,8 @@ import (
 	"parley/conversation/window"
 )
 
-// TestValues_OutsideRecord writes and reads what stands in a value beside the record.
-func TestValues_OutsideRecord(t *testing.T) {
+// Some values have fields before the record, such as the creation time of a message.
+func TestValues_FieldsOutsideRecord_RoundTrip(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))
 	at := ref{somebody, newSession(t, s).ID}
@@ -29,14 +29,14 @@ func TestValues_OutsideRecord(t *testing.T) {
 		gotIndex, err2 := r.indexed(at)
 		gotSummary, err3 := r.summary(at)
 		if diff := cmp.Diff([]any{m, []conversation.Indexed{x}, summary}, []any{gotMessage, gotIndex, gotSummary}); diff != "" {
-			t.Errorf("read back (-want +got):\n%s", diff)
+			t.Errorf("the decoded values (-want +got):\n%s", diff)
 		}
 		return errors.Join(err1, err2, err3)
 	}))
 }
 
-// TestValues_AnyBytes reads garbage as values of today's format and of schema 2.
-func TestValues_AnyBytes(t *testing.T) {
+// Random bytes are decoded as values of the present format and of schema 2.
+func TestValues_RandomBytes_NoPanic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		garbage := rapid.SliceOf(rapid.Byte()).Draw(t, "value")

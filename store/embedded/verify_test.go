@@ -10,10 +10,10 @@ import (
 	"parley/stream"
 )
 
-// verify checks that the buckets of the file agree with each other, and that bbolt finds the file consistent.
+// verify checks that the buckets of the file are consistent with each other, and runs bbolt's check of the file.
 func verify(t testing.TB, s *Store) {
 	t.Helper()
-	must(t, s.submit(context.Background(), func(w *writing) error { // as an operation, so that nothing is written meanwhile
+	must(t, s.submit(context.Background(), func(w *writing) error { // as an operation, so that no write runs at the same time
 		for err := range w.bolt.Check() {
 			t.Errorf("the file: %v", err)
 		}
@@ -22,7 +22,7 @@ func verify(t testing.TB, s *Store) {
 }
 
 func (w *writing) verify() error {
-	want := make(map[string]int) // the keys that the other buckets must have
+	want := make(map[string]int) // number of buckets that must have each key
 	err := w.bucket(sessionsBucket).ForEach(func(key, value []byte) error {
 		owner, id, _ := cutOwner(key)
 		at := ref{owner, string(id)}
@@ -48,7 +48,7 @@ func (w *writing) verify() error {
 			}
 		}
 		live := session.LiveReply != ""
-		if live && session.ExpiresAt <= w.now { // its turn may have been settled already
+		if live && session.ExpiresAt <= w.now { // the turn may already be settled
 			live = w.bucket(liveBucket).Get(at.key()) != nil
 		}
 		if live {
@@ -90,7 +90,7 @@ func (w *writing) verify() error {
 	return err
 }
 
-// verifyContext checks the summary and the index of a session.
+// verifyContext checks that the summary and the index of a session are consistent with its messages.
 func (w *writing) verifyContext(at ref, session *conversation.Session) error {
 	if summary, err := w.summary(at); err != nil || summary != (conversation.Summary{}) && summary.Last <= session.Cleared {
 		return fmt.Errorf("the summary %+v (%w) in session %+v", summary, err, session)

@@ -21,18 +21,18 @@ func admissionTests() []test {
 		{"declared key is always alive", admitDeclared},
 		{"refused operation changes nothing", admitRefuses},
 		{"every operation admits its request once", admitOnce},
-		{"daily limit of an account's test keys", admitTestDay},
+		{"test keys of an account share a daily limit", admitTestDay},
 		{"dead key is refused and not counted", admitDeadKey},
-		{"queued turn of a revoked key", beginWithDeadKey},
+		{"queued turn of a revoked key is refused", beginWithDeadKey},
 		{"turn reserves and settles tokens", beginReserves},
 		{"refusals reserve nothing", refusalsReserveNothing},
 	}
 }
 
-// smallLimits are reached within a test.
+// smallLimits are low enough for a test to reach them.
 var smallLimits = limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 100_000}
 
-// key creates a key of the subject's owner and returns its principal.
+// key creates an API key of the subject's owner. It returns the principal of requests with that key.
 func (s *subject) key(t *testing.T) auth.Principal {
 	t.Helper()
 	secret := auth.NewSecret(string(s.owner.Mode))
@@ -64,7 +64,7 @@ func (s *subject) admit(t *testing.T, p auth.Principal, f limit.TierLimits) limi
 	return d
 }
 
-// refused checks that an error is the refusal of a limit.
+// refused checks that err is an *auth.LimitError of the limit by. It returns its decision.
 func refused(t *testing.T, what string, err error, by limit.Kind) limit.Decision {
 	t.Helper()
 	refusal, ok := errors.AsType[*auth.LimitError](err)
@@ -234,7 +234,7 @@ func admitDeadKey(t *testing.T, s *subject) {
 	p, rotated, alive := s.key(t), s.key(t), s.key(t)
 	must(t, s.keys.KeyAlive(s.ctx, p), "KeyAlive")
 	must(t, s.keys.RevokeKey(s.ctx, p.Owner(), p.KeyID), "RevokeKey")
-	for range 2 { // the newest two secrets work
+	for range 2 { // after one rotation both secrets work, after two only the newest two
 		_, err := s.keys.RotateKey(s.ctx, p.Owner(), rotated.KeyID, auth.HashOf(auth.NewSecret(p.Mode)), "svc_live_x")
 		must(t, err, "RotateKey")
 	}
@@ -273,14 +273,14 @@ func beginWithDeadKey(t *testing.T, s *subject) {
 	s.begin(t, third)
 }
 
-// small returns a session with a small window.
+// small returns a new session with a small context window.
 func small() conversation.NewSession {
 	session := plain()
 	session.Context.MaxTokens = 1024
 	return session
 }
 
-// estimate returns the tokens that a question in a session reserves.
+// estimate returns the number of tokens that a question in the session reserves.
 func estimate(session conversation.Session) int {
 	return window.Estimate(session.Context.MaxTokens, session.HistoryTokens, inPrompt(10))
 }
@@ -302,7 +302,7 @@ func beginReserves(t *testing.T, s *subject) {
 	d := refused(t, "the third turn", err, limit.ByTokens)
 	same(t, "the limit of tokens", d.Limit, 2*need)
 	same(t, "a session after a refusal", s.session(t, sessions[2].ID), sessions[2])
-	s.end(t, first.Key, answer("!")) // it used 22
+	s.end(t, first.Key, answer("!")) // the turn used 22 tokens
 	_, err = begin(sessions[2])
 	refused(t, "a turn that needs what the first has used", err, limit.ByTokens)
 	two.TokensPerMinute += 22

@@ -10,11 +10,11 @@ import (
 func clearTests() []test {
 	return []test{
 		{"removes all messages, keeps usage", clearHistory},
-		{"empty session", clearEmpty},
-		{"turn after a clear", clearAndGoOn},
-		{"live turn: takes the head of the queue", clearLive},
+		{"empty session can be cleared", clearEmpty},
+		{"turn after a clear has no history", clearAndGoOn},
+		{"waits for a live turn at the head of the queue", clearLive},
 		{"granted clear hands the session on", clearGranted},
-		{"ended turn, reply cleared", clearEnded},
+		{"second end of a cleared turn is fenced", clearEnded},
 	}
 }
 
@@ -28,12 +28,12 @@ func (s *subject) clear(t *testing.T, sessionID, waiter string) conversation.Cle
 	return cleared
 }
 
-// wantCleared checks what a clear did to the session before it.
+// wantCleared checks the session after a clear. before is the session before it.
 func (s *subject) wantCleared(t *testing.T, cleared conversation.Cleared, before conversation.Session) {
 	t.Helper()
 	mark := cleared.Session.Cleared
 	if !conversation.ValidID(conversation.MessagePrefix, mark) || mark <= before.Head {
-		t.Errorf("cleared is %q, want a message id above %q", mark, before.Head)
+		t.Errorf("cleared is %q, want a message id greater than %q", mark, before.Head)
 	}
 	want := before
 	want.MessageCount, want.HistoryTokens, want.Head, want.Cleared = 0, 0, mark, mark
@@ -96,7 +96,7 @@ func clearLive(t *testing.T, s *subject) {
 	same(t, "the session", s.session(t, session.ID), begun.Session)
 	s.end(t, begun.Key, cancelled)
 	granted(t, cleared.Queued)
-	s.queue(t, first) // not yet
+	s.queue(t, first) // still queued
 	before := s.session(t, session.ID)
 	s.wantCleared(t, s.clear(t, session.ID, "clears"), before)
 }

@@ -14,7 +14,7 @@ import (
 
 func concurrencyTests() []test {
 	return []test{
-		{"many sessions at once", manySessions},
+		{"concurrent sessions keep their own turns", manySessions},
 		{"concurrent endings, one wins", racingEnds},
 		{"concurrent rejecting sends, one begins", racingBegins},
 		{"reads see whole turns", readsBesideWrites},
@@ -147,10 +147,10 @@ func readsBesideWrites(t *testing.T, s *subject) {
 	readers.Wait()
 }
 
-// whole checks that a page of all messages and its session are of one moment.
+// whole returns an error unless a page of all messages is consistent with its session.
 func whole(page conversation.MessagePage) error {
 	if len(page.Messages) != page.Session.MessageCount {
-		return fmt.Errorf("%d messages beside a count of %d", len(page.Messages), page.Session.MessageCount)
+		return fmt.Errorf("%d messages, but messageCount is %d", len(page.Messages), page.Session.MessageCount)
 	}
 	tokens := 0
 	for i, m := range page.Messages {
@@ -166,7 +166,7 @@ func whole(page conversation.MessagePage) error {
 		}
 	}
 	if tokens != page.Session.HistoryTokens {
-		return fmt.Errorf("messages of %d tokens beside a sum of %d", tokens, page.Session.HistoryTokens)
+		return fmt.Errorf("the messages have %d tokens, but the session counts %d", tokens, page.Session.HistoryTokens)
 	}
 	return nil
 }

@@ -13,19 +13,20 @@ import (
 
 func contextTests() []test {
 	return []test{
-		{"same as a turn begins with", contextOfTurn},
+		{"equals the context of a new turn", contextOfTurn},
 		{"live reply has its journalled text", contextOfLive},
 		{"index only if a policy must choose", indexWhereNeeded},
-		{"fields of an indexed message", indexedMessage},
-		{"index limit", indexLimit},
-		{"vectors of replies", vectorsOfReplies},
+		{"indexed message has all fields", indexedMessage},
+		{"index has the newest messages up to the limit", indexLimit},
+		{"vectors of replies are stored", vectorsOfReplies},
 		{"vectors of unknown replies are ignored", vectorsOfNothing},
 		{"messages by id, in the given order", messagesByID},
-		{"another owner's session", contextOfOthers},
+		{"another owner's session is not found", contextOfOthers},
 	}
 }
 
-// choosing is a session with a policy that chooses and a budget of 93 tokens: six turns of 23 tokens do not fit.
+// choosing returns a new session with a policy that chooses messages, and a budget of 93 tokens: five turns of 23 tokens do not
+// fit.
 func choosing(policy conversation.RetentionPolicy) conversation.NewSession {
 	session := plain()
 	session.Context = conversation.ContextConfig{MaxTokens: 128, CompressionEnabled: true, RetentionPolicy: policy}
@@ -153,7 +154,7 @@ func indexLimit(t *testing.T, s *subject) {
 	}
 }
 
-// setVectors sets a vector of each reply, derived from its id.
+// setVectors sets a vector for each reply, which depends on the reply's id. It returns the vectors.
 func (s *subject) setVectors(t *testing.T, sessionID string, replies ...string) (vectors []window.Vector) {
 	t.Helper()
 	var all []conversation.ExchangeVector
@@ -262,16 +263,16 @@ func summaryTests() []test {
 		{"replaces the summary and counts its cost", summaryReplaced},
 		{"concurrent summaries, one wins", summariesAtOnce},
 		{"stale summary is refused", summaryStale},
-		{"removed by a clear", summaryCleared},
-		{"deleted session", summaryOfDeleted},
-		{"tokens charged beyond the limit", summaryCharges},
+		{"clear removes the summary", summaryCleared},
+		{"deleted session accepts no summary", summaryOfDeleted},
+		{"tokens are charged beyond the limit", summaryCharges},
 	}
 }
 
-// summaryUsage is the usage of each summary here.
+// summaryUsage is the usage of each summary in these tests.
 var summaryUsage = conversation.Usage{Prompt: 300, Completion: 40, Total: 340}
 
-// summaryTo returns a summary of the first messages of a session, up to m.
+// summaryTo returns a summary of the first count messages of a session. m is the last of them.
 func summaryTo(m conversation.Message, count int) conversation.Summary {
 	return conversation.Summary{Text: "Summary up to " + m.ID, Tokens: 9, Last: m.ID, Count: count, Replaced: 30 * count}
 }
@@ -369,7 +370,7 @@ func summaryOfDeleted(t *testing.T, s *subject) {
 func summaryCharges(t *testing.T, s *subject) {
 	p := s.key(t)
 	session := s.create(t, small())
-	_, reply := s.exchange(t, session.ID, "hello") // not admitted: it reserves nothing
+	_, reply := s.exchange(t, session.ID, "hello") // not admitted, so the turn reserves no tokens
 	need := window.Estimate(session.Context.MaxTokens, 14+9, inPrompt(10))
 	figures := limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: need + 339}
 	s.saveSummary(t, session.ID, "", summaryTo(reply, 2))

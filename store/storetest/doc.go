@@ -1,13 +1,14 @@
-// Package storetest is the conformance suite of stores. What conversation.Store, auth.Store and auth.TicketStore promise is tested here,
-// once, and run on every store.
+// Package storetest is the conformance suite of stores. It tests what conversation.Store, auth.Store and auth.TicketStore
+// promise, with the same tests for every store.
 //
-// Each store runs it as TestStore, and on other topologies in tests whose names begin so. `go test -run TestStore ./store/...` finds all
-// of them. The subtests have the same names everywhere: TestStore/<group>/<case>, for example TestStore/queue/full_queue. After a
-// change to the storage of history run TestStore/messages; [Run] lists the groups.
+// Each store runs the suite as TestStore, and on other topologies in tests whose names begin with TestStore. `go test -run
+// TestStore ./store/...` runs all of them. The subtests have the same names everywhere: TestStore/<group>/<case>, for example
+// TestStore/queue/full_queue_refuses_a_turn. After a change to the storage of history, run TestStore/messages. [Run] lists the
+// groups.
 //
-// The tests see a store only through its interfaces, so anything that only one store can show stands in that store's package: crashes, files,
-// scripts, replicas, and expiry, which needs a clock that a test can set. All tests run in parallel on stores that may be shared: each test has an
-// account of its own. They wait for events with a timeout that only a hang reaches, and measure no time.
+// The tests use a store only through its interfaces. Tests of anything else are in the package of the store: crashes, files,
+// scripts, replicas, and expiry, which needs a clock that a test can set. All tests run in parallel on stores that may be shared,
+// so each test uses its own account. They wait for events with a timeout that only a hang reaches, and do not measure time.
 //
-// [Contents] reads everything that an owner has. The stores compare it with fixtures that earlier versions have written.
+// [Contents] reads all data of [FixtureOwner]. The stores compare the result with fixtures that earlier versions have written.
 package storetest

@@ -11,23 +11,23 @@ import (
 	"parley/conversation/usage"
 )
 
-// FixtureOwner owns the data in the fixtures of the stores, which earlier versions have written. One of its sessions was created by a request with the
-// idempotency key "create", and a message was sent to it with the key "send".
+// FixtureOwner owns the data in the fixtures of the stores, which earlier versions have written. One of its sessions was created
+// by a request with the idempotency key "create", and a message was sent to it with the key "send".
 var FixtureOwner = conversation.Owner{Account: "acme", Mode: conversation.Live}
 
-// contents is what a store returns for FixtureOwner.
+// contents has the data that a store returns for FixtureOwner.
 type contents struct {
 	Sessions []sessionContents
 	Keys     []keyContents
 	Created  conversation.SessionCreated // by repeating the request
 	Sent     *conversation.Replayed      // by repeating the request
-	Usage    []string                    // one line an hour
+	Usage    []string                    // one line for each hour
 }
 
 type sessionContents struct {
 	Session  conversation.Session
 	Messages []conversation.Message
-	History  []string // ids, of the context
+	History  []string // ids of the messages in the context
 	Index    []indexedContents
 	Summary  conversation.Summary
 }
@@ -45,7 +45,7 @@ type keyContents struct {
 	Tier string // "" for a revoked key
 }
 
-// Contents reads everything that a store has of FixtureOwner and returns it as indented JSON. It changes nothing.
+// Contents returns all data of FixtureOwner in a store as indented JSON. It does not change the data.
 func Contents(t *testing.T, b Backend) []byte {
 	t.Helper()
 	s := &subject{ctx: t.Context(), store: b.Conversation, keys: b.Keys, owner: FixtureOwner}
@@ -76,7 +76,7 @@ func (s *subject) sessionContents(t *testing.T) (all []sessionContents) {
 		read := sessionContents{Session: session, Messages: s.history(t, session.ID), History: ids(c.History), Summary: c.Summary}
 		for i := range c.Index {
 			x := &c.Index[i]
-			terms, _ := x.Terms.AppendBinary(nil) // it never fails
+			terms, _ := x.Terms.AppendBinary(nil) // AppendBinary never fails here
 			read.Index = append(read.Index, indexedContents{x.ID, string(x.Role), x.Tokens, x.Skip, x.Priority, terms, x.Vector})
 		}
 		all = append(all, read)

@@ -10,9 +10,9 @@ import (
 
 func idempotencyTests() []test {
 	return []test{
-		{"repeated create", createAgain},
-		{"repeated send, live and ended", beginAgain},
-		{"ten at once begin one turn", beginTenTimes},
+		{"repeated create returns the first session", createAgain},
+		{"repeated send returns the first turn", beginAgain},
+		{"ten concurrent repeats begin one turn", beginTenTimes},
 		{"waiting repeats are woken", toldOfTheSame},
 		{"conflict changes nothing", conflict},
 		{"refused request is forgotten", refusalForgotten},
@@ -21,25 +21,25 @@ func idempotencyTests() []test {
 	}
 }
 
-// request returns the idempotency of a request with that key and content.
+// request returns an idempotency key with a digest of the request's text.
 func request(key, text string) *conversation.Idempotency {
 	return &conversation.Idempotency{Key: key, Digest: sha256.Sum256([]byte(text))}
 }
 
-// once is a question with an idempotency key and its content as the digest.
+// once returns a question with an idempotency key. Its digest is that of content.
 func once(sessionID, content, key string) conversation.NewTurn {
 	turn := question(sessionID, content)
 	turn.Idempotency = request(key, content)
 	return turn
 }
 
-// replayed begins a turn that the same request must have begun before.
+// replayed repeats the send of a turn. The store must return the ids of the first send and begin no turn.
 func (s *subject) replayed(t *testing.T, turn conversation.NewTurn, first conversation.TurnStart) {
 	t.Helper()
 	again, err := s.store.BeginTurn(s.ctx, s.owner, turn)
 	must(t, err, "BeginTurn")
 	if again.Replayed == nil || again.Queued != nil {
-		t.Fatalf("a repeated send is %+v", again)
+		t.Fatalf("a repeated send returned %+v, want a replay", again)
 	}
 	same(t, "the turn", *again.Replayed, conversation.Replayed{SentID: first.Message.ID, ReplyID: first.Reply.ID})
 }
@@ -107,12 +107,12 @@ func toldOfTheSame(t *testing.T, s *subject) {
 	s.end(t, running.Key, answer("done"))
 	granted(t, firstPlace)
 	begun := s.begin(t, first)
-	granted(t, secondPlace) // though other stands before it
+	granted(t, secondPlace) // although another waiter is ahead in the queue
 	s.replayed(t, second, begun)
 	s.end(t, begun.Key, answer("done"))
 	granted(t, otherPlace)
 	s.end(t, s.begin(t, other).Key, answer("done"))
-	s.end(t, s.begin(t, question(session.ID, "free")).Key, answer("done")) // nobody is left in the queue
+	s.end(t, s.begin(t, question(session.ID, "free")).Key, answer("done")) // succeeds only if the queue is empty
 }
 
 func conflict(t *testing.T, s *subject) {
@@ -163,6 +163,6 @@ func deletedForgotten(t *testing.T, s *subject) {
 	_, err = s.store.BeginTurn(s.ctx, s.owner, turn)
 	wantError(t, "BeginTurn", err, conversation.ErrSessionNotFound)
 	if again := s.create(t, session); again.ID == made.ID {
-		t.Error("the deleted session was made again")
+		t.Error("a repeated create created the deleted session again")
 	}
 }

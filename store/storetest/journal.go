@@ -11,11 +11,11 @@ import (
 func journalTests() []test {
 	return []test{
 		{"streaming reply shows journalled text", journalShows},
-		{"repeated and overlapping text", journalOverlaps},
-		{"many replies in one batch", journalBatch},
-		{"ended turn is ignored", journalEnded},
-		{"empty batch", journalEmpty},
-		{"long reply", journalLong},
+		{"overlapping text appears once", journalOverlaps},
+		{"one batch for many replies", journalBatch},
+		{"text for an ended turn is ignored", journalEnded},
+		{"empty batch has no effect", journalEmpty},
+		{"long reply is read whole", journalLong},
 		{"ending replaces journalled text", journalDecided},
 	}
 }
@@ -29,7 +29,7 @@ func (s *subject) journal(t *testing.T, key conversation.TurnKey, offset int, te
 	must(t, s.store.Journal(s.ctx, segments(key, offset, text)), "Journal")
 }
 
-// wantText checks the content of a streaming reply, in every way to read it.
+// wantText checks the content of a streaming reply with each method that returns messages.
 func (s *subject) wantText(t *testing.T, key conversation.TurnKey, want string) {
 	t.Helper()
 	m := s.message(t, key.SessionID, key.ReplyID)

@@ -16,26 +16,26 @@ import (
 func keyTests() []test {
 	return []test{
 		{"found by hash", keyByHash},
-		{"unknown hash", unknownKey},
+		{"unknown hash or id is refused", unknownKey},
 		{"first key only once", oneFirstKey},
 		{"no second first key after revocation", noSecondFirstKey},
 		{"concurrent first keys, one stored", racingFirstKeys},
 		{"tier is free until it is set", tierNamed},
 		{"listed newest first", keysInOrder},
-		{"another owner's keys", keysOfOwner},
-		{"secret or id in use", keyInUse},
+		{"another owner's keys are not found", keysOfOwner},
+		{"secret or id in use is refused", keyInUse},
 		{"revoked key stays listed", revokedKey},
 		{"rotated key has two secrets", rotatedKey},
 		{"second rotation keeps the newest two secrets", rotatedTwice},
 		{"revoking ends both secrets", revokedAfterRotation},
-		{"expired key", expiredKey},
+		{"expired key is refused", expiredKey},
 		{"last use only moves forward", touchedKeys},
 		{"concurrent rotations, two secrets work", racingRotations},
 		{"concurrent revocations, one succeeds", racingRevocations},
 	}
 }
 
-// keyOwner returns the subject's owner as package auth has it.
+// keyOwner returns the subject's owner as an auth.Owner.
 func (s *subject) keyOwner() auth.Owner { return auth.Owner{Account: s.owner.Account, Mode: auth.Live} }
 
 func newHash() (hash auth.Hash) {
@@ -65,12 +65,12 @@ func (s *subject) createKey(t *testing.T, key auth.Key) auth.Key {
 	return created
 }
 
-// wantKey checks that a hash is that of secret i of a key.
+// wantKey checks that the store finds the key want by the hash of its secret i.
 func (s *subject) wantKey(t *testing.T, hash auth.Hash, want auth.Key, i int) {
 	t.Helper()
 	found, err := s.keys.KeyByHash(s.ctx, hash)
 	must(t, err, "KeyByHash")
-	found.Key.LastUsedAt, want.LastUsedAt = time.Time{}, time.Time{} // which the list knows
+	found.Key.LastUsedAt, want.LastUsedAt = time.Time{}, time.Time{} // compared by wantKeys only
 	same(t, "what is found", found, auth.KeyMatch{Key: want, Tier: limit.Free, Secret: i})
 }
 
@@ -124,7 +124,7 @@ func oneFirstKey(t *testing.T, s *subject) {
 	s.wantNoKey(t, "one that was not stored", second.Secrets[0].Hash)
 	found, err := s.keys.KeyByHash(s.ctx, first.Secrets[0].Hash)
 	must(t, err, "KeyByHash")
-	s.wantKeys(t, s.keyOwner(), found.Key) // it was never used
+	s.wantKeys(t, s.keyOwner(), found.Key) // LastUsedAt must not be set
 	same(t, "its id", found.Key.ID, first.ID)
 }
 
@@ -167,7 +167,7 @@ func tierNamed(t *testing.T, s *subject) {
 		if first.CreatedAt.IsZero() {
 			first = created
 		}
-		for _, hash := range []auth.Hash{first.Secrets[0].Hash, created.Secrets[0].Hash} { // it is the account's
+		for _, hash := range []auth.Hash{first.Secrets[0].Hash, created.Secrets[0].Hash} { // the tier belongs to the account
 			found, err := s.keys.KeyByHash(s.ctx, hash)
 			must(t, err, "KeyByHash")
 			same(t, "the tier", found.Tier, c.want)
@@ -225,7 +225,7 @@ func keyInUse(t *testing.T, s *subject) {
 	s.wantKeys(t, s.keyOwner(), second, first)
 	s.wantKey(t, first.Secrets[0].Hash, first, 0)
 	s.wantKey(t, second.Secrets[0].Hash, second, 0)
-	s.createFirst(t, func() auth.Key { k := s.newKey(); k.Account += "2"; return k }(), true) // the account has not come into being
+	s.createFirst(t, func() auth.Key { k := s.newKey(); k.Account += "2"; return k }(), true) // the failed call must not have created the account
 }
 
 func revokedKey(t *testing.T, s *subject) {
@@ -251,7 +251,7 @@ func (s *subject) rotate(t *testing.T, before auth.Key, prefix string) auth.Key 
 	want.Rotate(hash, prefix, after.Secrets[0].Since)
 	same(t, "the rotated key", after, want)
 	if since := after.Secrets[0].Since; since.Before(before.CreatedAt) || since.Nanosecond()%1e6 != 0 || since.Location() != time.UTC {
-		t.Errorf("it was rotated at %v", since)
+		t.Errorf("the new secret is valid since %v", since)
 	}
 	return after
 }
@@ -304,7 +304,7 @@ func touchedKeys(t *testing.T, s *subject) {
 		must(t, s.keys.TouchKeys(s.ctx, []auth.KeyUse{
 			{Owner: s.keyOwner(), KeyID: "key_unknown", At: at},
 			{Owner: s.keyOwner(), KeyID: used.ID, At: at},
-			{Owner: s.keyOwner(), KeyID: revoked.ID, At: at}, // it was used before it was revoked
+			{Owner: s.keyOwner(), KeyID: revoked.ID, At: at}, // a use before the revocation
 		}), "TouchKeys")
 	}
 	used.LastUsedAt, revoked.LastUsedAt = late, late

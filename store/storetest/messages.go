@@ -11,14 +11,14 @@ import (
 
 func messageTests() []test {
 	return []test{
-		{"no messages", noMessages},
+		{"new session has no messages", noMessages},
 		{"read back as written", messagesReadBack},
-		{"pages, newest first", pagesDown},
-		{"pages, oldest first", pagesUp},
+		{"pages, newest first, have all messages", pagesDown},
+		{"pages, oldest first, have all messages", pagesUp},
 		{"page from a message, inclusive and exclusive", pageFrom},
 		{"page from an unknown message", pageFromNowhere},
-		{"page and session agree", pageWithSession},
-		{"unknown message", unknownMessage},
+		{"page and session are consistent", pageWithSession},
+		{"unknown message is not found", unknownMessage},
 	}
 }
 
@@ -55,11 +55,11 @@ func messagesReadBack(t *testing.T, s *subject) {
 	same(t, "the reply", s.message(t, session.ID, begun.Reply.ID), want)
 }
 
-// conversed creates a session with some turns, and returns its messages, oldest first.
+// conversed creates a session with that many turns. It returns the session's id and its messages, oldest first.
 func conversed(t *testing.T, s *subject, exchanges int) (string, []conversation.Message) {
 	t.Helper()
 	session := s.create(t, plain())
-	// A session on either side shows whether a page goes beyond its own.
+	// Sessions created before and after this one detect a page that contains messages of another session.
 	before, after := s.create(t, plain()), s.create(t, plain())
 	s.exchange(t, before.ID, "before")
 	var all []conversation.Message
@@ -69,12 +69,12 @@ func conversed(t *testing.T, s *subject, exchanges int) (string, []conversation.
 	}
 	s.exchange(t, after.ID, "after")
 	if !slices.IsSortedFunc(all, func(a, b conversation.Message) int { return compare(a.ID, b.ID) }) {
-		t.Error("the ids of messages do not rise")
+		t.Error("the ids of the messages do not increase")
 	}
 	return session.ID, all
 }
 
-// walk reads messages page by page.
+// walk reads all messages of a session page by page.
 func (s *subject) walk(t *testing.T, sessionID string, query conversation.MessageQuery) []conversation.Message {
 	t.Helper()
 	var all []conversation.Message
@@ -86,11 +86,11 @@ func (s *subject) walk(t *testing.T, sessionID string, query conversation.Messag
 			return all
 		}
 		if len(page.Messages) != query.Limit {
-			t.Fatalf("there are more messages, but the page has %d of %d", len(page.Messages), query.Limit)
+			t.Fatalf("More is true, but the page has only %d of %d messages", len(page.Messages), query.Limit)
 		}
 		query.From = page.Messages[len(page.Messages)-1].ID
 	}
-	t.Fatal("the messages do not end")
+	t.Fatal("the pages do not end")
 	return nil
 }
 
@@ -133,7 +133,7 @@ func pageFrom(t *testing.T, s *subject) {
 			must(t, err, "Messages")
 			same(t, c.name, ids(page.Messages), ids(c.want))
 			if page.More {
-				t.Errorf("%s: all are there, but the page says that there are more", c.name)
+				t.Errorf("%s: the page has all messages, but More is true", c.name)
 			}
 			if c.query.Limit = 1; len(c.want) > 0 {
 				page, err := s.store.Messages(s.ctx, s.owner, id, c.query)

@@ -13,20 +13,20 @@ import (
 
 func queueTests() []test {
 	return []test{
-		{"busy session: takes a place", takesPlace},
-		{"busy session: rejects", rejects},
+		{"busy session queues the turn", takesPlace},
+		{"busy session rejects if asked to", rejects},
 		{"first come, first served", inOrder},
-		{"twenty concurrent sends", twentySends},
-		{"kept for the granted waiter", keptForGranted},
+		{"twenty concurrent sends all run", twentySends},
+		{"free session is reserved for the granted waiter", keptForGranted},
 		{"early retry keeps its place", earlyTry},
 		{"interrupt goes to the head", interrupts},
 		{"interrupt is woken by another turn", interruptTold},
-		{"full queue", fullQueue},
-		{"waiter leaves", leaveWaiting},
-		{"granted waiter leaves", leaveGranted},
-		{"granted waiter meets an overflow", overflowGranted},
-		{"leaving without a place", leaveNothing},
-		{"leaving after the turn began", leaveBegun},
+		{"full queue refuses a turn", fullQueue},
+		{"leaving removes the waiter", leaveWaiting},
+		{"leaving passes a granted session on", leaveGranted},
+		{"overflow passes a granted session on", overflowGranted},
+		{"leaving without a place has no effect", leaveNothing},
+		{"leaving after the turn began has no effect", leaveBegun},
 		{"queues are per session", otherQueues},
 	}
 }
@@ -56,11 +56,11 @@ func rejects(t *testing.T, s *subject) {
 	wantError(t, "BeginTurn", err, conversation.ErrSessionBusy)
 	same(t, "the session", s.session(t, session.ID), begun.Session)
 	s.end(t, begun.Key, answer("done"))
-	turn.Waiter = conversation.RandomText(16) // if the first had a place, the session would be granted to it
+	turn.Waiter = conversation.RandomText(16) // if the first waiter were queued, the session would be granted to that one
 	s.begin(t, turn)
 }
 
-// contents returns the contents of the users' messages of a session, in order.
+// contents returns the contents of the user messages of a session, oldest first.
 func (s *subject) contents(t *testing.T, sessionID string) []string {
 	t.Helper()
 	var asked []string
@@ -72,7 +72,7 @@ func (s *subject) contents(t *testing.T, sessionID string) []string {
 	return asked
 }
 
-// runAll runs queued turns concurrently, until all have ended.
+// runAll runs queued turns concurrently and returns when all have ended.
 func (s *subject) runAll(t *testing.T, turns []conversation.NewTurn) {
 	t.Helper()
 	var sends sync.WaitGroup
@@ -100,7 +100,7 @@ func inOrder(t *testing.T, s *subject) {
 		s.queue(t, turn)
 	}
 	s.end(t, begun.Key, answer("done"))
-	slices.Reverse(turns) // those that came last try first
+	slices.Reverse(turns) // the last waiters try first
 	s.runAll(t, turns)
 	same(t, "the order", s.contents(t, session.ID), want)
 }
@@ -189,7 +189,7 @@ func interruptTold(t *testing.T, s *subject) {
 	queued := s.queue(t, urgent)
 	same(t, "what runs", queued.Live, "")
 	begun := s.begin(t, first)
-	granted(t, queued) // early: it is to see whose turn it is
+	granted(t, queued) // woken early, so that it sees the new live reply
 	queued = s.queue(t, urgent)
 	same(t, "what is to be cancelled", queued.Live, begun.Reply.ID)
 	s.end(t, begun.Key, cancelled)
@@ -213,7 +213,7 @@ func fullQueue(t *testing.T, s *subject) {
 	}
 	_, err := s.store.ClearMessages(s.ctx, s.owner, session.ID, "clears")
 	wantError(t, "ClearMessages", err, conversation.ErrSessionBusy)
-	s.queue(t, turns[5]) // has its place
+	s.queue(t, turns[5]) // is already queued
 	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, turns[3].Waiter), "LeaveQueue")
 	last := question(session.ID, "the last")
 	s.queue(t, last)

@@ -11,17 +11,17 @@ import (
 
 func sessionTests() []test {
 	return []test{
-		{"new session", newSession},
+		{"new session has defaults and an id", newSession},
 		{"read back as created", readBack},
-		{"another owner's session", foreignSession},
-		{"owners with similar names", similarOwners},
-		{"unknown or malformed id", unknownSession},
-		{"list, newest first", listSessions},
-		{"list of one user", listUser},
-		{"list after a deleted session", listAfterGone},
-		{"empty list", listNothing},
-		{"delete", deleteSession},
-		{"delete with a live turn", deleteLive},
+		{"another owner's session is not found", foreignSession},
+		{"owners with similar names are separate", similarOwners},
+		{"unknown or malformed id is not found", unknownSession},
+		{"list is newest first", listSessions},
+		{"list of one user omits others", listUser},
+		{"list continues after a deleted session", listAfterGone},
+		{"owner without sessions has an empty list", listNothing},
+		{"delete removes session and messages", deleteSession},
+		{"live turn of a deleted session cannot end", deleteLive},
 		{"delete wakes waiters", deleteQueued},
 		{"RemoveExpired removes nothing early", removeNothing},
 	}
@@ -54,7 +54,7 @@ func readBack(t *testing.T, s *subject) {
 	}
 }
 
-// everyCall calls each method that names a session, and returns the errors.
+// everyCall calls each method that takes a session id. It returns the errors by method.
 func everyCall(s *subject, sessionID string) map[string]error {
 	_, session := s.store.Session(s.ctx, s.owner, sessionID)
 	_, messages := s.store.Messages(s.ctx, s.owner, sessionID, conversation.MessageQuery{Limit: 10})
@@ -126,7 +126,7 @@ func unknownSession(t *testing.T, s *subject) {
 	same(t, "the session that exists", s.session(t, created.ID), created)
 }
 
-// pages reads a list of sessions page by page.
+// pages reads the whole list of sessions page by page.
 func (s *subject) pages(t *testing.T, query conversation.SessionQuery) []conversation.Session {
 	t.Helper()
 	var all []conversation.Session
@@ -138,7 +138,7 @@ func (s *subject) pages(t *testing.T, query conversation.SessionQuery) []convers
 			return all
 		}
 		if len(page.Sessions) != query.Limit {
-			t.Fatalf("there are more sessions, but the page has %d of %d", len(page.Sessions), query.Limit)
+			t.Fatalf("More is true, but the page has only %d of %d sessions", len(page.Sessions), query.Limit)
 		}
 		query.Before = page.Sessions[len(page.Sessions)-1].ID
 	}
@@ -153,7 +153,7 @@ func listSessions(t *testing.T, s *subject) {
 	}
 	slices.Reverse(created)
 	if !slices.IsSortedFunc(created, func(a, b conversation.Session) int { return -compare(a.ID, b.ID) }) {
-		t.Error("the ids of sessions do not rise with their creation")
+		t.Error("the ids of the sessions do not increase")
 	}
 	for _, limit := range []int{1, 2, 3, 6, 7, 8, 100} {
 		same(t, "all pages", s.pages(t, conversation.SessionQuery{Limit: limit}), created)
@@ -161,7 +161,7 @@ func listSessions(t *testing.T, s *subject) {
 	page, err := s.store.Sessions(s.ctx, s.owner, conversation.SessionQuery{Limit: 7})
 	must(t, err, "Sessions")
 	if page.More {
-		t.Error("the page holds all sessions, but says that there are more")
+		t.Error("the page has all sessions, but More is true")
 	}
 	page, err = s.store.Sessions(s.ctx, s.owner, conversation.SessionQuery{Limit: 7, Before: created[6].ID})
 	must(t, err, "Sessions")
@@ -255,7 +255,7 @@ func deleteQueued(t *testing.T, s *subject) {
 	cleared, err := s.store.ClearMessages(s.ctx, s.owner, session.ID, "clears")
 	must(t, err, "ClearMessages")
 	queued = append(queued, cleared.Queued)
-	// One of them was granted the session before it was deleted.
+	// The session was granted to one of the waiters before the deletion.
 	s.end(t, begun.Key, conversation.Message{Status: stream.Cancelled})
 	_, err = s.store.DeleteSession(s.ctx, s.owner, session.ID)
 	must(t, err, "DeleteSession")
@@ -263,9 +263,9 @@ func deleteQueued(t *testing.T, s *subject) {
 		granted(t, q)
 	}
 	_, err = s.store.BeginTurn(s.ctx, s.owner, first)
-	wantError(t, "BeginTurn of one that waited", err, conversation.ErrSessionNotFound)
+	wantError(t, "BeginTurn by a woken waiter", err, conversation.ErrSessionNotFound)
 	_, err = s.store.ClearMessages(s.ctx, s.owner, session.ID, "clears")
-	wantError(t, "ClearMessages of one that waited", err, conversation.ErrSessionNotFound)
+	wantError(t, "ClearMessages by a woken waiter", err, conversation.ErrSessionNotFound)
 }
 
 func removeNothing(t *testing.T, s *subject) {

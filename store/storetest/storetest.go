@@ -25,10 +25,10 @@ type Backend struct {
 	Tickets      auth.TicketStore
 }
 
-// timeout is how long a test waits for an event. Only a hang reaches it.
+// timeout is the longest time that a test waits for an event. Only a hang reaches it.
 const timeout = time.Minute
 
-// Run runs the suite. open is called once for each test, and cleans up with t.Cleanup.
+// Run runs the suite. It calls open once for each test; open cleans up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
 	groups := []group{
 		{"sessions", sessionTests()},
@@ -78,7 +78,7 @@ type test struct {
 	run  func(t *testing.T, s *subject)
 }
 
-// subject is the store under test as one owner uses it.
+// subject is the store under test with the owner that the test uses.
 type subject struct {
 	ctx   context.Context
 	store conversation.Store
@@ -87,7 +87,7 @@ type subject struct {
 	owner conversation.Owner
 }
 
-// as returns the subject as another owner uses it.
+// as returns a copy of the subject with another owner.
 func (s *subject) as(owner conversation.Owner) *subject {
 	other := *s
 	other.owner = owner
@@ -96,7 +96,7 @@ func (s *subject) as(owner conversation.Owner) *subject {
 
 func newUser() string { return conversation.UserPrefix + conversation.RandomText(16) }
 
-// plain is a session with the default configuration.
+// plain returns a new session with a random user and the default configuration.
 func plain() conversation.NewSession {
 	return conversation.NewSession{UserID: newUser(), Context: conversation.DefaultContextConfig}
 }
@@ -134,7 +134,7 @@ func (s *subject) message(t *testing.T, sessionID, id string) conversation.Messa
 	return m
 }
 
-// question is a turn whose message has 10 tokens.
+// question returns a turn with a user message of 10 tokens.
 func question(sessionID, content string) conversation.NewTurn {
 	return conversation.NewTurn{
 		SessionID: sessionID, Role: conversation.User, Content: content, Tokens: 10, OnBusy: conversation.Enqueue,
@@ -142,7 +142,7 @@ func question(sessionID, content string) conversation.NewTurn {
 	}
 }
 
-// answer is a completed reply of 5 tokens.
+// answer returns a completed reply of 5 tokens.
 func answer(content string) conversation.Message {
 	return conversation.Message{
 		Content: content, Tokens: 5, Status: stream.Completed, FinishReason: "stop",
@@ -150,27 +150,27 @@ func answer(content string) conversation.Message {
 	}
 }
 
-// begin begins a turn in a session that must be free.
+// begin begins a turn. It fails the test if the session is busy.
 func (s *subject) begin(t *testing.T, turn conversation.NewTurn) conversation.TurnStart {
 	t.Helper()
 	begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
 	must(t, err, "BeginTurn")
 	if begun.Queued != nil {
-		t.Fatalf("BeginTurn of %q: queued, but the session should be free for it", turn.Content)
+		t.Fatalf("BeginTurn of %q: queued, want a free session", turn.Content)
 	}
 	return begun
 }
 
-// queue takes a place for a turn in the queue of a session that must be busy.
+// queue queues a turn. It fails the test if the session is free.
 func (s *subject) queue(t *testing.T, turn conversation.NewTurn) *conversation.Queued {
 	t.Helper()
 	begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
 	must(t, err, "BeginTurn")
 	if begun.Queued == nil {
-		t.Fatalf("BeginTurn of %q: begun, but the session should be busy", turn.Content)
+		t.Fatalf("BeginTurn of %q: begun, want a busy session", turn.Content)
 	}
 	if diff := cmp.Diff(conversation.TurnStart{Queued: begun.Queued}, begun); diff != "" {
-		t.Fatalf("BeginTurn of %q: queued, but more is set (-want +got):\n%s", turn.Content, diff)
+		t.Fatalf("BeginTurn of %q: queued, but other fields are set (-want +got):\n%s", turn.Content, diff)
 	}
 	return begun.Queued
 }
@@ -182,7 +182,7 @@ func (s *subject) end(t *testing.T, key conversation.TurnKey, reply conversation
 	return ended
 }
 
-// exchange does a whole turn.
+// exchange begins and ends a turn. It returns its message and its reply.
 func (s *subject) exchange(t *testing.T, sessionID, content string) (asked, reply conversation.Message) {
 	t.Helper()
 	begun := s.begin(t, question(sessionID, content))
@@ -199,7 +199,7 @@ func granted(t *testing.T, queued *conversation.Queued) {
 	}
 }
 
-// awaitTurn begins a turn as a send does: while it is queued, it waits and tries again.
+// awaitTurn begins a turn like a send: while the turn is queued, it waits until the session is granted, and tries again.
 func (s *subject) awaitTurn(turn conversation.NewTurn) (conversation.TurnStart, error) {
 	for {
 		begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
@@ -221,7 +221,7 @@ func must(t *testing.T, err error, what string) {
 	}
 }
 
-// wantError checks that an error is, or wraps, another.
+// wantError checks that got is want or wraps it.
 func wantError(t *testing.T, what string, got, want error) {
 	t.Helper()
 	if !errors.Is(got, want) {
@@ -229,7 +229,7 @@ func wantError(t *testing.T, what string, got, want error) {
 	}
 }
 
-// same checks that two values are equal. JSON is compared by value, not by its text.
+// same checks that two values are equal. It compares JSON by value, not by text.
 func same[T any](t *testing.T, what string, got, want T) {
 	t.Helper()
 	isJSON := func(p cmp.Path) bool { return p.Last().Type() == reflect.TypeFor[json.RawMessage]() }
@@ -245,7 +245,7 @@ func same[T any](t *testing.T, what string, got, want T) {
 	}
 }
 
-// inPrompt is the number of tokens that a message takes in a prompt.
+// inPrompt returns the number of tokens that a message of that many tokens takes in a prompt.
 func inPrompt(tokens int) int { return tokens + window.MessageOverhead }
 
 func ids(messages []conversation.Message) []string {

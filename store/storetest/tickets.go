@@ -12,9 +12,9 @@ import (
 
 func ticketTests() []test {
 	return []test{
-		{"one key seals all tickets", oneTicketKey},
+		{"ticket key never changes", oneTicketKey},
 		{"concurrent use of a ticket, one wins", racingTicket},
-		{"expired ticket", lateTicket},
+		{"expired ticket is refused", lateTicket},
 	}
 }
 

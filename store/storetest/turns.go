@@ -12,21 +12,21 @@ import (
 
 func turnTests() []test {
 	return []test{
-		{"begin", beginTurn},
-		{"ids and times rise", idsRise},
+		{"begin stores message and reply", beginTurn},
+		{"ids and times increase", idsRise},
 		{"history fills the window", turnHistory},
-		{"short history", shortHistory},
+		{"short history is returned whole", shortHistory},
 		{"end updates the session", endTurn},
 		{"reply keeps its identity", keptIdentity},
 		{"unsent replies take no tokens", unsentReplies},
-		{"reply without usage", noUsage},
+		{"reply without usage adds no tokens", noUsage},
 		{"second end is fenced", endTwice},
 		{"older fence is refused", endFenced},
 		{"late end is fenced", endLate},
-		{"exact fit without compression", exactWithout},
-		{"exact fit with compression", exactWith},
-		{"full history", fullHistory},
-		{"own turns are no orphans", noOrphans},
+		{"without compression, an exact fit begins", exactWithout},
+		{"with compression, an exact fit begins", exactWith},
+		{"full history without compression is refused", fullHistory},
+		{"turns of this process are no orphans", noOrphans},
 	}
 }
 
@@ -84,7 +84,7 @@ func idsRise(t *testing.T, s *subject) {
 }
 
 func turnHistory(t *testing.T, s *subject) {
-	// A budget of 147 tokens holds exactly 6 whole turns and a reply, if no reply fails.
+	// Exactly 6 turns and a reply fit into the budget of 147 tokens, if no reply fails.
 	for _, failing := range []bool{true, false} {
 		session := plain()
 		session.Context = conversation.ContextConfig{MaxTokens: 200, CompressionEnabled: true, RetentionPolicy: conversation.FIFO}
@@ -210,12 +210,12 @@ func endLate(t *testing.T, s *subject) {
 		t.Errorf("fence %d follows %d", second.Key.Fence, first.Key.Fence)
 	}
 	again, err := s.store.EndTurn(s.ctx, first.Key, answer("late"), timing)
-	wantError(t, "EndTurn of the turn before", err, conversation.ErrFenced)
+	wantError(t, "EndTurn of the previous turn", err, conversation.ErrFenced)
 	same(t, "what it returns", again, decided)
 	same(t, "the session", s.session(t, session.ID), second.Session)
 }
 
-// overflows checks that the window refuses a turn, and that nothing changes.
+// overflows checks that a turn is refused because of the window, and that the refusal changes nothing.
 func (s *subject) overflows(t *testing.T, sessionID string, tokens int) {
 	t.Helper()
 	session, history := s.session(t, sessionID), s.history(t, sessionID)
@@ -269,7 +269,7 @@ func fullHistory(t *testing.T, s *subject) {
 		id := s.create(t, session).ID
 		begun := s.begin(t, question(id, "hello"))
 		long := answer("a long one")
-		long.Tokens = 1000 // the model need not keep to the room that it was given
+		long.Tokens = 1000 // a model may exceed its reply room
 		s.end(t, begun.Key, long)
 		if compression {
 			s.begin(t, question(id, "go on"))

@@ -14,23 +14,23 @@ import (
 	"parley/stream"
 )
 
-// timing is the timing of all replies here.
+// timing is the timing of all replies in these tests.
 var timing = conversation.Timing{FirstToken: 120 * time.Millisecond, Duration: 1500 * time.Millisecond}
 
 func usageTests() []test {
 	return []test{
-		{"nothing used", usageOfNothing},
+		{"new owner has no usage", usageOfNothing},
 		{"session counts at its creation", usageOfCreation},
 		{"turn counts at begin and end", usageOfTurn},
-		{"each kind of ending", usageOfEndings},
-		{"session time", usageOfTime},
-		{"no effect, no count", usageOfNoEffect},
+		{"each kind of ending counts", usageOfEndings},
+		{"session time ends at the last activity", usageOfTime},
+		{"calls without effect do not count", usageOfNoEffect},
 		{"usage outlives its session", usageOutlives},
 		{"turn of a deleted session settles once", usageOfDeleted},
-		{"turn of a deleted session, concurrent ends", usageOfDeletedAtOnce},
+		{"concurrent ends of a deleted turn count once", usageOfDeletedAtOnce},
 		{"usage is per owner", usageOfOthers},
 		{"admitted requests count", usageOfRequests},
-		{"concurrent turns", usageAtOnce},
+		{"concurrent turns all count", usageAtOnce},
 	}
 }
 
@@ -50,7 +50,7 @@ func (s *subject) used(t *testing.T) (sum usage.Bucket, existing, active int) {
 	return sum, existing, active + used.Active
 }
 
-// wantUsed checks the owner's usage, except for the session time, which has a test of its own.
+// wantUsed checks the owner's usage except for the session time, which has its own test.
 func (s *subject) wantUsed(t *testing.T, what string, want usage.Bucket, sessions int) {
 	t.Helper()
 	got, existing, active := s.used(t)
@@ -64,7 +64,7 @@ func sameBucket(t *testing.T, what string, got, want *usage.Bucket) {
 	same(t, what, maps.Collect(got.All()), maps.Collect(want.All()))
 }
 
-// ofTurns is the usage of turns of question and answer, without that of their sessions.
+// ofTurns returns the usage of n turns of question and answer, without that of their sessions.
 func ofTurns(n int64) usage.Bucket {
 	b := usage.Bucket{
 		UserMessages: n, AssistantMessages: n, PromptTokens: 17 * n, CompletionTokens: 5 * n, Completed: n,
@@ -180,7 +180,7 @@ func usageOfNoEffect(t *testing.T, s *subject) {
 	forged := begun.Key
 	forged.Fence++
 	_, err = s.store.EndTurn(s.ctx, forged, answer("forged"), timing)
-	wantError(t, "EndTurn by another right", err, conversation.ErrFenced)
+	wantError(t, "EndTurn with another fence", err, conversation.ErrFenced)
 	s.end(t, begun.Key, answer("good day"))
 	_, err = s.store.EndTurn(s.ctx, begun.Key, answer("again"), timing)
 	wantError(t, "EndTurn again", err, conversation.ErrFenced)
@@ -197,7 +197,7 @@ func usageOfNoEffect(t *testing.T, s *subject) {
 	}
 	s.end(t, first.Key, answer("good day"))
 	want := ofTurns(2)
-	want.Sessions, want.Requests = 2, 2 // the one without tokens was a request
+	want.Sessions, want.Requests = 2, 2 // the call that was refused for its tokens was a request
 	s.wantUsed(t, "the usage", want, 2)
 }
 

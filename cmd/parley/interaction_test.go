@@ -13,7 +13,7 @@ import (
 	"parley/web/browsertest"
 )
 
-// TestPageInteraction tests typing, scrolling, browser history and keyboard use.
+// TestPageInteraction tests typing, scrolling, browser history, display settings and keyboard use.
 func TestPageInteraction(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Chromium(t)
@@ -21,11 +21,11 @@ func TestPageInteraction(t *testing.T) {
 		name string
 		play func(t *testing.T, browser context.Context)
 	}{
-		{"typing and composition during a reply", writesOn},
-		{"scrolling up stops following the reply", scrollsAway},
-		{"back and forward through sessions", goesBack},
-		{"forced colours, reduced motion, 200 % zoom", looksOtherwise},
-		{"Tab order and visible focus", tabs},
+		{"typing during a reply keeps focus and text", pageTyping},
+		{"scrolling up stops following the reply", pageScrolling},
+		{"back and forward switch sessions", pageHistory},
+		{"forced colours and 200 % zoom stay usable", pageDisplaySettings},
+		{"Tab follows the layout and focus is visible", pageTabOrder},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
 			t.Parallel()
@@ -34,10 +34,10 @@ func TestPageInteraction(t *testing.T) {
 	}
 }
 
-func writesOn(t *testing.T, browser context.Context) {
+func pageTyping(t *testing.T, browser context.Context) {
 	model := newHeldModel(t, held)
 	p := serveIn(t, t.TempDir(), model.env()...)
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	b.say("say 60 words")
 	b.untilReply("streaming", words(held))
 	b.until(is(focused, "text"))
@@ -56,20 +56,21 @@ func writesOn(t *testing.T, browser context.Context) {
 		_, err := chromedp.Call(ctx, input.InsertText, input.InsertTextParams{Text: "2"})
 		return chromedp.Void{}, err
 	}, pressEscape)
-	agree(b, p, "cancelled")
+	checkReply(b, p, "cancelled")
 	b.until(is(focused, "text"))
 	b.do(pressEnter)
 	b.untilReply("completed", words(2))
 }
 
+// distance is an expression: how many pixels the conversation is scrolled away from its end.
 const distance = `(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight)(document.getElementById("scroller"))`
 
-func scrollsAway(t *testing.T, browser context.Context) {
+func pageScrolling(t *testing.T, browser context.Context) {
 	const n = 3000
 	model := newWordsModel(t, time.Millisecond)
 	model.allow(1000)
 	p := serveIn(t, t.TempDir(), model.env()...)
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	b.say("say 3000 words")
 	b.untilReply("streaming", words(1000))
 	b.until(distance + ` < 2`)
@@ -84,11 +85,11 @@ func scrollsAway(t *testing.T, browser context.Context) {
 	b.do(wheel(100_000))
 	b.until(`document.querySelector(".jump button").hidden`)
 	model.allow(n)
-	agree(b, p, "completed")
+	checkReply(b, p, "completed")
 	b.until(distance + ` < 2`)
 }
 
-// wheel turns the mouse wheel over the conversation.
+// wheel turns the mouse wheel over the conversation by that many pixels; positive scrolls down.
 func wheel(by float64) chromedp.Action[chromedp.Void] {
 	return func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 		_, err := chromedp.Call(ctx, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseWheel, X: 600, Y: 300, DeltaX: 0.001, DeltaY: by})
@@ -96,11 +97,11 @@ func wheel(by float64) chromedp.Action[chromedp.Void] {
 	}
 }
 
-func goesBack(t *testing.T, browser context.Context) {
+func pageHistory(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
-	titled(p, "buoy")
-	titled(p, "lamp")
-	b := enter(t, browser, p.url)
+	newTitled(p, "buoy")
+	newTitled(p, "lamp")
+	b := openPage(t, browser, p.url)
 	title := `document.getElementById("title").textContent`
 	for _, name := range []string{"buoy", "lamp"} {
 		b.until(entry(name, "a") + `?.click() === undefined && ` + is(title, name))
@@ -114,7 +115,7 @@ func goesBack(t *testing.T, browser context.Context) {
 	b.do(chromedp.Reload())
 	b.until(is(title, "buoy"))
 	b.untilChip("live")
-	// A new session gets its id with its first message; that adds no entry to the browser's history.
+	// A new session gets its id with its first message. The new address must replace the history entry, not add one.
 	b.do(chromedp.Click("#new-session"))
 	b.say("say 2 words")
 	b.untilReply("completed", words(2))
@@ -122,11 +123,11 @@ func goesBack(t *testing.T, browser context.Context) {
 	b.until(is(title, "buoy"))
 }
 
-func looksOtherwise(t *testing.T, browser context.Context) {
+func pageDisplaySettings(t *testing.T, browser context.Context) {
 	model := newTextModel(t, 24)
-	model.says("Everything, please.", talk[3].said+"\n\n"+talk[1].said+"\n\n⏸")
+	model.setReply("Everything, please.", sampleConversation[3].reply+"\n\n"+sampleConversation[1].reply+"\n\n⏸")
 	p := serveIn(t, t.TempDir(), model.env()...)
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	b.say("Everything, please.")
 	b.until(reply + `?.querySelectorAll(".code").length === 2`)
 	b.do(chromedp.EmulateViewport(1000, 700), func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
@@ -139,7 +140,7 @@ func looksOtherwise(t *testing.T, browser context.Context) {
 	if moving := eval[int](b, `document.getAnimations().length`); moving > 0 {
 		t.Errorf("%d animations run despite reduced motion", moving)
 	}
-	for _, seen := range []string{"#chip", "[data-caret]"} { // these show their state by a colour
+	for _, seen := range []string{"#chip", "[data-caret]"} { // these show their state only by a background colour
 		if colour := eval[string](b, `getComputedStyle(document.querySelector("`+seen+`"), "`+map[string]string{"#chip": "::before", "[data-caret]": "::after"}[seen]+`").backgroundColor`); colour == "rgba(0, 0, 0, 0)" {
 			t.Errorf("%s is invisible with forced colours", seen)
 		}
@@ -157,9 +158,9 @@ func looksOtherwise(t *testing.T, browser context.Context) {
 	b.until(reply + `.dataset.status === "completed"`)
 }
 
-func tabs(t *testing.T, browser context.Context) {
+func pageTabOrder(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
-	b := enter(t, browser, p.url)
+	b := openPage(t, browser, p.url)
 	b.say("say 2 words")
 	b.untilReply("completed", words(2))
 	b.do(chromedp.Focus("#new-session"))

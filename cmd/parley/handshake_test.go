@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A client may write its first frame as soon as it has the answer to its handshake, which can be before the server has
-// taken the connection over from net/http: what net/http has read by then must not be lost.
-func TestSocket_FrameWithHandshake(t *testing.T) {
+// A client may send frames together with its handshake. net/http may then read them before the WebSocket code takes over the
+// connection: these bytes must not be lost.
+func TestHandshake_FramesInSamePacket_AllAnswered(t *testing.T) {
 	t.Parallel()
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
@@ -42,6 +42,6 @@ func TestSocket_FrameWithHandshake(t *testing.T) {
 		}
 	}
 	if !bytes.Contains(seen, []byte(`"replyTo":"first"`)) || !bytes.Contains(seen, []byte(`"replyTo":"second"`)) {
-		t.Errorf("some frames were lost; what came is %q", seen)
+		t.Errorf("some frames got no response; the server sent %q", seen)
 	}
 }
