@@ -13,9 +13,9 @@
 //	strict      unknown or repeated query parameters and headers: 400
 //	handler     decodes the body, calls the engine, returns a value or an error
 //
-// Handlers return errors and never write them. [parley/server/api.Describe] converts each to the error that the caller sees. If the
-// server is at fault, the cause is logged once, with the request's id. Every response has X-Request-Id; every response under /v1 has the X-RateLimit
-// headers, the 101 of a handshake included.
+// Handlers return errors and never write them. [parley/server/api.Describe] converts each to the error that the caller sees. If
+// the server is at fault, the cause is logged once, with the request's id. Every response has X-Request-Id; every response
+// under /v1 has the X-RateLimit headers, the 101 of a handshake included.
 //
 // Requests are authenticated in authorise.go: verify for REST and event streams, verifyHandshake for a WebSocket, which
 // may present a ticket. A further way to authenticate goes there.

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// windowed makes a session with a context window and a retention policy.
+// windowed creates a session with a context window of maxTokens and a retention policy.
 func (p *parley) windowed(maxTokens int, policy string) string {
 	p.t.Helper()
 	return p.must("POST", "/v1/sessions", map[string]any{
@@ -36,8 +36,8 @@ func firstWords(c *call) string {
 	return strings.Join(all, " ")
 }
 
-// TestRetentionPolicy_MessagesInPrompt has the same conversation under each policy. The window of 300 tokens is too small
-// for a summary: messages get 222 tokens, and each exchange takes 60.
+// TestRetentionPolicy_MessagesInPrompt has the same conversation under each policy. The window of 300 tokens is too small for a
+// summary. Messages may take 222 tokens of it, and each exchange takes 60.
 func TestRetentionPolicy_MessagesInPrompt(t *testing.T) {
 	said := []struct {
 		words, role, priority string
@@ -52,7 +52,7 @@ func TestRetentionPolicy_MessagesInPrompt(t *testing.T) {
 	for policy, want := range map[string]string{
 		"fifo":     "weather to-weather dinner to-dinner music to-music who",
 		"priority": "rules to-rules passwords to-passwords music to-music who",
-		"semantic": "lighthouse to-lighthouse dinner to-dinner music to-music who", // near, and then the newest
+		"semantic": "lighthouse to-lighthouse dinner to-dinner music to-music who", // the similar exchange, then the newest
 	} {
 		t.Run(policy, func(t *testing.T) {
 			model := newDirected()
@@ -83,7 +83,7 @@ func TestRetentionPolicy_MessagesInPrompt(t *testing.T) {
 			for _, name := range []string{"kept", "folded", "dropped", "skipped"} {
 				w, g := dry.Context[name].(map[string]any), reply.Context[name].(map[string]any)
 				if w["count"] != g["count"] || w["first"] != g["first"] {
-					t.Errorf("%s: %v was foretold, and it was %v", name, w, g)
+					t.Errorf("%s: the dry run has %v, the reply %v", name, w, g)
 				}
 			}
 			h := p.history(session)

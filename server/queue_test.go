@@ -8,9 +8,9 @@ import (
 	"parley/conversation"
 )
 
-func TestASendToABusySession(t *testing.T) {
+func TestSend_BusySession_FollowsOnBusy(t *testing.T) {
 	model := newDirected()
-	option, queued := watch()
+	option, queued := notifyQueued()
 	p := start(t, model, option)
 	session := p.session()
 	first := p.later("POST", messages(session), content("first"))
@@ -19,7 +19,7 @@ func TestASendToABusySession(t *testing.T) {
 	t.Run("409_reject", func(t *testing.T) {
 		refusals{"at_once": {"POST", messages(session), content("x", "onBusy", "reject"), nil, 409, "session_busy", ""}}.run(t, p, session)
 	})
-	t.Run("200_interrupt_goes_before_those_that_wait", func(t *testing.T) {
+	t.Run("200_interrupt_precedes_queued_sends", func(t *testing.T) {
 		waiting := p.later("POST", messages(session), content("waiting"))
 		within(t, "a place in the queue", queued)
 		interrupting := p.later("POST", messages(session), content("interrupting", "onBusy", "interrupt"))
@@ -40,7 +40,7 @@ func TestASendToABusySession(t *testing.T) {
 			t.Errorf("%d %s", a.status, a.raw)
 		}
 	})
-	t.Run("200_free_session_takes_any", func(t *testing.T) {
+	t.Run("200_idle_session_accepts_any", func(t *testing.T) {
 		for _, how := range []string{"reject", "interrupt", "enqueue"} {
 			a := p.later("POST", messages(session), content("x", "onBusy", how))
 			model.next(t).end()
@@ -51,27 +51,27 @@ func TestASendToABusySession(t *testing.T) {
 	})
 }
 
-// leaving is a store that tells when a place in a queue has been given up.
-type leaving struct {
+// leaveNotifier is a store that signals when a waiter has left a queue.
+type leaveNotifier struct {
 	conversation.Store
 	left chan struct{}
 }
 
-func (s *leaving) LeaveQueue(ctx context.Context, owner conversation.Owner, session, waiter string) error {
+func (s *leaveNotifier) LeaveQueue(ctx context.Context, owner conversation.Owner, session, waiter string) error {
 	err := s.Store.LeaveQueue(ctx, owner, session, waiter)
 	s.left <- struct{}{}
 	return err
 }
 
-func leavings() (option, <-chan struct{}) {
+func notifyLeft() (option, <-chan struct{}) {
 	left := make(chan struct{}, 1000)
-	return withStore(func(s conversation.Store) conversation.Store { return &leaving{s, left} }), left
+	return withStore(func(s conversation.Store) conversation.Store { return &leaveNotifier{s, left} }), left
 }
 
-func TestAQueuedSendIsGivenUpWhenItsCallerLeaves(t *testing.T) {
+func TestQueuedSend_CallerLeaves_Withdrawn(t *testing.T) {
 	model := newDirected()
-	option, queued := watch()
-	noticed, givenUp := leavings()
+	option, queued := notifyQueued()
+	noticed, givenUp := notifyLeft()
 	p := start(t, model, option, noticed)
 	session := p.session()
 	p.begin(session, "first")
@@ -87,7 +87,7 @@ func TestAQueuedSendIsGivenUpWhenItsCallerLeaves(t *testing.T) {
 	within(t, "a place in the queue", queued)
 	leave()
 	if err := within(t, "the caller", left); err == nil {
-		t.Error("it was answered")
+		t.Error("the caller that left got a response")
 	}
 	within(t, "its place to be given up", givenUp)
 	c.end()
@@ -101,7 +101,7 @@ func TestAQueuedSendIsGivenUpWhenItsCallerLeaves(t *testing.T) {
 	}
 }
 
-func TestATurnGoesOnWithoutItsCaller(t *testing.T) {
+func TestSend_CallerLeaves_ReplyGoesOn(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -129,9 +129,9 @@ func TestATurnGoesOnWithoutItsCaller(t *testing.T) {
 	}
 }
 
-func TestAQueuedSendWhoseKeyIsRevokedBeginsNothing(t *testing.T) {
+func TestQueuedSend_KeyRevoked_401(t *testing.T) {
 	model := newDirected()
-	option, queued := watch()
+	option, queued := notifyQueued()
 	p := start(t, model, option)
 	session := p.session()
 	key, secret := p.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.WriteMessages}})

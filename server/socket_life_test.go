@@ -17,7 +17,7 @@ func TestSocket_ValidRequestsThatFail_StaysOpen(t *testing.T) {
 	}
 }
 
-func TestSocket_Drain_ClosedWhenNothingIsLive(t *testing.T) {
+func TestSocket_Drain_ClosedWhenNoReplyIsLive(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -51,9 +51,9 @@ func TestSocket_Drain_ClosedWhenNothingIsLive(t *testing.T) {
 	within(t, "the drain", done)
 }
 
-// heap returns how much memory is in use after garbage collection.
+// heap returns the number of bytes in use after garbage collection.
 func heap() int64 {
-	for range 3 { // pools need two
+	for range 3 { // a sync.Pool is empty after two
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -62,7 +62,7 @@ func heap() int64 {
 }
 
 func TestSocket_Idle_LittleMemory(t *testing.T) {
-	others := runtime.NumGoroutine() // tests that wait until they may run in parallel have one each
+	others := runtime.NumGoroutine() // waiting parallel tests have one goroutine each
 	p := start(t, echo)
 	session := p.session()
 	const sockets = 200
@@ -95,7 +95,7 @@ func TestSocket_Idle_LittleMemory(t *testing.T) {
 		s.in = nil // the client's buffer
 	}
 	g, b := measure(goroutines + sockets)
-	t.Logf("an idle socket that watches a session: %.2f goroutines, %d bytes", float64(g-goroutines)/sockets, (b-bytes)/sockets)
+	t.Logf("an idle socket with a subscription: %.2f goroutines, %d bytes", float64(g-goroutines)/sockets, (b-bytes)/sockets)
 	if g-goroutines > sockets {
 		t.Errorf("%d idle sockets have %d goroutines", sockets, g-goroutines)
 	}

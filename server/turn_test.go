@@ -23,13 +23,13 @@ func content(text string, more ...any) map[string]any {
 	return body
 }
 
-// watched is a store that tells of every send that takes a place in a queue.
-type watched struct {
+// queueNotifier is a store that sends the content of each queued message to a channel.
+type queueNotifier struct {
 	conversation.Store
-	queued chan string // its content
+	queued chan string
 }
 
-func (w *watched) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
+func (w *queueNotifier) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	begun, err := w.Store.BeginTurn(ctx, owner, turn)
 	if begun.Queued != nil {
 		w.queued <- turn.Content
@@ -37,12 +37,12 @@ func (w *watched) BeginTurn(ctx context.Context, owner conversation.Owner, turn 
 	return begun, err
 }
 
-func watch() (option, chan string) {
+func notifyQueued() (option, chan string) {
 	queued := make(chan string, 1000)
-	return withStore(func(s conversation.Store) conversation.Store { return &watched{s, queued} }), queued
+	return withStore(func(s conversation.Store) conversation.Store { return &queueNotifier{s, queued} }), queued
 }
 
-func TestAnAnswerIsWaitedFor(t *testing.T) {
+func TestSend_NotStreaming_ReturnsWholeReply(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -79,11 +79,11 @@ func TestAnAnswerIsWaitedFor(t *testing.T) {
 	p.later("POST", messages(session), content("and now?"))
 	c = model.next(t)
 	if len(c.request.Messages) != 3 || c.request.Messages[1].Content != "Hi there." || c.request.Messages[1].Role != "assistant" {
-		t.Errorf("the second time the model was asked %+v", c.request.Messages)
+		t.Errorf("in its second call, the model was asked %+v", c.request.Messages)
 	}
 }
 
-func TestAStreamingAnswerSaysWhereToWatch(t *testing.T) {
+func TestSend_Streaming_ReturnsSubscribeInfo(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -109,7 +109,7 @@ func TestAStreamingAnswerSaysWhereToWatch(t *testing.T) {
 	s.next("message.completed")
 }
 
-func TestAReplyThatFailedKeepsItsText(t *testing.T) {
+func TestSend_ModelFails_TextKept(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -145,7 +145,7 @@ func TestAReplyThatFailedKeepsItsText(t *testing.T) {
 	}
 }
 
-func TestCancel(t *testing.T) {
+func TestCancel_LiveReply_WaitsForModel(t *testing.T) {
 	model := newDirected()
 	model.linger = make(chan struct{})
 	p := start(t, model)
@@ -159,11 +159,11 @@ func TestCancel(t *testing.T) {
 	<-c.ctx.Done()
 	select {
 	case a := <-cancelled:
-		t.Errorf("acknowledged while the model's request was open: %s", a.raw)
+		t.Errorf("the cancel got its response while the model's request was open: %s", a.raw)
 	default:
 	}
 	if m := p.history(session)[1]; m.Status != "streaming" {
-		t.Errorf("ended while the model's request was open: %+v", m)
+		t.Errorf("the reply ended while the model's request was open: %+v", m)
 	}
 	close(model.linger)
 	<-c.closed
@@ -179,7 +179,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestACancelThatTakesTooLongStaysWanted(t *testing.T) {
+func TestCancel_ModelDoesNotStop_503ThenCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		model.linger = make(chan struct{})
@@ -191,7 +191,7 @@ func TestACancelThatTakesTooLongStaysWanted(t *testing.T) {
 		a := p.call("POST", messages(session)+"/"+id+"/cancel", nil)
 		checkError(t, a, 503, "service_unavailable", "", "retryAfter")
 		if took := time.Since(began); took != 5*time.Second || a.header.Get("Retry-After") == "" {
-			t.Errorf("it took %v: %v", took, a.header)
+			t.Errorf("the response took %v and has the headers %v", took, a.header)
 		}
 		close(model.linger)
 		if m := p.must("POST", messages(session)+"/"+id+"/cancel", nil); m["status"] != "cancelled" {

@@ -13,11 +13,13 @@
 // command that a test runs. Descriptions and guides are CommonMark with tables, rendered by goldmark. Raw HTML in them is
 // dropped, so a page cannot hold what its Content-Security-Policy forbids.
 //
-// A guide's headings get the ids that GitHub gives them, so a link with a fragment works in both places. Links between files of the
-// repository become links between served pages (see the function served). A list between <!-- contents --> and <!-- /contents --> is for readers
-// of the file. The served page generates its contents from the headings, and a test compares the two.
+// A guide's headings get the ids that GitHub gives them, so a link with a fragment works in both places. Links between files of
+// the repository become links between served pages (see the function served). A list between <!-- contents --> and <!--
+// /contents --> is for readers of the file. The served page generates its contents from the headings, and a test compares the
+// two.
 //
 // # Rendering
 //
-// Each page is rendered once, at its first request, and kept in memory. The reference takes some 50 ms and 300 KB. Pages are served compressed, with an ETag, under the policy of web.Guard.
+// Each page is rendered once, at its first request, and kept in memory. The reference takes some 50 ms and 300 KB. Pages are
+// served compressed, with an ETag, under the policy of web.Guard.
 package docs
