@@ -49,9 +49,12 @@ func shownCommands(t *testing.T, page string) pageCommands {
 	return s
 }
 
-// requireCommand skips the test if a command is not installed. In CI, it fails the test.
+// requireCommand skips the test under -short and if the command is not installed. In CI, a missing command fails the test.
 func requireCommand(t *testing.T, command, from string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skipf("-short: %s is not started", command)
+	}
 	if _, err := exec.LookPath(command); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("%s is missing: apt-get install %s", command, from)

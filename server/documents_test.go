@@ -28,7 +28,7 @@ import (
 // validates all traffic of the harness: HTTP through documented, WebSockets through frameLog.
 //
 // kin-openapi validates the OpenAPI document and finds operations by path. Bodies, headers and frames are validated by jsonschema.
-// kin-openapi could do that too, but it compiles the schema at every call and does not notice undescribed headers and statuses.
+// kin-openapi could do that too, but it compiles the schema at every call and ignores undescribed headers and statuses.
 var documents = loadDocuments()
 
 const (

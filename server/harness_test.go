@@ -257,8 +257,8 @@ func (p *parley) later(method, path string, body any, headers ...string) <-chan 
 	return answers
 }
 
-// testTimeout is the time that a test waits for an event that must come. It is so long that only a hang reaches it, even on a slow
-// machine.
+// testTimeout is the time that a test waits for an event that must come. It is so long that only a hang reaches it, even on a
+// slow machine.
 const testTimeout = 2 * time.Minute
 
 // within returns the next value of a channel. It fails the test after testTimeout.

@@ -19,8 +19,8 @@ type lossyNodes struct {
 	proxy *redistest.Loser
 }
 
-// scriptsLoaded guards the loading of the scripts into the shared Redis. Without them, the lost reply would be the error NOSCRIPT,
-// and the command would have had no effect.
+// scriptsLoaded guards the loading of the scripts into the shared Redis. Without them, the lost reply would be the error
+// NOSCRIPT, and the command would have had no effect.
 var scriptsLoaded sync.Once
 
 const aUser = "user_0123456789abcdef"

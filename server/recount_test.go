@@ -102,7 +102,7 @@ type recountSession struct {
 	id            string
 	created, last time.Time
 	deleted       bool
-	reply         string // the newest
+	reply         string // id of the newest reply
 	hold          *hold  // of the newest reply; nil if it is not held
 }
 
@@ -250,7 +250,7 @@ func (r *recount) addNode(backend *store.Backend) {
 	r.nodes = append(r.nodes, n)
 }
 
-// timed is a store that records the time to the first text of each reply, because the test cannot compute it.
+// timed is a store. If replies are held, it records the time to the first text of each reply, because the test cannot compute it.
 type timed struct {
 	conversation.Store
 	r *recount

@@ -77,6 +77,7 @@ func (s *Server) route() {
 	e.NoRoute(s.noRoute)
 	e.NoMethod(s.noMethod)
 
+	// A new route also needs a description in docs/openapi.yaml; the package comment lists the tests that compare the two.
 	e.GET("/healthz", s.handle(s.health))
 	e.GET("/readyz", s.handle(s.ready))
 	for _, r := range []struct {

@@ -4,8 +4,14 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/coder/websocket"
+
+	"parley/conversation"
 )
 
 func TestSocket_ValidRequestsThatFail_StaysOpen(t *testing.T) {
@@ -101,5 +107,60 @@ func TestSocket_Idle_LittleMemory(t *testing.T) {
 	}
 	if (b-bytes)/sockets > memoryFactor*20<<10 {
 		t.Errorf("an idle socket takes %d bytes", (b-bytes)/sockets)
+	}
+}
+
+// lateGrant is a store that begins the turn of a queued send only when the test releases it, even if its caller has disconnected.
+type lateGrant struct {
+	conversation.Store
+	tries            atomic.Int32
+	granted, release chan struct{}
+}
+
+func (s *lateGrant) BeginTurn(ctx context.Context, o conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
+	if turn.Content == "queued" && s.tries.Add(1) == 2 {
+		close(s.granted)
+		<-s.release
+		ctx = context.WithoutCancel(ctx)
+	}
+	return s.Store.BeginTurn(ctx, o, turn)
+}
+
+// TestSocket_GrantedAfterClose_TurnRuns grants the session to a queued send while its socket closes. The turn has begun, so it must
+// run. If it were never started, the session would stay busy until the node drains.
+func TestSocket_GrantedAfterClose_TurnRuns(t *testing.T) {
+	for _, name := range []string{"parley.v1", "ai-sdk.v7"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				model, store := newDirected(), &lateGrant{granted: make(chan struct{}), release: make(chan struct{})}
+				p := startPiped(t, model, withStore(func(s conversation.Store) conversation.Store { store.Store = s; return store }))
+				session := p.session()
+				var conn *websocket.Conn
+				var send func(text string)
+				if name == "parley.v1" {
+					s := p.dial()
+					conn, send = s.conn, func(text string) { s.must(sending(text, session, text)) }
+				} else {
+					s := p.dialSDK(t, adminKey)
+					conn, send = s.conn, func(text string) { s.must(sendFrame(text, session, chatMessage("user", text))) }
+				}
+				send("first")
+				c := model.next(t)
+				send("queued")
+				synctest.Wait()
+				c.end()
+				<-store.granted
+				_ = conn.CloseNow()
+				synctest.Wait()
+				close(store.release)
+				c = model.next(t)
+				c.say("A reply.")
+				c.end()
+				synctest.Wait()
+				if h := p.history(session); len(h) != 4 || h[3].Content != "A reply." || h[3].Status != "completed" {
+					t.Errorf("history has %+v", h)
+				}
+			})
+		})
 	}
 }

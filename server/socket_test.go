@@ -202,7 +202,7 @@ func TestSocket_Sent_PrecedesItsTurn(t *testing.T) {
 	}
 }
 
-// slowBegin is a store whose BeginTurn begins the turn but returns only after the history has been read.
+// slowBegin is a store whose BeginTurn returns a second after the turn has begun. Reading history blocks until the turn has begun.
 type slowBegin struct {
 	conversation.Store
 	begun chan struct{}

@@ -1,10 +1,15 @@
 package server_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
+	"parley/conversation"
 	"parley/conversation/conversationtest"
+	"parley/stream"
 )
 
 // summarising is a model that can summarise. Its replies have 46 tokens.
@@ -69,5 +74,52 @@ func TestSummary_ShownInFrameAndJSON(t *testing.T) {
 	if folded["count"] != 2.0 || folded["last"] != h[1].MessageID || kept["count"] != 13.0 || kept["first"] != h[2].MessageID ||
 		report["summarised"] != true || report["folding"] != nil || len(h) != 16 {
 		t.Errorf("the report is %v", report)
+	}
+}
+
+// TestSummary_LongHistory_EachMessageOnce has a history that is much longer than the part that a turn lists. The engine's own test
+// of this case runs in a synctest bubble on the embedded store. This test also runs on Redis.
+func TestSummary_LongHistory_EachMessageOnce(t *testing.T) {
+	const exchanges = 70
+	f := newSummaryTest(t, &summarising{}, "semantic")
+	ctx, owner := context.Background(), conversation.Owner{Account: "default", Mode: conversation.Live}
+	for i := range exchanges {
+		begun, err := f.backend.Conversation.BeginTurn(ctx, owner, conversation.NewTurn{
+			SessionID: f.session, Role: conversation.User, Content: fmt.Sprint("question-", i), Tokens: 46, OnBusy: conversation.Reject, Waiter: fmt.Sprint(i),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply := conversation.Message{Content: fmt.Sprint("reply-", i), Tokens: 46, Status: stream.Completed}
+		if _, err := f.backend.Conversation.EndTurn(ctx, begun.Key, reply, conversation.Timing{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for turns := 0; f.talk("m").Context["folding"] != nil; turns++ {
+		if turns > 20 {
+			t.Fatal("after 20 turns, a summary is still outstanding")
+		}
+	}
+	f.handler.BeginDrain()
+	f.drain(ctx) // waits until the summaries have ended
+	_, calls := f.model.Called()
+	next := 0
+	for _, call := range calls {
+		for line := range strings.Lines(call.Messages[1].Content) {
+			var m struct{ Role, Content string }
+			if err := json.Unmarshal([]byte(line), &m); err != nil {
+				t.Fatal(err)
+			}
+			if m.Role == "" || next == 2*exchanges {
+				continue // the previous summary, or a message of talk
+			}
+			if want := fmt.Sprint([]string{"question-", "reply-"}[next%2], next/2); m.Content != want {
+				t.Fatalf("summarised %s, want %s", m.Content, want)
+			}
+			next++
+		}
+	}
+	if next < 2*exchanges-12 {
+		t.Errorf("%d messages of %d are summarised", next, 2*exchanges)
 	}
 }

@@ -130,8 +130,8 @@ type crowded struct {
 	stuck, readers []*rawSocket
 }
 
-// newCrowded starts a reply with a text of size bytes and opens sockets that view it. The connections of the stuck ones have small
-// buffers.
+// newCrowded starts a reply with a text of size bytes and opens sockets that view it. The connections of the stuck ones have
+// small buffers.
 func newCrowded(t *testing.T, size, stuck, readers int) *crowded {
 	model := newDirected()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -9,6 +9,8 @@
 // [decide] is pure: it holds every rule of following. One goroutine ([Follower.Run]) polls all sessions that are due in one trip and
 // carries the actions out, so no two updates of a session overtake each other.
 //
+// What a viewer gets that reconnects with a position is decided in recovery.go ([Follower.View]).
+//
 // # Rules
 //
 //   - A session is followed while it has viewers or a turn here. Idle sessions are polled every 5 s, those with a live reply

@@ -69,7 +69,7 @@ type session struct {
 	due   time.Time // of the next poll
 	state state
 	reply *stream.Reply // that of state.remote
-	turn  Turn          // the newest turn of this node; nil for none
+	turn  Turn          // the newest turn of this node, maybe over; nil for none
 }
 
 // New returns a follower. If there are other nodes, Run makes it follow.
@@ -251,8 +251,11 @@ func (f *Follower) takeDue() (due []*session) {
 	defer f.mu.Unlock()
 	now := time.Now()
 	for _, x := range f.sessions {
+		if !x.writes() {
+			x.turn = nil // it holds its prompt, and viewers may stay for a day
+		}
 		switch {
-		case !x.writes() && x.topic.HasOneHolder():
+		case x.turn == nil && x.topic.HasOneHolder():
 			f.dropLocked(x)
 		case !now.Before(x.due) || !now.Before(x.state.expires.Go()):
 			due = append(due, x.schedule())

@@ -5,7 +5,7 @@
 //
 //	state     what happens                                          method      left when
 //	begun     the store has the message and an empty reply          Turns.begin  its sender calls Sent.Start
-//	fitting   the window is fitted; old messages are summarised     Turn.fit    the prompt is known: at most 15 s
+//	fitting   the window is fitted; old messages are summarised     Turn.fit    the prompt is known: at most 17 s
 //	writing   the model writes; the reply is journalled             Turn.write  the model's request is closed
 //	ending    the ending is offered to the store                    Turn.end    the store has decided
 //	over      viewers are shown the ending; waiters are released    Turn.show   the background work is started

@@ -64,6 +64,9 @@ func (t *Turn) result() (conversation.Message, error) {
 
 // wait is Sent.Wait for a turn of this node.
 func (t *Turn) wait(ctx context.Context) (conversation.Message, error) {
+	if t.Over() { // however late it was
+		return t.result()
+	}
 	select {
 	case <-t.done:
 		return t.result()

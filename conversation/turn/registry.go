@@ -6,13 +6,14 @@ import "sync"
 type registry struct {
 	mu        sync.Mutex
 	turns     map[string]*Turn // guarded by mu; by the reply's id
+	sessions  map[string]int   // guarded by mu; turns, by session
 	beginning map[string]int   // guarded by mu; calls of BeginTurn that have not returned, by session
 	begins    *sync.Cond       // on mu; when beginning goes down
 	stopped   error            // guarded by mu; stops the turns that join after stopAll
 }
 
 func newRegistry() *registry {
-	r := &registry{turns: make(map[string]*Turn), beginning: make(map[string]int)}
+	r := &registry{turns: make(map[string]*Turn), sessions: make(map[string]int), beginning: make(map[string]int)}
 	r.begins = sync.NewCond(&r.mu)
 	return r
 }
@@ -42,6 +43,7 @@ func (r *registry) add(t *Turn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.turns[t.begun.Key.ReplyID] = t
+	r.sessions[t.begun.Key.SessionID]++
 	if r.stopped != nil {
 		t.Stop(r.stopped)
 	}
@@ -62,6 +64,23 @@ func (r *registry) remove(t *Turn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.turns, t.begun.Key.ReplyID)
+	session := t.begun.Key.SessionID
+	if r.sessions[session]--; r.sessions[session] == 0 {
+		delete(r.sessions, session)
+	}
+}
+
+// isLive is called by a drain for each subscription of each socket, 20 times a second. So it must not look at each turn.
+func (r *registry) isLive(sessionID string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sessions[sessionID] > 0
+}
+
+func (r *registry) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.turns)
 }
 
 func (r *registry) all() []*Turn {

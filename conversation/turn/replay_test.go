@@ -243,3 +243,37 @@ func TestOrphans_EndedEverySecond(t *testing.T) {
 		wantReply(t, "its caller", <-replied, stream.Interrupted, "Half of")
 	})
 }
+
+// TestReplay_BothQueued_OneReply: the two do not know each other when they are queued.
+func TestReplay_BothQueued_OneReply(t *testing.T) {
+	model := conversationtest.NewDirected()
+	queue, option := noteQueue()
+	n := conversationtest.Start(t, model, option)
+	session := n.NewSession()
+	n.Begun(session, "first")
+	c := model.Next(t)
+	var replies []<-chan conversationtest.Reply
+	for range 2 {
+		replies = append(replies, n.Later(keyed(session, "hello", "k")))
+		conversationtest.Within(t, "a place in the queue", queue.queued)
+	}
+	other := n.Later(conversationtest.Message(session, "other"))
+	conversationtest.Within(t, "a place in the queue", queue.queued)
+	c.End()
+	c = model.Next(t)
+	c.Write("once")
+	c.End()
+	replayed := 0
+	for _, from := range replies {
+		r := conversationtest.Within(t, "a reply", from)
+		wantReply(t, "a reply", r, stream.Completed, "once")
+		if r.Replayed {
+			replayed++
+		}
+	}
+	model.Next(t).End()
+	wantReply(t, "the other", conversationtest.Within(t, "the other reply", other), stream.Completed, "")
+	if s := n.Get(session); replayed != 1 || s.MessageCount != 6 {
+		t.Errorf("%d replies are replayed, of %d messages", replayed, s.MessageCount)
+	}
+}

@@ -66,33 +66,26 @@ func (t *Turns) Begin(ctx context.Context, owner conversation.Owner, m conversat
 		result <- Result{Err: conversation.ErrDraining}
 		return result
 	}
+	defer t.work.Done()
 	turn := conversation.NewTurn{
 		SessionID: m.SessionID, Role: m.Role, Content: m.Content, Tokens: t.options.Count(m.Content), Metadata: m.Metadata,
 		OnBusy: m.OnBusy, Waiter: conversation.RandomText(16), Idempotency: m.Idempotency,
 	}
 	sent, queued, err := t.tryBegin(ctx, owner, turn)
 	if queued != nil {
-		go func() {
-			defer t.work.Done()
+		t.work.Go(func() {
 			sent, err := t.awaitTurn(ctx, owner, turn, queued)
 			result <- Result{sent, err}
-		}()
+		})
 		return result
 	}
-	t.work.Done()
 	result <- Result{sent, err}
 	return result
 }
 
 // tryBegin asks the store for the turn. It returns what was sent, a place in the queue, or an error.
 func (t *Turns) tryBegin(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (*Sent, *conversation.Queued, error) {
-	done := t.live.begin(turn.SessionID)
-	begun, err := t.options.Store.BeginTurn(ctx, owner, turn)
-	var sent *Sent
-	if err == nil && begun.Queued == nil && begun.Replayed == nil {
-		sent = t.begin(begun)
-	}
-	done()
+	begun, sent, err := t.beginStored(ctx, owner, turn)
 	switch {
 	case err != nil:
 		if t.options.Nodes != nil && errors.Is(err, conversation.ErrUnavailable) {
@@ -104,6 +97,17 @@ func (t *Turns) tryBegin(ctx context.Context, owner conversation.Owner, turn con
 		return sent, nil, err
 	}
 	return sent, begun.Queued, nil
+}
+
+// beginStored calls BeginTurn and takes over the turn that it began, if any. Meanwhile the session counts as beginning, so that
+// nobody misses the turn. That ends even if the store panics: package server recovers, and the session must stay usable.
+func (t *Turns) beginStored(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, *Sent, error) {
+	defer t.live.begin(turn.SessionID)()
+	begun, err := t.options.Store.BeginTurn(ctx, owner, turn)
+	if err != nil || begun.Queued != nil || begun.Replayed != nil {
+		return begun, nil, err
+	}
+	return begun, t.begin(begun), nil
 }
 
 // awaitTurn waits in a session's queue until the store has begun the turn, or refuses it.

@@ -389,6 +389,52 @@ func TestBegin_NotStarted_NotShown(t *testing.T) {
 	})
 }
 
+// TestIsLive_AllocatesNothing: a drain asks for each subscription of each socket.
+func TestIsLive_AllocatesNothing(t *testing.T) {
+	n := conversationtest.Start(t, conversationtest.NewDirected())
+	var session string
+	for range 10 {
+		session = n.NewSession()
+		n.Begun(session, "hello")
+	}
+	if n.LiveReplies() != 10 || !n.IsLive(session) {
+		t.Fatalf("%d replies are live", n.LiveReplies())
+	}
+	if allocs := testing.AllocsPerRun(100, func() { n.IsLive(session) }); allocs >= 1 {
+		t.Errorf("it allocates %v times", allocs)
+	}
+}
+
+// panicking is a store that panics instead of beginning a turn, once.
+type panicking struct {
+	conversation.Store
+	once sync.Once
+}
+
+func (s *panicking) BeginTurn(ctx context.Context, o conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
+	s.once.Do(func() { panic("planted") })
+	return s.Store.BeginTurn(ctx, o, turn)
+}
+
+// TestSend_StorePanics_SessionUsable: the caller recovers, as package server does. Nothing may wait for that send for ever.
+func TestSend_StorePanics_SessionUsable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { o.Store = &panicking{Store: o.Store} })
+		session := n.NewSession()
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the store did not panic")
+				}
+			}()
+			n.SendAndWait(t.Context(), conversationtest.Message(session, "hello"))
+		}()
+		n.StopReply(session, "msg_0000000000000000", stream.ErrCancelled) // waits while a turn is beginning
+		wantReply(t, "the next", n.SendAndWait(t.Context(), conversationtest.Message(session, "again")), stream.Completed, "You said: again")
+		n.Drain(t.Context())
+	})
+}
+
 func TestDrain(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()

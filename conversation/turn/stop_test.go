@@ -186,7 +186,12 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 		n := conversationtest.Start(t, model, func(o *service.Options) { store.Store, o.Store = o.Store, store })
 		session := n.NewSession()
 		v := n.Watch(session, nil)
-		replied := n.Later(conversationtest.Message(session, "hello"))
+		sent := n.Begun(session, "hello")
+		replied := make(chan conversationtest.Reply, 1)
+		go func() {
+			m, err := sent.Wait(context.Background())
+			replied <- conversationtest.Reply{Message: m, Err: err}
+		}()
 		c := model.Next(t)
 		c.Write("A reply.")
 		store.ill.Store(true)
@@ -209,6 +214,12 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 		event, _ := v.Until(stream.Ended)
 		if m := conversationtest.Decode(t, event.Ending.Message); m.Content != "A reply." || m.Status != stream.Completed {
 			t.Errorf("then its end is %+v", m)
+		}
+		synctest.Wait()
+		for range 20 {
+			if m, err := sent.Wait(t.Context()); err != nil || m.Content != "A reply." {
+				t.Fatalf("who waits for it then gets %+v, %v", m, err)
+			}
 		}
 		if h := n.All(session); len(h) != 2 || h[1].Status != stream.Completed {
 			t.Errorf("history has %+v", h)

@@ -85,17 +85,10 @@ func (t *Turns) Drain(ctx context.Context) {
 func (t *Turns) Draining() <-chan struct{} { return t.draining }
 
 // LiveReplies returns how many replies this node is writing.
-func (t *Turns) LiveReplies() int { return len(t.live.all()) }
+func (t *Turns) LiveReplies() int { return t.live.count() }
 
 // IsLive reports whether this node is writing a reply of the session.
-func (t *Turns) IsLive(sessionID string) bool {
-	for _, turn := range t.live.all() {
-		if turn.Key().SessionID == sessionID {
-			return true
-		}
-	}
-	return false
-}
+func (t *Turns) IsLive(sessionID string) bool { return t.live.isLive(sessionID) }
 
 // Beginning reports whether a turn of the session may be beginning on this node: the store has it, and this node does not know
 // that yet.

@@ -49,8 +49,8 @@ type validKeys struct{}
 
 func (validKeys) Revalidate(context.Context, auth.Principal) error { return nil }
 
-// host is a registry behind an HTTP server on a network in memory. With it, a test can run in a synctest bubble, whose clock jumps
-// over hours at once.
+// host is a registry behind an HTTP server on a network in memory. With it, a test can run in a synctest bubble, whose clock
+// jumps over hours at once.
 type host struct {
 	*Registry
 	t      *testing.T

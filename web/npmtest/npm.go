@@ -12,9 +12,12 @@ import (
 
 // Install installs the packages of testdata/package-lock.json, checked against its hashes, and returns the folder that contains
 // node_modules. It installs them once per lock file, into os.UserCacheDir, and runs no package scripts. Without node, npm or the
-// network it skips the test, but fails it where CI=true. It is safe for concurrent use, also by several processes.
+// network it skips the test, but fails it where CI=true. It skips the test under -short. It is safe for concurrent use, also by several processes.
 func Install(t testing.TB, testdata string) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: node is not started")
+	}
 	missing := func(what string, err error) {
 		t.Helper()
 		if os.Getenv("CI") == "true" {

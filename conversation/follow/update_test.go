@@ -3,6 +3,7 @@ package follow
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -176,6 +177,28 @@ func TestNewer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// overTurn is a turn that is over.
+type overTurn struct{ Turn }
+
+func (overTurn) Key() conversation.TurnKey {
+	return conversation.TurnKey{SessionID: "s", ReplyID: "m2", Fence: 1}
+}
+
+func (overTurn) Over() bool { return true }
+
+// TestFollower_TurnOver_Forgotten: a viewed session does not keep the prompt of its last turn in memory.
+func TestFollower_TurnOver_Forgotten(t *testing.T) {
+	hub := stream.NewHub()
+	defer hub.Open("s").Close() // a viewer
+	f := New(Options{Hub: hub, Nodes: struct{ conversation.Nodes }{}})
+	f.Began(overTurn{}, conversation.Session{ID: "s", ExpiresAt: conversation.TimeOf(time.Now().Add(time.Hour))})
+	f.takeDue()
+	if x := f.sessions["s"]; x == nil || x.turn != nil {
+		t.Errorf("the session is followed as %+v", x)
+	}
+	f.close()
 }
 
 // Two nodes summarise a session at once. The other was first, and its viewers here were told before our own summary is refused.
