@@ -21,7 +21,7 @@ func TestAISDK_Reply_ShownToTheEnd(t *testing.T) {
 	d.command(map[string]any{"do": "send", "chat": "a", "text": "hello", "metadata": map[string]any{"priority": "high"}})
 	c := model.next(t)
 	if n := len(c.request.Messages); n != 1 || c.request.Messages[0].Content != "hello" {
-		t.Errorf("the model was asked %+v", c.request.Messages)
+		t.Errorf("the model got %+v", c.request.Messages)
 	}
 	c.say("Grüße, ")
 	shown := d.shown("a", "hello", "Grüße, ")
@@ -64,7 +64,7 @@ func TestAISDK_Send_LastMessageOnly(t *testing.T) {
 		d.do("send", "a", "text", "and now?")
 		c := model.next(t)
 		if n := len(c.request.Messages); n != 3 || c.request.Messages[2].Content != "and now?" || c.request.Messages[1].Content != "Grüße" {
-			t.Errorf("the model was asked %+v", c.request.Messages)
+			t.Errorf("the model got %+v", c.request.Messages)
 		}
 		c.say("This.")
 		c.finish(stream.Result{FinishReason: "content_filter"}, nil)
@@ -79,7 +79,7 @@ func TestAISDK_Send_LastMessageOnly(t *testing.T) {
 		d.do("regenerate", "a")
 		c := model.next(t)
 		if last := c.request.Messages[len(c.request.Messages)-1]; last.Content != "and now?" {
-			t.Errorf("the model was asked %+v", last)
+			t.Errorf("the model got %+v", last)
 		}
 		c.say("That.")
 		c.end()

@@ -469,7 +469,7 @@ func TestEvents_AISDKFormat_WholeReply(t *testing.T) {
 			}
 		}
 	}
-	if a := within(t, "the answer", stream(p.history(session)[0].MessageID)); a.status != 204 {
+	if a := within(t, "the response", stream(p.history(session)[0].MessageID)); a.status != 204 {
 		t.Errorf("the stream of a user's message has the status %d, want 204", a.status)
 	}
 	path := messages(session) + "/" + p.history(session)[1].MessageID + "/stream?format="

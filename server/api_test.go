@@ -101,7 +101,7 @@ func TestCreateSession(t *testing.T) {
 	}
 	with := func(rest string) string { return `{"userId":"` + user + `",` + rest + `}` }
 
-	t.Run("200_what_it_answers", func(t *testing.T) {
+	t.Run("200_response_members", func(t *testing.T) {
 		s := p.must("POST", "/v1/sessions", map[string]any{"userId": user})
 		for _, name := range []string{"sessionId", "userId", "createdAt", "expiresAt", "messageCount", "tokenUsage"} {
 			if s[name] == nil {
@@ -178,7 +178,7 @@ func TestGetAndDeleteSession(t *testing.T) {
 	p := start(t, echo)
 	body := map[string]any{"userId": user, "metadata": map[string]any{"plan": "<b>&"}}
 	id := p.must("POST", "/v1/sessions", body)["sessionId"].(string)
-	t.Run("200_what_it_answers", func(t *testing.T) {
+	t.Run("200_response_members", func(t *testing.T) {
 		s := p.must("GET", "/v1/sessions/"+id, nil)
 		if s["lastActivity"] != s["createdAt"] || s["metadata"].(map[string]any)["plan"] != "<b>&" || s["stream"].(map[string]any)["cursor"] == "" || len(s) != 9 {
 			t.Errorf("got %v", s)
@@ -209,7 +209,7 @@ func TestGetAndDeleteSession(t *testing.T) {
 		}
 	}
 	elsewhere.run(t, p, id)
-	t.Run("404_everywhere_once_deleted", func(t *testing.T) {
+	t.Run("404_everywhere_after_delete", func(t *testing.T) {
 		if d := p.must("DELETE", "/v1/sessions/"+id, nil); d["deleted"] != true || d["sessionId"] != id || len(d) != 2 {
 			t.Errorf("deleted: %v", d)
 		}
@@ -268,7 +268,7 @@ func TestListSessions(t *testing.T) {
 	check("200_of_nobody", "?userId=user_nobodynobodynobo", nil, "")
 	p.must("DELETE", "/v1/sessions/"+ids[9], nil)
 	check("200_on_from_a_session_that_has_gone", "?limit=2&cursor="+ids[9], ids[10:12], ids[11])
-	t.Run("200_nothing_of_other_accounts", func(t *testing.T) {
+	t.Run("200_no_sessions_of_other_accounts", func(t *testing.T) {
 		a := p.call("GET", "/v1/sessions", nil, "Authorization", "Bearer "+p.key("other", auth.ReadSessions))
 		if a.status != 200 || !strings.HasPrefix(a.raw, `{"data":[],"pagination":{"hasMore":false,"nextCursor":null}`) {
 			t.Errorf("%d %s", a.status, a.raw)

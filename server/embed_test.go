@@ -171,7 +171,7 @@ func TestSemantic_Embeddings_NearbyExchangesInPrompt(t *testing.T) {
 		t.Errorf("the dry run keeps %q, with the context %v", got, dry.Context)
 	}
 	if got, similarity := n.ask(); got != byMeaning || similarity != "embeddings" {
-		t.Errorf("the model was asked %q, by %v", got, similarity)
+		t.Errorf("the model got %q, by %v", got, similarity)
 	}
 	within(t, "the vector of the question", m.kept)
 	a := p.call("GET", "/metrics", nil, "Authorization", "")
@@ -215,11 +215,11 @@ func TestSemantic_EmbedderHangs_ModelCalledAfter200ms(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("the model was called %v after the send", took.Round(time.Millisecond))
 	if got := firstWords(c); got != byWords || took < 200*time.Millisecond || took > 2*time.Second {
-		t.Errorf("after %v the model was asked %q", took, got)
+		t.Errorf("after %v the model got %q", took, got)
 	}
 	switched.Store(&working)
 	c.end()
-	within(t, "the answer", answered)
+	within(t, "the response", answered)
 }
 
 // atomicEmbedder is an embedder that a test can replace while a server uses it.

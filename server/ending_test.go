@@ -37,8 +37,8 @@ func TestDeleteSession_InMidReply_EndsReplyAndQueue(t *testing.T) {
 	p.must("DELETE", "/v1/sessions/"+session, nil)
 	within(t, "the end of the model's request", c.closed)
 	s.next("session.deleted")
-	checkError(t, within(t, "the answer", answered), 404, "session_not_found", "")
-	checkError(t, within(t, "the waiting answer", waiting), 404, "session_not_found", "")
+	checkError(t, within(t, "the response", answered), 404, "session_not_found", "")
+	checkError(t, within(t, "the waiting response", waiting), 404, "session_not_found", "")
 	s.must(map[string]any{"type": "ping", "id": "p"})
 	s.next("pong") // session.deleted was the last frame
 	s.must(map[string]any{"type": "unsubscribe", "id": "u", "sessionId": session})
@@ -59,8 +59,8 @@ func TestClear_InMidReply_CancelsReply(t *testing.T) {
 	}
 	within(t, "the end of the model's request", c.closed)
 	s.next("session.cleared")
-	if a := within(t, "the answer", answered); a.status != 200 || a.body["status"] != "cancelled" || a.body["content"] != "Half of" {
-		t.Errorf("answered %d %s", a.status, a.raw)
+	if a := within(t, "the response", answered); a.status != 200 || a.body["status"] != "cancelled" || a.body["content"] != "Half of" {
+		t.Errorf("got %d %s", a.status, a.raw)
 	}
 	if got := p.must("GET", "/v1/sessions/"+session, nil); got["messageCount"] != 0.0 || got["tokenUsage"].(map[string]any)["total"] == 0.0 {
 		t.Errorf("the session is %v", got)
@@ -114,14 +114,14 @@ func TestDrain_LiveReply_GoesOnUntilDeadline(t *testing.T) {
 	drained := make(chan struct{})
 	ctx, now := context.WithCancel(context.Background())
 	go func() { defer close(drained); p.drain(ctx) }()
-	checkError(t, within(t, "the waiting answer", waiting), 503, "service_unavailable", "", "retryAfter")
+	checkError(t, within(t, "the waiting response", waiting), 503, "service_unavailable", "", "retryAfter")
 	checkError(t, p.call("POST", messages(session), content("x")), 503, "service_unavailable", "", "retryAfter")
 	if a := p.call("GET", "/v1/sessions/"+session, nil); a.status != http.StatusOK {
 		t.Errorf("reading while draining: %s", a.raw)
 	}
 	c.say(" goes on.")
 	now()
-	a := within(t, "the answer", answered)
+	a := within(t, "the response", answered)
 	if a.status != 200 || a.body["status"] != "interrupted" || a.body["content"] != "A reply goes on." {
 		t.Errorf("%d %s", a.status, a.raw)
 	}

@@ -91,7 +91,7 @@ func (f *expiring) converse(name, secret string) (session string) {
 	c := f.model.next(f.t)
 	c.say(name + " is answered")
 	c.end()
-	reply := decodeInto[message](f.t, within(f.t, "the answer", answered))
+	reply := decodeInto[message](f.t, within(f.t, "the response", answered))
 	for word, what := range map[string]string{
 		session: "session", user: "user", reply.MessageID: "message", name + " metadata": "metadata", name + " asks": "question",
 		name + " is answered": "answer", name + "-creation": "idempotency key of the creation", name + "-send": "of the send",

@@ -89,7 +89,7 @@ func (l *load) send(first int, session, text string) {
 		case got.status == http.StatusOK:
 			m := decodeInto[message](l.t, got)
 			if m.Content != wholeWords(text) && m.Status != "interrupted" {
-				l.t.Errorf("%s was answered %s", text, got.raw)
+				l.t.Errorf("%s got %s", text, got.raw)
 			}
 			l.mu.Lock()
 			l.replies[session] = append(l.replies[session], m)
@@ -97,10 +97,10 @@ func (l *load) send(first int, session, text string) {
 			l.answered.Add(1)
 			return
 		case got.status != http.StatusServiceUnavailable:
-			l.t.Errorf("%s in %s was answered %d %s", text, session, got.status, got.raw)
+			l.t.Errorf("%s in %s got %d %s", text, session, got.status, got.raw)
 			return
 		case time.Now().After(late):
-			l.t.Errorf("%s in %s was never answered", text, session)
+			l.t.Errorf("%s in %s never got a reply", text, session)
 			return
 		}
 		l.retries.Add(1)
@@ -241,13 +241,13 @@ func TestFailover_LostBegin_Interrupted(t *testing.T) {
 	if f := here.until("message.interrupted"); f.Message.Content != "Half of it, and the rest" {
 		t.Errorf("the node's own viewer was shown %s", f.raw)
 	}
-	if got := within(t, "the waiting caller's answer", waiting); got.status != http.StatusServiceUnavailable {
-		t.Errorf("the waiting caller was answered %d %s", got.status, got.raw)
+	if got := within(t, "the waiting caller's response", waiting); got.status != http.StatusServiceUnavailable {
+		t.Errorf("the waiting caller got %d %s", got.status, got.raw)
 	}
 	again := b.later("POST", messages(session), content("hello"), "Idempotency-Key", "one")
 	model.answer(t, "All of it")
-	if m := decodeInto[message](t, within(t, "the repeat's answer", again)); m.Content != "All of it" {
-		t.Errorf("the repeat was answered %+v", m)
+	if m := decodeInto[message](t, within(t, "the repeat's response", again)); m.Content != "All of it" {
+		t.Errorf("the repeat got %+v", m)
 	}
 	a.awaitHistory(session, "hello", "All of it")
 	for name, s := range map[string]*socket{"here": here, "there": there} {
@@ -272,7 +272,7 @@ func TestFailover_LostEnd_FreesSession(t *testing.T) {
 	there.deltas(t, len("All of it")) // the other node shows it, so it is journalled
 	redis.Do("SAVE")
 	c.end()
-	if got := within(t, "the answer", waiting); got.status != http.StatusOK {
+	if got := within(t, "the response", waiting); got.status != http.StatusOK {
 		t.Errorf("%d %s", got.status, got.raw)
 	}
 	redis.Restart()
@@ -288,8 +288,8 @@ func TestFailover_LostEnd_FreesSession(t *testing.T) {
 			return got.status != http.StatusServiceUnavailable
 		}
 	})
-	if m := decodeInto[message](t, within(t, "the next answer", next)); m.Content != "And more" {
-		t.Errorf("the next send was answered %+v", m)
+	if m := decodeInto[message](t, within(t, "the next response", next)); m.Content != "And more" {
+		t.Errorf("the next send got %+v", m)
 	}
 	all := b.history(session)
 	if len(all) != 4 || all[1].Status != "interrupted" || all[1].Content != "All of it" {

@@ -156,7 +156,7 @@ func (x *faultTest) checkDuringFault() {
 	for i := range 20 {
 		x.speak(fmt.Sprintf("part %d, ", i))
 	}
-	got := within(t, "the waiting caller's answer", x.waiting)
+	got := within(t, "the waiting caller's response", x.waiting)
 	switch {
 	case x.fault.harmless && got.status == http.StatusOK:
 	case got.status != http.StatusServiceUnavailable || code(got.body) != "service_unavailable" || got.header.Get("Retry-After") == "":
@@ -272,7 +272,7 @@ func (x *faultTest) retry() {
 		t.Errorf("the session is %v", s)
 	}
 	if n := x.model.asked.Load(); n != 3 {
-		t.Errorf("the model was asked %d times", n)
+		t.Errorf("the model was called %d times", n)
 	}
 }
 

@@ -126,7 +126,7 @@ func TestTickets(t *testing.T) {
 		_, err := p.byTicket(ticket[:5]+swap+ticket[6:], false)
 		checkRefusal(t, err, 401)
 	})
-	t.Run("404_session_of_another_ticket", func(t *testing.T) {
+	t.Run("404_session_outside_the_ticket", func(t *testing.T) {
 		for name, ticket := range map[string]string{
 			"of_its_own": p.ticket(map[string]any{"sessionId": session}),
 			"of_a_send":  p.begin(session, "hello")["stream"].(map[string]any)["ticket"].(string),

@@ -57,7 +57,7 @@ func (x *lossyNodes) exchange(session, text string) {
 	x.t.Helper()
 	answered := x.other.later("POST", messages(session), content(text))
 	x.model.answer(x.t, "to "+text)
-	if m := decodeInto[message](x.t, within(x.t, "the answer", answered)); m.Content != "to "+text || m.Status != "completed" {
+	if m := decodeInto[message](x.t, within(x.t, "the response", answered)); m.Content != "to "+text || m.Status != "completed" {
 		x.t.Errorf("%+v", m)
 	}
 }
@@ -88,7 +88,7 @@ func (x *lossyNodes) wantCounts(session string, messages, calls int) {
 		x.t.Errorf("%v tokens are used, %v by the replies", used, total)
 	}
 	if n := x.model.asked.Load(); n != int64(calls) {
-		x.t.Errorf("the model was asked %d times, want %d", n, calls)
+		x.t.Errorf("the model was called %d times, want %d", n, calls)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestSend_LostResponse_RepeatJoins(t *testing.T) {
 	}
 	x.model.answer(t, "once")
 	for _, repeat := range repeats {
-		got := within(t, "an answer", repeat)
+		got := within(t, "a response", repeat)
 		if m := decodeInto[message](t, got); got.status != 200 || m.Content != "once" || m.Status != "completed" || got.header.Get("Idempotent-Replayed") != "true" {
 			t.Errorf("%d %s", got.status, got.raw)
 		}
@@ -119,7 +119,7 @@ func TestSend_LostResponse_NoIdempotencyKey(t *testing.T) {
 	next := x.other.later("POST", messages(session), content("hello"))
 	x.model.answer(t, "the first")
 	x.model.answer(t, "the second")
-	if m := decodeInto[message](t, within(t, "the answer", next)); m.Content != "the second" {
+	if m := decodeInto[message](t, within(t, "the response", next)); m.Content != "the second" {
 		t.Errorf("%+v", m)
 	}
 	x.wantCounts(session, 4, 2)
@@ -135,13 +135,13 @@ func TestEndTurn_LostResponse_Once(t *testing.T) {
 	c.say("once")
 	x.proxy.LoseRepliesTo(session)
 	c.end()
-	if got := within(t, "the waiting caller's answer", waiting); got.status != http.StatusServiceUnavailable {
+	if got := within(t, "the waiting caller's response", waiting); got.status != http.StatusServiceUnavailable {
 		t.Errorf("%d %s", got.status, got.raw)
 	}
 	x.proxy.Heal()
 	for _, p := range []*parley{x.parley, x.other} {
 		var got answer
-		p.poll("the repeat's answer", func() bool { // the node retries the end of the turn within a second
+		p.poll("the response to the repeat", func() bool { // the node retries the end of the turn within a second
 			got = p.call("POST", messages(session), content("hello"), "Idempotency-Key", "one")
 			return got.status != http.StatusServiceUnavailable
 		})

@@ -135,7 +135,7 @@ func TestHistory(t *testing.T) {
 	bad.run(t, p, session)
 }
 
-func TestGetMessage(t *testing.T) {
+func TestGetAndCancelMessage(t *testing.T) {
 	p := start(t, echo)
 	session, other := p.session(), p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
@@ -151,14 +151,14 @@ func TestGetMessage(t *testing.T) {
 	bad["400_cancel_unknown_field"] = refused{"POST", path + reply + "/cancel", `{"why":1}`, nil, 400, "validation_error", "why"}
 	bad["415_cancel_text"] = refused{"POST", path + reply + "/cancel", `x`, []string{"Content-Type", "text/plain"}, 415, "unsupported_media_type", ""}
 	bad.run(t, p, session)
-	for name, id := range map[string]string{"200_reply": reply, "200_question": asked} {
+	for name, id := range map[string]string{"200_reply": reply, "200_user_message": asked} {
 		t.Run(name, func(t *testing.T) {
 			m := p.must("GET", "/v1/sessions/"+session+"/messages/"+id, nil)
 			if m["messageId"] != id || m["status"] != "completed" || m["stream"].(map[string]any)["cursor"] == "" {
 				t.Errorf("got %v", m)
 			}
 		})
-		t.Run(name+"_cancelled_is_as_it_was", func(t *testing.T) {
+		t.Run(name+"_cancel_changes_nothing", func(t *testing.T) {
 			before := p.snapshot(session)
 			m := p.must("POST", "/v1/sessions/"+session+"/messages/"+id+"/cancel", nil)
 			if m["messageId"] != id || m["status"] != "completed" || p.snapshot(session) != before {

@@ -226,7 +226,7 @@ func TestNodes_StopFromOtherNode(t *testing.T) {
 		within(t, "the end of the interrupted reply", c.closed)
 		next.say("Here")
 		next.end()
-		if m := decodeInto[message](t, within(t, "the answer", answered)); m.Content != "Here" {
+		if m := decodeInto[message](t, within(t, "the response", answered)); m.Content != "Here" {
 			t.Errorf("%+v", m)
 		}
 		if m := b.must("GET", messages(session)+"/"+begun["messageId"].(string), nil); m["status"] != "cancelled" || m["content"] != "Half of" {
@@ -333,7 +333,7 @@ func TestNodes_OneIdempotencyKey_OneReply(t *testing.T) {
 	c.end()
 	ids, fresh := make(map[string]bool), 0
 	for _, from := range answers {
-		got := within(t, "an answer", from)
+		got := within(t, "a response", from)
 		m := decodeInto[message](t, got)
 		if got.status != 200 || m.Content != "one reply" {
 			t.Errorf("%d %s", got.status, got.raw)

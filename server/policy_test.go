@@ -20,7 +20,7 @@ func (p *parley) exchange(model *directed, session, reply, text string, more ...
 	c := model.next(p.t)
 	c.say(reply)
 	c.end()
-	a := within(p.t, "the answer", answered)
+	a := within(p.t, "the response", answered)
 	if a.status != 200 {
 		p.t.Fatalf("%d %s", a.status, a.raw)
 	}
@@ -73,7 +73,7 @@ func TestRetentionPolicy_MessagesInPrompt(t *testing.T) {
 			dry := decodeInto[previewed](t, p.call("POST", "/v1/sessions/"+session+"/context", content(question)))
 			c, reply := p.exchange(model, session, "nobody", question)
 			if got := firstWords(c); got != want {
-				t.Errorf("the model was asked %q, want %q", got, want)
+				t.Errorf("the model got %q, want %q", got, want)
 			}
 			n := strings.Count(want, " ") + 1
 			kept, dropped := reply.Context["kept"].(map[string]any), reply.Context["dropped"].(map[string]any)

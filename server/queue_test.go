@@ -23,20 +23,20 @@ func TestSend_BusySession_FollowsOnBusy(t *testing.T) {
 		waiting := p.later("POST", messages(session), content("waiting"))
 		within(t, "a place in the queue", queued)
 		interrupting := p.later("POST", messages(session), content("interrupting", "onBusy", "interrupt"))
-		a := within(t, "the interrupted answer", first)
+		a := within(t, "the interrupted response", first)
 		if m := decodeInto[message](t, a); a.status != 200 || m.Status != "cancelled" || m.Content != "Half of" {
-			t.Errorf("the first was answered %d %s", a.status, a.raw)
+			t.Errorf("the first got %d %s", a.status, a.raw)
 		}
 		c := model.next(t)
 		if last := c.request.Messages[len(c.request.Messages)-1]; last.Content != "interrupting" || len(c.request.Messages) != 3 {
 			t.Errorf("then came %+v", c.request.Messages)
 		}
 		c.end()
-		if a := within(t, "the interrupting answer", interrupting); a.status != 200 {
+		if a := within(t, "the interrupting response", interrupting); a.status != 200 {
 			t.Errorf("%d %s", a.status, a.raw)
 		}
 		model.next(t).end()
-		if a := within(t, "the waiting answer", waiting); a.status != 200 {
+		if a := within(t, "the waiting response", waiting); a.status != 200 {
 			t.Errorf("%d %s", a.status, a.raw)
 		}
 	})
@@ -44,7 +44,7 @@ func TestSend_BusySession_FollowsOnBusy(t *testing.T) {
 		for _, how := range []string{"reject", "interrupt", "enqueue"} {
 			a := p.later("POST", messages(session), content("x", "onBusy", how))
 			model.next(t).end()
-			if a := within(t, "an answer", a); a.status != 200 {
+			if a := within(t, "a response", a); a.status != 200 {
 				t.Errorf("%s: %d %s", how, a.status, a.raw)
 			}
 		}
@@ -96,7 +96,7 @@ func TestQueuedSend_CallerLeaves_Withdrawn(t *testing.T) {
 		t.Fatalf("the model is asked %q", last.Content)
 	}
 	c.end()
-	if a := within(t, "the third answer", third); a.status != 200 || len(p.history(session)) != 4 {
+	if a := within(t, "the third response", third); a.status != 200 || len(p.history(session)) != 4 {
 		t.Errorf("%d %s", a.status, a.raw)
 	}
 }
@@ -143,8 +143,8 @@ func TestQueuedSend_KeyRevoked_401(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.raw)
 	}
 	c.end()
-	within(t, "the first answer", first)
-	if a := within(t, "the waiting answer", waiting); a.status != 401 || code(a.body) != "invalid_token" {
+	within(t, "the first response", first)
+	if a := within(t, "the waiting response", waiting); a.status != 401 || code(a.body) != "invalid_token" {
 		t.Errorf("%d %s", a.status, a.raw)
 	}
 	next := p.later("POST", messages(session), content("next"))
@@ -153,5 +153,5 @@ func TestQueuedSend_KeyRevoked_401(t *testing.T) {
 		t.Errorf("then came %+v", last)
 	}
 	c.end()
-	within(t, "the next answer", next)
+	within(t, "the next response", next)
 }

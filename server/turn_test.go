@@ -49,7 +49,7 @@ func TestSend_NotStreaming_ReturnsWholeReply(t *testing.T) {
 	answered := p.later("POST", messages(session), content("hello"))
 	c := model.next(t)
 	if last := c.request.Messages[0]; len(c.request.Messages) != 1 || last.Role != "user" || last.Content != "hello" || c.request.MaxTokens != 1024 {
-		t.Errorf("the model was asked %+v", c.request)
+		t.Errorf("the model got %+v", c.request)
 	}
 	begun := p.must("GET", "/v1/sessions/"+session, nil)
 	if begun["messageCount"] != 2.0 || begun["tokenUsage"].(map[string]any)["total"] != 0.0 {
@@ -62,11 +62,11 @@ func TestSend_NotStreaming_ReturnsWholeReply(t *testing.T) {
 		t.Errorf("in mid-reply history shows %+v", live)
 	}
 	c.finish(stream.Result{FinishReason: "length", Usage: &stream.Usage{Prompt: 11, Completion: 7}}, nil)
-	a := within(t, "the answer", answered)
+	a := within(t, "the response", answered)
 	m := decodeInto[message](t, a)
 	if a.status != 200 || m.Role != "assistant" || m.Content != "Hi there." || m.Status != "completed" || m.Tokens != 7 || m.FinishReason != "length" ||
 		m.Usage["prompt"] != 11.0 || m.Usage["total"] != 18.0 || m.Usage["estimated"] != false {
-		t.Errorf("answered %s", a.raw)
+		t.Errorf("got %s", a.raw)
 	}
 	if got := p.history(session)[1]; fmt.Sprint(got) != fmt.Sprint(m) {
 		t.Errorf("history has %+v, the answer was %+v", got, m)
@@ -79,7 +79,7 @@ func TestSend_NotStreaming_ReturnsWholeReply(t *testing.T) {
 	p.later("POST", messages(session), content("and now?"))
 	c = model.next(t)
 	if len(c.request.Messages) != 3 || c.request.Messages[1].Content != "Hi there." || c.request.Messages[1].Role != "assistant" {
-		t.Errorf("in its second call, the model was asked %+v", c.request.Messages)
+		t.Errorf("in its second call, the model got %+v", c.request.Messages)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestSend_Streaming_ReturnsSubscribeInfo(t *testing.T) {
 	r := p.begin(session, "hello")
 	w := r["stream"].(map[string]any)
 	if r["status"] != "streaming" || r["content"] != "" || r["tokens"] != 0.0 || r["role"] != "assistant" || r["sessionId"] != session {
-		t.Errorf("answered %v", r)
+		t.Errorf("got %v", r)
 	}
 	if w["url"] != strings.Replace(p.url, "http", "ws", 1)+"/v1/stream" || w["cursor"] == "" || w["ticket"] == "" || !timestamp.MatchString(w["ticketExpiresAt"].(string)) {
 		t.Errorf("stream is %v", w)
@@ -127,12 +127,12 @@ func TestSend_ModelFails_TextKept(t *testing.T) {
 			c := model.next(t)
 			c.say("Half of")
 			c.finish(stream.Result{}, test.err)
-			a := within(t, "the answer", answered)
+			a := within(t, "the response", answered)
 			checkError(t, a, test.status, test.code, "", "messageId")
 			h := p.history(session)
 			m := h[len(h)-1]
 			if m.Status != "failed" || m.Content != "Half of" || m.Error["code"] != test.code || a.body["error"].(map[string]any)["messageId"] != m.MessageID {
-				t.Errorf("history has %+v, answered %s", m, a.raw)
+				t.Errorf("history has %+v, the response is %s", m, a.raw)
 			}
 			if strings.Contains(a.raw+fmt.Sprint(m), "secret") {
 				t.Errorf("the cause is public: %s", a.raw)

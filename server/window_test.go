@@ -37,7 +37,7 @@ func TestSend_OverContextWindow_413(t *testing.T) {
 		c := model.next(t)
 		c.say(reply)
 		c.end()
-		if a := within(t, "the answer", answered); a.status != 200 {
+		if a := within(t, "the response", answered); a.status != 200 {
 			t.Fatalf("%d %s", a.status, a.raw)
 		}
 		return c

@@ -41,7 +41,7 @@ func FuzzFrame(f *testing.F) {
 	s, caller := fuzzed(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		c := newConnection(s, caller, "req_1", parleyV1{})
-		c.writing = true // nothing is to be written
+		c.writing = true // no writer may start
 		c.dialect.handle(c, frame)
 		s.work.Wait()
 		if len(c.outbox) != 1 {
@@ -53,17 +53,17 @@ func FuzzFrame(f *testing.F) {
 			Error   struct{ Code, Message string }
 		}
 		if err := json.Unmarshal(c.outbox[0], &answer); err != nil {
-			t.Fatalf("%q is answered with %q: %v", frame, c.outbox[0], err)
+			t.Fatalf("%q got %q: %v", frame, c.outbox[0], err)
 		}
 		var asked struct {
 			Type string `json:"type"`
 			ID   string `json:"id"`
 		}
 		if json.Unmarshal(frame, &asked) == nil && answer.ReplyTo != asked.ID {
-			t.Fatalf("%q is answered to %q", frame, answer.ReplyTo)
+			t.Fatalf("%q got a response to %q", frame, answer.ReplyTo)
 		}
 		if answer.Type == "error" && (answer.Error.Code == "" || answer.Error.Code == "internal_error") {
-			t.Fatalf("%q is answered with %s", frame, c.outbox[0])
+			t.Fatalf("%q got %s", frame, c.outbox[0])
 		}
 	})
 }
@@ -102,7 +102,7 @@ func FuzzAISDKFrames(f *testing.F) {
 	s, caller := fuzzed(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		c := newConnection(s, caller, "req_1", new(aiSDK))
-		c.writing = true // nothing is to be written
+		c.writing = true // no writer may start
 		c.dialect.handle(c, frame)
 		s.work.Wait()
 		asked, _ := parseSDKFrame(frame)
@@ -113,13 +113,13 @@ func FuzzAISDKFrames(f *testing.F) {
 		}
 		var answer struct{ Type, RequestID, ErrorText string }
 		if len(c.outbox) != 1 || json.Unmarshal(c.outbox[0], &answer) != nil {
-			t.Fatalf("%q is answered with %q", frame, c.outbox)
+			t.Fatalf("%q got %q", frame, c.outbox)
 		}
 		if answer.Type != "error" || answer.ErrorText == "" || answer.ErrorText == "Something went wrong on our side." {
-			t.Fatalf("%q is answered with %s", frame, c.outbox[0])
+			t.Fatalf("%q got %s", frame, c.outbox[0])
 		}
 		if answer.RequestID != "" && answer.RequestID != id {
-			t.Fatalf("%q is answered to %q", frame, answer.RequestID)
+			t.Fatalf("%q got a response to %q", frame, answer.RequestID)
 		}
 		if len(c.subscriptions) > 0 {
 			t.Fatalf("after %q, a request is still open", frame)
