@@ -6,13 +6,13 @@ import (
 	"parley/auth/limit"
 )
 
-// Admission is the admission of one request: that its key works and that its account's limits have room for it. It
-// travels to the store in the context. The first operation there admits the request in its own transaction, before
-// anything else, so that admission costs no round trip of its own. If it is refused, the operation has done nothing
-// and returns [ErrInvalidToken] or a [*LimitError]. A request that needs no operation is admitted by [Keys.Admit].
+// Admission is the check that admits one request: its key must work, and the limits of its account must have capacity. It
+// travels to the store in the context. The first store operation of the request admits it in its own transaction, before
+// anything else, so admission needs no extra round trip. If it is refused, the operation has no effect and returns
+// [ErrInvalidToken] or a [*LimitError]. [Keys.Admit] admits a request that needs no store operation.
 //
-// conversation.Store.BeginTurn asks for more, whether the admission is pending or not: the key must work at the
-// moment when the turn begins, which may be after a wait in the queue, and its tokens must fit the limit.
+// conversation.Store.BeginTurn checks more, even if the admission has already been decided. The key must work when the
+// turn begins, which may be after a wait in the queue, and the tokens of the turn must fit the limit.
 //
 // An admission belongs to one request, and to one goroutine at a time.
 type Admission struct {
@@ -24,13 +24,13 @@ type Admission struct {
 	decided  bool
 }
 
-// Pending reports whether the request is still to be admitted. A nil admission is not pending.
+// Pending reports whether the limits still have to decide. It is false for a nil admission.
 func (a *Admission) Pending() bool { return a != nil && !a.decided }
 
-// SetDecision stores what the limits decided. The store calls it.
+// SetDecision stores the decision of the limits. Only the store calls it.
 func (a *Admission) SetDecision(d limit.Decision) { a.decision, a.decided = d, true }
 
-// Decision returns what the limits decided; ok is false if they have not, or if the key was refused.
+// Decision returns the decision of the limits. ok is false if they have not decided, or if the key was refused.
 func (a *Admission) Decision() (d limit.Decision, ok bool) { return a.decision, a.decided }
 
 type admissionKey struct{}
@@ -40,7 +40,7 @@ func WithAdmission(ctx context.Context, a *Admission) context.Context {
 	return context.WithValue(ctx, admissionKey{}, a)
 }
 
-// AdmissionOf returns the admission in the context, or nil: work that no request asked for needs none.
+// AdmissionOf returns the admission in the context, or nil. Background work has no admission and needs none.
 func AdmissionOf(ctx context.Context) *Admission {
 	a, _ := ctx.Value(admissionKey{}).(*Admission)
 	return a

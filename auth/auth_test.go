@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestNewSecret_ModeAndChecksum(t *testing.T) {
+func TestNewSecret_TypingError_Detected(t *testing.T) {
 	seen := map[string]bool{}
 	for _, mode := range []string{"live", "test"} {
 		for range 100 {
@@ -48,7 +48,7 @@ func newTickets(t testing.TB, store TicketStore) *Tickets {
 	return tickets
 }
 
-func TestTicket_OnceWithinLifetime(t *testing.T) {
+func TestTicket_RedeemedOnlyOnceWithinLifetime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := NewTicketMemory()
 		tickets := newTickets(t, memory)
@@ -62,7 +62,7 @@ func TestTicket_OnceWithinLifetime(t *testing.T) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		if _, err := tickets.Redeem(t.Context(), text); !errors.Is(err, ErrInvalidToken) {
-			t.Error("redeemed twice")
+			t.Error("a ticket was redeemed twice")
 		}
 		if sealed, err := base64.RawURLEncoding.DecodeString(text); err != nil || bytes.Contains(sealed, []byte("key_1")) || bytes.Contains(sealed, []byte("session_x")) {
 			t.Errorf("the ticket can be read: %q, %v", sealed, err)
@@ -70,7 +70,7 @@ func TestTicket_OnceWithinLifetime(t *testing.T) {
 		late, _ := tickets.Issue(context.Background(), p)
 		time.Sleep(TicketLifetime)
 		if _, err := tickets.Redeem(t.Context(), late); !errors.Is(err, ErrInvalidToken) {
-			t.Error("redeemed after its time")
+			t.Error("an expired ticket was redeemed")
 		}
 		foreign, _ := newTickets(t, NewTicketMemory()).Issue(context.Background(), p)
 		good, _ := tickets.Issue(context.Background(), p)
@@ -79,7 +79,7 @@ func TestTicket_OnceWithinLifetime(t *testing.T) {
 				t.Errorf("%q was redeemed", bad)
 			}
 		}
-		for range 100 { // used tickets are forgotten
+		for range 100 { // the store must forget used tickets that have expired
 			more, _ := tickets.Issue(context.Background(), p)
 			if _, err := tickets.Redeem(t.Context(), more); err != nil {
 				t.Fatal(err)
@@ -92,14 +92,14 @@ func TestTicket_OnceWithinLifetime(t *testing.T) {
 	})
 }
 
-// losesKey is a store whose key can be replaced.
-type losesKey struct{ *TicketMemory }
+// replaceableKey is a store whose key a test can replace.
+type replaceableKey struct{ *TicketMemory }
 
-func (f *losesKey) TicketKey(context.Context) (TicketKey, error) { return f.key, nil }
+func (f *replaceableKey) TicketKey(context.Context) (TicketKey, error) { return f.key, nil }
 
-func TestTickets_StoreLostKey_NodesAgree(t *testing.T) {
+func TestTickets_StoreReplacesKey_NodesAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &losesKey{NewTicketMemory()}
+		store := &replaceableKey{NewTicketMemory()}
 		a, b := newTickets(t, store), newTickets(t, store)
 		p := Principal{Account: "a", Mode: "live"}
 		time.Sleep(keyAgain)
@@ -112,7 +112,7 @@ func TestTickets_StoreLostKey_NodesAgree(t *testing.T) {
 		time.Sleep(keyFresh)
 		text, _ = b.Issue(t.Context(), p)
 		if _, err := restarted.Redeem(t.Context(), text); err != nil {
-			t.Errorf("a ticket of another node %v later: %v", keyFresh, err)
+			t.Errorf("a restarted node redeems a ticket that another node issued %v later: %v", keyFresh, err)
 		}
 	})
 }

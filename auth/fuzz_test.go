@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzVerify presents any text as a key: only one that was made here is accepted.
+// FuzzVerify presents any text as a key. Only the one valid key must be accepted.
 func FuzzVerify(f *testing.F) {
 	real := NewSecret("live")
 	for _, seed := range []string{"", "svc_live_", real, real + "x", real[:len(real)-1], "svc_test_" + real[9:], "Bearer " + real} {
@@ -21,12 +21,12 @@ func FuzzVerify(f *testing.F) {
 			t.Fatalf("%q: %+v, %v", secret, p, err)
 		}
 		if wellFormed(secret) && modeOf(secret) == "" {
-			t.Fatalf("%q is well formed and of no mode", secret)
+			t.Fatalf("%q is well formed but has no mode", secret)
 		}
 	})
 }
 
-// FuzzRedeem presents any text as a ticket: only one that was issued is redeemed.
+// FuzzRedeem presents any text as a ticket. None was issued by these Tickets, so each must be refused.
 func FuzzRedeem(f *testing.F) {
 	tickets := newTickets(f, NewTicketMemory())
 	foreign, _ := newTickets(f, NewTicketMemory()).Issue(context.Background(), Principal{Account: "a"})

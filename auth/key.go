@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// GracePeriod is how long a secret works after it was rotated out: a day, so that a rotation needs no coordinated
-// deployment.
+// GracePeriod is the time for which a secret still works after it was rotated out: a day, so that a rotation needs no
+// coordinated deployment.
 const GracePeriod = 24 * time.Hour
 
 // KeyPrefix begins the id of a key; 16 random characters of [0-9A-Za-z] follow.
@@ -20,22 +20,22 @@ const KeyPrefix = "key_"
 type Key struct {
 	Owner
 	ID         string    `json:"keyId"`
-	Name       string    `json:"name"` // for people
+	Name       string    `json:"name"` // a label that people read
 	Scopes     []Scope   `json:"scopes"`
-	Prefix     string    `json:"prefix"` // first characters of the newest secret, for people
+	Prefix     string    `json:"prefix"` // first characters of the newest secret, so that people recognise it
 	CreatedAt  time.Time `json:"createdAt,omitzero"`
 	ExpiresAt  time.Time `json:"expiresAt,omitzero"`
 	LastUsedAt time.Time `json:"lastUsedAt,omitzero"`
 	Revoked    bool      `json:"revoked,omitempty"`
-	// Secrets identify the key: the newest first, then the previous one if it may still work. A revoked key has none.
+	// Secrets has the newest secret first, then the previous one if the key was rotated. A revoked key has none.
 	Secrets []Secret `json:"secrets,omitempty"`
 }
 
-// Secret is what is stored of a secret.
+// Secret is the stored record of a secret. It has the hash, never the text.
 type Secret struct {
 	Hash  Hash      `json:"hash"`
-	Since time.Time `json:"since,omitzero"` // when it was made
-	Until time.Time `json:"until,omitzero"` // end of its grace period; zero if it was not rotated out
+	Since time.Time `json:"since,omitzero"` // time of creation
+	Until time.Time `json:"until,omitzero"` // end of the grace period; zero if the secret was not rotated out
 }
 
 // Status is the state of a key.
@@ -48,7 +48,7 @@ const (
 	Revoked Status = "revoked"
 )
 
-// Status returns the state of the key at that time. A revoked key stays revoked.
+// Status returns the state of the key at time now. A revoked key stays revoked, even after its expiry.
 func (k *Key) Status(now time.Time) Status {
 	switch {
 	case k.Revoked:
@@ -59,8 +59,8 @@ func (k *Key) Status(now time.Time) Status {
 	return Active
 }
 
-// SecretExpiry returns when secret i stops working: at the end of its grace period or when the key expires, whichever
-// is first. Zero is never.
+// SecretExpiry returns the time at which secret i stops working: the end of its grace period or the expiry of the key,
+// whichever is first. Zero means never.
 func (k *Key) SecretExpiry(i int) time.Time {
 	until := k.Secrets[i].Until
 	if until.IsZero() || !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(until) {
@@ -69,7 +69,8 @@ func (k *Key) SecretExpiry(i int) time.Time {
 	return until
 }
 
-// FindSecret returns the index of the secret with this hash; ok is false if there is none or it no longer works.
+// FindSecret returns the index of the secret with this hash. ok is false if the key has no such secret or the secret no
+// longer works.
 func (k *Key) FindSecret(hash Hash, now time.Time) (i int, ok bool) {
 	i = slices.IndexFunc(k.Secrets, func(s Secret) bool { return s.Hash == hash })
 	if i < 0 || k.Revoked {
@@ -79,8 +80,8 @@ func (k *Key) FindSecret(hash Hash, now time.Time) (i int, ok bool) {
 	return i, end.IsZero() || now.Before(end)
 }
 
-// Rotate gives the key a new secret. The previous one works for [GracePeriod] more; an older one stops working, so
-// there are never more than two.
+// Rotate gives the key a new secret. The previous secret works for [GracePeriod] more. An older one stops working, so a
+// key never has more than two.
 func (k *Key) Rotate(secret Hash, prefix string, now time.Time) {
 	old := k.Secrets[0]
 	old.Until = now.Add(GracePeriod)
@@ -94,7 +95,7 @@ func (k *Key) Revoke() { k.Revoked, k.Secrets = true, nil }
 // timeLayout is ISO 8601 in milliseconds, UTC.
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
-// Record is a key as callers see it, in the API and on the command line.
+// Record is the JSON form of a key in the API and on the command line.
 type Record struct {
 	KeyID                string  `json:"keyId"`
 	Name                 string  `json:"name"`
@@ -105,10 +106,10 @@ type Record struct {
 	ExpiresAt            *string `json:"expiresAt"`
 	LastUsedAt           *string `json:"lastUsedAt"`
 	Status               Status  `json:"status"`
-	PreviousKeyExpiresAt *string `json:"previousKeyExpiresAt,omitempty"` // while the previous secret works
+	PreviousKeyExpiresAt *string `json:"previousKeyExpiresAt,omitempty"` // set only while the previous secret works
 }
 
-// Record returns the key as callers see it now.
+// Record returns the JSON form of the key. The status and PreviousKeyExpiresAt depend on now.
 func (k *Key) Record(now time.Time) Record {
 	r := Record{
 		KeyID: k.ID, Name: k.Name, Mode: k.Mode, Scopes: k.Scopes, Prefix: k.Prefix,
@@ -129,21 +130,21 @@ func timeText(t time.Time) *string {
 	return &text
 }
 
-// Bounds of names, in characters.
+// The maximum lengths of names, in characters.
 const (
 	maxName    = 100
 	maxAccount = 64
 )
 
-// NewKey describes a key to make.
+// NewKey describes a key to create.
 type NewKey struct {
 	Name      string
 	Scopes    []Scope
-	ExpiresAt time.Time // zero: never
+	ExpiresAt time.Time // zero means never
 }
 
-// CheckName returns what is wrong with the name of a key, nil if nothing is. Its error, like that of the other
-// checks, continues a sentence that begins with the name of the field: "must have …".
+// CheckName returns an error unless name has 1 to 100 characters and no control characters. Its text, like that of the
+// other checks, follows the name of the field: "must have …".
 func CheckName(name string) error {
 	if n := utf8.RuneCountInString(name); n < 1 || n > maxName {
 		return errors.New("must have 1 to 100 characters")
@@ -154,11 +155,11 @@ func CheckName(name string) error {
 	return nil
 }
 
-// allScopes lists the scopes in the order in which the documentation does.
+// allScopes lists the scopes in the order of the documentation.
 var allScopes = []Scope{ReadSessions, WriteSessions, ReadMessages, WriteMessages, ReadAnalytics, Admin}
 
-// ParseScopes returns the scopes with these names. It is an error if there are none, or if one is unknown or named
-// twice.
+// ParseScopes returns the scopes with these names. It returns an error if there are no names, or if a name is unknown or
+// occurs twice.
 func ParseScopes(names []string) ([]Scope, error) {
 	if len(names) == 0 {
 		return nil, errors.New("must name at least one scope")
@@ -176,8 +177,8 @@ func ParseScopes(names []string) ([]Scope, error) {
 	return scopes, nil
 }
 
-// ParseExpiry parses an ISO 8601 time with a zone and truncates it to milliseconds. It is an error if it is not after
-// now.
+// ParseExpiry parses an ISO 8601 time with a zone and truncates it to milliseconds. It returns an error if the time is
+// not after now, or is after the year 9999.
 func ParseExpiry(text string, now time.Time) (time.Time, error) {
 	var at time.Time
 	if err := at.UnmarshalText([]byte(text)); err != nil {
@@ -193,7 +194,7 @@ func ParseExpiry(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// CheckAccount returns what is wrong with the name of an account, nil if nothing is.
+// CheckAccount returns an error unless name has 1 to 64 characters of [0-9A-Za-z._-].
 func CheckAccount(name string) error {
 	ok := 0 < len(name) && len(name) <= maxAccount
 	for _, c := range []byte(name) {

@@ -10,23 +10,23 @@ import (
 	"parley/auth/limit"
 )
 
-// DefaultAccount is the account of the admin key that is declared by configuration or made at the first start.
+// DefaultAccount owns the admin key that configuration declares, or that the first start creates.
 const DefaultAccount = "default"
 
 // Options of Keys.
 type Options struct {
-	// AdminKey is the secret that the operator declares; "" for none (see [CheckDeclared]). It is an admin key of the
-	// default account, is in no list, and only configuration changes it.
+	// AdminKey is the secret of the declared admin key, which must pass [CheckDeclared]; "" means no such key. The key
+	// belongs to the default account and appears in no list. Only configuration changes it.
 	AdminKey string
-	// Tier is the tier of the default account, whatever the store says; "" means limit.Pro.
+	// Tier overrides the stored tier of the default account; "" means limit.Pro.
 	Tier limit.Tier
 }
 
 // Keys creates, rotates, revokes and verifies keys. Its methods may be called from any goroutine. Close it before the
 // store.
 //
-// A secret that this process revoked or rotated out is refused by the next call of Verify. If another process did it,
-// Verify may accept the secret for up to 5 s more, but no request with it is admitted (see [Admission]).
+// When this process revokes or rotates a key, the next call of Verify sees the change. When another process does, Verify
+// may use the old state for up to 5 s, but no request with a revoked secret is admitted (see [Admission]).
 type Keys struct {
 	// static
 	store        Store
@@ -38,7 +38,7 @@ type Keys struct {
 	uses  uses
 }
 
-// NewKeys returns the keys in store.
+// NewKeys returns Keys that use store.
 func NewKeys(store Store, options Options) *Keys {
 	k := &Keys{store: store, tier: options.Tier, uses: uses{store: store}}
 	if k.tier == "" {
@@ -53,7 +53,7 @@ func NewKeys(store Store, options Options) *Keys {
 	return k
 }
 
-// declaredID returns the id of the declared key: the same after every restart.
+// declaredID derives the id of the declared key from its hash, so the id is the same after every restart.
 func declaredID(hash Hash) string {
 	digest := sha256.Sum256(append([]byte("parley: id of a declared key\n"), hash[:]...))
 	id := []byte(KeyPrefix)
@@ -63,11 +63,11 @@ func declaredID(hash Hash) string {
 	return string(id)
 }
 
-// Close writes when keys were last used, as far as that is pending.
+// Close writes the pending times of last use.
 func (k *Keys) Close(ctx context.Context) error { return k.uses.close(ctx) }
 
-// CreateFirst makes an admin key of the default account if that account never had a key. It returns the secret, which
-// is shown once and stored nowhere, or "" if there was a key.
+// CreateFirst creates an admin key of the default account if that account never had a key. It returns the secret, or ""
+// if there was a key. The secret is stored nowhere, so the caller must show it.
 func (k *Keys) CreateFirst(ctx context.Context) (secret string, err error) {
 	key, secret := newKey(Owner{DefaultAccount, Live}, NewKey{Name: "first admin key", Scopes: []Scope{Admin}})
 	created, err := k.store.CreateFirstKey(ctx, key)
@@ -77,9 +77,9 @@ func (k *Keys) CreateFirst(ctx context.Context) (secret string, err error) {
 	return secret, nil
 }
 
-// Create makes a key of the maker's own account and mode and returns it with its secret, which is shown once and
-// stored nowhere. It returns ErrScopeNotHeld for a scope that the maker lacks. The caller has checked the rest of
-// wanted.
+// Create creates a key with the account and mode of maker. It returns the key and its secret, which is stored nowhere, so
+// the caller must show it. It returns ErrScopeNotHeld if wanted has a scope that maker lacks. The caller must have
+// checked the other fields of wanted.
 func (k *Keys) Create(ctx context.Context, maker Principal, wanted NewKey) (key Key, secret string, err error) {
 	for _, scope := range wanted.Scopes {
 		if !maker.Has(scope) {
@@ -89,8 +89,8 @@ func (k *Keys) Create(ctx context.Context, maker Principal, wanted NewKey) (key 
 	return k.CreateFor(ctx, maker.Owner(), wanted, "")
 }
 
-// CreateFor is Create for the operator, who may make keys of any account. tier becomes the account's tier; "" leaves
-// it as it is, and means limit.Free for a new account.
+// CreateFor creates a key of any owner, for the operator. It works like Create but skips the check of scopes. tier
+// becomes the account's tier. If tier is "", the account keeps its tier, and a new account gets limit.Free.
 func (k *Keys) CreateFor(ctx context.Context, owner Owner, wanted NewKey, tier limit.Tier) (key Key, secret string, err error) {
 	key, secret = newKey(owner, wanted)
 	if key, err = k.store.CreateKey(ctx, key, tier); err != nil {
@@ -113,16 +113,16 @@ func newKey(owner Owner, wanted NewKey) (Key, string) {
 // List returns all keys of an owner, newest first, including expired and revoked ones, but not the declared key.
 func (k *Keys) List(ctx context.Context, owner Owner) ([]Key, error) { return k.store.Keys(ctx, owner) }
 
-// Revoke revokes a key: both its secrets are refused from now on. ErrKeyNotFound if the owner has no such key, or it
-// is already revoked, or it is the declared one.
+// Revoke revokes a key: both its secrets are refused from now on. It returns ErrKeyNotFound if the owner has no such key,
+// if the key is already revoked, and for the declared key.
 func (k *Keys) Revoke(ctx context.Context, owner Owner, keyID string) error {
-	defer k.cache.forget() // also after an error: it may have been done
+	defer k.cache.forget() // also after an error: the store may have revoked the key
 	return k.store.RevokeKey(ctx, owner, keyID)
 }
 
 // Rotate gives a key a new secret and returns both. The previous secret works for GracePeriod more, or until the key
-// expires; an older one stops working. ErrKeyNotFound if the owner has no such key that works, or it is the declared
-// one.
+// expires; an older one stops working. It returns ErrKeyNotFound if the owner has no such key, if the key is revoked or
+// expired, and for the declared key.
 func (k *Keys) Rotate(ctx context.Context, owner Owner, keyID string) (key Key, secret string, err error) {
 	defer k.cache.forget()
 	secret = NewSecret(owner.Mode)
@@ -132,7 +132,8 @@ func (k *Keys) Rotate(ctx context.Context, owner Owner, keyID string) (key Key, 
 	return key, secret, nil
 }
 
-// Verify returns who presents the secret, ErrInvalidToken if no key has it, or the store's error.
+// Verify returns the principal of the secret and notes the use of its key. It returns ErrInvalidToken if the secret
+// belongs to no working key, and otherwise the store's error.
 func (k *Keys) Verify(ctx context.Context, secret string) (Principal, error) {
 	hash := HashOf(secret)
 	if k.declaredHash != (Hash{}) && k.declaredHash == hash {
@@ -149,8 +150,8 @@ func (k *Keys) Verify(ctx context.Context, secret string) (Principal, error) {
 	return p, err
 }
 
-// Revalidate returns nil if the secret that a principal presented earlier still works, else ErrInvalidToken. The
-// store's own error means that it is unknown.
+// Revalidate returns nil if the secret that p presented earlier still works, and ErrInvalidToken if it does not. After
+// any other error, which is the store's, the answer is unknown.
 func (k *Keys) Revalidate(ctx context.Context, p Principal) error {
 	if p.Secret == (Hash{}) && k.declared.KeyID != "" && p.KeyID == k.declared.KeyID {
 		return nil
@@ -158,10 +159,10 @@ func (k *Keys) Revalidate(ctx context.Context, p Principal) error {
 	return k.store.KeyAlive(ctx, p)
 }
 
-// Admit admits the request whose admission is in ctx, unless an operation of the store has done so.
+// Admit admits the request whose admission is in ctx, unless an earlier store operation has decided it.
 func (k *Keys) Admit(ctx context.Context) error { return k.store.Admit(ctx) }
 
-// resolve returns who presents a secret with this hash, from the cache or the store.
+// resolve returns the principal of the secret with this hash, from the cache or the store.
 func (k *Keys) resolve(ctx context.Context, hash Hash, now time.Time) (Principal, error) {
 	p, ok, epoch := k.cache.get(hash, now)
 	if ok {

@@ -17,18 +17,18 @@ import (
 // fakeStore is a store in memory that counts its calls.
 type fakeStore struct {
 	mu      sync.Mutex
-	keys    []*Key // guarded by mu, as all below
+	keys    []*Key // guarded by mu, like all fields below
 	tiers   map[string]limit.Tier
-	asked   int // KeyByHash
+	lookUps int // calls of KeyByHash
 	touched [][]KeyUse
-	err     error  // of every method
-	reading func() // called by KeyByHash after it has read
+	err     error  // returned by every method; nil for none
+	reading func() // KeyByHash calls it after it has read the keys
 }
 
 func (s *fakeStore) KeyByHash(_ context.Context, hash Hash) (KeyMatch, error) {
 	s.mu.Lock()
 	reading := s.reading
-	s.asked++
+	s.lookUps++
 	found, err := KeyMatch{}, s.err
 	if err == nil {
 		err = ErrInvalidToken
@@ -114,7 +114,7 @@ func (s *fakeStore) TouchKeys(_ context.Context, uses []KeyUse) error {
 	return s.err
 }
 
-// writes returns the batches that TouchKeys got.
+// writes returns the batches that TouchKeys received.
 func (s *fakeStore) writes() [][]KeyUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *fakeStore) fail(err error) {
 	s.err = err
 }
 
-// create makes a key of an account.
+// create creates a key of an account in the tier Enterprise.
 func create(t *testing.T, keys *Keys, account, mode string, wanted NewKey) (Key, string) {
 	t.Helper()
 	key, secret, err := keys.CreateFor(t.Context(), Owner{account, mode}, wanted, limit.Enterprise)
@@ -137,7 +137,7 @@ func create(t *testing.T, keys *Keys, account, mode string, wanted NewKey) (Key,
 	return key, secret
 }
 
-// wantVerified checks which key a secret belongs to; "" is none.
+// wantVerified checks that a secret belongs to the key with this id, or to none if keyID is "".
 func wantVerified(t *testing.T, what string, keys *Keys, secret, keyID string) Principal {
 	t.Helper()
 	p, err := keys.Verify(context.Background(), secret)
@@ -147,7 +147,7 @@ func wantVerified(t *testing.T, what string, keys *Keys, secret, keyID string) P
 	return p
 }
 
-func TestCreateFirst_OnlyOnce(t *testing.T) {
+func TestCreateFirst_Twice_CreatesOneKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := NewKeys(&fakeStore{}, Options{})
 		secret, err := keys.CreateFirst(context.Background())
@@ -155,7 +155,7 @@ func TestCreateFirst_OnlyOnce(t *testing.T) {
 			t.Fatal(secret, err)
 		}
 		if again, err := keys.CreateFirst(context.Background()); err != nil || again != "" {
-			t.Fatal("a second first key was made", err)
+			t.Fatal("the second call created another key", err)
 		}
 		p, err := keys.Verify(context.Background(), secret)
 		if err != nil || p.Account != DefaultAccount || p.Mode != Live || p.Tier != limit.Pro || !p.Has(WriteMessages) || !p.Has(Admin) {
@@ -170,12 +170,12 @@ func TestVerify_MistypedKey_NoLookUp(t *testing.T) {
 	for _, secret := range []string{"", "x", "svc_live_", "svc_live_" + strings.Repeat("a", 33), NewSecret("live") + "x", strings.ToUpper(NewSecret("live"))} {
 		wantVerified(t, secret, keys, secret, "")
 	}
-	if store.asked != 0 {
-		t.Errorf("the store was asked %d times", store.asked)
+	if store.lookUps != 0 {
+		t.Errorf("%d look-ups of mistyped keys", store.lookUps)
 	}
 	wantVerified(t, "an unknown key", keys, NewSecret("live"), "")
-	if store.asked != 1 {
-		t.Errorf("an unknown key: asked %d times", store.asked)
+	if store.lookUps != 1 {
+		t.Errorf("an unknown key: %d look-ups, want 1", store.lookUps)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestVerify_StoreUnreachable_NotInvalid(t *testing.T) {
 	}
 }
 
-func TestDeclaredKey_NoChecksum_StableID(t *testing.T) {
+func TestDeclaredKey_NoChecksum_AcceptedWithStableID(t *testing.T) {
 	declared := "svc_live_" + strings.Repeat("x", 23)
 	if err := CheckDeclared(declared); err != nil {
 		t.Fatal(err)
@@ -210,22 +210,22 @@ func TestDeclaredKey_NoChecksum_StableID(t *testing.T) {
 	}
 	none := NewKeys(&fakeStore{}, Options{})
 	if err := none.Revalidate(context.Background(), p); !errors.Is(err, ErrInvalidToken) {
-		t.Errorf("once it is no longer declared: %v", err)
+		t.Errorf("a key that is no longer declared: %v", err)
 	}
 	if err := none.Revalidate(context.Background(), Principal{}); !errors.Is(err, ErrInvalidToken) {
-		t.Errorf("nobody at all: %v", err)
+		t.Errorf("an empty principal: %v", err)
 	}
 	if err := keys.Revoke(context.Background(), p.Owner(), p.KeyID); !errors.Is(err, ErrKeyNotFound) {
 		t.Errorf("Revoke: %v", err)
 	}
 	for _, bad := range []string{"svc_live_" + strings.Repeat("x", 22), "svc_test_" + strings.Repeat("x", 40), "svc_live_" + strings.Repeat("ä", 40), "svc_live_ " + strings.Repeat("x", 40)} {
 		if CheckDeclared(bad) == nil {
-			t.Errorf("%q was taken", bad)
+			t.Errorf("CheckDeclared accepted %q", bad)
 		}
 	}
 }
 
-func TestCreate_OwnOwnerAndScopesOnly(t *testing.T) {
+func TestCreate_ScopeThatMakerLacks_Refused(t *testing.T) {
 	keys := NewKeys(&fakeStore{}, Options{})
 	maker := Principal{Account: "a", Mode: Test, Scopes: []Scope{ReadSessions, ReadMessages}}
 	key, secret, err := keys.Create(t.Context(), maker, NewKey{Name: "n", Scopes: []Scope{ReadMessages}})
@@ -243,7 +243,7 @@ func TestCreate_OwnOwnerAndScopesOnly(t *testing.T) {
 	}
 }
 
-func TestVerify_RevokedOrRotatedOut_RefusedAtOnce(t *testing.T) {
+func TestVerify_RevokedOrRotatedTwice_RefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := NewKeys(&fakeStore{}, Options{})
 		key, first := create(t, keys, "a", Live, NewKey{})
@@ -283,7 +283,7 @@ func TestVerify_RevokedOrRotatedOut_RefusedAtOnce(t *testing.T) {
 	})
 }
 
-func TestVerify_ExpiresOnTheMillisecond(t *testing.T) {
+func TestVerify_Expired_RefusedOnTheMillisecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := NewKeys(&fakeStore{}, Options{})
 		expiring, secret := create(t, keys, "a", Live, NewKey{ExpiresAt: time.Now().Add(time.Hour)})
@@ -293,7 +293,7 @@ func TestVerify_ExpiresOnTheMillisecond(t *testing.T) {
 		}
 		time.Sleep(time.Hour - time.Millisecond)
 		wantVerified(t, "before it expires", keys, secret, expiring.ID)
-		time.Sleep(time.Millisecond) // the look-up is still fresh
+		time.Sleep(time.Millisecond) // the cached look-up is still fresh
 		wantVerified(t, "when it expires", keys, secret, "")
 		time.Sleep(23*time.Hour - time.Millisecond)
 		wantVerified(t, "the previous secret before the 24 hours are over", keys, first, rotated.ID)
@@ -311,8 +311,8 @@ func TestVerify_RevokedElsewhere_RefusedWhenStale(t *testing.T) {
 		for range 1000 {
 			wantVerified(t, "a key", here, secret, key.ID)
 		}
-		if store.asked != 1 {
-			t.Errorf("1000 requests at once took %d look-ups", store.asked)
+		if store.lookUps != 1 {
+			t.Errorf("1000 requests at once took %d look-ups, want 1", store.lookUps)
 		}
 		if err := there.Revoke(t.Context(), key.Owner, key.ID); err != nil {
 			t.Fatal(err)
@@ -334,19 +334,19 @@ func TestVerify_RevokedDuringLookUp_NotCached(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		wantVerified(t, "a request that came before", keys, secret, key.ID)
-		wantVerified(t, "a request that came after", keys, secret, "")
+		wantVerified(t, "a request before the revocation", keys, secret, key.ID)
+		wantVerified(t, "a request after the revocation", keys, secret, "")
 		_ = keys.Close(t.Context())
 	})
 }
 
-func TestCache_Bounded(t *testing.T) {
+func TestCache_ManyKeys_SizeBounded(t *testing.T) {
 	var c cache
 	for i := range maxCached + 100 {
 		c.put(Hash{byte(i), byte(i >> 8), byte(i >> 16)}, verified{at: time.Now()}, 0)
 	}
 	if n := len(c.seen); n != maxCached {
-		t.Errorf("%d are remembered", n)
+		t.Errorf("the cache has %d entries, want %d", n, maxCached)
 	}
 }
 
@@ -363,22 +363,22 @@ func TestLastUsed_WrittenOnceASecond(t *testing.T) {
 		last := time.Now()
 		wantVerified(t, "a key", keys, secretA, a.ID)
 		if len(store.writes()) != 0 {
-			t.Error("a request waited for it")
+			t.Error("the use was written before the second had passed")
 		}
 		time.Sleep(touchEvery)
 		synctest.Wait()
 		want := []KeyUse{{Owner: a.Owner, KeyID: a.ID, At: last.UTC().Truncate(time.Millisecond)}}
 		if len(store.writes()) != 1 || !slices.Equal(store.writes()[0], want) {
-			t.Errorf("it wrote %v, want once %v", store.writes(), want)
+			t.Errorf("batches written: %v, want one: %v", store.writes(), want)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if len(store.writes()) != 1 {
-			t.Errorf("while nobody called, it wrote %v", store.writes()[1:])
+			t.Errorf("batches written without a use: %v", store.writes()[1:])
 		}
 
 		store.fail(errors.New("away"))
-		_ = keys.Revalidate(t.Context(), Principal{}) // no use
+		_ = keys.Revalidate(t.Context(), Principal{}) // does not count as a use
 		keys.uses.note(a.Owner, a.ID, time.Now())
 		time.Sleep(touchEvery)
 		synctest.Wait()
@@ -390,34 +390,34 @@ func TestLastUsed_WrittenOnceASecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(store.writes()) != 2 || len(store.writes()[1]) != 2 {
-			t.Errorf("after the store was away and with Close, it wrote %v, want both keys", store.writes()[1:])
+			t.Errorf("Close, after the store had failed, wrote %v, want both keys", store.writes()[1:])
 		}
 	})
 }
 
-func TestChecks_InvalidFields(t *testing.T) {
+func TestChecks_InvalidFields_Refused(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for what, err := range map[string]error{
-		"no name":            CheckName(""),
-		"a long name":        CheckName(strings.Repeat("ä", 101)),
-		"a name of controls": CheckName("a\nb"),
-		"no scope":           second(ParseScopes(nil)),
-		"an unknown scope":   second(ParseScopes([]string{"read:sessions", "read:everything"})),
-		"a scope twice":      second(ParseScopes([]string{"admin", "admin"})),
-		"no zone":            second(ParseExpiry("2031-01-01T00:00:00", now)),
-		"a date":             second(ParseExpiry("2031-01-01", now)),
-		"no time":            second(ParseExpiry("", now)),
-		"now":                second(ParseExpiry("2030-01-01T00:00:00Z", now)),
-		"the past":           second(ParseExpiry("2030-01-01T00:59:59+01:00", now)),
-		"beyond ISO's years": second(ParseExpiry("9999-12-31T23:59:59-01:00", now)),
-		"no account":         CheckAccount(""),
-		"an account's space": CheckAccount("a b"),
-		"a long account":     CheckAccount(strings.Repeat("a", 65)),
+		"no name":             CheckName(""),
+		"a long name":         CheckName(strings.Repeat("ä", 101)),
+		"a control character": CheckName("a\nb"),
+		"no scope":            second(ParseScopes(nil)),
+		"an unknown scope":    second(ParseScopes([]string{"read:sessions", "read:everything"})),
+		"a scope twice":       second(ParseScopes([]string{"admin", "admin"})),
+		"no zone":             second(ParseExpiry("2031-01-01T00:00:00", now)),
+		"a date":              second(ParseExpiry("2031-01-01", now)),
+		"no time":             second(ParseExpiry("", now)),
+		"now":                 second(ParseExpiry("2030-01-01T00:00:00Z", now)),
+		"the past":            second(ParseExpiry("2030-01-01T00:59:59+01:00", now)),
+		"beyond ISO's years":  second(ParseExpiry("9999-12-31T23:59:59-01:00", now)),
+		"no account":          CheckAccount(""),
+		"an account's space":  CheckAccount("a b"),
+		"a long account":      CheckAccount(strings.Repeat("a", 65)),
 	} {
 		if err == nil {
-			t.Errorf("%s was taken", what)
+			t.Errorf("%s was accepted", what)
 		} else if !strings.HasPrefix(err.Error(), "must ") {
-			t.Errorf("%s: %q does not read after the name of a field", what, err)
+			t.Errorf("%s: the error %q does not begin with must", what, err)
 		}
 	}
 	if err := errors.Join(CheckName(strings.Repeat("ä", 100)), CheckAccount("Acme_1.a-b")); err != nil {
@@ -431,7 +431,7 @@ func TestChecks_InvalidFields(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-func TestHash_NotPrinted(t *testing.T) {
+func TestHash_Printed_NotRevealed(t *testing.T) {
 	secret := NewSecret("live")
 	hash := HashOf(secret)
 	text, _ := hash.MarshalText()
@@ -445,6 +445,6 @@ func TestHash_NotPrinted(t *testing.T) {
 		t.Error(back, err)
 	}
 	if back.UnmarshalText([]byte("x")) == nil {
-		t.Error("x was taken for a hash")
+		t.Error("x was accepted as a hash")
 	}
 }

@@ -17,12 +17,12 @@ type Limits struct {
 	failures *limit.Failures // guarded by mu
 }
 
-// NewLimits returns the limits of these tiers, with no failures counted.
+// NewLimits returns Limits with the limits of these tiers and no failures.
 func NewLimits(tiers limit.Tiers) *Limits {
 	return &Limits{tiers: tiers, failures: limit.NewFailures()}
 }
 
-// Admission returns the admission of one request of the principal.
+// Admission returns the pending admission of one request of the principal. An unknown tier gets the limits of limit.Free.
 func (l *Limits) Admission(p Principal) *Admission {
 	figures, ok := l.tiers.Limits(p.Tier)
 	if !ok {
@@ -31,14 +31,15 @@ func (l *Limits) Admission(p Principal) *Admission {
 	return &Admission{Principal: p, Limits: figures}
 }
 
-// FailureStatus returns the figures of an address and counts nothing.
+// FailureStatus returns the rate-limit figures of an address. It counts nothing and never refuses.
 func (l *Limits) FailureStatus(from netip.Addr) limit.Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failures.Check(limit.SecondOf(time.Now()), from)
 }
 
-// RecordFailure counts a failed authentication from an address. The decision says whether the address may fail again.
+// RecordFailure counts a failed authentication from an address. The decision refuses it if the address has reached the
+// limit of failures a minute.
 func (l *Limits) RecordFailure(from netip.Addr) limit.Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,15 +10,15 @@ import (
 	"parley/auth/base62"
 )
 
-// A secret is a prefix for its mode, 27 random characters of base62 (160 bits), and 6 characters of checksum,
-// so that a mistyped key is refused without a look-up.
+// A secret is the prefix of its mode, 27 random base62 characters (160 bits), and 6 characters of checksum. The checksum
+// lets us refuse a mistyped key without a look-up.
 const (
 	livePrefix     = "svc_live_"
 	testPrefix     = "svc_test_"
 	bodyLength     = 27
 	checksumLength = 6
-	// shownLength is how much of a secret its record shows: the prefix and 4 of 27 random characters (24 of 160
-	// bits).
+	// shownLength is the length of the part of a secret that its record shows: the prefix and 4 of 27 random characters
+	// (24 of 160 bits).
 	shownLength = len(livePrefix) + 4
 	// minDeclared is the minimum length of a declared secret, prefix included.
 	minDeclared = 32
@@ -30,7 +30,7 @@ func NewSecret(mode string) string {
 	return body + checksum(body)
 }
 
-// wellFormed reports whether secret could have come from NewSecret.
+// wellFormed reports whether secret has the form and the checksum of a secret from NewSecret.
 func wellFormed(secret string) bool {
 	if len(secret) != len(livePrefix)+bodyLength+checksumLength || modeOf(secret) == "" {
 		return false
@@ -39,7 +39,7 @@ func wellFormed(secret string) bool {
 	return checksum(body) == secret[len(body):]
 }
 
-// modeOf returns the mode in a secret's prefix, or "".
+// modeOf returns the mode that the prefix of a secret names, or "".
 func modeOf(secret string) string {
 	switch {
 	case strings.HasPrefix(secret, livePrefix):
@@ -60,7 +60,7 @@ func checksum(body string) string {
 	return string(out[:])
 }
 
-// Hash is the SHA-256 of a secret: all that is stored of it. Printing it shows nothing of it.
+// Hash is the SHA-256 of a secret. Stores keep the hash, never the secret. Printing it does not reveal it.
 type Hash [sha256.Size]byte
 
 // HashOf returns the hash of a secret.
@@ -71,7 +71,7 @@ func (h Hash) MarshalText() ([]byte, error) {
 	return base64.RawURLEncoding.AppendEncode(nil, h[:]), nil
 }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (h *Hash) UnmarshalText(text []byte) error {
 	decoded, err := base64.RawURLEncoding.DecodeString(string(text))
 	if err != nil || len(decoded) != len(h) {
@@ -81,13 +81,14 @@ func (h *Hash) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String hides the hash from logs: the hash of a declared key could be matched against guesses.
+// String hides the hash from logs, because guesses could be compared with the hash of a declared key.
 func (h Hash) String() string { return "(hash)" }
 
-// GoString is String.
+// GoString returns the same as String.
 func (h Hash) GoString() string { return h.String() }
 
-// CheckDeclared returns what is wrong with a secret that an operator wants to declare, nil if nothing is.
+// CheckDeclared returns an error unless secret may be declared as the admin key: it must begin with svc_live_ and have at
+// least 32 characters, all of them visible ASCII.
 func CheckDeclared(secret string) error {
 	if !strings.HasPrefix(secret, livePrefix) || len(secret) < minDeclared {
 		return errors.New("the admin key must begin with svc_live_ and have at least 32 characters")

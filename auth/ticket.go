@@ -13,22 +13,22 @@ import (
 	"parley/auth/base62"
 )
 
-// TicketLifetime is how long a ticket may be used: time enough for a page to open its socket, too short for one that
-// was found in a log.
+// TicketLifetime is the validity of a ticket: long enough for a page to open its socket, too short for somebody who finds
+// it in a log.
 const TicketLifetime = 30 * time.Second
 
-// TicketStore is what all nodes share, so that any node redeems a ticket of any other, once. Its methods may be
-// called from any goroutine.
+// TicketStore holds what all nodes share about tickets: any node can redeem a ticket of another node, and each ticket
+// only once. Its methods may be called from any goroutine.
 type TicketStore interface {
-	// TicketKey returns the key that seals tickets. The first call makes it at random; all nodes get the same one,
-	// until the store loses it and makes another.
+	// TicketKey returns the key that seals tickets. The first call creates a random key, and all nodes get the same one.
+	// If the store loses the key, the next call creates another.
 	TicketKey(ctx context.Context) (TicketKey, error)
-	// UseTicket marks a ticket as used. It reports whether this is its first use and before until, by the store's
-	// clock. After an error the ticket may be used up.
+	// UseTicket marks a ticket as used. first is true if the ticket was unused and the store's clock is before until.
+	// After an error the ticket may or may not be used.
 	UseTicket(ctx context.Context, owner Owner, id string, until time.Time) (first bool, err error)
 }
 
-// TicketKey is the secret key that seals tickets. It is not printed.
+// TicketKey is the secret key that seals tickets. Printing it does not reveal it.
 type TicketKey [32]byte
 
 // NewTicketKey returns a random key.
@@ -40,11 +40,11 @@ func NewTicketKey() (key TicketKey) {
 // String hides the key from logs.
 func (k TicketKey) String() string { return "(ticket key)" }
 
-// GoString is String.
+// GoString returns the same as String.
 func (k TicketKey) GoString() string { return k.String() }
 
-// Tickets issues and redeems tickets. A ticket stands for a principal, once and for [TicketLifetime]. It is sealed
-// with the store's key: its holder can neither change it nor read whom it is for. Its methods may be called from any
+// Tickets issues and redeems tickets. A ticket authenticates as a principal, once, within [TicketLifetime]. It is sealed
+// with the store's key, so its holder can neither change it nor read the principal. The methods may be called from any
 // goroutine.
 type Tickets struct {
 	store TicketStore // static
@@ -55,13 +55,13 @@ type Tickets struct {
 }
 
 const (
-	// keyFresh is how long a key is used before it is read again, and keyAgain the minimum time between two reads
-	// because a ticket could not be opened: a flood of invalid tickets must not become a flood of reads.
+	// keyFresh is the time after which the key is read again. keyAgain is the minimum time between two reads after a
+	// ticket could not be opened. It keeps a flood of invalid tickets from becoming a flood of reads.
 	keyFresh = 10 * time.Second
 	keyAgain = time.Second
 )
 
-// NewTickets returns the tickets of that store, or the store's error.
+// NewTickets returns Tickets that use store. It reads the key, and returns the store's error if that fails.
 func NewTickets(ctx context.Context, store TicketStore) (*Tickets, error) {
 	t := &Tickets{store: store}
 	return t, t.readKey(ctx)
@@ -75,11 +75,11 @@ func (t *Tickets) readKey(ctx context.Context) error {
 	}
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
-		panic(err) // the secret has a length that it takes
+		panic(err) // cannot happen: AES accepts 32 bytes
 	}
 	seal, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
-		panic(err) // AES has the block that it takes
+		panic(err) // cannot happen: GCM accepts the block size of AES
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,13 +87,13 @@ func (t *Tickets) readKey(ctx context.Context) error {
 	return nil
 }
 
-// sealer returns what seals tickets, with a key that was read at most fresh ago. If the store fails, the old key
-// stays.
+// sealer returns the cipher of tickets. It first reads the key again if the last read is fresh or more ago. If the store
+// fails, it returns the cipher with the old key.
 func (t *Tickets) sealer(ctx context.Context, fresh time.Duration) cipher.AEAD {
 	t.mu.Lock()
 	stale := time.Since(t.read) >= fresh
 	if stale {
-		t.read = time.Now() // other callers go on with the old key
+		t.read = time.Now() // other callers use the old key meanwhile
 	}
 	t.mu.Unlock()
 	if stale {
@@ -110,7 +110,7 @@ type ticket struct {
 	Nonce     string
 }
 
-// Issue returns a ticket for the principal, and when it expires.
+// Issue returns a ticket for the principal and the time at which it expires.
 func (t *Tickets) Issue(ctx context.Context, p Principal) (text string, expires time.Time) {
 	expires = time.Now().Add(TicketLifetime)
 	payload, err := json.Marshal(ticket{Principal: p, Expires: expires.UnixMilli(), Nonce: base62.Random(16)})
@@ -120,15 +120,15 @@ func (t *Tickets) Issue(ctx context.Context, p Principal) (text string, expires 
 	return base64.RawURLEncoding.EncodeToString(t.sealer(ctx, keyFresh).Seal(nil, nil, payload, nil)), expires
 }
 
-// Redeem returns the principal of a ticket. ErrInvalidToken if the ticket is malformed, sealed with another store's
-// key, expired, or was redeemed before on any node. Any other error is the store's.
+// Redeem returns the principal of a ticket. It returns ErrInvalidToken if the ticket is malformed, expired, sealed with
+// the key of another store, or was redeemed before on any node. Any other error is the store's.
 func (t *Tickets) Redeem(ctx context.Context, text string) (Principal, error) {
 	sealed, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
 		return Principal{}, ErrInvalidToken
 	}
 	payload, err := t.sealer(ctx, keyFresh).Open(nil, nil, sealed, nil)
-	if err != nil { // the store may have made another key since
+	if err != nil { // the store may have created another key since the last read
 		payload, err = t.sealer(ctx, keyAgain).Open(nil, nil, sealed, nil)
 	}
 	if err != nil {
@@ -148,7 +148,7 @@ func (t *Tickets) Redeem(ctx context.Context, text string) (Principal, error) {
 	return is.Principal, nil
 }
 
-// TicketMemory is the TicketStore of a single process: its tickets end with the process.
+// TicketMemory is the TicketStore of a single process. Its tickets become invalid when the process ends.
 type TicketMemory struct {
 	key TicketKey // static
 

@@ -7,22 +7,23 @@ import (
 )
 
 const (
-	// touchEvery is the delay before uses are written: one operation for all keys that were used in a second.
+	// touchEvery is the delay before times of last use are written: one operation for all keys that were used in a
+	// second.
 	touchEvery = time.Second
 	// touchLimit is the timeout of that write.
 	touchLimit = 10 * time.Second
 )
 
-// uses collects when keys were used, so that no request waits for the write. It has a timer only while uses are
-// pending. Its methods may be called from any goroutine.
+// uses collects the times of last use of keys, so that no request waits for their write. It has a timer only while uses
+// are pending. Its methods may be called from any goroutine.
 type uses struct {
 	store Store // static
 
 	mu      sync.Mutex
 	pending map[usedKey]time.Time // guarded by mu
-	timer   *time.Timer           // guarded by mu; for the next tick, nil if nothing is pending
+	timer   *time.Timer           // guarded by mu; nil if no tick is scheduled
 	closed  bool                  // guarded by mu
-	ticks   sync.WaitGroup        // scheduled or running
+	ticks   sync.WaitGroup        // ticks that are scheduled or running
 }
 
 type usedKey struct {
@@ -52,10 +53,10 @@ func (u *uses) tick() {
 	u.mu.Lock()
 	u.timer = nil
 	u.mu.Unlock()
-	_ = u.flush(context.Background()) // after an error, the next use tries again
+	_ = u.flush(context.Background()) // after an error, the next use schedules another attempt
 }
 
-// flush writes what is pending. After an error it stays pending.
+// flush writes the pending uses. After an error they stay pending.
 func (u *uses) flush(ctx context.Context) error {
 	u.mu.Lock()
 	pending := u.pending
@@ -82,7 +83,7 @@ func (u *uses) flush(ctx context.Context) error {
 	return err
 }
 
-// close waits for the running tick and writes what is pending.
+// close waits for the running tick and writes the pending uses.
 func (u *uses) close(ctx context.Context) error {
 	u.mu.Lock()
 	u.closed = true

@@ -5,20 +5,20 @@ import (
 	"sync/atomic"
 )
 
-// Encoder encodes an event for the wire. Its dynamic type must be comparable: equal encoders must give equal frames
-// for the same event, whoever views it.
+// Encoder encodes an event for the wire. Its dynamic type must be comparable. Equal encoders must return equal frames for
+// the same event, because all viewers with equal encoders share one frame.
 type Encoder interface {
 	AppendFrame(dst []byte, topic string, event Event) []byte
 }
 
-// Frame is an encoded event, shared by all viewers at the same position. Its holder must not change Bytes, and calls
-// Release once, after writing it.
+// Frame is an encoded event, shared by all viewers at the same position. A holder must not change Bytes, and must call
+// Release once, after writing them.
 type Frame struct {
 	Bytes []byte
 	refs  atomic.Int32
 }
 
-// maxPooledFrame is the largest buffer that goes back to the pool, so that a rare large frame does not stay in
+// maxPooledFrame is the largest buffer, in bytes, that returns to the pool, so that a rare large frame does not stay in
 // memory.
 const maxPooledFrame = 64 << 10
 
@@ -31,15 +31,15 @@ func newFrame(topic string, event Event, encoder Encoder) *Frame {
 	return f
 }
 
-// Release gives the frame back. The holder must not use it afterwards.
+// Release drops the holder's reference. The holder must not use the frame afterwards.
 func (f *Frame) Release() {
 	if f.refs.Add(-1) == 0 && cap(f.Bytes) <= maxPooledFrame {
 		framePool.Put(f)
 	}
 }
 
-// frames caches the last encoded frames of an entry, so that viewers at the same offset share them. Two slots serve
-// those who keep up and those one delta behind; any other viewer encodes for itself.
+// frames caches the last two encoded frames of an entry, so that viewers at the same offset share them. Two slots serve
+// the viewers that keep up and those one delta behind. For any other viewer, the frame is encoded anew.
 type frames struct {
 	mu    sync.Mutex
 	slots [2]frameSlot
@@ -53,8 +53,8 @@ type frameSlot struct {
 	frame    *Frame
 }
 
-// Encode returns the event as a frame for viewers of the topic. It is encoded once for all viewers that are shown
-// this event. The caller must release the frame.
+// Encode returns the event as a frame for viewers of the topic. Viewers that are shown the same event at about the same
+// time share one encoding. The caller must release the frame.
 func (t *Topic) Encode(event Event, encoder Encoder) *Frame {
 	if event.Entry == nil {
 		return newFrame(t.name, event, encoder)

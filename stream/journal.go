@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Segment is new text of a live reply: the bytes from Offset on. Segments may repeat or overlap; writing one twice
-// changes nothing.
+// Segment is new text of a live reply: the bytes from Offset on. Segments may repeat or overlap, so a Sink must accept
+// the same text twice.
 type Segment[K comparable] struct {
-	Key    K // the store's name for the reply
+	Key    K // identifies the reply in the store
 	Offset int
 	Text   []byte // valid until the call that received it returns
 }
@@ -20,9 +20,8 @@ type Sink[K comparable] interface {
 	Journal(ctx context.Context, batch []Segment[K]) error
 }
 
-// Journal writes the new text of all live replies to a sink, one batch a tick. If the sink fails, the same text is
-// part of the next batch. Its methods may be called from any goroutine. It has a goroutine only while replies are
-// live.
+// Journal writes the new text of all live replies to a sink, one batch a tick. If the sink fails, the next batch contains
+// the same text again. Its methods may be called from any goroutine. It has a goroutine only while replies are live.
 type Journal[K comparable] struct {
 	// static
 	sink Sink[K]
@@ -44,12 +43,12 @@ type journalled struct {
 	offset int // bytes written so far; owned by run
 }
 
-// NewJournal returns a journal that writes to sink every tick.
+// NewJournal returns a journal that writes to sink once every tick.
 func NewJournal[K comparable](sink Sink[K], tick time.Duration, log *slog.Logger) *Journal[K] {
 	return &Journal[K]{sink: sink, tick: tick, log: log, live: make(map[K]*journalled)}
 }
 
-// Add starts to journal the reply, until Remove.
+// Add starts journalling a reply, until Remove.
 func (j *Journal[K]) Add(key K, reply *Reply) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -60,14 +59,14 @@ func (j *Journal[K]) Add(key K, reply *Reply) {
 	}
 }
 
-// Remove stops to journal a reply. A batch that is being written may still contain some of its text.
+// Remove stops journalling a reply. A batch that is being written may still contain some of its text.
 func (j *Journal[K]) Remove(key K) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.live, key)
 }
 
-// Wait returns when no reply is live and nothing is being written.
+// Wait blocks until no reply is live and no batch is being written.
 func (j *Journal[K]) Wait() { j.done.Wait() }
 
 func (j *Journal[K]) run() {
@@ -93,7 +92,7 @@ func (j *Journal[K]) run() {
 	}
 }
 
-// collect fills the batch with the new text of all live replies. It reports whether any reply is live.
+// collect fills j.batch with the new text of all live replies. It reports whether any reply is live.
 func (j *Journal[K]) collect() bool {
 	clear(j.batch)
 	clear(j.written)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// sink stores journalled text, or fails.
+// sink stores journalled text. While fail is set, it returns an error.
 type sink struct {
 	mu      sync.Mutex
 	text    map[string]string
@@ -24,7 +24,7 @@ func (s *sink) Journal(_ context.Context, batch []Segment[string]) error {
 	defer s.mu.Unlock()
 	s.batches++
 	if s.fail {
-		return fmt.Errorf("away")
+		return fmt.Errorf("unreachable")
 	}
 	for _, segment := range batch {
 		s.text[segment.Key] = s.text[segment.Key][:segment.Offset] + string(segment.Text)
@@ -38,7 +38,7 @@ func (s *sink) failing(fail bool) {
 	s.fail = fail
 }
 
-func TestJournal_OneBatchATick(t *testing.T) {
+func TestJournal_SinkFails_OneBatchATickNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &sink{text: map[string]string{}}
 		j := NewJournal(out, 50*time.Millisecond, slog.New(slog.DiscardHandler))
@@ -59,7 +59,7 @@ func TestJournal_OneBatchATick(t *testing.T) {
 		}
 		pass(100 * time.Millisecond)
 		if out.batches > 11 {
-			t.Errorf("%d batches in 10 ticks", out.batches)
+			t.Errorf("%d batches in 10 ticks, want at most 11", out.batches)
 		}
 		out.failing(true)
 		for _, r := range replies {
@@ -78,7 +78,7 @@ func TestJournal_OneBatchATick(t *testing.T) {
 		batches := out.batches
 		time.Sleep(time.Minute)
 		if out.batches != batches {
-			t.Error("the journal runs without live replies")
+			t.Error("the journal wrote a batch without live replies")
 		}
 	})
 }

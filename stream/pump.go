@@ -9,23 +9,23 @@ import (
 
 // Model generates replies. Its methods may be called from any goroutine.
 type Model interface {
-	// Name is the provider's name of the model.
+	// Name returns the provider's name of the model.
 	Name() string
-	// Generate asks for one reply. It passes the text to write as it arrives, in order, from the calling goroutine;
-	// write does not keep the slice. An empty write means that the model is alive but has no text yet.
+	// Generate requests one reply. It calls write with each piece of text as it arrives, in order, from the calling
+	// goroutine. write does not keep the slice. An empty write means that the model is alive but has no text yet.
 	//
 	// It returns nil only if the model said that the reply is complete. Otherwise the error is a [*ModelError], or
-	// that of ctx if it ended. When it returns, the request to the model is closed and write is not called again. The
-	// Result holds whatever is known, also with an error.
+	// ctx.Err() if ctx ended. When Generate returns, the request to the model is closed and write is not called again.
+	// The Result holds whatever is known, also with an error.
 	Generate(ctx context.Context, request Request, write func(delta []byte)) (Result, error)
 }
 
-// Request is what a model is asked.
+// Request is the input of a model: a prompt and a limit.
 type Request struct {
 	Messages []PromptMessage
-	// MaxTokens bounds the reply; 0 leaves the length to the model.
+	// MaxTokens limits the reply, in tokens; 0 leaves the length to the model.
 	MaxTokens int
-	// Summary means that the messages ask for a summary. It is for models that cannot read, such as simulated ones.
+	// Summary means that the messages request a summary. A simulated model, which cannot read the request, needs this.
 	Summary bool
 }
 
@@ -35,13 +35,13 @@ type PromptMessage struct {
 	Content string
 }
 
-// Result is what a model said about a reply, besides its text.
+// Result is the model's data about a reply, besides its text.
 type Result struct {
-	FinishReason string // as the provider says: "stop", "length", …
+	FinishReason string // the provider's word: "stop", "length", …
 	Usage        *Usage // nil if the provider gave no usage
 }
 
-// Usage is what a reply cost in tokens, as counted by the provider.
+// Usage is the cost of a reply in tokens, as counted by the provider.
 type Usage struct {
 	Prompt, Completion int
 }
@@ -52,8 +52,8 @@ const (
 	CodeProviderTimeout = "provider_timeout"
 )
 
-// ModelError means that a model failed. Message is public, Cause is for the log. Neither quotes the provider, whose
-// texts may hold prompts or keys.
+// ModelError means that a model failed. Message is public, and Cause is for the log. Neither quotes the provider, whose
+// texts may contain prompts or keys.
 type ModelError struct {
 	Code    string // CodeProviderError or CodeProviderTimeout
 	Message string
@@ -69,8 +69,8 @@ func (e *ModelError) Error() string {
 
 func (e *ModelError) Unwrap() error { return e.Cause }
 
-// The causes with which the context of a reply is cancelled. They decide how the reply ends; any other cause
-// interrupts it.
+// Cancel the context of a reply with one of these causes, which decides the state in which the reply ends. Any other
+// cause interrupts it.
 var (
 	ErrCancelled   = errors.New("reply cancelled")
 	ErrInterrupted = errors.New("reply interrupted")
@@ -78,23 +78,23 @@ var (
 	errStalled = errors.New("the model was silent for too long")
 )
 
-// Timeouts is how long a model may be silent. Every byte counts, also a keep-alive.
+// Timeouts are the longest silences that a model may make. Every byte counts, also a keep-alive.
 type Timeouts struct {
 	FirstByte time.Duration // before the first byte; 120 s by default: a local model may first load
 	Stall     time.Duration // between two bytes; 60 s by default: twice llama-server's keep-alive interval
 }
 
-// Outcome is how a reply ended.
+// Outcome describes how a reply ended.
 type Outcome struct {
 	State        State
 	Result       Result
 	Err          *ModelError // set only if State is Failed
-	FirstTokenAt time.Time   // when the first text arrived; zero if none did
+	FirstTokenAt time.Time   // the time at which the first text arrived; zero if none did
 }
 
-// Pump runs the model into the reply and returns how it ended: in exactly one state, whatever the model does. It does
-// not end the reply, which must wait until the ending is durable. Cancel ctx with ErrCancelled or ErrInterrupted to
-// stop it. When Pump returns, the request to the model is closed.
+// Pump runs the model, appends its text to the reply, and returns the outcome. It does not end the reply: the caller
+// does, once the ending is durable. To stop the model, cancel ctx with ErrCancelled or ErrInterrupted. When Pump returns,
+// the request to the model is closed.
 func Pump(ctx context.Context, model Model, request Request, reply *Reply, timeouts Timeouts) Outcome {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -113,7 +113,7 @@ func Pump(ctx context.Context, model Model, request Request, reply *Reply, timeo
 	return Outcome{State: state, Result: result, Err: failure, FirstTokenAt: first}
 }
 
-// generate returns a panic of the model's adapter as an error: one reply must not take down all others.
+// generate runs the model and returns a panic of its adapter as an error, so that one reply cannot take down all others.
 func generate(ctx context.Context, model Model, request Request, write func([]byte)) (result Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -123,7 +123,7 @@ func generate(ctx context.Context, model Model, request Request, write func([]by
 	return model.Generate(ctx, request, write)
 }
 
-// endState decides how a reply ended, from the model's error and from the cause that cancelled its context, if any.
+// endState derives the state of a reply from the model's error, and from the cause that cancelled its context, if any.
 func endState(err, cause error) (State, *ModelError) {
 	switch {
 	case err == nil:

@@ -20,28 +20,28 @@ func TestPump_EndState(t *testing.T) {
 	wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for name, test := range map[string]struct {
 		model scriptedModel
-		cause error // to cancel with after 10 s
+		cause error // cancels the context after 10 s; nil for none
 		want  State
 		code  string
 		text  string
 	}{
-		"whole": {
+		"complete reply": {
 			model: func(_ context.Context, write func([]byte)) (Result, error) {
 				write([]byte("hello"))
 				return Result{FinishReason: "stop"}, nil
 			}, want: Completed, text: "hello",
 		},
-		"broken off": {
+		"broken connection": {
 			model: func(_ context.Context, write func([]byte)) (Result, error) {
 				write([]byte("hel"))
 				return Result{}, &ModelError{Code: CodeProviderError, Message: "the answer broke off"}
 			}, want: Failed, code: CodeProviderError, text: "hel",
 		},
-		"an error of another kind": {
+		"another type of error": {
 			model: func(context.Context, func([]byte)) (Result, error) { return Result{}, fmt.Errorf("odd") },
 			want:  Failed, code: CodeProviderError,
 		},
-		"a panic": {
+		"panic of the adapter": {
 			model: func(context.Context, func([]byte)) (Result, error) { panic("odd") },
 			want:  Failed, code: CodeProviderError,
 		},
@@ -49,7 +49,7 @@ func TestPump_EndState(t *testing.T) {
 			model: func(ctx context.Context, _ func([]byte)) (Result, error) { return Result{}, wait(ctx) },
 			want:  Failed, code: CodeProviderTimeout,
 		},
-		"a stall": {
+		"stall after the first byte": {
 			model: func(ctx context.Context, write func([]byte)) (Result, error) {
 				write([]byte("hel"))
 				return Result{}, wait(ctx)

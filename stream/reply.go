@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// Reply is an append-only text with a state. One goroutine writes it (Append, Flush, End); any number read it.
+// Reply is an append-only text with a state. One goroutine writes it (Append, Flush); any goroutine may end or read it.
 //
-// The bytes of the text never change: a slice that a reader got stays valid when the text grows, so readers encode
-// and send outside every lock.
+// The bytes of the text never change. A reader's slice stays valid when the text grows, so readers encode and send
+// outside every lock.
 type Reply struct {
 	// static
 	ID string
@@ -20,14 +20,14 @@ type Reply struct {
 	changed func()  // guarded by mu; wakes the topic's viewers; nil until the reply is published
 
 	// owned by the writer
-	held []byte // the bytes so far of an incomplete character
+	held []byte // the first bytes of an incomplete character
 }
 
-// Ending is how a reply ended. It is decided once, and durable before any viewer is shown it.
+// Ending describes how a reply ended. It is decided once, and is durable before any viewer is shown it.
 type Ending struct {
 	State State
-	// Message is the final message as JSON; its content is authoritative. It is nil if the session was gone before
-	// the reply could end in it: viewers are shown what happened to the session instead.
+	// Message is the final message as JSON. Its content is authoritative. It is nil if the session was removed or cleared
+	// before the reply ended. Viewers are then shown Deleted, Expired or Cleared instead.
 	Message []byte
 	// Error is the public error as JSON, if the reply failed.
 	Error []byte
@@ -36,13 +36,13 @@ type Ending struct {
 // NewReply returns an empty, streaming reply.
 func NewReply(id string) *Reply { return &Reply{ID: id} }
 
-// EndedReply returns a reply that has ended, for history.
+// EndedReply returns a reply that has already ended, for history.
 func EndedReply(id, text string, ending Ending) *Reply {
 	return &Reply{ID: id, text: []byte(text), ending: &ending}
 }
 
-// Append adds text from the model. An incomplete character waits for its remaining bytes; invalid UTF-8 becomes
-// U+FFFD. After End it does nothing. Only the writer may call it.
+// Append adds text from the model. It holds an incomplete character back until the remaining bytes arrive, and replaces
+// invalid UTF-8 with U+FFFD. After End it does nothing. Only the writer may call it.
 func (r *Reply) Append(delta []byte) {
 	if len(r.held) > 0 {
 		delta = append(r.held, delta...)
@@ -55,7 +55,8 @@ func (r *Reply) Append(delta []byte) {
 	r.append(whole)
 }
 
-// Flush completes the text: an incomplete character becomes U+FFFD. Only the writer may call it.
+// Flush completes the text: if an incomplete character is held back, it appends U+FFFD instead. Only the writer may call
+// it.
 func (r *Reply) Flush() {
 	if len(r.held) > 0 {
 		r.held = nil
@@ -80,7 +81,8 @@ func (r *Reply) append(whole []byte) {
 	}
 }
 
-// End ends the reply and wakes its viewers. Only the first call has an effect; it reports whether this was it.
+// End ends the reply, wakes its viewers and returns true. If the reply has ended before, it does nothing and returns
+// false.
 func (r *Reply) End(ending Ending) bool {
 	r.mu.Lock()
 	if r.ending != nil {
@@ -96,14 +98,15 @@ func (r *Reply) End(ending Ending) bool {
 	return true
 }
 
-// Snapshot returns the text so far, and the ending or nil while the reply is streaming. The text must not be changed.
+// Snapshot returns the text so far, and the ending; the ending is nil while the reply is streaming. The caller must not
+// change the text.
 func (r *Reply) Snapshot() (text []byte, ending *Ending) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.text, r.ending
 }
 
-// onChange sets the function that is called, without a lock of the reply held, when the reply has grown or ended.
+// onChange sets the function that the reply calls after it has grown or ended. The reply holds no lock during the call.
 func (r *Reply) onChange(changed func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +127,7 @@ func splitIncomplete(b []byte) (whole, rest []byte) {
 	return b, nil
 }
 
-// appendValid appends b and replaces each run of invalid UTF-8 by U+FFFD.
+// appendValid appends b to dst, with U+FFFD in place of each run of invalid UTF-8.
 func appendValid(dst, b []byte) []byte {
 	if !utf8.Valid(b) {
 		b = bytes.ToValidUTF8(b, []byte(string(utf8.RuneError)))

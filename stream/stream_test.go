@@ -17,10 +17,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeHistory is a history that a test fills by hand.
+// fakeHistory is a History with the entries that a test adds.
 type fakeHistory struct {
 	mu      sync.Mutex
-	entries []*Entry // ended replies only
+	entries []*Entry // no live replies
 	reads   int
 }
 
@@ -47,7 +47,7 @@ func ended(text string) Ending {
 	return Ending{State: Completed, Message: []byte(text)}
 }
 
-// drainInto appends everything that the viewer is shown as text: created ids, deltas and endings.
+// drainInto calls Next until there are no more events, and appends them to out as text: created ids, deltas and endings.
 func drainInto(t interface{ Fatalf(string, ...any) }, v *Viewer, out *strings.Builder) {
 	for {
 		event, ok, err := v.Next(context.Background())
@@ -65,7 +65,7 @@ func drainInto(t interface{ Fatalf(string, ...any) }, v *Viewer, out *strings.Bu
 			}
 		case Delta:
 			if !utf8.Valid(event.Delta) {
-				t.Fatalf("a delta splits a character: %q", event.Delta)
+				t.Fatalf("delta %q splits a character", event.Delta)
 			}
 			if len(event.Delta) > MaxDelta {
 				t.Fatalf("a delta has %d bytes", len(event.Delta))
@@ -81,7 +81,7 @@ func drainInto(t interface{ Fatalf(string, ...any) }, v *Viewer, out *strings.Bu
 	}
 }
 
-func TestAppend_SplitCharacter(t *testing.T) {
+func TestAppend_SplitCharacter_TextStaysValidUTF8(t *testing.T) {
 	for _, test := range []struct{ in, want string }{
 		{"plain", "plain"},
 		{"größe 🙂 かな", "größe 🙂 かな"},
@@ -95,22 +95,22 @@ func TestAppend_SplitCharacter(t *testing.T) {
 			for i := 0; i < len(test.in); i += size {
 				r.Append([]byte(test.in[i:min(len(test.in), i+size)]))
 				if text, _ := r.Snapshot(); !utf8.Valid(text) {
-					t.Fatalf("%q in pieces of %d: the text %q is not whole", test.in, size, text)
+					t.Fatalf("%q in pieces of %d bytes: the text %q is not valid UTF-8", test.in, size, text)
 				}
 			}
 			r.Flush()
 			if text, _ := r.Snapshot(); string(text) != test.want {
-				t.Errorf("%q in pieces of %d: got %q, want %q", test.in, size, text, test.want)
+				t.Errorf("%q in pieces of %d bytes: got %q, want %q", test.in, size, text, test.want)
 			}
 		}
 	}
 }
 
-func TestEnd_Once(t *testing.T) {
+func TestEnd_Twice_FirstEndingStays(t *testing.T) {
 	r := NewReply("r")
 	r.Append([]byte("text"))
 	if !r.End(ended("first")) || r.End(Ending{State: Failed}) {
-		t.Fatal("not exactly the first End decided")
+		t.Fatal("End must return true for the first call only")
 	}
 	r.Append([]byte("late"))
 	text, ending := r.Snapshot()
@@ -119,7 +119,7 @@ func TestEnd_Once(t *testing.T) {
 	}
 }
 
-func TestNext_LargeText_WholeCharacters(t *testing.T) {
+func TestNext_LargeText_DeltasKeepCharactersWhole(t *testing.T) {
 	text := strings.Repeat("äöü🙂", MaxDelta)
 	h := NewHub()
 	past := &fakeHistory{}
@@ -129,11 +129,11 @@ func TestNext_LargeText_WholeCharacters(t *testing.T) {
 	var got strings.Builder
 	drainInto(t, v, &got)
 	if got.String() != "[m1:"+text+"=completed]" {
-		t.Fatal("the text is not what was written")
+		t.Fatal("the deltas do not add up to the text")
 	}
 }
 
-func TestNext_FromAnyPosition(t *testing.T) {
+func TestNext_AnyPosition_ShowsRestOfHistory(t *testing.T) {
 	const text = "héllo wörld 🙂"
 	past := &fakeHistory{}
 	past.add(&Entry{ID: "m1x"}, &Entry{ID: "m2x", Reply: EndedReply("m2x", text, ended("m2x"))}, &Entry{ID: "m3x"})
@@ -146,11 +146,11 @@ func TestNext_FromAnyPosition(t *testing.T) {
 		{After("m1x"), "[m2x:" + text + "=completed][m3x:]"},
 		{Position{ID: "m2x"}, text + "=completed][m3x:]"},
 		{Position{ID: "m2x", Offset: len("héllo ")}, "wörld 🙂=completed][m3x:]"},
-		{Position{ID: "m2x", Offset: 2}, "llo wörld 🙂=completed][m3x:]"}, // inside é: no server sends this
+		{Position{ID: "m2x", Offset: 2}, "llo wörld 🙂=completed][m3x:]"}, // inside é, where no cursor of a server points
 		{Position{ID: "m2x", Offset: len(text)}, "=completed][m3x:]"},
 		{Position{ID: "m2x", Offset: len(text) + 100}, "=completed][m3x:]"},
 		{After("m2x"), "[m3x:]"},
-		{Position{ID: "m2y", Offset: 7}, "[m3x:]"}, // gone meanwhile
+		{Position{ID: "m2y", Offset: 7}, "[m3x:]"}, // this message no longer exists
 		{After("m3x"), ""},
 		{After("m9x"), ""},
 	} {
@@ -166,12 +166,12 @@ func TestNext_FromAnyPosition(t *testing.T) {
 	}
 }
 
-// TestViewer_RandomSession_SeesEverything runs a session with random steps. Its viewers read, stop and return at
-// random. Each must have been shown exactly the whole session.
+// TestViewer_RandomSession_SeesEverything runs a session with random steps. Viewers read, leave and return at random. In
+// the end, each viewer must have been shown the whole session, once.
 func TestViewer_RandomSession_SeesEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h, past := NewHub(), &fakeHistory{}
-		var want strings.Builder // the whole session
+		var want strings.Builder // the text of the whole session
 		const viewers = 3
 		var shown [viewers]strings.Builder
 		var view [viewers]*Viewer
@@ -249,7 +249,7 @@ func TestViewer_RandomSession_SeesEverything(t *testing.T) {
 			topic.Close()
 		}
 		if h.Topics() != 0 {
-			t.Fatalf("%d topics are left", h.Topics())
+			t.Fatalf("%d topics remain in the hub", h.Topics())
 		}
 	})
 }
@@ -291,7 +291,7 @@ func TestViewer_KeepsUp_NoHistoryRead(t *testing.T) {
 		t.Fatalf("history was read %d times", past.reads-reads)
 	}
 	if n := strings.Count(got.String(), "x=completed"); n != 20 {
-		t.Fatalf("%d replies were seen", n)
+		t.Fatalf("%d replies were shown, want 20", n)
 	}
 	if len(topic.tail) > maxTail {
 		t.Fatalf("the tail has %d messages", len(topic.tail))
@@ -303,7 +303,7 @@ func TestViewer_GapWithoutMessages_ShowsTail(t *testing.T) {
 	topic := h.Open("s")
 	defer topic.Close()
 	reply := NewReply("m7")
-	topic.Publish("m5", &Entry{ID: "m6"}, &Entry{ID: "m7", Reply: reply}) // m5 and everything before it is gone
+	topic.Publish("m5", &Entry{ID: "m6"}, &Entry{ID: "m7", Reply: reply}) // m5 and earlier messages no longer exist
 	v := h.Subscribe("s", &fakeHistory{}, func() {})
 	defer v.Close()
 	v.Start(After("m2"))
@@ -315,7 +315,7 @@ func TestViewer_GapWithoutMessages_ShowsTail(t *testing.T) {
 	}
 }
 
-func TestClear_HidesEarlierMessages(t *testing.T) {
+func TestClear_EarlierMessagesNotShown(t *testing.T) {
 	h, past := NewHub(), &fakeHistory{}
 	past.add(&Entry{ID: "m1"}, &Entry{ID: "m2"})
 	topic := h.Open("s")
@@ -335,7 +335,7 @@ func TestClear_HidesEarlierMessages(t *testing.T) {
 	}
 }
 
-func TestRemove_LastEvent(t *testing.T) {
+func TestRemove_DeletedIsLastEvent(t *testing.T) {
 	h := NewHub()
 	topic := h.Open("s")
 	defer topic.Close()
@@ -347,7 +347,7 @@ func TestRemove_LastEvent(t *testing.T) {
 	var got strings.Builder
 	drainInto(t, v, &got)
 	h.Remove("s", Deleted)
-	reply.End(Ending{State: Cancelled}) // without a message: the session is gone
+	reply.End(Ending{State: Cancelled}) // no Message, because the session is gone
 	drainInto(t, v, &got)
 	h.Remove("s", Expired)
 	drainInto(t, v, &got)
@@ -356,9 +356,9 @@ func TestRemove_LastEvent(t *testing.T) {
 	}
 }
 
-func TestNotifySummarised_NewestOnly(t *testing.T) {
+func TestNotifySummarised_ShowsNewestOnly(t *testing.T) {
 	hub := NewHub()
-	hub.NotifySummarised("s", SummaryStats{Summarised: 1}) // nobody views
+	hub.NotifySummarised("s", SummaryStats{Summarised: 1}) // no viewer yet
 	woken := 0
 	v := hub.Subscribe("s", &fakeHistory{}, func() { woken++ })
 	defer v.Close()
@@ -377,10 +377,10 @@ func TestNotifySummarised_NewestOnly(t *testing.T) {
 		hub.NotifySummarised("s", SummaryStats{Summarised: n + 2})
 	}
 	if c := next(); woken != 1 || c == nil || c.Summarised != 4 {
-		t.Errorf("woken %d times for %+v", woken, c)
+		t.Errorf("woken %d times, shown %+v; want once, 4 summarised", woken, c)
 	}
 	if c := next(); c != nil {
-		t.Errorf("then %+v", *c)
+		t.Errorf("a summary was shown again: %+v", *c)
 	}
 	late := hub.Subscribe("s", &fakeHistory{}, func() {})
 	defer late.Close()
@@ -428,10 +428,10 @@ func TestScheduleTrim_DropsTailAfterRetention(t *testing.T) {
 	})
 }
 
-func TestHub_HoldersAndUnknownTopics(t *testing.T) {
+func TestHub_LastHolderCloses_TopicRemoved(t *testing.T) {
 	h := NewHub()
 	if h.Reply("s", "m1") != nil {
-		t.Error("a topic that nobody holds has a reply")
+		t.Error("Reply returned a reply of a topic without a holder")
 	}
 	h.Clear("s", "m1") // no topic: no effect
 	h.Remove("s", Deleted)
@@ -450,7 +450,7 @@ func TestHub_HoldersAndUnknownTopics(t *testing.T) {
 	}
 }
 
-// failingHistory fails once, and then has one message.
+// failingHistory fails once. After that it contains one message.
 type failingHistory struct{ failed bool }
 
 func (f *failingHistory) EntriesFrom(_ context.Context, _, id string, _ bool, _ int) ([]*Entry, error) {
@@ -464,7 +464,7 @@ func (f *failingHistory) EntriesFrom(_ context.Context, _, id string, _ bool, _ 
 	return nil, nil
 }
 
-func TestNext_HistoryFails_CanBeRepeated(t *testing.T) {
+func TestNext_HistoryFails_NextCallSucceeds(t *testing.T) {
 	v := NewHub().Subscribe("s", &failingHistory{}, func() {})
 	if _, ok, err := v.Next(t.Context()); ok || err == nil {
 		t.Errorf("got an event %v, %v; want the error of the history", ok, err)

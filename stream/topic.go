@@ -9,16 +9,16 @@ import (
 
 // History reads messages of a topic that are no longer in memory. It may be called from any goroutine.
 type History interface {
-	// EntriesFrom returns messages in their order, at most limit: those after id, or from id on if inclusive. A reply
-	// that is still streaming ends the list and is not part of it: its topic has it in memory, or will have it in a
+	// EntriesFrom returns messages in their order, at most limit: those after id, or from id on if inclusive. The list
+	// stops before a reply that is still streaming. The topic already has that reply in memory, or will have it in a
 	// moment.
 	EntriesFrom(ctx context.Context, topic, id string, inclusive bool, limit int) ([]*Entry, error)
 }
 
 const (
-	// tailRetention is how long a reply stays in memory after its end: longer than a client takes to reconnect.
+	// tailRetention is the time for which a reply stays in memory after its end: longer than a client takes to reconnect.
 	tailRetention = 10 * time.Second
-	// maxTail is how many messages stay in memory. Viewers that are further behind read history.
+	// maxTail is the number of messages that stay in memory. Viewers that are further behind read history.
 	maxTail = 8
 )
 
@@ -31,7 +31,8 @@ type Hub struct {
 // NewHub returns an empty hub.
 func NewHub() *Hub { return &Hub{topics: make(map[string]*Topic)} }
 
-// Open returns the topic of that name and adds a holder. Every Open is followed by one Close of the topic.
+// Open returns the topic with that name, creates it if necessary, and adds a holder. The caller must call Close on the
+// topic once.
 func (h *Hub) Open(name string) *Topic {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -51,7 +52,7 @@ func (h *Hub) lookup(name string) *Topic {
 	return h.topics[name]
 }
 
-// Reply returns the reply with that id if it is in memory on this node, live or just ended, else nil.
+// Reply returns the reply with that id if this node has it in memory, live or just ended, else nil.
 func (h *Hub) Reply(topic, id string) *Reply {
 	t := h.lookup(topic)
 	if t == nil {
@@ -65,7 +66,7 @@ func (h *Hub) Reply(topic, id string) *Reply {
 	return nil
 }
 
-// Clear shows the viewers of a topic that its history up to and including message id was removed. Repeating it is
+// Clear shows Cleared to the viewers of a topic: its history up to and including message id was removed. Repeating it is
 // safe.
 func (h *Hub) Clear(topic, id string) {
 	if t := h.lookup(topic); t != nil {
@@ -73,14 +74,14 @@ func (h *Hub) Clear(topic, id string) {
 	}
 }
 
-// NotifySummarised shows the present viewers of a topic that its context was summarised.
+// NotifySummarised shows ContextSummarised to the present viewers of a topic.
 func (h *Hub) NotifySummarised(topic string, stats SummaryStats) {
 	if t := h.lookup(topic); t != nil {
 		t.notifySummarised(stats)
 	}
 }
 
-// Remove shows the viewers of a topic that its session is gone: how is Deleted or Expired.
+// Remove shows how, which is Deleted or Expired, to the viewers of a topic whose session is gone.
 func (h *Hub) Remove(topic string, how EventKind) {
 	if t := h.lookup(topic); t != nil {
 		t.remove(how)
@@ -94,8 +95,8 @@ func (h *Hub) Topics() int {
 	return len(h.topics)
 }
 
-// Topic is one session as its viewers see it. Its newest messages, the tail, are in memory and shared by all viewers;
-// earlier ones are read from history.
+// Topic is one session as its viewers see it. Its newest messages, the tail, are in memory and shared by all viewers.
+// Viewers read earlier messages from history.
 type Topic struct {
 	// static
 	hub  *Hub
@@ -104,35 +105,35 @@ type Topic struct {
 	holders int // guarded by hub.mu
 
 	mu      sync.Mutex
-	tail    []*Entry // in the order of their ids
+	tail    []*Entry // sorted by id
 	from    string   // if covered, every message after this one is in the tail
 	covered bool
-	// version changes whenever history may have more than a viewer last found in it.
+	// version increases whenever history may contain more than a viewer last found there.
 	version uint64
-	clears  uint64    // how often the history was cleared
+	clears  uint64    // number of times that the history was cleared
 	cleared string    // the last message that a clear removed
 	gone    EventKind // Deleted or Expired once the session is gone
-	// summary is the newest one, and summaries their number.
+	// summary is the newest summary, and summaries counts all of them.
 	summary   *SummaryStats
 	summaries uint64
-	// parked are the viewers that have been shown everything. The writer touches only them, so a viewer that is stuck
-	// in a write costs it nothing.
+	// parked are the viewers that have been shown everything. The writer wakes only these, so a viewer that is stuck in a
+	// write costs it nothing.
 	parked []*Viewer
 	spare  []*Viewer // the buffer that wake swaps with parked
 	trim   *time.Timer
 }
 
-// Name returns the name of the topic: the session's id.
+// Name returns the name of the topic, which is the id of the session.
 func (t *Topic) Name() string { return t.name }
 
-// HasOneHolder reports whether the caller is the only holder, so that nobody views the topic.
+// HasOneHolder reports whether the topic has exactly one holder. If the caller is that holder, nobody views the topic.
 func (t *Topic) HasOneHolder() bool {
 	t.hub.mu.Lock()
 	defer t.hub.mu.Unlock()
 	return t.holders == 1
 }
 
-// Close removes one holder. The last one removes the topic from memory.
+// Close removes one holder. When no holder is left, the hub removes the topic from memory.
 func (t *Topic) Close() {
 	t.hub.mu.Lock()
 	defer t.hub.mu.Unlock()
@@ -148,8 +149,8 @@ func (t *Topic) Close() {
 	}
 }
 
-// Publish adds new messages. Their ids rise, and they follow the message previous ("" if they are the session's
-// first) with none in between. Messages that were published before are left out: they are in the tail or in history.
+// Publish adds new messages, in ascending order of their ids. The first one must directly follow the message previous, or
+// be the session's first if previous is "". Publish skips messages that were published before.
 func (t *Topic) Publish(previous string, entries ...*Entry) {
 	t.mu.Lock()
 	if last := len(t.tail) - 1; last >= 0 {
@@ -158,7 +159,7 @@ func (t *Topic) Publish(previous string, entries ...*Entry) {
 		}
 	}
 	if last := len(t.tail) - 1; !t.covered || (last >= 0 && t.tail[last].ID < previous) || (last < 0 && t.from < previous) {
-		// Messages are missing between the tail and these: viewers read them from history.
+		// Messages are missing between the tail and the new ones: viewers read these from history.
 		t.tail, t.from, t.covered = nil, previous, true
 	}
 	t.tail = append(t.tail, entries...)
@@ -196,7 +197,7 @@ func (t *Topic) dropTail() {
 		if r := t.tail[n-1].Reply; r != nil {
 			if _, ending := r.Snapshot(); ending == nil {
 				t.mu.Unlock()
-				return // a new turn came first
+				return // a new turn has begun
 			}
 		}
 		t.from, t.tail = t.tail[n-1].ID, nil
@@ -207,7 +208,7 @@ func (t *Topic) dropTail() {
 
 func (t *Topic) clear(id string) {
 	t.mu.Lock()
-	if id <= t.cleared { // known already: the node that cleared it and the store both say so
+	if id <= t.cleared { // a repetition: both the store and the node that cleared it notify
 		t.mu.Unlock()
 		return
 	}
@@ -269,7 +270,7 @@ func (t *Topic) wake() {
 	t.mu.Unlock()
 }
 
-// park is called with mu held, and so is unpark.
+// park marks v as parked. mu must be held.
 func (t *Topic) park(v *Viewer) {
 	if v.slot == 0 {
 		t.parked = append(t.parked, v)
@@ -277,6 +278,7 @@ func (t *Topic) park(v *Viewer) {
 	}
 }
 
+// unpark marks v as running. mu must be held.
 func (t *Topic) unpark(v *Viewer) {
 	if v.slot == 0 {
 		return
@@ -290,7 +292,7 @@ func (t *Topic) unpark(v *Viewer) {
 	v.slot = 0
 }
 
-// find returns the entry of that id in the tail; called with mu held.
+// find returns the entry with that id in the tail, or nil. mu must be held.
 func (t *Topic) find(id string) *Entry {
 	i := sort.Search(len(t.tail), func(i int) bool { return t.tail[i].ID >= id })
 	if i < len(t.tail) && t.tail[i].ID == id {
@@ -299,7 +301,7 @@ func (t *Topic) find(id string) *Entry {
 	return nil
 }
 
-// following returns the first entry in the tail that a viewer at p has not seen to its end; called with mu held.
+// following returns the first entry in the tail that a viewer at p has not completely seen, or nil. mu must be held.
 func (t *Topic) following(p Position) *Entry {
 	i := sort.Search(len(t.tail), func(i int) bool {
 		return t.tail[i].ID > p.ID || t.tail[i].ID == p.ID && !p.Ended
@@ -310,7 +312,7 @@ func (t *Topic) following(p Position) *Entry {
 	return nil
 }
 
-// covers reports whether everything after p is in the tail; called with mu held.
+// covers reports whether every message after p is in the tail. mu must be held.
 func (t *Topic) covers(p Position) bool {
 	return t.covered && (p.ID > t.from || p.ID == t.from && p.Ended)
 }

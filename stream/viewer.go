@@ -5,14 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// readAhead is how many messages a viewer reads from history at once: few, so that a thousand viewers that are far
-// behind hold little memory.
+// readAhead is the number of messages that a viewer reads from history at once: few, so that a thousand viewers that are
+// far behind hold little memory.
 const readAhead = 4
 
-// Viewer is a position in a topic. One goroutine at a time calls Next; wake may be called from any.
+// Viewer is a position in a topic. Only one goroutine at a time may call Next.
 //
-// A viewer is running or parked. While it is running, somebody is about to call Next. It is parked when Next had
-// nothing more; wake is then called once when there is more. A new viewer is running.
+// A viewer is running or parked. While it is running, its owner is about to call Next. When Next has no more events, it
+// parks the viewer. Once there are more, the topic calls wake, once, from any goroutine. A new viewer is running.
 type Viewer struct {
 	// static
 	topic   *Topic
@@ -21,23 +21,23 @@ type Viewer struct {
 
 	// owned by the goroutine that calls Next
 	position Position
-	entry    *Entry   // the message that is being shown; nil between two
-	page     []*Entry // read from history, not yet shown
+	entry    *Entry   // the message that is being shown; nil between two messages
+	page     []*Entry // messages read from history and not yet shown
 	asOf     uint64   // the topic's version when history was last read
 	read     uint64   // the topic's version when history had nothing more to read
 	clears   uint64
-	// summaries is the topic's number when the viewer last looked.
+	// summaries is the topic's number of summaries at the last call of Next.
 	summaries uint64
 
 	// guarded by topic.mu
-	slot   int // its place in parked, from 1; 0 while running
+	slot   int // index in topic.parked, plus 1; 0 while running
 	closed bool
 }
 
-// Subscribe returns a viewer without a position. It misses nothing that is published from now on. The caller finds
-// out where to begin and calls Start before the first Next; without Start, the view begins with the first message.
-// The viewer reads from history what is not in memory, and holds the topic until its Close. wake is called without a
-// lock held and must not block.
+// Subscribe returns a viewer that misses nothing that is published from now on. The viewer holds the topic until its
+// Close, and reads from history the messages that are not in memory. Call Start with the position to begin at before the
+// first Next; without Start, the view begins with the first message. The topic calls wake without a lock held; wake must
+// not block.
 func (h *Hub) Subscribe(topic string, history History, wake func()) *Viewer {
 	t := h.Open(topic)
 	t.mu.Lock()
@@ -48,15 +48,15 @@ func (h *Hub) Subscribe(topic string, history History, wake func()) *Viewer {
 // Start sets the position where Next begins.
 func (v *Viewer) Start(position Position) {
 	if position.ID == "" {
-		position.Ended = true // no message has this id, so there is nothing of it to show
+		position.Ended = true // no message has the id "", so none must be shown
 	}
 	v.position = position
 }
 
-// Topic returns the topic.
+// Topic returns the topic that the viewer is subscribed to.
 func (v *Viewer) Topic() *Topic { return v.topic }
 
-// Close ends the view. A wake that is under way may still arrive. Call it once, from any goroutine.
+// Close ends the view. A wake that has already started may still arrive. Call Close once, from any goroutine.
 func (v *Viewer) Close() {
 	v.topic.mu.Lock()
 	v.closed = true
@@ -65,8 +65,8 @@ func (v *Viewer) Close() {
 	v.topic.Close()
 }
 
-// Next returns the next event. If ok is false, there is none: the viewer is parked, and wake is called once when
-// there is more. An error comes from reading history; Next may be called again.
+// Next returns the next event. If there is none, ok is false and the viewer is parked; the topic calls wake once when
+// there is one. An error comes from reading history, and Next may then be called again.
 func (v *Viewer) Next(ctx context.Context) (event Event, ok bool, err error) {
 	for {
 		event, outcome := v.step()
@@ -99,7 +99,7 @@ func (v *Viewer) step() (Event, progress) {
 	case v.closed:
 		return Event{}, parked
 	case t.gone != 0:
-		v.closed = true // the last event: it will not be parked again
+		v.closed = true // this is the last event, so never park the viewer again
 		return Event{Kind: t.gone, After: v.position}, found
 	case v.clears != t.clears:
 		v.clears, v.entry, v.page = t.clears, nil, nil
@@ -130,7 +130,8 @@ func (v *Viewer) step() (Event, progress) {
 	}
 }
 
-// nextEntry sets the entry to show next, from the tail or from the page that was read; called with topic.mu held.
+// nextEntry sets v.entry to the next message to show, from the tail or from the page that was read. It reports whether
+// there is one. topic.mu must be held.
 func (v *Viewer) nextEntry() bool {
 	if e := v.topic.following(v.position); e != nil && v.upToTail() {
 		v.entry, v.page = e, nil
@@ -146,14 +147,14 @@ func (v *Viewer) nextEntry() bool {
 	return true
 }
 
-// upToTail reports whether no message lies between the position and the tail. Either the tail reaches back that far,
-// or history was read since it last changed and had nothing more. Called with topic.mu held.
+// upToTail reports whether no message lies between the position and the tail. Either the tail reaches back to the
+// position, or history has not changed since it had nothing more. topic.mu must be held.
 func (v *Viewer) upToTail() bool {
 	return v.topic.covers(v.position) || v.read == v.topic.version
 }
 
-// show returns the next event of e. If there is none, v.entry tells why: nil if e is finished, else e has nothing
-// new. Called with topic.mu held.
+// show returns the next event of e. If there is none, it sets v.entry to nil if e is finished, and keeps v.entry if e may
+// have more later. topic.mu must be held.
 func (v *Viewer) show(e *Entry) (Event, bool) {
 	if e.ID != v.position.ID {
 		v.position = Position{ID: e.ID, Ended: e.Reply == nil}
@@ -166,7 +167,7 @@ func (v *Viewer) show(e *Entry) (Event, bool) {
 	text, ending := e.Reply.Snapshot()
 	from := v.position.Offset
 	for from < len(text) && !utf8.RuneStart(text[from]) {
-		from++ // an offset inside a character, made up by the client
+		from++ // only a made-up cursor has an offset inside a character
 	}
 	if from < len(text) {
 		delta := cutDelta(text[from:])
@@ -178,13 +179,13 @@ func (v *Viewer) show(e *Entry) (Event, bool) {
 	}
 	v.position, v.entry = After(e.ID), nil
 	if ending.Message == nil {
-		return Event{}, false // the session is gone, and Deleted, Expired or Cleared says so
+		return Event{}, false // the viewer is shown Deleted, Expired or Cleared instead
 	}
 	return Event{Kind: Ended, Entry: e, Ending: ending, After: v.position}, true
 }
 
-// readHistory reads a page after the position. If it is empty, the viewer has caught up with the topic as it was when
-// step looked.
+// readHistory reads a page after the position. An empty page means that the viewer has caught up with version asOf of the
+// topic.
 func (v *Viewer) readHistory(ctx context.Context) error {
 	page, err := v.history.EntriesFrom(ctx, v.topic.name, v.position.ID, !v.position.Ended, readAhead)
 	if err != nil {

@@ -15,7 +15,7 @@ func (c countingEncoder) AppendFrame(dst []byte, _ string, event Event) []byte {
 	return append(dst, event.Delta...)
 }
 
-// crowd is many viewers of one reply. The first stuck of them were woken once and never read.
+// crowd is many viewers of one reply. The first viewers, stuck of them, are woken once and never read.
 type crowd struct {
 	topic   *Topic
 	reply   *Reply
@@ -44,7 +44,7 @@ func newCrowd(t testing.TB, size, stuck int) *crowd {
 	return h
 }
 
-// read lets every viewer from index from on read everything there is.
+// read calls Next of every viewer with an index of at least from, until there are no more events.
 func (h *crowd) read(t testing.TB, from int) {
 	for _, v := range h.views[from:] {
 		for {
@@ -61,7 +61,7 @@ func (h *crowd) read(t testing.TB, from int) {
 	}
 }
 
-func TestFanOut_StuckViewersCostNothing(t *testing.T) {
+func TestFanOut_StuckViewers_WokenOnceEncodedOnce(t *testing.T) {
 	const size, stuck, tokens = 1000, 10, 100
 	h := newCrowd(t, size, stuck)
 	h.encoded.Store(0)
@@ -71,7 +71,7 @@ func TestFanOut_StuckViewersCostNothing(t *testing.T) {
 	}
 	for i, n := range h.wakes {
 		if i < stuck && n != 1 {
-			t.Errorf("a viewer that does not read was woken %d times", n)
+			t.Errorf("a stuck viewer was woken %d times, want 1", n)
 		}
 		if i >= stuck && n != tokens {
 			t.Fatalf("viewer %d was woken %d times in %d tokens", i, n, tokens)
@@ -81,23 +81,23 @@ func TestFanOut_StuckViewersCostNothing(t *testing.T) {
 		t.Errorf("%d frames were encoded for %d tokens and %d viewers in lockstep", n, tokens, size-stuck)
 	}
 	if want := (size - stuck) * tokens * len("token "); h.seen != want {
-		t.Errorf("%d bytes were seen, want %d", h.seen, want)
+		t.Errorf("%d bytes were read, want %d", h.seen, want)
 	}
-	// The stuck viewers return: one delta each, however much they missed.
+	// The stuck viewers read again. Each gets all missed text as one delta.
 	h.encoded.Store(0)
 	h.seen = 0
 	h.read(t, 0)
 	if want := stuck * tokens * len("token "); h.seen != want || h.encoded.Load() != 1 {
-		t.Errorf("after returning they saw %d bytes, want %d, in %d frames", h.seen, want, h.encoded.Load())
+		t.Errorf("the stuck viewers then read %d bytes, want %d, in %d frames, want 1", h.seen, want, h.encoded.Load())
 	}
 }
 
-func TestFanOut_AllocationsPerToken(t *testing.T) {
+func TestFanOut_FewAllocationsPerToken(t *testing.T) {
 	for _, viewers := range []int{1, 100} {
 		t.Run(fmt.Sprint(viewers, " viewers"), func(t *testing.T) {
 			h := newCrowd(t, viewers, 0)
 			token := []byte("token ")
-			for range 5000 / viewers { // so that the text rarely grows its buffer
+			for range 5000 / viewers { // grow the text, so that its buffer rarely grows during the measurement
 				h.reply.Append(token)
 				h.read(t, 0)
 			}
@@ -106,7 +106,7 @@ func TestFanOut_AllocationsPerToken(t *testing.T) {
 				h.read(t, 0)
 			})
 			if got > 0.1*float64(viewers) {
-				t.Errorf("%.2f allocations a token", got)
+				t.Errorf("%.2f allocations a token, want at most %.1f", got, 0.1*float64(viewers))
 			}
 			t.Logf("%.2f allocations a token", got)
 		})

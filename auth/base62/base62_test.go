@@ -2,7 +2,7 @@ package base62
 
 import "testing"
 
-func TestRandom_EveryCharacterAlike(t *testing.T) {
+func TestRandom_CharactersEquallyLikely(t *testing.T) {
 	seen := map[rune]int{}
 	for _, c := range Random(62_000) {
 		seen[c]++
@@ -17,7 +17,7 @@ func TestRandom_EveryCharacterAlike(t *testing.T) {
 	}
 }
 
-func TestRandom_LengthAndDifference(t *testing.T) {
+func TestRandom_LengthRight_NoRepeats(t *testing.T) {
 	seen := map[string]bool{}
 	for n := range 100 {
 		text := Random(n)
@@ -25,7 +25,7 @@ func TestRandom_LengthAndDifference(t *testing.T) {
 			t.Errorf("Random(%d) has %d characters", n, len(text))
 		}
 		if n >= 16 && seen[text] {
-			t.Errorf("%q was made twice", text)
+			t.Errorf("Random returned %q twice", text)
 		}
 		seen[text] = true
 	}

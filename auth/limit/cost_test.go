@@ -8,7 +8,7 @@ import (
 func TestOperations_NoAllocation(t *testing.T) {
 	var c Counters
 	f, from := NewFailures(), netip.MustParseAddr("2001:db8::1")
-	ask := Request{Limits: of(Enterprise), Test: true, Tokens: 100}
+	ask := Request{Limits: limitsOf(Enterprise), Test: true, Tokens: 100}
 	now := noon
 	for name, do := range map[string]func(){
 		"take":    func() { c.Requests.Take(now, 1, 1_000) },
@@ -30,7 +30,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// each in a second of its own
+// Each Take comes a second after the previous one.
 func BenchmarkTakeAndAdvance(b *testing.B) {
 	var w Window
 	b.ReportAllocs()
@@ -39,7 +39,7 @@ func BenchmarkTakeAndAdvance(b *testing.B) {
 	}
 }
 
-// each a minute after the last: all buckets are to be cleared
+// Each Take comes a minute after the previous one, so it must clear nearly all buckets.
 func BenchmarkTakeAfterAMinute(b *testing.B) {
 	var w Window
 	b.ReportAllocs()
@@ -68,7 +68,7 @@ func BenchmarkAdmit(b *testing.B) {
 
 func BenchmarkRefuse(b *testing.B) {
 	var c Counters
-	ask := Request{Limits: of(Pro), Tokens: 10}
+	ask := Request{Limits: limitsOf(Pro), Tokens: 10}
 	c.Requests.Charge(noon+60, 300)
 	b.ReportAllocs()
 	for range b.N {

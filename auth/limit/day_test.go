@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestDay_HundredRequestsUntilMidnightUTC(t *testing.T) {
+func TestDay_AdmitsHundredRequestsUntilMidnightUTC(t *testing.T) {
 	last := SecondOf(time.Date(2026, 2, 28, 23, 59, 59, 999_000_000, time.FixedZone("", 0)))
 	var d Day
 	for range 100 {
@@ -21,21 +21,21 @@ func TestDay_HundredRequestsUntilMidnightUTC(t *testing.T) {
 	equal(t, "its reset", d.Reset(last+1), last+1+day)
 }
 
-func TestDay_RestoredAfterRestart(t *testing.T) {
+func TestDay_Restart_KeepsCount(t *testing.T) {
 	c := Counters{}
 	for range 100 {
-		c.Admit(noon, Request{Limits: of(Pro), Test: true})
+		c.Admit(noon, Request{Limits: limitsOf(Pro), Test: true})
 	}
 	kept, err := json.Marshal(c.Day)
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "what is kept", string(kept), `{"day":20833,"count":100}`)
+	equal(t, "the stored day", string(kept), `{"day":20833,"count":100}`)
 	restarted := Counters{}
 	if err := json.Unmarshal(kept, &restarted.Day); err != nil {
 		t.Fatal(err)
 	}
-	d := restarted.Admit(noon+61, Request{Limits: of(Pro), Test: true})
+	d := restarted.Admit(noon+61, Request{Limits: limitsOf(Pro), Test: true})
 	equal(t, "refused", d.Refused, ByDay)
 }
 
@@ -52,7 +52,7 @@ func TestDay_ClockGoesBack_KeepsCount(t *testing.T) {
 	equal(t, "the day after", d.Used(midnight-499*day), 0)
 }
 
-func TestDay_ClockGoesBack_EndsNextDay(t *testing.T) {
+func TestDay_ClockGoesBack_CountEndsNextDay(t *testing.T) {
 	midnight := noon - noon%day
 	for back := range Second(5) {
 		d := Day{Number: int64(midnight / day), Count: 7}
@@ -71,23 +71,23 @@ func TestDay_ClockGoesBack_EndsNextDay(t *testing.T) {
 func TestWithdraw_Twice_GivesBackOnce(t *testing.T) {
 	for _, now := range []Second{0, noon} {
 		var c Counters
-		ask := Request{Limits: of(Pro), Test: true}
+		ask := Request{Limits: limitsOf(Pro), Test: true}
 		d := c.Admit(now, ask)
 		c.Admit(now, ask)
 		c.Withdraw(now, &d)
 		c.Withdraw(now, &d)
 		equal(t, "used", c.Day.Used(now), 1)
 		d = c.Admit(now, ask)
-		c.Day.Count = 0 // restored meanwhile, from before
+		c.Day.Count = 0 // the store has restored an older count meanwhile
 		c.Withdraw(now, &d)
 		equal(t, "used", c.Day.Used(now), 0)
 	}
 }
 
-func TestWithdraw_NextDay_LeavesNewDay(t *testing.T) {
+func TestWithdraw_AfterMidnight_NewDayUnchanged(t *testing.T) {
 	before := noon - noon%day - 1
 	var c Counters
-	ask := Request{Limits: of(Pro), Test: true}
+	ask := Request{Limits: limitsOf(Pro), Test: true}
 	d := c.Admit(before, ask)
 	c.Admit(before+1, ask)
 	c.Withdraw(before+1, &d)

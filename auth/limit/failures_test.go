@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// numbered is an address that differs from all others so made.
+// numbered returns the i-th of a sequence of different addresses, IPv4 and IPv6 in turn.
 func numbered(i int) netip.Addr {
 	var b [16]byte
 	if i%2 == 0 {
@@ -20,7 +20,7 @@ func numbered(i int) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-func TestFailures_ThirtyAMinute(t *testing.T) {
+func TestFailures_AdmitsThirtyAMinute(t *testing.T) {
 	f := NewFailures()
 	a, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	for i := range 30 {
@@ -31,10 +31,10 @@ func TestFailures_ThirtyAMinute(t *testing.T) {
 			Decision{Refused: ByFailures, Limit: 30, Reset: noon + 61, RetryAfter: 21})
 	}
 	equal(t, "another address", f.Record(noon+40, other), Decision{Limit: 30, Remaining: 29, Reset: noon + 101})
-	equal(t, "when the first has left", f.Record(noon+61, a), Decision{Limit: 30, Remaining: 0, Reset: noon + 62})
+	equal(t, "once the first failure has left", f.Record(noon+61, a), Decision{Limit: 30, Remaining: 0, Reset: noon + 62})
 }
 
-func TestFailures_NetworkOfAddress(t *testing.T) {
+func TestNetworkOf_GroupsAddressesOfOneNetwork(t *testing.T) {
 	for _, c := range []struct {
 		one, other string
 		same       bool
@@ -71,14 +71,14 @@ func TestFailures_AddressesCountedSeparately(t *testing.T) {
 	}
 }
 
-func TestFailures_RotatingAddresses_Bounded(t *testing.T) {
+func TestFailures_RotatingAddresses_TotalBounded(t *testing.T) {
 	f := NewFailures()
 	if size := unsafe.Sizeof(f.sets[0]) * uintptr(len(f.sets)); size > 1_200_000 {
-		t.Fatalf("it is %d bytes", size)
+		t.Fatalf("the table has %d bytes", size)
 	}
 	next, admitted := 0, 0
 	allocated := testing.AllocsPerRun(200_000, func() {
-		if d := f.Record(noon+Second(next%61), numbered(next)); d.Admitted() { // the clock goes back, too
+		if d := f.Record(noon+Second(next%61), numbered(next)); d.Admitted() { // the clock also goes back, from 60 to 0
 			admitted++
 		}
 		next++
@@ -106,7 +106,7 @@ func TestFailures_PersistentAddress_NotEvicted(t *testing.T) {
 
 func TestFailures_SharedSet_LimitHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var set [failureWays]failing // all in one set, as if somebody could aim
+		var set [failureWays]failing // all addresses in one set, as if an attacker knew the seed
 		var admitted []Second
 		now := noon
 		for range 600 {
@@ -119,7 +119,7 @@ func TestFailures_SharedSet_LimitHolds(t *testing.T) {
 		const most = failureWays * FailuresPerMinute
 		for i := most; i < len(admitted); i++ {
 			if admitted[i]-admitted[i-most] <= 60 {
-				t.Fatalf("more than %d from %d to %d", most, admitted[i-most], admitted[i])
+				t.Fatalf("more than %d admitted from second %d to %d", most, admitted[i-most], admitted[i])
 			}
 		}
 	})
@@ -133,10 +133,10 @@ func TestFailures_EvictsEmptiestSlot(t *testing.T) {
 	}
 	set[3].window.Charge(noon+20, 5)
 	set[5].window.Charge(noon+20, 1)
-	set[5].window.Settle(noon+20, &Reservation{noon + 5, 5}, 0) // 6 are left
+	set[5].window.Settle(noon+20, &Reservation{noon + 5, 5}, 0) // leaves 6, the fewest
 	equal(t, "the emptiest", windowIn(&set, noon+30, network{100, 4}), &set[5].window)
 	set[5].window.Charge(noon+30, 10)
-	equal(t, "of the emptiest the oldest", windowIn(&set, noon+30, network{101, 4}), &set[0].window)
+	equal(t, "the oldest among the emptiest", windowIn(&set, noon+30, network{101, 4}), &set[0].window)
 	equal(t, "its own", windowIn(&set, noon+30, network{3, 4}), &set[3].window)
-	equal(t, "what was counted there", windowIn(&set, noon+30, network{101, 4}).Used(noon+30), 10)
+	equal(t, "the inherited count", windowIn(&set, noon+30, network{101, 4}).Used(noon+30), 10)
 }

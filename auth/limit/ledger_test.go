@@ -9,11 +9,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ledger is what Window is measured against: every entry ever made, added up anew for each question.
+// ledger is the reference implementation of Window: it keeps all entries and adds them up for each call.
 type ledger struct {
 	entries []entry
 	clock   Second // never runs backwards
-	behind  Second // by how much the caller's clock was set back
+	behind  Second // the ledger's clock minus the caller's, if that was set back
 }
 
 type entry struct {
@@ -21,7 +21,7 @@ type entry struct {
 	n      int
 }
 
-// tick is the ledger's clock when the caller's says now.
+// tick advances the ledger's clock for the caller's time now, and returns it.
 func (l *ledger) tick(now Second) Second {
 	switch at := now + l.behind; {
 	case at > l.clock:
@@ -46,7 +46,7 @@ func (l *ledger) add(n int) int {
 	return len(l.entries) - 1
 }
 
-// wait tries one second after the other, by the caller's clock.
+// wait returns the seconds until n fits. It tries one second after the other, by the caller's clock.
 func (l *ledger) wait(now Second, n, limit int) int {
 	at := l.tick(now)
 	for k := Second(0); ; k++ {
@@ -56,7 +56,8 @@ func (l *ledger) wait(now Second, n, limit int) int {
 	}
 }
 
-// reset is when, by the caller's clock, what is used first becomes less.
+// reset returns the first time, by the caller's clock, at which less is used than now. If nothing is used, it returns
+// now.
 func (l *ledger) reset(now Second) Second {
 	at := l.tick(now)
 	for k := Second(1); l.used(at) > 0; k++ {
@@ -67,8 +68,8 @@ func (l *ledger) reset(now Second) Second {
 	return now
 }
 
-// gaps between arrivals, in milliseconds: mostly none or little, some about a second's and a minute's edge, some
-// long.
+// gaps generates times between arrivals, in milliseconds: none, short, long, and close to the edge of a second or a
+// minute.
 func gaps() *rapid.Generator[int] {
 	return rapid.OneOf(
 		rapid.Just(0), rapid.IntRange(0, 50), rapid.IntRange(0, 3_000), rapid.SampledFrom([]int{999, 1_000, 1_001}),
@@ -77,7 +78,7 @@ func gaps() *rapid.Generator[int] {
 	)
 }
 
-// steps of a clock, in seconds, some of them back.
+// steps generates steps of a clock, in seconds. Some go back.
 func steps() *rapid.Generator[int] {
 	return rapid.OneOf(
 		rapid.IntRange(0, 3), rapid.IntRange(0, 70), rapid.IntRange(-3, 3), rapid.IntRange(-65, -55),

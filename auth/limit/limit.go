@@ -1,6 +1,6 @@
 package limit
 
-// Kind is one of the limits. The zero value is none.
+// Kind identifies a limit. The zero value means none.
 type Kind uint8
 
 // The limits.
@@ -11,7 +11,7 @@ const (
 	ByFailures                 // failed authentications a minute, of an address
 )
 
-// String returns what is limited, to follow a number: "60 requests a minute".
+// String returns the unit of the limit, to follow a number: "60 requests a minute".
 func (k Kind) String() string {
 	switch k {
 	case ByRequests:
@@ -26,17 +26,17 @@ func (k Kind) String() string {
 	return "none"
 }
 
-// Status is the state of one limit, as seen by a request for it.
+// Status is the state of one limit for one request.
 type Status struct {
 	By    Kind
 	Limit int
 	Used  int    // may exceed Limit after an overshoot
-	Reset Second // when the oldest of what is used leaves
+	Reset Second // when the oldest bucket leaves the window, or the day ends
 	Wait  int    // whole seconds until the request fits; 0 if it fits now
 }
 
 // Decision says whether a request is admitted, and holds the figures for its response. Pass it by pointer: withdrawing
-// a copy as well would give everything back twice.
+// both a decision and its copy would give everything back twice.
 type Decision struct {
 	Refused    Kind   // the limit that refuses; 0 if the request is admitted
 	Limit      int    // X-RateLimit-Limit
@@ -47,16 +47,17 @@ type Decision struct {
 	// Reservation holds the tokens that were reserved. Settle it once, when the reply ends.
 	Reservation Reservation
 
-	request Reservation // the one request, for Withdraw
-	day     Day         // the day after counting the request, for Withdraw; zero if it was not counted
+	request Reservation // counts the request itself, for Withdraw
+	day     Day         // the day after it counted the request, for Withdraw; zero if it did not
 }
 
 // Admitted reports whether no limit refuses.
 func (d *Decision) Admitted() bool { return d.Refused == 0 }
 
-// Decide combines the states of several limits, requests a minute first. Of those that refuse it picks the one with the
-// longest wait: a client that waits that long is admitted, unless others were faster. If none refuses, it shows requests
-// a minute, or the day if less is left there. It changes nothing; a store that counts elsewhere can use it too.
+// Decide combines the states of several limits; the first must be requests a minute. Among the limits that refuse, it
+// picks the one with the longest wait. A client that waits that long is admitted, unless other requests come first. If no
+// limit refuses, it picks requests a minute, or the day if less is left there. It changes nothing, so a store that counts
+// elsewhere can also use it.
 func Decide(states ...Status) Decision {
 	if len(states) == 0 {
 		return Decision{}
@@ -80,28 +81,29 @@ func Decide(states ...Status) Decision {
 
 func (s Status) remaining() int { return max(0, s.Limit-s.Used) }
 
-// Request is what one request asks of its account's limits.
+// Request is what one request needs from the limits of its account.
 type Request struct {
 	Limits TierLimits // of the account's tier
-	Test   bool       // made with a test key: the day counts as well
-	Tokens int        // to reserve: prompt and reply room; 0 if no model is called
+	Test   bool       // made with a test key, so it also counts in the day
+	Tokens int        // the number to reserve: prompt and reply room; 0 if no model is called
 }
 
-// Counters are the counts of one account and mode: 544 bytes without pointers. The zero value is empty. They are not safe
-// for concurrent use; even reading moves their clocks.
+// Counters are the counts of one account and mode. They take 544 bytes without pointers. The zero value is empty. They
+// are not safe for concurrent use: even reading moves their clocks.
 type Counters struct {
 	Requests Window
 	Tokens   Window
-	Day      Day // to be restored from the store after a restart
+	Day      Day // the store must restore it after a restart
 }
 
-// Check returns the decision that Admit would make and takes nothing: its figures are those before the request.
+// Check returns the decision that Admit would make, with the figures before the request. It counts nothing.
 func (c *Counters) Check(now Second, r Request) Decision {
 	return c.decide(now, r, 1)
 }
 
-// Admit counts the request in its minute, and in its day if it was made with a test key, and reserves its tokens: all of
-// them or, if any limit refuses, none. Call it after every other check, or withdraw it.
+// Admit counts the request in its minute, counts it in its day if a test key made it, and reserves its tokens. If any
+// limit refuses, it does none of this. Call it after every other check, and withdraw the decision if the request has no
+// effect after all.
 func (c *Counters) Admit(now Second, r Request) Decision {
 	if d := c.Check(now, r); !d.Admitted() {
 		return d
@@ -118,8 +120,8 @@ func (c *Counters) Admit(now Second, r Request) Decision {
 	return d
 }
 
-// Withdraw undoes Admit when the request did not take effect after all, because the store could not commit it. It empties
-// the decision, so withdrawing again, or settling its Reservation, does nothing. A refusal has nothing to withdraw.
+// Withdraw undoes Admit if the store could not commit the request. It empties the decision: after that, another Withdraw
+// or settling its Reservation has no effect. A refusal has nothing to withdraw.
 func (c *Counters) Withdraw(now Second, d *Decision) {
 	c.Requests.Release(now, &d.request)
 	c.Tokens.Release(now, &d.Reservation)
@@ -129,13 +131,13 @@ func (c *Counters) Withdraw(now Second, d *Decision) {
 	d.day = Day{}
 }
 
-// Idle reports whether both windows are empty, so that the counters may be forgotten. The day does not matter: the store
-// keeps its count.
+// Idle reports whether both windows are empty, so that the counters may be dropped from memory. The day does not matter:
+// the store keeps its count.
 func (c *Counters) Idle(now Second) bool {
 	return c.Requests.Used(now) == 0 && c.Tokens.Used(now) == 0
 }
 
-// decide combines the limits for so many requests and for r.Tokens.
+// decide combines the limits for the given number of requests and for r.Tokens.
 func (c *Counters) decide(now Second, r Request, requests int) Decision {
 	var states [3]Status
 	states[0] = c.Requests.status(now, ByRequests, requests, r.Limits.RequestsPerMinute)
@@ -154,8 +156,8 @@ func (c *Counters) decide(now Second, r Request, requests int) Decision {
 	return Decide(states[:n]...)
 }
 
-// status returns the state of a window for a request of n. If n exceeds the limit and never fits, Wait is a full window:
-// the limit may have changed by then.
+// status returns the state of a window for a request of n. If n exceeds the limit, it never fits. Wait is then 61 s,
+// because the limit may have changed by then.
 func (w *Window) status(now Second, by Kind, n, limit int) Status {
 	wait, ok := w.Wait(now, n, limit)
 	if !ok {
@@ -164,7 +166,8 @@ func (w *Window) status(now Second, by Kind, n, limit int) Status {
 	return Status{by, limit, w.Used(now), w.Reset(now), wait}
 }
 
-// CheckTokens decides by the limit of tokens a minute alone whether tokens could be reserved. It takes nothing.
+// CheckTokens returns the decision of the limit of tokens a minute on a reservation of tokens, and ignores the other
+// limits. It reserves nothing.
 func (c *Counters) CheckTokens(now Second, limits TierLimits, tokens int) Decision {
 	limit := limits.TokensPerMinute
 	return Decide(c.Tokens.status(now, ByTokens, capped(tokens, limit), limit))

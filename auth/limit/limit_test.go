@@ -7,13 +7,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-func of(tier Tier) TierLimits {
+// limitsOf returns the default limits of a tier.
+func limitsOf(tier Tier) TierLimits {
 	tiers := DefaultTiers()
 	figures, _ := tiers.Limits(tier)
 	return figures
 }
 
-func TestAdmit_Concurrent_ExactlyTheLimit(t *testing.T) {
+func TestAdmit_Concurrent_AdmitsExactlyTheLimit(t *testing.T) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	var c Counters
@@ -22,8 +23,8 @@ func TestAdmit_Concurrent_ExactlyTheLimit(t *testing.T) {
 		all.Go(func() {
 			mu.Lock()
 			defer mu.Unlock()
-			// some read the clock a moment before others, on either side of a second's boundary
-			if d := c.Admit(noon-Second(i%2), Request{Limits: of(Pro)}); d.Admitted() {
+			// Every other caller has read the clock one second earlier.
+			if d := c.Admit(noon-Second(i%2), Request{Limits: limitsOf(Pro)}); d.Admitted() {
 				admitted++
 				remaining[d.Remaining] = true
 			} else if d.Refused != ByRequests || d.Limit != 300 || d.Remaining != 0 || d.RetryAfter < 60 {
@@ -33,56 +34,56 @@ func TestAdmit_Concurrent_ExactlyTheLimit(t *testing.T) {
 	}
 	all.Wait()
 	equal(t, "admitted", admitted, 300)
-	equal(t, "different figures of what remains", len(remaining), 300)
+	equal(t, "number of different Remaining values", len(remaining), 300)
 }
 
 func TestAdmit_FiguresShown(t *testing.T) {
 	midnight := noon - noon%day + day
 	for _, c := range []struct {
 		name           string
-		requests, days int // made before
+		requests, days int // counted before the request
 		tokens         int
 		ask            Request
 		want           Decision
 	}{
-		{name: "requests a minute", requests: 10,
-			ask:  Request{Limits: of(Free), Tokens: 500},
+		{name: "admitted, requests a minute shown", requests: 10,
+			ask:  Request{Limits: limitsOf(Free), Tokens: 500},
 			want: Decision{Limit: 60, Remaining: 49, Reset: noon + 61, Reservation: Reservation{noon, 500}}},
-		{name: "those of requests a minute where the day has more left", requests: 50,
-			ask:  Request{Limits: of(Free), Test: true},
+		{name: "the day has more left, requests a minute shown", requests: 50,
+			ask:  Request{Limits: limitsOf(Free), Test: true},
 			want: Decision{Limit: 60, Remaining: 9, Reset: noon + 61}},
-		{name: "those of the day where less is left there", days: 50,
-			ask:  Request{Limits: of(Free), Test: true},
+		{name: "the day has less left, day shown", days: 50,
+			ask:  Request{Limits: limitsOf(Free), Test: true},
 			want: Decision{Limit: 100, Remaining: 49, Reset: midnight}},
-		{name: "those of requests a minute where as much is left", requests: 10, days: 50,
-			ask:  Request{Limits: of(Free), Test: true},
+		{name: "the same left in both, requests a minute shown", requests: 10, days: 50,
+			ask:  Request{Limits: limitsOf(Free), Test: true},
 			want: Decision{Limit: 60, Remaining: 49, Reset: noon + 61}},
-		{name: "of a live key never those of the day", days: 100,
-			ask:  Request{Limits: of(Free)},
+		{name: "live key, day not shown", days: 100,
+			ask:  Request{Limits: limitsOf(Free)},
 			want: Decision{Limit: 60, Remaining: 59, Reset: noon + 61}},
 		{name: "requests a minute refuse", requests: 60,
-			ask:  Request{Limits: of(Free), Tokens: 500},
+			ask:  Request{Limits: limitsOf(Free), Tokens: 500},
 			want: Decision{Refused: ByRequests, Limit: 60, Reset: noon + 61, RetryAfter: 61}},
 		{name: "the day refuses", days: 100,
-			ask:  Request{Limits: of(Pro), Test: true, Tokens: 500},
+			ask:  Request{Limits: limitsOf(Pro), Test: true, Tokens: 500},
 			want: Decision{Refused: ByDay, Limit: 100, Reset: midnight, RetryAfter: int(midnight - noon)}},
-		{name: "tokens refuse, and show what is left", tokens: 9_700,
-			ask:  Request{Limits: of(Free), Tokens: 301},
+		{name: "tokens refuse, remaining tokens shown", tokens: 9_700,
+			ask:  Request{Limits: limitsOf(Free), Tokens: 301},
 			want: Decision{Refused: ByTokens, Limit: 10_000, Remaining: 300, Reset: noon + 61, RetryAfter: 61}},
-		{name: "an overshoot leaves nothing, not less", tokens: 12_000,
-			ask:  Request{Limits: of(Free), Tokens: 1},
+		{name: "overshoot, remaining is 0", tokens: 12_000,
+			ask:  Request{Limits: limitsOf(Free), Tokens: 1},
 			want: Decision{Refused: ByTokens, Limit: 10_000, Reset: noon + 61, RetryAfter: 61}},
-		{name: "an overshoot does not refuse what needs no tokens", tokens: 12_000,
-			ask:  Request{Limits: of(Free)},
+		{name: "overshoot, request without tokens admitted", tokens: 12_000,
+			ask:  Request{Limits: limitsOf(Free)},
 			want: Decision{Limit: 60, Remaining: 59, Reset: noon + 61}},
-		{name: "of several that refuse the one with the longest wait", requests: 60, days: 100, tokens: 10_000,
-			ask:  Request{Limits: of(Free), Test: true, Tokens: 1},
+		{name: "several refuse, longest wait shown", requests: 60, days: 100, tokens: 10_000,
+			ask:  Request{Limits: limitsOf(Free), Test: true, Tokens: 1},
 			want: Decision{Refused: ByDay, Limit: 100, Reset: midnight, RetryAfter: int(midnight - noon)}},
-		{name: "of those with as long a wait requests first", requests: 60, tokens: 10_000,
-			ask:  Request{Limits: of(Free), Tokens: 1},
+		{name: "equal waits, requests a minute shown", requests: 60, tokens: 10_000,
+			ask:  Request{Limits: limitsOf(Free), Tokens: 1},
 			want: Decision{Refused: ByRequests, Limit: 60, Reset: noon + 61, RetryAfter: 61}},
-		{name: "more tokens than a minute has",
-			ask:  Request{Limits: of(Free), Tokens: 1_000_000},
+		{name: "more tokens than the limit, whole limit reserved",
+			ask:  Request{Limits: limitsOf(Free), Tokens: 1_000_000},
 			want: Decision{Limit: 60, Remaining: 59, Reset: noon + 61, Reservation: Reservation{noon, 10_000}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -104,8 +105,9 @@ func TestAdmit_FiguresShown(t *testing.T) {
 	}
 }
 
-// Whatever was asked before: what is refused takes nothing, what is withdrawn was never, and who waits is let in.
-func TestAdmit_AllOrNothing(t *testing.T) {
+// Random requests precede each check. A refusal must count nothing, a withdrawal must undo its request, and a request
+// that waits for RetryAfter must be admitted.
+func TestAdmit_RandomRequests_AllOrNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		figures := TierLimits{
 			RequestsPerMinute: rapid.IntRange(1, 150).Draw(t, "requests"), TokensPerMinute: rapid.IntRange(1, 1_000).Draw(t, "tokens"),
@@ -131,10 +133,10 @@ func TestAdmit_AllOrNothing(t *testing.T) {
 			case !fits:
 				waited := before
 				if w := waited.Admit(now+Second(d.RetryAfter)-1, ask); d.RetryAfter < 1 || w.Admitted() {
-					t.Fatalf("refused for %d s, admitted before", d.RetryAfter)
+					t.Fatalf("RetryAfter is %d s, but the request is admitted 1 s earlier", d.RetryAfter)
 				}
 				if w := waited.Admit(now+Second(d.RetryAfter), ask); !w.Admitted() {
-					t.Fatalf("refused for %d s, and then again: %+v", d.RetryAfter, w)
+					t.Fatalf("after RetryAfter (%d s), refused again: %+v", d.RetryAfter, w)
 				}
 			case rapid.Bool().Draw(t, "withdraw"):
 				now += Second(rapid.IntRange(0, 60).Draw(t, "later"))
@@ -163,7 +165,7 @@ func TestAdmit_AllOrNothing(t *testing.T) {
 
 func TestWithdraw_Refusal_NoEffect(t *testing.T) {
 	var c Counters
-	ask := Request{Limits: of(Free), Test: true, Tokens: 6_000}
+	ask := Request{Limits: limitsOf(Free), Test: true, Tokens: 6_000}
 	c.Admit(noon, ask)
 	d := c.Admit(noon, ask)
 	equal(t, "refused", d.Refused, ByTokens)
@@ -179,10 +181,10 @@ func TestAdmit_ZeroLimit_Refused(t *testing.T) {
 	d = c.Admit(noon, Request{Limits: TierLimits{RequestsPerMinute: 1}, Tokens: 1})
 	equal(t, "refused", d.Refused, ByTokens)
 	equal(t, "retry after", d.RetryAfter, 61)
-	equal(t, "nothing stands", Decide(), Decision{})
+	equal(t, "the decision without limits", Decide(), Decision{})
 }
 
-func TestDecide_RefusalShownBeforeDay(t *testing.T) {
+func TestDecide_RefusalAndNearlyFullDay_ShowsRefusal(t *testing.T) {
 	tokens := Status{By: ByTokens, Limit: 100, Used: 50, Reset: noon + 9, Wait: 9}
 	requests, daily := Status{By: ByRequests, Limit: 60}, Status{By: ByDay, Limit: 100, Used: 99}
 	want := Decision{Refused: ByTokens, Limit: 100, Remaining: 50, Reset: noon + 9, RetryAfter: 9}
@@ -190,7 +192,7 @@ func TestDecide_RefusalShownBeforeDay(t *testing.T) {
 	equal(t, "the day after", Decide(requests, tokens, daily), want)
 }
 
-func TestCounters_Idle(t *testing.T) {
+func TestIdle_OnlyWhenBothWindowsAreEmpty(t *testing.T) {
 	var c Counters
 	equal(t, "unused", c.Idle(noon), true)
 	c.Tokens.Charge(noon, 1)
@@ -200,7 +202,7 @@ func TestCounters_Idle(t *testing.T) {
 	equal(t, "a minute later", c.Idle(noon+121), true)
 }
 
-func TestKind_String(t *testing.T) {
+func TestKind_String_NamesUnit(t *testing.T) {
 	for kind, want := range map[Kind]string{
 		ByRequests: "requests a minute", ByDay: "requests a day", ByTokens: "tokens a minute",
 		ByFailures: "failed authentications a minute", 0: "none",

@@ -1,14 +1,14 @@
 package limit
 
-// Reservation is what was taken from a window before the real cost was known. It belongs to the window that made it. The
-// zero value reserves nothing, and settling it does nothing, whatever was used.
+// Reservation is an amount that was taken from a window before the real cost was known. Only that window can settle it.
+// The zero value reserves nothing, and settling it does nothing.
 type Reservation struct {
-	Second Second `json:"second"` // by the window's clock: the caller's, unless that was set back
+	Second Second `json:"second"` // by the window's clock, which is ahead of the caller's if that was set back
 	Tokens int    `json:"tokens"`
 }
 
-// Reserve takes n, or the whole limit if n exceeds it: a large request must not be impossible for ever. If that does not
-// fit, it takes nothing; [Window.Wait] of min(n, limit) then tells how long to wait.
+// Reserve takes n, or the whole limit if n exceeds the limit: otherwise a large request could never run. If the amount
+// does not fit, Reserve takes nothing, and [Window.Wait] for min(n, limit) returns the wait.
 func (w *Window) Reserve(now Second, n, limit int) (r Reservation, ok bool) {
 	if n <= 0 {
 		return Reservation{}, true
@@ -20,12 +20,12 @@ func (w *Window) Reserve(now Second, n, limit int) (r Reservation, ok bool) {
 	return Reservation{w.newest, n}, true
 }
 
-// Settle replaces the reservation by what was used. If less was used, the difference returns to the second of the
-// reservation; if that second has left, all of it has left already. If more was used, the difference is charged to this
-// second, whether it fits or not, and leaves a full minute later.
+// Settle replaces the reservation by the actual usage. If less was used, the difference returns to the second of the
+// reservation, unless that second has left the window. If more was used, the difference counts in the current second,
+// whether it fits or not, and leaves 61 seconds later.
 //
-// It empties r, so settling r again does nothing. A copy of r could be settled again: whoever stores a reservation must
-// end its turn only once, which the fencing token ensures.
+// Settle empties r, so settling r again does nothing. A copy of r could be settled again, so a store that keeps
+// reservations must end each turn only once. The fencing token ensures that.
 func (w *Window) Settle(now Second, r *Reservation, used int) {
 	w.advance(now)
 	reserved := *r
@@ -39,8 +39,9 @@ func (w *Window) Settle(now Second, r *Reservation, used int) {
 	}
 }
 
-// Release gives back a whole reservation, because what it was made for was refused after all.
+// Release returns the whole reservation of a request that has no effect after all.
 func (w *Window) Release(now Second, r *Reservation) { w.Settle(now, r, 0) }
 
-// capped returns how much to reserve for n (at least 1) under a limit. It is never 0, so that a limit of 0 admits nothing.
+// capped returns the amount to reserve for n (at least 1) under a limit. The amount is never 0, so a limit of 0 admits
+// nothing.
 func capped(n, limit int) int { return max(1, min(n, bounded(limit))) }

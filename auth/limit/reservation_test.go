@@ -27,12 +27,12 @@ func TestReserve_MatchesReferenceLedger(t *testing.T) {
 				open = append(open[:i], open[i+1:]...)
 				used := rapid.IntRange(0, 2*limit).Draw(t, "used")
 				w.Settle(now, &h.reservation, used)
-				w.Settle(now, &h.reservation, used) // harmless
+				w.Settle(now, &h.reservation, used) // must do nothing
 				reserved := &l.entries[h.entry].n
 				if used > *reserved {
 					l.add(used - *reserved)
 				} else {
-					*reserved = used // where it has left, it makes no difference
+					*reserved = used // no effect if the entry has left the window
 				}
 			} else {
 				n := rapid.IntRange(1, 2*limit).Draw(t, "n")
@@ -47,7 +47,7 @@ func TestReserve_MatchesReferenceLedger(t *testing.T) {
 				}
 			}
 			equal(t, "used", w.Used(now), l.used(at))
-			equal(t, "room", w.Remaining(now, limit), max(0, limit-l.used(at)))
+			equal(t, "remaining", w.Remaining(now, limit), max(0, limit-l.used(at)))
 			equal(t, "reset", w.Reset(now), l.reset(now))
 			wait, _ := w.Wait(now, 1, limit)
 			equal(t, "wait", wait, l.wait(now, 1, limit))
@@ -58,7 +58,7 @@ func TestReserve_MatchesReferenceLedger(t *testing.T) {
 func TestSettle_UnusedTokensReturned(t *testing.T) {
 	for _, c := range []struct {
 		after             Second
-		used, atOnce, end int // end: how much still counts 61 s after the reservation
+		used, atOnce, end int // end: the amount that still counts 61 s after the reservation
 	}{
 		{0, 400, 400, 0},
 		{30, 400, 400, 0},
@@ -86,7 +86,7 @@ func TestSettle_UnusedTokensReturned(t *testing.T) {
 	}
 }
 
-func TestReserve_OverLimit_TakesWholeMinute(t *testing.T) {
+func TestReserve_OverLimit_TakesWholeLimit(t *testing.T) {
 	var w Window
 	r, ok := w.Reserve(noon, 30_000, 10_000)
 	equal(t, "admitted", ok, true)
@@ -111,10 +111,10 @@ func TestSettle_Overshoot_LaterRequestsWait(t *testing.T) {
 		equal(t, "the wait", Second(wait), noon+81-at)
 	}
 	_, ok := w.Reserve(noon+81, 10_000, 10_000)
-	equal(t, "the whole minute, when it has left", ok, true)
+	equal(t, "the whole limit, once the overshoot has left", ok, true)
 }
 
-func TestReserve_NothingAskedOrAllowed(t *testing.T) {
+func TestReserve_ZeroAmountOrLimit_TakesNothing(t *testing.T) {
 	var w Window
 	for _, n := range []int{0, -1} {
 		r, ok := w.Reserve(noon, n, 10)
@@ -123,10 +123,10 @@ func TestReserve_NothingAskedOrAllowed(t *testing.T) {
 		equal(t, "used", w.Used(noon), 0)
 	}
 	_, ok := w.Reserve(noon, 5, 0)
-	equal(t, "of a limit of none", ok, false)
+	equal(t, "with a limit of 0", ok, false)
 }
 
-func TestRelease_GivesBackOnce(t *testing.T) {
+func TestRelease_Twice_GivesBackOnce(t *testing.T) {
 	var w Window
 	w.Take(noon, 3, 10)
 	r, _ := w.Reserve(noon, 7, 10)
@@ -136,12 +136,13 @@ func TestRelease_GivesBackOnce(t *testing.T) {
 	equal(t, "used, released twice", w.Used(noon+60), 3)
 }
 
-// A reservation of before the clock was set back must not be taken off what was counted when the clock came by again.
+// The clock is set back and reaches the second of the reservation again. Settling must not change what was counted there
+// the second time.
 func TestSettle_ClockSetBack_OtherSecondUntouched(t *testing.T) {
 	var w Window
 	r, _ := w.Reserve(noon, 10, 10)
 	w.Used(noon - 100)
-	equal(t, "at the same time of day", w.Take(noon, 10, 10), true)
+	equal(t, "taken in the same second by the caller's clock", w.Take(noon, 10, 10), true)
 	w.Settle(noon, &r, 0)
 	equal(t, "used", w.Used(noon), 10)
 }
@@ -151,14 +152,14 @@ func TestSettle_OthersReservationsUntouched(t *testing.T) {
 		reservation Reservation
 		used, left  int
 	}{
-		{Reservation{noon, 10}, -5, 20},         // negative: what a confused provider reports
-		{Reservation{noon + 1, 10}, 0, 30},      // of a second that has not come: of another window
-		{Reservation{noon + 1 - 61, 10}, 0, 30}, // and of one that has left
+		{Reservation{noon, 10}, -5, 20},         // a provider may report a negative number
+		{Reservation{noon + 1, 10}, 0, 30},      // in the future, so from another window
+		{Reservation{noon + 1 - 61, 10}, 0, 30}, // in a second that has left the window
 		{Reservation{-61, 10}, 0, 30},
 	} {
 		var w Window
 		w.Take(noon, 30, 100)
 		w.Settle(noon, &c.reservation, c.used)
-		equal(t, "left", w.Used(noon), c.left)
+		equal(t, "used", w.Used(noon), c.left)
 	}
 }

@@ -22,7 +22,7 @@ const (
 
 const tierNames = "free, pro, enterprise"
 
-// ParseTier returns the tier of that name.
+// ParseTier returns the tier with that name. The error for any other name lists the tiers.
 func ParseTier(name string) (Tier, error) {
 	if new(Tiers).limits(Tier(name)) == nil {
 		return "", fmt.Errorf("unknown tier %q (%s)", name, tierNames)
@@ -35,21 +35,21 @@ type TierLimits struct {
 	RequestsPerMinute int // 1 to MaxLimit
 	TokensPerMinute   int // 1 to MaxLimit
 
-	// For the usage report, by calendar month (UTC). They are reported, not enforced: what a customer who exceeds them
-	// pays, or loses, is the operator's decision.
+	// These are for the usage report of a calendar month (UTC). They are not enforced: the operator decides what happens
+	// to a customer who exceeds them.
 	RequestsPerMonth int64
 	TokensPerMonth   int64
-	ActiveSessions   int64 // at a time
+	ActiveSessions   int64 // at the same time
 }
 
-// maxReported bounds the monthly figures: JavaScript represents whole numbers up to here exactly.
+// maxReported bounds the monthly figures. It is below 2^53, so JavaScript represents them exactly.
 const maxReported = 1_000_000_000_000_000
 
 // Tiers holds the limits of each tier.
 type Tiers struct{ free, pro, enterprise TierLimits }
 
-// DefaultTiers returns the limits that are published for each tier. The monthly figures (requests, tokens, active sessions)
-// are Parley's own choice.
+// DefaultTiers returns the published limits of each tier. The monthly figures (requests, tokens, active sessions) are
+// Parley's own choice.
 func DefaultTiers() Tiers {
 	return Tiers{
 		free:       TierLimits{60, 10_000, 10_000, 1_000_000, 100},
@@ -78,10 +78,10 @@ func (t *Tiers) limits(tier Tier) *TierLimits {
 	return nil
 }
 
-// ParseTiers returns the default tiers with the overrides of PARLEY_TIERS: a JSON object of tiers, each an object with any
-// of requestsPerMinute, tokensPerMinute, requestsPerMonth, tokensPerMonth and activeSessions. Empty text overrides
-// nothing. It is strict, since a typing error would silently leave a limit as it was: unknown and repeated names, and
-// anything but whole numbers from 1, are errors that name the field.
+// ParseTiers returns the default tiers with the overrides of PARLEY_TIERS. That is a JSON object of tiers, each an object
+// with any of requestsPerMinute, tokensPerMinute, requestsPerMonth, tokensPerMonth and activeSessions. Empty text
+// overrides nothing. Values must be whole numbers from 1. An unknown or repeated name is an error, because a typing error
+// would otherwise leave the default limit in force. Errors name the field.
 func ParseTiers(overrides string) (Tiers, error) {
 	tiers := DefaultTiers()
 	if strings.TrimSpace(overrides) == "" {
@@ -107,7 +107,7 @@ func ParseTiers(overrides string) (Tiers, error) {
 	return tiers, nil
 }
 
-// override reads the value of a field.
+// override decodes the value of one field into l.
 func (l *TierLimits) override(d *json.Decoder, tier, field string) error {
 	var minute *int
 	var reported *int64
@@ -136,7 +136,7 @@ func (l *TierLimits) override(d *json.Decoder, tier, field string) error {
 	return err
 }
 
-// readNumber reads a whole number from 1 to most.
+// readNumber decodes a whole number from 1 to most.
 func readNumber(d *json.Decoder, name string, most int64) (int64, error) {
 	token, err := d.Token()
 	if err != nil {
@@ -153,7 +153,7 @@ func readNumber(d *json.Decoder, name string, most int64) (int64, error) {
 	return n, nil
 }
 
-// eachField reads an object and calls read for the value of each field.
+// eachField decodes an object. It calls read with the name of each field, to decode the value.
 func eachField(d *json.Decoder, name string, read func(field string) error) error {
 	token, err := d.Token()
 	if err != nil {

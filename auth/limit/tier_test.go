@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-func TestTiers_Defaults(t *testing.T) {
+func TestDefaultTiers_PublishedLimits(t *testing.T) {
 	for tier, want := range map[Tier]TierLimits{
 		Free:       {60, 10_000, 10_000, 1_000_000, 100},
 		Pro:        {300, 100_000, 500_000, 50_000_000, 5_000},
 		Enterprise: {1_000, 500_000, 5_000_000, 1_000_000_000, 50_000},
 	} {
-		equal(t, string(tier), of(tier), want)
+		equal(t, string(tier), limitsOf(tier), want)
 		parsed, err := ParseTier(string(tier))
 		equal(t, "parsed", parsed, tier)
 		equal(t, "its error", err, nil)
@@ -26,7 +26,7 @@ func TestTiers_Defaults(t *testing.T) {
 	}
 }
 
-func TestParseTiers_Overrides(t *testing.T) {
+func TestParseTiers_Overrides_ReplaceDefaults(t *testing.T) {
 	want := DefaultTiers()
 	for _, none := range []string{"", " \n", "{}", ` {"pro":{}} `} {
 		got, err := ParseTiers(none)
@@ -41,7 +41,7 @@ func TestParseTiers_Overrides(t *testing.T) {
 	equal(t, "the error", err, nil)
 }
 
-func TestParseTiers_Strict(t *testing.T) {
+func TestParseTiers_InvalidOverrides_Refused(t *testing.T) {
 	for overrides, want := range map[string]string{
 		`{"gold":{"requestsPerMinute":1}}`:                      `unknown tier "gold"`,
 		`{"Pro":{"requestsPerMinute":1}}`:                       `unknown tier "Pro"`,

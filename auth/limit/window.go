@@ -5,60 +5,61 @@ import (
 	"time"
 )
 
-// Second is a time in whole Unix seconds, clamped to the years 1970 to 36,000 or so.
+// Second is a time in whole Unix seconds. The methods of this package clamp it to the years 1970 to about 36,800.
 type Second int64
 
 // SecondOf returns the second that contains t.
 func SecondOf(t time.Time) Second { return Second(t.Unix()) }
 
 const (
-	// MaxLimit is the largest limit of a window; a larger one counts as this. It leaves room in 32 bits for an overshoot.
+	// MaxLimit is the largest limit of a window. A larger limit counts as MaxLimit. It leaves room in 32 bits for an
+	// overshoot.
 	MaxLimit = 1_000_000_000
 
-	// reach is how many seconds back a bucket still counts: 60 seconds that end inside a second begin inside the one 60
-	// earlier, so that one counts whole.
+	// reach is the age, in seconds, of the oldest bucket that still counts. A period of 60 seconds that ends in the
+	// middle of a second begins in the middle of the one 60 earlier, and both count whole.
 	reach = 60
 	span  = reach + 1
 
-	// WindowReach and MaxTotal are reach and maxTotal for a store whose scripts do the same arithmetic.
+	// WindowReach and MaxTotal export reach and maxTotal for a store whose scripts do the same arithmetic.
 	WindowReach = reach
 	MaxTotal    = maxTotal
 
 	maxSecond Second = 1 << 40
-	maxTotal         = math.MaxInt32 // the most that a window counts, overshoot included; more is not counted
+	maxTotal         = math.MaxInt32 // the largest total of a window, overshoot included; it counts no further
 )
 
-// Window counts over the last 60 seconds in buckets of one second. What is taken from it never exceeds the limit in any 60
-// seconds on end, and it refuses only what would exceed the limit if each second counted whole. What is counted in a
-// second leaves 61 seconds later.
+// Window counts over the last 60 seconds in buckets of one second. [Window.Take] admits at most the limit in any period
+// of 60 seconds. It refuses an amount only if that would exceed the limit with each second counted whole. A count leaves
+// the window 61 seconds after its second.
 //
-// It takes 264 bytes without pointers, and its zero value is empty. An operation takes at most 61 steps, usually one for
-// each second that has passed. The limit is an argument, since it may change at any time. A window is not safe for
-// concurrent use; even reading moves its clock.
+// A window takes 264 bytes without pointers, and its zero value is empty. An operation takes at most 61 steps, usually
+// one for each second that has passed. The limit is an argument, because it may change at any time. A window is not safe
+// for concurrent use: even reading moves its clock.
 //
-// Its own clock never runs backwards. If the caller's clock goes back by up to 60 seconds, the window stands still until it
-// has caught up. If it goes back further, the clock was set: the window goes on with everything as old as before. In both
-// cases nothing leaves early, and nothing stays longer than 121 seconds. A clock that was set forward looks the same as
-// waiting.
+// A window has its own clock, which never runs backwards. If the caller's clock goes back by up to 60 seconds, the
+// window's clock waits until the caller's has caught up. If the caller's clock goes back further, somebody has set it:
+// the window's clock continues, and every bucket keeps its age. In both cases nothing leaves early, and nothing stays
+// longer than 121 seconds. A clock that was set forward has the same effect as waiting.
 type Window struct {
-	newest Second       // of its own clock; at least 0
-	shift  Second       // its own clock minus the caller's
+	newest Second       // the current second of the window's clock; at least 0
+	shift  Second       // the window's clock minus the caller's
 	total  uint32       // the sum of counts
-	counts [span]uint32 // the buckets from newest-reach to newest, at their second modulo span
+	counts [span]uint32 // the buckets from newest-reach to newest; a second's index is the second modulo span
 }
 
-// Used returns what counts now. It exceeds the limit after an overshoot.
+// Used returns the total that counts now. It exceeds the limit after an overshoot.
 func (w *Window) Used(now Second) int {
 	w.advance(now)
 	return int(w.total)
 }
 
-// Remaining returns how much fits now; at least 0.
+// Remaining returns the amount that fits now; at least 0.
 func (w *Window) Remaining(now Second, limit int) int {
 	return max(0, bounded(limit)-w.Used(now))
 }
 
-// Take counts n if it fits, else nothing, and reports whether it did. An n of 0 or less always fits.
+// Take counts n if it fits, otherwise nothing. It reports whether n was counted. An n of 0 or less always fits.
 func (w *Window) Take(now Second, n, limit int) bool {
 	if n > w.Remaining(now, limit) {
 		return false
@@ -67,14 +68,15 @@ func (w *Window) Take(now Second, n, limit int) bool {
 	return true
 }
 
-// Charge counts n whether it fits or not, for a cost that is known only afterwards. Later requests wait until it leaves.
+// Charge counts n whether it fits or not, for a cost that is known only afterwards. Later requests wait until enough has
+// left.
 func (w *Window) Charge(now Second, n int) {
 	w.advance(now)
 	w.add(n)
 }
 
-// Wait returns the whole seconds until n fits: 0 if it fits now, else at least 1. If n exceeds the limit, it never fits and
-// ok is false.
+// Wait returns the whole seconds until n fits: 0 if it fits now, else at least 1. If n exceeds the limit, n never fits
+// and ok is false.
 func (w *Window) Wait(now Second, n, limit int) (seconds int, ok bool) {
 	limit = bounded(limit)
 	if n <= 0 {
@@ -83,7 +85,7 @@ func (w *Window) Wait(now Second, n, limit int) (seconds int, ok bool) {
 	if n > limit {
 		return 0, false
 	}
-	excess := w.Used(now) - (limit - n) // what must leave
+	excess := w.Used(now) - (limit - n) // the amount that must leave first
 	if excess <= 0 {
 		return 0, true
 	}
@@ -94,7 +96,8 @@ func (w *Window) Wait(now Second, n, limit int) (seconds int, ok bool) {
 	}
 }
 
-// Reset returns when the oldest bucket leaves, the first moment at which more fits; now if nothing counts.
+// Reset returns the time at which the oldest non-empty bucket leaves the window and frees capacity. If the window is
+// empty, it returns now.
 func (w *Window) Reset(now Second) Second {
 	if w.Used(now) == 0 {
 		return clamp(now)
@@ -106,7 +109,8 @@ func (w *Window) Reset(now Second) Second {
 	return w.leaves(s)
 }
 
-// advance moves the window's clock to now and clears the buckets that it passes. The clock may also stand.
+// advance moves the window's clock to now and clears the buckets that it passes. If the caller's clock has gone back, the
+// window's clock stays.
 func (w *Window) advance(now Second) {
 	at := clamp(now) + w.shift
 	if at < w.newest-reach { // the caller's clock has been set back
@@ -125,20 +129,20 @@ func (w *Window) advance(now Second) {
 	w.newest = at
 }
 
-// oldest returns the first second of its own clock that still counts.
+// oldest returns the first second of the window's clock that still counts.
 func (w *Window) oldest() Second { return max(0, w.newest-reach) }
 
-// leaves returns when a second of its own clock stops counting, by the caller's clock.
+// leaves returns the time, by the caller's clock, at which second s of the window's clock stops counting.
 func (w *Window) leaves(s Second) Second { return s + span - w.shift }
 
-// add counts n in the newest second.
+// add counts n in the newest second, up to a total of maxTotal.
 func (w *Window) add(n int) {
 	n = max(0, min(n, maxTotal-int(w.total)))
 	w.counts[w.newest%span] += uint32(n)
 	w.total += uint32(n)
 }
 
-// giveBack takes n off the second of its own clock in which it was counted, if that still counts.
+// giveBack takes n off second s of the window's clock, if that still counts.
 func (w *Window) giveBack(s Second, n int) {
 	if s < w.oldest() || s > w.newest || n <= 0 {
 		return

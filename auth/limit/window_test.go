@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestWindow_Size(t *testing.T) {
+func TestWindow_Size_264Bytes(t *testing.T) {
 	equal(t, "a window", unsafe.Sizeof(Window{}), 264)
 	equal(t, "counters", unsafe.Sizeof(Counters{}), 544)
 }
@@ -32,7 +32,7 @@ func TestWindow_MatchesReferenceLedger(t *testing.T) {
 			l.tick(now)
 			used := l.used(now)
 			equal(t, "used", w.Used(now), used)
-			equal(t, "room", w.Remaining(now, limit), limit-used)
+			equal(t, "remaining", w.Remaining(now, limit), limit-used)
 			equal(t, "reset", w.Reset(now), l.reset(now))
 			wait, possible := w.Wait(now, n, limit)
 			equal(t, "possible", possible, n <= limit)
@@ -71,7 +71,7 @@ func TestWindow_ClockGoesBack_NothingFreed(t *testing.T) {
 			l.tick(now)
 			now += step
 			if step < 0 && w.Used(now) < before {
-				t.Fatalf("%d were used, and %d after the clock went back by %d s", before, w.Used(now), -step)
+				t.Fatalf("used was %d, but %d after the clock went back by %d s", before, w.Used(now), -step)
 			}
 			n := rapid.IntRange(1, limit).Draw(t, "n")
 			at := l.tick(now)
@@ -83,10 +83,10 @@ func TestWindow_ClockGoesBack_NothingFreed(t *testing.T) {
 				t.Fatalf("a wait of %d s", wait)
 			}
 			if took := w.Take(now, n, limit); took {
-				equal(t, "used, with what was taken", l.used(at)+n <= limit, true)
+				equal(t, "what was taken fits", l.used(at)+n <= limit, true)
 				l.add(n)
 			} else {
-				equal(t, "used, with what was refused", l.used(at)+n > limit, true)
+				equal(t, "what was refused does not fit", l.used(at)+n > limit, true)
 			}
 		}
 	})
@@ -108,7 +108,7 @@ func TestWindow_CallersOutOfOrder_LimitHolds(t *testing.T) {
 		}
 		for i, s := range stated {
 			if i >= limit && s-stated[i-limit] <= 60 {
-				t.Fatalf("more than %d from %d to %d", limit, stated[i-limit], s)
+				t.Fatalf("more than %d admitted from second %d to %d", limit, stated[i-limit], s)
 			}
 		}
 	})
@@ -133,17 +133,17 @@ func TestWindow_MinuteBoundary_NoDoubleBurst(t *testing.T) {
 func TestTake_AllOrNothing(t *testing.T) {
 	var w Window
 	w.Take(noon, 7, 10)
-	equal(t, "four of three", w.Take(noon, 4, 10), false)
+	equal(t, "4 with 3 remaining", w.Take(noon, 4, 10), false)
 	equal(t, "used", w.Used(noon), 7)
-	equal(t, "three of three", w.Take(noon, 3, 10), true)
-	equal(t, "none of none", w.Take(noon, 0, 10), true)
-	equal(t, "less than none", w.Take(noon, -5, 10), true)
+	equal(t, "3 with 3 remaining", w.Take(noon, 3, 10), true)
+	equal(t, "0 with 0 remaining", w.Take(noon, 0, 10), true)
+	equal(t, "a negative amount", w.Take(noon, -5, 10), true)
 	equal(t, "used", w.Used(noon), 10)
 	_, possible := w.Wait(noon, 11, 10)
-	equal(t, "eleven of ten, ever", possible, false)
+	equal(t, "11 ever fits a limit of 10", possible, false)
 	wait, possible := w.Wait(noon, -1, 10)
-	equal(t, "the wait for less than none", wait, 0)
-	equal(t, "less than none, ever", possible, true)
+	equal(t, "the wait for a negative amount", wait, 0)
+	equal(t, "a negative amount ever fits", possible, true)
 }
 
 func TestWindow_LongIdle_Empty(t *testing.T) {
@@ -155,21 +155,21 @@ func TestWindow_LongIdle_Empty(t *testing.T) {
 	equal(t, "after one more second", w.Used(noon+61), 60)
 	equal(t, "a year later", w.Used(noon+365*day), 0)
 	equal(t, "the reset", w.Reset(noon+365*day), noon+365*day)
-	equal(t, "what is left in the buckets", w.counts, [span]uint32{})
+	equal(t, "the buckets", w.counts, [span]uint32{})
 }
 
-func TestWindow_LimitChanges_AtOnce(t *testing.T) {
+func TestWindow_LimitChanges_AppliesAtOnce(t *testing.T) {
 	var w Window
 	equal(t, "enterprise", w.Take(noon, 1_000, 1_000), true)
-	equal(t, "room as free", w.Remaining(noon, 60), 0)
+	equal(t, "remaining as free", w.Remaining(noon, 60), 0)
 	equal(t, "as free", w.Take(noon+60, 1, 60), false)
 	wait, _ := w.Wait(noon+60, 1, 60)
 	equal(t, "the wait", wait, 1)
 	equal(t, "as enterprise, with more", w.Take(noon, 1, 1_001), true)
-	equal(t, "a limit of none", w.Take(noon+200, 1, 0), false)
+	equal(t, "a limit of 0", w.Take(noon+200, 1, 0), false)
 }
 
-func TestWindow_ExtremeNumbers(t *testing.T) {
+func TestWindow_ExtremeNumbers_TotalIsSumOfBuckets(t *testing.T) {
 	extremes := []int{math.MinInt, -1, 0, 1, MaxLimit, MaxLimit + 1, maxTotal, math.MaxInt}
 	seconds := []Second{math.MinInt64, -1, 0, 1, 60, 61, noon, maxSecond, math.MaxInt64}
 	rapid.Check(t, func(t *rapid.T) {

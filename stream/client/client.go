@@ -12,16 +12,17 @@ import (
 	"parley/stream/wire"
 )
 
-// Options say which service a client talks to, and with which credentials.
+// Options name a service and the credentials for it.
 type Options struct {
 	// BaseURL is the service's address with its version: "https://parley.example/v1".
 	BaseURL string
-	// Key is an API key. Without one Ticket is needed, and only Send, Watch and Cancel work.
+	// Key is an API key. A client without a key needs Ticket, and only Send, Watch and Cancel work.
 	Key string
-	// Ticket returns a ticket for one handshake; nil connects with Key. An [Error] with status 401 or 403 is final.
-	// After any other error it is called again. It may be called from several goroutines at once.
+	// Ticket returns a ticket for one handshake; nil means that handshakes use Key. An [Error] with status 401 or 403
+	// ends the call. After any other error, the client calls Ticket again. It must be safe to call from several
+	// goroutines at once.
 	Ticket func(ctx context.Context) (string, error)
-	// HTTPClient makes requests and handshakes; nil uses the client's own.
+	// HTTPClient makes requests and handshakes; nil means a client with its own connections.
 	HTTPClient *http.Client
 }
 
@@ -32,15 +33,15 @@ type Client struct {
 	key     string
 	ticket  func(ctx context.Context) (string, error)
 	http    *http.Client
-	own     *http.Transport // nil if http is the caller's
+	own     *http.Transport // transport of http; nil if the caller supplied http
 	ctx     context.Context // ends with Close
 	end     context.CancelFunc
 
 	mu   sync.Mutex
-	idle []*conn // guarded by mu: sockets without an iteration, the most recently used last
+	idle []*conn // guarded by mu: sockets that no iteration uses, the most recently used last
 }
 
-// New returns a client. It does not connect yet.
+// New returns a client. It opens no connection yet.
 func New(o Options) *Client {
 	c := &Client{baseURL: strings.TrimRight(o.BaseURL, "/"), key: o.Key, ticket: o.Ticket, http: o.HTTPClient}
 	if c.http == nil {
@@ -55,20 +56,23 @@ func New(o Options) *Client {
 type NewMessage struct {
 	Content  string // at most 10,000 characters
 	Role     string // "user" or "system"; "" is "user"
-	Metadata any    // encoded as a JSON object of at most 16 KiB; nil is none
-	OnBusy   string // if another reply is running in the session: "enqueue" (the default), "reject" or "interrupt"
-	// IdempotencyKey identifies the message, so that repeating it has no second effect; "" chooses a random one.
+	Metadata any    // encoded as a JSON object of at most 16 KiB; nil means none
+	OnBusy   string // what to do if the session has a live reply: "enqueue" (the default), "reject" or "interrupt"
+	// IdempotencyKey identifies the message, so that a repeated send has no second effect; "" means a random key.
 	IdempotencyKey string
 }
 
-// Send sends a message, once, and iterates over the events of its reply: [Created], [Delta] …, [End]. Nothing is sent
+// Send sends a message once and iterates over the events of its reply: [Created], [Delta] …, [End]. It sends nothing
 // before the iteration starts. Leaving the loop, or ending ctx, does not stop the reply; [Client.Cancel] does.
 //
-// A lost connection is only a pause: what was not confirmed is sent again with the same idempotency key, so it takes
-// effect once. The last pair has an error if the message was refused ([Error]: context_overflow, rate_limit_exceeded,
-// session_busy, …), if the server could not be reached before the message was confirmed (connection_lost, after five
-// attempts; the message may have been accepted), if the session or its history was removed before the reply ended
-// (session_deleted, session_expired, session_cleared), or if ctx ended.
+// After a lost connection, the iteration continues on another one. If the message was not confirmed, the client sends it
+// again with the same idempotency key, so it takes effect once. The iteration ends with an error in these cases:
+//
+//   - The server refused the message: context_overflow, rate_limit_exceeded, session_busy, … (see [Error]).
+//   - The server was unreachable in five attempts, before it confirmed the message: connection_lost. The message may have
+//     been accepted.
+//   - The session or its history was removed before the reply ended: session_deleted, session_expired, session_cleared.
+//   - ctx ended, or the client was closed.
 func (c *Client) Send(ctx context.Context, sessionID string, m NewMessage) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		send := &request{
@@ -82,20 +86,20 @@ func (c *Client) Send(ctx context.Context, sessionID string, m NewMessage) iter.
 	}
 }
 
-// Watch iterates over the events of a session: those after a cursor, or from now on if it is "". Take the cursor from
-// an event, or from the newest page of the history, Get Session or Get Message: nothing is missed and nothing comes
-// twice. The iteration ends after [Deleted] and [Expired], and with an error if the session cannot be viewed or ctx
-// ended.
+// Watch iterates over the events of a session. It begins after the cursor after, or at the present if after is "". An
+// event, the newest page of the history, Get Session and Get Message all return a cursor; no event is missed and none
+// comes twice. The iteration ends after [Deleted] and [Expired]. It ends with an error if the session cannot be viewed or
+// if ctx ended.
 //
-// A lost connection is only a pause. A cursor that the server does not know is no error either: its store may have
-// been restored from a backup, or have lost writes in a failover. See [Cleared].
+// After a lost connection, the iteration continues on another one. A cursor that the server does not know is no error:
+// the store may have been restored from a backup, or have lost writes in a failover. See [Cleared].
 func (c *Client) Watch(ctx context.Context, sessionID, after string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		c.iterate(ctx, &viewing{client: c, session: sessionID, track: track{cursor: after}}, yield)
 	}
 }
 
-// iterate runs one iteration, which Close also ends.
+// iterate runs one iteration. Close also ends it.
 func (c *Client) iterate(ctx context.Context, v *viewing, yield func(Event, error) bool) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -103,8 +107,8 @@ func (c *Client) iterate(ctx context.Context, v *viewing, yield func(Event, erro
 	v.run(ctx, yield)
 }
 
-// Cancel stops a reply and returns the message as it ended. If the reply has ended already, it returns that.
-// Repeating it is safe.
+// Cancel stops a reply and returns the message in its final state. If the reply has already ended, it returns that
+// message. Repeating it is safe.
 func (c *Client) Cancel(ctx context.Context, sessionID, messageID string) (Message, error) {
 	var m Message
 	if c.key != "" {
@@ -113,7 +117,7 @@ func (c *Client) Cancel(ctx context.Context, sessionID, messageID string) (Messa
 	for {
 		answer, err := c.cancel(ctx, &request{Type: wire.TypeCancel, SessionID: sessionID, MessageID: messageID})
 		switch l, ok := errors.AsType[*lost](err); {
-		case ok && l.stale: // try again: happens once for each idle socket
+		case ok && l.stale: // try another socket: this happens at most once for each idle one
 		case err != nil:
 			return m, failure(ctx, err)
 		case answer.Message == nil:
@@ -124,7 +128,7 @@ func (c *Client) Cancel(ctx context.Context, sessionID, messageID string) (Messa
 	}
 }
 
-// cancel sends the request on a socket.
+// cancel sends the request on a socket and returns the response.
 func (c *Client) cancel(ctx context.Context, r *request) (*frame, error) {
 	conn, err := c.acquire(ctx)
 	if err != nil {
@@ -134,8 +138,8 @@ func (c *Client) cancel(ctx context.Context, r *request) (*frame, error) {
 	return conn.ask(ctx, r, answerWait, nil)
 }
 
-// Close ends all iterations and later calls with an [Error] whose code is closed. It does not wait for iterations,
-// since they run in their callers' goroutines.
+// Close ends all iterations and all later calls with an [Error] whose code is closed. It does not wait for iterations,
+// because they run in the goroutines of their callers.
 func (c *Client) Close() {
 	c.end()
 	c.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"parley/stream/client"
 )
 
-// sendHi sends "Hi" to a scripted server, iterates to the end, and returns what was yielded in short.
+// sendHi sends "Hi" to a scripted server, iterates to the end, and returns a short form of each event and of the error.
 func sendHi(t *testing.T, script func(s *serverSide), gone ...*atomic.Bool) (shown []string) {
 	t.Helper()
 	server := startScripted(script, gone...)
@@ -47,9 +47,9 @@ func equal(t *testing.T, got []string, want ...string) {
 
 func TestSend_RepeatedFrames_Dropped(t *testing.T) {
 	got := sendHi(t, func(s *serverSide) {
-		s.hears("subscribe")
+		s.waitFor("subscribe")
 		s.subscribed("start")
-		s.hears("send")
+		s.waitFor("send")
 		s.sent()
 		s.created()
 		s.created()
@@ -58,26 +58,26 @@ func TestSend_RepeatedFrames_Dropped(t *testing.T) {
 		s.delta(2, "üße")
 		s.completed("Grüße")
 		s.completed("Grüße")
-		s.hear()
+		s.readRequest()
 	})
 	equal(t, got, "created", "0 Grüß", "6 e", "completed Grüße")
 }
 
-func TestSend_MissingText_AskedForOnce(t *testing.T) {
+func TestSend_MissingText_RequestedOnce(t *testing.T) {
 	asked := 0
 	got := sendHi(t, func(s *serverSide) {
-		for s.hear() {
+		for s.readRequest() {
 			switch {
-			case s.asked["type"] == "send":
+			case s.request["type"] == "send":
 				s.sent()
 				s.created()
 				s.delta(0, "abc")
 				s.delta(5, "fg")
-			case s.asked["type"] == "subscribe" && s.asked["after"] == nil:
+			case s.request["type"] == "subscribe" && s.request["after"] == nil:
 				s.subscribed("start")
-			case s.asked["type"] == "subscribe":
-				if asked++; s.asked["after"] != "3" {
-					t.Errorf("asked for what follows %v", s.asked["after"])
+			case s.request["type"] == "subscribe":
+				if asked++; s.request["after"] != "3" {
+					t.Errorf("the client subscribed after %v, want 3", s.request["after"])
 				}
 				s.subscribed("3")
 				s.delta(5, "fg")
@@ -87,21 +87,22 @@ func TestSend_MissingText_AskedForOnce(t *testing.T) {
 	})
 	equal(t, got, "created", "0 abc", "5 fg", "completed abcdefg")
 	if asked != 1 {
-		t.Errorf("asked %d times", asked)
+		t.Errorf("the client asked for the missing text %d times, want 1", asked)
 	}
 }
 
-// losesWrites is a server that is cut off in mid-reply, and whose store has lost writes when it returns.
-func losesWrites(subscribes *atomic.Int32) func(s *serverSide) {
+// scriptLosingWrites returns a script that closes the socket in mid-reply, and then refuses the client's cursor.
+// subscribes counts the refusals.
+func scriptLosingWrites(subscribes *atomic.Int32) func(s *serverSide) {
 	return func(s *serverSide) {
-		for s.hear() {
+		for s.readRequest() {
 			switch {
-			case s.asked["type"] == "subscribe" && s.asked["after"] != nil:
+			case s.request["type"] == "subscribe" && s.request["after"] != nil:
 				subscribes.Add(1)
 				s.refuse("validation_error", "after")
-			case s.asked["type"] == "subscribe":
+			case s.request["type"] == "subscribe":
 				s.subscribed(fmt.Sprint("start of ", s.nth))
-			case s.asked["type"] == "send":
+			case s.request["type"] == "send":
 				s.sent()
 				s.created()
 				s.delta(0, "as sho")
@@ -113,26 +114,26 @@ func losesWrites(subscribes *atomic.Int32) func(s *serverSide) {
 
 func TestSend_UnknownCursor_ReplyLookedUp(t *testing.T) {
 	var subscribes atomic.Int32
-	equal(t, sendHi(t, losesWrites(&subscribes)), "created", "0 as sho", "interrupted as kept")
+	equal(t, sendHi(t, scriptLosingWrites(&subscribes)), "created", "0 as sho", "interrupted as kept")
 	var gone atomic.Bool
 	gone.Store(true)
-	equal(t, sendHi(t, losesWrites(&subscribes), &gone), "created", "0 as sho", "session_cleared 0 ")
+	equal(t, sendHi(t, scriptLosingWrites(&subscribes), &gone), "created", "0 as sho", "session_cleared 0 ")
 	if n := subscribes.Load(); n != 2 {
-		t.Errorf("an unknown cursor was used %d times in two sends", n)
+		t.Errorf("two sends used an unknown cursor %d times, want 2", n)
 	}
 }
 
 func TestSend_ClearedBefore_ReplyShown(t *testing.T) {
 	got := sendHi(t, func(s *serverSide) {
-		s.hears("subscribe")
+		s.waitFor("subscribe")
 		s.subscribed("start")
-		s.hears("send")
+		s.waitFor("send")
 		s.sent()
-		s.say(`{"type":"session.cleared","sessionId":%q}`, session)
+		s.write(`{"type":"session.cleared","sessionId":%q}`, session)
 		s.created()
 		s.delta(0, "new")
 		s.completed("new")
-		s.hear()
+		s.readRequest()
 	})
 	equal(t, got, "created", "0 new", "completed new")
 }
@@ -140,9 +141,9 @@ func TestSend_ClearedBefore_ReplyShown(t *testing.T) {
 func TestSend_NotConfirmed_SameIdempotencyKey(t *testing.T) {
 	names, order := map[any]bool{}, ""
 	got := sendHi(t, func(s *serverSide) {
-		for s.hear() {
-			order += fmt.Sprint(s.asked["type"], " ")
-			switch s.asked["type"] {
+		for s.readRequest() {
+			order += fmt.Sprint(s.request["type"], " ")
+			switch s.request["type"] {
 			case "subscribe":
 				s.subscribed("start")
 				if s.nth > 1 {
@@ -150,7 +151,7 @@ func TestSend_NotConfirmed_SameIdempotencyKey(t *testing.T) {
 					s.completed("")
 				}
 			case "send":
-				if names[s.asked["idempotencyKey"]] = true; s.nth == 1 {
+				if names[s.request["idempotencyKey"]] = true; s.nth == 1 {
 					return // accepted, but not confirmed
 				}
 				s.sent()
@@ -158,39 +159,39 @@ func TestSend_NotConfirmed_SameIdempotencyKey(t *testing.T) {
 		}
 	})
 	equal(t, got, "created", "completed ")
-	// The replay comes after the answer that names the reply.
+	// On the second socket, the client must subscribe after the response that has the id of the reply.
 	if len(names) != 1 || names[nil] || !strings.HasPrefix(order, "subscribe send send subscribe ") {
 		t.Errorf("%v, %s", names, order)
 	}
 }
 
-func TestSend_Refused_ServersError(t *testing.T) {
+func TestSend_Refused_ReturnsServersError(t *testing.T) {
 	for code, want := range map[string]string{"context_overflow": "context_overflow 413 r1", "session_busy": "session_busy 409 r1", "of_tomorrow": "of_tomorrow 0 r1"} {
 		equal(t, sendHi(t, func(s *serverSide) {
-			s.hears("subscribe")
+			s.waitFor("subscribe")
 			s.subscribed("start")
-			s.hears("send")
+			s.waitFor("send")
 			s.refuse(code, "")
-			s.hear()
+			s.readRequest()
 		}), want)
 	}
 }
 
 func TestSend_ServerDrains_Reconnects(t *testing.T) {
 	got := sendHi(t, func(s *serverSide) {
-		s.hears("subscribe")
+		s.waitFor("subscribe")
 		s.subscribed("start")
 		if s.nth == 1 {
-			s.hears("send")
+			s.waitFor("send")
 			s.sent()
 			s.created()
-			s.say(`{"type":"draining","reconnectAfterMs":1}`)
+			s.write(`{"type":"draining","reconnectAfterMs":1}`)
 			_ = s.conn.Close(1012, "the server is going away")
 			return
 		}
 		s.delta(0, "on")
 		s.completed("on")
-		s.hear()
+		s.readRequest()
 	})
 	equal(t, got, "created", "0 on", "completed on")
 }
@@ -198,16 +199,16 @@ func TestSend_ServerDrains_Reconnects(t *testing.T) {
 func TestSend_ServiceUnavailable_Retried(t *testing.T) {
 	refused := 0
 	got := sendHi(t, func(s *serverSide) {
-		for s.hear() {
+		for s.readRequest() {
 			switch {
-			case s.asked["type"] == "subscribe":
+			case s.request["type"] == "subscribe":
 				if s.subscribed("start"); refused > 0 {
 					s.completed("")
 				}
-			case s.asked["type"] == "send" && refused == 0:
+			case s.request["type"] == "send" && refused == 0:
 				refused++
 				s.refuse("service_unavailable", "")
-			case s.asked["type"] == "send":
+			case s.request["type"] == "send":
 				s.sent()
 			}
 		}
@@ -215,7 +216,7 @@ func TestSend_ServiceUnavailable_Retried(t *testing.T) {
 	equal(t, got, "completed ")
 }
 
-func TestDo_NotAParleyServer(t *testing.T) {
+func TestDo_NotAParleyServer_InternalError(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v1/of/html" {
 			w.WriteHeader(http.StatusTeapot)
@@ -248,19 +249,19 @@ func TestDo_NotAParleyServer(t *testing.T) {
 	}
 }
 
-func TestWatch_EveryKindOfEvent(t *testing.T) {
+func TestWatch_EveryKindOfEvent_Yielded(t *testing.T) {
 	server := startScripted(func(s *serverSide) {
-		s.hears("subscribe")
+		s.waitFor("subscribe")
 		s.subscribed("start")
-		s.say(`{"type":"message.created","sessionId":%q,"message":{"messageId":"msg_0","role":"user","status":"completed","content":"Hi"},"cursor":"u"}`, session)
+		s.write(`{"type":"message.created","sessionId":%q,"message":{"messageId":"msg_0","role":"user","status":"completed","content":"Hi"},"cursor":"u"}`, session)
 		s.created()
 		s.delta(0, "abc")
-		s.say(`{"type":"context.compressed","sessionId":%q,"summarised":4,"dropped":1,"tokensBefore":900,"tokensAfter":200}`, session)
-		s.say(`{"type":"of_tomorrow","sessionId":%q}`, session)
-		s.say(`{"type":"message.failed","sessionId":%q,"message":{"messageId":%q,"status":"failed"},"error":{"code":"provider_error","message":"no"},"cursor":"e"}`, session, reply)
-		s.say(`{"type":"session.cleared","sessionId":%q}`, session)
-		s.say(`{"type":"session.expired","sessionId":%q}`, session)
-		s.hear()
+		s.write(`{"type":"context.compressed","sessionId":%q,"summarised":4,"dropped":1,"tokensBefore":900,"tokensAfter":200}`, session)
+		s.write(`{"type":"of_tomorrow","sessionId":%q}`, session)
+		s.write(`{"type":"message.failed","sessionId":%q,"message":{"messageId":%q,"status":"failed"},"error":{"code":"provider_error","message":"no"},"cursor":"e"}`, session, reply)
+		s.write(`{"type":"session.cleared","sessionId":%q}`, session)
+		s.write(`{"type":"session.expired","sessionId":%q}`, session)
+		s.readRequest()
 	})
 	defer server.Close()
 	c := client.New(client.Options{BaseURL: server.URL + "/v1", Key: "k"})
@@ -282,14 +283,14 @@ func TestWatch_EveryKindOfEvent(t *testing.T) {
 	equal(t, got, "created u", "created 0", "delta 3", "compressed 4 1 900 200", "end failed provider_error 502", "cleared ", "expired ")
 }
 
-func TestCancel_OverTheSocket_WithTicket(t *testing.T) {
+func TestCancel_WithTicket_UsesOneSocket(t *testing.T) {
 	cancels := 0
 	server := startScripted(func(s *serverSide) {
-		for s.hears("cancel") {
-			if cancels++; s.asked["messageId"] != reply {
-				t.Errorf("asked to cancel %v", s.asked["messageId"])
+		for s.waitFor("cancel") {
+			if cancels++; s.request["messageId"] != reply {
+				t.Errorf("the client cancelled %v", s.request["messageId"])
 			}
-			s.say(`{"type":"cancelled","replyTo":%q,"message":{"messageId":%q,"status":"cancelled","content":"as f"}}`, s.asked["id"], reply)
+			s.write(`{"type":"cancelled","replyTo":%q,"message":{"messageId":%q,"status":"cancelled","content":"as f"}}`, s.request["id"], reply)
 		}
 	})
 	defer server.Close()
@@ -312,7 +313,7 @@ func TestCancel_OverTheSocket_WithTicket(t *testing.T) {
 	}
 }
 
-func TestWatch_TicketRefused_Final(t *testing.T) {
+func TestWatch_TicketRefused_NotRetried(t *testing.T) {
 	server := startScripted(hello)
 	defer server.Close()
 	asked := 0
@@ -327,7 +328,7 @@ func TestWatch_TicketRefused_Final(t *testing.T) {
 		}
 	}
 	if asked != 1 {
-		t.Errorf("a ticket was asked for %d times", asked)
+		t.Errorf("Ticket was called %d times, want 1", asked)
 	}
 	none := client.New(client.Options{BaseURL: server.URL + "/v1"})
 	defer none.Close()
@@ -338,9 +339,9 @@ func TestWatch_TicketRefused_Final(t *testing.T) {
 	}
 }
 
-func TestWatch_KeyRevoked_Final(t *testing.T) {
+func TestWatch_KeyRevoked_NotRetried(t *testing.T) {
 	server := startScripted(func(s *serverSide) {
-		s.hears("subscribe")
+		s.waitFor("subscribe")
 		_ = s.conn.Close(4401, "the key was revoked or has expired")
 	})
 	defer server.Close()

@@ -19,34 +19,34 @@ import (
 const (
 	// dialWait bounds the time from dialling to the welcome.
 	dialWait = 10 * time.Second
-	// answerWait is how long the answer to a subscribe or a cancel may take.
+	// answerWait is the timeout for the response to a subscribe or a cancel.
 	answerWait = 15 * time.Second
-	// sendWait is how long the answer to a send may take: it may wait in the session's queue for 30 s.
+	// sendWait is the timeout for the response to a send, which may wait in the session's queue for 30 s.
 	sendWait = 45 * time.Second
-	// silence is how long no frame or ping may arrive: the server pings every 25 s.
+	// silence is the timeout for the next frame or ping: the server pings every 25 s.
 	silence = 60 * time.Second
-	// idleWait is how long a socket is kept for the next iteration: less than 25 s, after which an unread ping waits
-	// in it.
+	// idleWait is the time for which an idle socket is kept for the next iteration. It is less than the server's 25 s
+	// between pings, because nobody answers a ping on an idle socket.
 	idleWait = 20 * time.Second
-	// maxIdle is how many sockets are kept.
+	// maxIdle is the maximum number of idle sockets.
 	maxIdle = 16
-	// maxFrame bounds a server's frame in bytes: the terminal frame contains the whole reply.
+	// maxFrame is the maximum size of a server's frame in bytes. A terminal frame contains the whole reply.
 	maxFrame = 64 << 20
-	// unsubscribeWait is how long unsubscribing may take before a socket is kept.
+	// unsubscribeWait is the timeout for writing the unsubscribe before a socket is kept.
 	unsubscribeWait = 2 * time.Second
 )
 
-// conn is one socket. It belongs to one iteration at a time and is used only by its goroutine.
+// conn is one socket. It belongs to one iteration at a time, and only that iteration's goroutine uses it.
 type conn struct {
 	ws *websocket.Conn
-	// watchdog evicts a socket that is silent or idle for too long. It runs only while the socket is read or idle,
-	// since the caller may take its time between two events.
+	// watchdog evicts a socket that is silent or idle for too long. It runs only while the socket is being read or is
+	// idle, because the caller may spend any time between two events.
 	watchdog *time.Timer
 	ids      int
-	stale    bool // it was idle, and no frame has arrived since
+	stale    bool // it was idle before, and no frame has arrived since
 	dead     bool // a read or a write has failed
 	draining bool
-	drain    time.Duration // the delay before reconnecting, if it drains
+	drain    time.Duration // the server's delay before reconnecting, if draining
 }
 
 // request is a frame to the server.
@@ -80,10 +80,10 @@ type frame struct {
 	Summarised, Dropped, TokensBefore, TokensAfter int
 }
 
-// lost means that a socket could not be opened, or has ended. The last request may have been carried out.
+// lost means that a socket could not be opened, or has ended. The server may have carried out the last request.
 type lost struct {
 	cause error
-	stale bool          // it was idle: another one is used at once
+	stale bool          // the socket had been idle, so retry at once on another one
 	wait  time.Duration // minimum delay before the next attempt
 	drain bool          // the server chose the delay, so no random one is added
 }
@@ -91,7 +91,7 @@ type lost struct {
 func (l *lost) Error() string { return "the connection was lost: " + l.cause.Error() }
 func (l *lost) Unwrap() error { return l.cause }
 
-// acquire returns an idle socket or a new one. Its error is [lost] or an [Error].
+// acquire returns an idle socket or opens a new one. The error is a [lost] or an [Error].
 func (c *Client) acquire(ctx context.Context) (*conn, error) {
 	if c.ctx.Err() != nil {
 		return nil, errClosed
@@ -101,7 +101,7 @@ func (c *Client) acquire(ctx context.Context) (*conn, error) {
 		last := len(c.idle) - 1
 		conn := c.idle[last]
 		c.idle = c.idle[:last]
-		if conn.watchdog.Stop() { // otherwise it is being evicted
+		if conn.watchdog.Stop() { // otherwise the watchdog is evicting it
 			c.mu.Unlock()
 			conn.stale = true
 			return conn, nil
@@ -111,7 +111,8 @@ func (c *Client) acquire(ctx context.Context) (*conn, error) {
 	return c.dial(ctx)
 }
 
-// release gives a socket back; it is kept if it is intact. session is its subscription, "" for none.
+// release returns a socket that is intact to the idle ones, and closes any other. session is the session that it is
+// subscribed to, or "".
 func (c *Client) release(conn *conn, session string) {
 	if conn.dead || conn.draining {
 		conn.close()
@@ -137,7 +138,7 @@ func (c *Client) release(conn *conn, session string) {
 	}
 }
 
-// evict ends a socket that was silent or idle for too long.
+// evict closes a socket that was silent or idle for too long.
 func (c *Client) evict(k *conn) {
 	c.mu.Lock()
 	c.idle = slices.DeleteFunc(c.idle, func(other *conn) bool { return other == k })
@@ -145,7 +146,7 @@ func (c *Client) evict(k *conn) {
 	_ = k.ws.CloseNow()
 }
 
-// dial opens a socket and reads the welcome.
+// dial opens a socket and reads its welcome frame.
 func (c *Client) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
@@ -171,7 +172,7 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 	}
 	ws, response, err := websocket.Dial(ctx, c.baseURL+"/stream", options)
 	if err != nil && response != nil && response.StatusCode >= 300 {
-		body, _ := io.ReadAll(response.Body) // the library keeps 1 KiB of it
+		body, _ := io.ReadAll(response.Body) // the library has kept the first 1 KiB
 		return nil, refusal(response.StatusCode, body)
 	}
 	if err != nil {
@@ -208,8 +209,8 @@ func (k *conn) write(ctx context.Context, r *request) error {
 	return nil
 }
 
-// ask sends a request and returns the answer. Events that arrive before it go to meanwhile, unless that is nil. The
-// socket is given up after timeout.
+// ask sends a request and returns its response. It passes events that arrive earlier to meanwhile, unless that is nil. If
+// there is no response within timeout, the socket ends.
 func (k *conn) ask(ctx context.Context, r *request, timeout time.Duration, meanwhile func(*frame)) (*frame, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -235,7 +236,7 @@ func (k *conn) ask(ctx context.Context, r *request, timeout time.Duration, meanw
 	}
 }
 
-// next returns the next frame. If ctx ends first, so does the socket.
+// next returns the next frame. If ctx ends first, the socket ends too.
 func (k *conn) next(ctx context.Context) (*frame, error) {
 	for {
 		k.watchdog.Reset(silence)
@@ -257,7 +258,7 @@ func (k *conn) next(ctx context.Context) (*frame, error) {
 	}
 }
 
-// failed returns the error for the end of the socket.
+// failed marks the socket as dead and returns the error for its end.
 func (k *conn) failed(err error) error {
 	k.dead = true
 	l := &lost{cause: err, stale: k.stale, wait: k.drain, drain: k.draining}

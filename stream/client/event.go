@@ -7,23 +7,24 @@ import (
 
 // The types of events.
 const (
-	// Created: a message begins. It is complete if it is from a user or the system; a reply is streaming and has no
-	// content yet.
+	// Created means that a message was created. A reply is streaming and has no content yet; any other message is
+	// complete.
 	Created = "created"
-	// Delta: text of a reply, which begins at Offset. Deltas of a message adjoin, whatever happens to the connection.
-	// The first one has an Offset above 0 only if the iteration began in mid-reply, or after Cleared.
+	// Delta is text of a reply, from byte Offset on. Deltas of a message adjoin, even over a lost connection. The first
+	// one has an Offset above 0 only if the iteration began in mid-reply, or after Cleared.
 	Delta = "delta"
-	// End: a reply has ended. Message.Content is authoritative and replaces what was shown: after the crash of a
-	// server, deltas may have shown up to 50 ms more than was stored. Message.Status and Message.Error say how it
-	// ended.
+	// End means that a reply has ended, as Message.Status and Message.Error describe. Message.Content is authoritative
+	// and replaces the text of the deltas: after the crash of a server, deltas may have contained up to 50 ms more text
+	// than was stored.
 	End = "end"
-	// Cleared: the history was cleared; discard what was shown. Without Recovered it happened while the connection
-	// was lost, or the server no longer knew the cursor: read the history for the present state. Later events follow.
+	// Cleared means that the history was cleared: discard what was shown. If Recovered is false, this happened while the
+	// connection was lost, or the server no longer knew the cursor: read the history for the present state. Later events
+	// follow.
 	Cleared = "cleared"
-	// Deleted and Expired: the session is gone. The iteration ends.
+	// Deleted and Expired mean that the session is gone. The iteration ends.
 	Deleted = "deleted"
 	Expired = "expired"
-	// Compressed: messages were replaced by a summary, or dropped, to fit the context window.
+	// Compressed means that messages were replaced by a summary, or dropped, to fit the context window.
 	Compressed = "compressed"
 )
 
@@ -31,18 +32,18 @@ const (
 type Event struct {
 	Type      string // Created, Delta, End, Cleared, Deleted, Expired or Compressed
 	SessionID string
-	MessageID string   // of Created, Delta and End
-	Message   *Message // of Created and End
-	Offset    int      // of Delta: where it begins in the text of the reply, in bytes
-	Delta     string   // of Delta: whole characters
-	Recovered bool     // of Cleared
-	Cursor    string   // of Created, Delta and End: pass it to Watch to continue after this event
+	MessageID string   // set for Created, Delta and End
+	Message   *Message // set for Created and End
+	Offset    int      // for Delta: the offset of Delta in the text of the reply, in bytes
+	Delta     string   // for Delta: the text, in whole characters
+	Recovered bool     // for Cleared: see there
+	Cursor    string   // for Created, Delta and End: pass it to Watch to continue after this event
 
-	// of Compressed: numbers of messages, and of tokens in the prompt before and after
+	// For Compressed: numbers of messages, and their tokens in a prompt before and after.
 	Summarised, Dropped, TokensBefore, TokensAfter int
 }
 
-// Message is a message as the service shows it.
+// Message is a message in the service's JSON form.
 type Message struct {
 	MessageID    string          `json:"messageId"`
 	SessionID    string          `json:"sessionId"`
@@ -59,21 +60,21 @@ type Message struct {
 		Total      int  `json:"total"`
 		Estimated  bool `json:"estimated"`
 	} `json:"usage,omitempty"`
-	Context json.RawMessage `json:"context,omitempty"` // what the prompt of the reply contained
-	Error   *Error          `json:"error,omitempty"`   // of a reply that failed
+	Context json.RawMessage `json:"context,omitempty"` // of a reply: what its prompt contained
+	Error   *Error          `json:"error,omitempty"`   // set for a failed reply
 }
 
-// Error is a refusal by the service, or one of the client's own errors: connection_lost (Unwrap returns the cause),
-// closed, no_key, session_deleted, session_expired, session_cleared. Get it from an error with [errors.As].
+// Error is a refusal by the service, or one of the client's own errors: connection_lost, closed, no_key, session_deleted,
+// session_expired, session_cleared. Get it from an error with [errors.As].
 type Error struct {
 	Code    string // such as invalid_token, context_overflow or rate_limit_exceeded
 	Message string
 	Status  int    // the HTTP status, also for an error on a socket; 0 for the client's own errors
 	Field   string // the invalid field of a validation_error
 
-	RetryAfter               time.Duration // of a rate_limit_exceeded or service_unavailable
-	CurrentTokens, MaxTokens int           // of a context_overflow
-	RequiredScope            string        // of an insufficient_scope
+	RetryAfter               time.Duration // for rate_limit_exceeded and service_unavailable
+	CurrentTokens, MaxTokens int           // for context_overflow
+	RequiredScope            string        // for insufficient_scope
 	RequestID                string        // identifies the request in the server's log
 
 	cause error
@@ -87,7 +88,7 @@ func (e *Error) Error() string {
 	return e.Code + ": " + e.Message
 }
 
-// Unwrap returns the cause of a connection_lost.
+// Unwrap returns the cause, for example of a connection_lost, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
 var (
@@ -96,14 +97,14 @@ var (
 	errNotParley = &Error{Code: "internal_error", Message: "the server does not speak parley.v1"}
 )
 
-// statuses are the HTTP statuses of the codes that arrive on a socket, where there is no response.
+// statuses are the HTTP statuses of error codes. Errors on a socket come without a status.
 var statuses = map[string]int{
 	"validation_error": 400, "invalid_token": 401, "insufficient_scope": 403, "session_not_found": 404, "message_not_found": 404,
 	"session_busy": 409, "idempotency_conflict": 409, "context_overflow": 413, "rate_limit_exceeded": 429, "internal_error": 500,
 	"provider_error": 502, "service_unavailable": 503, "provider_timeout": 504,
 }
 
-// UnmarshalJSON reads the error object of a response, a frame or a message.
+// UnmarshalJSON decodes the error object of a response, a frame or a message.
 func (e *Error) UnmarshalJSON(text []byte) error {
 	var f struct {
 		Code, Message, Field, RequiredScope  string
@@ -119,7 +120,7 @@ func (e *Error) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// errorBody is a refusal: the body of a response, or part of a frame.
+// errorBody is the part with the error in a response body or a frame.
 type errorBody struct {
 	Error *Error `json:"error"`
 	Meta  struct {
@@ -127,10 +128,10 @@ type errorBody struct {
 	} `json:"meta"`
 }
 
-// refusal returns the error in the body of a response.
+// refusal returns the error in the body of a response, or internal_error if the body is not from Parley.
 func refusal(status int, body []byte) *Error {
 	var b errorBody
-	if err := json.Unmarshal(body, &b); err != nil || b.Error == nil || b.Error.Code == "" { // from a proxy, say
+	if err := json.Unmarshal(body, &b); err != nil || b.Error == nil || b.Error.Code == "" { // for example from a proxy
 		return &Error{Code: "internal_error", Message: "the response is not from a Parley server", Status: status, cause: err}
 	}
 	b.Error.Status, b.Error.RequestID = status, b.Meta.RequestID

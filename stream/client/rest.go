@@ -9,9 +9,9 @@ import (
 	"net/url"
 )
 
-// Do makes a REST request with the client's key. path is below BaseURL, body is encoded as JSON unless it is nil, and
-// the response is decoded into answer unless that is nil. A refusal is an [Error], and so is a server that cannot be
-// reached (connection_lost): the request may have been carried out, and is not repeated.
+// Do makes a REST request with the client's key. path is relative to BaseURL. Do encodes body as JSON, unless it is nil,
+// and decodes the response into answer, unless that is nil. A refusal is an [Error]. If the server cannot be reached, the
+// error is connection_lost. Do does not retry, because the server may have carried out the request.
 //
 //	err := c.Do(ctx, "POST", "/sessions", map[string]any{"userId": user}, &session)
 func (c *Client) Do(ctx context.Context, method, path string, body, answer any) error {

@@ -21,29 +21,29 @@ const (
 	reply   = "msg_0000000000000002"
 )
 
-// serverSide is the server's side of a socket, which behaves as a test wants.
+// serverSide is the server's end of a socket. A script of the test reads and writes its frames.
 type serverSide struct {
-	conn  *websocket.Conn
-	nth   int // the number of the socket, from 1
-	asked map[string]any
+	conn    *websocket.Conn
+	nth     int            // the number of the socket, from 1
+	request map[string]any // the request that was read last
 }
 
-// scriptedServer is a server whose sockets are served by a test.
+// scriptedServer is a server that runs a script for each socket.
 type scriptedServer struct {
 	*httptest.Server
 	sockets atomic.Int32
 	served  sync.WaitGroup
-	turn    sync.Mutex // sockets are served one after the other
+	turn    sync.Mutex // held by the running script, so that only one runs at a time
 }
 
-// Close also waits for the scripts. Close the clients first.
+// Close stops the server and waits for the scripts. Close the clients first, because scripts read from their sockets.
 func (s *scriptedServer) Close() {
 	s.Server.Close()
 	s.served.Wait()
 }
 
-// startScripted runs a server whose sockets are served by script, each until it returns. POST /sessions makes the one
-// session. GET of the reply returns its end, or 404 once it is gone.
+// startScripted starts a server that runs script for each socket. POST /sessions returns the constant session. GET of the
+// reply returns it as interrupted, or 404 if gone is set.
 func startScripted(script func(s *serverSide), gone ...*atomic.Bool) *scriptedServer {
 	server := new(scriptedServer)
 	mux := http.NewServeMux()
@@ -67,7 +67,7 @@ func startScripted(script func(s *serverSide), gone ...*atomic.Bool) *scriptedSe
 		}
 		defer conn.CloseNow()
 		s := &serverSide{conn: conn, nth: int(server.sockets.Add(1))}
-		s.say(`{"type":"welcome","protocol":"parley.v1","heartbeatSeconds":25}`)
+		s.write(`{"type":"welcome","protocol":"parley.v1","heartbeatSeconds":25}`)
 		server.turn.Lock()
 		defer server.turn.Unlock()
 		script(s)
@@ -76,25 +76,25 @@ func startScripted(script func(s *serverSide), gone ...*atomic.Bool) *scriptedSe
 	return server
 }
 
-// say writes a frame.
-func (s *serverSide) say(format string, about ...any) {
+// write writes a frame.
+func (s *serverSide) write(format string, about ...any) {
 	_ = s.conn.Write(context.Background(), websocket.MessageText, fmt.Appendf(nil, format, about...))
 }
 
-// hear reads the next request; it reports false when the socket has ended.
-func (s *serverSide) hear() bool {
+// readRequest reads the next request. It returns false if the socket has ended.
+func (s *serverSide) readRequest() bool {
 	_, body, err := s.conn.Read(context.Background())
 	if err != nil {
 		return false
 	}
-	s.asked = nil
-	return json.Unmarshal(body, &s.asked) == nil
+	s.request = nil
+	return json.Unmarshal(body, &s.request) == nil
 }
 
-// hears reads requests until one of that type, and reports whether it arrived.
-func (s *serverSide) hears(kind string) bool {
-	for s.hear() {
-		if s.asked["type"] == kind {
+// waitFor reads requests until one has that type. It returns false if the socket ends first.
+func (s *serverSide) waitFor(kind string) bool {
+	for s.readRequest() {
+		if s.request["type"] == kind {
 			return true
 		}
 	}
@@ -102,33 +102,33 @@ func (s *serverSide) hears(kind string) bool {
 }
 
 func (s *serverSide) subscribed(cursor string) {
-	s.say(`{"type":"subscribed","replyTo":%q,"sessionId":%q,"cursor":%q,"recovered":true}`, s.asked["id"], session, cursor)
+	s.write(`{"type":"subscribed","replyTo":%q,"sessionId":%q,"cursor":%q,"recovered":true}`, s.request["id"], session, cursor)
 }
 
 func (s *serverSide) refuse(code, field string) {
-	s.say(`{"type":"error","replyTo":%q,"error":{"code":%q,"message":"no","field":%q},"meta":{"requestId":"r1"}}`, s.asked["id"], code, field)
+	s.write(`{"type":"error","replyTo":%q,"error":{"code":%q,"message":"no","field":%q},"meta":{"requestId":"r1"}}`, s.request["id"], code, field)
 }
 
 func (s *serverSide) sent() {
-	s.say(`{"type":"sent","replyTo":%q,"sessionId":%q,"messageId":%q}`, s.asked["id"], session, reply)
+	s.write(`{"type":"sent","replyTo":%q,"sessionId":%q,"messageId":%q}`, s.request["id"], session, reply)
 }
 
 func (s *serverSide) created() {
-	s.say(`{"type":"message.created","sessionId":%q,"message":{"messageId":%q,"role":"assistant","status":"streaming"},"cursor":"0"}`, session, reply)
+	s.write(`{"type":"message.created","sessionId":%q,"message":{"messageId":%q,"role":"assistant","status":"streaming"},"cursor":"0"}`, session, reply)
 }
 
 func (s *serverSide) delta(offset int, text string) {
-	s.say(`{"type":"message.delta","sessionId":%q,"messageId":%q,"offset":%d,"delta":%q,"cursor":"%d"}`, session, reply, offset, text, offset+len(text))
+	s.write(`{"type":"message.delta","sessionId":%q,"messageId":%q,"offset":%d,"delta":%q,"cursor":"%d"}`, session, reply, offset, text, offset+len(text))
 }
 
 func (s *serverSide) completed(text string) {
-	s.say(`{"type":"message.completed","sessionId":%q,"message":{"messageId":%q,"status":"completed","content":%q,"tokens":4},"cursor":"e"}`, session, reply, text)
+	s.write(`{"type":"message.completed","sessionId":%q,"message":{"messageId":%q,"status":"completed","content":%q,"tokens":4},"cursor":"e"}`, session, reply, text)
 }
 
-// hello replies to every message.
+// hello is a script that replies "Hello, you." to every message.
 func hello(s *serverSide) {
-	for s.hear() {
-		switch s.asked["type"] {
+	for s.readRequest() {
+		switch s.request["type"] {
 		case "subscribe":
 			s.subscribed("start")
 		case "send":

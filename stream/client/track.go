@@ -5,34 +5,35 @@ import (
 	"math"
 )
 
-// remembered is for how many messages a track knows what was seen. A replay begins at the cursor, so few are needed.
+// remembered is the number of messages for which a track stores what was seen. A resumed subscription begins at the
+// cursor, so few messages come again.
 const remembered = 256
 
-// atEnd means that the end of a message was seen.
+// atEnd marks a message whose end was seen.
 const atEnd = math.MaxInt
 
-// verdict is what a frame means to a track.
+// verdict says what to do with a frame.
 type verdict int
 
 const (
-	fresh verdict = iota // it becomes an event
-	known                // nothing new
-	gap                  // text before it is missing
+	fresh verdict = iota // yield its event
+	known                // skip it: nothing is new
+	gap                  // ask for the text before it, which is missing
 )
 
-// track knows what was seen of one session. It turns frames into events, each piece of text once. It does no I/O. Its
+// track records what was seen of one session. It turns frames into events, each piece of text once. It does no I/O. The
 // zero value has seen nothing.
 type track struct {
-	cursor string         // the cursor to resume from; "" is from now on
-	seen   map[string]int // by message: bytes shown, or atEnd
+	cursor string         // the cursor to resume from; "" means the present
+	seen   map[string]int // by message id: bytes seen, or atEnd
 	order  []string       // the keys of seen, oldest first
 }
 
-// reset forgets what was seen, and continues from cursor.
+// reset forgets everything that was seen. The track continues from cursor.
 func (k *track) reset(cursor string) { *k = track{cursor: cursor} }
 
-// take turns a frame into an event. With jump it accepts text with a gap before it: the terminal frame has all the
-// text.
+// take turns a frame into an event. If jump is true, it accepts a delta although text before that is missing: the
+// terminal frame has the whole text.
 func (k *track) take(f *frame, jump bool) (Event, verdict) {
 	switch f.Type {
 	case "message.created":
@@ -54,7 +55,7 @@ func (k *track) take(f *frame, jump bool) (Event, verdict) {
 			Summarised: f.Summarised, Dropped: f.Dropped, TokensBefore: f.TokensBefore, TokensAfter: f.TokensAfter,
 		}, fresh
 	}
-	return Event{}, known // from a newer server
+	return Event{}, known // a type of a newer server
 }
 
 func (k *track) created(f *frame) (Event, verdict) {
@@ -75,14 +76,14 @@ func (k *track) created(f *frame) (Event, verdict) {
 
 func (k *track) delta(f *frame, jump bool) (Event, verdict) {
 	seen, ok := k.seen[f.MessageID]
-	if !ok { // the view began in mid-reply
+	if !ok { // the subscription began in mid-reply
 		seen = f.Offset
 	}
 	end := f.Offset + len(f.Delta)
 	switch {
 	case f.Offset > seen && !jump:
 		return Event{}, gap
-	case end <= seen: // keep the cursor, which is further on
+	case end <= seen: // keep our cursor, which is at least as far
 		return Event{}, known
 	}
 	k.note(f.MessageID, end, f.Cursor)
@@ -101,7 +102,7 @@ func (k *track) end(f *frame) (Event, verdict) {
 	return Event{Type: End, SessionID: f.SessionID, MessageID: f.Message.MessageID, Message: f.Message, Cursor: f.Cursor}, fresh
 }
 
-// note records what was seen of a message.
+// note records how much of a message was seen, and the cursor, unless that is "".
 func (k *track) note(id string, seen int, cursor string) {
 	k.cursor = cmp.Or(cursor, k.cursor)
 	if _, ok := k.seen[id]; !ok {

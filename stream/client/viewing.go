@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// backoff doubles with each attempt, up to maxBackoff. The delay is random between 0 and that: clients must not
-	// return all at once.
+	// backoff is the upper bound of the first delay. It doubles with each attempt, up to maxBackoff. The delay is random
+	// between 0 and the bound, so that clients do not return all at once.
 	backoff    = 500 * time.Millisecond
 	maxBackoff = 15 * time.Second
 	// tooManyWait is the minimum delay after the server said that there are too many connections.
 	tooManyWait = 5 * time.Second
-	// firstAttempts is how often something is tried that has never succeeded. After a success it is tried until ctx
+	// firstAttempts is the number of attempts if none has succeeded yet. After a success, the client retries until ctx
 	// ends.
 	firstAttempts = 5
 )
@@ -27,14 +27,14 @@ type viewing struct {
 	// static
 	client  *Client
 	session string
-	send    *request // sent first; nil for Watch
+	send    *request // the message to send; nil for Watch
 
 	track         track
-	reply         string // the id of the reply, after the send was confirmed
-	begun         bool   // the subscription or the send was confirmed once
-	unknownCursor bool   // the server does not know our cursor: subscribe without one and yield Cleared
+	reply         string // the id of the reply, once the send was confirmed
+	begun         bool   // the server has confirmed the subscription of a Watch, or the send
+	unknownCursor bool   // the server did not know our cursor, so yield Cleared after subscribing without one
 	uncertain     bool   // the reply may have been cleared
-	unseen        bool   // its end may have been missed
+	unseen        bool   // the end of the reply may have been missed
 	filled        string // the cursor from which a gap was last filled
 	attempt       int    // failed attempts since the last frame
 }
@@ -42,7 +42,7 @@ type viewing struct {
 // errOver ends an iteration without an error.
 var errOver = errors.New("over")
 
-// run iterates until the end, an error, or until the caller leaves the loop.
+// run iterates until the session or the reply ends, an error is final, or the caller leaves the loop.
 func (v *viewing) run(ctx context.Context, yield func(Event, error) bool) {
 	for {
 		err := v.connected(ctx, yield)
@@ -57,7 +57,7 @@ func (v *viewing) run(ctx context.Context, yield func(Event, error) bool) {
 	}
 }
 
-// connected is the part of the iteration on one socket. Its error says how that ended.
+// connected runs the iteration on one socket. The error says why it ended; it is never nil.
 func (v *viewing) connected(ctx context.Context, yield func(Event, error) bool) error {
 	k, err := v.client.acquire(ctx)
 	if err != nil {
@@ -67,10 +67,10 @@ func (v *viewing) connected(ctx context.Context, yield func(Event, error) bool) 
 	return v.follow(ctx, k, yield)
 }
 
-// follow brings a socket to the state of the iteration, then yields events.
+// follow subscribes and sends on a new socket what the iteration still needs, then yields events. Its error is never nil.
 func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) bool) error {
 	subscribed := false
-	if v.track.cursor == "" { // before the send, so that the beginning of the reply is not missed
+	if v.track.cursor == "" { // subscribe before the send, so that the beginning of the reply is not missed
 		if err := v.subscribe(ctx, k, yield); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) 
 	}
 	if v.send != nil && v.reply == "" {
 		sent, err := k.ask(ctx, v.send, sendWait, func(f *frame) {
-			if subscribed && f.SessionID == v.session { // events of other turns: ours follow the answer
+			if subscribed && f.SessionID == v.session { // only events of other turns: those of our turn follow the response
 				v.track.take(f, true)
 			}
 		})
@@ -87,7 +87,7 @@ func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) 
 		}
 		v.reply, v.begun, v.attempt = sent.MessageID, true, 0
 	}
-	if !subscribed { // after repeating the send, whose answer names the reply that is replayed
+	if !subscribed { // subscribe after the repeated send: we must know the id of the reply before its events come
 		if err := v.subscribe(ctx, k, yield); err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) 
 	}
 }
 
-// deliver yields the event of a frame, if it has one.
+// deliver yields the event of a frame, if the frame has a new one.
 func (v *viewing) deliver(ctx context.Context, k *conn, f *frame, yield func(Event, error) bool) error {
 	if f.ReplyTo != "" || f.SessionID != v.session {
 		return nil
@@ -129,8 +129,8 @@ func (v *viewing) deliver(ctx context.Context, k *conn, f *frame, yield func(Eve
 	return v.show(event, yield)
 }
 
-// subscribe subscribes from the state of the iteration. If some of what follows no longer exists, it starts again
-// from now and yields Cleared.
+// subscribe subscribes at the cursor of the iteration. If the server no longer has everything after that cursor, the view
+// continues from the cursor in the response, and subscribe yields Cleared.
 func (v *viewing) subscribe(ctx context.Context, k *conn, yield func(Event, error) bool) error {
 	r := &request{Type: wire.TypeSubscribe, SessionID: v.session, After: v.track.cursor}
 	answer, err := k.ask(ctx, r, answerWait, nil)
@@ -157,7 +157,8 @@ func (v *viewing) subscribe(ctx context.Context, k *conn, yield func(Event, erro
 	return nil
 }
 
-// show yields an event. A send yields only events of its reply. It returns errOver after the last one.
+// show yields an event. During a Send, it skips events of other replies. It returns errOver after the last event, and
+// when the caller leaves the loop.
 func (v *viewing) show(e Event, yield func(Event, error) bool) error {
 	last := e.Type == Deleted || e.Type == Expired
 	if v.send != nil {
@@ -178,8 +179,8 @@ func (v *viewing) show(e Event, yield func(Event, error) bool) error {
 	return nil
 }
 
-// checkReply finds out what happened to the reply when the history was cleared, since the reply may have begun after
-// that. It asks after subscribing, so the end of the reply is either in the response or still to come.
+// checkReply finds out whether the reply still exists after the history was cleared: the reply may have begun after that.
+// It asks after subscribing, so the end of the reply is either in the response or still to come.
 func (v *viewing) checkReply(ctx context.Context, yield func(Event, error) bool) error {
 	if v.client.key == "" {
 		return gone(Cleared) // REST needs a key
@@ -199,17 +200,17 @@ func (v *viewing) checkReply(ctx context.Context, yield func(Event, error) bool)
 	return nil
 }
 
-// gone returns the error for a reply that has no ending: its session was deleted or expired, or its history cleared.
+// gone returns the error for a reply that will have no End: its session was deleted or expired, or its history cleared.
 func gone(how string) error {
 	return &Error{Code: "session_" + how, Message: "the session was " + how + " before the reply ended"}
 }
 
-// transient are the errors after which a later attempt may succeed.
+// transient has the codes of errors after which a later attempt may succeed.
 var transient = map[string]bool{
 	"service_unavailable": true, "internal_error": true, "rate_limit_exceeded": true, "connection_lost": true,
 }
 
-// again reports whether to try again after an error, and after which delay.
+// again reports whether to retry after an error, and after which delay.
 func (v *viewing) again(err error) (wait time.Duration, again bool) {
 	spread := rand.N(min(maxBackoff, backoff<<min(v.attempt, 10)))
 	v.attempt++
@@ -228,11 +229,11 @@ func (v *viewing) again(err error) (wait time.Duration, again bool) {
 	if !ok || !transient[e.Code] {
 		return 0, false
 	}
-	// A caller who has just sent would rather hear of a rate limit than wait for a minute.
+	// Before the send is confirmed, report a rate limit to the caller at once: waiting may take a minute.
 	return max(e.RetryAfter, spread), v.begun || e.Status >= http.StatusInternalServerError && tryFirst
 }
 
-// failure returns err as callers see it.
+// failure converts an internal error to the one that callers get.
 func failure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -243,7 +244,7 @@ func failure(ctx context.Context, err error) error {
 	return err
 }
 
-// pause waits, and reports whether ctx has not ended.
+// pause waits. It returns false if ctx ended first.
 func pause(ctx context.Context, wait time.Duration) bool {
 	if ctx.Err() != nil {
 		return false

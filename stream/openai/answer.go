@@ -13,36 +13,36 @@ import (
 )
 
 const (
-	lineBuffer = 4 << 10  // many times a usual line; a longer one is collected in answer.long
+	lineBuffer = 4 << 10  // bytes, many times a usual line; answer.long collects a longer line
 	maxLine    = 1 << 20  // bytes of one line
-	maxAnswer  = 64 << 20 // bytes of a whole response, which has a hundred times those of its text
+	maxAnswer  = 64 << 20 // bytes of a whole response, which is about a hundred times as large as its text
 
-	// usageWait is how long we wait for usage and [DONE] after the finish reason, and endWait, after [DONE], for the
-	// end of the body, which lets the connection be used again.
+	// usageWait is the timeout for usage and [DONE] after the finish reason. endWait is the timeout for the end of the
+	// body after [DONE]; at the end, the connection can be reused.
 	usageWait = 3 * time.Second
 	endWait   = 50 * time.Millisecond
 )
 
-// answer reads the events of one response. One goroutine owns it.
+// answer reads the events of one response. Only one goroutine uses it.
 type answer struct {
 	reader *bufio.Reader
 	write  func([]byte)
 	cancel context.CancelFunc // ends the request
 
 	size   int    // bytes read so far
-	long   []byte // a line that is longer than reader's buffer
+	long   []byte // collects a line that is longer than reader's buffer
 	shape  shape
 	text   text
-	wrote  bool // text was written
+	wrote  bool // text was passed to write
 	events bool // an event arrived
 
 	whole  bool        // the model said that the reply is complete
 	done   bool        // [DONE] arrived
-	wait   *time.Timer // runs from whole on, and ends the request
+	wait   *time.Timer // ends the request; runs once whole is true
 	result stream.Result
 }
 
-// read reads until the reply is over. It returns nil only if the model said that the reply is complete.
+// read reads until the response ends. It returns nil only if the model said that the reply is complete.
 func (a *answer) read() error {
 	err := a.readEvents()
 	if a.wait != nil {
@@ -52,7 +52,7 @@ func (a *answer) read() error {
 		a.write(rest)
 	}
 	if a.whole {
-		return nil // whatever followed: an error, garbage, a cut
+		return nil // ignore an error after the end: of the model, the parser or the connection
 	}
 	return err
 }
@@ -79,8 +79,8 @@ func (a *answer) readEvents() error {
 
 var errTooLarge = errors.New("over the bound")
 
-// line returns the next line without its end; it is valid until the next call. The last line of a body may come with
-// an error, and may be incomplete then.
+// line returns the next line without its line end. It is valid until the next call. The last line of a body may come
+// together with an error, and may then be incomplete.
 func (a *answer) line() ([]byte, error) {
 	line, err := a.reader.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
@@ -99,7 +99,7 @@ func (a *answer) line() ([]byte, error) {
 	return bytes.TrimRight(line, "\r\n"), err
 }
 
-// event reads one line. Every data line is an event by itself: no known server splits one, and some leave out the
+// event reads one line. It takes every data line as a complete event: no known server splits an event, and some omit the
 // blank line that should end it.
 func (a *answer) event(line []byte) error {
 	if len(line) == 0 || a.done {
@@ -110,7 +110,7 @@ func (a *answer) event(line []byte) error {
 		if kind, ok := bytes.CutPrefix(line, []byte("event:")); ok && string(bytes.TrimSpace(kind)) == "error" {
 			return failure(messageFailed, &cause{what: "an error within the answer"})
 		}
-		a.write(nil) // a keep-alive comment, or a field that we do not use
+		a.write(nil) // a keep-alive comment or an unused field: the model is alive
 		return nil
 	}
 	data = bytes.TrimSpace(data)
@@ -119,7 +119,7 @@ func (a *answer) event(line []byte) error {
 		a.complete(endWait)
 		return nil
 	}
-	if content, ok := a.shape.scan(data); ok { // nearly every line
+	if content, ok := a.shape.scan(data); ok { // the case of nearly every line
 		a.events = true
 		a.writeContent(content)
 		return nil
@@ -127,7 +127,7 @@ func (a *answer) event(line []byte) error {
 	return a.chunk(data)
 }
 
-// chunk reads an event of any shape.
+// chunk reads an event of any shape with encoding/json.
 func (a *answer) chunk(data []byte) error {
 	c, err := decodeChunk(data)
 	if err != nil {
@@ -166,13 +166,13 @@ func (a *answer) chunk(data []byte) error {
 	return nil
 }
 
-// writeContent decodes the inside of a JSON string and writes it to the reply.
+// writeContent decodes content, the inside of a JSON string, and writes it to the reply.
 func (a *answer) writeContent(content []byte) {
 	a.wrote = a.wrote || len(content) > 0
 	a.write(a.text.decode(content))
 }
 
-// complete notes that the reply is complete, and waits no longer than this for what may follow.
+// complete notes that the reply is complete, and ends the request after wait.
 func (a *answer) complete(wait time.Duration) {
 	a.whole = true
 	if a.wait == nil {

@@ -14,13 +14,13 @@ import (
 	"parley/stream"
 )
 
-// capture is what a real server sent, from testdata.
+// capture is a response of a real server, read from testdata.
 type capture struct {
 	name   string
 	status int
 	head   string // status line and headers, as on the wire
-	body   []byte // without chunking, unless raw
-	raw    bool   // body is as on the wire
+	body   []byte // without the framing of chunks, unless raw
+	raw    bool   // body has the framing of chunks, as on the wire
 }
 
 var (
@@ -29,8 +29,8 @@ var (
 	chunkSize = regexp.MustCompile(`^[0-9a-f]+$`)
 )
 
-// load reads a capture: usually a curl line, then head, empty line and body. The captures have bare line feeds where
-// the wire had CR LF.
+// load reads a capture. The file usually has the curl command, the head, an empty line and the body. It has bare line
+// feeds where the wire had CR LF.
 func load(t testing.TB, name string) capture {
 	t.Helper()
 	file, err := os.ReadFile(filepath.Join("testdata", name))
@@ -60,7 +60,7 @@ func load(t testing.TB, name string) capture {
 	return c
 }
 
-// rechunk restores the CR LF between the chunks of a raw body. Where lines were cut out of the capture, it drops the
+// rechunk restores the CR LF between the chunks of a raw body. If lines were cut out of the capture, it drops the
 // incomplete chunk after the cut.
 func rechunk(t testing.TB, body []byte) []byte {
 	t.Helper()
@@ -68,13 +68,13 @@ func rechunk(t testing.TB, body []byte) []byte {
 	for len(body) > 0 {
 		line, rest, _ := bytes.Cut(body, []byte("\n"))
 		if !chunkSize.Match(line) {
-			body = rest // after a cut
+			body = rest // the rest of a chunk that was cut
 			continue
 		}
 		size, _ := strconv.ParseUint(string(line), 16, 32)
 		n := int(size)
 		if n > 0 && rest[n] != '\n' {
-			t.Fatalf("a chunk of %d bytes does not end there", n)
+			t.Fatalf("no CR LF after a chunk of %d bytes", n)
 		}
 		fmt.Fprintf(&wire, "%x\r\n%s\r\n", n, rest[:n])
 		body = rest[min(n+1, len(rest)):]
@@ -85,7 +85,7 @@ func rechunk(t testing.TB, body []byte) []byte {
 	return wire.Bytes()
 }
 
-// lines are the capture's lines, without the chunks' framing.
+// lines returns the lines of the body, without carriage returns.
 func (c capture) lines() []string {
 	body := string(c.body)
 	if c.raw {
@@ -94,7 +94,7 @@ func (c capture) lines() []string {
 	return strings.Split(body, "\n")
 }
 
-// expected is the reply of a capture as read by encoding/json alone.
+// expected is the reply that a capture must produce. Only encoding/json decodes it.
 type expected struct {
 	text   string
 	finish string
@@ -139,7 +139,7 @@ func (c capture) expected(t testing.TB) (e expected) {
 	return e
 }
 
-// streams are the captures of complete responses, by server.
+// streams returns the captures of complete responses of both servers.
 func streams(t testing.TB) (all []capture) {
 	t.Helper()
 	for server, names := range map[string]string{
@@ -158,8 +158,8 @@ func streams(t testing.TB) (all []capture) {
 // chunked reports whether the capture's server sent the body in chunks.
 func (c capture) chunked() bool { return strings.Contains(c.head, "Transfer-Encoding: chunked") }
 
-// pieces are the writes that send the capture's response with its body cut at those places. Each piece is a chunk of
-// its own if the body was chunked.
+// pieces returns the writes that send the response, with its body cut at these offsets. If the body was chunked, each
+// piece is a chunk.
 func (c capture) pieces(cuts ...int) (writes [][]byte) {
 	writes = append(writes, []byte(c.head))
 	from := 0

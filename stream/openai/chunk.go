@@ -12,8 +12,8 @@ import (
 	"parley/stream"
 )
 
-// chunk is an event as encoding/json reads it: for all events that [scanChunk] does not read, and as its reference in
-// tests.
+// chunk is an event as encoding/json decodes it. It is used for events that [scanChunk] does not support, and in tests as
+// the reference for scanChunk.
 type chunk struct {
 	Object  json.RawMessage `json:"object"`
 	Choices []choice        `json:"choices"`
@@ -27,8 +27,8 @@ type chunk struct {
 type choice struct {
 	Index int `json:"index"`
 	Delta struct {
-		// Content stays as it was sent: encoding/json would replace half a surrogate pair, whose other half may be in
-		// the next event. Reasoning is not text of the reply and is not read.
+		// Content is not decoded: encoding/json would replace half a surrogate pair, and the next event may have the
+		// other half. Reasoning is not text of the reply, so there is no field for it.
 		Content json.RawMessage `json:"content"`
 	} `json:"delta"`
 	FinishReason *string `json:"finish_reason"`
@@ -44,12 +44,13 @@ func decodeChunk(data []byte) (*chunk, error) {
 	return &c, nil
 }
 
-// failed reports whether the event is an error: by its field, or by its object, as vLLM once did.
+// failed reports whether the event is an error: by its field error, or by its field object, as in old versions of vLLM.
 func (c *chunk) failed() bool {
 	return !isNull(c.Error) || string(c.Object) == `"error"`
 }
 
-// maxUsage is the largest plausible count of tokens: a window holds at most a million, and sums must not overflow.
+// maxUsage is the largest plausible number of tokens: common windows have at most a few million, and sums must not
+// overflow.
 const maxUsage = 1_000_000_000
 
 func (c *chunk) usage() *stream.Usage {
@@ -61,7 +62,7 @@ func (c *chunk) usage() *stream.Usage {
 	return &stream.Usage{Prompt: u.Prompt, Completion: u.Completion}
 }
 
-// content returns the inside of the content's JSON string.
+// content returns the inside of the content's JSON string, or nil if there is no content.
 func (c *choice) content() ([]byte, error) {
 	raw := c.Delta.Content
 	if isNull(raw) {
@@ -73,7 +74,7 @@ func (c *choice) content() ([]byte, error) {
 	return raw[1 : len(raw)-1], nil
 }
 
-// reason returns the finish reason, "" if there is none yet: some servers send it empty until the end.
+// reason returns the finish reason, or "" if there is none yet. Some servers send an empty one until the end.
 func (c *choice) reason() string {
 	if c.FinishReason == nil {
 		return ""
@@ -83,15 +84,16 @@ func (c *choice) reason() string {
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// text decodes the insides of consecutive JSON strings to UTF-8. A surrogate pair may be split between two strings; a
-// lone half becomes U+FFFD. Bytes that are not valid UTF-8 stay: a server may split a raw character, and the reply
-// joins it again.
+// text decodes the insides of consecutive JSON strings to UTF-8. Two strings may each have half of a surrogate pair. A
+// half without the other becomes U+FFFD. Bytes that are not valid UTF-8 stay: a server may split a raw character over two
+// strings, and the reply joins it again.
 type text struct {
-	high rune // a first half that waits for its second
+	high rune // first half of a surrogate pair that waits for the second; 0 for none
 	buf  []byte
 }
 
-// decode returns the text of content, the inside of a valid JSON string. It is valid until the next call.
+// decode returns the text of content, which must be the inside of a valid JSON string. The result is valid until the next
+// call.
 func (t *text) decode(content []byte) []byte {
 	next := bytes.IndexByte(content, '\\')
 	if t.high == 0 && next < 0 {
@@ -138,7 +140,7 @@ func (t *text) escape(s []byte) int {
 	return 6
 }
 
-// flushHalf returns buf, with U+FFFD appended for a first half without a second.
+// flushHalf returns buf. If a first half is waiting for its second, it appends U+FFFD.
 func (t *text) flushHalf() []byte {
 	if t.high == 0 {
 		return t.buf
@@ -147,7 +149,7 @@ func (t *text) flushHalf() []byte {
 	return utf8.AppendRune(t.buf, utf8.RuneError)
 }
 
-// end returns what is left when no more strings follow.
+// end returns the text that remains after the last string.
 func (t *text) end() []byte {
 	t.buf = t.buf[:0]
 	return t.flushHalf()

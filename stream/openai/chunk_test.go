@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// reference is an event as read by encoding/json alone.
+// reference is an event as encoding/json decodes it.
 type reference struct {
 	Object  any `json:"object"`
 	Choices []struct {
@@ -23,7 +23,7 @@ type reference struct {
 	Error any `json:"error"`
 }
 
-// checkScan fails the test if scanChunk reads data differently from encoding/json, directly or through decodeChunk.
+// checkScan fails the test if scanChunk and encoding/json decode data differently, directly or through decodeChunk.
 func checkScan(t *testing.T, data []byte) (scanned bool) {
 	t.Helper()
 	content, scanned := scanChunk(data)
@@ -33,14 +33,14 @@ func checkScan(t *testing.T, data []byte) (scanned bool) {
 	if scanned {
 		switch {
 		case refErr != nil || err != nil:
-			t.Fatalf("scanned %q, which is %v, %v", data, refErr, err)
+			t.Fatalf("scanChunk accepted %q, which encoding/json refuses: %v, %v", data, refErr, err)
 		case ref.Object != nil && ref.Object != "chat.completion.chunk", ref.Usage != nil, ref.Error != nil, c.failed(), c.usage() != nil:
-			t.Fatalf("scanned %q, which is not plain", data)
+			t.Fatalf("scanChunk accepted %q, which is not of the usual shape", data)
 		case len(ref.Choices) != 1 || ref.Choices[0].Index != 0 || ref.Choices[0].FinishReason != nil:
-			t.Fatalf("scanned %q, which has other choices", data)
+			t.Fatalf("scanChunk accepted the choices of %q", data)
 		}
 		if slow, err := c.Choices[0].content(); err != nil || string(slow) != string(content) || (slow == nil) != (content == nil) {
-			t.Fatalf("scanned %q of %q, decoded %q, %v", content, data, slow, err)
+			t.Fatalf("scanChunk returned %q for %q, decodeChunk %q, %v", content, data, slow, err)
 		}
 	}
 	if refErr != nil || err != nil {
@@ -49,20 +49,20 @@ func checkScan(t *testing.T, data []byte) (scanned bool) {
 	for i := range c.Choices {
 		content, err := c.Choices[i].content()
 		if err != nil {
-			t.Fatalf("a string by one, none by the other: %q", data)
+			t.Fatalf("encoding/json takes the content of %q as a string, decodeChunk does not", data)
 		}
 		var want string
 		if s := ref.Choices[i].Delta.Content; s != nil {
 			want = *s
 		}
 		if got := decodeAll(content); got != want {
-			t.Fatalf("%q reads as %q, want %q", data, got, want)
+			t.Fatalf("the content of %q is %q, want %q", data, got, want)
 		}
 	}
 	return scanned
 }
 
-// decodeAll decodes strings one by one, with U+FFFD for each invalid byte, as encoding/json does.
+// decodeAll decodes strings one after another, with U+FFFD for each invalid byte, as encoding/json does.
 func decodeAll(contents ...[]byte) string {
 	var t text
 	var all []byte
@@ -89,7 +89,7 @@ func capturedEvents(t testing.TB) (events []string) {
 	return events
 }
 
-// seeds are events of shapes that the captures do not have.
+// seeds are events of shapes that do not occur in the captures.
 var seeds = []string{
 	`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o","service_tier":"default","system_fingerprint":"fp_1","choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"abc"}`,
 	`{"choices": [{"index": 0, "delta": {"content": "Hello"}, "finish_reason": null}], "usage": null}`,
@@ -129,7 +129,7 @@ var seeds = []string{
 	`null`, `[]`, `"x"`, `{`, ``, `{"choices":[{"index":0,"delta":{"content":"`, `{"choices":[{"delta":null}]}`, `{"choices":null}`,
 }
 
-func TestScanChunk_Captures_LikeEncodingJSON(t *testing.T) {
+func TestScanChunk_Captures_SameAsEncodingJSON(t *testing.T) {
 	events := capturedEvents(t)
 	scanned, plain := 0, 0
 	for _, event := range events {
@@ -142,14 +142,14 @@ func TestScanChunk_Captures_LikeEncodingJSON(t *testing.T) {
 		}
 	}
 	if scanned != plain || plain < 100 {
-		t.Errorf("scanned %d of %d plain events of %d", scanned, plain, len(events))
+		t.Errorf("scanChunk accepted %d of %d events of the usual shape (%d events in all)", scanned, plain, len(events))
 	}
 }
 
-func TestScanChunk_OddEvents_LikeEncodingJSON(t *testing.T) {
+func TestScanChunk_OddEvents_SameAsEncodingJSON(t *testing.T) {
 	for _, seed := range seeds {
 		checkScan(t, []byte(seed))
-		for at := range seed { // and with each byte changed
+		for at := range seed { // cut after, without, and with each byte changed
 			checkScan(t, []byte(seed[:at]))
 			checkScan(t, []byte(seed[:at]+seed[at+1:]))
 			for _, b := range `"\{}[],:0u ` {
@@ -159,7 +159,7 @@ func TestScanChunk_OddEvents_LikeEncodingJSON(t *testing.T) {
 	}
 	for i, quick := range []bool{true, true, true, true, true, true, false, false, false, false, false} {
 		if _, ok := scanChunk([]byte(seeds[i])); ok != quick {
-			t.Errorf("%s: scanned %v, want %v", seeds[i], ok, quick)
+			t.Errorf("%s: scanChunk accepted it: %v, want %v", seeds[i], ok, quick)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func FuzzScanChunk(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { checkScan(t, data) })
 }
 
-// checkShape fails the test if an event after another is read differently from the event alone.
+// checkShape fails the test if scan after another event differs from scanChunk on the event alone.
 func checkShape(t *testing.T, first, second []byte) {
 	t.Helper()
 	var h shape
@@ -186,7 +186,7 @@ func checkShape(t *testing.T, first, second []byte) {
 	}
 }
 
-func TestShape_SecondEvent_ReadsAlike(t *testing.T) {
+func TestShape_SecondEvent_SameAsAlone(t *testing.T) {
 	events := append(capturedEvents(t), seeds...)
 	for i, event := range events {
 		checkShape(t, []byte(events[(i+1)%len(events)]), []byte(event))
@@ -219,7 +219,8 @@ func FuzzShape(f *testing.F) {
 	})
 }
 
-// FuzzContent: the scanner reads the content of any event, and reads it alike if it is split in two.
+// FuzzContent checks that scanChunk accepts any valid content, and that content split in two events decodes to the same
+// text.
 func FuzzContent(f *testing.F) {
 	for _, seed := range []string{`Hello`, `\ud83d\ude00`, `\ud83d\ud83d\ude00\ude00`, `\"\\\/\b\f\n\r\t\u0000`, "\xf0\x9f\x98\x80", `a\`, `\u12g4`} {
 		f.Add(seed, 3)
@@ -232,18 +233,18 @@ func FuzzContent(f *testing.F) {
 			return
 		}
 		if !scanned {
-			t.Fatalf("%q is a string and was not scanned", content)
+			t.Fatalf("scanChunk refused the valid string %q", content)
 		}
 		if at < 0 || at > len(content) || !json.Valid([]byte(`"`+content[:at]+`"`)) || !json.Valid([]byte(`"`+content[at:]+`"`)) {
 			return
 		}
 		if got := decodeAll([]byte(content[:at]), []byte(content[at:])); got != want {
-			t.Fatalf("%q split at %d reads as %q, want %q", content, at, got, want)
+			t.Fatalf("%q split at %d decodes to %q, want %q", content, at, got, want)
 		}
 	})
 }
 
-func TestText_SurrogateHalves(t *testing.T) {
+func TestText_SplitSurrogatePair_Joined(t *testing.T) {
 	for _, test := range []struct{ sent, want string }{
 		{`\ud83d|\ude00`, "😀"},
 		{`a\ud83d||\ude00b`, "a😀b"},

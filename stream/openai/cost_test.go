@@ -11,14 +11,15 @@ import (
 	"parley/stream"
 )
 
-// cannedTransport is a transport without a network, whose allocations do not depend on the length of the response.
+// cannedTransport returns the same response to each request, without a network. Its allocations do not depend on the
+// length of the response.
 type cannedTransport struct{ body []byte }
 
 func (c cannedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(c.body)), Request: r}, nil
 }
 
-// answerOf returns a response of n tokens as the server sends them, every tenth with an escape.
+// answerOf returns a response of n tokens in the server's form. Every tenth token has an escape.
 func answerOf(t testing.TB, server string, n int) []byte {
 	var token string
 	for _, line := range load(t, server+"/04-stream-usage.txt").lines() {
@@ -44,12 +45,12 @@ func allocations(t testing.TB, server string, tokens int) float64 {
 	})
 }
 
-func TestGenerate_AllocationsPerToken(t *testing.T) {
+func TestGenerate_FewAllocationsPerToken(t *testing.T) {
 	for _, server := range []string{"llama-server", "ollama"} {
 		short, long := allocations(t, server, 1000), allocations(t, server, 6000)
 		t.Logf("%s: a reply of 1,000 tokens %.0f allocations, one of 6,000 %.0f", server, short, long)
-		if each := (long - short) / 5000; each > 0.005 { // a token may cost 0.1 allocations on its whole way through the server
-			t.Errorf("%s: %.3f allocations a further token", server, each)
+		if each := (long - short) / 5000; each > 0.005 { // the whole path of a token through the server may cost 0.1 allocations
+			t.Errorf("%s: %.3f allocations for each further token, want at most 0.005", server, each)
 		}
 	}
 }

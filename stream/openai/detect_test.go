@@ -10,26 +10,26 @@ import (
 	"testing"
 )
 
-func TestDetect_OnlyModelServers(t *testing.T) {
+func TestDetect_OtherServers_NotTaken(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
 	for name, test := range map[string]struct{ wire, model string }{
-		"Ollama":             {wire(load(t, "ollama/01-models.txt")), "stories:latest"},
-		"llama.cpp":          {wire(load(t, "llama-server/01-models.txt")), "stories"},
-		"not the embeddings": {head + `{"object":"list","data":[{"id":"nomic-embed-text","object":"model"},{"id":"llama3","object":"model"}]}`, "llama3"},
-		"no models":          {head + `{"object":"list","data":null}`, ""},
-		"only embeddings":    {head + `{"object":"list","data":[{"id":"nomic-embed-text","object":"model"}]}`, ""},
-		"another API":        {head + `{"data":[{"id":"42","name":"Ford"}]}`, ""},
-		"a list of others":   {head + `{"object":"list","data":[{"id":"42","object":"car"}]}`, ""},
-		"a page of models":   {head + `{"object":"page","data":[{"id":"a","object":"model"}]}`, ""},
-		"numbers":            {head + `{"object":"list","data":[{"id":42,"object":"model"}]}`, ""},
-		"no name":            {head + `{"object":"list","data":[{"id":"","object":"model"}]}`, ""},
-		"a mad name":         {head + `{"object":"list","data":[{"id":"a\nb","object":"model"}]}`, ""},
-		"a page":             {strings.Replace(head, "application/json", "text/html", 1) + `{"object":"list","data":[{"id":"a","object":"model"}]}`, ""},
-		"HTML":               {head + "<html>", ""},
-		"a refusal":          {strings.Replace(head, "200 OK", "401 Unauthorized", 1) + `{"object":"list","data":[{"id":"a","object":"model"}]}`, ""},
-		"a redirect":         {"HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n", ""},
-		"no HTTP":            {"SSH-2.0-OpenSSH_9.6\r\n", ""},
-		"endless":            {head + strings.Repeat(" ", 2*maxModelList) + `{"object":"list","data":[{"id":"a","object":"model"}]}`, ""},
+		"Ollama":              {wire(load(t, "ollama/01-models.txt")), "stories:latest"},
+		"llama.cpp":           {wire(load(t, "llama-server/01-models.txt")), "stories"},
+		"embedding first":     {head + `{"object":"list","data":[{"id":"nomic-embed-text","object":"model"},{"id":"llama3","object":"model"}]}`, "llama3"},
+		"no models":           {head + `{"object":"list","data":null}`, ""},
+		"only embeddings":     {head + `{"object":"list","data":[{"id":"nomic-embed-text","object":"model"}]}`, ""},
+		"another API":         {head + `{"data":[{"id":"42","name":"Ford"}]}`, ""},
+		"a list of cars":      {head + `{"object":"list","data":[{"id":"42","object":"car"}]}`, ""},
+		"a page of models":    {head + `{"object":"page","data":[{"id":"a","object":"model"}]}`, ""},
+		"numbers":             {head + `{"object":"list","data":[{"id":42,"object":"model"}]}`, ""},
+		"no name":             {head + `{"object":"list","data":[{"id":"","object":"model"}]}`, ""},
+		"a control character": {head + `{"object":"list","data":[{"id":"a\nb","object":"model"}]}`, ""},
+		"type text/html":      {strings.Replace(head, "application/json", "text/html", 1) + `{"object":"list","data":[{"id":"a","object":"model"}]}`, ""},
+		"HTML":                {head + "<html>", ""},
+		"a refusal":           {strings.Replace(head, "200 OK", "401 Unauthorized", 1) + `{"object":"list","data":[{"id":"a","object":"model"}]}`, ""},
+		"a redirect":          {"HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n", ""},
+		"no HTTP":             {"SSH-2.0-OpenSSH_9.6\r\n", ""},
+		"endless":             {head + strings.Repeat(" ", 2*maxModelList) + `{"object":"list","data":[{"id":"a","object":"model"}]}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
@@ -48,13 +48,13 @@ func TestDetect_OnlyModelServers(t *testing.T) {
 
 func wire(c capture) string { return c.head + string(c.body) }
 
-func TestDetect_FirstThatResponds(t *testing.T) {
+func TestDetect_TakesFirstServerThatResponds(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener.Close()              // no server listens there
-	var giveUp context.CancelFunc // of the server that is being asked
+	listener.Close()              // now no server listens at this address
+	var giveUp context.CancelFunc // ends the current request
 	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		giveUp()
 		<-r.Context().Done()
@@ -74,7 +74,7 @@ func TestDetect_FirstThatResponds(t *testing.T) {
 	ctx, cancel := withDetectTimeout(context.Background())
 	defer cancel()
 	if _, bounded := ctx.Deadline(); !bounded {
-		t.Error("a server that hangs is asked without a deadline")
+		t.Error("the context for a server has no deadline")
 	}
 }
 

@@ -17,14 +17,15 @@ import (
 )
 
 const (
-	// maxInput is how many bytes of a text are sent. OpenAI's models refuse more than 8,191 tokens, and no tokenizer
-	// makes more tokens than bytes. In most languages 8,191 bytes are some 2,000 tokens, which common local models
-	// accept.
+	// maxInput is the number of bytes that are sent of a text. OpenAI's models refuse more than 8,191 tokens, and no
+	// tokenizer makes more tokens than bytes. In most languages 8,191 bytes are about 2,000 tokens, which common local
+	// models accept.
 	maxInput = 8191
-	// maxDimensions bounds a vector; numberBytes is how many bytes a server may use for each of its numbers.
+	// maxDimensions is the maximum length of a vector, and numberBytes the average number of bytes that a server may use
+	// for each of its numbers.
 	maxDimensions = 4096
 	numberBytes   = 32
-	// maxEnvelope is how many bytes a response may have besides its vectors.
+	// maxEnvelope is the number of bytes that a response may have besides its vectors.
 	maxEnvelope = 64 << 10
 )
 
@@ -38,7 +39,7 @@ type Embedder struct {
 
 var _ stream.Embedder = (*Embedder)(nil)
 
-// NewEmbedder returns the embedding model that options name. It uses no network.
+// NewEmbedder returns the embedding model that options name. It sends no request.
 func NewEmbedder(options Options) *Embedder {
 	return &Embedder{
 		name: options.Name, config: configOf(options),
@@ -52,13 +53,13 @@ func (e *Embedder) Name() string { return e.name }
 // String returns the name of the model, so that printing a model does not print its key.
 func (e *Embedder) String() string { return e.name }
 
-// GoString is String.
+// GoString returns the same as String.
 func (e *Embedder) GoString() string { return e.name }
 
 // Close closes idle connections. The model may still be used.
 func (e *Embedder) Close() { e.http.CloseIdleConnections() }
 
-// Embed asks for the vectors of texts (see [stream.Embedder]). A text of more than 8,191 bytes is cut between two
+// Embed requests the vectors of texts (see [stream.Embedder]). It cuts a text of more than 8,191 bytes between two
 // characters.
 func (e *Embedder) Embed(ctx context.Context, texts []string) (stream.Embeddings, error) {
 	if len(texts) == 0 {
@@ -92,7 +93,7 @@ func (e *Embedder) embed(ctx context.Context, texts []string) (stream.Embeddings
 	return stream.Embeddings{Vectors: a.vectors, Tokens: a.tokens}, nil
 }
 
-// readFailure returns the error for a response that could not be read.
+// readFailure converts an error that occurred while reading the response.
 func readFailure(err error) error {
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 	_, known := errors.AsType[*stream.ModelError](err)
@@ -111,7 +112,7 @@ func readFailure(err error) error {
 	return failure(messageBrokeOff, &cause{err: sanitise(err)})
 }
 
-// cut returns the longest prefix of at most n bytes that splits no character.
+// cut returns the longest prefix of text that has at most n bytes and splits no character.
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -124,13 +125,12 @@ func cut(text string, n int) string {
 
 var errNoVectors = errors.New("the response does not have one vector for each text, all of the same length and none of them zero")
 
-// embedded reads a response piece by piece, so that memory is bounded by the vectors that were asked for, whatever
-// the server sends.
+// embedded parses a response piece by piece. So the requested vectors bound the memory, whatever the server sends.
 type embedded struct {
 	json    *json.Decoder
 	vectors [][]float32
-	count   int // of vectors read
-	tokens  int
+	count   int // number of vectors read
+	tokens  int // the provider's count
 }
 
 func (a *embedded) read() error {
@@ -188,7 +188,7 @@ func (a *embedded) field(name json.Token) error {
 	return nil
 }
 
-// data reads the vectors. Their index gives the order; servers that leave it out send them in order.
+// data reads the vectors. Their index gives the order. Servers that omit the index send the vectors in order.
 func (a *embedded) data() error {
 	if err := a.delimiter('['); err != nil {
 		return err
@@ -219,10 +219,10 @@ func (a *embedded) data() error {
 	return a.delimiter(']')
 }
 
-// numbers are the numbers of a vector, at most maxDimensions.
+// numbers is a vector of at most maxDimensions numbers.
 type numbers []float32
 
-// UnmarshalJSON reads an array of numbers, but no more than a vector may have.
+// UnmarshalJSON decodes an array of at most maxDimensions numbers.
 func (n *numbers) UnmarshalJSON(text []byte) error {
 	list, ok := bytes.CutPrefix(text, []byte("["))
 	list, ok2 := bytes.CutSuffix(list, []byte("]"))
@@ -241,7 +241,8 @@ func (n *numbers) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// nonZero reports whether any number is not zero. None is infinite or NaN, since JSON has neither.
+// nonZero reports whether the vector has a number that is not zero. It need not check for infinity and NaN, because JSON
+// has neither.
 func (n numbers) nonZero() bool {
 	return slices.ContainsFunc(n, func(x float32) bool { return x != 0 })
 }

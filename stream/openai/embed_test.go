@@ -16,7 +16,7 @@ import (
 	"parley/stream"
 )
 
-// embedder returns a model whose server answers each request with answer, and a channel of the requests.
+// embedder returns a model and a channel of its requests. answer writes the server's response to each request.
 func embedder(t *testing.T, answer func(w net.Conn)) (*Embedder, chan asked) {
 	requests := make(chan asked, 16)
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
@@ -37,20 +37,20 @@ type asked struct {
 	Input     []string
 }
 
-func says(status int, body string) func(net.Conn) {
+func respondWith(status int, body string) func(net.Conn) {
 	return func(w net.Conn) {
 		fmt.Fprintf(w, "HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
 	}
 }
 
-func TestEmbed_OrderOfTexts(t *testing.T) {
+func TestEmbed_VectorsInOrderOfTexts(t *testing.T) {
 	for name, body := range map[string]string{
 		"as OpenAI has it": `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1e-3]},{"object":"embedding","index":1,"embedding":[0, 1]}],"model":"meaning","usage":{"prompt_tokens":9,"total_tokens":9}}`,
 		"out of order":     `{"data":[{"index":1,"embedding":[0,1]},{"embedding":[0.5,-0.001],"index":0}],"usage":{"prompt_tokens":9}}`,
 		"without indexes":  `{"usage":{"prompt_tokens":9},"data":[{"embedding":[5e-1,-1e-3]},{"embedding":[ 0,1.0 ]}],"error":null}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, requests := embedder(t, says(200, body))
+			e, requests := embedder(t, respondWith(200, body))
 			got, err := e.Embed(t.Context(), []string{"one", "two"})
 			if err != nil || fmt.Sprint(got) != "{[[0.5 -0.001] [0 1]] 9}" {
 				t.Errorf("got %v, %v", got, err)
@@ -62,64 +62,64 @@ func TestEmbed_OrderOfTexts(t *testing.T) {
 	}
 	none, err := NewEmbedder(Options{}).Embed(t.Context(), nil)
 	if err != nil || none.Vectors != nil {
-		t.Errorf("of no texts: %v, %v", none, err)
+		t.Errorf("the vectors of no texts: %v, %v", none, err)
 	}
 }
 
-func TestEmbed_InvalidResponse(t *testing.T) {
+func TestEmbed_InvalidResponse_PublicText(t *testing.T) {
 	long := strings.Repeat("0.125,", maxDimensions) + "1"
 	for name, test := range map[string]struct {
 		status  int
 		body    string
 		message string
 	}{
-		"too few":               {200, `{"data":[{"index":0,"embedding":[1]}]}`, messageUnreadable},
-		"too many":              {200, `{"data":[{"embedding":[1]},{"embedding":[1]},{"embedding":[1]}]}`, messageUnreadable},
-		"none":                  {200, `{"data":[]}`, messageUnreadable},
-		"no data":               {200, `{"object":"list"}`, messageUnreadable},
-		"data twice":            {200, `{"data":[{"embedding":[1]},{"embedding":[1]}],"data":[{"embedding":[1]},{"embedding":[1]}]}`, messageUnreadable},
-		"an index twice":        {200, `{"data":[{"index":1,"embedding":[1]},{"index":1,"embedding":[1]}]}`, messageUnreadable},
-		"an index too high":     {200, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`, messageUnreadable},
-		"a negative index":      {200, `{"data":[{"index":0,"embedding":[1]},{"index":-1,"embedding":[1]}]}`, messageUnreadable},
-		"a zero vector":         {200, `{"data":[{"embedding":[0,0.0]},{"embedding":[1,0]}]}`, messageUnreadable},
-		"an empty vector":       {200, `{"data":[{"embedding":[]},{"embedding":[]}]}`, messageUnreadable},
-		"differing dimensions":  {200, `{"data":[{"embedding":[1,2]},{"embedding":[1,2,3]}]}`, messageUnreadable},
-		"NaN":                   {200, `{"data":[{"embedding":[NaN,1]},{"embedding":[1,2]}]}`, messageUnreadable},
-		"a null":                {200, `{"data":[{"embedding":[null,1]},{"embedding":[1,2]}]}`, messageUnreadable},
-		"beyond a float":        {200, `{"data":[{"embedding":[1e39,1]},{"embedding":[1,2]}]}`, messageUnreadable},
-		"too many dimensions":   {200, `{"data":[{"embedding":[` + long + `]},{"embedding":[` + long + `]}]}`, messageUnreadable},
-		"base64":                {200, `{"data":[{"embedding":"AACAPw=="},{"embedding":"AACAPw=="}]}`, messageUnreadable},
-		"nested":                {200, `{"data":[{"embedding":[[1,2]]},{"embedding":[[1,2]]}]}`, messageUnreadable},
-		"HTML":                  {200, `<html>secretly</html>`, messageUnreadable},
-		"an array":              {200, `[1,2]`, messageUnreadable},
-		"cut short":             {200, `{"data":[{"embedding":[1,2]},{"embe`, messageBrokeOff},
-		"nothing":               {200, ``, messageBrokeOff},
-		"an error in a 200":     {200, `{"error":{"message":"secretly broken","type":"server_error"}}`, messageFailed},
-		"a huge field":          {200, `{"object":"` + strings.Repeat("x", 3*maxDimensions*numberBytes) + `"}`, messageTooLarge},
-		"endless vectors":       {200, `{"data":[` + strings.Repeat(`{},`, 200_000) + `{}]}`, messageUnreadable},
-		"wrong credentials":     {401, `{"error":{"message":"Incorrect key sk-secret-key","code":"invalid_api_key"}}`, messageCredentials},
-		"an unknown model":      {404, `{"error":{"message":"secretly unknown"}}`, messageUnknown},
-		"too many requests":     {429, `{"error":{"message":"secretly busy"}}`, messageBusy},
-		"a failing server":      {500, `secretly`, messageDown},
-		"a redirect elsewhere":  {302, ``, messageRefused},
-		"the text is too long":  {400, `{"error":{"message":"secretly long","code":"context_length_exceeded"}}`, messageTooLong},
-		"a usage of other kind": {200, `{"usage":{"prompt_tokens":"many"},"data":[]}`, messageUnreadable},
+		"too few":              {200, `{"data":[{"index":0,"embedding":[1]}]}`, messageUnreadable},
+		"too many":             {200, `{"data":[{"embedding":[1]},{"embedding":[1]},{"embedding":[1]}]}`, messageUnreadable},
+		"none":                 {200, `{"data":[]}`, messageUnreadable},
+		"no data":              {200, `{"object":"list"}`, messageUnreadable},
+		"data twice":           {200, `{"data":[{"embedding":[1]},{"embedding":[1]}],"data":[{"embedding":[1]},{"embedding":[1]}]}`, messageUnreadable},
+		"an index twice":       {200, `{"data":[{"index":1,"embedding":[1]},{"index":1,"embedding":[1]}]}`, messageUnreadable},
+		"an index too high":    {200, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`, messageUnreadable},
+		"a negative index":     {200, `{"data":[{"index":0,"embedding":[1]},{"index":-1,"embedding":[1]}]}`, messageUnreadable},
+		"a zero vector":        {200, `{"data":[{"embedding":[0,0.0]},{"embedding":[1,0]}]}`, messageUnreadable},
+		"an empty vector":      {200, `{"data":[{"embedding":[]},{"embedding":[]}]}`, messageUnreadable},
+		"differing dimensions": {200, `{"data":[{"embedding":[1,2]},{"embedding":[1,2,3]}]}`, messageUnreadable},
+		"NaN":                  {200, `{"data":[{"embedding":[NaN,1]},{"embedding":[1,2]}]}`, messageUnreadable},
+		"a null":               {200, `{"data":[{"embedding":[null,1]},{"embedding":[1,2]}]}`, messageUnreadable},
+		"beyond a float":       {200, `{"data":[{"embedding":[1e39,1]},{"embedding":[1,2]}]}`, messageUnreadable},
+		"too many dimensions":  {200, `{"data":[{"embedding":[` + long + `]},{"embedding":[` + long + `]}]}`, messageUnreadable},
+		"base64":               {200, `{"data":[{"embedding":"AACAPw=="},{"embedding":"AACAPw=="}]}`, messageUnreadable},
+		"nested":               {200, `{"data":[{"embedding":[[1,2]]},{"embedding":[[1,2]]}]}`, messageUnreadable},
+		"HTML":                 {200, `<html>secretly</html>`, messageUnreadable},
+		"an array":             {200, `[1,2]`, messageUnreadable},
+		"cut short":            {200, `{"data":[{"embedding":[1,2]},{"embe`, messageBrokeOff},
+		"nothing":              {200, ``, messageBrokeOff},
+		"an error in a 200":    {200, `{"error":{"message":"secretly broken","type":"server_error"}}`, messageFailed},
+		"a huge field":         {200, `{"object":"` + strings.Repeat("x", 3*maxDimensions*numberBytes) + `"}`, messageTooLarge},
+		"endless vectors":      {200, `{"data":[` + strings.Repeat(`{},`, 200_000) + `{}]}`, messageUnreadable},
+		"wrong credentials":    {401, `{"error":{"message":"Incorrect key sk-secret-key","code":"invalid_api_key"}}`, messageCredentials},
+		"an unknown model":     {404, `{"error":{"message":"secretly unknown"}}`, messageUnknown},
+		"too many requests":    {429, `{"error":{"message":"secretly busy"}}`, messageBusy},
+		"a failing server":     {500, `secretly`, messageDown},
+		"a redirect elsewhere": {302, ``, messageRefused},
+		"the text is too long": {400, `{"error":{"message":"secretly long","code":"context_length_exceeded"}}`, messageTooLong},
+		"usage is a string":    {200, `{"usage":{"prompt_tokens":"many"},"data":[]}`, messageUnreadable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, _ := embedder(t, says(test.status, test.body))
+			e, _ := embedder(t, respondWith(test.status, test.body))
 			got, err := e.Embed(t.Context(), []string{"one bard", "Once upon"})
 			failed, ok := errors.AsType[*stream.ModelError](err)
 			if !ok || failed.Message != test.message || failed.Code != stream.CodeProviderError || got.Vectors != nil {
 				t.Fatalf("got %v, %v, want %q", got, err, test.message)
 			}
 			if printed := fmt.Sprintf("%v %v %+v", err, failed.Cause, failed.Cause); strings.Contains(printed, "secret") || strings.Contains(printed, "bard") {
-				t.Errorf("it says %q", printed)
+				t.Errorf("the error contains text of the provider: %q", printed)
 			}
 		})
 	}
 }
 
-// TestEmbed_HugeResponse_BoundedMemory: the server sends the largest responses that are accepted for one text.
+// Each response is within the limit of size, but invalid. Embed must refuse it and allocate at most 16 MiB.
 func TestEmbed_HugeResponse_BoundedMemory(t *testing.T) {
 	const most = 16 << 20
 	for name, body := range map[string]string{
@@ -128,7 +128,7 @@ func TestEmbed_HugeResponse_BoundedMemory(t *testing.T) {
 		"nesting": `{"x":` + strings.Repeat(`[`, 5000) + strings.Repeat(`]`, 5000) + `}`,
 		"fields":  `{` + strings.Repeat(`"a":0,`, maxDimensions*numberBytes/6) + `"a":0}`,
 	} {
-		e, _ := embedder(t, says(200, body))
+		e, _ := embedder(t, respondWith(200, body))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err := e.Embed(t.Context(), []string{"text"})
@@ -139,8 +139,8 @@ func TestEmbed_HugeResponse_BoundedMemory(t *testing.T) {
 	}
 }
 
-func TestEmbed_LongText_Cut(t *testing.T) {
-	e, requests := embedder(t, says(200, `{"data":[{"embedding":[1]},{"embedding":[1]}]}`))
+func TestEmbed_LongText_CutBetweenCharacters(t *testing.T) {
+	e, requests := embedder(t, respondWith(200, `{"data":[{"embedding":[1]},{"embedding":[1]}]}`))
 	if _, err := e.Embed(t.Context(), []string{strings.Repeat("é", 10_000), strings.Repeat("x", maxInput)}); err != nil {
 		t.Fatal(err)
 	}
@@ -150,10 +150,10 @@ func TestEmbed_LongText_Cut(t *testing.T) {
 	}
 }
 
-func TestEmbed_ContextEnds(t *testing.T) {
+func TestEmbed_ContextEnds_ReturnsItsError(t *testing.T) {
 	hung := make(chan struct{})
 	e, requests := embedder(t, func(w net.Conn) {
-		_, _ = w.Read(make([]byte, 1)) // until the request is closed
+		_, _ = w.Read(make([]byte, 1)) // blocks until the client closes the request
 		close(hung)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -185,6 +185,6 @@ func TestEmbed_NoServer_Unreachable(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if printed := fmt.Sprintf("%v %+v %#v", e, e, e); strings.Contains(printed, "sk-") {
-		t.Errorf("printed, it is %s", printed)
+		t.Errorf("printing the model shows its key: %s", printed)
 	}
 }

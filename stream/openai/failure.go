@@ -19,7 +19,7 @@ import (
 	"parley/stream"
 )
 
-// The public texts. A provider's own text is never passed on or logged: it may quote prompts, keys and paths.
+// The public texts of failures. A provider's own text is never passed on or logged: it may quote prompts, keys and paths.
 const (
 	messageUnreachable = "the model cannot be reached"
 	messageCredentials = "the model's provider refused the server's credentials"
@@ -36,14 +36,14 @@ const (
 	messageFailed      = "the model failed during its response"
 )
 
-// cause is why a model failed, for the log. It has only our own words, a status and an identifier.
+// cause is the reason of a failure, for the log. It contains only our own words, a status and an identifier.
 type cause struct {
 	what   string        // our words
-	status int           // of the response; 0 if there was none
-	kind   string        // the provider's code or type of the error, if it is an identifier
+	status int           // HTTP status of the response; 0 if there was none
+	kind   string        // the provider's code or type of the error, if that is an identifier
 	err    error         // from [sanitise]
-	retry  bool          // asking again may help
-	after  time.Duration // how long the provider asked us to wait
+	retry  bool          // a retry may help
+	after  time.Duration // the delay that the provider requested; 0 if none
 }
 
 func (c *cause) Error() string {
@@ -75,7 +75,7 @@ func unreachable(err error) error {
 	return failure(messageUnreachable, &cause{err: sanitise(err), retry: !untrusted})
 }
 
-// refused returns the error for a response with any status but 200; err is what the library read of it.
+// refused returns the error for a response with any status except 200. err is the error that the library parsed from it.
 func refused(response *http.Response, err error) error {
 	c := &cause{status: response.StatusCode}
 	var overflow bool
@@ -105,7 +105,7 @@ func refused(response *http.Response, err error) error {
 	return failure(message, c)
 }
 
-// reported returns the error for a response that contains an error instead of text; text is that error's JSON.
+// reported returns the error for a response that contains an error instead of text. text is the JSON of that error.
 func reported(text json.RawMessage) error {
 	var sent struct{ Type, Code any }
 	_ = json.Unmarshal(text, &sent) // an error of another shape is still an error
@@ -125,7 +125,7 @@ func isOverflow(kind string) bool {
 	return kind == "exceed_context_size_error" || kind == "context_length_exceeded"
 }
 
-// firstIdentifier returns the first word that is an identifier, and so not a text that somebody wrote.
+// firstIdentifier returns the first word that is an identifier, or "". An identifier cannot quote a prompt or a key.
 func firstIdentifier(words ...string) string {
 	for _, w := range words {
 		if isIdentifier(w) {
@@ -144,7 +144,7 @@ func isIdentifier(w string) bool {
 	return w != "" && len(w) <= 64
 }
 
-// retryAfter parses the header of that name: seconds or a date. 0 if there is none.
+// retryAfter parses a Retry-After header, which has seconds or a date. It returns 0 if there is no delay in it.
 func retryAfter(header string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseFloat(header, 64); err == nil {
 		if !(seconds > 0) {
@@ -165,8 +165,8 @@ var (
 	errBroken      = errors.New("connection broken")
 )
 
-// sanitise returns what went wrong with a connection without anything that the other side sent: Go's own errors quote
-// malformed headers and a proxy's refusal.
+// sanitise returns an error that describes a connection's failure without any text from the other side. Go's own errors
+// quote malformed headers and a proxy's refusal.
 func sanitise(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno

@@ -18,8 +18,8 @@ import (
 	"parley/stream"
 )
 
-// once makes the model try only once.
-func once(m *Model) *Model {
+// withoutRetries disables the retries of the model.
+func withoutRetries(m *Model) *Model {
 	m.retry = retrypolicy.NewBuilder[any]().WithMaxAttempts(1).ReturnLastFailure().Build()
 	return m
 }
@@ -32,17 +32,17 @@ func answering(t *testing.T, writes ...[]byte) *Model {
 			_, _ = w.Write(piece)
 		}
 	})
-	return once(open(t, server.url()))
+	return withoutRetries(open(t, server.url()))
 }
 
-// silent fails the test if the public text or the log's cause contains the key, the prompts, or a word that the
-// provider sent, except identifiers.
-func silent(t *testing.T, err *stream.ModelError, sent string) {
+// wantNoProviderText fails the test if the public text or the cause contains the key, a prompt, or a word that the provider sent.
+// Identifiers are allowed.
+func wantNoProviderText(t *testing.T, err *stream.ModelError, sent string) {
 	t.Helper()
 	printed := err.Error() + fmt.Sprintf(" %v %+v", err.Cause, errors.Unwrap(err))
 	for _, secret := range []string{"sk-secret-key", "bard", "Once upon"} {
 		if strings.Contains(printed, secret) {
-			t.Errorf("%q holds %q", printed, secret)
+			t.Errorf("%q contains %q", printed, secret)
 		}
 	}
 	own := strings.Join([]string{messageUnreachable, messageCredentials, messageTooLong, messageUnknown, messageBusy, messageDown,
@@ -50,12 +50,12 @@ func silent(t *testing.T, err *stream.ModelError, sent string) {
 		"status an error within the answer a response without events an end without a finish reason unexpected EOF " + errUnreadable.Error()}, " ")
 	for _, word := range regexp.MustCompile(`[\pL']{4,}`).FindAllString(printed, -1) {
 		if strings.Contains(sent, word) && !strings.Contains(own, word) && !regexp.MustCompile(`"(type|code)":"[a-z_]*`+word).MatchString(sent) {
-			t.Errorf("%q holds %q of what the provider sent", printed, word)
+			t.Errorf("%q contains the provider's word %q", printed, word)
 		}
 	}
 }
 
-func TestGenerate_CapturedRefusals_OwnWords(t *testing.T) {
+func TestGenerate_CapturedRefusals_NoProviderText(t *testing.T) {
 	for name, message := range map[string]string{
 		"llama-server/09-bad-json":             messageDown,
 		"llama-server/10-no-messages":          messageRefused,
@@ -77,7 +77,7 @@ func TestGenerate_CapturedRefusals_OwnWords(t *testing.T) {
 		"ollama/16-wrong-method":               messageRefused,
 		"ollama/17-empty-body":                 messageRefused,
 		"ollama/40-foreign-host":               messageCredentials,
-		"llama-server/11-empty-messages":       messageNoAnswer, // a 200 that is not a stream
+		"llama-server/11-empty-messages":       messageNoAnswer, // status 200, but not a stream
 		"llama-server/14-unknown-model":        messageNoAnswer,
 		"ollama/18-ctx-overflow":               messageNoAnswer,
 		"llama-server/01-models":               messageNoAnswer,
@@ -92,21 +92,21 @@ func TestGenerate_CapturedRefusals_OwnWords(t *testing.T) {
 				want = c.expected(t).text
 			}
 			outcome, text := pumped(answering(t, c.pieces()...))
-			failedWith(t, outcome, message)
+			wantFailed(t, outcome, message)
 			if text != want {
 				t.Errorf("the text is %q, want %q", text, want)
 			}
 			if outcome.Err != nil {
-				silent(t, outcome.Err, string(c.body))
+				wantNoProviderText(t, outcome.Err, string(c.body))
 				if c.status != 200 && !strings.Contains(outcome.Err.Error(), fmt.Sprint("status ", c.status)) {
-					t.Errorf("%v does not say %d", outcome.Err, c.status)
+					t.Errorf("%v does not contain the status %d", outcome.Err, c.status)
 				}
 			}
 		})
 	}
 }
 
-func TestCause_ProvidersTypeOrCode(t *testing.T) {
+func TestCause_ContainsProvidersTypeOrCode(t *testing.T) {
 	for _, test := range []struct{ body, want string }{
 		{`{"error":{"message":"Hi","type":"invalid_request_error","code":"context_length_exceeded"}}`,
 			messageTooLong + ": status 400, context_length_exceeded"},
@@ -132,7 +132,7 @@ const (
 	lastUse  = `data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}` + "\n\n"
 )
 
-// chunked returns text as one chunk; ended tells whether the body ends properly after it.
+// chunked returns text as one chunk. If ended is true, the final chunk follows.
 func chunked(text string, ended bool) []byte {
 	wire := fmt.Appendf([]byte(okHead), "%x\r\n%s\r\n", len(text), text)
 	if ended {
@@ -141,7 +141,7 @@ func chunked(text string, ended bool) []byte {
 	return wire
 }
 
-func TestGenerate_SuccessOnlyWithFinishOrDone(t *testing.T) {
+func TestGenerate_SucceedsOnlyWithFinishOrDone(t *testing.T) {
 	big := strings.Repeat("x", maxLine)
 	for name, test := range map[string]struct {
 		body    string
@@ -185,8 +185,8 @@ func TestGenerate_SuccessOnlyWithFinishOrDone(t *testing.T) {
 				t.Errorf("the text is %q", text)
 			}
 			if test.message != "" {
-				failedWith(t, outcome, test.message)
-				silent(t, outcome.Err, test.body)
+				wantFailed(t, outcome, test.message)
+				wantNoProviderText(t, outcome.Err, test.body)
 			} else if outcome.State != stream.Completed {
 				t.Errorf("%s, %v", outcome.State, outcome.Err)
 			}
@@ -197,21 +197,21 @@ func TestGenerate_SuccessOnlyWithFinishOrDone(t *testing.T) {
 func TestGenerate_NotAStream_Fails(t *testing.T) {
 	html := "<html><body>It works!</body></html>"
 	for name, test := range map[string]struct{ wire, message string }{
-		"empty":             {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", messageNoAnswer},
-		"HTML":              {fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n%s", len(html), html), messageNoAnswer},
-		"a redirect":        {"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", messageRefused},
-		"no content":        {"HTTP/1.1 204 No Content\r\n\r\n", messageRefused},
-		"no HTTP":           {"220 mail.example.org ESMTP secretword\r\n", messageUnreachable},
-		"a mad header":      {"HTTP/1.1 200 OK\r\nsecretword\r\n\r\n", messageUnreachable},
-		"a mad chunk":       {okHead + "secretword\r\n", messageBrokeOff},
-		"a cut in the head": {"HTTP/1.1 200 OK\r\nContent-", messageUnreachable},
-		"nothing":           {"", messageUnreachable},
+		"empty":              {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", messageNoAnswer},
+		"HTML":               {fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n%s", len(html), html), messageNoAnswer},
+		"a redirect":         {"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", messageRefused},
+		"no content":         {"HTTP/1.1 204 No Content\r\n\r\n", messageRefused},
+		"no HTTP":            {"220 mail.example.org ESMTP secretword\r\n", messageUnreachable},
+		"a malformed header": {"HTTP/1.1 200 OK\r\nsecretword\r\n\r\n", messageUnreachable},
+		"a malformed chunk":  {okHead + "secretword\r\n", messageBrokeOff},
+		"a cut in the head":  {"HTTP/1.1 200 OK\r\nContent-", messageUnreachable},
+		"nothing":            {"", messageUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			outcome, text := pumped(answering(t, []byte(test.wire)))
-			failedWith(t, outcome, test.message)
+			wantFailed(t, outcome, test.message)
 			if outcome.Err != nil {
-				silent(t, outcome.Err, strings.TrimPrefix(test.wire, "HTTP/1.1 200 OK"))
+				wantNoProviderText(t, outcome.Err, strings.TrimPrefix(test.wire, "HTTP/1.1 200 OK"))
 			}
 			if text != "" {
 				t.Errorf("the text is %q", text)
@@ -220,7 +220,7 @@ func TestGenerate_NotAStream_Fails(t *testing.T) {
 	}
 }
 
-// tail is the Python bytes literal that follows a label in capture 50.
+// tail returns the text of the Python bytes literal that follows a label in a file of testdata.
 func tail(t *testing.T, name, label string) string {
 	t.Helper()
 	file, err := os.ReadFile("testdata/" + name)
@@ -238,15 +238,15 @@ func TestGenerate_OllamaRunnerKilled_Fails(t *testing.T) {
 	begun := load(t, "ollama/03-stream.txt")
 	begun.body = begun.body[:strings.Index(string(begun.body), `data: {"id":"chatcmpl-557","object":"chat.completion.chunk","created":1795253164,"model":"stories","system_fingerprint":"fp_ollama","choices":[{"index":0,"delta":{"role":"assistant","content":""}`)]
 	writes := begun.pieces()
-	writes = writes[:len(writes)-1] // without its end: an error follows
+	writes = writes[:len(writes)-1] // without the final chunk: an error follows
 	killed := tail(t, "ollama/50-timing-abort-parallel-signals.txt", "runner killed mid-stream")
 	_, last, _ := strings.Cut(killed, "\r\nd6\r\n")
 	if !strings.Contains(last, `"model":""`) || !strings.HasSuffix(last, "0\r\n\r\n") {
-		t.Fatalf("not the capture it was taken for: %q", last)
+		t.Fatalf("unexpected capture: %q", last)
 	}
 	writes = append(writes, []byte("d6\r\n"+last))
 	outcome, text := pumped(answering(t, writes...))
-	failedWith(t, outcome, messageBrokeOff)
+	wantFailed(t, outcome, messageBrokeOff)
 	if text != "Anna liked" {
 		t.Errorf("the text is %q", text)
 	}
@@ -257,10 +257,10 @@ func TestGenerate_ServerDiesMidStream_Fails(t *testing.T) {
 		c := load(t, server+"/04-stream-usage.txt")
 		writes := c.pieces(strings.Index(string(c.body), `"finish_reason":"length"`) - 200)
 		want := c.expected(t)
-		outcome, text := pumped(answering(t, writes[0], writes[1])) // neither the rest nor the last chunk
-		failedWith(t, outcome, messageBrokeOff)
+		outcome, text := pumped(answering(t, writes[0], writes[1])) // without the rest and the final chunk
+		wantFailed(t, outcome, messageBrokeOff)
 		if !strings.HasPrefix(want.text, text) || text == "" {
-			t.Errorf("the text is %q of %q", text, want.text)
+			t.Errorf("the text is %q, want the beginning of %q", text, want.text)
 		}
 		if !errors.Is(outcome.Err, io.ErrUnexpectedEOF) && !errors.Is(outcome.Err, syscall.ECONNRESET) {
 			t.Errorf("the cause is %v", outcome.Err.Cause)
@@ -268,7 +268,7 @@ func TestGenerate_ServerDiesMidStream_Fails(t *testing.T) {
 	}
 }
 
-func TestUsage_LastNonZero(t *testing.T) {
+func TestUsage_Several_LastNonZeroWins(t *testing.T) {
 	zero := `data: {"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0}}` + "\n"
 	early := `data: {"choices":[{"index":0,"delta":{"content":"!"}}],"usage":{"prompt_tokens":7,"completion_tokens":1}}` + "\n"
 	for _, body := range []string{
@@ -309,7 +309,7 @@ func TestGenerate_KeepAlives_EmptyWrites(t *testing.T) {
 	}
 }
 
-func TestGenerate_LongLines(t *testing.T) {
+func TestGenerate_LongLines_ReadWhole(t *testing.T) {
 	var body, want strings.Builder
 	for _, size := range []int{10, lineBuffer, 3*lineBuffer + 1, lineBuffer - 1, 100_000, 5} {
 		content := strings.Repeat("0123456789", size/10)
@@ -317,11 +317,11 @@ func TestGenerate_LongLines(t *testing.T) {
 		body.WriteString(strings.Replace(someText, "Hello", content, 1))
 	}
 	if _, text, err := readAnswer(strings.NewReader(body.String() + plainEnd)); err != nil || text != want.String() {
-		t.Errorf("%d bytes of %d, %v", len(text), want.Len(), err)
+		t.Errorf("read %d bytes, want %d; error %v", len(text), want.Len(), err)
 	}
 }
 
-func TestGenerate_EndlessRefusal_Cut(t *testing.T) {
+func TestGenerate_EndlessRefusal_ReadInPart(t *testing.T) {
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
 		_, err := io.WriteString(w, "HTTP/1.1 400 Bad Request\r\n\r\n")
 		for err == nil {
@@ -329,10 +329,10 @@ func TestGenerate_EndlessRefusal_Cut(t *testing.T) {
 		}
 	})
 	outcome, _ := pumped(open(t, server.url()))
-	failedWith(t, outcome, messageRefused)
+	wantFailed(t, outcome, messageRefused)
 }
 
-func TestGenerate_EndlessResponse_Cut(t *testing.T) {
+func TestGenerate_EndlessResponse_TooLarge(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader(someText), endlessComments{})
 	_, text, err := readAnswer(endless)
 	if !errors.Is(err, errTooLarge) || text != "Hello" {
@@ -352,14 +352,14 @@ func TestGenerate_NoServer_Unreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	listener.Close()
-	outcome, _ := pumped(once(open(t, "http://"+listener.Addr().String()+"/v1")))
-	failedWith(t, outcome, messageUnreachable)
+	outcome, _ := pumped(withoutRetries(open(t, "http://"+listener.Addr().String()+"/v1")))
+	wantFailed(t, outcome, messageUnreachable)
 	if !errors.Is(outcome.Err, syscall.ECONNREFUSED) {
 		t.Errorf("the cause is %v", outcome.Err.Cause)
 	}
 }
 
-func TestGenerate_ContextEnded(t *testing.T) {
+func TestGenerate_ContextEnded_ReturnsItsError(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := open(t, "http://127.0.0.1:1/v1").Generate(ctx, hello, func([]byte) {})

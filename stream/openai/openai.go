@@ -12,11 +12,11 @@ import (
 	"parley/stream"
 )
 
-// Options name a model and its server.
+// Options name a model, its server and the key.
 type Options struct {
-	// BaseURL is the address of the API with its version: "http://127.0.0.1:11434/v1". Empty means OpenAI's own.
+	// BaseURL is the address of the API with its version, for example "http://127.0.0.1:11434/v1"; "" means OpenAI's own.
 	BaseURL string
-	// Key is sent as a bearer token; empty sends none.
+	// Key is sent as a bearer token; "" means that none is sent.
 	Key string
 	// Name is the provider's name of the model.
 	Name string
@@ -34,12 +34,12 @@ type Model struct {
 	http          *http.Client
 	retry         retrypolicy.RetryPolicy[any]
 
-	readers sync.Pool // of *bufio.Reader
+	readers sync.Pool // pool of *bufio.Reader
 }
 
 var _ stream.Model = (*Model)(nil)
 
-// New returns the model that options name. It uses no network.
+// New returns the model that options name. It sends no request.
 func New(options Options) *Model { return newModel(options, newTransport()) }
 
 func newModel(options Options, transport http.RoundTripper) *Model {
@@ -54,7 +54,7 @@ func newModel(options Options, transport http.RoundTripper) *Model {
 	}
 }
 
-// configOf returns the library's configuration.
+// configOf returns the library's configuration for options.
 func configOf(options Options) openai.ClientConfig {
 	config := openai.DefaultConfig(options.Key)
 	config.BaseURL = options.BaseURL
@@ -70,13 +70,13 @@ func (m *Model) Name() string { return m.name }
 // String returns the name of the model, so that printing a model does not print its key.
 func (m *Model) String() string { return m.name }
 
-// GoString is String.
+// GoString returns the same as String.
 func (m *Model) GoString() string { return m.name }
 
 // Close closes idle connections. The model may still be used.
 func (m *Model) Close() { m.http.CloseIdleConnections() }
 
-// attempt makes one request.
+// attempt makes one request and reads its response.
 func (m *Model) attempt(ctx context.Context, request openai.ChatCompletionRequest, write func([]byte)) (stream.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -84,8 +84,8 @@ func (m *Model) attempt(ctx context.Context, request openai.ChatCompletionReques
 	if err != nil {
 		return stream.Result{}, err
 	}
-	// Closing the body before its end closes the connection, and waits until it is closed. So the provider notices
-	// an abort, and the request is really closed when Generate returns.
+	// Close before the end of the body closes the request and waits until it is closed. So the provider notices an abort,
+	// and no request is open when Generate returns.
 	defer body.Close()
 
 	reader := m.readers.Get().(*bufio.Reader)

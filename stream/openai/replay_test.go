@@ -17,7 +17,7 @@ import (
 	"parley/stream"
 )
 
-// replay serves the writes of one response after another and checks how each reply ended.
+// replay serves answers, each a list of writes, to one request after another. It calls check with the outcome of each.
 func replay(t *testing.T, answers [][][]byte, check func(i int, outcome stream.Outcome, text string)) {
 	t.Helper()
 	server := serveRaw(t, func(n int, w net.Conn, r *http.Request) {
@@ -36,7 +36,7 @@ func replay(t *testing.T, answers [][][]byte, check func(i int, outcome stream.O
 	}
 }
 
-// cuttings returns ways to cut n bytes: not at all, into single bytes, into lines, and at random.
+// cuttings returns ways to cut body: not at all, after each byte, after each line, and at random.
 func cuttings(body []byte) (all [][]int) {
 	every := make([]int, 0, len(body))
 	lines := []int{}
@@ -61,7 +61,7 @@ func cuttings(body []byte) (all [][]int) {
 	return all
 }
 
-func sameReply(t *testing.T, want expected, outcome stream.Outcome, text string) {
+func wantReply(t *testing.T, want expected, outcome stream.Outcome, text string) {
 	t.Helper()
 	got := expected{text: text, finish: outcome.Result.FinishReason, usage: outcome.Result.Usage, done: want.done}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(expected{})); diff != "" || outcome.State != stream.Completed {
@@ -69,7 +69,7 @@ func sameReply(t *testing.T, want expected, outcome stream.Outcome, text string)
 	}
 }
 
-func TestReplay_CapturesCutAnywhere(t *testing.T) {
+func TestReplay_CapturesCutAnywhere_SameReply(t *testing.T) {
 	for _, c := range streams(t) {
 		t.Run(c.name, func(t *testing.T) {
 			want := c.expected(t)
@@ -80,12 +80,12 @@ func TestReplay_CapturesCutAnywhere(t *testing.T) {
 			for _, cuts := range cuttings(c.body) {
 				answers = append(answers, c.pieces(cuts...))
 			}
-			replay(t, answers, func(_ int, outcome stream.Outcome, text string) { sameReply(t, want, outcome, text) })
+			replay(t, answers, func(_ int, outcome stream.Outcome, text string) { wantReply(t, want, outcome, text) })
 		})
 	}
 }
 
-func TestReplay_SmallResponseCutInTwo(t *testing.T) {
+func TestReplay_SmallResponseCutInTwo_SameReply(t *testing.T) {
 	for _, name := range []string{"llama-server/30-http10.txt", "ollama/30-http10.txt", "ollama/26-raw-chunked.txt"} {
 		t.Run(name, func(t *testing.T) {
 			c := load(t, name)
@@ -94,12 +94,12 @@ func TestReplay_SmallResponseCutInTwo(t *testing.T) {
 			for at := 0; at < len(c.body); at += 2 {
 				answers = append(answers, c.pieces(at))
 			}
-			replay(t, answers, func(_ int, outcome stream.Outcome, text string) { sameReply(t, want, outcome, text) })
+			replay(t, answers, func(_ int, outcome stream.Outcome, text string) { wantReply(t, want, outcome, text) })
 		})
 	}
 }
 
-// cutReader returns one piece for each read; unlike a socket it never joins two.
+// cutReader returns one piece for each read. Unlike a socket, it never joins two pieces.
 type cutReader struct{ pieces [][]byte }
 
 func (r *cutReader) Read(p []byte) (int, error) {
@@ -113,7 +113,7 @@ func (r *cutReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readAnswer reads a body without a network.
+// readAnswer parses the body of a response without a network.
 func readAnswer(body io.Reader) (stream.Result, string, error) {
 	var text bytes.Buffer
 	a := testAnswer(body, func(delta []byte) { text.Write(delta) })
@@ -125,13 +125,13 @@ func testAnswer(body io.Reader, write func([]byte)) *answer {
 	return &answer{reader: bufio.NewReaderSize(body, lineBuffer), write: write, cancel: func() {}}
 }
 
-func TestAnswer_EveryCutOfEveryCapture(t *testing.T) {
+func TestAnswer_CaptureCutInTwo_SameReply(t *testing.T) {
 	for _, c := range streams(t) {
 		if c.raw {
 			continue
 		}
 		want := c.expected(t)
-		step := 1 + len(c.body)/500 // about 500 cuts for each
+		step := 1 + len(c.body)/500 // about 500 cuts for each capture
 		for at := 0; at < len(c.body); at += step {
 			result, text, err := readAnswer(&cutReader{pieces: [][]byte{c.body[:at], c.body[at:]}})
 			if err != nil || text != want.text || result.FinishReason != want.finish || !cmp.Equal(result.Usage, want.usage) {
@@ -141,7 +141,7 @@ func TestAnswer_EveryCutOfEveryCapture(t *testing.T) {
 	}
 }
 
-// utf8Answer returns a response with characters of every length, raw and escaped.
+// utf8Answer returns a response with characters of every length, raw and escaped, and the text in it.
 func utf8Answer() (body string, text string) {
 	deltas := []string{`Grüße`, `, 世`, `界 🌍`, ` \u00e9\u4e16\ud83d\ude00`, `\\ \"q\" \/ \n\t`, ` 𝔘`}
 	var b strings.Builder
@@ -152,7 +152,7 @@ func utf8Answer() (body string, text string) {
 	return b.String(), "Grüße, 世界 🌍 é世😀\\ \"q\" / \n\t 𝔘"
 }
 
-func TestAnswer_CutInsideCharacters(t *testing.T) {
+func TestAnswer_CutInsideCharacters_SameText(t *testing.T) {
 	body, want := utf8Answer()
 	c := capture{head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", body: []byte(body)}
 	var answers [][][]byte
@@ -161,11 +161,11 @@ func TestAnswer_CutInsideCharacters(t *testing.T) {
 	}
 	answers = append(answers, c.pieces(cuttings(c.body)[1]...))
 	replay(t, answers, func(_ int, outcome stream.Outcome, text string) {
-		sameReply(t, expected{text: want, finish: "stop"}, outcome, text)
+		wantReply(t, expected{text: want, finish: "stop"}, outcome, text)
 	})
 }
 
-func TestGenerate_UnaskedGzip(t *testing.T) {
+func TestGenerate_UnaskedGzip_Decompressed(t *testing.T) {
 	c := load(t, "ollama/04-stream-usage.txt")
 	var zipped bytes.Buffer
 	zip := gzip.NewWriter(&zipped)
@@ -177,21 +177,21 @@ func TestGenerate_UnaskedGzip(t *testing.T) {
 	strange := c
 	strange.head = strings.Replace(c.head, "gzip", "br", 1)
 	replay(t, [][][]byte{c.pieces(), c.pieces(cuttings(c.body)[1]...)}, func(_ int, outcome stream.Outcome, text string) {
-		sameReply(t, want, outcome, text)
+		wantReply(t, want, outcome, text)
 	})
 	replay(t, [][][]byte{strange.pieces()}, func(_ int, outcome stream.Outcome, _ string) {
-		failedWith(t, outcome, messageUnreadable)
+		wantFailed(t, outcome, messageUnreadable)
 	})
 }
 
-func failedWith(t *testing.T, outcome stream.Outcome, message string) {
+func wantFailed(t *testing.T, outcome stream.Outcome, message string) {
 	t.Helper()
 	if outcome.State != stream.Failed || outcome.Err == nil || outcome.Err.Code != stream.CodeProviderError || outcome.Err.Message != message {
 		t.Errorf("%s, %v; want failed, %s", outcome.State, outcome.Err, message)
 	}
 }
 
-func TestGenerate_RequestBody(t *testing.T) {
+func TestGenerate_RequestBody_AsDocumented(t *testing.T) {
 	c := load(t, "ollama/03-stream.txt")
 	seen := make(chan string, 1)
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
@@ -212,7 +212,7 @@ func TestGenerate_RequestBody(t *testing.T) {
 	}
 }
 
-func TestGenerate_NameOfTokenLimit(t *testing.T) {
+func TestGenerate_TokenLimit_NameByProvider(t *testing.T) {
 	for _, test := range []struct {
 		url, model string
 		newer      bool

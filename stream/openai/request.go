@@ -17,11 +17,11 @@ import (
 	"parley/stream"
 )
 
-// maxErrorBody is how much is read of an error response, in bytes.
+// maxErrorBody is the number of bytes that are read of an error response.
 const maxErrorBody = 64 << 10
 
-// newTransport returns the connections to a provider. It has no timeout for headers: a local model that is busy with
-// others was seen to send nothing for 12 s. [stream.Timeouts] bounds the silence.
+// newTransport returns a transport for one provider. It has no timeout for headers: a busy local model was seen to send
+// nothing for 12 s. [stream.Timeouts] bounds the silence.
 func newTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
@@ -31,18 +31,18 @@ func newTransport() *http.Transport {
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: 1024,
 		IdleConnTimeout:     90 * time.Second,
-		DisableCompression:  true, // a compressor would hold tokens back
-		// All replies share one HTTP/2 connection: notice that it is dead before they all reach their timeout.
+		DisableCompression:  true, // a compressor would delay tokens
+		// All replies share one HTTP/2 connection. Pings detect that it is dead before all the replies time out.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second},
 	}
 }
 
-// refuseRedirect follows no redirect: a POST would become a GET, and the key would go to another host.
+// refuseRedirect follows no redirect: a POST could become a GET, and the key could go to another host.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// usesMaxCompletionTokens reports how the limit of a reply is called. OpenAI's newer models refuse max_tokens, and
-// all its models accept max_completion_tokens, also at Azure or behind a proxy that keeps their names. Ollama ignores
-// max_completion_tokens. So OpenAI's models get that, and all others max_tokens.
+// usesMaxCompletionTokens reports whether the limit of a reply is sent as max_completion_tokens instead of max_tokens.
+// All OpenAI models accept max_completion_tokens, and newer ones refuse max_tokens, also at Azure or behind a proxy that
+// keeps their names. Ollama ignores max_completion_tokens. So only OpenAI's models get max_completion_tokens.
 func usesMaxCompletionTokens(baseURL, model string) bool {
 	if u, err := url.Parse(baseURL); err == nil {
 		if host := u.Hostname(); host == "api.openai.com" || strings.HasSuffix(host, ".openai.azure.com") {
@@ -55,7 +55,7 @@ func usesMaxCompletionTokens(baseURL, model string) bool {
 	return errors.Is(openai.NewReasoningValidator().Validate(probe), openai.ErrReasoningModelMaxTokensDeprecated)
 }
 
-// chatRequest returns the request as the provider's API has it.
+// chatRequest converts a request to the form of the provider's API.
 func (m *Model) chatRequest(request stream.Request) openai.ChatCompletionRequest {
 	messages := make([]openai.ChatCompletionMessage, len(request.Messages))
 	for i, p := range request.Messages {
@@ -83,8 +83,8 @@ func (m *Model) open(ctx context.Context, request openai.ChatCompletionRequest) 
 	})
 }
 
-// send lets the library send a request and returns the body of the response, uncompressed. For a 200 the library's
-// own result means nothing, since it gets an empty body.
+// send makes the library send a request, and returns the body of the response, uncompressed. After a 200, it ignores the
+// library's own result, because the library gets an empty body.
 func send(config openai.ClientConfig, client *http.Client, call func(*openai.Client) error) (io.ReadCloser, error) {
 	doer := &captureDoer{client: client}
 	config.HTTPClient = doer
@@ -101,15 +101,15 @@ func send(config openai.ClientConfig, client *http.Client, call func(*openai.Cli
 	switch encoding := strings.ToLower(doer.response.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":
 		return body, nil
-	case "gzip", "x-gzip": // although we did not ask for it
+	case "gzip", "x-gzip": // some servers compress although we do not accept it
 		return &gunzip{body: body}, nil
 	}
 	body.Close()
 	return nil, failure(messageUnreadable, &cause{what: "unknown content encoding"})
 }
 
-// captureDoer stands between the library and the network for one request. It keeps the response, so that we read a
-// 200 ourselves, and lets the library read an error response.
+// captureDoer is the HTTP client of the library for one request. It keeps the response, so that we can read a 200
+// ourselves. The library reads only error responses.
 type captureDoer struct {
 	client   *http.Client
 	response *http.Response
@@ -118,8 +118,8 @@ type captureDoer struct {
 
 func (d *captureDoer) Do(request *http.Request) (*http.Response, error) {
 	request.Header.Set("Accept-Encoding", "identity")
-	// An empty value is not sent. It tells net/http that it may repeat the request at once on another connection, if
-	// the server had just closed this one for being idle.
+	// net/http does not send an empty value. The field allows net/http to repeat the request at once on another
+	// connection, if the server has just closed this one because it was idle.
 	request.Header["Idempotency-Key"] = []string{}
 	d.response, d.err = d.client.Do(request)
 	if d.err != nil {
@@ -131,7 +131,7 @@ func (d *captureDoer) Do(request *http.Request) (*http.Response, error) {
 		return &shown, nil
 	}
 	defer d.response.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(d.response.Body, maxErrorBody)) // even a part is enough, as we have the status
+	text, _ := io.ReadAll(io.LimitReader(d.response.Body, maxErrorBody)) // a part is enough, because we have the status
 	shown.Body = io.NopCloser(bytes.NewReader(text))
 	return &shown, nil
 }

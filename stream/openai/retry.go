@@ -11,15 +11,15 @@ import (
 	"parley/stream"
 )
 
-// How often a model is asked that cannot answer now, and how far apart.
+// The number of requests to a model that cannot respond now, and the delays between them.
 const (
 	maxAttempts = 4
 	firstDelay  = 500 * time.Millisecond
 	maxDelay    = 8 * time.Second
-	jitter      = 0.25 // a delay is up to a quarter shorter or longer, so that callers do not return all at once
+	jitter      = 0.25 // each delay is up to a quarter shorter or longer, so that not all callers retry at once
 
-	// maxRetryAfter is the longest wait that a provider may ask for. If it asks for more, we fail at once: asking
-	// earlier would be refused, and no caller waits that long.
+	// maxRetryAfter is the longest delay that a provider may request. If it requests more, we fail at once: it would
+	// refuse an earlier retry, and no caller waits that long.
 	maxRetryAfter = 30 * time.Second
 )
 
@@ -34,28 +34,28 @@ func newRetry() retrypolicy.RetryPolicy[any] {
 		Build()
 }
 
-// Generate asks for one reply (see [stream.Model]). It asks again, up to three times, if the server refused or broke
-// the connection or answered 408, 429 or 5xx, as long as no text of the reply was passed on.
+// Generate requests one reply (see [stream.Model]). It retries up to three times if the server refused or broke the
+// connection, or responded with 408, 429 or 5xx. Once text of the reply was passed on, it does not retry.
 func (m *Model) Generate(ctx context.Context, request stream.Request, write func([]byte)) (result stream.Result, err error) {
 	translated := m.chatRequest(request)
 	_ = failsafe.With(m.retry).WithContext(ctx).Run(func() error {
 		result, err = m.attempt(ctx, translated, write)
 		return err
-	}) // its result is ctx's error even if a reply was complete just as ctx ended
+	}) // Run returns ctx's error even if the reply was complete when ctx ended
 	if err != nil && ctx.Err() != nil {
 		return result, ctx.Err()
 	}
 	return result, err
 }
 
-// mayRetry reports whether asking again may help and no text was passed on.
+// mayRetry reports whether a retry may help and no text was passed on.
 func mayRetry(err error) bool {
 	c, ok := errors.AsType[*cause](err)
 	return ok && c.retry
 }
 
-// askedDelay returns the wait that the provider asked for, or -1. The policy's jitter may shorten it, so it is made
-// longer: the wait must never be shorter than asked.
+// askedDelay returns the delay that the provider requested, or -1 if none. It makes the delay longer, because the
+// policy's jitter may shorten it, and we must not retry earlier than requested.
 func askedDelay(exec failsafe.ExecutionAttempt[any]) time.Duration {
 	c, ok := errors.AsType[*cause](exec.LastError())
 	if !ok || c.after <= 0 {

@@ -21,7 +21,7 @@ import (
 	"parley/stream"
 )
 
-// pipes serves handler over pipes in memory, which work in a synctest bubble, and returns a model that uses it.
+// pipes serves handler over pipes in memory, which work in a synctest bubble. It returns a model that uses them.
 func pipes(t *testing.T, handler http.HandlerFunc) *Model {
 	conns := make(chan net.Conn)
 	closed := make(chan struct{})
@@ -71,7 +71,7 @@ func sendText(w http.ResponseWriter, parts ...string) {
 	}
 }
 
-func TestRetry_ModelLoading(t *testing.T) {
+func TestRetry_ModelLoading_Completes(t *testing.T) {
 	file, err := os.ReadFile("testdata/llama-server/00-while-loading.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -91,15 +91,15 @@ func TestRetry_ModelLoading(t *testing.T) {
 			sendText(w, someText, plainEnd, lastUse, "data: [DONE]\n\n")
 		})
 		outcome, text := pumped(model)
-		sameReply(t, expected{text: "Hello", finish: "stop", usage: &stream.Usage{Prompt: 7, Completion: 2}}, outcome, text)
+		wantReply(t, expected{text: "Hello", finish: "stop", usage: &stream.Usage{Prompt: 7, Completion: 2}}, outcome, text)
 		if asked != 3 {
-			t.Errorf("asked %d times", asked)
+			t.Errorf("%d requests, want 3", asked)
 		}
 	})
 }
 
-// TestRetry_AttemptsAndDelays counts the requests for each kind of response, and measures their delays in fake time.
-func TestRetry_AttemptsAndDelays(t *testing.T) {
+// The test counts the requests for each kind of response, and measures their delays in fake time.
+func TestRetry_EachFailure_AttemptsAndDelays(t *testing.T) {
 	backoff := [2]time.Duration{(500 + 1000 + 2000) * 3 / 4 * time.Millisecond, (500 + 1000 + 2000) * 5 / 4 * time.Millisecond}
 	at := time.Date(2000, 1, 1, 0, 0, 12, 0, time.UTC).Format(http.TimeFormat) // a synctest bubble begins at midnight
 	for name, test := range map[string]struct {
@@ -129,8 +129,8 @@ func TestRetry_AttemptsAndDelays(t *testing.T) {
 		"Retry-After, 0":       {status: 429, retryAfter: "0", asked: 4, least: backoff[0], most: backoff[1], message: messageBusy},
 		"Retry-After, a word":  {status: 429, retryAfter: "soon", asked: 4, least: backoff[0], most: backoff[1], message: messageBusy},
 		"Retry-After, an hour": {status: 429, retryAfter: "3600", asked: 1, message: messageBusy},
-		"a cut before a word":  {status: 200, body: ": hm\n\n", asked: 4, least: backoff[0], most: backoff[1], message: messageBrokeOff},
-		"a cut after a word":   {status: 200, body: someText, asked: 1, message: messageBrokeOff},
+		"a cut before text":    {status: 200, body: ": hm\n\n", asked: 4, least: backoff[0], most: backoff[1], message: messageBrokeOff},
+		"a cut after text":     {status: 200, body: someText, asked: 1, message: messageBrokeOff},
 		"a clean early end":    {status: 200, asked: 1, message: messageNoAnswer},
 		"an error in a 200":    {status: 200, body: `data: {"error":{"code":503}}` + "\n", asked: 1, message: messageFailed},
 	} {
@@ -151,9 +151,9 @@ func TestRetry_AttemptsAndDelays(t *testing.T) {
 				began := time.Now()
 				outcome, text := pumped(model)
 				took := time.Since(began)
-				failedWith(t, outcome, test.message)
+				wantFailed(t, outcome, test.message)
 				if asked != test.asked || took < test.least || took > test.most+time.Millisecond {
-					t.Errorf("asked %d times in %v, want %d in %v to %v", asked, took, test.asked, test.least, test.most)
+					t.Errorf("%d requests in %v, want %d in %v to %v", asked, took, test.asked, test.least, test.most)
 				}
 				if test.body == someText && text != "Hello" {
 					t.Errorf("the text is %q", text)
@@ -163,7 +163,7 @@ func TestRetry_AttemptsAndDelays(t *testing.T) {
 	}
 }
 
-func TestRetry_ConnectionRefused(t *testing.T) {
+func TestRetry_ConnectionRefused_FourAttempts(t *testing.T) {
 	for _, broken := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, &net.DNSError{Err: "no such host", Name: "model.test", IsNotFound: true}} {
 		for refusals, state := range map[int]stream.State{3: stream.Completed, 4: stream.Failed} {
 			synctest.Test(t, func(t *testing.T) {
@@ -177,14 +177,14 @@ func TestRetry_ConnectionRefused(t *testing.T) {
 					return dial(ctx, network, address)
 				}
 				if outcome, _ := pumped(model); outcome.State != state || tried != 4 {
-					t.Errorf("%v, %d times: %s, %v after %d tries", broken, refusals, outcome.State, outcome.Err, tried)
+					t.Errorf("%v, %d times: %s, %v after %d attempts", broken, refusals, outcome.State, outcome.Err, tried)
 				}
 			})
 		}
 	}
 }
 
-func TestRetry_UntrustedCertificate_Never(t *testing.T) {
+func TestRetry_UntrustedCertificate_NoRetry(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	var conns atomic.Int32
@@ -196,13 +196,13 @@ func TestRetry_UntrustedCertificate_Never(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	outcome, _ := pumped(open(t, server.URL))
-	failedWith(t, outcome, messageUnreachable)
+	wantFailed(t, outcome, messageUnreachable)
 	if n := conns.Load(); n != 1 || !errors.Is(outcome.Err, errCertificate) {
 		t.Errorf("%d connections, %v", n, outcome.Err)
 	}
 }
 
-func TestRetry_Jitter(t *testing.T) {
+func TestRetry_Delays_HaveJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[time.Duration]bool{}
 		for _, header := range []string{"", "5"} {
@@ -218,7 +218,7 @@ func TestRetry_Jitter(t *testing.T) {
 			}
 		}
 		if len(seen) != 6 {
-			t.Errorf("delays %v", seen)
+			t.Errorf("the delays are not all different: %v", seen)
 		}
 	})
 }
@@ -239,11 +239,11 @@ func TestRetry_Cancelled_EndsWait(t *testing.T) {
 	})
 }
 
-func TestGenerate_SilentModel_PumpTimeout(t *testing.T) {
+func TestGenerate_SilentModel_ProviderTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := make(chan struct{}, 2)
 		model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Authorization") == "" { // every request
+			if r.Header.Get("Authorization") == "" { // true for every request: the model has no key
 				sendText(w, someText, ": still here\n\n")
 			}
 			<-r.Context().Done()
@@ -258,7 +258,7 @@ func TestGenerate_SilentModel_PumpTimeout(t *testing.T) {
 	})
 }
 
-func TestGenerate_LateHeaders(t *testing.T) {
+func TestGenerate_LateHeaders_Completes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(100 * time.Second) // in fake time
@@ -315,7 +315,7 @@ func TestGenerate_CancelledWhenComplete_Completed(t *testing.T) {
 }
 
 func TestGenerate_Cancelled_ClosesRequest(t *testing.T) {
-	for _, words := range []string{"", someText} { // before the headers, in mid-reply
+	for _, words := range []string{"", someText} { // cancelled before the headers, and in mid-reply
 		t.Run(fmt.Sprint(len(words)), func(t *testing.T) {
 			asked, gone := make(chan struct{}), make(chan struct{})
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -338,8 +338,8 @@ func TestGenerate_Cancelled_ClosesRequest(t *testing.T) {
 			}
 			select {
 			case <-gone:
-			case <-time.After(time.Minute): // only a hang
-				t.Error("the provider did not notice")
+			case <-time.After(time.Minute): // reached only if the request hangs
+				t.Error("the request to the provider was not closed")
 			}
 		})
 	}
@@ -371,7 +371,7 @@ func TestGenerate_HTTP2_AbortEndsOneStream(t *testing.T) {
 		seen = append(seen, <-asked)
 	}
 	if !strings.HasPrefix(seen[0], "HTTP/2.0 ") || seen[0] != seen[1] {
-		t.Errorf("asked by %q", seen)
+		t.Errorf("the requests came by %q, want one HTTP/2 connection", seen)
 	}
 	for n, cancel := range cancels {
 		cancel(stream.ErrCancelled)
@@ -385,7 +385,7 @@ func TestGenerate_HTTP2_AbortEndsOneStream(t *testing.T) {
 	}
 }
 
-func TestGenerate_ConnectionReused(t *testing.T) {
+func TestGenerate_ManyReplies_OneConnection(t *testing.T) {
 	var conns atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -405,11 +405,11 @@ func TestGenerate_ConnectionReused(t *testing.T) {
 		}
 	}
 	if n := conns.Load(); n != 1 {
-		t.Errorf("%d connections", n)
+		t.Errorf("%d connections, want 1", n)
 	}
 }
 
-func TestGenerate_IdleConnectionClosed_NoRetry(t *testing.T) {
+func TestGenerate_IdleConnectionClosed_Completes(t *testing.T) {
 	c := load(t, "ollama/04-stream-usage.txt")
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -419,7 +419,7 @@ func TestGenerate_IdleConnectionClosed_NoRetry(t *testing.T) {
 		// The next request arrives while the connection is being closed, and gets no response.
 		_, _ = http.ReadRequest(bufio.NewReader(w))
 	})
-	model := once(open(t, server.url()))
+	model := withoutRetries(open(t, server.url()))
 	for range 10 {
 		if outcome, _ := pumped(model); outcome.State != stream.Completed {
 			t.Fatal(outcome.State, outcome.Err)

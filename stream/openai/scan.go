@@ -2,10 +2,10 @@ package openai
 
 import "bytes"
 
-// scanChunk reads an event of the usual shape without allocating, and returns the inside of the content's JSON
-// string, nil if there is none. The usual shape is one choice with index 0, not finished, with or without content;
-// other fields must be scalars that we do not use. It returns false for everything else, including broken JSON, which
-// [decodeChunk] then reads. Where it returns true, decodeChunk reads the same: a fuzz test compares them.
+// scanChunk parses an event of the usual shape without allocating. It returns the inside of the content's JSON string, or
+// nil if there is no content. The usual shape is one choice with index 0, not finished, with or without content. Other
+// fields must be scalars that we do not use. For any other event, and for broken JSON, ok is false, and the caller uses
+// [decodeChunk]. If ok is true, decodeChunk would return the same content: a fuzz test compares them.
 func scanChunk(data []byte) (content []byte, ok bool) {
 	s := scanner{b: data}
 	choices := false
@@ -31,13 +31,13 @@ func scanChunk(data []byte) (content []byte, ok bool) {
 	return content, choices && !s.bad && s.i == len(s.b)
 }
 
-// shape is an event without its content. The events of one response rarely differ in anything else. An event with the
-// same bytes before and after its content reads alike, and comparing costs a tenth of scanning.
+// shape holds the bytes of an event before and after its content. The events of one response rarely differ in anything
+// but the content. If those bytes are equal, only the content must be scanned, and comparing costs a tenth of scanning.
 type shape struct {
-	head, tail []byte // up to the opening quote of the content, and from its closing one
+	head, tail []byte // up to the content's opening quote, and from its closing quote on
 }
 
-// scan is scanChunk, but faster if data has the shape of the event before it.
+// scan returns the same as scanChunk, but is faster if data has the shape of an earlier event.
 func (h *shape) scan(data []byte) (content []byte, ok bool) {
 	if end := len(data) - len(h.tail); end >= len(h.head) && len(h.head) > 0 &&
 		bytes.Equal(data[:len(h.head)], h.head) && bytes.Equal(data[end:], h.tail) {
@@ -55,8 +55,8 @@ func (h *shape) scan(data []byte) (content []byte, ok bool) {
 	return content, ok
 }
 
-// scanner walks over JSON. After something that it does not read it is bad; what it returns then has no meaning, and
-// it does no harm.
+// scanner walks over JSON. It sets bad when it meets something that it does not support. After that its results have no
+// meaning, but its methods are still safe to call.
 type scanner struct {
 	b   []byte
 	i   int
@@ -148,8 +148,8 @@ func (s *scanner) key() []byte {
 	return key
 }
 
-// unknown skips the value of a field that we do not use, if it is a scalar. encoding/json also takes "Choices" for
-// choices: names that are not plain lower-case identifiers are left to it.
+// unknown skips the value of an unused field, if that is a scalar. encoding/json ignores case, and would take "Choices"
+// for choices. So unknown accepts only names of lower-case letters, digits and underscores.
 func (s *scanner) unknown(key []byte) {
 	for _, c := range key {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
@@ -171,7 +171,7 @@ func (s *scanner) unknown(key []byte) {
 	}
 }
 
-// plainString reads a string without escapes.
+// plainString reads a string that has no escapes.
 func (s *scanner) plainString() []byte {
 	text := s.string()
 	for _, c := range text {
@@ -182,7 +182,7 @@ func (s *scanner) plainString() []byte {
 	return text
 }
 
-// string reads a string and returns its inside, never nil unless bad, as it is written.
+// string reads a string and returns its inside without decoding escapes. The result is nil only if bad is set.
 func (s *scanner) string() []byte {
 	if s.peek() != '"' {
 		s.bad = true
@@ -210,7 +210,7 @@ func (s *scanner) string() []byte {
 	return nil
 }
 
-// escapeLen is the length of the escape at the beginning of b, 0 if there is no valid one.
+// escapeLen returns the length of the escape at the beginning of b, or 0 if that is invalid.
 func escapeLen(b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -232,7 +232,7 @@ func escapeLen(b []byte) int {
 	return 0
 }
 
-// number skips a whole number or a decimal fraction; others are left to encoding/json.
+// number skips a whole number or a decimal fraction. encoding/json handles all other numbers.
 func (s *scanner) number() {
 	if s.peek() == '-' {
 		s.i++
@@ -258,7 +258,7 @@ func (s *scanner) digits() {
 	}
 }
 
-// literal steps over word, which must be what is there.
+// literal steps over word, and sets bad if something else comes next.
 func (s *scanner) literal(word string) {
 	s.space()
 	if end := s.i + len(word); end <= len(s.b) && string(s.b[s.i:end]) == word {
@@ -268,7 +268,7 @@ func (s *scanner) literal(word string) {
 	}
 }
 
-// peek returns the next byte that is not white space, 0 at the end.
+// peek skips white space and returns the next byte without reading it, or 0 at the end.
 func (s *scanner) peek() byte {
 	s.space()
 	if s.i < len(s.b) {

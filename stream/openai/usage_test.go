@@ -2,7 +2,7 @@ package openai
 
 import "testing"
 
-func TestUsage_PlausibleOnly(t *testing.T) {
+func TestUsage_ImplausibleNumbers_Ignored(t *testing.T) {
 	for data, want := range map[string]bool{
 		`{"usage":{"prompt_tokens":1,"completion_tokens":2}}`:                                         true,
 		`{"usage":{"prompt_tokens":1000000000,"completion_tokens":0}}`:                                true,
@@ -17,7 +17,7 @@ func TestUsage_PlausibleOnly(t *testing.T) {
 			continue
 		}
 		if got := c.usage() != nil; got != want {
-			t.Errorf("%s is believed: %v", data, got)
+			t.Errorf("%s has a plausible usage: %v", data, got)
 		}
 	}
 }

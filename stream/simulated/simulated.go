@@ -1,18 +1,19 @@
-// Package simulated is a [stream.Model] that needs no network and has no intelligence, and says so at the beginning
-// of every reply. It is for trying Parley without a model, for demonstrations and for tests. The same request always
-// gets the same reply, word by word.
+// Package simulated is a [stream.Model] that needs no network. It has no intelligence, and every reply with text begins
+// by saying so; summaries do not. The package is for trying Parley without a model, for demonstrations and for tests. The
+// same request always gets the same reply.
 //
 // The last user message may begin with a command:
 //
-//	/words 500   a reply of that many words (at most 100,000) after the greeting
+//	/words 500   a reply of 500 words (at most 100,000) after the greeting
 //	/slow        half a second for each word
 //	/fail        a failure in mid-reply
 //	/stall       silence in mid-reply, until the reply is cancelled or times out
 //	/empty       a reply without text
 //
-// Asked for a summary, it quotes the beginning of each message, so that a test can recognise what was summarised.
+// A summary quotes the beginning of each message, so that a test can recognise what was summarised.
 //
-// Limits on tokens count words. It reports no usage, since it has no tokenizer; the service then estimates.
+// MaxTokens limits the number of words. The model reports no usage, because it has no tokenizer; the service then
+// estimates.
 package simulated
 
 import (
@@ -40,7 +41,7 @@ const (
 
 // Options change how the model behaves.
 type Options struct {
-	// Delay is the time before each word; 0 means DefaultDelay, NoDelay none.
+	// Delay is the time before each word; 0 means DefaultDelay, NoDelay means none.
 	Delay time.Duration
 }
 
@@ -60,12 +61,11 @@ func New(options Options) *Model {
 // Name returns "parley-simulated".
 func (m *Model) Name() string { return "parley-simulated" }
 
-// Generate writes one reply, a word at a time (see [stream.Model]). Words count as tokens for MaxTokens. It reports
-// no usage.
+// Generate writes one reply, a word at a time (see [stream.Model]). MaxTokens counts words. It reports no usage.
 func (m *Model) Generate(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 	p, delay := compose(request.Messages), m.delay
 	if request.Summary {
-		p = plan{text: summary(lastOf(request.Messages)), delay: NoDelay} // nobody sees it being written
+		p = plan{text: summary(lastOf(request.Messages)), delay: NoDelay} // no viewer waits for its words
 	}
 	if p.delay != 0 {
 		delay = p.delay
@@ -89,7 +89,7 @@ func (m *Model) Generate(ctx context.Context, request stream.Request, write func
 	return stream.Result{FinishReason: "stop"}, nil
 }
 
-// writeWords writes text word by word. It returns false if maxTokens cut it off; 0 is no limit.
+// writeWords writes text word by word. whole is false if maxTokens cut the text off; a maxTokens of 0 means no limit.
 func writeWords(ctx context.Context, text string, maxTokens int, delay time.Duration, write func([]byte)) (whole bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -131,7 +131,7 @@ func wordEnd(text []byte) int {
 	return end
 }
 
-// ending is what happens after the text.
+// ending says what the model does after the text.
 type ending uint8
 
 const (
@@ -144,12 +144,12 @@ const (
 type plan struct {
 	text  string
 	then  ending
-	delay time.Duration // 0 for the model's
+	delay time.Duration // 0 means the delay of the model
 }
 
 const greeting = "I am **Parley's built-in simulated model** 🤖: no AI, only a program that answers so that you can try things out.\n\n"
 
-// compose decides the reply, from the conversation alone.
+// compose plans the reply. The plan depends only on the messages.
 func compose(messages []stream.PromptMessage) plan {
 	content := lastOf(messages)
 	command := append(strings.Fields(content), "", "")
@@ -172,7 +172,8 @@ func compose(messages []stream.PromptMessage) plan {
 	return plan{text: reply(messages, content)}
 }
 
-// lastOf returns the last user message, or the last message if there is none.
+// lastOf returns the content of the last user message. If there is none, it returns that of the last message with
+// content.
 func lastOf(messages []stream.PromptMessage) string {
 	last := ""
 	for i := len(messages) - 1; i >= 0; i-- {
@@ -186,7 +187,7 @@ func lastOf(messages []stream.PromptMessage) string {
 	return last
 }
 
-// reply returns a text with everything that a page has to render.
+// reply returns a text with every kind of formatting that a page must render.
 func reply(messages []stream.PromptMessage, content string) string {
 	var b strings.Builder
 	b.WriteString(greeting)
@@ -204,7 +205,7 @@ func reply(messages []stream.PromptMessage, content string) string {
 	return b.String()
 }
 
-// summary summarises lines of JSON: the summary before, if any, and the beginning of each message.
+// summary summarises lines of JSON. It keeps the previous summary, if any, and quotes the first 8 words of each message.
 func summary(lines string) string {
 	const wordsEach = 8
 	var b strings.Builder
@@ -222,7 +223,7 @@ func summary(lines string) string {
 	return b.String()
 }
 
-// quoted returns the beginning of a message in one line.
+// quoted returns the beginning of a message as one line.
 func quoted(content string) string {
 	var b strings.Builder
 	n := 0
@@ -244,7 +245,7 @@ var closings = [...]string{
 	"Pull the network's plug while I write: when it is back you miss nothing, and see nothing twice.",
 }
 
-// choose picks one of n, always the same for the same conversation.
+// choose picks a number below n. The same conversation always gets the same number.
 func choose(messages []stream.PromptMessage, n int) int {
 	h := fnv.New32a()
 	for _, m := range messages {
@@ -253,7 +254,7 @@ func choose(messages []stream.PromptMessage, n int) int {
 	return int(h.Sum32() % uint32(n))
 }
 
-// words returns n words in numbered paragraphs, so that a gap is visible.
+// words returns n words in numbered paragraphs, so that a reader can see a gap.
 func words(n int) string {
 	const line = 20
 	pool := strings.Fields("a reply is an append-only text and a viewer is an offset into it; nothing is lost, nothing comes twice – naïve, 日本, 🎉")

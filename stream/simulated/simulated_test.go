@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func asked(content string) stream.Request {
+func requestFor(content string) stream.Request {
 	return stream.Request{Messages: []stream.PromptMessage{{Role: "system", Content: "Be brief."}, {Role: "user", Content: content}}}
 }
 
@@ -31,17 +31,17 @@ var withoutDelay = Options{Delay: NoDelay}
 func TestReply_BeginsWithGreeting(t *testing.T) {
 	for _, content := range []string{"Hello", "", "/words 20", "/words", "/slow", "/fail", "/nonsense", "Summarise the conversation."} {
 		synctest.Test(t, func(t *testing.T) {
-			_, text := pumped(t.Context(), asked(content), withoutDelay)
+			_, text := pumped(t.Context(), requestFor(content), withoutDelay)
 			if !strings.HasPrefix(text, "I am **Parley's built-in simulated model** 🤖: no AI") {
-				t.Errorf("%q is answered %q", content, text)
+				t.Errorf("the reply to %q is %q", content, text)
 			}
 		})
 	}
 }
 
 func TestReply_SameRequest_SameReply(t *testing.T) {
-	first, text := pumped(t.Context(), asked("Hello"), withoutDelay)
-	_, again := pumped(t.Context(), asked("Hello"), withoutDelay)
+	first, text := pumped(t.Context(), requestFor("Hello"), withoutDelay)
+	_, again := pumped(t.Context(), requestFor("Hello"), withoutDelay)
 	if first.State != stream.Completed || first.Result.FinishReason != "stop" || first.Result.Usage != nil {
 		t.Errorf("%+v", first)
 	}
@@ -55,16 +55,16 @@ func TestReply_SameRequest_SameReply(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, content := range strings.Fields("a b c d e f g h i j") {
-		_, text := pumped(t.Context(), asked(content), withoutDelay)
+		_, text := pumped(t.Context(), requestFor(content), withoutDelay)
 		seen[text[strings.LastIndex(text, "```"):]] = true
 	}
 	if len(seen) != len(closings) {
-		t.Errorf("%d of %d closings were seen", len(seen), len(closings))
+		t.Errorf("%d of %d closings occurred", len(seen), len(closings))
 	}
 }
 
 func TestReply_LongMessage_ShortQuote(t *testing.T) {
-	_, text := pumped(t.Context(), asked(strings.Repeat("Grüße, 世界!\n\x07", 1000)), withoutDelay)
+	_, text := pumped(t.Context(), requestFor(strings.Repeat("Grüße, 世界!\n\x07", 1000)), withoutDelay)
 	_, quote, _ := strings.Cut(text, "> ")
 	quote, _, _ = strings.Cut(quote, "\n")
 	if n := utf8.RuneCountInString(quote); n > maxQuote+2 || !strings.HasSuffix(quote, " …") || strings.Contains(quote, "\x07") {
@@ -72,7 +72,7 @@ func TestReply_LongMessage_ShortQuote(t *testing.T) {
 	}
 }
 
-func TestDelay_PerWord(t *testing.T) {
+func TestDelay_AppliesToEachWord(t *testing.T) {
 	for _, test := range []struct {
 		content string
 		options Options
@@ -85,7 +85,7 @@ func TestDelay_PerWord(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			outcome, text := pumped(t.Context(), asked(test.content), test.options)
+			outcome, text := pumped(t.Context(), requestFor(test.content), test.options)
 			want := time.Duration(len(strings.Fields(text))) * test.each
 			if took := time.Since(began); took != want || outcome.State != stream.Completed {
 				t.Errorf("%s at %v: %s after %v, want %v", test.content, test.options.Delay, outcome.State, took, want)
@@ -94,12 +94,12 @@ func TestDelay_PerWord(t *testing.T) {
 	}
 }
 
-func TestWords_Count(t *testing.T) {
+func TestWords_WritesThatManyWords(t *testing.T) {
 	own := len(strings.Fields(greeting))
 	for content, want := range map[string]int{
 		"/words 500": 500, "/words 1": 1, "  /words  41 please": 41, "/words": 500, "/words many": 500, "/words -1": 500, "/words 999999999": maxWords,
 	} {
-		outcome, text := pumped(t.Context(), asked(content), withoutDelay)
+		outcome, text := pumped(t.Context(), requestFor(content), withoutDelay)
 		if got := len(strings.Fields(text)) - own; got != want || outcome.Result.FinishReason != "stop" {
 			t.Errorf("%s: %d words, %+v", content, got, outcome)
 		}
@@ -107,7 +107,7 @@ func TestWords_Count(t *testing.T) {
 }
 
 func TestMaxTokens_CutsReply(t *testing.T) {
-	request := asked("Hello")
+	request := requestFor("Hello")
 	_, whole := pumped(t.Context(), request, withoutDelay)
 	n := len(strings.Fields(whole))
 	for limit, want := range map[int]int{1: 1, 64: 64, n - 1: n - 1, n: n, n + 1: n} {
@@ -123,8 +123,8 @@ func TestMaxTokens_CutsReply(t *testing.T) {
 	}
 }
 
-func TestFail_InMidReply(t *testing.T) {
-	outcome, text := pumped(t.Context(), asked("/fail"), withoutDelay)
+func TestFail_FailsInMidReply(t *testing.T) {
+	outcome, text := pumped(t.Context(), requestFor("/fail"), withoutDelay)
 	if outcome.State != stream.Failed || outcome.Err.Code != stream.CodeProviderError || !strings.HasSuffix(text, "in the middle of a") {
 		t.Errorf("%+v, %q", outcome, text)
 	}
@@ -133,26 +133,26 @@ func TestFail_InMidReply(t *testing.T) {
 func TestStall_SilentUntilTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		outcome, text := pumped(t.Context(), asked("/stall"), withoutDelay)
+		outcome, text := pumped(t.Context(), requestFor("/stall"), withoutDelay)
 		if outcome.State != stream.Failed || outcome.Err.Code != stream.CodeProviderTimeout || time.Since(began) != time.Minute || text == "" {
 			t.Errorf("%+v after %v, %q", outcome, time.Since(began), text)
 		}
 	})
 }
 
-func TestEmpty_NoText(t *testing.T) {
-	if outcome, text := pumped(t.Context(), asked("/empty"), withoutDelay); outcome.State != stream.Completed || text != "" {
+func TestEmpty_CompletesWithoutText(t *testing.T) {
+	if outcome, text := pumped(t.Context(), requestFor("/empty"), withoutDelay); outcome.State != stream.Completed || text != "" {
 		t.Errorf("%+v, %q", outcome, text)
 	}
 }
 
-func TestCancel_AtOnce(t *testing.T) {
+func TestCancel_EndsReplyAtOnce(t *testing.T) {
 	for content, options := range map[string]Options{"Hello": {Delay: time.Second}, "/stall": withoutDelay} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(3500*time.Millisecond, func() { cancel(stream.ErrCancelled) })
 			began := time.Now()
-			outcome, _ := pumped(ctx, asked(content), options)
+			outcome, _ := pumped(ctx, requestFor(content), options)
 			if took := time.Since(began); outcome.State != stream.Cancelled || took != 3500*time.Millisecond {
 				t.Errorf("%s: %s after %v", content, outcome.State, took)
 			}
@@ -161,15 +161,15 @@ func TestCancel_AtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	n := 0
-	if _, err := New(withoutDelay).Generate(ctx, asked("/words 1000"), func([]byte) { n++ }); err != context.Canceled || n != 0 {
+	if _, err := New(withoutDelay).Generate(ctx, requestFor("/words 1000"), func([]byte) { n++ }); err != context.Canceled || n != 0 {
 		t.Errorf("%v, %d words", err, n)
 	}
 }
 
-func TestWrite_OneWordEach(t *testing.T) {
-	_, whole := pumped(t.Context(), asked("Grüße"), withoutDelay)
+func TestGenerate_WritesOneWordAtATime(t *testing.T) {
+	_, whole := pumped(t.Context(), requestFor("Grüße"), withoutDelay)
 	var joined strings.Builder
-	_, err := New(withoutDelay).Generate(t.Context(), asked("Grüße"), func(delta []byte) {
+	_, err := New(withoutDelay).Generate(t.Context(), requestFor("Grüße"), func(delta []byte) {
 		if !utf8.Valid(delta) || len(strings.Fields(string(delta))) != 1 {
 			t.Errorf("wrote %q", delta)
 		}
@@ -181,7 +181,7 @@ func TestWrite_OneWordEach(t *testing.T) {
 }
 
 func TestSummary_QuotesEachMessage(t *testing.T) {
-	request := asked(`{"summary":"(simulated) user: hi;"}
+	request := requestFor(`{"summary":"(simulated) user: hi;"}
 {"role":"assistant","content":"one two three four five six seven eight nine"}
 no JSON
 {"role":"user","content":"/fail"}
@@ -193,6 +193,6 @@ no JSON
 	}
 	request.MaxTokens = 3
 	if _, text = pumped(t.Context(), request, withoutDelay); len(strings.Fields(text)) != 3 {
-		t.Errorf("three words are %q", text)
+		t.Errorf("a summary of three words is %q", text)
 	}
 }

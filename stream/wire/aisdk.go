@@ -8,29 +8,29 @@ import (
 	"parley/stream"
 )
 
-// AISDKProtocol is the second WebSocket subprotocol: the frames of WebSocketChatTransport in npm's ai, 7.0.173 and
-// newer, whose package documents and validates them. A frame from the server is start, chunk, end, error or
-// no-active, and names the request that it answers; a chunk is one of the UI message stream. Any other frame closes
-// the client's socket.
+// AISDKProtocol is the second WebSocket subprotocol: the frames of WebSocketChatTransport in the npm package ai, version
+// 7.0.173 or newer, which documents and validates them. A frame from the server has the type start, chunk, end, error or
+// no-active, and names its request. A chunk frame contains a chunk of the UI message stream. The client closes its socket
+// on any other frame.
 const AISDKProtocol = "ai-sdk.v7"
 
-// AISDK encodes the events of one reply as the AI SDK's UI message stream: server-sent events without names, and
-// [DONE] at the end. Events without a counterpart are left out. The view must begin with the reply.
+// AISDK encodes the events of one reply as the AI SDK's UI message stream: server-sent events without names, and [DONE]
+// at the end. It omits events without a counterpart. The view must begin with the reply.
 type AISDK struct{}
 
-// AISDKFrameEncoder encodes the events of one reply as frames of ai-sdk.v7 that answer one request. It numbers the
-// chunks, so it serves one view, from the beginning of the reply, and one goroutine at a time.
+// AISDKFrameEncoder encodes the events of one reply as ai-sdk.v7 frames in response to one request. It numbers the
+// chunks, so each view needs its own encoder, from the beginning of the reply. Only one goroutine at a time may use it.
 type AISDKFrameEncoder struct {
-	id       []byte // as a JSON string
-	sequence int    // of the next chunk
+	id       []byte // of the request, as a JSON string
+	sequence int    // number of the next chunk, from 0
 }
 
-// NewAISDKFrameEncoder returns an encoder for the answer to a request; requestID must be valid UTF-8.
+// NewAISDKFrameEncoder returns an encoder for the response to a request. requestID must be valid UTF-8.
 func NewAISDKFrameEncoder(requestID string) AISDKFrameEncoder {
 	return AISDKFrameEncoder{id: appendString(nil, []byte(requestID))}
 }
 
-// AISDKControlFrame is a frame that is not a chunk. ErrorText is only for an error.
+// AISDKControlFrame is a frame without a chunk. Only an error has an ErrorText.
 type AISDKControlFrame struct {
 	Type      string `json:"type"` // "start", "end", "error" or "no-active"
 	RequestID string `json:"requestId"`
@@ -50,12 +50,12 @@ const (
 	chunkError
 )
 
-// The chunks of an event. A text starts with its first delta, so that a page can tell a reply whose model is still
-// thinking from one that is being written.
+// The chunks of each kind of event. text-start comes with the first delta, so that a page can distinguish a model that is
+// still thinking from one that is writing.
 var (
 	chunksOfCreated = []chunk{chunkStart}
-	chunksOfText    = []chunk{chunkTextStart, chunkTextDelta} // the first delta needs both
-	chunksOfEnded   = map[stream.State][]chunk{               // the first only if there is a text
+	chunksOfText    = []chunk{chunkTextStart, chunkTextDelta} // chunkTextStart only for the first delta
+	chunksOfEnded   = map[stream.State][]chunk{               // chunkTextEnd only if there is text
 		stream.Completed:   {chunkTextEnd, chunkFinish},
 		stream.Interrupted: {chunkTextEnd, chunkFinish},
 		stream.Cancelled:   {chunkTextEnd, chunkAbort},
@@ -64,20 +64,20 @@ var (
 	chunksOfGone = []chunk{chunkError}
 )
 
-// goneTexts say why a reply will have no ending.
+// goneTexts are the error texts for a reply that will have no Ended.
 var goneTexts = map[stream.EventKind]string{
 	stream.Cleared: "The session's history was cleared.",
 	stream.Deleted: "The session was deleted.",
 	stream.Expired: "The session has expired.",
 }
 
-// finishReasons maps the finish reasons of providers to those of the AI SDK. Any other becomes "other".
+// finishReasons maps the finish reasons of providers to those of the AI SDK. Any other reason becomes "other".
 var finishReasons = map[string]string{
 	"stop": "stop", "length": "length", "content_filter": "content-filter", "content-filter": "content-filter",
 	"tool_calls": "tool-calls", "tool-calls": "tool-calls", "function_call": "tool-calls",
 }
 
-// chunksOf returns the chunks of an event; none if it has no counterpart.
+// chunksOf returns the chunks of an event, or nil if the event has no counterpart.
 func chunksOf(event stream.Event) []chunk {
 	switch event.Kind {
 	case stream.Created:
@@ -118,15 +118,15 @@ func appendChunk(dst []byte, c chunk, event stream.Event) []byte {
 	}
 }
 
-// appendWithID appends a chunk that ends with the id of the reply.
+// appendWithID appends before, the id of the reply, and the end of the chunk.
 func appendWithID(dst []byte, before string, event stream.Event) []byte {
 	dst = append(dst, before...)
 	dst = append(dst, event.Entry.ID...)
 	return append(dst, `"}`...)
 }
 
-// finishReason returns why a completed or interrupted reply ended, as the AI SDK calls it. It decodes the message,
-// once a reply.
+// finishReason returns the AI SDK's finish reason of a completed or interrupted reply. It decodes the message, which
+// happens once a reply.
 func finishReason(ending *stream.Ending) string {
 	if ending.State == stream.Interrupted {
 		return "interrupted"
@@ -134,11 +134,11 @@ func finishReason(ending *stream.Ending) string {
 	var message struct {
 		FinishReason string `json:"finishReason"`
 	}
-	_ = json.Unmarshal(ending.Message, &message) // encoded by the server
+	_ = json.Unmarshal(ending.Message, &message) // cannot fail: the server encoded it
 	return cmp.Or(finishReasons[message.FinishReason], "other")
 }
 
-// errorText returns the public text for a reply that failed or is gone. It decodes the error, once a reply.
+// errorText returns the public text for a reply that failed or is gone. It decodes the error, which happens once a reply.
 func errorText(event stream.Event) []byte {
 	if event.Kind != stream.Ended {
 		return []byte(goneTexts[event.Kind])
@@ -146,7 +146,7 @@ func errorText(event stream.Event) []byte {
 	var failure struct {
 		Message string `json:"message"`
 	}
-	_ = json.Unmarshal(event.Ending.Error, &failure) // encoded by the server
+	_ = json.Unmarshal(event.Ending.Error, &failure) // cannot fail: the server encoded it
 	return []byte(cmp.Or(failure.Message, "the reply failed"))
 }
 
@@ -163,8 +163,8 @@ func (AISDK) AppendFrame(dst []byte, _ string, event stream.Event) []byte {
 	return dst
 }
 
-// AppendFrames appends the frames of an event, each followed by a newline, which no frame contains. The last event of
-// a reply ends with the last frame of the request: end, or error.
+// AppendFrames appends the frames of an event, each followed by a newline; no frame contains a newline. For the last
+// event of a reply, it also appends the last frame of the request: end or error.
 func (r *AISDKFrameEncoder) AppendFrames(dst []byte, event stream.Event) []byte {
 	for _, c := range chunksOf(event) {
 		if c == chunkError {

@@ -13,7 +13,7 @@ import (
 	"parley/stream"
 )
 
-// sdkReply returns the events of a reply with this text and ending, with one delta for each character.
+// sdkReply returns the events of a reply with this text and ending: one delta for each character.
 func sdkReply(text string, ending stream.Ending) []stream.Event {
 	reply := stream.NewReply("msg_1")
 	reply.Append([]byte(text))
@@ -25,7 +25,7 @@ func sdkReply(text string, ending stream.Ending) []stream.Event {
 	return append(all, stream.Event{Kind: stream.Ended, Entry: entry, Ending: &ending})
 }
 
-// sdkCases are replies and their chunks.
+// sdkCases has replies and the chunks that they must be encoded as.
 var sdkCases = map[string]struct {
 	text   string
 	ending stream.Ending
@@ -46,7 +46,7 @@ var sdkCases = map[string]struct {
 		`{"type":"text-end","id":"msg_1"}`, `{"type":"error","errorText":"a \"broken\" model"}`}},
 }
 
-func TestAISDK_Reply(t *testing.T) {
+func TestAISDK_Reply_EncodedAsChunks(t *testing.T) {
 	for name, c := range sdkCases {
 		t.Run(name, func(t *testing.T) {
 			var events []byte
@@ -54,7 +54,7 @@ func TestAISDK_Reply(t *testing.T) {
 				events = AISDK{}.AppendFrame(events, "session_a", event)
 			}
 			if want := "data: " + strings.Join(c.chunks, "\n\ndata: ") + "\n\ndata: [DONE]\n\n"; string(events) != want {
-				t.Errorf("as events:\n%swant\n%s", events, want)
+				t.Errorf("as server-sent events:\n%swant\n%s", events, want)
 			}
 			var frames, want []byte
 			request := NewAISDKFrameEncoder("r\"1")
@@ -78,7 +78,7 @@ func TestAISDK_Reply(t *testing.T) {
 	}
 }
 
-func TestAISDK_FinishReasons(t *testing.T) {
+func TestFinishReason_UnknownWord_Other(t *testing.T) {
 	known := []string{"stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other"}
 	for word, want := range map[string]string{
 		"stop": "stop", "length": "length", "content_filter": "content-filter", "tool_calls": "tool-calls", "function_call": "tool-calls",
@@ -86,12 +86,12 @@ func TestAISDK_FinishReasons(t *testing.T) {
 	} {
 		message, _ := json.Marshal(map[string]string{"finishReason": word})
 		if got := finishReason(&stream.Ending{State: stream.Completed, Message: message}); got != want || !slices.Contains(known, got) {
-			t.Errorf("%q is %q, want %q", word, got, want)
+			t.Errorf("finish reason %q became %q, want %q", word, got, want)
 		}
 	}
 }
 
-func TestAISDK_SessionGone_Error(t *testing.T) {
+func TestAISDK_SessionGone_ErrorChunk(t *testing.T) {
 	for kind, want := range goneTexts {
 		request := NewAISDKFrameEncoder("1")
 		frames := string(request.AppendFrames(nil, stream.Event{Kind: kind}))
@@ -104,7 +104,7 @@ func TestAISDK_SessionGone_Error(t *testing.T) {
 	}
 }
 
-func TestAISDK_OtherEvents_LeftOut(t *testing.T) {
+func TestAISDK_OtherEvents_Omitted(t *testing.T) {
 	request := NewAISDKFrameEncoder("1")
 	for kind := range stream.EventKind(50) {
 		if kind >= stream.Created && kind <= stream.Expired {

@@ -1,7 +1,7 @@
 package wire
 
-// CloseCode is a WebSocket close code. A new reason to close gets a code here and a text in closeReasons: 44xx
-// mirrors the HTTP status of the same meaning.
+// CloseCode is a WebSocket close code. Each code has a text in closeReasons. A code 44xx has the meaning of HTTP status
+// 4xx.
 type CloseCode int
 
 // The reasons for which the server closes a socket.
@@ -32,6 +32,6 @@ func (c CloseCode) Reason() string { return closeReasons[c] }
 
 // Limits of a connection.
 const (
-	MaxFrame         = 1 << 20 // bytes of a client's frame: as many as the body of a request may have
+	MaxFrame         = 1 << 20 // bytes of a client's frame, the same as for the body of a request
 	MaxInvalidFrames = 10      // in a row; a valid frame resets the count
 )

@@ -8,8 +8,8 @@ import (
 	"parley/stream"
 )
 
-// The text of a cursor is the session's tag, the message, and the offset or "e" for ended, joined by dots. The tag detects
-// the cursor of another session; it protects nothing, since access is checked elsewhere.
+// A cursor is the session's tag, the id of the message, and the offset or "e" for ended, joined by dots. The tag detects
+// the cursor of another session. It is no protection: access is checked elsewhere.
 
 // ErrBadCursor means that a cursor is malformed or belongs to another session.
 var ErrBadCursor = errors.New("the cursor is malformed or belongs to another session")
@@ -31,8 +31,8 @@ func Cursor(topic string, p stream.Position) string {
 	return string(AppendCursor(nil, topic, p))
 }
 
-// ParseCursor returns the position of a cursor in the topic, or ErrBadCursor. validID says whether an id is well
-// formed; whether the message exists is not checked.
+// ParseCursor returns the position of a cursor in the topic, or ErrBadCursor. validID reports whether an id is well
+// formed. ParseCursor does not check whether the message exists.
 func ParseCursor(topic, cursor string, validID func(id string) bool) (stream.Position, error) {
 	tag, rest, _ := strings.Cut(cursor, ".")
 	id, offset, ok := strings.Cut(rest, ".")
@@ -53,7 +53,7 @@ func ParseCursor(topic, cursor string, validID func(id string) bool) (stream.Pos
 	return stream.Position{ID: id, Offset: int(n)}, nil
 }
 
-// appendTag appends four characters made from the topic's name (FNV-1a, base 32).
+// appendTag appends four characters: the base 32 digits of the FNV-1a hash of the topic's name, lowest first.
 func appendTag(dst []byte, topic string) []byte {
 	h := uint32(2166136261)
 	for i := range len(topic) {

@@ -1,43 +1,43 @@
 // Package wire encodes the stream protocol parley.v1: frames, cursors and close codes. It also encodes the two dialects of
-// Vercel's AI SDK. Events are encoded by hand, without reflection, because each token passes through here. The rare
-// frames, which answer a client's request, are structs.
+// Vercel's AI SDK. Events are encoded by hand, without reflection, because each token passes through here. Responses to a
+// client's requests are rare, so they are structs that encoding/json encodes.
 //
 // # Frames
 //
-// A WebSocket frame is one JSON object in a text frame. A client's request has an id of its own choice, which the response
-// echoes as replyTo. The same events as server-sent events ([SSE]) have the frame as data, its type as event name and the
-// cursor as id, so that EventSource resumes by Last-Event-ID.
+// A WebSocket frame is one JSON object in a text frame. The client chooses an id for each request, and the response
+// echoes it as replyTo. A server-sent event ([SSE]) has the frame of the same event as data, its type as event name and
+// the cursor as id, so that EventSource resumes by Last-Event-ID.
 //
 //	client → server   subscribe unsubscribe send cancel ping
 //	server → client   welcome subscribed unsubscribed sent cancelled pong error draining
 //	events            message.created .delta .completed .cancelled .failed .interrupted
 //	                  context.compressed session.cleared session.deleted session.expired
 //
-// The order that a server keeps:
+// The server guarantees this order:
 //
 //   - welcome is the first frame of a connection, and subscribed the first frame of a subscription.
 //   - sent precedes every event of its turn on that socket.
-//   - For each session, messages in their order; for each reply created, deltas with adjoining offsets, one terminal event.
+//   - The messages of a session come in their order. A reply has created, deltas with adjoining offsets, one terminal event.
 //   - session.deleted and session.expired are the last frame of a session.
 //
-// An offset counts bytes of UTF-8 in the text of the reply. The message in a terminal event is authoritative and replaces what
-// was shown: after a crash, viewers may have seen up to a journal's tick (50 ms) more text than was stored.
+// An offset counts bytes of UTF-8 in the text of the reply. The message in a terminal event is authoritative and replaces
+// the text of the deltas: after a crash, viewers may have seen up to one journal tick (50 ms) more text than was stored.
 //
 // # Cursors
 //
-// A cursor is a position in a session, opaque to clients: everything before it was seen. It holds a tag of the session, the
-// message, and the offset or "e" for ended. Because it is the whole state of a viewer, any node can resume it. Events that
-// history does not contain (context.compressed, session.*) have no cursor of their own and are not replayed. [ParseCursor]
-// refuses a cursor of another session.
+// A cursor is a position in a session: the client has seen everything before it. Clients must treat it as opaque. It
+// contains a tag of the session, the id of the message, and the offset or "e" for ended. A cursor is the whole state of a
+// viewer, so any node can resume from it. Events that history does not contain (context.compressed, session.*) have no
+// cursor of their own and are not replayed. [ParseCursor] refuses a cursor of another session.
 //
 // # Limits and close codes
 //
-// [CloseCode] (close.go) lists every reason for which the server closes a socket; add a new one there, with its text. A client's frame has
-// at most 1 MiB, which is what the body of a request may have. Ten invalid frames in a row close the socket: a broken client
-// would otherwise repeat them for ever. A valid request that fails is not an invalid frame.
+// [CloseCode] (close.go) lists every reason for which the server closes a socket; add a new one there, with its text. A
+// client's frame has at most 1 MiB, the same as the body of a request. Ten invalid frames in a row close the socket,
+// because a broken client would otherwise repeat them for ever. A valid request that fails is not an invalid frame.
 //
 // # The AI SDK
 //
 // [AISDK] is the UI message stream as server-sent events; [AISDKFrameEncoder] is the same as frames of its WebSocketChatTransport.
-// Both show one reply from its beginning. Events without a counterpart are left out.
+// Both show one reply from its beginning. Both omit events without a counterpart.
 package wire

@@ -16,7 +16,7 @@ type JSON struct{}
 // SSE encodes events as server-sent events: the frame as data, its type as event name, the cursor as id.
 type SSE struct{}
 
-// eventTypes are the types of all events but Ended, whose type contains the state.
+// eventTypes are the types of all events except Ended, whose type depends on the state of the reply.
 var eventTypes = [...]string{
 	stream.Created:           "message.created",
 	stream.Delta:             "message.delta",
@@ -62,7 +62,7 @@ func (JSON) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
 		}
 	case stream.ContextSummarised:
 		return append(appendSummaryStats(dst, event.Summary), '}')
-	default: // an event of the whole session is not replayed and has no cursor
+	default: // session.* events are not replayed, so they have no cursor
 		return append(dst, '}')
 	}
 	dst = append(dst, `,"cursor":"`...)
@@ -121,6 +121,6 @@ func appendString(dst, s []byte) []byte {
 	return append(dst, '"')
 }
 
-// ValidText reports whether a text frame is valid UTF-8. The protocol demands it, and the WebSocket library does not
+// ValidText reports whether a text frame is valid UTF-8. The protocol requires that, and the WebSocket library does not
 // check it.
 func ValidText(frame []byte) bool { return utf8.Valid(frame) }

@@ -23,18 +23,18 @@ func TestCursor_RoundTrip(t *testing.T) {
 		cursor := Cursor("session_a", p)
 		got, err := ParseCursor("session_a", cursor, valid)
 		if p.ID == "" {
-			p.Ended = got.Ended // before the first message there is nothing to have ended
+			p.Ended = got.Ended // Ended has no meaning before the first message
 		}
 		if err != nil || got != p {
 			t.Errorf("%q: got %+v, %v, want %+v", cursor, got, err, p)
 		}
 		if _, err := ParseCursor("session_b", cursor, valid); err == nil {
-			t.Errorf("%q was taken for another session's", cursor)
+			t.Errorf("another session accepted the cursor %q", cursor)
 		}
 	}
 }
 
-func TestParseCursor_Malformed(t *testing.T) {
+func TestParseCursor_Malformed_Refused(t *testing.T) {
 	good := Cursor("session_a", stream.Position{ID: "msg_1", Offset: 14})
 	tag := good[:4]
 	for _, cursor := range []string{
@@ -80,7 +80,7 @@ var types = []string{
 	"context.compressed",
 }
 
-func TestJSON_Frames(t *testing.T) {
+func TestJSON_EachEvent_TypeAndCursor(t *testing.T) {
 	for i, event := range events("x") {
 		var got map[string]any
 		if err := json.Unmarshal(JSON{}.AppendFrame(nil, "session_a", event), &got); err != nil {
@@ -91,7 +91,7 @@ func TestJSON_Frames(t *testing.T) {
 		}
 		cursor, replayed := got["cursor"].(string)
 		if replayed != (i < 4) || replayed && cursor != Cursor("session_a", event.After) {
-			t.Errorf("%s has the cursor %q", types[i], cursor)
+			t.Errorf("%s: wrong or missing cursor %q", types[i], cursor)
 		}
 		if types[i] == "context.compressed" && (got["summarised"] != 1.0 || got["dropped"] != 2.0 || got["tokensBefore"] != 3.0 || got["tokensAfter"] != 4.0) {
 			t.Errorf("got %v", got)
@@ -121,7 +121,7 @@ func TestJSON_AnyDelta_RoundTrip(t *testing.T) {
 	}
 }
 
-func TestCloseCode_Reasons(t *testing.T) {
+func TestCloseCode_ReasonFitsCloseFrame(t *testing.T) {
 	for _, code := range []CloseCode{
 		CloseBinary, CloseInvalidUTF8, CloseInvalidFrames, CloseTooLarge, CloseDraining, CloseUnauthorized, CloseNoHeartbeat, CloseTooManyConnections,
 	} {

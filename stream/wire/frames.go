@@ -2,7 +2,7 @@ package wire
 
 import "encoding/json"
 
-// Here are the frames of requests and of their responses. The frames of events, deltas included, are written in events.go.
+// This file has the frames of requests and of their responses. events.go encodes the frames of events, including deltas.
 
 // The types of a client's requests.
 const (
@@ -28,7 +28,7 @@ type Unsubscribe struct {
 	SessionID string `json:"sessionId"`
 }
 
-// Send sends a message, as POST …/messages does.
+// Send sends a message, like POST …/messages.
 type Send struct {
 	Type      string          `json:"type"`
 	ID        string          `json:"id"`
@@ -37,7 +37,7 @@ type Send struct {
 	Role      *string         `json:"role"`
 	Metadata  json.RawMessage `json:"metadata"`
 	OnBusy    *string         `json:"onBusy"`
-	// IdempotencyKey makes a repeated send recognisable, like the header of that name in REST.
+	// IdempotencyKey identifies a repeated send, like the header of that name in REST.
 	IdempotencyKey *string `json:"idempotencyKey"`
 }
 
@@ -63,8 +63,8 @@ type Welcome struct {
 	HeartbeatSeconds int    `json:"heartbeatSeconds"`
 }
 
-// Subscribed is the first frame of a subscription. Cursor is where it begins. Recovered is false if some of what
-// followed the requested cursor no longer exists.
+// Subscribed is the first frame of a subscription. Cursor is the position at which it begins. Recovered is false if some
+// text or messages after the requested cursor no longer exist.
 type Subscribed struct {
 	Type      string `json:"type"` // "subscribed"
 	ReplyTo   string `json:"replyTo,omitempty"`
@@ -80,7 +80,7 @@ type Unsubscribed struct {
 	SessionID string `json:"sessionId"`
 }
 
-// Sent answers Send when its turn has begun. MessageID is that of the reply. It precedes every event of the turn.
+// Sent answers Send when its turn has begun. MessageID is the id of the reply. Sent precedes every event of the turn.
 type Sent struct {
 	Type      string `json:"type"` // "sent"
 	ReplyTo   string `json:"replyTo,omitempty"`
@@ -88,7 +88,7 @@ type Sent struct {
 	MessageID string `json:"messageId"`
 }
 
-// Cancelled answers Cancel when the model's request is closed. Message is the reply as it ended.
+// Cancelled answers Cancel after the request to the model was closed. Message is the reply in its final state.
 type Cancelled struct {
 	Type    string `json:"type"` // "cancelled"
 	ReplyTo string `json:"replyTo,omitempty"`
@@ -107,7 +107,7 @@ type Draining struct {
 	ReconnectAfterMs int    `json:"reconnectAfterMs"`
 }
 
-// Error answers a request that failed. Error and Meta are those of the error body in REST.
+// Error answers a request that failed. Error and Meta have the same form as in an error response of REST.
 type Error struct {
 	Type    string `json:"type"` // "error"
 	ReplyTo string `json:"replyTo,omitempty"`
