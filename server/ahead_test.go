@@ -8,7 +8,7 @@ import (
 	"parley/stream/wire"
 )
 
-// A cursor ahead of everything that the session ever had is refused: its viewer would wait for ever.
+// A cursor ahead of everything that the session ever had is refused, because its viewer would wait for ever.
 func TestCursor_NeverExisted_Refused(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
@@ -52,7 +52,7 @@ func TestCursor_NeverExisted_Refused(t *testing.T) {
 			}
 		})
 	}
-	t.Run("is_no_nonsense", func(t *testing.T) { // but what happens to all sessions of a page when a backup is restored
+	t.Run("no_invalid_frame", func(t *testing.T) { // after a restored backup, all sessions of a page have such a cursor
 		s := p.dial()
 		for range 2 * wire.MaxInvalidFrames {
 			if f, err := s.subscribe(session, p.cursorOf(session, "msg_zzzzzzzzzzzzzzzz", "e")); err != nil || f.code != "validation_error" {
@@ -68,7 +68,7 @@ func TestCursor_NeverExisted_Refused(t *testing.T) {
 	c.end()
 }
 
-// cursorOf makes up a cursor of a session.
+// cursorOf returns a well-formed cursor of a session; the id and the offset need not exist.
 func (p *parley) cursorOf(session, id, offset string) string {
 	p.t.Helper()
 	cursor := p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string)
@@ -87,7 +87,7 @@ func TestCursor_BeyondInterruptedReply_Accepted(t *testing.T) {
 	cancel()
 	p.drain(now)
 	if h := p.history(session); h[1].Status != "interrupted" {
-		t.Fatalf("it ended as %+v", h[1])
+		t.Fatalf("the reply ended as %+v", h[1])
 	}
 	s := p.dial()
 	s.mustSubscribe(session, p.cursorOf(session, reply, "1000"))

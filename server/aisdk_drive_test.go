@@ -16,13 +16,13 @@ import (
 	"parley/web/npmtest"
 )
 
-// driven is a page built on the AI SDK: the real npm package ai, in Node (testdata/aisdk/drive.mjs). The package is
-// installed once, beside Go's caches, in the version of the package-lock.json there.
-type driven struct {
+// sdkPage is a page that uses the real AI SDK: the npm package ai, in a Node process (testdata/aisdk/drive.mjs), the driver. The
+// package is installed once, beside Go's caches, in the version that testdata/aisdk/package-lock.json names.
+type sdkPage struct {
 	t   *testing.T
 	in  io.WriteCloser
 	out <-chan driverEvent
-	// frames are those that the page has received.
+	// frames holds the frames that the page has received.
 	frames []sdkFrame
 	log    frameLog
 }
@@ -38,23 +38,23 @@ type driverEvent struct {
 	}
 }
 
-// sdkMessage is a message as the page shows it.
+// sdkMessage is a message that the page shows.
 type sdkMessage struct{ ID, Role, Text string }
 
-// sdkFrame is a frame that the server sent.
+// sdkFrame is a frame from the server.
 type sdkFrame struct {
 	Type, RequestID, ErrorText string
 	Sequence                   int
 	Chunk                      struct{ Type, MessageID, Delta, FinishReason string }
 }
 
-// drive opens a page at a server. It is closed at the end of the test.
-func (p *parley) drive(t *testing.T) *driven {
+// openSDKPage opens a page at a server. The end of the test closes it.
+func (p *parley) openSDKPage(t *testing.T) *sdkPage {
 	t.Helper()
 	packages := npmtest.Install(t, "testdata/aisdk")
 	ctx, cancel := context.WithCancel(context.Background())
 	const script = "testdata/aisdk/drive.mjs"
-	if _, err := os.Stat(script); err != nil { // so that Go keeps no result of another script
+	if _, err := os.Stat(script); err != nil { // go test then knows that the result depends on the script
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(ctx, "node", "--experimental-websocket", "--no-warnings", script,
@@ -67,12 +67,12 @@ func (p *parley) drive(t *testing.T) *driven {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var complaints strings.Builder
-	command.Stderr = &complaints
+	var stderr strings.Builder
+	command.Stderr = &stderr
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	events := make(chan driverEvent, 1<<14) // no test has so many
+	events := make(chan driverEvent, 1<<14) // more than any test has
 	go func() {
 		defer close(events)
 		lines := bufio.NewReader(out)
@@ -86,33 +86,33 @@ func (p *parley) drive(t *testing.T) *driven {
 		}
 	}()
 	t.Cleanup(func() {
-		_ = in.Close() // the driver's end
+		_ = in.Close() // ends the driver
 		late := time.AfterFunc(testTimeout, cancel)
 		defer late.Stop()
 		for range events {
 		}
 		err := command.Wait()
 		cancel()
-		if err != nil || complaints.Len() > 0 {
-			t.Errorf("the driver: %v\n%s", err, &complaints)
+		if err != nil || stderr.Len() > 0 {
+			t.Errorf("the driver: %v\n%s", err, &stderr)
 		}
 	})
-	d := &driven{t: t, in: in, out: events, log: frameLog{dialect: aiSDK}}
+	d := &sdkPage{t: t, in: in, out: events, log: frameLog{dialect: aiSDK}}
 	d.until("the driver", func(e driverEvent) bool { return e.Event == "ready" })
 	return d
 }
 
-// do gives the driver a command.
-func (d *driven) do(command, chat string, more ...string) {
+// do sends a command to the driver. more holds pairs of names and values.
+func (d *sdkPage) do(command, chat string, more ...string) {
 	d.t.Helper()
 	fields := map[string]any{"do": command, "chat": chat}
 	for i := 0; i < len(more); i += 2 {
 		fields[more[i]] = more[i+1]
 	}
-	d.give(fields)
+	d.command(fields)
 }
 
-func (d *driven) give(fields map[string]any) {
+func (d *sdkPage) command(fields map[string]any) {
 	d.t.Helper()
 	line, err := json.Marshal(fields)
 	if err != nil {
@@ -124,7 +124,7 @@ func (d *driven) give(fields map[string]any) {
 }
 
 // until reads the driver's events until one matches. It checks all frames against the AsyncAPI document.
-func (d *driven) until(what string, is func(driverEvent) bool) driverEvent {
+func (d *sdkPage) until(what string, is func(driverEvent) bool) driverEvent {
 	d.t.Helper()
 	late := time.NewTimer(testTimeout)
 	defer late.Stop()
@@ -132,7 +132,7 @@ func (d *driven) until(what string, is func(driverEvent) bool) driverEvent {
 		select {
 		case e, ok := <-d.out:
 			if !ok {
-				d.t.Fatalf("the driver ended before %s", what)
+				d.t.Fatalf("the driver exited before %s", what)
 			}
 			switch e.Event {
 			case "sent":
@@ -149,24 +149,24 @@ func (d *driven) until(what string, is func(driverEvent) bool) driverEvent {
 				return e
 			}
 		case <-late.C:
-			d.t.Fatalf("waited in vain for %s", what)
+			d.t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }
 
-// done waits until a command is done.
-func (d *driven) done(command, chat string) driverEvent {
+// done waits until a command of a chat is done.
+func (d *sdkPage) done(command, chat string) driverEvent {
 	d.t.Helper()
 	return d.until(command+" of "+chat, func(e driverEvent) bool { return e.Event == "done" && e.Do == command && e.Chat == chat })
 }
 
 // shown waits until a chat shows exactly these texts, oldest first.
-func (d *driven) shown(chat string, texts ...string) []sdkMessage {
+func (d *sdkPage) shown(chat string, texts ...string) []sdkMessage {
 	d.t.Helper()
 	last := ""
 	defer func() {
 		if d.t.Failed() {
-			d.t.Log("shown at last: ", last)
+			d.t.Log("the page last showed: ", last)
 		}
 	}()
 	return d.until(fmt.Sprintf("%q in %s", texts, chat), func(e driverEvent) bool {
@@ -186,8 +186,8 @@ func (d *driven) shown(chat string, texts ...string) []sdkMessage {
 	}).Messages
 }
 
-// open opens a chat of a session with the messages that the page already has.
-func (d *driven) open(chat, session string) {
+// open opens a chat of a session, without any messages.
+func (d *sdkPage) open(chat, session string) {
 	d.t.Helper()
 	d.do("open", chat, "session", session)
 	d.done("open", chat)

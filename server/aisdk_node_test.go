@@ -8,7 +8,7 @@ import (
 	"parley/stream"
 )
 
-// These tests show what a page sees that is built on the real AI SDK.
+// These tests check what a page shows that uses the real AI SDK.
 
 // TestAISDK_Reply_ShownToTheEnd also checks the order of the frames.
 func TestAISDK_Reply_ShownToTheEnd(t *testing.T) {
@@ -16,12 +16,12 @@ func TestAISDK_Reply_ShownToTheEnd(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
-	d := p.drive(t)
+	d := p.openSDKPage(t)
 	d.open("a", session)
-	d.give(map[string]any{"do": "send", "chat": "a", "text": "hello", "metadata": map[string]any{"priority": "high"}})
+	d.command(map[string]any{"do": "send", "chat": "a", "text": "hello", "metadata": map[string]any{"priority": "high"}})
 	c := model.next(t)
 	if n := len(c.request.Messages); n != 1 || c.request.Messages[0].Content != "hello" {
-		t.Errorf("the model was asked %+v", c.request.Messages)
+		t.Errorf("the model got %+v", c.request.Messages)
 	}
 	c.say("Grüße, ")
 	shown := d.shown("a", "hello", "Grüße, ")
@@ -56,15 +56,15 @@ func TestAISDK_Send_LastMessageOnly(t *testing.T) {
 	c := model.next(t)
 	c.say("Grüße")
 	c.end()
-	d := p.drive(t)
+	d := p.openSDKPage(t)
 	d.open("a", session)
 	d.do("resume", "a")
 	d.done("resume", "a")
-	t.Run("the_last_message_alone", func(t *testing.T) {
+	t.Run("sends_last_message_only", func(t *testing.T) {
 		d.do("send", "a", "text", "and now?")
 		c := model.next(t)
 		if n := len(c.request.Messages); n != 3 || c.request.Messages[2].Content != "and now?" || c.request.Messages[1].Content != "Grüße" {
-			t.Errorf("the model was asked %+v", c.request.Messages)
+			t.Errorf("the model got %+v", c.request.Messages)
 		}
 		c.say("This.")
 		c.finish(stream.Result{FinishReason: "content_filter"}, nil)
@@ -75,11 +75,11 @@ func TestAISDK_Send_LastMessageOnly(t *testing.T) {
 			t.Errorf("%d messages", n)
 		}
 	})
-	t.Run("and_again_to_regenerate", func(t *testing.T) {
+	t.Run("regenerate_sends_it_again", func(t *testing.T) {
 		d.do("regenerate", "a")
 		c := model.next(t)
 		if last := c.request.Messages[len(c.request.Messages)-1]; last.Content != "and now?" {
-			t.Errorf("the model was asked %+v", last)
+			t.Errorf("the model got %+v", last)
 		}
 		c.say("That.")
 		c.end()
@@ -88,7 +88,7 @@ func TestAISDK_Send_LastMessageOnly(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	})
-	t.Run("but_no_file", func(t *testing.T) {
+	t.Run("file_is_refused", func(t *testing.T) {
 		d.do("sendFile", "a")
 		if e := d.done("sendFile", "a"); e.Status != "error" || e.Error != "messages.parts must not have files: only text is supported." {
 			t.Errorf("%+v", e)
@@ -101,7 +101,7 @@ func TestAISDK_Resume_NoTextTwice(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
-	d := p.drive(t)
+	d := p.openSDKPage(t)
 	d.open("a", session)
 	d.do("send", "a", "text", "hello")
 	c := model.next(t)
@@ -111,14 +111,14 @@ func TestAISDK_Resume_NoTextTwice(t *testing.T) {
 	if e := d.done("send", "a"); e.Status != "error" || !strings.Contains(e.Error, "network connection closed") {
 		t.Errorf("cut: %+v", e)
 	}
-	c.say("two, ") // a cut cancels nothing
+	c.say("two, ") // a cut connection does not cancel the reply
 	d.do("resume", "a")
 	again := d.shown("a", "hello", "One, two, ")
 	c.say("three.")
 	d.shown("a", "hello", "One, two, three.")
 
-	reloaded := p.drive(t)
-	reloaded.give(map[string]any{"do": "open", "chat": "b", "session": session, "messages": []any{
+	reloaded := p.openSDKPage(t)
+	reloaded.command(map[string]any{"do": "open", "chat": "b", "session": session, "messages": []any{
 		map[string]any{"id": "from the history", "role": "user", "parts": []any{map[string]any{"type": "text", "text": "hello"}}},
 		map[string]any{"id": shown[1].ID, "role": "assistant", "parts": []any{map[string]any{"type": "text", "text": "One, "}}},
 	}})
@@ -129,7 +129,7 @@ func TestAISDK_Resume_NoTextTwice(t *testing.T) {
 	reloaded.shown("b", "hello", "One, two, three. Four.")
 	d.shown("a", "hello", "One, two, three. Four.")
 	c.end()
-	for name, page := range map[string]*driven{"a": d, "b": reloaded} {
+	for name, page := range map[string]*sdkPage{"a": d, "b": reloaded} {
 		if e := page.done("resume", name); e.Status != "ready" || e.Finished.FinishReason != "stop" {
 			t.Errorf("%s: %+v", name, e)
 		}
@@ -144,7 +144,7 @@ func TestAISDK_ThirtyCuts_EachCharacterOnce(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
-	d := p.drive(t)
+	d := p.openSDKPage(t)
 	d.open("a", session)
 	d.do("send", "a", "text", "hello")
 	c := model.next(t)
@@ -171,17 +171,17 @@ func TestAISDK_ThirtyCuts_EachCharacterOnce(t *testing.T) {
 	}
 }
 
-func TestAISDK_Resume_EndedMeanwhile(t *testing.T) {
+func TestAISDK_Resume_EndedReply_ShownIfUnseen(t *testing.T) {
 	t.Parallel()
 	p := start(t, echo)
 	session := p.session()
-	d := p.drive(t)
+	d := p.openSDKPage(t)
 	d.open("a", session)
 	d.do("send", "a", "text", "hello")
 	shown := d.shown("a", "hello", "You said: hello")
 	d.done("send", "a")
 	t.Run("the_newest", func(t *testing.T) {
-		late := p.drive(t)
+		late := p.openSDKPage(t)
 		late.open("c", session)
 		late.do("resume", "c")
 		if got := late.shown("c", "You said: hello"); got[0].ID != shown[1].ID {
@@ -191,7 +191,7 @@ func TestAISDK_Resume_EndedMeanwhile(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	})
-	t.Run("no_active_where_it_was_seen_or_never_was", func(t *testing.T) {
+	t.Run("no_active_if_seen_or_never_begun", func(t *testing.T) {
 		for name, session := range map[string]string{"a": session, "empty": p.session()} {
 			if name == "empty" {
 				d.open(name, session)
@@ -205,16 +205,16 @@ func TestAISDK_Resume_EndedMeanwhile(t *testing.T) {
 	})
 }
 
-func TestAISDK_Send_MaximumSize(t *testing.T) {
+func TestAISDK_Send_LargeChat_1009OverMaximum(t *testing.T) {
 	t.Parallel()
 	p := start(t, echo)
-	d := p.drive(t)
+	d := p.openSDKPage(t)
 	for name, c := range map[string]struct {
 		size int
 		want string
 	}{"large": {1<<20 - 4096, ""}, "too large": {1 << 20, "WebSocket chat network connection closed (code 1009"}} {
 		session := p.session()
-		d.give(map[string]any{"do": "open", "chat": name, "session": session, "messages": []any{
+		d.command(map[string]any{"do": "open", "chat": name, "session": session, "messages": []any{
 			map[string]any{"id": "a", "role": "assistant", "parts": []any{map[string]any{"type": "text", "text": strings.Repeat("x", c.size)}}},
 		}})
 		d.done("open", name)
@@ -229,12 +229,12 @@ func TestAISDK_Send_MaximumSize(t *testing.T) {
 	}
 }
 
-func TestAISDK_TwoChats_OneSocket(t *testing.T) {
+func TestAISDK_TwoChats_ErrorEndsOneRequest(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	one, two := p.session(), p.session()
-	d := p.drive(t)
+	d := p.openSDKPage(t)
 	d.open("one", one)
 	d.open("two", two)
 	d.do("send", "one", "text", "first")
@@ -249,7 +249,7 @@ func TestAISDK_TwoChats_OneSocket(t *testing.T) {
 	if e := d.done("send", "one"); e.Status != "error" || e.Error != "the model broke off" {
 		t.Errorf("%+v", e)
 	}
-	second.say("D") // an error ends one request, never the socket
+	second.say("D") // an error ends one request, not the socket
 	second.end()
 	d.shown("two", "second", "ABCD")
 	if e := d.done("send", "two"); e.Status != "ready" || e.Finished.FinishReason != "stop" {
@@ -268,14 +268,14 @@ func TestAISDK_TwoChats_OneSocket(t *testing.T) {
 	}
 }
 
-func TestAISDK_Stop(t *testing.T) {
+func TestAISDK_Stop_CancelsReply(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	for _, how := range []string{"send", "resume"} {
 		t.Run(how, func(t *testing.T) {
 			session := p.session()
-			d := p.drive(t)
+			d := p.openSDKPage(t)
 			d.open("a", session)
 			if how == "send" {
 				d.do("send", "a", "text", "hello")
@@ -295,7 +295,7 @@ func TestAISDK_Stop(t *testing.T) {
 			within(t, "the end of the model's request", c.closed)
 			d.until("the end", func(e driverEvent) bool { return e.Event == "received" && strings.HasPrefix(e.Frame, `{"type":"end"`) })
 			if f := d.frames[len(d.frames)-2]; f.Chunk.Type != "abort" {
-				t.Errorf("before the end came %+v", f)
+				t.Errorf("before the end, the page got %+v", f)
 			}
 			if m := p.history(session)[1]; m.Status != "cancelled" || m.Content != "Half of" {
 				t.Errorf("%+v", m)
@@ -304,7 +304,7 @@ func TestAISDK_Stop(t *testing.T) {
 	}
 }
 
-// The AI SDK aborts its own resume when another follows. That must not cancel the reply.
+// When a page resumes again, the AI SDK aborts its first resume. That must not cancel the reply.
 func TestAISDK_ResumeTwice_ReplyGoesOn(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
@@ -313,7 +313,7 @@ func TestAISDK_ResumeTwice_ReplyGoesOn(t *testing.T) {
 	p.begin(session, "hello")
 	c := model.next(t)
 	c.say("One, ")
-	d := p.drive(t)
+	d := p.openSDKPage(t)
 	d.open("a", session)
 	d.do("resumeTwice", "a")
 	d.until("an abort", func(e driverEvent) bool { return e.Event == "sent" && strings.HasPrefix(e.Frame, `{"type":"abort"`) })
@@ -331,12 +331,12 @@ func TestAISDK_ResumeTwice_ReplyGoesOn(t *testing.T) {
 	}
 }
 
-func TestAISDK_FailedReply_Error(t *testing.T) {
+func TestAISDK_FailedReply_ShowsError(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
-	d := p.drive(t)
+	d := p.openSDKPage(t)
 	d.open("a", session)
 	d.do("send", "a", "text", "hello")
 	c := model.next(t)
@@ -357,7 +357,7 @@ func TestAISDK_FailedReply_Error(t *testing.T) {
 	}
 }
 
-func TestAISDK_Resume_OtherNode(t *testing.T) {
+func TestAISDK_ResumeOnOtherNode_ShowsReply(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
@@ -365,7 +365,7 @@ func TestAISDK_Resume_OtherNode(t *testing.T) {
 	begun := a.begin(session, "hello")
 	c := model.next(t)
 	c.say("Written there, ")
-	d := b.drive(t)
+	d := b.openSDKPage(t)
 	d.open("a", session)
 	d.do("resume", "a")
 	d.shown("a", "Written there, ")
@@ -399,7 +399,7 @@ func TestAISDK_Reply_AsServerSentEvents(t *testing.T) {
 	reply := p.begin(session, "hello")["messageId"].(string)
 	c := model.next(t)
 	c.say("Grüße, ")
-	d := p.drive(t)
+	d := p.openSDKPage(t)
 	d.do("openEvents", "a", "session", session, "reply", reply)
 	d.done("openEvents", "a")
 	d.do("resume", "a")

@@ -17,7 +17,7 @@ import (
 	"parley/stream"
 )
 
-// sdkSocket is a client of ai-sdk.v7 that sends what the real one would not.
+// sdkSocket is a client of ai-sdk.v7 that can also send frames that the real AI SDK would not.
 type sdkSocket struct {
 	t    *testing.T
 	conn *websocket.Conn
@@ -72,7 +72,7 @@ func (s *sdkSocket) read() (sdkFrame, error) {
 	return f, json.Unmarshal(text, &f)
 }
 
-// next returns the next frame, which must answer that request and have that type. For a chunk, kind is the chunk's type.
+// next returns the next frame, which must have that requestId and that type. For a chunk, kind is the chunk's type.
 func (s *sdkSocket) next(request, kind string) sdkFrame {
 	s.t.Helper()
 	f, err := s.read()
@@ -82,16 +82,16 @@ func (s *sdkSocket) next(request, kind string) sdkFrame {
 	return f
 }
 
-// say returns a send frame as the AI SDK makes it.
-func say(request, session string, messages ...any) map[string]any {
+// sendFrame returns a frame for a send, with the members that the AI SDK uses.
+func sendFrame(request, session string, messages ...any) map[string]any {
 	return map[string]any{
 		"type": "send", "requestId": request, "id": session, "trigger": "submit-message", "messages": messages,
 		"headers": map[string]any{}, "body": map[string]any{},
 	}
 }
 
-// said returns a message as the AI SDK has it.
-func said(role string, texts ...string) map[string]any {
+// chatMessage returns a message in the format of the AI SDK, with one part for each text.
+func chatMessage(role string, texts ...string) map[string]any {
 	parts := make([]any, 0, len(texts))
 	for _, text := range texts {
 		parts = append(parts, map[string]any{"type": "text", "text": text})
@@ -99,7 +99,7 @@ func said(role string, texts ...string) map[string]any {
 	return map[string]any{"id": "m", "role": role, "parts": parts}
 }
 
-func request(kind, id, session string) map[string]any {
+func requestFrame(kind, id, session string) map[string]any {
 	return map[string]any{"type": kind, "requestId": id, "id": session}
 }
 
@@ -107,7 +107,7 @@ func TestAISDKSocket_Send_OtherMembersIgnored(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
-	frame := say("1", session, said("user", "no"), said("assistant", "no"), said("user", "this", "and that"), said("assistant", "an approval"))
+	frame := sendFrame("1", session, chatMessage("user", "no"), chatMessage("assistant", "no"), chatMessage("user", "this", "and that"), chatMessage("assistant", "an approval"))
 	last := frame["messages"].([]any)[2].(map[string]any)
 	last["parts"] = append(last["parts"].([]any), map[string]any{"type": "data-x", "data": 1}, map[string]any{"type": "step-start"})
 	last["metadata"], last["createdAt"], last["Text"] = nil, 7, []any{"x"}
@@ -126,45 +126,45 @@ func TestAISDKSocket_Error_EndsOneRequest(t *testing.T) {
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
 	change := func(name string, value any) map[string]any {
-		frame := say("1", session, said("user", "hello"))
+		frame := sendFrame("1", session, chatMessage("user", "hello"))
 		if frame[name] = value; value == nil {
 			delete(frame, name)
 		}
 		return frame
 	}
-	withPart := func(part any) map[string]any {
-		return say("1", session, map[string]any{"role": "user", "parts": []any{part}})
+	sendPart := func(part any) map[string]any {
+		return sendFrame("1", session, map[string]any{"role": "user", "parts": []any{part}})
 	}
 	for name, c := range map[string]struct {
 		frame map[string]any
 		want  string
 	}{
-		"no type":              {change("type", nil), "type is required."},
-		"unknown type":         {change("type", "ping"), "type must be send, resume or abort."},
-		"no chat":              {change("id", nil), "id is required."},
-		"a chat of its own":    {change("id", "chat-1"), "The session does not exist or has expired."},
-		"unknown session":      {change("id", noSession), "The session does not exist or has expired."},
-		"no trigger":           {change("trigger", nil), "trigger is required."},
-		"unknown trigger":      {change("trigger", "x"), "trigger must be submit-message or regenerate-message."},
-		"no messages":          {change("messages", nil), "messages is required."},
-		"messages no list":     {change("messages", "x"), "messages must be a list."},
-		"messages no objects":  {change("messages", []any{1}), "messages must be a list of objects."},
-		"nothing of the users": {say("1", session, said("assistant", "x")), "messages must have a message with the role user."},
-		"no text":              {say("1", session, said("user")), "messages.parts.text is required."},
-		"an empty text":        {say("1", session, said("user", " ")), "messages.parts.text must not be empty or only spaces."},
-		"too long a text":      {say("1", session, said("user", strings.Repeat("é", 10_001))), "messages.parts.text must have at most 10,000 characters."},
-		"NUL":                  {say("1", session, said("user", "a\x00b")), "messages.parts.text must not contain NUL."},
-		"a text that is none":  {withPart(map[string]any{"type": "text", "text": 7}), "messages.parts.text must be a string."},
-		"a part that is none":  {withPart(7), "messages.parts must be a list of objects."},
-		"a file":               {withPart(map[string]any{"type": "file", "url": "data:,x"}), "messages.parts must not have files: only text is supported."},
-		"metadata":             {say("1", session, map[string]any{"role": "user", "metadata": "x", "parts": []any{map[string]any{"type": "text", "text": "a"}}}), "messages.metadata must be an object of at most 16 KiB as JSON."},
-		"resume of nothing":    {request("resume", "1", noSession), "The session does not exist or has expired."},
+		"no type":               {change("type", nil), "type is required."},
+		"unknown type":          {change("type", "ping"), "type must be send, resume or abort."},
+		"no chat":               {change("id", nil), "id is required."},
+		"chat is no session":    {change("id", "chat-1"), "The session does not exist or has expired."},
+		"unknown session":       {change("id", noSession), "The session does not exist or has expired."},
+		"no trigger":            {change("trigger", nil), "trigger is required."},
+		"unknown trigger":       {change("trigger", "x"), "trigger must be submit-message or regenerate-message."},
+		"no messages":           {change("messages", nil), "messages is required."},
+		"messages is a string":  {change("messages", "x"), "messages must be a list."},
+		"messages has a number": {change("messages", []any{1}), "messages must be a list of objects."},
+		"no message of a user":  {sendFrame("1", session, chatMessage("assistant", "x")), "messages must have a message with the role user."},
+		"no text":               {sendFrame("1", session, chatMessage("user")), "messages.parts.text is required."},
+		"an empty text":         {sendFrame("1", session, chatMessage("user", " ")), "messages.parts.text must not be empty or only spaces."},
+		"too long a text":       {sendFrame("1", session, chatMessage("user", strings.Repeat("é", 10_001))), "messages.parts.text must have at most 10,000 characters."},
+		"NUL":                   {sendFrame("1", session, chatMessage("user", "a\x00b")), "messages.parts.text must not contain NUL."},
+		"text is a number":      {sendPart(map[string]any{"type": "text", "text": 7}), "messages.parts.text must be a string."},
+		"part is a number":      {sendPart(7), "messages.parts must be a list of objects."},
+		"a file":                {sendPart(map[string]any{"type": "file", "url": "data:,x"}), "messages.parts must not have files: only text is supported."},
+		"metadata":              {sendFrame("1", session, map[string]any{"role": "user", "metadata": "x", "parts": []any{map[string]any{"type": "text", "text": "a"}}}), "messages.metadata must be an object of at most 16 KiB as JSON."},
+		"resume of unknown":     {requestFrame("resume", "1", noSession), "The session does not exist or has expired."},
 	} {
 		s.must(c.frame)
 		if f := s.next("1", "error"); f.ErrorText != c.want {
 			t.Errorf("%s: %q, want %q", name, f.ErrorText, c.want)
 		}
-		s.must(request("resume", "2", session)) // the socket is none the worse
+		s.must(requestFrame("resume", "2", session)) // the socket still works
 		s.next("2", "no-active")
 	}
 	if n := len(p.history(session)); n != 0 {
@@ -180,7 +180,7 @@ func TestAISDKSocket_TenInvalidFrames_1008(t *testing.T) {
 		`{"type":"send","requestId":"` + strings.Repeat("x", 129) + `"}`, `"hello"`, `{"requestId":null}`,
 	} {
 		s.text(frame)
-		if i < 9 { // the last answer may not be waited for
+		if i < 9 { // the close may come before the last response
 			s.next("", "error")
 		}
 	}
@@ -193,12 +193,12 @@ func TestAISDKSocket_TenInvalidFrames_1008(t *testing.T) {
 	}
 }
 
-func TestAISDKSocket_MaximumFrame(t *testing.T) {
+func TestAISDKSocket_FrameOverMaximum_1009(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
 	sized := func(n int) string {
-		frame, _ := json.Marshal(say("1", session, said("assistant", ""), said("user", "hello")))
+		frame, _ := json.Marshal(sendFrame("1", session, chatMessage("assistant", ""), chatMessage("user", "hello")))
 		return strings.Replace(string(frame), `"text":""`, `"text":"`+strings.Repeat("x", n-len(frame))+`"`, 1)
 	}
 	s.text(sized(1 << 20))
@@ -216,10 +216,10 @@ func TestAISDKSocket_Abort_WithdrawsQueuedSend(t *testing.T) {
 	p := start(t, model)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
-	s.must(say("1", session, said("user", "hello")))
+	s.must(sendFrame("1", session, chatMessage("user", "hello")))
 	c := model.next(t)
 	s.next("1", "start")
-	s.must(say("2", session, said("user", "later")))
+	s.must(sendFrame("2", session, chatMessage("user", "later")))
 	s.must(map[string]any{"type": "abort", "requestId": "never was"})
 	s.must(map[string]any{"type": "abort", "requestId": "2"})
 	s.next("2", "end")
@@ -228,14 +228,14 @@ func TestAISDKSocket_Abort_WithdrawsQueuedSend(t *testing.T) {
 	for _, kind := range []string{"text-start", "text-delta", "text-end", "finish", "end"} {
 		s.next("1", kind)
 	}
-	s.must(map[string]any{"type": "abort", "requestId": "1"}) // it has ended
+	s.must(map[string]any{"type": "abort", "requestId": "1"}) // the request has ended, so this does nothing
 	if h := p.history(session); len(h) != 2 || h[1].Status != "completed" {
 		t.Errorf("%+v", h)
 	}
-	s.must(say("1", session, said("user", "again"))) // the id is free
+	s.must(sendFrame("1", session, chatMessage("user", "again"))) // the id is free
 	c = model.next(t)
 	s.next("1", "start")
-	s.must(say("1", session, said("user", "twice")))
+	s.must(sendFrame("1", session, chatMessage("user", "twice")))
 	if f := s.next("1", "error"); f.ErrorText != "requestId belongs to a request that is still in progress." {
 		t.Errorf("%+v", f)
 	}
@@ -244,7 +244,7 @@ func TestAISDKSocket_Abort_WithdrawsQueuedSend(t *testing.T) {
 	s.next("1", "end")
 }
 
-func TestAISDKSocket_AbortOfResume_GracePeriod(t *testing.T) {
+func TestAISDKSocket_AbortThenResume_ReplyGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -254,7 +254,7 @@ func TestAISDKSocket_AbortOfResume_GracePeriod(t *testing.T) {
 		c.say("One, ")
 		s := p.dialSDK(t, adminKey)
 		resumed := func(id string) {
-			s.must(request("resume", id, session))
+			s.must(requestFrame("resume", id, session))
 			for _, kind := range []string{"start", "start", "text-start", "text-delta"} {
 				s.next(id, kind)
 			}
@@ -290,29 +290,29 @@ func TestAISDKSocket_FailedResume_AbortStillCancels(t *testing.T) {
 	model.next(t)
 	s := p.dialSDK(t, adminKey)
 	for _, id := range []string{"1", "2"} {
-		s.must(request("resume", id, session))
+		s.must(requestFrame("resume", id, session))
 		s.next(id, "start")
 		s.next(id, "start") // the chunk
 	}
 	s.must(map[string]any{"type": "abort", "requestId": "1"})
-	s.must(request("resume", "2", session)) // an id that is in use
+	s.must(requestFrame("resume", "2", session)) // an id that is in use
 	s.next("2", "error")
 	s.next("2", "abort")
 }
 
-func TestAISDKSocket_Scopes(t *testing.T) {
+func TestAISDKSocket_MissingScope_Error(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
 	reader, writer := p.dialSDK(t, p.key("default", auth.ReadMessages)), p.dialSDK(t, p.key("default", auth.WriteMessages))
-	reader.must(say("1", session, said("user", "hello")))
+	reader.must(sendFrame("1", session, chatMessage("user", "hello")))
 	reader.next("1", "error")
-	writer.must(request("resume", "1", session))
+	writer.must(requestFrame("resume", "1", session))
 	writer.next("1", "error")
-	writer.must(say("2", session, said("user", "hello"))) // as over REST, who sends is answered
+	writer.must(sendFrame("2", session, chatMessage("user", "hello"))) // as over REST, a sender needs no read scope for its reply
 	c := model.next(t)
 	writer.next("2", "start")
-	reader.must(request("resume", "2", session))
+	reader.must(requestFrame("resume", "2", session))
 	reader.next("2", "start")
 	reader.next("2", "start") // the chunk
 	reader.must(map[string]any{"type": "abort", "requestId": "2"})
@@ -329,7 +329,7 @@ func TestAISDKSocket_Send_CountsAsRequest(t *testing.T) {
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
 	for sent := 0; ; sent++ {
-		s.must(say("1", session, said("user", "hello")))
+		s.must(sendFrame("1", session, chatMessage("user", "hello")))
 		f, err := s.read()
 		for err == nil && f.Type == "chunk" {
 			f, err = s.read()
@@ -352,7 +352,7 @@ func TestAISDKSocket_RevokedKey_ReplyGoesOn(t *testing.T) {
 	session := p.session()
 	key, secret := p.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.WriteMessages, auth.ReadMessages}})
 	s := p.dialSDK(t, secret)
-	s.must(say("1", session, said("user", "hello")))
+	s.must(sendFrame("1", session, chatMessage("user", "hello")))
 	c := model.next(t)
 	s.next("1", "start")
 	p.must("DELETE", "/v1/keys/"+key.ID, nil)
@@ -362,7 +362,7 @@ func TestAISDKSocket_RevokedKey_ReplyGoesOn(t *testing.T) {
 	c.say("To the end.")
 	c.end()
 	again := p.dialSDK(t, adminKey)
-	again.must(request("resume", "1", session))
+	again.must(requestFrame("resume", "1", session))
 	again.next("1", "start")
 	for _, kind := range []string{"start", "text-start"} {
 		again.next("1", kind)
@@ -381,7 +381,7 @@ func TestAISDKSocket_ReplyGone_Error(t *testing.T) {
 	} {
 		session := p.session()
 		s := p.dialSDK(t, adminKey)
-		s.must(say("1", session, said("user", "hello")))
+		s.must(sendFrame("1", session, chatMessage("user", "hello")))
 		c := model.next(t)
 		c.say("Half of")
 		for _, kind := range []string{"start", "text-start", "text-delta"} {
@@ -392,7 +392,7 @@ func TestAISDKSocket_ReplyGone_Error(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 		if strings.HasSuffix(path(session), "messages") {
-			s.must(request("resume", "2", session))
+			s.must(requestFrame("resume", "2", session))
 			s.next("2", "no-active")
 		}
 	}
@@ -403,7 +403,7 @@ func TestAISDKSocket_Drain_NoNotice(t *testing.T) {
 	p := start(t, model)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
-	s.must(say("1", session, said("user", "hello")))
+	s.must(sendFrame("1", session, chatMessage("user", "hello")))
 	c := model.next(t)
 	s.next("1", "start")
 	p.handler.BeginDrain()
@@ -420,12 +420,12 @@ func TestAISDKSocket_Drain_NoNotice(t *testing.T) {
 	within(t, "the drain", drained)
 }
 
-func TestAISDKSocket_InterruptedReply(t *testing.T) {
+func TestAISDKSocket_ServiceDrained_ReplyInterrupted(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
-	s.must(say("1", session, said("user", "hello")))
+	s.must(sendFrame("1", session, chatMessage("user", "hello")))
 	model.next(t)
 	s.next("1", "start")
 	now, cancel := context.WithCancel(context.Background())
@@ -435,15 +435,15 @@ func TestAISDKSocket_InterruptedReply(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	s.next("1", "end")
-	s.must(say("2", session, said("user", "hello")))
+	s.must(sendFrame("2", session, chatMessage("user", "hello")))
 	s.next("2", "error")
 }
 
-func TestAISDKEvents(t *testing.T) {
+func TestEvents_AISDKFormat_WholeReply(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
-	stream := func(reply string) <-chan answer { // to its end, from its beginning whatever was seen
+	stream := func(reply string) <-chan answer { // the whole reply, in spite of Last-Event-ID
 		return p.later("GET", messages(session)+"/"+reply+"/stream?format=ai-sdk", nil, "Last-Event-ID", "anything")
 	}
 	for name, end := range map[string]func(reply string, c *call) string{
@@ -469,8 +469,8 @@ func TestAISDKEvents(t *testing.T) {
 			}
 		}
 	}
-	if a := within(t, "the answer", stream(p.history(session)[0].MessageID)); a.status != 204 {
-		t.Errorf("of a user's message: %d", a.status)
+	if a := within(t, "the response", stream(p.history(session)[0].MessageID)); a.status != 204 {
+		t.Errorf("the stream of a user's message has the status %d, want 204", a.status)
 	}
 	path := messages(session) + "/" + p.history(session)[1].MessageID + "/stream?format="
 	for _, format := range []string{"", "xml", "AI-SDK", "ai-sdk&format=ai-sdk"} {
@@ -482,7 +482,7 @@ func brokenOff() (stream.Result, error) {
 	return stream.Result{}, &stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off"}
 }
 
-func TestHandshake_BothSubprotocols(t *testing.T) {
+func TestHandshake_BothSubprotocols_ParleyChosen(t *testing.T) {
 	p := start(t, echo)
 	for offer, want := range map[string]string{"parley.v1,ai-sdk.v7": "parley.v1", "ai-sdk.v7,parley.v1": "parley.v1", "x,ai-sdk.v7,ticket.x": "ai-sdk.v7"} {
 		conn, _, err := websocket.Dial(t.Context(), p.url+"/v1/stream", &websocket.DialOptions{

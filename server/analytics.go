@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	// maxPeriod is the longest period of metrics: hourly counts are kept for that long.
+	// maxPeriod is the longest period of metrics: 400 days, because the store keeps hourly counts for that long.
 	maxPeriod = usage.RetentionHours * time.Hour
-	// lastYear is the last year of a period. A bucket may end in the year after, which must still have four digits.
+	// lastYear is the last year that a period may include. A bucket may end in the next year, which must still have four
+	// digits.
 	lastYear = 9998
 )
 
@@ -34,7 +35,7 @@ func (s *Server) getMetrics(c *gin.Context) (any, error) {
 	return s.Conversation.Metrics(c.Request.Context(), api.Owner(principal(c)), period)
 }
 
-// queryPeriod returns the period in the query.
+// queryPeriod returns the period in the query. The granularity is a day unless the query has another.
 func queryPeriod(c *gin.Context) (conversation.Period, error) {
 	period := conversation.Period{Granularity: usage.ByDay}
 	for _, edge := range []struct {
@@ -65,7 +66,7 @@ func queryPeriod(c *gin.Context) (conversation.Period, error) {
 	return period, nil
 }
 
-// parseDate parses a time, truncated to milliseconds.
+// parseDate parses an RFC 3339 time and truncates it to milliseconds.
 func parseDate(text string) (conversation.Time, error) {
 	var at time.Time
 	if err := at.UnmarshalText([]byte(text)); err != nil {

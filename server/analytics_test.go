@@ -9,7 +9,7 @@ import (
 	"parley/auth"
 )
 
-// metrics requests the metrics of a period.
+// metrics makes a request for the metrics of a period.
 func (p *parley) metrics(query map[string]string, headers ...string) answer {
 	p.t.Helper()
 	values := url.Values{}
@@ -81,7 +81,7 @@ func TestAnalytics_CountsWhatHappened(t *testing.T) {
 	for path, want := range map[string]any{
 		"billingPeriod.start": month.Format("2006-01-02T15:04:05.000Z"),
 		"billingPeriod.end":   month.AddDate(0, 1, 0).Format("2006-01-02T15:04:05.000Z"),
-		"requests.used":       8.0, // this one too
+		"requests.used":       8.0, // includes this request
 		"requests.limit":      500_000.0, "tokens.used": told["total"], "tokens.limit": 50_000_000.0,
 		"tokens.percentage": told["total"].(float64) / 500_000, "sessions.active": 1.0, "sessions.limit": 5_000.0,
 		"sessions.percentage": 0.02, "tier": "pro",
@@ -92,12 +92,12 @@ func TestAnalytics_CountsWhatHappened(t *testing.T) {
 	}
 }
 
-func TestAnalytics_InvalidPeriod(t *testing.T) {
+func TestAnalytics_InvalidPeriod_400(t *testing.T) {
 	p := start(t, echo)
 	const first, second = "2026-03-01T00:00:00Z", "2026-03-02T00:00:00Z"
 	for name, test := range map[string]struct {
-		start, end, granularity string // "-" is left out
-		field                   string // "" is none
+		start, end, granularity string // "-" leaves the parameter out
+		field                   string // of the error; "" if the request is valid
 	}{
 		"no start":                  {"-", second, "-", "startDate"},
 		"no end":                    {first, "-", "-", "endDate"},

@@ -23,7 +23,7 @@ const (
 	noMessage = "msg_0123456789abcdef"
 )
 
-// refusals are requests that must be refused, by name.
+// refusals holds requests that must be refused, by name.
 type refusals map[string]refused
 
 type refused struct {
@@ -34,7 +34,7 @@ type refused struct {
 	code, field  string
 }
 
-// run makes the requests and checks that none of them changes the session.
+// run makes the requests. It checks the errors, and that no request changes the session.
 func (all refusals) run(t *testing.T, p *parley, session string) {
 	t.Helper()
 	before := p.snapshot(session)
@@ -43,13 +43,13 @@ func (all refusals) run(t *testing.T, p *parley, session string) {
 			a := p.call(r.method, strings.ReplaceAll(r.path, "{id}", session), r.body, r.headers...)
 			checkError(t, a, r.status, r.code, r.field)
 			if after := p.snapshot(session); after != before {
-				t.Errorf("it changed the session:\n%s\n%s", before, after)
+				t.Errorf("the request changed the session:\n%s\n%s", before, after)
 			}
 		})
 	}
 }
 
-// snapshot returns everything that is visible of a session, and how many sessions there are.
+// snapshot returns the responses that show a session and its messages, and the number of sessions.
 func (p *parley) snapshot(session string) string {
 	p.t.Helper()
 	return p.call("GET", "/v1/sessions/"+session, nil).raw +
@@ -58,7 +58,7 @@ func (p *parley) snapshot(session string) string {
 
 var timestamp = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`)
 
-// checkError checks that a body is an error with no members but the usual ones and those in extras.
+// checkError checks a response with an error. The error may have only the usual members and those in extras.
 func checkError(t *testing.T, a answer, status int, code, field string, extras ...string) {
 	t.Helper()
 	if a.status != status {
@@ -101,7 +101,7 @@ func TestCreateSession(t *testing.T) {
 	}
 	with := func(rest string) string { return `{"userId":"` + user + `",` + rest + `}` }
 
-	t.Run("200_what_it_answers", func(t *testing.T) {
+	t.Run("200_response_members", func(t *testing.T) {
 		s := p.must("POST", "/v1/sessions", map[string]any{"userId": user})
 		for _, name := range []string{"sessionId", "userId", "createdAt", "expiresAt", "messageCount", "tokenUsage"} {
 			if s[name] == nil {
@@ -178,7 +178,7 @@ func TestGetAndDeleteSession(t *testing.T) {
 	p := start(t, echo)
 	body := map[string]any{"userId": user, "metadata": map[string]any{"plan": "<b>&"}}
 	id := p.must("POST", "/v1/sessions", body)["sessionId"].(string)
-	t.Run("200_what_it_answers", func(t *testing.T) {
+	t.Run("200_response_members", func(t *testing.T) {
 		s := p.must("GET", "/v1/sessions/"+id, nil)
 		if s["lastActivity"] != s["createdAt"] || s["metadata"].(map[string]any)["plan"] != "<b>&" || s["stream"].(map[string]any)["cursor"] == "" || len(s) != 9 {
 			t.Errorf("got %v", s)
@@ -209,7 +209,7 @@ func TestGetAndDeleteSession(t *testing.T) {
 		}
 	}
 	elsewhere.run(t, p, id)
-	t.Run("404_everywhere_once_deleted", func(t *testing.T) {
+	t.Run("404_everywhere_after_delete", func(t *testing.T) {
 		if d := p.must("DELETE", "/v1/sessions/"+id, nil); d["deleted"] != true || d["sessionId"] != id || len(d) != 2 {
 			t.Errorf("deleted: %v", d)
 		}
@@ -268,7 +268,7 @@ func TestListSessions(t *testing.T) {
 	check("200_of_nobody", "?userId=user_nobodynobodynobo", nil, "")
 	p.must("DELETE", "/v1/sessions/"+ids[9], nil)
 	check("200_on_from_a_session_that_has_gone", "?limit=2&cursor="+ids[9], ids[10:12], ids[11])
-	t.Run("200_nothing_of_other_accounts", func(t *testing.T) {
+	t.Run("200_no_sessions_of_other_accounts", func(t *testing.T) {
 		a := p.call("GET", "/v1/sessions", nil, "Authorization", "Bearer "+p.key("other", auth.ReadSessions))
 		if a.status != 200 || !strings.HasPrefix(a.raw, `{"data":[],"pagination":{"hasMore":false,"nextCursor":null}`) {
 			t.Errorf("%d %s", a.status, a.raw)
@@ -397,14 +397,14 @@ func TestPanic_500(t *testing.T) {
 	a := p.call("GET", "/readyz", nil)
 	checkError(t, a, 500, "internal_error", "")
 	if strings.Contains(a.raw, "secret") || strings.Contains(a.raw, "goroutine") {
-		t.Errorf("it tells too much: %s", a.raw)
+		t.Errorf("the response shows the cause: %s", a.raw)
 	}
 	if p.call("GET", "/healthz", nil).status != http.StatusOK {
-		t.Error("the server did not survive")
+		t.Error("the server does not work after the panic")
 	}
 }
 
-func TestReadiness(t *testing.T) {
+func TestReadyz_StoreFailsOrDrain_503(t *testing.T) {
 	ready := make(chan error, 1)
 	p := start(t, echo, func(o *server.Options, _ *service.Options) {
 		o.Ready = func(context.Context) error { return <-ready }

@@ -14,10 +14,10 @@ import (
 	"parley/server/socket"
 )
 
-// keyPrincipal is where a gin context has who calls.
+// keyPrincipal is the key of the caller's auth.Principal in a gin context.
 const keyPrincipal = "parley.principal"
 
-// authorised calls h if the request's key is valid, its limits admit the request, and it has the scope.
+// authorised calls h if the request's key is valid and has the scope. It also counts the request: see admit.
 func (s *Server) authorised(scope auth.Scope, h handler) handler {
 	return func(c *gin.Context) (any, error) {
 		p, err := s.verify(c)
@@ -33,8 +33,8 @@ func (s *Server) authorised(scope auth.Scope, h handler) handler {
 	}
 }
 
-// verify returns whose key the Authorization header has. If the key's secret was rotated out, the response gets a
-// Deprecation header (RFC 9745) with the time of the rotation: the secret still works for the rest of its 24 hours.
+// verify returns the principal of the key in the Authorization header. If the secret was rotated out, the response gets a
+// Deprecation header (RFC 9745) with the time of the rotation. Such a secret works for 24 hours after its rotation.
 func (s *Server) verify(c *gin.Context) (auth.Principal, error) {
 	secret := bearer(c.Request.Header)
 	if secret == "" {
@@ -47,7 +47,7 @@ func (s *Server) verify(c *gin.Context) (auth.Principal, error) {
 	return p, err
 }
 
-// bearer returns the key in the Authorization header. It is "" if there is none, or more than one.
+// bearer returns the key in the Authorization header; "" if there is no such header or more than one.
 func bearer(h http.Header) string {
 	values := h.Values("Authorization")
 	if len(values) != 1 {
@@ -63,7 +63,8 @@ func bearer(h http.Header) string {
 // hasCredentials reports whether a request has a non-empty Authorization header, valid or not.
 func hasCredentials(h http.Header) bool { return strings.Join(h.Values("Authorization"), "") != "" }
 
-// verifyHandshake returns who opens a socket: by the key in the header, or by a ticket whose key still works.
+// verifyHandshake returns the principal of a handshake. The request has a key in its Authorization header, or a ticket whose
+// key still works.
 func (s *Server) verifyHandshake(c *gin.Context, offers socket.Offers) (auth.Principal, error) {
 	if hasCredentials(c.Request.Header) {
 		return s.verify(c)
@@ -79,16 +80,16 @@ func (s *Server) verifyHandshake(c *gin.Context, offers socket.Offers) (auth.Pri
 	return p, s.Keys.Revalidate(c.Request.Context(), p)
 }
 
-// principal returns who calls. Only handlers behind authorised may call it.
+// principal returns the principal of the request. Only handlers that admit calls may use it; elsewhere it panics.
 func principal(c *gin.Context) auth.Principal {
 	return c.MustGet(keyPrincipal).(auth.Principal)
 }
 
-// admit calls h for a principal, and makes sure that the request counts against the principal's limits, once.
+// admit calls h for a principal and counts the request once against the principal's limits.
 //
 // The first store operation of h admits the request in the same round trip (see [auth.Admission]). A request that needs no
-// store, such as one with an invalid body, is admitted afterwards; a limit's refusal then replaces any other error. If the
-// store has just failed, it is not asked again: the caller must get its 503 within 2 s.
+// store, such as one with an invalid body, is admitted afterwards; if a limit refuses it, the 429 replaces any other error.
+// If the store has just failed, admit does not call it again, because the caller must get its 503 within 2 s.
 func (s *Server) admit(c *gin.Context, p auth.Principal, h handler) (any, error) {
 	admission := s.Limits.Admission(p)
 	ctx := auth.WithAdmission(c.Request.Context(), admission)
@@ -107,8 +108,8 @@ func (s *Server) admit(c *gin.Context, p auth.Principal, h handler) (any, error)
 	return value, err
 }
 
-// unauthenticated returns the error of a request without a valid key: 401, or 429 if its address has failed too often.
-// Any other error is returned as it is.
+// unauthenticated counts a failed authentication of the caller's address if err is ErrInvalidToken. It then returns err, which
+// becomes a 401, or a 429 if the address has failed too often. It returns any other error unchanged and counts nothing.
 func (s *Server) unauthenticated(c *gin.Context, err error) error {
 	if !errors.Is(err, auth.ErrInvalidToken) {
 		s.setAddressLimits(c)

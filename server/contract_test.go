@@ -18,8 +18,8 @@ import (
 	"parley/server"
 )
 
-// What the documents describe but the server does not have yet. A test fails if an entry exists after all, so the lists cannot become
-// stale.
+// These lists name what the documents describe and the server does not have yet. A test fails if the server has an entry, so the
+// lists cannot become stale.
 var (
 	notYetRoutes = []string{}
 	// notYetErrors are errors that no test produces, with the reason.
@@ -62,7 +62,7 @@ func TestOpenAPI_MatchesRoutes(t *testing.T) {
 	}
 }
 
-// Every property has a description, of its own or through a reference, and every reference resolves.
+// Every property has a description, directly or through a reference, and every reference resolves.
 func TestDocuments_EverythingDescribed(t *testing.T) {
 	var walk func(p place, value any, inProperties bool)
 	walk = func(p place, value any, inProperties bool) {
@@ -126,7 +126,7 @@ func TestAsyncAPI_ExamplesValid(t *testing.T) {
 	}
 }
 
-// Every operation under /v1 refuses a request without a key and one without its scope.
+// Every operation under /v1 refuses a request without a key and a request without the scope.
 func TestOpenAPI_ScopesEnforced(t *testing.T) {
 	p := start(t, echo)
 	scopes := []auth.Scope{auth.ReadSessions, auth.WriteSessions, auth.ReadMessages, auth.WriteMessages, auth.ReadAnalytics}
@@ -158,7 +158,7 @@ func TestOpenAPI_ScopesEnforced(t *testing.T) {
 	}
 }
 
-// complete runs the tests, and then fails if they have not seen everything that the documents describe.
+// complete runs the tests. If all have run, it fails if they have not seen everything that the documents describe.
 type complete struct{ *testing.M }
 
 // Run implements goleak.TestingM.
@@ -167,7 +167,7 @@ func (c complete) Run() int {
 	shared.Kill()
 	for _, name := range []string{"run", "skip", "list", "fuzz", "bench"} {
 		if f := flag.Lookup("test." + name); f != nil && f.Value.String() != "" {
-			return code // not all of them ran
+			return code // not all tests have run
 		}
 	}
 	if f := flag.Lookup("test.fuzzworker"); code != 0 || f != nil && f.Value.String() == "true" {
@@ -180,7 +180,7 @@ func (c complete) Run() int {
 	return code
 }
 
-// gaps returns what the documents describe and no test has seen.
+// gaps returns the operations, errors and frames that the documents describe and no test has seen.
 func gaps() (all []string) {
 	compare := func(what string, promised, seen map[string]bool, notYet map[string]string) {
 		for _, one := range slices.Sorted(maps.Keys(promised)) {
@@ -256,7 +256,7 @@ func codesOf(schema any) (codes []string) {
 	return codes
 }
 
-func TestViewers_ReplyCancelledOrInterrupted(t *testing.T) {
+func TestViewers_CancelledOrInterrupted_TerminalFrame(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -271,7 +271,7 @@ func TestViewers_ReplyCancelledOrInterrupted(t *testing.T) {
 		if ending == "cancelled" {
 			s.must(map[string]any{"type": "cancel", "id": "c", "sessionId": session, "messageId": reply})
 			// The response and the event may come in either order.
-			types := []string{s.one(t), s.one(t)}
+			types := []string{s.nextType(t), s.nextType(t)}
 			if slices.Sort(types); !slices.Equal(types, []string{"cancelled", "message.cancelled"}) {
 				t.Errorf("got %v", types)
 			}
@@ -287,7 +287,7 @@ func TestViewers_ReplyCancelledOrInterrupted(t *testing.T) {
 }
 
 // one returns the type of the next frame.
-func (s *socket) one(t *testing.T) string {
+func (s *socket) nextType(t *testing.T) string {
 	t.Helper()
 	f, err := s.read()
 	if err != nil {

@@ -17,25 +17,25 @@ import (
 	"parley/stream/openai"
 )
 
-// pacedModel is an OpenAI-compatible server: real HTTP, chunk by chunk. The test sets its text, and how much of it may be
-// sent so far.
+// pacedModel is an OpenAI-compatible HTTP server that sends a reply in pieces. The test sets the pieces and releases them one by
+// one.
 type pacedModel struct {
 	*httptest.Server
-	mu     sync.Mutex
-	room   *sync.Cond
-	pieces [][]byte // of the body, as they are written
-	let    int      // how many may be written
-	closed bool
+	mu       sync.Mutex
+	changed  *sync.Cond
+	pieces   [][]byte // of the body; each is one write
+	released int      // number of pieces that may be written
+	closed   bool
 }
 
 func newPacedModel(t *testing.T) *pacedModel {
 	m := &pacedModel{}
-	m.room = sync.NewCond(&m.mu)
+	m.changed = sync.NewCond(&m.mu)
 	m.Server = httptest.NewServer(http.HandlerFunc(m.answer))
 	t.Cleanup(func() {
 		m.mu.Lock()
 		m.closed = true
-		m.room.Broadcast()
+		m.changed.Broadcast()
 		m.mu.Unlock()
 		m.CloseClientConnections()
 		m.Close()
@@ -48,8 +48,8 @@ func (m *pacedModel) answer(w http.ResponseWriter, _ *http.Request) {
 	flush := http.NewResponseController(w)
 	for i := 0; ; i++ {
 		m.mu.Lock()
-		for i >= m.let && !m.closed {
-			m.room.Wait()
+		for i >= m.released && !m.closed {
+			m.changed.Wait()
 		}
 		if m.closed || i >= len(m.pieces) {
 			m.mu.Unlock()
@@ -64,24 +64,24 @@ func (m *pacedModel) answer(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// say sets the next reply, of which nothing may be sent yet.
+// say sets the next reply, with no piece released.
 func (m *pacedModel) say(pieces [][]byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pieces, m.let = pieces, 0
+	m.pieces, m.released = pieces, 0
 }
 
-// letGo allows n more pieces to be sent.
-func (m *pacedModel) letGo(n int) {
+// release allows the model to send n more pieces.
+func (m *pacedModel) release(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.let += n
-	m.room.Broadcast()
+	m.released += n
+	m.changed.Broadcast()
 }
 
-// speech returns a text of so many deltas, with characters of one to four bytes, and the pieces in which a model sends it.
-// Some pieces end inside a character. visible has, by the number of pieces that have arrived, how much text is visible.
-func speech(random *rand.Rand, deltas int) (text string, pieces [][]byte, visible []int) {
+// randomReply returns a text of this many deltas, with characters of one to four bytes, and the pieces in which a model sends it.
+// Some pieces end inside a character. visible[n] is the length of the text that viewers can see after n pieces.
+func randomReply(random *rand.Rand, deltas int) (text string, pieces [][]byte, visible []int) {
 	visible = []int{0}
 	alphabet := []string{"a", "word ", "ß", "é", "日本", "🙂", "\n", "\"q\"", "\\", "\u2028", "<b>", "👩‍👩‍👧", "\t"}
 	var all strings.Builder
@@ -112,21 +112,21 @@ func speech(random *rand.Rand, deltas int) (text string, pieces [][]byte, visibl
 	return all.String(), pieces, append(visible, all.Len())
 }
 
-// cutter is a proxy that cuts a connection after a number of bytes to the client, anywhere in a frame.
-type cutter struct {
+// cuttingProxy is a proxy that cuts a connection after a number of bytes to the client, anywhere in a frame.
+type cuttingProxy struct {
 	net.Listener
 	to    string
 	mu    sync.Mutex
-	after int // of the next connection; 0 is never
+	after int // for the next connection; 0 means never
 	done  sync.WaitGroup
 }
 
-func newCutter(t *testing.T, to string) *cutter {
+func newCuttingProxy(t *testing.T, to string) *cuttingProxy {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cutter{Listener: listener, to: strings.TrimPrefix(to, "http://")}
+	c := &cuttingProxy{Listener: listener, to: strings.TrimPrefix(to, "http://")}
 	c.done.Go(func() {
 		for {
 			client, err := listener.Accept()
@@ -143,13 +143,13 @@ func newCutter(t *testing.T, to string) *cutter {
 	return c
 }
 
-func (c *cutter) set(after int) {
+func (c *cuttingProxy) set(after int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.after = after
 }
 
-func (c *cutter) relay(client net.Conn, after int) {
+func (c *cuttingProxy) relay(client net.Conn, after int) {
 	defer client.Close()
 	server, err := net.Dial("tcp", c.to)
 	if err != nil {
@@ -188,7 +188,7 @@ func (c *cutter) relay(client net.Conn, after int) {
 	}
 }
 
-// viewer rebuilds one reply from its frames, over any number of connections.
+// viewer rebuilds one reply from frames, over any number of connections.
 type viewer struct {
 	text    []byte
 	cursor  string
@@ -196,7 +196,7 @@ type viewer struct {
 	ended   bool
 }
 
-// take adds a frame and checks it against those before it.
+// take adds a frame and checks that it continues the earlier ones.
 func (v *viewer) take(t *testing.T, f frame, reply string) {
 	t.Helper()
 	if f.Cursor != "" {
@@ -223,37 +223,37 @@ func (v *viewer) take(t *testing.T, f frame, reply string) {
 	}
 }
 
-func TestCut_Anywhere_JoinsByteForByte(t *testing.T) {
+func TestSocket_CutAnywhere_EachByteOnce(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	model := newPacedModel(t)
 	p := start(t, openai.New(openai.Options{BaseURL: model.URL, Name: "paced"}))
-	proxy := newCutter(t, p.url)
+	proxy := newCuttingProxy(t, p.url)
 	session := p.session()
 	cuts := map[string]int{}
 	for _, deltas := range []int{1, 1, 2, 3, 5, 10, 10, 30, 100, 100, 300, 1000, 5000} {
 		for _, byHistory := range []bool{false, true} {
-			text, pieces, visible := speech(random, deltas)
+			text, pieces, visible := randomReply(random, deltas)
 			model.say(pieces)
 			begun := p.begin(session, "go on")
-			c := &cutting{t: t, p: p, proxy: proxy, model: model, random: random, session: session,
+			c := &cutTest{t: t, p: p, proxy: proxy, model: model, random: random, session: session,
 				reply: begun["messageId"].(string), visible: visible, cuts: cuts, byHistory: byHistory}
 			c.viewer.cursor = begun["stream"].(map[string]any)["cursor"].(string)
 			for !c.viewer.ended {
-				c.watch()
+				c.view()
 			}
 			if string(c.viewer.text) != text {
-				t.Fatalf("%d deltas: rebuilt %d bytes, said %d", deltas, len(c.viewer.text), len(text))
+				t.Fatalf("%d deltas: rebuilt %d bytes, want %d", deltas, len(c.viewer.text), len(text))
 			}
 			if !byHistory && c.viewer.created != 1 {
 				t.Fatalf("%d deltas: created was seen %d times", deltas, c.viewer.created)
 			}
 		}
 	}
-	sum := -cuts["and resumed by history"] // they are counted by their kind as well
+	sum := -cuts["and resumed by history"] // these cuts are also counted by their kind
 	for _, kind := range cutKinds {
 		if cuts[kind] == 0 {
-			t.Errorf("nothing was cut %s", kind)
+			t.Errorf("there was no cut %s", kind)
 		}
 		sum += cuts[kind]
 	}
@@ -268,28 +268,28 @@ var cutKinds = []string{
 	"and resumed by history",
 }
 
-// cutting is one reply that is viewed over connections that are cut again and again.
-type cutting struct {
+// cutTest views one reply over connections that are cut again and again.
+type cutTest struct {
 	t              *testing.T
 	p              *parley
-	proxy          *cutter
+	proxy          *cuttingProxy
 	model          *pacedModel
 	random         *rand.Rand
 	session, reply string
-	visible        []int // how much of the text can be seen, by the pieces that were let go
+	visible        []int // visible length of the text, by the number of released pieces
 	cuts           map[string]int
 	byHistory      bool
 	viewer         viewer
 	connected      int
-	let            int // pieces that were let go
+	released       int // number of released pieces
 }
 
-// enough is after how many connections a reply is no longer cut.
-const enough = 25
+// cutConnections is the number of connections of a reply that may be cut; later ones are not.
+const cutConnections = 25
 
-// watch connects and reads until the connection is cut or the reply has ended. Whenever it has seen everything, it lets the
-// model say more.
-func (c *cutting) watch() {
+// view connects and reads until the connection is cut or the reply has ended. Whenever it has read all released text, it
+// releases more pieces.
+func (c *cutTest) view() {
 	c.connected++
 	if c.byHistory && c.connected > 1 {
 		if c.reload(); c.viewer.ended {
@@ -297,13 +297,13 @@ func (c *cutting) watch() {
 		}
 	}
 	after := 0
-	if c.connected < enough && c.random.IntN(2) == 0 {
+	if c.connected < cutConnections && c.random.IntN(2) == 0 {
 		after = 500 + c.random.IntN(600+c.total()/10)
 	}
 	c.proxy.set(after)
 	s, err := c.p.tryDial("http://"+c.proxy.Addr().String(), websocket.DialOptions{})
 	if err != nil {
-		return // cut in the handshake
+		return // the connection was cut during the handshake
 	}
 	defer func() { _ = s.conn.CloseNow() }()
 	answer, err := s.subscribe(c.session, c.viewer.cursor)
@@ -314,12 +314,12 @@ func (c *cutting) watch() {
 		c.t.Fatalf("subscribed: %+v, asked for %q", answer, c.viewer.cursor)
 	}
 	for !c.viewer.ended {
-		if c.let < len(c.visible)-1 && len(c.viewer.text) >= c.visible[c.let] {
-			if after == 0 && c.connected < enough && c.random.IntN(3) == 0 {
+		if c.released < len(c.visible)-1 && len(c.viewer.text) >= c.visible[c.released] {
+			if after == 0 && c.connected < cutConnections && c.random.IntN(3) == 0 {
 				c.cut("between frames")
 				return
 			}
-			c.letGo()
+			c.release()
 			continue
 		}
 		f, err := s.read()
@@ -328,30 +328,30 @@ func (c *cutting) watch() {
 			return
 		}
 		if f.Type == "context.compressed" {
-			continue // the session is long
+			continue // history was summarised, because the session is long
 		}
 		c.viewer.take(c.t, f, c.reply)
 	}
 }
 
-func (c *cutting) total() int { return c.visible[len(c.visible)-1] }
+func (c *cutTest) total() int { return c.visible[len(c.visible)-1] }
 
-// letGo lets the model say a little more, so that the reply lasts for all its cuts.
-func (c *cutting) letGo() {
-	n := min(1+c.random.IntN(1+len(c.visible)/enough), len(c.visible)-1-c.let)
-	c.let += n
-	c.model.letGo(n)
+// release releases a few pieces, so that the reply lasts for all its cuts.
+func (c *cutTest) release() {
+	n := min(1+c.random.IntN(1+len(c.visible)/cutConnections), len(c.visible)-1-c.released)
+	c.released += n
+	c.model.release(n)
 }
 
-// cut counts a cut by its place.
-func (c *cutting) cut(kind string) {
+// cut counts a cut by its kind.
+func (c *cutTest) cut(kind string) {
 	seen := len(c.viewer.text)
 	switch {
 	case seen == 0:
 		kind = "before the first delta"
 	case seen == c.total():
 		kind = "after the last delta"
-	case kind == "between frames" && c.let > 0 && c.visible[c.let] == c.visible[c.let-1]:
+	case kind == "between frames" && c.released > 0 && c.visible[c.released] == c.visible[c.released-1]:
 		kind = "inside a character of the model's"
 	}
 	c.cuts[kind]++
@@ -360,8 +360,8 @@ func (c *cutting) cut(kind string) {
 	}
 }
 
-// reload starts anew from the newest page of history and its cursor, as a page does when it is reloaded.
-func (c *cutting) reload() {
+// reload starts again from the newest page of history and its cursor, as a reloaded page does.
+func (c *cutTest) reload() {
 	page := c.p.must("GET", "/v1/sessions/"+c.session+"/messages?limit=1", nil)
 	newest := page["data"].([]any)[0].(map[string]any)
 	if newest["messageId"] != c.reply {

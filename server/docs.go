@@ -6,7 +6,7 @@ import (
 	"parley/server/docs"
 )
 
-// mountDocs mounts the documentation: the API reference, the guides and the two documents.
+// mountDocs mounts the API reference, the guides, openapi.yaml and asyncapi.yaml.
 func (s *Server) mountDocs() {
 	pages := docs.New()
 	for _, route := range []string{"/docs", "/docs/guides/:guide", "/openapi.yaml", "/asyncapi.yaml"} {

@@ -16,15 +16,15 @@ import (
 	"parley/web"
 )
 
-// shown are the commands on /docs: those that set variables, and those of each operation.
-type shown struct {
+// pageCommands holds the commands on /docs.
+type pageCommands struct {
 	variables  []string
-	operations map[string][]string // by the operation's id
+	operations map[string][]string // by the id of their operation
 }
 
-func shownCommands(t *testing.T, page string) shown {
+func shownCommands(t *testing.T, page string) pageCommands {
 	t.Helper()
-	s := shown{operations: make(map[string][]string)}
+	s := pageCommands{operations: make(map[string][]string)}
 	command := regexp.MustCompile(`(?s)<pre class="copy"><code>(.*?)</code></pre>`)
 	parts := regexp.MustCompile(`<h[23] id="([^"]*)">`).FindAllStringSubmatchIndex(page, -1)
 	for i, part := range parts {
@@ -49,8 +49,8 @@ func shownCommands(t *testing.T, page string) shown {
 	return s
 }
 
-// needs skips the test under -short, and if a command is missing, except in CI, where it fails.
-func needs(t *testing.T, command, from string) {
+// requireCommand skips the test under -short and if the command is not installed. In CI, a missing command fails the test.
+func requireCommand(t *testing.T, command, from string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skipf("-short: %s is not started", command)
@@ -63,9 +63,9 @@ func needs(t *testing.T, command, from string) {
 	}
 }
 
-// TestDocs_CurlCommands runs every command on /docs in a shell, as a reader would who copies it.
+// TestDocs_CurlCommands runs every command on /docs in a shell.
 func TestDocs_CurlCommands(t *testing.T) {
-	needs(t, "curl", "curl")
+	requireCommand(t, "curl", "curl")
 	p := start(t, echo, func(o *server.Options, _ *service.Options) { o.Page = web.Handler(web.Options{}) })
 	shown := shownCommands(t, p.call("GET", "/docs", nil).raw)
 	for _, path := range documents.openAPI.Paths.InMatchingOrder() {
@@ -79,15 +79,16 @@ func TestDocs_CurlCommands(t *testing.T) {
 			}
 			for i, command := range commands {
 				t.Run(operation.OperationID+"_"+strconv.Itoa(i+1), func(t *testing.T) {
-					p.runs(t, shown.variables, command, place{openAPIFile, ""}.child("paths", path, strings.ToLower(method), "responses"))
+					p.runCommand(t, shown.variables, command, place{openAPIFile, ""}.child("paths", path, strings.ToLower(method), "responses"))
 				})
 			}
 		}
 	}
 }
 
-// runs checks that a command, after those that set its variables, gets the response that is described for success.
-func (p *parley) runs(t *testing.T, variables []string, command string, responses place) {
+// runCommand runs a command after the commands that set its variables. The response must be one that the document describes for
+// success.
+func (p *parley) runCommand(t *testing.T, variables []string, command string, responses place) {
 	t.Helper()
 	want := "200"
 	if _, upgrades := documents.members(responses)["101"]; upgrades {

@@ -51,7 +51,7 @@ func TestDocs_UnknownGuide(t *testing.T) {
 	}
 }
 
-// What is shown comes from openapi.yaml; this compares it with the routes of the server.
+// The reference is generated from openapi.yaml. This test compares it with the routes of the server.
 func TestDocs_EveryRoute(t *testing.T) {
 	p := start(t, echo)
 	a := p.call("GET", "/docs", nil, "Authorization", "")
@@ -65,7 +65,7 @@ func TestDocs_EveryRoute(t *testing.T) {
 
 // TestDocs_EveryCode compares the tables of error codes and of close codes with what the server sends.
 func TestDocs_EveryCode(t *testing.T) {
-	statuses := make(map[string]map[string]bool) // of each code
+	statuses := make(map[string]map[string]bool) // by code
 	for described := range describedErrors() {
 		status, code, _ := strings.Cut(described, " ")
 		if statuses[code] == nil {

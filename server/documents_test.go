@@ -24,11 +24,11 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// documents are openapi.yaml and asyncapi.yaml, with a record of what the tests have seen of them. All traffic of the harness is
-// checked against them: HTTP by documented, WebSockets by frameLog.
+// documents holds openapi.yaml and asyncapi.yaml, and a record of the errors, operations and frames that the tests have seen. It
+// validates all traffic of the harness: HTTP through documented, WebSockets through frameLog.
 //
 // kin-openapi validates the OpenAPI document and finds operations by path. Bodies, headers and frames are validated by jsonschema.
-// kin-openapi could do that too, but it compiles the schema at every call and does not notice undescribed headers and statuses.
+// kin-openapi could do that too, but it compiles the schema at every call and ignores undescribed headers and statuses.
 var documents = loadDocuments()
 
 const (
@@ -44,7 +44,7 @@ type documentSet struct {
 	frames  map[string]*frameKind
 	seed    maphash.Seed
 
-	passed sync.Map // hashes of valid frames (uint64), because a thousand viewers get the same ones
+	passed sync.Map // hashes (uint64) of valid frames, because a thousand viewers get the same frames
 
 	mu         sync.Mutex
 	compiler   *jsonschema.Compiler          // guarded by mu
@@ -53,7 +53,7 @@ type documentSet struct {
 	operations map[string]bool               // guarded by mu; operations seen with a 2xx response
 }
 
-// frameKind is a type of frames. Frames are checked without a common lock, because some tests have a thousand viewers.
+// frameKind is a type of frames. Each has its own schema, so that a thousand viewers need no common lock.
 type frameKind struct {
 	schema *jsonschema.Schema // static
 	seen   atomic.Bool
@@ -78,7 +78,7 @@ func loadDocuments() *documentSet {
 	var err error
 	d.openAPI, err = openapi3.NewLoader().LoadFromFile("docs/openapi.yaml")
 	must(err)
-	d.openAPI.Servers = nil // tests have addresses of their own
+	d.openAPI.Servers = nil // the servers of the tests have other addresses
 	d.router, err = gorillamux.NewRouter(d.openAPI)
 	must(err)
 	for name, message := range d.members(place{asyncAPIFile, "/components/messages"}) {
@@ -91,7 +91,7 @@ func loadDocuments() *documentSet {
 
 func must(err error) {
 	if err != nil {
-		panic(err) // a document is broken, so no test can run
+		panic(err) // a document is invalid, so no test can run
 	}
 }
 
@@ -108,7 +108,7 @@ func (p place) child(names ...string) place {
 	return p
 }
 
-// at returns the value at a place and, after following references, its final place. It returns nil if there is none.
+// at follows references and returns the value at a place and its final place. The value is nil if there is none.
 func (d *documentSet) at(p place) (any, place) {
 	value := d.parsed[p.file]
 	for _, part := range strings.Split(p.pointer, "/")[1:] {
@@ -179,8 +179,8 @@ func (d *documentSet) checkText(schema place, text string) error {
 	return err
 }
 
-// documented is a transport that validates every response, and every request with a 2xx response, against openapi.yaml. Requests that
-// tests send to be refused need not be valid.
+// documented is a transport that validates every response against openapi.yaml, and every request that got a 2xx response. Other
+// requests need not be valid: tests send them to be refused.
 type documented struct {
 	t    testing.TB
 	next *http.Transport
@@ -238,12 +238,12 @@ type exchange struct {
 	sent, received []byte
 }
 
-// besides are the responses to requests that match no operation, by status.
-var besides = map[string]string{
+// unmatched holds the responses to requests that match no operation, by status.
+var unmatched = map[string]string{
 	"401": "InvalidToken", "404": "NotFound", "405": "MethodNotAllowed", "429": "RateLimitExceeded", "503": "ServiceUnavailable",
 }
 
-// check returns the differences between the exchange and the document.
+// check returns what the document does not allow in the exchange.
 func (e exchange) check(d *documentSet) (wrong []error) {
 	status := strconv.Itoa(e.response.StatusCode)
 	var described place
@@ -259,16 +259,16 @@ func (e exchange) check(d *documentSet) (wrong []error) {
 			wrong = e.checkRequest(d, operation, place{openAPIFile, ""}.child("paths", route.Path))
 			d.see(d.operations, route.Method+" "+route.Path)
 		}
-	case besides[status] == "":
+	case unmatched[status] == "":
 		return []error{fmt.Errorf("no such operation: %w", err)}
 	default:
-		described = place{openAPIFile, "/components/responses/" + besides[status]}
+		described = place{openAPIFile, "/components/responses/" + unmatched[status]}
 	}
 	wrong = append(wrong, e.checkHeaders(d, described)...)
 	return append(wrong, e.checkBody(d, described)...)
 }
 
-// unnamed are headers of HTTP itself, which the document does not list.
+// unnamed lists headers of HTTP itself, which the document does not describe.
 var unnamed = []string{
 	"Content-Type", "Content-Length", "Date", "Connection", "Upgrade", "Transfer-Encoding", "Sec-Websocket-Accept", "Sec-Websocket-Protocol",
 }
@@ -320,7 +320,7 @@ func (e exchange) checkBody(d *documentSet, described place) []error {
 	}
 	if e.response.StatusCode >= 400 {
 		var body struct{ Error struct{ Code string } }
-		_ = json.Unmarshal(e.received, &body) // the schema reports what is invalid
+		_ = json.Unmarshal(e.received, &body) // the schema reports an invalid body
 		d.see(d.errors, fmt.Sprintf("%d %s", e.response.StatusCode, body.Error.Code))
 	}
 	if err := d.checkJSON(media.child("schema"), e.received); err != nil {
@@ -381,7 +381,7 @@ func (d *documentSet) see(where map[string]bool, what string) {
 	where[what] = true
 }
 
-// checkFrame validates a frame against the message whose name is the dialect's prefix and the frame's type.
+// checkFrame validates a frame against the message in asyncapi.yaml whose name is the dialect's prefix and the frame's type.
 func (d *documentSet) checkFrame(dialect string, frame []byte) error {
 	hash := maphash.Bytes(d.seed, frame) + maphash.String(d.seed, dialect)
 	if _, passed := d.passed.Load(hash); passed {

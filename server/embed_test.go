@@ -18,27 +18,27 @@ import (
 	"parley/stream/openai"
 )
 
-// meanings is an embedding model that knows what a few words mean, whichever they are said in; what a test has it do instead,
-// it does.
-type meanings struct {
+// topicEmbedder is an embedding model that knows the topics of a few words. A test can set a function that runs before each call
+// and may fail it.
+type topicEmbedder struct {
 	mu      sync.Mutex
 	name    string                                          // guarded by mu
-	instead func(ctx context.Context, texts []string) error // guarded by mu; nil for nothing
+	instead func(ctx context.Context, texts []string) error // guarded by mu; nil for none
 	calls   [][]string                                      // guarded by mu
-	kept    chan []conversation.ExchangeVector              // what was kept of it
+	kept    chan []conversation.ExchangeVector              // the vectors that the store has kept
 }
 
-func newMeanings() *meanings {
-	return &meanings{name: "meanings", kept: make(chan []conversation.ExchangeVector, 100)}
+func newTopicEmbedder() *topicEmbedder {
+	return &topicEmbedder{name: "meanings", kept: make(chan []conversation.ExchangeVector, 100)}
 }
 
-func (m *meanings) Name() string {
+func (m *topicEmbedder) Name() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.name
 }
 
-func (m *meanings) Embed(ctx context.Context, texts []string) (stream.Embeddings, error) {
+func (m *topicEmbedder) Embed(ctx context.Context, texts []string) (stream.Embeddings, error) {
 	m.mu.Lock()
 	m.calls = append(m.calls, texts)
 	instead := m.instead
@@ -50,13 +50,13 @@ func (m *meanings) Embed(ctx context.Context, texts []string) (stream.Embeddings
 	}
 	found := stream.Embeddings{Tokens: len(texts)}
 	for _, text := range texts {
-		found.Vectors = append(found.Vectors, meaningOf(text))
+		found.Vectors = append(found.Vectors, topicVector(text))
 	}
 	return found, nil
 }
 
-// meaningOf is the vector of a text: whether it speaks of each of some things, and that it speaks.
-func meaningOf(text string) []float32 {
+// topicVector returns the vector of a text: 1 for each topic that the text mentions, and a constant, so that no vector is zero.
+func topicVector(text string) []float32 {
 	v := []float32{0, 0, 0, 0, 0, 0, 0.1}
 	for i, words := range []string{"rules", "lighthouse vessels beacons", "passwords", "weather", "dinner", "music"} {
 		for word := range strings.FieldsSeq(words) {
@@ -68,8 +68,8 @@ func meaningOf(text string) []float32 {
 	return v
 }
 
-// called returns the calls since the last time.
-func (m *meanings) called() [][]string {
+// called returns the calls since the last call of called.
+func (m *topicEmbedder) called() [][]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	calls := m.calls
@@ -77,18 +77,18 @@ func (m *meanings) called() [][]string {
 	return calls
 }
 
-// option has a server use the model, and says what it has kept of it.
-func (m *meanings) option(_ *server.Options, o *service.Options) {
-	o.Embedder, o.Store = m, keeping{o.Store, m.kept}
+// option configures a server with the embedder and with a store that sends the kept vectors to m.kept.
+func (m *topicEmbedder) option(_ *server.Options, o *service.Options) {
+	o.Embedder, o.Store = m, vectorNotifier{o.Store, m.kept}
 }
 
-// keeping is a store that tells of the vectors that it has kept.
-type keeping struct {
+// vectorNotifier is a store that sends the vectors that it has kept to a channel.
+type vectorNotifier struct {
 	conversation.Store
 	kept chan []conversation.ExchangeVector
 }
 
-func (s keeping) SetVectors(ctx context.Context, owner conversation.Owner, sessionID string, vectors []conversation.ExchangeVector) error {
+func (s vectorNotifier) SetVectors(ctx context.Context, owner conversation.Owner, sessionID string, vectors []conversation.ExchangeVector) error {
 	err := s.Store.SetVectors(ctx, owner, sessionID, vectors)
 	if err == nil {
 		s.kept <- vectors
@@ -96,15 +96,15 @@ func (s keeping) SetVectors(ctx context.Context, owner conversation.Owner, sessi
 	return err
 }
 
-// nearby is the conversation of policy_test.go: a session whose window of 300 tokens holds three of its exchanges and the question.
-type nearby struct {
+// topicChat is a session with the exchanges of policy_test.go. Its window of 300 tokens holds three of them and a question.
+type topicChat struct {
 	*parley
 	model   *directed
 	session string
 }
 
-func newNearby(p *parley, model *directed, policy string) *nearby {
-	return &nearby{p, model, p.windowed(300, policy)}
+func newTopicChat(p *parley, model *directed, policy string) *topicChat {
+	return &topicChat{p, model, p.windowed(300, policy)}
 }
 
 var subjects = []string{
@@ -112,7 +112,7 @@ var subjects = []string{
 	"weather is nice today so they say", "dinner is at eight in the evening", "music is played by a small orchestra",
 }
 
-func (n *nearby) talk(words string) message {
+func (n *topicChat) talk(words string) message {
 	n.t.Helper()
 	first, _, _ := strings.Cut(words, " ")
 	reply := "to-" + first
@@ -120,8 +120,9 @@ func (n *nearby) talk(words string) message {
 	return m
 }
 
-// ask sends a question that speaks of lighthouses in no word that was said before, and returns what the model was asked.
-func (n *nearby) ask() (first string, similarity any) {
+// ask sends a question about lighthouses that has no word in common with earlier messages. It returns the first words of the
+// prompt's messages, and how similarity was measured.
+func (n *topicChat) ask() (first string, similarity any) {
 	n.t.Helper()
 	c, reply := n.exchange(n.model, n.session, "none", "Which vessels do beacons help?"+strings.Repeat(" ", 10))
 	return firstWords(c), reply.Context["similarity"]
@@ -132,9 +133,9 @@ const (
 	byWords   = "weather to-weather dinner to-dinner music to-music Which"
 )
 
-// TestWhatIsNearInMeaningReachesTheModel speaks with a model server's /embeddings over a socket.
-func TestWhatIsNearInMeaningReachesTheModel(t *testing.T) {
-	m, model := newMeanings(), newDirected()
+// TestSemantic_Embeddings_NearbyExchangesInPrompt uses an HTTP server with /v1/embeddings.
+func TestSemantic_Embeddings_NearbyExchangesInPrompt(t *testing.T) {
+	m, model := newTopicEmbedder(), newDirected()
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var asked struct{ Input []string }
 		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || r.URL.Path != "/v1/embeddings" {
@@ -154,7 +155,7 @@ func TestWhatIsNearInMeaningReachesTheModel(t *testing.T) {
 	p := start(t, model, m.option, func(o *server.Options, c *service.Options) {
 		o.Metrics, c.Embedder = metrics, metrics.Embedder(embedder)
 	})
-	n := newNearby(p, model, "semantic")
+	n := newTopicChat(p, model, "semantic")
 	for _, words := range subjects {
 		if reply := n.talk(words); reply.Context["similarity"] != nil && reply.Context["similarity"] != "embeddings" {
 			t.Errorf("%s: %v", words, reply.Context)
@@ -167,10 +168,10 @@ func TestWhatIsNearInMeaningReachesTheModel(t *testing.T) {
 	before := p.snapshot(n.session)
 	dry := decodeInto[previewed](t, p.call("POST", "/v1/sessions/"+n.session+"/context", content("Which vessels do beacons help?"+strings.Repeat(" ", 10))))
 	if got := dry.kept(t, p.history(n.session)); got+" Which" != byMeaning || dry.Context["similarity"] != "embeddings" || p.snapshot(n.session) != before {
-		t.Errorf("the dry run keeps %q by %v", got, dry.Context)
+		t.Errorf("the dry run keeps %q, with the context %v", got, dry.Context)
 	}
 	if got, similarity := n.ask(); got != byMeaning || similarity != "embeddings" {
-		t.Errorf("the model was asked %q, by %v", got, similarity)
+		t.Errorf("the model got %q, by %v", got, similarity)
 	}
 	within(t, "the vector of the question", m.kept)
 	a := p.call("GET", "/metrics", nil, "Authorization", "")
@@ -181,31 +182,32 @@ func TestWhatIsNearInMeaningReachesTheModel(t *testing.T) {
 	}
 }
 
-// TestAServerThatHangsOnEmbeddingsHoldsUpNoFirstToken is of a real server: after 200 ms the model is called all the same.
-func TestAServerThatHangsOnEmbeddingsHoldsUpNoFirstToken(t *testing.T) {
-	m, model := newMeanings(), newDirected()
-	hangs, letGo := make(chan struct{}), make(chan struct{})
+// TestSemantic_EmbedderHangs_ModelCalledAfter200ms uses an HTTP server that does not respond to /v1/embeddings. The model must be
+// called after 200 ms, without embeddings.
+func TestSemantic_EmbedderHangs_ModelCalledAfter200ms(t *testing.T) {
+	m, model := newTopicEmbedder(), newDirected()
+	hangs, release := make(chan struct{}), make(chan struct{})
 	provider := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(hangs)
 		select {
-		case <-r.Context().Done(): // given up
-		case <-letGo:
+		case <-r.Context().Done(): // the client gave up
+		case <-release:
 		}
 	}))
 	defer provider.Close()
-	defer close(letGo)
+	defer close(release)
 	embedder := openai.NewEmbedder(openai.Options{BaseURL: provider.URL + "/v1", Name: m.Name()})
 	defer embedder.Close()
-	var turning atomicEmbedder
+	var switched atomicEmbedder
 	working := stream.Embedder(m)
-	turning.Store(&working)
-	n := newNearby(start(t, model, m.option, func(_ *server.Options, c *service.Options) { c.Embedder = &turning }), model, "semantic")
+	switched.Store(&working)
+	n := newTopicChat(start(t, model, m.option, func(_ *server.Options, c *service.Options) { c.Embedder = &switched }), model, "semantic")
 	for _, words := range subjects {
 		n.talk(words)
 		within(t, "its vector", m.kept)
 	}
 	hanging := stream.Embedder(embedder)
-	turning.Store(&hanging)
+	switched.Store(&hanging)
 	began := time.Now()
 	answered := n.later("POST", messages(n.session), content("Which vessels do beacons help?"+strings.Repeat(" ", 10)))
 	within(t, "the embedder's call", hangs)
@@ -213,14 +215,14 @@ func TestAServerThatHangsOnEmbeddingsHoldsUpNoFirstToken(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("the model was called %v after the send", took.Round(time.Millisecond))
 	if got := firstWords(c); got != byWords || took < 200*time.Millisecond || took > 2*time.Second {
-		t.Errorf("after %v the model was asked %q", took, got)
+		t.Errorf("after %v the model got %q", took, got)
 	}
-	turning.Store(&working)
+	switched.Store(&working)
 	c.end()
-	within(t, "the answer", answered)
+	within(t, "the response", answered)
 }
 
-// atomicEmbedder is one embedder, then another.
+// atomicEmbedder is an embedder that a test can replace while a server uses it.
 type atomicEmbedder struct {
 	atomic.Pointer[stream.Embedder]
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// watching is a socket that has seen a reply begin and say something.
-func (p *parley) watching(session, cursor string) *socket {
+// viewerInReply opens a socket that views a session from a cursor. It returns when it has read the reply's first delta.
+func (p *parley) viewerInReply(session, cursor string) *socket {
 	p.t.Helper()
 	s := p.dial()
 	s.mustSubscribe(session, cursor)
@@ -18,9 +18,9 @@ func (p *parley) watching(session, cursor string) *socket {
 	return s
 }
 
-func TestASessionThatIsDeletedInMidReply(t *testing.T) {
+func TestDeleteSession_InMidReply_EndsReplyAndQueue(t *testing.T) {
 	model := newDirected()
-	option, queued := watch()
+	option, queued := notifyQueued()
 	p := start(t, model, option)
 	session := p.session()
 	cursor := p.must("GET", messages(session), nil)["stream"].(map[string]any)["cursor"].(string)
@@ -37,15 +37,15 @@ func TestASessionThatIsDeletedInMidReply(t *testing.T) {
 	p.must("DELETE", "/v1/sessions/"+session, nil)
 	within(t, "the end of the model's request", c.closed)
 	s.next("session.deleted")
-	checkError(t, within(t, "the answer", answered), 404, "session_not_found", "")
-	checkError(t, within(t, "the waiting answer", waiting), 404, "session_not_found", "")
+	checkError(t, within(t, "the response", answered), 404, "session_not_found", "")
+	checkError(t, within(t, "the waiting response", waiting), 404, "session_not_found", "")
 	s.must(map[string]any{"type": "ping", "id": "p"})
 	s.next("pong") // session.deleted was the last frame
 	s.must(map[string]any{"type": "unsubscribe", "id": "u", "sessionId": session})
 	s.next("unsubscribed")
 }
 
-func TestAHistoryThatIsClearedInMidReply(t *testing.T) {
+func TestClear_InMidReply_CancelsReply(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -53,19 +53,19 @@ func TestAHistoryThatIsClearedInMidReply(t *testing.T) {
 	c := model.next(t)
 	c.say("Half of")
 	cursor := p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string)
-	s := p.watching(session, cursor)
+	s := p.viewerInReply(session, cursor)
 	if cleared := p.must("DELETE", messages(session), nil); cleared["cleared"] != 2.0 {
 		t.Errorf("cleared %v", cleared)
 	}
 	within(t, "the end of the model's request", c.closed)
 	s.next("session.cleared")
-	if a := within(t, "the answer", answered); a.status != 200 || a.body["status"] != "cancelled" || a.body["content"] != "Half of" {
-		t.Errorf("answered %d %s", a.status, a.raw)
+	if a := within(t, "the response", answered); a.status != 200 || a.body["status"] != "cancelled" || a.body["content"] != "Half of" {
+		t.Errorf("got %d %s", a.status, a.raw)
 	}
 	if got := p.must("GET", "/v1/sessions/"+session, nil); got["messageCount"] != 0.0 || got["tokenUsage"].(map[string]any)["total"] == 0.0 {
 		t.Errorf("the session is %v", got)
 	}
-	begun := p.begin(session, "next") // the view goes on
+	begun := p.begin(session, "next") // the subscription continues
 	model.next(t).end()
 	s.next("message.created")
 	if f := s.next("message.created"); f.Message.MessageID != begun["messageId"] {
@@ -73,11 +73,11 @@ func TestAHistoryThatIsClearedInMidReply(t *testing.T) {
 	}
 	s.next("message.completed")
 	if f, err := p.dial().subscribe(session, cursor); err != nil || f.Recovered == nil || *f.Recovered {
-		t.Errorf("a cursor from before is recovered: %+v, %v", f, err)
+		t.Errorf("a cursor from before the clear is recovered: %+v, %v", f, err)
 	}
 }
 
-func TestASessionThatExpiresInMidReply(t *testing.T) {
+func TestSessionExpiry_InMidReply_EndsReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -87,7 +87,7 @@ func TestASessionThatExpiresInMidReply(t *testing.T) {
 		answered := p.later("POST", messages(session), content("hello"))
 		c := model.next(t)
 		c.say("Half of")
-		s := p.watching(session, p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string))
+		s := p.viewerInReply(session, p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string))
 		began := time.Now()
 		s.next("session.expired")
 		if took := time.Since(began); took != before {
@@ -100,9 +100,9 @@ func TestASessionThatExpiresInMidReply(t *testing.T) {
 	})
 }
 
-func TestADrainLetsRepliesEnd(t *testing.T) {
+func TestDrain_LiveReply_GoesOnUntilDeadline(t *testing.T) {
 	model := newDirected()
-	option, queued := watch()
+	option, queued := notifyQueued()
 	p := start(t, model, option)
 	session := p.session()
 	answered := p.later("POST", messages(session), content("hello"))
@@ -114,14 +114,14 @@ func TestADrainLetsRepliesEnd(t *testing.T) {
 	drained := make(chan struct{})
 	ctx, now := context.WithCancel(context.Background())
 	go func() { defer close(drained); p.drain(ctx) }()
-	checkError(t, within(t, "the waiting answer", waiting), 503, "service_unavailable", "", "retryAfter")
+	checkError(t, within(t, "the waiting response", waiting), 503, "service_unavailable", "", "retryAfter")
 	checkError(t, p.call("POST", messages(session), content("x")), 503, "service_unavailable", "", "retryAfter")
 	if a := p.call("GET", "/v1/sessions/"+session, nil); a.status != http.StatusOK {
 		t.Errorf("reading while draining: %s", a.raw)
 	}
 	c.say(" goes on.")
 	now()
-	a := within(t, "the answer", answered)
+	a := within(t, "the response", answered)
 	if a.status != 200 || a.body["status"] != "interrupted" || a.body["content"] != "A reply goes on." {
 		t.Errorf("%d %s", a.status, a.raw)
 	}

@@ -13,17 +13,17 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// outlives matches the Redis keys that may outlive a session: API keys and accounts, counts of hours and days, nodes, and
-// the signing key of tickets.
+// outlives matches the Redis keys that may outlive a session: API keys, accounts, hourly and daily counts, nodes, and the
+// signing key of tickets.
 var outlives = regexp.MustCompile(`^(k:.*|\{a:[^}]*\}:(account|keys|key:key_.*|h:\d+|day)|nodes|ticket-key)$`)
 
-// expiring is a Redis with a clock of its own, two nodes on it, and words that must be gone after a day.
+// expiring is a Redis with its own clock, two nodes on it, and words that Redis must not contain after a day.
 type expiring struct {
 	t     *testing.T
 	redis *redistest.Server
 	model *directed
 	a, b  *parley
-	words map[string]string // what they are, by word
+	words map[string]string // by word: its description
 }
 
 func newExpiring(t *testing.T) *expiring {
@@ -56,7 +56,7 @@ func (f *expiring) leftovers() (all []string) {
 	return all
 }
 
-// awaitNone waits until find returns nothing.
+// awaitNone waits until find returns an empty list.
 func (f *expiring) awaitNone(when string, find func() []string) {
 	f.t.Helper()
 	late := time.NewTimer(testTimeout)
@@ -71,7 +71,7 @@ func (f *expiring) awaitNone(when string, find func() []string) {
 		select {
 		case <-tick.C:
 		case <-late.C:
-			f.t.Fatalf("%s there is still %q", when, left)
+			f.t.Fatalf("%s, Redis still has %q", when, left)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func (f *expiring) converse(name, secret string) (session string) {
 	c := f.model.next(f.t)
 	c.say(name + " is answered")
 	c.end()
-	reply := decodeInto[message](f.t, within(f.t, "the answer", answered))
+	reply := decodeInto[message](f.t, within(f.t, "the response", answered))
 	for word, what := range map[string]string{
 		session: "session", user: "user", reply.MessageID: "message", name + " metadata": "metadata", name + " asks": "question",
 		name + " is answered": "answer", name + "-creation": "idempotency key of the creation", name + "-send": "of the send",
@@ -112,7 +112,7 @@ func TestRedis_SessionExpired_NothingLeft(t *testing.T) {
 	f := newExpiring(t)
 	_, other := f.a.newKey("bravo", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 	idle, live := f.converse("idle", adminKey), f.converse("live", adminKey)
-	f.converse("left", other) // whose account is used no more
+	f.converse("left", other) // this account is not used again
 	viewers := map[string]*socket{
 		"idle, on one node": f.watch(f.a, idle), "idle, on the other": f.watch(f.b, idle),
 		"live, where it is written": f.watch(f.a, live), "live, on the other node": f.watch(f.b, live),
@@ -121,11 +121,11 @@ func TestRedis_SessionExpired_NothingLeft(t *testing.T) {
 	c := f.model.next(t)
 	c.say("Half of it")
 	f.words["live asks again"], f.words["Half of it"], f.words[begun["messageId"].(string)] = "second question", "live text", "live reply"
-	viewers["live, on the other node"].until("message.delta") // so it is journalled
+	viewers["live, on the other node"].until("message.delta") // the other node shows it, so it is journalled
 	f.a.must("POST", "/v1/stream/tickets", map[string]any{})
 	for word, what := range f.words {
 		if len(f.found(map[string]string{word: what})) == 0 {
-			t.Errorf("%s: it is not found while it is there", what)
+			t.Errorf("%s is not found while the session exists", what)
 		}
 	}
 
@@ -137,14 +137,14 @@ func TestRedis_SessionExpired_NothingLeft(t *testing.T) {
 				break
 			}
 			if strings.HasPrefix(got.Type, "session.") || strings.HasPrefix(got.Type, "message.c") && got.Message.Status == "cancelled" {
-				t.Fatalf("the viewer of the session that is %s is shown %s", who, got.raw)
+				t.Fatalf("the viewer of the session that is %s got %s", who, got.raw)
 			}
 		}
 	}
 	within(t, "the model's request to be closed", c.closed)
 	f.awaitNone("after 24 hours", func() []string { return f.found(f.words) })
 	f.settledOnce("after 24 hours")
-	f.redis.Advance(10 * time.Minute) // the minutes' windows
+	f.redis.Advance(10 * time.Minute) // the windows of the rate limits end
 	f.awaitNone("ten minutes later", f.leftovers)
 	for _, p := range []*parley{f.a, f.b} {
 		checkError(t, p.call("GET", "/v1/sessions/"+live, nil), 404, "session_not_found", "")
@@ -158,13 +158,13 @@ func TestRedis_SessionExpired_NothingLeft(t *testing.T) {
 	}
 
 	f.countsExpire()
-	f.a.must("GET", "/v1/sessions", nil) // keys and accounts are there for good
+	f.a.must("GET", "/v1/sessions", nil) // keys and accounts do not expire
 	if got := f.b.call("GET", "/v1/sessions", nil, "Authorization", "Bearer "+other); got.status != 200 {
 		t.Errorf("%d %s", got.status, got.raw)
 	}
 }
 
-// countsExpire checks that after 400 days the counts of hours, and of the days of test keys, are gone.
+// countsExpire checks that the hourly counts, and the daily counts of test keys, are gone after 400 days.
 func (f *expiring) countsExpire() {
 	f.t.Helper()
 	f.redis.Advance(402 * 24 * time.Hour)
@@ -178,7 +178,7 @@ func (f *expiring) countsExpire() {
 	})
 }
 
-// settledOnce checks that both nodes count the two completed replies and the one whose session expired, each once.
+// settledOnce checks both nodes' metrics: the two completed replies, and the reply whose session expired, count once each.
 func (f *expiring) settledOnce(when string) {
 	f.t.Helper()
 	now := f.redis.Now()
@@ -209,7 +209,7 @@ func (p *parley) awaitQuiet() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			p.t.Fatalf("%d replies go on", p.service.LiveReplies())
+			p.t.Fatalf("%d replies are still live", p.service.LiveReplies())
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"parley/stream"
 )
 
-// load is a number of clients that send, each in its own session, to two nodes whose Redis is under Sentinel. They use
-// idempotency keys and retry after a 503.
+// load runs clients that send messages to two nodes, each client in its own session. Sentinel watches the nodes' Redis. The
+// clients use idempotency keys and retry after a 503.
 type load struct {
 	t        *testing.T
 	nodes    [2]*parley
@@ -24,13 +24,13 @@ type load struct {
 	stop     context.CancelFunc
 	work     sync.WaitGroup
 
-	sent, again, answered atomic.Int64
+	sent, retries, answered atomic.Int64
 
-	mu   sync.Mutex
-	said map[string][]message // guarded by mu; what was answered, by session
+	mu      sync.Mutex
+	replies map[string][]message // guarded by mu; by session: the replies that clients got
 }
 
-// failoverTimeout is how long a test waits for a failover. Sentinels, and a replica that joins again, take many steps.
+// failoverTimeout is the time that a test waits for a failover. It is long because a failover takes Sentinels many steps.
 const failoverTimeout = 3 * testTimeout
 
 // words is a model whose reply comes in five parts, a few milliseconds apart.
@@ -38,7 +38,7 @@ var words = modelFunc(func(ctx context.Context, request stream.Request, write fu
 	asked := request.Messages[len(request.Messages)-1].Content
 	for i := range 5 {
 		select {
-		case <-time.After(4 * time.Millisecond): // as a model does
+		case <-time.After(4 * time.Millisecond): // the pace of a model
 		case <-ctx.Done():
 			return stream.Result{}, ctx.Err()
 		}
@@ -47,7 +47,7 @@ var words = modelFunc(func(ctx context.Context, request stream.Request, write fu
 	return stream.Result{FinishReason: "stop"}, nil
 })
 
-// wholeWords returns the whole reply of words.
+// wholeWords returns the whole reply of the model words to a message.
 func wholeWords(asked string) (text string) {
 	for i := range 5 {
 		text += fmt.Sprintf("%d of 5 to %s. ", i, asked)
@@ -56,7 +56,7 @@ func wholeWords(asked string) (text string) {
 }
 
 func newLoad(t *testing.T, url string, clients int) *load {
-	l := &load{t: t, said: make(map[string][]message)}
+	l := &load{t: t, replies: make(map[string][]message)}
 	l.stopping, l.stop = context.WithCancel(context.Background())
 	t.Cleanup(func() { l.stop(); l.work.Wait() })
 	for i := range l.nodes {
@@ -79,7 +79,7 @@ func (l *load) start() {
 	}
 }
 
-// send sends a message until it gets a reply, to one node after the other.
+// send sends a message to the nodes in turn until it gets a reply.
 func (l *load) send(first int, session, text string) {
 	l.sent.Add(1)
 	late := time.Now().Add(failoverTimeout)
@@ -89,26 +89,26 @@ func (l *load) send(first int, session, text string) {
 		case got.status == http.StatusOK:
 			m := decodeInto[message](l.t, got)
 			if m.Content != wholeWords(text) && m.Status != "interrupted" {
-				l.t.Errorf("%s was answered %s", text, got.raw)
+				l.t.Errorf("%s got %s", text, got.raw)
 			}
 			l.mu.Lock()
-			l.said[session] = append(l.said[session], m)
+			l.replies[session] = append(l.replies[session], m)
 			l.mu.Unlock()
 			l.answered.Add(1)
 			return
 		case got.status != http.StatusServiceUnavailable:
-			l.t.Errorf("%s in %s was answered %d %s", text, session, got.status, got.raw)
+			l.t.Errorf("%s in %s got %d %s", text, session, got.status, got.raw)
 			return
 		case time.Now().After(late):
-			l.t.Errorf("%s in %s was never answered", text, session)
+			l.t.Errorf("%s in %s never got a reply", text, session)
 			return
 		}
-		l.again.Add(1)
+		l.retries.Add(1)
 		<-time.After(50 * time.Millisecond) // as a client does
 	}
 }
 
-// awaitAnswers waits until so many more sends got their reply.
+// awaitAnswers waits until this many more sends have got their reply.
 func (l *load) awaitAnswers(more int64) {
 	l.t.Helper()
 	from, late := l.answered.Load(), time.Now().Add(failoverTimeout)
@@ -120,27 +120,27 @@ func (l *load) awaitAnswers(more int64) {
 	}
 }
 
-// end stops the clients, and returns how many replies that were returned are missing from history or differ there.
+// end stops the clients. lost is the number of replies that clients got and that are missing from history or differ there.
 func (l *load) end() (lost int) {
 	l.t.Helper()
 	l.stop()
 	l.work.Wait()
 	for i, session := range l.sessions {
-		l.send(i, session, "send 1000000") // no session is stuck
+		l.send(i, session, "send 1000000") // no session may be stuck
 		there := make(map[string]message)
 		for _, m := range l.wholeHistory(session) {
 			there[m.MessageID] = m
 			if m.Status == "streaming" {
-				l.t.Errorf("%+v is live still", m)
+				l.t.Errorf("%+v is still live", m)
 			}
 		}
-		for _, m := range l.said[session] {
+		for _, m := range l.replies[session] {
 			if kept := there[m.MessageID]; kept.Content != m.Content || kept.Status != m.Status {
 				lost++
 			}
 		}
 	}
-	l.t.Logf("%d sends, %d tries again, %d answered, of which %d are lost", l.sent.Load(), l.again.Load(), l.answered.Load(), lost)
+	l.t.Logf("%d sends, %d retries, %d replies, of which %d are lost", l.sent.Load(), l.retries.Load(), l.answered.Load(), lost)
 	return lost
 }
 
@@ -174,7 +174,7 @@ func TestFailover_UnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		query    string
-		cut      bool // the link to the replica first: what is answered then is lost
+		cut      bool // the link to the replica is cut first, so later replies are lost
 		loses    bool
 		rejoined bool // the old master comes back as a replica
 	}{
@@ -193,10 +193,10 @@ func TestFailover_UnderLoad(t *testing.T) {
 				if test.loses {
 					l.awaitAnswers(16)
 				} else {
-					again := l.again.Load()
+					again := l.retries.Load()
 					l.nodes[0].poll("refusals", func() bool {
-						// On a machine that is too busy, the Sentinels may find the master dead before it is killed.
-						return l.again.Load() > again+16 || strings.Contains(w.Replica.Do("INFO", "replication"), "role:master")
+						// On a busy machine, the Sentinels may declare the master dead before it is killed.
+						return l.retries.Load() > again+16 || strings.Contains(w.Replica.Do("INFO", "replication"), "role:master")
 					})
 				}
 			}
@@ -208,16 +208,16 @@ func TestFailover_UnderLoad(t *testing.T) {
 			l.awaitAnswers(40)
 			lost := l.end()
 			if lost > 0 && test.query != "" {
-				t.Errorf("%d replies that were answered are lost", lost)
+				t.Errorf("%d replies that clients got are lost", lost)
 			}
 			if test.loses && lost == 0 {
-				t.Error("nothing was lost: the link was not cut, or the load is too small to show anything")
+				t.Error("no reply was lost: the link was not cut, or the load is too small")
 			}
 		})
 	}
 }
 
-// TestFailover_LostBegin_Interrupted restarts Redis in the state before a turn began, as a failover may.
+// TestFailover_LostBegin_Interrupted restarts Redis with its data from before a turn began. A failover may have that effect.
 func TestFailover_LostBegin_Interrupted(t *testing.T) {
 	t.Parallel()
 	redis, model := redistest.Single(t), newDirected()
@@ -241,13 +241,13 @@ func TestFailover_LostBegin_Interrupted(t *testing.T) {
 	if f := here.until("message.interrupted"); f.Message.Content != "Half of it, and the rest" {
 		t.Errorf("the node's own viewer was shown %s", f.raw)
 	}
-	if got := within(t, "the waiting caller's answer", waiting); got.status != http.StatusServiceUnavailable {
-		t.Errorf("the waiting caller was answered %d %s", got.status, got.raw)
+	if got := within(t, "the waiting caller's response", waiting); got.status != http.StatusServiceUnavailable {
+		t.Errorf("the waiting caller got %d %s", got.status, got.raw)
 	}
 	again := b.later("POST", messages(session), content("hello"), "Idempotency-Key", "one")
 	model.answer(t, "All of it")
-	if m := decodeInto[message](t, within(t, "the repeat's answer", again)); m.Content != "All of it" {
-		t.Errorf("the repeat was answered %+v", m)
+	if m := decodeInto[message](t, within(t, "the repeat's response", again)); m.Content != "All of it" {
+		t.Errorf("the repeat got %+v", m)
 	}
 	a.awaitHistory(session, "hello", "All of it")
 	for name, s := range map[string]*socket{"here": here, "there": there} {
@@ -257,7 +257,7 @@ func TestFailover_LostBegin_Interrupted(t *testing.T) {
 	}
 }
 
-// TestFailover_LostEnd_FreesSession restarts Redis in the state before a turn ended.
+// TestFailover_LostEnd_FreesSession restarts Redis with its data from before a turn ended.
 func TestFailover_LostEnd_FreesSession(t *testing.T) {
 	t.Parallel()
 	redis, model := redistest.Single(t), newDirected()
@@ -269,10 +269,10 @@ func TestFailover_LostEnd_FreesSession(t *testing.T) {
 	c := model.next(t)
 	c.say("All of it")
 	there.next("message.created")
-	there.deltas(t, len("All of it")) // so it is journalled
+	there.deltas(t, len("All of it")) // the other node shows it, so it is journalled
 	redis.Do("SAVE")
 	c.end()
-	if got := within(t, "the answer", waiting); got.status != http.StatusOK {
+	if got := within(t, "the response", waiting); got.status != http.StatusOK {
 		t.Errorf("%d %s", got.status, got.raw)
 	}
 	redis.Restart()
@@ -288,8 +288,8 @@ func TestFailover_LostEnd_FreesSession(t *testing.T) {
 			return got.status != http.StatusServiceUnavailable
 		}
 	})
-	if m := decodeInto[message](t, within(t, "the next answer", next)); m.Content != "And more" {
-		t.Errorf("the next send was answered %+v", m)
+	if m := decodeInto[message](t, within(t, "the next response", next)); m.Content != "And more" {
+		t.Errorf("the next send got %+v", m)
 	}
 	all := b.history(session)
 	if len(all) != 4 || all[1].Status != "interrupted" || all[1].Content != "All of it" {

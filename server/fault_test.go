@@ -16,77 +16,79 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// trouble is a fault of Redis, or of the network to it.
-type trouble struct {
-	name       string
-	harm, heal func(s *redistest.Server, p *redistest.Proxy)
-	unnoticed  bool          // requests succeed as usual
-	refuses    bool          // but a request in flight at that moment may get 503
-	lasts      time.Duration // at least; 0 for as long as its requests take
+// redisFault is a fault of Redis, or of the network between a node and Redis.
+type redisFault struct {
+	name         string
+	inject, heal func(s *redistest.Server, p *redistest.Proxy)
+	harmless     bool          // requests succeed during the fault
+	refuses      bool          // with harmless: a request in flight may still get 503
+	lasts        time.Duration // minimum duration; 0 until all requests are done
 }
 
-var troubles = []trouble{
+var redisFaults = []redisFault{
 	{name: "refused", lasts: outage,
-		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() }, heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Restart() }},
+		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() }, heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Restart() }},
 	{name: "stopped", lasts: outage,
-		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Stop() }, heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Cont() }},
+		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Stop() }, heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Cont() }},
 	{name: "slow", lasts: outage,
-		harm: func(_ *redistest.Server, p *redistest.Proxy) { p.Delay(3000) }, heal: healed},
+		inject: func(_ *redistest.Server, p *redistest.Proxy) { p.Delay(3000) }, heal: healProxy},
 	{name: "cut", lasts: outage,
-		harm: func(_ *redistest.Server, p *redistest.Proxy) { p.Cut() }, heal: func(_ *redistest.Server, p *redistest.Proxy) { p.Connect() }},
+		inject: func(_ *redistest.Server, p *redistest.Proxy) { p.Cut() }, heal: func(_ *redistest.Server, p *redistest.Proxy) { p.Connect() }},
 	{name: "replies lost", lasts: outage,
-		harm: func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(0) }, heal: healed},
+		inject: func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(0) }, heal: healProxy},
 	{name: "connections lost after each command",
-		harm: func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(20) }, heal: healed},
+		inject: func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(20) }, heal: healProxy},
 	{name: "read-only", lasts: outage,
-		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "127.0.0.1", "1") },
-		heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "NO", "ONE") }},
+		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "127.0.0.1", "1") },
+		heal:   func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "NO", "ONE") }},
 	{name: "out of memory",
-		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "maxmemory", "1") },
-		heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "maxmemory", "0") }},
+		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "maxmemory", "1") },
+		heal:   func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "maxmemory", "0") }},
 	{name: "unable to save",
-		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.BreakSaving() },
-		heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "save", "") }},
-	{name: "scripts evicted", unnoticed: true,
-		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("SCRIPT", "FLUSH") }, heal: unharmed},
-	{name: "clients killed", unnoticed: true, refuses: true,
-		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CLIENT", "KILL", "TYPE", "normal") }, heal: unharmed},
-	{name: "inboxes killed", unnoticed: true,
-		harm: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CLIENT", "KILL", "TYPE", "pubsub") }, heal: unharmed},
+		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.BreakSaving() },
+		heal:   func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "save", "") }},
+	{name: "scripts evicted", harmless: true,
+		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("SCRIPT", "FLUSH") }, heal: needsNoHeal},
+	{name: "clients killed", harmless: true, refuses: true,
+		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CLIENT", "KILL", "TYPE", "normal") }, heal: needsNoHeal},
+	{name: "inboxes killed", harmless: true,
+		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CLIENT", "KILL", "TYPE", "pubsub") }, heal: needsNoHeal},
 }
 
-// outage is how long a fault lasts after which every node looks dead to every other: heartbeats count for 3 s.
+// outage is the duration of a fault after which each node takes the other for dead: longer than the 3 s for which a heartbeat
+// counts.
 const outage = 3500 * time.Millisecond
 
-func healed(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }
+func healProxy(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }
 
-func unharmed(*redistest.Server, *redistest.Proxy) {}
+func needsNoHeal(*redistest.Server, *redistest.Proxy) {}
 
 // TestRedis_Fault injects each fault while two nodes have live replies: see faultTest.
 func TestRedis_Fault(t *testing.T) {
 	t.Parallel()
-	for _, fault := range troubles {
+	for _, fault := range redisFaults {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
 			x := newFaultTest(t, fault)
 			x.begin()
 			began := time.Now()
-			fault.harm(x.redis, x.proxy)
-			x.endure()
-			if !fault.unnoticed {
-				<-time.After(time.Until(began.Add(fault.lasts))) // the fault goes on
-				x.speak("and is still spoken to. ")
+			fault.inject(x.redis, x.proxy)
+			x.checkDuringFault()
+			if !fault.harmless {
+				<-time.After(time.Until(began.Add(fault.lasts))) // the fault lasts longer
+				x.speak("and still has a viewer. ")
 			}
 			fault.heal(x.redis, x.proxy)
-			x.recover()
+			x.checkAfterFault()
 		})
 	}
 }
 
-// faultTest is two nodes on one Redis. A reply is live on the first and viewed on both; a caller waits for another.
+// faultTest has two nodes on one Redis. The first node generates a reply that sockets on both nodes view. A caller waits for
+// another reply.
 type faultTest struct {
 	t     *testing.T
-	fault trouble
+	fault redisFault
 	redis *redistest.Server
 	proxy *redistest.Proxy
 	model *directed
@@ -94,14 +96,14 @@ type faultTest struct {
 
 	live, waited, third, doomed string // sessions
 	message                     string // the live reply
-	call, quiet                 *call  // the model's of the live reply, and of the one that is waited for
+	call, quiet                 *call  // the model's calls for the live reply and for the reply that the caller waits for
 	waiting                     <-chan answer
-	here, there, idle           *socket // viewers on the two nodes, and a socket that watches nothing
+	here, there, idle           *socket // viewers on the two nodes, and a socket without subscriptions
 	events                      <-chan string
-	text                        string // said so far
+	text                        string // of the live reply so far
 }
 
-func newFaultTest(t *testing.T, fault trouble) *faultTest {
+func newFaultTest(t *testing.T, fault redisFault) *faultTest {
 	x := &faultTest{t: t, fault: fault, model: newDirected()}
 	x.redis = redistest.Single(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")
 	x.proxy = redistest.NewProxy(t, x.redis.Addr)
@@ -129,8 +131,8 @@ func (x *faultTest) begin() {
 	x.there.deltas(x.t, len(x.text))
 }
 
-// speak has the model say something, which the viewer on its own node must see. The fault is healed only later, so a viewer
-// that needed the store would hang here.
+// speak makes the model send text. The viewer on the model's node must get it. During a fault, a viewer that needed the store
+// would hang here.
 func (x *faultTest) speak(text string) {
 	x.t.Helper()
 	x.call.say(text)
@@ -140,9 +142,9 @@ func (x *faultTest) speak(text string) {
 	}
 }
 
-// endure checks what must hold while the fault lasts. It is healed only afterwards, so a request without a deadline for the
-// store would hang. That the deadline is 2 s is a constant of the store.
-func (x *faultTest) endure() {
+// checkDuringFault makes its checks while the fault lasts. A request without a deadline for the store would hang here. The test
+// does not measure the deadline: 2 s is a constant of the store.
+func (x *faultTest) checkDuringFault() {
 	t := x.t
 	spoken := len(x.text)
 	x.quiet.say("whole")
@@ -154,14 +156,14 @@ func (x *faultTest) endure() {
 	for i := range 20 {
 		x.speak(fmt.Sprintf("part %d, ", i))
 	}
-	got := within(t, "the waiting caller's answer", x.waiting)
+	got := within(t, "the waiting caller's response", x.waiting)
 	switch {
-	case x.fault.unnoticed && got.status == http.StatusOK:
+	case x.fault.harmless && got.status == http.StatusOK:
 	case got.status != http.StatusServiceUnavailable || code(got.body) != "service_unavailable" || got.header.Get("Retry-After") == "":
 		t.Errorf("the waiting caller got %d %s", got.status, got.raw)
 	}
 	requests.Wait()
-	if x.fault.unnoticed {
+	if x.fault.harmless {
 		x.there.deltas(t, len(x.text)-spoken)
 		return
 	}
@@ -170,7 +172,7 @@ func (x *faultTest) endure() {
 	}
 	s, err := x.a.tryDial(x.a.url, websocket.DialOptions{})
 	if refused, ok := err.(*refusal); !ok || refused.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("a handshake is answered %v, %v", s, err)
+		t.Errorf("a handshake got %v, %v, want 503", s, err)
 	}
 }
 
@@ -202,7 +204,7 @@ func (x *faultTest) requests() []struct {
 		{"GET", "/v1/keys", nil},
 		{"DELETE", "/v1/keys/key_0000000000000000", nil},
 		{"POST", "/v1/keys/key_0000000000000000/rotate", nil},
-		{"GET", "/v1/sessions?limit=none", nil}, // which asks nothing of the store but to be counted
+		{"GET", "/v1/sessions?limit=none", nil}, // needs the store only to be counted
 		{"GET", "/healthz", nil},
 	}
 }
@@ -216,30 +218,30 @@ func (x *faultTest) request(method, path string, body any) {
 	case err != nil:
 		x.t.Errorf("%s %s: %v", method, path, err)
 	case path == "/healthz" && got.status == http.StatusOK:
-	case x.fault.unnoticed && got.status != 0 && got.status < 500:
-	case (!x.fault.unnoticed || x.fault.refuses) && path != "/healthz" && got.status == http.StatusServiceUnavailable &&
+	case x.fault.harmless && got.status != 0 && got.status < 500:
+	case (!x.fault.harmless || x.fault.refuses) && path != "/healthz" && got.status == http.StatusServiceUnavailable &&
 		code(got.body) == "service_unavailable" && got.header.Get("Retry-After") != "":
 	default:
 		x.t.Errorf("%s %s: %d %s", method, path, got.status, got.raw)
 	}
 }
 
-// recover checks what must hold when the fault is over, without a restart.
-func (x *faultTest) recover() {
+// checkAfterFault makes its checks after the fault, without a restart of the nodes.
+func (x *faultTest) checkAfterFault() {
 	t := x.t
 	for _, p := range []*parley{x.a, x.b} {
 		p.awaitReady()
 	}
 	x.speak("and ends.")
-	if !x.fault.unnoticed {
-		x.there.deltas(t, len(x.text)-len("The model speaks, ")) // they adjoin
+	if !x.fault.harmless {
+		x.there.deltas(t, len(x.text)-len("The model speaks, ")) // deltas checks that they adjoin
 	} else {
 		x.there.deltas(t, len("and ends."))
 	}
 	x.call.end()
 	for name, s := range map[string]*socket{"here": x.here, "there": x.there} {
 		if f := s.next("message.completed"); f.Message.Content != x.text {
-			t.Errorf("the viewer %s was shown the end %+v", name, f)
+			t.Errorf("the viewer %s got the end %+v", name, f)
 		}
 	}
 	if got := within(t, "the end of the event stream", x.events); got != x.text {
@@ -254,7 +256,7 @@ func (x *faultTest) recover() {
 	x.retry()
 }
 
-// retry repeats the send that the fault interrupted. It must have one reply in the end.
+// retry repeats the send that the fault interrupted. The session must then have one reply.
 func (x *faultTest) retry() {
 	t := x.t
 	var begun answer
@@ -270,7 +272,7 @@ func (x *faultTest) retry() {
 		t.Errorf("the session is %v", s)
 	}
 	if n := x.model.asked.Load(); n != 3 {
-		t.Errorf("the model was asked %d times", n)
+		t.Errorf("the model was called %d times", n)
 	}
 }
 
@@ -280,9 +282,9 @@ func (p *parley) poll(what string, ready func() bool) {
 	late := time.Now().Add(testTimeout)
 	for !ready() {
 		if time.Now().After(late) {
-			p.t.Fatalf("waited in vain for %s", what)
+			p.t.Fatalf("timed out waiting for %s", what)
 		}
-		<-time.After(20 * time.Millisecond) // as a client does
+		<-time.After(20 * time.Millisecond) // a client would wait too
 	}
 }
 
@@ -304,8 +306,8 @@ func (p *parley) awaitHistory(session, asked, answered string) {
 	}
 }
 
-// eventStream reads an event stream of a reply. When it has ended, the channel gets the text of its deltas, which must
-// adjoin.
+// eventStream reads an event stream of a reply in the background. At the end of the stream, the channel gets the text of all
+// deltas, which must adjoin.
 func (p *parley) eventStream(t *testing.T, path string) <-chan string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(context.Background(), "GET", p.url+path, nil)

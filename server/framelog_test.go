@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Prefixes of the names of a dialect's frames in the AsyncAPI document.
+// These prefixes begin the names of a dialect's frames in the AsyncAPI document.
 const (
 	parleyV1 = ""
 	aiSDK    = "ai-sdk."
@@ -20,10 +20,10 @@ const (
 // frameLog checks the frames of a socket against the AsyncAPI document: all frames of the server, and those of the client
 // that got a response other than an error.
 type frameLog struct {
-	dialect string // static; what the names of its frames begin with in the document
+	dialect string // static; the prefix of its frames' names in the document
 
 	mu   sync.Mutex
-	sent map[string][]byte // guarded by mu; by id
+	sent map[string][]byte // guarded by mu; by id: frames without a response so far
 }
 
 func (l *frameLog) write(frame []byte) {
@@ -49,10 +49,10 @@ func (l *frameLog) read(t testing.TB, frame []byte) {
 	t.Helper()
 	var head struct{ Type, ReplyTo, RequestID string }
 	if json.Unmarshal(frame, &head) != nil {
-		return // cut: the library does not always call that an error, but the harness does
+		return // a cut frame: the library does not always return an error, but the harness does
 	}
 	if err := documents.checkFrame(l.dialect, frame); err != nil {
-		t.Errorf("a frame and asyncapi.yaml disagree: %v\n%.1000s", err, frame)
+		t.Errorf("a frame from the server does not match asyncapi.yaml: %v\n%.1000s", err, frame)
 	}
 	if l.dialect == aiSDK {
 		head.ReplyTo = head.RequestID
@@ -68,7 +68,7 @@ func (l *frameLog) read(t testing.TB, frame []byte) {
 		return
 	}
 	if err := documents.checkFrame(l.dialect, request); err != nil {
-		t.Errorf("a frame that was taken and asyncapi.yaml disagree: %v\n%.1000s", err, request)
+		t.Errorf("a frame that the server accepted does not match asyncapi.yaml: %v\n%.1000s", err, request)
 	}
 }
 
@@ -89,7 +89,7 @@ func (l *eventLog) Read(b []byte) (int, error) {
 		}
 		l.text = rest
 		if wrong := checkEvent(string(event)); wrong != nil {
-			l.t.Errorf("an event and asyncapi.yaml disagree: %v\n%.1000s", wrong, event)
+			l.t.Errorf("an event does not match asyncapi.yaml: %v\n%.1000s", wrong, event)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"parley/stream/client"
 )
 
-// pulled is an iteration that the test advances by hand, so that it can act between two events.
+// pulled is an iteration that the test advances event by event, so that it can act between two events.
 type pulled struct {
 	t    testing.TB
 	next func() (client.Event, error, bool)
@@ -41,7 +41,7 @@ func (p pulled) want(kind string) client.Event {
 	return e
 }
 
-// wantError returns the error that must end the iteration.
+// wantError returns the next error. It must end the iteration.
 func (p pulled) wantError() error {
 	p.t.Helper()
 	e, err, ok := p.next()
@@ -49,7 +49,7 @@ func (p pulled) wantError() error {
 		p.t.Fatalf("got %+v, %v, want an error", e, ok)
 	}
 	if e, _, ok := p.next(); ok {
-		p.t.Fatalf("after its error came %+v", e)
+		p.t.Fatalf("the iteration went on after its error, with %+v", e)
 	}
 	return err
 }
@@ -71,7 +71,7 @@ func TestGoClient_Sends_ShareOneSocket(t *testing.T) {
 				t.Fatal(err)
 			}
 			if e.Type == client.Delta {
-				break // what is left unread is not the next one's
+				break // the next send must not get the unread events
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func TestGoClient_Sends_ShareOneSocket(t *testing.T) {
 	}
 }
 
-func TestGoClient_KeptSocketDied_Redialled(t *testing.T) {
+func TestGoClient_KeptSocketDied_DialsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		session := p.session()
@@ -92,11 +92,11 @@ func TestGoClient_KeptSocketDied_Redialled(t *testing.T) {
 			return conn, err
 		}
 		for i, wait := range []time.Duration{0, 10 * time.Second, time.Minute} {
-			time.Sleep(wait) // in the bubble, no time at all
+			time.Sleep(wait) // passes at once in the synctest bubble
 			if i == 1 {
 				_ = last.Close()
 			}
-			r := &recited{t: t}
+			r := &eventCollector{t: t}
 			began := time.Now()
 			for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: "hello"}) {
 				if err != nil {
@@ -156,14 +156,14 @@ func TestGoClient_SlowCaller_FewerLargerDeltas(t *testing.T) {
 		session := p.session()
 		c, s := p.goClient(t)
 		text := verse(rand.New(rand.NewPCG(7, 8)), 1200) // 120 s
-		r, deltas := &recited{t: t}, 0
+		r, deltas := &eventCollector{t: t}, 0
 		for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: text}) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			if r.take(e); e.Type == client.Delta {
 				deltas++
-				time.Sleep([]time.Duration{time.Second, 40 * time.Second}[deltas%2]) // the server gives it up after 30 s
+				time.Sleep([]time.Duration{time.Second, 40 * time.Second}[deltas%2]) // the server drops a client after 30 s without progress
 			}
 		}
 		if len(r.texts) != 1 || r.texts[0] != text || deltas > 40 || s.dials.Load() < 2 {
@@ -172,7 +172,7 @@ func TestGoClient_SlowCaller_FewerLargerDeltas(t *testing.T) {
 	})
 }
 
-func TestGoClient_Ticket(t *testing.T) {
+func TestGoClient_TicketOption_NewTicketPerSocket(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -183,7 +183,7 @@ func TestGoClient_Ticket(t *testing.T) {
 		o.Ticket = func(context.Context) (string, error) { asked++; return p.ticket(map[string]any{}), nil }
 	}
 	c, s := p.goClient(t, tickets)
-	s.after = func() int { return max(0, 2-asked) * 1200 } // the first is cut
+	s.after = func() int { return max(0, 2-asked) * 1200 } // the first sockets are cut
 	reply := pull(t, c.Send(t.Context(), session, client.NewMessage{Content: "hello"}))
 	id := reply.want(client.Created).MessageID
 	call := model.next(t)
@@ -208,7 +208,7 @@ func TestGoClient_Ticket(t *testing.T) {
 	}
 }
 
-func TestGoClient_UnknownCursor(t *testing.T) {
+func TestGoClient_UnknownCursor_StartsFromNow(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -266,7 +266,7 @@ func TestGoClient_ReplyGone_IterationEnds(t *testing.T) {
 			watching.want(client.Created)
 			call := model.next(t)
 			test.take(session)
-			if test.code == "" { // a node that goes away is no reason to end
+			if test.code == "" { // a drained node must not end the iteration
 				call.say("Here")
 				call.end()
 				reply.want(client.Delta)
@@ -279,14 +279,14 @@ func TestGoClient_ReplyGone_IterationEnds(t *testing.T) {
 			watching.want(test.seen)
 			if test.seen == client.Deleted {
 				if e, err, ok := watching.next(); ok {
-					t.Errorf("watching a deleted session goes on with %+v, %v", e, err)
+					t.Errorf("watching a deleted session returned %+v, %v", e, err)
 				}
 			}
 		})
 	}
 }
 
-// ended returns a context that has ended.
+// ended returns a cancelled context.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -307,7 +307,7 @@ func TestGoClient_RevokedKey_IterationEnds(t *testing.T) {
 	for {
 		_, err, ok := watching.next()
 		if err == nil && ok {
-			continue // what was on its way
+			continue // an event from before the revocation
 		}
 		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_token" || e.Status != 401 || s.dials.Load() != 1 {
 			t.Errorf("%v", err)
@@ -316,7 +316,7 @@ func TestGoClient_RevokedKey_IterationEnds(t *testing.T) {
 	}
 }
 
-func TestGoClient_ServerUnreachable(t *testing.T) {
+func TestGoClient_ServerUnreachable_FiveDialsThenError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		session := p.session()
@@ -330,8 +330,8 @@ func TestGoClient_ServerUnreachable(t *testing.T) {
 	})
 }
 
-// silentConn is a connection that delivers nothing more after a number of bytes, without an error, like a phone that lost
-// its network.
+// silentConn is a connection that delivers no more bytes after a number of bytes, and no error, as when a phone loses its
+// network.
 type silentConn struct {
 	net.Conn
 	left   int
@@ -354,7 +354,7 @@ func (c *silentConn) Close() error {
 	return c.Conn.Close()
 }
 
-func TestGoClient_SilentSocket_Redialled(t *testing.T) {
+func TestGoClient_SilentSocket_DialsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, reciter(2*time.Minute), func(_ *server.Options, o *service.Options) {
 			o.Timeouts = stream.Timeouts{FirstByte: time.Hour, Stall: time.Hour}
@@ -368,7 +368,7 @@ func TestGoClient_SilentSocket_Redialled(t *testing.T) {
 			}
 			return &silentConn{Conn: conn, left: 2000, closed: make(chan struct{})}, nil
 		}
-		r := &recited{t: t}
+		r := &eventCollector{t: t}
 		for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: "one two three"}) {
 			if err != nil {
 				t.Fatal(err)

@@ -20,17 +20,17 @@ import (
 	"parley/stream/client"
 )
 
-// cuttingDialer is a dialer that cuts its connections after a number of bytes in either direction, anywhere in a frame or in the
+// cuttingDialer is a dialer whose connections end after a number of bytes in both directions, anywhere in a frame or in the
 // handshake.
 type cuttingDialer struct {
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	mu    sync.Mutex
-	after func() int // of the next connection, 0 for never; guarded by mu
+	after func() int // for the next connection; 0 means never; guarded by mu
 	dials atomic.Int32
 	cuts  atomic.Int32
 }
 
-// cutConn is a connection that ends after left bytes.
+// cutConn is a connection that ends after this many bytes.
 type cutConn struct {
 	net.Conn
 	by   *cuttingDialer
@@ -99,17 +99,17 @@ func (p *parley) goClient(t testing.TB, options ...func(*client.Options)) (*clie
 
 func withKey(key string) func(*client.Options) { return func(o *client.Options) { o.Key = key } }
 
-// recited collects and checks the events of a Go client.
-type recited struct {
+// eventCollector collects the events of a Go client and checks their order.
+type eventCollector struct {
 	t     testing.TB
 	texts []string // of the replies that ended
 	text  string
-	at    string // the reply that is being shown
-	asked int    // messages of users
+	at    string // id of the reply that is being shown
+	asked int    // number of users' messages
 }
 
 // take adds an event.
-func (r *recited) take(e client.Event) {
+func (r *eventCollector) take(e client.Event) {
 	r.t.Helper()
 	switch {
 	case e.Type == client.Created && e.Message.Role == "user":
@@ -120,13 +120,13 @@ func (r *recited) take(e client.Event) {
 		r.text += e.Delta
 	case e.Type == client.End && e.MessageID == r.at && e.Message.Content == r.text:
 		r.texts, r.at = append(r.texts, r.text), ""
-	case e.Type == client.Compressed: // a long session is folded meanwhile
+	case e.Type == client.Compressed: // a long session is summarised meanwhile
 	default:
 		r.t.Fatalf("in %q at %d came %+v", r.at, len(r.text), e)
 	}
 }
 
-// reciter returns a model that repeats the message, a piece at a time.
+// reciter returns a model that repeats the message in pieces, with a pause before each.
 func reciter(pause time.Duration) stream.Model {
 	return modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 		text := request.Messages[len(request.Messages)-1].Content
@@ -164,7 +164,7 @@ func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
 			s.after = func() int {
 				mu.Lock()
 				defer mu.Unlock()
-				if s.dials.Load()%3 == 0 { // a long message, and the end of a long reply, have to come through in one piece
+				if s.dials.Load()%3 == 0 { // long messages and the end of a long reply need one longer connection
 					return 15_000 + random.IntN(30_000)
 				}
 				return 300 + random.IntN(2500) // the handshake takes some 900
@@ -174,7 +174,7 @@ func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
 		for i := range 42 {
 			want = append(want, verse(random, []int{1, 2, 10, 100, 400, 900}[i%6]))
 		}
-		seen := &recited{t: t}
+		seen := &eventCollector{t: t}
 		start := p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string)
 		var watcher sync.WaitGroup
 		watcher.Go(func() {
@@ -188,7 +188,7 @@ func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
 				}
 			}
 		})
-		answers := &recited{t: t}
+		answers := &eventCollector{t: t}
 		for _, text := range want {
 			for e, err := range sending.Send(t.Context(), session, client.NewMessage{Content: text}) {
 				if err != nil {
@@ -203,17 +203,17 @@ func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
 		}
 		for name, got := range map[string][]string{"seen": seen.texts, "answered": answers.texts} {
 			if strings.Join(got, "|") != strings.Join(want, "|") {
-				t.Errorf("what was %s is not what was said", name)
+				t.Errorf("the text that was %s differs from the messages", name)
 			}
 		}
 		t.Logf("cut %d times watching, %d times sending", watched.cuts.Load(), sent.cuts.Load())
 		if watched.cuts.Load() < 100 || sent.cuts.Load() < 100 {
-			t.Error("that is too seldom")
+			t.Error("too few cuts")
 		}
 	})
 }
 
-func TestGoClient_Nodes_Hops(t *testing.T) {
+func TestGoClient_NodeHops_EachByteOnce(t *testing.T) {
 	t.Parallel()
 	a, b := nodes(t, reciter(time.Millisecond))
 	session := a.session()
@@ -233,7 +233,7 @@ func TestGoClient_Nodes_Hops(t *testing.T) {
 		return 300 + random.IntN(2500)
 	}
 	want := []string{verse(random, 300), verse(random, 900)}
-	got := &recited{t: t}
+	got := &eventCollector{t: t}
 	for _, text := range want {
 		for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: text}) {
 			if err != nil {
@@ -247,7 +247,7 @@ func TestGoClient_Nodes_Hops(t *testing.T) {
 	}
 }
 
-// refusedWith makes one attempt and returns its error, which must come from the service.
+// refusedWith sends a message and returns the error, which must come from the server.
 func refusedWith(t *testing.T, c *client.Client, session, content string) *client.Error {
 	t.Helper()
 	for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: content}) {
@@ -291,7 +291,7 @@ func TestGoClient_Errors(t *testing.T) {
 			}
 		})
 	}
-	t.Run("429_with_when_to_come_back", func(t *testing.T) {
+	t.Run("429_with_retry_after", func(t *testing.T) {
 		for range 60 {
 			p.call("GET", "/v1/sessions", nil)
 		}
@@ -311,7 +311,7 @@ func restError(t *testing.T, c *client.Client) *client.Error {
 	t.Helper()
 	e, ok := errors.AsType[*client.Error](c.Do(t.Context(), "GET", "/sessions", nil, nil))
 	if !ok {
-		t.Fatal("it was not refused")
+		t.Fatal("the request was not refused")
 	}
 	return e
 }

@@ -7,8 +7,8 @@ import (
 	"parley/server/socket"
 )
 
-// openSocket is GET /v1/stream: the handshake of a WebSocket. Everything that can be refused is refused before the
-// upgrade, with the same error body as any other request.
+// openSocket is GET /v1/stream: the handshake of a WebSocket. It makes all checks before the upgrade, so that a refusal has
+// the same error body as for any other request.
 func (s *Server) openSocket(c *gin.Context) (any, error) {
 	offers := socket.ParseOffers(c.Request.Header)
 	p, err := s.verifyHandshake(c, offers)

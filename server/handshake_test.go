@@ -15,7 +15,7 @@ import (
 	"parley/server"
 )
 
-// upgrade returns the headers of a valid handshake with some changes; an empty value removes a header.
+// upgrade returns the headers of a valid handshake, with changes: pairs of names and values. An empty value removes a header.
 func upgrade(changes ...string) []string {
 	return append([]string{
 		"Connection", "keep-alive, Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
@@ -44,7 +44,7 @@ func TestHandshake_Refused(t *testing.T) {
 	refuse("400_no_websocket_key", 400, "validation_error", "Sec-WebSocket-Key", "Sec-WebSocket-Key", "")
 	refuse("400_websocket_key_malformed", 400, "validation_error", "Sec-WebSocket-Key", "Sec-WebSocket-Key", "short")
 	bad.run(t, p, session)
-	t.Run("426_says_to_what", func(t *testing.T) {
+	t.Run("426_names_the_protocol", func(t *testing.T) {
 		if a := p.call("GET", "/v1/stream", nil); a.status != 426 || a.header.Get("Upgrade") != "websocket" {
 			t.Errorf("%d %v", a.status, a.header)
 		}
@@ -70,7 +70,7 @@ func TestHandshake_Refused(t *testing.T) {
 	checkError(t, a, 503, "service_unavailable", "", "retryAfter")
 }
 
-// byTicket opens a socket with a ticket and no key: as a subprotocol, or in the query.
+// byTicket opens a socket with a ticket and no key. The ticket is in a subprotocol or in the query.
 func (p *parley) byTicket(ticket string, inQuery bool) (*socket, error) {
 	url, options := p.url, websocket.DialOptions{HTTPHeader: http.Header{}}
 	if inQuery {
@@ -126,7 +126,7 @@ func TestTickets(t *testing.T) {
 		_, err := p.byTicket(ticket[:5]+swap+ticket[6:], false)
 		checkRefusal(t, err, 401)
 	})
-	t.Run("404_session_that_it_is_not_for", func(t *testing.T) {
+	t.Run("404_session_outside_the_ticket", func(t *testing.T) {
 		for name, ticket := range map[string]string{
 			"of_its_own": p.ticket(map[string]any{"sessionId": session}),
 			"of_a_send":  p.begin(session, "hello")["stream"].(map[string]any)["ticket"].(string),
@@ -173,7 +173,7 @@ func TestTickets(t *testing.T) {
 	})
 }
 
-func TestTickets_Expire(t *testing.T) {
+func TestTicket_After30Seconds_401(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		first, second := p.ticket(nil), p.ticket(nil)

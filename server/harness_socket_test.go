@@ -30,7 +30,7 @@ func (p *parley) dial() *socket {
 	return s
 }
 
-// tryDial opens a socket at the server, or at a proxy before it: with the admin key unless options have other headers.
+// tryDial opens a socket at the server or at a proxy. It uses the admin key unless options have other headers.
 func (p *parley) tryDial(url string, options websocket.DialOptions) (*socket, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
@@ -56,7 +56,7 @@ func (p *parley) tryDial(url string, options websocket.DialOptions) (*socket, er
 	return &socket{t: p.t, conn: conn}, nil
 }
 
-// refusal is the response to a handshake that failed.
+// refusal is the error of a handshake that the server refused: its response.
 type refusal struct{ *http.Response }
 
 func (r *refusal) Error() string { return r.Status }
@@ -70,7 +70,7 @@ func (s *socket) send(v any) error {
 	return s.text(string(body))
 }
 
-// text writes a frame without encoding it.
+// text writes a text frame with this body.
 func (s *socket) text(body string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
@@ -101,7 +101,7 @@ func (s *socket) read() (frame, error) {
 	return f, nil
 }
 
-// next returns the next frame, which must have that type.
+// next returns the next frame. It must have that type.
 func (s *socket) next(kind string) frame {
 	s.t.Helper()
 	f, err := s.read()
@@ -124,7 +124,7 @@ func (s *socket) any() frame {
 	return f
 }
 
-// subscribe subscribes and returns the response; after may be "".
+// subscribe subscribes to a session and returns the response. after is a cursor, or "" for none.
 func (s *socket) subscribe(session, after string) (frame, error) {
 	request := map[string]any{"type": "subscribe", "id": "sub", "sessionId": session}
 	if after != "" {
@@ -151,7 +151,7 @@ func (s *socket) mustSubscribe(session, after string) frame {
 	return f
 }
 
-// must writes a frame.
+// must writes a frame, or ends the test.
 func (s *socket) must(v any) {
 	s.t.Helper()
 	if err := s.send(v); err != nil {

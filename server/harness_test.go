@@ -32,12 +32,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Parallel tests mostly wait: for Redis to fail over, for clocks, for other processes. With one a core, which is the
-	// default, a machine with two cores would be idle most of the time. The command line wins.
+	// Parallel tests mostly wait: for failovers of Redis, for clocks, for other processes. The default is one test a core,
+	// which would leave a machine with two cores idle most of the time. A flag on the command line overrides this.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run")) // it leaks some of these
+	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run")) // toxiproxy leaks some of these goroutines
 }
 
 // shared is the Redis of all tests with several nodes, each in a database of its own.
@@ -54,13 +54,13 @@ func newDatabase(t testing.TB) string {
 	return fmt.Sprintf("%s/%d", shared.Start(t), databases.Add(1))
 }
 
-// storeVariable selects the store of the tests: "redis" for all tests without a fake clock, "cluster" to run those that
-// use Redis anyway on a Redis Cluster.
+// storeVariable is an environment variable. With "redis", all tests without a fake clock use Redis. With "cluster", the tests
+// that always use Redis use a Redis Cluster.
 const storeVariable = "PARLEY_TEST_STORE"
 
 const adminKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
 
-// parley is a whole server with a model of the test, on the embedded store unless startOn names another.
+// parley is a whole server with a test's model. Its store is embedded, unless startOn names another.
 type parley struct {
 	t       testing.TB
 	service *service.Service
@@ -107,7 +107,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	}
 	inner := service.Options{
 		Store: backend.Conversation, Nodes: backend.Nodes, Model: model, Count: count, Log: log,
-		Timeouts: stream.Timeouts{FirstByte: testTimeout, Stall: testTimeout}, // no test on a slow machine may run into them
+		Timeouts: stream.Timeouts{FirstByte: testTimeout, Stall: testTimeout}, // long, so that no test on a slow machine reaches them
 	}
 	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000}}`)
 	if err != nil {
@@ -154,22 +154,22 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 // drain drains the service, once.
 func (p *parley) drain(ctx context.Context) { p.drained.Do(func() { p.service.Drain(ctx) }) }
 
-// count is the tokenizer of the tests: four bytes are a token.
+// count is the tests' estimate of tokens: one for each four bytes, rounded up.
 func count(s string) int { return (len(s) + 3) / 4 }
 
-// withStore wraps the store of the service.
+// withStore returns an option that wraps the store of the service.
 func withStore(wrap func(conversation.Store) conversation.Store) option {
 	return func(_ *server.Options, o *service.Options) { o.Store = wrap(o.Store) }
 }
 
-// key makes a live key of an account and returns its secret.
+// key creates a live key of an account and returns its secret.
 func (p *parley) key(account string, scopes ...auth.Scope) string {
 	p.t.Helper()
 	_, secret := p.newKey(account, auth.Live, auth.NewKey{Name: "a key", Scopes: scopes})
 	return secret
 }
 
-// newKey makes a key and returns it with its secret.
+// newKey creates a key and returns it with its secret.
 func (p *parley) newKey(account, mode string, wanted auth.NewKey) (auth.Key, string) {
 	p.t.Helper()
 	key, secret, err := p.keys.CreateFor(context.Background(), auth.Owner{Account: account, Mode: mode}, wanted, limit.Pro)
@@ -179,7 +179,7 @@ func (p *parley) newKey(account, mode string, wanted auth.NewKey) (auth.Key, str
 	return key, secret
 }
 
-// answer is a response.
+// answer is an HTTP response.
 type answer struct {
 	status int
 	header http.Header
@@ -187,8 +187,8 @@ type answer struct {
 	body   map[string]any
 }
 
-// do makes a request with the admin key. headers are pairs of names and values. An empty value removes a header; each line
-// of a value is sent as a header of its own.
+// do makes a request with the admin key. headers holds pairs of names and values. An empty value removes a header. Each line of a
+// value is sent as a separate header.
 func (p *parley) do(ctx context.Context, method, path string, body any, headers ...string) (answer, error) {
 	var reader io.Reader
 	switch b := body.(type) {
@@ -257,10 +257,11 @@ func (p *parley) later(method, path string, body any, headers ...string) <-chan 
 	return answers
 }
 
-// testTimeout is how long a test waits for an event that must come. Only a hang reaches it, on however slow a machine.
+// testTimeout is the time that a test waits for an event that must come. It is so long that only a hang reaches it, even on a
+// slow machine.
 const testTimeout = 2 * time.Minute
 
-// within returns the next value of a channel.
+// within returns the next value of a channel. It fails the test after testTimeout.
 func within[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
 	late := time.NewTimer(testTimeout)
@@ -320,7 +321,7 @@ func code(body map[string]any) string {
 	return c
 }
 
-// frame is a frame that the server sent.
+// frame is a frame from the server.
 type frame struct {
 	Type      string          `json:"type"`
 	ReplyTo   string          `json:"replyTo"`
@@ -338,7 +339,7 @@ type frame struct {
 	HeartbeatSeconds int    `json:"heartbeatSeconds"`
 	ReconnectAfterMs int    `json:"reconnectAfterMs"`
 
-	code, field string // of Error
+	code, field string // members of Error
 	raw         string
 }
 

@@ -11,7 +11,7 @@ import (
 	"parley/stream"
 )
 
-// numbered is a model that replies with the number of the call, when the test allows it.
+// numbered is a model whose reply is the number of the call. It replies when the test allows it.
 type numbered struct {
 	calls atomic.Int64
 	gate  chan struct{}
@@ -62,7 +62,7 @@ func TestIdempotency_TenSendsAtOnce_OneReply(t *testing.T) {
 		}
 	}
 	if n := model.calls.Load(); n != 1 || fresh != 1 {
-		t.Errorf("the model was called %d times, %d answers are said to be new", n, fresh)
+		t.Errorf("the model was called %d times, and %d responses are not marked as replayed", n, fresh)
 	}
 	if count := p.must("GET", "/v1/sessions/"+session, nil)["messageCount"]; count != 2.0 {
 		t.Errorf("messageCount is %v", count)
@@ -133,12 +133,12 @@ func TestIdempotency_OtherRequest_409(t *testing.T) {
 	}
 }
 
-func TestIdempotency_CreateSession(t *testing.T) {
+func TestIdempotency_CreateSessionTwice_OneSession(t *testing.T) {
 	p := start(t, &numbered{})
 	body := map[string]any{"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 100}}
 	first := p.call("POST", "/v1/sessions", body, "Idempotency-Key", "k1")
 	if first.header.Get("Idempotent-Replayed") != "" {
-		t.Error("the first one is said to be replayed")
+		t.Error("the first response is marked as replayed")
 	}
 	if again := p.call("POST", "/v1/sessions", body, "Idempotency-Key", "k1"); again.raw != first.raw || again.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("%s and %s", first.raw, again.raw)

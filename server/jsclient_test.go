@@ -20,18 +20,19 @@ import (
 	"parley/stream"
 )
 
-// cutProxy is a proxy whose connections are cut by cuttingDialer.
+// cutProxy is a proxy that cuts its connections through a cuttingDialer.
 type cutProxy struct {
 	*cuttingDialer
 	address  string
 	listener net.Listener
 	work     sync.WaitGroup
-	// lose is the direction in which the next bytes are lost with their connection: "request" to the server, "answer" from it.
+	// lose is the direction in which the proxy drops the next bytes and cuts the connection: "request" to the server, "answer"
+	// from it, or "".
 	lose atomic.Pointer[string]
 	lost atomic.Int32
 }
 
-// newCutProxy returns a proxy that cuts each connection after the number of bytes that after returns; 0 is never.
+// newCutProxy returns a proxy that cuts each connection after the number of bytes that after returns; 0 means never.
 func (p *parley) newCutProxy(t *testing.T, after func() int) *cutProxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,7 +71,7 @@ func (f *cutProxy) carry(near net.Conn, server string) {
 	_, _ = io.Copy(near, &oneWay{far, f, "answer"})
 }
 
-// oneWay is a connection, read in one direction.
+// oneWay is one direction of a proxied connection.
 type oneWay struct {
 	net.Conn
 	by  *cutProxy
@@ -88,7 +89,7 @@ func (l *oneWay) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// holding returns a model like another, but its replies to messages that begin with "hold " never end.
+// holding returns a model that works like other. But its replies to messages that begin with "hold " do not end by themselves.
 func holding(other stream.Model) stream.Model {
 	return modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 		result, err := other.Generate(ctx, request, write)
@@ -108,14 +109,15 @@ type jsConversation struct {
 	Texts   []string `json:"texts"`
 }
 
-// jsLosing is a task for testdata/jsclient.mjs: it tells the proxy when to lose what.
-type jsLosing struct {
+// jsLossTask is a task for testdata/jsclient.mjs: it tells the proxy which
+// bytes to lose next.
+type jsLossTask struct {
 	Session string   `json:"session"`
 	Wire    string   `json:"wire"`
 	Losses  []string `json:"losses"`
 }
 
-// largeSession makes a session whose context window is never full.
+// largeSession creates a session whose context window never gets full.
 func (p *parley) largeSession() string {
 	p.t.Helper()
 	wanted := map[string]any{"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 1_000_000}}
@@ -127,11 +129,11 @@ func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	p := start(t, holding(reciter(2*time.Millisecond)))
 	var wires []*cutProxy
-	rough := func() string {
+	newWire := func() string {
 		own := rand.New(rand.NewPCG(9, uint64(len(wires))))
 		count := 0 // guarded by the dialer
 		f := p.newCutProxy(t, func() int {
-			if count++; count%3 == 0 { // a long message, and the end of a long reply, have to come through in one piece
+			if count++; count%3 == 0 { // long messages and the end of a long reply need one longer connection
 				return 15_000 + own.IntN(30_000)
 			}
 			return 300 + own.IntN(2500) // the handshake takes some 900
@@ -141,7 +143,7 @@ func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
 	}
 	var conversations []jsConversation
 	for range 4 {
-		c := jsConversation{Session: p.largeSession(), Sender: rough(), Watcher: rough()}
+		c := jsConversation{Session: p.largeSession(), Sender: newWire(), Watcher: newWire()}
 		for i := range 12 {
 			text := verse(random, []int{1, 10, 100, 400}[i%4])
 			if i%3 == 1 {
@@ -151,37 +153,38 @@ func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
 		}
 		conversations = append(conversations, c)
 	}
-	still := p.newCutProxy(t, nil)
-	losing := jsLosing{Session: p.largeSession(), Wire: still.address}
+	lossProxy := p.newCutProxy(t, nil)
+	lossTask := jsLossTask{Session: p.largeSession(), Wire: lossProxy.address}
 	for range 5 {
-		losing.Losses = append(losing.Losses, "request", "answer")
+		lossTask.Losses = append(lossTask.Losses, "request", "answer")
 	}
-	p.drivesJSClient(t, still, conversations, losing)
+	p.runJSClient(t, lossProxy, conversations, lossTask)
 
 	cuts := 0
 	for _, f := range wires {
 		cuts += int(f.cuts.Load())
 	}
 	for _, c := range conversations {
-		p.kept(t, c.Session, c.Texts)
+		p.wantExchanges(t, c.Session, c.Texts)
 	}
-	if n := len(p.history(losing.Session)); n != 2*(1+len(losing.Losses)) {
-		t.Errorf("of %d messages that were sent there are %d, with their replies", 1+len(losing.Losses), n)
+	if n := len(p.history(lossTask.Session)); n != 2*(1+len(lossTask.Losses)) {
+		t.Errorf("%d messages were sent; the history has %d messages and replies", 1+len(lossTask.Losses), n)
 	}
-	t.Logf("cut %d times anywhere over %d wires, %d times with a send, a cancel or their answers", cuts, len(wires), still.lost.Load())
-	if cuts < 100 || int(still.lost.Load()) != 2*len(losing.Losses) {
-		t.Error("that is too seldom")
+	t.Logf("cut %d times anywhere over %d wires, %d times with a send, a cancel or their answers", cuts, len(wires), lossProxy.lost.Load())
+	if cuts < 100 || int(lossProxy.lost.Load()) != 2*len(lossTask.Losses) {
+		t.Error("too few cuts or losses")
 	}
 }
 
-// drivesJSClient runs testdata/jsclient.mjs to its end. The proxy still loses what the script asks for.
-func (p *parley) drivesJSClient(t *testing.T, still *cutProxy, conversations []jsConversation, losing jsLosing) {
+// runJSClient runs testdata/jsclient.mjs to its end. lossProxy loses the bytes that the
+// script asks it to lose.
+func (p *parley) runJSClient(t *testing.T, lossProxy *cutProxy, conversations []jsConversation, lossTask jsLossTask) {
 	t.Helper()
-	needs(t, "node", "nodejs")
+	requireCommand(t, "node", "nodejs")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testTimeout)
 	defer cancel()
 	const script = "testdata/jsclient.mjs"
-	if _, err := os.Stat(script); err != nil { // so that Go keeps no result of another script
+	if _, err := os.Stat(script); err != nil { // go test then knows that the result depends on the script
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(ctx, "node", "--experimental-websocket", "--no-warnings", script)
@@ -193,9 +196,9 @@ func (p *parley) drivesJSClient(t *testing.T, still *cutProxy, conversations []j
 	if err != nil {
 		t.Fatal(err)
 	}
-	var complaints strings.Builder
-	command.Stderr = &complaints
-	task, err := json.Marshal(map[string]any{"url": p.url, "key": adminKey, "conversations": conversations, "losing": losing})
+	var stderr strings.Builder
+	command.Stderr = &stderr
+	task, err := json.Marshal(map[string]any{"url": p.url, "key": adminKey, "conversations": conversations, "losing": lossTask})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,16 +208,16 @@ func (p *parley) drivesJSClient(t *testing.T, still *cutProxy, conversations []j
 	_, _ = in.Write(append(task, '\n'))
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		what := lines.Text()
-		still.lose.Store(&what)
+		lossProxy.lose.Store(&what)
 		_, _ = fmt.Fprintf(in, "%q\n", what)
 	}
-	if err := command.Wait(); err != nil || complaints.Len() > 0 {
-		t.Fatalf("the client: %v\n%s", err, &complaints)
+	if err := command.Wait(); err != nil || stderr.Len() > 0 {
+		t.Fatalf("the client: %v\n%s", err, &stderr)
 	}
 }
 
-// kept checks that a session has these messages, each once, each with a reply that repeats it.
-func (p *parley) kept(t *testing.T, session string, texts []string) {
+// wantExchanges checks that a session has each of these messages once, with a reply that repeats it.
+func (p *parley) wantExchanges(t *testing.T, session string, texts []string) {
 	t.Helper()
 	history := p.history(session)
 	if len(history) != 2*len(texts) {
@@ -226,7 +229,7 @@ func (p *parley) kept(t *testing.T, session string, texts []string) {
 			status = "cancelled"
 		}
 		if asked, reply := history[2*i], history[2*i+1]; asked.Content != text || reply.Content != text || reply.Status != status {
-			t.Errorf("message %d: %q was answered, %s, %q, want %q", i, asked.Content, reply.Status, reply.Content, text)
+			t.Errorf("message %d is %q and its reply (%s) %q, want %q", i, asked.Content, reply.Status, reply.Content, text)
 		}
 	}
 }

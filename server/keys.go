@@ -11,13 +11,13 @@ import (
 	"parley/server/api"
 )
 
-// keyWithSecret is a key in the responses of its creation and rotation, the only ones that show the secret.
+// keyWithSecret is a key in the response to its creation or rotation. No other response contains the secret.
 type keyWithSecret struct {
 	auth.Record
 	Key string `json:"key"`
 }
 
-// createKey is POST /v1/keys. A key can only make keys of its own account and mode, with scopes that it has itself.
+// createKey is POST /v1/keys. A key can create keys only for its own account and mode, with scopes that it has itself.
 func (s *Server) createKey(c *gin.Context) (any, error) {
 	var body struct {
 		Name      *string  `json:"name"`
@@ -41,7 +41,7 @@ func (s *Server) createKey(c *gin.Context) (any, error) {
 	return keyWithSecret{key.Record(time.Now()), secret}, nil
 }
 
-// newKey checks the request for a new key.
+// newKey checks the members of a request for a new key; nil is a member that was left out.
 func newKey(name *string, scopes []string, expiresAt *string) (wanted auth.NewKey, err error) {
 	switch {
 	case name == nil:
@@ -64,7 +64,7 @@ func newKey(name *string, scopes []string, expiresAt *string) (wanted auth.NewKe
 	return wanted, nil
 }
 
-// listKeys is GET /v1/keys. It always returns all keys on one page.
+// listKeys is GET /v1/keys. It returns all keys on one page.
 func (s *Server) listKeys(c *gin.Context) (any, error) {
 	keys, err := s.Keys.List(c.Request.Context(), principal(c).Owner())
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Server) rotateKey(c *gin.Context) (any, error) {
 	return keyWithSecret{key.Record(time.Now()), secret}, nil
 }
 
-// keyID returns the key in the path. A malformed id gives the same error as an unknown key.
+// keyID returns the id of the key in the path. A malformed id gives the same error as an unknown key.
 func keyID(c *gin.Context) (string, error) {
 	id := c.Param("keyId")
 	if !conversation.ValidID(auth.KeyPrefix, id) {

@@ -17,7 +17,7 @@ import (
 	"parley/auth"
 )
 
-// with returns the header for a request with another key.
+// with returns the Authorization header of a key, for a request.
 func with(secret string) []string { return []string{"Authorization", "Bearer " + secret} }
 
 // status makes a request with a key and checks the response's status and, for an error, its code.
@@ -88,7 +88,7 @@ func TestKeys_Lifecycle(t *testing.T) {
 		t.Errorf("the list is %s", list.raw)
 	}
 	if strings.Contains(list.raw, `"key":`) || strings.Contains(list.raw, "hash") || strings.Contains(list.raw, "previousKeyExpiresAt") {
-		t.Errorf("the list shows too much: %s", list.raw)
+		t.Errorf("the list shows a secret: %s", list.raw)
 	}
 	p.status(t, "revoke itself", admin, "DELETE", "/v1/keys/"+records[1].(map[string]any)["keyId"].(string), nil, 200, "")
 	p.status(t, "with the key that revoked itself", admin, "GET", "/v1/keys", nil, 401, "invalid_token")
@@ -130,7 +130,7 @@ func TestKeys_Create_Invalid(t *testing.T) {
 	}
 	p.status(t, "a body of rotate", admin, "POST", "/v1/keys/key_0000000000000000/rotate", `{"now":true}`, 400, "validation_error")
 	if n := len(p.status(t, "list", admin, "GET", "/v1/keys", nil, 200, "").body["data"].([]any)); n != 1 {
-		t.Errorf("after all that was refused there are %d keys", n)
+		t.Errorf("after the refused requests there are %d keys", n)
 	}
 }
 
@@ -167,8 +167,8 @@ type describedRoute struct {
 	scope        auth.Scope
 }
 
-// describedRoutes returns each route of openapi.yaml that takes a scope. The ids in the paths do not exist, so a key with the scope gets
-// 404 or the like. The streaming handshake has no scope of its own: each frame is checked instead.
+// describedRoutes returns each route of openapi.yaml that needs a scope. The ids in the paths do not exist, so a request with the
+// scope gets a 404, for example. The handshake needs no scope, because each frame is checked instead.
 func describedRoutes(t *testing.T) (all []describedRoute) {
 	id := map[string]string{"sessionId": "session_", "messageId": "msg_", "keyId": "key_"}
 	for path, item := range documents.openAPI.Paths.Map() {
@@ -241,7 +241,7 @@ func TestScopes_EachFrame(t *testing.T) {
 				t.Errorf("%s with %s: %s, want %s", kind, scope, f.Error, want)
 			}
 		}
-		s.must(map[string]any{"type": "ping", "id": "p"}) // this and unsubscribe need none
+		s.must(map[string]any{"type": "ping", "id": "p"}) // ping and unsubscribe need no scope
 		s.next("pong")
 		s.must(map[string]any{"type": "unsubscribe", "id": "u", "sessionId": "session_0000000000000000"})
 		s.next("unsubscribed")
@@ -254,7 +254,7 @@ func TestModes_Separate(t *testing.T) {
 	_, live := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 	_, test := p.newKey("acme", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 	if !strings.HasPrefix(test, "svc_test_") {
-		t.Fatal("a test key does not look like one")
+		t.Fatal("a test key does not have the prefix of one")
 	}
 	for name, k := range map[string]struct{ mine, theirs, mode string }{
 		"404_live_data_with_a_test_key": {live, test, "live"}, "404_test_data_with_a_live_key": {test, live, "test"},
@@ -285,7 +285,7 @@ func TestModes_Separate(t *testing.T) {
 				p.status(t, name, k.theirs, r.method, r.path, body, 404, r.code)
 			}
 			if list := p.status(t, "list", k.theirs, "GET", "/v1/sessions", nil, 200, ""); strings.Contains(list.raw, session) {
-				t.Errorf("it is listed: %s", list.raw)
+				t.Errorf("the session is listed: %s", list.raw)
 			}
 			p.status(t, "mine is still there", k.mine, "GET", at, nil, 200, "")
 			p.status(t, "and its key", made.body["key"].(string), "GET", at, nil, 200, "")
@@ -303,12 +303,12 @@ func TestKeys_LastUsedAt(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		a := p.call("GET", "/v1/keys", nil, with(secret)...)
 		if record := a.body["data"].([]any)[0].(map[string]any); record["lastUsedAt"] != used.Format("2006-01-02T15:04:05.000Z") {
-			t.Errorf("it was used at %v: %s", used, a.raw)
+			t.Errorf("lastUsedAt is %v: %s", used, a.raw)
 		}
 	})
 }
 
-// logged is a log that can be read while it is written.
+// logged is a log that tests can read while the server writes to it.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu

@@ -11,8 +11,8 @@ import (
 	"parley/auth/limit"
 )
 
-// setOwnerLimits sets the limit headers to those of the request's account and mode. If these are unknown because the
-// store failed, they are those of the caller's address.
+// setOwnerLimits sets the limit headers to the limits of the request's account and mode. If these are unknown because the
+// store failed, the headers show the limit of the caller's address instead.
 func (s *Server) setOwnerLimits(c *gin.Context) {
 	decision, ok := auth.AdmissionOf(c.Request.Context()).Decision()
 	if !ok {
@@ -21,13 +21,13 @@ func (s *Server) setOwnerLimits(c *gin.Context) {
 	setLimitHeaders(c.Writer.Header(), decision)
 }
 
-// setAddressLimits sets the limit headers to those of failed authentications from the caller's address.
+// setAddressLimits sets the limit headers to the limit on failed authentications from the caller's address.
 func (s *Server) setAddressLimits(c *gin.Context) {
 	setLimitHeaders(c.Writer.Header(), s.Limits.FailureStatus(address(c.Request)))
 }
 
-// withAddressLimits sets the limit headers before h, for a handler that may refuse a request before it knows who calls:
-// every response under /v1 has these headers.
+// withAddressLimits sets the limit headers before it calls h. It is for handlers that may refuse a request before they know
+// its principal: every response under /v1 has these headers.
 func (s *Server) withAddressLimits(h handler) handler {
 	return func(c *gin.Context) (any, error) {
 		s.setAddressLimits(c)
@@ -42,11 +42,11 @@ func setLimitHeaders(h http.Header, d limit.Decision) {
 	h.Set("X-RateLimit-Reset", strconv.FormatInt(int64(d.Reset), 10))
 }
 
-// address returns where a request comes from. Headers that proxies set are ignored: any client can send them.
+// address returns the IP address of the caller. It ignores the headers that proxies set, because any client can send them.
 func address(r *http.Request) netip.Addr {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return netip.Addr{} // a Unix socket; all of its clients count as one
+		return netip.Addr{} // a Unix socket: all its clients share the zero address
 	}
 	return from.Addr().Unmap()
 }

@@ -10,58 +10,59 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// losing is two nodes on one Redis. A test can lose Redis' replies to the first: the commands have taken effect then.
-type losing struct {
+// lossyNodes has two nodes on one Redis. A test can make a proxy lose Redis' replies to the first node, after the commands have
+// taken effect.
+type lossyNodes struct {
 	*parley
 	other *parley
 	model *directed
 	proxy *redistest.Loser
 }
 
-// known loads the scripts into the shared Redis. Otherwise the lost reply would be that a script is unknown, without effect.
-var known sync.Once
+// scriptsLoaded guards the loading of the scripts into the shared Redis. Without them, the lost reply would be the error
+// NOSCRIPT, and the command would have had no effect.
+var scriptsLoaded sync.Once
 
 const aUser = "user_0123456789abcdef"
 
-func newLosing(t *testing.T) *losing {
+func newLossyNodes(t *testing.T) *lossyNodes {
 	t.Parallel()
 	server := shared.Server(t)
 	url := fmt.Sprintf("%s/%d", server.URL, databases.Add(1))
-	known.Do(func() {
+	scriptsLoaded.Do(func() {
 		p := startOn(t, newDatabase(t), echo)
 		session := p.session()
 		p.send(session, "hello")
 		p.must("DELETE", messages(session), nil)
 		p.must("DELETE", "/v1/sessions/"+session, nil)
 	})
-	x := &losing{model: newDirected(), proxy: redistest.NewLoser(t, server.Addr)}
+	x := &lossyNodes{model: newDirected(), proxy: redistest.NewLoser(t, server.Addr)}
 	x.parley = startOn(t, "redis://"+x.proxy.Addr+strings.TrimPrefix(url, server.URL), x.model)
 	x.other = startOn(t, url, x.model)
 	return x
 }
 
-// lose makes a request that takes effect but gets 503, because the replies of Redis to all commands that contain of are
-// lost.
-func (x *losing) lose(of, method, path string, body any, headers ...string) {
+// lose makes a request that takes effect but gets a 503: the proxy loses Redis' replies to all commands that contain marker.
+func (x *lossyNodes) lose(marker, method, path string, body any, headers ...string) {
 	x.t.Helper()
-	x.proxy.LoseRepliesTo(of)
+	x.proxy.LoseRepliesTo(marker)
 	defer x.proxy.Heal()
 	if got := x.call(method, path, body, headers...); got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
 		x.t.Fatalf("%s %s: %d %s", method, path, got.status, got.raw)
 	}
 }
 
-// exchange sends a message, which must get its reply.
-func (x *losing) exchange(session, text string) {
+// exchange sends a message through the other node and checks the reply.
+func (x *lossyNodes) exchange(session, text string) {
 	x.t.Helper()
 	answered := x.other.later("POST", messages(session), content(text))
 	x.model.answer(x.t, "to "+text)
-	if m := decodeInto[message](x.t, within(x.t, "the answer", answered)); m.Content != "to "+text || m.Status != "completed" {
+	if m := decodeInto[message](x.t, within(x.t, "the response", answered)); m.Content != "to "+text || m.Status != "completed" {
 		x.t.Errorf("%+v", m)
 	}
 }
 
-// answer replies to the model's next call.
+// answer waits for the model's next call and replies to it with text.
 func (m *directed) answer(t testing.TB, text string) {
 	t.Helper()
 	c := m.next(t)
@@ -69,8 +70,8 @@ func (m *directed) answer(t testing.TB, text string) {
 	c.end()
 }
 
-// wantCounts checks a session's counters: so many messages, and the tokens of their prompts and replies, each once.
-func (x *losing) wantCounts(session string, messages, calls int) {
+// wantCounts checks the number of messages, that the tokens of each reply count once, and the number of calls to the model.
+func (x *lossyNodes) wantCounts(session string, messages, calls int) {
 	x.t.Helper()
 	s := x.must("GET", "/v1/sessions/"+session, nil)
 	total := 0.0
@@ -87,12 +88,12 @@ func (x *losing) wantCounts(session string, messages, calls int) {
 		x.t.Errorf("%v tokens are used, %v by the replies", used, total)
 	}
 	if n := x.model.asked.Load(); n != int64(calls) {
-		x.t.Errorf("the model was asked %d times, want %d", n, calls)
+		x.t.Errorf("the model was called %d times, want %d", n, calls)
 	}
 }
 
 func TestSend_LostResponse_RepeatJoins(t *testing.T) {
-	x := newLosing(t)
+	x := newLossyNodes(t)
 	session := x.session()
 	x.lose(session, "POST", messages(session), content("hello"), "Idempotency-Key", "one")
 	var repeats []<-chan answer
@@ -101,7 +102,7 @@ func TestSend_LostResponse_RepeatJoins(t *testing.T) {
 	}
 	x.model.answer(t, "once")
 	for _, repeat := range repeats {
-		got := within(t, "an answer", repeat)
+		got := within(t, "a response", repeat)
 		if m := decodeInto[message](t, got); got.status != 200 || m.Content != "once" || m.Status != "completed" || got.header.Get("Idempotent-Replayed") != "true" {
 			t.Errorf("%d %s", got.status, got.raw)
 		}
@@ -112,20 +113,20 @@ func TestSend_LostResponse_RepeatJoins(t *testing.T) {
 }
 
 func TestSend_LostResponse_NoIdempotencyKey(t *testing.T) {
-	x := newLosing(t)
+	x := newLossyNodes(t)
 	session := x.session()
 	x.lose(session, "POST", messages(session), content("hello"))
 	next := x.other.later("POST", messages(session), content("hello"))
 	x.model.answer(t, "the first")
 	x.model.answer(t, "the second")
-	if m := decodeInto[message](t, within(t, "the answer", next)); m.Content != "the second" {
+	if m := decodeInto[message](t, within(t, "the response", next)); m.Content != "the second" {
 		t.Errorf("%+v", m)
 	}
 	x.wantCounts(session, 4, 2)
 }
 
 func TestEndTurn_LostResponse_Once(t *testing.T) {
-	x := newLosing(t)
+	x := newLossyNodes(t)
 	session := x.session()
 	watching := x.other.dial()
 	watching.mustSubscribe(session, "")
@@ -134,13 +135,13 @@ func TestEndTurn_LostResponse_Once(t *testing.T) {
 	c.say("once")
 	x.proxy.LoseRepliesTo(session)
 	c.end()
-	if got := within(t, "the waiting caller's answer", waiting); got.status != http.StatusServiceUnavailable {
+	if got := within(t, "the waiting caller's response", waiting); got.status != http.StatusServiceUnavailable {
 		t.Errorf("%d %s", got.status, got.raw)
 	}
 	x.proxy.Heal()
 	for _, p := range []*parley{x.parley, x.other} {
 		var got answer
-		p.poll("the repeat's answer", func() bool { // the end is tried again within a second
+		p.poll("the response to the repeat", func() bool { // the node retries the end of the turn within a second
 			got = p.call("POST", messages(session), content("hello"), "Idempotency-Key", "one")
 			return got.status != http.StatusServiceUnavailable
 		})
@@ -152,12 +153,12 @@ func TestEndTurn_LostResponse_Once(t *testing.T) {
 	x.wantCounts(session, 2, 1)
 	x.exchange(session, "again")
 	if f := watching.until("message.completed"); f.Message.Content != "to again" {
-		t.Errorf("the viewer was shown another end: %+v", f)
+		t.Errorf("the viewer got another end: %+v", f)
 	}
 }
 
 func TestCreateSession_LostResponse_Once(t *testing.T) {
-	x := newLosing(t)
+	x := newLossyNodes(t)
 	body := map[string]any{"userId": aUser}
 	x.lose(aUser, "POST", "/v1/sessions", body, "Idempotency-Key", "one")
 	for i := range 2 {
@@ -178,7 +179,7 @@ func TestClear_LostResponse_Done(t *testing.T) {
 	t.Parallel()
 	for name, live := range map[string]bool{"idle": false, "in_mid_reply": true} {
 		t.Run(name, func(t *testing.T) {
-			x := newLosing(t)
+			x := newLossyNodes(t)
 			session := x.session()
 			watching := x.dial()
 			x.exchange(session, "hello")
@@ -206,7 +207,7 @@ func TestClear_LostResponse_Done(t *testing.T) {
 }
 
 func TestDeleteSession_LostResponse_Done(t *testing.T) {
-	x := newLosing(t)
+	x := newLossyNodes(t)
 	session := x.session()
 	here, there := x.dial(), x.other.dial()
 	here.mustSubscribe(session, "")

@@ -52,10 +52,11 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if body.Streaming != nil && *body.Streaming {
 		return withReplayHeader(s.streaming(c, exchange), nil)
 	}
-	// The request's own context would end the wait for a caller that has only closed its sending side, and still reads.
+	// A caller may close its sending side and still read the response. That cancels the request's context, which must
+	// not end the wait.
 	reply, err := exchange.Wait(context.WithoutCancel(c.Request.Context()))
 	if err != nil {
-		return nil, err // without the header: the reply's end is not known
+		return nil, err // without the header, because the outcome of the reply is unknown
 	}
 	if reply.Status == stream.Failed {
 		return withReplayHeader(nil, api.Failed(reply))
@@ -63,7 +64,8 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	return withReplayHeader(reply, nil)
 }
 
-// previewContext is POST /v1/sessions/{sessionId}/context, a dry run: what a send would put into the prompt, and why.
+// previewContext is POST /v1/sessions/{sessionId}/context, a dry run. It returns the messages that the window
+// would consider for the prompt, and what would become of each.
 func (s *Server) previewContext(c *gin.Context) (any, error) {
 	id, err := sessionID(c)
 	if err != nil {
@@ -87,12 +89,12 @@ func (s *Server) previewContext(c *gin.Context) (any, error) {
 	return preview, nil
 }
 
-// send sends a message and returns when the turn has begun.
+// send sends a message. It returns when the turn has begun.
 func (s *Server) send(c *gin.Context, m conversation.NewMessage) (*turn.Sent, error) {
 	return s.Conversation.Send(c.Request.Context(), api.Owner(principal(c)), m)
 }
 
-// streamingReply is a reply that has begun, and how to subscribe to it.
+// streamingReply is a live reply and what a client needs to subscribe to it.
 type streamingReply struct {
 	conversation.Message
 	Stream subscribeInfo `json:"stream"`
@@ -118,7 +120,7 @@ func (s *Server) streaming(c *gin.Context, x *turn.Sent) streamingReply {
 	return streamingReply{Message: x.Reply, Stream: info}
 }
 
-// socketURL returns the URL of GET /v1/stream, by the name under which the caller reaches this server.
+// socketURL returns the URL of GET /v1/stream, with the host and the scheme of the caller's request.
 func socketURL(c *gin.Context) string {
 	scheme := "ws://"
 	if c.Request.TLS != nil || c.GetHeader("X-Forwarded-Proto") == "https" {
@@ -204,7 +206,8 @@ func (s *Server) cancelMessage(c *gin.Context) (any, error) {
 	return s.Conversation.Cancel(c.Request.Context(), api.Owner(principal(c)), session, message)
 }
 
-// issueTicket is POST /v1/stream/tickets: a ticket opens one socket within 30 s, so that browsers need no key in a URL.
+// issueTicket is POST /v1/stream/tickets: a ticket opens one socket within 30 s. Browsers use it because they
+// cannot set an Authorization header on a WebSocket, and a key must not be in a URL.
 func (s *Server) issueTicket(c *gin.Context) (any, error) {
 	var body struct {
 		SessionID *string `json:"sessionId"`

@@ -56,7 +56,7 @@ func TestSend_InvalidBody(t *testing.T) {
 		h := p.history(session)
 		asked := h[len(h)-2]
 		if r["content"] != "You said: Be \x01 brief <&>" || asked.Role != "system" || asked.Metadata["n"] != 1.5 || asked.Status != "completed" {
-			t.Errorf("answered %v to %+v", r, asked)
+			t.Errorf("the reply is %v, to %+v", r, asked)
 		}
 	})
 }
@@ -84,7 +84,7 @@ func TestHistory(t *testing.T) {
 	newest := slices.Clone(ids)
 	slices.Reverse(newest)
 	if len(ids) != 60 || !slices.IsSorted(ids) {
-		t.Fatalf("the ids do not rise: %v", ids)
+		t.Fatalf("the ids do not ascend: %v", ids)
 	}
 	check := func(name, query string, want []string, more, newestPage bool) {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestHistory(t *testing.T) {
 	bad.run(t, p, session)
 }
 
-func TestOneMessage(t *testing.T) {
+func TestGetAndCancelMessage(t *testing.T) {
 	p := start(t, echo)
 	session, other := p.session(), p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
@@ -151,14 +151,14 @@ func TestOneMessage(t *testing.T) {
 	bad["400_cancel_unknown_field"] = refused{"POST", path + reply + "/cancel", `{"why":1}`, nil, 400, "validation_error", "why"}
 	bad["415_cancel_text"] = refused{"POST", path + reply + "/cancel", `x`, []string{"Content-Type", "text/plain"}, 415, "unsupported_media_type", ""}
 	bad.run(t, p, session)
-	for name, id := range map[string]string{"200_reply": reply, "200_question": asked} {
+	for name, id := range map[string]string{"200_reply": reply, "200_user_message": asked} {
 		t.Run(name, func(t *testing.T) {
 			m := p.must("GET", "/v1/sessions/"+session+"/messages/"+id, nil)
 			if m["messageId"] != id || m["status"] != "completed" || m["stream"].(map[string]any)["cursor"] == "" {
 				t.Errorf("got %v", m)
 			}
 		})
-		t.Run(name+"_cancelled_is_as_it_was", func(t *testing.T) {
+		t.Run(name+"_cancel_changes_nothing", func(t *testing.T) {
 			before := p.snapshot(session)
 			m := p.must("POST", "/v1/sessions/"+session+"/messages/"+id+"/cancel", nil)
 			if m["messageId"] != id || m["status"] != "completed" || p.snapshot(session) != before {
@@ -168,7 +168,7 @@ func TestOneMessage(t *testing.T) {
 	}
 }
 
-func TestClearHistory(t *testing.T) {
+func TestClear_Repeated_ClearsNothing(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	path := "/v1/sessions/" + session + "/messages"
@@ -179,7 +179,7 @@ func TestClearHistory(t *testing.T) {
 	}
 	s := p.must("GET", "/v1/sessions/"+session, nil)
 	if s["messageCount"] != 0.0 || fmt.Sprint(s["tokenUsage"]) != fmt.Sprint(used) || len(p.history(session)) != 0 {
-		t.Errorf("afterwards it is %v", s)
+		t.Errorf("after the clear, the session is %v", s)
 	}
 	checkError(t, p.call("GET", path+"/"+reply, nil), 404, "message_not_found", "")
 	if c := p.must("DELETE", path, nil); c["cleared"] != 0.0 {
@@ -191,7 +191,7 @@ func TestClearHistory(t *testing.T) {
 	checkError(t, p.call("DELETE", "/v1/sessions/"+noSession+"/messages", nil), 404, "session_not_found", "")
 }
 
-func TestTicketsAreIssued(t *testing.T) {
+func TestIssueTicket(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	for name, body := range map[string]any{"200_no_body": nil, "200_any_session": "{}", "200_one_session": map[string]any{"sessionId": session}} {

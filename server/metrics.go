@@ -17,7 +17,7 @@ import (
 	"parley/stream"
 )
 
-// Metrics are the Prometheus metrics of one process, in a registry of their own. Label values come from the code alone
+// Metrics holds the Prometheus metrics of one process, in its own registry. Label values come from the code alone
 // (route patterns, methods, statuses, endings), never from a request: an id or a key must not reach a monitoring system,
 // and a client must not be able to create time series.
 type Metrics struct {
@@ -36,31 +36,32 @@ type Metrics struct {
 // route is a route's method and pattern.
 type route struct{ method, pattern string }
 
-// statusClientClosed counts a 503 whose caller had left before it: no fault of the service. nginx uses the same number.
+// statusClientClosed is counted in place of a 503 if the caller had already disconnected: the service is not at fault. nginx
+// uses the same number.
 const statusClientClosed = 499
 
-// otherMethod and otherRoute are the labels of everything that we do not serve.
+// otherMethod and otherRoute are the labels of unknown methods and of requests that match no route.
 const (
 	otherMethod = "OTHER"
 	otherRoute  = "none"
 )
 
 var (
-	// statuses are those whose counters are cached. Any other status works too, but is looked up each time.
+	// statuses lists the statuses whose counters are cached. The counter of any other status is looked up for each request.
 	statuses = [...]int{101, 200, 204, 304, 400, 401, 403, 404, 405, 409, 413, 415, 426, 429, statusClientClosed, 500, 502, 503, 504}
 	methods  = [...]string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 )
 
-// routeMetrics are the metrics of one route with their labels applied, so that counting allocates nothing.
+// routeMetrics holds the metrics of one route with their labels applied, so that counting allocates nothing.
 type routeMetrics struct {
 	// static
-	requests *prometheus.CounterVec // all labels are applied but the status
+	requests *prometheus.CounterVec // lacks only the label status
 	duration prometheus.Observer
 
 	byStatus [len(statuses)]atomic.Pointer[prometheus.Counter] // set on first use
 }
 
-// NewMetrics returns metrics that are all zero.
+// NewMetrics returns metrics without any counts.
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
@@ -146,14 +147,14 @@ func (r *routeMetrics) count(status int) {
 	}
 	counter := r.byStatus[i].Load()
 	if counter == nil {
-		found := r.requests.WithLabelValues(strconv.Itoa(status)) // always the same counter, so a race here is harmless
+		found := r.requests.WithLabelValues(strconv.Itoa(status)) // the same counter for every caller, so a race is harmless
 		counter = &found
 		r.byStatus[i].Store(counter)
 	}
 	(*counter).Inc()
 }
 
-// Model returns a model whose calls are counted. The cost is one closure a call and one comparison a delta.
+// Model wraps model to count its calls. This costs one closure a call and one comparison a delta.
 func (m *Metrics) Model(model stream.Model) stream.Model { return countedModel{model, m} }
 
 type countedModel struct {
@@ -184,7 +185,7 @@ func (m countedModel) Generate(ctx context.Context, request stream.Request, writ
 	return result, err
 }
 
-// Embedder returns an embedding model whose calls are counted; nil for nil.
+// Embedder wraps embedder to count its calls. It returns nil for nil.
 func (m *Metrics) Embedder(embedder stream.Embedder) stream.Embedder {
 	if embedder == nil {
 		return nil

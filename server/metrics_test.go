@@ -36,7 +36,7 @@ func TestMetrics_CountWhatHappened(t *testing.T) {
 	p.call("PROPFIND", "/v1/sessions", nil)
 	p.dial()
 	var a answer
-	for late := time.Now().Add(testTimeout); ; { // the handshake is counted a moment after the socket's first frame
+	for late := time.Now().Add(testTimeout); ; { // the handshake is counted shortly after the socket's first frame
 		a = p.call("GET", "/metrics", nil, "Authorization", "")
 		missing := slices.DeleteFunc([]string{
 			`parley_http_requests_total{method="POST",route="/v1/sessions",status="200"} 1`,
@@ -59,16 +59,16 @@ func TestMetrics_CountWhatHappened(t *testing.T) {
 			break
 		}
 		if time.Now().After(late) {
-			t.Fatalf("%q is not there:\n%s", missing, regexp.MustCompile(`(?m)^(go_|process_|#|.*_bucket).*\n`).ReplaceAllString(a.raw, ""))
+			t.Fatalf("the metrics have no %q:\n%s", missing, regexp.MustCompile(`(?m)^(go_|process_|#|.*_bucket).*\n`).ReplaceAllString(a.raw, ""))
 		}
 	}
 	for _, name := range []string{"go_goroutines ", "process_open_fds "} {
 		if !strings.Contains(a.raw, "\n"+name) {
-			t.Errorf("%s is not there", name)
+			t.Errorf("the metrics have no %s", name)
 		}
 	}
 	if found := regexp.MustCompile(`svc_|session_[0-9A-Za-z]{16}|msg_|secret|hidden|somewhere|PROPFIND|mine`).FindString(a.raw); found != "" {
-		t.Errorf("the figures tell %q", found)
+		t.Errorf("the metrics contain %q", found)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestMetrics_Count_AllocatesNothing(t *testing.T) {
 	}
 	with, without := allocated(server.CountedHandler), allocated(server.UncountedHandler)
 	if with > without {
-		t.Errorf("a request allocates %v times, without figures %v", with, without)
+		t.Errorf("a request allocates %v times, without metrics %v", with, without)
 	}
 }
 

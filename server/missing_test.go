@@ -9,8 +9,8 @@ import (
 	"parley/web"
 )
 
-// What is nowhere is answered alike, under /v1 and outside: for programs in the one error body, for browsers with a page.
-func TestWhatIsNowhereIsNotFound(t *testing.T) {
+// An unknown path gets a 404, under /v1 and outside: with the usual error body for programs, and with a page for browsers.
+func TestUnknownPath_404(t *testing.T) {
 	p := start(t, echo, func(o *server.Options, _ *service.Options) { o.Page = web.Handler(web.Options{}) })
 	session := p.session()
 	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"

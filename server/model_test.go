@@ -8,7 +8,7 @@ import (
 	"parley/stream"
 )
 
-// modelFunc is a function that is a model.
+// modelFunc is a function that implements stream.Model.
 type modelFunc func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error)
 
 func (modelFunc) Name() string { return "scripted" }
@@ -23,11 +23,11 @@ var echo = modelFunc(func(_ context.Context, request stream.Request, write func(
 	return stream.Result{FinishReason: "stop"}, nil
 })
 
-// directed is a model that the test directs, call by call.
+// directed is a model that the test controls, call by call.
 type directed struct {
 	calls chan *call
-	asked atomic.Int64 // how often it was called
-	// linger, if not nil, keeps a cancelled call open until linger is closed.
+	asked atomic.Int64 // number of calls
+	// linger, if not nil, keeps a cancelled call open until the test closes linger.
 	linger chan struct{}
 }
 
@@ -39,7 +39,7 @@ type call struct {
 	ctx     context.Context
 	text    chan string
 	ends    chan ending
-	closed  chan struct{} // when the request has been closed
+	closed  chan struct{} // closed when the call has returned
 }
 
 type ending struct {
@@ -75,10 +75,10 @@ func (m *directed) next(t testing.TB) *call {
 	return within(t, "a call of the model", m.calls)
 }
 
-// say makes the model send text, and returns when it was sent.
+// say makes the model send text. It returns when the reply has the text.
 func (c *call) say(text string) {
 	c.text <- text
-	c.text <- "" // taken after the first was written
+	c.text <- "" // received only after the text was written
 }
 
 // end makes the model finish normally.

@@ -16,8 +16,7 @@ import (
 	"parley/stream"
 )
 
-// pipes is a network in memory, so that a whole server can run in a bubble of testing/synctest, where hours pass in no
-// time.
+// pipes is a network in memory. With it, a whole server can run in a synctest bubble, whose clock jumps over hours at once.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -26,7 +25,7 @@ type pipes struct {
 
 func startPiped(t testing.TB, model stream.Model, options ...option) *parley {
 	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	silence := func(_ *server.Options, o *service.Options) { // tests count on these seconds of the bubble's clock
+	silence := func(_ *server.Options, o *service.Options) { // tests rely on these times of the bubble's clock
 		o.Timeouts = stream.Timeouts{FirstByte: 20 * time.Second, Stall: 20 * time.Second}
 	}
 	return serve(t, newFile(t), l, l.dial, model, append([]option{silence}, options...)...)
@@ -60,14 +59,14 @@ func (l *pipes) Close() error {
 
 func (l *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "parley"} }
 
-// rawSocket speaks WebSocket by hand: it sends what no library would, and answers nothing by itself.
+// rawSocket is a WebSocket client without a library. It can send invalid frames, and it does not answer pings or closes.
 type rawSocket struct {
 	t    testing.TB
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-// dialRaw opens a socket by hand.
+// dialRaw opens a rawSocket.
 func (p *parley) dialRaw() *rawSocket {
 	p.t.Helper()
 	conn, err := p.dialNet(context.Background(), "tcp", p.url[len("http://"):])
@@ -100,7 +99,7 @@ const (
 	opPing   = 9
 )
 
-// write writes one whole frame, masked with zeros.
+// write writes one unfragmented frame, with a mask of zeros.
 func (s *rawSocket) write(op byte, payload []byte) error {
 	frame := []byte{0x80 | op}
 	switch n := len(payload); {

@@ -43,14 +43,14 @@ func TestNodes_ViewOnOtherNode_EveryByte(t *testing.T) {
 		want += part
 	}
 	if text := live.deltas(t, len(want)); text != want {
-		t.Errorf("the viewer of the other node saw %q", text)
+		t.Errorf("the viewer on the other node got %q", text)
 	}
 	c.say("end")
 	want += "end"
 	c.end()
 	late.mustSubscribe(session, cursor)
 	if f := idle.next("message.created"); f.Message.Role != "user" || f.Message.Content != "hello" {
-		t.Errorf("the idle viewer was first shown %+v", f.Message)
+		t.Errorf("the idle viewer first got %+v", f.Message)
 	}
 	for name, s := range map[string]*socket{"idle": idle, "late": late} {
 		if f := s.next("message.created"); f.Message.MessageID != begun["messageId"] || f.Message.Status != "streaming" || f.Message.Content != "" {
@@ -61,7 +61,7 @@ func TestNodes_ViewOnOtherNode_EveryByte(t *testing.T) {
 		}
 	}
 	if text := live.deltas(t, len("end")); text != "end" {
-		t.Errorf("the live viewer saw %q at last", text)
+		t.Errorf("in the end, the live viewer got %q", text)
 	}
 	for name, s := range map[string]*socket{"idle": idle, "live": live, "late": late} {
 		if f := s.next("message.completed"); f.Message.Content != want || f.Message.FinishReason != "stop" {
@@ -73,10 +73,10 @@ func TestNodes_ViewOnOtherNode_EveryByte(t *testing.T) {
 	}
 }
 
-// notifiedOnly is a node that polls other nodes' sessions only when it was notified, never because time has passed.
+// notifiedOnly is a store for a node. The node then polls other nodes' sessions only when it was notified, never by timer.
 type notifiedOnly struct {
 	conversation.Nodes
-	notified chan struct{} // holds one
+	notified chan struct{} // has room for one
 }
 
 func (n *notifiedOnly) Join(ctx context.Context, notify func(string)) error {
@@ -98,9 +98,9 @@ func (n *notifiedOnly) Poll(ctx context.Context, followed []conversation.Followe
 	}
 }
 
-// TestNodes_FirstWord_Notified has viewers on a node that never polls by itself: a reply that begins on another node must
-// reach it by notification. Nobody views it there, so the other node must hear of the viewer first. One notification may be
-// lost, if a Cluster is too busy for its bus; so the model goes on talking until it is heard.
+// TestNodes_FirstWord_Notified has a viewer on a node that polls only when it is notified. A reply begins on the other node,
+// where the session has no viewer. That node must learn of the viewer and notify its node. A busy Redis Cluster may lose one
+// notification, so the model continues until the viewer gets text.
 func TestNodes_FirstWord_Notified(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
@@ -132,7 +132,7 @@ func TestNodes_FirstWord_Notified(t *testing.T) {
 	viewer.until("message.completed")
 }
 
-// deltas reads deltas of n bytes in all, which must adjoin. It skips frames of the reply's beginning.
+// deltas reads deltas of n bytes in total, which must adjoin, and returns their text. It skips the frames before the first delta.
 func (s *socket) deltas(t *testing.T, n int) string {
 	t.Helper()
 	var text strings.Builder
@@ -154,7 +154,7 @@ func (s *socket) deltas(t *testing.T, n int) string {
 	return text.String()
 }
 
-func TestNodes_ViewerHops(t *testing.T) {
+func TestNodes_ViewerHops_MissesNothing(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
@@ -210,7 +210,7 @@ func TestNodes_StopFromOtherNode(t *testing.T) {
 		select {
 		case <-c.closed:
 		default:
-			t.Error("it was answered before the model's request was closed")
+			t.Error("the cancel got its response before the model's request was closed")
 		}
 		if m := decodeInto[message](t, cancelled); cancelled.status != 200 || m.Status != "cancelled" || m.Content != "Half of" {
 			t.Errorf("%d %s", cancelled.status, cancelled.raw)
@@ -226,7 +226,7 @@ func TestNodes_StopFromOtherNode(t *testing.T) {
 		within(t, "the end of the interrupted reply", c.closed)
 		next.say("Here")
 		next.end()
-		if m := decodeInto[message](t, within(t, "the answer", answered)); m.Content != "Here" {
+		if m := decodeInto[message](t, within(t, "the response", answered)); m.Content != "Here" {
 			t.Errorf("%+v", m)
 		}
 		if m := b.must("GET", messages(session)+"/"+begun["messageId"].(string), nil); m["status"] != "cancelled" || m["content"] != "Half of" {
@@ -305,7 +305,7 @@ func TestNodes_TwentySends_OneAfterAnother(t *testing.T) {
 	}
 	sends.Wait()
 	if most.Load() != 1 {
-		t.Errorf("%d replies of the session were written at once", most.Load())
+		t.Errorf("%d replies of the session were live at once", most.Load())
 	}
 	history := b.must("GET", messages(session)+"?order=asc&limit=100", nil)["data"].([]any)
 	if len(history) != 40 {
@@ -314,7 +314,7 @@ func TestNodes_TwentySends_OneAfterAnother(t *testing.T) {
 	for i := 0; i < len(history); i += 2 {
 		asked, reply := history[i].(map[string]any), history[i+1].(map[string]any)
 		if reply["content"] != "to "+asked["content"].(string) {
-			t.Errorf("%v is answered %v", asked["content"], reply["content"])
+			t.Errorf("the reply to %v is %v", asked["content"], reply["content"])
 		}
 	}
 }
@@ -333,7 +333,7 @@ func TestNodes_OneIdempotencyKey_OneReply(t *testing.T) {
 	c.end()
 	ids, fresh := make(map[string]bool), 0
 	for _, from := range answers {
-		got := within(t, "an answer", from)
+		got := within(t, "a response", from)
 		m := decodeInto[message](t, got)
 		if got.status != 200 || m.Content != "one reply" {
 			t.Errorf("%d %s", got.status, got.raw)
@@ -367,7 +367,7 @@ func TestNodes_RateLimit_Exact(t *testing.T) {
 	}
 	requests.Wait()
 	if passed.Load() != 60 {
-		t.Errorf("%d passed", passed.Load())
+		t.Errorf("%d requests passed", passed.Load())
 	}
 }
 
@@ -376,7 +376,7 @@ func TestNodes_RevokedKey_BothRefuse(t *testing.T) {
 	a, b := nodes(t, echo)
 	key, secret := a.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadSessions}})
 	bearer := []string{"Authorization", "Bearer " + secret}
-	for _, p := range []*parley{a, b} { // both know it
+	for _, p := range []*parley{a, b} { // both nodes have the key in their cache
 		if got := p.call("GET", "/v1/sessions", nil, bearer...); got.status != 200 {
 			t.Fatalf("%d %s", got.status, got.raw)
 		}
@@ -412,17 +412,16 @@ func TestNodes_Ticket_OnceOnEither(t *testing.T) {
 		}
 	}
 	if opened != 1 {
-		t.Errorf("it opened %d sockets", opened)
+		t.Errorf("the ticket opened %d sockets", opened)
 	}
 }
 
-// TestNodes_Summary_OtherNodeNotified has a viewer on each node. Each gets context.compressed once, and the message after
-// it.
+// TestNodes_Summary_OtherNodeNotified has a viewer on each node. Each must get context.compressed once, and then the next reply.
 func TestNodes_Summary_OtherNodeNotified(t *testing.T) {
 	t.Parallel()
 	model := &summarising{}
 	a, b := nodes(t, model)
-	f := &folding{parley: a, model: model, session: a.windowed(1000, "fifo")}
+	f := &summaryTest{parley: a, model: model, session: a.windowed(1000, "fifo")}
 	here, there := a.dial(), b.dial()
 	here.mustSubscribe(f.session, "")
 	there.mustSubscribe(f.session, "")
@@ -431,7 +430,7 @@ func TestNodes_Summary_OtherNodeNotified(t *testing.T) {
 	}
 	var last []any
 	for _, s := range []*socket{here, there} {
-		for { // two foldings, of 8 messages and of 2: a glance may see both as one, and a viewer be shown the second alone
+		for { // there are two summaries, of 8 messages and of 2 more; a poll may return them as one, and a viewer may get only the second
 			got := s.any()
 			if got.Type != "context.compressed" {
 				continue
@@ -444,14 +443,14 @@ func TestNodes_Summary_OtherNodeNotified(t *testing.T) {
 		}
 	}
 	if last[0] != last[1] {
-		t.Errorf("of the last folding the nodes tell %v", last)
+		t.Errorf("the nodes' events about the last summary differ: %v", last)
 	}
 	f.talk("m6")
 	for name, s := range map[string]*socket{"here": here, "there": there} {
 		for {
 			got := s.any()
 			if got.Type == "context.compressed" {
-				t.Errorf("%s, a folding is told twice: %s", name, got.raw)
+				t.Errorf("the viewer %s got the same summary twice: %s", name, got.raw)
 			}
 			if got.Type == "message.completed" && strings.Contains(got.raw, `"kept":{"count":13`) {
 				break

@@ -2,7 +2,7 @@
 
 package server_test
 
-// memoryFactor is by how much the race detector makes stacks and heaps larger, at most.
+// memoryFactor is the factor by which the race detector enlarges stacks and heaps at most; 1 without it.
 const (
 	raceDetector = false
 	memoryFactor = 1

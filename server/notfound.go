@@ -9,19 +9,19 @@ import (
 	"parley/server/api"
 )
 
-// Page is a file server for everything outside the API.
+// Page serves the files outside the API: the web page.
 type Page interface {
 	http.Handler
-	Has(path string) bool // whether GET and HEAD find a file there
+	Has(path string) bool // reports whether there is a file at path
 }
 
-// notFoundPage is the 404 for browsers. It repeats nothing of the request.
+// notFoundPage is the body of a 404 for browsers. It contains nothing from the request, so a link cannot inject HTML.
 const notFoundPage = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Parley: not found</title></head>
 <body><h1>There is nothing here.</h1><p><a href="/">The page</a> · <a href="/docs">Documentation</a></p></body></html>
 `
 
-// noRoute serves the page's files. Anything else is a 404.
+// noRoute handles a request that matches no route: it serves a file of the page, or a 404.
 func (s *Server) noRoute(c *gin.Context) {
 	path := c.Request.URL.Path
 	found := s.Page != nil && !underV1(path) && !hasEncodedSlash(c.Request.URL) && s.Page.Has(path)
@@ -47,8 +47,8 @@ func (s *Server) noRoute(c *gin.Context) {
 
 func underV1(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
 
-// reject responds with err to a request that no endpoint serves. Under /v1 such a request counts against the limits of its
-// key, if it has a valid one, and against those of its address if the key is invalid.
+// reject responds with err to a request that no endpoint serves. Under /v1, the request counts against the limits of the
+// key's account if the key is valid, and against the limit of the caller's address if it is invalid.
 func (s *Server) reject(err error) handler {
 	return func(c *gin.Context) (any, error) {
 		if !underV1(c.Request.URL.Path) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// windowed makes a session with a context window and a retention policy.
+// windowed creates a session with a context window of maxTokens and a retention policy.
 func (p *parley) windowed(maxTokens int, policy string) string {
 	p.t.Helper()
 	return p.must("POST", "/v1/sessions", map[string]any{
@@ -20,7 +20,7 @@ func (p *parley) exchange(model *directed, session, reply, text string, more ...
 	c := model.next(p.t)
 	c.say(reply)
 	c.end()
-	a := within(p.t, "the answer", answered)
+	a := within(p.t, "the response", answered)
 	if a.status != 200 {
 		p.t.Fatalf("%d %s", a.status, a.raw)
 	}
@@ -36,8 +36,8 @@ func firstWords(c *call) string {
 	return strings.Join(all, " ")
 }
 
-// TestRetentionPolicy_MessagesInPrompt has the same conversation under each policy. The window of 300 tokens is too small
-// for a summary: messages get 222 tokens, and each exchange takes 60.
+// TestRetentionPolicy_MessagesInPrompt has the same conversation under each policy. The window of 300 tokens is too small for a
+// summary. Messages may take 222 tokens of it, and each exchange takes 60.
 func TestRetentionPolicy_MessagesInPrompt(t *testing.T) {
 	said := []struct {
 		words, role, priority string
@@ -52,7 +52,7 @@ func TestRetentionPolicy_MessagesInPrompt(t *testing.T) {
 	for policy, want := range map[string]string{
 		"fifo":     "weather to-weather dinner to-dinner music to-music who",
 		"priority": "rules to-rules passwords to-passwords music to-music who",
-		"semantic": "lighthouse to-lighthouse dinner to-dinner music to-music who", // near, and then the newest
+		"semantic": "lighthouse to-lighthouse dinner to-dinner music to-music who", // the similar exchange, then the newest
 	} {
 		t.Run(policy, func(t *testing.T) {
 			model := newDirected()
@@ -73,7 +73,7 @@ func TestRetentionPolicy_MessagesInPrompt(t *testing.T) {
 			dry := decodeInto[previewed](t, p.call("POST", "/v1/sessions/"+session+"/context", content(question)))
 			c, reply := p.exchange(model, session, "nobody", question)
 			if got := firstWords(c); got != want {
-				t.Errorf("the model was asked %q, want %q", got, want)
+				t.Errorf("the model got %q, want %q", got, want)
 			}
 			n := strings.Count(want, " ") + 1
 			kept, dropped := reply.Context["kept"].(map[string]any), reply.Context["dropped"].(map[string]any)
@@ -83,7 +83,7 @@ func TestRetentionPolicy_MessagesInPrompt(t *testing.T) {
 			for _, name := range []string{"kept", "folded", "dropped", "skipped"} {
 				w, g := dry.Context[name].(map[string]any), reply.Context[name].(map[string]any)
 				if w["count"] != g["count"] || w["first"] != g["first"] {
-					t.Errorf("%s: %v was foretold, and it was %v", name, w, g)
+					t.Errorf("%s: the dry run has %v, the reply %v", name, w, g)
 				}
 			}
 			h := p.history(session)

@@ -6,7 +6,7 @@ import (
 	"parley/auth"
 )
 
-// previewed is the answer of a dry run.
+// previewed is the response to a dry run.
 type previewed struct {
 	Context  map[string]any
 	Messages []struct {
@@ -15,7 +15,7 @@ type previewed struct {
 	}
 }
 
-func TestADryRunIsRefusedWhereASendIs(t *testing.T) {
+func TestPreview_SameErrorsAsSend(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	const path = "/v1/sessions/{id}/context"
@@ -31,12 +31,12 @@ func TestADryRunIsRefusedWhereASendIs(t *testing.T) {
 		small := p.small(compression)
 		checkOverflow(t, p.call("POST", "/v1/sessions/"+small+"/context", content(ofTokens(69))), 69+4+3+25)
 		if a := p.call("POST", "/v1/sessions/"+small+"/context", content(ofTokens(68))); a.status != 200 {
-			t.Errorf("what just fits: %d %s", a.status, a.raw)
+			t.Errorf("a message that just fits: %d %s", a.status, a.raw)
 		}
-		p.send(small, ofTokens(20)) // and the echo: 24 and 27 or more
+		p.send(small, ofTokens(20)) // the message takes 24 tokens and the echo at least 27
 		sent := p.call("POST", messages(small), content(ofTokens(60)))
 		if a := p.call("POST", "/v1/sessions/"+small+"/context", content(ofTokens(60))); a.status != sent.status {
-			t.Errorf("a send is %d, and its dry run %d", sent.status, a.status)
+			t.Errorf("a send gets %d, and its dry run %d", sent.status, a.status)
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"parley/conversation"
 )
 
-func TestASendToABusySession(t *testing.T) {
+func TestSend_BusySession_FollowsOnBusy(t *testing.T) {
 	model := newDirected()
-	option, queued := watch()
+	option, queued := notifyQueued()
 	p := start(t, model, option)
 	session := p.session()
 	first := p.later("POST", messages(session), content("first"))
@@ -19,59 +19,59 @@ func TestASendToABusySession(t *testing.T) {
 	t.Run("409_reject", func(t *testing.T) {
 		refusals{"at_once": {"POST", messages(session), content("x", "onBusy", "reject"), nil, 409, "session_busy", ""}}.run(t, p, session)
 	})
-	t.Run("200_interrupt_goes_before_those_that_wait", func(t *testing.T) {
+	t.Run("200_interrupt_precedes_queued_sends", func(t *testing.T) {
 		waiting := p.later("POST", messages(session), content("waiting"))
 		within(t, "a place in the queue", queued)
 		interrupting := p.later("POST", messages(session), content("interrupting", "onBusy", "interrupt"))
-		a := within(t, "the interrupted answer", first)
+		a := within(t, "the interrupted response", first)
 		if m := decodeInto[message](t, a); a.status != 200 || m.Status != "cancelled" || m.Content != "Half of" {
-			t.Errorf("the first was answered %d %s", a.status, a.raw)
+			t.Errorf("the first got %d %s", a.status, a.raw)
 		}
 		c := model.next(t)
 		if last := c.request.Messages[len(c.request.Messages)-1]; last.Content != "interrupting" || len(c.request.Messages) != 3 {
 			t.Errorf("then came %+v", c.request.Messages)
 		}
 		c.end()
-		if a := within(t, "the interrupting answer", interrupting); a.status != 200 {
+		if a := within(t, "the interrupting response", interrupting); a.status != 200 {
 			t.Errorf("%d %s", a.status, a.raw)
 		}
 		model.next(t).end()
-		if a := within(t, "the waiting answer", waiting); a.status != 200 {
+		if a := within(t, "the waiting response", waiting); a.status != 200 {
 			t.Errorf("%d %s", a.status, a.raw)
 		}
 	})
-	t.Run("200_free_session_takes_any", func(t *testing.T) {
+	t.Run("200_idle_session_accepts_any", func(t *testing.T) {
 		for _, how := range []string{"reject", "interrupt", "enqueue"} {
 			a := p.later("POST", messages(session), content("x", "onBusy", how))
 			model.next(t).end()
-			if a := within(t, "an answer", a); a.status != 200 {
+			if a := within(t, "a response", a); a.status != 200 {
 				t.Errorf("%s: %d %s", how, a.status, a.raw)
 			}
 		}
 	})
 }
 
-// leaving is a store that tells when a place in a queue has been given up.
-type leaving struct {
+// leaveNotifier is a store that signals when a waiter has left a queue.
+type leaveNotifier struct {
 	conversation.Store
 	left chan struct{}
 }
 
-func (s *leaving) LeaveQueue(ctx context.Context, owner conversation.Owner, session, waiter string) error {
+func (s *leaveNotifier) LeaveQueue(ctx context.Context, owner conversation.Owner, session, waiter string) error {
 	err := s.Store.LeaveQueue(ctx, owner, session, waiter)
 	s.left <- struct{}{}
 	return err
 }
 
-func leavings() (option, <-chan struct{}) {
+func notifyLeft() (option, <-chan struct{}) {
 	left := make(chan struct{}, 1000)
-	return withStore(func(s conversation.Store) conversation.Store { return &leaving{s, left} }), left
+	return withStore(func(s conversation.Store) conversation.Store { return &leaveNotifier{s, left} }), left
 }
 
-func TestAQueuedSendIsGivenUpWhenItsCallerLeaves(t *testing.T) {
+func TestQueuedSend_CallerLeaves_Withdrawn(t *testing.T) {
 	model := newDirected()
-	option, queued := watch()
-	noticed, givenUp := leavings()
+	option, queued := notifyQueued()
+	noticed, givenUp := notifyLeft()
 	p := start(t, model, option, noticed)
 	session := p.session()
 	p.begin(session, "first")
@@ -87,7 +87,7 @@ func TestAQueuedSendIsGivenUpWhenItsCallerLeaves(t *testing.T) {
 	within(t, "a place in the queue", queued)
 	leave()
 	if err := within(t, "the caller", left); err == nil {
-		t.Error("it was answered")
+		t.Error("the caller that left got a response")
 	}
 	within(t, "its place to be given up", givenUp)
 	c.end()
@@ -96,12 +96,12 @@ func TestAQueuedSendIsGivenUpWhenItsCallerLeaves(t *testing.T) {
 		t.Fatalf("the model is asked %q", last.Content)
 	}
 	c.end()
-	if a := within(t, "the third answer", third); a.status != 200 || len(p.history(session)) != 4 {
+	if a := within(t, "the third response", third); a.status != 200 || len(p.history(session)) != 4 {
 		t.Errorf("%d %s", a.status, a.raw)
 	}
 }
 
-func TestATurnGoesOnWithoutItsCaller(t *testing.T) {
+func TestSend_CallerLeaves_ReplyGoesOn(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -129,9 +129,9 @@ func TestATurnGoesOnWithoutItsCaller(t *testing.T) {
 	}
 }
 
-func TestAQueuedSendWhoseKeyIsRevokedBeginsNothing(t *testing.T) {
+func TestQueuedSend_KeyRevoked_401(t *testing.T) {
 	model := newDirected()
-	option, queued := watch()
+	option, queued := notifyQueued()
 	p := start(t, model, option)
 	session := p.session()
 	key, secret := p.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.WriteMessages}})
@@ -143,8 +143,8 @@ func TestAQueuedSendWhoseKeyIsRevokedBeginsNothing(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.raw)
 	}
 	c.end()
-	within(t, "the first answer", first)
-	if a := within(t, "the waiting answer", waiting); a.status != 401 || code(a.body) != "invalid_token" {
+	within(t, "the first response", first)
+	if a := within(t, "the waiting response", waiting); a.status != 401 || code(a.body) != "invalid_token" {
 		t.Errorf("%d %s", a.status, a.raw)
 	}
 	next := p.later("POST", messages(session), content("next"))
@@ -153,5 +153,5 @@ func TestAQueuedSendWhoseKeyIsRevokedBeginsNothing(t *testing.T) {
 		t.Errorf("then came %+v", last)
 	}
 	c.end()
-	within(t, "the next answer", next)
+	within(t, "the next response", next)
 }

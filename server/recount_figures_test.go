@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// check compares both endpoints with the recount.
+// check compares the responses of both analytics endpoints with the recorded events.
 func (r *recount) check(n *recountNode, o *recountOwner, start, end time.Time, unit string) {
 	now := r.now().UTC()
 	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
@@ -53,7 +53,7 @@ func (r *recount) check(n *recountNode, o *recountOwner, start, end time.Time, u
 		series, from = series[1:], until
 	}
 	if len(series) > 0 {
-		r.t.Errorf("the series goes on with %v", series)
+		r.t.Errorf("the series has further entries: %v", series)
 	}
 }
 
@@ -98,7 +98,7 @@ func (r *recount) count(o *recountOwner, from, to time.Time) counted {
 	return c
 }
 
-// figures returns what metrics should report for a period.
+// figures returns the figures that GET /v1/analytics/metrics must report for a period.
 func (r *recount) figures(o *recountOwner, from, to time.Time) map[string]any {
 	sessions, active, lasted := 0.0, 0.0, time.Duration(0)
 	for _, s := range o.sessions {
@@ -134,17 +134,17 @@ func (r *recount) figures(o *recountOwner, from, to time.Time) map[string]any {
 	}
 }
 
-// about is a figure that may be off by less than 1/16.
-type about int64
+// approximate is a figure with an allowed error of less than 1/16.
+type approximate int64
 
 func percentileOf(sorted []int64, p int) any {
 	if len(sorted) == 0 {
 		return nil
 	}
-	return about(sorted[max(1, (len(sorted)*p+99)/100)-1])
+	return approximate(sorted[max(1, (len(sorted)*p+99)/100)-1])
 }
 
-// same checks that an object has exactly these figures.
+// same checks that a response has exactly these figures.
 func (r *recount) same(what string, got, want map[string]any) {
 	r.t.Helper()
 	flat := make(map[string]any)
@@ -162,7 +162,7 @@ func (r *recount) same(what string, got, want map[string]any) {
 	}
 	for name, value := range want {
 		have := flat[name]
-		if near, ok := value.(about); ok {
+		if near, ok := value.(approximate); ok {
 			number, _ := have.(float64)
 			if off := math.Abs(number - float64(near)); off > 0 && 16*off >= float64(near) {
 				r.t.Errorf("%s: %s is %v, want about %v", what, name, have, near)

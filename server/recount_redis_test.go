@@ -17,11 +17,11 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// onRedis is a recount on nodes over a Redis whose clock jumps; the clock of the nodes does not.
+// onRedis is a recount with nodes on one Redis. The test moves the clock of Redis, not that of the nodes.
 type onRedis struct {
 	*recount
 	redis   *redistest.Server
-	expired int // in mid-reply
+	expired int // number of sessions that expired in mid-reply
 }
 
 func newOnRedis(t rapid.TB, redis *redistest.Server, database int) *onRedis {
@@ -39,7 +39,7 @@ func newOnRedis(t rapid.TB, redis *redistest.Server, database int) *onRedis {
 	return r
 }
 
-// awaitRest waits until all replies have ended but the one that is held.
+// awaitRest waits until all replies except held ones have ended.
 func (r *onRedis) awaitRest() {
 	late := time.NewTimer(testTimeout)
 	defer late.Stop()
@@ -67,13 +67,13 @@ func (r *onRedis) awaitRest() {
 		select {
 		case <-tick.C:
 		case <-late.C:
-			r.t.Fatalf("%d replies too many are live", moving)
+			r.t.Fatalf("%d replies that are not held are still live", moving)
 		}
 	}
 }
 
-// jump advances Redis' clock. It stops within an hour after the expiry of a session with a live reply, because only then
-// can the reply be settled (store/redis/schema.go). A real clock would not skip that hour either.
+// jump advances Redis' clock. It stops within an hour after the expiry of a session with a live reply, because the reply can be
+// settled only in that hour (store/redis/schema.go). A real clock would not skip the hour.
 func (r *onRedis) jump(d time.Duration) {
 	for to := r.now().Add(d); ; {
 		next := to
@@ -100,8 +100,8 @@ func (r *onRedis) jump(d time.Duration) {
 	}
 }
 
-// land sets Redis' clock to a time, or soon after it: not close to the end of an hour or of a session, where an event could
-// be counted on the other side.
+// land sets Redis' clock to a time or soon after it. It avoids the end of an hour and of a session, where an event could be
+// counted before or after the end.
 func (r *onRedis) land(at time.Time) {
 	for again := true; again; {
 		again = at.Minute() >= 55
@@ -117,7 +117,7 @@ func (r *onRedis) land(at time.Time) {
 	r.redis.Advance(max(0, at.Sub(r.now())))
 }
 
-// withChecks sets how many runs rapid makes, unless the command line does.
+// withChecks sets the number of runs that rapid makes, unless the command line sets it.
 func withChecks(t *testing.T, n string) {
 	checks := flag.Lookup("rapid.checks")
 	if was := checks.Value.String(); was == checks.DefValue {
@@ -126,7 +126,7 @@ func withChecks(t *testing.T, n string) {
 	}
 }
 
-// TestRecount_Redis is TestRecount on two nodes over one Redis. Everything that a step begins has ended before the next.
+// TestRecount_Redis is TestRecount with two nodes on one Redis. All events of a step end before the next step begins.
 func TestRecount_Redis(t *testing.T) {
 	t.Parallel()
 	withChecks(t, "10")
@@ -145,7 +145,7 @@ func TestRecount_Redis(t *testing.T) {
 }
 
 // TestRecount_RedisNodes_AtOnce has several clients that take random steps on both nodes at once, in the sessions of all
-// accounts. When all is quiet, both nodes report what counting the responses gives.
+// accounts. When no reply is live, both nodes must report the figures that the responses add up to.
 func TestRecount_RedisNodes_AtOnce(t *testing.T) {
 	t.Parallel()
 	r := newOnRedis(t, redistest.SingleWithClock(t), 0)
@@ -200,7 +200,7 @@ func (c *recountClient) step() {
 		return
 	}
 	r.mu.Lock()
-	s := o.sessions[max(0, sessions-1-c.random.IntN(3))] // of the newest, so that clients meet
+	s := o.sessions[max(0, sessions-1-c.random.IntN(3))] // one of the newest, so that clients use the same sessions
 	path, reply := "/sessions/"+s.id, s.reply
 	r.mu.Unlock()
 	switch {
@@ -266,7 +266,7 @@ func (c *recountClient) send(n *recountNode, o *recountOwner, s *recountSession)
 				s.last = at
 			}
 			r.mu.Unlock()
-			r.note(happening{owner: o.name, kind: role})
+			r.note(recordedEvent{owner: o.name, kind: role})
 		})
 	}
 	all.Wait()

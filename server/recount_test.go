@@ -26,13 +26,13 @@ import (
 	"parley/stream"
 )
 
-// TestRecount takes random steps, over days, with the sessions of several accounts in both modes, and keeps a list of what
-// happened. Each figure of both analytics endpoints must be what counting that list gives.
+// TestRecount takes random steps, over days, with the sessions of several accounts in both modes, and records all events. Each
+// figure of both analytics endpoints must equal the figure that the recorded events add up to.
 func TestRecount(t *testing.T) {
 	if os.Getenv(storeVariable) == "redis" {
-		t.Skip("the store's clock must be the bubble's; TestRecount_Redis is the same on Redis")
+		t.Skip("the store must use the bubble's clock; TestRecount_Redis is the same test on Redis")
 	}
-	for name, open := range map[string]func(*rapid.T, string) *store.Backend{ // a store whose clock is the bubble's
+	for name, open := range map[string]func(*rapid.T, string) *store.Backend{ // stores that use the bubble's clock
 		"embedded": func(t *rapid.T, path string) *store.Backend {
 			b, err := store.Open(context.Background(), "file:"+path, nil)
 			if err != nil {
@@ -69,20 +69,20 @@ func inBubble(t *testing.T, run func()) {
 	}
 }
 
-// recount is a server with one node or several, and the list of what happened in it.
+// recount is a service of one or more nodes, and the list of its events.
 type recount struct {
 	// static
 	t      rapid.TB
 	nodes  []*recountNode
 	owners []*recountOwner
 	now    func() time.Time    // the store's clock
-	rest   func()              // waits until nothing moves any more but what is to last
-	pass   func(time.Duration) // has time pass
-	held   bool                // replies that last are held, and not timed: the time is the system's
+	rest   func()              // waits until all replies except held ones have ended
+	pass   func(time.Duration) // lets this time pass on the store's clock
+	held   bool                // long replies are held by the test instead of timed, because the nodes use the system's clock
 
 	mu     sync.Mutex
-	events []happening // guarded by mu
-	holds  []*hold     // guarded by mu
+	events []recordedEvent // guarded by mu
+	holds  []*hold         // guarded by mu
 }
 
 // recountNode is a node of the server.
@@ -102,22 +102,22 @@ type recountSession struct {
 	id            string
 	created, last time.Time
 	deleted       bool
-	reply         string // the newest
-	hold          *hold  // of it, nil if it is not held
+	reply         string // id of the newest reply
+	hold          *hold  // of the newest reply; nil if it is not held
 }
 
 // hold keeps a reply from ending.
 type hold struct {
-	release, over chan struct{} // closed when it may end, and when it has
-	unused        bool          // guarded by recount.mu; its send was refused
+	release, over chan struct{} // closed when the reply may end, and when it has ended
+	unused        bool          // guarded by recount.mu: its send was refused
 }
 
-// happening is an event in an owner's data.
-type happening struct {
+// recordedEvent is an event in an owner's data.
+type recordedEvent struct {
 	owner string
 	at    time.Time
 	kind  string // "request", a role, or a reply's ending
-	// of an ending:
+	// The other fields are those of an ending.
 	prompt, completion int
 	first              time.Duration // 0 if there was no text
 }
@@ -127,11 +127,11 @@ type script struct {
 	Owner              string
 	First, Total       time.Duration
 	Silent, Fails      bool
-	Hold               int // of the holds, from 1; 0 for none
+	Hold               int // number of the hold, from 1; 0 for none
 	Prompt, Completion int
 }
 
-func (r *recount) note(e happening) {
+func (r *recount) note(e recordedEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e.at = r.now()
@@ -147,7 +147,7 @@ func (r *recount) Generate(ctx context.Context, request stream.Request, write fu
 	if err := json.Unmarshal([]byte(request.Messages[len(request.Messages)-1].Content), &s); err != nil {
 		return stream.Result{}, err
 	}
-	e := happening{owner: s.Owner, kind: "completed", prompt: s.Prompt, completion: s.Completion}
+	e := recordedEvent{owner: s.Owner, kind: "completed", prompt: s.Prompt, completion: s.Completion}
 	var h *hold
 	if s.Hold > 0 {
 		h = r.holdAt(s.Hold)
@@ -155,7 +155,7 @@ func (r *recount) Generate(ctx context.Context, request stream.Request, write fu
 	}
 	err := pause(ctx, s.First)
 	if err == nil && !s.Silent {
-		if !r.held { // else it takes as long as it takes
+		if !r.held { // on Redis, the reply takes no defined time
 			e.first = max(1, s.First)
 		}
 		write([]byte("text"))
@@ -250,7 +250,7 @@ func (r *recount) addNode(backend *store.Backend) {
 	r.nodes = append(r.nodes, n)
 }
 
-// timed is a store that records how long replies took to their first text, which the list cannot know.
+// timed is a store. If replies are held, it records the time to the first text of each reply, because the test cannot compute it.
 type timed struct {
 	conversation.Store
 	r *recount
@@ -260,7 +260,7 @@ type timed struct {
 func (s timed) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	m, err := s.Store.EndTurn(ctx, key, reply, timing)
 	if s.r.held && (err == nil || errors.Is(err, conversation.ErrSessionNotFound)) {
-		s.r.note(happening{owner: key.Owner.Account + " " + string(key.Owner.Mode), kind: "timing", first: timing.FirstToken})
+		s.r.note(recordedEvent{owner: key.Owner.Account + " " + string(key.Owner.Mode), kind: "timing", first: timing.FirstToken})
 	}
 	return m, err
 }
@@ -305,7 +305,7 @@ func (r *recount) call(n *recountNode, o *recountOwner, method, path string, bod
 	recorder := httptest.NewRecorder()
 	n.handler.ServeHTTP(recorder, request)
 	if recorder.Code != 429 {
-		r.note(happening{owner: o.name, kind: "request"})
+		r.note(recordedEvent{owner: o.name, kind: "request"})
 	}
 	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil {
 		r.t.Errorf("%s %s: %v", method, path, err)
@@ -325,8 +325,8 @@ func moment(t rapid.TB, value any) time.Time {
 	return at
 }
 
-// run takes some steps, at most that many, and then checks all owners: when nothing is live, and on a new day, because the
-// daily limit of test keys may be used up.
+// run takes at most that many steps, and then checks all owners. It checks when no reply is live, and on a new day, because test
+// keys may have used up their daily limit.
 func (r *recount) run(t *rapid.T, most int) {
 	for range rapid.IntRange(20, most).Draw(t, "steps") {
 		r.step(t)
@@ -425,7 +425,7 @@ func (h *hold) awaitEnd(t rapid.TB) {
 	select {
 	case <-h.over:
 	case <-late.C:
-		t.Fatal("a reply goes on, and should not")
+		t.Fatal("a reply is still live after its hold was released")
 	}
 }
 
@@ -460,7 +460,7 @@ func (r *recount) send(t *rapid.T, n *recountNode, o *recountOwner, s *recountSe
 	})
 	if status == 200 {
 		s.reply, s.last, s.hold = reply["messageId"].(string), moment(t, reply["createdAt"]), h
-		r.note(happening{owner: o.name, kind: role})
+		r.note(recordedEvent{owner: o.name, kind: role})
 	} else if h != nil {
 		r.mu.Lock()
 		h.unused = true

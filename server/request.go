@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// maxBody is the largest request body, in bytes: 10,000 characters of content and 16 KiB of metadata fit many times.
+	// maxBody is the largest request body, in bytes. It holds several times 10,000 characters of content and 16 KiB of metadata.
 	maxBody = 1 << 20
-	// bodyTimeout is how long a request's body may take to arrive; then the connection is closed. It is generous for 1 MiB
-	// over a mobile network, and bounds what a client that sends nothing can hold.
+	// bodyTimeout is the time that a request's body may take to arrive; then the connection is closed. It suffices for 1 MiB
+	// over a mobile network, and limits how long a client that sends nothing can occupy a connection.
 	bodyTimeout = 30 * time.Second
 
 	// minWindow and maxWindow bound contextConfig.maxTokens. Below 64 not even a short prompt and its reply fit.
@@ -36,7 +36,7 @@ const (
 	headerReplayed       = "Idempotent-Replayed"
 )
 
-// decodeBody decodes the request's JSON body into a struct, strictly. A missing body counts as an empty object.
+// decodeBody decodes the request's JSON body strictly into a struct. A missing body counts as an empty object.
 func decodeBody(c *gin.Context, into any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
 	if err != nil {
@@ -45,7 +45,7 @@ func decodeBody(c *gin.Context, into any) error {
 		}
 		return api.Invalid("", "the body could not be read")
 	}
-	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{}) // a reply may take longer than a body
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{}) // the deadline is for the body; the reply may take longer
 	if len(body) == 0 {
 		body = []byte("{}")
 	} else if err := checkJSON(c.Request.Header); err != nil {
@@ -67,8 +67,8 @@ func checkJSON(h http.Header) error {
 	return nil
 }
 
-// sessionID returns the session in the path. A malformed id, and a session that the caller's ticket does not cover, give
-// the same error as an unknown session: nobody can find out what exists.
+// sessionID returns the id of the session in the path. A malformed id, and a session that the principal may not access, give
+// the same error as an unknown session, so that a caller cannot find out which sessions exist.
 func sessionID(c *gin.Context) (string, error) {
 	id := c.Param("sessionId")
 	if !conversation.ValidID(conversation.SessionPrefix, id) || !principal(c).MayAccess(id) {
@@ -77,7 +77,7 @@ func sessionID(c *gin.Context) (string, error) {
 	return id, nil
 }
 
-// messageID returns the session and the message in the path.
+// messageID returns the ids of the session and of the message in the path.
 func messageID(c *gin.Context) (session, message string, err error) {
 	session, err = sessionID(c)
 	if err != nil {
@@ -90,7 +90,7 @@ func messageID(c *gin.Context) (session, message string, err error) {
 	return session, message, nil
 }
 
-// queryLimit returns the page size in the query.
+// queryLimit returns the page size in the query: from 1 to most, or byDefault if the query has none.
 func queryLimit(c *gin.Context, byDefault, most int) (int, error) {
 	text, ok := c.GetQuery("limit")
 	if !ok {
@@ -103,7 +103,7 @@ func queryLimit(c *gin.Context, byDefault, most int) (int, error) {
 	return n, nil
 }
 
-// queryID returns an id in the query, "" if there is none.
+// queryID returns the id in a query parameter; "" if it is missing.
 func queryID(c *gin.Context, name, prefix string) (string, error) {
 	id, ok := c.GetQuery(name)
 	if ok && !conversation.ValidID(prefix, id) {
@@ -115,12 +115,12 @@ func queryID(c *gin.Context, name, prefix string) (string, error) {
 // mustBeID is the reason of a validation error for a malformed id.
 func mustBeID(prefix string) string { return "must be " + prefix + " and 16 characters of [0-9A-Za-z]" }
 
-// headerKey returns the request's Idempotency-Key, nil for none.
+// headerKey returns the request's Idempotency-Key; nil if it has none.
 func headerKey(c *gin.Context) *string {
 	values := c.Request.Header.Values(headerIdempotencyKey)
 	if len(values) == 0 {
 		return nil
 	}
-	key := strings.Join(values, ", ") // the comma and space make two of them invalid
+	key := strings.Join(values, ", ") // api.ValidToken rejects the space, and so a repeated header
 	return &key
 }

@@ -15,14 +15,15 @@ import (
 	"parley/server/api"
 )
 
-// handler serves a request. It returns a value, which is written as JSON, or an error. Both are nil if the handler has
-// written the response itself.
+// handler serves a request. It returns an error, or a value that handle writes as JSON. If it has written the response
+// itself, it returns nil, nil.
 type handler func(c *gin.Context) (any, error)
 
-// keyRequestID is where a gin context has the request's id.
+// keyRequestID is the key of the request's id in a gin context.
 const keyRequestID = "parley.requestId"
 
-// identify gives every request an id: the client's own X-Request-Id if it is valid.
+// identify is middleware that gives a request its id: the client's X-Request-Id if it is valid, otherwise a random one. It also
+// sets the deadline for the body.
 func (s *Server) identify(c *gin.Context) {
 	id := c.GetHeader("X-Request-Id")
 	if !api.ValidToken(id) {
@@ -30,12 +31,12 @@ func (s *Server) identify(c *gin.Context) {
 	}
 	c.Set(keyRequestID, id)
 	c.Header("X-Request-Id", id)
-	if c.Request.ContentLength != 0 { // decodeBody lifts the deadline when it has read the body
+	if c.Request.ContentLength != 0 { // decodeBody removes the deadline when it has read the body
 		_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
 }
 
-// recover turns a panic into a 500 and a log line.
+// recover is middleware that turns a panic into a 500 and a log line.
 func (s *Server) recover(c *gin.Context) {
 	defer func() {
 		r := recover()
@@ -54,8 +55,8 @@ func (s *Server) recover(c *gin.Context) {
 	c.Next()
 }
 
-// handle makes a gin handler of h. This is the one place that writes results and errors, and that logs the cause of an
-// error, once, with the request's id.
+// handle converts h to a gin handler. Only handle writes results and errors. It logs the cause of an error if the server is
+// at fault, once, with the request's id.
 func (s *Server) handle(h handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		value, err := h(c)

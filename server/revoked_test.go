@@ -30,8 +30,8 @@ func (p *parley) dialWith(t *testing.T, secret string) *socket {
 	return s
 }
 
-// held is a socket whose client always reads, so that it answers pings.
-type held struct {
+// readingSocket is a socket that the test reads in the background, so that it answers pings.
+type readingSocket struct {
 	*socket
 	pongs chan struct{}
 	ended chan closing
@@ -42,10 +42,10 @@ type closing struct {
 	at   time.Time
 }
 
-// hold opens a socket with a key and reads it until it ends.
-func (p *parley) hold(t *testing.T, secret string) held {
+// dialReading opens a socket with a key and reads in the background until the connection ends.
+func (p *parley) dialReading(t *testing.T, secret string) readingSocket {
 	t.Helper()
-	h := held{p.dialWith(t, secret), make(chan struct{}, 8), make(chan closing, 1)}
+	h := readingSocket{p.dialWith(t, secret), make(chan struct{}, 8), make(chan closing, 1)}
 	go func() {
 		for {
 			_, _, err := h.conn.Read(context.Background())
@@ -59,9 +59,8 @@ func (p *parley) hold(t *testing.T, secret string) held {
 	return h
 }
 
-// wantEnded checks that the socket was closed because of its key, within a second of that time on the bubble's clock, and
-// not before.
-func (h held) wantEnded(t *testing.T, what string, from time.Time) {
+// wantEnded checks that the socket was closed with 4401, at most a second after from on the bubble's clock, and not before.
+func (h readingSocket) wantEnded(t *testing.T, what string, from time.Time) {
 	t.Helper()
 	c := <-h.ended
 	if after := c.at.Sub(from); c.code != int(wire.CloseUnauthorized) || after < 0 || after > time.Second {
@@ -79,13 +78,13 @@ func TestRevokedKey_SocketsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		graceEnds := time.Now().Truncate(time.Millisecond).Add(24 * time.Hour)
-		time.Sleep(24*time.Hour - time.Minute) // no socket is open, so nothing runs
+		time.Sleep(24*time.Hour - time.Minute) // no socket is open, so no goroutine is running
 
-		stays, declared, renewed := p.hold(t, p.key("acme", auth.Admin)), p.hold(t, adminKey), p.hold(t, second)
-		p.hold(t, first).wantEnded(t, "4401_rotated_out_when_its_24_hours_are_over", graceEnds)
+		stays, declared, renewed := p.dialReading(t, p.key("acme", auth.Admin)), p.dialReading(t, adminKey), p.dialReading(t, second)
+		p.dialReading(t, first).wantEnded(t, "4401_rotated_out_when_its_24_hours_are_over", graceEnds)
 
 		revoked, secret := p.newKey("acme", auth.Live, admin)
-		two := []held{p.hold(t, secret), p.hold(t, secret)}
+		two := []readingSocket{p.dialReading(t, secret), p.dialReading(t, secret)}
 		time.Sleep(time.Minute)
 		if err := p.keys.Revoke(t.Context(), revoked.Owner, revoked.ID); err != nil {
 			t.Fatal(err)
@@ -97,9 +96,9 @@ func TestRevokedKey_SocketsClosed(t *testing.T) {
 
 		admin.ExpiresAt = time.Now().Add(time.Minute).Truncate(time.Millisecond)
 		_, secret = p.newKey("acme", auth.Live, admin)
-		p.hold(t, secret).wantEnded(t, "4401_expired", admin.ExpiresAt)
+		p.dialReading(t, secret).wantEnded(t, "4401_expired", admin.ExpiresAt)
 
-		for _, h := range []held{stays, declared, renewed} {
+		for _, h := range []readingSocket{stays, declared, renewed} {
 			h.must(map[string]any{"type": "ping"})
 			<-h.pongs
 			_ = h.conn.CloseNow()
@@ -136,7 +135,7 @@ func TestRevokedKey_FramesRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// TestRevokedKey_SilentClient_GetsNothing has a client that does not read its close frame and goes on sending.
+// TestRevokedKey_SilentClient_GetsNothing has a client that does not read the close frame and sends further frames.
 func TestRevokedKey_SilentClient_GetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
@@ -148,7 +147,7 @@ func TestRevokedKey_SilentClient_GetsNothing(t *testing.T) {
 		if err := p.keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second) // the close frame waits to be read
+		time.Sleep(time.Second) // the server has sent the close frame, and the client has not read it
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_ = s.conn.Write(ctx, websocket.MessageText, []byte(`{"type":"ping","id":"late"}`))
@@ -157,7 +156,7 @@ func TestRevokedKey_SilentClient_GetsNothing(t *testing.T) {
 			if err != nil {
 				break
 			}
-			t.Errorf("it was answered %s", f.raw)
+			t.Errorf("the client got %s", f.raw)
 		}
 	})
 }
@@ -181,14 +180,14 @@ func TestRevokedKey_EventStreamsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer response.Body.Close()
-		time.Sleep(5 * time.Second) // less than the model may be silent
+		time.Sleep(5 * time.Second) // less than the model's timeout
 		if err := p.keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
 			t.Fatal(err)
 		}
 		from := time.Now()
 		text, err := io.ReadAll(response.Body)
 		if after := time.Since(from); err != nil || !strings.Contains(string(text), "so far") || after > time.Second {
-			t.Errorf("it ended %v after with %v:\n%s", after, err, text)
+			t.Errorf("the stream ended after %v with %v:\n%s", after, err, text)
 		}
 		call.end()
 	})
@@ -237,7 +236,7 @@ func TestRevokedKey_StoreUnreachable_SocketsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := &brokenKeys{}
 		p := startPiped(t, echo, func(o *server.Options, c *service.Options) {
-			broken.Store = c.Store.(auth.Store) // the embedded store is both
+			broken.Store = c.Store.(auth.Store) // the embedded store implements auth.Store too
 			o.Keys = auth.NewKeys(broken, auth.Options{AdminKey: adminKey})
 		})
 		s := p.dialWith(t, p.key("acme", auth.Admin))

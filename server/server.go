@@ -22,14 +22,14 @@ type Options struct {
 	Keys         *auth.Keys
 	Tickets      *auth.Tickets
 	Limits       *auth.Limits
-	Page         Page // served outside the API; nil for nothing
-	// Ready returns why the service cannot serve requests, nil if it can.
+	Page         Page // serves the files outside the API; nil for none
+	// Ready returns nil if the service can serve requests, otherwise the reason why it cannot.
 	Ready func(ctx context.Context) error
-	// Origins are the origins of other sites whose pages may open sockets, such as "https://chat.example.com".
+	// Origins lists the other origins whose pages may open sockets, such as "https://chat.example.com".
 	Origins []string
-	// MaxSockets is how many sockets may be open at once; 0 is no limit.
+	// MaxSockets is the maximum number of open sockets; 0 means no limit.
 	MaxSockets int
-	// Metrics counts requests; nil for metrics that only this server has.
+	// Metrics counts requests. If it is nil, the server creates its own.
 	Metrics *Metrics
 	Log     *slog.Logger
 }
@@ -63,7 +63,8 @@ func New(options Options) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.engine.ServeHTTP(w, r) }
 
-// route mounts the routes. Each route under /v1 names the scope that a key needs for it.
+// route mounts the routes. The table names the scope that a key needs for each route under /v1. GET /v1/stream is not in the
+// table: it needs no scope, because each frame is checked instead.
 func (s *Server) route() {
 	e := s.engine
 	e.HandleMethodNotAllowed = true
@@ -106,30 +107,31 @@ func (s *Server) route() {
 	} {
 		e.Handle(r.method, r.path, s.handle(s.authorised(r.scope, s.strict(r.query, r.handle))))
 	}
-	// The socket takes a key or a ticket. A ticket works once, so a query that is refused must not use it up: the query is
-	// checked first.
+	// The handshake accepts a key or a ticket. A ticket works once, and an invalid query must not use it up. So the query is
+	// checked before the ticket.
 	e.GET("/v1/stream", s.handle(s.withAddressLimits(s.strict([]string{"ticket"}, s.openSocket))))
 	s.mountDocs()
 	s.mountMetrics()
 }
 
-// BeginDrain makes /readyz and new handshakes fail. Other requests are still served, but for sends, which the
-// conversation engine refuses once it drains.
+// BeginDrain makes /readyz and new handshakes fail. Other requests are still served. Sends are too, until the conversation
+// engine drains and refuses them.
 func (s *Server) BeginDrain() {
 	s.draining.Store(true)
 	s.sockets.BeginDrain()
 }
 
-// DrainSockets closes all sockets: see [socket.Registry.Drain]. Call BeginDrain before.
+// DrainSockets closes all sockets: see [socket.Registry.Drain]. Call BeginDrain first.
 func (s *Server) DrainSockets(ctx context.Context) { s.sockets.Drain(ctx) }
 
 // health reports that the process runs.
 func (s *Server) health(*gin.Context) (any, error) { return gin.H{"status": "ok"}, nil }
 
-// readyTimeout is how long /readyz waits for the store. It is as long as any request may wait for it: 2 s.
+// readyTimeout is the time that /readyz waits for the store: 2 s, as any request does before it gets a 503.
 const readyTimeout = 2 * time.Second
 
-// ready reports whether a load balancer should send requests here: the store answers and the server is not draining.
+// ready reports whether a load balancer should send requests here: the store is
+// available and the server is not draining.
 func (s *Server) ready(c *gin.Context) (any, error) {
 	if s.draining.Load() {
 		return nil, conversation.ErrDraining

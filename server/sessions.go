@@ -52,7 +52,7 @@ func (s *Server) createSession(c *gin.Context) (any, error) {
 	}, nil
 }
 
-// contextConfig is the configuration of a context window in a request. Members that are left out get their default.
+// contextConfig is the configuration of a context window in a request. A nil member gets its default.
 type contextConfig struct {
 	MaxTokens          *int    `json:"maxTokens"`
 	CompressionEnabled *bool   `json:"compressionEnabled"`
@@ -84,7 +84,7 @@ func (requested *contextConfig) check() (conversation.ContextConfig, error) {
 	return config, nil
 }
 
-// created is a session in the response of POST /v1/sessions.
+// created is a session in the response to POST /v1/sessions.
 type created struct {
 	SessionID    string                  `json:"sessionId"`
 	UserID       string                  `json:"userId"`
@@ -107,7 +107,8 @@ type session struct {
 	Stream       *resume                 `json:"stream,omitempty"`
 }
 
-// resume is the cursor that continues after what a response shows: subscribe with it, and nothing is missed or seen twice.
+// resume holds the cursor after the last change that a response includes. A client that subscribes with it misses nothing and
+// sees nothing twice.
 type resume struct {
 	Cursor string `json:"cursor"`
 }
@@ -150,14 +151,14 @@ func (s *Server) deleteSession(c *gin.Context) (any, error) {
 	return gin.H{"deleted": true, "sessionId": id}, nil
 }
 
-// page is a page of a list.
+// page is one page of a list of sessions, messages or keys.
 type page struct {
 	Data       any        `json:"data"`
 	Pagination pagination `json:"pagination"`
 	Stream     *resume    `json:"stream,omitempty"`
 }
 
-// pagination has the cursor of the next page, if there is one.
+// pagination holds the cursor of the next page; nil on the last page.
 type pagination struct {
 	HasMore    bool    `json:"hasMore"`
 	NextCursor *string `json:"nextCursor"`

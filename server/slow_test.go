@@ -43,7 +43,7 @@ func TestBody_SlowReply_NotCut(t *testing.T) {
 		c := model.next(t)
 		for range 10 {
 			c.say("word ")
-			time.Sleep(15 * time.Second) // of the bubble's time
+			time.Sleep(15 * time.Second) // on the bubble's clock
 		}
 		c.end()
 		if a := <-answered; a.status != http.StatusOK {

@@ -23,7 +23,7 @@ func TestSocket_ValidRequestsThatFail_StaysOpen(t *testing.T) {
 	}
 }
 
-func TestSocket_Drain_ClosedWhenNothingIsLive(t *testing.T) {
+func TestSocket_Drain_ClosedWhenNoReplyIsLive(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -57,9 +57,9 @@ func TestSocket_Drain_ClosedWhenNothingIsLive(t *testing.T) {
 	within(t, "the drain", done)
 }
 
-// heap returns how much memory is in use after garbage collection.
+// heap returns the number of bytes in use after garbage collection.
 func heap() int64 {
-	for range 3 { // pools need two
+	for range 3 { // a sync.Pool is empty after two
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -68,7 +68,7 @@ func heap() int64 {
 }
 
 func TestSocket_Idle_LittleMemory(t *testing.T) {
-	others := runtime.NumGoroutine() // tests that wait until they may run in parallel have one each
+	others := runtime.NumGoroutine() // waiting parallel tests have one goroutine each
 	p := start(t, echo)
 	session := p.session()
 	const sockets = 200
@@ -101,7 +101,7 @@ func TestSocket_Idle_LittleMemory(t *testing.T) {
 		s.in = nil // the client's buffer
 	}
 	g, b := measure(goroutines + sockets)
-	t.Logf("an idle socket that watches a session: %.2f goroutines, %d bytes", float64(g-goroutines)/sockets, (b-bytes)/sockets)
+	t.Logf("an idle socket with a subscription: %.2f goroutines, %d bytes", float64(g-goroutines)/sockets, (b-bytes)/sockets)
 	if g-goroutines > sockets {
 		t.Errorf("%d idle sockets have %d goroutines", sockets, g-goroutines)
 	}
@@ -110,29 +110,29 @@ func TestSocket_Idle_LittleMemory(t *testing.T) {
 	}
 }
 
-// lateGrant is a store that begins the turn of a queued send only when the test lets it, and not because its caller is still there.
+// lateGrant is a store that begins the turn of a queued send only when the test releases it, even if its caller has disconnected.
 type lateGrant struct {
 	conversation.Store
-	tries          atomic.Int32
-	granted, letGo chan struct{}
+	tries            atomic.Int32
+	granted, release chan struct{}
 }
 
 func (s *lateGrant) BeginTurn(ctx context.Context, o conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	if turn.Content == "queued" && s.tries.Add(1) == 2 {
 		close(s.granted)
-		<-s.letGo
+		<-s.release
 		ctx = context.WithoutCancel(ctx)
 	}
 	return s.Store.BeginTurn(ctx, o, turn)
 }
 
-// TestSocket_GrantedAfterClose_TurnRuns: a queued send is granted the session while its socket closes. The turn has begun, so it must
-// run: if nobody started it, the session would stay busy until the node drains.
+// TestSocket_GrantedAfterClose_TurnRuns grants the session to a queued send while its socket closes. The turn has begun, so it must
+// run. If it were never started, the session would stay busy until the node drains.
 func TestSocket_GrantedAfterClose_TurnRuns(t *testing.T) {
 	for _, name := range []string{"parley.v1", "ai-sdk.v7"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				model, store := newDirected(), &lateGrant{granted: make(chan struct{}), letGo: make(chan struct{})}
+				model, store := newDirected(), &lateGrant{granted: make(chan struct{}), release: make(chan struct{})}
 				p := startPiped(t, model, withStore(func(s conversation.Store) conversation.Store { store.Store = s; return store }))
 				session := p.session()
 				var conn *websocket.Conn
@@ -142,7 +142,7 @@ func TestSocket_GrantedAfterClose_TurnRuns(t *testing.T) {
 					conn, send = s.conn, func(text string) { s.must(sending(text, session, text)) }
 				} else {
 					s := p.dialSDK(t, adminKey)
-					conn, send = s.conn, func(text string) { s.must(say(text, session, said("user", text))) }
+					conn, send = s.conn, func(text string) { s.must(sendFrame(text, session, chatMessage("user", text))) }
 				}
 				send("first")
 				c := model.next(t)
@@ -152,7 +152,7 @@ func TestSocket_GrantedAfterClose_TurnRuns(t *testing.T) {
 				<-store.granted
 				_ = conn.CloseNow()
 				synctest.Wait()
-				close(store.letGo)
+				close(store.release)
 				c = model.next(t)
 				c.say("A reply.")
 				c.end()

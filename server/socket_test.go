@@ -51,7 +51,7 @@ func TestSocket_Send(t *testing.T) {
 	if m := ended.Message; m.Content != "You said: hello" || m.FinishReason != "stop" || m.Usage["total"] == 0.0 || ended.Error != nil {
 		t.Errorf("completed: %+v", ended)
 	}
-	for i, f := range []frame{subscribed, asked, begun, delta, ended} { // each cursor resumes after its frame
+	for i, f := range []frame{subscribed, asked, begun, delta, ended} { // each cursor must resume after its frame
 		again := p.dial()
 		again.mustSubscribe(session, f.Cursor)
 		for _, want := range []frame{asked, begun, delta, ended}[i:] {
@@ -97,7 +97,7 @@ func TestSocket_SubscribeInMidReply(t *testing.T) {
 		}
 	})
 	t.Run("with_a_cursor_misses_nothing", func(t *testing.T) {
-		f := s.mustSubscribe(session, before) // and replaces the first
+		f := s.mustSubscribe(session, before) // replaces the first subscription
 		if f.Cursor != before || !*f.Recovered {
 			t.Errorf("subscribed: %+v", f)
 		}
@@ -129,7 +129,7 @@ func TestSocket_SubscribeInMidReply(t *testing.T) {
 			t.Errorf("an empty cursor: %+v", f)
 		}
 	})
-	t.Run("unsubscribed_is_the_last_of_it", func(t *testing.T) {
+	t.Run("unsubscribed_is_the_last_frame", func(t *testing.T) {
 		s.must(map[string]any{"type": "unsubscribe", "id": "u", "sessionId": session})
 		if f := s.next("unsubscribed"); f.ReplyTo != "u" || f.SessionID != session {
 			t.Errorf("unsubscribed: %+v", f)
@@ -140,7 +140,7 @@ func TestSocket_SubscribeInMidReply(t *testing.T) {
 		s.must(map[string]any{"type": "ping", "id": "p"})
 		s.next("pong")
 	})
-	t.Run("unsubscribing_what_is_not_subscribed", func(t *testing.T) {
+	t.Run("unsubscribe_without_subscription", func(t *testing.T) {
 		s.must(map[string]any{"type": "unsubscribe", "id": "u", "sessionId": other})
 		s.next("unsubscribed")
 	})
@@ -184,7 +184,7 @@ func TestSocket_Sent_PrecedesItsTurn(t *testing.T) {
 	s := p.dial()
 	for i := range 150 {
 		session := p.session()
-		s.must(subscribe("s", session)) // the view begins while the send is under way
+		s.must(subscribe("s", session)) // the subscription begins while the send is running
 		s.must(sending("m", session, "hello"))
 		s.next("subscribed")
 		s.next("sent")
@@ -193,7 +193,7 @@ func TestSocket_Sent_PrecedesItsTurn(t *testing.T) {
 				t.Fatalf("%d: %+v", i, f)
 			}
 		}
-		s.must(sending("m", session, "again")) // the view stands
+		s.must(sending("m", session, "again")) // the subscription exists
 		for _, kind := range []string{"sent", "message.created", "message.created", "message.delta", "message.completed"} {
 			s.next(kind)
 		}
@@ -202,7 +202,7 @@ func TestSocket_Sent_PrecedesItsTurn(t *testing.T) {
 	}
 }
 
-// slowBegin is a store whose BeginTurn returns long after the turn has begun, and whose history can be read only in between.
+// slowBegin is a store whose BeginTurn returns a second after the turn has begun. Reading history blocks until the turn has begun.
 type slowBegin struct {
 	conversation.Store
 	begun chan struct{}
@@ -312,7 +312,7 @@ func TestSocket_QueuedSends_DoNotBlock(t *testing.T) {
 			t.Fatalf("%+v", f)
 		}
 	}
-	t.Run("they_are_given_up_with_the_socket", func(t *testing.T) {
+	t.Run("withdrawn_when_socket_closes", func(t *testing.T) {
 		c := model.next(t)
 		if err := s.conn.CloseNow(); err != nil {
 			t.Fatal(err)
@@ -383,11 +383,11 @@ func TestSocket_InvalidFrames(t *testing.T) {
 			if f.ReplyTo != test.replyTo || f.code != test.code || f.field != test.field || !strings.Contains(f.raw, `"requestId":"`) || !strings.Contains(f.raw, `"message":"`) {
 				t.Errorf("got %s", f.raw)
 			}
-			s.must(map[string]any{"type": "ping"}) // a valid one between: nonsense counts in a row
+			s.must(map[string]any{"type": "ping"}) // a valid frame in between, because ten invalid frames in a row would close the socket
 			s.next("pong")
 		})
 	}
 	if after := p.snapshot(session); after[:len(after)/2] != before[:len(after)/2] || len(p.history(session)) != 2 {
-		t.Errorf("something changed:\n%s\n%s", before, after)
+		t.Errorf("the frame changed the session:\n%s\n%s", before, after)
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"parley/auth"
 )
 
-// specRow is a request and the response that the public interface promises. In path, {id} is a session, {other} a session of another
-// account, {small} one with a window of 100 tokens, {reply} a reply, {key} a key and {expired} a key of another account.
+// specRow is a request and the response that the public interface promises. In path, {id} stands for a session, {other} for a
+// session of another account, {small} for a session with a window of 100 tokens, {reply} for a reply, {key} for a key and
+// {expired} for a key of another account.
 type specRow struct {
 	method, path string
 	body         any
@@ -21,13 +22,13 @@ type specRow struct {
 	has          map[string]any // members of the response or its error; nil allows any value
 }
 
-// specErrors are the errors of all operations.
+// specErrors returns rows for the errors that all operations share.
 func specErrors() map[string]specRow {
 	return map[string]specRow{
 		"400_validation_error_missing_field": {"POST", "/v1/sessions", `{}`, nil, 400, "validation_error", map[string]any{"field": "userId"}},
 		"400_validation_error_user_id":       {"POST", "/v1/sessions", map[string]any{"userId": "x"}, nil, 400, "validation_error", map[string]any{"field": "userId"}},
 		"401_invalid_token_missing":          {"GET", "/v1/sessions", nil, []string{"Authorization", ""}, 401, "invalid_token", nil},
-		"401_invalid_token_unknown":          {"GET", "/v1/sessions", nil, of(auth.NewSecret("live")), 401, "invalid_token", nil},
+		"401_invalid_token_unknown":          {"GET", "/v1/sessions", nil, with(auth.NewSecret("live")), 401, "invalid_token", nil},
 		"404_session_not_found":              {"GET", "/v1/sessions/" + noSession, nil, nil, 404, "session_not_found", nil},
 		"404_foreign_account":                {"GET", "/v1/sessions/{other}", nil, nil, 404, "session_not_found", nil},
 		"413_context_overflow": {"POST", "/v1/sessions/{small}/messages", content(ofTokens(100)), nil, 413, "context_overflow",
@@ -35,7 +36,7 @@ func specErrors() map[string]specRow {
 	}
 }
 
-// specSessions are the operations on sessions and their configuration.
+// specSessions returns rows for the operations on sessions and for their configuration.
 func specSessions() map[string]specRow {
 	return map[string]specRow{
 		"200_create_session":         {"POST", "/v1/sessions", map[string]any{"userId": user, "metadata": map[string]any{"a": 1}}, nil, 200, "", created()},
@@ -54,7 +55,7 @@ func specSessions() map[string]specRow {
 	}
 }
 
-// specMessages are the operations on messages.
+// specMessages returns rows for the operations on messages.
 func specMessages() map[string]specRow {
 	return map[string]specRow{
 		"200_history_default":         {"GET", "/v1/sessions/{id}/messages", nil, nil, 200, "", fields("data", "pagination")},
@@ -78,23 +79,23 @@ func specMessages() map[string]specRow {
 	}
 }
 
-// specKeys are the operations on keys, and the scopes.
+// specKeys returns rows for the operations on keys and for the scopes.
 func specKeys(p *parley) map[string]specRow {
 	return map[string]specRow{
 		"200_create_key":             {"POST", "/v1/keys", map[string]any{"name": "n", "scopes": []string{"admin"}, "expiresAt": "2099-01-01T00:00:00Z"}, nil, 200, "", fields("keyId", "key", "scopes", "expiresAt")},
 		"200_rotate_key":             {"POST", "/v1/keys/{key}/rotate", nil, nil, 200, "", fields("keyId", "key", "previousKeyExpiresAt")},
 		"404_rotate_unknown_key":     {"POST", "/v1/keys/key_0123456789abcdef/rotate", nil, nil, 404, "key_not_found", nil},
 		"404_revoke_foreign_account": {"DELETE", "/v1/keys/{expired}", nil, nil, 404, "key_not_found", nil},
-		"403_scope_read_sessions":    {"GET", "/v1/sessions", nil, of(p.key("a", auth.ReadMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "read:sessions"}},
-		"403_scope_write_sessions":   {"DELETE", "/v1/sessions/{id}", nil, of(p.key("b", auth.ReadSessions)), 403, "insufficient_scope", map[string]any{"requiredScope": "write:sessions"}},
-		"403_scope_read_messages":    {"GET", "/v1/sessions/{id}/messages", nil, of(p.key("c", auth.WriteMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "read:messages"}},
-		"403_scope_write_messages":   {"POST", "/v1/sessions/{id}/messages", content("x"), of(p.key("d", auth.ReadMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "write:messages"}},
-		"403_scope_admin":            {"GET", "/v1/keys", nil, of(p.key("e", auth.ReadAnalytics)), 403, "insufficient_scope", map[string]any{"requiredScope": "admin"}},
+		"403_scope_read_sessions":    {"GET", "/v1/sessions", nil, with(p.key("a", auth.ReadMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "read:sessions"}},
+		"403_scope_write_sessions":   {"DELETE", "/v1/sessions/{id}", nil, with(p.key("b", auth.ReadSessions)), 403, "insufficient_scope", map[string]any{"requiredScope": "write:sessions"}},
+		"403_scope_read_messages":    {"GET", "/v1/sessions/{id}/messages", nil, with(p.key("c", auth.WriteMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "read:messages"}},
+		"403_scope_write_messages":   {"POST", "/v1/sessions/{id}/messages", content("x"), with(p.key("d", auth.ReadMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "write:messages"}},
+		"403_scope_admin":            {"GET", "/v1/keys", nil, with(p.key("e", auth.ReadAnalytics)), 403, "insufficient_scope", map[string]any{"requiredScope": "admin"}},
 		"404_version_two":            {"GET", "/v2/sessions", nil, nil, 404, "not_found", nil},
 	}
 }
 
-// TestPublicInterface sends the requests of the tables above. Limits, load and restarts have tests of their own.
+// TestPublicInterface makes the requests of the tables above. Other tests cover limits, load and restarts.
 func TestPublicInterface(t *testing.T) {
 	p := start(t, echo)
 	session, other := p.session(), "Bearer "+p.key("other", auth.Admin)
@@ -140,11 +141,11 @@ func TestPublicInterface(t *testing.T) {
 	t.Run("401_after_revoke_key", func(t *testing.T) {
 		made := p.must("POST", "/v1/keys", map[string]any{"name": "n", "scopes": []string{"admin"}})
 		p.must("DELETE", "/v1/keys/"+made["keyId"].(string), nil)
-		checkError(t, p.call("GET", "/v1/sessions", nil, of(made["key"].(string))...), 401, "invalid_token", "")
+		checkError(t, p.call("GET", "/v1/sessions", nil, with(made["key"].(string))...), 401, "invalid_token", "")
 	})
 }
 
-// fields returns members that must be present with any value.
+// fields returns members that must be present; any value is allowed.
 func fields(names ...string) map[string]any {
 	has := make(map[string]any)
 	for _, name := range names {
@@ -153,7 +154,7 @@ func fields(names ...string) map[string]any {
 	return has
 }
 
-// created is the response of Create Session.
+// created returns the members of the response to POST /v1/sessions.
 func created() map[string]any {
 	has := fields("sessionId", "createdAt", "expiresAt", "tokenUsage")
 	has["userId"], has["messageCount"] = user, 0.0
@@ -163,5 +164,3 @@ func created() map[string]any {
 func config(name string, value any) map[string]any {
 	return map[string]any{"userId": user, "contextConfig": map[string]any{name: value}}
 }
-
-func of(secret string) []string { return []string{"Authorization", "Bearer " + secret} }

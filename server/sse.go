@@ -17,29 +17,29 @@ import (
 
 const (
 	headerLastEventID = "Last-Event-ID"
-	// commentInterval is how often an idle event stream sends a comment: more often than proxies close idle connections,
-	// commonly after 30 or 60 s.
+	// commentInterval is the interval of comments on an event stream. It is shorter than the 30 to 60 s after which proxies
+	// commonly close idle connections.
 	commentInterval = 15 * time.Second
 )
 
 // eventFormat is an encoding of a reply as server-sent events.
 type eventFormat struct {
 	encoder stream.Encoder
-	// first is sent at once, so that the client sees the headers before the first event; "" is nothing.
+	// first is written before the first event; it may be "". The flush after it sends the headers at once.
 	first string
-	// noCursor says that events carry no cursor: each stream shows the reply from its beginning.
+	// noCursor is set if events have no cursor. Each stream then shows the reply from its beginning.
 	noCursor bool
-	// header and value are an additional response header; "" is none.
+	// header and value are an additional response header; header is "" for none.
 	header, value string
 }
 
-// eventFormats are the formats by the query parameter format; "" is the default.
+// eventFormats holds the formats by the value of the query parameter format; "" is the default.
 var eventFormats = map[string]eventFormat{
 	"":       {encoder: wire.SSE{}, first: ": parley.v1\n\n"},
 	"ai-sdk": {encoder: wire.AISDK{}, noCursor: true, header: "x-vercel-ai-ui-message-stream", value: "v1"},
 }
 
-// queryFormat returns the format in the query.
+// queryFormat returns the format in the query, or the default.
 func queryFormat(c *gin.Context) (eventFormat, error) {
 	name, named := c.GetQuery("format")
 	format, known := eventFormats[name]
@@ -49,8 +49,9 @@ func queryFormat(c *gin.Context) (eventFormat, error) {
 	return format, nil
 }
 
-// streamMessage is GET /v1/sessions/{sessionId}/messages/{messageId}/stream: one reply as server-sent events. For a cursor
-// past the end of the reply the response is 204, which tells an EventSource not to reconnect.
+// streamMessage is GET /v1/sessions/{sessionId}/messages/{messageId}/stream: one reply as server-sent events. The
+// response is 204, which tells an EventSource not to reconnect, if the cursor lies past the end of the reply or if the message
+// is not a reply.
 func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	session, message, err := messageID(c)
 	if err != nil {
@@ -102,7 +103,8 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	return nil, nil
 }
 
-// resumeAt returns the position after which to show a reply: that of Last-Event-ID, or the beginning.
+// resumeAt returns the position after which a stream shows a reply: the position in Last-Event-ID, or the beginning of the
+// reply if there is none or it lies before the reply.
 func (s *Server) resumeAt(c *gin.Context, session, message string) (stream.Position, error) {
 	from := stream.Before(message)
 	last := c.GetHeader(headerLastEventID)
@@ -124,7 +126,8 @@ func (s *Server) resumeAt(c *gin.Context, session, message string) (stream.Posit
 	return from, nil
 }
 
-// writeEvents writes the events of one reply until it ends or ctx does, because the caller has left or its key was revoked.
+// writeEvents writes the events of one reply. It returns when the reply has ended, when a write fails, or when ctx is done
+// because the caller has disconnected or its key was revoked.
 func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream.Viewer, message string, format eventFormat, wake <-chan struct{}) {
 	control := http.NewResponseController(c.Writer)
 	write := func(b []byte) bool {

@@ -25,7 +25,7 @@ type events struct {
 	in       *bufio.Reader
 }
 
-// events opens the event stream of a reply after the event lastID; "" is from the beginning.
+// events opens the event stream of a reply. It starts after the event lastID, or at the beginning if lastID is "".
 func (p *parley) events(t *testing.T, session, reply, lastID string) *events {
 	t.Helper()
 	request, err := http.NewRequest("GET", p.url+messages(session)+"/"+reply+"/stream", nil)
@@ -92,11 +92,11 @@ func (e *events) want(name string) event {
 	return got
 }
 
-// ends checks that the stream ends here.
+// ends checks that the stream has no more events.
 func (e *events) ends() {
 	e.t.Helper()
 	if got, ok := e.next(); ok {
-		e.t.Errorf("after the end came %q", got.raw)
+		e.t.Errorf("the stream went on with %q", got.raw)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestEvents_SessionGone(t *testing.T) {
 	}
 }
 
-func TestEvents_Idle_Comments(t *testing.T) {
+func TestEvents_Idle_CommentEvery15s(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)

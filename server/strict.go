@@ -11,14 +11,14 @@ import (
 	"parley/server/api"
 )
 
-// singleHeaders are the headers that a request may have only once: if there were two, a proxy might act on one and we on
-// the other. Repeated Authorization and Origin headers have errors of their own: see bearer and socket.CheckHandshake.
+// singleHeaders lists the headers that a request may have only once. If there were two, a proxy could act on one and this
+// server on the other. Repeated Authorization and Origin headers are refused in bearer and socket.CheckHandshake.
 var singleHeaders = []string{
 	"Content-Type", "Content-Encoding", headerIdempotencyKey, headerLastEventID, "Sec-WebSocket-Version", "Sec-WebSocket-Key",
 }
 
 // strict calls h if the query has only parameters that the route accepts, each at most once, and no header in singleHeaders
-// is repeated. Every route under /v1 is behind it.
+// is repeated. Every route under /v1 uses it.
 func (s *Server) strict(query []string, h handler) handler {
 	return func(c *gin.Context) (any, error) {
 		if err := checkQuery(c.Request.URL.RawQuery, query); err != nil {
@@ -47,7 +47,7 @@ func checkQuery(raw string, known []string) error {
 	for name := range parameters {
 		names = append(names, name)
 	}
-	slices.Sort(names) // so that the same query always gets the same error
+	slices.Sort(names) // the same query must always get the same error
 	for _, name := range names {
 		switch {
 		case !slices.Contains(known, name):
@@ -59,7 +59,8 @@ func checkQuery(raw string, known []string) error {
 	return nil
 }
 
-// printable returns the name of an unknown parameter if it is short and readable enough for an error, else "query".
+// printable returns name if an error may show it: at most 64 bytes, valid UTF-8, no control characters. Otherwise it returns
+// "query".
 func printable(name string) string {
 	const longest = 64
 	if name == "" || len(name) > longest || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
@@ -68,5 +69,5 @@ func printable(name string) string {
 	return name
 }
 
-// hasEncodedSlash reports whether a path has a slash written as %2F, which is part of a segment and not a separator.
+// hasEncodedSlash reports whether a path contains %2F: a slash that is part of a segment and not a separator.
 func hasEncodedSlash(u *url.URL) bool { return strings.Contains(strings.ToLower(u.RawPath), "%2f") }

@@ -49,14 +49,14 @@ func TestStrict_Queries(t *testing.T) {
 	})
 }
 
-// A ticket works once. A handshake whose query is refused must not use it up.
-func TestStrict_RepeatedTicket_NotUsedUp(t *testing.T) {
+// A ticket works once. A handshake that is refused for its query must not use the ticket up.
+func TestHandshake_TicketTwiceInQuery_TicketStaysValid(t *testing.T) {
 	p := start(t, echo)
 	ticket := p.must("POST", "/v1/stream/tickets", nil)["ticket"].(string)
 	a := p.call("GET", "/v1/stream?ticket="+ticket+"&ticket="+ticket, nil, "Authorization", "")
 	checkError(t, a, 400, "validation_error", "ticket")
 	if strings.Contains(a.raw, ticket) {
-		t.Error("the ticket is repeated")
+		t.Error("a query with two tickets was accepted")
 	}
 	s, err := p.tryDial(p.url+"?ticket="+ticket, websocket.DialOptions{HTTPHeader: http.Header{}})
 	if err != nil {
@@ -106,7 +106,7 @@ func TestStrict_EncodedSlash(t *testing.T) {
 	})
 }
 
-func TestStrict_ContentOfSpaces(t *testing.T) {
+func TestSend_ContentOfSpaces_400(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	bad := refusals{}
@@ -120,7 +120,7 @@ func TestStrict_ContentOfSpaces(t *testing.T) {
 		t.Errorf("got %+v", f)
 	}
 	if p.send(session, " \u200b "); p.history(session)[0].Content != " \u200b " {
-		t.Error("what is no space was refused or cut")
+		t.Error("a zero-width space, which is not white space, was refused or removed")
 	}
 }
 
@@ -146,19 +146,19 @@ func TestErrors_SayWhatToDo(t *testing.T) {
 	says("503 of readiness", p.call("GET", "/readyz", nil), "service_unavailable", "restarting")
 }
 
-// telling serves the same behind a handler that signals when a request's context has ended.
-func (p *parley) telling(t *testing.T) (address string, ended <-chan struct{}) {
-	told := make(chan struct{}, 100)
+// serveNotifying serves p on another address. The channel gets a value whenever the context of a request there has ended.
+func (p *parley) serveNotifying(t *testing.T) (address string, ended <-chan struct{}) {
+	ends := make(chan struct{}, 100)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		stop := context.AfterFunc(r.Context(), func() { told <- struct{}{} })
+		stop := context.AfterFunc(r.Context(), func() { ends <- struct{}{} })
 		defer stop()
 		p.handler.ServeHTTP(w, r)
 	}))
 	t.Cleanup(front.Close)
-	return front.Listener.Addr().String(), told
+	return front.Listener.Addr().String(), ends
 }
 
-// halfClose sends a message on a new connection, whose sending side the caller may close.
+// halfClose sends a message on a new connection and returns the connection, whose sending side the caller may close.
 func halfClose(t *testing.T, address, session, text string) *net.TCPConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -175,13 +175,13 @@ func halfClose(t *testing.T, address, session, text string) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// A client that has sent everything may close its side of the connection and still read.
+// A client may close its sending side after a request and still read the response.
 func TestSend_ClientHalfClosed_GetsReply(t *testing.T) {
 	model := newDirected()
-	option, queued := watch()
+	option, queued := notifyQueued()
 	p := start(t, model, option)
 	session := p.session()
-	address, ended := p.telling(t)
+	address, ended := p.serveNotifying(t)
 	waiting := halfClose(t, address, session, "first")
 	c := model.next(t)
 	inLine := halfClose(t, address, session, "second")
@@ -206,12 +206,12 @@ func TestSend_ClientHalfClosed_GetsReply(t *testing.T) {
 		within(t, "the request's context to end", ended)
 	}
 	if status, body := answered(inLine); status != 503 || !strings.Contains(body, `"code":"service_unavailable"`) {
-		t.Errorf("who waited in the queue was answered %d %s", status, body)
+		t.Errorf("the queued client got %d %s", status, body)
 	}
 	c.say("A reply.")
 	c.end()
 	if status, body := answered(waiting); status != 200 || !strings.Contains(body, "A reply.") {
-		t.Errorf("who waited for the reply was answered %d %s", status, body)
+		t.Errorf("the client that waited for the reply got %d %s", status, body)
 	}
 	if n := len(p.history(session)); n != 2 {
 		t.Errorf("history has %d messages", n)

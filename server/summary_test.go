@@ -12,34 +12,34 @@ import (
 	"parley/stream"
 )
 
-// summarising is a model whose replies are of 46 tokens.
+// summarising is a model that can summarise. Its replies have 46 tokens.
 type summarising = conversationtest.Summarising
 
-// folding is a server whose model summarises, and a viewed session with a window of 1,000 tokens: 747 for messages. An exchange takes
-// 100, so the sixth leaves the window over 80 % full; then five are summarised, by two calls to the model.
-type folding struct {
+// summaryTest has a server whose model summarises, and a viewed session with a window of 1,000 tokens: 747 are for messages. An
+// exchange takes 100, so after the sixth the window is over 80 % full. Then five are summarised, by two calls to the model.
+type summaryTest struct {
 	*parley
 	model   *summarising
 	session string
 	socket  *socket
 }
 
-func newFolding(t *testing.T, model *summarising, policy string, options ...option) *folding {
+func newSummaryTest(t *testing.T, model *summarising, policy string, options ...option) *summaryTest {
 	p := start(t, model, options...)
-	f := &folding{parley: p, model: model, session: p.windowed(1000, policy), socket: p.dial()}
+	f := &summaryTest{parley: p, model: model, session: p.windowed(1000, policy), socket: p.dial()}
 	f.socket.mustSubscribe(f.session, "")
 	return f
 }
 
-// talk sends a message of 46 tokens, and returns the reply.
-func (f *folding) talk(name string) message {
+// talk sends a message of 46 tokens that begins with name, and returns the reply.
+func (f *summaryTest) talk(name string) message {
 	f.t.Helper()
 	name += " "
 	return decodeInto[message](f.t, f.call("POST", messages(f.session), content(name+ofTokens(46)[len(name):])))
 }
 
-// compressed waits for the next context.compressed.
-func (f *folding) compressed() map[string]any {
+// nextSummary returns the next context.compressed frame.
+func (f *summaryTest) nextSummary() map[string]any {
 	f.t.Helper()
 	for {
 		if got := f.socket.any(); got.Type == "context.compressed" {
@@ -48,20 +48,20 @@ func (f *folding) compressed() map[string]any {
 	}
 }
 
-// TestSummary_OverHTTP shows a summary as clients see it: the frame, and the JSON of a dry run and of a reply's context. What is
-// summarised, and when, is tested in conversation/background.
-func TestSummary_OverHTTP(t *testing.T) {
-	f := newFolding(t, &summarising{}, "fifo")
+// TestSummary_ShownInFrameAndJSON checks how clients see a summary: in the frame, in a dry run and in a reply's context. Tests in
+// conversation/background check when messages are summarised, and which.
+func TestSummary_ShownInFrameAndJSON(t *testing.T) {
+	f := newSummaryTest(t, &summarising{}, "fifo")
 	for i := range 6 {
 		f.talk(fmt.Sprint("m", i))
 	}
-	last := f.compressed() // of two in a row a viewer may be shown the last alone
+	last := f.nextSummary() // there are two in a row, and a viewer may get only the second
 	if last["summarised"] == 8.0 && last["tokensBefore"] == 400.0 {
-		last = f.compressed()
+		last = f.nextSummary()
 	}
 	if last["sessionId"] != f.session || last["summarised"] != 2.0 || last["dropped"] != 0.0 || last["tokensAfter"] == 0.0 ||
 		last["tokensBefore"] != float64(107+count("Summary of the conversation so far:\nsummary 1")-3) {
-		t.Errorf("viewers are shown %v", last)
+		t.Errorf("viewers got %v", last)
 	}
 	f.talk("m6")
 	dry := decodeInto[struct{ Summary string }](t, f.call("POST", "/v1/sessions/"+f.session+"/context", content(ofTokens(46))))
@@ -77,11 +77,11 @@ func TestSummary_OverHTTP(t *testing.T) {
 	}
 }
 
-// TestSummary_LongHistory_RealStore has a history that is much longer than what a turn lists. The engine's own test of this runs in a
-// bubble on the embedded store; this one also runs on Redis.
-func TestSummary_LongHistory_RealStore(t *testing.T) {
+// TestSummary_LongHistory_EachMessageOnce has a history that is much longer than the part that a turn lists. The engine's own test
+// of this case runs in a synctest bubble on the embedded store. This test also runs on Redis.
+func TestSummary_LongHistory_EachMessageOnce(t *testing.T) {
 	const exchanges = 70
-	f := newFolding(t, &summarising{}, "semantic")
+	f := newSummaryTest(t, &summarising{}, "semantic")
 	ctx, owner := context.Background(), conversation.Owner{Account: "default", Mode: conversation.Live}
 	for i := range exchanges {
 		begun, err := f.backend.Conversation.BeginTurn(ctx, owner, conversation.NewTurn{
@@ -97,11 +97,11 @@ func TestSummary_LongHistory_RealStore(t *testing.T) {
 	}
 	for turns := 0; f.talk("m").Context["folding"] != nil; turns++ {
 		if turns > 20 {
-			t.Fatal("it is never caught up")
+			t.Fatal("after 20 turns, a summary is still outstanding")
 		}
 	}
 	f.handler.BeginDrain()
-	f.drain(ctx) // the summaries have ended
+	f.drain(ctx) // waits until the summaries have ended
 	_, calls := f.model.Called()
 	next := 0
 	for _, call := range calls {
@@ -111,7 +111,7 @@ func TestSummary_LongHistory_RealStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			if m.Role == "" || next == 2*exchanges {
-				continue // the summary before, or what this test has sent
+				continue // the previous summary, or a message of talk
 			}
 			if want := fmt.Sprint([]string{"question-", "reply-"}[next%2], next/2); m.Content != want {
 				t.Fatalf("summarised %s, want %s", m.Content, want)

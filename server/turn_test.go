@@ -23,13 +23,13 @@ func content(text string, more ...any) map[string]any {
 	return body
 }
 
-// watched is a store that tells of every send that takes a place in a queue.
-type watched struct {
+// queueNotifier is a store that sends the content of each queued message to a channel.
+type queueNotifier struct {
 	conversation.Store
-	queued chan string // its content
+	queued chan string
 }
 
-func (w *watched) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
+func (w *queueNotifier) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	begun, err := w.Store.BeginTurn(ctx, owner, turn)
 	if begun.Queued != nil {
 		w.queued <- turn.Content
@@ -37,19 +37,19 @@ func (w *watched) BeginTurn(ctx context.Context, owner conversation.Owner, turn 
 	return begun, err
 }
 
-func watch() (option, chan string) {
+func notifyQueued() (option, chan string) {
 	queued := make(chan string, 1000)
-	return withStore(func(s conversation.Store) conversation.Store { return &watched{s, queued} }), queued
+	return withStore(func(s conversation.Store) conversation.Store { return &queueNotifier{s, queued} }), queued
 }
 
-func TestAnAnswerIsWaitedFor(t *testing.T) {
+func TestSend_NotStreaming_ReturnsWholeReply(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
 	answered := p.later("POST", messages(session), content("hello"))
 	c := model.next(t)
 	if last := c.request.Messages[0]; len(c.request.Messages) != 1 || last.Role != "user" || last.Content != "hello" || c.request.MaxTokens != 1024 {
-		t.Errorf("the model was asked %+v", c.request)
+		t.Errorf("the model got %+v", c.request)
 	}
 	begun := p.must("GET", "/v1/sessions/"+session, nil)
 	if begun["messageCount"] != 2.0 || begun["tokenUsage"].(map[string]any)["total"] != 0.0 {
@@ -62,11 +62,11 @@ func TestAnAnswerIsWaitedFor(t *testing.T) {
 		t.Errorf("in mid-reply history shows %+v", live)
 	}
 	c.finish(stream.Result{FinishReason: "length", Usage: &stream.Usage{Prompt: 11, Completion: 7}}, nil)
-	a := within(t, "the answer", answered)
+	a := within(t, "the response", answered)
 	m := decodeInto[message](t, a)
 	if a.status != 200 || m.Role != "assistant" || m.Content != "Hi there." || m.Status != "completed" || m.Tokens != 7 || m.FinishReason != "length" ||
 		m.Usage["prompt"] != 11.0 || m.Usage["total"] != 18.0 || m.Usage["estimated"] != false {
-		t.Errorf("answered %s", a.raw)
+		t.Errorf("got %s", a.raw)
 	}
 	if got := p.history(session)[1]; fmt.Sprint(got) != fmt.Sprint(m) {
 		t.Errorf("history has %+v, the answer was %+v", got, m)
@@ -79,18 +79,18 @@ func TestAnAnswerIsWaitedFor(t *testing.T) {
 	p.later("POST", messages(session), content("and now?"))
 	c = model.next(t)
 	if len(c.request.Messages) != 3 || c.request.Messages[1].Content != "Hi there." || c.request.Messages[1].Role != "assistant" {
-		t.Errorf("the second time the model was asked %+v", c.request.Messages)
+		t.Errorf("in its second call, the model got %+v", c.request.Messages)
 	}
 }
 
-func TestAStreamingAnswerSaysWhereToWatch(t *testing.T) {
+func TestSend_Streaming_ReturnsSubscribeInfo(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
 	r := p.begin(session, "hello")
 	w := r["stream"].(map[string]any)
 	if r["status"] != "streaming" || r["content"] != "" || r["tokens"] != 0.0 || r["role"] != "assistant" || r["sessionId"] != session {
-		t.Errorf("answered %v", r)
+		t.Errorf("got %v", r)
 	}
 	if w["url"] != strings.Replace(p.url, "http", "ws", 1)+"/v1/stream" || w["cursor"] == "" || w["ticket"] == "" || !timestamp.MatchString(w["ticketExpiresAt"].(string)) {
 		t.Errorf("stream is %v", w)
@@ -109,7 +109,7 @@ func TestAStreamingAnswerSaysWhereToWatch(t *testing.T) {
 	s.next("message.completed")
 }
 
-func TestAReplyThatFailedKeepsItsText(t *testing.T) {
+func TestSend_ModelFails_TextKept(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -127,12 +127,12 @@ func TestAReplyThatFailedKeepsItsText(t *testing.T) {
 			c := model.next(t)
 			c.say("Half of")
 			c.finish(stream.Result{}, test.err)
-			a := within(t, "the answer", answered)
+			a := within(t, "the response", answered)
 			checkError(t, a, test.status, test.code, "", "messageId")
 			h := p.history(session)
 			m := h[len(h)-1]
 			if m.Status != "failed" || m.Content != "Half of" || m.Error["code"] != test.code || a.body["error"].(map[string]any)["messageId"] != m.MessageID {
-				t.Errorf("history has %+v, answered %s", m, a.raw)
+				t.Errorf("history has %+v, the response is %s", m, a.raw)
 			}
 			if strings.Contains(a.raw+fmt.Sprint(m), "secret") {
 				t.Errorf("the cause is public: %s", a.raw)
@@ -145,7 +145,7 @@ func TestAReplyThatFailedKeepsItsText(t *testing.T) {
 	}
 }
 
-func TestCancel(t *testing.T) {
+func TestCancel_LiveReply_WaitsForModel(t *testing.T) {
 	model := newDirected()
 	model.linger = make(chan struct{})
 	p := start(t, model)
@@ -159,11 +159,11 @@ func TestCancel(t *testing.T) {
 	<-c.ctx.Done()
 	select {
 	case a := <-cancelled:
-		t.Errorf("acknowledged while the model's request was open: %s", a.raw)
+		t.Errorf("the cancel got its response while the model's request was open: %s", a.raw)
 	default:
 	}
 	if m := p.history(session)[1]; m.Status != "streaming" {
-		t.Errorf("ended while the model's request was open: %+v", m)
+		t.Errorf("the reply ended while the model's request was open: %+v", m)
 	}
 	close(model.linger)
 	<-c.closed
@@ -179,7 +179,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestACancelThatTakesTooLongStaysWanted(t *testing.T) {
+func TestCancel_ModelDoesNotStop_503ThenCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		model.linger = make(chan struct{})
@@ -191,7 +191,7 @@ func TestACancelThatTakesTooLongStaysWanted(t *testing.T) {
 		a := p.call("POST", messages(session)+"/"+id+"/cancel", nil)
 		checkError(t, a, 503, "service_unavailable", "", "retryAfter")
 		if took := time.Since(began); took != 5*time.Second || a.header.Get("Retry-After") == "" {
-			t.Errorf("it took %v: %v", took, a.header)
+			t.Errorf("the response took %v and has the headers %v", took, a.header)
 		}
 		close(model.linger)
 		if m := p.must("POST", messages(session)+"/"+id+"/cancel", nil); m["status"] != "cancelled" {

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// smallBufferListener is a listener. While on is set, the kernel buffers little of what its clients have not read.
+// smallBufferListener is a listener. While on is set, the kernel's send buffers of its connections are small.
 type smallBufferListener struct {
 	net.Listener
 	on atomic.Bool
@@ -28,11 +28,11 @@ func (l *smallBufferListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// scratch has buffers for frames, so that a thousand viewers in this process do not need one each.
+// scratch is a pool of buffers for frames, so that a thousand viewers in this process do not need one each.
 var scratch = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// follow reads a reply's deltas from offset on and compares them with text. It returns the offset at which it stopped: when
-// it has seen until bytes or, if whole is set, the terminal frame.
+// follow reads a reply's deltas from offset on and compares them with text. It stops when it has read the text up to until or, if
+// whole is set, the terminal frame. It returns the offset that it has reached.
 func (s *rawSocket) follow(text []byte, offset, until int, whole bool) (int, error) {
 	for offset < until || whole {
 		op, n, err := s.header()
@@ -42,7 +42,7 @@ func (s *rawSocket) follow(text []byte, offset, until int, whole bool) (int, err
 		if op == opClose {
 			return offset, fmt.Errorf("at %d: closed by the server", offset)
 		}
-		if n > 64<<10 { // the terminal frame: it holds the whole text
+		if n > 64<<10 { // the terminal frame, which holds the whole text
 			_, err := io.CopyN(io.Discard, s.in, int64(n))
 			if err == nil && offset != len(text) {
 				err = fmt.Errorf("the end came at %d of %d", offset, len(text))
@@ -107,7 +107,7 @@ func (p *parley) crowd(n, buffer int, session, cursor string) []*rawSocket {
 	return sockets
 }
 
-// all runs f for all sockets at once and returns the first error.
+// all runs f for all sockets in parallel and returns the first error.
 func all(sockets []*rawSocket, f func(s *rawSocket) error) error {
 	failed := make(chan error, len(sockets))
 	for _, s := range sockets {
@@ -130,8 +130,8 @@ type crowded struct {
 	stuck, readers []*rawSocket
 }
 
-// newCrowded starts a reply that will say text, and opens sockets that view it. The connections of the stuck ones hold
-// little that was not read.
+// newCrowded starts a reply with a text of size bytes and opens sockets that view it. The connections of the stuck ones have
+// small buffers.
 func newCrowded(t *testing.T, size, stuck, readers int) *crowded {
 	model := newDirected()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -151,11 +151,11 @@ func newCrowded(t *testing.T, size, stuck, readers int) *crowded {
 	return x
 }
 
-// speak has the model say the text from offset on, at the pace of the first reader, and returns when all readers have seen
-// the end.
+// speak makes the model send the text from offset on, in pieces. The first reader sets the pace. speak returns when all readers
+// have got the end.
 func (x *crowded) speak(offset, piece int) {
 	x.t.Helper()
-	pace := make(chan int, len(x.text)/piece) // how far the first of the readers is
+	pace := make(chan int, len(x.text)/piece) // offsets that the first reader has reached
 	read := make(chan error, 1)
 	go func() {
 		read <- all(x.readers, func(s *rawSocket) error { return s.rest(x.text, offset, s == x.readers[0], pace) })
@@ -172,7 +172,7 @@ func (x *crowded) speak(offset, piece int) {
 	}
 }
 
-func TestViewers_Thousand_TenStuck_Memory(t *testing.T) {
+func TestViewers_ThousandTenStuck_MemoryBounded(t *testing.T) {
 	const viewers, stuck, size, piece = 1000, 10, 512 << 10, 16 << 10
 	x := newCrowded(t, size, stuck, viewers-stuck)
 	x.call.say(string(x.text[:piece]))
@@ -182,18 +182,18 @@ func TestViewers_Thousand_TenStuck_Memory(t *testing.T) {
 	before := heap()
 	x.speak(piece, piece)
 	grown := heap() - before
-	runtime.KeepAlive(x.readers) // their buffers were counted before
+	runtime.KeepAlive(x.readers) // their buffers are in the first measurement too
 	t.Logf("%d of %d viewers read %d KiB; meanwhile the heap grew by %d KiB", len(x.readers), viewers, size>>10, grown>>10)
-	// The text with room to grow, its final message and the frame of that are shared by all: 5.5 times the text. A queue for
-	// each of the ten would add 10 times the text, and 20 with the final message.
+	// All viewers share the text's buffer (with spare capacity), the final message and its frame: together 5.5 times the
+	// text. A queue for each of the ten would add 10 times the text, and 20 times with the final message.
 	if grown > 8*size {
 		t.Errorf("the heap grew by %.1f times the text", float64(grown)/size)
 	}
 }
 
-// TestViewers_Stuck_ReadLater has viewers that begin to read when the reply has ended: they miss nothing. It takes a
-// fraction of a second, so they are not dropped for 30 s without progress.
-func TestViewers_Stuck_ReadLater(t *testing.T) {
+// TestViewers_StuckThenRead_MissNothing has viewers that begin to read when the reply has ended. The reply takes a fraction of a
+// second, so the server does not drop them for 30 s without progress.
+func TestViewers_StuckThenRead_MissNothing(t *testing.T) {
 	x := newCrowded(t, 512<<10, 10, 1)
 	x.speak(0, 16<<10)
 	if err := all(x.stuck, func(s *rawSocket) error { return s.rest(x.text, 0, false, nil) }); err != nil {
@@ -201,7 +201,7 @@ func TestViewers_Stuck_ReadLater(t *testing.T) {
 	}
 }
 
-// rest follows the reply from offset to its end. If it leads, it reports each step to pace.
+// rest follows the reply from offset to its end. If leads is set, it sends each offset that it reaches to pace.
 func (s *rawSocket) rest(text []byte, offset int, leads bool, pace chan<- int) (err error) {
 	for offset < len(text) {
 		if offset, err = s.follow(text, offset, offset+1, false); err != nil {

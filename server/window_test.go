@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// small makes a session with a window of 100 tokens: 25 are kept for the reply, 3 are the prompt's own, so 72 are for
-// messages, each of which takes 4 beside its text.
+// small creates a session with a window of 100 tokens: 25 are for the reply and 3 for the prompt itself, so 72 are left for
+// messages. Each message takes 4 tokens and those of its text.
 func (p *parley) small(compression bool) string {
 	p.t.Helper()
 	return p.must("POST", "/v1/sessions", map[string]any{
@@ -15,7 +15,7 @@ func (p *parley) small(compression bool) string {
 	})["sessionId"].(string)
 }
 
-// ofTokens is a text of n tokens.
+// ofTokens returns a text of n tokens.
 func ofTokens(n int) string { return strings.Repeat("four", n) }
 
 func checkOverflow(t *testing.T, a answer, current int) {
@@ -26,8 +26,9 @@ func checkOverflow(t *testing.T, a answer, current int) {
 	}
 }
 
-// TestAContextOverflow shows the 413. What fits, and what is dropped, is tested in conversation/service and conversation/prompt.
-func TestAContextOverflow(t *testing.T) {
+// TestSend_OverContextWindow_413 checks the response. Tests in conversation/service and conversation/prompt check which messages
+// fit and which are dropped.
+func TestSend_OverContextWindow_413(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	exchange := func(session, text, reply string) *call {
@@ -36,7 +37,7 @@ func TestAContextOverflow(t *testing.T) {
 		c := model.next(t)
 		c.say(reply)
 		c.end()
-		if a := within(t, "the answer", answered); a.status != 200 {
+		if a := within(t, "the response", answered); a.status != 200 {
 			t.Fatalf("%d %s", a.status, a.raw)
 		}
 		return c
@@ -48,7 +49,7 @@ func TestAContextOverflow(t *testing.T) {
 			checkOverflow(t, p.call("POST", messages(session), content(ofTokens(69))), 69+4+3+25)
 			checkOverflow(t, p.call("POST", messages(session), content(ofTokens(2500), "streaming", true)), 2500+4+3+25)
 			if p.snapshot(session) != before {
-				t.Error("it changed the session")
+				t.Error("the refused send changed the session")
 			}
 			exchange(session, ofTokens(68), "ok") // just fits
 		})

@@ -10,32 +10,32 @@ import (
 	"unicode/utf8"
 )
 
-// fieldError is a fault in a request. Reason reads after the name of the field ("must be a string"). Field is "" if the
-// request as a whole is wrong; Reason then reads on its own.
+// fieldError is an error in a request. Reason continues a sentence that begins with the field ("must be a string"). If the
+// request as a whole is invalid, Field is "" and Reason is a sentence of its own.
 type fieldError struct {
 	Field  string // a dotted path: "contextConfig.maxTokens", "scopes.0"
 	Reason string
 }
 
 const (
-	// maxDepth is how many objects and lists a request may nest, itself included. Real requests need fewer than ten
-	// levels; the bound keeps the recursion, and so the stack, small.
+	// maxDepth is the maximum depth of a value in a request; the request itself has depth 1. Real requests need fewer than
+	// ten levels. The bound limits the recursion, and so the stack.
 	maxDepth = 64
-	// maxMembers is how many members an object, or a list with a declared type, may have. The largest metadata (16 KiB)
-	// has room for fewer.
+	// maxMembers is the maximum number of members of an object, or of entries of a list with a declared type. Metadata of
+	// 16 KiB cannot hold as many members.
 	maxMembers = 4096
 )
 
 // Decode decodes a JSON object into a struct, strictly. The error is an [Error] that names the field.
 //
-// into points to a struct without embedded ones. Its fields may be structs, lists, maps, strings, booleans and numbers,
+// into must point to a struct without embedded structs. Its fields may be structs, lists, maps, strings, booleans and numbers,
 // pointers to them, json.RawMessage for any JSON, and types that decode themselves.
 //
-// Decode rejects what encoding/json accepts: unknown fields, fields that differ in case, a name twice in an object (in
-// json.RawMessage too, and however it is escaped), null for a field, integers that are written with a fraction or an
+// Decode rejects input that encoding/json accepts: unknown fields, fields that differ in case, a name twice in an object (also
+// inside json.RawMessage, and however it is escaped), null for a field, integers that are written with a fraction or an
 // exponent (1.0, 1e3), NUL, invalid UTF-8, lone surrogates, numbers beyond a float64, and anything beyond maxDepth and
-// maxMembers. What it accepts, it decodes as encoding/json does. On an error into is unchanged. The time is linear in the
-// length of body.
+// maxMembers. For all other input, the result is that of encoding/json. On an error, into is unchanged. The time is linear in
+// the length of body.
 func Decode(body []byte, into any) error {
 	if e := decodeStrict(body, into); e != nil {
 		return Invalid(e.Field, e.Reason)
@@ -73,7 +73,7 @@ func notOneValue(body []byte) *fieldError {
 	return &fieldError{"", "the body is not valid JSON"}
 }
 
-// under returns e with its field inside the field name.
+// under returns e with name in front of its field: the path gets one level longer.
 func (e *fieldError) under(name string) *fieldError {
 	const longest = 64
 	switch {
@@ -88,8 +88,8 @@ func (e *fieldError) under(name string) *fieldError {
 	return &fieldError{name, e.Reason}
 }
 
-// checker walks over a JSON text once and compares it with the type that it will be decoded into. The text is known to be
-// valid JSON, so the walk needs no syntax checks and cannot run past the end.
+// checker walks over a JSON text once and compares it with the Go type that will receive it. The text must be valid JSON, so
+// the walk needs no syntax checks and cannot run past the end.
 type checker struct {
 	text string
 	at   int // the next byte
@@ -141,7 +141,7 @@ func (c *checker) value(t reflect.Type, depth int) *fieldError {
 	return e
 }
 
-// mustBe explains that a value of kind does not fit a t.
+// mustBe returns the reason of the error for a value of kind where t needs a value of want.
 func mustBe(t reflect.Type, want, kind byte) string {
 	reason := "must be "
 	switch {
@@ -175,7 +175,7 @@ func (c *checker) kind() byte {
 	return jsonNumber
 }
 
-// wanted returns the kind of value that decodes into a t.
+// wanted returns the kind of JSON value that t accepts.
 func wanted(t reflect.Type) byte {
 	if t == nil || decodesItself(t) {
 		return jsonAny
@@ -195,7 +195,7 @@ func wanted(t reflect.Type) byte {
 	return jsonNumber
 }
 
-// decodesItself reports whether t's own method decodes it, as json.RawMessage's does.
+// decodesItself reports whether t has its own method for decoding, as json.RawMessage has.
 func decodesItself(t reflect.Type) bool {
 	if t.PkgPath() == "" {
 		return false // an unnamed type has no methods; this test is much cheaper than Implements
@@ -281,7 +281,7 @@ func (c *checker) name() (string, *fieldError) {
 	return name, nil
 }
 
-// member returns the type of the member name of a t, nil if any JSON is allowed.
+// member returns the type of t's member with that name; nil if any JSON is allowed.
 func member(t reflect.Type, name string) (reflect.Type, *fieldError) {
 	if t == nil || wanted(t) != jsonObject {
 		return nil, nil
@@ -335,7 +335,7 @@ func (c *checker) string() (string, *fieldError) {
 	return quoted, nil
 }
 
-// hex returns the value of the four digits at i.
+// hex returns the value of the four hexadecimal digits at i.
 func (c *checker) hex(i int) rune {
 	r, _ := strconv.ParseUint(c.text[i:i+4], 16, 16)
 	return rune(r)
@@ -385,14 +385,14 @@ func (c *checker) space() {
 	}
 }
 
-// nameSet holds the names in an object. Most objects have few, and for up to 32 a list is cheaper than a map.
+// nameSet holds the names in an object. Most objects have few members, and for up to 32 a list is cheaper than a map.
 type nameSet struct {
 	few  [32]string
-	n    int // of few
+	n    int // number of names in few
 	many map[string]struct{}
 }
 
-// add reports whether name is new.
+// add adds name and reports whether it is new.
 func (s *nameSet) add(name string) bool {
 	for _, other := range s.few[:s.n] {
 		if other == name {

@@ -139,8 +139,8 @@ func TestDecode_Accepted(t *testing.T) {
 	}
 }
 
-// checkAccepted holds what the strict decoder takes against encoding/json: the same value, which is the same again
-// after it was encoded.
+// checkAccepted compares the strict decoder with encoding/json: both must decode an accepted body to the same value. The value
+// must stay the same when it is encoded and decoded again. If must is set, the body must be accepted.
 func checkAccepted(t *testing.T, body []byte, must bool) {
 	t.Helper()
 	var strict, plain, again decoded
@@ -149,7 +149,7 @@ func checkAccepted(t *testing.T, body []byte, must bool) {
 			t.Errorf("%q: %+v", body, e)
 		}
 		if e.Reason == "" || e.Reason == "the body cannot be decoded" || len(e.Field) > maxDepth*80 {
-			t.Errorf("%q: a poor answer: %+v", body, e)
+			t.Errorf("%q: the error is incomplete: %+v", body, e)
 		}
 		return
 	}
@@ -175,7 +175,7 @@ func checkAccepted(t *testing.T, body []byte, must bool) {
 	}
 }
 
-// present returns the fields of v that have a value: null is refused.
+// present returns the fields of v that have a value. The others would be encoded as null, which the decoder refuses.
 func present(v decoded) map[string]any {
 	fields := make(map[string]any)
 	value := reflect.ValueOf(v)
@@ -194,7 +194,7 @@ func present(v decoded) map[string]any {
 	return fields
 }
 
-// compact brings metadata into the form that encoding gives it.
+// compact removes white space from metadata, as encoding does.
 func compact(v *decoded) {
 	if v.Metadata != nil {
 		v.Metadata, _ = json.Marshal(v.Metadata)
@@ -210,8 +210,8 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// TestDecode_LinearTime decodes bodies that are made to be slow, in two sizes: a small one sixteen times, and one that is
-// sixteen times as large once. Linear work costs the same both ways, quadratic work sixteen times as much.
+// TestDecode_LinearTime decodes bodies that are slow for a decoder: a small one sixteen times, and one that is sixteen times as
+// large once. Both cost the same if the time is linear. If it is quadratic, the large one costs sixteen times as much.
 func TestDecode_LinearTime(t *testing.T) {
 	const small, factor = 8 << 10, 16
 	for name, build := range slowBodies() {
@@ -227,8 +227,9 @@ func TestDecode_ManyNames(t *testing.T) {
 	checkCost(t, "names", few, 1, many)
 }
 
-// checkCost checks that large takes no more than five times as long as small that many times. The bound leaves room for
-// caches and the garbage collector. The best of several rounds counts, in processor time, so no busy machine fails the test.
+// checkCost checks that decoding large takes at most five times as long as decoding small that many times. The bound leaves
+// room for caches and the garbage collector. The best of several rounds counts, in processor time, so no busy machine fails the
+// test.
 func checkCost(t *testing.T, name string, small []byte, times int, large []byte) {
 	t.Helper()
 	const bound, rounds = 5, 20
@@ -259,7 +260,7 @@ func objectOf(members int) string {
 	return b.String() + "}"
 }
 
-// slowBodies returns functions that build a body of about so many bytes, each slow for a decoder in its own way.
+// slowBodies returns functions that build a body of about size bytes. Each is slow for a decoder in another way.
 func slowBodies() map[string]func(size int) string {
 	many := func(size int, open, close string, piece func(i int) string) string {
 		var b strings.Builder
@@ -326,7 +327,7 @@ func FuzzStrictDecoding(f *testing.F) {
 	})
 }
 
-// hasDuplicates looks for a name twice in an object in another way: by the tokens of encoding/json.
+// hasDuplicates reports whether an object has a name twice. Unlike the decoder, it uses the tokens of encoding/json.
 func hasDuplicates(t *testing.T, body []byte) bool {
 	type level struct {
 		names map[string]bool // nil in a list

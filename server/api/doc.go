@@ -1,12 +1,11 @@
 // Package api holds what Parley's REST endpoints and its WebSocket dialects share: the table of errors, and the strict
-// reading of what clients send. It knows no HTTP framework and keeps no state, so both sides give the same answer to the
-// same mistake.
+// decoding of requests. It depends on no HTTP framework and keeps no state, so both give the same error for the same mistake.
 //
 // # Errors
 //
-// A caller only ever sees an [Error]. [Describe] makes one of any error, here and nowhere else, by three rules:
+// A caller sees every error as an [Error]. Only [Describe] converts errors to it, by three rules:
 //
-//   - An error that already is an [Error], or has data of its own (a context overflow, a limit), is shown with that data.
+//   - An [Error] is returned unchanged. An error with data (a context overflow, a limit) is shown with its data.
 //   - Any other known error is one row of a table: status, code, text. Adding an error means adding a row.
 //   - Anything else is a 500 internal_error. Its cause goes to the log, never to the caller.
 //
@@ -15,11 +14,11 @@
 //
 // # Requests
 //
-// [Decode] is the only way in for bodies and frames. It is stricter than encoding/json, because two programs that read
+// [Decode] decodes all bodies and all frames of parley.v1. It is stricter than encoding/json, because two programs that read
 // the same bytes differently are a security problem: unknown, duplicate and case-folded fields, wrong types, trailing
 // data, NUL, invalid UTF-8 and lone surrogates are errors that name the field. Its bounds (64 levels, 4,096 members of an
 // object) and its single pass keep the time linear in the size of the body, which is at most 1 MiB.
 //
-// [CheckMessage] checks a message that is to be sent, whichever way it comes. Content has at most 10,000 characters
-// (Unicode code points), metadata at most 16 KiB as JSON. A request that fails a check has changed nothing.
+// [CheckMessage] checks a message before it is sent, over REST and over a socket. Content has at most 10,000 characters
+// (Unicode code points), metadata at most 16 KiB as JSON. A request that fails a check changes nothing.
 package api

@@ -13,13 +13,13 @@ import (
 	"parley/stream"
 )
 
-// Codes of errors that more than one place needs.
+// Error codes that are used in more than one place.
 const (
 	CodeValidation = "validation_error"
 	codeInternal   = "internal_error"
 )
 
-// Reasons of validation errors that more than one place gives.
+// Reasons of validation errors that are used in more than one place.
 const (
 	Required    = "is required"
 	WrongCursor = "is not a cursor of this session, or is ahead of everything the session ever had"
@@ -30,27 +30,29 @@ type Error struct {
 	Status  int
 	Code    string
 	Message string
-	// Field is the offending field and Reason what is wrong with it: Reason reads after Field.
+	// Field is the invalid field. Reason continues a sentence that begins with Field: "must be a string".
 	Field, Reason string
-	// Extra are further members of the error object.
+	// Extra holds further members of the error object.
 	Extra map[string]any
-	// RetryAfter is also sent as a header; 0 is none.
+	// RetryAfter is the value of the Retry-After header and of the member retryAfter; 0 for none.
 	RetryAfter time.Duration
-	// Allow is the Allow header of a 405.
+	// Allow is the value of the Allow header of a 405.
 	Allow string
-	// UnknownCursor marks a well-formed cursor that this session never had, as after a backup was restored. It does not
-	// count as an invalid frame, of which ten in a row close a socket: all sessions of a page may have such a cursor.
+	// UnknownCursor marks the error for a well-formed cursor that the session never had. After a backup is restored, all
+	// sessions of a page may have such a cursor. So it does not count as an invalid frame: ten of these close a socket.
 	UnknownCursor bool
-	// Decision is that of the limit that refused the request, for its headers; nil if the response has these already.
+	// Decision is the decision of the limit that refused the request; it sets the X-RateLimit headers. If it is nil, the
+	// headers of the response stay.
 	Decision *limit.Decision
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// IsInvalidRequest reports whether the request itself was malformed. On a socket, such a frame counts as invalid.
+// IsInvalidRequest reports whether the request failed validation, other than by an unknown cursor. On a socket, such a frame
+// counts as invalid.
 func (e *Error) IsInvalidRequest() bool { return e.Code == CodeValidation && !e.UnknownCursor }
 
-// Errors that belong to HTTP alone.
+// Errors that only HTTP requests get.
 var (
 	ErrNotFound   = errors.New("no such route")
 	ErrTooLarge   = errors.New("the body is too large")
@@ -59,7 +61,7 @@ var (
 	ErrOrigin     = errors.New("the origin is not allowed")
 )
 
-// table has the errors that are fully described by their row. The first row that matches counts.
+// table maps errors without data to their status, code and text. The first row that matches applies.
 var table = []struct {
 	is      error
 	status  int
@@ -75,7 +77,7 @@ var table = []struct {
 	{conversation.ErrCancelPending, 503, "service_unavailable", "The reply has not stopped yet, but it will. Repeat the request to wait for it."},
 	{conversation.ErrDraining, 503, "service_unavailable", "The server is stopping or restarting. Try again."},
 	{conversation.ErrUnavailable, 503, "service_unavailable", "The service is temporarily unavailable. Try again."},
-	// The caller has left, or has closed its side of the connection and still reads.
+	// The caller has disconnected, or has closed its sending side and still reads.
 	{context.Canceled, 503, "service_unavailable", "The connection was closed on your side before the request was finished. Try again."},
 	{ErrNotFound, 404, "not_found", "This route does not exist. See /docs for the list."},
 	{ErrTooLarge, 413, "payload_too_large", "The body is larger than 1 MiB."},
@@ -87,7 +89,7 @@ var table = []struct {
 // retrySoon is the Retry-After of a 503: the store or a restarting node is usually back within a second.
 const retrySoon = time.Second
 
-// Invalid returns the validation error of a field; field "" is the request as a whole.
+// Invalid returns a validation error (400) for a field. field is "" if the request as a whole is invalid.
 func Invalid(field, reason string) *Error {
 	message := reason + "."
 	if field != "" {
@@ -96,12 +98,13 @@ func Invalid(field, reason string) *Error {
 	return &Error{Status: http.StatusBadRequest, Code: CodeValidation, Message: message, Field: field, Reason: reason}
 }
 
-// Internal returns the error of a fault of ours. It tells the caller nothing about the cause.
+// Internal returns the error for an internal fault (500). It does not tell the caller the cause.
 func Internal() *Error {
 	return &Error{Status: http.StatusInternalServerError, Code: codeInternal, Message: "Something went wrong on our side."}
 }
 
-// Describe returns err as callers see it, and whether it is a fault of ours that must be logged.
+// Describe converts err to the error that the caller sees. fault reports whether the server is at fault; err must then be
+// logged.
 func Describe(err error) (e *Error, fault bool) {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e, false
@@ -122,14 +125,15 @@ func Describe(err error) (e *Error, fault bool) {
 			if row.status == http.StatusServiceUnavailable {
 				e.RetryAfter = retrySoon
 			}
-			// The bare error is a refusal that was decided here. One that wraps a cause is a store that failed.
+			// If ErrUnavailable wraps a cause, the store has failed. Without a cause, the store works and has refused the
+			// operation.
 			return e, row.is == conversation.ErrUnavailable && err != conversation.ErrUnavailable //nolint:errorlint // see above
 		}
 	}
 	return Internal(), true
 }
 
-// Limited returns the error of a request that a limit refused.
+// Limited returns the error (429) for a request that a limit refused.
 func Limited(d limit.Decision) *Error {
 	return &Error{
 		Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded",
@@ -139,7 +143,7 @@ func Limited(d limit.Decision) *Error {
 	}
 }
 
-// Failed returns the error of a failed reply, for a caller that waited for it.
+// Failed returns the error for a caller that waited for a reply that failed: 502, or 504 if the model timed out.
 func Failed(m conversation.Message) *Error {
 	e := &Error{
 		Status: http.StatusBadGateway, Code: stream.CodeProviderError, Message: "The model failed.",
@@ -154,7 +158,7 @@ func Failed(m conversation.Message) *Error {
 	return e
 }
 
-// RequireScope returns the error of a principal without the scope, or nil.
+// RequireScope returns nil if the principal has the scope, otherwise an [Error] (403).
 func RequireScope(p auth.Principal, scope auth.Scope) error {
 	if p.Has(scope) {
 		return nil
@@ -165,7 +169,7 @@ func RequireScope(p auth.Principal, scope auth.Scope) error {
 	}
 }
 
-// Body returns the error object: the same one in response bodies and in frames.
+// Body returns the error object. It is the same in response bodies and in frames.
 func (e *Error) Body() map[string]any {
 	body := map[string]any{"code": e.Code, "message": e.Message}
 	if e.Field != "" {
@@ -181,13 +185,13 @@ func (e *Error) Body() map[string]any {
 	return body
 }
 
-// Meta stands beside every error object.
+// Meta is the member meta of an error response or an error frame.
 type Meta struct {
 	RequestID string            `json:"requestId"`
 	Timestamp conversation.Time `json:"timestamp"`
 }
 
-// NewMeta returns the meta of an error that is sent now.
+// NewMeta returns the meta of an error, with the current time.
 func NewMeta(requestID string) Meta {
 	return Meta{RequestID: requestID, Timestamp: conversation.TimeOf(time.Now())}
 }
@@ -195,7 +199,7 @@ func NewMeta(requestID string) Meta {
 // Seconds returns d in whole seconds, rounded up, so that a client that waits that long is not early.
 func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// sentence returns a message with a capital and a full stop.
+// sentence returns s as a sentence, if it begins with a small letter: with a capital letter and a full stop.
 func sentence(s string) string {
 	if s == "" || s[0] < 'a' || s[0] > 'z' {
 		return s

@@ -45,7 +45,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-func TestInvalid_Body(t *testing.T) {
+func TestInvalid_BodyNamesField(t *testing.T) {
 	e := Invalid("scopes.0", "must be a string")
 	if body := fmt.Sprint(e.Body()); body != "map[code:validation_error details:map[field:scopes.0 reason:must be a string] field:scopes.0 message:scopes.0 must be a string.]" {
 		t.Errorf("%s", body)
@@ -58,7 +58,7 @@ func TestInvalid_Body(t *testing.T) {
 	}
 }
 
-func TestFailed(t *testing.T) {
+func TestFailed_CodeAndStatus(t *testing.T) {
 	for code, status := range map[string]int{stream.CodeProviderError: 502, stream.CodeProviderTimeout: 504} {
 		m := conversation.Message{ID: "msg_1", Error: &conversation.ReplyError{Code: code, Message: "the model broke off"}}
 		if e := Failed(m); e.Status != status || e.Code != code || e.Message != "The model broke off." || e.Extra["messageId"] != "msg_1" {

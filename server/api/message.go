@@ -11,24 +11,25 @@ import (
 )
 
 const (
-	// maxContent is the public limit of a message, in characters: Unicode code points, not bytes.
+	// maxContent is the maximum length of a message's content, in Unicode code points.
 	maxContent = 10_000
-	// maxMetadata is the most metadata that a session or a message may carry, in bytes as JSON. It is stored with every
-	// message and returned with every page of history.
+	// maxMetadata is the maximum size of the metadata of a session or a message, in bytes as JSON. Metadata is stored with
+	// every message and returned with every page of history.
 	maxMetadata = 16 << 10
 )
 
-// WrongMetadata is the reason of a validation error for metadata that [ValidMetadata] rejects.
+// WrongMetadata is the reason in the validation error for metadata that [ValidMetadata] rejects.
 const WrongMetadata = "must be an object of at most 16 KiB as JSON"
 
-// MessageRequest is a message as a client sends it; nil fields were left out.
+// MessageRequest is a message in a client's request. A nil field was left out.
 type MessageRequest struct {
 	Content      *string
 	Role, OnBusy *string
 	Metadata     json.RawMessage
 }
 
-// CheckMessage returns the message to send into a session.
+// CheckMessage checks a message and returns it for a session. The role defaults to user, and OnBusy to enqueue. The error is an
+// [Error] that names the field.
 func CheckMessage(session string, r MessageRequest) (conversation.NewMessage, error) {
 	m := conversation.NewMessage{
 		SessionID: session, Role: conversation.User, OnBusy: conversation.Enqueue, Metadata: r.Metadata,
@@ -61,20 +62,20 @@ func CheckMessage(session string, r MessageRequest) (conversation.NewMessage, er
 	return m, nil
 }
 
-// ValidMetadata reports whether metadata, which is valid JSON or empty, is an object that is small enough.
+// ValidMetadata reports whether metadata is empty or an object of at most 16 KiB. metadata must be empty or valid JSON.
 func ValidMetadata(metadata []byte) bool {
 	return len(metadata) == 0 || metadata[0] == '{' && len(metadata) <= maxMetadata
 }
 
-// SendIdempotency is [Idempotency] for a message. REST and the socket share it, so a send that was lost on one can be
-// repeated on the other. How the send meets a busy session does not change what it asks for.
+// SendIdempotency is [Idempotency] for a message. REST and sockets share it, so a client can repeat on one a send that was
+// lost on the other. It ignores OnBusy: a repeat with another OnBusy is the same request.
 func SendIdempotency(name string, key *string, m conversation.NewMessage) (*conversation.Idempotency, error) {
 	m.OnBusy, m.Idempotency = "", nil
 	return Idempotency(name, key, m)
 }
 
-// Idempotency returns how a repeat of a request is recognised: by its key and a digest of what it asks for. It is nil
-// without a key. name is the header or field that holds the key, for errors.
+// Idempotency returns the key and the digest of a request, by which the store recognises a repeat. It returns nil if key is
+// nil. name is the header or field that holds the key, for error messages.
 func Idempotency(name string, key *string, request any) (*conversation.Idempotency, error) {
 	if key == nil {
 		return nil, nil
@@ -89,8 +90,8 @@ func Idempotency(name string, key *string, request any) (*conversation.Idempoten
 	return &conversation.Idempotency{Key: *key, Digest: sha256.Sum256(encoded)}, nil
 }
 
-// ValidToken reports whether a client's request id or idempotency key has 1 to 128 visible ASCII characters: it is
-// stored, logged and sent back.
+// ValidToken reports whether s has 1 to 128 visible ASCII characters. Request ids and idempotency keys of clients must, because
+// they are stored, logged or sent back.
 func ValidToken(s string) bool {
 	for _, c := range []byte(s) {
 		if c <= ' ' || c >= 0x7f {
@@ -103,7 +104,7 @@ func ValidToken(s string) bool {
 // ValidMessageID reports whether id has the form of a message's id.
 func ValidMessageID(id string) bool { return conversation.ValidID(conversation.MessagePrefix, id) }
 
-// Owner returns whose data a principal works with.
+// Owner returns the owner of the data that a principal may access: its account and mode.
 func Owner(p auth.Principal) conversation.Owner {
 	return conversation.Owner{Account: p.Account, Mode: conversation.Mode(p.Mode)}
 }

@@ -7,16 +7,18 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// The curl commands of the reference. A command is generated from the document alone: the path with shell variables, the examples of the
-// required parameters, and one command for each example of the body.
+// This file generates the curl commands of the reference from openapi.yaml alone. A command has the path with shell variables
+// and the examples of the required parameters. There is one command for each example of the body.
 
-// command is a shell command. Name is the example's name if an operation has several.
+// command is a shell command. Name is the name of the example of the body; "" if the operation has no body.
 type command struct{ Name, Text string }
 
-// shellVariables are the variables that replace parameters in paths. Other parameters are replaced by their example.
+// shellVariables holds the shell variables that replace parameters, by the parameter's name. Any other parameter is replaced by
+// its example.
 var shellVariables = map[string]string{"sessionId": "$SESSION", "messageId": "$MESSAGE", "keyId": "$KEY_ID"}
 
-// variables returns the commands that set the shell variables. Each creates an object with an example of its operation.
+// variables returns the commands that set the shell variables. Each creates a session, a message or a key from an example of the
+// request and takes its id from the response.
 func variables(api object) (all []command) {
 	for _, v := range []struct{ name, prefix, path, example string }{
 		{"SESSION", "session", "/v1/sessions", "minimal"},
@@ -34,7 +36,7 @@ func variables(api object) (all []command) {
 	return all
 }
 
-// commands returns the commands of an operation.
+// commands returns the curl commands of an operation: one for each example of its body, or one without a body.
 func commands(api object, path, method string, item, operation object) (all []command) {
 	address, query := path, ""
 	words := []string{"curl" + curlOptions(operation, method)}
@@ -88,7 +90,7 @@ func curlOptions(operation object, method string) string {
 	return options
 }
 
-// exampleOf returns the value of a parameter in a command.
+// exampleOf returns the text that replaces a parameter in a command: its shell variable or its example.
 func exampleOf(parameter object) string {
 	if variable, found := shellVariables[parameter.text("name")]; found {
 		return variable
@@ -96,5 +98,5 @@ func exampleOf(parameter object) string {
 	return parameter.text("example")
 }
 
-// quoted returns a word in quotes for a shell.
+// quoted returns a word in single quotes for a shell.
 func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

@@ -4,8 +4,8 @@
 // # Sources
 //
 // openapi.yaml (REST) and asyncapi.yaml (the WebSocket) are written by hand and embedded here. They are the contract: the
-// tests of package server hold every request, response and frame against them. The guides are the Markdown files in
-// web/guides, embedded by package web, so that a repository browser shows the same text as the server.
+// tests of package server validate every request, response and frame against them. The guides are the Markdown files in
+// web/guides, embedded by package web, so that readers of the repository see the same text as on the server.
 //
 // # What is generated
 //
@@ -13,12 +13,13 @@
 // command that a test runs. Descriptions and guides are CommonMark with tables, rendered by goldmark. Raw HTML in them is
 // dropped, so a page cannot hold what its Content-Security-Policy forbids.
 //
-// A guide's headings get the ids that GitHub gives them, so a link with a fragment works in both places. Links between files of the
-// repository become links between served pages, see served. A list between <!-- contents --> and <!-- /contents --> is for readers
-// of the file; the served page makes its contents from the headings, and a test keeps the two equal.
+// A guide's headings get the ids that GitHub gives them, so a link with a fragment works in both places. Links between files of
+// the repository become links between served pages (see the function served). A list between <!-- contents --> and <!--
+// /contents --> is for readers of the file. The served page generates its contents from the headings, and a test compares the
+// two.
 //
 // # Rendering
 //
-// Nothing is rendered at the start of the server: each page is rendered at its first request, once, and kept (the reference
-// takes some 50 ms and 300 KB). Pages are served compressed, with an ETag, under the policy of web.Guard.
+// Each page is rendered once, at its first request, and kept in memory. The reference takes some 50 ms and 300 KB. Pages are
+// served compressed, with an ETag, under the policy of web.Guard.
 package docs

@@ -18,12 +18,12 @@ var (
 	pagesHTML string
 )
 
-// Docs is the documentation. It may be used by any number of goroutines.
+// Docs serves the documentation. Its methods may be called from any goroutine.
 type Docs struct {
 	pages map[string]func() (http.Handler, error) // by path, static
 }
 
-// New returns the documentation. It is cheap: pages are rendered when they are first asked for.
+// New returns the documentation. It renders nothing: each page is rendered at its first request.
 func New() *Docs {
 	d := &Docs{pages: make(map[string]func() (http.Handler, error))}
 	for path, document := range map[string][]byte{"/openapi.yaml": openAPI, "/asyncapi.yaml": asyncAPI} {
@@ -38,8 +38,8 @@ func New() *Docs {
 	return d
 }
 
-// Find returns the handler for GET and HEAD of a path, nil if the documentation has no such path. An error means that an embedded
-// document is broken.
+// Find returns the handler for GET and HEAD of a path; nil if the documentation has no such path. An error means that an
+// embedded document is invalid.
 func (d *Docs) Find(path string) (http.Handler, error) {
 	if find := d.pages[path]; find != nil {
 		return find()
@@ -47,7 +47,7 @@ func (d *Docs) Find(path string) (http.Handler, error) {
 	return nil, nil
 }
 
-// page returns a page that is rendered once and served under the policy of our pages.
+// page returns a function that renders a page on its first call. The handler serves it with the headers of web.Guard.
 func page(render func() ([]byte, error)) func() (http.Handler, error) {
 	return sync.OnceValues(func() (http.Handler, error) {
 		html, err := render()
@@ -62,7 +62,7 @@ func page(render func() ([]byte, error)) func() (http.Handler, error) {
 	})
 }
 
-// templates parses the templates of all pages.
+// templates parses pages.html.
 func templates() (*template.Template, error) {
 	functions := template.FuncMap{"line": renderLine, "blocks": renderDescription}
 	return template.New("pages").Funcs(functions).Parse(pagesHTML)

@@ -12,7 +12,7 @@ import (
 	"parley/web"
 )
 
-// get returns the page at path as a browser gets it.
+// get returns the response to GET of a path.
 func get(t *testing.T, d *Docs, path string) *httptest.ResponseRecorder {
 	t.Helper()
 	handler, err := d.Find(path)
@@ -46,7 +46,7 @@ func guidePaths() (all []string) {
 	return all
 }
 
-func TestFind_UnknownPath(t *testing.T) {
+func TestFind_UnknownPath_Nil(t *testing.T) {
 	for _, path := range []string{"/", "/docs/", "/docs/guides", "/docs/guides/", "/docs/guides/nothing", "/docs/guides/protocol.md"} {
 		if handler, err := New().Find(path); handler != nil || err != nil {
 			t.Errorf("%s: %v, %v", path, handler, err)
@@ -54,7 +54,7 @@ func TestFind_UnknownPath(t *testing.T) {
 	}
 }
 
-func TestFind_Documents(t *testing.T) {
+func TestFind_Documents_ServedAsYAML(t *testing.T) {
 	for path, begins := range map[string]string{"/openapi.yaml": "openapi: 3.1.", "/asyncapi.yaml": "asyncapi: 3.0."} {
 		w := get(t, New(), path)
 		if w.Header().Get("Content-Type") != "application/yaml" || !strings.HasPrefix(w.Body.String(), begins) {
@@ -68,7 +68,7 @@ var (
 	hrefAttribute = regexp.MustCompile(` href="([^"]*)"`)
 )
 
-// idsOf returns the ids of a page and complains about duplicates.
+// idsOf returns the ids of a page. A duplicate fails the test.
 func idsOf(t *testing.T, path, page string) map[string]bool {
 	t.Helper()
 	ids := make(map[string]bool)
@@ -81,8 +81,8 @@ func idsOf(t *testing.T, path, page string) map[string]bool {
 	return ids
 }
 
-// TestPages_Links follows every link from every page.
-func TestPages_Links(t *testing.T) {
+// TestPages_LinksResolve checks every link of every page.
+func TestPages_LinksResolve(t *testing.T) {
 	all := pages(t)
 	ids := make(map[string]map[string]bool)
 	for path, page := range all {
@@ -121,10 +121,10 @@ func TestPages_HeadingsLinkToThemselves(t *testing.T) {
 	}
 }
 
-// shownCode is code that a page shows. Its markup is escaped.
+// shownCode matches code on a page. The markup inside it is escaped.
 var shownCode = regexp.MustCompile(`(?s)<code>[^<]*</code>`)
 
-// What the policy forbids would fail in a browser only.
+// The page's Content-Security-Policy takes effect only in a browser, so this test looks for what it forbids.
 func TestPages_ObeyTheirPolicy(t *testing.T) {
 	forbidden := regexp.MustCompile(`(?i)<script|<style|\sstyle=|\son[a-z]+=|(?:src|href)="(?:[a-z]+:|//|")|ZgotmplZ|%!`)
 	for path, page := range pages(t) {

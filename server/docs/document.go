@@ -9,7 +9,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// object is a map of a YAML document. It keeps the document's order.
+// object is a map in a YAML document, with its members in the document's order.
 type object yaml.MapSlice
 
 func parseDocument(text []byte) (object, error) {
@@ -18,7 +18,7 @@ func parseDocument(text []byte) (object, error) {
 	return object(parsed), err
 }
 
-// at returns the value at a path of names, nil if there is none.
+// at returns the value at a path of names; nil if there is none.
 func (o object) at(names ...string) any {
 	var value any = yaml.MapSlice(o)
 	for _, name := range names {
@@ -50,7 +50,7 @@ func (o object) text(names ...string) string {
 	return ""
 }
 
-// each calls f for every member that is an object.
+// each calls f for every member that is an object, in the document's order.
 func (o object) each(f func(name string, member object)) {
 	for _, m := range o {
 		if members, ok := m.Value.(yaml.MapSlice); ok {
@@ -59,7 +59,7 @@ func (o object) each(f func(name string, member object)) {
 	}
 }
 
-// resolved returns what o refers to within the document, or o itself.
+// resolved returns the object that the $ref of o names in document. It returns o itself if o has no $ref.
 func (o object) resolved(document object) object {
 	path, ok := strings.CutPrefix(o.text("$ref"), "#/")
 	if !ok {
@@ -68,7 +68,7 @@ func (o object) resolved(document object) object {
 	return document.object(strings.Split(path, "/")...)
 }
 
-// plain converts a value of a document for package json, which keeps the order of an object's members.
+// plain converts a value of a document for encoding/json, with the members of its objects in order.
 func plain(value any) any {
 	switch v := value.(type) {
 	case yaml.MapSlice:

@@ -11,36 +11,36 @@ import (
 	"parley/web"
 )
 
-// guideNames are the guides, in the order in which they are best read.
+// guideNames lists the guides in reading order.
 var guideNames = []string{"protocol", "ai-sdk", "context-window", "limits", "keys", "redis", "deployment", "operation"}
 
-// referenceFiles are the files that guides link to where they mean the reference.
+// referenceFiles lists the files that guides link to. On the served pages, these links lead to the reference.
 var referenceFiles = []string{"../../README.md", "../../server/docs/openapi.yaml", "../../server/docs/asyncapi.yaml"}
 
 func guidePath(name string) string { return referencePath + "/guides/" + name }
 
-// guide is a guide as its page shows it.
+// guide is a rendered guide.
 type guide struct {
 	Path, Title string
 	About       template.HTML // its first paragraph
-	Text        rendered      // all but the list of contents
-	Current     bool          // whether it is the one that the page shows
+	Text        rendered      // the whole guide without its list of contents
+	Current     bool          // this page shows it
 }
 
-// guidePage is what the page of a guide shows.
+// guidePage is the data of the page of a guide.
 type guidePage struct {
 	guide
 	Guides         []guide
 	Previous, Next *guide
 }
 
-// contentsList is the list of contents in a file, which the page makes from the headings.
+// contentsList matches the list of contents in a guide's file. The page generates its contents from the headings.
 var contentsList = regexp.MustCompile(`(?s)<!-- contents -->.*?<!-- /contents -->\n`)
 
-// comment is a mark in a file that a page does not show.
+// comment matches a line that is an HTML comment. Pages do not show it.
 var comment = regexp.MustCompile(`(?m)^<!-- .* -->\n`)
 
-// readGuide reads a guide: a title, a paragraph that says what it is about, and sections.
+// readGuide reads and renders a guide. Its file must have a title, a paragraph about the guide, and sections.
 func readGuide(name string) (guide, error) {
 	file, err := fs.ReadFile(web.Guides(), name+".md")
 	if err != nil {

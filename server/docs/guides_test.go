@@ -20,7 +20,7 @@ const (
 	guideDir   = "web/guides"
 )
 
-// texts returns README and the guides by their path in the repository.
+// texts returns README and the guides, by path in the repository.
 func texts(t *testing.T) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -60,9 +60,9 @@ func TestGuides_EachFileHasAPage(t *testing.T) {
 	}
 }
 
-// TestGuides_LinksInRepository follows the links between files, as a reader of the repository does. TestPages_Links follows the
-// same links as they are served.
-func TestGuides_LinksInRepository(t *testing.T) {
+// TestGuides_LinksInRepositoryResolve checks the links between files of the repository. TestPages_LinksResolve checks the same
+// links on the served pages.
+func TestGuides_LinksInRepositoryResolve(t *testing.T) {
 	all := texts(t)
 	ids := make(map[string][]string)
 	for file, text := range all {
@@ -86,7 +86,7 @@ func TestGuides_LinksInRepository(t *testing.T) {
 			}
 			// A fragment of a YAML file is for the served page.
 			if hasFragment && path.Ext(target) == ".md" && !slices.Contains(ids[target], fragment) {
-				t.Errorf("%s links to %s, which is no heading", file, link[1])
+				t.Errorf("%s links to %s, but there is no such heading", file, link[1])
 			}
 		}
 	}
@@ -126,14 +126,14 @@ func TestGuides_ContentsAreTheHeadings(t *testing.T) {
 	}
 }
 
-// README is an overview that is read in a few minutes; what is longer belongs to a guide.
+// README is an overview that can be read in a few minutes. Longer text belongs in a guide.
 func TestReadme_IsShort(t *testing.T) {
 	if lines := strings.Count(texts(t)[readme], "\n"); lines > 150 {
 		t.Errorf("README has %d lines, at most 150 are allowed", lines)
 	}
 }
 
-// A sentence of more than 35 words has to be read twice.
+// Readers have to read a sentence of more than 35 words twice.
 func TestProse_SentencesAreShort(t *testing.T) {
 	const most = 35
 	mark := regexp.MustCompile(`<!-- .*? -->`)
@@ -146,7 +146,7 @@ func TestProse_SentencesAreShort(t *testing.T) {
 	}
 }
 
-func TestSentences(t *testing.T) {
+func TestSentences_SplitsMarkdown(t *testing.T) {
 	got := sentences("# A title\n\nOne\ntwo. Three (e.g. 3.5)?\n- four\n- five. Six\n\n| a | b c. D |\n| --- | --- |\n")
 	want := []string{"# A title", "One two.", "Three (e.g. 3.5)?", "- four", "- five.", "Six", "a", "b c.", "D", "---", "---"}
 	if !slices.Equal(got, want) {

@@ -19,13 +19,13 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// heading is a heading of a text: what the contents of a page list.
+// heading is a heading of a page, for the page's contents.
 type heading struct {
 	ID, Text string
 	Level    int
 }
 
-// rendered is a text as HTML, with its headings in order.
+// rendered is a Markdown text as HTML, with its headings in order.
 type rendered struct {
 	HTML     template.HTML
 	Headings []heading
@@ -48,13 +48,13 @@ func renderMarkdown(source string, shift int) (rendered, error) {
 	return rendered{template.HTML(out.String()), extend.headings}, nil //nolint:gosec // goldmark escapes it
 }
 
-// renderDescription renders a description of the reference. Its headings lie below the page's sections.
+// renderDescription renders a description in the reference. Its headings are one level lower than in the source.
 func renderDescription(source string) (template.HTML, error) {
 	r, err := renderMarkdown(source, 1)
 	return r.HTML, err
 }
 
-// renderLine renders a description inside of a cell or a sentence: a single paragraph without its tags.
+// renderLine renders a description for a table cell or a sentence: it removes the tags around a single paragraph.
 func renderLine(source string) (template.HTML, error) {
 	all, err := renderDescription(source)
 	line := strings.TrimSpace(string(all))
@@ -66,10 +66,10 @@ func renderLine(source string) (template.HTML, error) {
 	return all, err
 }
 
-// slugs hands out the ids of headings, as GitHub makes them. A heading that repeats another gets a number.
+// slugs generates the ids of headings as GitHub does. It holds the ids in use: a repeated heading gets a number.
 type slugs map[string]bool
 
-// slug returns a heading in small letters, with hyphens for spaces, without punctuation.
+// slug returns a heading in lower case, with hyphens for spaces and without punctuation.
 func slug(heading string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(strings.TrimSpace(heading)) {
@@ -97,17 +97,18 @@ func (s slugs) Generate(value []byte, _ ast.NodeKind) []byte {
 // Put implements parser.IDs.
 func (s slugs) Put(value []byte) { s[string(value)] = true }
 
-// codePrefix begins the ids of the rows that explain a code.
+// codePrefix is the prefix of the ids of table rows that explain an error code or a close code.
 const codePrefix = "code-"
 
-// pageRenderer adds to goldmark what our pages need: headings and codes with links to themselves, links between our pages, and
-// blocks of code that are selected by a click.
+// pageRenderer extends goldmark for the served pages: headings and codes have links to themselves, links lead to served pages,
+// and a click selects a block of code.
 type pageRenderer struct {
 	shift    int
 	headings []heading
 }
 
-// Transform implements parser.ASTTransformer: it notes the headings, rewrites the links, and names the rows of tables of codes.
+// Transform implements parser.ASTTransformer. It collects the headings, rewrites the links, and gives ids to the rows of tables
+// whose first column is "code".
 func (p *pageRenderer) Transform(document *ast.Document, reader text.Reader, _ parser.Context) {
 	source := reader.Source()
 	_ = ast.Walk(document, func(node ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -161,8 +162,9 @@ func (p *pageRenderer) code(w util.BufWriter, source []byte, node ast.Node, ente
 	return ast.WalkSkipChildren, nil
 }
 
-// cell renders a cell of a table. It is a heading in the table's head and where a row explains a code. Other cells carry the heading
-// of their column if there are more than two columns: on a phone, where each cell is a line of its own, the style sheet shows it.
+// cell renders a cell of a table. Cells in the table's head, and codes that a row explains, become <th>. In tables of more than
+// two columns, other cells have the heading of their column in data-label: on a phone, each cell is a line of its own, and the
+// style sheet shows that heading.
 func (p *pageRenderer) cell(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	row := node.Parent()
 	id, explains := row.AttributeString("id")
@@ -187,7 +189,7 @@ func (p *pageRenderer) cell(w util.BufWriter, source []byte, node ast.Node, ente
 	return ast.WalkContinue, nil
 }
 
-// columnHead returns the head of a cell's column.
+// columnHead returns the cell at the head of a cell's column.
 func columnHead(cell ast.Node) ast.Node {
 	row := cell.Parent()
 	head := row.Parent().FirstChild().FirstChild()
@@ -197,7 +199,7 @@ func columnHead(cell ast.Node) ast.Node {
 	return head
 }
 
-// anchor writes the link of something to itself.
+// anchor writes a link to the element with that id. It stands inside that element.
 func anchor(w util.BufWriter, id string) {
 	fmt.Fprintf(w, ` <a class="anchor" href="#%s" aria-label="Link to %[1]s">#</a>`, template.HTMLEscapeString(id))
 }
@@ -208,7 +210,7 @@ func idOf(n *ast.Heading) string {
 	return string(text)
 }
 
-// textOf returns the text of a node without its marks.
+// textOf returns the text of a node without Markdown marks.
 func textOf(node ast.Node, source []byte) string {
 	var b strings.Builder
 	_ = ast.Walk(node, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -220,11 +222,11 @@ func textOf(node ast.Node, source []byte) string {
 	return b.String()
 }
 
-// guideLink is a link from one guide to another, in the folder of the guides.
+// guideLink matches a link from one guide to another; all guides are in one folder.
 var guideLink = regexp.MustCompile(`^([a-z-]+)\.md$`)
 
-// served returns the address of what a link in a guide leads to: other guides, and the documents of the reference, which the
-// guides name by their files, so that the links work in the repository too.
+// served converts a link in a guide's file to the link on the served page. The file links to other files, so that the links work
+// in the repository. Links to guides and to referenceFiles become links to their pages; other links stay.
 func served(link string) string {
 	path, fragment, found := strings.Cut(link, "#")
 	if found {

@@ -8,10 +8,10 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// referencePath is where the reference is served: the start page of the documentation.
+// referencePath is the path of the reference, the start page of the documentation.
 const referencePath = "/docs"
 
-// renderReference renders the page of the two documents, which also lists the guides.
+// renderReference renders the reference from openapi.yaml and asyncapi.yaml, with a list of the guides.
 func renderReference() ([]byte, error) {
 	api, err := parseDocument(openAPI)
 	if err != nil {
@@ -28,7 +28,7 @@ func renderReference() ([]byte, error) {
 	return execute("reference", contents)
 }
 
-// What the reference shows.
+// The data of the reference's template.
 type (
 	reference struct {
 		Guides                []guide
@@ -38,7 +38,7 @@ type (
 		FrameGroups           []frameGroup
 		Schemas, FrameSchemas []schemaEntry
 	}
-	// operationGroup is the operations of one tag.
+	// operationGroup holds the operations of one tag.
 	operationGroup struct {
 		ID, Name, About string
 		Operations      []operationEntry
@@ -66,9 +66,9 @@ type (
 		Required                bool
 		Type                    []typeWord
 	}
-	// typeWord is a word of a type. Link is the id of the schema or the code that it names, if it names one.
+	// typeWord is a part of the description of a type. Link is the id of the schema or the code that it names; "" for none.
 	typeWord struct{ Text, Link string }
-	// frameGroup is the frames that one side sends.
+	// frameGroup holds the frames that one side sends, or all frames of ai-sdk.v7.
 	frameGroup struct {
 		ID, Name string
 		Frames   []frameEntry
@@ -80,7 +80,7 @@ type (
 	}
 )
 
-// contentsOf returns what the reference shows of the two documents.
+// contentsOf returns the data of the reference from the OpenAPI and the AsyncAPI document.
 func contentsOf(api, stream object) (reference, error) {
 	r := reference{
 		Variables: variables(api), Groups: operations(api), FrameGroups: frames(stream),
@@ -97,7 +97,7 @@ func contentsOf(api, stream object) (reference, error) {
 	return r, err
 }
 
-// framePrefix begins the ids of the schemas of frames, which may have the names of schemas of REST.
+// framePrefix is the prefix of the ids of frame schemas. Without it, they could equal the ids of REST schemas.
 const framePrefix = "frame-"
 
 // operations returns the operations by tag, in the document's order.
@@ -141,7 +141,7 @@ func describeOperation(api object, path, method string, item, operation object) 
 	return o
 }
 
-// parametersOf returns the parameters of an operation, those of its path first.
+// parametersOf returns the parameters of an operation: first those of its path item, then its own.
 func parametersOf(api, item, operation object) (all []object) {
 	for _, parameter := range append(item.list("parameters"), operation.list("parameters")...) {
 		all = append(all, object(parameter.(yaml.MapSlice)).resolved(api))
@@ -174,7 +174,7 @@ func describeResponses(api, operation object) (all []responseEntry) {
 	return all
 }
 
-// withCodes replaces the schemas of errors by their codes, which link to the table of errors.
+// withCodes replaces each error schema by its code, with a link to the table of errors.
 func withCodes(api object, types []typeWord) []typeWord {
 	for i, t := range types {
 		if code := api.text("components", "schemas", t.Link, "properties", "error", "properties", "code", "const"); code != "" {
@@ -184,7 +184,7 @@ func withCodes(api object, types []typeWord) []typeWord {
 	return types
 }
 
-// frames returns the frames by their sender, in the document's order.
+// frames returns the frames by their sender, in the document's order. Frames of ai-sdk.v7 have a group of their own.
 func frames(stream object) []frameGroup {
 	fromClient := make(map[string]bool)
 	stream.object("operations").each(func(name string, operation object) {

@@ -7,7 +7,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// schemas returns the schemas of a document. Their ids on the page begin with prefix.
+// schemas returns the schemas of a document. prefix is the prefix of their ids on the page.
 func schemas(document object, prefix string) []schemaEntry {
 	var all []schemaEntry
 	document.object("components", "schemas").each(func(name string, schema object) {
@@ -32,12 +32,12 @@ func describeField(name string, schema object, prefix string) fieldEntry {
 	return fieldEntry{Name: name, Type: typeOf(schema, prefix), Bounds: bounds(schema), About: schema.text("description")}
 }
 
-// typeOf describes the type of a schema, with links to the schemas that it names.
+// typeOf returns the description of a schema's type, with links to the schemas that it names.
 func typeOf(schema object, prefix string) []typeWord {
 	if ref := schema.text("$ref"); ref != "" {
 		file, path, _ := strings.Cut(ref, "#/")
 		if file != "" {
-			prefix = "" // asyncapi.yaml refers to openapi.yaml
+			prefix = "" // a reference from asyncapi.yaml to openapi.yaml
 		}
 		parts := strings.Split(path, "/")
 		return []typeWord{{Text: strings.Join(parts[2:], "."), Link: prefix + parts[2]}}
@@ -71,7 +71,7 @@ func typeOf(schema object, prefix string) []typeWord {
 	return []typeWord{{Text: schema.text("type")}}
 }
 
-// bounds lists the constraints and the default of a schema.
+// bounds returns the constraints and the default of a schema as text.
 func bounds(schema object) string {
 	var all []string
 	for _, keyword := range []string{

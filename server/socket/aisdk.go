@@ -17,23 +17,23 @@ import (
 	"parley/stream/wire"
 )
 
-// aiSDK is the dialect ai-sdk.v7, that of WebSocketChatTransport in the npm package ai. A subscription is a request, by
-// requestId: each send or resume gets one reply from its beginning, in a view of its own.
+// aiSDK is the dialect ai-sdk.v7, which WebSocketChatTransport in the npm package ai speaks. Each request (a send or a resume)
+// has its own subscription, whose key is the requestId. It shows one reply from its beginning.
 //
-// The client closes the socket, and fails everything on it, when it sees an unknown frame. So there is no greeting, no
-// JSON heartbeat and no drain notice, and an error ends only its own request.
+// On an unknown frame, the client closes the socket and fails all its requests. So this dialect has no greeting, no JSON
+// heartbeat and no drain notice. An error ends only its own request.
 type aiSDK struct {
 	// owned by the writer
 	frames []byte // the frames of one event
 
 	// guarded by connection.mu
-	lastEnded map[string]string // by session, the reply whose end this client was shown last
+	lastEnded map[string]string // by session: the reply whose end the client saw last
 }
 
-// sdkRequest is a request that gets a reply.
+// sdkRequest is a send or a resume.
 type sdkRequest struct {
 	// static
-	withdraw context.CancelFunc // withdraws a send that waits for its session; nil for a resume
+	withdraw context.CancelFunc // withdraws a queued send; nil for a resume
 
 	// owned by the writer
 	encoder wire.AISDKFrameEncoder
@@ -41,21 +41,21 @@ type sdkRequest struct {
 	// guarded by connection.mu
 	reply      string // the reply's id; never changes once it is set
 	aborted    bool
-	superseded bool // by another resume of the chat, after its abort
+	superseded bool // another resume of the chat came after the abort
 }
 
 const (
-	// maxKeptBuffer is how large a buffer for frames may be that a socket keeps, in bytes.
+	// maxKeptBuffer is the largest buffer for frames that a socket keeps for the next event, in bytes.
 	maxKeptBuffer = 4 << 10
-	// resumeGrace is how long the abort of a resume waits for another resume of the chat. The AI SDK sends an abort both when
-	// its user stops a reply and when it merely resumes anew. In the second case it sends both frames at once, and the reply
-	// must go on.
+	// resumeGrace is the time that the abort of a resume waits for another resume of the chat. The AI SDK sends an abort both
+	// when its user stops a reply and when it resumes again. When it resumes again, it sends abort and resume at once, and the
+	// reply must go on.
 	resumeGrace = 250 * time.Millisecond
-	// maxLastEnded is for how many sessions a socket remembers the last reply that ended. A forgotten one is shown again.
+	// maxLastEnded is the number of sessions whose last ended reply a socket remembers. A resume shows a forgotten reply again.
 	maxLastEnded = maxSubscriptions
 )
 
-// sdkHandlers are the handlers of requests by type. Their errors are sent to the client.
+// sdkHandlers holds the handlers of frames by type. Their errors are sent to the client.
 var sdkHandlers = map[string]func(d *aiSDK, c *connection, id string, f sdkFrame) error{
 	"send": (*aiSDK).send, "resume": (*aiSDK).resume, "abort": (*aiSDK).abort,
 }
@@ -87,8 +87,8 @@ func (d *aiSDK) handle(c *connection, frame []byte) (valid bool) {
 	return !d.sendError(c, id, err).IsInvalidRequest()
 }
 
-// sendError responds to a request with an error, and returns it. The dialect only has room for its text. The id is "" if
-// the request could not be read; no request of the client has that id.
+// sendError responds to a request with the text of an error, and returns the error. The dialect has no field for more. id is
+// "" if the request's id could not be read; no request of the client has that id.
 func (*aiSDK) sendError(c *connection, id string, err error) *api.Error {
 	e := c.describe(err)
 	text := e.Message
@@ -99,7 +99,8 @@ func (*aiSDK) sendError(c *connection, id string, err error) *api.Error {
 	return e
 }
 
-// chat returns the session of a frame, whose id is the chat's id, if the socket may use it for what needs the scope.
+// chat returns the session that a frame names: the id of the chat. It returns an error if the socket may not use the session
+// with that scope.
 func (*aiSDK) chat(c *connection, f sdkFrame, scope auth.Scope) (string, error) {
 	id, err := f.text("id")
 	if err != nil {
@@ -108,8 +109,8 @@ func (*aiSDK) chat(c *connection, f sdkFrame, scope auth.Scope) (string, error) 
 	return id, c.checkSession(id, scope)
 }
 
-// addRequest makes sub one of the socket's requests. first is its first frame, if its viewer is there already. It reports
-// whether the connection is still open.
+// addRequest adds sub to the socket's requests and reports whether it did. If the connection is closed, it returns false and
+// no error. If sub has a viewer, first is the frame that precedes its events.
 func (*aiSDK) addRequest(c *connection, sub *subscription, first []byte) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +130,7 @@ func (*aiSDK) addRequest(c *connection, sub *subscription, first []byte) (bool, 
 	return true, nil
 }
 
-// endRequest ends a request with a response, unless it has ended already.
+// endRequest ends a request and calls respond, unless the request has already ended.
 func (*aiSDK) endRequest(c *connection, sub *subscription, respond func()) {
 	c.mu.Lock()
 	ended := sub.closed
@@ -146,8 +147,8 @@ func (d *aiSDK) failRequest(c *connection, sub *subscription, err error) {
 	d.endRequest(c, sub, func() { d.sendError(c, sub.key, err) })
 }
 
-// send sends the last user message of the chat and shows the reply. While the send waits for its session, an abort or the
-// end of the socket withdraws it.
+// send sends the last user message of the chat and shows the reply. While the send is queued, an abort or the end of the
+// socket withdraws it.
 func (d *aiSDK) send(c *connection, id string, f sdkFrame) error {
 	session, err := d.chat(c, f, auth.WriteMessages)
 	if err != nil {
@@ -173,14 +174,14 @@ func (d *aiSDK) send(c *connection, id string, f sdkFrame) error {
 	return nil
 }
 
-// turnBegan shows the reply of a send, or why there is none. It does not block.
+// turnBegan handles the result of a send: it starts to show the reply, or ends the request with the error. It does not block.
 func (d *aiSDK) turnBegan(c *connection, sub *subscription, x *turn.Sent, err error) {
 	c.mu.Lock()
 	aborted, closed := sub.request.aborted, c.closed || sub.closed
 	if err == nil {
 		sub.request.reply = x.Reply.ID
 		if !closed {
-			c.registry.work.Add(1) // under the lock: the registry must not stop waiting in between
+			c.registry.work.Add(1) // under the lock: while the connection is open, the registry still waits for it
 		}
 	}
 	c.mu.Unlock()
@@ -194,14 +195,14 @@ func (d *aiSDK) turnBegan(c *connection, sub *subscription, x *turn.Sent, err er
 		go func() {
 			defer c.registry.work.Done()
 			d.showReply(c, sub, x.Position)
-			if aborted { // while the turn began
+			if aborted { // the abort came while the turn began
 				d.cancel(c, sub)
 			}
 		}()
 	}
 }
 
-// showReply begins to show the reply of a send.
+// showReply starts to show the reply of a send.
 func (d *aiSDK) showReply(c *connection, sub *subscription, from stream.Position) {
 	ctx, cancel := storeContext()
 	defer cancel()
@@ -225,8 +226,8 @@ func (d *aiSDK) showReply(c *connection, sub *subscription, from stream.Position
 	c.readyLocked(sub)
 }
 
-// resume shows the live reply of a chat, or the newest one if the client was not shown its end: from its beginning,
-// whatever the client has seen of it. Where a resume fails, the requests that it superseded are cancelled after all.
+// resume shows the live reply of a chat, or else the newest one if the client has not seen its end. It always shows the reply
+// from its beginning. If the resume fails, it cancels the replies of the requests that it superseded.
 func (d *aiSDK) resume(c *connection, id string, f sdkFrame) error {
 	session, err := d.chat(c, f, auth.ReadMessages)
 	if err != nil {
@@ -242,7 +243,7 @@ func (d *aiSDK) resume(c *connection, id string, f sdkFrame) error {
 	return err
 }
 
-// showAgain begins to show the reply that a resume is for, if there is one.
+// showAgain starts to show the reply that a resume asks for. If there is none, it responds with no-active.
 func (d *aiSDK) showAgain(c *connection, id, session string) error {
 	ctx, cancel := storeContext()
 	defer cancel()
@@ -277,8 +278,8 @@ func (d *aiSDK) showAgain(c *connection, id, session string) error {
 	return err
 }
 
-// supersede ends the resumes of a chat whose abort is still in its grace period, because another resume follows: they
-// cancel nothing. It returns them.
+// supersede is called when another resume of a chat follows. It ends the aborted resumes that are still in their grace period,
+// so that their aborts cancel nothing, and returns them.
 func (*aiSDK) supersede(c *connection, session string) (superseded []*subscription) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -292,7 +293,7 @@ func (*aiSDK) supersede(c *connection, session string) (superseded []*subscripti
 	return superseded
 }
 
-// resumable returns the reply that a resume of a session shows, "" for none.
+// resumable returns the id of the reply that a resume of a session shows; "" for none.
 func (d *aiSDK) resumable(ctx context.Context, c *connection, id string) (string, error) {
 	session, _, err := c.registry.Conversation.Session(ctx, c.owner, id)
 	if err != nil || session.LiveReply != "" {
@@ -314,8 +315,8 @@ func (d *aiSDK) resumable(ctx context.Context, c *connection, id string) (string
 	return newest.ID, nil
 }
 
-// abort cancels the reply of a request, or withdraws its send. If the request is a resume, it waits for resumeGrace, and
-// cancels nothing if another resume follows. An unknown request is ignored: the abort may have crossed the reply's end.
+// abort cancels the reply of a request, or withdraws its queued send. The abort of a resume waits for resumeGrace, and cancels
+// nothing if another resume follows. An unknown request is ignored, because its reply may have just ended.
 func (d *aiSDK) abort(c *connection, id string, _ sdkFrame) error {
 	c.mu.Lock()
 	sub := c.subscriptions[id]
@@ -338,7 +339,7 @@ func (d *aiSDK) abort(c *connection, id string, _ sdkFrame) error {
 		d.startCancel(c, sub)
 		return nil
 	}
-	c.background(func() { // the client may leave meanwhile; the reply is cancelled nevertheless
+	c.background(func() { // cancels the reply even if the client disconnects meanwhile
 		time.Sleep(resumeGrace)
 		c.mu.Lock()
 		superseded := sub.request.superseded
@@ -350,7 +351,7 @@ func (d *aiSDK) abort(c *connection, id string, _ sdkFrame) error {
 	return nil
 }
 
-// startCancel cancels a request's reply in the background, as one of at most maxCancels of the socket.
+// startCancel cancels a request's reply in the background. It blocks while maxCancels cancels of the socket are running.
 func (d *aiSDK) startCancel(c *connection, sub *subscription) {
 	c.cancels <- struct{}{} // blocks for seconds at most: a cancel takes no longer
 	c.background(func() {
@@ -359,8 +360,8 @@ func (d *aiSDK) startCancel(c *connection, sub *subscription) {
 	})
 }
 
-// cancel cancels a request's reply, even if the client leaves meanwhile. The viewer shows that the reply has ended. An error
-// is only logged: the client no longer listens to the request.
+// cancel cancels a request's reply, even if the client disconnects meanwhile. The viewer shows the end of the reply. Errors are
+// not sent, because the client no longer listens to the request; describe logs a fault.
 func (*aiSDK) cancel(c *connection, sub *subscription) {
 	ctx, done := storeContext()
 	defer done()
@@ -371,13 +372,13 @@ func (*aiSDK) cancel(c *connection, sub *subscription) {
 
 func (d *aiSDK) writeEvent(c *connection, sub *subscription, event stream.Event) (last bool, err error) {
 	r := sub.request
-	if event.Entry != nil && event.Entry.ID != r.reply { // the reply is gone without an end
+	if event.Entry != nil && event.Entry.ID != r.reply { // the reply was removed before it ended
 		d.failRequest(c, sub, conversation.ErrMessageNotFound)
 		return true, nil
 	}
 	d.frames = r.encoder.AppendFrames(d.frames[:0], event)
 	last = EndsReply(event.Kind)
-	if last { // before the client sees the end, because it may send the next request at once
+	if last { // before the client sees the end and sends the next request
 		d.finish(c, sub, event)
 	}
 	for frame := range bytes.Lines(d.frames) {
@@ -391,7 +392,7 @@ func (d *aiSDK) writeEvent(c *connection, sub *subscription, event stream.Event)
 	return last, nil
 }
 
-// finish ends a request whose reply has ended or is gone, and remembers the reply whose end the client is about to see.
+// finish ends a request whose reply has ended or was removed. If it has ended, finish remembers that the client sees its end.
 func (d *aiSDK) finish(c *connection, sub *subscription, event stream.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -405,7 +406,7 @@ func (d *aiSDK) finish(c *connection, sub *subscription, event stream.Event) {
 		d.lastEnded = make(map[string]string)
 	}
 	if _, known := d.lastEnded[sub.session]; !known && len(d.lastEnded) >= maxLastEnded {
-		for other := range d.lastEnded { // any
+		for other := range d.lastEnded { // an arbitrary one
 			delete(d.lastEnded, other)
 			break
 		}

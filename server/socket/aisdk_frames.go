@@ -9,8 +9,8 @@ import (
 	"parley/server/api"
 )
 
-// sdkFrame is a frame of a client of ai-sdk.v7: its members by name. Unlike in parley.v1, unknown members are ignored: the
-// AI SDK also sends headers, a body and metadata that belong to the page, and later versions may send more.
+// sdkFrame is a frame from a client of ai-sdk.v7: its members by name. Unlike in parley.v1, unknown members are ignored. The
+// AI SDK also sends headers, a body and metadata of the page, and later versions may send more.
 type sdkFrame map[string]json.RawMessage
 
 // parseSDKFrame returns the members of a frame.
@@ -35,7 +35,7 @@ func (f sdkFrame) text(name string) (string, error) {
 	return text, nil
 }
 
-// requestID returns the id of a frame's request, which every response repeats.
+// requestID returns the id of a frame's request. Every response repeats it.
 func (f sdkFrame) requestID() (string, error) {
 	id, err := f.text("requestId")
 	if err == nil && len(id) > maxRequestID {
@@ -44,8 +44,9 @@ func (f sdkFrame) requestID() (string, error) {
 	return id, err
 }
 
-// message returns the message to send: the last user message in messages, which is the whole chat as the client shows it.
-// The server has the rest. With the trigger regenerate-message it is the message that gets another reply.
+// message returns the message to send: the last user message in the member messages. That member holds the whole chat as the
+// client shows it; the server has the other messages already. With the trigger regenerate-message, the same message is sent
+// again and gets another reply.
 func (f sdkFrame) message(session string) (conversation.NewMessage, error) {
 	none := conversation.NewMessage{}
 	trigger, err := f.text("trigger")
@@ -96,8 +97,8 @@ func (f sdkFrame) lastUserMessage() (sdkFrame, error) {
 	return nil, api.Invalid("messages", "must have a message with the role user")
 }
 
-// textOf returns the text parts of a message, joined by line breaks; nil if there are none. A file is an error: if it were
-// dropped, the model would reply as if it had never been sent. Other types of parts belong to the page and are ignored.
+// textOf returns the text parts of a message, joined by line breaks; nil if there are none. A file is an error, because the
+// model would reply without having seen it. Parts of other types are for the page only and are ignored.
 func textOf(raw json.RawMessage) (*string, error) {
 	var parts []sdkFrame
 	if raw != nil && json.Unmarshal(raw, &parts) != nil {
@@ -127,7 +128,7 @@ func textOf(raw json.RawMessage) (*string, error) {
 	return &text, nil
 }
 
-// metadataOf returns a message's metadata; none for null.
+// metadataOf returns a message's metadata; nil for null and if it is missing.
 func metadataOf(raw json.RawMessage) (json.RawMessage, error) {
 	if string(raw) == "null" {
 		return nil, nil
@@ -139,7 +140,7 @@ func metadataOf(raw json.RawMessage) (json.RawMessage, error) {
 	return known.Metadata, inMessages(err)
 }
 
-// decodeMember decodes one member as strictly as over REST; nil is a missing one.
+// decodeMember decodes one member as strictly as REST does. If raw is nil, the member is missing, and into stays unchanged.
 func decodeMember(name string, raw json.RawMessage, into any) error {
 	if raw == nil {
 		return nil
@@ -147,7 +148,7 @@ func decodeMember(name string, raw json.RawMessage, into any) error {
 	return api.Decode([]byte(`{"`+name+`":`+string(raw)+`}`), into)
 }
 
-// inMessages returns a validation error with its field named as in the AI SDK's messages.
+// inMessages renames the field of a validation error to its path in the AI SDK's frame. It returns any other error unchanged.
 func inMessages(err error) error {
 	e, ok := errors.AsType[*api.Error](err)
 	if !ok {

@@ -17,21 +17,22 @@ import (
 )
 
 const (
-	// pingInterval is how often the server pings: below the 30 to 60 s after which proxies and mobile networks drop idle
-	// connections. Two pings in a row without an answer close the socket.
+	// pingInterval is the interval of the server's pings: shorter than the 30 to 60 s after which proxies and mobile
+	// networks drop idle connections. Two pings in a row without a pong close the socket.
 	pingInterval = 25 * time.Second
-	// closeTimeout is how long a client has to answer a close frame. It bounds how long a silent client delays a drain.
+	// closeTimeout is the time that a client has to answer a close frame. It limits how long a silent client delays a drain.
 	closeTimeout = 2 * time.Second
-	// maxOutbox is how many responses may wait for a slow client. At that many, no more of its requests are read, so a
-	// client that sends without reading costs a bounded amount of memory.
+	// maxOutbox is the number of waiting responses at which the reader stops. So a client that sends requests but reads no
+	// responses costs a bounded amount of memory.
 	maxOutbox = 64
-	// maxCancels is how many cancels of one socket may run at once. Each holds a goroutine until the reply has stopped.
+	// maxCancels is the maximum number of cancels of one socket that run at once. Each holds a goroutine until the reply has
+	// stopped.
 	maxCancels = 16
-	// maxSubscriptions is how many sessions, or requests of the AI SDK, one socket may have open.
+	// maxSubscriptions is the maximum number of subscribed sessions, or of requests of the AI SDK, on one socket.
 	maxSubscriptions = 1000
-	// storeTimeout is how long the reader waits for the store before it reports an error.
+	// storeTimeout is the time that the reader waits for the store before it sends an error.
 	storeTimeout = 10 * time.Second
-	// HistoryRetry is how long a viewer waits, while the store is unreachable, before it reads history again.
+	// HistoryRetry is the delay before a viewer reads history again if the store is unreachable.
 	HistoryRetry = time.Second
 )
 
@@ -42,8 +43,8 @@ const (
 //	             └── writer, on demand┘
 //
 // One goroutine reads (see read). The writer exists only while there is something to write: startWriterLocked starts it,
-// and it exits when no viewer is ready and the outbox is empty. So an idle socket has one goroutine. What a slow client
-// gets is computed when it can be written; there is no queue of events.
+// and it exits when no viewer is ready and the outbox is empty. So an idle socket has one goroutine. There is no queue of
+// events: the next event of a slow client is computed when it can be written.
 type connection struct {
 	// static
 	registry  *Registry
@@ -53,10 +54,10 @@ type connection struct {
 	requestID string // of the handshake
 	dialect   dialect
 	ws        *websocket.Conn
-	transport net.Conn // below ws
-	writer    func()   // write, as a value: a method value would be allocated at each start of the writer
+	transport net.Conn // the connection below ws
+	writer    func()   // c.write, stored once, because each evaluation of a method value allocates
 	pingTimer *time.Timer
-	ctx       context.Context // ends with the connection; not for reads and writes
+	ctx       context.Context // done when the connection has ended; not used for reads and writes
 	cancelCtx context.CancelFunc
 	cancels   chan struct{} // has an element for each running cancel
 
@@ -64,39 +65,40 @@ type connection struct {
 	invalidFrames int // in a row
 
 	mu            sync.Mutex
-	outboxSpace   sync.Cond                // on mu; signals that the outbox was taken, or the connection closed
-	outbox        [][]byte                 // guarded by mu: responses, which go before events
-	ready         []*subscription          // guarded by mu: those whose viewer may have events
-	subscriptions map[string]*subscription // guarded by mu; by session, or by request in ai-sdk.v7
-	writing       bool                     // guarded by mu: the writer runs
+	outboxSpace   sync.Cond                // on mu; signals that the outbox was emptied or the connection closed
+	outbox        [][]byte                 // guarded by mu: responses, which are written before events
+	ready         []*subscription          // guarded by mu: subscriptions whose viewer may have events
+	subscriptions map[string]*subscription // guarded by mu; by subscription.key
+	writing       bool                     // guarded by mu: the writer is running
 	closed        bool                     // guarded by mu
 
 	// owned by the ping timer
 	missedPings int // in a row
 }
 
-// dialect is how a socket's client and the server talk. Its methods are called without locks held.
+// dialect is the protocol that a client and the server speak over a socket. Its methods are called without locks held.
 type dialect interface {
 	// greet queues the first frame, if the dialect has one.
 	greet(c *connection)
-	// handle handles one frame of the client. It reports whether the frame was valid; a valid request may still fail. Only
-	// the reader calls it.
+	// handle handles one frame from the client. It reports whether the frame was valid; a valid request may still fail.
+	// Only the reader calls it.
 	handle(c *connection, frame []byte) (valid bool)
-	// writeEvent writes an event of a subscription. last says that the subscription ends with it. Only the writer calls it.
+	// writeEvent writes an event of a subscription. last reports whether the subscription ends with the event. Only the
+	// writer calls it.
 	writeEvent(c *connection, sub *subscription, event stream.Event) (last bool, err error)
-	// announceDrain tells the client that the server is going away, if the dialect has a frame for that.
+	// announceDrain queues a frame about the drain, if the dialect has one.
 	announceDrain(c *connection)
 }
 
-// subscription is a session that a socket views.
+// subscription is a view of a session (in parley.v1) or of one reply (in ai-sdk.v7) on a socket.
 type subscription struct {
 	// static
-	key     string // in connection.subscriptions
+	key     string // in connection.subscriptions: the session, or the requestId in ai-sdk.v7
 	session string
-	request *sdkRequest // in ai-sdk.v7, the request that the events answer; else nil
+	request *sdkRequest // in ai-sdk.v7, the request that gets the events; else nil
 
 	viewer *stream.Viewer // guarded by connection.mu until the subscription is ready; nil while there is nothing to view
-	closed bool           // guarded by connection.mu: nothing more may be written for it
+	closed bool           // guarded by connection.mu: no more events may be written
 }
 
 func newConnection(r *Registry, p auth.Principal, requestID string, speaks dialect) *connection {
@@ -136,7 +138,7 @@ func (c *connection) serve() {
 	_ = c.ws.CloseNow()
 }
 
-// release ends the subscriptions and everything that waits for the connection.
+// release ends the subscriptions and wakes everything that waits for the connection.
 func (c *connection) release() {
 	c.cancelCtx()
 	c.mu.Lock()
@@ -158,16 +160,16 @@ func (c *connection) release() {
 }
 
 // close closes the connection with a code, and waits at most closeTimeout for the client's answer. The library would wait
-// 5 s to write and another 5 s for the answer, so the connection below it is closed instead.
+// 5 s to write and another 5 s for the answer. So close closes the transport when closeTimeout has passed.
 func (c *connection) close(code wire.CloseCode) {
 	overdue := time.AfterFunc(closeTimeout, func() { _ = c.transport.Close() })
 	defer overdue.Stop()
 	_ = c.ws.Close(websocket.StatusCode(code), code.Reason())
 }
 
-// closeRevoked closes the connection because its key no longer works. It does not block: the client may take its time to
-// answer the close frame. Meanwhile it gets no more events, and checkSession refuses its requests. The revocation monitor
-// calls it while the connection is watched, so the registry still waits for it.
+// closeRevoked closes the connection because its key no longer works. It does not block, because the client may take up to
+// closeTimeout to answer the close frame. Meanwhile the client gets no more events, and checkSession refuses its requests. The
+// revocation monitor calls closeRevoked only while it watches the connection, so the registry still waits for the connection.
 func (c *connection) closeRevoked() {
 	c.mu.Lock()
 	for key := range c.subscriptions {
@@ -177,7 +179,7 @@ func (c *connection) closeRevoked() {
 	c.background(func() { c.close(wire.CloseUnauthorized) })
 }
 
-// background runs f in a goroutine that the registry waits for when it drains.
+// background runs f in a goroutine. A drain of the registry waits for f.
 func (c *connection) background(f func()) {
 	c.registry.work.Add(1)
 	go func() {
@@ -186,8 +188,8 @@ func (c *connection) background(f func()) {
 	}()
 }
 
-// whenBegun passes the result of a send on: at once, or from another goroutine if the send is queued, so that the reader does not
-// wait.
+// whenBegun calls do with the result of a send: at once, or from another goroutine if the send is queued. So the reader does
+// not wait.
 func (c *connection) whenBegun(results <-chan turn.Result, do func(turn.Result)) {
 	select {
 	case result := <-results:
@@ -197,7 +199,7 @@ func (c *connection) whenBegun(results <-chan turn.Result, do func(turn.Result))
 	}
 }
 
-// ping pings the client, and closes the socket when two pings in a row had no answer.
+// ping pings the client. It closes the socket when two pings in a row got no pong.
 func (c *connection) ping() {
 	ctx, cancel := context.WithTimeout(context.Background(), pingInterval)
 	defer cancel()
@@ -215,7 +217,7 @@ func (c *connection) ping() {
 	}
 }
 
-// unsubscribeLocked ends the subscription with that key, if there is one.
+// unsubscribeLocked ends the subscription with that key, if any.
 func (c *connection) unsubscribeLocked(key string) {
 	if sub := c.subscriptions[key]; sub != nil {
 		sub.closed = true
@@ -226,8 +228,8 @@ func (c *connection) unsubscribeLocked(key string) {
 	}
 }
 
-// abort ends a connection that cannot be written to. The reader notices, even if it waits for space in the outbox, and
-// releases the rest.
+// abort ends a connection after a write or a viewer has failed. The reader then exits, even if it waits for space in the outbox,
+// and releases the connection.
 func (c *connection) abort() {
 	c.mu.Lock()
 	c.closed = true
@@ -236,7 +238,7 @@ func (c *connection) abort() {
 	_ = c.ws.CloseNow()
 }
 
-// idle reports whether nothing is being written and no session that is viewed has a live reply.
+// idle reports whether the writer is not running and no subscribed session has a live reply in this process.
 func (c *connection) idle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

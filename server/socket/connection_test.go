@@ -40,7 +40,7 @@ func TestClose_Codes(t *testing.T) {
 	}
 }
 
-func TestInvalidFrames_ValidOneBetween_StaysOpen(t *testing.T) {
+func TestConnection_ValidFrameBetweenInvalidOnes_StaysOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHost(t, nil).dialRaw()
 		s.next()
@@ -59,7 +59,7 @@ func TestMaxSockets_4429(t *testing.T) {
 		h := newHost(t, func(o *Options) { o.MaxSockets = 2 })
 		first := h.dial()
 		h.dial()
-		silent := h.dialRaw() // refused, and does not answer the close: it must not take a place meanwhile
+		silent := h.dialRaw() // is refused and does not answer the close; meanwhile it must not count as open
 		if code := silent.closed(); code != 4429 {
 			t.Errorf("closed with %d", code)
 		}
@@ -71,12 +71,12 @@ func TestMaxSockets_4429(t *testing.T) {
 	})
 }
 
-func TestDrain_SilentClient_CloseTimeout(t *testing.T) {
+func TestDrain_SilentClient_TakesCloseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, nil)
 		for range 3 {
 			silent := h.dialRaw()
-			go func() { _, _ = io.Copy(io.Discard, silent.conn) }() // reads, but does not answer a close
+			go func() { _, _ = io.Copy(io.Discard, silent.conn) }() // reads, but does not answer the close
 		}
 		h.BeginDrain()
 		began := time.Now()
@@ -89,7 +89,7 @@ func TestDrain_SilentClient_CloseTimeout(t *testing.T) {
 	})
 }
 
-func TestDrain_ClientThatNeverReads_ContextEnds(t *testing.T) {
+func TestDrain_ClientNeverReads_EndsAfterContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, nil)
 		h.dialRaw()
@@ -190,7 +190,7 @@ func TestHeartbeat_Answered_StaysOpen(t *testing.T) {
 
 func TestWrite_NoProgress_Dropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newHost(t, nil).dialRaw() // does not even read the welcome
+		s := newHost(t, nil).dialRaw() // reads nothing, not even the welcome
 		time.Sleep(WriteTimeout + time.Millisecond)
 		if err := s.write(opText, []byte(`{"type":"ping"}`)); err == nil {
 			t.Error("the connection is still open")
@@ -198,8 +198,8 @@ func TestWrite_NoProgress_Dropped(t *testing.T) {
 	})
 }
 
-// TestOutbox_ClientNeverReads has a client that sends requests for ever and reads no response: the server stops reading.
-func TestOutbox_ClientNeverReads(t *testing.T) {
+// TestOutbox_ClientNeverReads_ReaderStops has a client that sends requests and reads no response. The server must stop reading.
+func TestOutbox_ClientNeverReads_ReaderStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHost(t, nil).dialRaw()
 		sent := 0
@@ -210,8 +210,8 @@ func TestOutbox_ClientNeverReads(t *testing.T) {
 				sent++
 			}
 		}()
-		synctest.Wait() // the network holds nothing, so the client blocks as soon as the server does not read
-		// One batch of responses is being written, and one waits.
+		synctest.Wait() // the network has no buffers, so the client blocks as soon as the server stops reading
+		// The writer holds one batch of responses, and the next one waits in the outbox.
 		if sent < maxOutbox || sent > 2*maxOutbox {
 			t.Errorf("the server read %d requests, want at most %d", sent, 2*maxOutbox)
 		}

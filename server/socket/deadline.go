@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// readBuffer and writeBuffer are the buffers of a socket, in bytes. Those of net/http have 4 KiB each, which would be
-	// most of the memory of an idle socket. Large frames bypass them.
+	// readBuffer and writeBuffer are the sizes of a socket's buffers, in bytes. The buffers of net/http have 4 KiB each, which
+	// would be most of the memory of an idle socket. Large frames bypass the buffers.
 	readBuffer  = 512
 	writeBuffer = 1 << 10
 
-	// WriteTimeout is how long a write to a client may make no progress: longer than a phone needs to switch networks, and
-	// short enough that a dead client does not hold a connection for minutes.
+	// WriteTimeout is the time after which a write to a client fails if it makes no progress. It is longer than a phone needs
+	// to switch networks, and so short that a dead client does not hold a connection for minutes.
 	WriteTimeout = 30 * time.Second
-	// writePiece is how much must be written within WriteTimeout, in bytes: a client that accepts less than 16 KiB in 30 s
-	// is as good as gone.
+	// writePiece is the number of bytes that count as progress: each piece of a write gets a new WriteTimeout. A client that
+	// accepts less than 16 KiB in 30 s is treated as dead.
 	writePiece = 16 << 10
 )
 
-// hijacker gives the WebSocket library a connection with small buffers and a deadline for each write.
+// hijacker passes a connection with small buffers and a deadline for each write to the WebSocket library.
 type hijacker struct {
 	http.ResponseWriter
 	conn net.Conn // set by Hijack
@@ -40,15 +40,15 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	h.conn = deadlineConn{conn}
 	reader := bufio.NewReaderSize(h.conn, readBuffer)
 	if len(early) > 0 {
-		// What the client sent before our response must be in the buffer: the library keeps what is buffered, and otherwise
-		// reads from the connection directly.
+		// The client may have sent bytes before the response. They must be in the buffer: the library takes over the buffered
+		// bytes and reads the rest from the connection directly.
 		reader = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), h.conn), max(readBuffer, len(early)))
 		_, _ = reader.Peek(len(early))
 	}
 	return h.conn, bufio.NewReadWriter(reader, bufio.NewWriterSize(h.conn, writeBuffer)), nil
 }
 
-// WriteHeaderNow sends the status line if the response writer delays it, as gin's does. The library calls it.
+// WriteHeaderNow sends the status line if the response writer delays it, as gin's does. The library calls this method.
 func (h *hijacker) WriteHeaderNow() {
 	if delayed, ok := h.ResponseWriter.(interface{ WriteHeaderNow() }); ok {
 		delayed.WriteHeaderNow()

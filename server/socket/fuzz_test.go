@@ -12,7 +12,7 @@ import (
 	"parley/conversation/service"
 )
 
-// emptyStore is a store without a single session.
+// emptyStore is a store without sessions.
 type emptyStore struct{ conversation.Store }
 
 func (emptyStore) Session(context.Context, conversation.Owner, string) (conversation.Session, error) {
@@ -27,7 +27,7 @@ func (emptyStore) BeginTurn(context.Context, conversation.Owner, conversation.Ne
 	return conversation.TurnStart{}, conversation.ErrSessionNotFound
 }
 
-// FuzzFrame sends a socket anything: it is answered once, in the protocol's words, to whom it was asked.
+// FuzzFrame checks that any frame of a client gets exactly one response, which is valid and has the id of the request in replyTo.
 func FuzzFrame(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"subscribe","id":"1","sessionId":"session_0123456789abcdef","after":"aaaa.msg_0123456789abcdef.5"}`,
@@ -41,11 +41,11 @@ func FuzzFrame(f *testing.F) {
 	s, caller := fuzzed(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		c := newConnection(s, caller, "req_1", parleyV1{})
-		c.writing = true // nothing is to be written
+		c.writing = true // no writer may start
 		c.dialect.handle(c, frame)
 		s.work.Wait()
 		if len(c.outbox) != 1 {
-			t.Fatalf("%q is answered %d times", frame, len(c.outbox))
+			t.Fatalf("%q got %d responses", frame, len(c.outbox))
 		}
 		var answer struct {
 			Type    string
@@ -53,27 +53,27 @@ func FuzzFrame(f *testing.F) {
 			Error   struct{ Code, Message string }
 		}
 		if err := json.Unmarshal(c.outbox[0], &answer); err != nil {
-			t.Fatalf("%q is answered with %q: %v", frame, c.outbox[0], err)
+			t.Fatalf("%q got %q: %v", frame, c.outbox[0], err)
 		}
 		var asked struct {
 			Type string `json:"type"`
 			ID   string `json:"id"`
 		}
 		if json.Unmarshal(frame, &asked) == nil && answer.ReplyTo != asked.ID {
-			t.Fatalf("%q is answered to %q", frame, answer.ReplyTo)
+			t.Fatalf("%q got a response to %q", frame, answer.ReplyTo)
 		}
 		if answer.Type == "error" && (answer.Error.Code == "" || answer.Error.Code == "internal_error") {
-			t.Fatalf("%q is answered with %s", frame, c.outbox[0])
+			t.Fatalf("%q got %s", frame, c.outbox[0])
 		}
 	})
 }
 
-// fuzzed returns a server on an empty store, and who calls it.
+// fuzzed returns a registry on an empty store, and the principal of its caller.
 func fuzzed(f *testing.F) (*Registry, auth.Principal) {
 	service := service.New(service.Options{
 		Store: emptyStore{}, Count: func(s string) int { return len(s) }, Log: slog.New(slog.DiscardHandler),
 	})
-	const secret = "svc_live_0123456789abcdefghijklmnop" // declared: no store is asked
+	const secret = "svc_live_0123456789abcdefghijklmnop" // the declared key needs no store
 	keys := auth.NewKeys(nil, auth.Options{AdminKey: secret})
 	caller, err := keys.Verify(context.Background(), secret)
 	if err != nil {
@@ -87,7 +87,8 @@ func fuzzed(f *testing.F) (*Registry, auth.Principal) {
 	return s, caller
 }
 
-// Whatever a client of ai-sdk.v7 sends, it is answered at most once, with a frame that the AI SDK knows and the id of the request.
+// FuzzAISDKFrames checks that any frame of a client gets at most one response, which the AI SDK knows and which has the
+// request's id.
 func FuzzAISDKFrames(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"send","requestId":"1","id":"session_0123456789abcdef","trigger":"submit-message","messages":[{"id":"a","role":"user","parts":[{"type":"text","text":"hi"}]}],"headers":{},"body":{}}`,
@@ -101,7 +102,7 @@ func FuzzAISDKFrames(f *testing.F) {
 	s, caller := fuzzed(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		c := newConnection(s, caller, "req_1", new(aiSDK))
-		c.writing = true // nothing is to be written
+		c.writing = true // no writer may start
 		c.dialect.handle(c, frame)
 		s.work.Wait()
 		asked, _ := parseSDKFrame(frame)
@@ -112,16 +113,16 @@ func FuzzAISDKFrames(f *testing.F) {
 		}
 		var answer struct{ Type, RequestID, ErrorText string }
 		if len(c.outbox) != 1 || json.Unmarshal(c.outbox[0], &answer) != nil {
-			t.Fatalf("%q is answered with %q", frame, c.outbox)
+			t.Fatalf("%q got %q", frame, c.outbox)
 		}
 		if answer.Type != "error" || answer.ErrorText == "" || answer.ErrorText == "Something went wrong on our side." {
-			t.Fatalf("%q is answered with %s", frame, c.outbox[0])
+			t.Fatalf("%q got %s", frame, c.outbox[0])
 		}
 		if answer.RequestID != "" && answer.RequestID != id {
-			t.Fatalf("%q is answered to %q", frame, answer.RequestID)
+			t.Fatalf("%q got a response to %q", frame, answer.RequestID)
 		}
 		if len(c.subscriptions) > 0 {
-			t.Fatalf("%q leaves a request behind", frame)
+			t.Fatalf("after %q, a request is still open", frame)
 		}
 	})
 }

@@ -11,16 +11,17 @@ import (
 	"parley/stream/wire"
 )
 
-// ticketPrefix marks the subprotocol item that carries a ticket.
+// ticketPrefix is the prefix of an item of Sec-WebSocket-Protocol that holds a ticket.
 const ticketPrefix = "ticket."
 
-// protocols are the subprotocols. If a client offers both, the first is chosen.
+// protocols lists the subprotocols. If a client offers both, the server selects the first of its own list.
 var protocols = []string{wire.Protocol, wire.AISDKProtocol}
 
-// Offers are the items of Sec-WebSocket-Protocol: subprotocols, and perhaps a ticket. A browser can set no other header.
+// Offers are the items of Sec-WebSocket-Protocol: subprotocols, and perhaps a ticket. It is the only header that a page can set
+// on a handshake.
 type Offers []string
 
-// ParseOffers returns what a handshake offers.
+// ParseOffers returns the items of all Sec-WebSocket-Protocol headers.
 func ParseOffers(h http.Header) (offers Offers) {
 	for _, line := range h.Values("Sec-WebSocket-Protocol") {
 		for item := range strings.SplitSeq(line, ",") {
@@ -30,7 +31,7 @@ func ParseOffers(h http.Header) (offers Offers) {
 	return offers
 }
 
-// Ticket returns the ticket among the offers, the last if there are several.
+// Ticket returns the ticket in the offers; the last one if there are several.
 func (o Offers) Ticket() (ticket string, offered bool) {
 	for _, item := range o {
 		if text, ok := strings.CutPrefix(item, ticketPrefix); ok {
@@ -40,8 +41,8 @@ func (o Offers) Ticket() (ticket string, offered bool) {
 	return ticket, offered
 }
 
-// CheckHandshake checks everything that the WebSocket library would otherwise refuse with errors of its own. origins are
-// those of other sites whose pages may connect.
+// CheckHandshake makes all checks that the WebSocket library would otherwise make with its own error texts. Pages of the
+// server's own origin and of origins may connect. The error is an [api.Error] or [api.ErrOrigin].
 func CheckHandshake(r *http.Request, offers Offers, origins []string) error {
 	if !originAllowed(r, origins) {
 		return api.ErrOrigin
@@ -76,8 +77,8 @@ func hasToken(h http.Header, name, token string) bool {
 	return false
 }
 
-// originAllowed reports whether a page of the request's origin may connect: our own, or a configured one. A request
-// without an Origin does not come from a browser, so there is no page to protect the user from.
+// originAllowed reports whether a page of the request's origin may connect: the server's own origin, or one in origins. A
+// request without an Origin does not come from a browser, so there is no page to protect the user from.
 func originAllowed(r *http.Request, origins []string) bool {
 	if len(r.Header.Values("Origin")) > 1 {
 		return false

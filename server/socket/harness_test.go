@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const aSession = "session_0123456789abcdef"
 
-// engine is a conversation engine in which nothing ever happens.
+// engine is a conversation engine without any events.
 type engine struct {
 	Conversation
 	hub  *stream.Hub
@@ -49,8 +49,8 @@ type validKeys struct{}
 
 func (validKeys) Revalidate(context.Context, auth.Principal) error { return nil }
 
-// host is a registry behind an HTTP server on a network in memory, so that a test can run in a bubble of testing/synctest,
-// where hours pass in no time.
+// host is a registry behind an HTTP server on a network in memory. With it, a test can run in a synctest bubble, whose clock
+// jumps over hours at once.
 type host struct {
 	*Registry
 	t      *testing.T
@@ -120,7 +120,7 @@ func (h *host) dialNet(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// dial opens a socket as clients do, which answers pings and closes while it is read.
+// dial opens a socket with the client library, which answers pings and closes while the test reads.
 func (h *host) dial() *websocket.Conn {
 	h.t.Helper()
 	transport := &http.Transport{DialContext: h.dialNet, DisableKeepAlives: true}
@@ -135,14 +135,14 @@ func (h *host) dial() *websocket.Conn {
 	return ws
 }
 
-// rawSocket speaks WebSocket by hand: it sends what no library would, and answers nothing by itself.
+// rawSocket is a WebSocket client without a library. It can send invalid frames, and it does not answer pings or closes.
 type rawSocket struct {
 	t    *testing.T
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-// dialRaw opens a socket by hand. Its client has not read the welcome.
+// dialRaw opens a rawSocket. It does not read the welcome.
 func (h *host) dialRaw() *rawSocket {
 	h.t.Helper()
 	conn, err := h.dialNet(context.Background(), "tcp", "")
@@ -170,7 +170,7 @@ const (
 	opPing   = 9
 )
 
-// write writes one whole frame, masked with zeros.
+// write writes one unfragmented frame, with a mask of zeros.
 func (s *rawSocket) write(op byte, payload []byte) error {
 	frame := []byte{0x80 | op}
 	switch n := len(payload); {

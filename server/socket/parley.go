@@ -12,7 +12,7 @@ import (
 	"parley/stream/wire"
 )
 
-// parleyV1 is the dialect parley.v1. A subscription is a session.
+// parleyV1 is the dialect parley.v1. The key of a subscription is its session.
 type parleyV1 struct{}
 
 func (parleyV1) greet(c *connection) {
@@ -36,7 +36,7 @@ func (p parleyV1) handle(c *connection, frame []byte) (valid bool) {
 		Type string `json:"type"`
 		ID   string `json:"id"`
 	}
-	_ = json.Unmarshal(frame, &head) // the strict decoding below finds what is wrong with the frame
+	_ = json.Unmarshal(frame, &head) // the strict decoding below reports errors
 	if len(head.ID) > maxRequestID {
 		p.sendError(c, "", api.Invalid("id", "must have at most 128 bytes"))
 		return false
@@ -54,7 +54,7 @@ func (p parleyV1) handle(c *connection, frame []byte) (valid bool) {
 		return handleAs(c, frame, head.ID, p.pong)
 	}
 	err := api.Decode(frame, &struct{}{})
-	if e, ok := errors.AsType[*api.Error](err); !ok || e.Field != "" { // a JSON object, then
+	if e, ok := errors.AsType[*api.Error](err); !ok || e.Field != "" { // the frame is a JSON object
 		err = api.Invalid("type", "must be subscribe, unsubscribe, send, cancel or ping")
 	}
 	p.sendError(c, head.ID, err)
@@ -74,7 +74,7 @@ func handleAs[T any](c *connection, frame []byte, id string, handle func(c *conn
 	return !parleyV1{}.sendError(c, id, err).IsInvalidRequest()
 }
 
-// sendError responds to a request with an error, the same as over REST, and returns it.
+// sendError responds to a request with the same error object as REST, and returns the error.
 func (parleyV1) sendError(c *connection, replyTo string, err error) *api.Error {
 	e := c.describe(err)
 	c.send(wire.Error{Type: "error", ReplyTo: replyTo, Error: e.Body(), Meta: api.NewMeta(c.requestID)})
@@ -106,7 +106,7 @@ func (p parleyV1) subscribe(c *connection, r wire.Subscribe) error {
 	return p.addSubscription(c, sub, response)
 }
 
-// parseCursor returns the position after which a subscription begins, nil for from now on.
+// parseCursor returns the position after which a subscription begins; nil if it begins now.
 func (parleyV1) parseCursor(c *connection, r wire.Subscribe) (*stream.Position, error) {
 	if r.After == nil {
 		return nil, nil
@@ -126,8 +126,8 @@ func (parleyV1) parseCursor(c *connection, r wire.Subscribe) (*stream.Position, 
 	return &position, err
 }
 
-// addSubscription makes sub the subscription of its session and replaces an existing one. Its response and its first event
-// are put in line together, so that no frame of the session comes between them.
+// addSubscription adds sub, and replaces the session's existing subscription, if any. It queues the response and marks sub as
+// ready under one lock, so that no frame of the session precedes the response.
 func (parleyV1) addSubscription(c *connection, sub *subscription, response []byte) error {
 	c.mu.Lock()
 	old := c.subscriptions[sub.key]
@@ -159,8 +159,8 @@ func (parleyV1) unsubscribe(c *connection, r wire.Unsubscribe) error {
 	return nil
 }
 
-// send begins a turn, or queues it while the session is busy. The reader does not wait for it. A queued send is withdrawn
-// when the socket closes.
+// send begins a turn, or queues it while the session is busy. The reader does not wait for the turn to begin. When the socket
+// closes, its queued sends are withdrawn.
 func (p parleyV1) send(c *connection, r wire.Send) error {
 	if err := c.checkSession(r.SessionID, auth.WriteMessages); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (p parleyV1) send(c *connection, r wire.Send) error {
 	return nil
 }
 
-// cancel cancels a reply. The response comes when the reply has stopped; the reader does not wait for it.
+// cancel cancels a reply. The response is sent when the reply has stopped; the reader does not wait for that.
 func (p parleyV1) cancel(c *connection, r wire.Cancel) error {
 	if err := c.checkSession(r.SessionID, auth.WriteMessages); err != nil {
 		return err

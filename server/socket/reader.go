@@ -12,12 +12,12 @@ import (
 	"parley/stream/wire"
 )
 
-// maxRequestID is the most bytes that a request's id may have. Responses repeat it, and up to maxOutbox of them may wait
-// for a client that does not read.
+// maxRequestID is the maximum length of a request's id, in bytes. Responses repeat the id, and many responses may wait for a
+// client that does not read.
 const maxRequestID = 128
 
-// read reads the client's frames until the connection ends. An invalid frame gets an error; ten in a row close the
-// connection, since a client that is that wrong will not recover.
+// read reads the client's frames until the connection ends. An invalid frame gets an error. Ten in a row close the connection,
+// because such a client is broken and would send on.
 func (c *connection) read() {
 	ctx := context.Background() // closing the connection ends the read
 	for {
@@ -42,7 +42,7 @@ func (c *connection) read() {
 	}
 }
 
-// awaitOutboxSpace blocks the reader while too many responses wait: back pressure on a client that does not read.
+// awaitOutboxSpace blocks the reader while maxOutbox responses wait: back pressure on a client that does not read.
 func (c *connection) awaitOutboxSpace() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,8 +51,8 @@ func (c *connection) awaitOutboxSpace() {
 	}
 }
 
-// checkSession checks that the socket may use a session for something that needs the scope. A revoked key is refused at
-// once, as over REST, although its socket is closed only at the next check of the revocation monitor.
+// checkSession returns an error if the socket may not use a session with the scope. A revoked key is refused at once, as over
+// REST, although its socket is closed only at the next check of the revocation monitor.
 func (c *connection) checkSession(id string, scope auth.Scope) error {
 	switch {
 	case id == "":
@@ -68,17 +68,17 @@ func (c *connection) checkSession(id string, scope auth.Scope) error {
 	return api.RequireScope(c.principal, scope)
 }
 
-// storeContext bounds how long the reader waits for the store.
+// storeContext returns a context that is done after storeTimeout.
 func storeContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), storeTimeout)
 }
 
-// admission returns ctx with the limits that a send counts against: a send is a request, as it is over REST.
+// admission returns ctx with the limits of the principal. A send counts as a request, as it does over REST.
 func (c *connection) admission(ctx context.Context) context.Context {
 	return auth.WithAdmission(ctx, c.registry.Admission(c.principal))
 }
 
-// describe returns err as the client sees it. A fault of ours is logged.
+// describe returns err as the client sees it. It logs err if the server is at fault.
 func (c *connection) describe(err error) *api.Error {
 	e, fault := api.Describe(err)
 	if fault {
@@ -87,7 +87,7 @@ func (c *connection) describe(err error) *api.Error {
 	return e
 }
 
-// EndsReply reports whether an event of that kind is the last of a view of one reply.
+// EndsReply reports whether an event of that kind is the last event in a view of one reply.
 func EndsReply(kind stream.EventKind) bool {
 	switch kind {
 	case stream.Ended, stream.Cleared, stream.Deleted, stream.Expired:

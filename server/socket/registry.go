@@ -16,14 +16,14 @@ import (
 	"parley/stream/wire"
 )
 
-// Conversation is what sockets need of the conversation engine.
+// Conversation is the part of the conversation engine that sockets use.
 type Conversation interface {
-	// Begin begins a turn, or queues it while its session is busy. The channel gets one result: at once, unless the send is queued.
-	// Nothing of the turn is shown to viewers before its sender calls Start.
+	// Begin begins a turn, or queues it while its session is busy. The channel gets one result: at once, unless the send is
+	// queued. Viewers see nothing of the turn before its sender calls [turn.Sent.Start].
 	Begin(ctx context.Context, owner conversation.Owner, m conversation.NewMessage) <-chan turn.Result
 	// Cancel returns the reply when it has stopped.
 	Cancel(ctx context.Context, owner conversation.Owner, session, message string) (conversation.Message, error)
-	// View subscribes to a session after a position, nil for from now on. It calls wake when the viewer has events again
+	// View subscribes to a session after a position; nil means from now on. It calls wake when the viewer has events again
 	// after it had none. recovered is false if the position no longer exists.
 	View(ctx context.Context, owner conversation.Owner, session string, from *stream.Position, wake func()) (
 		viewer *stream.Viewer, at stream.Position, recovered bool, err error)
@@ -35,7 +35,7 @@ type Conversation interface {
 	IsLive(session string) bool
 }
 
-// Keys is what sockets need of package auth.
+// Keys is the part of package auth that sockets use.
 type Keys interface {
 	// Revalidate returns [auth.ErrInvalidToken] if the principal's key does not work any more.
 	Revalidate(ctx context.Context, p auth.Principal) error
@@ -45,15 +45,15 @@ type Keys interface {
 type Options struct {
 	Conversation Conversation
 	Keys         Keys
-	// Admission returns the limits that a send counts against: over a socket it is a request like any other.
+	// Admission returns the limits of a principal. A send on a socket counts against them as a request.
 	Admission  func(auth.Principal) *auth.Admission
 	Revocation *RevocationMonitor
-	// MaxSockets is how many sockets may be open at once; 0 is no limit.
+	// MaxSockets is the maximum number of open sockets; 0 means no limit.
 	MaxSockets int
 	Log        *slog.Logger
 }
 
-// Registry has the open sockets of a server. Its methods may be called from any goroutine.
+// Registry holds the open sockets of a server. Its methods may be called from any goroutine.
 type Registry struct {
 	Options // static
 
@@ -69,14 +69,14 @@ func NewRegistry(options Options) *Registry {
 	return &Registry{Options: options, open: make(map[*connection]struct{})}
 }
 
-// Upgrade makes a request a socket of the principal. The request must have passed [CheckHandshake]. Upgrade returns when
-// the response was sent; the socket then runs in goroutines of its own, so the stack and buffers of the HTTP handler are
-// free again.
+// Upgrade upgrades a request to a socket of the principal. The request must have passed [CheckHandshake]. Upgrade returns when
+// the response has been sent. The socket then runs in its own goroutines, so that the stack and the buffers of the HTTP
+// handler are free again.
 func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, p auth.Principal, requestID string) {
 	hijacked := &hijacker{ResponseWriter: w}
 	ws, err := websocket.Accept(hijacked, request, &websocket.AcceptOptions{
 		Subprotocols:       protocols,
-		InsecureSkipVerify: true, // CheckHandshake has checked the origin, with an error of our own
+		InsecureSkipVerify: true, // CheckHandshake has checked the origin
 		CompressionMode:    websocket.CompressionDisabled,
 	})
 	if err != nil {
@@ -91,8 +91,8 @@ func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, p auth.
 	newConnection(r, p, requestID, speaks).start(ws, hijacked.conn)
 }
 
-// add registers a connection, or returns the code to close it with. A connection that is refused takes no place, not even
-// while it is being closed.
+// add registers a connection and returns 0, or returns the code to close it with. A refused connection does not count towards
+// MaxSockets, even while it is being closed.
 func (r *Registry) add(c *connection) (refused wire.CloseCode) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *Registry) remove(c *connection) {
 	r.work.Done()
 }
 
-// Open returns how many sockets are open.
+// Open returns the number of open sockets.
 func (r *Registry) Open() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,22 +132,23 @@ func (r *Registry) connections() []*connection {
 }
 
 const (
-	// reconnectAfter is what the draining frame tells clients to wait: by then a load balancer has seen /readyz fail.
+	// reconnectAfter is the delay that the draining frame asks clients for. It gives a load balancer some time to see that
+	// /readyz fails. A handshake that comes here earlier gets 503, and the client tries again.
 	reconnectAfter = 500 * time.Millisecond
-	// drainInterval is how often Drain looks for sockets that can be closed.
+	// drainInterval is the interval at which Drain looks for idle sockets to close.
 	drainInterval = 50 * time.Millisecond
 )
 
-// BeginDrain refuses new sockets.
+// BeginDrain makes the registry close new sockets with 1012.
 func (r *Registry) BeginDrain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.draining = true
 }
 
-// Drain announces to every socket that the server is going away (if its dialect has a frame for that), and closes each
-// one with 1012 when no session that it views has a live reply. When ctx is done it closes all that are left. It returns
-// when no socket is left, at most closeTimeout (2 s) after ctx is done. Call BeginDrain before.
+// Drain announces the drain to every socket whose dialect has a frame for it. It closes each socket with 1012 as soon as no
+// subscribed session has a live reply here. When ctx is done, it closes all other sockets. It returns when no socket is left,
+// about closeTimeout (2 s) after ctx is done at the latest. Call BeginDrain first.
 func (r *Registry) Drain(ctx context.Context) {
 	for _, c := range r.connections() {
 		c.dialect.announceDrain(c)

@@ -9,13 +9,14 @@ import (
 	"parley/auth"
 )
 
-// revocationInterval is how often the keys of open connections are checked, in the store. The promise is that a key's
-// connections end within a second of its revocation, on any node; two checks fit into that second, so one may be slow.
+// revocationInterval is the interval at which the keys of open connections are checked in the store. Connections must end
+// within a second of the revocation of their key, on any node. Two checks fit into that second, so one may be slow.
 const revocationInterval = 400 * time.Millisecond
 
-// RevocationMonitor ends the connections of keys that stop working: revoked, expired, or with a secret whose 24 hours
-// after a rotation are over. It checks each secret once per interval, however many connections use it. Its goroutine runs
-// only while there are connections; the last release waits for it to exit. Its methods may be called from any goroutine.
+// RevocationMonitor ends the connections of keys that stop working: a key is revoked or expires, or the 24 hours of a secret
+// after its rotation are over. It checks each secret once per interval, however many connections use it. Its goroutine runs
+// only while there are connections; the last release blocks until the goroutine has exited. Its methods may be called from any
+// goroutine.
 type RevocationMonitor struct {
 	revalidate func(context.Context, auth.Principal) error // static
 
@@ -24,7 +25,7 @@ type RevocationMonitor struct {
 	checker *checker                                 // guarded by mu; nil while nothing is watched
 }
 
-// watchedKey tells secrets apart. The admin key from the configuration has no hash, but an id.
+// watchedKey identifies a secret. The admin key from the configuration has no hash, only an id.
 type watchedKey struct {
 	secret auth.Hash
 	keyID  string
@@ -41,8 +42,8 @@ type checker struct {
 	done   chan struct{}
 }
 
-// NewRevocationMonitor returns a monitor. revalidate returns [auth.ErrInvalidToken] if a principal's key does not work any
-// more. Any other error means that the store cannot tell; then no connection is ended.
+// NewRevocationMonitor returns a monitor. revalidate must return [auth.ErrInvalidToken] if a principal's key no longer works. Any
+// other error means that the state of the key is unknown; then the monitor ends no connection.
 func NewRevocationMonitor(revalidate func(context.Context, auth.Principal) error) *RevocationMonitor {
 	return &RevocationMonitor{revalidate: revalidate, watched: make(map[watchedKey]map[*watchedConn]struct{})}
 }
@@ -101,7 +102,7 @@ func (m *RevocationMonitor) run(ctx context.Context, done chan<- struct{}) {
 	}
 }
 
-// principals returns one principal for each watched key.
+// principals returns one principal of each watched key.
 func (m *RevocationMonitor) principals() []auth.Principal {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +116,7 @@ func (m *RevocationMonitor) principals() []auth.Principal {
 	return all
 }
 
-// end ends the connections of a key. It holds mu meanwhile, so no connection is released while its end runs.
+// end ends the connections of a key. It holds mu meanwhile, so that no connection is released while its end function runs.
 func (m *RevocationMonitor) end(key watchedKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

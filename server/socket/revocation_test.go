@@ -11,7 +11,7 @@ import (
 	"parley/auth"
 )
 
-// keyState is what a store knows of keys, by id: nil for a key that works.
+// keyState holds the result of Revalidate for each key, by id; nil for a key that works.
 type keyState struct {
 	checks atomic.Int64
 	err    map[string]error
@@ -31,7 +31,7 @@ func TestRevocationMonitor(t *testing.T) {
 		for _, key := range []string{"works", "revoked", "revoked", "unknown"} {
 			releases = append(releases, m.Watch(auth.Principal{KeyID: key}, func() { ended[key]++ }))
 		}
-		time.Sleep(time.Second) // the promise
+		time.Sleep(time.Second) // connections must end within a second
 		synctest.Wait()
 		if len(ended) != 1 || ended["revoked"] != 2 {
 			t.Errorf("ended, by key: %v", ended)
@@ -43,14 +43,14 @@ func TestRevocationMonitor(t *testing.T) {
 			release()
 		}
 		checks := state.checks.Load()
-		time.Sleep(time.Hour) // nothing is watched, so nothing runs
+		time.Sleep(time.Hour) // no connection is watched, so no check runs
 		if state.checks.Load() != checks {
 			t.Error("keys are checked though nothing is watched")
 		}
 	})
 }
 
-func TestRevocationMonitor_WatchedAgain(t *testing.T) {
+func TestRevocationMonitor_WatchedAgain_ChecksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := &keyState{}
 		m := NewRevocationMonitor(state.revalidate)

@@ -26,7 +26,7 @@ func (c *connection) send(frame any) {
 	}
 }
 
-// wake has the events of a subscription written. Its viewer calls it.
+// wake makes the writer write the events of a subscription. The subscription's viewer calls it.
 func (c *connection) wake(sub *subscription) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,13 +35,13 @@ func (c *connection) wake(sub *subscription) {
 	}
 }
 
-// readyLocked puts a subscription in line for the writer.
+// readyLocked appends a subscription to the ready ones and starts the writer.
 func (c *connection) readyLocked(sub *subscription) {
 	c.ready = append(c.ready, sub)
 	c.startWriterLocked()
 }
 
-// startWriterLocked starts the writer unless it runs.
+// startWriterLocked starts the writer, unless it is running.
 func (c *connection) startWriterLocked() {
 	if !c.writing {
 		c.writing = true
@@ -50,8 +50,8 @@ func (c *connection) startWriterLocked() {
 	}
 }
 
-// write is the writer: it writes until there is nothing left. Subscriptions take turns, one event each. Responses go before
-// events, so `sent` precedes every frame of its turn.
+// write is the writer: it writes until nothing is left. Subscriptions take turns, one event each. Responses are written before
+// events, so that `sent` precedes every frame of its turn.
 func (c *connection) write() {
 	defer c.registry.work.Done()
 	for c.flush() {
@@ -74,15 +74,16 @@ func (c *connection) write() {
 			c.abort()
 			return
 		}
-		// Without an event the viewer has parked, and wakes the connection when it has one. With an event, the responses
-		// that were queued before it was published go first.
+		// If there is no event, the viewer will call wake when it has one. If there is one, the responses that were queued
+		// before it was published are written first.
 		if ok && (!c.flush() || !c.writeEvent(sub, event)) {
 			return
 		}
 	}
 }
 
-// nextReady takes the first ready subscription; nil if only responses wait. If there is no more work, the writer must exit.
+// nextReady removes and returns the first ready subscription; nil if only responses wait. If more is false, nothing is left to
+// write, and the writer must exit.
 func (c *connection) nextReady() (sub *subscription, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +99,8 @@ func (c *connection) nextReady() (sub *subscription, more bool) {
 	return nil, c.writing
 }
 
-// writeEvent writes an event and puts its subscription at the end of the line. It reports whether the connection still works.
+// writeEvent writes an event and moves its subscription to the end of the ready ones. It reports whether the connection still
+// works.
 func (c *connection) writeEvent(sub *subscription, event stream.Event) bool {
 	c.mu.Lock()
 	closed := sub.closed
@@ -143,8 +145,8 @@ func (c *connection) flush() bool {
 	}
 }
 
-// writeFrame writes a text frame. A context that can end would cost more than the write itself, so the connection's own
-// deadline (WriteTimeout) bounds it.
+// writeFrame writes a text frame. It passes a context without a deadline, because one with a deadline would cost more than the
+// write itself. The deadline of the connection (WriteTimeout) applies instead.
 func (c *connection) writeFrame(frame []byte) error {
 	return c.ws.Write(context.Background(), websocket.MessageText, frame)
 }
