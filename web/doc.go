@@ -38,8 +38,8 @@
 // Replies, titles and errors are untrusted. Four rules keep them from becoming code; tests check each.
 //
 //   - No markup from strings: no innerHTML, no DOMParser, no style or event attributes. Text becomes text nodes.
-//   - Trusted Types are required and no policy may be created, so the browser refuses markup from strings even if a rule is
-//     broken.
+//   - Trusted Types are required and no policy may be created. So the browser refuses markup from strings, even if code breaks
+//     the first rule.
 //   - The content security policy allows files and connections of the same origin only, and no inline script or style.
 //   - Links are complete http, https or mailto addresses and open in a new tab, without opener and referrer. Images become links,
 //     because loading an image would contact another site.
@@ -49,15 +49,16 @@
 //
 // # Numbers
 //
-//   - First load: at most 60,000 bytes compressed, in the tests TestPage_FirstLoadSize here and TestPage_FirstLoad_Below60kB in
-//     cmd/parley. That is about a second at 0.5 Mbit/s.
-//   - DOM writes: 4 ms a frame in steps of 1,000 characters; layout takes about four times as long, and a frame lasts 16 ms.
-//   - History: 50 messages a request. Sessions: 30 a request; polled every 30 s, or every 20 min with a test key, which has 100
-//     requests a day.
-//   - Inspector: the newest 500 entries and 4,000,000 characters, which bounds its memory.
-//   - Markdown: 20 nested elements and 2,048 characters of look-ahead, within which the parser takes linear time.
-//   - Highlighting: 40,000 characters in slices of 4,000, because the grammars' regular expressions are not all linear.
-//   - Reconnecting: random delays up to 0.5 s, doubling to 15 s; 10 s for a handshake; 5 s for the response to a ping.
+//   - First load: at most 60,000 bytes compressed, about a second at 0.5 Mbit/s. Tests here and in cmd/parley check it.
+//   - DOM writes: 4 ms per frame in steps of 1,000 characters. Layout takes about four times as long, and a frame lasts 16 ms.
+//   - History: 50 messages per request. Sessions: 30 or more per request, read every 30 s; with a test key every 20 min, because
+//     it has 100 requests a day.
+//   - Inspector: the newest 500 entries. Their frames and request bodies have at most 4,000,000 characters, each response at
+//     most 200,000.
+//   - Markdown: 20 nested elements, and 2,048 characters that the parser holds back. Within these limits it takes linear time.
+//   - Highlighting: code of at most 40,000 characters, in slices of 4,000, because some regular expressions of the grammars take
+//     more than linear time.
+//   - Reconnecting: random delays of up to 0.5 s, doubling to 15 s. Timeouts: 10 s for a handshake, 5 s after a ping.
 //
 // # Third-party code
 //
