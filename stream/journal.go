@@ -29,6 +29,7 @@ type Journal[K comparable] struct {
 	log  *slog.Logger
 
 	mu      sync.Mutex
+	batched sync.Cond         // on mu; signals that a batch has been written, or has failed
 	live    map[K]*journalled // guarded by mu
 	running bool              // guarded by mu
 	done    sync.WaitGroup
@@ -39,13 +40,16 @@ type Journal[K comparable] struct {
 }
 
 type journalled struct {
-	reply  *Reply
-	offset int // bytes written so far; owned by run
+	reply   *Reply
+	offset  int  // bytes written so far; owned by run
+	inBatch bool // guarded by Journal.mu: the batch that is being written contains text of the reply
 }
 
 // NewJournal returns a journal that writes to sink once every tick.
 func NewJournal[K comparable](sink Sink[K], tick time.Duration, log *slog.Logger) *Journal[K] {
-	return &Journal[K]{sink: sink, tick: tick, log: log, live: make(map[K]*journalled)}
+	j := &Journal[K]{sink: sink, tick: tick, log: log, live: make(map[K]*journalled)}
+	j.batched.L = &j.mu
+	return j
 }
 
 // Add starts journalling a reply, until Remove.
@@ -59,11 +63,16 @@ func (j *Journal[K]) Add(key K, reply *Reply) {
 	}
 }
 
-// Remove stops journalling a reply. A batch that is being written may still contain some of its text.
+// Remove stops journalling a reply. If the batch that is being written contains its text, Remove waits for that batch, so the
+// sink gets no text of the reply after Remove returns.
 func (j *Journal[K]) Remove(key K) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	w := j.live[key]
 	delete(j.live, key)
+	for w != nil && w.inBatch {
+		j.batched.Wait()
+	}
 }
 
 // Wait blocks until no reply is live and no batch is being written.
@@ -81,6 +90,7 @@ func (j *Journal[K]) run() {
 			continue
 		}
 		err := j.sink.Journal(context.Background(), j.batch)
+		j.release()
 		if err == nil {
 			for i, w := range j.written {
 				w.offset += len(j.batch[i].Text)
@@ -108,7 +118,18 @@ func (j *Journal[K]) collect() bool {
 		if len(text) > w.offset {
 			j.batch = append(j.batch, Segment[K]{Key: key, Offset: w.offset, Text: text[w.offset:]})
 			j.written = append(j.written, w)
+			w.inBatch = true
 		}
 	}
 	return true
+}
+
+// release notes that the batch is no longer being written.
+func (j *Journal[K]) release() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, w := range j.written {
+		w.inBatch = false
+	}
+	j.batched.Broadcast()
 }

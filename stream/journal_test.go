@@ -82,3 +82,40 @@ func TestJournal_SinkFails_OneBatchATickNoLoss(t *testing.T) {
 		}
 	})
 }
+
+// heldSink holds each batch until the test releases it.
+type heldSink struct{ begun, release chan struct{} }
+
+func (s *heldSink) Journal(context.Context, []Segment[string]) error {
+	s.begun <- struct{}{}
+	<-s.release
+	return nil
+}
+
+// A text that is written after the end of its turn would stay in the store when the session is deleted.
+func TestJournal_RemoveDuringBatch_WaitsForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &heldSink{make(chan struct{}), make(chan struct{})}
+		j := NewJournal(out, 50*time.Millisecond, slog.New(slog.DiscardHandler))
+		written, silent := NewReply("written"), NewReply("silent")
+		j.Add("written", written)
+		j.Add("silent", silent)
+		written.Append([]byte("some text"))
+		<-out.begun
+		j.Remove("silent") // has no text in the batch, so this does not wait
+		removed := make(chan struct{})
+		go func() {
+			j.Remove("written")
+			close(removed)
+		}()
+		synctest.Wait()
+		select {
+		case <-removed:
+			t.Error("Remove returned while the batch was being written")
+		default:
+		}
+		close(out.release)
+		<-removed
+		j.Wait()
+	})
+}

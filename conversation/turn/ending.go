@@ -29,6 +29,7 @@ const (
 // only end it as interrupted. So Turns.Drain does not return while the store cannot be reached.
 func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 	key, log := t.begun.Key, t.turns.options.Log
+	t.turns.journal.Remove(key) // before the ending: the store must not get text of a turn that has ended, and may be deleted next
 	timeout := time.AfterFunc(endTimeout, func() { close(t.late) })
 	defer timeout.Stop()
 	const first, longest = 10 * time.Millisecond, time.Second
@@ -48,7 +49,6 @@ func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 			time.Sleep(wait)
 		}
 	}
-	t.turns.journal.Remove(key)
 }
 
 // result returns the final message, or the reason why there is none. The turn must be over.
