@@ -216,7 +216,7 @@ func gaps() (all []string) {
 	return all
 }
 
-// describedErrors returns the errors of the OpenAPI document: "404 session_not_found".
+// describedErrors returns the errors that openapi.yaml describes, each as status and code, for example "404 session_not_found".
 func describedErrors() map[string]bool {
 	found := make(map[string]bool)
 	add := func(status string, response place) {

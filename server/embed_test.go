@@ -133,8 +133,8 @@ const (
 	byWords   = "weather to-weather dinner to-dinner music to-music Which"
 )
 
-// TestSemantic_Embeddings_NearbyExchangesInPrompt uses an HTTP server with /v1/embeddings.
-func TestSemantic_Embeddings_NearbyExchangesInPrompt(t *testing.T) {
+// TestSemantic_Embeddings_SimilarExchangesInPrompt uses an HTTP server with /v1/embeddings.
+func TestSemantic_Embeddings_SimilarExchangesInPrompt(t *testing.T) {
 	m, model := newTopicEmbedder(), newDirected()
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var asked struct{ Input []string }

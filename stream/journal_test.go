@@ -38,7 +38,7 @@ func (s *sink) failing(fail bool) {
 	s.fail = fail
 }
 
-func TestJournal_SinkFails_OneBatchATickNoLoss(t *testing.T) {
+func TestJournal_SinkFails_OneBatchPerTick_NothingLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &sink{text: map[string]string{}}
 		j := NewJournal(out, 50*time.Millisecond, slog.New(slog.DiscardHandler))
@@ -92,7 +92,8 @@ func (s *heldSink) Journal(context.Context, []Segment[string]) error {
 	return nil
 }
 
-// A text that is written after the end of its turn would stay in the store when the session is deleted.
+// TestJournal_RemoveDuringBatch_WaitsForIt: otherwise the batch could reach the store after the turn has ended, and its text would stay
+// there when the session is deleted.
 func TestJournal_RemoveDuringBatch_WaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &heldSink{make(chan struct{}), make(chan struct{})}

@@ -91,7 +91,7 @@ func TestFailures_RotatingAddresses_TotalBounded(t *testing.T) {
 	equal(t, "a minute later", f.Record(noon+121, numbered(next)), Decision{Limit: 30, Remaining: 29, Reset: noon + 182})
 }
 
-func TestFailures_PersistentAddress_NotEvicted(t *testing.T) {
+func TestFailures_AddressKeepsFailing_NotEvicted(t *testing.T) {
 	f := NewFailures()
 	persistent := netip.MustParseAddr("203.0.113.9")
 	for range 31 {

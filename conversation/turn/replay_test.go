@@ -137,7 +137,7 @@ func TestSend_LostResponse_RepeatJoinsTurn(t *testing.T) {
 	})
 }
 
-func TestSend_LostResponseWhileQueued_NeverBegins(t *testing.T) {
+func TestSend_ResponseLostWhileQueued_TurnNeverBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		n := cluster.Start(model)

@@ -43,7 +43,7 @@ func checkBatches(t *rapid.T, in Input, batches []Batch) {
 	}
 }
 
-func TestPlanSummary_Done_NextTurnNeedsNone(t *testing.T) {
+func TestPlanSummary_SummaryStored_NextTurnNeedsNone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
 		in.Compression = true

@@ -67,8 +67,8 @@ func ValidMetadata(metadata []byte) bool {
 	return len(metadata) == 0 || metadata[0] == '{' && len(metadata) <= maxMetadata
 }
 
-// SendIdempotency is [Idempotency] for a message. REST and sockets share it, so a client can repeat on one a send that was
-// lost on the other. It ignores OnBusy: a repeat with another OnBusy is the same request.
+// SendIdempotency is [Idempotency] for a message. REST and sockets share it: a client can repeat over REST a send that
+// was lost on a socket, and the reverse. OnBusy is ignored: a repeat with another OnBusy is the same request.
 func SendIdempotency(name string, key *string, m conversation.NewMessage) (*conversation.Idempotency, error) {
 	m.OnBusy, m.Idempotency = "", nil
 	return Idempotency(name, key, m)

@@ -308,7 +308,7 @@ func TestScrub_WaitsForOlderReader(t *testing.T) {
 	<-scrubbed
 }
 
-func TestScrub_ZeroPage_NotWritten(t *testing.T) {
+func TestScrub_PageOfZeros_NotRewritten(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)

@@ -87,8 +87,8 @@ const maxTyped = 11
 
 var luaUnits = []string{"24", "1000"}
 
-// mistakesIn returns the mistakes in a composed script: names defined twice or hidden, unknown globals, and names of keys or
-// constants that do not come from Go.
+// mistakesIn returns the mistakes in a composed script: names that are defined twice or shadowed, unknown globals, and names of keys
+// and constants that Go does not define.
 func mistakesIn(text string) (mistakes []string) {
 	report := func(format string, args ...any) { mistakes = append(mistakes, fmt.Sprintf(format, args...)) }
 	_, code, _ := strings.Cut(text, "\n") // the shebang

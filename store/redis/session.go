@@ -35,7 +35,7 @@ func readSession(id string, view any) (conversation.Session, error) {
 	return s, v.err
 }
 
-// fields reads the texts of a list in order. err is set once a text is missing, or is not a number where a number is needed.
+// fields reads the texts of a list in order. If a text is missing, or is not a number where one is needed, err is set.
 type fields struct {
 	all []any
 	at  int

@@ -18,7 +18,7 @@ const (
 	maxAnswer  = 64 << 20 // bytes of a whole response, which is about a hundred times as large as its text
 
 	// usageWait is the timeout for usage and [DONE] after the finish reason. endWait is the timeout for the end of the
-	// body after [DONE]; at the end, the connection can be reused.
+	// body after [DONE]: the connection can be reused only if the body was read to its end.
 	usageWait = 3 * time.Second
 	endWait   = 50 * time.Millisecond
 )

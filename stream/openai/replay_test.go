@@ -125,7 +125,7 @@ func testAnswer(body io.Reader, write func([]byte)) *answer {
 	return &answer{reader: bufio.NewReaderSize(body, lineBuffer), write: write, cancel: func() {}}
 }
 
-func TestAnswer_CaptureCutInTwo_SameReply(t *testing.T) {
+func TestAnswer_RecordedBodyInTwoReads_SameReply(t *testing.T) {
 	for _, c := range streams(t) {
 		if c.raw {
 			continue

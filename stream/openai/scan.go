@@ -148,8 +148,8 @@ func (s *scanner) key() []byte {
 	return key
 }
 
-// unknown skips the value of an unused field, if that is a scalar. encoding/json ignores case, and would take "Choices"
-// for choices. So unknown accepts only names of lower-case letters, digits and underscores.
+// unknown skips a field that is not used, if its value is a scalar. It accepts only names of lower-case letters, digits and
+// underscores: encoding/json ignores case, so it would read "Choices" as choices, and that field must not be skipped.
 func (s *scanner) unknown(key []byte) {
 	for _, c := range key {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {

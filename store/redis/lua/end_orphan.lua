@@ -1,7 +1,7 @@
--- Ends an orphan unless its turn has ended meanwhile, and drops its node's waiters. If the session is gone, it only settles the
--- usage.
+-- Ends an orphaned turn and drops the waiters of the node that wrote it. If the turn has ended meanwhile, it does nothing. If the
+-- session is gone, it only settles the usage.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2] the reply · ARGV[3] fencing token · ARGV[4] record of the reply · ARGV[5] its tokens in a prompt
+-- ARGV[1] the session's id · ARGV[2] the reply · ARGV[3] fencing token · ARGV[4] record of the reply · ARGV[5] the tokens that it takes in later prompts
 -- ARGV[6] prompt tokens · ARGV[7] completion tokens · ARGV[8] total tokens · ARGV[9] the reply's record in the index
 -- ARGV[10] the reply's terms · ARGV[11…] counts of usage
 -- Result: 1 if this call ended or settled the turn · 0 if the turn had ended before
