@@ -36,7 +36,8 @@ step = @start=$$(date +%s); echo "== $(1)"; { $(2); } || { echo "== $(1): FAILED
 can_race = printf '\#include <stdlib.h>\n' | $$(go env CC) -E -x c - >/dev/null 2>&1
 
 # The packages that are tested with the race detector. The tests of cmd/parley build the server with it instead.
-packages = $$(go list ./... | grep -v /cmd/parley$$)
+# go test starts packages in this order and runs a repeated one once. The slowest come first, so that none of them runs alone at the end.
+packages = ./server ./store/redis $$(go list ./... | grep -v /cmd/parley$$)
 
 .PHONY: help build release test test-unit needs format vet lint suites counts race commands redis fuzz clean
 
