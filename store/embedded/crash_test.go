@@ -16,7 +16,7 @@ import (
 	"parley/stream"
 )
 
-// crashEnv, if set, makes this test binary write the store at that path until it is killed (crashChild).
+// crashEnv is an environment variable with the path of a store. If it is set, this test binary runs crashChild on that store.
 const crashEnv = "PARLEY_STORE_CRASH_CHILD"
 
 // textOf returns a text that depends on id. A reply has the text of its id; user messages have the text of their session's id.
@@ -90,7 +90,7 @@ func crashSession(ctx context.Context, s *Store, report func(...any)) error {
 	return nil
 }
 
-// acknowledged has the operations on a session that the children reported.
+// acknowledged records the operations on one session that the children have reported.
 type acknowledged struct {
 	messages   []string                      // ids of user messages
 	replies    map[string]*acknowledgedReply // by id
@@ -131,7 +131,7 @@ func recordLine(t *testing.T, reported map[string]*acknowledged, line string) {
 	}
 }
 
-// crash runs a child and kills it after it has printed that many lines. It adds all complete lines of the child to reported.
+// crash runs a child and kills it when it has printed more than after lines. It adds all complete lines of the child to reported.
 func crash(t *testing.T, path string, after int, reported map[string]*acknowledged) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0])
@@ -156,7 +156,7 @@ func crash(t *testing.T, path string, after int, reported map[string]*acknowledg
 	}
 }
 
-func TestCrash_KeepsAcknowledgedWrites(t *testing.T) {
+func TestKill_AcknowledgedWrites_AreKept(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	reported := make(map[string]*acknowledged)

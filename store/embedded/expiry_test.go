@@ -89,7 +89,7 @@ func TestRemoveExpired_SeveralBatches_RemovesAll(t *testing.T) {
 		time.Sleep(25 * time.Hour)
 		removed, next, err := s.RemoveExpired(t.Context())
 		if len(removed) != 3*expiredAtOnce+1 || next != 0 || err != nil {
-			t.Errorf("%d removed, next at %v, error %v", len(removed), next, err)
+			t.Errorf("%d sessions removed, want %d; the next expires at %v; error %v", len(removed), 3*expiredAtOnce+1, next, err)
 		}
 		verify(t, s)
 	})

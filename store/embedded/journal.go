@@ -16,12 +16,12 @@ import (
 )
 
 // journalLimit is the size, in bytes, above which the journal is rewritten without ended replies. If the live text takes more
-// than half of it, the limit is twice the live text, so that each rewrite can free space. Rewriting 8 MB, or replaying it when
-// the store is opened, takes well under a second.
+// than half of this size, the limit is twice the live text, so that each rewrite can free space. Rewriting 8 MB, or replaying it
+// when the store is opened, takes well under a second.
 const journalLimit = 8 << 20
 
-// journal has the text of live replies, in memory and in an append-only file beside the database. The file survives the process.
-// It is not synced at each write, so live replies may lose text in a power failure.
+// journal holds the text of live replies, in memory and in an append-only file beside the database. The file survives the
+// process. A write does not sync the file, so live replies may lose text in a power failure.
 //
 // The file is a sequence of entries, one for each call of write:
 //
@@ -107,8 +107,8 @@ func (j *journal) replay(entries []byte) {
 	}
 }
 
-// newText returns the part of a segment after the first have bytes of the reply. It returns nil if there is none, or if the
-// segment begins after a gap.
+// newText returns the bytes of a segment that the journal lacks. have is the number of bytes of the reply that the journal has
+// already. newText returns nil if the segment adds no bytes, or if it begins after a gap.
 func newText(have, offset int, text []byte) []byte {
 	if offset < 0 || offset > have || offset+len(text) <= have {
 		return nil
@@ -124,7 +124,8 @@ func appendSegment(entry []byte, id string, offset int, text []byte) []byte {
 	return append(entry, text...)
 }
 
-// cutSegment decodes a segment from appendSegment. rest is the remainder of the entry. entry must not be empty.
+// cutSegment decodes the first segment of an entry, which appendSegment has encoded. rest is the remainder of the entry. entry
+// must not be empty.
 func cutSegment(entry []byte) (id []byte, offset int, text, rest []byte, ok bool) {
 	n := int(entry[0])
 	if entry = entry[1:]; len(entry) < n {
@@ -139,7 +140,7 @@ func cutSegment(entry []byte) (id []byte, offset int, text, rest []byte, ok bool
 	return id, int(at), text, rest, ok
 }
 
-// seal sets the header of an entry.
+// seal sets the header of an entry: its length and its checksum.
 func (j *journal) seal(entry []byte) {
 	binary.BigEndian.PutUint32(entry, uint32(len(entry)-entryHeader))
 	binary.BigEndian.PutUint32(entry[4:], crc32.Checksum(entry[entryHeader:], j.table))
@@ -188,7 +189,7 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 		segment := &batch[i]
 		r := j.live[segment.Key.ReplyID]
 		if r == nil || r.key != segment.Key {
-			continue // the reply has ended
+			continue // the reply has ended, or the key belongs to another turn
 		}
 		have := len(r.text)
 		fresh := newText(have, segment.Offset, segment.Text)

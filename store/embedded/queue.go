@@ -8,8 +8,8 @@ import (
 	"parley/conversation"
 )
 
-// queue has the waiters of a session, in order. Operations change copies of it, which replace it when their transaction is
-// durable.
+// queue holds the waiters of a session, in order. Operations change copies of a queue. A copy replaces its queue when the
+// transaction is durable.
 //
 // A session that becomes free is granted to the first waiter and reserved for it. So a session that is free and granted to nobody
 // has no waiters. Queues are in memory only: a restart ends the requests that wait.
@@ -22,7 +22,7 @@ type waiter struct {
 	name        string
 	interrupts  bool
 	idempotency string        // idempotency key of the request; "" for none
-	granted     chan struct{} // nil once it is closed
+	granted     chan struct{} // nil after it was closed
 }
 
 func (q queue) empty() bool { return q.granted == "" && len(q.waiting) == 0 }
@@ -38,7 +38,7 @@ func (w *writing) queue(at ref) queue {
 	return w.store.queues[at]
 }
 
-// grant makes the commit close a waiter's channel, unless it is closed already.
+// grant closes a waiter's channel when the transaction is durable, unless the channel is closed already.
 func (w *writing) grant(waiter waiter) {
 	if waiter.granted != nil {
 		w.grants = append(w.grants, waiter.granted)
@@ -121,7 +121,7 @@ func (w *writing) handOver(at ref) {
 	w.queues[at] = q
 }
 
-// refuse passes the session to the next waiter, if it is granted to the named one, which cannot use it.
+// refuse is for a waiter that cannot use the session. If the session is granted to that waiter, refuse passes it to the next one.
 func (w *writing) refuse(at ref, name string) {
 	if name != "" && w.queue(at).granted == name {
 		w.handOver(at)

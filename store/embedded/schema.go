@@ -23,7 +23,7 @@ const (
 	indexBucket = "index"
 	// summariesBucket: OWNER | session id → summary.
 	summariesBucket = "summaries"
-	// usersBucket: OWNER | length of user id (2) | user id | session id → nothing. For lists by user.
+	// usersBucket: OWNER | length of user id (2) | user id | session id → nothing. Lists the sessions of a user.
 	usersBucket = "users"
 	// expiryBucket: expiresAt (8) | OWNER | session id → nothing. The next session to expire comes first.
 	expiryBucket = "expiry"
@@ -35,8 +35,8 @@ const (
 	forgetBucket = "forget"
 	// liveBucket: OWNER | session id → live turn.
 	liveBucket = "live"
-	// unsettledBucket: OWNER | hash (32, see unsettledKey) → live turn, with only its Prompt. A turn is here if its session was
-	// removed while the turn was live, until its usage is counted.
+	// unsettledBucket: OWNER | hash (32, see unsettledKey) → live turn, with only its Prompt. If a session is removed while its
+	// turn is live, the turn is here until its usage is counted.
 	unsettledBucket = "unsettled"
 	// usageBucket: OWNER | hour (8) → counts of usage (appendUsage).
 	usageBucket = "usage"
@@ -48,14 +48,15 @@ const (
 	secretsBucket = "secrets"
 	// accountsBucket: length of account (2) | account → tier. An account is created with its first key.
 	accountsBucket = "accounts"
-	// daysBucket: account → day number (8) | count (8). The requests of the account's test keys on the last day that had any.
+	// daysBucket: account → day number (8) | count (8). The number of requests with the account's test keys on the last day that
+	// had one.
 	daysBucket = "days"
 	// metaBucket: "schema" → schemaVersion.
 	metaBucket = "meta"
 
 	schemaKey = "schema"
 	// schemaVersion changes when an older program would misread the file, because programs refuse unknown versions. Version 1 had
-	// API keys by their hash, without rotation; it is refused. Version 2 had tagged values (schema2.go); Open changes it to 3.
+	// API keys by their hash, without rotation; Open refuses it. Version 2 had tagged values (schema2.go); Open changes it to 3.
 	schemaVersion = "3"
 )
 
@@ -80,7 +81,7 @@ func appendOwner(key []byte, o conversation.Owner) []byte {
 	return appendSized(appendSized(key, o.Account), string(o.Mode))
 }
 
-// cutOwner decodes an owner from appendOwner. rest is the remainder of the key.
+// cutOwner decodes an owner that appendOwner has encoded. rest is the remainder of the key.
 func cutOwner(key []byte) (o conversation.Owner, rest []byte, ok bool) {
 	account, rest, ok := cutSized(key)
 	if !ok {
@@ -115,7 +116,7 @@ func expiryKey(expires conversation.Time, at ref) []byte {
 	return append(appendOwner(key, at.owner), at.session...)
 }
 
-// cutExpiry decodes a key from expiryKey.
+// cutExpiry decodes a key that expiryKey has made.
 func cutExpiry(key []byte) (expires conversation.Time, at ref, ok bool) {
 	if len(key) < 8 {
 		return 0, ref{}, false
@@ -124,7 +125,7 @@ func cutExpiry(key []byte) (expires conversation.Time, at ref, ok bool) {
 	return conversation.Time(binary.BigEndian.Uint64(key)), ref{owner, string(session)}, ok
 }
 
-// reading is the transaction that reading methods use. now is the time at its beginning, the same for the whole transaction.
+// reading is the transaction that reading methods use. now is the time at which the transaction began.
 type reading struct {
 	bolt *bbolt.Tx
 	now  conversation.Time

@@ -10,9 +10,9 @@ import (
 )
 
 // This file reads the values of schema 2. Each field was a tag (1 byte) and a value: a zigzag varint if the tag is at least 128,
-// otherwise a length and as many bytes. Fields with the value zero were omitted. A value is written in the present format when it
-// changes, and all of them are removed within 24 hours. So this file can be deleted when no file of schema 2 must be opened any
-// more.
+// otherwise a length and that number of bytes. Fields with the value zero were omitted. A value is written in the present format
+// when it changes, and sessions with all their values are removed within 24 hours. Delete this source file when no database of
+// schema 2 needs to be opened any more.
 
 type oldTag byte
 

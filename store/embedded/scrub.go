@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// scrubPages is the number of pages that are examined at a time while writers wait: 2 MB of 4-KB pages take a fraction of a
-	// millisecond.
+	// scrubPages is the number of pages that a sweep examines before it lets writers continue: 512 pages of 4 KB (2 MB) take a
+	// fraction of a millisecond.
 	scrubPages = 512
 	// scrubInterval is the pause between two sweeps, because a sweep examines the whole file (150 ms for 1.8 GB).
 	scrubInterval = time.Second
@@ -32,10 +32,10 @@ const (
 //     refer to them (freelist.Free, Tx.Commit).
 //   - A write transaction that begins makes pending pages free, except those that an open reader may need (DB.beginRWTx,
 //     freelist.ReleasePendingPages). It may write to any free page before it commits. So bbolt itself may overwrite every page
-//     that is free at that moment: the meta page on disk, N, does not refer to it.
+//     that is free when the transaction begins, because the meta page on disk, N, does not refer to such a page.
 //   - Tx.Page reports both free and pending pages as "free". A transaction that begins while no reader is open, and changes
-//     nothing, has no pending pages. So the sweep begins one while readers are locked out. Later readers refer to N, so they need
-//     not wait for the sweep. The transaction is rolled back, so the sweep does not change the state of bbolt.
+//     nothing, has no pending pages. So the sweep begins such a transaction while readers are locked out. Later readers refer to
+//     N, so they need not wait for the sweep. The transaction is rolled back, so the sweep does not change the state of bbolt.
 //   - Pages above the high-water mark (Tx.Size) belong to no transaction, but a commit that failed may have left data there.
 //
 // One sweep is enough: a page that is in use during the sweep contains no removed data, because bbolt writes whole pages from
@@ -168,8 +168,8 @@ func (c *scrubber) sweep() error {
 	return c.file.Sync()
 }
 
-// sweepSome sweeps scrubPages pages, beginning with the page first. It returns the number of the next page; 0 at the end of the
-// file.
+// sweepSome sweeps up to scrubPages pages, starting at the page number first. It returns the number of the next page, or 0 at the
+// end of the file.
 func (c *scrubber) sweepSome(first int) (next int, err error) {
 	s := c.store
 	if err := s.brokenBy(); err != nil {
@@ -203,7 +203,7 @@ func (c *scrubber) sweepSome(first int) (next int, err error) {
 		if err := c.zero(from*pageSize, id*pageSize, pageSize); err != nil {
 			return 0, fmt.Errorf("overwriting free pages: %w", err)
 		}
-		id++ // the page that ended the run is in use
+		id++ // this page ended the run because it is in use
 	}
 	if last == end {
 		return 0, nil
@@ -233,7 +233,7 @@ func (c *scrubber) zero(from, to, pageSize int) error {
 					return err
 				}
 			}
-			at = dirty + pageSize // the page that ended the run is zero
+			at = dirty + pageSize // skips the page at dirty, which is zero already
 		}
 		from += len(pages)
 	}

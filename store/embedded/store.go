@@ -18,8 +18,8 @@ import (
 	"parley/conversation/usage"
 )
 
-// lockWait is how long Open waits for another process to release the file. A server that is stopping closes the file within a
-// moment. If another server keeps running, the user should see the error soon.
+// lockWait is the time for which Open waits for another process to release the file. A server that is stopping closes the file
+// within a moment. If another server keeps running, the user should see the error soon.
 const lockWait = time.Second
 
 // ErrInUse means that another process, usually a running server, has the file open.
@@ -34,7 +34,8 @@ type Options struct {
 	scrubInterval time.Duration // for tests only; 0 means the constant scrubInterval
 }
 
-// Store is an open file. Its methods may be called from any goroutine. After Close they return conversation.ErrUnavailable.
+// Store is an open database file with its journal. Its methods may be called from any goroutine. After Close they return
+// conversation.ErrUnavailable.
 type Store struct {
 	// constant
 	db        *bbolt.DB
@@ -45,8 +46,8 @@ type Store struct {
 	unsettled [][]byte               // keys that were in unsettledBucket when the file was opened
 	limits    limits
 
-	// writer is locked during each bbolt transaction that writes. readers is read-locked during each one that reads. The scrubber
-	// locks both, because it needs a moment without any transaction.
+	// writer is locked during each bbolt transaction that writes. readers is read-locked during each bbolt transaction that
+	// reads. The scrubber locks both mutexes, because it needs a moment without any transaction.
 	writer  sync.Mutex
 	readers sync.RWMutex
 

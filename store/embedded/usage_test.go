@@ -130,7 +130,7 @@ func TestUsage_TurnOutlivesSession_SettledOnce(t *testing.T) {
 				}
 				wantUsed(t, s, "in the end", want)
 				if n := countKeys(t, s, unsettledBucket); n != 0 {
-					t.Errorf("%d turns are left", n)
+					t.Errorf("%d turns are left in unsettledBucket", n)
 				}
 				verify(t, s)
 			})
@@ -174,10 +174,10 @@ func TestUsage_Orphans_SettledOnce(t *testing.T) {
 	closeStore(t, s)
 	s = open(t, path)
 	if n, err := s.EndOrphans(t.Context(), func(string) int { return 0 }); n != 1 || err != nil {
-		t.Errorf("of the second process: %d orphans, %v", n, err)
+		t.Errorf("EndOrphans ended %d turns of the second process, want 1; error %v", n, err)
 	}
 	if n := countKeys(t, s, unsettledBucket); n != 0 {
-		t.Errorf("%d turns are left", n)
+		t.Errorf("%d turns are left in unsettledBucket", n)
 	}
 }
 
@@ -218,8 +218,8 @@ func TestUsage_OldBuckets_Removed(t *testing.T) {
 	})
 }
 
-// One operation of a batch fails after it has written, so that the others run again.
-func TestUsage_UndoneOperation_NotCounted(t *testing.T) {
+// One operation of a batch fails after it has written, so the committer runs the other operations again.
+func TestUsage_RolledBackOperation_NotCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
@@ -245,7 +245,7 @@ func TestUsage_UndoneOperation_NotCounted(t *testing.T) {
 	})
 }
 
-// admitted admits that many requests with the configured admin key of somebody.
+// admitted admits the given number of requests with the configured admin key, for the owner somebody.
 func admitted(t testing.TB, s *Store, times int) {
 	t.Helper()
 	for range times {
@@ -307,8 +307,8 @@ func TestUsage_Requests_DurableWithinASecond(t *testing.T) {
 	}
 }
 
-// The commit that counts the requests fails. The next one must count them, once.
-func TestUsage_Requests_FailedCommit_CountedByNext(t *testing.T) {
+// The commit that counts the requests fails. The next commit must count them, once.
+func TestUsage_FailedCommit_NextCountsRequestsOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
