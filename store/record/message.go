@@ -8,7 +8,7 @@ import (
 // The flags of a message. The parts follow the flag byte in the order usage, context, window, error, similarity.
 const (
 	hasUsage    = 1 << iota
-	isEstimated // the usage is estimated; no part of its own
+	isEstimated // the usage is estimated; no part follows for this flag
 	hasContext
 	hasError
 	hasWindow     // the rest of the context: InSummary, Skipped, Summarised, SummaryFault; it precedes the error
@@ -62,7 +62,7 @@ func appendRange(b []byte, r *conversation.MessageRange) []byte {
 	return appendText(b, r.Last)
 }
 
-// ReadMessage decodes a record of AppendMessage into m. It leaves the fields that a record lacks unchanged. It returns
+// ReadMessage decodes a record of AppendMessage into m. It does not change the fields of m that a record lacks. It returns
 // ErrMalformed if the record is cut short or has another Version.
 func ReadMessage[T string | []byte](record T, m *conversation.Message) error {
 	r := reader[T]{rest: record}

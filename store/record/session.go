@@ -73,7 +73,8 @@ func ReadLifetime[T string | []byte](record T) (created, expires conversation.Ti
 
 func (r *reader[T]) time() conversation.Time { return conversation.Time(r.int64()) }
 
-// LiveTurn holds the data of a live turn that are in neither the session nor the messages.
+// LiveTurn identifies a live turn and estimates its prompt. The embedded store reads all live turns when it opens its file, and
+// so finds the orphans.
 type LiveTurn struct {
 	ReplyID string
 	Fence   int64

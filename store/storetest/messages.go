@@ -12,12 +12,12 @@ import (
 func messageTests() []test {
 	return []test{
 		{"new session has no messages", noMessages},
-		{"read back as written", messagesReadBack},
-		{"pages, newest first, have all messages", pagesDown},
-		{"pages, oldest first, have all messages", pagesUp},
-		{"page from a message, inclusive and exclusive", pageFrom},
-		{"page from an unknown message", pageFromNowhere},
-		{"page and session are consistent", pageWithSession},
+		{"messages are read back as written", messagesReadBack},
+		{"pages, newest first, contain all messages", pagesDown},
+		{"pages, oldest first, contain all messages", pagesUp},
+		{"page begins at a message or after it", pageFrom},
+		{"page from an unknown id begins at the next message", pageFromNowhere},
+		{"page contains the session in the same state", pageWithSession},
 		{"unknown message is not found", unknownMessage},
 	}
 }
@@ -49,17 +49,17 @@ func messagesReadBack(t *testing.T, s *subject) {
 	ended := s.end(t, begun.Key, reply)
 	want := reply
 	want.ID, want.SessionID, want.Role, want.CreatedAt = begun.Reply.ID, session.ID, conversation.Assistant, begun.Reply.CreatedAt
-	same(t, "what EndTurn returns", ended, want)
+	same(t, "the result of EndTurn", ended, want)
 	same(t, "the messages", s.history(t, session.ID), []conversation.Message{begun.Message, want})
 	same(t, "the message", s.message(t, session.ID, begun.Message.ID), begun.Message)
 	same(t, "the reply", s.message(t, session.ID, begun.Reply.ID), want)
 }
 
-// conversed creates a session with that many turns. It returns the session's id and its messages, oldest first.
+// conversed creates a session with the given number of turns. It returns the session's id and its messages, oldest first.
 func conversed(t *testing.T, s *subject, exchanges int) (string, []conversation.Message) {
 	t.Helper()
 	session := s.create(t, plain())
-	// Sessions created before and after this one detect a page that contains messages of another session.
+	// The sessions before and after are for tests that read pages: a page must not contain their messages.
 	before, after := s.create(t, plain()), s.create(t, plain())
 	s.exchange(t, before.ID, "before")
 	var all []conversation.Message

@@ -20,17 +20,17 @@ var timing = conversation.Timing{FirstToken: 120 * time.Millisecond, Duration: 1
 func usageTests() []test {
 	return []test{
 		{"new owner has no usage", usageOfNothing},
-		{"session counts at its creation", usageOfCreation},
+		{"session counts in the hour of its creation", usageOfCreation},
 		{"turn counts at begin and end", usageOfTurn},
 		{"each kind of ending counts", usageOfEndings},
 		{"session time ends at the last activity", usageOfTime},
 		{"calls without effect do not count", usageOfNoEffect},
 		{"usage outlives its session", usageOutlives},
-		{"turn of a deleted session settles once", usageOfDeleted},
+		{"live turn of a deleted session settles once", usageOfDeleted},
 		{"concurrent ends of a deleted turn count once", usageOfDeletedAtOnce},
 		{"usage is per owner", usageOfOthers},
 		{"admitted requests count", usageOfRequests},
-		{"concurrent turns all count", usageAtOnce},
+		{"every concurrent turn counts", usageAtOnce},
 	}
 }
 
@@ -64,7 +64,7 @@ func sameBucket(t *testing.T, what string, got, want *usage.Bucket) {
 	same(t, what, maps.Collect(got.All()), maps.Collect(want.All()))
 }
 
-// ofTurns returns the usage of n turns of question and answer, without that of their sessions.
+// ofTurns returns the usage of n turns of a question and an answer. It does not include the usage of their sessions.
 func ofTurns(n int64) usage.Bucket {
 	b := usage.Bucket{
 		UserMessages: n, AssistantMessages: n, PromptTokens: 17 * n, CompletionTokens: 5 * n, Completed: n,
@@ -101,7 +101,7 @@ func usageOfCreation(t *testing.T, s *subject) {
 		}
 		for i := range used.Hours {
 			same(t, "the hour", used.Hours[i].Hour, hour)
-			same(t, "the sessions of it that exist", used.Hours[i].Existing, 1)
+			same(t, "the existing sessions of the hour", used.Hours[i].Existing, 1)
 			sameBucket(t, "the bucket", &used.Hours[i].Bucket, &usage.Bucket{Sessions: 1})
 		}
 	}
@@ -212,7 +212,7 @@ func usageOutlives(t *testing.T, s *subject) {
 	must(t, err, "DeleteSession")
 	after, existing, active := s.used(t)
 	sameBucket(t, "the usage afterwards", &after, &before)
-	same(t, "the sessions left", [2]int{existing, active}, [2]int{1, 1})
+	same(t, "the existing and active sessions", [2]int{existing, active}, [2]int{1, 1})
 }
 
 func usageOfDeleted(t *testing.T, s *subject) {
@@ -233,9 +233,9 @@ func usageOfDeleted(t *testing.T, s *subject) {
 	}
 	n, err := s.store.EndOrphans(s.ctx, func(string) int { return 1 })
 	must(t, err, "EndOrphans")
-	same(t, "how many orphans there were", n, 0)
-	s.wantUsed(t, "after what was none of its", want, 0)
-	s.as(foreign.Owner).wantUsed(t, "of the other", usage.Bucket{}, 0)
+	same(t, "the number of orphans", n, 0)
+	s.wantUsed(t, "after calls with wrong keys", want, 0)
+	s.as(foreign.Owner).wantUsed(t, "of the other owner", usage.Bucket{}, 0)
 
 	want = ofTurns(1)
 	want.Sessions = 1
@@ -302,7 +302,7 @@ func usageOfRequests(t *testing.T, s *subject) {
 	}
 	ctx, _ := test.request(test.key(t), few)
 	refused(t, "Admit", test.keys.Admit(ctx), limit.ByRequests)
-	test.wantUsed(t, "after one that was refused", usage.Bucket{Requests: 3}, 0)
+	test.wantUsed(t, "after a refused request", usage.Bucket{Requests: 3}, 0)
 
 	now := usage.HourOf(time.Now().UnixMilli())
 	ctx, _ = live.request(live.key(t), few)
@@ -312,7 +312,7 @@ func usageOfRequests(t *testing.T, s *subject) {
 	for i := range used.Hours {
 		sum.Add(&used.Hours[i].Bucket)
 	}
-	same(t, "the requests, with the one that asks", sum.Requests, 3)
+	same(t, "the requests, including the report", sum.Requests, 3)
 	ctx, _ = live.request(live.key(t), few)
 	_, err = s.store.Usage(ctx, s.owner, now-1, now+2)
 	refused(t, "Usage", err, limit.ByRequests)
