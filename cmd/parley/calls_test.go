@@ -44,7 +44,7 @@ func encode(value any) string {
 	return string(text)
 }
 
-// fixture is a session for one snippet: it has one completed turn and, if the snippet needs one, a streaming reply.
+// fixture holds a session for one snippet. The session has a completed turn and, if the snippet needs one, a streaming reply.
 type fixture struct {
 	p                        *process
 	session, message, cursor string
@@ -185,7 +185,7 @@ func (s fixture) cancelled() error {
 	return nil
 }
 
-// newFixture creates a fixture. The model stops each reply after held words, so a longer reply keeps streaming.
+// newFixture creates a fixture. The model pauses each reply after held words, so a longer reply keeps streaming.
 func newFixture(p *process, model *wordsModel, live bool) fixture {
 	session := p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"})["sessionId"].(string)
 	model.allow(held)
@@ -396,7 +396,7 @@ func (s *workspace) build(runs []*snippetRun) {
 
 func (s *workspace) name(i int) string { return "run" + strconv.Itoa(i) }
 
-// command returns the command that runs snippet i. Its environment has the key as $KEY.
+// command returns the command that runs snippet i. Its environment has the API key as $KEY.
 func (s *workspace) command(i int, run *snippetRun) *exec.Cmd {
 	command := map[string]*exec.Cmd{
 		"curl":       exec.Command("sh", s.name(i)+".sh"),

@@ -5,7 +5,7 @@
 //	parley version    print the version
 //
 // This package reads flags and environment variables, wires the other packages together, and starts and drains them. It is the
-// only one that reads configuration: the others get small Options structs.
+// only package that reads configuration: the others get small Options structs.
 //
 // # Start
 //
@@ -15,10 +15,12 @@
 //  1. Check the flags. Every flag has an environment variable; an error names both, and never repeats a value that may hold a
 //     secret.
 //  2. Choose the model: the configured one, or the first that a local server (Ollama, llama.cpp) lists, or the simulated one,
-//     which is labelled as simulated everywhere. If --model and the URL or key of an API are set, the server need not run yet.
+//     which is labelled as simulated everywhere. If --model and the URL or key of an API are set, the model server need not run
+//     yet.
 //  3. Open the store. The embedded store is locked by one process; Redis is shared by any number of nodes.
 //  4. Start the conversation service. With the embedded store it ends the orphans of a crash before the first request.
-//  5. Listen, and only then create the first admin key: a start that fails must not create a key whose secret was never shown.
+//  5. Listen, and only then create the first admin key. A start that fails must not create a key, because nobody would see its
+//     secret.
 //  6. Print the address of the page, the store, the model, and the key if one was created. Logs go to standard error.
 //
 // # Drain
@@ -27,12 +29,12 @@
 //
 //  1. /readyz answers 503, so that load balancers stop sending; new sends get 503 with Retry-After. Reading still works.
 //  2. WebSockets get a draining frame. Each is closed with 1012 as soon as none of its sessions has a live reply.
-//  3. Live replies have --drain-timeout (30 s) to end. Then they end as interrupted, with their text.
+//  3. Live replies have --drain-timeout (30 s) to complete. After that, the server ends them as interrupted, with their text.
 //  4. Sockets stay flushTimeout (2 s) longer, so that viewers see how the replies ended.
-//  5. Pending responses have flushTimeout to be written. Then the listener, the key cache and the store close.
+//  5. The listener closes, and the server has flushTimeout to write pending responses. Then the key cache and the store close.
 //
-// A second signal ends the process at once, like a crash: the store stays consistent. The next start, or another node, ends the
-// live replies as interrupted.
+// A second signal ends the process at once, like a crash. The store stays consistent, and the next start, or another node, ends
+// the live replies as interrupted.
 //
 // # Exit codes
 //

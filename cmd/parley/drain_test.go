@@ -26,7 +26,7 @@ type viewer struct {
 	text string // all deltas so far
 }
 
-// subscribe opens a WebSocket and subscribes to the session. With "" it does not subscribe.
+// subscribe opens a WebSocket and subscribes to the session. If session is "", it does not subscribe.
 func subscribe(t *testing.T, p *process, session string) *viewer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -73,7 +73,7 @@ func (w *viewer) next() (frame map[string]any, err error) {
 	return frame, nil
 }
 
-// until skips frames until one of the type kind arrives, and returns that one.
+// until skips frames until a frame of the type kind arrives, and returns that frame.
 func (w *viewer) until(kind string) map[string]any {
 	w.t.Helper()
 	for {
@@ -97,7 +97,7 @@ func (w *viewer) untilText(text string) {
 	}
 }
 
-// end reads until the server closes the socket, which must be with 1012. It returns the last frame.
+// end reads frames until the server closes the socket. The close code must be 1012. end returns the last frame.
 func (w *viewer) end() (last map[string]any) {
 	w.t.Helper()
 	for {
@@ -267,8 +267,8 @@ func TestDrain_SecondSignal_KillsProcess(t *testing.T) {
 	}
 }
 
-// A client that no longer reads does not reply to a close frame. The server waits a few seconds for it, not the whole drain
-// timeout.
+// A client that no longer reads does not reply to a close frame. The server waits a few seconds for that reply, not the whole
+// drain timeout.
 func TestDrain_SilentClient_ExitsBeforeTimeout(t *testing.T) {
 	t.Parallel()
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey, "PARLEY_DRAIN_TIMEOUT=1h")

@@ -58,13 +58,14 @@ var packages = []allowedImports{
 	{"cmd/parley", []string{everything}},
 }
 
-// backend lists the packages whose interfaces or types the stores implement or use.
+// backend lists packages that store, the two stores and storetest may import. They define the interfaces that a store implements,
+// and the types that it uses.
 var backend = []string{"stream", "auth", "auth/limit", "conversation", "conversation/window", "conversation/usage"}
 
 const everything = "*" // matches every package of the repository
 
-// onlyIn lists, for each third-party module, the packages that may import it. With the prefix testsOf, only the package's tests
-// may.
+// onlyIn lists, for each third-party module, the packages that may import it. The prefix testsOf means that only the tests of the
+// package may import the module.
 var onlyIn = map[string][]string{
 	"github.com/gin-gonic/gin":          {"server"},
 	"github.com/redis/go-redis":         {"store/redis"},
@@ -88,7 +89,7 @@ func TestImports_OnlyFromLowerLayers(t *testing.T) {
 }
 
 // Each test case is one source file: first the files that inspect must report, then the ones that it must accept.
-func TestImports_PlantedMistake_Reported(t *testing.T) {
+func TestInspect_OneFile_ReportsMistakesOnly(t *testing.T) {
 	for name, test := range map[string]struct {
 		path, text string
 		want       string // part of the only complaint; "" for no complaint

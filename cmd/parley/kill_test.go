@@ -15,9 +15,9 @@ type loadClient struct {
 	random   *rand.Rand
 	session  string
 	sent     int
-	replies  map[string]string // text of each whole reply that it received, by message id
-	messages map[string]string // its message, by the id of the reply
-	checked  map[string]bool   // ids of the replies that an earlier check found
+	replies  map[string]string // text of each whole reply that the client received, by message id
+	messages map[string]string // content of each message that was accepted, by the id of its reply
+	checked  map[string]bool   // ids of the replies that the previous check found
 }
 
 // sendUntilGone sends messages until a request fails because the server was killed.
@@ -43,8 +43,9 @@ func (k *loadClient) sendUntilGone(p *process) {
 	}
 }
 
-// check compares the session with the responses that the client received before a crash at the time killed. It returns how many
-// replies the crash interrupted. Of those, every word that the model wrote more than lost before the crash is kept.
+// check compares the session with the responses that the client received before a crash. killed is the time of the crash.
+// interrupted is the number of replies that the crash interrupted. lost is the greatest age, at the time of the crash, of a word
+// that is missing in one of these replies.
 func (k *loadClient) check(t *testing.T, p *process, m *wordsModel, killed time.Time) (interrupted int, lost time.Duration) {
 	session := p.must("GET", "/v1/sessions/"+k.session, nil)
 	messages := k.history(p)
@@ -141,7 +142,7 @@ func TestKill_AnyMoment_KeepsAcknowledgedMessages(t *testing.T) {
 		for _, k := range crowd {
 			sending.Go(func() { k.sendUntilGone(p) })
 		}
-		model.awaitMore(t, 100+random.IntN(2500)) // a random moment of the load
+		model.awaitMore(t, 100+random.IntN(2500)) // so that the server is killed at a random moment
 		killed := time.Now()
 		p.kill()
 		sending.Wait()

@@ -108,7 +108,7 @@ func (m *wordsModel) answer(w http.ResponseWriter, r *http.Request) {
 	tick := time.NewTicker(m.pace)
 	defer tick.Stop()
 	for i := range n {
-		if i%3 == 0 { // one tick for three words: a reply takes a while but few timer events
+		if i%3 == 0 { // one tick for three words: a reply takes a while, but needs few timer events
 			select {
 			case <-r.Context().Done():
 				return
@@ -133,7 +133,7 @@ func (m *wordsModel) answer(w http.ResponseWriter, r *http.Request) {
 		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":%d,\"total_tokens\":%d}}\n\ndata: [DONE]\n\n", n, n+10)
 }
 
-// writtenBefore returns how many words of the reply to a message the model had written at the time then.
+// writtenBefore returns the number of words that the model had written at the time then, in the reply to the message asked.
 func (m *wordsModel) writtenBefore(asked string, then time.Time) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,7 +158,7 @@ func (m *wordsModel) awaitClosed(t *testing.T, asked string) {
 // awaitWritten waits until the model has written n words of the reply to a message.
 func (m *wordsModel) awaitWritten(t *testing.T, asked string, n int) {
 	t.Helper()
-	eventually(t, "the model has stopped writing", func() bool {
+	eventually(t, fmt.Sprintf("the model has not written %d words", n), func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return len(m.written[asked]) >= n
@@ -169,10 +169,10 @@ func (m *wordsModel) awaitWritten(t *testing.T, asked string, n int) {
 func (m *wordsModel) awaitMore(t *testing.T, n int) {
 	t.Helper()
 	n += m.total()
-	eventually(t, "the model has stopped writing", func() bool { return m.total() >= n })
+	eventually(t, fmt.Sprintf("the model has not written %d words in all", n), func() bool { return m.total() >= n })
 }
 
-// total returns how many words the model has written, in all replies together.
+// total returns the number of words that the model has written, in all replies together.
 func (m *wordsModel) total() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

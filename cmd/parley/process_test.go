@@ -81,7 +81,7 @@ func parley(t testing.TB) string {
 	return path
 }
 
-// raceOptions disables the second that the race detector waits when a process exits.
+// raceOptions disables a pause of the race detector: by default, a process waits a second before it exits.
 const raceOptions = "GORACE=atexit_sleep_ms=0"
 
 const declaredKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
@@ -128,8 +128,8 @@ func (p *process) ready() bool {
 // page matches the start-up text, from the line with the URL of the page to the line with the key.
 var page = regexp.MustCompile(`(?m)^ +page +(http://\S+)/\n(?:.*\n)* +key .*\n`)
 
-// start starts a command. The test kills it at its end. If the test process itself dies, the kernel kills the command
-// (Pdeathsig). The kernel does so when the thread that started the command ends, so that thread is locked and waits for the
+// start starts a command. When the test ends, it kills the command. If the test process itself dies, the kernel kills the command
+// (Pdeathsig). The kernel does so when the thread that started the command ends. So that thread is locked and waits for the
 // command.
 func start(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()

@@ -134,8 +134,8 @@ const (
 	idleTimeout = 2 * time.Minute
 	// 64 KiB: browsers send about 4 KiB. Go's default is 1 MiB.
 	maxHeaderBytes = 64 << 10
-	// After the drain timeout, every reply has ended. The terminal frames and the pending responses are still to be written. They
-	// have a few kilobytes, so 2 s is enough for any client that reads.
+	// After the drain timeout, every reply has ended. The server must still write the terminal frames and the pending responses.
+	// They take a few kilobytes, so 2 s is enough for any client that reads.
 	flushTimeout = 2 * time.Second
 	// Timeout for the list of models at the start. The error then tells the user to check the URL and the server.
 	modelListTimeout = 10 * time.Second
@@ -239,7 +239,7 @@ func (c *serve) logger(o output) *slog.Logger {
 	return slog.New(slog.NewTextHandler(o.errs, options))
 }
 
-// models has the models that serve uses, and their description for the start-up text.
+// models holds the models that serve uses, and their description for the start-up text.
 type models struct {
 	model     stream.Model
 	embedder  stream.Embedder // nil if none is configured
@@ -313,8 +313,8 @@ func pageAt(address net.Addr) string {
 	return "http://" + address.String() + "/"
 }
 
-// announce prints the URL of the page, the store, the model, and which key works. Without AdminKey, it creates the first admin
-// key if there is none.
+// announce prints the URL of the page, the store, the model, and the admin key or where to find it. If c.AdminKey is "" and the
+// default account does not exist, it creates the account with the first admin key.
 func (c *serve) announce(ctx context.Context, o output, keys *auth.Keys, store, page, model string) error {
 	secret, key := "", "the one in PARLEY_ADMIN_KEY"
 	if c.AdminKey == "" {

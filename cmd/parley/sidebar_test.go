@@ -25,11 +25,11 @@ func TestPageSidebar(t *testing.T) {
 		play func(t *testing.T, browser context.Context)
 	}{
 		{"search finds, opens and deletes sessions", sidebarSearch},
-		{"list updates itself", sidebarUpdates},
-		{"long list is paged", sidebarPaging},
+		{"list shows changes of other tabs and clients", sidebarUpdates},
+		{"long list loads more entries on request", sidebarPaging},
 		{"failed list can be retried", sidebarRetry},
 		{"window meter and preview match the API", windowMeter},
-		{"reply seen from its start shows its speed", replySpeed},
+		{"reply shows its speed if seen from its start", replySpeed},
 		{"usage dialog shows the API figures", usageDialog},
 		{"key without read:analytics gets an explanation", usageWithoutScope},
 		{"meter, preview and usage dialog pass axe-core", sidebarAccessibility},
@@ -62,14 +62,14 @@ var (
 	pressCtrlK  = press("k", 75, 2)
 )
 
-// titles is an expression for the titles in the list, in order and separated by commas. focused is one for the title of the
-// focused list entry, or for the id of any other focused element.
+// titles is an expression for the titles in the list, in order and separated by commas. focused is an expression for the title of
+// the focused list entry. If another element has the focus, its value is the id of that element.
 const (
 	titles  = `[...document.querySelectorAll("#sessions .title")].map((e) => e.textContent).join()`
 	focused = `(document.activeElement.querySelector(".title")?.textContent ?? document.activeElement.id)`
 )
 
-// is returns an expression: whether another expression equals the string value.
+// is returns an expression that is true if the given expression equals the string value.
 func is(expression, value string) string { return fmt.Sprintf("%s === %q", expression, value) }
 
 // entry returns an expression for the element that selector matches inside the list entry with the title; undefined without an
@@ -84,7 +84,7 @@ func newTitled(p *process, title string) string {
 	return p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef", "metadata": map[string]any{"title": title}})["sessionId"].(string)
 }
 
-// returnToTab sends the page the event that its tab has become visible again.
+// returnToTab sends the page the event of a tab that becomes visible.
 func (b *tab) returnToTab() {
 	b.t.Helper()
 	eval[bool](b, `document.dispatchEvent(new Event("visibilitychange"))`)
@@ -149,7 +149,7 @@ func sidebarSearch(t *testing.T, browser context.Context) {
 	deleteSessions(b, p, ids)
 }
 
-// deleteSessions deletes a session that is not shown, then the one that is shown.
+// deleteSessions deletes a session that is not shown, then the session that is shown.
 func deleteSessions(b *tab, p *process, ids map[string]string) {
 	b.t.Helper()
 	b.until(entry("fog lamp", "button") + `.focus() === undefined`)

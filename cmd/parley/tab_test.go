@@ -26,7 +26,7 @@ type tab struct {
 	t             *testing.T
 	ctx           context.Context
 	origin        string         // the page may send requests to this origin
-	elsewhere     string         // and to this one, if it is not ""
+	elsewhere     string         // the page may also send requests to this origin, if it is not ""
 	allowedErrors *regexp.Regexp // errors that the test provokes
 	mu            sync.Mutex
 	requests      []string // guarded by mu; URLs of all requests and WebSockets

@@ -12,7 +12,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// The tests of package server run two nodes in one process. This one runs two processes, as users do.
+// The tests of package server run two nodes in one process. This test runs two processes, as users do.
 func TestNodes_TwoProcesses_BehaveAsOneService(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, time.Millisecond)
@@ -88,7 +88,7 @@ func sendTwenty(t *testing.T, p *pair) {
 	}
 }
 
-// 100 requests to two nodes count against one limit: that of the tier free, 60 requests a minute.
+// 100 requests to two nodes count against one limit: 60 requests a minute, the limit of the tier free.
 func TestNodes_RateLimit_IsShared(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, time.Millisecond)

@@ -171,7 +171,7 @@ func viewKeyExpired(t *testing.T, browser context.Context) {
 	checkReply(b, p, "completed")
 }
 
-// visible returns an expression: whether the error banner is shown and its text matches the pattern.
+// visible returns an expression that is true if the error banner is shown and its text matches the pattern.
 func visible(pattern string) string {
 	return fmt.Sprintf(`(document.getElementById("problem").checkVisibility() && /%s/.test(document.querySelector("#problem p").textContent))`, pattern)
 }
@@ -278,7 +278,7 @@ func hostileReplies(t *testing.T, browser context.Context) {
 }
 
 // checkHostileReplies opens a session in which the model replies with each of the texts. The user sends the same text, if it is a
-// valid message. After a reload, each reply must be rendered as it was when it streamed.
+// valid message. After a reload, each reply must be rendered to the same HTML as after streaming.
 func (b *tab) checkHostileReplies(p *process, model *textModel, texts []string) {
 	b.t.Helper()
 	session := p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 1_000_000},
@@ -362,7 +362,7 @@ func hostileMetadata(t *testing.T, browser context.Context) {
 	b.checkNothingRan()
 }
 
-// hostileAddress opens addresses whose session id is a path to another API resource. The page must treat the path as an id.
+// hostileAddress opens addresses with a path to another API resource as the session id. The page must treat the path as an id.
 func hostileAddress(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
 	id := p.must("POST", "/v1/keys", map[string]any{"name": "another", "scopes": []string{"read:sessions"}})["keyId"].(string)
@@ -379,12 +379,12 @@ func hostileAddress(t *testing.T, browser context.Context) {
 		}
 	}
 	if status, _, _ := p.call("POST", "/v1/keys/"+id+"/rotate", nil); status != http.StatusOK {
-		t.Errorf("rotating the key returned %d: the page deleted or revoked it", status)
+		t.Errorf("rotating the key returned %d, want 200: the page has changed the key", status)
 	}
 }
 
 // viewRateLimit uses up a low rate limit. Then one tab sends a message and another opens a session. After a minute, the user can
-// send again in the first tab, and the second opens the session without the user.
+// send again in the first tab, and the second tab opens the session without a click.
 func viewRateLimit(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), append(newWordsModel(t, time.Millisecond).env(), `PARLEY_TIERS={"pro":{"requestsPerMinute":30}}`)...)
 	sends := openPage(t, browser, p.url)
