@@ -81,13 +81,12 @@ counts:
 	$(call step,allocations,$(GOTEST) -run 'Alloc|Memory' \
 		$$(grep -rlE --include='*_test.go' 'AllocsPerRun|ReadMemStats' $$(ls -d */) | xargs -n1 dirname | sort -u | sed 's,^,./,'))
 
-# `race` runs the server's tests on the embedded store. This runs them on Redis, and the tests of several nodes on a Redis
-# Cluster.
+# The target race runs the server's tests on the embedded store. The target redis runs them on Redis, and the tests of several
+# nodes on a Redis Cluster.
 redis: ## runs the server's tests on Redis
 	$(call step,the server on Redis,PARLEY_TEST_STORE=redis $(GOTEST) -timeout 25m -skip 'Redis|Node|Lost|Failover' ./server && \
 		PARLEY_TEST_STORE=cluster $(GOTEST) -timeout 25m -run Node ./server)
 
-# Lists the Debian packages of missing commands, and the tests that are skipped or fail without them.
 needs: ## installs the commands that the tests need (as root on Debian), or lists them and the skipped tests
 	@lack() { \
 		command -v redis-server >/dev/null 2>&1 || echo redis-server; \

@@ -20,7 +20,7 @@ import (
 )
 
 // The test runs the same random operations on both stores and compares every result. Before the comparison, it replaces each id
-// by a number: the order in which the store returned its ids. It does not compare times.
+// by a number: 0 for the store's first id, 1 for the next one, and so on. It does not compare times.
 func TestStores_RandomOperations_SameResults(t *testing.T) {
 	t.Parallel()
 	file, err := embedded.Open(filepath.Join(t.TempDir(), "parley.db"), embedded.Options{})
@@ -98,7 +98,8 @@ func (p *pair) both(r *rapid.T, what string, do func(s *side) (any, error)) {
 	}
 }
 
-// id draws an id that both stores have returned, or an unknown id. The function that it returns gives the id on one side.
+// id draws an id that both stores have returned, or an unknown id. It returns a function, because the id differs between the
+// stores.
 func (p *pair) id(r *rapid.T, prefix string) func(s *side) string {
 	n := rapid.IntRange(-1, len(p.stores[0].ids)-1).Draw(r, "id")
 	if n < 0 {
@@ -107,7 +108,7 @@ func (p *pair) id(r *rapid.T, prefix string) func(s *side) string {
 	return func(s *side) string { return s.ids[n] }
 }
 
-// aSession draws the id of a session that the test has created. Sometimes it draws any id instead, like id.
+// aSession draws the id of a session that the test has created. Sometimes it calls id instead, which draws any id.
 func (p *pair) aSession(r *rapid.T) func(s *side) string {
 	n := rapid.IntRange(-1, len(p.sessions)-1).Draw(r, "session")
 	if n < 0 {
@@ -152,7 +153,7 @@ func (p *pair) list(r *rapid.T) {
 	from, user := rapid.Bool().Draw(r, "from"), rapid.SampledFrom([]string{"", "user_0000000000000000", "user_0000000000000009"}).Draw(r, "of user")
 	p.both(r, "Sessions", func(s *side) (any, error) {
 		query := conversation.SessionQuery{UserID: user, Limit: limit}
-		if _, err := s.store.Session(p.t.Context(), p.owner, before(s)); from && err == nil { // after a deleted session, the place where the page begins depends on the clock
+		if _, err := s.store.Session(p.t.Context(), p.owner, before(s)); from && err == nil { // not for a deleted session, because the start of the page would depend on the clock
 			query.Before = before(s)
 		}
 		return s.store.Sessions(p.t.Context(), p.owner, query)
@@ -180,8 +181,8 @@ func (p *pair) messages(r *rapid.T) {
 	})
 }
 
-// place draws the message id at which a page begins. Besides the empty, the lowest and the highest id, it draws only ids of the
-// same session: the order of ids of different sessions depends on the clock.
+// place draws the message id at which a page begins: an empty id, the lowest or the highest id, or an id of the session. It draws
+// no id of another session, because the order of such ids depends on the clock.
 func (p *pair) place(r *rapid.T, sessionID func(*side) string) func(s *side) string {
 	places := []func(*side) string{
 		func(*side) string { return "" }, func(*side) string { return "msg_0000000000000000" }, func(*side) string { return "msg_zzzzzzzzzzzzzzzz" },
@@ -256,8 +257,8 @@ func (p *pair) try(r *rapid.T, turn conversation.NewTurn, sessionID func(s *side
 	}
 }
 
-// queuedTurn draws one of the last eight turns that were queued. It returns the turn and a function that gives its session's id
-// on one side. ok is false if no turn was queued.
+// queuedTurn draws one of the last eight turns that were queued. It returns the turn, and a function for the id of its session,
+// which differs between the stores. ok is false if no turn was queued.
 func (p *pair) queuedTurn(r *rapid.T) (turn conversation.NewTurn, sessionID func(s *side) string, ok bool) {
 	if len(p.turns) == 0 {
 		return turn, nil, false
@@ -273,7 +274,7 @@ func (p *pair) queuedTurn(r *rapid.T) (turn conversation.NewTurn, sessionID func
 func (p *pair) retry(r *rapid.T) {
 	if turn, sessionID, ok := p.queuedTurn(r); ok {
 		for _, s := range p.stores {
-			// If the waiter's turn is live, Redis returns that turn again, and the embedded store does not. So the test skips sessions
+			// If the turn is live already, Redis returns it again, and the embedded store does not. So the test skips sessions
 			// with a live reply.
 			for _, key := range s.keys {
 				if key.SessionID == sessionID(s) {
@@ -299,7 +300,8 @@ func (p *pair) endLive(r *rapid.T) { p.endOne(r, max(0, len(p.stores[0].keys)-3)
 
 func (p *pair) end(r *rapid.T) { p.endOne(r, 0, rapid.Int64Range(-1, 1).Draw(r, "fence")) }
 
-// endOne ends a random turn of keys[first:]. It adds fence to the turn's fencing token, so any fence but 0 makes the token wrong.
+// endOne ends a random turn of keys[first:]. It adds fence to the turn's fencing token: 0 keeps the token, any other number makes
+// it wrong.
 func (p *pair) endOne(r *rapid.T, first int, fence int64) {
 	if len(p.stores[0].keys) == 0 {
 		return

@@ -213,7 +213,7 @@ func pageFlakyNetwork(t *testing.T, browser context.Context) {
 	proxy.connect(p)
 	b.untilChip("live", "resumed")
 	b.say(fmt.Sprintf("say %d words", n))
-	b.untilReply("streaming", words(n-50)) // before the terminal frame, which would hide a gap
+	b.untilReply("streaming", words(n-50)) // checked before the terminal frame, which would hide a gap
 	model.allow(n)
 	if text := checkReply(b, p, "completed"); text != words(n) {
 		t.Errorf("the reply has %d bytes, not %d", len(text), len(words(n)))

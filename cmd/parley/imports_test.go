@@ -22,7 +22,7 @@ type allowedImports struct {
 }
 
 // packages lists, for each package, the packages of the repository that it may import. The lowest layer comes first, and a
-// package imports only lower ones. A new package needs a row: its position is a design decision.
+// package imports only packages of lower layers. A new package needs a row, and the position of the row is a design decision.
 var packages = []allowedImports{
 	{"stream", nil},
 	{"stream/openai", []string{"stream"}},
@@ -88,7 +88,7 @@ func TestImports_OnlyFromLowerLayers(t *testing.T) {
 	}
 }
 
-// Each test case is one source file: first the files that inspect must report, then the ones that it must accept.
+// Each test case is one source file: first the files that inspect must report, then the files that it must accept.
 func TestInspect_OneFile_ReportsMistakesOnly(t *testing.T) {
 	for name, test := range map[string]struct {
 		path, text string

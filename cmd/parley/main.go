@@ -77,8 +77,8 @@ func nameVariables(node *kong.Node, message string) string {
 	return message
 }
 
-// exitAtNext makes the next signal s end the process. A signal that was ignored when the process started needs it: after stop, Go
-// ignores that signal again.
+// exitAtNext makes the next signal s end the process. It is for a signal that was ignored when the process started, because Go
+// ignores such a signal again after stop.
 func exitAtNext(s syscall.Signal) {
 	next := make(chan os.Signal, 1)
 	signal.Notify(next, s)

@@ -15,15 +15,15 @@ import (
 )
 
 // wordsModel is a model server that replies "wörd-0 wörd-1 …". The newest message sets the number of words ("say 5"); the default
-// is three. The model writes three words every pace and records when it wrote each word. allow can make replies pause after a
-// number of words.
+// is three. The model writes three words in each interval of the length pace, and records the time of each word. allow can make
+// replies pause after a number of words.
 type wordsModel struct {
 	*httptest.Server
 	pace time.Duration
 
 	mu      sync.Mutex
-	written map[string][]time.Time // guarded by mu; by the newest message: when each word was written
-	closed  map[string]bool        // guarded by mu; by the newest message, set when its request ends: whether words were missing
+	written map[string][]time.Time // guarded by mu; by the newest message: the time at which each word was written
+	closed  map[string]bool        // guarded by mu; by the newest message, set when its request ends: true if the reply was incomplete
 	allowed int                    // guarded by mu; maximum number of words of a reply
 	more    chan struct{}          // guarded by mu; closed when allowed grows
 }
@@ -75,7 +75,8 @@ func (m *wordsModel) env() []string {
 }
 
 // newestMessage returns the content of the last message in a request for a chat completion. It answers any other request itself
-// and returns false: with the model's name if r asks for the list of models, with 400 if r is invalid or has no messages.
+// and returns false. If r asks for the list of models, the answer is a list with name. If r is invalid or has no messages, the
+// answer is 400.
 func newestMessage(w http.ResponseWriter, r *http.Request, name string) (asked string, ok bool) {
 	if strings.HasSuffix(r.URL.Path, "/models") {
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model"}]}`, name)

@@ -51,8 +51,8 @@ type event struct {
 	}
 }
 
-// events reads the SSE stream of the reply at path and calls show for each event, until the stream ends. It begins after the
-// cursor after. If after is "", it begins at the start of the reply.
+// events reads the SSE stream of the reply at path and calls show for each event, until the stream ends. The stream begins after
+// the cursor after. If after is "", it begins at the start of the reply.
 func (p *process) events(ctx context.Context, path, after string, show func(event)) error {
 	request, err := http.NewRequestWithContext(ctx, "GET", p.url+path+"/stream", nil)
 	if err != nil {
@@ -139,9 +139,9 @@ func TestNodes_KilledAnyMoment_OtherEndsReply(t *testing.T) {
 	t.Logf("%d kills: the viewer on the other node got the terminal event after at most %d ms; lost words were at most %d ms old", groups*rounds, late.Load(), lost.Load())
 }
 
-// killNode begins a reply on one node and follows it on the other. It kills the first node when the model has written after
+// killNode begins a reply on one node and follows it on the other. It kills the first node when the model has written killAt
 // words. It raises late to the delay of the terminal event, and lost to the greatest age of a lost word, both in milliseconds.
-func killNode(t *testing.T, p *pair, model *wordsModel, round, after int, late, lost *atomic.Int64) {
+func killNode(t *testing.T, p *pair, model *wordsModel, round, killAt int, late, lost *atomic.Int64) {
 	writer, other := p.node(round), p.node(round+1)
 	session := writer.session()
 	asked := fmt.Sprintf("say 5000 words in %s", session)
@@ -157,7 +157,7 @@ func killNode(t *testing.T, p *pair, model *wordsModel, round, after int, late, 
 		text, end, at := other.follow(path)
 		followed <- outcome{text, end, at}
 	}()
-	model.awaitWritten(t, asked, after)
+	model.awaitWritten(t, asked, killAt)
 	killed := time.Now()
 	writer.kill()
 	w := <-followed

@@ -124,7 +124,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	return c.serve(ctx, stop, listener, handler, service, log)
 }
 
-// Limits of the HTTP server. None limits the time of a response, because a streamed reply may take any time.
+// Limits of the HTTP server. No constant limits the time of a response, because a streamed reply may take any time.
 const (
 	// A client sends its headers in one packet or a few. 10 s is enough on a slow mobile network, and frees the connections of
 	// clients that send their headers very slowly.
@@ -132,12 +132,13 @@ const (
 	// Most load balancers keep an idle connection for 60 s. With a longer timeout here, the load balancer closes the connection
 	// first, and never sends a request on a connection that the server is closing.
 	idleTimeout = 2 * time.Minute
-	// 64 KiB: browsers send about 4 KiB. Go's default is 1 MiB.
+	// Browsers send about 4 KiB of headers. Go's default is 1 MiB.
 	maxHeaderBytes = 64 << 10
 	// After the drain timeout, every reply has ended. The server must still write the terminal frames and the pending responses.
 	// They take a few kilobytes, so 2 s is enough for any client that reads.
 	flushTimeout = 2 * time.Second
-	// Timeout for the list of models at the start. The error then tells the user to check the URL and the server.
+	// modelListTimeout limits the request for the list of models at the start. After it, an error tells the user to check the URL
+	// and the server.
 	modelListTimeout = 10 * time.Second
 )
 
@@ -210,7 +211,7 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 		defer close(drained)
 		service.Drain(limit)
 	}()
-	// Sockets stay open flushTimeout longer than replies, to receive the terminal frames.
+	// Sockets stay open flushTimeout longer than replies, so that viewers receive the terminal frames.
 	sockets, cancelSockets := context.WithTimeout(context.Background(), time.Duration(c.DrainTimeout)+flushTimeout)
 	defer cancelSockets()
 	handler.DrainSockets(sockets)

@@ -72,8 +72,8 @@ const (
 // is returns an expression that is true if the given expression equals the string value.
 func is(expression, value string) string { return fmt.Sprintf("%s === %q", expression, value) }
 
-// entry returns an expression for the element that selector matches inside the list entry with the title; undefined without an
-// entry.
+// entry returns an expression for the element that selector matches inside the list entry with the title. If no entry has the
+// title, its value is undefined.
 func entry(title, selector string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll("#sessions li")].find((e) => e.querySelector(".title").textContent === %q)?.querySelector(%q)`, title, selector)
 }
@@ -194,7 +194,7 @@ func sidebarUpdates(t *testing.T, browser context.Context) {
 	second.untilReply("completed", words(3))
 	b.do(toFront) // a hidden tab does not load the list
 	b.until(is(titles, "say 3 words,say 60 words"))
-	b.stopTimers() // so that only the other tab's message can bring the change
+	b.stopTimers() // now the list can change only because of a message from the other tab
 	second.until(entry("say 3 words", "button") + `.click() === undefined`)
 	second.until(`document.getElementById("confirm-yes").click() === undefined`)
 	b.until(is(titles, "say 60 words"))
@@ -255,7 +255,7 @@ func sidebarRetry(t *testing.T, browser context.Context) {
 	b.until(`document.querySelector("#sessions .state").hidden`)
 	// The list is loaded again when the connection is restored.
 	b.untilChip("live", "resumed")
-	b.stopTimers() // so that only the new connection can cause the reload
+	b.stopTimers() // now only the new connection can cause the reload
 	proxy.cut()
 	b.untilChip("reconnecting", "connecting")
 	newTitled(p, "bell")

@@ -20,7 +20,7 @@ import (
 	"parley/web/browsertest"
 )
 
-// tab is a browser tab that shows the page. At its end, the test fails if the page caused an error on the console, violated its
+// tab is a browser tab that shows the page. At the end, the test fails if the page caused an error on the console, violated its
 // Content-Security-Policy, sent a request to another origin, or put a key into a URL.
 type tab struct {
 	t             *testing.T
@@ -98,7 +98,7 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// initScript makes every page that the tab opens later run source before its own scripts.
+// initScript makes the tab run source in every page that it opens later, before the scripts of the page.
 func (b *tab) initScript(source string) {
 	b.t.Helper()
 	b.do(func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
@@ -142,7 +142,7 @@ func (b *tab) until(expression string) {
 // reply is an expression for the element of the newest reply in the page.
 const reply = `[...document.querySelectorAll("article[data-role=assistant]")].at(-1)`
 
-// untilReply waits until the newest reply has this status and exactly this text.
+// untilReply waits until the newest reply has the given status and exactly the given text.
 func (b *tab) untilReply(status, text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`%s?.dataset.status === %q && %s.querySelector(".text").textContent === %q`, reply, status, reply, text))
@@ -192,7 +192,7 @@ func (b *tab) fits() {
 	b.do(chromedp.EmulateViewport(1000, 700))
 }
 
-// session returns the id of the session that is shown, from the address.
+// session returns the id of the session that the page shows. It reads the id from the address.
 func (b *tab) session() string {
 	b.t.Helper()
 	return eval[string](b, `new URLSearchParams(location.search).get("session")`)
@@ -212,7 +212,8 @@ func (b *tab) opened(action chromedp.Action[chromedp.Void]) *tab {
 	}
 }
 
-// photograph writes three screenshots to the folder $PARLEY_SCREENSHOTS, if that is set: light, dark, and at phone size.
+// photograph writes three screenshots to the folder $PARLEY_SCREENSHOTS: light, dark, and at phone size. If the variable is not
+// set, it does nothing.
 func (b *tab) photograph(name string) {
 	folder := os.Getenv("PARLEY_SCREENSHOTS")
 	if folder == "" {
@@ -229,8 +230,8 @@ func (b *tab) photograph(name string) {
 	b.do(chromedp.EmulateViewport(1000, 700))
 }
 
-// photographAs writes one screenshot of the page, with its present size and colours, to the folder $PARLEY_SCREENSHOTS, if that
-// is set.
+// photographAs writes one screenshot of the page, with its present size and colours, to the folder $PARLEY_SCREENSHOTS. If the
+// variable is not set, it does nothing.
 func (b *tab) photographAs(name string) {
 	folder := os.Getenv("PARLEY_SCREENSHOTS")
 	if folder == "" {

@@ -269,7 +269,7 @@ func inspectorRedaction(t *testing.T, browser context.Context) {
 	}
 	model.allow(long)
 	checkReply(b, p, "completed")
-	// A new key may belong to another person, so the inspector must show nothing from before.
+	// A new key may belong to another person, so the inspector must show nothing that was recorded with the previous key.
 	b.inspect()
 	b.do(chromedp.Click("#forget-key"), chromedp.SendKeys("#key", declaredKey), pressEnter)
 	b.untilChip("live")
@@ -280,7 +280,7 @@ func inspectorRedaction(t *testing.T, browser context.Context) {
 	}
 }
 
-// row returns an expression for the inspector's newest row with that name.
+// row returns an expression for the inspector's newest row with the given name.
 func row(name string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll(".frame")].findLast((row) => row.querySelector(".name").textContent === %q)`, name)
 }

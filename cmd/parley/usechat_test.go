@@ -307,6 +307,6 @@ func chatLeave(t *testing.T, c *company, browser context.Context) {
 	b.untilHistory("streaming", asked, words(2*held))
 	c.model.allow(long)
 	b.untilHistory("completed", asked, words(long))
-	eval[any](b.tab, `show()`) // with the history from the first load, which was empty
+	eval[any](b.tab, `show()`) // shows the chat again, with the history of the first load, which was empty
 	b.shows("ready", words(long))
 }

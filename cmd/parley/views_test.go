@@ -46,7 +46,7 @@ func TestPageViews(t *testing.T) {
 }
 
 // networkConditions are the parameters of Network.emulateNetworkConditionsByRule. Chromium 148, the version in Debian, requires
-// Offline here. Later versions read it from each condition.
+// Offline here. Later versions read Offline from each condition.
 type networkConditions struct {
 	Offline    bool                  `json:"offline"`
 	Conditions []*network.Conditions `json:"matchedNetworkConditions"`

@@ -135,8 +135,8 @@ func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
 	return err
 }
 
-// admitTest admits a request of a test key in a separate transaction. So the request is counted for the day before it has any
-// effect, and even if it fails later.
+// admitTest admits a request of a test key in a separate transaction. So the request counts for the day before it has any effect,
+// even if it fails later.
 func (s *Store) admitTest(ctx context.Context, a *auth.Admission) error {
 	return s.run(ctx, func(w *writing) error {
 		if err := w.alive(a); err != nil {

@@ -19,7 +19,7 @@ import (
 const (
 	// maxBatch is the maximum number of operations in one transaction, so that the first does not wait for thousands of others.
 	maxBatch = 1024
-	// maxScratch is the size, in bytes, up to which the next transaction reuses the memory for values.
+	// maxScratch is the size, in bytes, of the largest buffer for values that the next transaction reuses.
 	maxScratch = 1 << 20
 )
 
@@ -267,7 +267,7 @@ type writing struct {
 
 	wrote      bool                   // whether the running operation has written
 	queues     map[ref]queue          // new values of the queues that change
-	grants     []chan struct{}        // channels of granted waiters, which apply closes
+	grants     []chan struct{}        // channels of waiters; apply closes them to wake the waiters
 	began      []conversation.TurnKey // turns that become live
 	ended      []string               // ids of replies that are no longer live
 	remove     bool                   // whether data was removed, so that a sweep is needed

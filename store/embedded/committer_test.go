@@ -143,7 +143,7 @@ func TestClose_SubmittedWrites_AreCommitted(t *testing.T) {
 	})
 }
 
-// In a batch of four operations, the second panics and the third fails. Both have written before.
+// In a batch of four operations, the second panics and the third fails. Both operations have written before.
 func TestCommitter_FailingOperation_OthersSucceed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

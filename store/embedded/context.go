@@ -136,8 +136,8 @@ func (r *reading) summary(at ref) (conversation.Summary, error) {
 	return readSummary(r.bucket(summariesBucket).Get(at.key()))
 }
 
-// SaveSummary implements conversation.Store. It causes no sweep for the bytes of the old summary: until the messages are removed,
-// the summary reveals no more than they do.
+// SaveSummary implements conversation.Store. It causes no sweep for the bytes of the old summary, because the old summary reveals
+// no more than the messages, which are still stored.
 func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
 	_, err := update(ctx, s, func(w *writing) (struct{}, error) {
 		return struct{}{}, w.saveSummary(ref{owner, sessionID}, after, &summary, &usage)

@@ -103,7 +103,7 @@ type acknowledgedReply struct {
 	ended      bool
 }
 
-// recordLine adds a line that a child has printed to reported.
+// recordLine parses a line that a child has printed, and records the operation in reported.
 func recordLine(t *testing.T, reported map[string]*acknowledged, line string) {
 	t.Helper()
 	words := strings.Fields(line)
@@ -131,7 +131,8 @@ func recordLine(t *testing.T, reported map[string]*acknowledged, line string) {
 	}
 }
 
-// crash runs a child and kills it when it has printed more than after lines. It adds all complete lines of the child to reported.
+// crash runs a child. When the child has printed line number after, counted from 0, crash kills it. It records the operations in
+// all complete lines in reported.
 func crash(t *testing.T, path string, after int, reported map[string]*acknowledged) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0])

@@ -269,7 +269,7 @@ func TestBeginTurn_ClockWentBack_IDsStillIncrease(t *testing.T) {
 	s := open(t, newPath(t))
 	session := newSession(t, s)
 	ahead := session.CreatedAt.Add(time.Hour)
-	must(t, s.submit(t.Context(), func(w *writing) error { // as if the clock had been an hour ahead before
+	must(t, s.submit(t.Context(), func(w *writing) error { // as if the clock had been an hour ahead at the last activity
 		at := ref{somebody, session.ID}
 		stored, err := w.session(at)
 		stored.LastActivity, stored.Head = ahead, conversation.NewID(conversation.MessagePrefix, ahead, "")

@@ -50,7 +50,7 @@ type journal struct {
 type liveText struct {
 	key    conversation.TurnKey
 	text   []byte
-	stored int // number of bytes of text in the file; less than len(text) only while write runs
+	stored int // number of bytes of text that the file contains; less than len(text) only while write runs
 }
 
 const entryHeader = 8 // bytes
@@ -124,8 +124,8 @@ func appendSegment(entry []byte, id string, offset int, text []byte) []byte {
 	return append(entry, text...)
 }
 
-// cutSegment decodes the first segment of an entry, which appendSegment has encoded. rest is the remainder of the entry. entry
-// must not be empty.
+// cutSegment decodes the first segment of an entry (see appendSegment). rest is the remainder of the entry. entry must not be
+// empty.
 func cutSegment(entry []byte) (id []byte, offset int, text, rest []byte, ok bool) {
 	n := int(entry[0])
 	if entry = entry[1:]; len(entry) < n {
@@ -226,7 +226,7 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 	return nil
 }
 
-// clean removes the text of ended replies, if any, and syncs the file.
+// clean removes the text of ended replies from the file, and syncs the file.
 func (j *journal) clean() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -42,7 +42,7 @@ func fileSize(t testing.TB, path string) int64 {
 	return info.Size()
 }
 
-// smallJournal returns the content of a journal with two replies, and their texts by reply id.
+// smallJournal returns the content of a journal with two replies, and the texts of these replies by id.
 func smallJournal(t *testing.T) ([]byte, map[string]string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journal")
@@ -70,7 +70,7 @@ func reopened(t *testing.T, content []byte, want map[string]string) int {
 		}
 		total += len(text)
 	}
-	// The rest of each text can be written.
+	// It must be possible to write the rest of each text.
 	for i, id := range []string{keyOf(1).ReplyID, keyOf(2).ReplyID} {
 		text, _ := j.text(id)
 		must(t, j.write([]segment{of(keyOf(i+1), len(text), want[id][len(text):])}))

@@ -103,8 +103,8 @@ func talk(words string) string { return words + strings.Repeat(" ", 184-len(word
 func fourth(text string) int { return (len(text) + 3) / 4 }
 
 // Each session has 100 or 10,000 messages and a summary. The next turn must call the model at once, without another summary.
-// Before that, it may read the store once, or twice if the policy chooses among more messages than BeginTurn returned. It may
-// read no more bytes than the window and the index contain.
+// Before that, the turn may read the store once, or twice if the policy chooses among more messages than BeginTurn returned. The
+// turn may read no more bytes than the window and the index contain.
 func TestTurn_LongHistory_FewStoreReads(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -118,7 +118,7 @@ func TestTurn_LongHistory_FewStoreReads(t *testing.T) {
 	} {
 		policy, limits := test.policy, test
 		for _, n := range []int{100, 10_000} {
-			t.Run(fmt.Sprint(policy, " ", n, " embedded ", test.embedder != nil), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, %d messages, embedder: %t", policy, n, test.embedder != nil), func(t *testing.T) {
 				t.Parallel()
 				c := firstCall(t, policy, test.embedder, n)
 				if c.request.Summary || len(c.trips) > limits.trips || c.bytes > limits.bytes {
@@ -186,7 +186,7 @@ func firstCall(t *testing.T, policy conversation.RetentionPolicy, embedder strea
 	return model.calls[0]
 }
 
-// grow adds n messages to an empty session in one transaction. It returns the id of the last one.
+// grow adds n messages to an empty session in one transaction. It returns the id of the last message.
 func grow(t *testing.T, s *Store, session conversation.Session, n int) string {
 	t.Helper()
 	must(t, s.submit(t.Context(), func(w *writing) error {

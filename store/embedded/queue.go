@@ -52,7 +52,7 @@ func (w *writing) mayTake(at ref, session *conversation.Session, name string) bo
 }
 
 // enqueue adds a waiter to a session's queue: at the end or, if it interrupts, at the head. A waiter that is already queued keeps
-// its place. It gets a new channel if taken has closed the old one.
+// its place. If taken has closed its channel, it gets a new channel.
 func (w *writing) enqueue(at ref, session *conversation.Session, who waiter) (*conversation.Queued, error) {
 	if who.name == "" {
 		return nil, errors.New("embedded: a waiter needs a name")

@@ -29,7 +29,7 @@ const (
 	expiryBucket = "expiry"
 	// idempotencyBucket: OWNER | idempotency key → request.
 	idempotencyBucket = "idempotency"
-	// idempotentBucket: OWNER | session id | idempotency key → nothing. Finds the requests of a session, to remove them with it.
+	// idempotentBucket: OWNER | session id | idempotency key → nothing. Lists the requests that are removed with a session.
 	idempotentBucket = "idempotent"
 	// forgetBucket: expires (8) | OWNER | idempotency key → nothing. The next request to expire comes first.
 	forgetBucket = "forget"

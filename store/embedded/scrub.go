@@ -22,8 +22,8 @@ const (
 )
 
 // scrubber overwrites removed data. bbolt never writes a page in place: removed values, and older versions of other values,
-// remain in free pages of the file until these are used again. After a removal, the scrubber sweeps once over the file and fills
-// the free pages that are not zero with zeros.
+// remain in free pages of the file until bbolt uses these pages again. After a removal, the scrubber sweeps once over the file
+// and overwrites the free pages with zeros.
 //
 // This is as safe as the writes of bbolt itself (checked against the source of 1.5.0, the version in go.mod):
 //

@@ -187,7 +187,7 @@ func TestOpen_RemovalWithoutSweep_LeavesNoTrace(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path)
 	left := leaveTraces(t, s, 5, true)
-	s.writer.Lock() // blocks the scrubber while the test copies the files, as a dying process would leave them
+	s.writer.Lock() // blocks the scrubber, so that the test can copy the files as a killed process would leave them
 	var content []byte
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		w := &writing{reading: reading{bolt: tx}, store: s, queues: make(map[ref]queue)}

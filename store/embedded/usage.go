@@ -59,7 +59,7 @@ func (r *reading) usage(owner conversation.Owner, from, to usage.Hour) ([]usage.
 	return hours, nil
 }
 
-// existing adds the number of sessions that have not expired to used: in total, and by hour of creation.
+// existing counts the sessions that have not expired. It adds their number to used, in total and by hour of creation.
 func (r *reading) existing(owner conversation.Owner, from, to usage.Hour, used *conversation.UsageSpan) error {
 	sessions := r.span(sessionsBucket, ownerKey(owner))
 	for _, value, ok := sessions.from(""); ok; _, value, ok = sessions.next() {
@@ -97,7 +97,7 @@ func (l *limits) note(at hourAt) {
 	}
 }
 
-// take moves the recorded requests into the map into, and stops the timer.
+// take adds the recorded requests to the map into, forgets them, and stops the timer.
 func (l *limits) take(into map[hourAt]int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -258,8 +258,8 @@ func (r *reading) unsettled() (keys [][]byte, err error) {
 	})
 }
 
-// settleLeft settles turns that an earlier process left in unsettledBucket. keys are their keys. It skips turns that are settled
-// already, and returns the number of turns that it settled.
+// settleLeft settles turns that an earlier process left in unsettledBucket. keys contains the keys of these turns. It skips turns
+// that are settled already, and returns the number of turns that it settled.
 func (w *writing) settleLeft(keys [][]byte) (settled int, err error) {
 	for _, key := range keys {
 		turn, err := w.turn(unsettledBucket, key)

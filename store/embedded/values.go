@@ -10,8 +10,8 @@ import (
 )
 
 // The values of sessions, messages, indexed messages, summaries, live turns and requests begin with valueFormat. Some kinds then
-// have fields that only this store needs. Then follows the record (package record). A value of schema 2 begins with a tag
-// instead, which is 1 to 11 or at least 128 (schema2.go). So the first byte tells the formats apart.
+// have fields that only this store needs. The record (package record) comes after these fields. A value of schema 2 begins with a
+// tag instead, which is 1 to 11 or at least 128 (schema2.go). So the first byte tells the formats apart.
 
 // valueFormat is the first byte of a value since schema 3.
 const valueFormat = 0x13
@@ -113,7 +113,8 @@ func readSummary(value []byte) (conversation.Summary, error) {
 	return s, err
 }
 
-// putLiveTurn stores a live turn in liveBucket, or one that must still be settled in unsettledBucket.
+// putLiveTurn stores a turn in one of two buckets: liveBucket for a live turn, unsettledBucket for a turn that must still be
+// settled.
 func (w *writing) putLiveTurn(bucket string, key []byte, turn record.LiveTurn) error {
 	return w.putValue(bucket, key, func(b []byte) []byte { return record.AppendLiveTurn(b, &turn) })
 }

@@ -15,8 +15,8 @@ func AppendIndexed(b []byte, x *conversation.Indexed) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(x.Priority))
 }
 
-// ReadIndexed decodes a record of AppendIndexed, and the terms that follow it, if any, into x. It leaves the other fields
-// unchanged. It returns ErrMalformed, or the error of malformed terms.
+// ReadIndexed decodes a record of AppendIndexed into x. If terms follow the record, it decodes them too. It does not change the
+// other fields of x. It returns ErrMalformed, or the error of x.Terms.UnmarshalBinary.
 func ReadIndexed[T string | []byte](record T, x *conversation.Indexed) error {
 	r := reader[T]{rest: record}
 	if r.byte() != Version {

@@ -87,7 +87,7 @@ func (r *reader[T]) take(n uint64) T {
 
 func (r *reader[T]) text() string { return string(r.raw()) }
 
-// bytes reads bytes and returns a copy, or nil if there are none.
+// bytes reads bytes and returns a copy, or nil if their number is 0.
 func (r *reader[T]) bytes() []byte {
 	if raw := r.raw(); len(raw) > 0 {
 		return append([]byte(nil), raw...)

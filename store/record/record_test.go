@@ -195,8 +195,8 @@ func TestRead_CutShort_Malformed(t *testing.T) {
 	}
 }
 
-// wantMalformed checks that reading a record without its last bytes fails, unless exactly the optional bytes at its end are
-// missing.
+// wantMalformed cuts a record after each number of bytes. Reading it must fail, unless exactly its optional bytes are missing.
+// optional is the number of these bytes, which are the last ones.
 func wantMalformed[S any](t *testing.T, c codec[S], optional int) {
 	t.Helper()
 	value := filled[S]()

@@ -15,7 +15,7 @@ import (
 // created by a request with the idempotency key "create", and a message was sent to it with the key "send".
 var FixtureOwner = conversation.Owner{Account: "acme", Mode: conversation.Live}
 
-// contents has the data that a store returns for FixtureOwner.
+// contents holds the data that a store returns for FixtureOwner.
 type contents struct {
 	Sessions []sessionContents
 	Keys     []keyContents

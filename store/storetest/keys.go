@@ -50,7 +50,7 @@ func (s *subject) newKey() auth.Key {
 	}
 }
 
-// createKey creates a key and checks the result, except for its times.
+// createKey creates a key. The result must equal key, except for the times, which the store sets.
 func (s *subject) createKey(t *testing.T, key auth.Key) auth.Key {
 	t.Helper()
 	created, err := s.keys.CreateKey(s.ctx, key, "")
@@ -65,12 +65,12 @@ func (s *subject) createKey(t *testing.T, key auth.Key) auth.Key {
 	return created
 }
 
-// wantKey checks that the store finds the key want by the hash of its secret i.
+// wantKey checks that KeyByHash finds the key want, and reports i as the index of the secret that has the hash.
 func (s *subject) wantKey(t *testing.T, hash auth.Hash, want auth.Key, i int) {
 	t.Helper()
 	found, err := s.keys.KeyByHash(s.ctx, hash)
 	must(t, err, "KeyByHash")
-	found.Key.LastUsedAt, want.LastUsedAt = time.Time{}, time.Time{} // compared by wantKeys only
+	found.Key.LastUsedAt, want.LastUsedAt = time.Time{}, time.Time{} // only wantKeys compares the times of last use
 	same(t, "the result of KeyByHash", found, auth.KeyMatch{Key: want, Tier: limit.Free, Secret: i})
 }
 

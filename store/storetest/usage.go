@@ -197,7 +197,7 @@ func usageOfNoEffect(t *testing.T, s *subject) {
 	}
 	s.end(t, first.Key, answer("good day"))
 	want := ofTurns(2)
-	want.Sessions, want.Requests = 2, 2 // the call that was refused for its tokens was a request
+	want.Sessions, want.Requests = 2, 2 // the call that the token limit refused still counts as a request
 	s.wantUsed(t, "the usage", want, 2)
 }
 
