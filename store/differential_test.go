@@ -20,7 +20,7 @@ import (
 )
 
 // The test runs the same random operations on both stores and compares every result. Before the comparison, it replaces each id
-// by a number: 0 for the store's first id, 1 for the next one, and so on. It does not compare times.
+// by a number: 0 for the first id of the store, 1 for the second id, and so on. It does not compare times.
 func TestStores_RandomOperations_SameResults(t *testing.T) {
 	t.Parallel()
 	file, err := embedded.Open(filepath.Join(t.TempDir(), "parley.db"), embedded.Options{})
@@ -50,8 +50,8 @@ func TestStores_RandomOperations_SameResults(t *testing.T) {
 // side holds one of the two stores, and the ids and turn keys that it has returned.
 type side struct {
 	store conversation.Store
-	names map[string]string      // by id: "#" and the index of the id in ids, which is the same for both stores
-	ids   []string               // in the order in which the store returned them
+	names map[string]string      // by id: "#" and the index of the id in ids
+	ids   []string               // all ids that the store has returned, in this order
 	keys  []conversation.TurnKey // of the turns that began
 	asked []string               // ids of the messages that began these turns, in the same order
 }
@@ -257,8 +257,8 @@ func (p *pair) try(r *rapid.T, turn conversation.NewTurn, sessionID func(s *side
 	}
 }
 
-// queuedTurn draws one of the last eight turns that were queued. It returns the turn, and a function for the id of its session,
-// which differs between the stores. ok is false if no turn was queued.
+// queuedTurn draws a turn from the last eight turns that were queued. It returns the turn, and a function for the id of its
+// session, which differs between the stores. ok is false if no turn was queued.
 func (p *pair) queuedTurn(r *rapid.T) (turn conversation.NewTurn, sessionID func(s *side) string, ok bool) {
 	if len(p.turns) == 0 {
 		return turn, nil, false

@@ -1,7 +1,7 @@
 // Package store opens the store that a URL names.
 //
-// There are two stores. For everything that conversation.Store and auth.Store promise, they return the same results and errors.
-// They differ only in the number of nodes and in the data that a crash can lose.
+// There are two stores. Both return the same results and errors for everything that conversation.Store and auth.Store promise.
+// The stores differ only in the number of nodes and in the data that a crash can lose.
 //
 //   - file:PATH opens the store of package embedded: one process, one file with a journal beside it, no server to run. It is the
 //     default.

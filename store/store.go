@@ -31,7 +31,7 @@ type Backend struct {
 }
 
 // Open opens the store at url: file:PATH, or a URL for redis.Open. log receives a warning if Redis evicts keys, and the errors
-// that the embedded store cannot return to a caller. If log is nil, they are discarded.
+// that the embedded store cannot return to a caller. If log is nil, the store discards this warning and these errors.
 func Open(ctx context.Context, url string, log *slog.Logger) (*Backend, error) {
 	scheme, rest, _ := strings.Cut(url, ":")
 	transport, _, _ := strings.Cut(scheme, "+")

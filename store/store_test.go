@@ -53,7 +53,7 @@ func TestOpen_Failure_ErrorWithoutSecret(t *testing.T) {
 	}
 }
 
-func TestPublicURL_NoSecret(t *testing.T) {
+func TestPublicURL_OmitsUserPasswordAndQuery(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://host:6379/1":                                       "redis://host:6379/1",
 		"redis://user:s%40:cret@host":                               "redis://host",

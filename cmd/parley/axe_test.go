@@ -62,7 +62,7 @@ func (b *tab) axe() {
 }
 
 // The test checks /docs and a guide with axe-core and by keyboard, on a wide screen and a phone, in light and dark colours.
-func TestDocs_EachScreen_PassesAxeAndKeyboard(t *testing.T) {
+func TestDocs_EachScreen_PassesAxeAndWorksByKeyboard(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Chromium(t)
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)

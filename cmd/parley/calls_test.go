@@ -208,8 +208,8 @@ type snippetRun struct {
 // highLimits raises the rate limits, because the tests send requests without pauses.
 const highLimits = `PARLEY_TIERS={"pro":{"requestsPerMinute":10000,"tokensPerMinute":10000000}}`
 
-// The test runs every snippet of the inspector against a real server: curl in a shell, JavaScript in Node with the client.js that
-// the server delivers, Go in its own module.
+// The test runs every snippet of the inspector against a real server. curl runs in a shell, JavaScript runs in Node with the
+// client.js of the server, and Go runs in its own module.
 func TestSnippets_Run_ExpectedOutputAndEffect(t *testing.T) {
 	t.Parallel()
 	needs(t, "node", "curl", "go", "sh")
@@ -351,9 +351,9 @@ var (
 	moduleLine      = regexp.MustCompile(`(?m)^module .*$`)
 )
 
-// build writes the snippets to files. The Go snippets share a module that replaces parley by this checkout; build vets,
-// format-checks and compiles them. The JavaScript snippets need client.js: build downloads it with the curl command in their
-// first comment.
+// build writes the snippets to files. The Go snippets share a module that replaces parley by this checkout. build vets,
+// format-checks and compiles the Go snippets. The JavaScript snippets need client.js, which build downloads with the curl command
+// in their first comment.
 func (s *workspace) build(runs []*snippetRun) {
 	s.t.Helper()
 	root, err := filepath.Abs("../..")

@@ -130,8 +130,8 @@ func send(p *process, session string) <-chan response {
 	return result
 }
 
-// scene is a server whose model pauses in the middle of a reply. A caller waits for the whole reply, and a viewer has received
-// its text so far.
+// scene is a server with a model that pauses in the middle of a reply. A caller waits for the whole reply, and a viewer has
+// received its text so far.
 type scene struct {
 	*process
 	dir     string
@@ -267,8 +267,8 @@ func TestDrain_SecondSignal_KillsProcess(t *testing.T) {
 	}
 }
 
-// A client that no longer reads does not reply to a close frame. The server waits a few seconds for that reply, not the whole
-// drain timeout.
+// A client that no longer reads does not acknowledge a close frame. The server waits a few seconds for the acknowledgement, not
+// the whole drain timeout.
 func TestDrain_SilentClient_ExitsBeforeTimeout(t *testing.T) {
 	t.Parallel()
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey, "PARLEY_DRAIN_TIMEOUT=1h")

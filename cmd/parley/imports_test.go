@@ -58,8 +58,8 @@ var packages = []allowedImports{
 	{"cmd/parley", []string{everything}},
 }
 
-// backend lists packages that store, the two stores and storetest may import. They define the interfaces that a store implements,
-// and the types that it uses.
+// backend lists packages that store, the two stores and storetest may import. These packages define the interfaces that a store
+// implements, and the types that a store uses.
 var backend = []string{"stream", "auth", "auth/limit", "conversation", "conversation/window", "conversation/usage"}
 
 const everything = "*" // matches every package of the repository
@@ -89,7 +89,7 @@ func TestImports_OnlyFromLowerLayers(t *testing.T) {
 }
 
 // Each test case is one source file: first the files that inspect must report, then the files that it must accept.
-func TestInspect_OneFile_ReportsMistakesOnly(t *testing.T) {
+func TestImportCheck_EachRule_ReportsViolationsOnly(t *testing.T) {
 	for name, test := range map[string]struct {
 		path, text string
 		want       string // part of the only complaint; "" for no complaint

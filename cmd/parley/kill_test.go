@@ -97,7 +97,8 @@ func (k *loadClient) check(t *testing.T, p *process, m *wordsModel, killed time.
 			t.Errorf("reply %s, which the client knows, is not in the history", id)
 		}
 	}
-	// The session is long enough for summaries. Their tokens count for the session, but for no reply.
+	// The session is long enough for summaries. The tokens of summaries are in the tokenUsage of the session, but in the usage of
+	// no reply.
 	if total := session["tokenUsage"].(map[string]any)["total"].(float64); total < sum {
 		t.Errorf("tokenUsage.total is %v, less than the %v of all replies", total, sum)
 	}

@@ -69,7 +69,7 @@ A thousand viewers of one reply share **one text**, and the server encodes a fra
 That is all.`},
 }
 
-// checkEachDisplay checks the page in light and dark colours, at desktop and phone size: axe-core must find no violation, and the
+// checkEachDisplay checks the page in light and dark colours, at desktop and phone size. axe-core must find no violation, and the
 // page must not be wider than the screen. It takes a screenshot of each combination.
 func (b *tab) checkEachDisplay(name string) {
 	b.t.Helper()

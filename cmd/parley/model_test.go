@@ -35,7 +35,7 @@ func newWordsModel(t *testing.T, pace time.Duration) *wordsModel {
 	return m
 }
 
-// newHeldModel returns a model whose replies pause after allowed words, until allow raises the limit.
+// newHeldModel returns a model. Its replies pause after allowed words, until allow raises the limit.
 func newHeldModel(t *testing.T, allowed int) *wordsModel {
 	m := newWordsModel(t, time.Millisecond)
 	m.allow(allowed)
@@ -75,8 +75,8 @@ func (m *wordsModel) env() []string {
 }
 
 // newestMessage returns the content of the last message in a request for a chat completion. It answers any other request itself
-// and returns false. If r asks for the list of models, the answer is a list with name. If r is invalid or has no messages, the
-// answer is 400.
+// and returns false. A request for the list of models gets a list with one model, name. A request that is invalid or has no
+// messages gets 400.
 func newestMessage(w http.ResponseWriter, r *http.Request, name string) (asked string, ok bool) {
 	if strings.HasSuffix(r.URL.Path, "/models") {
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model"}]}`, name)

@@ -119,7 +119,7 @@ func (p *process) follow(path string) (text string, end event, at time.Time) {
 }
 
 // In each round, a node is killed in the middle of a reply. The other node must end the reply for its viewer.
-func TestNodes_KilledAnyMoment_OtherEndsReply(t *testing.T) {
+func TestNodes_OneKilled_OtherEndsItsReply(t *testing.T) {
 	t.Parallel()
 	const groups, rounds = 6, 5
 	server := redistest.Single(t)
@@ -140,7 +140,8 @@ func TestNodes_KilledAnyMoment_OtherEndsReply(t *testing.T) {
 }
 
 // killNode begins a reply on one node and follows it on the other. It kills the first node when the model has written killAt
-// words. It raises late to the delay of the terminal event, and lost to the greatest age of a lost word, both in milliseconds.
+// words. It raises late to the delay of the terminal event, and lost to the greatest age of a lost word. late and lost are in
+// milliseconds.
 func killNode(t *testing.T, p *pair, model *wordsModel, round, killAt int, late, lost *atomic.Int64) {
 	writer, other := p.node(round), p.node(round+1)
 	session := writer.session()

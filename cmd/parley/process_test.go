@@ -45,8 +45,8 @@ func (s suite) Run() int {
 var builtIn atomic.Pointer[string]
 
 // build builds parley once and returns the path of the binary. The binary has the race detector if PARLEY_TEST_RACE=true or if
-// the tests have it. The tests only drive the binary and the browser, so `make test` runs them without the race detector, which
-// would more than double their CPU time.
+// the tests have it. `make test` runs the tests without the race detector, which would more than double their CPU time. The tests
+// only drive the binary and the browser.
 var build = sync.OnceValues(func() (string, error) {
 	race := os.Getenv("PARLEY_TEST_RACE") == "true"
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -74,7 +74,7 @@ func (w *proxy) forward(browser net.Conn) {
 	}
 }
 
-// cut closes all connections. The proxy refuses new ones until connect.
+// cut closes all connections. The proxy refuses new connections until connect.
 func (w *proxy) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

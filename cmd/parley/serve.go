@@ -135,14 +135,14 @@ const (
 	// Browsers send about 4 KiB of headers. Go's default is 1 MiB.
 	maxHeaderBytes = 64 << 10
 	// After the drain timeout, every reply has ended. The server must still write the terminal frames and the pending responses.
-	// They take a few kilobytes, so 2 s is enough for any client that reads.
+	// These take a few kilobytes, so 2 s is enough for any client that reads.
 	flushTimeout = 2 * time.Second
-	// modelListTimeout limits the request for the list of models at the start. After it, an error tells the user to check the URL
-	// and the server.
+	// modelListTimeout limits the request for the list of models at the start. After this time, the start fails, and the error
+	// tells the user to check the URL and the server.
 	modelListTimeout = 10 * time.Second
 )
 
-// explainListen replaces an error of net.Listen by one that states what to do. It returns other errors unchanged.
+// explainListen replaces an error of net.Listen by an error that tells the user what to do. It returns other errors unchanged.
 func explainListen(address string, err error) error {
 	if _, _, splitErr := net.SplitHostPort(address); splitErr != nil {
 		return fmt.Errorf("invalid address %q: use HOST:PORT, for example 127.0.0.1:8420", address)
@@ -247,7 +247,8 @@ type models struct {
 	described string
 }
 
-// chooseModels returns the configured models, or those of a local server if one responds, or the simulated one.
+// chooseModels returns the configured models. Without configuration, it returns the model of a local server that responds, or
+// else the simulated model.
 func (c *serve) chooseModels(ctx context.Context) (chosen models, err error) {
 	api, err := c.chooseAPI(ctx)
 	if err != nil {
@@ -301,7 +302,7 @@ func (c *serve) chooseAPI(ctx context.Context) (*openai.Options, error) {
 	return &api, nil
 }
 
-// noServer returns the error for a flag that names a model when no model server is configured and none was detected.
+// noServer returns the error for a flag that names a model although no model server is configured or detected.
 func noServer(flag string) error {
 	return fmt.Errorf("%s is set, but no local model server responds: set --base-url (OPENAI_BASE_URL), or --api-key (OPENAI_API_KEY) for OpenAI", flag)
 }

@@ -20,8 +20,8 @@ import (
 	"parley/web/browsertest"
 )
 
-// tab is a browser tab that shows the page. At the end, the test fails if the page caused an error on the console, violated its
-// Content-Security-Policy, sent a request to another origin, or put a key into a URL.
+// tab is a browser tab that shows the page. At the end, the test fails if the page has done one of these: caused an error on the
+// console, violated its Content-Security-Policy, sent a request to another origin, put a key into a URL.
 type tab struct {
 	t             *testing.T
 	ctx           context.Context
@@ -88,7 +88,7 @@ func (b *tab) checkRecorded() {
 // timeout limits one step in the browser, and one wait for a process.
 const timeout = browsertest.Timeout
 
-// do performs actions in the tab. Together they have one timeout.
+// do performs actions in the tab. The actions together have one timeout.
 func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, timeout)
@@ -175,8 +175,8 @@ func pressEnter(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) 
 	return chromedp.Void{}, nil
 }
 
-// fits checks the page at a phone's width: no element is wider than the screen, the header is at most 70 pixels high, and the
-// composer does not cover the newest message.
+// fits checks the page at a phone's width. No element may be wider than the screen, the header may be at most 70 pixels high, and
+// the composer must not cover the newest message.
 func (b *tab) fits() {
 	b.t.Helper()
 	b.do(chromedp.EmulateViewport(390, 500))

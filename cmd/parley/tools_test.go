@@ -56,7 +56,8 @@ func (b *tab) inspect() {
 	b.until(`document.getElementById("inspect").getAttribute("aria-expanded") === "true" && document.querySelectorAll(".frame").length > 0`)
 }
 
-// requested returns the URL of the page's first request that contains a slash and then one of the names; "" if there is none.
+// requested returns the URL of the page's first request that contains a slash and then one of the names. If no URL does, it
+// returns "".
 func (b *tab) requested(names ...string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -221,7 +222,8 @@ func toolsModelFailure(t *testing.T, browser context.Context) {
 	checkReply(b, p, "cancelled")
 }
 
-// recordTickets is a script that collects the subprotocols of the page's sockets in window.protocols. They contain the tickets.
+// recordTickets is a script that collects the subprotocols of the page's sockets in window.protocols. The subprotocols contain
+// the tickets.
 const recordTickets = `window.protocols = [];
 	window.WebSocket = class extends WebSocket { constructor(url, protocols) { super(url, protocols); window.protocols.push(...protocols); } };`
 

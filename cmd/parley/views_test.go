@@ -317,7 +317,8 @@ func (b *tab) checkHostileReplies(p *process, model *textModel, texts []string) 
 	}
 }
 
-// checkRendered checks the rendered replies with hostile.violations, that user messages are plain text, and that nothing ran.
+// checkRendered checks that hostile.violations finds nothing in the rendered replies, that user messages are plain text, and that
+// nothing ran.
 func (b *tab) checkRendered() {
 	b.t.Helper()
 	b.loadHostile()

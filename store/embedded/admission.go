@@ -14,9 +14,9 @@ import (
 )
 
 // limits holds the counters of the rate limits of all owners. The one-minute windows are in memory only, because storing them
-// would need a commit for each request. A restart resets them. The daily count of an account's test keys is in the file and
-// survives a restart. limits also holds the requests of the last second that the file's usage does not include yet. Its methods
-// may be called from any goroutine.
+// would need a commit for each request. A restart resets these windows. The daily count of an account's test keys is in the file
+// and survives a restart. limits also holds the requests of the last second that the file's usage does not include yet. Its
+// methods may be called from any goroutine.
 type limits struct {
 	mu       sync.Mutex
 	counters map[conversation.Owner]*limit.Counters // guarded by mu
@@ -37,8 +37,8 @@ func newLimits(due func()) limits {
 	}
 }
 
-// of returns the owner's counters, and creates them if they are missing. Every idleEvery seconds, it removes the idle counters of
-// all owners. The caller must hold mu.
+// of returns the owner's counters, and creates missing counters. Every idleEvery seconds, it removes the idle counters of all
+// owners. The caller must hold mu.
 func (l *limits) of(o conversation.Owner, now limit.Second) *limit.Counters {
 	if now >= l.swept+idleEvery {
 		l.swept = now

@@ -38,8 +38,8 @@ func benchSession(b *testing.B, s *Store) conversation.Session {
 	return made.Session
 }
 
-// BenchmarkTurn measures BeginTurn and EndTurn. Each needs a commit, which it shares with the other operations that wait. The
-// runs with synced=false show the cost without the disk.
+// BenchmarkTurn measures BeginTurn and EndTurn. Each call needs a commit, which all waiting operations share. The runs with
+// synced=false show the cost without the disk.
 func BenchmarkTurn(b *testing.B) {
 	for _, sessions := range []int{1, 64} {
 		for _, noSync := range []bool{false, true} {

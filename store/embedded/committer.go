@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// maxBatch is the maximum number of operations in one transaction, so that the first does not wait for thousands of others.
+	// maxBatch is the maximum number of operations in one transaction. It keeps the first operation from waiting for thousands of
+	// later ones.
 	maxBatch = 1024
 	// maxScratch is the size, in bytes, of the largest buffer for values that the next transaction reuses.
 	maxScratch = 1 << 20
@@ -73,7 +74,7 @@ func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
 // if ctx ends.
 //
 // The committer may run an operation more than once; each run begins with the same stored state. An operation should check before
-// it writes: if it fails after a write, the committer rolls back the transaction and runs the rest of the batch again.
+// it writes. If it fails after a write, the committer rolls back the transaction and runs the rest of the batch again.
 func (s *Store) run(ctx context.Context, run func(*writing) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -131,8 +132,8 @@ func (s *Store) commit() {
 	}
 }
 
-// runBatch runs operations in one transaction. If an operation panics or fails after a write, runBatch runs the other operations
-// again without it. At the end, it releases all callers.
+// runBatch runs operations in one transaction. If an operation panics or fails after a write, runBatch leaves it out and runs the
+// other operations again. At the end, it releases all callers.
 func (s *Store) runBatch(taken []*operation) {
 	batch := make([]*operation, 0, len(taken))
 	for _, op := range taken {
@@ -230,8 +231,9 @@ func (w *writing) try(op *operation) (panicked bool) {
 }
 
 // fail decides whether the store can continue after transaction id has failed to commit. Usually it can, because the file still
-// has the state before the transaction. But if the sync of the meta page has failed, the last step of a commit, this process sees
-// the new state, and a crash may leave either state. Then the store refuses all writes and sweeps until the file is opened again.
+// has the state before the transaction. The exception is a failed sync of the meta page, the last step of a commit. Then this
+// process sees the new state, and a crash may leave either state. In this case the store refuses all writes and sweeps until the
+// file is opened again.
 func (s *Store) fail(id int, err error) {
 	visible := true
 	s.readers.RLock()
@@ -274,7 +276,7 @@ type writing struct {
 	usageSwept usage.Hour             // new value of Store.usageSwept
 
 	tally tally // the counts of usage
-	// requests has the requests that were taken from limits. They stay here until a commit has counted them.
+	// requests has the requests that were taken from limits. The requests stay here until a commit has counted them.
 	requests map[hourAt]int64
 	arena    []byte // the values of the transaction, which bbolt does not copy before the commit
 }

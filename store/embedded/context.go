@@ -131,7 +131,7 @@ func (w *writing) setVectors(at ref, vectors []conversation.ExchangeVector) erro
 	return nil
 }
 
-// summary returns a session's summary; the zero value if it has none.
+// summary returns the summary of a session. If the session has no summary, it returns the zero value.
 func (r *reading) summary(at ref) (conversation.Summary, error) {
 	return readSummary(r.bucket(summariesBucket).Get(at.key()))
 }

@@ -16,7 +16,7 @@
 //
 // All writes go through one goroutine, the committer. It takes up to 1,024 waiting operations, runs them in one bbolt
 // transaction, commits once (which syncs the file twice), and then releases their callers. This group commit shares the cost of
-// the disk: on one of our disks, one writer runs 300 turns a second, and 64 writers together run 7,000.
+// the disk. On our disk, one writer runs 300 turns a second, and 64 writers together run 7,000.
 //
 // Most methods that write submit one operation, which is atomic. RemoveExpired and EndOrphans submit several, so that other
 // writes do not wait long. If an operation fails after it has written, the transaction is rolled back, and the other operations
@@ -24,13 +24,14 @@
 // takes effect when the transaction is durable.
 //
 // A read uses its own bbolt transaction, a snapshot, and does not wait for the committer. It reads the journal after the
-// database, and reads both again if a reply has ended in between. There are two exceptions. A request with a test key is counted
-// in the file first (see below). A usage report waits until the pending requests are counted in the file.
+// database. If a reply has ended in between, it reads the database and the journal again. There are two exceptions. A request
+// with a test key is counted in the file first (see below). A usage report waits until the pending requests are counted in the
+// file.
 //
 // # What is durable when
 //
 //   - Before a method returns: sessions, messages, endings, summaries, API keys, idempotency keys, usage of turns, and the daily
-//     count of requests with an account's test keys, because that limit must survive a restart.
+//     count of requests with an account's test keys. The daily limit must survive a restart.
 //   - Within a second of the request: the counts of requests in the usage report. A commit for each request would make a read
 //     wait for the disk.
 //   - At each tick of the journal: the text of live replies. It is then in the page cache of the operating system, which survives
@@ -55,6 +56,6 @@
 //
 // After a removal, the bytes must be gone, but bbolt only marks pages as free. So a sweep overwrites the free pages with zeros
 // (scrub.go) and removes ended replies from the journal, at most once a second. Scrubbed waits for the sweep. If the process ends
-// before the sweep, the next process begins with one. The store cannot remove copies that a file system or an SSD keeps below the
-// file.
+// before the sweep, the next process begins with a sweep. The store cannot remove copies that a file system or an SSD keeps below
+// the file.
 package embedded

@@ -187,7 +187,7 @@ func TestOpen_AfterClose_HistoryUnchanged(t *testing.T) {
 		t.Errorf("the history (-before +after):\n%s", diff)
 	}
 	verify(t, s)
-	// New ids are greater than those of the last process.
+	// New ids are greater than the ids of the last process.
 	third, err := s.EndTurn(t.Context(), second.Key, completed("now"), conversation.Timing{})
 	must(t, err)
 	if next := beginTurn(t, s, session.ID, "later"); next.Message.ID <= third.ID || next.Key.Fence != 3 {

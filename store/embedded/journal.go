@@ -180,7 +180,7 @@ func (j *journal) text(id string) (text string, live bool) {
 }
 
 // write appends segments to their live replies and writes them to the file as one entry. If the write fails, no reply changes,
-// and the next entry overwrites the incomplete one.
+// and the next entry overwrites the incomplete entry.
 func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -212,7 +212,7 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 		for _, r := range touched {
 			r.text = r.text[:r.stored]
 		}
-		_ = j.file.Truncate(j.size) // if this fails, the next entry overwrites the incomplete one
+		_ = j.file.Truncate(j.size) // if this fails, the next entry overwrites the incomplete entry
 		return unavailable(fmt.Errorf("writing the journal: %w", err))
 	}
 	for _, r := range touched {
@@ -262,7 +262,7 @@ func (j *journal) empty() error {
 
 func (j *journal) rewritePath() string { return j.path + ".new" }
 
-// rewrite replaces the journal's file by a new one that contains the live text. It returns the new file and its size.
+// rewrite writes the live text to a new file, which replaces the journal's file. It returns the new file and its size.
 func (j *journal) rewrite() (_ *os.File, size int64, err error) {
 	file, err := os.OpenFile(j.rewritePath(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -55,8 +55,8 @@ func smallJournal(t *testing.T) ([]byte, map[string]string) {
 	return content, map[string]string{keyOf(1).ReplyID: "zwölf dreißig", keyOf(2).ReplyID: "\U0001F600 and on"}
 }
 
-// reopened opens a journal with this content. It checks that the text of each reply is a prefix of the text in want, and that the
-// rest can be written and read again. It returns the total length of the prefixes.
+// reopened opens a journal with this content. It checks that the text of each reply is a prefix of the text in want. It also
+// checks that the rest of each text can be written and read. It returns the total length of the prefixes.
 func reopened(t *testing.T, content []byte, want map[string]string) int {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journal")

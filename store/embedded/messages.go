@@ -95,8 +95,8 @@ func (s *Store) Message(ctx context.Context, owner conversation.Owner, sessionID
 }
 
 // withText calls read, which reads the database. If read returns a streaming reply, withText sets its content from the journal.
-// If the journal does not have the reply, because the reply has just ended or begun, withText reads the database and the journal
-// again, up to three times in all.
+// The journal lacks a reply that has just ended or begun. Then withText reads the database and the journal again, up to three
+// times in all.
 func (s *Store) withText(read func() (streaming *conversation.Message, err error)) error {
 	const tries = 3
 	for try := 1; ; try++ {

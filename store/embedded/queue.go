@@ -84,8 +84,8 @@ func (w *writing) enqueue(at ref, session *conversation.Session, who waiter) (*c
 }
 
 // taken records that a turn has begun; idempotency is the key of its request. The session is then granted to no waiter. taken
-// wakes the waiters that interrupt, because there is a new reply to cancel, and the waiters with the same key, because their
-// request is done.
+// wakes the waiters that interrupt, because there is a new reply to cancel. It also wakes the waiters with the same key, because
+// their request is done.
 func (w *writing) taken(at ref, idempotency string) {
 	q := w.queue(at)
 	if q.empty() {
@@ -121,7 +121,8 @@ func (w *writing) handOver(at ref) {
 	w.queues[at] = q
 }
 
-// refuse is for a waiter that cannot use the session. If the session is granted to that waiter, refuse passes it to the next one.
+// refuse is for a waiter that cannot use the session. If the session is granted to that waiter, refuse grants it to the next
+// waiter.
 func (w *writing) refuse(at ref, name string) {
 	if name != "" && w.queue(at).granted == name {
 		w.handOver(at)
@@ -149,7 +150,7 @@ func (s *Store) LeaveQueue(ctx context.Context, owner conversation.Owner, sessio
 	})
 }
 
-// leave removes a waiter from the queue. If the session is granted to the waiter, leave passes it to the next one.
+// leave removes a waiter from the queue. If the session is granted to the waiter, leave grants it to the next waiter.
 func (w *writing) leave(at ref, name string) {
 	q := w.queue(at)
 	if place := q.index(name); place >= 0 {

@@ -9,17 +9,17 @@ import (
 	"parley/conversation"
 )
 
-// The buckets of the file. In the keys, OWNER is the encoding of appendOwner, ids are ASCII text, and | joins without a
-// separator. Each part except the last has a fixed length or begins with its length. So the entries of one owner or session are
-// adjacent, and no other entries are among them. Numbers in brackets are lengths in bytes; numbers in keys are big-endian.
-// values.go describes the values; API keys are JSON.
+// These are the buckets of the file. In the keys, OWNER is the encoding of appendOwner, ids are ASCII text, and | joins two parts
+// without a separator. Each part except the last has a fixed length or begins with its length. So the entries of one owner or
+// session are adjacent, and no other entries are among them. Numbers in brackets are lengths in bytes; numbers in keys are
+// big-endian. values.go describes the values; API keys are JSON.
 const (
 	// sessionsBucket: OWNER | session id → session. Ids sort by creation time, so a list from newest to oldest reads backwards.
 	sessionsBucket = "sessions"
 	// messagesBucket: OWNER | session id | message id → message. The content of a streaming reply is in the journal, not here.
 	messagesBucket = "messages"
-	// indexBucket: OWNER | session id | message id → indexed message. Sessions with the policy fifo and streaming replies have no
-	// entries.
+	// indexBucket: OWNER | session id | message id → indexed message. A streaming reply has no entry. The messages of a session
+	// with the policy fifo have no entries.
 	indexBucket = "index"
 	// summariesBucket: OWNER | session id → summary.
 	summariesBucket = "summaries"
@@ -48,8 +48,8 @@ const (
 	secretsBucket = "secrets"
 	// accountsBucket: length of account (2) | account → tier. An account is created with its first key.
 	accountsBucket = "accounts"
-	// daysBucket: account → day number (8) | count (8). The number of requests with the account's test keys on the last day that
-	// had one.
+	// daysBucket: account → day number (8) | count (8). The count is the number of requests with the account's test keys on that
+	// day.
 	daysBucket = "days"
 	// metaBucket: "schema" → schemaVersion.
 	metaBucket = "meta"
@@ -194,12 +194,12 @@ func (s span) within(key, value []byte) (suffix, v []byte, ok bool) {
 	return key[len(s.prefix):], value, true
 }
 
-// from moves to the first key whose suffix is greater than or equal to suffix.
+// from moves to the first key with a suffix greater than or equal to suffix.
 func (s span) from(suffix string) ([]byte, []byte, bool) {
 	return s.within(s.cursor.Seek(append(s.prefix[:len(s.prefix):len(s.prefix)], suffix...)))
 }
 
-// before moves to the last key whose suffix is less than suffix; with "", to the last key of the span.
+// before moves to the last key with a suffix less than suffix. If suffix is "", it moves to the last key of the span.
 func (s span) before(suffix string) ([]byte, []byte, bool) {
 	seek := s.prefix[:len(s.prefix):len(s.prefix)]
 	if suffix == "" {

@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	// scrubPages is the number of pages that a sweep examines before it lets writers continue: 512 pages of 4 KB (2 MB) take a
+	// scrubPages is the number of pages that a sweep examines before it lets writers continue. 512 pages of 4 KB (2 MB) take a
 	// fraction of a millisecond.
 	scrubPages = 512
 	// scrubInterval is the pause between two sweeps, because a sweep examines the whole file (150 ms for 1.8 GB).
 	scrubInterval = time.Second
 )
 
-// scrubber overwrites removed data. bbolt never writes a page in place: removed values, and older versions of other values,
+// scrubber overwrites removed data. bbolt never writes a page in place. Removed values, and older versions of other values,
 // remain in free pages of the file until bbolt uses these pages again. After a removal, the scrubber sweeps once over the file
 // and overwrites the free pages with zeros.
 //
 // This is as safe as the writes of bbolt itself (checked against the source of 1.5.0, the version in go.mod):
 //
-//   - Commit N writes only to pages that were free when it began, syncs them, then writes and syncs its meta page. From then on,
-//     a crash leaves state N. Pages that N no longer needs are pending, not free, because the previous meta page and its readers
-//     refer to them (freelist.Free, Tx.Commit).
-//   - A write transaction that begins makes pending pages free, except those that an open reader may need (DB.beginRWTx,
-//     freelist.ReleasePendingPages). It may write to any free page before it commits. So bbolt itself may overwrite every page
-//     that is free when the transaction begins, because the meta page on disk, N, does not refer to such a page.
+//   - Commit N writes only to pages that were free when it began, and syncs these pages. Then it writes and syncs its meta page.
+//     From then on, a crash leaves state N. Pages that N no longer needs are pending, not free, because the previous meta page
+//     and its readers refer to them (freelist.Free, Tx.Commit).
+//   - A write transaction that begins makes pending pages free, except pages that an open reader may need (DB.beginRWTx,
+//     freelist.ReleasePendingPages). It may write to any free page before it commits. The meta page on disk, N, refers to no page
+//     that is free when the transaction begins. So bbolt itself may overwrite every such page.
 //   - Tx.Page reports both free and pending pages as "free". A transaction that begins while no reader is open, and changes
 //     nothing, has no pending pages. So the sweep begins such a transaction while readers are locked out. Later readers refer to
 //     N, so they need not wait for the sweep. The transaction is rolled back, so the sweep does not change the state of bbolt.
@@ -104,7 +104,7 @@ func (c *scrubber) want() {
 	}
 }
 
-// close runs a last sweep, if one is requested, and waits for the goroutine to end.
+// close runs the last requested sweep, if it has not run yet, and waits for the goroutine to end.
 func (c *scrubber) close() {
 	close(c.quit)
 	<-c.done

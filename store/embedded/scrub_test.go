@@ -148,7 +148,7 @@ func TestScrub_ClearedMessages_LeaveNoTrace(t *testing.T) {
 	left := leaveTraces(t, s, 6, false)
 	_, err := s.ClearMessages(t.Context(), somebody, left.session.ID, "clears")
 	must(t, err)
-	// The session remains. So do the idempotency keys with the ids of their replies, so that a repeated request does not run
+	// The session remains. The idempotency keys and the ids of their replies remain too, so that a repeated request does not run
 	// again.
 	left.marks = slices.DeleteFunc(left.marks[4:], func(mark string) bool { return !strings.HasPrefix(mark, "MARK") })
 	wantNoTrace(t, s, path, left)
@@ -215,7 +215,7 @@ func TestOpen_RemovalWithoutSweep_LeavesNoTrace(t *testing.T) {
 }
 
 // Sweeps run without a pause while sessions are created, deleted and read.
-func TestScrub_BesideReadsAndWrites_DataIntact(t *testing.T) {
+func TestScrub_DuringReadsAndWrites_DataIntact(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
@@ -267,8 +267,8 @@ func TestScrub_BesideReadsAndWrites_DataIntact(t *testing.T) {
 	verify(t, s)
 }
 
-// The test removes a session during a read of that session. The removal makes the reader's pages free, but they must not change
-// until the reader is done.
+// The test removes a session during a read of that session. The removal makes the reader's pages free, but these pages must not
+// change until the reader is done.
 func TestScrub_WaitsForOlderReader(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))

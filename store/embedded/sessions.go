@@ -6,8 +6,8 @@ import (
 	"parley/conversation"
 )
 
-// expiredAtOnce is the maximum number of sessions, and of requests, that RemoveExpired removes in one transaction, so that other
-// writes do not wait long.
+// expiredAtOnce is the maximum number of sessions, and also of requests, that RemoveExpired removes in one transaction. It keeps
+// other writes from waiting long.
 const expiredAtOnce = 64
 
 // CreateSession implements conversation.Store. The new id is greater than the ids of all other sessions of the owner.

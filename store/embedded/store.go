@@ -34,7 +34,7 @@ type Options struct {
 	scrubInterval time.Duration // for tests only; 0 means the constant scrubInterval
 }
 
-// Store is an open database file with its journal. Its methods may be called from any goroutine. After Close they return
+// Store is an open database file with its journal. Its methods may be called from any goroutine. After Close, the methods return
 // conversation.ErrUnavailable.
 type Store struct {
 	// constant
@@ -151,8 +151,8 @@ func (s *Store) load(journalPath string) error {
 	return err
 }
 
-// upgrade checks the schema of the file and sets the present one. It does not rewrite values of schema 2: a value is replaced
-// when it changes.
+// upgrade checks the schema version of the file and sets the present version. It does not rewrite values of schema 2: a value is
+// replaced when it changes.
 func upgrade(meta *bbolt.Bucket) error {
 	switch version := string(meta.Get([]byte(schemaKey))); version {
 	case schemaVersion:
@@ -164,8 +164,8 @@ func upgrade(meta *bbolt.Bucket) error {
 	}
 }
 
-// Close waits for the submitted writes, refuses later ones, runs a requested sweep, and closes the file. Calling it again is safe
-// and does nothing.
+// Close waits for the submitted writes, refuses later writes, runs a requested sweep, and closes the file. Calling it again is
+// safe and does nothing.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {

@@ -13,8 +13,8 @@ import (
 	"parley/stream"
 )
 
-// BeginTurn implements conversation.Store. If the session is granted to the waiter, but its turn is refused because of the window
-// or the rate limit, the session goes to the next waiter in the queue.
+// BeginTurn implements conversation.Store. If the window or the rate limit refuses the turn of a waiter that was granted the
+// session, the session goes to the next waiter.
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	r := reservation{admission: auth.AdmissionOf(ctx)}
 	begun, err := update(ctx, s, func(w *writing) (conversation.TurnStart, error) {
@@ -69,8 +69,8 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 	return begun, w.putTurn(at, &begun, last, idempotencyOf(turn.Idempotency))
 }
 
-// mayBegin decides whether a turn begins now. If so, it reserves the turn's tokens. If not, there are two cases. Either other
-// reports that the request is a replay or that it waits in the queue, or err is the reason why the turn is refused.
+// mayBegin decides whether a turn begins now. If so, it reserves the turn's tokens. If not, other reports that the request is a
+// replay or that it waits in the queue. If the turn is refused, err is the reason.
 func (w *writing) mayBegin(at ref, session *conversation.Session, turn *conversation.NewTurn, r *reservation) (other conversation.TurnStart, begins bool, err error) {
 	if r.admission != nil { // the key may have been revoked while the send waited in the queue
 		if err := w.alive(r.admission); err != nil {
@@ -108,7 +108,7 @@ func (w *writing) mayBegin(at ref, session *conversation.Session, turn *conversa
 	return other, true, nil
 }
 
-// reserve reserves the tokens of a turn. If the transaction runs again, it does not reserve them twice.
+// reserve reserves the tokens of a turn. If the transaction runs again, it does not reserve the tokens twice.
 func (w *writing) reserve(r *reservation, tokens int) (err error) {
 	if r.admission == nil || r.made {
 		return nil

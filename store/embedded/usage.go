@@ -15,7 +15,7 @@ import (
 	"parley/stream"
 )
 
-// oldAtOnce is the maximum number of old buckets of usage that one transaction removes, so that other writes do not wait long.
+// oldAtOnce is the maximum number of old buckets of usage that one transaction removes. It keeps other writes from waiting long.
 const oldAtOnce = 4096
 
 // Usage implements conversation.Store. It reads the owner's buckets of the hours [from, to), and the lifetime of each session of
@@ -167,8 +167,8 @@ func (w *writing) count(owner conversation.Owner, hour usage.Hour, counted usage
 	return nil
 }
 
-// putTally writes the buckets that the transaction changes, after it has added the recorded requests to them. It is the last step
-// of a transaction.
+// putTally adds the recorded requests to the tally, and then writes all buckets of the tally. It is the last step of a
+// transaction.
 func (w *writing) putTally() error {
 	w.store.limits.take(w.requests)
 	for at, n := range w.requests {
@@ -286,7 +286,7 @@ func (w *writing) settleLeft(keys [][]byte) (settled int, err error) {
 }
 
 // removeOldUsage removes up to oldAtOnce buckets that are older than usage.RetentionHours. more reports whether old buckets are
-// left. After it has removed all of them, removeOldUsage does nothing for the rest of the hour.
+// left. After it has removed all old buckets, removeOldUsage does nothing for the rest of the hour.
 func (w *writing) removeOldUsage() (more bool, err error) {
 	now := momentHour(w.now)
 	if w.store.usageSwept == now {

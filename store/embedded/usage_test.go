@@ -52,8 +52,8 @@ func countKeys(t testing.TB, s *Store, bucket string) (n int) {
 	return n
 }
 
-// verifyUsage checks that each owner's usage is consistent with the rest of the file: every turn that began has ended, is live,
-// or must still be settled, and the usage includes that of all existing sessions.
+// verifyUsage checks that each owner's usage is consistent with the rest of the file. Every turn that began must have ended, be
+// live, or be unsettled. The usage must include the usage of all existing sessions.
 func (w *writing) verifyUsage() error {
 	sums := make(map[conversation.Owner]*usage.Bucket)
 	of := func(key []byte) *usage.Bucket {

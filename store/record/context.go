@@ -7,16 +7,16 @@ import (
 	"parley/conversation"
 )
 
-// AppendIndexed appends the record of x, which lacks ID, Terms and Vector, and returns the extended slice. The caller may append
-// the terms to the record (x.Terms.AppendBinary). Only the policy semantic needs them.
+// AppendIndexed appends the record of x to b and returns the extended slice. The record lacks ID, Terms and Vector. The caller
+// may append the terms to the record (x.Terms.AppendBinary). Only the policy semantic needs the terms.
 func AppendIndexed(b []byte, x *conversation.Indexed) []byte {
 	b = appendText(append(b, Version), string(x.Role))
 	b = appendText(appendInts(b, x.Tokens), flagText(x.Skip))
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(x.Priority))
 }
 
-// ReadIndexed decodes a record of AppendIndexed into x. If terms follow the record, it decodes them too. It does not change the
-// other fields of x. It returns ErrMalformed, or the error of x.Terms.UnmarshalBinary.
+// ReadIndexed decodes a record of AppendIndexed into x. If terms follow the record, ReadIndexed decodes the terms too. It does
+// not change the other fields of x. It returns ErrMalformed, or the error of x.Terms.UnmarshalBinary.
 func ReadIndexed[T string | []byte](record T, x *conversation.Indexed) error {
 	r := reader[T]{rest: record}
 	if r.byte() != Version {

@@ -15,7 +15,7 @@ const (
 	hasSimilarity // Similarity of the context; it follows the error because it was added later
 )
 
-// AppendMessage appends the record of m, which lacks ID, SessionID, CreatedAt and Terms, and returns the extended slice.
+// AppendMessage appends the record of m to b and returns the extended slice. The record lacks ID, SessionID, CreatedAt and Terms.
 func AppendMessage(b []byte, m *conversation.Message) []byte {
 	b = append(b, Version)
 	b = appendText(b, string(m.Role))

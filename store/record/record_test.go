@@ -196,7 +196,7 @@ func TestRead_CutShort_Malformed(t *testing.T) {
 }
 
 // wantMalformed cuts a record after each number of bytes. Reading it must fail, unless exactly its optional bytes are missing.
-// optional is the number of these bytes, which are the last ones.
+// optional is the number of optional bytes, which are at the end.
 func wantMalformed[S any](t *testing.T, c codec[S], optional int) {
 	t.Helper()
 	value := filled[S]()

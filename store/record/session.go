@@ -12,8 +12,8 @@ const (
 	hasTurns                 // the fields that turns change follow; all are zero in a session that never had a turn
 )
 
-// AppendSession appends the record of s, which lacks its ID, and returns the extended slice. CreatedAt and ExpiresAt come first,
-// for ReadLifetime.
+// AppendSession appends the record of s to b and returns the extended slice. The record lacks ID. CreatedAt and ExpiresAt come
+// first, for ReadLifetime.
 func AppendSession(b []byte, s *conversation.Session) []byte {
 	flags := byte(0)
 	if s.Context.CompressionEnabled {

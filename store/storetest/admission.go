@@ -29,7 +29,7 @@ func admissionTests() []test {
 	}
 }
 
-// smallLimits are low enough for a test to reach them.
+// smallLimits are rate limits that a test can reach.
 var smallLimits = limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 100_000}
 
 // key creates an API key of the subject's owner. It returns the principal of requests with that key.

@@ -272,7 +272,7 @@ func summaryTests() []test {
 // summaryUsage is the usage of each summary in these tests.
 var summaryUsage = conversation.Usage{Prompt: 300, Completion: 40, Total: 340}
 
-// summaryTo returns a summary of the first count messages of a session. m is the last of them.
+// summaryTo returns a summary of the first count messages of a session. m is the last of these messages.
 func summaryTo(m conversation.Message, count int) conversation.Summary {
 	return conversation.Summary{Text: "Summary up to " + m.ID, Tokens: 9, Last: m.ID, Count: count, Replaced: 30 * count}
 }

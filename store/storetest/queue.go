@@ -189,7 +189,7 @@ func interruptWoken(t *testing.T, s *subject) {
 	queued := s.queue(t, urgent)
 	same(t, "the live reply", queued.Live, "")
 	begun := s.begin(t, first)
-	granted(t, queued) // woken early, so that it sees the new live reply
+	granted(t, queued) // the waiter is woken early, so that it sees the new live reply
 	queued = s.queue(t, urgent)
 	same(t, "the live reply to cancel", queued.Live, begun.Reply.ID)
 	s.end(t, begun.Key, cancelled)

@@ -54,7 +54,7 @@ func readBack(t *testing.T, s *subject) {
 	}
 }
 
-// everyCall calls methods that take a session id and fail without the session. It returns their errors by method.
+// everyCall calls most of the methods that fail if the session does not exist. It returns the errors by method.
 func everyCall(s *subject, sessionID string) map[string]error {
 	_, session := s.store.Session(s.ctx, s.owner, sessionID)
 	_, messages := s.store.Messages(s.ctx, s.owner, sessionID, conversation.MessageQuery{Limit: 10})

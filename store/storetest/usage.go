@@ -64,7 +64,7 @@ func sameBucket(t *testing.T, what string, got, want *usage.Bucket) {
 	same(t, what, maps.Collect(got.All()), maps.Collect(want.All()))
 }
 
-// ofTurns returns the usage of n turns of a question and an answer. It does not include the usage of their sessions.
+// ofTurns returns the usage of n turns of a question and an answer. It does not include the usage of sessions.
 func ofTurns(n int64) usage.Bucket {
 	b := usage.Bucket{
 		UserMessages: n, AssistantMessages: n, PromptTokens: 17 * n, CompletionTokens: 5 * n, Completed: n,
