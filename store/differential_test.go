@@ -153,7 +153,8 @@ func (p *pair) list(r *rapid.T) {
 	from, user := rapid.Bool().Draw(r, "from"), rapid.SampledFrom([]string{"", "user_0000000000000000", "user_0000000000000009"}).Draw(r, "of user")
 	p.both(r, "Sessions", func(s *side) (any, error) {
 		query := conversation.SessionQuery{UserID: user, Limit: limit}
-		if _, err := s.store.Session(p.t.Context(), p.owner, before(s)); from && err == nil { // not for a deleted session, because the start of the page would depend on the clock
+		// Before is not set to a deleted session, because the start of the page would then depend on the clock.
+		if _, err := s.store.Session(p.t.Context(), p.owner, before(s)); from && err == nil {
 			query.Before = before(s)
 		}
 		return s.store.Sessions(p.t.Context(), p.owner, query)
@@ -257,8 +258,8 @@ func (p *pair) try(r *rapid.T, turn conversation.NewTurn, sessionID func(s *side
 	}
 }
 
-// queuedTurn draws a turn from the last eight turns that were queued. It returns the turn, and a function for the id of its
-// session, which differs between the stores. ok is false if no turn was queued.
+// queuedTurn draws a turn from the last eight turns that were queued. It returns the turn, and a function for the id of the
+// turn's session, because this id differs between the stores. ok is false if no turn was queued.
 func (p *pair) queuedTurn(r *rapid.T) (turn conversation.NewTurn, sessionID func(s *side) string, ok bool) {
 	if len(p.turns) == 0 {
 		return turn, nil, false
@@ -274,8 +275,8 @@ func (p *pair) queuedTurn(r *rapid.T) (turn conversation.NewTurn, sessionID func
 func (p *pair) retry(r *rapid.T) {
 	if turn, sessionID, ok := p.queuedTurn(r); ok {
 		for _, s := range p.stores {
-			// If the turn is live already, Redis returns it again, and the embedded store does not. So the test skips sessions
-			// with a live reply.
+			// If the turn is live already, Redis returns the turn again, and the embedded store does not. So the test skips
+			// sessions with a live reply.
 			for _, key := range s.keys {
 				if key.SessionID == sessionID(s) {
 					if session, err := s.store.Session(p.t.Context(), p.owner, key.SessionID); err == nil && session.LiveReply != "" {

@@ -157,7 +157,7 @@ func pageStop(t *testing.T, browser context.Context) {
 	}
 	b.photograph("stopped")
 
-	// A stopped reply can be retried, and its message edited.
+	// The user can retry a stopped reply, edit its message, or send the message again.
 	press := func(status, label string) {
 		b.until(fmt.Sprintf(`((button) => button && (button.click(), true))([...document.querySelectorAll('article%s .actions button')]
 			.findLast((button) => button.textContent === %q))`, status, label))

@@ -9,8 +9,8 @@
 //
 // # Start
 //
-// serve starts in this order. A mistake in the configuration stops it before it changes anything, and no request arrives before
-// the service is ready:
+// serve starts in this order. A mistake in the configuration ends serve before it changes anything. No request arrives before the
+// service is ready:
 //
 //  1. Check the flags. Every flag has an environment variable. An error names the flag and the variable, and never repeats a
 //     value that may hold a secret.
@@ -18,14 +18,14 @@
 //     model. The simulated model is labelled as simulated everywhere. If --model and the URL or key of an API are set, the model
 //     server need not run yet.
 //  3. Open the store. The embedded store is locked by one process; Redis is shared by any number of nodes.
-//  4. Start the conversation service. With the embedded store it ends the orphans of a crash before the first request.
+//  4. Start the conversation service. With the embedded store, the service ends the orphans of a crash before the first request.
 //  5. Listen, and only then create the first admin key. A start that fails must not create a key, because nobody would see its
 //     secret.
 //  6. Print the address of the page, the store, the model, and the key if one was created. Logs go to standard error.
 //
 // # Drain
 //
-// SIGTERM and SIGINT drain the server. Every deployment drains it:
+// SIGTERM and SIGINT drain the server. Every deployment drains the server, in these steps:
 //
 //  1. /readyz answers 503, so that load balancers stop sending; new sends get 503 with Retry-After. Reading still works.
 //  2. WebSockets get a draining frame. The server closes a WebSocket with 1012 as soon as no session of the WebSocket has a live
@@ -54,6 +54,6 @@
 // # Tests
 //
 // The tests of this package run the real binary: one process, several processes on one Redis, or one process with Chromium as its
-// client. The first test that needs the binary builds it. Under `make test` it has the race detector, and a test fails if its
-// process reports a race. No test sets an upper limit on a duration: every wait has a timeout that only a hang reaches.
+// client. The first test that needs the binary builds it. Under `make test`, the binary has the race detector, and a test fails
+// if its process reports a race. No test sets an upper limit on a duration: every wait has a timeout that only a hang reaches.
 package main

@@ -23,7 +23,7 @@ type viewer struct {
 	t    *testing.T
 	conn *websocket.Conn
 	ctx  context.Context
-	text string // all deltas so far
+	text string // text of all deltas so far
 }
 
 // subscribe opens a WebSocket and subscribes to the session. If session is "", it does not subscribe.
@@ -131,7 +131,7 @@ func send(p *process, session string) <-chan response {
 }
 
 // scene is a server with a model that pauses in the middle of a reply. A caller waits for the whole reply, and a viewer has
-// received its text so far.
+// received the text so far.
 type scene struct {
 	*process
 	dir     string
@@ -279,7 +279,7 @@ func TestDrain_SilentClient_ExitsBeforeTimeout(t *testing.T) {
 	}
 }
 
-// An SSE stream is a pending request: the server serves it until the reply ends.
+// An SSE stream is a pending request, so the server serves the stream until the reply ends.
 func TestDrain_SSE_StreamsToTerminalEvent(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

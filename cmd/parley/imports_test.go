@@ -196,7 +196,8 @@ func inspect(t *testing.T, files []source) (complaints []string) {
 
 func hasText(doc *ast.CommentGroup) bool { return doc != nil && strings.TrimSpace(doc.Text()) != "" }
 
-// forbidden returns the reason why the package name, or its tests, must not import the package imported; "" if it may.
+// forbidden returns the reason why the package name, or its tests, must not import the package imported. It returns "" if the
+// import is allowed.
 func forbidden(name, imported string, test bool) string {
 	who := name
 	if test {

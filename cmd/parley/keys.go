@@ -16,7 +16,7 @@ import (
 )
 
 // keys is `parley keys`. It manages keys like the API, but directly in the store, without a key or a server. Unlike the API, it
-// can choose the account, its tier, and the mode.
+// can choose the account, the tier of the account, and the mode.
 type keys struct {
 	Create keysCreate `cmd:"" help:"Create a key. Its secret, shown only once, is alone on standard output; its record is on standard error."`
 	List   keysList   `cmd:"" help:"List the keys of an account and mode, newest first."`

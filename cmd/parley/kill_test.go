@@ -121,7 +121,7 @@ func (k *loadClient) history(p *process) (messages []map[string]any) {
 	}
 }
 
-// The server is killed at random moments. No message that it has acknowledged may be missing or differ afterwards.
+// The server is killed at random moments. No message that the server has acknowledged may be missing or differ afterwards.
 func TestKill_AnyMoment_KeepsAcknowledgedMessages(t *testing.T) {
 	t.Parallel()
 	const rounds, clients = 50, 6

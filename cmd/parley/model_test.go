@@ -23,7 +23,7 @@ type wordsModel struct {
 
 	mu      sync.Mutex
 	written map[string][]time.Time // guarded by mu; by the newest message: the time at which each word was written
-	closed  map[string]bool        // guarded by mu; by the newest message, set when its request ends: true if the reply was incomplete
+	closed  map[string]bool        // guarded by mu; by the newest message of an ended request: whether words were missing
 	allowed int                    // guarded by mu; maximum number of words of a reply
 	more    chan struct{}          // guarded by mu; closed when allowed grows
 }

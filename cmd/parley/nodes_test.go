@@ -52,7 +52,7 @@ type event struct {
 }
 
 // events reads the SSE stream of the reply at path and calls show for each event, until the stream ends. The stream begins after
-// the cursor after. If after is "", it begins at the start of the reply.
+// the cursor after. If after is "", the stream begins at the start of the reply.
 func (p *process) events(ctx context.Context, path, after string, show func(event)) error {
 	request, err := http.NewRequestWithContext(ctx, "GET", p.url+path+"/stream", nil)
 	if err != nil {
@@ -118,7 +118,7 @@ func (p *process) follow(path string) (text string, end event, at time.Time) {
 	return text, end, at
 }
 
-// In each round, a node is killed in the middle of a reply. The other node must end the reply for its viewer.
+// In each round, a node is killed in the middle of a reply. The other node must end the reply for the viewer.
 func TestNodes_OneKilled_OtherEndsItsReply(t *testing.T) {
 	t.Parallel()
 	const groups, rounds = 6, 5
@@ -197,8 +197,8 @@ func raise(most *atomic.Int64, d time.Duration) {
 	}
 }
 
-// The test suspends a node with SIGSTOP until its heartbeat has expired. The other node ends the reply. The fencing token must
-// then reject the writes of the first node.
+// The test suspends a node with SIGSTOP until the heartbeat of the node has expired. The other node ends the reply. The fencing
+// token must then reject the writes of the first node.
 func TestNodes_NodeSuspendedDuringReply_ItsWritesFenced(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, 10*time.Millisecond)

@@ -216,7 +216,7 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 	defer cancelSockets()
 	handler.DrainSockets(sockets)
 	<-drained
-	// The replies of pending requests have ended by now. Only the responses must still be written.
+	// The replies of pending requests have ended by now. The server must still write their responses.
 	last, cancelLast := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancelLast()
 	if err := web.Shutdown(last); err != nil {

@@ -63,7 +63,7 @@ var (
 )
 
 // titles is an expression for the titles in the list, in order and separated by commas. focused is an expression for the title of
-// the focused list entry. If another element has the focus, its value is the id of that element.
+// the focused list entry. If another element has the focus, the value of focused is the id of that element.
 const (
 	titles  = `[...document.querySelectorAll("#sessions .title")].map((e) => e.textContent).join()`
 	focused = `(document.activeElement.querySelector(".title")?.textContent ?? document.activeElement.id)`

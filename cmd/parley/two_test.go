@@ -59,8 +59,8 @@ func TestNodes_TwoProcesses_BehaveAsOneService(t *testing.T) {
 	})
 }
 
-// sendTwenty sends twenty messages at once, to both nodes. Each must get its reply, and the history must have each reply directly
-// after its message.
+// sendTwenty sends twenty messages at once, to both nodes. Each send must get its reply. In the history, each reply must come
+// directly after its message.
 func sendTwenty(t *testing.T, p *pair) {
 	session := p.node(0).session()
 	var sends sync.WaitGroup

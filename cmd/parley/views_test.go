@@ -247,7 +247,7 @@ func (b *tab) loadHostile() {
 // settled waits until the page has rendered all replies. It returns a checksum of the HTML of each reply, by message id.
 func (b *tab) settled() map[string]int {
 	b.t.Helper()
-	const frames = 15 // number of frames without a change; while text is left to render, the page renders some in every frame
+	const frames = 15 // number of frames without a change; until all text is rendered, the page renders some text in every frame
 	b.resolves(fmt.Sprintf(`new Promise((resolve) => {
 		let quiet = 0;
 		new MutationObserver(() => (quiet = 0)).observe(document.getElementById("log"), { subtree: true, childList: true, characterData: true });

@@ -70,8 +70,8 @@ func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
 }
 
 // run passes an operation to the committer and returns when the operation is durable or has failed. If ctx ends before the
-// committer has taken the operation, the operation does not run. Once the committer has taken it, run waits for the result even
-// if ctx ends.
+// committer has taken the operation, the operation does not run. Once the committer has taken the operation, run waits for the
+// result even if ctx ends.
 //
 // The committer may run an operation more than once; each run begins with the same stored state. An operation should check before
 // it writes. If it fails after a write, the committer rolls back the transaction and runs the rest of the batch again.
@@ -230,10 +230,10 @@ func (w *writing) try(op *operation) (panicked bool) {
 	return false
 }
 
-// fail decides whether the store can continue after transaction id has failed to commit. Usually it can, because the file still
-// has the state before the transaction. The exception is a failed sync of the meta page, the last step of a commit. Then this
-// process sees the new state, and a crash may leave either state. In this case the store refuses all writes and sweeps until the
-// file is opened again.
+// fail decides whether the store can continue after transaction id has failed to commit. Usually the store can continue, because
+// the file still has the state before the transaction. The exception is a failed sync of the meta page, the last step of a
+// commit. Then this process sees the new state, and a crash may leave either state. In this case the store refuses all writes and
+// sweeps until the file is opened again.
 func (s *Store) fail(id int, err error) {
 	visible := true
 	s.readers.RLock()

@@ -48,7 +48,7 @@ func crashChild(path string) int {
 	return 1
 }
 
-// crashSession creates a session, runs four turns in it, and deletes it with a probability of one third.
+// crashSession creates a session and runs four turns in the session. Then it deletes the session with a probability of one third.
 func crashSession(ctx context.Context, s *Store, report func(...any)) error {
 	made, err := s.CreateSession(ctx, somebody, conversation.NewSession{
 		UserID: "user_0123456789abcdef", Context: conversation.DefaultContextConfig,
@@ -131,8 +131,8 @@ func recordLine(t *testing.T, reported map[string]*acknowledged, line string) {
 	}
 }
 
-// crash runs a child. When the child has printed line number after, counted from 0, crash kills it. It records the operations in
-// all complete lines in reported.
+// crash runs a child. When the child has printed line number after, counted from 0, crash kills the child. It records the
+// operations in all complete lines in reported.
 func crash(t *testing.T, path string, after int, reported map[string]*acknowledged) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0])

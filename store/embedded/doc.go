@@ -10,7 +10,7 @@
 //     versions, so that an older program never misreads a newer file.
 //   - PATH-journal has the text of live replies (journal.go). At every tick (50 ms), the store appends an entry with a checksum.
 //     A turn changes the database only when it begins or ends. The store empties the journal when no reply is live, and rewrites
-//     it when it exceeds 8 MB.
+//     the journal when its size exceeds 8 MB.
 //
 // # Writes
 //
@@ -24,9 +24,8 @@
 // takes effect when the transaction is durable.
 //
 // A read uses its own bbolt transaction, a snapshot, and does not wait for the committer. It reads the journal after the
-// database. If a reply has ended in between, it reads the database and the journal again. There are two exceptions. A request
-// with a test key is counted in the file first (see below). A usage report waits until the pending requests are counted in the
-// file.
+// database. If a reply has ended in between, the read starts again. There are two exceptions. A request with a test key is
+// counted in the file first (see below). A usage report waits until the pending requests are counted in the file.
 //
 // # What is durable when
 //
@@ -45,7 +44,7 @@
 //
 // If a commit fails, for example on a full disk, its operations return conversation.ErrUnavailable and change nothing, and later
 // writes may succeed. There are two exceptions: the sync of bbolt's meta page fails, or bbolt panics. Then it is unknown which
-// state a crash would leave, and the store refuses all writes until it is opened again.
+// state a crash would leave, and the store refuses all writes until the file is opened again.
 //
 // # Removal and expiry
 //

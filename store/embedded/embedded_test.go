@@ -282,8 +282,8 @@ func TestBeginTurn_ClockWentBack_IDsStillIncrease(t *testing.T) {
 	}
 }
 
-// The test counts allocations, because their number grows with the number of messages that the store reads. It is not parallel,
-// because AllocsPerRun forbids parallel tests.
+// The test counts allocations. Their number grows with the number of messages that the store reads. It is not parallel, because
+// AllocsPerRun forbids parallel tests.
 func TestTurn_LongHistory_CostsNoMore(t *testing.T) {
 	s := open(t, newPath(t))
 	cost := func(messages int) (read, turn float64) {

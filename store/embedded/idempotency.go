@@ -55,7 +55,7 @@ func (w *writing) remember(at ref, i *conversation.Idempotency, turn conversatio
 	return w.put(forgetBucket, forgetKey(request.Expires, at.owner, i.Key), nil)
 }
 
-// forget removes the entries of an idempotency key. If it has no entries, forget does nothing.
+// forget removes the entries of an idempotency key. If the key has no entries, forget does nothing.
 func (w *writing) forget(o conversation.Owner, key string) error {
 	value := w.bucket(idempotencyBucket).Get(idempotencyKey(o, key))
 	if value == nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // journalLimit is the size, in bytes, above which the journal is rewritten without ended replies. If the live text takes more
-// than half of this size, the limit is twice the live text, so that each rewrite can free space. Rewriting 8 MB, or replaying it
+// than half of this size, the limit is twice the live text, so that each rewrite can free space. Rewriting 8 MB, or reading 8 MB
 // when the store is opened, takes well under a second.
 const journalLimit = 8 << 20
 
@@ -153,7 +153,7 @@ func (j *journal) begin(key conversation.TurnKey) {
 	j.live[key.ReplyID] = &liveText{key: key}
 }
 
-// end removes a reply. If no other reply is live, it empties the file.
+// end removes a reply. If no other reply is live, end empties the file.
 func (j *journal) end(id string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -179,8 +179,8 @@ func (j *journal) text(id string) (text string, live bool) {
 	return string(validPrefix(r.text)), true
 }
 
-// write appends segments to their live replies and writes them to the file as one entry. If the write fails, no reply changes,
-// and the next entry overwrites the incomplete entry.
+// write appends segments to their live replies, and writes the segments to the file as one entry. If the write fails, no reply
+// changes, and the next entry overwrites the incomplete entry.
 func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

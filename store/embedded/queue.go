@@ -51,8 +51,8 @@ func (w *writing) mayTake(at ref, session *conversation.Session, name string) bo
 	return session.LiveReply == "" && (granted == "" || granted == name)
 }
 
-// enqueue adds a waiter to a session's queue: at the end or, if it interrupts, at the head. A waiter that is already queued keeps
-// its place. If taken has closed its channel, it gets a new channel.
+// enqueue adds a waiter to a session's queue: at the end or, if the waiter interrupts, at the head. A waiter that is already
+// queued keeps its place. If taken has closed its channel, it gets a new channel.
 func (w *writing) enqueue(at ref, session *conversation.Session, who waiter) (*conversation.Queued, error) {
 	if who.name == "" {
 		return nil, errors.New("embedded: a waiter needs a name")
@@ -83,9 +83,9 @@ func (w *writing) enqueue(at ref, session *conversation.Session, who waiter) (*c
 	return &conversation.Queued{Granted: q.waiting[place].granted, Live: session.LiveReply}, nil
 }
 
-// taken records that a turn has begun; idempotency is the key of its request. The session is then granted to no waiter. taken
-// wakes the waiters that interrupt, because there is a new reply to cancel. It also wakes the waiters with the same key, because
-// their request is done.
+// taken records that a turn has begun. idempotency is the idempotency key of the turn's request. The session is then granted to
+// no waiter. taken wakes the waiters that interrupt, because there is a new reply to cancel. It also wakes the waiters with the
+// same key, because their request is done.
 func (w *writing) taken(at ref, idempotency string) {
 	q := w.queue(at)
 	if q.empty() {

@@ -96,7 +96,8 @@ func wantNoTrace(t testing.TB, s *Store, path string, gone ...traces) {
 	}
 }
 
-// The test removes sessions of different sizes. Their pages lie between the pages of sessions that it keeps.
+// The test removes sessions of different sizes. The pages of these sessions lie between the pages of sessions that the test
+// keeps.
 func TestScrub_RemovedSessions_LeaveNoTrace(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(t *testing.T, s *Store, left traces){

@@ -258,7 +258,8 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	return s.journal.write(batch)
 }
 
-// orphansAtOnce is the maximum number of turns that EndOrphans ends in one transaction. It limits the memory for their texts.
+// orphansAtOnce is the maximum number of turns that EndOrphans ends in one transaction. This limits the memory for the texts of
+// the replies.
 const orphansAtOnce = 64
 
 // EndOrphans implements conversation.Store. It ends the turns that were live or not settled when the file was opened. If a call

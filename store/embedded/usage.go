@@ -88,8 +88,8 @@ func (r *reading) existing(owner conversation.Owner, from, to usage.Hour, used *
 // requests earlier. A kill loses the counts of at most a second, and a read need not wait for a commit.
 const countEvery = time.Second
 
-// note records an admitted request. The file counts it later, so that no request waits for a write. No timer runs while no
-// request is recorded. The caller must hold mu.
+// note records an admitted request. The store counts the request in the file later, so that no request waits for a write. No
+// timer runs while no request is recorded. The caller must hold mu.
 func (l *limits) note(at hourAt) {
 	l.requests[at]++
 	if l.tick == nil {
@@ -198,8 +198,8 @@ func (w *writing) countBeginning(owner conversation.Owner, begun *conversation.T
 
 func momentHour(t conversation.Time) usage.Hour { return usage.HourOf(int64(t)) }
 
-// settleGone counts the usage of a turn after its session has expired or was removed. It counts each turn only once; settled is
-// false if it was counted before. ending returns the reply with its usage.
+// settleGone counts the usage of a turn after its session has expired or was removed. It counts each turn only once. settled is
+// false if the turn was counted before. ending returns the reply with its usage.
 func (w *writing) settleGone(key conversation.TurnKey, timing conversation.Timing, ending func(record.LiveTurn) *conversation.Message) (settled bool, err error) {
 	at := ref{key.Owner, key.SessionID}
 	bucket, place := liveBucket, at.key() // if the session has expired but is not removed yet
@@ -244,7 +244,7 @@ func (w *writing) unsettle(at ref) error {
 	return w.delete(liveBucket, at.key())
 }
 
-// unsettledKey identifies a turn by a hash of its ids. EndTurn can compute the key, but the ids cannot be read from it.
+// unsettledKey identifies a turn by a hash of its ids. EndTurn can compute the key, but the key does not reveal the ids.
 func unsettledKey(key conversation.TurnKey) []byte {
 	hash := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", key.SessionID, key.ReplyID, key.Fence))
 	return append(ownerKey(key.Owner), hash[:]...)

@@ -35,7 +35,7 @@ func ReadIndexed[T string | []byte](record T, x *conversation.Indexed) error {
 }
 
 // AppendSummaryText appends the first part of a summary's record: its text. AppendSummaryFigures appends the second part. The
-// parts are separate because a poll on Redis reads only the figures. Neither part contains Last: the stores keep it separately,
+// parts are separate because a poll on Redis reads only the figures. Neither part contains Last. The stores keep Last separately,
 // because Redis' scripts compare it.
 func AppendSummaryText(b []byte, s *conversation.Summary) []byte { return appendText(b, s.Text) }
 

@@ -1,6 +1,6 @@
-// Package record defines the format of stored records. Both stores keep messages, indexed messages and summaries in it. The
-// embedded store also keeps sessions, live turns and requests in it. The Redis store keeps sessions, live turns and requests as
-// hashes and texts instead, because its scripts change single fields.
+// Package record defines the format of stored records. Both stores keep messages, indexed messages and summaries in this format.
+// The embedded store also keeps sessions, live turns and requests in this format. The Redis store keeps sessions, live turns and
+// requests as hashes and texts instead, because its scripts change single fields.
 //
 // # Layout
 //

@@ -11,8 +11,8 @@ import (
 	"parley/conversation/usage"
 )
 
-// FixtureOwner owns the data in the fixtures of the stores. Earlier versions have written these fixtures. One of its sessions was
-// created by a request with the idempotency key "create", and a message was sent to it with the key "send".
+// FixtureOwner owns the data in the fixtures of the stores. Earlier versions have written these fixtures. A request with the
+// idempotency key "create" has created one of the sessions. A request with the key "send" has sent a message to that session.
 var FixtureOwner = conversation.Owner{Account: "acme", Mode: conversation.Live}
 
 // contents holds the data that a store returns for FixtureOwner.

@@ -199,7 +199,7 @@ func granted(t *testing.T, queued *conversation.Queued) {
 	}
 }
 
-// awaitTurn begins a turn like a send: while the turn is queued, it waits until the session is granted, and tries again.
+// awaitTurn begins a turn like a send. While the turn is queued, awaitTurn waits until the session is granted, and tries again.
 func (s *subject) awaitTurn(turn conversation.NewTurn) (conversation.TurnStart, error) {
 	for {
 		begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
