@@ -50,7 +50,7 @@ func pageTyping(t *testing.T, browser context.Context) {
 	}, pressEnter)
 	b.until(is(`document.getElementById("text").value.trim()`, "say 2"))
 	if sent := eval[int](b, `document.querySelectorAll("article[data-role=user]").length`); sent != 1 {
-		t.Errorf("%d messages were sent", sent)
+		t.Errorf("%d messages were sent, want 1", sent)
 	}
 	b.do(func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 		_, err := chromedp.Call(ctx, input.InsertText, input.InsertTextParams{Text: "2"})

@@ -172,6 +172,6 @@ func TestServe_ModelServerDown_ReplyFails(t *testing.T) {
 		t.Errorf("%d %v %v", status, answer, err)
 	}
 	if count := p.must("GET", "/v1/sessions/"+session, nil)["messageCount"].(float64); count != 2 {
-		t.Errorf("messageCount is %v", count)
+		t.Errorf("messageCount is %v, want 2", count)
 	}
 }

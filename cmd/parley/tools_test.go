@@ -341,7 +341,7 @@ func toolsAccessibility(t *testing.T, browser context.Context) {
 		}
 		if small := eval[string](b, `[...document.querySelectorAll("#inspector :is(button, summary, select)")]
 			.filter((e) => e.checkVisibility() && e.getBoundingClientRect().height < 24).slice(0, 5).map((e) => e.outerHTML).join(", ")`); small != "" {
-			t.Errorf("too small to touch: %s", small)
+			t.Errorf("controls less than 24 pixels high: %s", small)
 		}
 	}
 	b.do(chromedp.Focus("#inspector .frame summary"), chromedp.KeyEvent(kb.Escape))

@@ -83,7 +83,7 @@ func sendTwenty(t *testing.T, p *pair) {
 		n := 0
 		_, _ = fmt.Sscanf(asked["content"].(string), "say %d", &n)
 		if asked["role"] != "user" || reply["role"] != "assistant" || reply["content"] != words(n) {
-			t.Errorf("%v is followed by %v", asked["content"], reply["content"])
+			t.Errorf("after the message %v comes the reply %v", asked["content"], reply["content"])
 		}
 	}
 }
@@ -105,7 +105,7 @@ func TestNodes_RateLimit_IsShared(t *testing.T) {
 			case err == nil && status == http.StatusTooManyRequests:
 				refused.Add(1)
 			default:
-				t.Errorf("%d %v %v", status, answer, err)
+				t.Errorf("GET /v1/sessions: %d %v %v", status, answer, err)
 			}
 		})
 	}

@@ -128,7 +128,7 @@ func TestOpen_InUse_FailsAfterLockWait(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 		if waited := time.Since(start); waited > 1500*time.Millisecond {
-			t.Errorf("waited %v", waited)
+			t.Errorf("Open waited %v, want at most 1.5 s", waited)
 		}
 	})
 	journalText(t, s, begun.Key, 9, " and more")

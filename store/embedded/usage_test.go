@@ -106,7 +106,7 @@ func TestUsage_TurnOutlivesSession_SettledOnce(t *testing.T) {
 					gone, _, err := s.RemoveExpired(t.Context())
 					must(t, err)
 					if len(gone) != 1 || gone[0].Session.LiveReply != begun.Reply.ID {
-						t.Errorf("removed: %+v", gone)
+						t.Errorf("RemoveExpired removed %+v, want the session with the live turn", gone)
 					}
 				}
 				if removed {
@@ -120,7 +120,7 @@ func TestUsage_TurnOutlivesSession_SettledOnce(t *testing.T) {
 					if !errors.Is(err, conversation.ErrSessionNotFound) {
 						t.Errorf("EndTurn: error %v", err)
 					}
-					wantUsed(t, s, "after its end", want)
+					wantUsed(t, s, "after the turn has ended", want)
 				}
 				if !removed {
 					remove()
@@ -128,7 +128,7 @@ func TestUsage_TurnOutlivesSession_SettledOnce(t *testing.T) {
 				if _, err := s.EndTurn(t.Context(), begun.Key, completed("late"), conversation.Timing{}); !errors.Is(err, conversation.ErrSessionNotFound) {
 					t.Errorf("EndTurn: error %v", err)
 				}
-				wantUsed(t, s, "in the end", want)
+				wantUsed(t, s, "after the removal of the session", want)
 				if n := countKeys(t, s, unsettledBucket); n != 0 {
 					t.Errorf("%d turns are left in unsettledBucket", n)
 				}
@@ -164,7 +164,7 @@ func TestUsage_Orphans_SettledOnce(t *testing.T) {
 	for _, want := range []int{4, 0} {
 		n, err := s.EndOrphans(t.Context(), func(text string) int { return len(text) })
 		if must(t, err); n != want {
-			t.Errorf("%d orphans, want %d", n, want)
+			t.Errorf("EndOrphans ended %d orphans, want %d", n, want)
 		}
 		wantUsed(t, s, "the usage", usage.Bucket{ // the text of deleted sessions is not counted
 			Sessions: 5, UserMessages: 5, AssistantMessages: 5, Interrupted: 4, PromptTokens: prompt,

@@ -96,8 +96,8 @@ func admitConcurrently(t *testing.T, s *subject) {
 		})
 	}
 	work.Wait()
-	same(t, "admitted", admitted.Load(), 300)
-	same(t, "neither admitted nor refused by the minute", others.Load(), 0)
+	same(t, "the number of admitted requests", admitted.Load(), 300)
+	same(t, "the number of requests with another result", others.Load(), 0)
 }
 
 func admitRefuses(t *testing.T, s *subject) {
@@ -224,7 +224,7 @@ func admitTestDay(t *testing.T, s *subject) {
 	if time.Now().Unix()/day != today {
 		t.Skip("the UTC day ended during the test")
 	}
-	same(t, "admitted", admitted.Load(), limit.TestKeyRequestsPerDay)
+	same(t, "the number of admitted requests", admitted.Load(), limit.TestKeyRequestsPerDay)
 	d := refused(t, "one request over the daily limit", err, limit.ByDay)
 	same(t, "the day's limit", d.Limit, limit.TestKeyRequestsPerDay)
 	same(t, "the end of the day", d.Reset, limit.Second((today+1)*day))
@@ -329,10 +329,10 @@ func refusalsReserveNothing(t *testing.T, s *subject) {
 			wantError(t, what, err, want)
 		}
 	}
-	try("busy", busy, conversation.ErrSessionBusy)
-	try("gone", question("session_0000000000000000", "?"), conversation.ErrSessionNotFound)
+	try("busy session", busy, conversation.ErrSessionBusy)
+	try("unknown session", question("session_0000000000000000", "?"), conversation.ErrSessionNotFound)
 	s.end(t, live.Key, conversation.Message{Status: "failed", Usage: &conversation.Usage{}})
-	try("too large", large, nil)
+	try("turn larger than the window", large, nil)
 	one.TokensPerMinute = estimate(s.session(t, session.ID))
 	ctx, _ := s.request(p, one)
 	_, err := s.store.BeginTurn(ctx, s.owner, question(session.ID, "now"))

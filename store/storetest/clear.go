@@ -67,7 +67,7 @@ func clearAndGoOn(t *testing.T, s *subject) {
 	cleared := s.clear(t, id, "clears")
 	begun := s.begin(t, question(id, "and now?"))
 	if begun.Message.ID <= cleared.Session.Cleared || begun.Message.CreatedAt < all[3].CreatedAt {
-		t.Errorf("%s of %v follows %s", begun.Message.ID, begun.Message.CreatedAt, cleared.Session.Cleared)
+		t.Errorf("message %s of %v must come after %s, and not before the earlier messages", begun.Message.ID, begun.Message.CreatedAt, cleared.Session.Cleared)
 	}
 	same(t, "Previous", begun.Previous, cleared.Session.Cleared)
 	same(t, "the history", begun.History, nil)

@@ -58,7 +58,7 @@ func manySessions(t *testing.T, s *subject) {
 		same(t, "the usage", session.TokenUsage.Total, 22*turns)
 		same(t, "the history's tokens", session.HistoryTokens, turns*(inPrompt(10)+inPrompt(5)))
 		for j := range turns {
-			same(t, "the answer", history[2*j+1].Content, "to "+history[2*j].Content)
+			same(t, "the reply", history[2*j+1].Content, "to "+history[2*j].Content)
 		}
 	}
 }

@@ -245,7 +245,7 @@ func messagesByID(t *testing.T, s *subject) {
 	same(t, "the messages", found, []conversation.Message{all[4], all[0], all[3]})
 	found, err = s.store.MessagesByID(s.ctx, s.owner, id, nil)
 	must(t, err, "MessagesByID of none")
-	same(t, "no messages", found, nil)
+	same(t, "the messages for no ids", found, nil)
 }
 
 func contextOfOthers(t *testing.T, s *subject) {

@@ -123,10 +123,10 @@ func pageFrom(t *testing.T, s *subject) {
 			query conversation.MessageQuery
 			want  []conversation.Message
 		}{
-			{"up", conversation.MessageQuery{Ascending: true}, all[i+1:]},
-			{"up, inclusive", conversation.MessageQuery{Ascending: true, Inclusive: true}, all[i:]},
-			{"down", conversation.MessageQuery{}, reversed(all[:i])},
-			{"down, inclusive", conversation.MessageQuery{Inclusive: true}, reversed(all[:i+1])},
+			{"ascending", conversation.MessageQuery{Ascending: true}, all[i+1:]},
+			{"ascending, inclusive", conversation.MessageQuery{Ascending: true, Inclusive: true}, all[i:]},
+			{"descending", conversation.MessageQuery{}, reversed(all[:i])},
+			{"descending, inclusive", conversation.MessageQuery{Inclusive: true}, reversed(all[:i+1])},
 		} {
 			c.query.From, c.query.Limit = m.ID, last+1
 			page, err := s.store.Messages(s.ctx, s.owner, id, c.query)
@@ -138,8 +138,8 @@ func pageFrom(t *testing.T, s *subject) {
 			if c.query.Limit = 1; len(c.want) > 0 {
 				page, err := s.store.Messages(s.ctx, s.owner, id, c.query)
 				must(t, err, "Messages")
-				same(t, c.name+", one", ids(page.Messages), ids(c.want[:1]))
-				same(t, c.name+", one, more", page.More, len(c.want) > 1)
+				same(t, c.name+", limit 1", ids(page.Messages), ids(c.want[:1]))
+				same(t, c.name+", limit 1: More", page.More, len(c.want) > 1)
 			}
 		}
 	}
@@ -162,18 +162,18 @@ func pageFromNowhere(t *testing.T, s *subject) {
 			query := conversation.MessageQuery{From: after, Inclusive: inclusive, Limit: 10}
 			page, err := s.store.Messages(s.ctx, s.owner, id, query)
 			must(t, err, "Messages")
-			same(t, "down", ids(page.Messages), ids(reversed(all[:i+1])))
+			same(t, "descending", ids(page.Messages), ids(reversed(all[:i+1])))
 			query.Ascending = true
 			page, err = s.store.Messages(s.ctx, s.owner, id, query)
 			must(t, err, "Messages")
-			same(t, "up", ids(page.Messages), ids(all[i+1:]))
+			same(t, "ascending", ids(page.Messages), ids(all[i+1:]))
 		}
 		for from, want := range map[string][]conversation.Message{"msg_0000000000000000": all, "msg_zzzzzzzzzzzzzzzz": nil} {
 			page, err := s.store.Messages(s.ctx, s.owner, id, conversation.MessageQuery{
 				From: from, Inclusive: inclusive, Ascending: true, Limit: 10,
 			})
 			must(t, err, "Messages")
-			same(t, "up from "+from, ids(page.Messages), ids(want))
+			same(t, "ascending from "+from, ids(page.Messages), ids(want))
 		}
 	}
 }

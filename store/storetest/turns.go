@@ -71,7 +71,7 @@ func idsRise(t *testing.T, s *subject) {
 		same(t, "Previous", begun.Previous, last.ID)
 		for _, m := range []conversation.Message{begun.Message, begun.Reply} {
 			if m.ID <= last.ID || m.CreatedAt < last.CreatedAt {
-				t.Fatalf("%s of %v follows %s of %v", m.ID, m.CreatedAt, last.ID, last.CreatedAt)
+				t.Fatalf("message %s of %v must come after message %s of %v", m.ID, m.CreatedAt, last.ID, last.CreatedAt)
 			}
 			last = m
 		}
@@ -207,7 +207,7 @@ func endLate(t *testing.T, s *subject) {
 	decided := s.end(t, first.Key, answer("first"))
 	second := s.begin(t, question(session.ID, "two"))
 	if second.Key.Fence <= first.Key.Fence {
-		t.Errorf("fence %d follows %d", second.Key.Fence, first.Key.Fence)
+		t.Errorf("the second turn has the fence %d, want more than %d", second.Key.Fence, first.Key.Fence)
 	}
 	again, err := s.store.EndTurn(s.ctx, first.Key, answer("late"), timing)
 	wantError(t, "EndTurn of the previous turn", err, conversation.ErrFenced)

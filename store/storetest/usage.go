@@ -42,7 +42,7 @@ func (s *subject) used(t *testing.T) (sum usage.Bucket, existing, active int) {
 	must(t, err, "Usage")
 	for i := range used.Hours {
 		if i > 0 && used.Hours[i].Hour <= used.Hours[i-1].Hour {
-			t.Errorf("the hour %d follows %d", used.Hours[i].Hour, used.Hours[i-1].Hour)
+			t.Errorf("hour %d comes after hour %d in the report", used.Hours[i].Hour, used.Hours[i-1].Hour)
 		}
 		sum.Add(&used.Hours[i].Bucket)
 		existing += used.Hours[i].Existing
@@ -112,14 +112,14 @@ func usageOfTurn(t *testing.T, s *subject) {
 	turn := question(session.ID, "hello")
 	turn.Role = conversation.System
 	begun := s.begin(t, turn)
-	s.wantUsed(t, "of a turn that began", usage.Bucket{Sessions: 1, SystemMessages: 1, AssistantMessages: 1}, 1)
+	s.wantUsed(t, "the usage of a turn that began", usage.Bucket{Sessions: 1, SystemMessages: 1, AssistantMessages: 1}, 1)
 	s.end(t, begun.Key, answer("good day"))
 	want := ofTurns(1)
 	want.Sessions, want.UserMessages, want.SystemMessages = 1, 0, 1
-	s.wantUsed(t, "of a turn that ended", want, 1)
+	s.wantUsed(t, "the usage of a turn that ended", want, 1)
 	s.exchange(t, session.ID, "and now?")
 	want.Add(new(ofTurns(1)))
-	s.wantUsed(t, "of two turns", want, 1)
+	s.wantUsed(t, "the usage of two turns", want, 1)
 }
 
 func usageOfEndings(t *testing.T, s *subject) {
@@ -133,7 +133,7 @@ func usageOfEndings(t *testing.T, s *subject) {
 		must(t, err, "EndTurn")
 		same(t, "the status", ended.Status, reply.Status)
 	}
-	s.wantUsed(t, "of five endings", usage.Bucket{
+	s.wantUsed(t, "the usage of five endings", usage.Bucket{
 		Sessions: 1, UserMessages: 5, AssistantMessages: 5, PromptTokens: 3, CompletionTokens: 4,
 		Completed: 1, Cancelled: 1, Failed: 2, Interrupted: 1,
 	}, 1)
@@ -193,7 +193,7 @@ func usageOfNoEffect(t *testing.T, s *subject) {
 	for _, by := range []limit.Kind{limit.ByTokens, limit.ByRequests} {
 		ctx, _ := s.request(p, few)
 		_, err = s.store.BeginTurn(ctx, s.owner, question(session.ID, "refused"))
-		refused(t, "BeginTurn without room", err, by)
+		refused(t, "BeginTurn over the limit", err, by)
 	}
 	s.end(t, first.Key, answer("good day"))
 	want := ofTurns(2)
@@ -221,7 +221,7 @@ func usageOfDeleted(t *testing.T, s *subject) {
 	_, err := s.store.DeleteSession(s.ctx, s.owner, session.ID)
 	must(t, err, "DeleteSession")
 	want := usage.Bucket{Sessions: 1, UserMessages: 1, AssistantMessages: 1}
-	s.wantUsed(t, "before the turn ends", want, 0)
+	s.wantUsed(t, "the usage before the turn ends", want, 0)
 
 	fenced, foreign, unknown := begun.Key, begun.Key, begun.Key
 	fenced.Fence++
@@ -234,15 +234,15 @@ func usageOfDeleted(t *testing.T, s *subject) {
 	n, err := s.store.EndOrphans(s.ctx, func(string) int { return 1 })
 	must(t, err, "EndOrphans")
 	same(t, "the number of orphans", n, 0)
-	s.wantUsed(t, "after calls with wrong keys", want, 0)
-	s.as(foreign.Owner).wantUsed(t, "of the other owner", usage.Bucket{}, 0)
+	s.wantUsed(t, "the usage after calls with wrong keys", want, 0)
+	s.as(foreign.Owner).wantUsed(t, "the usage of the other owner", usage.Bucket{}, 0)
 
 	want = ofTurns(1)
 	want.Sessions = 1
 	for range 3 {
 		_, err = s.store.EndTurn(s.ctx, begun.Key, answer("too late"), timing)
 		wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
-		s.wantUsed(t, "after the turn's end", want, 0)
+		s.wantUsed(t, "the usage after the turn's end", want, 0)
 	}
 }
 
@@ -298,11 +298,11 @@ func usageOfRequests(t *testing.T, s *subject) {
 		for range i + 2 {
 			o.admit(t, p, few)
 		}
-		o.wantUsed(t, "of requests", usage.Bucket{Requests: int64(i + 2)}, 0)
+		o.wantUsed(t, "the usage of requests", usage.Bucket{Requests: int64(i + 2)}, 0)
 	}
 	ctx, _ := test.request(test.key(t), few)
 	refused(t, "Admit", test.keys.Admit(ctx), limit.ByRequests)
-	test.wantUsed(t, "after a refused request", usage.Bucket{Requests: 3}, 0)
+	test.wantUsed(t, "the usage after a refused request", usage.Bucket{Requests: 3}, 0)
 
 	now := usage.HourOf(time.Now().UnixMilli())
 	ctx, _ = live.request(live.key(t), few)
