@@ -28,16 +28,16 @@ type Metrics struct {
 	replies  *prometheus.CounterVec
 	first    prometheus.Histogram
 	embeds   *prometheus.CounterVec
-	embedded prometheus.Counter      // tokens
-	routes   map[route]*routeMetrics // by route, filled by mountMetrics
-	others   map[string]*routeMetrics
+	embedded prometheus.Counter       // tokens
+	routes   map[route]*routeMetrics  // filled by mountMetrics
+	others   map[string]*routeMetrics // by method: requests that match no route
 }
 
 // route is a route's method and pattern.
 type route struct{ method, pattern string }
 
-// statusClientClosed is counted in place of a 503 if the caller had already disconnected: the service is not at fault. nginx
-// uses the same number.
+// statusClientClosed replaces a 503 in the metrics if the caller had already disconnected, because the service is not at
+// fault. nginx uses the same number.
 const statusClientClosed = 499
 
 // otherMethod and otherRoute are the labels of unknown methods and of requests that match no route.
@@ -121,7 +121,7 @@ func (s *Server) mountMetrics() {
 	}
 }
 
-// count is middleware that counts a request after its response.
+// count is middleware. It counts a request after its response.
 func (m *Metrics) count(c *gin.Context) {
 	began := time.Now()
 	c.Next()
@@ -154,7 +154,7 @@ func (r *routeMetrics) count(status int) {
 	(*counter).Inc()
 }
 
-// Model wraps model to count its calls. This costs one closure a call and one comparison a delta.
+// Model wraps model to count its calls. The wrapper costs one closure per call and one comparison per delta.
 func (m *Metrics) Model(model stream.Model) stream.Model { return countedModel{model, m} }
 
 type countedModel struct {

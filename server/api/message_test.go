@@ -9,7 +9,7 @@ import (
 	"parley/conversation"
 )
 
-func TestCheckMessage(t *testing.T) {
+func TestCheckMessage_ErrorNamesField(t *testing.T) {
 	text := func(s string) *string { return &s }
 	for name, test := range map[string]struct {
 		request MessageRequest
@@ -34,7 +34,7 @@ func TestCheckMessage(t *testing.T) {
 			case test.field == "" && (err != nil || m.Content != *test.request.Content || m.SessionID != "session_1"):
 				t.Errorf("%+v, %v", m, err)
 			case test.field != "" && (!isError || e.Field != test.field):
-				t.Errorf("got %v, want an error of %s", err, test.field)
+				t.Errorf("got %v, want an error that names the field %s", err, test.field)
 			}
 		})
 	}
