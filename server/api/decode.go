@@ -37,7 +37,7 @@ const (
 //   - a name that appears twice in an object, also inside json.RawMessage, and also if one of the two has escapes
 //   - integers with a fraction or an exponent (1.0, 1e3), and numbers beyond a float64
 //   - NUL, invalid UTF-8 and lone surrogates
-//   - values deeper than maxDepth, and objects or lists larger than maxMembers
+//   - values deeper than maxDepth, and objects or typed lists with more than maxMembers entries
 //
 // For all other input, the result is that of encoding/json. On an error, into is unchanged. The time is linear in the length
 // of body.

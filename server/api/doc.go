@@ -17,8 +17,9 @@
 //
 // [Decode] decodes all bodies and all frames of parley.v1. It is stricter than encoding/json, because two programs that read
 // the same bytes differently are a security problem. It refuses unknown and duplicate fields, fields in another case, wrong
-// types, trailing data, NUL, invalid UTF-8 and lone surrogates. The error names the field. Its bounds (64 levels, 4,096
-// members of an object) and its single pass keep the time linear in the size of the body, which is at most 1 MiB.
+// types, trailing data, NUL, invalid UTF-8 and lone surrogates. The error names the field. [Decode] has bounds (64 levels,
+// 4,096 members of an object) and checks the body in one pass. So its time is linear in the size of the body, which is at most
+// 1 MiB.
 //
 // [CheckMessage] checks a message before it is sent, over REST and over a socket. Content has at most 10,000 characters
 // (Unicode code points), metadata at most 16 KiB as JSON. A request that fails a check changes nothing.
