@@ -35,7 +35,7 @@ func (s *Server) getMetrics(c *gin.Context) (any, error) {
 	return s.Conversation.Metrics(c.Request.Context(), api.Owner(principal(c)), period)
 }
 
-// queryPeriod returns the period in the query. The granularity is a day unless the query has another.
+// queryPeriod returns the period in the query. The granularity is a day unless the query names another granularity.
 func queryPeriod(c *gin.Context) (conversation.Period, error) {
 	period := conversation.Period{Granularity: usage.ByDay}
 	for _, edge := range []struct {

@@ -11,7 +11,7 @@ import (
 	"parley/server/api"
 )
 
-// keyWithSecret is a key in the response to its creation or rotation. No other response contains the secret.
+// keyWithSecret is a key in the response to the key's creation or rotation. No other response contains the secret.
 type keyWithSecret struct {
 	auth.Record
 	Key string `json:"key"`

@@ -65,7 +65,7 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 }
 
 // previewContext is POST /v1/sessions/{sessionId}/context, a dry run. It returns the messages that the window would consider
-// for the prompt, each with the decision about it.
+// for the prompt. Each has its decision: kept, folded, dropped or skipped.
 func (s *Server) previewContext(c *gin.Context) (any, error) {
 	id, err := sessionID(c)
 	if err != nil {

@@ -28,7 +28,7 @@ type Metrics struct {
 	replies  *prometheus.CounterVec
 	first    prometheus.Histogram
 	embeds   *prometheus.CounterVec
-	embedded prometheus.Counter       // tokens
+	embedded prometheus.Counter       // tokens sent to the embedding model
 	routes   map[route]*routeMetrics  // filled by mountMetrics
 	others   map[string]*routeMetrics // by method: requests that match no route
 }
@@ -147,7 +147,7 @@ func (r *routeMetrics) count(status int) {
 	}
 	counter := r.byStatus[i].Load()
 	if counter == nil {
-		found := r.requests.WithLabelValues(strconv.Itoa(status)) // the same counter for every caller, so a race is harmless
+		found := r.requests.WithLabelValues(strconv.Itoa(status)) // every goroutine gets the same counter, so a race is harmless
 		counter = &found
 		r.byStatus[i].Store(counter)
 	}
@@ -185,7 +185,7 @@ func (m countedModel) Generate(ctx context.Context, request stream.Request, writ
 	return result, err
 }
 
-// Embedder wraps embedder to count its calls. It returns nil for nil.
+// Embedder wraps embedder to count its calls. If embedder is nil, it returns nil.
 func (m *Metrics) Embedder(embedder stream.Embedder) stream.Embedder {
 	if embedder == nil {
 		return nil

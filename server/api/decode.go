@@ -100,7 +100,8 @@ type checker struct {
 	at   int // the next byte
 }
 
-// Kinds of JSON values, named by their first byte. jsonNumber stands for any digit or sign, jsonBool for t and f.
+// The kinds of JSON values. Each constant is the first byte of such a value: jsonNumber stands for any digit or sign, jsonBool
+// for t and f.
 const (
 	jsonAny    = 0
 	jsonObject = '{'

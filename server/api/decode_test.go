@@ -31,7 +31,7 @@ type decoded struct {
 	Hidden string `json:"-"`
 }
 
-func TestDecode_Refused(t *testing.T) {
+func TestDecode_InvalidBody_Refused(t *testing.T) {
 	nested := func(levels int) string {
 		return `{"metadata":` + strings.Repeat(`{"a":`, levels-2) + `{}` + strings.Repeat("}", levels-2) + "}"
 	}
@@ -126,7 +126,7 @@ func TestDecode_Refused(t *testing.T) {
 	}
 }
 
-func TestDecode_Accepted(t *testing.T) {
+func TestDecode_ValidBody_Accepted(t *testing.T) {
 	levels := `{"metadata":` + strings.Repeat(`[`, 63) + strings.Repeat("]", 63) + "}"
 	for _, body := range []string{
 		`{}`, " {\n}\t\r\n", `{"content":""}`, `{"content":"👍 \ud83d\udc4d \uD83D\uDC4D \\u0000 \\ud800 \" \/ \n"}`, `{"Plain":true,"streaming":false}`,
@@ -146,7 +146,7 @@ func checkAccepted(t *testing.T, body []byte, must bool) {
 	var strict, plain, again decoded
 	if e := decodeStrict(body, &strict); e != nil {
 		if must {
-			t.Errorf("%q: %+v", body, e)
+			t.Errorf("%q is refused: %+v", body, e)
 		}
 		if e.Reason == "" || e.Reason == "the body cannot be decoded" || len(e.Field) > maxDepth*80 {
 			t.Errorf("%q: the error is incomplete: %+v", body, e)

@@ -144,7 +144,7 @@ func Limited(d limit.Decision) *Error {
 	}
 }
 
-// Failed returns the error for a caller that waited for a reply that failed: 502, or 504 if the model timed out.
+// Failed returns the error for a send without streaming after its reply has failed: 502, or 504 if the model timed out.
 func Failed(m conversation.Message) *Error {
 	e := &Error{
 		Status: http.StatusBadGateway, Code: stream.CodeProviderError, Message: "The model failed.",

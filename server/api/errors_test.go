@@ -48,7 +48,7 @@ func TestDescribe_StatusCodeAndFault(t *testing.T) {
 func TestInvalid_BodyNamesField(t *testing.T) {
 	e := Invalid("scopes.0", "must be a string")
 	if body := fmt.Sprint(e.Body()); body != "map[code:validation_error details:map[field:scopes.0 reason:must be a string] field:scopes.0 message:scopes.0 must be a string.]" {
-		t.Errorf("%s", body)
+		t.Errorf("the body is %s", body)
 	}
 	if !e.IsInvalidRequest() {
 		t.Error("a validation error does not count as an invalid request")
@@ -62,7 +62,7 @@ func TestFailed_StatusFollowsCode(t *testing.T) {
 	for code, status := range map[string]int{stream.CodeProviderError: 502, stream.CodeProviderTimeout: 504} {
 		m := conversation.Message{ID: "msg_1", Error: &conversation.ReplyError{Code: code, Message: "the model broke off"}}
 		if e := Failed(m); e.Status != status || e.Code != code || e.Message != "The model broke off." || e.Extra["messageId"] != "msg_1" {
-			t.Errorf("%+v", e)
+			t.Errorf("got %+v, want status %d and code %s", e, status, code)
 		}
 	}
 }

@@ -62,7 +62,8 @@ func CheckMessage(session string, r MessageRequest) (conversation.NewMessage, er
 	return m, nil
 }
 
-// ValidMetadata reports whether metadata is empty or an object of at most 16 KiB. metadata must be empty or valid JSON.
+// ValidMetadata reports whether metadata is empty or an object of at most 16 KiB. The caller must have checked that metadata
+// is valid JSON.
 func ValidMetadata(metadata []byte) bool {
 	return len(metadata) == 0 || metadata[0] == '{' && len(metadata) <= maxMetadata
 }

@@ -32,7 +32,7 @@ func pages(t *testing.T) map[string]string {
 		w := get(t, d, path)
 		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/html; charset=utf-8" ||
 			w.Header().Get("Content-Security-Policy") != web.ContentSecurityPolicy {
-			t.Errorf("%s: %d %v", path, w.Code, w.Header())
+			t.Errorf("%s: status %d, headers %v", path, w.Code, w.Header())
 		}
 		all[path] = w.Body.String()
 	}
@@ -49,7 +49,7 @@ func guidePaths() (all []string) {
 func TestFind_UnknownPath_Nil(t *testing.T) {
 	for _, path := range []string{"/", "/docs/", "/docs/guides", "/docs/guides/", "/docs/guides/nothing", "/docs/guides/protocol.md"} {
 		if handler, err := New().Find(path); handler != nil || err != nil {
-			t.Errorf("%s: %v, %v", path, handler, err)
+			t.Errorf("%s: got the handler %v and the error %v, want nil", path, handler, err)
 		}
 	}
 }

@@ -108,8 +108,8 @@ type pageRenderer struct {
 	headings []heading
 }
 
-// Transform implements parser.ASTTransformer. It collects the headings, rewrites the links, and gives ids to the rows of tables
-// whose first column is "code".
+// Transform implements parser.ASTTransformer. It collects the headings, rewrites the links, and gives ids to the rows of
+// tables with the first column "code".
 func (p *pageRenderer) Transform(document *ast.Document, reader text.Reader, _ parser.Context) {
 	source := reader.Source()
 	_ = ast.Walk(document, func(node ast.Node, entering bool) (ast.WalkStatus, error) {

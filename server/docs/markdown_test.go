@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestRenderMarkdown_EachElement(t *testing.T) {
+func TestRenderMarkdown_ElementsBecomeHTML(t *testing.T) {
 	const link = ` <a class="anchor" href="#%" aria-label="Link to %">#</a>`
 	anchored := func(id string) string { return strings.ReplaceAll(link, "%", id) }
 	for name, test := range map[string]struct{ source, want string }{

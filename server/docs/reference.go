@@ -98,7 +98,7 @@ func contentsOf(api, stream object) (reference, error) {
 	return r, err
 }
 
-// framePrefix is the prefix of the ids of frame schemas. Without it, they could equal the ids of REST schemas.
+// framePrefix is the prefix of the ids of frame schemas. Without this prefix, they could equal the ids of REST schemas.
 const framePrefix = "frame-"
 
 // operations returns the operations in groups by tag, in the document's order.

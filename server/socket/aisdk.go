@@ -111,7 +111,7 @@ func (*aiSDK) chat(c *connection, f sdkFrame, scope auth.Scope) (string, error) 
 }
 
 // addRequest adds sub to the socket's requests and returns true. If the connection is closed, it returns false without an
-// error. If sub has a viewer, first is the frame that precedes its events.
+// error. If sub has a viewer, first is the frame before the viewer's events.
 func (*aiSDK) addRequest(c *connection, sub *subscription, first []byte) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +182,7 @@ func (d *aiSDK) turnBegan(c *connection, sub *subscription, x *turn.Sent, err er
 	if err == nil {
 		sub.request.reply = x.Reply.ID
 		if !closed {
-			c.registry.work.Add(1) // under the lock: while the connection is open, the registry still waits for it
+			c.registry.work.Add(1) // under the lock: the registry waits for the connection as long as it is open
 		}
 	}
 	c.mu.Unlock()
@@ -271,7 +271,7 @@ func (d *aiSDK) showAgain(c *connection, id, session string) error {
 	}
 	start, err := json.Marshal(wire.AISDKControlFrame{Type: "start", RequestID: id})
 	if err != nil {
-		panic(err) // one of our own types
+		panic(err) // impossible: one of our own types
 	}
 	added, err := d.addRequest(c, sub, start)
 	if !added {
@@ -337,7 +337,7 @@ func (d *aiSDK) abort(c *connection, id string, _ sdkFrame) error {
 		sub.request.withdraw()
 		return nil
 	}
-	if sub.request.withdraw != nil { // a send
+	if sub.request.withdraw != nil { // the request is a send
 		d.startCancel(c, sub)
 		return nil
 	}
@@ -355,7 +355,7 @@ func (d *aiSDK) abort(c *connection, id string, _ sdkFrame) error {
 
 // startCancel cancels a request's reply in the background. It blocks while maxCancels cancels of the socket are running.
 func (d *aiSDK) startCancel(c *connection, sub *subscription) {
-	c.cancels <- struct{}{} // blocks for seconds at most: a cancel takes no longer
+	c.cancels <- struct{}{} // blocks for a few seconds at most, because every cancel ends within that time
 	c.background(func() {
 		defer func() { <-c.cancels }()
 		d.cancel(c, sub)

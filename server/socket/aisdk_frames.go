@@ -97,8 +97,9 @@ func (f sdkFrame) lastUserMessage() (sdkFrame, error) {
 	return nil, api.Invalid("messages", "must have a message with the role user")
 }
 
-// textOf returns the text parts of a message, joined by line breaks; nil if there are none. A file is an error, because the
-// model would reply without the file. textOf ignores parts of other types, which are only for the page.
+// textOf returns the text parts of a message, joined by line breaks. It returns nil if the message has no text parts. A file
+// is an error, because the model would reply without the file. textOf ignores parts of other types, which are only for the
+// page.
 func textOf(raw json.RawMessage) (*string, error) {
 	var parts []sdkFrame
 	if raw != nil && json.Unmarshal(raw, &parts) != nil {

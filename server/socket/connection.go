@@ -65,7 +65,7 @@ type connection struct {
 	invalidFrames int // number of invalid frames in a row
 
 	mu            sync.Mutex
-	outboxSpace   sync.Cond                // on mu; signals that the outbox was emptied or the connection closed
+	outboxSpace   sync.Cond                // uses mu; signals that the outbox was emptied or the connection closed
 	outbox        [][]byte                 // guarded by mu: responses, which are written before events
 	ready         []*subscription          // guarded by mu: subscriptions whose viewer may have events
 	subscriptions map[string]*subscription // guarded by mu; by subscription.key
@@ -138,7 +138,7 @@ func (c *connection) serve() {
 	_ = c.ws.CloseNow()
 }
 
-// release ends the subscriptions and wakes everything that waits for the connection.
+// release ends the subscriptions and wakes the goroutines that wait for the connection.
 func (c *connection) release() {
 	c.cancelCtx()
 	c.mu.Lock()

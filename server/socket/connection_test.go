@@ -146,7 +146,7 @@ func TestHeartbeat_NoPongs_ClosedWith4408(t *testing.T) {
 			if op == opPing {
 				pings++
 				if at := time.Since(began); at != time.Duration(pings)*pingInterval {
-					t.Errorf("ping %d came after %v", pings, at)
+					t.Errorf("ping %d came after %v, want %v", pings, at, time.Duration(pings)*pingInterval)
 				}
 			}
 			if op == opClose {
@@ -211,7 +211,7 @@ func TestOutbox_ClientNeverReads_ReaderStops(t *testing.T) {
 			}
 		}()
 		synctest.Wait() // the network has no buffers, so the client blocks as soon as the server stops reading
-		// The writer holds one batch of responses, and the next one waits in the outbox.
+		// The writer holds one batch of responses, and the next batch waits in the outbox.
 		if sent < maxOutbox || sent > 2*maxOutbox {
 			t.Errorf("the server read %d requests, want at most %d", sent, 2*maxOutbox)
 		}

@@ -9,9 +9,9 @@
 // (responses to requests) and the subscriptions that are ready, one event each. It flushes the outbox before each event. So
 // `sent` precedes every frame of its turn, and `subscribed` is the first frame of its subscription.
 //
-// There is no queue of events. A viewer has an offset into a reply's text. A delta is the text after that offset at the time
-// when the writer gets to it. A client that keeps up gets one token per frame; a slow client gets fewer, larger frames. A slow
-// client costs no additional memory and delays no other client.
+// There is no queue of events. A viewer has an offset into a reply's text. When the writer serves the viewer, it sends the
+// text after that offset as one delta. A client that keeps up gets one token per frame; a slow client gets fewer, larger
+// frames. A slow client costs no additional memory and delays no other client.
 //
 // Back pressure applies to requests: when maxOutbox (64) responses wait, the reader stops reading. A queued send never blocks
 // the reader. A cancel blocks the reader only while maxCancels (16) cancels of the socket are running. A socket may have

@@ -42,11 +42,11 @@ func FuzzFrame(f *testing.F) {
 	s, caller := emptyRegistry(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		c := newConnection(s, caller, "req_1", parleyV1{})
-		c.writing = true // no writer may start
+		c.writing = true // so that no writer starts
 		c.dialect.handle(c, frame)
 		s.work.Wait()
 		if len(c.outbox) != 1 {
-			t.Fatalf("%q got %d responses", frame, len(c.outbox))
+			t.Fatalf("%q got %d responses, want 1", frame, len(c.outbox))
 		}
 		var response struct {
 			Type    string
@@ -61,7 +61,7 @@ func FuzzFrame(f *testing.F) {
 			ID   string `json:"id"`
 		}
 		if json.Unmarshal(frame, &request) == nil && response.ReplyTo != request.ID {
-			t.Fatalf("%q got a response to %q", frame, response.ReplyTo)
+			t.Fatalf("%q got a response to another request: %q", frame, response.ReplyTo)
 		}
 		if response.Type == "error" && (response.Error.Code == "" || response.Error.Code == "internal_error") {
 			t.Fatalf("%q got %s", frame, c.outbox[0])
@@ -103,7 +103,7 @@ func FuzzAISDKFrames(f *testing.F) {
 	s, caller := emptyRegistry(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		c := newConnection(s, caller, "req_1", new(aiSDK))
-		c.writing = true // no writer may start
+		c.writing = true // so that no writer starts
 		c.dialect.handle(c, frame)
 		s.work.Wait()
 		request, _ := parseSDKFrame(frame)
@@ -120,7 +120,7 @@ func FuzzAISDKFrames(f *testing.F) {
 			t.Fatalf("%q got %s", frame, c.outbox[0])
 		}
 		if response.RequestID != "" && response.RequestID != id {
-			t.Fatalf("%q got a response to %q", frame, response.RequestID)
+			t.Fatalf("%q got a response to another request: %q", frame, response.RequestID)
 		}
 		if len(c.subscriptions) > 0 {
 			t.Fatalf("after %q, a request is still open", frame)

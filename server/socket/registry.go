@@ -23,8 +23,8 @@ type Conversation interface {
 	Begin(ctx context.Context, owner conversation.Owner, m conversation.NewMessage) <-chan turn.Result
 	// Cancel cancels a reply. It returns the reply after it has stopped.
 	Cancel(ctx context.Context, owner conversation.Owner, session, message string) (conversation.Message, error)
-	// View subscribes to a session after a position or, if from is nil, from now on. View's viewer calls wake when it has
-	// events again after it had none. recovered is false if the position no longer exists.
+	// View subscribes to a session after a position or, if from is nil, from now on. The viewer calls wake when it has events
+	// again after it had none. recovered is false if the position no longer exists.
 	View(ctx context.Context, owner conversation.Owner, session string, from *stream.Position, wake func()) (
 		viewer *stream.Viewer, at stream.Position, recovered bool, err error)
 	// CheckPosition returns [conversation.ErrNoPosition] if the session never had the position.
@@ -45,7 +45,7 @@ type Keys interface {
 type Options struct {
 	Conversation Conversation
 	Keys         Keys
-	// Admission returns the limits of a principal. A send on a socket counts against them as a request.
+	// Admission returns a new admission of a principal. A send on a socket counts as a request, so it needs one.
 	Admission  func(auth.Principal) *auth.Admission
 	Revocation *RevocationMonitor
 	// MaxSockets is the maximum number of open sockets; 0 means no limit.

@@ -10,7 +10,7 @@ import (
 )
 
 // revocationInterval is the interval at which the keys of open connections are checked in the store. Connections must end
-// within a second of the revocation of their key, on any node. Two checks fit into that second, so one may be slow.
+// within a second after their key was revoked on any node. Two checks fit into that second, so one may be slow.
 const revocationInterval = 400 * time.Millisecond
 
 // RevocationMonitor ends the connections of a key that stops working: the key was revoked, the key has expired, or the grace

@@ -50,7 +50,7 @@ func TestRevocationMonitor_EndsOnlyRevokedKeys(t *testing.T) {
 	})
 }
 
-func TestRevocationMonitor_WatchedAgain_ChecksAgain(t *testing.T) {
+func TestRevocationMonitor_WatchAfterRelease_ChecksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := &keyState{}
 		m := NewRevocationMonitor(state.revalidate)

@@ -74,8 +74,8 @@ func (c *connection) write() {
 			c.abort()
 			return
 		}
-		// If there is no event, the viewer calls wake when it has one. Before an event, the responses that were queued before
-		// its publication must be written.
+		// If there is no event, the viewer calls wake when it has one. If there is an event, the writer must first write the
+		// responses that were queued before the event was published.
 		if ok && (!c.flush() || !c.writeEvent(sub, event)) {
 			return
 		}
