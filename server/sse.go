@@ -127,8 +127,8 @@ func (s *Server) resumeAt(c *gin.Context, session, message string) (stream.Posit
 	return from, nil
 }
 
-// writeEvents writes the events of one reply. It returns when the reply has ended, when a write fails, or when ctx is done
-// because the caller has disconnected or its key was revoked.
+// writeEvents writes the events of one reply. It returns when the reply has ended, when a write fails, or when ctx is done.
+// ctx is done when the caller has disconnected or the caller's key was revoked.
 func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream.Viewer, message string, format eventFormat, wake <-chan struct{}) {
 	control := http.NewResponseController(c.Writer)
 	write := func(b []byte) bool {

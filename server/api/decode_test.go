@@ -195,7 +195,7 @@ func present(v decoded) map[string]any {
 	return fields
 }
 
-// compact removes white space from metadata, as encoding does.
+// compact removes white space from metadata, as json.Marshal does.
 func compact(v *decoded) {
 	if v.Metadata != nil {
 		v.Metadata, _ = json.Marshal(v.Metadata)

@@ -88,8 +88,8 @@ func (d *aiSDK) handle(c *connection, frame []byte) (valid bool) {
 	return !d.sendError(c, id, err).IsInvalidRequest()
 }
 
-// sendError responds to a request with the text of an error, and returns the error. The dialect has no field for the code. id
-// is "" if the frame has no readable id; no request has the id "".
+// sendError responds to a request with the text of an error, and returns the error. The dialect has no field for the error's
+// code. id is "" if the frame has no readable id; no request has the id "".
 func (*aiSDK) sendError(c *connection, id string, err error) *api.Error {
 	e := c.describe(err)
 	text := e.Message
@@ -280,8 +280,8 @@ func (d *aiSDK) showAgain(c *connection, id, session string) error {
 	return err
 }
 
-// supersede ends the aborted resumes of a chat and returns them, because another resume of the chat follows. An abort that is
-// still in its grace period then cancels nothing.
+// supersede ends the aborted resumes of a chat and returns them. A new resume of the chat calls supersede, so that an abort in
+// its grace period cancels nothing.
 func (*aiSDK) supersede(c *connection, session string) (superseded []*subscription) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

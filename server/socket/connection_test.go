@@ -59,7 +59,7 @@ func TestMaxSockets_OneTooMany_ClosedWith4429(t *testing.T) {
 		h := newHost(t, func(o *Options) { o.MaxSockets = 2 })
 		first := h.dial()
 		h.dial()
-		silent := h.dialRaw() // is refused and does not answer the close frame; it must not count as open
+		silent := h.dialRaw() // refused; it does not answer the close frame, but must not count as open
 		if code := silent.closed(); code != 4429 {
 			t.Errorf("closed with %d, want 4429", code)
 		}

@@ -27,8 +27,8 @@ func (emptyStore) BeginTurn(context.Context, conversation.Owner, conversation.Ne
 	return conversation.TurnStart{}, conversation.ErrSessionNotFound
 }
 
-// FuzzFrame checks that any frame of a client gets exactly one response. The response must be valid, with the request's id in
-// replyTo.
+// FuzzFrame checks that any frame of a client gets exactly one response. The response must be valid JSON, with the request's
+// id in replyTo.
 func FuzzFrame(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"subscribe","id":"1","sessionId":"session_0123456789abcdef","after":"aaaa.msg_0123456789abcdef.5"}`,

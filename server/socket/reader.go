@@ -73,7 +73,7 @@ func storeContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), storeTimeout)
 }
 
-// admission returns ctx with an admission of the principal. A send counts as a request, as it does over REST.
+// admission returns ctx with a new admission. The admission counts a send as a request of the principal, as over REST.
 func (c *connection) admission(ctx context.Context) context.Context {
 	return auth.WithAdmission(ctx, c.registry.Admission(c.principal))
 }
