@@ -47,7 +47,7 @@ const (
 )
 
 var (
-	// statuses lists the statuses whose counters are cached. The counter of any other status is looked up for each request.
+	// statuses lists the statuses with cached counters. The counter of any other status is looked up for each request.
 	statuses = [...]int{101, 200, 204, 304, 400, 401, 403, 404, 405, 409, 413, 415, 426, 429, statusClientClosed, 500, 502, 503, 504}
 	methods  = [...]string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 )

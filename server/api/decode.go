@@ -21,8 +21,8 @@ const (
 	// maxDepth is the maximum depth of a value in a request; the request itself has depth 1. Real requests need fewer than
 	// ten levels. The bound limits the recursion, and so the stack.
 	maxDepth = 64
-	// maxMembers is the maximum number of members of an object, or of entries of a list with a declared type. Metadata of
-	// 16 KiB cannot hold as many members.
+	// maxMembers is the maximum number of members of an object, or of entries of a list with a declared type. Metadata of 16
+	// KiB cannot hold that many members.
 	maxMembers = 4096
 )
 

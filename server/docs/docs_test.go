@@ -121,7 +121,7 @@ func TestPages_HeadingsLinkToThemselves(t *testing.T) {
 	}
 }
 
-// shownCode matches code on a page. The markup inside it is escaped.
+// shownCode matches code on a page. Markup inside the code is escaped.
 var shownCode = regexp.MustCompile(`(?s)<code>[^<]*</code>`)
 
 // The page's Content-Security-Policy takes effect only in a browser. So this test looks for markup that the policy forbids.

@@ -164,8 +164,8 @@ func (p *pageRenderer) code(w util.BufWriter, source []byte, node ast.Node, ente
 }
 
 // cell renders a cell of a table. Cells in the table's head, and codes that a row explains, become <th>. In tables of more
-// than two columns, every other cell after the first has the heading of its column in data-label. On a phone, each cell is a
-// line of its own, and the style sheet shows that heading.
+// than two columns, a cell of the body that is not the first of its row has its column's heading in data-label. On a phone,
+// each cell is a line of its own, and the style sheet shows that heading.
 func (p *pageRenderer) cell(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	row := node.Parent()
 	id, explains := row.AttributeString("id")

@@ -47,12 +47,12 @@ type sdkRequest struct {
 const (
 	// maxKeptBuffer is the maximum size of the buffer for frames that a socket keeps between events, in bytes.
 	maxKeptBuffer = 4 << 10
-	// resumeGrace is the delay before the abort of a resume cancels the reply. The AI SDK aborts a resume for two reasons: its
-	// user stops the reply, or its page resumes again. In the second case, a new resume follows at once, and the reply must go
+	// resumeGrace is the delay before the abort of a resume cancels the reply. The AI SDK aborts a resume for two reasons: the
+	// user stops the reply, or the page resumes again. In the second case, a new resume follows at once, and the reply must go
 	// on.
 	resumeGrace = 250 * time.Millisecond
-	// maxLastEnded is the maximum number of entries of lastEnded. If the entry of a session was evicted, a resume of that
-	// session may show its last reply again.
+	// maxLastEnded is the maximum number of entries of lastEnded. If a session's entry was evicted, a resume may show the
+	// session's last reply again.
 	maxLastEnded = maxSubscriptions
 )
 

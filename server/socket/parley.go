@@ -61,7 +61,7 @@ func (p parleyV1) handle(c *connection, frame []byte) (valid bool) {
 	return false
 }
 
-// handleAs decodes a frame strictly and passes it to the handler of its type.
+// handleAs decodes a frame strictly and passes the request to the handler for the frame's type.
 func handleAs[T any](c *connection, frame []byte, id string, handle func(c *connection, request T) error) (valid bool) {
 	var request T
 	err := api.Decode(frame, &request)
