@@ -77,8 +77,8 @@ func (s *Server) route() {
 	e.NoRoute(s.noRoute)
 	e.NoMethod(s.noMethod)
 
-	// A new route also needs a description in docs/openapi.yaml; the package comment names the tests that compare routes and
-	// descriptions.
+	// A new route also needs a description in docs/openapi.yaml; the package comment names the tests that compare the routes
+	// with that file.
 	e.GET("/healthz", s.handle(s.health))
 	e.GET("/readyz", s.handle(s.ready))
 	for _, r := range []struct {
