@@ -23,8 +23,8 @@
 // # A new endpoint
 //
 // Add the endpoint to the table in Server.route (server.go), with its scope and its query parameters. Write the handler, and
-// describe the endpoint in docs/openapi.yaml. Tests check that the table, openapi.yaml and the served reference agree: go test
-// -run 'OpenAPI|Scopes|Docs' ./server. Metrics and the rate limit headers need no change. New counters go into Metrics
+// describe the endpoint in docs/openapi.yaml. The tests TestOpenAPI_…, TestScopes_… and TestDocs_… check that the table,
+// openapi.yaml and the served reference agree. Metrics and the rate limit headers need no change. New counters go into Metrics
 // (metrics.go), which also increments them.
 //
 // # Admission
