@@ -1,5 +1,5 @@
-# Parley. Building needs Go and make. `make test` installs the other commands that the tests need, or lists the tests that it
-# skips.
+# This Makefile builds and tests Parley. Building needs Go and make. `make test` installs the other commands that the tests need,
+# or lists the tests that it skips.
 #
 #   CI=true     no test may be skipped: a missing command is a failure
 #   TESTFLAGS   more flags for go test, for example -count=1, which ignores cached results
@@ -10,7 +10,8 @@ CHECKS      := inherit,ST1000,ST1016
 FUZZTIME    ?= 30s
 CI          ?= false
 
-# The version of a release: the tag; between tags, the tag with the number of commits since; without tags, the revision.
+# VERSION is the version of a release: the tag. Between tags, it is the tag with the number of later commits. Without tags, it is
+# the revision.
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 PLATFORMS   ?= linux/amd64 linux/arm64 darwin/arm64
 
@@ -35,9 +36,9 @@ step = @start=$$(date +%s); echo "== $(1)"; { $(2); } || { echo "== $(1): FAILED
 # The race detector needs a C compiler with headers.
 can_race = printf '\#include <stdlib.h>\n' | $$(go env CC) -E -x c - >/dev/null 2>&1
 
-# The packages that are tested with the race detector. The tests of cmd/parley build the server with it instead.
-# go test starts packages in this order, and tests a repeated package once. The slowest packages come first, so that none of them
-# runs alone at the end.
+# packages lists the packages that are tested with the race detector. The tests of cmd/parley build the server with the race
+# detector instead. go test starts packages in this order, and tests a repeated package once. The slowest packages come first, so
+# that none of them runs alone at the end.
 packages = ./server ./store/redis $$(go list ./... | grep -v /cmd/parley$$)
 
 .PHONY: help build release test test-unit needs format vet lint suites counts race commands redis fuzz clean
@@ -76,7 +77,7 @@ commands: ## runs the tests of cmd/parley: processes, several nodes, the page in
 	$(call step,the command and the page,if $(can_race); then export PARLEY_TEST_RACE=true; fi; \
 		CI=$(CI) $(GOTEST) -parallel $(PARALLEL) -timeout 25m ./cmd/parley)
 
-# Tests that count allocations or bytes. They run without the race detector, which allocates more.
+# counts runs the tests that count allocations or bytes. They run without the race detector, which allocates more.
 counts:
 	$(call step,allocations,$(GOTEST) -run 'Alloc|Memory' \
 		$$(grep -rlE --include='*_test.go' 'AllocsPerRun|ReadMemStats' $$(ls -d */) | xargs -n1 dirname | sort -u | sed 's,^,./,'))

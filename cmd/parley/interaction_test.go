@@ -25,7 +25,7 @@ func TestPageInteraction(t *testing.T) {
 		{"scrolling up stops following the reply", pageScrolling},
 		{"back and forward switch sessions", pageHistory},
 		{"forced colours and 200 % zoom stay usable", pageDisplaySettings},
-		{"Tab follows the layout and focus is visible", pageTabOrder},
+		{"Tab moves in visual order and shows the focus", pageTabOrder},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
 			t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"parley/web"
 )
 
-// Files with samples that the tests run.
+// These files contain samples that the tests run.
 const (
 	readme        = "README.md"
 	protocolGuide = "web/guides/protocol.md"

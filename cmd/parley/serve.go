@@ -124,7 +124,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	return c.serve(ctx, stop, listener, handler, service, log)
 }
 
-// Limits of the HTTP server. No constant limits the time of a response, because a streamed reply may take any time.
+// These constants limit the HTTP server. None of them limits the time of a response, because a streamed reply may take any time.
 const (
 	// A client sends its headers in one packet or a few. 10 s is enough on a slow mobile network, and frees the connections of
 	// clients that send their headers very slowly.

@@ -33,8 +33,8 @@
 //     count of requests with an account's test keys. The daily limit must survive a restart.
 //   - Within a second of the request: the counts of requests in the usage report. A commit for each request would make a read
 //     wait for the disk.
-//   - At each tick of the journal: the text of live replies. It is then in the page cache of the operating system, which survives
-//     the death of the process. It is not synced, because a sync at every tick would cost too much for the text of unfinished
+//   - At each tick of the journal: the text of live replies. Then the text is in the page cache of the operating system, which
+//     survives the death of the process. The text is not synced, because a sync at every tick would cost too much for unfinished
 //     replies.
 //   - Never: the one-minute rate limits and the queues. A restart resets the limits and ends the requests that wait.
 //

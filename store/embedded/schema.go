@@ -14,7 +14,8 @@ import (
 // session are adjacent, and no other entries are among them. Numbers in brackets are lengths in bytes; numbers in keys are
 // big-endian. values.go describes the values; API keys are JSON.
 const (
-	// sessionsBucket: OWNER | session id → session. Ids sort by creation time, so a list from newest to oldest reads backwards.
+	// sessionsBucket: OWNER | session id → session. Ids sort by creation time. A list reads the bucket backwards, from newest to
+	// oldest.
 	sessionsBucket = "sessions"
 	// messagesBucket: OWNER | session id | message id → message. The content of a streaming reply is in the journal, not here.
 	messagesBucket = "messages"
@@ -42,7 +43,7 @@ const (
 	usageBucket = "usage"
 	// keysBucket: OWNER | key id → auth.Key as JSON.
 	keysBucket = "keys"
-	// keyOrderBucket: OWNER | createdAt (8) | key id → nothing. A list from newest to oldest reads backwards.
+	// keyOrderBucket: OWNER | createdAt (8) | key id → nothing. A list of keys reads the bucket backwards, from newest to oldest.
 	keyOrderBucket = "keyorder"
 	// secretsBucket: hash of a secret (32) → OWNER | key id.
 	secretsBucket = "secrets"

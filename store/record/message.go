@@ -5,7 +5,7 @@ import (
 	"parley/stream"
 )
 
-// The flags of a message. The parts follow the flag byte in the order usage, context, window, error, similarity.
+// These are the flags of a message. The parts follow the flag byte in the order usage, context, window, error, similarity.
 const (
 	hasUsage    = 1 << iota
 	isEstimated // the usage is estimated; no part follows for this flag

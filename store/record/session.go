@@ -6,7 +6,7 @@ import (
 	"parley/conversation"
 )
 
-// The flags of a session.
+// These are the flags of a session.
 const (
 	isCompressed = 1 << iota // CompressionEnabled
 	hasTurns                 // the fields that turns change follow; all are zero in a session that never had a turn

@@ -12,7 +12,7 @@ func clearTests() []test {
 		{"clear removes all messages and keeps usage", clearHistory},
 		{"empty session can be cleared", clearEmpty},
 		{"turn after a clear has no history", clearAndGoOn},
-		{"clear waits for a live turn, first in the queue", clearLive},
+		{"clear during a live turn waits first in the queue", clearLive},
 		{"clear passes the session to the next waiter", clearGranted},
 		{"second end of a cleared turn is fenced", clearEnded},
 	}

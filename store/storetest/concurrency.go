@@ -15,9 +15,9 @@ import (
 func concurrencyTests() []test {
 	return []test{
 		{"concurrent sessions keep their own turns", manySessions},
-		{"one of ten concurrent endings is stored", racingEnds},
-		{"one of 20 concurrent sends begins with Reject", racingBegins},
-		{"reads see whole turns", readsBesideWrites},
+		{"only one of ten concurrent endings is stored", racingEnds},
+		{"only one of 20 concurrent sends with Reject begins", racingBegins},
+		{"reads during writes never see half a turn", readsBesideWrites},
 		{"ended context has no effect", contextOver},
 	}
 }

@@ -19,7 +19,7 @@ func contextTests() []test {
 		{"indexed message has all fields", indexedMessage},
 		{"index has the newest messages up to the limit", indexLimit},
 		{"vectors of replies are stored", vectorsOfReplies},
-		{"vectors of replies without an index are ignored", vectorsOfNothing},
+		{"vectors are ignored except for semantic replies", vectorsOfNothing},
 		{"MessagesByID keeps the order of the ids", messagesByID},
 		{"another owner's session is not found", contextOfOthers},
 	}

@@ -6,9 +6,9 @@
 // TestStore/queue/full_queue_refuses_a_turn. After a change to the storage of history, run TestStore/messages. [Run] lists the
 // groups.
 //
-// The tests use a store only through its interfaces. All other tests are in the package of the store: crashes, files, scripts,
-// replicas, and expiry, which needs a clock that a test can set. All tests run in parallel on stores that may be shared, so each
-// test uses its own account. The tests wait for events with a timeout that only a hang reaches. They do not measure time.
+// The tests use a store only through its interfaces. Tests of crashes, files, scripts, replicas and expiry are in the package of
+// the store. Expiry needs a clock that a test can set. All tests run in parallel on stores that may be shared, so each test uses
+// its own account. The tests wait for events with a timeout that only a hang reaches. They do not measure time.
 //
 // [Contents] reads all data of [FixtureOwner]. The stores compare the result with fixtures that earlier versions have written.
 package storetest

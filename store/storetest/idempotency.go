@@ -14,7 +14,7 @@ func idempotencyTests() []test {
 		{"repeated send returns the first turn", beginAgain},
 		{"ten concurrent repeats begin one turn", beginTenTimes},
 		{"waiting repeat is woken when the first begins", wokenRepeat},
-		{"key of a different request is refused", conflict},
+		{"idempotency key of a different request is refused", conflict},
 		{"refused request can be sent again", refusalForgotten},
 		{"idempotency keys are per owner", keyOfOwner},
 		{"keys of a deleted session are forgotten", deletedForgotten},

@@ -29,7 +29,7 @@ func keyTests() []test {
 		{"second rotation keeps the newest two secrets", rotatedTwice},
 		{"revoking ends both secrets", revokedAfterRotation},
 		{"expired key is refused", expiredKey},
-		{"last use only moves forward", touchedKeys},
+		{"time of last use only increases", touchedKeys},
 		{"after concurrent rotations, two secrets work", racingRotations},
 		{"one of ten concurrent revocations succeeds", racingRevocations},
 	}

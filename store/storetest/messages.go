@@ -17,7 +17,7 @@ func messageTests() []test {
 		{"pages, oldest first, contain all messages", pagesUp},
 		{"page begins at a message or after it", pageFrom},
 		{"page from an unknown id begins at the next message", pageFromNowhere},
-		{"page contains the session in the same state", pageWithSession},
+		{"messages and session of a page are consistent", pageWithSession},
 		{"unknown message is not found", unknownMessage},
 	}
 }

@@ -13,7 +13,7 @@ import (
 func ticketTests() []test {
 	return []test{
 		{"ticket key never changes", oneTicketKey},
-		{"one of 20 concurrent uses of a ticket succeeds", racingTicket},
+		{"only one of 20 concurrent uses of a ticket succeeds", racingTicket},
 		{"expired ticket is refused", lateTicket},
 	}
 }
