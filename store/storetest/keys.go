@@ -65,7 +65,7 @@ func (s *subject) createKey(t *testing.T, key auth.Key) auth.Key {
 	return created
 }
 
-// wantKey checks that KeyByHash finds the key want, and reports i as the index of the secret that has the hash.
+// wantKey checks the result of KeyByHash. The key must be want, and its secret with this hash must have the index i.
 func (s *subject) wantKey(t *testing.T, hash auth.Hash, want auth.Key, i int) {
 	t.Helper()
 	found, err := s.keys.KeyByHash(s.ctx, hash)
