@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// viewerInReply opens a socket that views a session from a cursor. It returns when it has read the reply's first delta.
+// viewerInReply opens a socket and subscribes to a session from a cursor. It reads up to the first delta of the reply.
 func (p *parley) viewerInReply(session, cursor string) *socket {
 	p.t.Helper()
 	s := p.dial()
@@ -18,7 +18,7 @@ func (p *parley) viewerInReply(session, cursor string) *socket {
 	return s
 }
 
-func TestDeleteSession_InMidReply_EndsReplyAndQueue(t *testing.T) {
+func TestDeleteSession_InMidReply_ReplyAndQueueEnd(t *testing.T) {
 	model := newDirected()
 	option, queued := notifyQueued()
 	p := start(t, model, option)
@@ -40,12 +40,12 @@ func TestDeleteSession_InMidReply_EndsReplyAndQueue(t *testing.T) {
 	checkError(t, within(t, "the response", answered), 404, "session_not_found", "")
 	checkError(t, within(t, "the waiting response", waiting), 404, "session_not_found", "")
 	s.must(map[string]any{"type": "ping", "id": "p"})
-	s.next("pong") // session.deleted was the last frame
+	s.next("pong") // no frame came between session.deleted and the pong
 	s.must(map[string]any{"type": "unsubscribe", "id": "u", "sessionId": session})
 	s.next("unsubscribed")
 }
 
-func TestClear_InMidReply_CancelsReply(t *testing.T) {
+func TestClear_InMidReply_ReplyCancelled(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -65,7 +65,7 @@ func TestClear_InMidReply_CancelsReply(t *testing.T) {
 	if got := p.must("GET", "/v1/sessions/"+session, nil); got["messageCount"] != 0.0 || got["tokenUsage"].(map[string]any)["total"] == 0.0 {
 		t.Errorf("the session is %v", got)
 	}
-	begun := p.begin(session, "next") // the subscription continues
+	begun := p.begin(session, "next") // the clear does not end the subscription
 	model.next(t).end()
 	s.next("message.created")
 	if f := s.next("message.created"); f.Message.MessageID != begun["messageId"] {
@@ -73,11 +73,11 @@ func TestClear_InMidReply_CancelsReply(t *testing.T) {
 	}
 	s.next("message.completed")
 	if f, err := p.dial().subscribe(session, cursor); err != nil || f.Recovered == nil || *f.Recovered {
-		t.Errorf("a cursor from before the clear is recovered: %+v, %v", f, err)
+		t.Errorf("a cursor from before the clear got %+v, %v, want recovered: false", f, err)
 	}
 }
 
-func TestSessionExpiry_InMidReply_EndsReply(t *testing.T) {
+func TestSessionExpiry_InMidReply_ReplyEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -91,7 +91,7 @@ func TestSessionExpiry_InMidReply_EndsReply(t *testing.T) {
 		began := time.Now()
 		s.next("session.expired")
 		if took := time.Since(began); took != before {
-			t.Errorf("it expired after %v", took)
+			t.Errorf("the session expired after %v, want %v", took, before)
 		}
 		<-c.closed
 		checkError(t, <-answered, 404, "session_not_found", "")
