@@ -210,7 +210,8 @@ func (x *faultTest) requests() []struct {
 	}
 }
 
-// request makes a request during the fault and checks the response: below 500 if the fault is harmless, otherwise 503.
+// request makes a request during the fault and checks the status: 200 for /healthz, below 500 if the fault is harmless, otherwise 503.
+// If the fault has refuses set, 503 is right too.
 func (x *faultTest) request(method, path string, body any) {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()

@@ -22,7 +22,7 @@ func TestPreview_SameErrorsAsSend(t *testing.T) {
 	refusals{
 		"400_no_content":      {"POST", path, `{}`, nil, 400, "validation_error", "content"},
 		"400_empty_content":   {"POST", path, content(" "), nil, 400, "validation_error", "content"},
-		"400_role":            {"POST", path, content("x", "role", "assistant"), nil, 400, "validation_error", "role"},
+		"400_role_assistant":  {"POST", path, content("x", "role", "assistant"), nil, 400, "validation_error", "role"},
 		"400_unknown_field":   {"POST", path, content("x", "streaming", true), nil, 400, "validation_error", "streaming"},
 		"404_unknown_session": {"POST", "/v1/sessions/" + noSession + "/context", content("x"), nil, 404, "session_not_found", ""},
 		"404_foreign_account": {"POST", path, content("x"), []string{"Authorization", "Bearer " + p.key("other", auth.Admin)}, 404, "session_not_found", ""},
