@@ -34,8 +34,8 @@ type refused struct {
 	code, field  string
 }
 
-// run makes each request in a subtest. It checks the error, and that the request does not change the session. In a path, {id} stands
-// for the session's id.
+// run makes each request in a subtest. It checks the error, and that the request does not change the session. In a path, {id}
+// stands for the session's id.
 func (all refusals) run(t *testing.T, p *parley, session string) {
 	t.Helper()
 	before := p.snapshot(session)

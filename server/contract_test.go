@@ -181,8 +181,8 @@ func (c complete) Run() int {
 	return code
 }
 
-// gaps returns a message for each operation, error and frame that openapi.yaml or asyncapi.yaml describes and no test has seen. It
-// also returns a message for each stale entry of the notYet lists.
+// gaps returns a message for each operation, error and frame that openapi.yaml or asyncapi.yaml describes and no test has seen.
+// It also returns a message for each stale entry of the notYet lists.
 func gaps() (all []string) {
 	compare := func(what string, described, seen map[string]bool, notYet map[string]string) {
 		for _, one := range slices.Sorted(maps.Keys(described)) {

@@ -17,8 +17,8 @@ import (
 	"parley/stream/openai"
 )
 
-// pacedModel is an OpenAI-compatible HTTP server that sends a reply in pieces. The test sets the pieces with say. The server sends a
-// piece only after the test has released it.
+// pacedModel is an OpenAI-compatible HTTP server that sends a reply in pieces. The test sets the pieces with say. The server
+// sends a piece only after the test has released it.
 type pacedModel struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -291,8 +291,8 @@ type cutTest struct {
 // cutConnections limits the cuts of a reply: from the connection with this number on, no connection is cut.
 const cutConnections = 25
 
-// view opens a connection and reads until the connection is cut or the reply has ended. Whenever it has read all released text, it
-// releases more pieces or cuts the connection.
+// view opens a connection and reads until the connection is cut or the reply has ended. Whenever it has read all released text,
+// it releases more pieces or cuts the connection.
 func (c *cutTest) view() {
 	c.connected++
 	if c.byHistory && c.connected > 1 {

@@ -23,8 +23,9 @@
 // # A new endpoint
 //
 // Add it to the table in Server.route (server.go) with its scope and its query parameters, write the handler, and describe it in
-// docs/openapi.yaml. Tests compare the three: TestOpenAPI_MatchesRoutes, TestScopes_EachRoute and TestDocs_EveryRoute. Metrics
-// and the rate limit headers need no change. New counters go into Metrics (metrics.go), which also increments them.
+// docs/openapi.yaml. Tests compare the three: TestOpenAPI_MatchesRoutes, TestScopes_EachRoute_403WithoutScope and
+// TestDocs_EveryRoute_HasHeading. Metrics and the rate limit headers need no change. New counters go into Metrics
+// (metrics.go), which also increments them.
 //
 // # Admission
 //

@@ -49,8 +49,8 @@ func shownCommands(t *testing.T, page string) pageCommands {
 	return s
 }
 
-// requireCommand skips the test with -short, or if the command is not installed. If CI=true, a missing command fails the test. from is
-// the Debian package of the command.
+// requireCommand skips the test with -short, or if the command is not installed. If CI=true, a missing command fails the test.
+// from is the Debian package of the command.
 func requireCommand(t *testing.T, command, from string) {
 	t.Helper()
 	if testing.Short() {
@@ -87,8 +87,8 @@ func TestDocs_CurlCommands_Succeed(t *testing.T) {
 	}
 }
 
-// runCommand runs a command in a shell, after the commands that set variables. The response must have the status 200, or 101 for a
-// WebSocket. Its body must match openapi.yaml.
+// runCommand runs a command in a shell, after the commands that set variables. The response must have the status 200, or 101 for
+// a WebSocket. Its body must match openapi.yaml.
 func (p *parley) runCommand(t *testing.T, variables []string, command string, responses place) {
 	t.Helper()
 	want := "200"

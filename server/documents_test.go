@@ -171,8 +171,8 @@ func (d *documentSet) checkJSON(schema place, text []byte) error {
 	return d.check(schema, value)
 }
 
-// checkText validates a header or parameter against the schema at a place. The text may be valid as a string or as JSON, such as a
-// number.
+// checkText validates a header or parameter against the schema at a place. The text may be valid as a string or as JSON, such as
+// a number.
 func (d *documentSet) checkText(schema place, text string) error {
 	err := d.check(schema, text)
 	if err == nil || json.Valid([]byte(text)) && d.checkJSON(schema, []byte(text)) == nil {
@@ -181,8 +181,8 @@ func (d *documentSet) checkText(schema place, text string) error {
 	return err
 }
 
-// documented is an HTTP transport that validates every response against openapi.yaml. It validates a request only if the response's
-// status is below 400, because tests send other requests to be refused.
+// documented is an HTTP transport that validates every response against openapi.yaml. It validates a request only if the
+// response's status is below 400, because tests send other requests to be refused.
 type documented struct {
 	t    testing.TB
 	next *http.Transport

@@ -94,8 +94,8 @@ func (n *topicChat) talk(words string) message {
 	return m
 }
 
-// ask sends a question about lighthouses that shares no word with earlier messages. It returns the first word of each message in the
-// prompt, and the method by which the window compared messages.
+// ask sends a question about lighthouses that shares no word with earlier messages. It returns the first word of each message in
+// the prompt, and the method by which the window compared messages.
 func (n *topicChat) ask() (first string, similarity any) {
 	n.t.Helper()
 	c, reply := n.exchange(n.model, n.session, "none", "Which vessels do beacons help?"+strings.Repeat(" ", 10))

@@ -14,8 +14,8 @@ import (
 	"parley/stream"
 )
 
-// load runs clients that send messages to two nodes on one Redis, each client in its own session. The clients use idempotency keys
-// and retry after a 503.
+// load runs clients that send messages to two nodes on one Redis, each client in its own session. The clients use idempotency
+// keys and retry after a 503.
 type load struct {
 	t        *testing.T
 	nodes    [2]*parley
@@ -120,8 +120,8 @@ func (l *load) awaitAnswers(more int64) {
 	}
 }
 
-// end stops the clients. It returns the number of lost replies: a client got the reply, but the history lacks it or has another text
-// or status.
+// end stops the clients. It returns the number of lost replies: a client got the reply, but the history lacks it or has another
+// text or status.
 func (l *load) end() (lost int) {
 	l.t.Helper()
 	l.stop()

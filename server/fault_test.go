@@ -55,8 +55,8 @@ var redisFaults = []redisFault{
 		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CLIENT", "KILL", "TYPE", "pubsub") }, heal: needsNoHeal},
 }
 
-// outage is a duration of a fault. It is longer than the 3 s without a heartbeat after which a node is dead, so each node takes the
-// other for dead.
+// outage is a duration of a fault. It is longer than the 3 s without a heartbeat after which a node is dead, so each node takes
+// the other for dead.
 const outage = 3500 * time.Millisecond
 
 func healProxy(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }
@@ -84,8 +84,8 @@ func TestRedis_Fault_ReplyGoesOn(t *testing.T) {
 	}
 }
 
-// faultTest has two nodes on one Redis. The model on the first node generates a reply that sockets on both nodes view. A caller of the
-// first node waits for another reply. During the fault, the first reply must go on.
+// faultTest has two nodes on one Redis. The model on the first node generates a reply that sockets on both nodes view. A caller
+// of the first node waits for another reply. During the fault, the first reply must go on.
 type faultTest struct {
 	t     *testing.T
 	fault redisFault
@@ -132,8 +132,8 @@ func (x *faultTest) begin() {
 	x.there.deltas(x.t, len(x.text))
 }
 
-// speak makes the model send text. The viewer on the model's node must get the text, even during a fault. If the viewer needed the
-// store, the test would hang here.
+// speak makes the model send text. The viewer on the model's node must get the text, even during a fault. If the viewer needed
+// the store, the test would hang here.
 func (x *faultTest) speak(text string) {
 	x.t.Helper()
 	x.call.say(text)
@@ -143,8 +143,8 @@ func (x *faultTest) speak(text string) {
 	}
 }
 
-// checkDuringFault checks that the live reply goes on during the fault, and that each request gets a response. Without a deadline for
-// the store, requests would hang here. The test does not measure the deadline, which is 2 s in the store.
+// checkDuringFault checks that the live reply goes on during the fault, and that each request gets a response. Without a deadline
+// for the store, requests would hang here. The test does not measure the deadline, which is 2 s in the store.
 func (x *faultTest) checkDuringFault() {
 	t := x.t
 	spoken := len(x.text)
@@ -210,8 +210,8 @@ func (x *faultTest) requests() []struct {
 	}
 }
 
-// request makes a request during the fault and checks the status: 200 for /healthz, below 500 if the fault is harmless, otherwise 503.
-// If the fault has refuses set, 503 is right too.
+// request makes a request during the fault and checks the status: 200 for /healthz, below 500 if the fault is harmless, otherwise
+// 503. If the fault has refuses set, 503 is right too.
 func (x *faultTest) request(method, path string, body any) {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
@@ -228,7 +228,8 @@ func (x *faultTest) request(method, path string, body any) {
 	}
 }
 
-// checkAfterFault checks that both nodes work after the fault without a restart, and that viewers and history have the whole text.
+// checkAfterFault checks that both nodes work after the fault without a restart, and that viewers and history have the whole
+// text.
 func (x *faultTest) checkAfterFault() {
 	t := x.t
 	for _, p := range []*parley{x.a, x.b} {
@@ -258,7 +259,8 @@ func (x *faultTest) checkAfterFault() {
 	x.retry()
 }
 
-// retry repeats a send that checkDuringFault made, with the same idempotency key. The session must then have one message and one reply.
+// retry repeats a send that checkDuringFault made, with the same idempotency key. The session must then have one message and one
+// reply.
 func (x *faultTest) retry() {
 	t := x.t
 	var begun answer
@@ -295,8 +297,8 @@ func (p *parley) awaitReady() {
 	p.poll("/readyz", func() bool { return p.call("GET", "/readyz", nil).status == http.StatusOK })
 }
 
-// awaitHistory waits until the session's newest reply has ended. The history must then be the message asked and the completed reply
-// answered.
+// awaitHistory waits until the session's newest reply has ended. The history must then be the message asked and the completed
+// reply answered.
 func (p *parley) awaitHistory(session, asked, answered string) {
 	p.t.Helper()
 	var all []message
@@ -309,8 +311,8 @@ func (p *parley) awaitHistory(session, asked, answered string) {
 	}
 }
 
-// eventStream reads an event stream of a reply in the background. At the end of the stream, it sends the text of all deltas to the
-// channel. Text that is missing between two deltas fails the test.
+// eventStream reads an event stream of a reply in the background. At the end of the stream, it sends the text of all deltas to
+// the channel. Text that is missing between two deltas fails the test.
 func (p *parley) eventStream(t *testing.T, path string) <-chan string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(context.Background(), "GET", p.url+path, nil)

@@ -17,8 +17,8 @@ const (
 	aiSDK    = "ai-sdk."
 )
 
-// frameLog checks the frames of a socket against asyncapi.yaml: all frames from the server, and the frames from the client that the
-// server accepted.
+// frameLog checks the frames of a socket against asyncapi.yaml: all frames from the server, and the frames from the client that
+// the server accepted.
 type frameLog struct {
 	dialect string // static; parleyV1 or aiSDK
 
@@ -94,7 +94,8 @@ func (l *eventLog) Read(b []byte) (int, error) {
 	}
 }
 
-// checkEvent checks one event. A comment is valid. Any other event holds a frame, and must have the type and the cursor of the frame.
+// checkEvent checks one event. A comment is valid. Any other event holds a frame, and must have the type and the cursor of the
+// frame.
 func checkEvent(event string) error {
 	fields := make(map[string]string)
 	for line := range strings.SplitSeq(event, "\n") {

@@ -330,8 +330,8 @@ func TestGoClient_ServerUnreachable_FiveDialsThenError(t *testing.T) {
 	})
 }
 
-// silentConn is a connection that delivers left bytes and then nothing, not even an error. A phone that loses its network has such a
-// connection.
+// silentConn is a connection that delivers left bytes and then nothing, not even an error. A phone that loses its network has
+// such a connection.
 type silentConn struct {
 	net.Conn
 	left   int

@@ -20,8 +20,8 @@ import (
 	"parley/stream/client"
 )
 
-// cuttingDialer opens connections that end after a number of bytes, counted over both directions. The cut may be anywhere in a frame or
-// in the handshake.
+// cuttingDialer opens connections that end after a number of bytes, counted over both directions. The cut may be anywhere in a
+// frame or in the handshake.
 type cuttingDialer struct {
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	mu    sync.Mutex

@@ -15,8 +15,8 @@ import (
 	"parley/server"
 )
 
-// upgrade returns the headers of a valid handshake followed by changes, as alternating names and values. An empty value removes the
-// header.
+// upgrade returns the headers of a valid handshake followed by changes, as alternating names and values. An empty value removes
+// the header.
 func upgrade(changes ...string) []string {
 	return append([]string{
 		"Connection", "keep-alive, Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",

@@ -30,8 +30,8 @@ func (p *parley) dial() *socket {
 	return s
 }
 
-// tryDial opens a socket to url, the address of the server or of a proxy. It sends the admin key unless options set headers. If the
-// server refuses the handshake, the error is a *refusal.
+// tryDial opens a socket to url, the address of the server or of a proxy. It sends the admin key unless options set headers. If
+// the server refuses the handshake, the error is a *refusal.
 func (p *parley) tryDial(url string, options websocket.DialOptions) (*socket, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()

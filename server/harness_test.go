@@ -189,8 +189,8 @@ type answer struct {
 	body   map[string]any
 }
 
-// do makes a request with the admin key. headers holds alternating names and values. An empty value removes the header. A value of
-// several lines sends one header for each line.
+// do makes a request with the admin key. headers holds alternating names and values. An empty value removes the header. A value
+// of several lines sends one header for each line.
 func (p *parley) do(ctx context.Context, method, path string, body any, headers ...string) (answer, error) {
 	var reader io.Reader
 	switch b := body.(type) {

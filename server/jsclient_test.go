@@ -32,8 +32,8 @@ type cutProxy struct {
 	lost atomic.Int32
 }
 
-// newCutProxy returns a proxy that cuts each connection after the number of bytes that after returns. If after is nil or returns 0, the
-// proxy does not cut the connection.
+// newCutProxy returns a proxy that cuts each connection after the number of bytes that after returns. If after is nil or returns
+// 0, the proxy does not cut the connection.
 func (p *parley) newCutProxy(t *testing.T, after func() int) *cutProxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -90,7 +90,8 @@ func (l *oneWay) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// holding returns a model that replies like other. But a reply to a message that begins with "hold " ends only when it is cancelled.
+// holding returns a model that replies like other. But a reply to a message that begins with "hold " ends only when it is
+// cancelled.
 func holding(other stream.Model) stream.Model {
 	return modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 		result, err := other.Generate(ctx, request, write)
@@ -176,7 +177,8 @@ func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
 	}
 }
 
-// runJSClient runs testdata/jsclient.mjs until it exits. When the script prints a value for lossProxy.lose, runJSClient sets the value.
+// runJSClient runs testdata/jsclient.mjs until it exits. When the script prints a value for lossProxy.lose, runJSClient sets the
+// value.
 func (p *parley) runJSClient(t *testing.T, lossProxy *cutProxy, conversations []jsConversation, lossTask jsLossTask) {
 	t.Helper()
 	requireCommand(t, "node", "nodejs")
@@ -215,8 +217,8 @@ func (p *parley) runJSClient(t *testing.T, lossProxy *cutProxy, conversations []
 	}
 }
 
-// wantExchanges checks that a session has exactly these messages, and that each reply repeats the message. Replies to "hold " messages
-// must be cancelled.
+// wantExchanges checks that a session has exactly these messages, and that each reply repeats the message. Replies to "hold "
+// messages must be cancelled.
 func (p *parley) wantExchanges(t *testing.T, session string, texts []string) {
 	t.Helper()
 	history := p.history(session)

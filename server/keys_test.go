@@ -20,8 +20,8 @@ import (
 // with returns headers for call that authenticate with a key's secret.
 func with(secret string) []string { return []string{"Authorization", "Bearer " + secret} }
 
-// status makes a request with a key's secret, and checks the status and the error code of the response. errorCode is "" if the response
-// is not an error. what names the request in failures.
+// status makes a request with a key's secret, and checks the status and the error code of the response. errorCode is "" if the
+// response is not an error. what names the request in failures.
 func (p *parley) status(t *testing.T, what, secret, method, path string, body any, status int, errorCode string) answer {
 	t.Helper()
 	a := p.call(method, path, body, with(secret)...)
@@ -168,8 +168,8 @@ type describedRoute struct {
 	scope        auth.Scope
 }
 
-// describedRoutes returns each route of openapi.yaml that needs a scope. The paths contain ids of the right form that do not exist. The
-// handshake is left out: it needs no scope, because the server checks the scope of each frame.
+// describedRoutes returns each route of openapi.yaml that needs a scope. The paths contain ids of the right form that do not
+// exist. The handshake is left out: it needs no scope, because the server checks the scope of each frame.
 func describedRoutes(t *testing.T) (all []describedRoute) {
 	id := map[string]string{"sessionId": "session_", "messageId": "msg_", "keyId": "key_"}
 	for path, item := range documents.openAPI.Paths.Map() {

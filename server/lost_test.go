@@ -19,8 +19,8 @@ type lossyNodes struct {
 	proxy *redistest.Loser
 }
 
-// scriptsLoaded guards the loading of the scripts into the shared Redis. If a script were missing there, the lost reply would be the
-// error NOSCRIPT, and the command would have had no effect.
+// scriptsLoaded guards the loading of the scripts into the shared Redis. If a script were missing there, the lost reply would be
+// the error NOSCRIPT, and the command would have had no effect.
 var scriptsLoaded sync.Once
 
 const aUser = "user_0123456789abcdef"
@@ -70,8 +70,8 @@ func (m *directed) answer(t testing.TB, text string) {
 	c.end()
 }
 
-// wantCounts checks the number of messages and the number of calls to the model. It also checks that the tokens of each reply count
-// once.
+// wantCounts checks the number of messages and the number of calls to the model. It also checks that the tokens of each reply
+// count once.
 func (x *lossyNodes) wantCounts(session string, messages, calls int) {
 	x.t.Helper()
 	s := x.must("GET", "/v1/sessions/"+session, nil)

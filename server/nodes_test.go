@@ -98,8 +98,8 @@ func (n *wokenOnly) Poll(ctx context.Context, followed []conversation.Followed) 
 	}
 }
 
-// TestNodes_ReplyBegins_ViewersNodeWokenUp has a viewer on node b, which polls only after a wake-up. The reply begins on node a, which
-// must send the wake-up. A busy Redis Cluster may lose one wake-up, so the model sends text until the viewer gets some.
+// TestNodes_ReplyBegins_ViewersNodeWokenUp has a viewer on node b, which polls only after a wake-up. The reply begins on node a,
+// which must send the wake-up. A busy Redis Cluster may lose one wake-up, so the model sends text until the viewer gets some.
 func TestNodes_ReplyBegins_ViewersNodeWokenUp(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
@@ -131,8 +131,8 @@ func TestNodes_ReplyBegins_ViewersNodeWokenUp(t *testing.T) {
 	viewer.until("message.completed")
 }
 
-// deltas reads deltas until they have n bytes in total, and returns their text. Text that is missing between two deltas ends the test.
-// Only message.created may come before the first delta.
+// deltas reads deltas until they have n bytes in total, and returns their text. Text that is missing between two deltas ends the
+// test. Only message.created may come before the first delta.
 func (s *socket) deltas(t *testing.T, n int) string {
 	t.Helper()
 	var text strings.Builder
@@ -430,7 +430,8 @@ func TestNodes_Summary_ShownOnceOnEachNode(t *testing.T) {
 	}
 	var last []any
 	for _, s := range []*socket{here, there} {
-		// There are two summaries, of 8 messages and of 2 more. A poll may return both as one of 10, and a viewer may get only the last.
+		// There are two summaries, of 8 messages and of 2 more. A poll may return both as one of 10, and a viewer may get only
+		// the last.
 		for {
 			got := s.any()
 			if got.Type != "context.compressed" {

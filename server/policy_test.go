@@ -36,8 +36,8 @@ func firstWords(c *call) string {
 	return strings.Join(all, " ")
 }
 
-// TestRetentionPolicy_ChoosesMessagesOfPrompt has the same conversation under each policy. In the window of 300 tokens, messages may
-// take 222, and each exchange takes 60. The window is too small for a summary.
+// TestRetentionPolicy_ChoosesMessagesOfPrompt has the same conversation under each policy. In the window of 300 tokens, messages
+// may take 222, and each exchange takes 60. The window is too small for a summary.
 func TestRetentionPolicy_ChoosesMessagesOfPrompt(t *testing.T) {
 	conversation := []struct {
 		words, role, priority string

@@ -1,5 +1,6 @@
-// Runs web/static/client.js for jsclient_test.go, against a real server, over proxies that cut connections. The first line of standard
-// input holds the tasks, as JSON. The test runs this script with Node's option --experimental-websocket, which old versions need.
+// Runs web/static/client.js for jsclient_test.go, against a real server, over proxies that cut connections. The first line of
+// standard input holds the tasks, as JSON. The test runs this script with Node's option --experimental-websocket, which old
+// versions need.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createInterface } from "node:readline";

@@ -1,6 +1,6 @@
-// The driver of the tests of ai-sdk.v7. It runs the real npm package `ai`. Each line of standard input is a command, and each line of
-// standard output is an event, both as JSON. The test runs this script with Node's option --experimental-websocket, which old versions
-// need. Node's WebSocket is like a browser's: a script cannot set headers of the handshake.
+// The driver of the tests of ai-sdk.v7. It runs the real npm package `ai`. Each line of standard input is a command, and each
+// line of standard output is an event, both as JSON. The test runs this script with Node's option --experimental-websocket, which
+// old versions need. Node's WebSocket is like a browser's: a script cannot set headers of the handshake.
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
