@@ -53,7 +53,8 @@ func TestCursor_BeyondEnd_Refused(t *testing.T) {
 			}
 		})
 	}
-	t.Run("refusals_do_not_close_socket", func(t *testing.T) { // after a restored backup, a page has such a cursor for each session
+	// After a restored backup, a page has such a cursor for each session.
+	t.Run("refusals_do_not_close_socket", func(t *testing.T) {
 		s := p.dial()
 		for range 2 * wire.MaxInvalidFrames {
 			if f, err := s.subscribe(session, p.cursorOf(session, "msg_zzzzzzzzzzzzzzzz", "e")); err != nil || f.code != "validation_error" {

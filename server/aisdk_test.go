@@ -309,7 +309,8 @@ func TestAISDKSocket_MissingScope_Error(t *testing.T) {
 	reader.next("1", "error")
 	writer.must(requestFrame("resume", "1", session))
 	writer.next("1", "error")
-	writer.must(sendFrame("2", session, chatMessage("user", "hello"))) // as over REST, a sender gets the reply without the scope read:messages
+	// As over REST, a sender gets the reply without the scope read:messages.
+	writer.must(sendFrame("2", session, chatMessage("user", "hello")))
 	c := model.next(t)
 	writer.next("2", "start")
 	reader.must(requestFrame("resume", "2", session))

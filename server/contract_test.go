@@ -81,7 +81,8 @@ func TestDocuments_SchemasAndProperties_Described(t *testing.T) {
 			}
 			for name, member := range v {
 				object, isObject := member.(map[string]any)
-				narrows := object["type"] == nil || strings.Contains(p.pointer, "Of/") // this schema only narrows a property that another one describes
+				// A schema that only narrows a property needs no description: another schema describes the property.
+				narrows := object["type"] == nil || strings.Contains(p.pointer, "Of/")
 				if inProperties && isObject && !narrows && object["description"] == nil {
 					t.Errorf("%s/%s has no description", p, name)
 				}

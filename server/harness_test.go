@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run")) // toxiproxy leaks goroutines of this function
+	// toxiproxy leaks goroutines of this function.
+	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
 }
 
 // shared is a Redis server for many tests. databases is the number of the newest of its databases: newDatabase takes the next.
@@ -109,7 +110,8 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	}
 	inner := service.Options{
 		Store: backend.Conversation, Nodes: backend.Nodes, Model: model, Count: count, Log: log,
-		Timeouts: stream.Timeouts{FirstByte: testTimeout, Stall: testTimeout}, // so long that no test reaches them, even on a slow machine
+		// So long that no test reaches these timeouts, even on a slow machine.
+		Timeouts: stream.Timeouts{FirstByte: testTimeout, Stall: testTimeout},
 	}
 	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000}}`)
 	if err != nil {

@@ -45,7 +45,8 @@ func TestLimits_400RequestsAtOnce_300Pass(t *testing.T) {
 				if err != nil || after < 1 || after > 61 || int(inBody) != after || a.header.Get("X-RateLimit-Remaining") != "0" {
 					t.Errorf("429 with %v %s", a.header, a.raw)
 				}
-			case a.status == http.StatusServiceUnavailable: // Redis was too slow on a busy machine; the request may have been counted
+			// Redis was too slow on a busy machine. The request may have been counted.
+			case a.status == http.StatusServiceUnavailable:
 				unavailable++
 			default:
 				t.Errorf("%d %s", a.status, a.raw)

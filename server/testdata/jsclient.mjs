@@ -107,7 +107,8 @@ async function loseRequests({ session, proxy, losses }, { url, key }) {
   const client = clientOver(proxy, url, key);
   const seen = new Collector();
   (async () => {
-    for await (const event of client.watch(session)) seen.take(event); // because of this subscription, the first frame of client.send is the message
+    // Because of this subscription, the first frame of client.send is the message.
+    for await (const event of client.watch(session)) seen.take(event);
   })().catch((error) => {
     if (error.code !== "closed") throw error; // the unhandled rejection ends the process
   });
