@@ -80,7 +80,7 @@ func (p *parley) cursorOf(session, id, offset string) string {
 }
 
 // If a node dies, the text of the last journal tick may be lost, although viewers on that node have received it. The server must
-// still accept their cursors.
+// still accept the cursors of these viewers.
 func TestCursor_BeyondTextOfInterruptedReply_Accepted(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)

@@ -17,13 +17,13 @@ import (
 )
 
 // sdkPage controls the driver (testdata/aisdk/drive.mjs). The driver is a Node process that plays the part of a web page with the
-// real AI SDK, the npm package ai. Install puts the package into the user's cache folder once, in the version that
+// real AI SDK, the npm package ai. npmtest.Install puts the package into the user's cache folder once, in the version that
 // testdata/aisdk/package-lock.json pins.
 type sdkPage struct {
 	t   *testing.T
 	in  io.WriteCloser
 	out <-chan driverEvent
-	// frames holds the received frames that until has read.
+	// frames holds the received frames that the method until has read.
 	frames []sdkFrame
 	log    frameLog
 }
@@ -39,7 +39,7 @@ type driverEvent struct {
 	}
 }
 
-// sdkMessage is a message that the page shows.
+// sdkMessage is a message that a chat shows.
 type sdkMessage struct{ ID, Role, Text string }
 
 // sdkFrame is a frame of ai-sdk.v7 from the server.
@@ -124,9 +124,9 @@ func (d *sdkPage) command(fields map[string]any) {
 	}
 }
 
-// until reads the driver's events until is returns true, and returns the last event. It checks all frames against asyncapi.yaml.
-// what names the awaited event in failures.
-func (d *sdkPage) until(what string, is func(driverEvent) bool) driverEvent {
+// until reads events of the driver up to the first event that match accepts, and returns that event. It checks all frames against
+// asyncapi.yaml. The parameter what names the awaited event in the failure message.
+func (d *sdkPage) until(what string, match func(driverEvent) bool) driverEvent {
 	d.t.Helper()
 	late := time.NewTimer(testTimeout)
 	defer late.Stop()
@@ -147,7 +147,7 @@ func (d *sdkPage) until(what string, is func(driverEvent) bool) driverEvent {
 				}
 				d.frames = append(d.frames, f)
 			}
-			if is(e) {
+			if match(e) {
 				return e
 			}
 		case <-late.C:

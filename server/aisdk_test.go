@@ -72,7 +72,8 @@ func (s *sdkSocket) read() (sdkFrame, error) {
 	return f, json.Unmarshal(text, &f)
 }
 
-// next returns the next frame. The frame must have the requestId request. kind must be its type, or the type of its chunk.
+// next returns the next frame. The frame's requestId must be request. The parameter kind must be the type of the frame or of the
+// frame's chunk.
 func (s *sdkSocket) next(request, kind string) sdkFrame {
 	s.t.Helper()
 	f, err := s.read()
@@ -444,7 +445,7 @@ func TestEvents_AISDKFormat_ShowsWholeReply(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
-	stream := func(reply string) <-chan answer { // this format ignores Last-Event-ID
+	stream := func(reply string) <-chan answer { // with format=ai-sdk, the server ignores Last-Event-ID
 		return p.later("GET", messages(session)+"/"+reply+"/stream?format=ai-sdk", nil, "Last-Event-ID", "anything")
 	}
 	for name, end := range map[string]func(reply string, c *call) string{

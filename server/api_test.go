@@ -59,7 +59,8 @@ func (p *parley) snapshot(session string) string {
 
 var timestamp = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`)
 
-// checkError checks an error response. The error must have the members in extras. It may have the standard members and no others.
+// checkError checks an error response. The error must have the members in extras. Besides those, it may have only the standard
+// members.
 func checkError(t *testing.T, a answer, status int, code, field string, extras ...string) {
 	t.Helper()
 	if a.status != status {

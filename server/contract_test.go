@@ -18,14 +18,14 @@ import (
 	"parley/server"
 )
 
-// The notYet lists are exceptions for parts of openapi.yaml and asyncapi.yaml. An exception that is no longer needed fails the
-// tests, so the lists cannot become stale.
+// The notYet lists exempt parts of openapi.yaml and asyncapi.yaml from the tests. The tests fail if an entry no longer needs the
+// exemption, so the lists cannot become stale.
 var (
-	// notYetRoutes are described routes that the server does not have.
+	// notYetRoutes are routes that openapi.yaml describes and the server does not have.
 	notYetRoutes = []string{}
-	// notYetErrors are described errors that no test produces, such as "404 session_not_found", each with the reason.
+	// notYetErrors maps an error that no test produces, such as "404 session_not_found", to the reason.
 	notYetErrors = map[string]string{}
-	// notYetFrames are described frames that no test sends or receives, each with the reason.
+	// notYetFrames maps a frame that no test sends or receives to the reason.
 	notYetFrames = map[string]string{}
 	// pageRoutes are routes of the page's own handler, so gin does not list them.
 	pageRoutes = []string{"GET /", "GET /static/{file}"}
@@ -160,7 +160,7 @@ func TestOpenAPI_ScopesEnforced(t *testing.T) {
 	}
 }
 
-// complete runs the tests. If all tests of the package have run, it fails if gaps returns anything.
+// complete runs the tests. After a run of all tests of the package, it calls gaps, and fails if gaps returns a message.
 type complete struct{ *testing.M }
 
 // Run implements goleak.TestingM.

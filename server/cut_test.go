@@ -197,7 +197,7 @@ type viewer struct {
 	ended   bool
 }
 
-// take checks that f is the next frame of the reply, and adds the text of a delta.
+// take checks that f is the next frame of the reply. It adds a delta to the text.
 func (v *viewer) take(t *testing.T, f frame, reply string) {
 	t.Helper()
 	if f.Cursor != "" {
@@ -264,7 +264,7 @@ func TestSocket_CutAnywhere_EachByteOnce(t *testing.T) {
 	t.Logf("%d cuts: %v", sum, cuts)
 }
 
-// beforeReload is the kind of a cut after which the viewer reads the history.
+// beforeReload is a kind of cut. After such a cut, the viewer reads the history.
 const beforeReload = "followed by a reload of the history"
 
 var cutKinds = []string{
@@ -272,7 +272,7 @@ var cutKinds = []string{
 	beforeReload,
 }
 
-// cutTest views one reply over several connections. It cuts some of them itself; the proxy cuts others.
+// cutTest views one reply over several connections. The test cuts some connections itself, and the proxy cuts others.
 type cutTest struct {
 	t              *testing.T
 	p              *parley
@@ -340,14 +340,14 @@ func (c *cutTest) view() {
 
 func (c *cutTest) total() int { return c.visible[len(c.visible)-1] }
 
-// release releases a few random pieces. They are so few that the reply does not end before the last cuts.
+// release releases a random number of pieces. The number is small, so that the reply lasts for many connections.
 func (c *cutTest) release() {
 	n := min(1+c.random.IntN(1+len(c.visible)/cutConnections), len(c.visible)-1-c.released)
 	c.released += n
 	c.model.release(n)
 }
 
-// cut counts a cut under kind, or under a more precise kind that depends on the text so far.
+// cut counts a cut. At the start, at the end and inside a character of the text, it replaces kind by a more precise kind.
 func (c *cutTest) cut(kind string) {
 	seen := len(c.viewer.text)
 	switch {
@@ -364,7 +364,7 @@ func (c *cutTest) cut(kind string) {
 	}
 }
 
-// reload replaces the viewer's text and cursor by those in the history, as a web page does that the user reloads.
+// reload replaces the viewer's text and cursor by those in the history. A web page does the same after a reload.
 func (c *cutTest) reload() {
 	page := c.p.must("GET", "/v1/sessions/"+c.session+"/messages?limit=1", nil)
 	newest := page["data"].([]any)[0].(map[string]any)

@@ -50,7 +50,7 @@ func shownCommands(t *testing.T, page string) pageCommands {
 }
 
 // requireCommand skips the test with -short, or if the command is not installed. If CI=true, a missing command fails the test.
-// from is the Debian package of the command.
+// The parameter from is the Debian package that contains the command.
 func requireCommand(t *testing.T, command, from string) {
 	t.Helper()
 	if testing.Short() {
@@ -88,7 +88,7 @@ func TestDocs_CurlCommands_Succeed(t *testing.T) {
 }
 
 // runCommand runs a command in a shell, after the commands that set variables. The response must have the status 200, or 101 for
-// a WebSocket. Its body must match openapi.yaml.
+// a WebSocket. The body must match openapi.yaml.
 func (p *parley) runCommand(t *testing.T, variables []string, command string, responses place) {
 	t.Helper()
 	want := "200"
@@ -96,7 +96,7 @@ func (p *parley) runCommand(t *testing.T, variables []string, command string, re
 		want, command = "101", command+" -m 1" // curl exits after 1 s, because the WebSocket stays open
 	}
 	body, headers := filepath.Join(t.TempDir(), "body"), filepath.Join(t.TempDir(), "headers")
-	// The first two variables are the address and the key. The test sets its own.
+	// The first two variables are the address and the key. The test sets other values.
 	lines := append([]string{"PARLEY=" + p.url, "KEY=" + adminKey}, variables[2:]...)
 	lines = append(lines, command+` -sS -D "`+headers+`" -o "`+body+`" -w '\n%{http_code}'`)
 	output, err := exec.CommandContext(t.Context(), "sh", "-uc", strings.Join(lines, "\n")).CombinedOutput()

@@ -25,7 +25,7 @@ import (
 )
 
 // documents holds openapi.yaml and asyncapi.yaml, and a record of the errors, operations and frames that the tests have seen. It
-// validates the traffic of the tests: documented checks HTTP, eventLog event streams, and frameLog WebSockets.
+// validates the traffic of the tests: documented checks HTTP, eventLog checks event streams, and frameLog checks WebSockets.
 //
 // kin-openapi validates openapi.yaml itself and finds the operation for a path. jsonschema validates bodies, headers and frames.
 // kin-openapi could do that too, but it compiles a schema at every call, and ignores headers and statuses that are not described.
@@ -108,8 +108,8 @@ func (p place) child(names ...string) place {
 	return p
 }
 
-// at returns the value at a place, and the place. It follows a reference to the target's value and place, except in schemas. The
-// value is nil if the place does not exist.
+// at returns the value at a place, or nil if the place does not exist. If the value is a reference outside of a schema, at
+// returns the value at the target instead. The second result is the place of the returned value.
 func (d *documentSet) at(p place) (any, place) {
 	value := d.parsed[p.file]
 	for _, part := range strings.Split(p.pointer, "/")[1:] {
@@ -240,7 +240,7 @@ type exchange struct {
 	sent, received []byte
 }
 
-// unmatched maps a status to a response in openapi.yaml, for requests that match no operation.
+// unmatched maps a status to the name of a response in openapi.yaml. A request that matches no operation gets such a response.
 var unmatched = map[string]string{
 	"401": "InvalidToken", "404": "NotFound", "405": "MethodNotAllowed", "429": "RateLimitExceeded", "503": "ServiceUnavailable",
 }
@@ -377,7 +377,7 @@ func (e exchange) checkRequest(d *documentSet, operation, path place) (wrong []e
 	return wrong
 }
 
-// see records an operation or an error.
+// see records an operation or an error that a test has seen.
 func (d *documentSet) see(where map[string]bool, what string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 
 // topicEmbedder is an embedding model that maps a few words to topics.
 type topicEmbedder struct {
-	kept chan []conversation.ExchangeVector // receives the vectors that the store has stored
+	kept chan []conversation.ExchangeVector // receives vectors after the store has written them
 }
 
 func newTopicEmbedder() *topicEmbedder {
@@ -79,7 +79,7 @@ func newTopicChat(p *parley, model *directed, policy string) *topicChat {
 	return &topicChat{p, model, p.windowed(300, policy)}
 }
 
-// subjects are the messages for talk. Each begins with its topic.
+// subjects are the messages for talk. Each begins with the word of its topic.
 var subjects = []string{
 	"rules here: nobody reads them anyway", "lighthouse keepers warn the ships at night", "passwords are kept in the red drawer",
 	"weather is nice today so they say", "dinner is at eight in the evening", "music is played by a small orchestra",
@@ -102,7 +102,7 @@ func (n *topicChat) ask() (first string, similarity any) {
 	return firstWords(c), reply.Context["similarity"]
 }
 
-// The first words of the prompt of ask, if the window compares embeddings or only words.
+// ask returns byMeaning if the window compares embeddings, and byWords if the window compares only words.
 const (
 	byMeaning = "lighthouse to-lighthouse dinner to-dinner music to-music Which"
 	byWords   = "weather to-weather dinner to-dinner music to-music Which"

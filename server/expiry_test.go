@@ -13,8 +13,8 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// outlives matches the Redis keys that may outlive a session. They hold API keys, accounts, usage counts, nodes and the key that
-// seals tickets.
+// outlives matches the Redis keys that may outlive a session. Those keys hold API keys, accounts, usage counts, nodes and the key
+// that seals tickets.
 var outlives = regexp.MustCompile(`^(k:.*|\{a:[^}]*\}:(account|keys|key:key_.*|h:\d+|day)|nodes|ticket-key)$`)
 
 // expiring has a Redis server with its own clock, two nodes on that server, and words that Redis must not contain after a day.
@@ -56,7 +56,7 @@ func (f *expiring) leftovers() (all []string) {
 	return all
 }
 
-// awaitNone waits until find returns an empty list. when names the moment in the failure.
+// awaitNone waits until find returns an empty list. The parameter when names the moment in the failure message.
 func (f *expiring) awaitNone(when string, find func() []string) {
 	f.t.Helper()
 	late := time.NewTimer(testTimeout)
@@ -164,7 +164,7 @@ func TestRedis_SessionExpired_NothingLeftInRedis(t *testing.T) {
 	}
 }
 
-// countsExpire advances Redis' clock by 402 days, and checks that all counts of usage have expired. They expire after 400 days.
+// countsExpire advances Redis' clock by 402 days, and checks that all counts of usage have expired. Counts expire after 400 days.
 func (f *expiring) countsExpire() {
 	f.t.Helper()
 	f.redis.Advance(402 * 24 * time.Hour)
@@ -178,7 +178,8 @@ func (f *expiring) countsExpire() {
 	})
 }
 
-// settledOnce checks the metrics of both nodes: the two completed replies, and the live reply in the expired session, count once.
+// settledOnce checks the metrics of both nodes: the two completed replies, and the live reply in the expired session, must each
+// count once.
 func (f *expiring) settledOnce(when string) {
 	f.t.Helper()
 	now := f.redis.Now()

@@ -30,7 +30,7 @@ type load struct {
 	replies map[string][]message // guarded by mu; the replies that clients got, by session
 }
 
-// failoverTimeout is the longest time that a test waits for a failover. It is long because Sentinels need many steps for one.
+// failoverTimeout is the longest time that a test waits for a failover. It is long because a failover takes Sentinels many steps.
 const failoverTimeout = 3 * testTimeout
 
 // words is a model. It sends each reply in five parts, 4 ms apart.
@@ -116,7 +116,7 @@ func (l *load) awaitAnswers(more int64) {
 		if time.Now().After(late) {
 			l.t.Fatalf("the clients got %d further replies, want %d", l.answered.Load()-from, more)
 		}
-		<-time.After(20 * time.Millisecond) // before the next look at the counter
+		<-time.After(20 * time.Millisecond) // until the next check
 	}
 }
 

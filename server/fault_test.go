@@ -22,7 +22,7 @@ type redisFault struct {
 	inject, heal func(s *redistest.Server, p *redistest.Proxy)
 	harmless     bool          // requests succeed during the fault
 	refuses      bool          // with harmless: a request that is under way may still get 503
-	lasts        time.Duration // minimum duration; if 0, the fault ends once all requests have their responses
+	lasts        time.Duration // minimum duration; if 0, the fault ends when all requests have their responses
 }
 
 var redisFaults = []redisFault{
@@ -55,8 +55,8 @@ var redisFaults = []redisFault{
 		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CLIENT", "KILL", "TYPE", "pubsub") }, heal: needsNoHeal},
 }
 
-// outage is a duration of a fault. It is longer than the 3 s without a heartbeat after which a node is dead, so each node takes
-// the other for dead.
+// outage is the duration of a fault during which each node takes the other for dead. A node is dead after 3 s without a
+// heartbeat.
 const outage = 3500 * time.Millisecond
 
 func healProxy(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }
@@ -75,7 +75,7 @@ func TestRedis_Fault_ReplyGoesOn(t *testing.T) {
 			fault.inject(x.redis, x.proxy)
 			x.checkDuringFault()
 			if !fault.harmless {
-				<-time.After(time.Until(began.Add(fault.lasts))) // until the fault has lasted its minimum duration
+				<-time.After(time.Until(began.Add(fault.lasts))) // the fault must last for its minimum duration
 				x.speak("and still has a viewer. ")
 			}
 			fault.heal(x.redis, x.proxy)
@@ -94,7 +94,8 @@ type faultTest struct {
 	model *directed
 	a, b  *parley
 
-	// ids of sessions: with the live reply, with the reply that the caller waits for, for retry, and to be deleted
+	// Sessions: live has the live reply, and waited has the reply that the caller waits for. retry sends to third. A request
+	// deletes doomed.
 	live, waited, third, doomed string
 	message                     string // id of the live reply
 	call, quiet                 *call  // the model's calls for the live reply and for the reply that the caller waits for
@@ -211,7 +212,7 @@ func (x *faultTest) requests() []struct {
 }
 
 // request makes a request during the fault and checks the status: 200 for /healthz, below 500 if the fault is harmless, otherwise
-// 503. If the fault has refuses set, 503 is right too.
+// 503. If refuses is set, 503 is right too.
 func (x *faultTest) request(method, path string, body any) {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
@@ -280,7 +281,8 @@ func (x *faultTest) retry() {
 	}
 }
 
-// poll calls ready until ready returns true, at most for testTimeout. what names the awaited event in the failure.
+// poll calls ready until ready returns true, at most for testTimeout. The parameter what names the awaited event in the failure
+// message.
 func (p *parley) poll(what string, ready func() bool) {
 	p.t.Helper()
 	late := time.Now().Add(testTimeout)
@@ -297,8 +299,8 @@ func (p *parley) awaitReady() {
 	p.poll("/readyz", func() bool { return p.call("GET", "/readyz", nil).status == http.StatusOK })
 }
 
-// awaitHistory waits until the session's newest reply has ended. The history must then be the message asked and the completed
-// reply answered.
+// awaitHistory waits until the session's newest reply has ended. The history must then hold only the message asked and the
+// completed reply answered.
 func (p *parley) awaitHistory(session, asked, answered string) {
 	p.t.Helper()
 	var all []message

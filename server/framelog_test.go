@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Prefixes of the dialects. In asyncapi.yaml, the name of a message is the prefix of the dialect followed by the frame's type.
+// Each dialect has a prefix. In asyncapi.yaml, the name of a message is the prefix of the dialect followed by the frame's type.
 const (
 	parleyV1 = ""
 	aiSDK    = "ai-sdk."
@@ -49,7 +49,7 @@ func (l *frameLog) read(t testing.TB, frame []byte) {
 	t.Helper()
 	var head struct{ Type, ReplyTo, RequestID string }
 	if json.Unmarshal(frame, &head) != nil {
-		return // part of a frame, from a connection that was cut; the caller's decoding fails too
+		return // the connection was cut inside the frame; the caller's decoding fails too
 	}
 	if err := documents.checkFrame(l.dialect, frame); err != nil {
 		t.Errorf("a frame from the server does not match asyncapi.yaml: %v\n%.1000s", err, frame)
@@ -106,7 +106,7 @@ func checkEvent(event string) error {
 	if !isFrame {
 		return nil
 	}
-	if fields["event"] == "" { // the format ai-sdk
+	if fields["event"] == "" { // format=ai-sdk
 		if data == "[DONE]" && len(fields) == 1 {
 			return nil
 		}

@@ -248,8 +248,8 @@ func TestGoClient_DeleteClearOrDrain_IterationEndsOrGoesOn(t *testing.T) {
 	p := start(t, model)
 	for name, test := range map[string]struct {
 		act  func(session string)
-		code string // of the error; "" if the iteration goes on
-		seen string // type of the watcher's event
+		code string // code of the error; "" if the iteration goes on
+		seen string // type of the event that Watch yields
 	}{
 		"error_session_deleted":  {func(s string) { p.must("DELETE", "/v1/sessions/"+s, nil) }, "session_deleted", client.Deleted},
 		"error_session_cleared":  {func(s string) { p.must("DELETE", messages(s), nil) }, "session_cleared", client.Cleared},

@@ -164,7 +164,7 @@ func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
 			s.after = func() int {
 				mu.Lock()
 				defer mu.Unlock()
-				if s.dials.Load()%3 == 0 { // the frames of a long message and of the end of a long reply need more bytes
+				if s.dials.Load()%3 == 0 { // long messages and long terminal frames need a longer connection
 					return 15_000 + random.IntN(30_000)
 				}
 				return 300 + random.IntN(2500) // the handshake takes about 900 bytes

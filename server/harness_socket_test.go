@@ -143,7 +143,7 @@ func (s *socket) subscribe(session, after string) (frame, error) {
 	}
 }
 
-// mustSubscribe subscribes to a session as subscribe does. An error or a refusal ends the test.
+// mustSubscribe calls subscribe. An error or a refusal ends the test.
 func (s *socket) mustSubscribe(session, after string) frame {
 	s.t.Helper()
 	f, err := s.subscribe(session, after)

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
 }
 
-// shared is a Redis server for many tests. databases is the number of the newest of its databases: newDatabase takes the next.
+// shared is a Redis server for many tests. databases counts the databases on that server that tests have taken.
 var (
 	shared    = redistest.Shared("--databases", "10000")
 	databases atomic.Int64
@@ -238,7 +238,7 @@ func (p *parley) do(ctx context.Context, method, path string, body any, headers 
 	return a, nil
 }
 
-// call makes a request as do does. An error ends the test.
+// call makes a request with the method do. An error ends the test.
 func (p *parley) call(method, path string, body any, headers ...string) answer {
 	p.t.Helper()
 	a, err := p.do(context.Background(), method, path, body, headers...)
@@ -265,7 +265,8 @@ func (p *parley) later(method, path string, body any, headers ...string) <-chan 
 // slow machine.
 const testTimeout = 2 * time.Minute
 
-// within returns the next value of a channel. If none arrives within testTimeout, the test ends with a failure that names what.
+// within returns the next value of a channel. If none arrives within testTimeout, the test fails. The parameter what names the
+// awaited value in the failure message.
 func within[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
 	late := time.NewTimer(testTimeout)

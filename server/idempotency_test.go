@@ -11,7 +11,7 @@ import (
 	"parley/stream"
 )
 
-// numbered is a model that replies "call 1" to the first call, and so on. It replies once the test has closed gate.
+// numbered is a model that replies "call 1" to the first call, and so on. It replies after the test has closed gate.
 type numbered struct {
 	calls atomic.Int64
 	gate  chan struct{}

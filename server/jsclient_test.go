@@ -26,8 +26,8 @@ type cutProxy struct {
 	address  string
 	listener net.Listener
 	work     sync.WaitGroup
-	// lose is the direction in which the proxy drops the next bytes and then cuts the connection: "request" is to the server,
-	// "response" is to the client, and "" is neither.
+	// lose is the direction in which the proxy drops the next bytes and then cuts the connection: "request" means to the server,
+	// "response" means to the client, and "" means neither.
 	lose atomic.Pointer[string]
 	lost atomic.Int32
 }
@@ -134,7 +134,7 @@ func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
 		own := rand.New(rand.NewPCG(9, uint64(len(proxies))))
 		count := 0 // number of connections; guarded by the dialer's mutex
 		f := p.newCutProxy(t, func() int {
-			if count++; count%3 == 0 { // the frames of a long message and of the end of a long reply need more bytes
+			if count++; count%3 == 0 { // long messages and long terminal frames need a longer connection
 				return 15_000 + own.IntN(30_000)
 			}
 			return 300 + own.IntN(2500) // the handshake takes about 900 bytes

@@ -21,7 +21,7 @@ import (
 func with(secret string) []string { return []string{"Authorization", "Bearer " + secret} }
 
 // status makes a request with a key's secret, and checks the status and the error code of the response. errorCode is "" if the
-// response is not an error. what names the request in failures.
+// response is not an error. The parameter what names the request in failure messages.
 func (p *parley) status(t *testing.T, what, secret, method, path string, body any, status int, errorCode string) answer {
 	t.Helper()
 	a := p.call(method, path, body, with(secret)...)

@@ -142,7 +142,7 @@ func TestEndTurn_LostResponse_ReplyEndsOnce(t *testing.T) {
 	x.proxy.Heal()
 	for _, p := range []*parley{x.parley, x.other} {
 		var got answer
-		p.poll("the response to the repeat", func() bool { // the node ends the turn again within a second
+		p.poll("the response to the repeat", func() bool { // within a second, the node tries again to end the turn
 			got = p.call("POST", messages(session), content("hello"), "Idempotency-Key", "one")
 			return got.status != http.StatusServiceUnavailable
 		})

@@ -99,7 +99,7 @@ func (n *wokenOnly) Poll(ctx context.Context, followed []conversation.Followed) 
 }
 
 // TestNodes_ReplyBegins_ViewersNodeWokenUp has a viewer on node b, which polls only after a wake-up. The reply begins on node a,
-// which must send the wake-up. A busy Redis Cluster may lose one wake-up, so the model sends text until the viewer gets some.
+// which must send the wake-up. A busy Redis Cluster may lose one wake-up, so the model sends text until the viewer gets a delta.
 func TestNodes_ReplyBegins_ViewersNodeWokenUp(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
@@ -262,7 +262,7 @@ func TestNodes_StopOnOtherNode_ReplyEnds(t *testing.T) {
 	})
 }
 
-// until reads up to the next frame of a type, and returns that frame.
+// until reads up to the next frame of the type kind, and returns that frame.
 func (s *socket) until(kind string) frame {
 	s.t.Helper()
 	for {
@@ -430,8 +430,8 @@ func TestNodes_Summary_ShownOnceOnEachNode(t *testing.T) {
 	}
 	var last []any
 	for _, s := range []*socket{here, there} {
-		// There are two summaries, of 8 messages and of 2 more. A poll may return both as one of 10, and a viewer may get only
-		// the last.
+		// There are two summaries, of 8 messages and of 2 more. A poll may return both as one of 10 messages, and a viewer may
+		// get only the last.
 		for {
 			got := s.any()
 			if got.Type != "context.compressed" {

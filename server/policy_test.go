@@ -13,7 +13,8 @@ func (p *parley) windowed(maxTokens int, policy string) string {
 	})["sessionId"].(string)
 }
 
-// exchange sends text and makes the model send reply. It returns the model's call and the stored reply. more is as for content.
+// exchange sends text and makes the model send reply. It returns the model's call and the stored reply. It passes more to
+// content.
 func (p *parley) exchange(model *directed, session, reply, text string, more ...any) (*call, message) {
 	p.t.Helper()
 	answered := p.later("POST", messages(session), content(text, more...))

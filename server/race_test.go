@@ -2,7 +2,7 @@
 
 package server_test
 
-// The race detector enlarges stacks and heaps by at most memoryFactor.
+// The race detector enlarges stacks and heaps at most by the factor memoryFactor.
 const (
 	raceDetector = true
 	memoryFactor = 2

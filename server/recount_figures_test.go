@@ -134,7 +134,7 @@ func (r *recount) figures(o *recountOwner, from, to time.Time) map[string]any {
 	}
 }
 
-// approximate is a figure. A response may differ by less than 1/16.
+// approximate is a figure with a tolerance: a response may differ from the figure by less than 1/16.
 type approximate int64
 
 func percentileOf(sorted []int64, p int) any {

@@ -101,7 +101,7 @@ func (r *onRedis) jump(d time.Duration) {
 }
 
 // land sets Redis' clock to a time, or to a few minutes later. It avoids the minutes around the end of an hour and around the
-// expiry of a session. An event there could count before or after the end.
+// expiry of a session. An event near the end of a period could count before or after that end.
 func (r *onRedis) land(at time.Time) {
 	for again := true; again; {
 		again = at.Minute() >= 55
@@ -233,7 +233,7 @@ func (c *recountClient) create(n *recountNode, o *recountOwner) {
 	o.sessions = append(o.sessions, &recountSession{id: made["sessionId"].(string), created: at, last: at})
 }
 
-// send sends a message to a node. Each fifth message, on average, goes to all nodes at once, with the same idempotency key.
+// send sends a message to a node. On average, one message in five goes to all nodes at once, with the same idempotency key.
 func (c *recountClient) send(n *recountNode, o *recountOwner, s *recountSession) {
 	r := c.r
 	first := time.Duration(c.random.IntN(4)) * time.Millisecond

@@ -58,7 +58,7 @@ func TestRecount_RandomSteps_FiguresMatch(t *testing.T) {
 }
 
 // inBubble runs a function in a synctest bubble. If the function panics, inBubble panics with the same value outside the bubble:
-// rapid ends a run by a panic.
+// rapid ends a failed run by a panic.
 func inBubble(t *testing.T, run func()) {
 	var panicked any
 	synctest.Test(t, func(*testing.T) {
@@ -119,7 +119,7 @@ type recordedEvent struct {
 	owner string
 	at    time.Time
 	kind  string // "request", the role of a message, the ending of a reply, or "timing" (see timed)
-	// An ending has all of these fields, a timing only first.
+	// An ending has the three fields below. A timing has only the field first.
 	prompt, completion int           // tokens
 	first              time.Duration // time to the first token; 0 if the reply has no text
 }
@@ -208,7 +208,8 @@ func (h *hold) wait(ctx context.Context) error {
 	}
 }
 
-// newRecount starts a node for each backend. The backends must share one store. It creates two accounts with a key in each mode.
+// newRecount starts a node for each backend. The backends must share one store. newRecount also creates two accounts, with an API
+// key in each mode.
 func newRecount(t rapid.TB, backends ...*store.Backend) *recount {
 	r := &recount{t: t}
 	for _, backend := range backends {

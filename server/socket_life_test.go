@@ -59,7 +59,7 @@ func TestSocket_Drain_ClosedWhenNoReplyIsLive(t *testing.T) {
 
 // heap returns the number of bytes in use after garbage collection.
 func heap() int64 {
-	for range 3 { // the second empties every sync.Pool
+	for range 3 { // after two collections, every sync.Pool is empty
 		runtime.GC()
 	}
 	var m runtime.MemStats

@@ -146,7 +146,7 @@ func TestPublicInterface_EachRequest_GetsItsResponse(t *testing.T) {
 	})
 }
 
-// fields returns members for specRow.has that must be present with any value.
+// fields returns a value for specRow.has: members that must be present, with any value.
 func fields(names ...string) map[string]any {
 	has := make(map[string]any)
 	for _, name := range names {
@@ -155,7 +155,7 @@ func fields(names ...string) map[string]any {
 	return has
 }
 
-// created returns members for specRow.has: those of the response to POST /v1/sessions.
+// created returns a value for specRow.has: the members of the response to POST /v1/sessions.
 func created() map[string]any {
 	has := fields("sessionId", "createdAt", "expiresAt", "tokenUsage")
 	has["userId"], has["messageCount"] = user, 0.0

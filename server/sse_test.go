@@ -78,7 +78,7 @@ func (e *events) next() (got event, ok bool) {
 	}
 }
 
-// want returns the next event that is not a comment. Its data must be a frame of that type.
+// want returns the next event that is not a comment. The event's data must be a frame of the type name.
 func (e *events) want(name string) event {
 	e.t.Helper()
 	got, ok := e.next()

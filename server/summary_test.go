@@ -112,7 +112,7 @@ func TestSummary_LongHistory_EachSummarisedOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			if m.Role == "" || next == 2*exchanges {
-				continue // the previous summary, or a message of talk
+				continue // the previous summary, or a message that talk has sent
 			}
 			if want := fmt.Sprint([]string{"question-", "reply-"}[next%2], next/2); m.Content != want {
 				t.Fatalf("summarised %s, want %s", m.Content, want)

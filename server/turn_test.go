@@ -39,7 +39,7 @@ func (w *queueNotifier) BeginTurn(ctx context.Context, owner conversation.Owner,
 	return begun, err
 }
 
-// notifyQueued returns an option that adds a queueNotifier, and the channel.
+// notifyQueued returns an option that adds a queueNotifier, and the notifier's channel.
 func notifyQueued() (option, chan string) {
 	queued := make(chan string, 1000)
 	return withStore(func(s conversation.Store) conversation.Store { return &queueNotifier{s, queued} }), queued

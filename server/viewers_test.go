@@ -31,8 +31,8 @@ func (l *smallBufferListener) Accept() (net.Conn, error) {
 // scratch is a pool of buffers for frames. Without the pool, a thousand viewers in this process would need a thousand buffers.
 var scratch = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// follow reads a reply's deltas from offset on and compares the deltas with text. It stops when it has read the text up to until
-// or, if whole is set, when it has read the terminal frame. It returns the offset of the end of the text read.
+// follow reads a reply's deltas from offset on and compares the deltas with text. It stops at the offset until or, if whole is
+// set, after the terminal frame. It returns the offset at which it has stopped.
 func (s *rawSocket) follow(text []byte, offset, until int, whole bool) (int, error) {
 	for offset < until || whole {
 		op, n, err := s.header()
@@ -62,7 +62,7 @@ func (s *rawSocket) follow(text []byte, offset, until int, whole bool) (int, err
 	return offset, nil
 }
 
-// takeDelta compares a delta without escapes with text, and returns the offset of its end.
+// takeDelta compares a delta with text, and returns the offset of the delta's end. The delta must not contain escapes.
 func takeDelta(frame, text []byte, offset int) (int, error) {
 	_, rest, _ := bytes.Cut(frame, []byte(`"offset":`))
 	number, rest, _ := bytes.Cut(rest, []byte(`,"delta":"`))
@@ -152,8 +152,8 @@ func newCrowded(t *testing.T, size, stuck, readers int) *crowded {
 	return x
 }
 
-// speak makes the model send the text from offset on, in pieces. The model sends a piece once the first reader has read the
-// previous one. speak returns when all readers have read the terminal frame.
+// speak makes the model send the text from offset on, in pieces. The model sends a piece after the first reader has read the
+// previous piece. speak returns when all readers have read the terminal frame.
 func (x *crowded) speak(offset, piece int) {
 	x.t.Helper()
 	pace := make(chan int, len(x.text)/piece) // offsets that the first reader has reached
@@ -183,7 +183,7 @@ func TestViewers_TenOfThousandStuck_MemoryBounded(t *testing.T) {
 	before := heap()
 	x.speak(piece, piece)
 	grown := heap() - before
-	runtime.KeepAlive(x.readers) // their buffers are in the first measurement too
+	runtime.KeepAlive(x.readers) // the first measurement includes the readers' buffers
 	t.Logf("%d of %d viewers read %d KiB; meanwhile the heap grew by %d KiB", len(x.readers), viewers, size>>10, grown>>10)
 	// All viewers share the text's buffer (with spare capacity), the final message and the terminal frame: together 5.5 times the
 	// text. A queue for each stuck viewer would add 10 times the text, or 20 times with the terminal frame.
@@ -202,7 +202,7 @@ func TestViewers_StuckThenRead_MissNothing(t *testing.T) {
 	}
 }
 
-// rest follows the reply from offset to its end. If leads is set, it sends each offset that it reaches to pace.
+// rest follows the reply from offset to its end. If leads is set, rest sends each offset that it has reached to pace.
 func (s *rawSocket) rest(text []byte, offset int, leads bool, pace chan<- int) (err error) {
 	for offset < len(text) {
 		if offset, err = s.follow(text, offset, offset+1, false); err != nil {

@@ -63,7 +63,7 @@ class Collector {
   }
 }
 
-/** Sends texts, one after another, while a second client watches. Cancels each held reply once its whole text has arrived. */
+/** Sends texts, one after another, while a second client watches. Cancels each held reply after the whole text has arrived. */
 async function converse({ session, sender, watcher, texts }, { url, key }) {
   const sending = clientOver(sender, url, key);
   const watching = clientOver(watcher, url, key);
@@ -102,7 +102,7 @@ async function lose(direction) {
   assert.equal(await read(), direction);
 }
 
-/** Sends messages and cancels the replies. The proxy loses each send and each cancel once, or the response. */
+/** Sends messages and cancels the replies. For each message, the proxy loses either the send and the cancel, or the responses to both. */
 async function loseRequests({ session, proxy, losses }, { url, key }) {
   const client = clientOver(proxy, url, key);
   const seen = new Collector();
