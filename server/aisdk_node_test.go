@@ -10,8 +10,8 @@ import (
 
 // The tests of this file check what a web page with the real AI SDK shows.
 
-// TestAISDK_Send_ReplyShownToTheEnd also checks the order of the frames.
-func TestAISDK_Send_ReplyShownToTheEnd(t *testing.T) {
+// TestAISDK_Send_WholeReplyShown also checks the order of the frames.
+func TestAISDK_Send_WholeReplyShown(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -171,7 +171,7 @@ func TestAISDK_ThirtyCuts_EachCharacterShownOnce(t *testing.T) {
 	}
 }
 
-func TestAISDK_ResumeAfterReplyEnded_ShownIfUnseen(t *testing.T) {
+func TestAISDK_ResumeAfterReply_ReplyShownIfUnseen(t *testing.T) {
 	t.Parallel()
 	p := start(t, echo)
 	session := p.session()

@@ -283,7 +283,7 @@ func TestAISDKSocket_AbortThenResume_ReplyGoesOn(t *testing.T) {
 	})
 }
 
-func TestAISDKSocket_AbortThenFailedResume_Cancels(t *testing.T) {
+func TestAISDKSocket_AbortThenFailedResume_ReplyCancelled(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -419,7 +419,7 @@ func TestAISDKSocket_Drain_ClosedAfterReply(t *testing.T) {
 	if _, err := s.read(); websocket.CloseStatus(err) != 1012 {
 		t.Errorf("%v", err)
 	}
-	within(t, "the drain", drained)
+	within(t, "the end of the drain", drained)
 }
 
 func TestAISDKSocket_ServiceDrained_ReplyInterrupted(t *testing.T) {
@@ -465,7 +465,7 @@ func TestEvents_AISDKFormat_ShowsWholeReply(t *testing.T) {
 			"data: {\"type\":\"text-delta\",\"id\":%q,\"delta\":\"Grüße\\n\"}\n\ndata: {\"type\":\"text-end\",\"id\":%q}\n\ndata: %s\n\ndata: [DONE]\n\n",
 			reply, reply, reply, reply, name)
 		for when, from := range map[string]<-chan answer{"live": live, "ended": stream(reply)} {
-			a := within(t, "the stream", from)
+			a := within(t, "the end of the event stream", from)
 			if a.status != 200 || a.header.Get("x-vercel-ai-ui-message-stream") != "v1" || !strings.HasPrefix(a.header.Get("Content-Type"), "text/event-stream") || a.raw != want {
 				t.Errorf("%s, %s: %d %v %q, want %q", state, when, a.status, a.header, a.raw, want)
 			}
@@ -484,7 +484,7 @@ func brokenOff() (stream.Result, error) {
 	return stream.Result{}, &stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off"}
 }
 
-func TestHandshake_BothSubprotocols_ParleyChosen(t *testing.T) {
+func TestHandshake_BothSubprotocols_ParleyV1Chosen(t *testing.T) {
 	p := start(t, echo)
 	for offer, want := range map[string]string{"parley.v1,ai-sdk.v7": "parley.v1", "ai-sdk.v7,parley.v1": "parley.v1", "x,ai-sdk.v7,ticket.x": "ai-sdk.v7"} {
 		conn, _, err := websocket.Dial(t.Context(), p.url+"/v1/stream", &websocket.DialOptions{

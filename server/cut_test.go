@@ -224,7 +224,7 @@ func (v *viewer) take(t *testing.T, f frame, reply string) {
 	}
 }
 
-func TestSocket_CutAnywhere_EachByteOnce(t *testing.T) {
+func TestSocket_CutAnywhere_EachByteReceivedOnce(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	model := newPacedModel(t)

@@ -18,7 +18,7 @@ func (p *parley) viewerInReply(session, cursor string) *socket {
 	return s
 }
 
-func TestDeleteSession_InMidReply_ReplyAndQueueEnd(t *testing.T) {
+func TestDeleteSession_InMidReply_ReplyAndQueuedSendEnd(t *testing.T) {
 	model := newDirected()
 	option, queued := notifyQueued()
 	p := start(t, model, option)
@@ -28,7 +28,7 @@ func TestDeleteSession_InMidReply_ReplyAndQueueEnd(t *testing.T) {
 	c := model.next(t)
 	c.say("Half of")
 	waiting := p.later("POST", messages(session), content("waiting"))
-	within(t, "a place in the queue", queued)
+	within(t, "the send to be queued", queued)
 	s := p.dial()
 	s.mustSubscribe(session, cursor)
 	s.next("message.created")
@@ -38,7 +38,7 @@ func TestDeleteSession_InMidReply_ReplyAndQueueEnd(t *testing.T) {
 	within(t, "the end of the model's request", c.closed)
 	s.next("session.deleted")
 	checkError(t, within(t, "the response", answered), 404, "session_not_found", "")
-	checkError(t, within(t, "the waiting response", waiting), 404, "session_not_found", "")
+	checkError(t, within(t, "the response to the queued send", waiting), 404, "session_not_found", "")
 	s.must(map[string]any{"type": "ping", "id": "p"})
 	s.next("pong") // no frame came between session.deleted and the pong
 	s.must(map[string]any{"type": "unsubscribe", "id": "u", "sessionId": session})
@@ -109,12 +109,12 @@ func TestDrain_LiveReply_GoesOnUntilDeadline(t *testing.T) {
 	c := model.next(t)
 	c.say("A reply")
 	waiting := p.later("POST", messages(session), content("waiting"))
-	within(t, "a place in the queue", queued)
+	within(t, "the send to be queued", queued)
 	p.handler.BeginDrain()
 	drained := make(chan struct{})
 	ctx, now := context.WithCancel(context.Background())
 	go func() { defer close(drained); p.drain(ctx) }()
-	checkError(t, within(t, "the waiting response", waiting), 503, "service_unavailable", "", "retryAfter")
+	checkError(t, within(t, "the response to the queued send", waiting), 503, "service_unavailable", "", "retryAfter")
 	checkError(t, p.call("POST", messages(session), content("x")), 503, "service_unavailable", "", "retryAfter")
 	if a := p.call("GET", "/v1/sessions/"+session, nil); a.status != http.StatusOK {
 		t.Errorf("reading while draining: %s", a.raw)
@@ -125,5 +125,5 @@ func TestDrain_LiveReply_GoesOnUntilDeadline(t *testing.T) {
 	if a.status != 200 || a.body["status"] != "interrupted" || a.body["content"] != "A reply goes on." {
 		t.Errorf("%d %s", a.status, a.raw)
 	}
-	within(t, "the drain", drained)
+	within(t, "the end of the drain", drained)
 }

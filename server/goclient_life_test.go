@@ -242,7 +242,7 @@ func TestGoClient_UnknownCursor_StartsFromNow(t *testing.T) {
 	}
 }
 
-func TestGoClient_DeleteClearOrDrain_IterationEndsOrGoesOn(t *testing.T) {
+func TestGoClient_DeleteClearOrDrain(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)

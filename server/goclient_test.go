@@ -152,7 +152,7 @@ func verse(random *rand.Rand, n int) string {
 	return b.String()
 }
 
-func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
+func TestGoClient_CutAnywhere_EachByteReceivedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(3, 4))
 		p := startPiped(t, reciter(20*time.Millisecond))
@@ -213,7 +213,7 @@ func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
 	})
 }
 
-func TestGoClient_SwitchesNodes_EachByteOnce(t *testing.T) {
+func TestGoClient_SwitchesNodes_EachByteReceivedOnce(t *testing.T) {
 	t.Parallel()
 	a, b := nodes(t, reciter(time.Millisecond))
 	session := a.session()

@@ -125,7 +125,7 @@ func (p *parley) largeSession() string {
 	return p.must("POST", "/v1/sessions", wanted)["sessionId"].(string)
 }
 
-func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
+func TestJSClient_CutAnywhere_EachByteReceivedOnce(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 8))
 	p := start(t, holding(reciter(2*time.Millisecond)))

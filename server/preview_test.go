@@ -15,7 +15,7 @@ type previewed struct {
 	}
 }
 
-func TestPreview_SameErrorsAsSend(t *testing.T) {
+func TestPreview_RefusedMessage_SameErrorAsSend(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	const path = "/v1/sessions/{id}/context"

@@ -21,7 +21,7 @@ func TestSend_BusySession_FollowsOnBusy(t *testing.T) {
 	})
 	t.Run("200_interrupt_precedes_queued_sends", func(t *testing.T) {
 		waiting := p.later("POST", messages(session), content("waiting"))
-		within(t, "a place in the queue", queued)
+		within(t, "the send to be queued", queued)
 		interrupting := p.later("POST", messages(session), content("interrupting", "onBusy", "interrupt"))
 		a := within(t, "the interrupted response", first)
 		if m := decodeInto[message](t, a); a.status != 200 || m.Status != "cancelled" || m.Content != "Half of" {
@@ -36,7 +36,7 @@ func TestSend_BusySession_FollowsOnBusy(t *testing.T) {
 			t.Errorf("%d %s", a.status, a.raw)
 		}
 		model.next(t).end()
-		if a := within(t, "the waiting response", waiting); a.status != 200 {
+		if a := within(t, "the response to the queued send", waiting); a.status != 200 {
 			t.Errorf("%d %s", a.status, a.raw)
 		}
 	})
@@ -82,11 +82,11 @@ func TestQueuedSend_CallerLeaves_SendWithdrawn(t *testing.T) {
 		_, err := p.do(ctx, "POST", messages(session), content("left"))
 		left <- err
 	}()
-	within(t, "a place in the queue", queued)
+	within(t, "the send to be queued", queued)
 	third := p.later("POST", messages(session), content("third"))
-	within(t, "a place in the queue", queued)
+	within(t, "the send to be queued", queued)
 	leave()
-	if err := within(t, "the caller", left); err == nil {
+	if err := within(t, "the caller to leave", left); err == nil {
 		t.Error("the caller that left got a response")
 	}
 	within(t, "the abandoned send to leave the queue", givenUp)
@@ -114,7 +114,7 @@ func TestSend_CallerLeaves_ReplyGoesOn(t *testing.T) {
 	c := model.next(t)
 	c.say("Half of ")
 	leave()
-	within(t, "the caller", left)
+	within(t, "the caller to leave", left)
 	p.client.CloseIdleConnections()
 	c.say("a reply.")
 	if c.ctx.Err() != nil {
@@ -138,13 +138,13 @@ func TestQueuedSend_KeyRevoked_401(t *testing.T) {
 	first := p.later("POST", messages(session), content("first"))
 	c := model.next(t)
 	waiting := p.later("POST", messages(session), content("waiting"), "Authorization", "Bearer "+secret)
-	within(t, "a place in the queue", queued)
+	within(t, "the send to be queued", queued)
 	if a := p.call("DELETE", "/v1/keys/"+key.ID, nil); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.raw)
 	}
 	c.end()
 	within(t, "the first response", first)
-	if a := within(t, "the waiting response", waiting); a.status != 401 || code(a.body) != "invalid_token" {
+	if a := within(t, "the response to the queued send", waiting); a.status != 401 || code(a.body) != "invalid_token" {
 		t.Errorf("%d %s", a.status, a.raw)
 	}
 	next := p.later("POST", messages(session), content("next"))

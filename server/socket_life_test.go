@@ -54,7 +54,7 @@ func TestSocket_Drain_ClosedWhenNoReplyIsLive(t *testing.T) {
 	if code := watching.closed(); code != 1012 {
 		t.Errorf("closed with %d", code)
 	}
-	within(t, "the drain", done)
+	within(t, "the end of the drain", done)
 }
 
 // heap returns the number of bytes in use after garbage collection.

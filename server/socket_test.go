@@ -279,7 +279,7 @@ func TestSocket_TwentySessions_TextsNotMixed(t *testing.T) {
 	}
 }
 
-func TestSocket_QueuedSends_DoNotBlock(t *testing.T) {
+func TestSocket_QueuedSends_DoNotBlockOtherFrames(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()

@@ -95,9 +95,9 @@ func specKeys(p *parley) map[string]specRow {
 	}
 }
 
-// TestPublicInterface_EachRequest_GetsItsResponse makes the requests of the tables above. Other tests cover limits, load and
+// TestPublicInterface_EachRequest_AsSpecified makes the requests of the tables above. Other tests cover limits, load and
 // restarts.
-func TestPublicInterface_EachRequest_GetsItsResponse(t *testing.T) {
+func TestPublicInterface_EachRequest_AsSpecified(t *testing.T) {
 	p := start(t, echo)
 	session, other := p.session(), "Bearer "+p.key("other", auth.Admin)
 	reply := p.send(session, "hello")["messageId"].(string)

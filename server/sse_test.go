@@ -255,7 +255,7 @@ func TestEvents_ClientLeaves_ReplyGoesOn(t *testing.T) {
 	}()
 	c.say("Half of ")
 	leave()
-	within(t, "the viewer", left)
+	within(t, "the viewer to leave", left)
 	c.say("a reply.")
 	c.end()
 	e := p.events(t, session, reply, "")

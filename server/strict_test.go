@@ -16,7 +16,7 @@ import (
 	"parley/auth"
 )
 
-func TestStrict_QueryParameters_400UnlessKnownAndOnce(t *testing.T) {
+func TestStrict_InvalidQuery_400(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
@@ -185,7 +185,7 @@ func TestSend_ClientHalfClosed_GetsResponse(t *testing.T) {
 	generating := sendOverTCP(t, address, session, "first")
 	c := model.next(t)
 	waiting := sendOverTCP(t, address, session, "second")
-	within(t, "a place in the queue", queued)
+	within(t, "the send to be queued", queued)
 	answered := func(conn net.Conn) (int, string) {
 		t.Helper()
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)

@@ -49,9 +49,9 @@ func (f *summaryTest) nextSummary() map[string]any {
 	}
 }
 
-// TestSummary_ShownInFrameAndJSON checks what clients see of a summary: in the frame, in a dry run and in a reply's context.
-// Tests in conversation/background check which messages are summarised, and when.
-func TestSummary_ShownInFrameAndJSON(t *testing.T) {
+// TestSummary_ShownInFrameDryRunAndReply checks what clients see of a summary: in the frame, in a dry run and in a reply's
+// context. Tests in conversation/background check which messages are summarised, and when.
+func TestSummary_ShownInFrameDryRunAndReply(t *testing.T) {
 	f := newSummaryTest(t, &summarising{}, "fifo")
 	for i := range 6 {
 		f.talk(fmt.Sprint("m", i))
@@ -78,9 +78,9 @@ func TestSummary_ShownInFrameAndJSON(t *testing.T) {
 	}
 }
 
-// TestSummary_LongHistory_EachSummarisedOnce has a history that is much longer than the part that the store returns for a turn.
-// Tests in conversation/background use only the embedded store. This test also runs on Redis.
-func TestSummary_LongHistory_EachSummarisedOnce(t *testing.T) {
+// TestSummary_LongHistory_EachMessageSummarisedOnce has a history that is much longer than the part that the store returns for a
+// turn. Tests in conversation/background use only the embedded store. This test also runs on Redis.
+func TestSummary_LongHistory_EachMessageSummarisedOnce(t *testing.T) {
 	const exchanges = 70
 	f := newSummaryTest(t, &summarising{}, "semantic")
 	ctx, owner := context.Background(), conversation.Owner{Account: "default", Mode: conversation.Live}

@@ -148,7 +148,7 @@ func TestSend_ModelFails_TextKept(t *testing.T) {
 	}
 }
 
-func TestCancel_LiveReply_WaitsForModel(t *testing.T) {
+func TestCancel_LiveReply_ResponseWaitsForModel(t *testing.T) {
 	model := newDirected()
 	model.linger = make(chan struct{})
 	p := start(t, model)
