@@ -259,7 +259,7 @@ func (e exchange) check(d *documentSet) (wrong []error) {
 		}
 		if e.response.StatusCode < 400 {
 			wrong = e.checkRequest(d, operation, place{openAPIFile, ""}.child("paths", route.Path))
-			d.see(d.operations, route.Method+" "+route.Path)
+			d.record(d.operations, route.Method+" "+route.Path)
 		}
 	case unmatched[status] == "":
 		return []error{fmt.Errorf("openapi.yaml has no such operation: %w", err)}
@@ -323,7 +323,7 @@ func (e exchange) checkBody(d *documentSet, described place) []error {
 	if e.response.StatusCode >= 400 {
 		var body struct{ Error struct{ Code string } }
 		_ = json.Unmarshal(e.received, &body) // the schema reports an invalid body
-		d.see(d.errors, fmt.Sprintf("%d %s", e.response.StatusCode, body.Error.Code))
+		d.record(d.errors, fmt.Sprintf("%d %s", e.response.StatusCode, body.Error.Code))
 	}
 	if err := d.checkJSON(media.child("schema"), e.received); err != nil {
 		return []error{fmt.Errorf("the body: %w", err)}
@@ -377,8 +377,8 @@ func (e exchange) checkRequest(d *documentSet, operation, path place) (wrong []e
 	return wrong
 }
 
-// see records an operation or an error that a test has seen.
-func (d *documentSet) see(where map[string]bool, what string) {
+// record adds an operation or an error that a test has seen to where.
+func (d *documentSet) record(where map[string]bool, what string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	where[what] = true

@@ -185,7 +185,7 @@ func (f *expiring) settledOnce(when string) {
 	now := f.redis.Now()
 	query := "?startDate=" + now.AddDate(0, 0, -3).UTC().Format(time.RFC3339) + "&endDate=" + now.Add(time.Hour).UTC().Format(time.RFC3339)
 	for name, p := range map[string]*parley{"a": f.a, "b": f.b} {
-		p.awaitQuiet()
+		p.awaitNoLiveReply()
 		m := p.must("GET", "/v1/analytics/metrics"+query, nil)
 		replies, sessions, tokens := m["replies"].(map[string]any), m["sessions"].(map[string]any), m["tokens"].(map[string]any)
 		if replies["completed"] != 2.0 || replies["cancelled"] != 1.0 || replies["failed"] != 0.0 || replies["interrupted"] != 0.0 ||
@@ -199,8 +199,8 @@ func (f *expiring) settledOnce(when string) {
 	}
 }
 
-// awaitQuiet waits until no reply is live on the node.
-func (p *parley) awaitQuiet() {
+// awaitNoLiveReply waits until no reply is live on the node.
+func (p *parley) awaitNoLiveReply() {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
@@ -233,7 +233,7 @@ func TestRedis_SessionDeleted_TextGoneAtOnce(t *testing.T) {
 		t.Errorf("of the texts %v, Redis still contains %q", texts, found)
 	}
 	within(t, "the model's request to be closed", c.closed)
-	f.a.awaitQuiet()
+	f.a.awaitNoLiveReply()
 	f.redis.Advance(24 * time.Hour)
 	f.awaitNone("a day later", func() []string { return f.found(f.words) })
 }

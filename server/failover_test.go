@@ -108,8 +108,8 @@ func (l *load) send(first int, session, text string) {
 	}
 }
 
-// awaitAnswers waits until the clients have got this number of further replies.
-func (l *load) awaitAnswers(more int64) {
+// awaitReplies waits until the clients have got this number of further replies.
+func (l *load) awaitReplies(more int64) {
 	l.t.Helper()
 	from, late := l.answered.Load(), time.Now().Add(failoverTimeout)
 	for l.answered.Load() < from+more {
@@ -188,11 +188,11 @@ func TestFailover_UnderLoad(t *testing.T) {
 			w := redistest.Sentinel(t)
 			l := newLoad(t, w.URL+test.query, 8)
 			l.start()
-			l.awaitAnswers(40)
+			l.awaitReplies(40)
 			if test.cut {
 				cutReplication(w.Master)
 				if test.loses {
-					l.awaitAnswers(16)
+					l.awaitReplies(16)
 				} else {
 					again := l.retries.Load()
 					l.nodes[0].poll("503 responses", func() bool {
@@ -206,7 +206,7 @@ func TestFailover_UnderLoad(t *testing.T) {
 			if test.rejoined {
 				w.Master.Restart()
 			}
-			l.awaitAnswers(40)
+			l.awaitReplies(40)
 			lost := l.end()
 			if lost > 0 && test.query != "" {
 				t.Errorf("%d replies that clients got are lost", lost)
