@@ -103,7 +103,7 @@ func (p *parley) openSDKPage(t *testing.T) *sdkPage {
 	return d
 }
 
-// do sends the driver a command for a chat. more holds alternating names and values of further fields.
+// do sends the driver a command for a chat. The parameter more holds alternating names and values of further fields.
 func (d *sdkPage) do(command, chat string, more ...string) {
 	d.t.Helper()
 	fields := map[string]any{"do": command, "chat": chat}
@@ -188,7 +188,7 @@ func (d *sdkPage) shown(chat string, texts ...string) []sdkMessage {
 	}).Messages
 }
 
-// open opens a chat for a session. The chat shows no messages.
+// open opens a chat without messages for a session.
 func (d *sdkPage) open(chat, session string) {
 	d.t.Helper()
 	d.do("open", chat, "session", session)

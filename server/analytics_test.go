@@ -9,7 +9,7 @@ import (
 	"parley/auth"
 )
 
-// metrics requests GET /v1/analytics/metrics with these query parameters.
+// metrics makes the request GET /v1/analytics/metrics with these query parameters.
 func (p *parley) metrics(query map[string]string, headers ...string) answer {
 	p.t.Helper()
 	values := url.Values{}

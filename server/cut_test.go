@@ -347,7 +347,8 @@ func (c *cutTest) release() {
 	c.model.release(n)
 }
 
-// cut counts a cut. At the start, at the end and inside a character of the text, it replaces kind by a more precise kind.
+// cut counts a cut of a kind. If the cut is at the start or the end of the text, or inside a character, cut uses a more precise
+// kind.
 func (c *cutTest) cut(kind string) {
 	seen := len(c.viewer.text)
 	switch {

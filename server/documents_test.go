@@ -377,7 +377,7 @@ func (e exchange) checkRequest(d *documentSet, operation, path place) (wrong []e
 	return wrong
 }
 
-// record adds an operation or an error that a test has seen to where.
+// record marks an operation or an error as seen by a test.
 func (d *documentSet) record(where map[string]bool, what string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -68,7 +68,7 @@ func newLoad(t *testing.T, url string, clients int) *load {
 	return l
 }
 
-// start starts the clients. They send messages until end.
+// start starts the clients. They send messages until end stops them.
 func (l *load) start() {
 	for i, session := range l.sessions {
 		l.work.Go(func() {

@@ -31,7 +31,7 @@ func pull(t testing.TB, events iter.Seq2[client.Event, error]) pulled {
 	return pulled{t, next}
 }
 
-// want returns the next event. An event of another type ends the test.
+// want returns the next event. An event of a type other than kind ends the test.
 func (p pulled) want(kind string) client.Event {
 	p.t.Helper()
 	e, err, ok := p.next()
@@ -253,7 +253,7 @@ func TestGoClient_DeleteClearOrDrain(t *testing.T) {
 	}{
 		"error_session_deleted":  {func(s string) { p.must("DELETE", "/v1/sessions/"+s, nil) }, "session_deleted", client.Deleted},
 		"error_session_cleared":  {func(s string) { p.must("DELETE", messages(s), nil) }, "session_cleared", client.Cleared},
-		"reply_goes_on_in_drain": {func(s string) { p.handler.DrainSockets(ended()) }, "", ""},
+		"reply_goes_on_in_drain": {func(s string) { p.handler.DrainSockets(cancelledContext()) }, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			session := p.session()
@@ -286,8 +286,8 @@ func TestGoClient_DeleteClearOrDrain(t *testing.T) {
 	}
 }
 
-// ended returns a cancelled context.
-func ended() context.Context {
+// cancelledContext returns a cancelled context.
+func cancelledContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
@@ -330,8 +330,8 @@ func TestGoClient_ServerUnreachable_FiveDialsThenError(t *testing.T) {
 	})
 }
 
-// silentConn is a connection that delivers left bytes and then nothing, not even an error. A phone that loses its network has
-// such a connection.
+// silentConn is a connection that delivers a number of bytes (left) and then nothing, not even an error. A phone that loses its
+// network has such a connection.
 type silentConn struct {
 	net.Conn
 	left   int

@@ -30,7 +30,7 @@ type cuttingDialer struct {
 	cuts  atomic.Int32
 }
 
-// cutConn is a connection that ends after left bytes.
+// cutConn is a connection that ends after a number of bytes, which left counts down.
 type cutConn struct {
 	net.Conn
 	by   *cuttingDialer

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
 }
 
-// shared is a Redis server for many tests. databases counts the databases on that server that tests have taken.
+// shared is a Redis server for many tests. databases is the number of databases that tests have taken on that server.
 var (
 	shared    = redistest.Shared("--databases", "10000")
 	databases atomic.Int64

@@ -90,8 +90,8 @@ func (l *oneWay) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// holding returns a model that replies like other. But a reply to a message that begins with "hold " ends only when it is
-// cancelled.
+// holding returns a model that replies like the model other. But a reply to a message that begins with "hold " ends only when
+// that reply is cancelled.
 func holding(other stream.Model) stream.Model {
 	return modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 		result, err := other.Generate(ctx, request, write)

@@ -17,7 +17,7 @@ import (
 	"parley/auth"
 )
 
-// with returns headers for call that authenticate with a key's secret.
+// with returns the headers of a request that authenticates with a key's secret.
 func with(secret string) []string { return []string{"Authorization", "Bearer " + secret} }
 
 // status makes a request with a key's secret, and checks the status and the error code of the response. errorCode is "" if the

@@ -13,8 +13,8 @@ func (p *parley) windowed(maxTokens int, policy string) string {
 	})["sessionId"].(string)
 }
 
-// exchange sends text and makes the model send reply. It returns the model's call and the stored reply. It passes more to
-// content.
+// exchange sends text and makes the model reply with reply. It returns the model's call and the stored reply. The parameter more
+// is the same as for content.
 func (p *parley) exchange(model *directed, session, reply, text string, more ...any) (*call, message) {
 	p.t.Helper()
 	answered := p.later("POST", messages(session), content(text, more...))

@@ -33,7 +33,7 @@ func TestPreview_RefusedMessage_SameErrorAsSend(t *testing.T) {
 		if a := p.call("POST", "/v1/sessions/"+small+"/context", content(ofTokens(68))); a.status != 200 {
 			t.Errorf("a message that just fits: %d %s", a.status, a.raw)
 		}
-		p.send(small, ofTokens(20)) // the message takes 24 tokens and the echo at least 27
+		p.send(small, ofTokens(20)) // the message takes 24 tokens, and the reply takes 27
 		sent := p.call("POST", messages(small), content(ofTokens(60)))
 		if a := p.call("POST", "/v1/sessions/"+small+"/context", content(ofTokens(60))); a.status != sent.status {
 			t.Errorf("a send gets %d, and its dry run %d", sent.status, a.status)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// check requests both analytics endpoints on a node for an owner, and compares the figures with the recorded events.
+// check calls both analytics endpoints on a node for an owner. It compares the figures with the recorded events.
 func (r *recount) check(n *recountNode, o *recountOwner, start, end time.Time, unit string) {
 	now := r.now().UTC()
 	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)

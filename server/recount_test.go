@@ -328,10 +328,10 @@ func moment(t rapid.TB, value any) time.Time {
 	return at
 }
 
-// run takes 20 to most random steps, and then checks the figures of all owners. Before the checks, it ends live replies and lets
-// a day pass, because test keys may have used up their daily limit.
-func (r *recount) run(t *rapid.T, most int) {
-	for range rapid.IntRange(20, most).Draw(t, "steps") {
+// run takes 20 to maxSteps random steps, and then checks the figures of all owners. Before the checks, it ends live replies and
+// lets a day pass, because test keys may have used up their daily limit.
+func (r *recount) run(t *rapid.T, maxSteps int) {
+	for range rapid.IntRange(20, maxSteps).Draw(t, "steps") {
 		r.step(t)
 		r.rest()
 	}

@@ -78,7 +78,7 @@ func (e *events) next() (got event, ok bool) {
 	}
 }
 
-// want returns the next event that is not a comment. The event's data must be a frame of the type name.
+// want returns the next event that is not a comment. The event must have this name, and the data must be a frame of this type.
 func (e *events) want(name string) event {
 	e.t.Helper()
 	got, ok := e.next()

@@ -31,10 +31,10 @@ func (l *smallBufferListener) Accept() (net.Conn, error) {
 // scratch is a pool of buffers for frames. Without the pool, a thousand viewers in this process would need a thousand buffers.
 var scratch = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// follow reads a reply's deltas from offset on and compares the deltas with text. It stops at the offset until or, if whole is
-// set, after the terminal frame. It returns the offset at which it has stopped.
-func (s *rawSocket) follow(text []byte, offset, until int, whole bool) (int, error) {
-	for offset < until || whole {
+// follow reads a reply's deltas from offset on and compares the deltas with text. It stops at the offset end or, if whole is set,
+// after the terminal frame. It returns the offset at which it has stopped.
+func (s *rawSocket) follow(text []byte, offset, end int, whole bool) (int, error) {
+	for offset < end || whole {
 		op, n, err := s.header()
 		if err != nil {
 			return offset, fmt.Errorf("at %d: %w", offset, err)
@@ -202,7 +202,7 @@ func TestViewers_StuckThenRead_MissNothing(t *testing.T) {
 	}
 }
 
-// rest follows the reply from offset to its end. If leads is set, rest sends each offset that it has reached to pace.
+// rest follows the reply from offset to its end. If leads is set, rest sends to pace each offset that it reaches.
 func (s *rawSocket) rest(text []byte, offset int, leads bool, pace chan<- int) (err error) {
 	for offset < len(text) {
 		if offset, err = s.follow(text, offset, offset+1, false); err != nil {
