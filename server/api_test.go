@@ -374,12 +374,12 @@ func TestRequestIDs(t *testing.T) {
 		id   string
 		kept bool
 	}{
-		"kept":             {"trace-1_2.3/4", true},
-		"kept_128_bytes":   {strings.Repeat("x", 128), true},
-		"generated":        {"", false},
-		"replaced_129":     {strings.Repeat("x", 129), false},
-		"replaced_space":   {"a b", false},
-		"replaced_unicode": {"ü", false},
+		"kept":               {"trace-1_2.3/4", true},
+		"kept_128_bytes":     {strings.Repeat("x", 128), true},
+		"generated":          {"", false},
+		"replaced_129_bytes": {strings.Repeat("x", 129), false},
+		"replaced_space":     {"a b", false},
+		"replaced_unicode":   {"ü", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, path := range []string{"/v1/sessions", "/v1/nothing", "/healthz"} {

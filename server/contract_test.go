@@ -160,7 +160,8 @@ func TestOpenAPI_ScopesEnforced(t *testing.T) {
 	}
 }
 
-// complete runs the tests. After a run of all tests of the package, it calls gaps, and fails if gaps returns a message.
+// complete runs the tests. After a successful run of all tests of the package, it calls gaps, and fails if gaps returns a
+// message.
 type complete struct{ *testing.M }
 
 // Run implements goleak.TestingM.

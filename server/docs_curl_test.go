@@ -16,7 +16,7 @@ import (
 	"parley/web"
 )
 
-// pageCommands holds the commands on /docs.
+// pageCommands holds the shell commands on /docs.
 type pageCommands struct {
 	variables  []string            // commands that set variables
 	operations map[string][]string // curl commands, by the id of the operation
@@ -64,7 +64,7 @@ func requireCommand(t *testing.T, command, from string) {
 	}
 }
 
-// TestDocs_CurlCommands_Succeed runs every curl command on /docs in a shell.
+// TestDocs_CurlCommands_Succeed runs the curl commands of every operation on /docs in a shell.
 func TestDocs_CurlCommands_Succeed(t *testing.T) {
 	requireCommand(t, "curl", "curl")
 	p := start(t, echo, func(o *server.Options, _ *service.Options) { o.Page = web.Handler(web.Options{}) })

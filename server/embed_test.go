@@ -79,7 +79,7 @@ func newTopicChat(p *parley, model *directed, policy string) *topicChat {
 	return &topicChat{p, model, p.windowed(300, policy)}
 }
 
-// subjects are the messages for talk. Each begins with the word of its topic.
+// subjects are the messages for talk. Each message begins with the word for its topic.
 var subjects = []string{
 	"rules here: nobody reads them anyway", "lighthouse keepers warn the ships at night", "passwords are kept in the red drawer",
 	"weather is nice today so they say", "dinner is at eight in the evening", "music is played by a small orchestra",

@@ -179,7 +179,7 @@ func TestFailover_UnderLoad(t *testing.T) {
 		loses    bool // the failover must lose replies
 		rejoined bool // the old master comes back as a replica
 	}{
-		"replica_has_all_clients_go_on":      {},
+		"replica_up_to_date_sends_go_on":     {},
 		"cut_link_replies_lost":              {cut: true, loses: true},
 		"cut_link_waitReplicas_nothing_lost": {query: "?waitReplicas=1", cut: true, rejoined: true},
 	} {

@@ -299,8 +299,8 @@ func (p *parley) awaitReady() {
 	p.poll("/readyz", func() bool { return p.call("GET", "/readyz", nil).status == http.StatusOK })
 }
 
-// awaitHistory waits until the session's newest reply has ended. The history must then hold only the message asked and the
-// completed reply answered.
+// awaitHistory waits until the session's newest reply has ended. The history must then be a message with the text asked, and a
+// completed reply with the text answered.
 func (p *parley) awaitHistory(session, asked, answered string) {
 	p.t.Helper()
 	var all []message

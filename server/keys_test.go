@@ -114,7 +114,7 @@ func TestCreateKey_InvalidBody_400(t *testing.T) {
 		"400_scope_twice":        {`{"name":"n","scopes":["admin","admin"]}`, "scopes"},
 		"400_scope_is_a_number":  {`{"name":"n","scopes":["admin",1]}`, "scopes.1"},
 		"400_scopes_is_a_string": {`{"name":"n","scopes":"admin"}`, "scopes"},
-		"400_expired":            {`{"name":"n","scopes":["admin"],"expiresAt":"2020-01-01T00:00:00Z"}`, "expiresAt"},
+		"400_expiry_in_the_past": {`{"name":"n","scopes":["admin"],"expiresAt":"2020-01-01T00:00:00Z"}`, "expiresAt"},
 		"400_expiry_has_no_zone": {`{"name":"n","scopes":["admin"],"expiresAt":"2099-01-01T00:00:00"}`, "expiresAt"},
 		"400_expiry_is_a_date":   {`{"name":"n","scopes":["admin"],"expiresAt":"2099-01-01"}`, "expiresAt"},
 		"400_expiry_is_null":     {`{"name":"n","scopes":["admin"],"expiresAt":null}`, "expiresAt"},

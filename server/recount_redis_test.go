@@ -100,7 +100,7 @@ func (r *onRedis) jump(d time.Duration) {
 	}
 }
 
-// land sets Redis' clock to a time, or to a few minutes later. It avoids the minutes around the end of an hour and around the
+// land sets Redis' clock to a time, or to a few minutes later. It avoids the last minutes of an hour, and the minutes around the
 // expiry of a session. An event near the end of a period could count before or after that end.
 func (r *onRedis) land(at time.Time) {
 	for again := true; again; {

@@ -74,15 +74,15 @@ func TestStrict_RepeatedHeader_Refused(t *testing.T) {
 	key, other := "Bearer "+adminKey, "Bearer "+p.key("other", auth.Admin)
 	twice := func(name, first, second string) []string { return []string{name, first + "\n" + second} }
 	bad := refusals{
-		"401_authorization":           {"GET", "/v1/sessions", nil, twice("Authorization", key, other), 401, "invalid_token", ""},
-		"401_authorization_twice":     {"GET", "/v1/sessions", nil, twice("Authorization", key, key), 401, "invalid_token", ""},
-		"401_authorization_of_socket": {"GET", "/v1/stream", nil, twice("Authorization", key, other), 401, "invalid_token", ""},
-		"401_authorization_no_route":  {"GET", "/v1/nothing", nil, twice("Authorization", key, other), 401, "invalid_token", ""},
-		"400_content_type":            {"POST", "/v1/sessions", `{}`, twice("Content-Type", "application/json", "text/plain"), 400, "validation_error", "Content-Type"},
-		"400_content_encoding":        {"POST", "/v1/sessions", `{}`, twice("Content-Encoding", "br", "gzip"), 400, "validation_error", "Content-Encoding"},
-		"400_idempotency_key":         {"POST", "/v1/sessions/{id}/messages", `{"content":"x"}`, twice("Idempotency-Key", "a", "b"), 400, "validation_error", "Idempotency-Key"},
-		"400_last_event_id":           {"GET", events, nil, twice("Last-Event-ID", cursor, cursor), 400, "validation_error", "Last-Event-ID"},
-		"403_origin":                  {"GET", "/v1/stream", nil, twice("Origin", p.url, "https://evil.example"), 403, "origin_not_allowed", ""},
+		"401_authorization_two_keys":      {"GET", "/v1/sessions", nil, twice("Authorization", key, other), 401, "invalid_token", ""},
+		"401_authorization_one_key_twice": {"GET", "/v1/sessions", nil, twice("Authorization", key, key), 401, "invalid_token", ""},
+		"401_authorization_of_socket":     {"GET", "/v1/stream", nil, twice("Authorization", key, other), 401, "invalid_token", ""},
+		"401_authorization_no_route":      {"GET", "/v1/nothing", nil, twice("Authorization", key, other), 401, "invalid_token", ""},
+		"400_content_type":                {"POST", "/v1/sessions", `{}`, twice("Content-Type", "application/json", "text/plain"), 400, "validation_error", "Content-Type"},
+		"400_content_encoding":            {"POST", "/v1/sessions", `{}`, twice("Content-Encoding", "br", "gzip"), 400, "validation_error", "Content-Encoding"},
+		"400_idempotency_key":             {"POST", "/v1/sessions/{id}/messages", `{"content":"x"}`, twice("Idempotency-Key", "a", "b"), 400, "validation_error", "Idempotency-Key"},
+		"400_last_event_id":               {"GET", events, nil, twice("Last-Event-ID", cursor, cursor), 400, "validation_error", "Last-Event-ID"},
+		"403_origin":                      {"GET", "/v1/stream", nil, twice("Origin", p.url, "https://evil.example"), 403, "origin_not_allowed", ""},
 	}
 	bad.run(t, p, session)
 }
@@ -92,14 +92,14 @@ func TestStrict_EncodedSlashInPath_404(t *testing.T) {
 	session := p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
 	refusals{
-		"404_a_route":       {"GET", "/v1%2fsessions", nil, nil, 404, "not_found", ""},
-		"404_upper_case":    {"GET", "/v1%2Fsessions", nil, nil, 404, "not_found", ""},
-		"404_at_the_end":    {"GET", "/v1/sessions%2F", nil, nil, 404, "not_found", ""},
-		"404_in_an_id":      {"GET", "/v1/sessions/{id}%2F", nil, nil, 404, "session_not_found", ""},
-		"404_after_an_id":   {"GET", "/v1/sessions/{id}%2Fmessages", nil, nil, 404, "session_not_found", ""},
-		"404_delete":        {"DELETE", "/v1/sessions/x%2F..%2F{id}", nil, nil, 404, "session_not_found", ""},
-		"404_after_message": {"GET", "/v1/sessions/{id}/messages/" + reply + "%2Fcancel", nil, nil, 404, "message_not_found", ""},
-		"404_first":         {"GET", "/%2Fhealthz", nil, nil, 404, "not_found", ""},
+		"404_in_a_route":     {"GET", "/v1%2fsessions", nil, nil, 404, "not_found", ""},
+		"404_upper_case_2F":  {"GET", "/v1%2Fsessions", nil, nil, 404, "not_found", ""},
+		"404_at_the_end":     {"GET", "/v1/sessions%2F", nil, nil, 404, "not_found", ""},
+		"404_in_an_id":       {"GET", "/v1/sessions/{id}%2F", nil, nil, 404, "session_not_found", ""},
+		"404_after_an_id":    {"GET", "/v1/sessions/{id}%2Fmessages", nil, nil, 404, "session_not_found", ""},
+		"404_after_dot_dot":  {"DELETE", "/v1/sessions/x%2F..%2F{id}", nil, nil, 404, "session_not_found", ""},
+		"404_after_message":  {"GET", "/v1/sessions/{id}/messages/" + reply + "%2Fcancel", nil, nil, 404, "message_not_found", ""},
+		"404_before_healthz": {"GET", "/%2Fhealthz", nil, nil, 404, "not_found", ""},
 	}.run(t, p, session)
 	t.Run("200_another_escape", func(t *testing.T) {
 		p.must("GET", "/v1/sessions/"+strings.Replace(session, "_", "%5F", 1), nil)
