@@ -17,8 +17,8 @@ import (
 	"parley/stream/openai"
 )
 
-// pacedModel is an OpenAI-compatible HTTP server that sends a reply in pieces. The test sets the pieces with say. The server
-// sends a piece only after the test has released it.
+// pacedModel is an OpenAI-compatible HTTP server that sends a reply in pieces. The test sets the pieces with the method say. The
+// server sends a piece only after the test has released it.
 type pacedModel struct {
 	*httptest.Server
 	mu       sync.Mutex

@@ -32,8 +32,8 @@ type cutProxy struct {
 	lost atomic.Int32
 }
 
-// newCutProxy returns a proxy that cuts each connection after the number of bytes that after returns. If after is nil or returns
-// 0, the proxy does not cut the connection.
+// newCutProxy returns a proxy. For each connection, the function after returns the number of bytes before the cut. If after is
+// nil or returns 0, the proxy does not cut the connection.
 func (p *parley) newCutProxy(t *testing.T, after func() int) *cutProxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

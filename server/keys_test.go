@@ -145,12 +145,12 @@ func TestKeys_RevokeOrRotateUnknown_404(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, k := range map[string]struct{ secret, id string }{
-		"404_other_account": {admin, foreign.ID},
-		"404_other_mode":    {admin, test.ID},
-		"404_unknown_key":   {admin, "key_0000000000000000"},
-		"404_malformed_key": {admin, "key_1"},
-		"404_user_id":       {admin, "user_0000000000000000"},
-		"404_admin_key":     {adminKey, declared.KeyID},
+		"404_other_account":  {admin, foreign.ID},
+		"404_other_mode":     {admin, test.ID},
+		"404_unknown_key":    {admin, "key_0000000000000000"},
+		"404_malformed_key":  {admin, "key_1"},
+		"404_user_id_as_key": {admin, "user_0000000000000000"},
+		"404_admin_key":      {adminKey, declared.KeyID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.status(t, name, k.secret, "DELETE", "/v1/keys/"+k.id, nil, 404, "key_not_found")
