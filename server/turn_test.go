@@ -16,7 +16,7 @@ import (
 // messages returns the path of a session's messages.
 func messages(session string) string { return "/v1/sessions/" + session + "/messages" }
 
-// content returns the body of a send. more holds alternating names and values of further members.
+// content returns the body of a send. The parameter more holds alternating names and values of further members.
 func content(text string, more ...any) map[string]any {
 	body := map[string]any{"content": text}
 	for i := 0; i < len(more); i += 2 {
