@@ -146,12 +146,12 @@ func TestLog_LinearTime(t *testing.T) {
 func TestLog(t *testing.T) {
 	b := openHarness(t)
 	for name, expression := range map[string]string{
-		"the end of a reply replaces no nodes":           `tests.ends()`,
-		"prose appears at once, user text as plain text": `tests.prose()`,
-		"one write per frame, also in a hidden tab":      `tests.hidden()`,
-		"scrolling up stops following the end":           `tests.jump()`,
-		"older messages do not move the view":            `tests.prepend()`,
-		"buttons copy the source and match the status":   `tests.actions()`,
+		"the end of a reply replaces no nodes":            `tests.ends()`,
+		"prose appears at once, user text as plain text":  `tests.prose()`,
+		"one write per frame; a hidden tab loses no text": `tests.hidden()`,
+		"scrolling up stops following the end":            `tests.jump()`,
+		"older messages do not move the view":             `tests.prepend()`,
+		"buttons copy the source and match the status":    `tests.actions()`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, wrong := range report[[]string](b, expression) {

@@ -1,10 +1,10 @@
-// Hostile and broken texts. An entry is [name, text, { loses, shows, link }]. loses: the markup contains words that are not
-// shown. shows: text that must be shown. link: the expected address of the first link, "" for none.
+// Hostile and broken texts. An entry is [name, text, { loses, shows, link }]. loses is true if the page does not show all words of
+// the text. shows is a text that the page must show. link is the expected address of the first link, "" for no link.
 
 const run = "alert(1)";
 const repeat = (text, n) => text.repeat(n);
 
-/** Entries are [address in a link, expected href]; "" means no link. */
+/** Addresses of links. An entry is [address, expected href]; the href is "" if the address must not become a link. */
 export const links = [
   ["https://a.example/b?c=d#e", "https://a.example/b?c=d#e"],
   ["http://a.example", "http://a.example/"],
@@ -51,7 +51,7 @@ export const links = [
   ["", ""],
 ];
 
-/** Returns the corpus. The texts that are named after their length have that times size. */
+/** Returns the entries. If the name of a text contains its length, the text has that length multiplied by size. */
 export function hostile(size = 1) {
   const many = 10_000 * size;
   const long = 200_000 * size;
@@ -174,7 +174,7 @@ const ALLOWED = {
   pre: ["role", "tabindex", "aria-label"], s: [], span: ["class", "role", "tabindex", "aria-label"], strong: [], table: [], tbody: [], td: [], th: ["scope"], thead: [], tr: [], ul: [],
 };
 
-/** Returns the forbidden elements and attributes under an element, which rendering must never create. */
+/** Returns the elements and attributes below an element that rendering must never create. */
 export function violations(element) {
   const found = [];
   for (const node of element.querySelectorAll("*")) {
