@@ -13,7 +13,7 @@ export class Timing {
   #notes = new Map(); // messageId → text
   #replayUntil = -Infinity;
 
-  /** The next events may be replays, as after a reconnect. Running measurements are dropped, and none starts for a second. */
+  /** Drops running measurements and starts none for a second, because events after a reconnect may be replays. */
   expectReplay(now) {
     this.#running.clear();
     this.#replayUntil = now + REPLAY_MS;
@@ -41,11 +41,11 @@ export class Timing {
   #end(message) {
     const run = this.#running.get(message.messageId);
     this.#running.delete(message.messageId);
-    // If the final text is not the watched text, deltas were missed.
+    // If the final text has another length than the watched deltas, some deltas were missed.
     if (!run || run.first === null || message.status !== "completed" || utf8Length(message.content) !== run.bytes) return;
     const parts = [firstOf(run)];
     const span = run.last - run.first;
-    // The span starts when the first delta arrives, so its tokens do not count.
+    // The span starts when the first delta arrives, so the tokens of that delta do not count.
     if (span >= SHORTEST_MS) parts.push(`${rate((message.tokens * (1 - run.head / run.bytes) * 1000) / span)} tokens/s`);
     this.#notes.set(message.messageId, parts.join(" · "));
     if (this.#notes.size > REMEMBERED) this.#notes.delete(this.#notes.keys().next().value);
