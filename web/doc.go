@@ -16,7 +16,8 @@
 //	│  └─ scheduler.js    DOM writes, once per frame
 //	├─ sessions.js     the session list; sessionlist.js holds its data
 //	├─ meter.js        the context window meter
-//	├─ composer.js, chip.js, problem.js, menus.js, timing.js    one control each
+//	├─ composer.js, chip.js, problem.js, menus.js    controls
+//	├─ timing.js       time to first token, and tokens per second
 //	├─ traffic.js      records frames and calls, simulates network failures
 //	├─ tools.js        loads the inspector and the failure simulator
 //	└─ words.js, element.js    helpers: texts, storage, elements
@@ -35,7 +36,7 @@
 //
 // # Security
 //
-// Replies, titles and errors are untrusted. Four rules keep them from becoming code; tests check each.
+// Replies, titles and errors are untrusted. Four rules prevent that the browser runs them as code. Tests check each rule.
 //
 //   - No markup from strings: no innerHTML, no DOMParser, no style or event attributes. Text becomes text nodes.
 //   - The content security policy requires Trusted Types and allows no Trusted Types policy. So the browser refuses markup from
@@ -49,7 +50,7 @@
 //
 // # Numbers
 //
-//   - First load: at most 60,000 bytes compressed, about a second at 0.5 Mbit/s. Tests here and in cmd/parley check it.
+//   - First load: at most 60,000 bytes compressed, about a second at 0.5 Mbit/s. Tests here and in cmd/parley check this.
 //   - DOM writes: 4 ms per frame in steps of 1,000 characters. Layout takes about four times as long, and a frame lasts 16 ms.
 //   - History: 50 messages per request. Session list: 30 to 100 sessions per request, and one request every 30 s; with a test key
 //     every 20 min, because its account has 100 requests a day.

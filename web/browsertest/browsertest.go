@@ -37,11 +37,12 @@ const Width, Height = 1000, 700
 var shared struct {
 	mu      sync.Mutex
 	ctx     context.Context      // guarded by mu; nil before the first use
-	closing []context.CancelFunc // guarded by mu; they stop Chromium
+	closing []context.CancelFunc // guarded by mu; functions that stop Chromium
 }
 
-// Run runs the tests of m, stops Chromium if it was started, and returns the exit code. A TestMain that uses goleak.VerifyTestMain
-// passes it a value with a Run method that calls this function. So goleak looks for leaks after Chromium has stopped.
+// Run runs the tests of m, stops Chromium if it was started, and returns the exit code. A TestMain that uses
+// goleak.VerifyTestMain passes it a value with a Run method that calls this function. So goleak looks for leaks after Chromium
+// has stopped.
 func Run(m *testing.M) (code int) {
 	defer func() {
 		shared.mu.Lock()

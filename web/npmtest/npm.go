@@ -11,10 +11,10 @@ import (
 )
 
 // Install installs the packages that package-lock.json in the folder testdata lists. It returns the folder that contains
-// node_modules. npm checks the packages against the hashes in package-lock.json and runs no script of a package. The packages stay
-// in os.UserCacheDir, so Install needs npm only once for each content of package-lock.json. With -short, Install skips the test.
-// Without node, npm or the network it also skips the test, or fails it if CI=true. Several tests and processes may call Install
-// at the same time.
+// node_modules. npm checks the packages against the hashes in package-lock.json and runs no script of a package. The packages
+// stay in os.UserCacheDir, so Install needs npm only once for each content of package-lock.json. With -short, Install skips the
+// test. Without node, npm or the network it also skips the test, or fails it if CI=true. Several tests and processes may call
+// Install at the same time.
 func Install(t testing.TB, testdata string) string {
 	t.Helper()
 	if testing.Short() {

@@ -1,5 +1,5 @@
 // The bar chart of the usage dialog: one measure over the hours or days of a period. The functions that prepare the data and the
-// texts (measures, bars, scaleOf, summaryOf, sentenceOf) are pure; the class Chart draws. Loaded on first use.
+// texts (bars, scaleOf, summaryOf, sentenceOf) are pure; the class Chart draws. Loaded on first use.
 
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 210; // pixels
@@ -48,7 +48,8 @@ export function lookOf({ parts }, part) {
 }
 
 /** Returns a bar { when, whole, values } for each entry of the series in Metrics (client.d.ts). values has a value for each part,
- * or null if the server has no figure. whole is the height of the bar: the sum of the values, or the highest if beside is true. */
+ * or null if the server has no figure. whole is the height of the bar: the sum of the values, or the highest if beside is
+ * true. */
 export function bars({ parts, beside }, { series, period }) {
   return series.map((entry) => {
     const values = parts.map(([, read]) => read(entry));

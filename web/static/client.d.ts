@@ -183,10 +183,10 @@ export class Client {
 
   /** Subscribes at once, even before the iteration starts. An unknown cursor causes a ClearedEvent, not an error. */
   watch(sessionId: string, options?: { after?: string; signal?: AbortSignal }): AsyncIterableIterator<SessionEvent>;
-  /** Sends the message on the first next() and iterates the reply's events. Resumes after a lost connection. Repeats an unconfirmed
-   * message with the same idempotency key, so that the message takes effect once. After five attempts throws `connection_lost`:
-   * nobody knows whether the server accepted the message. Throws `session_deleted`, `session_expired` or `session_cleared` if the
-   * reply is gone. */
+  /** Sends the message on the first next() and iterates the reply's events. Resumes after a lost connection. Repeats an
+   * unconfirmed message with the same idempotency key, so that the message takes effect once. After five attempts throws
+   * `connection_lost`: nobody knows whether the server accepted the message. Throws `session_deleted`, `session_expired` or
+   * `session_cleared` if the reply is gone. */
   send(sessionId: string, content: string, options?: SendOptions): AsyncGenerator<ReplyEvent, void, void>;
   start(sessionId: string, content: string, options?: SendOptions): Promise<{ messageId: string }>;
   cancel(sessionId: string, messageId: string): Promise<Message>;

@@ -44,7 +44,7 @@ class EventIterator {
     if (event.type !== "delta" || last?.type !== "delta" || last.messageId !== event.messageId || last.end !== event.offset) {
       return void this.#queue.push(event);
     }
-    // Iterators share event objects, so the last one must not be changed.
+    // Iterators share event objects, so the last event must not be changed.
     this.#queue[this.#queue.length - 1] = { ...event, offset: last.offset, delta: last.delta + event.delta };
   }
 
@@ -84,7 +84,7 @@ class Subscription {
   attempts = 0;
   confirmed = false; // frames before `subscribed` belong to an older subscription
   gapCursor = ""; // the cursor after which missing text was last requested
-  cursorRejected = false; // the server does not know the cursor: subscribe without one and report `cleared`
+  cursorRejected = false; // the server does not know the cursor: subscribe without a cursor and report `cleared`
   #waiting = [];
 
   constructor(sessionId, after) {
@@ -121,7 +121,7 @@ export class Connection {
   #onidle;
   #socket = null;
   #dialling = false;
-  #closed = null; // after close(), the error of later calls
+  #closed = null; // after close(): the error that later calls throw
   #wasLive = false;
   #attempt = 0;
   #timer; // of the current phase: handshake, heartbeat, ping, or delay before the next attempt
@@ -151,7 +151,7 @@ export class Connection {
       (error) => {
         this.#dialling = false;
         if (this.#closed) return;
-        // Another attempt with the same key, or with none, would fail in the same way.
+        // Another attempt with the same key, or without a key, would fail in the same way.
         if (error.status === 401 || error.status === 403 || PERMANENT.includes(error.code)) this.close(error);
         else this.#retry(error, (error.retryAfter ?? 0) * 1000);
       },
@@ -215,7 +215,7 @@ export class Connection {
     const ifCurrent = (handle) => (event) => this.#socket === socket && handle(event);
     socket.onmessage = ifCurrent((event) => this.#receive(event.data));
     socket.onclose = ifCurrent((event) => this.#lost(event.code, event.reason));
-    // The WebSocket of Node 20 fires no "close" after a failed handshake. In browsers one follows, with the same code 1006.
+    // The WebSocket of Node 20 fires no "close" after a failed handshake. In browsers, "close" follows, with the same code 1006.
     socket.onerror = ifCurrent(() => this.#lost(1006, ""));
     this.#timer = setTimeout(() => this.#lost(0, `no welcome within ${HANDSHAKE_MS / 1000} s`), HANDSHAKE_MS);
   }

@@ -275,7 +275,7 @@ function payload(title, text) {
   return element("div", { className: "code" }, element("p", {}, title), element("pre", { tabIndex: 0 }, shown), copyButton(`Copy ${title.toLowerCase()}`, () => pretty));
 }
 
-/** Tabs with the snippets of a call; the arrow keys switch between them. */
+/** Returns tabs with the snippets of a call. The arrow keys switch between the tabs. */
 function snippetTabs(snippets) {
   const text = element("pre", { tabIndex: 0, role: "tabpanel", "aria-label": "Snippet" });
   const tabs = snippets.map(({ name }) => element("button", { type: "button", role: "tab" }, name));

@@ -1,5 +1,5 @@
 // The message log: one article per message. While a reply streams, its text only grows. The log also decides whether the view
-// follows the end or stays where the reader is.
+// follows the newest text or stays where the reader is.
 
 import { copyButton } from "./copy.js";
 import { element } from "./element.js";
@@ -36,8 +36,8 @@ export class Log {
   #unseen = 0; // messages added since the view stopped following
 
   /**
-   * onchange is called when a message is added, updated or removed, but not for a delta. actionsOf(message) returns the buttons of
-   * a message besides Copy; it is called again when the message's status changes.
+   * onchange is called when a message is added, updated or removed, but not for a delta. actionsOf(message) returns the buttons
+   * of a message besides Copy. It is called again when the message's status changes.
    */
   constructor(log, scroller, onchange, actionsOf = () => []) {
     this.#log = log;
@@ -45,7 +45,7 @@ export class Log {
     this.#onchange = onchange;
     this.#actionsOf = actionsOf;
     this.#addJump();
-    // Scrolling up stops following the end, and scrolling near the end starts it again. The distance to the end alone does not
+    // Scrolling up stops following the end, and scrolling near the end resumes following. The distance to the end alone does not
     // show that the reader scrolled up: text that was added since the last scroll event also increases the distance.
     scroller.addEventListener("scroll", () => this.#moved(), { passive: true });
     // A phone's keyboard or a rotation changes the height. A view at the end stays at the end.
@@ -155,7 +155,7 @@ export class Log {
     this.#top = top;
   }
 
-  /** Starts or stops following the end. more is the number of messages that were just added unseen. */
+  /** Starts or stops following the end. more is the number of messages that were just added below the view. */
   #following(follow, more = 0) {
     this.#follow = follow;
     this.#unseen = follow ? 0 : this.#unseen + more;
@@ -170,7 +170,7 @@ export class Log {
     return scrollHeight - scrollTop - clientHeight;
   }
 
-  /** Scrolls at most once a frame, because reading scrollHeight forces a layout. */
+  /** Scrolls at most once per frame, because reading scrollHeight forces a layout. */
   #scroll() {
     if (this.#frame) return;
     this.#frame = requestAnimationFrame(() => {
@@ -207,7 +207,7 @@ class Article {
   note = element("p", { className: "note" });
   #actions = element("div", { className: "actions" });
   #writer; // Markdown or Plain
-  #content = ""; // as received so far
+  #content = ""; // the text received so far
   #written = 0; // characters that are in the page
   #ended = false; // the message is complete
   #closed = false; // writer.end() was called
@@ -221,7 +221,7 @@ class Article {
     if (role !== "assistant") while (this.step()); // short: 10,000 characters at most
   }
 
-  /** The text as received so far. */
+  /** The text received so far. */
   get content() {
     return this.#content;
   }
@@ -235,7 +235,7 @@ class Article {
     this.#content += delta;
   }
 
-  /** Writes one slice and returns whether there is more. */
+  /** Writes one slice and returns whether work is left. */
   step() {
     const to = Math.min(this.#written + SLICE, this.#content.length);
     if (to > this.#written) this.#writer.write(this.#content.slice(this.#written, to));

@@ -57,7 +57,7 @@ const makers = {
 };
 
 const isLink = new Set([smd.LINK, smd.IMAGE]);
-const isStructure = new Set([smd.LIST_UNORDERED, smd.LIST_ORDERED, smd.TABLE, smd.TABLE_ROW]); // may contain only isPart
+const isStructure = new Set([smd.LIST_UNORDERED, smd.LIST_ORDERED, smd.TABLE, smd.TABLE_ROW]); // contain only isPart
 const isPart = new Set([smd.LIST_ITEM, smd.TABLE_ROW, smd.TABLE_CELL]);
 const isProse = new Set([
   smd.PARAGRAPH, smd.HEADING_1, smd.HEADING_2, smd.HEADING_3, smd.HEADING_4, smd.HEADING_5, smd.HEADING_6, smd.LIST_ITEM,
@@ -126,7 +126,7 @@ export class Markdown {
 
   // ---- Workarounds for the parser
 
-  /** Called with each character before the parser. Returns true if the parser must not see it. */
+  /** Called with each character before the parser. Returns true if the parser must not get the character. */
   #preprocess(character) {
     const p = this.#parser;
     if (p.pending.length > MAX_PENDING || p.len > MAX_DEPTH) this.#release();
@@ -147,7 +147,8 @@ export class Markdown {
     return false;
   }
 
-  /** Ends an address or an inline formula with the line. Otherwise an unclosed one would take the rest of the reply. */
+  /** Ends an address or an inline formula with its line. Otherwise, without a closing mark, it would take the rest of the
+   * reply. */
   #endLine(p) {
     if (this.#inAddress()) this.#release();
     else if (p.token === smd.EQUATION_INLINE) {
@@ -177,7 +178,7 @@ export class Markdown {
   #release() {
     const p = this.#parser;
     const isAddress = this.#inAddress();
-    if (p.token === smd.RAW_URL) this.#open.at(-1).settled = true; // its text is already in the page
+    if (p.token === smd.RAW_URL) this.#open.at(-1).settled = true; // the address is already in the page
     else this.#addText(p.pending);
     if (isAddress) {
       this.#open.at(-1).unclosed = true;
@@ -261,7 +262,8 @@ export class Markdown {
     parent.setAttribute("data-caret", "");
   }
 
-  /** Returns the parent for a new element. An element that a list or table cannot contain goes into a paragraph after it. */
+  /** Returns the parent for a new element. If a list or table cannot contain the element, that is a paragraph after the list or
+   * table. */
   #parentOf(token) {
     const outer = this.#open.at(-1);
     if (!outer) return this.#root;
@@ -275,7 +277,8 @@ export class Markdown {
     return this.#loose;
   }
 
-  /** The parser holds back the last character. If that is plain text, shows it now, so that the reader sees each delta in full. */
+  /** The parser holds back the last character. If that is plain text, shows it now, so that the reader sees each delta in
+   * full. */
   #showEarly() {
     const { token, pending } = this.#parser;
     if (this.#early !== "" || !isProse.has(token) || !ORDINARY.test(pending)) return;
@@ -338,8 +341,8 @@ function element(parent, tag, attributes = {}) {
   return made;
 }
 
-/** Returns the attributes of a box that scrolls: focusable, with a name. The role is group, because with the role region each code
- * block would be a landmark. */
+/** Returns the attributes of a box that scrolls: focusable, with a name. The role is group, because with the role region each
+ * code block would be a landmark. */
 const scrolling = (label) => ({ role: "group", tabindex: "0", "aria-label": label });
 
 function codeBlock(parent) {

@@ -13,7 +13,7 @@ document.addEventListener("click", ({ target }) => {
   closeMenus(menu && !target.closest("[data-closes], a, .menu > div button") ? menu : null);
 });
 
-/** Closes the open menu, or else the session list if it is an overlay. Returns whether there was anything to close. */
+/** Closes the open menu, or else the session list if it is an overlay. Returns whether anything was closed. */
 export function closeTopmost() {
   const menu = document.querySelector("details.menu[open]");
   if (menu) {

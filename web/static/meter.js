@@ -1,5 +1,5 @@
-// The context window meter: the prompt of the newest reply, how many messages were kept, summarised or dropped, and the button
-// for the preview of the next prompt.
+// The context window meter: the tokens of the newest prompt, the numbers of messages that were kept, summarised and dropped, and
+// the button for the preview of the next prompt.
 
 import { element } from "./element.js";
 
@@ -21,7 +21,7 @@ const delays = {
   failed: "The model failed to summarise. The server tries again after the reply.",
 };
 
-/** Returns the tokens of a window that are reserved for the reply: a quarter, at most 4,096, as in the server. */
+/** Returns the number of tokens that are reserved for the reply: a quarter of the window, at most 4,096, as in the server. */
 export function reserveOf(maxTokens) {
   return Math.min(Math.floor(maxTokens / 4), MAX_RESERVE);
 }

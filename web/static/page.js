@@ -43,7 +43,7 @@ let client = null;
  * creates a session. about is the server's Session object. stale: loading failed and is retried after a reconnect. */
 let current = null;
 let disconnected = false; // the connection was lost and is not live yet
-let sending = false; // this tab sent a message whose turn has not begun
+let sending = false; // this tab has sent a message, and its turn has not begun
 
 // ---- The key
 
@@ -266,7 +266,7 @@ async function loadEarlier() {
   showEarlier(page.pagination);
 }
 
-/** Creates a session with the chosen window. Its title is the beginning of the first message. */
+/** Creates a session with the chosen window. The session's title is the beginning of the first message. */
 async function createSession(content) {
   const policy = $("window-policy").value;
   const metadata = { title: content.trim().slice(0, 80) };
@@ -303,7 +303,7 @@ function backToComposer() {
 function choose(sessionId) {
   if (sessionId !== current?.sessionId) open(sessionId, true);
   showSidebar(false);
-  if (!matchMedia("(pointer: coarse)").matches) composer.focus(); // on a touch screen this would open the keyboard
+  if (!matchMedia("(pointer: coarse)").matches) composer.focus(); // on a touch screen, the focus would open the keyboard
 }
 
 // ---- Sending
@@ -322,7 +322,7 @@ async function send(content = composer.take()) {
     composer.giveBack(content);
     failed(error);
   } finally {
-    removePending(); // the message itself arrives as an event, or has arrived
+    removePending(); // the message arrives as an event, or has arrived already
     sending = false;
     refresh();
   }
@@ -391,7 +391,7 @@ function refresh() {
 }
 
 function clearHistory() {
-  return client.clear(current.sessionId); // the "cleared" event empties the log, in this and every other tab
+  return client.clear(current.sessionId); // the "cleared" event empties the log in every tab
 }
 
 async function deleteSession(sessionId) {
@@ -461,7 +461,7 @@ function listen() {
   setInterval(showAbout, EXPIRY_MS);
 }
 
-// "Open in new tab" sets opener, so that the browser copies sessionStorage, with the key. This tab must not control its opener.
+// If "Open in new tab" opened this tab, opener only made the browser copy sessionStorage. This tab must not control that tab.
 opener = null;
 takeKeyFromAddress();
 listen();

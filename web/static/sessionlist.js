@@ -9,7 +9,7 @@ function newestFirst(a, b) {
   return a.sessionId < b.sessionId ? 1 : a.sessionId > b.sessionId ? -1 : 0;
 }
 
-/** The sessions loaded so far. Changes by put and remove during a request win over its response, which may be older. */
+/** The sessions loaded so far. Changes by put and remove during a request override the response, because that may be older. */
 export class SessionList {
   #sessions = new Map(); // sessionId → Session
   #changed = new Set(); // ids that put or remove changed since begin()
@@ -53,7 +53,7 @@ export class SessionList {
       const covered = !pagination.hasMore || sessionId >= oldest;
       if (covered && !there.has(sessionId) && !this.#changed.has(sessionId)) this.#sessions.delete(sessionId);
     }
-    const adjoins = this.#sessions.has(oldest); // otherwise unknown sessions may lie between the page and the list
+    const adjoins = this.#sessions.has(oldest); // if not, unknown sessions may lie between the page and the list
     this.#take(data);
     if (!pagination.hasMore || oldest <= this.#reach || !adjoins) this.#reached(data, pagination);
   }

@@ -31,7 +31,7 @@ export class Sessions {
   #error = null;
   #tabs = new BroadcastChannel("parley.sessions"); // tells other tabs that a list changed; it carries no data
 
-  /** on: open(sessionId), remove(session) asks and deletes, leave() returns the focus to the composer. */
+  /** on has open(sessionId); remove(session), which asks and deletes; and leave(), which moves the focus to the composer. */
   constructor(nav, on) {
     this.#on = on;
     this.#field = nav.querySelector("input");
@@ -108,8 +108,8 @@ export class Sessions {
 
   // ---- Requests
 
-  /** Runs one request at a time. Of the requests that arrive meanwhile, only one runs afterwards: the last with showError, else the
-   * first. showError: the user asked, or the list is empty. Other errors are not shown. */
+  /** Runs one request at a time. Of the requests that arrive meanwhile, only one runs afterwards: the last with showError, else
+   * the first. showError: the user asked, or the list is empty. Other errors are not shown. */
   async #load(request, showError) {
     const client = this.#client;
     if (!client) return;
@@ -254,7 +254,7 @@ export class Sessions {
       Escape: () => this.#leave(),
     };
     if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(actions, key)) return;
-    if (key === "Enter" && target !== this.#field) return; // links and buttons handle it
+    if (key === "Enter" && target !== this.#field) return; // links and buttons handle Enter
     event.preventDefault();
     event.stopPropagation(); // elsewhere Esc stops the reply
     actions[key]();

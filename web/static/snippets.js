@@ -2,8 +2,9 @@
 // in cmd/parley runs every kind of snippet.
 
 /** Returns the snippets for an entry of traffic.js: [{ name: "curl", text }, { name: "JavaScript", text }, { name: "Go", text }].
- * Returns null for received frames, `ping` and `unsubscribe`. base is the server's address with the API version. The snippets read
- * the key from $KEY. They omit the idempotency key of the call, because with that key the server would only replay its response. */
+ * Returns null for received frames, `ping` and `unsubscribe`. base is the server's address with the API version. The snippets
+ * read the key from $KEY. They omit the idempotency key of the call, because with that key the server would only replay its
+ * response. */
 export function snippetsOf(entry, base) {
   const call = entry.method ? restCall(entry, base) : frameCall(entry);
   if (!call) return null;
@@ -74,7 +75,8 @@ function quoted(text) {
 // ---- JavaScript
 
 const methods = [
-  // The methods of client.js: HTTP method, path, and a function from the ids in the path, the query and the body to code.
+  // The methods of client.js: [HTTP method, path, function]. The function takes the ids in the path, the query and the body, and
+  // returns code.
   ["POST", /^\/sessions$/, (_, query, body) => `createSession(${literal(body)})`],
   ["GET", /^\/sessions$/, (_, query) => `sessions(${query})`],
   ["GET", /^\/sessions\/([^/]+)$/, ([id]) => `session(${literal(id)})`],
@@ -228,8 +230,8 @@ function goDo({ method, path, body }) {
   };
 }
 
-/** Returns text as a Go string literal. A text with quotes becomes a raw literal if Go allows all its characters there. Other texts
- * get the escapes of JSON, which are valid in Go. A byte order mark needs an escape in Go. */
+/** Returns text as a Go string literal. A text with quotes becomes a raw literal if Go allows all its characters there. Other
+ * texts get the escapes of JSON, which are valid in Go. A byte order mark needs an escape in Go. */
 function goString(text) {
   const whole = text.toWellFormed();
   if (whole.includes('"') && !/[`\p{Cc}\ufeff]/u.test(whole)) return `\`${whole}\``;

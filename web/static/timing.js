@@ -3,13 +3,13 @@
 
 import { utf8Length } from "./track.js";
 
-const SHORTEST_MS = 50; // shortest span for a rate: network jitter dominates below it
+const SHORTEST_MS = 50; // shortest span for a rate: in a shorter span, network jitter dominates
 const REPLAY_MS = 1000; // after a reconnect, events may be replays for this time
 const REMEMBERED = 200; // notes kept: four pages of history
 
-/** Measures replies by the events of a session. */
+/** Measures replies from the events of a session. */
 export class Timing {
-  #running = new Map(); // messageId → { began, first, last, head, bytes }; head: bytes of the first delta
+  #running = new Map(); // messageId → times { began, first, last }, and bytes { head: of the first delta, bytes: of all }
   #notes = new Map(); // messageId → text
   #replayUntil = -Infinity;
 
@@ -51,13 +51,13 @@ export class Timing {
     if (this.#notes.size > REMEMBERED) this.#notes.delete(this.#notes.keys().next().value);
   }
 
-  /** Returns "first token in 210 ms" for a streaming reply, or "". */
+  /** Returns for example "first token in 210 ms" for a streaming reply; "" before the first token. */
   live(messageId) {
     const run = this.#running.get(messageId);
     return run && run.first !== null ? firstOf(run) : "";
   }
 
-  /** Returns "first token in 210 ms · 48 tokens/s" for a reply that has ended, or "". */
+  /** Returns for example "first token in 210 ms · 48 tokens/s" for an ended reply; "" if it was not measured. */
   noteOf(messageId) {
     return this.#notes.get(messageId) ?? "";
   }

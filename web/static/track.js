@@ -47,7 +47,7 @@ const ENDED = Infinity;
 /** Track.accept returns GAP for a delta if text before the delta is missing. */
 export const GAP = Symbol("gap");
 
-/** Tracks one session. Its events contain each piece of text exactly once. */
+/** Tracks one session. The events that it returns contain each piece of text exactly once. */
 export class Track {
   /** The cursor at which to resume; undefined means from now on. */
   cursor;
@@ -85,7 +85,7 @@ export class Track {
   }
 
   #delta({ sessionId, messageId, offset, delta, cursor }, jump) {
-    // An unknown message began before the subscription: its first delta starts at the cursor or at the live position.
+    // An unknown message began before the subscription. Its first delta starts at the cursor, or where the reply was then.
     const seen = this.#seen.get(messageId) ?? offset;
     if (offset > seen && !jump) return GAP;
     const end = offset + utf8Length(delta);

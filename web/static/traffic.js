@@ -28,18 +28,18 @@ export function isDelta(data) {
 export class Traffic {
   /** Called with each new entry, and again when the entry changes. */
   onentry = null;
-  /** Simulates a slow reader: one delta a second gets through. client.js detects the gap and requests the missing text. */
+  /** Simulates a slow reader: one delta a second passes. client.js detects the gap and requests the missing text. */
   slow = false;
   /** Oldest first. */
   entries = [];
-  /** Number of entries ever recorded. */
+  /** Number of entries ever recorded, removed entries included. */
   total = 0;
-  /** The WebSocket option of client.js. */
+  /** For client.js: the option WebSocket. */
   WebSocket;
   #characters = 0;
   #fetch;
   #sockets = new Set();
-  #calls = new AbortController(); // aborts the calls under way
+  #calls = new AbortController(); // aborts the running calls
   #offline = false;
 
   constructor({ fetch = (...request) => globalThis.fetch(...request), WebSocket = globalThis.WebSocket } = {}) {
@@ -54,7 +54,7 @@ export class Traffic {
     };
   }
 
-  /** The fetch option of client.js. Records bodies that are read with text(). */
+  /** For client.js: the option fetch. Records response bodies that are read with text(). */
   fetch = async (url, { signal, ...options } = {}) => {
     const { pathname, search } = new URL(url, globalThis.location?.href);
     const { method = "GET", body = "" } = options;
@@ -177,7 +177,7 @@ class RecordedSocket {
  * cursor, so every gap closes, and at most one gap opens per second. Frames other than deltas pass. */
 class DeltaThrottle {
   #pass;
-  #resubscribed = new Set(); // sessions whose next delta must pass
+  #resubscribed = new Set(); // ids of sessions; the next delta of each must pass
   #held = null; // { sessionId, event, entry }: the newest dropped delta
   #next = 0; // when the next delta may pass
   #timer;

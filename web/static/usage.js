@@ -9,7 +9,7 @@ import { describe } from "./words.js";
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
-/** The periods to choose from. Each ends with the current hour or day (UTC). */
+/** The periods to choose from. Each period ends with the current hour or day (UTC). */
 const periods = {
   day: { label: "24 hours", units: 24, unitMs: HOUR_MS, granularity: "hour" },
   week: { label: "7 days", units: 7, unitMs: DAY_MS, granularity: "day" },

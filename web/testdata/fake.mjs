@@ -37,12 +37,12 @@ export class Clock {
   }
 }
 
-/** Resolves when all promises have settled that wait neither for the clock nor for frames. */
+/** Resolves when all promises have settled, except those that wait for the clock or for frames. */
 export async function settled() {
   for (let i = 0; i < 4; i++) await new Promise(setImmediate);
 }
 
-/** Iterates in the background. Returns { events, done, error }, which fills as events arrive and when the iteration ends. */
+/** Iterates in the background. Returns { events, done, error } and updates it with each event and at the end of the iteration. */
 export function collect(iteration) {
   const seen = { events: [], done: false, error: null };
   (async () => {
@@ -137,7 +137,7 @@ export class Server {
     this.show(socket);
   }
 
-  /** Returns the offset of a character that begins `back` bytes before a position or up to 3 bytes earlier; at least 0. */
+  /** Returns the offset of the character that lies `back` bytes before a position, or 0. */
   #before({ index, offset }, back) {
     const text = Buffer.from(this.messages[index].content);
     let at = Math.max(0, offset - back);

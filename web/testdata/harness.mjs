@@ -97,8 +97,8 @@ globalThis.tests = {
     return JSON.stringify({ wrong, count: corpus.length });
   },
 
-  /** Renders each long hostile text whole and at an eighth of its length. Returns [{ name, growth }], where growth is the quotient
-   * of the two times. A time counts as at least 1 ms, because clocks are coarse below 1 ms. */
+  /** Renders each long hostile text whole and at an eighth of its length. Returns [{ name, growth }], where growth is the
+   * quotient of the two times. A time counts as at least 1 ms, because clocks are coarse below 1 ms. */
   growth() {
     document.getElementById("log").hidden = true;
     const time = (text) => Math.max(1, render(chunksOf(text, 400, 1)).ms);
@@ -139,7 +139,7 @@ globalThis.tests = {
     return (element.querySelector("a[href]")?.getAttribute("href") ?? "") !== want;
   })),
 
-  /** Renders a text and returns the HTML. */
+  /** Renders a text, and chunks after it, and returns the HTML. */
   html(text, ...chunks) {
     return render([text, ...chunks]).element.innerHTML.replaceAll(' data-caret=""', "");
   },
@@ -148,7 +148,7 @@ globalThis.tests = {
 // ---- The log
 
 let scroller;
-/** Creates a log in a new scroller, because the previous log still listens to the events of the old one. */
+/** Creates a log in a new scroller, because the previous log still listens to the events of the old scroller. */
 const newLog = (actionsOf) => {
   const old = document.getElementById("scroller");
   scroller = old.cloneNode(true);
@@ -183,7 +183,8 @@ const task = () => new Promise((resolve) => {
 });
 
 Object.assign(globalThis.tests, {
-  /** Streams a reply of count tokens as fast as possible, ten per task. Returns { ms, longest: the longest task in ms, writes }. */
+  /** Streams a reply of count tokens as fast as possible, ten per task. Returns { ms, longest: the longest task in ms, writes
+   * }. */
   async tokens(count) {
     const content = sample(count * 4.5);
     const log = newLog();
@@ -204,8 +205,8 @@ Object.assign(globalThis.tests, {
     return JSON.stringify({ ms, writes, longest: Math.max(0, ...longTasks) });
   },
 
-  /** Shows count messages, as for a page of history. length is the length of a message; line: each is one line. Returns
-   * { ms, longest: the longest task in ms, atEnd: whether the view is at the end }. */
+  /** Shows count messages of `length` characters, as for a page of history. If line is true, each message is one long line.
+   * Returns { ms, longest: the longest task in ms, atEnd: whether the view is at the end }. */
   async history(count, length, line = false) {
     const content = line ? "word ".repeat(length / 5) : sample(length);
     const log = newLog();
@@ -220,7 +221,8 @@ Object.assign(globalThis.tests, {
     return JSON.stringify({ ms, longest: Math.max(0, ...longTasks), atEnd: scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 2 });
   },
 
-  /** Ends a streamed reply with the streamed text, with a longer text, and with another text. Only another text may remove nodes. */
+  /** Ends a streamed reply with the streamed text, with a longer text, and with another text. Only another text may remove
+   * nodes. */
   async ends() {
     const wrong = [];
     const streamed = "Some *text*, and `more` of it\n\n- one\n- two";

@@ -1,5 +1,5 @@
-// Hostile and broken texts. An entry is [name, text, { loses, shows, link }]. loses is true if the page does not show all words of
-// the text. shows is a text that the page must show. link is the expected address of the first link, "" for no link.
+// Hostile and broken texts. An entry is [name, text, { loses, shows, link }]. loses is true if the page does not show all words
+// of the text. shows is a text that the page must show. link is the expected address of the first link, "" for no link.
 
 const run = "alert(1)";
 const repeat = (text, n) => text.repeat(n);

@@ -150,7 +150,7 @@ test("slow reader: whole replies with about one delta a second", async () => {
       ms += wait;
       await clock.advance(wait);
     }
-    await clock.advance(2000); // silence: the last dropped delta must arrive although nothing follows it
+    await clock.advance(2000); // no further delta comes; the last dropped delta must arrive nevertheless
     assert.equal(textOf(seen.events), reply.content, `seed ${seed}: before the end`);
     assert.equal(adjoins(seen.events), bytes(reply.content));
     const deltas = seen.events.filter((event) => event.type === "delta").length;
