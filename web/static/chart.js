@@ -92,7 +92,7 @@ export function momentOf(start, granularity) {
   return new Date(start).toLocaleString("en-GB", { ...options, timeZone: "UTC" });
 }
 
-/** Formats an axis value: 1,234, 12K, 3.4M. */
+/** Formats an axis value, for example as 1,234, 12K or 3.4M. */
 export function short(n) {
   return n < 10_000 ? number(n) : n.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
 }

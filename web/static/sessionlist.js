@@ -9,7 +9,7 @@ function newestFirst(a, b) {
   return a.sessionId < b.sessionId ? 1 : a.sessionId > b.sessionId ? -1 : 0;
 }
 
-/** The sessions loaded so far. Changes by put and remove during a request override the response, because that may be older. */
+/** The sessions loaded so far. Changes by put and remove during a request override its response, which may be older. */
 export class SessionList {
   #sessions = new Map(); // sessionId → Session
   #changed = new Set(); // ids that put or remove changed since begin()

@@ -230,7 +230,7 @@ function goDo({ method, path, body }) {
   };
 }
 
-/** Returns text as a Go string literal. A text with quotes becomes a raw literal if Go allows all its characters there. Other
+/** Returns text as a Go string literal. A text with quotes becomes a raw literal if Go allows its characters in one. Other
  * texts get the escapes of JSON, which are valid in Go. A byte order mark needs an escape in Go. */
 function goString(text) {
   const whole = text.toWellFormed();

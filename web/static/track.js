@@ -85,7 +85,7 @@ export class Track {
   }
 
   #delta({ sessionId, messageId, offset, delta, cursor }, jump) {
-    // An unknown message began before the subscription. Its first delta starts at the cursor, or where the reply was then.
+    // An unknown message began before the subscription. Its first delta starts at the cursor or at the live text's end.
     const seen = this.#seen.get(messageId) ?? offset;
     if (offset > seen && !jump) return GAP;
     const end = offset + utf8Length(delta);

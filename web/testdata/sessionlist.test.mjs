@@ -95,7 +95,7 @@ test("a turn counts as two messages, even if it is reported twice", () => {
   begin(1);
   begin(1, "assistant");
   assert.equal(count(), 2);
-  begin(1); // repeated
+  begin(1); // the same turn again
   assert.equal(count(), 2);
   begin(2, "system");
   assert.equal(count(), 4);
