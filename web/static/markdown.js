@@ -67,7 +67,7 @@ const isVerbatim = new Set([
   smd.CODE_FENCE, smd.CODE_BLOCK, smd.CODE_INLINE, smd.RAW_URL, smd.IMAGE, smd.EQUATION_BLOCK, smd.EQUATION_INLINE,
 ]);
 
-const ORDINARY = /^[^\\\n<`_*~$[\]!|()]$/u; // a character that is plain text to the parser, whatever follows
+const ORDINARY = /^[^\\\n<`_*~$[\]!|()]$/u; // characters that are always plain text to the parser
 const ALPHANUMERIC = /[\p{L}\p{N}]/u;
 
 /** Writes Markdown into an element: call write any number of times, then end. write is synchronous, so callers pass long text in

@@ -193,7 +193,7 @@ class DeltaThrottle {
   take(event, entry) {
     const { type, sessionId } = JSON.parse(event.data);
     if (type !== "message.delta") {
-      // After this frame the held delta is not needed: its text comes again, or its reply or session has ended.
+      // The held delta is not needed: after this frame the server sends the text again, or the reply or session has ended.
       if (this.#held?.sessionId === sessionId) this.stop();
       if (type === "subscribed") this.#resubscribed.add(sessionId);
       return this.#pass(event);
