@@ -34,16 +34,16 @@ func reply(status stream.State, content string) *Message {
 	return &Message{ID: "msg_2", SessionID: "session_1", Role: Assistant, Status: status, Content: content, Tokens: 5, Usage: &Usage{Total: 9}, FinishReason: "stop"}
 }
 
-func TestTokensInPrompt_NeverSent_Zero(t *testing.T) {
+func TestTokensInPrompt_FailedOrEmptyReply_Zero(t *testing.T) {
 	for name, test := range map[string]struct {
 		m    *Message
 		want int
 	}{
-		"user":             {&Message{Role: User, Content: "hello", Tokens: 2}, 2 + window.MessageOverhead},
-		"completed reply":  {reply(stream.Completed, "hi"), 5 + window.MessageOverhead},
-		"cancelled reply":  {reply(stream.Cancelled, "hi"), 5 + window.MessageOverhead},
-		"failed reply":     {reply(stream.Failed, "hi"), 0},
-		"reply of no text": {reply(stream.Completed, ""), 0},
+		"user":            {&Message{Role: User, Content: "hello", Tokens: 2}, 2 + window.MessageOverhead},
+		"completed reply": {reply(stream.Completed, "hi"), 5 + window.MessageOverhead},
+		"cancelled reply": {reply(stream.Cancelled, "hi"), 5 + window.MessageOverhead},
+		"failed reply":    {reply(stream.Failed, "hi"), 0},
+		"empty reply":     {reply(stream.Completed, ""), 0},
 	} {
 		if got := test.m.TokensInPrompt(); got != test.want {
 			t.Errorf("%s: %d, want %d", name, got, test.want)
@@ -51,25 +51,25 @@ func TestTokensInPrompt_NeverSent_Zero(t *testing.T) {
 	}
 }
 
-func TestMessage_Entry_ReplyBeginsEmpty(t *testing.T) {
+func TestEntry_FailedReply_BeginsEmptyThenEnds(t *testing.T) {
 	asked := &Message{ID: "msg_1", Role: User, Content: "a <b> & c", Status: stream.Completed}
 	if e := asked.Entry(); e.ID != "msg_1" || e.Reply != nil || !strings.Contains(string(e.Created), `"content":"a <b> & c"`) {
-		t.Errorf("a user's message is shown as %s", e.Created)
+		t.Errorf("the entry of a user's message is %s", e.Created)
 	}
 	failed := reply(stream.Failed, "half")
 	failed.Error = &ReplyError{Code: "provider_error", Message: "it broke"}
 	e := failed.Entry()
 	var begun Message
 	if err := json.Unmarshal(e.Created, &begun); err != nil || begun.Status != stream.Streaming || begun.Content != "" || begun.Usage != nil {
-		t.Errorf("a reply begins as %s: %v", e.Created, err)
+		t.Errorf("the reply's entry begins with %s: %v", e.Created, err)
 	}
 	text, ending := e.Reply.Snapshot()
 	if string(text) != "half" || ending.State != stream.Failed || string(ending.Error) != `{"code":"provider_error","message":"it broke"}` {
-		t.Errorf("it ends as %q %+v", text, ending)
+		t.Errorf("the reply's entry ends with %q %+v", text, ending)
 	}
 	lost := failed.AsLost()
 	if lost.Status != stream.Interrupted || lost.Content != "half" || lost.Error != nil || *lost.Usage != (Usage{Estimated: true}) || failed.Status != stream.Failed {
-		t.Errorf("a lost reply is %+v", lost)
+		t.Errorf("AsLost returned %+v", lost)
 	}
 	defer func() {
 		if recover() == nil {
@@ -79,31 +79,31 @@ func TestMessage_Entry_ReplyBeginsEmpty(t *testing.T) {
 	encode(make(chan int))
 }
 
-func TestIndex_TermsOnlyIfSemantic(t *testing.T) {
+func TestIndex_TermsOnlyForSemanticPolicy(t *testing.T) {
 	m := reply(stream.Failed, "text")
 	m.Metadata, m.Terms = json.RawMessage(`{"priority":"high"}`), window.TermsOf("lighthouse")
 	if x := Index(m, Semantic); x.ID != m.ID || !x.Skip || x.Priority != window.High || len(x.Terms) == 0 || x.Tokens != 5 || x.Role != Assistant {
 		t.Errorf("%+v", x)
 	}
 	if x := Index(m, Priority); x.Terms != nil {
-		t.Errorf("a priority window has terms: %+v", x)
+		t.Errorf("an entry for the priority policy has terms: %+v", x)
 	}
 }
 
 func TestSummary_Weighed_AddsOverhead(t *testing.T) {
 	if none := (Summary{Tokens: 5}); none.Weighed() != (window.Summary{}) {
-		t.Errorf("none is weighed as %+v", none.Weighed())
+		t.Errorf("without a summary, Weighed returned %+v", none.Weighed())
 	}
 	s := Summary{Tokens: 5, Last: "msg_2", Count: 2, Replaced: 80}
 	if s.Weighed() != (window.Summary{Tokens: 5 + window.MessageOverhead, Last: "msg_2", Count: 2}) {
-		t.Errorf("weighed as %+v", s.Weighed())
+		t.Errorf("Weighed returned %+v", s.Weighed())
 	}
 	if got := s.Stats(1); got != (stream.SummaryStats{Summarised: 1, TokensBefore: 80, TokensAfter: 5 + window.MessageOverhead}) {
-		t.Errorf("shown as %+v", got)
+		t.Errorf("Stats returned %+v", got)
 	}
 }
 
-func TestSession_End_AfterHead(t *testing.T) {
+func TestSession_End_PositionAfterHead(t *testing.T) {
 	if p := (&Session{}).End(); p != (stream.Position{}) {
 		t.Errorf("End of an empty session is %+v", p)
 	}
@@ -112,7 +112,7 @@ func TestSession_End_AfterHead(t *testing.T) {
 	}
 }
 
-func TestTurnStart_Context_CountsBeforeTurn(t *testing.T) {
+func TestTurnStart_Context_CountsExcludeTurn(t *testing.T) {
 	begun := TurnStart{
 		Session: Session{MessageCount: 4, HistoryTokens: 20}, Message: Message{Role: User, Content: "hello", Tokens: 2},
 		Summary: Summary{Last: "msg_1"}, History: []Message{{ID: "msg_2"}}, Index: []Indexed{{ID: "msg_2"}},
@@ -122,11 +122,11 @@ func TestTurnStart_Context_CountsBeforeTurn(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	if begun.Session.MessageCount != 4 {
-		t.Error("the turn's own session changed")
+		t.Error("Context changed the session of the TurnStart")
 	}
 }
 
-func TestUsageOf_CountsEachEvent(t *testing.T) {
+func TestUsageOf_EachEvent_CountsOnlyThatEvent(t *testing.T) {
 	if b := UsageOfSession(); b.Sessions != 1 {
 		t.Errorf("a session: %+v", b)
 	}
@@ -158,9 +158,9 @@ func TestUsageOf_CountsEachEvent(t *testing.T) {
 	}
 }
 
-func TestErrors_WrapTheirCategory(t *testing.T) {
+func TestErrors_SpecificErrors_WrapGeneralOnes(t *testing.T) {
 	for name, test := range map[string]struct{ err, is error }{
-		"draining": {ErrDraining, ErrUnavailable}, "lost": {ErrReplyLost, ErrUnavailable}, "cleared": {ErrHistoryCleared, stream.ErrCancelled},
+		"draining": {ErrDraining, ErrUnavailable}, "reply lost": {ErrReplyLost, ErrUnavailable}, "history cleared": {ErrHistoryCleared, stream.ErrCancelled},
 	} {
 		if !errors.Is(test.err, test.is) {
 			t.Errorf("%s: %v is not %v", name, test.err, test.is)

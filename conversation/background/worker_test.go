@@ -36,7 +36,7 @@ func TestWorker_Join_SharesRunningJob(t *testing.T) {
 		<-first.Done()
 		<-other.Done()
 		if first.Result() != 1 || other.Result() != 3 || calls.Load() != 2 {
-			t.Errorf("%d and %d of %d calls", first.Result(), other.Result(), calls.Load())
+			t.Errorf("the results are %d and %d after %d calls", first.Result(), other.Result(), calls.Load())
 		}
 		w.Drain(t.Context())
 		if job, _ := w.Join("s", sleeping(4, &calls)); job != nil {
@@ -70,7 +70,7 @@ func TestWorker_Enqueue_NewestReplacesWaiting(t *testing.T) {
 	})
 }
 
-func TestWorker_Cancel_DropsNext(t *testing.T) {
+func TestWorker_Cancel_StopsJobAndDropsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, calls := NewWorker[int](2), atomic.Int64{}
 		job, _ := w.Join("s", sleeping(1, &calls))
@@ -100,7 +100,8 @@ func TestWorker_Drain_DeadlineCancelsJobs(t *testing.T) {
 	})
 }
 
-// It draws a schedule, and checks that a session never has two jobs at once and that no job is left.
+// The test draws schedules of joins, enqueues, cancels and pauses. A session must never have two jobs at once. After
+// the drain, no job may be left.
 func TestWorker_AnySchedule_OneJobPerSession(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.IntRange(0, 3*4-1), 1, 40).Draw(rt, "steps")

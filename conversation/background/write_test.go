@@ -18,7 +18,7 @@ func TestInstruction_FitsSummaryPromptOverhead(t *testing.T) {
 	}
 }
 
-func TestCut_KeepsWholeCharacters(t *testing.T) {
+func TestCut_EachLimit_WholeCharactersWithinLimit(t *testing.T) {
 	count := tokens.For("gpt-4o").Count
 	for _, text := range []string{"the quick brown fox jumps over the lazy dog, again and again", "日本語のとても長い文章です。日本語のとても長い文章です。", "🎉🎉🎉🎉🎉👩‍🚀👩‍🚀👩‍🚀"} {
 		all := count(text)

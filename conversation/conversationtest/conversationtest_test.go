@@ -38,8 +38,7 @@ func TestNode_ThreeMessages_ViewerSeesReplies(t *testing.T) {
 	conversationtest.Fails(t, "a send", (<-n.Later(conversationtest.Message(session, "x"))).Err, conversation.ErrDraining)
 }
 
-// TestCluster_NodesContract_Kept checks the cluster against the contract of conversation.Nodes.
-func TestCluster_NodesContract_Kept(t *testing.T) {
+func TestCluster_Operations_KeepContractOfNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		n := cluster.Start(model)
@@ -119,7 +118,7 @@ func TestCluster_NodesContract_Kept(t *testing.T) {
 	})
 }
 
-func TestModels_DoWhatTestSays(t *testing.T) {
+func TestModels_ReplyLingerAndFailAsDirected(t *testing.T) {
 	n := conversationtest.Start(t, conversationtest.Echo)
 	if m := n.Ask(n.NewSession(), "hi"); m.Content != "You said: hi" || conversationtest.Echo.Name() != "scripted" {
 		t.Errorf("%+v", m)

@@ -20,7 +20,7 @@ func count(text string) int { return (len(text) + 3) / 4 }
 
 func ofTokens(n int) string { return strings.Repeat("four", n) }
 
-// session builds the context that a store returns: a window, and exchanges with replies.
+// session builds the Context that a store returns for a session.
 type session struct {
 	conversation.Context
 	all []conversation.Message
@@ -46,7 +46,7 @@ func (s *session) exchange(text, reply string) {
 	s.add(conversation.Assistant, reply, "").Terms = window.TermsOf(text, reply)
 }
 
-// fit returns a planned Fit of a message. The store returned the newest n messages and, unless the policy is fifo, the
+// fit returns a planned Fit of a message. Its Context has the newest n messages and, unless the policy is fifo, an
 // index of all messages.
 func (s *session) fit(text string, n int) *Fit {
 	c := s.Context
@@ -64,8 +64,8 @@ func (s *session) fit(text string, n int) *Fit {
 	return f
 }
 
-// firsts returns the first word of each message of a request.
-func firsts(r stream.Request) string {
+// firstWords returns the first word of each message of a request.
+func firstWords(r stream.Request) string {
 	var all []string
 	for _, m := range r.Messages {
 		all = append(all, strings.Fields(m.Content)[0])
@@ -80,7 +80,7 @@ func TestFit_FIFO_OldestDropped(t *testing.T) {
 	s.exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
 	s.exchange("3333"+ofTokens(10), "4444"+ofTokens(10))
 	f := s.fit("5555"+ofTokens(30), 4) // 35 with its overhead; 65 with the second exchange
-	if got := firsts(f.Request()); !strings.HasPrefix(got, "3333") || len(f.Request().Messages) != 3 || f.Request().MaxTokens != 25 {
+	if got := firstWords(f.Request()); !strings.HasPrefix(got, "3333") || len(f.Request().Messages) != 3 || f.Request().MaxTokens != 25 {
 		t.Errorf("the model is asked %+v", f.Request())
 	}
 	want := conversation.ContextReport{
@@ -99,7 +99,7 @@ func TestFit_FIFO_OldestDropped(t *testing.T) {
 }
 
 // A window of 300 tokens is too small for a summary. It has 222 for messages, and each exchange takes 60.
-func TestFit_Policies_SendTheirMessages(t *testing.T) {
+func TestFit_EachPolicy_SendsPreferredMessages(t *testing.T) {
 	for policy, want := range map[conversation.RetentionPolicy]string{
 		conversation.FIFO:     "weather to-weather dinner to-dinner music to-music who",
 		conversation.Priority: "rules to-rules passwords to-passwords music to-music who",
@@ -141,7 +141,7 @@ func TestFit_Policies_SendTheirMessages(t *testing.T) {
 			if !f.Fill(places, found) || len(f.Missing(places)) > 0 {
 				t.Errorf("the texts of %q are still missing", f.Missing(places))
 			}
-			if got := firsts(f.Request()); got != want {
+			if got := firstWords(f.Request()); got != want {
 				t.Errorf("the model is asked %q, want %q", got, want)
 			}
 			if got := f.Report().Similarity; (got == conversation.ByWords) != (policy == conversation.Semantic) {
@@ -154,7 +154,7 @@ func TestFit_Policies_SendTheirMessages(t *testing.T) {
 	}
 }
 
-func TestFit_Embeddings_OrderExchanges(t *testing.T) {
+func TestFit_Embeddings_CloserExchangeScoresHigher(t *testing.T) {
 	s := newSession(200, conversation.Semantic)
 	for i := range 4 {
 		s.exchange(fmt.Sprintf("w%d%s", i, ofTokens(10)), fmt.Sprintf("r%d%s", i, ofTokens(10)))
@@ -178,7 +178,7 @@ func TestFit_Embeddings_OrderExchanges(t *testing.T) {
 			t.Errorf("%d of %d exchanges have no embedding", len(exchanges), n)
 		}
 		if want > 0 && (len(exchanges[0]) != 2 || exchanges[0][1].ID != "msg_0007" || exchanges[0][0].Indexed != nil) {
-			t.Errorf("the newest is %+v", exchanges[0])
+			t.Errorf("the newest exchange without an embedding is %+v", exchanges[0])
 		}
 	}
 	if f.Text() != "asked"+ofTokens(10) || !f.Compares() {
@@ -197,8 +197,8 @@ func TestFit_Summary_SentAndCounted(t *testing.T) {
 	}
 	f.Adopt(conversation.Summary{Text: "heading summary", Tokens: 5, Last: "msg_0007", Count: 8})
 	f.Plan()
-	if f.LacksEarlier() || f.Overdue() || !f.Report().Summarised || !strings.HasPrefix(firsts(f.Request()), "heading m3") {
-		t.Errorf("with a summary the model is asked %q", firsts(f.Request()))
+	if f.LacksEarlier() || f.Overdue() || !f.Report().Summarised || !strings.HasPrefix(firstWords(f.Request()), "heading m3") {
+		t.Errorf("with a summary the model is asked %q", firstWords(f.Request()))
 	}
 	if got := f.Report(); got.InSummary.Count != 6 || got.Kept.Count != 13 || got.Dropped.Count != 0 {
 		t.Errorf("the report is %+v", got)
@@ -238,7 +238,7 @@ func TestAdopt_OnlyNewerSummary(t *testing.T) {
 	}
 }
 
-func TestPreview_DecidesEachMessage(t *testing.T) {
+func TestPreview_ListsDecisionOnEachMessage(t *testing.T) {
 	s := newSession(100, conversation.FIFO)
 	s.exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
 	s.exchange("3333", "")                               // 5, and a reply without text
@@ -270,8 +270,9 @@ func TestPreview_DecidesEachMessage(t *testing.T) {
 	}
 }
 
-// TestFit_AnySession_RulesHold draws sessions, and checks rules that hold for each.
-func TestFit_AnySession_RulesHold(t *testing.T) {
+// The report must count each message once. The prompt must fit into the window and have the size that the report
+// states.
+func TestFit_AnySession_ReportExactAndPromptFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSession(rapid.IntRange(64, 2000).Draw(t, "window"), rapid.SampledFrom([]conversation.RetentionPolicy{
 			conversation.FIFO, conversation.Priority, conversation.Semantic}).Draw(t, "policy"))

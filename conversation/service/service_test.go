@@ -62,7 +62,7 @@ func TestSession_Position_BeforeLiveReply(t *testing.T) {
 }
 
 // A viewer that starts at the position of a page misses no text and sees none twice.
-func TestHistory_LiveReply_ExactPosition(t *testing.T) {
+func TestHistory_LiveReply_PositionAfterItsText(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	id := n.NewSession()
@@ -103,7 +103,7 @@ func TestHistory_LiveReply_ExactPosition(t *testing.T) {
 	conversationtest.Fails(t, "no session", err, conversation.ErrSessionNotFound)
 }
 
-// stale is a store whose next Message returns an older version of a message.
+// stale is a store. Its next Message returns an older version of a message.
 type stale struct {
 	conversation.Store
 	message *conversation.Message // the older version; returned once
@@ -117,7 +117,7 @@ func (s *stale) Message(ctx context.Context, o conversation.Owner, sessionID, me
 	return s.Store.Message(ctx, o, sessionID, messageID)
 }
 
-func TestMessage_EndsDuringRead_ReadAgain(t *testing.T) {
+func TestMessage_ReplyEndsDuringRead_FinalTextReturned(t *testing.T) {
 	store := &stale{}
 	n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { store.Store, o.Store = o.Store, store })
 	id := n.NewSession()
@@ -154,8 +154,8 @@ func TestSend_ContextOverflow_SessionUnchanged(t *testing.T) {
 		t.Helper()
 		before := n.Get(id)
 		m := conversationtest.Message(id, ofTokens(tokens))
-		_, dry := n.Preview(t.Context(), owner, id, m.Role, m.Content)
-		for name, err := range map[string]error{"a send": n.SendAndWait(t.Context(), m).Err, "a preview": dry} {
+		_, previewErr := n.Preview(t.Context(), owner, id, m.Role, m.Content)
+		for name, err := range map[string]error{"a send": n.SendAndWait(t.Context(), m).Err, "a preview": previewErr} {
 			if overflow, ok := errors.AsType[*conversation.OverflowError](err); !ok || *overflow != (conversation.OverflowError{CurrentTokens: current, MaxTokens: 100}) {
 				t.Errorf("%s of %d tokens: %v", name, tokens, err)
 			}
@@ -181,8 +181,7 @@ func TestSend_ContextOverflow_SessionUnchanged(t *testing.T) {
 	n.Ask(id, ofTokens(60))
 }
 
-// A preview has the same report as the reply to the send that follows.
-func TestPreview_MatchesSend(t *testing.T) {
+func TestPreview_ThenSend_SameContextReport(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	id := n.NewSession(small(true))
@@ -223,8 +222,7 @@ func TestPreview_MatchesSend(t *testing.T) {
 	conversationtest.Fails(t, "no session", err, conversation.ErrSessionNotFound)
 }
 
-// The journalled text of a live reply counts.
-func TestPreview_LiveReply_Counts(t *testing.T) {
+func TestPreview_LiveReply_JournalledTextCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
 		n := conversationtest.Start(t, model)
@@ -245,7 +243,7 @@ func TestPreview_LiveReply_Counts(t *testing.T) {
 	})
 }
 
-func TestExpiry_ActiveSession_After24h(t *testing.T) {
+func TestExpiry_ActiveSession_GoneAfter24h(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo)
 		id := n.NewSession()
@@ -290,7 +288,7 @@ func TestExpiry_MidReply_ReplyStops(t *testing.T) {
 	})
 }
 
-// flaky is a store whose RemoveExpired fails the first few times.
+// flaky is a store. The next fails calls of RemoveExpired return an error.
 type flaky struct {
 	conversation.Store
 	fails int
@@ -321,7 +319,7 @@ func TestExpiry_RemovalFails_Retried(t *testing.T) {
 	})
 }
 
-// The previous process stopped without ending its reply.
+// The previous process stopped in the middle of a reply.
 func TestStart_EndsOrphans(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "parley.db")
 	open := func() *embedded.Store {
@@ -358,10 +356,10 @@ func TestStart_EndsOrphans(t *testing.T) {
 	}
 }
 
-func TestStart_StoreFails_ErrorSaysWhere(t *testing.T) {
+func TestStart_StoreFails_ErrorNamesFailedStep(t *testing.T) {
 	failing := errors.New("planted")
-	for name, nodes := range map[string]conversation.Nodes{"joining the other nodes": noNodes{}, "ending orphaned replies": nil} {
-		s := service.New(service.Options{Store: noStore{}, Nodes: nodes, Count: conversationtest.Count, Log: slog.New(slog.DiscardHandler)})
+	for name, nodes := range map[string]conversation.Nodes{"joining the other nodes": failingNodes{}, "ending orphaned replies": nil} {
+		s := service.New(service.Options{Store: failingStore{}, Nodes: nodes, Count: conversationtest.Count, Log: slog.New(slog.DiscardHandler)})
 		err := s.Start(t.Context())
 		if err == nil || !strings.HasPrefix(err.Error(), name) {
 			t.Errorf("%v, want %s: %v", err, name, failing)
@@ -369,15 +367,15 @@ func TestStart_StoreFails_ErrorSaysWhere(t *testing.T) {
 	}
 }
 
-type noStore struct{ conversation.Store }
+type failingStore struct{ conversation.Store }
 
-func (noStore) EndOrphans(context.Context, func(string) int) (int, error) {
+func (failingStore) EndOrphans(context.Context, func(string) int) (int, error) {
 	return 0, errors.New("planted")
 }
 
-type noNodes struct{ conversation.Nodes }
+type failingNodes struct{ conversation.Nodes }
 
-func (noNodes) Join(context.Context, func(string)) error { return errors.New("planted") }
+func (failingNodes) Join(context.Context, func(string)) error { return errors.New("planted") }
 
 func TestMetricsAndUsageReport_CountSameTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -402,14 +400,14 @@ func TestMetricsAndUsageReport_CountSameTokens(t *testing.T) {
 	})
 }
 
-// ahead is a store whose clock is one month ahead of this process.
+// ahead is a store. Its clock is one month ahead of the clock of this process.
 type ahead struct{ conversation.Store }
 
 func (s ahead) Usage(_ context.Context, _ conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
 	return conversation.UsageSpan{Now: usage.HourOf(time.Now().AddDate(0, 1, 0).UnixMilli())}, nil
 }
 
-func TestUsageReport_ClocksDiffer_StoresMonth(t *testing.T) {
+func TestUsageReport_ClocksDiffer_MonthOfStoresClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { o.Store = ahead{o.Store} })
 		report, err := n.UsageReport(t.Context(), owner, usage.Limits{})

@@ -43,7 +43,7 @@ func (s *notingQueue) LeaveQueue(ctx context.Context, o conversation.Owner, sess
 	return err
 }
 
-// wantReply checks a reply and that it has no error.
+// wantReply checks the status and the content of a reply, and that its error is nil.
 func wantReply(t *testing.T, name string, r conversationtest.Reply, status stream.State, content string) {
 	t.Helper()
 	if r.Err != nil || r.Status != status || r.Content != content {
@@ -89,7 +89,7 @@ func TestSend_Reply_InHistoryWithUsage(t *testing.T) {
 func TestSend_NoUsageFromProvider_Estimated(t *testing.T) {
 	n := conversationtest.Start(t, conversationtest.Echo)
 	session := n.NewSession()
-	r := n.Ask(session, "12345678") // 2 tokens, 4 of the message, 3 of the prompt
+	r := n.Ask(session, "12345678") // 2 tokens of text, 4 of message overhead, 3 of prompt overhead
 	reply := conversationtest.Count("You said: 12345678")
 	if *r.Usage != (conversation.Usage{Prompt: 9, Completion: reply, Total: 9 + reply, Estimated: true}) || r.Tokens != reply {
 		t.Errorf("the reply's usage is %+v", r.Usage)
@@ -112,10 +112,10 @@ func TestSend_ModelFails_TextKept(t *testing.T) {
 		text string
 		code string
 	}{
-		"provider error":  {&stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off"}, "Half of", "provider_error"},
-		"provider late":   {&stream.ModelError{Code: stream.CodeProviderTimeout, Message: "too slow"}, "Half of", "provider_timeout"},
-		"any error":       {errors.New("secret"), "Half of", "provider_error"},
-		"before any text": {errors.New("secret"), "", "provider_error"},
+		"provider error":   {&stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off"}, "Half of", "provider_error"},
+		"provider timeout": {&stream.ModelError{Code: stream.CodeProviderTimeout, Message: "too slow"}, "Half of", "provider_timeout"},
+		"any error":        {errors.New("secret"), "Half of", "provider_error"},
+		"before any text":  {errors.New("secret"), "", "provider_error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			replied := n.Later(conversationtest.Message(session, "hello"))
@@ -140,7 +140,7 @@ func TestSend_ModelFails_TextKept(t *testing.T) {
 	}
 }
 
-func TestSend_ModelSilent_Timeout(t *testing.T) {
+func TestSend_ModelStalls_ProviderTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
 		n := conversationtest.Start(t, model)
@@ -331,7 +331,7 @@ func TestSend_CallerLeavesQueue_NextWaiterGranted(t *testing.T) {
 	}
 }
 
-func TestSend_CallerLeavesTurn_TurnGoesOn(t *testing.T) {
+func TestSend_CallerLeavesTurn_TurnCompletes(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
@@ -353,7 +353,7 @@ func TestSend_CallerLeavesTurn_TurnGoesOn(t *testing.T) {
 	}
 }
 
-// A sender can acknowledge a send before its viewers see anything.
+// So a sender can acknowledge a send before viewers see the message.
 func TestBegin_NotStarted_NotShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
@@ -389,7 +389,7 @@ func TestBegin_NotStarted_NotShown(t *testing.T) {
 	})
 }
 
-// A drain calls IsLive for each subscription of each socket.
+// A drain calls IsLive often: for each subscription of each socket, 20 times a second.
 func TestIsLive_AllocatesNothing(t *testing.T) {
 	n := conversationtest.Start(t, conversationtest.NewDirected())
 	var session string
@@ -405,7 +405,7 @@ func TestIsLive_AllocatesNothing(t *testing.T) {
 	}
 }
 
-// panicking is a store whose first BeginTurn panics.
+// panicking is a store. Its first BeginTurn panics.
 type panicking struct {
 	conversation.Store
 	once sync.Once
@@ -416,7 +416,8 @@ func (s *panicking) BeginTurn(ctx context.Context, o conversation.Owner, turn co
 	return s.Store.BeginTurn(ctx, o, turn)
 }
 
-// The caller recovers, as package server does. After that, no send may wait forever for the first one.
+// The caller recovers from the panic, as package server does. After that, no other send may wait forever for the send
+// that panicked.
 func TestSend_StorePanics_SessionUsable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { o.Store = &panicking{Store: o.Store} })
@@ -435,7 +436,7 @@ func TestSend_StorePanics_SessionUsable(t *testing.T) {
 	})
 }
 
-func TestDrain_RefusesWaiters_InterruptsReplies(t *testing.T) {
+func TestDrain_ContextEnds_RefusesWaitersAndInterrupts(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()
 	n := conversationtest.Start(t, model, option)
