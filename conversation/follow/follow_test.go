@@ -44,12 +44,11 @@ func TestFollow_OtherNodesReply_ShownWhole(t *testing.T) {
 		event, text := v.Until(stream.Ended)
 		m := conversationtest.Decode(t, event.Ending.Message)
 		if text != want || m.Content != want || m.Status != stream.Completed || time.Since(began) != 0 {
-			t.Errorf("after %v: %q, %q", time.Since(began), text, m.Content)
+			t.Errorf("%v after the end: viewers saw %q, the reply has %q", time.Since(began), text, m.Content)
 		}
 	})
 }
 
-// Without wake-ups, polls alone show everything, a little later.
 func TestFollow_WakeUpsLost_PollsShowAll(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		cluster.LoseWakeUps()
@@ -85,7 +84,7 @@ func TestFollow_PollFails_Retried(t *testing.T) {
 			c := model.Next(t)
 			c.Write("text")
 			time.Sleep(3 * time.Second)
-			if operation == "Poll" { // with failing Messages, the viewer's own reads would fail too
+			if operation == "Poll" { // if Messages fails, the viewer's own reads fail too
 				if event, ok := v.Poll(); ok {
 					t.Errorf("a viewer is shown %+v", event)
 				}
@@ -96,7 +95,7 @@ func TestFollow_PollFails_Retried(t *testing.T) {
 			if took := time.Since(began); took > 500*time.Millisecond {
 				t.Errorf("%s: the text came after %v", operation, took)
 			}
-			cluster.Fail("Message", errors.New("planted")) // the poll reads the ended reply by Message
+			cluster.Fail("Message", errors.New("planted")) // after the poll, the node reads the ended reply by Message
 			c.End()
 			time.Sleep(time.Second)
 			cluster.Fail("Message", nil)
@@ -108,12 +107,12 @@ func TestFollow_PollFails_Retried(t *testing.T) {
 	}
 }
 
-func TestFollow_Reconnect_PollsAll(t *testing.T) {
+func TestFollow_StoreReconnects_AllSessionsPolled(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		cluster.LoseWakeUps()
 		session := a.NewSession()
 		v := b.Watch(session, nil)
-		time.Sleep(time.Millisecond) // past the tick of Run that is due now
+		time.Sleep(time.Millisecond) // until Run has handled the tick that is due now
 		a.Begun(session, "hello")
 		c := model.Next(t)
 		c.Write("text")
@@ -127,7 +126,7 @@ func TestFollow_Reconnect_PollsAll(t *testing.T) {
 	})
 }
 
-// More new messages arrive at once than are shown from memory.
+// At once, more new messages arrive than the node shows from memory.
 func TestFollow_FarBehind_ReadsHistory(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		cluster.LoseWakeUps()
@@ -193,7 +192,7 @@ func TestFollow_ClearedOrGone_BothNodesShow(t *testing.T) {
 			session := a.NewSession()
 			here, there := a.Watch(session, nil), b.Watch(session, nil)
 			if name == "expired" {
-				time.Sleep(conversation.Lifetime - 10*time.Second) // so late that the model does not stall before the expiry
+				time.Sleep(conversation.Lifetime - 10*time.Second) // later than the model timeout before the expiry, so that the model does not stall first
 			}
 			a.Begun(session, "hello")
 			c := model.Next(t)
@@ -216,8 +215,8 @@ func TestFollow_ClearedOrGone_BothNodesShow(t *testing.T) {
 	})
 }
 
-// A fail-over of the store loses a reply after viewers on this node have seen a part of it.
-func TestFollow_ReplyLost_Interrupted(t *testing.T) {
+// A fail-over of the store loses a reply after viewers have seen part of its text.
+func TestFollow_ReplyLost_ShownAsInterrupted(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		session := a.NewSession()
 		v := b.Watch(session, nil)
@@ -234,8 +233,7 @@ func TestFollow_ReplyLost_Interrupted(t *testing.T) {
 	})
 }
 
-// The node stops following a session without viewers.
-func TestFollow_NoViewers_TopicClosed(t *testing.T) {
+func TestFollow_LastViewerCloses_TopicClosed(t *testing.T) {
 	twoNodes(t, func(t *testing.T, _ *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		session := a.NewSession()
 		viewer, _, _, err := b.View(t.Context(), owner, session, nil, func() {})
@@ -245,12 +243,12 @@ func TestFollow_NoViewers_TopicClosed(t *testing.T) {
 		viewer.Close()
 		time.Sleep(2 * time.Second)
 		if b.Topics() != 0 {
-			t.Errorf("%d topics are held", b.Topics())
+			t.Errorf("%d topics are open", b.Topics())
 		}
 	})
 }
 
-func TestView_Positions_ExactAndChecked(t *testing.T) {
+func TestView_ExactPositions_CheckPositionRefusesOthers(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
@@ -297,7 +295,7 @@ func TestView_Positions_ExactAndChecked(t *testing.T) {
 	}
 }
 
-func TestView_StoreUnavailable_Error(t *testing.T) {
+func TestView_StoreUnavailable_ErrUnavailable(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, _ *conversationtest.Directed) {
 		session := a.NewSession()
 		cluster.Fail("Follow", conversation.ErrUnavailable)

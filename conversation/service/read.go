@@ -136,7 +136,8 @@ func (s *Service) Metrics(ctx context.Context, owner conversation.Owner, period 
 func (s *Service) UsageReport(ctx context.Context, owner conversation.Owner, limits usage.Limits) (conversation.UsageReport, error) {
 	from, to := usage.Month(usage.HourOf(time.Now().UnixMilli()))
 	used, err := s.Store.Usage(ctx, owner, from, to)
-	for err == nil && (used.Now < from || used.Now >= to) { // around the end of a month, this process and the store may be in different months
+	// Around the end of a month, the clocks of this process and of the store may show different months.
+	for err == nil && (used.Now < from || used.Now >= to) {
 		from, to = usage.Month(used.Now)
 		used, err = s.Store.Usage(ctx, owner, from, to)
 	}

@@ -6,9 +6,10 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// splitter returns a function that splits a text into pieces as an encoding does, before it merges the bytes of each
-// piece. The expressions are those of tiktoken_ext/openai_public.py. The group around them makes the engine compile them
-// itself: the code that the counting library has generated for them has the fault.
+// splitter returns a function that splits a text into the pieces of an encoding. The encoding merges the bytes of each
+// piece separately. The expressions are from tiktoken_ext/openai_public.py. The counting library has registered
+// generated code for the same expressions, and that code has the fault. The group around the expression prevents its
+// use.
 func splitter(t *testing.T, encoding string) func(string) []string {
 	expression := map[string]string{
 		"o200k_base": `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|` +
@@ -33,7 +34,7 @@ func splitter(t *testing.T, encoding string) func(string) []string {
 
 const unpublished = -1
 
-// references are published counts that were made with OpenAI's tiktoken. Sources:
+// references has published counts that were made with OpenAI's tiktoken. These are the sources:
 //
 //   - tiktoken: openai/tiktoken, tests/test_encoding.py (test_simple, test_simple_regex, test_basic_encode,
 //     test_encode_surrogate_pairs).

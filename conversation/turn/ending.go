@@ -29,7 +29,7 @@ const (
 // end the reply as interrupted. So Turns.Drain does not return while the store cannot be reached.
 func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 	key, log := t.begun.Key, t.turns.options.Log
-	t.turns.journal.Remove(key) // before EndTurn: after its end, the turn may be deleted, and the store must not get text of it
+	t.turns.journal.Remove(key) // before EndTurn, so that no late batch brings the text back after the store has deleted it
 	timeout := time.AfterFunc(endTimeout, func() { close(t.late) })
 	defer timeout.Stop()
 	const first, longest = 10 * time.Millisecond, time.Second

@@ -26,7 +26,8 @@ func (t *Turns) join(ctx context.Context, owner conversation.Owner, sessionID st
 	case m.Status != stream.Streaming:
 		sent.wait = func(context.Context) (conversation.Message, error) { return m, nil }
 	case t.options.Nodes == nil:
-		return nil, conversation.ErrUnavailable // the reply is streaming in the store, but this process, the only one, does not write it
+		// The reply is streaming in the store, but this process does not write it, and no other process uses the store.
+		return nil, conversation.ErrUnavailable
 	default:
 		sent.wait = func(ctx context.Context) (conversation.Message, error) {
 			m, err := t.options.Follower.AwaitEnd(ctx, owner, sessionID, earlier.ReplyID)

@@ -163,11 +163,11 @@ func TestDelete_MidReply_StopsTurnAndWaiters(t *testing.T) {
 	conversationtest.Fails(t, "a second deletion", n.DeleteSession(t.Context(), owner, session), conversation.ErrSessionNotFound)
 }
 
-// faulty is a store. Its EndTurn fails while failing is set. Otherwise, it calls instead if instead is not nil.
+// faulty is a store. Its EndTurn fails while failing is set. Otherwise, instead replaces EndTurn if it is not nil.
 type faulty struct {
 	conversation.Store
 	failing atomic.Bool
-	instead func(conversation.Message) (conversation.Message, error) // replaces EndTurn; nil for no replacement
+	instead func(conversation.Message) (conversation.Message, error)
 }
 
 func (a *faulty) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {

@@ -19,7 +19,7 @@ func hourAt(t *testing.T, text string) Hour {
 	return HourOf(at.UnixMilli())
 }
 
-func TestHour_RoundedDownAndUp(t *testing.T) {
+func TestHourOf_RoundsDown_HourAfterRoundsUp(t *testing.T) {
 	for _, test := range []struct {
 		at        int64
 		of, after Hour
@@ -33,20 +33,20 @@ func TestHour_RoundedDownAndUp(t *testing.T) {
 	}
 }
 
-// Each count of a bucket has its own field. All returns the fields in order, and AddField puts each back into its count.
-func TestBucket_FieldsRoundTrip(t *testing.T) {
+// The test gives each field another count. All must return the fields in order, each with its count.
+func TestBucket_AddFieldThenAll_SameCounts(t *testing.T) {
 	var b Bucket
 	for f := range 2 * endField {
 		b.AddField(f, int64(f)+1)
 	}
 	fields := slices.Collect(maps.Keys(maps.Collect(b.All())))
 	if want := len(b.counters()) + 2*cells; len(fields) != want {
-		t.Errorf("%d fields, want %d", len(fields), want)
+		t.Errorf("All returned %d fields, want %d", len(fields), want)
 	}
 	last := Field(0)
 	for f, n := range b.All() {
 		if f <= last || n != int64(f)+1 {
-			t.Errorf("the field %d, after %d, has %d", f, last, n)
+			t.Errorf("field %d comes after field %d and has the count %d", f, last, n)
 		}
 		last = f
 	}
@@ -63,7 +63,7 @@ func TestBucket_FieldsRoundTrip(t *testing.T) {
 	}
 	b.Reset()
 	for f, n := range b.All() {
-		t.Errorf("after Reset the field %d is %d", f, n)
+		t.Errorf("after Reset, field %d is %d", f, n)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestField_NumbersUnchanged(t *testing.T) {
 	}
 }
 
-func TestPercentile_OffByLessThanSixteenth(t *testing.T) {
+func TestPercentile_RandomDurations_OffByLessThan16th(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		values := make([]int64, 1+random.IntN(200))
@@ -100,7 +100,7 @@ func TestPercentile_OffByLessThanSixteenth(t *testing.T) {
 				other.Observe(values[i])
 			}
 		}
-		for _, c := range other { // merged
+		for _, c := range other { // merges the two histograms
 			h.add(c.index, c.count)
 		}
 		slices.Sort(values)
@@ -121,12 +121,12 @@ func TestPercentile_OffByLessThanSixteenth(t *testing.T) {
 	}
 }
 
-func TestHistogram_CellsAdjoin(t *testing.T) {
+func TestHistogram_EachDuration_CellsAdjoin(t *testing.T) {
 	last := uint8(0)
 	for v := range int64(longest + 1) {
 		index := indexOf(v)
 		if index != last && index != last+1 || index >= cells {
-			t.Fatalf("%d is in the cell %d, after %d", v, index, last)
+			t.Fatalf("%d ms is in cell %d, but the previous millisecond is in cell %d", v, index, last)
 		}
 		if index != last || v == 0 {
 			if middle := middleOf(index); indexOf(middle) != index || middle < v {
@@ -136,11 +136,11 @@ func TestHistogram_CellsAdjoin(t *testing.T) {
 		last = index
 	}
 	if last != cells-1 || indexOf(longest+1) != last || indexOf(-1) != 0 {
-		t.Errorf("the last cell is %d", last)
+		t.Errorf("the longest duration is in cell %d", last)
 	}
 }
 
-func TestSeries_EveryUnit(t *testing.T) {
+func TestSeries_AnyGranularity_EntriesAdjoin(t *testing.T) {
 	for name, test := range map[string]struct {
 		from, to    string
 		granularity Granularity
@@ -181,7 +181,7 @@ func TestSeries_EveryUnit(t *testing.T) {
 	}
 }
 
-func TestMetricsOf_Nothing_Zero(t *testing.T) {
+func TestMetricsOf_NoHours_Zero(t *testing.T) {
 	if diff := cmp.Diff(Metrics{}, MetricsOf(nil)); diff != "" {
 		t.Error(diff)
 	}
@@ -203,7 +203,7 @@ func TestMonth_CalendarMonthBounds(t *testing.T) {
 	}
 }
 
-func TestReportOf_Percentages(t *testing.T) {
+func TestReportOf_UsageAndLimits_Percentages(t *testing.T) {
 	hours := []Hourly{
 		{Hour: 1, Bucket: Bucket{Requests: 30, PromptTokens: 100, CompletionTokens: 50}},
 		{Hour: 2, Bucket: Bucket{Requests: 20, PromptTokens: 1000}},
