@@ -15,10 +15,10 @@ type ContextStore interface {
 	Context(ctx context.Context, owner Owner, sessionID string, tokens int) (Context, error)
 	// MessagesByID returns messages of a session in the order of ids. It leaves out messages that do not exist.
 	MessagesByID(ctx context.Context, owner Owner, sessionID string, ids []string) ([]Message, error)
-	// SaveSummary replaces the session's summary. after is the Last of the summary that it replaces; "" for none. If
-	// the stored summary has another Last, SaveSummary returns ErrStale and changes nothing. It does the same unless
-	// summary.Last is greater than after and Cleared. The usage counts in the session and in the owner's hour, like the
-	// usage of a reply. The tokens also count in the owner's rate limit for this minute, even if they exceed the limit
+	// SaveSummary replaces the session's summary. after is the Last of the replaced summary; "" for none. SaveSummary
+	// returns ErrStale and changes nothing in two cases: the stored summary has another Last, or summary.Last is not
+	// greater than after and Cleared. The usage counts in the session and in the owner's hour, like the usage of a
+	// reply. The tokens also count in the owner's rate limit for this minute, even if they exceed the limit
 	// (limit.Window.Charge).
 	SaveSummary(ctx context.Context, owner Owner, sessionID, after string, summary Summary, usage Usage) error
 	// SetVectors stores the embeddings of exchanges in the index and replaces existing ones. It ignores replies that
@@ -82,7 +82,7 @@ type ExchangeVector struct {
 // means that there is none.
 type Summary struct {
 	Text   string // with its heading, as the model gets it
-	Tokens int    // of Text
+	Tokens int    // number of tokens of Text
 	Last   string // id of the last message that it covers
 	Count  int    // number of messages that it covers
 	// Replaced is the number of prompt tokens that the summary replaced: the tokens of the previous summary, plus the
@@ -110,8 +110,8 @@ type ContextReport struct {
 	PromptTokens int             `json:"promptTokens"`
 	MaxTokens    int             `json:"maxTokens"`
 	// Each message of the session, including the new message, counts in exactly one of the next four fields. Kept: sent
-	// word for word. InSummary: covered by the summary that was sent. Dropped: left out without a trace. Skipped: never
-	// sent, because the reply failed or has no text.
+	// word for word. InSummary: covered by the summary that was sent. Dropped: neither sent nor in the summary.
+	// Skipped: never sent, because the reply failed or has no text.
 	Kept      MessageRange `json:"kept"`
 	InSummary MessageRange `json:"folded"`
 	Dropped   MessageRange `json:"dropped"`
@@ -135,7 +135,7 @@ type MessageRange struct {
 // Similarity is the method by which a semantic window compares messages with the new message.
 type Similarity string
 
-// ByWords compares words (BM25). ByEmbeddings also compares the embeddings of the exchanges that have one.
+// ByWords compares words (BM25). ByEmbeddings also compares embeddings, for exchanges that have an embedding.
 const (
 	ByWords      Similarity = "words"
 	ByEmbeddings Similarity = "embeddings"

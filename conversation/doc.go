@@ -6,9 +6,9 @@
 //     and clear.
 //   - follow: shows sessions to viewers, including the changes that other nodes make.
 //   - background: makes summaries and embeddings after replies.
-//   - prompt: builds the prompt, and reports the decision about each message. Pure.
-//   - window, tokens, usage: choose messages for a window, count the tokens of a text, and count usage by the hour.
-//     Pure.
+//   - prompt: builds the prompt, and reports the decision about each message. It does no I/O.
+//   - window, tokens and usage choose messages for a window, count the tokens of a text, and count usage by the hour.
+//     They do no I/O.
 //
 // # Words
 //
@@ -22,7 +22,8 @@
 //
 // A turn is a message and the reply to it. The turn begins when the store has written the message and an empty reply.
 // It ends when the store has written the reply's final state. In the window, a message and its reply are called an
-// exchange. A prompt contains a whole exchange or nothing of it, but never a reply that failed or has no text.
+// exchange. A prompt contains an exchange whole or not at all. Only a reply that failed or has no text is left out
+// alone.
 //
 // A prompt is the text that the model gets. A summary replaces old messages in the prompt; the messages stay in the
 // history. Dropped messages are neither in the prompt nor in its summary. A replay is the response to a repeated

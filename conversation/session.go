@@ -86,7 +86,7 @@ type SessionStore interface {
 	Sessions(ctx context.Context, owner Owner, query SessionQuery) (SessionPage, error)
 	// DeleteSession removes a session with its messages, its live turn and its queue. Each waiter is granted the
 	// session and then gets ErrSessionNotFound. The text of a live turn is removed too; a later EndTurn or EndOrphans
-	// settles the turn's reservation. DeleteSession returns the session from before the removal.
+	// settles the turn's reservation. DeleteSession returns the session as read before the removal.
 	DeleteSession(ctx context.Context, owner Owner, sessionID string) (Session, error)
 	// RemoveExpired removes expired sessions as DeleteSession does. It returns the removed sessions, and the time at
 	// which the next session expires (0 if no session is left). It may also remove usage buckets that are older than

@@ -10,8 +10,8 @@ import (
 // admission of a request (auth.Admission), the operation admits the request first.
 //
 // Methods may be called from any goroutine. A session of another owner, an expired session and an unknown session all
-// give ErrSessionNotFound. If neither this package nor package auth defines an error, the store has failed; the error
-// wraps ErrUnavailable if a retry may succeed. The store's own clock sets ids and times. Within a session, ids and
+// give ErrSessionNotFound. An error that is not defined in this package or in package auth means that the store failed.
+// It wraps ErrUnavailable if a retry may succeed. The store's own clock sets ids and times. Within a session, ids and
 // times never go back.
 //
 // Usage is counted in the same operation as the event, in the hour of the event. One count differs: the duration of a
@@ -30,7 +30,7 @@ type Store interface {
 //
 // A node follows each session that has viewers or a live reply on this node. When the session changes, the store sends
 // the node a wake-up. The store may send needless wake-ups and, rarely, lose one. A wake-up only tells the node to
-// poll. Poll returns the changes, so a lost wake-up costs seconds and never text.
+// poll. Poll returns the current state, so a lost wake-up costs seconds and never text.
 //
 // In a store with nodes, the operations of Store have further duties. Operations that change a session (BeginTurn,
 // EndTurn, EndOrphans, ClearMessages, DeleteSession, SaveSummary, Journal) send a wake-up to the nodes that follow the
@@ -81,13 +81,13 @@ type Update struct {
 	Session Session
 	// Text is the journalled text of Followed.Reply from Followed.Offset on, if that reply is still live.
 	Text []byte
-	// Stop is the reason why the live reply should stop; "" if it should go on.
+	// Stop is the reason why the live reply should stop; "" if it should continue.
 	Stop Stop
 	// Summary is the session's summary, without its text.
 	Summary Summary
 }
 
-// Stop is the reason why a live reply should stop; "" if it should go on.
+// Stop is the reason why a live reply should stop; "" if it should continue.
 type Stop string
 
 // The reasons to stop.

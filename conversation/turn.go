@@ -82,7 +82,7 @@ type NewTurn struct {
 	SessionID string
 	Role      Role // User or System
 	Content   string
-	Tokens    int // of Content
+	Tokens    int // number of tokens of Content
 	Metadata  json.RawMessage
 	OnBusy    OnBusy
 	// Waiter names this send in the session's queue. It is unique, and stays the same when the send calls BeginTurn again
@@ -129,7 +129,7 @@ type Replayed struct {
 type Queued struct {
 	// Granted is closed when the waiter should call BeginTurn or ClearMessages again: the session is free for this
 	// waiter, or gone. For a waiter that interrupts, Granted is also closed when another turn has begun first; the next
-	// call then returns the new live reply. Granted may be closed too early.
+	// call then returns the new live reply. Granted may be closed too early; the next call then returns Queued again.
 	Granted <-chan struct{}
 	// Live is the id of the reply that is being generated; "" if there is none.
 	Live string

@@ -22,7 +22,7 @@ type UsageSpan struct {
 	Now usage.Hour
 	// Hours are sorted. An hour is left out if it has no counts and no session that was created in it still exists.
 	Hours []usage.Hourly
-	// Active is the number of the owner's sessions that exist now. It does not depend on the hours.
+	// Active is the number of the owner's sessions that exist now, no matter when they were created.
 	Active int
 }
 

@@ -22,8 +22,8 @@ const (
 	// jobTimeout bounds the embedding job after a reply. embeddingJobs is the maximum number of these jobs at one time.
 	jobTimeout    = 10 * time.Second
 	embeddingJobs = 16
-	// jobExchanges is the maximum number of exchanges that one job embeds: the reply's own, and the newest ones without
-	// an embedding.
+	// jobExchanges is the maximum number of exchanges that one job embeds: the exchange of the reply, and the newest
+	// exchanges without an embedding.
 	jobExchanges = 64
 	// Only the first embeddedBytes bytes of each message are embedded. The two messages of an exchange have at most
 	// 8,000 bytes together, about as much as embedding models accept.
@@ -42,7 +42,7 @@ type EmbeddingOptions struct {
 type Embeddings struct {
 	EmbeddingOptions
 	worker  *Worker[struct{}]
-	failing atomic.Bool // whether the last call failed
+	failing atomic.Bool // whether the last call to the embedder failed
 }
 
 // NewEmbeddings returns an Embeddings. It runs no goroutine while it has no job.
@@ -157,7 +157,7 @@ func (e *Embeddings) noteResult(err error) {
 	}
 }
 
-// textOf returns the text of an exchange that is embedded.
+// textOf returns the text that is embedded for an exchange: the first embeddedBytes bytes of each message.
 func textOf(exchange []prompt.Message) string {
 	parts := make([]string, len(exchange))
 	for i, m := range exchange {

@@ -54,8 +54,8 @@ func (s *Summaries) knownPiece(ctx context.Context, owner conversation.Owner, f 
 	return &p, nil
 }
 
-// earlierPiece returns a piece with the oldest exchanges that are in no summary and come before f.Messages, as many as
-// one page holds and one call may summarise. It returns nil if every earlier exchange is in a summary.
+// earlierPiece returns a piece with the oldest exchanges that are in no summary and come before f.Messages. The piece
+// is limited by one page and by the input of one call. earlierPiece returns nil if no such exchange is left.
 func (s *Summaries) earlierPiece(ctx context.Context, owner conversation.Owner, f *prompt.Fit) (*piece, error) {
 	page, err := s.Store.Messages(ctx, owner, f.Session.ID, conversation.MessageQuery{From: f.Summary.Last, Ascending: true, Limit: pageSize})
 	if err != nil {

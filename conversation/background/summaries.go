@@ -82,7 +82,7 @@ func (s *Summaries) Drain(ctx context.Context) { s.worker.Drain(ctx) }
 func (s *Summaries) BeforeReply(ctx context.Context, owner conversation.Owner, f *prompt.Fit) conversation.SummaryFault {
 	fault := conversation.SummaryFault("")
 	for started := false; f.Overdue() && !started; {
-		own := *f // the job may outlast the wait
+		own := *f // a copy for the job, which may run longer than this turn waits
 		own.Messages = slices.Clone(f.Messages)
 		var job *Job[summarised]
 		job, started = s.worker.Join(f.Session.ID, func(ctx context.Context) summarised {

@@ -63,8 +63,8 @@ func (c *chat) overdue() {
 	c.model.Called()
 }
 
-// held returns a function for Summarise. The function blocks until letGo is closed or its context is cancelled. began
-// receives the number of each call.
+// held returns a function for Summarise. The function blocks until letGo is closed or the context of the call is
+// cancelled. began receives the number of each call.
 func held() (summarise func(context.Context, int) (string, error), began chan int, letGo chan struct{}) {
 	began, letGo = make(chan int, 16), make(chan struct{})
 	return func(ctx context.Context, n int) (string, error) {
@@ -217,7 +217,7 @@ func TestSummary_JobAlreadyRunning_TurnWaits2s(t *testing.T) {
 		for i := range 6 {
 			c.talk(fmt.Sprint("m", i))
 		}
-		<-began // after the sixth
+		<-began // the job after the sixth exchange
 		start := time.Now()
 		if r := c.talk("m6").Context; r.SummaryFault != "" || time.Since(start) != 0 {
 			t.Errorf("a turn that fits waited %v: %+v", time.Since(start), r)
@@ -344,7 +344,7 @@ func TestSummary_TwoNodes_OneStored(t *testing.T) {
 			one.talk(fmt.Sprint("m", i))
 		}
 		<-began
-		other.talk("m6") // fits
+		other.talk("m6") // fits without a summary
 		<-began
 		before := one.Get(one.session).TokenUsage
 		close(letGo)

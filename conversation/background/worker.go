@@ -11,7 +11,7 @@ type Worker[R any] struct {
 	limit int
 
 	mu       sync.Mutex
-	jobs     map[string]*Job[R] // guarded by mu; running, by session
+	jobs     map[string]*Job[R] // guarded by mu; running jobs, by session
 	draining bool               // guarded by mu
 	running  sync.WaitGroup
 }
@@ -35,9 +35,8 @@ func (j *Job[R]) Done() <-chan struct{} { return j.done }
 // Result returns the job's result. Call it only after Done is closed.
 func (j *Job[R]) Result() R { return j.result }
 
-// Join returns the session's running job, or starts a job that calls run. In a drain, Join starts no job and returns
-// nil if no job is running. The limit does not apply to Join: a turn waits for each of these jobs, so the number of
-// turns bounds their number.
+// Join returns the session's running job, or starts a job that calls run. In a drain, Join starts no job: it returns
+// the running job, or nil. The limit does not apply to Join, because each job has a turn that waits for it.
 func (w *Worker[R]) Join(session string, run func(context.Context) R) (job *Job[R], started bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -173,7 +173,7 @@ func (n *Node) Get(session string) conversation.Session {
 // Viewer is a viewer with methods that wait for its events.
 type Viewer struct {
 	*stream.Viewer
-	Position  stream.Position // where the view began
+	Position  stream.Position // the position at which the view began
 	Recovered bool
 
 	t    testing.TB
@@ -220,7 +220,7 @@ func (v *Viewer) Event() stream.Event {
 	}
 }
 
-// Until waits for the next event of that kind. It returns the event and the text of all deltas before it.
+// Until waits for the next event of a kind. It returns the event and the text of all deltas before it.
 func (v *Viewer) Until(kind stream.EventKind) (event stream.Event, text string) {
 	v.t.Helper()
 	for {

@@ -40,7 +40,7 @@ func (f *Follower) carryOut(ctx context.Context, x *session, do actions, turn Tu
 	return nil
 }
 
-// end stops following a session that was deleted or has expired, and shows the event how to its viewers.
+// end stops following a session that is gone. It shows viewers how: stream.Deleted or stream.Expired.
 func (f *Follower) end(x *session, how stream.EventKind) {
 	f.options.Gone(x.id)
 	f.options.Hub.Remove(x.id, how)

@@ -19,8 +19,8 @@
 //     live reply, otherwise every 5 s. If a wake-up is lost, viewers see the change at the next poll: after 2 s at most
 //     with a live reply, otherwise after 6 s at most. A failed poll is retried after 250 ms.
 //   - A viewer subscribes before View reads the session. So the viewer misses no change in between.
-//   - A turn of this node shows its own messages. Another node's reply grows by the journalled text that polls return,
-//     and ends with the message in the store.
+//   - A turn of this node shows its own messages. Another node's reply grows by the journalled text that polls return.
+//     Its ending is the stored message.
 //   - Up to 8 messages of other nodes are shown from memory. A viewer that is further behind reads the history.
 //   - If a poll finds that a live reply of this node has ended in the store, another node took this node for dead. This
 //     node interrupts its turn, and EndTurn then returns the stored ending.

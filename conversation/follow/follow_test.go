@@ -126,7 +126,7 @@ func TestFollow_StoreReconnects_AllSessionsPolled(t *testing.T) {
 	})
 }
 
-// At once, more new messages arrive than the node shows from memory.
+// The node learns of 12 exchanges in one poll, more than it shows from memory.
 func TestFollow_FarBehind_ReadsHistory(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		cluster.LoseWakeUps()

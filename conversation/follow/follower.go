@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// pollLive and pollIdle are the intervals between two polls of a session without a wake-up: with and without a live
-	// reply. Run looks for due polls every pollLive. So a lost wake-up delays viewers by up to 2 s or 6 s. Many
-	// sessions are idle, so idle sessions are polled less often.
+	// Without wake-ups, a session with a live reply is polled every pollLive, and other sessions every pollIdle. Run
+	// looks for due polls once a second, so a lost wake-up delays viewers by up to 2 s or 6 s. Most sessions are idle,
+	// so they are polled less often.
 	pollLive = time.Second
 	pollIdle = 5 * time.Second
 	// pollRetry is the delay before a failed poll is retried.
@@ -249,8 +249,8 @@ func (f *Follower) takeLocked(ids map[string]struct{}) (due []*session) {
 	return due
 }
 
-// takeDue returns the sessions that are due for a poll, and the sessions that should have expired. It stops following
-// sessions that have neither viewers nor a live turn on this node.
+// takeDue returns the sessions that are due for a poll, and the sessions with an expiry time in the past. It stops
+// following sessions that have neither viewers nor a live turn on this node.
 func (f *Follower) takeDue() (due []*session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

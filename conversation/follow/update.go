@@ -29,8 +29,8 @@ type actions struct {
 	catchUp bool                 // show new messages
 }
 
-// decide returns the new state after an update, and the actions that the update requires. It does not change remote and
-// head. They change when carryOut carries out the actions end and catchUp.
+// decide returns the new state after an update, and the actions that the update requires. It leaves remote and head
+// unchanged. carryOut changes remote and head when it carries out end and catchUp.
 func decide(s state, u *conversation.Update) (state, actions) {
 	var do actions
 	if u.Gone {
@@ -64,7 +64,7 @@ func decide(s state, u *conversation.Update) (state, actions) {
 	default:
 		do.end = true
 	}
-	// While a turn of this node is live, the head is its reply, unless a newer turn has begun.
+	// While a turn of this node is live, the session's head is the turn's reply, unless a newer turn has begun.
 	do.catchUp = u.Session.Head != s.head && (!live || u.Session.Fence > s.turn.Fence)
 	return s, do
 }

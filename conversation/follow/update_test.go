@@ -191,7 +191,7 @@ func (overTurn) Over() bool { return true }
 // A session with viewers must not keep the prompt of its last turn in memory.
 func TestTakeDue_TurnOver_ReleasesTurn(t *testing.T) {
 	hub := stream.NewHub()
-	defer hub.Open("s").Close() // a viewer
+	defer hub.Open("s").Close() // stands for a viewer
 	f := New(Options{Hub: hub, Nodes: struct{ conversation.Nodes }{}})
 	f.Began(overTurn{}, conversation.Session{ID: "s", ExpiresAt: conversation.TimeOf(time.Now().Add(time.Hour))})
 	f.takeDue()
@@ -209,7 +209,7 @@ func TestShowSummary_SaveRefused_KeepsNewerSummary(t *testing.T) {
 	f.sessions[x.id] = x
 	refused := errors.New("refused")
 	err := f.ShowSummary(x.id, conversation.Summary{Last: "b", Text: "ours"}, 1, func() error {
-		x.state.summary = conversation.Summary{Last: "c"} // a poll found it
+		x.state.summary = conversation.Summary{Last: "c"} // as if a poll had found this summary
 		return refused
 	})
 	if !errors.Is(err, refused) || x.state.summary.Last != "c" {
@@ -219,7 +219,7 @@ func TestShowSummary_SaveRefused_KeepsNewerSummary(t *testing.T) {
 	if x.state.summary.Last != "c" {
 		t.Errorf("after a refusal the known summary ends with %q, want c", x.state.summary.Last)
 	}
-	_ = f.ShowSummary(x.id, conversation.Summary{Last: "b"}, 1, func() error { return refused }) // older
+	_ = f.ShowSummary(x.id, conversation.Summary{Last: "b"}, 1, func() error { return refused }) // older than the known summary
 	if x.state.summary.Last != "c" {
 		t.Errorf("after an older summary the known one ends with %q, want c", x.state.summary.Last)
 	}

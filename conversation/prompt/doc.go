@@ -14,8 +14,8 @@
 //   - A quarter of the window's maxTokens, at most 4,096, is the reply room. The provider gets it as the reply's limit.
 //     The prompt must fit into the remaining tokens (window.Budget).
 //   - If everything fits, everything is sent, except replies that failed or have no text.
-//   - If not, and compression is disabled, the store refuses the send with *conversation.OverflowError. Nothing is left
-//     out silently.
+//   - If not everything fits and compression is disabled, the store refuses the send with *conversation.OverflowError.
+//     Nothing is left out silently.
 //   - If compression is enabled, the retention policy chooses the messages that are sent word for word. If a summary is
 //     sent, it replaces the other messages that it covers. All other messages are dropped, and the report counts them.
 //   - A message and its reply form an exchange. An exchange is sent whole or not at all.

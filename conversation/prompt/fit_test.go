@@ -167,7 +167,7 @@ func TestFit_Embeddings_CloserExchangeScoresHigher(t *testing.T) {
 		}
 		return v
 	}
-	f.Index[1].Vector, f.Index[3].Vector = vector(1, 0), vector(0, 1) // of exchanges 0 and 1
+	f.Index[1].Vector, f.Index[3].Vector = vector(1, 0), vector(0, 1) // the vectors of exchanges 0 and 1
 	f.Compare(vector(1, 0))
 	if f.Messages[1].Similarity <= f.Messages[3].Similarity || f.Report().Similarity != conversation.ByEmbeddings {
 		t.Errorf("the similarities are %v and %v, by %v", f.Messages[1].Similarity, f.Messages[3].Similarity, f.Report().Similarity)

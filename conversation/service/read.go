@@ -25,8 +25,8 @@ func (s *Service) Session(ctx context.Context, owner conversation.Owner, session
 }
 
 // History returns a page of messages. If the page reaches the end of the history, it also returns the position after
-// the last text on the page; otherwise the position is nil. A descending page reaches the end if the query has no From,
-// an ascending page if it has no More.
+// the last text on the page; otherwise the position is nil. A descending page reaches the end if the query has no From.
+// An ascending page reaches the end if More is false.
 func (s *Service) History(ctx context.Context, owner conversation.Owner, sessionID string, query conversation.MessageQuery) (conversation.MessagePage, *stream.Position, error) {
 	page, err := s.Store.Messages(ctx, owner, sessionID, query)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Service) Preview(ctx context.Context, owner conversation.Owner, session
 	f := prompt.New(c, message)
 	f.Compare(s.embeddings.OfMessage(ctx, f))
 	f.Plan()
-	return f.Preview() // this also returns an overflow if the live reply leaves no room; its tokens were not in Check
+	return f.Preview() // may also return an overflow, because Check did not count the tokens of a live reply
 }
 
 // Metrics returns an owner's figures for a period. Usage is counted by the hour, so an hour that is partly in the period

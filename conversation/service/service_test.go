@@ -61,7 +61,7 @@ func TestSession_Position_BeforeLiveReply(t *testing.T) {
 	conversationtest.Fails(t, "no session", err, conversation.ErrSessionNotFound)
 }
 
-// A viewer that starts at the position of a page misses no text and sees none twice.
+// A viewer that starts at the position of a page misses no text and sees no text twice.
 func TestHistory_LiveReply_PositionAfterItsText(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
@@ -288,14 +288,14 @@ func TestExpiry_MidReply_ReplyStops(t *testing.T) {
 	})
 }
 
-// flaky is a store. The next fails calls of RemoveExpired return an error.
+// flaky is a store. The first calls of its RemoveExpired fail.
 type flaky struct {
 	conversation.Store
-	fails int
+	failures int // number of calls that will still fail
 }
 
 func (s *flaky) RemoveExpired(ctx context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
-	if s.fails--; s.fails >= 0 {
+	if s.failures--; s.failures >= 0 {
 		return nil, 0, errors.New("planted")
 	}
 	return s.Store.RemoveExpired(ctx)
@@ -417,7 +417,7 @@ func TestUsageReport_ClocksDiffer_MonthOfStoresClock(t *testing.T) {
 	})
 }
 
-// A drain lets live replies end. Meanwhile the service still answers reads.
+// A drain lets live replies end. Meanwhile, the service still serves reads.
 func TestDrain_LiveReply_Completes(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)

@@ -7,9 +7,9 @@ import (
 )
 
 // splitter returns a function that splits a text into the pieces of an encoding. The encoding merges the bytes of each
-// piece separately. The expressions are from tiktoken_ext/openai_public.py. The counting library has registered
-// generated code for the same expressions, and that code has the fault. The group around the expression prevents its
-// use.
+// piece separately. The expressions are from tiktoken_ext/openai_public.py. The counting library registers generated
+// code for these expressions, and that code has the fault that blank.go describes. The group around the expression
+// makes the engine ignore that code.
 func splitter(t *testing.T, encoding string) func(string) []string {
 	expression := map[string]string{
 		"o200k_base": `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|` +

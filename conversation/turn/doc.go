@@ -1,5 +1,5 @@
-// Package turn runs turns: a message, and the reply to it that the model writes. It begins turns in the store, queues
-// them while their session is busy, calls the model, makes the ending durable, and stops replies.
+// Package turn runs turns. A turn is a message, and the reply that the model writes to it. The package begins turns in
+// the store, queues them while their session is busy, calls the model, makes the ending durable, and stops replies.
 //
 // # States of a turn
 //
@@ -28,8 +28,8 @@
 //
 // # Rules
 //
-//   - [Turns.Begin] never waits for a busy session: its returned channel gets the result of a queued send. [Turns.Send]
-//     waits.
+//   - [Turns.Begin] never waits for a busy session: the result of a queued send arrives on the returned channel.
+//     [Turns.Send] waits.
 //   - Nothing of a turn is shown before its sender calls [Sent.Start]. So a socket can acknowledge the send first.
 //   - A queued send gives up after 30 s, when its caller leaves, and in a drain. A turn that has begun continues
 //     without its caller.

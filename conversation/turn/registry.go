@@ -2,13 +2,13 @@ package turn
 
 import "sync"
 
-// registry holds the live turns of this node, and counts the calls of BeginTurn that may add one.
+// registry holds the live turns of this node, and counts the running calls of BeginTurn, which may add a turn.
 type registry struct {
 	mu        sync.Mutex
 	turns     map[string]*Turn // guarded by mu; by the reply's id
 	sessions  map[string]int   // guarded by mu; number of live turns, by session
 	beginning map[string]int   // guarded by mu; calls of BeginTurn that have not returned, by session
-	begins    *sync.Cond       // on mu; signals that beginning has decreased
+	begins    *sync.Cond       // uses mu; signals that beginning has decreased
 	stopped   error            // guarded by mu; set by stopAll: add stops later turns with this cause
 }
 

@@ -35,8 +35,8 @@ func (s *Sent) Start() {
 
 // Wait starts the turn, waits until the reply has ended, and returns the reply with any final state. It returns
 // ErrSessionNotFound if the session was deleted or expired first, and ErrReplyLost if the store has lost the reply. It
-// returns ErrUnavailable if the store does not accept the ending within 2 s, and the error of ctx if ctx ends first. In
-// these two cases, the turn continues.
+// returns ErrUnavailable if the store does not accept the ending within 2 s, and the error of ctx if ctx ends first. If
+// Wait returns ErrUnavailable or the error of ctx, the turn continues.
 func (s *Sent) Wait(ctx context.Context) (conversation.Message, error) {
 	s.Start()
 	return s.wait(ctx)

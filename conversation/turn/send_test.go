@@ -21,7 +21,7 @@ var owner = conversationtest.Owner
 // notingQueue is a store that reports each send that is queued, and each waiter that leaves the queue.
 type notingQueue struct {
 	conversation.Store
-	queued, left chan string // contents of sends, names of waiters
+	queued, left chan string // queued gets the contents of sends, left the names of waiters
 }
 
 func noteQueue() (*notingQueue, conversationtest.Option) {

@@ -163,19 +163,19 @@ func TestDelete_MidReply_StopsTurnAndWaiters(t *testing.T) {
 	conversationtest.Fails(t, "a second deletion", n.DeleteSession(t.Context(), owner, session), conversation.ErrSessionNotFound)
 }
 
-// faulty is a store. Its EndTurn fails while failing is set. Otherwise, instead replaces EndTurn if it is not nil.
+// faulty is a store. Its EndTurn fails while failing is set. Otherwise, it calls replacement if replacement is not nil.
 type faulty struct {
 	conversation.Store
-	failing atomic.Bool
-	instead func(conversation.Message) (conversation.Message, error)
+	failing     atomic.Bool
+	replacement func(conversation.Message) (conversation.Message, error)
 }
 
 func (a *faulty) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	if a.failing.Load() {
 		return conversation.Message{}, errors.Join(conversation.ErrUnavailable, errors.New("secret"))
 	}
-	if a.instead != nil {
-		return a.instead(reply)
+	if a.replacement != nil {
+		return a.replacement(reply)
 	}
 	return a.Store.EndTurn(ctx, key, reply, timing)
 }
@@ -230,9 +230,9 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 // The subtests cover each decision that the store may take without this node.
 func TestEnding_DecidedElsewhere_ShownAsStored(t *testing.T) {
 	for name, test := range map[string]struct {
-		instead func(conversation.Message) (conversation.Message, error)
-		err     error        // the error that the caller gets
-		status  stream.State // the status that viewers see; "" if they see no end
+		replacement func(conversation.Message) (conversation.Message, error)
+		err         error        // the error that the caller gets
+		status      stream.State // the status that viewers see; "" if they see no end
 	}{
 		"ended by another node": {func(m conversation.Message) (conversation.Message, error) {
 			m.Status = stream.Interrupted
@@ -246,7 +246,7 @@ func TestEnding_DecidedElsewhere_ShownAsStored(t *testing.T) {
 		}, conversation.ErrSessionNotFound, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			model, store := conversationtest.NewDirected(), &faulty{instead: test.instead}
+			model, store := conversationtest.NewDirected(), &faulty{replacement: test.replacement}
 			n := conversationtest.Start(t, model, func(o *service.Options) { store.Store, o.Store = o.Store, store })
 			session := n.NewSession()
 			v := n.Watch(session, nil)

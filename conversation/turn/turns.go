@@ -45,7 +45,7 @@ type Turns struct {
 	live     *registry
 	draining chan struct{} // closed when Drain begins
 
-	mu   sync.Mutex     // after Drain has held mu, enter fails
+	mu   sync.Mutex     // held by enter and Drain, so that enter adds no work after Drain has begun
 	work sync.WaitGroup // live turns, and sends before their turns begin
 }
 

@@ -20,6 +20,6 @@
 //
 // Buckets outlive their sessions and are kept for 400 days ([RetentionHours]): a year, and the same month of the year
 // before. A [Series] has one entry for each hour, day, week (from Monday) or month, by the UTC calendar, including
-// empty ones. The billing period is the calendar month ([Month]). The limits of a billing period are reported, not
+// empty entries. The billing period is the calendar month ([Month]). The limits of a billing period are reported, not
 // enforced, so percentages may exceed 100.
 package usage

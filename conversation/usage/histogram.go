@@ -39,7 +39,7 @@ func middleOf(index uint8) int64 {
 	return least + (1<<shift-1)/2
 }
 
-// Observe counts a duration. A negative one counts as 0.
+// Observe counts a duration. A negative duration counts as 0.
 func (h *Histogram) Observe(milliseconds int64) { h.add(indexOf(milliseconds), 1) }
 
 func (h *Histogram) add(index uint8, n int64) {

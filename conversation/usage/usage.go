@@ -62,7 +62,7 @@ type Bucket struct {
 // Field is the number that identifies a count of a bucket. Stores keep these numbers, so they never change their meaning.
 type Field uint16
 
-// The fields. The counters have the numbers 1 to 31. The cells of the two histograms follow.
+// The fields. The numbers 1 to 31 are for counters. The cells of the two histograms follow.
 const (
 	firstTokenField Field = 32
 	durationField   Field = firstTokenField + cells

@@ -20,7 +20,7 @@
 //   - fifo keeps the newest exchanges.
 //   - priority keeps system messages, then the messages with the highest priority in their metadata, then the newest.
 //   - semantic keeps the newest exchange, then the exchanges closest in meaning to the new message. It compares words
-//     (BM25, [LexicalScores]) and, if they are available in time, embeddings ([FuseScores]).
+//     (BM25, [LexicalScores]). If embeddings are available in time, it also compares embeddings ([FuseScores]).
 //
 // The chosen messages are sent in their original order. [Result] has a [Decision] for each message. The counts in the
 // Result become the context report of the reply.
@@ -31,8 +31,8 @@
 // system message, after the system messages at the beginning of the session. It takes at most a quarter of the budget and
 // 1,024 tokens ([SummaryLimit]). Messages that are neither sent nor in the summary are dropped.
 //
-// A summary needs a call to the model. To keep the first token of the next turn fast, the call is made after a reply
-// that left the window over 80 % full ([PlanSummary]). fifo then summarises the oldest messages until the other
+// A summary needs a call to the model. The call is made after a reply that left the window over 80 % full
+// ([PlanSummary]), so that the next turn need not wait for it. fifo then summarises the oldest messages until the other
 // messages, with the summary, take at most half of the budget. So not every reply needs another call. The priority and
 // semantic policies summarise everything when the messages in no summary take more than an eighth of the budget. A turn
 // must summarise first ([Result.SummariseFirst]) if its plan would drop too many tokens that are in no summary: any at

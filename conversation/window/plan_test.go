@@ -96,7 +96,7 @@ func checkEachMessageDecidedOnce(t *rapid.T, in Input, p Result) {
 	}
 	all := in.Earlier + len(in.History)
 	if p.Overflow == 0 {
-		all++ // the new one
+		all++ // the new message
 	}
 	if sum := p.Kept.Count + p.Summarised.Count + p.Dropped.Count + p.Skipped.Count; sum != all {
 		t.Fatalf("%d of %d messages are counted", sum, all)

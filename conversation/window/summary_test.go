@@ -85,7 +85,7 @@ func TestPlan_BatchesSummarised_NextPlanHasNone(t *testing.T) {
 }
 
 func TestPlanSummary_WindowOver80PercentFull_LeavesHalf(t *testing.T) {
-	const maxTokens = 4004 // a budget of 3,000
+	const maxTokens = 4004 // gives a budget of 3,000 tokens
 	conversation := func(tokens int) (in Input) {
 		in = Input{MaxTokens: maxTokens, Compression: true, Policy: FirstInFirstOut}
 		for i := range tokens / 50 {

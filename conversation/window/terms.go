@@ -181,10 +181,10 @@ func appendPlain(word []rune, r rune) []rune {
 const stemmed = 6
 
 // endings are the endings that stem removes, after it has removed the s of a plural. stem removes only the first ending
-// that matches and leaves at least remains letters.
+// that matches and leaves at least minimum letters.
 var endings = []struct {
 	ending  []rune
-	remains int
+	minimum int
 }{
 	{[]rune("ing"), 3}, {[]rune("ied"), 2}, {[]rune("ed"), 3}, {[]rune("ly"), 4}, {[]rune("ie"), 2}, {[]rune("en"), 3},
 	{[]rune("e"), 3}, {[]rune("y"), 2}, {[]rune("a"), 3}, {[]rune("o"), 3},
@@ -196,7 +196,7 @@ func stem(word []rune) []rune {
 		word = word[:n-1]
 	}
 	for _, e := range endings {
-		if rest := len(word) - len(e.ending); rest >= e.remains && slices.Equal(word[rest:], e.ending) {
+		if rest := len(word) - len(e.ending); rest >= e.minimum && slices.Equal(word[rest:], e.ending) {
 			word = word[:rest]
 			break
 		}

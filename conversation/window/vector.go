@@ -75,8 +75,8 @@ func (v Vector) cosine(w Vector) float64 {
 
 func (v Vector) length() float32 { return math.Float32frombits(binary.LittleEndian.Uint32(v[8:])) }
 
-// dot returns the dot product of at most 4,096 signed bytes. Four separate sums let the processor execute additions in
-// parallel.
+// dot returns the dot product of two lists of signed bytes. With at most 4,096 bytes, an int32 cannot overflow. Four
+// separate sums let the processor execute additions in parallel.
 func dot(a, b []byte) int32 {
 	var s0, s1, s2, s3 int32
 	for len(a) >= 8 && len(b) >= 8 {
