@@ -16,7 +16,7 @@ func TestTime_JSON_RoundTrips(t *testing.T) {
 	at := TimeOf(time.Date(2026, 3, 1, 12, 30, 0, 45_678_900, time.FixedZone("", 3600)))
 	b, err := json.Marshal(at)
 	if err != nil || string(b) != `"2026-03-01T11:30:00.045Z"` || at.String() != "2026-03-01T11:30:00.045Z" {
-		t.Errorf("%s %s %v", b, at, err)
+		t.Errorf("the time is encoded as %s, its String is %s, error %v", b, at, err)
 	}
 	var back Time
 	if err := json.Unmarshal(b, &back); err != nil || back != at {
@@ -26,7 +26,7 @@ func TestTime_JSON_RoundTrips(t *testing.T) {
 		t.Errorf("an hour later it is %s", got)
 	}
 	if err := json.Unmarshal([]byte(`"yesterday"`), &back); err == nil || !strings.Contains(err.Error(), "invalid time") {
-		t.Errorf("%v", err)
+		t.Errorf("decoding an invalid time returned %v", err)
 	}
 }
 
@@ -46,7 +46,7 @@ func TestTokensInPrompt_FailedOrEmptyReply_Zero(t *testing.T) {
 		"empty reply":     {reply(stream.Completed, ""), 0},
 	} {
 		if got := test.m.TokensInPrompt(); got != test.want {
-			t.Errorf("%s: %d, want %d", name, got, test.want)
+			t.Errorf("%s: TokensInPrompt is %d, want %d", name, got, test.want)
 		}
 	}
 }
@@ -83,14 +83,14 @@ func TestIndex_TermsOnlyForSemanticPolicy(t *testing.T) {
 	m := reply(stream.Failed, "text")
 	m.Metadata, m.Terms = json.RawMessage(`{"priority":"high"}`), window.TermsOf("lighthouse")
 	if x := Index(m, Semantic); x.ID != m.ID || !x.Skip || x.Priority != window.High || len(x.Terms) == 0 || x.Tokens != 5 || x.Role != Assistant {
-		t.Errorf("%+v", x)
+		t.Errorf("an entry for the semantic policy is %+v", x)
 	}
 	if x := Index(m, Priority); x.Terms != nil {
 		t.Errorf("an entry for the priority policy has terms: %+v", x)
 	}
 }
 
-func TestSummary_Weighed_AddsOverhead(t *testing.T) {
+func TestSummary_Weighed_AddsMessageOverhead(t *testing.T) {
 	if none := (Summary{Tokens: 5}); none.Weighed() != (window.Summary{}) {
 		t.Errorf("without a summary, Weighed returned %+v", none.Weighed())
 	}
@@ -108,7 +108,7 @@ func TestSession_End_PositionAfterHead(t *testing.T) {
 		t.Errorf("End of an empty session is %+v", p)
 	}
 	if p := (&Session{Head: "msg_2"}).End(); p != stream.After("msg_2") {
-		t.Errorf("%+v", p)
+		t.Errorf("End is %+v", p)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestTurnStart_Context_CountsExcludeTurn(t *testing.T) {
 	}
 	c := begun.Context()
 	if c.Session.MessageCount != 2 || c.Session.HistoryTokens != 20-2-window.MessageOverhead || c.Summary != begun.Summary || len(c.History) != 1 || len(c.Index) != 1 {
-		t.Errorf("%+v", c)
+		t.Errorf("the context is %+v", c)
 	}
 	if begun.Session.MessageCount != 4 {
 		t.Error("Context changed the session of the TurnStart")
@@ -149,7 +149,7 @@ func TestUsageOf_EachEvent_CountsOnlyThatEvent(t *testing.T) {
 		m.Usage = &Usage{Prompt: 3, Completion: 4}
 		b := UsageOfTurnEnd(m, Timing{FirstToken: time.Microsecond, Duration: time.Second})
 		if count(b) != 1 || b.PromptTokens != 3 || b.CompletionTokens != 4 || b.Completed+b.Cancelled+b.Failed+b.Interrupted != 1 {
-			t.Errorf("%s: %+v", status, b)
+			t.Errorf("%s: the counts are %+v", status, b)
 		}
 		unknown := UsageOfTurnEnd(m, Timing{})
 		if unknown.Duration != nil || unknown.FirstToken != nil || b.Duration == nil || b.FirstToken == nil {
@@ -163,7 +163,7 @@ func TestErrors_SpecificErrors_WrapGeneralOnes(t *testing.T) {
 		"draining": {ErrDraining, ErrUnavailable}, "reply lost": {ErrReplyLost, ErrUnavailable}, "history cleared": {ErrHistoryCleared, stream.ErrCancelled},
 	} {
 		if !errors.Is(test.err, test.is) {
-			t.Errorf("%s: %v is not %v", name, test.err, test.is)
+			t.Errorf("%s: the error %v does not wrap %v", name, test.err, test.is)
 		}
 	}
 	if got := (&OverflowError{CurrentTokens: 101, MaxTokens: 100}).Error(); got != "the context window is exceeded: 101 tokens of 100" {

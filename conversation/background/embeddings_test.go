@@ -164,7 +164,7 @@ func TestEmbeddings_MadeOnlyForSemanticWithCompression(t *testing.T) {
 				reply := n.Ask(session, text)
 				synctest.Wait()
 				if reply.Context.Similarity != "" {
-					t.Errorf("everything fits: %+v", reply.Context)
+					t.Errorf("everything fits, but the report is %+v", reply.Context)
 				}
 			}
 			calls := m.called()
@@ -310,7 +310,7 @@ func TestEmbeddings_Failing_LoggedOnce(t *testing.T) {
 		}
 	})
 	if asked, lines := len(m.called()), strings.Count(log.String(), "the embedding model"); asked != 3 || lines != 1 || strings.Contains(log.String(), "hush") {
-		t.Errorf("%d lines for %d failures: %s", lines, asked, log.String())
+		t.Errorf("the log has %d lines for %d failures: %s", lines, asked, log.String())
 	}
 }
 
@@ -322,7 +322,7 @@ func TestEmbeddings_WrongVectorCount_NotUsed(t *testing.T) {
 		session := n.NewSession(config)
 		for range 8 {
 			if m := n.Ask(session, "hello, hello, hello"); m.Status != stream.Completed || m.Context.Similarity == conversation.ByEmbeddings {
-				t.Errorf("%+v", m.Context)
+				t.Errorf("the report is %+v", m.Context)
 			}
 			synctest.Wait()
 		}

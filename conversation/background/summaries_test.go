@@ -143,7 +143,7 @@ func TestSummary_MadeAfterReply_InNextPrompt(t *testing.T) {
 func wantSummaries(t *testing.T, summaries []stream.Request) {
 	t.Helper()
 	if len(summaries) != 2 {
-		t.Fatalf("%d calls for summaries", len(summaries))
+		t.Fatalf("%d calls for summaries, want 2", len(summaries))
 	}
 	for i, s := range summaries {
 		lines := strings.Split(strings.TrimSpace(s.Messages[1].Content), "\n")
@@ -168,11 +168,11 @@ func TestSummary_HostileText_QuotedAndBounded(t *testing.T) {
 		synctest.Wait()
 		_, summaries := c.model.Called()
 		if len(summaries) != 1 {
-			t.Fatalf("%d calls for summaries", len(summaries))
+			t.Fatalf("%d calls for summaries, want 1", len(summaries))
 		}
 		data := summaries[0].Messages[1].Content
 		if n := strings.Count(data, "\n"); n != 2 || conversationtest.Count(summaries[0].Messages[0].Content)+conversationtest.Count(data)+8+3+186 > 1000 {
-			t.Errorf("a call of %d lines and %d tokens", n, conversationtest.Count(data))
+			t.Errorf("the call has %d lines and %d tokens", n, conversationtest.Count(data))
 		}
 		if s := c.summary(); s.Tokens != conversationtest.Count(s.Text) || s.Tokens+4 > 186 || s.Tokens < 150 || s.Count != 2 {
 			t.Errorf("the summary has %d tokens", s.Tokens)
@@ -196,14 +196,14 @@ func TestSummary_ModelFails_ReplyCompletesAndReports(t *testing.T) {
 			m := c.talk("m7")
 			asked, _ := c.model.Called()
 			if r := m.Context; m.Status != stream.Completed || r.SummaryFault != conversation.SummaryFailed || r.Summarised || r.Dropped.Count != 2 || len(asked[0].Messages) != 13 {
-				t.Errorf("%s with %+v", m.Status, r)
+				t.Errorf("the reply is %s, with the report %+v", m.Status, r)
 			}
 			if s := c.summary(); s != (conversation.Summary{}) {
 				t.Errorf("the summary is %+v", s)
 			}
 			c.model.Summarise(nil)
 			if r := c.talk("m8").Context; r.SummaryFault != "" || !r.Summarised || r.Dropped.Count != 0 { // the turn summarised first
-				t.Errorf("the next turn has %+v", r)
+				t.Errorf("the report of the next reply is %+v", r)
 			}
 		}))
 	}
@@ -224,12 +224,12 @@ func TestSummary_JobAlreadyRunning_TurnWaits2s(t *testing.T) {
 		}
 		start = time.Now()
 		if r := c.talk("m7").Context; r.SummaryFault != conversation.SummaryLate || time.Since(start) != 2*time.Second {
-			t.Errorf("after %v %+v", time.Since(start), r)
+			t.Errorf("after %v, the report is %+v", time.Since(start), r)
 		}
 		close(letGo)
 		synctest.Wait()
 		if r := c.talk("m8").Context; !r.Summarised || r.SummaryFault != "" {
-			t.Errorf("the next turn has %+v", r)
+			t.Errorf("the report of the next reply is %+v", r)
 		}
 	})
 }
@@ -242,7 +242,7 @@ func TestSummary_JobStartedByTurn_TurnWaits10s(t *testing.T) {
 		c.model.Summarise(summarise)
 		start := time.Now()
 		if r := c.talk("m7").Context; r.SummaryFault != conversation.SummaryLate || time.Since(start) != 10*time.Second {
-			t.Errorf("after %v %+v", time.Since(start), r)
+			t.Errorf("after %v, the report is %+v", time.Since(start), r)
 		}
 		<-began
 		close(letGo) // the job continues after the turn
@@ -263,7 +263,7 @@ func TestSummary_TurnCancelled_StopsWaiting(t *testing.T) {
 		<-began
 		start := time.Now()
 		if m, err := c.Cancel(t.Context(), owner, c.session, sent.Reply.ID); err != nil || m.Status != stream.Cancelled || time.Since(start) != 0 {
-			t.Errorf("after %v: %+v %v", time.Since(start), m, err)
+			t.Errorf("after %v, Cancel returned %+v %v", time.Since(start), m, err)
 		}
 	})
 }
@@ -358,7 +358,7 @@ func TestSummary_TwoNodes_OneStored(t *testing.T) {
 		s := one.summary()
 		at := slices.IndexFunc(one.All(one.session), func(m conversation.Message) bool { return m.ID == s.Last })
 		if at+1 != s.Count || s.Count == 0 {
-			t.Errorf("the summary's count is %d, but it ends with message %d", s.Count, at+1)
+			t.Errorf("the summary covers %d messages, but it ends with message %d", s.Count, at+1)
 		}
 		if u := one.Get(one.session).TokenUsage; u.Total <= before.Total {
 			t.Errorf("the usage is %+v", u)
@@ -400,7 +400,7 @@ func TestSummary_LongHistory_SummarisedInOrder(t *testing.T) {
 					t.Fatalf("after %d turns the summary is still late: %+v", turns, m.Context)
 				}
 				if m.Status != stream.Completed || m.Context.SummaryFault != conversation.SummaryLate || m.Context.Dropped.Count == 0 {
-					t.Fatalf("meanwhile: %+v", m.Context)
+					t.Fatalf("while the summary is late, a report is %+v", m.Context)
 				}
 			}
 			c.Drain(t.Context())
@@ -452,7 +452,7 @@ func TestWindow_OldPreferredMessage_SentWordForWord(t *testing.T) {
 			r := c.Ask(c.session, "which colour has a lighthouse?").Context
 			asked, _ := c.model.Called()
 			if len(asked) != 1 {
-				t.Fatalf("%d calls", len(asked))
+				t.Fatalf("%d calls, want 1", len(asked))
 			}
 			m := asked[0].Messages
 			if !strings.HasPrefix(m[0].Content, "Summary") || !strings.HasPrefix(m[1].Content, "lighthouse") || m[2].Role != "assistant" {
@@ -482,7 +482,7 @@ func TestWindow_TextsUnreadable_OnlyNewestSent(t *testing.T) {
 		}
 		c.model.Called()
 		if m := c.talk("last"); m.Status != stream.Completed {
-			t.Errorf("%+v", m)
+			t.Errorf("the last reply is %+v", m)
 		}
 		asked, _ := c.model.Called()
 		if sent := fmt.Sprint(asked[0].Messages); strings.Contains(sent, "important") || !strings.Contains(sent, "m11 ") {

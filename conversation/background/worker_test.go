@@ -31,7 +31,7 @@ func TestWorker_Join_SharesRunningJob(t *testing.T) {
 		same, again := w.Join("s", sleeping(2, &calls))
 		other, second := w.Join("t", sleeping(3, &calls)) // no limit applies to Join
 		if !started || again || same != first || !second {
-			t.Errorf("started %v %v %v", started, again, second)
+			t.Errorf("Join started jobs: %v %v %v, want true false true", started, again, second)
 		}
 		<-first.Done()
 		<-other.Done()
@@ -53,7 +53,7 @@ func TestWorker_Enqueue_NewestReplacesWaiting(t *testing.T) {
 			want    bool
 		}{{"s", true}, {"s", true}, {"s", true}, {"t", true}, {"u", false}} {
 			if got := w.Enqueue(test.session, sleeping(1, &calls)); got != test.want {
-				t.Errorf("%s: %v", test.session, got)
+				t.Errorf("Enqueue for session %s returned %v", test.session, got)
 			}
 		}
 		time.Sleep(time.Minute)
@@ -81,7 +81,7 @@ func TestWorker_Cancel_StopsJobAndDropsWaiting(t *testing.T) {
 		<-job.Done()
 		began := time.Now()
 		if w.Drain(t.Context()); time.Since(began) != 0 || job.Result() != -1 || calls.Load() != 1 {
-			t.Errorf("after %v: %d of %d calls", time.Since(began), job.Result(), calls.Load())
+			t.Errorf("Drain took %v; the result is %d after %d calls", time.Since(began), job.Result(), calls.Load())
 		}
 	})
 }
@@ -95,7 +95,7 @@ func TestWorker_Drain_DeadlineCancelsJobs(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		if w.Drain(ctx); time.Since(began) != 100*time.Millisecond || job.Result() != -1 || calls.Load() != 1 {
-			t.Errorf("after %v: %d of %d calls", time.Since(began), job.Result(), calls.Load())
+			t.Errorf("Drain took %v; the result is %d after %d calls", time.Since(began), job.Result(), calls.Load())
 		}
 	})
 }

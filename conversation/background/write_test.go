@@ -25,7 +25,7 @@ func TestCut_EachLimit_WholeCharactersWithinLimit(t *testing.T) {
 		for limit := 1; limit <= all; limit++ {
 			got := cut(count, text, limit)
 			if n := count(got); n > limit || limit == all && got != text || text[:len(got)] != got || n < limit/2 {
-				t.Errorf("%q cut to %d tokens is %q, of %d", text, limit, got, n)
+				t.Errorf("%q, cut to %d tokens, is %q with %d tokens", text, limit, got, n)
 			}
 		}
 	}

@@ -60,7 +60,8 @@ func (f *Follower) endReply(ctx context.Context, x *session, reply *stream.Reply
 	f.mu.Lock()
 	cleared := x.state.cleared
 	f.mu.Unlock()
-	ending := stream.Ending{State: stream.Cancelled} // for a cleared or deleted reply: viewers see the clear or the deletion instead
+	// This ending is for a cleared or deleted reply. Viewers see the clear or the deletion instead.
+	ending := stream.Ending{State: stream.Cancelled}
 	m, err := f.options.Store.Message(ctx, x.owner, x.id, reply.ID)
 	switch {
 	case errors.Is(err, conversation.ErrMessageNotFound) && reply.ID > cleared: // a fail-over has lost the reply

@@ -60,13 +60,13 @@ func TestFollow_WakeUpsLost_PollsShowAll(t *testing.T) {
 		began := time.Now()
 		event, _ := v.Until(stream.Delta)
 		if took := time.Since(began); string(event.Delta) != "first" || took > 6*time.Second {
-			t.Errorf("idle: %q after %v", event.Delta, took)
+			t.Errorf("in an idle session, the viewer was shown %q after %v", event.Delta, took)
 		}
 		c.Write("second")
 		began = time.Now()
 		event, _ = v.Until(stream.Delta)
 		if took := time.Since(began); string(event.Delta) != "second" || took > 2*time.Second {
-			t.Errorf("live: %q after %v", event.Delta, took)
+			t.Errorf("with a live reply, the viewer was shown %q after %v", event.Delta, took)
 		}
 		c.End()
 		v.Until(stream.Ended)
@@ -103,7 +103,7 @@ func TestFollow_PollFails_Retried(t *testing.T) {
 		}
 	}, func(o *service.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	if lines := strings.Count(log.String(), "cannot be followed"); lines == 0 || lines > 8 {
-		t.Errorf("%d lines: %s", lines, log.String())
+		t.Errorf("the log has %d lines: %s", lines, log.String())
 	}
 }
 
@@ -173,7 +173,7 @@ func TestFollow_BothNodesWrite_ViewersSeeAll(t *testing.T) {
 				}
 			}
 			if event, ok := v.Poll(); ok {
-				t.Errorf("node %d: a further event %+v", at, event)
+				t.Errorf("node %d: after the last reply came %+v", at, event)
 			}
 		}
 	})
@@ -238,7 +238,7 @@ func TestFollow_LastViewerCloses_TopicClosed(t *testing.T) {
 		session := a.NewSession()
 		viewer, _, _, err := b.View(t.Context(), owner, session, nil, func() {})
 		if err != nil || b.Topics() != 1 {
-			t.Fatalf("%d topics, %v", b.Topics(), err)
+			t.Fatalf("%d topics are open, error %v", b.Topics(), err)
 		}
 		viewer.Close()
 		time.Sleep(2 * time.Second)
@@ -281,14 +281,14 @@ func TestView_ExactPositions_CheckPositionRefusesOthers(t *testing.T) {
 	check("the text's end", stream.Position{ID: sent.Reply.ID, Offset: 10}, nil)
 	check("behind the text", stream.Position{ID: sent.Reply.ID, Offset: 11}, conversation.ErrNoPosition)
 	check("between messages", stream.Position{ID: message[:len(message)-1], Offset: 1}, nil)
-	conversationtest.Fails(t, "no session", n.CheckPosition(t.Context(), owner, "session_0000000000000000", stream.Position{}), conversation.ErrSessionNotFound)
+	conversationtest.Fails(t, "an unknown session", n.CheckPosition(t.Context(), owner, "session_0000000000000000", stream.Position{}), conversation.ErrSessionNotFound)
 	if _, _, _, err := n.View(t.Context(), owner, "session_0000000000000000", nil, func() {}); !errors.Is(err, conversation.ErrSessionNotFound) {
 		t.Errorf("a view of an unknown session: %v", err)
 	}
 	whole := n.Watch(session, &stream.Position{})
 	whole.Event()
 	if _, text := whole.Until(stream.Ended); text != "Half of it" {
-		t.Errorf("from the beginning: %q", text)
+		t.Errorf("from the beginning, the viewer was shown %q", text)
 	}
 	if v := n.Watch(session, nil); v.Position != stream.After(sent.Reply.ID) {
 		t.Errorf("after the reply the view begins at %+v", v.Position)

@@ -133,7 +133,7 @@ func TestDecide_AnyUpdates_NeverGoesBackOrRepeats(t *testing.T) {
 			case do.stop != nil && (s.turn == conversation.TurnKey{} || u.Session.Fence < s.turn.Fence):
 				t.Fatalf("update %+v stops the turn: %v", u, do.stop)
 			case do.summary != nil && do.summary.Summarised < 0:
-				t.Fatalf("shown %+v", do.summary)
+				t.Fatalf("the shown summary is %+v", do.summary)
 			case u.Gone && (next != s || do.clear != "" || do.stop != nil || do.end || do.catchUp):
 				t.Fatalf("the session is gone, but the actions are %+v", do)
 			}
@@ -213,7 +213,7 @@ func TestShowSummary_SaveRefused_KeepsNewerSummary(t *testing.T) {
 		return refused
 	})
 	if !errors.Is(err, refused) || x.state.summary.Last != "c" {
-		t.Errorf("%v; the known summary ends with %q, want c", err, x.state.summary.Last)
+		t.Errorf("ShowSummary returned %v; the known summary ends with %q, want c", err, x.state.summary.Last)
 	}
 	_ = f.ShowSummary(x.id, conversation.Summary{Last: "d"}, 1, func() error { return refused })
 	if x.state.summary.Last != "c" {
@@ -221,6 +221,6 @@ func TestShowSummary_SaveRefused_KeepsNewerSummary(t *testing.T) {
 	}
 	_ = f.ShowSummary(x.id, conversation.Summary{Last: "b"}, 1, func() error { return refused }) // older than the known summary
 	if x.state.summary.Last != "c" {
-		t.Errorf("after an older summary the known one ends with %q, want c", x.state.summary.Last)
+		t.Errorf("after an older summary, the known summary ends with %q, want c", x.state.summary.Last)
 	}
 }

@@ -175,7 +175,7 @@ func TestFit_Embeddings_CloserExchangeScoresHigher(t *testing.T) {
 	for n, want := range map[int]int{0: 0, 1: 1, 5: 2} {
 		exchanges := f.Unembedded("model", n)
 		if len(exchanges) != want {
-			t.Errorf("%d of %d exchanges have no embedding", len(exchanges), n)
+			t.Errorf("%d exchanges have no embedding, with a maximum of %d", len(exchanges), n)
 		}
 		if want > 0 && (len(exchanges[0]) != 2 || exchanges[0][1].ID != "msg_0007" || exchanges[0][0].Indexed != nil) {
 			t.Errorf("the newest exchange without an embedding is %+v", exchanges[0])
@@ -193,7 +193,7 @@ func TestFit_Summary_SentAndCounted(t *testing.T) {
 	}
 	f := s.fit(ofTokens(46), 14)
 	if !f.Summarises() || !f.Overdue() || !f.LacksEarlier() {
-		t.Errorf("without a summary nothing is overdue: %+v", f.Result)
+		t.Errorf("without a summary, the result is %+v", f.Result)
 	}
 	f.Adopt(conversation.Summary{Text: "heading summary", Tokens: 5, Last: "msg_0007", Count: 8})
 	f.Plan()
@@ -209,7 +209,7 @@ func TestFit_Summary_SentAndCounted(t *testing.T) {
 	before := len(f.Messages)
 	f.Add(&conversation.Message{ID: "msg_0099", Role: conversation.User, Content: "new", Tokens: 1})
 	if len(f.Messages) != before+1 || f.Messages[before].Content != "new" {
-		t.Errorf("added %+v", f.Messages[before:])
+		t.Errorf("Add appended %+v", f.Messages[before:])
 	}
 	small := newSession(64, conversation.FIFO)
 	if small.fit("x", 0).Summarises() {
@@ -217,7 +217,7 @@ func TestFit_Summary_SentAndCounted(t *testing.T) {
 	}
 }
 
-func TestAdopt_OnlyNewerSummary(t *testing.T) {
+func TestAdopt_OldOrClearedSummary_Ignored(t *testing.T) {
 	for _, test := range []struct {
 		name, has, cleared, offered string
 		want                        bool
@@ -258,10 +258,10 @@ func TestPreview_ListsDecisionOnEachMessage(t *testing.T) {
 		}
 		last := got.Messages[len(got.Messages)-1]
 		if last.ID != "" || last.Role != conversation.User || last.Tokens != tokens+4 || len(got.Messages) != 7 || got.Context.Kept.Count != kept {
-			t.Errorf("%d tokens: %+v", tokens, got)
+			t.Errorf("%d tokens: the preview is %+v", tokens, got)
 		}
 		if tokens == 1 && !slices.Contains(decisions, "skipped") || tokens == 60 && !slices.Contains(decisions, "dropped") {
-			t.Errorf("%d tokens: %v", tokens, decisions)
+			t.Errorf("%d tokens: the decisions are %v", tokens, decisions)
 		}
 	}
 	_, err := newSession(100, conversation.FIFO).fit(ofTokens(69), 0).Preview()

@@ -29,7 +29,8 @@ func newVocabulary(encoding tokenizer.Encoding) *vocabulary {
 	if err != nil {
 		panic("tokens: " + err.Error()) // encodingOf returns only encodings that exist
 	}
-	list, _ := tokenizer.Get(encoding) // a second codec, freed after this function, because Decode builds a table that Count does not need
+	// list is a second codec, freed after this function: Decode builds a table that Count does not need.
+	list, _ := tokenizer.Get(encoding)
 	v := &vocabulary{codec: codec, marks: encoding == tokenizer.O200kBase, blanks: make(map[string]uint32)}
 	for id := range uint(200_000) { // the ids of all tokens of both encodings, except special tokens
 		token, err := list.Decode([]uint{id})

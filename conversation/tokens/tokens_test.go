@@ -93,7 +93,7 @@ func TestCount_Concurrent_SameCount(t *testing.T) {
 		group.Go(func() {
 			for range 50 {
 				if got := c.Count("hello world\n \n"); got != 3 {
-					t.Errorf("counted %d", got)
+					t.Errorf("Count returned %d", got)
 				}
 			}
 		})

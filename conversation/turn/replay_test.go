@@ -57,7 +57,7 @@ func TestReplay_LiveOrEnded_SameReply(t *testing.T) {
 		m.OnBusy = conversation.Reject
 		sent, err := n.Send(t.Context(), owner, m)
 		if err != nil || !sent.Replayed || sent.Reply.ID != first.Reply.ID || sent.Reply.Status != stream.Streaming || sent.Reply.Content != "" || sent.Position != first.Position {
-			t.Fatalf("%s: %+v %v, want %+v", when, sent, err, first)
+			t.Fatalf("%s: the repeat returned %+v %v, want %+v", when, sent, err, first)
 		}
 		if when == "over" {
 			m, err := sent.Wait(t.Context())
@@ -132,7 +132,7 @@ func TestSend_LostResponse_RepeatJoinsTurn(t *testing.T) {
 		c.End()
 		wantReply(t, "the repeat", <-repeat, stream.Completed, "once")
 		if s := b.Get(session); s.MessageCount != 2 {
-			t.Errorf("there are %d messages", s.MessageCount)
+			t.Errorf("the session has %d messages", s.MessageCount)
 		}
 	})
 }
@@ -192,7 +192,7 @@ func TestCancel_OtherNodesReply_WaitsForModel(t *testing.T) {
 		began := time.Now()
 		_, err = b.Cancel(t.Context(), owner, session, sent.Reply.ID)
 		if conversationtest.Fails(t, "a cancel of a model that lingers", err, conversation.ErrCancelPending); time.Since(began) != 5*time.Second {
-			t.Errorf("after %v", time.Since(began))
+			t.Errorf("the cancel returned after %v", time.Since(began))
 		}
 		close(model.Linger)
 	})
@@ -215,7 +215,7 @@ func TestInterruptAndClear_OtherNodesReply_Cancelled(t *testing.T) {
 		}
 		c.Write("Here")
 		if count, err := a.Clear(t.Context(), owner, session); count != 4 || err != nil {
-			t.Errorf("cleared %d %v", count, err)
+			t.Errorf("Clear returned %d %v", count, err)
 		}
 		wantReply(t, "the cleared", <-second, stream.Cancelled, "Here")
 	})

@@ -150,7 +150,7 @@ func TestSend_ModelStalls_ProviderTimeout(t *testing.T) {
 		began := time.Now()
 		r := <-replied
 		if r.Error == nil || r.Error.Code != stream.CodeProviderTimeout || time.Since(began) != conversationtest.Silence {
-			t.Errorf("after %v: %+v %v", time.Since(began), r.Message, r.Err)
+			t.Errorf("after %v, the reply is %+v %v", time.Since(began), r.Message, r.Err)
 		}
 	})
 }
@@ -173,7 +173,7 @@ func TestSend_TwentyQueued_RepliesInOrder(t *testing.T) {
 	for i, replied := range replies {
 		c := model.Next(t)
 		if len(c.Request.Messages) != 2*i+1 || len(model.Calls) > 0 {
-			t.Errorf("turn %d began with %d messages, %d more at once", i, len(c.Request.Messages), len(model.Calls))
+			t.Errorf("turn %d began with %d messages, and %d more calls were open", i, len(c.Request.Messages), len(model.Calls))
 		}
 		c.Write("You said: " + conversationtest.Last(c.Request))
 		c.End()
@@ -181,7 +181,7 @@ func TestSend_TwentyQueued_RepliesInOrder(t *testing.T) {
 	}
 	history := n.All(session)
 	if len(history) != 40 {
-		t.Fatalf("%d messages", len(history))
+		t.Fatalf("the history has %d messages", len(history))
 	}
 	for i := range replies {
 		if asked, reply := history[2*i], history[2*i+1]; asked.Content != fmt.Sprint("message ", i) || reply.Content != "You said: "+asked.Content {
@@ -209,7 +209,7 @@ func TestSend_ManyAtOnce_OneTurnAtATime(t *testing.T) {
 	all.Wait()
 	history := n.All(session)
 	if most.Load() != 1 || len(history) != 40 {
-		t.Errorf("%d at once, %d messages", most.Load(), len(history))
+		t.Errorf("%d turns ran at once, and the history has %d messages", most.Load(), len(history))
 	}
 	for i, m := range history {
 		if want := []conversation.Role{conversation.User, conversation.Assistant}[i%2]; m.Role != want {
@@ -293,7 +293,7 @@ func TestSend_Queued30s_SessionBusy(t *testing.T) {
 		began := time.Now()
 		r := n.SendAndWait(t.Context(), conversationtest.Message(session, "second"))
 		if conversationtest.Fails(t, "the send", r.Err, conversation.ErrSessionBusy); time.Since(began) != 30*time.Second {
-			t.Errorf("after %v", time.Since(began))
+			t.Errorf("the send returned after %v", time.Since(began))
 		}
 		c.End()
 		later := n.Later(conversationtest.Message(session, "third"))
@@ -327,7 +327,7 @@ func TestSend_CallerLeavesQueue_NextWaiterGranted(t *testing.T) {
 	}
 	c.End()
 	if r := conversationtest.Within(t, "the third reply", third); r.Err != nil || len(n.All(session)) != 4 {
-		t.Errorf("%v", r.Err)
+		t.Errorf("the third send returned %v", r.Err)
 	}
 }
 
@@ -379,10 +379,10 @@ func TestBegin_NotStarted_NotShown(t *testing.T) {
 		sent.Start() // does nothing
 		for _, v := range []*conversationtest.Viewer{v, fromHistory} {
 			if m := conversationtest.Decode(t, v.Event().Entry.Created); m.Content != "hello" {
-				t.Errorf("created %+v", m)
+				t.Errorf("the first event created %+v", m)
 			}
 			if m := conversationtest.Decode(t, v.Event().Entry.Created); m.ID != sent.Reply.ID || m.Status != stream.Streaming {
-				t.Errorf("created %+v", m)
+				t.Errorf("the second event created %+v", m)
 			}
 		}
 		model.Next(t).End()
@@ -436,7 +436,7 @@ func TestSend_StorePanics_SessionUsable(t *testing.T) {
 	})
 }
 
-func TestDrain_ContextEnds_RefusesWaitersAndInterrupts(t *testing.T) {
+func TestDrain_LiveAndQueued_RefusesQueuedInterruptsLive(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()
 	n := conversationtest.Start(t, model, option)

@@ -43,7 +43,7 @@ func TestCancel_LiveReply_WaitsForModel(t *testing.T) {
 	asked, err := n.Cancel(t.Context(), owner, session, n.All(session)[0].ID)
 	wantReply(t, "a cancel of a user's message", conversationtest.Reply{Message: asked, Err: err}, stream.Completed, "hello")
 	_, err = n.Cancel(t.Context(), owner, session, "msg_0000000000000000")
-	conversationtest.Fails(t, "a cancel of nothing", err, conversation.ErrMessageNotFound)
+	conversationtest.Fails(t, "a cancel of an unknown message", err, conversation.ErrMessageNotFound)
 }
 
 func TestCancel_ModelStaysOpen_ErrCancelPending(t *testing.T) {
@@ -57,11 +57,11 @@ func TestCancel_ModelStaysOpen_ErrCancelPending(t *testing.T) {
 		began := time.Now()
 		_, err := n.Cancel(t.Context(), owner, session, sent.Reply.ID)
 		if conversationtest.Fails(t, "the cancel", err, conversation.ErrCancelPending); time.Since(began) != 5*time.Second {
-			t.Errorf("after %v", time.Since(began))
+			t.Errorf("the cancel returned after %v", time.Since(began))
 		}
 		close(model.Linger)
 		if m, err := n.Cancel(t.Context(), owner, session, sent.Reply.ID); err != nil || m.Status != stream.Cancelled {
-			t.Errorf("%+v %v", m, err)
+			t.Errorf("after the model has stopped, Cancel returned %+v %v", m, err)
 		}
 	})
 }
@@ -73,7 +73,7 @@ func TestCancel_TurnNotStarted_EndsCancelled(t *testing.T) {
 	sent := (<-n.Begin(t.Context(), owner, conversationtest.Message(session, "hello"))).Sent
 	n.StopReply(session, sent.Reply.ID, stream.ErrCancelled)
 	if m, err := sent.Wait(t.Context()); err != nil || m.Status != stream.Cancelled {
-		t.Errorf("%+v %v", m, err)
+		t.Errorf("Wait returned %+v %v", m, err)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestClear_MidReply_CancelsReply(t *testing.T) {
 	c.Write("Half of")
 	before := n.Watch(session, nil).Position
 	if count, err := n.Clear(t.Context(), owner, session); count != 2 || err != nil {
-		t.Errorf("cleared %d %v", count, err)
+		t.Errorf("Clear returned %d %v", count, err)
 	}
 	conversationtest.Within(t, "the model's request to be closed", c.Closed)
 	for event := v.Event(); event.Kind != stream.Cleared; event = v.Event() {
@@ -104,7 +104,7 @@ func TestClear_MidReply_CancelsReply(t *testing.T) {
 	model.Next(t).End()
 	v.Event()
 	if event := v.Event(); event.Entry.ID != next.Reply.ID {
-		t.Errorf("created %+v", event)
+		t.Errorf("the next turn created %+v", event)
 	}
 	v.Until(stream.Ended)
 	if old := n.Watch(session, &before); old.Recovered {
@@ -123,14 +123,14 @@ func TestClear_Busy30s_SessionBusy(t *testing.T) {
 		began := time.Now()
 		_, err := n.Clear(t.Context(), owner, session)
 		if conversationtest.Fails(t, "the clear", err, conversation.ErrSessionBusy); time.Since(began) != 30*time.Second {
-			t.Errorf("after %v", time.Since(began))
+			t.Errorf("Clear returned after %v", time.Since(began))
 		}
 		close(model.Linger)
 		if count, err := n.Clear(t.Context(), owner, session); err != nil || count != 2 {
 			t.Errorf("after the model has stopped, Clear returned %d %v", count, err)
 		}
 		_, err = n.Clear(t.Context(), owner, "session_0000000000000000")
-		conversationtest.Fails(t, "a clear of nothing", err, conversation.ErrSessionNotFound)
+		conversationtest.Fails(t, "a clear of an unknown session", err, conversation.ErrSessionNotFound)
 	})
 }
 
@@ -265,7 +265,7 @@ func TestEnding_DecidedElsewhere_ShownAsStored(t *testing.T) {
 				t.Errorf("viewers see %+v after %q", m, text)
 			}
 			if lost := errors.Is(test.err, conversation.ErrReplyLost); lost != (*m.Usage == conversation.Usage{Estimated: true}) {
-				t.Errorf("its usage is %+v", m.Usage)
+				t.Errorf("the reply's usage is %+v", m.Usage)
 			}
 		})
 	}

@@ -28,7 +28,7 @@ func TestHourOf_RoundsDown_HourAfterRoundsUp(t *testing.T) {
 		{-1, -1, 0}, {-3_600_000, -1, -1}, {-3_600_001, -2, -1},
 	} {
 		if of, after := HourOf(test.at), HourAfter(test.at); of != test.of || after != test.after {
-			t.Errorf("%d: %d and %d, want %d and %d", test.at, of, after, test.of, test.after)
+			t.Errorf("%d ms: HourOf and HourAfter are %d and %d, want %d and %d", test.at, of, after, test.of, test.after)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestPercentile_RandomDurations_OffByLessThan16th(t *testing.T) {
 			}
 		}
 		if h.Count() != int64(len(values)) {
-			t.Fatalf("%d were counted, want %d", h.Count(), len(values))
+			t.Fatalf("Count is %d, want %d", h.Count(), len(values))
 		}
 	}
 	if _, ok := Histogram(nil).Percentile(50); ok {
@@ -167,7 +167,7 @@ func TestSeries_AnyGranularity_EntriesAdjoin(t *testing.T) {
 			for _, e := range series {
 				begin = append(begin, time.UnixMilli(e.From.Milliseconds()).UTC().Format(time.RFC3339))
 				if e.From != end {
-					t.Errorf("%s: an entry begins at %d, the one before ends at %d", name, e.From, end)
+					t.Errorf("%s: an entry begins at %d, the previous entry ends at %d", name, e.From, end)
 				}
 				if want := int64(e.To - e.From); hours != nil && (e.Metrics.Sessions.Total != want || e.Metrics.Sessions.Active != want) {
 					t.Errorf("%s: entry %+v should have %d sessions", name, e, want)
@@ -175,7 +175,7 @@ func TestSeries_AnyGranularity_EntriesAdjoin(t *testing.T) {
 				end, sessions = e.To, sessions+e.Metrics.Sessions.Total
 			}
 			if diff := cmp.Diff(test.want, begin); diff != "" || end != to || sessions != int64(len(hours)) {
-				t.Errorf("%s: ends at %d, want %d, with %d sessions (-want +got):\n%s", name, end, to, sessions, diff)
+				t.Errorf("%s: the series ends at %d, want %d, with %d sessions (-want +got):\n%s", name, end, to, sessions, diff)
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func TestMetricsOf_NoHours_Zero(t *testing.T) {
 	}
 }
 
-func TestMonth_CalendarMonthBounds(t *testing.T) {
+func TestMonth_AnyHour_BoundsOfCalendarMonth(t *testing.T) {
 	for _, test := range []struct{ at, from, to string }{
 		{"2026-12-31T23:00:00Z", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"},
 		{"2024-02-01T00:00:00Z", "2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z"},
@@ -224,12 +224,12 @@ func TestBucket_UnknownField_Ignored(t *testing.T) {
 		b.AddField(f, 5)
 	}
 	for f := range b.All() {
-		t.Errorf("field %d was counted", f)
+		t.Errorf("unknown field %d was counted", f)
 	}
 	b.Sessions = 1
 	b.FirstToken.Observe(7)
 	b.Reset()
 	for f := range b.All() {
-		t.Errorf("field %d after Reset", f)
+		t.Errorf("after Reset, field %d is not empty", f)
 	}
 }

@@ -106,7 +106,7 @@ func checkEachMessageDecidedOnce(t *rapid.T, in Input, p Result) {
 		d := p.Decisions[i]
 		counted[d.Verdict]++
 		if d.Verdict.String() == "undecided" || d.Reason.String() == "undecided" || d.Reason.String() == "" {
-			t.Fatalf("message %d: %v because %v", i, d.Verdict, d.Reason)
+			t.Fatalf("message %d is %v, with the reason %v", i, d.Verdict, d.Reason)
 		}
 		covered := in.Summary.Last != "" && m.ID <= in.Summary.Last
 		if m.Skip != (d.Verdict == Skipped) || d.Verdict == Summarised && !(covered && p.SendSummary) ||
@@ -140,7 +140,7 @@ func checkExchangesWholeAndInOrder(t *rapid.T, in Input, p Result) {
 		before := slices.Contains(p.Send[:p.SummaryAt], i)
 		leading := in.Earlier == 0 && !slices.ContainsFunc(in.History[:i+1], func(m Message) bool { return !m.System && !m.Answers })
 		if before != (leading && p.Decisions[i].Verdict == Kept && p.Overflow == 0) {
-			t.Fatalf("message %d is sent before the summary: %v (system: %v)", i, before, m.System)
+			t.Fatalf("message %d is sent before the summary: %v (a system message: %v)", i, before, m.System)
 		}
 	}
 }
@@ -273,11 +273,11 @@ func TestPlan_EachPolicy_KeepsPreferredMessages(t *testing.T) {
 		in := Input{MaxTokens: 464, Compression: true, Policy: test.policy, History: history(mark), New: Message{ID: "new", Tokens: 40}}
 		p := Plan(in)
 		if !slices.Equal(p.Send, test.send) || p.Dropped.Count != 4 || p.Kept.Count != 7 {
-			t.Errorf("policy %q sends %v, %+v", test.policy, p.Send, p)
+			t.Errorf("policy %q sends %v; the plan is %+v", test.policy, p.Send, p)
 		}
 		for i, want := range test.reasons {
 			if got := p.Decisions[2*i].Reason; got != want {
-				t.Errorf("%q: exchange %d: %v, want %v", test.policy, i, got, want)
+				t.Errorf("policy %q, exchange %d: the reason is %v, want %v", test.policy, i, got, want)
 			}
 		}
 	}
@@ -291,10 +291,10 @@ func TestPlan_Summary_SentAfterLeadingSystemMessages(t *testing.T) {
 	in.Summary = Summary{Tokens: 80, Last: "5", Count: 6}
 	p := Plan(in)
 	if want := []int{0, 1, 2, 8, 9}; !slices.Equal(p.Send, want) || p.SummaryAt != 3 || !p.SendSummary {
-		t.Errorf("sent: %v, the summary at %d", p.Send, p.SummaryAt)
+		t.Errorf("the plan sends %v, with the summary at %d", p.Send, p.SummaryAt)
 	}
 	if p.PromptTokens != PromptOverhead+40+80+5*40 || p.Summarised != (Range{Count: 3, First: "3", Last: "5"}) {
-		t.Errorf("%+v", p)
+		t.Errorf("the plan is %+v", p)
 	}
 	in.Summary.Tokens = SummaryLimit(in.MaxTokens) + 1
 	if p := Plan(in); p.SendSummary || p.Decisions[3] != (Decision{Dropped, NoRoomForSummary}) {
@@ -309,7 +309,7 @@ func TestPlan_MessagesBeforeHistory_Counted(t *testing.T) {
 	}
 	p := Plan(in)
 	if p.Summarised != (Range{Count: 6, Last: "5"}) || p.Dropped.Count != 2 || !p.EarlierUnsummarised || p.SummariseFirst != nil {
-		t.Errorf("%+v", p)
+		t.Errorf("the plan is %+v", p)
 	}
 	if in.Summary = (Summary{Tokens: 60, Last: "7", Count: 8}); Plan(in).EarlierUnsummarised {
 		t.Error("EarlierUnsummarised is set, but the summary covers all earlier messages")

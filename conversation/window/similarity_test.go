@@ -135,7 +135,7 @@ func TestLexicalScores_EqualPlainBM25(t *testing.T) {
 			want += idf * f * 2.2 / (f + 1.2*(0.25+0.75*float64(len(strings.Fields(text)))/(words/n)))
 		}
 		if math.Abs(got[i]-want) > 1e-9 {
-			t.Errorf("%q: %v, want %v", text, got[i], want)
+			t.Errorf("%q scores %v, want %v", text, got[i], want)
 		}
 	}
 }
@@ -206,7 +206,7 @@ func TestPriorityOf_InvalidValue_Normal(t *testing.T) {
 		`{"priority":"5"}`: 0, `{"priority":true}`: 0, `{"priority":{"high":1}}`: 0, `{"priority":"high"`: 0, `{"a":{"priority":"high"}}`: 0,
 	} {
 		if got := PriorityOf(json.RawMessage(metadata)); got != want {
-			t.Errorf("%s is %v, want %v", metadata, got, want)
+			t.Errorf("the priority in %s is %v, want %v", metadata, got, want)
 		}
 	}
 	if !(Low < Normal && Normal < High) {

@@ -65,7 +65,7 @@ func TestPlanSummary_SummaryStored_NextTurnNeedsNone(t *testing.T) {
 	})
 }
 
-func TestPlan_BatchesSummarised_NextPlanHasNone(t *testing.T) {
+func TestPlan_BatchesSummarised_NextPlanNeedsNone(t *testing.T) {
 	some := false
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
@@ -94,7 +94,7 @@ func TestPlanSummary_WindowOver80PercentFull_LeavesHalf(t *testing.T) {
 		return in
 	}
 	if budget, limit := Budget(maxTokens), SummaryLimit(maxTokens); budget != 3000 || limit != 750 {
-		t.Fatalf("a budget of %d, a summary of %d", budget, limit)
+		t.Fatalf("the budget is %d, and SummaryLimit is %d", budget, limit)
 	}
 	if batches := PlanSummary(conversation(2400)); batches != nil {
 		t.Errorf("at 80 %% the batches are %v", batches)
@@ -143,7 +143,7 @@ func TestPlan_LargeMessage_SummarisesFirst(t *testing.T) {
 	}
 	in.Summary = Summary{Tokens: 750, Last: "035", Count: 36}
 	if p := Plan(in); p.SummariseFirst != nil || p.Dropped.Count != 0 || p.Summarised.Count != 36 {
-		t.Errorf("%+v", p)
+		t.Errorf("after the summary, the plan is %+v", p)
 	}
 }
 

@@ -83,7 +83,7 @@ func TestVectorOf_Invalid_Error(t *testing.T) {
 			numbers[0] = 1
 		}
 		if v, err := VectorOf("m", numbers); err == nil || v != nil {
-			t.Errorf("%s: %v, %v", name, v, err)
+			t.Errorf("%s: VectorOf returned %v, %v", name, v, err)
 		}
 	}
 	longest := make([]float32, MaxDimensions)
@@ -103,7 +103,7 @@ func TestVector_DifferentModels_NotCompared(t *testing.T) {
 		"garbage": {Vector("x"), Vector("0123456789ab"), Vector{}},
 	} {
 		if got := FuseScores(words, one, vectors); !slices.Equal(got, words) {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: FuseScores returned %v", name, got)
 		}
 	}
 	if !one.MadeBy("one") || one.MadeBy("two") || Vector(nil).MadeBy("one") || one[:vectorHead].MadeBy("one") {
@@ -148,7 +148,7 @@ func TestFuseScores_CombinesWordsAndMeaning(t *testing.T) {
 		{"a single vector changes nothing", []float64{3, 2, 1}, []Vector{nil, far, nil}, []int{0, 1, 2}},
 	} {
 		if got := nearest(FuseScores(test.words, asked, test.vectors)); !slices.Equal(got, test.want) {
-			t.Errorf("%s: %v, want %v (%v)", test.name, got, test.want, FuseScores(test.words, asked, test.vectors))
+			t.Errorf("%s: the order is %v, want %v (scores %v)", test.name, got, test.want, FuseScores(test.words, asked, test.vectors))
 		}
 	}
 }
@@ -170,12 +170,12 @@ func TestFuseScores_CloserByBoth_ScoresHigher(t *testing.T) {
 			for j := range n {
 				if vectors[i] == nil || vectors[j] == nil {
 					if vectors[i] == nil && vectors[j] == nil && words[i] > words[j] && scores[i] <= scores[j] {
-						r.Fatalf("without vectors, exchange %d is below %d: %v", i, j, scores)
+						r.Fatalf("without vectors, exchange %d scores no higher than %d: %v", i, j, scores)
 					}
 					continue
 				}
 				if words[i] > words[j] && vectors[i].cosine(asked) > vectors[j].cosine(asked) && scores[i] <= scores[j] {
-					r.Fatalf("exchange %d is below %d: %v", i, j, scores)
+					r.Fatalf("exchange %d scores no higher than %d: %v", i, j, scores)
 				}
 			}
 		}
@@ -186,7 +186,7 @@ func TestFuseScores_CloserByBoth_ScoresHigher(t *testing.T) {
 		got := FuseScores(back, asked, backwards)
 		slices.Reverse(got)
 		if !slices.Equal(got, scores) {
-			r.Fatalf("forwards %v, backwards %v", scores, got)
+			r.Fatalf("the scores are %v, and in reverse order %v", scores, got)
 		}
 	})
 }
