@@ -17,7 +17,7 @@ type ContextStore interface {
 	MessagesByID(ctx context.Context, owner Owner, sessionID string, ids []string) ([]Message, error)
 	// SaveSummary replaces the session's summary. after is the Last of the replaced summary; "" for none. SaveSummary
 	// returns ErrStale and changes nothing in two cases: the stored summary has another Last, or summary.Last is not
-	// greater than after and Cleared. The usage counts in the session and in the owner's hour, like the usage of a
+	// greater than both after and Cleared. The usage counts in the session and in the owner's hour, like the usage of a
 	// reply. The tokens also count in the owner's rate limit for this minute, even if they exceed the limit
 	// (limit.Window.Charge).
 	SaveSummary(ctx context.Context, owner Owner, sessionID, after string, summary Summary, usage Usage) error
@@ -98,8 +98,8 @@ func (s *Summary) Weighed() window.Summary {
 	return window.Summary{Tokens: s.Tokens + window.MessageOverhead, Last: s.Last, Count: s.Count}
 }
 
-// Stats returns the figures that viewers see for a summary. added is the number of messages that it covers and the
-// previous summary did not.
+// Stats returns the figures that viewers see for a summary. added is the number of messages that the summary covers and
+// the previous summary did not.
 func (s *Summary) Stats(added int) stream.SummaryStats {
 	return stream.SummaryStats{Summarised: added, TokensBefore: s.Replaced, TokensAfter: s.Weighed().Tokens}
 }

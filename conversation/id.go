@@ -33,10 +33,10 @@ func ValidID(prefix, id string) bool {
 	return true
 }
 
-// NewID returns a new id, which encodes the time at and sorts after last. last is the newest existing id, or "". If at
-// is not later than the time in last, the new id encodes the time in last plus 1 ms.
-func NewID(prefix string, at Time, last string) string {
-	clock := encodeClock(at)
+// NewID returns a new id for the time now. The id sorts after last, which is the newest existing id, or "". If now is
+// not later than the time in last, the new id encodes the time in last plus 1 ms.
+func NewID(prefix string, now Time, last string) string {
+	clock := encodeClock(now)
 	if floor := clockOf(prefix, last); floor >= clock {
 		clock = encodeClock(decodeClock(floor) + 1)
 	}

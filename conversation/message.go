@@ -24,7 +24,7 @@ type Message struct {
 	SessionID string          `json:"sessionId"`
 	Role      Role            `json:"role"`
 	Content   string          `json:"content"`
-	Tokens    int             `json:"tokens"` // of Content; for an ended reply, the provider's figure if it gave one
+	Tokens    int             `json:"tokens"` // tokens of Content; for an ended reply, the provider's figure if the provider gave one
 	CreatedAt Time            `json:"createdAt"`
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
 	Status    stream.State    `json:"status"`

@@ -91,7 +91,7 @@ type NewTurn struct {
 	Idempotency *Idempotency // nil for none
 }
 
-// TurnStart is the result of BeginTurn: a turn that has begun, or the reason why none has.
+// TurnStart is the result of BeginTurn: a turn that has begun, or the reason why no turn has begun.
 type TurnStart struct {
 	// Queued is set if the session was busy. Replayed is set if an earlier request began the turn. If Queued or
 	// Replayed is set, all other fields are empty.

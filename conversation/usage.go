@@ -20,7 +20,7 @@ type UsageStore interface {
 type UsageSpan struct {
 	// Now is the hour of the read, by the store's clock.
 	Now usage.Hour
-	// Hours are sorted. An hour is left out if it has no counts and no session that was created in it still exists.
+	// Hours are sorted. They do not include an hour if nothing was counted in it and all sessions from it are gone.
 	Hours []usage.Hourly
 	// Active is the number of the owner's sessions that exist now, no matter when they were created.
 	Active int

@@ -17,5 +17,5 @@
 //   - The model gets the messages to summarise as data: they are quoted as JSON, so a message cannot pose as an
 //     instruction.
 //   - A turn waits 200 ms for the embedding of its message, then compares only words. After a failure, turns compare
-//     only words and do not wait. They use embeddings again after a job has succeeded.
+//     only words and do not wait. They use embeddings again after an embedding job has succeeded.
 package background

@@ -20,7 +20,7 @@ import (
 )
 
 // meanings is an embedding model. Each dimension of its vectors stands for a few words. A test can set a hook that
-// delays or fails the calls.
+// delays the calls or makes them fail.
 type meanings struct {
 	mu    sync.Mutex
 	name  string                                          // guarded by mu
@@ -271,7 +271,7 @@ func TestEmbeddings_RefusedTogether_NewestEmbedded(t *testing.T) {
 		x.embedder.called()
 		x.ask()
 		synctest.Wait()
-		calls := x.embedder.called() // the question; all exchanges without an embedding; the newest exchange alone
+		calls := x.embedder.called() // calls for: the question; all exchanges without an embedding; the newest exchange alone
 		if len(calls) != 3 || len(calls[1]) != 2 || len(calls[2]) != 1 || !strings.HasPrefix(calls[2][0], "Which") {
 			t.Errorf("the embedder was asked %q", calls)
 		}
@@ -286,7 +286,7 @@ func TestEmbeddings_Drain_CancelsJob(t *testing.T) {
 		n.Ask(n.NewSession(conversation.ContextConfig{MaxTokens: 1000, CompressionEnabled: true, RetentionPolicy: conversation.Semantic}), "hello")
 		synctest.Wait()
 		began := time.Now()
-		if n.Drain(t.Context()); time.Since(began) > 100*time.Millisecond { // a tick of the journal
+		if n.Drain(t.Context()); time.Since(began) > 100*time.Millisecond { // more than a tick of the journal
 			t.Errorf("the drain took %v", time.Since(began))
 		}
 	})

@@ -26,7 +26,7 @@ type Job[R any] struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	result R                       // set before done is closed
-	next   func(context.Context) R // guarded by Worker.mu; runs after this job, nil for none
+	next   func(context.Context) R // guarded by Worker.mu; the function of the next job, nil for none
 }
 
 // Done returns a channel that is closed when the job has ended.
@@ -36,7 +36,7 @@ func (j *Job[R]) Done() <-chan struct{} { return j.done }
 func (j *Job[R]) Result() R { return j.result }
 
 // Join returns the session's running job, or starts a job that calls run. In a drain, Join starts no job: it returns
-// the running job, or nil. The limit does not apply to Join, because each job has a turn that waits for it.
+// the running job, or nil. The limit does not apply to Join, because a turn waits for each of these jobs.
 func (w *Worker[R]) Join(session string, run func(context.Context) R) (job *Job[R], started bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package conversationtest runs whole conversations for the tests of the packages under conversation: a [Node] is a
 // service on an embedded store, with a model that the test directs and no HTTP. Nodes of a [Cluster] share one store,
-// as nodes share a Redis. Nodes also run in a synctest bubble, where sleeping takes no real time.
+// as nodes in production share Redis. Nodes also run in a synctest bubble, where sleeping takes no real time.
 package conversationtest
 
 import (

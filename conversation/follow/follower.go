@@ -189,7 +189,7 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 	tick := time.NewTicker(pollLive)
 	defer tick.Stop()
-	var retry <-chan time.Time // set while there are retries
+	var retry <-chan time.Time // set while retries are waiting
 	for {
 		if retry == nil && len(f.retries) > 0 {
 			retry = time.After(pollRetry)
@@ -282,8 +282,8 @@ func (x *session) schedule() *session {
 // writes reports whether a turn of this node is live in the session.
 func (x *session) writes() bool { return x.turn != nil && !x.turn.Over() }
 
-// poll polls sessions and carries out the actions. If that fails for a session, the session is polled again after
-// pollRetry.
+// poll polls sessions and carries out the actions. If the poll or an action fails for a session, the session is polled
+// again after pollRetry.
 func (f *Follower) poll(ctx context.Context, due []*session) {
 	if len(due) == 0 {
 		return

@@ -18,7 +18,7 @@ type state struct {
 	turn conversation.TurnKey
 }
 
-// actions are the actions that an update requires, in the order of the fields.
+// actions has the actions that an update requires. carryOut carries them out in the order of the fields.
 type actions struct {
 	gone    stream.EventKind     // Deleted or Expired: the session no longer exists; the other fields are unset
 	clear   string               // show that the history was removed up to this id

@@ -11,8 +11,8 @@
 //
 // # Rules
 //
-//   - A quarter of the window's maxTokens, at most 4,096, is the reply room. The provider gets it as the reply's limit.
-//     The prompt must fit into the remaining tokens (window.Budget).
+//   - A quarter of the window's maxTokens, at most 4,096, is the reply room. The provider gets this number as the limit
+//     of the reply. The prompt must fit into the remaining tokens (window.Budget).
 //   - If everything fits, everything is sent, except replies that failed or have no text.
 //   - If not everything fits and compression is disabled, the store refuses the send with *conversation.OverflowError.
 //     Nothing is left out silently.

@@ -17,8 +17,8 @@ type Fit struct {
 	Result window.Result
 
 	message conversation.Message // the new message; in a preview it has no id
-	earlier int                  // number of messages before Messages
-	// earlierTokens is the number of tokens that the messages before Messages take in a prompt.
+	earlier int                  // number of messages in the session that are older than Messages
+	// earlierTokens is the number of tokens that these older messages take in a prompt.
 	earlierTokens int
 	similarity    conversation.Similarity // the method that Compare used; "" if it compared nothing
 }
@@ -143,13 +143,13 @@ func (f *Fit) Input() window.Input {
 func (f *Fit) Plan() { f.Result = window.Plan(f.Input()) }
 
 // Summarises reports whether the session can have a summary: compression is enabled, and the window is large enough for
-// one.
+// a summary.
 func (f *Fit) Summarises() bool {
 	config := f.Session.Context
 	return config.CompressionEnabled && window.SummaryLimit(config.MaxTokens) > 0
 }
 
-// LacksEarlier reports whether some messages before Messages are in no summary.
+// LacksEarlier reports whether some messages that are older than Messages are in no summary.
 func (f *Fit) LacksEarlier() bool { return f.earlierTokens > 0 && f.Summary.Count < f.earlier }
 
 // Overdue reports whether the plan drops messages that a summary should cover.
@@ -168,7 +168,7 @@ func (f *Fit) Adopt(summary conversation.Summary) {
 // Sent returns the places of the messages that the plan sends word for word.
 func (f *Fit) Sent() []int { return f.Result.Send }
 
-// Missing returns the ids of the messages without a known text at these places, in the same order.
+// Missing returns the ids of the messages at these places that have no known text, in the order of places.
 func (f *Fit) Missing(places []int) (ids []string) {
 	for _, i := range places {
 		if !f.Messages[i].Read {

@@ -15,7 +15,7 @@ import (
 	"parley/stream"
 )
 
-// count is the tokenizer of the tests: a token is four bytes, rounded up.
+// count is the token counter of the tests: one token for each four bytes, rounded up.
 func count(text string) int { return (len(text) + 3) / 4 }
 
 func ofTokens(n int) string { return strings.Repeat("four", n) }

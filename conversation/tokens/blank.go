@@ -105,7 +105,8 @@ func (v *vocabulary) oddBlank(text string) (start, end int) {
 
 const newlines = "\r\n"
 
-// isOdd reports whether a piece of whitespace that ends with a newline has other whitespace between newlines.
+// isOdd reports whether a piece has other whitespace between two newlines. The piece must be whitespace and end with a
+// newline.
 func isOdd(piece string) bool {
 	first := strings.IndexAny(piece, newlines)
 	return first >= 0 && strings.TrimLeft(piece[first:], newlines) != ""
@@ -116,7 +117,7 @@ func isOdd(piece string) bool {
 // emoji. There, a mark and the character before it make a word. So takesNewlines must find the pieces from left to
 // right.
 func (v *vocabulary) takesNewlines(text string) bool {
-	from := len(text) // the start of the characters that are not whitespace, letters or numbers
+	from := len(text) // the start of the last run of characters that are not whitespace, letters or numbers
 	before := rune(-1)
 	for from > 0 {
 		r, size := utf8.DecodeLastRuneInString(text[:from])

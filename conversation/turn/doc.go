@@ -5,7 +5,7 @@
 //
 //	state     action                                                method      ends when
 //	begun     the store has the message and an empty reply          Turns.begin  its sender calls Sent.Start
-//	fitting   the prompt is built; old messages are summarised      Turn.fit     the prompt is known: at most 17 s
+//	fitting   the prompt is built; old messages are summarised      Turn.fit     the prompt is known (17 s at most)
 //	writing   the model writes; the reply is journalled             Turn.write   the model's request is closed
 //	ending    the ending is offered to the store                    Turn.end     the store has decided
 //	over      viewers see the ending; waiting callers get the reply Turn.show    the background work is started

@@ -64,7 +64,7 @@ func (t *Turn) result() (conversation.Message, error) {
 
 // wait implements Sent.Wait for a turn of this node.
 func (t *Turn) wait(ctx context.Context) (conversation.Message, error) {
-	if t.Over() { // first, because late may be closed too, and the stored ending counts
+	if t.Over() { // checked first: even if late is closed too, the stored ending counts
 		return t.result()
 	}
 	select {

@@ -161,9 +161,9 @@ func orCause(ctx context.Context, err error) error {
 	return err
 }
 
-// giveUp leaves the queue after an error. It does not call a shared store that is unavailable, so that the caller gets
-// the error soon. In that case, resume or the store removes the waiter: the store removes a waiter that has not called
-// for 5 s.
+// giveUp leaves the queue after an error. If a shared store is unavailable, giveUp does not call it, so that the caller
+// gets the error soon. The waiter is then removed by resume, or by the store, which removes a waiter that has not
+// called for 5 s.
 func (t *Turns) giveUp(owner conversation.Owner, sessionID, waiter string, err error) {
 	if t.options.Nodes == nil || !errors.Is(err, conversation.ErrUnavailable) {
 		t.leaveQueue(owner, sessionID, waiter)

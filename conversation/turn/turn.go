@@ -13,8 +13,8 @@ import (
 	"parley/stream"
 )
 
-// readTimeout is the longest wait of a turn for the texts of older messages that its window chose. After it, the prompt
-// is built from the newest messages alone.
+// readTimeout is the longest wait of a turn for the texts of older messages that its window chose. After this time, the
+// prompt is built from the newest messages alone.
 const readTimeout = 2 * time.Second
 
 // Turn is a turn of this node. The package comment lists its states.

@@ -9,8 +9,8 @@
 //
 // [Check] decides from stored counts whether the window can hold a new message. Without summaries (compressionEnabled
 // is false), the whole history must fit together with the new message, so nothing is silently forgotten. With
-// summaries, only the new message must fit. Otherwise the send is refused with 413, and the session does not change. If
-// Check has passed, [Plan] cannot fail.
+// summaries, only the new message must fit. A send that does not fit is refused with 413, and the session does not
+// change. If Check has passed, [Plan] cannot fail.
 //
 // # What is kept
 //

@@ -78,7 +78,8 @@ type Result struct {
 	// Send holds the indexes of the messages of History that are sent word for word, in order. New follows them.
 	Send []int
 	// SendSummary is true if the summary is sent: before History[Send[SummaryAt]], or before New if SummaryAt is
-	// len(Send). It follows the system messages at the beginning of the session, and the replies to them.
+	// len(Send). The summary follows the system messages at the beginning of the session and the replies to these
+	// messages.
 	SendSummary bool
 	SummaryAt   int
 	// Decisions has one entry for each message of History.
@@ -310,7 +311,7 @@ func (p *planner) leading() int {
 }
 
 // tallyEarlier counts the messages before History. The summary covers the oldest of these. Their number is the Count of
-// the summary minus the covered messages of History.
+// the summary minus the number of messages in History that the summary covers.
 func (p *planner) tallyEarlier() {
 	summarised := min(p.Earlier, max(p.Summary.Count-p.summarised(), 0))
 	p.EarlierUnsummarised = summarised < p.Earlier && p.EarlierTokens > 0

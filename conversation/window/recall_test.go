@@ -212,8 +212,8 @@ func row(table *strings.Builder, name, fraction string, shares []float64) {
 	}
 }
 
-// recall returns the share of facts that each policy keeps, if the quantity that size selects is 1/fraction of the
-// history's tokens.
+// recall returns the share of facts that each policy keeps. It sets the quantity that size selects to the number of the
+// history's tokens, divided by fraction.
 func recall(policies []column, exchanges []recordedExchange, fraction int, size size) []float64 {
 	kept, asked := make([]int, len(policies)), 0
 	for seed := range uint64(shuffles) {

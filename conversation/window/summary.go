@@ -34,8 +34,8 @@ func SummaryInputLimit(maxTokens int) int {
 
 // Batch is a range of messages that one call to the model adds to the summary: History[From:To]. The call leaves out
 // messages that are never sent. A batch consists of whole exchanges, but may begin with a reply if the summary ends
-// with its message. If Tokens exceeds [SummaryInputLimit], the batch is a single exchange, and its text must be cut.
-// After the call, Summary.Last is the id of History[To-1], and Summary.Count has grown by To-From.
+// with the message before that reply. If Tokens exceeds [SummaryInputLimit], the batch is a single exchange, and its
+// text must be cut. After the call, Summary.Last is the id of History[To-1], and Summary.Count has grown by To-From.
 type Batch struct {
 	From, To int
 	Tokens   int
@@ -122,8 +122,8 @@ func (p *planner) pending() int {
 	return n
 }
 
-// batches returns batches of the exchanges that are in no summary, oldest first. It leaves out the newest exchanges, as
-// many tokens as unsummarised allows.
+// batches returns batches of the exchanges that are in no summary, oldest first. It leaves out the newest exchanges, up
+// to the number of tokens that unsummarised returns.
 func (p *planner) batches() (batches []Batch) {
 	if !p.Compression || p.EarlierUnsummarised || SummaryLimit(p.MaxTokens) == 0 {
 		return nil

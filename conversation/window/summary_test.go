@@ -158,7 +158,7 @@ func TestPlan_FewMessagesLeftOut_NoSummaryFirst(t *testing.T) {
 		last  string
 		count int
 		due   bool
-	}{{"091", 92, false}, {"089", 90, true}} { // the newest exchange is kept; an eighth of 3,000, 375 tokens or 7 messages, may be dropped
+	}{{"091", 92, false}, {"089", 90, true}} { // the newest exchange is kept; at most 375 tokens (7 messages) may be dropped, an eighth of 3,000
 		in.Summary = Summary{Tokens: 500, Last: test.last, Count: test.count}
 		p := Plan(in)
 		if due := p.SummariseFirst != nil; p.Dropped.Count != 100-test.count-2 || due != test.due {

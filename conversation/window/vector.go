@@ -93,7 +93,7 @@ func dot(a, b []byte) int32 {
 	return s0 + s1 + s2 + s3
 }
 
-// fusion is the constant k of reciprocal rank fusion: about the k top ranks have nearly the same weight. The usual
+// fusion is the constant k of reciprocal rank fusion. Roughly the first k ranks have nearly the same weight. The usual
 // value of 60 is for lists of thousands. A conversation has fewer exchanges. With 60, a middle rank by words would
 // cancel a top rank by embeddings, and the reverse (recall_test.go measures recall).
 const fusion = 5
