@@ -14,7 +14,7 @@ var (
 	ErrSessionBusy     = errors.New("the session is busy with another message")
 	// ErrIdempotencyConflict means that the Idempotency-Key was used before, for a different request.
 	ErrIdempotencyConflict = errors.New("the idempotency key was used for another request")
-	// ErrFenced means that the turn has ended already, mostly because another node ended it.
+	// ErrFenced means that the turn has ended already, usually because another node ended it.
 	ErrFenced = errors.New("the turn was already ended")
 	// ErrStale means that a new summary cannot be stored: its messages were cleared, or another summary was stored first.
 	ErrStale = errors.New("the summary is out of date")

@@ -58,8 +58,8 @@ func (e *Embeddings) Drain() {
 }
 
 // OfMessage returns the embedding of the new message of f. It returns nil if the embedder fails or takes over 200 ms.
-// It also returns nil, without a call to the embedder, if the last call failed, or if the window need not choose among
-// exchanges that have embeddings.
+// It does not call the embedder, and returns nil, in two cases: the last call failed, or the window need not choose
+// among exchanges that have embeddings.
 func (e *Embeddings) OfMessage(ctx context.Context, f *prompt.Fit) window.Vector {
 	if e.Embedder == nil || !f.Compares() || e.failing.Load() {
 		return nil

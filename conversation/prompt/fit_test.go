@@ -77,9 +77,9 @@ func firstWords(r stream.Request) string {
 // an overhead of 4.
 func TestFit_FIFO_OldestDropped(t *testing.T) {
 	s := newSession(100, conversation.FIFO)
-	s.exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
+	s.exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 tokens each
 	s.exchange("3333"+ofTokens(10), "4444"+ofTokens(10))
-	f := s.fit("5555"+ofTokens(30), 4) // 35 with its overhead; 65 with the second exchange
+	f := s.fit("5555"+ofTokens(30), 4) // 35 tokens with overhead; 65 tokens with the second exchange
 	if got := firstWords(f.Request()); !strings.HasPrefix(got, "3333") || len(f.Request().Messages) != 3 || f.Request().MaxTokens != 25 {
 		t.Errorf("the model is asked %+v", f.Request())
 	}
@@ -189,7 +189,7 @@ func TestFit_Embeddings_CloserExchangeScoresHigher(t *testing.T) {
 func TestFit_Summary_SentAndCounted(t *testing.T) {
 	s := newSession(1000, conversation.FIFO)
 	for i := range 9 {
-		s.exchange(fmt.Sprintf("m%d %s", i, ofTokens(45)), "reply"+ofTokens(44)+"xxx") // 100 each
+		s.exchange(fmt.Sprintf("m%d %s", i, ofTokens(45)), "reply"+ofTokens(44)+"xxx") // 100 tokens for each exchange
 	}
 	f := s.fit(ofTokens(46), 14)
 	if !f.Summarises() || !f.Overdue() || !f.LacksEarlier() {
@@ -240,9 +240,9 @@ func TestAdopt_OldOrClearedSummary_Ignored(t *testing.T) {
 
 func TestPreview_ListsDecisionOnEachMessage(t *testing.T) {
 	s := newSession(100, conversation.FIFO)
-	s.exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
-	s.exchange("3333", "")                               // 5, and a reply without text
-	s.exchange("5555"+ofTokens(5), "6666"+ofTokens(5))   // 10 each
+	s.exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 tokens each
+	s.exchange("3333", "")                               // 5 tokens, and a reply without text
+	s.exchange("5555"+ofTokens(5), "6666"+ofTokens(5))   // 10 tokens each
 	for _, tokens := range []int{1, 10, 13, 14, 30, 60, 68} {
 		got, err := s.fit(ofTokens(tokens), len(s.all)).Preview()
 		if err != nil {

@@ -168,12 +168,12 @@ func TestSend_ContextOverflow_SessionUnchanged(t *testing.T) {
 		id := n.NewSession(small(compression))
 		wantOverflow(id, 69, 69+4+3+25)
 		wantOverflow(id, 2500, 2500+4+3+25)
-		n.Ask(id, ofTokens(68)) // just fits
+		n.Ask(id, ofTokens(68)) // takes exactly 72 tokens
 	}
 	id := n.NewSession(small(false))
-	n.Ask(id, ofTokens(20)) // 48 of 72
+	n.Ask(id, ofTokens(20)) // uses 48 of 72 tokens
 	wantOverflow(id, 21, 48+25+3+25)
-	n.Ask(id, ofTokens(20)) // 72 of 72
+	n.Ask(id, ofTokens(20)) // uses 72 of 72 tokens
 	wantOverflow(id, 1, 48+48+5+3+25)
 	if count, err := n.Clear(t.Context(), owner, id); err != nil || count != 4 {
 		t.Fatal(count, err)
@@ -205,8 +205,8 @@ func TestPreview_ThenSend_SameContextReport(t *testing.T) {
 	if p := preview(20); len(p.Messages) != 1 || p.Messages[0].Decision != "kept" || p.Messages[0].Tokens != 24 || p.Messages[0].ID != "" {
 		t.Errorf("the preview of an empty session is %+v", p)
 	}
-	exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
-	exchange("5555"+ofTokens(5), "6666"+ofTokens(5))   // 10 each
+	exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 tokens each
+	exchange("5555"+ofTokens(5), "6666"+ofTokens(5))   // 10 tokens each
 	h, p := n.All(id), preview(10)
 	for i, m := range p.Messages[:len(p.Messages)-1] {
 		if m.ID != h[i].ID {

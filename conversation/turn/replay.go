@@ -42,7 +42,7 @@ func (t *Turns) join(ctx context.Context, owner conversation.Owner, sessionID st
 
 // resume is called after the response of BeginTurn was lost and the caller got ErrUnavailable. It asks the store for
 // the turn until the store responds or a drain begins. If the turn has begun, resume runs the turn, and a repeat of the
-// send joins the turn. If a drain begins first, the turn becomes an orphan, and other nodes end it.
+// send joins the turn. If a drain begins first, a turn that has begun becomes an orphan, and other nodes end it.
 func (t *Turns) resume(owner conversation.Owner, turn conversation.NewTurn) {
 	const first, longest = 100 * time.Millisecond, time.Second
 	for wait := first; ; wait = min(2*wait, longest) {

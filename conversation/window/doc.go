@@ -32,12 +32,12 @@
 // 1,024 tokens ([SummaryLimit]). Messages that are neither sent nor in the summary are dropped.
 //
 // A summary needs a call to the model. The call is made after a reply that left the window over 80 % full
-// ([PlanSummary]), so that the next turn need not wait for it. fifo then summarises the oldest messages until the other
-// messages, with the summary, take at most half of the budget. So not every reply needs another call. The priority and
-// semantic policies summarise everything when the messages in no summary take more than an eighth of the budget. A turn
-// must summarise first ([Result.SummariseFirst]) if its plan would drop too many tokens that are in no summary: any at
-// all with fifo, more than an eighth of the budget with the other policies. If the model fails to summarise, the turn
-// continues with the plan, and the report counts the dropped messages.
+// ([PlanSummary]). So the next turn need not wait for the call. fifo then summarises the oldest messages until the
+// other messages, with the summary, take at most half of the budget. So not every reply needs another call. The
+// priority and semantic policies summarise everything when the messages in no summary take more than an eighth of the
+// budget. A turn must summarise first ([Result.SummariseFirst]) if its plan would drop too many tokens that are in no
+// summary: any at all with fifo, more than an eighth of the budget with the other policies. If the model fails to
+// summarise, the turn continues with the plan, and the report counts the dropped messages.
 //
 // # How a turn uses it
 //
