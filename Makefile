@@ -69,7 +69,7 @@ suites: race commands redis counts
 
 race:
 	$(call step,packages with the race detector,race=; if $(can_race); then race=-race; export CGO_ENABLED=1; fi; \
-		CI=$(CI) $(GOTEST) $$race -timeout 25m $(packages))
+		CI=$(CI) $(GOTEST) $$race -p 4 -timeout 25m $(packages))
 
 commands: ## the tests of the command: processes, several nodes, the page in a browser
 	$(call step,the command and the page,if $(can_race); then export PARLEY_TEST_RACE=true; fi; \

@@ -122,7 +122,7 @@ func (k *loadClient) history(p *process) (messages []map[string]any) {
 // The server is killed at random moments. No message that it has acknowledged may be missing or differ afterwards.
 func TestKill_AnyMoment_KeepsAcknowledgedMessages(t *testing.T) {
 	t.Parallel()
-	const rounds, clients = 50, 6
+	const rounds, clients = 30, 6
 	random := rand.New(rand.NewPCG(3, 4))
 	model := newWordsModel(t, 5*time.Millisecond)
 	dir := t.TempDir()

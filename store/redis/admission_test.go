@@ -39,7 +39,7 @@ return {taken or false, refused or false}`
 
 // newTestScript returns a script whose operation is not in a file.
 func newTestScript(name, operation string, is property) *script {
-	return &script{name: name, is: is, compiled: func() compiled { return compile(operation, is) }}
+	return &script{name: name, is: is, compiled: sync.OnceValue(func() compiled { return compile(operation, is) })}
 }
 
 // pair holds the limits of an owner twice: in Redis (s), and in auth/limit (model). Both get the same calls at the same times.

@@ -223,24 +223,27 @@ func (s *Server) AwaitReplica() {
 // types the line that Redis sent, such as ":1". An error, or an empty reply, fails the test.
 func (s *Server) Do(args ...string) string {
 	s.t.Helper()
-	reply := s.try(args...)
+	reply := s.send(timeout, args...)
 	if reply == "" || strings.HasPrefix(reply, "-") {
 		s.t.Fatalf("redis: %s: %q", args[0], reply)
 	}
 	return reply
 }
 
-// try sends a command and returns its reply like Do. It returns "" if no reply arrived within 1 s, and the line that begins with
-// "-" for an error.
-func (s *Server) try(args ...string) string {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+// try sends a command and returns the reply that arrived within 1 s, like send.
+func (s *Server) try(args ...string) string { return s.send(time.Second, args...) }
+
+// send sends a command and returns its reply like Do. It returns "" if no reply arrived in time, and the line that begins with "-"
+// for an error.
+func (s *Server) send(timeout time.Duration, args ...string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Addr)
 	if err != nil {
 		return ""
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	_ = conn.SetDeadline(time.Now().Add(timeout))
 	var request strings.Builder
 	fmt.Fprintf(&request, "*%d\r\n", len(args))
 	for _, arg := range args {
