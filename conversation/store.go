@@ -16,7 +16,7 @@ import (
 //
 // Usage is counted in the same operation as the event, in the hour of the event. One count differs: the duration of a
 // session counts in the hour of its creation. [UsageOfSession], [UsageOfTurnStart], [UsageOfTurnEnd] and
-// [UsageOfSummary] return the counts of each operation. Usage buckets outlive their sessions: they are kept for
+// [UsageOfSummary] return the counts that the operations add. Usage buckets outlive their sessions: they are kept for
 // usage.RetentionHours hours.
 type Store interface {
 	SessionStore

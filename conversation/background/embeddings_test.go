@@ -64,7 +64,7 @@ func (m *meanings) setHook(hook func(ctx context.Context, texts []string) error)
 	m.hook, m.calls = hook, nil
 }
 
-// called returns the calls since the last called.
+// called returns the calls of Embed since called was used last.
 func (m *meanings) called() [][]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

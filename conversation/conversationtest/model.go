@@ -147,7 +147,8 @@ func (m *Summarising) Summarise(with func(ctx context.Context, number int) (stri
 	m.summary = with
 }
 
-// Called returns the calls since the last Called: first the calls for replies, then the calls for summaries.
+// Called returns the calls of Generate since Called was used last: first the calls for replies, then the calls for
+// summaries.
 func (m *Summarising) Called() (replies, summaries []stream.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -40,7 +40,8 @@ const unpublished = -1
 //     test_encode_surrogate_pairs).
 //   - cookbook: openai/openai-cookbook, examples/How_to_count_tokens_with_tiktoken.ipynb, sections 3 and 5.
 //   - jtokkit: knuddelsgmbh/jtokkit, lib/src/test/resources/o200k_base_encodings.csv and cl100k_base_encodings.csv.
-//   - SharpToken: dmitry-brazhenko/SharpToken, SharpToken.Tests/data/TestPlans.txt: punctuation as in code, flags.
+//   - SharpToken: dmitry-brazhenko/SharpToken, SharpToken.Tests/data/TestPlans.txt: texts with punctuation as in code,
+//     and with flags.
 //   - Microsoft: microsoft/Tokenizer, tokenizer_ts/test/tikTokenizer.test.ts.
 //   - tiktoken-go: tiktoken-go/tokenizer v0.10.0, tokenizer_test.go.
 var references = []struct {

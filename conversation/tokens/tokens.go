@@ -14,9 +14,10 @@ type Counter struct {
 	vocabulary func() *vocabulary // built by the first call
 }
 
-// For returns the counter for a model, chosen by the model's name. GPT-4, GPT-3.5, the embedding models, davinci-002
-// and babbage-002 use cl100k_base. All other models use o200k_base, including newer models, unknown models and models
-// of other vendors. For ignores case and a path before the name ("openai/gpt-4"). For does not build the vocabulary.
+// For returns the counter for a model, chosen by the model's name. GPT-4 (not GPT-4o or GPT-4.1), GPT-3.5, the
+// embedding models, davinci-002 and babbage-002 use cl100k_base. All other models use o200k_base, including newer
+// models, unknown models and models of other vendors. For ignores case and a path before the name ("openai/gpt-4"). For
+// does not build the vocabulary.
 func For(model string) *Counter {
 	c := &Counter{encoding: encodingOf(model)}
 	c.vocabulary = sync.OnceValue(func() *vocabulary { return newVocabulary(c.encoding) })

@@ -144,7 +144,7 @@ func (t *Turn) usage(outcome stream.Outcome, text string) *conversation.Usage {
 	return &u
 }
 
-// timing returns the times from the beginning of the turn to the first text of the reply, and to now.
+// timing returns two durations since the beginning of the turn: until the first text of the reply, and until now.
 func (t *Turn) timing(outcome stream.Outcome) conversation.Timing {
 	timing := conversation.Timing{Duration: max(1, time.Since(t.since))} // 0 would mean unknown
 	if !outcome.FirstTokenAt.IsZero() {

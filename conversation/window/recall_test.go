@@ -81,8 +81,8 @@ func parseExchange(t *testing.T, block string) (x recordedExchange) {
 
 const english, german = "testdata/recall/*.txt", "testdata/recall/de/*.txt"
 
-// The test checks the data of the recall benchmark. Each conversation has 60 exchanges with 20 facts. A third to a half
-// of the content words of a question, without their endings, must occur in the fact.
+// The test checks the texts of the recall benchmark. Each conversation has 60 exchanges with 20 facts. A third to a
+// half of the content words of a question, without their endings, must occur in the fact.
 func TestRecall_Data_QuestionsShareFewWords(t *testing.T) {
 	for _, lot := range []struct{ pattern, functionWords string }{{english, functionWords}, {german, funktionswoerter}} {
 		functionTerms := make(map[uint32]bool)
