@@ -11,21 +11,23 @@ import (
 	"parley/conversation"
 )
 
-// run runs a script in one round trip and returns its result: nil, an int64, a string, or a []any of these. All keys have the
-// hash tag tag; "" if they have none. All writes to keys with a tag go through run or runAll, except the SETRANGE of Journal.
+// run runs a script in one round trip and returns its result: nil, an int64, a string, or a []any of these. All keys must have
+// the hash tag tag; tag is "" for keys without a tag. All writes to keys with a tag use run or runAll, except the SETRANGE of
+// Journal.
 //
-// If the script carries an admission and ctx has a pending one, the script admits the request first. If it refuses the request,
-// the operation does not run, and the error is auth.ErrInvalidToken or an *auth.LimitError. Other errors are those of fault.
+// If the script has the property admits or reserves, and ctx has a pending admission, the script admits the request first. If the
+// script refuses the request, the operation does not run, and the error is auth.ErrInvalidToken or an *auth.LimitError. Other
+// errors are those of fault.
 //
-// After a lost reply the script may have run. It is sent again, once, if it is idempotent and counts no request. If the replicas
-// do not acknowledge a durable script in time, the script has run, yet the error is conversation.ErrUnavailable. If they were
-// behind before and still are, a durable script does not run at all.
+// After a lost reply, the script may have run. run sends it again, once, if it is idempotent and counts no request. If the
+// replicas do not acknowledge a durable script in time, the error is conversation.ErrUnavailable, although the script has run. If
+// the replicas were behind before and still are, a durable script does not run at all.
 func (s *Store) run(ctx context.Context, sc *script, tag string, keys []string, args ...any) (any, error) {
 	return s.runWith(ctx, sc, tag, keys, nil, args...)
 }
 
-// runWith runs a script like run, and the commands beside after it in the same round trip. In a Cluster, commands for another
-// server run at the same time. If a command fails and the script does not, the error is conversation.ErrUnavailable.
+// runWith runs a script like run, and then the commands in beside, in the same round trip. In a Cluster, commands for another
+// server may run before the script. If only a command of beside fails, the error is conversation.ErrUnavailable.
 func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []string, beside [][]any, args ...any) (any, error) {
 	var admission *auth.Admission
 	counted := false
@@ -77,8 +79,8 @@ type call struct {
 	args   []any
 }
 
-// runAll runs scripts that carry no admission, in one round trip to each server. It returns the result or the error of each. If a
-// server does not know a script, and so has not run it, a second round trip sends the script's text.
+// runAll runs scripts that have neither admits nor reserves, in one round trip to each server. It returns a result or an error
+// for each call. If a server does not know a script, and so has not run it, a second round trip sends the script's text.
 func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -103,8 +105,9 @@ func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	return replies, errs
 }
 
-// pipeline runs the calls at the indices numbers by the scripts' texts. If numbers is nil, it runs all calls by the scripts'
-// digests. It returns the indices of the calls whose script the server did not know.
+// pipeline runs calls in one pipeline. If numbers is nil, it runs all calls and sends the digests of the scripts. Otherwise it
+// runs the calls with these indices and sends the texts of the scripts. It returns the indices of the calls that did not run
+// because the server does not know the script.
 func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs []error, numbers []int) (missing []int) {
 	byText := numbers != nil
 	if !byText {
@@ -138,7 +141,7 @@ func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs 
 	return missing
 }
 
-// send sends a script by its digest and, if the server does not know it, by its text.
+// send sends the digest of a script. If the server does not know the script, send then sends its text.
 func (s *Store) send(ctx context.Context, sc *script, keys []string, beside [][]any, args []any) (any, error) {
 	reply, err := s.sendCommand(ctx, command(ctx, sc, false, keys, args), beside)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -147,8 +150,8 @@ func (s *Store) send(ctx context.Context, sc *script, keys []string, beside [][]
 	return reply, err
 }
 
-// sendCommand sends cmd, and the commands beside in the same pipeline. It returns the error of cmd or, if there is none, the
-// first error of the others.
+// sendCommand sends cmd and the commands in beside, in one pipeline. It returns the error of cmd. If cmd succeeds, it returns the
+// first error of beside.
 func (s *Store) sendCommand(ctx context.Context, cmd *redis.Cmd, beside [][]any) (any, error) {
 	if len(beside) == 0 {
 		_ = s.db.Process(ctx, onceOnly{cmd})
@@ -165,7 +168,7 @@ func (s *Store) sendCommand(ctx context.Context, cmd *redis.Cmd, beside [][]any)
 	return reply, s.checkAll(others)
 }
 
-// queue adds commands to a pipeline.
+// queue adds commands to a pipeline. It returns them in the form that holds their results after Exec.
 func queue(ctx context.Context, pipe redis.Pipeliner, commands [][]any) []*redis.Cmd {
 	queued := make([]*redis.Cmd, len(commands))
 	for i, command := range commands {
@@ -175,7 +178,7 @@ func queue(ctx context.Context, pipe redis.Pipeliner, commands [][]any) []*redis
 	return queued
 }
 
-// checkAll returns the first error among commands that were sent beside scripts.
+// checkAll returns the first error of commands that were sent in the same pipeline as scripts.
 func (s *Store) checkAll(commands []*redis.Cmd) (first error) {
 	for _, cmd := range commands {
 		if err := s.replicas.check(cmd); first == nil {
@@ -185,8 +188,8 @@ func (s *Store) checkAll(commands []*redis.Cmd) (first error) {
 	return first
 }
 
-// onceOnly is a command that the client never sends again. The client of a Cluster would retry other commands by itself. It still
-// follows redirections.
+// onceOnly is a command that the go-redis client never retries. Without onceOnly, its Cluster client would retry the command
+// after a lost reply. The client still follows redirections.
 type onceOnly struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.
@@ -219,14 +222,14 @@ func result(cmd *redis.Cmd) (any, error) {
 	return reply, err
 }
 
-// isLost reports whether err means that no reply arrived.
+// isLost reports whether err means that the reply of the server was lost, so that the script may have run.
 func isLost(err error) bool {
 	var answered redis.Error
 	return !errors.As(err, &answered) && !errors.Is(err, errBehind)
 }
 
-// The functions below read results. They return the zero value for a result of another type, and callers check the lengths of
-// lists.
+// The functions below convert the results of scripts. They return the zero value for a result of an unexpected type. Callers
+// check the lengths of lists.
 
 // text returns a string result, and "" for a result of another type.
 func text(reply any) string {
@@ -246,8 +249,8 @@ func list(reply any) []any {
 	return list
 }
 
-// outcome returns the first element of a list if that is a string, else "". In most results it names the outcome of the
-// operation.
+// outcome returns the first element of a list if the element is a string, else "". In most results, the first element names the
+// outcome of the operation.
 func outcome(list []any) string {
 	if len(list) == 0 {
 		return ""
@@ -255,7 +258,7 @@ func outcome(list []any) string {
 	return text(list[0])
 }
 
-// texts returns a result that is a list of strings. It reports whether it is one. It reports whether it is one.
+// texts returns a result that is a list of strings. It reports whether the result is such a list.
 func texts(reply any) ([]string, bool) {
 	list, ok := reply.([]any)
 	all := make([]string, len(list))

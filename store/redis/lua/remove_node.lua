@@ -1,4 +1,4 @@
--- Removes a dead node from the nodes, unless it has sent a heartbeat again.
+-- Removes a dead node from the list of nodes, unless the node has sent a heartbeat again.
 -- KEYS[1] nodes
 -- ARGV[1] the node · ARGV[2] a node is dead after this many milliseconds without a heartbeat
 -- Result: 1 if it was removed, else 0

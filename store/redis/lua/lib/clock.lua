@@ -1,4 +1,4 @@
--- The time by the server's clock. It does not change while the script runs.
+-- The time by the server's clock at the start of the script.
 -- Defines: second, now.
 
 local clock = redis.call('TIME')
