@@ -123,8 +123,9 @@ func (p *pair) charges(n int) {
 	p.model.Tokens.Charge(p.now, n)
 }
 
-// TestLimits_SameAsAuthLimit makes the same random calls to Redis and to auth/limit. The clock also jumps back and ahead.
-func TestLimits_SameAsAuthLimit(t *testing.T) {
+// TestLimits_RandomCalls_SameAsAuthLimit makes the same random calls to Redis and to auth/limit. The clock also jumps back and
+// ahead.
+func TestLimits_RandomCalls_SameAsAuthLimit(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
@@ -276,7 +277,7 @@ func TestAdmit_KeyDoesNotWork_NotCounted(t *testing.T) {
 func TestAdmit_KeyFromConfiguration_Admitted(t *testing.T) {
 	p := auth.Principal{Account: newAccount(), Mode: auth.Live, KeyID: "key_declared00000000"}
 	if d, err := admit(t, newStore(t), p); err != nil || d.Remaining != 299 {
-		t.Errorf("%+v, %v", d, err)
+		t.Errorf("decision %+v, error %v; want 299 remaining", d, err)
 	}
 }
 

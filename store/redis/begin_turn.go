@@ -84,7 +84,7 @@ func refusedTurn(ctx context.Context, parts []any) error {
 	return beginTurnScript.malformed()
 }
 
-// messageOf returns the message of a turn. The script sets its id and its time.
+// messageOf returns the message of a turn. It has no id and no time, because the script sets them.
 func messageOf(turn *conversation.NewTurn) conversation.Message {
 	return conversation.Message{
 		SessionID: turn.SessionID, Role: turn.Role, Content: turn.Content, Tokens: turn.Tokens, Metadata: turn.Metadata,

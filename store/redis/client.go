@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// callTimeout limits a whole call: waiting for a connection, dialling, writing, reading, and redirections. A request gets its
-	// 503 within 2 s if Redis cannot be reached.
+	// callTimeout limits a whole call: waiting for a connection, dialling, writing, reading, and redirections. So a request gets
+	// its 503 within 2 s if Redis cannot be reached.
 	callTimeout = 1800 * time.Millisecond
 	// stepTimeout limits each step of a call: waiting for a connection, dialling, writing, and reading.
 	stepTimeout = 1500 * time.Millisecond
@@ -35,7 +35,7 @@ func newOptions() *redis.UniversalOptions {
 		// If only the reply of a script was lost, a retry by the client would run the script twice.
 		MaxRetries:            -1,
 		DialerRetries:         1,
-		ContextTimeoutEnabled: true, // without it, the client ignores deadlines
+		ContextTimeoutEnabled: true, // without this option, the client ignores deadlines
 		DialTimeout:           stepTimeout,
 		ReadTimeout:           stepTimeout,
 		WriteTimeout:          stepTimeout,
@@ -166,8 +166,8 @@ var unavailableErrors = []string{
 }
 
 // fault converts an error of the go-redis client. The result wraps conversation.ErrUnavailable if a later attempt may succeed.
-// fault returns context.Canceled, and other errors of a server, unchanged: those are bugs in Parley or in the data. No error
-// contains an argument of the call.
+// fault returns context.Canceled unchanged. It also returns a server's other errors unchanged: they are caused by a bug in Parley
+// or by malformed data. No error contains an argument of the call.
 func fault(err error) error {
 	var network net.Error
 	var redisError redis.Error
@@ -189,6 +189,6 @@ func fault(err error) error {
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrClosed):
 		return unavailable(err)
 	}
-	// For example the client's error "cluster has no nodes".
+	// The client has other errors too, for example "cluster has no nodes".
 	return unavailable(errors.New("redis: the server cannot be reached"))
 }

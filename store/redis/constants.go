@@ -16,7 +16,7 @@ import (
 // Limits and timeouts of the scripts. The prelude passes them to Lua, with the constants of other packages that scripts need.
 const (
 	// A waiter that does not try again for waiterTimeout loses its place in the queue, or its grant. waiterTimeout is five times
-	// waiterRetry, so that a slow moment costs no place. It is 5 s at most, because the turns of a dead node also end within 5 s.
+	// waiterRetry, so that a slow moment costs no place. It is not longer, because the turns of a dead node also end within 5 s.
 	waiterTimeout = 5 * time.Second
 	// A waiter stays void for voidKept after ResumeTurn: longer than a BeginTurn takes to reach Redis.
 	voidKept = time.Minute

@@ -8,14 +8,14 @@
 // timeouts and names of keys: Lua gets them in a generated prelude (compose.go, constants.go, schema.go). A script returns a
 // refusal as a value, so an error from Redis is always a fault.
 //
-// All keys of an account in a mode share one hash tag, so a Cluster keeps them in one slot (schema.go lists all keys). First,
-// this lets a script check the API key, apply the rate limits and run the operation in one round trip. Second, a script cannot
-// reach another account's keys, because all names of keys in a script contain the tag.
+// All keys of an account in a mode share one hash tag, so a Cluster keeps them in one slot (schema.go lists all keys). This has
+// two effects. First, a script can check the API key, apply the rate limits and run the operation, all in one round trip. Second,
+// a script cannot reach another account's keys, because all names of keys in a script contain the tag.
 //
 // Some keys have no tag: the pointer from the hash of a secret to its API key, the key that seals tickets, the heartbeats of all
-// nodes, and each node's set of live turns. Redis does not change them atomically with the others, but a crash in between does no
-// harm. A pointer only saves a round trip. The set of live turns may name turns that are not live. In a Cluster, the set also
-// lacks a live turn if the node died before it could add the turn. A poll or a waiter finds such a turn.
+// nodes, and each node's set of live turns. Redis does not change them atomically with the other keys, but a crash in between
+// does no harm. A pointer only saves a round trip. The set of live turns may name turns that are not live. In a Cluster, the set
+// also lacks a live turn if the node died before it could add the turn. A poll or a waiter finds such a turn.
 //
 // Most operations take one round trip; trips_test.go counts the round trips. A turn takes two: one before the call to the model,
 // and one after the reply. The text of all live replies takes one round trip a tick, not one a token.
@@ -35,18 +35,19 @@
 //
 // # Turns and fencing
 //
-// Each turn of a session has a higher fencing token than the turn before. Only EndTurn with the current token ends the turn. The
-// name of the journal's key contains the token too. Suppose that a node was suspended, and another node has ended its turn. Then
-// the EndTurn of the suspended node changes nothing and returns the stored reply, and its late text goes to a journal that nobody
-// reads. The reservation of a turn has a key of its own, which outlives the session. So usage is settled once, even if the
-// session was deleted or has expired.
+// Each turn of a session has a higher fencing token than the turn before. A turn ends only by a call with the current token. The
+// name of the journal's key contains the token too. Suppose that node A was suspended, and that node B has ended A's turn. Then
+// A's EndTurn changes nothing and returns the reply that B has stored. A's late text goes to a journal that nobody reads.
+//
+// The reservation of a turn has a key of its own, which outlives the session. So usage is settled once, even if the session was
+// deleted or has expired.
 //
 // # Journal
 //
 // At each tick, a node writes the new text of all its live replies in one pipeline, each with SETRANGE at its offset. The offset
 // makes a repeat harmless, and SETRANGE costs Redis a third of a script. But on an expired key, SETRANGE would create a key that
-// never expires. So a script that checks the key does the first write of each reply, and one write about every five minutes. And
-// the key of an ended turn stays for five minutes, empty.
+// never expires. So a script that checks the key does the first write of each reply, and one write about every five minutes. For
+// the same reason, the key of an ended turn stays for five minutes, empty.
 //
 // # Nodes
 //
@@ -61,10 +62,11 @@
 // # Wake-ups and polling
 //
 // A node follows each session that it shows: it holds a lease of 20 s and renews the lease every 5 s. Each node has one inbox, a
-// pub/sub channel. Scripts publish changes of the sessions that the node follows to the inbox. At each tick, the node that writes
-// a reply also notifies the followers of the session. A wake-up only says "look again", so a lost wake-up delays text but loses
-// none. Nodes poll sessions with a live reply every second and others every 5 s. They poll all sessions after the inbox has
-// reconnected. Pub/sub has no acknowledgements, so a node pings its inbox each second and reconnects after 3 s of silence.
+// pub/sub channel. If a script changes a session that the node follows, it publishes a wake-up to the inbox. At each tick, the
+// node that writes a reply also notifies the followers of the session. A wake-up only says "look again", so a lost wake-up delays
+// text but loses none. Nodes poll sessions with a live reply every second and others every 5 s. They poll all sessions after the
+// inbox has reconnected. Pub/sub has no acknowledgements, so a node pings its inbox each second and reconnects after 3 s of
+// silence.
 //
 // A send that waits in a session's queue tries again every second, and is woken when the session is granted to it. A waiter that
 // has not tried for 5 s is dropped, and a grant that is not used within 5 s goes to the next waiter.
@@ -72,14 +74,14 @@
 // # Durability
 //
 // Durability depends on how Redis is configured. A crash loses the writes that the append-only file has not synchronised
-// (appendfsync). A fail-over loses the writes that the new master has not received. With waitReplicas=N, operations marked
-// durable return only after N replicas have their writes: those on sessions, messages, ends of turns, API keys and tickets.
-// Heartbeats, live text, summaries and vectors never wait. Redis may remove a key only when the key expires: [Store.Evicts]
-// reports a server that would evict keys.
+// (appendfsync). A fail-over loses the writes that the new master has not received. With waitReplicas=N, a durable operation
+// returns only after N replicas have its writes. The operations that write sessions, messages, ends of turns, API keys and
+// tickets are durable. Heartbeats, live text, summaries and vectors never wait. Redis may remove a key only when the key expires:
+// [Store.Evicts] reports a server that would evict keys.
 //
 // # Older versions
 //
 // Names of keys, formats of records, words in inboxes, and the meaning of fields never change. So old data stays readable, and
-// nodes of two versions run side by side during a rolling restart. Each version sends its own scripts, because Redis identifies a
-// script by the SHA-1 of its text.
+// nodes of two versions run side by side during a rolling restart. Each version can send its own scripts, because Redis
+// identifies a script by the SHA-1 of its text.
 package redis

@@ -28,7 +28,7 @@ func (s *Store) beatLoop(ctx context.Context) {
 		case <-ticker.C:
 		}
 		_ = s.beat(ctx)        // if it fails, it sets membership.lost
-		_ = s.removeStale(ctx) // if it fails, the next call removes the members that are still stale
+		_ = s.removeStale(ctx) // if it fails, reclaim makes the members stale again
 		now := time.Now()
 		s.followers.sweep(now)
 		s.journal.sweep(now)
@@ -79,7 +79,7 @@ func (m *membership) learn(reply any, now time.Time) (was bool, err error) {
 		m.began = now
 	}
 	ahead := time.Duration(clock)*time.Millisecond - now.Sub(m.began)
-	stepped := (ahead - m.ahead).Abs() > m.interval // if the clock jumps ahead, other nodes look dead
+	stepped := (ahead - m.ahead).Abs() > m.interval // if the server's clock jumps ahead, other nodes look dead
 	if first || m.lost || stepped || now.Sub(m.heard) > m.deadAfter {
 		m.endOrphansFrom = now.Add(m.deadAfter)
 		m.reclaimAt = now

@@ -13,7 +13,7 @@ import (
 
 var journalScript = newScript("journal", idempotent)
 
-// A node stops using SETRANGE journalMargin before the journal can expire at the earliest. That is longer than a write can take.
+// A node uses SETRANGE only if the journal exists for at least journalMargin more. That is longer than a write can take.
 const journalMargin = 20 * time.Second
 
 // journal tracks the journals that this node writes. The command SETRANGE writes text at an offset and costs Redis a third of a
@@ -86,8 +86,8 @@ func (j *journal) forget(key conversation.TurnKey) {
 }
 
 // Journal implements conversation.Store, usually in one round trip. A second round trip is necessary if the script must check a
-// journal, for example that of a new reply. In a Cluster, wake-ups take another. One command notifies a follower of all its
-// sessions in the batch. If Journal fails, part of the batch may be written, and the caller must write the batch again.
+// journal, for example that of a new reply. In a Cluster, wake-ups take another round trip. One command notifies a follower of
+// all its sessions in the batch. If Journal fails, part of the batch may be written, and the caller must write the batch again.
 func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
 	now := time.Now()
 	var writes []redis.Cmder

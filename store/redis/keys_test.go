@@ -184,7 +184,7 @@ func TestRotateKey_LostReply_RotatedOnce(t *testing.T) {
 	rotated, err := s.RotateKey(t.Context(), key.Owner, key.ID, second, "svc_live_cd")
 	must(t, err)
 	if len(rotated.Secrets) != 2 || rotated.Prefix != "svc_live_cd" {
-		t.Errorf("the key is %+v", rotated)
+		t.Errorf("the rotated key is %+v", rotated)
 	}
 	for i, hash := range []auth.Hash{second, key.Secrets[0].Hash} {
 		if found, works := finds(t, s, key, hash); !works || found.Secret != i {

@@ -21,13 +21,13 @@ type liveTurns struct {
 	live    map[string]struct{}             // guarded by mu; the values of members, as a set
 	stale   []string                        // guarded by mu; members that must be removed from the set in Redis
 	pending map[string]struct{}             // guarded by mu; members whose turn may be beginning or queued
-	removed map[string]time.Time            // guarded by mu; members removed within removedFor, with the time of removal
+	removed map[string]time.Time            // guarded by mu; members removed in the last removedFor, with the time of removal
 }
 
 // One round trip removes staleAtOnce members at most.
 const staleAtOnce = 64
 
-// Removed members are remembered for removedFor: longer than a node can fail to notice a fail-over.
+// liveTurns remembers a removed member for removedFor. A node notices a fail-over much sooner.
 const removedFor = time.Minute
 
 // beginning returns the commands to send in the same round trip as a script that may begin a turn. They add the turn's member to
@@ -99,9 +99,9 @@ func (l *liveTurns) notBegun(member string) {
 	}
 }
 
-// over returns the members whose turns have ended or never begun, as far as this process knows. It chooses from members, the set
-// in Redis, and from the members that were removed within removedFor. After a fail-over, such a turn may still be live in the
-// store, because the new master lacks the last writes.
+// over returns the members whose turns are neither live nor beginning in this process. members is the set in Redis. over also
+// looks at the members that were removed in the last removedFor. After a fail-over, the turn of such a member may still be live
+// in the store, because the new master lacks the last writes.
 func (l *liveTurns) over(members []string, now time.Time) (over []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -70,7 +70,7 @@ func TestLua_Member_ReadByGo(t *testing.T) {
 	same(t, "the message", got, m)
 	for n := range len(member) { // a member without its last bytes is malformed
 		if _, err := readMember(m.SessionID, member[:n]); err == nil {
-			t.Errorf("readMember accepts only the first %d of %d bytes", n, len(member))
+			t.Errorf("readMember accepts a member that ends after %d of %d bytes", n, len(member))
 		}
 	}
 }

@@ -112,8 +112,8 @@ func (m *membership) notifySelf(sessionID string) {
 }
 
 // suspect records the live turn of a session if the turn's node is not in the list of nodes. Such a node began the turn, but died
-// before its first heartbeat, or before the turn was in its set of live turns. Only readers of the session can find this turn. If
-// the node does not appear in the list within deadAfter, EndOrphans ends the turn.
+// before its first heartbeat, or before the turn was in the node's set of live turns. Only readers of the session can find this
+// turn. If the node does not appear in the list within deadAfter, EndOrphans ends the turn.
 func (s *Store) suspect(owner conversation.Owner, sessionID, node string) {
 	m := &s.membership
 	if node == "" || node == s.node {
@@ -139,8 +139,8 @@ func (m *membership) clear(orphans []orphan) {
 	}
 }
 
-// sureLocked reports whether this node can tell which nodes are dead. It cannot after a failed or late heartbeat, or before
-// endOrphansFrom.
+// sureLocked reports whether this node can tell which nodes are dead. A node cannot tell after a failed or
+// late heartbeat, or before endOrphansFrom.
 func (m *membership) sureLocked(now time.Time) bool {
 	return m.stop != nil && !m.lost && now.Sub(m.heard) <= 2*m.interval && !now.Before(m.endOrphansFrom)
 }

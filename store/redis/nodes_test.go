@@ -61,12 +61,11 @@ func join(t *testing.T, url string) (*Store, *wakeUps) {
 	return s, p
 }
 
-// suspend stops the heartbeat of a node if is is true, as if its process were suspended. If is is false, it resumes the
-// heartbeat.
-func suspend(s *Store, is bool) {
+// suspend stops the heartbeat of a node if asleep is true, as if the process were suspended. Otherwise it resumes the heartbeat.
+func suspend(s *Store, asleep bool) {
 	s.membership.mu.Lock()
 	defer s.membership.mu.Unlock()
-	s.membership.asleep = is
+	s.membership.asleep = asleep
 }
 
 // lengthOf counts each byte of a text as a token.
@@ -312,7 +311,7 @@ func TestEndOrphans_AfterOutage_LivingNodesTurnsGoOn(t *testing.T) {
 	})
 	for _, key := range keys {
 		if g := poll(t, a, followedReply(key, 0))[0]; g.Session.LiveReply != key.ReplyID {
-			t.Errorf("after the outage: %+v", g)
+			t.Errorf("after the outage, the turn of a living node: %+v", g)
 		}
 	}
 }

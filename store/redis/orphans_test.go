@@ -113,7 +113,7 @@ func TestEndOrphans_WaiterOfLivingNode_BeginsNext(t *testing.T) {
 	third, _ := join(t, url)
 	key := liveTurn(t, dies, newOwner())
 	if begun, err := dies.BeginTurn(t.Context(), key.Owner, aTurn(key.SessionID, "first in the queue, on the node that dies")); err != nil || begun.Queued == nil {
-		t.Fatalf("%+v, %v", begun, err)
+		t.Fatalf("BeginTurn: %+v, %v; want a place in the queue", begun, err)
 	}
 	turn := aTurn(key.SessionID, "waiting")
 	var queued *conversation.Queued

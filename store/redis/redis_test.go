@@ -77,7 +77,7 @@ func admit(t *testing.T, s *Store, p auth.Principal) (limit.Decision, error) {
 	err := s.Admit(auth.WithAdmission(t.Context(), a))
 	d, decided := a.Decision()
 	if refused := new(auth.LimitError); (err == nil || errors.As(err, &refused)) != decided || a.Pending() == decided {
-		t.Errorf("Admit: error %v, decision %+v, %v", err, d, decided)
+		t.Errorf("Admit: error %v, decision %+v, decided: %v", err, d, decided)
 	}
 	return d, err
 }

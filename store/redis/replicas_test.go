@@ -112,6 +112,6 @@ func TestOpen_InvalidWaitReplicas_Refused(t *testing.T) {
 	}
 	o, err := parseURL("redis+sentinel://a/m?waitReplicas=2&sentinelPassword=x")
 	if err != nil || o.waitReplicas != 2 {
-		t.Errorf("%+v, %v", o, err)
+		t.Errorf("a URL with waitReplicas=2: options %+v, error %v", o, err)
 	}
 }

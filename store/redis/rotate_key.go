@@ -49,7 +49,7 @@ func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, s
 }
 
 // rotate gives a key a new secret, and returns the script's result. If look is set, rotate changes nothing: it returns
-// auth.ErrKeyNotFound unless secret is already the key's newest.
+// auth.ErrKeyNotFound unless secret is already the key's newest secret.
 func (s *Store) rotate(ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix string, look bool) (any, error) {
 	tag := ownerTag(owner)
 	reply, err := s.run(ctx, rotateKeyScript, tag, []string{keyKey(tag, keyID)},

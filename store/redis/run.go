@@ -11,13 +11,13 @@ import (
 	"parley/conversation"
 )
 
-// run runs a script in one round trip and returns its result: nil, an int64, a string, or a []any of these. All keys must have
-// the hash tag tag; tag is "" for keys without a tag. All writes to keys with a tag use run or runAll, except the SETRANGE of
+// run runs a script in one round trip and returns its result: nil, an int64, a string, or a []any of these. tag is the
+// hash tag of all keys, "" for keys without a tag. All writes to keys with a tag use run or runAll, except the SETRANGE of
 // Journal.
 //
 // If the script has the property admits or reserves, and ctx has a pending admission, the script admits the request first. If the
 // script refuses the request, the operation does not run, and the error is auth.ErrInvalidToken or an *auth.LimitError. Other
-// errors are those of fault.
+// errors come from script.fault.
 //
 // After a lost reply, the script may have run. run sends it again, once, if it is idempotent and counts no request. If the
 // replicas do not acknowledge a durable script in time, the error is conversation.ErrUnavailable, although the script has run. If
@@ -26,8 +26,9 @@ func (s *Store) run(ctx context.Context, sc *script, tag string, keys []string, 
 	return s.runWith(ctx, sc, tag, keys, nil, args...)
 }
 
-// runWith runs a script like run, and then the commands in beside, in the same round trip. In a Cluster, commands for another
-// server may run before the script. If only a command of beside fails, the error is conversation.ErrUnavailable.
+// runWith runs a script like run. beside holds commands that run after the script, in the same round trip. In a Cluster, a
+// command for another server may run before the script. If only a command of beside fails, the error is
+// conversation.ErrUnavailable.
 func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []string, beside [][]any, args ...any) (any, error) {
 	var admission *auth.Admission
 	counted := false
@@ -48,7 +49,7 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 	if err != nil && sc.idempotent() && !counted && ctx.Err() == nil && isLost(err) {
 		reply, err = s.send(ctx, sc, keys, beside, args)
 	}
-	if errors.Is(err, conversation.ErrUnavailable) { // a command beside the script failed
+	if errors.Is(err, conversation.ErrUnavailable) { // a command in beside failed
 		return nil, err
 	}
 	if err != nil {
@@ -105,9 +106,9 @@ func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	return replies, errs
 }
 
-// pipeline runs calls in one pipeline. If numbers is nil, it runs all calls and sends the digests of the scripts. Otherwise it
-// runs the calls with these indices and sends the texts of the scripts. It returns the indices of the calls that did not run
-// because the server does not know the script.
+// pipeline runs calls in one pipeline. If numbers is nil, it runs all calls and sends the digests of the scripts. Otherwise
+// numbers holds the indices of the calls to run, and pipeline sends the texts of the scripts. It returns the indices of the calls
+// that did not run because the server does not know the script.
 func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs []error, numbers []int) (missing []int) {
 	byText := numbers != nil
 	if !byText {
@@ -141,7 +142,7 @@ func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs 
 	return missing
 }
 
-// send sends the digest of a script. If the server does not know the script, send then sends its text.
+// send sends the digest of a script. If the server does not know the script, send also sends the script's text.
 func (s *Store) send(ctx context.Context, sc *script, keys []string, beside [][]any, args []any) (any, error) {
 	reply, err := s.sendCommand(ctx, command(ctx, sc, false, keys, args), beside)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -168,7 +169,7 @@ func (s *Store) sendCommand(ctx context.Context, cmd *redis.Cmd, beside [][]any)
 	return reply, s.checkAll(others)
 }
 
-// queue adds commands to a pipeline. It returns them in the form that holds their results after Exec.
+// queue adds commands to a pipeline. It returns a redis.Cmd for each command, which holds the result after Exec.
 func queue(ctx context.Context, pipe redis.Pipeliner, commands [][]any) []*redis.Cmd {
 	queued := make([]*redis.Cmd, len(commands))
 	for i, command := range commands {

@@ -59,8 +59,8 @@ func TestMistakesIn_EachMistake_Found(t *testing.T) {
 	for operation, want := range map[string]string{
 		"local function charge(n) return 0 end":              "charge is defined twice",
 		"local WINDOW_SPAN = 61":                             "WINDOW_SPAN is defined twice",
-		"local function f(charge) return charge end":         "charge hides a definition",
-		"for charge = 1, 2 do end":                           "charge hides a definition",
+		"local function f(charge) return charge end":         "charge shadows a definition",
+		"for charge = 1, 2 do end":                           "charge shadows a definition",
 		"chrge(1)":                                           "unknown global chrge",
 		"total = 1":                                          "assigns the global total",
 		"redis.call('GET', TAG .. ':s:' .. ARGV[1])":         "builds a key by hand: ':s:'",
@@ -113,10 +113,10 @@ func mistakesIn(text string) (mistakes []string) {
 	for _, c := range constants() {
 		fromGo[c.name] = fmt.Sprint(c.value)
 	}
-	hidden := func(names ...string) {
+	shadowed := func(names ...string) {
 		for _, name := range names {
 			if defined[name] != nil {
-				report("%s hides a definition", name)
+				report("%s shadows a definition", name)
 			}
 		}
 	}
@@ -137,7 +137,7 @@ func mistakesIn(text string) (mistakes []string) {
 			}
 		case *ast.LocalAssignStmt:
 			if !top {
-				hidden(n.Names...)
+				shadowed(n.Names...)
 				return
 			}
 			for i, name := range n.Names {
@@ -152,11 +152,11 @@ func mistakesIn(text string) (mistakes []string) {
 				n.Exprs = nil // so that walk does not report the parts of keys in the generated code
 			}
 		case *ast.FunctionExpr:
-			hidden(n.ParList.Names...)
+			shadowed(n.ParList.Names...)
 		case *ast.NumberForStmt:
-			hidden(n.Name)
+			shadowed(n.Name)
 		case *ast.GenericForStmt:
-			hidden(n.Names...)
+			shadowed(n.Names...)
 		case *ast.NumberExpr:
 			var value float64
 			if _, err := fmt.Sscan(n.Value, &value); (err != nil || value > maxTyped) && !slices.Contains(luaUnits, n.Value) {

@@ -25,8 +25,8 @@ type place struct {
 	timer   *time.Timer   // guarded by waiters.mu; nil until await
 }
 
-// register adds a place. The caller must then call drop or await. If the waiter has an earlier place, register closes its
-// granted.
+// register adds a place. The caller must then call drop or await. If the waiter has an earlier place, register
+// removes that place and closes its granted.
 func (w *waiters) register(sessionID, waiter string) *place {
 	p := &place{word: waiterWord(sessionID, waiter), granted: make(chan struct{})}
 	w.mu.Lock()
@@ -52,8 +52,8 @@ func (w *waiters) await(p *place, live string) *conversation.Queued {
 	return &conversation.Queued{Granted: p.granted, Live: live}
 }
 
-// wake wakes the waiter that word, a waiterWord, names: it closes granted of the waiter's place. It ignores a waiter that has no
-// place here.
+// wake wakes a waiter of this process: it closes granted of the waiter's place. word is a waiterWord. wake ignores a waiter that
+// has no place in waiters.
 func (w *waiters) wake(word string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

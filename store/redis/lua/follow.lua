@@ -1,5 +1,5 @@
--- Makes a node a follower of a session. If another node writes in the session, that node is notified. From its next tick on, it
--- sends wake-ups to the follower.
+-- Makes a node a follower of a session. If another node writes in the session, that node is notified. From the next tick on, the
+-- writing node sends wake-ups to the follower.
 -- KEYS[1] the session
 -- ARGV[1] the session's id · ARGV[2] the node that follows · ARGV[3] lease in milliseconds
 -- Result: session_view · nil no such session

@@ -1,5 +1,5 @@
--- Returns the live turn that a waiter began although the result of BeginTurn was lost. If the waiter has no live turn, it voids
--- the waiter: the waiter leaves the queue, and a BeginTurn of this waiter that arrives later begins no turn.
+-- Returns the live turn of a waiter, after the result of BeginTurn was lost. If the waiter has no live turn, it voids the waiter:
+-- the waiter leaves the queue, and a BeginTurn of this waiter that arrives later begins no turn.
 -- KEYS[1] the session
 -- ARGV[1] the session's id · ARGV[2] waiter · ARGV[3] node
 -- Result: {'begun', …}, the result of turn_view · {'none'} the waiter is void

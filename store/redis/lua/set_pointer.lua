@@ -1,5 +1,5 @@
--- Stores the pointer of a secret: the API key to which the secret belongs, or that the secret was removed. If the stored pointer
--- has a later version, it is kept: pointers are written after their API key, so two writers can arrive in any order.
+-- Stores the pointer of a secret. The pointer names the secret's API key, or marks the secret as removed. If the stored pointer
+-- has a later version, the script keeps it. A pointer is written after the API key, so two writers can arrive in any order.
 -- KEYS[1] the pointer
 -- ARGV[1] version of the API key · ARGV[2] presenter (set_pointer.go) as JSON, '' if the secret was removed
 -- ARGV[3] expiry in milliseconds, '' for never

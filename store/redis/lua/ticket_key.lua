@@ -1,4 +1,4 @@
--- Returns the key that seals the tickets of all nodes. The first call stores it.
+-- Returns the key that seals the tickets of all nodes. The first call stores the key.
 -- KEYS[1] ticket-key
 -- ARGV[1] a new key, which is stored if no key is stored
 -- Result: the stored key

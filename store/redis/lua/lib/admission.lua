@@ -1,5 +1,5 @@
--- Admits a request before its operation, in the same script: checks the API key of the request, and counts the request. script.go
--- turns the operation into a function that gets the KEYS and ARGV after those below.
+-- This library admits a request before the operation, in the same script: it checks the API key and counts the request. script.go
+-- turns the operation into a function. Its KEYS and ARGV are those that follow the KEYS and ARGV listed here.
 -- Defines: admitted, reserve_tokens.
 --
 -- KEYS[1] record of the API key · KEYS[2] window of requests · KEYS[3] window of tokens · KEYS[4] test keys' requests of a day

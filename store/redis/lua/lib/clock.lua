@@ -1,4 +1,4 @@
--- The time by the server's clock at the start of the script.
+-- This library reads the server's clock, once in a script.
 -- Defines: second, now.
 
 local clock = redis.call('TIME')

@@ -1,4 +1,5 @@
--- The nodes that follow a session. They show the session to viewers, and are notified when the session changes.
+-- This library stores the followers of a session: the nodes that show the session to viewers. They are notified when the session
+-- changes.
 -- Defines: add_follower, followers_of.
 
 -- Adds a node to a session's followers, or renews the node's lease.

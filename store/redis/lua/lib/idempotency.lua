@@ -1,4 +1,4 @@
--- Idempotency keys, which identify repeated requests (conversation.Idempotency).
+-- This library stores idempotency keys, which identify repeated requests (conversation.Idempotency).
 -- Defines: recall, remember.
 
 -- Looks up an idempotency key. It returns a table with what an earlier request with this key and digest created: session, asked

@@ -1,5 +1,5 @@
--- Wake-ups: messages to the inboxes of nodes. A wake-up names a session that the node must look at again. A lost wake-up delays
--- text but loses none, because nodes also poll.
+-- This library sends wake-ups: messages to the inboxes of nodes. A wake-up names a session that the node must look at again. A
+-- lost wake-up delays text but loses none, because nodes also poll.
 -- Defines: notify_node, notify_followers, stop_reply.
 
 -- Sends a word to a node's inbox (schema.go lists the words).

@@ -1,5 +1,5 @@
--- The context of a turn, from which Go plans the prompt: the newest messages that fit the window, the index, the vectors and the
--- summary.
+-- This library reads the context of a turn: the newest messages that fit the window, the index, the vectors and the summary. Go
+-- plans the prompt from the context.
 -- Defines: reply_room, budget, context_view, turn_view.
 
 -- reply_room returns the tokens of a window that are reserved for the reply. budget returns the tokens that are left for the
@@ -7,9 +7,8 @@
 local function reply_room(window) return math.min(math.floor(window / REPLY_SHARE), MAX_REPLY_ROOM) end
 local function budget(window) return window - reply_room(window) - PROMPT_OVERHEAD end
 
--- Returns messages of a session, newest first: all that fit the budget, and one more. before is the end of a range for ZRANGE
--- BYLEX:
--- '+', or '(' and the id before which the messages must be.
+-- Returns messages of a session, newest first: all that fit the budget, and one more. before limits the range for
+-- ZRANGE BYLEX: it is '+' for all messages, or '(' and the id of the first message that is too new.
 local function history(s, before)
   local left, messages, chunk = budget(s.window), {}, HISTORY_FIRST_READ
   while true do
@@ -37,7 +36,7 @@ local function vectors_of(s, indexed)
 end
 
 -- Returns five parts of a conversation.Context: the messages, newest first; the indexed messages, newest first; the vectors of
--- the indexed messages; the id of the last message in the summary; the summary's record. before is the same as for history.
+-- the indexed messages; the id of the last message in the summary; the summary's record. before is a limit as in history.
 -- tokens is the size of the history with the new message. The second and third part are empty if tokens fits the budget, or if
 -- the session needs no index.
 local function context_view(s, before, tokens)

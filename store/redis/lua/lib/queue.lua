@@ -1,5 +1,5 @@
--- The queue of a session: its waiters in order. When the session becomes free, it is granted to the first waiter, which then
--- leaves the queue and may begin its turn.
+-- This library manages the queue of a session, a list of waiters. When the session becomes free, it is granted to the first
+-- waiter. This waiter leaves the queue and may begin its turn.
 -- Defines: enqueue, leave, grant_next, may_take, turn_taken, drop_waiters_of, wake_all, WOKEN.
 --
 -- A waiter tries again at least every second (waiterRetry in Go), which shows that the waiter is alive. queue_of drops a waiter

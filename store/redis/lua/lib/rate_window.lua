@@ -1,5 +1,5 @@
--- Rolling windows of a minute. The functions do the same as those of limit.Window (auth/limit/window.go), step by step.
--- TestLimits_SameAsAuthLimit compares the two implementations.
+-- This library counts requests and tokens in rolling windows of a minute. The functions do the same as those of limit.Window
+-- (auth/limit/window.go), step by step. TestLimits_RandomCalls_SameAsAuthLimit compares the two implementations.
 -- Defines: window_at, window_add, window_wait, window_reset, window_save, reserve, settle, charge.
 --
 -- A window is stored as a string: newest and shift (doubles), total and WINDOW_SPAN counts (32 bits each). The string expires

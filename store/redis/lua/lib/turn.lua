@@ -1,4 +1,4 @@
--- The end of a turn: it settles the turn's reservation, empties the journal, and grants the session to the next waiter.
+-- This library ends turns. It settles the turn's reservation, empties the journal, and grants the session to the next waiter.
 -- Defines: reservation_save, reservation_at, settle_turn, empty_journal, end_turn.
 --
 -- The reservation of a turn has a key of its own, which outlives the session by an hour. It holds the reply, the fencing token,

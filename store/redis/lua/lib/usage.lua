@@ -1,4 +1,5 @@
--- Counts of usage (conversation/usage). The counts of a day are a hash: the field is hour × FIELDS_AN_HOUR + usage.Field.
+-- This library stores counts of usage (conversation/usage). The counts of a day are a hash: the field is hour × FIELDS_AN_HOUR +
+-- usage.Field.
 -- Defines: count_usage, counts_from, last_packable_day, pack_day.
 --
 -- Operations add counts to today or, because a session lives for 24 hours, to yesterday. pack_day packs the counts of an older
