@@ -91,8 +91,8 @@ func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply
 	return parts[1], nil
 }
 
-// decisionOf returns the decision of the limit of requests a minute and, for a test key, of the limit of requests a day. figures
-// are used, reset and wait of each limit. It reports whether figures are valid.
+// decisionOf returns the decision on a request. figures are used, reset and wait of the limit of requests a minute. For a test
+// key, the same figures of the limit of requests a day follow. decisionOf reports whether figures are valid.
 func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
 	all := []limit.Status{
 		{By: limit.ByRequests, Limit: a.Limits.RequestsPerMinute}, {By: limit.ByDay, Limit: limit.TestKeyRequestsPerDay},

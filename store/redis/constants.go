@@ -18,17 +18,17 @@ const (
 	// A waiter that does not try again for waiterTimeout loses its place in the queue, or its grant. waiterTimeout is five times
 	// waiterRetry, so that a slow moment costs no place. It is not longer, because the turns of a dead node also end within 5 s.
 	waiterTimeout = 5 * time.Second
-	// A waiter stays void for voidKept after ResumeTurn: longer than a BeginTurn takes to reach Redis.
+	// A waiter stays void for voidKept after ResumeTurn. A BeginTurn takes less time to reach Redis.
 	voidKept = time.Minute
-	// A turn can be settled until reservationOutlives after the expiry of its session: longer than a reply can last.
+	// A turn can be settled until reservationOutlives after the expiry of its session. No reply lasts that long.
 	reservationOutlives = time.Hour
-	// The journal of an ended turn is kept, empty, for journalOutlives, because a node that was suspended may still write to it.
+	// The journal of an ended turn is emptied, and kept for journalOutlives: a node that was suspended may still write to it.
 	journalOutlives = 5 * time.Minute
 	// A rate window expires windowKept seconds after its last change. All its counts are too old to matter by then: a count
 	// matters for at most 121 s, even if the clock was set back.
 	windowKept = 130
-	// One operation removes up to prunedAtOnce expired sessions from the indices. That takes less than a millisecond, and removes
-	// sessions faster than an operation creates them.
+	// One operation removes up to prunedAtOnce expired sessions from the indices. That takes less than a millisecond. An
+	// operation adds one session at most, so expired sessions do not pile up.
 	prunedAtOnce = 100
 	// A script that reads the history reads the newest historyFirstRead messages first, because many sessions have no more. Then
 	// it reads historyRead messages at a time.
@@ -74,7 +74,7 @@ func constants() []constant {
 
 		{"MESSAGE_OVERHEAD", window.MessageOverhead},
 		{"PROMPT_OVERHEAD", window.PromptOverhead},
-		{"REPLY_SHARE", 4096 / window.ReplyRoom(4096)}, // the reply room is the window divided by this
+		{"REPLY_SHARE", 4096 / window.ReplyRoom(4096)}, // the reply room is the window divided by REPLY_SHARE
 		{"MAX_REPLY_ROOM", window.ReplyRoom(math.MaxInt)},
 		{"INDEX_LIMIT", conversation.IndexLimit},
 		{"HISTORY_FIRST_READ", historyFirstRead},

@@ -44,10 +44,10 @@
 //
 // # Journal
 //
-// At each tick, a node writes the new text of all its live replies in one pipeline, each with SETRANGE at its offset. The offset
-// makes a repeat harmless, and SETRANGE costs Redis a third of a script. But on an expired key, SETRANGE would create a key that
-// never expires. So a script that checks the key does the first write of each reply, and one write about every five minutes. For
-// the same reason, the key of an ended turn stays for five minutes, empty.
+// At each tick, a node writes the new text of all its live replies in one pipeline: one SETRANGE for each reply, at the reply's
+// offset. The offset makes a repeat harmless, and SETRANGE costs Redis a third of a script. But on an expired key, SETRANGE would
+// create a key that never expires. So a script that checks the key does the first write of each reply, and one write about every
+// five minutes. For the same reason, the key of an ended turn stays for five minutes, empty.
 //
 // # Nodes
 //
@@ -62,11 +62,11 @@
 // # Wake-ups and polling
 //
 // A node follows each session that it shows: it holds a lease of 20 s and renews the lease every 5 s. Each node has one inbox, a
-// pub/sub channel. If a script changes a session that the node follows, it publishes a wake-up to the inbox. At each tick, the
-// node that writes a reply also notifies the followers of the session. A wake-up only says "look again", so a lost wake-up delays
-// text but loses none. Nodes poll sessions with a live reply every second and others every 5 s. They poll all sessions after the
-// inbox has reconnected. Pub/sub has no acknowledgements, so a node pings its inbox each second and reconnects after 3 s of
-// silence.
+// pub/sub channel. If a script changes a session that the node follows, the script publishes a wake-up to the inbox. At each
+// tick, the node that writes a reply also notifies the followers of the session. A wake-up only says "look again", so a lost
+// wake-up delays text but loses none. Nodes poll sessions with a live reply every second and others every 5 s. They poll all
+// sessions after the inbox has reconnected. Pub/sub has no acknowledgements, so a node pings its inbox each second and reconnects
+// after 3 s of silence.
 //
 // A send that waits in a session's queue tries again every second, and is woken when the session is granted to it. A waiter that
 // has not tried for 5 s is dropped, and a grant that is not used within 5 s goes to the next waiter.

@@ -15,8 +15,8 @@ var endTurnScript = newScript("end_turn", wakes|idempotent|durable)
 var errStreaming = errors.New("redis: EndTurn needs a reply that has ended")
 
 // EndTurn implements conversation.Store. After a lost response, the script is sent once more. If the first run ended the turn,
-// EndTurn returns ErrFenced and the stored reply, which is the reply that this call has stored. If the reply has been cleared
-// since, EndTurn returns ErrFenced and an empty message.
+// EndTurn returns ErrFenced and the reply that the first run stored. If the reply has been cleared since, EndTurn returns
+// ErrFenced and an empty message.
 func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	if reply.Status == stream.Streaming || reply.Status == "" {
 		return conversation.Message{}, errStreaming

@@ -9,7 +9,7 @@ import (
 
 var followScript = newScript("follow", admits|idempotent)
 
-// Follow implements conversation.Nodes. The script notifies the node that writes in the session. From its next tick on, that node
+// Follow implements conversation.Nodes. The script notifies the node that writes in the session. From the next tick on, that node
 // sends wake-ups to this node.
 func (s *Store) Follow(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
 	now, tag := time.Now(), tagOfOwner(owner)

@@ -27,8 +27,8 @@ func (s *Store) beatLoop(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		_ = s.beat(ctx)        // if it fails, it sets membership.lost
-		_ = s.removeStale(ctx) // if it fails, reclaim makes the members stale again
+		_ = s.beat(ctx)        // a failed beat sets membership.lost
+		_ = s.removeStale(ctx) // if the removal fails, reclaim repeats it
 		now := time.Now()
 		s.followers.sweep(now)
 		s.journal.sweep(now)

@@ -89,7 +89,7 @@ func TestJournal_Tick_OneRoundTrip(t *testing.T) {
 		}
 	}
 	must(t, writer.Journal(t.Context(), batch)) // the first call also checks that the journals exist
-	suspend(writer, true)                       // a heartbeat would be counted
+	suspend(writer, true)                       // because its heartbeats would be counted
 	must(t, writer.removeStale(t.Context()))
 	var c trips
 	writer.db.AddHook(&c)

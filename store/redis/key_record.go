@@ -12,8 +12,8 @@ import (
 )
 
 // keyRecord is the record of an API key in the slot of its account. The record decides whether the key works. A pointer in
-// another slot leads from the hash of a secret to the key (set_pointer.go). So a node finds a key that is new to it in one round
-// trip.
+// another slot leads from the hash of a secret to the key (set_pointer.go). So a node needs one round trip to find
+// a key that it has not seen before.
 //
 // A change is stored in the record first, and then in the pointers. If a node dies in between, a pointer may stay for a secret
 // that no longer works. Such a pointer is harmless, because every admission checks the record.

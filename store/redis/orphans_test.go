@@ -60,7 +60,7 @@ func die(t *testing.T, s *Store) {
 	must(t, err)
 }
 
-// endTurns calls EndOrphans on a node until that number of turns is ended. Then one more EndOrphans must end none.
+// endTurns calls EndOrphans on a node until it has ended the given number of turns. The next EndOrphans must end no turn.
 func endTurns(t *testing.T, s *Store, turns int) {
 	t.Helper()
 	ended := 0

@@ -11,7 +11,7 @@ import (
 var pollScript = newScript("poll", idempotent)
 
 // Poll implements conversation.Nodes, in one round trip to each server. It renews this node's lease of a session if the last
-// renewal was followAgain ago.
+// renewal was at least followAgain ago.
 func (s *Store) Poll(ctx context.Context, followed []conversation.Followed) ([]conversation.Update, error) {
 	now := time.Now()
 	calls, due := make([]call, len(followed)), make([]bool, len(followed))

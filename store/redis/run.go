@@ -189,8 +189,8 @@ func (s *Store) checkAll(commands []*redis.Cmd) (first error) {
 	return first
 }
 
-// onceOnly is a command that the go-redis client never retries. Without onceOnly, its Cluster client would retry the command
-// after a lost reply. The client still follows redirections.
+// onceOnly is a command that the go-redis client never retries. Without onceOnly, the client of a Cluster would retry the
+// command after a lost reply. The client still follows redirections.
 type onceOnly struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.

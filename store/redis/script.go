@@ -39,8 +39,8 @@ func (sc *script) has(p property) bool { return sc.is&p != 0 }
 func (sc *script) admits() bool     { return sc.has(admits | reserves) }
 func (sc *script) idempotent() bool { return sc.has(reads | idempotent) }
 
-// newScript returns the script lua/NAME.lua. The first run composes its text, so a process that uses another store composes no
-// scripts.
+// newScript returns the script lua/NAME.lua. The first run composes the script's text, so a process that uses another store
+// composes no scripts.
 func newScript(name string, is property) *script {
 	return &script{name: name, is: is, compiled: sync.OnceValue(func() compiled { return compile(source(name+".lua"), is) })}
 }

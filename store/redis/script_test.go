@@ -24,7 +24,7 @@ var allScripts = []*script{
 	touchKeyScript, useTicketScript,
 }
 
-// luaFiles returns the names of the Lua files in a folder of lua, without the extension.
+// luaFiles returns the names of the Lua files in a folder below lua, without the extension.
 func luaFiles(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	files, err := sources.ReadDir(path.Join("lua", folder))
@@ -87,8 +87,8 @@ const maxTyped = 11
 
 var luaUnits = []string{"24", "1000"} // hours of a day, milliseconds of a second
 
-// mistakesIn returns the mistakes in a composed script: names that are defined twice or shadowed, unknown globals, and names of
-// keys and constants that Go does not define.
+// mistakesIn returns the mistakes in a composed script: names that are defined twice or shadowed, unknown globals, names of keys
+// that the script builds itself, and numbers and texts that should be constants from Go.
 func mistakesIn(text string) (mistakes []string) {
 	report := func(format string, args ...any) { mistakes = append(mistakes, fmt.Sprintf(format, args...)) }
 	_, code, _ := strings.Cut(text, "\n") // the shebang

@@ -11,8 +11,8 @@ import (
 	"parley/stream"
 )
 
-// TestStore_TwoNodes runs the suite storetest on two nodes. Calls go to the nodes by turns, and must have the same results as on
-// one node.
+// TestStore_TwoNodes runs the suite storetest on two nodes. Calls go to the two nodes alternately, and must have the same
+// results as on one node.
 func TestStore_TwoNodes(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
 		nodes := &alternating{nodes: []*Store{newStore(t), newStore(t)}}
@@ -23,7 +23,7 @@ func TestStore_TwoNodes(t *testing.T) {
 	})
 }
 
-// alternating is a store that passes calls to its nodes by turns.
+// alternating is a store that passes calls to its nodes alternately.
 type alternating struct {
 	nodes []*Store
 	calls atomic.Int64

@@ -39,7 +39,7 @@ type Store struct {
 //
 // User and password are percent-encoded. TLS trusts the system's root certificates.
 //
-// With ?waitReplicas=N (0 to 100; not for a Cluster), every durable operation (see Durability above) waits up to 1 s until N
+// With ?waitReplicas=N (0 to 100; not for a Cluster), every durable operation (see Durability in doc.go) waits up to 1 s until N
 // replicas have its writes. So a fail-over to one of these replicas loses no acknowledged write. If fewer replicas have the
 // writes in time, the error is conversation.ErrUnavailable, although the operation has taken effect. From then on, durable
 // operations do not start until N replicas have caught up. Live text, heartbeats, summaries and reads never wait.

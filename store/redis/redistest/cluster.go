@@ -9,7 +9,7 @@ import (
 
 // Nodes is a Cluster of three masters without replicas.
 type Nodes struct {
-	URL     string // URL of the store, for Open
+	URL     string // URL of a store on this Cluster, for redis.Open
 	Masters []*Server
 }
 

@@ -13,7 +13,7 @@ import (
 
 // Proxy is a proxy to a server. It can inject faults. Its methods must be called from the goroutine of the test.
 type Proxy struct {
-	URL  string // URL of the store, through the proxy
+	URL  string // URL of a store on the server, through the proxy
 	Addr string // host:port
 
 	t     testing.TB

@@ -10,7 +10,7 @@ import (
 
 // Watched is a master and its replica, monitored by Sentinels.
 type Watched struct {
-	URL       string // URL of the store, for Open
+	URL       string // URL of a store on this master, for redis.Open
 	Master    *Server
 	Replica   *Server
 	Sentinels []*Server

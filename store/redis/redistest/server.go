@@ -27,7 +27,7 @@ const timeout = time.Minute
 
 // Server is a redis-server process. Its methods must be called from the goroutine of the test.
 type Server struct {
-	URL  string // URL of the store, for Open
+	URL  string // URL of a store on this server, for redis.Open
 	Addr string // host:port
 
 	t     testing.TB

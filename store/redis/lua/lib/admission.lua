@@ -1,5 +1,5 @@
 -- This library admits a request before the operation, in the same script: it checks the API key and counts the request. script.go
--- turns the operation into a function. Its KEYS and ARGV are those that follow the KEYS and ARGV listed here.
+-- turns the operation into a function. The function gets the KEYS and ARGV that follow those listed here.
 -- Defines: admitted, reserve_tokens.
 --
 -- KEYS[1] record of the API key · KEYS[2] window of requests · KEYS[3] window of tokens · KEYS[4] test keys' requests of a day
@@ -9,7 +9,7 @@
 -- Result: {admission, result of the operation}. admission is one of
 --   {'none'}                        no request was counted
 --   {'key'}                         the API key does not work; the operation did not run
---   {'admitted', used, reset, wait} figures of the limit of requests a minute; for a test key, those of the day follow
+--   {'admitted', used, reset, wait} of the limit of requests a minute; for a test key, then of the limit of requests a day
 --   {'refused', …}                  the same figures; the operation did not run
 
 -- Reports whether a secret works for an API key now. key is the name of the API key's record, secret the hash of the secret.
@@ -63,8 +63,8 @@ local function admit()
   return {decision, w.total, window_reset(w), wait, d.count, (d.number + 1) * DAY_SECONDS, day_wait}
 end
 
--- Reserves tokens of the account's limit of tokens a minute, like reserve. If the operation has no request, it reserves nothing.
--- Call it after every check that can refuse.
+-- Reserves tokens in the account's window of tokens a minute, and returns the results of reserve. Without an admission, it
+-- reserves nothing. Call it after every check that can refuse the request.
 local function reserve_tokens(tokens)
   if ARGV[1] == '' then return {0, 0} end
   return reserve(KEYS[3], tokens, tonumber(ARGV[4]))

@@ -8,7 +8,7 @@
 -- Returns a limit, bounded to 0 … MAX_LIMIT.
 local function bounded(limit) return math.min(math.max(limit, 0), MAX_LIMIT) end
 
--- Sets n counts to zero, from index i (the first is 0).
+-- Sets n counts to zero, beginning with the count at index i. The first index is 0.
 local function window_clear(w, i, n)
   local first, last = 4 * i + 1, 4 * (i + n)
   local at = string.find(w.counts, '[^%z]', first)
@@ -98,7 +98,8 @@ local function window_reset(w)
 end
 
 -- Reserves tokens in the window at key, but no more than limit. Returns {second, tokens}, which settle needs later. If the tokens
--- do not fit, it reserves none and returns nil and {used, reset, wait}. Call it after every check that can refuse.
+-- do not fit, it reserves none and returns nil and {used, reset, wait}. Call it after every check that can refuse the
+-- request.
 local function reserve(key, tokens, limit)
   if tokens <= 0 then return {0, 0} end
   local w = window_at(key)
