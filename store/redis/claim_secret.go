@@ -20,7 +20,7 @@ func (s *Store) claimSecret(ctx context.Context, hash auth.Hash) error {
 	return err
 }
 
-// unclaimSecret removes the claim of a secret after its key could not be stored. cause is the error. If cause is
+// unclaimSecret removes the claim of a secret after its key could not be stored. cause is the error of that attempt. If cause is
 // conversation.ErrUnavailable, the key may have been stored, so the claim stays until it expires.
 func (s *Store) unclaimSecret(ctx context.Context, hash auth.Hash, cause error) {
 	if !errors.Is(cause, conversation.ErrUnavailable) {

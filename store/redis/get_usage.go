@@ -105,7 +105,8 @@ func (d *day) addPacked(packed string) bool {
 	}
 	field := 0
 	for ; numbers > 0 && !r.bad; numbers -= 2 {
-		field += int(min(max(r.number(), 0), int64(len(d.buckets)*fieldsAnHour))) // min prevents an overflow; add refuses a field that is too large
+		// min prevents an overflow; add refuses a field that is too large.
+		field += int(min(max(r.number(), 0), int64(len(d.buckets)*fieldsAnHour)))
 		if n := r.number(); !r.bad && !d.add(field, n) {
 			return false
 		}

@@ -151,7 +151,7 @@ func (s *Store) write(ctx context.Context, writes []redis.Cmder, wakeUps map[str
 	defer cancel()
 	pipe := s.db.Pipeline()
 	for _, write := range writes {
-		_ = pipe.Process(ctx, write) // queues it
+		_ = pipe.Process(ctx, write) // only queues the command
 	}
 	if s.clustered && len(writes) > 0 {
 		if _, err := pipe.Exec(ctx); err != nil {

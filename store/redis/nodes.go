@@ -16,7 +16,7 @@ const reclaimInterval = 2 * time.Second
 
 // membership holds the state of this process as a node, and what its last heartbeat found out about the other nodes.
 type membership struct {
-	interval, deadAfter time.Duration // static; heartbeatInterval and deadAfter, shorter in tests
+	interval, deadAfter time.Duration // static; the constants heartbeatInterval and deadAfter
 
 	mu sync.Mutex
 	// guarded by mu

@@ -90,7 +90,7 @@ func wantSameBytes(t *testing.T, command []string) {
 		x, err := readIndexed(want)
 		must(t, err)
 		written, want = appendTerms(record.AppendIndexed(nil, &x), x.Terms), want[idLength+1:]
-	case strings.Contains(key, ":f:") && command[0] == "HSET": // figures, last, record
+	case strings.Contains(key, ":f:") && command[0] == "HSET": // the command sets figures, last and record, in this order
 		var summary conversation.Summary
 		must(t, record.ReadSummary(want, &summary))
 		written = record.AppendSummaryFigures(record.AppendSummaryText(nil, &summary), &summary)

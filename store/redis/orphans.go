@@ -34,7 +34,7 @@ func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (in
 	if !s.membership.joined() {
 		return 0, nil
 	}
-	if err := s.beat(ctx); err != nil { // finds the nodes that are dead now, not a second ago
+	if err := s.beat(ctx); err != nil { // updates the list of dead nodes, which may be a second old
 		return 0, err
 	}
 	now := time.Now()

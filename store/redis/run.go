@@ -121,7 +121,7 @@ func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs 
 	for at, i := range numbers {
 		c := calls[i]
 		commands[at] = command(ctx, c.script, byText, c.keys, c.args)
-		_ = pipe.Process(ctx, onceOnly{commands[at]}) // queues it
+		_ = pipe.Process(ctx, onceOnly{commands[at]}) // only queues the command
 		isDurable = isDurable || c.script.has(durable)
 	}
 	var waits []*redis.Cmd
@@ -159,7 +159,7 @@ func (s *Store) sendCommand(ctx context.Context, cmd *redis.Cmd, beside [][]any)
 		return result(cmd)
 	}
 	pipe := s.db.Pipeline()
-	_ = pipe.Process(ctx, onceOnly{cmd}) // queues it
+	_ = pipe.Process(ctx, onceOnly{cmd}) // only queues the command
 	others := queue(ctx, pipe, beside)
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	reply, err := result(cmd)

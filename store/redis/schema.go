@@ -17,8 +17,8 @@ import (
 // All keys of an account in a mode begin with its tag, {a:<account>:<l|t>}, which Redis Cluster hashes to one slot:
 //
 //	TAG:account       hash    tier, version (of the tier). The tier of the live mode decides; the test mode has a copy.
-//	                          An account exists if its live mode's key exists.
-//	TAG:keys          list    ids of keys, newest first
+//	                          An account exists if the live mode's key of this kind exists.
+//	TAG:keys          list    ids of API keys, newest first
 //	TAG:key:<keyId>   hash    the record of an API key (fields: lua/list_keys.lua); stays when the API key is revoked
 //	TAG:requests      string  requests a minute: a window (lua/lib/rate_window.lua); expires 130 s after its last change
 //	TAG:tokens        string  tokens a minute: a window in the same format

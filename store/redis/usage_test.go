@@ -44,7 +44,7 @@ func fillYear(t *testing.T, s *Store, tag string, now usage.Hour) {
 func blocked(redis *redistest.Server) time.Duration {
 	var all time.Duration
 	for line := range strings.Lines(redis.Do("INFO", "commandstats")) {
-		if _, figures, found := strings.Cut(line, "cmdstat_eval"); found { // and evalsha
+		if _, figures, found := strings.Cut(line, "cmdstat_eval"); found { // matches eval and evalsha
 			_, figures, _ = strings.Cut(figures, "usec=")
 			figures, _, _ = strings.Cut(figures, ",")
 			n, _ := strconv.Atoi(figures)

@@ -14,7 +14,7 @@
 --   {'conflict'}                          another request used the idempotency key
 --   {'gone'}                              no such session
 --   {'void'}                              resume_turn.lua has voided the waiter
---   {'overflow', tokens, window}          the message does not fit the window; if the session has no summaries, nor the history
+--   {'overflow', tokens, window}          the prompt would not fit the window
 --   {'tokens', {used, reset, wait}}       the limit of tokens a minute is exceeded
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end

@@ -1,5 +1,5 @@
--- This library reads and writes sessions. A session is a Lua table with the fields of the session's hash (schema.go), and id.
--- Numeric fields are numbers. A field that is not stored is nil.
+-- This library reads and writes sessions. A session is a Lua table with the fields of the session's hash (schema.go) and the
+-- field id. Numeric fields are numbers. A field that is not stored is nil.
 -- Defines: session_at, session_save, session_view, VIEW, prune.
 
 -- The fields that session_view returns, in the order in which readSession (session.go) reads them.
