@@ -40,11 +40,11 @@ return {taken or false, refused or false}`
 
 // newTestScript returns a script that runs operation, which is Lua code.
 func newTestScript(name, operation string, is property) *script {
-	return &script{name: name, is: is, compiled: func() compiled { return compile(operation, is) }}
+	return &script{name: name, is: is, compiled: sync.OnceValue(func() compiled { return compile(operation, is) })}
 }
 
-// pair holds the limits of an owner twice: in Redis (s), and in auth/limit (model). Each method makes the same call to Redis and
-// to auth/limit, at the same time now, and compares the results.
+// pair holds the limits of an owner twice: in Redis (s), and in auth/limit (model). The methods admits,
+// reserves, settles and charges make the same call to Redis and to auth/limit. The time of both calls is now.
 type pair struct {
 	t         *testing.T
 	s         *Store

@@ -12,7 +12,7 @@ import (
 
 var beginTurnScript = newScript("begin_turn", reserves|wakes|idempotent|durable)
 
-// refusals maps the refusals that scripts return to errors.
+// refusals maps a refusal, the word that a script returns, to the error.
 var refusals = map[string]error{
 	"gone":     conversation.ErrSessionNotFound,
 	"busy":     conversation.ErrSessionBusy,

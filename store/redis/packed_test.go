@@ -16,15 +16,17 @@ import (
 	"parley/store/redis/redistest"
 )
 
+// countScript is the script of countIn. Its arguments are a time in milliseconds, and then counts: field, count, field, count, …
+var countScript = newTestScript("test", "count_usage(tonumber(ARGV[1]), counts_from(ARGV, 2))", 0)
+
 // countIn adds counts of usage to an hour. It uses count_usage, the Lua function of the scripts.
 func countIn(t rapid.TB, s *Store, owner conversation.Owner, hour usage.Hour, counts map[usage.Field]int64) {
 	t.Helper()
-	sc := newTestScript("test", "count_usage(tonumber(ARGV[1]), counts_from(ARGV, 2))", 0)
 	args := []any{hour.Milliseconds()}
 	for field, n := range counts {
 		args = append(args, int(field), n)
 	}
-	if _, err := s.send(context.Background(), sc, []string{expiryKey(tagOfOwner(owner))}, nil, args); err != nil {
+	if _, err := s.send(context.Background(), countScript, []string{expiryKey(tagOfOwner(owner))}, nil, args); err != nil {
 		t.Fatal(err)
 	}
 }

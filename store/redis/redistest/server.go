@@ -224,24 +224,27 @@ func (s *Server) AwaitReplica() {
 // types, it returns the line that Redis sent, for example ":1". An error or an empty reply fails the test.
 func (s *Server) Do(args ...string) string {
 	s.t.Helper()
-	reply := s.try(args...)
+	reply := s.send(timeout, args...)
 	if reply == "" || strings.HasPrefix(reply, "-") {
 		s.t.Fatalf("redis: %s: %q", args[0], reply)
 	}
 	return reply
 }
 
-// try sends a command and returns the reply in the format of Do. If Redis returns an error, try returns its line, which begins
-// with "-". If no reply arrives within 1 s, try returns "".
-func (s *Server) try(args ...string) string {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+// try sends a command and returns the reply like send, if the reply arrives within 1 s.
+func (s *Server) try(args ...string) string { return s.send(time.Second, args...) }
+
+// send sends a command and returns the reply in the format of Do. If Redis returns an error, send returns the line of the error,
+// which begins with "-". If no reply arrives in time, send returns "".
+func (s *Server) send(timeout time.Duration, args ...string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Addr)
 	if err != nil {
 		return ""
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	_ = conn.SetDeadline(time.Now().Add(timeout))
 	var request strings.Builder
 	fmt.Fprintf(&request, "*%d\r\n", len(args))
 	for _, arg := range args {
