@@ -19,7 +19,7 @@ func TestAdvance_KeysExpireByServerClock(t *testing.T) {
 	for _, step := range []time.Duration{0, time.Hour, 3 * 24 * time.Hour, 400 * 24 * time.Hour} {
 		s.Advance(step)
 		if off := s.Now().Sub(clock()); off < -time.Minute || off > time.Minute { // each step that moves the clock is longer
-			t.Errorf("after Advance(%v), the server's clock is wrong by %v", step, off)
+			t.Errorf("after Advance(%v) the clock is off by %v", step, off)
 		}
 	}
 	s.Do("SET", "short", "1", "EX", "60")
@@ -32,6 +32,6 @@ func TestAdvance_KeysExpireByServerClock(t *testing.T) {
 	s.await("it does not remove expired keys by itself", func() bool { return s.try("DBSIZE") == ":0" })
 	s.Restart()
 	if off := s.Now().Sub(clock()); off < -time.Minute || off > time.Minute {
-		t.Errorf("after a restart, the server's clock is wrong by %v", off)
+		t.Errorf("after a restart the clock is off by %v", off)
 	}
 }
