@@ -28,7 +28,7 @@ type inbox struct {
 	subscribed chan struct{} // closed when Redis confirms the first subscription
 
 	mu         sync.Mutex
-	connection *redis.PubSub // guarded by mu; nil while there is none
+	connection *redis.PubSub // guarded by mu; nil while there is no connection
 	heard      time.Time     // guarded by mu; when the server last sent a message or a reply to a ping
 	known      bool          // guarded by mu; whether subscribed is closed
 }

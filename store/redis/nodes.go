@@ -145,8 +145,8 @@ func (m *membership) sureLocked(now time.Time) bool {
 	return m.stop != nil && !m.lost && now.Sub(m.heard) <= 2*m.interval && !now.Before(m.endOrphansFrom)
 }
 
-// orphaned returns the dead nodes. It also returns each suspect whose node is still not in the list of nodes, deadAfter after the
-// first record. While this node cannot tell which nodes are dead, orphaned returns nothing.
+// orphaned returns the dead nodes, and the turns that have been suspects for longer than deadAfter. While this node cannot tell
+// which nodes are dead, orphaned returns nothing.
 func (m *membership) orphaned(now time.Time) (dead []string, unknown []orphan) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -35,7 +35,7 @@ func (r *packedReader) number() int64 {
 		return int64(int8(b))
 	case 0xCC <= b && b <= 0xCF: // unsigned, of 1, 2, 4 or 8 bytes
 		return int64(r.bigEndian(1 << (b - 0xCC)))
-	case 0xD0 <= b && b <= 0xD3: // signed
+	case 0xD0 <= b && b <= 0xD3: // signed, of 1, 2, 4 or 8 bytes
 		size := 1 << (b - 0xD0)
 		unused := 64 - 8*size
 		return int64(r.bigEndian(size)<<unused) >> unused
