@@ -88,7 +88,7 @@ func Chromium(t testing.TB) context.Context {
 // find returns the path of Chromium. If there is none, it skips the test, or fails it if CI=true.
 func find(t testing.TB) string {
 	t.Helper()
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil || errors.Is(err, exec.ErrDot) {
 			return path
 		}
