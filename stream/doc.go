@@ -55,9 +55,9 @@
 //
 // # Timeouts
 //
-// By default, a model may be silent for 120 s before the first byte, because a local server may have to load the model
-// or may queue the request. Between two bytes, a model may be silent for 60 s ([Timeouts]). After a longer silence, the
-// reply fails with provider_timeout and keeps its text.
+// By default, a model may be silent for 120 s at the beginning, because a local server may have to load the model or may
+// queue the request. After that, a model may be silent for 60 s at a time ([Timeouts]). After a longer silence, the reply
+// fails with provider_timeout and keeps its text.
 //
 // Start reading in stream.go (positions and events), then reply.go, topic.go, viewer.go and pump.go.
 package stream

@@ -53,8 +53,8 @@ const (
 	CodeProviderTimeout = "provider_timeout"
 )
 
-// ModelError means that a model failed. Message is public, and Cause is for the log. Message and Cause contain no text
-// from the provider, because such text may contain prompts or keys.
+// ModelError means that a model failed. Message is public, and Cause is for the log. Message and Cause must not quote the
+// provider's error, because its text may contain prompts or keys.
 type ModelError struct {
 	Code    string // CodeProviderError or CodeProviderTimeout
 	Message string
@@ -80,10 +80,10 @@ var (
 	errStalled = errors.New("the model was silent for too long")
 )
 
-// Timeouts limit the time for which a model may send nothing. Every byte counts, even a byte of a keep-alive.
+// Timeouts limit the silence of a model. Each call of write ends a silence, even a call without text.
 type Timeouts struct {
-	FirstByte time.Duration // before the first byte; 120 s by default, because a local server may have to load the model
-	Stall     time.Duration // between two bytes; 60 s by default: twice llama-server's keep-alive interval
+	FirstByte time.Duration // until the first write; 120 s by default, because a local server may have to load the model
+	Stall     time.Duration // between two writes; 60 s by default: twice llama-server's keep-alive interval
 }
 
 // Outcome is the result of [Pump]: the final state of the reply, and data about the call of the model.
