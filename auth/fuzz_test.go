@@ -26,7 +26,8 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// FuzzRedeem calls Redeem with any text. The tickets under test issue no ticket, so Redeem must refuse every text.
+// FuzzRedeem calls Redeem with any text. The Tickets value under test has issued no ticket, so Redeem must refuse every
+// text.
 func FuzzRedeem(f *testing.F) {
 	tickets := newTickets(f, NewTicketMemory())
 	foreign, _ := newTickets(f, NewTicketMemory()).Issue(context.Background(), Principal{Account: "a"})

@@ -207,7 +207,8 @@ func TestDeclaredKey_WithoutChecksum_AcceptedWithStableID(t *testing.T) {
 	again, _ := NewKeys(&fakeStore{}, Options{AdminKey: declared}).Verify(context.Background(), declared)
 	other, _ := NewKeys(&fakeStore{}, Options{AdminKey: declared + "x"}).Verify(context.Background(), declared+"x")
 	if again.KeyID != p.KeyID || other.KeyID == p.KeyID || len(p.KeyID) != len(KeyPrefix)+16 {
-		t.Errorf("the id is %s, after a restart %s, of another declared key %s; want the same, the same, another", p.KeyID, again.KeyID, other.KeyID)
+		t.Errorf("the id is %s, after a restart %s, of another declared key %s; want the same, the same, another",
+			p.KeyID, again.KeyID, other.KeyID)
 	}
 	none := NewKeys(&fakeStore{}, Options{})
 	if err := none.Revalidate(context.Background(), p); !errors.Is(err, ErrInvalidToken) {

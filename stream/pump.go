@@ -25,8 +25,8 @@ type Request struct {
 	Messages []PromptMessage
 	// MaxTokens limits the reply, in tokens; 0 leaves the length to the model.
 	MaxTokens int
-	// Summary means that the messages request a summary. Only a simulated model uses this: it cannot understand the
-	// messages.
+	// Summary means that the messages request a summary. Only a simulated model uses Summary, because it cannot understand
+	// the messages.
 	Summary bool
 }
 

@@ -359,7 +359,7 @@ func TestRemove_DeletedIsLastEvent(t *testing.T) {
 
 func TestNotifySummarised_ShowsNewestOnly(t *testing.T) {
 	hub := NewHub()
-	hub.NotifySummarised("s", SummaryStats{Summarised: 1}) // no viewer yet
+	hub.NotifySummarised("s", SummaryStats{Summarised: 1}) // no viewer is subscribed yet
 	woken := 0
 	v := hub.Subscribe("s", &fakeHistory{}, func() { woken++ })
 	defer v.Close()

@@ -77,7 +77,8 @@ func TestFanOut_StuckViewers_WokenOnceAndShareFrames(t *testing.T) {
 		}
 	}
 	if n := h.encoded.Load(); n != tokens {
-		t.Errorf("%d frames were encoded for %d tokens and %d viewers at the same offset, want one per token", n, tokens, size-stuck)
+		t.Errorf("%d frames were encoded for %d tokens and %d viewers at the same offset, want one per token",
+			n, tokens, size-stuck)
 	}
 	if want := (size - stuck) * tokens * len("token "); h.seen != want {
 		t.Errorf("the viewers were shown %d bytes, want %d", h.seen, want)

@@ -119,7 +119,8 @@ func TestFailures_ManyAddressesInOneSet_LimitHolds(t *testing.T) {
 		const most = failureWays * FailuresPerMinute
 		for i := most; i < len(admitted); i++ {
 			if admitted[i]-admitted[i-most] <= 60 {
-				t.Fatalf("the set admitted more than %d failures from second %d to second %d", most, admitted[i-most], admitted[i])
+				t.Fatalf("the set admitted more than %d failures from second %d to second %d",
+					most, admitted[i-most], admitted[i])
 			}
 		}
 	})

@@ -106,7 +106,7 @@ func ParseTiers(overrides string) (Tiers, error) {
 	return tiers, nil
 }
 
-// override decodes the next value and sets the field of l with that name.
+// override decodes the next value of d, and sets the field of l that has the JSON name field.
 func (l *TierLimits) override(d *json.Decoder, tier, field string) error {
 	var minute *int
 	var reported *int64
@@ -135,7 +135,7 @@ func (l *TierLimits) override(d *json.Decoder, tier, field string) error {
 	return err
 }
 
-// readNumber decodes the next value, which must be a whole number from 1 to most. name is for the error.
+// readNumber decodes the next value of d, which must be a whole number from 1 to most. The error contains name.
 func readNumber(d *json.Decoder, name string, most int64) (int64, error) {
 	token, err := d.Token()
 	if err != nil {
@@ -152,7 +152,8 @@ func readNumber(d *json.Decoder, name string, most int64) (int64, error) {
 	return n, nil
 }
 
-// eachField decodes an object. For each field, it calls read with the name of the field; read must decode the value.
+// eachField decodes the next value of d, which must be an object. For each field, it calls read with the name of the field.
+// read must decode the value of the field. An error contains name.
 func eachField(d *json.Decoder, name string, read func(field string) error) error {
 	token, err := d.Token()
 	if err != nil {

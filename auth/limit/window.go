@@ -40,8 +40,7 @@ const (
 // A window has its own clock, which never goes back. If the caller's clock goes back by up to 60 seconds, the window's
 // clock stops until the caller's clock has caught up. If the caller's clock goes back further, somebody has set it. The
 // window's clock then goes on from its own time, and every bucket keeps its age. In both cases, no count leaves the window
-// early, and no count stays longer than 121 seconds. If the caller's clock goes forward, the time in between counts as
-// passed.
+// early, and no count stays longer than 121 seconds. If the caller's clock is set forward, the window's clock follows.
 type Window struct {
 	newest Second       // the current second of the window's clock; at least 0
 	shift  Second       // the window's clock minus the caller's clock

@@ -36,7 +36,7 @@ type Event struct {
 	Message   *Message // set for Created and End
 	Offset    int      // set for Delta: the position of the piece in the text of the reply, in bytes
 	Delta     string   // set for Delta: the piece of text, which consists of whole characters
-	Recovered bool     // set for Cleared, see there
+	Recovered bool     // set for Cleared; the comment of the constant Cleared explains it
 	Cursor    string   // set for Created, Delta and End: Watch continues after this event if it gets this cursor
 
 	// Set for Compressed: the numbers of summarised and dropped messages, and the number of prompt tokens that they took

@@ -17,8 +17,8 @@ const (
 	maxLine    = 1 << 20  // maximum length of a line, in bytes
 	maxAnswer  = 64 << 20 // maximum size of a response, in bytes; a response is about 100 times as large as its text
 
-	// usageWait is the timeout for usage and [DONE] after the finish reason. endWait is the timeout for the end of the
-	// body after [DONE]: the HTTP client can reuse the connection only after it has read the whole body.
+	// usageWait is the timeout, after the finish reason, for the usage and for [DONE]. endWait is the timeout, after [DONE],
+	// for the end of the body. The HTTP client can reuse a connection only after the end of the body.
 	usageWait = 3 * time.Second
 	endWait   = 50 * time.Millisecond
 )

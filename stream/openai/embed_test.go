@@ -148,7 +148,8 @@ func TestEmbed_LongText_CutBetweenCharacters(t *testing.T) {
 	}
 	a := <-requests
 	if first := a.Input[0]; len(first) != maxInput-1 || !utf8.ValidString(first) || len(a.Input[1]) != maxInput {
-		t.Errorf("the texts in the request have %d and %d bytes, want %d and %d", len(first), len(a.Input[1]), maxInput-1, maxInput)
+		t.Errorf("the texts in the request have %d and %d bytes, want %d and %d",
+			len(first), len(a.Input[1]), maxInput-1, maxInput)
 	}
 }
 

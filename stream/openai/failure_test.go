@@ -240,7 +240,7 @@ func TestGenerate_OllamaRunnerKilled_Fails(t *testing.T) {
 	begun := load(t, "ollama/03-stream.txt")
 	begun.body = begun.body[:strings.Index(string(begun.body), `data: {"id":"chatcmpl-557","object":"chat.completion.chunk","created":1795253164,"model":"stories","system_fingerprint":"fp_ollama","choices":[{"index":0,"delta":{"role":"assistant","content":""}`)]
 	writes := begun.pieces()
-	writes = writes[:len(writes)-1] // drop the final chunk, because an error must come before it
+	writes = writes[:len(writes)-1] // drop the final chunk: the error event must come before the final chunk
 	killed := tail(t, "ollama/50-timing-abort-parallel-signals.txt", "runner killed mid-stream")
 	_, last, _ := strings.Cut(killed, "\r\nd6\r\n")
 	if !strings.Contains(last, `"model":""`) || !strings.HasSuffix(last, "0\r\n\r\n") {

@@ -16,7 +16,7 @@ import (
 type Options struct {
 	// BaseURL is the URL of the API with its version, for example "http://127.0.0.1:11434/v1"; "" means DefaultBaseURL.
 	BaseURL string
-	// Key is the API key, which requests contain as a bearer token. If Key is "", requests contain no token.
+	// Key is the API key. Each request sends it as a bearer token. "" means that requests send no token.
 	Key string
 	// Name is the provider's name for the model.
 	Name string

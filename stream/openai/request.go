@@ -133,7 +133,8 @@ func (d *captureDoer) Do(request *http.Request) (*http.Response, error) {
 		return &shown, nil
 	}
 	defer d.response.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(d.response.Body, maxErrorBody)) // after an error, the status and a part of the body are enough
+	// Ignore a read error: the status and a part of the body are enough to report the failure.
+	text, _ := io.ReadAll(io.LimitReader(d.response.Body, maxErrorBody))
 	shown.Body = io.NopCloser(bytes.NewReader(text))
 	return &shown, nil
 }

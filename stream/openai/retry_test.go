@@ -180,7 +180,8 @@ func TestRetry_ConnectionFails_FourAttempts(t *testing.T) {
 					return dial(ctx, network, address)
 				}
 				if outcome, _ := pumped(model); outcome.State != state || tried != 4 {
-					t.Errorf("after %d times %v: the reply is %s, %v after %d attempts; want %s after 4", refusals, broken, outcome.State, outcome.Err, tried, state)
+					t.Errorf("after %d times %v: the reply is %s, %v after %d attempts; want %s after 4",
+						refusals, broken, outcome.State, outcome.Err, tried, state)
 				}
 			})
 		}
@@ -292,7 +293,8 @@ func TestGenerate_ServerKeepsResponseOpen_Completes(t *testing.T) {
 				began := time.Now()
 				outcome, text := pumped(model)
 				if took := time.Since(began); outcome.State != stream.Completed || text != "Hello" || took != test.took {
-					t.Errorf("the reply is %s, %v, %q after %v; want completed after %v", outcome.State, outcome.Err, text, took, test.took)
+					t.Errorf("the reply is %s, %v, %q after %v; want completed after %v",
+						outcome.State, outcome.Err, text, took, test.took)
 				}
 				<-gone
 			})

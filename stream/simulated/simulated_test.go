@@ -89,7 +89,8 @@ func TestDelay_AppliesToEachWord(t *testing.T) {
 			outcome, text := pumped(t.Context(), requestFor(test.content), test.options)
 			want := time.Duration(len(strings.Fields(text))) * test.each
 			if took := time.Since(began); took != want || outcome.State != stream.Completed {
-				t.Errorf("%s with the delay %v: %s after %v, want completed after %v", test.content, test.options.Delay, outcome.State, took, want)
+				t.Errorf("%s with the delay %v: %s after %v, want completed after %v",
+					test.content, test.options.Delay, outcome.State, took, want)
 			}
 		})
 	}
@@ -136,7 +137,8 @@ func TestStall_ReplyTimesOutAfterSomeText(t *testing.T) {
 		began := time.Now()
 		outcome, text := pumped(t.Context(), requestFor("/stall"), withoutDelay)
 		if outcome.State != stream.Failed || outcome.Err.Code != stream.CodeProviderTimeout || time.Since(began) != time.Minute || text == "" {
-			t.Errorf("the outcome is %+v after %v, the text is %q; want provider_timeout after 1 min", outcome, time.Since(began), text)
+			t.Errorf("the outcome is %+v after %v, the text is %q; want provider_timeout after 1 min",
+				outcome, time.Since(began), text)
 		}
 	})
 }
