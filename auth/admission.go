@@ -8,8 +8,8 @@ import (
 
 // Admission is the check that admits or refuses one request. The key of the request must work, and the limits of its owner
 // must have capacity. The context of the request contains the admission. The first store operation of the request decides
-// it before any other work, so admission needs no extra round trip. If the store refuses the request, the operation has no
-// other effect and returns [ErrInvalidToken] or a [*LimitError]. [Keys.Admit] admits a request that needs no other store
+// the admission before any other work, so there is no extra round trip. If the store refuses the request, the operation has
+// no other effect and returns [ErrInvalidToken] or a [*LimitError]. [Keys.Admit] admits a request that needs no other store
 // operation.
 //
 // conversation.Store.BeginTurn checks two things again, even if the request has been admitted. The key must still work

@@ -11,7 +11,7 @@ import (
 
 var (
 	// ErrInvalidToken means that a key or ticket is missing, malformed, unknown, expired or revoked. The error does not
-	// say which, because that would help to guess keys.
+	// name the reason, because the reason would help to guess keys.
 	ErrInvalidToken = errors.New("the API key is missing, invalid or expired")
 	// ErrKeyNotFound means that the owner has no key with that id, or that the key is already revoked. A rotation also
 	// returns this error for an expired key.
@@ -40,7 +40,8 @@ const (
 	Test = "test"
 )
 
-// Owner is an account in a mode. A key belongs to one owner, and so does everything that a caller creates with the key.
+// Owner is an account in a mode. A key belongs to one owner. Everything that a caller creates with the key belongs to the
+// same owner.
 type Owner struct {
 	Account string `json:"account"`
 	Mode    string `json:"mode"` // Live or Test

@@ -150,8 +150,9 @@ func (k *Keys) Verify(ctx context.Context, secret string) (Principal, error) {
 	return p, err
 }
 
-// Revalidate checks again the secret that Verify returned p for. It returns nil if the secret still works, and
-// ErrInvalidToken if it does not. After any other error, which comes from the store, the result is unknown.
+// Revalidate checks whether the secret of p still works. p is a principal from Verify or from a ticket. Revalidate returns
+// nil if the secret works, and ErrInvalidToken if it does not. Any other error comes from the store, and means that the
+// result is unknown.
 func (k *Keys) Revalidate(ctx context.Context, p Principal) error {
 	if p.Secret == (Hash{}) && k.declared.KeyID != "" && p.KeyID == k.declared.KeyID {
 		return nil

@@ -21,8 +21,8 @@
 //
 // # The parts
 //
-//   - [Hub] holds the topics. A [Topic] is the part of one session that its viewers share. It exists while it has a
-//     holder: a viewer, the turn that writes its reply, or the component that follows the session.
+//   - [Hub] holds the topics. A [Topic] holds the newest messages of one session, for all viewers. A topic exists while it
+//     has a holder: a viewer, the turn that writes the reply, or the component that follows the session.
 //   - The tail of a topic is its newest messages in memory, at most 8. The tail stays in memory until 10 s after the end
 //     of the newest reply, for slow viewers and for clients that reconnect. Viewers read earlier messages from [History],
 //     4 at a time.

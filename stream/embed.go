@@ -7,8 +7,8 @@ import "context"
 type Embedder interface {
 	// Name returns the provider's name for the embedding model. Embeddings of different models are never compared.
 	Name() string
-	// Embed returns a vector for each text, in the order of texts. All vectors have the same length. Their numbers are
-	// finite, and each vector has a number other than zero. Embed may ignore the end of a long text. Embed makes one
+	// Embed returns a vector for each text, in the order of texts. All vectors have the same length. All numbers are finite,
+	// and each vector has at least one number other than zero. Embed may ignore the end of a long text. It makes one
 	// request, and returns soon after ctx ends. The error is ctx.Err() or a [*ModelError], and contains no text from the
 	// provider or the caller.
 	Embed(ctx context.Context, texts []string) (Embeddings, error)

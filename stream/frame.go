@@ -5,21 +5,21 @@ import (
 	"sync/atomic"
 )
 
-// Encoder encodes an event for the wire. Its dynamic type must be comparable. Equal encoders must return equal frames for
-// the same event, because viewers with equal encoders share frames.
+// Encoder encodes an event for the wire. The dynamic type of an Encoder must be comparable. Equal encoders must return
+// equal frames for the same event, because viewers with equal encoders share frames.
 type Encoder interface {
 	AppendFrame(dst []byte, topic string, event Event) []byte
 }
 
-// Frame is an encoded event. Viewers at the same position share it. A holder must not change Bytes, and must call Release
-// once, after it has written Bytes.
+// Frame is an encoded event. Viewers at the same position share a frame. Each holder must call Release once, after it has
+// written Bytes. It must not change Bytes.
 type Frame struct {
 	Bytes []byte
 	refs  atomic.Int32
 }
 
-// maxPooledFrame is the largest capacity of a buffer that returns to the pool, in bytes. Larger frames are rare, and their
-// buffers would stay in memory.
+// maxPooledFrame is the maximum size of a buffer in framePool, in bytes. Larger frames are rare, so the pool would keep
+// their buffers in memory for nothing.
 const maxPooledFrame = 64 << 10
 
 var framePool = sync.Pool{New: func() any { return new(Frame) }}

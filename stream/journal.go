@@ -14,7 +14,7 @@ type Segment[K comparable] struct {
 	Text   []byte // must not be changed by a Sink
 }
 
-// Sink stores segments of many replies in one call. It must not keep batch after the call.
+// Sink stores segments of many replies in one call. A Sink must not keep batch after the call.
 type Sink[K comparable] interface {
 	Journal(ctx context.Context, batch []Segment[K]) error
 }

@@ -83,7 +83,7 @@ func TestJournal_SinkFailsForAWhile_StoresWholeText(t *testing.T) {
 	})
 }
 
-// heldSink is a Sink whose Journal blocks until the test closes release.
+// heldSink is a Sink. Its Journal blocks until the test closes release.
 type heldSink struct{ begun, release chan struct{} }
 
 func (s *heldSink) Journal(context.Context, []Segment[string]) error {

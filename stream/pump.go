@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Model generates replies. Its methods may be called from any goroutine.
+// Model generates replies. The methods of a Model may be called from any goroutine.
 type Model interface {
 	// Name returns the provider's name for the model.
 	Name() string
@@ -70,13 +70,13 @@ func (e *ModelError) Error() string {
 
 func (e *ModelError) Unwrap() error { return e.Cause }
 
-// The causes with which a caller of [Pump] cancels its context. After ErrCancelled the outcome is Cancelled. After
-// ErrInterrupted, or any other cause, the outcome is Interrupted.
+// A caller of [Pump] stops the model with one of these causes: it cancels ctx with the cause. ErrCancelled leads to the
+// state Cancelled. ErrInterrupted, and any other cause, leads to the state Interrupted.
 var (
 	ErrCancelled   = errors.New("reply cancelled")
 	ErrInterrupted = errors.New("reply interrupted")
 
-	// errStalled is the cause with which Pump itself cancels the context after a timeout. The outcome is Failed.
+	// errStalled is the cause with which Pump itself cancels the context after a timeout. It leads to the state Failed.
 	errStalled = errors.New("the model was silent for too long")
 )
 

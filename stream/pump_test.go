@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// scriptedModel is a model whose Generate runs a function of the test.
+// scriptedModel is a model. Its Generate runs a function of the test.
 type scriptedModel func(ctx context.Context, write func([]byte)) (Result, error)
 
 func (scriptedModel) Name() string { return "scriptedModel" }

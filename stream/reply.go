@@ -21,11 +21,11 @@ type Reply struct {
 	changed func()  // guarded by mu; wakes the topic's viewers; nil until the reply is published
 
 	// owned by the writer
-	held []byte // the first bytes of a character; the writer has not received the others yet
+	held []byte // the first bytes of an incomplete character
 }
 
-// Ending holds the final state of a reply. It never changes. The caller of [Reply.End] stores it first, so that viewers
-// see only durable endings.
+// Ending holds the final state of a reply. An Ending never changes. Before a caller calls [Reply.End], it writes the ending
+// to the store. So viewers see only durable endings.
 type Ending struct {
 	State State
 	// Message is the final message as JSON. Its content replaces the text that viewers have seen. Message is nil if the
@@ -114,8 +114,8 @@ func (r *Reply) onChange(changed func()) {
 	r.changed = changed
 }
 
-// splitIncomplete splits b before an incomplete character at its end. rest is nil unless more bytes could complete a
-// character.
+// splitIncomplete splits b before an incomplete character at the end of b. If b ends with a whole or an invalid character,
+// rest is nil.
 func splitIncomplete(b []byte) (whole, rest []byte) {
 	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
 		if !utf8.RuneStart(b[i]) {

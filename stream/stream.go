@@ -26,8 +26,8 @@ type Position struct {
 // After returns the position just after the message with that id.
 func After(id string) Position { return Position{ID: id, Ended: true} }
 
-// Before returns the position just before the message with that id, after all earlier messages. The ids of a session
-// differ in their first characters, so id without its last character sorts between the previous id and id.
+// Before returns the position just before the message with that id, after all earlier messages. Two ids of a session always
+// differ before their last character. So id without its last character sorts between the previous id and id.
 func Before(id string) Position { return After(id[:len(id)-1]) }
 
 // EventKind is the kind of an [Event].
@@ -35,7 +35,7 @@ type EventKind uint8
 
 // The kinds of events.
 const (
-	// Created announces a message. A reply is announced while it has no text yet; any other message is complete.
+	// Created announces a message. In this event, a reply has no text; any other message is complete.
 	Created EventKind = iota + 1
 	// Delta is text of a reply. It begins where the previous delta ended.
 	Delta
@@ -83,8 +83,8 @@ type Event struct {
 // Entry is one message of a topic, shared by all viewers.
 type Entry struct {
 	ID string
-	// Created is the message as JSON for the Created event. A reply is streaming and has no text there; any other message
-	// is complete.
+	// Created is the message as JSON for the Created event. In this JSON, a reply is streaming and has no text; any other
+	// message is complete.
 	Created []byte
 	// Reply is the text and state of a reply, live or ended; nil if the message is not a reply.
 	Reply *Reply

@@ -96,8 +96,8 @@ func (h *Hub) Topics() int {
 	return len(h.topics)
 }
 
-// Topic is the part of one session that its viewers share. Its tail holds the newest messages in memory. Viewers read
-// earlier messages from history.
+// Topic holds the newest messages of one session in memory, for all viewers. These messages are the tail of the topic.
+// Viewers read earlier messages from history.
 type Topic struct {
 	// static
 	hub  *Hub
@@ -105,10 +105,11 @@ type Topic struct {
 
 	holders int // guarded by hub.mu
 
-	mu      sync.Mutex
-	tail    []*Entry  // sorted by id
-	covered bool      // the tail contains every message with an id greater than from
-	from    string    // has no meaning while covered is false
+	mu   sync.Mutex
+	tail []*Entry // sorted by id
+	// covered means that the tail contains every message with an id greater than from.
+	covered bool
+	from    string
 	version uint64    // increases whenever viewers may have to read history again
 	clears  uint64    // number of times that the history was cleared
 	cleared string    // the newest clear removed all messages with ids up to and including this id

@@ -26,7 +26,8 @@ type Viewer struct {
 	page     []*Entry // messages that were read from history and not yet shown
 	asOf     uint64   // the topic's version just before the last read of history
 	read     uint64   // history has no more messages for this viewer while the topic has this version
-	// clears and summaries are copies of the topic's counters. A counter of the topic that is greater means a new event.
+	// clears and summaries are copies of the topic's counters. If a counter of the topic is greater than its copy, the
+	// viewer must be shown an event.
 	clears, summaries uint64
 
 	// guarded by topic.mu
@@ -153,8 +154,8 @@ func (v *Viewer) upToTail() bool {
 	return v.topic.covers(v.position) || v.read == v.topic.version
 }
 
-// show returns the next event of message e. It returns false if e has no event now. When e will have no more events, show
-// sets v.entry to nil. topic.mu must be held.
+// show returns the next event of message e. It returns false if e has no event now. If the viewer has been shown all of e,
+// show sets v.entry to nil. topic.mu must be held.
 func (v *Viewer) show(e *Entry) (Event, bool) {
 	if e.ID != v.position.ID {
 		v.position = Position{ID: e.ID, Ended: e.Reply == nil}

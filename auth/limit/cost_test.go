@@ -30,7 +30,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// BenchmarkTakeAndAdvance calls Take once for each second.
+// BenchmarkTakeAndAdvance calls Take with a time that is a second later in each call.
 func BenchmarkTakeAndAdvance(b *testing.B) {
 	var w Window
 	b.ReportAllocs()
@@ -39,7 +39,8 @@ func BenchmarkTakeAndAdvance(b *testing.B) {
 	}
 }
 
-// BenchmarkTakeAfterAMinute calls Take once a minute. Each Take must clear nearly all buckets.
+// BenchmarkTakeAfterAMinute calls Take with a time that is a minute later in each call. So each Take must clear nearly all
+// buckets.
 func BenchmarkTakeAfterAMinute(b *testing.B) {
 	var w Window
 	b.ReportAllocs()

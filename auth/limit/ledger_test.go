@@ -21,7 +21,8 @@ type entry struct {
 	n      int
 }
 
-// tick advances the ledger's clock for the caller's time now, and returns it.
+// tick moves the ledger's clock to the caller's time now, unless the caller's clock has gone back. It returns the time of
+// the ledger's clock.
 func (l *ledger) tick(now Second) Second {
 	switch at := now + l.behind; {
 	case at > l.clock:

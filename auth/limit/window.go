@@ -13,8 +13,8 @@ type Second int64
 func SecondOf(t time.Time) Second { return Second(t.Unix()) }
 
 const (
-	// MaxLimit is the largest limit of a window. A larger limit counts as MaxLimit. A total needs 32 bits, so that a turn
-	// can exceed even this limit.
+	// MaxLimit is the largest limit of a window. A larger limit counts as MaxLimit. It is less than half of maxTotal, so
+	// that a total can exceed the limit.
 	MaxLimit = 1_000_000_000
 
 	// reach is the age, in seconds, of the oldest bucket that still counts. A period of 60 seconds may begin and end in the

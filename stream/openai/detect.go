@@ -19,9 +19,10 @@ const (
 	maxModelName  = 256                    // maximum length of a model's name, in bytes
 )
 
-// Detect finds a local model server. It tries the servers at baseURLs in order, by default Ollama's and llama.cpp's usual
-// addresses. It returns the first server that lists a chat model, and the name of that model. A chat model is a model
-// without "embed" in its name. Detect checks the list strictly, because any program may listen on port 8080.
+// Detect finds a model server. It tries the servers at baseURLs in order. Without baseURLs, it tries the usual local
+// addresses of Ollama and llama.cpp. It returns the first server that lists a chat model, and the name of that model. A chat
+// model is a model without "embed" in its name. Detect checks the list strictly, because any program may listen on port
+// 8080.
 func Detect(ctx context.Context, baseURLs ...string) (baseURL, model string, ok bool) {
 	return detect(ctx, withDetectTimeout, baseURLs)
 }

@@ -60,7 +60,8 @@ func (e *Embedder) GoString() string { return e.name }
 // Close closes idle connections. The caller may still use the model.
 func (e *Embedder) Close() { e.http.CloseIdleConnections() }
 
-// Embed requests the vectors of texts (see [stream.Embedder]). Of each text, it sends at most the first 8,191 bytes.
+// Embed requests the vectors of texts (see [stream.Embedder]). It sends at most the first 8,191 bytes of each text, without
+// an incomplete character at the end.
 func (e *Embedder) Embed(ctx context.Context, texts []string) (stream.Embeddings, error) {
 	if len(texts) == 0 {
 		return stream.Embeddings{}, nil
@@ -220,7 +221,7 @@ func (a *embedded) data() error {
 	return a.delimiter(']')
 }
 
-// numbers is a vector that decodes from JSON.
+// numbers is a vector. It has a JSON decoder that limits its length.
 type numbers []float32
 
 // UnmarshalJSON decodes an array of at most maxDimensions numbers. It returns errNoVectors for any other JSON.

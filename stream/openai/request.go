@@ -85,8 +85,8 @@ func (m *Model) open(ctx context.Context, request openai.ChatCompletionRequest) 
 	})
 }
 
-// send calls a function that sends a request with the library. It returns the uncompressed body of the response. If the
-// status is 200, the library gets an empty body, so send ignores the library's result.
+// send sends a request and returns the uncompressed body of the response. call must send the request with the library's
+// client. If the status is 200, the library gets an empty body, so send ignores the result of call.
 func send(config openai.ClientConfig, client *http.Client, call func(*openai.Client) error) (io.ReadCloser, error) {
 	doer := &captureDoer{client: client}
 	config.HTTPClient = doer

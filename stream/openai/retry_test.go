@@ -419,8 +419,8 @@ func TestGenerate_IdleConnectionClosed_Completes(t *testing.T) {
 		for _, piece := range c.pieces() {
 			_, _ = w.Write(piece)
 		}
-		// Wait for the next request and close the connection without a response. This is what a server does that closes
-		// an idle connection at the same moment.
+		// Wait for the next request, then return, which closes the connection without a response. The same happens if a
+		// server closes an idle connection at the moment of a request.
 		_, _ = http.ReadRequest(bufio.NewReader(w))
 	})
 	model := withoutRetries(open(t, server.url()))
