@@ -54,10 +54,10 @@ type Decision struct {
 // Admitted reports whether the request is admitted.
 func (d *Decision) Admitted() bool { return d.Refused == 0 }
 
-// Decide combines the states of several limits into one decision. The first state must be requests a minute. If limits
-// refuse the request, Decide chooses the limit with the longest wait. After that wait, a retry is admitted unless other
-// requests were admitted before. If no limit refuses, Decide chooses requests a minute, or requests a day if fewer requests
-// are left in the day. Decide needs no Counters, so a store that counts in another way can also use it.
+// Decide combines the states of several limits into one decision, which has the figures of one limit. If limits refuse the
+// request, Decide chooses the limit with the longest wait. After that wait, a retry is admitted unless other requests were
+// admitted before. If no limit refuses, Decide chooses the first state. But it chooses requests a day if that limit has
+// fewer requests left. Decide needs no Counters, so a store that counts in another way can also use it.
 func Decide(states ...Status) Decision {
 	if len(states) == 0 {
 		return Decision{}

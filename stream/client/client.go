@@ -63,7 +63,7 @@ type NewMessage struct {
 }
 
 // Send sends a message and iterates over the events of the reply: [Created], [Delta] …, [End]. Nothing is sent before the
-// iteration starts. The reply goes on when the caller leaves the loop or ctx ends; only [Client.Cancel] stops it.
+// iteration starts. The reply goes on when the caller leaves the loop or ctx ends. To stop the reply, call [Client.Cancel].
 //
 // After a lost connection, the iteration continues on another connection. If the server had not confirmed the message, the
 // client sends the message again with the same idempotency key. So the message takes effect once. The iteration ends with

@@ -47,7 +47,7 @@ type conn struct {
 	stale    bool          // the socket was idle before, and no frame has arrived since then
 	dead     bool          // a read or a write has failed
 	draining bool          // the server is shutting down
-	drain    time.Duration // the delay before reconnecting that a draining server has chosen
+	drain    time.Duration // the delay before the next attempt, as chosen by a draining server
 }
 
 // request is a frame to the server. It has the fields of all types of requests.

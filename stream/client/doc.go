@@ -2,9 +2,9 @@
 //
 // # Guarantees
 //
-// A caller does not notice a lost connection. After it, an iteration opens another socket, subscribes from its last
-// cursor, and skips text that it has yielded before. So the iteration yields each piece of text once, and without gaps. The
-// text of an [End] event is authoritative: it replaces the text of the deltas.
+// A caller does not notice a lost connection. The iteration opens another socket, subscribes from the last cursor, and
+// skips text that the caller has got before. So the iteration yields each piece of text once, and without gaps. The message
+// of an [End] event is authoritative: its content replaces the text of the deltas.
 //
 // A message takes effect once. If the server does not confirm a send, the client repeats the send with the same
 // idempotency key.

@@ -41,7 +41,7 @@ func (m *Model) Generate(ctx context.Context, request stream.Request, write func
 	_ = failsafe.With(m.retry).WithContext(ctx).Run(func() error {
 		result, err = m.attempt(ctx, translated, write)
 		return err
-	}) // ignore the result of Run: if ctx has ended, Run returns its error even if the reply is complete
+	}) // ignore the result of Run: if ctx has ended, Run returns ctx.Err(), even if the reply is complete
 	if err != nil && ctx.Err() != nil {
 		return result, ctx.Err()
 	}
