@@ -7,8 +7,8 @@
 //   - Requests a minute and tokens a minute, by tier, for each owner ([DefaultTiers]). The store counts them, so these limits
 //     are valid over all nodes together.
 //   - 100 requests a day (UTC) for all test keys of an account together ([Day]). The count survives a restart.
-//   - 30 failed authentications a minute for each address ([Failures]). Each process counts them in its own memory. In the
-//     store, each wrong key would cost a write, so somebody who guesses keys would overload the store.
+//   - 30 failed authentications a minute for each address ([Failures]). Each process counts them in its own memory. If the
+//     store counted them, each wrong key would cost a write, and somebody who guesses keys would overload the store.
 //   - Monthly figures ([TierLimits]). The usage report contains them, but nothing enforces them.
 //
 // # The rolling window
@@ -34,15 +34,15 @@
 // # The figures in a response
 //
 // [Decide] chooses one limit for the X-RateLimit headers. If limits refuse the request, it chooses the limit with the
-// longest wait. Otherwise it chooses requests a day if that has fewer requests left than requests a minute, else requests a
-// minute. Reset is the first time at which capacity becomes free: the oldest bucket leaves the window, or the day ends.
+// longest wait. Otherwise it chooses requests a minute, or requests a day if fewer requests are left in the day. Reset is
+// the first time at which capacity becomes free: the oldest bucket leaves the window, or the day ends.
 //
 // # Clocks that go back
 //
-// A window has its own clock, which never goes back. A caller may read the time and then wait for a lock, so the time that
-// the window gets may be too early. If it is at most 60 s too early, the window's clock stops until the caller's clock has
-// caught up. If it is more than 60 s too early, somebody has set the caller's clock. The window's clock then goes on from
-// its own time. In both cases, no count leaves the window early, and no wait is longer than 121 s.
+// A window has its own clock, which never goes back. But a caller may read the time and then wait for a lock, so the
+// caller's time may be earlier than the window's time. If the difference is at most 60 s, the window's clock stops until
+// the caller's clock has caught up. If the difference is larger, somebody has set the caller's clock. The window's clock
+// then goes on from its own time. In both cases, no count leaves the window early, and no wait is longer than 121 s.
 //
 // Start reading in limit.go (a request and its decision), then window.go.
 package limit

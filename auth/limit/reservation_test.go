@@ -99,7 +99,7 @@ func TestReserve_AmountOverLimit_ReservesWholeLimit(t *testing.T) {
 	equal(t, "a second amount fits 61 s later", ok, true)
 }
 
-func TestSettle_Overshoot_LaterRequestsWait(t *testing.T) {
+func TestSettle_UsageOverLimit_LaterRequestsWait(t *testing.T) {
 	var w Window
 	r, _ := w.Reserve(noon, 2_000, 10_000)
 	w.Settle(noon+20, &r, 50_000)

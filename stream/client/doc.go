@@ -18,8 +18,8 @@
 // # Reconnecting
 //
 // The delay before an attempt is random, so that the clients of a restarted server do not all return at the same time. The
-// upper bound of the delay is 0.5 s, then 1 s, 2 s … up to 15 s. A server that drains chooses the delay. The client gives
-// up after five failed attempts. But after an iteration has begun, the client retries until the context ends. The client
+// upper bound of the delay is 0.5 s, then 1 s, 2 s … up to 15 s. A server that drains chooses the delay. Before an iteration
+// has begun, the client gives up after five failed attempts. After that, it retries until the context ends. The client
 // closes a socket after 60 s without any frame or ping: the server pings every 25 s.
 //
 // Start reading in client.go (what callers use), then viewing.go (one iteration), track.go (which frames are new) and

@@ -37,7 +37,7 @@ type Event struct {
 	Offset    int      // set for Delta: the position of the piece in the text of the reply, in bytes
 	Delta     string   // set for Delta: the piece of text, which consists of whole characters
 	Recovered bool     // set for Cleared; the comment of the constant Cleared explains it
-	Cursor    string   // set for Created, Delta and End: Watch continues after this event if it gets this cursor
+	Cursor    string   // set for Created, Delta and End: the position after this event, for a later Watch
 
 	// Set for Compressed: the numbers of summarised and dropped messages, and the number of prompt tokens that they took
 	// before and take now.

@@ -60,8 +60,8 @@ func load(t testing.TB, name string) capture {
 	return c
 }
 
-// rechunk restores the CR LF between the chunks of a raw body. Where lines are missing in the file, it drops the chunk that
-// is incomplete.
+// rechunk restores the CR LF between the chunks of a raw body. If lines of a chunk are missing in the file, rechunk drops
+// the chunk.
 func rechunk(t testing.TB, body []byte) []byte {
 	t.Helper()
 	var wire bytes.Buffer

@@ -270,7 +270,7 @@ func TestGenerate_ServerDiesMidStream_FailsAndKeepsText(t *testing.T) {
 	}
 }
 
-func TestUsage_InSeveralEvents_LastNonZeroCounts(t *testing.T) {
+func TestUsage_InSeveralEvents_LastNonZeroReturned(t *testing.T) {
 	zero := `data: {"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0}}` + "\n"
 	early := `data: {"choices":[{"index":0,"delta":{"content":"!"}}],"usage":{"prompt_tokens":7,"completion_tokens":1}}` + "\n"
 	for _, body := range []string{

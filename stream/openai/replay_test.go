@@ -216,7 +216,7 @@ func TestGenerate_Request_HasPromptKeyAndTokenLimit(t *testing.T) {
 	}
 }
 
-func TestChatRequest_OpenAIModel_MaxCompletionTokens(t *testing.T) {
+func TestChatRequest_OpenAIModel_HasMaxCompletionTokens(t *testing.T) {
 	for _, test := range []struct {
 		url, model string
 		openAI     bool // the request must have max_completion_tokens instead of max_tokens

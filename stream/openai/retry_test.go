@@ -206,7 +206,7 @@ func TestRetry_UntrustedCertificate_NoRetry(t *testing.T) {
 	}
 }
 
-func TestRetry_SameFailureAgain_OtherDelay(t *testing.T) {
+func TestRetry_SameFailure_DelaysDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[time.Duration]bool{}
 		for _, header := range []string{"", "5"} {

@@ -50,7 +50,7 @@ func (h *shape) scan(data []byte) (content []byte, ok bool) {
 	}
 	content, ok = scanChunk(data)
 	if ok && content != nil {
-		at := cap(data) - cap(content) // content is a part of data
+		at := cap(data) - cap(content) // the offset of content in data, because content is a slice of data
 		h.head = append(h.head[:0], data[:at]...)
 		h.tail = append(h.tail[:0], data[at+len(content):]...)
 	}
