@@ -1,26 +1,27 @@
-# Parley. Building needs Go and make. `make test` installs the other commands that the tests need, or lists the tests that it
-# skips.
+# This Makefile builds and tests Parley. Building needs Go and make. `make test` installs the other commands that the tests need,
+# or lists the tests that it skips.
 #
 #   CI=true     no test may be skipped: a missing command is a failure
 #   TESTFLAGS   more flags for go test, for example -count=1, which ignores cached results
-#   FUZZTIME    how long `make fuzz` gives each target (30s)
+#   FUZZTIME    the time that `make fuzz` runs each fuzz target (30s)
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CHECKS      := inherit,ST1000,ST1016
 FUZZTIME    ?= 30s
 CI          ?= false
 
-# The version of a release: the tag; between tags, the tag with the number of commits since; without tags, the revision.
+# VERSION is the version of a release: the tag. Between tags, it is the tag with the number of later commits. Without tags, it is
+# the revision.
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 PLATFORMS   ?= linux/amd64 linux/arm64 darwin/arm64
 
 # `make test` runs go vet on all packages first, so go test does not repeat it.
 GOTEST      := go test -vet=off $(TESTFLAGS)
 
-# The tests of cmd/parley mostly wait for processes and a browser: three parallel tests keep one core busy.
+# The tests of cmd/parley mostly wait for processes and a browser, so three parallel tests for each core keep the core busy.
 PARALLEL    := $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2))))
 
-# Go, the linter's cache and Chromium need a writable home directory. If there is none, create one.
+# Go, the linter's cache and Chromium need a writable home directory. If $HOME is not one, create one.
 ifneq ($(shell [ -n "$$HOME" ] && [ -d "$$HOME" ] && [ -w "$$HOME" ] && echo yes),yes)
 export HOME := $(shell d="$(CURDIR)/.bin/home"; mkdir -p "$$d" 2>/dev/null && [ -w "$$d" ] && echo "$$d" || mktemp -d)
 unexport XDG_CACHE_HOME
@@ -35,20 +36,21 @@ step = @start=$$(date +%s); echo "== $(1)"; { $(2); } || { echo "== $(1): FAILED
 # The race detector needs a C compiler with headers.
 can_race = printf '\#include <stdlib.h>\n' | $$(go env CC) -E -x c - >/dev/null 2>&1
 
-# The packages that are tested with the race detector. The tests of cmd/parley build the server with it instead.
-# go test starts packages in this order and runs a repeated one once. The slowest come first, so that none of them runs alone at the end.
+# packages lists the packages that are tested with the race detector. The tests of cmd/parley build the server with the race
+# detector instead. go test starts packages in this order, and tests a repeated package once. The slowest packages come first, so
+# that none of them runs alone at the end.
 packages = ./server ./store/redis $$(go list ./... | grep -v /cmd/parley$$)
 
 .PHONY: help build release test test-unit needs format vet lint suites counts race commands redis fuzz clean
 
-help: ## prints this list
+help: ## lists the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
 
-build: ## the server, as ./parley; compiles nothing that `go run ./cmd/parley` has compiled
+build: ## builds the server as ./parley; reuses everything that `go run ./cmd/parley` has compiled
 	go build -o parley ./cmd/parley
 
 # The binaries contain no local paths and no symbol table.
-release: ## binaries for PLATFORMS in dist/, with their SBOM and SHA-256 sums
+release: ## builds binaries for PLATFORMS in dist/, with their SBOM and SHA-256 sums
 	rm -rf dist && mkdir dist
 	@for platform in $(PLATFORMS); do \
 		name=parley-$(VERSION)-$$(echo $$platform | tr / -); echo "== dist/$$name"; \
@@ -58,35 +60,34 @@ release: ## binaries for PLATFORMS in dist/, with their SBOM and SHA-256 sums
 	@for binary in $(CURDIR)/dist/parley-*; do go run -C .ci/sbom . $$binary $(VERSION) > $$binary.cdx.json || exit 1; done
 	cd dist && sha256sum parley-* > SHA256SUMS
 
-test: needs format vet lint ## everything: formatting, vet, the linter, all tests, the race detector (minutes)
+test: needs format vet lint ## runs every check: formatting, vet, the linter, all tests, the race detector (minutes)
 	$(call step,all tests,$(MAKE) --no-print-directory --output-sync=target -j4 suites)
 
-test-unit: format vet ## tests without browser, Redis and other processes, for use during work (under a minute)
+test-unit: format vet ## runs the tests that need no browser, Redis or other process, for use during work (under a minute)
 	$(call step,unit tests,$(GOTEST) -short ./...)
 
-# These run in parallel, because each of them waits much of the time.
+# The suites run in parallel, because each suite waits much of the time.
 suites: race commands redis counts
 
 race:
 	$(call step,packages with the race detector,race=; if $(can_race); then race=-race; export CGO_ENABLED=1; fi; \
-		CI=$(CI) $(GOTEST) $$race -timeout 25m $(packages))
+		CI=$(CI) $(GOTEST) $$race -p 4 -timeout 25m $(packages))
 
-commands: ## the tests of the command: processes, several nodes, the page in a browser
+commands: ## runs the tests of cmd/parley: processes, several nodes, the page in a browser
 	$(call step,the command and the page,if $(can_race); then export PARLEY_TEST_RACE=true; fi; \
 		CI=$(CI) $(GOTEST) -parallel $(PARALLEL) -timeout 25m ./cmd/parley)
 
-# Tests that count allocations or bytes. They run without the race detector, which allocates more.
+# counts runs the tests that count allocations or bytes. They run without the race detector, which allocates more.
 counts:
 	$(call step,allocations,$(GOTEST) -run 'Alloc|Memory' \
 		$$(grep -rlE --include='*_test.go' 'AllocsPerRun|ReadMemStats' $$(ls -d */) | xargs -n1 dirname | sort -u | sed 's,^,./,'))
 
-# `race` runs the server's tests on the embedded store. This runs them on Redis, and the tests of several nodes on a Redis
-# Cluster.
-redis: ## the server's tests on Redis
+# The target race runs the server's tests on the embedded store. The target redis runs them on Redis, and the tests of several
+# nodes on a Redis Cluster.
+redis: ## runs the server's tests on Redis
 	$(call step,the server on Redis,PARLEY_TEST_STORE=redis $(GOTEST) -timeout 25m -skip 'Redis|Node|Lost|Failover' ./server && \
 		PARLEY_TEST_STORE=cluster $(GOTEST) -timeout 25m -run Node ./server)
 
-# Lists the Debian packages of missing commands, and the tests that are skipped or fail without them.
 needs: ## installs the commands that the tests need (as root on Debian), or lists them and the skipped tests
 	@lack() { \
 		command -v redis-server >/dev/null 2>&1 || echo redis-server; \
@@ -125,10 +126,10 @@ vet:
 	$(call step,go vet,go vet ./...)
 
 # `go run` keeps the linter in Go's build cache. A tool line in go.mod would add its dependencies to ours.
-lint: ## the pinned linter alone
+lint: ## runs the pinned linter alone
 	$(call step,staticcheck,go run $(STATICCHECK) -checks '$(CHECKS)' ./...)
 
-fuzz: ## each fuzz target for FUZZTIME
+fuzz: ## runs each fuzz target for FUZZTIME
 	@grep -rn --include='*_test.go' -o '^func Fuzz[A-Za-z0-9_]*' $$(ls -d */) | sed 's,^\(.*\)/[^/]*:.*func ,\1 ,' | \
 	while read -r package target; do \
 		echo "== $$package $$target"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "./$$package" </dev/null || exit 1; \

@@ -7,14 +7,14 @@ import (
 	"parley/stream"
 )
 
-// The errors that callers can tell apart. Stores return them too, possibly wrapped.
+// Callers can distinguish these errors with errors.Is. A store returns some of these errors too, possibly wrapped.
 var (
 	ErrSessionNotFound = errors.New("the session does not exist or has expired")
 	ErrMessageNotFound = errors.New("the message does not exist")
 	ErrSessionBusy     = errors.New("the session is busy with another message")
 	// ErrIdempotencyConflict means that the Idempotency-Key was used before, for a different request.
 	ErrIdempotencyConflict = errors.New("the idempotency key was used for another request")
-	// ErrFenced means that the turn has ended already, mostly because another node ended it.
+	// ErrFenced means that the turn has ended already, usually because another node ended it.
 	ErrFenced = errors.New("the turn was already ended")
 	// ErrStale means that a new summary cannot be stored: its messages were cleared, or another summary was stored first.
 	ErrStale = errors.New("the summary is out of date")
@@ -22,21 +22,22 @@ var (
 	ErrUnavailable = errors.New("the service is unavailable")
 	// ErrDraining wraps ErrUnavailable: this server is shutting down.
 	ErrDraining = fmt.Errorf("%w: the server is shutting down", ErrUnavailable)
-	// ErrReplyLost wraps ErrUnavailable: the store does not have the reply. Either a fail-over lost it, or the history
-	// was cleared before this node learned its ending. A repeat with the same Idempotency-Key shows which.
+	// ErrReplyLost wraps ErrUnavailable: the store does not have the reply. Either a fail-over lost the reply, or the
+	// history was cleared before this node learned how the reply ended. A repeat of the send with the same
+	// Idempotency-Key shows which of the two happened.
 	ErrReplyLost = fmt.Errorf("%w: the store has lost the reply", ErrUnavailable)
-	// ErrCancelPending means that a cancel was accepted, but that the model's request was not closed in time.
+	// ErrCancelPending means that a cancel was accepted, but the request to the model was not closed within 5 s.
 	ErrCancelPending = errors.New("the reply has not stopped yet")
-	// ErrNoPosition means that a client's position is ahead of the newest message, or beyond the text of a message that
-	// will not change.
+	// ErrNoPosition means that a client sent an impossible position: it is ahead of the newest message, or beyond the
+	// text of a message that will not change.
 	ErrNoPosition = errors.New("the position is ahead of everything in the session")
 
-	// ErrHistoryCleared stops a reply whose session's history is being cleared. It is only a cause; no caller gets it.
+	// ErrHistoryCleared is the cause with which a clear of the history stops a live reply. No caller gets this error.
 	ErrHistoryCleared = fmt.Errorf("%w: its history is being cleared", stream.ErrCancelled)
 )
 
-// OverflowError means that the context window cannot hold a message. CurrentTokens is the size of the prompt plus the
-// reply room.
+// OverflowError means that the context window cannot hold a message. CurrentTokens is the size of the prompt with the
+// whole history, plus the reply room. MaxTokens is the size of the window.
 type OverflowError struct {
 	CurrentTokens, MaxTokens int
 }

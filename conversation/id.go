@@ -6,8 +6,9 @@ import (
 	"parley/auth/base62"
 )
 
-// An id is a prefix and 16 characters of [0-9A-Za-z]. The first 7 of a session's or message's id encode its creation in
-// milliseconds, so that ids sort by creation as bytes. The other 9 are random.
+// An id is a prefix and 16 characters of [0-9A-Za-z]. In the id of a session or message, the first 7 characters encode
+// the time of creation in milliseconds. So the byte order of ids is the order of creation. The last 9 characters are
+// random.
 const (
 	SessionPrefix = "session_"
 	MessagePrefix = "msg_"
@@ -17,7 +18,7 @@ const (
 	clockLength  = 7
 )
 
-// ValidID reports whether id is prefix and 16 characters of [0-9A-Za-z].
+// ValidID reports whether id consists of prefix and 16 characters of [0-9A-Za-z].
 func ValidID(prefix, id string) bool {
 	suffix, ok := strings.CutPrefix(id, prefix)
 	if !ok || len(suffix) != suffixLength {
@@ -32,10 +33,10 @@ func ValidID(prefix, id string) bool {
 	return true
 }
 
-// NewID returns an id for the time at that sorts after last. last is the newest existing id, or "". If the clock has not
-// advanced since last, the id's time is last's plus 1 ms.
-func NewID(prefix string, at Time, last string) string {
-	clock := encodeClock(at)
+// NewID returns a new id for the time now. The id sorts after last, which is the newest existing id, or "". If now is
+// not later than the time in last, the new id encodes the time in last plus 1 ms.
+func NewID(prefix string, now Time, last string) string {
+	clock := encodeClock(now)
 	if floor := clockOf(prefix, last); floor >= clock {
 		clock = encodeClock(decodeClock(floor) + 1)
 	}

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestNewID_SortsByCreation(t *testing.T) {
+func TestNewID_ClockStandsOrGoesBack_SortsAfterLast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		last := ""
 		at := Time(1_700_000_000_000)
@@ -14,14 +14,14 @@ func TestNewID_SortsByCreation(t *testing.T) {
 			at += Time(rapid.Int64Range(-5, 5).Draw(t, "step"))
 			id := NewID(MessagePrefix, at, last)
 			if !ValidID(MessagePrefix, id) || id <= last {
-				t.Fatalf("%s follows %s", id, last)
+				t.Fatalf("after %s came %s, want a valid id that sorts after it", last, id)
 			}
 			last = id
 		}
 	})
 }
 
-func TestValidID_OtherFormats_False(t *testing.T) {
+func TestValidID_WrongPrefixLengthOrCharacter_False(t *testing.T) {
 	for _, test := range []struct {
 		id   string
 		want bool
@@ -32,7 +32,7 @@ func TestValidID_OtherFormats_False(t *testing.T) {
 		{"user_0123456789abcd\u00e9", false}, {"user_0123456789abcde\n", false},
 	} {
 		if got := ValidID(UserPrefix, test.id); got != test.want {
-			t.Errorf("%q: %v", test.id, got)
+			t.Errorf("ValidID(%q) is %v, want %v", test.id, got, test.want)
 		}
 	}
 }

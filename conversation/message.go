@@ -11,20 +11,20 @@ import (
 // Role is the role of a message's author.
 type Role string
 
-// The roles of messages. A system message gets a reply like a user's.
+// The roles of messages. The model replies to a system message as to a user's message.
 const (
 	User      Role = "user"
 	System    Role = "system"
 	Assistant Role = "assistant"
 )
 
-// Message is one message of a session. It never changes once it is stored, except that a reply ends.
+// Message is one message of a session. A stored message never changes, except that a live reply grows and then ends.
 type Message struct {
 	ID        string          `json:"messageId"`
 	SessionID string          `json:"sessionId"`
 	Role      Role            `json:"role"`
 	Content   string          `json:"content"`
-	Tokens    int             `json:"tokens"` // of Content; for a reply the provider's figure, if it gave one
+	Tokens    int             `json:"tokens"` // tokens of Content; for an ended reply, the provider's figure if the provider gave one
 	CreatedAt Time            `json:"createdAt"`
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
 	Status    stream.State    `json:"status"`
@@ -33,13 +33,14 @@ type Message struct {
 	FinishReason string         `json:"finishReason,omitempty"`
 	Context      *ContextReport `json:"context,omitempty"`
 	Error        *ReplyError    `json:"error,omitempty"`
-	// Terms are the words of the exchange. EndTurn takes them with a reply, in sessions with the semantic policy, and
-	// stores them in the index ([Indexed]). Messages that a store returns have none.
+	// Terms are the words of the exchange. Only the reply that is passed to EndTurn has Terms, and only in a session
+	// with the semantic policy. EndTurn stores the Terms in the index ([Indexed]). Messages that a store returns have
+	// no Terms.
 	Terms window.Terms `json:"-"`
 }
 
-// Usage is the number of tokens of one call to the model. Estimated means that we counted them, because the provider gave
-// no figures.
+// Usage is the number of tokens of one call to the model. Estimated means that this server counted the tokens, because
+// the provider gave no figures.
 type Usage struct {
 	Prompt     int  `json:"prompt"`
 	Completion int  `json:"completion"`
@@ -53,8 +54,8 @@ type ReplyError struct {
 	Message string `json:"message"`
 }
 
-// TokensInPrompt returns the number of tokens that a message takes in a prompt: Tokens and window.MessageOverhead, or 0
-// if it is never sent. For a streaming reply, it counts the Content and Tokens in m.
+// TokensInPrompt returns the number of tokens that a message takes in a prompt: Tokens plus window.MessageOverhead, or
+// 0 if the message is never sent. A streaming reply from a store has no Tokens yet; the caller must set them first.
 func (m *Message) TokensInPrompt() int {
 	if m.neverSent() {
 		return 0
@@ -67,21 +68,21 @@ func (m *Message) neverSent() bool {
 	return m.Role == Assistant && (m.Status == stream.Failed || m.Content == "")
 }
 
-// AsBegun returns the reply in its initial state: streaming and empty. Viewers that read a reply from its beginning see
-// this first, whatever its state is now.
+// AsBegun returns the reply in its initial state: streaming and empty. A viewer that reads a reply from the beginning
+// sees this state first, even if the reply has ended.
 func (m *Message) AsBegun() Message {
 	return Message{ID: m.ID, SessionID: m.SessionID, Role: m.Role, CreatedAt: m.CreatedAt, Status: stream.Streaming}
 }
 
-// AsLost returns the final state of a reply that the store has lost ([ErrReplyLost]): interrupted, with the text that
-// viewers saw and a usage of 0.
+// AsLost returns the final state of a reply that the store has lost ([ErrReplyLost]): interrupted, with the same text
+// and a usage of 0.
 func (m *Message) AsLost() Message {
 	lost := *m
 	lost.Status, lost.Usage, lost.Error, lost.FinishReason = stream.Interrupted, &Usage{Estimated: true}, nil, ""
 	return lost
 }
 
-// Created returns the JSON that viewers see when the message is created.
+// Created returns the JSON that viewers see when the message is created. For a reply, that is AsBegun.
 func (m *Message) Created() []byte {
 	if m.Role == Assistant {
 		return encode(m.AsBegun())
@@ -89,7 +90,7 @@ func (m *Message) Created() []byte {
 	return encode(m)
 }
 
-// Ending returns the ending of a reply that viewers see.
+// Ending returns the reply's final state in the form that viewers see.
 func (m *Message) Ending() stream.Ending {
 	ending := stream.Ending{State: m.Status, Message: encode(m)}
 	if m.Error != nil {
@@ -98,7 +99,8 @@ func (m *Message) Ending() stream.Ending {
 	return ending
 }
 
-// Entry returns the topic entry of a message that will not change any more.
+// Entry returns the message as a topic entry. The entry of a reply has the text and the ending in m; if the reply is
+// streaming, the caller must replace the entry's Reply.
 func (m *Message) Entry() *stream.Entry {
 	entry := &stream.Entry{ID: m.ID, Created: m.Created()}
 	if m.Role == Assistant {
@@ -107,8 +109,8 @@ func (m *Message) Entry() *stream.Entry {
 	return entry
 }
 
-// encode returns v as JSON without the escapes that only HTML needs. It panics on an error: v is a plain struct whose
-// metadata was checked on arrival.
+// encode returns v as JSON, without HTML escapes. It panics on an error. An error cannot happen: v is a plain struct,
+// and its metadata was checked on arrival.
 func encode(v any) []byte {
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)

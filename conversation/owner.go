@@ -1,16 +1,16 @@
 package conversation
 
-// Mode separates production data from the data of development keys.
+// Mode separates production data from data that was created with test keys.
 type Mode string
 
-// The modes. API keys carry them in their prefix.
+// The modes. The prefix of an API key contains its mode.
 const (
 	Live Mode = "live"
 	Test Mode = "test"
 )
 
-// Owner owns data: an account in a mode. Every call to the store for a session, a message or usage names the owner, so
-// one owner cannot reach another's data.
+// Owner is an account in a mode. It owns sessions, messages and usage. A store call for a session, a message or usage
+// names the owner. So one owner cannot reach the data of another owner.
 type Owner struct {
 	Account string
 	Mode    Mode

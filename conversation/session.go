@@ -8,7 +8,7 @@ import (
 	"parley/stream"
 )
 
-// Lifetime is the life of a session from its creation. Activity does not extend it.
+// Lifetime is the time from the creation of a session to its expiry. Activity does not extend it.
 const Lifetime = 24 * time.Hour
 
 // Session is a conversation with a user.
@@ -17,7 +17,7 @@ type Session struct {
 	UserID       string          `json:"userId"`
 	CreatedAt    Time            `json:"createdAt"`
 	ExpiresAt    Time            `json:"expiresAt"`
-	LastActivity Time            `json:"lastActivity"` // CreatedAt before the first message
+	LastActivity Time            `json:"lastActivity"` // equals CreatedAt before the first message
 	MessageCount int             `json:"messageCount"` // messages in the history; a turn adds 2 when it begins
 	TokenUsage   TokenUsage      `json:"tokenUsage"`
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
@@ -25,16 +25,18 @@ type Session struct {
 
 	// HistoryTokens is the sum of [Message.TokensInPrompt] over the whole history.
 	HistoryTokens int `json:"historyTokens"`
-	// Head is the id of the newest message, or Cleared if that is newer; "" before the first.
+	// Head is the id of the newest message. After a clear, Head equals Cleared until the next message. "" if the
+	// session never had a message or a clear.
 	Head string `json:"head,omitempty"`
-	// Cleared is an id made when the history was last cleared. All removed messages have smaller ids. "" if the history
-	// was never cleared.
+	// Cleared is an id that the last clear of the history created. All removed messages have smaller ids. "" if the
+	// history was never cleared.
 	Cleared string `json:"cleared,omitempty"`
 	// LiveReply is the id of the reply that is being generated; "" if there is none.
 	LiveReply string `json:"live,omitempty"`
 	// LiveMessage is the id of the message that LiveReply replies to.
 	LiveMessage string `json:"asked,omitempty"`
-	// Fence is the fencing token. It numbers the session's turns; the store refuses a write that carries an older one.
+	// Fence is the fencing token. It numbers the session's turns; the store refuses a write that carries an older
+	// token.
 	Fence int64 `json:"fence"`
 }
 
@@ -68,30 +70,31 @@ type RetentionPolicy string
 
 // The retention policies; FIFO is the default.
 const (
-	FIFO     RetentionPolicy = "fifo"     // the newest messages
-	Priority RetentionPolicy = "priority" // system messages, then by metadata.priority
-	Semantic RetentionPolicy = "semantic" // those closest in meaning to the new message
+	FIFO     RetentionPolicy = "fifo"     // keeps the newest messages
+	Priority RetentionPolicy = "priority" // keeps system messages, then messages by metadata.priority
+	Semantic RetentionPolicy = "semantic" // keeps the messages that are closest in meaning to the new message
 )
 
 // SessionStore keeps sessions and their histories.
 type SessionStore interface {
-	// CreateSession creates an empty session, or returns the one that the same request created before.
+	// CreateSession creates an empty session, or returns the session that an earlier request with the same Idempotency
+	// created.
 	CreateSession(ctx context.Context, owner Owner, session NewSession) (SessionCreated, error)
 	// Session returns a session.
 	Session(ctx context.Context, owner Owner, sessionID string) (Session, error)
 	// Sessions returns a page of the sessions that have not expired, newest first.
 	Sessions(ctx context.Context, owner Owner, query SessionQuery) (SessionPage, error)
-	// DeleteSession removes a session with all its messages, its live turn and its queue: each waiter is granted the
-	// session and then gets ErrSessionNotFound. EndTurn or EndOrphans later settles the reservation of a live turn; none
-	// of the turn's text remains. It returns the session from before the removal.
+	// DeleteSession removes a session with its messages, its live turn and its queue. Each waiter is granted the
+	// session and then gets ErrSessionNotFound. The text of a live turn is removed too; a later EndTurn or EndOrphans
+	// settles the turn's reservation. DeleteSession returns the session as read before the removal.
 	DeleteSession(ctx context.Context, owner Owner, sessionID string) (Session, error)
-	// RemoveExpired removes expired sessions as DeleteSession does. It returns the removed sessions and the time at which
-	// the next one expires (0 if there is none). It may also remove usage buckets that are older than
+	// RemoveExpired removes expired sessions as DeleteSession does. It returns the removed sessions, and the time at
+	// which the next session expires (0 if no session is left). It may also remove usage buckets that are older than
 	// usage.RetentionHours hours.
 	RemoveExpired(ctx context.Context) (removed []OwnedSession, next Time, err error)
 
-	// Messages returns a page of a session's messages, and the session, both read at the same moment. The Content of a
-	// streaming reply is its journalled text, possibly empty.
+	// Messages returns a page of a session's messages, and the session. It reads the page and the session at the same
+	// moment. The Content of a streaming reply is its journalled text, possibly empty.
 	Messages(ctx context.Context, owner Owner, sessionID string, query MessageQuery) (MessagePage, error)
 	// Message returns one message, or ErrMessageNotFound.
 	Message(ctx context.Context, owner Owner, sessionID, messageID string) (Message, error)
@@ -105,7 +108,7 @@ type NewSession struct {
 	Idempotency *Idempotency // nil for none
 }
 
-// SessionCreated is the result of CreateSession. If Replayed, the same request created the session before.
+// SessionCreated is the result of CreateSession. Replayed is true if an earlier request created the session.
 type SessionCreated struct {
 	Session  Session
 	Replayed bool
@@ -120,7 +123,7 @@ type OwnedSession struct {
 // SessionQuery asks for a page of sessions.
 type SessionQuery struct {
 	UserID string // only sessions of this user; "" for all
-	Before string // only sessions with smaller ids than this one, which need not exist; "" for all
+	Before string // only sessions with ids smaller than Before, which need not be an existing id; "" for all
 	Limit  int    // at least 1
 }
 

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Time is a point in time, in milliseconds since 1970, UTC. In JSON it is ISO 8601 with milliseconds and Z.
+// Time is a point in time, in milliseconds since 1970, UTC. In JSON, a Time is an ISO 8601 string with milliseconds and
+// Z, for example "2026-03-01T11:30:00.045Z".
 type Time int64
 
 const timeLayout = "2006-01-02T15:04:05.000Z"
@@ -26,7 +27,7 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return t.Go().AppendFormat(make([]byte, 0, len(timeLayout)+2), `"`+timeLayout+`"`), nil
 }
 
-// UnmarshalJSON reads the format that MarshalJSON writes. It fails on any other.
+// UnmarshalJSON reads the format that MarshalJSON writes. It returns an error for any other format.
 func (t *Time) UnmarshalJSON(b []byte) error {
 	parsed, err := time.Parse(`"`+timeLayout+`"`, string(b))
 	if err != nil {

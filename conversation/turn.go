@@ -19,7 +19,7 @@ type NewMessage struct {
 	Idempotency *Idempotency
 }
 
-// OnBusy decides what happens to a send when the session is busy.
+// OnBusy decides how a send to a busy session proceeds.
 type OnBusy string
 
 // The choices; Enqueue is the default.
@@ -29,49 +29,51 @@ const (
 	Interrupt OnBusy = "interrupt" // goes to the head of the queue; package turn cancels the live reply
 )
 
-// QueuePlaces is the number of sends that can wait for one session: more than people type within the queue timeout of
-// 30 s, few enough that a client in a loop is refused.
+// QueuePlaces is the maximum number of sends that wait for one session. A person types fewer messages within the queue
+// timeout of 30 s. A client that sends in a loop is soon refused.
 const QueuePlaces = 32
 
-// Idempotency lets the store recognise a repeated request. The store keeps it together with the effect of the request,
-// for IdempotencyLifetime or until the session is gone. It does not keep refused requests. The same key with another
-// digest gives ErrIdempotencyConflict.
+// Idempotency lets the store recognise a repeated request. The store keeps the key and the digest with the effect of
+// the request, for IdempotencyLifetime or until the session is gone. It keeps nothing of a refused request. The same
+// key with another digest gives ErrIdempotencyConflict.
 type Idempotency struct {
 	Key    string
 	Digest [32]byte // of the request
 }
 
-// IdempotencyLifetime is the time for which a request is recognised: the longest life of a session.
+// IdempotencyLifetime is the time for which the store recognises a repeated request. It equals Lifetime, because a
+// request has no effect after its session has expired.
 const IdempotencyLifetime = 24 * time.Hour
 
 // TurnStore begins and ends turns.
 type TurnStore interface {
 	// BeginTurn begins a turn if the session is free and the window can hold the message: it writes the message and an
-	// empty, streaming reply, and makes the session busy. If the session is busy, OnBusy decides whether it takes a place
-	// in the queue or returns ErrSessionBusy. If window.Check refuses the message, it returns *OverflowError and changes
-	// nothing. If ctx carries an admission (auth.Admission), it reserves window.Estimate tokens for the turn, or returns
-	// the admission's error. If the same request began a turn before, it returns Replayed and begins nothing, whether the
-	// session is busy or not. When a turn begins, waiters with the same Idempotency-Key are granted at once, so that they
-	// get Replayed.
+	// empty, streaming reply, and makes the session busy. If the session is busy, OnBusy decides whether BeginTurn
+	// takes a place in the queue or returns ErrSessionBusy. If window.Check refuses the message, BeginTurn returns
+	// *OverflowError and writes nothing. If ctx carries an admission (auth.Admission), BeginTurn reserves
+	// window.Estimate tokens for the turn, or returns the admission's error. If an earlier request with the same
+	// Idempotency began a turn, BeginTurn returns Replayed and begins nothing, even if the session is busy. When a turn
+	// begins, waiters with the same Idempotency-Key are granted at once, so that their next BeginTurn returns Replayed.
 	BeginTurn(ctx context.Context, owner Owner, turn NewTurn) (TurnStart, error)
-	// LeaveQueue gives up a place in the queue, or the session if it was just granted. It returns nil if the waiter has
-	// neither.
+	// LeaveQueue removes a waiter from the queue. If the session was just granted to the waiter, LeaveQueue frees the
+	// session. It returns nil for an unknown waiter.
 	LeaveQueue(ctx context.Context, owner Owner, sessionID, waiter string) error
-	// EndTurn ends a turn: it stores the final reply, adds its usage to the session's, settles the turn's reservation
-	// with the total usage, and grants the session to the next waiter. Ending a turn again changes nothing and returns
-	// ErrFenced with the stored message, which is empty if the store has lost the reply. It returns ErrSessionNotFound if
-	// the session was deleted or has expired. Even then the first EndTurn with the turn's key counts the usage, durably
-	// and once.
+	// EndTurn ends a turn. It stores the final reply and adds the reply's usage to the usage of the session. It settles
+	// the turn's reservation with the total usage, and grants the session to the next waiter. If the turn has ended
+	// already, EndTurn changes nothing. It returns ErrFenced with the stored message; that message is empty if the
+	// store has lost the reply. EndTurn returns ErrSessionNotFound if the session was deleted or has expired. Even
+	// then, the first EndTurn with the turn's key counts the usage, durably and only once.
 	EndTurn(ctx context.Context, key TurnKey, reply Message, timing Timing) (Message, error)
-	// ClearMessages removes all messages and the summary of a session, and sets Head and Cleared to a new id, above the
-	// ids of all messages that it ever had. If the session is busy, it changes nothing and returns Queued, with a place
-	// at the head of the queue, like BeginTurn with Interrupt.
+	// ClearMessages removes all messages and the summary of a session. It sets Head and Cleared to a new id, which is
+	// greater than the ids of all removed messages. If the session is busy, ClearMessages removes nothing. It takes a
+	// place at the head of the queue, like BeginTurn with Interrupt, and returns Queued.
 	ClearMessages(ctx context.Context, owner Owner, sessionID, waiter string) (Cleared, error)
-	// Journal stores new text of live replies. It ignores text of turns that have ended.
+	// Journal stores new text of live replies. It ignores text of turns that have ended. The text survives a crash of
+	// the process, but perhaps not a crash of the machine.
 	Journal(ctx context.Context, batch []stream.Segment[TurnKey]) error
-	// EndOrphans ends the turns of nodes that are gone, as interrupted, with the journalled text and an unknown timing.
-	// count returns the number of tokens of a text. If the session is gone too, it still settles the usage, for an empty
-	// text if none is left. It returns the number of turns that it ended.
+	// EndOrphans ends the turns of nodes that are gone, and returns their number. The replies end as interrupted, with
+	// the journalled text and an unknown timing. count returns the number of tokens of a text. If the session of a turn
+	// is gone too, EndOrphans still settles the usage; if the text is gone, it settles the usage of an empty text.
 	EndOrphans(ctx context.Context, count func(text string) int) (int, error)
 }
 
@@ -80,7 +82,7 @@ type NewTurn struct {
 	SessionID string
 	Role      Role // User or System
 	Content   string
-	Tokens    int // of Content
+	Tokens    int // number of tokens of Content
 	Metadata  json.RawMessage
 	OnBusy    OnBusy
 	// Waiter names this send in the session's queue. It is unique, and stays the same when the send calls BeginTurn again
@@ -89,19 +91,19 @@ type NewTurn struct {
 	Idempotency *Idempotency // nil for none
 }
 
-// TurnStart is the result of BeginTurn: a turn that has begun, or the reason why none has.
+// TurnStart is the result of BeginTurn: a turn that has begun, or the reason why no turn has begun.
 type TurnStart struct {
-	// Queued is set if the session was busy. Replayed is set if the same request began a turn before. If either is set,
-	// the other fields are empty.
+	// Queued is set if the session was busy. Replayed is set if an earlier request began the turn. If Queued or
+	// Replayed is set, all other fields are empty.
 	Queued   *Queued
 	Replayed *Replayed
 
 	Key     TurnKey
-	Session Session // after the change
-	Message Message // of the user or the system
-	Reply   Message // streaming, empty
-	// Previous is the session's Head before the turn: the id of the message before Message, or Cleared; "" if there is
-	// neither.
+	Session Session // after the turn has begun
+	Message Message // the new message of the user or the system
+	Reply   Message // the new reply: streaming, without text
+	// Previous is the session's Head before the turn: the id of the message before Message, or Cleared; "" if Head was
+	// empty.
 	Previous string
 	// Summary, History and Index are the fields of [Context] for the messages before Message.
 	Summary Summary
@@ -109,7 +111,7 @@ type TurnStart struct {
 	Index   []Indexed
 }
 
-// Context returns the data that the turn's window is planned from. Its session has the counts from before the turn.
+// Context returns the data for planning the turn's window. The counts in its Session do not include the turn.
 func (b *TurnStart) Context() Context {
 	session := b.Session
 	session.MessageCount -= 2
@@ -125,9 +127,9 @@ type Replayed struct {
 
 // Queued is a place in a session's queue.
 type Queued struct {
-	// Granted is closed when the waiter should call BeginTurn again: the session is free for it, or gone. A waiter that
-	// interrupts also gets it when another turn has begun first, so that it learns the new live reply. It may be closed
-	// early.
+	// Granted is closed when the waiter should call BeginTurn or ClearMessages again: the session is free for this
+	// waiter, or gone. For a waiter that interrupts, Granted is also closed when another turn has begun first; the next
+	// call then returns the new live reply. Granted may be closed too early; the next call then returns Queued again.
 	Granted <-chan struct{}
 	// Live is the id of the reply that is being generated; "" if there is none.
 	Live string
@@ -138,19 +140,19 @@ type TurnKey struct {
 	Owner     Owner
 	SessionID string
 	ReplyID   string
-	Fence     int64 // the session's fencing token of this turn
+	Fence     int64 // the fencing token of this turn
 }
 
-// Timing holds durations of a reply, measured from the beginning of its turn; 0 means unknown. They are counted in
+// Timing holds durations of a reply, measured from the beginning of its turn; 0 means unknown. The usage counts them in
 // milliseconds, rounded up.
 type Timing struct {
-	FirstToken time.Duration // until its first text; 0 also if it has no text
-	Duration   time.Duration // until its end
+	FirstToken time.Duration // until the first text of the reply; 0 also if the reply has no text
+	Duration   time.Duration // until the end of the reply
 }
 
-// Cleared is the result of ClearMessages. If Queued is set, the clear must wait and has changed nothing.
+// Cleared is the result of ClearMessages. If Queued is set, the clear must wait, and no message was removed.
 type Cleared struct {
 	Count   int     // number of removed messages
-	Session Session // after the change
+	Session Session // after the clear
 	Queued  *Queued
 }

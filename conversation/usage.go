@@ -10,9 +10,9 @@ import (
 
 // UsageStore reads the usage of owners.
 type UsageStore interface {
-	// Usage returns an owner's usage in the hours from from up to, but not including, to. It leaves out hours that ended
-	// usage.RetentionHours ago or earlier. It includes every request that was admitted before this one, and this one.
-	// Request counts become durable within a second; other counts are durable already.
+	// Usage returns an owner's usage in each hour h with from <= h < to. It leaves out hours that ended
+	// usage.RetentionHours ago or earlier. It counts all requests that have been admitted, including the current
+	// request. Request counts become durable within a second; other counts are durable already.
 	Usage(ctx context.Context, owner Owner, from, to usage.Hour) (UsageSpan, error)
 }
 
@@ -20,9 +20,9 @@ type UsageStore interface {
 type UsageSpan struct {
 	// Now is the hour of the read, by the store's clock.
 	Now usage.Hour
-	// Hours are sorted. An hour is left out if nothing was counted in it and none of the sessions created in it exists.
+	// Hours are sorted. They do not include an hour if nothing was counted in it and all sessions from it are gone.
 	Hours []usage.Hourly
-	// Active is the number of sessions that exist now, from all hours.
+	// Active is the number of the owner's sessions that exist now, no matter when they were created.
 	Active int
 }
 
@@ -89,7 +89,8 @@ type Metrics struct {
 	Series []MetricsEntry `json:"series"`
 }
 
-// MetricsEntry is one entry of a series: the part of a unit of the granularity that lies in the period.
+// MetricsEntry has the figures of one hour, day, week or month of a series. The period may cut off the first and the
+// last of these units.
 type MetricsEntry struct {
 	Start Time `json:"start"`
 	End   Time `json:"end"`

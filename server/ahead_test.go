@@ -8,8 +8,9 @@ import (
 	"parley/stream/wire"
 )
 
-// A cursor ahead of everything that the session ever had is refused, because its viewer would wait for ever.
-func TestCursor_NeverExisted_Refused(t *testing.T) {
+// The server refuses a cursor that lies beyond the newest message or beyond the text of a completed message. A viewer that
+// subscribed with such a cursor would wait for ever.
+func TestCursor_BeyondEnd_Refused(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session, empty := p.session(), p.session()
@@ -27,19 +28,19 @@ func TestCursor_NeverExisted_Refused(t *testing.T) {
 	c.say("so far")
 	for name, test := range map[string]struct {
 		session, id, offset string
-		taken               bool
+		accepted            bool
 	}{
-		"in_the_future":                {session, "msg_zzzzzzzzzzzzzzzz", "e", false},
-		"in_the_future_with_offset":    {session, "msg_zzzzzzzzzzzzzzzz", "7", false},
-		"in_an_empty_session":          {empty, reply, "e", false},
-		"over_the_end_of_a_reply":      {session, reply, "9", false},
-		"inside_a_question":            {session, question, "9", false},
-		"the_beginning":                {session, "", "e", true},
-		"of_an_empty_session":          {empty, "", "e", true},
-		"long_ago_and_unknown":         {session, "msg_0000000000000000", "5", true},
-		"at_the_end_of_a_reply":        {session, reply, "8", true},
-		"after_a_reply":                {session, reply, "e", true},
-		"ahead_of_what_is_read_so_far": {session, live, "1000", true},
+		"refused_id_after_newest_message":          {session, "msg_zzzzzzzzzzzzzzzz", "e", false},
+		"refused_id_after_newest_with_offset":      {session, "msg_zzzzzzzzzzzzzzzz", "7", false},
+		"refused_any_message_in_empty_session":     {empty, reply, "e", false},
+		"refused_offset_over_completed_reply":      {session, reply, "9", false},
+		"refused_offset_over_users_message":        {session, question, "9", false},
+		"accepted_beginning":                       {session, "", "e", true},
+		"accepted_beginning_of_empty_session":      {empty, "", "e", true},
+		"accepted_unknown_id_before_first_message": {session, "msg_0000000000000000", "5", true},
+		"accepted_offset_at_end_of_reply":          {session, reply, "8", true},
+		"accepted_after_reply":                     {session, reply, "e", true},
+		"accepted_offset_over_live_reply":          {session, live, "1000", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := p.dial()
@@ -47,12 +48,13 @@ func TestCursor_NeverExisted_Refused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if taken := f.Type == "subscribed"; taken != test.taken || !taken && (f.code != "validation_error" || f.field != "after") {
+			if accepted := f.Type == "subscribed"; accepted != test.accepted || !accepted && (f.code != "validation_error" || f.field != "after") {
 				t.Errorf("got %s", f.raw)
 			}
 		})
 	}
-	t.Run("no_invalid_frame", func(t *testing.T) { // after a restored backup, all sessions of a page have such a cursor
+	// After a restored backup, a page has such a cursor for each session.
+	t.Run("refusals_do_not_close_socket", func(t *testing.T) {
 		s := p.dial()
 		for range 2 * wire.MaxInvalidFrames {
 			if f, err := s.subscribe(session, p.cursorOf(session, "msg_zzzzzzzzzzzzzzzz", "e")); err != nil || f.code != "validation_error" {
@@ -61,14 +63,15 @@ func TestCursor_NeverExisted_Refused(t *testing.T) {
 		}
 		s.mustSubscribe(session, "")
 	})
-	for name, id := range map[string]string{"400_in_the_future": "msg_zzzzzzzzzzzzzzzz", "400_over_the_end": reply} {
+	for name, id := range map[string]string{"400_id_after_newest_message": "msg_zzzzzzzzzzzzzzzz", "400_offset_over_completed_reply": reply} {
 		r := refused{"GET", messages("{id}") + "/" + reply + "/stream", nil, []string{"Last-Event-ID", p.cursorOf(session, id, "9")}, 400, "validation_error", "Last-Event-ID"}
 		refusals{name: r}.run(t, p, session)
 	}
 	c.end()
 }
 
-// cursorOf returns a well-formed cursor of a session; the id and the offset need not exist.
+// cursorOf returns a well-formed cursor of a session. offset is a number of bytes, or "e" for the end of the message. The message
+// and the offset need not exist.
 func (p *parley) cursorOf(session, id, offset string) string {
 	p.t.Helper()
 	cursor := p.must("GET", "/v1/sessions/"+session, nil)["stream"].(map[string]any)["cursor"].(string)
@@ -76,8 +79,9 @@ func (p *parley) cursorOf(session, id, offset string) string {
 	return tag + "." + id + "." + offset
 }
 
-// When a node dies, the journal may be one tick behind what a viewer saw. The cursor of that viewer must stay valid.
-func TestCursor_BeyondInterruptedReply_Accepted(t *testing.T) {
+// If a node dies, the text of the last journal tick may be lost, although viewers on that node have received it. The server must
+// still accept the cursors of these viewers.
+func TestCursor_BeyondTextOfInterruptedReply_Accepted(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()

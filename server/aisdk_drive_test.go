@@ -16,18 +16,19 @@ import (
 	"parley/web/npmtest"
 )
 
-// sdkPage is a page that uses the real AI SDK: the npm package ai, in a Node process (testdata/aisdk/drive.mjs), the driver. The
-// package is installed once, beside Go's caches, in the version that testdata/aisdk/package-lock.json names.
+// sdkPage controls the driver (testdata/aisdk/drive.mjs). The driver is a Node process that plays the part of a web page with the
+// real AI SDK, the npm package ai. npmtest.Install puts the package into the user's cache folder once, in the version that
+// testdata/aisdk/package-lock.json pins.
 type sdkPage struct {
 	t   *testing.T
 	in  io.WriteCloser
 	out <-chan driverEvent
-	// frames holds the frames that the page has received.
+	// frames holds the received frames that the method until has read.
 	frames []sdkFrame
 	log    frameLog
 }
 
-// driverEvent is a line of the driver's output.
+// driverEvent is a line of the driver's output, decoded from JSON.
 type driverEvent struct {
 	Event, Do, Chat, Frame, Status, Error string
 	Code                                  int
@@ -38,23 +39,23 @@ type driverEvent struct {
 	}
 }
 
-// sdkMessage is a message that the page shows.
+// sdkMessage is a message that a chat shows.
 type sdkMessage struct{ ID, Role, Text string }
 
-// sdkFrame is a frame from the server.
+// sdkFrame is a frame of ai-sdk.v7 from the server.
 type sdkFrame struct {
 	Type, RequestID, ErrorText string
 	Sequence                   int
 	Chunk                      struct{ Type, MessageID, Delta, FinishReason string }
 }
 
-// openSDKPage opens a page at a server. The end of the test closes it.
+// openSDKPage starts a driver that connects to the server. The driver runs until the test ends.
 func (p *parley) openSDKPage(t *testing.T) *sdkPage {
 	t.Helper()
 	packages := npmtest.Install(t, "testdata/aisdk")
 	ctx, cancel := context.WithCancel(context.Background())
 	const script = "testdata/aisdk/drive.mjs"
-	if _, err := os.Stat(script); err != nil { // go test then knows that the result depends on the script
+	if _, err := os.Stat(script); err != nil { // so that go test repeats the test if the script has changed
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(ctx, "node", "--experimental-websocket", "--no-warnings", script,
@@ -72,7 +73,7 @@ func (p *parley) openSDKPage(t *testing.T) *sdkPage {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	events := make(chan driverEvent, 1<<14) // more than any test has
+	events := make(chan driverEvent, 1<<14) // more events than a test produces
 	go func() {
 		defer close(events)
 		lines := bufio.NewReader(out)
@@ -86,7 +87,7 @@ func (p *parley) openSDKPage(t *testing.T) *sdkPage {
 		}
 	}()
 	t.Cleanup(func() {
-		_ = in.Close() // ends the driver
+		_ = in.Close() // makes the driver exit
 		late := time.AfterFunc(testTimeout, cancel)
 		defer late.Stop()
 		for range events {
@@ -102,7 +103,7 @@ func (p *parley) openSDKPage(t *testing.T) *sdkPage {
 	return d
 }
 
-// do sends a command to the driver. more holds pairs of names and values.
+// do sends the driver a command for a chat. The parameter more holds alternating names and values of further fields.
 func (d *sdkPage) do(command, chat string, more ...string) {
 	d.t.Helper()
 	fields := map[string]any{"do": command, "chat": chat}
@@ -123,8 +124,9 @@ func (d *sdkPage) command(fields map[string]any) {
 	}
 }
 
-// until reads the driver's events until one matches. It checks all frames against the AsyncAPI document.
-func (d *sdkPage) until(what string, is func(driverEvent) bool) driverEvent {
+// until reads events of the driver up to the first event that match accepts, and returns that event. It checks all frames against
+// asyncapi.yaml. The parameter what names the awaited event in the failure message.
+func (d *sdkPage) until(what string, match func(driverEvent) bool) driverEvent {
 	d.t.Helper()
 	late := time.NewTimer(testTimeout)
 	defer late.Stop()
@@ -145,7 +147,7 @@ func (d *sdkPage) until(what string, is func(driverEvent) bool) driverEvent {
 				}
 				d.frames = append(d.frames, f)
 			}
-			if is(e) {
+			if match(e) {
 				return e
 			}
 		case <-late.C:
@@ -154,13 +156,13 @@ func (d *sdkPage) until(what string, is func(driverEvent) bool) driverEvent {
 	}
 }
 
-// done waits until a command of a chat is done.
+// done waits until the driver has finished a command for a chat, and returns the event that reports the result.
 func (d *sdkPage) done(command, chat string) driverEvent {
 	d.t.Helper()
 	return d.until(command+" of "+chat, func(e driverEvent) bool { return e.Event == "done" && e.Do == command && e.Chat == chat })
 }
 
-// shown waits until a chat shows exactly these texts, oldest first.
+// shown waits until a chat shows exactly these texts, oldest first. It returns the messages with their ids.
 func (d *sdkPage) shown(chat string, texts ...string) []sdkMessage {
 	d.t.Helper()
 	last := ""
@@ -186,7 +188,7 @@ func (d *sdkPage) shown(chat string, texts ...string) []sdkMessage {
 	}).Messages
 }
 
-// open opens a chat of a session, without any messages.
+// open opens a chat without messages for a session.
 func (d *sdkPage) open(chat, session string) {
 	d.t.Helper()
 	d.do("open", chat, "session", session)

@@ -8,10 +8,10 @@ import (
 	"parley/stream"
 )
 
-// These tests check what a page shows that uses the real AI SDK.
+// The tests of this file check what a web page with the real AI SDK shows.
 
-// TestAISDK_Reply_ShownToTheEnd also checks the order of the frames.
-func TestAISDK_Reply_ShownToTheEnd(t *testing.T) {
+// TestAISDK_Send_WholeReplyShown also checks the order of the frames.
+func TestAISDK_Send_WholeReplyShown(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -33,13 +33,13 @@ func TestAISDK_Reply_ShownToTheEnd(t *testing.T) {
 	}
 	history := p.history(session)
 	if len(history) != 2 || history[1].MessageID != shown[1].ID || history[0].Metadata["priority"] != "high" || history[0].Content != "hello" {
-		t.Errorf("the history is %+v, and the page's %+v", history, shown)
+		t.Errorf("the history is %+v, but the page shows %+v", history, shown)
 	}
 	var kinds []string
 	for i, f := range d.frames {
 		kinds = append(kinds, f.Type+" "+f.Chunk.Type)
 		if f.Type == "chunk" && f.Sequence != i {
-			t.Errorf("frame %d has the sequence %d", i, f.Sequence)
+			t.Errorf("frame %d has the sequence number %d", i, f.Sequence)
 		}
 	}
 	if got := strings.Join(kinds, ", "); got != "chunk start, chunk text-start, chunk text-delta, chunk text-delta, chunk text-end, chunk finish, end " {
@@ -47,7 +47,7 @@ func TestAISDK_Reply_ShownToTheEnd(t *testing.T) {
 	}
 }
 
-func TestAISDK_Send_LastMessageOnly(t *testing.T) {
+func TestAISDK_SendAndRegenerate(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -60,7 +60,7 @@ func TestAISDK_Send_LastMessageOnly(t *testing.T) {
 	d.open("a", session)
 	d.do("resume", "a")
 	d.done("resume", "a")
-	t.Run("sends_last_message_only", func(t *testing.T) {
+	t.Run("send_stores_only_the_last_message", func(t *testing.T) {
 		d.do("send", "a", "text", "and now?")
 		c := model.next(t)
 		if n := len(c.request.Messages); n != 3 || c.request.Messages[2].Content != "and now?" || c.request.Messages[1].Content != "Grüße" {
@@ -75,7 +75,7 @@ func TestAISDK_Send_LastMessageOnly(t *testing.T) {
 			t.Errorf("%d messages", n)
 		}
 	})
-	t.Run("regenerate_sends_it_again", func(t *testing.T) {
+	t.Run("regenerate_repeats_the_last_user_message", func(t *testing.T) {
 		d.do("regenerate", "a")
 		c := model.next(t)
 		if last := c.request.Messages[len(c.request.Messages)-1]; last.Content != "and now?" {
@@ -88,7 +88,7 @@ func TestAISDK_Send_LastMessageOnly(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	})
-	t.Run("file_is_refused", func(t *testing.T) {
+	t.Run("send_with_a_file_is_refused", func(t *testing.T) {
 		d.do("sendFile", "a")
 		if e := d.done("sendFile", "a"); e.Status != "error" || e.Error != "messages.parts must not have files: only text is supported." {
 			t.Errorf("%+v", e)
@@ -96,7 +96,7 @@ func TestAISDK_Send_LastMessageOnly(t *testing.T) {
 	})
 }
 
-func TestAISDK_Resume_NoTextTwice(t *testing.T) {
+func TestAISDK_ResumeAfterCutOrReload_NoTextTwice(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -109,7 +109,7 @@ func TestAISDK_Resume_NoTextTwice(t *testing.T) {
 	shown := d.shown("a", "hello", "One, ")
 	d.do("cut", "")
 	if e := d.done("send", "a"); e.Status != "error" || !strings.Contains(e.Error, "network connection closed") {
-		t.Errorf("cut: %+v", e)
+		t.Errorf("after the cut: %+v", e)
 	}
 	c.say("two, ") // a cut connection does not cancel the reply
 	d.do("resume", "a")
@@ -135,11 +135,11 @@ func TestAISDK_Resume_NoTextTwice(t *testing.T) {
 		}
 	}
 	if shown[1].ID != again[1].ID || shown[1].ID != loaded[1].ID {
-		t.Errorf("the reply is %s, then %s and %s", shown[1].ID, again[1].ID, loaded[1].ID)
+		t.Errorf("the ids of the reply are %s, %s and %s, want one id", shown[1].ID, again[1].ID, loaded[1].ID)
 	}
 }
 
-func TestAISDK_ThirtyCuts_EachCharacterOnce(t *testing.T) {
+func TestAISDK_ThirtyCuts_EachCharacterShownOnce(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -171,7 +171,7 @@ func TestAISDK_ThirtyCuts_EachCharacterOnce(t *testing.T) {
 	}
 }
 
-func TestAISDK_Resume_EndedReply_ShownIfUnseen(t *testing.T) {
+func TestAISDK_ResumeAfterReply_ReplyShownIfUnseen(t *testing.T) {
 	t.Parallel()
 	p := start(t, echo)
 	session := p.session()
@@ -180,7 +180,7 @@ func TestAISDK_Resume_EndedReply_ShownIfUnseen(t *testing.T) {
 	d.do("send", "a", "text", "hello")
 	shown := d.shown("a", "hello", "You said: hello")
 	d.done("send", "a")
-	t.Run("the_newest", func(t *testing.T) {
+	t.Run("unseen_reply_is_shown", func(t *testing.T) {
 		late := p.openSDKPage(t)
 		late.open("c", session)
 		late.do("resume", "c")
@@ -191,7 +191,7 @@ func TestAISDK_Resume_EndedReply_ShownIfUnseen(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	})
-	t.Run("no_active_if_seen_or_never_begun", func(t *testing.T) {
+	t.Run("seen_or_missing_reply_gets_no_active", func(t *testing.T) {
 		for name, session := range map[string]string{"a": session, "empty": p.session()} {
 			if name == "empty" {
 				d.open(name, session)
@@ -205,7 +205,7 @@ func TestAISDK_Resume_EndedReply_ShownIfUnseen(t *testing.T) {
 	})
 }
 
-func TestAISDK_Send_LargeChat_1009OverMaximum(t *testing.T) {
+func TestAISDK_SendFrameOver1MiB_Closed1009(t *testing.T) {
 	t.Parallel()
 	p := start(t, echo)
 	d := p.openSDKPage(t)
@@ -229,7 +229,7 @@ func TestAISDK_Send_LargeChat_1009OverMaximum(t *testing.T) {
 	}
 }
 
-func TestAISDK_TwoChats_ErrorEndsOneRequest(t *testing.T) {
+func TestAISDK_ErrorInOneChat_OtherChatGoesOn(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -249,7 +249,7 @@ func TestAISDK_TwoChats_ErrorEndsOneRequest(t *testing.T) {
 	if e := d.done("send", "one"); e.Status != "error" || e.Error != "the model broke off" {
 		t.Errorf("%+v", e)
 	}
-	second.say("D") // an error ends one request, not the socket
+	second.say("D") // the error ended the other chat's request, not the socket
 	second.end()
 	d.shown("two", "second", "ABCD")
 	if e := d.done("send", "two"); e.Status != "ready" || e.Finished.FinishReason != "stop" {
@@ -273,7 +273,7 @@ func TestAISDK_Stop_CancelsReply(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	for _, how := range []string{"send", "resume"} {
-		t.Run(how, func(t *testing.T) {
+		t.Run("after_"+how, func(t *testing.T) {
 			session := p.session()
 			d := p.openSDKPage(t)
 			d.open("a", session)
@@ -304,7 +304,7 @@ func TestAISDK_Stop_CancelsReply(t *testing.T) {
 	}
 }
 
-// When a page resumes again, the AI SDK aborts its first resume. That must not cancel the reply.
+// If a page resumes a chat twice, the AI SDK aborts the first resume. That abort must not cancel the reply.
 func TestAISDK_ResumeTwice_ReplyGoesOn(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
@@ -331,7 +331,7 @@ func TestAISDK_ResumeTwice_ReplyGoesOn(t *testing.T) {
 	}
 }
 
-func TestAISDK_FailedReply_ShowsError(t *testing.T) {
+func TestAISDK_FailedReplyOrUnknownSession_ShowsError(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
@@ -357,7 +357,7 @@ func TestAISDK_FailedReply_ShowsError(t *testing.T) {
 	}
 }
 
-func TestAISDK_ResumeOnOtherNode_ShowsReply(t *testing.T) {
+func TestAISDK_ResumeOnOtherNode_ShowsAndCancelsReply(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
@@ -391,7 +391,7 @@ func TestAISDK_ResumeOnOtherNode_ShowsReply(t *testing.T) {
 	}
 }
 
-func TestAISDK_Reply_AsServerSentEvents(t *testing.T) {
+func TestAISDK_ResumeOverServerSentEvents_ShowsReply(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)

@@ -17,14 +17,14 @@ import (
 	"parley/stream"
 )
 
-// sdkSocket is a client of ai-sdk.v7 that can also send frames that the real AI SDK would not.
+// sdkSocket is a client of the subprotocol ai-sdk.v7. Unlike the real AI SDK, it can send invalid frames.
 type sdkSocket struct {
 	t    *testing.T
 	conn *websocket.Conn
 	log  frameLog
 }
 
-// dialSDK opens a socket of ai-sdk.v7 with a key.
+// dialSDK opens a socket with the subprotocol ai-sdk.v7. key is the secret of an API key.
 func (p *parley) dialSDK(t *testing.T, key string) *sdkSocket {
 	t.Helper()
 	conn, response, err := websocket.Dial(t.Context(), strings.Replace(p.url, "http", "ws", 1)+"/v1/stream", &websocket.DialOptions{
@@ -72,7 +72,8 @@ func (s *sdkSocket) read() (sdkFrame, error) {
 	return f, json.Unmarshal(text, &f)
 }
 
-// next returns the next frame, which must have that requestId and that type. For a chunk, kind is the chunk's type.
+// next returns the next frame. The frame's requestId must be request. The parameter kind must be the type of the frame or of the
+// frame's chunk.
 func (s *sdkSocket) next(request, kind string) sdkFrame {
 	s.t.Helper()
 	f, err := s.read()
@@ -82,7 +83,7 @@ func (s *sdkSocket) next(request, kind string) sdkFrame {
 	return f
 }
 
-// sendFrame returns a frame for a send, with the members that the AI SDK uses.
+// sendFrame returns a send frame with the members that the AI SDK sends.
 func sendFrame(request, session string, messages ...any) map[string]any {
 	return map[string]any{
 		"type": "send", "requestId": request, "id": session, "trigger": "submit-message", "messages": messages,
@@ -103,7 +104,7 @@ func requestFrame(kind, id, session string) map[string]any {
 	return map[string]any{"type": kind, "requestId": id, "id": session}
 }
 
-func TestAISDKSocket_Send_OtherMembersIgnored(t *testing.T) {
+func TestAISDKSocket_Send_UnusedMembersIgnored(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
@@ -121,7 +122,7 @@ func TestAISDKSocket_Send_OtherMembersIgnored(t *testing.T) {
 	}
 }
 
-func TestAISDKSocket_Error_EndsOneRequest(t *testing.T) {
+func TestAISDKSocket_InvalidRequest_ErrorAndStaysOpen(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
@@ -139,26 +140,26 @@ func TestAISDKSocket_Error_EndsOneRequest(t *testing.T) {
 		frame map[string]any
 		want  string
 	}{
-		"no type":               {change("type", nil), "type is required."},
+		"type missing":          {change("type", nil), "type is required."},
 		"unknown type":          {change("type", "ping"), "type must be send, resume or abort."},
-		"no chat":               {change("id", nil), "id is required."},
-		"chat is no session":    {change("id", "chat-1"), "The session does not exist or has expired."},
+		"id missing":            {change("id", nil), "id is required."},
+		"id of no session":      {change("id", "chat-1"), "The session does not exist or has expired."},
 		"unknown session":       {change("id", noSession), "The session does not exist or has expired."},
-		"no trigger":            {change("trigger", nil), "trigger is required."},
+		"trigger missing":       {change("trigger", nil), "trigger is required."},
 		"unknown trigger":       {change("trigger", "x"), "trigger must be submit-message or regenerate-message."},
-		"no messages":           {change("messages", nil), "messages is required."},
+		"messages missing":      {change("messages", nil), "messages is required."},
 		"messages is a string":  {change("messages", "x"), "messages must be a list."},
 		"messages has a number": {change("messages", []any{1}), "messages must be a list of objects."},
-		"no message of a user":  {sendFrame("1", session, chatMessage("assistant", "x")), "messages must have a message with the role user."},
-		"no text":               {sendFrame("1", session, chatMessage("user")), "messages.parts.text is required."},
-		"an empty text":         {sendFrame("1", session, chatMessage("user", " ")), "messages.parts.text must not be empty or only spaces."},
-		"too long a text":       {sendFrame("1", session, chatMessage("user", strings.Repeat("é", 10_001))), "messages.parts.text must have at most 10,000 characters."},
-		"NUL":                   {sendFrame("1", session, chatMessage("user", "a\x00b")), "messages.parts.text must not contain NUL."},
+		"no user's message":     {sendFrame("1", session, chatMessage("assistant", "x")), "messages must have a message with the role user."},
+		"text missing":          {sendFrame("1", session, chatMessage("user")), "messages.parts.text is required."},
+		"text of spaces":        {sendFrame("1", session, chatMessage("user", " ")), "messages.parts.text must not be empty or only spaces."},
+		"text too long":         {sendFrame("1", session, chatMessage("user", strings.Repeat("é", 10_001))), "messages.parts.text must have at most 10,000 characters."},
+		"NUL in the text":       {sendFrame("1", session, chatMessage("user", "a\x00b")), "messages.parts.text must not contain NUL."},
 		"text is a number":      {sendPart(map[string]any{"type": "text", "text": 7}), "messages.parts.text must be a string."},
 		"part is a number":      {sendPart(7), "messages.parts must be a list of objects."},
 		"a file":                {sendPart(map[string]any{"type": "file", "url": "data:,x"}), "messages.parts must not have files: only text is supported."},
-		"metadata":              {sendFrame("1", session, map[string]any{"role": "user", "metadata": "x", "parts": []any{map[string]any{"type": "text", "text": "a"}}}), "messages.metadata must be an object of at most 16 KiB as JSON."},
-		"resume of unknown":     {requestFrame("resume", "1", noSession), "The session does not exist or has expired."},
+		"metadata is a string":  {sendFrame("1", session, map[string]any{"role": "user", "metadata": "x", "parts": []any{map[string]any{"type": "text", "text": "a"}}}), "messages.metadata must be an object of at most 16 KiB as JSON."},
+		"resume of no session":  {requestFrame("resume", "1", noSession), "The session does not exist or has expired."},
 	} {
 		s.must(c.frame)
 		if f := s.next("1", "error"); f.ErrorText != c.want {
@@ -168,11 +169,11 @@ func TestAISDKSocket_Error_EndsOneRequest(t *testing.T) {
 		s.next("2", "no-active")
 	}
 	if n := len(p.history(session)); n != 0 {
-		t.Errorf("%d messages", n)
+		t.Errorf("the invalid requests stored %d messages", n)
 	}
 }
 
-func TestAISDKSocket_TenInvalidFrames_1008(t *testing.T) {
+func TestAISDKSocket_TenInvalidFrames_Closed1008(t *testing.T) {
 	p := start(t, echo)
 	s := p.dialSDK(t, adminKey)
 	for i, frame := range []string{
@@ -180,7 +181,7 @@ func TestAISDKSocket_TenInvalidFrames_1008(t *testing.T) {
 		`{"type":"send","requestId":"` + strings.Repeat("x", 129) + `"}`, `"hello"`, `{"requestId":null}`,
 	} {
 		s.text(frame)
-		if i < 9 { // the close may come before the last response
+		if i < 9 { // the server may close the socket before the last response
 			s.next("", "error")
 		}
 	}
@@ -193,7 +194,7 @@ func TestAISDKSocket_TenInvalidFrames_1008(t *testing.T) {
 	}
 }
 
-func TestAISDKSocket_FrameOverMaximum_1009(t *testing.T) {
+func TestAISDKSocket_FrameOver1MiB_Closed1009(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
@@ -228,11 +229,11 @@ func TestAISDKSocket_Abort_WithdrawsQueuedSend(t *testing.T) {
 	for _, kind := range []string{"text-start", "text-delta", "text-end", "finish", "end"} {
 		s.next("1", kind)
 	}
-	s.must(map[string]any{"type": "abort", "requestId": "1"}) // the request has ended, so this does nothing
+	s.must(map[string]any{"type": "abort", "requestId": "1"}) // the request has ended, so this abort does nothing
 	if h := p.history(session); len(h) != 2 || h[1].Status != "completed" {
 		t.Errorf("%+v", h)
 	}
-	s.must(sendFrame("1", session, chatMessage("user", "again"))) // the id is free
+	s.must(sendFrame("1", session, chatMessage("user", "again"))) // the requestId can be used again
 	c = model.next(t)
 	s.next("1", "start")
 	s.must(sendFrame("1", session, chatMessage("user", "twice")))
@@ -282,7 +283,7 @@ func TestAISDKSocket_AbortThenResume_ReplyGoesOn(t *testing.T) {
 	})
 }
 
-func TestAISDKSocket_FailedResume_AbortStillCancels(t *testing.T) {
+func TestAISDKSocket_AbortThenFailedResume_ReplyCancelled(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -292,10 +293,10 @@ func TestAISDKSocket_FailedResume_AbortStillCancels(t *testing.T) {
 	for _, id := range []string{"1", "2"} {
 		s.must(requestFrame("resume", id, session))
 		s.next(id, "start")
-		s.next(id, "start") // the chunk
+		s.next(id, "start") // the chunk of the type start
 	}
 	s.must(map[string]any{"type": "abort", "requestId": "1"})
-	s.must(requestFrame("resume", "2", session)) // an id that is in use
+	s.must(requestFrame("resume", "2", session)) // fails, because the requestId is in use
 	s.next("2", "error")
 	s.next("2", "abort")
 }
@@ -309,12 +310,13 @@ func TestAISDKSocket_MissingScope_Error(t *testing.T) {
 	reader.next("1", "error")
 	writer.must(requestFrame("resume", "1", session))
 	writer.next("1", "error")
-	writer.must(sendFrame("2", session, chatMessage("user", "hello"))) // as over REST, a sender needs no read scope for its reply
+	// As over REST, a sender gets the reply without the scope read:messages.
+	writer.must(sendFrame("2", session, chatMessage("user", "hello")))
 	c := model.next(t)
 	writer.next("2", "start")
 	reader.must(requestFrame("resume", "2", session))
 	reader.next("2", "start")
-	reader.next("2", "start") // the chunk
+	reader.next("2", "start") // the chunk of the type start
 	reader.must(map[string]any{"type": "abort", "requestId": "2"})
 	if f := reader.next("2", "error"); f.ErrorText != "The key lacks the scope write:messages." {
 		t.Errorf("%+v", f)
@@ -324,7 +326,7 @@ func TestAISDKSocket_MissingScope_Error(t *testing.T) {
 	writer.next("2", "end")
 }
 
-func TestAISDKSocket_Send_CountsAsRequest(t *testing.T) {
+func TestAISDKSocket_Sends_RateLimitedAsRequests(t *testing.T) {
 	p := start(t, echo, withTiers(t, `{"pro":{"requestsPerMinute":10}}`))
 	session := p.session()
 	s := p.dialSDK(t, adminKey)
@@ -372,7 +374,7 @@ func TestAISDKSocket_RevokedKey_ReplyGoesOn(t *testing.T) {
 	}
 }
 
-func TestAISDKSocket_ReplyGone_Error(t *testing.T) {
+func TestAISDKSocket_ClearOrDelete_ErrorSaysWhich(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	for want, path := range map[string]func(string) string{
@@ -398,7 +400,7 @@ func TestAISDKSocket_ReplyGone_Error(t *testing.T) {
 	}
 }
 
-func TestAISDKSocket_Drain_NoNotice(t *testing.T) {
+func TestAISDKSocket_Drain_ClosedAfterReply(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -417,7 +419,7 @@ func TestAISDKSocket_Drain_NoNotice(t *testing.T) {
 	if _, err := s.read(); websocket.CloseStatus(err) != 1012 {
 		t.Errorf("%v", err)
 	}
-	within(t, "the drain", drained)
+	within(t, "the end of the drain", drained)
 }
 
 func TestAISDKSocket_ServiceDrained_ReplyInterrupted(t *testing.T) {
@@ -439,11 +441,11 @@ func TestAISDKSocket_ServiceDrained_ReplyInterrupted(t *testing.T) {
 	s.next("2", "error")
 }
 
-func TestEvents_AISDKFormat_WholeReply(t *testing.T) {
+func TestEvents_AISDKFormat_ShowsWholeReply(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
-	stream := func(reply string) <-chan answer { // the whole reply, in spite of Last-Event-ID
+	stream := func(reply string) <-chan answer { // with format=ai-sdk, the server ignores Last-Event-ID
 		return p.later("GET", messages(session)+"/"+reply+"/stream?format=ai-sdk", nil, "Last-Event-ID", "anything")
 	}
 	for name, end := range map[string]func(reply string, c *call) string{
@@ -463,7 +465,7 @@ func TestEvents_AISDKFormat_WholeReply(t *testing.T) {
 			"data: {\"type\":\"text-delta\",\"id\":%q,\"delta\":\"Grüße\\n\"}\n\ndata: {\"type\":\"text-end\",\"id\":%q}\n\ndata: %s\n\ndata: [DONE]\n\n",
 			reply, reply, reply, reply, name)
 		for when, from := range map[string]<-chan answer{"live": live, "ended": stream(reply)} {
-			a := within(t, "the stream", from)
+			a := within(t, "the end of the event stream", from)
 			if a.status != 200 || a.header.Get("x-vercel-ai-ui-message-stream") != "v1" || !strings.HasPrefix(a.header.Get("Content-Type"), "text/event-stream") || a.raw != want {
 				t.Errorf("%s, %s: %d %v %q, want %q", state, when, a.status, a.header, a.raw, want)
 			}
@@ -482,7 +484,7 @@ func brokenOff() (stream.Result, error) {
 	return stream.Result{}, &stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off"}
 }
 
-func TestHandshake_BothSubprotocols_ParleyChosen(t *testing.T) {
+func TestHandshake_BothSubprotocols_ParleyV1Chosen(t *testing.T) {
 	p := start(t, echo)
 	for offer, want := range map[string]string{"parley.v1,ai-sdk.v7": "parley.v1", "ai-sdk.v7,parley.v1": "parley.v1", "x,ai-sdk.v7,ticket.x": "ai-sdk.v7"} {
 		conn, _, err := websocket.Dial(t.Context(), p.url+"/v1/stream", &websocket.DialOptions{

@@ -16,8 +16,8 @@ import (
 const (
 	// maxPeriod is the longest period of metrics: 400 days, because the store keeps hourly counts for that long.
 	maxPeriod = usage.RetentionHours * time.Hour
-	// lastYear is the last year that a period may include. A bucket may end in the next year, which must still have four
-	// digits.
+	// lastYear is the last year that a period may include. The last hour, day, week or month may end in the next year, which must
+	// still have four digits.
 	lastYear = 9998
 )
 
@@ -35,7 +35,7 @@ func (s *Server) getMetrics(c *gin.Context) (any, error) {
 	return s.Conversation.Metrics(c.Request.Context(), api.Owner(principal(c)), period)
 }
 
-// queryPeriod returns the period in the query. The granularity is a day unless the query has another.
+// queryPeriod returns the period in the query. The granularity is a day unless the query names another granularity.
 func queryPeriod(c *gin.Context) (conversation.Period, error) {
 	period := conversation.Period{Granularity: usage.ByDay}
 	for _, edge := range []struct {

@@ -9,7 +9,7 @@ import (
 	"parley/auth"
 )
 
-// metrics makes a request for the metrics of a period.
+// metrics makes the request GET /v1/analytics/metrics with these query parameters.
 func (p *parley) metrics(query map[string]string, headers ...string) answer {
 	p.t.Helper()
 	values := url.Values{}
@@ -19,7 +19,7 @@ func (p *parley) metrics(query map[string]string, headers ...string) answer {
 	return p.call("GET", "/v1/analytics/metrics?"+values.Encode(), nil, headers...)
 }
 
-// at returns the value at a path of a response, such as "sessions.total".
+// at returns the value at a path of a response's body, such as "sessions.total". It returns nil if there is no value.
 func at(body map[string]any, path string) any {
 	var value any = body
 	for name := range strings.SplitSeq(path, ".") {
@@ -29,13 +29,13 @@ func at(body map[string]any, path string) any {
 	return value
 }
 
-func TestAnalytics_CountsWhatHappened(t *testing.T) {
+func TestAnalytics_AfterTwoReplies_FiguresMatch(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "hello", "role": "system"})
 	p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "and now?"})
 	p.must("DELETE", "/v1/sessions/"+p.session(), nil)
-	told := p.must("GET", "/v1/sessions/"+session, nil)["tokenUsage"].(map[string]any)
+	used := p.must("GET", "/v1/sessions/"+session, nil)["tokenUsage"].(map[string]any)
 
 	now := time.Now().UTC()
 	query := map[string]string{
@@ -51,8 +51,8 @@ func TestAnalytics_CountsWhatHappened(t *testing.T) {
 		"period.end":     now.Add(time.Hour).Format("2006-01-02T15:04:05.000Z"),
 		"sessions.total": 2.0, "sessions.active": 1.0,
 		"messages.total": 4.0, "messages.averagePerSession": 2.0, "messages.userMessages": 1.0, "messages.assistantMessages": 2.0,
-		"tokens.total": told["total"], "tokens.prompt": told["prompt"], "tokens.completion": told["completion"],
-		"tokens.averagePerMessage": told["total"].(float64) / 4,
+		"tokens.total": used["total"], "tokens.prompt": used["prompt"], "tokens.completion": used["completion"],
+		"tokens.averagePerMessage": used["total"].(float64) / 4,
 		"replies.completed":        2.0, "replies.cancelled": 0.0, "replies.failed": 0.0, "replies.interrupted": 0.0,
 	} {
 		if got := at(a.body, path); got != want {
@@ -82,8 +82,8 @@ func TestAnalytics_CountsWhatHappened(t *testing.T) {
 		"billingPeriod.start": month.Format("2006-01-02T15:04:05.000Z"),
 		"billingPeriod.end":   month.AddDate(0, 1, 0).Format("2006-01-02T15:04:05.000Z"),
 		"requests.used":       8.0, // includes this request
-		"requests.limit":      500_000.0, "tokens.used": told["total"], "tokens.limit": 50_000_000.0,
-		"tokens.percentage": told["total"].(float64) / 500_000, "sessions.active": 1.0, "sessions.limit": 5_000.0,
+		"requests.limit":      500_000.0, "tokens.used": used["total"], "tokens.limit": 50_000_000.0,
+		"tokens.percentage": used["total"].(float64) / 500_000, "sessions.active": 1.0, "sessions.limit": 5_000.0,
 		"sessions.percentage": 0.02, "tier": "pro",
 	} {
 		if got := at(usage, path); got != want {
@@ -92,34 +92,34 @@ func TestAnalytics_CountsWhatHappened(t *testing.T) {
 	}
 }
 
-func TestAnalytics_InvalidPeriod_400(t *testing.T) {
+func TestAnalytics_PeriodOrGranularityInvalid_400(t *testing.T) {
 	p := start(t, echo)
 	const first, second = "2026-03-01T00:00:00Z", "2026-03-02T00:00:00Z"
 	for name, test := range map[string]struct {
-		start, end, granularity string // "-" leaves the parameter out
-		field                   string // of the error; "" if the request is valid
+		start, end, granularity string // "-" omits the parameter
+		field                   string // the error's field; "" if the request is valid
 	}{
-		"no start":                  {"-", second, "-", "startDate"},
-		"no end":                    {first, "-", "-", "endDate"},
-		"an empty start":            {"", second, "-", "startDate"},
-		"a date alone":              {"2026-03-01", second, "-", "startDate"},
-		"no zone":                   {first, "2026-03-02T00:00:00", "-", "endDate"},
-		"a zone spelt as a space":   {"2026-03-01T00:00:00 02:00", second, "-", "startDate"},
-		"a day that is not":         {"2026-02-30T00:00:00Z", second, "-", "startDate"},
+		"start missing":             {"-", second, "-", "startDate"},
+		"end missing":               {first, "-", "-", "endDate"},
+		"start empty":               {"", second, "-", "startDate"},
+		"date without time":         {"2026-03-01", second, "-", "startDate"},
+		"time zone missing":         {first, "2026-03-02T00:00:00", "-", "endDate"},
+		"space instead of plus":     {"2026-03-01T00:00:00 02:00", second, "-", "startDate"},
+		"30 February":               {"2026-02-30T00:00:00Z", second, "-", "startDate"},
 		"Unix seconds":              {"1772323200", second, "-", "startDate"},
-		"a reversed period":         {second, first, "-", "endDate"},
-		"an empty period":           {first, first, "-", "endDate"},
-		"less than a millisecond":   {first, "2026-03-01T00:00:00.0009Z", "-", "endDate"},
-		"400 days":                  {"2025-01-01T00:00:00Z", "2026-02-05T00:00:00Z", "-", ""},
-		"a millisecond more":        {"2025-01-01T00:00:00Z", "2026-02-05T00:00:00.001Z", "-", "endDate"},
-		"an unknown granularity":    {first, second, "minute", "granularity"},
-		"an empty granularity":      {first, second, "", "granularity"},
-		"a granularity in capitals": {first, second, "Day", "granularity"},
-		"the year 0":                {"0001-01-01T00:00:00+01:00", "0001-01-02T00:00:00Z", "-", "startDate"},
-		"the year 9999":             {"9998-12-01T00:00:00Z", "9999-01-01T00:00:00Z", "-", "endDate"},
-		"the first year":            {"0001-01-01T00:00:00Z", "0001-01-02T00:00:00Z", "week", ""},
-		"the last year":             {"9998-12-30T00:00:00Z", "9998-12-31T23:59:59.999Z", "month", ""},
-		"by default a day":          {first, second, "-", ""},
+		"end before start":          {second, first, "-", "endDate"},
+		"end equals start":          {first, first, "-", "endDate"},
+		"shorter than 1 ms":         {first, "2026-03-01T00:00:00.0009Z", "-", "endDate"},
+		"valid: 400 days":           {"2025-01-01T00:00:00Z", "2026-02-05T00:00:00Z", "-", ""},
+		"400 days and 1 ms":         {"2025-01-01T00:00:00Z", "2026-02-05T00:00:00.001Z", "-", "endDate"},
+		"unknown granularity":       {first, second, "minute", "granularity"},
+		"granularity empty":         {first, second, "", "granularity"},
+		"granularity capitalised":   {first, second, "Day", "granularity"},
+		"start in the year 0 (UTC)": {"0001-01-01T00:00:00+01:00", "0001-01-02T00:00:00Z", "-", "startDate"},
+		"end in the year 9999":      {"9998-12-01T00:00:00Z", "9999-01-01T00:00:00Z", "-", "endDate"},
+		"valid: the year 1":         {"0001-01-01T00:00:00Z", "0001-01-02T00:00:00Z", "week", ""},
+		"valid: the year 9998":      {"9998-12-30T00:00:00Z", "9998-12-31T23:59:59.999Z", "month", ""},
+		"valid: no granularity":     {first, second, "-", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			query := map[string]string{"startDate": test.start, "endDate": test.end, "granularity": test.granularity}
@@ -139,7 +139,7 @@ func TestAnalytics_InvalidPeriod_400(t *testing.T) {
 	}
 }
 
-func TestAnalytics_OwnAccountAndModeOnly(t *testing.T) {
+func TestAnalytics_OtherAccountOrMode_NotCounted(t *testing.T) {
 	p := start(t, echo)
 	p.session()
 	_, test := p.newKey("default", auth.Test, auth.NewKey{Name: "a key", Scopes: []auth.Scope{auth.ReadAnalytics}})

@@ -23,7 +23,7 @@ const (
 	noMessage = "msg_0123456789abcdef"
 )
 
-// refusals holds requests that must be refused, by name.
+// refusals maps the name of a subtest to a request that the server must refuse.
 type refusals map[string]refused
 
 type refused struct {
@@ -34,7 +34,8 @@ type refused struct {
 	code, field  string
 }
 
-// run makes the requests. It checks the errors, and that no request changes the session.
+// run makes each request in a subtest. It checks the error, and that the request does not change the session. In a path, {id}
+// stands for the session's id.
 func (all refusals) run(t *testing.T, p *parley, session string) {
 	t.Helper()
 	before := p.snapshot(session)
@@ -49,7 +50,7 @@ func (all refusals) run(t *testing.T, p *parley, session string) {
 	}
 }
 
-// snapshot returns the responses that show a session and its messages, and the number of sessions.
+// snapshot returns the bodies of three responses: the session, its newest messages, and the list of sessions.
 func (p *parley) snapshot(session string) string {
 	p.t.Helper()
 	return p.call("GET", "/v1/sessions/"+session, nil).raw +
@@ -58,7 +59,8 @@ func (p *parley) snapshot(session string) string {
 
 var timestamp = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`)
 
-// checkError checks a response with an error. The error may have only the usual members and those in extras.
+// checkError checks an error response. The error must have the members in extras. Besides those, it may have only the standard
+// members.
 func checkError(t *testing.T, a answer, status int, code, field string, extras ...string) {
 	t.Helper()
 	if a.status != status {
@@ -81,7 +83,7 @@ func checkError(t *testing.T, a answer, status int, code, field string, extras .
 		t.Errorf("got %s, want %s", a.raw, code)
 	}
 	if text, _ := e["message"].(string); text == "" || !timestamp.MatchString(fmt.Sprint(m["timestamp"])) {
-		t.Errorf("no message or time: %s", a.raw)
+		t.Errorf("the message or the timestamp is missing: %s", a.raw)
 	}
 	details, _ := e["details"].(map[string]any)
 	got, _ := e["field"].(string)
@@ -115,12 +117,12 @@ func TestCreateSession(t *testing.T) {
 		}
 	})
 	for name, body := range map[string]string{
-		"200_everything_given":          with(`"metadata":{"a":{"b":[1,null,"ü"]}},"contextConfig":{"maxTokens":64,"compressionEnabled":false,"retentionPolicy":"semantic"}`),
-		"200_the_largest_window":        with(`"contextConfig":{"maxTokens":1000000,"retentionPolicy":"priority"}`),
-		"200_an_empty_configuration":    with(`"contextConfig":{}`),
+		"200_all_fields":                with(`"metadata":{"a":{"b":[1,null,"ü"]}},"contextConfig":{"maxTokens":64,"compressionEnabled":false,"retentionPolicy":"semantic"}`),
+		"200_largest_window":            with(`"contextConfig":{"maxTokens":1000000,"retentionPolicy":"priority"}`),
+		"200_empty_configuration":       with(`"contextConfig":{}`),
 		"200_metadata_of_16_KiB":        with(`"metadata":` + big(16<<10)),
-		"200_space_around_and_a_pair":   " \n" + with(`"metadata":{"a":"\ud83d\ude42"}`) + "\r\n ",
-		"200_a_body_of_1_MiB_in_spaces": with(`"metadata":{}`) + strings.Repeat(" ", 1<<20-len(with(`"metadata":{}`))),
+		"200_spaces_and_surrogate_pair": " \n" + with(`"metadata":{"a":"\ud83d\ude42"}`) + "\r\n ",
+		"200_body_of_1_MiB":             with(`"metadata":{}`) + strings.Repeat(" ", 1<<20-len(with(`"metadata":{}`))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.must("POST", "/v1/sessions", body)
@@ -134,19 +136,19 @@ func TestCreateSession(t *testing.T) {
 	refuse("400_user_id_missing", `{}`, "userId")
 	refuse("400_user_id_short", `{"userId":"user_0123456789abcde"}`, "userId")
 	refuse("400_user_id_malformed", `{"userId":"user_0123456789abcde-"}`, "userId")
-	refuse("400_user_id_of_another_kind", `{"userId":"session_0123456789abcdef"}`, "userId")
+	refuse("400_session_id_as_user_id", `{"userId":"session_0123456789abcdef"}`, "userId")
 	refuse("400_user_id_null", `{"userId":null}`, "userId")
 	refuse("400_user_id_a_number", `{"userId":1}`, "userId")
 	refuse("400_unknown_field", with(`"colour":1`), "colour")
 	refuse("400_duplicate_field", with(`"userId":"`+user+`"`), "userId")
-	refuse("400_field_in_other_case", `{"userid":"`+user+`"}`, "userid")
+	refuse("400_field_in_lower_case", `{"userid":"`+user+`"}`, "userid")
 	refuse("400_trailing_data", with(`"metadata":{}`)+"{}", "")
 	refuse("400_nul", with(`"metadata":{"a":"\u0000"}`), "metadata.a")
 	refuse("400_invalid_utf8", with("\"metadata\":{\"a\":\"\xff\"}"), "metadata.a")
 	refuse("400_lone_surrogate", with(`"metadata":{"a":"\ud83d"}`), "metadata.a")
 	refuse("400_empty_body", "", "userId")
-	refuse("400_no_object", `[]`, "")
-	refuse("400_no_json", `userId=1`, "")
+	refuse("400_not_an_object", `[]`, "")
+	refuse("400_not_json", `userId=1`, "")
 	refuse("400_metadata_a_list", with(`"metadata":[]`), "metadata")
 	refuse("400_metadata_null", with(`"metadata":null`), "metadata")
 	refuse("400_metadata_over_16_KiB", with(`"metadata":`+big(16<<10+1)), "metadata")
@@ -161,12 +163,12 @@ func TestCreateSession(t *testing.T) {
 	refuse("400_config_unknown_field", with(`"contextConfig":{"max":1}`), "contextConfig.max")
 	good := with(`"metadata":{}`)
 	for name, headers := range map[string][]string{
-		"415_no_content_type":     {"Content-Type", ""},
-		"415_text":                {"Content-Type", "text/plain"},
-		"415_a_form":              {"Content-Type", "application/x-www-form-urlencoded"},
-		"415_another_charset":     {"Content-Type", "application/json; charset=latin1"},
-		"415_compressed":          {"Content-Encoding", "gzip"},
-		"415_content_type_broken": {"Content-Type", "application/json; ="},
+		"415_no_content_type":  {"Content-Type", ""},
+		"415_plain_text":       {"Content-Type", "text/plain"},
+		"415_form":             {"Content-Type", "application/x-www-form-urlencoded"},
+		"415_charset_not_utf8": {"Content-Type", "application/json; charset=latin1"},
+		"415_compressed":       {"Content-Encoding", "gzip"},
+		"415_invalid_type":     {"Content-Type", "application/json; ="},
 	} {
 		bad[name] = refused{"POST", "/v1/sessions", good, headers, 415, "unsupported_media_type", ""}
 	}
@@ -202,7 +204,7 @@ func TestGetAndDeleteSession(t *testing.T) {
 		elsewhere["404_foreign_account_"+name] = r
 		r.headers = nil
 		for kind, bad := range map[string]string{
-			"unknown": noSession, "malformed": "session_0123456789abcde!", "of_another_kind": noMessage, "short": "x", "folded": "SESSION_0123456789abcdef",
+			"unknown_id": noSession, "malformed_id": "session_0123456789abcde!", "message_id": noMessage, "short_id": "x", "upper_case_id": "SESSION_0123456789abcdef",
 		} {
 			r.path = fmt.Sprintf(path, bad)
 			elsewhere["404_"+kind+"_"+name] = r
@@ -219,7 +221,7 @@ func TestGetAndDeleteSession(t *testing.T) {
 			}
 		}
 		if list := p.must("GET", "/v1/sessions", nil); len(list["data"].([]any)) != 0 {
-			t.Errorf("the list still has it: %v", list)
+			t.Errorf("the list still has the deleted session: %v", list)
 		}
 	})
 }
@@ -258,16 +260,16 @@ func TestListSessions(t *testing.T) {
 		})
 		return next
 	}
-	next := check("200_twenty_newest_first", "", ids[:20], ids[19])
-	check("200_the_next_page", "?cursor="+next, ids[20:], "")
-	check("200_all_at_once", "?limit=100", ids, "")
-	check("200_exactly_all", "?limit=25", ids, "")
-	check("200_one", "?limit=1", ids[:1], ids[0])
-	check("200_of_a_user", "?userId="+other, []string{ids[4], ids[9], ids[14], ids[19], ids[24]}, "")
-	check("200_of_a_user_by_pages", "?limit=2&userId="+other+"&cursor="+ids[9], []string{ids[14], ids[19]}, ids[19])
-	check("200_of_nobody", "?userId=user_nobodynobodynobo", nil, "")
+	next := check("200_default_is_twenty_newest_first", "", ids[:20], ids[19])
+	check("200_next_page", "?cursor="+next, ids[20:], "")
+	check("200_limit_over_total", "?limit=100", ids, "")
+	check("200_limit_equals_total", "?limit=25", ids, "")
+	check("200_limit_one", "?limit=1", ids[:1], ids[0])
+	check("200_only_the_users_sessions", "?userId="+other, []string{ids[4], ids[9], ids[14], ids[19], ids[24]}, "")
+	check("200_second_page_of_a_user", "?limit=2&userId="+other+"&cursor="+ids[9], []string{ids[14], ids[19]}, ids[19])
+	check("200_user_without_sessions", "?userId=user_nobodynobodynobo", nil, "")
 	p.must("DELETE", "/v1/sessions/"+ids[9], nil)
-	check("200_on_from_a_session_that_has_gone", "?limit=2&cursor="+ids[9], ids[10:12], ids[11])
+	check("200_cursor_of_deleted_session", "?limit=2&cursor="+ids[9], ids[10:12], ids[11])
 	t.Run("200_no_sessions_of_other_accounts", func(t *testing.T) {
 		a := p.call("GET", "/v1/sessions", nil, "Authorization", "Bearer "+p.key("other", auth.ReadSessions))
 		if a.status != 200 || !strings.HasPrefix(a.raw, `{"data":[],"pagination":{"hasMore":false,"nextCursor":null}`) {
@@ -290,12 +292,12 @@ func TestAuthorization(t *testing.T) {
 	bad := refusals{}
 	for name, header := range map[string]string{
 		"missing": "", "empty": "Bearer ", "no_scheme": adminKey, "wrong_scheme": "Basic " + adminKey, "malformed": "Bearer svc_live_x",
-		"unknown": "Bearer " + auth.NewSecret("live"), "mistyped": "Bearer " + adminKey + "x", "two": "Bearer " + adminKey + " " + adminKey,
+		"unknown": "Bearer " + auth.NewSecret("live"), "mistyped": "Bearer " + adminKey + "x", "two_keys": "Bearer " + adminKey + " " + adminKey,
 	} {
 		bad["401_"+name] = refused{"GET", "/v1/sessions/{id}", nil, []string{"Authorization", header}, 401, "invalid_token", ""}
 	}
 	bad.run(t, p, session)
-	t.Run("401_says_bearer", func(t *testing.T) {
+	t.Run("401_has_www_authenticate", func(t *testing.T) {
 		a := p.call("GET", "/v1/sessions", nil, "Authorization", "")
 		if got := a.header.Get("WWW-Authenticate"); got != "Bearer" {
 			t.Errorf("WWW-Authenticate is %q", got)
@@ -372,12 +374,12 @@ func TestRequestIDs(t *testing.T) {
 		id   string
 		kept bool
 	}{
-		"kept":             {"trace-1_2.3/4", true},
-		"kept_128":         {strings.Repeat("x", 128), true},
-		"made_for_none":    {"", false},
-		"replaced_129":     {strings.Repeat("x", 129), false},
-		"replaced_space":   {"a b", false},
-		"replaced_unicode": {"ü", false},
+		"kept":               {"trace-1_2.3/4", true},
+		"kept_128_bytes":     {strings.Repeat("x", 128), true},
+		"generated":          {"", false},
+		"replaced_129_bytes": {strings.Repeat("x", 129), false},
+		"replaced_space":     {"a b", false},
+		"replaced_unicode":   {"ü", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, path := range []string{"/v1/sessions", "/v1/nothing", "/healthz"} {
@@ -390,7 +392,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-func TestPanic_500(t *testing.T) {
+func TestPanic_500WithoutDetails(t *testing.T) {
 	p := start(t, echo, func(o *server.Options, _ *service.Options) {
 		o.Ready = func(context.Context) error { panic("secret detail") }
 	})
@@ -426,7 +428,7 @@ func TestReadyz_StoreFailsOrDrain_503(t *testing.T) {
 	}
 }
 
-// decodeInto decodes a response into a value.
+// decodeInto decodes the JSON body of a response into a value of type T.
 func decodeInto[T any](t testing.TB, a answer) (v T) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(a.raw), &v); err != nil {

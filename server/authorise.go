@@ -14,7 +14,7 @@ import (
 	"parley/server/socket"
 )
 
-// keyPrincipal is the key of the caller's auth.Principal in a gin context.
+// keyPrincipal is the name under which a gin context stores the caller's auth.Principal.
 const keyPrincipal = "parley.principal"
 
 // authorised calls h if the request's key is valid and has the scope. It also counts the request: see admit.
@@ -34,7 +34,8 @@ func (s *Server) authorised(scope auth.Scope, h handler) handler {
 }
 
 // verify returns the principal of the key in the Authorization header. If the secret was rotated out, the response gets a
-// Deprecation header (RFC 9745) with the time of the rotation. Such a secret works for 24 hours after its rotation.
+// Deprecation header (RFC 9745) with the time of the rotation. A rotated-out secret works for at most 24 hours after the
+// rotation.
 func (s *Server) verify(c *gin.Context) (auth.Principal, error) {
 	secret := bearer(c.Request.Header)
 	if secret == "" {
@@ -47,7 +48,8 @@ func (s *Server) verify(c *gin.Context) (auth.Principal, error) {
 	return p, err
 }
 
-// bearer returns the key in the Authorization header; "" if there is no such header or more than one.
+// bearer returns the secret in the Authorization header. It returns "" if the header is missing, is repeated, or has a scheme
+// other than Bearer.
 func bearer(h http.Header) string {
 	values := h.Values("Authorization")
 	if len(values) != 1 {
@@ -63,8 +65,8 @@ func bearer(h http.Header) string {
 // hasCredentials reports whether a request has a non-empty Authorization header, valid or not.
 func hasCredentials(h http.Header) bool { return strings.Join(h.Values("Authorization"), "") != "" }
 
-// verifyHandshake returns the principal of a handshake. The request has a key in its Authorization header, or a ticket whose
-// key still works.
+// verifyHandshake returns the principal of a handshake. It verifies the key in the Authorization header or, without that
+// header, the ticket. The key that created the ticket must still work.
 func (s *Server) verifyHandshake(c *gin.Context, offers socket.Offers) (auth.Principal, error) {
 	if hasCredentials(c.Request.Header) {
 		return s.verify(c)
@@ -80,16 +82,17 @@ func (s *Server) verifyHandshake(c *gin.Context, offers socket.Offers) (auth.Pri
 	return p, s.Keys.Revalidate(c.Request.Context(), p)
 }
 
-// principal returns the principal of the request. Only handlers that admit calls may use it; elsewhere it panics.
+// principal returns the principal of the request. It panics unless admit has stored the principal in c.
 func principal(c *gin.Context) auth.Principal {
 	return c.MustGet(keyPrincipal).(auth.Principal)
 }
 
 // admit calls h for a principal and counts the request once against the principal's limits.
 //
-// The first store operation of h admits the request in the same round trip (see [auth.Admission]). A request that needs no
-// store, such as one with an invalid body, is admitted afterwards; if a limit refuses it, the 429 replaces any other error.
-// If the store has just failed, admit does not call it again, because the caller must get its 503 within 2 s.
+// The first store operation of h admits the request in the same round trip (see [auth.Admission]). If h has called no store
+// operation, for example because the body is invalid, admit admits the request after h. If a limit then refuses the request,
+// the 429 replaces any other error. If the store has just failed, admit does not call the store again, because the caller must
+// get its 503 within 2 s.
 func (s *Server) admit(c *gin.Context, p auth.Principal, h handler) (any, error) {
 	admission := s.Limits.Admission(p)
 	ctx := auth.WithAdmission(c.Request.Context(), admission)
@@ -108,8 +111,9 @@ func (s *Server) admit(c *gin.Context, p auth.Principal, h handler) (any, error)
 	return value, err
 }
 
-// unauthenticated counts a failed authentication of the caller's address if err is ErrInvalidToken. It then returns err, which
-// becomes a 401, or a 429 if the address has failed too often. It returns any other error unchanged and counts nothing.
+// unauthenticated handles an error of an authentication. If err is ErrInvalidToken, it counts a failure of the caller's
+// address. It then returns err, which becomes a 401, or a 429 error if the address has failed too often. It returns any other
+// error unchanged and counts nothing.
 func (s *Server) unauthenticated(c *gin.Context, err error) error {
 	if !errors.Is(err, auth.ErrInvalidToken) {
 		s.setAddressLimits(c)

@@ -18,15 +18,16 @@ import (
 	"parley/server"
 )
 
-// These lists name what the documents describe and the server does not have yet. A test fails if the server has an entry, so the
-// lists cannot become stale.
+// The notYet lists exempt parts of openapi.yaml and asyncapi.yaml from the tests. The tests fail if an entry no longer needs the
+// exemption, so the lists cannot become stale.
 var (
+	// notYetRoutes are routes that openapi.yaml describes and the server does not have.
 	notYetRoutes = []string{}
-	// notYetErrors are errors that no test produces, with the reason.
+	// notYetErrors maps an error that no test produces, such as "404 session_not_found", to the reason.
 	notYetErrors = map[string]string{}
-	// notYetFrames are frames that no test sees, with the reason.
+	// notYetFrames maps a frame that no test sends or receives to the reason.
 	notYetFrames = map[string]string{}
-	// pageRoutes are served by the page's own handler, not by gin's.
+	// pageRoutes are routes of the page's own handler, so gin does not list them.
 	pageRoutes = []string{"GET /", "GET /static/{file}"}
 )
 
@@ -62,8 +63,8 @@ func TestOpenAPI_MatchesRoutes(t *testing.T) {
 	}
 }
 
-// Every property has a description, directly or through a reference, and every reference resolves.
-func TestDocuments_EverythingDescribed(t *testing.T) {
+// Every schema and property must have a description, directly or through a reference. Every reference must resolve.
+func TestDocuments_SchemasAndProperties_Described(t *testing.T) {
 	var walk func(p place, value any, inProperties bool)
 	walk = func(p place, value any, inProperties bool) {
 		switch v := value.(type) {
@@ -80,7 +81,8 @@ func TestDocuments_EverythingDescribed(t *testing.T) {
 			}
 			for name, member := range v {
 				object, isObject := member.(map[string]any)
-				narrows := object["type"] == nil || strings.Contains(p.pointer, "Of/") // described elsewhere
+				// A schema that only narrows a property needs no description: another schema describes the property.
+				narrows := object["type"] == nil || strings.Contains(p.pointer, "Of/")
 				if inProperties && isObject && !narrows && object["description"] == nil {
 					t.Errorf("%s/%s has no description", p, name)
 				}
@@ -104,7 +106,7 @@ func TestDocuments_EverythingDescribed(t *testing.T) {
 	}
 }
 
-func TestAsyncAPI_ExamplesValid(t *testing.T) {
+func TestAsyncAPI_Messages_ExamplesValidAndInChannel(t *testing.T) {
 	for name, message := range documents.members(place{asyncAPIFile, "/components/messages"}) {
 		value, _ := documents.at(message.child("examples"))
 		examples, _ := value.([]any)
@@ -126,7 +128,7 @@ func TestAsyncAPI_ExamplesValid(t *testing.T) {
 	}
 }
 
-// Every operation under /v1 refuses a request without a key and a request without the scope.
+// Every operation under /v1 must refuse a request without a key, and a request with a key that lacks the operation's scope.
 func TestOpenAPI_ScopesEnforced(t *testing.T) {
 	p := start(t, echo)
 	scopes := []auth.Scope{auth.ReadSessions, auth.WriteSessions, auth.ReadMessages, auth.WriteMessages, auth.ReadAnalytics}
@@ -158,7 +160,8 @@ func TestOpenAPI_ScopesEnforced(t *testing.T) {
 	}
 }
 
-// complete runs the tests. If all have run, it fails if they have not seen everything that the documents describe.
+// complete runs the tests. After a successful run of all tests of the package, it calls gaps, and fails if gaps returns a
+// message.
 type complete struct{ *testing.M }
 
 // Run implements goleak.TestingM.
@@ -180,20 +183,21 @@ func (c complete) Run() int {
 	return code
 }
 
-// gaps returns the operations, errors and frames that the documents describe and no test has seen.
+// gaps returns a message for each operation, error and frame that openapi.yaml or asyncapi.yaml describes and no test has seen.
+// It also returns a message for each stale entry of the notYet lists.
 func gaps() (all []string) {
-	compare := func(what string, promised, seen map[string]bool, notYet map[string]string) {
-		for _, one := range slices.Sorted(maps.Keys(promised)) {
+	compare := func(what string, described, seen map[string]bool, notYet map[string]string) {
+		for _, one := range slices.Sorted(maps.Keys(described)) {
 			if _, listed := notYet[one]; !seen[one] && !listed {
-				all = append(all, fmt.Sprintf("the documents describe the %s %s, but no test has seen it", what, one))
+				all = append(all, fmt.Sprintf("openapi.yaml or asyncapi.yaml describes the %s %s, but no test has seen it", what, one))
 			}
 		}
 		for one := range notYet {
 			if seen[one] {
-				all = append(all, fmt.Sprintf("the %s %s was seen: remove it from its list in contract_test.go", what, one))
+				all = append(all, fmt.Sprintf("a test has seen the %s %s: remove it from the notYet list in contract_test.go", what, one))
 			}
-			if !promised[one] {
-				all = append(all, fmt.Sprintf("the %s %s is on a list in contract_test.go but not in the documents", what, one))
+			if !described[one] {
+				all = append(all, fmt.Sprintf("the %s %s is in a notYet list of contract_test.go, but neither in openapi.yaml nor in asyncapi.yaml", what, one))
 			}
 		}
 	}
@@ -240,7 +244,7 @@ func describedErrors() map[string]bool {
 	return found
 }
 
-// codesOf returns the codes that a schema of errors allows.
+// codesOf returns the error codes that the schema of an error response allows.
 func codesOf(schema any) (codes []string) {
 	object, _ := schema.(map[string]any)
 	if ref, ok := object["$ref"].(string); ok {
@@ -256,7 +260,7 @@ func codesOf(schema any) (codes []string) {
 	return codes
 }
 
-func TestViewers_CancelledOrInterrupted_TerminalFrame(t *testing.T) {
+func TestViewers_CancelledOrInterrupted_GetTerminalFrame(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -270,7 +274,7 @@ func TestViewers_CancelledOrInterrupted_TerminalFrame(t *testing.T) {
 		s.next("message.delta")
 		if ending == "cancelled" {
 			s.must(map[string]any{"type": "cancel", "id": "c", "sessionId": session, "messageId": reply})
-			// The response and the event may come in either order.
+			// The response and the event may arrive in either order.
 			types := []string{s.nextType(t), s.nextType(t)}
 			if slices.Sort(types); !slices.Equal(types, []string{"cancelled", "message.cancelled"}) {
 				t.Errorf("got %v", types)
@@ -286,7 +290,7 @@ func TestViewers_CancelledOrInterrupted_TerminalFrame(t *testing.T) {
 	}
 }
 
-// one returns the type of the next frame.
+// nextType returns the type of the next frame.
 func (s *socket) nextType(t *testing.T) string {
 	t.Helper()
 	f, err := s.read()

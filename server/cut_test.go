@@ -17,13 +17,13 @@ import (
 	"parley/stream/openai"
 )
 
-// pacedModel is an OpenAI-compatible HTTP server that sends a reply in pieces. The test sets the pieces and releases them one by
-// one.
+// pacedModel is an OpenAI-compatible HTTP server that sends a reply in pieces. The test sets the pieces with the method say. The
+// server sends a piece only after the test has released it.
 type pacedModel struct {
 	*httptest.Server
 	mu       sync.Mutex
 	changed  *sync.Cond
-	pieces   [][]byte // of the body; each is one write
+	pieces   [][]byte // pieces of the response's body; the server writes each in one call
 	released int      // number of pieces that may be written
 	closed   bool
 }
@@ -64,7 +64,7 @@ func (m *pacedModel) answer(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// say sets the next reply, with no piece released.
+// say sets the pieces of the next reply. No piece is released yet.
 func (m *pacedModel) say(pieces [][]byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,8 +79,8 @@ func (m *pacedModel) release(n int) {
 	m.changed.Broadcast()
 }
 
-// randomReply returns a text of this many deltas, with characters of one to four bytes, and the pieces in which a model sends it.
-// Some pieces end inside a character. visible[n] is the length of the text that viewers can see after n pieces.
+// randomReply returns the text of a reply with this number of deltas, and the pieces in which the model sends the text. The
+// characters have one to four bytes, and some pieces end inside a character. After n pieces, viewers can see visible[n] bytes.
 func randomReply(random *rand.Rand, deltas int) (text string, pieces [][]byte, visible []int) {
 	visible = []int{0}
 	alphabet := []string{"a", "word ", "ß", "é", "日本", "🙂", "\n", "\"q\"", "\\", "\u2028", "<b>", "👩‍👩‍👧", "\t"}
@@ -112,12 +112,13 @@ func randomReply(random *rand.Rand, deltas int) (text string, pieces [][]byte, v
 	return all.String(), pieces, append(visible, all.Len())
 }
 
-// cuttingProxy is a proxy that cuts a connection after a number of bytes to the client, anywhere in a frame.
+// cuttingProxy is a proxy that cuts a connection after it has sent a number of bytes to the client. The cut may be anywhere in a
+// frame.
 type cuttingProxy struct {
 	net.Listener
 	to    string
 	mu    sync.Mutex
-	after int // for the next connection; 0 means never
+	after int // number of bytes after which new connections are cut; 0 means never
 	done  sync.WaitGroup
 }
 
@@ -196,7 +197,7 @@ type viewer struct {
 	ended   bool
 }
 
-// take adds a frame and checks that it continues the earlier ones.
+// take checks that f is the next frame of the reply. It adds a delta to the text.
 func (v *viewer) take(t *testing.T, f frame, reply string) {
 	t.Helper()
 	if f.Cursor != "" {
@@ -206,7 +207,7 @@ func (v *viewer) take(t *testing.T, f frame, reply string) {
 	case f.Type == "message.created" && f.Message.MessageID == reply:
 		v.created++
 		if f.Message.Status != "streaming" || f.Message.Content != "" {
-			t.Fatalf("created shows %+v", f.Message)
+			t.Fatalf("message.created has the message %+v", f.Message)
 		}
 	case f.Type == "message.delta":
 		if f.MessageID != reply || f.Offset != len(v.text) {
@@ -215,7 +216,7 @@ func (v *viewer) take(t *testing.T, f frame, reply string) {
 		v.text = append(v.text, f.Delta...)
 	case f.Type == "message.completed":
 		if f.Message.Content != string(v.text) {
-			t.Fatalf("the terminal frame has %d bytes, the deltas %d", len(f.Message.Content), len(v.text))
+			t.Fatalf("the text has %d bytes in the terminal frame and %d bytes in the deltas", len(f.Message.Content), len(v.text))
 		}
 		v.ended = true
 	default:
@@ -223,7 +224,7 @@ func (v *viewer) take(t *testing.T, f frame, reply string) {
 	}
 }
 
-func TestSocket_CutAnywhere_EachByteOnce(t *testing.T) {
+func TestSocket_CutAnywhere_EachByteReceivedOnce(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	model := newPacedModel(t)
@@ -246,11 +247,11 @@ func TestSocket_CutAnywhere_EachByteOnce(t *testing.T) {
 				t.Fatalf("%d deltas: rebuilt %d bytes, want %d", deltas, len(c.viewer.text), len(text))
 			}
 			if !byHistory && c.viewer.created != 1 {
-				t.Fatalf("%d deltas: created was seen %d times", deltas, c.viewer.created)
+				t.Fatalf("%d deltas: message.created arrived %d times", deltas, c.viewer.created)
 			}
 		}
 	}
-	sum := -cuts["and resumed by history"] // these cuts are also counted by their kind
+	sum := -cuts[beforeReload] // each of these cuts is counted under another kind too
 	for _, kind := range cutKinds {
 		if cuts[kind] == 0 {
 			t.Errorf("there was no cut %s", kind)
@@ -263,12 +264,15 @@ func TestSocket_CutAnywhere_EachByteOnce(t *testing.T) {
 	t.Logf("%d cuts: %v", sum, cuts)
 }
 
+// beforeReload is a kind of cut. After such a cut, the viewer reads the history.
+const beforeReload = "followed by a reload of the history"
+
 var cutKinds = []string{
-	"between frames", "inside a frame", "before the first delta", "after the last delta", "inside a character of the model's",
-	"and resumed by history",
+	"between frames", "inside a frame", "before the first delta", "after the last delta", "while the model had sent half a character",
+	beforeReload,
 }
 
-// cutTest views one reply over connections that are cut again and again.
+// cutTest views one reply over several connections. The test cuts some connections itself, and the proxy cuts others.
 type cutTest struct {
 	t              *testing.T
 	p              *parley
@@ -276,7 +280,7 @@ type cutTest struct {
 	model          *pacedModel
 	random         *rand.Rand
 	session, reply string
-	visible        []int // visible length of the text, by the number of released pieces
+	visible        []int // after n pieces, viewers can see visible[n] bytes of the text
 	cuts           map[string]int
 	byHistory      bool
 	viewer         viewer
@@ -284,11 +288,11 @@ type cutTest struct {
 	released       int // number of released pieces
 }
 
-// cutConnections is the number of connections of a reply that may be cut; later ones are not.
+// cutConnections limits the cuts of a reply: from the connection with this number on, no connection is cut.
 const cutConnections = 25
 
-// view connects and reads until the connection is cut or the reply has ended. Whenever it has read all released text, it
-// releases more pieces.
+// view opens a connection and reads until the connection is cut or the reply has ended. Whenever it has read all released text,
+// it releases more pieces or cuts the connection.
 func (c *cutTest) view() {
 	c.connected++
 	if c.byHistory && c.connected > 1 {
@@ -311,7 +315,7 @@ func (c *cutTest) view() {
 		return
 	}
 	if answer.Type != "subscribed" || answer.Recovered == nil || !*answer.Recovered || answer.Cursor != c.viewer.cursor {
-		c.t.Fatalf("subscribed: %+v, asked for %q", answer, c.viewer.cursor)
+		c.t.Fatalf("subscribing after %q returned %+v", c.viewer.cursor, answer)
 	}
 	for !c.viewer.ended {
 		if c.released < len(c.visible)-1 && len(c.viewer.text) >= c.visible[c.released] {
@@ -328,7 +332,7 @@ func (c *cutTest) view() {
 			return
 		}
 		if f.Type == "context.compressed" {
-			continue // history was summarised, because the session is long
+			continue // the session is long, so old messages are summarised
 		}
 		c.viewer.take(c.t, f, c.reply)
 	}
@@ -336,14 +340,15 @@ func (c *cutTest) view() {
 
 func (c *cutTest) total() int { return c.visible[len(c.visible)-1] }
 
-// release releases a few pieces, so that the reply lasts for all its cuts.
+// release releases a random number of pieces. The number is small, so that the reply lasts for many connections.
 func (c *cutTest) release() {
 	n := min(1+c.random.IntN(1+len(c.visible)/cutConnections), len(c.visible)-1-c.released)
 	c.released += n
 	c.model.release(n)
 }
 
-// cut counts a cut by its kind.
+// cut counts a cut of a kind. If the cut is at the start or the end of the text, or inside a character, cut uses a more precise
+// kind.
 func (c *cutTest) cut(kind string) {
 	seen := len(c.viewer.text)
 	switch {
@@ -352,15 +357,15 @@ func (c *cutTest) cut(kind string) {
 	case seen == c.total():
 		kind = "after the last delta"
 	case kind == "between frames" && c.released > 0 && c.visible[c.released] == c.visible[c.released-1]:
-		kind = "inside a character of the model's"
+		kind = "while the model had sent half a character"
 	}
 	c.cuts[kind]++
 	if c.byHistory {
-		c.cuts["and resumed by history"]++
+		c.cuts[beforeReload]++
 	}
 }
 
-// reload starts again from the newest page of history and its cursor, as a reloaded page does.
+// reload replaces the viewer's text and cursor by those in the history. A web page does the same after a reload.
 func (c *cutTest) reload() {
 	page := c.p.must("GET", "/v1/sessions/"+c.session+"/messages?limit=1", nil)
 	newest := page["data"].([]any)[0].(map[string]any)

@@ -1,49 +1,52 @@
-// Package server is Parley's HTTP side: routes, authentication, limits, response shapes, and server-sent events. It decides
-// nothing about conversations; package conversation does. Its sub-packages are server/api (the error table and the strict
-// decoding of requests), server/socket (WebSocket connections) and server/docs (the documentation).
+// Package server is Parley's HTTP side: routes, authentication, limits, response shapes, and server-sent events. The rules of
+// conversations are in package conversation and its sub-packages. The sub-packages of server are server/api (the error table
+// and the strict decoding of requests), server/socket (WebSocket connections) and server/docs (the documentation).
 //
-// # The way of a request
+// # How a request is processed
 //
-//	identify    an X-Request-Id for the response and the log; a deadline for the body
-//	count       metrics, after the response
-//	recover     a panic becomes a 500
-//	handle      writes the handler's value or error as JSON: the only place that does
-//	authorised  finds the principal of the key: 401 or, from the 31st failure a minute of one address, 429
-//	admit       limits: 429. scope: 403
-//	strict      unknown or repeated query parameters and headers: 400
-//	handler     decodes the body, calls the engine, returns a value or an error
+//	identify    sets X-Request-Id for the response and the log, and the deadline for the body
+//	count       updates the metrics after the response
+//	recover     turns a panic into a 500
+//	handle      writes the handler's value or error as JSON
+//	authorised  finds the principal of the key; an invalid key gets 401 or, from the 31st failure a minute of one address, 429
+//	admit       counts the request against the limits (429); authorised then checks the scope (403)
+//	strict      refuses unknown or repeated query parameters, and repeated headers (400)
+//	handler     decodes the body, calls the conversation service, and returns a value or an error
 //
-// Handlers return errors and never write them. [parley/server/api.Describe] converts each to the error that the caller sees. If
-// the server is at fault, the cause is logged once, with the request's id. Every response has X-Request-Id; every response
-// under /v1 has the X-RateLimit headers, the 101 of a handshake included.
+// Handlers return errors and never write them. [parley/server/api.Describe] converts each to the error that the caller sees.
+// If the server is at fault, the cause is logged once, with the request's id. Every response has X-Request-Id. Every response
+// under /v1, also the 101 of a handshake, has the X-RateLimit headers, except the 500 after a panic.
 //
-// Requests are authenticated in authorise.go: verify for REST and event streams, verifyHandshake for a WebSocket, which
-// may present a ticket. A further way to authenticate goes there.
+// The file authorise.go authenticates requests: verify for REST and event streams, verifyHandshake for WebSockets, which may
+// present a ticket. Add a new way to authenticate to that file.
 //
 // # A new endpoint
 //
-// Add it to the table in Server.route (server.go) with its scope and its query parameters, write the handler, and describe it in
-// docs/openapi.yaml. Tests compare the three: TestOpenAPI_MatchesRoutes, TestScopes_EachRoute and TestDocs_EveryRoute. Metrics
-// and the rate limit headers need no change. New counters go into Metrics (metrics.go), which also increments them.
+// Add the endpoint to the table in Server.route (server.go), with its scope and its query parameters. Write the handler, and
+// describe the endpoint in docs/openapi.yaml. The tests TestOpenAPI_…, TestScopes_… and TestDocs_… check that the table,
+// openapi.yaml and the served reference agree. Metrics and the rate limit headers need no change. New counters go into Metrics
+// (metrics.go), which also increments them.
 //
 // # Admission
 //
-// A request is counted and admitted by its first store operation, in the same round trip or transaction, so limits are
-// exact over all nodes and cost no extra trip. A request that needs no store is admitted afterwards: if a limit refuses
-// it, the 429 replaces any other error. So an invalid request counts too. A failed authentication counts against the address
-// (IPv6: its /64), in this process's memory. It never affects a request with a valid key.
+// The first store operation of a request counts and admits the request, in the same round trip or transaction. So limits are
+// exact over all nodes and cost no extra round trip. If the handler has called no store operation, admit admits the request
+// after the handler. If a limit then refuses the request, the 429 replaces any other error. So an invalid request counts too.
+// A failed authentication counts against the caller's address (for IPv6, its /64 network), in the memory of this process. It
+// never affects a request with a valid key.
 //
 // An object of another account or mode, and a malformed id in a path, give the same 404 as an object that does not exist.
 //
 // # Deadlines and bounds
 //
-//   - A body has at most 1 MiB and must arrive within 30 s (bodyTimeout). Headers have 10 s, which cmd/parley sets.
+//   - A body has at most 1 MiB and must arrive within 30 s (bodyTimeout). Headers must arrive within 10 s, which cmd/parley
+//     enforces.
 //   - A request that needs the store gets 503 with Retry-After within 2 s if the store is unreachable.
-//   - A send without streaming waits until its reply ends. If the caller disconnects, the reply goes on. If the caller closes
-//     only its sending side, it still gets the response.
-//   - An event stream sends a comment every 15 s (commentInterval), and a write to it may take 30 s. It ends within a
-//     second of its key's revocation.
-//   - A drain begins when /readyz and new handshakes start to fail (BeginDrain). DrainSockets then closes the sockets.
+//   - A send without streaming waits until its reply ends. If the caller disconnects, the reply goes on. A caller that closes
+//     only its sending side still gets the response.
+//   - An event stream sends a comment every 15 s (commentInterval). A write to the stream may take 30 s. The stream ends
+//     within a second after its key was revoked.
+//   - BeginDrain starts a drain: from then on, /readyz and new handshakes fail. DrainSockets then closes the sockets.
 //
-// A log holds no key, ticket, query string or text of a message; metrics hold no text from a request.
+// Logs contain no keys, tickets, query strings or texts of messages. Metrics contain no text from a request.
 package server

@@ -16,10 +16,10 @@ import (
 	"parley/web"
 )
 
-// pageCommands holds the commands on /docs.
+// pageCommands holds the shell commands on /docs.
 type pageCommands struct {
-	variables  []string
-	operations map[string][]string // by the id of their operation
+	variables  []string            // commands that set variables
+	operations map[string][]string // curl commands, by the id of the operation
 }
 
 func shownCommands(t *testing.T, page string) pageCommands {
@@ -49,7 +49,8 @@ func shownCommands(t *testing.T, page string) pageCommands {
 	return s
 }
 
-// requireCommand skips the test under -short and if the command is not installed. In CI, a missing command fails the test.
+// requireCommand skips the test with -short, or if the command is not installed. If CI=true, a missing command fails the test.
+// The parameter from is the Debian package that contains the command.
 func requireCommand(t *testing.T, command, from string) {
 	t.Helper()
 	if testing.Short() {
@@ -63,8 +64,8 @@ func requireCommand(t *testing.T, command, from string) {
 	}
 }
 
-// TestDocs_CurlCommands runs every command on /docs in a shell.
-func TestDocs_CurlCommands(t *testing.T) {
+// TestDocs_CurlCommands_Succeed runs the curl commands of every operation on /docs in a shell.
+func TestDocs_CurlCommands_Succeed(t *testing.T) {
 	requireCommand(t, "curl", "curl")
 	p := start(t, echo, func(o *server.Options, _ *service.Options) { o.Page = web.Handler(web.Options{}) })
 	shown := shownCommands(t, p.call("GET", "/docs", nil).raw)
@@ -86,16 +87,16 @@ func TestDocs_CurlCommands(t *testing.T) {
 	}
 }
 
-// runCommand runs a command after the commands that set its variables. The response must be one that the document describes for
-// success.
+// runCommand runs a command in a shell, after the commands that set variables. The response must have the status 200, or 101 for
+// a WebSocket. The body must match openapi.yaml.
 func (p *parley) runCommand(t *testing.T, variables []string, command string, responses place) {
 	t.Helper()
 	want := "200"
 	if _, upgrades := documents.members(responses)["101"]; upgrades {
-		want, command = "101", command+" -m 1" // a WebSocket stays open
+		want, command = "101", command+" -m 1" // curl exits after 1 s, because the WebSocket stays open
 	}
 	body, headers := filepath.Join(t.TempDir(), "body"), filepath.Join(t.TempDir(), "headers")
-	// The first two commands set the address and the key.
+	// The first two variables are the address and the key. The test sets other values.
 	lines := append([]string{"PARLEY=" + p.url, "KEY=" + adminKey}, variables[2:]...)
 	lines = append(lines, command+` -sS -D "`+headers+`" -o "`+body+`" -w '\n%{http_code}'`)
 	output, err := exec.CommandContext(t.Context(), "sh", "-uc", strings.Join(lines, "\n")).CombinedOutput()
@@ -122,7 +123,7 @@ func (p *parley) runCommand(t *testing.T, variables []string, command string, re
 	content := documents.members(documents.members(responses)["200"].child("content"))
 	media, described := content[mediaType]
 	if err != nil || !described {
-		t.Fatalf("the response has the type %s, which is not described: %v", found[1], err)
+		t.Fatalf("openapi.yaml does not describe the response's content type %s: %v", found[1], err)
 	}
 	if mediaType == "application/json" {
 		if err := documents.checkJSON(media.child("schema"), text); err != nil {

@@ -13,7 +13,7 @@ import (
 	"parley/web"
 )
 
-func TestDocs_Served(t *testing.T) {
+func TestDocs_EachPath_ServedWithoutKeyAndCompressed(t *testing.T) {
 	p := start(t, echo)
 	for path, contentType := range map[string]string{
 		"/openapi.yaml": "application/yaml", "/asyncapi.yaml": "application/yaml",
@@ -25,20 +25,20 @@ func TestDocs_Served(t *testing.T) {
 				t.Fatalf("%d %v %.40q", plain.status, plain.header, plain.raw)
 			}
 			if policy := plain.header.Get("Content-Security-Policy"); contentType != "application/yaml" && policy != web.ContentSecurityPolicy {
-				t.Errorf("the policy is %q", policy)
+				t.Errorf("the Content-Security-Policy is %q", policy)
 			}
 			packed := p.call("GET", path, nil, "Accept-Encoding", "gzip")
 			if len(packed.raw) >= len(plain.raw)*2/3 || packed.header.Get("Content-Encoding") != "gzip" || packed.header.Get("Cache-Control") != "no-cache" {
 				t.Errorf("gzip: %d of %d bytes, %v", len(packed.raw), len(plain.raw), packed.header)
 			}
 			if a := p.call("GET", path, nil, "Accept-Encoding", "gzip", "If-None-Match", packed.header.Get("ETag")); a.status != 304 || a.raw != "" {
-				t.Errorf("unchanged: %d, %d bytes", a.status, len(a.raw))
+				t.Errorf("with the ETag in If-None-Match: %d, %d bytes", a.status, len(a.raw))
 			}
 		})
 	}
 }
 
-func TestDocs_UnknownGuide(t *testing.T) {
+func TestDocs_UnknownGuide_404(t *testing.T) {
 	p := start(t, echo)
 	for _, path := range []string{"/docs/guides/nothing", "/docs/guides/protocol%2Fx", "/docs/guides/", "/docs/guides"} {
 		if a := p.call("GET", path, nil, "Authorization", ""); a.status != 404 || code(a.body) != "not_found" {
@@ -51,8 +51,8 @@ func TestDocs_UnknownGuide(t *testing.T) {
 	}
 }
 
-// The reference is generated from openapi.yaml. This test compares it with the routes of the server.
-func TestDocs_EveryRoute(t *testing.T) {
+// The page /docs is generated from openapi.yaml. It must have a heading for each route of the server.
+func TestDocs_EveryRoute_HasHeading(t *testing.T) {
 	p := start(t, echo)
 	a := p.call("GET", "/docs", nil, "Authorization", "")
 	for _, r := range server.Routes(p.handler) {
@@ -63,8 +63,8 @@ func TestDocs_EveryRoute(t *testing.T) {
 	}
 }
 
-// TestDocs_EveryCode compares the tables of error codes and of close codes with what the server sends.
-func TestDocs_EveryCode(t *testing.T) {
+// The page /docs must explain each error code of openapi.yaml, with its statuses, and each close code.
+func TestDocs_EveryCode_Explained(t *testing.T) {
 	statuses := make(map[string]map[string]bool) // by code
 	for described := range describedErrors() {
 		status, code, _ := strings.Cut(described, " ")
@@ -79,13 +79,13 @@ func TestDocs_EveryCode(t *testing.T) {
 	for _, r := range row.FindAllStringSubmatch(a.raw, -1) {
 		explained[r[1]] = true
 		if want := strings.Join(slices.Sorted(maps.Keys(statuses[r[1]])), ", "); r[3] != want || r[1] != r[2] {
-			t.Errorf("the table gives %s the status %s, the operations %q", r[1], r[3], want)
+			t.Errorf("the error %s has the status %s on /docs, and %q in openapi.yaml", r[1], r[3], want)
 		}
 	}
 	value, _ := documents.at(place{openAPIFile, "/components/schemas/ErrorObject/properties/code/enum"})
 	for _, code := range value.([]any) {
 		if !explained[code.(string)] {
-			t.Errorf("%s is not explained", code)
+			t.Errorf("/docs does not explain the error %s", code)
 		}
 	}
 	for _, code := range []wire.CloseCode{
@@ -93,7 +93,7 @@ func TestDocs_EveryCode(t *testing.T) {
 		wire.CloseNoHeartbeat, wire.CloseTooManyConnections,
 	} {
 		if !strings.Contains(a.raw, fmt.Sprintf("<tr id=\"code-%d\">\n<th scope=\"row\">%d <a ", code, code)) {
-			t.Errorf("the close code %d is not explained", code)
+			t.Errorf("/docs does not explain the close code %d", code)
 		}
 	}
 }

@@ -25,10 +25,10 @@ import (
 )
 
 // documents holds openapi.yaml and asyncapi.yaml, and a record of the errors, operations and frames that the tests have seen. It
-// validates all traffic of the harness: HTTP through documented, WebSockets through frameLog.
+// validates the traffic of the tests: documented checks HTTP, eventLog checks event streams, and frameLog checks WebSockets.
 //
-// kin-openapi validates the OpenAPI document and finds operations by path. Bodies, headers and frames are validated by jsonschema.
-// kin-openapi could do that too, but it compiles the schema at every call and ignores undescribed headers and statuses.
+// kin-openapi validates openapi.yaml itself and finds the operation for a path. jsonschema validates bodies, headers and frames.
+// kin-openapi could do that too, but it compiles a schema at every call, and ignores headers and statuses that are not described.
 var documents = loadDocuments()
 
 const (
@@ -40,20 +40,20 @@ type documentSet struct {
 	// static
 	openAPI *openapi3.T
 	router  routers.Router
-	parsed  map[string]any // by file
-	frames  map[string]*frameKind
+	parsed  map[string]any        // by file
+	frames  map[string]*frameKind // by name in asyncapi.yaml
 	seed    maphash.Seed
 
-	passed sync.Map // hashes (uint64) of valid frames, because a thousand viewers get the same frames
+	passed sync.Map // hashes (uint64) of valid frames; a thousand viewers get the same frame, which is validated once
 
 	mu         sync.Mutex
 	compiler   *jsonschema.Compiler          // guarded by mu
 	compiled   map[string]*jsonschema.Schema // guarded by mu
-	errors     map[string]bool               // guarded by mu; errors seen: "404 session_not_found"
-	operations map[string]bool               // guarded by mu; operations seen with a 2xx response
+	errors     map[string]bool               // guarded by mu; errors seen, such as "404 session_not_found"
+	operations map[string]bool               // guarded by mu; operations seen with a status below 400
 }
 
-// frameKind is a type of frames. Each has its own schema, so that a thousand viewers need no common lock.
+// frameKind is a message of asyncapi.yaml. Its schema is compiled in advance, so that a thousand viewers need no lock.
 type frameKind struct {
 	schema *jsonschema.Schema // static
 	seen   atomic.Bool
@@ -100,7 +100,7 @@ type place struct{ file, pointer string }
 
 func (p place) String() string { return p.file + "#" + p.pointer }
 
-// child returns the place of a member.
+// child returns the place of a member. Each further name leads one level deeper.
 func (p place) child(names ...string) place {
 	for _, name := range names {
 		p.pointer += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
@@ -108,7 +108,8 @@ func (p place) child(names ...string) place {
 	return p
 }
 
-// at follows references and returns the value at a place and its final place. The value is nil if there is none.
+// at returns the value at a place, or nil if the place does not exist. If the value is a reference outside of a schema, at
+// returns the value at the target instead. The second result is the place of the returned value.
 func (d *documentSet) at(p place) (any, place) {
 	value := d.parsed[p.file]
 	for _, part := range strings.Split(p.pointer, "/")[1:] {
@@ -134,7 +135,7 @@ func (d *documentSet) at(p place) (any, place) {
 	return value, p
 }
 
-// members returns the places of an object's members by name.
+// members returns the places of an object's members, by name.
 func (d *documentSet) members(p place) map[string]place {
 	value, p := d.at(p)
 	object, _ := value.(map[string]any)
@@ -170,7 +171,8 @@ func (d *documentSet) checkJSON(schema place, text []byte) error {
 	return d.check(schema, value)
 }
 
-// checkText validates the text of a header or parameter against the schema at a place.
+// checkText validates a header or parameter against the schema at a place. The text may be valid as a string or as JSON, such as
+// a number.
 func (d *documentSet) checkText(schema place, text string) error {
 	err := d.check(schema, text)
 	if err == nil || json.Valid([]byte(text)) && d.checkJSON(schema, []byte(text)) == nil {
@@ -179,8 +181,8 @@ func (d *documentSet) checkText(schema place, text string) error {
 	return err
 }
 
-// documented is a transport that validates every response against openapi.yaml, and every request that got a 2xx response. Other
-// requests need not be valid: tests send them to be refused.
+// documented is an HTTP transport that validates every response against openapi.yaml. It validates a request only if the
+// response's status is below 400, because tests send other requests to be refused.
 type documented struct {
 	t    testing.TB
 	next *http.Transport
@@ -238,12 +240,12 @@ type exchange struct {
 	sent, received []byte
 }
 
-// unmatched holds the responses to requests that match no operation, by status.
+// unmatched maps a status to the name of a response in openapi.yaml. A request that matches no operation gets such a response.
 var unmatched = map[string]string{
 	"401": "InvalidToken", "404": "NotFound", "405": "MethodNotAllowed", "429": "RateLimitExceeded", "503": "ServiceUnavailable",
 }
 
-// check returns what the document does not allow in the exchange.
+// check returns an error for each part of the request or response that openapi.yaml does not allow.
 func (e exchange) check(d *documentSet) (wrong []error) {
 	status := strconv.Itoa(e.response.StatusCode)
 	var described place
@@ -257,10 +259,10 @@ func (e exchange) check(d *documentSet) (wrong []error) {
 		}
 		if e.response.StatusCode < 400 {
 			wrong = e.checkRequest(d, operation, place{openAPIFile, ""}.child("paths", route.Path))
-			d.see(d.operations, route.Method+" "+route.Path)
+			d.record(d.operations, route.Method+" "+route.Path)
 		}
 	case unmatched[status] == "":
-		return []error{fmt.Errorf("no such operation: %w", err)}
+		return []error{fmt.Errorf("openapi.yaml has no such operation: %w", err)}
 	default:
 		described = place{openAPIFile, "/components/responses/" + unmatched[status]}
 	}
@@ -268,8 +270,8 @@ func (e exchange) check(d *documentSet) (wrong []error) {
 	return append(wrong, e.checkBody(d, described)...)
 }
 
-// unnamed lists headers of HTTP itself, which the document does not describe.
-var unnamed = []string{
+// protocolHeaders are headers of HTTP and WebSocket themselves. openapi.yaml does not describe them.
+var protocolHeaders = []string{
 	"Content-Type", "Content-Length", "Date", "Connection", "Upgrade", "Transfer-Encoding", "Sec-Websocket-Accept", "Sec-Websocket-Protocol",
 }
 
@@ -292,7 +294,7 @@ func (e exchange) checkHeaders(d *documentSet, described place) (wrong []error) 
 	}
 	for name := range e.response.Header {
 		named := func(other string) bool { return http.CanonicalHeaderKey(other) == name }
-		if !slices.Contains(unnamed, name) && !slices.ContainsFunc(slices.Collect(maps.Keys(headers)), named) {
+		if !slices.Contains(protocolHeaders, name) && !slices.ContainsFunc(slices.Collect(maps.Keys(headers)), named) {
 			wrong = append(wrong, fmt.Errorf("the header %s is not described", name))
 		}
 	}
@@ -306,14 +308,14 @@ func (e exchange) checkBody(d *documentSet, described place) []error {
 	}
 	if len(content) == 0 {
 		if len(e.received) > 0 {
-			return []error{fmt.Errorf("the response %s has no body", described)}
+			return []error{fmt.Errorf("the response has a body, but openapi.yaml describes none for %s", described)}
 		}
 		return nil
 	}
 	mediaType, _, err := mime.ParseMediaType(e.response.Header.Get("Content-Type"))
 	media, found := content[mediaType]
 	if err != nil || !found {
-		return []error{fmt.Errorf("the response %s has no content of the type %q", described, mediaType)}
+		return []error{fmt.Errorf("openapi.yaml describes no content of the type %[2]q for %[1]s", described, mediaType)}
 	}
 	if mediaType != "application/json" {
 		return nil
@@ -321,7 +323,7 @@ func (e exchange) checkBody(d *documentSet, described place) []error {
 	if e.response.StatusCode >= 400 {
 		var body struct{ Error struct{ Code string } }
 		_ = json.Unmarshal(e.received, &body) // the schema reports an invalid body
-		d.see(d.errors, fmt.Sprintf("%d %s", e.response.StatusCode, body.Error.Code))
+		d.record(d.errors, fmt.Sprintf("%d %s", e.response.StatusCode, body.Error.Code))
 	}
 	if err := d.checkJSON(media.child("schema"), e.received); err != nil {
 		return []error{fmt.Errorf("the body: %w", err)}
@@ -329,7 +331,7 @@ func (e exchange) checkBody(d *documentSet, described place) []error {
 	return nil
 }
 
-// checkRequest validates a request that was accepted.
+// checkRequest validates the parameters and the body of a request that the server accepted.
 func (e exchange) checkRequest(d *documentSet, operation, path place) (wrong []error) {
 	queries := make(map[string]bool)
 	for _, list := range []place{path.child("parameters"), operation.child("parameters")} {
@@ -345,7 +347,7 @@ func (e exchange) checkRequest(d *documentSet, operation, path place) (wrong []e
 				queries[name] = true
 				values = e.request.URL.Query()[name]
 			case "path":
-				continue // a malformed id gets 404
+				continue // the server accepted the id; a malformed id gets 404
 			}
 			if len(values) == 0 && parameter["required"] == true {
 				wrong = append(wrong, fmt.Errorf("the %s parameter %s is missing", in, name))
@@ -375,13 +377,14 @@ func (e exchange) checkRequest(d *documentSet, operation, path place) (wrong []e
 	return wrong
 }
 
-func (d *documentSet) see(where map[string]bool, what string) {
+// record marks an operation or an error as seen by a test.
+func (d *documentSet) record(where map[string]bool, what string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	where[what] = true
 }
 
-// checkFrame validates a frame against the message in asyncapi.yaml whose name is the dialect's prefix and the frame's type.
+// checkFrame validates a frame against a message of asyncapi.yaml. The message's name is dialect followed by the frame's type.
 func (d *documentSet) checkFrame(dialect string, frame []byte) error {
 	hash := maphash.Bytes(d.seed, frame) + maphash.String(d.seed, dialect)
 	if _, passed := d.passed.Load(hash); passed {

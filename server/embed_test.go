@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,36 +17,18 @@ import (
 	"parley/stream/openai"
 )
 
-// topicEmbedder is an embedding model that knows the topics of a few words. A test can set a function that runs before each call
-// and may fail it.
+// topicEmbedder is an embedding model that maps a few words to topics.
 type topicEmbedder struct {
-	mu      sync.Mutex
-	name    string                                          // guarded by mu
-	instead func(ctx context.Context, texts []string) error // guarded by mu; nil for none
-	calls   [][]string                                      // guarded by mu
-	kept    chan []conversation.ExchangeVector              // the vectors that the store has kept
+	kept chan []conversation.ExchangeVector // receives vectors after the store has written them
 }
 
 func newTopicEmbedder() *topicEmbedder {
-	return &topicEmbedder{name: "meanings", kept: make(chan []conversation.ExchangeVector, 100)}
+	return &topicEmbedder{kept: make(chan []conversation.ExchangeVector, 100)}
 }
 
-func (m *topicEmbedder) Name() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.name
-}
+func (*topicEmbedder) Name() string { return "meanings" }
 
-func (m *topicEmbedder) Embed(ctx context.Context, texts []string) (stream.Embeddings, error) {
-	m.mu.Lock()
-	m.calls = append(m.calls, texts)
-	instead := m.instead
-	m.mu.Unlock()
-	if instead != nil {
-		if err := instead(ctx, texts); err != nil {
-			return stream.Embeddings{}, err
-		}
-	}
+func (*topicEmbedder) Embed(_ context.Context, texts []string) (stream.Embeddings, error) {
 	found := stream.Embeddings{Tokens: len(texts)}
 	for _, text := range texts {
 		found.Vectors = append(found.Vectors, topicVector(text))
@@ -55,7 +36,7 @@ func (m *topicEmbedder) Embed(ctx context.Context, texts []string) (stream.Embed
 	return found, nil
 }
 
-// topicVector returns the vector of a text: 1 for each topic that the text mentions, and a constant, so that no vector is zero.
+// topicVector returns the vector of a text: 1 for each topic that the text mentions, then 0.1, so that no vector is zero.
 func topicVector(text string) []float32 {
 	v := []float32{0, 0, 0, 0, 0, 0, 0.1}
 	for i, words := range []string{"rules", "lighthouse vessels beacons", "passwords", "weather", "dinner", "music"} {
@@ -68,21 +49,12 @@ func topicVector(text string) []float32 {
 	return v
 }
 
-// called returns the calls since the last call of called.
-func (m *topicEmbedder) called() [][]string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	calls := m.calls
-	m.calls = nil
-	return calls
-}
-
-// option configures a server with the embedder and with a store that sends the kept vectors to m.kept.
+// option makes a server use m, and a store that sends stored vectors to m.kept.
 func (m *topicEmbedder) option(_ *server.Options, o *service.Options) {
 	o.Embedder, o.Store = m, vectorNotifier{o.Store, m.kept}
 }
 
-// vectorNotifier is a store that sends the vectors that it has kept to a channel.
+// vectorNotifier is a store that sends vectors to a channel after it has stored them.
 type vectorNotifier struct {
 	conversation.Store
 	kept chan []conversation.ExchangeVector
@@ -96,7 +68,7 @@ func (s vectorNotifier) SetVectors(ctx context.Context, owner conversation.Owner
 	return err
 }
 
-// topicChat is a session with the exchanges of policy_test.go. Its window of 300 tokens holds three of them and a question.
+// topicChat is a session with a window of 300 tokens. The window holds three exchanges of talk and a question.
 type topicChat struct {
 	*parley
 	model   *directed
@@ -107,11 +79,13 @@ func newTopicChat(p *parley, model *directed, policy string) *topicChat {
 	return &topicChat{p, model, p.windowed(300, policy)}
 }
 
+// subjects are the messages for talk. Each message begins with the word for its topic.
 var subjects = []string{
 	"rules here: nobody reads them anyway", "lighthouse keepers warn the ships at night", "passwords are kept in the red drawer",
 	"weather is nice today so they say", "dinner is at eight in the evening", "music is played by a small orchestra",
 }
 
+// talk sends a message with these words and returns the reply. The exchange takes 60 tokens.
 func (n *topicChat) talk(words string) message {
 	n.t.Helper()
 	first, _, _ := strings.Cut(words, " ")
@@ -120,20 +94,21 @@ func (n *topicChat) talk(words string) message {
 	return m
 }
 
-// ask sends a question about lighthouses that has no word in common with earlier messages. It returns the first words of the
-// prompt's messages, and how similarity was measured.
+// ask sends a question about lighthouses that shares no word with earlier messages. It returns the first word of each message in
+// the prompt, and the method by which the window compared messages.
 func (n *topicChat) ask() (first string, similarity any) {
 	n.t.Helper()
 	c, reply := n.exchange(n.model, n.session, "none", "Which vessels do beacons help?"+strings.Repeat(" ", 10))
 	return firstWords(c), reply.Context["similarity"]
 }
 
+// ask returns byMeaning if the window compares embeddings, and byWords if the window compares only words.
 const (
 	byMeaning = "lighthouse to-lighthouse dinner to-dinner music to-music Which"
 	byWords   = "weather to-weather dinner to-dinner music to-music Which"
 )
 
-// TestSemantic_Embeddings_SimilarExchangesInPrompt uses an HTTP server with /v1/embeddings.
+// TestSemantic_Embeddings_SimilarExchangesInPrompt uses an HTTP server as the provider of embeddings.
 func TestSemantic_Embeddings_SimilarExchangesInPrompt(t *testing.T) {
 	m, model := newTopicEmbedder(), newDirected()
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -160,18 +135,17 @@ func TestSemantic_Embeddings_SimilarExchangesInPrompt(t *testing.T) {
 		if reply := n.talk(words); reply.Context["similarity"] != nil && reply.Context["similarity"] != "embeddings" {
 			t.Errorf("%s: %v", words, reply.Context)
 		}
-		if kept := within(t, "its vector", m.kept); len(kept) != 1 {
-			t.Errorf("%d vectors were kept", len(kept))
+		if kept := within(t, "the vector of the exchange", m.kept); len(kept) != 1 {
+			t.Errorf("%d vectors were stored", len(kept))
 		}
 	}
-	m.called()
 	before := p.snapshot(n.session)
 	dry := decodeInto[previewed](t, p.call("POST", "/v1/sessions/"+n.session+"/context", content("Which vessels do beacons help?"+strings.Repeat(" ", 10))))
 	if got := dry.kept(t, p.history(n.session)); got+" Which" != byMeaning || dry.Context["similarity"] != "embeddings" || p.snapshot(n.session) != before {
 		t.Errorf("the dry run keeps %q, with the context %v", got, dry.Context)
 	}
 	if got, similarity := n.ask(); got != byMeaning || similarity != "embeddings" {
-		t.Errorf("the model got %q, by %v", got, similarity)
+		t.Errorf("the model got %q, compared by %v", got, similarity)
 	}
 	within(t, "the vector of the question", m.kept)
 	a := p.call("GET", "/metrics", nil, "Authorization", "")
@@ -204,7 +178,7 @@ func TestSemantic_EmbedderHangs_ModelCalledAfter200ms(t *testing.T) {
 	n := newTopicChat(start(t, model, m.option, func(_ *server.Options, c *service.Options) { c.Embedder = &switched }), model, "semantic")
 	for _, words := range subjects {
 		n.talk(words)
-		within(t, "its vector", m.kept)
+		within(t, "the vector of the exchange", m.kept)
 	}
 	hanging := stream.Embedder(embedder)
 	switched.Store(&hanging)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// viewerInReply opens a socket that views a session from a cursor. It returns when it has read the reply's first delta.
+// viewerInReply opens a socket and subscribes to a session from a cursor. It reads up to the first delta of the reply.
 func (p *parley) viewerInReply(session, cursor string) *socket {
 	p.t.Helper()
 	s := p.dial()
@@ -18,7 +18,7 @@ func (p *parley) viewerInReply(session, cursor string) *socket {
 	return s
 }
 
-func TestDeleteSession_InMidReply_EndsReplyAndQueue(t *testing.T) {
+func TestDeleteSession_InMidReply_ReplyAndQueuedSendEnd(t *testing.T) {
 	model := newDirected()
 	option, queued := notifyQueued()
 	p := start(t, model, option)
@@ -28,7 +28,7 @@ func TestDeleteSession_InMidReply_EndsReplyAndQueue(t *testing.T) {
 	c := model.next(t)
 	c.say("Half of")
 	waiting := p.later("POST", messages(session), content("waiting"))
-	within(t, "a place in the queue", queued)
+	within(t, "the send to be queued", queued)
 	s := p.dial()
 	s.mustSubscribe(session, cursor)
 	s.next("message.created")
@@ -38,14 +38,14 @@ func TestDeleteSession_InMidReply_EndsReplyAndQueue(t *testing.T) {
 	within(t, "the end of the model's request", c.closed)
 	s.next("session.deleted")
 	checkError(t, within(t, "the response", answered), 404, "session_not_found", "")
-	checkError(t, within(t, "the waiting response", waiting), 404, "session_not_found", "")
+	checkError(t, within(t, "the response to the queued send", waiting), 404, "session_not_found", "")
 	s.must(map[string]any{"type": "ping", "id": "p"})
-	s.next("pong") // session.deleted was the last frame
+	s.next("pong") // no frame came between session.deleted and the pong
 	s.must(map[string]any{"type": "unsubscribe", "id": "u", "sessionId": session})
 	s.next("unsubscribed")
 }
 
-func TestClear_InMidReply_CancelsReply(t *testing.T) {
+func TestClear_InMidReply_ReplyCancelled(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -65,7 +65,7 @@ func TestClear_InMidReply_CancelsReply(t *testing.T) {
 	if got := p.must("GET", "/v1/sessions/"+session, nil); got["messageCount"] != 0.0 || got["tokenUsage"].(map[string]any)["total"] == 0.0 {
 		t.Errorf("the session is %v", got)
 	}
-	begun := p.begin(session, "next") // the subscription continues
+	begun := p.begin(session, "next") // the clear does not end the subscription
 	model.next(t).end()
 	s.next("message.created")
 	if f := s.next("message.created"); f.Message.MessageID != begun["messageId"] {
@@ -73,11 +73,11 @@ func TestClear_InMidReply_CancelsReply(t *testing.T) {
 	}
 	s.next("message.completed")
 	if f, err := p.dial().subscribe(session, cursor); err != nil || f.Recovered == nil || *f.Recovered {
-		t.Errorf("a cursor from before the clear is recovered: %+v, %v", f, err)
+		t.Errorf("a cursor from before the clear got %+v, %v, want recovered: false", f, err)
 	}
 }
 
-func TestSessionExpiry_InMidReply_EndsReply(t *testing.T) {
+func TestSessionExpiry_InMidReply_ReplyEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -91,7 +91,7 @@ func TestSessionExpiry_InMidReply_EndsReply(t *testing.T) {
 		began := time.Now()
 		s.next("session.expired")
 		if took := time.Since(began); took != before {
-			t.Errorf("it expired after %v", took)
+			t.Errorf("the session expired after %v, want %v", took, before)
 		}
 		<-c.closed
 		checkError(t, <-answered, 404, "session_not_found", "")
@@ -109,12 +109,12 @@ func TestDrain_LiveReply_GoesOnUntilDeadline(t *testing.T) {
 	c := model.next(t)
 	c.say("A reply")
 	waiting := p.later("POST", messages(session), content("waiting"))
-	within(t, "a place in the queue", queued)
+	within(t, "the send to be queued", queued)
 	p.handler.BeginDrain()
 	drained := make(chan struct{})
 	ctx, now := context.WithCancel(context.Background())
 	go func() { defer close(drained); p.drain(ctx) }()
-	checkError(t, within(t, "the waiting response", waiting), 503, "service_unavailable", "", "retryAfter")
+	checkError(t, within(t, "the response to the queued send", waiting), 503, "service_unavailable", "", "retryAfter")
 	checkError(t, p.call("POST", messages(session), content("x")), 503, "service_unavailable", "", "retryAfter")
 	if a := p.call("GET", "/v1/sessions/"+session, nil); a.status != http.StatusOK {
 		t.Errorf("reading while draining: %s", a.raw)
@@ -125,5 +125,5 @@ func TestDrain_LiveReply_GoesOnUntilDeadline(t *testing.T) {
 	if a.status != 200 || a.body["status"] != "interrupted" || a.body["content"] != "A reply goes on." {
 		t.Errorf("%d %s", a.status, a.raw)
 	}
-	within(t, "the drain", drained)
+	within(t, "the end of the drain", drained)
 }

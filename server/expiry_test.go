@@ -13,17 +13,17 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// outlives matches the Redis keys that may outlive a session: API keys, accounts, hourly and daily counts, nodes, and the
-// signing key of tickets.
+// outlives matches the Redis keys that may outlive a session. Those keys hold API keys, accounts, usage counts, nodes and the key
+// that seals tickets.
 var outlives = regexp.MustCompile(`^(k:.*|\{a:[^}]*\}:(account|keys|key:key_.*|h:\d+|day)|nodes|ticket-key)$`)
 
-// expiring is a Redis with its own clock, two nodes on it, and words that Redis must not contain after a day.
+// expiring has a Redis server with its own clock, two nodes on that server, and words that Redis must not contain after a day.
 type expiring struct {
 	t     *testing.T
 	redis *redistest.Server
 	model *directed
 	a, b  *parley
-	words map[string]string // by word: its description
+	words map[string]string // the description of each word
 }
 
 func newExpiring(t *testing.T) *expiring {
@@ -32,7 +32,7 @@ func newExpiring(t *testing.T) *expiring {
 	return f
 }
 
-// found returns which of the words are in Redis, and in which keys.
+// found returns a description of each place in Redis that contains one of the words.
 func (f *expiring) found(words map[string]string) (all []string) {
 	for key, value := range f.redis.Contents() {
 		for word, what := range words {
@@ -45,7 +45,7 @@ func (f *expiring) found(words map[string]string) (all []string) {
 	return all
 }
 
-// leftovers returns the keys in Redis that must not outlive a session.
+// leftovers returns the Redis keys that should have expired with a session.
 func (f *expiring) leftovers() (all []string) {
 	for key := range f.redis.Contents() {
 		if !outlives.MatchString(key) {
@@ -56,7 +56,7 @@ func (f *expiring) leftovers() (all []string) {
 	return all
 }
 
-// awaitNone waits until find returns an empty list.
+// awaitNone waits until find returns an empty list. The parameter when names the moment in the failure message.
 func (f *expiring) awaitNone(when string, find func() []string) {
 	f.t.Helper()
 	late := time.NewTimer(testTimeout)
@@ -76,7 +76,7 @@ func (f *expiring) awaitNone(when string, find func() []string) {
 	}
 }
 
-// converse makes a session of a new user and sends a message that gets a reply. It adds all ids and texts to words.
+// converse creates a session for a new user and sends a message, which gets a reply. It adds all ids and texts to words.
 func (f *expiring) converse(name, secret string) (session string) {
 	f.t.Helper()
 	bearer := []string{"Authorization", "Bearer " + secret}
@@ -93,8 +93,8 @@ func (f *expiring) converse(name, secret string) (session string) {
 	c.end()
 	reply := decodeInto[message](f.t, within(f.t, "the response", answered))
 	for word, what := range map[string]string{
-		session: "session", user: "user", reply.MessageID: "message", name + " metadata": "metadata", name + " asks": "question",
-		name + " is answered": "answer", name + "-creation": "idempotency key of the creation", name + "-send": "of the send",
+		session: "session", user: "user", reply.MessageID: "reply id", name + " metadata": "metadata", name + " asks": "question",
+		name + " is answered": "reply text", name + "-creation": "idempotency key of the creation", name + "-send": "idempotency key of the send",
 	} {
 		f.words[word] = name + "'s " + what
 	}
@@ -107,25 +107,25 @@ func (f *expiring) watch(p *parley, session string) *socket {
 	return s
 }
 
-func TestRedis_SessionExpired_NothingLeft(t *testing.T) {
+func TestRedis_SessionExpired_NothingLeftInRedis(t *testing.T) {
 	t.Parallel()
 	f := newExpiring(t)
 	_, other := f.a.newKey("bravo", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 	idle, live := f.converse("idle", adminKey), f.converse("live", adminKey)
-	f.converse("left", other) // this account is not used again
+	f.converse("left", other) // no later request uses this account
 	viewers := map[string]*socket{
-		"idle, on one node": f.watch(f.a, idle), "idle, on the other": f.watch(f.b, idle),
-		"live, where it is written": f.watch(f.a, live), "live, on the other node": f.watch(f.b, live),
+		"idle session, node a": f.watch(f.a, idle), "idle session, node b": f.watch(f.b, idle),
+		"live session, node a": f.watch(f.a, live), "live session, node b": f.watch(f.b, live),
 	}
 	begun := f.a.begin(live, "live asks again")
 	c := f.model.next(t)
 	c.say("Half of it")
 	f.words["live asks again"], f.words["Half of it"], f.words[begun["messageId"].(string)] = "second question", "live text", "live reply"
-	viewers["live, on the other node"].until("message.delta") // the other node shows it, so it is journalled
+	viewers["live session, node b"].until("message.delta") // node b shows the text, so the journal contains the text
 	f.a.must("POST", "/v1/stream/tickets", map[string]any{})
 	for word, what := range f.words {
 		if len(f.found(map[string]string{word: what})) == 0 {
-			t.Errorf("%s is not found while the session exists", what)
+			t.Errorf("Redis does not contain %s while the session exists", what)
 		}
 	}
 
@@ -137,7 +137,7 @@ func TestRedis_SessionExpired_NothingLeft(t *testing.T) {
 				break
 			}
 			if strings.HasPrefix(got.Type, "session.") || strings.HasPrefix(got.Type, "message.c") && got.Message.Status == "cancelled" {
-				t.Fatalf("the viewer of the session that is %s got %s", who, got.raw)
+				t.Fatalf("the viewer (%s) got %s", who, got.raw)
 			}
 		}
 	}
@@ -149,57 +149,58 @@ func TestRedis_SessionExpired_NothingLeft(t *testing.T) {
 	for _, p := range []*parley{f.a, f.b} {
 		checkError(t, p.call("GET", "/v1/sessions/"+live, nil), 404, "session_not_found", "")
 		if list := p.must("GET", "/v1/sessions", nil)["data"].([]any); len(list) != 0 {
-			t.Errorf("the list still has %v", list)
+			t.Errorf("the list still has the sessions %v", list)
 		}
 	}
-	f.settledOnce("in the end")
+	f.settledOnce("after ten more minutes")
 	if found := f.found(f.words); len(found) > 0 {
-		t.Errorf("after one more use there is %q", found)
+		t.Errorf("after further requests, Redis contains %q", found)
 	}
 
 	f.countsExpire()
-	f.a.must("GET", "/v1/sessions", nil) // keys and accounts do not expire
+	f.a.must("GET", "/v1/sessions", nil) // API keys and accounts do not expire
 	if got := f.b.call("GET", "/v1/sessions", nil, "Authorization", "Bearer "+other); got.status != 200 {
 		t.Errorf("%d %s", got.status, got.raw)
 	}
 }
 
-// countsExpire checks that the hourly counts, and the daily counts of test keys, are gone after 400 days.
+// countsExpire advances Redis' clock by 402 days, and checks that all counts of usage have expired. Counts expire after 400 days.
 func (f *expiring) countsExpire() {
 	f.t.Helper()
 	f.redis.Advance(402 * 24 * time.Hour)
-	f.awaitNone("after 402 days", func() (hours []string) {
+	f.awaitNone("after 402 days", func() (counts []string) {
 		for key := range f.redis.Contents() {
 			if strings.Contains(key, ":h:") || strings.Contains(key, ":p:") || strings.HasSuffix(key, ":day") {
-				hours = append(hours, key)
+				counts = append(counts, key)
 			}
 		}
-		return hours
+		return counts
 	})
 }
 
-// settledOnce checks both nodes' metrics: the two completed replies, and the reply whose session expired, count once each.
+// settledOnce checks the metrics of both nodes: the two completed replies, and the live reply in the expired session, must each
+// count once.
 func (f *expiring) settledOnce(when string) {
 	f.t.Helper()
 	now := f.redis.Now()
 	query := "?startDate=" + now.AddDate(0, 0, -3).UTC().Format(time.RFC3339) + "&endDate=" + now.Add(time.Hour).UTC().Format(time.RFC3339)
-	for name, p := range map[string]*parley{"one": f.a, "the other": f.b} {
-		p.awaitQuiet()
+	for name, p := range map[string]*parley{"a": f.a, "b": f.b} {
+		p.awaitNoLiveReply()
 		m := p.must("GET", "/v1/analytics/metrics"+query, nil)
 		replies, sessions, tokens := m["replies"].(map[string]any), m["sessions"].(map[string]any), m["tokens"].(map[string]any)
 		if replies["completed"] != 2.0 || replies["cancelled"] != 1.0 || replies["failed"] != 0.0 || replies["interrupted"] != 0.0 ||
 			sessions["total"] != 2.0 || sessions["active"] != 0.0 {
-			f.t.Errorf("%s, %s node counts %v", when, name, m)
+			f.t.Errorf("%s, node %s counts %v", when, name, m)
 		}
 		// The three replies have 4, 4 and 3 tokens.
 		if tokens["completion"] != 11.0 {
-			f.t.Errorf("%s, %s node counts tokens %v", when, name, tokens)
+			f.t.Errorf("%s, node %s counts the tokens %v", when, name, tokens)
 		}
 	}
 }
 
-// awaitQuiet waits until no reply is live on the node.
-func (p *parley) awaitQuiet() {
+// awaitNoLiveReply waits until no reply is live on the node.
+func (p *parley) awaitNoLiveReply() {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
@@ -224,25 +225,25 @@ func TestRedis_SessionDeleted_TextGoneAtOnce(t *testing.T) {
 	f.words["gone asks again"], f.words["Half of it"] = "second question", "live text"
 	f.awaitFound("Half of it")
 	f.b.must("DELETE", "/v1/sessions/"+session, nil)
-	said := maps.Clone(f.words)
-	maps.DeleteFunc(said, func(_, what string) bool {
-		return !strings.Contains(what, "question") && !strings.Contains(what, "answer") && !strings.Contains(what, "text") && !strings.Contains(what, "metadata")
+	texts := maps.Clone(f.words)
+	maps.DeleteFunc(texts, func(_, what string) bool {
+		return !strings.Contains(what, "question") && !strings.Contains(what, "text") && !strings.Contains(what, "metadata")
 	})
-	if found := f.found(said); len(said) != 5 || len(found) > 0 {
-		t.Errorf("of %v there is still %q", said, found)
+	if found := f.found(texts); len(texts) != 5 || len(found) > 0 {
+		t.Errorf("of the texts %v, Redis still contains %q", texts, found)
 	}
 	within(t, "the model's request to be closed", c.closed)
-	f.a.awaitQuiet()
+	f.a.awaitNoLiveReply()
 	f.redis.Advance(24 * time.Hour)
 	f.awaitNone("a day later", func() []string { return f.found(f.words) })
 }
 
-// awaitFound waits until a word is found.
+// awaitFound waits until Redis contains a word.
 func (f *expiring) awaitFound(word string) {
 	f.t.Helper()
-	f.awaitNone("before "+word+" is there", func() []string {
+	f.awaitNone("while the test waits for "+word, func() []string {
 		if len(f.found(map[string]string{word: word})) == 0 {
-			return []string{"nothing"}
+			return []string{"no such text"}
 		}
 		return nil
 	})

@@ -14,8 +14,8 @@ import (
 	"parley/stream"
 )
 
-// load runs clients that send messages to two nodes, each client in its own session. Sentinel watches the nodes' Redis. The
-// clients use idempotency keys and retry after a 503.
+// load runs clients that send messages to two nodes on one Redis, each client in its own session. The clients use idempotency
+// keys and retry after a 503.
 type load struct {
 	t        *testing.T
 	nodes    [2]*parley
@@ -27,13 +27,13 @@ type load struct {
 	sent, retries, answered atomic.Int64
 
 	mu      sync.Mutex
-	replies map[string][]message // guarded by mu; by session: the replies that clients got
+	replies map[string][]message // guarded by mu; the replies that clients got, by session
 }
 
-// failoverTimeout is the time that a test waits for a failover. It is long because a failover takes Sentinels many steps.
+// failoverTimeout is the longest time that a test waits for a failover. It is long because a failover takes Sentinels many steps.
 const failoverTimeout = 3 * testTimeout
 
-// words is a model whose reply comes in five parts, a few milliseconds apart.
+// words is a model. It sends each reply in five parts, 4 ms apart.
 var words = modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 	asked := request.Messages[len(request.Messages)-1].Content
 	for i := range 5 {
@@ -47,7 +47,7 @@ var words = modelFunc(func(ctx context.Context, request stream.Request, write fu
 	return stream.Result{FinishReason: "stop"}, nil
 })
 
-// wholeWords returns the whole reply of the model words to a message.
+// wholeWords returns the complete reply that the model words gives to a message.
 func wholeWords(asked string) (text string) {
 	for i := range 5 {
 		text += fmt.Sprintf("%d of 5 to %s. ", i, asked)
@@ -68,7 +68,7 @@ func newLoad(t *testing.T, url string, clients int) *load {
 	return l
 }
 
-// start starts the clients.
+// start starts the clients. They send messages until end stops them.
 func (l *load) start() {
 	for i, session := range l.sessions {
 		l.work.Go(func() {
@@ -79,7 +79,7 @@ func (l *load) start() {
 	}
 }
 
-// send sends a message to the nodes in turn until it gets a reply.
+// send sends a message until it gets a reply, at most for failoverTimeout. After a 503, it tries the other node.
 func (l *load) send(first int, session, text string) {
 	l.sent.Add(1)
 	late := time.Now().Add(failoverTimeout)
@@ -104,29 +104,30 @@ func (l *load) send(first int, session, text string) {
 			return
 		}
 		l.retries.Add(1)
-		<-time.After(50 * time.Millisecond) // as a client does
+		<-time.After(50 * time.Millisecond) // a client's delay before a retry
 	}
 }
 
-// awaitAnswers waits until this many more sends have got their reply.
-func (l *load) awaitAnswers(more int64) {
+// awaitReplies waits until the clients have got this number of further replies.
+func (l *load) awaitReplies(more int64) {
 	l.t.Helper()
 	from, late := l.answered.Load(), time.Now().Add(failoverTimeout)
 	for l.answered.Load() < from+more {
 		if time.Now().After(late) {
-			l.t.Fatalf("%d answers, want %d more", l.answered.Load(), more)
+			l.t.Fatalf("the clients got %d further replies, want %d", l.answered.Load()-from, more)
 		}
-		<-time.After(20 * time.Millisecond) // as a client does
+		<-time.After(20 * time.Millisecond) // until the next check
 	}
 }
 
-// end stops the clients. lost is the number of replies that clients got and that are missing from history or differ there.
+// end stops the clients. It returns the number of lost replies: a client got the reply, but the history lacks it or has another
+// text or status.
 func (l *load) end() (lost int) {
 	l.t.Helper()
 	l.stop()
 	l.work.Wait()
 	for i, session := range l.sessions {
-		l.send(i, session, "send 1000000") // no session may be stuck
+		l.send(i, session, "send 1000000") // fails if the session is stuck
 		there := make(map[string]message)
 		for _, m := range l.wholeHistory(session) {
 			there[m.MessageID] = m
@@ -140,7 +141,7 @@ func (l *load) end() (lost int) {
 			}
 		}
 	}
-	l.t.Logf("%d sends, %d retries, %d replies, of which %d are lost", l.sent.Load(), l.retries.Load(), l.answered.Load(), lost)
+	l.t.Logf("%d sends, %d retries, %d replies, %d of them lost", l.sent.Load(), l.retries.Load(), l.answered.Load(), lost)
 	return lost
 }
 
@@ -174,28 +175,28 @@ func TestFailover_UnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		query    string
-		cut      bool // the link to the replica is cut first, so later replies are lost
-		loses    bool
+		cut      bool // before the failover, the link from the master to the replica is cut
+		loses    bool // the failover must lose replies
 		rejoined bool // the old master comes back as a replica
 	}{
-		"by_the_replica_that_has_all":            {},
-		"behind_a_cut_link":                      {cut: true, loses: true},
-		"behind_a_cut_link_waiting_for_replicas": {query: "?waitReplicas=1", cut: true, rejoined: true},
+		"replica_up_to_date_sends_go_on":     {},
+		"cut_link_replies_lost":              {cut: true, loses: true},
+		"cut_link_waitReplicas_nothing_lost": {query: "?waitReplicas=1", cut: true, rejoined: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := redistest.Sentinel(t)
 			l := newLoad(t, w.URL+test.query, 8)
 			l.start()
-			l.awaitAnswers(40)
+			l.awaitReplies(40)
 			if test.cut {
 				cutReplication(w.Master)
 				if test.loses {
-					l.awaitAnswers(16)
+					l.awaitReplies(16)
 				} else {
 					again := l.retries.Load()
-					l.nodes[0].poll("refusals", func() bool {
-						// On a busy machine, the Sentinels may declare the master dead before it is killed.
+					l.nodes[0].poll("503 responses", func() bool {
+						// On a busy machine, the Sentinels may replace the master before the test kills it.
 						return l.retries.Load() > again+16 || strings.Contains(w.Replica.Do("INFO", "replication"), "role:master")
 					})
 				}
@@ -205,7 +206,7 @@ func TestFailover_UnderLoad(t *testing.T) {
 			if test.rejoined {
 				w.Master.Restart()
 			}
-			l.awaitAnswers(40)
+			l.awaitReplies(40)
 			lost := l.end()
 			if lost > 0 && test.query != "" {
 				t.Errorf("%d replies that clients got are lost", lost)
@@ -217,8 +218,8 @@ func TestFailover_UnderLoad(t *testing.T) {
 	}
 }
 
-// TestFailover_LostBegin_Interrupted restarts Redis with its data from before a turn began. A failover may have that effect.
-func TestFailover_LostBegin_Interrupted(t *testing.T) {
+// TestFailover_LostBegin_ReplyInterrupted restarts Redis with the data from before a turn began. A failover can have that effect.
+func TestFailover_LostBegin_ReplyInterrupted(t *testing.T) {
 	t.Parallel()
 	redis, model := redistest.Single(t), newDirected()
 	a, b := startOn(t, redis.URL, model), startOn(t, redis.URL, model)
@@ -250,15 +251,15 @@ func TestFailover_LostBegin_Interrupted(t *testing.T) {
 		t.Errorf("the repeat got %+v", m)
 	}
 	a.awaitHistory(session, "hello", "All of it")
-	for name, s := range map[string]*socket{"here": here, "there": there} {
+	for name, s := range map[string]*socket{"a": here, "b": there} {
 		if f := s.until("message.completed"); f.Message.Content != "All of it" {
-			t.Errorf("the viewer %s was shown %s", name, f.raw)
+			t.Errorf("the viewer on node %s was shown %s", name, f.raw)
 		}
 	}
 }
 
-// TestFailover_LostEnd_FreesSession restarts Redis with its data from before a turn ended.
-func TestFailover_LostEnd_FreesSession(t *testing.T) {
+// TestFailover_LostEnd_NextSendSucceeds restarts Redis with the data from before a turn ended.
+func TestFailover_LostEnd_NextSendSucceeds(t *testing.T) {
 	t.Parallel()
 	redis, model := redistest.Single(t), newDirected()
 	a, b := startOn(t, redis.URL, model), startOn(t, redis.URL, model)
@@ -269,7 +270,7 @@ func TestFailover_LostEnd_FreesSession(t *testing.T) {
 	c := model.next(t)
 	c.say("All of it")
 	there.next("message.created")
-	there.deltas(t, len("All of it")) // the other node shows it, so it is journalled
+	there.deltas(t, len("All of it")) // the other node shows the text, so the journal contains the text
 	redis.Do("SAVE")
 	c.end()
 	if got := within(t, "the response", waiting); got.status != http.StatusOK {
@@ -277,7 +278,7 @@ func TestFailover_LostEnd_FreesSession(t *testing.T) {
 	}
 	redis.Restart()
 	var next <-chan answer
-	b.poll("the next send to be taken", func() bool {
+	b.poll("the next send to be accepted", func() bool {
 		next = b.later("POST", messages(session), content("again"), "Idempotency-Key", "next")
 		select {
 		case c := <-model.calls:

@@ -21,22 +21,22 @@ type redisFault struct {
 	name         string
 	inject, heal func(s *redistest.Server, p *redistest.Proxy)
 	harmless     bool          // requests succeed during the fault
-	refuses      bool          // with harmless: a request in flight may still get 503
-	lasts        time.Duration // minimum duration; 0 until all requests are done
+	refuses      bool          // with harmless: a request that is under way may still get 503
+	lasts        time.Duration // minimum duration; if 0, the fault ends when all requests have their responses
 }
 
 var redisFaults = []redisFault{
-	{name: "refused", lasts: outage,
+	{name: "process killed", lasts: outage,
 		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() }, heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Restart() }},
-	{name: "stopped", lasts: outage,
+	{name: "process suspended", lasts: outage,
 		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Stop() }, heal: func(s *redistest.Server, _ *redistest.Proxy) { s.Cont() }},
-	{name: "slow", lasts: outage,
+	{name: "replies 3 s late", lasts: outage,
 		inject: func(_ *redistest.Server, p *redistest.Proxy) { p.Delay(3000) }, heal: healProxy},
-	{name: "cut", lasts: outage,
+	{name: "connections cut and refused", lasts: outage,
 		inject: func(_ *redistest.Server, p *redistest.Proxy) { p.Cut() }, heal: func(_ *redistest.Server, p *redistest.Proxy) { p.Connect() }},
 	{name: "replies lost", lasts: outage,
 		inject: func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(0) }, heal: healProxy},
-	{name: "connections lost after each command",
+	{name: "replies and connections lost after 20 ms",
 		inject: func(_ *redistest.Server, p *redistest.Proxy) { p.LoseReplies(20) }, heal: healProxy},
 	{name: "read-only", lasts: outage,
 		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("REPLICAOF", "127.0.0.1", "1") },
@@ -49,22 +49,22 @@ var redisFaults = []redisFault{
 		heal:   func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CONFIG", "SET", "save", "") }},
 	{name: "scripts evicted", harmless: true,
 		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("SCRIPT", "FLUSH") }, heal: needsNoHeal},
-	{name: "clients killed", harmless: true, refuses: true,
+	{name: "connections killed", harmless: true, refuses: true,
 		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CLIENT", "KILL", "TYPE", "normal") }, heal: needsNoHeal},
-	{name: "inboxes killed", harmless: true,
+	{name: "pub/sub connections killed", harmless: true,
 		inject: func(s *redistest.Server, _ *redistest.Proxy) { s.Do("CLIENT", "KILL", "TYPE", "pubsub") }, heal: needsNoHeal},
 }
 
-// outage is the duration of a fault after which each node takes the other for dead: longer than the 3 s for which a heartbeat
-// counts.
+// outage is the duration of a fault during which each node takes the other for dead. A node is dead after 3 s without a
+// heartbeat.
 const outage = 3500 * time.Millisecond
 
 func healProxy(_ *redistest.Server, p *redistest.Proxy) { p.Heal() }
 
 func needsNoHeal(*redistest.Server, *redistest.Proxy) {}
 
-// TestRedis_Fault injects each fault while two nodes have live replies: see faultTest.
-func TestRedis_Fault(t *testing.T) {
+// TestRedis_Fault_ReplyGoesOn runs a faultTest for each fault.
+func TestRedis_Fault_ReplyGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, fault := range redisFaults {
 		t.Run(fault.name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestRedis_Fault(t *testing.T) {
 			fault.inject(x.redis, x.proxy)
 			x.checkDuringFault()
 			if !fault.harmless {
-				<-time.After(time.Until(began.Add(fault.lasts))) // the fault lasts longer
+				<-time.After(time.Until(began.Add(fault.lasts))) // the fault must last for its minimum duration
 				x.speak("and still has a viewer. ")
 			}
 			fault.heal(x.redis, x.proxy)
@@ -84,8 +84,8 @@ func TestRedis_Fault(t *testing.T) {
 	}
 }
 
-// faultTest has two nodes on one Redis. The first node generates a reply that sockets on both nodes view. A caller waits for
-// another reply.
+// faultTest has two nodes on one Redis. The model on the first node generates a reply that sockets on both nodes view. A caller
+// of the first node waits for another reply. During the fault, the first reply must go on.
 type faultTest struct {
 	t     *testing.T
 	fault redisFault
@@ -94,13 +94,15 @@ type faultTest struct {
 	model *directed
 	a, b  *parley
 
-	live, waited, third, doomed string // sessions
-	message                     string // the live reply
+	// Sessions: live has the live reply, and waited has the reply that the caller waits for. retry sends to third. A request
+	// deletes doomed.
+	live, waited, third, doomed string
+	message                     string // id of the live reply
 	call, quiet                 *call  // the model's calls for the live reply and for the reply that the caller waits for
 	waiting                     <-chan answer
 	here, there, idle           *socket // viewers on the two nodes, and a socket without subscriptions
 	events                      <-chan string
-	text                        string // of the live reply so far
+	text                        string // text of the live reply so far
 }
 
 func newFaultTest(t *testing.T, fault redisFault) *faultTest {
@@ -111,7 +113,7 @@ func newFaultTest(t *testing.T, fault redisFault) *faultTest {
 	return x
 }
 
-// begin starts the replies and the viewers.
+// begin starts both replies and the viewers.
 func (x *faultTest) begin() {
 	a := x.a
 	x.live, x.waited, x.third, x.doomed = a.session(), a.session(), a.session(), a.session()
@@ -131,8 +133,8 @@ func (x *faultTest) begin() {
 	x.there.deltas(x.t, len(x.text))
 }
 
-// speak makes the model send text. The viewer on the model's node must get it. During a fault, a viewer that needed the store
-// would hang here.
+// speak makes the model send text. The viewer on the model's node must get the text, even during a fault. If the viewer needed
+// the store, the test would hang here.
 func (x *faultTest) speak(text string) {
 	x.t.Helper()
 	x.call.say(text)
@@ -142,8 +144,8 @@ func (x *faultTest) speak(text string) {
 	}
 }
 
-// checkDuringFault makes its checks while the fault lasts. A request without a deadline for the store would hang here. The test
-// does not measure the deadline: 2 s is a constant of the store.
+// checkDuringFault checks that the live reply goes on during the fault, and that each request gets a response. Without a deadline
+// for the store, requests would hang here. The test does not measure the deadline, which is 2 s in the store.
 func (x *faultTest) checkDuringFault() {
 	t := x.t
 	spoken := len(x.text)
@@ -176,7 +178,7 @@ func (x *faultTest) checkDuringFault() {
 	}
 }
 
-// requests returns one request for each endpoint.
+// requests returns a request for each endpoint that uses the store, an invalid request, and GET /healthz.
 func (x *faultTest) requests() []struct {
 	method, path string
 	body         any
@@ -204,12 +206,13 @@ func (x *faultTest) requests() []struct {
 		{"GET", "/v1/keys", nil},
 		{"DELETE", "/v1/keys/key_0000000000000000", nil},
 		{"POST", "/v1/keys/key_0000000000000000/rotate", nil},
-		{"GET", "/v1/sessions?limit=none", nil}, // needs the store only to be counted
+		{"GET", "/v1/sessions?limit=none", nil}, // invalid: uses the store only for the rate limit
 		{"GET", "/healthz", nil},
 	}
 }
 
-// request makes a request while the fault lasts.
+// request makes a request during the fault and checks the status: 200 for /healthz, below 500 if the fault is harmless, otherwise
+// 503. If refuses is set, 503 is right too.
 func (x *faultTest) request(method, path string, body any) {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
@@ -226,7 +229,8 @@ func (x *faultTest) request(method, path string, body any) {
 	}
 }
 
-// checkAfterFault makes its checks after the fault, without a restart of the nodes.
+// checkAfterFault checks that both nodes work after the fault without a restart, and that viewers and history have the whole
+// text.
 func (x *faultTest) checkAfterFault() {
 	t := x.t
 	for _, p := range []*parley{x.a, x.b} {
@@ -234,14 +238,14 @@ func (x *faultTest) checkAfterFault() {
 	}
 	x.speak("and ends.")
 	if !x.fault.harmless {
-		x.there.deltas(t, len(x.text)-len("The model speaks, ")) // deltas checks that they adjoin
+		x.there.deltas(t, len(x.text)-len("The model speaks, ")) // deltas fails if text is missing between two deltas
 	} else {
 		x.there.deltas(t, len("and ends."))
 	}
 	x.call.end()
-	for name, s := range map[string]*socket{"here": x.here, "there": x.there} {
+	for name, s := range map[string]*socket{"a": x.here, "b": x.there} {
 		if f := s.next("message.completed"); f.Message.Content != x.text {
-			t.Errorf("the viewer %s got the end %+v", name, f)
+			t.Errorf("the viewer on node %s got the terminal frame %+v", name, f)
 		}
 	}
 	if got := within(t, "the end of the event stream", x.events); got != x.text {
@@ -256,11 +260,12 @@ func (x *faultTest) checkAfterFault() {
 	x.retry()
 }
 
-// retry repeats the send that the fault interrupted. The session must then have one reply.
+// retry repeats a send that checkDuringFault made, with the same idempotency key. The session must then have one message and one
+// reply.
 func (x *faultTest) retry() {
 	t := x.t
 	var begun answer
-	x.a.poll("the send to be taken", func() bool {
+	x.a.poll("the send to be accepted", func() bool {
 		begun = x.b.call("POST", messages(x.third), map[string]any{"content": "with a key", "streaming": true}, "Idempotency-Key", "POST"+messages(x.third))
 		return begun.status == http.StatusOK
 	})
@@ -276,7 +281,8 @@ func (x *faultTest) retry() {
 	}
 }
 
-// poll calls ready until it returns true.
+// poll calls ready until ready returns true, at most for testTimeout. The parameter what names the awaited event in the failure
+// message.
 func (p *parley) poll(what string, ready func() bool) {
 	p.t.Helper()
 	late := time.Now().Add(testTimeout)
@@ -284,7 +290,7 @@ func (p *parley) poll(what string, ready func() bool) {
 		if time.Now().After(late) {
 			p.t.Fatalf("timed out waiting for %s", what)
 		}
-		<-time.After(20 * time.Millisecond) // a client would wait too
+		<-time.After(20 * time.Millisecond) // a client's delay before a retry
 	}
 }
 
@@ -293,7 +299,8 @@ func (p *parley) awaitReady() {
 	p.poll("/readyz", func() bool { return p.call("GET", "/readyz", nil).status == http.StatusOK })
 }
 
-// awaitHistory waits until the session's newest reply has ended. The history must be one message and one reply.
+// awaitHistory waits until the session's newest reply has ended. The history must then be a message with the text asked, and a
+// completed reply with the text answered.
 func (p *parley) awaitHistory(session, asked, answered string) {
 	p.t.Helper()
 	var all []message
@@ -306,8 +313,8 @@ func (p *parley) awaitHistory(session, asked, answered string) {
 	}
 }
 
-// eventStream reads an event stream of a reply in the background. At the end of the stream, the channel gets the text of all
-// deltas, which must adjoin.
+// eventStream reads an event stream of a reply in the background. At the end of the stream, it sends the text of all deltas to
+// the channel. Text that is missing between two deltas fails the test.
 func (p *parley) eventStream(t *testing.T, path string) <-chan string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(context.Background(), "GET", p.url+path, nil)

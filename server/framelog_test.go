@@ -11,19 +11,19 @@ import (
 	"testing"
 )
 
-// These prefixes begin the names of a dialect's frames in the AsyncAPI document.
+// Each dialect has a prefix. In asyncapi.yaml, the name of a message is the prefix of the dialect followed by the frame's type.
 const (
 	parleyV1 = ""
 	aiSDK    = "ai-sdk."
 )
 
-// frameLog checks the frames of a socket against the AsyncAPI document: all frames of the server, and those of the client
-// that got a response other than an error.
+// frameLog checks the frames of a socket against asyncapi.yaml: all frames from the server, and the frames from the client that
+// the server accepted.
 type frameLog struct {
-	dialect string // static; the prefix of its frames' names in the document
+	dialect string // static; parleyV1 or aiSDK
 
 	mu   sync.Mutex
-	sent map[string][]byte // guarded by mu; by id: frames without a response so far
+	sent map[string][]byte // guarded by mu; the client's frames that have no response yet, by id
 }
 
 func (l *frameLog) write(frame []byte) {
@@ -49,7 +49,7 @@ func (l *frameLog) read(t testing.TB, frame []byte) {
 	t.Helper()
 	var head struct{ Type, ReplyTo, RequestID string }
 	if json.Unmarshal(frame, &head) != nil {
-		return // a cut frame: the library does not always return an error, but the harness does
+		return // the connection was cut inside the frame; the caller's decoding fails too
 	}
 	if err := documents.checkFrame(l.dialect, frame); err != nil {
 		t.Errorf("a frame from the server does not match asyncapi.yaml: %v\n%.1000s", err, frame)
@@ -72,11 +72,11 @@ func (l *frameLog) read(t testing.TB, frame []byte) {
 	}
 }
 
-// eventLog checks the events of an event stream against the AsyncAPI document while they are read.
+// eventLog checks the events of an event stream against asyncapi.yaml while a test reads the stream.
 type eventLog struct {
 	io.ReadCloser
 	t    testing.TB
-	text []byte // what has not been checked yet
+	text []byte // bytes that have not been checked yet
 }
 
 func (l *eventLog) Read(b []byte) (int, error) {
@@ -94,7 +94,8 @@ func (l *eventLog) Read(b []byte) (int, error) {
 	}
 }
 
-// checkEvent checks one event: a comment, or a frame with its type and, if it has one, its cursor.
+// checkEvent checks one event. A comment is valid. Any other event holds a frame, and must have the type and the cursor of the
+// frame.
 func checkEvent(event string) error {
 	fields := make(map[string]string)
 	for line := range strings.SplitSeq(event, "\n") {
@@ -105,7 +106,7 @@ func checkEvent(event string) error {
 	if !isFrame {
 		return nil
 	}
-	if fields["event"] == "" { // in the AI SDK's dialect
+	if fields["event"] == "" { // format=ai-sdk
 		if data == "[DONE]" && len(fields) == 1 {
 			return nil
 		}
@@ -116,7 +117,7 @@ func checkEvent(event string) error {
 		return err
 	}
 	if head.Type != fields["event"] || cmp.Or(head.Cursor, fields["id"]) != fields["id"] {
-		return fmt.Errorf("event %q with id %q is no %s with the cursor %s", fields["event"], fields["id"], head.Type, head.Cursor)
+		return fmt.Errorf("the event %q with the id %q holds a frame %s with the cursor %s", fields["event"], fields["id"], head.Type, head.Cursor)
 	}
 	return documents.checkFrame(parleyV1, []byte(data))
 }

@@ -19,7 +19,7 @@ import (
 	"parley/stream/client"
 )
 
-// pulled is an iteration that the test advances event by event, so that it can act between two events.
+// pulled is an iteration that the test advances event by event, so that the test can act between two events.
 type pulled struct {
 	t    testing.TB
 	next func() (client.Event, error, bool)
@@ -31,7 +31,7 @@ func pull(t testing.TB, events iter.Seq2[client.Event, error]) pulled {
 	return pulled{t, next}
 }
 
-// want returns the next event, which must have that type.
+// want returns the next event. An event of a type other than kind ends the test.
 func (p pulled) want(kind string) client.Event {
 	p.t.Helper()
 	e, err, ok := p.next()
@@ -41,7 +41,7 @@ func (p pulled) want(kind string) client.Event {
 	return e
 }
 
-// wantError returns the next error. It must end the iteration.
+// wantError returns the error that the iteration yields next. The iteration must end after the error.
 func (p pulled) wantError() error {
 	p.t.Helper()
 	e, err, ok := p.next()
@@ -61,7 +61,7 @@ func errorCode(err error) string {
 	return ""
 }
 
-func TestGoClient_Sends_ShareOneSocket(t *testing.T) {
+func TestGoClient_TenSends_ShareOneSocket(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	c, s := p.goClient(t)
@@ -71,7 +71,7 @@ func TestGoClient_Sends_ShareOneSocket(t *testing.T) {
 				t.Fatal(err)
 			}
 			if e.Type == client.Delta {
-				break // the next send must not get the unread events
+				break // the next send must not yield the events that remain
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func TestGoClient_Sends_ShareOneSocket(t *testing.T) {
 	}
 }
 
-func TestGoClient_KeptSocketDied_DialsAgain(t *testing.T) {
+func TestGoClient_IdleSocketClosed_DialsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		session := p.session()
@@ -92,7 +92,7 @@ func TestGoClient_KeptSocketDied_DialsAgain(t *testing.T) {
 			return conn, err
 		}
 		for i, wait := range []time.Duration{0, 10 * time.Second, time.Minute} {
-			time.Sleep(wait) // passes at once in the synctest bubble
+			time.Sleep(wait) // takes no real time, because the bubble's clock jumps
 			if i == 1 {
 				_ = last.Close()
 			}
@@ -111,16 +111,16 @@ func TestGoClient_KeptSocketDied_DialsAgain(t *testing.T) {
 	})
 }
 
-func TestGoClient_LeavesReply_ReplyGoesOn(t *testing.T) {
+func TestGoClient_CallerLeavesIteration_ReplyGoesOn(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
 	for name, leave := range map[string]func(c *client.Client, cancel context.CancelFunc) (code string, cause error){
-		"by_ctx": func(_ *client.Client, cancel context.CancelFunc) (string, error) {
+		"context_cancelled": func(_ *client.Client, cancel context.CancelFunc) (string, error) {
 			cancel()
 			return "", context.Canceled
 		},
-		"by_close": func(c *client.Client, _ context.CancelFunc) (string, error) { c.Close(); return "closed", nil },
+		"client_closed": func(c *client.Client, _ context.CancelFunc) (string, error) { c.Close(); return "closed", nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := p.goClient(t)
@@ -155,7 +155,7 @@ func TestGoClient_SlowCaller_FewerLargerDeltas(t *testing.T) {
 		p := startPiped(t, reciter(100*time.Millisecond))
 		session := p.session()
 		c, s := p.goClient(t)
-		text := verse(rand.New(rand.NewPCG(7, 8)), 1200) // 120 s
+		text := verse(rand.New(rand.NewPCG(7, 8)), 1200) // 120 s at 100 ms a word
 		r, deltas := &eventCollector{t: t}, 0
 		for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: text}) {
 			if err != nil {
@@ -183,7 +183,7 @@ func TestGoClient_TicketOption_NewTicketPerSocket(t *testing.T) {
 		o.Ticket = func(context.Context) (string, error) { asked++; return p.ticket(map[string]any{}), nil }
 	}
 	c, s := p.goClient(t, tickets)
-	s.after = func() int { return max(0, 2-asked) * 1200 } // the first sockets are cut
+	s.after = func() int { return max(0, 2-asked) * 1200 } // only the first socket is cut
 	reply := pull(t, c.Send(t.Context(), session, client.NewMessage{Content: "hello"}))
 	id := reply.want(client.Created).MessageID
 	call := model.next(t)
@@ -213,7 +213,7 @@ func TestGoClient_UnknownCursor_StartsFromNow(t *testing.T) {
 	p := start(t, model)
 	session := p.session()
 	c, s := p.goClient(t)
-	for name, cursor := range map[string]string{"of_the_future": p.cursorOf(session, "msg_zzzzzzzzzzzzzzzz", "e"), "of_nothing": "x"} {
+	for name, cursor := range map[string]string{"beyond_the_newest_message": p.cursorOf(session, "msg_zzzzzzzzzzzzzzzz", "e"), "malformed": "x"} {
 		t.Run(name, func(t *testing.T) {
 			watching := pull(t, c.Watch(t.Context(), session, cursor))
 			if e := watching.want(client.Cleared); e.Recovered {
@@ -242,18 +242,18 @@ func TestGoClient_UnknownCursor_StartsFromNow(t *testing.T) {
 	}
 }
 
-func TestGoClient_ReplyGone_IterationEnds(t *testing.T) {
+func TestGoClient_DeleteClearOrDrain(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	p := start(t, model)
 	for name, test := range map[string]struct {
-		take func(session string)
-		code string
-		seen string
+		act  func(session string)
+		code string // code of the error; "" if the iteration goes on
+		seen string // type of the event that Watch yields
 	}{
-		"its_session_is_deleted": {func(s string) { p.must("DELETE", "/v1/sessions/"+s, nil) }, "session_deleted", client.Deleted},
-		"its_history_is_cleared": {func(s string) { p.must("DELETE", messages(s), nil) }, "session_cleared", client.Cleared},
-		"its_node_does_not":      {func(s string) { p.handler.DrainSockets(ended()) }, "", ""},
+		"error_session_deleted":  {func(s string) { p.must("DELETE", "/v1/sessions/"+s, nil) }, "session_deleted", client.Deleted},
+		"error_session_cleared":  {func(s string) { p.must("DELETE", messages(s), nil) }, "session_cleared", client.Cleared},
+		"reply_goes_on_in_drain": {func(s string) { p.handler.DrainSockets(cancelledContext()) }, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			session := p.session()
@@ -265,8 +265,8 @@ func TestGoClient_ReplyGone_IterationEnds(t *testing.T) {
 			watching.want(client.Created)
 			watching.want(client.Created)
 			call := model.next(t)
-			test.take(session)
-			if test.code == "" { // a drained node must not end the iteration
+			test.act(session)
+			if test.code == "" { // a drain must not end the iteration
 				call.say("Here")
 				call.end()
 				reply.want(client.Delta)
@@ -286,14 +286,14 @@ func TestGoClient_ReplyGone_IterationEnds(t *testing.T) {
 	}
 }
 
-// ended returns a cancelled context.
-func ended() context.Context {
+// cancelledContext returns a cancelled context.
+func cancelledContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-func TestGoClient_RevokedKey_IterationEnds(t *testing.T) {
+func TestGoClient_RevokedKey_IterationEndsWith401(t *testing.T) {
 	t.Parallel()
 	p := start(t, echo)
 	session := p.session()
@@ -330,8 +330,8 @@ func TestGoClient_ServerUnreachable_FiveDialsThenError(t *testing.T) {
 	})
 }
 
-// silentConn is a connection that delivers no more bytes after a number of bytes, and no error, as when a phone loses its
-// network.
+// silentConn is a connection that delivers a number of bytes (left) and then nothing, not even an error. A phone that loses its
+// network has such a connection.
 type silentConn struct {
 	net.Conn
 	left   int
@@ -354,7 +354,7 @@ func (c *silentConn) Close() error {
 	return c.Conn.Close()
 }
 
-func TestGoClient_SilentSocket_DialsAgain(t *testing.T) {
+func TestGoClient_SocketFallsSilent_DialsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, reciter(2*time.Minute), func(_ *server.Options, o *service.Options) {
 			o.Timeouts = stream.Timeouts{FirstByte: time.Hour, Stall: time.Hour}

@@ -20,17 +20,17 @@ import (
 	"parley/stream/client"
 )
 
-// cuttingDialer is a dialer whose connections end after a number of bytes in both directions, anywhere in a frame or in the
-// handshake.
+// cuttingDialer opens connections that end after a number of bytes, counted over both directions. The cut may be anywhere in a
+// frame or in the handshake.
 type cuttingDialer struct {
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	mu    sync.Mutex
-	after func() int // for the next connection; 0 means never; guarded by mu
+	after func() int // guarded by mu; returns the number of bytes for a new connection; 0 means no cut
 	dials atomic.Int32
 	cuts  atomic.Int32
 }
 
-// cutConn is a connection that ends after this many bytes.
+// cutConn is a connection that ends after a number of bytes, which left counts down.
 type cutConn struct {
 	net.Conn
 	by   *cuttingDialer
@@ -84,7 +84,7 @@ func (c *cutConn) Write(b []byte) (int, error) {
 	return n, c.cut()
 }
 
-// goClient returns a client with the admin key, and its dialer. HTTP requests are not cut.
+// goClient returns a client with the admin key, and the dialer of the client's connections.
 func (p *parley) goClient(t testing.TB, options ...func(*client.Options)) (*client.Client, *cuttingDialer) {
 	s := &cuttingDialer{dial: p.dialNet}
 	transport := &http.Transport{DialContext: s.dialContext, DisableKeepAlives: true}
@@ -102,13 +102,13 @@ func withKey(key string) func(*client.Options) { return func(o *client.Options) 
 // eventCollector collects the events of a Go client and checks their order.
 type eventCollector struct {
 	t     testing.TB
-	texts []string // of the replies that ended
-	text  string
-	at    string // id of the reply that is being shown
-	asked int    // number of users' messages
+	texts []string // texts of the replies that have ended
+	text  string   // text of the live reply so far
+	at    string   // id of the live reply; "" if there is none
+	asked int      // number of users' messages
 }
 
-// take adds an event.
+// take adds an event. An event that is out of order ends the test.
 func (r *eventCollector) take(e client.Event) {
 	r.t.Helper()
 	switch {
@@ -122,11 +122,11 @@ func (r *eventCollector) take(e client.Event) {
 		r.texts, r.at = append(r.texts, r.text), ""
 	case e.Type == client.Compressed: // a long session is summarised meanwhile
 	default:
-		r.t.Fatalf("in %q at %d came %+v", r.at, len(r.text), e)
+		r.t.Fatalf("after %d bytes of the reply %q came %+v", len(r.text), r.at, e)
 	}
 }
 
-// reciter returns a model that repeats the message in pieces, with a pause before each.
+// reciter returns a model that repeats the message word by word, with a pause before each word.
 func reciter(pause time.Duration) stream.Model {
 	return modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 		text := request.Messages[len(request.Messages)-1].Content
@@ -152,7 +152,7 @@ func verse(random *rand.Rand, n int) string {
 	return b.String()
 }
 
-func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
+func TestGoClient_CutAnywhere_EachByteReceivedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(3, 4))
 		p := startPiped(t, reciter(20*time.Millisecond))
@@ -164,10 +164,10 @@ func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
 			s.after = func() int {
 				mu.Lock()
 				defer mu.Unlock()
-				if s.dials.Load()%3 == 0 { // long messages and the end of a long reply need one longer connection
+				if s.dials.Load()%3 == 0 { // long messages and long terminal frames need a longer connection
 					return 15_000 + random.IntN(30_000)
 				}
-				return 300 + random.IntN(2500) // the handshake takes some 900
+				return 300 + random.IntN(2500) // the handshake takes about 900 bytes
 			}
 		}
 		var want []string
@@ -199,11 +199,11 @@ func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
 		}
 		watcher.Wait()
 		if len(p.history(session)) != 2*len(want) || seen.asked != len(want) || answers.asked != 0 {
-			t.Errorf("%d messages, %d and %d asked", len(p.history(session)), seen.asked, answers.asked)
+			t.Errorf("history has %d messages; the watching client saw %d users' messages, the sending client %d", len(p.history(session)), seen.asked, answers.asked)
 		}
-		for name, got := range map[string][]string{"seen": seen.texts, "answered": answers.texts} {
+		for name, got := range map[string][]string{"watching": seen.texts, "sending": answers.texts} {
 			if strings.Join(got, "|") != strings.Join(want, "|") {
-				t.Errorf("the text that was %s differs from the messages", name)
+				t.Errorf("the replies that the %s client got differ from the messages", name)
 			}
 		}
 		t.Logf("cut %d times watching, %d times sending", watched.cuts.Load(), sent.cuts.Load())
@@ -213,7 +213,7 @@ func TestGoClient_CutAnywhere_EachByteOnce(t *testing.T) {
 	})
 }
 
-func TestGoClient_NodeHops_EachByteOnce(t *testing.T) {
+func TestGoClient_SwitchesNodes_EachByteReceivedOnce(t *testing.T) {
 	t.Parallel()
 	a, b := nodes(t, reciter(time.Millisecond))
 	session := a.session()
@@ -247,7 +247,7 @@ func TestGoClient_NodeHops_EachByteOnce(t *testing.T) {
 	}
 }
 
-// refusedWith sends a message and returns the error, which must come from the server.
+// refusedWith sends a message and returns the first error, which must be a *client.Error.
 func refusedWith(t *testing.T, c *client.Client, session, content string) *client.Error {
 	t.Helper()
 	for e, err := range c.Send(t.Context(), session, client.NewMessage{Content: content}) {
@@ -261,7 +261,7 @@ func refusedWith(t *testing.T, c *client.Client, session, content string) *clien
 	return nil
 }
 
-func TestGoClient_Errors(t *testing.T) {
+func TestGoClient_RefusedSend(t *testing.T) {
 	p := start(t, echo, withTiers(t, `{"pro":{"requestsPerMinute":60}}`))
 	session, small := p.session(), p.small(false)
 	good, _ := p.goClient(t)
@@ -276,10 +276,10 @@ func TestGoClient_Errors(t *testing.T) {
 	}{
 		"401_unknown_key":     {stranger, session, "hello", "invalid_token", 401},
 		"no_key":              {keyless, session, "hello", "no_key", 0},
-		"403_of_another_use":  {reader, session, "hello", "insufficient_scope", 403},
-		"404_no_such_session": {good, "session_0000000000000000", "hello", "session_not_found", 404},
-		"413_too_long":        {good, small, strings.Repeat("many words ", 500), "context_overflow", 413},
-		"400_nothing_said":    {good, session, "", "validation_error", 400},
+		"403_without_scope":   {reader, session, "hello", "insufficient_scope", 403},
+		"404_unknown_session": {good, "session_0000000000000000", "hello", "session_not_found", 404},
+		"413_over_the_window": {good, small, strings.Repeat("many words ", 500), "context_overflow", 413},
+		"400_empty_content":   {good, session, "", "validation_error", 400},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := refusedWith(t, test.client, test.session, test.content)

@@ -7,8 +7,8 @@ import (
 	"parley/server/socket"
 )
 
-// openSocket is GET /v1/stream: the handshake of a WebSocket. It makes all checks before the upgrade, so that a refusal has
-// the same error body as for any other request.
+// openSocket is GET /v1/stream: the handshake of a WebSocket. It makes all checks before the upgrade. So a refused handshake
+// gets the same error body as any other refused request.
 func (s *Server) openSocket(c *gin.Context) (any, error) {
 	offers := socket.ParseOffers(c.Request.Header)
 	p, err := s.verifyHandshake(c, offers)
@@ -25,7 +25,7 @@ func (s *Server) openSocket(c *gin.Context) (any, error) {
 		if err := s.Keys.Admit(c.Request.Context()); err != nil {
 			return nil, err
 		}
-		s.setOwnerLimits(c) // the 101 has these headers too
+		s.setOwnerLimits(c) // the 101 response needs the limit headers too
 		s.sockets.Upgrade(c.Writer, c.Request, p, c.GetString(keyRequestID))
 		return nil, nil
 	})

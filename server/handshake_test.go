@@ -15,7 +15,8 @@ import (
 	"parley/server"
 )
 
-// upgrade returns the headers of a valid handshake, with changes: pairs of names and values. An empty value removes a header.
+// upgrade returns the headers of a valid handshake followed by changes, as alternating names and values. An empty value removes
+// the header.
 func upgrade(changes ...string) []string {
 	return append([]string{
 		"Connection", "keep-alive, Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
@@ -23,7 +24,7 @@ func upgrade(changes ...string) []string {
 	}, changes...)
 }
 
-func TestHandshake_Refused(t *testing.T) {
+func TestHandshake_HeadersAndOrigin(t *testing.T) {
 	p := start(t, echo, func(o *server.Options, _ *service.Options) { o.Origins = []string{"https://chat.example.com"} })
 	session := p.session()
 	bad := refusals{}
@@ -35,16 +36,16 @@ func TestHandshake_Refused(t *testing.T) {
 	refuse("401_malformed_ticket", 401, "invalid_token", "", "Authorization", "", "Sec-WebSocket-Protocol", "parley.v1, ticket.x")
 	refuse("403_foreign_origin", 403, "origin_not_allowed", "", "Origin", "https://evil.example")
 	refuse("403_null_origin", 403, "origin_not_allowed", "", "Origin", "null")
-	refuse("403_origin_that_begins_alike", 403, "origin_not_allowed", "", "Origin", "https://chat.example.com.evil.example")
+	refuse("403_origin_with_allowed_prefix", 403, "origin_not_allowed", "", "Origin", "https://chat.example.com.evil.example")
 	refuse("426_no_upgrade", 426, "validation_error", "Upgrade", "Upgrade", "", "Connection", "")
 	refuse("426_connection_not_upgraded", 426, "validation_error", "Upgrade", "Connection", "keep-alive")
-	refuse("426_another_protocol", 426, "validation_error", "Upgrade", "Upgrade", "h2c")
+	refuse("426_upgrade_to_h2c", 426, "validation_error", "Upgrade", "Upgrade", "h2c")
 	refuse("400_wrong_version", 400, "validation_error", "Sec-WebSocket-Version", "Sec-WebSocket-Version", "8")
 	refuse("400_wrong_subprotocol", 400, "validation_error", "Sec-WebSocket-Protocol", "Sec-WebSocket-Protocol", "parley.v2, chat")
 	refuse("400_no_websocket_key", 400, "validation_error", "Sec-WebSocket-Key", "Sec-WebSocket-Key", "")
 	refuse("400_websocket_key_malformed", 400, "validation_error", "Sec-WebSocket-Key", "Sec-WebSocket-Key", "short")
 	bad.run(t, p, session)
-	t.Run("426_names_the_protocol", func(t *testing.T) {
+	t.Run("426_has_header_upgrade", func(t *testing.T) {
 		if a := p.call("GET", "/v1/stream", nil); a.status != 426 || a.header.Get("Upgrade") != "websocket" {
 			t.Errorf("%d %v", a.status, a.header)
 		}
@@ -70,7 +71,7 @@ func TestHandshake_Refused(t *testing.T) {
 	checkError(t, a, 503, "service_unavailable", "", "retryAfter")
 }
 
-// byTicket opens a socket with a ticket and no key. The ticket is in a subprotocol or in the query.
+// byTicket opens a socket with a ticket and without a key. The ticket is a subprotocol or a query parameter.
 func (p *parley) byTicket(ticket string, inQuery bool) (*socket, error) {
 	url, options := p.url, websocket.DialOptions{HTTPHeader: http.Header{}}
 	if inQuery {
@@ -103,7 +104,7 @@ func TestTickets(t *testing.T) {
 	p := start(t, echo)
 	session, other := p.session(), p.session()
 	for name, inQuery := range map[string]bool{"as_subprotocol": false, "in_query": true} {
-		t.Run("101_"+name+"_once", func(t *testing.T) {
+		t.Run("101_"+name+"_only_once", func(t *testing.T) {
 			ticket := p.ticket(nil)
 			s, err := p.byTicket(ticket, inQuery)
 			if err != nil {
@@ -128,8 +129,8 @@ func TestTickets(t *testing.T) {
 	})
 	t.Run("404_session_outside_the_ticket", func(t *testing.T) {
 		for name, ticket := range map[string]string{
-			"of_its_own": p.ticket(map[string]any{"sessionId": session}),
-			"of_a_send":  p.begin(session, "hello")["stream"].(map[string]any)["ticket"].(string),
+			"ticket for a session": p.ticket(map[string]any{"sessionId": session}),
+			"ticket of a send":     p.begin(session, "hello")["stream"].(map[string]any)["ticket"].(string),
 		} {
 			s, err := p.byTicket(ticket, false)
 			if err != nil {
@@ -151,7 +152,7 @@ func TestTickets(t *testing.T) {
 			s.mustSubscribe(session, "")
 		}
 		if len(p.history(other)) != 0 {
-			t.Error("a message was sent")
+			t.Error("a ticket for another session sent a message")
 		}
 	})
 	t.Run("403_without_the_scope", func(t *testing.T) {
@@ -189,7 +190,7 @@ func TestTicket_After30Seconds_401(t *testing.T) {
 	})
 }
 
-func TestLog_NoSecrets(t *testing.T) {
+func TestLog_HasNoSecrets(t *testing.T) {
 	var log strings.Builder
 	p := start(t, echo, logTo(&log))
 	ticket := p.ticket(nil)
@@ -203,7 +204,7 @@ func TestLog_NoSecrets(t *testing.T) {
 	p.send(p.session(), "a private word")
 	for _, secret := range []string{ticket, adminKey, "secret", "private"} {
 		if strings.Contains(log.String(), secret) {
-			t.Errorf("the log has %q: %s", secret, log.String())
+			t.Errorf("the log contains %q: %s", secret, log.String())
 		}
 	}
 }

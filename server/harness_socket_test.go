@@ -11,14 +11,14 @@ import (
 	"github.com/coder/websocket"
 )
 
-// socket is a client's WebSocket connection.
+// socket is a client's WebSocket connection with the subprotocol parley.v1.
 type socket struct {
 	t    testing.TB
 	conn *websocket.Conn
 	log  frameLog
 }
 
-// dial opens a socket with the admin key and reads the welcome.
+// dial opens a socket with the admin key and reads the welcome frame.
 func (p *parley) dial() *socket {
 	p.t.Helper()
 	s, err := p.tryDial(p.url, websocket.DialOptions{})
@@ -30,7 +30,8 @@ func (p *parley) dial() *socket {
 	return s
 }
 
-// tryDial opens a socket at the server or at a proxy. It uses the admin key unless options have other headers.
+// tryDial opens a socket to url, the address of the server or of a proxy. It sends the admin key unless options set headers. If
+// the server refuses the handshake, the error is a *refusal.
 func (p *parley) tryDial(url string, options websocket.DialOptions) (*socket, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
@@ -56,12 +57,12 @@ func (p *parley) tryDial(url string, options websocket.DialOptions) (*socket, er
 	return &socket{t: p.t, conn: conn}, nil
 }
 
-// refusal is the error of a handshake that the server refused: its response.
+// refusal is the error of a handshake that the server refused. It holds the server's response.
 type refusal struct{ *http.Response }
 
 func (r *refusal) Error() string { return r.Status }
 
-// send writes a frame.
+// send sends v as JSON in a text frame.
 func (s *socket) send(v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -70,7 +71,7 @@ func (s *socket) send(v any) error {
 	return s.text(string(body))
 }
 
-// text writes a text frame with this body.
+// text sends a text frame with this body.
 func (s *socket) text(body string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
@@ -78,7 +79,7 @@ func (s *socket) text(body string) error {
 	return s.conn.Write(ctx, websocket.MessageText, []byte(body))
 }
 
-// read returns the next frame.
+// read returns the next frame, or an error if none arrives within testTimeout.
 func (s *socket) read() (frame, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
@@ -101,7 +102,7 @@ func (s *socket) read() (frame, error) {
 	return f, nil
 }
 
-// next returns the next frame. It must have that type.
+// next returns the next frame. A frame of another type ends the test.
 func (s *socket) next(kind string) frame {
 	s.t.Helper()
 	f, err := s.read()
@@ -114,7 +115,7 @@ func (s *socket) next(kind string) frame {
 	return f
 }
 
-// any returns the next frame of any type.
+// any returns the next frame, of any type. An error ends the test.
 func (s *socket) any() frame {
 	s.t.Helper()
 	f, err := s.read()
@@ -124,7 +125,8 @@ func (s *socket) any() frame {
 	return f
 }
 
-// subscribe subscribes to a session and returns the response. after is a cursor, or "" for none.
+// subscribe sends a subscribe frame and returns the server's response to it. It discards earlier frames. after is a cursor, or ""
+// for none.
 func (s *socket) subscribe(session, after string) (frame, error) {
 	request := map[string]any{"type": "subscribe", "id": "sub", "sessionId": session}
 	if after != "" {
@@ -141,7 +143,7 @@ func (s *socket) subscribe(session, after string) (frame, error) {
 	}
 }
 
-// mustSubscribe subscribes. The next frame must be the response.
+// mustSubscribe calls subscribe. An error or a refusal ends the test.
 func (s *socket) mustSubscribe(session, after string) frame {
 	s.t.Helper()
 	f, err := s.subscribe(session, after)
@@ -151,7 +153,7 @@ func (s *socket) mustSubscribe(session, after string) frame {
 	return f
 }
 
-// must writes a frame, or ends the test.
+// must sends v as JSON in a text frame. An error ends the test.
 func (s *socket) must(v any) {
 	s.t.Helper()
 	if err := s.send(v); err != nil {
@@ -159,7 +161,7 @@ func (s *socket) must(v any) {
 	}
 }
 
-// closed reads until the connection ends, and returns the close code.
+// closed reads until the connection ends. It returns the close code, or -1 if the connection ended without a close frame.
 func (s *socket) closed() int {
 	s.t.Helper()
 	for {

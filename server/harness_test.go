@@ -32,21 +32,24 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Parallel tests mostly wait: for failovers of Redis, for clocks, for other processes. The default is one test a core,
-	// which would leave a machine with two cores idle most of the time. A flag on the command line overrides this.
+	// Parallel tests spend most of their time waiting for timers, for failovers of Redis and for other processes. With the
+	// default of one test per core, a machine with two cores would be idle most of the time. The flag -parallel on the command
+	// line overrides this value.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run")) // toxiproxy leaks some of these goroutines
+	// toxiproxy leaks goroutines of this function.
+	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
 }
 
-// shared is the Redis of all tests with several nodes, each in a database of its own.
+// shared is a Redis server for many tests. databases is the number of databases that tests have taken on that server.
 var (
 	shared    = redistest.Shared("--databases", "10000")
 	databases atomic.Int64
 )
 
-// newDatabase returns the URL of an empty store on Redis.
+// newDatabase returns the URL of an empty database on the shared Redis. If storeVariable is "cluster", it starts a Redis Cluster
+// instead.
 func newDatabase(t testing.TB) string {
 	if os.Getenv(storeVariable) == "cluster" {
 		return redistest.Cluster(t).URL
@@ -54,13 +57,13 @@ func newDatabase(t testing.TB) string {
 	return fmt.Sprintf("%s/%d", shared.Start(t), databases.Add(1))
 }
 
-// storeVariable is an environment variable. With "redis", all tests without a fake clock use Redis. With "cluster", the tests
-// that always use Redis use a Redis Cluster.
+// storeVariable is an environment variable that chooses the store of the tests. With "redis", start uses Redis instead of the
+// embedded store. With "cluster", newDatabase starts a Redis Cluster.
 const storeVariable = "PARLEY_TEST_STORE"
 
 const adminKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
 
-// parley is a whole server with a test's model. Its store is embedded, unless startOn names another.
+// parley is a complete server with a model that the test provides.
 type parley struct {
 	t       testing.TB
 	service *service.Service
@@ -75,7 +78,7 @@ type parley struct {
 
 type option func(*server.Options, *service.Options)
 
-// start runs a server on a loopback address until the test ends.
+// start runs a server on a loopback address until the test ends. The store is embedded, unless storeVariable is "redis".
 func start(t testing.TB, model stream.Model, options ...option) *parley {
 	t.Helper()
 	if os.Getenv(storeVariable) == "redis" {
@@ -87,7 +90,7 @@ func start(t testing.TB, model stream.Model, options ...option) *parley {
 // newFile returns the URL of an empty embedded store.
 func newFile(t testing.TB) string { return "file:" + filepath.Join(t.TempDir(), "parley.db") }
 
-// startOn is start with a store. Several servers on one Redis are nodes of one service.
+// startOn is like start, but uses the store at url. Servers that share a Redis store are nodes of one service.
 func startOn(t testing.TB, url string, model stream.Model, options ...option) *parley {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -97,7 +100,7 @@ func startOn(t testing.TB, url string, model stream.Model, options ...option) *p
 	return serve(t, url, listener, new(net.Dialer).DialContext, model, options...)
 }
 
-// serve runs a server on a listener until the test ends.
+// serve runs a server on a listener until the test ends. The test's clients connect with dial.
 func serve(t testing.TB, url string, listener net.Listener, dial func(context.Context, string, string) (net.Conn, error), model stream.Model, options ...option) *parley {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -107,7 +110,8 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	}
 	inner := service.Options{
 		Store: backend.Conversation, Nodes: backend.Nodes, Model: model, Count: count, Log: log,
-		Timeouts: stream.Timeouts{FirstByte: testTimeout, Stall: testTimeout}, // long, so that no test on a slow machine reaches them
+		// So long that no test reaches these timeouts, even on a slow machine.
+		Timeouts: stream.Timeouts{FirstByte: testTimeout, Stall: testTimeout},
 	}
 	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000}}`)
 	if err != nil {
@@ -151,25 +155,25 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	return p
 }
 
-// drain drains the service, once.
+// drain drains the service. Later calls do nothing.
 func (p *parley) drain(ctx context.Context) { p.drained.Do(func() { p.service.Drain(ctx) }) }
 
-// count is the tests' estimate of tokens: one for each four bytes, rounded up.
+// count estimates the tokens of a text: one per four bytes, rounded up.
 func count(s string) int { return (len(s) + 3) / 4 }
 
-// withStore returns an option that wraps the store of the service.
+// withStore returns an option that replaces the service's store with the result of wrap.
 func withStore(wrap func(conversation.Store) conversation.Store) option {
 	return func(_ *server.Options, o *service.Options) { o.Store = wrap(o.Store) }
 }
 
-// key creates a live key of an account and returns its secret.
+// key creates an API key of an account in live mode and returns the key's secret.
 func (p *parley) key(account string, scopes ...auth.Scope) string {
 	p.t.Helper()
 	_, secret := p.newKey(account, auth.Live, auth.NewKey{Name: "a key", Scopes: scopes})
 	return secret
 }
 
-// newKey creates a key and returns it with its secret.
+// newKey creates an API key and returns the key and its secret.
 func (p *parley) newKey(account, mode string, wanted auth.NewKey) (auth.Key, string) {
 	p.t.Helper()
 	key, secret, err := p.keys.CreateFor(context.Background(), auth.Owner{Account: account, Mode: mode}, wanted, limit.Pro)
@@ -187,8 +191,8 @@ type answer struct {
 	body   map[string]any
 }
 
-// do makes a request with the admin key. headers holds pairs of names and values. An empty value removes a header. Each line of a
-// value is sent as a separate header.
+// do makes a request with the admin key. headers holds alternating names and values. An empty value removes the header. A value
+// of several lines sends one header for each line.
 func (p *parley) do(ctx context.Context, method, path string, body any, headers ...string) (answer, error) {
 	var reader io.Reader
 	switch b := body.(type) {
@@ -234,7 +238,7 @@ func (p *parley) do(ctx context.Context, method, path string, body any, headers 
 	return a, nil
 }
 
-// call makes a request and returns the response.
+// call makes a request with the method do. An error ends the test.
 func (p *parley) call(method, path string, body any, headers ...string) answer {
 	p.t.Helper()
 	a, err := p.do(context.Background(), method, path, body, headers...)
@@ -244,7 +248,7 @@ func (p *parley) call(method, path string, body any, headers ...string) answer {
 	return a
 }
 
-// later makes a request in the background.
+// later makes a request in the background and sends the response to the channel. After an error, raw holds the error's text.
 func (p *parley) later(method, path string, body any, headers ...string) <-chan answer {
 	answers := make(chan answer, 1)
 	go func() {
@@ -257,11 +261,12 @@ func (p *parley) later(method, path string, body any, headers ...string) <-chan 
 	return answers
 }
 
-// testTimeout is the time that a test waits for an event that must come. It is so long that only a hang reaches it, even on a
+// testTimeout is the longest time that a test waits for an event. It is so long that only a test that hangs reaches it, even on a
 // slow machine.
 const testTimeout = 2 * time.Minute
 
-// within returns the next value of a channel. It fails the test after testTimeout.
+// within returns the next value of a channel. If none arrives within testTimeout, the test fails. The parameter what names the
+// awaited value in the failure message.
 func within[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
 	late := time.NewTimer(testTimeout)
@@ -275,7 +280,7 @@ func within[T any](t testing.TB, what string, from <-chan T) T {
 	}
 }
 
-// must makes a request that must succeed, and returns the response's body.
+// must makes a request and returns the body of the response. Any status other than 200 ends the test.
 func (p *parley) must(method, path string, body any) map[string]any {
 	p.t.Helper()
 	a := p.call(method, path, body)
@@ -285,25 +290,25 @@ func (p *parley) must(method, path string, body any) map[string]any {
 	return a.body
 }
 
-// session makes a session and returns its id.
+// session creates a session and returns its id.
 func (p *parley) session() string {
 	p.t.Helper()
 	return p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"})["sessionId"].(string)
 }
 
-// begin sends a message with streaming and returns the response.
+// begin sends a message with "streaming": true. It returns the body of the response, which arrives when the turn has begun.
 func (p *parley) begin(session, content string) map[string]any {
 	p.t.Helper()
 	return p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": content, "streaming": true})
 }
 
-// send sends a message and waits for the reply.
+// send sends a message and returns the body of the response, which arrives when the reply has ended.
 func (p *parley) send(session, content string) map[string]any {
 	p.t.Helper()
 	return p.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": content})
 }
 
-// history returns the messages of a session, oldest first.
+// history returns the first 100 messages of a session, oldest first.
 func (p *parley) history(session string) []message {
 	p.t.Helper()
 	a := p.call("GET", "/v1/sessions/"+session+"/messages?limit=100&order=asc", nil)
@@ -314,14 +319,14 @@ func (p *parley) history(session string) []message {
 	return page.Data
 }
 
-// code returns the code of an error body.
+// code returns the error code in the body of a response, or "" if the body is not an error.
 func code(body map[string]any) string {
 	e, _ := body["error"].(map[string]any)
 	c, _ := e["code"].(string)
 	return c
 }
 
-// frame is a frame from the server.
+// frame is a frame of parley.v1 from the server.
 type frame struct {
 	Type      string          `json:"type"`
 	ReplyTo   string          `json:"replyTo"`
@@ -339,7 +344,7 @@ type frame struct {
 	HeartbeatSeconds int    `json:"heartbeatSeconds"`
 	ReconnectAfterMs int    `json:"reconnectAfterMs"`
 
-	code, field string // members of Error
+	code, field string // the code and the field in Error
 	raw         string
 }
 
@@ -356,7 +361,7 @@ type message struct {
 	Metadata     map[string]any `json:"metadata"`
 }
 
-// logTo logs everything to w, debug messages included.
+// logTo returns an option that writes the log of the server to w, including debug messages.
 func logTo(w io.Writer) option {
 	return func(o *server.Options, c *service.Options) {
 		o.Log = slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -11,7 +11,7 @@ import (
 	"parley/stream"
 )
 
-// numbered is a model whose reply is the number of the call. It replies when the test allows it.
+// numbered is a model that replies "call 1" to the first call, and so on. It replies after the test has closed gate.
 type numbered struct {
 	calls atomic.Int64
 	gate  chan struct{}
@@ -69,7 +69,7 @@ func TestIdempotency_TenSendsAtOnce_OneReply(t *testing.T) {
 	}
 }
 
-func TestIdempotency_RepeatJoinsLiveReply(t *testing.T) {
+func TestIdempotency_RepeatInMidReply_JoinsReply(t *testing.T) {
 	model := &numbered{gate: make(chan struct{})}
 	p := start(t, model)
 	session := p.session()
@@ -81,7 +81,7 @@ func TestIdempotency_RepeatJoinsLiveReply(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sent := socket.next("sent"); sent.MessageID != first["messageId"] {
-		t.Errorf("over the socket it is %s, over REST %v", sent.MessageID, first["messageId"])
+		t.Errorf("the reply has the id %s over the socket, and %v over REST", sent.MessageID, first["messageId"])
 	}
 	again := p.call("POST", path, map[string]any{"content": "hi", "streaming": true, "onBusy": "reject"}, "Idempotency-Key", "k1")
 	if again.body["messageId"] != first["messageId"] || again.body["status"] != "streaming" || again.header.Get("Idempotent-Replayed") != "true" ||
@@ -95,11 +95,11 @@ func TestIdempotency_RepeatJoinsLiveReply(t *testing.T) {
 	}
 	over := p.call("POST", path, map[string]any{"content": "hi", "streaming": true}, "Idempotency-Key", "k1").body
 	if over["status"] != "streaming" || over["content"] != "" || over["stream"].(map[string]any)["cursor"] != first["stream"].(map[string]any)["cursor"] {
-		t.Errorf("after its end: %v", over)
+		t.Errorf("after the end of the reply, the repeat got %v", over)
 	}
 }
 
-func TestIdempotency_OtherRequest_409(t *testing.T) {
+func TestIdempotency_KeyReused_409IfRequestDiffers(t *testing.T) {
 	model := &numbered{gate: make(chan struct{})}
 	close(model.gate)
 	p := start(t, model)
@@ -122,10 +122,10 @@ func TestIdempotency_OtherRequest_409(t *testing.T) {
 		{"409_another_metadata", session, "k1", map[string]any{"content": "hi", "metadata": map[string]any{}}, 409, "idempotency_conflict"},
 		{"409_another_session", other, "k1", map[string]any{"content": "hi"}, 409, "idempotency_conflict"},
 		{"400_key_too_long", session, fmt.Sprintf("%0200d", 1), map[string]any{"content": "hi"}, 400, "validation_error"},
-		{"400_refused_whatever_key", session, "k2", map[string]any{"content": ""}, 400, "validation_error"},
-		{"200_refusal_is_forgotten", session, "k2", map[string]any{"content": "hi"}, 200, ""},
-		{"404_session_of_nobody", "session_0000000000000000", "k1", map[string]any{"content": "hi"}, 404, "session_not_found"},
-		{"200_role_user_is_the_same", session, "k1", map[string]any{"content": "hi", "role": "user"}, 200, ""},
+		{"400_new_key_empty_content", session, "k2", map[string]any{"content": ""}, 400, "validation_error"},
+		{"200_key_of_refused_request", session, "k2", map[string]any{"content": "hi"}, 200, ""},
+		{"404_unknown_session", "session_0000000000000000", "k1", map[string]any{"content": "hi"}, 404, "session_not_found"},
+		{"200_role_user_is_default", session, "k1", map[string]any{"content": "hi", "role": "user"}, 200, ""},
 	} {
 		if a := send(test.session, test.key, test.body); a.status != test.status || code(a.body) != test.code {
 			t.Errorf("%s: %d %s", test.name, a.status, a.raw)

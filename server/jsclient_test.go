@@ -20,19 +20,20 @@ import (
 	"parley/stream"
 )
 
-// cutProxy is a proxy that cuts its connections through a cuttingDialer.
+// cutProxy is a proxy that reaches the server through a cuttingDialer, which cuts the connections.
 type cutProxy struct {
 	*cuttingDialer
 	address  string
 	listener net.Listener
 	work     sync.WaitGroup
-	// lose is the direction in which the proxy drops the next bytes and cuts the connection: "request" to the server, "answer"
-	// from it, or "".
+	// lose is the direction in which the proxy drops the next bytes and then cuts the connection: "request" means to the server,
+	// "response" means to the client, and "" means neither.
 	lose atomic.Pointer[string]
 	lost atomic.Int32
 }
 
-// newCutProxy returns a proxy that cuts each connection after the number of bytes that after returns; 0 means never.
+// newCutProxy returns a proxy. For each connection, the function after returns the number of bytes before the cut. If after is
+// nil or returns 0, the proxy does not cut the connection.
 func (p *parley) newCutProxy(t *testing.T, after func() int) *cutProxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,7 +57,7 @@ func (p *parley) newCutProxy(t *testing.T, after func() int) *cutProxy {
 	return f
 }
 
-// carry copies between a client's connection and the server until one of them ends or is cut.
+// carry copies bytes between a client's connection and a new connection to the server, until one of the two ends.
 func (f *cutProxy) carry(near net.Conn, server string) {
 	defer near.Close()
 	far, err := f.dialContext(context.Background(), "tcp", server)
@@ -68,7 +69,7 @@ func (f *cutProxy) carry(near net.Conn, server string) {
 		_, _ = io.Copy(far, &oneWay{near, f, "request"})
 		_ = far.Close()
 	})
-	_, _ = io.Copy(near, &oneWay{far, f, "answer"})
+	_, _ = io.Copy(near, &oneWay{far, f, "response"})
 }
 
 // oneWay is one direction of a proxied connection.
@@ -89,7 +90,8 @@ func (l *oneWay) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// holding returns a model that works like other. But its replies to messages that begin with "hold " do not end by themselves.
+// holding returns a model that replies like the model other. But a reply to a message that begins with "hold " ends only when
+// that reply is cancelled.
 func holding(other stream.Model) stream.Model {
 	return modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 		result, err := other.Generate(ctx, request, write)
@@ -101,49 +103,48 @@ func holding(other stream.Model) stream.Model {
 	})
 }
 
-// jsConversation is a task for testdata/jsclient.mjs: a conversation over two proxies.
+// jsConversation is a task for testdata/jsclient.mjs: to send texts over one proxy, and to watch the session over another.
 type jsConversation struct {
 	Session string   `json:"session"`
-	Sender  string   `json:"sender"`
-	Watcher string   `json:"watcher"`
+	Sender  string   `json:"sender"`  // address of the proxy of the client that sends
+	Watcher string   `json:"watcher"` // address of the proxy of the client that watches
 	Texts   []string `json:"texts"`
 }
 
-// jsLossTask is a task for testdata/jsclient.mjs: it tells the proxy which
-// bytes to lose next.
+// jsLossTask is a task for testdata/jsclient.mjs: to send messages and to cancel the replies, while a proxy loses bytes.
 type jsLossTask struct {
 	Session string   `json:"session"`
-	Wire    string   `json:"wire"`
-	Losses  []string `json:"losses"`
+	Proxy   string   `json:"proxy"`  // address of the proxy
+	Losses  []string `json:"losses"` // values for cutProxy.lose, one for each message
 }
 
-// largeSession creates a session whose context window never gets full.
+// largeSession creates a session with a context window of 1,000,000 tokens, which the tests do not fill.
 func (p *parley) largeSession() string {
 	p.t.Helper()
 	wanted := map[string]any{"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 1_000_000}}
 	return p.must("POST", "/v1/sessions", wanted)["sessionId"].(string)
 }
 
-func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
+func TestJSClient_CutAnywhere_EachByteReceivedOnce(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 8))
 	p := start(t, holding(reciter(2*time.Millisecond)))
-	var wires []*cutProxy
-	newWire := func() string {
-		own := rand.New(rand.NewPCG(9, uint64(len(wires))))
-		count := 0 // guarded by the dialer
+	var proxies []*cutProxy
+	newProxy := func() string {
+		own := rand.New(rand.NewPCG(9, uint64(len(proxies))))
+		count := 0 // number of connections; guarded by the dialer's mutex
 		f := p.newCutProxy(t, func() int {
-			if count++; count%3 == 0 { // long messages and the end of a long reply need one longer connection
+			if count++; count%3 == 0 { // long messages and long terminal frames need a longer connection
 				return 15_000 + own.IntN(30_000)
 			}
-			return 300 + own.IntN(2500) // the handshake takes some 900
+			return 300 + own.IntN(2500) // the handshake takes about 900 bytes
 		})
-		wires = append(wires, f)
+		proxies = append(proxies, f)
 		return f.address
 	}
 	var conversations []jsConversation
 	for range 4 {
-		c := jsConversation{Session: p.largeSession(), Sender: newWire(), Watcher: newWire()}
+		c := jsConversation{Session: p.largeSession(), Sender: newProxy(), Watcher: newProxy()}
 		for i := range 12 {
 			text := verse(random, []int{1, 10, 100, 400}[i%4])
 			if i%3 == 1 {
@@ -154,14 +155,14 @@ func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
 		conversations = append(conversations, c)
 	}
 	lossProxy := p.newCutProxy(t, nil)
-	lossTask := jsLossTask{Session: p.largeSession(), Wire: lossProxy.address}
+	lossTask := jsLossTask{Session: p.largeSession(), Proxy: lossProxy.address}
 	for range 5 {
-		lossTask.Losses = append(lossTask.Losses, "request", "answer")
+		lossTask.Losses = append(lossTask.Losses, "request", "response")
 	}
 	p.runJSClient(t, lossProxy, conversations, lossTask)
 
 	cuts := 0
-	for _, f := range wires {
+	for _, f := range proxies {
 		cuts += int(f.cuts.Load())
 	}
 	for _, c := range conversations {
@@ -170,21 +171,21 @@ func TestJSClient_CutAnywhere_EachByteOnce(t *testing.T) {
 	if n := len(p.history(lossTask.Session)); n != 2*(1+len(lossTask.Losses)) {
 		t.Errorf("%d messages were sent; the history has %d messages and replies", 1+len(lossTask.Losses), n)
 	}
-	t.Logf("cut %d times anywhere over %d wires, %d times with a send, a cancel or their answers", cuts, len(wires), lossProxy.lost.Load())
+	t.Logf("%d cuts over %d proxies; %d lost requests and responses", cuts, len(proxies), lossProxy.lost.Load())
 	if cuts < 100 || int(lossProxy.lost.Load()) != 2*len(lossTask.Losses) {
 		t.Error("too few cuts or losses")
 	}
 }
 
-// runJSClient runs testdata/jsclient.mjs to its end. lossProxy loses the bytes that the
-// script asks it to lose.
+// runJSClient runs testdata/jsclient.mjs until it exits. When the script prints a value for lossProxy.lose, runJSClient sets the
+// value.
 func (p *parley) runJSClient(t *testing.T, lossProxy *cutProxy, conversations []jsConversation, lossTask jsLossTask) {
 	t.Helper()
 	requireCommand(t, "node", "nodejs")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testTimeout)
 	defer cancel()
 	const script = "testdata/jsclient.mjs"
-	if _, err := os.Stat(script); err != nil { // go test then knows that the result depends on the script
+	if _, err := os.Stat(script); err != nil { // so that go test repeats the test if the script has changed
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(ctx, "node", "--experimental-websocket", "--no-warnings", script)
@@ -198,7 +199,7 @@ func (p *parley) runJSClient(t *testing.T, lossProxy *cutProxy, conversations []
 	}
 	var stderr strings.Builder
 	command.Stderr = &stderr
-	task, err := json.Marshal(map[string]any{"url": p.url, "key": adminKey, "conversations": conversations, "losing": lossTask})
+	task, err := json.Marshal(map[string]any{"url": p.url, "key": adminKey, "conversations": conversations, "lossTask": lossTask})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,11 +213,12 @@ func (p *parley) runJSClient(t *testing.T, lossProxy *cutProxy, conversations []
 		_, _ = fmt.Fprintf(in, "%q\n", what)
 	}
 	if err := command.Wait(); err != nil || stderr.Len() > 0 {
-		t.Fatalf("the client: %v\n%s", err, &stderr)
+		t.Fatalf("jsclient.mjs: %v\n%s", err, &stderr)
 	}
 }
 
-// wantExchanges checks that a session has each of these messages once, with a reply that repeats it.
+// wantExchanges checks that a session has exactly these messages, and that each reply repeats the message. Replies to "hold "
+// messages must be cancelled.
 func (p *parley) wantExchanges(t *testing.T, session string, texts []string) {
 	t.Helper()
 	history := p.history(session)

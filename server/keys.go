@@ -11,13 +11,14 @@ import (
 	"parley/server/api"
 )
 
-// keyWithSecret is a key in the response to its creation or rotation. No other response contains the secret.
+// keyWithSecret is a key in the response to the key's creation or rotation. No other response contains the secret.
 type keyWithSecret struct {
 	auth.Record
 	Key string `json:"key"`
 }
 
-// createKey is POST /v1/keys. A key can create keys only for its own account and mode, with scopes that it has itself.
+// createKey is POST /v1/keys. The new key has the account and the mode of the calling key, and only scopes that the calling
+// key has too.
 func (s *Server) createKey(c *gin.Context) (any, error) {
 	var body struct {
 		Name      *string  `json:"name"`
@@ -41,7 +42,7 @@ func (s *Server) createKey(c *gin.Context) (any, error) {
 	return keyWithSecret{key.Record(time.Now()), secret}, nil
 }
 
-// newKey checks the members of a request for a new key; nil is a member that was left out.
+// newKey checks the members of a request for a new key. A nil member was left out.
 func newKey(name *string, scopes []string, expiresAt *string) (wanted auth.NewKey, err error) {
 	switch {
 	case name == nil:
@@ -90,7 +91,7 @@ func (s *Server) revokeKey(c *gin.Context) (any, error) {
 	return gin.H{"revoked": true, "keyId": id}, nil
 }
 
-// rotateKey is POST /v1/keys/{keyId}/rotate. The key keeps its id; the old secret works for another 24 hours.
+// rotateKey is POST /v1/keys/{keyId}/rotate. The key keeps its id. The old secret works for at most another 24 hours.
 func (s *Server) rotateKey(c *gin.Context) (any, error) {
 	id, err := keyID(c)
 	if err != nil {

@@ -17,10 +17,11 @@ import (
 	"parley/auth"
 )
 
-// with returns the Authorization header of a key, for a request.
+// with returns the headers of a request that authenticates with a key's secret.
 func with(secret string) []string { return []string{"Authorization", "Bearer " + secret} }
 
-// status makes a request with a key and checks the response's status and, for an error, its code.
+// status makes a request with a key's secret, and checks the status and the error code of the response. errorCode is "" if the
+// response is not an error. The parameter what names the request in failure messages.
 func (p *parley) status(t *testing.T, what, secret, method, path string, body any, status int, errorCode string) answer {
 	t.Helper()
 	a := p.call(method, path, body, with(secret)...)
@@ -30,7 +31,7 @@ func (p *parley) status(t *testing.T, what, secret, method, path string, body an
 	return a
 }
 
-func TestKeys_Lifecycle(t *testing.T) {
+func TestKeys_CreateRotateRevoke_OldSecretsRefused(t *testing.T) {
 	p := start(t, echo)
 	admin := p.key("acme", auth.Admin)
 	created := p.status(t, "create", admin, "POST", "/v1/keys", map[string]any{
@@ -70,7 +71,7 @@ func TestKeys_Lifecycle(t *testing.T) {
 
 	third := p.status(t, "rotate again", admin, "POST", "/v1/keys/"+id+"/rotate", map[string]any{}, 200, "").body["key"].(string)
 	p.status(t, "with the oldest of three secrets", first, "GET", "/v1/sessions", nil, 401, "invalid_token")
-	p.status(t, "with the second", second, "GET", "/v1/sessions", nil, 200, "")
+	p.status(t, "with the second secret", second, "GET", "/v1/sessions", nil, 200, "")
 
 	revoked := p.status(t, "revoke", admin, "DELETE", "/v1/keys/"+id, nil, 200, "")
 	if revoked.raw != `{"keyId":"`+id+`","revoked":true}`+"\n" {
@@ -94,18 +95,18 @@ func TestKeys_Lifecycle(t *testing.T) {
 	p.status(t, "with the key that revoked itself", admin, "GET", "/v1/keys", nil, 401, "invalid_token")
 }
 
-func TestKeys_Create_Invalid(t *testing.T) {
+func TestCreateKey_InvalidBody_400(t *testing.T) {
 	p := start(t, echo)
 	admin := p.key("acme", auth.Admin)
 	for name, test := range map[string]struct {
 		body  any
 		field string
 	}{
-		"400_nothing":            {nil, "name"},
+		"400_no_body":            {nil, "name"},
 		"400_no_name":            {`{"scopes":["admin"]}`, "name"},
 		"400_empty_name":         {`{"name":"","scopes":["admin"]}`, "name"},
 		"400_long_name":          {map[string]any{"name": strings.Repeat("ä", 101), "scopes": []string{"admin"}}, "name"},
-		"400_name_of_controls":   {`{"name":"a\nb","scopes":["admin"]}`, "name"},
+		"400_name_with_newline":  {`{"name":"a\nb","scopes":["admin"]}`, "name"},
 		"400_name_is_a_number":   {`{"name":1,"scopes":["admin"]}`, "name"},
 		"400_no_scopes":          {`{"name":"n"}`, "scopes"},
 		"400_empty_scopes":       {`{"name":"n","scopes":[]}`, "scopes"},
@@ -113,13 +114,13 @@ func TestKeys_Create_Invalid(t *testing.T) {
 		"400_scope_twice":        {`{"name":"n","scopes":["admin","admin"]}`, "scopes"},
 		"400_scope_is_a_number":  {`{"name":"n","scopes":["admin",1]}`, "scopes.1"},
 		"400_scopes_is_a_string": {`{"name":"n","scopes":"admin"}`, "scopes"},
-		"400_expired":            {`{"name":"n","scopes":["admin"],"expiresAt":"2020-01-01T00:00:00Z"}`, "expiresAt"},
+		"400_expiry_in_the_past": {`{"name":"n","scopes":["admin"],"expiresAt":"2020-01-01T00:00:00Z"}`, "expiresAt"},
 		"400_expiry_has_no_zone": {`{"name":"n","scopes":["admin"],"expiresAt":"2099-01-01T00:00:00"}`, "expiresAt"},
 		"400_expiry_is_a_date":   {`{"name":"n","scopes":["admin"],"expiresAt":"2099-01-01"}`, "expiresAt"},
 		"400_expiry_is_null":     {`{"name":"n","scopes":["admin"],"expiresAt":null}`, "expiresAt"},
 		"400_expiry_is_empty":    {`{"name":"n","scopes":["admin"],"expiresAt":""}`, "expiresAt"},
-		"400_mode":               {`{"name":"n","scopes":["admin"],"mode":"test"}`, "mode"},
-		"400_tier":               {`{"name":"n","scopes":["admin"],"tier":"enterprise"}`, "tier"},
+		"400_unknown_field_mode": {`{"name":"n","scopes":["admin"],"mode":"test"}`, "mode"},
+		"400_unknown_field_tier": {`{"name":"n","scopes":["admin"],"tier":"enterprise"}`, "tier"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := p.status(t, name, admin, "POST", "/v1/keys", test.body, 400, "validation_error")
@@ -128,13 +129,13 @@ func TestKeys_Create_Invalid(t *testing.T) {
 			}
 		})
 	}
-	p.status(t, "a body of rotate", admin, "POST", "/v1/keys/key_0000000000000000/rotate", `{"now":true}`, 400, "validation_error")
+	p.status(t, "rotate with an unknown field", admin, "POST", "/v1/keys/key_0000000000000000/rotate", `{"now":true}`, 400, "validation_error")
 	if n := len(p.status(t, "list", admin, "GET", "/v1/keys", nil, 200, "").body["data"].([]any)); n != 1 {
-		t.Errorf("after the refused requests there are %d keys", n)
+		t.Errorf("after the refused requests there are %d keys, want 1", n)
 	}
 }
 
-func TestKeys_Unknown(t *testing.T) {
+func TestKeys_RevokeOrRotateUnknown_404(t *testing.T) {
 	p := start(t, echo)
 	admin := p.key("acme", auth.Admin)
 	foreign, _ := p.newKey("rival", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
@@ -144,20 +145,20 @@ func TestKeys_Unknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, k := range map[string]struct{ secret, id string }{
-		"404_foreign_key":    {admin, foreign.ID},
-		"404_key_of_mode":    {admin, test.ID},
+		"404_other_account":  {admin, foreign.ID},
+		"404_other_mode":     {admin, test.ID},
 		"404_unknown_key":    {admin, "key_0000000000000000"},
 		"404_malformed_key":  {admin, "key_1"},
-		"404_another_prefix": {admin, "user_0000000000000000"},
-		"404_declared_key":   {adminKey, declared.KeyID},
+		"404_user_id_as_key": {admin, "user_0000000000000000"},
+		"404_admin_key":      {adminKey, declared.KeyID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.status(t, name, k.secret, "DELETE", "/v1/keys/"+k.id, nil, 404, "key_not_found")
 			p.status(t, name, k.secret, "POST", "/v1/keys/"+k.id+"/rotate", nil, 404, "key_not_found")
 		})
 	}
-	if a := p.status(t, "the declared key's list", adminKey, "GET", "/v1/keys", nil, 200, ""); a.raw != `{"data":[],"pagination":{"hasMore":false,"nextCursor":null}}`+"\n" {
-		t.Errorf("the declared key is listed: %s", a.raw)
+	if a := p.status(t, "list with the admin key", adminKey, "GET", "/v1/keys", nil, 200, ""); a.raw != `{"data":[],"pagination":{"hasMore":false,"nextCursor":null}}`+"\n" {
+		t.Errorf("the list contains the admin key: %s", a.raw)
 	}
 }
 
@@ -167,8 +168,8 @@ type describedRoute struct {
 	scope        auth.Scope
 }
 
-// describedRoutes returns each route of openapi.yaml that needs a scope. The ids in the paths do not exist, so a request with the
-// scope gets a 404, for example. The handshake needs no scope, because each frame is checked instead.
+// describedRoutes returns each route of openapi.yaml that needs a scope. The paths contain ids of the right form that do not
+// exist. The handshake is left out: it needs no scope, because the server checks the scope of each frame.
 func describedRoutes(t *testing.T) (all []describedRoute) {
 	id := map[string]string{"sessionId": "session_", "messageId": "msg_", "keyId": "key_"}
 	for path, item := range documents.openAPI.Paths.Map() {
@@ -193,7 +194,7 @@ var everyScope = []auth.Scope{
 	auth.ReadSessions, auth.WriteSessions, auth.ReadMessages, auth.WriteMessages, auth.ReadAnalytics, auth.Admin,
 }
 
-func TestScopes_EachRoute(t *testing.T) {
+func TestScopes_EachRoute_403WithoutScope(t *testing.T) {
 	p := start(t, echo)
 	routes := describedRoutes(t)
 	for _, scope := range everyScope {
@@ -208,18 +209,18 @@ func TestScopes_EachRoute(t *testing.T) {
 			}
 			e, _ := a.body["error"].(map[string]any)
 			if a.status != 403 || e["code"] != "insufficient_scope" || e["requiredScope"] != string(r.scope) {
-				t.Errorf("403_insufficient_scope: %s %s with %s: %d %s", r.method, r.path, scope, a.status, a.raw)
+				t.Errorf("%s %s with %s: %d %s, want 403 insufficient_scope", r.method, r.path, scope, a.status, a.raw)
 			}
 		}
 	}
 }
 
-func TestScopes_EachFrame(t *testing.T) {
+func TestScopes_EachFrame_ErrorWithoutScope(t *testing.T) {
 	p := start(t, echo)
 	for _, scope := range everyScope {
 		s, err := p.tryDial(p.url, websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + p.key("acme", scope)}}})
 		if err != nil {
-			t.Fatalf("403 at the handshake, with %s: %v", scope, err)
+			t.Fatalf("the handshake with %s: %v", scope, err)
 		}
 		s.next("welcome")
 		for kind, needs := range map[string]auth.Scope{
@@ -249,12 +250,12 @@ func TestScopes_EachFrame(t *testing.T) {
 	}
 }
 
-func TestModes_Separate(t *testing.T) {
+func TestModes_DataOfOtherMode_404(t *testing.T) {
 	p := start(t, echo)
 	_, live := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 	_, test := p.newKey("acme", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 	if !strings.HasPrefix(test, "svc_test_") {
-		t.Fatal("a test key does not have the prefix of one")
+		t.Fatal("the secret of a test key does not begin with svc_test_")
 	}
 	for name, k := range map[string]struct{ mine, theirs, mode string }{
 		"404_live_data_with_a_test_key": {live, test, "live"}, "404_test_data_with_a_live_key": {test, live, "test"},
@@ -265,7 +266,7 @@ func TestModes_Separate(t *testing.T) {
 			reply := p.status(t, "send", k.mine, "POST", at+"/messages", `{"content":"hello"}`, 200, "").body["messageId"].(string)
 			made := p.status(t, "create a key", k.mine, "POST", "/v1/keys", `{"name":"n","scopes":["read:sessions"]}`, 200, "")
 			if made.body["mode"] != k.mode || !strings.HasPrefix(made.body["key"].(string), "svc_"+k.mode+"_") {
-				t.Errorf("a %s key made %s", k.mode, made.raw)
+				t.Errorf("a %s key created the key %s", k.mode, made.raw)
 			}
 			for _, r := range []struct{ method, path, body, code string }{
 				{"GET", at, "", "session_not_found"}, {"DELETE", at, "", "session_not_found"},
@@ -287,13 +288,13 @@ func TestModes_Separate(t *testing.T) {
 			if list := p.status(t, "list", k.theirs, "GET", "/v1/sessions", nil, 200, ""); strings.Contains(list.raw, session) {
 				t.Errorf("the session is listed: %s", list.raw)
 			}
-			p.status(t, "mine is still there", k.mine, "GET", at, nil, 200, "")
-			p.status(t, "and its key", made.body["key"].(string), "GET", at, nil, 200, "")
+			p.status(t, "the session still exists", k.mine, "GET", at, nil, 200, "")
+			p.status(t, "the created key still works", made.body["key"].(string), "GET", at, nil, 200, "")
 		})
 	}
 }
 
-func TestKeys_LastUsedAt(t *testing.T) {
+func TestKeys_UsedKey_HasLastUsedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		secret := p.key("acme", auth.Admin)
@@ -303,7 +304,7 @@ func TestKeys_LastUsedAt(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		a := p.call("GET", "/v1/keys", nil, with(secret)...)
 		if record := a.body["data"].([]any)[0].(map[string]any); record["lastUsedAt"] != used.Format("2006-01-02T15:04:05.000Z") {
-			t.Errorf("lastUsedAt is %v: %s", used, a.raw)
+			t.Errorf("got %s, want lastUsedAt %v", a.raw, used)
 		}
 	})
 }
@@ -326,7 +327,7 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-func TestKeys_SecretShownOnce(t *testing.T) {
+func TestKeys_Secrets_NotInLaterResponsesOrLog(t *testing.T) {
 	var log logged
 	p := start(t, echo, logTo(&log))
 	admin := p.key("acme", auth.Admin)
@@ -336,7 +337,7 @@ func TestKeys_SecretShownOnce(t *testing.T) {
 		p.status(t, "use", created["key"].(string), "GET", "/v1/keys", nil, 200, "").raw,
 		p.status(t, "revoke", rotated["key"].(string), "DELETE", "/v1/keys/"+created["keyId"].(string), nil, 200, "").raw,
 		p.status(t, "refuse", rotated["key"].(string), "GET", "/v1/keys", nil, 401, "invalid_token").raw,
-		p.status(t, "nonsense", "svc_live_nonsense", "GET", "/v1/keys", nil, 401, "invalid_token").raw,
+		p.status(t, "unknown secret", "svc_live_nonsense", "GET", "/v1/keys", nil, 401, "invalid_token").raw,
 		log.String(),
 	}
 	for _, secret := range []any{admin, created["key"], rotated["key"], "svc_live_nonsense"} {

@@ -46,7 +46,7 @@ func setLimitHeaders(h http.Header, d limit.Decision) {
 func address(r *http.Request) netip.Addr {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return netip.Addr{} // a Unix socket: all its clients share the zero address
+		return netip.Addr{} // all clients of a Unix socket share the zero address
 	}
 	return from.Addr().Unmap()
 }

@@ -16,7 +16,7 @@ import (
 	"parley/server"
 )
 
-// withTiers returns an option with the default limits of the tiers and with these overrides.
+// withTiers returns an option that sets the limits of the tiers: the defaults, changed by overrides (JSON).
 func withTiers(t *testing.T, overrides string) option {
 	tiers, err := limit.ParseTiers(overrides)
 	if err != nil {
@@ -25,7 +25,7 @@ func withTiers(t *testing.T, overrides string) option {
 	return func(o *server.Options, _ *service.Options) { o.Limits = auth.NewLimits(tiers) }
 }
 
-func TestLimits_400AtOnce_300Pass(t *testing.T) {
+func TestLimits_400RequestsAtOnce_300Pass(t *testing.T) {
 	p := start(t, &numbered{}, withTiers(t, ""))
 	var mu sync.Mutex
 	passed, refused, unavailable := 0, 0, 0
@@ -45,7 +45,8 @@ func TestLimits_400AtOnce_300Pass(t *testing.T) {
 				if err != nil || after < 1 || after > 61 || int(inBody) != after || a.header.Get("X-RateLimit-Remaining") != "0" {
 					t.Errorf("429 with %v %s", a.header, a.raw)
 				}
-			case a.status == http.StatusServiceUnavailable: // Redis was too slow on a busy machine; the request may or may not be counted
+			// Redis was too slow on a busy machine. The request may have been counted.
+			case a.status == http.StatusServiceUnavailable:
 				unavailable++
 			default:
 				t.Errorf("%d %s", a.status, a.raw)
@@ -61,7 +62,7 @@ func TestLimits_400AtOnce_300Pass(t *testing.T) {
 func TestLimits_HeadersOnEachResponse(t *testing.T) {
 	p := start(t, &numbered{}, withTiers(t, ""))
 	session := p.session()
-	const missing, none, wrong = "session_0000000000000000", "Authorization", "Bearer svc_live_wrong"
+	const missing, header, wrong = "session_0000000000000000", "Authorization", "Bearer svc_live_wrong"
 	for _, test := range []struct {
 		name, method, path string
 		body               any
@@ -69,16 +70,16 @@ func TestLimits_HeadersOnEachResponse(t *testing.T) {
 		status             int
 		limit              string
 	}{
-		{"200", "GET", "/v1/sessions", nil, nil, 200, "300"},
-		{"204", "GET", "/v1/sessions/" + session, nil, nil, 200, "300"},
+		{"200_list", "GET", "/v1/sessions", nil, nil, 200, "300"},
+		{"200_session", "GET", "/v1/sessions/" + session, nil, nil, 200, "300"},
 		{"400", "POST", "/v1/sessions", "{}", nil, 400, "300"},
-		{"401_no_key", "GET", "/v1/sessions", nil, []string{none, ""}, 401, "30"},
-		{"401_wrong_key", "GET", "/v1/sessions", nil, []string{none, wrong}, 401, "30"},
-		{"403", "GET", "/v1/sessions", nil, []string{none, "Bearer " + p.key("other", auth.ReadMessages)}, 403, "300"},
+		{"401_no_key", "GET", "/v1/sessions", nil, []string{header, ""}, 401, "30"},
+		{"401_wrong_key", "GET", "/v1/sessions", nil, []string{header, wrong}, 401, "30"},
+		{"403", "GET", "/v1/sessions", nil, []string{header, "Bearer " + p.key("other", auth.ReadMessages)}, 403, "300"},
 		{"404_session", "GET", "/v1/sessions/" + missing, nil, nil, 404, "300"},
 		{"404_route", "GET", "/v1/nothing", nil, nil, 404, "300"},
-		{"404_route_without_key", "GET", "/v1/nothing", nil, []string{none, ""}, 404, "30"},
-		{"401_route_wrong_key", "GET", "/v1/nothing", nil, []string{none, wrong}, 401, "30"},
+		{"404_route_without_key", "GET", "/v1/nothing", nil, []string{header, ""}, 404, "30"},
+		{"401_route_wrong_key", "GET", "/v1/nothing", nil, []string{header, wrong}, 401, "30"},
 		{"405", "PUT", "/v1/sessions", nil, nil, 405, "300"},
 		{"413", "POST", "/v1/sessions", string(make([]byte, 2<<20)), nil, 413, "300"},
 		{"415", "POST", "/v1/sessions", "x", []string{"Content-Type", "text/plain"}, 415, "300"},
@@ -105,11 +106,11 @@ func TestLimits_HeadersOnEachResponse(t *testing.T) {
 		t.Errorf("101 with %v", response.Header)
 	}
 	if h := p.call("GET", "/healthz", nil).header.Get("X-RateLimit-Limit"); h != "" {
-		t.Errorf("outside /v1 the limit is %q", h)
+		t.Errorf("outside /v1, X-RateLimit-Limit is %q", h)
 	}
 }
 
-func TestLimits_FailedAuthentications(t *testing.T) {
+func TestLimits_35FailedAuthentications_429From31st(t *testing.T) {
 	p := start(t, &numbered{}, withTiers(t, ""))
 	for i := range 35 {
 		a := p.call("GET", "/v1/sessions", nil, "Authorization", "Bearer svc_live_wrong")
@@ -126,12 +127,12 @@ func TestLimits_FailedAuthentications(t *testing.T) {
 	}
 }
 
-func TestLimits_TokensReservedAndSettled(t *testing.T) {
+func TestLimits_Tokens_ReservedThenSettled(t *testing.T) {
 	model := &numbered{gate: make(chan struct{})}
 	p := start(t, model, withTiers(t, `{"pro":{"tokensPerMinute":3000}}`))
 	session := p.session()
 	path := "/v1/sessions/" + session + "/messages"
-	// A window of 4,096 reserves 1,024 for the reply: two turns fit at once, a third does not.
+	// In a window of 4,096 tokens, a turn reserves 1,024 for the reply. The limit of 3,000 allows two such turns at once.
 	first := p.begin(session, "hi")
 	other := p.session()
 	second := p.begin(other, "hi")
@@ -144,9 +145,9 @@ func TestLimits_TokensReservedAndSettled(t *testing.T) {
 		t.Errorf("the refused send left %v messages", n)
 	}
 	close(model.gate)
-	p.call("POST", path+"/"+first["messageId"].(string)+"/cancel", nil) // responds when the reply has ended
+	p.call("POST", path+"/"+first["messageId"].(string)+"/cancel", nil) // returns when the reply has ended
 	p.call("POST", "/v1/sessions/"+other+"/messages/"+second["messageId"].(string)+"/cancel", nil)
-	// Each settled turn counts only a few tokens, so many turns fit.
+	// A settled turn counts only a few tokens, so the limit allows many.
 	for range 8 {
 		p.send(session, "hi")
 	}
@@ -158,7 +159,7 @@ func TestLimits_TokensReservedAndSettled(t *testing.T) {
 	p.send(session, "hi")
 }
 
-func TestLimits_SocketSend(t *testing.T) {
+func TestLimits_SocketSends_CountAsRequests(t *testing.T) {
 	model := &numbered{gate: make(chan struct{})}
 	close(model.gate)
 	p := start(t, model, withTiers(t, `{"pro":{"requestsPerMinute":10}}`))
@@ -180,7 +181,7 @@ func TestLimits_SocketSend(t *testing.T) {
 	}
 }
 
-func TestLimits_TestKey_100ADay(t *testing.T) {
+func TestLimits_TestKey_429AfterHundredADay(t *testing.T) {
 	p := start(t, &numbered{}, withTiers(t, ""))
 	_, secret := p.newKey("tester", auth.Test, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 	for i := range 101 {

@@ -19,8 +19,8 @@ type lossyNodes struct {
 	proxy *redistest.Loser
 }
 
-// scriptsLoaded guards the loading of the scripts into the shared Redis. Without them, the lost reply would be the error
-// NOSCRIPT, and the command would have had no effect.
+// scriptsLoaded guards the loading of the scripts into the shared Redis. If a script were missing there, the lost reply would be
+// the error NOSCRIPT, and the command would have had no effect.
 var scriptsLoaded sync.Once
 
 const aUser = "user_0123456789abcdef"
@@ -70,7 +70,8 @@ func (m *directed) answer(t testing.TB, text string) {
 	c.end()
 }
 
-// wantCounts checks the number of messages, that the tokens of each reply count once, and the number of calls to the model.
+// wantCounts checks the number of messages and the number of calls to the model. It also checks that the tokens of each reply
+// count once.
 func (x *lossyNodes) wantCounts(session string, messages, calls int) {
 	x.t.Helper()
 	s := x.must("GET", "/v1/sessions/"+session, nil)
@@ -81,18 +82,18 @@ func (x *lossyNodes) wantCounts(session string, messages, calls int) {
 		}
 	}
 	if s["messageCount"] != float64(messages) || s["tokenUsage"].(map[string]any)["total"] != total {
-		x.t.Errorf("the session has %v; its replies took %v tokens", s, total)
+		x.t.Errorf("the session is %v, but the replies took %v tokens", s, total)
 	}
 	used := x.must("GET", "/v1/analytics/usage", nil)["tokens"].(map[string]any)["used"]
 	if used != total {
-		x.t.Errorf("%v tokens are used, %v by the replies", used, total)
+		x.t.Errorf("the account has used %v tokens, the replies %v", used, total)
 	}
 	if n := x.model.asked.Load(); n != int64(calls) {
 		x.t.Errorf("the model was called %d times, want %d", n, calls)
 	}
 }
 
-func TestSend_LostResponse_RepeatJoins(t *testing.T) {
+func TestSend_LostResponse_RepeatsGetOneReply(t *testing.T) {
 	x := newLossyNodes(t)
 	session := x.session()
 	x.lose(session, "POST", messages(session), content("hello"), "Idempotency-Key", "one")
@@ -112,7 +113,7 @@ func TestSend_LostResponse_RepeatJoins(t *testing.T) {
 	x.wantCounts(session, 4, 2)
 }
 
-func TestSend_LostResponse_NoIdempotencyKey(t *testing.T) {
+func TestSend_LostResponseWithoutKey_RepeatIsNewMessage(t *testing.T) {
 	x := newLossyNodes(t)
 	session := x.session()
 	x.lose(session, "POST", messages(session), content("hello"))
@@ -125,7 +126,7 @@ func TestSend_LostResponse_NoIdempotencyKey(t *testing.T) {
 	x.wantCounts(session, 4, 2)
 }
 
-func TestEndTurn_LostResponse_Once(t *testing.T) {
+func TestEndTurn_LostResponse_ReplyEndsOnce(t *testing.T) {
 	x := newLossyNodes(t)
 	session := x.session()
 	watching := x.other.dial()
@@ -141,7 +142,7 @@ func TestEndTurn_LostResponse_Once(t *testing.T) {
 	x.proxy.Heal()
 	for _, p := range []*parley{x.parley, x.other} {
 		var got answer
-		p.poll("the response to the repeat", func() bool { // the node retries the end of the turn within a second
+		p.poll("the response to the repeat", func() bool { // within a second, the node tries again to end the turn
 			got = p.call("POST", messages(session), content("hello"), "Idempotency-Key", "one")
 			return got.status != http.StatusServiceUnavailable
 		})
@@ -153,11 +154,11 @@ func TestEndTurn_LostResponse_Once(t *testing.T) {
 	x.wantCounts(session, 2, 1)
 	x.exchange(session, "again")
 	if f := watching.until("message.completed"); f.Message.Content != "to again" {
-		t.Errorf("the viewer got another end: %+v", f)
+		t.Errorf("the viewer got the end of another reply: %+v", f)
 	}
 }
 
-func TestCreateSession_LostResponse_Once(t *testing.T) {
+func TestCreateSession_LostResponse_OneSession(t *testing.T) {
 	x := newLossyNodes(t)
 	body := map[string]any{"userId": aUser}
 	x.lose(aUser, "POST", "/v1/sessions", body, "Idempotency-Key", "one")
@@ -175,7 +176,7 @@ func TestCreateSession_LostResponse_Once(t *testing.T) {
 	}
 }
 
-func TestClear_LostResponse_Done(t *testing.T) {
+func TestClear_LostResponse_RepeatSucceeds(t *testing.T) {
 	t.Parallel()
 	for name, live := range map[string]bool{"idle": false, "in_mid_reply": true} {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +207,7 @@ func TestClear_LostResponse_Done(t *testing.T) {
 	}
 }
 
-func TestDeleteSession_LostResponse_Done(t *testing.T) {
+func TestDeleteSession_LostResponse_SessionDeleted(t *testing.T) {
 	x := newLossyNodes(t)
 	session := x.session()
 	here, there := x.dial(), x.other.dial()
@@ -223,6 +224,6 @@ func TestDeleteSession_LostResponse_Done(t *testing.T) {
 		}
 	}
 	if used := fmt.Sprint(x.must("GET", "/v1/analytics/usage", nil)["tokens"].(map[string]any)["used"]); used == "0" {
-		t.Error("the reply's usage is not settled")
+		t.Error("the usage of the cancelled reply is not counted")
 	}
 }

@@ -52,11 +52,11 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if body.Streaming != nil && *body.Streaming {
 		return withReplayHeader(s.streaming(c, exchange), nil)
 	}
-	// A caller may close its sending side and still read the response. That cancels the request's context, which must
-	// not end the wait.
+	// A caller may close its sending side and still read the response. Closing that side cancels the request's context, but
+	// must not end the wait.
 	reply, err := exchange.Wait(context.WithoutCancel(c.Request.Context()))
 	if err != nil {
-		return nil, err // without the header, because the outcome of the reply is unknown
+		return nil, err // without the header, because the reply's final state is unknown
 	}
 	if reply.Status == stream.Failed {
 		return withReplayHeader(nil, api.Failed(reply))
@@ -64,8 +64,8 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	return withReplayHeader(reply, nil)
 }
 
-// previewContext is POST /v1/sessions/{sessionId}/context, a dry run. It returns the messages that the window
-// would consider for the prompt, and what would become of each.
+// previewContext is POST /v1/sessions/{sessionId}/context, a dry run. It returns the messages that the window would consider
+// for the prompt. Each has its decision: kept, folded, dropped or skipped.
 func (s *Server) previewContext(c *gin.Context) (any, error) {
 	id, err := sessionID(c)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Server) send(c *gin.Context, m conversation.NewMessage) (*turn.Sent, er
 	return s.Conversation.Send(c.Request.Context(), api.Owner(principal(c)), m)
 }
 
-// streamingReply is a live reply and what a client needs to subscribe to it.
+// streamingReply is a live reply, with the data that a client needs to subscribe to the reply.
 type streamingReply struct {
 	conversation.Message
 	Stream subscribeInfo `json:"stream"`
@@ -206,8 +206,8 @@ func (s *Server) cancelMessage(c *gin.Context) (any, error) {
 	return s.Conversation.Cancel(c.Request.Context(), api.Owner(principal(c)), session, message)
 }
 
-// issueTicket is POST /v1/stream/tickets: a ticket opens one socket within 30 s. Browsers use it because they
-// cannot set an Authorization header on a WebSocket, and a key must not be in a URL.
+// issueTicket is POST /v1/stream/tickets. A ticket opens one socket within 30 s. Browsers need tickets because they cannot set
+// an Authorization header on a WebSocket, and a key must not be in a URL.
 func (s *Server) issueTicket(c *gin.Context) (any, error) {
 	var body struct {
 		SessionID *string `json:"sessionId"`

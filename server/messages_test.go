@@ -9,7 +9,7 @@ import (
 	"parley/auth"
 )
 
-func TestSend_InvalidBody(t *testing.T) {
+func TestSend_BodyValidation(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	p.send(session, "hello")
@@ -20,14 +20,14 @@ func TestSend_InvalidBody(t *testing.T) {
 		"content_empty":        {`{"content":""}`, "content"},
 		"content_null":         {`{"content":null}`, "content"},
 		"content_a_number":     {`{"content":1}`, "content"},
-		"content_10001":        {`{"content":"` + strings.Repeat("é", 10_001) + `"}`, "content"},
+		"content_too_long":     {`{"content":"` + strings.Repeat("é", 10_001) + `"}`, "content"},
 		"content_nul":          {`{"content":"a\u0000b"}`, "content"},
-		"content_no_utf8":      {"{\"content\":\"\xc3\"}", "content"},
+		"content_invalid_utf8": {"{\"content\":\"\xc3\"}", "content"},
 		"content_surrogate":    {`{"content":"\udc00"}`, "content"},
 		"content_twice":        {`{"content":"a","content":"b"}`, "content"},
-		"content_folded":       {`{"content":"a","Content":"b"}`, "Content"},
+		"content_capitalised":  {`{"content":"a","Content":"b"}`, "Content"},
 		"role_assistant":       {`{"content":"a","role":"assistant"}`, "role"},
-		"role_folded":          {`{"content":"a","role":"User"}`, "role"},
+		"role_capitalised":     {`{"content":"a","role":"User"}`, "role"},
 		"role_empty":           {`{"content":"a","role":""}`, "role"},
 		"streaming_a_string":   {`{"content":"a","streaming":"true"}`, "streaming"},
 		"metadata_a_string":    {`{"content":"a","metadata":"x"}`, "metadata"},
@@ -40,7 +40,7 @@ func TestSend_InvalidBody(t *testing.T) {
 		bad["400_"+name] = refused{"POST", path, test.body, nil, 400, "validation_error", test.field}
 	}
 	bad["413_over_1_MiB"] = refused{"POST", path, `{"content":"` + strings.Repeat("x", 1<<20) + `"}`, nil, 413, "payload_too_large", ""}
-	bad["415_text"] = refused{"POST", path, `{"content":"a"}`, []string{"Content-Type", "text/plain"}, 415, "unsupported_media_type", ""}
+	bad["415_plain_text"] = refused{"POST", path, `{"content":"a"}`, []string{"Content-Type", "text/plain"}, 415, "unsupported_media_type", ""}
 	bad["404_unknown_session"] = refused{"POST", "/v1/sessions/" + noSession + "/messages", `{"content":"a"}`, nil, 404, "session_not_found", ""}
 	bad.run(t, p, session)
 
@@ -103,13 +103,13 @@ func TestHistory(t *testing.T) {
 			}
 		})
 	}
-	check("200_fifty_newest_first", "", newest[:50], true, true)
-	check("200_the_next_page", "?cursor="+newest[49], newest[50:], false, false)
+	check("200_default_is_fifty_newest_first", "", newest[:50], true, true)
+	check("200_next_page", "?cursor="+newest[49], newest[50:], false, false)
 	check("200_ascending", "?order=asc", ids[:50], true, false)
 	check("200_ascending_to_the_newest", "?order=asc&cursor="+ids[49], ids[50:], false, true)
-	check("200_descending_named", "?order=desc&limit=1", newest[:1], true, true)
-	check("200_exactly_all", "?limit=60", newest, false, true)
-	check("200_a_hundred", "?limit=100&order=asc", ids, false, true)
+	check("200_order_desc", "?order=desc&limit=1", newest[:1], true, true)
+	check("200_limit_equals_total", "?limit=60", newest, false, true)
+	check("200_limit_over_total", "?limit=100&order=asc", ids, false, true)
 	check("200_after_the_last", "?order=asc&cursor="+ids[59], nil, false, true)
 	check("200_before_the_first", "?cursor="+ids[0], nil, false, false)
 
@@ -142,14 +142,14 @@ func TestGetAndCancelMessage(t *testing.T) {
 	asked := p.history(session)[0].MessageID
 	path := "/v1/sessions/{id}/messages/"
 	bad := refusals{}
-	for name, id := range map[string]string{"unknown": noMessage, "malformed": "msg_0123456789abcde", "of_another_kind": noSession} {
+	for name, id := range map[string]string{"unknown": noMessage, "malformed": "msg_0123456789abcde", "session_id": noSession} {
 		bad["404_"+name] = refused{"GET", path + id, nil, nil, 404, "message_not_found", ""}
 		bad["404_"+name+"_cancel"] = refused{"POST", path + id + "/cancel", nil, nil, 404, "message_not_found", ""}
 		bad["404_"+name+"_stream"] = refused{"GET", path + id + "/stream", nil, nil, 404, "message_not_found", ""}
 	}
-	bad["404_of_another_session"] = refused{"GET", "/v1/sessions/" + other + "/messages/" + reply, nil, nil, 404, "message_not_found", ""}
+	bad["404_message_of_another_session"] = refused{"GET", "/v1/sessions/" + other + "/messages/" + reply, nil, nil, 404, "message_not_found", ""}
 	bad["400_cancel_unknown_field"] = refused{"POST", path + reply + "/cancel", `{"why":1}`, nil, 400, "validation_error", "why"}
-	bad["415_cancel_text"] = refused{"POST", path + reply + "/cancel", `x`, []string{"Content-Type", "text/plain"}, 415, "unsupported_media_type", ""}
+	bad["415_cancel_plain_text"] = refused{"POST", path + reply + "/cancel", `x`, []string{"Content-Type", "text/plain"}, 415, "unsupported_media_type", ""}
 	bad.run(t, p, session)
 	for name, id := range map[string]string{"200_reply": reply, "200_user_message": asked} {
 		t.Run(name, func(t *testing.T) {

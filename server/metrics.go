@@ -28,16 +28,16 @@ type Metrics struct {
 	replies  *prometheus.CounterVec
 	first    prometheus.Histogram
 	embeds   *prometheus.CounterVec
-	embedded prometheus.Counter      // tokens
-	routes   map[route]*routeMetrics // by route, filled by mountMetrics
-	others   map[string]*routeMetrics
+	embedded prometheus.Counter       // tokens sent to the embedding model
+	routes   map[route]*routeMetrics  // filled by mountMetrics
+	others   map[string]*routeMetrics // by method: requests that match no route
 }
 
 // route is a route's method and pattern.
 type route struct{ method, pattern string }
 
-// statusClientClosed is counted in place of a 503 if the caller had already disconnected: the service is not at fault. nginx
-// uses the same number.
+// statusClientClosed replaces a 503 in the metrics if the caller had already disconnected, because the service is not at
+// fault. nginx uses the same number.
 const statusClientClosed = 499
 
 // otherMethod and otherRoute are the labels of unknown methods and of requests that match no route.
@@ -47,7 +47,7 @@ const (
 )
 
 var (
-	// statuses lists the statuses whose counters are cached. The counter of any other status is looked up for each request.
+	// statuses lists the statuses with cached counters. The counter of any other status is looked up for each request.
 	statuses = [...]int{101, 200, 204, 304, 400, 401, 403, 404, 405, 409, 413, 415, 426, 429, statusClientClosed, 500, 502, 503, 504}
 	methods  = [...]string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 )
@@ -121,7 +121,7 @@ func (s *Server) mountMetrics() {
 	}
 }
 
-// count is middleware that counts a request after its response.
+// count is middleware. It counts a request after its response.
 func (m *Metrics) count(c *gin.Context) {
 	began := time.Now()
 	c.Next()
@@ -147,14 +147,14 @@ func (r *routeMetrics) count(status int) {
 	}
 	counter := r.byStatus[i].Load()
 	if counter == nil {
-		found := r.requests.WithLabelValues(strconv.Itoa(status)) // the same counter for every caller, so a race is harmless
+		found := r.requests.WithLabelValues(strconv.Itoa(status)) // every goroutine gets the same counter, so a race is harmless
 		counter = &found
 		r.byStatus[i].Store(counter)
 	}
 	(*counter).Inc()
 }
 
-// Model wraps model to count its calls. This costs one closure a call and one comparison a delta.
+// Model wraps model to count its calls. The wrapper costs one closure per call and one comparison per delta.
 func (m *Metrics) Model(model stream.Model) stream.Model { return countedModel{model, m} }
 
 type countedModel struct {
@@ -185,7 +185,7 @@ func (m countedModel) Generate(ctx context.Context, request stream.Request, writ
 	return result, err
 }
 
-// Embedder wraps embedder to count its calls. It returns nil for nil.
+// Embedder wraps embedder to count its calls. If embedder is nil, it returns nil.
 func (m *Metrics) Embedder(embedder stream.Embedder) stream.Embedder {
 	if embedder == nil {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"parley/stream"
 )
 
-func TestMetrics_CountWhatHappened(t *testing.T) {
+func TestMetrics_Requests_CountedByRouteWithoutText(t *testing.T) {
 	metrics := server.NewMetrics()
 	broken := false
 	model := modelFunc(func(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
@@ -72,11 +72,11 @@ func TestMetrics_CountWhatHappened(t *testing.T) {
 	}
 }
 
-func TestMetrics_PerServer(t *testing.T) {
+func TestMetrics_TwoServers_CountSeparately(t *testing.T) {
 	one, two := start(t, echo), start(t, echo)
 	one.session()
 	if a := two.call("GET", "/metrics", nil); strings.Contains(a.raw, `route="/v1/sessions",status="200"`) {
-		t.Error("a server shows another's requests")
+		t.Error("one server counts the requests of the other")
 	}
 }
 
@@ -87,7 +87,7 @@ func (d discard) Header() http.Header       { return d.header }
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 func (discard) WriteHeader(int)             {}
 
-func TestMetrics_Count_AllocatesNothing(t *testing.T) {
+func TestMetrics_CountRequest_AllocatesNothing(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates")
 	}
@@ -98,7 +98,7 @@ func TestMetrics_Count_AllocatesNothing(t *testing.T) {
 	}
 	with, without := allocated(server.CountedHandler), allocated(server.UncountedHandler)
 	if with > without {
-		t.Errorf("a request allocates %v times, without metrics %v", with, without)
+		t.Errorf("a request allocates %v times with metrics, and %v times without", with, without)
 	}
 }
 

@@ -17,7 +17,7 @@ func (f modelFunc) Generate(ctx context.Context, request stream.Request, write f
 	return f(ctx, request, write)
 }
 
-// echo is a model that repeats the message at once.
+// echo is a model that replies at once with "You said: " and the message.
 var echo = modelFunc(func(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 	write([]byte("You said: " + request.Messages[len(request.Messages)-1].Content))
 	return stream.Result{FinishReason: "stop"}, nil
@@ -33,7 +33,7 @@ type directed struct {
 
 func newDirected() *directed { return &directed{calls: make(chan *call, 64)} }
 
-// call is an open call of the model.
+// call is a call of a directed model.
 type call struct {
 	request stream.Request
 	ctx     context.Context
@@ -75,7 +75,7 @@ func (m *directed) next(t testing.TB) *call {
 	return within(t, "a call of the model", m.calls)
 }
 
-// say makes the model send text. It returns when the reply has the text.
+// say makes the model send text. It returns when the reply contains the text.
 func (c *call) say(text string) {
 	c.text <- text
 	c.text <- "" // received only after the text was written

@@ -16,16 +16,17 @@ import (
 	"parley/stream"
 )
 
-// pipes is a network in memory. With it, a whole server can run in a synctest bubble, whose clock jumps over hours at once.
+// pipes is a network in memory. On this network, a complete server can run in a synctest bubble, where hours pass at once.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
+// startPiped runs a server on an embedded store and on a network in memory until the test ends.
 func startPiped(t testing.TB, model stream.Model, options ...option) *parley {
 	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	silence := func(_ *server.Options, o *service.Options) { // tests rely on these times of the bubble's clock
+	silence := func(_ *server.Options, o *service.Options) { // on the bubble's clock; some tests depend on these timeouts
 		o.Timeouts = stream.Timeouts{FirstByte: 20 * time.Second, Stall: 20 * time.Second}
 	}
 	return serve(t, newFile(t), l, l.dial, model, append([]option{silence}, options...)...)
@@ -59,7 +60,7 @@ func (l *pipes) Close() error {
 
 func (l *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "parley"} }
 
-// rawSocket is a WebSocket client without a library. It can send invalid frames, and it does not answer pings or closes.
+// rawSocket is a WebSocket client without a library. It can send invalid frames. It does not answer pings or close frames.
 type rawSocket struct {
 	t    testing.TB
 	conn net.Conn
@@ -99,7 +100,7 @@ const (
 	opPing   = 9
 )
 
-// write writes one unfragmented frame, with a mask of zeros.
+// write sends one unfragmented frame, masked with zeros.
 func (s *rawSocket) write(op byte, payload []byte) error {
 	frame := []byte{0x80 | op}
 	switch n := len(payload); {

@@ -18,14 +18,14 @@ import (
 	"parley/stream"
 )
 
-// nodes starts two servers on one Redis, with the same model.
+// nodes starts two nodes with the same model on one Redis store.
 func nodes(t *testing.T, model stream.Model, options ...option) (a, b *parley) {
 	t.Helper()
 	url := newDatabase(t)
 	return startOn(t, url, model, options...), startOn(t, url, model, options...)
 }
 
-func TestNodes_ViewOnOtherNode_EveryByte(t *testing.T) {
+func TestNodes_ViewOnOtherNode_GetsEveryByte(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
@@ -73,66 +73,66 @@ func TestNodes_ViewOnOtherNode_EveryByte(t *testing.T) {
 	}
 }
 
-// notifiedOnly is a store for a node. The node then polls other nodes' sessions only when it was notified, never by timer.
-type notifiedOnly struct {
+// wokenOnly wraps conversation.Nodes. A node with a wokenOnly polls only after a wake-up, never by timer.
+type wokenOnly struct {
 	conversation.Nodes
-	notified chan struct{} // has room for one
+	woken chan struct{} // capacity 1; receives a value at each wake-up
 }
 
-func (n *notifiedOnly) Join(ctx context.Context, notify func(string)) error {
+func (n *wokenOnly) Join(ctx context.Context, notify func(string)) error {
 	return n.Nodes.Join(ctx, func(session string) {
 		select {
-		case n.notified <- struct{}{}:
+		case n.woken <- struct{}{}:
 		default:
 		}
 		notify(session)
 	})
 }
 
-func (n *notifiedOnly) Poll(ctx context.Context, followed []conversation.Followed) ([]conversation.Update, error) {
+func (n *wokenOnly) Poll(ctx context.Context, followed []conversation.Followed) ([]conversation.Update, error) {
 	select {
-	case <-n.notified:
+	case <-n.woken:
 		return n.Nodes.Poll(ctx, followed)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// TestNodes_FirstWord_Notified has a viewer on a node that polls only when it is notified. A reply begins on the other node,
-// where the session has no viewer. That node must learn of the viewer and notify its node. A busy Redis Cluster may lose one
-// notification, so the model continues until the viewer gets text.
-func TestNodes_FirstWord_Notified(t *testing.T) {
+// TestNodes_ReplyBegins_ViewersNodeWokenUp has a viewer on node b, which polls only after a wake-up. The reply begins on node a,
+// which must send the wake-up. A busy Redis Cluster may lose one wake-up, so the model sends text until the viewer gets a delta.
+func TestNodes_ReplyBegins_ViewersNodeWokenUp(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	url := newDatabase(t)
 	a := startOn(t, url, model)
 	b := startOn(t, url, model, func(_ *server.Options, o *service.Options) {
-		o.Nodes = &notifiedOnly{o.Nodes, make(chan struct{}, 1)}
+		o.Nodes = &wokenOnly{o.Nodes, make(chan struct{}, 1)}
 	})
 	session := a.session()
 	viewer := b.dial()
 	viewer.mustSubscribe(session, "")
 	a.begin(session, "hello")
 	c := model.next(t)
-	heard, talked := make(chan struct{}), make(chan struct{})
+	shown, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(talked)
+		defer close(stopped)
 		for {
 			select {
 			case c.text <- "word ":
-			case <-heard:
+			case <-shown:
 				return
 			}
 		}
 	}()
 	viewer.until("message.delta")
-	close(heard)
-	<-talked
+	close(shown)
+	<-stopped
 	c.end()
 	viewer.until("message.completed")
 }
 
-// deltas reads deltas of n bytes in total, which must adjoin, and returns their text. It skips the frames before the first delta.
+// deltas reads deltas until they have n bytes in total, and returns their text. Text that is missing between two deltas ends the
+// test. Only message.created may come before the first delta.
 func (s *socket) deltas(t *testing.T, n int) string {
 	t.Helper()
 	var text strings.Builder
@@ -154,7 +154,7 @@ func (s *socket) deltas(t *testing.T, n int) string {
 	return text.String()
 }
 
-func TestNodes_ViewerHops_MissesNothing(t *testing.T) {
+func TestNodes_ViewerSwitchesNodes_MissesNothing(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
@@ -197,11 +197,11 @@ func TestNodes_ViewerHops_MissesNothing(t *testing.T) {
 	}
 }
 
-func TestNodes_StopFromOtherNode(t *testing.T) {
+func TestNodes_StopOnOtherNode_ReplyEnds(t *testing.T) {
 	t.Parallel()
 	model := newDirected()
 	a, b := nodes(t, model)
-	t.Run("200_cancel_when_the_models_request_is_closed", func(t *testing.T) {
+	t.Run("200_cancel_after_models_request_closed", func(t *testing.T) {
 		session := a.session()
 		begun := a.begin(session, "hello")
 		c := model.next(t)
@@ -216,7 +216,7 @@ func TestNodes_StopFromOtherNode(t *testing.T) {
 			t.Errorf("%d %s", cancelled.status, cancelled.raw)
 		}
 	})
-	t.Run("200_interrupt", func(t *testing.T) {
+	t.Run("200_interrupting_send", func(t *testing.T) {
 		session := a.session()
 		begun := a.begin(session, "hello")
 		c := model.next(t)
@@ -262,7 +262,7 @@ func TestNodes_StopFromOtherNode(t *testing.T) {
 	})
 }
 
-// until reads frames until one has that type.
+// until reads up to the next frame of the type kind, and returns that frame.
 func (s *socket) until(kind string) frame {
 	s.t.Helper()
 	for {
@@ -276,7 +276,7 @@ func (s *socket) until(kind string) frame {
 	}
 }
 
-func TestNodes_TwentySends_OneAfterAnother(t *testing.T) {
+func TestNodes_TwentySendsAtOnce_RepliesOneByOne(t *testing.T) {
 	t.Parallel()
 	var live, most atomic.Int32
 	model := modelFunc(func(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
@@ -348,7 +348,7 @@ func TestNodes_OneIdempotencyKey_OneReply(t *testing.T) {
 	}
 }
 
-func TestNodes_RateLimit_Exact(t *testing.T) {
+func TestNodes_90RequestsAtOnce_60Pass(t *testing.T) {
 	t.Parallel()
 	a, b := nodes(t, echo, withTiers(t, `{"pro":{"requestsPerMinute":60}}`))
 	var passed atomic.Int32
@@ -367,16 +367,16 @@ func TestNodes_RateLimit_Exact(t *testing.T) {
 	}
 	requests.Wait()
 	if passed.Load() != 60 {
-		t.Errorf("%d requests passed", passed.Load())
+		t.Errorf("%d requests passed, want 60", passed.Load())
 	}
 }
 
-func TestNodes_RevokedKey_BothRefuse(t *testing.T) {
+func TestNodes_RevokedKey_BothNodesRefuse(t *testing.T) {
 	t.Parallel()
 	a, b := nodes(t, echo)
 	key, secret := a.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadSessions}})
 	bearer := []string{"Authorization", "Bearer " + secret}
-	for _, p := range []*parley{a, b} { // both nodes have the key in their cache
+	for _, p := range []*parley{a, b} { // afterwards, both nodes have the key in their caches
 		if got := p.call("GET", "/v1/sessions", nil, bearer...); got.status != 200 {
 			t.Fatalf("%d %s", got.status, got.raw)
 		}
@@ -387,9 +387,9 @@ func TestNodes_RevokedKey_BothRefuse(t *testing.T) {
 	}
 	s.next("welcome")
 	a.must("DELETE", "/v1/keys/"+key.ID, nil)
-	for name, p := range map[string]*parley{"its own": a, "the other": b} {
+	for name, p := range map[string]*parley{"a": a, "b": b} {
 		if got := p.call("GET", "/v1/sessions", nil, bearer...); got.status != 401 {
-			t.Errorf("%s node answers %d %s", name, got.status, got.raw)
+			t.Errorf("node %s responds with %d %s, want 401", name, got.status, got.raw)
 		}
 	}
 	if _, err := s.read(); websocket.CloseStatus(err) != 4401 {
@@ -397,7 +397,7 @@ func TestNodes_RevokedKey_BothRefuse(t *testing.T) {
 	}
 }
 
-func TestNodes_Ticket_OnceOnEither(t *testing.T) {
+func TestNodes_TicketUsedOnBothNodes_OpensOneSocket(t *testing.T) {
 	t.Parallel()
 	a, b := nodes(t, echo)
 	ticket := a.must("POST", "/v1/stream/tickets", map[string]any{})["ticket"].(string)
@@ -416,8 +416,8 @@ func TestNodes_Ticket_OnceOnEither(t *testing.T) {
 	}
 }
 
-// TestNodes_Summary_OtherNodeNotified has a viewer on each node. Each must get context.compressed once, and then the next reply.
-func TestNodes_Summary_OtherNodeNotified(t *testing.T) {
+// TestNodes_Summary_ShownOnceOnEachNode has a viewer on each node. Both must get the last summary once, and then the next reply.
+func TestNodes_Summary_ShownOnceOnEachNode(t *testing.T) {
 	t.Parallel()
 	model := &summarising{}
 	a, b := nodes(t, model)
@@ -430,7 +430,9 @@ func TestNodes_Summary_OtherNodeNotified(t *testing.T) {
 	}
 	var last []any
 	for _, s := range []*socket{here, there} {
-		for { // there are two summaries, of 8 messages and of 2 more; a poll may return them as one, and a viewer may get only the second
+		// There are two summaries, of 8 messages and of 2 more. A poll may return both as one of 10 messages, and a viewer may
+		// get only the last.
+		for {
 			got := s.any()
 			if got.Type != "context.compressed" {
 				continue
@@ -446,11 +448,11 @@ func TestNodes_Summary_OtherNodeNotified(t *testing.T) {
 		t.Errorf("the nodes' events about the last summary differ: %v", last)
 	}
 	f.talk("m6")
-	for name, s := range map[string]*socket{"here": here, "there": there} {
+	for name, s := range map[string]*socket{"a": here, "b": there} {
 		for {
 			got := s.any()
 			if got.Type == "context.compressed" {
-				t.Errorf("the viewer %s got the same summary twice: %s", name, got.raw)
+				t.Errorf("the viewer on node %s got the same summary twice: %s", name, got.raw)
 			}
 			if got.Type == "message.completed" && strings.Contains(got.raw, `"kept":{"count":13`) {
 				break

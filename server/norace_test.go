@@ -2,7 +2,7 @@
 
 package server_test
 
-// memoryFactor is the factor by which the race detector enlarges stacks and heaps at most; 1 without it.
+// Only the race detector enlarges stacks and heaps, so memoryFactor is 1 here.
 const (
 	raceDetector = false
 	memoryFactor = 1

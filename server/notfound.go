@@ -21,14 +21,15 @@ const notFoundPage = `<!doctype html>
 <body><h1>There is nothing here.</h1><p><a href="/">The page</a> · <a href="/docs">Documentation</a></p></body></html>
 `
 
-// noRoute handles a request that matches no route: it serves a file of the page, or a 404.
+// noRoute handles a request that matches no route. It serves a file of the web page if the path names one, and otherwise a
+// 404.
 func (s *Server) noRoute(c *gin.Context) {
 	path := c.Request.URL.Path
 	found := s.Page != nil && !underV1(path) && !hasEncodedSlash(c.Request.URL) && s.Page.Has(path)
 	read := c.Request.Method == http.MethodGet || c.Request.Method == http.MethodHead
 	switch {
 	case found && read:
-		c.Status(http.StatusOK) // gin has set 404
+		c.Status(http.StatusOK) // gin has set the status to 404
 		s.Page.ServeHTTP(c.Writer, c.Request)
 	case found:
 		c.Header("Allow", "GET, HEAD")
@@ -47,8 +48,8 @@ func (s *Server) noRoute(c *gin.Context) {
 
 func underV1(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
 
-// reject responds with err to a request that no endpoint serves. Under /v1, the request counts against the limits of the
-// key's account if the key is valid, and against the limit of the caller's address if it is invalid.
+// reject responds with err to a request that no endpoint serves. Under /v1, the request counts against the limits of the key's
+// account if the key is valid, and against the limit of the caller's address if the key is invalid.
 func (s *Server) reject(err error) handler {
 	return func(c *gin.Context) (any, error) {
 		if !underV1(c.Request.URL.Path) {

@@ -13,7 +13,8 @@ func (p *parley) windowed(maxTokens int, policy string) string {
 	})["sessionId"].(string)
 }
 
-// exchange sends a message that the directed model replies to, and returns the model's call and the reply.
+// exchange sends text and makes the model reply with reply. It returns the model's call and the stored reply. The parameter more
+// is the same as for content.
 func (p *parley) exchange(model *directed, session, reply, text string, more ...any) (*call, message) {
 	p.t.Helper()
 	answered := p.later("POST", messages(session), content(text, more...))
@@ -36,10 +37,10 @@ func firstWords(c *call) string {
 	return strings.Join(all, " ")
 }
 
-// TestRetentionPolicy_MessagesInPrompt has the same conversation under each policy. The window of 300 tokens is too small for a
-// summary. Messages may take 222 tokens of it, and each exchange takes 60.
-func TestRetentionPolicy_MessagesInPrompt(t *testing.T) {
-	said := []struct {
+// TestRetentionPolicy_ChoosesMessagesOfPrompt has the same conversation under each policy. In the window of 300 tokens, messages
+// may take 222, and each exchange takes 60. The window is too small for a summary.
+func TestRetentionPolicy_ChoosesMessagesOfPrompt(t *testing.T) {
+	conversation := []struct {
 		words, role, priority string
 	}{
 		{"rules here: nobody reads them anyway", "system", ""},
@@ -58,7 +59,7 @@ func TestRetentionPolicy_MessagesInPrompt(t *testing.T) {
 			model := newDirected()
 			p := start(t, model)
 			session := p.windowed(300, policy)
-			for _, m := range said {
+			for _, m := range conversation {
 				text := m.words + strings.Repeat(" ", 80-len(m.words)) // 20 tokens
 				var more []any
 				more = append(more, "role", m.role)
@@ -94,18 +95,18 @@ func TestRetentionPolicy_MessagesInPrompt(t *testing.T) {
 	}
 }
 
-// kept returns the first word of each message that a dry run would keep.
+// kept returns the first word of each message that the dry run keeps. history holds the messages of the session, oldest first.
 func (p *previewed) kept(t *testing.T, history []message) string {
 	t.Helper()
 	var kept []string
-	looked := p.Messages[:len(p.Messages)-1]
-	for i, m := range looked {
-		of := history[len(history)-len(looked)+i]
-		if m.MessageID != of.MessageID || m.Reason == "" {
+	listed := p.Messages[:len(p.Messages)-1]
+	for i, m := range listed {
+		stored := history[len(history)-len(listed)+i]
+		if m.MessageID != stored.MessageID || m.Reason == "" {
 			t.Errorf("message %d of the dry run is %+v", i, m)
 		}
 		if m.Decision == "kept" {
-			kept = append(kept, strings.Fields(of.Content)[0])
+			kept = append(kept, strings.Fields(stored.Content)[0])
 		}
 	}
 	return strings.Join(kept, " ")

@@ -15,14 +15,14 @@ type previewed struct {
 	}
 }
 
-func TestPreview_SameErrorsAsSend(t *testing.T) {
+func TestPreview_RefusedMessage_SameErrorAsSend(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	const path = "/v1/sessions/{id}/context"
 	refusals{
 		"400_no_content":      {"POST", path, `{}`, nil, 400, "validation_error", "content"},
 		"400_empty_content":   {"POST", path, content(" "), nil, 400, "validation_error", "content"},
-		"400_role":            {"POST", path, content("x", "role", "assistant"), nil, 400, "validation_error", "role"},
+		"400_role_assistant":  {"POST", path, content("x", "role", "assistant"), nil, 400, "validation_error", "role"},
 		"400_unknown_field":   {"POST", path, content("x", "streaming", true), nil, 400, "validation_error", "streaming"},
 		"404_unknown_session": {"POST", "/v1/sessions/" + noSession + "/context", content("x"), nil, 404, "session_not_found", ""},
 		"404_foreign_account": {"POST", path, content("x"), []string{"Authorization", "Bearer " + p.key("other", auth.Admin)}, 404, "session_not_found", ""},
@@ -33,7 +33,7 @@ func TestPreview_SameErrorsAsSend(t *testing.T) {
 		if a := p.call("POST", "/v1/sessions/"+small+"/context", content(ofTokens(68))); a.status != 200 {
 			t.Errorf("a message that just fits: %d %s", a.status, a.raw)
 		}
-		p.send(small, ofTokens(20)) // the message takes 24 tokens and the echo at least 27
+		p.send(small, ofTokens(20)) // the message takes 24 tokens, and the reply takes 27
 		sent := p.call("POST", messages(small), content(ofTokens(60)))
 		if a := p.call("POST", "/v1/sessions/"+small+"/context", content(ofTokens(60))); a.status != sent.status {
 			t.Errorf("a send gets %d, and its dry run %d", sent.status, a.status)

@@ -17,30 +17,30 @@ func TestSend_BusySession_FollowsOnBusy(t *testing.T) {
 	c := model.next(t)
 	c.say("Half of")
 	t.Run("409_reject", func(t *testing.T) {
-		refusals{"at_once": {"POST", messages(session), content("x", "onBusy", "reject"), nil, 409, "session_busy", ""}}.run(t, p, session)
+		refusals{"session_unchanged": {"POST", messages(session), content("x", "onBusy", "reject"), nil, 409, "session_busy", ""}}.run(t, p, session)
 	})
 	t.Run("200_interrupt_precedes_queued_sends", func(t *testing.T) {
 		waiting := p.later("POST", messages(session), content("waiting"))
-		within(t, "a place in the queue", queued)
+		within(t, "the send to be queued", queued)
 		interrupting := p.later("POST", messages(session), content("interrupting", "onBusy", "interrupt"))
 		a := within(t, "the interrupted response", first)
 		if m := decodeInto[message](t, a); a.status != 200 || m.Status != "cancelled" || m.Content != "Half of" {
-			t.Errorf("the first got %d %s", a.status, a.raw)
+			t.Errorf("the first send got %d %s", a.status, a.raw)
 		}
 		c := model.next(t)
 		if last := c.request.Messages[len(c.request.Messages)-1]; last.Content != "interrupting" || len(c.request.Messages) != 3 {
-			t.Errorf("then came %+v", c.request.Messages)
+			t.Errorf("then the model got %+v", c.request.Messages)
 		}
 		c.end()
 		if a := within(t, "the interrupting response", interrupting); a.status != 200 {
 			t.Errorf("%d %s", a.status, a.raw)
 		}
 		model.next(t).end()
-		if a := within(t, "the waiting response", waiting); a.status != 200 {
+		if a := within(t, "the response to the queued send", waiting); a.status != 200 {
 			t.Errorf("%d %s", a.status, a.raw)
 		}
 	})
-	t.Run("200_idle_session_accepts_any", func(t *testing.T) {
+	t.Run("200_idle_session_accepts_any_onBusy", func(t *testing.T) {
 		for _, how := range []string{"reject", "interrupt", "enqueue"} {
 			a := p.later("POST", messages(session), content("x", "onBusy", how))
 			model.next(t).end()
@@ -68,7 +68,7 @@ func notifyLeft() (option, <-chan struct{}) {
 	return withStore(func(s conversation.Store) conversation.Store { return &leaveNotifier{s, left} }), left
 }
 
-func TestQueuedSend_CallerLeaves_Withdrawn(t *testing.T) {
+func TestQueuedSend_CallerLeaves_SendWithdrawn(t *testing.T) {
 	model := newDirected()
 	option, queued := notifyQueued()
 	noticed, givenUp := notifyLeft()
@@ -82,18 +82,18 @@ func TestQueuedSend_CallerLeaves_Withdrawn(t *testing.T) {
 		_, err := p.do(ctx, "POST", messages(session), content("left"))
 		left <- err
 	}()
-	within(t, "a place in the queue", queued)
+	within(t, "the send to be queued", queued)
 	third := p.later("POST", messages(session), content("third"))
-	within(t, "a place in the queue", queued)
+	within(t, "the send to be queued", queued)
 	leave()
-	if err := within(t, "the caller", left); err == nil {
+	if err := within(t, "the caller to leave", left); err == nil {
 		t.Error("the caller that left got a response")
 	}
-	within(t, "its place to be given up", givenUp)
+	within(t, "the abandoned send to leave the queue", givenUp)
 	c.end()
 	c = model.next(t)
 	if last := c.request.Messages[len(c.request.Messages)-1]; last.Content != "third" {
-		t.Fatalf("the model is asked %q", last.Content)
+		t.Fatalf("the model got %q", last.Content)
 	}
 	c.end()
 	if a := within(t, "the third response", third); a.status != 200 || len(p.history(session)) != 4 {
@@ -114,7 +114,7 @@ func TestSend_CallerLeaves_ReplyGoesOn(t *testing.T) {
 	c := model.next(t)
 	c.say("Half of ")
 	leave()
-	within(t, "the caller", left)
+	within(t, "the caller to leave", left)
 	p.client.CloseIdleConnections()
 	c.say("a reply.")
 	if c.ctx.Err() != nil {
@@ -125,7 +125,7 @@ func TestSend_CallerLeaves_ReplyGoesOn(t *testing.T) {
 	s.mustSubscribe(session, p.must("GET", messages(session)+"/"+reply.MessageID, nil)["stream"].(map[string]any)["cursor"].(string))
 	c.end()
 	if f := s.next("message.completed"); f.Message.Content != "Half of a reply." {
-		t.Errorf("ended as %+v", f.Message)
+		t.Errorf("the reply ended as %+v", f.Message)
 	}
 }
 
@@ -138,19 +138,19 @@ func TestQueuedSend_KeyRevoked_401(t *testing.T) {
 	first := p.later("POST", messages(session), content("first"))
 	c := model.next(t)
 	waiting := p.later("POST", messages(session), content("waiting"), "Authorization", "Bearer "+secret)
-	within(t, "a place in the queue", queued)
+	within(t, "the send to be queued", queued)
 	if a := p.call("DELETE", "/v1/keys/"+key.ID, nil); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.raw)
 	}
 	c.end()
 	within(t, "the first response", first)
-	if a := within(t, "the waiting response", waiting); a.status != 401 || code(a.body) != "invalid_token" {
+	if a := within(t, "the response to the queued send", waiting); a.status != 401 || code(a.body) != "invalid_token" {
 		t.Errorf("%d %s", a.status, a.raw)
 	}
 	next := p.later("POST", messages(session), content("next"))
 	c = model.next(t)
 	if last := c.request.Messages[len(c.request.Messages)-1]; last.Content != "next" {
-		t.Errorf("then came %+v", last)
+		t.Errorf("then the model got %+v", last)
 	}
 	c.end()
 	within(t, "the next response", next)

@@ -2,7 +2,7 @@
 
 package server_test
 
-// memoryFactor is the factor by which the race detector enlarges stacks and heaps at most.
+// The race detector enlarges stacks and heaps at most by the factor memoryFactor.
 const (
 	raceDetector = true
 	memoryFactor = 2

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// check compares the responses of both analytics endpoints with the recorded events.
+// check calls both analytics endpoints on a node for an owner. It compares the figures with the recorded events.
 func (r *recount) check(n *recountNode, o *recountOwner, start, end time.Time, unit string) {
 	now := r.now().UTC()
 	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
@@ -18,7 +18,7 @@ func (r *recount) check(n *recountNode, o *recountOwner, start, end time.Time, u
 			active++
 		}
 	}
-	// This request counts too.
+	// The request to /analytics/usage counts too.
 	requests, tokens := float64(sum.kinds["request"]+1), float64(sum.prompt+sum.completion)
 	if status, got := r.call(n, o, "GET", "/analytics/usage", nil); status == 200 {
 		r.same("usage", got, map[string]any{
@@ -72,11 +72,11 @@ func (s *recountSession) exists(now time.Time) bool {
 	return !s.deleted && now.Before(s.created.Add(24*time.Hour))
 }
 
-// counted adds up the events of a period.
+// counted holds sums over the events of a period.
 type counted struct {
 	kinds              map[string]int
 	prompt, completion int
-	first              []int64 // milliseconds
+	first              []int64 // times to the first token in milliseconds, ascending
 }
 
 func (r *recount) count(o *recountOwner, from, to time.Time) counted {
@@ -134,7 +134,7 @@ func (r *recount) figures(o *recountOwner, from, to time.Time) map[string]any {
 	}
 }
 
-// approximate is a figure with an allowed error of less than 1/16.
+// approximate is a figure with a tolerance: a response may differ from the figure by less than 1/16.
 type approximate int64
 
 func percentileOf(sorted []int64, p int) any {
@@ -144,7 +144,7 @@ func percentileOf(sorted []int64, p int) any {
 	return approximate(sorted[max(1, (len(sorted)*p+99)/100)-1])
 }
 
-// same checks that a response has exactly these figures.
+// same checks that got has exactly the figures in want. An approximate figure may differ slightly.
 func (r *recount) same(what string, got, want map[string]any) {
 	r.t.Helper()
 	flat := make(map[string]any)

@@ -17,11 +17,11 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// onRedis is a recount with nodes on one Redis. The test moves the clock of Redis, not that of the nodes.
+// onRedis is a recount with two nodes on one Redis. The test advances Redis' clock, but not the clock of the nodes.
 type onRedis struct {
 	*recount
 	redis   *redistest.Server
-	expired int // number of sessions that expired in mid-reply
+	expired int // number of sessions that have expired in mid-reply
 }
 
 func newOnRedis(t rapid.TB, redis *redistest.Server, database int) *onRedis {
@@ -72,8 +72,8 @@ func (r *onRedis) awaitRest() {
 	}
 }
 
-// jump advances Redis' clock. It stops within an hour after the expiry of a session with a live reply, because the reply can be
-// settled only in that hour (store/redis/schema.go). A real clock would not skip the hour.
+// jump advances Redis' clock by d. If a session with a held reply expires on the way, jump stops 30 minutes after the expiry
+// until the reply has ended. Redis keeps the reservation of the reply only for an hour after the expiry (store/redis/schema.go).
 func (r *onRedis) jump(d time.Duration) {
 	for to := r.now().Add(d); ; {
 		next := to
@@ -100,8 +100,8 @@ func (r *onRedis) jump(d time.Duration) {
 	}
 }
 
-// land sets Redis' clock to a time or soon after it. It avoids the end of an hour and of a session, where an event could be
-// counted before or after the end.
+// land sets Redis' clock to a time, or to a few minutes later. It avoids the last minutes of an hour, and the minutes around the
+// expiry of a session. An event near the end of a period could count before or after that end.
 func (r *onRedis) land(at time.Time) {
 	for again := true; again; {
 		again = at.Minute() >= 55
@@ -117,7 +117,7 @@ func (r *onRedis) land(at time.Time) {
 	r.redis.Advance(max(0, at.Sub(r.now())))
 }
 
-// withChecks sets the number of runs that rapid makes, unless the command line sets it.
+// withChecks sets the number of runs that rapid makes, unless the command line sets that number.
 func withChecks(t *testing.T, n string) {
 	checks := flag.Lookup("rapid.checks")
 	if was := checks.Value.String(); was == checks.DefValue {
@@ -126,8 +126,9 @@ func withChecks(t *testing.T, n string) {
 	}
 }
 
-// TestRecount_Redis is TestRecount with two nodes on one Redis. All events of a step end before the next step begins.
-func TestRecount_Redis(t *testing.T) {
+// TestRecount_Redis_FiguresMatch is TestRecount_RandomSteps_FiguresMatch with two nodes on one Redis. The steps come one after
+// another.
+func TestRecount_Redis_FiguresMatch(t *testing.T) {
 	t.Parallel()
 	withChecks(t, "10")
 	redis, runs, expired, kinds, began := redistest.SingleWithClock(t, "--databases", "10000"), 0, 0, make(map[string]int), time.Now()
@@ -144,9 +145,9 @@ func TestRecount_Redis(t *testing.T) {
 		runs, kinds, expired, redis.Now().Sub(first).Hours()/24, time.Since(began))
 }
 
-// TestRecount_RedisNodes_AtOnce has several clients that take random steps on both nodes at once, in the sessions of all
-// accounts. When no reply is live, both nodes must report the figures that the responses add up to.
-func TestRecount_RedisNodes_AtOnce(t *testing.T) {
+// TestRecount_RedisNodesAtOnce_FiguresMatch has eight clients that take random steps at the same time, on both nodes and for all
+// owners. When no reply is live, both nodes must report the figures of the recorded events.
+func TestRecount_RedisNodesAtOnce_FiguresMatch(t *testing.T) {
 	t.Parallel()
 	r := newOnRedis(t, redistest.SingleWithClock(t), 0)
 	defer r.stop()
@@ -175,7 +176,7 @@ func TestRecount_RedisNodes_AtOnce(t *testing.T) {
 	t.Log(kinds)
 }
 
-// kindsOf counts the events of each kind.
+// kindsOf adds the number of events of each kind to kinds.
 func (r *recount) kindsOf(kinds map[string]int) {
 	for _, e := range r.events {
 		kinds[e.kind]++
@@ -200,7 +201,7 @@ func (c *recountClient) step() {
 		return
 	}
 	r.mu.Lock()
-	s := o.sessions[max(0, sessions-1-c.random.IntN(3))] // one of the newest, so that clients use the same sessions
+	s := o.sessions[max(0, sessions-1-c.random.IntN(3))] // one of the three newest, so that clients use the same sessions
 	path, reply := "/sessions/"+s.id, s.reply
 	r.mu.Unlock()
 	switch {
@@ -232,7 +233,7 @@ func (c *recountClient) create(n *recountNode, o *recountOwner) {
 	o.sessions = append(o.sessions, &recountSession{id: made["sessionId"].(string), created: at, last: at})
 }
 
-// send sends a message on one node, or with one idempotency key on both at once.
+// send sends a message to a node. On average, one message in five goes to all nodes at once, with the same idempotency key.
 func (c *recountClient) send(n *recountNode, o *recountOwner, s *recountSession) {
 	r := c.r
 	first := time.Duration(c.random.IntN(4)) * time.Millisecond

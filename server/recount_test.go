@@ -26,11 +26,11 @@ import (
 	"parley/stream"
 )
 
-// TestRecount takes random steps, over days, with the sessions of several accounts in both modes, and records all events. Each
-// figure of both analytics endpoints must equal the figure that the recorded events add up to.
-func TestRecount(t *testing.T) {
+// TestRecount_RandomSteps_FiguresMatch takes random steps over several days, for two accounts in both modes, and records all
+// events. Each figure of both analytics endpoints must equal the figure calculated from the recorded events.
+func TestRecount_RandomSteps_FiguresMatch(t *testing.T) {
 	if os.Getenv(storeVariable) == "redis" {
-		t.Skip("the store must use the bubble's clock; TestRecount_Redis is the same test on Redis")
+		t.Skip("the store must use the bubble's clock; TestRecount_Redis_FiguresMatch is the same test on Redis")
 	}
 	for name, open := range map[string]func(*rapid.T, string) *store.Backend{ // stores that use the bubble's clock
 		"embedded": func(t *rapid.T, path string) *store.Backend {
@@ -57,7 +57,8 @@ func TestRecount(t *testing.T) {
 	}
 }
 
-// inBubble runs a function in a synctest bubble. It passes on a panic, because rapid ends a run by panicking.
+// inBubble runs a function in a synctest bubble. If the function panics, inBubble panics with the same value outside the bubble:
+// rapid ends a failed run by a panic.
 func inBubble(t *testing.T, run func()) {
 	var panicked any
 	synctest.Test(t, func(*testing.T) {
@@ -69,23 +70,23 @@ func inBubble(t *testing.T, run func()) {
 	}
 }
 
-// recount is a service of one or more nodes, and the list of its events.
+// recount holds one or more nodes, and records the events that analytics must count. It is also the model of the nodes.
 type recount struct {
 	// static
 	t      rapid.TB
 	nodes  []*recountNode
 	owners []*recountOwner
 	now    func() time.Time    // the store's clock
-	rest   func()              // waits until all replies except held ones have ended
+	rest   func()              // waits until all replies have ended, except held ones
 	pass   func(time.Duration) // lets this time pass on the store's clock
-	held   bool                // long replies are held by the test instead of timed, because the nodes use the system's clock
+	held   bool                // set on Redis: a hold decides when a long reply ends, because the nodes do not use Redis' clock
 
 	mu     sync.Mutex
 	events []recordedEvent // guarded by mu
 	holds  []*hold         // guarded by mu
 }
 
-// recountNode is a node of the server.
+// recountNode is a node.
 type recountNode struct {
 	backend *store.Backend
 	service *service.Service
@@ -103,32 +104,33 @@ type recountSession struct {
 	created, last time.Time
 	deleted       bool
 	reply         string // id of the newest reply
-	hold          *hold  // of the newest reply; nil if it is not held
+	hold          *hold  // hold of the newest reply; nil if the test does not hold that reply
 }
 
-// hold keeps a reply from ending.
+// hold keeps a reply live until the test releases the hold.
 type hold struct {
-	release, over chan struct{} // closed when the reply may end, and when it has ended
-	unused        bool          // guarded by recount.mu: its send was refused
+	release chan struct{} // closed when the reply may end
+	over    chan struct{} // closed when the model has ended the reply
+	unused  bool          // guarded by recount.mu; the send was refused, so there is no reply
 }
 
-// recordedEvent is an event in an owner's data.
+// recordedEvent is an event that analytics must count for an owner.
 type recordedEvent struct {
 	owner string
 	at    time.Time
-	kind  string // "request", a role, or a reply's ending
-	// The other fields are those of an ending.
-	prompt, completion int
-	first              time.Duration // 0 if there was no text
+	kind  string // "request", the role of a message, the ending of a reply, or "timing" (see timed)
+	// An ending has the three fields below. A timing has only the field first.
+	prompt, completion int           // tokens
+	first              time.Duration // time to the first token; 0 if the reply has no text
 }
 
-// script is the content of a message: how the model replies to it.
+// script is the content of a message, as JSON. The script tells the model how to reply.
 type script struct {
 	Owner              string
 	First, Total       time.Duration
 	Silent, Fails      bool
 	Hold               int // number of the hold, from 1; 0 for none
-	Prompt, Completion int
+	Prompt, Completion int // tokens
 }
 
 func (r *recount) note(e recordedEvent) {
@@ -155,7 +157,7 @@ func (r *recount) Generate(ctx context.Context, request stream.Request, write fu
 	}
 	err := pause(ctx, s.First)
 	if err == nil && !s.Silent {
-		if !r.held { // on Redis, the reply takes no defined time
+		if !r.held { // on Redis, timed records the time to the first token
 			e.first = max(1, s.First)
 		}
 		write([]byte("text"))
@@ -167,7 +169,7 @@ func (r *recount) Generate(ctx context.Context, request stream.Request, write fu
 		err = h.wait(ctx)
 	}
 	if err == nil && s.Fails {
-		err = &stream.ModelError{Code: stream.CodeProviderError, Message: "as it was told"}
+		err = &stream.ModelError{Code: stream.CodeProviderError, Message: "the script asks for this error"}
 		e.kind = "failed"
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
@@ -206,7 +208,8 @@ func (h *hold) wait(ctx context.Context) error {
 	}
 }
 
-// newRecount returns a server on a store that is opened once for each node.
+// newRecount starts a node for each backend. The backends must share one store. newRecount also creates two accounts, with an API
+// key in each mode.
 func newRecount(t rapid.TB, backends ...*store.Backend) *recount {
 	r := &recount{t: t}
 	for _, backend := range backends {
@@ -250,7 +253,7 @@ func (r *recount) addNode(backend *store.Backend) {
 	r.nodes = append(r.nodes, n)
 }
 
-// timed is a store. If replies are held, it records the time to the first text of each reply, because the test cannot compute it.
+// timed is a store. On Redis, it records each reply's time to the first token, because the test cannot calculate that time.
 type timed struct {
 	conversation.Store
 	r *recount
@@ -274,7 +277,7 @@ func (r *recount) stop() {
 	}
 }
 
-// drain interrupts live replies, once.
+// drain drains the nodes, which interrupts live replies. Later calls do nothing.
 func (r *recount) drain() {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -287,7 +290,7 @@ func (r *recount) drain() {
 	}
 }
 
-// call makes a request to a node, and records it unless a limit refused it.
+// call makes a request to a node for an owner. It records the request, unless the response is 429.
 func (r *recount) call(n *recountNode, o *recountOwner, method, path string, body any, headers ...string) (status int, answer map[string]any) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
@@ -325,10 +328,10 @@ func moment(t rapid.TB, value any) time.Time {
 	return at
 }
 
-// run takes at most that many steps, and then checks all owners. It checks when no reply is live, and on a new day, because test
-// keys may have used up their daily limit.
-func (r *recount) run(t *rapid.T, most int) {
-	for range rapid.IntRange(20, most).Draw(t, "steps") {
+// run takes 20 to maxSteps random steps, and then checks the figures of all owners. Before the checks, it ends live replies and
+// lets a day pass, because test keys may have used up their daily limit.
+func (r *recount) run(t *rapid.T, maxSteps int) {
+	for range rapid.IntRange(20, maxSteps).Draw(t, "steps") {
 		r.step(t)
 		r.rest()
 	}
@@ -340,7 +343,7 @@ func (r *recount) run(t *rapid.T, most int) {
 	}
 }
 
-// drawnCheck checks a random owner on a random node for a random period.
+// drawnCheck checks the figures of an owner on a random node for a random period.
 func (r *recount) drawnCheck(t *rapid.T, o *recountOwner) {
 	n := rapid.SampledFrom(r.nodes).Draw(t, "node")
 	start := r.now().UTC().Add(-time.Duration(rapid.Int64Range(0, 40*24*3600_000).Draw(t, "start")) * time.Millisecond)
@@ -395,7 +398,7 @@ func (r *recount) step(t *rapid.T) {
 	}
 }
 
-// end lets the held reply end, if there is one.
+// end releases the held reply. h may be nil.
 func (h *hold) end() {
 	if h != nil && !h.isOver() {
 		select {
@@ -415,7 +418,7 @@ func (h *hold) isOver() bool {
 	}
 }
 
-// awaitEnd waits for the end of the reply that was held, if there is one.
+// awaitEnd waits until the held reply has ended. h may be nil.
 func (h *hold) awaitEnd(t rapid.TB) {
 	if h == nil {
 		return
@@ -425,7 +428,7 @@ func (h *hold) awaitEnd(t rapid.TB) {
 	select {
 	case <-h.over:
 	case <-late.C:
-		t.Fatal("a reply is still live after its hold was released")
+		t.Fatal("the held reply is still live")
 	}
 }
 

@@ -17,19 +17,21 @@ import (
 )
 
 const (
-	// maxBody is the largest request body, in bytes. It holds several times 10,000 characters of content and 16 KiB of metadata.
+	// maxBody is the largest request body, in bytes. It is several times larger than a message with 10,000 characters and 16
+	// KiB of metadata.
 	maxBody = 1 << 20
-	// bodyTimeout is the time that a request's body may take to arrive; then the connection is closed. It suffices for 1 MiB
-	// over a mobile network, and limits how long a client that sends nothing can occupy a connection.
+	// bodyTimeout is the time within which a request's body must arrive. 30 s suffice for 1 MiB over a mobile network. A
+	// client that stops sending cannot occupy a connection for longer.
 	bodyTimeout = 30 * time.Second
 
-	// minWindow and maxWindow bound contextConfig.maxTokens. Below 64 not even a short prompt and its reply fit.
+	// minWindow and maxWindow bound contextConfig.maxTokens. A window of less than 64 tokens is too small even for a short
+	// prompt and its reply.
 	minWindow = 64
 	maxWindow = 1_000_000
 
-	defaultSessions = 20 // sessions on a page
+	defaultSessions = 20 // sessions on a page, if the query has no limit
 	maxSessions     = 100
-	defaultMessages = 50 // messages on a page
+	defaultMessages = 50 // messages on a page, if the query has no limit
 	maxMessages     = 100
 
 	headerIdempotencyKey = "Idempotency-Key"
@@ -45,7 +47,7 @@ func decodeBody(c *gin.Context, into any) error {
 		}
 		return api.Invalid("", "the body could not be read")
 	}
-	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{}) // the deadline is for the body; the reply may take longer
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{}) // the deadline was for the body only
 	if len(body) == 0 {
 		body = []byte("{}")
 	} else if err := checkJSON(c.Request.Header); err != nil {
@@ -54,7 +56,7 @@ func decodeBody(c *gin.Context, into any) error {
 	return api.Decode(body, into)
 }
 
-// checkJSON checks that headers declare an uncompressed JSON body.
+// checkJSON checks that the headers declare an uncompressed JSON body in UTF-8.
 func checkJSON(h http.Header) error {
 	if h.Get("Content-Encoding") != "" {
 		return api.ErrCompressed
@@ -67,8 +69,8 @@ func checkJSON(h http.Header) error {
 	return nil
 }
 
-// sessionID returns the id of the session in the path. A malformed id, and a session that the principal may not access, give
-// the same error as an unknown session, so that a caller cannot find out which sessions exist.
+// sessionID returns the id of the session in the path. A malformed id, or a session that the principal may not access, gives
+// the same error as an unknown session. So a caller cannot find out which sessions exist.
 func sessionID(c *gin.Context) (string, error) {
 	id := c.Param("sessionId")
 	if !conversation.ValidID(conversation.SessionPrefix, id) || !principal(c).MayAccess(id) {
@@ -90,7 +92,8 @@ func messageID(c *gin.Context) (session, message string, err error) {
 	return session, message, nil
 }
 
-// queryLimit returns the page size in the query: from 1 to most, or byDefault if the query has none.
+// queryLimit returns the page size in the query, which must be from 1 to most. If the query has no limit, it returns
+// byDefault.
 func queryLimit(c *gin.Context, byDefault, most int) (int, error) {
 	text, ok := c.GetQuery("limit")
 	if !ok {
@@ -103,7 +106,7 @@ func queryLimit(c *gin.Context, byDefault, most int) (int, error) {
 	return n, nil
 }
 
-// queryID returns the id in a query parameter; "" if it is missing.
+// queryID returns the id in a query parameter; "" if the parameter is missing.
 func queryID(c *gin.Context, name, prefix string) (string, error) {
 	id, ok := c.GetQuery(name)
 	if ok && !conversation.ValidID(prefix, id) {
@@ -112,7 +115,7 @@ func queryID(c *gin.Context, name, prefix string) (string, error) {
 	return id, nil
 }
 
-// mustBeID is the reason of a validation error for a malformed id.
+// mustBeID returns the reason in the validation error for a malformed id.
 func mustBeID(prefix string) string { return "must be " + prefix + " and 16 characters of [0-9A-Za-z]" }
 
 // headerKey returns the request's Idempotency-Key; nil if it has none.
@@ -121,6 +124,6 @@ func headerKey(c *gin.Context) *string {
 	if len(values) == 0 {
 		return nil
 	}
-	key := strings.Join(values, ", ") // api.ValidToken rejects the space, and so a repeated header
+	key := strings.Join(values, ", ") // strict has refused a repeated header; api.ValidToken rejects the space anyway
 	return &key
 }

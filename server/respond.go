@@ -19,7 +19,7 @@ import (
 // itself, it returns nil, nil.
 type handler func(c *gin.Context) (any, error)
 
-// keyRequestID is the key of the request's id in a gin context.
+// keyRequestID is the name under which a gin context stores the request's id.
 const keyRequestID = "parley.requestId"
 
 // identify is middleware that gives a request its id: the client's X-Request-Id if it is valid, otherwise a random one. It also
@@ -55,8 +55,8 @@ func (s *Server) recover(c *gin.Context) {
 	c.Next()
 }
 
-// handle converts h to a gin handler. Only handle writes results and errors. It logs the cause of an error if the server is
-// at fault, once, with the request's id.
+// handle converts h to a gin handler, which writes the value or the error of h as JSON. If the server is at fault, it logs the
+// cause once, with the request's id.
 func (s *Server) handle(h handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		value, err := h(c)
@@ -80,7 +80,7 @@ func (s *Server) writeJSON(c *gin.Context, status int, value any) {
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(value); err != nil {
-		panic(err) // value is one of our own types
+		panic(err) // impossible: value has one of our own types
 	}
 	c.Header("Cache-Control", "no-store")
 	c.Data(status, "application/json; charset=utf-8", body.Bytes())

@@ -19,7 +19,7 @@ import (
 	"parley/stream/wire"
 )
 
-// dialWith opens a socket with a key and reads the welcome.
+// dialWith opens a socket with a key's secret and reads the welcome frame.
 func (p *parley) dialWith(t *testing.T, secret string) *socket {
 	t.Helper()
 	s, err := p.tryDial(p.url, websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + secret}}})
@@ -30,19 +30,20 @@ func (p *parley) dialWith(t *testing.T, secret string) *socket {
 	return s
 }
 
-// readingSocket is a socket that the test reads in the background, so that it answers pings.
+// readingSocket is a socket that the test reads in the background, so that the client answers the server's pings.
 type readingSocket struct {
 	*socket
 	pongs chan struct{}
 	ended chan closing
 }
 
+// closing is the end of a connection.
 type closing struct {
 	code int
 	at   time.Time
 }
 
-// dialReading opens a socket with a key and reads in the background until the connection ends.
+// dialReading opens a socket with a key's secret and reads in the background until the connection ends.
 func (p *parley) dialReading(t *testing.T, secret string) readingSocket {
 	t.Helper()
 	h := readingSocket{p.dialWith(t, secret), make(chan struct{}, 8), make(chan closing, 1)}
@@ -59,16 +60,17 @@ func (p *parley) dialReading(t *testing.T, secret string) readingSocket {
 	return h
 }
 
-// wantEnded checks that the socket was closed with 4401, at most a second after from on the bubble's clock, and not before.
+// wantEnded waits until the socket is closed. The close code must be 4401, and the close must come at most a second after the
+// time from.
 func (h readingSocket) wantEnded(t *testing.T, what string, from time.Time) {
 	t.Helper()
 	c := <-h.ended
 	if after := c.at.Sub(from); c.code != int(wire.CloseUnauthorized) || after < 0 || after > time.Second {
-		t.Errorf("%s: closed with %d, %v after", what, c.code, after)
+		t.Errorf("%s: closed with %d, %v after the secret became invalid", what, c.code, after)
 	}
 }
 
-func TestRevokedKey_SocketsClosed(t *testing.T) {
+func TestInvalidKey_OpenSockets_ClosedWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo)
 		admin := auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}}
@@ -78,10 +80,10 @@ func TestRevokedKey_SocketsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		graceEnds := time.Now().Truncate(time.Millisecond).Add(24 * time.Hour)
-		time.Sleep(24*time.Hour - time.Minute) // no socket is open, so no goroutine is running
+		time.Sleep(24*time.Hour - time.Minute) // no socket is open yet, so there are no pings in this time
 
 		stays, declared, renewed := p.dialReading(t, p.key("acme", auth.Admin)), p.dialReading(t, adminKey), p.dialReading(t, second)
-		p.dialReading(t, first).wantEnded(t, "4401_rotated_out_when_its_24_hours_are_over", graceEnds)
+		p.dialReading(t, first).wantEnded(t, "previous secret, 24 hours after the rotation", graceEnds)
 
 		revoked, secret := p.newKey("acme", auth.Live, admin)
 		two := []readingSocket{p.dialReading(t, secret), p.dialReading(t, secret)}
@@ -91,12 +93,12 @@ func TestRevokedKey_SocketsClosed(t *testing.T) {
 		}
 		from := time.Now()
 		for _, h := range two {
-			h.wantEnded(t, "4401_revoked", from)
+			h.wantEnded(t, "secret of a revoked key", from)
 		}
 
 		admin.ExpiresAt = time.Now().Add(time.Minute).Truncate(time.Millisecond)
 		_, secret = p.newKey("acme", auth.Live, admin)
-		p.dialReading(t, secret).wantEnded(t, "4401_expired", admin.ExpiresAt)
+		p.dialReading(t, secret).wantEnded(t, "secret of an expired key", admin.ExpiresAt)
 
 		for _, h := range []readingSocket{stays, declared, renewed} {
 			h.must(map[string]any{"type": "ping"})
@@ -126,17 +128,17 @@ func TestRevokedKey_FramesRefusedAtOnce(t *testing.T) {
 			}
 			s.must(request)
 			if f := s.next("error"); f.code != "invalid_token" {
-				t.Errorf("401_invalid_token: %s: %s", kind, f.Error)
+				t.Errorf("%s: %s, want invalid_token", kind, f.Error)
 			}
 		}
 		if code := s.closed(); code != int(wire.CloseUnauthorized) {
-			t.Errorf("4401_revoked: closed with %d", code)
+			t.Errorf("closed with %d, want 4401", code)
 		}
 	})
 }
 
-// TestRevokedKey_SilentClient_GetsNothing has a client that does not read the close frame and sends further frames.
-func TestRevokedKey_SilentClient_GetsNothing(t *testing.T) {
+// TestRevokedKey_PingAfterClose_NoResponse has a client that sends a ping before it reads the close frame.
+func TestRevokedKey_PingAfterClose_NoResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -161,7 +163,7 @@ func TestRevokedKey_SilentClient_GetsNothing(t *testing.T) {
 	})
 }
 
-func TestRevokedKey_EventStreamsEnd(t *testing.T) {
+func TestRevokedKey_EventStream_EndsWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)
@@ -180,7 +182,7 @@ func TestRevokedKey_EventStreamsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer response.Body.Close()
-		time.Sleep(5 * time.Second) // less than the model's timeout
+		time.Sleep(5 * time.Second) // less than the model's timeouts in startPiped
 		if err := p.keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +195,7 @@ func TestRevokedKey_EventStreamsEnd(t *testing.T) {
 	})
 }
 
-func TestRevokedKey_TicketRefused(t *testing.T) {
+func TestRevokedKey_Ticket_Refused(t *testing.T) {
 	p := start(t, echo)
 	key, secret := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadMessages}})
 	ticket := func() string {
@@ -215,11 +217,11 @@ func TestRevokedKey_TicketRefused(t *testing.T) {
 	}
 	refused, ok := errors.AsType[*refusal](dial(late))
 	if !ok || refused.StatusCode != http.StatusUnauthorized {
-		t.Errorf("401_ticket_of_a_revoked_key: %v", refused)
+		t.Errorf("the ticket of a revoked key got %v, want 401", refused)
 	}
 }
 
-// brokenKeys is a store of keys that can become unreachable.
+// brokenKeys is a store of keys. While away is set, the store is unreachable.
 type brokenKeys struct {
 	auth.Store
 	away atomic.Bool
@@ -232,7 +234,7 @@ func (b *brokenKeys) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMat
 	return b.Store.KeyByHash(ctx, hash)
 }
 
-func TestRevokedKey_StoreUnreachable_SocketsStay(t *testing.T) {
+func TestSocket_KeyStoreUnreachable_StaysOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := &brokenKeys{}
 		p := startPiped(t, echo, func(o *server.Options, c *service.Options) {

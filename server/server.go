@@ -22,10 +22,10 @@ type Options struct {
 	Keys         *auth.Keys
 	Tickets      *auth.Tickets
 	Limits       *auth.Limits
-	Page         Page // serves the files outside the API; nil for none
+	Page         Page // serves the files outside the API; nil if there are none
 	// Ready returns nil if the service can serve requests, otherwise the reason why it cannot.
 	Ready func(ctx context.Context) error
-	// Origins lists the other origins whose pages may open sockets, such as "https://chat.example.com".
+	// Origins lists other origins, such as "https://chat.example.com". Their pages may open sockets too.
 	Origins []string
 	// MaxSockets is the maximum number of open sockets; 0 means no limit.
 	MaxSockets int
@@ -63,8 +63,8 @@ func New(options Options) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.engine.ServeHTTP(w, r) }
 
-// route mounts the routes. The table names the scope that a key needs for each route under /v1. GET /v1/stream is not in the
-// table: it needs no scope, because each frame is checked instead.
+// route mounts the routes. For each route under /v1, the table names the scope that a key needs. GET /v1/stream is not in the
+// table: it needs no scope, because the scope is checked for each frame.
 func (s *Server) route() {
 	e := s.engine
 	e.HandleMethodNotAllowed = true
@@ -77,7 +77,8 @@ func (s *Server) route() {
 	e.NoRoute(s.noRoute)
 	e.NoMethod(s.noMethod)
 
-	// A new route also needs a description in docs/openapi.yaml; the package comment lists the tests that compare the two.
+	// A new route also needs a description in docs/openapi.yaml; the package comment names the tests that compare the routes
+	// with that file.
 	e.GET("/healthz", s.handle(s.health))
 	e.GET("/readyz", s.handle(s.ready))
 	for _, r := range []struct {
@@ -107,15 +108,15 @@ func (s *Server) route() {
 	} {
 		e.Handle(r.method, r.path, s.handle(s.authorised(r.scope, s.strict(r.query, r.handle))))
 	}
-	// The handshake accepts a key or a ticket. A ticket works once, and an invalid query must not use it up. So the query is
-	// checked before the ticket.
+	// The handshake accepts a key or a ticket. A ticket works once, and a request with an invalid query must not use up its
+	// ticket. So the query is checked first.
 	e.GET("/v1/stream", s.handle(s.withAddressLimits(s.strict([]string{"ticket"}, s.openSocket))))
 	s.mountDocs()
 	s.mountMetrics()
 }
 
-// BeginDrain makes /readyz and new handshakes fail. Other requests are still served. Sends are too, until the conversation
-// engine drains and refuses them.
+// BeginDrain makes /readyz and new handshakes fail. Other requests still work. Sends work until the conversation service
+// drains and refuses them.
 func (s *Server) BeginDrain() {
 	s.draining.Store(true)
 	s.sockets.BeginDrain()
@@ -127,11 +128,12 @@ func (s *Server) DrainSockets(ctx context.Context) { s.sockets.Drain(ctx) }
 // health reports that the process runs.
 func (s *Server) health(*gin.Context) (any, error) { return gin.H{"status": "ok"}, nil }
 
-// readyTimeout is the time that /readyz waits for the store: 2 s, as any request does before it gets a 503.
+// readyTimeout is the longest time that /readyz waits for the store: 2 s, the time within which any other request gets its
+// 503.
 const readyTimeout = 2 * time.Second
 
-// ready reports whether a load balancer should send requests here: the store is
-// available and the server is not draining.
+// ready reports whether a load balancer should send requests here. It succeeds if the store is available and the server is not
+// draining.
 func (s *Server) ready(c *gin.Context) (any, error) {
 	if s.draining.Load() {
 		return nil, conversation.ErrDraining

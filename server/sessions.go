@@ -42,7 +42,7 @@ func (s *Server) createSession(c *gin.Context) (any, error) {
 		return nil, err
 	}
 	session := made.Session
-	if made.Replayed { // the same response as the first time
+	if made.Replayed { // the same response as to the first request
 		c.Header(headerReplayed, "true")
 		session.MessageCount, session.TokenUsage = 0, conversation.TokenUsage{}
 	}
@@ -52,7 +52,7 @@ func (s *Server) createSession(c *gin.Context) (any, error) {
 	}, nil
 }
 
-// contextConfig is the configuration of a context window in a request. A nil member gets its default.
+// contextConfig is the configuration of a context window in a request. A nil member has its default value.
 type contextConfig struct {
 	MaxTokens          *int    `json:"maxTokens"`
 	CompressionEnabled *bool   `json:"compressionEnabled"`
@@ -107,8 +107,8 @@ type session struct {
 	Stream       *resume                 `json:"stream,omitempty"`
 }
 
-// resume holds the cursor after the last change that a response includes. A client that subscribes with it misses nothing and
-// sees nothing twice.
+// resume holds the cursor after the last change that a response includes. A client that subscribes with this cursor misses
+// nothing and sees nothing twice.
 type resume struct {
 	Cursor string `json:"cursor"`
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-func TestBody_NeverArrives_ConnectionClosed(t *testing.T) {
-	for name, key := range map[string]string{"with_a_key": adminKey, "401_without": "wrong"} {
+func TestBody_NeverArrives_ClosedAfter30Seconds(t *testing.T) {
+	for name, key := range map[string]string{"with_valid_key": adminKey, "with_invalid_key": "wrong"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := startPiped(t, echo)
@@ -35,7 +35,7 @@ func TestBody_NeverArrives_ConnectionClosed(t *testing.T) {
 	}
 }
 
-func TestBody_SlowReply_NotCut(t *testing.T) {
+func TestSend_ReplyTakes150Seconds_GetsResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := newDirected()
 		p := startPiped(t, model)

@@ -54,12 +54,12 @@ func TestSocket_Drain_ClosedWhenNoReplyIsLive(t *testing.T) {
 	if code := watching.closed(); code != 1012 {
 		t.Errorf("closed with %d", code)
 	}
-	within(t, "the drain", done)
+	within(t, "the end of the drain", done)
 }
 
 // heap returns the number of bytes in use after garbage collection.
 func heap() int64 {
-	for range 3 { // a sync.Pool is empty after two
+	for range 3 { // after two collections, every sync.Pool is empty
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -67,8 +67,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func TestSocket_Idle_LittleMemory(t *testing.T) {
-	others := runtime.NumGoroutine() // waiting parallel tests have one goroutine each
+func TestSocket_Idle_OneGoroutineMemoryUnder20KiB(t *testing.T) {
+	others := runtime.NumGoroutine() // goroutines of other tests, which wait to run in parallel
 	p := start(t, echo)
 	session := p.session()
 	const sockets = 200
@@ -89,7 +89,7 @@ func TestSocket_Idle_LittleMemory(t *testing.T) {
 	goroutines, bytes := measure(others + 10)
 	for range sockets {
 		s := p.dialRaw()
-		if _, _, err := s.read(); err != nil { // the welcome
+		if _, _, err := s.read(); err != nil { // the frame welcome
 			t.Fatal(err)
 		}
 		if err := s.write(opText, fmt.Appendf(nil, `{"type":"subscribe","sessionId":"%s"}`, session)); err != nil {
@@ -98,7 +98,7 @@ func TestSocket_Idle_LittleMemory(t *testing.T) {
 		if _, _, err := s.read(); err != nil {
 			t.Fatal(err)
 		}
-		s.in = nil // the client's buffer
+		s.in = nil // frees the client's buffer
 	}
 	g, b := measure(goroutines + sockets)
 	t.Logf("an idle socket with a subscription: %.2f goroutines, %d bytes", float64(g-goroutines)/sockets, (b-bytes)/sockets)
@@ -110,7 +110,8 @@ func TestSocket_Idle_LittleMemory(t *testing.T) {
 	}
 }
 
-// lateGrant is a store that begins the turn of a queued send only when the test releases it, even if its caller has disconnected.
+// lateGrant is a store. When a queued send gets the session, BeginTurn closes granted and waits for release. Then it begins the
+// turn, even if the caller has disconnected.
 type lateGrant struct {
 	conversation.Store
 	tries            atomic.Int32
@@ -126,9 +127,9 @@ func (s *lateGrant) BeginTurn(ctx context.Context, o conversation.Owner, turn co
 	return s.Store.BeginTurn(ctx, o, turn)
 }
 
-// TestSocket_GrantedAfterClose_TurnRuns grants the session to a queued send while its socket closes. The turn has begun, so it must
-// run. If it were never started, the session would stay busy until the node drains.
-func TestSocket_GrantedAfterClose_TurnRuns(t *testing.T) {
+// In TestSocket_TurnBeginsAfterClose_TurnRuns, the turn of a queued send begins in the store after the socket has closed. The
+// node must run the turn: otherwise the session would stay busy until the node drains.
+func TestSocket_TurnBeginsAfterClose_TurnRuns(t *testing.T) {
 	for _, name := range []string{"parley.v1", "ai-sdk.v7"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ func sending(id, session, content string) map[string]any {
 	return map[string]any{"type": "send", "id": id, "sessionId": session, "content": content}
 }
 
-func TestSocket_Send(t *testing.T) {
+func TestSocket_Send_FramesInOrderAndResumable(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	s := p.dial()
@@ -51,12 +51,13 @@ func TestSocket_Send(t *testing.T) {
 	if m := ended.Message; m.Content != "You said: hello" || m.FinishReason != "stop" || m.Usage["total"] == 0.0 || ended.Error != nil {
 		t.Errorf("completed: %+v", ended)
 	}
-	for i, f := range []frame{subscribed, asked, begun, delta, ended} { // each cursor must resume after its frame
+	// A subscription with the cursor of a frame must begin after that frame.
+	for i, f := range []frame{subscribed, asked, begun, delta, ended} {
 		again := p.dial()
 		again.mustSubscribe(session, f.Cursor)
 		for _, want := range []frame{asked, begun, delta, ended}[i:] {
 			if got := again.next(want.Type); got.Cursor != want.Cursor || got.Delta != want.Delta || fmt.Sprint(got.Message) != fmt.Sprint(want.Message) {
-				t.Errorf("resumed after %d: %+v, want %+v", i, got, want)
+				t.Errorf("with the cursor of frame %d: %+v, want %+v", i, got, want)
 			}
 		}
 		again.must(map[string]any{"type": "ping", "id": "p"})
@@ -64,7 +65,7 @@ func TestSocket_Send(t *testing.T) {
 	}
 }
 
-func TestSocket_FailedReply_TerminalFrame(t *testing.T) {
+func TestSocket_FailedReply_GetsMessageFailed(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -89,15 +90,15 @@ func TestSocket_SubscribeInMidReply(t *testing.T) {
 	c := model.next(t)
 	c.say("Half of ")
 	s := p.dial()
-	t.Run("from_now_on_begins_with_an_offset", func(t *testing.T) {
+	t.Run("without_cursor_begins_at_current_offset", func(t *testing.T) {
 		s.mustSubscribe(session, "")
 		c.say("a reply")
 		if f := s.next("message.delta"); f.Offset != 8 || f.Delta != "a reply" {
 			t.Errorf("delta: %+v", f)
 		}
 	})
-	t.Run("with_a_cursor_misses_nothing", func(t *testing.T) {
-		f := s.mustSubscribe(session, before) // replaces the first subscription
+	t.Run("with_cursor_misses_nothing", func(t *testing.T) {
+		f := s.mustSubscribe(session, before) // replaces the subscription without a cursor
 		if f.Cursor != before || !*f.Recovered {
 			t.Errorf("subscribed: %+v", f)
 		}
@@ -140,22 +141,22 @@ func TestSocket_SubscribeInMidReply(t *testing.T) {
 		s.must(map[string]any{"type": "ping", "id": "p"})
 		s.next("pong")
 	})
-	t.Run("unsubscribe_without_subscription", func(t *testing.T) {
+	t.Run("unsubscribe_without_subscription_succeeds", func(t *testing.T) {
 		s.must(map[string]any{"type": "unsubscribe", "id": "u", "sessionId": other})
 		s.next("unsubscribed")
 	})
 }
 
-func TestSocket_Unsubscribed_IsLastFrame(t *testing.T) {
+func TestSocket_UnsubscribeInMidReply_NoFrameAfter(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
 	p.begin(session, "hello")
 	c := model.next(t)
 	s := p.dial()
-	stop, talked := make(chan struct{}), make(chan struct{})
+	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(talked)
+		defer close(stopped)
 		for {
 			select {
 			case <-stop:
@@ -164,7 +165,7 @@ func TestSocket_Unsubscribed_IsLastFrame(t *testing.T) {
 			}
 		}
 	}()
-	defer func() { close(stop); <-talked }()
+	defer func() { close(stop); <-stopped }()
 	for i := range 300 {
 		s.must(subscribe(fmt.Sprint("s", i), session))
 		s.must(map[string]any{"type": "unsubscribe", "id": fmt.Sprint("u", i), "sessionId": session})
@@ -179,12 +180,12 @@ func TestSocket_Unsubscribed_IsLastFrame(t *testing.T) {
 	}
 }
 
-func TestSocket_Sent_PrecedesItsTurn(t *testing.T) {
+func TestSocket_SubscribeAndSend_SentPrecedesTurn(t *testing.T) {
 	p := start(t, echo)
 	s := p.dial()
 	for i := range 150 {
 		session := p.session()
-		s.must(subscribe("s", session)) // the subscription begins while the send is running
+		s.must(subscribe("s", session)) // the subscription begins while the server handles the send
 		s.must(sending("m", session, "hello"))
 		s.next("subscribed")
 		s.next("sent")
@@ -193,7 +194,7 @@ func TestSocket_Sent_PrecedesItsTurn(t *testing.T) {
 				t.Fatalf("%d: %+v", i, f)
 			}
 		}
-		s.must(sending("m", session, "again")) // the subscription exists
+		s.must(sending("m", session, "again")) // now the subscription exists before the send
 		for _, kind := range []string{"sent", "message.created", "message.created", "message.delta", "message.completed"} {
 			s.next(kind)
 		}
@@ -202,7 +203,7 @@ func TestSocket_Sent_PrecedesItsTurn(t *testing.T) {
 	}
 }
 
-// slowBegin is a store whose BeginTurn returns a second after the turn has begun. Reading history blocks until the turn has begun.
+// slowBegin is a store. BeginTurn returns a second after the turn has begun. Messages blocks until the turn has begun.
 type slowBegin struct {
 	conversation.Store
 	begun chan struct{}
@@ -220,7 +221,7 @@ func (s *slowBegin) Messages(ctx context.Context, owner conversation.Owner, sess
 	return s.Store.Messages(ctx, owner, session, query)
 }
 
-func TestSocket_Sent_PrecedesHistory(t *testing.T) {
+func TestSocket_SlowBeginTurn_SentPrecedesTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPiped(t, echo, withStore(func(s conversation.Store) conversation.Store { return &slowBegin{s, make(chan struct{})} }))
 		session := p.session()
@@ -234,7 +235,7 @@ func TestSocket_Sent_PrecedesHistory(t *testing.T) {
 	})
 }
 
-func TestSocket_ManySessions(t *testing.T) {
+func TestSocket_TwentySessions_TextsNotMixed(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	s := p.dial()
@@ -278,7 +279,7 @@ func TestSocket_ManySessions(t *testing.T) {
 	}
 }
 
-func TestSocket_QueuedSends_DoNotBlock(t *testing.T) {
+func TestSocket_QueuedSends_DoNotBlockOtherFrames(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -312,12 +313,12 @@ func TestSocket_QueuedSends_DoNotBlock(t *testing.T) {
 			t.Fatalf("%+v", f)
 		}
 	}
-	t.Run("withdrawn_when_socket_closes", func(t *testing.T) {
+	t.Run("queued_sends_withdrawn_when_socket_closes", func(t *testing.T) {
 		c := model.next(t)
 		if err := s.conn.CloseNow(); err != nil {
 			t.Fatal(err)
 		}
-		// The waiting sends leave the queue when the server notices; then there is space again.
+		// When the server notices the close, the queued sends leave the queue, and another send fits.
 		for {
 			a := p.call("POST", messages(session), content("x", "onBusy", "interrupt", "streaming", true))
 			if a.status == 200 {
@@ -344,36 +345,36 @@ func TestSocket_InvalidFrames(t *testing.T) {
 	before := p.snapshot(session)
 	s := p.dial()
 	for name, test := range map[string]struct{ frame, replyTo, code, field string }{
-		"unknown_type":            {`{"type":"shout","id":"1"}`, "1", "validation_error", "type"},
-		"no_type":                 {`{"id":"1"}`, "1", "validation_error", "type"},
-		"type_a_number":           {`{"type":1,"id":"1"}`, "1", "validation_error", "type"},
-		"type_folded":             {`{"Type":"ping","id":"1"}`, "1", "validation_error", "Type"},
-		"no_json":                 {`hello`, "", "validation_error", ""},
-		"no_object":               {`["ping"]`, "", "validation_error", ""},
-		"empty":                   {``, "", "validation_error", ""},
-		"unknown_field":           {`{"type":"ping","id":"1","colour":1}`, "1", "validation_error", "colour"},
-		"duplicate_field":         {`{"type":"ping","id":"1","id":"1"}`, "1", "validation_error", "id"},
-		"id_a_number":             {`{"type":"ping","id":1}`, "", "validation_error", "id"},
-		"id_too_long":             {`{"type":"ping","id":"` + strings.Repeat("x", 129) + `"}`, "", "validation_error", "id"},
-		"trailing_data":           {`{"type":"ping","id":"1"}{}`, "", "validation_error", ""},
-		"nul":                     {`{"type":"send","id":"1","sessionId":"` + session + `","content":"\u0000"}`, "1", "validation_error", "content"},
-		"subscribe_no_session":    {`{"type":"subscribe","id":"1"}`, "1", "validation_error", "sessionId"},
-		"subscribe_malformed":     {`{"type":"subscribe","id":"1","sessionId":"x"}`, "1", "session_not_found", ""},
-		"subscribe_unknown":       {`{"type":"subscribe","id":"1","sessionId":"` + noSession + `"}`, "1", "session_not_found", ""},
-		"unsubscribe_no_session":  {`{"type":"unsubscribe","id":"1"}`, "1", "validation_error", "sessionId"},
-		"send_no_session":         {`{"type":"send","id":"1","content":"x"}`, "1", "validation_error", "sessionId"},
-		"send_no_content":         {`{"type":"send","id":"1","sessionId":"` + session + `"}`, "1", "validation_error", "content"},
-		"send_empty_content":      {`{"type":"send","id":"1","sessionId":"` + session + `","content":""}`, "1", "validation_error", "content"},
-		"send_content_10001":      {`{"type":"send","id":"1","sessionId":"` + session + `","content":"` + strings.Repeat("é", 10_001) + `"}`, "1", "validation_error", "content"},
-		"send_role_assistant":     {`{"type":"send","id":"1","sessionId":"` + session + `","content":"x","role":"assistant"}`, "1", "validation_error", "role"},
-		"send_streaming":          {`{"type":"send","id":"1","sessionId":"` + session + `","content":"x","streaming":true}`, "1", "validation_error", "streaming"},
-		"send_unknown_session":    {`{"type":"send","id":"1","sessionId":"` + noSession + `","content":"x"}`, "1", "session_not_found", ""},
-		"send_metadata_a_list":    {`{"type":"send","id":"1","sessionId":"` + session + `","content":"x","metadata":[]}`, "1", "validation_error", "metadata"},
-		"send_on_busy_unknown":    {`{"type":"send","id":"1","sessionId":"` + session + `","content":"x","onBusy":"x"}`, "1", "validation_error", "onBusy"},
-		"cancel_no_message":       {`{"type":"cancel","id":"1","sessionId":"` + session + `"}`, "1", "validation_error", "messageId"},
-		"cancel_malformed":        {`{"type":"cancel","id":"1","sessionId":"` + session + `","messageId":"x"}`, "1", "message_not_found", ""},
-		"cancel_unknown":          {`{"type":"cancel","id":"1","sessionId":"` + session + `","messageId":"` + noMessage + `"}`, "1", "message_not_found", ""},
-		"overflow_of_the_context": {`{"type":"send","id":"1","sessionId":"` + p.small(true) + `","content":"` + ofTokens(100) + `"}`, "1", "context_overflow", ""},
+		"unknown_type":           {`{"type":"shout","id":"1"}`, "1", "validation_error", "type"},
+		"no_type":                {`{"id":"1"}`, "1", "validation_error", "type"},
+		"type_a_number":          {`{"type":1,"id":"1"}`, "1", "validation_error", "type"},
+		"type_capitalised":       {`{"Type":"ping","id":"1"}`, "1", "validation_error", "Type"},
+		"not_json":               {`hello`, "", "validation_error", ""},
+		"not_an_object":          {`["ping"]`, "", "validation_error", ""},
+		"empty":                  {``, "", "validation_error", ""},
+		"unknown_field":          {`{"type":"ping","id":"1","colour":1}`, "1", "validation_error", "colour"},
+		"duplicate_field":        {`{"type":"ping","id":"1","id":"1"}`, "1", "validation_error", "id"},
+		"id_a_number":            {`{"type":"ping","id":1}`, "", "validation_error", "id"},
+		"id_too_long":            {`{"type":"ping","id":"` + strings.Repeat("x", 129) + `"}`, "", "validation_error", "id"},
+		"trailing_data":          {`{"type":"ping","id":"1"}{}`, "", "validation_error", ""},
+		"nul":                    {`{"type":"send","id":"1","sessionId":"` + session + `","content":"\u0000"}`, "1", "validation_error", "content"},
+		"subscribe_no_session":   {`{"type":"subscribe","id":"1"}`, "1", "validation_error", "sessionId"},
+		"subscribe_malformed":    {`{"type":"subscribe","id":"1","sessionId":"x"}`, "1", "session_not_found", ""},
+		"subscribe_unknown":      {`{"type":"subscribe","id":"1","sessionId":"` + noSession + `"}`, "1", "session_not_found", ""},
+		"unsubscribe_no_session": {`{"type":"unsubscribe","id":"1"}`, "1", "validation_error", "sessionId"},
+		"send_no_session":        {`{"type":"send","id":"1","content":"x"}`, "1", "validation_error", "sessionId"},
+		"send_no_content":        {`{"type":"send","id":"1","sessionId":"` + session + `"}`, "1", "validation_error", "content"},
+		"send_empty_content":     {`{"type":"send","id":"1","sessionId":"` + session + `","content":""}`, "1", "validation_error", "content"},
+		"send_content_too_long":  {`{"type":"send","id":"1","sessionId":"` + session + `","content":"` + strings.Repeat("é", 10_001) + `"}`, "1", "validation_error", "content"},
+		"send_role_assistant":    {`{"type":"send","id":"1","sessionId":"` + session + `","content":"x","role":"assistant"}`, "1", "validation_error", "role"},
+		"send_streaming":         {`{"type":"send","id":"1","sessionId":"` + session + `","content":"x","streaming":true}`, "1", "validation_error", "streaming"},
+		"send_unknown_session":   {`{"type":"send","id":"1","sessionId":"` + noSession + `","content":"x"}`, "1", "session_not_found", ""},
+		"send_metadata_a_list":   {`{"type":"send","id":"1","sessionId":"` + session + `","content":"x","metadata":[]}`, "1", "validation_error", "metadata"},
+		"send_on_busy_unknown":   {`{"type":"send","id":"1","sessionId":"` + session + `","content":"x","onBusy":"x"}`, "1", "validation_error", "onBusy"},
+		"cancel_no_message":      {`{"type":"cancel","id":"1","sessionId":"` + session + `"}`, "1", "validation_error", "messageId"},
+		"cancel_malformed":       {`{"type":"cancel","id":"1","sessionId":"` + session + `","messageId":"x"}`, "1", "message_not_found", ""},
+		"cancel_unknown":         {`{"type":"cancel","id":"1","sessionId":"` + session + `","messageId":"` + noMessage + `"}`, "1", "message_not_found", ""},
+		"send_over_the_window":   {`{"type":"send","id":"1","sessionId":"` + p.small(true) + `","content":"` + ofTokens(100) + `"}`, "1", "context_overflow", ""},
 	} {
 		t.Run("error_"+name, func(t *testing.T) {
 			if err := s.text(test.frame); err != nil {
@@ -383,11 +384,11 @@ func TestSocket_InvalidFrames(t *testing.T) {
 			if f.ReplyTo != test.replyTo || f.code != test.code || f.field != test.field || !strings.Contains(f.raw, `"requestId":"`) || !strings.Contains(f.raw, `"message":"`) {
 				t.Errorf("got %s", f.raw)
 			}
-			s.must(map[string]any{"type": "ping"}) // a valid frame in between, because ten invalid frames in a row would close the socket
+			s.must(map[string]any{"type": "ping"}) // a valid frame in between: ten invalid frames in a row would close the socket
 			s.next("pong")
 		})
 	}
 	if after := p.snapshot(session); after[:len(after)/2] != before[:len(after)/2] || len(p.history(session)) != 2 {
-		t.Errorf("the frame changed the session:\n%s\n%s", before, after)
+		t.Errorf("the frames changed the session:\n%s\n%s", before, after)
 	}
 }

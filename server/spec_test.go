@@ -12,17 +12,17 @@ import (
 
 // specRow is a request and the response that the public interface promises. In path, {id} stands for a session, {other} for a
 // session of another account, {small} for a session with a window of 100 tokens, {reply} for a reply, {key} for a key and
-// {expired} for a key of another account.
+// {foreignKey} for a key of another account.
 type specRow struct {
 	method, path string
 	body         any
 	headers      []string
 	status       int
-	code         string         // of an error
-	has          map[string]any // members of the response or its error; nil allows any value
+	code         string         // of the error; "" if the response is not an error
+	has          map[string]any // members of the response or of the error; nil allows any value
 }
 
-// specErrors returns rows for the errors that all operations share.
+// specErrors returns rows for errors that several operations share.
 func specErrors() map[string]specRow {
 	return map[string]specRow{
 		"400_validation_error_missing_field": {"POST", "/v1/sessions", `{}`, nil, 400, "validation_error", map[string]any{"field": "userId"}},
@@ -51,7 +51,7 @@ func specSessions() map[string]specRow {
 		"200_retention_fifo":         {"POST", "/v1/sessions", config("retentionPolicy", "fifo"), nil, 200, "", created()},
 		"200_retention_priority":     {"POST", "/v1/sessions", config("retentionPolicy", "priority"), nil, 200, "", created()},
 		"200_retention_semantic":     {"POST", "/v1/sessions", config("retentionPolicy", "semantic"), nil, 200, "", created()},
-		"400_retention_another":      {"POST", "/v1/sessions", config("retentionPolicy", "lru"), nil, 400, "validation_error", map[string]any{"field": "contextConfig.retentionPolicy"}},
+		"400_retention_unknown":      {"POST", "/v1/sessions", config("retentionPolicy", "lru"), nil, 400, "validation_error", map[string]any{"field": "contextConfig.retentionPolicy"}},
 	}
 }
 
@@ -64,7 +64,7 @@ func specMessages() map[string]specRow {
 		"200_history_cursor":          {"GET", "/v1/sessions/{id}/messages?cursor={reply}", nil, nil, 200, "", fields("data", "pagination")},
 		"200_history_asc":             {"GET", "/v1/sessions/{id}/messages?order=asc", nil, nil, 200, "", fields("data", "pagination")},
 		"200_history_desc":            {"GET", "/v1/sessions/{id}/messages?order=desc", nil, nil, 200, "", fields("data", "pagination")},
-		"400_history_another_order":   {"GET", "/v1/sessions/{id}/messages?order=random", nil, nil, 400, "validation_error", map[string]any{"field": "order"}},
+		"400_history_unknown_order":   {"GET", "/v1/sessions/{id}/messages?order=random", nil, nil, 400, "validation_error", map[string]any{"field": "order"}},
 		"404_history_foreign_account": {"GET", "/v1/sessions/{other}/messages", nil, nil, 404, "session_not_found", nil},
 		"200_send":                    {"POST", "/v1/sessions/{id}/messages", content("x"), nil, 200, "", map[string]any{"messageId": nil, "sessionId": nil, "role": "assistant", "content": nil, "tokens": nil, "createdAt": nil}},
 		"200_send_role_user":          {"POST", "/v1/sessions/{id}/messages", content("x", "role", "user"), nil, 200, "", map[string]any{"role": "assistant"}},
@@ -85,26 +85,27 @@ func specKeys(p *parley) map[string]specRow {
 		"200_create_key":             {"POST", "/v1/keys", map[string]any{"name": "n", "scopes": []string{"admin"}, "expiresAt": "2099-01-01T00:00:00Z"}, nil, 200, "", fields("keyId", "key", "scopes", "expiresAt")},
 		"200_rotate_key":             {"POST", "/v1/keys/{key}/rotate", nil, nil, 200, "", fields("keyId", "key", "previousKeyExpiresAt")},
 		"404_rotate_unknown_key":     {"POST", "/v1/keys/key_0123456789abcdef/rotate", nil, nil, 404, "key_not_found", nil},
-		"404_revoke_foreign_account": {"DELETE", "/v1/keys/{expired}", nil, nil, 404, "key_not_found", nil},
+		"404_revoke_foreign_account": {"DELETE", "/v1/keys/{foreignKey}", nil, nil, 404, "key_not_found", nil},
 		"403_scope_read_sessions":    {"GET", "/v1/sessions", nil, with(p.key("a", auth.ReadMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "read:sessions"}},
 		"403_scope_write_sessions":   {"DELETE", "/v1/sessions/{id}", nil, with(p.key("b", auth.ReadSessions)), 403, "insufficient_scope", map[string]any{"requiredScope": "write:sessions"}},
 		"403_scope_read_messages":    {"GET", "/v1/sessions/{id}/messages", nil, with(p.key("c", auth.WriteMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "read:messages"}},
 		"403_scope_write_messages":   {"POST", "/v1/sessions/{id}/messages", content("x"), with(p.key("d", auth.ReadMessages)), 403, "insufficient_scope", map[string]any{"requiredScope": "write:messages"}},
 		"403_scope_admin":            {"GET", "/v1/keys", nil, with(p.key("e", auth.ReadAnalytics)), 403, "insufficient_scope", map[string]any{"requiredScope": "admin"}},
-		"404_version_two":            {"GET", "/v2/sessions", nil, nil, 404, "not_found", nil},
+		"404_unknown_version":        {"GET", "/v2/sessions", nil, nil, 404, "not_found", nil},
 	}
 }
 
-// TestPublicInterface makes the requests of the tables above. Other tests cover limits, load and restarts.
-func TestPublicInterface(t *testing.T) {
+// TestPublicInterface_EachRequest_AsSpecified makes the requests of the tables above. Other tests cover limits, load and
+// restarts.
+func TestPublicInterface_EachRequest_AsSpecified(t *testing.T) {
 	p := start(t, echo)
 	session, other := p.session(), "Bearer "+p.key("other", auth.Admin)
 	reply := p.send(session, "hello")["messageId"].(string)
 	foreign := p.call("POST", "/v1/sessions", map[string]any{"userId": user}, "Authorization", other).body["sessionId"].(string)
 	key := p.must("POST", "/v1/keys", map[string]any{"name": "a", "scopes": []string{"admin"}})["keyId"].(string)
-	expired, _ := p.newKey("acme", auth.Live, auth.NewKey{Name: "b", Scopes: []auth.Scope{auth.Admin}, ExpiresAt: time.Now().Add(time.Hour)})
+	foreignKey, _ := p.newKey("acme", auth.Live, auth.NewKey{Name: "b", Scopes: []auth.Scope{auth.Admin}, ExpiresAt: time.Now().Add(time.Hour)})
 	small := p.small(false)
-	names := strings.NewReplacer("{id}", session, "{other}", foreign, "{reply}", reply, "{key}", key, "{expired}", expired.ID, "{small}", small)
+	names := strings.NewReplacer("{id}", session, "{other}", foreign, "{reply}", reply, "{key}", key, "{foreignKey}", foreignKey.ID, "{small}", small)
 	rows := make(map[string]specRow)
 	for _, part := range []map[string]specRow{specErrors(), specSessions(), specMessages(), specKeys(p)} {
 		maps.Copy(rows, part)
@@ -145,7 +146,7 @@ func TestPublicInterface(t *testing.T) {
 	})
 }
 
-// fields returns members that must be present; any value is allowed.
+// fields returns a value for specRow.has: members that must be present, with any value.
 func fields(names ...string) map[string]any {
 	has := make(map[string]any)
 	for _, name := range names {
@@ -154,7 +155,7 @@ func fields(names ...string) map[string]any {
 	return has
 }
 
-// created returns the members of the response to POST /v1/sessions.
+// created returns a value for specRow.has: the members of the response to POST /v1/sessions.
 func created() map[string]any {
 	has := fields("sessionId", "createdAt", "expiresAt", "tokenUsage")
 	has["userId"], has["messageCount"] = user, 0.0

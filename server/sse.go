@@ -25,21 +25,22 @@ const (
 // eventFormat is an encoding of a reply as server-sent events.
 type eventFormat struct {
 	encoder stream.Encoder
-	// first is written before the first event; it may be "". The flush after it sends the headers at once.
+	// first is the text before the first event; it may be "". The server flushes after this text, so that the client gets the
+	// headers at once.
 	first string
 	// noCursor is set if events have no cursor. Each stream then shows the reply from its beginning.
 	noCursor bool
-	// header and value are an additional response header; header is "" for none.
+	// header and value are the name and the value of an additional response header; header is "" for none.
 	header, value string
 }
 
-// eventFormats holds the formats by the value of the query parameter format; "" is the default.
+// eventFormats holds the formats by the value of the query parameter "format". The key "" is the default.
 var eventFormats = map[string]eventFormat{
 	"":       {encoder: wire.SSE{}, first: ": parley.v1\n\n"},
 	"ai-sdk": {encoder: wire.AISDK{}, noCursor: true, header: "x-vercel-ai-ui-message-stream", value: "v1"},
 }
 
-// queryFormat returns the format in the query, or the default.
+// queryFormat returns the format in the query, or the default if the query has none.
 func queryFormat(c *gin.Context) (eventFormat, error) {
 	name, named := c.GetQuery("format")
 	format, known := eventFormats[name]
@@ -49,9 +50,9 @@ func queryFormat(c *gin.Context) (eventFormat, error) {
 	return format, nil
 }
 
-// streamMessage is GET /v1/sessions/{sessionId}/messages/{messageId}/stream: one reply as server-sent events. The
-// response is 204, which tells an EventSource not to reconnect, if the cursor lies past the end of the reply or if the message
-// is not a reply.
+// streamMessage is GET /v1/sessions/{sessionId}/messages/{messageId}/stream: one reply as server-sent events. If the cursor
+// lies after the end of the reply, or the message is not a reply, the response is 204. A 204 tells an EventSource not to
+// reconnect.
 func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	session, message, err := messageID(c)
 	if err != nil {
@@ -103,8 +104,8 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 	return nil, nil
 }
 
-// resumeAt returns the position after which a stream shows a reply: the position in Last-Event-ID, or the beginning of the
-// reply if there is none or it lies before the reply.
+// resumeAt returns the position at which a stream starts: the position in Last-Event-ID. If the request has no such header, or
+// the position lies before the reply, resumeAt returns the beginning of the reply.
 func (s *Server) resumeAt(c *gin.Context, session, message string) (stream.Position, error) {
 	from := stream.Before(message)
 	last := c.GetHeader(headerLastEventID)
@@ -126,8 +127,8 @@ func (s *Server) resumeAt(c *gin.Context, session, message string) (stream.Posit
 	return from, nil
 }
 
-// writeEvents writes the events of one reply. It returns when the reply has ended, when a write fails, or when ctx is done
-// because the caller has disconnected or its key was revoked.
+// writeEvents writes the events of one reply. It returns when the reply has ended, when a write fails, or when ctx is done.
+// ctx is done when the caller has disconnected or the caller's key was revoked.
 func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream.Viewer, message string, format eventFormat, wake <-chan struct{}) {
 	control := http.NewResponseController(c.Writer)
 	write := func(b []byte) bool {
@@ -165,7 +166,7 @@ func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream
 				return
 			}
 		case event.Entry != nil && event.Entry.ID != message:
-			return // the event is about a later message, so this reply has ended
+			return // the event is about a later message, so this reply gets no more events
 		default:
 			frame := viewer.Topic().Encode(event, format.encoder)
 			sent := write(frame.Bytes)

@@ -78,7 +78,7 @@ func (e *events) next() (got event, ok bool) {
 	}
 }
 
-// want returns the next event that is not a comment. Its data must be a frame of that type.
+// want returns the next event that is not a comment. The event must have this name, and the data must be a frame of this type.
 func (e *events) want(name string) event {
 	e.t.Helper()
 	got, ok := e.next()
@@ -100,7 +100,7 @@ func (e *events) ends() {
 	}
 }
 
-func TestEvents(t *testing.T) {
+func TestEvents_StreamAndResume(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -130,13 +130,13 @@ func TestEvents(t *testing.T) {
 			}
 			if i < len(all)-2 {
 				if got.name != "message.delta" {
-					t.Fatalf("after %d came %q", i, got.raw)
+					t.Fatalf("after event %d came %q", i, got.raw)
 				}
 				joined.WriteString(delta(t, got))
 				got = e.want("message.completed")
 			}
 			if got.raw != all[len(all)-1].raw || joined.String() != text {
-				t.Errorf("after %d: %q, and the end %q", i, joined.String(), got.raw)
+				t.Errorf("resumed after event %d: the text is %q, and the last event %q", i, joined.String(), got.raw)
 			}
 			e.ends()
 		}
@@ -153,7 +153,7 @@ func TestEvents(t *testing.T) {
 		e.ends()
 	})
 	path := messages(session) + "/" + reply + "/stream"
-	t.Run("204_past_the_end", func(t *testing.T) {
+	t.Run("204_after_the_last_event", func(t *testing.T) {
 		a := p.call("GET", path, nil, "Last-Event-ID", all[len(all)-1].id)
 		if a.status != 204 || a.raw != "" {
 			t.Errorf("%d %s", a.status, a.raw)
@@ -162,10 +162,10 @@ func TestEvents(t *testing.T) {
 		model.next(t)
 		newest := p.must("GET", messages(session), nil)["stream"].(map[string]any)["cursor"].(string)
 		if a := p.call("GET", path, nil, "Last-Event-ID", newest); a.status != 204 {
-			t.Errorf("from a later message: %d %s", a.status, a.raw)
+			t.Errorf("with the cursor of a later message: %d %s", a.status, a.raw)
 		}
 	})
-	t.Run("204_of_a_users_message", func(t *testing.T) {
+	t.Run("204_for_a_users_message", func(t *testing.T) {
 		if a := p.call("GET", messages(session)+"/"+p.history(session)[0].MessageID+"/stream", nil); a.status != 204 {
 			t.Errorf("%d %s", a.status, a.raw)
 		}
@@ -173,8 +173,8 @@ func TestEvents(t *testing.T) {
 	refusals{
 		"400_unknown_format":   {"GET", path + "?format=xml", nil, nil, 400, "validation_error", "format"},
 		"400_empty_format":     {"GET", path + "?format=", nil, nil, 400, "validation_error", "format"},
-		"400_no_cursor":        {"GET", path, nil, []string{"Last-Event-ID", "7"}, 400, "validation_error", "Last-Event-ID"},
-		"400_a_foreign_cursor": {"GET", path, nil, []string{"Last-Event-ID", "0000." + reply + ".0"}, 400, "validation_error", "Last-Event-ID"},
+		"400_malformed_cursor": {"GET", path, nil, []string{"Last-Event-ID", "7"}, 400, "validation_error", "Last-Event-ID"},
+		"400_foreign_cursor":   {"GET", path, nil, []string{"Last-Event-ID", "0000." + reply + ".0"}, 400, "validation_error", "Last-Event-ID"},
 	}.run(t, p, session)
 }
 
@@ -188,7 +188,7 @@ func delta(t *testing.T, e event) string {
 	return f.Delta
 }
 
-func TestEvents_SessionGone(t *testing.T) {
+func TestEvents_SessionDeletedOrCleared_StreamEnds(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	for name, end := range map[string]func(session string) string{
@@ -255,7 +255,7 @@ func TestEvents_ClientLeaves_ReplyGoesOn(t *testing.T) {
 	}()
 	c.say("Half of ")
 	leave()
-	within(t, "the viewer", left)
+	within(t, "the viewer to leave", left)
 	c.say("a reply.")
 	c.end()
 	e := p.events(t, session, reply, "")

@@ -11,14 +11,14 @@ import (
 	"parley/server/api"
 )
 
-// singleHeaders lists the headers that a request may have only once. If there were two, a proxy could act on one and this
-// server on the other. Repeated Authorization and Origin headers are refused in bearer and socket.CheckHandshake.
+// singleHeaders lists the headers that a request may have only once. Otherwise, a proxy could act on the first value and this
+// server on the second. The functions bearer and socket.CheckHandshake refuse repeated Authorization and Origin headers.
 var singleHeaders = []string{
 	"Content-Type", "Content-Encoding", headerIdempotencyKey, headerLastEventID, "Sec-WebSocket-Version", "Sec-WebSocket-Key",
 }
 
-// strict calls h if the query has only parameters that the route accepts, each at most once, and no header in singleHeaders
-// is repeated. Every route under /v1 uses it.
+// strict calls h if the request passes two checks: the query has only parameters that the route accepts, each at most once,
+// and no header of singleHeaders is repeated. Every route under /v1 uses strict.
 func (s *Server) strict(query []string, h handler) handler {
 	return func(c *gin.Context) (any, error) {
 		if err := checkQuery(c.Request.URL.RawQuery, query); err != nil {

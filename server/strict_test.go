@@ -16,7 +16,7 @@ import (
 	"parley/auth"
 )
 
-func TestStrict_Queries(t *testing.T) {
+func TestStrict_InvalidQuery_400(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
@@ -38,25 +38,25 @@ func TestStrict_Queries(t *testing.T) {
 		bad["400_"+route] = refused{method, path + "?order=asc", nil, nil, 400, "validation_error", "order"}
 	}
 	bad.run(t, p, session)
-	t.Run("400_repeats_no_value", func(t *testing.T) {
+	t.Run("400_error_omits_values", func(t *testing.T) {
 		if a := p.call("GET", "/v1/sessions?limit=svc_live_secret&x=svc_live_secret", nil); a.status != 400 || strings.Contains(a.raw, "secret") {
 			t.Errorf("%d %s", a.status, a.raw)
 		}
 	})
-	t.Run("200_without_parameters", func(t *testing.T) {
+	t.Run("200_empty_query", func(t *testing.T) {
 		p.must("GET", "/v1/sessions?", nil)
 		p.must("GET", "/v1/sessions?&", nil)
 	})
 }
 
-// A ticket works once. A handshake that is refused for its query must not use the ticket up.
+// A ticket works once. A handshake that the server refuses because of the query must not use up the ticket.
 func TestHandshake_TicketTwiceInQuery_TicketStaysValid(t *testing.T) {
 	p := start(t, echo)
 	ticket := p.must("POST", "/v1/stream/tickets", nil)["ticket"].(string)
 	a := p.call("GET", "/v1/stream?ticket="+ticket+"&ticket="+ticket, nil, "Authorization", "")
 	checkError(t, a, 400, "validation_error", "ticket")
 	if strings.Contains(a.raw, ticket) {
-		t.Error("a query with two tickets was accepted")
+		t.Error("the error contains the ticket")
 	}
 	s, err := p.tryDial(p.url+"?ticket="+ticket, websocket.DialOptions{HTTPHeader: http.Header{}})
 	if err != nil {
@@ -65,7 +65,7 @@ func TestHandshake_TicketTwiceInQuery_TicketStaysValid(t *testing.T) {
 	_ = s.conn.CloseNow()
 }
 
-func TestStrict_RepeatedHeaders(t *testing.T) {
+func TestStrict_RepeatedHeader_Refused(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
@@ -74,32 +74,32 @@ func TestStrict_RepeatedHeaders(t *testing.T) {
 	key, other := "Bearer "+adminKey, "Bearer "+p.key("other", auth.Admin)
 	twice := func(name, first, second string) []string { return []string{name, first + "\n" + second} }
 	bad := refusals{
-		"401_authorization":           {"GET", "/v1/sessions", nil, twice("Authorization", key, other), 401, "invalid_token", ""},
-		"401_authorization_the_same":  {"GET", "/v1/sessions", nil, twice("Authorization", key, key), 401, "invalid_token", ""},
-		"401_authorization_of_socket": {"GET", "/v1/stream", nil, twice("Authorization", key, other), 401, "invalid_token", ""},
-		"401_authorization_no_route":  {"GET", "/v1/nothing", nil, twice("Authorization", key, other), 401, "invalid_token", ""},
-		"400_content_type":            {"POST", "/v1/sessions", `{}`, twice("Content-Type", "application/json", "text/plain"), 400, "validation_error", "Content-Type"},
-		"400_content_encodings":       {"POST", "/v1/sessions", `{}`, twice("Content-Encoding", "br", "gzip"), 400, "validation_error", "Content-Encoding"},
-		"400_idempotency_key":         {"POST", "/v1/sessions/{id}/messages", `{"content":"x"}`, twice("Idempotency-Key", "a", "b"), 400, "validation_error", "Idempotency-Key"},
-		"400_last_event_id":           {"GET", events, nil, twice("Last-Event-ID", cursor, cursor), 400, "validation_error", "Last-Event-ID"},
-		"403_origin":                  {"GET", "/v1/stream", nil, twice("Origin", p.url, "https://evil.example"), 403, "origin_not_allowed", ""},
+		"401_authorization_two_keys":      {"GET", "/v1/sessions", nil, twice("Authorization", key, other), 401, "invalid_token", ""},
+		"401_authorization_one_key_twice": {"GET", "/v1/sessions", nil, twice("Authorization", key, key), 401, "invalid_token", ""},
+		"401_authorization_of_socket":     {"GET", "/v1/stream", nil, twice("Authorization", key, other), 401, "invalid_token", ""},
+		"401_authorization_no_route":      {"GET", "/v1/nothing", nil, twice("Authorization", key, other), 401, "invalid_token", ""},
+		"400_content_type":                {"POST", "/v1/sessions", `{}`, twice("Content-Type", "application/json", "text/plain"), 400, "validation_error", "Content-Type"},
+		"400_content_encoding":            {"POST", "/v1/sessions", `{}`, twice("Content-Encoding", "br", "gzip"), 400, "validation_error", "Content-Encoding"},
+		"400_idempotency_key":             {"POST", "/v1/sessions/{id}/messages", `{"content":"x"}`, twice("Idempotency-Key", "a", "b"), 400, "validation_error", "Idempotency-Key"},
+		"400_last_event_id":               {"GET", events, nil, twice("Last-Event-ID", cursor, cursor), 400, "validation_error", "Last-Event-ID"},
+		"403_origin":                      {"GET", "/v1/stream", nil, twice("Origin", p.url, "https://evil.example"), 403, "origin_not_allowed", ""},
 	}
 	bad.run(t, p, session)
 }
 
-func TestStrict_EncodedSlash(t *testing.T) {
+func TestStrict_EncodedSlashInPath_404(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
 	refusals{
-		"404_a_route":       {"GET", "/v1%2fsessions", nil, nil, 404, "not_found", ""},
-		"404_upper_case":    {"GET", "/v1%2Fsessions", nil, nil, 404, "not_found", ""},
-		"404_at_the_end":    {"GET", "/v1/sessions%2F", nil, nil, 404, "not_found", ""},
-		"404_in_an_id":      {"GET", "/v1/sessions/{id}%2F", nil, nil, 404, "session_not_found", ""},
-		"404_after_an_id":   {"GET", "/v1/sessions/{id}%2Fmessages", nil, nil, 404, "session_not_found", ""},
-		"404_delete":        {"DELETE", "/v1/sessions/x%2F..%2F{id}", nil, nil, 404, "session_not_found", ""},
-		"404_of_a_message":  {"GET", "/v1/sessions/{id}/messages/" + reply + "%2Fcancel", nil, nil, 404, "message_not_found", ""},
-		"404_of_operations": {"GET", "/%2Fhealthz", nil, nil, 404, "not_found", ""},
+		"404_in_a_route":     {"GET", "/v1%2fsessions", nil, nil, 404, "not_found", ""},
+		"404_upper_case_2F":  {"GET", "/v1%2Fsessions", nil, nil, 404, "not_found", ""},
+		"404_at_the_end":     {"GET", "/v1/sessions%2F", nil, nil, 404, "not_found", ""},
+		"404_in_an_id":       {"GET", "/v1/sessions/{id}%2F", nil, nil, 404, "session_not_found", ""},
+		"404_after_an_id":    {"GET", "/v1/sessions/{id}%2Fmessages", nil, nil, 404, "session_not_found", ""},
+		"404_after_dot_dot":  {"DELETE", "/v1/sessions/x%2F..%2F{id}", nil, nil, 404, "session_not_found", ""},
+		"404_after_message":  {"GET", "/v1/sessions/{id}/messages/" + reply + "%2Fcancel", nil, nil, 404, "message_not_found", ""},
+		"404_before_healthz": {"GET", "/%2Fhealthz", nil, nil, 404, "not_found", ""},
 	}.run(t, p, session)
 	t.Run("200_another_escape", func(t *testing.T) {
 		p.must("GET", "/v1/sessions/"+strings.Replace(session, "_", "%5F", 1), nil)
@@ -124,7 +124,7 @@ func TestSend_ContentOfSpaces_400(t *testing.T) {
 	}
 }
 
-func TestErrors_SayWhatToDo(t *testing.T) {
+func TestErrors_Messages_SayWhatToDo(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	says := func(name string, a answer, code, hint string) {
@@ -146,7 +146,7 @@ func TestErrors_SayWhatToDo(t *testing.T) {
 	says("503 of readiness", p.call("GET", "/readyz", nil), "service_unavailable", "restarting")
 }
 
-// serveNotifying serves p on another address. The channel gets a value whenever the context of a request there has ended.
+// serveNotifying serves p on another address. Whenever the context of a request to that address ends, the channel gets a value.
 func (p *parley) serveNotifying(t *testing.T) (address string, ended <-chan struct{}) {
 	ends := make(chan struct{}, 100)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -158,8 +158,8 @@ func (p *parley) serveNotifying(t *testing.T) (address string, ended <-chan stru
 	return front.Listener.Addr().String(), ends
 }
 
-// halfClose sends a message on a new connection and returns the connection, whose sending side the caller may close.
-func halfClose(t *testing.T, address, session, text string) *net.TCPConn {
+// sendOverTCP sends a message over a new connection. It returns the connection, so that the caller can close the sending side.
+func sendOverTCP(t *testing.T, address, session, text string) *net.TCPConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -176,16 +176,16 @@ func halfClose(t *testing.T, address, session, text string) *net.TCPConn {
 }
 
 // A client may close its sending side after a request and still read the response.
-func TestSend_ClientHalfClosed_GetsReply(t *testing.T) {
+func TestSend_ClientHalfClosed_GetsResponse(t *testing.T) {
 	model := newDirected()
 	option, queued := notifyQueued()
 	p := start(t, model, option)
 	session := p.session()
 	address, ended := p.serveNotifying(t)
-	waiting := halfClose(t, address, session, "first")
+	generating := sendOverTCP(t, address, session, "first")
 	c := model.next(t)
-	inLine := halfClose(t, address, session, "second")
-	within(t, "a place in the queue", queued)
+	waiting := sendOverTCP(t, address, session, "second")
+	within(t, "the send to be queued", queued)
 	answered := func(conn net.Conn) (int, string) {
 		t.Helper()
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -199,18 +199,18 @@ func TestSend_ClientHalfClosed_GetsReply(t *testing.T) {
 		}
 		return response.StatusCode, string(body)
 	}
-	for _, conn := range []*net.TCPConn{inLine, waiting} {
+	for _, conn := range []*net.TCPConn{waiting, generating} {
 		if err := conn.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
 		within(t, "the request's context to end", ended)
 	}
-	if status, body := answered(inLine); status != 503 || !strings.Contains(body, `"code":"service_unavailable"`) {
+	if status, body := answered(waiting); status != 503 || !strings.Contains(body, `"code":"service_unavailable"`) {
 		t.Errorf("the queued client got %d %s", status, body)
 	}
 	c.say("A reply.")
 	c.end()
-	if status, body := answered(waiting); status != 200 || !strings.Contains(body, "A reply.") {
+	if status, body := answered(generating); status != 200 || !strings.Contains(body, "A reply.") {
 		t.Errorf("the client that waited for the reply got %d %s", status, body)
 	}
 	if n := len(p.history(session)); n != 2 {

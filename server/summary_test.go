@@ -12,11 +12,12 @@ import (
 	"parley/stream"
 )
 
-// summarising is a model that can summarise. Its replies have 46 tokens.
+// summarising is a model that can summarise. Each reply has 46 tokens.
 type summarising = conversationtest.Summarising
 
-// summaryTest has a server whose model summarises, and a viewed session with a window of 1,000 tokens: 747 are for messages. An
-// exchange takes 100, so after the sixth the window is over 80 % full. Then five are summarised, by two calls to the model.
+// summaryTest has a server with a summarising model, a session, and a socket that views the session. In the window of 1,000
+// tokens, 747 are for messages. An exchange takes 100, so after the sixth the window is over 80 % full. Then the model summarises
+// the first five exchanges, in two calls.
 type summaryTest struct {
 	*parley
 	model   *summarising
@@ -48,14 +49,14 @@ func (f *summaryTest) nextSummary() map[string]any {
 	}
 }
 
-// TestSummary_ShownInFrameAndJSON checks how clients see a summary: in the frame, in a dry run and in a reply's context. Tests in
-// conversation/background check when messages are summarised, and which.
-func TestSummary_ShownInFrameAndJSON(t *testing.T) {
+// TestSummary_ShownInFrameDryRunAndReply checks what clients see of a summary: in the frame, in a dry run and in a reply's
+// context. Tests in conversation/background check which messages are summarised, and when.
+func TestSummary_ShownInFrameDryRunAndReply(t *testing.T) {
 	f := newSummaryTest(t, &summarising{}, "fifo")
 	for i := range 6 {
 		f.talk(fmt.Sprint("m", i))
 	}
-	last := f.nextSummary() // there are two in a row, and a viewer may get only the second
+	last := f.nextSummary() // there are two summaries in a row, and a viewer may get only the second
 	if last["summarised"] == 8.0 && last["tokensBefore"] == 400.0 {
 		last = f.nextSummary()
 	}
@@ -77,9 +78,9 @@ func TestSummary_ShownInFrameAndJSON(t *testing.T) {
 	}
 }
 
-// TestSummary_LongHistory_EachMessageOnce has a history that is much longer than the part that a turn lists. The engine's own test
-// of this case runs in a synctest bubble on the embedded store. This test also runs on Redis.
-func TestSummary_LongHistory_EachMessageOnce(t *testing.T) {
+// TestSummary_LongHistory_EachMessageSummarisedOnce has a history that is much longer than the part that the store returns for a
+// turn. Tests in conversation/background use only the embedded store. This test also runs on Redis.
+func TestSummary_LongHistory_EachMessageSummarisedOnce(t *testing.T) {
 	const exchanges = 70
 	f := newSummaryTest(t, &summarising{}, "semantic")
 	ctx, owner := context.Background(), conversation.Owner{Account: "default", Mode: conversation.Live}
@@ -111,7 +112,7 @@ func TestSummary_LongHistory_EachMessageOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			if m.Role == "" || next == 2*exchanges {
-				continue // the previous summary, or a message of talk
+				continue // the previous summary, or a message that talk has sent
 			}
 			if want := fmt.Sprint([]string{"question-", "reply-"}[next%2], next/2); m.Content != want {
 				t.Fatalf("summarised %s, want %s", m.Content, want)
@@ -120,6 +121,6 @@ func TestSummary_LongHistory_EachMessageOnce(t *testing.T) {
 		}
 	}
 	if next < 2*exchanges-12 {
-		t.Errorf("%d messages of %d are summarised", next, 2*exchanges)
+		t.Errorf("%d of %d messages are summarised", next, 2*exchanges)
 	}
 }

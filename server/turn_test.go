@@ -13,8 +13,10 @@ import (
 	"parley/stream"
 )
 
+// messages returns the path of a session's messages.
 func messages(session string) string { return "/v1/sessions/" + session + "/messages" }
 
+// content returns the body of a send. The parameter more holds alternating names and values of further members.
 func content(text string, more ...any) map[string]any {
 	body := map[string]any{"content": text}
 	for i := 0; i < len(more); i += 2 {
@@ -37,6 +39,7 @@ func (w *queueNotifier) BeginTurn(ctx context.Context, owner conversation.Owner,
 	return begun, err
 }
 
+// notifyQueued returns an option that adds a queueNotifier, and the notifier's channel.
 func notifyQueued() (option, chan string) {
 	queued := make(chan string, 1000)
 	return withStore(func(s conversation.Store) conversation.Store { return &queueNotifier{s, queued} }), queued
@@ -53,13 +56,13 @@ func TestSend_NotStreaming_ReturnsWholeReply(t *testing.T) {
 	}
 	begun := p.must("GET", "/v1/sessions/"+session, nil)
 	if begun["messageCount"] != 2.0 || begun["tokenUsage"].(map[string]any)["total"] != 0.0 {
-		t.Errorf("when the turn has begun the session is %v", begun)
+		t.Errorf("after the turn began, the session is %v", begun)
 	}
 	c.say("Hi ")
 	c.say("there.")
 	live := p.history(session)[1]
 	if live.Status != "streaming" || live.Content != "Hi there." {
-		t.Errorf("in mid-reply history shows %+v", live)
+		t.Errorf("in mid-reply, history has %+v", live)
 	}
 	c.finish(stream.Result{FinishReason: "length", Usage: &stream.Usage{Prompt: 11, Completion: 7}}, nil)
 	a := within(t, "the response", answered)
@@ -69,7 +72,7 @@ func TestSend_NotStreaming_ReturnsWholeReply(t *testing.T) {
 		t.Errorf("got %s", a.raw)
 	}
 	if got := p.history(session)[1]; fmt.Sprint(got) != fmt.Sprint(m) {
-		t.Errorf("history has %+v, the answer was %+v", got, m)
+		t.Errorf("history has %+v, but the response was %+v", got, m)
 	}
 	usage := p.must("GET", "/v1/sessions/"+session, nil)["tokenUsage"]
 	if fmt.Sprint(usage) != "map[completion:7 prompt:11 total:18]" {
@@ -83,7 +86,7 @@ func TestSend_NotStreaming_ReturnsWholeReply(t *testing.T) {
 	}
 }
 
-func TestSend_Streaming_ReturnsSubscribeInfo(t *testing.T) {
+func TestSend_Streaming_ReturnsCursorAndTicket(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
 	session := p.session()
@@ -118,9 +121,9 @@ func TestSend_ModelFails_TextKept(t *testing.T) {
 		status int
 		code   string
 	}{
-		"502_provider_error": {&stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off", Cause: errors.New("secret")}, 502, "provider_error"},
-		"504_provider_late":  {&stream.ModelError{Code: stream.CodeProviderTimeout, Message: "the model stopped answering"}, 504, "provider_timeout"},
-		"502_some_error":     {errors.New("secret"), 502, "provider_error"},
+		"502_provider_error":   {&stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off", Cause: errors.New("secret")}, 502, "provider_error"},
+		"504_provider_timeout": {&stream.ModelError{Code: stream.CodeProviderTimeout, Message: "the model stopped answering"}, 504, "provider_timeout"},
+		"502_unknown_error":    {errors.New("secret"), 502, "provider_error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answered := p.later("POST", messages(session), content("hello"))
@@ -135,7 +138,7 @@ func TestSend_ModelFails_TextKept(t *testing.T) {
 				t.Errorf("history has %+v, the response is %s", m, a.raw)
 			}
 			if strings.Contains(a.raw+fmt.Sprint(m), "secret") {
-				t.Errorf("the cause is public: %s", a.raw)
+				t.Errorf("the response or the history contains the cause: %s", a.raw)
 			}
 		})
 	}
@@ -145,7 +148,7 @@ func TestSend_ModelFails_TextKept(t *testing.T) {
 	}
 }
 
-func TestCancel_LiveReply_WaitsForModel(t *testing.T) {
+func TestCancel_LiveReply_ResponseWaitsForModel(t *testing.T) {
 	model := newDirected()
 	model.linger = make(chan struct{})
 	p := start(t, model)
@@ -195,7 +198,7 @@ func TestCancel_ModelDoesNotStop_503ThenCancelled(t *testing.T) {
 		}
 		close(model.linger)
 		if m := p.must("POST", messages(session)+"/"+id+"/cancel", nil); m["status"] != "cancelled" {
-			t.Errorf("it is %v", m)
+			t.Errorf("the reply is %v, want cancelled", m)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// smallBufferListener is a listener. While on is set, the kernel's send buffers of its connections are small.
+// smallBufferListener is a listener. While on is set, new connections get small send buffers in the kernel.
 type smallBufferListener struct {
 	net.Listener
 	on atomic.Bool
@@ -28,13 +28,13 @@ func (l *smallBufferListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// scratch is a pool of buffers for frames, so that a thousand viewers in this process do not need one each.
+// scratch is a pool of buffers for frames. Without the pool, a thousand viewers in this process would need a thousand buffers.
 var scratch = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// follow reads a reply's deltas from offset on and compares them with text. It stops when it has read the text up to until or, if
-// whole is set, the terminal frame. It returns the offset that it has reached.
-func (s *rawSocket) follow(text []byte, offset, until int, whole bool) (int, error) {
-	for offset < until || whole {
+// follow reads a reply's deltas from offset on and compares the deltas with text. It stops at the offset end or, if whole is set,
+// after the terminal frame. It returns the offset at which it has stopped.
+func (s *rawSocket) follow(text []byte, offset, end int, whole bool) (int, error) {
+	for offset < end || whole {
 		op, n, err := s.header()
 		if err != nil {
 			return offset, fmt.Errorf("at %d: %w", offset, err)
@@ -45,7 +45,7 @@ func (s *rawSocket) follow(text []byte, offset, until int, whole bool) (int, err
 		if n > 64<<10 { // the terminal frame, which holds the whole text
 			_, err := io.CopyN(io.Discard, s.in, int64(n))
 			if err == nil && offset != len(text) {
-				err = fmt.Errorf("the end came at %d of %d", offset, len(text))
+				err = fmt.Errorf("the terminal frame came after %d of %d bytes", offset, len(text))
 			}
 			return offset, err
 		}
@@ -62,20 +62,21 @@ func (s *rawSocket) follow(text []byte, offset, until int, whole bool) (int, err
 	return offset, nil
 }
 
-// takeDelta compares a delta without escapes with text, and returns the offset of its end.
+// takeDelta compares a delta with text, and returns the offset of the delta's end. The delta must not contain escapes.
 func takeDelta(frame, text []byte, offset int) (int, error) {
 	_, rest, _ := bytes.Cut(frame, []byte(`"offset":`))
 	number, rest, _ := bytes.Cut(rest, []byte(`,"delta":"`))
 	delta, _, _ := bytes.Cut(rest, []byte(`"`))
 	at, err := strconv.Atoi(string(number))
 	if err != nil || at != offset || offset+len(delta) > len(text) || !bytes.Equal(delta, text[offset:offset+len(delta)]) {
-		return offset, fmt.Errorf("the delta at %d: %.200s", offset, frame)
+		return offset, fmt.Errorf("want a delta at %d, got %.200s", offset, frame)
 	}
 	return offset + len(delta), nil
 }
 
-// crowd opens n sockets that view a reply and have seen it begin. buffer is the kernel's receive buffer, 0 for the default.
-// It must hold at least a segment of the loopback, or the kernel becomes very slow.
+// crowd opens n sockets, subscribes them to a session, and reads up to the reply's message.created. buffer is the size of the
+// kernel's receive buffer in bytes, or 0 for the default. A buffer smaller than a TCP segment of the loopback makes the kernel
+// very slow.
 func (p *parley) crowd(n, buffer int, session, cursor string) []*rawSocket {
 	p.t.Helper()
 	sockets := make([]*rawSocket, n)
@@ -122,7 +123,7 @@ func all(sockets []*rawSocket, f func(s *rawSocket) error) error {
 	return first
 }
 
-// crowded is a live reply with viewers, some of which do not read.
+// crowded is a live reply with viewers. The stuck viewers do not read.
 type crowded struct {
 	*parley
 	text           []byte
@@ -130,8 +131,8 @@ type crowded struct {
 	stuck, readers []*rawSocket
 }
 
-// newCrowded starts a reply with a text of size bytes and opens sockets that view it. The connections of the stuck ones have
-// small buffers.
+// newCrowded starts a reply with a text of size bytes, and opens sockets that view the reply. The stuck sockets have small
+// buffers in the kernel.
 func newCrowded(t *testing.T, size, stuck, readers int) *crowded {
 	model := newDirected()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -151,8 +152,8 @@ func newCrowded(t *testing.T, size, stuck, readers int) *crowded {
 	return x
 }
 
-// speak makes the model send the text from offset on, in pieces. The first reader sets the pace. speak returns when all readers
-// have got the end.
+// speak makes the model send the text from offset on, in pieces. The model sends a piece after the first reader has read the
+// previous piece. speak returns when all readers have read the terminal frame.
 func (x *crowded) speak(offset, piece int) {
 	x.t.Helper()
 	pace := make(chan int, len(x.text)/piece) // offsets that the first reader has reached
@@ -163,7 +164,7 @@ func (x *crowded) speak(offset, piece int) {
 	for said := offset; said < len(x.text); said += piece {
 		x.call.say(string(x.text[said : said+piece]))
 		for seen := 0; seen < said+piece; {
-			seen = max(seen, within(x.t, "a reader", pace))
+			seen = max(seen, within(x.t, "the first reader", pace))
 		}
 	}
 	x.call.end()
@@ -172,7 +173,7 @@ func (x *crowded) speak(offset, piece int) {
 	}
 }
 
-func TestViewers_ThousandTenStuck_MemoryBounded(t *testing.T) {
+func TestViewers_TenOfThousandStuck_MemoryBounded(t *testing.T) {
 	const viewers, stuck, size, piece = 1000, 10, 512 << 10, 16 << 10
 	x := newCrowded(t, size, stuck, viewers-stuck)
 	x.call.say(string(x.text[:piece]))
@@ -182,17 +183,17 @@ func TestViewers_ThousandTenStuck_MemoryBounded(t *testing.T) {
 	before := heap()
 	x.speak(piece, piece)
 	grown := heap() - before
-	runtime.KeepAlive(x.readers) // their buffers are in the first measurement too
+	runtime.KeepAlive(x.readers) // the first measurement includes the readers' buffers
 	t.Logf("%d of %d viewers read %d KiB; meanwhile the heap grew by %d KiB", len(x.readers), viewers, size>>10, grown>>10)
-	// All viewers share the text's buffer (with spare capacity), the final message and its frame: together 5.5 times the
-	// text. A queue for each of the ten would add 10 times the text, and 20 times with the final message.
+	// All viewers share the text's buffer (with spare capacity), the final message and the terminal frame: together 5.5 times the
+	// text. A queue for each stuck viewer would add 10 times the text, or 20 times with the terminal frame.
 	if grown > 8*size {
 		t.Errorf("the heap grew by %.1f times the text", float64(grown)/size)
 	}
 }
 
-// TestViewers_StuckThenRead_MissNothing has viewers that begin to read when the reply has ended. The reply takes a fraction of a
-// second, so the server does not drop them for 30 s without progress.
+// TestViewers_StuckThenRead_MissNothing has viewers that begin to read when the reply has ended. The reply takes less than a
+// second. The server would drop a viewer only after 30 s without progress.
 func TestViewers_StuckThenRead_MissNothing(t *testing.T) {
 	x := newCrowded(t, 512<<10, 10, 1)
 	x.speak(0, 16<<10)
@@ -201,7 +202,7 @@ func TestViewers_StuckThenRead_MissNothing(t *testing.T) {
 	}
 }
 
-// rest follows the reply from offset to its end. If leads is set, it sends each offset that it reaches to pace.
+// rest follows the reply from offset to its end. If leads is set, rest sends to pace each offset that it reaches.
 func (s *rawSocket) rest(text []byte, offset int, leads bool, pace chan<- int) (err error) {
 	for offset < len(text) {
 		if offset, err = s.follow(text, offset, offset+1, false); err != nil {

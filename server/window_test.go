@@ -7,7 +7,7 @@ import (
 )
 
 // small creates a session with a window of 100 tokens: 25 are for the reply and 3 for the prompt itself, so 72 are left for
-// messages. Each message takes 4 tokens and those of its text.
+// messages. Each message takes the tokens of the text and 4 more.
 func (p *parley) small(compression bool) string {
 	p.t.Helper()
 	return p.must("POST", "/v1/sessions", map[string]any{
@@ -18,6 +18,7 @@ func (p *parley) small(compression bool) string {
 // ofTokens returns a text of n tokens.
 func ofTokens(n int) string { return strings.Repeat("four", n) }
 
+// checkOverflow checks a 413. current is the number of tokens that the window would need.
 func checkOverflow(t *testing.T, a answer, current int) {
 	t.Helper()
 	checkError(t, a, 413, "context_overflow", "", "currentTokens", "maxTokens")
@@ -27,7 +28,7 @@ func checkOverflow(t *testing.T, a answer, current int) {
 }
 
 // TestSend_OverContextWindow_413 checks the response. Tests in conversation/service and conversation/prompt check which messages
-// fit and which are dropped.
+// the prompt keeps and which it drops.
 func TestSend_OverContextWindow_413(t *testing.T) {
 	model := newDirected()
 	p := start(t, model)
@@ -43,7 +44,7 @@ func TestSend_OverContextWindow_413(t *testing.T) {
 		return c
 	}
 	for _, compression := range []bool{true, false} {
-		t.Run(fmt.Sprintf("413_one_message_over_the_window_compression_%v", compression), func(t *testing.T) {
+		t.Run(fmt.Sprintf("413_one_message_too_long_compression_%v", compression), func(t *testing.T) {
 			session := p.small(compression)
 			before := p.snapshot(session)
 			checkOverflow(t, p.call("POST", messages(session), content(ofTokens(69))), 69+4+3+25)
@@ -51,7 +52,7 @@ func TestSend_OverContextWindow_413(t *testing.T) {
 			if p.snapshot(session) != before {
 				t.Error("the refused send changed the session")
 			}
-			exchange(session, ofTokens(68), "ok") // just fits
+			exchange(session, ofTokens(68), "ok") // exactly fills the window
 		})
 	}
 }

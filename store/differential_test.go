@@ -19,8 +19,8 @@ import (
 	"parley/stream"
 )
 
-// The test runs the same random operations on both stores and compares every result. Ids are equal if both stores returned them
-// in the same order. Times are not compared.
+// The test runs the same random operations on both stores and compares every result. Before the comparison, it replaces each id
+// by a number: 0 for the first id of the store, 1 for the second id, and so on. It does not compare times.
 func TestStores_RandomOperations_SameResults(t *testing.T) {
 	t.Parallel()
 	file, err := embedded.Open(filepath.Join(t.TempDir(), "parley.db"), embedded.Options{})
@@ -41,26 +41,26 @@ func TestStores_RandomOperations_SameResults(t *testing.T) {
 		p := &pair{t: t, r: r, owner: owner, stores: [2]*side{newSide(file), newSide(server)}}
 		r.Repeat(map[string]func(*rapid.T){
 			"create": p.create, "session": p.session, "list": p.list, "delete": p.delete, "messages": p.messages, "message": p.message,
-			"clear": p.clear, "begin": p.begin, "begin too": p.begin, "retry": p.retry, "leave": p.leave, "end": p.end, "end live": p.endLive,
+			"clear": p.clear, "begin": p.begin, "begin, for twice the share": p.begin, "retry": p.retry, "leave": p.leave, "end": p.end, "end live": p.endLive,
 			"journal": p.journal, "usage": p.usage, "vectors": p.vectors, "context": p.context, "": func(*rapid.T) {},
 		})
 	})
 }
 
-// side is one of the stores and the ids that it has returned.
+// side holds one of the two stores, and the ids and turn keys that it has returned.
 type side struct {
 	store conversation.Store
-	names map[string]string // by id: "#" and a number, which is the same on both sides
-	ids   []string          // the ids by number
-	keys  []conversation.TurnKey
-	asked []string // the ids of the messages of these turns
+	names map[string]string      // by id: "#" and the index of the id in ids
+	ids   []string               // all ids that the store has returned, in this order
+	keys  []conversation.TurnKey // of the turns that began
+	asked []string               // ids of the messages that began these turns, in the same order
 }
 
 func newSide(s conversation.Store) *side { return &side{store: s, names: make(map[string]string)} }
 
 var idPattern, timePattern = regexp.MustCompile(`(session|msg)_[0-9A-Za-z]{16}`), regexp.MustCompile(`"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"`)
 
-// plain encodes a result as text. It replaces ids by their names, and all times by T.
+// plain encodes the result and the error of an operation as text. It replaces each id by its name in s.names, and each time by T.
 func (s *side) plain(result any, err error) string {
 	text, jsonErr := json.Marshal(result)
 	if jsonErr != nil {
@@ -83,9 +83,9 @@ type pair struct {
 	owner  conversation.Owner
 	stores [2]*side
 
-	sessions []int // indices into ids
+	sessions []int // index of each created session's id in side.ids
 
-	turns   []conversation.NewTurn // turns that were queued; SessionID is a name
+	turns   []conversation.NewTurn // turns that were queued; SessionID contains a name from side.names, not an id
 	waiters int
 }
 
@@ -98,7 +98,8 @@ func (p *pair) both(r *rapid.T, what string, do func(s *side) (any, error)) {
 	}
 }
 
-// id draws an id that the stores have returned, or an unknown one.
+// id draws an id that both stores have returned, or an unknown id. It returns a function, because the id differs between the
+// stores.
 func (p *pair) id(r *rapid.T, prefix string) func(s *side) string {
 	n := rapid.IntRange(-1, len(p.stores[0].ids)-1).Draw(r, "id")
 	if n < 0 {
@@ -107,7 +108,7 @@ func (p *pair) id(r *rapid.T, prefix string) func(s *side) string {
 	return func(s *side) string { return s.ids[n] }
 }
 
-// aSession draws the id of a session that was created, or any other id.
+// aSession draws the id of a session that the test has created. Sometimes it calls id instead, which draws any id.
 func (p *pair) aSession(r *rapid.T) func(s *side) string {
 	n := rapid.IntRange(-1, len(p.sessions)-1).Draw(r, "session")
 	if n < 0 {
@@ -152,7 +153,8 @@ func (p *pair) list(r *rapid.T) {
 	from, user := rapid.Bool().Draw(r, "from"), rapid.SampledFrom([]string{"", "user_0000000000000000", "user_0000000000000009"}).Draw(r, "of user")
 	p.both(r, "Sessions", func(s *side) (any, error) {
 		query := conversation.SessionQuery{UserID: user, Limit: limit}
-		if _, err := s.store.Session(p.t.Context(), p.owner, before(s)); from && err == nil { // the position of a deleted session depends on the clock
+		// Before is not set to a deleted session, because the start of the page would then depend on the clock.
+		if _, err := s.store.Session(p.t.Context(), p.owner, before(s)); from && err == nil {
 			query.Before = before(s)
 		}
 		return s.store.Sessions(p.t.Context(), p.owner, query)
@@ -180,8 +182,8 @@ func (p *pair) messages(r *rapid.T) {
 	})
 }
 
-// place draws the message id at which a page begins. It draws only ids of the same session, because the order of other ids
-// depends on the clock.
+// place draws the message id at which a page begins: an empty id, the lowest or the highest id, or an id of the session. It draws
+// no id of another session, because the order of such ids depends on the clock.
 func (p *pair) place(r *rapid.T, sessionID func(*side) string) func(s *side) string {
 	places := []func(*side) string{
 		func(*side) string { return "" }, func(*side) string { return "msg_0000000000000000" }, func(*side) string { return "msg_zzzzzzzzzzzzzzzz" },
@@ -204,7 +206,7 @@ func (p *pair) waiter() string {
 	return fmt.Sprint("waiter ", p.waiters)
 }
 
-// queued has the fields of conversation.Queued that the test compares.
+// queued has the only field of conversation.Queued that the test can compare.
 type queued struct{ Live string }
 
 func queuedOf(q *conversation.Queued) *queued {
@@ -237,7 +239,7 @@ func (p *pair) begin(r *rapid.T) {
 	p.try(r, turn, p.aSession(r))
 }
 
-// try begins a turn. If it is queued, try adds it to p.turns, with the session's name instead of its id.
+// try begins a turn on both stores. If the turn is queued, try adds it to p.turns, with the session's name instead of its id.
 func (p *pair) try(r *rapid.T, turn conversation.NewTurn, sessionID func(s *side) string) {
 	turn.SessionID = p.stores[0].names[sessionID(p.stores[0])]
 	waits := false
@@ -256,8 +258,8 @@ func (p *pair) try(r *rapid.T, turn conversation.NewTurn, sessionID func(s *side
 	}
 }
 
-// queuedTurn draws one of the last eight turns that were queued. It returns the turn and its session's id; ok is false if there
-// is none.
+// queuedTurn draws a turn from the last eight turns that were queued. It returns the turn, and a function for the id of the
+// turn's session, because this id differs between the stores. ok is false if no turn was queued.
 func (p *pair) queuedTurn(r *rapid.T) (turn conversation.NewTurn, sessionID func(s *side) string, ok bool) {
 	if len(p.turns) == 0 {
 		return turn, nil, false
@@ -273,7 +275,9 @@ func (p *pair) queuedTurn(r *rapid.T) (turn conversation.NewTurn, sessionID func
 func (p *pair) retry(r *rapid.T) {
 	if turn, sessionID, ok := p.queuedTurn(r); ok {
 		for _, s := range p.stores {
-			for _, key := range s.keys { // if a turn is live, Redis returns it again to its waiter, which the embedded store does not
+			// If the turn is live already, Redis returns the turn again, and the embedded store does not. So the test skips
+			// sessions with a live reply.
+			for _, key := range s.keys {
 				if key.SessionID == sessionID(s) {
 					if session, err := s.store.Session(p.t.Context(), p.owner, key.SessionID); err == nil && session.LiveReply != "" {
 						return
@@ -297,7 +301,8 @@ func (p *pair) endLive(r *rapid.T) { p.endOne(r, max(0, len(p.stores[0].keys)-3)
 
 func (p *pair) end(r *rapid.T) { p.endOne(r, 0, rapid.Int64Range(-1, 1).Draw(r, "fence")) }
 
-// endOne ends a random turn with an index of at least first. It adds fence to the turn's fencing token, so that 0 is valid.
+// endOne ends a random turn of keys[first:]. It adds fence to the turn's fencing token: 0 keeps the token, any other number makes
+// it wrong.
 func (p *pair) endOne(r *rapid.T, first int, fence int64) {
 	if len(p.stores[0].keys) == 0 {
 		return
@@ -327,7 +332,7 @@ func (p *pair) journal(r *rapid.T) {
 	})
 }
 
-// vectors sets vectors for random messages, which may be removed or belong to another session.
+// vectors sets vectors for random messages. A message may have been removed or belong to another session.
 func (p *pair) vectors(r *rapid.T) {
 	sessionID := p.aSession(r)
 	var replies []func(*side) string

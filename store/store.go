@@ -18,7 +18,7 @@ import (
 // ErrInUse means that another process, usually a running server, has the embedded store open.
 var ErrInUse = embedded.ErrInUse
 
-// Backend is an open store. Its fields are the interfaces that the store's users declare.
+// Backend is an open store. Packages conversation and auth, which use the store, declare the interfaces of its fields.
 type Backend struct {
 	Name         string // URL without user, password and query
 	Conversation conversation.Store
@@ -30,8 +30,8 @@ type Backend struct {
 	close func() error
 }
 
-// Open opens the store at url: file:PATH, or a URL for redis.Open. The store logs errors that it cannot return to a caller to
-// log, which may be nil.
+// Open opens the store at url: file:PATH, or a URL for redis.Open. log receives a warning if Redis evicts keys, and the errors
+// that the embedded store cannot return to a caller. If log is nil, the store discards this warning and these errors.
 func Open(ctx context.Context, url string, log *slog.Logger) (*Backend, error) {
 	scheme, rest, _ := strings.Cut(url, ":")
 	transport, _, _ := strings.Cut(scheme, "+")
@@ -46,7 +46,7 @@ func Open(ctx context.Context, url string, log *slog.Logger) (*Backend, error) {
 	}
 }
 
-// publicURL returns a URL of Redis without its user, password and query.
+// publicURL removes the user, the password and the query from a Redis URL.
 func publicURL(url string) string {
 	scheme, rest, _ := strings.Cut(url, "://")
 	rest, _, _ = strings.Cut(rest, "?")
@@ -64,8 +64,8 @@ func openRedis(ctx context.Context, url string, log *slog.Logger) (*Backend, err
 	return &Backend{Name: publicURL(url), Conversation: s, Nodes: s, Keys: s, Tickets: s, ping: s.Ping, close: s.Close}, nil
 }
 
-// Exists returns an error if url names an embedded store whose file does not exist. For Redis URLs it returns nil without a
-// check.
+// Exists returns an error if url is a file: URL and is malformed, or if its file does not exist. For other URLs it returns nil
+// without a check.
 func Exists(url string) error {
 	scheme, rest, _ := strings.Cut(url, ":")
 	if scheme != "file" {
@@ -81,7 +81,7 @@ func Exists(url string) error {
 	return nil
 }
 
-// pathOf returns the path in the part of a file: URL after the scheme.
+// pathOf returns the path of the store's file. path is the part of a file: URL after the colon.
 func pathOf(path string) (string, error) {
 	if rest, isURL := strings.CutPrefix(path, "//"); isURL {
 		if path = rest; !strings.HasPrefix(path, "/") {
@@ -106,8 +106,8 @@ func openFile(rest string, log *slog.Logger) (*Backend, error) {
 	return &Backend{Name: "file:" + rest, Conversation: s, Keys: s, Tickets: auth.NewTicketMemory(), ping: s.Ping, close: s.Close}, nil
 }
 
-// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read or written. It may be called from any
-// goroutine.
+// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read, or is known to refuse writes. It may
+// be called from any goroutine.
 func (b *Backend) Ping(ctx context.Context) error { return b.ping(ctx) }
 
 // Close waits for pending writes and closes the store. Later calls fail.

@@ -53,7 +53,7 @@ func TestOpen_Failure_ErrorWithoutSecret(t *testing.T) {
 	}
 }
 
-func TestPublicURL_NoSecret(t *testing.T) {
+func TestPublicURL_OmitsUserPasswordAndQuery(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://host:6379/1":                                       "redis://host:6379/1",
 		"redis://user:s%40:cret@host":                               "redis://host",
@@ -80,7 +80,7 @@ func TestOpen_EvictingRedis_LogsWarning(t *testing.T) {
 		}
 		evicts := policy != "noeviction" && memory != "0"
 		if warned := strings.Contains(log.String(), "maxmemory-policy="+policy); warned != evicts {
-			t.Errorf("%s with %s of memory: the log is %q", policy, memory, log.String())
+			t.Errorf("policy %s, maxmemory %s: the log is %q, want a warning: %t", policy, memory, log.String(), evicts)
 		}
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"parley/web/browsertest"
 )
 
-// harness is an HTML page that contains only a message log, with the styles of the real page. Functions of testdata/harness.mjs
-// fill the log. harnessHandler serves it with the page's content security policy.
+// harness is an HTML page that contains only a message log, with the styles of the real page. The functions in
+// testdata/harness.mjs fill the log. harnessHandler serves the harness with the content security policy of the real page.
 const harness = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Harness</title>
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"><link rel="icon" href="/static/icon.svg">
 <link rel="stylesheet" href="/static/style.css"><link rel="stylesheet" href="/static/markdown.css">
@@ -32,8 +32,8 @@ const timeout = browsertest.Timeout
 // TestMain closes the browser that the tests share.
 func TestMain(m *testing.M) { os.Exit(browsertest.Run(m)) }
 
-// inBrowser is a Chromium tab that shows the harness. At its end, the test fails if the page wrote to its console, violated its
-// policy or sent a request to another origin.
+// inBrowser is a Chromium tab that shows the harness. When the test ends, it fails if the harness wrote to the console, violated
+// the content security policy or sent a request to another origin.
 type inBrowser struct {
 	t   *testing.T
 	ctx context.Context
@@ -75,7 +75,7 @@ func harnessHandler() http.Handler {
 	return mux
 }
 
-// record adds the complaint in an event, if there is one. A request to a URL outside origin is a complaint too.
+// record adds a complaint if an event reports a problem or a request to a URL outside origin.
 func (b *inBrowser) record(origin string, event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,7 +125,7 @@ func report[T any](b *inBrowser, expression string) (value T) {
 	return value
 }
 
-// until waits until an expression in the page is true.
+// until waits until an expression in the page is true. After the timeout, the test fails.
 func (b *inBrowser) until(expression string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, timeout)

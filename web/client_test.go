@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// TestJavaScript_AllScriptsPass runs testdata/*.test.mjs in node. They test the client with a fake server and a fake clock, and
-// the page's modules that need no browser. Without node the test is skipped, or fails if CI=true.
+// TestJavaScript_AllScriptsPass runs testdata/*.test.mjs in node. These scripts test the client with a fake server and a fake
+// clock. They also test the modules of the page that need no browser. Without node the test is skipped, or fails if CI=true.
 func TestJavaScript_AllScriptsPass(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("node is not installed, and CI=true forbids leaving tests out: apt-get install nodejs")
+			t.Fatal("node is not installed; with CI=true no test may be skipped: apt-get install nodejs")
 		}
-		t.Skip("LEFT OUT: node is not installed (apt-get install nodejs)")
+		t.Skip("node is not installed: apt-get install nodejs")
 	}
 	scripts, err := filepath.Glob("testdata/*.test.mjs")
 	if err != nil || len(scripts) == 0 {

@@ -17,7 +17,7 @@ type File struct {
 	contentType string
 	hash        string
 	content     []byte
-	gzipped     func() []byte // returns content after compress, which runs on first use
+	gzipped     func() []byte // returns compress(content), computed on first use
 }
 
 // NewFile returns a File that serves content. The caller must not change content afterwards.
@@ -45,9 +45,9 @@ func compress(content []byte) []byte {
 	return packed.Bytes()
 }
 
-// ServeHTTP implements http.Handler for GET and HEAD. It sends gzip to clients that accept it, with an ETag of its own. Caches
-// must revalidate (no-cache), so that browsers get the files of a new server version at once. Range requests get the plain
-// content, because a part of a gzip stream is useless.
+// ServeHTTP implements http.Handler for GET and HEAD. A client that accepts gzip gets the compressed content, which has its own
+// ETag. Caches must revalidate (no-cache), so that browsers get the files of a new server version at once. Range requests get the
+// plain content, because a client cannot decompress a part of a gzip stream.
 func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header, content, etag := w.Header(), f.content, `"`+f.hash+`"`
 	header.Set("Content-Type", f.contentType)
@@ -64,8 +64,8 @@ func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
 
-// acceptsGzip reports whether the Accept-Encoding headers (RFC 9110, section 12.5.3) accept gzip with at least the weight of
-// plain content. An item with an invalid weight has weight 0.
+// acceptsGzip reports whether the Accept-Encoding headers (RFC 9110, section 12.5.3) give gzip a weight above 0 that is not lower
+// than the weight of plain content. An item with an invalid weight has weight 0.
 func acceptsGzip(fields []string) bool {
 	const absent = -1.0
 	weights := map[string]float64{"gzip": absent, "*": absent, "identity": absent}
@@ -83,7 +83,7 @@ func acceptsGzip(fields []string) bool {
 	return gzipped > 0 && gzipped >= weights["identity"]
 }
 
-// weight returns the q value of an item: 1 without a parameter, 0 if the parameter is invalid.
+// weight parses the parameter of an item, for example "q=0.5". It returns 1 for "" and 0 for an invalid parameter.
 func weight(parameter string) float64 {
 	name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
 	if name == "" {

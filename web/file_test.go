@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-func TestAcceptsGzip_NotLessThanPlain(t *testing.T) {
+func TestAcceptsGzip_TrueIfWeightAtLeastThatOfPlain(t *testing.T) {
 	for accept, want := range map[string]bool{
 		"":                                false,
 		"gzip":                            true,
@@ -42,7 +42,7 @@ func TestAcceptsGzip_NotLessThanPlain(t *testing.T) {
 		",,;;=,gzip":                      true,
 	} {
 		if got := acceptsGzip([]string{accept}); got != want {
-			t.Errorf("%q: %v", accept, got)
+			t.Errorf("Accept-Encoding %q: accepts gzip is %v, want %v", accept, got, want)
 		}
 	}
 	if !acceptsGzip([]string{"br", "gzip"}) || acceptsGzip([]string{"gzip", "gzip;q=0"}) || acceptsGzip(nil) {
@@ -59,41 +59,41 @@ func TestFile_GzipAndPlain_DifferentETags(t *testing.T) {
 	}
 	unpacked, err := io.ReadAll(reader)
 	if err != nil || !bytes.Equal(unpacked, plain.Body.Bytes()) {
-		t.Errorf("%d bytes unpacked, want %d: %v", len(unpacked), plain.Body.Len(), err)
+		t.Errorf("the gzip content has %d bytes after decompression, want %d: %v", len(unpacked), plain.Body.Len(), err)
 	}
 	if e := packed.Header().Get("Content-Encoding"); e != "gzip" || plain.Header().Get("Content-Encoding") != "" {
-		t.Errorf("Content-Encoding %q and %q", e, plain.Header().Get("Content-Encoding"))
+		t.Errorf("Content-Encoding is %q with gzip and %q without, want gzip and none", e, plain.Header().Get("Content-Encoding"))
 	}
-	own, other := packed.Header().Get("ETag"), plain.Header().Get("ETag")
-	if own == other || own == "" {
-		t.Errorf("the ETags are %s and %s", own, other)
+	gzipTag, plainTag := packed.Header().Get("ETag"), plain.Header().Get("ETag")
+	if gzipTag == plainTag || gzipTag == "" {
+		t.Errorf("the ETags are %s with gzip and %s without, want two different ones", gzipTag, plainTag)
 	}
 	for name, c := range map[string]struct {
 		method, accept, match string
 		status                int
 	}{
-		"gzip, its own tag":          {"GET", "gzip", own, 304},
-		"gzip, its tag among others": {"GET", "gzip", `"x", ` + own, 304},
-		"gzip, tag of the plain one": {"GET", "gzip", other, 200},
-		"plain, tag of the gzip one": {"GET", "identity", own, 200},
-		"plain, its own tag":         {"GET", "identity", other, 304},
-		"HEAD, tag of the plain one": {"HEAD", "gzip", other, 200},
-		"HEAD, its own tag":          {"HEAD", "gzip", own, 304},
+		"gzip, ETag of gzip":           {"GET", "gzip", gzipTag, 304},
+		"gzip, two ETags, one of gzip": {"GET", "gzip", `"x", ` + gzipTag, 304},
+		"gzip, ETag of plain":          {"GET", "gzip", plainTag, 200},
+		"plain, ETag of gzip":          {"GET", "identity", gzipTag, 200},
+		"plain, ETag of plain":         {"GET", "identity", plainTag, 304},
+		"HEAD for gzip, ETag of plain": {"HEAD", "gzip", plainTag, 200},
+		"HEAD for gzip, ETag of gzip":  {"HEAD", "gzip", gzipTag, 304},
 	} {
 		w := get(t, c.method, target, "Accept-Encoding", c.accept, "If-None-Match", c.match)
 		if w.Code != c.status || w.Header().Get("Vary") != "Accept-Encoding" || w.Header().Get("Cache-Control") != "no-cache" {
-			t.Errorf("%s: %d %v", name, w.Code, w.Header())
+			t.Errorf("%s: status %d, headers %v, want status %d", name, w.Code, w.Header(), c.status)
 		}
 		if empty := w.Body.Len() == 0; empty != (c.status == 304 || c.method == "HEAD") {
-			t.Errorf("%s: %d bytes", name, w.Body.Len())
+			t.Errorf("%s: the body has %d bytes", name, w.Body.Len())
 		}
 	}
 	part := get(t, "GET", target, "Accept-Encoding", "gzip", "Range", "bytes=3-12")
 	if part.Code != http.StatusPartialContent || part.Body.String() != plain.Body.String()[3:13] || part.Header().Get("Content-Encoding") != "" {
-		t.Errorf("range: %d %q %v", part.Code, part.Body, part.Header())
+		t.Errorf("range: status %d, body %q, headers %v", part.Code, part.Body, part.Header())
 	}
-	if w := get(t, "GET", target, "Accept-Encoding", "gzip", "Range", "bytes=0-1", "If-Range", own); w.Code != http.StatusOK || w.Body.Len() != plain.Body.Len() {
-		t.Errorf("range of the gzip tag: %d, %d bytes", w.Code, w.Body.Len())
+	if w := get(t, "GET", target, "Accept-Encoding", "gzip", "Range", "bytes=0-1", "If-Range", gzipTag); w.Code != http.StatusOK || w.Body.Len() != plain.Body.Len() {
+		t.Errorf("range with the ETag of gzip in If-Range: status %d, %d bytes, want the whole file", w.Code, w.Body.Len())
 	}
 }
 
@@ -121,7 +121,7 @@ func TestPage_FirstLoad_WithinBudget(t *testing.T) {
 	}
 }
 
-// load adds the compressed sizes of target and of all files that a browser loads because of it.
+// load adds the compressed size of target to loaded, and the sizes of all files that a browser loads because of target.
 func load(t *testing.T, target string, loaded map[string]int) {
 	t.Helper()
 	if _, seen := loaded[target]; seen {
@@ -129,7 +129,7 @@ func load(t *testing.T, target string, loaded map[string]int) {
 	}
 	plain, sent := get(t, "GET", target), get(t, "GET", target, "Accept-Encoding", "gzip")
 	if plain.Code != http.StatusOK {
-		t.Errorf("%s: %d", target, plain.Code)
+		t.Errorf("%s: status %d", target, plain.Code)
 	}
 	loaded[target] = sent.Body.Len()
 	for _, next := range loads(target, plain.Header().Get("Content-Type"), plain.Body.String()) {
@@ -144,8 +144,8 @@ var (
 	urls     = regexp.MustCompile(`url\(\s*["']?([^"')]+)|@import\s+["']([^"']+)`)
 )
 
-// loads returns the paths of the files that a browser loads as soon as it has read a file: those named by elements of a document,
-// static imports of a script, or imports and URLs of a style sheet.
+// loads returns the paths of the files that a browser loads as soon as it has read content. HTML names them in elements, a script
+// in static imports, and a style sheet in imports and URLs.
 func loads(target, contentType, content string) (all []string) {
 	kind := map[string]*regexp.Regexp{"text/html": elements, "text/javascript": imports, "text/css": urls}[strings.Split(contentType, ";")[0]]
 	if kind == nil {

@@ -28,9 +28,9 @@ func TestMarkdown_HostileText_SafeAndComplete(t *testing.T) {
 	}
 }
 
-// TestMarkdown_LongHostileText_LinearTime renders the long hostile texts at an eighth of their length and in full. Linear work
-// grows by a factor of 8, quadratic work by 64. The limit lies between them. The test fails only if a text exceeds the limit in
-// every attempt.
+// TestMarkdown_LongHostileText_LinearTime renders each long hostile text twice: an eighth of its length, and the whole. Linear
+// work takes 8 times as long for the whole text, quadratic work 64 times. The limit lies between these factors. The test fails
+// only if one text exceeds the limit in every attempt.
 func TestMarkdown_LongHostileText_LinearTime(t *testing.T) {
 	const limit, attempts = 40, 4
 	b := openHarness(t)
@@ -51,7 +51,7 @@ func TestMarkdown_LongHostileText_LinearTime(t *testing.T) {
 	}
 	for name, growth := range best {
 		if growth > limit {
-			t.Errorf("%s: 8 times the text took %.0f times as long, want at most %d", name, growth, limit)
+			t.Errorf("%s: the whole text took %.0f times as long as an eighth of it, want at most %d times", name, growth, limit)
 		}
 	}
 }
@@ -59,11 +59,11 @@ func TestMarkdown_LongHostileText_LinearTime(t *testing.T) {
 func TestMarkdown_Links_OnlySafeAddresses(t *testing.T) {
 	b := openHarness(t)
 	for _, wrong := range report[[]json.RawMessage](b, `tests.links()`) {
-		t.Errorf("[address, wanted href]: %s", wrong)
+		t.Errorf("a link has another href than the second of [address, expected href]: %s", wrong)
 	}
 }
 
-func TestMarkdown_RandomText_SameInPieces(t *testing.T) {
+func TestMarkdown_RandomText_PiecesGiveSameHTML(t *testing.T) {
 	b := openHarness(t)
 	for _, wrong := range report[[]string](b, `tests.random(1500, 20261121)`) {
 		t.Error(wrong)
@@ -111,9 +111,8 @@ func TestMarkdown_Syntax_BecomesElements(t *testing.T) {
 	}
 }
 
-// TestLog_LinearTime measures the script time for a small and a large input, each as the best of three attempts. Linear work
-// grows by a factor of 8, like the size, and quadratic work by 64. The limit lies between them, at 32. The times themselves are
-// only logged.
+// TestLog_LinearTime compares the script times for a small input and for an input of 8 times its size. Each time is the shortest
+// of three attempts. Linear work takes 8 times as long for the large input, quadratic work 64 times. The limit is 32 times.
 func TestLog_LinearTime(t *testing.T) {
 	const ratio, margin, attempts = 8, 4, 3
 	b := openHarness(t)
@@ -139,7 +138,7 @@ func TestLog_LinearTime(t *testing.T) {
 		{"200 KB of Markdown", `tests.history(1, 25_000)`, `tests.history(1, 200_000)`},
 	} {
 		if growth := best(c.large) / best(c.small); growth > ratio*margin {
-			t.Errorf("%s: %d times the size took %.0f times as long, want at most %d", c.name, ratio, growth, ratio*margin)
+			t.Errorf("%s: %d times the size took %.0f times as long, want at most %d times", c.name, ratio, growth, ratio*margin)
 		}
 	}
 }
@@ -147,12 +146,12 @@ func TestLog_LinearTime(t *testing.T) {
 func TestLog(t *testing.T) {
 	b := openHarness(t)
 	for name, expression := range map[string]string{
-		"end of a reply replaces no nodes":       `tests.ends()`,
-		"prose appears at once, users' text raw": `tests.prose()`,
-		"one write a frame, none lost if hidden": `tests.hidden()`,
-		"scrolling up stops following the end":   `tests.jump()`,
-		"older messages do not move the view":    `tests.prepend()`,
-		"buttons copy and match the status":      `tests.actions()`,
+		"the end of a reply replaces no nodes":            `tests.ends()`,
+		"prose appears at once, user text as plain text":  `tests.prose()`,
+		"one write per frame; a hidden tab loses no text": `tests.hidden()`,
+		"scrolling up stops following the end":            `tests.jump()`,
+		"older messages do not move the view":             `tests.prepend()`,
+		"buttons copy the source and match the status":    `tests.actions()`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, wrong := range report[[]string](b, expression) {
@@ -190,7 +189,7 @@ const reply = "# A reply, rendered while it is written\n\n" +
 	"```json\n{\"type\": \"message.delta\", \"offset\": 120, \"recovered\": true, \"cursor\": null}\n```\n\n" +
 	"#### Smaller still\n\nA formula \\(e^{i\\pi} = -1\\), an ~~old~~ idea, and a [link that is none](javascript:alert).\n\n---\n\nThat is all."
 
-// TestReply_ReadableAndWithinWidth also writes screenshots to the folder $PARLEY_SCREENSHOTS, if it is set.
+// TestReply_ReadableAndWithinWidth also writes screenshots to the folder $PARLEY_SCREENSHOTS, if that variable is set.
 func TestReply_ReadableAndWithinWidth(t *testing.T) {
 	b := openHarness(t)
 	quoted, _ := json.Marshal(reply)
@@ -202,10 +201,10 @@ func TestReply_ReadableAndWithinWidth(t *testing.T) {
 				Ratio float64
 				What  string
 			}](b, `tests.contrast()`); least.Ratio < 4.5 {
-				t.Errorf("%s: %s has a contrast of %.2f", scheme, least.What, least.Ratio)
+				t.Errorf("%s: %s has a contrast of %.2f, want at least 4.5", scheme, least.What, least.Ratio)
 			}
 			if wide := eval[string](b, `[...document.querySelectorAll(".text > *, .code, article")].filter((e) => e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1 && !e.matches(".table, pre")).map((e) => e.outerHTML.slice(0, 80)).join("\n")`); wide != "" {
-				t.Errorf("too wide for %d pixels: %s", width, wide)
+				t.Errorf("these elements are too wide for a tab of %d pixels: %s", width, wide)
 			}
 			photograph(b, fmt.Sprintf("reply-%s-%d", scheme, width))
 		}

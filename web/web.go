@@ -16,8 +16,8 @@ var embedded embed.FS
 const ContentSecurityPolicy = "default-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Guard sets the security headers of a response that a browser displays: ContentSecurityPolicy, no guessing of content types, no
-// referrer, and no access for windows of other origins.
+// Guard sets the security headers of a response that a browser displays. They set ContentSecurityPolicy and forbid three things:
+// guessing the content type, sending a referrer, and access by windows of other origins.
 func Guard(header http.Header) {
 	header.Set("Content-Security-Policy", ContentSecurityPolicy)
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -25,7 +25,7 @@ func Guard(header http.Header) {
 	header.Set("X-Content-Type-Options", "nosniff")
 }
 
-// Files returns the files that are served under /static. client.js is at the root.
+// Files returns the files that are served under /static, without the folder static in their paths.
 func Files() fs.FS {
 	files, err := fs.Sub(embedded, "static")
 	if err != nil {
@@ -46,7 +46,8 @@ func Guides() fs.FS {
 // page is the file that is served at /.
 const page = "index.html"
 
-// types has the content type of each embedded extension. Package mime would depend on the machine's tables.
+// types maps the extension of each embedded file to its content type. Package mime is not used, because it also reads tables of
+// the machine.
 var types = map[string]string{
 	"":      "text/plain; charset=utf-8", // licences
 	".css":  "text/css; charset=utf-8",
@@ -59,7 +60,8 @@ var types = map[string]string{
 
 // Options configure the page.
 type Options struct {
-	// Simulated: the server uses the simulated model. The page then says so, and the failure simulator offers the model's commands.
+	// Simulated is true if the server uses the simulated model. The page then shows this, and its failure simulator offers the
+	// commands of the simulated model.
 	Simulated bool
 }
 
@@ -87,7 +89,7 @@ func Handler(options Options) Page {
 }
 
 // Page serves the page at / and its files under /static/, for GET and HEAD. Other paths get 404 and other methods 405, in plain
-// text; a server with another error format calls Has first. Page is safe for concurrent use.
+// text. A server with another error format must call Has first. Page is safe for concurrent use.
 type Page map[string]*File
 
 // Has reports whether Page serves a file at path.

@@ -59,7 +59,7 @@ func TestHandler_EachFile_TypeAndSecurityHeaders(t *testing.T) {
 	for target, contentType := range want {
 		w := get(t, "GET", target)
 		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != contentType || w.Body.Len() == 0 {
-			t.Errorf("%s: %d %q, %d bytes", target, w.Code, w.Header().Get("Content-Type"), w.Body.Len())
+			t.Errorf("%s: status %d, type %q, %d bytes; want a file of type %q", target, w.Code, w.Header().Get("Content-Type"), w.Body.Len(), contentType)
 		}
 		for name, value := range map[string]string{
 			"Content-Security-Policy": ContentSecurityPolicy,
@@ -87,23 +87,23 @@ func TestHandler_EveryFileHasType(t *testing.T) {
 func TestHandler_MatchingETag_NotModified(t *testing.T) {
 	etag := get(t, "GET", "/").Header().Get("ETag")
 	if w := get(t, "GET", "/", "If-None-Match", etag); w.Code != http.StatusNotModified || w.Body.Len() != 0 {
-		t.Errorf("with its ETag: %d, %d bytes", w.Code, w.Body.Len())
+		t.Errorf("with the ETag of the page: status %d, %d bytes, want 304 without a body", w.Code, w.Body.Len())
 	}
 	if w := get(t, "GET", "/", "If-None-Match", `"another"`); w.Code != http.StatusOK {
-		t.Errorf("with another ETag: %d", w.Code)
+		t.Errorf("with another ETag: status %d, want 200", w.Code)
 	}
 	if other := get(t, "GET", "/static/page.js").Header().Get("ETag"); other == etag || other == "" {
-		t.Errorf("two files have the ETags %q and %q", etag, other)
+		t.Errorf("two files have the ETags %q and %q, want different ones", etag, other)
 	}
 }
 
 func TestHandler_OtherMethods_NotAllowed(t *testing.T) {
 	if w := get(t, "HEAD", "/"); w.Code != http.StatusOK || w.Body.Len() != 0 || w.Header().Get("Content-Length") == "" {
-		t.Errorf("HEAD: %d, %d bytes, Content-Length %q", w.Code, w.Body.Len(), w.Header().Get("Content-Length"))
+		t.Errorf("HEAD: status %d, %d bytes, Content-Length %q", w.Code, w.Body.Len(), w.Header().Get("Content-Length"))
 	}
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS"} {
 		if w := get(t, method, "/"); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
-			t.Errorf("%s: %d, Allow %q", method, w.Code, w.Header().Get("Allow"))
+			t.Errorf("%s: status %d, Allow %q, want 405 with \"GET, HEAD\"", method, w.Code, w.Header().Get("Allow"))
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestHandler_SimulatedModel_MarkedInPage(t *testing.T) {
 		w := httptest.NewRecorder()
 		Handler(Options{Simulated: simulated}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		if marked := strings.Contains(w.Body.String(), `<html data-model="simulated" lang="en">`); marked != simulated {
-			t.Errorf("simulated %v: the page has the attribute: %v", simulated, marked)
+			t.Errorf("with Simulated %v: the page has the attribute data-model: %v", simulated, marked)
 		}
 	}
 }
@@ -125,12 +125,13 @@ func TestHandler_UnknownPath_NotFound(t *testing.T) {
 	} {
 		w := get(t, "GET", target)
 		if w.Code != http.StatusNotFound || w.Header().Get("ETag") != "" || w.Header().Get("Content-Security-Policy") == "" {
-			t.Errorf("%s: %d, ETag %q", target, w.Code, w.Header().Get("ETag"))
+			t.Errorf("%s: status %d, ETag %q, want 404 with a content security policy", target, w.Code, w.Header().Get("ETag"))
 		}
 	}
 }
 
-// TestPage_ObeysPolicy finds markup that the content security policy forbids, and references to missing files, without a browser.
+// TestPage_ObeysPolicy searches index.html for markup that the content security policy forbids, and for references to missing
+// files. It needs no browser.
 func TestPage_ObeysPolicy(t *testing.T) {
 	document := get(t, "GET", "/").Body.String()
 	for what, pattern := range map[string]string{
@@ -156,7 +157,7 @@ func TestPage_ObeysPolicy(t *testing.T) {
 func TestFiles_NoExternalAddressOrMarkup(t *testing.T) {
 	comment := regexp.MustCompile(`(?m)(?:^|\s)//.*$|/\*(?s:.*?)\*/`)
 	external := regexp.MustCompile(`(?:https?:)?//[a-z0-9]|@import|\burl\(["']?[^)]`)
-	patterns := map[string]string{ // text in regular expressions of the highlighter, which load nothing
+	patterns := map[string]string{ // parts of the highlighter's regular expressions, which a browser does not load
 		"lib/@speed-highlight/core/dist/languages/css.js":  "url(?",
 		"lib/@speed-highlight/core/dist/languages/http.js": "@import",
 	}
@@ -171,7 +172,7 @@ func TestFiles_NoExternalAddressOrMarkup(t *testing.T) {
 			return // not loaded; it shows addresses as examples
 		}
 		if strings.HasPrefix(name, libraryFolder) {
-			code = content // minified: what looks like a comment may be a regular expression
+			code = content // minified: a text that looks like a comment may be a regular expression
 		}
 		if found := external.FindString(code); found != "" && found != patterns[name] {
 			t.Errorf("%s has an external address: %s", name, found)
@@ -182,7 +183,7 @@ func TestFiles_NoExternalAddressOrMarkup(t *testing.T) {
 	})
 }
 
-// TestDoc_ListsAllModules keeps the package comment complete.
+// TestDoc_ListsAllModules checks that the package comment names every script in static.
 func TestDoc_ListsAllModules(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {

@@ -32,11 +32,11 @@ func TestPage(t *testing.T) {
 		{"stop keeps the partial reply", pageStop},
 		{"lost connection resumes the reply", pageReconnect},
 		{"repeated connection loss leaves no gap", pageFlakyNetwork},
-		{"kill -9 leaves the reply interrupted", pageKill},
+		{"kill -9 of the server interrupts the reply", pageKill},
 		{"restored backup replaces the shown history", pageRestoredBackup},
 		{"drain completes the reply, then page reconnects", pageDrain},
 		{"wrong key is refused and not stored", pageWrongKey},
-		{"key in the address asks before it replaces", pageSecondKey},
+		{"key in the address replaces another if confirmed", pageSecondKey},
 		{"without a model server the reply is simulated", pageSimulatedModel},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestPage(t *testing.T) {
 }
 
 // openPage opens the page with the admin key in a new browser profile. address is the URL of a server, or of a proxy in front of
-// it.
+// a server.
 func openPage(t *testing.T, browser context.Context, address string) *tab {
 	t.Helper()
 	b := openTab(t, browser, address, chromedp.WithNewBrowserContext())
@@ -157,7 +157,7 @@ func pageStop(t *testing.T, browser context.Context) {
 	}
 	b.photograph("stopped")
 
-	// A stopped reply can be retried, and its message edited.
+	// The user can retry a stopped reply, edit its message, or send the message again.
 	press := func(status, label string) {
 		b.until(fmt.Sprintf(`((button) => button && (button.click(), true))([...document.querySelectorAll('article%s .actions button')]
 			.findLast((button) => button.textContent === %q))`, status, label))
@@ -209,11 +209,11 @@ func pageFlakyNetwork(t *testing.T, browser context.Context) {
 	b := openPage(t, browser, proxy.url)
 	b.allowedErrors = networkErrors
 	proxy.makeFlaky(rand.New(rand.NewPCG(1, 2)))
-	proxy.cut() // all connections after this one are cut early
+	proxy.cut() // the page connects again, and the proxy cuts each of its new connections early
 	proxy.connect(p)
 	b.untilChip("live", "resumed")
 	b.say(fmt.Sprintf("say %d words", n))
-	b.untilReply("streaming", words(n-50)) // before the terminal frame, which would hide a gap
+	b.untilReply("streaming", words(n-50)) // checked before the terminal frame, which would hide a gap
 	model.allow(n)
 	if text := checkReply(b, p, "completed"); text != words(n) {
 		t.Errorf("the reply has %d bytes, not %d", len(text), len(words(n)))
@@ -343,7 +343,8 @@ func pageSecondKey(t *testing.T, browser context.Context) {
 		b.untilChip("live")
 		b.until(fmt.Sprintf(`sessionStorage["parley.key"] === %q`, answer.key))
 	}
-	// The last session of this browser may belong to another account. The address does not name it, so no error is shown.
+	// The session that the browser remembers may belong to another account. The address does not name that session, so the page
+	// must show no error.
 	eval[bool](b, `(localStorage["parley.session"] = "session_0000000000000000") !== ""`)
 	b.allowedErrors = regexp.MustCompile(`status of 404`)
 	b.do(chromedp.Navigate(p.url + "/"))

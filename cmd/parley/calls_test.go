@@ -44,7 +44,7 @@ func encode(value any) string {
 	return string(text)
 }
 
-// fixture is a session for one snippet: it has one completed turn and, if the snippet needs one, a streaming reply.
+// fixture holds a session for one snippet. The session has a completed turn and, if the snippet needs one, a streaming reply.
 type fixture struct {
 	p                        *process
 	session, message, cursor string
@@ -185,7 +185,7 @@ func (s fixture) cancelled() error {
 	return nil
 }
 
-// newFixture creates a fixture. The model stops each reply after held words, so a longer reply keeps streaming.
+// newFixture creates a fixture. The model pauses each reply after held words, so a longer reply keeps streaming.
 func newFixture(p *process, model *wordsModel, live bool) fixture {
 	session := p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"})["sessionId"].(string)
 	model.allow(held)
@@ -208,8 +208,8 @@ type snippetRun struct {
 // highLimits raises the rate limits, because the tests send requests without pauses.
 const highLimits = `PARLEY_TIERS={"pro":{"requestsPerMinute":10000,"tokensPerMinute":10000000}}`
 
-// The test runs every snippet of the inspector against a real server: curl in a shell, JavaScript in Node with the client.js that
-// the server delivers, Go in its own module.
+// The test runs every snippet of the inspector against a real server. curl runs in a shell, JavaScript runs in Node with the
+// client.js of the server, and Go runs in its own module.
 func TestSnippets_Run_ExpectedOutputAndEffect(t *testing.T) {
 	t.Parallel()
 	needs(t, "node", "curl", "go", "sh")
@@ -351,9 +351,9 @@ var (
 	moduleLine      = regexp.MustCompile(`(?m)^module .*$`)
 )
 
-// build writes the snippets to files. The Go snippets share a module that replaces parley by this checkout; build vets,
-// format-checks and compiles them. The JavaScript snippets need client.js: build downloads it with the curl command in their
-// first comment.
+// build writes the snippets to files. The Go snippets share a module that replaces parley by this checkout. build vets,
+// format-checks and compiles the Go snippets. The JavaScript snippets need client.js, which build downloads with the curl command
+// in their first comment.
 func (s *workspace) build(runs []*snippetRun) {
 	s.t.Helper()
 	root, err := filepath.Abs("../..")
@@ -396,7 +396,7 @@ func (s *workspace) build(runs []*snippetRun) {
 
 func (s *workspace) name(i int) string { return "run" + strconv.Itoa(i) }
 
-// command returns the command that runs snippet i. Its environment has the key as $KEY.
+// command returns the command that runs snippet i. Its environment has the API key as $KEY.
 func (s *workspace) command(i int, run *snippetRun) *exec.Cmd {
 	command := map[string]*exec.Cmd{
 		"curl":       exec.Command("sh", s.name(i)+".sh"),

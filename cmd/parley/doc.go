@@ -5,34 +5,37 @@
 //	parley version    print the version
 //
 // This package reads flags and environment variables, wires the other packages together, and starts and drains them. It is the
-// only one that reads configuration: the others get small Options structs.
+// only package that reads configuration: the others get small Options structs.
 //
 // # Start
 //
-// serve starts in this order. A mistake in the configuration stops it before it changes anything, and no request arrives before
-// the service is ready:
+// serve starts in this order. A mistake in the configuration ends serve before it changes anything. No request arrives before the
+// service is ready:
 //
-//  1. Check the flags. Every flag has an environment variable; an error names both, and never repeats a value that may hold a
-//     secret.
-//  2. Choose the model: the configured one, or the first that a local server (Ollama, llama.cpp) lists, or the simulated one,
-//     which is labelled as simulated everywhere. If --model and the URL or key of an API are set, the server need not run yet.
+//  1. Check the flags. Every flag has an environment variable. An error names the flag and the variable, and never repeats a
+//     value that may hold a secret.
+//  2. Choose the model: the configured model, or the first model that a local server (Ollama, llama.cpp) lists, or the simulated
+//     model. The simulated model is labelled as simulated everywhere. If --model and the URL or key of an API are set, the model
+//     server need not run yet.
 //  3. Open the store. The embedded store is locked by one process; Redis is shared by any number of nodes.
-//  4. Start the conversation service. With the embedded store it ends the orphans of a crash before the first request.
-//  5. Listen, and only then create the first admin key: a start that fails must not create a key whose secret was never shown.
+//  4. Start the conversation service. With the embedded store, the service ends the orphans of a crash before the first request.
+//  5. Listen, and only then create the first admin key. A start that fails must not create a key, because nobody would see its
+//     secret.
 //  6. Print the address of the page, the store, the model, and the key if one was created. Logs go to standard error.
 //
 // # Drain
 //
-// SIGTERM and SIGINT drain the server. Every deployment drains it:
+// SIGTERM and SIGINT drain the server. Every deployment drains the server, in these steps:
 //
 //  1. /readyz answers 503, so that load balancers stop sending; new sends get 503 with Retry-After. Reading still works.
-//  2. WebSockets get a draining frame. Each is closed with 1012 as soon as none of its sessions has a live reply.
-//  3. Live replies have --drain-timeout (30 s) to end. Then they end as interrupted, with their text.
+//  2. WebSockets get a draining frame. The server closes a WebSocket with 1012 as soon as no session of the WebSocket has a live
+//     reply.
+//  3. Live replies have --drain-timeout (30 s) to complete. After that, the server ends them as interrupted, with their text.
 //  4. Sockets stay flushTimeout (2 s) longer, so that viewers see how the replies ended.
-//  5. Pending responses have flushTimeout to be written. Then the listener, the key cache and the store close.
+//  5. The listener closes, and the server has flushTimeout to write pending responses. Then the key cache and the store close.
 //
-// A second signal ends the process at once, like a crash: the store stays consistent. The next start, or another node, ends the
-// live replies as interrupted.
+// A second signal ends the process at once, like a crash. The store stays consistent, and the next start, or another node, ends
+// the live replies as interrupted.
 //
 // # Exit codes
 //
@@ -43,14 +46,14 @@
 //
 // # Timings
 //
-// Constants in serve.go (headerTimeout, idleTimeout) limit how long a client may take to send its headers, and how long an idle
-// connection stays open. A response has no time limit, because a streamed reply may take any time. Instead, the model has
-// timeouts: --model-first-byte (120 s, because a local server may first have to load the model) and --model-stall (60 s between
-// bytes, because a model that is generating pauses for seconds, not for a minute).
+// Constants in serve.go limit the time that a client has to send its headers (headerTimeout), and the time that an idle
+// connection stays open (idleTimeout). A response has no time limit, because a streamed reply may take any time. Instead, the
+// model has two timeouts. --model-first-byte is 120 s, because a local server may first have to load the model. --model-stall is
+// 60 s between bytes, because a model that is generating pauses for seconds, not for a minute.
 //
 // # Tests
 //
-// The tests of this package run the real binary: one process, several on one Redis, or one with Chromium as its client. The first
-// test that needs the binary builds it. Under `make test` it has the race detector, and a test fails if its process reports a
-// race. No test sets an upper limit on a duration: every wait has a timeout that only a hang reaches.
+// The tests of this package run the real binary: one process, several processes on one Redis, or one process with Chromium as its
+// client. The first test that needs the binary builds it. Under `make test`, the binary has the race detector, and a test fails
+// if its process reports a race. No test sets an upper limit on a duration: every wait has a timeout that only a hang reaches.
 package main

@@ -23,10 +23,10 @@ type viewer struct {
 	t    *testing.T
 	conn *websocket.Conn
 	ctx  context.Context
-	text string // all deltas so far
+	text string // text of all deltas so far
 }
 
-// subscribe opens a WebSocket and subscribes to the session. With "" it does not subscribe.
+// subscribe opens a WebSocket and subscribes to the session. If session is "", it does not subscribe.
 func subscribe(t *testing.T, p *process, session string) *viewer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -73,7 +73,7 @@ func (w *viewer) next() (frame map[string]any, err error) {
 	return frame, nil
 }
 
-// until skips frames until one of the type kind arrives, and returns that one.
+// until skips frames until a frame of the type kind arrives, and returns that frame.
 func (w *viewer) until(kind string) map[string]any {
 	w.t.Helper()
 	for {
@@ -97,7 +97,7 @@ func (w *viewer) untilText(text string) {
 	}
 }
 
-// end reads until the server closes the socket, which must be with 1012. It returns the last frame.
+// end reads frames until the server closes the socket. The close code must be 1012. end returns the last frame.
 func (w *viewer) end() (last map[string]any) {
 	w.t.Helper()
 	for {
@@ -130,8 +130,8 @@ func send(p *process, session string) <-chan response {
 	return result
 }
 
-// scene is a server whose model pauses in the middle of a reply. A caller waits for the whole reply, and a viewer has received
-// its text so far.
+// scene is a server with a model that pauses in the middle of a reply. A caller waits for the whole reply, and a viewer has
+// received the text so far.
 type scene struct {
 	*process
 	dir     string
@@ -267,8 +267,8 @@ func TestDrain_SecondSignal_KillsProcess(t *testing.T) {
 	}
 }
 
-// A client that no longer reads does not reply to a close frame. The server waits a few seconds for it, not the whole drain
-// timeout.
+// A client that no longer reads does not acknowledge a close frame. The server waits a few seconds for the acknowledgement, not
+// the whole drain timeout.
 func TestDrain_SilentClient_ExitsBeforeTimeout(t *testing.T) {
 	t.Parallel()
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey, "PARLEY_DRAIN_TIMEOUT=1h")
@@ -279,7 +279,7 @@ func TestDrain_SilentClient_ExitsBeforeTimeout(t *testing.T) {
 	}
 }
 
-// An SSE stream is a pending request: the server serves it until the reply ends.
+// An SSE stream is a pending request, so the server serves the stream until the reply ends.
 func TestDrain_SSE_StreamsToTerminalEvent(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A client may send frames together with its handshake. net/http may then read them before the WebSocket code takes over the
-// connection: these bytes must not be lost.
+// A client may send frames together with its handshake. net/http may then read the frames before the WebSocket code takes over
+// the connection. These bytes must not be lost.
 func TestHandshake_FramesInSamePacket_AllAnswered(t *testing.T) {
 	t.Parallel()
 	p := serveIn(t, t.TempDir(), "PARLEY_ADMIN_KEY="+declaredKey)

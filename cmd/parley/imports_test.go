@@ -22,7 +22,7 @@ type allowedImports struct {
 }
 
 // packages lists, for each package, the packages of the repository that it may import. The lowest layer comes first, and a
-// package imports only lower ones. A new package needs a row: its position is a design decision.
+// package imports only packages of lower layers. A new package needs a row, and the position of the row is a design decision.
 var packages = []allowedImports{
 	{"stream", nil},
 	{"stream/openai", []string{"stream"}},
@@ -58,13 +58,14 @@ var packages = []allowedImports{
 	{"cmd/parley", []string{everything}},
 }
 
-// backend lists the packages whose interfaces or types the stores implement or use.
+// backend lists packages that store, the two stores and storetest may import. These packages define the interfaces that a store
+// implements, and the types that a store uses.
 var backend = []string{"stream", "auth", "auth/limit", "conversation", "conversation/window", "conversation/usage"}
 
 const everything = "*" // matches every package of the repository
 
-// onlyIn lists, for each third-party module, the packages that may import it. With the prefix testsOf, only the package's tests
-// may.
+// onlyIn lists, for each third-party module, the packages that may import it. The prefix testsOf means that only the tests of the
+// package may import the module.
 var onlyIn = map[string][]string{
 	"github.com/gin-gonic/gin":          {"server"},
 	"github.com/redis/go-redis":         {"store/redis"},
@@ -87,8 +88,8 @@ func TestImports_OnlyFromLowerLayers(t *testing.T) {
 	}
 }
 
-// Each test case is one source file: first the files that inspect must report, then the ones that it must accept.
-func TestImports_PlantedMistake_Reported(t *testing.T) {
+// Each test case is one source file: first the files that inspect must report, then the files that it must accept.
+func TestImportCheck_EachRule_ReportsViolationsOnly(t *testing.T) {
 	for name, test := range map[string]struct {
 		path, text string
 		want       string // part of the only complaint; "" for no complaint
@@ -195,7 +196,8 @@ func inspect(t *testing.T, files []source) (complaints []string) {
 
 func hasText(doc *ast.CommentGroup) bool { return doc != nil && strings.TrimSpace(doc.Text()) != "" }
 
-// forbidden returns the reason why the package name, or its tests, must not import the package imported; "" if it may.
+// forbidden returns the reason why the package name, or its tests, must not import the package imported. It returns "" if the
+// import is allowed.
 func forbidden(name, imported string, test bool) string {
 	who := name
 	if test {

@@ -25,7 +25,7 @@ func TestPageInteraction(t *testing.T) {
 		{"scrolling up stops following the reply", pageScrolling},
 		{"back and forward switch sessions", pageHistory},
 		{"forced colours and 200 % zoom stay usable", pageDisplaySettings},
-		{"Tab follows the layout and focus is visible", pageTabOrder},
+		{"Tab moves in visual order and shows the focus", pageTabOrder},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
 			t.Parallel()
@@ -50,7 +50,7 @@ func pageTyping(t *testing.T, browser context.Context) {
 	}, pressEnter)
 	b.until(is(`document.getElementById("text").value.trim()`, "say 2"))
 	if sent := eval[int](b, `document.querySelectorAll("article[data-role=user]").length`); sent != 1 {
-		t.Errorf("%d messages were sent", sent)
+		t.Errorf("%d messages were sent, want 1", sent)
 	}
 	b.do(func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 		_, err := chromedp.Call(ctx, input.InsertText, input.InsertTextParams{Text: "2"})
@@ -62,7 +62,7 @@ func pageTyping(t *testing.T, browser context.Context) {
 	b.untilReply("completed", words(2))
 }
 
-// distance is an expression: how many pixels the conversation is scrolled away from its end.
+// distance is an expression for the distance, in pixels, between the scroll position and the end of the conversation.
 const distance = `(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight)(document.getElementById("scroller"))`
 
 func pageScrolling(t *testing.T, browser context.Context) {
@@ -89,7 +89,7 @@ func pageScrolling(t *testing.T, browser context.Context) {
 	b.until(distance + ` < 2`)
 }
 
-// wheel turns the mouse wheel over the conversation by that many pixels; positive scrolls down.
+// wheel turns the mouse wheel over the conversation. by is in pixels; a positive number scrolls down.
 func wheel(by float64) chromedp.Action[chromedp.Void] {
 	return func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 		_, err := chromedp.Call(ctx, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseWheel, X: 600, Y: 300, DeltaX: 0.001, DeltaY: by})
@@ -140,7 +140,7 @@ func pageDisplaySettings(t *testing.T, browser context.Context) {
 	if moving := eval[int](b, `document.getAnimations().length`); moving > 0 {
 		t.Errorf("%d animations run despite reduced motion", moving)
 	}
-	for _, seen := range []string{"#chip", "[data-caret]"} { // these show their state only by a background colour
+	for _, seen := range []string{"#chip", "[data-caret]"} { // these elements show their state only by a background colour
 		if colour := eval[string](b, `getComputedStyle(document.querySelector("`+seen+`"), "`+map[string]string{"#chip": "::before", "[data-caret]": "::after"}[seen]+`").backgroundColor`); colour == "rgba(0, 0, 0, 0)" {
 			t.Errorf("%s is invisible with forced colours", seen)
 		}
@@ -148,10 +148,10 @@ func pageDisplaySettings(t *testing.T, browser context.Context) {
 	b.look("light", 500, 350)
 	b.photographAs("zoomed")
 	if wide := eval[int](b, `document.documentElement.scrollWidth`); wide > 500 {
-		t.Errorf("at 200 %% the page is %d pixels wide", wide)
+		t.Errorf("at 200 %% the page is %d pixels wide, want at most 500", wide)
 	}
 	if room := eval[float64](b, `document.getElementById("scroller").clientHeight`); room < 100 {
-		t.Errorf("at 200 %% the conversation has %v pixels", room)
+		t.Errorf("at 200 %% the conversation is %v pixels high, want at least 100", room)
 	}
 	b.axe()
 	model.release()

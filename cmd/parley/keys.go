@@ -16,7 +16,7 @@ import (
 )
 
 // keys is `parley keys`. It manages keys like the API, but directly in the store, without a key or a server. Unlike the API, it
-// can choose the account, its tier, and the mode.
+// can choose the account, the tier of the account, and the mode.
 type keys struct {
 	Create keysCreate `cmd:"" help:"Create a key. Its secret, shown only once, is alone on standard output; its record is on standard error."`
 	List   keysList   `cmd:"" help:"List the keys of an account and mode, newest first."`
@@ -30,7 +30,7 @@ func (keys) Help() string {
 stop the server first, or use its API (for example POST /v1/keys). An account is created on first use.`
 }
 
-// keysStore has the flags that select a store, and an account and a mode in it.
+// keysStore has the flags that select a store, and an account and a mode in that store.
 type keysStore struct {
 	Store   string `env:"PARLEY_STORE" default:"file:parley.db" help:"Store of the keys: file:PATH or redis://HOST:PORT and so on, as for serve. Only create creates a missing file."`
 	Account string `default:"default" help:"Account of the key: 1 to 64 characters of [0-9A-Za-z._-]."`
@@ -207,7 +207,7 @@ func (c *keysRotate) Run(ctx context.Context, o output) error {
 }
 
 // explain replaces ErrKeyNotFound by an error that names the account and the mode that were searched. It does not repeat an
-// argument that is not a key id, because that may be a secret.
+// argument that is not a key id, because the argument may be a secret.
 func (c *keysStore) explain(id string, err error) error {
 	switch {
 	case !errors.Is(err, auth.ErrKeyNotFound):

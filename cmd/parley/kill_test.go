@@ -15,9 +15,9 @@ type loadClient struct {
 	random   *rand.Rand
 	session  string
 	sent     int
-	replies  map[string]string // text of each whole reply that it received, by message id
-	messages map[string]string // its message, by the id of the reply
-	checked  map[string]bool   // ids of the replies that an earlier check found
+	replies  map[string]string // text of each whole reply that the client received, by message id
+	messages map[string]string // content of each message that was accepted, by the id of its reply
+	checked  map[string]bool   // ids of the replies that the previous check found
 }
 
 // sendUntilGone sends messages until a request fails because the server was killed.
@@ -43,8 +43,9 @@ func (k *loadClient) sendUntilGone(p *process) {
 	}
 }
 
-// check compares the session with the responses that the client received before a crash at the time killed. It returns how many
-// replies the crash interrupted. Of those, every word that the model wrote more than lost before the crash is kept.
+// check compares the session with the responses that the client received before a crash. killed is the time of the crash.
+// interrupted is the number of replies that the crash interrupted. lost is the greatest age, at the time of the crash, of a word
+// that is missing in one of these replies.
 func (k *loadClient) check(t *testing.T, p *process, m *wordsModel, killed time.Time) (interrupted int, lost time.Duration) {
 	session := p.must("GET", "/v1/sessions/"+k.session, nil)
 	messages := k.history(p)
@@ -96,7 +97,8 @@ func (k *loadClient) check(t *testing.T, p *process, m *wordsModel, killed time.
 			t.Errorf("reply %s, which the client knows, is not in the history", id)
 		}
 	}
-	// The session is long enough for summaries. Their tokens count for the session, but for no reply.
+	// The session is long enough for summaries. The tokens of summaries are in the tokenUsage of the session, but in the usage of
+	// no reply.
 	if total := session["tokenUsage"].(map[string]any)["total"].(float64); total < sum {
 		t.Errorf("tokenUsage.total is %v, less than the %v of all replies", total, sum)
 	}
@@ -119,10 +121,10 @@ func (k *loadClient) history(p *process) (messages []map[string]any) {
 	}
 }
 
-// The server is killed at random moments. No message that it has acknowledged may be missing or differ afterwards.
+// The server is killed at random moments. No message that the server has acknowledged may be missing or differ afterwards.
 func TestKill_AnyMoment_KeepsAcknowledgedMessages(t *testing.T) {
 	t.Parallel()
-	const rounds, clients = 50, 6
+	const rounds, clients = 30, 6
 	random := rand.New(rand.NewPCG(3, 4))
 	model := newWordsModel(t, 5*time.Millisecond)
 	dir := t.TempDir()
@@ -141,7 +143,7 @@ func TestKill_AnyMoment_KeepsAcknowledgedMessages(t *testing.T) {
 		for _, k := range crowd {
 			sending.Go(func() { k.sendUntilGone(p) })
 		}
-		model.awaitMore(t, 100+random.IntN(2500)) // a random moment of the load
+		model.awaitMore(t, 100+random.IntN(2500)) // so that the server is killed at a random moment
 		killed := time.Now()
 		p.kill()
 		sending.Wait()

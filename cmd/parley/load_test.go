@@ -8,8 +8,8 @@ import (
 	"parley/web/browsertest"
 )
 
-// The test measures in a browser how many bytes a first visit loads until the page is shown. A test of package web computes the
-// same figure from the files. 60,000 bytes take about a second over a slow mobile connection.
+// The test measures in a browser the number of bytes that a first visit loads until the page is shown. A test of package web
+// computes the same figure from the files. 60,000 bytes take about a second over a slow mobile connection.
 func TestPage_FirstLoad_Below60kB(t *testing.T) {
 	t.Parallel()
 	const most = 60_000
@@ -24,6 +24,6 @@ func TestPage_FirstLoad_Below60kB(t *testing.T) {
 		t.Errorf("the first load takes %d bytes, want 10,000 to %d", bytes, most)
 	}
 	if plain := eval[string](b, entries+`.filter((e) => e.encodedBodySize >= 500 && e.encodedBodySize >= e.decodedBodySize).map((e) => e.name).join(", ")`); plain != "" {
-		t.Errorf("sent without compression: %s", plain)
+		t.Errorf("the server sent these files without compression: %s", plain)
 	}
 }

@@ -16,39 +16,39 @@ type exchange struct{ message, reply string }
 
 // sampleConversation has replies that use every kind of Markdown that the page renders.
 var sampleConversation = []exchange{
-	{"How does a client resume a reply after a dropped connection?", `A reply is an **append-only text** with a *state*, so a client that comes back says only how far it has read. Nothing is kept for it meanwhile.
+	{"How does a client resume a reply after a dropped connection?", `A reply is an **append-only text** with a *state*, so a client that reconnects sends only the position that it has reached. The server keeps nothing for it meanwhile.
 
-1. It keeps the newest ` + "`cursor`" + ` that it was given.
+1. The client keeps the newest ` + "`cursor`" + ` that it has received.
 2. It connects again, and subscribes ` + "`after`" + ` that cursor:
-   - what lies behind it comes as **one** larger delta,
-   - what the model says from then on comes as it is said.
-3. What it is shown twice it knows by its ` + "`offset`" + `.
+   - the text that it missed arrives as **one** larger delta,
+   - the text that the model writes from then on arrives as usual.
+3. It recognises text that it has already by the ` + "`offset`" + `.
 
 > If a feature seems to need a queue for each viewer, look again.
 
 See [the design](https://parley.example/design), or https://parley.example/wiki/Offset_(text).`},
-	{"Show me that in Go.", `A frame is what lies behind the viewer's offset, and nothing else:
+	{"Show me that in Go.", `A frame contains the text after the viewer's offset, and nothing else:
 
 ` + "```go" + `
 // Delta returns what a viewer at an offset has not seen yet.
 func (r *Reply) Delta(offset int) (string, error) {
 	if offset > len(r.text) {
-		return "", fmt.Errorf("offset %d lies beyond the text", offset)
+		return "", fmt.Errorf("offset %d is after the end of the text", offset)
 	}
 	return r.text[offset:], nil // no queue, no copy for each viewer
 }
 ` + "```" + `
 
-A viewer that keeps up gets a token a frame; a slow one gets fewer, larger frames.`},
-	{"What is lost when?", `Next to nothing, whatever happens on the way:
+A fast viewer gets one token in each frame. A slow viewer gets fewer, larger frames.`},
+	{"What is lost when?", `Almost nothing:
 
-| what happens | what is lost | why |
+| event | loss | reason |
 | --- | --- | --- |
-| a reload, or a second tab | nothing | a cursor is all that a viewer has |
-| a dead network | nothing | the model goes on without viewers |
-| ` + "`kill -9`" + ` of the server | the last 50 ms | the journal is written each tick |
+| a reload, or a second tab | nothing | a viewer needs only a cursor |
+| a lost connection | nothing | the model goes on without viewers |
+| ` + "`kill -9`" + ` of the server | the last 50 ms | the journal is written every 50 ms |
 
-A thousand viewers of one reply share **one text**, and a frame is encoded once.`},
+A thousand viewers of one reply share **one text**, and the server encodes a frame once.`},
 	{"Is anything left to do?", `# A list
 
 - [x] stream
@@ -56,7 +56,7 @@ A thousand viewers of one reply share **one text**, and a frame is encoded once.
 
 ## A formula
 
-\(e^{i\pi} = -1\) stands in a line, an ~~old~~ idea and a [link that is none](javascript:alert) too.
+\(e^{i\pi} = -1\) is inline, next to an ~~old~~ idea and a [forbidden link](javascript:alert).
 
 ### Another kind of code
 
@@ -69,8 +69,8 @@ A thousand viewers of one reply share **one text**, and a frame is encoded once.
 That is all.`},
 }
 
-// checkEachDisplay checks the page light and dark, at desktop and phone size: axe-core must find no violation, and the page must
-// not be wider than the screen. It takes a screenshot of each.
+// checkEachDisplay checks the page in light and dark colours, at desktop and phone size. axe-core must find no violation, and the
+// page must not be wider than the screen. It takes a screenshot of each combination.
 func (b *tab) checkEachDisplay(name string) {
 	b.t.Helper()
 	for _, look := range []struct {

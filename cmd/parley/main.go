@@ -61,7 +61,8 @@ func run(args []string, out, errs io.Writer) int {
 	return 0
 }
 
-// nameVariables adds the environment variable to each flag in an error message of kong, since the value may come from there.
+// nameVariables adds the environment variable to each flag in an error message of kong, because the value may come from that
+// variable.
 func nameVariables(node *kong.Node, message string) string {
 	for _, flag := range node.Flags {
 		before, rest, found := strings.Cut(message, "--"+flag.Name)
@@ -76,8 +77,8 @@ func nameVariables(node *kong.Node, message string) string {
 	return message
 }
 
-// exitAtNext makes the next signal s end the process. It is for a signal that the parent process had ignored, which Go would
-// ignore too.
+// exitAtNext makes the next signal s end the process. It is for a signal that was ignored when the process started, because Go
+// ignores such a signal again after stop.
 func exitAtNext(s syscall.Signal) {
 	next := make(chan os.Signal, 1)
 	signal.Notify(next, s)

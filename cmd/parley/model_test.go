@@ -15,15 +15,15 @@ import (
 )
 
 // wordsModel is a model server that replies "wörd-0 wörd-1 …". The newest message sets the number of words ("say 5"); the default
-// is three. The model writes three words every pace and records when it wrote each word. allow can make replies pause after a
-// number of words.
+// is three. The model writes three words in each interval of the length pace, and records the time of each word. allow can make
+// replies pause after a number of words.
 type wordsModel struct {
 	*httptest.Server
 	pace time.Duration
 
 	mu      sync.Mutex
-	written map[string][]time.Time // guarded by mu; by the newest message: when each word was written
-	closed  map[string]bool        // guarded by mu; by the newest message, set when its request ends: whether words were missing
+	written map[string][]time.Time // guarded by mu; by the newest message: the time at which each word was written
+	closed  map[string]bool        // guarded by mu; by the newest message of an ended request: whether words were missing
 	allowed int                    // guarded by mu; maximum number of words of a reply
 	more    chan struct{}          // guarded by mu; closed when allowed grows
 }
@@ -35,7 +35,7 @@ func newWordsModel(t *testing.T, pace time.Duration) *wordsModel {
 	return m
 }
 
-// newHeldModel returns a model whose replies pause after allowed words, until allow raises the limit.
+// newHeldModel returns a model. Its replies pause after allowed words, until allow raises the limit.
 func newHeldModel(t *testing.T, allowed int) *wordsModel {
 	m := newWordsModel(t, time.Millisecond)
 	m.allow(allowed)
@@ -75,7 +75,8 @@ func (m *wordsModel) env() []string {
 }
 
 // newestMessage returns the content of the last message in a request for a chat completion. It answers any other request itself
-// and returns false: with the model's name if r asks for the list of models, with 400 if r is invalid or has no messages.
+// and returns false. A request for the list of models gets a list with one model, name. A request that is invalid or has no
+// messages gets 400.
 func newestMessage(w http.ResponseWriter, r *http.Request, name string) (asked string, ok bool) {
 	if strings.HasSuffix(r.URL.Path, "/models") {
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model"}]}`, name)
@@ -108,7 +109,7 @@ func (m *wordsModel) answer(w http.ResponseWriter, r *http.Request) {
 	tick := time.NewTicker(m.pace)
 	defer tick.Stop()
 	for i := range n {
-		if i%3 == 0 { // one tick for three words: a reply takes a while but few timer events
+		if i%3 == 0 { // one tick for three words: a reply takes a while, but needs few timer events
 			select {
 			case <-r.Context().Done():
 				return
@@ -133,7 +134,7 @@ func (m *wordsModel) answer(w http.ResponseWriter, r *http.Request) {
 		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":%d,\"total_tokens\":%d}}\n\ndata: [DONE]\n\n", n, n+10)
 }
 
-// writtenBefore returns how many words of the reply to a message the model had written at the time then.
+// writtenBefore returns the number of words that the model had written at the time then, in the reply to the message asked.
 func (m *wordsModel) writtenBefore(asked string, then time.Time) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,7 +159,7 @@ func (m *wordsModel) awaitClosed(t *testing.T, asked string) {
 // awaitWritten waits until the model has written n words of the reply to a message.
 func (m *wordsModel) awaitWritten(t *testing.T, asked string, n int) {
 	t.Helper()
-	eventually(t, "the model has stopped writing", func() bool {
+	eventually(t, fmt.Sprintf("the model has not written %d words", n), func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return len(m.written[asked]) >= n
@@ -169,10 +170,10 @@ func (m *wordsModel) awaitWritten(t *testing.T, asked string, n int) {
 func (m *wordsModel) awaitMore(t *testing.T, n int) {
 	t.Helper()
 	n += m.total()
-	eventually(t, "the model has stopped writing", func() bool { return m.total() >= n })
+	eventually(t, fmt.Sprintf("the model has not written %d words in all", n), func() bool { return m.total() >= n })
 }
 
-// total returns how many words the model has written, in all replies together.
+// total returns the number of words that the model has written, in all replies together.
 func (m *wordsModel) total() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -51,8 +51,8 @@ type event struct {
 	}
 }
 
-// events reads the SSE stream of the reply at path and calls show for each event, until the stream ends. It begins after the
-// cursor after, or at the beginning if that is "".
+// events reads the SSE stream of the reply at path and calls show for each event, until the stream ends. The stream begins after
+// the cursor after. If after is "", the stream begins at the start of the reply.
 func (p *process) events(ctx context.Context, path, after string, show func(event)) error {
 	request, err := http.NewRequestWithContext(ctx, "GET", p.url+path+"/stream", nil)
 	if err != nil {
@@ -97,8 +97,8 @@ func (p *process) events(ctx context.Context, path, after string, show func(even
 // streamClient has no timeout, because a stream lasts as long as its reply.
 var streamClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// follow reads the SSE stream of a reply to its end. The deltas must follow each other without a gap. It returns their text, the
-// terminal event, and the time at which that arrived.
+// follow reads the SSE stream of a reply to its end. The deltas must follow each other without a gap. It returns the text of the
+// deltas, the terminal event, and the time at which the terminal event arrived.
 func (p *process) follow(path string) (text string, end event, at time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -118,8 +118,8 @@ func (p *process) follow(path string) (text string, end event, at time.Time) {
 	return text, end, at
 }
 
-// In each round, a node is killed in the middle of a reply. The other node must end the reply for its viewer.
-func TestNodes_KilledAnyMoment_OtherEndsReply(t *testing.T) {
+// In each round, a node is killed in the middle of a reply. The other node must end the reply for the viewer.
+func TestNodes_OneKilled_OtherEndsItsReply(t *testing.T) {
 	t.Parallel()
 	const groups, rounds = 6, 5
 	server := redistest.Single(t)
@@ -139,9 +139,10 @@ func TestNodes_KilledAnyMoment_OtherEndsReply(t *testing.T) {
 	t.Logf("%d kills: the viewer on the other node got the terminal event after at most %d ms; lost words were at most %d ms old", groups*rounds, late.Load(), lost.Load())
 }
 
-// killNode begins a reply on one node and follows it on the other. It kills the first node when the model has written after
-// words. It raises late to the delay of the terminal event, and lost to the greatest age of a lost word, both in milliseconds.
-func killNode(t *testing.T, p *pair, model *wordsModel, round, after int, late, lost *atomic.Int64) {
+// killNode begins a reply on one node and follows it on the other. It kills the first node when the model has written killAt
+// words. It raises late to the delay of the terminal event, and lost to the greatest age of a lost word. late and lost are in
+// milliseconds.
+func killNode(t *testing.T, p *pair, model *wordsModel, round, killAt int, late, lost *atomic.Int64) {
 	writer, other := p.node(round), p.node(round+1)
 	session := writer.session()
 	asked := fmt.Sprintf("say 5000 words in %s", session)
@@ -157,7 +158,7 @@ func killNode(t *testing.T, p *pair, model *wordsModel, round, after int, late, 
 		text, end, at := other.follow(path)
 		followed <- outcome{text, end, at}
 	}()
-	model.awaitWritten(t, asked, after)
+	model.awaitWritten(t, asked, killAt)
 	killed := time.Now()
 	writer.kill()
 	w := <-followed
@@ -187,7 +188,7 @@ func killNode(t *testing.T, p *pair, model *wordsModel, round, after int, late, 
 	p.start(round % 2)
 }
 
-// raise sets most to d in milliseconds, if that is greater.
+// raise sets most to d in milliseconds, if d is greater.
 func raise(most *atomic.Int64, d time.Duration) {
 	for n := d.Milliseconds(); ; {
 		if m := most.Load(); n <= m || most.CompareAndSwap(m, n) {
@@ -196,18 +197,18 @@ func raise(most *atomic.Int64, d time.Duration) {
 	}
 }
 
-// SIGSTOP stops a node until its heartbeat has expired. The other node ends the reply. The fencing token must then reject the
-// writes of the first node.
-func TestNodes_SleepingWriter_Fenced(t *testing.T) {
+// The test suspends a node with SIGSTOP until the heartbeat of the node has expired. The other node ends the reply. The fencing
+// token must then reject the writes of the first node.
+func TestNodes_NodeSuspendedDuringReply_ItsWritesFenced(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, 10*time.Millisecond)
 	p := newPair(t, redistest.Single(t).URL, model)
-	sleeper, other := p.node(0), p.node(1)
-	session := sleeper.session()
-	asked := "say 50000 words" // more than network buffers hold, so the model cannot finish while the node sleeps
-	begun := sleeper.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": asked, "streaming": true})
+	suspended, other := p.node(0), p.node(1)
+	session := suspended.session()
+	asked := "say 50000 words" // more than network buffers hold, so the model cannot finish while the node is suspended
+	begun := suspended.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": asked, "streaming": true})
 	path := "/v1/sessions/" + session + "/messages/" + begun["messageId"].(string)
-	here := subscribe(t, sleeper, session)
+	here := subscribe(t, suspended, session)
 	here.until("message.delta")
 	ended := make(chan event, 1)
 	go func() {
@@ -215,21 +216,21 @@ func TestNodes_SleepingWriter_Fenced(t *testing.T) {
 		ended <- end
 	}()
 	model.awaitWritten(t, asked, 100)
-	sleeper.signal(syscall.SIGSTOP)
+	suspended.signal(syscall.SIGSTOP)
 	end := <-ended
 	if end.kind != "message.interrupted" {
 		t.Fatalf("the viewer on the other node got %+v, want message.interrupted", end)
 	}
 	next := other.must("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "say 2"})
-	sleeper.signal(syscall.SIGCONT)
+	suspended.signal(syscall.SIGCONT)
 	last := here.until("message.interrupted")["message"].(map[string]any)
 	if last["content"] != end.Message.Content {
-		t.Errorf("the terminal event has %d bytes on the sleeping node and %d on the other", len(last["content"].(string)), len(end.Message.Content))
+		t.Errorf("the terminal event has %d bytes on the suspended node and %d on the other", len(last["content"].(string)), len(end.Message.Content))
 	}
 	if answered := here.until("message.completed")["message"].(map[string]any); answered["messageId"] != next["messageId"] {
 		t.Errorf("the next completed reply is %v", answered)
 	}
-	for _, node := range []*process{sleeper, other} {
+	for _, node := range []*process{suspended, other} {
 		if m := node.must("GET", path, nil); m["status"] != "interrupted" || m["content"] != end.Message.Content {
 			t.Errorf("history has %v", m)
 		}
@@ -237,7 +238,7 @@ func TestNodes_SleepingWriter_Fenced(t *testing.T) {
 	model.awaitClosed(t, asked)
 }
 
-// sender sends messages in its own session, each to a random node, and follows each reply over connections that it cuts.
+// sender sends messages in its own session, each to a random node. It follows each reply over connections that it cuts.
 type sender struct {
 	p                *pair
 	random           *rand.Rand
@@ -245,7 +246,7 @@ type sender struct {
 	replies, retries int
 }
 
-// send sends message n until a node accepts it, then follows the reply to its end. It changes the node with each connection.
+// send sends message n until a node accepts it, then follows the reply to its end. It chooses a random node for each connection.
 func (k *sender) send(n int) {
 	key := fmt.Sprintf("%s-%d", k.session, n)
 	want := words(20 + k.random.IntN(150))

@@ -44,9 +44,9 @@ func (s suite) Run() int {
 // builtIn is the folder that contains the binary under test; nil until build has created it.
 var builtIn atomic.Pointer[string]
 
-// build builds parley once and returns the path of the binary. The binary has the race detector if PARLEY_TEST_RACE=true or if
-// the tests have it. The tests only drive the binary and the browser, so `make test` runs them without the race detector: it
-// would more than double their CPU time.
+// build builds parley once and returns the path of the binary. The binary has the race detector if PARLEY_TEST_RACE=true, or if
+// the tests have the race detector. `make test` runs the tests without the race detector, which would more than double their CPU
+// time. The tests only drive the binary and the browser.
 var build = sync.OnceValues(func() (string, error) {
 	race := os.Getenv("PARLEY_TEST_RACE") == "true"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -81,7 +81,7 @@ func parley(t testing.TB) string {
 	return path
 }
 
-// raceOptions disables the second that the race detector waits when a process exits.
+// raceOptions disables a pause of the race detector: by default, a process waits a second before it exits.
 const raceOptions = "GORACE=atexit_sleep_ms=0"
 
 const declaredKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
@@ -128,9 +128,9 @@ func (p *process) ready() bool {
 // page matches the start-up text, from the line with the URL of the page to the line with the key.
 var page = regexp.MustCompile(`(?m)^ +page +(http://\S+)/\n(?:.*\n)* +key .*\n`)
 
-// start starts a command. The test kills it at its end. If the test process itself dies, the kernel kills the command
-// (Pdeathsig). The kernel does so when the thread that started the command ends, so that thread is locked and waits for the
-// command.
+// start starts a command. When the test ends, its cleanup kills the command. If the test process itself dies, the kernel kills
+// the command (Pdeathsig). The kernel does so when the thread that started the command ends. So that thread is locked and waits
+// for the command.
 func start(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, key: declaredKey, out: newLines(), errs: newLines(), exited: make(chan struct{})}
@@ -185,8 +185,8 @@ func (p *process) wait() *os.ProcessState {
 	}
 }
 
-// eventually waits until condition returns true. After timeout, which only a hang reaches, it fails the test with the message
-// failure.
+// eventually waits until condition returns true. After timeout, which only a hang reaches, eventually fails the test with the
+// message failure.
 func eventually(t testing.TB, failure string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

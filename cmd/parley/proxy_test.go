@@ -74,7 +74,7 @@ func (w *proxy) forward(browser net.Conn) {
 	}
 }
 
-// cut closes all connections. The proxy refuses new ones until connect.
+// cut closes all connections. The proxy refuses new connections until connect.
 func (w *proxy) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,14 +92,14 @@ func (w *proxy) connect(p *process) {
 }
 
 // makeFlaky makes the proxy cut each new connection after it has forwarded 3,000 to 17,000 bytes to the browser. The terminal
-// frame, which contains the whole reply, must fit into that.
+// frame contains the whole reply, so a test needs a reply that is much shorter than 17,000 bytes.
 func (w *proxy) makeFlaky(random *rand.Rand) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.flaky = random
 }
 
-// flakyCuts returns how many connections makeFlaky has cut.
+// flakyCuts returns the number of connections that were cut because of makeFlaky.
 func (w *proxy) flakyCuts() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"parley/web"
 )
 
-// Files with samples that the tests run.
+// These files contain samples that the tests run.
 const (
 	readme        = "README.md"
 	protocolGuide = "web/guides/protocol.md"
@@ -112,7 +112,8 @@ func TestSamples_Programs_PrintReply(t *testing.T) {
 	})
 }
 
-// needs returns the paths of the named commands. If one is missing, it skips the test, or with CI=true fails it.
+// needs returns the paths of the named commands. If a command is missing, it skips the test. With CI=true, it fails the test
+// instead.
 func needs(t *testing.T, names ...string) (paths []string) {
 	t.Helper()
 	for _, name := range names {

@@ -18,7 +18,8 @@ import (
 	"parley/stream/openai"
 )
 
-// TestScripts runs the scripts of testdata/script, which use parley as in a terminal. They have testscript's commands and these:
+// TestScripts runs the scripts of testdata/script, which use parley as in a terminal. The scripts have testscript's commands and
+// the following commands:
 //
 //	exits CODE COMMAND …        runs a command, which must exit with CODE
 //	serve [VARIABLE=VALUE …]    starts `parley serve`; sets $PARLEY, $ADDRESS and, if the server prints a key, $KEY

@@ -22,8 +22,8 @@ const (
 	secretModel = "sk-modelkey-0123456789" // API key of the model server
 )
 
-// echoingModel returns a model server that refuses messages with the word "refuse", and embeddings. Its errors quote the request
-// with its key. To other messages it replies like wordsModel.
+// echoingModel returns a model server. It refuses messages with the word "refuse" and requests for embeddings, with errors that
+// quote the request and its key. It replies to other messages like wordsModel.
 func echoingModel(t *testing.T) *httptest.Server {
 	model := newWordsModel(t, time.Millisecond)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +42,7 @@ func echoingModel(t *testing.T) *httptest.Server {
 }
 
 // The test makes valid and invalid requests and searches the whole output of the server for secrets.
-func TestOutput_NoSecrets(t *testing.T) {
+func TestOutput_AnyRequest_ContainsNoSecret(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"text", "json"} {
 		t.Run(form, func(t *testing.T) {
@@ -79,8 +79,8 @@ func TestOutput_NoSecrets(t *testing.T) {
 	}
 }
 
-// useServer makes valid and invalid requests over REST, the WebSocket and plain TCP. A reply is still streaming when it returns.
-// It returns the tickets that it received.
+// useServer makes valid and invalid requests over REST, the WebSocket and plain TCP. When useServer returns, a reply is still
+// streaming. It returns the tickets that it received.
 func useServer(t *testing.T, p *process) (tickets []string) {
 	session := p.session()
 	messages := "/v1/sessions/" + session + "/messages"
@@ -172,6 +172,6 @@ func TestServe_ModelServerDown_ReplyFails(t *testing.T) {
 		t.Errorf("%d %v %v", status, answer, err)
 	}
 	if count := p.must("GET", "/v1/sessions/"+session, nil)["messageCount"].(float64); count != 2 {
-		t.Errorf("messageCount is %v", count)
+		t.Errorf("messageCount is %v, want 2", count)
 	}
 }

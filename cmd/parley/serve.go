@@ -124,7 +124,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	return c.serve(ctx, stop, listener, handler, service, log)
 }
 
-// Limits of the HTTP server. None limits the time of a response, because a streamed reply may take any time.
+// These constants limit the HTTP server. None of them limits the time of a response, because a streamed reply may take any time.
 const (
 	// A client sends its headers in one packet or a few. 10 s is enough on a slow mobile network, and frees the connections of
 	// clients that send their headers very slowly.
@@ -132,16 +132,17 @@ const (
 	// Most load balancers keep an idle connection for 60 s. With a longer timeout here, the load balancer closes the connection
 	// first, and never sends a request on a connection that the server is closing.
 	idleTimeout = 2 * time.Minute
-	// 64 KiB: browsers send about 4 KiB. Go's default is 1 MiB.
+	// Browsers send about 4 KiB of headers. Go's default is 1 MiB.
 	maxHeaderBytes = 64 << 10
-	// After the drain timeout, every reply has ended. The terminal frames and the pending responses are still to be written. They
-	// have a few kilobytes, so 2 s is enough for any client that reads.
+	// After the drain timeout, every reply has ended. The server must still write the terminal frames and the pending responses.
+	// These take a few kilobytes, so 2 s is enough for any client that reads.
 	flushTimeout = 2 * time.Second
-	// Timeout for the list of models at the start. The error then tells the user to check the URL and the server.
+	// modelListTimeout limits the request for the list of models at the start. After this time, the start fails, and the error
+	// tells the user to check the URL and the server.
 	modelListTimeout = 10 * time.Second
 )
 
-// explainListen replaces an error of net.Listen by one that states what to do. It returns other errors unchanged.
+// explainListen replaces an error of net.Listen by an error that tells the user what to do. It returns other errors unchanged.
 func explainListen(address string, err error) error {
 	if _, _, splitErr := net.SplitHostPort(address); splitErr != nil {
 		return fmt.Errorf("invalid address %q: use HOST:PORT, for example 127.0.0.1:8420", address)
@@ -210,12 +211,12 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 		defer close(drained)
 		service.Drain(limit)
 	}()
-	// Sockets stay open flushTimeout longer than replies, to receive the terminal frames.
+	// Sockets stay open flushTimeout longer than replies, so that viewers receive the terminal frames.
 	sockets, cancelSockets := context.WithTimeout(context.Background(), time.Duration(c.DrainTimeout)+flushTimeout)
 	defer cancelSockets()
 	handler.DrainSockets(sockets)
 	<-drained
-	// The replies of pending requests have ended by now. Only the responses must still be written.
+	// The replies of pending requests have ended by now. The server must still write their responses.
 	last, cancelLast := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancelLast()
 	if err := web.Shutdown(last); err != nil {
@@ -239,14 +240,15 @@ func (c *serve) logger(o output) *slog.Logger {
 	return slog.New(slog.NewTextHandler(o.errs, options))
 }
 
-// models has the models that serve uses, and their description for the start-up text.
+// models holds the models that serve uses, and their description for the start-up text.
 type models struct {
 	model     stream.Model
 	embedder  stream.Embedder // nil if none is configured
 	described string
 }
 
-// chooseModels returns the configured models, or those of a local server if one responds, or the simulated one.
+// chooseModels returns the configured models. Without configuration, it returns the model of a local server that responds, or
+// else the simulated model.
 func (c *serve) chooseModels(ctx context.Context) (chosen models, err error) {
 	api, err := c.chooseAPI(ctx)
 	if err != nil {
@@ -300,7 +302,7 @@ func (c *serve) chooseAPI(ctx context.Context) (*openai.Options, error) {
 	return &api, nil
 }
 
-// noServer returns the error for a flag that names a model when no model server is configured and none was detected.
+// noServer returns the error for a flag that names a model although no model server is configured or detected.
 func noServer(flag string) error {
 	return fmt.Errorf("%s is set, but no local model server responds: set --base-url (OPENAI_BASE_URL), or --api-key (OPENAI_API_KEY) for OpenAI", flag)
 }
@@ -313,8 +315,8 @@ func pageAt(address net.Addr) string {
 	return "http://" + address.String() + "/"
 }
 
-// announce prints the URL of the page, the store, the model, and which key works. Without AdminKey, it creates the first admin
-// key if there is none.
+// announce prints the URL of the page, the store, the model, and the admin key or where to find it. If c.AdminKey is "" and the
+// default account does not exist, it creates the account with the first admin key.
 func (c *serve) announce(ctx context.Context, o output, keys *auth.Keys, store, page, model string) error {
 	secret, key := "", "the one in PARLEY_ADMIN_KEY"
 	if c.AdminKey == "" {

@@ -11,7 +11,8 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// The test runs the sample of the Redis guide. It replaces the Redis server and the ports, and ./parley by the binary under test.
+// The test runs the sample of the Redis guide. In the sample, it replaces the Redis server, the ports, and ./parley, so that the
+// sample runs the binary under test on free ports.
 func TestSamples_SeveralNodes_ShareSession(t *testing.T) {
 	t.Parallel()
 	needs(t, "bash", "curl")
@@ -38,7 +39,7 @@ func TestSamples_SeveralNodes_ShareSession(t *testing.T) {
 	prints(t, shell, `(?m)^event: message\.created$`, `(?m)^event: message\.completed$`, `"messageCount":2`)
 }
 
-// freeAddress returns a loopback address whose port was free a moment ago.
+// freeAddress returns a loopback address with a port that was free a moment ago.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -25,11 +25,11 @@ func TestPageSidebar(t *testing.T) {
 		play func(t *testing.T, browser context.Context)
 	}{
 		{"search finds, opens and deletes sessions", sidebarSearch},
-		{"list updates itself", sidebarUpdates},
-		{"long list is paged", sidebarPaging},
+		{"list shows changes of other tabs and clients", sidebarUpdates},
+		{"long list loads more entries on request", sidebarPaging},
 		{"failed list can be retried", sidebarRetry},
 		{"window meter and preview match the API", windowMeter},
-		{"reply seen from its start shows its speed", replySpeed},
+		{"reply shows its speed if seen from its start", replySpeed},
 		{"usage dialog shows the API figures", usageDialog},
 		{"key without read:analytics gets an explanation", usageWithoutScope},
 		{"meter, preview and usage dialog pass axe-core", sidebarAccessibility},
@@ -62,18 +62,18 @@ var (
 	pressCtrlK  = press("k", 75, 2)
 )
 
-// titles is an expression for the titles in the list, in order and separated by commas. focused is one for the title of the
-// focused list entry, or for the id of any other focused element.
+// titles is an expression for the titles in the list, in order and separated by commas. focused is an expression for the title of
+// the focused list entry. If another element has the focus, the value of focused is the id of that element.
 const (
 	titles  = `[...document.querySelectorAll("#sessions .title")].map((e) => e.textContent).join()`
 	focused = `(document.activeElement.querySelector(".title")?.textContent ?? document.activeElement.id)`
 )
 
-// is returns an expression: whether another expression equals the string value.
+// is returns an expression that is true if the given expression equals the string value.
 func is(expression, value string) string { return fmt.Sprintf("%s === %q", expression, value) }
 
-// entry returns an expression for the element that selector matches inside the list entry with the title; undefined without an
-// entry.
+// entry returns an expression for the element that selector matches inside the list entry with the title. If no entry has the
+// title, its value is undefined.
 func entry(title, selector string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll("#sessions li")].find((e) => e.querySelector(".title").textContent === %q)?.querySelector(%q)`, title, selector)
 }
@@ -84,7 +84,7 @@ func newTitled(p *process, title string) string {
 	return p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef", "metadata": map[string]any{"title": title}})["sessionId"].(string)
 }
 
-// returnToTab sends the page the event that its tab has become visible again.
+// returnToTab sends the page the event of a tab that becomes visible.
 func (b *tab) returnToTab() {
 	b.t.Helper()
 	eval[bool](b, `document.dispatchEvent(new Event("visibilitychange"))`)
@@ -149,7 +149,7 @@ func sidebarSearch(t *testing.T, browser context.Context) {
 	deleteSessions(b, p, ids)
 }
 
-// deleteSessions deletes a session that is not shown, then the one that is shown.
+// deleteSessions deletes a session that is not shown, then the session that is shown.
 func deleteSessions(b *tab, p *process, ids map[string]string) {
 	b.t.Helper()
 	b.until(entry("fog lamp", "button") + `.focus() === undefined`)
@@ -194,7 +194,7 @@ func sidebarUpdates(t *testing.T, browser context.Context) {
 	second.untilReply("completed", words(3))
 	b.do(toFront) // a hidden tab does not load the list
 	b.until(is(titles, "say 3 words,say 60 words"))
-	b.stopTimers() // so that only the other tab's message can bring the change
+	b.stopTimers() // now the list can change only because of a message from the other tab
 	second.until(entry("say 3 words", "button") + `.click() === undefined`)
 	second.until(`document.getElementById("confirm-yes").click() === undefined`)
 	b.until(is(titles, "say 60 words"))
@@ -255,7 +255,7 @@ func sidebarRetry(t *testing.T, browser context.Context) {
 	b.until(`document.querySelector("#sessions .state").hidden`)
 	// The list is loaded again when the connection is restored.
 	b.untilChip("live", "resumed")
-	b.stopTimers() // so that only the new connection can cause the reload
+	b.stopTimers() // now only the new connection can cause the reload
 	proxy.cut()
 	b.untilChip("reconnecting", "connecting")
 	newTitled(p, "bell")

@@ -12,8 +12,8 @@ import (
 	"parley/web/browsertest"
 )
 
-// countFrames is a script that counts the page's frames in countedFrames and collects the durations of long tasks, in ms, in
-// longTasks.
+// countFrames is a script that counts the page's animation frames in countedFrames. It collects the durations of long tasks, in
+// ms, in longTasks.
 const countFrames = `window.longTasks = [];
 	new PerformanceObserver((list) => longTasks.push(...list.getEntries().map(({ duration }) => duration))).observe({ type: "longtask" });
 	window.countedFrames = 0;
@@ -73,7 +73,7 @@ func TestPage_FastReply_FewLayouts(t *testing.T) {
 	}
 }
 
-// reachesEnd is a promise: the page shows the second completed reply.
+// reachesEnd is an expression for a promise. It is fulfilled when the page shows the second completed reply.
 const reachesEnd = `new Promise((resolve) => {
 	const look = () => document.querySelectorAll("article[data-role=assistant][data-status=completed]").length === 2 ? resolve(true) : setTimeout(look, 50);
 	look();

@@ -20,13 +20,13 @@ import (
 	"parley/web/browsertest"
 )
 
-// tab is a browser tab that shows the page. At its end, the test fails if the page caused an error on the console, violated its
-// Content-Security-Policy, sent a request to another origin, or put a key into a URL.
+// tab is a browser tab that shows the page. At the end, the test fails if the page has done one of these: caused an error on the
+// console, violated its Content-Security-Policy, sent a request to another origin, put a key into a URL.
 type tab struct {
 	t             *testing.T
 	ctx           context.Context
 	origin        string         // the page may send requests to this origin
-	elsewhere     string         // and to this one, if it is not ""
+	elsewhere     string         // the page may also send requests to this origin, if it is not ""
 	allowedErrors *regexp.Regexp // errors that the test provokes
 	mu            sync.Mutex
 	requests      []string // guarded by mu; URLs of all requests and WebSockets
@@ -88,7 +88,7 @@ func (b *tab) checkRecorded() {
 // timeout limits one step in the browser, and one wait for a process.
 const timeout = browsertest.Timeout
 
-// do performs actions in the tab. Together they have one timeout.
+// do performs actions in the tab. The actions together have one timeout.
 func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, timeout)
@@ -98,7 +98,7 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// initScript makes every page that the tab opens later run source before its own scripts.
+// initScript makes the tab run source in every page that it opens later, before the scripts of the page.
 func (b *tab) initScript(source string) {
 	b.t.Helper()
 	b.do(func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
@@ -142,7 +142,7 @@ func (b *tab) until(expression string) {
 // reply is an expression for the element of the newest reply in the page.
 const reply = `[...document.querySelectorAll("article[data-role=assistant]")].at(-1)`
 
-// untilReply waits until the newest reply has this status and exactly this text.
+// untilReply waits until the newest reply has the given status and exactly the given text.
 func (b *tab) untilReply(status, text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`%s?.dataset.status === %q && %s.querySelector(".text").textContent === %q`, reply, status, reply, text))
@@ -175,8 +175,8 @@ func pressEnter(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) 
 	return chromedp.Void{}, nil
 }
 
-// fits checks the page at a phone's width: no element is wider than the screen, the header is at most 70 pixels high, and the
-// composer does not cover the newest message.
+// fits checks the page at a phone's width. No element may be wider than the screen, the header may be at most 70 pixels high, and
+// the composer must not cover the newest message.
 func (b *tab) fits() {
 	b.t.Helper()
 	b.do(chromedp.EmulateViewport(390, 500))
@@ -192,7 +192,7 @@ func (b *tab) fits() {
 	b.do(chromedp.EmulateViewport(1000, 700))
 }
 
-// session returns the id of the session that is shown, from the address.
+// session returns the id of the session that the page shows. It reads the id from the address.
 func (b *tab) session() string {
 	b.t.Helper()
 	return eval[string](b, `new URLSearchParams(location.search).get("session")`)
@@ -212,7 +212,8 @@ func (b *tab) opened(action chromedp.Action[chromedp.Void]) *tab {
 	}
 }
 
-// photograph writes three screenshots to the folder $PARLEY_SCREENSHOTS, if that is set: light, dark, and at phone size.
+// photograph writes three screenshots to the folder $PARLEY_SCREENSHOTS: light, dark, and at phone size. If the variable is not
+// set, it does nothing.
 func (b *tab) photograph(name string) {
 	folder := os.Getenv("PARLEY_SCREENSHOTS")
 	if folder == "" {
@@ -229,8 +230,8 @@ func (b *tab) photograph(name string) {
 	b.do(chromedp.EmulateViewport(1000, 700))
 }
 
-// photographAs writes one screenshot of the page, with its present size and colours, to the folder $PARLEY_SCREENSHOTS, if that
-// is set.
+// photographAs writes one screenshot of the page, with its present size and colours, to the folder $PARLEY_SCREENSHOTS. If the
+// variable is not set, it does nothing.
 func (b *tab) photographAs(name string) {
 	folder := os.Getenv("PARLEY_SCREENSHOTS")
 	if folder == "" {

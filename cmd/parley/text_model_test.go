@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// textModel is a model server that replies to each message with a text that the test has set, in pieces. A "⏸" in the text makes
-// the reply pause until release; a "💥" makes it fail.
+// textModel is a model server. It replies to each message with a text that the test has set, in pieces. A "⏸" in the text makes
+// the reply pause until release; a "💥" makes the reply fail.
 type textModel struct {
 	*httptest.Server
 	pieces int           // size of a piece in bytes, rounded up to whole characters

@@ -56,7 +56,8 @@ func (b *tab) inspect() {
 	b.until(`document.getElementById("inspect").getAttribute("aria-expanded") === "true" && document.querySelectorAll(".frame").length > 0`)
 }
 
-// requested returns the URL of the page's first request that contains a slash and then one of the names; "" if there is none.
+// requested returns the URL of the page's first request that contains a slash and then one of the names. If no URL does, it
+// returns "".
 func (b *tab) requested(names ...string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -221,7 +222,8 @@ func toolsModelFailure(t *testing.T, browser context.Context) {
 	checkReply(b, p, "cancelled")
 }
 
-// recordTickets is a script that collects the subprotocols of the page's sockets in window.protocols. They contain the tickets.
+// recordTickets is a script that collects the subprotocols of the page's sockets in window.protocols. The subprotocols contain
+// the tickets.
 const recordTickets = `window.protocols = [];
 	window.WebSocket = class extends WebSocket { constructor(url, protocols) { super(url, protocols); window.protocols.push(...protocols); } };`
 
@@ -269,7 +271,7 @@ func inspectorRedaction(t *testing.T, browser context.Context) {
 	}
 	model.allow(long)
 	checkReply(b, p, "completed")
-	// A new key may belong to another person, so the inspector must show nothing from before.
+	// A new key may belong to another person, so the inspector must show nothing that was recorded with the previous key.
 	b.inspect()
 	b.do(chromedp.Click("#forget-key"), chromedp.SendKeys("#key", declaredKey), pressEnter)
 	b.untilChip("live")
@@ -280,7 +282,7 @@ func inspectorRedaction(t *testing.T, browser context.Context) {
 	}
 }
 
-// row returns an expression for the inspector's newest row with that name.
+// row returns an expression for the inspector's newest row with the given name.
 func row(name string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll(".frame")].findLast((row) => row.querySelector(".name").textContent === %q)`, name)
 }
@@ -339,7 +341,7 @@ func toolsAccessibility(t *testing.T, browser context.Context) {
 		}
 		if small := eval[string](b, `[...document.querySelectorAll("#inspector :is(button, summary, select)")]
 			.filter((e) => e.checkVisibility() && e.getBoundingClientRect().height < 24).slice(0, 5).map((e) => e.outerHTML).join(", ")`); small != "" {
-			t.Errorf("too small to touch: %s", small)
+			t.Errorf("controls less than 24 pixels high: %s", small)
 		}
 	}
 	b.do(chromedp.Focus("#inspector .frame summary"), chromedp.KeyEvent(kb.Escape))

@@ -12,7 +12,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// The tests of package server run two nodes in one process. This one runs two processes, as users do.
+// The tests of package server run two nodes in one process. This test runs two processes, as users do.
 func TestNodes_TwoProcesses_BehaveAsOneService(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, time.Millisecond)
@@ -59,8 +59,8 @@ func TestNodes_TwoProcesses_BehaveAsOneService(t *testing.T) {
 	})
 }
 
-// sendTwenty sends twenty messages at once, to both nodes. Each must get its reply, and the history must have each reply directly
-// after its message.
+// sendTwenty sends twenty messages at once, to both nodes. Each send must get its reply. In the history, each reply must come
+// directly after its message.
 func sendTwenty(t *testing.T, p *pair) {
 	session := p.node(0).session()
 	var sends sync.WaitGroup
@@ -83,12 +83,12 @@ func sendTwenty(t *testing.T, p *pair) {
 		n := 0
 		_, _ = fmt.Sscanf(asked["content"].(string), "say %d", &n)
 		if asked["role"] != "user" || reply["role"] != "assistant" || reply["content"] != words(n) {
-			t.Errorf("%v is followed by %v", asked["content"], reply["content"])
+			t.Errorf("after the message %v comes the reply %v", asked["content"], reply["content"])
 		}
 	}
 }
 
-// 100 requests to two nodes count against one limit: that of the tier free, 60 requests a minute.
+// 100 requests to two nodes count against one limit: 60 requests a minute, the limit of the tier free.
 func TestNodes_RateLimit_IsShared(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, time.Millisecond)
@@ -105,7 +105,7 @@ func TestNodes_RateLimit_IsShared(t *testing.T) {
 			case err == nil && status == http.StatusTooManyRequests:
 				refused.Add(1)
 			default:
-				t.Errorf("%d %v %v", status, answer, err)
+				t.Errorf("GET /v1/sessions: %d %v %v", status, answer, err)
 			}
 		})
 	}

@@ -135,7 +135,8 @@ func (c *company) visit(t *testing.T, browser context.Context, session string) c
 	return chatTab{b, c, session}
 }
 
-// shows waits until the page shows this status and exactly these messages, those of user and assistant in turn.
+// shows waits until the page shows the status, and exactly these texts as the messages of the user and the assistant,
+// alternately.
 func (b chatTab) shows(status string, texts ...string) {
 	b.t.Helper()
 	want, _ := json.Marshal(append([]string{}, texts...))
@@ -143,7 +144,7 @@ func (b chatTab) shows(status string, texts ...string) {
 		JSON.stringify([...document.querySelectorAll("p.user, p.assistant")].map((p) => p.textContent)) === %q`, status, want))
 }
 
-// press clicks the button with that text.
+// press clicks the button with the text button.
 func (b chatTab) press(button string) {
 	b.t.Helper()
 	b.do(chromedp.Click(`//button[text()="` + button + `"]`))
@@ -156,7 +157,7 @@ func (b chatTab) ask(text string) {
 	b.do(chromedp.KeyEvent(text), pressEnter)
 }
 
-// untilHistory waits until the history has exactly these texts, and the newest message has that status.
+// untilHistory waits until the history has exactly these texts, and the newest message has the status.
 func (b chatTab) untilHistory(status string, texts ...string) {
 	b.t.Helper()
 	late := time.After(timeout)
@@ -192,9 +193,9 @@ func TestSamples_UseChat(t *testing.T) {
 		play func(t *testing.T, c *company, browser context.Context)
 	}{
 		{"reload and second tab continue the reply", chatReload},
-		{"stop cancels, regenerate sends again", chatStop},
+		{"stop cancels the reply, Again sends the message again", chatStop},
 		{"restored network resumes the reply", chatReconnect},
-		{"lost send can be repeated", chatLostSend},
+		{"Again repeats a send that was lost", chatLostSend},
 		{"leaving the page does not stop the reply", chatLeave},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
@@ -306,6 +307,6 @@ func chatLeave(t *testing.T, c *company, browser context.Context) {
 	b.untilHistory("streaming", asked, words(2*held))
 	c.model.allow(long)
 	b.untilHistory("completed", asked, words(long))
-	eval[any](b.tab, `show()`) // with the history from the first load, which was empty
+	eval[any](b.tab, `show()`) // shows the chat again, with the history of the first load, which was empty
 	b.shows("ready", words(long))
 }

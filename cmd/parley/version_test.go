@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestVersionOf(t *testing.T) {
+func TestVersionOf_BuildInfo_VersionElseRevision(t *testing.T) {
 	revision := debug.BuildSetting{Key: "vcs.revision", Value: "0123abcd"}
 	for name, test := range map[string]struct {
 		version  string

@@ -46,7 +46,7 @@ func TestPageViews(t *testing.T) {
 }
 
 // networkConditions are the parameters of Network.emulateNetworkConditionsByRule. Chromium 148, the version in Debian, requires
-// Offline here. Later versions read it from each condition.
+// Offline here. Later versions read Offline from each condition.
 type networkConditions struct {
 	Offline    bool                  `json:"offline"`
 	Conditions []*network.Conditions `json:"matchedNetworkConditions"`
@@ -171,7 +171,7 @@ func viewKeyExpired(t *testing.T, browser context.Context) {
 	checkReply(b, p, "completed")
 }
 
-// visible returns an expression: whether the error banner is shown and its text matches the pattern.
+// visible returns an expression that is true if the error banner is shown and its text matches the pattern.
 func visible(pattern string) string {
 	return fmt.Sprintf(`(document.getElementById("problem").checkVisibility() && /%s/.test(document.querySelector("#problem p").textContent))`, pattern)
 }
@@ -247,7 +247,7 @@ func (b *tab) loadHostile() {
 // settled waits until the page has rendered all replies. It returns a checksum of the HTML of each reply, by message id.
 func (b *tab) settled() map[string]int {
 	b.t.Helper()
-	const frames = 15 // number of frames without a change; while text is left to render, the page renders some in every frame
+	const frames = 15 // number of frames without a change; until all text is rendered, the page renders some text in every frame
 	b.resolves(fmt.Sprintf(`new Promise((resolve) => {
 		let quiet = 0;
 		new MutationObserver(() => (quiet = 0)).observe(document.getElementById("log"), { subtree: true, childList: true, characterData: true });
@@ -278,7 +278,7 @@ func hostileReplies(t *testing.T, browser context.Context) {
 }
 
 // checkHostileReplies opens a session in which the model replies with each of the texts. The user sends the same text, if it is a
-// valid message. After a reload, each reply must be rendered as it was when it streamed.
+// valid message. After a reload, each reply must be rendered to the same HTML as after streaming.
 func (b *tab) checkHostileReplies(p *process, model *textModel, texts []string) {
 	b.t.Helper()
 	session := p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 1_000_000},
@@ -317,7 +317,8 @@ func (b *tab) checkHostileReplies(p *process, model *textModel, texts []string) 
 	}
 }
 
-// checkRendered checks the rendered replies with hostile.violations, that user messages are plain text, and that nothing ran.
+// checkRendered checks that hostile.violations finds nothing in the rendered replies, that user messages are plain text, and that
+// nothing ran.
 func (b *tab) checkRendered() {
 	b.t.Helper()
 	b.loadHostile()
@@ -362,7 +363,7 @@ func hostileMetadata(t *testing.T, browser context.Context) {
 	b.checkNothingRan()
 }
 
-// hostileAddress opens addresses whose session id is a path to another API resource. The page must treat the path as an id.
+// hostileAddress opens addresses with a path to another API resource as the session id. The page must treat the path as an id.
 func hostileAddress(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
 	id := p.must("POST", "/v1/keys", map[string]any{"name": "another", "scopes": []string{"read:sessions"}})["keyId"].(string)
@@ -379,12 +380,12 @@ func hostileAddress(t *testing.T, browser context.Context) {
 		}
 	}
 	if status, _, _ := p.call("POST", "/v1/keys/"+id+"/rotate", nil); status != http.StatusOK {
-		t.Errorf("rotating the key returned %d: the page deleted or revoked it", status)
+		t.Errorf("rotating the key returned %d, want 200: the page has changed the key", status)
 	}
 }
 
 // viewRateLimit uses up a low rate limit. Then one tab sends a message and another opens a session. After a minute, the user can
-// send again in the first tab, and the second opens the session without the user.
+// send again in the first tab, and the second tab opens the session without a click.
 func viewRateLimit(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), append(newWordsModel(t, time.Millisecond).env(), `PARLEY_TIERS={"pro":{"requestsPerMinute":30}}`)...)
 	sends := openPage(t, browser, p.url)

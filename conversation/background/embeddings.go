@@ -16,18 +16,17 @@ import (
 )
 
 const (
-	// messageTimeout is how long a turn waits for the embedding of its message: people do not notice 200 ms more before
-	// the first token.
+	// messageTimeout is the longest wait of a turn for the embedding of its message. People do not notice 200 ms more
+	// before the first token.
 	messageTimeout = 200 * time.Millisecond
-	// jobTimeout bounds the embedding job after a reply. embeddingJobs is the number of sessions that may have such a job
-	// at once.
+	// jobTimeout bounds the embedding job after a reply. embeddingJobs is the maximum number of these jobs at one time.
 	jobTimeout    = 10 * time.Second
 	embeddingJobs = 16
-	// jobExchanges is the maximum number of exchanges that one job embeds: the reply's own, and the newest ones without
-	// an embedding.
+	// jobExchanges is the maximum number of exchanges that one job embeds: the exchange of the reply, and the newest
+	// exchanges without an embedding.
 	jobExchanges = 64
-	// embeddedBytes is the number of bytes of each message that are embedded. An exchange has two messages, 8,000 bytes
-	// together; embedding models take about that much.
+	// Only the first embeddedBytes bytes of each message are embedded. The two messages of an exchange have at most
+	// 8,000 bytes together, about as much as embedding models accept.
 	embeddedBytes = 4000
 )
 
@@ -43,7 +42,7 @@ type EmbeddingOptions struct {
 type Embeddings struct {
 	EmbeddingOptions
 	worker  *Worker[struct{}]
-	failing atomic.Bool // whether the last call failed
+	failing atomic.Bool // whether the last call to the embedder failed
 }
 
 // NewEmbeddings returns an Embeddings. It runs no goroutine while it has no job.
@@ -51,16 +50,16 @@ func NewEmbeddings(options EmbeddingOptions) *Embeddings {
 	return &Embeddings{EmbeddingOptions: options, worker: NewWorker[struct{}](embeddingJobs)}
 }
 
-// Drain cancels the running jobs, because later replies can do their work. It returns when no job is running.
+// Drain cancels the running jobs, because jobs after later replies do the same work. It returns when no job is running.
 func (e *Embeddings) Drain() {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	e.worker.Drain(now)
 }
 
-// OfMessage returns the embedding of the new message of f, or nil if the embedder fails or takes over 200 ms. It calls
-// the embedder only if the window must choose by similarity among exchanges that have embeddings. Otherwise it returns
-// nil.
+// OfMessage returns the embedding of the new message of f. It returns nil if the embedder fails or takes over 200 ms.
+// It does not call the embedder, and returns nil, in two cases: the last call failed, or the window need not choose
+// among exchanges that have embeddings.
 func (e *Embeddings) OfMessage(ctx context.Context, f *prompt.Fit) window.Vector {
 	if e.Embedder == nil || !f.Compares() || e.failing.Load() {
 		return nil
@@ -79,8 +78,8 @@ func (e *Embeddings) OfMessage(ctx context.Context, f *prompt.Fit) window.Vector
 	return vectors[0]
 }
 
-// AfterReply embeds an exchange that has ended, and other exchanges of f that have no embedding. It works in the
-// background and returns at once. The last message of exchange must be the reply.
+// AfterReply starts a job and returns at once. The job embeds an exchange that has ended, and other exchanges of f that
+// have no embedding. The last message of exchange must be the reply.
 func (e *Embeddings) AfterReply(owner conversation.Owner, f *prompt.Fit, exchange ...*conversation.Message) {
 	config := f.Session.Context
 	if e.Embedder == nil || config.RetentionPolicy != conversation.Semantic || !config.CompressionEnabled {
@@ -98,7 +97,8 @@ func (e *Embeddings) AfterReply(owner conversation.Owner, f *prompt.Fit, exchang
 	})
 }
 
-// run embeds exchanges and stores their embeddings. If the model refuses them together, run embeds only the first.
+// run embeds exchanges and stores their embeddings. If the model refuses the call for all exchanges, run embeds only
+// the first exchange.
 func (e *Embeddings) run(ctx context.Context, owner conversation.Owner, sessionID string, todo [][]prompt.Message) {
 	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
@@ -128,7 +128,7 @@ func (e *Embeddings) run(ctx context.Context, owner conversation.Owner, sessionI
 	}
 }
 
-// errVectorCount means that an embedder broke its contract.
+// errVectorCount means that an embedder returned the wrong number of vectors.
 var errVectorCount = errors.New("the embedding model did not return one vector for each text")
 
 // embed returns the embeddings of texts, in the same order.
@@ -157,7 +157,7 @@ func (e *Embeddings) noteResult(err error) {
 	}
 }
 
-// textOf returns the text from which an exchange's embedding is made.
+// textOf returns the text that is embedded for an exchange: the first embeddedBytes bytes of each message.
 func textOf(exchange []prompt.Message) string {
 	parts := make([]string, len(exchange))
 	for i, m := range exchange {
@@ -166,8 +166,8 @@ func textOf(exchange []prompt.Message) string {
 	return strings.Join(parts, "\n")
 }
 
-// withTexts reads the missing texts of exchanges in one round trip, and returns the exchanges that have a text. If it
-// cannot read them, it returns only the first exchange, whose texts are known.
+// withTexts reads the missing texts of exchanges in one round trip, and returns the exchanges that have a text. If the
+// texts cannot be read, it returns only the first exchange, because the texts of that exchange are known.
 func (e *Embeddings) withTexts(ctx context.Context, owner conversation.Owner, sessionID string, todo [][]prompt.Message) [][]prompt.Message {
 	f := &prompt.Fit{Context: conversation.Context{Session: conversation.Session{ID: sessionID}}}
 	var places []int

@@ -19,12 +19,13 @@ import (
 	"parley/stream"
 )
 
-// meanings is an embedding model that knows the meanings of a few words. A test can make it do something else.
+// meanings is an embedding model. Each dimension of its vectors stands for a few words. A test can set a hook that
+// delays the calls or makes them fail.
 type meanings struct {
-	mu      sync.Mutex
-	name    string                                          // guarded by mu
-	instead func(ctx context.Context, texts []string) error // guarded by mu; runs first if not nil
-	calls   [][]string                                      // guarded by mu
+	mu    sync.Mutex
+	name  string                                          // guarded by mu
+	hook  func(ctx context.Context, texts []string) error // guarded by mu; called first if not nil
+	calls [][]string                                      // guarded by mu
 }
 
 func (m *meanings) Name() string {
@@ -36,10 +37,10 @@ func (m *meanings) Name() string {
 func (m *meanings) Embed(ctx context.Context, texts []string) (stream.Embeddings, error) {
 	m.mu.Lock()
 	m.calls = append(m.calls, texts)
-	instead := m.instead
+	hook := m.hook
 	m.mu.Unlock()
-	if instead != nil {
-		if err := instead(ctx, texts); err != nil {
+	if hook != nil {
+		if err := hook(ctx, texts); err != nil {
 			return stream.Embeddings{}, err
 		}
 	}
@@ -56,14 +57,14 @@ func (m *meanings) Embed(ctx context.Context, texts []string) (stream.Embeddings
 	return found, nil
 }
 
-// do makes Embed call instead first from now on; nil stops that. It forgets earlier calls.
-func (m *meanings) do(instead func(ctx context.Context, texts []string) error) {
+// setHook makes Embed call hook first from now on; nil removes the hook. setHook also forgets earlier calls.
+func (m *meanings) setHook(hook func(ctx context.Context, texts []string) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.instead, m.calls = instead, nil
+	m.hook, m.calls = hook, nil
 }
 
-// called returns the calls since the last called.
+// called returns the calls of Embed since called was used last.
 func (m *meanings) called() [][]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,8 +113,8 @@ func (x *talks) talk(words string) {
 	x.exchange(words+strings.Repeat(" ", 80-len(words)), reply+strings.Repeat(" ", 128-len(reply)))
 }
 
-// ask asks about lighthouses in words that occur in no exchange. It returns the first words of the messages in the
-// prompt.
+// ask asks about lighthouses in words that occur in no exchange. It returns the first word of each message in the
+// prompt, and the method of comparison.
 func (x *talks) ask() (firstWords string, similarity conversation.Similarity) {
 	x.T.Helper()
 	c, m := x.exchange("Which vessels do beacons help?"+strings.Repeat(" ", 10), "none")
@@ -129,7 +130,7 @@ const (
 	byWords      = "weather to-weather dinner to-dinner music to-music Which"
 )
 
-func TestEmbeddings_NearMessagesSent(t *testing.T) {
+func TestEmbeddings_Made_ClosestExchangesSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTalks(t)
 		for _, words := range subjects {
@@ -146,7 +147,7 @@ func TestEmbeddings_NearMessagesSent(t *testing.T) {
 	})
 }
 
-func TestEmbeddings_OnlySemanticWithCompression(t *testing.T) {
+func TestEmbeddings_MadeOnlyForSemanticWithCompression(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy      conversation.RetentionPolicy
 		compression bool
@@ -163,7 +164,7 @@ func TestEmbeddings_OnlySemanticWithCompression(t *testing.T) {
 				reply := n.Ask(session, text)
 				synctest.Wait()
 				if reply.Context.Similarity != "" {
-					t.Errorf("everything fits: %+v", reply.Context)
+					t.Errorf("everything fits, but the report is %+v", reply.Context)
 				}
 			}
 			calls := m.called()
@@ -177,15 +178,15 @@ func TestEmbeddings_OnlySemanticWithCompression(t *testing.T) {
 	}
 }
 
-// A turn waits 200 ms for an embedder that never responds, and not at all for one that fails. The next turn does not
-// wait.
+// A turn waits 200 ms for an embedder that never responds, and does not wait for an embedder that fails. The next turn
+// does not wait at all.
 func TestEmbeddings_LateOrFailing_ComparesWords(t *testing.T) {
 	for name, test := range map[string]struct {
-		instead func(ctx context.Context, texts []string) error
-		waits   time.Duration
+		hook  func(ctx context.Context, texts []string) error
+		waits time.Duration
 	}{
-		"never answers": {func(ctx context.Context, _ []string) error { <-ctx.Done(); return ctx.Err() }, 200 * time.Millisecond},
-		"fails at once": {func(context.Context, []string) error { return &stream.ModelError{Code: stream.CodeProviderError} }, 0},
+		"never responds": {func(ctx context.Context, _ []string) error { <-ctx.Done(); return ctx.Err() }, 200 * time.Millisecond},
+		"fails at once":  {func(context.Context, []string) error { return &stream.ModelError{Code: stream.CodeProviderError} }, 0},
 	} {
 		t.Run(name, inBubble(func(t *testing.T) {
 			x := newTalks(t)
@@ -193,14 +194,14 @@ func TestEmbeddings_LateOrFailing_ComparesWords(t *testing.T) {
 				x.talk(words)
 				synctest.Wait()
 			}
-			x.embedder.do(test.instead)
+			x.embedder.setHook(test.hook)
 			began := time.Now()
 			got, similarity := x.ask()
 			if took := time.Since(began); took != test.waits || got != byWords || similarity != conversation.ByWords {
 				t.Errorf("after %v the model was asked %q, by %v", took, got, similarity)
 			}
 			time.Sleep(time.Minute) // until the job after the reply times out
-			x.embedder.do(nil)
+			x.embedder.setHook(nil)
 			began = time.Now()
 			if _, similarity := x.ask(); similarity != conversation.ByWords || time.Since(began) != 0 {
 				t.Errorf("the turn after the failure took %v, by %v", time.Since(began), similarity)
@@ -213,17 +214,17 @@ func TestEmbeddings_LateOrFailing_ComparesWords(t *testing.T) {
 	}
 }
 
-// The embedder fails at first; later another one replaces it. Each time, the next job embeds the exchanges that lack an
-// embedding.
-func TestEmbeddings_WorkAgain_MissingOnesMade(t *testing.T) {
+// The embedder first fails and then works again. Later, another embedding model replaces it. After each of these
+// changes, the next job embeds the exchanges that lack an embedding.
+func TestEmbeddings_EmbedderRecovers_MissingOnesMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTalks(t)
-		x.embedder.do(func(context.Context, []string) error { return errors.New("planted") })
+		x.embedder.setHook(func(context.Context, []string) error { return errors.New("planted") })
 		for _, words := range subjects {
 			x.talk(words)
 		}
 		synctest.Wait()
-		x.embedder.do(nil)
+		x.embedder.setHook(nil)
 		if got, similarity := x.ask(); got != byWords || similarity != conversation.ByWords {
 			t.Errorf("without embeddings the model was asked %q, by %v", got, similarity)
 		}
@@ -253,11 +254,11 @@ func TestEmbeddings_WorkAgain_MissingOnesMade(t *testing.T) {
 	})
 }
 
-// The embedder refuses every call that has one certain text. The newest exchange is then embedded alone.
+// The embedder refuses every call with the word password. The newest exchange is then embedded alone.
 func TestEmbeddings_RefusedTogether_NewestEmbedded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTalks(t)
-		x.embedder.do(func(_ context.Context, texts []string) error {
+		x.embedder.setHook(func(_ context.Context, texts []string) error {
 			if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "password") }) {
 				return &stream.ModelError{Code: stream.CodeProviderError, Message: "refused"}
 			}
@@ -270,7 +271,7 @@ func TestEmbeddings_RefusedTogether_NewestEmbedded(t *testing.T) {
 		x.embedder.called()
 		x.ask()
 		synctest.Wait()
-		calls := x.embedder.called() // the question; all exchanges without an embedding; the newest exchange alone
+		calls := x.embedder.called() // calls for: the question; all exchanges without an embedding; the newest exchange alone
 		if len(calls) != 3 || len(calls[1]) != 2 || len(calls[2]) != 1 || !strings.HasPrefix(calls[2][0], "Which") {
 			t.Errorf("the embedder was asked %q", calls)
 		}
@@ -280,22 +281,22 @@ func TestEmbeddings_RefusedTogether_NewestEmbedded(t *testing.T) {
 func TestEmbeddings_Drain_CancelsJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &meanings{name: "meanings"}
-		m.do(func(ctx context.Context, _ []string) error { <-ctx.Done(); return ctx.Err() })
+		m.setHook(func(ctx context.Context, _ []string) error { <-ctx.Done(); return ctx.Err() })
 		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { o.Embedder = m })
 		n.Ask(n.NewSession(conversation.ContextConfig{MaxTokens: 1000, CompressionEnabled: true, RetentionPolicy: conversation.Semantic}), "hello")
 		synctest.Wait()
 		began := time.Now()
-		if n.Drain(t.Context()); time.Since(began) > 100*time.Millisecond { // a tick of the journal
+		if n.Drain(t.Context()); time.Since(began) > 100*time.Millisecond { // more than a tick of the journal
 			t.Errorf("the drain took %v", time.Since(began))
 		}
 	})
 }
 
-// It also checks that the log has no text of a message.
+// The test also checks that the log contains no text of a message.
 func TestEmbeddings_Failing_LoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	m := &meanings{name: "meanings"}
-	m.do(func(context.Context, []string) error {
+	m.setHook(func(context.Context, []string) error {
 		return &stream.ModelError{Code: stream.CodeProviderError, Message: "the model's provider failed"}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -309,11 +310,11 @@ func TestEmbeddings_Failing_LoggedOnce(t *testing.T) {
 		}
 	})
 	if asked, lines := len(m.called()), strings.Count(log.String(), "the embedding model"); asked != 3 || lines != 1 || strings.Contains(log.String(), "hush") {
-		t.Errorf("%d lines for %d failures: %s", lines, asked, log.String())
+		t.Errorf("the log has %d lines for %d failures: %s", lines, asked, log.String())
 	}
 }
 
-// An embedder that breaks its contract counts as failing.
+// An embedder that returns the wrong number of vectors counts as failing.
 func TestEmbeddings_WrongVectorCount_NotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { o.Embedder = noVectors{} })
@@ -321,7 +322,7 @@ func TestEmbeddings_WrongVectorCount_NotUsed(t *testing.T) {
 		session := n.NewSession(config)
 		for range 8 {
 			if m := n.Ask(session, "hello, hello, hello"); m.Status != stream.Completed || m.Context.Similarity == conversation.ByEmbeddings {
-				t.Errorf("%+v", m.Context)
+				t.Errorf("the report is %+v", m.Context)
 			}
 			synctest.Wait()
 		}

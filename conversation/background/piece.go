@@ -9,16 +9,16 @@ import (
 	"parley/conversation/window"
 )
 
-// pageSize is the number of messages read at once before the listed ones. A shorter page would take more round trips than
-// calls to the model. A longer page would mostly hold messages that the piece does not need.
+// pageSize is the number of messages that earlierPiece reads at once. With a shorter page, many pieces would be smaller
+// than one call to the model allows. A longer page would mostly hold messages that the piece does not need.
 const pageSize = 100
 
 // piece holds the messages that one call to the model summarises.
 type piece struct {
-	messages []prompt.Message // without those that are never sent
-	tokens   int              // of messages
+	messages []prompt.Message // without messages that are never sent
+	tokens   int              // the tokens of messages
 	last     string           // id of the last message that the new summary covers
-	count    int              // messages that it covers and the previous summary did not
+	count    int              // number of messages that the new summary covers and the previous one did not
 }
 
 func (p *piece) add(m prompt.Message) {
@@ -36,7 +36,7 @@ func (p *piece) clone() piece {
 	return c
 }
 
-// knownPiece returns a piece for a batch of the messages of f, with their texts.
+// knownPiece returns a piece with the messages of one batch of f.Messages. It reads the texts that f lacks.
 func (s *Summaries) knownPiece(ctx context.Context, owner conversation.Owner, f *prompt.Fit, due window.Batch) (*piece, error) {
 	var places []int
 	for i := due.From; i < due.To; i++ {
@@ -54,15 +54,15 @@ func (s *Summaries) knownPiece(ctx context.Context, owner conversation.Owner, f 
 	return &p, nil
 }
 
-// earlierPiece returns a piece for the oldest exchanges that are in no summary and come before the messages of f; nil if
-// there are none.
+// earlierPiece returns a piece with the oldest exchanges that are in no summary and come before f.Messages. The piece
+// is limited by one page and by the input of one call. earlierPiece returns nil if no such exchange is left.
 func (s *Summaries) earlierPiece(ctx context.Context, owner conversation.Owner, f *prompt.Fit) (*piece, error) {
 	page, err := s.Store.Messages(ctx, owner, f.Session.ID, conversation.MessageQuery{From: f.Summary.Last, Ascending: true, Limit: pageSize})
 	if err != nil {
 		return nil, err
 	}
 	limit := window.SummaryInputLimit(f.Session.Context.MaxTokens)
-	var whole, p piece // whole has the complete exchanges; p also has the one that is being read
+	var whole, p piece // whole has the complete exchanges; p also has the exchange that the loop is reading
 	for i := range page.Messages {
 		m := prompt.MessageOf(&page.Messages[i])
 		if len(f.Messages) > 0 && m.ID >= f.Messages[0].ID {
@@ -82,7 +82,7 @@ func (s *Summaries) earlierPiece(ctx context.Context, owner conversation.Owner, 
 	return &p, nil
 }
 
-// ReadTexts reads the unknown texts of the messages at these places of f, in one round trip. It returns
+// ReadTexts reads the texts that f lacks at these places of f.Messages, in one round trip. It returns
 // conversation.ErrMessageNotFound if a message is gone.
 func ReadTexts(ctx context.Context, store conversation.ContextStore, owner conversation.Owner, f *prompt.Fit, places []int) error {
 	ids := f.Missing(places)

@@ -14,17 +14,18 @@ import (
 )
 
 const (
-	// ownTimeout is how long a turn waits for a summary job that it starts: without the summary, it drops messages.
-	// otherTimeout applies to a job that was running already, and so needs less time. The job goes on after either.
+	// ownTimeout is the longest wait of a turn for a summary job that it starts. Without the summary, the turn drops
+	// messages. otherTimeout is the longest wait for a job that was running already, and so needs less time. After
+	// either timeout, the job continues.
 	ownTimeout   = 10 * time.Second
 	otherTimeout = 2 * time.Second
 	// callTimeout bounds one call to the model.
 	callTimeout = time.Minute
 	// callsPerJob is the maximum number of calls to the model in one job, so that one session cannot occupy the model.
-	// The job after the next reply goes on.
+	// The job after the next reply summarises further.
 	callsPerJob = 4
-	// summaryJobs is the number of sessions that may have a job after a reply at once. Each job keeps its session's
-	// window in memory.
+	// summaryJobs limits the number of running jobs: at this number, no further job starts after a reply. Each job
+	// keeps its session's window in memory.
 	summaryJobs = 64
 )
 
@@ -36,8 +37,8 @@ type Store interface {
 
 // Viewers shows new summaries to viewers.
 type Viewers interface {
-	// ShowSummary calls save, and shows the summary to the session's viewers if save succeeds. added is the number of
-	// messages that it covers and the previous summary did not. It returns save's error.
+	// ShowSummary calls save, and shows the summary to the session's viewers if save succeeds. It returns the error of
+	// save. added is the number of messages that the summary covers and the previous summary did not.
 	ShowSummary(sessionID string, summary conversation.Summary, added int, save func() error) error
 }
 
@@ -58,7 +59,7 @@ type Summaries struct {
 	worker *Worker[summarised]
 }
 
-// summarised is the result of a job: the newest summary that it knows, and the error that stopped it, if any.
+// summarised is the result of a job: the newest summary that the job knows, and the error that stopped the job, or nil.
 type summarised struct {
 	summary conversation.Summary
 	err     error
@@ -75,13 +76,13 @@ func (s *Summaries) Cancel(sessionID string) { s.worker.Cancel(sessionID) }
 // Drain lets the running jobs end until ctx is done, then cancels them. It returns when no job is running.
 func (s *Summaries) Drain(ctx context.Context) { s.worker.Drain(ctx) }
 
-// BeforeReply summarises the messages that the plan of f would drop, before the model is called, and plans again. It
-// waits at most as long as the rules of this package allow, or until ctx is done. It returns the reason why the summary
-// still lacks messages; "" if it lacks none.
+// BeforeReply summarises the messages that the plan of f would drop, and plans again. A turn calls it before it calls
+// the model. It waits until a timeout (ownTimeout, otherTimeout) or until ctx is done. It returns the reason why the
+// summary still lacks messages; "" if the summary lacks none.
 func (s *Summaries) BeforeReply(ctx context.Context, owner conversation.Owner, f *prompt.Fit) conversation.SummaryFault {
 	fault := conversation.SummaryFault("")
 	for started := false; f.Overdue() && !started; {
-		own := *f // the job may outlast the wait
+		own := *f // a copy for the job, which may run longer than this turn waits
 		own.Messages = slices.Clone(f.Messages)
 		var job *Job[summarised]
 		job, started = s.worker.Join(f.Session.ID, func(ctx context.Context) summarised {
@@ -92,7 +93,7 @@ func (s *Summaries) BeforeReply(ctx context.Context, owner conversation.Owner, f
 		}
 		f.Adopt(job.Result().summary)
 		f.Plan()
-		fault = conversation.SummaryLate // a job of an earlier turn may end before it covers all messages that this turn lacks
+		fault = conversation.SummaryLate // a job of an earlier turn may not cover all messages that this turn must drop
 		if job.Result().err != nil {
 			fault = conversation.SummaryFailed
 		}
@@ -132,8 +133,8 @@ func (s *Summaries) AfterReply(owner conversation.Owner, f *prompt.Fit) {
 // overduePieces returns the batches that a turn must summarise before it calls the model.
 func overduePieces(in window.Input) []window.Batch { return window.Plan(in).SummariseFirst }
 
-// run summarises the due batches, with one call to the model each. Messages before those of f come first. At the end, f
-// has the newest summary.
+// run summarises the due batches, with one call to the model for each. Before the batches, it summarises messages that
+// are older than f.Messages. At the end, f has the newest summary.
 func (s *Summaries) run(ctx context.Context, owner conversation.Owner, f *prompt.Fit, due func(window.Input) []window.Batch) summarised {
 	err := s.catchUp(ctx, owner, f)
 	var pieces []window.Batch // due batches that are not summarised yet
@@ -165,8 +166,8 @@ func (s *Summaries) run(ctx context.Context, owner conversation.Owner, f *prompt
 	return summarised{f.Summary, err}
 }
 
-// catchUp adopts the session's newest summary. The round trip to the store is cheap compared with a call to the model. It
-// returns ErrStale if the history was cleared since f was read.
+// catchUp makes f adopt the session's newest summary. The round trip to the store is cheap compared with a call to the
+// model. catchUp returns ErrStale if the history was cleared after f was read.
 func (s *Summaries) catchUp(ctx context.Context, owner conversation.Owner, f *prompt.Fit) error {
 	now, err := s.Store.Context(ctx, owner, f.Session.ID, 0)
 	if err != nil {
@@ -179,7 +180,7 @@ func (s *Summaries) catchUp(ctx context.Context, owner conversation.Owner, f *pr
 	return nil
 }
 
-// summarisePiece lets the model write a new summary, and stores it in place of the old one.
+// summarisePiece makes the model write a new summary, and stores it in place of the old summary.
 func (s *Summaries) summarisePiece(ctx context.Context, owner conversation.Owner, f *prompt.Fit, p *piece) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

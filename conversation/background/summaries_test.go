@@ -22,8 +22,8 @@ var owner = conversationtest.Owner
 
 const heading = "Summary of the conversation so far:\n"
 
-// chat is a session with a window of 1,000 tokens, 747 of them for messages. An exchange takes 100, so the sixth leaves
-// the window over 80 % full. Then five exchanges are summarised by two calls to the model.
+// chat is a session with a window of 1,000 tokens: 747 tokens are for messages. An exchange takes 100 tokens, so the
+// sixth exchange leaves the window over 80 % full. Then two calls to the model summarise five exchanges.
 type chat struct {
 	*conversationtest.Node
 	model   *conversationtest.Summarising
@@ -63,8 +63,8 @@ func (c *chat) overdue() {
 	c.model.Called()
 }
 
-// held returns a function that writes a summary only after letGo is closed, or returns when it is cancelled. began gets
-// the number of each call.
+// held returns a function for Summarise. The function blocks until letGo is closed or the context of the call is
+// cancelled. began receives the number of each call.
 func held() (summarise func(context.Context, int) (string, error), began chan int, letGo chan struct{}) {
 	began, letGo = make(chan int, 16), make(chan struct{})
 	return func(ctx context.Context, n int) (string, error) {
@@ -83,7 +83,7 @@ func inBubble(run func(t *testing.T)) func(t *testing.T) {
 	return func(t *testing.T) { synctest.Test(t, run) }
 }
 
-// It also checks that summarised messages are sent word for word while there is room.
+// The test also checks that summarised messages are sent word for word while the window has room for them.
 func TestSummary_MadeAfterReply_InNextPrompt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChat(t, conversation.FIFO)
@@ -96,7 +96,7 @@ func TestSummary_MadeAfterReply_InNextPrompt(t *testing.T) {
 		}
 		before := c.Get(c.session).TokenUsage
 		sixth := c.talk("m5")
-		event, _ := v.Until(stream.ContextSummarised) // of two summaries in a row, a viewer sees the last
+		event, _ := v.Until(stream.ContextSummarised) // two summaries are made in a row, and a viewer sees only the last
 		want := stream.SummaryStats{Summarised: 2, TokensBefore: 100 + conversationtest.Count(heading+"summary 1") + 4,
 			TokensAfter: conversationtest.Count(heading+"summary 2") + 4}
 		if *event.Summary != want {
@@ -143,7 +143,7 @@ func TestSummary_MadeAfterReply_InNextPrompt(t *testing.T) {
 func wantSummaries(t *testing.T, summaries []stream.Request) {
 	t.Helper()
 	if len(summaries) != 2 {
-		t.Fatalf("%d calls for summaries", len(summaries))
+		t.Fatalf("%d calls for summaries, want 2", len(summaries))
 	}
 	for i, s := range summaries {
 		lines := strings.Split(strings.TrimSpace(s.Messages[1].Content), "\n")
@@ -159,7 +159,7 @@ func wantSummaries(t *testing.T, summaries []stream.Request) {
 	}
 }
 
-// One message tries to break out of its quotes and is larger than a call may be.
+// The message contains quotes and newlines that try to end its JSON string. It is also larger than one call allows.
 func TestSummary_HostileText_QuotedAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChat(t, conversation.FIFO)
@@ -168,11 +168,11 @@ func TestSummary_HostileText_QuotedAndBounded(t *testing.T) {
 		synctest.Wait()
 		_, summaries := c.model.Called()
 		if len(summaries) != 1 {
-			t.Fatalf("%d calls for summaries", len(summaries))
+			t.Fatalf("%d calls for summaries, want 1", len(summaries))
 		}
 		data := summaries[0].Messages[1].Content
 		if n := strings.Count(data, "\n"); n != 2 || conversationtest.Count(summaries[0].Messages[0].Content)+conversationtest.Count(data)+8+3+186 > 1000 {
-			t.Errorf("a call of %d lines and %d tokens", n, conversationtest.Count(data))
+			t.Errorf("the call has %d lines and %d tokens", n, conversationtest.Count(data))
 		}
 		if s := c.summary(); s.Tokens != conversationtest.Count(s.Text) || s.Tokens+4 > 186 || s.Tokens < 150 || s.Count != 2 {
 			t.Errorf("the summary has %d tokens", s.Tokens)
@@ -180,12 +180,12 @@ func TestSummary_HostileText_QuotedAndBounded(t *testing.T) {
 	})
 }
 
-func TestSummary_Fails_TurnGoesOnAndReports(t *testing.T) {
+func TestSummary_ModelFails_ReplyCompletesAndReports(t *testing.T) {
 	for name, summarise := range map[string]func(context.Context, int) (string, error){
 		"an error": func(context.Context, int) (string, error) { return "half a", errors.New("planted") },
 		"no text":  func(context.Context, int) (string, error) { return " \n", nil },
 		"a panic":  func(context.Context, int) (string, error) { panic("planted") },
-		"provider": func(context.Context, int) (string, error) {
+		"provider error": func(context.Context, int) (string, error) {
 			return "", &stream.ModelError{Code: stream.CodeProviderError}
 		},
 	} {
@@ -196,20 +196,20 @@ func TestSummary_Fails_TurnGoesOnAndReports(t *testing.T) {
 			m := c.talk("m7")
 			asked, _ := c.model.Called()
 			if r := m.Context; m.Status != stream.Completed || r.SummaryFault != conversation.SummaryFailed || r.Summarised || r.Dropped.Count != 2 || len(asked[0].Messages) != 13 {
-				t.Errorf("%s with %+v", m.Status, r)
+				t.Errorf("the reply is %s, with the report %+v", m.Status, r)
 			}
 			if s := c.summary(); s != (conversation.Summary{}) {
 				t.Errorf("the summary is %+v", s)
 			}
 			c.model.Summarise(nil)
 			if r := c.talk("m8").Context; r.SummaryFault != "" || !r.Summarised || r.Dropped.Count != 0 { // the turn summarised first
-				t.Errorf("the next turn has %+v", r)
+				t.Errorf("the report of the next reply is %+v", r)
 			}
 		}))
 	}
 }
 
-func TestSummary_TurnWaits2sForJobUnderWay(t *testing.T) {
+func TestSummary_JobAlreadyRunning_TurnWaits2s(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChat(t, conversation.FIFO)
 		summarise, began, letGo := held()
@@ -217,24 +217,24 @@ func TestSummary_TurnWaits2sForJobUnderWay(t *testing.T) {
 		for i := range 6 {
 			c.talk(fmt.Sprint("m", i))
 		}
-		<-began // after the sixth
+		<-began // the job after the sixth exchange
 		start := time.Now()
 		if r := c.talk("m6").Context; r.SummaryFault != "" || time.Since(start) != 0 {
 			t.Errorf("a turn that fits waited %v: %+v", time.Since(start), r)
 		}
 		start = time.Now()
 		if r := c.talk("m7").Context; r.SummaryFault != conversation.SummaryLate || time.Since(start) != 2*time.Second {
-			t.Errorf("after %v %+v", time.Since(start), r)
+			t.Errorf("after %v, the report is %+v", time.Since(start), r)
 		}
 		close(letGo)
 		synctest.Wait()
 		if r := c.talk("m8").Context; !r.Summarised || r.SummaryFault != "" {
-			t.Errorf("the next turn has %+v", r)
+			t.Errorf("the report of the next reply is %+v", r)
 		}
 	})
 }
 
-func TestSummary_TurnWaits10sForItsOwnJob(t *testing.T) {
+func TestSummary_JobStartedByTurn_TurnWaits10s(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChat(t, conversation.FIFO)
 		c.overdue()
@@ -242,10 +242,10 @@ func TestSummary_TurnWaits10sForItsOwnJob(t *testing.T) {
 		c.model.Summarise(summarise)
 		start := time.Now()
 		if r := c.talk("m7").Context; r.SummaryFault != conversation.SummaryLate || time.Since(start) != 10*time.Second {
-			t.Errorf("after %v %+v", time.Since(start), r)
+			t.Errorf("after %v, the report is %+v", time.Since(start), r)
 		}
 		<-began
-		close(letGo) // the job goes on after the turn
+		close(letGo) // the job continues after the turn
 		synctest.Wait()
 		if s := c.summary(); s.Count == 0 {
 			t.Errorf("the summary is %+v", s)
@@ -263,12 +263,12 @@ func TestSummary_TurnCancelled_StopsWaiting(t *testing.T) {
 		<-began
 		start := time.Now()
 		if m, err := c.Cancel(t.Context(), owner, c.session, sent.Reply.ID); err != nil || m.Status != stream.Cancelled || time.Since(start) != 0 {
-			t.Errorf("after %v: %+v %v", time.Since(start), m, err)
+			t.Errorf("after %v, Cancel returned %+v %v", time.Since(start), m, err)
 		}
 	})
 }
 
-func TestSummary_HistoryGone_JobEnds(t *testing.T) {
+func TestSummary_HistoryGone_JobCancelled(t *testing.T) {
 	for name, remove := range map[string]func(c *chat) error{
 		"cleared": func(c *chat) error { _, err := c.Clear(context.Background(), owner, c.session); return err },
 		"deleted": func(c *chat) error { return c.DeleteSession(context.Background(), owner, c.session) },
@@ -313,7 +313,7 @@ func TestSummary_HistoryGone_JobEnds(t *testing.T) {
 	}
 }
 
-func TestSummary_Drain_CancelsAtDeadline(t *testing.T) {
+func TestSummary_DrainDeadline_CancelsJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChat(t, conversation.FIFO)
 		summarise, began, _ := held()
@@ -344,13 +344,13 @@ func TestSummary_TwoNodes_OneStored(t *testing.T) {
 			one.talk(fmt.Sprint("m", i))
 		}
 		<-began
-		other.talk("m6") // fits
+		other.talk("m6") // fits without a summary
 		<-began
 		before := one.Get(one.session).TokenUsage
 		close(letGo)
 		for _, m := range []conversation.Message{other.talk("m7"), one.talk("m8")} {
 			if r := m.Context; !r.Summarised || r.SummaryFault != "" || r.Dropped.Count != 0 {
-				t.Errorf("a reply was built from %+v", r)
+				t.Errorf("the context report of a reply is %+v", r)
 			}
 		}
 		other.Drain(t.Context())
@@ -358,7 +358,7 @@ func TestSummary_TwoNodes_OneStored(t *testing.T) {
 		s := one.summary()
 		at := slices.IndexFunc(one.All(one.session), func(m conversation.Message) bool { return m.ID == s.Last })
 		if at+1 != s.Count || s.Count == 0 {
-			t.Errorf("the summary's count is %d, but it ends with message %d", s.Count, at+1)
+			t.Errorf("the summary covers %d messages, but it ends with message %d", s.Count, at+1)
 		}
 		if u := one.Get(one.session).TokenUsage; u.Total <= before.Total {
 			t.Errorf("the usage is %+v", u)
@@ -386,8 +386,8 @@ func (c *chat) grow(n int) {
 	}
 }
 
-// The history is much longer than the messages that a turn lists. Each turn summarises a bounded part, in order, until no
-// message is left. No message is left out, and none is summarised twice.
+// The history has many more messages than a turn reads. Each turn summarises a bounded number of messages, until all
+// old messages are summarised. They are summarised in order, each message once.
 func TestSummary_LongHistory_SummarisedInOrder(t *testing.T) {
 	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
 		t.Run(string(policy), inBubble(func(t *testing.T) {
@@ -397,10 +397,10 @@ func TestSummary_LongHistory_SummarisedInOrder(t *testing.T) {
 			turns := 0
 			for m := c.talk("m"); m.Context.SummaryFault != ""; m = c.talk("m") {
 				if turns++; turns > 20 {
-					t.Fatalf("after %d turns a reply is built from %+v", turns, m.Context)
+					t.Fatalf("after %d turns the summary is still late: %+v", turns, m.Context)
 				}
 				if m.Status != stream.Completed || m.Context.SummaryFault != conversation.SummaryLate || m.Context.Dropped.Count == 0 {
-					t.Fatalf("meanwhile: %+v", m.Context)
+					t.Fatalf("while the summary is late, a report is %+v", m.Context)
 				}
 			}
 			c.Drain(t.Context())
@@ -413,7 +413,7 @@ func TestSummary_LongHistory_SummarisedInOrder(t *testing.T) {
 						t.Fatal(err)
 					}
 					if m.Role == "" || next >= 2*exchanges {
-						continue // the old summary, or a message of this test's turns
+						continue // the old summary, or a message that talk sent
 					}
 					want := fmt.Sprintf("question-%d", next/2)
 					if next%2 == 1 {
@@ -433,8 +433,8 @@ func TestSummary_LongHistory_SummarisedInOrder(t *testing.T) {
 	}
 }
 
-// The message is in the summary, and older than the messages that a turn lists.
-func TestWindow_FarBackMessage_SentWordForWord(t *testing.T) {
+// The message is in the summary, and older than the messages in Context.History.
+func TestWindow_OldPreferredMessage_SentWordForWord(t *testing.T) {
 	for policy, fact := range map[conversation.RetentionPolicy]conversation.NewMessage{
 		conversation.Semantic: {Content: "lighthouse-keepers paint their lighthouse red " + strings.Repeat("four", 30)},
 		conversation.Priority: {Content: "lighthouse " + strings.Repeat("four", 30), Metadata: json.RawMessage(`{"priority":"high"}`)},
@@ -452,7 +452,7 @@ func TestWindow_FarBackMessage_SentWordForWord(t *testing.T) {
 			r := c.Ask(c.session, "which colour has a lighthouse?").Context
 			asked, _ := c.model.Called()
 			if len(asked) != 1 {
-				t.Fatalf("%d calls", len(asked))
+				t.Fatalf("%d calls, want 1", len(asked))
 			}
 			m := asked[0].Messages
 			if !strings.HasPrefix(m[0].Content, "Summary") || !strings.HasPrefix(m[1].Content, "lighthouse") || m[2].Role != "assistant" {
@@ -472,7 +472,7 @@ func (unreadable) MessagesByID(context.Context, conversation.Owner, string, []st
 	return nil, errors.New("planted")
 }
 
-func TestWindow_TextsUnreadable_NewestSent(t *testing.T) {
+func TestWindow_TextsUnreadable_OnlyNewestSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChat(t, conversation.Priority, func(o *service.Options) { o.Store = unreadable{o.Store} })
 		c.SendAndWait(t.Context(), conversation.NewMessage{SessionID: c.session, Role: conversation.User, OnBusy: conversation.Enqueue,
@@ -482,7 +482,7 @@ func TestWindow_TextsUnreadable_NewestSent(t *testing.T) {
 		}
 		c.model.Called()
 		if m := c.talk("last"); m.Status != stream.Completed {
-			t.Errorf("%+v", m)
+			t.Errorf("the last reply is %+v", m)
 		}
 		asked, _ := c.model.Called()
 		if sent := fmt.Sprint(asked[0].Messages); strings.Contains(sent, "important") || !strings.Contains(sent, "m11 ") {

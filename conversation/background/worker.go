@@ -11,7 +11,7 @@ type Worker[R any] struct {
 	limit int
 
 	mu       sync.Mutex
-	jobs     map[string]*Job[R] // guarded by mu; running, by session
+	jobs     map[string]*Job[R] // guarded by mu; running jobs, by session
 	draining bool               // guarded by mu
 	running  sync.WaitGroup
 }
@@ -26,7 +26,7 @@ type Job[R any] struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	result R                       // set before done is closed
-	next   func(context.Context) R // guarded by Worker.mu; runs after this job, nil for none
+	next   func(context.Context) R // guarded by Worker.mu; the function of the next job, nil for none
 }
 
 // Done returns a channel that is closed when the job has ended.
@@ -35,8 +35,8 @@ func (j *Job[R]) Done() <-chan struct{} { return j.done }
 // Result returns the job's result. Call it only after Done is closed.
 func (j *Job[R]) Result() R { return j.result }
 
-// Join returns the session's running job; if there is none, it starts one that calls run. It returns nil in a drain. No
-// limit applies: a turn waits for the job, so the number of turns bounds these jobs.
+// Join returns the session's running job, or starts a job that calls run. In a drain, Join starts no job: it returns
+// the running job, or nil. The limit does not apply to Join, because a turn waits for each of these jobs.
 func (w *Worker[R]) Join(session string, run func(context.Context) R) (job *Job[R], started bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,9 +49,9 @@ func (w *Worker[R]) Join(session string, run func(context.Context) R) (job *Job[
 	return w.startLocked(session, run), true
 }
 
-// Enqueue starts a job that calls run. If the session has a running job, run starts after it, in place of one that waits
-// already. Enqueue returns false if run will not be called: too many jobs are running, or a drain has begun. After true,
-// a cancel or a drain may still drop a waiting run.
+// Enqueue starts a job that calls run. If the session has a running job, run waits until that job ends, and replaces a
+// function that waits already. Enqueue returns false if run will not be called: too many jobs are running, or a drain
+// has begun. After true, a cancel, a drain or a newer function may still drop a run that waits.
 func (w *Worker[R]) Enqueue(session string, run func(context.Context) R) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +86,8 @@ func (w *Worker[R]) startLocked(session string, run func(context.Context) R) *Jo
 	return job
 }
 
-// Cancel cancels the session's running job and drops the waiting one. It does not wait.
+// Cancel cancels the session's running job and drops the job that waits after it. Cancel does not wait for the end of
+// the job.
 func (w *Worker[R]) Cancel(session string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

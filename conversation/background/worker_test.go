@@ -31,12 +31,12 @@ func TestWorker_Join_SharesRunningJob(t *testing.T) {
 		same, again := w.Join("s", sleeping(2, &calls))
 		other, second := w.Join("t", sleeping(3, &calls)) // no limit applies to Join
 		if !started || again || same != first || !second {
-			t.Errorf("started %v %v %v", started, again, second)
+			t.Errorf("Join started jobs: %v %v %v, want true false true", started, again, second)
 		}
 		<-first.Done()
 		<-other.Done()
 		if first.Result() != 1 || other.Result() != 3 || calls.Load() != 2 {
-			t.Errorf("%d and %d of %d calls", first.Result(), other.Result(), calls.Load())
+			t.Errorf("the results are %d and %d after %d calls", first.Result(), other.Result(), calls.Load())
 		}
 		w.Drain(t.Context())
 		if job, _ := w.Join("s", sleeping(4, &calls)); job != nil {
@@ -53,7 +53,7 @@ func TestWorker_Enqueue_NewestReplacesWaiting(t *testing.T) {
 			want    bool
 		}{{"s", true}, {"s", true}, {"s", true}, {"t", true}, {"u", false}} {
 			if got := w.Enqueue(test.session, sleeping(1, &calls)); got != test.want {
-				t.Errorf("%s: %v", test.session, got)
+				t.Errorf("Enqueue for session %s returned %v", test.session, got)
 			}
 		}
 		time.Sleep(time.Minute)
@@ -70,7 +70,7 @@ func TestWorker_Enqueue_NewestReplacesWaiting(t *testing.T) {
 	})
 }
 
-func TestWorker_Cancel_DropsNext(t *testing.T) {
+func TestWorker_Cancel_StopsJobAndDropsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, calls := NewWorker[int](2), atomic.Int64{}
 		job, _ := w.Join("s", sleeping(1, &calls))
@@ -81,7 +81,7 @@ func TestWorker_Cancel_DropsNext(t *testing.T) {
 		<-job.Done()
 		began := time.Now()
 		if w.Drain(t.Context()); time.Since(began) != 0 || job.Result() != -1 || calls.Load() != 1 {
-			t.Errorf("after %v: %d of %d calls", time.Since(began), job.Result(), calls.Load())
+			t.Errorf("Drain took %v; the result is %d after %d calls", time.Since(began), job.Result(), calls.Load())
 		}
 	})
 }
@@ -95,12 +95,13 @@ func TestWorker_Drain_DeadlineCancelsJobs(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		if w.Drain(ctx); time.Since(began) != 100*time.Millisecond || job.Result() != -1 || calls.Load() != 1 {
-			t.Errorf("after %v: %d of %d calls", time.Since(began), job.Result(), calls.Load())
+			t.Errorf("Drain took %v; the result is %d after %d calls", time.Since(began), job.Result(), calls.Load())
 		}
 	})
 }
 
-// It draws a schedule, and checks that a session never has two jobs at once and that no job is left.
+// The test draws schedules of joins, enqueues, cancels and pauses. A session must never have two jobs at once. After
+// the drain, no job may be left.
 func TestWorker_AnySchedule_OneJobPerSession(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.IntRange(0, 3*4-1), 1, 40).Draw(rt, "steps")

@@ -23,7 +23,7 @@ type Cluster struct {
 	lost    map[string]conversation.TurnStart // guarded by mu; results of BeginTurn that the caller did not get, by waiter
 	orphans []conversation.TurnKey            // guarded by mu
 	fails   map[string]error                  // guarded by mu; by operation
-	silent  bool                              // guarded by mu; whether wake-ups are lost
+	silent  bool                              // guarded by mu; whether wake-ups are dropped
 	turns   map[string]conversation.TurnKey   // guarded by mu; the newest turn, by session
 	Queued  chan string                       // the content of each send that was queued
 }
@@ -47,8 +47,8 @@ func (c *Cluster) Start(model stream.Model, options ...Option) *Node {
 }
 
 // Fail makes an operation return err from now on; nil makes it work again. The operations are "Join", "Follow", "Poll",
-// "ResumeTurn", "Message", "Messages", "EndOrphans" and "BeginTurn". BeginTurn still takes effect: only its response is
-// lost. The others do nothing.
+// "ResumeTurn", "Message", "Messages", "EndOrphans" and "BeginTurn". A failing BeginTurn or Join still takes effect;
+// only its response is lost. The other operations fail without an effect.
 func (c *Cluster) Fail(operation string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +61,7 @@ func (c *Cluster) failure(operation string) error {
 	return c.fails[operation]
 }
 
-// LoseWakeUps drops all wake-ups from now on. Reconnect still works.
+// LoseWakeUps drops all wake-ups for single sessions from now on. Reconnect still notifies all nodes.
 func (c *Cluster) LoseWakeUps() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *Cluster) Orphan(session string) {
 	c.orphans = append(c.orphans, c.turns[session])
 }
 
-// Reconnect notifies all nodes that any session may have changed.
+// Reconnect notifies all nodes that any session may have changed, as after a lost connection to the store.
 func (c *Cluster) Reconnect() { c.notifyAll("", func(*member) bool { return true }) }
 
 func (c *Cluster) notify(sessionID string) {
@@ -103,7 +103,7 @@ func (c *Cluster) stop(sessionID, replyID string, why conversation.Stop) {
 	c.notify(sessionID)
 }
 
-// member is the cluster's store from the view of one node.
+// member is the cluster's store as one node uses it.
 type member struct {
 	conversation.Store
 	cluster *Cluster
@@ -187,7 +187,8 @@ func (m *member) ResumeTurn(_ context.Context, _ conversation.Owner, turn conver
 	return conversation.TurnStart{}, conversation.ErrMessageNotFound
 }
 
-// The operations below notify the nodes that follow the session, or fail if the test says so.
+// The operations below call the embedded store. After a change, they notify the nodes that follow the session. Some
+// fail if the test has called Cluster.Fail.
 
 func (m *member) Message(ctx context.Context, owner conversation.Owner, sessionID, messageID string) (conversation.Message, error) {
 	if err := m.cluster.failure("Message"); err != nil {

@@ -25,28 +25,27 @@ func TestNode_ThreeMessages_ViewerSeesReplies(t *testing.T) {
 		m := n.Ask(session, conversationtest.OfTokens(40, "hello"))
 		event, text := v.Until(stream.Ended)
 		if got := conversationtest.Decode(t, event.Ending.Message); got.ID != m.ID || got.Content != text || m.Tokens != 46 {
-			t.Errorf("%+v after %q, want %+v", got, text, m)
+			t.Errorf("the viewer saw %+v after %q, want %+v", got, text, m)
 		}
 	}
 	if len(n.All(session)) != 6 || n.Get(session).MessageCount != 6 {
-		t.Errorf("%d messages", len(n.All(session)))
+		t.Errorf("the history has %d messages, want 6", len(n.All(session)))
 	}
 	if replies, _ := model.Called(); len(replies) != 3 {
-		t.Errorf("%d replies", len(replies))
+		t.Errorf("the model was called for %d replies, want 3", len(replies))
 	}
 	n.Drain(t.Context())
 	conversationtest.Fails(t, "a send", (<-n.Later(conversationtest.Message(session, "x"))).Err, conversation.ErrDraining)
 }
 
-// TestCluster_NodesContract_Kept checks the cluster against the contract of conversation.Nodes.
-func TestCluster_NodesContract_Kept(t *testing.T) {
+func TestCluster_Operations_KeepContractOfNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		n := cluster.Start(model)
 		nodes, owner, ctx := n.Nodes, conversationtest.Owner, t.Context()
 		session := n.NewSession()
 		if s, err := nodes.Follow(ctx, owner, session); err != nil || s.ID != session {
-			t.Errorf("followed %+v %v", s, err)
+			t.Errorf("Follow returned %+v %v", s, err)
 		}
 		sent := n.Begun(session, "hello")
 		c := model.Next(t)
@@ -59,7 +58,7 @@ func TestCluster_NodesContract_Kept(t *testing.T) {
 			{Owner: owner, SessionID: session, Reply: sent.Reply.ID, Offset: 1}, {Owner: owner, SessionID: "session_0000000000000000"},
 		})
 		if err != nil || updates[0].Session.LiveReply != sent.Reply.ID || updates[0].Stop != "" || !updates[1].Gone {
-			t.Errorf("%+v %v", updates, err)
+			t.Errorf("Poll returned %+v %v", updates, err)
 		}
 		_, err = nodes.ResumeTurn(ctx, owner, conversation.NewTurn{SessionID: session, Waiter: "nobody"})
 		conversationtest.Fails(t, "a turn whose response was not lost", err, conversation.ErrMessageNotFound)
@@ -86,11 +85,11 @@ func TestCluster_NodesContract_Kept(t *testing.T) {
 		}
 		cluster.Orphan(session)
 		if ended, err := n.Store.EndOrphans(ctx, conversationtest.Count); ended != 1 || err != nil {
-			t.Errorf("%d orphans %v", ended, err)
+			t.Errorf("EndOrphans returned %d %v", ended, err)
 		}
 		<-c.Closed
 		if m, err := sent.Wait(ctx); err != nil || m.Status != stream.Interrupted {
-			t.Errorf("%+v %v", m, err)
+			t.Errorf("the reply of the orphan is %+v %v", m, err)
 		}
 		cluster.Fail("BeginTurn", conversation.ErrUnavailable)
 		conversationtest.Fails(t, "a lost response", n.SendAndWait(ctx, conversationtest.Message(session, "x")).Err, conversation.ErrUnavailable)
@@ -102,14 +101,14 @@ func TestCluster_NodesContract_Kept(t *testing.T) {
 		m.OnBusy = conversation.Interrupt
 		second := n.Later(m)
 		if r := <-replied; r.Status != stream.Cancelled {
-			t.Errorf("%+v", r)
+			t.Errorf("the interrupted reply is %+v", r)
 		}
 		model.Next(t)
 		if _, err := n.Clear(ctx, owner, session); err != nil {
 			t.Error(err)
 		}
 		if r := <-second; r.Status != stream.Cancelled {
-			t.Errorf("%+v", r)
+			t.Errorf("the cleared reply is %+v", r)
 		}
 		cluster.LoseWakeUps()
 		cluster.Reconnect()
@@ -119,10 +118,10 @@ func TestCluster_NodesContract_Kept(t *testing.T) {
 	})
 }
 
-func TestModels_DoWhatTestSays(t *testing.T) {
+func TestModels_EachModel_BehavesAsDirected(t *testing.T) {
 	n := conversationtest.Start(t, conversationtest.Echo)
 	if m := n.Ask(n.NewSession(), "hi"); m.Content != "You said: hi" || conversationtest.Echo.Name() != "scripted" {
-		t.Errorf("%+v", m)
+		t.Errorf("the reply of Echo is %+v", m)
 	}
 	directed := conversationtest.NewDirected()
 	directed.Linger = make(chan struct{})
@@ -133,15 +132,15 @@ func TestModels_DoWhatTestSays(t *testing.T) {
 		close(directed.Linger)
 	}()
 	if _, err := directed.Generate(ctx, stream.Request{}, nil); !errors.Is(err, context.Canceled) || directed.Name() != "directed" {
-		t.Errorf("%v", err)
+		t.Errorf("the cancelled call of a directed model returned %v", err)
 	}
 	var m conversationtest.Summarising
 	m.Summarise(func(context.Context, int) (string, error) { return "text", errors.New("planted") })
 	if _, err := m.Generate(t.Context(), stream.Request{Summary: true}, func([]byte) {}); err == nil || m.Name() != "summarising" {
-		t.Errorf("%v", err)
+		t.Errorf("the call for a failing summary returned %v", err)
 	}
 	if _, err := m.Generate(ctx, stream.Request{}, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("the call with a cancelled context returned %v", err)
 	}
 	if _, summaries := m.Called(); len(summaries) != 1 {
 		t.Errorf("%d summaries", len(summaries))

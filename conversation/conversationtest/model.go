@@ -21,7 +21,7 @@ func (f ModelFunc) Generate(ctx context.Context, request stream.Request, write f
 	return f(ctx, request, write)
 }
 
-// Echo replies to a message with its own text, without delay.
+// Echo replies at once, with "You said: " and the text of the message.
 var Echo = ModelFunc(func(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 	write([]byte("You said: " + Last(request)))
 	return stream.Result{FinishReason: "stop"}, nil
@@ -33,18 +33,18 @@ func Last(request stream.Request) string { return request.Messages[len(request.M
 // OfTokens returns a text of n tokens (see Count) that begins with words.
 func OfTokens(n int, words string) string { return words + strings.Repeat(" ", 4*n-len(words)-1) + "." }
 
-// Directed is a model that the test controls: it writes what the test passes to Call.Write, and ends on Call.End or
-// Call.Finish.
+// Directed is a model that the test controls: it writes the text that the test passes to Call.Write, and ends on
+// Call.End or Call.Finish.
 type Directed struct {
 	Calls chan *Call
-	// Linger, if not nil, keeps a cancelled call open until the test closes Linger.
+	// If Linger is not nil, a cancelled call stays open until the test closes Linger.
 	Linger chan struct{}
 }
 
 // NewDirected returns a directed model.
 func NewDirected() *Directed { return &Directed{Calls: make(chan *Call, 64)} }
 
-// Call is an open request to a model.
+// Call is one request to a directed model.
 type Call struct {
 	Request stream.Request
 	Ctx     context.Context
@@ -82,7 +82,7 @@ func (m *Directed) Generate(ctx context.Context, request stream.Request, write f
 	}
 }
 
-// Next returns the next call.
+// Next waits for the next call and returns it.
 func (m *Directed) Next(t testing.TB) *Call {
 	t.Helper()
 	return Within(t, "a call of the model", m.Calls)
@@ -100,7 +100,7 @@ func (c *Call) End() { c.Finish(stream.Result{FinishReason: "stop"}, nil) }
 // Finish makes Generate return result and err.
 func (c *Call) Finish(result stream.Result, err error) { c.ends <- callEnd{result, err} }
 
-// Summarising is a model whose replies have 46 tokens. A test may choose the text of its summaries.
+// Summarising is a model. Each reply has 46 tokens. A test may choose the texts of the summaries.
 type Summarising struct {
 	mu        sync.Mutex
 	calls     []stream.Request                                      // guarded by mu
@@ -139,15 +139,16 @@ func (m *Summarising) Generate(ctx context.Context, request stream.Request, writ
 	return stream.Result{FinishReason: "stop"}, nil
 }
 
-// Summarise makes the model write summaries with a function from now on. nil restores the default: "summary 1", "summary
-// 2" and so on.
+// Summarise makes the model get the text of each summary from a function. nil restores the default texts: "summary 1",
+// "summary 2" and so on.
 func (m *Summarising) Summarise(with func(ctx context.Context, number int) (string, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.summary = with
 }
 
-// Called returns the calls since the last Called, separated into those for replies and those for summaries.
+// Called returns the calls of Generate since Called was used last: first the calls for replies, then the calls for
+// summaries.
 func (m *Summarising) Called() (replies, summaries []stream.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

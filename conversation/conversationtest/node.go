@@ -1,6 +1,6 @@
 // Package conversationtest runs whole conversations for the tests of the packages under conversation: a [Node] is a
-// service on an embedded store, with a model that the test directs and no HTTP. Nodes of a [Cluster] share one store, as
-// nodes share a Redis. Nodes also run in a synctest bubble, where waiting takes no time.
+// service on an embedded store, with a model that the test directs and no HTTP. Nodes of a [Cluster] share one store,
+// as nodes in production share Redis. Nodes also run in a synctest bubble, where sleeping takes no real time.
 package conversationtest
 
 import (
@@ -23,13 +23,13 @@ import (
 // Owner owns all sessions that the tests create.
 var Owner = conversation.Owner{Account: "default", Mode: conversation.Live}
 
-// Timeout is how long a test waits for an event: so long that only a hang reaches it.
+// Timeout is the longest time that a test waits for an event. Only a test that hangs waits this long.
 const Timeout = time.Minute
 
 // Silence is the model timeout of the tests, for the first byte and for a stall.
 const Silence = 20 * time.Second
 
-// Count is the tokenizer of the tests: a token is four bytes, rounded up.
+// Count is the token counter of the tests: one token for each four bytes, rounded up.
 func Count(text string) int { return (len(text) + 3) / 4 }
 
 // Node is a service with helpers for tests.
@@ -84,10 +84,10 @@ func startOn(t testing.TB, store conversation.Store, nodes conversation.Nodes, m
 	return n
 }
 
-// Drain drains the service, once.
+// Drain drains the service. Only the first call has an effect.
 func (n *Node) Drain(ctx context.Context) { n.drained.Do(func() { n.Service.Drain(ctx) }) }
 
-// NewSession creates a session with the given context window, or with the default one, and returns its id.
+// NewSession creates a session and returns its id. Without config, the session has the default configuration.
 func (n *Node) NewSession(config ...conversation.ContextConfig) string {
 	n.T.Helper()
 	asked := conversation.NewSession{UserID: "user_0123456789abcdef", Context: conversation.DefaultContextConfig}
@@ -173,7 +173,7 @@ func (n *Node) Get(session string) conversation.Session {
 // Viewer is a viewer with methods that wait for its events.
 type Viewer struct {
 	*stream.Viewer
-	Position  stream.Position // where the view began
+	Position  stream.Position // the position at which the view began
 	Recovered bool
 
 	t    testing.TB
@@ -220,7 +220,7 @@ func (v *Viewer) Event() stream.Event {
 	}
 }
 
-// Until waits for the next event of that kind. It returns the event and the text of all deltas before it.
+// Until waits for the next event of a kind. It returns the event and the text of all deltas before it.
 func (v *Viewer) Until(kind stream.EventKind) (event stream.Event, text string) {
 	v.t.Helper()
 	for {

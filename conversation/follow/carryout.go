@@ -10,7 +10,8 @@ import (
 	"parley/stream"
 )
 
-// carryOut carries out actions. turn and reply are the turn and the reply of x at the time of the decision.
+// carryOut carries out the actions that decide returned. turn and reply are the turn and the reply of x at the time of
+// the decision.
 func (f *Follower) carryOut(ctx context.Context, x *session, do actions, turn Turn, reply *stream.Reply) error {
 	if do.gone != 0 {
 		f.end(x, do.gone)
@@ -39,7 +40,7 @@ func (f *Follower) carryOut(ctx context.Context, x *session, do actions, turn Tu
 	return nil
 }
 
-// end stops following a session that was deleted or has expired, and shows that to viewers.
+// end stops following a session that is gone. It shows viewers how: stream.Deleted or stream.Expired.
 func (f *Follower) end(x *session, how stream.EventKind) {
 	f.options.Gone(x.id)
 	f.options.Hub.Remove(x.id, how)
@@ -54,12 +55,13 @@ func (f *Follower) end(x *session, how stream.EventKind) {
 	f.dropLocked(x)
 }
 
-// endReply shows how another node's reply ended.
+// endReply shows the ending of another node's reply.
 func (f *Follower) endReply(ctx context.Context, x *session, reply *stream.Reply) error {
 	f.mu.Lock()
 	cleared := x.state.cleared
 	f.mu.Unlock()
-	ending := stream.Ending{State: stream.Cancelled} // for a cleared reply: viewers see the clear instead
+	// This ending is for a cleared or deleted reply. Viewers see the clear or the deletion instead.
+	ending := stream.Ending{State: stream.Cancelled}
 	m, err := f.options.Store.Message(ctx, x.owner, x.id, reply.ID)
 	switch {
 	case errors.Is(err, conversation.ErrMessageNotFound) && reply.ID > cleared: // a fail-over has lost the reply
@@ -91,7 +93,7 @@ func textOf(reply *stream.Reply) []byte {
 	return text
 }
 
-// catchUp shows the messages that other nodes have written since the last call.
+// catchUp shows the messages that other nodes have written since the last catchUp.
 func (f *Follower) catchUp(ctx context.Context, x *session) error {
 	page, err := f.options.Store.Messages(ctx, x.owner, x.id, conversation.MessageQuery{Limit: catchUpLimit + 1})
 	if errors.Is(err, conversation.ErrSessionNotFound) {
@@ -100,11 +102,12 @@ func (f *Follower) catchUp(ctx context.Context, x *session) error {
 	if err != nil || !f.show(x, page) {
 		return err
 	}
-	// The page has another node's live reply. Follow registers this node, so that each journal tick notifies it.
+	// The page has another node's live reply. Follow registers this node, so that each journal tick sends a wake-up to
+	// this node.
 	if _, err := f.options.Nodes.Follow(ctx, x.owner, x.id); err != nil && !errors.Is(err, conversation.ErrSessionNotFound) {
 		return err
 	}
-	f.Notify(x.id) // the poll reads the text that is journalled already
+	f.Notify(x.id) // the poll then reads the text that was journalled before
 	return nil
 }
 
@@ -122,7 +125,7 @@ func (f *Follower) show(x *session, page conversation.MessagePage) (live bool) {
 	for i := range missed {
 		m := &missed[i]
 		if x.writes() && m.ID >= x.turn.MessageID() {
-			break // this node's own turn shows them
+			break // this node's own turn shows this message and its reply
 		}
 		entry := m.Entry()
 		if m.Status == stream.Streaming {

@@ -44,12 +44,11 @@ func TestFollow_OtherNodesReply_ShownWhole(t *testing.T) {
 		event, text := v.Until(stream.Ended)
 		m := conversationtest.Decode(t, event.Ending.Message)
 		if text != want || m.Content != want || m.Status != stream.Completed || time.Since(began) != 0 {
-			t.Errorf("after %v: %q, %q", time.Since(began), text, m.Content)
+			t.Errorf("%v after the end: viewers saw %q, the reply has %q", time.Since(began), text, m.Content)
 		}
 	})
 }
 
-// Without wake-ups, polls alone show everything, a little later.
 func TestFollow_WakeUpsLost_PollsShowAll(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		cluster.LoseWakeUps()
@@ -61,13 +60,13 @@ func TestFollow_WakeUpsLost_PollsShowAll(t *testing.T) {
 		began := time.Now()
 		event, _ := v.Until(stream.Delta)
 		if took := time.Since(began); string(event.Delta) != "first" || took > 6*time.Second {
-			t.Errorf("idle: %q after %v", event.Delta, took)
+			t.Errorf("in an idle session, the viewer was shown %q after %v", event.Delta, took)
 		}
 		c.Write("second")
 		began = time.Now()
 		event, _ = v.Until(stream.Delta)
 		if took := time.Since(began); string(event.Delta) != "second" || took > 2*time.Second {
-			t.Errorf("live: %q after %v", event.Delta, took)
+			t.Errorf("with a live reply, the viewer was shown %q after %v", event.Delta, took)
 		}
 		c.End()
 		v.Until(stream.Ended)
@@ -85,7 +84,7 @@ func TestFollow_PollFails_Retried(t *testing.T) {
 			c := model.Next(t)
 			c.Write("text")
 			time.Sleep(3 * time.Second)
-			if operation == "Poll" { // with failing Messages, the viewer's own reads would fail too
+			if operation == "Poll" { // if Messages fails, the viewer's own reads fail too
 				if event, ok := v.Poll(); ok {
 					t.Errorf("a viewer is shown %+v", event)
 				}
@@ -96,7 +95,7 @@ func TestFollow_PollFails_Retried(t *testing.T) {
 			if took := time.Since(began); took > 500*time.Millisecond {
 				t.Errorf("%s: the text came after %v", operation, took)
 			}
-			cluster.Fail("Message", errors.New("planted")) // the poll reads the ended reply by Message
+			cluster.Fail("Message", errors.New("planted")) // after the poll, the node reads the ended reply by Message
 			c.End()
 			time.Sleep(time.Second)
 			cluster.Fail("Message", nil)
@@ -104,16 +103,16 @@ func TestFollow_PollFails_Retried(t *testing.T) {
 		}
 	}, func(o *service.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	if lines := strings.Count(log.String(), "cannot be followed"); lines == 0 || lines > 8 {
-		t.Errorf("%d lines: %s", lines, log.String())
+		t.Errorf("the log has %d lines: %s", lines, log.String())
 	}
 }
 
-func TestFollow_Reconnect_PollsAll(t *testing.T) {
+func TestFollow_StoreReconnects_AllSessionsPolled(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		cluster.LoseWakeUps()
 		session := a.NewSession()
 		v := b.Watch(session, nil)
-		time.Sleep(time.Millisecond) // past the tick of Run that is due now
+		time.Sleep(time.Millisecond) // until Run has handled the tick that is due now
 		a.Begun(session, "hello")
 		c := model.Next(t)
 		c.Write("text")
@@ -127,7 +126,7 @@ func TestFollow_Reconnect_PollsAll(t *testing.T) {
 	})
 }
 
-// More new messages arrive at once than are shown from memory.
+// The node learns of 12 exchanges in one poll, more than it shows from memory.
 func TestFollow_FarBehind_ReadsHistory(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		cluster.LoseWakeUps()
@@ -174,7 +173,7 @@ func TestFollow_BothNodesWrite_ViewersSeeAll(t *testing.T) {
 				}
 			}
 			if event, ok := v.Poll(); ok {
-				t.Errorf("node %d: a further event %+v", at, event)
+				t.Errorf("node %d: after the last reply came %+v", at, event)
 			}
 		}
 	})
@@ -193,7 +192,7 @@ func TestFollow_ClearedOrGone_BothNodesShow(t *testing.T) {
 			session := a.NewSession()
 			here, there := a.Watch(session, nil), b.Watch(session, nil)
 			if name == "expired" {
-				time.Sleep(conversation.Lifetime - 10*time.Second) // so late that the model does not stall before the expiry
+				time.Sleep(conversation.Lifetime - 10*time.Second) // later than the model timeout before the expiry, so that the model does not stall first
 			}
 			a.Begun(session, "hello")
 			c := model.Next(t)
@@ -216,8 +215,8 @@ func TestFollow_ClearedOrGone_BothNodesShow(t *testing.T) {
 	})
 }
 
-// A fail-over of the store loses a reply after viewers on this node have seen a part of it.
-func TestFollow_ReplyLost_Interrupted(t *testing.T) {
+// A fail-over of the store loses a reply after viewers have seen part of its text.
+func TestFollow_ReplyLost_ShownAsInterrupted(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		session := a.NewSession()
 		v := b.Watch(session, nil)
@@ -234,23 +233,22 @@ func TestFollow_ReplyLost_Interrupted(t *testing.T) {
 	})
 }
 
-// The node stops following a session without viewers.
-func TestFollow_NoViewers_TopicClosed(t *testing.T) {
+func TestFollow_LastViewerCloses_TopicClosed(t *testing.T) {
 	twoNodes(t, func(t *testing.T, _ *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		session := a.NewSession()
 		viewer, _, _, err := b.View(t.Context(), owner, session, nil, func() {})
 		if err != nil || b.Topics() != 1 {
-			t.Fatalf("%d topics, %v", b.Topics(), err)
+			t.Fatalf("%d topics are open, error %v", b.Topics(), err)
 		}
 		viewer.Close()
 		time.Sleep(2 * time.Second)
 		if b.Topics() != 0 {
-			t.Errorf("%d topics are held", b.Topics())
+			t.Errorf("%d topics are open", b.Topics())
 		}
 	})
 }
 
-func TestView_Positions_ExactAndChecked(t *testing.T) {
+func TestView_ExactPositions_CheckPositionRefusesOthers(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
@@ -283,21 +281,21 @@ func TestView_Positions_ExactAndChecked(t *testing.T) {
 	check("the text's end", stream.Position{ID: sent.Reply.ID, Offset: 10}, nil)
 	check("behind the text", stream.Position{ID: sent.Reply.ID, Offset: 11}, conversation.ErrNoPosition)
 	check("between messages", stream.Position{ID: message[:len(message)-1], Offset: 1}, nil)
-	conversationtest.Fails(t, "no session", n.CheckPosition(t.Context(), owner, "session_0000000000000000", stream.Position{}), conversation.ErrSessionNotFound)
+	conversationtest.Fails(t, "an unknown session", n.CheckPosition(t.Context(), owner, "session_0000000000000000", stream.Position{}), conversation.ErrSessionNotFound)
 	if _, _, _, err := n.View(t.Context(), owner, "session_0000000000000000", nil, func() {}); !errors.Is(err, conversation.ErrSessionNotFound) {
 		t.Errorf("a view of an unknown session: %v", err)
 	}
 	whole := n.Watch(session, &stream.Position{})
 	whole.Event()
 	if _, text := whole.Until(stream.Ended); text != "Half of it" {
-		t.Errorf("from the beginning: %q", text)
+		t.Errorf("from the beginning, the viewer was shown %q", text)
 	}
 	if v := n.Watch(session, nil); v.Position != stream.After(sent.Reply.ID) {
 		t.Errorf("after the reply the view begins at %+v", v.Position)
 	}
 }
 
-func TestView_StoreUnavailable_Error(t *testing.T) {
+func TestView_StoreUnavailable_ErrUnavailable(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, _ *conversationtest.Directed) {
 		session := a.NewSession()
 		cluster.Fail("Follow", conversation.ErrUnavailable)

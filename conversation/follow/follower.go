@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// pollLive and pollIdle are the intervals between two polls of a session without a wake-up, and so the longest delay
-	// after a lost wake-up. Viewers of a live reply accept a second. Idle sessions are many, so they are polled less
-	// often.
+	// Without wake-ups, a session with a live reply is polled every pollLive, and other sessions every pollIdle. Run
+	// looks for due polls once a second, so a lost wake-up delays viewers by up to 2 s or 6 s. Most sessions are idle,
+	// so they are polled less often.
 	pollLive = time.Second
 	pollIdle = 5 * time.Second
 	// pollRetry is the delay before a failed poll is retried.
 	pollRetry = 250 * time.Millisecond
-	// catchUpLimit is the number of other nodes' messages that are shown from memory: as many as a topic keeps.
+	// catchUpLimit is the maximum number of other nodes' messages that are shown from memory. A topic keeps the same
+	// number of messages.
 	catchUpLimit = 8
 )
 
@@ -59,7 +60,7 @@ type Follower struct {
 	failing bool                // whether the last poll failed
 }
 
-// session is a session that this node follows: it has viewers or a live turn here.
+// session is a session that this node follows.
 type session struct {
 	// static
 	owner conversation.Owner
@@ -67,9 +68,9 @@ type session struct {
 	topic *stream.Topic // open while the session is followed
 
 	// guarded by Follower.mu
-	due   time.Time // of the next poll
+	due   time.Time // time of the next poll
 	state state
-	reply *stream.Reply // the reply state.remote
+	reply *stream.Reply // the reply with the id state.remote; nil for none
 	turn  Turn          // the newest turn of this node, maybe over; nil for none
 }
 
@@ -103,7 +104,7 @@ func (f *Follower) wakeUp() {
 }
 
 // Follow returns a session and, if other nodes share the store, follows it from now on. The caller must have subscribed
-// to its topic already.
+// to the session's topic already.
 func (f *Follower) Follow(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
 	if f.options.Nodes == nil {
 		return f.options.Store.Session(ctx, owner, sessionID)
@@ -122,7 +123,7 @@ func (f *Follower) Follow(ctx context.Context, owner conversation.Owner, session
 	return found, nil
 }
 
-// Began follows the session of a turn that has begun on this node. in is the session after the beginning.
+// Began follows the session of a turn that has begun on this node. in is the session after the turn has begun.
 func (f *Follower) Began(turn Turn, in conversation.Session) {
 	if f.options.Nodes == nil {
 		return
@@ -133,7 +134,7 @@ func (f *Follower) Began(turn Turn, in conversation.Session) {
 	x.turn, x.state.head, x.due = turn, turn.Key().ReplyID, time.Now().Add(pollLive)
 }
 
-// openLocked returns the followed session; it begins to follow if necessary. The caller holds mu.
+// openLocked returns the followed session with the id of in, and begins to follow it if necessary. The caller holds mu.
 func (f *Follower) openLocked(owner conversation.Owner, in conversation.Session) *session {
 	x := f.sessions[in.ID]
 	if x == nil {
@@ -141,7 +142,7 @@ func (f *Follower) openLocked(owner conversation.Owner, in conversation.Session)
 			owner: owner, id: in.ID, topic: f.options.Hub.Open(in.ID), due: time.Now().Add(pollIdle),
 			state: state{expires: in.ExpiresAt, cleared: in.Cleared},
 		}
-		if in.LiveReply == "" { // otherwise viewers must still see the live turn's messages
+		if in.LiveReply == "" { // otherwise viewers have not seen the messages of the live turn
 			x.state.head = in.Head
 		}
 		f.sessions[in.ID] = x
@@ -150,8 +151,9 @@ func (f *Follower) openLocked(owner conversation.Owner, in conversation.Session)
 }
 
 // ShowSummary calls save. If save succeeds, it shows the summary to the session's viewers on this node. It records the
-// summary before save: a poll may find it before save returns, and must not show it twice. added is the number of
-// messages that it covers and the previous summary did not. It returns save's error.
+// summary before save, because a poll may find the summary before save returns, and must not show it again. added is
+// the number of messages that the summary covers and the previous summary did not. ShowSummary returns the error of
+// save.
 func (f *Follower) ShowSummary(sessionID string, summary conversation.Summary, added int, save func() error) error {
 	undo := f.noteSummary(sessionID, summary)
 	if err := save(); err != nil {
@@ -174,7 +176,7 @@ func (f *Follower) noteSummary(sessionID string, summary conversation.Summary) (
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if x.state.summary == summary { // otherwise a poll has found and shown a newer one of another node
+		if x.state.summary == summary { // otherwise a poll has found and shown a newer summary of another node
 			x.state.summary = before
 		}
 	}
@@ -187,7 +189,7 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 	tick := time.NewTicker(pollLive)
 	defer tick.Stop()
-	var retry <-chan time.Time // set while there are retries
+	var retry <-chan time.Time // set while retries are waiting
 	for {
 		if retry == nil && len(f.retries) > 0 {
 			retry = time.After(pollRetry)
@@ -224,7 +226,7 @@ func (f *Follower) dropLocked(x *session) {
 	}
 }
 
-// takeNotified returns the sessions that were notified, and schedules their next polls.
+// takeNotified returns the sessions that got a wake-up, and schedules their next polls.
 func (f *Follower) takeNotified() []*session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -247,8 +249,8 @@ func (f *Follower) takeLocked(ids map[string]struct{}) (due []*session) {
 	return due
 }
 
-// takeDue returns the sessions whose next poll or expiry is due. It stops following sessions that have neither viewers
-// nor a live turn here.
+// takeDue returns the sessions that are due for a poll, and the sessions with an expiry time in the past. It stops
+// following sessions that have neither viewers nor a live turn on this node.
 func (f *Follower) takeDue() (due []*session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -277,10 +279,11 @@ func (x *session) schedule() *session {
 	return x
 }
 
-// writes reports whether this node has a live turn in the session.
+// writes reports whether a turn of this node is live in the session.
 func (x *session) writes() bool { return x.turn != nil && !x.turn.Over() }
 
-// poll polls sessions and carries out the actions. Sessions that fail are polled again after pollRetry.
+// poll polls sessions and carries out the actions. If the poll or an action fails for a session, the session is polled
+// again after pollRetry.
 func (f *Follower) poll(ctx context.Context, due []*session) {
 	if len(due) == 0 {
 		return
@@ -318,7 +321,7 @@ func (f *Follower) noteResult(ctx context.Context, err error) {
 	f.failing = err != nil
 }
 
-// update applies one update of a session.
+// update decides the actions for one update of a session, and carries them out.
 func (f *Follower) update(ctx context.Context, x *session, u *conversation.Update) error {
 	f.mu.Lock()
 	turn, reply := x.turn, x.reply

@@ -9,10 +9,10 @@ import (
 	"parley/stream"
 )
 
-// CheckPosition returns conversation.ErrNoPosition if no viewer can have reached a position: its message is ahead of the
-// newest, or its offset is beyond the text of a message that will not change. A position between messages is valid. So is
-// any offset in a reply that is live or was interrupted, because viewers may have seen more text than was journalled.
-// Call it before View for positions that come from clients.
+// CheckPosition returns conversation.ErrNoPosition if no viewer can have reached a position. Either its message is
+// ahead of the newest message, or its offset is beyond the text of a message that will not change. A position between
+// messages is valid. Any offset in a live or interrupted reply is valid too, because viewers may have seen more text
+// than was journalled. Call CheckPosition before View for positions that come from clients.
 func (f *Follower) CheckPosition(ctx context.Context, owner conversation.Owner, sessionID string, p stream.Position) error {
 	session, err := f.options.Store.Session(ctx, owner, sessionID)
 	if err != nil {
@@ -36,11 +36,11 @@ func (f *Follower) CheckPosition(ctx context.Context, owner conversation.Owner, 
 	return nil
 }
 
-// View subscribes to a session's events: after from, or from now on if from is nil. It returns the viewer, the position
-// at which the view begins, and whether all events since from still exist. If the history was cleared since, the view
-// begins after the clear. The caller must close the viewer. wake is as for stream.Hub.Subscribe.
+// View subscribes to a session's events after the position from, or from now on if from is nil. It returns the viewer,
+// the position at which the view begins, and whether all events after from still exist. If the history was cleared
+// after from, the view begins after the clear. The caller must close the viewer. stream.Hub.Subscribe describes wake.
 func (f *Follower) View(ctx context.Context, owner conversation.Owner, sessionID string, from *stream.Position, wake func()) (*stream.Viewer, stream.Position, bool, error) {
-	// The viewer subscribes before the session is read, so that it misses nothing in between.
+	// The viewer subscribes before Follow reads the session, so the viewer misses no change in between.
 	viewer := f.options.Hub.Subscribe(sessionID, history{f.options.Store, owner}, wake)
 	session, err := f.Follow(ctx, owner, sessionID)
 	if err != nil {
@@ -58,8 +58,8 @@ func (f *Follower) View(ctx context.Context, owner conversation.Owner, sessionID
 	return viewer, position, recovered, nil
 }
 
-// AwaitEnd waits until a reply that another node writes has ended, and returns the reply. It waits by viewing the
-// session.
+// AwaitEnd waits until a reply that another node writes has ended, and returns the reply. It subscribes to the session
+// and waits for the event that ends the reply.
 func (f *Follower) AwaitEnd(ctx context.Context, owner conversation.Owner, sessionID, messageID string) (conversation.Message, error) {
 	wake := make(chan struct{}, 1)
 	from := stream.Position{ID: messageID, Offset: math.MaxInt} // so that the viewer gets no text
@@ -91,7 +91,8 @@ func (f *Follower) AwaitEnd(ctx context.Context, owner conversation.Owner, sessi
 	}
 }
 
-// positionNow returns the position at the end of the session, after the text of a live reply that this node has.
+// positionNow returns the position at the end of the session. If a reply is live, the position is after the text that
+// this node has.
 func (f *Follower) positionNow(session conversation.Session) stream.Position {
 	if session.LiveReply == "" {
 		return session.End()
@@ -125,7 +126,7 @@ func (h history) EntriesFrom(ctx context.Context, topic, id string, inclusive bo
 	for i := range page.Messages {
 		m := &page.Messages[i]
 		if page.Session.LiveReply != "" && m.ID >= page.Session.LiveMessage {
-			break // the topic shows both messages of a live turn, once their sender has started it
+			break // the topic shows the messages of a live turn, after the turn has been started
 		}
 		entries = append(entries, m.Entry())
 	}

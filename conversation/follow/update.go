@@ -8,8 +8,9 @@ import (
 // state is this node's knowledge of a session that it follows.
 type state struct {
 	expires conversation.Time
-	cleared string               // Session.Cleared of the newest clear that viewers have seen
-	head    string               // newest message that viewers have seen, or that existed before this node followed
+	cleared string // Session.Cleared after the newest clear that viewers have seen
+	// head is the id of the newest message that viewers have seen, or that existed before this node followed the session.
+	head    string
 	remote  string               // id of the live reply of another node; "" for none
 	summary conversation.Summary // the newest known summary, without its text
 	polled  bool                 // whether a poll has set summary
@@ -17,19 +18,19 @@ type state struct {
 	turn conversation.TurnKey
 }
 
-// actions are the actions that an update requires, in the order of the fields.
+// actions has the actions that an update requires. carryOut carries them out in the order of the fields.
 type actions struct {
 	gone    stream.EventKind     // Deleted or Expired: the session no longer exists; the other fields are unset
 	clear   string               // show that the history was removed up to this id
 	summary *stream.SummaryStats // show a new summary
 	stop    error                // stop this node's turn, for this cause
-	text    []byte               // append this to the other node's reply
-	end     bool                 // show how the other node's reply ended
+	text    []byte               // append this text to the other node's live reply
+	end     bool                 // show the ending of the other node's reply
 	catchUp bool                 // show new messages
 }
 
-// decide returns the actions that an update requires, and the state after it. It does not change remote and head:
-// carrying out end and catchUp does.
+// decide returns the new state after an update, and the actions that the update requires. It leaves remote and head
+// unchanged. carryOut changes remote and head when it carries out end and catchUp.
 func decide(s state, u *conversation.Update) (state, actions) {
 	var do actions
 	if u.Gone {
@@ -63,13 +64,13 @@ func decide(s state, u *conversation.Update) (state, actions) {
 	default:
 		do.end = true
 	}
-	// While a turn of this node is live, the head is its reply, unless a newer turn has begun.
+	// While a turn of this node is live, the session's head is the turn's reply, unless a newer turn has begun.
 	do.catchUp = u.Session.Head != s.head && (!live || u.Session.Fence > s.turn.Fence)
 	return s, do
 }
 
-// stopCause returns the reason why this node's turn must stop; nil if it goes on. It ignores an update from before the
-// turn began.
+// stopCause returns the reason why this node's turn must stop; nil if the turn continues. It ignores an update from
+// before the turn began.
 func stopCause(turn conversation.TurnKey, u *conversation.Update) error {
 	switch {
 	case u.Session.Fence < turn.Fence:
@@ -84,8 +85,8 @@ func stopCause(turn conversation.TurnKey, u *conversation.Update) error {
 	return nil
 }
 
-// newer returns the messages of a page that come after head, oldest first, and the id of the message before them. The
-// page begins with the newest message.
+// newer returns the messages of a page that come after head, oldest first, and the id of the message before the first
+// of these. The page is sorted newest first.
 func newer(page conversation.MessagePage, head string) (previous string, messages []conversation.Message) {
 	all := page.Messages
 	for i, m := range all {
@@ -93,7 +94,7 @@ func newer(page conversation.MessagePage, head string) (previous string, message
 			return head, reversed(all[:i])
 		}
 	}
-	if page.More && len(all) > 0 { // the page does not reach back to head: its oldest message serves as the previous one
+	if page.More && len(all) > 0 { // the page does not reach back to head, so previous is the oldest message on the page
 		last := len(all) - 1
 		return all[last].ID, reversed(all[:last])
 	}

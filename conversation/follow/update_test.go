@@ -24,70 +24,70 @@ func TestDecide_StateAndActions(t *testing.T) {
 		want   actions
 		after  func(*state) // applies the expected changes to the state
 	}{
-		"nothing new": {
+		"no change: no action": {
 			state{head: "m4"}, conversation.Update{Session: conversation.Session{Head: "m4"}}, actions{}, nil,
 		},
-		"new messages": {
+		"new messages: catch up": {
 			state{head: "m4"}, conversation.Update{Session: conversation.Session{Head: "m6"}}, actions{catchUp: true}, nil,
 		},
-		"deleted": {
+		"deleted: show the deletion": {
 			state{expires: 100, head: "m4"}, conversation.Update{Gone: true, At: 99}, actions{gone: stream.Deleted},
 			func(s *state) { s.polled = false },
 		},
-		"expired": {
+		"expired: show the expiry": {
 			state{expires: 100, head: "m4"}, conversation.Update{Gone: true, At: 100}, actions{gone: stream.Expired},
 			func(s *state) { s.polled = false },
 		},
-		"cleared": {
+		"cleared: show the clear, then catch up": {
 			state{head: "m4", summary: conversation.Summary{Last: "m2", Count: 2}},
 			conversation.Update{Session: conversation.Session{Head: "m5", Cleared: "m5"}},
 			actions{clear: "m5", catchUp: true}, func(s *state) { s.cleared, s.summary.Count = "m5", 0 },
 		},
-		"cleared, known": {
+		"clear already shown: no action": {
 			state{head: "m5", cleared: "m5"}, conversation.Update{Session: conversation.Session{Head: "m5", Cleared: "m5"}}, actions{}, nil,
 		},
-		"cleared, an old update": {
+		"update from before the clear: no action": {
 			state{head: "m5", cleared: "m5"}, conversation.Update{Session: conversation.Session{Head: "m5", Cleared: "m3"}}, actions{}, nil,
 		},
-		"summary, first poll": {
+		"summary in the first poll: recorded, not shown": {
 			state{head: "m4"}, conversation.Update{Session: conversation.Session{Head: "m4"}, Summary: conversation.Summary{Last: "m2", Count: 2}},
 			actions{}, func(s *state) { s.summary = conversation.Summary{Last: "m2", Count: 2} },
 		},
-		"summary, newer": {
+		"newer summary: shown": {
 			state{head: "m4", polled: true, summary: conversation.Summary{Last: "m1", Count: 1}},
 			conversation.Update{Session: conversation.Session{Head: "m4"}, Summary: conversation.Summary{Last: "m3", Count: 3, Replaced: 50, Tokens: 6}},
 			actions{summary: &stream.SummaryStats{Summarised: 2, TokensBefore: 50, TokensAfter: 10}},
 			func(s *state) { s.summary = conversation.Summary{Last: "m3", Count: 3, Replaced: 50, Tokens: 6} },
 		},
-		"summary, known": {
+		"summary already known: no action": {
 			state{head: "m4", polled: true, summary: conversation.Summary{Last: "m3", Count: 3}},
 			conversation.Update{Session: conversation.Session{Head: "m4"}, Summary: conversation.Summary{Last: "m3", Count: 3}}, actions{}, nil,
 		},
-		"other node's reply grows": {
+		"other node's reply grows: append text": {
 			state{head: "m6", remote: "m6"}, conversation.Update{Session: live("m6", 3), Text: []byte("more")}, actions{text: []byte("more")}, nil,
 		},
-		"other node's reply ended": {
+		"other node's reply ended: show its ending": {
 			state{head: "m6", remote: "m6"}, conversation.Update{Session: conversation.Session{Head: "m6", Fence: 3}}, actions{end: true}, nil,
 		},
-		"other node's reply ended, and the next began": {
+		"other node's reply ended, next began: end it, catch up": {
 			state{head: "m6", remote: "m6"}, conversation.Update{Session: live("m8", 4)}, actions{end: true, catchUp: true}, nil,
 		},
-		"own turn goes on": {
+		"own turn is live: no action": {
 			state{head: "m6", turn: turn}, conversation.Update{Session: live("m6", 3)}, actions{}, nil,
 		},
-		"own turn, an update from before it": {
+		"update from before the own turn: ignored": {
 			state{head: "m6", turn: turn}, conversation.Update{Session: conversation.Session{Head: "m4", Fence: 2}, Stop: conversation.StopCancelled}, actions{}, nil,
 		},
-		"own turn, to be cancelled": {
+		"own turn cancelled: stop it": {
 			state{head: "m6", turn: turn}, conversation.Update{Session: live("m6", 3), Stop: conversation.StopCancelled}, actions{stop: stream.ErrCancelled}, nil,
 		},
-		"own turn, to be cleared": {
+		"own turn cleared: stop it": {
 			state{head: "m6", turn: turn}, conversation.Update{Session: live("m6", 3), Stop: conversation.StopCleared}, actions{stop: conversation.ErrHistoryCleared}, nil,
 		},
-		"own turn, ended elsewhere": {
+		"own turn ended by another node: interrupt it": {
 			state{head: "m6", turn: turn}, conversation.Update{Session: conversation.Session{Head: "m6", Fence: 3}}, actions{stop: stream.ErrInterrupted}, nil,
 		},
-		"own turn, ended elsewhere, and the next began": {
+		"own turn ended, next began: interrupt it, catch up": {
 			state{head: "m6", turn: turn}, conversation.Update{Session: live("m8", 4)}, actions{stop: stream.ErrInterrupted, catchUp: true}, nil,
 		},
 	} {
@@ -108,8 +108,8 @@ func TestDecide_StateAndActions(t *testing.T) {
 	}
 }
 
-// It draws updates in any order and checks rules that hold for all of them.
-func TestDecide_AnyUpdates_RulesHold(t *testing.T) {
+// The test draws updates in any order. The state must never go back, and a repeated update must cause no new action.
+func TestDecide_AnyUpdates_NeverGoesBackOrRepeats(t *testing.T) {
 	ids := []string{"", "m1", "m2", "m3", "m4"}
 	rapid.Check(t, func(t *rapid.T) {
 		id := func(name string) string { return rapid.SampledFrom(ids).Draw(t, name) }
@@ -133,7 +133,7 @@ func TestDecide_AnyUpdates_RulesHold(t *testing.T) {
 			case do.stop != nil && (s.turn == conversation.TurnKey{} || u.Session.Fence < s.turn.Fence):
 				t.Fatalf("update %+v stops the turn: %v", u, do.stop)
 			case do.summary != nil && do.summary.Summarised < 0:
-				t.Fatalf("shown %+v", do.summary)
+				t.Fatalf("the shown summary is %+v", do.summary)
 			case u.Gone && (next != s || do.clear != "" || do.stop != nil || do.end || do.catchUp):
 				t.Fatalf("the session is gone, but the actions are %+v", do)
 			}
@@ -145,7 +145,7 @@ func TestDecide_AnyUpdates_RulesHold(t *testing.T) {
 	})
 }
 
-func TestNewer_OldestFirst(t *testing.T) {
+func TestNewer_ReturnsMessagesAfterHead(t *testing.T) {
 	page := func(more bool, cleared string, ids ...string) (p conversation.MessagePage) {
 		for _, id := range ids {
 			p.Messages = append(p.Messages, conversation.Message{ID: id})
@@ -159,12 +159,12 @@ func TestNewer_OldestFirst(t *testing.T) {
 		previous string
 		want     []string
 	}{
-		"two more":               {page(true, "", "m4", "m3", "m2", "m1"), "m2", "m2", []string{"m3", "m4"}},
-		"none":                   {page(true, "", "m2", "m1"), "m2", "m2", nil},
-		"from the first":         {page(false, "", "m2", "m1"), "", "", []string{"m1", "m2"}},
-		"head was cleared":       {page(false, "m3", "m5", "m4"), "m2", "m3", []string{"m4", "m5"}},
-		"more than the page has": {page(true, "", "m9", "m8", "m7"), "m2", "m7", []string{"m8", "m9"}},
-		"all cleared":            {page(false, "m3"), "m2", "m3", nil},
+		"two newer messages":      {page(true, "", "m4", "m3", "m2", "m1"), "m2", "m2", []string{"m3", "m4"}},
+		"no newer message":        {page(true, "", "m2", "m1"), "m2", "m2", nil},
+		"head is empty":           {page(false, "", "m2", "m1"), "", "", []string{"m1", "m2"}},
+		"head was cleared":        {page(false, "m3", "m5", "m4"), "m2", "m3", []string{"m4", "m5"}},
+		"head is before the page": {page(true, "", "m9", "m8", "m7"), "m2", "m7", []string{"m8", "m9"}},
+		"all messages cleared":    {page(false, "m3"), "m2", "m3", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			previous, messages := newer(test.page, test.head)
@@ -179,7 +179,7 @@ func TestNewer_OldestFirst(t *testing.T) {
 	}
 }
 
-// overTurn is a turn that is over.
+// overTurn is a turn that has ended.
 type overTurn struct{ Turn }
 
 func (overTurn) Key() conversation.TurnKey {
@@ -189,9 +189,9 @@ func (overTurn) Key() conversation.TurnKey {
 func (overTurn) Over() bool { return true }
 
 // A session with viewers must not keep the prompt of its last turn in memory.
-func TestFollower_TurnOver_Forgotten(t *testing.T) {
+func TestTakeDue_TurnOver_ReleasesTurn(t *testing.T) {
 	hub := stream.NewHub()
-	defer hub.Open("s").Close() // a viewer
+	defer hub.Open("s").Close() // stands for a viewer
 	f := New(Options{Hub: hub, Nodes: struct{ conversation.Nodes }{}})
 	f.Began(overTurn{}, conversation.Session{ID: "s", ExpiresAt: conversation.TimeOf(time.Now().Add(time.Hour))})
 	f.takeDue()
@@ -201,26 +201,26 @@ func TestFollower_TurnOver_Forgotten(t *testing.T) {
 	f.close()
 }
 
-// Two nodes summarise a session at once. The other node's summary is stored first, and a poll shows it to the viewers
-// here before the store refuses ours.
-func TestShowSummary_Refused_KeepsNewer(t *testing.T) {
+// Two nodes summarise a session at once. The store first accepts the summary of the other node. A poll of this node
+// finds that summary before the store refuses this node's summary.
+func TestShowSummary_SaveRefused_KeepsNewerSummary(t *testing.T) {
 	f := New(Options{Hub: stream.NewHub()})
 	x := &session{id: "s", state: state{summary: conversation.Summary{Last: "a"}, polled: true}}
 	f.sessions[x.id] = x
 	refused := errors.New("refused")
 	err := f.ShowSummary(x.id, conversation.Summary{Last: "b", Text: "ours"}, 1, func() error {
-		x.state.summary = conversation.Summary{Last: "c"} // a poll found it
+		x.state.summary = conversation.Summary{Last: "c"} // as if a poll had found this summary
 		return refused
 	})
 	if !errors.Is(err, refused) || x.state.summary.Last != "c" {
-		t.Errorf("%v; the known summary ends with %q, want c", err, x.state.summary.Last)
+		t.Errorf("ShowSummary returned %v; the known summary ends with %q, want c", err, x.state.summary.Last)
 	}
 	_ = f.ShowSummary(x.id, conversation.Summary{Last: "d"}, 1, func() error { return refused })
 	if x.state.summary.Last != "c" {
 		t.Errorf("after a refusal the known summary ends with %q, want c", x.state.summary.Last)
 	}
-	_ = f.ShowSummary(x.id, conversation.Summary{Last: "b"}, 1, func() error { return refused }) // older
+	_ = f.ShowSummary(x.id, conversation.Summary{Last: "b"}, 1, func() error { return refused }) // older than the known summary
 	if x.state.summary.Last != "c" {
-		t.Errorf("after an older summary the known one ends with %q, want c", x.state.summary.Last)
+		t.Errorf("after an older summary, the known summary ends with %q, want c", x.state.summary.Last)
 	}
 }

@@ -5,19 +5,19 @@
 //	f.Compare(embedding)        // has an effect only in a semantic window; nil compares only words
 //	f.Plan()                    // see window.Plan
 //	f.Adopt(summary); f.Plan()  // after each new summary
-//	f.Missing(f.Sent())         // ids of the messages to send whose text is only in the store
+//	f.Missing(f.Sent())         // ids of the messages to send that still lack their text
 //	f.Fill(f.Sent(), messages)
 //	f.Request(), f.Report(), f.Preview()
 //
 // # Rules
 //
-//   - A quarter of the window's maxTokens, at most 4,096, is the reply room. The provider gets it as the reply's limit.
-//     The prompt must fit into the rest (window.Budget).
+//   - A quarter of the window's maxTokens, at most 4,096, is the reply room. The provider gets this number as the limit
+//     of the reply. The prompt must fit into the remaining tokens (window.Budget).
 //   - If everything fits, everything is sent, except replies that failed or have no text.
-//   - If not, and compression is disabled, the store refuses the send with *conversation.OverflowError. Nothing is left
-//     out silently.
-//   - If compression is enabled, the retention policy chooses the messages that are sent word for word. The summary
-//     replaces those that it covers. Others are dropped, and the report counts them.
-//   - A message and its reply, an exchange, are sent together or not at all.
+//   - If not everything fits and compression is disabled, the store refuses the send with *conversation.OverflowError.
+//     Nothing is left out silently.
+//   - If compression is enabled, the retention policy chooses the messages that are sent word for word. If a summary is
+//     sent, it replaces the other messages that it covers. All other messages are dropped, and the report counts them.
+//   - A message and its reply form an exchange. An exchange is sent whole or not at all.
 //   - The report counts every message of the session once: kept, in the summary, dropped or skipped.
 package prompt

@@ -8,18 +8,19 @@ import (
 
 // Fit fits one new message into the window of its session. Only one goroutine may use it at a time.
 type Fit struct {
-	// Context is the context that the store returned for the messages before the new one. Adopt replaces its Summary.
+	// Context is the context that the store returned for the messages before the new message. Adopt replaces its
+	// Summary.
 	conversation.Context
-	// Messages are the known messages before the new one, oldest first. An index into Messages is called a place.
+	// Messages are the known messages before the new message, oldest first. An index into Messages is called a place.
 	Messages []Message
 	// Result is the result of the last Plan.
 	Result window.Result
 
 	message conversation.Message // the new message; in a preview it has no id
-	earlier int                  // number of messages before Messages
-	// earlierTokens is the number of tokens that those messages take in a prompt.
+	earlier int                  // number of messages in the session that are older than Messages
+	// earlierTokens is the number of tokens that these older messages take in a prompt.
 	earlierTokens int
-	similarity    conversation.Similarity // the method of Compare; "" if it had no effect
+	similarity    conversation.Similarity // the method that Compare used; "" if it compared nothing
 }
 
 // Message is a message of the history, with the data that the window needs.
@@ -28,10 +29,10 @@ type Message struct {
 	Role    conversation.Role
 	Content string
 	Read    bool                  // whether Content is known
-	Indexed *conversation.Indexed // its index entry; nil if it has none
+	Indexed *conversation.Indexed // the message's index entry; nil if it has none
 }
 
-// MessageOf returns m as a Message whose content is known.
+// MessageOf returns m as a Message with known content.
 func MessageOf(m *conversation.Message) Message {
 	x := conversation.Index(m, "")
 	l := weigh(&x)
@@ -46,7 +47,7 @@ func weigh(x *conversation.Indexed) Message {
 	}}
 }
 
-// New returns a Fit of message into the window with context c. Call Plan next.
+// New returns a Fit of message. c is the Context that the store returned for message. Call Plan before you use Result.
 func New(c conversation.Context, message conversation.Message) *Fit {
 	f := &Fit{Context: c, message: message, Messages: make([]Message, 0, max(len(c.History), len(c.Index)))}
 	indexed := make(map[string]*conversation.Indexed, len(c.Index)) // by id
@@ -75,14 +76,15 @@ func New(c conversation.Context, message conversation.Message) *Fit {
 	return f
 }
 
-// WithoutIndex returns a new Fit that uses only the History, whose texts are all known. Call Plan next.
+// WithoutIndex returns a new Fit that uses only Context.History. All texts in History are known. Call Plan before you
+// use Result.
 func (f *Fit) WithoutIndex() *Fit {
 	c := f.Context
 	c.Index = nil
 	return New(c, f.message)
 }
 
-// Add appends messages to Messages. Their ids must be greater than those of the others.
+// Add appends messages to Messages. Their ids must be greater than the ids in Messages.
 func (f *Fit) Add(messages ...*conversation.Message) {
 	for _, m := range messages {
 		f.Messages = append(f.Messages, MessageOf(m))
@@ -97,8 +99,8 @@ func (f *Fit) Compares() bool {
 	return f.Session.Context.RetentionPolicy == conversation.Semantic && len(f.Index) > 0
 }
 
-// Compare sets the similarity of each exchange to the new message, if the window must choose by it. It compares words
-// and, unless embedding is nil, embeddings. embedding is that of the new message.
+// Compare sets the similarity of each exchange to the new message, if the window must choose by similarity. It always
+// compares words. If embedding is not nil, it compares embeddings too. embedding is the embedding of the new message.
 func (f *Fit) Compare(embedding window.Vector) {
 	if !f.Compares() {
 		return
@@ -141,13 +143,13 @@ func (f *Fit) Input() window.Input {
 func (f *Fit) Plan() { f.Result = window.Plan(f.Input()) }
 
 // Summarises reports whether the session can have a summary: compression is enabled, and the window is large enough for
-// one.
+// a summary.
 func (f *Fit) Summarises() bool {
 	config := f.Session.Context
 	return config.CompressionEnabled && window.SummaryLimit(config.MaxTokens) > 0
 }
 
-// LacksEarlier reports whether messages before Messages are in no summary.
+// LacksEarlier reports whether some messages that are older than Messages are in no summary.
 func (f *Fit) LacksEarlier() bool { return f.earlierTokens > 0 && f.Summary.Count < f.earlier }
 
 // Overdue reports whether the plan drops messages that a summary should cover.
@@ -155,7 +157,8 @@ func (f *Fit) Overdue() bool {
 	return len(f.Result.SummariseFirst) > 0 || f.Result.EarlierUnsummarised && f.Summarises()
 }
 
-// Adopt replaces the summary with a newer one. It ignores a summary that is not newer, or whose messages were cleared.
+// Adopt replaces the summary with a newer one. It ignores a summary that is not newer, and a summary of cleared
+// messages.
 func (f *Fit) Adopt(summary conversation.Summary) {
 	if summary.Last > f.Summary.Last && summary.Last > f.Session.Cleared {
 		f.Summary = summary
@@ -165,7 +168,7 @@ func (f *Fit) Adopt(summary conversation.Summary) {
 // Sent returns the places of the messages that the plan sends word for word.
 func (f *Fit) Sent() []int { return f.Result.Send }
 
-// Missing returns the ids of the messages at these places whose texts are unknown, in the same order.
+// Missing returns the ids of the messages at these places that have no known text, in the order of places.
 func (f *Fit) Missing(places []int) (ids []string) {
 	for _, i := range places {
 		if !f.Messages[i].Read {
@@ -212,7 +215,7 @@ func (f *Fit) Request() stream.Request {
 	return r
 }
 
-// Unembedded returns exchanges of the index that have no embedding of that model: the newest n, newest first.
+// Unembedded returns exchanges of the index that have no embedding by this model: at most n, newest first.
 func (f *Fit) Unembedded(model string, n int) (exchanges [][]Message) {
 	for i := len(f.Messages) - 1; i >= 0 && len(exchanges) < n; i-- {
 		m := f.Messages[i]
@@ -225,7 +228,7 @@ func (f *Fit) Unembedded(model string, n int) (exchanges [][]Message) {
 		}
 		var exchange []Message
 		for _, m := range f.Messages[from : i+1] {
-			m.Indexed = nil // it would keep the whole index in memory
+			m.Indexed = nil // a pointer into the index would keep the whole index in memory
 			exchange = append(exchange, m)
 		}
 		exchanges = append(exchanges, exchange)

@@ -15,12 +15,12 @@ import (
 	"parley/stream"
 )
 
-// count is the tokenizer of the tests: a token is four bytes, rounded up.
+// count is the token counter of the tests: one token for each four bytes, rounded up.
 func count(text string) int { return (len(text) + 3) / 4 }
 
 func ofTokens(n int) string { return strings.Repeat("four", n) }
 
-// session builds the context that a store returns: a window, and exchanges with replies.
+// session builds the Context that a store returns for a session.
 type session struct {
 	conversation.Context
 	all []conversation.Message
@@ -46,7 +46,7 @@ func (s *session) exchange(text, reply string) {
 	s.add(conversation.Assistant, reply, "").Terms = window.TermsOf(text, reply)
 }
 
-// fit returns a planned Fit of a message. The store returned the newest n messages and, unless the policy is fifo, the
+// fit returns a planned Fit of a message. Its Context has the newest n messages and, unless the policy is fifo, an
 // index of all messages.
 func (s *session) fit(text string, n int) *Fit {
 	c := s.Context
@@ -64,8 +64,8 @@ func (s *session) fit(text string, n int) *Fit {
 	return f
 }
 
-// firsts returns the first word of each message of a request.
-func firsts(r stream.Request) string {
+// firstWords returns the first word of each message of a request.
+func firstWords(r stream.Request) string {
 	var all []string
 	for _, m := range r.Messages {
 		all = append(all, strings.Fields(m.Content)[0])
@@ -77,10 +77,10 @@ func firsts(r stream.Request) string {
 // an overhead of 4.
 func TestFit_FIFO_OldestDropped(t *testing.T) {
 	s := newSession(100, conversation.FIFO)
-	s.exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
+	s.exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 tokens each
 	s.exchange("3333"+ofTokens(10), "4444"+ofTokens(10))
-	f := s.fit("5555"+ofTokens(30), 4) // 35 with its overhead; 65 with the second exchange
-	if got := firsts(f.Request()); !strings.HasPrefix(got, "3333") || len(f.Request().Messages) != 3 || f.Request().MaxTokens != 25 {
+	f := s.fit("5555"+ofTokens(30), 4) // 35 tokens with overhead; 65 tokens with the second exchange
+	if got := firstWords(f.Request()); !strings.HasPrefix(got, "3333") || len(f.Request().Messages) != 3 || f.Request().MaxTokens != 25 {
 		t.Errorf("the model is asked %+v", f.Request())
 	}
 	want := conversation.ContextReport{
@@ -99,7 +99,7 @@ func TestFit_FIFO_OldestDropped(t *testing.T) {
 }
 
 // A window of 300 tokens is too small for a summary. It has 222 for messages, and each exchange takes 60.
-func TestFit_Policies_SendTheirMessages(t *testing.T) {
+func TestFit_EachPolicy_SendsPreferredMessages(t *testing.T) {
 	for policy, want := range map[conversation.RetentionPolicy]string{
 		conversation.FIFO:     "weather to-weather dinner to-dinner music to-music who",
 		conversation.Priority: "rules to-rules passwords to-passwords music to-music who",
@@ -141,7 +141,7 @@ func TestFit_Policies_SendTheirMessages(t *testing.T) {
 			if !f.Fill(places, found) || len(f.Missing(places)) > 0 {
 				t.Errorf("the texts of %q are still missing", f.Missing(places))
 			}
-			if got := firsts(f.Request()); got != want {
+			if got := firstWords(f.Request()); got != want {
 				t.Errorf("the model is asked %q, want %q", got, want)
 			}
 			if got := f.Report().Similarity; (got == conversation.ByWords) != (policy == conversation.Semantic) {
@@ -154,7 +154,7 @@ func TestFit_Policies_SendTheirMessages(t *testing.T) {
 	}
 }
 
-func TestFit_Embeddings_OrderExchanges(t *testing.T) {
+func TestFit_Embeddings_CloserExchangeScoresHigher(t *testing.T) {
 	s := newSession(200, conversation.Semantic)
 	for i := range 4 {
 		s.exchange(fmt.Sprintf("w%d%s", i, ofTokens(10)), fmt.Sprintf("r%d%s", i, ofTokens(10)))
@@ -167,7 +167,7 @@ func TestFit_Embeddings_OrderExchanges(t *testing.T) {
 		}
 		return v
 	}
-	f.Index[1].Vector, f.Index[3].Vector = vector(1, 0), vector(0, 1) // of exchanges 0 and 1
+	f.Index[1].Vector, f.Index[3].Vector = vector(1, 0), vector(0, 1) // the vectors of exchanges 0 and 1
 	f.Compare(vector(1, 0))
 	if f.Messages[1].Similarity <= f.Messages[3].Similarity || f.Report().Similarity != conversation.ByEmbeddings {
 		t.Errorf("the similarities are %v and %v, by %v", f.Messages[1].Similarity, f.Messages[3].Similarity, f.Report().Similarity)
@@ -175,10 +175,10 @@ func TestFit_Embeddings_OrderExchanges(t *testing.T) {
 	for n, want := range map[int]int{0: 0, 1: 1, 5: 2} {
 		exchanges := f.Unembedded("model", n)
 		if len(exchanges) != want {
-			t.Errorf("%d of %d exchanges have no embedding", len(exchanges), n)
+			t.Errorf("%d exchanges have no embedding, with a maximum of %d", len(exchanges), n)
 		}
 		if want > 0 && (len(exchanges[0]) != 2 || exchanges[0][1].ID != "msg_0007" || exchanges[0][0].Indexed != nil) {
-			t.Errorf("the newest is %+v", exchanges[0])
+			t.Errorf("the newest exchange without an embedding is %+v", exchanges[0])
 		}
 	}
 	if f.Text() != "asked"+ofTokens(10) || !f.Compares() {
@@ -189,16 +189,16 @@ func TestFit_Embeddings_OrderExchanges(t *testing.T) {
 func TestFit_Summary_SentAndCounted(t *testing.T) {
 	s := newSession(1000, conversation.FIFO)
 	for i := range 9 {
-		s.exchange(fmt.Sprintf("m%d %s", i, ofTokens(45)), "reply"+ofTokens(44)+"xxx") // 100 each
+		s.exchange(fmt.Sprintf("m%d %s", i, ofTokens(45)), "reply"+ofTokens(44)+"xxx") // 100 tokens for each exchange
 	}
 	f := s.fit(ofTokens(46), 14)
 	if !f.Summarises() || !f.Overdue() || !f.LacksEarlier() {
-		t.Errorf("without a summary nothing is overdue: %+v", f.Result)
+		t.Errorf("without a summary, the result is %+v", f.Result)
 	}
 	f.Adopt(conversation.Summary{Text: "heading summary", Tokens: 5, Last: "msg_0007", Count: 8})
 	f.Plan()
-	if f.LacksEarlier() || f.Overdue() || !f.Report().Summarised || !strings.HasPrefix(firsts(f.Request()), "heading m3") {
-		t.Errorf("with a summary the model is asked %q", firsts(f.Request()))
+	if f.LacksEarlier() || f.Overdue() || !f.Report().Summarised || !strings.HasPrefix(firstWords(f.Request()), "heading m3") {
+		t.Errorf("with a summary the model is asked %q", firstWords(f.Request()))
 	}
 	if got := f.Report(); got.InSummary.Count != 6 || got.Kept.Count != 13 || got.Dropped.Count != 0 {
 		t.Errorf("the report is %+v", got)
@@ -209,7 +209,7 @@ func TestFit_Summary_SentAndCounted(t *testing.T) {
 	before := len(f.Messages)
 	f.Add(&conversation.Message{ID: "msg_0099", Role: conversation.User, Content: "new", Tokens: 1})
 	if len(f.Messages) != before+1 || f.Messages[before].Content != "new" {
-		t.Errorf("added %+v", f.Messages[before:])
+		t.Errorf("Add appended %+v", f.Messages[before:])
 	}
 	small := newSession(64, conversation.FIFO)
 	if small.fit("x", 0).Summarises() {
@@ -217,7 +217,7 @@ func TestFit_Summary_SentAndCounted(t *testing.T) {
 	}
 }
 
-func TestAdopt_OnlyNewerSummary(t *testing.T) {
+func TestAdopt_OldOrClearedSummary_Ignored(t *testing.T) {
 	for _, test := range []struct {
 		name, has, cleared, offered string
 		want                        bool
@@ -238,11 +238,11 @@ func TestAdopt_OnlyNewerSummary(t *testing.T) {
 	}
 }
 
-func TestPreview_DecidesEachMessage(t *testing.T) {
+func TestPreview_ListsDecisionOnEachMessage(t *testing.T) {
 	s := newSession(100, conversation.FIFO)
-	s.exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
-	s.exchange("3333", "")                               // 5, and a reply without text
-	s.exchange("5555"+ofTokens(5), "6666"+ofTokens(5))   // 10 each
+	s.exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 tokens each
+	s.exchange("3333", "")                               // 5 tokens, and a reply without text
+	s.exchange("5555"+ofTokens(5), "6666"+ofTokens(5))   // 10 tokens each
 	for _, tokens := range []int{1, 10, 13, 14, 30, 60, 68} {
 		got, err := s.fit(ofTokens(tokens), len(s.all)).Preview()
 		if err != nil {
@@ -258,10 +258,10 @@ func TestPreview_DecidesEachMessage(t *testing.T) {
 		}
 		last := got.Messages[len(got.Messages)-1]
 		if last.ID != "" || last.Role != conversation.User || last.Tokens != tokens+4 || len(got.Messages) != 7 || got.Context.Kept.Count != kept {
-			t.Errorf("%d tokens: %+v", tokens, got)
+			t.Errorf("%d tokens: the preview is %+v", tokens, got)
 		}
 		if tokens == 1 && !slices.Contains(decisions, "skipped") || tokens == 60 && !slices.Contains(decisions, "dropped") {
-			t.Errorf("%d tokens: %v", tokens, decisions)
+			t.Errorf("%d tokens: the decisions are %v", tokens, decisions)
 		}
 	}
 	_, err := newSession(100, conversation.FIFO).fit(ofTokens(69), 0).Preview()
@@ -270,8 +270,9 @@ func TestPreview_DecidesEachMessage(t *testing.T) {
 	}
 }
 
-// TestFit_AnySession_RulesHold draws sessions, and checks rules that hold for each.
-func TestFit_AnySession_RulesHold(t *testing.T) {
+// The report must count each message once. The prompt must fit into the window and have the size that the report
+// states.
+func TestFit_AnySession_ReportExactAndPromptFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSession(rapid.IntRange(64, 2000).Draw(t, "window"), rapid.SampledFrom([]conversation.RetentionPolicy{
 			conversation.FIFO, conversation.Priority, conversation.Semantic}).Draw(t, "policy"))

@@ -37,7 +37,7 @@ func (f *Fit) Dropped() (stream.SummaryStats, bool) {
 }
 
 // Preview returns the context that the model would get if the message were sent now, with the decision about each
-// message. It returns *conversation.OverflowError if a send would.
+// message. It returns *conversation.OverflowError if the window cannot hold the message.
 func (f *Fit) Preview() (conversation.Preview, error) {
 	config := f.Session.Context
 	if f.Result.Overflow > 0 {

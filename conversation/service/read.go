@@ -11,8 +11,8 @@ import (
 	"parley/stream"
 )
 
-// Session returns a session, and the position from which to view it: before its live reply if it has one, otherwise after
-// its newest message.
+// Session returns a session, and the position from which a client should view it. The position is before the live reply
+// if the session has one, otherwise after the newest message.
 func (s *Service) Session(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, stream.Position, error) {
 	session, err := s.Store.Session(ctx, owner, sessionID)
 	switch {
@@ -25,8 +25,8 @@ func (s *Service) Session(ctx context.Context, owner conversation.Owner, session
 }
 
 // History returns a page of messages. If the page reaches the end of the history, it also returns the position after
-// exactly the text that the page holds. That is the case for a descending query without From, and for an ascending page
-// without More.
+// the last text on the page; otherwise the position is nil. A descending page reaches the end if the query has no From.
+// An ascending page reaches the end if More is false.
 func (s *Service) History(ctx context.Context, owner conversation.Owner, sessionID string, query conversation.MessageQuery) (conversation.MessagePage, *stream.Position, error) {
 	page, err := s.Store.Messages(ctx, owner, sessionID, query)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Service) current(ctx context.Context, owner conversation.Owner, m conve
 	if r := s.hub.Reply(m.SessionID, m.ID); r != nil {
 		text, ending := r.Snapshot()
 		if ending == nil {
-			if len(text) > len(m.Content) { // another node's reply may have less text here than in the store
+			if len(text) > len(m.Content) { // if another node writes the reply, this node may have less text than the store
 				m.Content = string(text)
 			}
 			return m, stream.Position{ID: m.ID, Offset: len(m.Content)}, nil
@@ -86,9 +86,10 @@ func (s *Service) current(ctx context.Context, owner conversation.Owner, m conve
 	return m, stream.Position{ID: m.ID, Offset: len(m.Content)}, nil
 }
 
-// Preview fits a message into the context window as a turn would, and changes nothing. It returns
-// *conversation.OverflowError if a send would. A live reply counts with its journalled text. Preview calls the embedding
-// model, as a send does, but it makes no summary: it shows the plan from before the summary that a send would wait for.
+// Preview fits a message into the context window as a turn would, and changes nothing. If a send would return
+// *conversation.OverflowError, Preview does too. A live reply counts with its journalled text. Preview calls the
+// embedding model, as a send does, but it makes no summary. If a send would first wait for a summary, Preview shows the
+// plan without that summary.
 func (s *Service) Preview(ctx context.Context, owner conversation.Owner, sessionID string, role conversation.Role, content string) (conversation.Preview, error) {
 	message := conversation.Message{Role: role, Content: content, Tokens: s.Count(content)}
 	c, err := s.Store.Context(ctx, owner, sessionID, message.Tokens)
@@ -109,7 +110,7 @@ func (s *Service) Preview(ctx context.Context, owner conversation.Owner, session
 	f := prompt.New(c, message)
 	f.Compare(s.embeddings.OfMessage(ctx, f))
 	f.Plan()
-	return f.Preview() // this also returns an overflow if the live reply leaves no room; its tokens were not in Check
+	return f.Preview() // may also return an overflow, because Check did not count the tokens of a live reply
 }
 
 // Metrics returns an owner's figures for a period. Usage is counted by the hour, so an hour that is partly in the period
@@ -130,12 +131,13 @@ func (s *Service) Metrics(ctx context.Context, owner conversation.Owner, period 
 	return m, nil
 }
 
-// UsageReport returns an owner's usage in this calendar month. The store's clock decides which month that is, because
-// usage is counted by that clock.
+// UsageReport returns an owner's usage in this calendar month. The month is taken from the store's clock, because the
+// store counts usage by its own clock.
 func (s *Service) UsageReport(ctx context.Context, owner conversation.Owner, limits usage.Limits) (conversation.UsageReport, error) {
 	from, to := usage.Month(usage.HourOf(time.Now().UnixMilli()))
 	used, err := s.Store.Usage(ctx, owner, from, to)
-	for err == nil && (used.Now < from || used.Now >= to) { // around the end of a month, the two clocks may be in different months
+	// Around the end of a month, the clocks of this process and of the store may show different months.
+	for err == nil && (used.Now < from || used.Now >= to) {
 		from, to = usage.Month(used.Now)
 		used, err = s.Store.Usage(ctx, owner, from, to)
 	}

@@ -25,7 +25,8 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Service runs conversations. Methods may be called from any goroutine, from the end of Start to the end of Drain.
+// Service runs conversations. Methods may be called from any goroutine, after Start has returned and before Drain
+// returns.
 type Service struct {
 	Options
 	*turn.Turns
@@ -58,7 +59,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// Start joins the other nodes, if there are any, and ends orphans. It then starts the goroutines that remove expired
+// Start joins the nodes that share the store, and ends orphans. It then starts the goroutines that remove expired
 // sessions, follow other nodes and look for orphans; Drain stops them. ctx bounds only Start itself.
 func (s *Service) Start(ctx context.Context) error {
 	if s.Nodes != nil {
@@ -76,8 +77,8 @@ func (s *Service) Start(ctx context.Context) error {
 	return nil
 }
 
-// Drain refuses new turns, lets live ones and summaries end until ctx is done, stops the rest, and returns when no
-// goroutine of the service runs. It must be called once, after Start.
+// Drain refuses new turns. Until ctx is done, live turns and summary jobs may end; then Drain stops them. Drain returns
+// when no goroutine of the service runs. It must be called once, after Start.
 func (s *Service) Drain(ctx context.Context) {
 	var drains sync.WaitGroup
 	drains.Go(func() { s.Turns.Drain(ctx) })
@@ -88,11 +89,12 @@ func (s *Service) Drain(ctx context.Context) {
 	s.loops.Wait()
 }
 
-// Topics returns the number of sessions that have viewers or a live reply on this node, or that it still follows.
+// Topics returns the number of sessions that have viewers or a live reply on this node, or that this node still
+// follows.
 func (s *Service) Topics() int { return s.hub.Topics() }
 
-// DeleteSession removes a session for good. Its viewers see that, and a live reply stops. DeleteSession waits up to 5 s
-// until a reply of this node has stopped.
+// DeleteSession removes a session for good. Its viewers see the event Deleted, and a live reply stops. If this node
+// writes the reply, DeleteSession waits up to 5 s until the reply has stopped.
 func (s *Service) DeleteSession(ctx context.Context, owner conversation.Owner, sessionID string) error {
 	session, err := s.Store.DeleteSession(ctx, owner, sessionID)
 	if err != nil {
@@ -105,8 +107,8 @@ func (s *Service) DeleteSession(ctx context.Context, owner conversation.Owner, s
 }
 
 const (
-	// sweepEvery is the longest time between two calls of RemoveExpired. Other nodes also create sessions, and this node
-	// learns of them only from the store.
+	// sweepEvery is the longest time between two calls of RemoveExpired. Other nodes also create sessions, and only
+	// RemoveExpired tells this node when these sessions expire.
 	sweepEvery = time.Minute
 	// sweepRetry is the delay before a failed call of RemoveExpired is retried.
 	sweepRetry = time.Second

@@ -58,11 +58,11 @@ func TestSession_Position_BeforeLiveReply(t *testing.T) {
 		t.Errorf("after the reply the position is %+v", p)
 	}
 	_, _, err := n.Session(t.Context(), owner, "session_0000000000000000")
-	conversationtest.Fails(t, "no session", err, conversation.ErrSessionNotFound)
+	conversationtest.Fails(t, "an unknown session", err, conversation.ErrSessionNotFound)
 }
 
-// A viewer that starts at the position of a page misses no text and sees none twice.
-func TestHistory_LiveReply_ExactPosition(t *testing.T) {
+// A viewer that starts at the position of a page misses no text and sees no text twice.
+func TestHistory_LiveReply_PositionAfterItsText(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	id := n.NewSession()
@@ -71,13 +71,13 @@ func TestHistory_LiveReply_ExactPosition(t *testing.T) {
 	c.Write("Half of")
 	page, position, err := n.History(t.Context(), owner, id, conversation.MessageQuery{Limit: 10})
 	if err != nil || page.Messages[0].Content != "Half of" || *position != (stream.Position{ID: sent.Reply.ID, Offset: 7}) {
-		t.Fatalf("%+v at %v: %v", page.Messages, position, err)
+		t.Fatalf("History returned %+v at %v: %v", page.Messages, position, err)
 	}
 	v := n.Watch(id, position)
 	c.Write(" a reply.")
 	m, at, err := n.Message(t.Context(), owner, id, sent.Reply.ID)
 	if err != nil || m.Content != "Half of a reply." || at.Offset != 16 {
-		t.Errorf("%+v at %v: %v", m, at, err)
+		t.Errorf("Message returned %+v at %v: %v", m, at, err)
 	}
 	c.End()
 	if _, text := v.Until(stream.Ended); text != " a reply." {
@@ -86,24 +86,24 @@ func TestHistory_LiveReply_ExactPosition(t *testing.T) {
 	for _, query := range []conversation.MessageQuery{{Limit: 10}, {Limit: 10, Ascending: true}, {From: sent.Position.ID, Limit: 10, Ascending: true}} {
 		page, position, err := n.History(t.Context(), owner, id, query)
 		if err != nil || position == nil || *position != stream.After(sent.Reply.ID) || page.More {
-			t.Errorf("%+v: %v %v", query, position, err)
+			t.Errorf("the query %+v returned the position %v, error %v", query, position, err)
 		}
 	}
 	for _, query := range []conversation.MessageQuery{{Limit: 1, Ascending: true}, {From: sent.Reply.ID, Limit: 10}} {
 		if _, position, err := n.History(t.Context(), owner, id, query); err != nil || position != nil {
-			t.Errorf("without the newest message: %v %v", position, err)
+			t.Errorf("a page without the newest message has the position %v, error %v", position, err)
 		}
 	}
 	if m, at, err := n.Message(t.Context(), owner, id, sent.Reply.ID); err != nil || m.Status != stream.Completed || at != stream.After(sent.Reply.ID) {
-		t.Errorf("%+v at %v: %v", m, at, err)
+		t.Errorf("Message returned %+v at %v: %v", m, at, err)
 	}
 	_, _, err = n.Message(t.Context(), owner, id, "msg_0000000000000000")
-	conversationtest.Fails(t, "no message", err, conversation.ErrMessageNotFound)
+	conversationtest.Fails(t, "an unknown message", err, conversation.ErrMessageNotFound)
 	_, _, err = n.History(t.Context(), owner, "session_0000000000000000", conversation.MessageQuery{Limit: 1})
-	conversationtest.Fails(t, "no session", err, conversation.ErrSessionNotFound)
+	conversationtest.Fails(t, "an unknown session", err, conversation.ErrSessionNotFound)
 }
 
-// stale is a store whose next Message returns an older version of a message.
+// stale is a store. Its next Message returns an older version of a message.
 type stale struct {
 	conversation.Store
 	message *conversation.Message // the older version; returned once
@@ -117,7 +117,7 @@ func (s *stale) Message(ctx context.Context, o conversation.Owner, sessionID, me
 	return s.Store.Message(ctx, o, sessionID, messageID)
 }
 
-func TestMessage_EndsDuringRead_ReadAgain(t *testing.T) {
+func TestMessage_ReplyEndsDuringRead_FinalTextReturned(t *testing.T) {
 	store := &stale{}
 	n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { store.Store, o.Store = o.Store, store })
 	id := n.NewSession()
@@ -125,7 +125,7 @@ func TestMessage_EndsDuringRead_ReadAgain(t *testing.T) {
 	old := reply.AsBegun()
 	store.message = &old
 	if m, at, err := n.Message(t.Context(), owner, id, reply.ID); err != nil || m.Content != reply.Content || at != stream.After(reply.ID) {
-		t.Errorf("%+v at %v: %v", m, at, err)
+		t.Errorf("Message returned %+v at %v: %v", m, at, err)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestMessage_OtherNodesReply_JournalledText(t *testing.T) {
 		c.Write("Half of")
 		time.Sleep(time.Second)
 		if m, at, err := b.Message(t.Context(), owner, id, sent.Reply.ID); err != nil || m.Content != "Half of" || at.Offset != 7 {
-			t.Errorf("%+v at %v: %v", m, at, err)
+			t.Errorf("Message returned %+v at %v: %v", m, at, err)
 		}
 		c.End()
 	})
@@ -154,10 +154,10 @@ func TestSend_ContextOverflow_SessionUnchanged(t *testing.T) {
 		t.Helper()
 		before := n.Get(id)
 		m := conversationtest.Message(id, ofTokens(tokens))
-		_, dry := n.Preview(t.Context(), owner, id, m.Role, m.Content)
-		for name, err := range map[string]error{"a send": n.SendAndWait(t.Context(), m).Err, "a preview": dry} {
+		_, previewErr := n.Preview(t.Context(), owner, id, m.Role, m.Content)
+		for name, err := range map[string]error{"a send": n.SendAndWait(t.Context(), m).Err, "a preview": previewErr} {
 			if overflow, ok := errors.AsType[*conversation.OverflowError](err); !ok || *overflow != (conversation.OverflowError{CurrentTokens: current, MaxTokens: 100}) {
-				t.Errorf("%s of %d tokens: %v", name, tokens, err)
+				t.Errorf("%s of %d tokens returned %v", name, tokens, err)
 			}
 		}
 		if after := n.Get(id); !cmp.Equal(after, before) {
@@ -168,12 +168,12 @@ func TestSend_ContextOverflow_SessionUnchanged(t *testing.T) {
 		id := n.NewSession(small(compression))
 		wantOverflow(id, 69, 69+4+3+25)
 		wantOverflow(id, 2500, 2500+4+3+25)
-		n.Ask(id, ofTokens(68)) // just fits
+		n.Ask(id, ofTokens(68)) // takes exactly 72 tokens
 	}
 	id := n.NewSession(small(false))
-	n.Ask(id, ofTokens(20)) // 48 of 72
+	n.Ask(id, ofTokens(20)) // uses 48 of 72 tokens
 	wantOverflow(id, 21, 48+25+3+25)
-	n.Ask(id, ofTokens(20)) // 72 of 72
+	n.Ask(id, ofTokens(20)) // uses 72 of 72 tokens
 	wantOverflow(id, 1, 48+48+5+3+25)
 	if count, err := n.Clear(t.Context(), owner, id); err != nil || count != 4 {
 		t.Fatal(count, err)
@@ -181,8 +181,7 @@ func TestSend_ContextOverflow_SessionUnchanged(t *testing.T) {
 	n.Ask(id, ofTokens(60))
 }
 
-// A preview has the same report as the reply to the send that follows.
-func TestPreview_MatchesSend(t *testing.T) {
+func TestPreview_ThenSend_SameContextReport(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	id := n.NewSession(small(true))
@@ -199,15 +198,15 @@ func TestPreview_MatchesSend(t *testing.T) {
 		before, messages := n.Get(id), n.All(id)
 		p, err := n.Preview(t.Context(), owner, id, conversation.User, ofTokens(tokens))
 		if err != nil || !cmp.Equal(n.Get(id), before) || !cmp.Equal(n.All(id), messages) {
-			t.Fatalf("%v, or it changed the session", err)
+			t.Fatalf("Preview returned %v, or it changed the session", err)
 		}
 		return p
 	}
 	if p := preview(20); len(p.Messages) != 1 || p.Messages[0].Decision != "kept" || p.Messages[0].Tokens != 24 || p.Messages[0].ID != "" {
 		t.Errorf("the preview of an empty session is %+v", p)
 	}
-	exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 each
-	exchange("5555"+ofTokens(5), "6666"+ofTokens(5))   // 10 each
+	exchange("one "+ofTokens(10), "two "+ofTokens(10)) // 15 tokens each
+	exchange("5555"+ofTokens(5), "6666"+ofTokens(5))   // 10 tokens each
 	h, p := n.All(id), preview(10)
 	for i, m := range p.Messages[:len(p.Messages)-1] {
 		if m.ID != h[i].ID {
@@ -217,14 +216,13 @@ func TestPreview_MatchesSend(t *testing.T) {
 	want, got := preview(40).Context, *exchange(ofTokens(40), "ok").Context
 	want.Kept.Last = got.Kept.Last // the new message has an id now
 	if want != got || got.Dropped.Count == 0 {
-		t.Errorf("the preview says %+v, the reply has %+v", want, got)
+		t.Errorf("the report of the preview is %+v, and of the reply %+v", want, got)
 	}
 	_, err := n.Preview(t.Context(), owner, "session_0000000000000000", conversation.User, "x")
-	conversationtest.Fails(t, "no session", err, conversation.ErrSessionNotFound)
+	conversationtest.Fails(t, "an unknown session", err, conversation.ErrSessionNotFound)
 }
 
-// The journalled text of a live reply counts.
-func TestPreview_LiveReply_Counts(t *testing.T) {
+func TestPreview_LiveReply_JournalledTextCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
 		n := conversationtest.Start(t, model)
@@ -235,7 +233,7 @@ func TestPreview_LiveReply_Counts(t *testing.T) {
 		time.Sleep(time.Second) // journalled
 		p, err := n.Preview(t.Context(), owner, id, conversation.User, ofTokens(5))
 		if err != nil || p.Context.PromptTokens != 3+14+44+9 {
-			t.Errorf("%+v %v", p.Context, err)
+			t.Errorf("the report of the preview is %+v %v", p.Context, err)
 		}
 		_, err = n.Preview(t.Context(), owner, id, conversation.User, ofTokens(20))
 		if overflow, ok := errors.AsType[*conversation.OverflowError](err); !ok || overflow.CurrentTokens != 3+14+44+24+25 {
@@ -245,7 +243,7 @@ func TestPreview_LiveReply_Counts(t *testing.T) {
 	})
 }
 
-func TestExpiry_ActiveSession_After24h(t *testing.T) {
+func TestExpiry_ActiveSession_GoneAfter24h(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo)
 		id := n.NewSession()
@@ -290,14 +288,14 @@ func TestExpiry_MidReply_ReplyStops(t *testing.T) {
 	})
 }
 
-// flaky is a store whose RemoveExpired fails the first few times.
+// flaky is a store. The first calls of its RemoveExpired fail.
 type flaky struct {
 	conversation.Store
-	fails int
+	failures int // number of calls that will still fail
 }
 
 func (s *flaky) RemoveExpired(ctx context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
-	if s.fails--; s.fails >= 0 {
+	if s.failures--; s.failures >= 0 {
 		return nil, 0, errors.New("planted")
 	}
 	return s.Store.RemoveExpired(ctx)
@@ -316,12 +314,12 @@ func TestExpiry_RemovalFails_Retried(t *testing.T) {
 			t.Errorf("the viewer is shown %+v", event)
 		}
 		if lines := strings.Count(log.String(), "expired sessions could not be removed"); lines != 2 {
-			t.Errorf("%d lines: %s", lines, log.String())
+			t.Errorf("the log has %d lines: %s", lines, log.String())
 		}
 	})
 }
 
-// The previous process stopped without ending its reply.
+// The previous process stopped in the middle of a reply.
 func TestStart_EndsOrphans(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "parley.db")
 	open := func() *embedded.Store {
@@ -354,30 +352,30 @@ func TestStart_EndsOrphans(t *testing.T) {
 	defer s.Drain(t.Context())
 	m, _, err := s.Message(t.Context(), owner, made.Session.ID, begun.Reply.ID)
 	if err != nil || m.Status != stream.Interrupted || m.Content != "Half of" {
-		t.Errorf("%+v %v", m, err)
+		t.Errorf("the orphan is %+v %v", m, err)
 	}
 }
 
-func TestStart_StoreFails_ErrorSaysWhere(t *testing.T) {
+func TestStart_StoreFails_ErrorNamesFailedStep(t *testing.T) {
 	failing := errors.New("planted")
-	for name, nodes := range map[string]conversation.Nodes{"joining the other nodes": noNodes{}, "ending orphaned replies": nil} {
-		s := service.New(service.Options{Store: noStore{}, Nodes: nodes, Count: conversationtest.Count, Log: slog.New(slog.DiscardHandler)})
+	for name, nodes := range map[string]conversation.Nodes{"joining the other nodes": failingNodes{}, "ending orphaned replies": nil} {
+		s := service.New(service.Options{Store: failingStore{}, Nodes: nodes, Count: conversationtest.Count, Log: slog.New(slog.DiscardHandler)})
 		err := s.Start(t.Context())
 		if err == nil || !strings.HasPrefix(err.Error(), name) {
-			t.Errorf("%v, want %s: %v", err, name, failing)
+			t.Errorf("Start returned %v, want %s: %v", err, name, failing)
 		}
 	}
 }
 
-type noStore struct{ conversation.Store }
+type failingStore struct{ conversation.Store }
 
-func (noStore) EndOrphans(context.Context, func(string) int) (int, error) {
+func (failingStore) EndOrphans(context.Context, func(string) int) (int, error) {
 	return 0, errors.New("planted")
 }
 
-type noNodes struct{ conversation.Nodes }
+type failingNodes struct{ conversation.Nodes }
 
-func (noNodes) Join(context.Context, func(string)) error { return errors.New("planted") }
+func (failingNodes) Join(context.Context, func(string)) error { return errors.New("planted") }
 
 func TestMetricsAndUsageReport_CountSameTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -393,33 +391,33 @@ func TestMetricsAndUsageReport_CountSameTokens(t *testing.T) {
 		end := start.Add(3 * time.Hour)
 		m, err := n.Metrics(t.Context(), owner, conversation.Period{Start: start, End: end, Granularity: usage.ByHour})
 		if err != nil || m.Tokens.Total != 36 || m.Sessions.Total != 1 || len(m.Series) != 3 || m.Series[1].Tokens.Total != 18 || m.Series[0].Start != start || m.Series[2].End != end {
-			t.Errorf("%+v %v", m, err)
+			t.Errorf("the metrics are %+v %v", m, err)
 		}
 		report, err := n.UsageReport(t.Context(), owner, usage.Limits{})
 		if err != nil || report.Tokens.Used != 36 || report.BillingPeriod.Start.String() != "2000-01-01T00:00:00.000Z" || report.BillingPeriod.End.String() != "2000-02-01T00:00:00.000Z" {
-			t.Errorf("%+v %v", report, err)
+			t.Errorf("the usage report is %+v %v", report, err)
 		}
 	})
 }
 
-// ahead is a store whose clock is one month ahead of this process.
+// ahead is a store. Its clock is one month ahead of the clock of this process.
 type ahead struct{ conversation.Store }
 
 func (s ahead) Usage(_ context.Context, _ conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
 	return conversation.UsageSpan{Now: usage.HourOf(time.Now().AddDate(0, 1, 0).UnixMilli())}, nil
 }
 
-func TestUsageReport_ClocksDiffer_StoresMonth(t *testing.T) {
+func TestUsageReport_ClocksDiffer_MonthOfStoresClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { o.Store = ahead{o.Store} })
 		report, err := n.UsageReport(t.Context(), owner, usage.Limits{})
 		if err != nil || report.BillingPeriod.Start.String() != "2000-02-01T00:00:00.000Z" {
-			t.Errorf("%+v %v", report, err)
+			t.Errorf("the usage report is %+v %v", report, err)
 		}
 	})
 }
 
-// A drain lets live replies end. Meanwhile the service still answers reads.
+// A drain lets live replies end. Meanwhile, the service still serves reads.
 func TestDrain_LiveReply_Completes(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
@@ -433,7 +431,7 @@ func TestDrain_LiveReply_Completes(t *testing.T) {
 	c.Write("to the end")
 	c.End()
 	if r := conversationtest.Within(t, "the reply", replied); r.Err != nil || r.Status != stream.Completed || r.Content != "to the end" {
-		t.Errorf("%+v", r)
+		t.Errorf("the reply is %+v", r)
 	}
 	conversationtest.Within(t, "the drain", drained)
 	if n.Topics() != 0 || n.LiveReplies() != 0 {

@@ -9,29 +9,30 @@ import (
 	"github.com/tiktoken-go/tokenizer"
 )
 
-// vocabulary counts with the library's codec, and works around a fault in it.
+// vocabulary counts with the codec of the library, and works around a fault in the library.
 //
-// A regular expression first splits a text into pieces. One of its branches is \s*[\r\n]+: blank lines, with the
-// whitespace on them, are one piece up to the last newline. The library (v0.10.0) compiles this branch so that the piece
-// ends at the first newline. It therefore counts "\n \n" as two tokens instead of one, and takes quadratic time: 95 ms
-// for 10,000 characters. So this package counts the pieces with whitespace between newlines (oddBlank, merge), and the
-// library counts the text between them. These pieces are all whitespace, so merge needs only the few hundred tokens of
-// whitespace.
+// A regular expression first splits a text into pieces. One branch of the expression is \s*[\r\n]+: a run of blank
+// lines is one piece, up to the last newline. The library (v0.10.0) compiles this branch so that the piece ends at the
+// first newline. So the library counts "\n \n" as two tokens instead of one, and takes quadratic time: 95 ms for 10,000
+// characters. Therefore this package finds the pieces that have whitespace between newlines (oddBlank) and counts these
+// pieces itself (merge). The library counts the text between these pieces. The pieces are all whitespace, so merge
+// needs only the few hundred tokens of whitespace.
 type vocabulary struct {
 	codec  tokenizer.Codec
-	marks  bool              // whether words of the vocabulary may contain combining marks
+	marks  bool              // whether words may contain combining marks
 	blanks map[string]uint32 // the ranks of the tokens that can be part of whitespace
 }
 
-// newVocabulary builds a vocabulary. The package comment gives its time and memory.
+// newVocabulary builds a vocabulary. The package comment gives the time and the memory.
 func newVocabulary(encoding tokenizer.Encoding) *vocabulary {
 	codec, err := tokenizer.Get(encoding)
 	if err != nil {
 		panic("tokens: " + err.Error()) // encodingOf returns only encodings that exist
 	}
-	list, _ := tokenizer.Get(encoding) // a second codec, to be freed: Decode makes it keep a table that Count does not need
+	// list is a second codec, freed after this function: Decode builds a table that Count does not need.
+	list, _ := tokenizer.Get(encoding)
 	v := &vocabulary{codec: codec, marks: encoding == tokenizer.O200kBase, blanks: make(map[string]uint32)}
-	for id := range uint(200_000) { // at least as many as either encoding has, except special tokens
+	for id := range uint(200_000) { // the ids of all tokens of both encodings, except special tokens
 		token, err := list.Decode([]uint{id})
 		if err == nil && onlyBlankBytes(token) {
 			v.blanks[strings.Clone(token)] = uint32(id)
@@ -40,8 +41,8 @@ func newVocabulary(encoding tokenizer.Encoding) *vocabulary {
 	return v
 }
 
-// onlyBlankBytes reports whether token can be part of whitespace: each of its bytes occurs in some whitespace character.
-// It checks bytes because a token may be only a part of a character.
+// onlyBlankBytes reports whether token can be part of whitespace: each byte of token occurs in some whitespace
+// character. It checks bytes, not characters, because a token may be only a part of a character.
 func onlyBlankBytes(token string) bool {
 	const bytes = "\t\n\v\f\r \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a" +
 		"\u2028\u2029\u202f\u205f\u3000"
@@ -66,21 +67,21 @@ func (v *vocabulary) count(text string) int {
 	}
 }
 
-// plain counts the tokens of a text without pieces that oddBlank finds.
+// plain counts the tokens of a text in which oddBlank finds no piece.
 func (v *vocabulary) plain(text string) int {
 	if text == "" {
 		return 0
 	}
 	n, err := v.codec.Count(text)
-	if err != nil { // happens only with a time limit or in strict mode; we set neither
+	if err != nil { // the library fails only with a time limit or in strict mode, and this package sets neither
 		return len(text) // an upper bound: a token has at least one byte
 	}
 	return n
 }
 
-// oddBlank returns the bounds of the first piece of whitespace in text that has other whitespace between two newlines. If
-// there is none, both are len(text). A piece ends with the last newline of its run of whitespace. Newlines right after
-// punctuation belong to the punctuation.
+// oddBlank returns the bounds of the first piece of whitespace in text that has other whitespace between two newlines.
+// If text has no such piece, start and end are len(text). A piece ends with the last newline of its run of whitespace.
+// Newlines directly after punctuation belong to the piece of the punctuation.
 func (v *vocabulary) oddBlank(text string) (start, end int) {
 	for from := 0; ; {
 		newline := strings.IndexAny(text[from:], newlines)
@@ -104,17 +105,19 @@ func (v *vocabulary) oddBlank(text string) (start, end int) {
 
 const newlines = "\r\n"
 
-// isOdd reports whether a piece of whitespace that ends with a newline has other whitespace between newlines.
+// isOdd reports whether a piece has other whitespace between two newlines. The piece must be whitespace and end with a
+// newline.
 func isOdd(piece string) bool {
 	first := strings.IndexAny(piece, newlines)
 	return first >= 0 && strings.TrimLeft(piece[first:], newlines) != ""
 }
 
 // takesNewlines reports whether the last piece of text would include a newline that follows. A piece of punctuation
-// would. In some vocabularies, words may contain combining marks (for example the variation selector of an emoji). There,
-// a mark and the one character before it make a word, so the pieces must be found from the left.
+// would, a word would not. In o200k_base, words may contain combining marks, for example the variation selector of an
+// emoji. There, a mark and the character before it make a word. So takesNewlines must find the pieces from left to
+// right.
 func (v *vocabulary) takesNewlines(text string) bool {
-	from := len(text) // the start of the characters that are not whitespace, letters or numbers
+	from := len(text) // the start of the last run of characters that are not whitespace, letters or numbers
 	before := rune(-1)
 	for from > 0 {
 		r, size := utf8.DecodeLastRuneInString(text[:from])
@@ -137,14 +140,17 @@ func (v *vocabulary) takesNewlines(text string) bool {
 	return false
 }
 
-// merge counts the tokens of a piece by byte-pair encoding, in O(n log n). It joins the two neighbours that make the
-// token of the lowest rank, the leftmost if there are several, until no two neighbours make a token.
+// merge counts the tokens of a piece by byte-pair encoding, in O(n log n). In each step, it joins the two neighbouring
+// parts that make the token of the lowest rank. If several pairs make this token, it joins the leftmost pair. It stops
+// when no two neighbours make a token.
 func (v *vocabulary) merge(piece string) int {
 	if _, ok := v.blanks[piece]; ok {
 		return 1
 	}
 	n := len(piece)
-	next, prev := make([]int, n+1), make([]int, n+1) // for the part that starts at this byte: where the next and the previous one start; next is -1 if none starts here
+	// For a part that starts at byte i, next[i] and prev[i] are the starts of the next and the previous part. If no part
+	// starts at byte i, next[i] is -1.
+	next, prev := make([]int, n+1), make([]int, n+1)
 	for i := range next {
 		next[i], prev[i] = i+1, i-1
 	}
@@ -166,7 +172,7 @@ func (v *vocabulary) merge(piece string) int {
 		p := heap.Pop(&pairs).(pair)
 		middle := next[p.at]
 		if middle < 0 || middle >= n || next[middle] != p.end {
-			continue // one of the two has been joined with another part
+			continue // one of the two parts has been joined with another part
 		}
 		next[p.at], prev[p.end], next[middle] = p.end, p.at, -1
 		parts--

@@ -13,12 +13,12 @@ import (
 // longest is the maximum length of a message in characters.
 const longest = 10_000
 
-// TestCount_HostileText_CostsLikeProse compares many hostile texts with prose of the same length, by processor time in
-// one run. No text may take more than 40 times as long as prose; today the worst takes 12 times as long. With the library
-// alone, blank lines took 60 times as long, and in its older versions emoji took thousands of times as long. A text over
-// the limit is measured again, so that a busy machine does not fail the test. Under the slow race detector, the test uses
-// a tenth of the texts.
-func TestCount_HostileText_CostsLikeProse(t *testing.T) {
+// The test compares the processor time of many hostile texts with the time of prose of the same length. No text may
+// take more than 40 times as long as prose; today the worst text takes 12 times as long. With the library alone, blank
+// lines took 60 times as long. With older versions of the library, emoji took thousands of times as long. A text over
+// the limit is measured again, so that a busy machine does not fail the test. Under the slow race detector, the test
+// uses a tenth of the texts.
+func TestCount_HostileText_AtMost40TimesProse(t *testing.T) {
 	const times, tries = 40, 10
 	prose := string([]rune(strings.Repeat("The quick brown fox jumps over the lazy dog, and it isn't late. ", longest/60))[:longest])
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
@@ -61,8 +61,8 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// hostile returns texts of 10,000 characters by name: repeated short patterns, alone, after a space, and before a letter
-// or a newline; and random characters of several ranges.
+// hostile returns texts of 10,000 characters by name. Some repeat a short pattern: alone, after a space, and before a
+// letter or a newline. Others have random characters of several ranges.
 func hostile() map[string]string {
 	texts := make(map[string]string)
 	cut := func(text string) string { return string([]rune(text)[:longest]) }
@@ -101,8 +101,8 @@ func repeat(next func() rune) string {
 	return string(text)
 }
 
-// TestCount_TenTimesTheText_LinearTime counts blank lines, which take quadratic time in the library.
-func TestCount_TenTimesTheText_LinearTime(t *testing.T) {
+// The test counts blank lines, which take quadratic time in the library.
+func TestCount_TextTenTimesLonger_TimeGrowsLinearly(t *testing.T) {
 	c := For("gpt-4o")
 	c.Warm()
 	cost := func(n int) time.Duration {
@@ -116,13 +116,13 @@ func TestCount_TenTimesTheText_LinearTime(t *testing.T) {
 		return best
 	}
 	if one, ten := cost(5_000), cost(50_000); ten > 30*one {
-		t.Errorf("the text takes %v, ten times the text %v", one, ten)
+		t.Errorf("a text takes %v, and ten times the text takes %v, want at most 30 times as long", one, ten)
 	}
 }
 
 func BenchmarkWarm(b *testing.B) {
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
-		b.Run(For(model).Encoding(), func(b *testing.B) { // the library builds its own part only once in a process
+		b.Run(For(model).Encoding(), func(b *testing.B) { // the library builds its tables only once in a process, so later iterations are faster
 			b.ReportAllocs()
 			for b.Loop() {
 				For(model).Warm()

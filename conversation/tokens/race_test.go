@@ -2,4 +2,4 @@
 
 package tokens
 
-const raceFactor = 10 // the race detector slows the tests down by at most this factor
+const raceFactor = 10 // under the race detector, the tests do a tenth of the work

@@ -6,9 +6,10 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// splitter returns a function that splits a text into pieces as an encoding does, before it merges the bytes of each
-// piece. The expressions are those of tiktoken_ext/openai_public.py. The group around them makes the engine compile them
-// itself: the code that the counting library has generated for them has the fault.
+// splitter returns a function that splits a text into the pieces of an encoding. The encoding merges the bytes of each
+// piece separately. The expressions are from tiktoken_ext/openai_public.py. The counting library registers generated
+// code for these expressions, and that code has the fault that blank.go describes. The group around the expression
+// makes the engine ignore that code.
 func splitter(t *testing.T, encoding string) func(string) []string {
 	expression := map[string]string{
 		"o200k_base": `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|` +
@@ -33,13 +34,14 @@ func splitter(t *testing.T, encoding string) func(string) []string {
 
 const unpublished = -1
 
-// references are published counts that were made with OpenAI's tiktoken. Sources:
+// references has published counts that were made with OpenAI's tiktoken. These are the sources:
 //
 //   - tiktoken: openai/tiktoken, tests/test_encoding.py (test_simple, test_simple_regex, test_basic_encode,
 //     test_encode_surrogate_pairs).
 //   - cookbook: openai/openai-cookbook, examples/How_to_count_tokens_with_tiktoken.ipynb, sections 3 and 5.
 //   - jtokkit: knuddelsgmbh/jtokkit, lib/src/test/resources/o200k_base_encodings.csv and cl100k_base_encodings.csv.
-//   - SharpToken: dmitry-brazhenko/SharpToken, SharpToken.Tests/data/TestPlans.txt: punctuation as in code, flags.
+//   - SharpToken: dmitry-brazhenko/SharpToken, SharpToken.Tests/data/TestPlans.txt: texts with punctuation as in code,
+//     and with flags.
 //   - Microsoft: microsoft/Tokenizer, tokenizer_ts/test/tikTokenizer.test.ts.
 //   - tiktoken-go: tiktoken-go/tokenizer v0.10.0, tokenizer_test.go.
 var references = []struct {

@@ -7,16 +7,17 @@ import (
 	"github.com/tiktoken-go/tokenizer"
 )
 
-// Counter counts tokens with one vocabulary. It may be used from any goroutine. Share one per model: each builds its own
-// vocabulary.
+// Counter counts tokens with one vocabulary. It may be used from any goroutine. Share one Counter per model, because
+// each Counter builds its own vocabulary.
 type Counter struct {
 	encoding   tokenizer.Encoding
 	vocabulary func() *vocabulary // built by the first call
 }
 
-// For returns the counter for a model, chosen by the model's name. GPT-4, GPT-3.5, the embedding models, davinci-002 and
-// babbage-002 use cl100k_base. All other models use o200k_base, including newer ones, unknown ones and those of other
-// vendors. A path before the name ("openai/gpt-4") and case are ignored. For does not build the vocabulary.
+// For returns the counter for a model, chosen by the model's name. GPT-4 (not GPT-4o or GPT-4.1), GPT-3.5, the
+// embedding models, davinci-002 and babbage-002 use cl100k_base. All other models use o200k_base, including newer
+// models, unknown models and models of other vendors. For ignores case and a path before the name ("openai/gpt-4"). For
+// does not build the vocabulary.
 func For(model string) *Counter {
 	c := &Counter{encoding: encodingOf(model)}
 	c.vocabulary = sync.OnceValue(func() *vocabulary { return newVocabulary(c.encoding) })
@@ -26,12 +27,12 @@ func For(model string) *Counter {
 // Encoding returns the name of the vocabulary: "o200k_base" or "cl100k_base".
 func (c *Counter) Encoding() string { return string(c.encoding) }
 
-// Warm builds the vocabulary if it is not built yet. Call it in the background when a server starts. A Count meanwhile
-// waits for it.
+// Warm builds the vocabulary if it is not built yet. Call Warm in the background when a server starts. A Count during
+// that time waits until the vocabulary is built.
 func (c *Counter) Warm() { c.vocabulary() }
 
-// Count returns the number of tokens of text; 0 if it is empty. Its time grows linearly with the text. It counts each
-// byte of invalid UTF-8 as U+FFFD.
+// Count returns the number of tokens of text; 0 if text is empty. The time grows linearly with the length of text. It
+// counts each byte of invalid UTF-8 as U+FFFD.
 func (c *Counter) Count(text string) int {
 	if text == "" {
 		return 0
@@ -39,11 +40,11 @@ func (c *Counter) Count(text string) int {
 	return c.vocabulary().count(text)
 }
 
-// encodingOf returns the encoding of a model as in tiktoken's table, for the two encodings that chat models use.
+// encodingOf returns the encoding of a model, as tiktoken's table states it for the two encodings that chat models use.
 func encodingOf(model string) tokenizer.Encoding {
 	name := strings.ToLower(model[strings.LastIndexByte(model, '/')+1:])
 	name = strings.TrimPrefix(name, "ft:")
-	switch name, _, _ = strings.Cut(name, ":"); name { // in the name of a fine-tuned model, its owner follows a colon
+	switch name, _, _ = strings.Cut(name, ":"); name { // in the name of a fine-tuned model, the owner follows after a colon
 	case "gpt-4", "gpt-3.5", "gpt-35", "davinci-002", "babbage-002":
 		return tokenizer.Cl100kBase
 	}

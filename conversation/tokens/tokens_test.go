@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-func TestFor_VocabularyOfModel(t *testing.T) {
+func TestFor_ModelName_ChoosesVocabulary(t *testing.T) {
 	for model, want := range map[string]string{
 		"":                             "o200k_base",
 		"gpt-4o":                       "o200k_base",
@@ -41,7 +41,7 @@ func TestFor_VocabularyOfModel(t *testing.T) {
 		"text-embedding-ada-002":       "cl100k_base",
 		"gpt-4-32k":                    "cl100k_base",
 		"gpt-4-turbo-2024-04-09":       "cl100k_base",
-		"text-davinci-003":             "o200k_base", // used an older encoding; the model no longer exists
+		"text-davinci-003":             "o200k_base", // tiktoken uses an older encoding, but the model no longer exists
 	} {
 		if got := For(model).Encoding(); got != want {
 			t.Errorf("For(%q) counts by %s, want %s", model, got, want)
@@ -62,7 +62,7 @@ func TestCount_PublishedReferences_Equal(t *testing.T) {
 	}
 }
 
-func TestCount_SpecialTokens_AsText(t *testing.T) {
+func TestCount_SpecialTokens_CountedAsText(t *testing.T) {
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		c := For(model)
 		for _, text := range []string{"<|endoftext|>", "<|endofprompt|>", "<|fim_prefix|>", "<|im_start|>", "a<|endoftext|>b"} {
@@ -73,7 +73,7 @@ func TestCount_SpecialTokens_AsText(t *testing.T) {
 	}
 }
 
-func TestCount_InvalidUTF8_Bounded(t *testing.T) {
+func TestCount_InvalidUTF8_AtMost3TokensPerByte(t *testing.T) {
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		c := For(model)
 		for _, text := range []string{"\xff", "a\xc3", "\xed\xa0\x80", "\n \xe2\x80\n \n", strings.Repeat("\x80", 1000)} {
@@ -85,7 +85,7 @@ func TestCount_InvalidUTF8_Bounded(t *testing.T) {
 	}
 }
 
-// For the race detector: the first call builds the vocabulary, and all calls share it.
+// The race detector checks that the first call builds the vocabulary and that all calls share it safely.
 func TestCount_Concurrent_SameCount(t *testing.T) {
 	c := For("gpt-4o")
 	var group sync.WaitGroup
@@ -93,7 +93,7 @@ func TestCount_Concurrent_SameCount(t *testing.T) {
 		group.Go(func() {
 			for range 50 {
 				if got := c.Count("hello world\n \n"); got != 3 {
-					t.Errorf("counted %d", got)
+					t.Errorf("Count returned %d", got)
 				}
 			}
 		})
@@ -101,9 +101,9 @@ func TestCount_Concurrent_SameCount(t *testing.T) {
 	group.Wait()
 }
 
-// The count of a text must equal the sum over its pieces. A second regular expression engine splits the text with the
-// encodings' own expressions. The texts combine words that are awkward to split.
-func TestCount_AwkwardText_SumOfPieces(t *testing.T) {
+// The count of a text must equal the sum of the counts of its pieces. A second regular expression engine splits the
+// text with the original expressions of the encoding. The texts combine words that are difficult to split.
+func TestCount_TextHardToSplit_SumOfPieces(t *testing.T) {
 	words := []string{"hello", "World", "I'LL", "don't", "  ", "    ", "\n\n", "\n \n", "\r\n", "\t", " ", "!", "?!", "'s", "'S",
 		"1234", "é", "漢字", "😀", "☃\ufe0f", "❤\ufe0f\n", "\u0301", " !\u0301", "!!\u0301", "\u00a0", "\u2028", "\u3000", "\u0085", "ǅ", "ʰ", "न्"}
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
@@ -125,8 +125,8 @@ func TestCount_AwkwardText_SumOfPieces(t *testing.T) {
 	}
 }
 
-// It compares merge, which uses a heap, with a plain implementation of byte-pair encoding.
-func TestMerge_MatchesPlainPairEncoding(t *testing.T) {
+// merge uses a heap. The test compares it with a plain implementation of byte-pair encoding.
+func TestMerge_EqualsPlainBytePairEncoding(t *testing.T) {
 	const alphabet = "   \n\n\r\t\u00a0\u2028\u3000"
 	for _, model := range []string{"gpt-4o", "gpt-4"} {
 		v := For(model).vocabulary()
@@ -137,7 +137,7 @@ func TestMerge_MatchesPlainPairEncoding(t *testing.T) {
 				text.WriteRune([]rune(alphabet)[random.IntN(len([]rune(alphabet)))])
 			}
 			piece := text.String()
-			if got, want := v.merge(piece), mergeByTheRule(v.blanks, piece); got != want {
+			if got, want := v.merge(piece), plainMerge(v.blanks, piece); got != want {
 				t.Fatalf("%s: %q merges into %d tokens, want %d", model, piece, got, want)
 			}
 			if strings.TrimFunc(piece, unicode.IsSpace) != "" {
@@ -147,7 +147,8 @@ func TestMerge_MatchesPlainPairEncoding(t *testing.T) {
 	}
 }
 
-func mergeByTheRule(ranks map[string]uint32, piece string) int {
+// plainMerge counts the tokens of a piece by byte-pair encoding, in quadratic time.
+func plainMerge(ranks map[string]uint32, piece string) int {
 	if _, ok := ranks[piece]; ok {
 		return 1
 	}

@@ -9,8 +9,8 @@ import (
 	"parley/conversation"
 )
 
-// endTimeout is how long a caller waits for the store to accept the ending. Clients retry after a 503, so 2 s is enough;
-// the store's own timeouts are longer.
+// endTimeout is the longest wait of a caller for the store to accept the ending. 2 s is enough, because clients retry
+// after a 503. The store's own timeouts are longer.
 const endTimeout = 2 * time.Second
 
 // decision is the store's response to the ending of a turn.
@@ -18,18 +18,18 @@ type decision int
 
 const (
 	undecided decision = iota
-	stored             // this ending, or one that was stored earlier
-	lost               // no such reply, in a session that exists
-	gone               // no such session
+	stored             // the store has this ending, or an ending that was stored earlier
+	lost               // the store has the session, but not the reply
+	gone               // the store does not have the session
 )
 
 // end offers the ending to the store until the store accepts or refuses it, and sets decision and final.
 //
-// It retries without a limit, even in a drain: a reply that is not stored would be an orphan, and the next process could
-// only end it as interrupted. So Turns.Drain does not return while the store cannot be reached.
+// It retries without a limit, even in a drain. If it gave up, the reply would be an orphan, and another process would
+// end the reply as interrupted. So Turns.Drain does not return while the store cannot be reached.
 func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 	key, log := t.begun.Key, t.turns.options.Log
-	t.turns.journal.Remove(key) // before the ending: the store must not get text of a turn that has ended, and may be deleted next
+	t.turns.journal.Remove(key) // before EndTurn, so that no late batch brings the text back after the store has deleted it
 	timeout := time.AfterFunc(endTimeout, func() { close(t.late) })
 	defer timeout.Stop()
 	const first, longest = 10 * time.Millisecond, time.Second
@@ -64,7 +64,7 @@ func (t *Turn) result() (conversation.Message, error) {
 
 // wait implements Sent.Wait for a turn of this node.
 func (t *Turn) wait(ctx context.Context) (conversation.Message, error) {
-	if t.Over() { // even if late is closed too: the stored ending counts
+	if t.Over() { // checked first: even if late is closed too, the stored ending counts
 		return t.result()
 	}
 	select {

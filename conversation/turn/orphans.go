@@ -6,11 +6,11 @@ import (
 )
 
 // orphansEvery is the interval between two searches for orphans on each node. A node counts as gone after 3 s without a
-// heartbeat, so its viewers see the ending within 5 s.
+// heartbeat. So viewers see the end of an orphan within 5 s.
 const orphansEvery = time.Second
 
-// EndOrphans ends the turns of nodes that are gone. A process calls it before it serves: on a store without Nodes, every
-// live turn belongs to an earlier process.
+// EndOrphans ends the turns of nodes that are gone. A process calls EndOrphans before it serves requests. On a store
+// without Nodes, every live turn then belongs to an earlier process.
 func (t *Turns) EndOrphans(ctx context.Context) error {
 	n, err := t.options.Store.EndOrphans(ctx, t.options.Count)
 	if n > 0 {

@@ -2,14 +2,14 @@ package turn
 
 import "sync"
 
-// registry holds the live turns of this node, and counts the calls of BeginTurn that may add one.
+// registry holds the live turns of this node, and counts the running calls of BeginTurn, which may add a turn.
 type registry struct {
 	mu        sync.Mutex
 	turns     map[string]*Turn // guarded by mu; by the reply's id
 	sessions  map[string]int   // guarded by mu; number of live turns, by session
 	beginning map[string]int   // guarded by mu; calls of BeginTurn that have not returned, by session
-	begins    *sync.Cond       // on mu; signals that beginning has decreased
-	stopped   error            // guarded by mu; set by stopAll: the cause that stops turns that join later
+	begins    *sync.Cond       // uses mu; signals that beginning has decreased
+	stopped   error            // guarded by mu; set by stopAll: add stops later turns with this cause
 }
 
 func newRegistry() *registry {
@@ -18,7 +18,8 @@ func newRegistry() *registry {
 	return r
 }
 
-// begin announces that a turn of the session may join. The caller calls done once the turn has joined, or will not.
+// begin records that a call of BeginTurn for the session is running. The caller must call done when it has added the
+// turn, or when no turn has begun.
 func (r *registry) begin(sessionID string) (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,8 +50,8 @@ func (r *registry) add(t *Turn) {
 	}
 }
 
-// stopAll stops all turns, and every turn that joins later. It also starts turns whose senders have not, so that they
-// end.
+// stopAll stops all turns, and every turn that is added later. It also starts the turns, because a turn that nobody
+// starts would never end.
 func (r *registry) stopAll(cause error) {
 	r.mu.Lock()
 	r.stopped = cause
@@ -95,8 +96,9 @@ func (r *registry) all() []*Turn {
 	return all
 }
 
-// await returns the turn of a reply that was live in the store a moment ago; nil if it has ended since, or belongs to
-// another node. It waits while a turn of the session is beginning: the store may have the turn before this node knows it.
+// await returns the turn of a reply that was live in the store a moment ago; nil if the reply has ended since, or
+// belongs to another node. It waits while a turn of the session is beginning, because the store may have begun the turn
+// before this node has the response.
 func (r *registry) await(sessionID, replyID string) *Turn {
 	if replyID == "" {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"parley/stream"
 )
 
-// join returns the turn that an earlier request with the same Idempotency-Key began: live here, live on another node, or
-// over.
+// join returns a Sent for the turn that an earlier request with the same Idempotency-Key began. The turn may be live on
+// this node, live on another node, or over.
 func (t *Turns) join(ctx context.Context, owner conversation.Owner, sessionID string, earlier conversation.Replayed) (*Sent, error) {
 	sent := &Sent{Position: stream.After(earlier.SentID), Replayed: true}
 	if turn := t.live.await(sessionID, earlier.ReplyID); turn != nil {
@@ -26,7 +26,8 @@ func (t *Turns) join(ctx context.Context, owner conversation.Owner, sessionID st
 	case m.Status != stream.Streaming:
 		sent.wait = func(context.Context) (conversation.Message, error) { return m, nil }
 	case t.options.Nodes == nil:
-		return nil, conversation.ErrUnavailable // the store has a streaming reply that this process does not write
+		// The reply is streaming in the store, but this process does not write it, and no other process uses the store.
+		return nil, conversation.ErrUnavailable
 	default:
 		sent.wait = func(ctx context.Context) (conversation.Message, error) {
 			m, err := t.options.Follower.AwaitEnd(ctx, owner, sessionID, earlier.ReplyID)
@@ -39,9 +40,9 @@ func (t *Turns) join(ctx context.Context, owner conversation.Owner, sessionID st
 	return sent, nil
 }
 
-// resume asks the store for the turn of a send whose response from BeginTurn was lost. The caller got ErrUnavailable. If
-// the turn has begun, resume runs it like any other, and a repeat of the send joins it. It asks until the store answers
-// or a drain begins. After a drain, other nodes end the turn, if there is one.
+// resume is called after the response of BeginTurn was lost and the caller got ErrUnavailable. It asks the store for
+// the turn until the store responds or a drain begins. If the turn has begun, resume runs the turn, and a repeat of the
+// send joins the turn. If a drain begins first, a turn that has begun becomes an orphan, and other nodes end it.
 func (t *Turns) resume(owner conversation.Owner, turn conversation.NewTurn) {
 	const first, longest = 100 * time.Millisecond, time.Second
 	for wait := first; ; wait = min(2*wait, longest) {

@@ -57,7 +57,7 @@ func TestReplay_LiveOrEnded_SameReply(t *testing.T) {
 		m.OnBusy = conversation.Reject
 		sent, err := n.Send(t.Context(), owner, m)
 		if err != nil || !sent.Replayed || sent.Reply.ID != first.Reply.ID || sent.Reply.Status != stream.Streaming || sent.Reply.Content != "" || sent.Position != first.Position {
-			t.Fatalf("%s: %+v %v, want %+v", when, sent, err, first)
+			t.Fatalf("%s: the repeat returned %+v %v, want %+v", when, sent, err, first)
 		}
 		if when == "over" {
 			m, err := sent.Wait(t.Context())
@@ -74,7 +74,7 @@ func TestReplay_LiveOrEnded_SameReply(t *testing.T) {
 	conversationtest.Fails(t, "another request", n.SendAndWait(t.Context(), keyed(session, "hello!", "k")).Err, conversation.ErrIdempotencyConflict)
 }
 
-func TestReplay_OtherNode_JoinsReply(t *testing.T) {
+func TestReplay_OtherNodesReply_Joined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -97,7 +97,7 @@ func TestReplay_OtherNode_JoinsReply(t *testing.T) {
 	})
 }
 
-func TestReplay_OtherNodesReplyMissing_ErrReplyLost(t *testing.T) {
+func TestReplay_OtherNodesReplyGone_ErrReplyLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -124,7 +124,7 @@ func TestSend_LostResponse_RepeatJoinsTurn(t *testing.T) {
 		repeat := b.Later(keyed(session, "hello", "k"))
 		time.Sleep(3 * time.Second)
 		if len(model.Calls) > 0 {
-			t.Fatal("the turn is run before the store says that it has begun")
+			t.Fatal("the node runs the turn before the store has confirmed that it began")
 		}
 		cluster.Fail("ResumeTurn", nil)
 		c := model.Next(t)
@@ -132,7 +132,7 @@ func TestSend_LostResponse_RepeatJoinsTurn(t *testing.T) {
 		c.End()
 		wantReply(t, "the repeat", <-repeat, stream.Completed, "once")
 		if s := b.Get(session); s.MessageCount != 2 {
-			t.Errorf("there are %d messages", s.MessageCount)
+			t.Errorf("the session has %d messages", s.MessageCount)
 		}
 	})
 }
@@ -170,7 +170,7 @@ func TestResume_Drain_GivesUp(t *testing.T) {
 	})
 }
 
-func TestCancel_OtherNode_WaitsForModel(t *testing.T) {
+func TestCancel_OtherNodesReply_WaitsForModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -192,13 +192,13 @@ func TestCancel_OtherNode_WaitsForModel(t *testing.T) {
 		began := time.Now()
 		_, err = b.Cancel(t.Context(), owner, session, sent.Reply.ID)
 		if conversationtest.Fails(t, "a cancel of a model that lingers", err, conversation.ErrCancelPending); time.Since(began) != 5*time.Second {
-			t.Errorf("after %v", time.Since(began))
+			t.Errorf("the cancel returned after %v", time.Since(began))
 		}
 		close(model.Linger)
 	})
 }
 
-func TestInterruptAndClear_OtherNode_StopReply(t *testing.T) {
+func TestInterruptAndClear_OtherNodesReply_Cancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, model := conversationtest.NewCluster(t), conversationtest.NewDirected()
 		a, b := cluster.Start(model), cluster.Start(model)
@@ -215,7 +215,7 @@ func TestInterruptAndClear_OtherNode_StopReply(t *testing.T) {
 		}
 		c.Write("Here")
 		if count, err := a.Clear(t.Context(), owner, session); count != 4 || err != nil {
-			t.Errorf("cleared %d %v", count, err)
+			t.Errorf("Clear returned %d %v", count, err)
 		}
 		wantReply(t, "the cleared", <-second, stream.Cancelled, "Here")
 	})
@@ -232,19 +232,19 @@ func TestOrphans_SearchFails_EndedByRetry(t *testing.T) {
 		time.Sleep(time.Second) // journalled
 		v := b.Watch(session, &stream.Position{})
 		cluster.Fail("EndOrphans", errors.New("planted"))
-		cluster.Orphan(session) // as if its node had sent no heartbeat
+		cluster.Orphan(session) // as if node a had sent no heartbeat
 		time.Sleep(2 * time.Second)
 		cluster.Fail("EndOrphans", nil)
 		event, text := v.Until(stream.Ended)
 		if m := conversationtest.Decode(t, event.Ending.Message); m.Status != stream.Interrupted || m.Content != "Half of" || text != "Half of" {
 			t.Errorf("viewers see %+v after %q", m, text)
 		}
-		<-c.Closed // the orphan's node was alive; it stops the turn
+		<-c.Closed // node a is alive after all, so it stops its turn
 		wantReply(t, "its caller", <-replied, stream.Interrupted, "Half of")
 	})
 }
 
-// Both sends are queued before either has begun a turn.
+// Two sends with the same key are in the queue at the same time.
 func TestReplay_BothQueued_OneReply(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()

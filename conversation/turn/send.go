@@ -9,14 +9,14 @@ import (
 	"parley/stream"
 )
 
-// queueTimeout is how long a send waits in its session's queue: long enough for most replies to end, shorter than the
-// timeouts of most HTTP clients.
+// queueTimeout is the longest wait of a send in its session's queue. Most replies end within this time, and most HTTP
+// clients wait longer.
 const queueTimeout = 30 * time.Second
 
-// Sent is a message whose turn has begun, with the reply to it.
+// Sent describes a turn that has begun: the position of the sent message, and the reply to it.
 type Sent struct {
 	Reply conversation.Message // streaming, without text
-	// Position is the position after the message, before its reply.
+	// Position is the position after the sent message and before the reply.
 	Position stream.Position
 	// Replayed means that an earlier request with the same Idempotency-Key began the turn.
 	Replayed bool
@@ -25,30 +25,31 @@ type Sent struct {
 	wait func(ctx context.Context) (conversation.Message, error)
 }
 
-// Start shows the turn to viewers and calls the model. The receiver of a Sent calls it as soon as it has acknowledged the
-// send. Start does not block. Calling it again is safe. After a replay it does nothing.
+// Start shows the turn to viewers and calls the model. The receiver of a Sent must call Start, but may acknowledge the
+// send first. Start does not block. Calling it again is safe. If Replayed, Start does nothing.
 func (s *Sent) Start() {
 	if s.turn != nil {
 		s.turn.start()
 	}
 }
 
-// Wait starts the turn, waits until the reply has ended, and returns it in any state. It returns ErrSessionNotFound if
-// the session was deleted or expired before that, ErrReplyLost if the store lost the reply, ErrUnavailable if the store
-// does not accept the ending within 2 s, and ctx's error. In the last two cases the turn goes on.
+// Wait starts the turn, waits until the reply has ended, and returns the reply with any final state. It returns
+// ErrSessionNotFound if the session was deleted or expired first, and ErrReplyLost if the store has lost the reply. It
+// returns ErrUnavailable if the store does not accept the ending within 2 s, and the error of ctx if ctx ends first. If
+// Wait returns ErrUnavailable or the error of ctx, the turn continues.
 func (s *Sent) Wait(ctx context.Context) (conversation.Message, error) {
 	s.Start()
 	return s.wait(ctx)
 }
 
-// Result is the result of a send: Sent, or the error if no turn has begun.
+// Result is the result of a send: either Sent, or Err if no turn has begun.
 type Result struct {
 	Sent *Sent
 	Err  error
 }
 
-// Send sends a message and starts its turn. It waits in the queue if the session is busy, but not for viewers or the
-// model.
+// Send sends a message and starts its turn. If the session is busy, Send waits in the queue. It does not wait for the
+// reply.
 func (t *Turns) Send(ctx context.Context, owner conversation.Owner, m conversation.NewMessage) (*Sent, error) {
 	r := <-t.Begin(ctx, owner, m)
 	if r.Err != nil {
@@ -58,9 +59,9 @@ func (t *Turns) Send(ctx context.Context, owner conversation.Owner, m conversati
 	return r.Sent, nil
 }
 
-// Begin sends a message. The channel gets one result: before Begin returns, unless the send is queued because the session
-// is busy. The receiver must call Start on Result.Sent; before that, the turn is neither shown nor run. While the send is
-// queued, it gives up when ctx ends.
+// Begin sends a message. The channel gets one result. If the session is busy and the send is queued, the result comes
+// later; otherwise, the channel has it when Begin returns. The receiver must call Start on Result.Sent. Before Start,
+// the turn is neither shown nor run. A queued send gives up when ctx ends.
 func (t *Turns) Begin(ctx context.Context, owner conversation.Owner, m conversation.NewMessage) <-chan Result {
 	result := make(chan Result, 1)
 	if !t.enter() {
@@ -100,9 +101,9 @@ func (t *Turns) tryBegin(ctx context.Context, owner conversation.Owner, turn con
 	return sent, begun.Queued, nil
 }
 
-// beginStored calls BeginTurn and takes over the turn that it began, if any. Meanwhile the session counts as beginning,
-// so that nobody misses the turn. That ends even if the store panics: package server recovers, and the session must stay
-// usable.
+// beginStored calls BeginTurn and creates the Turn if the store has begun a turn. During the call, the registry counts
+// the session as beginning, so that a stop or a poll does not miss the turn. The count goes down even if the store
+// panics: package server recovers from the panic, and the session must stay usable.
 func (t *Turns) beginStored(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, *Sent, error) {
 	defer t.live.begin(turn.SessionID)()
 	begun, err := t.options.Store.BeginTurn(ctx, owner, turn)
@@ -136,8 +137,8 @@ func (t *Turns) awaitTurn(ctx context.Context, owner conversation.Owner, turn co
 	}
 }
 
-// awaitGrant waits until the waiter is granted the session. It leaves the queue and returns the cause if ctx ends or a
-// drain begins.
+// awaitGrant waits until the store grants the session to the waiter. If ctx ends or a drain begins first, awaitGrant
+// leaves the queue and returns the cause.
 func (t *Turns) awaitGrant(ctx context.Context, owner conversation.Owner, sessionID, waiter string, queued *conversation.Queued) error {
 	var err error
 	select {
@@ -152,7 +153,7 @@ func (t *Turns) awaitGrant(ctx context.Context, owner conversation.Owner, sessio
 	return err
 }
 
-// orCause returns the cause of ctx's end if err is ctx's error, and otherwise err.
+// orCause returns the cause of ctx if err is the error of ctx, and otherwise err.
 func orCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return context.Cause(ctx)
@@ -160,9 +161,9 @@ func orCause(ctx context.Context, err error) error {
 	return err
 }
 
-// giveUp leaves the queue after an error. It does not call a shared store that is unavailable, so that the caller gets
-// the error soon: resume gives up the place of a send, and the store frees a place 5 s after its waiter has stopped
-// asking.
+// giveUp leaves the queue after an error. If a shared store is unavailable, giveUp does not call it, so that the caller
+// gets the error soon. The waiter is then removed by resume, or by the store, which removes a waiter that has not
+// called for 5 s.
 func (t *Turns) giveUp(owner conversation.Owner, sessionID, waiter string, err error) {
 	if t.options.Nodes == nil || !errors.Is(err, conversation.ErrUnavailable) {
 		t.leaveQueue(owner, sessionID, waiter)

@@ -21,7 +21,7 @@ var owner = conversationtest.Owner
 // notingQueue is a store that reports each send that is queued, and each waiter that leaves the queue.
 type notingQueue struct {
 	conversation.Store
-	queued, left chan string // contents of sends, names of waiters
+	queued, left chan string // queued gets the contents of sends, left the names of waiters
 }
 
 func noteQueue() (*notingQueue, conversationtest.Option) {
@@ -43,7 +43,7 @@ func (s *notingQueue) LeaveQueue(ctx context.Context, o conversation.Owner, sess
 	return err
 }
 
-// wantReply checks a reply and that it has no error.
+// wantReply checks the status and the content of a reply, and that its error is nil.
 func wantReply(t *testing.T, name string, r conversationtest.Reply, status stream.State, content string) {
 	t.Helper()
 	if r.Err != nil || r.Status != status || r.Content != content {
@@ -89,7 +89,7 @@ func TestSend_Reply_InHistoryWithUsage(t *testing.T) {
 func TestSend_NoUsageFromProvider_Estimated(t *testing.T) {
 	n := conversationtest.Start(t, conversationtest.Echo)
 	session := n.NewSession()
-	r := n.Ask(session, "12345678") // 2 tokens, 4 of the message, 3 of the prompt
+	r := n.Ask(session, "12345678") // 2 tokens of text, 4 of message overhead, 3 of prompt overhead
 	reply := conversationtest.Count("You said: 12345678")
 	if *r.Usage != (conversation.Usage{Prompt: 9, Completion: reply, Total: 9 + reply, Estimated: true}) || r.Tokens != reply {
 		t.Errorf("the reply's usage is %+v", r.Usage)
@@ -112,10 +112,10 @@ func TestSend_ModelFails_TextKept(t *testing.T) {
 		text string
 		code string
 	}{
-		"provider error":  {&stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off"}, "Half of", "provider_error"},
-		"provider late":   {&stream.ModelError{Code: stream.CodeProviderTimeout, Message: "too slow"}, "Half of", "provider_timeout"},
-		"any error":       {errors.New("secret"), "Half of", "provider_error"},
-		"before any text": {errors.New("secret"), "", "provider_error"},
+		"provider error":   {&stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off"}, "Half of", "provider_error"},
+		"provider timeout": {&stream.ModelError{Code: stream.CodeProviderTimeout, Message: "too slow"}, "Half of", "provider_timeout"},
+		"any error":        {errors.New("secret"), "Half of", "provider_error"},
+		"before any text":  {errors.New("secret"), "", "provider_error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			replied := n.Later(conversationtest.Message(session, "hello"))
@@ -140,7 +140,7 @@ func TestSend_ModelFails_TextKept(t *testing.T) {
 	}
 }
 
-func TestSend_ModelSilent_Timeout(t *testing.T) {
+func TestSend_ModelStalls_ProviderTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
 		n := conversationtest.Start(t, model)
@@ -150,7 +150,7 @@ func TestSend_ModelSilent_Timeout(t *testing.T) {
 		began := time.Now()
 		r := <-replied
 		if r.Error == nil || r.Error.Code != stream.CodeProviderTimeout || time.Since(began) != conversationtest.Silence {
-			t.Errorf("after %v: %+v %v", time.Since(began), r.Message, r.Err)
+			t.Errorf("after %v, the reply is %+v %v", time.Since(began), r.Message, r.Err)
 		}
 	})
 }
@@ -173,7 +173,7 @@ func TestSend_TwentyQueued_RepliesInOrder(t *testing.T) {
 	for i, replied := range replies {
 		c := model.Next(t)
 		if len(c.Request.Messages) != 2*i+1 || len(model.Calls) > 0 {
-			t.Errorf("turn %d began with %d messages, %d more at once", i, len(c.Request.Messages), len(model.Calls))
+			t.Errorf("turn %d began with %d messages, and %d more calls were open", i, len(c.Request.Messages), len(model.Calls))
 		}
 		c.Write("You said: " + conversationtest.Last(c.Request))
 		c.End()
@@ -181,7 +181,7 @@ func TestSend_TwentyQueued_RepliesInOrder(t *testing.T) {
 	}
 	history := n.All(session)
 	if len(history) != 40 {
-		t.Fatalf("%d messages", len(history))
+		t.Fatalf("the history has %d messages", len(history))
 	}
 	for i := range replies {
 		if asked, reply := history[2*i], history[2*i+1]; asked.Content != fmt.Sprint("message ", i) || reply.Content != "You said: "+asked.Content {
@@ -209,7 +209,7 @@ func TestSend_ManyAtOnce_OneTurnAtATime(t *testing.T) {
 	all.Wait()
 	history := n.All(session)
 	if most.Load() != 1 || len(history) != 40 {
-		t.Errorf("%d at once, %d messages", most.Load(), len(history))
+		t.Errorf("%d turns ran at once, and the history has %d messages", most.Load(), len(history))
 	}
 	for i, m := range history {
 		if want := []conversation.Role{conversation.User, conversation.Assistant}[i%2]; m.Role != want {
@@ -293,7 +293,7 @@ func TestSend_Queued30s_SessionBusy(t *testing.T) {
 		began := time.Now()
 		r := n.SendAndWait(t.Context(), conversationtest.Message(session, "second"))
 		if conversationtest.Fails(t, "the send", r.Err, conversation.ErrSessionBusy); time.Since(began) != 30*time.Second {
-			t.Errorf("after %v", time.Since(began))
+			t.Errorf("the send returned after %v", time.Since(began))
 		}
 		c.End()
 		later := n.Later(conversationtest.Message(session, "third"))
@@ -327,11 +327,11 @@ func TestSend_CallerLeavesQueue_NextWaiterGranted(t *testing.T) {
 	}
 	c.End()
 	if r := conversationtest.Within(t, "the third reply", third); r.Err != nil || len(n.All(session)) != 4 {
-		t.Errorf("%v", r.Err)
+		t.Errorf("the third send returned %v", r.Err)
 	}
 }
 
-func TestSend_CallerLeavesTurn_TurnGoesOn(t *testing.T) {
+func TestSend_CallerLeavesTurn_TurnCompletes(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
@@ -353,7 +353,7 @@ func TestSend_CallerLeavesTurn_TurnGoesOn(t *testing.T) {
 	}
 }
 
-// A sender can acknowledge a send before its viewers see anything.
+// So a sender can acknowledge a send before viewers see the message.
 func TestBegin_NotStarted_NotShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
@@ -379,17 +379,17 @@ func TestBegin_NotStarted_NotShown(t *testing.T) {
 		sent.Start() // does nothing
 		for _, v := range []*conversationtest.Viewer{v, fromHistory} {
 			if m := conversationtest.Decode(t, v.Event().Entry.Created); m.Content != "hello" {
-				t.Errorf("created %+v", m)
+				t.Errorf("the first event created %+v", m)
 			}
 			if m := conversationtest.Decode(t, v.Event().Entry.Created); m.ID != sent.Reply.ID || m.Status != stream.Streaming {
-				t.Errorf("created %+v", m)
+				t.Errorf("the second event created %+v", m)
 			}
 		}
 		model.Next(t).End()
 	})
 }
 
-// A drain calls IsLive for each subscription of each socket.
+// A drain calls IsLive often: for each subscription of each socket, 20 times a second.
 func TestIsLive_AllocatesNothing(t *testing.T) {
 	n := conversationtest.Start(t, conversationtest.NewDirected())
 	var session string
@@ -405,7 +405,7 @@ func TestIsLive_AllocatesNothing(t *testing.T) {
 	}
 }
 
-// panicking is a store whose first BeginTurn panics.
+// panicking is a store. Its first BeginTurn panics.
 type panicking struct {
 	conversation.Store
 	once sync.Once
@@ -416,7 +416,8 @@ func (s *panicking) BeginTurn(ctx context.Context, o conversation.Owner, turn co
 	return s.Store.BeginTurn(ctx, o, turn)
 }
 
-// The caller recovers, as package server does. After that, no send may wait forever for the first one.
+// The caller recovers from the panic, as package server does. After that, no other send may wait forever for the send
+// that panicked.
 func TestSend_StorePanics_SessionUsable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) { o.Store = &panicking{Store: o.Store} })
@@ -435,7 +436,7 @@ func TestSend_StorePanics_SessionUsable(t *testing.T) {
 	})
 }
 
-func TestDrain_RefusesWaiters_InterruptsReplies(t *testing.T) {
+func TestDrain_LiveAndQueued_RefusesQueuedInterruptsLive(t *testing.T) {
 	model := conversationtest.NewDirected()
 	queue, option := noteQueue()
 	n := conversationtest.Start(t, model, option)

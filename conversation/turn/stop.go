@@ -8,8 +8,8 @@ import (
 	"parley/stream"
 )
 
-// cancelTimeout is how long a cancel waits until the model's request is closed. Most models close it within milliseconds.
-// A client should not wait longer to learn that this one does not.
+// cancelTimeout is the longest wait of a cancel until the request to the model is closed. Most models close the request
+// within milliseconds. If a model does not, the client learns it after 5 s.
 const cancelTimeout = 5 * time.Second
 
 // StopReply stops a reply that was live in the store a moment ago, if this node writes it. It does not wait for the end.
@@ -26,7 +26,7 @@ func (t *Turns) StopAndWait(sessionID, replyID string, cause error) {
 	}
 }
 
-// stopAndWait stops the turn. It reports whether the turn is over within 5 s, and so the model's request is closed.
+// stopAndWait stops the turn. It returns true if the turn is over within 5 s. The request to the model is then closed.
 func (t *Turn) stopAndWait(cause error) bool {
 	t.Stop(cause)
 	timer := time.NewTimer(cancelTimeout)
@@ -39,9 +39,9 @@ func (t *Turn) stopAndWait(cause error) bool {
 	}
 }
 
-// Cancel stops a reply on the node that writes it, waits until the model's request is closed, and returns the final
-// reply. It returns a message that is not streaming unchanged. ErrCancelPending means that the reply has not stopped
-// within 5 s; it still stops later.
+// Cancel stops a reply on the node that writes it, waits until the request to the model is closed, and returns the
+// final reply. If the message is not streaming, Cancel returns it unchanged. ErrCancelPending means that the reply has
+// not stopped within 5 s; it still stops later.
 func (t *Turns) Cancel(ctx context.Context, owner conversation.Owner, sessionID, messageID string) (conversation.Message, error) {
 	o := &t.options
 	find := o.Store.Message
@@ -71,8 +71,8 @@ func (t *Turns) Cancel(ctx context.Context, owner conversation.Owner, sessionID,
 	return m, err
 }
 
-// Clear removes all messages of a session and returns their number. It cancels a live reply first, and waits for the
-// session at the head of the queue, at most 30 s.
+// Clear removes all messages of a session and returns their number. If the session is busy, Clear cancels the live
+// reply and waits at the head of the queue, at most 30 s.
 func (t *Turns) Clear(ctx context.Context, owner conversation.Owner, sessionID string) (int, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, queueTimeout, conversation.ErrSessionBusy)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"parley/stream"
 )
 
-func TestCancel_WaitsForModel(t *testing.T) {
+func TestCancel_LiveReply_WaitsForModel(t *testing.T) {
 	model := conversationtest.NewDirected()
 	model.Linger = make(chan struct{})
 	n := conversationtest.Start(t, model)
@@ -29,10 +29,10 @@ func TestCancel_WaitsForModel(t *testing.T) {
 	}()
 	<-c.Ctx.Done()
 	if len(cancelled) > 0 {
-		t.Error("acknowledged while the model's request was open")
+		t.Error("the cancel was acknowledged while the model's request was open")
 	}
 	if m := n.All(session)[1]; m.Status != stream.Streaming {
-		t.Errorf("ended while the model's request was open: %+v", m)
+		t.Errorf("the reply ended while the model's request was open: %+v", m)
 	}
 	close(model.Linger)
 	wantReply(t, "the cancel", conversationtest.Within(t, "the cancel", cancelled), stream.Cancelled, "Half of")
@@ -43,7 +43,7 @@ func TestCancel_WaitsForModel(t *testing.T) {
 	asked, err := n.Cancel(t.Context(), owner, session, n.All(session)[0].ID)
 	wantReply(t, "a cancel of a user's message", conversationtest.Reply{Message: asked, Err: err}, stream.Completed, "hello")
 	_, err = n.Cancel(t.Context(), owner, session, "msg_0000000000000000")
-	conversationtest.Fails(t, "a cancel of nothing", err, conversation.ErrMessageNotFound)
+	conversationtest.Fails(t, "a cancel of an unknown message", err, conversation.ErrMessageNotFound)
 }
 
 func TestCancel_ModelStaysOpen_ErrCancelPending(t *testing.T) {
@@ -57,11 +57,11 @@ func TestCancel_ModelStaysOpen_ErrCancelPending(t *testing.T) {
 		began := time.Now()
 		_, err := n.Cancel(t.Context(), owner, session, sent.Reply.ID)
 		if conversationtest.Fails(t, "the cancel", err, conversation.ErrCancelPending); time.Since(began) != 5*time.Second {
-			t.Errorf("after %v", time.Since(began))
+			t.Errorf("the cancel returned after %v", time.Since(began))
 		}
 		close(model.Linger)
 		if m, err := n.Cancel(t.Context(), owner, session, sent.Reply.ID); err != nil || m.Status != stream.Cancelled {
-			t.Errorf("%+v %v", m, err)
+			t.Errorf("after the model has stopped, Cancel returned %+v %v", m, err)
 		}
 	})
 }
@@ -73,7 +73,7 @@ func TestCancel_TurnNotStarted_EndsCancelled(t *testing.T) {
 	sent := (<-n.Begin(t.Context(), owner, conversationtest.Message(session, "hello"))).Sent
 	n.StopReply(session, sent.Reply.ID, stream.ErrCancelled)
 	if m, err := sent.Wait(t.Context()); err != nil || m.Status != stream.Cancelled {
-		t.Errorf("%+v %v", m, err)
+		t.Errorf("Wait returned %+v %v", m, err)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestClear_MidReply_CancelsReply(t *testing.T) {
 	c.Write("Half of")
 	before := n.Watch(session, nil).Position
 	if count, err := n.Clear(t.Context(), owner, session); count != 2 || err != nil {
-		t.Errorf("cleared %d %v", count, err)
+		t.Errorf("Clear returned %d %v", count, err)
 	}
 	conversationtest.Within(t, "the model's request to be closed", c.Closed)
 	for event := v.Event(); event.Kind != stream.Cleared; event = v.Event() {
@@ -104,7 +104,7 @@ func TestClear_MidReply_CancelsReply(t *testing.T) {
 	model.Next(t).End()
 	v.Event()
 	if event := v.Event(); event.Entry.ID != next.Reply.ID {
-		t.Errorf("created %+v", event)
+		t.Errorf("the next turn created %+v", event)
 	}
 	v.Until(stream.Ended)
 	if old := n.Watch(session, &before); old.Recovered {
@@ -123,14 +123,14 @@ func TestClear_Busy30s_SessionBusy(t *testing.T) {
 		began := time.Now()
 		_, err := n.Clear(t.Context(), owner, session)
 		if conversationtest.Fails(t, "the clear", err, conversation.ErrSessionBusy); time.Since(began) != 30*time.Second {
-			t.Errorf("after %v", time.Since(began))
+			t.Errorf("Clear returned after %v", time.Since(began))
 		}
 		close(model.Linger)
 		if count, err := n.Clear(t.Context(), owner, session); err != nil || count != 2 {
 			t.Errorf("after the model has stopped, Clear returned %d %v", count, err)
 		}
 		_, err = n.Clear(t.Context(), owner, "session_0000000000000000")
-		conversationtest.Fails(t, "a clear of nothing", err, conversation.ErrSessionNotFound)
+		conversationtest.Fails(t, "a clear of an unknown session", err, conversation.ErrSessionNotFound)
 	})
 }
 
@@ -163,26 +163,26 @@ func TestDelete_MidReply_StopsTurnAndWaiters(t *testing.T) {
 	conversationtest.Fails(t, "a second deletion", n.DeleteSession(t.Context(), owner, session), conversation.ErrSessionNotFound)
 }
 
-// ailing is a store whose EndTurn fails while ill is set, or returns another result.
-type ailing struct {
+// faulty is a store. Its EndTurn fails while failing is set. Otherwise, it calls replacement if replacement is not nil.
+type faulty struct {
 	conversation.Store
-	ill    atomic.Bool
-	answer func(conversation.Message) (conversation.Message, error) // replaces EndTurn if not nil
+	failing     atomic.Bool
+	replacement func(conversation.Message) (conversation.Message, error)
 }
 
-func (a *ailing) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
-	if a.ill.Load() {
+func (a *faulty) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
+	if a.failing.Load() {
 		return conversation.Message{}, errors.Join(conversation.ErrUnavailable, errors.New("secret"))
 	}
-	if a.answer != nil {
-		return a.answer(reply)
+	if a.replacement != nil {
+		return a.replacement(reply)
 	}
 	return a.Store.EndTurn(ctx, key, reply, timing)
 }
 
 func TestEnding_NotStored_NotShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		model, store := conversationtest.NewDirected(), &ailing{}
+		model, store := conversationtest.NewDirected(), &faulty{}
 		n := conversationtest.Start(t, model, func(o *service.Options) { store.Store, o.Store = o.Store, store })
 		session := n.NewSession()
 		v := n.Watch(session, nil)
@@ -194,7 +194,7 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 		}()
 		c := model.Next(t)
 		c.Write("A reply.")
-		store.ill.Store(true)
+		store.failing.Store(true)
 		began := time.Now()
 		c.End()
 		if r := <-replied; !errors.Is(r.Err, conversation.ErrUnavailable) || time.Since(began) != 2*time.Second {
@@ -210,7 +210,7 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 			}
 		}
 		time.Sleep(5 * time.Second)
-		store.ill.Store(false)
+		store.failing.Store(false)
 		event, _ := v.Until(stream.Ended)
 		if m := conversationtest.Decode(t, event.Ending.Message); m.Content != "A reply." || m.Status != stream.Completed {
 			t.Errorf("after the store works again, the reply ended as %+v", m)
@@ -218,7 +218,7 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 		synctest.Wait()
 		for range 20 {
 			if m, err := sent.Wait(t.Context()); err != nil || m.Content != "A reply." {
-				t.Fatalf("who waits for it then gets %+v, %v", m, err)
+				t.Fatalf("after the ending is stored, Wait returned %+v, %v", m, err)
 			}
 		}
 		if h := n.All(session); len(h) != 2 || h[1].Status != stream.Completed {
@@ -227,14 +227,14 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 	})
 }
 
-// It covers each decision that the store may have taken without this node.
+// The subtests cover each decision that the store may take without this node.
 func TestEnding_DecidedElsewhere_ShownAsStored(t *testing.T) {
 	for name, test := range map[string]struct {
-		answer func(conversation.Message) (conversation.Message, error)
-		err    error        // what the caller gets
-		status stream.State // what viewers see; "" for no end
+		replacement func(conversation.Message) (conversation.Message, error)
+		err         error        // the error that the caller gets
+		status      stream.State // the status that viewers see; "" if they see no end
 	}{
-		"by another node": {func(m conversation.Message) (conversation.Message, error) {
+		"ended by another node": {func(m conversation.Message) (conversation.Message, error) {
 			m.Status = stream.Interrupted
 			return m, conversation.ErrFenced
 		}, nil, stream.Interrupted},
@@ -246,7 +246,7 @@ func TestEnding_DecidedElsewhere_ShownAsStored(t *testing.T) {
 		}, conversation.ErrSessionNotFound, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			model, store := conversationtest.NewDirected(), &ailing{answer: test.answer}
+			model, store := conversationtest.NewDirected(), &faulty{replacement: test.replacement}
 			n := conversationtest.Start(t, model, func(o *service.Options) { store.Store, o.Store = o.Store, store })
 			session := n.NewSession()
 			v := n.Watch(session, nil)
@@ -265,7 +265,7 @@ func TestEnding_DecidedElsewhere_ShownAsStored(t *testing.T) {
 				t.Errorf("viewers see %+v after %q", m, text)
 			}
 			if lost := errors.Is(test.err, conversation.ErrReplyLost); lost != (*m.Usage == conversation.Usage{Estimated: true}) {
-				t.Errorf("its usage is %+v", m.Usage)
+				t.Errorf("the reply's usage is %+v", m.Usage)
 			}
 		})
 	}

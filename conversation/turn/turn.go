@@ -13,8 +13,8 @@ import (
 	"parley/stream"
 )
 
-// readTimeout is how long a turn waits for the texts of older messages that its window chose. If the store is slower, the
-// prompt has only the newest messages.
+// readTimeout is the longest wait of a turn for the texts of older messages that its window chose. After this time, the
+// prompt is built from the newest messages alone.
 const readTimeout = 2 * time.Second
 
 // Turn is a turn of this node. The package comment lists its states.
@@ -22,7 +22,7 @@ type Turn struct {
 	// static
 	turns   *Turns
 	begun   conversation.TurnStart
-	since   time.Time // when begin was called
+	since   time.Time // the time at which begin was called
 	reply   *stream.Reply
 	topic   *stream.Topic // open until the background work is started
 	ctx     context.Context
@@ -131,7 +131,7 @@ func (t *Turn) endedBy(outcome stream.Outcome) conversation.Message {
 	return m
 }
 
-// usage returns the tokens of the reply: the provider's figures, or our estimate if it gave none.
+// usage returns the usage of the call to the model: the provider's figures, or an estimate if the provider gave none.
 func (t *Turn) usage(outcome stream.Outcome, text string) *conversation.Usage {
 	if u := outcome.Result.Usage; u != nil {
 		return &conversation.Usage{Prompt: u.Prompt, Completion: u.Completion, Total: u.Prompt + u.Completion}
@@ -144,7 +144,7 @@ func (t *Turn) usage(outcome stream.Outcome, text string) *conversation.Usage {
 	return &u
 }
 
-// timing returns the time from the turn's beginning to its first text, and to now.
+// timing returns two durations since the beginning of the turn: until the first text of the reply, and until now.
 func (t *Turn) timing(outcome stream.Outcome) conversation.Timing {
 	timing := conversation.Timing{Duration: max(1, time.Since(t.since))} // 0 would mean unknown
 	if !outcome.FirstTokenAt.IsZero() {
@@ -155,12 +155,12 @@ func (t *Turn) timing(outcome stream.Outcome) conversation.Timing {
 
 // show shows the ending to viewers and releases the callers that wait for it.
 func (t *Turn) show(outcome stream.Outcome) {
-	ending := stream.Ending{State: outcome.State} // if the session is gone, viewers see only that
+	ending := stream.Ending{State: outcome.State} // if the session is gone, viewers see the end of the session instead
 	if t.decision != gone {
 		ending = t.final.Ending()
 	}
 	if t.wasCleared() && t.final.Status == stream.Cancelled {
-		ending.Message = nil // viewers see only that the history was cleared
+		ending.Message = nil // viewers see the clear instead
 	}
 	t.reply.End(ending)
 	t.topic.ScheduleTrim()
@@ -168,7 +168,7 @@ func (t *Turn) show(outcome stream.Outcome) {
 	close(t.done)
 }
 
-// workAfterReply starts embeddings and summaries, if the history has the reply and the reply did not fail.
+// workAfterReply starts the embedding job and the summary job, unless the reply failed or is no longer in the history.
 func (t *Turn) workAfterReply() {
 	if t.decision != stored || t.final.Error != nil || t.wasCleared() {
 		return
@@ -189,7 +189,7 @@ func (t *Turn) Key() conversation.TurnKey { return t.begun.Key }
 // MessageID returns the id of the message that the turn replies to.
 func (t *Turn) MessageID() string { return t.begun.Message.ID }
 
-// Stop tells the turn to stop, and does not wait. The first cause decides how the reply ends; later ones are ignored.
+// Stop tells the turn to stop, and does not wait. The first cause decides how the reply ends; later causes are ignored.
 func (t *Turn) Stop(cause error) { t.cancel(cause) }
 
 // Over reports whether the turn has ended and viewers see the ending.

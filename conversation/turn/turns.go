@@ -12,8 +12,9 @@ import (
 	"parley/stream"
 )
 
-// journalTick is the interval at which new text of live replies goes to the store. A crash loses at most this much text,
-// and viewers on other nodes are this late. A shorter tick would cost more writes, and viewers would not notice.
+// journalTick is the interval at which new text of live replies goes to the store. A crash loses at most the text of
+// one tick. Viewers on other nodes get text one tick late. A shorter tick would cost more writes, and viewers would not
+// notice a difference.
 const journalTick = 50 * time.Millisecond
 
 // Store is the part of conversation.Store that this package uses.
@@ -44,8 +45,8 @@ type Turns struct {
 	live     *registry
 	draining chan struct{} // closed when Drain begins
 
-	mu   sync.Mutex     // orders enter and Drain
-	work sync.WaitGroup // live turns, and sends whose turn has not begun
+	mu   sync.Mutex     // held by enter and Drain, so that enter adds no work after Drain has begun
+	work sync.WaitGroup // live turns, and sends before their turns begin
 }
 
 // New returns a Turns. It runs no goroutine while it has no turn.
@@ -69,8 +70,8 @@ func (t *Turns) enter() bool {
 	return true
 }
 
-// Drain refuses new turns, gives up queued ones and lets live ones end. When ctx ends, it interrupts the live turns. It
-// returns when no turn is live. It must be called once.
+// Drain refuses new sends, ends queued sends with ErrDraining, and lets live turns end. When ctx ends, Drain interrupts
+// the live turns. It returns when no turn is live. It must be called only once.
 func (t *Turns) Drain(ctx context.Context) {
 	t.mu.Lock()
 	close(t.draining)
@@ -90,6 +91,6 @@ func (t *Turns) LiveReplies() int { return t.live.count() }
 // IsLive reports whether this node writes a reply of the session.
 func (t *Turns) IsLive(sessionID string) bool { return t.live.isLive(sessionID) }
 
-// Beginning reports whether a turn of the session may be beginning on this node: the store may have it already, and this
-// node does not know it yet.
+// Beginning reports whether a turn of the session may be beginning on this node: the store may have begun the turn
+// already, before this node has the response.
 func (t *Turns) Beginning(sessionID string) bool { return t.live.isBeginning(sessionID) }

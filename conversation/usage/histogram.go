@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// Histogram counts durations in milliseconds. It has one cell for each millisecond below 16 ms, then eight cells of equal
-// width for each octave up to 2^22 ms (70 minutes). Longer durations count in the last cell. Only cells that are not
-// empty are stored, in order. The zero value is empty. Histograms are merged by adding their counts.
+// Histogram counts durations in milliseconds. It has one cell for each millisecond below 16 ms, then eight cells of
+// equal width for each octave up to 2^22 ms (70 minutes). Longer durations count in the last cell. Only cells that are
+// not empty are in the slice, in the order of their indexes. The zero value is empty. Histograms are merged by adding
+// their counts.
 type Histogram []cell
 
 type cell struct {
@@ -18,7 +19,7 @@ type cell struct {
 const (
 	octaveBits = 3 // 2^3 cells for each octave
 	octave     = 1 << octaveBits
-	// longest is the upper bound of the last cell, in milliseconds. Longer durations count in that cell too.
+	// longest is the upper bound of the last cell, in milliseconds. Longer durations also count in the last cell.
 	longest = 1<<22 - 1
 	// cells is the number of cells.
 	cells = (22-octaveBits-1)*octave + 2*octave
@@ -38,11 +39,11 @@ func middleOf(index uint8) int64 {
 	return least + (1<<shift-1)/2
 }
 
-// Observe counts a duration. A negative one counts as 0.
+// Observe counts a duration. A negative duration counts as 0.
 func (h *Histogram) Observe(milliseconds int64) { h.add(indexOf(milliseconds), 1) }
 
 func (h *Histogram) add(index uint8, n int64) {
-	if last := len(*h) - 1; last < 0 || (*h)[last].index < index { // the usual case: stores return fields in order
+	if last := len(*h) - 1; last < 0 || (*h)[last].index < index { // the usual case, because stores return fields in order
 		*h = append(*h, cell{index, n})
 		return
 	}
@@ -53,7 +54,7 @@ func (h *Histogram) add(index uint8, n int64) {
 	(*h)[at].count += n
 }
 
-// Count returns the number of durations counted.
+// Count returns the number of counted durations.
 func (h Histogram) Count() (n int64) {
 	for _, c := range h {
 		n += c.count
@@ -61,9 +62,9 @@ func (h Histogram) Count() (n int64) {
 	return n
 }
 
-// Percentile returns the p-th percentile in milliseconds, p from 1 to 100: the smallest duration that p percent of all do
-// not exceed. It is exact below 16 ms, and off by less than 1/16 up to 70 minutes. Longer durations count in the last
-// cell. ok is false if nothing was counted.
+// Percentile returns the p-th percentile in milliseconds, for p from 1 to 100: the smallest counted duration that at
+// least p percent of the durations do not exceed. The result is exact below 16 ms, and off by less than 1/16 up to 70
+// minutes. ok is false if the histogram is empty.
 func (h Histogram) Percentile(p int) (milliseconds int64, ok bool) {
 	total := h.Count()
 	if total == 0 {

@@ -6,7 +6,7 @@ import "time"
 type Metrics struct {
 	Sessions struct {
 		Total           int64   `json:"total"`           // created in the period
-		Active          int64   `json:"active"`          // those created in the period that still exist
+		Active          int64   `json:"active"`          // created in the period and still existing
 		AverageDuration float64 `json:"averageDuration"` // seconds from createdAt to lastActivity, over Total
 	} `json:"sessions"`
 	Messages struct {
@@ -35,7 +35,7 @@ type Metrics struct {
 	} `json:"firstToken"`
 }
 
-// MetricsOf returns the figures of several hours, added up.
+// MetricsOf returns the figures of several hours together.
 func MetricsOf(hours []Hourly) Metrics {
 	var sum Bucket
 	var f Metrics
@@ -105,14 +105,14 @@ func (g Granularity) next(h Hour) Hour {
 	return HourOf(time.Date(year, month, day, 0, 0, 0, 0, time.UTC).UnixMilli())
 }
 
-// Entry is one unit of a series. The first and the last may be shorter than a unit, because the period cuts them off.
+// Entry has the figures of one unit of a series. The period may cut off the first and the last unit.
 type Entry struct {
 	From, To Hour // To is not included
 	Metrics  Metrics
 }
 
-// Series returns the figures of the hours from from up to, but not including, to: one entry for each unit, including
-// empty ones. hours must be sorted and within that period.
+// Series returns one entry for each unit in the period, including empty units. The period has each hour h with from <=
+// h < to. hours must be sorted and within the period.
 func Series(hours []Hourly, from, to Hour, g Granularity) []Entry {
 	series := []Entry{}
 	for from < to {
@@ -127,7 +127,7 @@ func Series(hours []Hourly, from, to Hour, g Granularity) []Entry {
 	return series
 }
 
-// Month returns the calendar month that contains an hour: from its first hour to the first of the next month.
+// Month returns the calendar month that contains an hour: its first hour, and the first hour of the next month.
 func Month(h Hour) (from, to Hour) {
 	year, month, _ := time.UnixMilli(h.Milliseconds()).UTC().Date()
 	return HourOf(time.Date(year, month, 1, 0, 0, 0, 0, time.UTC).UnixMilli()), ByMonth.next(h)
@@ -136,7 +136,7 @@ func Month(h Hour) (from, to Hour) {
 // Limits are the quotas of a tier for a calendar month. They are reported, not enforced.
 type Limits struct {
 	Requests, Tokens int64
-	Sessions         int64 // at the same time
+	Sessions         int64 // sessions that exist at the same time
 }
 
 // Report compares an owner's usage with its quotas. Percentages may exceed 100.
@@ -160,8 +160,8 @@ type SessionQuota struct {
 	Percentage float64 `json:"percentage"`
 }
 
-// ReportOf returns the report for an owner with the usage of these hours. active is the number of its sessions that exist
-// now.
+// ReportOf returns the report on an owner's usage in these hours. active is the number of the owner's sessions that
+// exist now.
 func ReportOf(hours []Hourly, active int, limits Limits) Report {
 	var requests, tokens int64
 	for i := range hours {

@@ -7,8 +7,8 @@ type Hour int64
 
 const (
 	millisecondsAnHour = 3_600_000
-	// RetentionHours is the number of hours for which a bucket is kept: 400 days, a year and the month to compare it
-	// with.
+	// RetentionHours is the number of hours for which a bucket is kept: 400 days, a year and the same month of the year
+	// before.
 	RetentionHours = 400 * 24
 )
 
@@ -35,26 +35,26 @@ func floorDiv(a, b int64) int64 {
 // Bucket holds the counts of one owner in one hour. The zero value is empty. A copy shares its histograms with the
 // original.
 type Bucket struct {
-	// Sessions is the number of sessions created in the hour. SessionTime is their total duration, from createdAt to
-	// lastActivity, in milliseconds. It grows while those sessions are used.
+	// Sessions is the number of sessions created in the hour. SessionTime is the total duration of these sessions, from
+	// createdAt to lastActivity, in milliseconds. It grows while these sessions are used.
 	Sessions    int64
 	SessionTime int64
-	// The number of messages by role. Both messages of a turn count when the turn begins.
+	// The number of messages by role. The message and the reply of a turn count when the turn begins.
 	UserMessages      int64
 	AssistantMessages int64
 	SystemMessages    int64
-	// The tokens of calls to the model. They count when the store ends the turn or saves the summary.
+	// The tokens of calls to the model. Tokens count when the store ends the turn or saves the summary.
 	PromptTokens     int64
 	CompletionTokens int64
 	// Requests is the number of requests that were admitted.
 	Requests int64
-	// The number of replies by final state, counted when they end.
+	// The number of replies by final state. A reply counts when it ends.
 	Completed   int64
 	Cancelled   int64
 	Failed      int64
 	Interrupted int64
-	// The times from the beginning of a turn to the first text of its reply, and to the reply's end. They count when the
-	// reply ends.
+	// FirstToken has the times from the beginning of a turn to the first text of its reply. Duration has the times to
+	// the end of the reply. Both count when the reply ends.
 	FirstToken Histogram
 	Duration   Histogram
 }
@@ -62,15 +62,15 @@ type Bucket struct {
 // Field is the number that identifies a count of a bucket. Stores keep these numbers, so they never change their meaning.
 type Field uint16
 
-// The fields. The counters have 1 to 31; then follow the cells of the two histograms.
+// The fields. The numbers 1 to 31 are for counters. The cells of the two histograms follow.
 const (
 	firstTokenField Field = 32
 	durationField   Field = firstTokenField + cells
 	endField        Field = durationField + cells
 )
 
-// counters returns the counters of a bucket, in the order of their fields, from 1. Add new ones at the end; there is room
-// for 31.
+// counters returns the counters of a bucket, in the order of their fields, from 1. Add new counters at the end; at most
+// 31 are possible.
 func (b *Bucket) counters() [12]*int64 {
 	return [...]*int64{
 		&b.Sessions, &b.SessionTime, &b.UserMessages, &b.AssistantMessages, &b.SystemMessages, &b.PromptTokens,
@@ -99,7 +99,7 @@ func (b *Bucket) All() iter.Seq2[Field, int64] {
 	}
 }
 
-// AddField adds n to a count. It ignores unknown fields, which come from newer versions.
+// AddField adds n to the count of a field. It ignores unknown fields, which newer versions have written.
 func (b *Bucket) AddField(f Field, n int64) {
 	counters := b.counters()
 	switch {
@@ -128,6 +128,6 @@ func (b *Bucket) Reset() {
 type Hourly struct {
 	Hour   Hour
 	Bucket Bucket
-	// Existing is the number of sessions created in that hour that still exist.
+	// Existing is the number of sessions that were created in this hour and still exist.
 	Existing int
 }

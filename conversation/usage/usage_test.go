@@ -19,7 +19,7 @@ func hourAt(t *testing.T, text string) Hour {
 	return HourOf(at.UnixMilli())
 }
 
-func TestHour_RoundedDownAndUp(t *testing.T) {
+func TestHourOf_RoundsDown_HourAfterRoundsUp(t *testing.T) {
 	for _, test := range []struct {
 		at        int64
 		of, after Hour
@@ -28,25 +28,25 @@ func TestHour_RoundedDownAndUp(t *testing.T) {
 		{-1, -1, 0}, {-3_600_000, -1, -1}, {-3_600_001, -2, -1},
 	} {
 		if of, after := HourOf(test.at), HourAfter(test.at); of != test.of || after != test.after {
-			t.Errorf("%d: %d and %d, want %d and %d", test.at, of, after, test.of, test.after)
+			t.Errorf("%d ms: HourOf and HourAfter are %d and %d, want %d and %d", test.at, of, after, test.of, test.after)
 		}
 	}
 }
 
-// Each count of a bucket has its own field. All returns the fields in order, and AddField puts each back into its count.
-func TestBucket_FieldsRoundTrip(t *testing.T) {
+// The test gives each field another count. All must return the fields in order, each with its count.
+func TestBucket_AddFieldThenAll_SameCounts(t *testing.T) {
 	var b Bucket
 	for f := range 2 * endField {
 		b.AddField(f, int64(f)+1)
 	}
 	fields := slices.Collect(maps.Keys(maps.Collect(b.All())))
 	if want := len(b.counters()) + 2*cells; len(fields) != want {
-		t.Errorf("%d fields, want %d", len(fields), want)
+		t.Errorf("All returned %d fields, want %d", len(fields), want)
 	}
 	last := Field(0)
 	for f, n := range b.All() {
 		if f <= last || n != int64(f)+1 {
-			t.Errorf("the field %d, after %d, has %d", f, last, n)
+			t.Errorf("field %d comes after field %d and has the count %d", f, last, n)
 		}
 		last = f
 	}
@@ -63,7 +63,7 @@ func TestBucket_FieldsRoundTrip(t *testing.T) {
 	}
 	b.Reset()
 	for f, n := range b.All() {
-		t.Errorf("after Reset the field %d is %d", f, n)
+		t.Errorf("after Reset, field %d is %d", f, n)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestField_NumbersUnchanged(t *testing.T) {
 	}
 }
 
-func TestPercentile_OffByLessThanSixteenth(t *testing.T) {
+func TestPercentile_RandomDurations_OffByLessThan16th(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		values := make([]int64, 1+random.IntN(200))
@@ -100,7 +100,7 @@ func TestPercentile_OffByLessThanSixteenth(t *testing.T) {
 				other.Observe(values[i])
 			}
 		}
-		for _, c := range other { // merged
+		for _, c := range other { // merges the two histograms
 			h.add(c.index, c.count)
 		}
 		slices.Sort(values)
@@ -113,7 +113,7 @@ func TestPercentile_OffByLessThanSixteenth(t *testing.T) {
 			}
 		}
 		if h.Count() != int64(len(values)) {
-			t.Fatalf("%d were counted, want %d", h.Count(), len(values))
+			t.Fatalf("Count is %d, want %d", h.Count(), len(values))
 		}
 	}
 	if _, ok := Histogram(nil).Percentile(50); ok {
@@ -121,12 +121,12 @@ func TestPercentile_OffByLessThanSixteenth(t *testing.T) {
 	}
 }
 
-func TestHistogram_CellsAdjoin(t *testing.T) {
+func TestHistogram_EachDuration_CellsAdjoin(t *testing.T) {
 	last := uint8(0)
 	for v := range int64(longest + 1) {
 		index := indexOf(v)
 		if index != last && index != last+1 || index >= cells {
-			t.Fatalf("%d is in the cell %d, after %d", v, index, last)
+			t.Fatalf("%d ms is in cell %d, but the previous millisecond is in cell %d", v, index, last)
 		}
 		if index != last || v == 0 {
 			if middle := middleOf(index); indexOf(middle) != index || middle < v {
@@ -136,11 +136,11 @@ func TestHistogram_CellsAdjoin(t *testing.T) {
 		last = index
 	}
 	if last != cells-1 || indexOf(longest+1) != last || indexOf(-1) != 0 {
-		t.Errorf("the last cell is %d", last)
+		t.Errorf("the longest duration is in cell %d", last)
 	}
 }
 
-func TestSeries_EveryUnit(t *testing.T) {
+func TestSeries_AnyGranularity_EntriesAdjoin(t *testing.T) {
 	for name, test := range map[string]struct {
 		from, to    string
 		granularity Granularity
@@ -167,7 +167,7 @@ func TestSeries_EveryUnit(t *testing.T) {
 			for _, e := range series {
 				begin = append(begin, time.UnixMilli(e.From.Milliseconds()).UTC().Format(time.RFC3339))
 				if e.From != end {
-					t.Errorf("%s: an entry begins at %d, the one before ends at %d", name, e.From, end)
+					t.Errorf("%s: an entry begins at %d, the previous entry ends at %d", name, e.From, end)
 				}
 				if want := int64(e.To - e.From); hours != nil && (e.Metrics.Sessions.Total != want || e.Metrics.Sessions.Active != want) {
 					t.Errorf("%s: entry %+v should have %d sessions", name, e, want)
@@ -175,13 +175,13 @@ func TestSeries_EveryUnit(t *testing.T) {
 				end, sessions = e.To, sessions+e.Metrics.Sessions.Total
 			}
 			if diff := cmp.Diff(test.want, begin); diff != "" || end != to || sessions != int64(len(hours)) {
-				t.Errorf("%s: ends at %d, want %d, with %d sessions (-want +got):\n%s", name, end, to, sessions, diff)
+				t.Errorf("%s: the series ends at %d, want %d, with %d sessions (-want +got):\n%s", name, end, to, sessions, diff)
 			}
 		}
 	}
 }
 
-func TestMetricsOf_Nothing_Zero(t *testing.T) {
+func TestMetricsOf_NoHours_Zero(t *testing.T) {
 	if diff := cmp.Diff(Metrics{}, MetricsOf(nil)); diff != "" {
 		t.Error(diff)
 	}
@@ -191,7 +191,7 @@ func TestMetricsOf_Nothing_Zero(t *testing.T) {
 	}
 }
 
-func TestMonth_CalendarMonthBounds(t *testing.T) {
+func TestMonth_AnyHour_BoundsOfCalendarMonth(t *testing.T) {
 	for _, test := range []struct{ at, from, to string }{
 		{"2026-12-31T23:00:00Z", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"},
 		{"2024-02-01T00:00:00Z", "2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z"},
@@ -203,7 +203,7 @@ func TestMonth_CalendarMonthBounds(t *testing.T) {
 	}
 }
 
-func TestReportOf_Percentages(t *testing.T) {
+func TestReportOf_UsageAndLimits_Percentages(t *testing.T) {
 	hours := []Hourly{
 		{Hour: 1, Bucket: Bucket{Requests: 30, PromptTokens: 100, CompletionTokens: 50}},
 		{Hour: 2, Bucket: Bucket{Requests: 20, PromptTokens: 1000}},
@@ -224,12 +224,12 @@ func TestBucket_UnknownField_Ignored(t *testing.T) {
 		b.AddField(f, 5)
 	}
 	for f := range b.All() {
-		t.Errorf("field %d was counted", f)
+		t.Errorf("unknown field %d was counted", f)
 	}
 	b.Sessions = 1
 	b.FirstToken.Observe(7)
 	b.Reset()
 	for f := range b.All() {
-		t.Errorf("field %d after Reset", f)
+		t.Errorf("after Reset, field %d is not empty", f)
 	}
 }

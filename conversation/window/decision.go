@@ -1,9 +1,9 @@
 package window
 
-// Verdict is the decision about a message in a prompt. Its String is the word in the public API.
+// Verdict is the decision about a message in a prompt. Its String is the word that the public API uses.
 type Verdict uint8
 
-// The verdicts. The zero value is not one of them, so that a missing decision shows.
+// The verdicts. The zero value is no verdict, so that a missing decision is noticed.
 const (
 	Kept       Verdict = iota + 1 // sent word for word
 	Summarised                    // not sent, but covered by the summary, which is sent
@@ -15,7 +15,7 @@ func (v Verdict) String() string { return text(verdicts[:], int(v)) }
 
 var verdicts = [...]string{"", "kept", "folded", "dropped", "skipped"}
 
-// Reason is the reason for a verdict. Its String is a text for people.
+// Reason is the reason for a verdict. Its String explains the reason to people.
 type Reason uint8
 
 // The reasons, by verdict.
@@ -24,15 +24,15 @@ const (
 	Fits           Reason = iota + 1 // everything fits
 	Newest                           // the message is among the newest
 	NewestExchange                   // the semantic policy prefers the newest exchange
-	SystemMessage
-	Prioritised
-	Similar
+	SystemMessage                    // the priority policy prefers system messages
+	Prioritised                      // the priority of the exchange is above normal
+	Similar                          // the exchange is close in meaning to the new message
 	// Summarised
 	InSummary
 	// Dropped
 	NoRoom           // the message does not fit, and is not in the summary yet
 	NoRoomForSummary // the message is in the summary, which does not fit
-	NoQuestion       // a reply to a message that is not in the history given to Plan
+	NoQuestion       // the message is a reply, and the message before it is not in Input.History
 	NewTooLarge      // the window cannot hold the new message; see Result.Overflow
 	// Skipped
 	NothingToSend

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Policy chooses the messages that stay word for word if not all can. An unknown policy acts like FirstInFirstOut.
+// Policy chooses the messages that stay word for word if not all messages fit. An unknown policy acts like
+// FirstInFirstOut.
 type Policy string
 
 // The policies; see [Plan].
@@ -15,7 +16,7 @@ const (
 	Semantic        Policy = "semantic"
 )
 
-// Message holds what a plan needs to know about a message.
+// Message holds the data of a message that Plan needs.
 type Message struct {
 	ID     string // rises within a session
 	Tokens int    // with MessageOverhead
@@ -23,7 +24,8 @@ type Message struct {
 	System bool
 	// Skip is true if the message is never sent: a reply that failed or has no text.
 	Skip bool
-	// Answers is true if the message is the reply to the one before it. Both are kept or both are left out.
+	// Answers is true if the message is a reply to the message before it. Plan keeps or leaves out these two messages
+	// together.
 	Answers bool
 	// Priority is the message's priority, from [PriorityOf]. An exchange has the higher priority of its two messages.
 	Priority float64
@@ -32,11 +34,11 @@ type Message struct {
 	Similarity float64
 }
 
-// Summary replaces all messages of the session up to Last. The zero value means that there is none.
+// Summary replaces all messages of the session up to Last. The zero value means that the session has no summary.
 type Summary struct {
 	Tokens int    // with MessageOverhead; a summary above SummaryLimit is not sent
 	Last   string // id of the last message that it covers; "" for no summary
-	Count  int    // messages that it covers, including those that are never sent
+	Count  int    // number of messages that it covers, including messages that are never sent
 }
 
 // Input holds the data for a plan.
@@ -47,8 +49,8 @@ type Input struct {
 	Summary     Summary
 	// History holds the newest messages before New, oldest first.
 	History []Message
-	// Earlier is the number of messages before History, and EarlierTokens their tokens; 0 tokens means that none of them
-	// is ever sent. These messages cannot be kept, so EarlierTokens must be 0 without compression.
+	// Earlier is the number of messages before History. EarlierTokens is the number of their tokens; 0 means that none
+	// of these messages is ever sent. Plan cannot keep these messages, so EarlierTokens must be 0 without compression.
 	Earlier, EarlierTokens int
 	// New is the message that the model replies to.
 	New Message
@@ -70,39 +72,41 @@ func (r *Range) add(id string) {
 
 // Result is the result of Plan.
 type Result struct {
-	// Overflow is 0 if the window can hold the new message ([Check]). Otherwise it is the size of the prompt plus the
-	// reply room, which exceeds MaxTokens, and nothing is sent.
+	// Overflow is 0 if the window can hold the new message ([Check]). Otherwise nothing is sent, and Overflow is the
+	// size of the prompt plus the reply room, which exceeds MaxTokens.
 	Overflow int
 	// Send holds the indexes of the messages of History that are sent word for word, in order. New follows them.
 	Send []int
 	// SendSummary is true if the summary is sent: before History[Send[SummaryAt]], or before New if SummaryAt is
-	// len(Send). It follows the system messages at the beginning of the session, and the replies to them.
+	// len(Send). The summary follows the system messages at the beginning of the session and the replies to these
+	// messages.
 	SendSummary bool
 	SummaryAt   int
 	// Decisions has one entry for each message of History.
 	Decisions []Decision
-	// Each message is counted in exactly one of these: New counts in Kept, the Earlier messages count in Summarised,
-	// Dropped or Skipped.
+	// Each message counts in exactly one of these four ranges. New counts in Kept. The Earlier messages count in
+	// Summarised, Dropped or Skipped.
 	Kept, Summarised, Dropped, Skipped Range
 	// PromptTokens is the size of the prompt, including PromptOverhead.
 	PromptTokens int
-	// SummariseFirst holds the batches to summarise before the model is called. [PlanSummary] returns those to summarise
-	// after a reply.
+	// SummariseFirst holds the batches to summarise before the model is called. [PlanSummary] returns the batches to
+	// summarise after a reply.
 	SummariseFirst []Batch
-	// EarlierUnsummarised is true if messages before History are in no summary. SummariseFirst is then empty: to
-	// summarise, the caller must list the history from Summary.Last on.
+	// EarlierUnsummarised is true if messages before History are in no summary. SummariseFirst is then empty. To
+	// summarise, the caller must read the history from Summary.Last on.
 	EarlierUnsummarised bool
 }
 
-// Plan chooses the messages to send. They never take more than [Budget]. It sorts at most once, so its time grows as n
-// log n with n messages. The same input gives the same plan.
+// Plan chooses the messages to send. They never take more than [Budget]. Plan sorts at most once, so its time grows as
+// n log n with n messages. The same input gives the same plan.
 //
 // If everything fits, everything is sent word for word and without a summary. If not, the budget goes first to the new
-// message, then to the summary if it fits, then to whole exchanges (a message and its reply):
+// message, then to the summary if it fits, then to whole exchanges. An exchange is a message and its reply. The policy
+// orders the exchanges:
 //
-//   - fifo: the newest, up to the first that does not fit.
-//   - priority: system messages; then by priority, the higher first; among equals the newest.
-//   - semantic: the newest exchange; then by similarity, the closest first; among equals the newest.
+//   - fifo: the newest first, up to the first exchange that does not fit.
+//   - priority: system messages first; then by priority, the highest first; then the newest first.
+//   - semantic: the newest exchange first; then by similarity, the closest first; then the newest first.
 //
 // With the last two policies, an exchange that does not fit is left out, and the next one is tried.
 func Plan(in Input) Result {
@@ -111,12 +115,12 @@ func Plan(in Input) Result {
 	return p.Result
 }
 
-// exchange is a message with its reply, if it has one. Both are kept or both are left out.
+// exchange is a message, with its reply if the history has one. Plan keeps or leaves out the whole exchange.
 type exchange struct {
 	from, to   int // indexes in History; to is excluded
 	tokens     int
 	system     bool
-	noQuestion bool // a reply to a message that is not in History; it is never kept
+	noQuestion bool // the exchange is a reply alone, without its message; it is never kept
 	newest     bool
 	priority   float64
 	similarity float64
@@ -127,7 +131,7 @@ type planner struct {
 	Input
 	Result
 	exchanges []exchange
-	tokens    int // of the whole history, in tokens
+	tokens    int // tokens of the whole history
 	left      int // tokens of the budget that are not used yet
 	compared  int // number of comparisons in the sort; only a test reads it
 }
@@ -204,8 +208,8 @@ func (p *planner) choose() {
 	}
 }
 
-// orders compares exchanges for each ranking policy; the exchange to keep first is the smallest. No two exchanges are
-// equal, so the same input gives the same plan.
+// orders has the comparison of exchanges for the priority and semantic policies; the exchange to keep first is the
+// smallest. No two exchanges are equal, so the same input gives the same plan.
 var orders = map[Policy]func(a, b exchange) int{
 	Priority: func(a, b exchange) int {
 		return cmp.Or(yesFirst(a.system, b.system), cmp.Compare(b.priority, a.priority), cmp.Compare(b.from, a.from))
@@ -306,8 +310,8 @@ func (p *planner) leading() int {
 	return n
 }
 
-// tallyEarlier counts the messages before History. The summary covers the first ones: as many as its count exceeds the
-// covered messages of History.
+// tallyEarlier counts the messages before History. The summary covers the oldest of these. Their number is the Count of
+// the summary minus the number of messages in History that the summary covers.
 func (p *planner) tallyEarlier() {
 	summarised := min(p.Earlier, max(p.Summary.Count-p.summarised(), 0))
 	p.EarlierUnsummarised = summarised < p.Earlier && p.EarlierTokens > 0

@@ -64,22 +64,22 @@ func anySummary(t *rapid.T, in Input) Summary {
 	return Summary{Tokens: tokens, Last: in.History[n-1].ID, Count: in.Earlier + n}
 }
 
-func TestPlan_AnyInput_InvariantsHold(t *testing.T) {
+func TestPlan_AnyInput_WholeExchangesWithinBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
 		p := Plan(in)
 		if again := Plan(in); !gocmp.Equal(p, again) {
 			t.Fatal("the same conversation has two plans: " + gocmp.Diff(p, again))
 		}
-		everyMessageHasOneDecision(t, in, p)
-		pairsAreWholeAndInOrder(t, in, p)
+		checkEachMessageDecidedOnce(t, in, p)
+		checkExchangesWholeAndInOrder(t, in, p)
 		if current, ok := Check(in.MaxTokens, in.Compression, newPlanner(in).tokens, in.New.Tokens); !ok {
 			if p.Overflow != current || p.Send != nil || p.Kept.Count != 0 {
 				t.Fatalf("the window cannot hold the message, but the plan is %+v", p)
 			}
 			return
 		}
-		nothingIsOverTheBudget(t, in, p)
+		checkWithinBudget(t, in, p)
 		if p.Overflow != 0 || p.Kept.Last != "new" {
 			t.Fatal("the new message is not in the plan")
 		}
@@ -90,13 +90,13 @@ func TestPlan_AnyInput_InvariantsHold(t *testing.T) {
 	})
 }
 
-func everyMessageHasOneDecision(t *rapid.T, in Input, p Result) {
+func checkEachMessageDecidedOnce(t *rapid.T, in Input, p Result) {
 	if len(p.Decisions) != len(in.History) {
 		t.Fatalf("%d decisions about %d messages", len(p.Decisions), len(in.History))
 	}
 	all := in.Earlier + len(in.History)
 	if p.Overflow == 0 {
-		all++ // the new one
+		all++ // the new message
 	}
 	if sum := p.Kept.Count + p.Summarised.Count + p.Dropped.Count + p.Skipped.Count; sum != all {
 		t.Fatalf("%d of %d messages are counted", sum, all)
@@ -106,7 +106,7 @@ func everyMessageHasOneDecision(t *rapid.T, in Input, p Result) {
 		d := p.Decisions[i]
 		counted[d.Verdict]++
 		if d.Verdict.String() == "undecided" || d.Reason.String() == "undecided" || d.Reason.String() == "" {
-			t.Fatalf("message %d: %v because %v", i, d.Verdict, d.Reason)
+			t.Fatalf("message %d is %v, with the reason %v", i, d.Verdict, d.Reason)
 		}
 		covered := in.Summary.Last != "" && m.ID <= in.Summary.Last
 		if m.Skip != (d.Verdict == Skipped) || d.Verdict == Summarised && !(covered && p.SendSummary) ||
@@ -120,7 +120,7 @@ func everyMessageHasOneDecision(t *rapid.T, in Input, p Result) {
 	}
 }
 
-func pairsAreWholeAndInOrder(t *rapid.T, in Input, p Result) {
+func checkExchangesWholeAndInOrder(t *rapid.T, in Input, p Result) {
 	var kept []int
 	for i, m := range in.History {
 		if p.Decisions[i].Verdict == Kept {
@@ -140,12 +140,12 @@ func pairsAreWholeAndInOrder(t *rapid.T, in Input, p Result) {
 		before := slices.Contains(p.Send[:p.SummaryAt], i)
 		leading := in.Earlier == 0 && !slices.ContainsFunc(in.History[:i+1], func(m Message) bool { return !m.System && !m.Answers })
 		if before != (leading && p.Decisions[i].Verdict == Kept && p.Overflow == 0) {
-			t.Fatalf("message %d is sent before the summary: %v (system: %v)", i, before, m.System)
+			t.Fatalf("message %d is sent before the summary: %v (a system message: %v)", i, before, m.System)
 		}
 	}
 }
 
-func nothingIsOverTheBudget(t *rapid.T, in Input, p Result) {
+func checkWithinBudget(t *rapid.T, in Input, p Result) {
 	tokens := PromptOverhead + in.New.Tokens
 	for _, i := range p.Send {
 		tokens += in.History[i].Tokens
@@ -161,8 +161,8 @@ func nothingIsOverTheBudget(t *rapid.T, in Input, p Result) {
 	}
 }
 
-// checkBestChosen repeats the policy step by step, in quadratic time. An exchange may be left out only if it does not fit
-// beside the exchanges before it in the policy's order.
+// checkBestChosen computes the choice of the policy again, in quadratic time. An exchange may be left out only if it
+// does not fit together with the kept exchanges that precede it in the policy's order.
 func checkBestChosen(t *rapid.T, in Input, p Result) {
 	exchanges := newPlanner(in).exchanges
 	total := in.EarlierTokens
@@ -220,7 +220,7 @@ func checkBestChosen(t *rapid.T, in Input, p Result) {
 	}
 }
 
-func TestPlan_FIFO_LargerWindowKeepsMore(t *testing.T) {
+func TestPlan_FIFOInLargerWindow_KeepsAtLeastAsMuch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
 		in.Policy = FirstInFirstOut
@@ -228,7 +228,7 @@ func TestPlan_FIFO_LargerWindowKeepsMore(t *testing.T) {
 		in.MaxTokens += rapid.IntRange(0, 2000).Draw(t, "more")
 		large := Plan(in)
 		if small.SendSummary != large.SendSummary && large.Dropped.Count+large.Summarised.Count > 0 {
-			return // only one window has room for the summary, which takes room from messages
+			return // only one window has room for the summary, so it has less room for messages
 		}
 		for _, i := range small.Send {
 			if !slices.Contains(large.Send, i) {
@@ -238,8 +238,8 @@ func TestPlan_FIFO_LargerWindowKeepsMore(t *testing.T) {
 	})
 }
 
-func TestPlan_Policies_KeepTheirMessages(t *testing.T) {
-	// Five exchanges of 100 tokens each. The window holds three of them and the new message.
+func TestPlan_EachPolicy_KeepsPreferredMessages(t *testing.T) {
+	// The history has five exchanges of 100 tokens each. The window holds three exchanges and the new message.
 	history := func(change func(i int, m *Message)) (all []Message) {
 		for i := range 10 {
 			m := Message{ID: fmt.Sprint(i), Tokens: 50, Answers: i%2 == 1}
@@ -273,28 +273,28 @@ func TestPlan_Policies_KeepTheirMessages(t *testing.T) {
 		in := Input{MaxTokens: 464, Compression: true, Policy: test.policy, History: history(mark), New: Message{ID: "new", Tokens: 40}}
 		p := Plan(in)
 		if !slices.Equal(p.Send, test.send) || p.Dropped.Count != 4 || p.Kept.Count != 7 {
-			t.Errorf("policy %q sends %v, %+v", test.policy, p.Send, p)
+			t.Errorf("policy %q sends %v; the plan is %+v", test.policy, p.Send, p)
 		}
 		for i, want := range test.reasons {
 			if got := p.Decisions[2*i].Reason; got != want {
-				t.Errorf("%q: exchange %d: %v, want %v", test.policy, i, got, want)
+				t.Errorf("policy %q, exchange %d: the reason is %v, want %v", test.policy, i, got, want)
 			}
 		}
 	}
 }
 
-func TestPlan_Summary_AfterSystemMessages(t *testing.T) {
+func TestPlan_Summary_SentAfterLeadingSystemMessages(t *testing.T) {
 	in := Input{MaxTokens: 464, Compression: true, Policy: Priority, New: Message{ID: "new", Tokens: 40}}
-	for i := range 10 { // two leading system messages, the first with a reply, and one near the end
+	for i := range 10 { // messages 0 and 2, at the beginning, and 8, near the end, are system messages; message 0 has a reply
 		in.History = append(in.History, Message{ID: fmt.Sprint(i), Tokens: 40, System: i == 0 || i == 2 || i == 8, Answers: i == 1})
 	}
 	in.Summary = Summary{Tokens: 80, Last: "5", Count: 6}
 	p := Plan(in)
 	if want := []int{0, 1, 2, 8, 9}; !slices.Equal(p.Send, want) || p.SummaryAt != 3 || !p.SendSummary {
-		t.Errorf("sent: %v, the summary at %d", p.Send, p.SummaryAt)
+		t.Errorf("the plan sends %v, with the summary at %d", p.Send, p.SummaryAt)
 	}
 	if p.PromptTokens != PromptOverhead+40+80+5*40 || p.Summarised != (Range{Count: 3, First: "3", Last: "5"}) {
-		t.Errorf("%+v", p)
+		t.Errorf("the plan is %+v", p)
 	}
 	in.Summary.Tokens = SummaryLimit(in.MaxTokens) + 1
 	if p := Plan(in); p.SendSummary || p.Decisions[3] != (Decision{Dropped, NoRoomForSummary}) {
@@ -302,14 +302,14 @@ func TestPlan_Summary_AfterSystemMessages(t *testing.T) {
 	}
 }
 
-func TestPlan_UnlistedMessages_Counted(t *testing.T) {
+func TestPlan_MessagesBeforeHistory_Counted(t *testing.T) {
 	in := Input{
 		MaxTokens: 464, Compression: true, Earlier: 8, EarlierTokens: 400, New: Message{ID: "new", Tokens: 40},
 		History: []Message{{ID: "8", Tokens: 50}, {ID: "9", Tokens: 50, Answers: true}}, Summary: Summary{Tokens: 60, Last: "5", Count: 6},
 	}
 	p := Plan(in)
 	if p.Summarised != (Range{Count: 6, Last: "5"}) || p.Dropped.Count != 2 || !p.EarlierUnsummarised || p.SummariseFirst != nil {
-		t.Errorf("%+v", p)
+		t.Errorf("the plan is %+v", p)
 	}
 	if in.Summary = (Summary{Tokens: 60, Last: "7", Count: 8}); Plan(in).EarlierUnsummarised {
 		t.Error("EarlierUnsummarised is set, but the summary covers all earlier messages")
@@ -319,8 +319,8 @@ func TestPlan_UnlistedMessages_Counted(t *testing.T) {
 	}
 }
 
-// TestPlan_Comparisons_NLogN counts the comparisons: Plan sorts once.
-func TestPlan_Comparisons_NLogN(t *testing.T) {
+// Plan sorts once. The test counts the comparisons.
+func TestPlan_ManyMessages_NLogNComparisons(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	for _, policy := range []Policy{FirstInFirstOut, Priority, Semantic} {
 		for n := 1250; n <= 10_000; n *= 2 {
@@ -358,6 +358,6 @@ func TestPlan_FitsExactly_SendsAll(t *testing.T) {
 	}
 	in.New.Tokens++
 	if p := Plan(in); len(p.Send) != 2 || !p.SendSummary || p.Summarised.Count != 2 {
-		t.Errorf("one token over: %+v", p)
+		t.Errorf("one token does not fit, but the plan is %+v", p)
 	}
 }

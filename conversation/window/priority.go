@@ -9,13 +9,13 @@ const (
 	High   = 1.0
 )
 
-// PriorityOf returns the priority in a message's metadata: the field "priority", either "high", "normal" or "low" (1, 0
-// or -1), or a number on the same scale. Messages of higher priority are kept longer. Any other value gives Normal.
+// PriorityOf returns the priority in a message's metadata. The field "priority" is "high", "normal" or "low" (1, 0 or
+// -1), or any number on this scale. Messages of higher priority are kept longer. Any other value gives Normal.
 func PriorityOf(metadata json.RawMessage) float64 {
 	if len(metadata) == 0 {
 		return Normal
 	}
-	var fields map[string]json.RawMessage // a struct's field would also match another case
+	var fields map[string]json.RawMessage // not a struct: its field would also match "Priority" and "PRIORITY"
 	if json.Unmarshal(metadata, &fields) != nil {
 		return Normal
 	}

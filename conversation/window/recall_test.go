@@ -13,9 +13,9 @@ import (
 	"parley/conversation/tokens"
 )
 
-// The conversations were written for this benchmark. Each has 40 exchanges of small talk, and 20 in which the user states
-// a fact, in [brackets]. Each fact has a question about it, as people might ask it months later. Those in de/ are German,
-// the others English.
+// The conversations were written for this benchmark. Each has 40 exchanges of small talk, and 20 exchanges in which the
+// user states a fact, in [brackets]. For each fact there is a question that people might ask months later. The files in
+// de/ are German, the other files are English.
 //
 //go:embed testdata/recall
 var recorded embed.FS
@@ -28,11 +28,12 @@ type recordedExchange struct {
 	messages        [2]Message
 	questionMessage Message
 	terms           Terms
-	// only with an embedding model
+	// set only with an embedding model
 	vector, questionVector Vector
 }
 
-// conversations returns the recorded conversations in the files that match a pattern, and their names in order.
+// conversations returns the names of the recorded conversations that match a pattern, in order, and the conversations
+// by name.
 func conversations(t *testing.T, pattern string) (names []string, all map[string][]recordedExchange) {
 	names, err := fs.Glob(recorded, pattern)
 	if err != nil || len(names) == 0 {
@@ -80,8 +81,8 @@ func parseExchange(t *testing.T, block string) (x recordedExchange) {
 
 const english, german = "testdata/recall/*.txt", "testdata/recall/de/*.txt"
 
-// TestRecall_Data_QuestionsShareFewWords checks the data. Each conversation has 60 exchanges with 20 facts. Each question
-// shares a third to a half of its content words, without their endings, with its fact.
+// The test checks the texts of the recall benchmark. Each conversation has 60 exchanges with 20 facts. A third to a
+// half of the content words of a question, without their endings, must occur in the fact.
 func TestRecall_Data_QuestionsShareFewWords(t *testing.T) {
 	for _, lot := range []struct{ pattern, functionWords string }{{english, functionWords}, {german, funktionswoerter}} {
 		functionTerms := make(map[uint32]bool)
@@ -103,7 +104,7 @@ func TestRecall_Data_QuestionsShareFewWords(t *testing.T) {
 					}
 				}
 				if 3*both < len(asked) || 2*both > len(asked) {
-					t.Errorf("%s: %d of %d content words are the fact's: %s", name, both, len(asked), x.question)
+					t.Errorf("%s: %d of %d content words occur in the fact: %s", name, both, len(asked), x.question)
 				}
 				facts, shared, words = facts+1, shared+both, words+len(asked)
 			}
@@ -134,12 +135,12 @@ const funktionswoerter = `aber alle allem allen als also am an auch auf aus bei 
 	waren warum was weil welche welchem welchen welcher welches wem wen wenn wer werden weshalb wie wieder wird wir wo
 	woher wohin wollen will worauf wurde zu zum zur zwischen dran lebten einmal vorher hinten dürfen gut`
 
-// column is a column of the benchmark's table: a policy with its settings.
+// column is a column of the benchmark's table: a policy with settings.
 type column struct {
 	name    string
 	policy  Policy
 	high    bool // the facts have priority high
-	meaning bool // by words and embeddings
+	meaning bool // compares embeddings as well as words
 }
 
 // policies are the benchmark's columns.
@@ -156,7 +157,7 @@ var fractions = []struct {
 	of   int
 }{{"a half", 2}, {"a quarter", 4}, {"a tenth", 10}}
 
-// size defines the quantity that is a fraction of the history's tokens.
+// size selects the quantity that a run sets to a fraction of the history's tokens: the budget or the whole window.
 type size struct {
 	name            string
 	budget, summary bool
@@ -168,14 +169,14 @@ var sizes = []size{
 	{"the window, with the reply's room and a summary of full size in it,", false, true},
 }
 
-// shuffles is the number of runs for each conversation, each with its facts at other random places.
+// shuffles is the number of runs for each conversation. In each run, the facts are at other random places.
 const shuffles = 10
 
-// TestRecall_SemanticPolicy_KeepsFacts is the recall benchmark. It measures the share of facts that are in the prompt
-// word for word when a question about them follows the last exchange. At a quarter, the semantic policy must keep three
+// The test is the recall benchmark. It asks the question about each fact after the last exchange, and measures the
+// share of facts that are in the prompt word for word. In a quarter of the tokens, the semantic policy must keep three
 // quarters of the facts by words alone. If PARLEY_RECALL_BASE_URL is set, the table has a column for embeddings
 // (embeddings_test.go).
-func TestRecall_SemanticPolicy_KeepsFacts(t *testing.T) {
+func TestRecall_SemanticPolicy_KeepsThreeQuartersOfFacts(t *testing.T) {
 	for _, lot := range []struct{ language, pattern string }{{"English", english}, {"German", german}} {
 		names, all := conversations(t, lot.pattern)
 		policies := withEmbeddings(t, all)
@@ -196,7 +197,7 @@ func TestRecall_SemanticPolicy_KeepsFacts(t *testing.T) {
 				}
 				row(&table, "ALL", fraction.name, total)
 				if semantic := total[bm25]; fraction.of == 4 && semantic < 0.75 {
-					t.Errorf("%s: semantic keeps %.1f %% of the facts at a quarter", lot.language, 100*semantic)
+					t.Errorf("%s: the semantic policy keeps %.1f %% of the facts in a quarter of the tokens", lot.language, 100*semantic)
 				}
 			}
 			t.Log(table.String())
@@ -211,7 +212,8 @@ func row(table *strings.Builder, name, fraction string, shares []float64) {
 	}
 }
 
-// recall returns the share of facts that each policy keeps if size is 1/fraction of the history.
+// recall returns the share of facts that each policy keeps. It sets the quantity that size selects to the number of the
+// history's tokens, divided by fraction.
 func recall(policies []column, exchanges []recordedExchange, fraction int, size size) []float64 {
 	kept, asked := make([]int, len(policies)), 0
 	for seed := range uint64(shuffles) {

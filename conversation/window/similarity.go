@@ -6,23 +6,23 @@ import (
 	"slices"
 )
 
-// The parameters of BM25 (k1 and b) with their usual values. A higher saturation lets repeated words count more. A higher
-// byLength penalises long texts more.
+// saturation and byLength are the parameters k1 and b of BM25, with their usual values. With a higher saturation,
+// repeated words count more. With a higher byLength, long texts score lower.
 const (
 	saturation = 1.2
 	byLength   = 0.75
 )
 
-// LexicalScores scores each exchange by the words that it shares with the new message (Okapi BM25); 0 means that it
-// shares none. A rare word scores high. A word that every exchange has, like the function words of any language, scores
-// nearly 0, so no list of stop words is needed. The scores are for [Message.Similarity] and comparable only with each
-// other.
+// LexicalScores scores each exchange by the words that it shares with the new message (Okapi BM25). An exchange that
+// shares no word scores 0. A rare word scores high. A word that every exchange has, like the function words of any
+// language, scores nearly 0, so no list of stop words is needed. The scores are for [Message.Similarity]. Only scores
+// of the same call are comparable.
 //
-// Its time is proportional to the number of terms. Measured on one core for 1,000 exchanges of 20,000 characters: 12 ms
+// The time is proportional to the number of terms. Measured on one core for 1,000 exchanges of 20,000 characters: 12 ms
 // for a short question, 35 ms for a new message of 10,000 characters.
 func LexicalScores(query Terms, exchanges []Terms) []float64 {
 	asked := newLookup(query)
-	in := make([]int, len(query)) // number of exchanges that have the query's term
+	in := make([]int, len(query)) // for each term of the query, the number of exchanges that have it
 	lengths, all := make([]float64, len(exchanges)), 0.0
 	for e, exchange := range exchanges {
 		for _, term := range exchange {
@@ -71,7 +71,7 @@ func newLookup(terms Terms) *lookup {
 	return l
 }
 
-// may reports whether the query may have a term with this hash. find then decides. may is a function of its own so that
+// may reports whether the query may have a term with this hash. If so, find decides. may is a separate function so that
 // the compiler inlines it.
 func (l *lookup) may(hash uint32) bool {
 	return l.bits[hash>>6&(1<<10-1)]&(1<<(hash&63)) != 0

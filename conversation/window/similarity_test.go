@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// All words of a line are the same term. No two lines have a term in common.
-func TestTermsOf_WordForms_OneTerm(t *testing.T) {
+// All words of a line give the same term. No two lines share a term.
+func TestTermsOf_FormsOfOneWord_OneTerm(t *testing.T) {
 	lines := []string{
 		"plan plans planned planning Plan PLANS Plan's", "box boxes", "city cities", "stop stopped stopping stops", "move moves moved moving",
 		"allergy allergies", "reserve reserved reservation reservations", "café cafe CAFÉS cafe\u0301", "straße STRASSE strassen",
@@ -22,11 +22,11 @@ func TestTermsOf_WordForms_OneTerm(t *testing.T) {
 	for _, line := range lines {
 		terms := slices.DeleteFunc(TermsOf(line), func(t Term) bool { return t.Hash == hash([]rune("s")) })
 		if len(terms) != 1 {
-			t.Errorf("%q is %d terms", line, len(terms))
+			t.Errorf("%q has %d terms, want 1", line, len(terms))
 		}
 		for _, term := range terms {
 			if other := seen[term.Hash]; other != "" {
-				t.Errorf("%q is the same as %q", line, other)
+				t.Errorf("%q and %q have the same term", line, other)
 			}
 			seen[term.Hash] = line
 		}
@@ -43,7 +43,7 @@ func TestTermsOf_Scripts_SplitIntoWords(t *testing.T) {
 		{"مرحبا بالعالم", 2}, {"\xff\xfea", 1},
 	} {
 		if n := length(TermsOf(test.text)); n != test.words {
-			t.Errorf("%q is %d words, want %d", test.text, n, test.words)
+			t.Errorf("%q has %d words, want %d", test.text, n, test.words)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func length(terms Terms) (n int) {
 	return n
 }
 
-func TestTermsOf_SortedAndCounted(t *testing.T) {
+func TestTermsOf_AnyTexts_SortedAndEachWordCounted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		texts := rapid.SliceOfN(rapid.String(), 0, 4).Draw(t, "texts")
 		terms := TermsOf(texts...)
@@ -100,12 +100,12 @@ func TestTerms_UnmarshalInvalid_Error(t *testing.T) {
 		t.Errorf("no bytes are read as %v, %v", terms, err)
 	}
 	if got := len(written); got > 5*6 {
-		t.Errorf("five words take %d bytes", got)
+		t.Errorf("five terms take %d bytes, want at most 30", got)
 	}
 }
 
-// TestLexicalScores_MatchBM25 compares the scores with a plain implementation of BM25.
-func TestLexicalScores_MatchBM25(t *testing.T) {
+// The test compares the scores with a plain implementation of BM25.
+func TestLexicalScores_EqualPlainBM25(t *testing.T) {
 	texts := []string{"the cat sat on the mat", "the dog ate the cat food", "birds", "the the the the", ""}
 	const query = "Where did the cat eat dog food?"
 	count := func(text, word string) (n float64) {
@@ -135,7 +135,7 @@ func TestLexicalScores_MatchBM25(t *testing.T) {
 			want += idf * f * 2.2 / (f + 1.2*(0.25+0.75*float64(len(strings.Fields(text)))/(words/n)))
 		}
 		if math.Abs(got[i]-want) > 1e-9 {
-			t.Errorf("%q: %v, want %v", text, got[i], want)
+			t.Errorf("%q scores %v, want %v", text, got[i], want)
 		}
 	}
 }
@@ -199,14 +199,14 @@ func BenchmarkTermsOf(b *testing.B) {
 	}
 }
 
-func TestPriorityOf_InvalidIsNormal(t *testing.T) {
+func TestPriorityOf_InvalidValue_Normal(t *testing.T) {
 	for metadata, want := range map[string]float64{
 		``: 0, `{}`: 0, `null`: 0, `[]`: 0, `{"priority":null}`: 0, `{"priority":"normal"}`: 0, `{"priority":"high"}`: High, `{"priority":"low"}`: Low,
 		`{"priority":3}`: 3, `{"priority":-0.5}`: -0.5, `{"priority":1e999}`: 0, `{"priority":"HIGH"}`: 0, `{"Priority":"high"}`: 0,
 		`{"priority":"5"}`: 0, `{"priority":true}`: 0, `{"priority":{"high":1}}`: 0, `{"priority":"high"`: 0, `{"a":{"priority":"high"}}`: 0,
 	} {
 		if got := PriorityOf(json.RawMessage(metadata)); got != want {
-			t.Errorf("%s is %v, want %v", metadata, got, want)
+			t.Errorf("the priority in %s is %v, want %v", metadata, got, want)
 		}
 	}
 	if !(Low < Normal && Normal < High) {

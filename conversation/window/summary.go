@@ -3,19 +3,20 @@ package window
 import "sort"
 
 const (
-	// longestSummary and shortestSummary bound SummaryLimit, in tokens: the model takes too long to write a longer
-	// summary, and a shorter one has too little content.
+	// longestSummary and shortestSummary bound SummaryLimit, in tokens. The model takes too long to write a longer
+	// summary, and a shorter summary has too little content.
 	longestSummary, shortestSummary = 1024, 64
-	// longestInput bounds the messages of one call, in tokens: summaries of a longer prompt are slow and superficial.
+	// longestInput bounds the tokens of the messages that one call summarises. Summaries of longer prompts are slow and
+	// superficial.
 	longestInput = 16_384
 	// SummaryPromptOverhead is the maximum number of tokens of the instruction in the prompt for a summary, with the
 	// message overhead.
 	SummaryPromptOverhead = 128
 )
 
-// SummaryLimit returns the maximum number of tokens of a summary, with MessageOverhead: a quarter of the budget, at most
-// 1,024. It is 0 for windows below 345 tokens: a summary there would have too little content, so messages are dropped
-// instead.
+// SummaryLimit returns the maximum number of tokens of a summary, with MessageOverhead: a quarter of the budget, at
+// most 1,024. It is 0 for windows below 345 tokens: their summaries would have too little content, so messages are
+// dropped instead.
 func SummaryLimit(maxTokens int) int {
 	limit := min(Budget(maxTokens)/4, longestSummary)
 	if limit < shortestSummary {
@@ -31,9 +32,10 @@ func SummaryInputLimit(maxTokens int) int {
 	return min(maxTokens-2*SummaryLimit(maxTokens)-SummaryPromptOverhead-PromptOverhead, longestInput)
 }
 
-// Batch is a range of messages that one call to the model adds to the summary: History[From:To], without those that are
-// never sent. It consists of whole exchanges. If Tokens exceeds [SummaryInputLimit], the batch is a single exchange whose
-// text must be cut. Afterwards Summary.Last is the id of History[To-1], and Summary.Count has grown by To-From.
+// Batch is a range of messages that one call to the model adds to the summary: History[From:To]. The call leaves out
+// messages that are never sent. A batch consists of whole exchanges, but may begin with a reply if the summary ends
+// with the message before that reply. If Tokens exceeds [SummaryInputLimit], the batch is a single exchange, and its
+// text must be cut. After the call, Summary.Last is the id of History[To-1], and Summary.Count has grown by To-From.
 type Batch struct {
 	From, To int
 	Tokens   int
@@ -43,13 +45,13 @@ type Batch struct {
 // window over 80 % full. The history must end with the reply; New is ignored.
 //
 //   - fifo: The fill level counts the summary, and the messages that it does not cover. The oldest messages are
-//     summarised until the rest, with a summary of any size, takes at most half of the budget.
+//     summarised until the other messages, with a summary of the maximum size, take at most half of the budget.
 //   - priority and semantic: These policies may leave out any message. The fill level counts the whole history.
-//     Everything is summarised once the messages in no summary take more than an eighth of the budget, so that not every
+//     Everything is summarised when the messages in no summary take more than an eighth of the budget. So not every
 //     reply costs a call.
 //
 // Summarised messages may still be sent word for word. If messages before the history are in no summary, PlanSummary
-// returns none: the caller must list the history from Summary.Last on.
+// returns none: the caller must read the history from Summary.Last on.
 func PlanSummary(in Input) []Batch {
 	in.New = Message{}
 	p := newPlanner(in)
@@ -60,7 +62,7 @@ func PlanSummary(in Input) []Batch {
 	if ranked {
 		full, due = p.tokens, pending > p.slack()
 		if p.EarlierTokens > 0 {
-			full += p.Summary.Tokens // it is sent in any case, for the messages that are not listed
+			full += p.Summary.Tokens // the summary is always sent, for the messages before History
 		}
 	}
 	if 5*full <= 4*budget || !due {
@@ -69,8 +71,8 @@ func PlanSummary(in Input) []Batch {
 	return p.batches()
 }
 
-// summariseFirst returns the batches to summarise before the model is called: none, unless the plan drops more tokens
-// than slack. After these are summarised, a new plan has none.
+// summariseFirst returns the batches to summarise before the model is called. It returns none unless the plan drops
+// more tokens than slack. After these batches are summarised, a new plan needs no further batch.
 func (p *planner) summariseFirst() []Batch {
 	if p.Overflow > 0 {
 		return nil
@@ -87,7 +89,7 @@ func (p *planner) summariseFirst() []Batch {
 	return p.batches()
 }
 
-// slack returns the number of tokens that the policy may drop before a summary is due.
+// slack returns the maximum number of unsummarised tokens that a plan may drop without a summary first.
 func (p *planner) slack() int {
 	if _, ranked := orders[p.Policy]; ranked {
 		return Budget(p.MaxTokens) / 8
@@ -95,7 +97,7 @@ func (p *planner) slack() int {
 	return 0
 }
 
-// unsummarised returns the number of tokens of the newest messages that stay out of the summary.
+// unsummarised returns the maximum number of tokens of the newest messages that stay out of the summary.
 func (p *planner) unsummarised() int {
 	if _, ranked := orders[p.Policy]; ranked {
 		return 0
@@ -120,7 +122,8 @@ func (p *planner) pending() int {
 	return n
 }
 
-// batches returns the batches of the oldest exchanges that are in no summary, except those that stay out of it.
+// batches returns batches of the exchanges that are in no summary, oldest first. It leaves out the newest exchanges, up
+// to the number of tokens that unsummarised returns.
 func (p *planner) batches() (batches []Batch) {
 	if !p.Compression || p.EarlierUnsummarised || SummaryLimit(p.MaxTokens) == 0 {
 		return nil

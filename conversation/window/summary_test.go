@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// summarise returns the input after a caller has summarised batches: the summary covers them and has a random size.
+// summarise returns the input after a caller has summarised batches: the summary covers the batches and has a random
+// size.
 func summarise(t *rapid.T, in Input, batches []Batch) Input {
 	last := batches[len(batches)-1].To
 	in.Summary = Summary{
@@ -16,6 +17,7 @@ func summarise(t *rapid.T, in Input, batches []Batch) Input {
 	return in
 }
 
+// checkBatches checks that batches adjoin, consist of whole exchanges and are not too large.
 func checkBatches(t *rapid.T, in Input, batches []Batch) {
 	if len(batches) > 0 && (!in.Compression || SummaryLimit(in.MaxTokens) == 0) {
 		t.Fatal("batches are returned though summaries are disabled or the window is too small")
@@ -53,17 +55,17 @@ func TestPlanSummary_SummaryStored_NextTurnNeedsNone(t *testing.T) {
 		if len(batches) > 0 {
 			in = summarise(t, in, batches)
 			if again := PlanSummary(in); again != nil {
-				t.Fatalf("after summarising, %v are due again", again)
+				t.Fatalf("after the batches were summarised, the batches %v are due", again)
 			}
 		}
 		in.New.Tokens = rapid.IntRange(1, Budget(in.MaxTokens)/5).Draw(t, "next")
 		if p := Plan(in); p.SummariseFirst != nil {
-			t.Fatalf("a turn summarises %v first, although %v were summarised after the last reply", p.SummariseFirst, batches)
+			t.Fatalf("a turn must summarise %v first, although %v were summarised after the last reply", p.SummariseFirst, batches)
 		}
 	})
 }
 
-func TestPlan_SummariseFirst_OnceIsEnough(t *testing.T) {
+func TestPlan_BatchesSummarised_NextPlanNeedsNone(t *testing.T) {
 	some := false
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
@@ -74,7 +76,7 @@ func TestPlan_SummariseFirst_OnceIsEnough(t *testing.T) {
 		}
 		some = true
 		if again := Plan(summarise(t, in, p.SummariseFirst)); again.SummariseFirst != nil {
-			t.Fatalf("%v were summarised, but the next plan has %v", p.SummariseFirst, again.SummariseFirst)
+			t.Fatalf("the batches %v were summarised, but the next plan has the batches %v", p.SummariseFirst, again.SummariseFirst)
 		}
 	})
 	if !some {
@@ -82,8 +84,8 @@ func TestPlan_SummariseFirst_OnceIsEnough(t *testing.T) {
 	}
 }
 
-func TestPlanSummary_Over80Percent_LeavesHalf(t *testing.T) {
-	const maxTokens = 4004 // a budget of 3,000
+func TestPlanSummary_WindowOver80PercentFull_LeavesHalf(t *testing.T) {
+	const maxTokens = 4004 // gives a budget of 3,000 tokens
 	conversation := func(tokens int) (in Input) {
 		in = Input{MaxTokens: maxTokens, Compression: true, Policy: FirstInFirstOut}
 		for i := range tokens / 50 {
@@ -92,13 +94,13 @@ func TestPlanSummary_Over80Percent_LeavesHalf(t *testing.T) {
 		return in
 	}
 	if budget, limit := Budget(maxTokens), SummaryLimit(maxTokens); budget != 3000 || limit != 750 {
-		t.Fatalf("a budget of %d, a summary of %d", budget, limit)
+		t.Fatalf("the budget is %d, and SummaryLimit is %d", budget, limit)
 	}
 	if batches := PlanSummary(conversation(2400)); batches != nil {
 		t.Errorf("at 80 %% the batches are %v", batches)
 	}
 	batches := PlanSummary(conversation(2500))
-	if len(batches) != 1 || batches[0] != (Batch{From: 0, To: 36, Tokens: 1800}) { // 700 stay, with a summary of 750 below half
+	if len(batches) != 1 || batches[0] != (Batch{From: 0, To: 36, Tokens: 1800}) { // 700 tokens stay: with a summary of 750, less than half
 		t.Errorf("at 83 %% the batches are %v", batches)
 	}
 	for _, policy := range []Policy{Priority, Semantic} {
@@ -118,7 +120,7 @@ func TestPlanSummary_Over80Percent_LeavesHalf(t *testing.T) {
 	}
 }
 
-func TestSummaryLimit_QuarterOrNothing(t *testing.T) {
+func TestSummaryLimit_QuarterOfBudgetOrZero(t *testing.T) {
 	for _, test := range []struct{ maxTokens, limit int }{{64, 0}, {344, 0}, {345, 64}, {4096, 767}, {16384, 1024}, {1_000_000, 1024}} {
 		if got := SummaryLimit(test.maxTokens); got != test.limit {
 			t.Errorf("SummaryLimit is %d for a window of %d, want %d", got, test.maxTokens, test.limit)
@@ -129,24 +131,25 @@ func TestSummaryLimit_QuarterOrNothing(t *testing.T) {
 	}
 }
 
-// The new message alone leaves less than half of the budget.
+// The new message alone takes more than half of the budget.
 func TestPlan_LargeMessage_SummarisesFirst(t *testing.T) {
 	in := Input{MaxTokens: 4004, Compression: true, Policy: FirstInFirstOut, New: Message{ID: "new", Tokens: 2000}}
 	for i := range 40 {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1})
 	}
 	p := Plan(in)
-	if len(p.SummariseFirst) != 1 || p.SummariseFirst[0].To != 36 { // beside 2,000 and a summary of 750, 250 are left: two exchanges
-		t.Fatalf("overdue: %v", p.SummariseFirst)
+	if len(p.SummariseFirst) != 1 || p.SummariseFirst[0].To != 36 { // the new message takes 2,000 and a summary 750, so 250 tokens are left: two exchanges
+		t.Fatalf("the batches to summarise first are %v", p.SummariseFirst)
 	}
 	in.Summary = Summary{Tokens: 750, Last: "035", Count: 36}
 	if p := Plan(in); p.SummariseFirst != nil || p.Dropped.Count != 0 || p.Summarised.Count != 36 {
-		t.Errorf("%+v", p)
+		t.Errorf("after the summary, the plan is %+v", p)
 	}
 }
 
-// The ranking policies may leave out any message. If each left-out message needed a summary first, every turn would wait.
-func TestPlan_LittleLeftOut_NoSummary(t *testing.T) {
+// The priority and semantic policies may leave out any message. If each left-out message needed a summary first, every
+// turn would wait.
+func TestPlan_FewMessagesLeftOut_NoSummaryFirst(t *testing.T) {
 	in := Input{MaxTokens: 4004, Compression: true, Policy: Semantic, New: Message{ID: "new", Tokens: 50}}
 	for i := range 100 {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1, Similarity: float64(100 - i)})
@@ -155,11 +158,11 @@ func TestPlan_LittleLeftOut_NoSummary(t *testing.T) {
 		last  string
 		count int
 		due   bool
-	}{{"091", 92, false}, {"089", 90, true}} { // the newest exchange is kept; 375 tokens may be dropped, an eighth of 3,000: 7 messages
+	}{{"091", 92, false}, {"089", 90, true}} { // the newest exchange is kept; at most 375 tokens (7 messages) may be dropped, an eighth of 3,000
 		in.Summary = Summary{Tokens: 500, Last: test.last, Count: test.count}
 		p := Plan(in)
 		if due := p.SummariseFirst != nil; p.Dropped.Count != 100-test.count-2 || due != test.due {
-			t.Errorf("%d messages are dropped, overdue: %v", p.Dropped.Count, p.SummariseFirst)
+			t.Errorf("%d messages are dropped, and the batches to summarise first are %v", p.Dropped.Count, p.SummariseFirst)
 		}
 	}
 }
@@ -174,8 +177,8 @@ func TestPlanSummary_ExchangeHalfCovered_StartsAtReply(t *testing.T) {
 	}
 }
 
-// A summary of messages before the history is always sent, so it counts in the fill level.
-func TestPlanSummary_UnlistedMessages_SummaryCounts(t *testing.T) {
+// A summary of messages before History is always sent, so its tokens count in the fill level.
+func TestPlanSummary_MessagesBeforeHistory_SummaryCounts(t *testing.T) {
 	in := Input{
 		MaxTokens: 4004, Compression: true, Policy: Priority, Earlier: 1, EarlierTokens: 100,
 		Summary: Summary{Tokens: 700, Last: "000", Count: 1},
@@ -184,6 +187,6 @@ func TestPlanSummary_UnlistedMessages_SummaryCounts(t *testing.T) {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i+1), Tokens: 50, Answers: i%2 == 1})
 	}
 	if batches := PlanSummary(in); batches == nil {
-		t.Error("no batches for 2,700 tokens of messages and summary, over 80 % of 3,000")
+		t.Error("messages and summary take 2,700 tokens, over 80 % of 3,000, but no batches are returned")
 	}
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // Terms are the words of a text for [LexicalScores]. Each word is stored without its ending, as a hash, with its number
-// of occurrences. Terms are sorted by hash. Computing them is nearly all the cost of a comparison, so they are stored
-// with the message. Words can be guessed from their hashes, so terms are as private as the text.
+// of occurrences. Terms are sorted by hash. Nearly all the cost of a comparison is the computation of the terms, so
+// they are stored with the reply. Words can be guessed from their hashes, so terms are as private as the text.
 type Terms []Term
 
 // Term is a word of a text.
@@ -20,13 +20,13 @@ type Term struct {
 	Count uint32
 }
 
-// TermsOf returns the terms of several texts together, say of a message and its reply. Its time grows as n log n with the
-// number of words.
+// TermsOf returns the terms of several texts together, for example of a message and its reply. Its time grows as n log
+// n with the number of words.
 //
-// Words are runs of letters, marks and digits. Case and the accents of Latin letters are ignored, and so are the usual
-// endings of English words; many Germanic and Romance languages have similar ones. Only the first six letters of the rest
-// count. So no language must be detected. In scripts without spaces between words, and in Korean, each pair of adjacent
-// characters is a term.
+// Words are runs of letters, marks and digits. TermsOf ignores case, the accents of Latin letters and the usual endings
+// of English words. Many Germanic and Romance languages have similar endings, so TermsOf need not detect the language.
+// Without the ending, only the first six letters of a word count. In scripts without spaces between words, and in
+// Korean, each pair of adjacent characters is a term.
 func TermsOf(texts ...string) Terms {
 	var s segmenter
 	for _, text := range texts {
@@ -75,7 +75,7 @@ func (t Terms) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary decodes the encoding of AppendBinary. For other bytes it returns an error and leaves t unchanged.
+// UnmarshalBinary decodes the encoding of AppendBinary. For invalid bytes, it returns an error and leaves t unchanged.
 func (t *Terms) UnmarshalBinary(b []byte) error {
 	terms := make(Terms, 0, len(b)/5)
 	hash := uint64(0)
@@ -97,7 +97,7 @@ func (t *Terms) UnmarshalBinary(b []byte) error {
 // segmenter splits a text into words.
 type segmenter struct {
 	word   []rune // the letters of the current word
-	before rune   // the previous character if its script has no spaces, otherwise 0
+	before rune   // the previous character if its script is in spaceless, otherwise 0
 	hashes []uint32
 }
 
@@ -120,12 +120,13 @@ func (s *segmenter) next(r rune) {
 	}
 }
 
-// spaceless holds the scripts in which each pair of adjacent characters is a term.
+// spaceless has the scripts in which each pair of adjacent characters is a term: scripts without spaces, and Korean.
 var spaceless = []*unicode.RangeTable{
 	unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar,
 }
 
-// pair adds a character of such a script. With the previous character it makes a term; a single character makes none.
+// pair adds a character of a spaceless script. The character and the previous one make a term; a single character makes
+// none.
 func (s *segmenter) pair(r rune) {
 	before := s.before
 	if len(s.word) > 0 {
@@ -176,37 +177,38 @@ func appendPlain(word []rune, r rune) []rune {
 	return append(word, r)
 }
 
-// stemmed is the number of letters of a word that count.
+// stemmed is the maximum number of letters of a word that count.
 const stemmed = 6
 
-// endings are the endings that stem removes after a plural's s. It removes the first that matches, if at least remains
-// letters remain.
+// endings are the endings that stem removes, after it has removed the s of a plural. stem removes only the first ending
+// that matches and leaves at least minimum letters.
 var endings = []struct {
 	ending  []rune
-	remains int
+	minimum int
 }{
 	{[]rune("ing"), 3}, {[]rune("ied"), 2}, {[]rune("ed"), 3}, {[]rune("ly"), 4}, {[]rune("ie"), 2}, {[]rune("en"), 3},
 	{[]rune("e"), 3}, {[]rune("y"), 2}, {[]rune("a"), 3}, {[]rune("o"), 3},
 }
 
-// stem returns a word without its ending, at most its first six letters.
+// stem returns at most the first six letters of a word without its ending.
 func stem(word []rune) []rune {
 	if n := len(word); n > 3 && word[n-1] == 's' && word[n-2] != 's' {
 		word = word[:n-1]
 	}
 	for _, e := range endings {
-		if rest := len(word) - len(e.ending); rest >= e.remains && slices.Equal(word[rest:], e.ending) {
+		if rest := len(word) - len(e.ending); rest >= e.minimum && slices.Equal(word[rest:], e.ending) {
 			word = word[:rest]
 			break
 		}
 	}
 	if n := len(word); n > 3 && word[n-1] == word[n-2] {
-		word = word[:n-1] // stopped, stop
+		word = word[:n-1] // so that "stopped" becomes "stop"
 	}
 	return word[:min(len(word), stemmed)]
 }
 
-// hash returns the FNV-1a hash of the characters' bytes, the low byte first, without high zero bytes.
+// hash returns the FNV-1a hash of a word. The bytes of a character are hashed from low to high, without high zero
+// bytes.
 func hash(word []rune) uint32 {
 	h := uint32(2166136261)
 	for _, r := range word {

@@ -29,8 +29,8 @@ func vectorOf(t testing.TB, model string, numbers ...float32) Vector {
 	return v
 }
 
-// TestVector_RanksLikeFloats compares the order of 500 exchanges by signed bytes with their order by float32.
-func TestVector_RanksLikeFloats(t *testing.T) {
+// The test compares two rankings of 500 exchanges: by signed bytes and by float32.
+func TestVector_RanksNearlyAsFloat32Does(t *testing.T) {
 	const exchanges, queries, top = 500, 20, 50
 	for _, dimensions := range []int{256, 1536, 4096} {
 		random := rand.New(rand.NewPCG(1, uint64(dimensions)))
@@ -59,7 +59,7 @@ func TestVector_RanksLikeFloats(t *testing.T) {
 		share := float64(kept) / (queries * top)
 		t.Logf("%d dimensions, %d bytes: a cosine is off by %.4f at most; of the nearest %d, %.1f %% are the same", dimensions, len(vectors[0]), worst, top, 100*share)
 		if worst > 0.005 || share < 0.95 {
-			t.Errorf("%d dimensions: off by %f, %f the same", dimensions, worst, share)
+			t.Errorf("%d dimensions: a cosine is off by %f, and a share of %f of the nearest exchanges is the same", dimensions, worst, share)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func TestVectorOf_Invalid_Error(t *testing.T) {
 			numbers[0] = 1
 		}
 		if v, err := VectorOf("m", numbers); err == nil || v != nil {
-			t.Errorf("%s: %v, %v", name, v, err)
+			t.Errorf("%s: VectorOf returned %v, %v", name, v, err)
 		}
 	}
 	longest := make([]float32, MaxDimensions)
@@ -103,18 +103,18 @@ func TestVector_DifferentModels_NotCompared(t *testing.T) {
 		"garbage": {Vector("x"), Vector("0123456789ab"), Vector{}},
 	} {
 		if got := FuseScores(words, one, vectors); !slices.Equal(got, words) {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: FuseScores returned %v", name, got)
 		}
 	}
 	if !one.MadeBy("one") || one.MadeBy("two") || Vector(nil).MadeBy("one") || one[:vectorHead].MadeBy("one") {
 		t.Error("MadeBy is wrong")
 	}
 	if got := FuseScores(words, nil, []Vector{one, one, one}); !slices.Equal(got, words) {
-		t.Errorf("no query: %v", got)
+		t.Errorf("without a vector of the new message: %v", got)
 	}
 }
 
-// nearest returns the indexes of the exchanges, the highest score first.
+// nearest returns the indexes of the exchanges in the order of their scores, the highest first.
 func nearest(scores []float64) []int {
 	order := make([]int, len(scores))
 	for i := range order {
@@ -144,16 +144,16 @@ func TestFuseScores_CombinesWordsAndMeaning(t *testing.T) {
 		{"no shared words: by meaning", []float64{0, 0, 0}, []Vector{far, near, middle}, []int{1, 2, 0}},
 		{"equal in meaning: by words", []float64{1, 3, 2}, []Vector{near, near, near}, []int{1, 2, 0}},
 		{"closest by both comes first", []float64{1, 3, 2}, []Vector{far, near, middle}, []int{1, 2, 0}},
-		{"without a vector: rank by words counts twice", []float64{5, 0, 4, 0, 3}, []Vector{nil, near, middle, far, nil}, []int{0, 1, 2, 4, 3}},
+		{"no vector: the rank by words counts twice", []float64{5, 0, 4, 0, 3}, []Vector{nil, near, middle, far, nil}, []int{0, 1, 2, 4, 3}},
 		{"a single vector changes nothing", []float64{3, 2, 1}, []Vector{nil, far, nil}, []int{0, 1, 2}},
 	} {
 		if got := nearest(FuseScores(test.words, asked, test.vectors)); !slices.Equal(got, test.want) {
-			t.Errorf("%s: %v, want %v (%v)", test.name, got, test.want, FuseScores(test.words, asked, test.vectors))
+			t.Errorf("%s: the order is %v, want %v (scores %v)", test.name, got, test.want, FuseScores(test.words, asked, test.vectors))
 		}
 	}
 }
 
-// An exchange that is closer by words and by meaning scores higher. The order of the exchanges does not matter.
+// The test also checks that the scores do not depend on the order of the exchanges.
 func TestFuseScores_CloserByBoth_ScoresHigher(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n := rapid.IntRange(1, 30).Draw(r, "exchanges")
@@ -170,12 +170,12 @@ func TestFuseScores_CloserByBoth_ScoresHigher(t *testing.T) {
 			for j := range n {
 				if vectors[i] == nil || vectors[j] == nil {
 					if vectors[i] == nil && vectors[j] == nil && words[i] > words[j] && scores[i] <= scores[j] {
-						r.Fatalf("without vectors, exchange %d is below %d: %v", i, j, scores)
+						r.Fatalf("without vectors, exchange %d scores no higher than %d: %v", i, j, scores)
 					}
 					continue
 				}
 				if words[i] > words[j] && vectors[i].cosine(asked) > vectors[j].cosine(asked) && scores[i] <= scores[j] {
-					r.Fatalf("exchange %d is below %d: %v", i, j, scores)
+					r.Fatalf("exchange %d scores no higher than %d: %v", i, j, scores)
 				}
 			}
 		}
@@ -186,7 +186,7 @@ func TestFuseScores_CloserByBoth_ScoresHigher(t *testing.T) {
 		got := FuseScores(back, asked, backwards)
 		slices.Reverse(got)
 		if !slices.Equal(got, scores) {
-			r.Fatalf("forwards %v, backwards %v", scores, got)
+			r.Fatalf("the scores are %v, and in reverse order %v", scores, got)
 		}
 	})
 }

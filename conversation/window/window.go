@@ -1,22 +1,22 @@
 package window
 
 // MessageOverhead is the number of tokens that the chat format adds to each message of a prompt. PromptOverhead is the
-// number that it adds to the whole prompt.
+// number of tokens that it adds once to the whole prompt.
 const (
 	MessageOverhead = 4
 	PromptOverhead  = 3
 )
 
-// ReplyRoom returns the number of tokens of a window that are kept for the reply: a quarter, at most 4,096, because most
-// models write no more.
+// ReplyRoom returns the number of tokens of a window that are kept for the reply: a quarter of the window, at most
+// 4,096. Most models write no longer replies.
 func ReplyRoom(maxTokens int) int { return min(maxTokens/4, 4096) }
 
 // Budget returns the maximum number of tokens of a prompt's messages, with their overhead.
 func Budget(maxTokens int) int { return maxTokens - ReplyRoom(maxTokens) - PromptOverhead }
 
-// Check reports whether a window can hold a new message beside its history. tokens and historyTokens are their sizes,
-// with overhead. current is the size of the prompt with the whole history, plus the reply room; if ok is false, it
-// exceeds maxTokens.
+// Check reports whether a window can hold a new message: with its history if compression is false, otherwise without.
+// tokens is the size of the new message and historyTokens the size of the history, with overhead. current is the size
+// of the prompt with the whole history, plus the reply room. If ok is false, current exceeds maxTokens.
 func Check(maxTokens int, compression bool, historyTokens, tokens int) (current int, ok bool) {
 	needed := tokens
 	if !compression {
@@ -25,9 +25,9 @@ func Check(maxTokens int, compression bool, historyTokens, tokens int) (current 
 	return historyTokens + tokens + PromptOverhead + ReplyRoom(maxTokens), needed <= Budget(maxTokens)
 }
 
-// Estimate returns the maximum number of tokens that a turn may use: the prompt, limited by the budget, and the reply
-// room. tokens is the size of the new message, with overhead. A turn reserves this number from the rate limit of tokens
-// per minute.
+// Estimate returns the maximum number of tokens that a turn may use: the size of the prompt, limited by the budget,
+// plus the reply room. tokens is the size of the new message, with overhead. A turn reserves this number from the rate
+// limit of tokens per minute.
 func Estimate(maxTokens, historyTokens, tokens int) int {
 	return min(historyTokens+tokens, Budget(maxTokens)) + PromptOverhead + ReplyRoom(maxTokens)
 }

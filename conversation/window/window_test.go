@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestReplyRoom_BudgetAndOverhead_FillWindow(t *testing.T) {
+func TestReplyRoom_PlusBudgetAndOverhead_IsMaxTokens(t *testing.T) {
 	for _, test := range []struct{ maxTokens, room int }{{64, 16}, {4096, 1024}, {16384, 4096}, {1_000_000, 4096}} {
 		if got := ReplyRoom(test.maxTokens); got != test.room {
 			t.Errorf("the reply room of a window of %d tokens is %d, want %d", test.maxTokens, got, test.room)
@@ -17,7 +17,7 @@ func TestReplyRoom_BudgetAndOverhead_FillWindow(t *testing.T) {
 	}
 }
 
-func TestCheck_FitsOrExceedsWindow(t *testing.T) {
+func TestCheck_AnySizes_OKOnlyIfPromptFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxTokens := rapid.IntRange(64, 10_000).Draw(t, "maxTokens")
 		history := rapid.IntRange(0, 20_000).Draw(t, "history")
@@ -29,10 +29,10 @@ func TestCheck_FitsOrExceedsWindow(t *testing.T) {
 				needed += history
 			}
 			if fits := needed+PromptOverhead+ReplyRoom(maxTokens) <= maxTokens; ok != fits {
-				t.Fatalf("compression %v: accepted: %v, fits: %v", compression, ok, fits)
+				t.Fatalf("compression %v: Check returned %v, but the prompt fits: %v", compression, ok, fits)
 			}
 			if !ok && current <= maxTokens {
-				t.Fatalf("refused with %d of %d tokens", current, maxTokens)
+				t.Fatalf("Check refused a message with %d of %d tokens", current, maxTokens)
 			}
 		}
 		if e := Estimate(maxTokens, history, tokens); e > maxTokens || e <= ReplyRoom(maxTokens) {

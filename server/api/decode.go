@@ -21,21 +21,26 @@ const (
 	// maxDepth is the maximum depth of a value in a request; the request itself has depth 1. Real requests need fewer than
 	// ten levels. The bound limits the recursion, and so the stack.
 	maxDepth = 64
-	// maxMembers is the maximum number of members of an object, or of entries of a list with a declared type. Metadata of
-	// 16 KiB cannot hold as many members.
+	// maxMembers is the maximum number of members of an object, or of entries of a list with a declared type. Metadata of 16
+	// KiB cannot hold that many members.
 	maxMembers = 4096
 )
 
 // Decode decodes a JSON object into a struct, strictly. The error is an [Error] that names the field.
 //
 // into must point to a struct without embedded structs. Its fields may be structs, lists, maps, strings, booleans and numbers,
-// pointers to them, json.RawMessage for any JSON, and types that decode themselves.
+// pointers to these, json.RawMessage for any JSON, and types with a decoding method of their own.
 //
-// Decode rejects input that encoding/json accepts: unknown fields, fields that differ in case, a name twice in an object (also
-// inside json.RawMessage, and however it is escaped), null for a field, integers that are written with a fraction or an
-// exponent (1.0, 1e3), NUL, invalid UTF-8, lone surrogates, numbers beyond a float64, and anything beyond maxDepth and
-// maxMembers. For all other input, the result is that of encoding/json. On an error, into is unchanged. The time is linear in
-// the length of body.
+// Decode refuses the following input, although encoding/json accepts it:
+//
+//   - unknown fields, fields that differ in case, and null for a field
+//   - a name that appears twice in an object, also inside json.RawMessage, and also if one of the two has escapes
+//   - integers with a fraction or an exponent (1.0, 1e3), and numbers beyond a float64
+//   - NUL, invalid UTF-8 and lone surrogates
+//   - values deeper than maxDepth, and objects or typed lists with more than maxMembers entries
+//
+// For all other input, the result is that of encoding/json. On an error, into is unchanged. The time is linear in the length
+// of body.
 func Decode(body []byte, into any) error {
 	if e := decodeStrict(body, into); e != nil {
 		return Invalid(e.Field, e.Reason)
@@ -64,7 +69,7 @@ func decodeStrict(body []byte, into any) *fieldError {
 	return nil
 }
 
-// notOneValue explains why body is not exactly one JSON value.
+// notOneValue returns the error for a body that is not exactly one JSON value.
 func notOneValue(body []byte) *fieldError {
 	var first json.RawMessage
 	if json.NewDecoder(bytes.NewReader(body)).Decode(&first) == nil {
@@ -73,12 +78,12 @@ func notOneValue(body []byte) *fieldError {
 	return &fieldError{"", "the body is not valid JSON"}
 }
 
-// under returns e with name in front of its field: the path gets one level longer.
+// under returns e with name in front of the field's path.
 func (e *fieldError) under(name string) *fieldError {
 	const longest = 64
 	switch {
 	case name == "":
-		name = `""` // a field without a name is not the whole body
+		name = `""` // the field with the empty name; "" would mean the whole body
 	case len(name) > longest: // an error text must not grow with the request
 		name = strings.ToValidUTF8(name[:longest], "") + "…"
 	}
@@ -88,14 +93,15 @@ func (e *fieldError) under(name string) *fieldError {
 	return &fieldError{name, e.Reason}
 }
 
-// checker walks over a JSON text once and compares it with the Go type that will receive it. The text must be valid JSON, so
-// the walk needs no syntax checks and cannot run past the end.
+// checker walks over a JSON text once and compares it with the Go type that will receive it. The text must be valid JSON. So
+// the checker does not check the syntax, and it cannot run past the end.
 type checker struct {
 	text string
 	at   int // the next byte
 }
 
-// Kinds of JSON values, named by their first byte. jsonNumber stands for any digit or sign, jsonBool for t and f.
+// The kinds of JSON values. Each constant is the first byte of such a value: jsonNumber stands for any digit or sign, jsonBool
+// for t and f.
 const (
 	jsonAny    = 0
 	jsonObject = '{'
@@ -141,7 +147,7 @@ func (c *checker) value(t reflect.Type, depth int) *fieldError {
 	return e
 }
 
-// mustBe returns the reason of the error for a value of kind where t needs a value of want.
+// mustBe returns the reason in the error for a value of the wrong kind: the type t needs a value of the kind want.
 func mustBe(t reflect.Type, want, kind byte) string {
 	reason := "must be "
 	switch {
@@ -198,7 +204,7 @@ func wanted(t reflect.Type) byte {
 // decodesItself reports whether t has its own method for decoding, as json.RawMessage has.
 func decodesItself(t reflect.Type) bool {
 	if t.PkgPath() == "" {
-		return false // an unnamed type has no methods; this test is much cheaper than Implements
+		return false // a built-in or unnamed type has no methods; this test is much cheaper than Implements
 	}
 	p := reflect.PointerTo(t)
 	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
@@ -273,7 +279,7 @@ func (c *checker) name() (string, *fieldError) {
 	}
 	name := quoted[1 : len(quoted)-1]
 	if strings.IndexByte(name, '\\') >= 0 {
-		_ = json.Unmarshal([]byte(quoted), &name) // it is valid
+		_ = json.Unmarshal([]byte(quoted), &name) // cannot fail: quoted is a valid string
 	}
 	c.space()
 	c.at++ // the colon
@@ -281,7 +287,7 @@ func (c *checker) name() (string, *fieldError) {
 	return name, nil
 }
 
-// member returns the type of t's member with that name; nil if any JSON is allowed.
+// member returns the type that t has for the member with that name. The type is nil if any JSON is allowed.
 func member(t reflect.Type, name string) (reflect.Type, *fieldError) {
 	if t == nil || wanted(t) != jsonObject {
 		return nil, nil
@@ -307,7 +313,7 @@ func member(t reflect.Type, name string) (reflect.Type, *fieldError) {
 	return nil, &fieldError{"", reason}
 }
 
-// string reads a string and returns its source text, quotes and escapes included.
+// string reads a string and returns its source text, including quotes and escapes.
 func (c *checker) string() (string, *fieldError) {
 	start := c.at
 	for c.at++; c.text[c.at] != '"'; c.at++ {
@@ -358,7 +364,7 @@ func (c *checker) number(t reflect.Type) *fieldError {
 	case whole && strings.ContainsAny(literal, ".eE"):
 		return &fieldError{"", "must be a whole number, without a fraction or an exponent"}
 	case t == nil && len(literal) < 300 && strings.IndexByte(literal, 'e') < 0 && strings.IndexByte(literal, 'E') < 0:
-		return nil // too short to be too large
+		return nil // fewer than 300 digits always fit into a float64
 	case unsigned:
 		_, err = strconv.ParseUint(literal, 10, bits)
 	case whole:
@@ -385,11 +391,12 @@ func (c *checker) space() {
 	}
 }
 
-// nameSet holds the names in an object. Most objects have few members, and for up to 32 a list is cheaper than a map.
+// nameSet is the set of the names in an object. Most objects have few members. For up to 32 names, a list is cheaper than a
+// map.
 type nameSet struct {
 	few  [32]string
-	n    int // number of names in few
-	many map[string]struct{}
+	n    int                 // the number of names in few
+	many map[string]struct{} // the names after the first 32
 }
 
 // add adds name and reports whether it is new.

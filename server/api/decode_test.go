@@ -31,7 +31,7 @@ type decoded struct {
 	Hidden string `json:"-"`
 }
 
-func TestDecode_Refused(t *testing.T) {
+func TestDecode_InvalidBody_Refused(t *testing.T) {
 	nested := func(levels int) string {
 		return `{"metadata":` + strings.Repeat(`{"a":`, levels-2) + `{}` + strings.Repeat("}", levels-2) + "}"
 	}
@@ -46,22 +46,22 @@ func TestDecode_Refused(t *testing.T) {
 	for name, test := range map[string]struct{ body, field, reason string }{
 		"an empty body":                    {``, "", "the body is empty"},
 		"nothing but space":                {" \n", "", "the body is not valid JSON"},
-		"no JSON":                          {`{content: 1}`, "", "the body is not valid JSON"},
-		"a body cut off":                   {`{"content":"a"`, "", "the body is not valid JSON"},
-		"a comma too many":                 {`{"content":"a",}`, "", "the body is not valid JSON"},
+		"not JSON":                         {`{content: 1}`, "", "the body is not valid JSON"},
+		"a truncated body":                 {`{"content":"a"`, "", "the body is not valid JSON"},
+		"a trailing comma":                 {`{"content":"a",}`, "", "the body is not valid JSON"},
 		"a byte order mark":                {"\ufeff{}", "", "the body is not valid JSON"},
 		"a list":                           {`[]`, "", "the body must be a JSON object"},
 		"a string":                         {`"a"`, "", "the body must be a JSON object"},
 		"null":                             {` null`, "", "the body must be a JSON object"},
 		"a second object":                  {`{} {}`, "", "the body must end after its JSON object"},
-		"trailing nonsense":                {`{"content":"a"}x`, "", "the body must end after its JSON object"},
+		"text after the object":            {`{"content":"a"}x`, "", "the body must end after its JSON object"},
 		"an unknown field":                 {`{"colour":1}`, "colour", "is not a known field"},
 		"a field without a name":           {`{"":1}`, `""`, "is not a known field"},
-		"a field that is ours alone":       {`{"Hidden":"a"}`, "Hidden", "is not a known field"},
+		"a field that JSON must not set":   {`{"Hidden":"a"}`, "Hidden", "is not a known field"},
 		"a field named -":                  {`{"-":"a"}`, "-", "is not a known field"},
 		"an unknown field of an object":    {`{"contextConfig":{"max":1}}`, "contextConfig.max", "is not a known field"},
 		"a field in other case":            {`{"Content":"a"}`, "Content", "is not a known field: it is spelled content"},
-		"a field folded by Unicode":        {`{"\u017fcopes":["a"]}`, "ſcopes", "is not a known field: it is spelled scopes"},
+		"a field with a Unicode variant":   {`{"\u017fcopes":["a"]}`, "ſcopes", "is not a known field: it is spelled scopes"},
 		"a nested field in other case":     {`{"contextConfig":{"maxtokens":1}}`, "contextConfig.maxtokens", "is not a known field: it is spelled maxTokens"},
 		"a field twice":                    {`{"content":"a","content":"a"}`, "content", "appears more than once"},
 		"a field twice, once escaped":      {`{"content":"a","c\u006fntent":"a"}`, "content", "appears more than once"},
@@ -92,7 +92,7 @@ func TestDecode_Refused(t *testing.T) {
 		"null for a list":                  {`{"scopes":null}`, "scopes", "must be a list, not null"},
 		"null for metadata":                {`{"metadata":null}`, "metadata", "must not be null"},
 		"null for a time":                  {`{"until":null}`, "until", "must not be null"},
-		"no time":                          {`{"until":"tomorrow"}`, "until", "is not valid"},
+		"an invalid time":                  {`{"until":"tomorrow"}`, "until", "is not valid"},
 		"a raw NUL":                        {"{\"content\":\"\x00\"}", "", "the body is not valid JSON"},
 		"an escaped NUL":                   {`{"content":"a\u0000"}`, "content", "must not contain NUL"},
 		"an escaped NUL in metadata":       {`{"metadata":{"a":["\u0000"]}}`, "metadata.a.0", "must not contain NUL"},
@@ -120,13 +120,13 @@ func TestDecode_Refused(t *testing.T) {
 				t.Errorf("%.100q: got %+v, want %q %q", test.body, e, test.field, test.reason)
 			}
 			if !reflect.DeepEqual(into, decoded{Limit: 7}) {
-				t.Errorf("a refusal changed %+v", into)
+				t.Errorf("the refused body changed the struct to %+v", into)
 			}
 		})
 	}
 }
 
-func TestDecode_Accepted(t *testing.T) {
+func TestDecode_ValidBody_Accepted(t *testing.T) {
 	levels := `{"metadata":` + strings.Repeat(`[`, 63) + strings.Repeat("]", 63) + "}"
 	for _, body := range []string{
 		`{}`, " {\n}\t\r\n", `{"content":""}`, `{"content":"👍 \ud83d\udc4d \uD83D\uDC4D \\u0000 \\ud800 \" \/ \n"}`, `{"Plain":true,"streaming":false}`,
@@ -140,13 +140,13 @@ func TestDecode_Accepted(t *testing.T) {
 }
 
 // checkAccepted compares the strict decoder with encoding/json: both must decode an accepted body to the same value. The value
-// must stay the same when it is encoded and decoded again. If must is set, the body must be accepted.
+// must stay the same after it was encoded and decoded again. If must is true, the decoder must accept the body.
 func checkAccepted(t *testing.T, body []byte, must bool) {
 	t.Helper()
 	var strict, plain, again decoded
 	if e := decodeStrict(body, &strict); e != nil {
 		if must {
-			t.Errorf("%q: %+v", body, e)
+			t.Errorf("%q is refused: %+v", body, e)
 		}
 		if e.Reason == "" || e.Reason == "the body cannot be decoded" || len(e.Field) > maxDepth*80 {
 			t.Errorf("%q: the error is incomplete: %+v", body, e)
@@ -160,22 +160,23 @@ func checkAccepted(t *testing.T, body []byte, must bool) {
 	}
 	var free map[string]any
 	if err := json.Unmarshal(body, &free); err != nil {
-		t.Errorf("%q: no value of any kind: %v", body, err)
+		t.Errorf("%q: encoding/json cannot decode it into a map: %v", body, err)
 	}
 	encoded, err := json.Marshal(present(strict))
 	if err != nil {
 		t.Fatalf("%q: %v", body, err)
 	}
 	if e := decodeStrict(encoded, &again); e != nil {
-		t.Errorf("%q, encoded again as %q: %+v", body, encoded, e)
+		t.Errorf("%q: its value, encoded as %q, is refused: %+v", body, encoded, e)
 	}
 	compact(&strict)
 	if !reflect.DeepEqual(strict, again) {
-		t.Errorf("%q: %+v is %+v after it was encoded again", body, strict, again)
+		t.Errorf("%q: the value %+v became %+v after encoding and decoding", body, strict, again)
 	}
 }
 
-// present returns the fields of v that have a value. The others would be encoded as null, which the decoder refuses.
+// present returns the fields of v that have a value. Fields without a value would be encoded as null, which the decoder
+// refuses.
 func present(v decoded) map[string]any {
 	fields := make(map[string]any)
 	value := reflect.ValueOf(v)
@@ -194,7 +195,7 @@ func present(v decoded) map[string]any {
 	return fields
 }
 
-// compact removes white space from metadata, as encoding does.
+// compact removes white space from metadata, as json.Marshal does.
 func compact(v *decoded) {
 	if v.Metadata != nil {
 		v.Metadata, _ = json.Marshal(v.Metadata)
@@ -210,8 +211,8 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// TestDecode_LinearTime decodes bodies that are slow for a decoder: a small one sixteen times, and one that is sixteen times as
-// large once. Both cost the same if the time is linear. If it is quadratic, the large one costs sixteen times as much.
+// TestDecode_LinearTime compares two costs: to decode a small body sixteen times, and a body of sixteen times the size once.
+// The costs are equal if the time is linear. If it is quadratic, the large body costs sixteen times as much.
 func TestDecode_LinearTime(t *testing.T) {
 	const small, factor = 8 << 10, 16
 	for name, build := range slowBodies() {
@@ -219,17 +220,17 @@ func TestDecode_LinearTime(t *testing.T) {
 	}
 }
 
-// TestDecode_ManyNames compares objects of 64 names with objects of 4,096, the most that are allowed. If each name were
-// compared with all others, the large objects would cost 64 times as much.
-func TestDecode_ManyNames(t *testing.T) {
+// TestDecode_ManyNames_LinearTime compares objects of 64 names with objects of 4,096 names, the maximum. If the decoder
+// compared each name with all other names, the large objects would cost 64 times as much.
+func TestDecode_ManyNames_LinearTime(t *testing.T) {
 	few := []byte(`{"metadata":[` + strings.Repeat(objectOf(64)+",", 64) + `0]}`)
 	many := []byte(`{"metadata":[` + objectOf(maxMembers) + `,0]}`)
 	checkCost(t, "names", few, 1, many)
 }
 
-// checkCost checks that decoding large takes at most five times as long as decoding small that many times. The bound leaves
-// room for caches and the garbage collector. The best of several rounds counts, in processor time, so no busy machine fails the
-// test.
+// checkCost checks that decoding large once costs at most five times as much as decoding small the given number of times. The
+// bound leaves room for caches and the garbage collector. The cost is the processor time of the best of several rounds, so
+// that a busy machine does not fail the test.
 func checkCost(t *testing.T, name string, small []byte, times int, large []byte) {
 	t.Helper()
 	const bound, rounds = 5, 20
@@ -246,7 +247,7 @@ func checkCost(t *testing.T, name string, small []byte, times int, large []byte)
 		bestLarge = min(bestLarge, used(large, 1))
 	}
 	if bestLarge > bound*bestSmall {
-		t.Errorf("%s: %d bytes took %v, %d times %d bytes took %v", name, len(large), bestLarge, times, len(small), bestSmall)
+		t.Errorf("%s: %d bytes cost %v, but %d times %d bytes cost %v", name, len(large), bestLarge, times, len(small), bestSmall)
 	}
 	t.Logf("%-20s %8v %8v", name, bestSmall, bestLarge)
 }
@@ -260,7 +261,7 @@ func objectOf(members int) string {
 	return b.String() + "}"
 }
 
-// slowBodies returns functions that build a body of about size bytes. Each is slow for a decoder in another way.
+// slowBodies returns functions that build a body of about size bytes. Each body is slow to decode, for a different reason.
 func slowBodies() map[string]func(size int) string {
 	many := func(size int, open, close string, piece func(i int) string) string {
 		var b strings.Builder
@@ -280,31 +281,31 @@ func slowBodies() map[string]func(size int) string {
 		return func(size int) string { return many(size, `{"metadata":{`, `}}`, piece) }
 	}
 	return map[string]func(int) string{
-		"short names":        numbered(func(i int) string { return fmt.Sprintf(`"%x":0`, i) }),
-		"escaped names":      numbered(func(i int) string { return fmt.Sprintf(`"\u%04x\u%04x":0`, 1+i%0x7ff, 1+i/0x7ff) }),
-		"long names":         numbered(func(i int) string { return fmt.Sprintf(`"%s%d":0`, strings.Repeat("a", 1000), i) }),
-		"empty objects":      repeated(`{"metadata":[`, `]}`, `{}`),
-		"objects of a field": repeated(`{"metadata":[`, `]}`, `{"a":1}`),
-		"objects of 17":      repeated(`{"metadata":[`, `]}`, objectOf(17)),
-		"objects of 40":      repeated(`{"metadata":[`, `]}`, objectOf(40)),
-		"one large object":   func(size int) string { return `{"metadata":` + objectOf(min(size/9, maxMembers)) + `}` },
-		"digits":             repeated(`{"metadata":[`, `]}`, "1"),
-		"fractions":          repeated(`{"metadata":[`, `]}`, "0.6046602879796196"),
-		"one long number":    func(size int) string { return `{"metadata":0.` + strings.Repeat("1", size) + `}` },
-		"an unknown name":    func(size int) string { return `{"` + strings.Repeat("a", size) + `":1}` },
-		"one long string":    func(size int) string { return `{"content":"` + strings.Repeat("é", size/2) + `"}` },
-		"escapes":            func(size int) string { return `{"content":"` + strings.Repeat(`\u00e9`, size/6) + `"}` },
-		"pairs":              func(size int) string { return `{"content":"` + strings.Repeat(`\ud83d\udc4d`, size/12) + `"}` },
-		"space":              func(size int) string { return `{` + strings.Repeat(" ", size) + `}` },
+		"short names":         numbered(func(i int) string { return fmt.Sprintf(`"%x":0`, i) }),
+		"escaped names":       numbered(func(i int) string { return fmt.Sprintf(`"\u%04x\u%04x":0`, 1+i%0x7ff, 1+i/0x7ff) }),
+		"long names":          numbered(func(i int) string { return fmt.Sprintf(`"%s%d":0`, strings.Repeat("a", 1000), i) }),
+		"empty objects":       repeated(`{"metadata":[`, `]}`, `{}`),
+		"objects of one name": repeated(`{"metadata":[`, `]}`, `{"a":1}`),
+		"objects of 17":       repeated(`{"metadata":[`, `]}`, objectOf(17)),
+		"objects of 40":       repeated(`{"metadata":[`, `]}`, objectOf(40)),
+		"one large object":    func(size int) string { return `{"metadata":` + objectOf(min(size/9, maxMembers)) + `}` },
+		"digits":              repeated(`{"metadata":[`, `]}`, "1"),
+		"fractions":           repeated(`{"metadata":[`, `]}`, "0.6046602879796196"),
+		"one long number":     func(size int) string { return `{"metadata":0.` + strings.Repeat("1", size) + `}` },
+		"an unknown name":     func(size int) string { return `{"` + strings.Repeat("a", size) + `":1}` },
+		"one long string":     func(size int) string { return `{"content":"` + strings.Repeat("é", size/2) + `"}` },
+		"escapes":             func(size int) string { return `{"content":"` + strings.Repeat(`\u00e9`, size/6) + `"}` },
+		"pairs":               func(size int) string { return `{"content":"` + strings.Repeat(`\ud83d\udc4d`, size/12) + `"}` },
+		"space":               func(size int) string { return `{` + strings.Repeat(" ", size) + `}` },
 		"deep": func(size int) string {
 			return `{"metadata":` + strings.Repeat("[", size/2) + strings.Repeat("]", size/2) + `}`
 		},
-		"deep and open": func(size int) string { return `{"metadata":` + strings.Repeat("[", size) },
-		"broad at the bottom": func(size int) string {
+		"deep and unclosed": func(size int) string { return `{"metadata":` + strings.Repeat("[", size) },
+		"a long list at depth 62": func(size int) string {
 			return `{"metadata":` + strings.Repeat(`{"a":`, 60) + many(size, "[", "]", func(int) string { return `"a"` }) + strings.Repeat("}", 61)
 		},
-		"a list of scopes": repeated(`{"scopes":[`, `]}`, `"a"`),
-		"a wrong end":      repeated(`{"scopes":[`, `],"Scopes":[]}`, `"a"`),
+		"a list of scopes":      repeated(`{"scopes":[`, `]}`, `"a"`),
+		"an unknown last field": repeated(`{"scopes":[`, `],"Scopes":[]}`, `"a"`),
 	}
 }
 
@@ -322,12 +323,12 @@ func FuzzStrictDecoding(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		checkAccepted(t, body, false)
 		if decodeStrict(body, &decoded{}) == nil && hasDuplicates(t, body) {
-			t.Errorf("%q has a name twice", body)
+			t.Errorf("%q is accepted, although a name appears twice", body)
 		}
 	})
 }
 
-// hasDuplicates reports whether an object has a name twice. Unlike the decoder, it uses the tokens of encoding/json.
+// hasDuplicates reports whether a name appears twice in an object. Unlike the decoder, it uses the tokens of encoding/json.
 func hasDuplicates(t *testing.T, body []byte) bool {
 	type level struct {
 		names map[string]bool // nil in a list

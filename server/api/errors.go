@@ -34,15 +34,16 @@ type Error struct {
 	Field, Reason string
 	// Extra holds further members of the error object.
 	Extra map[string]any
-	// RetryAfter is the value of the Retry-After header and of the member retryAfter; 0 for none.
+	// RetryAfter is the value of the Retry-After header and of the member retryAfter. If it is 0, the response has neither.
 	RetryAfter time.Duration
 	// Allow is the value of the Allow header of a 405.
 	Allow string
-	// UnknownCursor marks the error for a well-formed cursor that the session never had. After a backup is restored, all
-	// sessions of a page may have such a cursor. So it does not count as an invalid frame: ten of these close a socket.
+	// UnknownCursor marks the error for a well-formed cursor that the session never had. After a backup was restored, a client
+	// may hold such a cursor for each of its sessions. So this error does not count towards the ten invalid frames that close
+	// a socket.
 	UnknownCursor bool
-	// Decision is the decision of the limit that refused the request; it sets the X-RateLimit headers. If it is nil, the
-	// headers of the response stay.
+	// Decision is the decision of the limit that refused the request. The X-RateLimit headers show it. If Decision is nil,
+	// these headers stay unchanged.
 	Decision *limit.Decision
 }
 
@@ -103,8 +104,8 @@ func Internal() *Error {
 	return &Error{Status: http.StatusInternalServerError, Code: codeInternal, Message: "Something went wrong on our side."}
 }
 
-// Describe converts err to the error that the caller sees. fault reports whether the server is at fault; err must then be
-// logged.
+// Describe converts err to the error that the caller sees. fault reports whether the server is at fault. If so, the caller of
+// Describe must log err.
 func Describe(err error) (e *Error, fault bool) {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e, false
@@ -125,8 +126,8 @@ func Describe(err error) (e *Error, fault bool) {
 			if row.status == http.StatusServiceUnavailable {
 				e.RetryAfter = retrySoon
 			}
-			// If ErrUnavailable wraps a cause, the store has failed. Without a cause, the store works and has refused the
-			// operation.
+			// If err adds a cause to ErrUnavailable, the store has failed. Without a cause, the store works and has refused
+			// the operation.
 			return e, row.is == conversation.ErrUnavailable && err != conversation.ErrUnavailable //nolint:errorlint // see above
 		}
 	}
@@ -143,7 +144,7 @@ func Limited(d limit.Decision) *Error {
 	}
 }
 
-// Failed returns the error for a caller that waited for a reply that failed: 502, or 504 if the model timed out.
+// Failed returns the error for a send without streaming after its reply has failed: 502, or 504 if the model timed out.
 func Failed(m conversation.Message) *Error {
 	e := &Error{
 		Status: http.StatusBadGateway, Code: stream.CodeProviderError, Message: "The model failed.",
@@ -169,7 +170,7 @@ func RequireScope(p auth.Principal, scope auth.Scope) error {
 	}
 }
 
-// Body returns the error object. It is the same in response bodies and in frames.
+// Body returns the error object, which is the same in response bodies and in frames.
 func (e *Error) Body() map[string]any {
 	body := map[string]any{"code": e.Code, "message": e.Message}
 	if e.Field != "" {
@@ -196,10 +197,10 @@ func NewMeta(requestID string) Meta {
 	return Meta{RequestID: requestID, Timestamp: conversation.TimeOf(time.Now())}
 }
 
-// Seconds returns d in whole seconds, rounded up, so that a client that waits that long is not early.
+// Seconds returns d in whole seconds. It rounds up, so that a client that waits for this time does not retry too early.
 func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// sentence returns s as a sentence, if it begins with a small letter: with a capital letter and a full stop.
+// sentence adds a capital letter and a full stop to s if s begins with a lower-case letter. Otherwise it returns s unchanged.
 func sentence(s string) string {
 	if s == "" || s[0] < 'a' || s[0] > 'z' {
 		return s

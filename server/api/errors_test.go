@@ -13,7 +13,7 @@ import (
 	"parley/stream"
 )
 
-func TestDescribe(t *testing.T) {
+func TestDescribe_StatusCodeAndFault(t *testing.T) {
 	refused := &auth.LimitError{Decision: limit.Decision{Limit: 60, RetryAfter: 7}}
 	for name, test := range map[string]struct {
 		err    error
@@ -22,24 +22,24 @@ func TestDescribe(t *testing.T) {
 		retry  time.Duration
 		fault  bool
 	}{
-		"a row of the table":            {conversation.ErrSessionNotFound, 404, "session_not_found", 0, false},
-		"wrapped":                       {fmt.Errorf("reading: %w", conversation.ErrSessionNotFound), 404, "session_not_found", 0, false},
-		"an error of ours":              {Invalid("limit", "must be smaller"), 400, "validation_error", 0, false},
-		"a context overflow":            {&conversation.OverflowError{CurrentTokens: 9, MaxTokens: 8}, 413, "context_overflow", 0, false},
-		"a limit":                       {refused, 429, "rate_limit_exceeded", 7 * time.Second, false},
-		"unavailable, decided here":     {conversation.ErrUnavailable, 503, "service_unavailable", retrySoon, false},
-		"unavailable, a store's fault":  {fmt.Errorf("%w: no route", conversation.ErrUnavailable), 503, "service_unavailable", retrySoon, true},
-		"the caller left":               {context.Canceled, 503, "service_unavailable", retrySoon, false},
-		"anything else is internal":     {errors.New("secret detail"), 500, "internal_error", 0, true},
-		"a deadline of ours, unwrapped": {context.DeadlineExceeded, 500, "internal_error", 0, true},
+		"a row of the table":          {conversation.ErrSessionNotFound, 404, "session_not_found", 0, false},
+		"a row of the table, wrapped": {fmt.Errorf("reading: %w", conversation.ErrSessionNotFound), 404, "session_not_found", 0, false},
+		"an Error":                    {Invalid("limit", "must be smaller"), 400, "validation_error", 0, false},
+		"a context overflow":          {&conversation.OverflowError{CurrentTokens: 9, MaxTokens: 8}, 413, "context_overflow", 0, false},
+		"a limit":                     {refused, 429, "rate_limit_exceeded", 7 * time.Second, false},
+		"unavailable without a cause": {conversation.ErrUnavailable, 503, "service_unavailable", retrySoon, false},
+		"unavailable with a cause":    {fmt.Errorf("%w: no route", conversation.ErrUnavailable), 503, "service_unavailable", retrySoon, true},
+		"the caller disconnected":     {context.Canceled, 503, "service_unavailable", retrySoon, false},
+		"an unknown error":            {errors.New("secret detail"), 500, "internal_error", 0, true},
+		"a deadline, not wrapped":     {context.DeadlineExceeded, 500, "internal_error", 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, fault := Describe(test.err)
 			if e.Status != test.status || e.Code != test.code || e.RetryAfter != test.retry || fault != test.fault {
-				t.Errorf("%+v, fault %v", e, fault)
+				t.Errorf("got %+v, fault %v, want %+v", e, fault, test)
 			}
 			if e.Status == 500 && e.Message != Internal().Message {
-				t.Errorf("the caller sees %q", e.Message)
+				t.Errorf("the caller sees the cause: %q", e.Message)
 			}
 		})
 	}
@@ -48,7 +48,7 @@ func TestDescribe(t *testing.T) {
 func TestInvalid_BodyNamesField(t *testing.T) {
 	e := Invalid("scopes.0", "must be a string")
 	if body := fmt.Sprint(e.Body()); body != "map[code:validation_error details:map[field:scopes.0 reason:must be a string] field:scopes.0 message:scopes.0 must be a string.]" {
-		t.Errorf("%s", body)
+		t.Errorf("the body is %s", body)
 	}
 	if !e.IsInvalidRequest() {
 		t.Error("a validation error does not count as an invalid request")
@@ -58,16 +58,16 @@ func TestInvalid_BodyNamesField(t *testing.T) {
 	}
 }
 
-func TestFailed_CodeAndStatus(t *testing.T) {
+func TestFailed_StatusFollowsCode(t *testing.T) {
 	for code, status := range map[string]int{stream.CodeProviderError: 502, stream.CodeProviderTimeout: 504} {
 		m := conversation.Message{ID: "msg_1", Error: &conversation.ReplyError{Code: code, Message: "the model broke off"}}
 		if e := Failed(m); e.Status != status || e.Code != code || e.Message != "The model broke off." || e.Extra["messageId"] != "msg_1" {
-			t.Errorf("%+v", e)
+			t.Errorf("got %+v, want status %d and code %s", e, status, code)
 		}
 	}
 }
 
-func TestSeconds_RoundUp(t *testing.T) {
+func TestSeconds_RoundsUp(t *testing.T) {
 	for d, want := range map[time.Duration]int64{0: 0, 1: 1, time.Second: 1, time.Second + 1: 2} {
 		if got := Seconds(d); got != want {
 			t.Errorf("%v is %d s, want %d", d, got, want)

@@ -28,8 +28,8 @@ type MessageRequest struct {
 	Metadata     json.RawMessage
 }
 
-// CheckMessage checks a message and returns it for a session. The role defaults to user, and OnBusy to enqueue. The error is an
-// [Error] that names the field.
+// CheckMessage checks a client's message and returns it as a new message of the session. The role defaults to user, and OnBusy
+// to enqueue. The error is an [Error] that names the field.
 func CheckMessage(session string, r MessageRequest) (conversation.NewMessage, error) {
 	m := conversation.NewMessage{
 		SessionID: session, Role: conversation.User, OnBusy: conversation.Enqueue, Metadata: r.Metadata,
@@ -62,7 +62,8 @@ func CheckMessage(session string, r MessageRequest) (conversation.NewMessage, er
 	return m, nil
 }
 
-// ValidMetadata reports whether metadata is empty or an object of at most 16 KiB. metadata must be empty or valid JSON.
+// ValidMetadata reports whether metadata is empty or an object of at most 16 KiB. The caller must have checked that metadata
+// is valid JSON.
 func ValidMetadata(metadata []byte) bool {
 	return len(metadata) == 0 || metadata[0] == '{' && len(metadata) <= maxMetadata
 }
@@ -74,8 +75,8 @@ func SendIdempotency(name string, key *string, m conversation.NewMessage) (*conv
 	return Idempotency(name, key, m)
 }
 
-// Idempotency returns the key and the digest of a request, by which the store recognises a repeat. It returns nil if key is
-// nil. name is the header or field that holds the key, for error messages.
+// Idempotency returns the key and the digest of a request. With these, the store recognises a repeated request. Idempotency
+// returns nil if key is nil. name is the header or field that holds the key, for error messages.
 func Idempotency(name string, key *string, request any) (*conversation.Idempotency, error) {
 	if key == nil {
 		return nil, nil
@@ -90,8 +91,8 @@ func Idempotency(name string, key *string, request any) (*conversation.Idempoten
 	return &conversation.Idempotency{Key: *key, Digest: sha256.Sum256(encoded)}, nil
 }
 
-// ValidToken reports whether s has 1 to 128 visible ASCII characters. Request ids and idempotency keys of clients must, because
-// they are stored, logged or sent back.
+// ValidToken reports whether s has 1 to 128 visible ASCII characters. Clients' request ids and idempotency keys must pass this
+// check, because they are stored, logged or sent back.
 func ValidToken(s string) bool {
 	for _, c := range []byte(s) {
 		if c <= ' ' || c >= 0x7f {
@@ -104,7 +105,7 @@ func ValidToken(s string) bool {
 // ValidMessageID reports whether id has the form of a message's id.
 func ValidMessageID(id string) bool { return conversation.ValidID(conversation.MessagePrefix, id) }
 
-// Owner returns the owner of the data that a principal may access: its account and mode.
+// Owner returns the owner of the data that a principal may access: the principal's account and mode.
 func Owner(p auth.Principal) conversation.Owner {
 	return conversation.Owner{Account: p.Account, Mode: conversation.Mode(p.Mode)}
 }

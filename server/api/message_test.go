@@ -9,7 +9,7 @@ import (
 	"parley/conversation"
 )
 
-func TestCheckMessage(t *testing.T) {
+func TestCheckMessage_ErrorNamesField(t *testing.T) {
 	text := func(s string) *string { return &s }
 	for name, test := range map[string]struct {
 		request MessageRequest
@@ -32,9 +32,9 @@ func TestCheckMessage(t *testing.T) {
 			e, isError := errors.AsType[*Error](err)
 			switch {
 			case test.field == "" && (err != nil || m.Content != *test.request.Content || m.SessionID != "session_1"):
-				t.Errorf("%+v, %v", m, err)
+				t.Errorf("got %+v, %v, want a valid message", m, err)
 			case test.field != "" && (!isError || e.Field != test.field):
-				t.Errorf("got %v, want an error of %s", err, test.field)
+				t.Errorf("got %v, want an error that names the field %s", err, test.field)
 			}
 		})
 	}
@@ -53,9 +53,9 @@ func TestSendIdempotency_IgnoresOnBusy(t *testing.T) {
 	b, errB := SendIdempotency("idempotencyKey", &key, conversation.NewMessage{Content: "x", OnBusy: conversation.Interrupt})
 	c, errC := SendIdempotency("idempotencyKey", &key, conversation.NewMessage{Content: "y"})
 	if errA != nil || errB != nil || errC != nil || a.Digest != b.Digest || a.Digest == c.Digest {
-		t.Errorf("%v %v %v", errA, errB, errC)
+		t.Errorf("OnBusy changes the digest, or the content does not: %v %v %v", errA, errB, errC)
 	}
 	if none, err := SendIdempotency("idempotencyKey", nil, conversation.NewMessage{}); none != nil || err != nil {
-		t.Errorf("%v, %v", none, err)
+		t.Errorf("without a key: got %v, %v, want nil", none, err)
 	}
 }

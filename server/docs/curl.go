@@ -7,18 +7,19 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// This file generates the curl commands of the reference from openapi.yaml alone. A command has the path with shell variables
-// and the examples of the required parameters. There is one command for each example of the body.
+// This file generates the curl commands of the reference from openapi.yaml alone. In the path, a command has shell variables
+// for the ids. It has the examples of the required parameters. An operation has one command for each example of its body.
 
-// command is a shell command. Name is the name of the example of the body; "" if the operation has no body.
+// command is a shell command. Name is the name of the body's example, or of the shell variable that the command sets. It is ""
+// if the operation has no body.
 type command struct{ Name, Text string }
 
 // shellVariables holds the shell variables that replace parameters, by the parameter's name. Any other parameter is replaced by
 // its example.
 var shellVariables = map[string]string{"sessionId": "$SESSION", "messageId": "$MESSAGE", "keyId": "$KEY_ID"}
 
-// variables returns the commands that set the shell variables. Each creates a session, a message or a key from an example of the
-// request and takes its id from the response.
+// variables returns the commands that set the shell variables. Each command creates a session, a message or a key from an
+// example of the request, and takes the id from the response.
 func variables(api object) (all []command) {
 	for _, v := range []struct{ name, prefix, path, example string }{
 		{"SESSION", "session", "/v1/sessions", "minimal"},
@@ -36,7 +37,7 @@ func variables(api object) (all []command) {
 	return all
 }
 
-// commands returns the curl commands of an operation: one for each example of its body, or one without a body.
+// commands returns the curl commands of an operation: one for each example of its body, or a single command if it has no body.
 func commands(api object, path, method string, item, operation object) (all []command) {
 	address, query := path, ""
 	words := []string{"curl" + curlOptions(operation, method)}
@@ -75,7 +76,8 @@ func commands(api object, path, method string, item, operation object) (all []co
 	return all
 }
 
-// curlOptions returns curl's options for an operation: its method, and -N for streams, so that curl does not buffer them.
+// curlOptions returns curl's options for an operation: -X for the method, -N for streams, so that curl does not buffer them,
+// and -i for the response headers of a handshake.
 func curlOptions(operation object, method string) string {
 	options := ""
 	if method != "get" {
@@ -90,7 +92,7 @@ func curlOptions(operation object, method string) string {
 	return options
 }
 
-// exampleOf returns the text that replaces a parameter in a command: its shell variable or its example.
+// exampleOf returns the text that replaces a parameter in a command: the parameter's shell variable or its example.
 func exampleOf(parameter object) string {
 	if variable, found := shellVariables[parameter.text("name")]; found {
 		return variable
@@ -98,5 +100,5 @@ func exampleOf(parameter object) string {
 	return parameter.text("example")
 }
 
-// quoted returns a word in single quotes for a shell.
+// quoted returns a word in single quotes, for a shell.
 func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

@@ -9,14 +9,14 @@
 //
 // # What is generated
 //
-// The reference is generated from the two documents alone: operations, schemas and frames, and for each operation a curl
-// command that a test runs. Descriptions and guides are CommonMark with tables, rendered by goldmark. Raw HTML in them is
-// dropped, so a page cannot hold what its Content-Security-Policy forbids.
+// The reference is generated from the two documents alone. It lists operations, schemas and frames. Each operation has a curl
+// command, which a test runs. Descriptions and guides are CommonMark with tables, rendered by goldmark. Raw HTML is dropped,
+// so a page cannot contain anything that its Content-Security-Policy forbids.
 //
-// A guide's headings get the ids that GitHub gives them, so a link with a fragment works in both places. Links between files of
-// the repository become links between served pages (see the function served). A list between <!-- contents --> and <!--
-// /contents --> is for readers of the file. The served page generates its contents from the headings, and a test compares the
-// two.
+// A guide's headings get the ids that GitHub gives them, so a link with a fragment works on GitHub and on the served page.
+// Links between files of the repository become links between served pages (see the function served). In a guide's file, the
+// comments <!-- contents --> and <!-- /contents --> enclose a list of contents. The served page generates its own list from
+// the headings. A test compares the list in the file with the headings.
 //
 // # Rendering
 //

@@ -32,7 +32,7 @@ func pages(t *testing.T) map[string]string {
 		w := get(t, d, path)
 		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/html; charset=utf-8" ||
 			w.Header().Get("Content-Security-Policy") != web.ContentSecurityPolicy {
-			t.Errorf("%s: %d %v", path, w.Code, w.Header())
+			t.Errorf("%s: status %d, headers %v", path, w.Code, w.Header())
 		}
 		all[path] = w.Body.String()
 	}
@@ -49,7 +49,7 @@ func guidePaths() (all []string) {
 func TestFind_UnknownPath_Nil(t *testing.T) {
 	for _, path := range []string{"/", "/docs/", "/docs/guides", "/docs/guides/", "/docs/guides/nothing", "/docs/guides/protocol.md"} {
 		if handler, err := New().Find(path); handler != nil || err != nil {
-			t.Errorf("%s: %v, %v", path, handler, err)
+			t.Errorf("%s: got the handler %v and the error %v, want nil", path, handler, err)
 		}
 	}
 }
@@ -68,7 +68,7 @@ var (
 	hrefAttribute = regexp.MustCompile(` href="([^"]*)"`)
 )
 
-// idsOf returns the ids of a page. A duplicate fails the test.
+// idsOf returns the ids of a page. A duplicate id fails the test.
 func idsOf(t *testing.T, path, page string) map[string]bool {
 	t.Helper()
 	ids := make(map[string]bool)
@@ -116,16 +116,16 @@ func TestPages_HeadingsLinkToThemselves(t *testing.T) {
 			t.Errorf("%s: only %d of %d headings have an id", path, with, headings)
 		}
 		if n := strings.Count(page, "<h1"); n != 1 {
-			t.Errorf("%s has %d titles", path, n)
+			t.Errorf("%s has %d titles, want 1", path, n)
 		}
 	}
 }
 
-// shownCode matches code on a page. The markup inside it is escaped.
+// shownCode matches code on a page. Markup inside the code is escaped.
 var shownCode = regexp.MustCompile(`(?s)<code>[^<]*</code>`)
 
-// The page's Content-Security-Policy takes effect only in a browser, so this test looks for what it forbids.
-func TestPages_ObeyTheirPolicy(t *testing.T) {
+// The page's Content-Security-Policy takes effect only in a browser. So this test looks for markup that the policy forbids.
+func TestPages_HaveNoMarkupThatPolicyForbids(t *testing.T) {
 	forbidden := regexp.MustCompile(`(?i)<script|<style|\sstyle=|\son[a-z]+=|(?:src|href)="(?:[a-z]+:|//|")|ZgotmplZ|%!`)
 	for path, page := range pages(t) {
 		if found := forbidden.FindString(shownCode.ReplaceAllString(page, "")); found != "" {
@@ -164,15 +164,15 @@ func TestReference_ShowsBothDocuments(t *testing.T) {
 	stream.object("components", "messages").each(func(name string, _ object) { want = append(want, "frame."+name) })
 	for _, id := range want {
 		if !ids[id] {
-			t.Errorf("%s is not shown", id)
+			t.Errorf("the reference has no element with the id %s", id)
 		}
 	}
 	if len(want) < 150 {
-		t.Errorf("only %d things to show", len(want))
+		t.Errorf("only %d operations, schemas, frames and sections, want at least 150", len(want))
 	}
 }
 
-func TestReference_ListsTheGuides(t *testing.T) {
+func TestPages_LinkToEveryGuide(t *testing.T) {
 	all := pages(t)
 	for path, page := range all {
 		for _, guide := range slices.Sorted(maps.Keys(all)) {

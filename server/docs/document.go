@@ -18,7 +18,7 @@ func parseDocument(text []byte) (object, error) {
 	return object(parsed), err
 }
 
-// at returns the value at a path of names; nil if there is none.
+// at returns the value at a path of names; nil if the path does not exist.
 func (o object) at(names ...string) any {
 	var value any = yaml.MapSlice(o)
 	for _, name := range names {
@@ -59,7 +59,7 @@ func (o object) each(f func(name string, member object)) {
 	}
 }
 
-// resolved returns the object that the $ref of o names in document. It returns o itself if o has no $ref.
+// resolved returns the object in document that the $ref of o refers to. If o has no $ref, it returns o.
 func (o object) resolved(document object) object {
 	path, ok := strings.CutPrefix(o.text("$ref"), "#/")
 	if !ok {

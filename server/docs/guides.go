@@ -22,19 +22,20 @@ func guidePath(name string) string { return referencePath + "/guides/" + name }
 // guide is a rendered guide.
 type guide struct {
 	Path, Title string
-	About       template.HTML // its first paragraph
+	About       template.HTML // the guide's first paragraph
 	Text        rendered      // the whole guide without its list of contents
-	Current     bool          // this page shows it
+	Current     bool          // the page shows this guide
 }
 
-// guidePage is the data of the page of a guide.
+// guidePage is the template data for the page of a guide.
 type guidePage struct {
 	guide
 	Guides         []guide
 	Previous, Next *guide
 }
 
-// contentsList matches the list of contents in a guide's file. The page generates its contents from the headings.
+// contentsList matches the list of contents in a guide's file. The served page does not show it, because the page generates
+// its contents from the headings.
 var contentsList = regexp.MustCompile(`(?s)<!-- contents -->.*?<!-- /contents -->\n`)
 
 // comment matches a line that is an HTML comment. Pages do not show it.
@@ -70,7 +71,7 @@ func readGuides() (all []guide, err error) {
 	return all, nil
 }
 
-// renderGuide renders the page of a guide, with links to the others.
+// renderGuide renders the page of a guide, with links to the other guides.
 func renderGuide(name string) ([]byte, error) {
 	guides, err := readGuides()
 	if err != nil {

@@ -56,7 +56,7 @@ func TestGuides_EachFileHasAPage(t *testing.T) {
 		want = append(want, name+".md")
 	}
 	if slices.Sort(want); !slices.Equal(files, want) {
-		t.Errorf("the files are %q, the pages %q", files, want)
+		t.Errorf("the files are %q, want %q", files, want)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestGuides_LinksInRepositoryResolve(t *testing.T) {
 			if _, err := os.Stat(path.Join(repository, target)); err != nil {
 				t.Errorf("%s links to %s: %v", file, link[1], err)
 			}
-			// A fragment of a YAML file is for the served page.
+			// A fragment after a YAML file works only on the served page.
 			if hasFragment && path.Ext(target) == ".md" && !slices.Contains(ids[target], fragment) {
 				t.Errorf("%s links to %s, but there is no such heading", file, link[1])
 			}
@@ -101,7 +101,7 @@ func TestReadme_LinksToEveryGuide(t *testing.T) {
 	}
 }
 
-func TestGuides_ContentsAreTheHeadings(t *testing.T) {
+func TestGuides_ContentsListMatchesHeadings(t *testing.T) {
 	entry := regexp.MustCompile(`(?m)^- \[(.*)\]\(#(.*)\)$`)
 	for file, text := range texts(t) {
 		if file == readme {
@@ -154,7 +154,8 @@ func TestSentences_SplitsMarkdown(t *testing.T) {
 	}
 }
 
-// sentences splits Markdown without code blocks into sentences. An item of a list or a cell of a table ends one too.
+// sentences splits Markdown without code blocks into sentences. The end of a list item or of a table cell also ends a
+// sentence.
 func sentences(text string) (all []string) {
 	item := regexp.MustCompile(`\n(?:[-*|]|\d\. )`)
 	end := regexp.MustCompile(`[.!?]\s+[A-Z\[*` + "`" + `]`)

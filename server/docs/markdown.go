@@ -19,7 +19,7 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// heading is a heading of a page, for the page's contents.
+// heading is a heading of a page, for the page's list of contents.
 type heading struct {
 	ID, Text string
 	Level    int
@@ -60,13 +60,14 @@ func renderLine(source string) (template.HTML, error) {
 	line := strings.TrimSpace(string(all))
 	if inner, found := strings.CutPrefix(line, "<p>"); found && strings.Count(line, "<p>") == 1 {
 		if inner, found = strings.CutSuffix(inner, "</p>"); found {
-			return template.HTML(inner), err //nolint:gosec // a part of what goldmark made
+			return template.HTML(inner), err //nolint:gosec // goldmark has escaped it
 		}
 	}
 	return all, err
 }
 
-// slugs generates the ids of headings as GitHub does. It holds the ids in use: a repeated heading gets a number.
+// slugs generates the ids of headings as GitHub does. It holds the ids in use, because the id of a repeated heading gets a
+// number.
 type slugs map[string]bool
 
 // slug returns a heading in lower case, with hyphens for spaces and without punctuation.
@@ -100,15 +101,15 @@ func (s slugs) Put(value []byte) { s[string(value)] = true }
 // codePrefix is the prefix of the ids of table rows that explain an error code or a close code.
 const codePrefix = "code-"
 
-// pageRenderer extends goldmark for the served pages: headings and codes have links to themselves, links lead to served pages,
-// and a click selects a block of code.
+// pageRenderer extends goldmark for the served pages: headings and codes link to themselves, links lead to served pages, and a
+// click selects a block of code.
 type pageRenderer struct {
 	shift    int
 	headings []heading
 }
 
-// Transform implements parser.ASTTransformer. It collects the headings, rewrites the links, and gives ids to the rows of tables
-// whose first column is "code".
+// Transform implements parser.ASTTransformer. It collects the headings, rewrites the links, and gives ids to the rows of
+// tables with the first column "code".
 func (p *pageRenderer) Transform(document *ast.Document, reader text.Reader, _ parser.Context) {
 	source := reader.Source()
 	_ = ast.Walk(document, func(node ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -162,9 +163,9 @@ func (p *pageRenderer) code(w util.BufWriter, source []byte, node ast.Node, ente
 	return ast.WalkSkipChildren, nil
 }
 
-// cell renders a cell of a table. Cells in the table's head, and codes that a row explains, become <th>. In tables of more than
-// two columns, other cells have the heading of their column in data-label: on a phone, each cell is a line of its own, and the
-// style sheet shows that heading.
+// cell renders a cell of a table. Cells in the table's head, and codes that a row explains, become <th>. In tables of more
+// than two columns, a cell of the body that is not the first of its row has its column's heading in data-label. On a phone,
+// each cell is a line of its own, and the style sheet shows that heading.
 func (p *pageRenderer) cell(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	row := node.Parent()
 	id, explains := row.AttributeString("id")
@@ -199,7 +200,7 @@ func columnHead(cell ast.Node) ast.Node {
 	return head
 }
 
-// anchor writes a link to the element with that id. It stands inside that element.
+// anchor writes a link to the element with that id. The link is inside the element.
 func anchor(w util.BufWriter, id string) {
 	fmt.Fprintf(w, ` <a class="anchor" href="#%s" aria-label="Link to %[1]s">#</a>`, template.HTMLEscapeString(id))
 }
@@ -210,7 +211,7 @@ func idOf(n *ast.Heading) string {
 	return string(text)
 }
 
-// textOf returns the text of a node without Markdown marks.
+// textOf returns the text of a node without the marks of Markdown.
 func textOf(node ast.Node, source []byte) string {
 	var b strings.Builder
 	_ = ast.Walk(node, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -225,8 +226,8 @@ func textOf(node ast.Node, source []byte) string {
 // guideLink matches a link from one guide to another; all guides are in one folder.
 var guideLink = regexp.MustCompile(`^([a-z-]+)\.md$`)
 
-// served converts a link in a guide's file to the link on the served page. The file links to other files, so that the links work
-// in the repository. Links to guides and to referenceFiles become links to their pages; other links stay.
+// served converts a link in a guide's file to the link on the served page. In the file, links lead to other files, so that
+// they work in the repository. Links to guides and to referenceFiles become links to their pages; other links stay.
 func served(link string) string {
 	path, fragment, found := strings.Cut(link, "#")
 	if found {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestRenderMarkdown(t *testing.T) {
+func TestRenderMarkdown_ElementsBecomeHTML(t *testing.T) {
 	const link = ` <a class="anchor" href="#%" aria-label="Link to %">#</a>`
 	anchored := func(id string) string { return strings.ReplaceAll(link, "%", id) }
 	for name, test := range map[string]struct{ source, want string }{
@@ -35,7 +35,7 @@ func TestRenderMarkdown(t *testing.T) {
 	}
 }
 
-func TestRenderMarkdown_Headings(t *testing.T) {
+func TestRenderMarkdown_Headings_ListedAndShifted(t *testing.T) {
 	got, err := renderMarkdown("# A\n\n## B `c`\n", 1)
 	want := []heading{{"a", "A", 1}, {"b-c", "B c", 2}}
 	if err != nil || len(got.Headings) != 2 || got.Headings[0] != want[0] || got.Headings[1] != want[1] {
@@ -46,7 +46,7 @@ func TestRenderMarkdown_Headings(t *testing.T) {
 	}
 }
 
-func TestRenderLine(t *testing.T) {
+func TestRenderLine_SingleParagraph_WithoutTags(t *testing.T) {
 	for source, want := range map[string]string{
 		"The `id`.":   "The <code>id</code>.",
 		"One.\n\nTwo": "<p>One.</p>\n<p>Two</p>\n",

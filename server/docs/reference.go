@@ -28,7 +28,7 @@ func renderReference() ([]byte, error) {
 	return execute("reference", contents)
 }
 
-// The data of the reference's template.
+// The template data for the page of the reference.
 type (
 	reference struct {
 		Guides                []guide
@@ -66,7 +66,8 @@ type (
 		Required                bool
 		Type                    []typeWord
 	}
-	// typeWord is a part of the description of a type. Link is the id of the schema or the code that it names; "" for none.
+	// typeWord is a part of the description of a type. Link is the id of a schema or an error code on the page; "" for no
+	// link.
 	typeWord struct{ Text, Link string }
 	// frameGroup holds the frames that one side sends, or all frames of ai-sdk.v7.
 	frameGroup struct {
@@ -80,7 +81,7 @@ type (
 	}
 )
 
-// contentsOf returns the data of the reference from the OpenAPI and the AsyncAPI document.
+// contentsOf returns the template data for the reference, from the OpenAPI and the AsyncAPI document.
 func contentsOf(api, stream object) (reference, error) {
 	r := reference{
 		Variables: variables(api), Groups: operations(api), FrameGroups: frames(stream),
@@ -97,10 +98,10 @@ func contentsOf(api, stream object) (reference, error) {
 	return r, err
 }
 
-// framePrefix is the prefix of the ids of frame schemas. Without it, they could equal the ids of REST schemas.
+// framePrefix is the prefix of the ids of frame schemas. Without this prefix, they could equal the ids of REST schemas.
 const framePrefix = "frame-"
 
-// operations returns the operations by tag, in the document's order.
+// operations returns the operations in groups by tag, in the document's order.
 func operations(api object) []operationGroup {
 	var groups []operationGroup
 	for _, tag := range api.list("tags") {
@@ -174,7 +175,7 @@ func describeResponses(api, operation object) (all []responseEntry) {
 	return all
 }
 
-// withCodes replaces each error schema by its code, with a link to the table of errors.
+// withCodes replaces each error schema by its error code, with a link to the table of errors.
 func withCodes(api object, types []typeWord) []typeWord {
 	for i, t := range types {
 		if code := api.text("components", "schemas", t.Link, "properties", "error", "properties", "code", "const"); code != "" {
@@ -184,7 +185,7 @@ func withCodes(api object, types []typeWord) []typeWord {
 	return types
 }
 
-// frames returns the frames by their sender, in the document's order. Frames of ai-sdk.v7 have a group of their own.
+// frames returns the frames in groups by sender, in the document's order. The frames of ai-sdk.v7 have a group of their own.
 func frames(stream object) []frameGroup {
 	fromClient := make(map[string]bool)
 	stream.object("operations").each(func(name string, operation object) {

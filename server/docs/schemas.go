@@ -7,7 +7,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// schemas returns the schemas of a document. prefix is the prefix of their ids on the page.
+// schemas returns the schemas of a document. On the page, their ids begin with prefix.
 func schemas(document object, prefix string) []schemaEntry {
 	var all []schemaEntry
 	document.object("components", "schemas").each(func(name string, schema object) {

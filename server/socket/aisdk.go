@@ -18,16 +18,16 @@ import (
 )
 
 // aiSDK is the dialect ai-sdk.v7, which WebSocketChatTransport in the npm package ai speaks. Each request (a send or a resume)
-// has its own subscription, whose key is the requestId. It shows one reply from its beginning.
+// has its own subscription, with the requestId as the key. The subscription shows one reply from its beginning.
 //
-// On an unknown frame, the client closes the socket and fails all its requests. So this dialect has no greeting, no JSON
-// heartbeat and no drain notice. An error ends only its own request.
+// If the client gets an unknown frame, it closes the socket and fails all its requests. So this dialect has no greeting, no
+// JSON heartbeat and no drain notice. An error ends only its own request.
 type aiSDK struct {
 	// owned by the writer
 	frames []byte // the frames of one event
 
 	// guarded by connection.mu
-	lastEnded map[string]string // by session: the reply whose end the client saw last
+	lastEnded map[string]string // by session: the last reply that this socket showed to its end
 }
 
 // sdkRequest is a send or a resume.
@@ -39,23 +39,24 @@ type sdkRequest struct {
 	encoder wire.AISDKFrameEncoder
 
 	// guarded by connection.mu
-	reply      string // the reply's id; never changes once it is set
+	reply      string // the reply's id; "" until it is known, and then constant
 	aborted    bool
 	superseded bool // another resume of the chat came after the abort
 }
 
 const (
-	// maxKeptBuffer is the largest buffer for frames that a socket keeps for the next event, in bytes.
+	// maxKeptBuffer is the maximum size of the buffer for frames that a socket keeps between events, in bytes.
 	maxKeptBuffer = 4 << 10
-	// resumeGrace is the time that the abort of a resume waits for another resume of the chat. The AI SDK sends an abort both
-	// when its user stops a reply and when it resumes again. When it resumes again, it sends abort and resume at once, and the
-	// reply must go on.
+	// resumeGrace is the delay before the abort of a resume cancels the reply. The AI SDK aborts a resume for two reasons: the
+	// user stops the reply, or the page resumes again. In the second case, a new resume follows at once, and the reply must go
+	// on.
 	resumeGrace = 250 * time.Millisecond
-	// maxLastEnded is the number of sessions whose last ended reply a socket remembers. A resume shows a forgotten reply again.
+	// maxLastEnded is the maximum number of entries of lastEnded. If a session's entry was evicted, a resume may show the
+	// session's last reply again.
 	maxLastEnded = maxSubscriptions
 )
 
-// sdkHandlers holds the handlers of frames by type. Their errors are sent to the client.
+// sdkHandlers holds the handlers of frames by the frame's type. The client gets the errors that they return.
 var sdkHandlers = map[string]func(d *aiSDK, c *connection, id string, f sdkFrame) error{
 	"send": (*aiSDK).send, "resume": (*aiSDK).resume, "abort": (*aiSDK).abort,
 }
@@ -87,8 +88,8 @@ func (d *aiSDK) handle(c *connection, frame []byte) (valid bool) {
 	return !d.sendError(c, id, err).IsInvalidRequest()
 }
 
-// sendError responds to a request with the text of an error, and returns the error. The dialect has no field for more. id is
-// "" if the request's id could not be read; no request of the client has that id.
+// sendError responds to a request with the text of an error, and returns the error. The dialect has no field for the error's
+// code. id is "" if the frame has no readable id; no request has the id "".
 func (*aiSDK) sendError(c *connection, id string, err error) *api.Error {
 	e := c.describe(err)
 	text := e.Message
@@ -99,8 +100,8 @@ func (*aiSDK) sendError(c *connection, id string, err error) *api.Error {
 	return e
 }
 
-// chat returns the session that a frame names: the id of the chat. It returns an error if the socket may not use the session
-// with that scope.
+// chat returns the id of the chat that a frame names, which is the id of a session. It returns an error if the key may not use
+// the session or lacks the scope.
 func (*aiSDK) chat(c *connection, f sdkFrame, scope auth.Scope) (string, error) {
 	id, err := f.text("id")
 	if err != nil {
@@ -109,8 +110,8 @@ func (*aiSDK) chat(c *connection, f sdkFrame, scope auth.Scope) (string, error) 
 	return id, c.checkSession(id, scope)
 }
 
-// addRequest adds sub to the socket's requests and reports whether it did. If the connection is closed, it returns false and
-// no error. If sub has a viewer, first is the frame that precedes its events.
+// addRequest adds sub to the socket's requests and returns true. If the connection is closed, it returns false without an
+// error. If sub has a viewer, first is the frame before the viewer's events.
 func (*aiSDK) addRequest(c *connection, sub *subscription, first []byte) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,14 +175,14 @@ func (d *aiSDK) send(c *connection, id string, f sdkFrame) error {
 	return nil
 }
 
-// turnBegan handles the result of a send: it starts to show the reply, or ends the request with the error. It does not block.
+// turnBegan handles the result of a send. It starts to show the reply, or ends the request with the error. It does not block.
 func (d *aiSDK) turnBegan(c *connection, sub *subscription, x *turn.Sent, err error) {
 	c.mu.Lock()
 	aborted, closed := sub.request.aborted, c.closed || sub.closed
 	if err == nil {
 		sub.request.reply = x.Reply.ID
 		if !closed {
-			c.registry.work.Add(1) // under the lock: while the connection is open, the registry still waits for it
+			c.registry.work.Add(1) // under the lock: the registry waits for the connection as long as it is open
 		}
 	}
 	c.mu.Unlock()
@@ -226,8 +227,9 @@ func (d *aiSDK) showReply(c *connection, sub *subscription, from stream.Position
 	c.readyLocked(sub)
 }
 
-// resume shows the live reply of a chat, or else the newest one if the client has not seen its end. It always shows the reply
-// from its beginning. If the resume fails, it cancels the replies of the requests that it superseded.
+// resume shows the live reply of a chat. Without a live reply, it shows the newest reply, unless this socket has already shown
+// the end of that reply. It always shows a reply from its beginning. If the resume fails, it cancels the replies of the
+// aborted requests that it superseded.
 func (d *aiSDK) resume(c *connection, id string, f sdkFrame) error {
 	session, err := d.chat(c, f, auth.ReadMessages)
 	if err != nil {
@@ -243,7 +245,7 @@ func (d *aiSDK) resume(c *connection, id string, f sdkFrame) error {
 	return err
 }
 
-// showAgain starts to show the reply that a resume asks for. If there is none, it responds with no-active.
+// showAgain starts to show the reply that a resume gets. If there is no such reply, it responds with no-active.
 func (d *aiSDK) showAgain(c *connection, id, session string) error {
 	ctx, cancel := storeContext()
 	defer cancel()
@@ -269,7 +271,7 @@ func (d *aiSDK) showAgain(c *connection, id, session string) error {
 	}
 	start, err := json.Marshal(wire.AISDKControlFrame{Type: "start", RequestID: id})
 	if err != nil {
-		panic(err) // one of our own types
+		panic(err) // impossible: one of our own types
 	}
 	added, err := d.addRequest(c, sub, start)
 	if !added {
@@ -278,8 +280,8 @@ func (d *aiSDK) showAgain(c *connection, id, session string) error {
 	return err
 }
 
-// supersede is called when another resume of a chat follows. It ends the aborted resumes that are still in their grace period,
-// so that their aborts cancel nothing, and returns them.
+// supersede ends the aborted resumes of a chat and returns them. A new resume of the chat calls supersede, so that an abort in
+// its grace period cancels nothing.
 func (*aiSDK) supersede(c *connection, session string) (superseded []*subscription) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -293,7 +295,7 @@ func (*aiSDK) supersede(c *connection, session string) (superseded []*subscripti
 	return superseded
 }
 
-// resumable returns the id of the reply that a resume of a session shows; "" for none.
+// resumable returns the id of the reply that a resume of the session shows; "" if there is no such reply.
 func (d *aiSDK) resumable(ctx context.Context, c *connection, id string) (string, error) {
 	session, _, err := c.registry.Conversation.Session(ctx, c.owner, id)
 	if err != nil || session.LiveReply != "" {
@@ -316,7 +318,7 @@ func (d *aiSDK) resumable(ctx context.Context, c *connection, id string) (string
 }
 
 // abort cancels the reply of a request, or withdraws its queued send. The abort of a resume waits for resumeGrace, and cancels
-// nothing if another resume follows. An unknown request is ignored, because its reply may have just ended.
+// nothing if another resume follows. abort ignores an unknown request, because its reply may have just ended.
 func (d *aiSDK) abort(c *connection, id string, _ sdkFrame) error {
 	c.mu.Lock()
 	sub := c.subscriptions[id]
@@ -335,7 +337,7 @@ func (d *aiSDK) abort(c *connection, id string, _ sdkFrame) error {
 		sub.request.withdraw()
 		return nil
 	}
-	if sub.request.withdraw != nil { // a send
+	if sub.request.withdraw != nil { // the request is a send
 		d.startCancel(c, sub)
 		return nil
 	}
@@ -353,15 +355,15 @@ func (d *aiSDK) abort(c *connection, id string, _ sdkFrame) error {
 
 // startCancel cancels a request's reply in the background. It blocks while maxCancels cancels of the socket are running.
 func (d *aiSDK) startCancel(c *connection, sub *subscription) {
-	c.cancels <- struct{}{} // blocks for seconds at most: a cancel takes no longer
+	c.cancels <- struct{}{} // blocks for a few seconds at most, because every cancel ends within that time
 	c.background(func() {
 		defer func() { <-c.cancels }()
 		d.cancel(c, sub)
 	})
 }
 
-// cancel cancels a request's reply, even if the client disconnects meanwhile. The viewer shows the end of the reply. Errors are
-// not sent, because the client no longer listens to the request; describe logs a fault.
+// cancel cancels a request's reply, even if the client disconnects meanwhile. The viewer shows the end of the reply. cancel
+// sends no error, because the client no longer listens to the request; describe logs a fault.
 func (*aiSDK) cancel(c *connection, sub *subscription) {
 	ctx, done := storeContext()
 	defer done()
@@ -378,7 +380,7 @@ func (d *aiSDK) writeEvent(c *connection, sub *subscription, event stream.Event)
 	}
 	d.frames = r.encoder.AppendFrames(d.frames[:0], event)
 	last = EndsReply(event.Kind)
-	if last { // before the client sees the end and sends the next request
+	if last { // before the write, because the client may send the next request as soon as it sees the end
 		d.finish(c, sub, event)
 	}
 	for frame := range bytes.Lines(d.frames) {
@@ -392,7 +394,7 @@ func (d *aiSDK) writeEvent(c *connection, sub *subscription, event stream.Event)
 	return last, nil
 }
 
-// finish ends a request whose reply has ended or was removed. If it has ended, finish remembers that the client sees its end.
+// finish ends a request after its reply has ended or was removed. If the reply has ended, finish notes it in lastEnded.
 func (d *aiSDK) finish(c *connection, sub *subscription, event stream.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -406,7 +408,7 @@ func (d *aiSDK) finish(c *connection, sub *subscription, event stream.Event) {
 		d.lastEnded = make(map[string]string)
 	}
 	if _, known := d.lastEnded[sub.session]; !known && len(d.lastEnded) >= maxLastEnded {
-		for other := range d.lastEnded { // an arbitrary one
+		for other := range d.lastEnded { // evict an arbitrary entry
 			delete(d.lastEnded, other)
 			break
 		}

@@ -9,8 +9,8 @@ import (
 	"parley/server/api"
 )
 
-// sdkFrame is a frame from a client of ai-sdk.v7: its members by name. Unlike in parley.v1, unknown members are ignored. The
-// AI SDK also sends headers, a body and metadata of the page, and later versions may send more.
+// sdkFrame holds the members of a frame from a client of ai-sdk.v7, by name. Unlike in parley.v1, unknown members are ignored.
+// The AI SDK also sends headers, a body and metadata of the page, and later versions may send more.
 type sdkFrame map[string]json.RawMessage
 
 // parseSDKFrame returns the members of a frame.
@@ -22,7 +22,7 @@ func parseSDKFrame(frame []byte) (sdkFrame, error) {
 	return f, nil
 }
 
-// text returns a member that must be a non-empty string.
+// text returns the value of a member that must be a non-empty string.
 func (f sdkFrame) text(name string) (string, error) {
 	raw, found := f[name]
 	if !found {
@@ -35,7 +35,7 @@ func (f sdkFrame) text(name string) (string, error) {
 	return text, nil
 }
 
-// requestID returns the id of a frame's request. Every response repeats it.
+// requestID returns the id of a frame's request. Every response repeats the id.
 func (f sdkFrame) requestID() (string, error) {
 	id, err := f.text("requestId")
 	if err == nil && len(id) > maxRequestID {
@@ -97,8 +97,9 @@ func (f sdkFrame) lastUserMessage() (sdkFrame, error) {
 	return nil, api.Invalid("messages", "must have a message with the role user")
 }
 
-// textOf returns the text parts of a message, joined by line breaks; nil if there are none. A file is an error, because the
-// model would reply without having seen it. Parts of other types are for the page only and are ignored.
+// textOf returns the text parts of a message, joined by line breaks. It returns nil if the message has no text parts. A file
+// is an error, because the model would reply without the file. textOf ignores parts of other types, which are only for the
+// page.
 func textOf(raw json.RawMessage) (*string, error) {
 	var parts []sdkFrame
 	if raw != nil && json.Unmarshal(raw, &parts) != nil {
@@ -128,7 +129,7 @@ func textOf(raw json.RawMessage) (*string, error) {
 	return &text, nil
 }
 
-// metadataOf returns a message's metadata; nil for null and if it is missing.
+// metadataOf returns a message's metadata. It returns nil if the metadata is missing or null.
 func metadataOf(raw json.RawMessage) (json.RawMessage, error) {
 	if string(raw) == "null" {
 		return nil, nil

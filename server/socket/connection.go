@@ -22,11 +22,11 @@ const (
 	pingInterval = 25 * time.Second
 	// closeTimeout is the time that a client has to answer a close frame. It limits how long a silent client delays a drain.
 	closeTimeout = 2 * time.Second
-	// maxOutbox is the number of waiting responses at which the reader stops. So a client that sends requests but reads no
-	// responses costs a bounded amount of memory.
+	// maxOutbox is the number of waiting responses at which the reader stops. It bounds the memory for a client that sends
+	// requests but reads no responses.
 	maxOutbox = 64
-	// maxCancels is the maximum number of cancels of one socket that run at once. Each holds a goroutine until the reply has
-	// stopped.
+	// maxCancels is the maximum number of cancels of one socket that run at once. Each cancel holds a goroutine until its
+	// reply has stopped.
 	maxCancels = 16
 	// maxSubscriptions is the maximum number of subscribed sessions, or of requests of the AI SDK, on one socket.
 	maxSubscriptions = 1000
@@ -42,9 +42,9 @@ const (
 //	             │                    ▲
 //	             └── writer, on demand┘
 //
-// One goroutine reads (see read). The writer exists only while there is something to write: startWriterLocked starts it,
-// and it exits when no viewer is ready and the outbox is empty. So an idle socket has one goroutine. There is no queue of
-// events: the next event of a slow client is computed when it can be written.
+// One goroutine reads (see read). The writer exists only while there is something to write: startWriterLocked starts it, and
+// it exits when no viewer is ready and the outbox is empty. So an idle socket has one goroutine. There is no queue of events:
+// the writer takes the next event from a viewer only when the previous write is done.
 type connection struct {
 	// static
 	registry  *Registry
@@ -54,18 +54,18 @@ type connection struct {
 	requestID string // of the handshake
 	dialect   dialect
 	ws        *websocket.Conn
-	transport net.Conn // the connection below ws
-	writer    func()   // c.write, stored once, because each evaluation of a method value allocates
+	transport net.Conn // the network connection of ws
+	writer    func()   // c.write; stored here, because each use of c.write as a value allocates
 	pingTimer *time.Timer
 	ctx       context.Context // done when the connection has ended; not used for reads and writes
 	cancelCtx context.CancelFunc
-	cancels   chan struct{} // has an element for each running cancel
+	cancels   chan struct{} // holds an element for each running cancel
 
 	// owned by the reader
-	invalidFrames int // in a row
+	invalidFrames int // number of invalid frames in a row
 
 	mu            sync.Mutex
-	outboxSpace   sync.Cond                // on mu; signals that the outbox was emptied or the connection closed
+	outboxSpace   sync.Cond                // uses mu; signals that the outbox was emptied or the connection closed
 	outbox        [][]byte                 // guarded by mu: responses, which are written before events
 	ready         []*subscription          // guarded by mu: subscriptions whose viewer may have events
 	subscriptions map[string]*subscription // guarded by mu; by subscription.key
@@ -73,7 +73,7 @@ type connection struct {
 	closed        bool                     // guarded by mu
 
 	// owned by the ping timer
-	missedPings int // in a row
+	missedPings int // number of pings in a row without a pong
 }
 
 // dialect is the protocol that a client and the server speak over a socket. Its methods are called without locks held.
@@ -83,7 +83,7 @@ type dialect interface {
 	// handle handles one frame from the client. It reports whether the frame was valid; a valid request may still fail.
 	// Only the reader calls it.
 	handle(c *connection, frame []byte) (valid bool)
-	// writeEvent writes an event of a subscription. last reports whether the subscription ends with the event. Only the
+	// writeEvent writes an event of a subscription. last reports whether this is the last event of the subscription. Only the
 	// writer calls it.
 	writeEvent(c *connection, sub *subscription, event stream.Event) (last bool, err error)
 	// announceDrain queues a frame about the drain, if the dialect has one.
@@ -138,7 +138,7 @@ func (c *connection) serve() {
 	_ = c.ws.CloseNow()
 }
 
-// release ends the subscriptions and wakes everything that waits for the connection.
+// release ends the subscriptions and wakes the goroutines that wait for the connection.
 func (c *connection) release() {
 	c.cancelCtx()
 	c.mu.Lock()
@@ -159,8 +159,8 @@ func (c *connection) release() {
 	}
 }
 
-// close closes the connection with a code, and waits at most closeTimeout for the client's answer. The library would wait
-// 5 s to write and another 5 s for the answer. So close closes the transport when closeTimeout has passed.
+// close sends a close frame with a code, and waits at most closeTimeout for the client's answer. The library would wait 5 s to
+// write and another 5 s for the answer. So close closes the transport after closeTimeout.
 func (c *connection) close(code wire.CloseCode) {
 	overdue := time.AfterFunc(closeTimeout, func() { _ = c.transport.Close() })
 	defer overdue.Stop()
@@ -169,7 +169,8 @@ func (c *connection) close(code wire.CloseCode) {
 
 // closeRevoked closes the connection because its key no longer works. It does not block, because the client may take up to
 // closeTimeout to answer the close frame. Meanwhile the client gets no more events, and checkSession refuses its requests. The
-// revocation monitor calls closeRevoked only while it watches the connection, so the registry still waits for the connection.
+// revocation monitor calls closeRevoked only while it watches the connection. At that time the registry still waits for the
+// connection, so closeRevoked may start a goroutine that the registry waits for.
 func (c *connection) closeRevoked() {
 	c.mu.Lock()
 	for key := range c.subscriptions {
@@ -179,7 +180,7 @@ func (c *connection) closeRevoked() {
 	c.background(func() { c.close(wire.CloseUnauthorized) })
 }
 
-// background runs f in a goroutine. A drain of the registry waits for f.
+// background runs f in a goroutine. Registry.Drain waits for f.
 func (c *connection) background(f func()) {
 	c.registry.work.Add(1)
 	go func() {
@@ -188,8 +189,8 @@ func (c *connection) background(f func()) {
 	}()
 }
 
-// whenBegun calls do with the result of a send: at once, or from another goroutine if the send is queued. So the reader does
-// not wait.
+// whenBegun calls do with the result of a send. If the send is queued, it calls do later, in another goroutine, so that the
+// reader does not wait.
 func (c *connection) whenBegun(results <-chan turn.Result, do func(turn.Result)) {
 	select {
 	case result := <-results:
@@ -199,7 +200,7 @@ func (c *connection) whenBegun(results <-chan turn.Result, do func(turn.Result))
 	}
 }
 
-// ping pings the client. It closes the socket when two pings in a row got no pong.
+// ping pings the client. After two pings in a row without a pong, it closes the socket.
 func (c *connection) ping() {
 	ctx, cancel := context.WithTimeout(context.Background(), pingInterval)
 	defer cancel()

@@ -54,14 +54,14 @@ func TestConnection_ValidFrameBetweenInvalidOnes_StaysOpen(t *testing.T) {
 	})
 }
 
-func TestMaxSockets_4429(t *testing.T) {
+func TestMaxSockets_OneTooMany_ClosedWith4429(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, func(o *Options) { o.MaxSockets = 2 })
 		first := h.dial()
 		h.dial()
-		silent := h.dialRaw() // is refused and does not answer the close; meanwhile it must not count as open
+		silent := h.dialRaw() // refused; it does not answer the close frame, but must not count as open
 		if code := silent.closed(); code != 4429 {
-			t.Errorf("closed with %d", code)
+			t.Errorf("closed with %d, want 4429", code)
 		}
 		if err := first.Close(websocket.StatusNormalClosure, ""); err != nil {
 			t.Error(err)
@@ -71,12 +71,12 @@ func TestMaxSockets_4429(t *testing.T) {
 	})
 }
 
-func TestDrain_SilentClient_TakesCloseTimeout(t *testing.T) {
+func TestDrain_SilentClient_EndsAfterCloseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, nil)
 		for range 3 {
 			silent := h.dialRaw()
-			go func() { _, _ = io.Copy(io.Discard, silent.conn) }() // reads, but does not answer the close
+			go func() { _, _ = io.Copy(io.Discard, silent.conn) }() // reads, but does not answer the close frame
 		}
 		h.BeginDrain()
 		began := time.Now()
@@ -84,7 +84,7 @@ func TestDrain_SilentClient_TakesCloseTimeout(t *testing.T) {
 		defer cancel()
 		h.Drain(ctx)
 		if took := time.Since(began); took > closeTimeout+2*drainInterval {
-			t.Errorf("the drain took %v of the bubble's time", took)
+			t.Errorf("the drain took %v of synctest time", took)
 		}
 	})
 }
@@ -100,15 +100,15 @@ func TestDrain_ClientNeverReads_EndsAfterContext(t *testing.T) {
 		defer cancel()
 		h.Drain(ctx)
 		if took := time.Since(began); took > budget+closeTimeout+2*drainInterval {
-			t.Errorf("the drain took %v of the bubble's time", took)
+			t.Errorf("the drain took %v of synctest time", took)
 		}
 	})
 }
 
 func TestDrain_LiveSession_WaitsForContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var e *engine
-		h := newHost(t, func(o *Options) { e = o.Conversation.(*engine); e.live = true })
+		var e *emptyConversation
+		h := newHost(t, func(o *Options) { e = o.Conversation.(*emptyConversation); e.live = true })
 		s := h.dial()
 		if err := s.Write(t.Context(), websocket.MessageText, []byte(`{"type":"subscribe","sessionId":"`+aSession+`"}`)); err != nil {
 			t.Fatal(err)
@@ -128,12 +128,12 @@ func TestDrain_LiveSession_WaitsForContext(t *testing.T) {
 		defer cancel()
 		h.Drain(ctx)
 		if took := time.Since(began); took < budget || h.Open() != 0 {
-			t.Errorf("the drain took %v of the bubble's time; %d sockets are open", took, h.Open())
+			t.Errorf("the drain took %v of synctest time; %d sockets are open", took, h.Open())
 		}
 	})
 }
 
-func TestHeartbeat_NoAnswer_4408(t *testing.T) {
+func TestHeartbeat_NoPongs_ClosedWith4408(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHost(t, nil).dialRaw()
 		began := time.Now()
@@ -146,23 +146,23 @@ func TestHeartbeat_NoAnswer_4408(t *testing.T) {
 			if op == opPing {
 				pings++
 				if at := time.Since(began); at != time.Duration(pings)*pingInterval {
-					t.Errorf("ping %d came after %v", pings, at)
+					t.Errorf("ping %d came after %v, want %v", pings, at, time.Duration(pings)*pingInterval)
 				}
 			}
 			if op == opClose {
 				if code := int(payload[0])<<8 | int(payload[1]); code != 4408 || pings != 2 {
-					t.Errorf("closed with %d after %d pings", code, pings)
+					t.Errorf("closed with %d after %d pings, want 4408 after 2", code, pings)
 				}
 				break
 			}
 		}
 		if took := time.Since(began); took != 3*pingInterval {
-			t.Errorf("closed after %v", took)
+			t.Errorf("closed after %v, want %v", took, 3*pingInterval)
 		}
 	})
 }
 
-func TestHeartbeat_Answered_StaysOpen(t *testing.T) {
+func TestHeartbeat_Pongs_StaysOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHost(t, nil).dial()
 		frames := make(chan string)
@@ -181,14 +181,14 @@ func TestHeartbeat_Answered_StaysOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f := <-frames; f != `{"type":"pong","replyTo":"p"}` {
-			t.Errorf("after 23 hours: %s", f)
+			t.Errorf("after 23 hours, the response to a ping is %s", f)
 		}
 		_ = s.CloseNow()
 		<-frames
 	})
 }
 
-func TestWrite_NoProgress_Dropped(t *testing.T) {
+func TestWrite_NoProgress_ConnectionClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHost(t, nil).dialRaw() // reads nothing, not even the welcome
 		time.Sleep(WriteTimeout + time.Millisecond)
@@ -198,7 +198,7 @@ func TestWrite_NoProgress_Dropped(t *testing.T) {
 	})
 }
 
-// TestOutbox_ClientNeverReads_ReaderStops has a client that sends requests and reads no response. The server must stop reading.
+// TestOutbox_ClientNeverReads_ReaderStops: the client sends requests and reads no responses. The server must stop reading.
 func TestOutbox_ClientNeverReads_ReaderStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHost(t, nil).dialRaw()
@@ -211,7 +211,7 @@ func TestOutbox_ClientNeverReads_ReaderStops(t *testing.T) {
 			}
 		}()
 		synctest.Wait() // the network has no buffers, so the client blocks as soon as the server stops reading
-		// The writer holds one batch of responses, and the next one waits in the outbox.
+		// The writer holds one batch of responses, and the next batch waits in the outbox.
 		if sent < maxOutbox || sent > 2*maxOutbox {
 			t.Errorf("the server read %d requests, want at most %d", sent, 2*maxOutbox)
 		}

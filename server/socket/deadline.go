@@ -11,19 +11,19 @@ import (
 
 const (
 	// readBuffer and writeBuffer are the sizes of a socket's buffers, in bytes. The buffers of net/http have 4 KiB each, which
-	// would be most of the memory of an idle socket. Large frames bypass the buffers.
+	// would add 6.5 KiB to the 15 KiB of an idle socket. Large frames bypass the buffers.
 	readBuffer  = 512
 	writeBuffer = 1 << 10
 
-	// WriteTimeout is the time after which a write to a client fails if it makes no progress. It is longer than a phone needs
-	// to switch networks, and so short that a dead client does not hold a connection for minutes.
+	// WriteTimeout is the time after which a write to a client fails if it makes no progress. 30 s are longer than a phone
+	// needs to switch networks, and short enough that a dead client does not hold a connection for minutes.
 	WriteTimeout = 30 * time.Second
-	// writePiece is the number of bytes that count as progress: each piece of a write gets a new WriteTimeout. A client that
-	// accepts less than 16 KiB in 30 s is treated as dead.
+	// writePiece is the number of bytes that counts as progress: each piece of a write gets its own WriteTimeout. A client
+	// that accepts less than 16 KiB in 30 s is treated as dead.
 	writePiece = 16 << 10
 )
 
-// hijacker passes a connection with small buffers and a deadline for each write to the WebSocket library.
+// hijacker gives the WebSocket library a connection with small buffers and a deadline for each write.
 type hijacker struct {
 	http.ResponseWriter
 	conn net.Conn // set by Hijack
@@ -40,8 +40,8 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	h.conn = deadlineConn{conn}
 	reader := bufio.NewReaderSize(h.conn, readBuffer)
 	if len(early) > 0 {
-		// The client may have sent bytes before the response. They must be in the buffer: the library takes over the buffered
-		// bytes and reads the rest from the connection directly.
+		// The client may have sent bytes before the response. These bytes must be in the buffer: the library takes them from
+		// the buffer and reads all later bytes from the connection.
 		reader = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), h.conn), max(readBuffer, len(early)))
 		_, _ = reader.Peek(len(early))
 	}

@@ -27,7 +27,8 @@ func (emptyStore) BeginTurn(context.Context, conversation.Owner, conversation.Ne
 	return conversation.TurnStart{}, conversation.ErrSessionNotFound
 }
 
-// FuzzFrame checks that any frame of a client gets exactly one response, which is valid and has the id of the request in replyTo.
+// FuzzFrame checks that any frame of a client gets exactly one response. The response must be valid JSON, with the request's
+// id in replyTo.
 func FuzzFrame(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"subscribe","id":"1","sessionId":"session_0123456789abcdef","after":"aaaa.msg_0123456789abcdef.5"}`,
@@ -38,38 +39,38 @@ func FuzzFrame(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	s, caller := fuzzed(f)
+	s, caller := emptyRegistry(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		c := newConnection(s, caller, "req_1", parleyV1{})
-		c.writing = true // no writer may start
+		c.writing = true // so that no writer starts
 		c.dialect.handle(c, frame)
 		s.work.Wait()
 		if len(c.outbox) != 1 {
-			t.Fatalf("%q got %d responses", frame, len(c.outbox))
+			t.Fatalf("%q got %d responses, want 1", frame, len(c.outbox))
 		}
-		var answer struct {
+		var response struct {
 			Type    string
 			ReplyTo string
 			Error   struct{ Code, Message string }
 		}
-		if err := json.Unmarshal(c.outbox[0], &answer); err != nil {
+		if err := json.Unmarshal(c.outbox[0], &response); err != nil {
 			t.Fatalf("%q got %q: %v", frame, c.outbox[0], err)
 		}
-		var asked struct {
+		var request struct {
 			Type string `json:"type"`
 			ID   string `json:"id"`
 		}
-		if json.Unmarshal(frame, &asked) == nil && answer.ReplyTo != asked.ID {
-			t.Fatalf("%q got a response to %q", frame, answer.ReplyTo)
+		if json.Unmarshal(frame, &request) == nil && response.ReplyTo != request.ID {
+			t.Fatalf("%q got a response to another request: %q", frame, response.ReplyTo)
 		}
-		if answer.Type == "error" && (answer.Error.Code == "" || answer.Error.Code == "internal_error") {
+		if response.Type == "error" && (response.Error.Code == "" || response.Error.Code == "internal_error") {
 			t.Fatalf("%q got %s", frame, c.outbox[0])
 		}
 	})
 }
 
-// fuzzed returns a registry on an empty store, and the principal of its caller.
-func fuzzed(f *testing.F) (*Registry, auth.Principal) {
+// emptyRegistry returns a registry on an empty store, and the principal of an admin key.
+func emptyRegistry(f *testing.F) (*Registry, auth.Principal) {
 	service := service.New(service.Options{
 		Store: emptyStore{}, Count: func(s string) int { return len(s) }, Log: slog.New(slog.DiscardHandler),
 	})
@@ -87,8 +88,8 @@ func fuzzed(f *testing.F) (*Registry, auth.Principal) {
 	return s, caller
 }
 
-// FuzzAISDKFrames checks that any frame of a client gets at most one response, which the AI SDK knows and which has the
-// request's id.
+// FuzzAISDKFrames checks that any frame of a client gets exactly one error, with the request's id or an empty id. Only an
+// abort may get no response.
 func FuzzAISDKFrames(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"send","requestId":"1","id":"session_0123456789abcdef","trigger":"submit-message","messages":[{"id":"a","role":"user","parts":[{"type":"text","text":"hi"}]}],"headers":{},"body":{}}`,
@@ -99,27 +100,27 @@ func FuzzAISDKFrames(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	s, caller := fuzzed(f)
+	s, caller := emptyRegistry(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		c := newConnection(s, caller, "req_1", new(aiSDK))
-		c.writing = true // no writer may start
+		c.writing = true // so that no writer starts
 		c.dialect.handle(c, frame)
 		s.work.Wait()
-		asked, _ := parseSDKFrame(frame)
-		kind, _ := asked.text("type")
-		id, _ := asked.text("requestId")
+		request, _ := parseSDKFrame(frame)
+		kind, _ := request.text("type")
+		id, _ := request.text("requestId")
 		if len(c.outbox) == 0 && kind == "abort" {
 			return
 		}
-		var answer struct{ Type, RequestID, ErrorText string }
-		if len(c.outbox) != 1 || json.Unmarshal(c.outbox[0], &answer) != nil {
+		var response struct{ Type, RequestID, ErrorText string }
+		if len(c.outbox) != 1 || json.Unmarshal(c.outbox[0], &response) != nil {
 			t.Fatalf("%q got %q", frame, c.outbox)
 		}
-		if answer.Type != "error" || answer.ErrorText == "" || answer.ErrorText == "Something went wrong on our side." {
+		if response.Type != "error" || response.ErrorText == "" || response.ErrorText == "Something went wrong on our side." {
 			t.Fatalf("%q got %s", frame, c.outbox[0])
 		}
-		if answer.RequestID != "" && answer.RequestID != id {
-			t.Fatalf("%q got a response to %q", frame, answer.RequestID)
+		if response.RequestID != "" && response.RequestID != id {
+			t.Fatalf("%q got a response to another request: %q", frame, response.RequestID)
 		}
 		if len(c.subscriptions) > 0 {
 			t.Fatalf("after %q, a request is still open", frame)

@@ -14,11 +14,11 @@ import (
 // ticketPrefix is the prefix of an item of Sec-WebSocket-Protocol that holds a ticket.
 const ticketPrefix = "ticket."
 
-// protocols lists the subprotocols. If a client offers both, the server selects the first of its own list.
+// protocols lists the subprotocols. If a client offers both, the server selects the first in this list.
 var protocols = []string{wire.Protocol, wire.AISDKProtocol}
 
-// Offers are the items of Sec-WebSocket-Protocol: subprotocols, and perhaps a ticket. It is the only header that a page can set
-// on a handshake.
+// Offers are the items of Sec-WebSocket-Protocol: subprotocols, and perhaps a ticket. The ticket is there because a page can
+// set no other header of a handshake.
 type Offers []string
 
 // ParseOffers returns the items of all Sec-WebSocket-Protocol headers.
@@ -42,7 +42,7 @@ func (o Offers) Ticket() (ticket string, offered bool) {
 }
 
 // CheckHandshake makes all checks that the WebSocket library would otherwise make with its own error texts. Pages of the
-// server's own origin and of origins may connect. The error is an [api.Error] or [api.ErrOrigin].
+// server's own origin and of the given origins may connect. The error is an [api.Error] or [api.ErrOrigin].
 func CheckHandshake(r *http.Request, offers Offers, origins []string) error {
 	if !originAllowed(r, origins) {
 		return api.ErrOrigin
@@ -77,8 +77,8 @@ func hasToken(h http.Header, name, token string) bool {
 	return false
 }
 
-// originAllowed reports whether a page of the request's origin may connect: the server's own origin, or one in origins. A
-// request without an Origin does not come from a browser, so there is no page to protect the user from.
+// originAllowed reports whether the request's origin may connect: the server's own origin, or one in origins. A request
+// without an Origin header is allowed, because it does not come from a page in a browser.
 func originAllowed(r *http.Request, origins []string) bool {
 	if len(r.Header.Values("Origin")) > 1 {
 		return false

@@ -25,32 +25,34 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const aSession = "session_0123456789abcdef"
 
-// engine is a conversation engine without any events.
-type engine struct {
+// emptyConversation implements Conversation. Its sessions have no events.
+type emptyConversation struct {
 	Conversation
 	hub  *stream.Hub
 	live bool
 }
 
-func (e *engine) View(_ context.Context, _ conversation.Owner, session string, _ *stream.Position, wake func()) (*stream.Viewer, stream.Position, bool, error) {
+func (e *emptyConversation) View(_ context.Context, _ conversation.Owner, session string, _ *stream.Position, wake func()) (
+	*stream.Viewer, stream.Position, bool, error,
+) {
 	viewer := e.hub.Subscribe(session, e, wake)
 	viewer.Start(stream.Position{})
 	return viewer, stream.Position{}, true, nil
 }
 
 // EntriesFrom implements stream.History.
-func (e *engine) EntriesFrom(context.Context, string, string, bool, int) ([]*stream.Entry, error) {
+func (e *emptyConversation) EntriesFrom(context.Context, string, string, bool, int) ([]*stream.Entry, error) {
 	return nil, nil
 }
 
-func (e *engine) IsLive(string) bool { return e.live }
+func (e *emptyConversation) IsLive(string) bool { return e.live }
 
 type validKeys struct{}
 
 func (validKeys) Revalidate(context.Context, auth.Principal) error { return nil }
 
-// host is a registry behind an HTTP server on a network in memory. With it, a test can run in a synctest bubble, whose clock
-// jumps over hours at once.
+// host is a registry behind an HTTP server on a network in memory. Without a real network, a test can run in a synctest
+// bubble, where hours pass at once.
 type host struct {
 	*Registry
 	t      *testing.T
@@ -62,8 +64,8 @@ type host struct {
 func newHost(t *testing.T, change func(*Options)) *host {
 	h := &host{t: t, conns: make(chan net.Conn), closed: make(chan struct{})}
 	options := Options{
-		Conversation: &engine{hub: stream.NewHub()}, Keys: validKeys{}, Admission: auth.NewLimits(limit.DefaultTiers()).Admission,
-		Revocation: NewRevocationMonitor(validKeys{}.Revalidate), Log: slog.New(slog.DiscardHandler),
+		Conversation: &emptyConversation{hub: stream.NewHub()}, Keys: validKeys{},
+		Admission: auth.NewLimits(limit.DefaultTiers()).Admission, Revocation: NewRevocationMonitor(validKeys{}.Revalidate), Log: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&options)
@@ -120,7 +122,7 @@ func (h *host) dialNet(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// dial opens a socket with the client library, which answers pings and closes while the test reads.
+// dial opens a socket with the client library, which answers pings and close frames while the test reads.
 func (h *host) dial() *websocket.Conn {
 	h.t.Helper()
 	transport := &http.Transport{DialContext: h.dialNet, DisableKeepAlives: true}
@@ -135,7 +137,8 @@ func (h *host) dial() *websocket.Conn {
 	return ws
 }
 
-// rawSocket is a WebSocket client without a library. It can send invalid frames, and it does not answer pings or closes.
+// rawSocket is a WebSocket client without a library. It can send invalid frames, and it answers neither pings nor close
+// frames.
 type rawSocket struct {
 	t    *testing.T
 	conn net.Conn
@@ -217,7 +220,8 @@ func (s *rawSocket) next() string {
 	return string(payload)
 }
 
-// closed reads until the server closes, and returns the close code; 0 if the connection ended without one.
+// closed reads until the server closes the socket, and returns the close code. It returns 0 if the connection ended without a
+// close frame.
 func (s *rawSocket) closed() int {
 	s.t.Helper()
 	for {

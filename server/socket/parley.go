@@ -36,7 +36,7 @@ func (p parleyV1) handle(c *connection, frame []byte) (valid bool) {
 		Type string `json:"type"`
 		ID   string `json:"id"`
 	}
-	_ = json.Unmarshal(frame, &head) // the strict decoding below reports errors
+	_ = json.Unmarshal(frame, &head) // the strict decoding below reports all errors
 	if len(head.ID) > maxRequestID {
 		p.sendError(c, "", api.Invalid("id", "must have at most 128 bytes"))
 		return false
@@ -54,14 +54,14 @@ func (p parleyV1) handle(c *connection, frame []byte) (valid bool) {
 		return handleAs(c, frame, head.ID, p.pong)
 	}
 	err := api.Decode(frame, &struct{}{})
-	if e, ok := errors.AsType[*api.Error](err); !ok || e.Field != "" { // the frame is a JSON object
+	if e, ok := errors.AsType[*api.Error](err); !ok || e.Field != "" { // the frame is a JSON object, so its type is wrong
 		err = api.Invalid("type", "must be subscribe, unsubscribe, send, cancel or ping")
 	}
 	p.sendError(c, head.ID, err)
 	return false
 }
 
-// handleAs decodes a frame strictly and passes it to the handler of its type.
+// handleAs decodes a frame strictly and passes the request to the handler for the frame's type.
 func handleAs[T any](c *connection, frame []byte, id string, handle func(c *connection, request T) error) (valid bool) {
 	var request T
 	err := api.Decode(frame, &request)
@@ -74,7 +74,7 @@ func handleAs[T any](c *connection, frame []byte, id string, handle func(c *conn
 	return !parleyV1{}.sendError(c, id, err).IsInvalidRequest()
 }
 
-// sendError responds to a request with the same error object as REST, and returns the error.
+// sendError responds to a request with the error object that REST also sends, and returns the error.
 func (parleyV1) sendError(c *connection, replyTo string, err error) *api.Error {
 	e := c.describe(err)
 	c.send(wire.Error{Type: "error", ReplyTo: replyTo, Error: e.Body(), Meta: api.NewMeta(c.requestID)})
@@ -101,12 +101,12 @@ func (p parleyV1) subscribe(c *connection, r wire.Subscribe) error {
 		Type: "subscribed", ReplyTo: r.ID, SessionID: r.SessionID, Cursor: wire.Cursor(r.SessionID, position), Recovered: recovered,
 	})
 	if err != nil {
-		panic(err) // one of our own types
+		panic(err) // impossible: one of our own types
 	}
 	return p.addSubscription(c, sub, response)
 }
 
-// parseCursor returns the position after which a subscription begins; nil if it begins now.
+// parseCursor returns the position after which a subscription begins. It returns nil if the subscription begins now.
 func (parleyV1) parseCursor(c *connection, r wire.Subscribe) (*stream.Position, error) {
 	if r.After == nil {
 		return nil, nil
@@ -178,12 +178,12 @@ func (p parleyV1) send(c *connection, r wire.Send) error {
 			return
 		}
 		c.send(wire.Sent{Type: "sent", ReplyTo: r.ID, SessionID: r.SessionID, MessageID: result.Sent.Reply.ID})
-		result.Sent.Start() // so that "sent" precedes every frame of the turn on this socket
+		result.Sent.Start() // not earlier, so that "sent" precedes every frame of the turn on this socket
 	})
 	return nil
 }
 
-// cancel cancels a reply. The response is sent when the reply has stopped; the reader does not wait for that.
+// cancel cancels a reply. It sends the response after the reply has stopped. The reader does not wait for that.
 func (p parleyV1) cancel(c *connection, r wire.Cancel) error {
 	if err := c.checkSession(r.SessionID, auth.WriteMessages); err != nil {
 		return err
@@ -194,7 +194,7 @@ func (p parleyV1) cancel(c *connection, r wire.Cancel) error {
 	if !api.ValidMessageID(r.MessageID) {
 		return conversation.ErrMessageNotFound
 	}
-	c.cancels <- struct{}{} // blocks for seconds at most: a cancel takes no longer
+	c.cancels <- struct{}{} // blocks for a few seconds at most, because every cancel ends within that time
 	c.background(func() {
 		defer func() { <-c.cancels }()
 		m, err := c.registry.Conversation.Cancel(c.ctx, c.owner, r.SessionID, r.MessageID)

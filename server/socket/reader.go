@@ -16,8 +16,8 @@ import (
 // client that does not read.
 const maxRequestID = 128
 
-// read reads the client's frames until the connection ends. An invalid frame gets an error. Ten in a row close the connection,
-// because such a client is broken and would send on.
+// read reads the client's frames until the connection ends. An invalid frame gets an error. Ten invalid frames in a row close
+// the connection, because such a client is broken and would send more of them.
 func (c *connection) read() {
 	ctx := context.Background() // closing the connection ends the read
 	for {
@@ -51,8 +51,8 @@ func (c *connection) awaitOutboxSpace() {
 	}
 }
 
-// checkSession returns an error if the socket may not use a session with the scope. A revoked key is refused at once, as over
-// REST, although its socket is closed only at the next check of the revocation monitor.
+// checkSession returns an error if the key may not use the session or lacks the scope. A revoked key is refused at once, as
+// over REST. The revocation monitor closes the socket only at its next check.
 func (c *connection) checkSession(id string, scope auth.Scope) error {
 	switch {
 	case id == "":
@@ -73,12 +73,12 @@ func storeContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), storeTimeout)
 }
 
-// admission returns ctx with the limits of the principal. A send counts as a request, as it does over REST.
+// admission returns ctx with a new admission. The admission counts a send as a request of the principal, as over REST.
 func (c *connection) admission(ctx context.Context) context.Context {
 	return auth.WithAdmission(ctx, c.registry.Admission(c.principal))
 }
 
-// describe returns err as the client sees it. It logs err if the server is at fault.
+// describe returns the error that the client sees for err. If the server is at fault, it logs err.
 func (c *connection) describe(err error) *api.Error {
 	e, fault := api.Describe(err)
 	if fault {
@@ -87,7 +87,7 @@ func (c *connection) describe(err error) *api.Error {
 	return e
 }
 
-// EndsReply reports whether an event of that kind is the last event in a view of one reply.
+// EndsReply reports whether an event of this kind is the last event in a view of one reply.
 func EndsReply(kind stream.EventKind) bool {
 	switch kind {
 	case stream.Ended, stream.Cleared, stream.Deleted, stream.Expired:

@@ -16,18 +16,18 @@ import (
 	"parley/stream/wire"
 )
 
-// Conversation is the part of the conversation engine that sockets use.
+// Conversation is the part of the conversation service that sockets use.
 type Conversation interface {
 	// Begin begins a turn, or queues it while its session is busy. The channel gets one result: at once, unless the send is
 	// queued. Viewers see nothing of the turn before its sender calls [turn.Sent.Start].
 	Begin(ctx context.Context, owner conversation.Owner, m conversation.NewMessage) <-chan turn.Result
-	// Cancel returns the reply when it has stopped.
+	// Cancel cancels a reply. It returns the reply after it has stopped.
 	Cancel(ctx context.Context, owner conversation.Owner, session, message string) (conversation.Message, error)
-	// View subscribes to a session after a position; nil means from now on. It calls wake when the viewer has events again
-	// after it had none. recovered is false if the position no longer exists.
+	// View subscribes to a session after a position or, if from is nil, from now on. The viewer calls wake when it has events
+	// again after it had none. recovered is false if the position no longer exists.
 	View(ctx context.Context, owner conversation.Owner, session string, from *stream.Position, wake func()) (
 		viewer *stream.Viewer, at stream.Position, recovered bool, err error)
-	// CheckPosition returns [conversation.ErrNoPosition] for a position that the session never had.
+	// CheckPosition returns [conversation.ErrNoPosition] if the session never had the position.
 	CheckPosition(ctx context.Context, owner conversation.Owner, session string, p stream.Position) error
 	Session(ctx context.Context, owner conversation.Owner, session string) (conversation.Session, stream.Position, error)
 	Message(ctx context.Context, owner conversation.Owner, session, message string) (conversation.Message, stream.Position, error)
@@ -45,7 +45,7 @@ type Keys interface {
 type Options struct {
 	Conversation Conversation
 	Keys         Keys
-	// Admission returns the limits of a principal. A send on a socket counts against them as a request.
+	// Admission returns a new admission of a principal. A send on a socket counts as a request, so it needs one.
 	Admission  func(auth.Principal) *auth.Admission
 	Revocation *RevocationMonitor
 	// MaxSockets is the maximum number of open sockets; 0 means no limit.
@@ -69,9 +69,9 @@ func NewRegistry(options Options) *Registry {
 	return &Registry{Options: options, open: make(map[*connection]struct{})}
 }
 
-// Upgrade upgrades a request to a socket of the principal. The request must have passed [CheckHandshake]. Upgrade returns when
-// the response has been sent. The socket then runs in its own goroutines, so that the stack and the buffers of the HTTP
-// handler are free again.
+// Upgrade upgrades a request to a socket of the principal. The request must have passed [CheckHandshake]. Upgrade returns
+// after the response was sent. The socket runs in its own goroutines, so that the stack and the buffers of the HTTP handler
+// are released.
 func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, p auth.Principal, requestID string) {
 	hijacked := &hijacker{ResponseWriter: w}
 	ws, err := websocket.Accept(hijacked, request, &websocket.AcceptOptions{
@@ -91,8 +91,8 @@ func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, p auth.
 	newConnection(r, p, requestID, speaks).start(ws, hijacked.conn)
 }
 
-// add registers a connection and returns 0, or returns the code to close it with. A refused connection does not count towards
-// MaxSockets, even while it is being closed.
+// add registers a connection and returns 0. If it refuses the connection, it returns the close code instead. A refused
+// connection does not count towards MaxSockets, even while it is being closed.
 func (r *Registry) add(c *connection) (refused wire.CloseCode) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,23 +132,23 @@ func (r *Registry) connections() []*connection {
 }
 
 const (
-	// reconnectAfter is the delay that the draining frame asks clients for. It gives a load balancer some time to see that
-	// /readyz fails. A handshake that comes here earlier gets 503, and the client tries again.
+	// reconnectAfter is the delay before a client should reconnect; the draining frame holds it. Meanwhile a load balancer can
+	// see that /readyz fails. A handshake that still comes to this server gets 503, and the client tries again.
 	reconnectAfter = 500 * time.Millisecond
 	// drainInterval is the interval at which Drain looks for idle sockets to close.
 	drainInterval = 50 * time.Millisecond
 )
 
-// BeginDrain makes the registry close new sockets with 1012.
+// BeginDrain makes the registry close each new socket with 1012.
 func (r *Registry) BeginDrain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.draining = true
 }
 
-// Drain announces the drain to every socket whose dialect has a frame for it. It closes each socket with 1012 as soon as no
-// subscribed session has a live reply here. When ctx is done, it closes all other sockets. It returns when no socket is left,
-// about closeTimeout (2 s) after ctx is done at the latest. Call BeginDrain first.
+// Drain announces the drain to every socket whose dialect has a frame for it. It closes each socket with 1012 as soon as none
+// of the socket's subscribed sessions has a live reply here. When ctx is done, it closes all remaining sockets. It returns
+// when no socket is left, at the latest about closeTimeout (2 s) after ctx is done. Call BeginDrain first.
 func (r *Registry) Drain(ctx context.Context) {
 	for _, c := range r.connections() {
 		c.dialect.announceDrain(c)

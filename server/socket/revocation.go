@@ -10,13 +10,13 @@ import (
 )
 
 // revocationInterval is the interval at which the keys of open connections are checked in the store. Connections must end
-// within a second of the revocation of their key, on any node. Two checks fit into that second, so one may be slow.
+// within a second after their key was revoked on any node. Two checks fit into that second, so one may be slow.
 const revocationInterval = 400 * time.Millisecond
 
-// RevocationMonitor ends the connections of keys that stop working: a key is revoked or expires, or the 24 hours of a secret
-// after its rotation are over. It checks each secret once per interval, however many connections use it. Its goroutine runs
-// only while there are connections; the last release blocks until the goroutine has exited. Its methods may be called from any
-// goroutine.
+// RevocationMonitor ends the connections of a key that stops working: the key was revoked, the key has expired, or the grace
+// period of a rotated-out secret is over. It checks each secret once per interval, also if many connections use the same
+// secret. Its goroutine runs only while there are connections; the last release blocks until the goroutine has exited. Its
+// methods may be called from any goroutine.
 type RevocationMonitor struct {
 	revalidate func(context.Context, auth.Principal) error // static
 
@@ -42,13 +42,13 @@ type checker struct {
 	done   chan struct{}
 }
 
-// NewRevocationMonitor returns a monitor. revalidate must return [auth.ErrInvalidToken] if a principal's key no longer works. Any
-// other error means that the state of the key is unknown; then the monitor ends no connection.
+// NewRevocationMonitor returns a monitor. revalidate must return [auth.ErrInvalidToken] if a principal's key no longer works.
+// Any other error means that the state of the key is unknown. The monitor then keeps the connections.
 func NewRevocationMonitor(revalidate func(context.Context, auth.Principal) error) *RevocationMonitor {
 	return &RevocationMonitor{revalidate: revalidate, watched: make(map[watchedKey]map[*watchedConn]struct{})}
 }
 
-// Watch calls end, once, if the principal's key stops working before release is called. end must not block, nor call
+// Watch calls end once if the principal's key stops working before the caller calls release. end must neither block nor call
 // release.
 func (m *RevocationMonitor) Watch(p auth.Principal, end func()) (release func()) {
 	w, key := &watchedConn{p, end}, watchedKey{p.Secret, p.KeyID}
@@ -116,7 +116,8 @@ func (m *RevocationMonitor) principals() []auth.Principal {
 	return all
 }
 
-// end ends the connections of a key. It holds mu meanwhile, so that no connection is released while its end function runs.
+// end ends the connections of a key. It holds mu during the calls, so that no connection is released while its end function
+// runs.
 func (m *RevocationMonitor) end(key watchedKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

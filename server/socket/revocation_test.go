@@ -11,7 +11,7 @@ import (
 	"parley/auth"
 )
 
-// keyState holds the result of Revalidate for each key, by id; nil for a key that works.
+// keyState holds the result of Revalidate by the key's id. A key without an error works.
 type keyState struct {
 	checks atomic.Int64
 	err    map[string]error
@@ -22,7 +22,7 @@ func (s *keyState) revalidate(_ context.Context, p auth.Principal) error {
 	return s.err[p.KeyID]
 }
 
-func TestRevocationMonitor(t *testing.T) {
+func TestRevocationMonitor_EndsOnlyRevokedKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := &keyState{err: map[string]error{"revoked": auth.ErrInvalidToken, "unknown": errors.New("the store is unreachable")}}
 		m := NewRevocationMonitor(state.revalidate)
@@ -34,7 +34,7 @@ func TestRevocationMonitor(t *testing.T) {
 		time.Sleep(time.Second) // connections must end within a second
 		synctest.Wait()
 		if len(ended) != 1 || ended["revoked"] != 2 {
-			t.Errorf("ended, by key: %v", ended)
+			t.Errorf("ended connections by key: %v, want 2 of the key revoked", ended)
 		}
 		if n, want := state.checks.Load(), int64(3*(time.Second/revocationInterval)); n != want {
 			t.Errorf("%d checks of 3 keys, want %d", n, want)
@@ -45,16 +45,16 @@ func TestRevocationMonitor(t *testing.T) {
 		checks := state.checks.Load()
 		time.Sleep(time.Hour) // no connection is watched, so no check runs
 		if state.checks.Load() != checks {
-			t.Error("keys are checked though nothing is watched")
+			t.Error("keys are checked although no connection is watched")
 		}
 	})
 }
 
-func TestRevocationMonitor_WatchedAgain_ChecksAgain(t *testing.T) {
+func TestRevocationMonitor_WatchAfterRelease_ChecksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := &keyState{}
 		m := NewRevocationMonitor(state.revalidate)
-		m.Watch(auth.Principal{KeyID: "k"}, func() { t.Error("ended") })()
+		m.Watch(auth.Principal{KeyID: "k"}, func() { t.Error("end was called for a released connection") })()
 		state.err = map[string]error{"k": auth.ErrInvalidToken}
 		ended := make(chan struct{})
 		defer m.Watch(auth.Principal{KeyID: "k"}, func() { close(ended) })()

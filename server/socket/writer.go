@@ -16,7 +16,7 @@ import (
 func (c *connection) send(frame any) {
 	body, err := json.Marshal(frame)
 	if err != nil {
-		panic(err) // frame is one of our own types
+		panic(err) // impossible: frame has one of our own types
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -26,7 +26,7 @@ func (c *connection) send(frame any) {
 	}
 }
 
-// wake makes the writer write the events of a subscription. The subscription's viewer calls it.
+// wake makes the writer write the events of a subscription. The subscription's viewer calls wake.
 func (c *connection) wake(sub *subscription) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,7 +35,7 @@ func (c *connection) wake(sub *subscription) {
 	}
 }
 
-// readyLocked appends a subscription to the ready ones and starts the writer.
+// readyLocked appends a subscription to the ready subscriptions and starts the writer.
 func (c *connection) readyLocked(sub *subscription) {
 	c.ready = append(c.ready, sub)
 	c.startWriterLocked()
@@ -50,8 +50,8 @@ func (c *connection) startWriterLocked() {
 	}
 }
 
-// write is the writer: it writes until nothing is left. Subscriptions take turns, one event each. Responses are written before
-// events, so that `sent` precedes every frame of its turn.
+// write runs the writer until nothing is left to write. It serves the ready subscriptions round-robin, one event each. It
+// writes responses before events, so that `sent` precedes every frame of its turn.
 func (c *connection) write() {
 	defer c.registry.work.Done()
 	for c.flush() {
@@ -74,8 +74,8 @@ func (c *connection) write() {
 			c.abort()
 			return
 		}
-		// If there is no event, the viewer will call wake when it has one. If there is one, the responses that were queued
-		// before it was published are written first.
+		// If there is no event, the viewer calls wake when it has one. If there is an event, the writer must first write the
+		// responses that were queued before the event was published.
 		if ok && (!c.flush() || !c.writeEvent(sub, event)) {
 			return
 		}
@@ -99,8 +99,8 @@ func (c *connection) nextReady() (sub *subscription, more bool) {
 	return nil, c.writing
 }
 
-// writeEvent writes an event and moves its subscription to the end of the ready ones. It reports whether the connection still
-// works.
+// writeEvent writes an event and moves its subscription to the end of the ready subscriptions. It reports whether the
+// connection still works.
 func (c *connection) writeEvent(sub *subscription, event stream.Event) bool {
 	c.mu.Lock()
 	closed := sub.closed
@@ -145,8 +145,8 @@ func (c *connection) flush() bool {
 	}
 }
 
-// writeFrame writes a text frame. It passes a context without a deadline, because one with a deadline would cost more than the
-// write itself. The deadline of the connection (WriteTimeout) applies instead.
+// writeFrame writes a text frame. It passes a context without a deadline, because a deadline would cost more than the write
+// itself. The deadline of the connection (WriteTimeout) applies instead.
 func (c *connection) writeFrame(frame []byte) error {
 	return c.ws.Write(context.Background(), websocket.MessageText, frame)
 }

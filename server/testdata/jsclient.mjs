@@ -1,5 +1,6 @@
-// Drives web/static/client.js for jsclient_test.go, against a real server, over stretches of network that are cut. What it is to do
-// comes as the first line of standard input. Run by Node with --experimental-websocket, where it has no WebSocket of its own.
+// Runs web/static/client.js for jsclient_test.go, against a real server, over proxies that cut connections. The first line of
+// standard input holds the tasks, as JSON. The test runs this script with Node's option --experimental-websocket, which old
+// versions need.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
@@ -14,45 +15,45 @@ async function read() {
   return JSON.parse(lines.shift());
 }
 
-const HOLD = "hold "; // begins what the model answers without an end
+const HOLD = "hold "; // a reply to a message that begins with HOLD ends only when it is cancelled
 
-/** A client whose socket runs over a wire of the test's; its REST requests go straight to the server. */
-function clientOver(wire, url, key) {
-  class Wired extends WebSocket {
+/** Returns a client that opens sockets through a proxy. REST requests go directly to the server. */
+function clientOver(proxy, url, key) {
+  class ProxiedWebSocket extends WebSocket {
     constructor(address, protocols) {
-      super(address.replace(new URL(url).host, wire), protocols);
+      super(address.replace(new URL(url).host, proxy), protocols);
     }
   }
-  return new Client({ baseURL: url + "/v1", key, WebSocket: Wired });
+  return new Client({ baseURL: url + "/v1", key, WebSocket: ProxiedWebSocket });
 }
 
-/** What a client was shown of replies, checked as it came. */
-class Shown {
-  replies = []; // those that ended, { text, status }
-  asked = 0; // messages of users
-  #at = null;
-  #bytes = 0;
-  #text = "";
+/** Collects the events that a client yields, and checks their order. */
+class Collector {
+  replies = []; // the replies that have ended: { text, status }
+  asked = 0; // number of users' messages
+  #at = null; // id of the live reply
+  #bytes = 0; // length of #text as UTF-8
+  #text = ""; // text of the live reply so far
 
   take(event) {
     const { type, messageId, message } = event;
     if (type === "created" && message.role === "user") return void this.asked++;
     if (type === "created") {
-      assert.equal(this.#at, null, "a reply begins before the last one ended");
+      assert.equal(this.#at, null, "a reply begins before the previous reply has ended");
       assert.deepEqual([message.status, message.content], ["streaming", ""]);
       [this.#at, this.#bytes, this.#text] = [messageId, 0, ""];
       return;
     }
     assert.equal(messageId, this.#at, `${type} of another reply`);
     if (type === "delta") {
-      assert.equal(event.offset, this.#bytes, "deltas adjoin, and none comes twice");
+      assert.equal(event.offset, this.#bytes, "a delta is missing or repeated");
       this.#bytes += Buffer.byteLength(event.delta);
       this.#text += event.delta;
       assert.equal(event.end, this.#bytes);
       return;
     }
     assert.equal(type, "end");
-    assert.equal(message.content, this.#text, "what was shown is what is kept");
+    assert.equal(message.content, this.#text, "the deltas differ from the stored text");
     this.replies.push({ text: this.#text, status: event.status });
     this.#at = null;
   }
@@ -62,13 +63,13 @@ class Shown {
   }
 }
 
-/** Sends texts, one after the other, while another client watches; what the model holds is cancelled once it is shown. */
+/** Sends texts, one after another, while a second client watches. Cancels each held reply after the whole text has arrived. */
 async function converse({ session, sender, watcher, texts }, { url, key }) {
   const sending = clientOver(sender, url, key);
   const watching = clientOver(watcher, url, key);
   const { stream } = await sending.session(session);
-  const answered = new Shown();
-  const seen = new Shown();
+  const answered = new Collector();
+  const seen = new Collector();
   const watched = (async () => {
     for await (const event of watching.watch(session, { after: stream.cursor })) {
       seen.take(event);
@@ -95,29 +96,30 @@ async function cancel(client, { sessionId, messageId }, text) {
   assert.deepEqual([message.messageId, message.status, message.content], [messageId, "cancelled", text]);
 }
 
-/** Has the next bytes that go one way be lost, with their connection: a request's, or its answer's. */
-async function lose(what) {
-  process.stdout.write(what + "\n");
-  assert.equal(await read(), what);
+/** Makes the proxy lose the next bytes in a direction, "request" or "response", and cut their connection. */
+async function lose(direction) {
+  process.stdout.write(direction + "\n");
+  assert.equal(await read(), direction);
 }
 
-/** Sends messages and cancels their replies, each time with a cut that takes the request with it, or the answer. */
-async function loseRequests({ session, wire, losses }, { url, key }) {
-  const client = clientOver(wire, url, key);
-  const seen = new Shown();
+/** Sends messages and cancels the replies. For each message, the proxy loses either the send and the cancel, or the responses to both. */
+async function loseRequests({ session, proxy, losses }, { url, key }) {
+  const client = clientOver(proxy, url, key);
+  const seen = new Collector();
   (async () => {
-    for await (const event of client.watch(session)) seen.take(event); // as long as it watches, send begins with the message itself
+    // Because of this subscription, the first frame of client.send is the message.
+    for await (const event of client.watch(session)) seen.take(event);
   })().catch((error) => {
-    if (error.code !== "closed") throw error; // which ends the process
+    if (error.code !== "closed") throw error; // the unhandled rejection ends the process
   });
-  for (const what of ["nothing", ...losses]) {
-    const shown = new Shown();
-    const text = `${HOLD}日本 🙂 ${what} `;
-    await lose(what);
+  for (const direction of ["neither", ...losses]) {
+    const shown = new Collector();
+    const text = `${HOLD}日本 🙂 ${direction} `;
+    await lose(direction);
     for await (const event of client.send(session, text)) {
       shown.take(event);
       if (event.type !== "delta" || shown.text !== text) continue;
-      await lose(what);
+      await lose(direction);
       await cancel(client, event, text);
     }
     assert.deepEqual(shown.replies, [{ text, status: "cancelled" }]);
@@ -126,6 +128,6 @@ async function loseRequests({ session, wire, losses }, { url, key }) {
   client.close();
 }
 
-const { conversations, losing, ...server } = await read();
-await Promise.all([...conversations.map((c) => converse(c, server)), loseRequests(losing, server)]);
+const { conversations, lossTask, ...server } = await read();
+await Promise.all([...conversations.map((c) => converse(c, server)), loseRequests(lossTask, server)]);
 process.exit(0); // fetch keeps connections open for a while

@@ -13,18 +13,18 @@ import (
 	"parley/conversation/usage"
 )
 
-// limits has the rate limits of all owners. The one-minute windows are in memory only, because storing them would need a commit
-// for each request. A restart resets them. The daily count of an account's test keys is in the file and survives a restart.
-// limits also has the requests of the last second that are not yet counted in the file's usage. Its methods may be called from
-// any goroutine.
+// limits holds the counters of the rate limits of all owners. The one-minute windows are in memory only, because storing them
+// would need a commit for each request. A restart resets these windows. The daily count of an account's test keys is in the file
+// and survives a restart. limits also holds the requests of the last second that the file's usage does not include yet. Its
+// methods may be called from any goroutine.
 type limits struct {
 	mu       sync.Mutex
 	counters map[conversation.Owner]*limit.Counters // guarded by mu
 	reserved map[string]limit.Reservation           // guarded by mu; reservations of live turns, by reply id
-	swept    limit.Second                           // guarded by mu; when idle counters were last removed
+	swept    limit.Second                           // guarded by mu; time at which idle counters were last removed
 	requests map[hourAt]int64                       // guarded by mu; admitted requests that are not yet counted in the file
 	tick     *time.Timer                            // guarded by mu; calls due; nil if requests is empty
-	due      func()                                 // constant; makes the committer count requests
+	due      func()                                 // constant; makes the committer add requests to the file's usage
 }
 
 // idleEvery is the interval, in seconds, at which idle counters are removed from memory.
@@ -37,7 +37,8 @@ func newLimits(due func()) limits {
 	}
 }
 
-// of returns the owner's counters. The caller must hold mu.
+// of returns the owner's counters, and creates missing counters. Every idleEvery seconds, it removes the idle counters of all
+// owners. The caller must hold mu.
 func (l *limits) of(o conversation.Owner, now limit.Second) *limit.Counters {
 	if now >= l.swept+idleEvery {
 		l.swept = now
@@ -55,8 +56,8 @@ func (l *limits) of(o conversation.Owner, now limit.Second) *limit.Counters {
 	return c
 }
 
-// admit counts a request, or refuses it with an *auth.LimitError. day is the stored count for the account of a test key. admit
-// returns the new count.
+// admit counts a request, or refuses it with an *auth.LimitError. For a test key, day is the stored daily count of the key's
+// account, and admit returns the new count. For a live key, day is zero.
 func (l *limits) admit(a *auth.Admission, day limit.Day) (limit.Day, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,13 +95,13 @@ func (l *limits) release(o conversation.Owner, r limit.Reservation) {
 }
 
 // hold keeps the reservation of a turn that has begun, until settle.
-func (l *limits) hold(messageID string, r limit.Reservation) {
+func (l *limits) hold(replyID string, r limit.Reservation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.reserved[messageID] = r
+	l.reserved[replyID] = r
 }
 
-// settle replaces the reservation of a turn by the tokens that it used. Only the first call for a turn has an effect.
+// settle replaces the reservation of a turn by the tokens that the turn used. Only the first call for a turn has an effect.
 func (l *limits) settle(key conversation.TurnKey, used int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,8 +135,8 @@ func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
 	return err
 }
 
-// admitTest admits a request of a test key in a separate transaction. So the request is counted for the day before it has any
-// effect, and even if it fails later.
+// admitTest admits a request of a test key in a separate transaction. So the request counts for the day before it has any effect,
+// even if it fails later.
 func (s *Store) admitTest(ctx context.Context, a *auth.Admission) error {
 	return s.run(ctx, func(w *writing) error {
 		if err := w.alive(a); err != nil {
@@ -156,7 +157,7 @@ func (s *Store) admitTest(ctx context.Context, a *auth.Admission) error {
 	})
 }
 
-// admit admits the request of a live key, unless that was done before.
+// admit admits a request of a live key, unless the request was admitted or refused before.
 func (r *reading) admit(s *Store, a *auth.Admission) error {
 	if !a.Pending() {
 		return nil
@@ -182,7 +183,7 @@ func (r *reading) alive(a *auth.Admission) error {
 	return nil
 }
 
-// day returns the stored count of requests with the account's test keys.
+// day returns the stored daily count of requests with the account's test keys.
 func (r *reading) day(account []byte) (limit.Day, error) {
 	value := r.bucket(daysBucket).Get(account)
 	switch len(value) {

@@ -8,7 +8,7 @@ import (
 	"parley/auth/limit"
 )
 
-func TestAdmit_TestKeyDay_SurvivesRestart(t *testing.T) {
+func TestAdmit_TestKeyDailyCount_SurvivesRestart(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	owner := auth.Owner{Account: "a", Mode: auth.Test}

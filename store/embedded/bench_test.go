@@ -38,8 +38,8 @@ func benchSession(b *testing.B, s *Store) conversation.Session {
 	return made.Session
 }
 
-// BenchmarkTurn measures BeginTurn and EndTurn: two commits, each shared with the operations that wait. Without syncing, it shows
-// the cost without the disk.
+// BenchmarkTurn measures BeginTurn and EndTurn. Each call needs a commit, which all waiting operations share. The runs with
+// synced=false show the cost without the disk.
 func BenchmarkTurn(b *testing.B) {
 	for _, sessions := range []int{1, 64} {
 		for _, noSync := range []bool{false, true} {
@@ -86,7 +86,7 @@ func benchmarkTurns(b *testing.B, sessions int, noSync bool) {
 	b.ReportMetric(2*float64(b.N)/b.Elapsed().Seconds(), "writes/s")
 }
 
-// BenchmarkUsage measures a usage report of an owner with 50,000 sessions, the limit of the highest tier.
+// BenchmarkUsage measures a usage report of an owner with about 50,000 sessions, the limit of the tier enterprise.
 func BenchmarkUsage(b *testing.B) {
 	const sessions = 50_000
 	s := openBench(b, Options{noSync: true})
@@ -108,8 +108,8 @@ func BenchmarkUsage(b *testing.B) {
 	}
 }
 
-// BenchmarkJournal measures ticks of the journal with 1,000 live replies, each of which adds ten bytes of text (2.5 tokens). One
-// op is one segment.
+// BenchmarkJournal measures ticks of the journal. In each tick, 1,000 live replies add ten bytes (2.5 tokens) each. One op is one
+// segment.
 func BenchmarkJournal(b *testing.B) {
 	const replies = 1000
 	s := openBench(b, Options{noSync: true})

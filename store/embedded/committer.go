@@ -17,16 +17,17 @@ import (
 )
 
 const (
-	// maxBatch is the maximum number of operations in one transaction, so that the first does not wait for thousands of others.
+	// maxBatch is the maximum number of operations in one transaction. It keeps the first operation from waiting for thousands of
+	// later ones.
 	maxBatch = 1024
-	// maxScratch is the maximum size, in bytes, of the memory for values that is reused by the next transaction.
+	// maxScratch is the size, in bytes, of the largest buffer for values that the next transaction reuses.
 	maxScratch = 1 << 20
 )
 
 // operation is a write that waits for the committer.
 type operation struct {
 	run   func(*writing) error
-	taken atomic.Bool // set by the committer before it runs the operation, or by the caller to withdraw it; the first one wins
+	taken atomic.Bool // set once: by the committer before it runs the operation, or by a caller that withdraws it
 	err   error       // set before done is closed
 	done  chan struct{}
 }
@@ -69,10 +70,11 @@ func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
 }
 
 // run passes an operation to the committer and returns when the operation is durable or has failed. If ctx ends before the
-// committer has taken the operation, the operation does not run. After that, run waits for the result even if ctx ends.
+// committer has taken the operation, the operation does not run. Once the committer has taken the operation, run waits for the
+// result even if ctx ends.
 //
 // The committer may run an operation more than once; each run begins with the same stored state. An operation should check before
-// it writes: if it fails after a write, the committer rolls back the transaction and runs the rest of the batch again.
+// it writes. If it fails after a write, the committer rolls back the transaction and runs the rest of the batch again.
 func (s *Store) run(ctx context.Context, run func(*writing) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -130,8 +132,8 @@ func (s *Store) commit() {
 	}
 }
 
-// runBatch runs operations in one transaction. If one of them fails after a write, runBatch runs the others again without it. At
-// the end, it releases all callers.
+// runBatch runs operations in one transaction. If an operation panics or fails after a write, runBatch leaves it out and runs the
+// other operations again. At the end, it releases all callers.
 func (s *Store) runBatch(taken []*operation) {
 	batch := make([]*operation, 0, len(taken))
 	for _, op := range taken {
@@ -144,7 +146,7 @@ func (s *Store) runBatch(taken []*operation) {
 		if spoiler < 0 {
 			break
 		}
-		close(batch[spoiler].done) // its caller gets the error; the others run again
+		close(batch[spoiler].done) // the caller of this operation gets its error; the other operations run again
 		batch = slices.Delete(batch, spoiler, spoiler+1)
 	}
 	for _, op := range batch {
@@ -155,8 +157,8 @@ func (s *Store) runBatch(taken []*operation) {
 // errNothingWritten rolls back a transaction that wrote nothing, to save the sync.
 var errNothingWritten = errors.New("nothing was written")
 
-// attempt runs operations in one transaction and sets their errors. If one of them fails after a write, attempt rolls back the
-// transaction and returns the index of that operation. Otherwise it returns -1.
+// attempt runs operations in one transaction and sets their errors. If an operation panics or fails after a write, attempt rolls
+// back the transaction and returns the index of that operation. Otherwise it returns -1.
 func (s *Store) attempt(batch []*operation) (spoiler int) {
 	spoiler = -1
 	if err := s.brokenBy(); err != nil {
@@ -202,7 +204,8 @@ func (s *Store) attempt(batch []*operation) (spoiler int) {
 	return spoiler
 }
 
-// write runs a bbolt write transaction. It returns a panic of bbolt as an error and then stops all further writes.
+// write runs a bbolt write transaction. If bbolt panics, write returns the panic as an error, and the store refuses all later
+// writes.
 func (s *Store) write(run func(*bbolt.Tx) error) (err error) {
 	s.writer.Lock()
 	defer s.writer.Unlock()
@@ -227,10 +230,10 @@ func (w *writing) try(op *operation) (panicked bool) {
 	return false
 }
 
-// fail decides whether the store can continue after transaction id has failed to commit. Usually it can, because the file still
-// has the state before the transaction. But if the last step has failed, the sync of the meta page, this process sees the new
-// state, and it is unknown which state a crash would leave. Then the store refuses all writes and sweeps until the file is opened
-// again.
+// fail decides whether the store can continue after transaction id has failed to commit. Usually the store can continue, because
+// the file still has the state before the transaction. The exception is a failed sync of the meta page, the last step of a
+// commit. Then this process sees the new state, and a crash may leave either state. In this case the store refuses all writes and
+// sweeps until the file is opened again.
 func (s *Store) fail(id int, err error) {
 	visible := true
 	s.readers.RLock()
@@ -257,24 +260,25 @@ func (s *Store) brokenBy() error {
 	return nil
 }
 
-// writing is the write transaction that operations use. The committer owns it. Its changes to queues, grants and the journal,
-// which are in memory, are applied when the transaction is durable. Until then, only the operations of its batch see them.
+// writing is the write transaction that operations use. The committer owns it. An operation also changes queues, grants and the
+// live replies of the journal, which are in memory. The committer applies these changes when the transaction is durable. Until
+// then, only operations of the same batch see them.
 type writing struct {
 	reading
 	store *Store
 
 	wrote      bool                   // whether the running operation has written
 	queues     map[ref]queue          // new values of the queues that change
-	grants     []chan struct{}        // channels to close
+	grants     []chan struct{}        // channels of waiters; apply closes them to wake the waiters
 	began      []conversation.TurnKey // turns that become live
 	ended      []string               // ids of replies that are no longer live
 	remove     bool                   // whether data was removed, so that a sweep is needed
-	usageSwept usage.Hour             // new value of the store's field
+	usageSwept usage.Hour             // new value of Store.usageSwept
 
 	tally tally // the counts of usage
-	// requests has the requests that were taken from limits. They stay here until a commit has counted them.
+	// requests has the requests that were taken from limits. The requests stay here until a commit has counted them.
 	requests map[hourAt]int64
-	arena    []byte // the values of the transaction; bbolt refers to them until the commit
+	arena    []byte // the values of the transaction, which bbolt does not copy before the commit
 }
 
 func (w *writing) begin() {
@@ -292,7 +296,7 @@ func (w *writing) begin() {
 	}
 }
 
-// apply applies the changes in memory of a transaction that is durable.
+// apply makes the transaction's changes to memory. The transaction must be durable, or must have written nothing.
 func (w *writing) apply() {
 	for at, q := range w.queues {
 		if q.empty() {

@@ -68,11 +68,11 @@ func TestCommitter_NothingWritten_NoCommit(t *testing.T) {
 	_, _, err = s.RemoveExpired(t.Context())
 	must(t, err)
 	if n := transaction(t, s) - before; n != 0 {
-		t.Errorf("%d commits", n)
+		t.Errorf("%d commits, want 0", n)
 	}
 }
 
-func TestCommitter_WithdrawnOperation_DoesNotRun(t *testing.T) {
+func TestCommitter_ContextEndsBeforeRun_NothingWritten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
@@ -94,7 +94,7 @@ func TestCommitter_WithdrawnOperation_DoesNotRun(t *testing.T) {
 	})
 }
 
-func TestCommitter_TakenOperation_IsAwaited(t *testing.T) {
+func TestCommitter_ContextEndsWhileRunning_WriteSucceeds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
@@ -120,7 +120,7 @@ func TestCommitter_TakenOperation_IsAwaited(t *testing.T) {
 	})
 }
 
-func TestClose_AwaitsSubmittedWrites(t *testing.T) {
+func TestClose_SubmittedWrites_AreCommitted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		path := newPath(t)
@@ -143,7 +143,7 @@ func TestClose_AwaitsSubmittedWrites(t *testing.T) {
 	})
 }
 
-// In a batch of four operations, one panics and one fails, both after they have written.
+// In a batch of four operations, the second panics and the third fails. Both operations have written before.
 func TestCommitter_FailingOperation_OthersSucceed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestCommitter_FailingOperation_OthersSucceed(t *testing.T) {
 		}
 		<-waiting.Queued.Granted
 		if got := beginTurnWith(t, s, session.ID, "no").Queued; got == nil {
-			t.Error("the session is not kept for the waiter")
+			t.Error("the session is not reserved for the granted waiter")
 		}
 		verify(t, s)
 	})
@@ -223,7 +223,7 @@ func TestCommitter_FailedCommit_ChangesNothing(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		fails("a second in the queue", func(ctx context.Context) error {
+		fails("BeginTurn of a second waiter", func(ctx context.Context) error {
 			turn := newTurn(busy.ID, "second")
 			turn.Waiter = "second"
 			got, err := s.BeginTurn(ctx, somebody, turn)
@@ -239,7 +239,7 @@ func TestCommitter_FailedCommit_ChangesNothing(t *testing.T) {
 			}
 			return err
 		})
-		fails("BeginTurn", func(ctx context.Context) error {
+		fails("BeginTurn of a large message", func(ctx context.Context) error {
 			_, err := s.BeginTurn(ctx, somebody, newTurn(free.ID, strings.Repeat("too large for the disk ", 100_000)))
 			return err
 		})
@@ -255,7 +255,7 @@ func TestCommitter_FailedCommit_ChangesNothing(t *testing.T) {
 		}
 		select {
 		case <-first.Queued.Granted:
-			t.Error("the queue was granted")
+			t.Error("the session was granted to the first waiter")
 		default:
 		}
 		verify(t, s)
@@ -271,21 +271,21 @@ func TestCommitter_FailedCommit_ChangesNothing(t *testing.T) {
 		must(t, err)
 		<-first.Queued.Granted
 		if beginTurnWith(t, s, busy.ID, "second").Queued == nil {
-			t.Error("the waiter whose call failed is the first in the queue")
+			t.Error("the session is reserved for the waiter of the failed call")
 		}
 		if beginTurnWith(t, s, busy.ID, "first").Queued != nil {
-			t.Error("the session is not kept for the first")
+			t.Error("the session is not reserved for the first waiter")
 		}
 		verify(t, s)
 	})
 }
 
-func TestCommitter_FailedMetaSync_StopsWriting(t *testing.T) {
+func TestCommitter_FailedMetaSync_LaterWritesRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))
 	session := newSession(t, s)
 	s.fail(transaction(t, s)+1, errors.New("a page could not be written"))
-	must(t, s.Ping(t.Context())) // that commit is not in force: the store can go on
+	must(t, s.Ping(t.Context())) // the failed commit is not visible, so the store still accepts writes
 	s.fail(transaction(t, s), errors.New("the sync failed"))
 	_, err := s.BeginTurn(t.Context(), somebody, newTurn(session.ID, "hello"))
 	for what, err := range map[string]error{"BeginTurn": err, "Ping": s.Ping(t.Context())} {
@@ -297,13 +297,13 @@ func TestCommitter_FailedMetaSync_StopsWriting(t *testing.T) {
 	must(t, err)
 }
 
-func TestEndTurn_Streaming_IsRefused(t *testing.T) {
+func TestEndTurn_ReplyStillStreaming_Refused(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))
 	begun := beginTurn(t, s, newSession(t, s).ID, "hello")
 	for _, state := range []stream.State{"", stream.Streaming} {
 		if _, err := s.EndTurn(t.Context(), begun.Key, conversation.Message{Status: state}, conversation.Timing{}); err == nil {
-			t.Errorf("a turn ended as %q", state)
+			t.Errorf("EndTurn accepted a reply with the status %q", state)
 		}
 	}
 	verify(t, s)

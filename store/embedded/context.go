@@ -36,8 +36,8 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 	return found, nil
 }
 
-// context returns the session, the summary, the history and the index from which the prompt of a turn is planned. tokens is the
-// size of the turn's message.
+// context returns the data from which the prompt of a turn is planned: the session, the summary, the history and the index.
+// tokens is the size of the turn's message.
 func (r *reading) context(at ref, session *conversation.Session, tokens int) (c conversation.Context, err error) {
 	config := session.Context
 	budget := window.Budget(config.MaxTokens)
@@ -55,7 +55,8 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 	return c, err
 }
 
-// history returns the newest messages that fit into the budget, in tokens, and the first message that does not. Oldest first.
+// history returns messages, oldest first: the newest ones that fit into the budget (in tokens), and the next older message, which
+// does not fit.
 func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
 	var newest []conversation.Message
 	messages := r.span(messagesBucket, at.key())
@@ -130,13 +131,13 @@ func (w *writing) setVectors(at ref, vectors []conversation.ExchangeVector) erro
 	return nil
 }
 
-// summary returns a session's summary; the zero value if it has none.
+// summary returns the summary of a session. If the session has no summary, it returns the zero value.
 func (r *reading) summary(at ref) (conversation.Summary, error) {
 	return readSummary(r.bucket(summariesBucket).Get(at.key()))
 }
 
-// SaveSummary implements conversation.Store. It causes no sweep for the bytes of the old summary: until the messages are removed,
-// the summary reveals no more than they do.
+// SaveSummary implements conversation.Store. It causes no sweep for the bytes of the old summary, because the old summary reveals
+// no more than the messages, which are still stored.
 func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
 	_, err := update(ctx, s, func(w *writing) (struct{}, error) {
 		return struct{}{}, w.saveSummary(ref{owner, sessionID}, after, &summary, &usage)

@@ -16,7 +16,7 @@ import (
 	"parley/stream"
 )
 
-// crashEnv, if set, makes this test binary write the store at that path until it is killed (crashChild).
+// crashEnv is an environment variable with the path of a store. If it is set, this test binary runs crashChild on that store.
 const crashEnv = "PARLEY_STORE_CRASH_CHILD"
 
 // textOf returns a text that depends on id. A reply has the text of its id; user messages have the text of their session's id.
@@ -48,7 +48,7 @@ func crashChild(path string) int {
 	return 1
 }
 
-// crashSession creates a session, runs four turns in it, and deletes it with a probability of one third.
+// crashSession creates a session and runs four turns in the session. Then it deletes the session with a probability of one third.
 func crashSession(ctx context.Context, s *Store, report func(...any)) error {
 	made, err := s.CreateSession(ctx, somebody, conversation.NewSession{
 		UserID: "user_0123456789abcdef", Context: conversation.DefaultContextConfig,
@@ -90,7 +90,7 @@ func crashSession(ctx context.Context, s *Store, report func(...any)) error {
 	return nil
 }
 
-// acknowledged has the operations on a session that the children reported.
+// acknowledged records the operations on one session that the children have reported.
 type acknowledged struct {
 	messages   []string                      // ids of user messages
 	replies    map[string]*acknowledgedReply // by id
@@ -103,7 +103,7 @@ type acknowledgedReply struct {
 	ended      bool
 }
 
-// recordLine adds a line that a child has printed to reported.
+// recordLine parses a line that a child has printed, and records the operation in reported.
 func recordLine(t *testing.T, reported map[string]*acknowledged, line string) {
 	t.Helper()
 	words := strings.Fields(line)
@@ -131,7 +131,8 @@ func recordLine(t *testing.T, reported map[string]*acknowledged, line string) {
 	}
 }
 
-// crash runs a child and kills it after it has printed that many lines. It adds all complete lines of the child to reported.
+// crash runs a child. When the child has printed line number after, counted from 0, crash kills the child. It records the
+// operations in all complete lines in reported.
 func crash(t *testing.T, path string, after int, reported map[string]*acknowledged) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0])
@@ -156,7 +157,7 @@ func crash(t *testing.T, path string, after int, reported map[string]*acknowledg
 	}
 }
 
-func TestCrash_KeepsAcknowledgedWrites(t *testing.T) {
+func TestKill_AcknowledgedWrites_AreKept(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	reported := make(map[string]*acknowledged)

@@ -128,7 +128,7 @@ func TestOpen_InUse_FailsAfterLockWait(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 		if waited := time.Since(start); waited > 1500*time.Millisecond {
-			t.Errorf("waited %v", waited)
+			t.Errorf("Open waited %v, want at most 1.5 s", waited)
 		}
 	})
 	journalText(t, s, begun.Key, 9, " and more")
@@ -167,7 +167,7 @@ func TestClose_LaterCallsFail(t *testing.T) {
 	}
 }
 
-func TestOpen_Again_KeepsHistory(t *testing.T) {
+func TestOpen_AfterClose_HistoryUnchanged(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
@@ -187,15 +187,15 @@ func TestOpen_Again_KeepsHistory(t *testing.T) {
 		t.Errorf("the history (-before +after):\n%s", diff)
 	}
 	verify(t, s)
-	// New ids are greater than those of the last process.
+	// New ids are greater than the ids of the last process.
 	third, err := s.EndTurn(t.Context(), second.Key, completed("now"), conversation.Timing{})
 	must(t, err)
 	if next := beginTurn(t, s, session.ID, "later"); next.Message.ID <= third.ID || next.Key.Fence != 3 {
-		t.Errorf("the next turn is %+v", next.Key)
+		t.Errorf("the next turn has the key %+v, want a greater id than %s and the fence 3", next.Key, third.ID)
 	}
 }
 
-func TestEndOrphans_EndsEachOnce_WithText(t *testing.T) {
+func TestEndOrphans_AfterRestart_EachEndsOnceWithText(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
@@ -248,14 +248,14 @@ func TestEndOrphans_EndsEachOnce_WithText(t *testing.T) {
 	verify(t, s)
 }
 
-// The first read returns a streaming reply that is no longer in the journal.
-func TestMessage_ReplyEndsMeanwhile_ReadAgain(t *testing.T) {
+// The first read of the database returns a streaming reply, but the journal no longer has that reply.
+func TestWithText_ReplyEndsBetweenReads_ReadsAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))
 	reads := 0
 	must(t, s.withText(func() (*conversation.Message, error) {
 		if reads++; reads > 1 {
-			return nil, nil // it has ended
+			return nil, nil // the reply has ended
 		}
 		return &conversation.Message{ID: "msg_0000000000000000"}, nil
 	}))
@@ -264,12 +264,12 @@ func TestMessage_ReplyEndsMeanwhile_ReadAgain(t *testing.T) {
 	}
 }
 
-func TestBeginTurn_ClockWentBack_IDsStillGrow(t *testing.T) {
+func TestBeginTurn_ClockWentBack_IDsStillIncrease(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))
 	session := newSession(t, s)
 	ahead := session.CreatedAt.Add(time.Hour)
-	must(t, s.submit(t.Context(), func(w *writing) error { // as if the clock had been an hour ahead before
+	must(t, s.submit(t.Context(), func(w *writing) error { // as if the clock had been an hour ahead at the last activity
 		at := ref{somebody, session.ID}
 		stored, err := w.session(at)
 		stored.LastActivity, stored.Head = ahead, conversation.NewID(conversation.MessagePrefix, ahead, "")
@@ -282,8 +282,8 @@ func TestBeginTurn_ClockWentBack_IDsStillGrow(t *testing.T) {
 	}
 }
 
-// The test counts allocations, because their number depends on the number of messages that are read. It is not parallel:
-// AllocsPerRun forbids that.
+// The test counts allocations. Their number grows with the number of messages that the store reads. It is not parallel, because
+// AllocsPerRun forbids parallel tests.
 func TestTurn_LongHistory_CostsNoMore(t *testing.T) {
 	s := open(t, newPath(t))
 	cost := func(messages int) (read, turn float64) {

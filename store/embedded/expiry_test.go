@@ -26,7 +26,7 @@ func TestRemoveExpired_AfterADay_RemovesSession(t *testing.T) {
 		time.Sleep(23*time.Hour - time.Millisecond)
 		removed, next, err := s.RemoveExpired(t.Context())
 		if len(removed) != 0 || next != first.ExpiresAt || err != nil {
-			t.Errorf("a millisecond before: %v, %v, %v", removed, next, err)
+			t.Errorf("RemoveExpired, a millisecond before the expiry: %v, %v, %v", removed, next, err)
 		}
 		current, err := s.Session(t.Context(), somebody, first.ID)
 		must(t, err)
@@ -39,13 +39,13 @@ func TestRemoveExpired_AfterADay_RemovesSession(t *testing.T) {
 		}
 		select {
 		case <-waiting.Queued.Granted:
-			t.Error("the queue was granted before the session was removed")
+			t.Error("the waiter was woken before the session was removed")
 		default:
 		}
 		removed, next, err = s.RemoveExpired(t.Context())
 		must(t, err)
 		if diff := cmp.Diff([]conversation.OwnedSession{{Owner: somebody, Session: current}}, removed); diff != "" || next != second.ExpiresAt {
-			t.Errorf("removed, with the next at %v (-want +got):\n%s", next, diff)
+			t.Errorf("the removed sessions; the next one expires at %v (-want +got):\n%s", next, diff)
 		}
 		<-waiting.Queued.Granted
 		wantExpired(t, s, begun)
@@ -53,7 +53,7 @@ func TestRemoveExpired_AfterADay_RemovesSession(t *testing.T) {
 		journalText(t, s, live.Key, 0, "still here")
 		time.Sleep(48 * time.Hour)
 		if removed, next, err = s.RemoveExpired(t.Context()); len(removed) != 1 || next != 0 || err != nil {
-			t.Errorf("after 48 more hours: %v, %v, %v", removed, next, err)
+			t.Errorf("RemoveExpired, after 48 more hours: %v, %v, %v", removed, next, err)
 		}
 		verify(t, s)
 	})
@@ -89,7 +89,7 @@ func TestRemoveExpired_SeveralBatches_RemovesAll(t *testing.T) {
 		time.Sleep(25 * time.Hour)
 		removed, next, err := s.RemoveExpired(t.Context())
 		if len(removed) != 3*expiredAtOnce+1 || next != 0 || err != nil {
-			t.Errorf("%d removed, next at %v, error %v", len(removed), next, err)
+			t.Errorf("%d sessions removed, want %d; the next expires at %v; error %v", len(removed), 3*expiredAtOnce+1, next, err)
 		}
 		verify(t, s)
 	})

@@ -16,8 +16,8 @@ func forgetKey(expires conversation.Time, o conversation.Owner, key string) []by
 	return append(appendOwner(index, o), key...)
 }
 
-// recall returns the stored result of an earlier request with the same idempotency key and digest; found is false if there is
-// none. It returns ErrIdempotencyConflict if a different request has used the key.
+// recall returns the stored result of an earlier request with the same idempotency key and digest; found is false if no such
+// request is stored. It returns ErrIdempotencyConflict if a different request has used the key.
 func (r *reading) recall(o conversation.Owner, i *conversation.Idempotency) (earlier record.Request, found bool, err error) {
 	if i == nil {
 		return earlier, false, nil
@@ -55,7 +55,7 @@ func (w *writing) remember(at ref, i *conversation.Idempotency, turn conversatio
 	return w.put(forgetBucket, forgetKey(request.Expires, at.owner, i.Key), nil)
 }
 
-// forget removes the entries of an idempotency key, if any.
+// forget removes the entries of an idempotency key. If the key has no entries, forget does nothing.
 func (w *writing) forget(o conversation.Owner, key string) error {
 	value := w.bucket(idempotencyBucket).Get(idempotencyKey(o, key))
 	if value == nil {
@@ -90,8 +90,8 @@ func (w *writing) forgetSession(at ref) error {
 	return nil
 }
 
-// forgetExpired removes up to expiredAtOnce expired requests. It returns the time at which the next one expires; 0 if there is
-// none.
+// forgetExpired removes up to expiredAtOnce expired requests. It returns the expiry time of the first request that is left, or 0
+// if none is left.
 func (w *writing) forgetExpired() (next conversation.Time, err error) {
 	type name struct {
 		owner conversation.Owner

@@ -16,12 +16,12 @@ import (
 )
 
 // journalLimit is the size, in bytes, above which the journal is rewritten without ended replies. If the live text takes more
-// than half of it, the limit is twice the live text, so that each rewrite can free space. Rewriting 8 MB, or replaying it when
-// the store is opened, takes well under a second.
+// than half of this size, the limit is twice the live text, so that each rewrite can free space. Rewriting 8 MB, or reading 8 MB
+// when the store is opened, takes well under a second.
 const journalLimit = 8 << 20
 
-// journal has the text of live replies, in memory and in an append-only file beside the database. The file survives the process.
-// It is not synced at each write, so live replies may lose text in a power failure.
+// journal holds the text of live replies, in memory and in an append-only file beside the database. The file survives the
+// process. A write does not sync the file, so live replies may lose text in a power failure.
 //
 // The file is a sequence of entries, one for each call of write:
 //
@@ -50,7 +50,7 @@ type journal struct {
 type liveText struct {
 	key    conversation.TurnKey
 	text   []byte
-	stored int // number of bytes of text in the file; less than len(text) only while write runs
+	stored int // number of bytes of text that the file contains; less than len(text) only while write runs
 }
 
 const entryHeader = 8 // bytes
@@ -107,8 +107,8 @@ func (j *journal) replay(entries []byte) {
 	}
 }
 
-// newText returns the part of a segment after the first have bytes of the reply. It returns nil if there is none, or if the
-// segment begins after a gap.
+// newText returns the bytes of a segment that the journal lacks. have is the number of bytes of the reply that the journal has
+// already. newText returns nil if the segment adds no bytes, or if it begins after a gap.
 func newText(have, offset int, text []byte) []byte {
 	if offset < 0 || offset > have || offset+len(text) <= have {
 		return nil
@@ -124,7 +124,8 @@ func appendSegment(entry []byte, id string, offset int, text []byte) []byte {
 	return append(entry, text...)
 }
 
-// cutSegment decodes a segment from appendSegment. rest is the remainder of the entry. entry must not be empty.
+// cutSegment decodes the first segment of an entry (see appendSegment). rest is the remainder of the entry. entry must not be
+// empty.
 func cutSegment(entry []byte) (id []byte, offset int, text, rest []byte, ok bool) {
 	n := int(entry[0])
 	if entry = entry[1:]; len(entry) < n {
@@ -139,7 +140,7 @@ func cutSegment(entry []byte) (id []byte, offset int, text, rest []byte, ok bool
 	return id, int(at), text, rest, ok
 }
 
-// seal sets the header of an entry.
+// seal sets the header of an entry: its length and its checksum.
 func (j *journal) seal(entry []byte) {
 	binary.BigEndian.PutUint32(entry, uint32(len(entry)-entryHeader))
 	binary.BigEndian.PutUint32(entry[4:], crc32.Checksum(entry[entryHeader:], j.table))
@@ -152,7 +153,7 @@ func (j *journal) begin(key conversation.TurnKey) {
 	j.live[key.ReplyID] = &liveText{key: key}
 }
 
-// end removes a reply. If no other reply is live, it empties the file.
+// end removes a reply. If no other reply is live, end empties the file.
 func (j *journal) end(id string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -178,8 +179,8 @@ func (j *journal) text(id string) (text string, live bool) {
 	return string(validPrefix(r.text)), true
 }
 
-// write appends segments to their live replies and writes them to the file as one entry. If the write fails, no reply changes,
-// and the next entry overwrites the incomplete one.
+// write appends segments to their live replies, and writes the segments to the file as one entry. If the write fails, no reply
+// changes, and the next entry overwrites the incomplete entry.
 func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -188,7 +189,7 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 		segment := &batch[i]
 		r := j.live[segment.Key.ReplyID]
 		if r == nil || r.key != segment.Key {
-			continue // the reply has ended
+			continue // the reply has ended, or the key belongs to another turn
 		}
 		have := len(r.text)
 		fresh := newText(have, segment.Offset, segment.Text)
@@ -211,7 +212,7 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 		for _, r := range touched {
 			r.text = r.text[:r.stored]
 		}
-		_ = j.file.Truncate(j.size) // if this fails, the next entry overwrites the incomplete one
+		_ = j.file.Truncate(j.size) // if this fails, the next entry overwrites the incomplete entry
 		return unavailable(fmt.Errorf("writing the journal: %w", err))
 	}
 	for _, r := range touched {
@@ -225,7 +226,7 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 	return nil
 }
 
-// clean removes the text of ended replies, if any, and syncs the file.
+// clean removes the text of ended replies from the file, and syncs the file.
 func (j *journal) clean() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -261,7 +262,7 @@ func (j *journal) empty() error {
 
 func (j *journal) rewritePath() string { return j.path + ".new" }
 
-// rewrite replaces the journal's file by a new one that contains the live text. It returns the new file and its size.
+// rewrite writes the live text to a new file, which replaces the journal's file. It returns the new file and its size.
 func (j *journal) rewrite() (_ *os.File, size int64, err error) {
 	file, err := os.OpenFile(j.rewritePath(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -42,7 +42,7 @@ func fileSize(t testing.TB, path string) int64 {
 	return info.Size()
 }
 
-// smallJournal returns the content of a journal with two replies, and their texts by reply id.
+// smallJournal returns the content of a journal with two replies, and the texts of these replies by id.
 func smallJournal(t *testing.T) ([]byte, map[string]string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journal")
@@ -55,8 +55,8 @@ func smallJournal(t *testing.T) ([]byte, map[string]string) {
 	return content, map[string]string{keyOf(1).ReplyID: "zwölf dreißig", keyOf(2).ReplyID: "\U0001F600 and on"}
 }
 
-// reopened opens a journal with this content and checks that each text is a prefix of the wanted one. It returns the total length
-// of the texts. It also checks that the journal can be written and read again.
+// reopened opens a journal with this content. It checks that the text of each reply is a prefix of the text in want. It also
+// checks that the rest of each text can be written and read. It returns the total length of the prefixes.
 func reopened(t *testing.T, content []byte, want map[string]string) int {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journal")
@@ -70,7 +70,7 @@ func reopened(t *testing.T, content []byte, want map[string]string) int {
 		}
 		total += len(text)
 	}
-	// The rest of each text can be written.
+	// It must be possible to write the rest of each text.
 	for i, id := range []string{keyOf(1).ReplyID, keyOf(2).ReplyID} {
 		text, _ := j.text(id)
 		must(t, j.write([]segment{of(keyOf(i+1), len(text), want[id][len(text):])}))
@@ -79,7 +79,7 @@ func reopened(t *testing.T, content []byte, want map[string]string) int {
 	j = newJournal(t, path, keyOf(1), keyOf(2))
 	for id, whole := range want {
 		if text, _ := j.text(id); text != whole {
-			t.Errorf("after more was written the text is %q, want %q", text, whole)
+			t.Errorf("after the rest was written, the text is %q, want %q", text, whole)
 		}
 	}
 	return total
@@ -124,7 +124,7 @@ func TestJournal_SegmentAfterGap_Ignored(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	j := newJournal(t, path, keyOf(1))
 	must(t, j.write([]segment{of(keyOf(1), 0, "one"), of(keyOf(1), 4, "three"), of(keyOf(1), -1, "minus")}))
-	var entry []byte // begins after a gap, as if the entry before it were lost
+	var entry []byte // its segment begins after a gap, as if the previous entry were lost
 	entry = appendSegment(append(entry, make([]byte, entryHeader)...), keyOf(1).ReplyID, 9, []byte("far"))
 	j.seal(entry)
 	_, err := j.file.WriteAt(entry, j.size)
@@ -136,7 +136,7 @@ func TestJournal_SegmentAfterGap_Ignored(t *testing.T) {
 	}
 }
 
-func TestJournal_NoLiveReply_Empty(t *testing.T) {
+func TestJournal_LastLiveReplyEnds_FileEmptied(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
 	j := newJournal(t, path, keyOf(1))
@@ -159,7 +159,7 @@ func TestJournal_NoLiveReply_Empty(t *testing.T) {
 	}
 }
 
-func TestJournal_OverLimit_Rewritten(t *testing.T) {
+func TestJournal_FileOverLimit_RewrittenWithoutEndedText(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
 	j := newJournal(t, path, keyOf(0))
@@ -217,7 +217,7 @@ func TestJournal_FailedWrite_KeepsEarlierText(t *testing.T) {
 	}
 }
 
-// The segments repeat and overlap. In between, the journal is compacted and opened again.
+// The test writes segments that repeat and overlap. Between writes, it compacts the journal or opens it again.
 func TestJournal_RandomSegments_TextComplete(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

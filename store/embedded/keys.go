@@ -143,7 +143,8 @@ func (w *writing) createKey(key auth.Key, tier limit.Tier) (auth.Key, error) {
 	return key, w.replaceKey(&key, nil)
 }
 
-// putTier creates an account, or changes its tier. With "", an existing account keeps its tier, and a new one gets limit.Free.
+// putTier creates an account, or changes its tier. If tier is "", an existing account keeps its tier, and a new account gets
+// limit.Free.
 func (w *writing) putTier(account string, tier limit.Tier) error {
 	before := w.bucket(accountsBucket).Get(accountKey(account))
 	if tier == "" && before != nil {
@@ -189,7 +190,7 @@ func (w *writing) putKey(key *auth.Key) error {
 	return w.put(keysBucket, keyKey(key.Owner, key.ID), value)
 }
 
-// key returns the API key that is stored at a key of keysBucket, or auth.ErrKeyNotFound.
+// key returns the API key that keysBucket contains under the key at. If there is no such entry, it returns auth.ErrKeyNotFound.
 func (r *reading) key(at []byte) (auth.Key, error) {
 	var k auth.Key
 	value := r.bucket(keysBucket).Get(at)

@@ -17,7 +17,7 @@ import (
 	"parley/stream"
 )
 
-// tallied is a store that records the calls that read the history, and how many bytes they return.
+// tallied wraps a store. It records the calls that read the history, and the number of bytes that they return.
 type tallied struct {
 	conversation.Store
 	mu    sync.Mutex
@@ -71,7 +71,7 @@ func (s *tallied) Context(ctx context.Context, o conversation.Owner, session str
 	return c, err
 }
 
-// recorder is a model that records its calls and, for each, the calls to the store before it.
+// recorder is a model. For each of its calls, it records the request and the calls to the store before it.
 type recorder struct {
 	store *tallied
 	mu    sync.Mutex
@@ -97,14 +97,14 @@ func (m *recorder) Generate(_ context.Context, request stream.Request, write fun
 	return stream.Result{FinishReason: "stop"}, nil
 }
 
-// talk returns a text of 46 tokens (184 bytes) that begins with words.
+// talk pads words with spaces to 184 bytes, which are 46 tokens.
 func talk(words string) string { return words + strings.Repeat(" ", 184-len(words)) }
 
 func fourth(text string) int { return (len(text) + 3) / 4 }
 
-// Each session has 100 or 10,000 messages and a summary. The next turn must call the model at once, without another summary. It
-// may read the store once, or twice if the policy chooses among more messages than BeginTurn returned, and no more bytes than the
-// window and the index have.
+// Each session has 100 or 10,000 messages and a summary. The next turn must call the model at once, without another summary.
+// Before that, the turn may read the store once, or twice if the policy chooses among more messages than BeginTurn returned. The
+// turn may read no more bytes than the window and the index contain.
 func TestTurn_LongHistory_FewStoreReads(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -118,11 +118,12 @@ func TestTurn_LongHistory_FewStoreReads(t *testing.T) {
 	} {
 		policy, limits := test.policy, test
 		for _, n := range []int{100, 10_000} {
-			t.Run(fmt.Sprint(policy, " ", n, " embedded ", test.embedder != nil), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, %d messages, embedder: %t", policy, n, test.embedder != nil), func(t *testing.T) {
 				t.Parallel()
 				c := firstCall(t, policy, test.embedder, n)
 				if c.request.Summary || len(c.trips) > limits.trips || c.bytes > limits.bytes {
-					t.Errorf("the first model call (summary: %v) came after the store calls %v, which read %d bytes", c.request.Summary, c.trips, c.bytes)
+					t.Errorf("the first model call (summary: %v) came after the store calls %v, which read %d bytes; want at most %d calls and %d bytes",
+						c.request.Summary, c.trips, c.bytes, limits.trips, limits.bytes)
 				}
 				if m := c.request.Messages[0]; m.Role != "system" || !strings.HasPrefix(m.Content, "Summary") {
 					t.Errorf("the prompt begins with %+v", m)
@@ -185,7 +186,7 @@ func firstCall(t *testing.T, policy conversation.RetentionPolicy, embedder strea
 	return model.calls[0]
 }
 
-// grow adds n messages to an empty session in one transaction. It returns the id of the last one.
+// grow adds n messages to an empty session in one transaction. It returns the id of the last message.
 func grow(t *testing.T, s *Store, session conversation.Session, n int) string {
 	t.Helper()
 	must(t, s.submit(t.Context(), func(w *writing) error {

@@ -8,7 +8,7 @@ import (
 	"parley/stream"
 )
 
-// Messages implements conversation.Store. Its cost depends on the page, not on the history.
+// Messages implements conversation.Store. Its cost depends on the size of the page, not on the size of the history.
 func (s *Store) Messages(ctx context.Context, owner conversation.Owner, sessionID string, query conversation.MessageQuery) (conversation.MessagePage, error) {
 	var page conversation.MessagePage
 	err := s.withText(func() (streaming *conversation.Message, err error) {
@@ -95,8 +95,8 @@ func (s *Store) Message(ctx context.Context, owner conversation.Owner, sessionID
 }
 
 // withText calls read, which reads the database. If read returns a streaming reply, withText sets its content from the journal.
-// If the journal does not have the reply, because it has just ended or begun, withText reads both again, up to three times in
-// all.
+// The journal lacks a reply that has just ended or begun. Then withText reads the database and the journal again, up to three
+// times in all.
 func (s *Store) withText(read func() (streaming *conversation.Message, err error)) error {
 	const tries = 3
 	for try := 1; ; try++ {
@@ -133,7 +133,7 @@ func (s *Store) MessagesByID(ctx context.Context, owner conversation.Owner, sess
 	return found, err
 }
 
-// messagesByID appends to found those messages that exist.
+// messagesByID appends the messages with these ids to found. It skips ids that the session does not have.
 func (r *reading) messagesByID(at ref, ids []string, found []conversation.Message) ([]conversation.Message, error) {
 	if _, err := r.session(at); err != nil {
 		return nil, err

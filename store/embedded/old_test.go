@@ -17,8 +17,9 @@ import (
 	"parley/stream"
 )
 
-// The file has a live turn. Its contents must equal schema2.json, which the version that wrote the file produced. The file was
-// written in a synctest bubble, whose clock starts in January 2000, so its sessions have not expired in this bubble.
+// schema2.db has sessions and a live turn. Its contents must equal schema2.json, which the version that wrote the file has also
+// written. That version ran in a synctest bubble. The clock of each bubble starts in January 2000, so the sessions have not
+// expired in this bubble.
 func TestOpen_Schema2_ReadAndUpgraded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"parley/conversation"
 )
 
-// queue has the waiters of a session, in order. Operations change copies of it, which replace it when their transaction is
-// durable.
+// queue holds the waiters of a session, in order. Operations change copies of a queue. A copy replaces its queue when the
+// transaction is durable.
 //
 // A session that becomes free is granted to the first waiter and reserved for it. So a session that is free and granted to nobody
 // has no waiters. Queues are in memory only: a restart ends the requests that wait.
@@ -22,7 +22,7 @@ type waiter struct {
 	name        string
 	interrupts  bool
 	idempotency string        // idempotency key of the request; "" for none
-	granted     chan struct{} // nil once it is closed
+	granted     chan struct{} // nil after it was closed
 }
 
 func (q queue) empty() bool { return q.granted == "" && len(q.waiting) == 0 }
@@ -38,7 +38,7 @@ func (w *writing) queue(at ref) queue {
 	return w.store.queues[at]
 }
 
-// grant makes the commit close a waiter's channel, unless it is closed already.
+// grant closes a waiter's channel when the transaction is durable, unless the channel is closed already.
 func (w *writing) grant(waiter waiter) {
 	if waiter.granted != nil {
 		w.grants = append(w.grants, waiter.granted)
@@ -51,8 +51,8 @@ func (w *writing) mayTake(at ref, session *conversation.Session, name string) bo
 	return session.LiveReply == "" && (granted == "" || granted == name)
 }
 
-// enqueue adds a waiter to a session's queue: at the end or, if it interrupts, at the head. A waiter that is already queued keeps
-// its place. It gets a new channel if taken has closed the old one.
+// enqueue adds a waiter to a session's queue: at the end or, if the waiter interrupts, at the head. A waiter that is already
+// queued keeps its place. If taken has closed its channel, it gets a new channel.
 func (w *writing) enqueue(at ref, session *conversation.Session, who waiter) (*conversation.Queued, error) {
 	if who.name == "" {
 		return nil, errors.New("embedded: a waiter needs a name")
@@ -83,9 +83,9 @@ func (w *writing) enqueue(at ref, session *conversation.Session, who waiter) (*c
 	return &conversation.Queued{Granted: q.waiting[place].granted, Live: session.LiveReply}, nil
 }
 
-// taken records that a turn has begun; idempotency is the key of its request. The session is then granted to no waiter. taken
-// wakes the waiters that interrupt, because there is a new reply to cancel, and the waiters with the same key, because their
-// request is done.
+// taken records that a turn has begun. idempotency is the idempotency key of the turn's request. The session is then granted to
+// no waiter. taken wakes the waiters that interrupt, because there is a new reply to cancel. It also wakes the waiters with the
+// same key, because their request is done.
 func (w *writing) taken(at ref, idempotency string) {
 	q := w.queue(at)
 	if q.empty() {
@@ -121,7 +121,8 @@ func (w *writing) handOver(at ref) {
 	w.queues[at] = q
 }
 
-// refuse passes the session to the next waiter, if it is granted to the named one, which cannot use it.
+// refuse is for a waiter that cannot use the session. If the session is granted to that waiter, refuse grants it to the next
+// waiter.
 func (w *writing) refuse(at ref, name string) {
 	if name != "" && w.queue(at).granted == name {
 		w.handOver(at)
@@ -149,7 +150,7 @@ func (s *Store) LeaveQueue(ctx context.Context, owner conversation.Owner, sessio
 	})
 }
 
-// leave removes a waiter from the queue. If the session is granted to the waiter, leave passes it to the next one.
+// leave removes a waiter from the queue. If the session is granted to the waiter, leave grants it to the next waiter.
 func (w *writing) leave(at ref, name string) {
 	q := w.queue(at)
 	if place := q.index(name); place >= 0 {

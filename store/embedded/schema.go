@@ -9,53 +9,55 @@ import (
 	"parley/conversation"
 )
 
-// The buckets of the file. In the keys, OWNER is the encoding of appendOwner, ids are ASCII text, and | joins without a
-// separator. Each part except the last has a fixed length or begins with its length. So the entries of one owner or session are
-// adjacent, and no other entries are among them. Numbers in brackets are lengths in bytes; numbers in keys are big-endian.
-// values.go describes the values; API keys are JSON.
+// These are the buckets of the file. In the keys, OWNER is the encoding of appendOwner, ids are ASCII text, and | joins two parts
+// without a separator. Each part except the last has a fixed length or begins with its length. So the entries of one owner or
+// session are adjacent, and no other entries are among them. Numbers in brackets are lengths in bytes; numbers in keys are
+// big-endian. values.go describes the values; API keys are JSON.
 const (
-	// sessionsBucket: OWNER | session id → session. Ids sort by creation time, so a list from newest to oldest reads backwards.
+	// sessionsBucket: OWNER | session id → session. Ids sort by creation time. A list reads the bucket backwards, from newest to
+	// oldest.
 	sessionsBucket = "sessions"
 	// messagesBucket: OWNER | session id | message id → message. The content of a streaming reply is in the journal, not here.
 	messagesBucket = "messages"
-	// indexBucket: OWNER | session id | message id → indexed message. Sessions with the policy fifo and streaming replies have no
-	// entries.
+	// indexBucket: OWNER | session id | message id → indexed message. A streaming reply has no entry. The messages of a session
+	// with the policy fifo have no entries.
 	indexBucket = "index"
 	// summariesBucket: OWNER | session id → summary.
 	summariesBucket = "summaries"
-	// usersBucket: OWNER | length of user id (2) | user id | session id → nothing. For lists by user.
+	// usersBucket: OWNER | length of user id (2) | user id | session id → nothing. Lists the sessions of a user.
 	usersBucket = "users"
 	// expiryBucket: expiresAt (8) | OWNER | session id → nothing. The next session to expire comes first.
 	expiryBucket = "expiry"
 	// idempotencyBucket: OWNER | idempotency key → request.
 	idempotencyBucket = "idempotency"
-	// idempotentBucket: OWNER | session id | idempotency key → nothing. Finds the requests of a session, to remove them with it.
+	// idempotentBucket: OWNER | session id | idempotency key → nothing. Lists the requests that are removed with a session.
 	idempotentBucket = "idempotent"
 	// forgetBucket: expires (8) | OWNER | idempotency key → nothing. The next request to expire comes first.
 	forgetBucket = "forget"
 	// liveBucket: OWNER | session id → live turn.
 	liveBucket = "live"
-	// unsettledBucket: OWNER | hash (32, see unsettledKey) → live turn, with only its Prompt. A turn is here if its session was
-	// removed while the turn was live, until its usage is counted.
+	// unsettledBucket: OWNER | hash (32, see unsettledKey) → live turn, with only its Prompt. If a session is removed while its
+	// turn is live, the turn is here until its usage is counted.
 	unsettledBucket = "unsettled"
 	// usageBucket: OWNER | hour (8) → counts of usage (appendUsage).
 	usageBucket = "usage"
 	// keysBucket: OWNER | key id → auth.Key as JSON.
 	keysBucket = "keys"
-	// keyOrderBucket: OWNER | createdAt (8) | key id → nothing. A list from newest to oldest reads backwards.
+	// keyOrderBucket: OWNER | createdAt (8) | key id → nothing. A list of keys reads the bucket backwards, from newest to oldest.
 	keyOrderBucket = "keyorder"
 	// secretsBucket: hash of a secret (32) → OWNER | key id.
 	secretsBucket = "secrets"
 	// accountsBucket: length of account (2) | account → tier. An account is created with its first key.
 	accountsBucket = "accounts"
-	// daysBucket: account → day number (8) | count (8). The requests of the account's test keys on the last day that had any.
+	// daysBucket: account → day number (8) | count (8). The count is the number of requests with the account's test keys on that
+	// day.
 	daysBucket = "days"
 	// metaBucket: "schema" → schemaVersion.
 	metaBucket = "meta"
 
 	schemaKey = "schema"
 	// schemaVersion changes when an older program would misread the file, because programs refuse unknown versions. Version 1 had
-	// API keys by their hash, without rotation; it is refused. Version 2 had tagged values (schema2.go); Open changes it to 3.
+	// API keys by their hash, without rotation; Open refuses it. Version 2 had tagged values (schema2.go); Open changes it to 3.
 	schemaVersion = "3"
 )
 
@@ -80,7 +82,7 @@ func appendOwner(key []byte, o conversation.Owner) []byte {
 	return appendSized(appendSized(key, o.Account), string(o.Mode))
 }
 
-// cutOwner decodes an owner from appendOwner. rest is the remainder of the key.
+// cutOwner decodes an owner that appendOwner has encoded. rest is the remainder of the key.
 func cutOwner(key []byte) (o conversation.Owner, rest []byte, ok bool) {
 	account, rest, ok := cutSized(key)
 	if !ok {
@@ -115,7 +117,7 @@ func expiryKey(expires conversation.Time, at ref) []byte {
 	return append(appendOwner(key, at.owner), at.session...)
 }
 
-// cutExpiry decodes a key from expiryKey.
+// cutExpiry decodes a key that expiryKey has made.
 func cutExpiry(key []byte) (expires conversation.Time, at ref, ok bool) {
 	if len(key) < 8 {
 		return 0, ref{}, false
@@ -124,7 +126,7 @@ func cutExpiry(key []byte) (expires conversation.Time, at ref, ok bool) {
 	return conversation.Time(binary.BigEndian.Uint64(key)), ref{owner, string(session)}, ok
 }
 
-// reading is the transaction that reading methods use. now is the time at its beginning, the same for the whole transaction.
+// reading is the transaction that reading methods use. now is the time at which the transaction began.
 type reading struct {
 	bolt *bbolt.Tx
 	now  conversation.Time
@@ -193,12 +195,12 @@ func (s span) within(key, value []byte) (suffix, v []byte, ok bool) {
 	return key[len(s.prefix):], value, true
 }
 
-// from moves to the first key whose suffix is greater than or equal to suffix.
+// from moves to the first key with a suffix greater than or equal to suffix.
 func (s span) from(suffix string) ([]byte, []byte, bool) {
 	return s.within(s.cursor.Seek(append(s.prefix[:len(s.prefix):len(s.prefix)], suffix...)))
 }
 
-// before moves to the last key whose suffix is less than suffix; with "", to the last key of the span.
+// before moves to the last key with a suffix less than suffix. If suffix is "", it moves to the last key of the span.
 func (s span) before(suffix string) ([]byte, []byte, bool) {
 	seek := s.prefix[:len(s.prefix):len(s.prefix)]
 	if suffix == "" {

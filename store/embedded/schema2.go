@@ -9,17 +9,17 @@ import (
 	"parley/stream"
 )
 
-// This file reads the values of schema 2. Each field was a tag (1 byte) and a value: a zigzag varint if the tag is at least 128,
-// otherwise a length and as many bytes. Fields with the value zero were omitted. A value is written in the present format when it
-// changes, and all of them are removed within 24 hours. So this file can be deleted when no file of schema 2 must be opened any
-// more.
+// This file reads the values of schema 2. Each field was a tag (1 byte) and a value. The value is a zigzag varint if the tag is
+// at least 128, otherwise a length and that number of bytes. Fields with the value zero were omitted. A value is written in the
+// present format when it changes, and sessions with all their values are removed within 24 hours. Delete this source file when no
+// database of schema 2 needs to be opened any more.
 
 type oldTag byte
 
 // oldNumbers is the first tag of a number. Fields with lower tags are bytes.
 const oldNumbers oldTag = 128
 
-// The fields of a message.
+// These are the tags of a message.
 const (
 	messageRole oldTag = iota + 1
 	messageStatus
@@ -36,7 +36,7 @@ const (
 	messageCreatedAt
 )
 
-// The fields of a message's error, context and usage.
+// These are the tags of a message's error, context and usage.
 const (
 	errorCode oldTag = iota + 1
 	errorMessage
@@ -62,7 +62,7 @@ const (
 	contextSummarised
 )
 
-// The fields of a session.
+// These are the tags of a session.
 const (
 	sessionUserID oldTag = iota + 1
 	sessionMetadata
@@ -87,7 +87,7 @@ const (
 	sessionFence
 )
 
-// The fields of a record.LiveTurn.
+// These are the tags of a record.LiveTurn.
 const (
 	liveMessageID oldTag = iota + 1
 )
@@ -97,7 +97,7 @@ const (
 	livePrompt
 )
 
-// The fields of a record.Request.
+// These are the tags of a record.Request.
 const (
 	idempotencyDigest oldTag = iota + 1
 	idempotencySession
@@ -109,7 +109,7 @@ const (
 	idempotencyExpires oldTag = iota + oldNumbers
 )
 
-// The fields of an indexed message.
+// These are the tags of an indexed message.
 const (
 	indexRole oldTag = iota + 1
 	indexTerms
@@ -122,7 +122,7 @@ const (
 	indexPriority // the bits of a float64
 )
 
-// The fields of a summary.
+// These are the tags of a summary.
 const (
 	summaryText oldTag = iota + 1
 	summaryLast

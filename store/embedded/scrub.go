@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// scrubPages is the number of pages that are examined at a time while writers wait: 2 MB of 4-KB pages take a fraction of a
-	// millisecond.
+	// scrubPages is the number of pages that a sweep examines before it lets writers continue. 512 pages of 4 KB (2 MB) take a
+	// fraction of a millisecond.
 	scrubPages = 512
 	// scrubInterval is the pause between two sweeps, because a sweep examines the whole file (150 ms for 1.8 GB).
 	scrubInterval = time.Second
 )
 
-// scrubber overwrites removed data. bbolt never writes a page in place: removed values, and older versions of other values,
-// remain in free pages of the file until these are used again. After a removal, the scrubber sweeps once over the file and fills
-// the free pages that are not zero with zeros.
+// scrubber overwrites removed data. bbolt never writes a page in place. Removed values, and older versions of other values,
+// remain in free pages of the file until bbolt uses these pages again. After a removal, the scrubber sweeps once over the file
+// and overwrites the free pages with zeros.
 //
 // This is as safe as the writes of bbolt itself (checked against the source of 1.5.0, the version in go.mod):
 //
-//   - Commit N writes only to pages that were free when it began, syncs them, then writes and syncs its meta page. From then on,
-//     a crash leaves state N. Pages that N no longer needs are pending, not free, because the previous meta page and its readers
-//     refer to them (freelist.Free, Tx.Commit).
-//   - A write transaction that begins makes pending pages free, except those that an open reader may need (DB.beginRWTx,
-//     freelist.ReleasePendingPages). It may write to any free page before it commits. So bbolt itself may overwrite every page
-//     that is free at that moment: the meta page on disk, N, does not refer to it.
+//   - Commit N writes only to pages that were free when it began, and syncs these pages. Then it writes and syncs its meta page.
+//     From then on, a crash leaves state N. Pages that N no longer needs are pending, not free, because the previous meta page
+//     and its readers refer to them (freelist.Free, Tx.Commit).
+//   - A write transaction that begins makes pending pages free, except pages that an open reader may need (DB.beginRWTx,
+//     freelist.ReleasePendingPages). It may write to any free page before it commits. The meta page on disk, N, refers to no page
+//     that is free when the transaction begins. So bbolt itself may overwrite every such page.
 //   - Tx.Page reports both free and pending pages as "free". A transaction that begins while no reader is open, and changes
-//     nothing, has no pending pages. So the sweep begins one while readers are locked out. Later readers refer to N, so they need
-//     not wait for the sweep. The transaction is rolled back, so the sweep does not change the state of bbolt.
+//     nothing, has no pending pages. So the sweep begins such a transaction while readers are locked out. Later readers refer to
+//     N, so they need not wait for the sweep. The transaction is rolled back, so the sweep does not change the state of bbolt.
 //   - Pages above the high-water mark (Tx.Size) belong to no transaction, but a commit that failed may have left data there.
 //
 // One sweep is enough: a page that is in use during the sweep contains no removed data, because bbolt writes whole pages from
@@ -104,7 +104,7 @@ func (c *scrubber) want() {
 	}
 }
 
-// close runs a last sweep, if one is requested, and waits for the goroutine to end.
+// close runs the last requested sweep, if it has not run yet, and waits for the goroutine to end.
 func (c *scrubber) close() {
 	close(c.quit)
 	<-c.done
@@ -168,8 +168,8 @@ func (c *scrubber) sweep() error {
 	return c.file.Sync()
 }
 
-// sweepSome sweeps scrubPages pages, beginning with the page first. It returns the number of the next page; 0 at the end of the
-// file.
+// sweepSome sweeps up to scrubPages pages, starting at the page number first. It returns the number of the next page, or 0 at the
+// end of the file.
 func (c *scrubber) sweepSome(first int) (next int, err error) {
 	s := c.store
 	if err := s.brokenBy(); err != nil {
@@ -203,7 +203,7 @@ func (c *scrubber) sweepSome(first int) (next int, err error) {
 		if err := c.zero(from*pageSize, id*pageSize, pageSize); err != nil {
 			return 0, fmt.Errorf("overwriting free pages: %w", err)
 		}
-		id++ // the page that ended the run is in use
+		id++ // this page ended the run because it is in use
 	}
 	if last == end {
 		return 0, nil
@@ -233,7 +233,7 @@ func (c *scrubber) zero(from, to, pageSize int) error {
 					return err
 				}
 			}
-			at = dirty + pageSize // the page that ended the run is zero
+			at = dirty + pageSize // skips the page at dirty, which is zero already
 		}
 		from += len(pages)
 	}

@@ -22,13 +22,14 @@ import (
 	"parley/stream"
 )
 
-// traces has a session and the texts that show its presence in the files: ids, contents, metadata, idempotency keys.
+// traces holds a session and its marks: texts that occur nowhere else, such as ids, contents, metadata and idempotency keys. If
+// the files contain a mark, data of the session is left.
 type traces struct {
 	session conversation.Session
 	marks   []string
 }
 
-// leaveTraces creates a session with that many turns. If live is true, the last turn does not end.
+// leaveTraces creates a session with the given number of turns. If live is true, the last turn does not end.
 func leaveTraces(t testing.TB, s *Store, turns int, live bool) traces {
 	t.Helper()
 	mark := func() string { return "MARK" + conversation.RandomText(20) }
@@ -66,7 +67,7 @@ func leaveTraces(t testing.TB, s *Store, turns int, live bool) traces {
 	return left
 }
 
-// remaining returns how often the traces occur in the files.
+// remaining counts the occurrences of the marks in the files of the store at path.
 func (left traces) remaining(t testing.TB, path string) int {
 	t.Helper()
 	names, err := filepath.Glob(path + "*")
@@ -90,12 +91,13 @@ func wantNoTrace(t testing.TB, s *Store, path string, gone ...traces) {
 	must(t, s.Scrubbed(context.Background()))
 	for _, left := range gone {
 		if n := left.remaining(t, path); n != 0 {
-			t.Errorf("%d traces are left in the files", n)
+			t.Errorf("the files still contain %d marks of a removed session", n)
 		}
 	}
 }
 
-// The test removes sessions of different sizes, whose pages are between the pages of other sessions.
+// The test removes sessions of different sizes. The pages of these sessions lie between the pages of sessions that the test
+// keeps.
 func TestScrub_RemovedSessions_LeaveNoTrace(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(t *testing.T, s *Store, left traces){
@@ -113,13 +115,13 @@ func TestScrub_RemovedSessions_LeaveNoTrace(t *testing.T) {
 			path := newPath(t)
 			s := open(t, path)
 			var gone, kept []traces
-			for i := range 12 { // alternately, over many pages
+			for i := range 12 { // removed and kept sessions alternate, over many pages
 				gone = append(gone, leaveTraces(t, s, 1+i%4*3, i%3 == 0))
 				kept = append(kept, leaveTraces(t, s, 2, i%3 == 1))
 			}
 			for _, left := range gone {
 				if left.remaining(t, path) < len(left.marks)/2 {
-					t.Fatal("the files do not contain the traces before the removal, so the test proves nothing")
+					t.Fatal("the files do not contain the marks before the removal, so the test proves nothing")
 				}
 			}
 			for _, left := range gone {
@@ -132,7 +134,7 @@ func TestScrub_RemovedSessions_LeaveNoTrace(t *testing.T) {
 				must(t, err)
 			}
 			closeStore(t, s)
-			s = open(t, path) // the file is consistent after the sweep
+			s = open(t, path) // the sweep must leave the file consistent
 			verify(t, s)
 			wantNoTrace(t, s, path, gone...)
 		})
@@ -147,7 +149,7 @@ func TestScrub_ClearedMessages_LeaveNoTrace(t *testing.T) {
 	left := leaveTraces(t, s, 6, false)
 	_, err := s.ClearMessages(t.Context(), somebody, left.session.ID, "clears")
 	must(t, err)
-	// The session remains. So do the idempotency keys with the ids of their replies, so that a repeated request does not run
+	// The session remains. The idempotency keys and the ids of their replies remain too, so that a repeated request does not run
 	// again.
 	left.marks = slices.DeleteFunc(left.marks[4:], func(mark string) bool { return !strings.HasPrefix(mark, "MARK") })
 	wantNoTrace(t, s, path, left)
@@ -157,7 +159,7 @@ func TestScrub_ClearedMessages_LeaveNoTrace(t *testing.T) {
 	verify(t, s)
 }
 
-func TestScrub_AboveHighWaterMark_Overwritten(t *testing.T) {
+func TestScrub_PagesAboveHighWaterMark_Overwritten(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
@@ -174,19 +176,19 @@ func TestScrub_AboveHighWaterMark_Overwritten(t *testing.T) {
 	must(t, err)
 	must(t, file.Close())
 	if left.remaining(t, path) == 0 {
-		t.Fatal("the file does not contain the traces before the sweep, so the test proves nothing")
+		t.Fatal("the file does not contain the marks before the sweep, so the test proves nothing")
 	}
 	s.scrub.want()
 	wantNoTrace(t, s, path, left)
 	verify(t, s)
 }
 
-func TestScrub_UnfinishedSweep_DoneAtOpen(t *testing.T) {
+func TestOpen_RemovalWithoutSweep_LeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
 	left := leaveTraces(t, s, 5, true)
-	s.writer.Lock() // blocks the scrubber while the test copies the files, as a dying process would leave them
+	s.writer.Lock() // blocks the scrubber, so that the test can copy the files as a killed process would leave them
 	var content []byte
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		w := &writing{reading: reading{bolt: tx}, store: s, queues: make(map[ref]queue)}
@@ -206,7 +208,7 @@ func TestScrub_UnfinishedSweep_DoneAtOpen(t *testing.T) {
 	must(t, os.WriteFile(again, content, 0o600))
 	must(t, os.WriteFile(again+"-journal", journalled, 0o600))
 	if left.remaining(t, again) == 0 {
-		t.Fatal("the copies do not contain the traces before the sweep, so the test proves nothing")
+		t.Fatal("the copies do not contain the marks before the sweep, so the test proves nothing")
 	}
 	s = open(t, again)
 	wantNoTrace(t, s, again, left)
@@ -214,7 +216,7 @@ func TestScrub_UnfinishedSweep_DoneAtOpen(t *testing.T) {
 }
 
 // Sweeps run without a pause while sessions are created, deleted and read.
-func TestScrub_BesideReadsAndWrites_DataIntact(t *testing.T) {
+func TestScrub_DuringReadsAndWrites_DataIntact(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
@@ -266,7 +268,8 @@ func TestScrub_BesideReadsAndWrites_DataIntact(t *testing.T) {
 	verify(t, s)
 }
 
-// A session is removed while a reader reads it. The reader's pages are then unused, but must not change until the reader is done.
+// The test removes a session during a read of that session. The removal makes the reader's pages free, but these pages must not
+// change until the reader is done.
 func TestScrub_WaitsForOlderReader(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))
@@ -344,7 +347,7 @@ func TestScrub_Interval_SeparatesSweeps(t *testing.T) {
 	})
 }
 
-// The test runs random operations and opens the file again in between.
+// The test runs random operations and opens the file again between some of them.
 func TestScrub_RandomOperations_LeaveNoTrace(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

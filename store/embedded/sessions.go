@@ -6,8 +6,8 @@ import (
 	"parley/conversation"
 )
 
-// expiredAtOnce is the maximum number of sessions, and of requests, that RemoveExpired removes in one transaction, so that other
-// writes do not wait long.
+// expiredAtOnce is the maximum number of sessions, and also of requests, that RemoveExpired removes in one transaction. It keeps
+// other writes from waiting long.
 const expiredAtOnce = 64
 
 // CreateSession implements conversation.Store. The new id is greater than the ids of all other sessions of the owner.
@@ -159,8 +159,8 @@ func (w *writing) removeAll(bucket string, at ref) (int, error) {
 	return len(ids), nil
 }
 
-// RemoveExpired implements conversation.Store. Each session is removed in one transaction. Many sessions take several
-// transactions; if one fails, RemoveExpired returns the sessions of the earlier ones with the error.
+// RemoveExpired implements conversation.Store. A transaction removes up to expiredAtOnce sessions. If a transaction fails,
+// RemoveExpired returns the sessions that earlier transactions have removed, with the error.
 func (s *Store) RemoveExpired(ctx context.Context) (removed []conversation.OwnedSession, next conversation.Time, err error) {
 	type page struct {
 		removed []conversation.OwnedSession
@@ -193,8 +193,8 @@ func (s *Store) RemoveExpired(ctx context.Context) (removed []conversation.Owned
 	}
 }
 
-// removeExpired removes up to expiredAtOnce expired sessions. It returns them, and the time at which the next one expires; 0 if
-// there is none.
+// removeExpired removes up to expiredAtOnce expired sessions. It returns these sessions, and the expiry time of the first session
+// that is left, or 0 if none is left.
 func (w *writing) removeExpired() (removed []conversation.OwnedSession, next conversation.Time, err error) {
 	var due []ref
 	index := w.span(expiryBucket, nil)

@@ -18,8 +18,8 @@ import (
 	"parley/conversation/usage"
 )
 
-// lockWait is how long Open waits for another process to release the file. A server that is stopping closes the file within a
-// moment. If another server keeps running, the user should see the error soon.
+// lockWait is the time for which Open waits for another process to release the file. A server that is stopping closes the file
+// within a moment. If another server keeps running, the user should see the error soon.
 const lockWait = time.Second
 
 // ErrInUse means that another process, usually a running server, has the file open.
@@ -34,7 +34,8 @@ type Options struct {
 	scrubInterval time.Duration // for tests only; 0 means the constant scrubInterval
 }
 
-// Store is an open file. Its methods may be called from any goroutine. After Close they return conversation.ErrUnavailable.
+// Store is an open database file with its journal. Its methods may be called from any goroutine. After Close, the methods return
+// conversation.ErrUnavailable.
 type Store struct {
 	// constant
 	db        *bbolt.DB
@@ -45,8 +46,8 @@ type Store struct {
 	unsettled [][]byte               // keys that were in unsettledBucket when the file was opened
 	limits    limits
 
-	// writer is locked during each bbolt transaction that writes. readers is read-locked during each one that reads. The scrubber
-	// locks both, because it needs a moment without any transaction.
+	// writer is locked during each bbolt transaction that writes. readers is read-locked during each bbolt transaction that
+	// reads. The scrubber locks both mutexes, because it needs a moment without any transaction.
 	writer  sync.Mutex
 	readers sync.RWMutex
 
@@ -150,8 +151,8 @@ func (s *Store) load(journalPath string) error {
 	return err
 }
 
-// upgrade checks the schema of the file and sets the present one. It does not rewrite values of schema 2: a value is replaced
-// when it changes.
+// upgrade checks the schema version of the file and sets the present version. It does not rewrite values of schema 2: a value is
+// replaced when it changes.
 func upgrade(meta *bbolt.Bucket) error {
 	switch version := string(meta.Get([]byte(schemaKey))); version {
 	case schemaVersion:
@@ -163,8 +164,8 @@ func upgrade(meta *bbolt.Bucket) error {
 	}
 }
 
-// Close waits for the submitted writes, refuses later ones, runs a requested sweep, and closes the file. Calling it again is safe
-// and does nothing.
+// Close waits for the submitted writes, refuses later writes, runs a requested sweep, and closes the file. Calling it again is
+// safe and does nothing.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {

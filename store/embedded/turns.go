@@ -13,8 +13,8 @@ import (
 	"parley/stream"
 )
 
-// BeginTurn implements conversation.Store. If the session is granted to the waiter, but its turn is refused because of the window
-// or the rate limit, the session goes to the next waiter in the queue.
+// BeginTurn implements conversation.Store. If the window or the rate limit refuses the turn of a waiter that was granted the
+// session, the session goes to the next waiter.
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	r := reservation{admission: auth.AdmissionOf(ctx)}
 	begun, err := update(ctx, s, func(w *writing) (conversation.TurnStart, error) {
@@ -30,9 +30,9 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	return begun, err
 }
 
-// reservation has the tokens that are reserved for a turn before it begins.
+// reservation holds the tokens that are reserved for a turn before the turn begins.
 type reservation struct {
-	admission *auth.Admission // nil for none
+	admission *auth.Admission // nil if the request has no admission
 	made      bool
 	taken     limit.Reservation
 }
@@ -70,7 +70,7 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 }
 
 // mayBegin decides whether a turn begins now. If so, it reserves the turn's tokens. If not, other reports that the request is a
-// replay or that it waits in the queue, or the error states why it is refused.
+// replay or that it waits in the queue. If the turn is refused, err is the reason.
 func (w *writing) mayBegin(at ref, session *conversation.Session, turn *conversation.NewTurn, r *reservation) (other conversation.TurnStart, begins bool, err error) {
 	if r.admission != nil { // the key may have been revoked while the send waited in the queue
 		if err := w.alive(r.admission); err != nil {
@@ -108,7 +108,7 @@ func (w *writing) mayBegin(at ref, session *conversation.Session, turn *conversa
 	return other, true, nil
 }
 
-// reserve reserves the tokens of a turn. If the transaction runs again, it does not reserve them twice.
+// reserve reserves the tokens of a turn. If the transaction runs again, it does not reserve the tokens twice.
 func (w *writing) reserve(r *reservation, tokens int) (err error) {
 	if r.admission == nil || r.made {
 		return nil
@@ -126,8 +126,8 @@ func idempotencyOf(i *conversation.Idempotency) string {
 	return i.Key
 }
 
-// messagesOf returns the message of a turn and its empty reply. Their ids are greater than all others of the session, and their
-// time is not before the session's last activity, even if the clock went back.
+// messagesOf returns the message of a turn and its empty reply. Their ids are greater than all earlier message ids of the
+// session. Their time is not before the session's last activity, even if the clock went back.
 func messagesOf(turn *conversation.NewTurn, session *conversation.Session, now conversation.Time) (message, reply conversation.Message) {
 	now = max(now, session.LastActivity)
 	message = conversation.Message{
@@ -201,7 +201,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 			}
 			return decided, conversation.ErrFenced
 		}
-		ended := reply // a copy, because this may run again
+		ended := reply // a copy, because the operation may run again
 		return ended, w.endTurn(at, &session, &ended, timing)
 	})
 	if err == nil && gone {
@@ -217,8 +217,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 	return ended, err
 }
 
-// endTurn ends the live turn of a session with reply. It sets the id, session, role and creation time of reply from the stored
-// one.
+// endTurn ends the live turn of a session with reply. It copies the id, session, role and creation time from the stored reply.
 func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversation.Message, timing conversation.Timing) error {
 	stored, err := w.message(at, session.LiveReply)
 	if err != nil {
@@ -259,11 +258,12 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	return s.journal.write(batch)
 }
 
-// orphansAtOnce is the maximum number of turns that EndOrphans ends in one transaction. It limits the memory for their texts.
+// orphansAtOnce is the maximum number of turns that EndOrphans ends in one transaction. This limits the memory for the texts of
+// the replies.
 const orphansAtOnce = 64
 
-// EndOrphans implements conversation.Store. It ends the turns that were live or not settled when the file was opened. A second
-// call ends those that the first could not end.
+// EndOrphans implements conversation.Store. It ends the turns that were live or not settled when the file was opened. If a call
+// fails, the next call ends the turns that are left.
 func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
 	ended, err := update(ctx, s, func(w *writing) (int, error) { return w.settleLeft(s.unsettled) })
 	if err != nil {
@@ -274,7 +274,7 @@ func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (in
 		for _, key := range keys {
 			text, live := s.journal.text(key.ReplyID)
 			if !live {
-				text = "" // it has ended, and endOrphans skips it
+				text = "" // the turn has ended, so endOrphans skips it
 			}
 			replies = append(replies, conversation.Message{
 				ID: key.ReplyID, Content: text, Tokens: count(text), Status: stream.Interrupted, Terms: window.TermsOf(text),
@@ -325,7 +325,8 @@ func (w *writing) endOrphans(keys []conversation.TurnKey, replies []conversation
 	return ended, nil
 }
 
-// orphaned returns the reply of an orphan with estimated usage.
+// orphaned returns a copy of reply with estimated usage. The node of the reply is gone, so the usage that the model reported is
+// unknown.
 func orphaned(reply conversation.Message, live record.LiveTurn) *conversation.Message {
 	reply.Usage = &conversation.Usage{
 		Prompt: live.Prompt, Completion: reply.Tokens, Total: live.Prompt + reply.Tokens, Estimated: true,

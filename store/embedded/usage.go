@@ -15,11 +15,11 @@ import (
 	"parley/stream"
 )
 
-// oldAtOnce is the maximum number of old buckets of usage that one transaction removes, so that other writes do not wait long.
+// oldAtOnce is the maximum number of old buckets of usage that one transaction removes. It keeps other writes from waiting long.
 const oldAtOnce = 4096
 
-// Usage implements conversation.Store. It reads the owner's buckets of those hours, and the lifetime of each session of the
-// owner.
+// Usage implements conversation.Store. It reads the owner's buckets of the hours [from, to), and the lifetime of each session of
+// the owner.
 func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
 	var used conversation.UsageSpan
 	if err := s.Admit(ctx); err != nil { // the report includes this request
@@ -39,7 +39,7 @@ func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to us
 	return used, err
 }
 
-// usage returns the owner's buckets from hour from to before hour to.
+// usage returns the owner's buckets of the hours [from, to).
 func (r *reading) usage(owner conversation.Owner, from, to usage.Hour) ([]usage.Hourly, error) {
 	var hours []usage.Hourly
 	buckets := r.span(usageBucket, ownerKey(owner))
@@ -59,7 +59,7 @@ func (r *reading) usage(owner conversation.Owner, from, to usage.Hour) ([]usage.
 	return hours, nil
 }
 
-// existing counts the sessions that have not expired: in total, and by hour of creation.
+// existing counts the sessions that have not expired. It adds their number to used, in total and by hour of creation.
 func (r *reading) existing(owner conversation.Owner, from, to usage.Hour, used *conversation.UsageSpan) error {
 	sessions := r.span(sessionsBucket, ownerKey(owner))
 	for _, value, ok := sessions.from(""); ok; _, value, ok = sessions.next() {
@@ -88,8 +88,8 @@ func (r *reading) existing(owner conversation.Owner, from, to usage.Hour, used *
 // requests earlier. A kill loses the counts of at most a second, and a read need not wait for a commit.
 const countEvery = time.Second
 
-// note records an admitted request, which is counted later, so that no request waits for a write. No timer runs while there are
-// no requests. The caller must hold mu.
+// note records an admitted request. The store counts the request in the file later, so that no request waits for a write. No
+// timer runs while no request is recorded. The caller must hold mu.
 func (l *limits) note(at hourAt) {
 	l.requests[at]++
 	if l.tick == nil {
@@ -97,7 +97,7 @@ func (l *limits) note(at hourAt) {
 	}
 }
 
-// take moves the recorded requests into a map.
+// take adds the recorded requests to the map into, forgets them, and stops the timer.
 func (l *limits) take(into map[hourAt]int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,14 +134,14 @@ func (s *Store) countDue() {
 	s.alert()
 }
 
-// tally has the buckets of usage that a transaction changes. Each is read once and written once, even if many operations of the
-// transaction add to it.
+// tally holds the buckets of usage that a transaction changes. The transaction reads and writes each bucket once, even if many of
+// its operations add to the bucket.
 type tally struct {
 	places  map[hourAt]int // indices into buckets
-	buckets []usage.Bucket // buckets without an index are kept to reuse their memory
+	buckets []usage.Bucket // a bucket that no index refers to is kept to reuse its memory
 }
 
-// hourAt identifies a bucket.
+// hourAt identifies a bucket of usage.
 type hourAt struct {
 	owner conversation.Owner
 	hour  usage.Hour
@@ -167,7 +167,8 @@ func (w *writing) count(owner conversation.Owner, hour usage.Hour, counted usage
 	return nil
 }
 
-// putTally writes the counts of a transaction, and those of the recorded requests. It is the last step of a transaction.
+// putTally adds the recorded requests to the tally, and then writes all buckets of the tally. It is the last step of a
+// transaction.
 func (w *writing) putTally() error {
 	w.store.limits.take(w.requests)
 	for at, n := range w.requests {
@@ -197,8 +198,8 @@ func (w *writing) countBeginning(owner conversation.Owner, begun *conversation.T
 
 func momentHour(t conversation.Time) usage.Hour { return usage.HourOf(int64(t)) }
 
-// settleGone counts the usage of a turn whose session has expired or was removed, unless that was done before. ending returns the
-// reply with its usage.
+// settleGone counts the usage of a turn after its session has expired or was removed. It counts each turn only once. settled is
+// false if the turn was counted before. ending returns the reply with its usage.
 func (w *writing) settleGone(key conversation.TurnKey, timing conversation.Timing, ending func(record.LiveTurn) *conversation.Message) (settled bool, err error) {
 	at := ref{key.Owner, key.SessionID}
 	bucket, place := liveBucket, at.key() // if the session has expired but is not removed yet
@@ -219,7 +220,7 @@ func (w *writing) settleGone(key conversation.TurnKey, timing conversation.Timin
 	return true, w.count(key.Owner, momentHour(w.now), conversation.UsageOfTurnEnd(ending(turn), timing))
 }
 
-// turn returns an entry of liveBucket or unsettledBucket; the zero value if there is none.
+// turn returns the entry of liveBucket or unsettledBucket with this key. If there is no entry, it returns the zero value.
 func (r *reading) turn(bucket string, key []byte) (record.LiveTurn, error) {
 	value := r.bucket(bucket).Get(key)
 	if value == nil {
@@ -228,8 +229,9 @@ func (r *reading) turn(bucket string, key []byte) (record.LiveTurn, error) {
 	return readLiveTurn(value)
 }
 
-// unsettle moves the live turn of a removed session to unsettledBucket. The new entry has what the owner's usage needs, and
-// nothing that identifies the session. A turn that ended after its session had expired is already settled and has no entry.
+// unsettle moves the live turn of a removed session to unsettledBucket. The new entry has only the tokens of the prompt, which
+// the owner's usage needs, and nothing that identifies the session. A turn that ended after its session had expired is already
+// settled and has no entry.
 func (w *writing) unsettle(at ref) error {
 	turn, err := w.turn(liveBucket, at.key())
 	if err != nil || turn == (record.LiveTurn{}) {
@@ -242,7 +244,7 @@ func (w *writing) unsettle(at ref) error {
 	return w.delete(liveBucket, at.key())
 }
 
-// unsettledKey identifies a turn by a hash of its ids. EndTurn can compute the key, but the ids cannot be read from it.
+// unsettledKey identifies a turn by a hash of its ids. EndTurn can compute the key, but the key does not reveal the ids.
 func unsettledKey(key conversation.TurnKey) []byte {
 	hash := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", key.SessionID, key.ReplyID, key.Fence))
 	return append(ownerKey(key.Owner), hash[:]...)
@@ -256,8 +258,8 @@ func (r *reading) unsettled() (keys [][]byte, err error) {
 	})
 }
 
-// settleLeft settles the turns at these keys of unsettledBucket, which an earlier process left. It skips settled ones and returns
-// the number of others.
+// settleLeft settles turns that an earlier process left in unsettledBucket. keys contains the keys of these turns. It skips turns
+// that are settled already, and returns the number of turns that it settled.
 func (w *writing) settleLeft(keys [][]byte) (settled int, err error) {
 	for _, key := range keys {
 		turn, err := w.turn(unsettledBucket, key)
@@ -283,8 +285,8 @@ func (w *writing) settleLeft(keys [][]byte) (settled int, err error) {
 	return settled, nil
 }
 
-// removeOldUsage removes up to oldAtOnce buckets that are older than usage.RetentionHours. It returns whether some are left.
-// After it has removed all, it does nothing for the rest of the hour.
+// removeOldUsage removes up to oldAtOnce buckets that are older than usage.RetentionHours. more reports whether old buckets are
+// left. After it has removed all old buckets, removeOldUsage does nothing for the rest of the hour.
 func (w *writing) removeOldUsage() (more bool, err error) {
 	now := momentHour(w.now)
 	if w.store.usageSwept == now {
@@ -327,7 +329,7 @@ func hourKey(key []byte, hour usage.Hour) []byte {
 	return binary.BigEndian.AppendUint64(key, uint64(max(hour, 0)))
 }
 
-// hourOf decodes an hour from hourKey.
+// hourOf decodes an hour that hourKey has encoded.
 func hourOf(key []byte) usage.Hour { return usage.Hour(binary.BigEndian.Uint64(key)) }
 
 func usageKey(at hourAt) []byte { return hourKey(ownerKey(at.owner), at.hour) }

@@ -52,8 +52,8 @@ func countKeys(t testing.TB, s *Store, bucket string) (n int) {
 	return n
 }
 
-// verifyUsage checks that each owner's usage is consistent with the rest of the file: every turn that began has ended, is live,
-// or must still be settled, and the usage includes that of all existing sessions.
+// verifyUsage checks that each owner's usage is consistent with the rest of the file. Every turn that began must have ended, be
+// live, or be unsettled. The usage must include the usage of all existing sessions.
 func (w *writing) verifyUsage() error {
 	sums := make(map[conversation.Owner]*usage.Bucket)
 	of := func(key []byte) *usage.Bucket {
@@ -106,7 +106,7 @@ func TestUsage_TurnOutlivesSession_SettledOnce(t *testing.T) {
 					gone, _, err := s.RemoveExpired(t.Context())
 					must(t, err)
 					if len(gone) != 1 || gone[0].Session.LiveReply != begun.Reply.ID {
-						t.Errorf("removed: %+v", gone)
+						t.Errorf("RemoveExpired removed %+v, want the session with the live turn", gone)
 					}
 				}
 				if removed {
@@ -120,7 +120,7 @@ func TestUsage_TurnOutlivesSession_SettledOnce(t *testing.T) {
 					if !errors.Is(err, conversation.ErrSessionNotFound) {
 						t.Errorf("EndTurn: error %v", err)
 					}
-					wantUsed(t, s, "after its end", want)
+					wantUsed(t, s, "after the turn has ended", want)
 				}
 				if !removed {
 					remove()
@@ -128,9 +128,9 @@ func TestUsage_TurnOutlivesSession_SettledOnce(t *testing.T) {
 				if _, err := s.EndTurn(t.Context(), begun.Key, completed("late"), conversation.Timing{}); !errors.Is(err, conversation.ErrSessionNotFound) {
 					t.Errorf("EndTurn: error %v", err)
 				}
-				wantUsed(t, s, "in the end", want)
+				wantUsed(t, s, "after the removal of the session", want)
 				if n := countKeys(t, s, unsettledBucket); n != 0 {
-					t.Errorf("%d turns are left", n)
+					t.Errorf("%d turns are left in unsettledBucket", n)
 				}
 				verify(t, s)
 			})
@@ -164,7 +164,7 @@ func TestUsage_Orphans_SettledOnce(t *testing.T) {
 	for _, want := range []int{4, 0} {
 		n, err := s.EndOrphans(t.Context(), func(text string) int { return len(text) })
 		if must(t, err); n != want {
-			t.Errorf("%d orphans, want %d", n, want)
+			t.Errorf("EndOrphans ended %d orphans, want %d", n, want)
 		}
 		wantUsed(t, s, "the usage", usage.Bucket{ // the text of deleted sessions is not counted
 			Sessions: 5, UserMessages: 5, AssistantMessages: 5, Interrupted: 4, PromptTokens: prompt,
@@ -174,10 +174,10 @@ func TestUsage_Orphans_SettledOnce(t *testing.T) {
 	closeStore(t, s)
 	s = open(t, path)
 	if n, err := s.EndOrphans(t.Context(), func(string) int { return 0 }); n != 1 || err != nil {
-		t.Errorf("of the second process: %d orphans, %v", n, err)
+		t.Errorf("EndOrphans ended %d turns of the second process, want 1; error %v", n, err)
 	}
 	if n := countKeys(t, s, unsettledBucket); n != 0 {
-		t.Errorf("%d turns are left", n)
+		t.Errorf("%d turns are left in unsettledBucket", n)
 	}
 }
 
@@ -218,8 +218,8 @@ func TestUsage_OldBuckets_Removed(t *testing.T) {
 	})
 }
 
-// One operation of a batch fails after it has written, so that the others run again.
-func TestUsage_UndoneOperation_NotCounted(t *testing.T) {
+// One operation of a batch fails after it has written, so the committer runs the other operations again.
+func TestUsage_RolledBackOperation_NotCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))
@@ -245,7 +245,7 @@ func TestUsage_UndoneOperation_NotCounted(t *testing.T) {
 	})
 }
 
-// admitted admits that many requests with the configured admin key of somebody.
+// admitted admits the given number of requests with the configured admin key, for the owner somebody.
 func admitted(t testing.TB, s *Store, times int) {
 	t.Helper()
 	for range times {
@@ -307,8 +307,8 @@ func TestUsage_Requests_DurableWithinASecond(t *testing.T) {
 	}
 }
 
-// The commit that counts the requests fails. The next one must count them, once.
-func TestUsage_Requests_FailedCommit_CountedByNext(t *testing.T) {
+// The commit that counts the requests fails. The next commit must count them, once.
+func TestUsage_FailedCommit_NextCountsRequestsOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, newPath(t))

@@ -9,20 +9,20 @@ import (
 	"parley/store/record"
 )
 
-// The values of sessions, messages, indexed messages, summaries, live turns and requests begin with valueFormat. Then, for some
-// kinds, come fields that only this store needs; then the record (package record). Values of schema 2 begin with a tag instead,
-// which is 1 to 11 or at least 128 (schema2.go), so the first byte distinguishes the formats.
+// The values of sessions, messages, indexed messages, summaries, live turns and requests begin with valueFormat. Some kinds then
+// have fields that only this store needs. The record (package record) comes after these fields. A value of schema 2 begins with a
+// tag instead, which is 1 to 11 or at least 128 (schema2.go). So the first byte tells the formats apart.
 
 // valueFormat is the first byte of a value since schema 3.
 const valueFormat = 0x13
 
 var errRecord = errors.New("embedded: a stored value is malformed")
 
-// isOld reports whether a value has the format of schema 2. An empty value has: it is a record without fields.
+// isOld reports whether a value has the format of schema 2. An empty value has that format: it has no fields.
 func isOld(value []byte) bool { return len(value) == 0 || value[0] != valueFormat }
 
 // putValue stores a value: valueFormat and the bytes that write appends. The value stays in the arena until the commit, because
-// bbolt refers to it until then.
+// bbolt does not copy it.
 func (w *writing) putValue(bucket string, key []byte, write func(b []byte) []byte) error {
 	start := len(w.arena)
 	w.arena = write(append(w.arena, valueFormat))
@@ -113,7 +113,8 @@ func readSummary(value []byte) (conversation.Summary, error) {
 	return s, err
 }
 
-// putLiveTurn stores a live turn in liveBucket, or one that must still be settled in unsettledBucket.
+// putLiveTurn stores a turn in one of two buckets: liveBucket for a live turn, unsettledBucket for a turn that must still be
+// settled.
 func (w *writing) putLiveTurn(bucket string, key []byte, turn record.LiveTurn) error {
 	return w.putValue(bucket, key, func(b []byte) []byte { return record.AppendLiveTurn(b, &turn) })
 }
@@ -142,7 +143,7 @@ func appendBytes(b, text []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// cutBytes decodes bytes from appendBytes. rest is the remainder of the value.
+// cutBytes decodes bytes that appendBytes has encoded. rest is the remainder of the value.
 func cutBytes(value []byte) (text, rest []byte, ok bool) {
 	n, size := binary.Uvarint(value)
 	if size <= 0 || n > uint64(len(value)-size) {
@@ -152,8 +153,8 @@ func cutBytes(value []byte) (text, rest []byte, ok bool) {
 }
 
 // appendUsage appends the encoding of a bucket of usage. The format is compact, because buckets are kept for 400 days and most
-// counts are zero. For each count that is not zero, it has the difference of the field number from the previous one, and the
-// count. An hour of a busy owner takes about 150 bytes.
+// counts are zero. Each count that is not zero becomes two varints: the difference between its field number and the previous
+// field number, and the count. An hour of a busy owner takes about 150 bytes.
 func appendUsage(b []byte, counts *usage.Bucket) []byte {
 	last := usage.Field(0)
 	for field, n := range counts.All() {
@@ -163,7 +164,7 @@ func appendUsage(b []byte, counts *usage.Bucket) []byte {
 	return b
 }
 
-// readUsage decodes a value from appendUsage into b, which must be empty.
+// readUsage decodes a value that appendUsage has encoded into b, which must be empty.
 func readUsage(value []byte, b *usage.Bucket) error {
 	field := usage.Field(0)
 	for len(value) > 0 {

@@ -12,7 +12,7 @@ import (
 	"parley/conversation/window"
 )
 
-// Some values have fields before the record, such as the creation time of a message.
+// Some values have fields outside the record: the creation time of a message, the terms and the vector of an indexed message.
 func TestValues_FieldsOutsideRecord_RoundTrip(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))
@@ -35,7 +35,7 @@ func TestValues_FieldsOutsideRecord_RoundTrip(t *testing.T) {
 	}))
 }
 
-// Random bytes are decoded as values of the present format and of schema 2.
+// The test decodes random bytes as values of the present format and of schema 2.
 func TestValues_RandomBytes_NoPanic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -22,7 +22,7 @@ func verify(t testing.TB, s *Store) {
 }
 
 func (w *writing) verify() error {
-	want := make(map[string]int) // number of buckets that must have each key
+	want := make(map[string]int) // by key: the number of buckets that must contain it
 	err := w.bucket(sessionsBucket).ForEach(func(key, value []byte) error {
 		owner, id, _ := cutOwner(key)
 		at := ref{owner, string(id)}

@@ -7,16 +7,16 @@ import (
 	"parley/conversation"
 )
 
-// AppendIndexed appends the record of x, which lacks ID, Terms and Vector, and returns the extended slice. The store may append
-// the terms (their AppendBinary) to the end of the record. Only a semantic window needs them.
+// AppendIndexed appends the record of x to b and returns the extended slice. The record lacks ID, Terms and Vector. The caller
+// may append the terms to the record (x.Terms.AppendBinary). Only the policy semantic needs the terms.
 func AppendIndexed(b []byte, x *conversation.Indexed) []byte {
 	b = appendText(append(b, Version), string(x.Role))
 	b = appendText(appendInts(b, x.Tokens), flagText(x.Skip))
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(x.Priority))
 }
 
-// ReadIndexed decodes a record of AppendIndexed, and the terms that follow it, if any, into x. It leaves the other fields
-// unchanged. It returns ErrMalformed, or the error of malformed terms.
+// ReadIndexed decodes a record of AppendIndexed into x. If terms follow the record, ReadIndexed decodes the terms too. It does
+// not change the other fields of x. It returns ErrMalformed, or the error of x.Terms.UnmarshalBinary.
 func ReadIndexed[T string | []byte](record T, x *conversation.Indexed) error {
 	r := reader[T]{rest: record}
 	if r.byte() != Version {
@@ -35,7 +35,8 @@ func ReadIndexed[T string | []byte](record T, x *conversation.Indexed) error {
 }
 
 // AppendSummaryText appends the first part of a summary's record: its text. AppendSummaryFigures appends the second part. The
-// parts are separate because a poll on Redis reads only the figures. Neither contains Last, because Redis' scripts compare it.
+// parts are separate because a poll on Redis reads only the figures. Neither part contains Last. The stores keep Last separately,
+// because Redis' scripts compare it.
 func AppendSummaryText(b []byte, s *conversation.Summary) []byte { return appendText(b, s.Text) }
 
 // AppendSummaryFigures appends the second part of a summary's record: Tokens, Count and Replaced.
@@ -54,8 +55,8 @@ func ReadSummary[T string | []byte](record T, s *conversation.Summary) error {
 	return ReadSummaryFigures(r.rest, s)
 }
 
-// ReadSummaryFigures decodes a summary's figures into s. Figures of versions before the field Replaced lack it, and leave it
-// unchanged.
+// ReadSummaryFigures decodes a summary's figures into s. Versions before the field Replaced wrote figures without it.
+// ReadSummaryFigures then leaves Replaced unchanged. It returns ErrMalformed if the figures are cut short.
 func ReadSummaryFigures[T string | []byte](record T, s *conversation.Summary) error {
 	r := reader[T]{rest: record}
 	s.Tokens, s.Count = r.int(), r.int()

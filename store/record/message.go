@@ -5,17 +5,17 @@ import (
 	"parley/stream"
 )
 
-// The flags of a message. The parts follow the flag byte in the order usage, context, window, error, similarity.
+// These are the flags of a message. The parts follow the flag byte in the order usage, context, window, error, similarity.
 const (
 	hasUsage    = 1 << iota
-	isEstimated // the usage is estimated; no part of its own
+	isEstimated // the usage is estimated; no part follows for this flag
 	hasContext
 	hasError
 	hasWindow     // the rest of the context: InSummary, Skipped, Summarised, SummaryFault; it precedes the error
-	hasSimilarity // Similarity of the context; it follows the error because it was added later
+	hasSimilarity // Similarity of the context; this part follows the error, because it is newer
 )
 
-// AppendMessage appends the record of m, which lacks ID, SessionID, CreatedAt and Terms, and returns the extended slice.
+// AppendMessage appends the record of m to b and returns the extended slice. The record lacks ID, SessionID, CreatedAt and Terms.
 func AppendMessage(b []byte, m *conversation.Message) []byte {
 	b = append(b, Version)
 	b = appendText(b, string(m.Role))
@@ -62,7 +62,7 @@ func appendRange(b []byte, r *conversation.MessageRange) []byte {
 	return appendText(b, r.Last)
 }
 
-// ReadMessage decodes a record of AppendMessage into m. It leaves the fields that a record lacks unchanged. It returns
+// ReadMessage decodes a record of AppendMessage into m. It does not change the fields of m that a record lacks. It returns
 // ErrMalformed if the record is cut short or has another Version.
 func ReadMessage[T string | []byte](record T, m *conversation.Message) error {
 	r := reader[T]{rest: record}

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// ErrMalformed says that a record is cut short, or has a Version that this program does not know.
+// ErrMalformed means that a record is cut short, or has a Version that this program does not know.
 var ErrMalformed = errors.New("record: a stored record is malformed or of a later version")
 
 // Version is the first byte in the records of messages and indexed messages.
@@ -30,8 +30,8 @@ func flagText(set bool) string {
 	return ""
 }
 
-// reader reads the fields of a record in order. bad is true once the record has ended too early; further fields are then zero or
-// cut short.
+// reader reads the fields of a record in order. bad becomes true when the record ends too early. Fields that are read later are
+// zero or cut short.
 type reader[T string | []byte] struct {
 	rest T
 	bad  bool
@@ -87,7 +87,7 @@ func (r *reader[T]) take(n uint64) T {
 
 func (r *reader[T]) text() string { return string(r.raw()) }
 
-// bytes reads bytes and returns a copy, or nil if there are none.
+// bytes reads bytes and returns a copy, or nil if their number is 0.
 func (r *reader[T]) bytes() []byte {
 	if raw := r.raw(); len(raw) > 0 {
 		return append([]byte(nil), raw...)
@@ -95,7 +95,8 @@ func (r *reader[T]) bytes() []byte {
 	return nil
 }
 
-// known returns the constant that equals raw, so that raw is not copied. If there is none, it returns raw, converted to S.
+// known returns the constant that equals raw, so that raw is not copied. If no constant equals raw, it returns raw, converted to
+// S.
 func known[S ~string, T string | []byte](raw T, few ...S) S {
 	for _, s := range few {
 		if string(raw) == string(s) {

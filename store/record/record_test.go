@@ -99,7 +99,7 @@ func requests() codec[Request] {
 	return codec[Request]{AppendRequest, ReadRequest[string], ReadRequest[[]byte], nil}
 }
 
-// check writes want, reads it from a string and from bytes, and compares all fields but left.
+// check writes want, reads it from a string and from bytes, and compares all fields except those in c.left.
 func (c codec[S]) check(t *testing.T, want S) {
 	t.Helper()
 	written := c.write([]byte("before"), &want)[len("before"):]
@@ -110,7 +110,7 @@ func (c codec[S]) check(t *testing.T, want S) {
 	if err := c.bytes(written, &fromBytes); err != nil {
 		t.Error(err)
 	}
-	clear(written) // the values read must not share its memory
+	clear(written) // the values that were read must not share this memory
 	for _, got := range []S{fromText, fromBytes} {
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(want, c.left...), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%T (-want +got):\n%s", want, diff)
@@ -143,7 +143,7 @@ func TestRecords_EveryField_ReadBack(t *testing.T) {
 	requests().check(t, Request{})
 }
 
-func TestReadLifetime_SameAsSession(t *testing.T) {
+func TestReadLifetime_ReturnsTimesOfSession(t *testing.T) {
 	want := filled[conversation.Session]()
 	created, expires, err := ReadLifetime(AppendSession(nil, &want))
 	if created != want.CreatedAt || expires != want.ExpiresAt || err != nil {
@@ -151,9 +151,9 @@ func TestReadLifetime_SameAsSession(t *testing.T) {
 	}
 }
 
-// TestRead_NewFieldIgnored_NewVersionRefused appends a field as a later version would, under a bit that this version does not
-// know. Then it increments the first byte.
-func TestRead_NewFieldIgnored_NewVersionRefused(t *testing.T) {
+// The test appends a field as a later version would, under a bit that this version does not know. Then it increments the first
+// byte, which is the version of the format.
+func TestRead_LaterVersion_NewFieldSkippedNewFormatRefused(t *testing.T) {
 	want := filled[conversation.Message]()
 	var got conversation.Message
 	if err := ReadMessage(AppendMessage(nil, &want), &got); err != nil {
@@ -195,8 +195,8 @@ func TestRead_CutShort_Malformed(t *testing.T) {
 	}
 }
 
-// wantMalformed checks that reading a record without its last bytes fails, unless exactly the optional bytes at its end are
-// missing.
+// wantMalformed cuts a record after each number of bytes. Reading it must fail, unless exactly its optional bytes are missing.
+// optional is the number of optional bytes, which are at the end.
 func wantMalformed[S any](t *testing.T, c codec[S], optional int) {
 	t.Helper()
 	value := filled[S]()

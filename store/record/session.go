@@ -6,14 +6,14 @@ import (
 	"parley/conversation"
 )
 
-// The flags of a session.
+// These are the flags of a session.
 const (
 	isCompressed = 1 << iota // CompressionEnabled
 	hasTurns                 // the fields that turns change follow; all are zero in a session that never had a turn
 )
 
-// AppendSession appends the record of s, which lacks its ID, and returns the extended slice. CreatedAt and ExpiresAt come first,
-// for ReadLifetime.
+// AppendSession appends the record of s to b and returns the extended slice. The record lacks ID. CreatedAt and ExpiresAt come
+// first, for ReadLifetime.
 func AppendSession(b []byte, s *conversation.Session) []byte {
 	flags := byte(0)
 	if s.Context.CompressionEnabled {
@@ -73,7 +73,8 @@ func ReadLifetime[T string | []byte](record T) (created, expires conversation.Ti
 
 func (r *reader[T]) time() conversation.Time { return conversation.Time(r.int64()) }
 
-// LiveTurn holds the data of a live turn that are in neither the session nor the messages.
+// LiveTurn identifies a live turn and estimates its prompt. The embedded store reads all live turns when it opens its file, and
+// so finds the orphans.
 type LiveTurn struct {
 	ReplyID string
 	Fence   int64

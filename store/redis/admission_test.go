@@ -14,7 +14,7 @@ import (
 	"parley/auth/limit"
 )
 
-// atClock returns a script that takes its time, in Unix seconds, from its last argument.
+// atClock returns a script that reads its clock from the script's last argument, in Unix seconds.
 func atClock(t *testing.T, name, text string, is property) *script {
 	t.Helper()
 	const clock = "redis.call('TIME')"
@@ -25,11 +25,12 @@ func atClock(t *testing.T, name, text string, is property) *script {
 	return unknownScript(name, strings.Replace(composed, clock, "{ARGV[#ARGV], '0'}", 1))
 }
 
-// unknownScript returns a script with a digest that no server knows, so that send sends its text.
+// unknownScript returns a script with a digest that no server knows, so that send also sends the text.
 func unknownScript(name, text string) *script {
 	return &script{name: name, compiled: func() compiled { return compiled{text: text, digest: strings.Repeat("0", 40)} }}
 }
 
+// testTokens is an operation that calls one of the functions settle, charge and reserve in lua/lib/rate_window.lua.
 const testTokens = `
 local key, a, b, c = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if ARGV[1] == 'settle' then settle(key, a, b, c) return 1 end
@@ -37,12 +38,13 @@ if ARGV[1] == 'charge' then charge(key, a) return 1 end
 local taken, refused = reserve(key, a, b)
 return {taken or false, refused or false}`
 
-// newTestScript returns a script whose operation is not in a file.
+// newTestScript returns a script that runs operation, which is Lua code.
 func newTestScript(name, operation string, is property) *script {
-	return &script{name: name, is: is, compiled: func() compiled { return compile(operation, is) }}
+	return &script{name: name, is: is, compiled: sync.OnceValue(func() compiled { return compile(operation, is) })}
 }
 
-// pair holds the limits of an owner twice: in Redis (s), and in auth/limit (model). Both get the same calls at the same times.
+// pair holds the limits of an owner twice: in Redis (s), and in auth/limit (model). The methods admits,
+// reserves, settles and charges make the same call to Redis and to auth/limit. The time of both calls is now.
 type pair struct {
 	t         *testing.T
 	s         *Store
@@ -59,7 +61,7 @@ func newPair(t *testing.T, mode string) *pair {
 		t: t, s: newStore(t), principal: auth.Principal{Account: newAccount(), Mode: mode},
 		admit:  atClock(t, "admit", source("admit.lua"), admits),
 		tokens: atClock(t, "tokens", testTokens, 0),
-		now:    limit.SecondOf(time.Now()) + 1000*24*3600, // later than the server's clock, by which keys expire
+		now:    limit.SecondOf(time.Now()) + 1000*24*3600, // keys expire by the server's clock, so now must be later
 	}
 }
 
@@ -88,8 +90,8 @@ func (p *pair) admits(f limit.TierLimits) {
 	shown := func(d limit.Decision) string {
 		return fmt.Sprint(d.Refused, d.Limit, d.Remaining, d.Reset, d.RetryAfter)
 	}
-	p.same("an admission", shown(got), shown(want))
-	p.same("whether it is refused", err != nil, !want.Admitted())
+	p.same("the decision", shown(got), shown(want))
+	p.same("refused", err != nil, !want.Admitted())
 }
 
 func (p *pair) reserves(n, most int) limit.Reservation {
@@ -102,10 +104,10 @@ func (p *pair) reserves(n, most int) limit.Reservation {
 	if !ok {
 		refused, err := tokensRefused(most, parts[1])
 		must(p.t, err)
-		p.same("a refused reservation", refused.Decision, standing)
+		p.same("the refusal of a reservation", refused.Decision, standing)
 		return limit.Reservation{}
 	}
-	p.same("a reservation", parts[0], []any{int64(want.Second), int64(want.Tokens)})
+	p.same("the reservation", parts[0], []any{int64(want.Second), int64(want.Tokens)})
 	return want
 }
 
@@ -121,8 +123,9 @@ func (p *pair) charges(n int) {
 	p.model.Tokens.Charge(p.now, n)
 }
 
-// TestLimits_SameAsAuthLimit makes the same random calls to Redis and auth/limit, with a clock that also jumps back and ahead.
-func TestLimits_SameAsAuthLimit(t *testing.T) {
+// TestLimits_RandomCalls_SameAsAuthLimit makes the same random calls to Redis and to auth/limit. The clock also jumps back and
+// ahead.
+func TestLimits_RandomCalls_SameAsAuthLimit(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
@@ -171,8 +174,8 @@ func clockStep(random *rand.Rand) int {
 	return random.IntN(3)
 }
 
-// TestLimits_BurstAtMinuteBoundary_Refused uses up the limit in the last second of a minute. No request may be admitted before
-// those have left the window.
+// TestLimits_BurstAtMinuteBoundary_Refused sends 20 requests, the limit, in the last second of a minute. The next request must be
+// refused until these requests have left the window.
 func TestLimits_BurstAtMinuteBoundary_Refused(t *testing.T) {
 	p := newPair(t, auth.Live)
 	p.now = p.now/60*60 + 59
@@ -187,12 +190,12 @@ func TestLimits_BurstAtMinuteBoundary_Refused(t *testing.T) {
 	for _, c := range []struct{ after, want int }{{0, 20}, {1, 0}, {59, 0}, {1, 20}, {60, 0}, {1, 20}} {
 		p.now += limit.Second(c.after)
 		if n := admitted(); n != c.want {
-			t.Errorf("at %d: %d were admitted, want %d", p.now, n, c.want)
+			t.Errorf("at %d: %d requests were admitted, want %d", p.now, n, c.want)
 		}
 	}
 }
 
-func TestAdmit_400Concurrent_300Admitted(t *testing.T) {
+func TestAdmit_400ConcurrentRequests_300Admitted(t *testing.T) {
 	first, second := newStore(t), newStore(t) // two nodes
 	p := newKey(t, first, auth.Owner{Account: newAccount(), Mode: auth.Live})
 	var admitted, refused atomic.Int64
@@ -214,7 +217,7 @@ func TestAdmit_400Concurrent_300Admitted(t *testing.T) {
 	}
 }
 
-func TestAdmit_TestKey_100RequestsADay(t *testing.T) {
+func TestAdmit_TestKeys101stRequestOfDay_Refused(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
 	keys := []auth.Principal{newKey(t, s, owner), newKey(t, s, owner)}
@@ -226,14 +229,14 @@ func TestAdmit_TestKey_100RequestsADay(t *testing.T) {
 	d, err := admit(t, s, keys[0])
 	midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
 	if err == nil || d.Refused != limit.ByDay || d.Reset != limit.SecondOf(midnight) {
-		t.Errorf("one more: %+v, %v", d, err)
+		t.Errorf("request 101: %+v, %v; want a refusal until midnight", d, err)
 	}
 	if d, err = admit(t, s, newKey(t, s, auth.Owner{Account: owner.Account, Mode: auth.Live})); err != nil || d.Remaining != 299 {
-		t.Errorf("a live key of that account: %+v, %v", d, err)
+		t.Errorf("a live key of the same account: %+v, %v; want 299 remaining", d, err)
 	}
 }
 
-func TestAdmit_DeadKey_CountsNothing(t *testing.T) {
+func TestAdmit_KeyDoesNotWork_NotCounted(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Live}
 	revoked, rotated, alive := newKey(t, s, owner), newKey(t, s, owner), newKey(t, s, owner)
@@ -258,8 +261,8 @@ func TestAdmit_DeadKey_CountsNothing(t *testing.T) {
 	late := newKey(t, s, owner)
 	_, err = s.RotateKey(t.Context(), owner, late.KeyID, aKey(owner).Secrets[0].Hash, "svc_live_cd")
 	must(t, err)
-	yesterday := time.Now().Add(-time.Second).UnixMilli() // its 24 hours are over
-	must(t, s.db.HSet(t.Context(), keyKey(ownerTag(owner), late.KeyID), "until", yesterday).Err())
+	past := time.Now().Add(-time.Second).UnixMilli() // the 24 hours of the previous secret are over
+	must(t, s.db.HSet(t.Context(), keyKey(ownerTag(owner), late.KeyID), "until", past).Err())
 	dead["a secret rotated 24 hours ago"] = late
 	for what, p := range dead {
 		_, err := admit(t, s, p)
@@ -274,13 +277,13 @@ func TestAdmit_DeadKey_CountsNothing(t *testing.T) {
 func TestAdmit_KeyFromConfiguration_Admitted(t *testing.T) {
 	p := auth.Principal{Account: newAccount(), Mode: auth.Live, KeyID: "key_declared00000000"}
 	if d, err := admit(t, newStore(t), p); err != nil || d.Remaining != 299 {
-		t.Errorf("%+v, %v", d, err)
+		t.Errorf("decision %+v, error %v; want 299 remaining", d, err)
 	}
 }
 
-// TestReserveTokens_DeadKey_Refused checks the key and the limit of tokens in a script that reserves tokens, whether its
-// admission is pending or not. It also reserves without an admission.
-func TestReserveTokens_DeadKey_Refused(t *testing.T) {
+// TestReserveTokens_OverLimitOrKeyRevoked_Refused runs a script that reserves tokens: with a pending admission, with a decided
+// admission, without an admission, and after the API key was revoked.
+func TestReserveTokens_OverLimitOrKeyRevoked_Refused(t *testing.T) {
 	s := newStore(t)
 	turn := newTestScript("turn", "local taken, refused = reserve_tokens(tonumber(ARGV[1]))\nreturn {taken or false, refused or false}\n", reserves)
 	p := newKey(t, s, auth.Owner{Account: newAccount(), Mode: auth.Live})
@@ -290,14 +293,14 @@ func TestReserveTokens_DeadKey_Refused(t *testing.T) {
 		parts, _ := reply.([]any)
 		return parts, err
 	}
-	for i := range 2 { // the second time, the admission is not pending any more
+	for i := range 2 { // at the second call, the admission is already decided
 		parts, err := reserve(6000)
 		must(t, err)
 		if d, ok := a.Decision(); !ok || d.Remaining != 299 {
 			t.Errorf("the admission: %+v, %v", d, ok)
 		}
 		if refused := parts[1] != nil; refused != (i == 1) {
-			t.Errorf("reservation %d: %v", i, parts)
+			t.Errorf("reservation %d: %v; only the second exceeds the limit", i+1, parts)
 		}
 	}
 	parts, err := reserve(6000)

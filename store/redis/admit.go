@@ -7,7 +7,7 @@ import (
 	"parley/auth/limit"
 )
 
-// Both scripts are lua/admit.lua: admitScript counts the request, and checkScript only checks its key.
+// Both scripts run lua/admit.lua. admitScript checks the API key and counts the request. checkScript only checks the API key.
 var (
 	admitScript = newScript("admit", admits)
 	checkScript = newScript("admit", reserves|idempotent)
@@ -25,7 +25,7 @@ func (s *Store) Admit(ctx context.Context) error {
 
 // KeyAlive implements auth.Store.
 func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
-	if p.Secret == (auth.Hash{}) { // the key from the configuration, which is not in the store
+	if p.Secret == (auth.Hash{}) { // the API key from the configuration, which is not in the store
 		return auth.ErrInvalidToken
 	}
 	ctx = auth.WithAdmission(ctx, &auth.Admission{Principal: p})
@@ -33,7 +33,8 @@ func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
 	return err
 }
 
-// withAdmission puts the keys and arguments of an admission before those of an operation (lua/lib/admission.lua). a may be nil.
+// withAdmission returns the Redis keys and arguments of an admission (lua/lib/admission.lua), followed by those of the operation.
+// If a is nil, the script admits nothing.
 func withAdmission(sc *script, a *auth.Admission, tag string, keys []string, args []any) ([]string, []any) {
 	action, keyID, secret, day := "", "", "", any("")
 	var limits limit.TierLimits
@@ -59,8 +60,8 @@ func withAdmission(sc *script, a *auth.Admission, tag string, keys []string, arg
 	return append(front, keys...), append(frontArgs, args...)
 }
 
-// decide reads the admission's part of a script's result, and returns the operation's part. The error is auth.ErrInvalidToken or
-// an *auth.LimitError if the request was refused.
+// decide splits the result of a script with an admission. It stores the admission's part in a, and returns the operation's part.
+// If the request was refused, the error is auth.ErrInvalidToken or an *auth.LimitError.
 func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply any) (any, error) {
 	parts := list(reply)
 	if len(parts) == 0 {
@@ -90,8 +91,8 @@ func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply
 	return parts[1], nil
 }
 
-// decisionOf returns the decision for the figures of one or two limits: used, reset and wait of each. It reports whether they are
-// valid.
+// decisionOf returns the decision on a request. figures are used, reset and wait of the limit of requests a minute. For a test
+// key, the same figures of the limit of requests a day follow. decisionOf reports whether figures are valid.
 func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
 	all := []limit.Status{
 		{By: limit.ByRequests, Limit: a.Limits.RequestsPerMinute}, {By: limit.ByDay, Limit: limit.TestKeyRequestsPerDay},
@@ -110,8 +111,8 @@ func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
 	return limit.Decide(statuses...), true
 }
 
-// tokensRefused returns the error for a reservation that exceeds the limit of tokens a minute. figures are those that reserve
-// (lua/lib/rate_window.lua) returned.
+// tokensRefused returns the error for a turn that would exceed the limit of tokens a minute. figures are used, reset and wait, as
+// reserve (lua/lib/rate_window.lua) returns them.
 func tokensRefused(perMinute int, figures any) (*auth.LimitError, error) {
 	all := list(figures)
 	if len(all) != 3 {
@@ -124,7 +125,7 @@ func tokensRefused(perMinute int, figures any) (*auth.LimitError, error) {
 	return &auth.LimitError{Decision: limit.Decide(s)}, nil
 }
 
-// statusOf returns s with the first three figures: used, reset and wait. It reports whether they are numbers.
+// statusOf returns s with the first three figures: used, reset and wait. It reports whether these are numbers.
 func statusOf(s limit.Status, figures []any) (limit.Status, bool) {
 	used, ok1 := figures[0].(int64)
 	reset, ok2 := figures[1].(int64)

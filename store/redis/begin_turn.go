@@ -12,7 +12,7 @@ import (
 
 var beginTurnScript = newScript("begin_turn", reserves|wakes|idempotent|durable)
 
-// refusals maps the words with which scripts refuse to errors.
+// refusals maps a refusal, the word that a script returns, to the error.
 var refusals = map[string]error{
 	"gone":     conversation.ErrSessionNotFound,
 	"busy":     conversation.ErrSessionBusy,
@@ -21,12 +21,12 @@ var refusals = map[string]error{
 	"void":     conversation.ErrUnavailable,
 }
 
-// errNoWaiter says that the caller passed no waiter, by which the script recognises a repeated call.
+// errNoWaiter means that the caller passed no waiter. The script recognises a repeated call by its waiter.
 var errNoWaiter = errors.New("redis: BeginTurn needs the name of its waiter")
 
-// BeginTurn implements conversation.Store. If a waiter was granted the session, but its message does not fit, its tokens exceed
-// the limit or its key no longer works, the next waiter in the queue is granted the session. After a lost reply, the script is
-// sent once more unless it counts a request; it does not begin the turn twice.
+// BeginTurn implements conversation.Store. A waiter gives up its grant if its message does not fit the window, the limit of
+// tokens is exceeded, or its API key no longer works. Then the next waiter in the queue is granted the session. After a lost
+// reply, the script is sent once more unless it counts a request. The repeat does not begin a second turn.
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	if turn.Waiter == "" {
 		return conversation.TurnStart{}, errNoWaiter
@@ -48,11 +48,12 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	if err == nil && outcome(parts) == "begun" {
 		return s.begun(owner, &turn, parts)
 	}
-	if outcome(parts) != "queued" && !errors.Is(err, conversation.ErrUnavailable) { // a queued turn tries again, and an unavailable one may have begun
+	// A queued waiter tries again. After ErrUnavailable, the turn may have begun.
+	if outcome(parts) != "queued" && !errors.Is(err, conversation.ErrUnavailable) {
 		s.turns.notBegun(live)
 	}
 	switch {
-	case errors.Is(err, auth.ErrInvalidToken): // the key may have been revoked while the send waited
+	case errors.Is(err, auth.ErrInvalidToken): // the API key may have been revoked while the waiter was in the queue
 		_ = s.LeaveQueue(ctx, owner, turn.SessionID, turn.Waiter)
 		return conversation.TurnStart{}, err
 	case err != nil:
@@ -83,7 +84,7 @@ func refusedTurn(ctx context.Context, parts []any) error {
 	return beginTurnScript.malformed()
 }
 
-// messageOf returns the message of a turn, without the id and the time, which the script sets.
+// messageOf returns the message of a turn. It has no id and no time, because the script sets them.
 func messageOf(turn *conversation.NewTurn) conversation.Message {
 	return conversation.Message{
 		SessionID: turn.SessionID, Role: turn.Role, Content: turn.Content, Tokens: turn.Tokens, Metadata: turn.Metadata,
@@ -91,7 +92,7 @@ func messageOf(turn *conversation.NewTurn) conversation.Message {
 	}
 }
 
-// begun reads the result for a turn that has begun, and adds it to this node's live turns.
+// begun reads the result of a script that has begun a turn, and adds the turn to this node's live turns.
 func (s *Store) begun(owner conversation.Owner, turn *conversation.NewTurn, parts []any) (b conversation.TurnStart, err error) {
 	if len(parts) != 8 {
 		return b, beginTurnScript.malformed()

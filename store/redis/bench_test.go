@@ -13,7 +13,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// BenchmarkAdmission measures an admission, and the time that Redis spends on it.
+// BenchmarkAdmission measures Admit, and the time that Redis spends on the script.
 func BenchmarkAdmission(b *testing.B) {
 	for _, mode := range []string{auth.Live, auth.Test} {
 		b.Run(mode, func(b *testing.B) {
@@ -41,7 +41,7 @@ func BenchmarkAdmission(b *testing.B) {
 	}
 }
 
-// reportRedis reports the µs that Redis has spent on scripts per iteration since its statistics were reset.
+// reportRedis reports how many µs Redis has spent on scripts for each iteration since CONFIG RESETSTAT.
 func reportRedis(b *testing.B, server *redistest.Server) {
 	b.Helper()
 	spent := regexp.MustCompile(`cmdstat_evalsha:calls=\d+,usec=(\d+)`).FindStringSubmatch(server.Do("INFO", "commandstats"))
@@ -52,8 +52,8 @@ func reportRedis(b *testing.B, server *redistest.Server) {
 	b.ReportMetric(all/float64(b.N), "redis-µs/op")
 }
 
-// BenchmarkConversation measures operations on a session with their admission: on a session of two messages and on one of 10,000,
-// of which about 60 fit the window.
+// BenchmarkConversation measures operations on a session, with admission. One session has two messages. Another session has
+// 10,000 messages, and about 60 of them fit the window.
 func BenchmarkConversation(b *testing.B) {
 	server := redistest.Single(b)
 	s, err := Open(b.Context(), server.URL)
@@ -100,7 +100,7 @@ func BenchmarkConversation(b *testing.B) {
 				}
 				reportRedis(b, server)
 			})
-			if op.name == "turn" && messages == 2 { // the iterations have added many messages
+			if op.name == "turn" && messages == 2 { // remove the messages that the iterations have added
 				do(s.ClearMessages(b.Context(), owner, id, "clears"))
 			}
 		}

@@ -10,8 +10,8 @@ import (
 
 var claimSecretScript = newScript("claim_secret", 0)
 
-// claimSecret claims a secret for a key that is being created or rotated. It returns errSecretTaken if the secret is in use or
-// claimed.
+// claimSecret claims a secret for a key that is being created or rotated. If the secret is already in use or claimed, it returns
+// errSecretTaken.
 func (s *Store) claimSecret(ctx context.Context, hash auth.Hash) error {
 	reply, err := s.run(ctx, claimSecretScript, "", []string{pointerKey(hash)}, keyChangeTimeout.Milliseconds())
 	if err == nil && integer(reply) == 0 {
@@ -20,8 +20,8 @@ func (s *Store) claimSecret(ctx context.Context, hash auth.Hash) error {
 	return err
 }
 
-// unclaimSecret removes the claim of a secret whose key was refused with cause. If cause is that the store is unavailable, the
-// key may have been stored, so the claim stays until it expires.
+// unclaimSecret removes the claim of a secret after its key could not be stored. cause is the error of that attempt. If cause is
+// conversation.ErrUnavailable, the key may have been stored, so the claim stays until it expires.
 func (s *Store) unclaimSecret(ctx context.Context, hash auth.Hash, cause error) {
 	if !errors.Is(cause, conversation.ErrUnavailable) {
 		s.forget(ctx, hash)

@@ -8,8 +8,8 @@ import (
 
 var clearMessagesScript = newScript("clear_messages", admits|wakes|durable)
 
-// ClearMessages implements conversation.Store. If a reply is live, it is queued until the turn ends, which also empties the
-// reply's journal.
+// ClearMessages implements conversation.Store. If a reply is live, ClearMessages returns Queued, and must be called again after
+// the turn has ended. The end of the turn empties the reply's journal.
 func (s *Store) ClearMessages(ctx context.Context, owner conversation.Owner, sessionID, waiter string) (conversation.Cleared, error) {
 	tag := tagOfOwner(owner)
 	place := s.waiters.register(sessionID, waiter)

@@ -19,36 +19,36 @@ import (
 )
 
 const (
-	// callTimeout limits a whole call, with dialling, waiting for a connection, and redirections: a request gets its 503 within 2
-	// s if Redis cannot be reached.
+	// callTimeout limits a whole call: waiting for a connection, dialling, writing, reading, and redirections. So a request gets
+	// its 503 within 2 s if Redis cannot be reached.
 	callTimeout = 1800 * time.Millisecond
-	// stepTimeout limits each of these steps.
+	// stepTimeout limits each step of a call: waiting for a connection, dialling, writing, and reading.
 	stepTimeout = 1500 * time.Millisecond
 )
 
-// disableLogging keeps the client from writing to standard error. Calls return the errors anyway.
+// disableLogging stops the go-redis client from writing errors to standard error. The calls return the same errors.
 var disableLogging = sync.OnceFunc(logging.Disable)
 
-// newOptions returns the options that all topologies share.
+// newOptions returns the client's options that are the same for a single server, Sentinels and a Cluster.
 func newOptions() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
-		// The client's retries would run a script twice if only its reply was lost.
+		// If only the reply of a script was lost, a retry by the client would run the script twice.
 		MaxRetries:            -1,
 		DialerRetries:         1,
-		ContextTimeoutEnabled: true, // without it, the client ignores deadlines
+		ContextTimeoutEnabled: true, // without this option, the client ignores deadlines
 		DialTimeout:           stepTimeout,
 		ReadTimeout:           stepTimeout,
 		WriteTimeout:          stepTimeout,
 		PoolTimeout:           stepTimeout,
-		// A round trip occupies a connection for about 60 µs. More connections would only wait in Redis.
+		// A round trip occupies a connection for about 60 µs. Commands on more connections would only wait in Redis.
 		PoolSize: max(32, 16*runtime.GOMAXPROCS(0)),
-		// Redis 7.0 supports neither.
+		// Redis 7.0 supports neither CLIENT SETINFO nor maintenance notifications.
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 }
 
-// target holds the options that the URL of a store contains.
+// target holds the options from the URL of a store.
 type target struct {
 	*redis.UniversalOptions
 	waitReplicas int
@@ -127,7 +127,8 @@ func parseHosts(authority, defaultPort string) ([]string, error) {
 	return addresses, nil
 }
 
-// parsePath reads the path: a database; with Sentinels, a master and a database. With a Cluster, the path must be empty.
+// parsePath reads the path of the URL. For a single server, the path is a database; for Sentinels, a master and a database. For a
+// Cluster, the path must be empty.
 func parsePath(o *redis.UniversalOptions, topology, path string) error {
 	db := path
 	switch topology {
@@ -158,14 +159,15 @@ func parsePath(o *redis.UniversalOptions, topology, path string) error {
 	return nil
 }
 
-// unavailableErrors lists the prefixes of the errors of a server that cannot execute a command now.
+// unavailableErrors lists prefixes of errors. A server returns these errors if it cannot execute a command now.
 var unavailableErrors = []string{
 	"LOADING ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "OOM ", "MISCONF ", "NOREPLICAS ", "TRYAGAIN ", "BUSY ",
 	"MOVED ", "ASK ", "NOAUTH ", "WRONGPASS ", "NOPERM ", "ERR max number of clients",
 }
 
-// fault returns the error of a call. It wraps conversation.ErrUnavailable if a later attempt may succeed. Any other error of a
-// server is a bug in Parley or in the data. context.Canceled is returned unchanged. No error contains an argument of the call.
+// fault converts an error of the go-redis client. The result wraps conversation.ErrUnavailable if a later attempt may succeed.
+// fault returns context.Canceled unchanged. It also returns a server's other errors unchanged: they are caused by a bug in Parley
+// or by malformed data. No error contains an argument of the call.
 func fault(err error) error {
 	var network net.Error
 	var redisError redis.Error
@@ -174,7 +176,7 @@ func fault(err error) error {
 		return nil
 	case errors.Is(err, context.Canceled):
 		return err // the caller cancelled
-	case strings.HasPrefix(err.Error(), "redis: all sentinels"): // its text quotes a Sentinel
+	case strings.HasPrefix(err.Error(), "redis: all sentinels"): // the error's text quotes the Sentinels
 		return unavailable(errors.New("redis: no Sentinel names the master"))
 	case errors.As(err, &redisError):
 		for _, prefix := range unavailableErrors {
@@ -187,6 +189,6 @@ func fault(err error) error {
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrClosed):
 		return unavailable(err)
 	}
-	// For example "cluster has no nodes".
+	// The client has other errors too, for example "cluster has no nodes".
 	return unavailable(errors.New("redis: the server cannot be reached"))
 }

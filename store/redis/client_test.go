@@ -17,7 +17,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-func TestParseURL_EachTopology_OptionsRead(t *testing.T) {
+func TestParseURL_EachTopology_ReturnsOptions(t *testing.T) {
 	type parsed struct {
 		Addrs                            []string
 		User, Password, Sentinel, Master string
@@ -73,7 +73,7 @@ func TestOpen_MalformedURL_NoPasswordInError(t *testing.T) {
 	}
 }
 
-func TestOpen_NoServer_NoPasswordInError(t *testing.T) {
+func TestOpen_ServerRefusesOrIsDown_NoPasswordInError(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, "--requirepass", "other", "--masterauth", "x")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -102,7 +102,7 @@ func TestOpen_ServerBefore7_Refused(t *testing.T) {
 	}
 }
 
-// serverOfVersion starts a server that replies to INFO with that version, and to HELLO with an error. It returns the address.
+// serverOfVersion starts a server that replies to INFO with version, and to HELLO with an error. It returns the server's address.
 func serverOfVersion(t *testing.T, version string) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -128,8 +128,9 @@ func serverOfVersion(t *testing.T, version string) string {
 	return listener.Addr().String()
 }
 
-// TestRun_EachFault_UnavailableUntilHealed injects a fault and removes it: writes and Ping fail with the fault, and work again
-// without it. It does not measure the time until they fail, but a call that ignored callTimeout would hang.
+// TestRun_EachFault_UnavailableUntilHealed injects a fault into a server or its connections, and removes the fault. Ping and
+// Admit must fail during the fault and work again afterwards. The test does not measure how fast they fail, but a call that
+// ignored callTimeout would hang.
 func TestRun_EachFault_UnavailableUntilHealed(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct {
@@ -181,9 +182,9 @@ func TestRun_EachFault_UnavailableUntilHealed(t *testing.T) {
 	}
 }
 
-// TestRun_LostReply_NotIdempotent_NotSentAgain loses the reply of an admission, which has counted a request. The client of a
-// Cluster would send the script again by itself.
-func TestRun_LostReply_NotIdempotent_NotSentAgain(t *testing.T) {
+// TestRun_LostReply_OnlyIdempotentSentAgain loses the reply of admitScript, which has counted a request. A repeat would count the
+// request again. By default, the go-redis client of a Cluster sends a script again.
+func TestRun_LostReply_OnlyIdempotentSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{redistest.Single(t).URL, redistest.Cluster(t).URL} {
 		s, w := open(t, url), new(wire)
@@ -201,16 +202,16 @@ func TestRun_LostReply_NotIdempotent_NotSentAgain(t *testing.T) {
 		_, err := admit(t, s, declared)
 		wantError(t, "Admit", err, conversation.ErrUnavailable)
 		if d, err := admit(t, s, declared); err != nil || d.Remaining != 298 {
-			t.Errorf("Cluster %v: the next Admit: %+v, %v; want 298 remaining", clustered, d, err)
+			t.Errorf("Cluster=%v: the next Admit: %+v, %v; want 298 remaining", clustered, d, err)
 		}
 		w.replyLost.Store(listKeysScript)
 		if _, err := s.Keys(t.Context(), declared.Owner()); err != nil { // listKeysScript is idempotent, so it is sent again
-			t.Errorf("Cluster %v: Keys: %v", clustered, err)
+			t.Errorf("Cluster=%v: Keys: %v", clustered, err)
 		}
 	}
 }
 
-func TestRun_ServerForgotScripts_SentAgain(t *testing.T) {
+func TestRun_ServerForgotScripts_TextSentAgain(t *testing.T) {
 	server := redistest.Single(t)
 	s := open(t, server.URL)
 	owner := auth.Owner{Account: "a", Mode: auth.Live}
@@ -219,16 +220,16 @@ func TestRun_ServerForgotScripts_SentAgain(t *testing.T) {
 		{Owner: owner, KeyID: p.KeyID, At: time.UnixMilli(1_800_000_000_000)}, {Owner: owner, KeyID: "key_0000000000000000", At: time.Now()},
 	}
 	server.Do("SCRIPT", "FLUSH")
-	must(t, s.TouchKeys(t.Context(), uses)) // in a pipeline
-	keys, err := s.Keys(t.Context(), owner)
+	must(t, s.TouchKeys(t.Context(), uses)) // runs touchKeyScript in a pipeline
+	keys, err := s.Keys(t.Context(), owner) // runs listKeysScript alone
 	must(t, err)
 	if len(keys) != 1 || !keys[0].LastUsedAt.Equal(uses[0].At) {
-		t.Errorf("the keys are %+v", keys)
+		t.Errorf("the keys are %+v, want one with the time of use %v", keys, uses[0].At)
 	}
 }
 
-// TestRun_OutOfMemory_ScriptNotStarted shows the purpose of the shebang. Without it, a script could go on writing without memory
-// after its first write, or fail half-way.
+// TestRun_OutOfMemory_ScriptNotStarted checks the effect of the shebang (see compile). Without the shebang, Redis would start the
+// script, and the script could fail half-way.
 func TestRun_OutOfMemory_ScriptNotStarted(t *testing.T) {
 	server := redistest.Single(t)
 	s := open(t, server.URL)

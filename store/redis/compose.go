@@ -9,31 +9,31 @@ import (
 	"sync"
 )
 
-// A script's text is composed at its first run. An operation (lua/NAME.lua) uses definitions of the libraries (lua/lib) and of
-// the prelude, which is generated from constants.go and schema.go. The text contains the used definitions, directly or
-// indirectly, each before its first use; they need not be declared. Redis keeps no state between scripts, so it executes every
-// definition at every call. That is why a script contains no unused ones (BenchmarkScripts).
+// The first run of a script composes its text. An operation (lua/NAME.lua) uses definitions of the libraries (lua/lib) and of the
+// prelude, which is generated from constants.go and schema.go. The text consists of the definitions that the operation uses,
+// directly or indirectly, and the operation. The operation does not declare them: they are found by name. Redis keeps no state
+// between scripts and executes every definition at every call. So a script contains no unused definitions (BenchmarkScripts).
 //
-// A library is a sequence of definitions. Each begins with "local" in the first column. Its further lines are indented, except a
-// last line that begins with "end", "}" or ")". Comments between definitions are not sent. TestScripts checks the texts with a
-// Lua compiler.
+// A library is a sequence of definitions. A definition begins with "local" in the first column. Its other lines are indented,
+// except a last line that begins with "end", "}" or ")". Comments between definitions are not sent to Redis.
+// TestScripts_Composed_NoMistakes checks the texts with a Lua compiler.
 
 //go:embed lua
 var sources embed.FS
 
 // definition defines a local function, or one or more local values.
 type definition struct {
-	library string // file name; preludeName for the generated ones
+	library string // file name of the library; preludeName for the prelude
 	names   []string
 	text    string
 }
 
 const preludeName = "(prelude)"
 
-// library holds definitions by name.
+// library holds the definitions of all libraries by name.
 type library map[string]*definition
 
-// libraries parses lua/lib and the prelude. It panics if they are malformed, which the tests would find first.
+// libraries parses the files in lua/lib and the prelude. It panics if one is malformed; tests would find that before a release.
 var libraries = sync.OnceValue(func() library {
 	l := make(library)
 	l.parse(preludeName, prelude())
@@ -62,7 +62,7 @@ var (
 	continues     = regexp.MustCompile(`^(\s|end\b|\}|\))`)
 )
 
-// parse adds the definitions in the text of the library called name.
+// parse adds the definitions in a library's text. name is the library's file name.
 func (l library) parse(name, text string) {
 	var last *definition
 	for line := range strings.Lines(text) {
@@ -92,7 +92,7 @@ func (l library) add(name, text string, names ...string) *definition {
 	return d
 }
 
-// compose returns text preceded by the definitions that it uses, directly or indirectly.
+// compose returns the definitions that text uses, directly or indirectly, followed by text.
 func (l library) compose(text string) string {
 	var out strings.Builder
 	written := make(map[*definition]bool)
@@ -110,14 +110,14 @@ func (l library) compose(text string) string {
 	return out.String() + text
 }
 
-// notCode matches comments and strings. word matches an identifier or a number, with the operator before it if that is "..", "."
-// or ":".
+// notCode matches comments and strings. word matches an identifier or a number, with an operator "..", "." or ":" before it.
 var (
 	notCode = regexp.MustCompile(`--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"`)
 	word    = regexp.MustCompile(`(\.\.|[.:])?\w+`)
 )
 
-// identifiers returns the identifiers in a text, each once, except the names of fields and methods.
+// identifiers returns the identifiers in a Lua text, each once, without the names of fields and methods. Keywords and numbers are
+// among them.
 func identifiers(text string) []string {
 	var names []string
 	seen := make(map[string]bool)

@@ -15,30 +15,30 @@ import (
 
 // Limits and timeouts of the scripts. The prelude passes them to Lua, with the constants of other packages that scripts need.
 const (
-	// A waiter that does not try again for waiterTimeout loses its place in a queue, or the session that is granted to it. Five
-	// times waiterRetry: a slow moment costs no place, and a dead node blocks a session no longer than the 5 s in which its turns
-	// are ended.
+	// A waiter that does not try again for waiterTimeout loses its place in the queue, or its grant. waiterTimeout is five times
+	// waiterRetry, so that a slow moment costs no place. It is not longer, because the turns of a dead node also end within 5 s.
 	waiterTimeout = 5 * time.Second
-	// A waiter stays void for voidKept after ResumeTurn: longer than a BeginTurn can be on its way to Redis.
+	// A waiter stays void for voidKept after ResumeTurn. A BeginTurn takes less time to reach Redis.
 	voidKept = time.Minute
-	// A turn can be settled until reservationOutlives after its session's expiry: longer than a reply can last.
+	// A turn can be settled until reservationOutlives after the expiry of its session. No reply lasts that long.
 	reservationOutlives = time.Hour
-	// The journal of an ended turn is kept, empty, for journalOutlives, because a node that was suspended may still write to it.
+	// The journal of an ended turn is emptied, and kept for journalOutlives: a node that was suspended may still write to it.
 	journalOutlives = 5 * time.Minute
-	// A rate window is kept for windowKept seconds after its last change: no count stays in it for more than 121 s, even if the
-	// clock was set back.
+	// A rate window expires windowKept seconds after its last change. All its counts are too old to matter by then: a count
+	// matters for at most 121 s, even if the clock was set back.
 	windowKept = 130
-	// One operation removes up to prunedAtOnce expired sessions from the indices: enough to keep up, and under a millisecond.
+	// One operation removes up to prunedAtOnce expired sessions from the indices. That takes less than a millisecond. An
+	// operation adds one session at most, so expired sessions do not pile up.
 	prunedAtOnce = 100
-	// A script reads the newest historyFirstRead messages first, because many sessions have no more, and then historyRead at a
-	// time.
+	// A script that reads the history reads the newest historyFirstRead messages first, because many sessions have no more. Then
+	// it reads historyRead messages at a time.
 	historyFirstRead, historyRead = 16, 128
-	// The first count of a day packs up to daysPackedByCount days of usage among the last daysSearched. A report packs up to
-	// daysPackedByRead. To pack a busy account's day takes Redis 1.5 ms.
+	// The first operation of a day that counts usage packs up to daysPackedByCount of the last daysSearched days. A usage report
+	// packs up to daysPackedByRead days. Redis takes 1.5 ms to pack a busy account's day.
 	daysPackedByCount, daysSearched, daysPackedByRead = 4, 32, 32
-	// fieldsAnHour is the number of field numbers that each hour has in a day's counts, used or not (lua/lib/usage.lua).
+	// Each hour has fieldsAnHour field numbers in a day's counts (lua/lib/usage.lua). usage.Field uses only some of them.
 	fieldsAnHour = 512
-	// Lua's numbers are doubles, which represent all whole numbers up to maxExact.
+	// Lua's numbers are doubles, which represent every whole number up to maxExact exactly.
 	maxExact = 1 << 53
 
 	// randomLength is the length of the random part of an id.
@@ -74,7 +74,7 @@ func constants() []constant {
 
 		{"MESSAGE_OVERHEAD", window.MessageOverhead},
 		{"PROMPT_OVERHEAD", window.PromptOverhead},
-		{"REPLY_SHARE", 4096 / window.ReplyRoom(4096)}, // the reply room is the window divided by this
+		{"REPLY_SHARE", 4096 / window.ReplyRoom(4096)}, // the reply room is the window divided by REPLY_SHARE
 		{"MAX_REPLY_ROOM", window.ReplyRoom(math.MaxInt)},
 		{"INDEX_LIMIT", conversation.IndexLimit},
 		{"HISTORY_FIRST_READ", historyFirstRead},
@@ -103,7 +103,7 @@ func constants() []constant {
 	}
 }
 
-// fieldOf returns the number of the only field that is not zero in b.
+// fieldOf returns the number of the only field of b that is not zero.
 func fieldOf(b usage.Bucket) int {
 	for field := range b.All() {
 		return int(field)

@@ -16,8 +16,8 @@ var (
 	errHadKeys     = errors.New("redis: the account has already had a key")
 )
 
-// CreateKey implements auth.Store. If it returns conversation.ErrUnavailable, the key may exist: then it is listed and can be
-// revoked.
+// CreateKey implements auth.Store. After conversation.ErrUnavailable, the key may exist. Then Keys lists the key, and RevokeKey
+// can revoke it.
 func (s *Store) CreateKey(ctx context.Context, key auth.Key, tier limit.Tier) (auth.Key, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -33,8 +33,8 @@ func (s *Store) CreateKey(ctx context.Context, key auth.Key, tier limit.Tier) (a
 	return created.Key, nil
 }
 
-// CreateFirstKey implements auth.Store. Two nodes at the same time create one key in a mode at most, but one may create a first
-// live key and the other a first test key.
+// CreateFirstKey implements auth.Store. If two nodes call it at the same time for the same mode, at most one creates a key. For
+// different modes, both may create a key.
 func (s *Store) CreateFirstKey(ctx context.Context, key auth.Key) (created bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -51,14 +51,14 @@ func (s *Store) CreateFirstKey(ctx context.Context, key auth.Key) (created bool,
 	return err == nil, err
 }
 
-// hadKeys reports whether an account exists.
+// hadKeys reports whether an account exists. An account is created with its first key.
 func (s *Store) hadKeys(ctx context.Context, account string) (bool, error) {
 	n, err := s.db.Exists(ctx, accountKey(tagOf(account, auth.Live))).Result()
 	return n > 0, fault(err)
 }
 
-// createKey stores a key in its slot, and then its pointer. A new account gets the tier, limit.Free for "". If first is set, it
-// returns errHadKeys for an account that has had a key in this mode.
+// createKey stores an API key, and then the pointer of its secret. A new account gets the tier; "" means limit.Free. If first is
+// set, and the account already has a record in this mode, createKey returns errHadKeys.
 func (s *Store) createKey(ctx context.Context, key auth.Key, tier limit.Tier, first bool) (keyRecord, error) {
 	tag, hash := ownerTag(key.Owner), key.Secrets[0].Hash
 	if tier == "" {

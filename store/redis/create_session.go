@@ -31,7 +31,8 @@ func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, ses
 	return conversation.SessionCreated{Session: created, Replayed: outcome(parts) == "replayed"}, err
 }
 
-// requestOf returns an idempotency key and the request's digest for scripts: "" and nil if there is none.
+// requestOf returns the idempotency key and the digest of a request, for scripts. It returns "" and nil for a request without a
+// key.
 func requestOf(i *conversation.Idempotency) (key string, digest []byte) {
 	if i == nil {
 		return "", nil

@@ -8,7 +8,8 @@ import (
 
 var deleteSessionScript = newScript("delete_session", admits|wakes|durable)
 
-// DeleteSession implements conversation.Store. If its reply was lost, a repeat returns ErrSessionNotFound.
+// DeleteSession implements conversation.Store. After a lost response, a repeat returns ErrSessionNotFound if the first call
+// deleted the session.
 func (s *Store) DeleteSession(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
 	tag := tagOfOwner(owner)
 	reply, err := s.run(ctx, deleteSessionScript, tag, []string{sessionKey(tag, sessionID)}, sessionID)

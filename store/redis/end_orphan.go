@@ -9,8 +9,8 @@ import (
 
 var endOrphanScript = newScript("end_orphan", durable)
 
-// endOrphans ends turns in two round trips to each server: one reads their texts, whose tokens this process counts, and one ends
-// them. It returns the number of turns that had not ended before.
+// endOrphans ends turns in two round trips to each server. The first round trip reads the texts of the replies, so that this
+// process can count their tokens. The second round trip ends the turns. endOrphans returns the number of turns that it ended.
 func (s *Store) endOrphans(ctx context.Context, orphans []orphan, count func(text string) int) (int, error) {
 	if len(orphans) == 0 {
 		return 0, nil

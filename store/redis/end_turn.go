@@ -11,12 +11,12 @@ import (
 
 var endTurnScript = newScript("end_turn", wakes|idempotent|durable)
 
-// errStreaming says that the caller passed a reply that has not ended.
+// errStreaming means that the caller passed a reply that is still streaming.
 var errStreaming = errors.New("redis: EndTurn needs a reply that has ended")
 
-// EndTurn implements conversation.Store. After a lost reply, the script is sent once more. If the first run had ended the turn,
-// EndTurn returns ErrFenced with the message of this very call. If the turn had ended and its message has been cleared since, the
-// message beside ErrFenced is empty.
+// EndTurn implements conversation.Store. After a lost response, the script is sent once more. If the first run ended the turn,
+// EndTurn returns ErrFenced and the reply that the first run stored. If the reply has been cleared since, EndTurn returns
+// ErrFenced and an empty message.
 func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply conversation.Message, timing conversation.Timing) (conversation.Message, error) {
 	if reply.Status == stream.Streaming || reply.Status == "" {
 		return conversation.Message{}, errStreaming
@@ -49,7 +49,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 	return conversation.Message{}, endTurnScript.malformed()
 }
 
-// endingOf returns the arguments for the scripts that end a turn with a reply.
+// endingOf returns the arguments of the scripts end_turn and end_orphan. reply is the ended reply.
 func endingOf(fence int64, reply *conversation.Message, timing conversation.Timing) []any {
 	var used conversation.Usage
 	if reply.Usage != nil {

@@ -10,8 +10,8 @@ import (
 
 var findOrphanScript = newScript("find_orphan", idempotent)
 
-// findOrphans reads orphans in one round trip to each server. For each it returns the script's result, nil if the turn has ended,
-// or an error.
+// findOrphans runs the script for each orphan, in one round trip to each server. It returns a result or an error for each orphan.
+// The result is nil if the turn has ended.
 func (s *Store) findOrphans(ctx context.Context, orphans []orphan) ([]any, []error) {
 	finds := make([]call, len(orphans))
 	for i, o := range orphans {
@@ -20,7 +20,8 @@ func (s *Store) findOrphans(ctx context.Context, orphans []orphan) ([]any, []err
 	return s.runAll(ctx, finds)
 }
 
-// interrupted returns the reply with which to end an orphan, and the turn's fencing token, from the script's result.
+// interrupted returns the final reply of an orphan, with the status interrupted, and the turn's fencing token. found is the
+// result of the script.
 func (o *orphan) interrupted(found any, count func(text string) int) (reply conversation.Message, fence int64, err error) {
 	f := fields{list(found), 0, nil}
 	reply = conversation.Message{

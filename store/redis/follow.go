@@ -9,8 +9,8 @@ import (
 
 var followScript = newScript("follow", admits|idempotent)
 
-// Follow implements conversation.Nodes. It notifies the node that writes in the session, so that this node gets wake-ups from the
-// next tick on.
+// Follow implements conversation.Nodes. The script notifies the node that writes in the session. From the next tick on, that node
+// sends wake-ups to this node.
 func (s *Store) Follow(ctx context.Context, owner conversation.Owner, sessionID string) (conversation.Session, error) {
 	now, tag := time.Now(), tagOfOwner(owner)
 	reply, err := s.run(ctx, followScript, tag, []string{sessionKey(tag, sessionID)},

@@ -7,15 +7,16 @@ import (
 	"parley/conversation"
 )
 
-// A node renews its lease of a session every followAgain. A lease lasts for conversation.FollowLease, 20 s, so three renewals in
-// a row may fail before it lapses. Most polls need not write, because they are more frequent.
+// A node renews its lease of a session every followAgain. The lease lasts for conversation.FollowLease, 20 s, so it lapses only
+// if three renewals in a row fail. A session with a live reply is polled every second, so most of its polls write nothing.
 const followAgain = 5 * time.Second
 
-// followers tracks the nodes that follow the sessions in which this node writes, and when this node last renewed its own leases.
+// followers tracks which nodes follow the sessions in which this node writes. It also tracks when this node last renewed its own
+// leases.
 type followers struct {
 	mu      sync.Mutex
-	renewed map[string]time.Time            // guarded by mu; by session, when this node last renewed its lease
-	of      map[string]map[string]time.Time // guarded by mu; by session and other node, when the lease of that node lapses
+	renewed map[string]time.Time            // guarded by mu; session id → time when this node last renewed its lease
+	of      map[string]map[string]time.Time // guarded by mu; session id → id of a follower → time when its lease lapses
 }
 
 // due reports whether this node must renew its lease of a session.
@@ -26,7 +27,7 @@ func (f *followers) due(sessionID string, now time.Time) bool {
 	return !ok || now.Sub(at) >= followAgain
 }
 
-// renew stores that this node has renewed its lease of a session.
+// renew records that this node has renewed its lease of a session.
 func (f *followers) renew(sessionID string, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -36,7 +37,7 @@ func (f *followers) renew(sessionID string, at time.Time) {
 	f.renewed[sessionID] = at
 }
 
-// add stores that another node follows a session until that time.
+// add records that another node follows a session, and that its lease lapses at until.
 func (f *followers) add(sessionID, node string, until time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,8 +50,8 @@ func (f *followers) add(sessionID, node string, until time.Time) {
 	f.of[sessionID][node] = until
 }
 
-// appendWakeUps adds a session to the wake-ups of each node that follows it, except self. wakeUps holds session ids, separated by
-// spaces, by node.
+// appendWakeUps adds a session to the wake-ups of each node that follows the session, except self. wakeUps maps a node to the ids
+// of sessions, separated by spaces.
 func (f *followers) appendWakeUps(wakeUps map[string][]byte, sessionID, self string, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,7 +66,7 @@ func (f *followers) appendWakeUps(wakeUps map[string][]byte, sessionID, self str
 	}
 }
 
-// sweep removes lapsed leases.
+// sweep removes the entries of leases that have lapsed.
 func (f *followers) sweep(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

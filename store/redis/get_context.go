@@ -39,7 +39,7 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 	return c, err
 }
 
-// readContext reads the results of context_view (lua/lib/prompt.lua): all parts of a context but the session.
+// readContext reads the results of context_view (lua/lib/prompt.lua): all parts of a context except the session.
 func readContext(sessionID string, parts []any) (c conversation.Context, err error) {
 	if c.History, err = readMembers(sessionID, parts[0]); err != nil {
 		return c, err

@@ -13,7 +13,7 @@ func (s *Store) Message(ctx context.Context, owner conversation.Owner, sessionID
 	return s.message(ctx, getMessageScript, owner, sessionID, messageID)
 }
 
-// message runs a script that returns one message.
+// message runs a script that returns one message, get_message or stop_reply.
 func (s *Store) message(ctx context.Context, sc *script, owner conversation.Owner, sessionID, messageID string) (conversation.Message, error) {
 	tag := tagOfOwner(owner)
 	reply, err := s.run(ctx, sc, tag, []string{sessionKey(tag, sessionID)}, sessionID, messageID)

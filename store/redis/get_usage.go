@@ -11,7 +11,7 @@ import (
 
 var getUsageScript = newScript("get_usage", admits|idempotent)
 
-// appendCounts appends the counts of a bucket to the arguments of a script.
+// appendCounts appends the counts of a bucket to the arguments of a script: field, count, field, count, …
 func appendCounts(args []any, b *usage.Bucket) []any {
 	for field, n := range b.All() {
 		args = append(args, int(field), n)
@@ -19,8 +19,8 @@ func appendCounts(args []any, b *usage.Bucket) []any {
 	return args
 }
 
-// Usage implements conversation.Store. It reads the counts of each day (lua/lib/usage.lua), and the number of existing sessions
-// by the hour of their creation. It also packs up to daysPackedByRead days before yesterday.
+// Usage implements conversation.Store. It reads the counts of each day (lua/lib/usage.lua). For each hour, it also reads how many
+// of the sessions created in that hour still exist. The script packs up to daysPackedByRead days before yesterday.
 func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
 	tag := tagOfOwner(owner)
 	reply, err := s.run(ctx, getUsageScript, tag, []string{expiryKey(tag)},
@@ -56,14 +56,14 @@ func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to us
 	return used, nil
 }
 
-// day holds the counts of the hours of a day.
+// day holds the counts of each hour of a day.
 type day struct {
 	buckets [24]usage.Bucket
 	counted [24]bool
 }
 
-// readDay returns the hours of a day that have counts. It sums the counts of the day's hash and its packed counts ("" if there
-// are none). first is the day's first hour.
+// readDay returns the hours of a day that have counts. It adds up the counts of the day's hash and the packed counts; packed is
+// "" if the day has none. first is the day's first hour.
 func readDay(first usage.Hour, counts []any, packed string) ([]usage.Hourly, error) {
 	var d day
 	if packed != "" && !d.addPacked(packed) {
@@ -95,7 +95,8 @@ func (d *day) add(field int, n int64) bool {
 	return true
 }
 
-// addPacked adds packed counts: a MessagePack list of numbers (pack_day in lua/lib/usage.lua). It reports whether they are valid.
+// addPacked adds packed counts, a MessagePack list of numbers (pack_day in lua/lib/usage.lua). It reports whether packed is
+// valid.
 func (d *day) addPacked(packed string) bool {
 	r := packedReader{rest: packed}
 	numbers := r.listLength()
@@ -104,7 +105,8 @@ func (d *day) addPacked(packed string) bool {
 	}
 	field := 0
 	for ; numbers > 0 && !r.bad; numbers -= 2 {
-		field += int(min(max(r.number(), 0), int64(len(d.buckets)*fieldsAnHour))) // add refuses that field
+		// min prevents an overflow; add refuses a field that is too large.
+		field += int(min(max(r.number(), 0), int64(len(d.buckets)*fieldsAnHour)))
 		if n := r.number(); !r.bad && !d.add(field, n) {
 			return false
 		}

@@ -10,14 +10,14 @@ var heartbeatScript = newScript("heartbeat", idempotent)
 const (
 	// heartbeatInterval is the interval of a node's heartbeats.
 	heartbeatInterval = time.Second
-	// A node is dead after deadAfter without a heartbeat, and the others end its turns. That is three missed heartbeats: one slow
-	// second kills no node, and an orphan is ended within 5 s. After an outage of Redis, all other nodes look dead to a node. So
+	// A node is dead after deadAfter without a heartbeat, and other nodes end its turns. deadAfter is three heartbeats: one slow
+	// second kills no node, and an orphan is ended within 5 s. After an outage of Redis, a node sees all other nodes as dead. So
 	// it ends no turns of others for another deadAfter.
 	deadAfter = 3 * time.Second
 )
 
-// beatLoop sends a heartbeat at each interval until ctx is done. After each, it removes stale members from the set of live turns,
-// and lapsed entries from followers and journal.
+// beatLoop sends a heartbeat at each interval until ctx is done. After each heartbeat, it removes stale members from the set of
+// live turns, and old entries from followers and journal.
 func (s *Store) beatLoop(ctx context.Context) {
 	ticker := time.NewTicker(s.membership.interval)
 	defer ticker.Stop()
@@ -27,8 +27,8 @@ func (s *Store) beatLoop(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		_ = s.beat(ctx)        // a failure sets membership.lost
-		_ = s.removeStale(ctx) // after a failure, the next tick tries again
+		_ = s.beat(ctx)        // a failed beat sets membership.lost
+		_ = s.removeStale(ctx) // if the removal fails, reclaim repeats it
 		now := time.Now()
 		s.followers.sweep(now)
 		s.journal.sweep(now)
@@ -48,7 +48,7 @@ func (s *Store) beat(ctx context.Context) error {
 	if err == nil {
 		var was bool
 		if was, err = m.learn(reply, time.Now()); err == nil && !was {
-			m.notifySelf("") // others may have ended this node's turns
+			m.notifySelf("") // other nodes may have ended this node's turns
 		}
 	}
 	if err != nil {
@@ -59,8 +59,8 @@ func (s *Store) beat(ctx context.Context) error {
 	return err
 }
 
-// learn stores the result of a heartbeat that arrived at now. It reports whether the node was still listed among the nodes; for
-// the first heartbeat it returns true.
+// learn stores the result of a heartbeat that arrived at now. It reports whether this node was still in the list of nodes before
+// the heartbeat. For the first heartbeat, it returns true.
 func (m *membership) learn(reply any, now time.Time) (was bool, err error) {
 	parts := list(reply)
 	if len(parts) != 4 {
@@ -79,7 +79,7 @@ func (m *membership) learn(reply any, now time.Time) (was bool, err error) {
 		m.began = now
 	}
 	ahead := time.Duration(clock)*time.Millisecond - now.Sub(m.began)
-	stepped := (ahead - m.ahead).Abs() > m.interval // if the server's clock is set ahead, all nodes look dead
+	stepped := (ahead - m.ahead).Abs() > m.interval // if the server's clock jumps ahead, other nodes look dead
 	if first || m.lost || stepped || now.Sub(m.heard) > m.deadAfter {
 		m.endOrphansFrom = now.Add(m.deadAfter)
 		m.reclaimAt = now

@@ -12,28 +12,28 @@ import (
 )
 
 const (
-	// The inbox's connection counts as lost after inboxTimeout without a reply, although it is pinged each heartbeatInterval. A
-	// network that drops packets closes no connection, so silence is the only sign.
+	// The node pings the inbox's connection at each heartbeatInterval. The connection counts as lost after inboxTimeout without a
+	// reply. A network that drops packets does not close connections, so silence is the only sign.
 	inboxTimeout = 3 * time.Second
-	// inboxRetry is the pause between a lost connection and the next attempt.
+	// inboxRetry is the pause after a lost connection, before the node connects again.
 	inboxRetry = 100 * time.Millisecond
 )
 
-// inbox receives this node's wake-ups: one subscription for all its sessions, renewed whenever the connection is lost. Wake-ups
-// are lost meanwhile, so afterwards it calls notify with "": any session may have changed.
+// inbox receives this node's wake-ups by one subscription for all sessions. If the connection is lost, the inbox connects again.
+// Wake-ups are lost meanwhile, so it then calls notify with "", which means that any session may have changed.
 type inbox struct {
 	// static
 	store      *Store
 	notify     func(sessionID string)
-	subscribed chan struct{} // closed with the first subscription
+	subscribed chan struct{} // closed when Redis confirms the first subscription
 
 	mu         sync.Mutex
-	connection *redis.PubSub // guarded by mu; nil while there is none
+	connection *redis.PubSub // guarded by mu; nil while there is no connection
 	heard      time.Time     // guarded by mu; when the server last sent a message or a reply to a ping
 	known      bool          // guarded by mu; whether subscribed is closed
 }
 
-// await waits until the inbox has subscribed.
+// await waits until Redis has confirmed the first subscription.
 func (in *inbox) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -45,7 +45,7 @@ func (in *inbox) await(ctx context.Context) error {
 	}
 }
 
-// run receives wake-ups, over one connection after the other, until ctx is done.
+// run receives wake-ups until ctx is done. It connects again whenever the connection is lost.
 func (in *inbox) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		in.receive(ctx)
@@ -56,7 +56,7 @@ func (in *inbox) run(ctx context.Context) {
 	}
 }
 
-// receive receives wake-ups over one connection until the connection is lost or ctx is done.
+// receive opens a connection, and receives wake-ups until the connection is lost or ctx is done.
 func (in *inbox) receive(ctx context.Context) {
 	connection := in.store.db.Subscribe(ctx)
 	disconnect := sync.OnceFunc(func() { _ = connection.Close() })
@@ -84,14 +84,15 @@ func (in *inbox) receive(ctx context.Context) {
 	}
 }
 
-// setConnection sets the current connection, nil for none.
+// setConnection sets the current connection; nil means that there is none.
 func (in *inbox) setConnection(connection *redis.PubSub) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.connection, in.heard = connection, time.Now()
 }
 
-// subscribe closes subscribed at the first subscription, and notifies the node of any session at later ones.
+// subscribe handles a confirmed subscription. The first time, it closes subscribed. Later it calls notify with "", because
+// wake-ups were lost.
 func (in *inbox) subscribe() {
 	in.mu.Lock()
 	first := !in.known
@@ -104,7 +105,7 @@ func (in *inbox) subscribe() {
 	in.notify("")
 }
 
-// deliver handles the words of a message (schema.go).
+// deliver handles the words of a message in this node's inbox (schema.go lists the words).
 func (in *inbox) deliver(payload string) {
 	for word := range strings.SplitSeq(payload, " ") {
 		sessionID, node, follows := strings.Cut(word, followerMark)
@@ -121,7 +122,7 @@ func (in *inbox) deliver(payload string) {
 	}
 }
 
-// checkLoop checks the connection each heartbeatInterval, until ctx is done.
+// checkLoop calls check at each heartbeatInterval, until ctx is done.
 func (in *inbox) checkLoop(ctx context.Context) {
 	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
@@ -135,7 +136,7 @@ func (in *inbox) checkLoop(ctx context.Context) {
 	}
 }
 
-// check pings the connection, or closes it after inboxTimeout of silence.
+// check pings the connection. After inboxTimeout of silence, it closes the connection instead.
 func (in *inbox) check(ctx context.Context) {
 	in.mu.Lock()
 	connection, silent := in.connection, time.Since(in.heard)
@@ -149,5 +150,5 @@ func (in *inbox) check(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	_ = connection.Ping(ctx) // if it fails, so does reading
+	_ = connection.Ping(ctx) // if the ping fails, receive gets an error too
 }

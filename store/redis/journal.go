@@ -13,25 +13,27 @@ import (
 
 var journalScript = newScript("journal", idempotent)
 
-// From journalMargin before its earliest possible expiry, a journal is written by the script: longer than a write can take.
+// A node uses SETRANGE only if the journal exists for at least journalMargin more. That is longer than a write can take.
 const journalMargin = 20 * time.Second
 
 // journal tracks the journals that this node writes. The command SETRANGE writes text at an offset and costs Redis a third of a
-// script, but it would create an expired key again, without expiry. Once the script has found a journal, the journal exists until
-// its session expires or, if earlier, until journalOutlives after its turn has ended. Until journalMargin before that, SETRANGE
-// is safe. Otherwise the script writes, which checks that the journal exists: the first time, about every five minutes, near the
-// session's expiry, after this process was suspended, and after an error.
+// script. But on an expired key, SETRANGE would create a key that never expires. If the script finds a journal, the journal
+// exists for journalOutlives or, if earlier, until the session expires. Until journalMargin before that time, SETRANGE is safe.
+//
+// At other times the script writes the text, because the script checks that the journal exists: at the first write, about every
+// five minutes, near the session's expiry, after this process was suspended, and after an error.
 type journal struct {
 	mu    sync.Mutex
 	known map[conversation.TurnKey]*journalled // guarded by mu
 }
 
+// journalled is a journal that this node writes.
 type journalled struct {
-	name  string
+	name  string    // name of the journal's key
 	until time.Time // SETRANGE is safe before this time
 }
 
-// atLocked returns the entry of a turn's journal, and adds one if there is none.
+// atLocked returns the entry of a turn's journal. It adds the entry if it is missing.
 func (j *journal) atLocked(key *conversation.TurnKey) *journalled {
 	known := j.known[*key]
 	if known == nil {
@@ -44,17 +46,19 @@ func (j *journal) atLocked(key *conversation.TurnKey) *journalled {
 	return known
 }
 
-// safe reports whether SETRANGE is safe by both of Go's clocks: the monotonic clock stands still while the machine sleeps.
+// safe reports whether SETRANGE is safe at now. It compares the monotonic clock and the wall clock, because the monotonic clock
+// stands still while the machine sleeps.
 func (k *journalled) safe(now time.Time) bool {
 	return now.Before(k.until) && now.Round(0).Before(k.until.Round(0))
 }
 
-// seen stores that the journal existed at some time after asked, and had the lifetime left then.
+// seen records the result of the journal script. left is the time until the journal expires, 0 if the journal was missing. asked
+// is a time before the script ran.
 func (k *journalled) seen(asked time.Time, left time.Duration) {
 	k.until = asked.Add(min(left, journalOutlives) - journalMargin)
 }
 
-// sweep forgets the journals that the script must check next. A live one is added again by its next write.
+// sweep removes the entries of journals that the script must check at the next write. That write adds the entry again.
 func (j *journal) sweep(now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -65,7 +69,7 @@ func (j *journal) sweep(now time.Time) {
 	}
 }
 
-// doubt makes the script check every journal at its next write: a fail-over may have lost some of them.
+// doubt makes the script check every journal at the journal's next write, because a fail-over may have lost journals.
 func (j *journal) doubt() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -81,9 +85,9 @@ func (j *journal) forget(key conversation.TurnKey) {
 	delete(j.known, key)
 }
 
-// Journal implements conversation.Store, in one round trip. It takes one more if the script must check a journal, as for a new
-// reply, and one more in a Cluster if it notifies followers. One command notifies a follower of all its sessions. If Journal
-// fails, part of the batch may be written, and the caller writes the batch again.
+// Journal implements conversation.Store, usually in one round trip. A second round trip is necessary if the script must check a
+// journal, for example that of a new reply. In a Cluster, wake-ups take another round trip. One command notifies a follower of
+// all its sessions in the batch. If Journal fails, part of the batch may be written, and the caller must write the batch again.
 func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
 	now := time.Now()
 	var writes []redis.Cmder
@@ -116,7 +120,8 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	return err
 }
 
-// writeChecked writes text by the script, and stores when the journals expire.
+// writeChecked runs the journal script for checks, which writes the text if the journal exists. For each journal in checked, it
+// records the expiry.
 func (s *Store) writeChecked(ctx context.Context, checks []call, checked []*journalled, asked time.Time) error {
 	if len(checks) == 0 {
 		return nil
@@ -139,14 +144,14 @@ func (s *Store) writeChecked(ctx context.Context, checks []call, checked []*jour
 	return failed
 }
 
-// write sends the text, and then the wake-ups. In a Cluster this takes two round trips, because different servers would not keep
-// the order.
+// write sends the text, and then the wake-ups: a follower that is woken must find the text. In a Cluster this takes two round
+// trips, because a single pipeline goes to several servers in no fixed order.
 func (s *Store) write(ctx context.Context, writes []redis.Cmder, wakeUps map[string][]byte) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	pipe := s.db.Pipeline()
 	for _, write := range writes {
-		_ = pipe.Process(ctx, write) // queues it
+		_ = pipe.Process(ctx, write) // only queues the command
 	}
 	if s.clustered && len(writes) > 0 {
 		if _, err := pipe.Exec(ctx); err != nil {

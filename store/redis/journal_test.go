@@ -12,6 +12,7 @@ import (
 	"parley/stream"
 )
 
+// TestJournal_Expired_NotRecreated writes to a journal near its expiry, and after its expiry.
 func TestJournal_Expired_NotRecreated(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
@@ -28,13 +29,13 @@ func TestJournal_Expired_NotRecreated(t *testing.T) {
 		t.Fatalf("the journal is %q", got)
 	}
 	if now := time.Now(); !known().safe(now.Add(journalOutlives-journalMargin-time.Minute)) || known().safe(now.Add(journalOutlives)) {
-		t.Errorf("a journal that was seen may be written until %v", known().until)
+		t.Errorf("SETRANGE is safe until %v, want more than %v from now", known().until, journalOutlives-journalMargin-time.Minute)
 	}
-	must(t, s.db.PExpire(t.Context(), name, journalMargin).Err()) // its session is about to expire
-	known().until = time.Now()                                    // and this process has slept
+	must(t, s.db.PExpire(t.Context(), name, journalMargin).Err()) // as if the session were about to expire
+	known().until = time.Now()                                    // as if this process had been suspended
 	journalText(t, s, key, 5, ", second")
 	if got := text(); got != "first, second" || known().safe(time.Now()) {
-		t.Errorf("shortly before it expires the journal is %q, and safe to write until %v", got, known().until)
+		t.Errorf("shortly before its expiry, the journal is %q, and SETRANGE is safe until %v", got, known().until)
 	}
 	must(t, s.db.Del(t.Context(), name).Err())
 	for _, offset := range []int{13, 0} {
@@ -45,11 +46,13 @@ func TestJournal_Expired_NotRecreated(t *testing.T) {
 	}
 	s.journal.sweep(time.Now())
 	if len(s.journal.known) != 0 {
-		t.Error("an expired journal is still known")
+		t.Error("sweep has not removed the entry of an expired journal")
 	}
 }
 
-func TestJournal_Gap_NotWritten(t *testing.T) {
+// TestJournal_OffsetPastEnd_NotWritten writes at an offset past the end of the journal: SETRANGE would fill the gap with NUL
+// bytes.
+func TestJournal_OffsetPastEnd_NotWritten(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	s := open(t, server.URL)
@@ -64,7 +67,7 @@ func TestJournal_Gap_NotWritten(t *testing.T) {
 	must(t, s.db.Do(t.Context(), "set", name, "all", "keepttl").Err())
 	must(t, s.Journal(t.Context(), batch))
 	if got := s.db.Get(t.Context(), name).Val(); got != "all" {
-		t.Errorf("the journal is %q", got)
+		t.Errorf("the journal is %q, want it unchanged", got)
 	}
 	if g := poll(t, s, followedReply(other, 0))[0]; string(g.Text) != "other" {
 		t.Errorf("the other reply's journal is %q", g.Text)
@@ -76,7 +79,7 @@ func TestJournal_Tick_OneRoundTrip(t *testing.T) {
 	url := shared.Start(t)
 	writer, _ := join(t, url)
 	var batch []stream.Segment[conversation.TurnKey]
-	const replies, nodes = 50, 3
+	const replies, nodes = 50, 3 // each reply is followed by each node
 	for range replies {
 		batch = append(batch, segment(liveTurn(t, writer, newOwner()), 0, "some text"))
 	}
@@ -86,7 +89,7 @@ func TestJournal_Tick_OneRoundTrip(t *testing.T) {
 		}
 	}
 	must(t, writer.Journal(t.Context(), batch)) // the first call also checks that the journals exist
-	suspend(writer, true)                       // a heartbeat would be counted
+	suspend(writer, true)                       // because its heartbeats would be counted
 	must(t, writer.removeStale(t.Context()))
 	var c trips
 	writer.db.AddHook(&c)
@@ -95,7 +98,7 @@ func TestJournal_Tick_OneRoundTrip(t *testing.T) {
 		must(t, writer.Journal(t.Context(), batch))
 	}
 	if n, commands := c.n.Load(), c.commands.Load(); n != ticks || commands != ticks*(replies+nodes) {
-		t.Errorf("%d ticks of %d replies, followed by %d nodes: %d round trips, %d commands", ticks, replies, nodes, n, commands)
+		t.Errorf("%d ticks of %d replies with %d followers: %d round trips, %d commands", ticks, replies, nodes, n, commands)
 	}
 }
 
@@ -115,8 +118,9 @@ func cpu(t testing.TB, server *redistest.Server) float64 {
 	return total
 }
 
-// BenchmarkJournal writes ticks of 1,000 live replies with 2.5 new tokens of 4 bytes each, with and without a follower. It
-// reports the CPU time of Redis and the elapsed time for each token. The goal is 1 µs of Redis' CPU for each token.
+// BenchmarkJournal measures Journal for 1,000 live replies. At each tick, each reply has 2.5 new tokens of 4 bytes. It runs
+// without followers, and with one follower. It reports the CPU time of Redis and the elapsed time for each token. The goal is 1
+// µs of CPU time of Redis for each token.
 func BenchmarkJournal(b *testing.B) {
 	for _, followed := range []bool{false, true} {
 		b.Run(fmt.Sprintf("followed=%v", followed), func(b *testing.B) {
@@ -126,7 +130,7 @@ func BenchmarkJournal(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.Cleanup(func() { _ = s.Close() })
-			const replies, tokens = 1000, 2.5
+			const replies, tokens = 1000, 2.5 // tokens of each reply at each tick
 			batch := make([]stream.Segment[conversation.TurnKey], replies)
 			owner := newOwner()
 			for i := range batch {

@@ -11,17 +11,19 @@ import (
 	"parley/auth/limit"
 )
 
-// keyRecord is the record of a key in its account's slot, which decides whether the key works. A pointer outside of the slot
-// leads from the hash of a secret to the key, so that a key that is new to this node costs one round trip (set_pointer.go). A
-// change is stored in the slot first. If a node dies before it updates the pointers, a pointer may be left for a secret that no
-// longer works. That is harmless, because every admission checks the record.
+// keyRecord is the record of an API key in the slot of its account. The record decides whether the key works. A pointer in
+// another slot leads from the hash of a secret to the key (set_pointer.go). So a node needs one round trip to find
+// a key that it has not seen before.
+//
+// A change is stored in the record first, and then in the pointers. If a node dies in between, a pointer may stay for a secret
+// that no longer works. Such a pointer is harmless, because every admission checks the record.
 type keyRecord struct {
 	Key     auth.Key
 	Tier    limit.Tier // of the account
-	version int64      // counts the changes that affect pointers
+	version int64      // counts the changes of the key, except those of the time of last use
 }
 
-// readKeys reads a list of keys, each in the format of lua/list_keys.lua.
+// readKeys reads a list of API keys in the format that lua/list_keys.lua returns.
 func readKeys(owner auth.Owner, reply any) ([]keyRecord, error) {
 	var records []keyRecord
 	for _, fields := range list(reply) {
@@ -34,7 +36,7 @@ func readKeys(owner auth.Owner, reply any) ([]keyRecord, error) {
 	return records, nil
 }
 
-// readKey reads a key from its fields (lua/list_keys.lua).
+// readKey reads an API key from its fields (lua/list_keys.lua lists them).
 func readKey(owner auth.Owner, reply any) (r keyRecord, err error) {
 	flat := list(reply)
 	is := make(map[string]string, len(flat)/2)
@@ -66,7 +68,7 @@ func readKey(owner auth.Owner, reply any) (r keyRecord, err error) {
 	return r, nil
 }
 
-// errRecord says that stored data does not have the format that Parley writes.
+// errRecord means that stored data does not have the format that Parley writes.
 var errRecord = errors.New("redis: a record is malformed")
 
 // hashText encodes a secret's hash for names of keys and for records.
@@ -90,7 +92,7 @@ func millis(t time.Time) string {
 	return strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-// instant decodes the result of millis. It returns the zero time for any other text.
+// instant is the inverse of millis. It returns the zero time for a text that is not a number.
 func instant(text string) time.Time {
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil {

@@ -15,27 +15,27 @@ import (
 	"parley/conversation"
 )
 
-// wire is a hook of the client that counts round trips and makes chosen scripts fail.
+// wire is a hook of the go-redis client. It counts round trips, and can make one script fail.
 type wire struct {
 	trips     atomic.Int64
-	dropped   atomic.Pointer[script] // a script that is not sent; nil for none
-	replyLost atomic.Pointer[script] // a script whose next reply is lost; nil for none
+	dropped   atomic.Pointer[script] // this script is never sent; nil for none
+	replyLost atomic.Pointer[script] // the next reply to this script is lost; nil for none
 }
 
-// tap adds a wire to a store's client and returns it.
+// tap adds a wire to a store's client, and returns the wire.
 func tap(s *Store) *wire {
 	w := new(wire)
 	s.db.AddHook(w)
 	return w
 }
 
-// is reports whether a command runs the script sc.
+// is reports whether cmd runs the script sc.
 func is(cmd redis.Cmder, sc *script) bool {
 	args := cmd.Args()
 	return sc != nil && len(args) > 1 && (args[1] == sc.compiled().digest || args[1] == sc.compiled().text)
 }
 
-// errDropped is the error of a script that wire does not send.
+// errDropped is the error for a script that wire does not send.
 var errDropped = &net.OpError{Op: "write", Err: errors.New("the node is dead")}
 
 func (w *wire) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -82,7 +82,7 @@ func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// halfWay runs change on a store that cannot write pointers, as if its node died half-way.
+// halfWay calls change with a store that cannot write pointers, as if the node died after it changed the key's record.
 func halfWay(t *testing.T, change func(s *Store) error) error {
 	t.Helper()
 	s := newStore(t)
@@ -90,7 +90,7 @@ func halfWay(t *testing.T, change func(s *Store) error) error {
 	return change(s)
 }
 
-// finds returns the result of KeyByHash for a secret, and whether a request with the secret is admitted.
+// finds returns the result of KeyByHash for the secret with that hash, and whether a request with the secret is admitted.
 func finds(t *testing.T, s *Store, key auth.Key, hash auth.Hash) (found auth.KeyMatch, works bool) {
 	t.Helper()
 	found, err := s.KeyByHash(t.Context(), hash)
@@ -105,7 +105,7 @@ func finds(t *testing.T, s *Store, key auth.Key, hash auth.Hash) (found auth.Key
 	return found, err == nil
 }
 
-func TestCreateKey_CrashHalfway_SecretDead(t *testing.T) {
+func TestCreateKey_CrashBeforePointer_SecretNotFound(t *testing.T) {
 	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
 	err := halfWay(t, func(dying *Store) error {
 		_, err := dying.CreateKey(t.Context(), key, "")
@@ -113,25 +113,25 @@ func TestCreateKey_CrashHalfway_SecretDead(t *testing.T) {
 	})
 	wantError(t, "CreateKey", err, conversation.ErrUnavailable)
 	if _, works := finds(t, s, key, key.Secrets[0].Hash); works {
-		t.Error("the secret of a key whose creation failed works")
+		t.Error("a request with the secret of the new key is admitted")
 	}
 	must(t, s.RevokeKey(t.Context(), key.Owner, key.ID)) // the key is listed and can be revoked
 }
 
-func TestRevokeKey_CrashHalfway_SecretDead(t *testing.T) {
+func TestRevokeKey_CrashBeforePointer_SecretRefused(t *testing.T) {
 	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
 	_, err := s.CreateKey(t.Context(), key, "")
 	must(t, err)
 	must(t, halfWay(t, func(dying *Store) error { return dying.RevokeKey(t.Context(), key.Owner, key.ID) }))
 	if found, works := finds(t, s, key, key.Secrets[0].Hash); works || found.Key.ID != key.ID {
-		t.Errorf("after the crash: works %v, %+v", works, found)
+		t.Errorf("after the crash: admitted: %v, found %+v; want a pointer to the key, but no admission", works, found)
 	}
 	if found, _ := finds(t, s, key, key.Secrets[0].Hash); found.Key.ID != "" {
 		t.Error("the pointer to a revoked key was not removed")
 	}
 }
 
-func TestRotateKey_CrashHalfway_OldSecretWorks(t *testing.T) {
+func TestRotateKey_CrashBeforePointer_OldSecretWorks(t *testing.T) {
 	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
 	_, err := s.CreateKey(t.Context(), key, "")
 	must(t, err)
@@ -150,12 +150,12 @@ func TestRotateKey_CrashHalfway_OldSecretWorks(t *testing.T) {
 		"the first secret, removed": {first, false}, "the second, valid for 24 hours": {second, true}, "the third, never returned": {third, false},
 	} {
 		if _, works := finds(t, s, key, want.hash); works != want.works {
-			t.Errorf("%s: works %v", what, works)
+			t.Errorf("%s: a request with the secret is admitted: %v, want %v", what, works, want.works)
 		}
 	}
 }
 
-func TestSetTier_CrashHalfway_Repeatable(t *testing.T) {
+func TestSetTier_CrashBeforePointer_RepeatCompletes(t *testing.T) {
 	s, owner := newStore(t), auth.Owner{Account: newAccount(), Mode: auth.Live}
 	test := auth.Owner{Account: owner.Account, Mode: auth.Test}
 	keys := []auth.Key{aKey(owner), aKey(test)}
@@ -163,14 +163,14 @@ func TestSetTier_CrashHalfway_Repeatable(t *testing.T) {
 		_, err := s.CreateKey(t.Context(), key, limit.Free)
 		must(t, err)
 	}
-	wantError(t, "CreateKey", halfWay(t, func(dying *Store) error {
+	wantError(t, "setTier", halfWay(t, func(dying *Store) error {
 		return dying.setTier(t.Context(), owner.Account, limit.Enterprise)
 	}), conversation.ErrUnavailable)
 	_, err := s.CreateKey(t.Context(), aKey(owner), limit.Enterprise)
 	must(t, err)
 	for _, key := range keys {
 		if found, works := finds(t, s, key, key.Secrets[0].Hash); !works || found.Tier != limit.Enterprise {
-			t.Errorf("mode %s: the tier is %q, it works: %v", key.Mode, found.Tier, works)
+			t.Errorf("mode %s: the tier is %q, and the key is admitted: %v", key.Mode, found.Tier, works)
 		}
 	}
 }
@@ -184,11 +184,11 @@ func TestRotateKey_LostReply_RotatedOnce(t *testing.T) {
 	rotated, err := s.RotateKey(t.Context(), key.Owner, key.ID, second, "svc_live_cd")
 	must(t, err)
 	if len(rotated.Secrets) != 2 || rotated.Prefix != "svc_live_cd" {
-		t.Errorf("the key is %+v", rotated)
+		t.Errorf("the rotated key is %+v", rotated)
 	}
 	for i, hash := range []auth.Hash{second, key.Secrets[0].Hash} {
 		if found, works := finds(t, s, key, hash); !works || found.Secret != i {
-			t.Errorf("secret %d is found as %d, works: %v", i, found.Secret, works)
+			t.Errorf("secret %d is found as secret %d, and is admitted: %v", i, found.Secret, works)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func TestKeys_OneRoundTripEach(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
 	p := newKey(t, s, owner)
-	_, err := admit(t, s, p) // the server has the script
+	_, err := admit(t, s, p) // afterwards the server knows the script
 	must(t, err)
 	w := tap(s)
 	for what, call := range map[string]func() error{

@@ -30,7 +30,7 @@ func (s *Store) Messages(ctx context.Context, owner conversation.Owner, sessionI
 	return page, err
 }
 
-// readMembers reads a list of messages.
+// readMembers reads a list of messages in the format of readMember.
 func readMembers(sessionID string, reply any) ([]conversation.Message, error) {
 	members := list(reply)
 	if len(members) == 0 {

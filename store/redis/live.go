@@ -9,28 +9,29 @@ import (
 	"parley/conversation"
 )
 
-// liveTurns tracks the members of this node's set of live turns (schema.go), in which other nodes find its turns if it dies. A
-// member is added in the round trip of the script that begins the turn. The set is in another slot, so adding cannot depend on
-// the script's result: the set may name turns that did not begin or have ended, which a later round trip removes. In a Cluster, a
-// live turn is missing from the set if adding fails and the node dies before it repeats that; suspect covers this case. Its
-// methods may be called from any goroutine; calls about one waiter must not overlap.
+// liveTurns tracks the members of this node's set of live turns (schema.go). Other nodes find this node's turns in the set if
+// this node dies. BeginTurn adds the member in the same round trip as its script. The set is in another slot, so adding a member
+// cannot depend on the script's result. So the set may name turns that did not begin or have ended; a later round trip removes
+// them. In a Cluster, the script may succeed while adding the member fails. If the node then dies, suspect finds the turn.
+//
+// Methods may be called from any goroutine; calls with the same waiter must not overlap.
 type liveTurns struct {
 	mu      sync.Mutex
-	members map[conversation.TurnKey]string // guarded by mu; the member of each turn that has begun
-	live    map[string]struct{}             // guarded by mu; the values of members
-	stale   []string                        // guarded by mu; members to remove
-	pending map[string]struct{}             // guarded by mu; members whose turn may be beginning
-	removed map[string]time.Time            // guarded by mu; when a member was removed, for removedFor
+	members map[conversation.TurnKey]string // guarded by mu; the member of each live turn of this process
+	live    map[string]struct{}             // guarded by mu; the values of members, as a set
+	stale   []string                        // guarded by mu; members that must be removed from the set in Redis
+	pending map[string]struct{}             // guarded by mu; members whose turn may be beginning or queued
+	removed map[string]time.Time            // guarded by mu; members removed in the last removedFor, with the time of removal
 }
 
 // One round trip removes staleAtOnce members at most.
 const staleAtOnce = 64
 
-// Removed members are remembered for removedFor: longer than a fail-over stays unnoticed.
+// liveTurns remembers a removed member for removedFor. A node notices a fail-over much sooner.
 const removedFor = time.Minute
 
-// beginning returns the commands to send beside a script that may begin a member's turn: they add the member and remove stale
-// ones.
+// beginning returns the commands to send in the same round trip as a script that may begin a turn. They add the turn's member to
+// the set in Redis, and remove stale members.
 func (l *liveTurns) beginning(node, member string) [][]any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,8 +47,8 @@ func (l *liveTurns) beginning(node, member string) [][]any {
 	return beside
 }
 
-// takeStaleLocked takes up to staleAtOnce stale members and returns the command that removes them from the set, nil if there are
-// none.
+// takeStaleLocked moves up to staleAtOnce members from stale to removed. It returns the command that removes them from the set in
+// Redis. It returns nil if no member is stale.
 func (l *liveTurns) takeStaleLocked(node string) []any {
 	if len(l.stale) == 0 {
 		return nil
@@ -66,7 +67,7 @@ func (l *liveTurns) takeStaleLocked(node string) []any {
 	return remove
 }
 
-// begun adds a turn that has begun.
+// begun records a turn of this process that has begun, and its member.
 func (l *liveTurns) begun(key conversation.TurnKey, member string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +89,7 @@ func (l *liveTurns) ended(key conversation.TurnKey) {
 	}
 }
 
-// notBegun makes a member stale, unless its turn has begun after all.
+// notBegun makes a member stale, unless the member's turn is live.
 func (l *liveTurns) notBegun(member string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,8 +99,9 @@ func (l *liveTurns) notBegun(member string) {
 	}
 }
 
-// over returns the members, and the lately removed ones, whose turns this process knows to have ended or never begun. After a
-// fail-over, such a turn may still be live in the store, because the new master lacks the last writes.
+// over returns the members whose turns are neither live nor beginning in this process. members is the set in Redis. over also
+// looks at the members that were removed in the last removedFor. After a fail-over, the turn of such a member may still be live
+// in the store, because the new master lacks the last writes.
 func (l *liveTurns) over(members []string, now time.Time) (over []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,8 +122,9 @@ func (l *liveTurns) over(members []string, now time.Time) (over []string) {
 	return over
 }
 
-// reclaim ends the turns of this node that are live only in the store: a fail-over may have lost their endings, and the sessions
-// would stay busy as long as the node lives. It returns the number of turns that it ended.
+// reclaim ends turns of this node that are live in the store, but have ended in this process: a fail-over may have lost their
+// endings. Without reclaim, their sessions would stay busy until the node dies. reclaim returns the number of turns that it
+// ended.
 func (s *Store) reclaim(ctx context.Context, count func(text string) int) (int, error) {
 	members, err := s.liveMembers(ctx, s.node)
 	if err != nil {
@@ -140,7 +143,7 @@ func (s *Store) reclaim(ctx context.Context, count func(text string) int) (int, 
 	return ended, s.removeStale(ctx)
 }
 
-// removeStale removes all stale members from the set, so that the set is empty if no turn is live.
+// removeStale removes all stale members from the set in Redis. Afterwards the set is empty if this node has no live turn.
 func (s *Store) removeStale(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

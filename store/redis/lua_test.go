@@ -10,9 +10,9 @@ import (
 	"parley/store/record"
 )
 
-// These tests compare Lua code with the Go code that does the same. Constants and names of keys are generated (script_test.go).
+// These tests compare Lua functions with the Go functions that do the same.
 
-// evaluate runs an operation with the tag of a new account, and returns its result.
+// evaluate runs an operation, which is Lua code, with the tag of a new account. It returns the operation's result.
 func evaluate(t *testing.T, s *Store, operation string, args ...any) any {
 	t.Helper()
 	sc := unknownScript("test", compile(operation, 0).text)
@@ -41,7 +41,7 @@ func TestLua_IDs_SameAsGo(t *testing.T) {
 	}
 }
 
-func TestLua_Window_SameAsGo(t *testing.T) {
+func TestLua_ReplyRoomAndBudget_SameAsGo(t *testing.T) {
 	s := newStore(t)
 	for _, maxTokens := range []int{64, 65, 66, 67, 100, 777, 4096, 16383, 16384, 16385, 1_000_000} {
 		got := evaluate(t, s, "local w = tonumber(ARGV[1]) return {reply_room(w), budget(w)}", maxTokens)
@@ -68,9 +68,9 @@ func TestLua_Member_ReadByGo(t *testing.T) {
 	got, err := readMember(m.SessionID, member)
 	must(t, err)
 	same(t, "the message", got, m)
-	for n := range len(member) { // cut short anywhere, it is malformed
+	for n := range len(member) { // a member without its last bytes is malformed
 		if _, err := readMember(m.SessionID, member[:n]); err == nil {
-			t.Errorf("readMember accepts the first %d of %d bytes", n, len(member))
+			t.Errorf("readMember accepts a member that ends after %d of %d bytes", n, len(member))
 		}
 	}
 }

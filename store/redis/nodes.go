@@ -10,34 +10,34 @@ import (
 	"parley/conversation"
 )
 
-// reclaimInterval is the interval at which a node looks in the store for live turns of its own that it does not write. A
-// fail-over that the node did not notice may have brought back such turns.
+// At each reclaimInterval, a node looks for turns that are live in the store, but have ended in the node (Store.reclaim). A
+// fail-over that the node did not notice may have lost their endings.
 const reclaimInterval = 2 * time.Second
 
-// membership holds the state of this process as a node, and the other nodes as of its last heartbeat.
+// membership holds the state of this process as a node, and what its last heartbeat found out about the other nodes.
 type membership struct {
-	interval, deadAfter time.Duration // static; heartbeatInterval and deadAfter, shorter in tests
+	interval, deadAfter time.Duration // static; the constants heartbeatInterval and deadAfter
 
 	mu sync.Mutex
 	// guarded by mu
 	stop           context.CancelFunc     // nil while this process is not a node
-	notify         func(sessionID string) // not nil after Join
+	notify         func(sessionID string) // nil before Join
 	began          time.Time              // when the first heartbeat succeeded
 	heard          time.Time              // when the last heartbeat succeeded
 	ahead          time.Duration          // the server's Unix time at heard, minus the time since began
 	lost           bool                   // a heartbeat has failed since heard
 	endOrphansFrom time.Time              // before this time, this node ends no turns of others
-	reclaimAt      time.Time              // when to compare this node's own turns with the store's next (Store.reclaim)
-	present        []string               // all nodes at heard
-	dead           []string               // nodes whose heartbeat was older than deadAfter at heard
-	suspects       map[orphan]time.Time   // when each turn was first suspected (see suspect)
-	asleep         bool                   // a test suppresses the heartbeat, as if the process were suspended
+	reclaimAt      time.Time              // time of the next Store.reclaim
+	present        []string               // all nodes at heard, dead nodes included
+	dead           []string               // nodes with no heartbeat for deadAfter before heard
+	suspects       map[orphan]time.Time   // turns that suspect recorded, with the time of the first record
+	asleep         bool                   // set by tests: sends no heartbeat, as if the process were suspended
 
-	work sync.WaitGroup // the goroutines that send heartbeats, read the inbox, and check the inbox
+	work sync.WaitGroup // the goroutines that send heartbeats, read the inbox, and check the inbox's connection
 }
 
-// Join implements conversation.Nodes. It returns once the other nodes can find and notify this one. If it fails, it can be called
-// again.
+// Join implements conversation.Nodes. When Join returns nil, other nodes can find this node and notify it. If Join fails, it can
+// be called again.
 func (s *Store) Join(ctx context.Context, notify func(sessionID string)) error {
 	m := &s.membership
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -65,7 +65,7 @@ func (s *Store) Join(ctx context.Context, notify func(sessionID string)) error {
 	return nil
 }
 
-// stopMembership stops the goroutines that Join started. It reports whether this process was a node.
+// stopMembership stops the goroutines that Join started, and waits for their end. It reports whether this process was a node.
 func (s *Store) stopMembership() bool {
 	m := &s.membership
 	m.mu.Lock()
@@ -80,8 +80,8 @@ func (s *Store) stopMembership() bool {
 	return true
 }
 
-// leave removes this process from the nodes. If the process has live turns, or cannot reach Redis, it stays listed: the other
-// nodes will find it dead and end its turns.
+// leave removes this process from the list of nodes. If the process has live turns or cannot reach Redis, it stays listed. The
+// other nodes will find it dead and end its turns.
 func (s *Store) leave() {
 	if !s.stopMembership() {
 		return
@@ -101,7 +101,7 @@ func (m *membership) joined() bool {
 	return m.stop != nil
 }
 
-// notifySelf notifies this process of a session, like its inbox.
+// notifySelf calls the function that was passed to Join, like a wake-up in this node's inbox.
 func (m *membership) notifySelf(sessionID string) {
 	m.mu.Lock()
 	notify := m.notify
@@ -111,9 +111,9 @@ func (m *membership) notifySelf(sessionID string) {
 	}
 }
 
-// suspect records a live turn of another node if that node is not listed among the nodes. Only readers of the session can find
-// such a turn: the process died after it began the turn, but before its first heartbeat, or before the turn was in its set of
-// live turns. If the node is not listed within deadAfter, EndOrphans ends the turn.
+// suspect records the live turn of a session if the turn's node is not in the list of nodes. Such a node began the turn, but died
+// before its first heartbeat, or before the turn was in the node's set of live turns. Only readers of the session can find this
+// turn. If the node does not appear in the list within deadAfter, EndOrphans ends the turn.
 func (s *Store) suspect(owner conversation.Owner, sessionID, node string) {
 	m := &s.membership
 	if node == "" || node == s.node {
@@ -139,13 +139,14 @@ func (m *membership) clear(orphans []orphan) {
 	}
 }
 
-// sureLocked reports whether this node can tell which nodes are dead.
+// sureLocked reports whether this node can tell which nodes are dead. A node cannot tell after a failed or
+// late heartbeat, or before endOrphansFrom.
 func (m *membership) sureLocked(now time.Time) bool {
 	return m.stop != nil && !m.lost && now.Sub(m.heard) <= 2*m.interval && !now.Before(m.endOrphansFrom)
 }
 
-// orphaned returns the dead nodes, and the turns of unknown nodes. It returns none while this node cannot tell which nodes are
-// dead.
+// orphaned returns the dead nodes, and the turns that have been suspects for longer than deadAfter. While this node cannot tell
+// which nodes are dead, orphaned returns nothing.
 func (m *membership) orphaned(now time.Time) (dead []string, unknown []orphan) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,15 +164,14 @@ func (m *membership) orphaned(now time.Time) (dead []string, unknown []orphan) {
 	return slices.Clone(m.dead), unknown
 }
 
-// reclaimDue reports whether to compare this node's own turns with the store's now: after an outage, which may have been a
-// fail-over, and every reclaimInterval.
+// reclaimDue reports whether reclaim is due: at every reclaimInterval, and after an outage, which may have been a fail-over.
 func (m *membership) reclaimDue(now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return !m.lost && !now.Before(m.reclaimAt)
 }
 
-// reclaimed schedules the next comparison of this node's turns with the store's.
+// reclaimed schedules the next reclaim.
 func (m *membership) reclaimed(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

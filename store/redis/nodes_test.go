@@ -12,7 +12,7 @@ import (
 	"parley/stream"
 )
 
-// wakeUps records the sessions of which a node was notified; "" stands for any session.
+// wakeUps records the calls of a node's notify function: ids of sessions, and "" for any session.
 type wakeUps struct {
 	mu  sync.Mutex
 	all []string // guarded by mu
@@ -24,7 +24,7 @@ func (p *wakeUps) notify(sessionID string) {
 	p.all = append(p.all, sessionID)
 }
 
-// take returns the notifications since the last call.
+// take returns the calls since the last take.
 func (p *wakeUps) take() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,13 +33,13 @@ func (p *wakeUps) take() []string {
 	return all
 }
 
-// await waits until the node is notified of a session.
+// await waits until the node is notified of a session; "" stands for any session.
 func (p *wakeUps) await(t *testing.T, sessionID string) {
 	t.Helper()
 	await(t, "a wake-up for "+sessionID, func() bool { return slices.Contains(p.take(), sessionID) })
 }
 
-// await calls ready until it returns true. It fails the test after a minute, which only a hang takes.
+// await calls ready until ready returns true. After a minute it fails the test; only a hang takes so long.
 func await(t *testing.T, what string, ready func() bool) {
 	t.Helper()
 	tick, late := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
@@ -53,7 +53,7 @@ func await(t *testing.T, what string, ready func() bool) {
 	}
 }
 
-// join returns a store that has joined the nodes, and its wake-ups.
+// join opens a store and makes it a node. It returns the store and a record of its wake-ups.
 func join(t *testing.T, url string) (*Store, *wakeUps) {
 	t.Helper()
 	s, p := open(t, url), new(wakeUps)
@@ -61,13 +61,14 @@ func join(t *testing.T, url string) (*Store, *wakeUps) {
 	return s, p
 }
 
-// suspend stops a node's heartbeat, as if its process were suspended. If is is false, it resumes the heartbeat.
-func suspend(s *Store, is bool) {
+// suspend stops the heartbeat of a node if asleep is true, as if the process were suspended. Otherwise it resumes the heartbeat.
+func suspend(s *Store, asleep bool) {
 	s.membership.mu.Lock()
 	defer s.membership.mu.Unlock()
-	s.membership.asleep = is
+	s.membership.asleep = asleep
 }
 
+// lengthOf counts each byte of a text as a token.
 func lengthOf(text string) int { return len(text) }
 
 func segment(key conversation.TurnKey, offset int, text string) stream.Segment[conversation.TurnKey] {
@@ -84,7 +85,7 @@ func poll(t *testing.T, s *Store, followed ...conversation.Followed) []conversat
 	updates, err := s.Poll(t.Context(), followed)
 	must(t, err)
 	if len(updates) != len(followed) {
-		t.Fatalf("%d updates of %d sessions", len(updates), len(followed))
+		t.Fatalf("Poll returned %d updates for %d sessions", len(updates), len(followed))
 	}
 	return updates
 }
@@ -93,7 +94,7 @@ func followedReply(key conversation.TurnKey, offset int) conversation.Followed {
 	return conversation.Followed{Owner: key.Owner, SessionID: key.SessionID, Reply: key.ReplyID, Offset: offset}
 }
 
-// onBoth runs a test on a single server and on a Cluster.
+// onBoth runs a test twice: on a single server and on a Cluster.
 func onBoth(t *testing.T, test func(t *testing.T, url string)) {
 	t.Parallel()
 	t.Run("single", func(t *testing.T) {
@@ -143,7 +144,7 @@ func TestJournal_FollowingNode_NotifiedEachTick(t *testing.T) {
 			text += "ä text "
 			viewerWakeUps.await(t, key.SessionID)
 			if g := poll(t, viewer, followedReply(key, offset))[0]; string(g.Text) != "ä text " || g.Stop != "" || g.Gone {
-				t.Fatalf("after the wake-up at %d the update is %+v", offset, g)
+				t.Fatalf("after the wake-up for offset %d, the update is %+v", offset, g)
 			}
 		}
 		other := followedReply(key, 0)
@@ -161,28 +162,30 @@ func TestJournal_FollowingNode_NotifiedEachTick(t *testing.T) {
 	})
 }
 
-func TestPoll_MissedFollower_WriterNotifiesIt(t *testing.T) {
+// TestPoll_ByWriter_FindsFollowerToNotify makes viewer a follower of a session without notifying writer. From its next poll on,
+// writer must notify viewer.
+func TestPoll_ByWriter_FindsFollowerToNotify(t *testing.T) {
 	t.Parallel()
 	url := shared.Start(t)
 	writer, _ := join(t, url)
 	viewer, viewerWakeUps := join(t, url)
 	key := liveTurn(t, writer, newOwner())
-	poll(t, viewer, followedReply(key, 0)) // makes viewer a follower, without notifying writer
+	poll(t, viewer, followedReply(key, 0)) // unlike Follow, it does not notify writer
 	journalText(t, writer, key, 0, "unheard")
 	poll(t, writer, followedReply(key, 0))
 	journalText(t, writer, key, 7, "heard")
 	viewerWakeUps.await(t, key.SessionID)
 	if more := viewerWakeUps.take(); len(more) > 0 {
-		t.Errorf("the viewer was notified again, of %q", more)
+		t.Errorf("the viewer got more wake-ups: %q", more)
 	}
 	writer.followers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
 	viewer.followers.sweep(time.Now().Add(conversation.FollowLease + time.Second))
 	if len(writer.followers.of) != 0 || len(viewer.followers.renewed) != 0 {
-		t.Error("sweep keeps lapsed leases")
+		t.Error("sweep has not removed lapsed leases")
 	}
 }
 
-// nodesOf returns the ids of all listed nodes.
+// nodesOf returns the list of nodes in Redis: their ids.
 func nodesOf(t *testing.T, s *Store) []string {
 	t.Helper()
 	nodes, err := s.db.ZRange(t.Context(), nodesKey, 0, -1).Result()
@@ -202,12 +205,12 @@ func TestClose_NodeRemovedUnlessTurnIsLive(t *testing.T) {
 	}
 	removed, err := leaves.removeNode(t.Context(), stays.node)
 	must(t, err)
-	same(t, "whether a living node was removed", removed, false)
+	same(t, "a living node was removed", removed, false)
 	must(t, leaves.Close())
-	must(t, dies.Close()) // with a turn that others must end
+	must(t, dies.Close()) // other nodes must end its live turn, so it stays listed
 	nodes := nodesOf(t, stays)
 	if slices.Sort(nodes); !slices.Equal(nodes, slices.Sorted(slices.Values([]string{stays.node, dies.node}))) {
-		t.Errorf("the nodes are %q", nodes)
+		t.Errorf("the nodes are %q, want %q and %q", nodes, stays.node, dies.node)
 	}
 }
 
@@ -251,17 +254,17 @@ func TestEndOrphans_TwoNodes_EachTurnEndedOnce(t *testing.T) {
 			t.Errorf("the turn of a living node: %+v", g)
 		}
 		suspend(dies, false)
-		await(t, "the node that slept is among the nodes again", func() bool {
+		await(t, "the suspended node is in the list of nodes again", func() bool {
 			return slices.Contains(nodesOf(t, first), dies.node)
 		})
 	})
 }
 
-func TestEndOrphans_UnknownNode_FoundByPoll(t *testing.T) {
+func TestEndOrphans_UnlistedNode_TurnEndedAfterPoll(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	looks, _ := join(t, url)
-	nobody := open(t, url) // never sends a heartbeat, as if it died before the first
+	nobody := open(t, url) // never sends a heartbeat, as if it died before the first one
 	key := liveTurn(t, nobody, newOwner())
 	must(t, nobody.db.Del(t.Context(), liveKey(nobody.node)).Err())
 	ended := 0
@@ -273,11 +276,11 @@ func TestEndOrphans_UnknownNode_FoundByPoll(t *testing.T) {
 	})
 	wantInterrupted(t, looks, key, "")
 	if ended != 1 || len(looks.membership.suspects) != 0 {
-		t.Errorf("%d turns were ended; the suspects are %v", ended, looks.membership.suspects)
+		t.Errorf("%d turns were ended, want 1; the suspects are %v, want none", ended, looks.membership.suspects)
 	}
 }
 
-// mayEndOrphans reports whether a node could end turns of dead nodes now.
+// mayEndOrphans reports whether a node may end turns of dead nodes now.
 func mayEndOrphans(s *Store) bool {
 	n := &s.membership
 	n.mu.Lock()
@@ -285,35 +288,35 @@ func mayEndOrphans(s *Store) bool {
 	return n.sureLocked(time.Now())
 }
 
-func TestEndOrphans_Outage_NoTurnEnded(t *testing.T) {
+func TestEndOrphans_AfterOutage_LivingNodesTurnsGoOn(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	a, _ := join(t, server.URL)
 	b, _ := join(t, server.URL)
 	keys := []conversation.TurnKey{liveTurn(t, a, newOwner()), liveTurn(t, b, newOwner())}
-	await(t, "both may end others' turns", func() bool { return mayEndOrphans(a) && mayEndOrphans(b) })
+	await(t, "both nodes may end others' turns", func() bool { return mayEndOrphans(a) && mayEndOrphans(b) })
 	server.Stop()
-	<-time.After(deadAfter + heartbeatInterval) // after this, all nodes look dead
+	<-time.After(deadAfter + heartbeatInterval) // afterwards, each node sees the other as dead
 	if mayEndOrphans(a) || mayEndOrphans(b) {
 		t.Error("a node without a connection may end others' turns")
 	}
 	server.Cont()
-	await(t, "both may end others' turns again", func() bool {
+	await(t, "both nodes may end others' turns again", func() bool {
 		for _, s := range []*Store{a, b} {
 			if n, _ := s.EndOrphans(t.Context(), lengthOf); n != 0 {
-				t.Fatalf("%d turns were ended", n)
+				t.Fatalf("%d turns of living nodes were ended", n)
 			}
 		}
 		return mayEndOrphans(a) && mayEndOrphans(b)
 	})
 	for _, key := range keys {
 		if g := poll(t, a, followedReply(key, 0))[0]; g.Session.LiveReply != key.ReplyID {
-			t.Errorf("after the outage: %+v", g)
+			t.Errorf("after the outage, the turn of a living node: %+v", g)
 		}
 	}
 }
 
-func TestInbox_ConnectionLost_NotifiesAnySession(t *testing.T) {
+func TestInbox_ConnectionLost_NotifiesOfAllSessions(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	writer, writerWakeUps := join(t, server.URL)
@@ -335,7 +338,7 @@ func TestInbox_ConnectionLost_NotifiesAnySession(t *testing.T) {
 	}
 }
 
-func TestInbox_SilentConnection_Renewed(t *testing.T) {
+func TestInbox_SilentConnection_Replaced(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	proxy := redistest.NewProxy(t, server.Addr)
@@ -348,7 +351,7 @@ func TestInbox_SilentConnection_Renewed(t *testing.T) {
 	}
 	first := connection()
 	proxy.Delay(int(time.Hour.Milliseconds()))
-	await(t, "the connection is closed", func() bool { return connection() != first })
+	await(t, "the silent connection is closed", func() bool { return connection() != first })
 	proxy.Heal()
 	p.await(t, "")
 }

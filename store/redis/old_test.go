@@ -17,10 +17,11 @@ import (
 	"parley/stream"
 )
 
-// TestOldData_Version1_ReadAndRewrittenSame reads data that a node of the first version has written, with a live turn. The
-// contents must equal version1.json, as that version read them. The data file holds Redis commands, one a line, with quoted
-// words; the first line is the time of the dump. Each record, written again, must have the same bytes. So during a rolling
-// restart, older nodes can read the records of newer ones.
+// TestOldData_Version1_ReadAndRewrittenSame reads version1.txt, the data of a node of the first version. The data contain a live
+// turn. The contents must equal version1.json, which the first version produced from the same data. Each record that is decoded
+// and encoded again must have the same bytes. So during a rolling restart, older nodes can read the records of newer nodes.
+//
+// version1.txt holds Redis commands, one a line, with quoted words. The first line is the time at which the data were written.
 func TestOldData_Version1_ReadAndRewrittenSame(t *testing.T) {
 	t.Parallel()
 	server := redistest.SingleWithClock(t)
@@ -59,7 +60,7 @@ func TestOldData_Version1_ReadAndRewrittenSame(t *testing.T) {
 	}
 	sessions, err := s.Sessions(t.Context(), storetest.FixtureOwner, conversation.SessionQuery{Limit: 100})
 	must(t, err)
-	for i := range sessions.Sessions { // a poll reads the figures of a summary alone
+	for i := range sessions.Sessions { // Poll returns the summary without its text
 		updates, err := s.Poll(t.Context(), []conversation.Followed{{Owner: storetest.FixtureOwner, SessionID: sessions.Sessions[i].ID}})
 		must(t, err)
 		c, err := s.Context(t.Context(), storetest.FixtureOwner, sessions.Sessions[i].ID, 1)
@@ -71,11 +72,11 @@ func TestOldData_Version1_ReadAndRewrittenSame(t *testing.T) {
 	m, err := s.Message(t.Context(), storetest.FixtureOwner, live.ID, live.Head)
 	must(t, err)
 	if m.Status != stream.Streaming || m.Content != "so far ä" {
-		t.Errorf("the reply that was live is %+v", m)
+		t.Errorf("the live reply is %+v, want a streaming reply with the journal's text", m)
 	}
 }
 
-// wantSameBytes decodes the record in a command, if there is one, encodes it again, and compares the bytes.
+// wantSameBytes looks for a record in a command. It decodes the record, encodes it again, and compares the bytes.
 func wantSameBytes(t *testing.T, command []string) {
 	t.Helper()
 	var written []byte
@@ -89,7 +90,7 @@ func wantSameBytes(t *testing.T, command []string) {
 		x, err := readIndexed(want)
 		must(t, err)
 		written, want = appendTerms(record.AppendIndexed(nil, &x), x.Terms), want[idLength+1:]
-	case strings.Contains(key, ":f:") && command[0] == "HSET": // figures, last, record
+	case strings.Contains(key, ":f:") && command[0] == "HSET": // the command sets figures, last and record, in this order
 		var summary conversation.Summary
 		must(t, record.ReadSummary(want, &summary))
 		written = record.AppendSummaryFigures(record.AppendSummaryText(nil, &summary), &summary)

@@ -10,30 +10,31 @@ import (
 	"parley/conversation"
 )
 
-// orphansAtOnce is the number of a node's orphans that one round trip reads or ends: enough for thousands a second, and few
-// enough not to block Redis.
+// One round trip reads or ends up to orphansAtOnce orphans of a node: enough to end thousands a second, and few enough not to
+// block Redis.
 const orphansAtOnce = 64
 
-// orphan is a turn that EndOrphans may have to end: its node is dead or unknown, or is this node but does not write it.
+// orphan is a turn that EndOrphans may have to end: the turn's node is dead or unknown, or is this node, which no longer writes
+// the reply.
 type orphan struct {
-	node    string
+	node    string // the node that began the turn
 	owner   conversation.Owner
-	session string
+	session string // the session's id
 	waiter  string // the waiter that began the turn; "" if unknown
 }
 
 // key returns the key of the orphan's session.
 func (o *orphan) key() string { return sessionKey(tagOfOwner(o.owner), o.session) }
 
-// EndOrphans implements conversation.Store. It ends three kinds of turns: those of nodes without a heartbeat for deadAfter, those
-// of unknown nodes that suspect recorded, and those of this node that are live only in the store (reclaim). Even if several nodes
-// call it at the same time, each turn is ended and counted once. It does nothing before this process has joined. Within deadAfter
-// of Join, or of the end of an outage of Redis, it ends no turns of other nodes.
+// EndOrphans implements conversation.Store. It ends three kinds of turns: turns of nodes without a heartbeat for deadAfter, turns
+// of unknown nodes that suspect recorded, and turns of this node that are live only in the store (reclaim). Several nodes may
+// call it at the same time: each turn is ended and counted once. Before Join, it does nothing. For deadAfter after Join, after an
+// outage of Redis, and after a jump of the server's clock, it ends no turns of other nodes.
 func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (int, error) {
 	if !s.membership.joined() {
 		return 0, nil
 	}
-	if err := s.beat(ctx); err != nil { // finds the nodes that are dead now, not a second ago
+	if err := s.beat(ctx); err != nil { // updates the list of dead nodes, which may be a second old
 		return 0, err
 	}
 	now := time.Now()
@@ -55,7 +56,7 @@ func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (in
 	return ended, err
 }
 
-// endOrphansOf ends the turns of a dead node, and removes it from the nodes.
+// endOrphansOf ends the turns of a dead node, and removes the node from the list of nodes.
 func (s *Store) endOrphansOf(ctx context.Context, node string, count func(text string) int) (int, error) {
 	members, err := s.liveMembers(ctx, node)
 	if err != nil {
@@ -75,7 +76,7 @@ func (s *Store) endOrphansOf(ctx context.Context, node string, count func(text s
 	return ended, err
 }
 
-// orphansOf returns the turns that members of a node's live set name. It skips malformed members.
+// orphansOf returns the turns that members of a node's set of live turns name. It skips malformed members.
 func orphansOf(node string, members []string) []orphan {
 	orphans := make([]orphan, 0, len(members))
 	for _, member := range members {
@@ -86,7 +87,7 @@ func orphansOf(node string, members []string) []orphan {
 	return orphans
 }
 
-// orphanOf is the inverse of liveMember. It reports whether member is valid.
+// orphanOf is the inverse of liveMember: it returns the turn that member names. It reports whether member is valid.
 func orphanOf(node, member string) (orphan, bool) {
 	tag, rest, _ := strings.Cut(member, " ")
 	sessionID, waiter, _ := strings.Cut(rest, " ")
@@ -94,7 +95,7 @@ func orphanOf(node, member string) (orphan, bool) {
 	return orphan{node: node, owner: owner, session: sessionID, waiter: waiter}, ok
 }
 
-// liveMembers returns the live set of a node.
+// liveMembers returns the members of a node's set of live turns.
 func (s *Store) liveMembers(ctx context.Context, node string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -102,7 +103,7 @@ func (s *Store) liveMembers(ctx context.Context, node string) ([]string, error) 
 	return members, fault(err)
 }
 
-// removeLive removes members from a node's live set.
+// removeLive removes members from a node's set of live turns.
 func (s *Store) removeLive(ctx context.Context, node string, members []string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -113,9 +114,9 @@ func (s *Store) removeLive(ctx context.Context, node string, members []string) e
 	return fault(s.db.SRem(ctx, liveKey(node), gone...).Err())
 }
 
-// RemoveExpired implements conversation.Store. In Redis, the keys of a session expire by themselves, so RemoveExpired removes no
-// session. It returns the time of the next call, in an hour. A node that follows an expired session learns from Poll that the
-// session is gone.
+// RemoveExpired implements conversation.Store. In Redis, the keys of a session expire by themselves, so RemoveExpired does
+// nothing. It asks for the next call in an hour. A node that follows an expired session learns from Poll that the session is
+// gone.
 func (s *Store) RemoveExpired(context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
 	return nil, conversation.TimeOf(time.Now().Add(time.Hour)), nil
 }

@@ -34,23 +34,23 @@ func nextTurn(t testing.TB, s *Store, owner conversation.Owner, sessionID string
 	return begun.Key
 }
 
-// wantInterrupted checks that an orphan was ended with that text, and with estimated usage in which each byte is a token.
+// wantInterrupted checks that EndOrphans has ended a turn with text, and with estimated usage that counts each byte as a token.
 func wantInterrupted(t *testing.T, s *Store, key conversation.TurnKey, text string) {
 	t.Helper()
 	m, err := s.Message(t.Context(), key.Owner, key.SessionID, key.ReplyID)
 	must(t, err)
 	if m.Status != stream.Interrupted || m.Content != text || m.Tokens != len(text) || m.Usage == nil || !m.Usage.Estimated ||
 		m.Usage.Prompt == 0 || m.Usage.Completion != len(text) || m.Usage.Total != m.Usage.Prompt+len(text) {
-		t.Errorf("the reply is %+v, %+v", m, m.Usage)
+		t.Errorf("the reply is %+v with usage %+v, want it interrupted with the text %q", m, m.Usage, text)
 	}
 	session, err := s.Session(t.Context(), key.Owner, key.SessionID)
 	must(t, err)
 	if session.LiveReply != "" || session.TokenUsage.Total != m.Usage.Total {
-		t.Errorf("the session is %+v", session)
+		t.Errorf("the session is %+v, want it free and with the usage of the reply", session)
 	}
 }
 
-// die makes a node dead at once: it sets the node's last heartbeat to 1970, and stops the heartbeat.
+// die makes a node dead at once: it stops the node's heartbeat, and sets the time of the last heartbeat to 1970.
 func die(t *testing.T, s *Store) {
 	t.Helper()
 	s.membership.mu.Lock()
@@ -60,7 +60,7 @@ func die(t *testing.T, s *Store) {
 	must(t, err)
 }
 
-// endTurns calls EndOrphans on a node until it has ended that number of turns. One more call must end none.
+// endTurns calls EndOrphans on a node until it has ended the given number of turns. The next EndOrphans must end no turn.
 func endTurns(t *testing.T, s *Store, turns int) {
 	t.Helper()
 	ended := 0
@@ -75,7 +75,7 @@ func endTurns(t *testing.T, s *Store, turns int) {
 	}
 }
 
-func TestEndTurn_NodeSlept_Fenced(t *testing.T) {
+func TestEndTurn_NodeWasSuspended_Fenced(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	sleeps, sleeperWakeUps := join(t, url)
@@ -95,17 +95,17 @@ func TestEndTurn_NodeSlept_Fenced(t *testing.T) {
 	}
 	wantInterrupted(t, lives, key, "before")
 	suspend(sleeps, false)
-	sleeperWakeUps.await(t, "") // its heartbeat finds that the node was removed
+	sleeperWakeUps.await(t, "") // the next heartbeat finds that the node was removed from the list
 	next := nextTurn(t, sleeps, key.Owner, key.SessionID)
 	if n, err := lives.EndOrphans(t.Context(), lengthOf); n != 0 || err != nil {
-		t.Errorf("%d turns of a node that was resumed were ended, error %v", n, err)
+		t.Errorf("%d turns of the resumed node were ended, error %v; want 0", n, err)
 	}
 	if g := poll(t, lives, followedReply(next, 0))[0]; g.Session.LiveReply != next.ReplyID || len(g.Text) != 0 {
 		t.Errorf("the next turn: %+v", g)
 	}
 }
 
-func TestEndOrphans_LivingWaiter_BeginsNext(t *testing.T) {
+func TestEndOrphans_WaiterOfLivingNode_BeginsNext(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	dies, _ := join(t, url)
@@ -113,7 +113,7 @@ func TestEndOrphans_LivingWaiter_BeginsNext(t *testing.T) {
 	third, _ := join(t, url)
 	key := liveTurn(t, dies, newOwner())
 	if begun, err := dies.BeginTurn(t.Context(), key.Owner, aTurn(key.SessionID, "first in the queue, on the node that dies")); err != nil || begun.Queued == nil {
-		t.Fatalf("%+v, %v", begun, err)
+		t.Fatalf("BeginTurn: %+v, %v; want a place in the queue", begun, err)
 	}
 	turn := aTurn(key.SessionID, "waiting")
 	var queued *conversation.Queued
@@ -124,21 +124,21 @@ func TestEndOrphans_LivingWaiter_BeginsNext(t *testing.T) {
 		return queued == nil
 	}
 	if try() || queued.Live != key.ReplyID {
-		t.Fatalf("queued: %+v", queued)
+		t.Fatalf("the place in the queue is %+v, want one behind the reply %s", queued, key.ReplyID)
 	}
 	die(t, dies)
 	endTurns(t, third, 1)
 	if !try() {
-		t.Error("the session was granted to a waiter of the dead node")
+		t.Error("the waiter of the living node could not begin its turn")
 	}
 	wantUsage(t, waits, key.Owner, 1, 0)
 }
 
-func TestEndOrphans_UnknownNode_FoundByWaiter(t *testing.T) {
+func TestEndOrphans_UnlistedNode_TurnEndedAfterBeginTurn(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t).URL
 	waits, _ := join(t, url)
-	nobody := open(t, url) // never sends a heartbeat, as if it died before the first
+	nobody := open(t, url) // never sends a heartbeat, as if it died before the first one
 	key := liveTurn(t, nobody, newOwner())
 	must(t, nobody.db.Del(t.Context(), liveKey(nobody.node)).Err())
 	turn := aTurn(key.SessionID, "waiting")
@@ -151,7 +151,7 @@ func TestEndOrphans_UnknownNode_FoundByWaiter(t *testing.T) {
 	})
 }
 
-// wantUsage checks the number of an owner's interrupted replies, and the number of completion tokens.
+// wantUsage checks two counts in an owner's usage: interrupted replies, and completion tokens.
 func wantUsage(t *testing.T, s *Store, owner conversation.Owner, interrupted, completion int64) {
 	t.Helper()
 	now := usage.HourOf(time.Now().UnixMilli())
@@ -162,7 +162,7 @@ func wantUsage(t *testing.T, s *Store, owner conversation.Owner, interrupted, co
 		all.Add(&h.Bucket)
 	}
 	if all.Interrupted != interrupted || all.CompletionTokens != completion || interrupted > 0 && all.PromptTokens == 0 {
-		t.Errorf("usage: %+v, want %d interrupted, %d tokens of completions", all, interrupted, completion)
+		t.Errorf("usage: %+v, want %d interrupted replies and %d completion tokens", all, interrupted, completion)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestEndOrphans_SessionGone_UsageSettled(t *testing.T) {
 		must(t, err)
 		tag := tagOfOwner(expired.Owner)
 		gone := []string{sessionKey(tag, expired.SessionID), tag + ":m:" + expired.SessionID, journalKey(tag, expired.SessionID, expired.Fence)}
-		must(t, dies.db.Del(t.Context(), gone...).Err()) // as expiry does
+		must(t, dies.db.Del(t.Context(), gone...).Err()) // as if the session had expired
 		_, err = dies.DeleteSession(t.Context(), ended.Owner, ended.SessionID)
 		must(t, err)
 		_, err = dies.EndTurn(t.Context(), ended, conversation.Message{Status: stream.Cancelled}, conversation.Timing{})
@@ -188,17 +188,18 @@ func TestEndOrphans_SessionGone_UsageSettled(t *testing.T) {
 		wantUsage(t, lives, deleted.Owner, 1, 0)
 		wantUsage(t, lives, expired.Owner, 1, 0)
 		wantUsage(t, lives, ended.Owner, 0, 0)
-		wantError(t, "EndTurn of a turn that was ended", endAgain(t, dies, deleted), conversation.ErrSessionNotFound)
+		wantError(t, "EndTurn of a turn that EndOrphans has ended", endAgain(t, dies, deleted), conversation.ErrSessionNotFound)
 		wantUsage(t, lives, deleted.Owner, 1, 0)
 	})
 }
 
+// endAgain calls EndTurn for a turn that has ended before. It returns the error.
 func endAgain(t *testing.T, s *Store, key conversation.TurnKey) error {
 	_, err := s.EndTurn(t.Context(), key, conversation.Message{Status: stream.Completed, Tokens: 9, Usage: &conversation.Usage{Completion: 9, Total: 9}}, conversation.Timing{})
 	return err
 }
 
-func TestMembership_ClockSetAhead_NobodyDeadFor3s(t *testing.T) {
+func TestMembership_ClockSetAhead_NoNodeDeadFor3s(t *testing.T) {
 	n := membership{interval: heartbeatInterval, deadAfter: deadAfter}
 	heartbeat := func(clock time.Duration, dead ...any) []any {
 		return []any{int64(1), clock.Milliseconds(), append([]any{"self"}, dead...), dead}
@@ -210,7 +211,7 @@ func TestMembership_ClockSetAhead_NobodyDeadFor3s(t *testing.T) {
 		var dead []any
 		if second >= 10 {
 			clock += time.Minute
-			dead = []any{"other"} // until its next heartbeat
+			dead = []any{"other"} // its last heartbeat is now a minute old
 		}
 		now := start.Add(time.Duration(second) * time.Second)
 		if _, err := n.learn(heartbeat(clock, dead...), now); err != nil {
@@ -218,7 +219,7 @@ func TestMembership_ClockSetAhead_NobodyDeadFor3s(t *testing.T) {
 		}
 		all, _ := n.orphaned(now)
 		if want := second >= 13; (len(all) > 0) != want {
-			t.Errorf("after %d s these are dead: %q", second, all)
+			t.Errorf("after %d s the dead nodes are %q, want some: %v", second, all, want)
 		}
 	}
 }

@@ -1,10 +1,9 @@
 package redis
 
-// packedReader reads MessagePack: lists and integers, the only types in packed counts. bad is true once the text proves
-// malformed.
+// packedReader reads the MessagePack text of packed counts, which contains only lists and integers.
 type packedReader struct {
-	rest string
-	bad  bool
+	rest string // the part of the text that has not been read
+	bad  bool   // the text is malformed
 }
 
 func (r *packedReader) byte() byte {
@@ -32,11 +31,11 @@ func (r *packedReader) listLength() int {
 // number reads a MessagePack integer.
 func (r *packedReader) number() int64 {
 	switch b := r.byte(); {
-	case b < 0x80 || b >= 0xE0: // in the byte itself
+	case b < 0x80 || b >= 0xE0: // the byte is the number
 		return int64(int8(b))
 	case 0xCC <= b && b <= 0xCF: // unsigned, of 1, 2, 4 or 8 bytes
 		return int64(r.bigEndian(1 << (b - 0xCC)))
-	case 0xD0 <= b && b <= 0xD3: // signed
+	case 0xD0 <= b && b <= 0xD3: // signed, of 1, 2, 4 or 8 bytes
 		size := 1 << (b - 0xD0)
 		unused := 64 - 8*size
 		return int64(r.bigEndian(size)<<unused) >> unused

@@ -16,20 +16,22 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// countIn adds to the counts of an hour with the function that scripts use.
+// countScript is the script of countIn. Its arguments are a time in milliseconds, and then counts: field, count, field, count, …
+var countScript = newTestScript("test", "count_usage(tonumber(ARGV[1]), counts_from(ARGV, 2))", 0)
+
+// countIn adds counts of usage to an hour. It uses count_usage, the Lua function of the scripts.
 func countIn(t rapid.TB, s *Store, owner conversation.Owner, hour usage.Hour, counts map[usage.Field]int64) {
 	t.Helper()
-	sc := newTestScript("test", "count_usage(tonumber(ARGV[1]), counts_from(ARGV, 2))", 0)
 	args := []any{hour.Milliseconds()}
 	for field, n := range counts {
 		args = append(args, int(field), n)
 	}
-	if _, err := s.send(context.Background(), sc, []string{expiryKey(tagOfOwner(owner))}, nil, args); err != nil {
+	if _, err := s.send(context.Background(), countScript, []string{expiryKey(tagOfOwner(owner))}, nil, args); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// keysOf returns the names of a tag's keys in Redis, sorted.
+// keysOf returns the names of all keys with a tag, sorted.
 func keysOf(t rapid.TB, s *Store, tag string) []string {
 	t.Helper()
 	keys, err := s.db.Keys(context.Background(), tag+":*").Result()
@@ -40,21 +42,23 @@ func keysOf(t rapid.TB, s *Store, tag string) []string {
 	return keys
 }
 
-// tally holds an owner, a server whose clock the test sets, and the counts that the owner should have.
+// tally counts usage of an owner in Redis and in want, and compares the two.
 type tally struct {
 	t     rapid.TB
-	redis *redistest.Server
+	redis *redistest.Server // the test sets its clock
 	s     *Store
 	owner conversation.Owner
-	want  map[usage.Hour]map[usage.Field]int64
+	want  map[usage.Hour]map[usage.Field]int64 // the counts that Usage must return
 }
 
 func newTally(t rapid.TB, redis *redistest.Server, s *Store) *tally {
 	return &tally{t: t, redis: redis, s: s, owner: newOwner(), want: make(map[usage.Hour]map[usage.Field]int64)}
 }
 
+// hour returns the current hour by the server's clock.
 func (c *tally) hour() usage.Hour { return usage.HourOf(c.redis.Now().UnixMilli()) }
 
+// count adds counts to an hour, in Redis and in want.
 func (c *tally) count(hour usage.Hour, counts map[usage.Field]int64) {
 	c.t.Helper()
 	if c.want[hour] == nil {
@@ -66,7 +70,7 @@ func (c *tally) count(hour usage.Hour, counts map[usage.Field]int64) {
 	countIn(c.t, c.s, c.owner, hour, counts)
 }
 
-// check reads the counts of the hours from (inclusive) to (exclusive), and compares them with want.
+// check calls Usage for the hours from (inclusive) to (exclusive), and compares the counts with want.
 func (c *tally) check(from, to usage.Hour) {
 	c.t.Helper()
 	used, err := c.s.Usage(context.Background(), c.owner, from, to)
@@ -83,7 +87,7 @@ func (c *tally) check(from, to usage.Hour) {
 	for i := range used.Hours {
 		h := &used.Hours[i]
 		if h.Hour <= last {
-			c.t.Errorf("the hour %d follows %d", h.Hour, last)
+			c.t.Errorf("the hours are not sorted: %d follows %d", h.Hour, last)
 		}
 		got[h.Hour], last = maps.Collect(h.Bucket.All()), h.Hour
 	}
@@ -92,7 +96,8 @@ func (c *tally) check(from, to usage.Hour) {
 	}
 }
 
-// kept returns the days that have counts in a hash (kind "h") or packed (kind "p"), relative to today: yesterday is -1.
+// kept returns the days of the owner that have a hash (kind "h") or packed counts (kind "p"). Days are relative to today:
+// yesterday is -1.
 func (c *tally) kept(kind string) []int {
 	c.t.Helper()
 	var days []int
@@ -112,13 +117,13 @@ func (c *tally) kept(kind string) []int {
 
 const oneDay = 24 * time.Hour
 
-// noon sets the clock to 12:30 of the next day, so that no hour ends during a test.
+// noon sets the server's clock to 12:30 of the next day, so that no hour ends during a test.
 func noon(redis *redistest.Server) {
 	now := redis.Now().UTC()
 	redis.Advance(now.Truncate(oneDay).Add(36*time.Hour + 30*time.Minute).Sub(now))
 }
 
-// pass moves the clock by hours, back if that is negative. It removes the counts that expire from want.
+// pass moves the server's clock ahead by hours, or back if hours is negative. It removes the counts that have expired from want.
 func (c *tally) pass(hours int) {
 	c.redis.Advance(time.Duration(hours) * time.Hour)
 	maps.DeleteFunc(c.want, func(hour usage.Hour, _ map[usage.Field]int64) bool {
@@ -126,8 +131,8 @@ func (c *tally) pass(hours int) {
 	})
 }
 
-// TestUsage_PackedOrNot_CountsUnchanged counts, reads and moves the clock in random order. The counts read must equal those
-// added.
+// TestUsage_PackedOrNot_CountsUnchanged adds counts, reads counts and moves the clock, in random order. Usage must return the
+// counts that were added.
 func TestUsage_PackedOrNot_CountsUnchanged(t *testing.T) {
 	t.Parallel()
 	redis := redistest.SingleWithClock(t)
@@ -164,10 +169,10 @@ func TestUsage_PackedOrNot_CountsUnchanged(t *testing.T) {
 		c.check(0, c.hour()+2)
 		c.check(0, c.hour()+2) // reads the packed days
 	})
-	t.Logf("%d days had counts packed and not", both)
+	t.Logf("%d days had a hash and packed counts", both)
 }
 
-func TestUsage_FirstCountOfDay_PacksDaysBefore(t *testing.T) {
+func TestUsage_FirstCountOfDay_PacksEarlierDays(t *testing.T) {
 	t.Parallel()
 	redis := redistest.SingleWithClock(t)
 	c := newTally(t, redis, open(t, redis.URL))
@@ -193,16 +198,16 @@ func TestUsage_FirstCountOfDay_PacksDaysBefore(t *testing.T) {
 	same(t, "packed days with the clock set back", c.kept("p"), []int{-3, -2, -1, 0, 1, 2})
 	c.check(0, c.hour()+2)
 	redis.Advance(4 * oneDay)
-	c.check(c.hour()-3*24, c.hour()+2) // all days but that one
-	same(t, "days in hashes with the clock right again", c.kept("h"), []int{-4, -1})
+	c.check(c.hour()-3*24, c.hour()+2) // all days except the day of the late count
+	same(t, "days in hashes after the clock was corrected", c.kept("h"), []int{-4, -1})
 	c.check(c.hour()-4*24, c.hour()-4*24+1)
-	same(t, "days in hashes after reading that day", c.kept("h"), []int{-1})
+	same(t, "days in hashes after reading the day of the late count", c.kept("h"), []int{-1})
 	c.check(0, c.hour()+2)
 }
 
-// TestUsage_InexactCount_NotPacked adds counts that Lua's doubles cannot represent, because a model can report any number of
-// tokens.
-func TestUsage_InexactCount_NotPacked(t *testing.T) {
+// TestUsage_CountTooLargeForLua_DayNotPacked adds counts that Lua's doubles cannot represent exactly. A model can report any
+// number of tokens, so such counts can occur.
+func TestUsage_CountTooLargeForLua_DayNotPacked(t *testing.T) {
 	t.Parallel()
 	redis := redistest.SingleWithClock(t)
 	c := newTally(t, redis, open(t, redis.URL))
@@ -219,13 +224,13 @@ func TestUsage_InexactCount_NotPacked(t *testing.T) {
 	c.check(0, c.hour()+2)
 }
 
-func TestUsage_IdleAccount_PackedAFewAtATime(t *testing.T) {
+func TestUsage_ManyUnpackedDays_PackedAFewAtATime(t *testing.T) {
 	t.Parallel()
 	redis := redistest.SingleWithClock(t)
 	s := open(t, redis.URL)
 	noon(redis)
 	c := newTally(t, redis, s)
-	for ago := range 50 { // without packing
+	for ago := range 50 { // writes the hashes directly, so that no script packs them
 		hour := c.hour() - usage.Hour(24*ago)
 		c.want[hour] = map[usage.Field]int64{8: int64(ago + 1)}
 		key := fmt.Sprint(tagOfOwner(c.owner), ":h:", int64(hour/24))
@@ -275,8 +280,8 @@ func TestUsage_ExpiresAfter400Days(t *testing.T) {
 	c.check(0, c.hour()+2)
 }
 
-// TestUsage_PackedByLua_ReadByGo packs numbers and lists at the limits of MessagePack's sizes in Lua and reads them in Go, which
-// must also refuse malformed text.
+// TestUsage_PackedByLua_ReadByGo packs lists and numbers in Lua, at the limits of MessagePack's sizes. Go must read the same
+// numbers. addPacked must refuse malformed text.
 func TestUsage_PackedByLua_ReadByGo(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
@@ -294,7 +299,7 @@ func TestUsage_PackedByLua_ReadByGo(t *testing.T) {
 					t.Fatalf("%d is read as %d", n, got)
 				}
 			}
-			same(t, "the rest", r.rest, "")
+			same(t, "the text after the list", r.rest, "")
 		}
 	}
 	whole := text(evaluate(t, s, "return cmsgpack.pack({1, 2, 500, 70000, 11000, -5})"))
@@ -304,7 +309,7 @@ func TestUsage_PackedByLua_ReadByGo(t *testing.T) {
 		}
 	}
 	if !new(day).addPacked(whole) || new(day).addPacked(whole+"\x00") {
-		t.Errorf("addPacked refuses %q, or accepts it with a byte more", whole)
+		t.Errorf("addPacked refuses %q, or accepts the same text with one more byte", whole)
 	}
 	for _, bad := range []string{"return cmsgpack.pack({1}) .. '\\5'", "return cmsgpack.pack({20000, 1})", "return cmsgpack.pack({-1, 1, 'a', 1})"} {
 		if packed := text(evaluate(t, s, bad)); new(day).addPacked(packed) {

@@ -8,8 +8,8 @@ import (
 
 var pingScript = newScript("ping", idempotent|durable)
 
-// Ping returns nil if the store accepts writes, and an error that wraps conversation.ErrUnavailable if it does not: the server is
-// read-only, out of memory, or cannot save, or too few replicas acknowledge. In a Cluster, one such master is enough.
+// Ping checks that the store accepts writes. It returns an error that wraps conversation.ErrUnavailable if the server is
+// read-only, is out of memory or cannot save, or if too few replicas acknowledge a write. In a Cluster, it checks every master.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -25,5 +25,6 @@ func (s *Store) Ping(ctx context.Context) error {
 	}))
 }
 
-// mayWrite is a script that writes nothing. A server that cannot write refuses it, because its shebang lacks the flag no-writes.
+// mayWrite is a script that writes nothing. Its shebang lacks the flag no-writes, so a server that cannot write refuses the
+// script.
 const mayWrite = "#!lua\nreturn 1"

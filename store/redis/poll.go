@@ -10,8 +10,8 @@ import (
 
 var pollScript = newScript("poll", idempotent)
 
-// Poll implements conversation.Nodes, in one round trip to each server. It renews this node's lease of a session every
-// followAgain at most.
+// Poll implements conversation.Nodes, in one round trip to each server. It renews this node's lease of a session if the last
+// renewal was at least followAgain ago.
 func (s *Store) Poll(ctx context.Context, followed []conversation.Followed) ([]conversation.Update, error) {
 	now := time.Now()
 	calls, due := make([]call, len(followed)), make([]bool, len(followed))
@@ -45,8 +45,8 @@ func (s *Store) Poll(ctx context.Context, followed []conversation.Followed) ([]c
 	return updates, nil
 }
 
-// readUpdate reads the result of a poll of a session that was sent at now. It stores which nodes follow the session, if this node
-// writes in it.
+// readUpdate reads the result of the poll script for a session; now is when the poll was sent. If this node writes in the
+// session, readUpdate also records which nodes follow the session.
 func (s *Store) readUpdate(f *conversation.Followed, reply any, now time.Time) (conversation.Update, error) {
 	if at, gone := reply.(int64); gone {
 		return conversation.Update{Gone: true, At: conversation.Time(at)}, nil

@@ -10,9 +10,9 @@ import (
 	"parley/stream"
 )
 
-// A message is a member of its session's set (lua/lib/messages.lua): id, NUL, tokens in a prompt (4 bytes), createdAt (8 bytes),
-// and a record (package record), which scripts do not read. The live reply is not in the set. Scripts return it in the same
-// format, with recordStreaming and the text of its journal in place of the record.
+// A message is a member of its session's sorted set (lua/lib/messages.lua). The member consists of the id, NUL, the tokens in a
+// prompt (4 bytes), createdAt (8 bytes), and a record (package record), which scripts do not read. The live reply is not in the
+// set. Scripts return the live reply in the same format, but with recordStreaming and the journal's text instead of the record.
 const (
 	recordStreaming = 0
 
@@ -37,9 +37,7 @@ func readMember(sessionID, member string) (conversation.Message, error) {
 	return m, err
 }
 
-// An indexed message consists of its id, NUL, its record, and its terms, if any, up to the end.
-
-// appendIndexed appends the index record of a message, without its terms.
+// appendIndexed appends the record of a message in the index, without the message's terms.
 func appendIndexed(b []byte, m *conversation.Message) []byte {
 	x := conversation.Index(m, "")
 	return record.AppendIndexed(b, &x)
@@ -50,7 +48,7 @@ func appendTerms(b []byte, terms window.Terms) []byte {
 	return b
 }
 
-// readIndexed reads an indexed message in the format that scripts return.
+// readIndexed reads an indexed message in the format that scripts return: id, NUL, record, and terms up to the end, if any.
 func readIndexed(member string) (conversation.Indexed, error) {
 	if len(member) < idLength+2 {
 		return conversation.Indexed{}, errRecord
@@ -60,7 +58,7 @@ func readIndexed(member string) (conversation.Indexed, error) {
 	return x, err
 }
 
-// validPrefix returns the part of a text before its first byte that is not valid UTF-8: a journal may end within a character.
+// validPrefix returns the part of a text before the first byte that is not valid UTF-8. A journal may end within a character.
 func validPrefix(text string) string {
 	if utf8.ValidString(text) {
 		return text

@@ -16,7 +16,7 @@ import (
 	"parley/store/storetest"
 )
 
-// open returns a store on the server at that URL, and closes it after the test.
+// open returns a store on the server at url. The store is closed after the test.
 func open(t *testing.T, url string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url)
@@ -25,8 +25,8 @@ func open(t *testing.T, url string) *Store {
 	return s
 }
 
-// shared is the server that most tests use, each with its own accounts. A test that stops or breaks its server starts another
-// one.
+// shared is the server that most tests use. Each test uses its own accounts. A test that stops or breaks a server starts a server
+// of its own.
 var shared = redistest.Shared()
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func must(t *testing.T, err error) {
 // newAccount returns an account name that no other test uses.
 func newAccount() string { return "account " + conversation.RandomText(12) }
 
-// newKey creates a key of that owner and returns the principal of requests with the key.
+// newKey creates an API key of an owner. It returns the principal of a request with this key.
 func newKey(t *testing.T, s *Store, owner auth.Owner) auth.Principal {
 	t.Helper()
 	key, err := s.CreateKey(t.Context(), aKey(owner), limit.Pro)
@@ -60,6 +60,7 @@ func newKey(t *testing.T, s *Store, owner auth.Owner) auth.Principal {
 	return auth.Principal{Account: key.Account, Mode: key.Mode, KeyID: key.ID, Scopes: key.Scopes, Secret: key.Secrets[0].Hash}
 }
 
+// aKey returns an API key of an owner, with a random id and secret. It does not store the key.
 func aKey(owner auth.Owner) auth.Key {
 	return auth.Key{
 		Owner: owner, ID: auth.KeyPrefix + conversation.RandomText(16), Name: "a key", Scopes: []auth.Scope{auth.Admin},
@@ -69,13 +70,14 @@ func aKey(owner auth.Owner) auth.Key {
 
 var smallFigures = limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 10_000}
 
-// admit admits a request of p, and checks that the admission has a decision exactly if it was admitted or refused.
+// admit calls Admit for a request of p, and returns the decision. It checks that there is a decision exactly if the request was
+// admitted, or a limit refused it.
 func admit(t *testing.T, s *Store, p auth.Principal) (limit.Decision, error) {
 	a := &auth.Admission{Principal: p, Limits: smallFigures}
 	err := s.Admit(auth.WithAdmission(t.Context(), a))
 	d, decided := a.Decision()
 	if refused := new(auth.LimitError); (err == nil || errors.As(err, &refused)) != decided || a.Pending() == decided {
-		t.Errorf("Admit: error %v, decision %+v, %v", err, d, decided)
+		t.Errorf("Admit: error %v, decision %+v, decided: %v", err, d, decided)
 	}
 	return d, err
 }

@@ -11,28 +11,30 @@ import (
 )
 
 const (
-	// Replicas must acknowledge a write within replicaTimeout; that leaves 0.8 s of callTimeout for all else.
+	// Replicas must acknowledge a write within replicaTimeout. That leaves 0.8 s of callTimeout for the rest of the call.
 	replicaTimeout = time.Second
-	// If replicas were behind the last time, they must acknowledge within probeTimeout, so that requests fail fast.
+	// If the replicas were too slow at the last durable call, they must acknowledge within probeTimeout, so that requests fail
+	// fast.
 	probeTimeout = 100 * time.Millisecond
 	// maxReplicas is the maximum of waitReplicas.
 	maxReplicas = 100
 )
 
-// replicas waits for replicas (see Open): the caller of a durable script gets the result only after enough replicas have
-// acknowledged the script's writes, in the same round trip. If they were behind the last time, and a probe finds that they still
-// are, the script does not run.
+// replicas waits for replicas (see Open). A durable script's caller gets the result only after enough replicas have acknowledged
+// the writes. The wait is in the same round trip as the script. If the replicas were behind at the last durable call, a probe
+// writes first. If the replicas do not acknowledge the probe in time, the script does not run.
 type replicas struct {
-	wanted int         // static; number of replicas that must acknowledge; 0: do not wait
-	behind atomic.Bool // too few replicas acknowledged the last time
+	wanted int         // static; number of replicas that must acknowledge a write; 0: do not wait
+	behind atomic.Bool // too few replicas acknowledged the last write in time
 }
 
-// errBehind says that too few replicas acknowledged in time. The script may have run nevertheless.
+// errBehind means that too few replicas acknowledged a write in time. The script may have run nevertheless.
 var errBehind = unavailable(errors.New("redis: too few replicas acknowledge writes in time (waitReplicas)"))
 
-// awaiting returns the commands to send after a durable script to wait for the replicas; none if waitReplicas is 0. WAIT covers
-// only the writes of its own connection. So the first command writes: a script writes nothing itself if an earlier call, whose
-// wait failed, has done its work. (Redis 7.0 also covers reads, but does not promise it.)
+// awaiting returns two commands to send after a durable script: a write, and WAIT. It returns none if waitReplicas is 0. WAIT
+// covers only the writes of its own connection. A repeated script may write nothing, because an earlier call did its work on
+// another connection. The write before WAIT makes WAIT cover that work too. (In Redis 7.0, WAIT also covers reads, but the
+// documentation does not promise it.)
 func (r *replicas) awaiting(timeout time.Duration) [][]any {
 	if r.wanted == 0 {
 		return nil
@@ -40,7 +42,8 @@ func (r *replicas) awaiting(timeout time.Duration) [][]any {
 	return [][]any{{"set", readyKey, "1", "px", 1}, {"wait", r.wanted, timeout.Milliseconds()}}
 }
 
-// check returns the error of a command that was sent beside a script. If the command is WAIT, it updates behind.
+// check returns the error of a command that was sent in the same pipeline as a script. If the command is WAIT, check also updates
+// behind.
 func (r *replicas) check(cmd *redis.Cmd) error {
 	if err := cmd.Err(); err != nil {
 		return unavailable(err)
@@ -57,7 +60,8 @@ func (r *replicas) check(cmd *redis.Cmd) error {
 	return nil
 }
 
-// probeReplicas returns an error if the replicas were behind the last time, and still are.
+// probeReplicas returns an error if the replicas were behind at the last durable call, and do not acknowledge a new write within
+// probeTimeout.
 func (s *Store) probeReplicas(ctx context.Context) error {
 	if !s.replicas.behind.Load() {
 		return nil
@@ -68,7 +72,7 @@ func (s *Store) probeReplicas(ctx context.Context) error {
 	return s.checkAll(commands)
 }
 
-// parseReplicas parses the parameter waitReplicas; "" means 0.
+// parseReplicas parses the URL parameter waitReplicas; "" means 0.
 func parseReplicas(text string, clustered bool) (int, error) {
 	if text == "" {
 		return 0, nil

@@ -11,7 +11,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// replicated starts a master, and a replica that is connected to the master through the proxy link.
+// replicated starts a master, and a replica that connects to the master through the proxy link.
 func replicated(t *testing.T) (master, replica *redistest.Server, link *redistest.Proxy) {
 	master = redistest.Single(t, "--repl-diskless-sync-delay", "0")
 	link = redistest.NewProxy(t, master.Addr)
@@ -22,7 +22,7 @@ func replicated(t *testing.T) (master, replica *redistest.Server, link *redistes
 	return master, replica, link
 }
 
-func TestReplicas_EndAndBegin_NoExtraRoundTrip(t *testing.T) {
+func TestReplicas_EndAndBeginTurn_NoExtraRoundTrip(t *testing.T) {
 	t.Parallel()
 	master, replica, _ := replicated(t)
 	s := open(t, master.URL+"?waitReplicas=1")
@@ -47,7 +47,7 @@ func TestReplicas_EndAndBegin_NoExtraRoundTrip(t *testing.T) {
 	}
 }
 
-func TestReplicas_TooFew_Unavailable(t *testing.T) {
+func TestReplicas_TooFew_WritesUnavailable(t *testing.T) {
 	t.Parallel()
 	master, _, link := replicated(t)
 	s := open(t, master.URL+"?waitReplicas=1")
@@ -63,9 +63,9 @@ func TestReplicas_TooFew_Unavailable(t *testing.T) {
 		wantError(t, "CreateSession without the replica", create(), conversation.ErrUnavailable)
 	}
 	wantError(t, "Ping", s.Ping(t.Context()), conversation.ErrUnavailable)
-	page, err := s.Sessions(t.Context(), owner, conversation.SessionQuery{Limit: 9}) // reads go on
+	page, err := s.Sessions(t.Context(), owner, conversation.SessionQuery{Limit: 9}) // reads need no replica
 	must(t, err)
-	if len(page.Sessions) != 2 { // the first failed call has taken effect, the next two did not start
+	if len(page.Sessions) != 2 { // the first call without the replica took effect, the next two did not start
 		t.Errorf("there are %d sessions, want 2", len(page.Sessions))
 	}
 	link.Connect()
@@ -74,9 +74,10 @@ func TestReplicas_TooFew_Unavailable(t *testing.T) {
 	must(t, create())
 }
 
-// TestReplicas_Repeat_WaitsForFirstCall suspends the replica, which stays connected. WAIT on a connection that has written
-// nothing would succeed.
-func TestReplicas_Repeat_WaitsForFirstCall(t *testing.T) {
+// TestReplicas_RepeatWritesNothing_StillUnavailable suspends the replica, which stays connected. The second CreateSession finds
+// the session of the first call and writes nothing. It must fail too, because the replica does not have the session yet. WAIT
+// alone would succeed on a connection that has written nothing.
+func TestReplicas_RepeatWritesNothing_StillUnavailable(t *testing.T) {
 	t.Parallel()
 	master, replica, _ := replicated(t)
 	url := master.URL + "?waitReplicas=1"
@@ -87,7 +88,7 @@ func TestReplicas_Repeat_WaitsForFirstCall(t *testing.T) {
 	replica.Stop()
 	for range 2 {
 		_, err := open(t, url).CreateSession(t.Context(), owner, wanted)
-		wantError(t, "CreateSession", err, conversation.ErrUnavailable)
+		wantError(t, "CreateSession while the replica is suspended", err, conversation.ErrUnavailable)
 	}
 	replica.Cont()
 	master.AwaitReplica()
@@ -111,6 +112,6 @@ func TestOpen_InvalidWaitReplicas_Refused(t *testing.T) {
 	}
 	o, err := parseURL("redis+sentinel://a/m?waitReplicas=2&sentinelPassword=x")
 	if err != nil || o.waitReplicas != 2 {
-		t.Errorf("%+v, %v", o, err)
+		t.Errorf("a URL with waitReplicas=2: options %+v, error %v", o, err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 var resumeTurnScript = newScript("resume_turn", wakes|idempotent)
 
-// ResumeTurn implements conversation.Nodes. If it returns ErrMessageNotFound, the waiter is void: for the next minute, BeginTurn
-// with this waiter returns conversation.ErrUnavailable, because a BeginTurn that was sent before may still arrive.
+// ResumeTurn implements conversation.Nodes. If it returns ErrMessageNotFound, the waiter is void for a minute: BeginTurn with
+// this waiter returns conversation.ErrUnavailable. A BeginTurn that was sent earlier may still arrive, and must not begin a turn.
 func (s *Store) ResumeTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	tag := tagOfOwner(owner)
 	live := liveMember(tag, turn.SessionID, turn.Waiter)

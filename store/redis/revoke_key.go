@@ -28,6 +28,6 @@ func (s *Store) RevokeKey(ctx context.Context, owner auth.Owner, keyID string) e
 	for _, secret := range was.Key.Secrets {
 		gone = append(gone, pointer{hash: secret.Hash, version: was.version})
 	}
-	_ = s.setPointers(ctx, gone...) // the key is revoked whatever its pointers say
+	_ = s.setPointers(ctx, gone...) // if this fails, the key is revoked anyway: the key's record decides
 	return nil
 }

@@ -19,7 +19,8 @@ func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, s
 	}
 	reply, err := s.rotate(ctx, owner, keyID, secret, prefix, false)
 	if errors.Is(err, conversation.ErrUnavailable) {
-		// Find out whether only the reply was lost. If the caller rotated again, the secret that clients use would be removed.
+		// Find out whether only the reply was lost. If the caller had to rotate again, the secret that clients use would be
+		// removed.
 		if done, again := s.rotate(auth.WithAdmission(ctx, nil), owner, keyID, secret, prefix, true); again == nil {
 			reply, err = done, nil
 		}
@@ -47,7 +48,8 @@ func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, s
 	return rotated.Key, s.setPointers(ctx, pointers...)
 }
 
-// rotate gives a key a new secret in its slot. If look is set, it only returns the key if that secret is already its newest.
+// rotate gives a key a new secret, and returns the script's result. If look is set, rotate changes nothing: it returns
+// auth.ErrKeyNotFound unless secret is already the key's newest secret.
 func (s *Store) rotate(ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix string, look bool) (any, error) {
 	tag := ownerTag(owner)
 	reply, err := s.run(ctx, rotateKeyScript, tag, []string{keyKey(tag, keyID)},

@@ -11,21 +11,24 @@ import (
 	"parley/conversation"
 )
 
-// run runs a script in one round trip and returns its result: nil, an int64, a string, or a []any of these. All keys have the
-// hash tag tag; "" if they have none. All writes to keys with a tag go through run or runAll, except the SETRANGE of Journal.
+// run runs a script in one round trip and returns its result: nil, an int64, a string, or a []any of these. tag is the
+// hash tag of all keys, "" for keys without a tag. All writes to keys with a tag use run or runAll, except the SETRANGE of
+// Journal.
 //
-// If the script carries an admission and ctx has a pending one, the script admits the request first. If it refuses the request,
-// the operation does not run, and the error is auth.ErrInvalidToken or an *auth.LimitError. Other errors are those of fault.
+// If the script has the property admits or reserves, and ctx has a pending admission, the script admits the request first. If the
+// script refuses the request, the operation does not run, and the error is auth.ErrInvalidToken or an *auth.LimitError. Other
+// errors come from script.fault.
 //
-// After a lost reply the script may have run. It is sent again, once, if it is idempotent and counts no request. If the replicas
-// do not acknowledge a durable script in time, the script has run, yet the error is conversation.ErrUnavailable. If they were
-// behind before and still are, a durable script does not run at all.
+// After a lost reply, the script may have run. run sends it again, once, if it is idempotent and counts no request. If the
+// replicas do not acknowledge a durable script in time, the error is conversation.ErrUnavailable, although the script has run. If
+// the replicas were behind before and still are, a durable script does not run at all.
 func (s *Store) run(ctx context.Context, sc *script, tag string, keys []string, args ...any) (any, error) {
 	return s.runWith(ctx, sc, tag, keys, nil, args...)
 }
 
-// runWith runs a script like run, and the commands beside after it in the same round trip. In a Cluster, commands for another
-// server run at the same time. If a command fails and the script does not, the error is conversation.ErrUnavailable.
+// runWith runs a script like run. beside holds commands that run after the script, in the same round trip. In a Cluster, a
+// command for another server may run before the script. If only a command of beside fails, the error is
+// conversation.ErrUnavailable.
 func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []string, beside [][]any, args ...any) (any, error) {
 	var admission *auth.Admission
 	counted := false
@@ -46,7 +49,7 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 	if err != nil && sc.idempotent() && !counted && ctx.Err() == nil && isLost(err) {
 		reply, err = s.send(ctx, sc, keys, beside, args)
 	}
-	if errors.Is(err, conversation.ErrUnavailable) { // a command beside the script failed
+	if errors.Is(err, conversation.ErrUnavailable) { // a command in beside failed
 		return nil, err
 	}
 	if err != nil {
@@ -77,8 +80,8 @@ type call struct {
 	args   []any
 }
 
-// runAll runs scripts that carry no admission, in one round trip to each server. It returns the result or the error of each. If a
-// server does not know a script, and so has not run it, a second round trip sends the script's text.
+// runAll runs scripts that have neither admits nor reserves, in one round trip to each server. It returns a result or an error
+// for each call. If a server does not know a script, and so has not run it, a second round trip sends the script's text.
 func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -103,8 +106,9 @@ func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	return replies, errs
 }
 
-// pipeline runs the calls at the indices numbers by the scripts' texts. If numbers is nil, it runs all calls by the scripts'
-// digests. It returns the indices of the calls whose script the server did not know.
+// pipeline runs calls in one pipeline. If numbers is nil, it runs all calls and sends the digests of the scripts. Otherwise
+// numbers holds the indices of the calls to run, and pipeline sends the texts of the scripts. It returns the indices of the calls
+// that did not run because the server does not know the script.
 func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs []error, numbers []int) (missing []int) {
 	byText := numbers != nil
 	if !byText {
@@ -117,7 +121,7 @@ func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs 
 	for at, i := range numbers {
 		c := calls[i]
 		commands[at] = command(ctx, c.script, byText, c.keys, c.args)
-		_ = pipe.Process(ctx, onceOnly{commands[at]}) // queues it
+		_ = pipe.Process(ctx, onceOnly{commands[at]}) // only queues the command
 		isDurable = isDurable || c.script.has(durable)
 	}
 	var waits []*redis.Cmd
@@ -138,7 +142,7 @@ func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs 
 	return missing
 }
 
-// send sends a script by its digest and, if the server does not know it, by its text.
+// send sends the digest of a script. If the server does not know the script, send also sends the script's text.
 func (s *Store) send(ctx context.Context, sc *script, keys []string, beside [][]any, args []any) (any, error) {
 	reply, err := s.sendCommand(ctx, command(ctx, sc, false, keys, args), beside)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -147,15 +151,15 @@ func (s *Store) send(ctx context.Context, sc *script, keys []string, beside [][]
 	return reply, err
 }
 
-// sendCommand sends cmd, and the commands beside in the same pipeline. It returns the error of cmd or, if there is none, the
-// first error of the others.
+// sendCommand sends cmd and the commands in beside, in one pipeline. It returns the error of cmd. If cmd succeeds, it returns the
+// first error of beside.
 func (s *Store) sendCommand(ctx context.Context, cmd *redis.Cmd, beside [][]any) (any, error) {
 	if len(beside) == 0 {
 		_ = s.db.Process(ctx, onceOnly{cmd})
 		return result(cmd)
 	}
 	pipe := s.db.Pipeline()
-	_ = pipe.Process(ctx, onceOnly{cmd}) // queues it
+	_ = pipe.Process(ctx, onceOnly{cmd}) // only queues the command
 	others := queue(ctx, pipe, beside)
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	reply, err := result(cmd)
@@ -165,7 +169,7 @@ func (s *Store) sendCommand(ctx context.Context, cmd *redis.Cmd, beside [][]any)
 	return reply, s.checkAll(others)
 }
 
-// queue adds commands to a pipeline.
+// queue adds commands to a pipeline. It returns a redis.Cmd for each command, which holds the result after Exec.
 func queue(ctx context.Context, pipe redis.Pipeliner, commands [][]any) []*redis.Cmd {
 	queued := make([]*redis.Cmd, len(commands))
 	for i, command := range commands {
@@ -175,7 +179,7 @@ func queue(ctx context.Context, pipe redis.Pipeliner, commands [][]any) []*redis
 	return queued
 }
 
-// checkAll returns the first error among commands that were sent beside scripts.
+// checkAll returns the first error of commands that were sent in the same pipeline as scripts.
 func (s *Store) checkAll(commands []*redis.Cmd) (first error) {
 	for _, cmd := range commands {
 		if err := s.replicas.check(cmd); first == nil {
@@ -185,8 +189,8 @@ func (s *Store) checkAll(commands []*redis.Cmd) (first error) {
 	return first
 }
 
-// onceOnly is a command that the client never sends again. The client of a Cluster would retry other commands by itself. It still
-// follows redirections.
+// onceOnly is a command that the go-redis client never retries. Without onceOnly, the client of a Cluster would retry the
+// command after a lost reply. The client still follows redirections.
 type onceOnly struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.
@@ -219,14 +223,14 @@ func result(cmd *redis.Cmd) (any, error) {
 	return reply, err
 }
 
-// isLost reports whether err means that no reply arrived.
+// isLost reports whether err means that the reply of the server was lost, so that the script may have run.
 func isLost(err error) bool {
 	var answered redis.Error
 	return !errors.As(err, &answered) && !errors.Is(err, errBehind)
 }
 
-// The functions below read results. They return the zero value for a result of another type, and callers check the lengths of
-// lists.
+// The functions below convert the results of scripts. They return the zero value for a result of an unexpected type. Callers
+// check the lengths of lists.
 
 // text returns a string result, and "" for a result of another type.
 func text(reply any) string {
@@ -246,8 +250,8 @@ func list(reply any) []any {
 	return list
 }
 
-// outcome returns the first element of a list if that is a string, else "". In most results it names the outcome of the
-// operation.
+// outcome returns the first element of a list if the element is a string, else "". In most results, the first element names the
+// outcome of the operation.
 func outcome(list []any) string {
 	if len(list) == 0 {
 		return ""
@@ -255,7 +259,7 @@ func outcome(list []any) string {
 	return text(list[0])
 }
 
-// texts returns a result that is a list of strings. It reports whether it is one. It reports whether it is one.
+// texts returns a result that is a list of strings. It reports whether the result is such a list.
 func texts(reply any) ([]string, bool) {
 	list, ok := reply.([]any)
 	all := make([]string, len(list))

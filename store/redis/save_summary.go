@@ -9,8 +9,8 @@ import (
 
 var saveSummaryScript = newScript("save_summary", 0)
 
-// SaveSummary implements conversation.Store. If its reply was lost, a repeat returns ErrStale, even if the stored summary is its
-// own.
+// SaveSummary implements conversation.Store. After a lost response, a repeat returns ErrStale if the first call stored the
+// summary.
 func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
 	tag := tagOfOwner(owner)
 	counted := conversation.UsageOfSummary(usage)

@@ -9,8 +9,8 @@ import (
 	"parley/conversation"
 )
 
-// TestSchema_EachKey_ExpiresAsListed uses API keys, tickets and limits. Then it checks that each key in Redis is of a kind in
-// schema.go, and expires as stated there.
+// TestSchema_EachKey_ExpiresAsListed uses API keys, tickets and limits. Then each key in Redis must be of a kind that schema.go
+// lists, and must expire as schema.go says.
 func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
@@ -25,8 +25,8 @@ func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	_, err = s.UseTicket(t.Context(), owner, conversation.RandomText(16), time.Now().Add(time.Minute))
 	must(t, err)
 
-	const never = -time.Nanosecond       // as the client returns it
-	want := map[string][2]time.Duration{ // by kind of key: its minimum and maximum time to live
+	const never = -time.Nanosecond       // the go-redis client returns this value for a key that never expires
+	want := map[string][2]time.Duration{ // kind of key → minimum and maximum time to live
 		"account": {never, never}, "keys": {never, never}, "key": {never, never},
 		"requests": {61 * time.Second, 2 * span}, "day": {0, 48 * time.Hour}, "ticket": {0, time.Minute},
 		"h": {400 * 24 * time.Hour, 401 * 24 * time.Hour},
@@ -34,30 +34,30 @@ func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	names, err := s.db.Keys(t.Context(), strings.NewReplacer("{", "\\{").Replace(ownerTag(owner))+":*").Result()
 	must(t, err)
 	if len(names) != len(want) {
-		t.Errorf("there are %d keys: %q", len(names), names)
+		t.Errorf("there are %d keys, want %d: %q", len(names), len(want), names)
 	}
 	for _, name := range names {
 		kind, _, _ := strings.Cut(strings.TrimPrefix(name, ownerTag(owner)+":"), ":")
 		kept, err := s.db.PTTL(t.Context(), name).Result()
 		must(t, err)
 		if w, known := want[kind]; !known || kept < w[0] || kept > w[1] {
-			t.Errorf("%s is kept for %v, want %v", kind, kept, w)
+			t.Errorf("a key of kind %s expires in %v, want %v to %v", kind, kept, w[0], w[1])
 		}
 	}
 	for i, secret := range rotated.Secrets {
 		kept, err := s.db.PTTL(t.Context(), pointerKey(secret.Hash)).Result()
 		must(t, err)
 		if kept <= 59*time.Minute || kept > time.Hour {
-			t.Errorf("the pointer of secret %d is kept for %v, and the key for an hour", i, kept)
+			t.Errorf("the pointer of secret %d expires in %v, want an hour, like the API key", i, kept)
 		}
 	}
 }
 
-// span is half of windowKept, the time for which a rate window is kept.
+// span is half of windowKept, after which a rate window expires.
 const span = 65 * time.Second
 
-// TestSchema_AccountNames_Escaped uses account names that look like parts of names of keys.
-func TestSchema_AccountNames_Escaped(t *testing.T) {
+// TestSchema_AccountNameLikeKeyName_OnlyOwnKeysListed uses names of accounts that look like parts of the names of keys in Redis.
+func TestSchema_AccountNameLikeKeyName_OnlyOwnKeysListed(t *testing.T) {
 	s, base := newStore(t), newAccount()
 	names := []string{base, base + ":l}", base + ":l}:key", "{a:" + base + ":l}", base + "%3Al", base + "}", base + " ", base + "+"}
 	for _, name := range names {
@@ -66,7 +66,7 @@ func TestSchema_AccountNames_Escaped(t *testing.T) {
 		keys, err := s.Keys(t.Context(), owner)
 		must(t, err)
 		if len(keys) != 1 || keys[0].Account != name {
-			t.Errorf("account %q has the keys %+v", name, keys)
+			t.Errorf("account %q has the API keys %+v, want one of its own", name, keys)
 		}
 	}
 }

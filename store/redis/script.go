@@ -8,15 +8,15 @@ import (
 	"sync"
 )
 
-// script is an operation on the store: lua/NAME.lua, whose head documents KEYS, ARGV and the result. A script returns a
-// refusal as a value; an error that it raises is a fault. It is immutable.
+// script is the Lua script lua/NAME.lua. The head of that file documents KEYS, ARGV and the result. A script returns a refusal as
+// a value; if it raises an error, that is a fault. A script is immutable.
 type script struct {
 	name     string
 	is       property
 	compiled func() compiled
 }
 
-// compiled is the form of a script that is sent to servers.
+// compiled is the text of a script as servers get it, with the libraries that the script uses.
 type compiled struct {
 	text   string
 	digest string // SHA-1 of the text, for EVALSHA
@@ -26,12 +26,12 @@ type compiled struct {
 type property uint
 
 const (
-	reads      property = 1 << iota // writes nothing; without an admission it runs even where the server cannot write
-	admits                          // carries an admission (lua/lib/admission.lua)
-	reserves                        // admits, and reserves tokens: it gets the admission's limits even if the request was admitted before
+	reads      property = 1 << iota // the operation writes nothing; without admits, it also runs on a server that cannot write
+	admits                          // admits the request before the operation (lua/lib/admission.lua)
+	reserves                        // like admits, and may reserve tokens; checks the API key even of a request that is admitted
 	idempotent                      // may be sent again after a lost reply: a second run changes nothing more
 	durable                         // writes data that a fail-over must not lose (replicas.go)
-	wakes                           // may wake waiters (lua/lib/queue.lua); run wakes those of this node
+	wakes                           // may wake waiters (lua/lib/queue.lua); run wakes the waiters of this node
 )
 
 func (sc *script) has(p property) bool { return sc.is&p != 0 }
@@ -39,16 +39,16 @@ func (sc *script) has(p property) bool { return sc.is&p != 0 }
 func (sc *script) admits() bool     { return sc.has(admits | reserves) }
 func (sc *script) idempotent() bool { return sc.has(reads | idempotent) }
 
-// newScript returns the script lua/NAME.lua. Its text is composed at its first run, so a process with the embedded store composes
-// none.
+// newScript returns the script lua/NAME.lua. The first run composes the script's text, so a process that uses another store
+// composes no scripts.
 func newScript(name string, is property) *script {
 	return &script{name: name, is: is, compiled: sync.OnceValue(func() compiled { return compile(source(name+".lua"), is) })}
 }
 
 // compile composes an operation with the definitions that it uses, and adds the code that its properties need.
 //
-// Each script begins with a shebang. So before the script runs, the server checks that it has memory, is no replica, and can
-// save. Otherwise a script could fail half-way. The shebang also makes access to a key in another slot an error.
+// Each script begins with a shebang. So the server runs the script only if the server has memory, is not a replica, and can save.
+// Without the shebang, a script could fail half-way. The shebang also makes access to a key in another slot an error.
 func compile(operation string, is property) compiled {
 	header := "#!lua\n"
 	admission := is&(admits|reserves) != 0
@@ -66,12 +66,13 @@ func compile(operation string, is property) compiled {
 	return compiled{text: text, digest: hex.EncodeToString(digest[:])}
 }
 
-// malformed returns the error for a result that the script cannot return.
+// malformed returns the error for a result that does not have the format documented in the script's head.
 func (sc *script) malformed() error {
 	return fmt.Errorf("redis: the script %s returned a malformed result", sc.name)
 }
 
-// fault returns the error of a call of the script. It adds the script's name if the script raised the error.
+// fault converts the error of a call of the script (see the function fault). It adds the script's name if the script raised the
+// error.
 func (sc *script) fault(err error) error {
 	if strings.HasPrefix(err.Error(), "ERR ") { // a bug in the script; the error names the line
 		return fmt.Errorf("redis: the script %s: %w", sc.name, err)

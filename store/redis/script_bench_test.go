@@ -11,8 +11,8 @@ import (
 )
 
 // BenchmarkScripts reports the time that Redis spends on one call of a script (redis-µs/op, from INFO commandstats). Redis spends
-// most of it on the definitions of the libraries before the operation's first line, so the result shows the cost of a larger
-// library.
+// most of the time on definitions from the libraries, before the first line of the operation. So the result shows the cost of a
+// larger library.
 func BenchmarkScripts(b *testing.B) {
 	server := redistest.Single(b)
 	s, err := Open(b.Context(), server.URL)
@@ -72,7 +72,7 @@ func BenchmarkScripts(b *testing.B) {
 		}},
 	} {
 		b.Run(op.name, func(b *testing.B) {
-			if err := op.run(); err != nil { // the server learns the script
+			if err := op.run(); err != nil { // afterwards the server knows the script
 				b.Fatal(err)
 			}
 			server.Do("CONFIG", "RESETSTAT")

@@ -37,7 +37,7 @@ func luaFiles(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestScripts_Composed_NoMistakes checks the composed text of each script.
+// TestScripts_Composed_NoMistakes checks the composed text of each script with mistakesIn.
 func TestScripts_Composed_NoMistakes(t *testing.T) {
 	t.Parallel()
 	for _, sc := range allScripts {
@@ -49,8 +49,8 @@ func TestScripts_Composed_NoMistakes(t *testing.T) {
 	}
 }
 
-// TestScripts_EachMistake_Found breaks a composed script in each way that TestScripts_Composed_NoMistakes must find.
-func TestScripts_EachMistake_Found(t *testing.T) {
+// TestMistakesIn_EachMistake_Found adds one mistake to a valid script. mistakesIn must find each mistake.
+func TestMistakesIn_EachMistake_Found(t *testing.T) {
 	t.Parallel()
 	const valid = "local function charge(n) return n end\nlocal WINDOW_SPAN = 61\nreturn charge(WINDOW_SPAN)\n"
 	if found := mistakesIn("#!lua\n" + valid); found != nil {
@@ -59,8 +59,8 @@ func TestScripts_EachMistake_Found(t *testing.T) {
 	for operation, want := range map[string]string{
 		"local function charge(n) return 0 end":              "charge is defined twice",
 		"local WINDOW_SPAN = 61":                             "WINDOW_SPAN is defined twice",
-		"local function f(charge) return charge end":         "charge hides a definition",
-		"for charge = 1, 2 do end":                           "charge hides a definition",
+		"local function f(charge) return charge end":         "charge shadows a definition",
+		"for charge = 1, 2 do end":                           "charge shadows a definition",
 		"chrge(1)":                                           "unknown global chrge",
 		"total = 1":                                          "assigns the global total",
 		"redis.call('GET', TAG .. ':s:' .. ARGV[1])":         "builds a key by hand: ':s:'",
@@ -76,19 +76,19 @@ func TestScripts_EachMistake_Found(t *testing.T) {
 	}
 }
 
-// luaGlobals lists the globals that scripts may use: those of Redis, and parts of Lua's standard library.
+// luaGlobals lists the globals that scripts may use: globals of Redis, and parts of Lua's standard library.
 var luaGlobals = []string{
 	"KEYS", "ARGV", "redis", "cmsgpack", "struct", "math", "string", "table", "ipairs", "select", "tonumber", "type", "unpack",
 }
 
-// maxTyped is the largest number literal that may occur in Lua: positions in ARGV and in records. Larger numbers are limits and
-// times, which come from Go, except luaUnits: 24 and 1000, units of time.
+// maxTyped is the largest number that Lua code may contain, for example as an index in ARGV. Larger numbers are limits and times,
+// which must come from Go. luaUnits lists the exceptions.
 const maxTyped = 11
 
-var luaUnits = []string{"24", "1000"}
+var luaUnits = []string{"24", "1000"} // hours of a day, milliseconds of a second
 
-// mistakesIn returns the mistakes in a composed script: names that are defined twice or shadowed, unknown globals, and names of keys
-// and constants that Go does not define.
+// mistakesIn returns the mistakes in a composed script: names that are defined twice or shadowed, unknown globals, names of keys
+// that the script builds itself, and numbers and texts that should be constants from Go.
 func mistakesIn(text string) (mistakes []string) {
 	report := func(format string, args ...any) { mistakes = append(mistakes, fmt.Sprintf(format, args...)) }
 	_, code, _ := strings.Cut(text, "\n") // the shebang
@@ -113,10 +113,10 @@ func mistakesIn(text string) (mistakes []string) {
 	for _, c := range constants() {
 		fromGo[c.name] = fmt.Sprint(c.value)
 	}
-	hidden := func(names ...string) {
+	shadowed := func(names ...string) {
 		for _, name := range names {
 			if defined[name] != nil {
-				report("%s hides a definition", name)
+				report("%s shadows a definition", name)
 			}
 		}
 	}
@@ -137,7 +137,7 @@ func mistakesIn(text string) (mistakes []string) {
 			}
 		case *ast.LocalAssignStmt:
 			if !top {
-				hidden(n.Names...)
+				shadowed(n.Names...)
 				return
 			}
 			for i, name := range n.Names {
@@ -145,18 +145,18 @@ func mistakesIn(text string) (mistakes []string) {
 					if is := literal(n.Exprs[i]); is != want {
 						report("%s is %s, in Go it is %s", name, is, want)
 					}
-					n.Exprs[i] = &ast.NilExpr{} // walk must not report its number or text
+					n.Exprs[i] = &ast.NilExpr{} // so that walk does not report the constant's number or text
 				}
 			}
 			if name := n.Names[0]; name == "TAG" || generatedNames[name] {
-				n.Exprs = nil // walk must not report the parts of keys in it
+				n.Exprs = nil // so that walk does not report the parts of keys in the generated code
 			}
 		case *ast.FunctionExpr:
-			hidden(n.ParList.Names...)
+			shadowed(n.ParList.Names...)
 		case *ast.NumberForStmt:
-			hidden(n.Name)
+			shadowed(n.Name)
 		case *ast.GenericForStmt:
-			hidden(n.Names...)
+			shadowed(n.Names...)
 		case *ast.NumberExpr:
 			var value float64
 			if _, err := fmt.Sscan(n.Value, &value); (err != nil || value > maxTyped) && !slices.Contains(luaUnits, n.Value) {
@@ -164,7 +164,7 @@ func mistakesIn(text string) (mistakes []string) {
 			}
 		case *ast.StringExpr:
 			for _, c := range constants() {
-				if c.value == n.Value && c.name != "STOP_CLEARED" { // its text is also the name of a field
+				if c.value == n.Value && c.name != "STOP_CLEARED" { // the text of STOP_CLEARED is also the name of a field
 					report("text '%s' should be %s", n.Value, c.name)
 				}
 			}
@@ -176,6 +176,7 @@ func mistakesIn(text string) (mistakes []string) {
 	return mistakes
 }
 
+// generatedNames holds the names of the Lua functions in luaNames.
 var generatedNames = func() map[string]bool {
 	names := make(map[string]bool)
 	for _, n := range luaNames {
@@ -184,7 +185,7 @@ var generatedNames = func() map[string]bool {
 	return names
 }()
 
-// keyParts returns the fixed parts in the names of keys, words and channels, between the parameters.
+// keyParts returns the fixed parts of the names of keys, words and channels: the texts before, between and after the parameters.
 func keyParts() (parts []string) {
 	for _, n := range luaNames {
 		for _, part := range regexp.MustCompile(`<\w+>`).Split(n.result, -1) {
@@ -207,7 +208,7 @@ func literal(e ast.Expr) string {
 	return ""
 }
 
-// globals calls visit for each instruction of a function, and of the functions within it, that reads or sets a global.
+// globals calls visit for each instruction that reads or sets a global in a compiled function, and in the functions within.
 func globals(p *lua.FunctionProto, visit func(op int, name string)) {
 	for _, instruction := range p.Code {
 		if op := int(instruction >> 26); op == lua.OP_GETGLOBAL || op == lua.OP_SETGLOBAL {
@@ -219,9 +220,10 @@ func globals(p *lua.FunctionProto, visit func(op int, name string)) {
 	}
 }
 
-// walk calls visit with each node of a syntax tree. top is true for a statement that is not within another.
+// walk calls visit with each node of a syntax tree. top is true for a statement at the top level of the script.
 func walk(v reflect.Value, visit func(node any, top bool)) { walkAt(v, 0, visit) }
 
+// walkAt is walk for a part of the tree at a depth.
 func walkAt(v reflect.Value, depth int, visit func(node any, top bool)) {
 	switch v.Kind() {
 	case reflect.Interface:
@@ -243,8 +245,8 @@ func walkAt(v reflect.Value, depth int, visit func(node any, top bool)) {
 	}
 }
 
-// TestScripts_EachLuaFile_HasGoFileAndHead checks that NAME.go defines the script lua/NAME.lua, whose head documents KEYS, ARGV
-// and the result.
+// TestScripts_EachLuaFile_HasGoFileAndHead checks that NAME.go defines the script lua/NAME.lua. The first lines of the Lua file
+// must document KEYS, ARGV and the result.
 func TestScripts_EachLuaFile_HasGoFileAndHead(t *testing.T) {
 	names := luaFiles(t, ".")
 	for _, name := range names {
@@ -256,7 +258,7 @@ func TestScripts_EachLuaFile_HasGoFileAndHead(t *testing.T) {
 		}
 		head, _, _ := strings.Cut(source(name+".lua"), "\nlocal ")
 		if !strings.HasPrefix(head, "-- ") || !strings.Contains(head, "\n-- Result: ") {
-			t.Errorf("the head of lua/%s.lua does not document its purpose and its result", name)
+			t.Errorf("the head of lua/%s.lua does not document the purpose and the result", name)
 		}
 		for _, list := range []string{"KEYS", "ARGV"} {
 			if strings.Contains(source(name+".lua"), list+"[") && !strings.Contains(head, "\n-- "+list+"[1]") {
@@ -266,7 +268,8 @@ func TestScripts_EachLuaFile_HasGoFileAndHead(t *testing.T) {
 	}
 }
 
-// TestScripts_LibraryHeads_ListDefinitions checks that the head of each library lists the definitions that other files use.
+// TestScripts_LibraryHeads_ListDefinitions checks the line "Defines: …" in each library. It must list every definition that other
+// files use, and nothing that the library does not define.
 func TestScripts_LibraryHeads_ListDefinitions(t *testing.T) {
 	all := libraries()
 	for _, name := range luaFiles(t, "lib") {
@@ -299,7 +302,7 @@ func TestScripts_LibraryHeads_ListDefinitions(t *testing.T) {
 	}
 }
 
-// TestScripts_LibraryDefinitions_AllUsed checks that a script uses each definition of the libraries and the prelude.
+// TestScripts_LibraryDefinitions_AllUsed checks that at least one script uses each definition of the libraries and the prelude.
 func TestScripts_LibraryDefinitions_AllUsed(t *testing.T) {
 	t.Parallel()
 	for name, d := range libraries() {
@@ -309,16 +312,18 @@ func TestScripts_LibraryDefinitions_AllUsed(t *testing.T) {
 	}
 }
 
-// TestScripts_Properties_MatchText checks the properties reads and wakes of each script against its text.
+// TestScripts_Properties_MatchText checks two properties of each script: a script with wakes can wake waiters, and a script with
+// reads contains no command that writes.
 func TestScripts_Properties_MatchText(t *testing.T) {
 	t.Parallel()
 	for _, sc := range allScripts {
 		operation := libraries().compose(source(sc.name + ".lua"))
-		if sc.has(wakes) != strings.Contains(operation, "local WOKEN") && sc != endOrphanScript { // end_orphan is run in a pipeline, and waiters are woken through inboxes
-			t.Errorf("%s: its property wakes is %v, which does not match its text", sc.name, sc.has(wakes))
+		// end_orphan runs in a pipeline, so it returns no list of waiters. Inboxes wake its waiters.
+		if sc.has(wakes) != strings.Contains(operation, "local WOKEN") && sc != endOrphanScript {
+			t.Errorf("%s: the property wakes is %v, which does not match the script's text", sc.name, sc.has(wakes))
 		}
 		if sc.has(reads) && regexp.MustCompile(`'(SET|DEL|UNLINK|HSET|HDEL|HINCRBY|ZADD|ZREM|LPUSH|PEXPIRE|SETRANGE)\w*'`).MatchString(operation) {
-			t.Errorf("%s has the property reads, but it writes", sc.name)
+			t.Errorf("%s has the property reads, but its text contains a command that writes", sc.name)
 		}
 	}
 }

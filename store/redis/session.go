@@ -7,7 +7,7 @@ import (
 	"parley/conversation"
 )
 
-// sessionOrGone reads the view of a session. It returns conversation.ErrSessionNotFound if the result is the word gone.
+// sessionOrGone reads the result of session_view. It returns conversation.ErrSessionNotFound if the result is the word gone.
 func sessionOrGone(id string, reply any) (conversation.Session, error) {
 	if text(reply) == "gone" {
 		return conversation.Session{}, conversation.ErrSessionNotFound
@@ -15,7 +15,7 @@ func sessionOrGone(id string, reply any) (conversation.Session, error) {
 	return readSession(id, reply)
 }
 
-// readSession reads the view of a session: its fields in the order of VIEW (lua/lib/session.lua).
+// readSession reads the result of session_view: a session's fields in the order of VIEW (lua/lib/session.lua).
 func readSession(id string, view any) (conversation.Session, error) {
 	v := fields{list(view), 0, nil}
 	s := conversation.Session{ID: id}
@@ -35,7 +35,7 @@ func readSession(id string, view any) (conversation.Session, error) {
 	return s, v.err
 }
 
-// fields reads the texts of a list in order. If a text is missing, or is not a number where one is needed, err is set.
+// fields reads the texts of a list in order. If a text is missing or malformed, fields sets err.
 type fields struct {
 	all []any
 	at  int

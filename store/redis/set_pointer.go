@@ -16,25 +16,26 @@ import (
 
 var setPointerScript = newScript("set_pointer", idempotent|durable)
 
-// Claims of secrets, and the marks of removed secrets, are kept for keyChangeTimeout: longer than any change of a key takes.
+// The pointer of a claimed or removed secret expires after keyChangeTimeout. That is longer than creating or rotating a key
+// takes.
 const keyChangeTimeout = time.Minute
 
-// pointer leads from the hash of a secret to its key. It is written after the key's record and has the record's version, so that
-// an older pointer never overwrites a newer one.
+// pointer leads from the hash of a secret to its API key. It is written after the key's record, and has the version of the
+// record. An older pointer never overwrites a newer one.
 type pointer struct {
 	hash    auth.Hash
 	version int64
-	who     *presenter // nil: the secret was removed
+	who     *presenter // nil if the secret was removed
 	expires time.Time  // when the secret stops working; zero for never
 }
 
-// presenter is the key and the tier of a request that presents a secret: all that verification needs.
+// presenter holds what auth needs to verify a secret: its API key, and the tier of the account.
 type presenter struct {
 	Key  auth.Key   `json:"key"` // without LastUsedAt
 	Tier limit.Tier `json:"tier"`
 }
 
-// pointersTo returns the pointers to a key, one for each secret.
+// pointersTo returns a pointer for each secret of an API key.
 func pointersTo(r keyRecord) []pointer {
 	who := &presenter{r.Key, r.Tier}
 	who.Key.LastUsedAt = time.Time{}
@@ -45,7 +46,7 @@ func pointersTo(r keyRecord) []pointer {
 	return pointers
 }
 
-// setPointers writes pointers, in one round trip to each server.
+// setPointers writes pointers in one round trip to each server.
 func (s *Store) setPointers(ctx context.Context, pointers ...pointer) error {
 	if len(pointers) == 0 {
 		return nil
@@ -81,8 +82,8 @@ func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMatch, e
 	return readPointer(value, hash)
 }
 
-// readPointer returns the key, the tier, and the index of the secret with that hash, from its pointer. It returns
-// auth.ErrInvalidToken if the secret is only claimed or was removed.
+// readPointer reads a pointer: the API key, the tier, and the index of the secret whose hash is hash. If the secret is only
+// claimed, or was removed, the error is auth.ErrInvalidToken.
 func readPointer(value string, hash auth.Hash) (auth.KeyMatch, error) {
 	_, who, ok := strings.Cut(value, " ")
 	if !ok || who == "" { // claimed or removed

@@ -10,8 +10,8 @@ import (
 
 var setTierScript = newScript("set_tier", idempotent|durable)
 
-// setTier sets an account's tier in both modes, and creates the account if it does not exist. A tier of "" keeps the tier, or
-// means limit.Free for a new account. After a failure half-way, a repeat completes the change.
+// setTier sets an account's tier in both modes, and creates the account if it does not exist. If tier is "", an existing account
+// keeps its tier, and a new account gets limit.Free. After a failure half-way, a repeat completes the change.
 func (s *Store) setTier(ctx context.Context, account string, tier limit.Tier) error {
 	version := ""
 	for _, mode := range []string{auth.Live, auth.Test} {

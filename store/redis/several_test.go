@@ -11,7 +11,8 @@ import (
 	"parley/stream"
 )
 
-// TestStore_TwoNodes runs the suite on two nodes that alternate, call by call. The suite must not notice which node it calls.
+// TestStore_TwoNodes runs the suite storetest on two nodes. Calls go to the two nodes alternately, and must have the same
+// results as on one node.
 func TestStore_TwoNodes(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
 		nodes := &alternating{nodes: []*Store{newStore(t), newStore(t)}}
@@ -22,7 +23,7 @@ func TestStore_TwoNodes(t *testing.T) {
 	})
 }
 
-// alternating is a store that passes each call to the next of its nodes.
+// alternating is a store that passes calls to its nodes alternately.
 type alternating struct {
 	nodes []*Store
 	calls atomic.Int64

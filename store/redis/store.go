@@ -19,7 +19,7 @@ type Store struct {
 	// static
 	db        redis.UniversalClient
 	clustered bool   // commands of one pipeline may go to several servers
-	node      string // the node id of this process; each Open makes a new one
+	node      string // the node id of this process; Open chooses a new one
 
 	replicas   replicas
 	membership membership
@@ -29,20 +29,20 @@ type Store struct {
 	waiters    waiters
 }
 
-// Open connects to the Redis server, or servers, that url names, and checks the version. Errors contain no part of the URL,
-// because that may contain a password.
+// Open connects to the Redis server, or servers, that url names, and checks the version of Redis. Errors contain no part of the
+// URL, because the URL may contain a password.
 //
 //	redis://[[user]:password@]host[:port][/db]                         one server; rediss: with TLS, here and below
-//	redis+sentinel://[[user]:password@]host[:port],…/master[/db]       the master with that name, found by Sentinels;
+//	redis+sentinel://[[user]:password@]host[:port],…/master[/db]       a master, named as the Sentinels at the hosts name it;
 //	                                                                   password of the Sentinels: ?sentinelPassword=…
-//	redis+cluster://[[user]:password@]host[:port],…                    a Cluster, found from some of its servers
+//	redis+cluster://[[user]:password@]host[:port],…                    a Cluster; the hosts are some of its servers
 //
 // User and password are percent-encoded. TLS trusts the system's root certificates.
 //
-// ?waitReplicas=N (0 to 100; not with a Cluster) makes every durable operation wait for up to 1 s until N replicas have its
-// writes. So no fail-over to one of them loses a write that was acknowledged to a client. If fewer replicas have the writes in
-// time, the error is conversation.ErrUnavailable, although the operation has taken effect. From then on, durable operations do
-// not start until N replicas have caught up. Live text, heartbeats, summaries and the admission of reads never wait.
+// With ?waitReplicas=N (0 to 100; not for a Cluster), every durable operation (see Durability in doc.go) waits up to 1 s until N
+// replicas have its writes. So a fail-over to one of these replicas loses no acknowledged write. If fewer replicas have the
+// writes in time, the error is conversation.ErrUnavailable, although the operation has taken effect. From then on, durable
+// operations do not start until N replicas have caught up. Live text, heartbeats, summaries and reads never wait.
 func Open(ctx context.Context, url string) (*Store, error) {
 	options, err := parseURL(url)
 	if err != nil {
@@ -67,9 +67,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Evicts returns the maxmemory-policy of a server that evicts keys when its memory is full, and so would lose sessions and API
-// keys. It returns "" if no server evicts, or none can be reached. Writes to a full server fail visibly, but eviction is silent.
-// So the caller checks for it at startup.
+// Evicts looks for a server that evicts keys when its memory is full, and so would lose sessions and API keys. It returns the
+// maxmemory-policy of such a server. It returns "" if no server evicts keys, or none can be reached. A caller should check at
+// startup, because eviction causes no errors later.
 func (s *Store) Evicts(ctx context.Context) (policy string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -95,10 +95,10 @@ func (s *Store) Evicts(ctx context.Context) (policy string) {
 	return policy
 }
 
-// oldestVersion is the first version of Redis with all features that Parley needs: scripts with a shebang (see compile).
+// oldestVersion is the first version of Redis that supports scripts with a shebang (see compile).
 const oldestVersion = "7.0"
 
-// checkVersion returns an error if the server is older than oldestVersion, or its version cannot be read.
+// checkVersion returns an error if the server is older than oldestVersion, or if its version cannot be read.
 func (s *Store) checkVersion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -8,8 +8,8 @@ import (
 
 var ticketKeyScript = newScript("ticket_key", idempotent|durable)
 
-// TicketKey implements auth.TicketStore. The key is never rotated: a ticket is valid for 30 s, and its API key is verified when
-// the ticket is redeemed. An attacker who can read the key can read everything else in the store too.
+// TicketKey implements auth.TicketStore. The key is never rotated. An attacker who can read the key can read everything else in
+// the store too. Besides, a ticket is valid for only 30 s, and its API key is verified when the ticket is redeemed.
 func (s *Store) TicketKey(ctx context.Context) (key auth.TicketKey, err error) {
 	fresh := auth.NewTicketKey()
 	reply, err := s.run(ctx, ticketKeyScript, "", []string{ticketKeyKey}, fresh[:])

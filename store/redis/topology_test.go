@@ -23,14 +23,14 @@ func TestPing_Cluster_OneMasterDown_Unavailable(t *testing.T) {
 	for i, master := range c.Masters {
 		must(t, s.Ping(t.Context()))
 		master.Do("CONFIG", "SET", "maxmemory", "1")
-		wantError(t, fmt.Sprintf("Ping without memory for master %d", i), s.Ping(t.Context()), conversation.ErrUnavailable)
+		wantError(t, fmt.Sprintf("Ping while master %d is out of memory", i), s.Ping(t.Context()), conversation.ErrUnavailable)
 		master.Do("CONFIG", "SET", "maxmemory", "0")
 	}
 	c.Masters[2].Kill()
-	wantError(t, "Ping without a master", s.Ping(t.Context()), conversation.ErrUnavailable)
+	wantError(t, "Ping after a master was killed", s.Ping(t.Context()), conversation.ErrUnavailable)
 }
 
-func TestAdmit_SentinelFailOver_WorksAgain(t *testing.T) {
+func TestAdmit_SentinelFailOver_AdmitsAgain(t *testing.T) {
 	t.Parallel()
 	w := redistest.Sentinel(t)
 	s := open(t, w.URL)
@@ -39,7 +39,7 @@ func TestAdmit_SentinelFailOver_WorksAgain(t *testing.T) {
 	w.Master.Do("WAIT", "1", "1000")
 	w.Master.Kill()
 	_, err := admit(t, s, p)
-	wantError(t, "Admit without a master", err, conversation.ErrUnavailable)
+	wantError(t, "Admit after the master was killed", err, conversation.ErrUnavailable)
 	w.AwaitFailover()
 	_, err = admit(t, s, p)
 	must(t, err)

@@ -15,7 +15,7 @@ import (
 	"parley/conversation/window"
 )
 
-// trips is a hook of the client that counts round trips to the server, each a command or a pipeline, and commands.
+// trips is a hook of the go-redis client. It counts round trips (n), each of them a command or a pipeline, and commands.
 type trips struct{ n, commands atomic.Int64 }
 
 func (*trips) DialHook(next redis.DialHook) redis.DialHook {
@@ -40,8 +40,8 @@ func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestOperations_OneRoundTripEach counts the round trips of each operation with the admission of its request. A send consists of
-// two operations: one before and one after the model call.
+// TestOperations_OneRoundTripEach counts the round trips of each operation, with the admission of its request. A send consists of
+// two operations: one before the call to the model, and one after the reply.
 func TestOperations_OneRoundTripEach(t *testing.T) {
 	s := newStore(t)
 	owner := conversation.Owner{Account: newAccount(), Mode: conversation.Live}
@@ -52,19 +52,19 @@ func TestOperations_OneRoundTripEach(t *testing.T) {
 		name string
 		run  func(ctx context.Context) error
 	}{
-		{"find a key by its secret", func(ctx context.Context) error {
+		{"find an API key by its secret", func(ctx context.Context) error {
 			_, err := s.KeyByHash(ctx, p.Secret)
 			return err
 		}},
-		{"create", func(ctx context.Context) error {
+		{"create a session", func(ctx context.Context) error {
 			_, err := s.CreateSession(ctx, owner, conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
 			return err
 		}},
-		{"get", func(ctx context.Context) error {
+		{"get a session", func(ctx context.Context) error {
 			_, err := s.Session(ctx, owner, session.ID)
 			return err
 		}},
-		{"list", func(ctx context.Context) error {
+		{"list sessions", func(ctx context.Context) error {
 			_, err := s.Sessions(ctx, owner, conversation.SessionQuery{Limit: 20})
 			return err
 		}},
@@ -76,11 +76,11 @@ func TestOperations_OneRoundTripEach(t *testing.T) {
 			_, err := s.EndTurn(ctx, begun.Key, anAnswer, conversation.Timing{})
 			return err
 		}},
-		{"history", func(ctx context.Context) error {
+		{"list messages", func(ctx context.Context) error {
 			_, err := s.Messages(ctx, owner, session.ID, conversation.MessageQuery{Limit: 50})
 			return err
 		}},
-		{"a message", func(ctx context.Context) error {
+		{"get a message", func(ctx context.Context) error {
 			_, err := s.Message(ctx, owner, session.ID, begun.Reply.ID)
 			return err
 		}},
@@ -88,7 +88,7 @@ func TestOperations_OneRoundTripEach(t *testing.T) {
 			_, err := s.Context(ctx, owner, session.ID, 10)
 			return err
 		}},
-		{"read messages by id", func(ctx context.Context) error {
+		{"read messages by their ids", func(ctx context.Context) error {
 			_, err := s.MessagesByID(ctx, owner, session.ID, []string{begun.Message.ID, begun.Reply.ID})
 			return err
 		}},
@@ -98,20 +98,20 @@ func TestOperations_OneRoundTripEach(t *testing.T) {
 		{"store vectors", func(ctx context.Context) error {
 			return s.SetVectors(ctx, owner, session.ID, []conversation.ExchangeVector{{Reply: begun.Reply.ID, Vector: window.Vector("x")}})
 		}},
-		{"clear", func(ctx context.Context) error {
+		{"clear messages", func(ctx context.Context) error {
 			_, err := s.ClearMessages(ctx, owner, session.ID, "clears")
 			return err
 		}},
-		{"usage", func(ctx context.Context) error {
+		{"read the usage", func(ctx context.Context) error {
 			_, err := s.Usage(ctx, owner, 0, usage.Hour(1<<40))
 			return err
 		}},
-		{"a send that is refused", func(ctx context.Context) error {
+		{"send, refused", func(ctx context.Context) error {
 			_, err := s.BeginTurn(ctx, owner, aTurn("session_0000000000000000", "hello"))
 			wantError(t, "BeginTurn", err, conversation.ErrSessionNotFound)
 			return nil
 		}},
-		{"delete", func(ctx context.Context) error {
+		{"delete a session", func(ctx context.Context) error {
 			_, err := s.DeleteSession(ctx, owner, session.ID)
 			return err
 		}},

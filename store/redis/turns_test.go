@@ -43,7 +43,7 @@ var anAnswer = conversation.Message{
 	Usage: &conversation.Usage{Prompt: 17, Completion: 5, Total: 22},
 }
 
-// begin begins a turn. The session must be free, or granted to the turn's waiter.
+// begin calls BeginTurn, which must begin the turn at once.
 func begin(t *testing.T, s *Store, owner conversation.Owner, turn conversation.NewTurn) conversation.TurnStart {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), owner, turn)
@@ -54,7 +54,7 @@ func begin(t *testing.T, s *Store, owner conversation.Owner, turn conversation.N
 	return begun
 }
 
-// wait calls BeginTurn, which must put the turn in the session's queue.
+// wait calls BeginTurn, which must put the turn's waiter in the session's queue.
 func wait(t *testing.T, s *Store, owner conversation.Owner, turn conversation.NewTurn) *conversation.Queued {
 	t.Helper()
 	begun, err := s.BeginTurn(t.Context(), owner, turn)
@@ -65,6 +65,7 @@ func wait(t *testing.T, s *Store, owner conversation.Owner, turn conversation.Ne
 	return begun.Queued
 }
 
+// end ends a turn with the reply anAnswer.
 func end(t *testing.T, s *Store, key conversation.TurnKey) conversation.Message {
 	t.Helper()
 	ended, err := s.EndTurn(t.Context(), key, anAnswer, conversation.Timing{})
@@ -72,6 +73,7 @@ func end(t *testing.T, s *Store, key conversation.TurnKey) conversation.Message 
 	return ended
 }
 
+// same checks that got equals want. what is the name of the value.
 func same[T any](t *testing.T, what string, got, want T) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
@@ -79,7 +81,7 @@ func same[T any](t *testing.T, what string, got, want T) {
 	}
 }
 
-// members returns the members of the node's set of live turns.
+// members returns the members of a node's set of live turns.
 func members(t *testing.T, s *Store) []string {
 	t.Helper()
 	all, err := s.db.SMembers(t.Context(), liveKey(s.node)).Result()
@@ -87,7 +89,7 @@ func members(t *testing.T, s *Store) []string {
 	return all
 }
 
-// used returns the owner's counts of sessions, messages and tokens, and the number of existing sessions.
+// used returns four figures of an owner's usage: created sessions, messages, tokens, and existing sessions.
 func used(t *testing.T, s *Store, owner conversation.Owner) (sessions, messages, tokens int64, active int) {
 	t.Helper()
 	all, err := s.Usage(t.Context(), owner, 0, 1<<40)
@@ -100,7 +102,7 @@ func used(t *testing.T, s *Store, owner conversation.Owner) (sessions, messages,
 	return sessions, messages, tokens, all.Active
 }
 
-func TestBeginTurn_SameWaiter_SameTurn(t *testing.T) {
+func TestBeginTurn_SameWaiter_ReturnsSameTurn(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session := newSession(t, s, owner)
 	end(t, s, begin(t, s, owner, aTurn(session.ID, "before")).Key)
@@ -117,7 +119,7 @@ func TestBeginTurn_SameWaiter_SameTurn(t *testing.T) {
 	ended := end(t, s, begun.Key)
 	again, err := s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})
 	wantError(t, "EndTurn again", err, conversation.ErrFenced)
-	same(t, "its message", again, ended)
+	same(t, "the reply that EndTurn returns with ErrFenced", again, ended)
 }
 
 func TestBeginTurn_LostReply_BegunOnce(t *testing.T) {
@@ -125,11 +127,11 @@ func TestBeginTurn_LostReply_BegunOnce(t *testing.T) {
 	session, w := newSession(t, s, owner), tap(s)
 	w.replyLost.Store(beginTurnScript)
 	first := begin(t, s, owner, aTurn(session.ID, "hello"))
-	same(t, "the fence", first.Key.Fence, 1)
+	same(t, "the fencing token", first.Key.Fence, 1)
 	w.replyLost.Store(endTurnScript)
 	ended, err := s.EndTurn(t.Context(), first.Key, anAnswer, conversation.Timing{})
-	wantError(t, "EndTurn", err, conversation.ErrFenced) // the first run of this call has ended it
-	same(t, "its message", ended.Content, anAnswer.Content)
+	wantError(t, "EndTurn", err, conversation.ErrFenced) // the first run of the script has ended the turn
+	same(t, "the reply that EndTurn returns with ErrFenced", ended.Content, anAnswer.Content)
 
 	turn := aTurn(session.ID, "counted")
 	ctx := auth.WithAdmission(t.Context(), &auth.Admission{
@@ -140,12 +142,12 @@ func TestBeginTurn_LostReply_BegunOnce(t *testing.T) {
 	wantError(t, "BeginTurn of a request that may have been counted", err, conversation.ErrUnavailable)
 	second, err := s.ResumeTurn(t.Context(), owner, turn)
 	must(t, err)
-	same(t, "the turn", second.Message.Content, "counted")
+	same(t, "the message of the resumed turn", second.Message.Content, "counted")
 	end(t, s, second.Key)
-	same(t, "the messages", second.Session.MessageCount, 4)
+	same(t, "the number of messages", second.Session.MessageCount, 4)
 }
 
-func TestQueue_WakeUp_OnlyNamedWaiterGranted(t *testing.T) {
+func TestQueue_WakeUp_WakesOnlyNamedWaiter(t *testing.T) {
 	s, other, owner := newStore(t), newStore(t), newOwner()
 	session := newSession(t, s, owner)
 	running := begin(t, s, owner, aTurn(session.ID, "running"))
@@ -153,14 +155,14 @@ func TestQueue_WakeUp_OnlyNamedWaiterGranted(t *testing.T) {
 	inbox := inboxOf(t, other)
 	queued, queuedThere, queuedLast := wait(t, s, owner, here), wait(t, other, owner, there), wait(t, s, owner, last)
 	end(t, s, running.Key)
-	same(t, "whether the first and the last waiter are granted", []bool{closed(queued), closed(queuedLast)}, []bool{true, false})
+	same(t, "the first and the last waiter were woken", []bool{closed(queued), closed(queuedLast)}, []bool{true, false})
 	end(t, s, begin(t, s, owner, here).Key)
 	word := nextMessage(t, inbox)
-	same(t, "the word to the other node", word, session.ID+"!"+there.Waiter)
+	same(t, "the word in the other node's inbox", word, session.ID+"!"+there.Waiter)
 	other.waiters.wake(session.ID)
-	same(t, "whether the session's id wakes the waiter", closed(queuedThere), false)
+	same(t, "the session's id has woken the waiter", closed(queuedThere), false)
 	other.waiters.wake(word)
-	same(t, "whether the waiter's word wakes it", closed(queuedThere), true)
+	same(t, "the waiter's word has woken the waiter", closed(queuedThere), true)
 }
 
 // inboxOf returns a subscription to a node's inbox.
@@ -173,7 +175,7 @@ func inboxOf(t *testing.T, s *Store) *redis.PubSub {
 	return inbox
 }
 
-// nextMessage returns the next message of an inbox.
+// nextMessage waits for the next message of an inbox, and returns it.
 func nextMessage(t *testing.T, inbox *redis.PubSub) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -183,6 +185,7 @@ func nextMessage(t *testing.T, inbox *redis.PubSub) string {
 	return message.Payload
 }
 
+// closed reports whether the waiter of a place in a queue was woken.
 func closed(q *conversation.Queued) bool {
 	select {
 	case <-q.Granted:
@@ -192,7 +195,7 @@ func closed(q *conversation.Queued) bool {
 	}
 }
 
-func TestResumeTurn_NotBegun_NeverBegins(t *testing.T) {
+func TestResumeTurn_TurnNotBegun_NeverBegins(t *testing.T) {
 	s, other, owner := newStore(t), newStore(t), newOwner()
 	session := newSession(t, s, owner)
 	running := begin(t, s, owner, aTurn(session.ID, "running"))
@@ -201,9 +204,9 @@ func TestResumeTurn_NotBegun_NeverBegins(t *testing.T) {
 	_, err := s.ResumeTurn(t.Context(), owner, lost)
 	wantError(t, "ResumeTurn of a queued turn", err, conversation.ErrMessageNotFound)
 	end(t, s, running.Key)
-	next := begin(t, s, owner, aTurn(session.ID, "next")) // no waiter is granted the session
+	next := begin(t, s, owner, aTurn(session.ID, "next")) // possible because the session is not granted to the void waiter
 	end(t, s, next.Key)
-	_, err = s.BeginTurn(t.Context(), owner, lost) // as if it arrived late
+	_, err = s.BeginTurn(t.Context(), owner, lost) // as if the first BeginTurn of this waiter arrived late
 	wantError(t, "BeginTurn with a void waiter", err, conversation.ErrUnavailable)
 	for what, turn := range map[string]conversation.NewTurn{
 		"an unknown session": aTurn("session_0000000000000000", "?"), "an unknown turn": aTurn(session.ID, "?"),
@@ -223,7 +226,7 @@ func TestLiveTurns_AllEnded_SetEmpty(t *testing.T) {
 	first, second := aTurn(session.ID, "first"), aTurn(session.ID, "second")
 	begun := begin(t, s, owner, first)
 	wait(t, s, owner, second)
-	must(t, s.LeaveQueue(t.Context(), owner, session.ID, first.Waiter)) // the waiter is in no queue and has no grant
+	must(t, s.LeaveQueue(t.Context(), owner, session.ID, first.Waiter)) // changes nothing: the turn of this waiter is live
 	for range 3 {
 		_, err := s.BeginTurn(t.Context(), owner, aTurn("session_0000000000000000", "?"))
 		wantError(t, "BeginTurn", err, conversation.ErrSessionNotFound)
@@ -231,7 +234,7 @@ func TestLiveTurns_AllEnded_SetEmpty(t *testing.T) {
 	must(t, s.removeStale(t.Context()))
 	same(t, "number of members with a live and a queued turn", len(members(t, s)), 2)
 	end(t, s, begun.Key)
-	begun = begin(t, s, owner, second) // removes the first member
+	begun = begin(t, s, owner, second) // also removes the member of the first turn
 	same(t, "members during the second turn", members(t, s), []string{liveMember(tag, session.ID, second.Waiter)})
 	_, err := s.DeleteSession(t.Context(), owner, session.ID)
 	must(t, err)
@@ -241,7 +244,7 @@ func TestLiveTurns_AllEnded_SetEmpty(t *testing.T) {
 	same(t, "members after all turns", members(t, s), nil)
 }
 
-func TestStop_EachCause_WriterNotified(t *testing.T) {
+func TestStop_EachCause_WritingNodeNotified(t *testing.T) {
 	writer, other, owner := newStore(t), newStore(t), newOwner()
 	inbox := inboxOf(t, writer)
 	for _, test := range []struct {
@@ -273,16 +276,16 @@ func TestStop_EachCause_WriterNotified(t *testing.T) {
 		begun := begin(t, writer, owner, aTurn(session.ID, "hello"))
 		must(t, test.run(begun))
 		noted, _ := writer.db.HGet(t.Context(), sessionKey(tagOfOwner(owner), session.ID), "stop").Result()
-		same(t, test.name+": the stop", conversation.Stop(noted), test.stop)
+		same(t, test.name+": the reason to stop", conversation.Stop(noted), test.stop)
 		if test.stop != "" {
 			same(t, test.name+": the wake-up", nextMessage(t, inbox), session.ID)
 		}
 		end(t, writer, begun.Key)
-		same(t, test.name+": afterwards", writer.db.HExists(t.Context(), sessionKey(tagOfOwner(owner), session.ID), "stop").Val(), false)
+		same(t, test.name+": a reason to stop after the turn", writer.db.HExists(t.Context(), sessionKey(tagOfOwner(owner), session.ID), "stop").Val(), false)
 	}
 }
 
-// age moves two kinds of times in a session's queue back: when each waiter last tried, and when the session was granted.
+// age makes a session's queue look older: it moves back the times at which each waiter last tried, and the time of the grant.
 func age(t *testing.T, s *Store, owner conversation.Owner, sessionID string, milliseconds int) {
 	t.Helper()
 	must(t, s.db.Eval(t.Context(), `
@@ -296,7 +299,7 @@ func age(t *testing.T, s *Store, owner conversation.Owner, sessionID string, mil
 		return 1`, []string{sessionKey(tagOfOwner(owner), sessionID)}, milliseconds).Err())
 }
 
-func TestQueue_DeadWaiters_Dropped(t *testing.T) {
+func TestQueue_WaiterStopsTrying_Dropped(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session := newSession(t, s, owner)
 	running := begin(t, s, owner, aTurn(session.ID, "running"))
@@ -304,23 +307,24 @@ func TestQueue_DeadWaiters_Dropped(t *testing.T) {
 	wait(t, s, owner, dead)
 	wait(t, s, owner, alive)
 	age(t, s, owner, session.ID, 5500)
-	wait(t, s, owner, alive) // both places have lapsed; this waiter tries again
+	wait(t, s, owner, alive) // both waiters have lost their places, but alive tries again
 	end(t, s, running.Key)
-	wait(t, s, owner, late) // the session is granted to alive
+	wait(t, s, owner, late) // must wait, because the session is granted to alive
 	second := begin(t, s, owner, alive)
 	dead.Waiter = conversation.RandomText(16)
 	wait(t, s, owner, dead)
 	end(t, s, second.Key)
-	wait(t, s, owner, dead) // the session is granted to late, which never tries again
+	wait(t, s, owner, dead) // must wait, because the session is granted to late, which never tries again
 	age(t, s, owner, session.ID, 1000)
 	wait(t, s, owner, dead)
 	age(t, s, owner, session.ID, 4500)
-	begun := begin(t, s, owner, dead)
+	begun := begin(t, s, owner, dead) // the grant of late has lapsed
 	end(t, s, begun.Key)
 	end(t, s, begin(t, s, owner, aTurn(session.ID, "anybody")).Key)
 }
 
-// expire removes the keys of a session that its expiry would remove, and makes it due in the index of expiries.
+// expire makes a session look expired: it removes the session's hash and messages, and sets the session's expiry in the index to
+// 1970.
 func expire(t *testing.T, s *Store, owner conversation.Owner, sessionID string) {
 	t.Helper()
 	tag := tagOfOwner(owner)
@@ -329,7 +333,7 @@ func expire(t *testing.T, s *Store, owner conversation.Owner, sessionID string) 
 	must(t, s.db.Del(t.Context(), sessionKey(tag, sessionID), tag+":m:"+sessionID).Err())
 }
 
-func TestEndTurn_SessionExpired_SettledOnce(t *testing.T) {
+func TestEndTurn_SessionExpired_UsageSettledOnce(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session, kept := newSession(t, s, owner), newSession(t, s, owner)
 	begun := begin(t, s, owner, aTurn(session.ID, "hello"))
@@ -392,7 +396,7 @@ func TestDeleteSession_LeavesNoText(t *testing.T) {
 			t.Errorf("%s: %q contain the text, want %d keys", when, holding, holders)
 		}
 	}
-	check("before the deletion", 3) // messages, the vectors of exchanges, and the journal of the live reply
+	check("before the deletion", 3) // the messages, the vectors, and the journal of the live reply
 	_, err = s.DeleteSession(t.Context(), owner, session.ID)
 	must(t, err)
 	check("after the deletion", 0)
@@ -400,7 +404,7 @@ func TestDeleteSession_LeavesNoText(t *testing.T) {
 	wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
 	check("after EndTurn", 0)
 	ctx = auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Limits: limit.TierLimits{RequestsPerMinute: 9, TokensPerMinute: 22 + reservation}})
-	_, err = s.BeginTurn(ctx, owner, aTurn(newSession(t, s, owner).ID, "there is room for it, as the rest of the reservation is back"))
+	_, err = s.BeginTurn(ctx, owner, aTurn(newSession(t, s, owner).ID, "fits the limit, because the rest of the reservation was returned"))
 	must(t, err)
 }
 
@@ -420,15 +424,16 @@ func TestClearMessages_LeavesNoVectors(t *testing.T) {
 	same(t, "the vectors after", there(), 0)
 }
 
-// reservation is the number of tokens that aTurn reserves in a new session: message, its overhead, the prompt's overhead, reply
-// room.
+// reservation is the number of tokens that aTurn reserves in a new session: the message, the overhead of the message, the
+// overhead of the prompt, and the reply room.
 const reservation = 10 + 4 + 3 + 1024
 
+// globOf returns the pattern for KEYS that matches only text.
 func globOf(text string) string {
 	return strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`).Replace(text)
 }
 
-func TestBeginTurn_LongHistory_ReadsOneWindow(t *testing.T) {
+func TestBeginTurn_LongHistory_ReadsOnlyWhatFitsWindow(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	session := newSession(t, s, owner)
 	var last conversation.TurnStart
@@ -437,11 +442,12 @@ func TestBeginTurn_LongHistory_ReadsOneWindow(t *testing.T) {
 		end(t, s, last.Key)
 	}
 	next := begin(t, s, owner, aTurn(session.ID, "next"))
-	same(t, "the history", len(next.History), 240)
-	same(t, "the newest", next.History[239].ID, last.Reply.ID)
+	same(t, "the length of a history that fits", len(next.History), 240)
+	same(t, "the newest message", next.History[239].ID, last.Reply.ID)
 	end(t, s, next.Key)
 	for range 40 {
 		end(t, s, begin(t, s, owner, aTurn(session.ID, "more")).Key)
 	}
-	same(t, "the history", len(begin(t, s, owner, aTurn(session.ID, "last")).History), 268) // 133 exchanges and a reply fit, and one message more
+	// 133 exchanges and a reply fit. BeginTurn returns one more message.
+	same(t, "the length of a history that does not fit", len(begin(t, s, owner, aTurn(session.ID, "last")).History), 268)
 }

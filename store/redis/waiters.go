@@ -7,25 +7,26 @@ import (
 	"parley/conversation"
 )
 
-// A waiter that is not woken tries again after waiterRetry. The retry shows that the waiter is alive (waiterTimeout), and makes
-// up for a lost wake-up.
+// A waiter that is not woken tries again after waiterRetry. The retry shows that the waiter is alive (waiterTimeout), and
+// replaces a lost wake-up.
 const waiterRetry = time.Second
 
-// waiters holds the waiters of this process in the queues of sessions. Its methods may be called from any goroutine.
+// waiters holds this process's waiters in the queues of sessions. Methods may be called from any goroutine.
 type waiters struct {
 	mu     sync.Mutex
-	places map[string]*place // guarded by mu; keyed by place.word
+	places map[string]*place // guarded by mu; the registered places, by place.word
 }
 
-// place is a waiter's place in a queue, or its attempt to get one. It is registered before the script runs, so that a wake-up
-// finds it as soon as the waiter is in the queue.
+// place is a waiter's place in a queue, or its attempt to get a place. It is registered before the script runs, because a wake-up
+// may arrive before the script's result.
 type place struct {
-	word    string // the waiterWord that wakes the waiter
-	granted chan struct{}
-	timer   *time.Timer // guarded by waiters.mu; nil until await
+	word    string        // the waiterWord that wakes the waiter
+	granted chan struct{} // closed when the waiter must try again
+	timer   *time.Timer   // guarded by waiters.mu; nil until await
 }
 
-// register adds a place; the caller must call drop or await. It closes granted of an earlier place of the same waiter.
+// register adds a place. The caller must then call drop or await. If the waiter has an earlier place, register
+// removes that place and closes its granted.
 func (w *waiters) register(sessionID, waiter string) *place {
 	p := &place{word: waiterWord(sessionID, waiter), granted: make(chan struct{})}
 	w.mu.Lock()
@@ -40,8 +41,8 @@ func (w *waiters) register(sessionID, waiter string) *place {
 	return p
 }
 
-// await returns the caller's view of a place. Its Granted is closed when the waiter is woken, at the latest after waiterRetry.
-// live is the id of the live reply, or "".
+// await returns the result for a waiter in a queue. Granted is closed when the waiter is woken, or after waiterRetry. live is the
+// id of the live reply, or "".
 func (w *waiters) await(p *place, live string) *conversation.Queued {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,7 +52,8 @@ func (w *waiters) await(p *place, live string) *conversation.Queued {
 	return &conversation.Queued{Granted: p.granted, Live: live}
 }
 
-// wake closes granted of the place that a word of this node's inbox names. It ignores other words.
+// wake wakes a waiter of this process: it closes granted of the waiter's place. word is a waiterWord. wake ignores a waiter that
+// has no place in waiters.
 func (w *waiters) wake(word string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,14 +62,14 @@ func (w *waiters) wake(word string) {
 	}
 }
 
-// drop removes a place, and closes its granted, unless that has happened before.
+// drop removes a place, and closes granted. It ignores a place that was removed before.
 func (w *waiters) drop(p *place) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.grantLocked(p)
 }
 
-// grantLocked removes a place, and closes its granted, if it is still registered.
+// grantLocked removes a place, and closes granted. It ignores a place that is no longer registered.
 func (w *waiters) grantLocked(p *place) {
 	if w.places[p.word] != p {
 		return

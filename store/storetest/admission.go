@@ -16,20 +16,20 @@ import (
 
 func admissionTests() []test {
 	return []test{
-		{"400 concurrent requests, 300 admitted", admitConcurrently},
-		{"limits are per owner", admitByOwner},
-		{"declared key is always alive", admitDeclared},
+		{"limit of 300 admits 300 of 400 concurrent requests", admitConcurrently},
+		{"rate limits are per owner", admitByOwner},
+		{"declared admin key is always admitted", admitDeclared},
 		{"refused operation changes nothing", admitRefuses},
 		{"every operation admits its request once", admitOnce},
 		{"test keys of an account share a daily limit", admitTestDay},
-		{"dead key is refused and not counted", admitDeadKey},
+		{"revoked or replaced secret is refused, not counted", admitDeadKey},
 		{"queued turn of a revoked key is refused", beginWithDeadKey},
 		{"turn reserves and settles tokens", beginReserves},
-		{"refusals reserve nothing", refusalsReserveNothing},
+		{"refused turns reserve no tokens", refusalsReserveNothing},
 	}
 }
 
-// smallLimits are low enough for a test to reach them.
+// smallLimits are rate limits that a test can reach.
 var smallLimits = limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 100_000}
 
 // key creates an API key of the subject's owner. It returns the principal of requests with that key.
@@ -64,7 +64,7 @@ func (s *subject) admit(t *testing.T, p auth.Principal, f limit.TierLimits) limi
 	return d
 }
 
-// refused checks that err is an *auth.LimitError of the limit by. It returns its decision.
+// refused checks that err is an *auth.LimitError and that the limit by caused it. It returns the decision in err.
 func refused(t *testing.T, what string, err error, by limit.Kind) limit.Decision {
 	t.Helper()
 	refusal, ok := errors.AsType[*auth.LimitError](err)
@@ -96,8 +96,8 @@ func admitConcurrently(t *testing.T, s *subject) {
 		})
 	}
 	work.Wait()
-	same(t, "admitted", admitted.Load(), 300)
-	same(t, "neither admitted nor refused by the minute", others.Load(), 0)
+	same(t, "the number of admitted requests", admitted.Load(), 300)
+	same(t, "the number of requests with another result", others.Load(), 0)
 }
 
 func admitRefuses(t *testing.T, s *subject) {
@@ -196,7 +196,7 @@ func admitByOwner(t *testing.T, s *subject) {
 	same(t, "another account's requests", other.admit(t, other.key(t), smallLimits).Remaining, 299)
 	development := s.as(conversation.Owner{Account: s.owner.Account, Mode: conversation.Test})
 	same(t, "the other mode's requests of the day", development.admit(t, development.key(t), smallLimits).Remaining, limit.TestKeyRequestsPerDay-1)
-	same(t, "its own", s.admit(t, s.key(t), smallLimits).Remaining, 298)
+	same(t, "the first account's requests", s.admit(t, s.key(t), smallLimits).Remaining, 298)
 }
 
 func admitTestDay(t *testing.T, s *subject) {
@@ -224,8 +224,8 @@ func admitTestDay(t *testing.T, s *subject) {
 	if time.Now().Unix()/day != today {
 		t.Skip("the UTC day ended during the test")
 	}
-	same(t, "admitted", admitted.Load(), limit.TestKeyRequestsPerDay)
-	d := refused(t, "one more", err, limit.ByDay)
+	same(t, "the number of admitted requests", admitted.Load(), limit.TestKeyRequestsPerDay)
+	d := refused(t, "one request over the daily limit", err, limit.ByDay)
 	same(t, "the day's limit", d.Limit, limit.TestKeyRequestsPerDay)
 	same(t, "the end of the day", d.Reset, limit.Second((today+1)*day))
 }
@@ -234,7 +234,7 @@ func admitDeadKey(t *testing.T, s *subject) {
 	p, rotated, alive := s.key(t), s.key(t), s.key(t)
 	must(t, s.keys.KeyAlive(s.ctx, p), "KeyAlive")
 	must(t, s.keys.RevokeKey(s.ctx, p.Owner(), p.KeyID), "RevokeKey")
-	for range 2 { // after one rotation both secrets work, after two only the newest two
+	for range 2 { // the first rotation keeps the original secret valid, the second ends it
 		_, err := s.keys.RotateKey(s.ctx, p.Owner(), rotated.KeyID, auth.HashOf(auth.NewSecret(p.Mode)), "svc_live_x")
 		must(t, err, "RotateKey")
 	}
@@ -280,7 +280,7 @@ func small() conversation.NewSession {
 	return session
 }
 
-// estimate returns the number of tokens that a question in the session reserves.
+// estimate returns the number of tokens that a question reserves in the session.
 func estimate(session conversation.Session) int {
 	return window.Estimate(session.Context.MaxTokens, session.HistoryTokens, inPrompt(10))
 }
@@ -304,10 +304,10 @@ func beginReserves(t *testing.T, s *subject) {
 	same(t, "a session after a refusal", s.session(t, sessions[2].ID), sessions[2])
 	s.end(t, first.Key, answer("!")) // the turn used 22 tokens
 	_, err = begin(sessions[2])
-	refused(t, "a turn that needs what the first has used", err, limit.ByTokens)
+	refused(t, "a turn that needs the tokens of the first", err, limit.ByTokens)
 	two.TokensPerMinute += 22
 	_, err = begin(sessions[2])
-	must(t, err, "BeginTurn when the first has given back the rest")
+	must(t, err, "BeginTurn when the limit has room for the turn")
 }
 
 func refusalsReserveNothing(t *testing.T, s *subject) {
@@ -329,10 +329,10 @@ func refusalsReserveNothing(t *testing.T, s *subject) {
 			wantError(t, what, err, want)
 		}
 	}
-	try("busy", busy, conversation.ErrSessionBusy)
-	try("gone", question("session_0000000000000000", "?"), conversation.ErrSessionNotFound)
+	try("busy session", busy, conversation.ErrSessionBusy)
+	try("unknown session", question("session_0000000000000000", "?"), conversation.ErrSessionNotFound)
 	s.end(t, live.Key, conversation.Message{Status: "failed", Usage: &conversation.Usage{}})
-	try("too large", large, nil)
+	try("turn larger than the window", large, nil)
 	one.TokensPerMinute = estimate(s.session(t, session.ID))
 	ctx, _ := s.request(p, one)
 	_, err := s.store.BeginTurn(ctx, s.owner, question(session.ID, "now"))

@@ -9,11 +9,11 @@ import (
 
 func clearTests() []test {
 	return []test{
-		{"removes all messages, keeps usage", clearHistory},
+		{"clear removes all messages and keeps usage", clearHistory},
 		{"empty session can be cleared", clearEmpty},
 		{"turn after a clear has no history", clearAndGoOn},
-		{"waits for a live turn at the head of the queue", clearLive},
-		{"granted clear hands the session on", clearGranted},
+		{"clear during a live turn waits first in the queue", clearLive},
+		{"clear passes the session to the next waiter", clearGranted},
 		{"second end of a cleared turn is fenced", clearEnded},
 	}
 }
@@ -23,12 +23,12 @@ func (s *subject) clear(t *testing.T, sessionID, waiter string) conversation.Cle
 	cleared, err := s.store.ClearMessages(s.ctx, s.owner, sessionID, waiter)
 	must(t, err, "ClearMessages")
 	if cleared.Queued != nil {
-		t.Fatal("ClearMessages: queued, but the session should be free for it")
+		t.Fatal("ClearMessages: queued, want a free session")
 	}
 	return cleared
 }
 
-// wantCleared checks the session after a clear. before is the session before it.
+// wantCleared checks the session after a clear. before is the session before the clear.
 func (s *subject) wantCleared(t *testing.T, cleared conversation.Cleared, before conversation.Session) {
 	t.Helper()
 	mark := cleared.Session.Cleared
@@ -37,7 +37,7 @@ func (s *subject) wantCleared(t *testing.T, cleared conversation.Cleared, before
 	}
 	want := before
 	want.MessageCount, want.HistoryTokens, want.Head, want.Cleared = 0, 0, mark, mark
-	same(t, "what ClearMessages returns", cleared, conversation.Cleared{Count: before.MessageCount, Session: want})
+	same(t, "the result of ClearMessages", cleared, conversation.Cleared{Count: before.MessageCount, Session: want})
 	same(t, "the session", s.session(t, before.ID), want)
 	same(t, "the messages", s.history(t, before.ID), nil)
 }
@@ -50,7 +50,7 @@ func clearHistory(t *testing.T, s *subject) {
 	wantError(t, "Message", err, conversation.ErrMessageNotFound)
 	for _, session := range s.pages(t, conversation.SessionQuery{Limit: 10}) {
 		if session.ID != id {
-			same(t, "another session's messages", len(s.history(t, session.ID)), 2)
+			same(t, "the number of messages in another session", len(s.history(t, session.ID)), 2)
 		}
 	}
 }
@@ -67,18 +67,18 @@ func clearAndGoOn(t *testing.T, s *subject) {
 	cleared := s.clear(t, id, "clears")
 	begun := s.begin(t, question(id, "and now?"))
 	if begun.Message.ID <= cleared.Session.Cleared || begun.Message.CreatedAt < all[3].CreatedAt {
-		t.Errorf("%s of %v follows %s", begun.Message.ID, begun.Message.CreatedAt, cleared.Session.Cleared)
+		t.Errorf("message %s of %v must come after %s, and not before the earlier messages", begun.Message.ID, begun.Message.CreatedAt, cleared.Session.Cleared)
 	}
-	same(t, "what is before it", begun.Previous, cleared.Session.Cleared)
+	same(t, "Previous", begun.Previous, cleared.Session.Cleared)
 	same(t, "the history", begun.History, nil)
 	same(t, "the history's tokens", begun.Session.HistoryTokens, inPrompt(10))
 	same(t, "the messages", begun.Session.MessageCount, 2)
-	same(t, "the mark", begun.Session.Cleared, cleared.Session.Cleared)
+	same(t, "Session.Cleared", begun.Session.Cleared, cleared.Session.Cleared)
 	same(t, "the fence", begun.Session.Fence, cleared.Session.Fence+1)
 	s.end(t, begun.Key, answer("yes"))
 	page, err := s.store.Messages(s.ctx, s.owner, id, conversation.MessageQuery{From: all[1].ID, Ascending: true, Limit: 10})
 	must(t, err, "Messages")
-	same(t, "after a message that was cleared", ids(page.Messages), []string{begun.Message.ID, begun.Reply.ID})
+	same(t, "the page after a message that was cleared", ids(page.Messages), []string{begun.Message.ID, begun.Reply.ID})
 }
 
 func clearLive(t *testing.T, s *subject) {
@@ -91,8 +91,8 @@ func clearLive(t *testing.T, s *subject) {
 	if cleared.Queued == nil {
 		t.Fatal("ClearMessages: not queued, while a turn is live")
 	}
-	same(t, "what is to be cancelled", cleared.Queued.Live, begun.Reply.ID)
-	same(t, "what ClearMessages returns", cleared, conversation.Cleared{Queued: cleared.Queued})
+	same(t, "the live reply to cancel", cleared.Queued.Live, begun.Reply.ID)
+	same(t, "the result of ClearMessages", cleared, conversation.Cleared{Queued: cleared.Queued})
 	same(t, "the session", s.session(t, session.ID), begun.Session)
 	s.end(t, begun.Key, cancelled)
 	granted(t, cleared.Queued)
@@ -110,7 +110,7 @@ func clearGranted(t *testing.T, s *subject) {
 	must(t, err, "ClearMessages")
 	s.end(t, begun.Key, cancelled)
 	granted(t, cleared.Queued)
-	same(t, "how many were cleared", s.clear(t, session.ID, "clears").Count, 2)
+	same(t, "the number of cleared messages", s.clear(t, session.ID, "clears").Count, 2)
 	granted(t, queued)
 	next := s.begin(t, first)
 	same(t, "the messages", s.history(t, session.ID), []conversation.Message{next.Message, next.Reply})

@@ -15,10 +15,10 @@ import (
 func concurrencyTests() []test {
 	return []test{
 		{"concurrent sessions keep their own turns", manySessions},
-		{"concurrent endings, one wins", racingEnds},
-		{"concurrent rejecting sends, one begins", racingBegins},
-		{"reads see whole turns", readsBesideWrites},
-		{"ended context, no effect", contextOver},
+		{"only one of ten concurrent endings is stored", racingEnds},
+		{"only one of 20 concurrent sends with Reject begins", racingBegins},
+		{"reads during writes never see half a turn", readsBesideWrites},
+		{"ended context has no effect", contextOver},
 	}
 }
 
@@ -51,14 +51,14 @@ func manySessions(t *testing.T, s *subject) {
 	}
 	callers.Wait()
 	all := s.pages(t, conversation.SessionQuery{Limit: 5})
-	same(t, "how many sessions there are", len(all), sessions)
+	same(t, "the number of sessions", len(all), sessions)
 	for _, session := range all {
 		history := s.history(t, session.ID)
 		same(t, "the messages", []int{session.MessageCount, len(history)}, []int{2 * turns, 2 * turns})
 		same(t, "the usage", session.TokenUsage.Total, 22*turns)
 		same(t, "the history's tokens", session.HistoryTokens, turns*(inPrompt(10)+inPrompt(5)))
 		for j := range turns {
-			same(t, "the answer", history[2*j+1].Content, "to "+history[2*j].Content)
+			same(t, "the reply", history[2*j+1].Content, "to "+history[2*j].Content)
 		}
 	}
 }
@@ -82,10 +82,10 @@ func racingEnds(t *testing.T, s *subject) {
 		})
 	}
 	callers.Wait()
-	same(t, "how many decided", decided.Load(), 1)
+	same(t, "the number of endings that were stored", decided.Load(), 1)
 	stored := s.message(t, session.ID, begun.Reply.ID)
 	for _, reply := range replies {
-		same(t, "what EndTurn returned", reply, stored)
+		same(t, "the result of EndTurn", reply, stored)
 	}
 	same(t, "the usage", s.session(t, session.ID).TokenUsage.Total, 22)
 }
@@ -107,7 +107,7 @@ func racingBegins(t *testing.T, s *subject) {
 		})
 	}
 	callers.Wait()
-	same(t, "how many began", begun.Load(), 1)
+	same(t, "the number of turns that began", begun.Load(), 1)
 	same(t, "the messages", s.session(t, session.ID).MessageCount, 2)
 }
 
@@ -147,7 +147,7 @@ func readsBesideWrites(t *testing.T, s *subject) {
 	readers.Wait()
 }
 
-// whole returns an error unless a page of all messages is consistent with its session.
+// whole returns an error if a page with all messages is not consistent with its session.
 func whole(page conversation.MessagePage) error {
 	if len(page.Messages) != page.Session.MessageCount {
 		return fmt.Errorf("%d messages, but messageCount is %d", len(page.Messages), page.Session.MessageCount)
@@ -159,7 +159,7 @@ func whole(page conversation.MessagePage) error {
 			return fmt.Errorf("message %d is %s, while the session's live reply is %q", i, m.Status, page.Session.LiveReply)
 		}
 		if streaming && m.Content != "" && m.Content != "yes" {
-			return fmt.Errorf("a streaming reply shows %q, which was never journalled", m.Content)
+			return fmt.Errorf("a streaming reply has the text %q, which was never journalled", m.Content)
 		}
 		if !streaming {
 			tokens += inPrompt(m.Tokens)

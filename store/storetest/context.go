@@ -13,14 +13,14 @@ import (
 
 func contextTests() []test {
 	return []test{
-		{"equals the context of a new turn", contextOfTurn},
+		{"Context equals the context of BeginTurn", contextOfTurn},
 		{"live reply has its journalled text", contextOfLive},
-		{"index only if a policy must choose", indexWhereNeeded},
+		{"index is returned only if a policy must choose", indexWhereNeeded},
 		{"indexed message has all fields", indexedMessage},
 		{"index has the newest messages up to the limit", indexLimit},
 		{"vectors of replies are stored", vectorsOfReplies},
-		{"vectors of unknown replies are ignored", vectorsOfNothing},
-		{"messages by id, in the given order", messagesByID},
+		{"vectors are ignored except for semantic replies", vectorsOfNothing},
+		{"MessagesByID keeps the order of the ids", messagesByID},
 		{"another owner's session is not found", contextOfOthers},
 	}
 }
@@ -72,9 +72,9 @@ func contextOfLive(t *testing.T, s *subject) {
 	last := c.History[len(c.History)-1]
 	want := begun.Reply
 	want.Content = "so far"
-	same(t, "the reply that is being written", last, want)
-	same(t, "how many are indexed", len(c.Index), 11)
-	same(t, "the newest that is indexed", c.Index[10].ID, begun.Message.ID)
+	same(t, "the live reply", last, want)
+	same(t, "the number of indexed messages", len(c.Index), 11)
+	same(t, "the newest indexed message", c.Index[10].ID, begun.Message.ID)
 }
 
 func indexWhereNeeded(t *testing.T, s *subject) {
@@ -88,13 +88,13 @@ func indexWhereNeeded(t *testing.T, s *subject) {
 		{conversation.Priority, true, 93 - 23 - 3, 2},
 		{conversation.Semantic, true, 93 - 23 - 3, 2},
 		{conversation.FIFO, true, 93 - 23 - 3, 0},
-		{conversation.Priority, false, 93 - 23 - 3, 0}, // would be refused
+		{conversation.Priority, false, 93 - 23 - 3, 0}, // a turn of this size would be refused
 	} {
 		asked := choosing(test.policy)
 		asked.Context.CompressionEnabled = test.compression
 		session := s.create(t, asked)
 		s.exchange(t, session.ID, "hello")
-		same(t, fmt.Sprintf("how many are indexed: %+v", test), len(s.context(t, session.ID, test.tokens).Index), test.want)
+		same(t, fmt.Sprintf("the number of indexed messages: %+v", test), len(s.context(t, session.ID, test.tokens).Index), test.want)
 	}
 }
 
@@ -123,7 +123,7 @@ func indexedMessage(t *testing.T, s *subject) {
 			begun := s.begin(t, asked)
 			turn.reply.Terms = terms
 			ended := s.end(t, begun.Key, turn.reply)
-			same(t, "the terms of what EndTurn returns", ended.Terms, nil)
+			same(t, "the terms in the result of EndTurn", ended.Terms, nil)
 			reply := conversation.Indexed{ID: ended.ID, Role: conversation.Assistant, Tokens: turn.reply.Tokens, Skip: turn.skip}
 			if policy == conversation.Semantic {
 				reply.Terms = terms
@@ -135,7 +135,7 @@ func indexedMessage(t *testing.T, s *subject) {
 			same(t, "the terms of a message", m.Terms, nil)
 		}
 		s.clear(t, session.ID, "clears")
-		same(t, "the index after clearing", s.context(t, session.ID, 100).Index, nil)
+		same(t, "the index after a clear", s.context(t, session.ID, 100).Index, nil)
 	}
 }
 
@@ -146,7 +146,7 @@ func indexLimit(t *testing.T, s *subject) {
 	}
 	all := s.history(t, session.ID)
 	index := s.context(t, session.ID, 10).Index
-	same(t, "how many are indexed", len(index), conversation.IndexLimit)
+	same(t, "the number of indexed messages", len(index), conversation.IndexLimit)
 	for i, m := range all[4:] {
 		if index[i].ID != m.ID {
 			t.Fatalf("message %d of the index is %s, want %s", i, index[i].ID, m.ID)
@@ -154,7 +154,7 @@ func indexLimit(t *testing.T, s *subject) {
 	}
 }
 
-// setVectors sets a vector for each reply, which depends on the reply's id. It returns the vectors.
+// setVectors sets a vector for each reply and returns the vectors. Each vector depends on the id of its reply.
 func (s *subject) setVectors(t *testing.T, sessionID string, replies ...string) (vectors []window.Vector) {
 	t.Helper()
 	var all []conversation.ExchangeVector
@@ -201,10 +201,10 @@ func vectorsOfReplies(t *testing.T, s *subject) {
 	s.setVectors(t, session.ID, replies...)
 	_, reply := s.exchange(t, session.ID, "hello")
 	cleared := s.context(t, session.ID, 80).Index
-	same(t, "how many are indexed after clearing", len(cleared), 2)
-	same(t, "a vector after clearing", cleared[1].Vector, nil)
+	same(t, "the number of indexed messages after a clear", len(cleared), 2)
+	same(t, "a vector after a clear", cleared[1].Vector, nil)
 	index = cleared
-	want("the index of what follows", 1, s.setVectors(t, session.ID, reply.ID)[0])
+	want("the index of the next turn", 1, s.setVectors(t, session.ID, reply.ID)[0])
 }
 
 func vectorsOfNothing(t *testing.T, s *subject) {
@@ -228,7 +228,7 @@ func vectorsOfNothing(t *testing.T, s *subject) {
 		same(t, "the context", s.context(t, session.ID, 80), before)
 		other := s.as(conversation.Owner{Account: s.owner.Account, Mode: conversation.Test})
 		other.setVectors(t, session.ID, reply.ID)
-		same(t, "the context after another's", s.context(t, session.ID, 80), before)
+		same(t, "the context after a call of another owner", s.context(t, session.ID, 80), before)
 		s.end(t, live.Key, answer("an answer"))
 		for _, x := range s.context(t, session.ID, 80).Index {
 			same(t, "a vector", x.Vector, nil)
@@ -245,7 +245,7 @@ func messagesByID(t *testing.T, s *subject) {
 	same(t, "the messages", found, []conversation.Message{all[4], all[0], all[3]})
 	found, err = s.store.MessagesByID(s.ctx, s.owner, id, nil)
 	must(t, err, "MessagesByID of none")
-	same(t, "no messages", found, nil)
+	same(t, "the messages for no ids", found, nil)
 }
 
 func contextOfOthers(t *testing.T, s *subject) {
@@ -260,19 +260,19 @@ func contextOfOthers(t *testing.T, s *subject) {
 
 func summaryTests() []test {
 	return []test{
-		{"replaces the summary and counts its cost", summaryReplaced},
-		{"concurrent summaries, one wins", summariesAtOnce},
+		{"new summary replaces the old and counts its usage", summaryReplaced},
+		{"one of eight concurrent summaries is stored", summariesAtOnce},
 		{"stale summary is refused", summaryStale},
 		{"clear removes the summary", summaryCleared},
 		{"deleted session accepts no summary", summaryOfDeleted},
-		{"tokens are charged beyond the limit", summaryCharges},
+		{"tokens of a summary count against the rate limit", summaryCharges},
 	}
 }
 
 // summaryUsage is the usage of each summary in these tests.
 var summaryUsage = conversation.Usage{Prompt: 300, Completion: 40, Total: 340}
 
-// summaryTo returns a summary of the first count messages of a session. m is the last of them.
+// summaryTo returns a summary of the first count messages of a session. m is the last of these messages.
 func summaryTo(m conversation.Message, count int) conversation.Summary {
 	return conversation.Summary{Text: "Summary up to " + m.ID, Tokens: 9, Last: m.ID, Count: count, Replaced: 30 * count}
 }
@@ -322,7 +322,7 @@ func summariesAtOnce(t *testing.T, s *subject) {
 			wantError(t, "SaveSummary", err, conversation.ErrStale)
 		}
 	}
-	same(t, "how many were first", first, 1)
+	same(t, "the number of stored summaries", first, 1)
 	same(t, "the tokens that were counted", s.session(t, id).TokenUsage.Total-before, 340)
 }
 
@@ -335,15 +335,15 @@ func summaryStale(t *testing.T, s *subject) {
 		wantError(t, what, s.store.SaveSummary(s.ctx, s.owner, id, after, summaryTo(last, 2), summaryUsage), conversation.ErrStale)
 		same(t, what+": the session", s.session(t, id), want)
 	}
-	stale("as if there were none", "", all[5])
-	stale("after another", all[1].ID, all[5])
-	stale("a summary that ends before", all[3].ID, all[1])
-	stale("a summary that ends where it did", all[3].ID, all[3])
+	stale("with no previous summary", "", all[5])
+	stale("with another previous summary", all[1].ID, all[5])
+	stale("a summary that ends earlier", all[3].ID, all[1])
+	stale("a summary that ends at the same message", all[3].ID, all[3])
 	same(t, "the summary", s.context(t, id, 1).Summary, summaryTo(all[3], 4))
 	want = s.clear(t, id, "clears").Session
-	stale("after clearing, from nothing", "", all[5])
-	stale("after clearing, from before", all[3].ID, all[5])
-	same(t, "the summary after clearing", s.context(t, id, 1).Summary, conversation.Summary{})
+	stale("after a clear, with no previous summary", "", all[5])
+	stale("after a clear, with the previous summary", all[3].ID, all[5])
+	same(t, "the summary after a clear", s.context(t, id, 1).Summary, conversation.Summary{})
 }
 
 func summaryCleared(t *testing.T, s *subject) {

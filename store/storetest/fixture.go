@@ -11,16 +11,16 @@ import (
 	"parley/conversation/usage"
 )
 
-// FixtureOwner owns the data in the fixtures of the stores, which earlier versions have written. One of its sessions was created
-// by a request with the idempotency key "create", and a message was sent to it with the key "send".
+// FixtureOwner owns the data in the fixtures of the stores. Earlier versions have written these fixtures. A request with the
+// idempotency key "create" has created one of the sessions. A request with the key "send" has sent a message to that session.
 var FixtureOwner = conversation.Owner{Account: "acme", Mode: conversation.Live}
 
-// contents has the data that a store returns for FixtureOwner.
+// contents holds the data that a store returns for FixtureOwner.
 type contents struct {
 	Sessions []sessionContents
 	Keys     []keyContents
-	Created  conversation.SessionCreated // by repeating the request
-	Sent     *conversation.Replayed      // by repeating the request
+	Created  conversation.SessionCreated // the response to the repeated request
+	Sent     *conversation.Replayed      // the response to the repeated request
 	Usage    []string                    // one line for each hour
 }
 

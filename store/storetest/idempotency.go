@@ -13,11 +13,11 @@ func idempotencyTests() []test {
 		{"repeated create returns the first session", createAgain},
 		{"repeated send returns the first turn", beginAgain},
 		{"ten concurrent repeats begin one turn", beginTenTimes},
-		{"waiting repeats are woken", toldOfTheSame},
-		{"conflict changes nothing", conflict},
-		{"refused request is forgotten", refusalForgotten},
-		{"keys are per owner", keyOfOwner},
-		{"deleted session is forgotten", deletedForgotten},
+		{"waiting repeat is woken when the first begins", wokenRepeat},
+		{"idempotency key of a different request is refused", conflict},
+		{"refused request can be sent again", refusalForgotten},
+		{"idempotency keys are per owner", keyOfOwner},
+		{"keys of a deleted session are forgotten", deletedForgotten},
 	}
 }
 
@@ -26,7 +26,7 @@ func request(key, text string) *conversation.Idempotency {
 	return &conversation.Idempotency{Key: key, Digest: sha256.Sum256([]byte(text))}
 }
 
-// once returns a question with an idempotency key. Its digest is that of content.
+// once returns a question with an idempotency key. The key's digest is the digest of content.
 func once(sessionID, content, key string) conversation.NewTurn {
 	turn := question(sessionID, content)
 	turn.Idempotency = request(key, content)
@@ -50,7 +50,7 @@ func createAgain(t *testing.T, s *subject) {
 	first := s.create(t, session)
 	again, err := s.store.CreateSession(s.ctx, s.owner, session)
 	must(t, err, "CreateSession")
-	same(t, "the answer", again, conversation.SessionCreated{Session: first, Replayed: true})
+	same(t, "the result of CreateSession", again, conversation.SessionCreated{Session: first, Replayed: true})
 	page, err := s.store.Sessions(s.ctx, s.owner, conversation.SessionQuery{Limit: 10})
 	must(t, err, "Sessions")
 	same(t, "the number of sessions", len(page.Sessions), 1)
@@ -94,12 +94,12 @@ func beginTenTimes(t *testing.T, s *subject) {
 	}
 	sends.Wait()
 	if len(replies) != 1 {
-		t.Errorf("ten identical sends have the replies %v", replies)
+		t.Errorf("ten identical sends have the replies %v, want one reply", replies)
 	}
 	same(t, "the number of messages", len(s.history(t, session.ID)), 2)
 }
 
-func toldOfTheSame(t *testing.T, s *subject) {
+func wokenRepeat(t *testing.T, s *subject) {
 	session := s.create(t, plain())
 	running := s.begin(t, question(session.ID, "running"))
 	first, second, other := once(session.ID, "hello", "k"), once(session.ID, "hello", "k"), once(session.ID, "other", "o")

@@ -12,7 +12,7 @@ func journalTests() []test {
 	return []test{
 		{"streaming reply shows journalled text", journalShows},
 		{"overlapping text appears once", journalOverlaps},
-		{"one batch for many replies", journalBatch},
+		{"one batch adds text to many replies", journalBatch},
 		{"text for an ended turn is ignored", journalEnded},
 		{"empty batch has no effect", journalEmpty},
 		{"long reply is read whole", journalLong},
@@ -34,9 +34,9 @@ func (s *subject) wantText(t *testing.T, key conversation.TurnKey, want string) 
 	t.Helper()
 	m := s.message(t, key.SessionID, key.ReplyID)
 	same(t, "the reply's text", m.Content, want)
-	same(t, "its state", m.Status, stream.Streaming)
+	same(t, "the reply's status", m.Status, stream.Streaming)
 	history := s.history(t, key.SessionID)
-	same(t, "its text in the history", history[len(history)-1], m)
+	same(t, "the reply in the history", history[len(history)-1], m)
 }
 
 func journalShows(t *testing.T, s *subject) {

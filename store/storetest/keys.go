@@ -15,13 +15,13 @@ import (
 
 func keyTests() []test {
 	return []test{
-		{"found by hash", keyByHash},
+		{"key is found by the hash of its secret", keyByHash},
 		{"unknown hash or id is refused", unknownKey},
-		{"first key only once", oneFirstKey},
-		{"no second first key after revocation", noSecondFirstKey},
-		{"concurrent first keys, one stored", racingFirstKeys},
+		{"first key is created only once", oneFirstKey},
+		{"revoked first key is not replaced", noSecondFirstKey},
+		{"one of ten concurrent first keys is stored", racingFirstKeys},
 		{"tier is free until it is set", tierNamed},
-		{"listed newest first", keysInOrder},
+		{"keys are listed newest first", keysInOrder},
 		{"another owner's keys are not found", keysOfOwner},
 		{"secret or id in use is refused", keyInUse},
 		{"revoked key stays listed", revokedKey},
@@ -29,9 +29,9 @@ func keyTests() []test {
 		{"second rotation keeps the newest two secrets", rotatedTwice},
 		{"revoking ends both secrets", revokedAfterRotation},
 		{"expired key is refused", expiredKey},
-		{"last use only moves forward", touchedKeys},
-		{"concurrent rotations, two secrets work", racingRotations},
-		{"concurrent revocations, one succeeds", racingRevocations},
+		{"time of last use only increases", touchedKeys},
+		{"after concurrent rotations, two secrets work", racingRotations},
+		{"one of ten concurrent revocations succeeds", racingRevocations},
 	}
 }
 
@@ -50,7 +50,7 @@ func (s *subject) newKey() auth.Key {
 	}
 }
 
-// createKey creates a key and checks the result, except for its times.
+// createKey creates a key. The result must equal key, except for the times, which the store sets.
 func (s *subject) createKey(t *testing.T, key auth.Key) auth.Key {
 	t.Helper()
 	created, err := s.keys.CreateKey(s.ctx, key, "")
@@ -61,17 +61,17 @@ func (s *subject) createKey(t *testing.T, key auth.Key) auth.Key {
 	want := key
 	want.CreatedAt = created.CreatedAt
 	want.Secrets = []auth.Secret{{Hash: key.Secrets[0].Hash, Since: created.CreatedAt}}
-	same(t, "the key that was made", created, want)
+	same(t, "the created key", created, want)
 	return created
 }
 
-// wantKey checks that the store finds the key want by the hash of its secret i.
+// wantKey checks the result of KeyByHash. The key must be want, and its secret with this hash must have the index i.
 func (s *subject) wantKey(t *testing.T, hash auth.Hash, want auth.Key, i int) {
 	t.Helper()
 	found, err := s.keys.KeyByHash(s.ctx, hash)
 	must(t, err, "KeyByHash")
-	found.Key.LastUsedAt, want.LastUsedAt = time.Time{}, time.Time{} // compared by wantKeys only
-	same(t, "what is found", found, auth.KeyMatch{Key: want, Tier: limit.Free, Secret: i})
+	found.Key.LastUsedAt, want.LastUsedAt = time.Time{}, time.Time{} // only wantKeys compares the times of last use
+	same(t, "the result of KeyByHash", found, auth.KeyMatch{Key: want, Tier: limit.Free, Secret: i})
 }
 
 func (s *subject) wantNoKey(t *testing.T, what string, hash auth.Hash) {
@@ -125,7 +125,7 @@ func oneFirstKey(t *testing.T, s *subject) {
 	found, err := s.keys.KeyByHash(s.ctx, first.Secrets[0].Hash)
 	must(t, err, "KeyByHash")
 	s.wantKeys(t, s.keyOwner(), found.Key) // LastUsedAt must not be set
-	same(t, "its id", found.Key.ID, first.ID)
+	same(t, "the id of the first key", found.Key.ID, first.ID)
 }
 
 func noSecondFirstKey(t *testing.T, s *subject) {
@@ -150,7 +150,7 @@ func racingFirstKeys(t *testing.T, s *subject) {
 		})
 	}
 	callers.Wait()
-	same(t, "how many were created", created.Load(), 1)
+	same(t, "the number of created keys", created.Load(), 1)
 }
 
 func tierNamed(t *testing.T, s *subject) {
@@ -261,7 +261,7 @@ func rotatedKey(t *testing.T, s *subject) {
 	rotated := s.rotate(t, key, "svc_live_cd")
 	s.wantKey(t, rotated.Secrets[0].Hash, rotated, 0)
 	s.wantKey(t, key.Secrets[0].Hash, rotated, 1)
-	same(t, "the grace", rotated.Secrets[1].Until.Sub(rotated.Secrets[0].Since), auth.GracePeriod)
+	same(t, "the grace period", rotated.Secrets[1].Until.Sub(rotated.Secrets[0].Since), auth.GracePeriod)
 	s.wantKeys(t, s.keyOwner(), rotated)
 }
 
@@ -355,5 +355,5 @@ func racingRevocations(t *testing.T, s *subject) {
 		})
 	}
 	callers.Wait()
-	same(t, "how many revoked it", revoked.Load(), 1)
+	same(t, "the number of revocations that succeeded", revoked.Load(), 1)
 }

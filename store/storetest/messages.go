@@ -12,12 +12,12 @@ import (
 func messageTests() []test {
 	return []test{
 		{"new session has no messages", noMessages},
-		{"read back as written", messagesReadBack},
-		{"pages, newest first, have all messages", pagesDown},
-		{"pages, oldest first, have all messages", pagesUp},
-		{"page from a message, inclusive and exclusive", pageFrom},
-		{"page from an unknown message", pageFromNowhere},
-		{"page and session are consistent", pageWithSession},
+		{"messages are read back as written", messagesReadBack},
+		{"pages, newest first, contain all messages", pagesDown},
+		{"pages, oldest first, contain all messages", pagesUp},
+		{"page begins at a message or after it", pageFrom},
+		{"page from an unknown id begins at the next message", pageFromNowhere},
+		{"messages and session of a page are consistent", pageWithSession},
 		{"unknown message is not found", unknownMessage},
 	}
 }
@@ -49,17 +49,17 @@ func messagesReadBack(t *testing.T, s *subject) {
 	ended := s.end(t, begun.Key, reply)
 	want := reply
 	want.ID, want.SessionID, want.Role, want.CreatedAt = begun.Reply.ID, session.ID, conversation.Assistant, begun.Reply.CreatedAt
-	same(t, "what EndTurn returns", ended, want)
+	same(t, "the result of EndTurn", ended, want)
 	same(t, "the messages", s.history(t, session.ID), []conversation.Message{begun.Message, want})
 	same(t, "the message", s.message(t, session.ID, begun.Message.ID), begun.Message)
 	same(t, "the reply", s.message(t, session.ID, begun.Reply.ID), want)
 }
 
-// conversed creates a session with that many turns. It returns the session's id and its messages, oldest first.
+// conversed creates a session with the given number of turns. It returns the session's id and its messages, oldest first.
 func conversed(t *testing.T, s *subject, exchanges int) (string, []conversation.Message) {
 	t.Helper()
 	session := s.create(t, plain())
-	// Sessions created before and after this one detect a page that contains messages of another session.
+	// The sessions before and after are for tests that read pages: a page must not contain their messages.
 	before, after := s.create(t, plain()), s.create(t, plain())
 	s.exchange(t, before.ID, "before")
 	var all []conversation.Message
@@ -123,10 +123,10 @@ func pageFrom(t *testing.T, s *subject) {
 			query conversation.MessageQuery
 			want  []conversation.Message
 		}{
-			{"up", conversation.MessageQuery{Ascending: true}, all[i+1:]},
-			{"up, inclusive", conversation.MessageQuery{Ascending: true, Inclusive: true}, all[i:]},
-			{"down", conversation.MessageQuery{}, reversed(all[:i])},
-			{"down, inclusive", conversation.MessageQuery{Inclusive: true}, reversed(all[:i+1])},
+			{"ascending", conversation.MessageQuery{Ascending: true}, all[i+1:]},
+			{"ascending, inclusive", conversation.MessageQuery{Ascending: true, Inclusive: true}, all[i:]},
+			{"descending", conversation.MessageQuery{}, reversed(all[:i])},
+			{"descending, inclusive", conversation.MessageQuery{Inclusive: true}, reversed(all[:i+1])},
 		} {
 			c.query.From, c.query.Limit = m.ID, last+1
 			page, err := s.store.Messages(s.ctx, s.owner, id, c.query)
@@ -138,8 +138,8 @@ func pageFrom(t *testing.T, s *subject) {
 			if c.query.Limit = 1; len(c.want) > 0 {
 				page, err := s.store.Messages(s.ctx, s.owner, id, c.query)
 				must(t, err, "Messages")
-				same(t, c.name+", one", ids(page.Messages), ids(c.want[:1]))
-				same(t, c.name+", one, more", page.More, len(c.want) > 1)
+				same(t, c.name+", limit 1", ids(page.Messages), ids(c.want[:1]))
+				same(t, c.name+", limit 1: More", page.More, len(c.want) > 1)
 			}
 		}
 	}
@@ -162,18 +162,18 @@ func pageFromNowhere(t *testing.T, s *subject) {
 			query := conversation.MessageQuery{From: after, Inclusive: inclusive, Limit: 10}
 			page, err := s.store.Messages(s.ctx, s.owner, id, query)
 			must(t, err, "Messages")
-			same(t, "down", ids(page.Messages), ids(reversed(all[:i+1])))
+			same(t, "descending", ids(page.Messages), ids(reversed(all[:i+1])))
 			query.Ascending = true
 			page, err = s.store.Messages(s.ctx, s.owner, id, query)
 			must(t, err, "Messages")
-			same(t, "up", ids(page.Messages), ids(all[i+1:]))
+			same(t, "ascending", ids(page.Messages), ids(all[i+1:]))
 		}
 		for from, want := range map[string][]conversation.Message{"msg_0000000000000000": all, "msg_zzzzzzzzzzzzzzzz": nil} {
 			page, err := s.store.Messages(s.ctx, s.owner, id, conversation.MessageQuery{
 				From: from, Inclusive: inclusive, Ascending: true, Limit: 10,
 			})
 			must(t, err, "Messages")
-			same(t, "up from "+from, ids(page.Messages), ids(want))
+			same(t, "ascending from "+from, ids(page.Messages), ids(want))
 		}
 	}
 }

@@ -14,20 +14,20 @@ import (
 func queueTests() []test {
 	return []test{
 		{"busy session queues the turn", takesPlace},
-		{"busy session rejects if asked to", rejects},
-		{"first come, first served", inOrder},
+		{"turn with Reject is refused by a busy session", rejects},
+		{"waiters run in the order of arrival", inOrder},
 		{"twenty concurrent sends all run", twentySends},
 		{"free session is reserved for the granted waiter", keptForGranted},
-		{"early retry keeps its place", earlyTry},
-		{"interrupt goes to the head", interrupts},
-		{"interrupt is woken by another turn", interruptTold},
+		{"retry before the grant keeps the place", earlyTry},
+		{"interrupt goes to the head of the queue", interrupts},
+		{"turn that begins wakes a waiting interrupt", interruptWoken},
 		{"full queue refuses a turn", fullQueue},
 		{"leaving removes the waiter", leaveWaiting},
 		{"leaving passes a granted session on", leaveGranted},
 		{"overflow passes a granted session on", overflowGranted},
-		{"leaving without a place has no effect", leaveNothing},
+		{"leaving by a waiter that is not queued has no effect", leaveNothing},
 		{"leaving after the turn began has no effect", leaveBegun},
-		{"queues are per session", otherQueues},
+		{"sessions have separate queues", otherQueues},
 	}
 }
 
@@ -38,13 +38,13 @@ func takesPlace(t *testing.T, s *subject) {
 	begun := s.begin(t, question(session.ID, "running"))
 	turn := question(session.ID, "waiting")
 	queued := s.queue(t, turn)
-	same(t, "what runs", queued.Live, begun.Reply.ID)
+	same(t, "the live reply", queued.Live, begun.Reply.ID)
 	same(t, "the session", s.session(t, session.ID), begun.Session)
 	s.end(t, begun.Key, answer("done"))
 	granted(t, queued)
 	next := s.begin(t, turn)
-	same(t, "the next one's message", next.Message.Content, "waiting")
-	same(t, "the message before", next.Previous, begun.Reply.ID)
+	same(t, "the message of the next turn", next.Message.Content, "waiting")
+	same(t, "Previous", next.Previous, begun.Reply.ID)
 }
 
 func rejects(t *testing.T, s *subject) {
@@ -56,7 +56,7 @@ func rejects(t *testing.T, s *subject) {
 	wantError(t, "BeginTurn", err, conversation.ErrSessionBusy)
 	same(t, "the session", s.session(t, session.ID), begun.Session)
 	s.end(t, begun.Key, answer("done"))
-	turn.Waiter = conversation.RandomText(16) // if the first waiter were queued, the session would be granted to that one
+	turn.Waiter = conversation.RandomText(16) // if the store had queued the first waiter, it would refuse this one
 	s.begin(t, turn)
 }
 
@@ -114,7 +114,7 @@ func twentySends(t *testing.T, s *subject) {
 	s.runAll(t, turns)
 	history := s.history(t, session.ID)
 	for i := 0; i+1 < len(history); i += 2 {
-		same(t, "who is answered", history[i+1].Content, "to "+history[i].Content)
+		same(t, "the reply to each message", history[i+1].Content, "to "+history[i].Content)
 	}
 	after := s.session(t, session.ID)
 	same(t, "the messages", []int{after.MessageCount, len(history)}, []int{40, 40})
@@ -132,7 +132,7 @@ func keptForGranted(t *testing.T, s *subject) {
 	granted(t, queued)
 	// The session is free, but granted to another waiter.
 	queuedSecond := s.queue(t, second)
-	same(t, "what runs", queuedSecond.Live, "")
+	same(t, "the live reply", queuedSecond.Live, "")
 	reject := question(session.ID, "no")
 	reject.OnBusy = conversation.Reject
 	_, err := s.store.BeginTurn(s.ctx, s.owner, reject)
@@ -149,7 +149,7 @@ func earlyTry(t *testing.T, s *subject) {
 	s.queue(t, first)
 	s.queue(t, second)
 	again := s.queue(t, first)
-	same(t, "what runs", again.Live, begun.Reply.ID)
+	same(t, "the live reply", again.Live, begun.Reply.ID)
 	s.end(t, begun.Key, answer("done"))
 	granted(t, again)
 	s.runAll(t, []conversation.NewTurn{second, first})
@@ -170,7 +170,7 @@ func interrupts(t *testing.T, s *subject) {
 	s.queue(t, second)
 	urgent := interrupting(session.ID, "urgent")
 	queued := s.queue(t, urgent)
-	same(t, "what is to be cancelled", queued.Live, begun.Reply.ID)
+	same(t, "the live reply to cancel", queued.Live, begun.Reply.ID)
 	same(t, "the session", s.session(t, session.ID), begun.Session)
 	s.end(t, begun.Key, cancelled)
 	granted(t, queued)
@@ -178,7 +178,7 @@ func interrupts(t *testing.T, s *subject) {
 	same(t, "the order", s.contents(t, session.ID), []string{"running", "urgent", "first", "second"})
 }
 
-func interruptTold(t *testing.T, s *subject) {
+func interruptWoken(t *testing.T, s *subject) {
 	session := s.create(t, plain())
 	running := s.begin(t, question(session.ID, "running"))
 	first := question(session.ID, "first")
@@ -187,11 +187,11 @@ func interruptTold(t *testing.T, s *subject) {
 	granted(t, queuedFirst)
 	urgent := interrupting(session.ID, "urgent")
 	queued := s.queue(t, urgent)
-	same(t, "what runs", queued.Live, "")
+	same(t, "the live reply", queued.Live, "")
 	begun := s.begin(t, first)
-	granted(t, queued) // woken early, so that it sees the new live reply
+	granted(t, queued) // the waiter is woken early, so that it sees the new live reply
 	queued = s.queue(t, urgent)
-	same(t, "what is to be cancelled", queued.Live, begun.Reply.ID)
+	same(t, "the live reply to cancel", queued.Live, begun.Reply.ID)
 	s.end(t, begun.Key, cancelled)
 	granted(t, queued)
 	s.begin(t, urgent)
@@ -221,8 +221,8 @@ func fullQueue(t *testing.T, s *subject) {
 	turns = append(slices.Delete(turns, 3, 4), last)
 	s.runAll(t, turns)
 	asked := s.contents(t, session.ID)
-	same(t, "how many ran", len(asked), 1+conversation.QueuePlaces)
-	same(t, "who ran last", asked[len(asked)-1], "the last")
+	same(t, "the number of turns that ran", len(asked), 1+conversation.QueuePlaces)
+	same(t, "the last turn that ran", asked[len(asked)-1], "the last")
 }
 
 func leaveWaiting(t *testing.T, s *subject) {
@@ -272,7 +272,7 @@ func leaveNothing(t *testing.T, s *subject) {
 	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, "nobody"), "LeaveQueue of a free session")
 	turn := question(session.ID, "running")
 	begun := s.begin(t, turn)
-	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, turn.Waiter), "LeaveQueue of who has the session")
+	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, turn.Waiter), "LeaveQueue by the waiter of the live turn")
 	must(t, s.store.LeaveQueue(s.ctx, s.owner, session.ID, "nobody"), "LeaveQueue of a busy session")
 	same(t, "the session", s.session(t, session.ID), begun.Session)
 	s.queue(t, question(session.ID, "waiting"))

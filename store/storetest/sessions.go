@@ -12,9 +12,9 @@ import (
 func sessionTests() []test {
 	return []test{
 		{"new session has defaults and an id", newSession},
-		{"read back as created", readBack},
+		{"session is read back as it was created", readBack},
 		{"another owner's session is not found", foreignSession},
-		{"owners with similar names are separate", similarOwners},
+		{"list omits owners with similar names", similarOwners},
 		{"unknown or malformed id is not found", unknownSession},
 		{"list is newest first", listSessions},
 		{"list of one user omits others", listUser},
@@ -23,7 +23,7 @@ func sessionTests() []test {
 		{"delete removes session and messages", deleteSession},
 		{"live turn of a deleted session cannot end", deleteLive},
 		{"delete wakes waiters", deleteQueued},
-		{"RemoveExpired removes nothing early", removeNothing},
+		{"RemoveExpired keeps unexpired sessions", removeNothing},
 	}
 }
 
@@ -54,7 +54,7 @@ func readBack(t *testing.T, s *subject) {
 	}
 }
 
-// everyCall calls each method that takes a session id. It returns the errors by method.
+// everyCall calls most of the methods that fail if the session does not exist. It returns the errors by method.
 func everyCall(s *subject, sessionID string) map[string]error {
 	_, session := s.store.Session(s.ctx, s.owner, sessionID)
 	_, messages := s.store.Messages(s.ctx, s.owner, sessionID, conversation.MessageQuery{Limit: 10})
@@ -110,10 +110,10 @@ func similarOwners(t *testing.T, s *subject) {
 	other := longer.create(t, plain())
 	page, err := s.store.Sessions(s.ctx, s.owner, conversation.SessionQuery{Limit: 10})
 	must(t, err, "Sessions")
-	same(t, "the shorter name's sessions", page.Sessions, []conversation.Session{shorter})
+	same(t, "the sessions of the shorter account name", page.Sessions, []conversation.Session{shorter})
 	page, err = s.store.Sessions(s.ctx, longer.owner, conversation.SessionQuery{Limit: 10})
 	must(t, err, "Sessions")
-	same(t, "the longer name's sessions", page.Sessions, []conversation.Session{other})
+	same(t, "the sessions of the longer account name", page.Sessions, []conversation.Session{other})
 }
 
 func unknownSession(t *testing.T, s *subject) {
@@ -165,7 +165,7 @@ func listSessions(t *testing.T, s *subject) {
 	}
 	page, err = s.store.Sessions(s.ctx, s.owner, conversation.SessionQuery{Limit: 7, Before: created[6].ID})
 	must(t, err, "Sessions")
-	same(t, "before the oldest", page, conversation.SessionPage{})
+	same(t, "the page before the oldest session", page, conversation.SessionPage{})
 }
 
 func compare(a, b string) int {
@@ -191,10 +191,10 @@ func listUser(t *testing.T, s *subject) {
 			same(t, "the user's sessions", s.pages(t, conversation.SessionQuery{UserID: user, Limit: limit}), of[user])
 		}
 	}
-	same(t, "an unknown user's", s.pages(t, conversation.SessionQuery{UserID: newUser(), Limit: 5}), nil)
+	same(t, "the sessions of an unknown user", s.pages(t, conversation.SessionQuery{UserID: newUser(), Limit: 5}), nil)
 	_, err := s.store.DeleteSession(s.ctx, s.owner, of[one][1].ID)
 	must(t, err, "DeleteSession")
-	same(t, "after one was deleted", s.pages(t, conversation.SessionQuery{UserID: one, Limit: 1}),
+	same(t, "the sessions after one was deleted", s.pages(t, conversation.SessionQuery{UserID: one, Limit: 1}),
 		[]conversation.Session{of[one][0], of[one][2]})
 }
 
@@ -226,12 +226,12 @@ func deleteSession(t *testing.T, s *subject) {
 	before := s.session(t, session.ID)
 	deleted, err := s.store.DeleteSession(s.ctx, s.owner, session.ID)
 	must(t, err, "DeleteSession")
-	same(t, "what it returns", deleted, before)
+	same(t, "the result of DeleteSession", deleted, before)
 	s.wantGone(t, session.ID)
 	_, err = s.store.Message(s.ctx, s.owner, session.ID, asked.ID)
 	wantError(t, "Message", err, conversation.ErrSessionNotFound)
 	same(t, "the sessions left", s.pages(t, conversation.SessionQuery{Limit: 5}), []conversation.Session{s.session(t, kept.ID)})
-	same(t, "the messages of the other", len(s.history(t, kept.ID)), 2)
+	same(t, "the number of messages in the kept session", len(s.history(t, kept.ID)), 2)
 }
 
 func deleteLive(t *testing.T, s *subject) {
@@ -240,7 +240,7 @@ func deleteLive(t *testing.T, s *subject) {
 	must(t, s.store.Journal(s.ctx, segments(begun.Key, 0, "some text")), "Journal")
 	deleted, err := s.store.DeleteSession(s.ctx, s.owner, session.ID)
 	must(t, err, "DeleteSession")
-	same(t, "what it returns", deleted, begun.Session)
+	same(t, "the result of DeleteSession", deleted, begun.Session)
 	_, err = s.store.EndTurn(s.ctx, begun.Key, answer("too late"), timing)
 	wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
 	must(t, s.store.Journal(s.ctx, segments(begun.Key, 9, " and more")), "Journal of a turn that has ended")

@@ -28,7 +28,7 @@ type Backend struct {
 // timeout is the longest time that a test waits for an event. Only a hang reaches it.
 const timeout = time.Minute
 
-// Run runs the suite. It calls open once for each test; open cleans up with t.Cleanup.
+// Run runs the suite. It calls open once for each test. open must register its cleanup with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
 	groups := []group{
 		{"sessions", sessionTests()},
@@ -65,7 +65,7 @@ func (g group) run(t *testing.T, open func(t *testing.T) Backend) {
 				ctx, cancel := context.WithTimeout(t.Context(), 3*timeout)
 				defer cancel()
 				test.run(t, &subject{
-					ctx: ctx, store: b.Conversation, keys: b.Keys, seals: b.Tickets,
+					ctx: ctx, store: b.Conversation, keys: b.Keys, tickets: b.Tickets,
 					owner: conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Live},
 				})
 			})
@@ -78,13 +78,13 @@ type test struct {
 	run  func(t *testing.T, s *subject)
 }
 
-// subject is the store under test with the owner that the test uses.
+// subject is the store under test, with the owner of the data that the test creates.
 type subject struct {
-	ctx   context.Context
-	store conversation.Store
-	keys  auth.Store
-	seals auth.TicketStore
-	owner conversation.Owner
+	ctx     context.Context
+	store   conversation.Store
+	keys    auth.Store
+	tickets auth.TicketStore
+	owner   conversation.Owner
 }
 
 // as returns a copy of the subject with another owner.
@@ -182,14 +182,14 @@ func (s *subject) end(t *testing.T, key conversation.TurnKey, reply conversation
 	return ended
 }
 
-// exchange begins and ends a turn. It returns its message and its reply.
+// exchange begins and ends a turn. It returns the message and the reply of the turn.
 func (s *subject) exchange(t *testing.T, sessionID, content string) (asked, reply conversation.Message) {
 	t.Helper()
 	begun := s.begin(t, question(sessionID, content))
 	return begun.Message, s.end(t, begun.Key, answer("to "+content))
 }
 
-// granted waits until the session is granted to a waiter.
+// granted waits until the store grants the session to the waiter.
 func granted(t *testing.T, queued *conversation.Queued) {
 	t.Helper()
 	select {
@@ -199,7 +199,7 @@ func granted(t *testing.T, queued *conversation.Queued) {
 	}
 }
 
-// awaitTurn begins a turn like a send: while the turn is queued, it waits until the session is granted, and tries again.
+// awaitTurn begins a turn like a send. While the turn is queued, awaitTurn waits until the session is granted, and tries again.
 func (s *subject) awaitTurn(turn conversation.NewTurn) (conversation.TurnStart, error) {
 	for {
 		begun, err := s.store.BeginTurn(s.ctx, s.owner, turn)
@@ -245,7 +245,7 @@ func same[T any](t *testing.T, what string, got, want T) {
 	}
 }
 
-// inPrompt returns the number of tokens that a message of that many tokens takes in a prompt.
+// inPrompt returns the number of tokens that a message takes in a prompt. tokens is the number of tokens in its content.
 func inPrompt(tokens int) int { return tokens + window.MessageOverhead }
 
 func ids(messages []conversation.Message) []string {

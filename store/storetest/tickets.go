@@ -13,18 +13,18 @@ import (
 func ticketTests() []test {
 	return []test{
 		{"ticket key never changes", oneTicketKey},
-		{"concurrent use of a ticket, one wins", racingTicket},
+		{"only one of 20 concurrent uses of a ticket succeeds", racingTicket},
 		{"expired ticket is refused", lateTicket},
 	}
 }
 
 func oneTicketKey(t *testing.T, s *subject) {
-	first, err := s.seals.TicketKey(s.ctx)
+	first, err := s.tickets.TicketKey(s.ctx)
 	must(t, err, "TicketKey")
 	if first == (auth.TicketKey{}) {
 		t.Error("the key is not random")
 	}
-	again, err := s.seals.TicketKey(s.ctx)
+	again, err := s.tickets.TicketKey(s.ctx)
 	must(t, err, "TicketKey")
 	if again != first {
 		t.Error("the key has changed")
@@ -34,7 +34,7 @@ func oneTicketKey(t *testing.T, s *subject) {
 // useTicket reports whether the subject is the first to use the ticket.
 func (s *subject) useTicket(t *testing.T, id string, until time.Time) bool {
 	t.Helper()
-	first, err := s.seals.UseTicket(s.ctx, s.keyOwner(), id, until)
+	first, err := s.tickets.UseTicket(s.ctx, s.keyOwner(), id, until)
 	if err != nil {
 		t.Errorf("UseTicket: %v", err)
 	}
@@ -53,10 +53,10 @@ func racingTicket(t *testing.T, s *subject) {
 		})
 	}
 	work.Wait()
-	same(t, "how many were the first", first.Load(), 1)
-	same(t, "another ticket is used", s.useTicket(t, conversation.RandomText(16), until), true)
+	same(t, "the number of uses that succeeded", first.Load(), 1)
+	same(t, "whether another ticket can be used", s.useTicket(t, conversation.RandomText(16), until), true)
 }
 
 func lateTicket(t *testing.T, s *subject) {
-	same(t, "it is used", s.useTicket(t, conversation.RandomText(16), time.Now().Add(-time.Minute)), false)
+	same(t, "whether an expired ticket can be used", s.useTicket(t, conversation.RandomText(16), time.Now().Add(-time.Minute)), false)
 }

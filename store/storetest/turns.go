@@ -14,19 +14,19 @@ func turnTests() []test {
 	return []test{
 		{"begin stores message and reply", beginTurn},
 		{"ids and times increase", idsRise},
-		{"history fills the window", turnHistory},
-		{"short history is returned whole", shortHistory},
-		{"end updates the session", endTurn},
-		{"reply keeps its identity", keptIdentity},
-		{"unsent replies take no tokens", unsentReplies},
-		{"reply without usage adds no tokens", noUsage},
+		{"begin returns as much history as the window holds", turnHistory},
+		{"begin returns a short history whole", shortHistory},
+		{"end adds usage and history tokens to the session", endTurn},
+		{"end keeps id, role and time of the reply", keptIdentity},
+		{"failed and empty replies add no history tokens", unsentReplies},
+		{"reply without usage adds no token usage", noUsage},
 		{"second end is fenced", endTwice},
-		{"older fence is refused", endFenced},
-		{"late end is fenced", endLate},
-		{"without compression, an exact fit begins", exactWithout},
-		{"with compression, an exact fit begins", exactWith},
-		{"full history without compression is refused", fullHistory},
-		{"turns of this process are no orphans", noOrphans},
+		{"wrong fence is refused", endFenced},
+		{"end of an earlier turn is fenced", endLate},
+		{"without compression, a turn that just fits begins", exactWithout},
+		{"with compression, a turn that just fits begins", exactWith},
+		{"full history refuses turns without compression", fullHistory},
+		{"EndOrphans does not end turns of this process", noOrphans},
 	}
 }
 
@@ -58,7 +58,7 @@ func beginTurn(t *testing.T, s *subject) {
 	want.Session.MessageCount, want.Session.LastActivity, want.Session.HistoryTokens = 2, at, inPrompt(10)
 	want.Session.Head, want.Session.LiveReply, want.Session.LiveMessage = begun.Reply.ID, begun.Reply.ID, begun.Message.ID
 	want.Session.Fence = session.Fence + 1
-	same(t, "what BeginTurn returns", begun, want)
+	same(t, "the result of BeginTurn", begun, want)
 	same(t, "the session", s.session(t, session.ID), want.Session)
 	same(t, "the messages", s.history(t, session.ID), []conversation.Message{want.Message, want.Reply})
 }
@@ -68,10 +68,10 @@ func idsRise(t *testing.T, s *subject) {
 	last := conversation.Message{}
 	for i := range 20 {
 		begun := s.begin(t, question(session.ID, fmt.Sprint(i)))
-		same(t, "the message before", begun.Previous, last.ID)
+		same(t, "Previous", begun.Previous, last.ID)
 		for _, m := range []conversation.Message{begun.Message, begun.Reply} {
 			if m.ID <= last.ID || m.CreatedAt < last.CreatedAt {
-				t.Fatalf("%s of %v follows %s of %v", m.ID, m.CreatedAt, last.ID, last.CreatedAt)
+				t.Fatalf("message %s of %v must come after message %s of %v", m.ID, m.CreatedAt, last.ID, last.CreatedAt)
 			}
 			last = m
 		}
@@ -146,7 +146,7 @@ func keptIdentity(t *testing.T, s *subject) {
 	ended := s.end(t, begun.Key, reply)
 	want := reply
 	want.ID, want.SessionID, want.Role, want.CreatedAt = begun.Reply.ID, session.ID, conversation.Assistant, begun.Reply.CreatedAt
-	same(t, "what EndTurn returns", ended, want)
+	same(t, "the result of EndTurn", ended, want)
 	same(t, "the messages", s.history(t, session.ID), []conversation.Message{begun.Message, want})
 }
 
@@ -180,7 +180,7 @@ func endTwice(t *testing.T, s *subject) {
 		before := s.session(t, session.ID)
 		again, err := s.store.EndTurn(s.ctx, begun.Key, answer("the second"), timing)
 		wantError(t, "the second EndTurn", err, conversation.ErrFenced)
-		same(t, "what it returns", again, decided)
+		same(t, "the result of EndTurn", again, decided)
 		same(t, "the session", s.session(t, session.ID), before)
 		same(t, "the reply", s.message(t, session.ID, decided.ID), decided)
 	}
@@ -207,11 +207,11 @@ func endLate(t *testing.T, s *subject) {
 	decided := s.end(t, first.Key, answer("first"))
 	second := s.begin(t, question(session.ID, "two"))
 	if second.Key.Fence <= first.Key.Fence {
-		t.Errorf("fence %d follows %d", second.Key.Fence, first.Key.Fence)
+		t.Errorf("the second turn has the fence %d, want more than %d", second.Key.Fence, first.Key.Fence)
 	}
 	again, err := s.store.EndTurn(s.ctx, first.Key, answer("late"), timing)
 	wantError(t, "EndTurn of the previous turn", err, conversation.ErrFenced)
-	same(t, "what it returns", again, decided)
+	same(t, "the result of EndTurn", again, decided)
 	same(t, "the session", s.session(t, session.ID), second.Session)
 }
 
@@ -229,7 +229,7 @@ func (s *subject) overflows(t *testing.T, sessionID string, tokens int) {
 	}
 	current, _ := window.Check(config.MaxTokens, config.CompressionEnabled, session.HistoryTokens, inPrompt(tokens))
 	same(t, "the overflow", *overflow, conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens})
-	same(t, "what BeginTurn returns", begun, conversation.TurnStart{})
+	same(t, "the result of BeginTurn", begun, conversation.TurnStart{})
 	same(t, "the session", s.session(t, sessionID), session)
 	same(t, "the messages", s.history(t, sessionID), history)
 }
@@ -284,7 +284,7 @@ func noOrphans(t *testing.T, s *subject) {
 	begun := s.begin(t, question(session.ID, "hello"))
 	n, err := s.store.EndOrphans(s.ctx, func(string) int { return 1 })
 	must(t, err, "EndOrphans")
-	same(t, "how many orphans there were", n, 0)
+	same(t, "the number of orphans", n, 0)
 	same(t, "the session", s.session(t, session.ID), begun.Session)
 	s.end(t, begun.Key, answer("here I am"))
 }

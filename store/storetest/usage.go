@@ -20,17 +20,17 @@ var timing = conversation.Timing{FirstToken: 120 * time.Millisecond, Duration: 1
 func usageTests() []test {
 	return []test{
 		{"new owner has no usage", usageOfNothing},
-		{"session counts at its creation", usageOfCreation},
+		{"session counts in the hour of its creation", usageOfCreation},
 		{"turn counts at begin and end", usageOfTurn},
 		{"each kind of ending counts", usageOfEndings},
 		{"session time ends at the last activity", usageOfTime},
 		{"calls without effect do not count", usageOfNoEffect},
 		{"usage outlives its session", usageOutlives},
-		{"turn of a deleted session settles once", usageOfDeleted},
+		{"live turn of a deleted session settles once", usageOfDeleted},
 		{"concurrent ends of a deleted turn count once", usageOfDeletedAtOnce},
 		{"usage is per owner", usageOfOthers},
 		{"admitted requests count", usageOfRequests},
-		{"concurrent turns all count", usageAtOnce},
+		{"every concurrent turn counts", usageAtOnce},
 	}
 }
 
@@ -42,7 +42,7 @@ func (s *subject) used(t *testing.T) (sum usage.Bucket, existing, active int) {
 	must(t, err, "Usage")
 	for i := range used.Hours {
 		if i > 0 && used.Hours[i].Hour <= used.Hours[i-1].Hour {
-			t.Errorf("the hour %d follows %d", used.Hours[i].Hour, used.Hours[i-1].Hour)
+			t.Errorf("hour %d comes after hour %d in the report", used.Hours[i].Hour, used.Hours[i-1].Hour)
 		}
 		sum.Add(&used.Hours[i].Bucket)
 		existing += used.Hours[i].Existing
@@ -64,7 +64,7 @@ func sameBucket(t *testing.T, what string, got, want *usage.Bucket) {
 	same(t, what, maps.Collect(got.All()), maps.Collect(want.All()))
 }
 
-// ofTurns returns the usage of n turns of question and answer, without that of their sessions.
+// ofTurns returns the usage of n turns of a question and an answer. It does not include the usage of sessions.
 func ofTurns(n int64) usage.Bucket {
 	b := usage.Bucket{
 		UserMessages: n, AssistantMessages: n, PromptTokens: 17 * n, CompletionTokens: 5 * n, Completed: n,
@@ -101,7 +101,7 @@ func usageOfCreation(t *testing.T, s *subject) {
 		}
 		for i := range used.Hours {
 			same(t, "the hour", used.Hours[i].Hour, hour)
-			same(t, "the sessions of it that exist", used.Hours[i].Existing, 1)
+			same(t, "the existing sessions of the hour", used.Hours[i].Existing, 1)
 			sameBucket(t, "the bucket", &used.Hours[i].Bucket, &usage.Bucket{Sessions: 1})
 		}
 	}
@@ -112,14 +112,14 @@ func usageOfTurn(t *testing.T, s *subject) {
 	turn := question(session.ID, "hello")
 	turn.Role = conversation.System
 	begun := s.begin(t, turn)
-	s.wantUsed(t, "of a turn that began", usage.Bucket{Sessions: 1, SystemMessages: 1, AssistantMessages: 1}, 1)
+	s.wantUsed(t, "the usage of a turn that began", usage.Bucket{Sessions: 1, SystemMessages: 1, AssistantMessages: 1}, 1)
 	s.end(t, begun.Key, answer("good day"))
 	want := ofTurns(1)
 	want.Sessions, want.UserMessages, want.SystemMessages = 1, 0, 1
-	s.wantUsed(t, "of a turn that ended", want, 1)
+	s.wantUsed(t, "the usage of a turn that ended", want, 1)
 	s.exchange(t, session.ID, "and now?")
 	want.Add(new(ofTurns(1)))
-	s.wantUsed(t, "of two turns", want, 1)
+	s.wantUsed(t, "the usage of two turns", want, 1)
 }
 
 func usageOfEndings(t *testing.T, s *subject) {
@@ -133,7 +133,7 @@ func usageOfEndings(t *testing.T, s *subject) {
 		must(t, err, "EndTurn")
 		same(t, "the status", ended.Status, reply.Status)
 	}
-	s.wantUsed(t, "of five endings", usage.Bucket{
+	s.wantUsed(t, "the usage of five endings", usage.Bucket{
 		Sessions: 1, UserMessages: 5, AssistantMessages: 5, PromptTokens: 3, CompletionTokens: 4,
 		Completed: 1, Cancelled: 1, Failed: 2, Interrupted: 1,
 	}, 1)
@@ -193,11 +193,11 @@ func usageOfNoEffect(t *testing.T, s *subject) {
 	for _, by := range []limit.Kind{limit.ByTokens, limit.ByRequests} {
 		ctx, _ := s.request(p, few)
 		_, err = s.store.BeginTurn(ctx, s.owner, question(session.ID, "refused"))
-		refused(t, "BeginTurn without room", err, by)
+		refused(t, "BeginTurn over the limit", err, by)
 	}
 	s.end(t, first.Key, answer("good day"))
 	want := ofTurns(2)
-	want.Sessions, want.Requests = 2, 2 // the call that was refused for its tokens was a request
+	want.Sessions, want.Requests = 2, 2 // the call that the token limit refused still counts as a request
 	s.wantUsed(t, "the usage", want, 2)
 }
 
@@ -212,7 +212,7 @@ func usageOutlives(t *testing.T, s *subject) {
 	must(t, err, "DeleteSession")
 	after, existing, active := s.used(t)
 	sameBucket(t, "the usage afterwards", &after, &before)
-	same(t, "the sessions left", [2]int{existing, active}, [2]int{1, 1})
+	same(t, "the existing and active sessions", [2]int{existing, active}, [2]int{1, 1})
 }
 
 func usageOfDeleted(t *testing.T, s *subject) {
@@ -221,7 +221,7 @@ func usageOfDeleted(t *testing.T, s *subject) {
 	_, err := s.store.DeleteSession(s.ctx, s.owner, session.ID)
 	must(t, err, "DeleteSession")
 	want := usage.Bucket{Sessions: 1, UserMessages: 1, AssistantMessages: 1}
-	s.wantUsed(t, "before the turn ends", want, 0)
+	s.wantUsed(t, "the usage before the turn ends", want, 0)
 
 	fenced, foreign, unknown := begun.Key, begun.Key, begun.Key
 	fenced.Fence++
@@ -233,16 +233,16 @@ func usageOfDeleted(t *testing.T, s *subject) {
 	}
 	n, err := s.store.EndOrphans(s.ctx, func(string) int { return 1 })
 	must(t, err, "EndOrphans")
-	same(t, "how many orphans there were", n, 0)
-	s.wantUsed(t, "after what was none of its", want, 0)
-	s.as(foreign.Owner).wantUsed(t, "of the other", usage.Bucket{}, 0)
+	same(t, "the number of orphans", n, 0)
+	s.wantUsed(t, "the usage after calls with wrong keys", want, 0)
+	s.as(foreign.Owner).wantUsed(t, "the usage of the other owner", usage.Bucket{}, 0)
 
 	want = ofTurns(1)
 	want.Sessions = 1
 	for range 3 {
 		_, err = s.store.EndTurn(s.ctx, begun.Key, answer("too late"), timing)
 		wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
-		s.wantUsed(t, "after the turn's end", want, 0)
+		s.wantUsed(t, "the usage after the turn's end", want, 0)
 	}
 }
 
@@ -298,11 +298,11 @@ func usageOfRequests(t *testing.T, s *subject) {
 		for range i + 2 {
 			o.admit(t, p, few)
 		}
-		o.wantUsed(t, "of requests", usage.Bucket{Requests: int64(i + 2)}, 0)
+		o.wantUsed(t, "the usage of requests", usage.Bucket{Requests: int64(i + 2)}, 0)
 	}
 	ctx, _ := test.request(test.key(t), few)
 	refused(t, "Admit", test.keys.Admit(ctx), limit.ByRequests)
-	test.wantUsed(t, "after one that was refused", usage.Bucket{Requests: 3}, 0)
+	test.wantUsed(t, "the usage after a refused request", usage.Bucket{Requests: 3}, 0)
 
 	now := usage.HourOf(time.Now().UnixMilli())
 	ctx, _ = live.request(live.key(t), few)
@@ -312,7 +312,7 @@ func usageOfRequests(t *testing.T, s *subject) {
 	for i := range used.Hours {
 		sum.Add(&used.Hours[i].Bucket)
 	}
-	same(t, "the requests, with the one that asks", sum.Requests, 3)
+	same(t, "the requests, including the report", sum.Requests, 3)
 	ctx, _ = live.request(live.key(t), few)
 	_, err = s.store.Usage(ctx, s.owner, now-1, now+2)
 	refused(t, "Usage", err, limit.ByRequests)

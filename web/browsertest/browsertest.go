@@ -1,11 +1,10 @@
 // Package browsertest starts one headless Chromium for all tests of a package. Only tests import it.
 //
-// Starting Chromium takes longer than most of the tests that use it, so a test binary starts it once, on first use. Each test
-// opens its tab with chromedp.WithNewBrowserContext. A browser context has its own cookies, storage and window, so tests may run
-// in parallel.
+// Starting Chromium takes longer than most tests. So a test binary starts Chromium once, on first use. Each test opens its tab
+// with chromedp.WithNewBrowserContext. A browser context has its own cookies, storage and window, so tests may run in parallel.
 //
 // TestMain calls [Run], which stops Chromium after the tests. If a panic or a signal ends the test binary first, the kernel kills
-// Chromium: chromedp starts it with PR_SET_PDEATHSIG from a thread that lives as long as Chromium does.
+// Chromium, because chromedp starts Chromium with PR_SET_PDEATHSIG.
 package browsertest
 
 import (
@@ -26,8 +25,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Timeout limits one step in a browser. A step takes milliseconds, and seconds on a single core that other programs keep busy.
-// After three minutes it hangs for certain.
+// Timeout limits one step in a browser. A step takes milliseconds, or seconds on a single core that other programs keep busy. A
+// step that takes three minutes hangs for certain.
 const Timeout = 3 * time.Minute
 
 // Width and Height are the initial size of a tab in pixels.
@@ -37,12 +36,13 @@ const Width, Height = 1000, 700
 // shares no other value with the tests.
 var shared struct {
 	mu      sync.Mutex
-	ctx     context.Context // guarded by mu; nil before the first use
-	closing []context.CancelFunc
+	ctx     context.Context      // guarded by mu; nil before the first use
+	closing []context.CancelFunc // guarded by mu; functions that stop Chromium
 }
 
-// Run runs the tests of m, stops Chromium if it was started, and returns the exit code. A TestMain with goleak.VerifyTestMain
-// calls Run in the Run method of the value that it passes, so that goleak looks for leaks after Chromium has stopped.
+// Run runs the tests of m, stops Chromium if it was started, and returns the exit code. A TestMain that uses
+// goleak.VerifyTestMain passes it a value with a Run method that calls this function. So goleak looks for leaks after Chromium
+// has stopped.
 func Run(m *testing.M) (code int) {
 	defer func() {
 		shared.mu.Lock()
@@ -55,8 +55,8 @@ func Run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// Chromium returns the context of the shared browser, the parent for the context of a tab. It starts the browser on first use.
-// With -short it skips the test. Without Chromium on the machine it skips the test too, or fails it if CI=true.
+// Chromium returns the context of the shared browser, which is the parent of the context of each tab. It starts the browser on
+// first use. With -short it skips the test. If Chromium is not installed, it also skips the test, or fails it if CI=true.
 func Chromium(t testing.TB) context.Context {
 	t.Helper()
 	if testing.Short() {
@@ -74,7 +74,7 @@ func Chromium(t testing.TB) context.Context {
 		options = append(options, chromedp.Flag(flag, true))
 	}
 	allocator, endProcess := chromedp.NewExecAllocator(context.Background(), options...)
-	// chromedp reports events of closed tabs as errors. They are no failures, so nothing is logged.
+	// chromedp reports events of closed tabs as errors. Such an error does not mean that a test failed, so it is not logged.
 	ctx, endBrowser := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
 	if err := chromedp.Do(ctx); err != nil {
 		endBrowser()
@@ -94,9 +94,9 @@ func find(t testing.TB) string {
 		}
 	}
 	if os.Getenv("CI") == "true" {
-		t.Fatal("chromium is not installed, and CI=true forbids leaving tests out: apt-get install chromium")
+		t.Fatal("chromium is not installed; with CI=true no test may be skipped: apt-get install chromium")
 	}
-	t.Skip("LEFT OUT: chromium is not installed (apt-get install chromium)")
+	t.Skip("chromium is not installed: apt-get install chromium")
 	return ""
 }
 
@@ -110,7 +110,7 @@ func Complaint(event any) string {
 		}
 	case *runtime.EventExceptionThrown:
 		return fmt.Sprintf("exception: %s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception)
-	case *runtime.EventConsoleAPICalled: // the page writes to the console only when it fails
+	case *runtime.EventConsoleAPICalled: // the page writes to the console only after an error
 		text := fmt.Sprintf("console.%s:", e.Type)
 		for _, argument := range e.Args {
 			text += fmt.Sprintf(" %s %s", argument.Value, argument.Description)

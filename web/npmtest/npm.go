@@ -10,10 +10,11 @@ import (
 	"testing"
 )
 
-// Install installs the packages of testdata/package-lock.json and returns the folder that contains node_modules. npm checks them
-// against the hashes in that file and runs none of their scripts. Packages are kept in os.UserCacheDir, so each lock file is
-// installed once. With -short it skips the test. Without node, npm or the network it skips the test too, or fails it if CI=true.
-// Several tests and processes may call it at the same time.
+// Install installs the packages that package-lock.json in the folder testdata lists. It returns the folder that contains
+// node_modules. npm checks the packages against the hashes in package-lock.json and runs no script of a package. The packages
+// stay in os.UserCacheDir, so Install needs npm only once for each content of package-lock.json. With -short, Install skips the
+// test. Without node, npm or the network it also skips the test, or fails it if CI=true. Several tests and processes may call
+// Install at the same time.
 func Install(t testing.TB, testdata string) string {
 	t.Helper()
 	if testing.Short() {
@@ -24,7 +25,7 @@ func Install(t testing.TB, testdata string) string {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("%s: %v", what, err)
 		}
-		t.Skipf("LEFT OUT: %s: %v", what, err)
+		t.Skipf("%s: %v", what, err)
 	}
 	for _, name := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -57,7 +58,7 @@ func Install(t testing.TB, testdata string) string {
 	if output, err := command.CombinedOutput(); err != nil {
 		missing("npm cannot install the packages of "+testdata, fmt.Errorf("%w\n%s", err, output))
 	}
-	if err := os.Rename(fresh, folder); err != nil { // another test may have installed them meanwhile
+	if err := os.Rename(fresh, folder); err != nil { // another test may have installed the packages meanwhile
 		if _, there := os.Stat(folder); there != nil {
 			t.Fatal(err)
 		}

@@ -1,13 +1,13 @@
 // The bar chart of the usage dialog: one measure over the hours or days of a period. The functions that prepare the data and the
-// texts (measures, bars, scaleOf, summaryOf, sentenceOf) are pure; the class Chart draws. Loaded on first use.
+// texts (bars, scaleOf, summaryOf, sentenceOf) are pure; the class Chart draws. Loaded on first use.
 
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 210; // pixels
 const MARGIN = { top: 12, right: 4, bottom: 24, left: 48 };
 const LABEL_PX = 58; // width of the widest label on the time axis
 
-/** The measures to choose from. A part is [name, function from Figures (client.d.ts) to its value, CSS class]; the default
- * classes are p0, p1, …. Parts are stacked, or side by side if beside is true. */
+/** The measures to choose from. A part is [name, function, CSS class]. The function takes Figures (client.d.ts) and returns the
+ * value of the part. The default classes are p0, p1, …. Parts are stacked, or side by side if beside is true. */
 export const measures = {
   messages: {
     label: "Messages",
@@ -47,8 +47,9 @@ export function lookOf({ parts }, part) {
   return parts[part][2] ?? `p${part}`;
 }
 
-/** Returns a bar { when, whole, values } for each entry of the series of Metrics (client.d.ts). whole is the bar's height. A
- * value is null if the server has no figure. */
+/** Returns a bar { when, whole, values } for each entry of the series in Metrics (client.d.ts). values has a value for each part,
+ * or null if the server has no figure. whole is the height of the bar: the sum of the values, or the highest if beside is
+ * true. */
 export function bars({ parts, beside }, { series, period }) {
   return series.map((entry) => {
     const values = parts.map(([, read]) => read(entry));
@@ -85,13 +86,13 @@ export function sentenceOf({ unit, parts, beside }, { when, whole, values }) {
   return parts.length === 1 ? all : `${all} (${named})`;
 }
 
-/** Returns the label of an hour ("14:00") or a day ("21 Nov") in UTC, like the server's periods. */
+/** Returns the label of an hour ("14:00") or a day ("21 Nov") in UTC, because the server's periods are in UTC. */
 export function momentOf(start, granularity) {
   const options = granularity === "hour" ? { hour: "2-digit", minute: "2-digit" } : { day: "numeric", month: "short" };
   return new Date(start).toLocaleString("en-GB", { ...options, timeZone: "UTC" });
 }
 
-/** Formats an axis value: 1,234, 12K, 3.4M. */
+/** Formats an axis value, for example as 1,234, 12K or 3.4M. */
 export function short(n) {
   return n < 10_000 ? number(n) : n.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
 }
@@ -108,7 +109,7 @@ export function draw(name, attributes = {}, ...children) {
   return made;
 }
 
-/** Draws in an <svg> at its current width, and describes the bar under the pointer or chosen with the arrow keys. */
+/** Draws in an <svg> of any width. Describes one bar: the bar under the pointer, or the bar chosen with the arrow keys. */
 export class Chart {
   #svg;
   #say;

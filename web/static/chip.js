@@ -1,4 +1,4 @@
-// The connection chip in the header: live · reconnecting in 3 s · resumed.
+// The label in the header that shows the state of the connection: live, reconnecting in 3 s, resumed, ….
 
 const RESUMED_MS = 4000; // how long "resumed" is shown after a reconnect: long enough to notice
 

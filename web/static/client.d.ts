@@ -1,7 +1,8 @@
 // Types of client.js, the JavaScript client of Parley (parley.v1).
 
 export interface ClientOptions {
-  /** The server's address with the API version, "https://parley.example/v1". Default in a browser: /v1 on the page's server. */
+  /** The server's address with the API version, such as "https://parley.example/v1". Default in a browser: /v1 on the page's
+   * server. */
   baseURL?: string;
   /** An API key. Without one, `ticket` is required and REST calls throw `no_key`. */
   key?: string;
@@ -10,7 +11,7 @@ export interface ClientOptions {
   ticket?: () => Promise<string>;
   /** Replaces the global fetch. */
   fetch?: typeof fetch;
-  /** Replaces the global WebSocket. Node 20 has none; the one of the `ws` package works. */
+  /** Replaces the global WebSocket. Node 20 has none; the WebSocket of the package `ws` works. */
   WebSocket?: new (url: string, protocols: string[]) => WebSocketLike;
 }
 
@@ -40,7 +41,7 @@ export interface Message {
   error?: { code: string; message: string };
 }
 
-/** A number of messages, and the ids of the first and the last one if known. */
+/** A number of messages, and the ids of the first and the last message if known. */
 export interface MessageRange { count: number; first?: string; last?: string }
 
 /** The prompt of a reply: how many messages were sent to the model and in which form. */
@@ -57,7 +58,7 @@ export interface ContextReport {
   /** Messages that are never sent: replies that failed or have no text. */
   skipped: MessageRange;
   summarised: boolean;
-  /** How messages were compared with the new one. Present with the policy semantic if not everything fit. */
+  /** How messages were compared with the new message. Present with the policy semantic if the history did not fit. */
   similarity?: "words" | "embeddings";
   /** Present if messages were dropped instead of summarised, because the summary was late or failed. */
   folding?: "late" | "failed";
@@ -132,8 +133,7 @@ export interface Page<T> {
 
 /** A new message. User and system messages are complete; a reply has status "streaming" and no content yet. */
 export interface CreatedEvent { type: "created"; sessionId: string; messageId: string; message: Message; cursor: string }
-/** Text of a reply, from offset to end in UTF-8 bytes. Deltas of a message have no gaps and no overlaps, even across reconnects.
- * */
+/** Text of a reply, from offset to end in UTF-8 bytes. The deltas of a reply have no gaps or overlaps, even across reconnects. */
 export interface DeltaEvent { type: "delta"; sessionId: string; messageId: string; offset: number; end: number; delta: string; cursor: string }
 /** A reply has ended. message.content is authoritative and replaces the text shown so far. */
 export interface EndEvent {
@@ -141,9 +141,9 @@ export interface EndEvent {
   /** Absent if the client had to fetch the message, because the server no longer knew the cursor. */
   cursor?: string;
 }
-/** The history was cleared: discard the messages shown. recovered is false if this happened while disconnected. It is also false
- * if the server no longer knows the cursor, because its store was restored from a backup or lost writes in a failover. In both
- * cases call history() for the current messages; further events start from now. */
+/** The history was cleared: discard the messages shown. recovered is false if the client was disconnected at that time, or if the
+ * server no longer knows the cursor, because its store was restored from a backup or lost writes in a failover. If recovered is
+ * false, call history() for the current messages; further events start from now. */
 export interface ClearedEvent { type: "cleared"; sessionId: string; recovered: boolean }
 /** The session is gone. The iteration ends. */
 export interface GoneEvent { type: "deleted" | "expired"; sessionId: string; recovered: boolean }
@@ -157,9 +157,9 @@ export type SessionEvent = ReplyEvent | ClearedEvent | GoneEvent | CompressedEve
 export interface SendOptions {
   role?: "user" | "system";
   metadata?: Record<string, unknown>;
-  /** What to do while another reply streams in the session. Default: "enqueue". */
+  /** What the server does if another reply streams in the session. Default: "enqueue". */
   onBusy?: "enqueue" | "reject" | "interrupt";
-  /** Makes a repeated send take effect once. Default: a random key. */
+  /** Sends with the same key take effect once. Default: a random key. */
   idempotencyKey?: string;
   /** Ends the iteration. The reply continues. */
   signal?: AbortSignal;
@@ -170,7 +170,7 @@ export type ConnectionState =
   | { state: "connecting"; attempt: number }
   | { state: "live"; resumed: boolean }
   | { state: "reconnecting"; retryInMs: number; retryAt: number; attempt: number; error: ParleyError }
-  /** Permanently closed, by close() or because the server refused the key (see error). */
+  /** Closed for good: by close(), or because of error, for example a refused key. */
   | { state: "closed"; error?: ParleyError };
 
 export class Client {
@@ -183,9 +183,9 @@ export class Client {
 
   /** Subscribes at once, even before the iteration starts. An unknown cursor causes a ClearedEvent, not an error. */
   watch(sessionId: string, options?: { after?: string; signal?: AbortSignal }): AsyncIterableIterator<SessionEvent>;
-  /** Sends the message on the first next() and iterates the reply's events. After a lost connection it resumes. It repeats an
-   * unconfirmed message with the same idempotency key, so that the message takes effect once. After five attempts it throws
-   * `connection_lost`: the message may or may not have been accepted. It throws `session_deleted`, `session_expired` or
+  /** Sends the message on the first next() and iterates the reply's events. Resumes after a lost connection. Repeats an
+   * unconfirmed message with the same idempotency key, so that the message takes effect once. After five attempts throws
+   * `connection_lost`: nobody knows whether the server accepted the message. Throws `session_deleted`, `session_expired` or
    * `session_cleared` if the reply is gone. */
   send(sessionId: string, content: string, options?: SendOptions): AsyncGenerator<ReplyEvent, void, void>;
   start(sessionId: string, content: string, options?: SendOptions): Promise<{ messageId: string }>;
@@ -208,7 +208,7 @@ export class Client {
 }
 
 export class ParleyError extends Error {
-  /** The server's code, or one of the client: `connection_lost`, `network_error`, `closed`, `no_key`, `no_websocket`,
+  /** The server's code, or one of the client's own: `connection_lost`, `network_error`, `closed`, `no_key`, `no_websocket`,
    * `session_cleared`, `session_deleted`, `session_expired`. */
   code: string;
   status?: number;

@@ -5,8 +5,8 @@
 //       if (event.type === "delta") process.stdout.write(event.delta);
 //     }
 //
-// A lost connection is invisible to the caller. The client reconnects, resumes every watched session at its last cursor, and
-// drops text that it has already delivered. A message that was not confirmed is sent again with the same idempotency key.
+// A caller does not notice a lost connection. The client reconnects, resumes every watched session at its last cursor, and drops
+// text that it has already delivered. It repeats a message that was not confirmed, with the same idempotency key.
 //
 // This file owns the public API, REST calls and tickets. connection.js owns the WebSocket, track.js the offsets. The Go package
 // stream/client has the same API.
@@ -17,7 +17,7 @@ import { ParleyError, errorOf } from "./track.js";
 export { ParleyError, Track, utf8Length } from "./track.js";
 
 const PROTOCOL = "parley.v1";
-const SEND_ATTEMPTS = 5; // per message; if the connection is lost each time, send() throws connection_lost
+const SEND_ATTEMPTS = 5; // per message; if each attempt loses its connection, send() throws connection_lost
 
 /** A client for one server and one key. All sessions share its WebSocket, which opens on first use. */
 export class Client {
@@ -29,7 +29,7 @@ export class Client {
   #WebSocket;
   #ticket;
   #state = { state: "idle" };
-  #connections = []; // the first is the main one, which reports its state; see #connectionFor
+  #connections = []; // the first one reports its state; others exist only if #connectionFor needs them
   #wake = () => this.wake();
 
   constructor({ baseURL, key, ticket, fetch, WebSocket } = {}) {
@@ -58,20 +58,19 @@ export class Client {
     for (const connection of this.#connections) connection.wake();
   }
 
-  /** Closes all sockets for good. Running iterations throw. Calling it twice is safe. */
+  /** Closes all sockets for good. Running iterations throw. Repeated calls do nothing. */
   close() {
     for (const connection of this.#connections.splice(1)) connection.close();
     this.#connections[0].close();
   }
 
-  /** Iterates a session's events after a cursor, or from now on. The subscription starts with the call, not with the first
-   * next(). */
+  /** Iterates the events of a session after a cursor, or from now on. Subscribes at once, not with the first next(). */
   watch(sessionId, { after, signal } = {}) {
     return this.#connectionFor(sessionId, after).join(sessionId, after, signal).iterator;
   }
 
-  /** Sends a message once and iterates the reply's events to its end. Nothing is sent before the first next(). Leaving the loop
-   * or aborting the signal does not stop the reply; cancel() does. */
+  /** Sends a message and iterates the reply's events to its end. Sends nothing before the first next(). Leaving the loop or
+   * aborting the signal does not stop the reply; cancel() does. */
   async *send(sessionId, content, options = {}) {
     const connection = this.#connectionFor(sessionId);
     // Subscribe before sending, so that no event of the reply is missed.
@@ -100,8 +99,8 @@ export class Client {
     }
   }
 
-  /** Stops a reply and resolves with the final message. Cancelling twice is safe, so it falls back to REST after a lost
-   * connection. */
+  /** Stops a reply and resolves with the final message. If the connection is lost, repeats the request over REST, because
+   * cancelling twice is safe. */
   async cancel(sessionId, messageId) {
     const [connection] = this.#connections;
     if (connection.live || !this.#key) {
@@ -130,7 +129,7 @@ export class Client {
     return this.#rest("DELETE", `/sessions/${part(sessionId)}`);
   }
 
-  /** Returns a page of messages. watch() from the newest page's stream.cursor continues without gap or repetition. */
+  /** Returns a page of messages. watch() from the stream.cursor of the newest page continues without gap or repetition. */
   history(sessionId, query) {
     return this.#rest("GET", `/sessions/${part(sessionId)}/messages${queryOf(query)}`);
   }
@@ -143,8 +142,8 @@ export class Client {
     return this.#rest("DELETE", `/sessions/${part(sessionId)}/messages`);
   }
 
-  /** Returns the prompt that a message would produce, with reasons. It calls no model and changes nothing. Throws
-   * `context_overflow` if sending would. */
+  /** Returns the prompt that a message would produce, with reasons. Calls no model and changes nothing. Throws
+   * `context_overflow` if sending the message would. */
   preview(sessionId, content, { role } = {}) {
     return this.#rest("POST", `/sessions/${part(sessionId)}/context`, { content, role });
   }
@@ -159,7 +158,7 @@ export class Client {
     return this.#rest("GET", `/analytics/metrics${queryOf({ startDate, endDate, granularity })}`);
   }
 
-  /** Sends a message and resolves with the reply's id. After a lost connection it repeats the request with the same idempotency
+  /** Sends a message and resolves with the reply's id. If the connection is lost, repeats the request with the same idempotency
    * key, so that the message takes effect once. */
   async #begin(connection, subscription, content, { role, metadata, onBusy, idempotencyKey = randomKey(), signal }) {
     const frame = { type: "send", sessionId: subscription.sessionId, content, role, metadata, onBusy, idempotencyKey };
@@ -185,15 +184,15 @@ export class Client {
       message = await this.message(sessionId, messageId); // the reply may have begun after the history was cleared
     } catch (error) {
       if (error.status === 404) throw gone;
-      if (!event.recovered) throw error; // its end event may have been missed
-      return null; // its end event, or the session's, will still arrive
+      if (!event.recovered) throw error; // the client may have missed the reply's end event
+      return null; // the end event of the reply or of the session will still arrive
     }
     if (event.recovered || message.status === "streaming") return null;
     return { type: "end", sessionId, messageId, status: message.status, message, error: message.error };
   }
 
-  /** A socket carries one subscription per session. A caller that starts at another cursor gets a second socket, because a replay
-   * on the first would repeat events for its other iterators. */
+  /** A socket has one subscription per session. A caller that starts at another cursor gets a second socket, because a replay on
+   * the first socket would repeat events for other callers. */
   #connectionFor(sessionId, after) {
     const shared = this.#connections.find((connection) => connection.fits(sessionId, after));
     if (shared) return shared;
@@ -262,7 +261,7 @@ function queryOf(query = {}) {
   return given.length > 0 ? `?${new URLSearchParams(given)}` : "";
 }
 
-/** Resolves or rejects like promise, or rejects with the signal's reason if it aborts first. */
+/** Resolves or rejects like promise. If the signal aborts first, rejects with the signal's reason. */
 function abortable(promise, signal) {
   if (!signal) return promise;
   return new Promise((resolve, reject) => {

@@ -2,7 +2,7 @@
 
 const MAX_CHARACTERS = 10_000; // Unicode code points, the API's limit for a message
 
-/** Owns the draft: it stays in the field until take() removes it. */
+/** Owns the draft, the text in the field. It stays there until take() removes it. */
 export class Composer {
   #text;
   #send;
@@ -10,8 +10,8 @@ export class Composer {
   #count;
   #ready = false;
 
-  /** form contains the field and its buttons; count shows the length near the limit. onsend and onstop are called without
-   * arguments. */
+  /** form contains the field and its buttons. The element count shows the length if it is near the limit. onsend and onstop are
+   * called without arguments. */
   constructor(form, count, { onsend, onstop }) {
     this.#text = form.querySelector("textarea");
     this.#send = form.querySelector("[type=submit]");
@@ -55,7 +55,7 @@ export class Composer {
     this.#refresh();
   }
 
-  /** Replaces the draft as if typed, so that the browser's undo restores the old one. */
+  /** Replaces the draft as if the user typed, so that the browser's undo restores the old draft. */
   type(content) {
     this.#text.focus();
     this.#text.select();

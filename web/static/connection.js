@@ -1,10 +1,10 @@
-// One WebSocket and its replacements: reconnects with backoff, subscribes again at each session's cursor, detects dead
-// connections, and delivers events to iterators. It makes no REST calls; client.js opens the WebSocket with a ticket.
+// Keeps one WebSocket open: reconnects with backoff, subscribes again at each session's cursor, detects dead connections, and
+// delivers events to iterators. Makes no REST calls; client.js opens the WebSocket with a ticket.
 
 import { GAP, ParleyError, Track, errorOf } from "./track.js";
 
-const BACKOFF_MS = 500; // longest first delay; it doubles with each attempt. Delays are random, so that clients do not return at once
-const BACKOFF_CAP_MS = 15_000; // a returning server is found within 15 s
+const BACKOFF_MS = 500; // maximum of the first delay; doubles with each attempt. Delays are random, to spread many clients
+const BACKOFF_CAP_MS = 15_000; // a client finds a restarted server within 15 s
 const FULL_MS = 5_000; // minimum delay after close code 4429, too many connections
 /** Timeout from opening the socket to `welcome`: several round trips on a slow mobile network. */
 export const HANDSHAKE_MS = 10_000;
@@ -44,11 +44,11 @@ class EventIterator {
     if (event.type !== "delta" || last?.type !== "delta" || last.messageId !== event.messageId || last.end !== event.offset) {
       return void this.#queue.push(event);
     }
-    // Iterators share event objects, so the last one must not be changed.
+    // Iterators share event objects, so the last event must not be changed.
     this.#queue[this.#queue.length - 1] = { ...event, offset: last.offset, delta: last.delta + event.delta };
   }
 
-  /** Ends the iteration after the queued events. It then throws error if given. */
+  /** Ends the iteration after the queued events. If error is given, the iteration then throws it. */
   end(error = null) {
     if (this.#ended) return;
     this.#ended = true;
@@ -83,8 +83,8 @@ class Subscription {
   iterators = new Set();
   attempts = 0;
   confirmed = false; // frames before `subscribed` belong to an older subscription
-  gapCursor = ""; // the cursor at which a gap was last requested
-  cursorRejected = false; // the server does not know the cursor: subscribe without one and report `cleared`
+  gapCursor = ""; // the cursor after which missing text was last requested
+  cursorRejected = false; // the server does not know the cursor: subscribe without a cursor and report `cleared`
   #waiting = [];
 
   constructor(sessionId, after) {
@@ -112,7 +112,7 @@ class Subscription {
   }
 }
 
-/** One WebSocket and its replacements. It opens on first use and stays until close(). */
+/** Opens a WebSocket on first use and replaces it after a loss, until close(). */
 export class Connection {
   /** Whether the server has sent `welcome` and the socket is open. */
   live = false;
@@ -121,10 +121,10 @@ export class Connection {
   #onidle;
   #socket = null;
   #dialling = false;
-  #closed = null; // after close(), the error of later calls
+  #closed = null; // after close(): the error that later calls throw
   #wasLive = false;
   #attempt = 0;
-  #timer; // of the current phase: handshake, heartbeat, or delay before the next attempt
+  #timer; // of the current phase: handshake, heartbeat, ping, or delay before the next attempt
   #heartbeatMs = 25_000; // the server's value replaces it
   #received = false; // a frame has arrived since the timer was set
   #drainMs = null; // delay given by a draining server
@@ -151,7 +151,7 @@ export class Connection {
       (error) => {
         this.#dialling = false;
         if (this.#closed) return;
-        // Another attempt with the same key, or with none, would fail in the same way.
+        // Another attempt with the same key, or without a key, would fail in the same way.
         if (error.status === 401 || error.status === 403 || PERMANENT.includes(error.code)) this.close(error);
         else this.#retry(error, (error.retryAfter ?? 0) * 1000);
       },
@@ -194,8 +194,8 @@ export class Connection {
     return { iterator, subscription };
   }
 
-  /** Sends a request frame and resolves with its response. If the socket closes first, it is unknown whether the server carried
-   * out the request, so it rejects with connection_lost and does not retry. */
+  /** Sends a request frame and resolves with the response. If the socket closes first, nobody knows whether the request took
+   * effect. The promise then rejects with connection_lost, without a retry. */
   request(frame) {
     return new Promise((resolve, reject) => this.#call(frame, resolve, reject));
   }
@@ -215,7 +215,7 @@ export class Connection {
     const ifCurrent = (handle) => (event) => this.#socket === socket && handle(event);
     socket.onmessage = ifCurrent((event) => this.#receive(event.data));
     socket.onclose = ifCurrent((event) => this.#lost(event.code, event.reason));
-    // The WebSocket of Node 20 fires no "close" after a failed handshake. In browsers one follows, with the same code 1006.
+    // The WebSocket of Node 20 fires no "close" after a failed handshake. In browsers, "close" follows, with the same code 1006.
     socket.onerror = ifCurrent(() => this.#lost(1006, ""));
     this.#timer = setTimeout(() => this.#lost(0, `no welcome within ${HANDSHAKE_MS / 1000} s`), HANDSHAKE_MS);
   }
@@ -230,7 +230,7 @@ export class Connection {
     }
     if (frame.type === "welcome") return this.#welcome(frame);
     if (frame.type === "draining") return void (this.#drainMs = frame.reconnectAfterMs);
-    this.#attempt = 0; // not at `welcome`: a server that welcomes and closes must not cause a tight loop
+    this.#attempt = 0; // not reset at `welcome`: a server that welcomes and closes must not cause a tight loop
     if (frame.replyTo === undefined) return this.#deliver(frame);
     const pending = this.#pending.get(frame.replyTo);
     this.#pending.delete(frame.replyTo);
@@ -303,7 +303,7 @@ export class Connection {
     const { track } = subscription;
     let event = track.accept(frame);
     if (event === GAP) {
-      // Request the missing text once per cursor. If it does not come, the terminal frame brings it.
+      // Request the missing text once per cursor. If the server does not send it, the terminal frame contains it.
       if (track.cursor !== undefined && subscription.gapCursor !== track.cursor) {
         subscription.gapCursor = track.cursor;
         return this.#subscribe(subscription);
@@ -351,7 +351,7 @@ export class Connection {
 
   #retry(error, floorMs) {
     const spread = Math.random() * Math.min(BACKOFF_CAP_MS, BACKOFF_MS * 2 ** this.#attempt);
-    // A draining server gives each client a delay and spreads them itself.
+    // A draining server sets the delay, so that a load balancer can notice the drain first.
     const delay = Math.round(this.#drainMs ?? Math.max(floorMs, spread));
     this.#drainMs = null;
     this.#attempt++;

@@ -23,7 +23,7 @@ export function copyButton(name, text) {
 
 let region = null;
 
-/** Screen readers announce only changes of a live region, so the region must exist before its text. */
+/** Announces a text to screen readers. They announce only changes of a live region, so the region must exist before the text. */
 function announce(text) {
   if (!region) {
     region = element("p", { className: "unseen", role: "status" });

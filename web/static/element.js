@@ -1,7 +1,6 @@
 // Creates elements without markup: strings become text nodes, never HTML.
 
-/** Creates an element. Properties with a dash in their name, and role, are set as attributes. Children are elements or strings.
- * */
+/** Creates an element. Sets role, and properties with a dash in their name, as attributes. Children are elements or strings. */
 export function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {

@@ -1,10 +1,10 @@
-// Syntax highlighting of code blocks. This module, the tokenizer and a grammar are loaded with the first block that needs them.
-// languages.js maps the names in fences to grammars.
+// Syntax highlighting of code blocks. The first block that needs this module, the tokenizer or a grammar loads it. languages.js
+// maps the names in fences to grammars.
 //
-// The tokenizer's regular expressions run on untrusted text, and not all of them are linear. So the input is limited: SLICE
-// characters per run, lines under 400 characters, fewer than 80 blanks in a row. With the worst input for each language a run
-// then takes 20 to 70 ms; ordinary code takes 1 to 5 ms. The package's grammars html and xml (exponential: 80 characters took a
-// second), make and md cost too much, so they are not used.
+// The tokenizer's regular expressions run on untrusted text, and some of them need more than linear time. So the input is
+// limited: SLICE characters per run, lines under 400 characters, fewer than 80 blanks in a row. With the worst input for each
+// language, a run then takes 20 to 70 ms; ordinary code takes 1 to 5 ms. Four grammars of the package are not used, because they
+// take too much time: html and xml (exponential: 80 characters took a second), make and md.
 
 const SLICE = 4_000; // characters; a comment or string that continues into the next slice is coloured wrongly
 const MAX_LENGTH = 40_000; // characters; longer code is not highlighted
@@ -34,7 +34,7 @@ const grammars = {
   yaml: () => import("./lib/@speed-highlight/core/dist/languages/yaml.js"),
 };
 
-// Our own grammar for HTML and XML: each rule is linear.
+// Our own grammar for HTML and XML. Each rule takes linear time.
 const markup = [
   { type: "cmnt", match: /<!--[^]*?(?:-->|$)/g },
   {
@@ -71,7 +71,7 @@ export async function colour(code, { language }) {
   }
 }
 
-/** Returns the grammars that a grammar may nest: comments get one colour, and template literals contain JavaScript. */
+/** Returns the grammars that may be nested in a grammar: comments get one colour, and template literals contain JavaScript. */
 function nested(grammar) {
   const comment = { type: "cmnt", sub: [] };
   return Object.assign(Object.create(null), { js: grammar, todo: comment, jsdoc: comment, regex: { type: "oper", sub: [] } });
@@ -100,7 +100,7 @@ function idle() {
   return new Promise((resolve) => (globalThis.requestIdleCallback ?? setTimeout)(resolve, { timeout: 1000 }));
 }
 
-/** Waits until the user's selection has left the code, because replacing the nodes would undo it. */
+/** Waits until the user has selected nothing in the code, because replacing the nodes would remove the selection. */
 async function unselected(code) {
   while (isSelected(code)) await new Promise((resolve) => document.addEventListener("selectionchange", resolve, { once: true }));
 }

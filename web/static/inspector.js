@@ -16,7 +16,7 @@ const filters = { all: ["All", () => true], quiet: ["Without deltas", (entry) =>
 
 const narrow = matchMedia("(max-width: 60rem)"); // as in style.css
 
-/** Shows the entries of traffic.js. While closed, it does no work. */
+/** Shows the entries of traffic.js. While the drawer is closed, the inspector does no work. */
 export class Inspector {
   #drawer;
   #button;
@@ -35,8 +35,8 @@ export class Inspector {
   #timer;
   #count = { frames: 0, bytes: 0, deltas: 0 };
   #counted = 0; // n of the newest entry in #count
-  #before = 0; // deltas at the last tick
-  #rate = 0; // deltas in the last second
+  #before = 0; // number of deltas at the last tick
+  #rate = 0; // number of deltas in the last second
 
   /** drawer is an empty element, button opens and closes it, page is as in tools.js. */
   constructor(drawer, button, page) {
@@ -47,7 +47,7 @@ export class Inspector {
     narrow.addEventListener("change", () => this.#cover());
   }
 
-  /** Sets the open session. A row names its session only if that is another one. */
+  /** Sets the open session. A row names its session only if that is not the open session. */
   show({ sessionId }) {
     this.#sessionId = sessionId;
   }
@@ -65,7 +65,7 @@ export class Inspector {
     this.#timer = setInterval(() => this.#tick(), 1000);
     this.#tick();
     this.#refill();
-    // Do not take the focus from a user who has moved on while the style sheet loaded.
+    // Do not move the focus if the user has moved it while the style sheet loaded.
     if (narrow.matches || document.activeElement === this.#button) this.#list.focus();
   }
 
@@ -105,7 +105,7 @@ export class Inspector {
     );
     this.#drawer.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
-      event.stopPropagation(); // elsewhere it stops the reply
+      event.stopPropagation(); // elsewhere Esc stops the reply
       this.close();
     });
     this.#list.addEventListener("scroll", () => {
@@ -113,7 +113,7 @@ export class Inspector {
       this.#follow = scrollHeight - scrollTop - clientHeight < NEAR_PX;
     }, { passive: true });
     this.#list.addEventListener("keydown", (event) => this.#step(event));
-    // The browser opens a row; its content is created then. "toggle" does not bubble, so it is captured.
+    // When the browser opens a row, the row's content is created. "toggle" does not bubble, so it is captured.
     this.#list.addEventListener("toggle", ({ target }) => this.#opened(target), true);
   }
 
@@ -175,7 +175,7 @@ export class Inspector {
     this.#showCounts();
   }
 
-  /** Updates at most once a frame, however fast entries arrive. */
+  /** Updates the list at most once per animation frame, even if entries arrive faster. */
   #later() {
     if (!this.#paused) this.#frame ||= requestAnimationFrame(() => this.#flush());
   }
@@ -275,7 +275,7 @@ function payload(title, text) {
   return element("div", { className: "code" }, element("p", {}, title), element("pre", { tabIndex: 0 }, shown), copyButton(`Copy ${title.toLowerCase()}`, () => pretty));
 }
 
-/** Tabs with the snippets of a call; the arrow keys switch between them. */
+/** Returns tabs with the snippets of a call. The arrow keys switch between the tabs. */
 function snippetTabs(snippets) {
   const text = element("pre", { tabIndex: 0, role: "tabpanel", "aria-label": "Snippet" });
   const tabs = snippets.map(({ name }) => element("button", { type: "button", role: "tab" }, name));

@@ -1,6 +1,6 @@
 // Maps the name after the fence of a code block to a label and to a grammar of highlight.js.
 
-// Grammar, label, and the names in fences.
+// [grammar, label, names in fences]
 const names = [
   ["bash", "Bash", "bash sh shell zsh console shell-session"],
   ["c", "C", "c h"],

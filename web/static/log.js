@@ -1,5 +1,5 @@
-// The message log: one article per message, whose text only grows while its reply streams. It also decides whether the view
-// follows the end of the log or stays where the reader is.
+// The message log: one article per message. While a reply streams, its text only grows. The log also decides whether the view
+// follows the newest text or stays where the reader is.
 
 import { copyButton } from "./copy.js";
 import { element } from "./element.js";
@@ -7,7 +7,7 @@ import { Scheduler } from "./scheduler.js";
 import { Markdown } from "./markdown.js";
 
 const NEAR_PX = 80; // about three lines: a reader this close to the end wants to follow it
-const SLICE = 1000; // characters per step of the scheduler, under a millisecond
+const SLICE = 1000; // characters per step of the scheduler; a step takes under a millisecond
 
 const notes = {
   cancelled: "Stopped. The partial reply is kept.",
@@ -30,14 +30,14 @@ export class Log {
   #articles = new Map(); // messageId → Article
   #live = null; // messageId of the streaming reply
   #follow = true;
-  #top = 0; // scrollTop when last read
+  #top = 0; // the last known scrollTop
   #frame = 0;
   #jump = element("button", { type: "button", hidden: true });
   #unseen = 0; // messages added since the view stopped following
 
   /**
-   * onchange is called when a reply begins or ends and when the log becomes empty or non-empty. actionsOf(message) returns a
-   * message's buttons besides Copy; it is called again when the message's status changes.
+   * onchange is called when a message is added, updated or removed, but not for a delta. actionsOf(message) returns the buttons
+   * of a message besides Copy. It is called again when the message's status changes.
    */
   constructor(log, scroller, onchange, actionsOf = () => []) {
     this.#log = log;
@@ -45,8 +45,8 @@ export class Log {
     this.#onchange = onchange;
     this.#actionsOf = actionsOf;
     this.#addJump();
-    // Scrolling up stops following, and scrolling near the end starts it again. The distance to the end alone does not show that
-    // the reader scrolled up: text may have been added since our own scrolling, before its event arrives.
+    // Scrolling up stops following the end, and scrolling near the end resumes following. The distance to the end alone does not
+    // show that the reader scrolled up: text that was added since the last scroll event also increases the distance.
     scroller.addEventListener("scroll", () => this.#moved(), { passive: true });
     // A phone's keyboard or a rotation changes the height. A view at the end stays at the end.
     new ResizeObserver(() => this.#resized()).observe(scroller);
@@ -69,7 +69,7 @@ export class Log {
     this.#setLive(null);
   }
 
-  /** Adds a message at the end, or updates it if it is shown already. */
+  /** Adds a message at the end, or updates a message that is shown already. */
   add(message) {
     if (!this.#articles.has(message.messageId)) {
       this.#log.append(this.#build(message).element);
@@ -89,14 +89,14 @@ export class Log {
     this.#scroller.scrollTop = this.#scroller.scrollHeight - before;
   }
 
-  /** Returns the text of the user's message before a reply, or undefined if it is not shown. */
+  /** Returns the text of the user message before a reply, or undefined if that message is not shown. */
   question(messageId) {
     let element = this.#articles.get(messageId)?.element;
     while (element && element.dataset.role !== "user") element = element.previousElementSibling;
     return element && this.#articles.get(element.dataset.messageId)?.content;
   }
 
-  /** Returns the text of a message, or undefined if it is not shown. */
+  /** Returns the text of a message, or undefined if the message is not shown. */
   textOf(messageId) {
     return this.#articles.get(messageId)?.content;
   }
@@ -155,7 +155,7 @@ export class Log {
     this.#top = top;
   }
 
-  /** Starts or stops following the end. more is the number of messages that were just added unseen. */
+  /** Starts or stops following the end. more is the number of messages that were just added below the view. */
   #following(follow, more = 0) {
     this.#follow = follow;
     this.#unseen = follow ? 0 : this.#unseen + more;
@@ -170,7 +170,7 @@ export class Log {
     return scrollHeight - scrollTop - clientHeight;
   }
 
-  /** Scrolls at most once a frame, because reading scrollHeight forces a layout. */
+  /** Scrolls at most once per frame, because reading scrollHeight forces a layout. */
   #scroll() {
     if (this.#frame) return;
     this.#frame = requestAnimationFrame(() => {
@@ -207,7 +207,7 @@ class Article {
   note = element("p", { className: "note" });
   #actions = element("div", { className: "actions" });
   #writer; // Markdown or Plain
-  #content = ""; // as received so far
+  #content = ""; // the text received so far
   #written = 0; // characters that are in the page
   #ended = false; // the message is complete
   #closed = false; // writer.end() was called
@@ -221,7 +221,7 @@ class Article {
     if (role !== "assistant") while (this.step()); // short: 10,000 characters at most
   }
 
-  /** The text as received so far. */
+  /** The text received so far. */
   get content() {
     return this.#content;
   }
@@ -235,7 +235,7 @@ class Article {
     this.#content += delta;
   }
 
-  /** Writes one slice and returns whether there is more. */
+  /** Writes one slice and returns whether work is left. */
   step() {
     const to = Math.min(this.#written + SLICE, this.#content.length);
     if (to > this.#written) this.#writer.write(this.#content.slice(this.#written, to));
@@ -247,8 +247,8 @@ class Article {
     return this.busy;
   }
 
-  /** Takes the server's message, which is authoritative. If it continues the shown text, nothing is re-rendered and no selection
-   * is lost. */
+  /** Takes the server's message, which is authoritative. If its text continues the shown text, nothing is re-rendered and no
+   * selection is lost. */
   update(message, actionsOf) {
     const { content, status, role, createdAt } = message;
     if (this.#closed && content !== this.#content || !content.startsWith(this.#content.slice(0, this.#written))) this.#restart();
@@ -294,7 +294,7 @@ function noteOf({ status, error, tokens, finishReason }) {
   return notes[status] ?? `${tokens} ${tokens === 1 ? "token" : "tokens"}${truncated}`;
 }
 
-/** Makes a sentence from an error message without capital and full stop. */
+/** Capitalises an error message and ends it with a full stop. */
 function sentence(message) {
   return `${message[0].toUpperCase()}${message.slice(1)}${message.endsWith(".") ? "" : "."}`;
 }

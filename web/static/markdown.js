@@ -1,11 +1,10 @@
 // Renders Markdown while it streams: elements are only added, never replaced, so that nothing flickers and selections survive.
 //
-// Why it is safe. The parser (streaming-markdown) calls four functions of a renderer, and this file implements them. Elements
-// come from the table below, text becomes text nodes, and HTML in a reply is text. Attributes are set one by one to constants,
-// except a link's href and title, which must pass addressOf, the start number of a list, and the aria-label of code, which names
-// its language. Images become links, so that nothing is fetched. No code here or in the parser makes markup from a string, and
-// the page's policy (trusted-types 'none') forbids it. The parser's own renderer is not used, because it creates javascript:
-// links.
+// Safety: the parser (streaming-markdown) calls four functions of a renderer, which this file implements. Elements come from the
+// tables below. Text becomes text nodes, so HTML in a reply is shown as text. Attributes are constants, with three exceptions: a
+// link's href and title, which must pass addressOf; the start number of a list; and the aria-label of code, which names the
+// language. Images become links, so that nothing is fetched. No code here or in the parser makes markup from a string, and the
+// page's policy (trusted-types 'none') forbids that. The parser's own renderer is not used, because it creates javascript: links.
 //
 // Markdown.#preprocess works around the parser's limits. The parser takes constant time per character only while it holds back at
 // most MAX_PENDING characters, and supports at most 24 nested elements. Beyond that, the held text is written as text and parsing
@@ -16,7 +15,7 @@ import { languageOf } from "./languages.js";
 import * as smd from "./lib/streaming-markdown/smd.min.js";
 
 const MAX_DEPTH = 20; // nested elements, below the parser's limit of 24
-const MAX_PENDING = 2048; // characters that the parser holds back, as many as the longest address
+const MAX_PENDING = 2048; // characters that the parser holds back; the longest address has as many
 const MAX_ADDRESS = 2048; // characters of a link: longer ones are not useful, and some servers reject them
 const MAX_INDENT = 200; // columns; further leading blanks are dropped, because no list nests that deep
 
@@ -58,7 +57,7 @@ const makers = {
 };
 
 const isLink = new Set([smd.LINK, smd.IMAGE]);
-const isStructure = new Set([smd.LIST_UNORDERED, smd.LIST_ORDERED, smd.TABLE, smd.TABLE_ROW]); // they contain only the elements of isPart
+const isStructure = new Set([smd.LIST_UNORDERED, smd.LIST_ORDERED, smd.TABLE, smd.TABLE_ROW]); // contain only isPart
 const isPart = new Set([smd.LIST_ITEM, smd.TABLE_ROW, smd.TABLE_CELL]);
 const isProse = new Set([
   smd.PARAGRAPH, smd.HEADING_1, smd.HEADING_2, smd.HEADING_3, smd.HEADING_4, smd.HEADING_5, smd.HEADING_6, smd.LIST_ITEM,
@@ -68,11 +67,11 @@ const isVerbatim = new Set([
   smd.CODE_FENCE, smd.CODE_BLOCK, smd.CODE_INLINE, smd.RAW_URL, smd.IMAGE, smd.EQUATION_BLOCK, smd.EQUATION_INLINE,
 ]);
 
-const ORDINARY = /^[^\\\n<`_*~$[\]!|()]$/u; // a character that is plain text to the parser, whatever follows
+const ORDINARY = /^[^\\\n<`_*~$[\]!|()]$/u; // characters that are always plain text to the parser
 const ALPHANUMERIC = /[\p{L}\p{N}]/u;
 
-/** Writes Markdown into an element: call write any number of times, then end. It works synchronously, so callers pass long text
- * in slices. */
+/** Writes Markdown into an element: call write any number of times, then end. write is synchronous, so callers pass long text in
+ * slices. */
 export class Markdown {
   #root;
   #parser;
@@ -127,7 +126,7 @@ export class Markdown {
 
   // ---- Workarounds for the parser
 
-  /** Called with each character before the parser. Returns true if the parser must not see it. */
+  /** Called with each character before the parser. Returns true if the parser must not get the character. */
   #preprocess(character) {
     const p = this.#parser;
     if (p.pending.length > MAX_PENDING || p.len > MAX_DEPTH) this.#release();
@@ -148,8 +147,8 @@ export class Markdown {
     return false;
   }
 
-  /** An address and an inline formula end at the end of the line. Otherwise an unclosed one would swallow the rest of the reply.
-   * */
+  /** Ends an address or an inline formula with its line. Otherwise, without a closing mark, it would take the rest of the
+   * reply. */
   #endLine(p) {
     if (this.#inAddress()) this.#release();
     else if (p.token === smd.EQUATION_INLINE) {
@@ -162,7 +161,7 @@ export class Markdown {
     }
   }
 
-  /** Whether an underscore is inside a word, as in snake_case. The parser would take it for emphasis. */
+  /** Whether an underscore is inside a word, as in snake_case. To the parser, it would begin emphasis. */
   #isWithinWord(p) {
     return (
       (ALPHANUMERIC.test(this.#last) || (this.#isWithin && this.#last === "_")) && !isVerbatim.has(p.token) && !p.pending.startsWith("`") && !this.#inAddress() &&
@@ -175,11 +174,11 @@ export class Markdown {
     return isLink.has(token) && pending.startsWith("](");
   }
 
-  /** Writes the characters that the parser holds back as text. */
+  /** Writes, as text, the characters that the parser holds back. */
   #release() {
     const p = this.#parser;
     const isAddress = this.#inAddress();
-    if (p.token === smd.RAW_URL) this.#open.at(-1).settled = true; // its text is already in the page
+    if (p.token === smd.RAW_URL) this.#open.at(-1).settled = true; // the address is already in the page
     else this.#addText(p.pending);
     if (isAddress) {
       this.#open.at(-1).unclosed = true;
@@ -227,7 +226,7 @@ export class Markdown {
   }
 
   #addText(text) {
-    // The page may show the beginning already.
+    // The page may show the beginning of text already.
     if (this.#early) {
       text = text.startsWith(this.#early) ? text.slice(this.#early.length) : text;
       this.#early = "";
@@ -263,7 +262,8 @@ export class Markdown {
     parent.setAttribute("data-caret", "");
   }
 
-  /** Returns the parent for a new element. An element that a list or table cannot contain goes into a paragraph after it. */
+  /** Returns the parent for a new element. If a list or table cannot contain the element, that is a paragraph after the list or
+   * table. */
   #parentOf(token) {
     const outer = this.#open.at(-1);
     if (!outer) return this.#root;
@@ -277,7 +277,8 @@ export class Markdown {
     return this.#loose;
   }
 
-  /** The parser holds back one character. If it is plain text, show it now, so that the reader sees each delta in full. */
+  /** The parser holds back the last character. If that is plain text, shows it now, so that the reader sees each delta in
+   * full. */
   #showEarly() {
     const { token, pending } = this.#parser;
     if (this.#early !== "" || !isProse.has(token) || !ORDINARY.test(pending)) return;
@@ -289,7 +290,7 @@ export class Markdown {
 
 function setAddress(entry, value) {
   const { token, node } = entry;
-  // Drop a title (address "title"), and punctuation after an address in a sentence.
+  // Drop a title, as in (address "title"), and punctuation after an address in a sentence.
   const written = token === smd.RAW_URL ? value.replace(/[.,;:!?_'“”»\]]+$/u, "") : value.trim().replace(/\s+(?:"[^"]*"|'[^']*')$/, "");
   const address = addressOf(written);
   entry.settled = true;
@@ -312,7 +313,7 @@ function setLanguage(entry, fence) {
   entry.node.closest(".code").querySelector(".language").textContent = name;
 }
 
-/** Called when an element closes. */
+/** Token → function to call when its element closes. */
 const closers = {
   [smd.LINK]: restoreBrackets,
   [smd.IMAGE]: restoreBrackets,
@@ -320,12 +321,12 @@ const closers = {
   [smd.EQUATION_INLINE]: ({ node, mark, unclosed }) => !unclosed && node.append(mark === "$" ? "$" : "\\)"),
 };
 
-/** Loads the highlighter on first use. If that fails, the code stays plain. */
+/** Highlights code, and loads the highlighter on first use. If loading fails, the code stays plain. */
 function colour({ node, language }) {
   if (language.language) import("./highlight.js").then((highlight) => highlight.colour(node, language)).catch(() => {});
 }
 
-/** Puts the brackets back around [text] that turned out to be no link: the parser has already dropped them. */
+/** Restores the brackets of [text] that is not a link, because the parser has dropped them. */
 function restoreBrackets({ token, node, settled, unclosed }) {
   if (settled) return;
   node.prepend(token === smd.IMAGE ? "![" : "[");
@@ -340,8 +341,8 @@ function element(parent, tag, attributes = {}) {
   return made;
 }
 
-/** Attributes of a box that scrolls: reachable by keyboard, with a name. Its role is group, because a region for each code block
- * would be too many landmarks. */
+/** Returns the attributes of a box that scrolls: focusable, with a name. The role is group, because with the role region each
+ * code block would be a landmark. */
 const scrolling = (label) => ({ role: "group", tabindex: "0", "aria-label": label });
 
 function codeBlock(parent) {
@@ -382,8 +383,8 @@ function isOpen(text) {
   return text.split("(").length > text.split(")").length;
 }
 
-/** Returns the address for a link, or "" if it must not become one. Allowed are complete http, https and mailto addresses without
- * invisible characters. */
+/** Returns the address for a link, or "" if the address must not become a link. Links may have complete http, https and mailto
+ * addresses without invisible characters. */
 function addressOf(value) {
   const address = value.replace(/^<(.*)>$/, "$1");
   // White space, control characters, invisible characters and bidi controls.

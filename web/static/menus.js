@@ -2,18 +2,18 @@
 
 const narrow = matchMedia("(max-width: 60rem)"); // as in style.css
 
-/** Closes all menus but one. */
+/** Closes all menus except one. */
 function closeMenus(except) {
   for (const menu of document.querySelectorAll("details.menu[open]")) if (menu !== except) menu.open = false;
 }
 
-// Menus close when an item is chosen and on a click elsewhere. Esc calls closeTopmost.
+// Menus close when the user chooses an item or clicks elsewhere. Esc calls closeTopmost.
 document.addEventListener("click", ({ target }) => {
   const menu = target.closest?.("details.menu");
   closeMenus(menu && !target.closest("[data-closes], a, .menu > div button") ? menu : null);
 });
 
-/** Closes the open menu, or else the session list if it is an overlay. Returns whether there was anything to close. */
+/** Closes the open menu, or else the session list if it is an overlay. Returns whether anything was closed. */
 export function closeTopmost() {
   const menu = document.querySelector("details.menu[open]");
   if (menu) {

@@ -1,5 +1,5 @@
-// The context window meter: the prompt of the newest reply, how many messages were kept, summarised or dropped, and the button
-// for the preview of the next prompt.
+// The context window meter: the tokens of the newest prompt, the numbers of messages that were kept, summarised and dropped, and
+// the button for the preview of the next prompt.
 
 import { element } from "./element.js";
 
@@ -21,12 +21,12 @@ const delays = {
   failed: "The model failed to summarise. The server tries again after the reply.",
 };
 
-/** Returns the tokens of a window that are reserved for the reply: a quarter, at most 4,096, as in the server. */
+/** Returns the number of tokens that are reserved for the reply: a quarter of the window, at most 4,096, as in the server. */
 export function reserveOf(maxTokens) {
   return Math.min(Math.floor(maxTokens / 4), MAX_RESERVE);
 }
 
-/** Returns the meter's texts and its shares of the window (0 to 1) for a ContextReport (client.d.ts). */
+/** Returns the texts of the meter, and the used and reserved shares of the window (0 to 1), for a ContextReport (client.d.ts). */
 export function reading({ promptTokens, maxTokens, folded, dropped }) {
   const counts = [[folded.count, "summarised"], [dropped.count, "dropped"]].filter(([count]) => count > 0);
   return {
@@ -66,8 +66,8 @@ export class Meter {
   #on;
   #report = null;
 
-  /** on: usage() resolves with the session's tokenUsage or null, content() returns the composer's text, preview() opens the
-   * preview. */
+  /** on has usage(), which resolves with the session's tokenUsage or null; content(), which returns the composer's text; and
+   * preview(), which opens the preview. */
   constructor(root, on) {
     this.#element = root;
     this.#bar = root.querySelector(".level");
@@ -93,12 +93,12 @@ export class Meter {
     if (this.#menu.open) this.#open();
   }
 
-  /** Takes a compressed event: older messages were summarised after the newest reply. */
+  /** Shows a compressed event: older messages were summarised after the newest reply. */
   summarised({ tokensBefore, tokensAfter }) {
     if (this.#report) this.#write(reading(this.#report).text, `summarised: ${number(tokensBefore)} → ${number(tokensAfter)} tokens`, false);
   }
 
-  /** Takes a context_overflow error: a message needed more than the window has. */
+  /** Shows a context_overflow error: a message needed more tokens than the window has. */
   overflow({ currentTokens, maxTokens }) {
     this.#element.hidden = false;
     this.#fill(1, reserveOf(maxTokens) / maxTokens, `${number(currentTokens)} tokens needed, ${number(maxTokens)} fit`, { promptTokens: maxTokens, maxTokens });

@@ -1,7 +1,7 @@
 // The entry point. It owns the state of the page (the client, the open session) and connects the other modules.
 //
 // Messages come from the history and the events of the open session. Sending adds only a placeholder to the log, so messages of
-// this tab and of others look alike.
+// this tab look the same as those of other tabs.
 
 import { Chip } from "./chip.js";
 import { Client, ParleyError } from "./client.js";
@@ -18,7 +18,7 @@ import { Traffic } from "./traffic.js";
 import { describe, randomId, remember, titleOf, timeLeft } from "./words.js";
 
 const PAGE = 50; // messages per history request: a few screens of text
-const EXPIRY_MS = 30_000; // how often the remaining time is updated; it is shown in minutes
+const EXPIRY_MS = 30_000; // between updates of the remaining time, which is shown in minutes
 
 const endings = {
   completed: "Reply completed.",
@@ -40,15 +40,15 @@ const traffic = new Traffic();
 const tools = new Tools({ traffic, base, key: () => remember.tab("parley.key"), send, say, failed });
 let client = null;
 /** The open session: { sessionId, leave: AbortController, loaded, stale, earlier, about }, or null until the first message
- * creates one. about is the server's Session object. stale: loading failed and is retried after a reconnect. */
+ * creates a session. about is the server's Session object. stale: loading failed and is retried after a reconnect. */
 let current = null;
-let disconnected = false; // the connection was lost and is not live again
-let sending = false; // this tab sent a message whose turn has not begun
+let disconnected = false; // the connection was lost and is not live yet
+let sending = false; // this tab has sent a message, and its turn has not begun
 
 // ---- The key
 
-/** Uses the key in the address's fragment. It asks before it replaces another key, because the link may come from somebody else.
- * */
+/** Uses the key in the fragment of the address. Asks before it replaces another key, because somebody else may have made the
+ * link. */
 function takeKeyFromAddress() {
   const given = new URLSearchParams(location.hash.slice(1)).get("key");
   if (!given) return;
@@ -131,8 +131,8 @@ function leave() {
   current = null;
 }
 
-/** Shows a session, empty until it is loaded. null shows a new one, which the first message creates. step adds an entry to the
- * browser's history, so that Back returns to the previous session. */
+/** Shows a session, empty until it is loaded. If sessionId is null, the first message creates the session. step adds an entry to
+ * the browser's history, so that Back returns to the previous session. */
 function showSession(sessionId, step = false) {
   leave();
   log.wipe();
@@ -152,13 +152,13 @@ function showSession(sessionId, step = false) {
   return current;
 }
 
-/** Shows a session (null: a new one) without an entry in the browser's history. */
+/** Shows a session (null: a new session) without an entry in the browser's history. */
 function goTo(sessionId) {
   if (sessionId) open(sessionId);
   else showSession(null);
 }
 
-/** Loads a session and its newest messages, and watches it from the cursor of that history. This works during a reply as well. */
+/** Loads a session and its newest messages, then watches the session from the cursor of that history. */
 async function open(sessionId, step = false) {
   const session = showSession(sessionId, step);
   try {
@@ -210,7 +210,7 @@ function show(event) {
       if (event.message.context) meter.show(event.message.context);
       return say(endings[event.status]);
     case "cleared":
-      if (!event.recovered) return open(event.sessionId); // the current history will not come as events
+      if (!event.recovered) return open(event.sessionId); // no event brings the current history
       $("earlier").hidden = true;
       log.wipe();
       meter.show(null);
@@ -224,7 +224,7 @@ function show(event) {
   }
 }
 
-/** Adds a reply's speed to its note, if this tab watched it from the start. */
+/** Adds the speed of a reply to its note, if this tab watched the reply from the start. */
 function noteTiming(messageId) {
   const text = timing.noteOf(messageId);
   if (text) document.querySelector(`article[data-message-id="${messageId}"] .note`)?.append(` · ${text}`);
@@ -266,7 +266,7 @@ async function loadEarlier() {
   showEarlier(page.pagination);
 }
 
-/** Creates a session with the chosen window. Its title is the beginning of the first message. */
+/** Creates a session with the chosen window. The session's title is the beginning of the first message. */
 async function createSession(content) {
   const policy = $("window-policy").value;
   const metadata = { title: content.trim().slice(0, 80) };
@@ -281,7 +281,7 @@ async function createSession(content) {
   });
   const session = showSession(about.sessionId);
   loaded({ ...about, metadata });
-  follow(session); // it is empty, so no cursor is needed
+  follow(session); // a new session has no messages, so no cursor is needed
   return session;
 }
 
@@ -303,7 +303,7 @@ function backToComposer() {
 function choose(sessionId) {
   if (sessionId !== current?.sessionId) open(sessionId, true);
   showSidebar(false);
-  if (!matchMedia("(pointer: coarse)").matches) composer.focus(); // on a touch screen this would open the keyboard
+  if (!matchMedia("(pointer: coarse)").matches) composer.focus(); // on a touch screen, the focus would open the keyboard
 }
 
 // ---- Sending
@@ -322,14 +322,13 @@ async function send(content = composer.take()) {
     composer.giveBack(content);
     failed(error);
   } finally {
-    removePending(); // the message itself arrives as an event, or has arrived
+    removePending(); // the message arrives as an event, or has arrived already
     sending = false;
     refresh();
   }
 }
 
-/** Returns the buttons of a message besides Copy: edit and resend for a user's message, retry for a reply that did not complete.
- * */
+/** Returns the buttons of a message besides Copy: edit and resend for a user message, retry for a reply that did not complete. */
 function actionsOf({ messageId, role, status, content }) {
   const button = (label, onclick) => element("button", { type: "button", onclick }, label);
   if (role === "user") return [button("Edit as new", () => edit(content)), button("Resend", () => send(content))];
@@ -392,13 +391,13 @@ function refresh() {
 }
 
 function clearHistory() {
-  return client.clear(current.sessionId); // the "cleared" event empties the log, in this and every other tab
+  return client.clear(current.sessionId); // the "cleared" event empties the log in every tab
 }
 
 async function deleteSession(sessionId) {
   await client.deleteSession(sessionId);
   sessions.remove(sessionId);
-  // The event may have arrived already, or not at all if the socket is down.
+  // The deleted event may have arrived already, or may never arrive if the socket is down.
   if (current?.sessionId === sessionId) show({ type: "deleted" });
 }
 
@@ -462,7 +461,8 @@ function listen() {
   setInterval(showAbout, EXPIRY_MS);
 }
 
-opener = null; // "Open in new tab" needs an opener to copy sessionStorage, with the key. This tab must not control the other one.
+// If "Open in new tab" opened this tab, opener only made the browser copy sessionStorage. This tab must not control that tab.
+opener = null;
 takeKeyFromAddress();
 listen();
 connect();

@@ -1,4 +1,5 @@
-// The dialog "Next prompt": which messages the model would get for the text in the composer, and why. Loaded on first use.
+// The dialog "Next prompt": the messages that the model would get with the text in the composer, and the reasons. Loaded on first
+// use.
 
 import { element } from "./element.js";
 import { reserveOf } from "./meter.js";

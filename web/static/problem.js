@@ -1,4 +1,4 @@
-// The error banner above the composer: the error's text, a button for what to do about it, and the countdown of a rate limit.
+// The error banner above the composer: the text of the error, a button for the next step, and the countdown of a rate limit.
 
 import { describe } from "./words.js";
 
@@ -17,8 +17,7 @@ export class Problem {
     element.querySelector("#dismiss").addEventListener("click", () => this.hide());
   }
 
-  /** Shows an error, with a button if action is given: [label, function]. If the error has a retryAfter, its seconds count down.
-   * */
+  /** Shows an error, with a button if action is given: [label, function]. Counts down the seconds of retryAfter, if any. */
   show(error, action) {
     this.hide();
     this.#text.textContent = describe(error).text;

@@ -1,11 +1,11 @@
-// Schedules DOM writes: in one run per frame, within a time budget, so that a fast model or a long history never blocks the page.
+// Schedules DOM writes: one run per frame, within a time budget, so that a fast model or a long history never blocks the page.
 
 const BUDGET_MS = 4; // layout takes about four times as long as the writes that cause it, and a frame lasts 16 ms
 const HIDDEN_MS = 150; // between runs in a hidden tab or a covered window, which has no frames
 
 /**
- * Runs jobs in slices. A job is an object whose step() works for at most about a millisecond and returns whether there is more.
- * The job that was added last runs first: it is the newest message, which is usually the visible one.
+ * Runs jobs in slices. A job is an object with a method step(), which works for about a millisecond and returns whether work is
+ * left. The job that was added last runs first: the newest message, which is usually visible.
  */
 export class Scheduler {
   #jobs = [];
@@ -17,11 +17,11 @@ export class Scheduler {
   /** onrun is called after each run, before layout. */
   constructor(onrun) {
     this.#onrun = onrun;
-    // A frame requested before the tab was hidden never comes.
+    // If a frame was requested before the tab was hidden, it does not come.
     document.addEventListener("visibilitychange", () => this.#jobs.length > 0 && this.run());
   }
 
-  /** Adds a job, unless it is queued already. It runs in the next frame. */
+  /** Adds a job, unless it is queued already. The job runs in the next frame. */
   add(job) {
     if (!this.#jobs.includes(job)) this.#jobs.push(job);
     this.#schedule();

@@ -2,14 +2,14 @@
 
 import { titleOf } from "./words.js";
 
-const MIN_ID_PART = 5; // shortest part of an id that a search matches: what titleOf shows. Shorter ones match by chance.
+const MIN_ID_PART = 5; // shortest part of an id that a search matches; titleOf shows as many characters
 
-/** Newest first, as in the API. Ids sort by creation time. */
+/** Compares sessions: newest first, as in the API. Ids sort by creation time. */
 function newestFirst(a, b) {
   return a.sessionId < b.sessionId ? 1 : a.sessionId > b.sessionId ? -1 : 0;
 }
 
-/** The sessions loaded so far. Changes by put and remove during a request win over its response, which may be older. */
+/** The sessions loaded so far. Changes by put and remove during a request override its response, which may be older. */
 export class SessionList {
   #sessions = new Map(); // sessionId → Session
   #changed = new Set(); // ids that put or remove changed since begin()
@@ -40,12 +40,12 @@ export class SessionList {
     return this.#sessions.delete(sessionId);
   }
 
-  /** Call before requesting a page. */
+  /** Must be called before a page is requested. */
   begin() {
     this.#changed.clear();
   }
 
-  /** Merges the newest page. Listed sessions in its range that it lacks are removed; older ones stay. */
+  /** Merges the newest page. Removes sessions that are in the range of the page but not in the page; older sessions stay. */
   refresh({ data, pagination }) {
     const oldest = data.at(-1)?.sessionId;
     const there = new Set(data.map((session) => session.sessionId));
@@ -53,12 +53,12 @@ export class SessionList {
       const covered = !pagination.hasMore || sessionId >= oldest;
       if (covered && !there.has(sessionId) && !this.#changed.has(sessionId)) this.#sessions.delete(sessionId);
     }
-    const adjoins = this.#sessions.has(oldest); // otherwise unknown sessions may lie between the page and the list
+    const adjoins = this.#sessions.has(oldest); // if not, unknown sessions may lie between the page and the list
     this.#take(data);
     if (!pagination.hasMore || oldest <= this.#reach || !adjoins) this.#reached(data, pagination);
   }
 
-  /** Adds the page for the cursor next. */
+  /** Adds the page that was requested with the cursor `next`. */
   extend({ data, pagination }) {
     this.#take(data);
     this.#reached(data, pagination);
@@ -78,8 +78,8 @@ export class SessionList {
     for (const { sessionId, expiresAt } of this.all) if (Date.parse(expiresAt) <= now) this.remove(sessionId);
   }
 
-  /** Counts the message that begins a turn and its reply, unless the session's data includes them: lastActivity is the time at
-   * which the newest turn began. */
+  /** Counts the message that begins a turn, and the reply to it, unless the session's data includes them already. lastActivity is
+   * the time at which the newest turn began. */
   turn(message) {
     const session = this.#sessions.get(message.sessionId);
     if (!session || message.role === "assistant" || message.createdAt <= session.lastActivity) return;
@@ -91,7 +91,7 @@ export class SessionList {
     if (session) this.put({ ...session, messageCount: 0 });
   }
 
-  /** Returns the sessions whose title or id contains each word of a text. */
+  /** Returns the sessions that have each word of a text in the title or in the id. */
   find(text) {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
     return this.all.filter((session) => {

@@ -6,7 +6,7 @@ import { describe, timeLeft, titleOf } from "./words.js";
 
 const PAGE = 30; // sessions per request: more than fit on a screen
 const API_MAX = 100; // the API's maximum per request
-const POLL_MS = 30_000; // in a visible tab; changes of other clients appear within this time
+const POLL_MS = 30_000; // in a visible tab; changes by other clients appear within this time
 const TEST_KEY_POLL_MS = 1_200_000; // with a test key: at most 72 of its 100 requests a day
 
 /** Shows the list in an element: a search field, a count, the entries, a status text and a button for more. A refresh keeps the
@@ -23,15 +23,15 @@ export class Sessions {
   #entries = new Map(); // sessionId → { item, link, title, about, remove }
   #current = null;
   #writing = false;
-  #busy = null; // the client whose request is under way
+  #busy = null; // the client that has a request under way
   #next = null; // the arguments of #load for the next request
   #fewRequests = false;
-  #readAt = -Infinity; // when the list was last read
+  #readAt = -Infinity; // the time of the last refresh
   #loaded = false;
   #error = null;
   #tabs = new BroadcastChannel("parley.sessions"); // tells other tabs that a list changed; it carries no data
 
-  /** on: open(sessionId), remove(session) asks and deletes, leave() returns the focus to the composer. */
+  /** on has open(sessionId); remove(session), which asks and deletes; and leave(), which moves the focus to the composer. */
   constructor(nav, on) {
     this.#on = on;
     this.#field = nav.querySelector("input");
@@ -108,9 +108,8 @@ export class Sessions {
 
   // ---- Requests
 
-  /** Runs one request at a time. Of the requests made meanwhile, one runs afterwards: the last that shows its error, else the
-   * first. showError: the user asked, or there is nothing to show. Other errors are ignored, because the next refresh corrects
-   * the list. */
+  /** Runs one request at a time. Of the requests that arrive meanwhile, only one runs afterwards: the last with showError, else
+   * the first. showError: the user asked, or the list is empty. Other errors are not shown. */
   async #load(request, showError) {
     const client = this.#client;
     if (!client) return;
@@ -151,7 +150,7 @@ export class Sessions {
     const hadFocus = document.activeElement === this.#more;
     this.#known.extend(page);
     this.#draw();
-    if (hadFocus) this.#links()[shown]?.focus(); // the button may be hidden now
+    if (hadFocus) this.#links()[shown]?.focus(); // the button "Show more" may be hidden now
   }
 
   // ---- Rendering
@@ -165,7 +164,7 @@ export class Sessions {
     this.#explain(found.length, filtered);
   }
 
-  /** Makes the entries match the list. Entries that stay are not touched. */
+  /** Makes the entries match the list. Does not move entries that stay. */
   #place(found) {
     const wanted = new Set(found.map(({ sessionId }) => sessionId));
     const focused = this.#links().indexOf(document.activeElement?.closest("li")?.querySelector("a"));
@@ -255,13 +254,13 @@ export class Sessions {
       Escape: () => this.#leave(),
     };
     if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(actions, key)) return;
-    if (key === "Enter" && target !== this.#field) return; // links and buttons handle it
+    if (key === "Enter" && target !== this.#field) return; // links and buttons handle Enter
     event.preventDefault();
     event.stopPropagation(); // elsewhere Esc stops the reply
     actions[key]();
   }
 
-  /** Moves from the search field through the entries and back, and stops at the last one. */
+  /** Moves the focus through the search field and the entries, and stops at the last entry. */
   #moveFocus(from, step) {
     const links = this.#links();
     const at = links.indexOf(from.closest("li")?.querySelector("a")) + step;

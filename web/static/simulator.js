@@ -1,5 +1,5 @@
-// The failure simulator: a menu that breaks the connection, cancels as another device would, and makes the simulated model fail,
-// so that a visitor sees how the page recovers. Loaded on first use.
+// The failure simulator: a menu that breaks the connection, cancels a reply as another device would, and makes the simulated
+// model fail. It shows visitors how the page recovers. Loaded on first use.
 
 import { Client } from "./client.js";
 import { element } from "./element.js";
@@ -7,7 +7,7 @@ import { element } from "./element.js";
 const OFFLINE_MS = 5000;
 
 const items = [
-  // id, label, description, when it is enabled, and the command that it sends to the simulated model
+  // [id, label, description, function that returns whether the item is enabled, command for the simulated model]
   ["drop", "Drop the socket", "Closes the WebSocket, as a bad network does. The reply loses nothing."],
   ["offline", "Go offline for 5 s", "Blocks all traffic for five seconds. The page then reconnects."],
   ["slow", "Slow reader", "Lets one delta a second through. The page requests the missing text and gets fewer, larger deltas."],
@@ -36,7 +36,7 @@ export class FailureSimulator {
       if (command && !simulated) continue;
       const button = element("button", { type: "button", id: `simulate-${id}` }, element("strong", {}, label), element("small", {}, description));
       button.addEventListener("click", () => {
-        menu.querySelector("summary").focus(); // the menu closes, and the button would lose the focus
+        menu.querySelector("summary").focus(); // the menu closes, so the button loses the focus
         if (command) page.send(command);
         else this.#actions[id]();
       });

@@ -1,9 +1,10 @@
-// Code snippets for the inspector: each call of the page as a curl command, a JavaScript program and a Go program. Pure. A test
-// of cmd/parley runs every kind of snippet.
+// Code snippets for the inspector: each call of the page as a curl command, a JavaScript program and a Go program. No I/O. A test
+// in cmd/parley runs every kind of snippet.
 
 /** Returns the snippets for an entry of traffic.js: [{ name: "curl", text }, { name: "JavaScript", text }, { name: "Go", text }].
- * It returns null for received frames, `ping` and `unsubscribe`. base is the server's address with the API version. The snippets
- * read the key from $KEY. They omit the idempotency key, because with it the server would only replay its response. */
+ * Returns null for received frames, `ping` and `unsubscribe`. base is the server's address with the API version. The snippets
+ * read the key from $KEY. They omit the idempotency key of the call, because with that key the server would only replay its
+ * response. */
 export function snippetsOf(entry, base) {
   const call = entry.method ? restCall(entry, base) : frameCall(entry);
   if (!call) return null;
@@ -14,8 +15,8 @@ export function snippetsOf(entry, base) {
   ];
 }
 
-// A call is { method, path, body }, with path relative to base. If the clients have a method send,
-// watch or cancel for the call, the field of that name has its arguments.
+// A call is { method, path, body }, with path relative to base. If the clients make this call with their method send, watch or
+// cancel, the call also has a field with the name of the method and with its arguments.
 
 function restCall({ method, path, data }, base) {
   const prefix = new URL(base).pathname;
@@ -74,7 +75,8 @@ function quoted(text) {
 // ---- JavaScript
 
 const methods = [
-  // The methods of client.js: HTTP method, path, and a function from the ids in the path, the query and the body to code.
+  // The methods of client.js: [HTTP method, path, function]. The function takes the ids in the path, the query and the body, and
+  // returns code.
   ["POST", /^\/sessions$/, (_, query, body) => `createSession(${literal(body)})`],
   ["GET", /^\/sessions$/, (_, query) => `sessions(${query})`],
   ["GET", /^\/sessions\/([^/]+)$/, ([id]) => `session(${literal(id)})`],
@@ -228,8 +230,8 @@ function goDo({ method, path, body }) {
   };
 }
 
-/** Returns text as a Go string literal. It is raw if text contains quotes and a raw literal can hold them, else it has JSON's
- * escapes, which Go understands. A byte order mark needs an escape in Go. */
+/** Returns text as a Go string literal. A text with quotes becomes a raw literal if Go allows its characters in one. Other
+ * texts get the escapes of JSON, which are valid in Go. A byte order mark needs an escape in Go. */
 function goString(text) {
   const whole = text.toWellFormed();
   if (whole.includes('"') && !/[`\p{Cc}\ufeff]/u.test(whole)) return `\`${whole}\``;

@@ -3,17 +3,17 @@
 
 import { utf8Length } from "./track.js";
 
-const SHORTEST_MS = 50; // shortest span for a rate: network jitter dominates below it
+const SHORTEST_MS = 50; // shortest span for a rate: in a shorter span, network jitter dominates
 const REPLAY_MS = 1000; // after a reconnect, events may be replays for this time
 const REMEMBERED = 200; // notes kept: four pages of history
 
-/** Measures replies by the events of a session. */
+/** Measures replies from the events of a session. */
 export class Timing {
-  #running = new Map(); // messageId → { began, first, last, head, bytes }; head: bytes of the first delta
+  #running = new Map(); // messageId → times { began, first, last }, and bytes { head: of the first delta, bytes: of all }
   #notes = new Map(); // messageId → text
   #replayUntil = -Infinity;
 
-  /** The next events may be replays, as after a reconnect. Running measurements are dropped, and none starts for a second. */
+  /** Drops running measurements and starts none for a second, because events after a reconnect may be replays. */
   expectReplay(now) {
     this.#running.clear();
     this.#replayUntil = now + REPLAY_MS;
@@ -41,23 +41,23 @@ export class Timing {
   #end(message) {
     const run = this.#running.get(message.messageId);
     this.#running.delete(message.messageId);
-    // If the final text is not the watched text, deltas were missed.
+    // If the final text has another length than the watched deltas, some deltas were missed.
     if (!run || run.first === null || message.status !== "completed" || utf8Length(message.content) !== run.bytes) return;
     const parts = [firstOf(run)];
     const span = run.last - run.first;
-    // The span starts when the first delta arrives, so its tokens do not count.
+    // The span starts when the first delta arrives, so the tokens of that delta do not count.
     if (span >= SHORTEST_MS) parts.push(`${rate((message.tokens * (1 - run.head / run.bytes) * 1000) / span)} tokens/s`);
     this.#notes.set(message.messageId, parts.join(" · "));
     if (this.#notes.size > REMEMBERED) this.#notes.delete(this.#notes.keys().next().value);
   }
 
-  /** Returns "first token in 210 ms" for a streaming reply, or "". */
+  /** Returns for example "first token in 210 ms" for a streaming reply; "" before the first token. */
   live(messageId) {
     const run = this.#running.get(messageId);
     return run && run.first !== null ? firstOf(run) : "";
   }
 
-  /** Returns "first token in 210 ms · 48 tokens/s" for a reply that has ended, or "". */
+  /** Returns for example "first token in 210 ms · 48 tokens/s" for an ended reply; "" if it was not measured. */
   noteOf(messageId) {
     return this.#notes.get(messageId) ?? "";
   }

@@ -2,7 +2,7 @@
 
 const $ = (id) => document.getElementById(id);
 
-/** Loads and updates the tools. They use page: { traffic, base, key(), send(content), say(text), failed(error) }. */
+/** Loads and updates the tools. The tools use page: { traffic, base, key(), send(content), say(text), failed(error) }. */
 export class Tools {
   #page;
   #inspector = null;

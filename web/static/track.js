@@ -44,12 +44,12 @@ export function skipBytes(text, bytes) {
 
 const ENDED = Infinity;
 
-/** Track.accept returns GAP for a delta if text before it is missing. */
+/** Track.accept returns GAP for a delta if text before the delta is missing. */
 export const GAP = Symbol("gap");
 
-/** Tracks one session. Its events contain each piece of text exactly once. */
+/** Tracks one session. The events that it returns contain each piece of text exactly once. */
 export class Track {
-  /** Where to resume; undefined means from now on. */
+  /** The cursor at which to resume; undefined means from now on. */
   cursor;
   #seen = new Map(); // messageId → offset in bytes, or ENDED
 
@@ -57,14 +57,14 @@ export class Track {
     this.cursor = cursor;
   }
 
-  /** Forgets all offsets, because the caller discards the text shown. null forgets the cursor as well. */
+  /** Forgets all offsets, because the caller discards the text shown. If cursor is null, forgets the cursor as well. */
   reset(cursor = this.cursor) {
     this.cursor = cursor ?? undefined;
     this.#seen.clear();
   }
 
-  /** Returns the event for a frame, null if the frame brings nothing new, or GAP if text before it is missing. With `jump` it
-   * accepts the gap: the terminal frame will have the whole text. */
+  /** Returns the event for a frame, null if the frame contains nothing new, or GAP if text before the frame is missing. With
+   * `jump` it accepts the gap: the terminal frame will have the whole text. */
   accept(frame, jump = false) {
     const [scope, what] = frame.type.split(".");
     if (scope === "message") {
@@ -85,11 +85,11 @@ export class Track {
   }
 
   #delta({ sessionId, messageId, offset, delta, cursor }, jump) {
-    // An unknown message began before the subscription: its first delta starts at the cursor or at the live position.
+    // An unknown message began before the subscription. Its first delta starts at the cursor or at the live text's end.
     const seen = this.#seen.get(messageId) ?? offset;
     if (offset > seen && !jump) return GAP;
     const end = offset + utf8Length(delta);
-    if (end <= seen) return null; // keeps the cursor, which is further on
+    if (end <= seen) return null; // keeps the cursor, which is after this text
     this.#note(messageId, end, cursor);
     if (offset < seen) [delta, offset] = [skipBytes(delta, seen - offset), seen];
     return { type: "delta", sessionId, messageId, offset, end, delta, cursor };

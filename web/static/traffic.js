@@ -1,5 +1,5 @@
-// Sits between client.js and the browser's fetch and WebSocket. It records every frame and call for the inspector, without keys
-// and tickets, and simulates network failures. A frame costs one small object and is not parsed, except for a slow reader.
+// Lies between client.js and the browser's fetch and WebSocket. It records every frame and call for the inspector, without keys
+// and tickets, and simulates network failures. A frame costs one small object; it is parsed only for a slow reader.
 
 import { utf8Length } from "./track.js";
 
@@ -15,7 +15,7 @@ export function scrub(text) {
   return text.replace(SECRETS, (_, before) => `${before ?? ""}…`);
 }
 
-/** Whether a frame is a message.delta, without parsing it: the server writes the type first. */
+/** Whether a frame is a message.delta. Needs no parsing, because the server writes the type first. */
 export function isDelta(data) {
   return data.startsWith('{"type":"message.delta"');
 }
@@ -23,23 +23,23 @@ export function isDelta(data) {
 /** Keeps the newest frames and calls. An entry is
  * - a frame: { n, at, out, data, dropped }, or
  * - a REST call: { n, at, out: true, method, path, data, status, ms, bytes, answer }. status is 0 until the response arrives, and
- *   "failed" if none does. ms and bytes cover the whole response body, answer is its text.
+ *   "failed" without a response. ms and bytes cover the whole response body, and answer is its text.
  * n counts from 1; at is in Unix milliseconds. Keys and tickets are never kept. */
 export class Traffic {
   /** Called with each new entry, and again when the entry changes. */
   onentry = null;
-  /** Simulates a slow reader: one delta a second gets through. client.js detects the gap and requests the missing text. */
+  /** Simulates a slow reader: one delta a second passes. client.js detects the gap and requests the missing text. */
   slow = false;
   /** Oldest first. */
   entries = [];
-  /** Number of entries ever recorded. */
+  /** Number of entries ever recorded, removed entries included. */
   total = 0;
-  /** The WebSocket option of client.js. */
+  /** For client.js: the option WebSocket. */
   WebSocket;
   #characters = 0;
   #fetch;
   #sockets = new Set();
-  #calls = new AbortController(); // aborts the calls under way
+  #calls = new AbortController(); // aborts the running calls
   #offline = false;
 
   constructor({ fetch = (...request) => globalThis.fetch(...request), WebSocket = globalThis.WebSocket } = {}) {
@@ -54,7 +54,7 @@ export class Traffic {
     };
   }
 
-  /** The fetch option of client.js. Records bodies that are read with text(). */
+  /** For client.js: the option fetch. Records response bodies that are read with text(). */
   fetch = async (url, { signal, ...options } = {}) => {
     const { pathname, search } = new URL(url, globalThis.location?.href);
     const { method = "GET", body = "" } = options;
@@ -173,11 +173,11 @@ class RecordedSocket {
 /** Simulates a slow reader: passes one delta a second and drops the others. The newest dropped delta passes after that second, so
  * that client.js notices the gap even if no further delta follows.
  *
- * After a gap client.js subscribes again at its cursor. The first delta after `subscribed` always passes. It moves the cursor on,
- * so every gap closes and there is at most one a second. Frames other than deltas pass. */
+ * After a gap, client.js subscribes again at its cursor. The first delta after `subscribed` always passes. That delta moves the
+ * cursor, so every gap closes, and at most one gap opens per second. Frames other than deltas pass. */
 class DeltaThrottle {
   #pass;
-  #resubscribed = new Set(); // sessions whose next delta must pass
+  #resubscribed = new Set(); // ids of sessions; the next delta of each must pass
   #held = null; // { sessionId, event, entry }: the newest dropped delta
   #next = 0; // when the next delta may pass
   #timer;
@@ -193,7 +193,7 @@ class DeltaThrottle {
   take(event, entry) {
     const { type, sessionId } = JSON.parse(event.data);
     if (type !== "message.delta") {
-      // This frame includes the held delta's text, or ends its reply or session.
+      // The held delta is not needed: after this frame the server sends the text again, or the reply or session has ended.
       if (this.#held?.sessionId === sessionId) this.stop();
       if (type === "subscribed") this.#resubscribed.add(sessionId);
       return this.#pass(event);

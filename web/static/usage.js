@@ -9,7 +9,7 @@ import { describe } from "./words.js";
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
-/** The periods to choose from. Each ends with the current hour or day (UTC). */
+/** The periods to choose from. Each period ends with the current hour or day (UTC). */
 const periods = {
   day: { label: "24 hours", units: 24, unitMs: HOUR_MS, granularity: "hour" },
   week: { label: "7 days", units: 7, unitMs: DAY_MS, granularity: "day" },
@@ -35,7 +35,7 @@ export function rowsOf({ requests, tokens, sessions }) {
   });
 }
 
-/** Returns "1 to 30 November 2026 (UTC)". end is exclusive. */
+/** Returns a billing period as text, for example "1 to 30 November 2026 (UTC)". end is exclusive. */
 export function billingPeriodOf({ start, end }) {
   const last = new Date(Date.parse(end) - 1);
   const day = new Date(start).getUTCDate();
@@ -126,7 +126,7 @@ export class UsageDialog {
   async #load() {
     const asked = ++this.#asked;
     const metrics = await this.#client.metrics(queryOf(this.#period, Date.now()));
-    if (asked !== this.#asked) return; // the user has chosen another period meanwhile
+    if (asked !== this.#asked) return; // a later request has begun
     this.#metrics = metrics;
     this.#charted.hidden = false;
     this.#show();

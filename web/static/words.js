@@ -1,6 +1,6 @@
 // Small helpers of the page: browser storage, random ids, and the texts for titles, durations and errors.
 
-/** Reads the value stored under a name. With a second argument, stores that (null removes the entry) and returns it. */
+/** Reads the value stored under a name. With a second argument, stores and returns that value; null removes the entry. */
 export const remember = {
   tab: (name, value) => keep(sessionStorage, name, value), // this tab, until it is closed
   browser: (name, value) => keep(localStorage, name, value),
@@ -20,7 +20,7 @@ export function randomId(prefix) {
   let id = prefix;
   while (id.length < prefix.length + 16) {
     for (const byte of crypto.getRandomValues(new Uint8Array(24))) {
-      // 248 = 4 × 62: larger bytes would make the first characters more likely.
+      // 248 = 4 × 62: bytes from 248 on would make the first characters more likely.
       if (byte < 248 && id.length < prefix.length + 16) id += ALPHABET[byte % 62];
     }
   }
@@ -36,7 +36,7 @@ export function titleOf({ sessionId, metadata }) {
   return title.trim() !== "" ? title : `Session …${sessionId.slice(-5)}`;
 }
 
-/** Returns the time until a moment: "23 h", "12 min", "under a minute". */
+/** Returns the time left until a moment, for example "23 h", "12 min" or "under a minute". */
 export function timeLeft(moment) {
   const minutes = Math.floor((new Date(moment) - Date.now()) / 60_000);
   if (minutes >= 120) return `${Math.round(minutes / 60)} h`;

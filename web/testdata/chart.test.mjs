@@ -19,7 +19,7 @@ const metrics = {
   ],
 };
 
-test("a bar's height: sum if stacked, else maximum", () => {
+test("the height of a stacked bar is the sum, else the maximum", () => {
   assert.deepEqual(bars(measures.messages, metrics), [
     { when: "13:00", whole: 5, values: [2, 2, 1] },
     { when: "14:00", whole: 11, values: [5, 5, 1] },
@@ -74,7 +74,7 @@ test("a period ends with the current unit", () => {
   assert.equal(queryOf("month", now).startDate, "2026-10-23T00:00:00.000Z");
 });
 
-test("usage rows mark figures over the limit", () => {
+test("usage rows say which figure is over its limit", () => {
   const rows = rowsOf({
     requests: { used: 1234, limit: 500_000, percentage: 0.25 },
     tokens: { used: 1_320_000, limit: 1_000_000, percentage: 132 },

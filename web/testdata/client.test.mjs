@@ -24,9 +24,9 @@ const connect = (options) => (client = new Client(server.options(options)));
 const addConversation = () => (server.messages = [message(1, "user", "Hi"), message(2, "assistant", TEXT)]);
 const requestsOf = (type) => server.requests.filter((frame) => frame.type === type);
 
-/** Advances the clock, by one reconnect at a time, until a condition is true. */
-async function until(what) {
-  for (let i = 0; !what(); i++) {
+/** Waits until a condition is true. While the client waits to reconnect, advances the clock to the next attempt. */
+async function until(condition) {
+  for (let i = 0; !condition(); i++) {
     assert.ok(i < 500, "timed out: the condition stays false");
     await settled();
     if (client.state.state === "reconnecting") await clock.advance(client.state.retryInMs);
@@ -47,11 +47,11 @@ function assertWhole(events, text = TEXT) {
 
 const sawEnd = (seen) => () => seen.events.some((event) => event.type === "end");
 
-test("one cut after each frame: nothing lost or repeated", async () => {
+test("a connection cut after any frame loses and repeats no text", async () => {
   addConversation();
-  for (let place = 0; place < 25; place++) {
+  for (let frames = 0; frames < 25; frames++) {
     let sockets = 0;
-    server.allowance = () => (sockets++ === 0 ? place : Infinity);
+    server.allowance = () => (sockets++ === 0 ? frames : Infinity);
     client?.close();
     const seen = collect(connect().watch(SESSION, { after: START }));
     await until(sawEnd(seen));
@@ -60,7 +60,7 @@ test("one cut after each frame: nothing lost or repeated", async () => {
   }
 });
 
-test("200 random cuts with overlapping replays", async () => {
+test("200 random cuts and overlapping replays lose no text", async () => {
   let cuts = 0;
   for (let seed = 1; seed <= 100; seed++) {
     const next = random(seed);
@@ -79,7 +79,7 @@ test("200 random cuts with overlapping replays", async () => {
   assert.ok(cuts >= 200, `${cuts} cuts`);
 });
 
-test("a watched reply, cut at every token: whole text", async () => {
+test("connection cut after every token: watch gets the whole text", async () => {
   server.messages = [message(1, "user", "Hi")];
   const seen = collect(connect().watch(SESSION, { after: START }));
   await settled();
@@ -99,16 +99,16 @@ test("a watched reply, cut at every token: whole text", async () => {
   assert.equal(seen.done, false, "the iteration continues after a reply");
 });
 
-test("a gap is requested once, then filled by the end", async () => {
+test("missing text is requested only once, then the client goes on", async () => {
   server.messages = [message(1, "user", "Hi"), message(2, "assistant", "abc", "streaming")];
   const seen = collect(connect().watch(SESSION, { after: START }));
   await settled();
-  const hole = { type: "message.delta", sessionId: SESSION, messageId: REPLY, offset: 5, delta: "fg", cursor: "c.1.7" };
-  server.frame(server.socket, hole);
+  const afterGap = { type: "message.delta", sessionId: SESSION, messageId: REPLY, offset: 5, delta: "fg", cursor: "c.1.7" };
+  server.frame(server.socket, afterGap);
   await settled();
   assert.equal(requestsOf("subscribe").length, 2);
   assert.equal(requestsOf("subscribe")[1].after, "c.1.3");
-  server.frame(server.socket, hole);
+  server.frame(server.socket, afterGap);
   await settled();
   assert.equal(requestsOf("subscribe").length, 2, "requested only once");
   assert.equal(seen.events.at(-1).delta, "fg");
@@ -145,13 +145,13 @@ test("send subscribes first and yields only its reply", async () => {
   assert.equal(seen.events.map((event) => event.delta ?? "").join(""), TEXT);
 });
 
-test("cut after a message was confirmed: not sent again", async () => {
+test("cut after the message was confirmed: it is not sent again", async () => {
   const reply = message(1, "assistant", "", "streaming");
   server.onrequest = (socket, frame) => {
     if (frame.type !== "send") return false;
     server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: reply.messageId });
     server.messages.push(reply);
-    server.break(socket); // before any of its frames
+    server.break(socket); // before the client gets a frame of the reply
     return true;
   };
   const seen = collect(connect().send(SESSION, "Hi"));
@@ -163,7 +163,7 @@ test("cut after a message was confirmed: not sent again", async () => {
   assert.equal(requestsOf("send").length, 1);
 });
 
-test("unconfirmed message: same idempotency key, one reply", async () => {
+test("cut before the message was confirmed: repeated with its key", async () => {
   const reply = message(1, "assistant", TEXT);
   server.onrequest = (socket, frame) => {
     if (frame.type !== "send") return false;
@@ -178,7 +178,7 @@ test("unconfirmed message: same idempotency key, one reply", async () => {
   assert.deepEqual([seen.events[0].type, seen.events.map((event) => event.delta ?? "").join("")], ["created", TEXT]);
 });
 
-test("message never confirmed: connection_lost", async () => {
+test("message never confirmed: connection_lost after five attempts", async () => {
   server.onrequest = (socket, frame) => frame.type === "send" && (server.break(socket), true);
   const seen = collect(connect().send(SESSION, "Hi", { idempotencyKey: "mine" }));
   await until(() => seen.done);
@@ -209,7 +209,7 @@ test("an error response rejects with the server's error", async () => {
   assert.equal(client.state.state, "live");
 });
 
-test("draining: reconnect after the given delay", async () => {
+test("draining: the client reconnects after the server's delay", async () => {
   const seen = collect(connect().watch(SESSION));
   await settled();
   server.frame(server.socket, { type: "draining", reconnectAfterMs: 1234 });
@@ -222,7 +222,7 @@ test("draining: reconnect after the given delay", async () => {
   assert.equal(seen.done, false);
 });
 
-test("close code 4401 is permanent", async () => {
+test("close code 4401: the client stays closed", async () => {
   const seen = collect(connect().watch(SESSION));
   await settled();
   server.break(server.socket, 4401, "the key was revoked");
@@ -234,7 +234,7 @@ test("close code 4401 is permanent", async () => {
   assert.throws(() => client.watch(SESSION), { code: "invalid_token" });
 });
 
-test("ticket refused: permanent; server away: retried", async () => {
+test("no ticket: retried after a network error, not after a 401", async () => {
   server.answers["POST /stream/tickets"] = new TypeError("fetch failed");
   const seen = collect(connect().watch(SESSION));
   await settled();
@@ -244,7 +244,7 @@ test("ticket refused: permanent; server away: retried", async () => {
   assert.deepEqual([seen.error.code, seen.error.status, client.state.state], ["invalid_token", 401, "closed"]);
 });
 
-test("backoff with full jitter, at least retryAfter", async () => {
+test("backoff doubles up to 15 s and is at least retryAfter", async () => {
   const originalRandom = Math.random;
   Math.random = () => 0.999999;
   server.answers["POST /stream/tickets"] = { status: 503, body: {} };
@@ -263,7 +263,7 @@ test("backoff with full jitter, at least retryAfter", async () => {
   Math.random = originalRandom;
 });
 
-test("welcome then close: no tight loop", async () => {
+test("closed after each welcome: the backoff still doubles", async () => {
   const originalRandom = Math.random;
   Math.random = () => 1;
   server.allowance = () => 1;
@@ -283,7 +283,7 @@ test("welcome then close: no tight loop", async () => {
   Math.random = originalRandom;
 });
 
-test("history cleared while disconnected: cleared event", async () => {
+test("history cleared while disconnected: watch yields cleared", async () => {
   addConversation();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await until(sawEnd(seen));
@@ -301,7 +301,7 @@ test("history cleared while disconnected: cleared event", async () => {
   assert.deepEqual(seen.events.slice(-2).map((event) => [event.type, event.recovered]), [["cleared", false], ["created", undefined]]);
 });
 
-test("a deleted session ends watch, and send throws", async () => {
+test("session deleted: watch ends, send throws session_deleted", async () => {
   const watched = collect(connect().watch(SESSION));
   server.onrequest = (socket, frame) => {
     if (frame.type !== "send") return false;
@@ -314,7 +314,7 @@ test("a deleted session ends watch, and send throws", async () => {
   assert.deepEqual([watched.error, watched.events[0].type, sent.error.code], [null, "deleted", "session_deleted"]);
 });
 
-test("cleared: send throws only if its reply is gone", async () => {
+test("history cleared: send throws only if its reply is gone", async () => {
   const path = `GET /sessions/${SESSION}/messages/${REPLY}`;
   server.onrequest = (socket, frame) => {
     if (frame.type !== "send") return false;
@@ -333,7 +333,7 @@ test("cleared: send throws only if its reply is gone", async () => {
   assert.equal(sent.error.code, "session_cleared");
 });
 
-test("subscribe: permanent errors throw, temporary ones retry", async () => {
+test("subscribe is repeated only after temporary errors", async () => {
   const codes = ["service_unavailable", "session_not_found"];
   server.onrequest = (socket, frame) => {
     if (frame.type === "subscribe") server.frame(socket, { type: "error", replyTo: frame.id, error: { code: codes.shift(), message: "" } });
@@ -347,7 +347,7 @@ test("subscribe: permanent errors throw, temporary ones retry", async () => {
   assert.equal(client.state.state, "live");
 });
 
-test("another cursor gets its own socket", async () => {
+test("a second watch from another cursor gets its own socket", async () => {
   addConversation();
   const first = collect(connect().watch(SESSION));
   await settled();
@@ -363,7 +363,7 @@ test("another cursor gets its own socket", async () => {
   assert.equal(second.events.at(-1).message.content, "both see it");
 });
 
-test("iterators share one socket and one subscription", async () => {
+test("iterators of a session share a socket and a subscription", async () => {
   const leaving = [new AbortController(), new AbortController()];
   const seen = leaving.map(({ signal }) => collect(sameClient().watch(SESSION, { signal })));
   await settled();
@@ -406,7 +406,7 @@ test("a slow iterator gets fewer, larger deltas", async () => {
   assert.equal(events[2].delta, TEXT);
 });
 
-test("silent socket: probed, then replaced", async () => {
+test("a silent socket gets a ping, then is replaced", async () => {
   connect().connect();
   await settled();
   await clock.advance(24_000);
@@ -421,7 +421,7 @@ test("silent socket: probed, then replaced", async () => {
   await until(() => client.state.state === "live");
 });
 
-test("no welcome: reconnects after 10 s", async () => {
+test("no welcome within 10 s: the client reconnects", async () => {
   server.frame = () => {};
   connect().connect();
   await settled();
@@ -429,7 +429,7 @@ test("no welcome: reconnects after 10 s", async () => {
   assert.equal(client.state.state, "reconnecting");
 });
 
-test("failed handshake without a close event: reconnects", async () => {
+test("failed handshake, no close event: the client reconnects", async () => {
   server.frame = () => {};
   connect().connect();
   await settled();
@@ -441,7 +441,7 @@ test("failed handshake without a close event: reconnects", async () => {
   assert.equal(server.sockets.length, 2);
 });
 
-test("wake reconnects at once or probes a live socket", async () => {
+test("wake reconnects at once, or sends a ping on a live socket", async () => {
   server.answers["POST /stream/tickets"] = { status: 503, body: {} };
   connect().connect();
   await settled();
@@ -454,7 +454,7 @@ test("wake reconnects at once or probes a live socket", async () => {
   assert.equal(requestsOf("ping").length, 1);
 });
 
-test("cancel over the socket, or over REST without one", async () => {
+test("cancel uses the socket, or REST if no socket is live", async () => {
   server.answers[`POST /sessions/${SESSION}/messages/${REPLY}/cancel`] = { status: 200, body: message(2, "assistant", "http", "cancelled") };
   assert.equal((await connect().cancel(SESSION, REPLY)).content, "http");
   client.connect();
@@ -468,7 +468,7 @@ test("cancel over the socket, or over REST without one", async () => {
   assert.equal((await client.cancel(SESSION, REPLY)).content, "http");
 });
 
-test("close ends iterations, requests and later calls", async () => {
+test("after close, watch and send throw the error closed", async () => {
   const seen = collect(connect().watch(SESSION));
   await settled();
   client.close();
@@ -477,14 +477,14 @@ test("close ends iterations, requests and later calls", async () => {
   await assert.rejects(client.send(SESSION, "Hi").next(), { code: "closed" });
 });
 
-test("a client without a key makes no REST calls", async () => {
+test("without a key the client makes no REST calls", async () => {
   const seen = collect(connect({ key: undefined, ticket: async () => "given" }).watch(SESSION));
   await settled();
   assert.deepEqual([server.socket.protocols[1], seen.done], ["ticket.given", false]);
   await assert.rejects(client.history(SESSION), { code: "no_key" });
 });
 
-test("ids cannot lead to other API paths", async () => {
+test("ids are encoded and cannot lead to other API paths", async () => {
   const client = connect();
   for (const act of ["session", "deleteSession", "clear", "preview"]) await client[act]("../keys/key_1?a=#b", "Hi");
   assert.equal(server.calls.length, 4);

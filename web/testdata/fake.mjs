@@ -1,6 +1,6 @@
-// A fake parley.v1 server in memory, whose sockets break after a number of frames that the test sets, and a fake clock.
+// A fake parley.v1 server in memory and a fake clock. A test chooses after how many frames a socket of the server breaks.
 
-/** Replaces setTimeout and Date.now. Time passes only in advance(). */
+/** Replaces setTimeout, clearTimeout and Date.now. Time passes only in advance(). */
 export class Clock {
   now = 1_000_000;
   #timers = new Map();
@@ -37,12 +37,12 @@ export class Clock {
   }
 }
 
-/** Resolves when all promises have settled that wait neither for the clock nor for frames. */
+/** Resolves when all promises have settled, except those that wait for the clock or for frames. */
 export async function settled() {
   for (let i = 0; i < 4; i++) await new Promise(setImmediate);
 }
 
-/** Collects the events of an iteration in `events`, and sets `done` and `error` when it ends. */
+/** Iterates in the background. Returns { events, done, error } and updates it with each event and at the end of the iteration. */
 export function collect(iteration) {
   const seen = { events: [], done: false, error: null };
   (async () => {
@@ -59,18 +59,18 @@ export function collect(iteration) {
 export const SESSION = "session_0000000000000001";
 export const bytes = (text) => Buffer.byteLength(text);
 
-/** Holds one session's messages and sends them to subscribed sockets from a cursor, as the protocol defines. */
+/** A server with one session. It sends the messages of the session to each subscribed socket, from the cursor of the socket. */
 export class Server {
   messages = []; // { messageId, role, content, status }
   sockets = []; // every socket ever opened
   requests = []; // all frames from clients, in order
   calls = []; // all fetches
-  answers = {}; // "POST /stream/tickets" → { status, body } instead of the default
+  answers = {}; // method and path, such as "POST /stream/tickets" → { status, body } or an Error; replaces the default response
   overlap = () => 0; // the number of bytes before the cursor at which a replay starts
-  chunk = (rest) => [...rest].slice(0, 3).join("").length; // length of the next delta in UTF-16 units, whole characters
+  chunk = (rest) => [...rest].slice(0, 3).join("").length; // the length of the next delta in UTF-16 units; splits no character
   allowance = () => Infinity; // the number of frames that the next socket delivers before it breaks
-  recovered = true;
-  silent = false; // ignores all frames
+  recovered = true; // the value of `recovered` in `subscribed`
+  silent = false; // if true, the server ignores all frames
   onrequest = null; // (socket, frame) → true if it handled the frame
 
   constructor() {
@@ -137,7 +137,7 @@ export class Server {
     this.show(socket);
   }
 
-  /** Returns an offset at least `back` bytes before a position (or 0), at the start of a character. */
+  /** Returns the offset of the character that lies `back` bytes before a position, or 0. */
   #before({ index, offset }, back) {
     const text = Buffer.from(this.messages[index].content);
     let at = Math.max(0, offset - back);
@@ -145,7 +145,7 @@ export class Server {
     return at;
   }
 
-  /** Returns the position { index, offset, ended } after the newest message's text. ended: the message is complete. */
+  /** Returns the position { index, offset, ended } after the text of the newest message. ended: the message is complete. */
   head() {
     const index = this.messages.length - 1;
     return index < 0 ? { index: -1, offset: 0, ended: true } : { index, offset: bytes(this.messages[index].content), ended: this.messages[index].status !== "streaming" };

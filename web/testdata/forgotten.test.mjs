@@ -21,20 +21,20 @@ afterEach(async () => {
 });
 
 const connect = () => (client = new Client(server.options()));
-const addConversation = () => (server.messages = [message(1, "user", "Hi"), message(2, "assistant", "as told")]);
+const addConversation = () => (server.messages = [message(1, "user", "Hi"), message(2, "assistant", "a reply")]);
 const requestsOf = (type) => server.requests.filter((frame) => frame.type === type);
 const sawEnd = (seen) => () => seen.events.some((event) => event.type === "end");
 
-/** Advances the clock, by one reconnect at a time, until a condition is true. */
-async function until(what) {
-  for (let i = 0; !what(); i++) {
+/** Waits until a condition is true. While the client waits to reconnect, advances the clock to the next attempt. */
+async function until(condition) {
+  for (let i = 0; !condition(); i++) {
     assert.ok(i < 500, "timed out: the condition stays false");
     await settled();
     if (client.state.state === "reconnecting") await clock.advance(client.state.retryInMs);
   }
 }
 
-/** Makes the server refuse all cursors that it has issued. */
+/** Makes the server refuse all cursors, and breaks the connection. */
 function forget() {
   server.onrequest = (socket, { type, id, after }) => {
     const unknown = type === "subscribe" && after !== undefined;
@@ -44,16 +44,16 @@ function forget() {
   server.break(server.socket);
 }
 
-test("unknown cursor: one cleared event, then live", async () => {
+test("unknown cursor: watch yields cleared, then new events", async () => {
   addConversation();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await until(sawEnd(seen));
-  server.messages = [message(1, "user", "all that the backup held")];
+  server.messages = [message(1, "user", "restored from a backup")];
   forget();
   await until(() => seen.events.at(-1).type === "cleared");
   assert.deepEqual([seen.events.at(-1).recovered, requestsOf("subscribe").map(({ after }) => after !== undefined)], [false, [true, true, false]]);
   server.onrequest = null;
-  server.messages.push(message(2, "assistant", "after it"));
+  server.messages.push(message(2, "assistant", "after the restore"));
   server.showAll();
   await settled();
   assert.deepEqual(seen.events.slice(-2).map((event) => event.type), ["delta", "end"]);
@@ -63,7 +63,7 @@ test("unknown cursor: one cleared event, then live", async () => {
   assert.deepEqual([seen.done, seen.events.filter((event) => event.type === "cleared").length], [false, 1]);
 });
 
-test("unknown cursor: no tight loop", async () => {
+test("unknown cursor: only two subscribe requests per connection", async () => {
   addConversation();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await settled();
@@ -75,33 +75,33 @@ test("unknown cursor: no tight loop", async () => {
   }
 });
 
-test("unknown cursor: reported after a lost connection", async () => {
+test("unknown cursor, then a cut: watch still yields cleared", async () => {
   addConversation();
   const seen = collect(connect().watch(SESSION, { after: START }));
   await until(sawEnd(seen));
   forget();
-  let died = false;
-  const forgetful = server.onrequest;
+  let broken = false;
+  const refuse = server.onrequest;
   server.onrequest = (socket, frame) => {
-    if (frame.type !== "subscribe" || frame.after !== undefined || died) return forgetful(socket, frame);
-    died = true;
+    if (frame.type !== "subscribe" || frame.after !== undefined || broken) return refuse(socket, frame);
+    broken = true;
     server.break(socket);
     return true;
   };
   await until(() => seen.events.at(-1).type === "cleared");
-  assert.deepEqual([died, seen.events.at(-1).recovered], [true, false]);
+  assert.deepEqual([broken, seen.events.at(-1).recovered], [true, false]);
 });
 
 for (const [what, answer, wanted] of [
-  ["its end is fetched", { status: 200, body: message(2, "assistant", "as kept", "interrupted") }, ["end", "interrupted", "as kept"]],
+  ["fetches the reply and yields its end", { status: 200, body: message(2, "assistant", "stored", "interrupted") }, ["end", "interrupted", "stored"]],
   ["throws if the reply is gone", { status: 404, body: { error: { code: "message_not_found", message: "" } } }, "session_cleared"],
-  ["throws if the server is away", new TypeError("fetch failed"), "network_error"],
+  ["throws if the server is unreachable", new TypeError("fetch failed"), "network_error"],
 ]) {
-  test(`unknown cursor during a reply: ${what}`, async () => {
+  test(`unknown cursor during a reply: send ${what}`, async () => {
     server.answers[`GET /sessions/${SESSION}/messages/${REPLY}`] = answer;
     server.onrequest = (socket, frame) => {
       if (frame.type !== "send") return false;
-      server.messages.push(message(1, "user", "Hi"), message(2, "assistant", "as shown", "streaming"));
+      server.messages.push(message(1, "user", "Hi"), message(2, "assistant", "streamed", "streaming"));
       server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: REPLY });
       server.showAll();
       return true;

@@ -1,10 +1,11 @@
-// The browser side of web's tests. It is loaded under the page's content security policy; Go calls the functions of `tests`.
+// The part of package web's tests that runs in the browser, under the page's content security policy. Go calls the functions of
+// `tests`.
 
 import { Log } from "/static/log.js";
 import { Markdown } from "/static/markdown.js";
 import { hostile, links, violations } from "./hostile.mjs";
 
-globalThis.ran = []; // functions that hostile content has called, and policy violations
+globalThis.ran = []; // the functions that hostile text has called, and the policy violations
 for (const name of ["alert", "confirm", "prompt"]) globalThis[name] = () => ran.push(name);
 addEventListener("securitypolicyviolation", (event) => ran.push(`violates ${event.violatedDirective}`));
 
@@ -30,7 +31,7 @@ function place() {
   return element;
 }
 
-/** Renders chunks. Returns the element, the names of nodes that were removed or changed meanwhile, and the time in ms. */
+/** Renders chunks. Returns { element, removed: names of the nodes that were removed or changed, ms: the time without end() }. */
 function render(chunks) {
   const element = place();
   const removed = [];
@@ -48,7 +49,7 @@ function render(chunks) {
   return { element, removed, ms };
 }
 
-/** Returns the letters and digits of a text. Rendering must keep them. */
+/** Returns the letters and digits of a text, which rendering must keep. */
 const words = (text) => text.normalize("NFC").match(/[\p{L}\p{N}]+/gu)?.join("") ?? "";
 
 const depthOf = (element) => Math.max(0, ...[...element.querySelectorAll("*")].map((node) => {
@@ -57,7 +58,7 @@ const depthOf = (element) => Math.max(0, ...[...element.querySelectorAll("*")].m
   return depth;
 }));
 
-// Returns the text of an element without the labels of code blocks, which the source does not contain.
+/** Returns the text of an element without the labels of code blocks, because the source does not contain these labels. */
 const shown = (element) => {
   const copy = element.cloneNode(true);
   for (const head of copy.querySelectorAll(".head")) head.remove();
@@ -70,7 +71,7 @@ globalThis.tests = {
     const wrong = [];
     const corpus = hostile();
     for (const [name, text, options = {}] of corpus) {
-      document.getElementById("log").hidden = text.length > 50_000; // no need to lay it out
+      document.getElementById("log").hidden = text.length > 50_000; // the layout of a long text would only cost time
       const whole = render([text]);
       const text0 = shown(whole.element);
       const say = (what) => wrong.push(`${name}: ${what}`);
@@ -96,8 +97,8 @@ globalThis.tests = {
     return JSON.stringify({ wrong, count: corpus.length });
   },
 
-  /** How rendering time grows with the length of the long hostile texts: [{ name, growth }]. Texts of 8 times the length may take
-   * 8 times as long; quadratic work takes 64 times. A time counts as at least 1 ms, because clocks are coarse below that. */
+  /** Renders each long hostile text whole and at an eighth of its length. Returns [{ name, growth }], where growth is the
+   * quotient of the two times. A time counts as at least 1 ms, because clocks are coarse below 1 ms. */
   growth() {
     document.getElementById("log").hidden = true;
     const time = (text) => Math.max(1, render(chunksOf(text, 400, 1)).ms);
@@ -111,7 +112,7 @@ globalThis.tests = {
     return JSON.stringify(found);
   },
 
-  /** Renders random sequences of Markdown's marks, whole and in pieces. Returns the failures. */
+  /** Renders count random sequences of Markdown syntax, whole and in pieces. Returns the failures. */
   random(count, seed) {
     const atoms = ["*", "**", "_", "__", "`", "``", "```\n", "```", "\n", "\n\n", "- ", "\n- ", "\n  - ", "1. ", "> ", "\n> ", "# ", "| ", "\n|", "|---|\n", "[", "]", "](", "(", ")", "![",
       "<br>", "<", ">", "$", "$$\n", "\\(", "\\)", "\\[", "\\", "\n    ", "\t", " ", "a", "b c", "~~", "https://d.example/", "javascript:", "[ ] ", "---\n", "é", "\ud83d", "\u0000", "h"];
@@ -138,7 +139,7 @@ globalThis.tests = {
     return (element.querySelector("a[href]")?.getAttribute("href") ?? "") !== want;
   })),
 
-  /** Renders a text and returns the HTML. */
+  /** Renders a text, and chunks after it, and returns the HTML. */
   html(text, ...chunks) {
     return render([text, ...chunks]).element.innerHTML.replaceAll(' data-caret=""', "");
   },
@@ -147,7 +148,7 @@ globalThis.tests = {
 // ---- The log
 
 let scroller;
-/** Creates a log in a new scroller, because the previous log still listens to the events of the old one. */
+/** Creates a log in a new scroller, because the previous log still listens to the events of the old scroller. */
 const newLog = (actionsOf) => {
   const old = document.getElementById("scroller");
   scroller = old.cloneNode(true);
@@ -182,7 +183,8 @@ const task = () => new Promise((resolve) => {
 });
 
 Object.assign(globalThis.tests, {
-  /** Streams a reply of count tokens at full speed, ten per task. Returns { ms, longest: the longest task in ms, writes }. */
+  /** Streams a reply of count tokens as fast as possible, ten per task. Returns { ms, longest: the longest task in ms, writes
+   * }. */
   async tokens(count) {
     const content = sample(count * 4.5);
     const log = newLog();
@@ -203,7 +205,8 @@ Object.assign(globalThis.tests, {
     return JSON.stringify({ ms, writes, longest: Math.max(0, ...longTasks) });
   },
 
-  /** Shows count messages of some length, like a page of history. Returns { ms, longest: the longest task in ms, atEnd }. */
+  /** Shows count messages of `length` characters, as for a page of history. If line is true, each message is one long line.
+   * Returns { ms, longest: the longest task in ms, atEnd: whether the view is at the end }. */
   async history(count, length, line = false) {
     const content = line ? "word ".repeat(length / 5) : sample(length);
     const log = newLog();
@@ -218,7 +221,8 @@ Object.assign(globalThis.tests, {
     return JSON.stringify({ ms, longest: Math.max(0, ...longTasks), atEnd: scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 2 });
   },
 
-  /** Ends a streamed reply with the same text, a longer one, and another one. Only the last may remove nodes. */
+  /** Ends a streamed reply with the streamed text, with a longer text, and with another text. Only another text may remove
+   * nodes. */
   async ends() {
     const wrong = [];
     const streamed = "Some *text*, and `more` of it\n\n- one\n- two";
@@ -241,7 +245,7 @@ Object.assign(globalThis.tests, {
     return JSON.stringify(wrong);
   },
 
-  /** Plain prose appears at once, without holding back its last character. */
+  /** Checks that prose appears at once with its last character, and that Markdown of users is not rendered. */
   async prose() {
     const wrong = [];
     const log = newLog();
@@ -261,7 +265,7 @@ Object.assign(globalThis.tests, {
     return JSON.stringify(wrong);
   },
 
-  /** Deltas are written once a frame, and in a hidden tab, which has no frames, by a timer. */
+  /** Checks that deltas are written once per frame. A hidden tab has no frames; there a timer writes them. */
   async hidden() {
     const wrong = [];
     const log = newLog();
@@ -288,7 +292,7 @@ Object.assign(globalThis.tests, {
     return JSON.stringify(wrong);
   },
 
-  /** A reader who scrolled up is not moved, and can jump back to the end. */
+  /** Checks that new text does not move the view of a reader who scrolled up, and that a button leads back to the end. */
   async jump() {
     const wrong = [];
     const log = newLog();
@@ -301,18 +305,18 @@ Object.assign(globalThis.tests, {
     await settled(() => [...document.querySelectorAll("article .text")].every((element) => element.textContent.length > 300));
     await frame(); await frame();
     scroller.scrollTop -= 500;
-    log.add(message(19, `${sample(600)} and a little more`)); // before the scroll event
+    log.add(message(19, `${sample(600)} and a little more`)); // before the scroll event arrives
     await frame(); await frame();
-    if (button().hidden || button().textContent !== "Jump to the end ↓") wrong.push(`away from the end: ${button().hidden} ${button().textContent}`);
+    if (button().hidden || button().textContent !== "Jump to the end ↓") wrong.push(`away from the end: the button is hidden: ${button().hidden}, its text is ${button().textContent}`);
     const top = scroller.scrollTop;
     log.add(message(100, "hello", "completed", "user"));
     log.add(message(101, sample(2000), "streaming"));
     await frame(); await frame();
     if (scroller.scrollTop !== top) wrong.push("the reader was moved");
-    if (button().textContent !== "2 new messages ↓") wrong.push(`two messages on: ${button().textContent}`);
+    if (button().textContent !== "2 new messages ↓") wrong.push(`after two more messages, the button says ${button().textContent}`);
     button().click();
     await frame(); await frame();
-    if (distance() > 2 || !button().hidden) wrong.push(`after the jump: ${distance()} px from the end, hidden ${button().hidden}`);
+    if (distance() > 2 || !button().hidden) wrong.push(`after the jump: ${distance()} px from the end, the button is hidden: ${button().hidden}`);
     log.append("msg_101", sample(3000));
     await frame(); await frame();
     if (distance() > 2) wrong.push(`${distance()} px from the end while text grows`);
@@ -325,7 +329,7 @@ Object.assign(globalThis.tests, {
     await frame(); await frame();
   },
 
-  /** Older messages added at the top do not move the text being read, neither at once nor while they are rendered. */
+  /** Checks that older messages, added at the top, do not move the text in view, neither at once nor when they are rendered. */
   async prepend() {
     const wrong = [];
     const log = newLog();
@@ -347,11 +351,11 @@ Object.assign(globalThis.tests, {
     check("at once");
     await rendered();
     await frame(); await frame(); // scroll anchoring acts in the next frame
-    check("in the end");
+    check("after rendering");
     return JSON.stringify(wrong);
   },
 
-  /** Copy copies the source. The other buttons are made again for each status. */
+  /** Checks that Copy copies the Markdown source, and that a message gets new buttons when its status changes. */
   async actions() {
     const wrong = [];
     const asked = [];
@@ -365,7 +369,7 @@ Object.assign(globalThis.tests, {
     const copied = [];
     const swap = (clipboard) => Object.defineProperty(navigator, "clipboard", { value: clipboard, configurable: true });
     swap({ writeText: async (text) => copied.push(text) });
-    const texts = new Set(); // of the button and of the live region, which change back after 1.5 s
+    const texts = new Set(); // all texts of the button and of the live region, which change back after 1.5 s
     const observer = new MutationObserver(() => { for (const at of document.querySelectorAll(".copy, p[role=status]")) texts.add(`${at.localName} ${at.textContent}`); });
     observer.observe(document.body, { subtree: true, childList: true, characterData: true });
     document.querySelector(".copy").click();
@@ -388,13 +392,13 @@ Object.assign(globalThis.tests, {
   /** Renders a code block and returns its highlighted tokens as "class:text …". */
   async coloured(language, code) {
     const { element } = render([`\`\`\`${language}\n${code}\n\`\`\`\n`]);
-    const deadline = performance.now() + 60_000; // only missing highlighting reaches it
+    const deadline = performance.now() + 60_000; // reached only if the code is never highlighted
     while (!element.querySelector("code span") && performance.now() < deadline) await frame();
     if (element.querySelector("code").textContent !== code) return "the text has changed";
     return [...element.querySelectorAll("code span")].map((span) => `${span.className.slice(3)}:${span.textContent.trim()}`).join(" ");
   },
 
-  /** Returns the lowest contrast of a text in the log with its background: { ratio, what: the element }. */
+  /** Returns the lowest contrast between a text in the log and its background: { ratio, what: the element }. */
   contrast() {
     const luminance = ([r, g, b]) => [r, g, b].map((v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
     const numbers = (colour) => colour.match(/[\d.]+/g).map(Number);

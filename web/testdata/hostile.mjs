@@ -1,10 +1,10 @@
-// Hostile and broken texts. An entry is [name, text, { loses, shows, link }]. loses: the markup contains words that are not
-// shown. shows: text that must be shown. link: the expected address of the first link, "" for none.
+// Hostile and broken texts. An entry is [name, text, { loses, shows, link }]. loses is true if the page does not show all words
+// of the text. shows is a text that the page must show. link is the expected address of the first link, "" for no link.
 
 const run = "alert(1)";
 const repeat = (text, n) => text.repeat(n);
 
-/** Entries are [address in a link, expected href]; "" means no link. */
+/** Addresses of links. An entry is [address, expected href]; the href is "" if the address must not become a link. */
 export const links = [
   ["https://a.example/b?c=d#e", "https://a.example/b?c=d#e"],
   ["http://a.example", "http://a.example/"],
@@ -51,7 +51,7 @@ export const links = [
   ["", ""],
 ];
 
-/** Returns the corpus. The texts that are named after their length have that times size. */
+/** Returns the entries. If the name of a text contains its length, the text has that length multiplied by size. */
 export function hostile(size = 1) {
   const many = 10_000 * size;
   const long = 200_000 * size;
@@ -73,42 +73,42 @@ export function hostile(size = 1) {
     ["html in a heading", `# <img src=x onerror=${run}>\n\ntext`],
     ["html in a table", `| <img src=x onerror=${run}> | b |\n|---|---|\n| <script>${run}</script> | d |\n`],
     ["html in code", "`<script>" + run + "</script>` and\n\n```html\n<script>" + run + "</script>\n```\n", { loses: true, shows: "<script>alert(1)</script> and" }],
-    ["html in a fence's name", '```"><img src=x onerror=' + run + ">\ncode\n```\n", { loses: true, shows: "code" }],
-    ["a fence's name that is a property", "```__proto__\ncode\n```\n\n```constructor\ncode\n```\n", { loses: true }],
-    ["a fence's name that is a path", "```../../page\ncode\n```\n", { loses: true }],
+    ["html in a fence name", '```"><img src=x onerror=' + run + ">\ncode\n```\n", { loses: true, shows: "code" }],
+    ["fence name that is a property of objects", "```__proto__\ncode\n```\n\n```constructor\ncode\n```\n", { loses: true }],
+    ["fence name that is a path", "```../../page\ncode\n```\n", { loses: true }],
     ["html in a link's text", `[<img src=x onerror=${run}>](https://a.example/)`, { loses: true }],
     ["quote in a link's address", `[x](https://a.example/"onmouseover="${run})`, { loses: true }],
     ["javascript: link", `[click](javascript:${run})`, { shows: "click (javascript:alert(1))", link: "" }],
     ["javascript: image", `![click](javascript:${run})`, { shows: "click (javascript:alert(1))", link: "" }],
-    ["image is fetched", "![alt](https://evil.example/pixel.png)", { loses: true, shows: "alt", link: "https://evil.example/pixel.png" }],
+    ["image of another site", "![alt](https://evil.example/pixel.png)", { loses: true, shows: "alt", link: "https://evil.example/pixel.png" }],
     ["image without alt", "![](https://evil.example/pixel.png)", { loses: true, link: "https://evil.example/pixel.png" }],
     ["svg image", `![x](data:image/svg+xml,<svg onload=${run}>)`],
     ["image in a link", `[![a](https://a.example/i.png)](javascript:${run})`, { loses: true }],
     ["autolink", `<javascript:${run}>`, { link: "" }],
-    ["raw link", `see javascript:${run} and data:text/html,x`, { link: "" }],
-    ["raw link of the web", "see https://a.example/x.", { link: "https://a.example/x" }],
-    ["raw link in brackets", "(see https://a.example/x)", { link: "https://a.example/x" }],
-    ["raw link that is invalid", "see https://[ and http://%%% and https://a@b.example", { link: "" }],
-    ["raw link in angles", "see <https://a.example/>", { link: "https://a.example/" }],
-    ["raw link with a quote", 'http://a.example/"onclick="alert(1)" x'],
+    ["bare javascript and data addresses", `see javascript:${run} and data:text/html,x`, { link: "" }],
+    ["bare https address", "see https://a.example/x.", { link: "https://a.example/x" }],
+    ["bare address in brackets", "(see https://a.example/x)", { link: "https://a.example/x" }],
+    ["bare invalid addresses", "see https://[ and http://%%% and https://a@b.example", { link: "" }],
+    ["bare address in angle brackets", "see <https://a.example/>", { link: "https://a.example/" }],
+    ["bare address with a quote", 'http://a.example/"onclick="alert(1)" x'],
     ["reference link", `[click][1]\n\n[1]: javascript:${run}`, { link: "" }],
     ["broken link", `[click](javascript:${run}\n\n# Next\n\nmore`, { shows: "more" }],
     ["broken link at the end", "[click](https://a.example", { link: "" }],
-    ["link over lines", "[click](java\nscript:alert(1))", { link: "" }],
-    ["brackets that are no link", "a[0] = b[i][j]; [x] and [y]", { shows: "a[0] = b[i][j]; [x] and [y]" }],
+    ["link across two lines", "[click](java\nscript:alert(1))", { link: "" }],
+    ["brackets that are not a link", "a[0] = b[i][j]; [x] and [y]", { shows: "a[0] = b[i][j]; [x] and [y]" }],
     ["link in a link", "[a [b](https://b.example/) c](https://c.example/)", { loses: true }],
     ["snake_case and __init__", "snake_case_name, max_tokens and a__b, 1_000_000 _em_ x", { shows: "snake_case_name, max_tokens and a__b, 1_000_000 em x" }],
     ["prices", "It costs $5 and $10; $HOME and $PATH\n\nnext *em*", { shows: "$HOME and $PATH" }],
-    ["formula that does not end", "a $x + y\n\n# Next\n\nmore", { shows: "a $x + ynextmore".slice(0, 8) }],
-    ["formula block that does not end", "$$\nx\n\n<script>alert(1)</script>"],
+    ["unclosed formula", "a $x + y\n\n# Next\n\nmore", { shows: "a $x + ynextmore".slice(0, 8) }],
+    ["unclosed formula block", "$$\nx\n\n<script>alert(1)</script>"],
     ["formulas", "\\(a_1\\) and $b_2$\n\n\\[\nc_3\n\\]\n", { shows: "\\(a_1\\) and $b_2$" }],
-    ["fence that does not end", `text\n\n\`\`\`js\n<script>${run}</script>\n`, { loses: true }],
+    ["unclosed fence", `text\n\n\`\`\`js\n<script>${run}</script>\n`, { loses: true }],
     ["fence in a fence", "````md\n```js\nx\n```\n````\nafter", { loses: true, shows: "after" }],
     ["ticks at the end of a line of code", "```\nfoo```\nbar\n```\nafter", { shows: "foo```\nbar" }],
     ["fence of tildes", "~~~js\nx\n~~~\n"],
     ["ticks", "` `` ``` ```` a ` b `` c"],
-    ["everything open", "# a **b *c ~~d `e [f ![g", {}],
-    ["everything open in a list", "- **a\n  - *b\n    1. [c\n    > d `e", { loses: true, shows: "[c" }],
+    ["unclosed marks", "# a **b *c ~~d `e [f ![g", {}],
+    ["unclosed marks in a list", "- **a\n  - *b\n    1. [c\n    > d `e", { loses: true, shows: "[c" }],
     ["crossing marks", "*a **b* c** _d __e_ f__ ~~g *h~~ i*"],
     ["stars", "2*3*4 ** * *** ****a**** *****"],
     ["escapes", "\\*a\\* \\_b\\_ \\<script\\> \\[c\\](d) \\` \\\\"],
@@ -122,7 +122,7 @@ export function hostile(size = 1) {
     ["line separators", "a\u2028b\u2029c\u0085d\u000be\u000cf"],
     ["tabs", "\ta\n\t\tb\n- \tc\n-\td"],
     ["broken table", "| a | b\n| --- \n| c | d | e |\n|\n||\n| - x"],
-    ["table that is none", "| a\n| b\n\nc | d"],
+    ["pipes that are not a table", "| a\n| b\n\nc | d"],
     ["table in a list", "- | a | b |\n  |---|---|\n  | c | d |\n"],
     ["task list", "- [ ] a\n- [x] b\n- [y] c", { loses: true, shows: "a" }],
     ["numbers of a list", "99999999999. a\n\n-1. b\n\n007. c", { loses: true }],
@@ -130,9 +130,9 @@ export function hostile(size = 1) {
     ["rules", "---\n***\n___\n- - -\na\n---\nb"],
     ["<br>", "a<br>b<br/>c<br />d<br onclick=x>e", { loses: true, shows: "a\nb\nc\nd<br onclick=x>e" }],
     ["a bit of everything", tricky, { loses: true }],
-    ["everything, backwards", [...tricky].reverse().join(""), { loses: true }],
+    ["a bit of everything, reversed", [...tricky].reverse().join(""), { loses: true }],
     ["marks only", "*_`~[]()!<>#|$\\\n".repeat(40)],
-    ["marks, backwards", "\n\\$|#><!)(][~`_*".repeat(40)],
+    ["marks only, reversed", "\n\\$|#><!)(][~`_*".repeat(40)],
     ["10,000 quotes", repeat(">", many) + " a\nb"],
     ["10,000 quotes with spaces", repeat("> ", many) + "a"],
     ["a staircase of quotes", Array.from({ length: 60 }, (_, i) => repeat("> ", i) + `w${i}\n`).join("")],
@@ -149,18 +149,18 @@ export function hostile(size = 1) {
     ["10,000 rules", repeat("-", many) + "a"],
     ["10,000 hashes", repeat("#", many) + " a"],
     ["10,000 pipes", repeat("|", many) + "a"],
-    ["10,000 cells that do not start", repeat("|a\n", many * 0.3)],
+    ["10,000 rows of a table without a head", repeat("|a\n", many * 0.3)],
     ["10,000 digits", repeat("1", many) + ". a", { loses: true }],
     ["10,000 lines", repeat("a\n", many / 2)],
     ["10,000 paragraphs", repeat("a\n\n", many / 2)],
     ["10,000 empty lines", repeat("\n", many) + "a"],
-    ["10,000 tags that do not end", repeat("<br ", many / 4) + "a"],
+    ["10,000 unclosed tags", repeat("<br ", many / 4) + "a"],
     ["200 KB of prose on a line", repeat("word ", long / 5)],
     ["200 KB of one word", repeat("w", long)],
     ["200 KB of address", "[a](https://a.example/" + repeat("w", long), {}],
-    ["200 KB of raw address", "https://a.example/" + repeat("w", long) + " x", { link: "" }],
+    ["200 KB of bare address", "https://a.example/" + repeat("w", long) + " x", { link: "" }],
     ["200 KB of picture", "![a](data:image/png;base64," + repeat("w", long) + ") after", { shows: ") after" }],
-    ["200 KB of a fence's name", "```" + repeat("w", long) + "\nx"],
+    ["200 KB of a fence name", "```" + repeat("w", long) + "\nx"],
     ["200 KB of spaces in code", "```\na\n" + repeat(" ", long) + "b\n```\n"],
     ["200 KB of ticks in code", "`a " + repeat("`", long) + " b", { loses: true }],
     ["200 KB of a tag", "<br" + repeat(" ", long) + "x", { loses: true }],
@@ -174,7 +174,7 @@ const ALLOWED = {
   pre: ["role", "tabindex", "aria-label"], s: [], span: ["class", "role", "tabindex", "aria-label"], strong: [], table: [], tbody: [], td: [], th: ["scope"], thead: [], tr: [], ul: [],
 };
 
-/** Returns the forbidden elements and attributes under an element, which rendering must never create. */
+/** Returns the elements and attributes below an element that rendering must never create. */
 export function violations(element) {
   const found = [];
   for (const node of element.querySelectorAll("*")) {

@@ -8,18 +8,18 @@ const report = (extra) => ({
 });
 const row = (rows, name) => rows.find(([term]) => term === name)?.[1];
 
-test("reserve: a quarter, at most 4,096 tokens", () => {
+test("reserveOf: a quarter of the window, at most 4,096 tokens", () => {
   assert.deepEqual([64, 512, 1023, 16_384, 131_072].map(reserveOf), [16, 128, 255, 4096, 4096]);
 });
 
-test("reading returns shares and texts", () => {
+test("reading returns the shares of the bar and the texts", () => {
   assert.deepEqual(reading(report()), { used: 812 / 4096, reserved: 0.25, text: "812 of 4,096 tokens", note: "" });
   assert.equal(reading(report({ folded: { count: 12 }, dropped: { count: 2 } })).note, "12 summarised · 2 dropped");
   assert.equal(reading(report({ dropped: { count: 1200 } })).note, "1,200 dropped");
-  assert.equal(reading(report({ promptTokens: 5000 })).used, 1, "the bar is never over full");
+  assert.equal(reading(report({ promptTokens: 5000 })).used, 1, "the used share is at most 1");
 });
 
-test("explanation names each part of a report", () => {
+test("explanation has a row for each part of a report", () => {
   const rows = explanation(report({ summarised: true, folded: { count: 1 }, folding: "late" }), { total: 1500, prompt: 1000, completion: 500 });
   assert.equal(row(rows, "Kept"), "3 messages sent verbatim");
   assert.equal(row(rows, "Summarised"), "1 message, sent as a summary");

@@ -26,7 +26,7 @@ test("sessions are sorted newest first", () => {
   assert.equal(list.next, null);
 });
 
-test("refresh adds, removes, and keeps older sessions", () => {
+test("refresh adds new sessions and removes missing ones", () => {
   list.refresh(page([9, 8, 7], true));
   list.extend(page([6, 5, 4], true));
   list.begin();
@@ -39,7 +39,7 @@ test("refresh adds, removes, and keeps older sessions", () => {
   assert.equal(list.next, null);
 });
 
-test("a single older session does not move the cursor", () => {
+test("an older session put into the list does not move the cursor", () => {
   list.put(session(1));
   list.begin();
   list.refresh(page([9, 8, 7], true));
@@ -47,13 +47,13 @@ test("a single older session does not move the cursor", () => {
   assert.equal(list.next, id(7));
   list.begin();
   list.refresh(page([9, 8, 7, 6], true));
-  assert.equal(list.next, id(6), "the next page follows the newest one");
+  assert.equal(list.next, id(6), "the next page follows the newest page");
   list.begin();
   list.extend(page([5, 4, 1]));
   assert.deepEqual(numbers(list.all), [9, 8, 7, 6, 5, 4, 1]);
 });
 
-test("more new sessions than a page: the gap is loaded", () => {
+test("more new sessions than a page has: extend loads the others", () => {
   list.refresh(page([2, 1]));
   list.begin();
   list.refresh(page([9, 8, 7], true));
@@ -88,14 +88,14 @@ test("changes during a request win over its response", () => {
   assert.equal(list.get(id(2)).messageCount, 0, "the next response is newer");
 });
 
-test("a turn counts two messages once", () => {
+test("a turn counts as two messages, even if it is reported twice", () => {
   list.put(session(1));
   const begin = (seconds, role = "user") => list.turn({ sessionId: id(1), role, createdAt: at(seconds) });
   const count = () => list.get(id(1)).messageCount;
   begin(1);
   begin(1, "assistant");
   assert.equal(count(), 2);
-  begin(1); // repeated
+  begin(1); // the same turn again
   assert.equal(count(), 2);
   begin(2, "system");
   assert.equal(count(), 4);
@@ -113,7 +113,7 @@ test("expired sessions are removed", () => {
   assert.deepEqual(numbers(list.all), [2]);
 });
 
-test("search by words of the title and by id", () => {
+test("find matches words of the title and parts of the id", () => {
   list.put(session(1, { metadata: { title: "A Lighthouse in the fog" } }));
   list.put(session(22, { metadata: { title: "Fog lamps" } }));
   for (const [text, want] of [

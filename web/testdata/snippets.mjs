@@ -1,5 +1,5 @@
-// Reads { base, entries } from standard input, with entries of traffic.js, and writes the snippets of each. Run by cmd/parley's
-// tests.
+// Reads { base, entries } from standard input and writes the snippets of each entry as JSON. The entries are those of traffic.js.
+// Tests of cmd/parley run this script.
 import { readFileSync } from "node:fs";
 import { snippetsOf } from "../static/snippets.js";
 

@@ -7,13 +7,14 @@ let timing;
 
 beforeEach(() => (timing = new Timing()));
 
-/** Feeds the events of a whole reply to timing, with deltas as [time, text]. Returns the reply's note. */
+/** Passes the events of a whole reply to timing; each delta is [time, text]. Returns the note of the reply. */
 function play(deltas, { tokens = 100, status = "completed", began = 5000, lost = "" } = {}) {
   timing.take({ type: "created", messageId: ID, message: { role: "assistant" } }, began);
-  return goOn(deltas, { tokens, status, lost });
+  return playRest(deltas, { tokens, status, lost });
 }
 
-function goOn(deltas, { tokens = 100, status = "completed", lost = "" } = {}) {
+/** Passes the deltas and the end of a reply to timing, without its beginning. lost is text that no delta contained. */
+function playRest(deltas, { tokens = 100, status = "completed", lost = "" } = {}) {
   let offset = 0;
   let content = lost;
   for (const [now, text] of deltas) {
@@ -30,7 +31,7 @@ test("the note has the first token's time and the rate", () => {
   assert.equal(play([[5210, "aaaa"], [6000, "bbbb"], [7210, "ää"]]), "first token in 210 ms · 33 tokens/s");
 });
 
-test("live shows the first token while the reply streams", () => {
+test("live returns the time to first token while the reply streams", () => {
   timing.take({ type: "created", messageId: ID, message: { role: "assistant" } }, 0);
   assert.equal(timing.live(ID), "");
   timing.take({ type: "delta", messageId: ID, offset: 0, end: 1 }, 430);
@@ -40,7 +41,7 @@ test("live shows the first token while the reply streams", () => {
   assert.equal(timing.live(ID), "");
 });
 
-test("units: decimals below 10 tokens/s, ms below 1 s", () => {
+test("rates under 10 have a decimal, times under 1 s are in ms", () => {
   assert.equal(play([[5000, "a"], [15_000, "a"]], { tokens: 10 }), "first token in 0 ms · 0.5 tokens/s");
   assert.equal(play([[17_000, "a"]]), "first token in 12 s");
 });
@@ -50,26 +51,26 @@ test("no rate for a span under 50 ms", () => {
   assert.equal(play([[5100, "a"], [5150, "b"]]), "first token in 100 ms · 1,000 tokens/s");
 });
 
-test("no note unless watched from start to end", () => {
-  assert.equal(goOn([[5100, "a"], [6100, "b"]]), "", "joined during the reply");
+test("no note if the reply was not watched from start to end", () => {
+  assert.equal(playRest([[5100, "a"], [6100, "b"]]), "", "joined during the reply");
   assert.equal(play([[5100, "a"], [6100, "b"]], { lost: "x" }), "", "text was missed");
   for (const status of ["cancelled", "failed", "interrupted"]) assert.equal(play([[5100, "a"], [6100, "b"]], { status }), "");
   assert.equal(play([]), "", "without text");
 });
 
-test("no timing of replays", () => {
+test("a reply that begins during a replay gets no note", () => {
   timing.expectReplay(4001);
   assert.equal(play([[5100, "a"], [6100, "b"]]), "");
   assert.notEqual(play([[5100, "a"], [6100, "b"]], { began: 5001 }), "");
 });
 
-test("a lost connection ends the timing", () => {
+test("a lost connection during the reply: no note", () => {
   timing.take({ type: "created", messageId: ID, message: { role: "assistant" } }, 0);
   timing.expectReplay(10);
-  assert.equal(goOn([[2000, "a"], [3000, "b"]]), "");
+  assert.equal(playRest([[2000, "a"], [3000, "b"]]), "");
 });
 
-test("oldest notes are dropped", () => {
+test("the 201st note removes the oldest", () => {
   for (let i = 0; i < 201; i++) {
     const message = { messageId: `msg_${i}`, role: "assistant", status: "completed", content: "a", tokens: 1 };
     timing.take({ type: "created", messageId: message.messageId, message }, 0);

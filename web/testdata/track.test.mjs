@@ -9,7 +9,7 @@ const delta = (offset, text, cursor = `c${offset + bytes(text)}`) => ({ type: "m
 const created = (content = "", status = "streaming") => ({ type: "message.created", sessionId: SESSION, message: { ...message(1, "assistant", content, status) }, cursor: "c0" });
 const ended = (content, status = "completed") => ({ type: `message.${status}`, sessionId: SESSION, message: message(1, "assistant", content, status), cursor: "ce" });
 
-test("UTF-8 lengths and cuts at character borders", () => {
+test("utf8Length counts bytes, skipBytes splits no character", () => {
   for (const text of ["", "plain", "é", "日本語", "👩‍👩‍👧 a", "\u0000\u007f\u0080\u07ff\u0800\uffff\u{10000}"]) {
     assert.equal(utf8Length(text), bytes(text), JSON.stringify(text));
   }
@@ -20,7 +20,7 @@ test("UTF-8 lengths and cuts at character borders", () => {
   assert.equal(skipBytes("é日", 3), "", "a cut inside a character moves to its end");
 });
 
-test("repeated deltas are dropped, overlaps trimmed, the cursor kept", () => {
+test("accept drops repeated deltas and trims overlapping ones", () => {
   const track = new Track("c");
   assert.equal(track.accept(created()).type, "created");
   assert.equal(track.accept(delta(0, "né")).delta, "né");
@@ -32,7 +32,7 @@ test("repeated deltas are dropped, overlaps trimmed, the cursor kept", () => {
   assert.equal(track.cursor, "c8");
 });
 
-test("repeated created and end frames are dropped", () => {
+test("accept drops repeated created and end frames", () => {
   const track = new Track();
   track.accept(created());
   track.accept(delta(0, "abc"));
@@ -43,7 +43,7 @@ test("repeated created and end frames are dropped", () => {
   assert.equal(track.cursor, "ce");
 });
 
-test("end has the whole message", () => {
+test("the end event has the server's message, not the delta text", () => {
   const track = new Track();
   track.accept(created());
   track.accept(delta(0, "what a crashed node had not journ"));
@@ -51,7 +51,7 @@ test("end has the whole message", () => {
   assert.deepEqual([event.status, event.message.content, event.error.code], ["interrupted", "what a crashed node had", "interrupted"]);
 });
 
-test("subscribed during a message: gaps are detected", () => {
+test("subscribed during a reply: a later gap is detected", () => {
   const track = new Track();
   assert.equal(track.accept(delta(120, "ab")).offset, 120);
   assert.equal(track.accept(delta(123, "d")), GAP);
@@ -60,14 +60,14 @@ test("subscribed during a message: gaps are detected", () => {
   assert.equal(track.accept(delta(124, "e")).offset, 124);
 });
 
-test("a user message is complete when created", () => {
+test("a user message is complete at once and has no end event", () => {
   const track = new Track();
   const event = track.accept(created("Hi", "completed"));
   assert.equal(event.message.content, "Hi");
   assert.equal(track.accept(ended("Hi")), null);
 });
 
-test("reset after cleared, session frames, unknown frames", () => {
+test("cleared resets the track; unknown frames are ignored", () => {
   const track = new Track();
   track.accept(created());
   assert.equal(track.accept({ type: "session.cleared", sessionId: SESSION }).type, "cleared");
@@ -77,7 +77,7 @@ test("reset after cleared, session frames, unknown frames", () => {
   assert.equal(track.accept({ type: "reply.sparkled", sessionId: SESSION }), null, "an unknown frame is ignored");
 });
 
-test("1,000 random replays join byte for byte", () => {
+test("1,000 random replays: no byte is lost or repeated", () => {
   const characters = [..."abc é ß 日本語 👍 👩‍👩‍👧 \n\t\""];
   for (let seed = 1; seed <= 1000; seed++) {
     const next = random(seed);

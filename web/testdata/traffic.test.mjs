@@ -74,7 +74,7 @@ test("keys and tickets are never kept", async () => {
   assert.equal(scrub("no secret: svc_ ticket"), "no secret: svc_ ticket");
 });
 
-test("at most 500 entries and four million characters", () => {
+test("traffic keeps at most 500 entries and 4,000,000 characters", () => {
   for (let i = 0; i < 2000; i++) traffic.note({ out: false, data: "x" });
   assert.deepEqual([traffic.entries.length, traffic.entries[0].n, traffic.total], [500, 1501, 2000]);
   for (let i = 0; i < 100; i++) traffic.note({ out: false, data: "y".repeat(300_000) });
@@ -104,7 +104,7 @@ test("a dropped socket closes with 1006 and is replaced", async () => {
   assert.equal(server.sockets.length, 3, "a closed socket is forgotten");
 });
 
-test("offline blocks traffic, then lets it through", async () => {
+test("goOffline blocks all traffic for the given time", async () => {
   const reply = message(2, "assistant", "one ", "streaming");
   server.messages = [message(1, "user", "Hi"), reply];
   const seen = collect(client.watch(SESSION, { after: START }));
@@ -123,7 +123,7 @@ test("offline blocks traffic, then lets it through", async () => {
   assert.equal(textOf(seen.events), "one two ");
 });
 
-test("going offline aborts running calls", async () => {
+test("goOffline aborts running calls", async () => {
   const hanging = new Traffic({
     fetch: (_, { signal }) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
     WebSocket: server.WebSocket,
@@ -134,7 +134,7 @@ test("going offline aborts running calls", async () => {
   await clock.advance(10);
 });
 
-test("slow reader: whole replies, few deltas, one request per gap", async () => {
+test("slow reader: whole replies with about one delta a second", async () => {
   for (let seed = 1; seed <= 40; seed++) {
     const next = random(seed);
     server.requests.length = 0;
@@ -150,7 +150,7 @@ test("slow reader: whole replies, few deltas, one request per gap", async () => 
       ms += wait;
       await clock.advance(wait);
     }
-    await clock.advance(2000); // silence: the last dropped delta must arrive although nothing follows it
+    await clock.advance(2000); // no further delta comes; the last dropped delta must arrive nevertheless
     assert.equal(textOf(seen.events), reply.content, `seed ${seed}: before the end`);
     assert.equal(adjoins(seen.events), bytes(reply.content));
     const deltas = seen.events.filter((event) => event.type === "delta").length;
@@ -165,7 +165,7 @@ test("slow reader: whole replies, few deltas, one request per gap", async () => 
   }
 });
 
-test("slow reader: nothing lost when cut or switched off", async () => {
+test("slow reader: no text lost if cut, offline or switched off", async () => {
   for (const disturb of [() => traffic.drop(), () => (traffic.slow = false), () => traffic.goOffline(300)]) {
     const reply = message(2, "assistant", "", "streaming");
     server.messages = [message(1, "user", "Hi"), reply];
@@ -187,7 +187,7 @@ test("slow reader: nothing lost when cut or switched off", async () => {
   }
 });
 
-test("slow reader: a dropped delta is not shown after clearing", async () => {
+test("slow reader: a dropped delta does not follow a cleared event", async () => {
   for (const slow of [true, false]) {
     const reply = message(2, "assistant", "", "streaming");
     server.messages = [message(1, "user", "Hi"), reply];
@@ -207,12 +207,12 @@ test("slow reader: a dropped delta is not shown after clearing", async () => {
   }
 });
 
-test("isDelta looks at the beginning only", () => {
+test("isDelta compares only the beginning of a frame", () => {
   assert.ok(isDelta('{"type":"message.delta","sessionId":"s"}'));
   assert.ok(!isDelta('{"type":"message.created","metadata":{"type":"message.delta"}}'));
 });
 
-test("slow reader: closing leaves no timer", async () => {
+test("slow reader: close leaves no timer behind", async () => {
   const reply = message(2, "assistant", "", "streaming");
   server.messages = [message(1, "user", "Hi"), reply];
   traffic.slow = true;
@@ -223,7 +223,7 @@ test("slow reader: closing leaves no timer", async () => {
   assert.ok(traffic.entries.at(-1).dropped);
 });
 
-test("offline creates no socket", async () => {
+test("offline, a new WebSocket opens no connection and closes", async () => {
   traffic.goOffline(10);
   const socket = new traffic.WebSocket("ws://parley.test/v1/stream", []);
   const closed = new Promise((resolve) => (socket.onclose = resolve));

@@ -1,5 +1,6 @@
-// Drives the real `ai` package for the tests of ai-sdk.v7: a command a line on standard input, an event a line on standard output.
-// Run by Node with --experimental-websocket, where it has no WebSocket of its own: the one of browsers, without headers.
+// The driver of the tests of ai-sdk.v7. It runs the real npm package `ai`. Each line of standard input is a command, and each
+// line of standard output is an event, both as JSON. The test runs this script with Node's option --experimental-websocket, which
+// old versions need. Node's WebSocket is like a browser's: a script cannot set headers of the handshake.
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
@@ -7,8 +8,8 @@ const [package_, url, key] = process.argv.slice(2);
 const { AbstractChat, DefaultChatTransport, WebSocketChatTransport } = await import(pathToFileURL(package_));
 const tell = (event) => process.stdout.write(JSON.stringify(event) + "\n");
 
-/** A WebSocket that tells of every frame. */
-class Recorded extends WebSocket {
+/** A WebSocket that reports every frame as an event. */
+class ReportingWebSocket extends WebSocket {
   constructor(...all) {
     super(...all);
     this.addEventListener("message", ({ data }) => tell({ event: "received", frame: data }));
@@ -22,7 +23,7 @@ class Recorded extends WebSocket {
   }
 }
 
-/** What useChat keeps in React's state. */
+/** The state of a chat. useChat keeps the same data in React's state. */
 class State {
   constructor(chat, messages) {
     Object.assign(this, { chat, messages, status: "ready", error: undefined });
@@ -58,21 +59,21 @@ async function freshTicket() {
 }
 
 const sockets = [], chats = {};
-let resumeAgain; // what follows the next resume that is sent
+let resumeAgain; // function to call after the next resume frame is sent
 const transport = new WebSocketChatTransport({
   url: url + "/v1/stream",
   protocols: "ai-sdk.v7",
   params: async () => ({ ticket: await freshTicket() }),
-  headers: { "X-Page": "a header of the page's own" },
+  headers: { "X-Page": "a header of the page" },
   body: { model: "whatever", nested: { deep: [1, null, "x"] } },
-  webSocket: Recorded,
+  webSocket: ReportingWebSocket,
 });
 
 const commands = {
   open({ chat, session, messages }) {
     chats[chat] = new Chat({ name: chat, id: session, transport, messages });
   },
-  /** Opens a chat that only resumes, over server-sent events. */
+  /** Opens a chat that can only resume, over server-sent events. */
   openEvents({ chat, session, reply }) {
     const api = `${url}/v1/sessions/${session}/messages/${reply}/stream?format=ai-sdk`;
     const prepareReconnectToStreamRequest = () => ({ api, headers: { Authorization: "Bearer " + key } });
@@ -81,7 +82,7 @@ const commands = {
   send: ({ chat, text, metadata }) => chats[chat].sendMessage({ text, metadata }, { metadata: { request: "metadata" } }),
   sendFile: ({ chat }) => chats[chat].sendMessage({ text: "look", files: [{ type: "file", mediaType: "text/plain", url: "data:text/plain,x" }] }),
   resume: ({ chat }) => chats[chat].resumeStream(),
-  /** Resumes, and once more while the first has no answer yet: two clicks, or the AI SDK's own resume beside the page's. */
+  /** Resumes, and resumes again before the first resume gets a response. Two clicks of a user have this effect. */
   resumeTwice: ({ chat }) =>
     new Promise((done) => {
       resumeAgain = () => {

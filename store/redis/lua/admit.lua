@@ -1,3 +1,3 @@
--- Admits a request, or only checks its key, without an operation: lib/admission.lua does both before this runs.
+-- Does nothing, because lib/admission.lua has already admitted the request or checked its API key.
 -- Result: 1
 return 1

@@ -1,19 +1,20 @@
--- Begins a turn, or puts its waiter in the session's queue. A repeat with the same waiter returns the same turn while that is
+-- Begins a turn, or puts the waiter in the session's queue. A repeat with the same waiter returns the same turn while the turn is
 -- live.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2] waiter · ARGV[3] node · ARGV[4] record of the message · ARGV[5] its tokens in a prompt
+-- ARGV[1] the session's id · ARGV[2] waiter · ARGV[3] node · ARGV[4] record of the message
+-- ARGV[5] the message's tokens in a prompt
 -- ARGV[6] what to do if the session is busy: 'enqueue', 'reject' or 'interrupt' · ARGV[7] random characters for two ids
 -- ARGV[8] idempotency key, '' for none · ARGV[9] digest of the request · ARGV[10] the message's record in the index
 -- ARGV[11…] counts of usage
 -- Result: one of
---   {'begun', view, head before, …}       the result of turn_view
---   {'replayed', message, reply}          the same request began that turn before
---   {'queued', live reply or '', its node or ''}
---   {'busy'}                              rejected, or the queue is full
+--   {'begun', …}                          the result of turn_view
+--   {'replayed', message, reply}          ids of the turn that the same request began before
+--   {'queued', live reply or '', node that writes the reply or ''}
+--   {'busy'}                              ARGV[6] is 'reject', or the queue is full
 --   {'conflict'}                          another request used the idempotency key
 --   {'gone'}                              no such session
 --   {'void'}                              resume_turn.lua has voided the waiter
---   {'overflow', tokens, window}          the message, with the history unless it is summarised, does not fit the window
+--   {'overflow', tokens, window}          the prompt would not fit the window
 --   {'tokens', {used, reset, wait}}       the limit of tokens a minute is exceeded
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end

@@ -1,8 +1,8 @@
--- Removes all messages of a session if the waiter may take the session. Otherwise it puts a new waiter at the head of the queue,
--- and asks the writer of the live reply, if any, to stop.
+-- Removes all messages of a session if the waiter may take the session. Otherwise it puts the waiter at the head of the queue
+-- and, if a reply is live, asks the node that writes the reply to stop.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2] waiter · ARGV[3] its node · ARGV[4] random characters for an id
--- Result: {'cleared', number of messages, view} · {'queued', live reply or ''}
+-- ARGV[1] the session's id · ARGV[2] waiter · ARGV[3] node of the waiter · ARGV[4] random characters for an id
+-- Result: {'cleared', number of removed messages, session_view} · {'queued', live reply or ''}
 --   {'busy'} the queue is full · {'gone'} no such session
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end

@@ -1,8 +1,8 @@
--- Stores a new key (list_keys.lua lists its fields). The account is created with its first key.
--- KEYS[1] the key · KEYS[2] the account's list of keys · KEYS[3] the account's record in this mode
+-- Stores a new API key (list_keys.lua lists the fields). If the account has no record in this mode, it creates the record.
+-- KEYS[1] record of the API key · KEYS[2] the account's list of API keys · KEYS[3] the account's record in this mode
 -- ARGV[1] keyId · ARGV[2] name · ARGV[3] scopes · ARGV[4] prefix · ARGV[5] expires, '' for never · ARGV[6] hash of the secret
--- ARGV[7] '1': only if the account has never had a key in this mode · ARGV[8] tier of a new account
--- Result: the key as list_keys.lua returns it · 'taken' the id is in use · 'had' the account has had a key in this mode
+-- ARGV[7] '1': only if the account has no record in this mode · ARGV[8] tier of a new account
+-- Result: the API key as list_keys.lua returns it · 'taken' the id is in use · 'had' the account has a record, and ARGV[7] is '1'
 if redis.call('EXISTS', KEYS[1]) == 1 then return 'taken' end
 local tier = redis.call('HGET', KEYS[3], 'tier')
 if tier and ARGV[7] == '1' then return 'had' end

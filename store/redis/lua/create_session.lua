@@ -1,9 +1,10 @@
--- Creates a session. If the same request has created one before, it returns that session.
+-- Creates a session. If the same request has created a session before, it returns that session. It also prunes the indices of
+-- sessions.
 -- KEYS[1] index of sessions
--- ARGV[1] random characters for an id · ARGV[2] user · ARGV[3] metadata, '' for none · ARGV[4] tokens of the window
--- ARGV[5] '1' to summarise · ARGV[6] retention policy · ARGV[7] lifetime in milliseconds · ARGV[8] idempotency key, '' for none
--- ARGV[9] digest of the request · ARGV[10…] counts of usage
--- Result: {'created' or 'replayed', id, view} · {'conflict'} another request used the idempotency key
+-- ARGV[1] random characters for an id · ARGV[2] user · ARGV[3] metadata, '' for none · ARGV[4] size of the window in tokens
+-- ARGV[5] '1' to summarise, else '' · ARGV[6] retention policy · ARGV[7] lifetime in milliseconds
+-- ARGV[8] idempotency key, '' for none · ARGV[9] digest of the request · ARGV[10…] counts of usage
+-- Result: {'created' or 'replayed', id, session_view} · {'conflict'} another request used the idempotency key
 local known = recall(ARGV[8], ARGV[9])
 if known == 'conflict' then return {'conflict'} end
 if known then return {'replayed', known.session.id, session_view(known.session)} end

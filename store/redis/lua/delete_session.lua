@@ -1,9 +1,8 @@
--- Removes a session with its texts: messages, index, summary and vectors, and empties the journal of its live reply. The
--- reservation of its live turn stays until the turn is settled (lib/turn.lua). Idempotency records stay until they expire, but
--- name no session any more.
+-- Removes a session with its messages, index, summary and vectors, and empties the journal of its live reply. The reservation of
+-- the live turn stays until the turn is settled (lib/turn.lua). Idempotency keys stay until they expire, but count as unknown.
 -- KEYS[1] the session
--- ARGV[1] its id
--- Result: view of the session before its removal · 'gone' no such session
+-- ARGV[1] the session's id
+-- Result: session_view before the removal · 'gone' no such session
 local s = session_at(ARGV[1])
 if not s then return 'gone' end
 redis.call('UNLINK', session_key(s.id), messages_key(s.id), index_key(s.id), summary_key(s.id), vectors_key(s.id))

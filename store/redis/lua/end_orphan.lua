@@ -1,7 +1,8 @@
--- Ends an orphaned turn and drops the waiters of the node that wrote it. If the turn has ended meanwhile, it does nothing. If the
--- session is gone, it only settles the usage.
+-- Ends the turn of an orphan, and removes the waiters of the orphan's node from the queue. If the turn has ended before, it does
+-- nothing. If the session is gone, it only settles the usage.
 -- KEYS[1] the session
--- ARGV[1] the session's id · ARGV[2] the reply · ARGV[3] fencing token · ARGV[4] record of the reply · ARGV[5] the tokens that it takes in later prompts
+-- ARGV[1] the session's id · ARGV[2] the reply · ARGV[3] fencing token · ARGV[4] record of the reply
+-- ARGV[5] the reply's tokens in a later prompt
 -- ARGV[6] prompt tokens · ARGV[7] completion tokens · ARGV[8] total tokens · ARGV[9] the reply's record in the index
 -- ARGV[10] the reply's terms · ARGV[11…] counts of usage
 -- Result: 1 if this call ended or settled the turn · 0 if the turn had ended before
@@ -13,5 +14,5 @@ local writer = s.node
 drop_waiters_of(s, writer)
 index_add(s, s.live, ARGV[9], ARGV[10])
 end_turn(s, ARGV[4], tonumber(ARGV[5]), usage, counts_from(ARGV, 11))
-notify_node(writer, s.id) -- the node may only have been suspended
+notify_node(writer, s.id) -- the node may be alive: perhaps it was only suspended
 return 1

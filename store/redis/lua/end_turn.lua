@@ -1,10 +1,11 @@
 -- Ends a turn once. If the session is gone, it only settles the usage.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2] the reply · ARGV[3] fencing token · ARGV[4] record of the reply · ARGV[5] its tokens in a prompt
+-- ARGV[1] the session's id · ARGV[2] the reply · ARGV[3] fencing token · ARGV[4] record of the reply
+-- ARGV[5] the reply's tokens in a later prompt
 -- ARGV[6] prompt tokens · ARGV[7] completion tokens · ARGV[8] total tokens · ARGV[9] the reply's record in the index
 -- ARGV[10] the reply's terms · ARGV[11…] counts of usage
 -- Result: {'ended', createdAt of the reply} · {'gone'} no such session
---   {'fenced', the stored message, '' if there is none} the turn had ended, or the fencing token is wrong
+--   {'fenced', the stored reply or ''} the turn had ended, or the fencing token is wrong
 local s, reply, fence = session_at(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local usage = {tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])}
 if not s then

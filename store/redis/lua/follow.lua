@@ -1,8 +1,8 @@
--- Makes a node a follower of a session. It notifies the node that writes in the session, which notifies the follower from its
--- next tick on.
+-- Makes a node a follower of a session. If another node writes in the session, that node is notified. From the next tick on, the
+-- writing node sends wake-ups to the follower.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2] the node that follows · ARGV[3] lease in milliseconds
--- Result: view · nil no such session
+-- ARGV[1] the session's id · ARGV[2] the node that follows · ARGV[3] lease in milliseconds
+-- Result: session_view · nil no such session
 local s = session_at(ARGV[1])
 if not s then return nil end
 add_follower(s, ARGV[2], ARGV[3])

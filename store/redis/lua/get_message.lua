@@ -1,6 +1,6 @@
 -- Returns a message.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2] the message's id
+-- ARGV[1] the session's id · ARGV[2] the message's id
 -- Result: the message (lib/messages.lua) · {'gone'} no such session · {'none'} no such message
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end

@@ -1,8 +1,10 @@
--- Returns the usage of a range of hours, numbered from 1970. It packs up to DAYS_PACKED_BY_READ days of the range.
+-- Returns the usage of a range of hours, numbered from 1970. It packs up to DAYS_PACKED_BY_READ days of the range, and prunes the
+-- indices of sessions.
 -- KEYS[1] sessions by expiry
--- ARGV[1] first hour; an hour before the retention period is replaced by the first hour of that · ARGV[2] end, exclusive
--- ARGV[3] retention period in hours · ARGV[4] lifetime of a session in milliseconds
--- Result: {this hour, first hour, number of existing sessions, {hour, number of existing sessions created in that hour, …},
+-- ARGV[1] first hour · ARGV[2] end of the range, exclusive
+-- ARGV[3] retention period in hours; the range begins no earlier · ARGV[4] lifetime of a session in milliseconds
+-- Result: {this hour, first hour of the range, number of existing sessions,
+--   {hour, number of existing sessions that were created in that hour, hour, …},
 --   {day, {field, count, …}, packed counts (lib/usage.lua) or '', day, …}}
 prune()
 local this = math.floor(now / HOUR)

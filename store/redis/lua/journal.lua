@@ -1,5 +1,6 @@
--- Writes text of a live reply if its journal exists: SETRANGE on a missing key would create one that never expires. It does not
--- write past the end of the journal, because a fail-over may have lost text: SETRANGE would fill the gap with NUL bytes.
+-- Writes text of a live reply to the journal, if the journal exists. On a missing key, SETRANGE would create a key that never
+-- expires. If the offset is after the journal's end, because a fail-over lost text, it writes nothing: SETRANGE would fill the
+-- gap with NUL bytes.
 -- KEYS[1] journal
 -- ARGV[1] offset in bytes · ARGV[2] text
 -- Result: milliseconds until the journal expires · 0 if nothing was written

@@ -1,8 +1,8 @@
--- Returns a page of messages, and the session at the same moment.
+-- Returns a page of messages, and the session at the same time.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2] message after which the page begins, '' for the start · ARGV[3] '1' to include that message
+-- ARGV[1] the session's id · ARGV[2] message after which the page begins, '' for the start · ARGV[3] '1' to include this message
 -- ARGV[4] '1' for oldest first, '' for newest first · ARGV[5] maximum number of messages
--- Result: {view, 1 if there are more, else 0, {message (lib/messages.lua), …}} · 'gone' no such session
+-- Result: {session_view, 1 if more messages follow, else 0, {message (lib/messages.lua), …}} · 'gone' no such session
 local s = session_at(ARGV[1])
 if not s then return 'gone' end
 local from, inclusive, ascending, limit = ARGV[2], ARGV[3] == '1', ARGV[4] == '1', tonumber(ARGV[5])

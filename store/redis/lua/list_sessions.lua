@@ -1,7 +1,7 @@
--- Returns a page of sessions, newest first. It also prunes the indices.
+-- Returns a page of sessions, newest first. It also prunes the indices of sessions.
 -- KEYS[1] index of all sessions, or of a user's sessions
--- ARGV[1] only sessions with an id below this, '' for all · ARGV[2] maximum number of sessions
--- Result: {1 if there are more, else 0, id, view, id, view, …}
+-- ARGV[1] only sessions with ids before this id, '' for all · ARGV[2] maximum number of sessions
+-- Result: {1 if more sessions follow, else 0, id, session_view, id, session_view, …}
 prune()
 local page, before, limit = {0}, ARGV[1] == '' and '+' or '(' .. ARGV[1], tonumber(ARGV[2])
 while true do

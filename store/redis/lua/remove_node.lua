@@ -1,5 +1,5 @@
--- Removes a dead node from the nodes, unless it has sent a heartbeat again.
--- KEYS[1] nodes
+-- Removes a dead node from the list of nodes, unless the node has sent a heartbeat again.
+-- KEYS[1] list of nodes
 -- ARGV[1] the node · ARGV[2] a node is dead after this many milliseconds without a heartbeat
 -- Result: 1 if it was removed, else 0
 local beat = redis.call('ZSCORE', KEYS[1], ARGV[1])

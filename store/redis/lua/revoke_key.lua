@@ -1,6 +1,7 @@
--- Revokes a key: keeps its record and removes its secrets.
--- KEYS[1] the key
--- Result: the key before its revocation, with the new version, as list_keys.lua returns it · 'none' no such key, or it is revoked
+-- Revokes an API key: keeps the record and removes the secrets.
+-- KEYS[1] record of the API key
+-- Result: the record before the change, but with the new version, as list_keys.lua returns it
+--   'none' no such API key, or it was revoked before
 local k = redis.call('HMGET', KEYS[1], 'id', 'revoked')
 if not k[1] or k[2] then return 'none' end
 redis.call('HINCRBY', KEYS[1], 'version', 1)

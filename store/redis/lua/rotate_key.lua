@@ -1,9 +1,9 @@
--- Gives a key a new secret. The newest secret so far becomes the previous one, and the previous one is removed.
--- KEYS[1] the key
+-- Gives an API key a new secret. The secret that was the newest becomes the previous secret. An older previous secret is removed.
+-- KEYS[1] record of the API key
 -- ARGV[1] hash of the new secret · ARGV[2] prefix · ARGV[3] milliseconds for which the previous secret still works
--- ARGV[4] '1': change nothing, only return the key if that secret is its newest
--- Result: {the key as list_keys.lua returns it, hash of the removed secret, '' for none and if ARGV[4] is '1'}
---   'none' no such key, it is revoked or expired; if ARGV[4] is '1': its newest secret is another
+-- ARGV[4] '1': change nothing, and return the API key only if its newest secret has the hash ARGV[1]
+-- Result: {the API key as list_keys.lua returns it, hash of the removed secret or ''}
+--   'none' no such API key, or it is revoked or expired; if ARGV[4] is '1', its newest secret has another hash
 if ARGV[4] == '1' then
   if redis.call('HGET', KEYS[1], 'secret') ~= ARGV[1] then return 'none' end
   return {redis.call('HGETALL', KEYS[1]), ''}

@@ -1,10 +1,10 @@
--- Replaces a session's summary by a new one that was made from it, and counts the usage of the model call.
+-- Replaces a session's summary by a new summary that was made from it, and counts the usage of the model call.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2] last message of the old summary, '' for none · ARGV[3] last message of the new summary
--- ARGV[4] text of the new summary · ARGV[5] its figures
+-- ARGV[1] the session's id · ARGV[2] last message of the old summary, '' for none · ARGV[3] last message of the new summary
+-- ARGV[4] text of the new summary · ARGV[5] figures of the new summary
 -- ARGV[6] prompt tokens · ARGV[7] completion tokens · ARGV[8] total tokens · ARGV[9…] counts of usage
 -- Result: 'saved' · 'gone' no such session
---   'stale' another summary was saved first, the new one covers nothing more, or the messages were cleared
+--   'stale' another summary was saved first, the new summary covers no more messages, or the messages were cleared
 local s = session_at(ARGV[1])
 if not s then return 'gone' end
 local before = redis.call('HGET', summary_key(s.id), 'last') or ''

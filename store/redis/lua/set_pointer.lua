@@ -1,7 +1,8 @@
--- Stores which key a secret belongs to, or that it belongs to none any more. It keeps a pointer of a later version of the key: a
--- pointer is written after its key, so two writers can arrive in either order.
+-- Stores the pointer of a secret. The pointer names the secret's API key, or marks the secret as removed. If the stored pointer
+-- has a later version, the script keeps it. A pointer is written after the API key, so two writers can arrive in any order.
 -- KEYS[1] the pointer
--- ARGV[1] version of the key · ARGV[2] presenter as JSON, '' for none · ARGV[3] expiry in milliseconds, '' for never
+-- ARGV[1] version of the API key · ARGV[2] presenter (set_pointer.go) as JSON, '' if the secret was removed
+-- ARGV[3] expiry in milliseconds, '' for never
 -- Result: 1 if it was stored, else 0
 local stored = redis.call('GET', KEYS[1])
 if stored and tonumber(string.match(stored, '^%d+')) > tonumber(ARGV[1]) then return 0 end

@@ -1,10 +1,11 @@
--- Sets an account's tier in one of its modes, and in all keys of that mode. It creates the account if it does not exist. The live
--- mode's record decides: it counts the changes, and the test mode's record is a copy.
--- KEYS[1] the account's record in this mode · KEYS[2] the account's list of keys
+-- Sets an account's tier in one mode, and in all API keys of this mode. It creates the account's record if the account has none.
+-- The record of the live mode decides, and its version counts the changes. The record of the test mode is a copy.
+-- KEYS[1] the account's record in this mode · KEYS[2] the account's list of API keys
 -- ARGV[1] tier; '' keeps the tier, or means ARGV[3] for a new account
--- ARGV[2] '' in live mode; in test mode the version in live mode, and an older version than the stored one keeps the stored tier
+-- ARGV[2] '' in live mode; in test mode, the version in live mode: if the stored version is newer, the stored tier is kept
 -- ARGV[3] tier of a new account
--- Result: {tier, version, all keys as list_keys.lua returns them}. A repeat after a lost reply needs the unchanged keys too.
+-- Result: {tier, version, all API keys as list_keys.lua returns them}. The list has unchanged API keys too: a repeat after a lost
+--   reply must write their pointers.
 local a = redis.call('HMGET', KEYS[1], 'tier', 'version')
 local tier, version = a[1], tonumber(a[2] or 0)
 if ARGV[2] == '' then

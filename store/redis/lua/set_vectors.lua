@@ -1,7 +1,7 @@
--- Stores vectors of exchanges, each under the reply that ends the exchange. It skips replies that are not indexed, and stores
--- nothing if the session is gone or its policy is not semantic.
+-- Stores vectors of exchanges, each under the id of its reply. It skips replies that are not in the index. If the session is
+-- gone, or its policy is not semantic, it stores nothing.
 -- KEYS[1] the session
--- ARGV[1] its id · ARGV[2…] a reply, its vector, …
+-- ARGV[1] the session's id · ARGV[2…] id of a reply, vector, id of a reply, vector, …
 -- Result: number of stored vectors
 local s, stored = session_at(ARGV[1]), 0
 if not s or s.policy ~= POLICY_SEMANTIC then return 0 end

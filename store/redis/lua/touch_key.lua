@@ -1,5 +1,6 @@
--- Stores when a key was last used, unless the same or a later time is stored, or the key is unknown.
--- KEYS[1] the key
+-- Stores the time at which an API key was last used. If the same or a later time is stored, or the API key is
+-- unknown, it does nothing.
+-- KEYS[1] record of the API key
 -- ARGV[1] time in milliseconds
 -- Result: 1 if it was stored, else 0
 local k = redis.call('HMGET', KEYS[1], 'id', 'used')

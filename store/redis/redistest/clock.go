@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// clockShim is the source of a library that is preloaded into redis-server, so that a test can set its clock. (libfaketime makes
-// redis-server hang.)
+// clockShim is the C source of a library. redis-server preloads the library, so that a test can set the clock of the server.
+// (libfaketime makes redis-server hang.)
 //
 //go:embed shim/clock.c
 var clockShim []byte
 
-// clock is the clock of a server, which differs from the machine's clock.
+// clock sets the clock of one server, which may differ from the machine's clock.
 type clock struct {
 	library string        // path of the compiled shim
-	file    string        // path of the file that the shim maps; it holds ahead
-	ahead   time.Duration // difference to the machine's clock; negative if the server's clock is behind
+	file    string        // path of the file from which the shim reads ahead
+	ahead   time.Duration // the server's clock minus the machine's clock
 }
 
-// SingleWithClock starts a server like Single. Advance sets its clock; the clock of this process does not change.
+// SingleWithClock starts a server like Single. Advance sets the server's clock. The clock of the test process does not change.
 func SingleWithClock(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := newServer(t, t.TempDir(), args...)
@@ -33,7 +33,7 @@ func SingleWithClock(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// newClock compiles the shim in dir and returns a clock that is 0 ahead.
+// newClock compiles the shim in dir. It returns a clock that shows the machine's time.
 func newClock(t testing.TB, dir string) *clock {
 	t.Helper()
 	compiler, err := exec.LookPath("gcc")
@@ -52,10 +52,10 @@ func newClock(t testing.TB, dir string) *clock {
 	return c
 }
 
-// write passes ahead to the server.
+// write stores ahead in the file, from which the server's shim reads it.
 func (c *clock) write(t testing.TB) {
 	t.Helper()
-	file, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600) // not truncated, because the server maps it
+	file, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600) // without O_TRUNC, because the server maps the file
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,12 +65,13 @@ func (c *clock) write(t testing.TB) {
 	}
 }
 
-// environment returns the environment for a process with this clock.
+// environment returns the environment variables for a server with this clock.
 func (c *clock) environment() []string {
 	return append(os.Environ(), "LD_PRELOAD="+c.library, "PARLEY_TEST_CLOCK="+c.file)
 }
 
-// Advance sets the clock of a server of SingleWithClock ahead by d, or back if d is negative. The next command sees the new time.
+// Advance sets the server's clock ahead by d, or back if d is negative. The next command sees the new time. SingleWithClock must
+// have started the server.
 func (s *Server) Advance(d time.Duration) {
 	s.t.Helper()
 	if s.clock == nil {

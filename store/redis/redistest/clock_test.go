@@ -18,7 +18,7 @@ func TestAdvance_KeysExpireByServerClock(t *testing.T) {
 	}
 	for _, step := range []time.Duration{0, time.Hour, 3 * 24 * time.Hour, 400 * 24 * time.Hour} {
 		s.Advance(step)
-		if off := s.Now().Sub(clock()); off < -time.Minute || off > time.Minute { // the steps are longer
+		if off := s.Now().Sub(clock()); off < -time.Minute || off > time.Minute { // each step that moves the clock is longer
 			t.Errorf("after Advance(%v) the clock is off by %v", step, off)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 // Nodes is a Cluster of three masters without replicas.
 type Nodes struct {
-	URL     string // of the store, for Open
+	URL     string // URL of a store on this Cluster, for redis.Open
 	Masters []*Server
 }
 
@@ -42,7 +42,7 @@ func Cluster(t testing.TB) *Nodes {
 	return c
 }
 
-// AwaitHealth waits until each master reports three nodes and a healthy Cluster, in which all slots are served.
+// AwaitHealth waits until each master knows the other two, and reports that the Cluster serves all slots.
 func (c *Nodes) AwaitHealth() {
 	for _, s := range c.Masters {
 		s.t.Helper()

@@ -8,21 +8,22 @@ import (
 	"testing"
 )
 
-// Loser is a proxy that loses the replies to chosen commands: the server runs them, but the client gets no reply.
+// Loser is a proxy that loses replies: the server runs a command, but the client gets no reply.
 type Loser struct {
 	Addr string // host:port
 
 	// static
 	t      testing.TB
 	server string
-	to     atomic.Pointer[[]byte] // commands that contain this text get no reply; nil for none
+	to     atomic.Pointer[[]byte] // commands that contain this text get no reply; nil if no reply is lost
 	work   sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[net.Conn]struct{} // guarded by mu; nil after the test
+	conns map[net.Conn]struct{} // guarded by mu; the open connections; nil after the test
 }
 
-// NewLoser starts a proxy to the server at addr. It forwards everything until LoseRepliesTo. It stops with the test.
+// NewLoser starts a proxy to the server at addr. The proxy forwards everything until LoseRepliesTo is called. It stops with the
+// test.
 func NewLoser(t testing.TB, addr string) *Loser {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,14 +45,14 @@ func NewLoser(t testing.TB, addr string) *Loser {
 	return l
 }
 
-// LoseRepliesTo silences every connection that sends a command with that text. The server's replies on such a connection are
-// dropped from then on, even after Heal.
+// LoseRepliesTo silences every connection on which the client sends a command that contains text. The proxy then drops all
+// replies on this connection, even after Heal.
 func (l *Loser) LoseRepliesTo(text string) {
 	to := []byte(text)
 	l.to.Store(&to)
 }
 
-// Heal forwards everything again, except the replies on silenced connections.
+// Heal ends LoseRepliesTo: the proxy silences no more connections. Silenced connections stay silent.
 func (l *Loser) Heal() { l.to.Store(nil) }
 
 func (l *Loser) accept(listener net.Listener) {
@@ -74,8 +75,8 @@ func (l *Loser) accept(listener net.Listener) {
 	}
 }
 
-// add registers the two sides of a connection, to be closed after the test. If the test is over, it closes them and returns
-// false.
+// add registers the two sides of a connection, so that they are closed after the test. If the test is over, it closes them now
+// and returns false.
 func (l *Loser) add(both ...net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,8 +90,8 @@ func (l *Loser) add(both ...net.Conn) bool {
 	return l.conns != nil
 }
 
-// pass copies bytes until one side is closed, and closes both. commands says that from is the client. If silent is set, it drops
-// the server's bytes.
+// pass copies bytes from one side of a connection to the other until one side is closed. Then it closes both sides. commands is
+// true if from is the client. If silent is set, pass drops the bytes of the server.
 func (l *Loser) pass(to, from net.Conn, silent *atomic.Bool, commands bool) {
 	defer to.Close()
 	defer from.Close()

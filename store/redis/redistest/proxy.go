@@ -11,16 +11,16 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Proxy is a proxy to a server, and injects faults. Its methods must be called from the goroutine of the test.
+// Proxy is a proxy to a server. It can inject faults. Its methods must be called from the goroutine of the test.
 type Proxy struct {
-	URL  string // of the store, through the proxy
+	URL  string // URL of a store on the server, through the proxy
 	Addr string // host:port
 
 	t     testing.TB
 	proxy *toxiproxy.Proxy
 }
 
-// NewProxy starts a proxy to the server at addr, without faults. It stops with the test.
+// NewProxy starts a proxy to the server at addr, without faults. The proxy stops with the test.
 func NewProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
@@ -33,7 +33,7 @@ func NewProxy(t testing.TB, addr string) *Proxy {
 // Cut closes all connections and refuses new ones.
 func (p *Proxy) Cut() { p.proxy.Stop() }
 
-// Connect accepts connections again, at the same address, after Cut.
+// Connect ends the effect of Cut: the proxy accepts connections again, at the same address.
 func (p *Proxy) Connect() {
 	p.t.Helper()
 	if err := p.proxy.Start(); err != nil {
@@ -43,11 +43,11 @@ func (p *Proxy) Connect() {
 	p.URL = "redis://" + p.Addr
 }
 
-// Delay delays the server's replies.
+// Delay delays each reply of the server by that number of milliseconds.
 func (p *Proxy) Delay(milliseconds int) { p.add("latency", "latency", milliseconds) }
 
-// LoseReplies forwards commands but drops their replies. It closes each connection after that number of milliseconds; for 0,
-// never.
+// LoseReplies drops the server's replies, but still forwards commands. Each connection is closed after that number of
+// milliseconds; 0 means never.
 func (p *Proxy) LoseReplies(milliseconds int) { p.add("timeout", "timeout", milliseconds) }
 
 func (p *Proxy) add(toxic, attribute string, n int) {
@@ -58,5 +58,5 @@ func (p *Proxy) add(toxic, attribute string, n int) {
 	}
 }
 
-// Heal removes all faults.
+// Heal removes the faults of Delay and LoseReplies.
 func (p *Proxy) Heal() { p.proxy.Toxics.ResetToxics(context.Background()) }

@@ -10,7 +10,7 @@ import (
 
 // Watched is a master and its replica, monitored by Sentinels.
 type Watched struct {
-	URL       string // of the store, for Open
+	URL       string // URL of a store on this master, for redis.Open
 	Master    *Server
 	Replica   *Server
 	Sentinels []*Server
@@ -29,8 +29,8 @@ sentinel down-after-milliseconds NAME 500
 sentinel failover-timeout NAME 2000
 `
 
-// Sentinel starts a master, a replica, and three Sentinels, and waits until the Sentinels know each other and the replica. Two
-// Sentinels must agree that the master has not replied for 500 ms before they fail over.
+// Sentinel starts a master, a replica, and three Sentinels. It waits until the Sentinels know each other and the replica. They
+// fail over if two of them agree that the master has not replied for 500 ms.
 func Sentinel(t testing.TB) *Watched {
 	t.Helper()
 	w := &Watched{Master: Single(t, "--repl-diskless-sync-delay", "0")}
@@ -61,7 +61,7 @@ func Sentinel(t testing.TB) *Watched {
 	return w
 }
 
-// AwaitFailover waits until the replica has become the master, and all Sentinels report that.
+// AwaitFailover waits until the replica has become the master, and all Sentinels report it as the master.
 func (w *Watched) AwaitFailover() {
 	w.Replica.t.Helper()
 	_, port, _ := net.SplitHostPort(w.Replica.Addr)

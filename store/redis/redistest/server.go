@@ -1,7 +1,7 @@
-// Package redistest starts real Redis servers for tests: single servers, a Cluster, a master monitored by Sentinels. It also has
-// proxies that inject faults. All servers run on loopback and store their data in temporary directories. They end with the test,
-// or a shared one with the test binary. If the test binary dies by a panic, a timeout or a signal, the kernel kills them
-// (TestServer_DiesWithTestBinary).
+// Package redistest starts real Redis servers for tests: single servers, a Cluster, or a master monitored by Sentinels. It also
+// has proxies that inject faults. All servers run on loopback and store their data in temporary directories. A server ends with
+// its test; TestMain must end a shared server. If the test binary dies by a panic, a timeout or a signal, the kernel kills all
+// servers.
 package redistest
 
 import (
@@ -21,24 +21,25 @@ import (
 	"time"
 )
 
-// timeout limits the wait for a state of a server. Even on a machine with one busy core, only a server that hangs exceeds it.
+// A test fails if a server does not reach an awaited state within timeout. Even on a busy machine with one core, only a server
+// that hangs takes longer.
 const timeout = time.Minute
 
 // Server is a redis-server process. Its methods must be called from the goroutine of the test.
 type Server struct {
-	URL  string // of the store, for Open
+	URL  string // URL of a store on this server, for redis.Open
 	Addr string // host:port
 
 	t     testing.TB
-	dir   string // its data and its log
-	args  []string
-	clock *clock // nil: the machine's clock
+	dir   string   // directory of the server's data and log
+	args  []string // options of redis-server
+	clock *clock   // nil if the server uses the machine's clock
 	cmd   *exec.Cmd
 	done  chan struct{} // closed after the process has ended
 }
 
-// Single starts a server. args are options of redis-server, such as "--appendonly", "yes". Without that option, a restart loses
-// all data.
+// Single starts a server. args are options of redis-server, for example "--appendonly", "yes". Without this option, a restart
+// loses all data.
 func Single(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := newServer(t, t.TempDir(), args...)
@@ -55,14 +56,14 @@ type SharedServer struct {
 	dir    string  // guarded by mu
 }
 
-// Shared returns a server that starts when a test first calls Start or Server. TestMain must kill it. args are options of
+// Shared returns a server that starts when a test first calls Start or Server. TestMain must call Kill. args are options of
 // redis-server.
 func Shared(args ...string) *SharedServer { return &SharedServer{args: args} }
 
-// Start starts the server if it is not running, and returns the URL of its store. It may be called from any goroutine.
+// Start starts the server if it is not running, and returns the URL of the store. It may be called from any goroutine.
 func (s *SharedServer) Start(t testing.TB) string { return s.Server(t).URL }
 
-// Server starts the server if it is not running, and returns it. The test must not stop or break it.
+// Server starts the server if it is not running, and returns the server. The test must not stop or break the server.
 func (s *SharedServer) Server(t testing.TB) *Server {
 	t.Helper()
 	s.mu.Lock()
@@ -81,7 +82,7 @@ func (s *SharedServer) Server(t testing.TB) *Server {
 	return &shared
 }
 
-// Kill ends the server if it was started, and removes its directory.
+// Kill ends the server if it was started, and removes the server's directory.
 func (s *SharedServer) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +92,7 @@ func (s *SharedServer) Kill() {
 	}
 }
 
-// newServer returns a server that is not running, with a free port. The caller starts and kills it.
+// newServer returns a server with a free port. The server does not run yet: the caller must start it and kill it.
 func newServer(t testing.TB, dir string, args ...string) *Server {
 	t.Helper()
 	if testing.Short() {
@@ -133,8 +134,8 @@ func (s *Server) start() {
 	if s.clock != nil {
 		s.cmd.Env = s.clock.environment()
 	}
-	// The kernel kills the server when the OS thread that started it ends. That thread waits for the server, so it ends before
-	// the server only if this process dies.
+	// The kernel kills the server when the thread that started the server ends. That thread waits for the end of the server. So
+	// the thread ends first only if this process dies.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	done, cmd, started := make(chan struct{}), s.cmd, make(chan error)
 	s.done = done
@@ -144,7 +145,7 @@ func (s *Server) start() {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // the error says that it was killed
+			_ = cmd.Wait() // the error only says that the server was killed
 			close(done)
 		}
 	}()
@@ -162,7 +163,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Kill ends the process with SIGKILL and waits until it has ended. Calling it twice is safe.
+// Kill ends the process with SIGKILL and waits for its end. Calling Kill twice is safe.
 func (s *Server) Kill() {
 	if s.cmd == nil || s.cmd.Process == nil {
 		return
@@ -190,8 +191,8 @@ func (s *Server) Restart() {
 	s.start()
 }
 
-// BreakSaving removes the server's directory, so that the server cannot save. It refuses writes until CONFIG SET save "" disables
-// saving.
+// BreakSaving removes the server's directory, so that the server cannot save its data. The server refuses writes until CONFIG SET
+// save "" disables saving.
 func (s *Server) BreakSaving() {
 	s.t.Helper()
 	if err := os.RemoveAll(s.dir); err != nil {
@@ -204,13 +205,13 @@ func (s *Server) BreakSaving() {
 	})
 }
 
-// AwaitMaster waits until the server, which must be a replica, is connected to its master.
+// AwaitMaster waits until the server is connected to its master. The server must be a replica.
 func (s *Server) AwaitMaster() {
 	s.t.Helper()
 	s.await("it does not replicate", func() bool { return strings.Contains(s.try("INFO", "replication"), "master_link_status:up") })
 }
 
-// AwaitReplica waits until a replica has received all writes to the server so far.
+// AwaitReplica waits until a replica has received all earlier writes to the server.
 func (s *Server) AwaitReplica() {
 	s.t.Helper()
 	s.await("it has no replica that is up to date", func() bool {
@@ -219,28 +220,31 @@ func (s *Server) AwaitReplica() {
 	})
 }
 
-// Do sends a command and returns its reply: the content of a string, the elements of an array joined by spaces, and for other
-// types the line that Redis sent, such as ":1". An error, or an empty reply, fails the test.
+// Do sends a command and returns the reply: the content of a string, or the elements of an array, joined by spaces. For other
+// types, it returns the line that Redis sent, for example ":1". An error or an empty reply fails the test.
 func (s *Server) Do(args ...string) string {
 	s.t.Helper()
-	reply := s.try(args...)
+	reply := s.send(timeout, args...)
 	if reply == "" || strings.HasPrefix(reply, "-") {
 		s.t.Fatalf("redis: %s: %q", args[0], reply)
 	}
 	return reply
 }
 
-// try sends a command and returns its reply like Do. It returns "" if no reply arrived within 1 s, and the line that begins with
-// "-" for an error.
-func (s *Server) try(args ...string) string {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+// try sends a command and returns the reply like send, if the reply arrives within 1 s.
+func (s *Server) try(args ...string) string { return s.send(time.Second, args...) }
+
+// send sends a command and returns the reply in the format of Do. If Redis returns an error, send returns the line of the error,
+// which begins with "-". If no reply arrives in time, send returns "".
+func (s *Server) send(timeout time.Duration, args ...string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Addr)
 	if err != nil {
 		return ""
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	_ = conn.SetDeadline(time.Now().Add(timeout))
 	var request strings.Builder
 	fmt.Fprintf(&request, "*%d\r\n", len(args))
 	for _, arg := range args {
@@ -252,7 +256,7 @@ func (s *Server) try(args ...string) string {
 	return readReply(bufio.NewReader(conn))
 }
 
-// readReply reads a reply. The elements of an array are joined by spaces.
+// readReply reads a reply and returns it in the format of Do.
 func readReply(r *bufio.Reader) string {
 	line, err := r.ReadString('\n')
 	if err != nil {
@@ -282,8 +286,8 @@ func readReply(r *bufio.Reader) string {
 	return line
 }
 
-// await calls ready until it returns true. It fails the test with the complaint after timeout, and with the log if the server has
-// ended.
+// await calls ready until ready returns true. After timeout, it fails the test with complaint. If the server has ended, it fails
+// the test with the server's log.
 func (s *Server) await(complaint string, ready func() bool) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -302,8 +306,8 @@ func (s *Server) await(complaint string, ready func() bool) {
 	}
 }
 
-// Contents returns the values of database 0 by key, in the format of DUMP. It also makes Redis remove expired keys. It cannot
-// read keys with spaces. With "--rdbcompression", "no", the values contain texts uncompressed.
+// Contents returns the values of all keys in database 0, in the format of DUMP, by key. It also makes Redis remove expired keys.
+// No key may contain a space. If the server runs with "--rdbcompression", "no", texts in the values are not compressed.
 func (s *Server) Contents() map[string]string {
 	s.t.Helper()
 	contents := make(map[string]string)

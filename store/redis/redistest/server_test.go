@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// dyingTest is an environment variable of the test binary that TestServer_DiesWithTestBinary runs: how that binary dies, "panic"
-// or "kill".
+// dyingTest is an environment variable that TestServer_DiesWithTestBinary sets for its second process. It says how the process
+// dies: "panic" or "kill".
 const dyingTest = "PARLEY_TEST_DYING"
 
 // TestServer_DiesWithTestBinary runs this test binary again. The second process starts a server and dies without a clean-up: by a
-// panic, as with -test.timeout, or by SIGKILL, as when "go test" gives up.
+// panic, like -test.timeout, or by SIGKILL, which "go test" sends to a test binary that hangs.
 func TestServer_DiesWithTestBinary(t *testing.T) {
 	if how := os.Getenv(dyingTest); how != "" {
 		s := Single(t)
@@ -62,7 +62,7 @@ func TestServer_DiesWithTestBinary(t *testing.T) {
 	}
 }
 
-// runs reports whether the process with that id is running. A zombie is not running.
+// runs reports whether the process with that id is running. A zombie does not count as running.
 func runs(process int) bool {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(process) + "/stat")
 	return err == nil && !strings.Contains(string(status), ") Z ")

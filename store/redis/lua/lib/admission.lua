@@ -1,18 +1,18 @@
--- Admits the request of an operation before the operation, in the same script: checks the request's key and counts the request.
--- The operation becomes a function whose KEYS and ARGV begin after those of the admission (script.go).
+-- This library admits a request before the operation, in the same script: it checks the API key and counts the request. script.go
+-- turns the operation into a function. The function gets the KEYS and ARGV that follow those listed here.
 -- Defines: admitted, reserve_tokens.
 --
--- KEYS[1] the key's record · KEYS[2] window of requests · KEYS[3] window of tokens · KEYS[4] requests of the test keys' day
--- ARGV[1] '' do nothing; 'check' check the key; 'count' check the key, and count the request
--- ARGV[2] hash of the secret; '' for the key from the configuration, which always works
+-- KEYS[1] record of the API key · KEYS[2] window of requests · KEYS[3] window of tokens · KEYS[4] test keys' requests of a day
+-- ARGV[1] '' do nothing; 'check' check the API key; 'count' check the API key, and count the request
+-- ARGV[2] hash of the secret; '' for the API key from the configuration, which always works
 -- ARGV[3] limit of requests a minute · ARGV[4] limit of tokens a minute · ARGV[5] limit of requests a day; '' if not a test key
 -- Result: {admission, result of the operation}. admission is one of
 --   {'none'}                        no request was counted
---   {'key'}                         the key does not work; the operation did not run
---   {'admitted', used, reset, wait} figures of the limit of requests a minute; for a test key those of the day follow
+--   {'key'}                         the API key does not work; the operation did not run
+--   {'admitted', used, reset, wait} of the limit of requests a minute; for a test key, then of the limit of requests a day
 --   {'refused', …}                  the same figures; the operation did not run
 
--- Reports whether a secret with that hash works for the key now.
+-- Reports whether a secret works for an API key now. key is the name of the API key's record, secret the hash of the secret.
 local function key_works(key, secret)
   local k = redis.call('HMGET', key, 'secret', 'previous', 'until', 'expires')
   local function ahead(time) return not time or time == '' or now < tonumber(time) end
@@ -20,7 +20,8 @@ local function key_works(key, secret)
   return k[1] == secret or k[2] == secret and ahead(k[3])
 end
 
--- Returns the day stored at a key, advanced to today, as a table with key, number, count and changed.
+-- Returns the count of requests that is stored at a key, as a table: key, number (of the UTC day), count, changed. If the stored
+-- count is of an earlier day, the table is of today, and its count is 0.
 local function day_at(key)
   local d = {key = key, number = 0, count = 0}
   local stored = redis.call('GET', key)
@@ -34,6 +35,7 @@ local function day_at(key)
   return d
 end
 
+-- Stores the count of a day if it has changed.
 local function day_save(d)
   if d.changed then redis.call('SET', d.key, struct.pack('<dd', d.number, d.count), 'EXAT', (d.number + 2) * DAY_SECONDS) end
 end
@@ -61,13 +63,14 @@ local function admit()
   return {decision, w.total, window_reset(w), wait, d.count, (d.number + 1) * DAY_SECONDS, day_wait}
 end
 
--- Reserves tokens of the account's limit of tokens a minute, as reserve does; none if the operation has no request. Call it after
--- every check that can refuse.
+-- Reserves tokens in the account's window of tokens a minute, and returns the results of reserve. Without an admission, it
+-- reserves nothing. Call it after every check that can refuse the request.
 local function reserve_tokens(tokens)
   if ARGV[1] == '' then return {0, 0} end
   return reserve(KEYS[3], tokens, tonumber(ARGV[4]))
 end
 
+-- Admits the request and runs the operation. If it refuses the request, the operation does not run.
 local function admitted(operation)
   local admission = admit()
   if admission[1] == 'key' or admission[1] == 'refused' then return {admission} end

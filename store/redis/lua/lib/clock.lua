@@ -1,4 +1,4 @@
--- The time by the server's clock. It does not change while the script runs.
+-- This library reads the server's clock, once in a script.
 -- Defines: second, now.
 
 local clock = redis.call('TIME')

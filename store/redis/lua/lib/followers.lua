@@ -1,13 +1,14 @@
--- The nodes that follow a session. They show the session to viewers, and are notified when it changes.
+-- This library stores the followers of a session: the nodes that show the session to viewers. They are notified when the session
+-- changes.
 -- Defines: add_follower, followers_of.
 
--- Adds a node to the followers, or renews its lease.
+-- Adds a node to a session's followers, or renews the node's lease.
 local function add_follower(s, node, milliseconds)
   redis.call('HSET', followers_key(s.id), node, int(now + milliseconds))
   redis.call('PEXPIRE', followers_key(s.id), milliseconds)
 end
 
--- Returns {node, milliseconds left, node, …}, and removes the nodes whose lease has lapsed.
+-- Returns a session's followers, as {node, milliseconds left of the lease, node, …}. It removes followers with a lapsed lease.
 local function followers_of(s)
   local stored, all = redis.call('HGETALL', followers_key(s.id)), {}
   for i = 1, #stored, 2 do

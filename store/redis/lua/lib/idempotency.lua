@@ -1,8 +1,9 @@
--- Idempotency keys: they identify a repeated request (conversation.Idempotency).
+-- This library stores idempotency keys, which identify repeated requests (conversation.Idempotency).
 -- Defines: recall, remember.
 
--- Returns what the request with that key created, as a table with session, asked and message. Returns nil if the key is '' or
--- unknown, or its session is gone, and 'conflict' if another request used the key.
+-- Looks up an idempotency key. It returns a table with what an earlier request with this key and digest created: session, asked
+-- and message. It returns nil if the key is '' or unknown, or if the session is gone. It returns 'conflict' if a request with
+-- another digest used the key.
 local function recall(key, digest)
   if key == '' then return nil end
   local known = redis.call('HMGET', request_key(key), 'digest', 'session', 'asked', 'message')
@@ -12,7 +13,7 @@ local function recall(key, digest)
   return {session = s, asked = known[3], message = known[4]}
 end
 
--- Stores what a request created: the session or, if a turn is live, that turn.
+-- Stores what a request with an idempotency key created: the session and, if a turn is live, the turn.
 local function remember(s, key, digest)
   if key == '' then return end
   redis.call('HSET', request_key(key), 'digest', digest, 'session', s.id, 'asked', s.asked or '', 'message', s.live or '')

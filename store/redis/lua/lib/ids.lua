@@ -1,8 +1,8 @@
--- Ids in the format of conversation.NewID: a prefix, CLOCK_LENGTH digits that count milliseconds, and random characters. The
--- caller passes the random characters, because Redis seeds Lua's random numbers with a constant.
+-- This library makes ids in the format of conversation.NewID: a prefix, CLOCK_LENGTH digits for the time in milliseconds, and
+-- random characters. The caller passes the random characters, because Redis seeds Lua's random numbers with a constant.
 -- Defines: new_id.
 
--- Returns an id for a time in milliseconds. It sorts after the id last, if that is not nil.
+-- Returns an id for the time at, in milliseconds. If last, an earlier id, is not nil, the new id sorts after it.
 local function new_id(prefix, at, last, random)
   if last then
     local ticks = 0

@@ -1,32 +1,32 @@
--- The messages of a session, and the index from which a window chooses messages.
+-- This library stores the messages of a session, and the index from which a window chooses messages.
 -- Defines: member_of, member_tokens, message_add, message_at, live_member, index_add.
 --
 -- A message is a member of its session's sorted set: id (ID_LENGTH bytes), NUL, tokens in a prompt (32 bits), createdAt (64
--- bits), record. Only Go reads the record (record.go). The live reply is not in the set: live_member composes it from the session
--- and the journal, with a 0 byte and the text in place of the record.
+-- bits), record. Only Go reads the record (record.go). The live reply is not in the set. live_member composes the member of the
+-- live reply from the session and the journal: a 0 byte and the reply's text replace the record.
 
 local function member_of(id, tokens, created, record) return id .. '\0' .. struct.pack('<I4I8', tokens, created) .. record end
 
 local function member_tokens(member) return (struct.unpack('<I4', member, ID_LENGTH + 2)) end
 
--- Adds a message. Its id must sort after those of all others.
+-- Adds a message to a session. The new id must sort after the ids of the session's other messages.
 local function message_add(s, id, tokens, created, record)
   redis.call('ZADD', messages_key(s.id), 0, member_of(id, tokens, created, record))
 end
 
--- Returns the live reply in the format of a member.
+-- Returns the live reply of a session in the format of a member.
 local function live_member(s)
   return member_of(s.live, 0, s.last, '\0' .. (redis.call('GET', journal_key(s.id, s.fence)) or ''))
 end
 
--- Returns a message, or nil if it does not exist.
+-- Returns a message in the format of a member, or nil if the session has no such message. The message may be the live reply.
 local function message_at(s, id)
   if s.live and s.live == id then return live_member(s) end
   return redis.call('ZRANGE', messages_key(s.id), '[' .. id .. '\0', '(' .. id .. '\1', 'BYLEX')[1]
 end
 
--- Indexes a message, unless the session's policy is fifo, which needs no index. Only Go reads the record (conversation.Indexed).
--- The terms follow the record if the policy is semantic, which alone needs them.
+-- Adds a message to the index of its session, unless the session's policy is fifo, which needs no index. Only Go reads the record
+-- (conversation.Indexed). The terms follow the record only if the policy is semantic, because other policies do not need them.
 local function index_add(s, id, record, terms)
   if s.policy == POLICY_FIFO then return end
   redis.call('ZADD', index_key(s.id), 0, id .. '\0' .. record .. (s.policy == POLICY_SEMANTIC and terms or ''))

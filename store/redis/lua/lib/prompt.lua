@@ -1,13 +1,14 @@
--- The context from which a turn's prompt is planned: the newest messages that fit the window, the index, the vectors and the
--- summary.
+-- This library reads the context of a turn: the newest messages that fit the window, the index, the vectors and the summary. Go
+-- plans the prompt from the context.
 -- Defines: reply_room, budget, context_view, turn_view.
 
--- reply_room returns the tokens reserved for the reply, and budget those left for the messages of a prompt, as
--- conversation/window does.
+-- reply_room returns the tokens of a window that are reserved for the reply. budget returns the tokens that are left for the
+-- messages of a prompt. Both do the same as the functions in conversation/window.
 local function reply_room(window) return math.min(math.floor(window / REPLY_SHARE), MAX_REPLY_ROOM) end
 local function budget(window) return window - reply_room(window) - PROMPT_OVERHEAD end
 
--- Returns the messages before an end of a range, newest first: all that fit the budget, and one more.
+-- Returns messages of a session, newest first: all that fit the budget, and one more. before limits the range for
+-- ZRANGE BYLEX: it is '+' for all messages, or '(' and the id of the first message that is too new.
 local function history(s, before)
   local left, messages, chunk = budget(s.window), {}, HISTORY_FIRST_READ
   while true do
@@ -22,9 +23,9 @@ local function history(s, before)
   end
 end
 
--- Returns the vectors of indexed messages in the same order, '' for a message without one. The list is empty if the session has
--- no vectors. For 1,000 vectors of 1.5 KB, the copy into and out of Lua takes the server 5 ms, and all else 1.5 ms. A separate
--- command would save the copy and cost a round trip.
+-- Returns the vectors of indexed messages, in the order of the messages. A message without a vector gets ''. If the session has
+-- no vectors, the list is empty. Copying 1,000 vectors of 1.5 KB into and out of Lua takes the server 5 ms; the rest of the
+-- script takes 1.5 ms. A separate command would need no copy, but another round trip.
 local function vectors_of(s, indexed)
   if s.policy ~= POLICY_SEMANTIC or #indexed == 0 or redis.call('EXISTS', vectors_key(s.id)) == 0 then return {} end
   local ids = {}
@@ -34,9 +35,10 @@ local function vectors_of(s, indexed)
   return vectors
 end
 
--- Returns five parts of a conversation.Context before an end of a range: the messages, newest first; the indexed messages, newest
--- first; their vectors; the last message of the summary; the summary's record. tokens is the size of the history with the new
--- message: the index is needed only if that exceeds the budget.
+-- Returns five parts of a conversation.Context: the messages, newest first; the indexed messages, newest first; the vectors of
+-- the indexed messages; the id of the last message in the summary; the summary's record. before is a limit as in history.
+-- tokens is the size of the history with the new message. The second and third part are empty if tokens fits the budget, or if
+-- the session needs no index.
 local function context_view(s, before, tokens)
   local indexed, summary = {}, redis.call('HMGET', summary_key(s.id), 'last', 'record')
   if tokens > budget(s.window) and s.compress == '1' and s.policy ~= POLICY_FIFO then
@@ -45,5 +47,5 @@ local function context_view(s, before, tokens)
   return history(s, before), indexed, vectors_of(s, indexed), summary[1] or '', summary[2] or ''
 end
 
--- Returns the live turn of a session in the format that BeginTurn reads.
+-- Returns the live turn of a session, as {'begun', session_view, head before the turn, results of context_view}.
 local function turn_view(s) return {'begun', session_view(s), s.previous or '', context_view(s, '(' .. s.asked, s.htokens)} end

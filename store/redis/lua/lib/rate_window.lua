@@ -1,13 +1,14 @@
--- Rolling windows of a minute. They follow limit.Window (auth/limit/window.go) step by step. TestLimits_SameAsAuthLimit compares
--- both.
+-- This library counts requests and tokens in rolling windows of a minute. The functions do the same as those of limit.Window
+-- (auth/limit/window.go), step by step. TestLimits_RandomCalls_SameAsAuthLimit compares the two implementations.
 -- Defines: window_at, window_add, window_wait, window_reset, window_save, reserve, settle, charge.
 --
--- A window is stored as a string: newest and shift (doubles), total and WINDOW_SPAN counts (32 bits each). It expires WINDOW_KEPT
--- seconds after its last change, when all its counts have left it.
+-- A window is stored as a string: newest and shift (doubles), total and WINDOW_SPAN counts (32 bits each). The string expires
+-- WINDOW_KEPT seconds after its last change, when all its counts are too old to matter.
 
+-- Returns a limit, bounded to 0 … MAX_LIMIT.
 local function bounded(limit) return math.min(math.max(limit, 0), MAX_LIMIT) end
 
--- Sets n counts, from index i on, to zero.
+-- Sets n counts to zero, beginning with the count at index i. The first index is 0.
 local function window_clear(w, i, n)
   local first, last = 4 * i + 1, 4 * (i + n)
   local at = string.find(w.counts, '[^%z]', first)
@@ -24,7 +25,8 @@ local function window_set(w, i, n)
   w.changed = true
 end
 
--- Advances the window to this second.
+-- Moves the window on to this second: clears the counts that are too old. If the clock was set back by more than WINDOW_REACH
+-- seconds, it changes shift instead, so that the window continues from its newest second.
 local function window_advance(w)
   local at = second + w.shift
   if at < w.newest - WINDOW_REACH then -- the clock was set back
@@ -41,7 +43,7 @@ local function window_advance(w)
   w.newest, w.changed = at, true
 end
 
--- Returns the window stored at a key, advanced to this second.
+-- Returns the window that is stored at a key, moved on to this second. A missing window is empty.
 local function window_at(key)
   local w = {key = key, newest = 0, shift = 0, total = 0}
   local stored = redis.call('GET', key)
@@ -56,19 +58,21 @@ local function window_at(key)
   return w
 end
 
--- Stores a window if it has changed. An advance is a change, so requests that add nothing write once a second at most.
+-- Stores a window if it has changed. window_advance changes the window once a second, so requests that add nothing write once a
+-- second at most.
 local function window_save(w)
   if not w.changed then return end
   redis.call('SET', w.key, struct.pack('<ddI4', w.newest, w.shift, w.total) .. w.counts, 'EX', WINDOW_KEPT)
 end
 
--- Adds n to the newest second. The total is capped at MAX_TOTAL.
+-- Adds n to the count of the newest second. If the total would exceed MAX_TOTAL, it adds less.
 local function window_add(w, n)
   n = math.max(0, math.min(n, MAX_TOTAL - w.total))
   if n > 0 then window_set(w, w.newest % WINDOW_SPAN, window_count(w, w.newest % WINDOW_SPAN) + n) end
 end
 
--- Returns the seconds until n more fit: 0 if they fit now, WINDOW_SPAN if n alone exceeds the limit.
+-- Returns the number of seconds until the window has room for n more. It returns 0 if n fits now, and WINDOW_SPAN if n alone
+-- exceeds the limit.
 local function window_wait(w, n, limit)
   limit = bounded(limit)
   if n <= 0 then return 0 end
@@ -83,7 +87,7 @@ local function window_wait(w, n, limit)
   end
 end
 
--- Returns the second in which the oldest count leaves the window, or this second if the window is empty.
+-- Returns the second (Unix time) in which the oldest count leaves the window. If the window is empty, it returns this second.
 local function window_reset(w)
   if w.total == 0 then return second end
   local oldest = math.max(0, w.newest - WINDOW_REACH)
@@ -93,8 +97,9 @@ local function window_reset(w)
   return oldest + (j - i) % WINDOW_SPAN + WINDOW_SPAN - w.shift
 end
 
--- Reserves tokens, at most the limit. Returns {second, tokens}, which settle needs later. If they do not fit, it returns nil and
--- {used, reset, wait}. Call it after every check that can refuse.
+-- Reserves tokens in the window at key, but no more than limit. Returns {second, tokens}, which settle needs later. If the tokens
+-- do not fit, it reserves none and returns nil and {used, reset, wait}. Call it after every check that can refuse the
+-- request.
 local function reserve(key, tokens, limit)
   if tokens <= 0 then return {0, 0} end
   local w = window_at(key)
@@ -106,7 +111,7 @@ local function reserve(key, tokens, limit)
   return {w.newest, n}
 end
 
--- Replaces the reserved tokens by the tokens used. Call it once for each reservation.
+-- Replaces reserved tokens by the tokens that were used. at is the second of the reservation. Call it once for each reservation.
 local function settle(key, at, reserved, used)
   if reserved <= 0 then return end
   local w = window_at(key)

@@ -1,7 +1,8 @@
--- A session as a Lua table: its fields (schema.go) and its id. Numeric fields are numbers, and a field that is not stored is nil.
+-- This library reads and writes sessions. A session is a Lua table with the fields of the session's hash (schema.go) and the
+-- field id. Numeric fields are numbers. A field that is not stored is nil.
 -- Defines: session_at, session_save, session_view, VIEW, prune.
 
--- The fields of a session's view, in the order in which readSession (session.go) reads them.
+-- The fields that session_view returns, in the order in which readSession (session.go) reads them.
 local VIEW = {'user', 'created', 'expires', 'last', 'count', 'prompt', 'completion', 'total', 'meta', 'window', 'compress',
   'policy', 'htokens', 'head', 'cleared', 'live', 'asked', 'fence'}
 local FIELDS = {'previous', 'node', 'waiter', 'stop', 'queue', 'granted', 'grantedAt', unpack(VIEW)}
@@ -17,7 +18,7 @@ local function session_at(id)
   return s
 end
 
--- Stores the named fields of a session, and removes those whose value is nil.
+-- Stores the named fields of a session. It removes the stored field if the value in s is nil.
 local function session_save(s, ...)
   local set, gone = {}, {}
   for _, field in ipairs({...}) do
@@ -33,6 +34,7 @@ local function session_save(s, ...)
   if #gone > 0 then redis.call('HDEL', session_key(s.id), unpack(gone)) end
 end
 
+-- Returns a session for Go: the values of the fields in VIEW, as texts. A field that is not stored gives ''.
 local function session_view(s)
   local view = {}
   for i, field in ipairs(VIEW) do
@@ -42,7 +44,7 @@ local function session_view(s)
   return view
 end
 
--- Removes up to PRUNED_AT_ONCE expired sessions from the indices.
+-- Removes up to PRUNED_AT_ONCE expired sessions from the indices of sessions.
 local function prune()
   for _, due in ipairs(redis.call('ZRANGEBYSCORE', expiry_key(), '-inf', int(now), 'LIMIT', 0, PRUNED_AT_ONCE)) do
     local id, user = string.match(due, '^([^:]*):(.*)$')

@@ -1,11 +1,13 @@
--- The end of a turn: its reservation is settled, its journal emptied, and the session goes to the next in its queue.
+-- This library ends turns. It settles the turn's reservation, empties the journal, and grants the session to the next waiter.
 -- Defines: reservation_save, reservation_at, settle_turn, empty_journal, end_turn.
 --
--- A turn's reservation is stored beside its session, and outlives the session by an hour: the reply, the fencing token, the
--- second and tokens of the reservation, the estimated tokens of the prompt, the node, and the waiter. A session has at most one
--- reservation: that of its live turn, or of the turn that was live when the session was deleted or expired. So find_orphan.lua
--- finds it by session.
+-- The reservation of a turn has a key of its own, which outlives the session by an hour. It holds the reply, the fencing token,
+-- the second and tokens of the reservation, the estimated tokens of the prompt, the node, and the waiter. A session has at most
+-- one reservation: that of its live turn, or of the turn that was live when the session was deleted or expired. So
+-- find_orphan.lua finds a turn by its session.
 
+-- Stores the reservation of a session's live turn. at is the second of the reservation, estimate the estimated tokens of the
+-- prompt.
 local function reservation_save(s, at, tokens, estimate)
   redis.call('SET', reservation_key(s.id),
     table.concat({s.live, int(s.fence), int(at), int(tokens), int(estimate), s.node, s.waiter}, ' '),
@@ -21,8 +23,8 @@ local function reservation_at(id)
     node = node, waiter = waiter}
 end
 
--- Settles a turn once: replaces its reservation by the tokens used, and adds its counts of usage. Returns false if it was settled
--- before.
+-- Settles a turn: replaces the turn's reservation by the tokens that were used, and counts the turn's usage. Returns false and
+-- does nothing if the turn was settled before.
 local function settle_turn(id, fence, reply, used, counts)
   local r = reservation_at(id)
   if not r or r.reply ~= reply or r.fence ~= fence then return false end
@@ -33,11 +35,11 @@ local function settle_turn(id, fence, reply, used, counts)
 end
 
 -- Empties the journal of a turn that has ended. The key stays for JOURNAL_OUTLIVES, because a node that was suspended may still
--- write at an offset: if the key were missing, SETRANGE would create one that never expires.
+-- write to it: on a missing key, SETRANGE would create a key that never expires.
 local function empty_journal(id, fence) redis.call('SET', journal_key(id, fence), '', 'PX', JOURNAL_OUTLIVES) end
 
--- Ends the live turn of a session. record is the reply's record, tokens the reply's size in a prompt, usage {prompt, completion,
--- total}.
+-- Ends the live turn of a session. record is the reply's record, and tokens the reply's size in a prompt. usage is {prompt
+-- tokens, completion tokens, total tokens}. counts are the counts of usage.
 local function end_turn(s, record, tokens, usage, counts)
   message_add(s, s.live, tokens, s.last, record)
   settle_turn(s.id, s.fence, s.live, usage[3], counts)

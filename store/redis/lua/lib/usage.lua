@@ -1,18 +1,20 @@
--- Counts of usage (conversation/usage). The counts of a day are a hash: the field is hour × FIELDS_AN_HOUR + usage.Field.
+-- This library stores counts of usage (conversation/usage). The counts of a day are a hash: the field is hour × FIELDS_AN_HOUR +
+-- usage.Field.
 -- Defines: count_usage, counts_from, last_packable_day, pack_day.
 --
--- Operations count in today or, because a session lives for 24 hours, in yesterday. The counts of older days are packed into a
--- string (pack_day), which takes a twentieth of the memory and is returned unchanged. If the clock is set back, an operation may
--- count in a packed day: then a hash exists beside the string. The counts of the day are the sums of both.
+-- Operations add counts to today or, because a session lives for 24 hours, to yesterday. pack_day packs the counts of an older
+-- day into a string, which takes a twentieth of the memory. Scripts return the string to Go unchanged. If the clock is set back,
+-- an operation may count in a packed day. Then a hash exists beside the string, and the counts of the day are the sums of hash
+-- and string.
 
 -- Returns the time in milliseconds at which the counts of a day expire.
 local function counts_expire(day) return int((day + 1 + KEPT_DAYS) * DAY_SECONDS * 1000) end
 
--- Returns the newest day in which operations no longer count.
+-- Returns the newest day that may be packed: the day before yesterday.
 local function last_packable_day() return math.floor(second / DAY_SECONDS) - 2 end
 
--- Adds n to the sum of a field. If the field has no sum yet, it also appends the field to the list fields. Returns false if n or
--- the sum is too large for Lua to represent exactly, or if the field or n is nil.
+-- Adds n to the sum of a field in sums. If the field has no sum yet, it also appends the field to the list fields. Returns false
+-- if n or the sum is too large for Lua to represent exactly, or if field or n is nil.
 local function sum_up(sums, fields, field, n)
   if not field or not n then return false end
   if not sums[field] then fields[#fields + 1] = field end
@@ -20,9 +22,10 @@ local function sum_up(sums, fields, field, n)
   return math.abs(n) < MAX_EXACT and math.abs(sums[field]) < MAX_EXACT
 end
 
--- Moves the counts of a day from its hash, whose contents the caller passes, to its string. The string is a MessagePack list that
--- holds, for each field in ascending order, the difference from the previous field, and the count. If Lua cannot represent a
--- count exactly, pack_day returns false and changes nothing; only a model that reports absurd numbers can cause such a count.
+-- Packs a day: moves its counts from the hash to the string. counts are the contents of the hash. The string is a MessagePack
+-- list with two numbers for each field, in ascending order of the fields: the difference from the previous field, and the count.
+-- If Lua cannot represent a count exactly, pack_day returns false and changes nothing. Only a model that reports absurd numbers
+-- causes such a count.
 local function pack_day(day, counts)
   local sums, fields, list, last = {}, {}, {}, 0
   local packed = redis.call('GET', packed_key(day))
@@ -44,7 +47,7 @@ local function pack_day(day, counts)
   return true
 end
 
--- Packs the newest days that are not packed, DAYS_PACKED_BY_COUNT at most, so that no request waits long.
+-- Packs the newest days that are not packed. It packs DAYS_PACKED_BY_COUNT days at most, so that no request waits long.
 local function pack_days()
   local left = DAYS_PACKED_BY_COUNT
   for day = last_packable_day(), last_packable_day() - DAYS_SEARCHED + 1, -1 do
@@ -54,7 +57,7 @@ local function pack_days()
   end
 end
 
--- Adds counts to the hour of a time in milliseconds. counts is {field, amount, field, amount, …}.
+-- Adds counts of usage to the hour of the time at, in milliseconds. counts is {usage.Field, amount, usage.Field, amount, …}.
 local function count_usage(at, counts)
   local hour = math.floor(at / HOUR)
   local day = math.floor(hour / 24)
@@ -66,7 +69,7 @@ local function count_usage(at, counts)
   if new and redis.call('PEXPIREAT', key, counts_expire(day), 'NX') == 1 then pack_days() end -- the first count of the day
 end
 
--- Returns the arguments from the i-th on as numbers, for count_usage.
+-- Returns the counts for count_usage from a script's arguments: the numbers from index i to the end.
 local function counts_from(arguments, i)
   local counts = {}
   for j = i, #arguments do counts[j - i + 1] = tonumber(arguments[j]) end

@@ -1,6 +1,6 @@
-/* A clock that a test can set, for one redis-server. This library is preloaded (../clock.go). It adds an offset to the time of
- * day: the 64-bit number of nanoseconds in the file that PARLEY_TEST_CLOCK names. The monotonic clocks, and so the server's timers
- * and timeouts, do not change: only the date jumps. */
+/* This library lets a test set the clock of one redis-server, which preloads it (../clock.go). It adds an offset to the time of
+ * day. The environment variable PARLEY_TEST_CLOCK names the file that holds the offset, a 64-bit number of nanoseconds. The
+ * monotonic clocks do not change, so the server's timers and timeouts stay the same. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -27,7 +27,8 @@ __attribute__((constructor)) static void map_clock(void)
 	ahead = page;
 }
 
-/* A direct system call: looking up libc's own function would allocate memory, and the allocator may call clock_gettime. */
+/* It calls the kernel directly, not libc: looking up libc's function would allocate memory, and the allocator may call
+ * clock_gettime. */
 int clock_gettime(clockid_t clock, struct timespec *at)
 {
 	int failed = syscall(SYS_clock_gettime, clock, at);
