@@ -41,7 +41,7 @@ func (c *cache) get(hash Hash, now time.Time) (p Principal, ok bool, epoch int) 
 	return v.principal, true, c.epoch
 }
 
-// put stores the result of a look-up. epoch is the number that get returned before the look-up. If this process has called
+// put stores the result of a look-up. epoch is the result of cache.get before the look-up. If this process has called
 // forget since then, the result may be outdated, so put does not store it.
 func (c *cache) put(hash Hash, v verified, epoch int) {
 	c.mu.Lock()

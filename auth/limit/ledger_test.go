@@ -57,8 +57,7 @@ func (l *ledger) wait(now Second, n, limit int) int {
 	}
 }
 
-// reset returns the first time at which the total is smaller than now, by the caller's clock. If the total is 0, it returns
-// now.
+// reset returns the first time at which the total becomes smaller, by the caller's clock. If the total is 0, it returns now.
 func (l *ledger) reset(now Second) Second {
 	at := l.tick(now)
 	for k := Second(1); l.used(at) > 0; k++ {
