@@ -6,41 +6,43 @@ import (
 	"parley/auth/limit"
 )
 
-// Admission is the check that admits one request: its key must work, and the limits of its account must have capacity. It
-// travels to the store in the context. The first store operation of the request admits it in its own transaction, before
-// anything else, so admission needs no extra round trip. If it is refused, the operation has no effect and returns
-// [ErrInvalidToken] or a [*LimitError]. [Keys.Admit] admits a request that needs no store operation.
+// Admission is the check that admits or refuses one request. The key of the request must work, and the limits of its owner
+// must have capacity. The context of the request contains the admission. The first store operation of the request decides
+// the admission before any other work, so there is no extra round trip. If the store refuses the request, the operation has
+// no other effect and returns [ErrInvalidToken] or a [*LimitError]. [Keys.Admit] admits a request that needs no other store
+// operation.
 //
-// conversation.Store.BeginTurn checks more, even if the admission has already been decided. The key must work when the
-// turn begins, which may be after a wait in the queue, and the tokens of the turn must fit the limit.
+// conversation.Store.BeginTurn checks two things again, even if the request has been admitted. The key must still work
+// when the turn begins, perhaps after a wait in the queue. The tokens of the turn must fit the limit of tokens a minute.
 //
-// An admission belongs to one request, and to one goroutine at a time.
+// An admission belongs to one request. Only one goroutine at a time may use it.
 type Admission struct {
 	// static
 	Principal Principal
-	Limits    limit.TierLimits // of the principal's tier
+	Limits    limit.TierLimits // the limits of the principal's tier
 
 	decision limit.Decision
 	decided  bool
 }
 
-// Pending reports whether the limits still have to decide. It is false for a nil admission.
+// Pending reports whether the store has not decided yet. It returns false for a nil admission.
 func (a *Admission) Pending() bool { return a != nil && !a.decided }
 
-// SetDecision stores the decision of the limits. Only the store calls it.
+// SetDecision records the decision of the limits. Only the store calls SetDecision.
 func (a *Admission) SetDecision(d limit.Decision) { a.decision, a.decided = d, true }
 
-// Decision returns the decision of the limits. ok is false if they have not decided, or if the key was refused.
+// Decision returns the decision of the limits. ok is false if the store has not decided yet, or if the key does not work.
 func (a *Admission) Decision() (d limit.Decision, ok bool) { return a.decision, a.decided }
 
 type admissionKey struct{}
 
-// WithAdmission returns a context that carries the admission.
+// WithAdmission returns a context that contains the admission.
 func WithAdmission(ctx context.Context, a *Admission) context.Context {
 	return context.WithValue(ctx, admissionKey{}, a)
 }
 
-// AdmissionOf returns the admission in the context, or nil. Background work has no admission and needs none.
+// AdmissionOf returns the admission in the context. It returns nil for the context of background work, which needs no
+// admission.
 func AdmissionOf(ctx context.Context) *Admission {
 	a, _ := ctx.Value(admissionKey{}).(*Admission)
 	return a

@@ -11,19 +11,19 @@ import (
 
 var (
 	// ErrInvalidToken means that a key or ticket is missing, malformed, unknown, expired or revoked. The error does not
-	// say which, because that would help to guess keys.
+	// name the reason, because the reason would help to guess keys.
 	ErrInvalidToken = errors.New("the API key is missing, invalid or expired")
-	// ErrKeyNotFound means that the owner has no such key, or that the key is already revoked. A rotation also returns it
-	// for an expired key.
+	// ErrKeyNotFound means that the owner has no key with that id, or that the key is already revoked. A rotation also
+	// returns this error for an expired key.
 	ErrKeyNotFound = errors.New("no such API key")
-	// ErrScopeNotHeld means that the maker of a key tried to grant a scope that the maker lacks.
+	// ErrScopeNotHeld means that a principal tried to create a key with a scope that the principal does not have.
 	ErrScopeNotHeld = errors.New("a key can only grant scopes that it has itself")
 )
 
 // Scope is a permission of a key.
 type Scope string
 
-// The scopes; Admin implies all others.
+// The scopes. Admin includes all other scopes.
 const (
 	ReadSessions  Scope = "read:sessions"
 	WriteSessions Scope = "write:sessions"
@@ -33,60 +33,61 @@ const (
 	Admin         Scope = "admin"
 )
 
-// The modes: live for production, test for development. They share only the account. The prefix of a secret names its
-// mode.
+// The modes: live for production, test for development. The two modes of an account share no sessions, keys or usage. The
+// prefix of a secret contains the mode.
 const (
 	Live = "live"
 	Test = "test"
 )
 
-// Owner is an account in a mode. A key belongs to one owner, and so does everything that a caller creates with the key.
+// Owner is an account in a mode. A key belongs to one owner. Everything that a caller creates with the key belongs to the
+// same owner.
 type Owner struct {
 	Account string `json:"account"`
 	Mode    string `json:"mode"` // Live or Test
 }
 
-// Store keeps accounts and keys. Its methods are atomic and, except TouchKeys, durable when they return. They may be
-// called from any goroutine. All times are from the store's clock. Besides the errors named here, each method may return
-// an error of the store, for example when it is unreachable.
+// Store keeps accounts and keys. Its methods are atomic, and may be called from any goroutine. When a method returns, its
+// changes are durable, except those of TouchKeys. All times are from the store's clock. Besides the errors named here, each
+// method may return an error of the store, for example when the store is unreachable.
 type Store interface {
-	// KeyByHash returns the key that has a working secret with this hash, and its account's tier. It returns
-	// ErrInvalidToken if the secret is unknown, revoked, expired or rotated out.
+	// KeyByHash finds the key that has a secret with this hash, and the tier of its account. It returns ErrInvalidToken if
+	// the secret is unknown or no longer works.
 	KeyByHash(ctx context.Context, hash Hash) (KeyMatch, error)
 
-	// CreateKey stores a new key with one secret. It sets CreatedAt, which rises strictly within an owner, and returns
-	// the key. The first key of an account creates the account. tier becomes the account's tier. If tier is "", the
-	// account keeps its tier, and a new account gets limit.Free. CreateKey returns an error if the id or the secret is in
-	// use.
+	// CreateKey stores a new key with one secret, and returns the key with CreatedAt. The CreatedAt of each key is later
+	// than that of all earlier keys of the owner. The first key of an account creates the account. tier becomes the tier of
+	// the account. If tier is "", an existing account keeps its tier, and a new account gets limit.Free. CreateKey returns
+	// an error if a key with the same id or the same secret exists.
 	CreateKey(ctx context.Context, key Key, tier limit.Tier) (Key, error)
-	// CreateFirstKey works like CreateKey with tier "" if the account never had a key. Otherwise it does nothing, and
+	// CreateFirstKey works like CreateKey with tier "" if the account never had a key. Otherwise it has no effect, and
 	// created is false.
 	CreateFirstKey(ctx context.Context, key Key) (created bool, err error)
-	// Keys returns all keys of an owner, newest first, including expired and revoked ones.
+	// Keys returns all keys of an owner, newest first, including expired and revoked keys.
 	Keys(ctx context.Context, owner Owner) ([]Key, error)
-	// RevokeKey revokes a key: its record stays, its secrets are removed. It returns ErrKeyNotFound if there is no such
-	// key, or if the key is already revoked.
+	// RevokeKey marks a key as revoked and removes its secrets; the record of the key stays. It returns ErrKeyNotFound if
+	// the owner has no such key, or if the key is already revoked.
 	RevokeKey(ctx context.Context, owner Owner, keyID string) error
-	// RotateKey gives a key a new secret, as [Key.Rotate] does, and returns the key. It returns ErrKeyNotFound if there
-	// is no such key. It also does so if the key is revoked or expired, because the new secret would not work.
+	// RotateKey gives a key a new secret, as [Key.Rotate] does, and returns the key. It returns ErrKeyNotFound if the owner
+	// has no such key. It also returns ErrKeyNotFound for a revoked or expired key, because the new secret would not work.
 	RotateKey(ctx context.Context, owner Owner, keyID string, secret Hash, prefix string) (Key, error)
-	// KeyAlive returns nil if the secret that p presented earlier still works, else ErrInvalidToken. It does not know the
-	// declared key.
+	// KeyAlive returns nil if the secret with the hash p.Secret still works, else ErrInvalidToken. The store does not know
+	// the declared key.
 	KeyAlive(ctx context.Context, p Principal) error
-	// Admit admits the request whose [Admission] is in ctx, if that is pending. It checks that the key works; the
-	// declared key always does. Then it counts the request in the minute of its owner and in the usage of the hour
-	// (conversation.Store.Usage). It also counts a request with a test key in the day of the account; that count is
-	// durable. A refused request is not counted.
+	// Admit decides the [Admission] in ctx, if it is pending. First, Admit checks that the key still works; the declared
+	// key always works. Then Admit counts the request in the minute of its owner and in the usage of the hour
+	// (conversation.Store.Usage). It also counts a request with a test key in the day of the account; this count is
+	// durable. It does not count a refused request.
 	Admit(ctx context.Context) error
-	// TouchKeys updates the times of last use. It keeps a stored time that is later, and skips unknown keys.
+	// TouchKeys sets the times of last use. It does not replace a later time, and skips unknown keys.
 	TouchKeys(ctx context.Context, uses []KeyUse) error
 }
 
-// KeyMatch is a key, found by the hash of one of its secrets.
+// KeyMatch is the result of [Store.KeyByHash].
 type KeyMatch struct {
-	Key  Key        // LastUsedAt may be missing: verification does not need it
-	Tier limit.Tier // of the account
-	// Secret is the index in Key.Secrets of the secret that matched.
+	Key  Key        // without LastUsedAt in some stores, because verification does not need this time
+	Tier limit.Tier // the tier of the account
+	// Secret is the index in Key.Secrets of the secret that has the hash.
 	Secret int
 }
 
@@ -97,22 +98,23 @@ type KeyUse struct {
 	At    time.Time
 }
 
-// Principal is an authenticated caller: the owner of its key, its account's tier, and its permissions.
+// Principal is an authenticated caller. Its fields come from the key of the caller, or from the ticket.
 type Principal struct {
 	Account string
 	Mode    string
 	Tier    limit.Tier
 	KeyID   string
 	Scopes  []Scope
-	// Secret is the hash of the secret that was presented, for [Keys.Revalidate]. It is zero for the declared admin key,
-	// because a ticket contains the principal and the declared secret may be guessable from its hash.
+	// Secret is the hash of the secret that the caller sent, for [Keys.Revalidate]. It is zero for the declared admin key:
+	// a ticket contains the principal, and somebody could guess a weak declared secret with the help of its hash.
 	Secret Hash
-	// Until is the time at which the secret stops working, as known at verification; zero means never.
+	// Until is the time at which the secret stops working; zero means never. A later rotation does not change Until.
 	Until time.Time
-	// DeprecatedSince is the time at which the secret was rotated out; zero if it was not. The secret works for at most
-	// [GracePeriod] after that.
+	// DeprecatedSince is the time at which a rotation replaced the secret; zero if no rotation has. The secret works for at
+	// most [GracePeriod] after that time.
 	DeprecatedSince time.Time
-	// SessionID is the only session that the principal may access; "" means any. A ticket can be bound to one.
+	// SessionID is the id of the only session that the principal may access; "" means any session. Only a ticket can limit
+	// the principal to one session.
 	SessionID string
 }
 
@@ -124,7 +126,7 @@ func (p Principal) Has(scope Scope) bool {
 	return slices.Contains(p.Scopes, scope) || slices.Contains(p.Scopes, Admin)
 }
 
-// MayAccess reports whether the principal may access the session: it is bound to no session, or to this one.
+// MayAccess reports whether SessionID allows access to the session. It does not check the owner.
 func (p Principal) MayAccess(sessionID string) bool {
 	return p.SessionID == "" || p.SessionID == sessionID
 }

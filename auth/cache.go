@@ -6,30 +6,31 @@ import (
 )
 
 const (
-	// fresh is the time for which a look-up is reused: one look-up in 5 s instead of one a request. A revoked key is
-	// still refused at once, because the store also admits each request. Only the account's tier, and the deprecation of
-	// a secret that another process rotated, can be this old.
+	// fresh is the time for which the result of a look-up is valid. So a secret needs one look-up in 5 s instead of one per
+	// request. A revoked key is still refused at once, because the store also admits each request. Only two things can be
+	// 5 s old: the tier of the account, and the deprecation of a secret that another process has rotated.
 	fresh = 5 * time.Second
-	// maxCached is the maximum number of cached secrets. It bounds the memory to a few MB.
+	// maxCached is the maximum number of cached secrets. It limits the memory of the cache to a few MB.
 	maxCached = 10_000
 )
 
-// cache maps the hash of a secret to its principal, to save look-ups. Its methods may be called from any goroutine.
+// cache maps the hash of a secret to its principal, to save look-ups. The methods of a cache may be called from any
+// goroutine.
 type cache struct {
 	mu    sync.RWMutex
 	seen  map[Hash]verified // guarded by mu
-	epoch int               // guarded by mu; the number of calls of forget
+	epoch int               // the number of calls of forget; guarded by mu
 }
 
 // verified is the result of a successful look-up.
 type verified struct {
 	principal Principal
-	end       time.Time // when the secret stops working; zero means never
-	at        time.Time // when the look-up began
+	end       time.Time // the time at which the secret stops working; zero means never
+	at        time.Time // the time at which the look-up began
 }
 
-// get returns the principal of a secret if there is a fresh entry. Otherwise it returns the epoch, which the caller
-// passes to put.
+// get returns the principal of a secret if the cache has a fresh entry. Otherwise, the caller must make a look-up, and must
+// pass epoch to put.
 func (c *cache) get(hash Hash, now time.Time) (p Principal, ok bool, epoch int) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -40,8 +41,8 @@ func (c *cache) get(hash Hash, now time.Time) (p Principal, ok bool, epoch int) 
 	return v.principal, true, c.epoch
 }
 
-// put stores the result of a look-up that began in that epoch. If this process has changed a key since then, the result
-// may be outdated, and put does not store it.
+// put stores the result of a look-up. epoch is the result of cache.get before the look-up. If this process has called
+// forget since then, the result may be outdated, so put does not store it.
 func (c *cache) put(hash Hash, v verified, epoch int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +52,7 @@ func (c *cache) put(hash Hash, v verified, epoch int) {
 	if c.seen == nil {
 		c.seen = make(map[Hash]verified)
 	}
-	for other := range c.seen { // evicts an arbitrary entry: its key will need a look-up
+	for other := range c.seen { // if the cache is full, evict any entry: the next request with its secret needs a look-up
 		if len(c.seen) < maxCached {
 			break
 		}
@@ -60,14 +61,14 @@ func (c *cache) put(hash Hash, v verified, epoch int) {
 	c.seen[hash] = v
 }
 
-// drop removes the entry of one secret.
+// drop removes the entry of the secret with this hash.
 func (c *cache) drop(hash Hash) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.seen, hash)
 }
 
-// forget removes all entries, because a key has changed. That is rare, and a look-up is cheap.
+// forget removes all entries, after a key has changed. Keys change rarely, so forget need not find the entries of the key.
 func (c *cache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

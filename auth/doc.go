@@ -1,46 +1,46 @@
-// Package auth authenticates and authorises callers. It has accounts with tiers, API keys with scopes and rotation, and
-// tickets. A ticket replaces a key where a browser cannot send a header.
+// Package auth authenticates and authorises callers. It defines accounts with tiers, API keys with scopes and rotation,
+// and tickets. A browser uses a ticket where it cannot send a header with a key.
 //
 // # Owners
 //
-// A key belongs to an account and a mode, live or test: its [Owner]. Sessions, usage and limits belong to the same pair.
-// Every operation of the [Store] except the look-up by hash is limited to an owner, so no caller can reach another
-// owner's keys. They look as if they did not exist.
+// A key belongs to an [Owner], which is an account in a mode (live or test). Sessions, usage and limits also belong to an
+// owner. Every operation of the [Store], except the look-up by hash, works only on the keys of one owner. So a caller
+// cannot reach the keys of another owner, and gets the same response as for keys that do not exist.
 //
 // # Secrets
 //
 // A secret has a prefix (svc_live_ or svc_test_), 27 random base62 characters (160 bits), and a checksum of 6 characters.
-// The checksum has two uses: a mistyped key is refused without a look-up, and scanners for leaked secrets find few false
-// positives. A secret is shown once. The store keeps only its SHA-256. Nobody can search 160 random bits, so a slow hash
-// would only cost time in every request.
+// The checksum has two uses: [Keys.Verify] refuses a mistyped key without a look-up, and scanners for leaked secrets find
+// few false positives. Only the response that creates a secret contains it. The store keeps only the SHA-256 of a secret.
+// Nobody can try all values of 160 random bits, so a slower hash would only make each request slower.
 //
-// By configuration, the operator may declare one admin key of the default account, with at least 32 characters. That key
-// needs no checksum, appears in no list, and cannot be revoked or rotated through the API. Its secret may be weak enough
-// to be guessed from its hash, so that hash is never written anywhere.
+// In the configuration, the operator may declare one admin key of the default account, with at least 32 characters. The
+// declared key needs no checksum, appears in no list, and cannot be revoked or rotated through the API. The operator may
+// have chosen a weak secret, which somebody could guess with the help of its hash. So the hash is never written anywhere.
 //
 // # Rotation and revocation
 //
-// Rotation replaces the secret and keeps the id of the key, so nothing that names the key has to change. The old secret works
-// for another 24 hours ([GracePeriod]). Rotating again within that time keeps only the newest two secrets. Revoking a key
-// ends both at once. The record of the key stays.
+// Rotation replaces the secret of a key. The id of the key stays, so callers that store the id need no change. The old
+// secret works for another 24 hours ([GracePeriod]). A second rotation within that time ends the oldest secret, so a key
+// has at most two secrets. Revocation ends both secrets at once. The record of the key stays.
 //
 // # Verification and admission
 //
-// [Keys.Verify] returns the principal of a secret. It may use a cached look-up that is up to 5 s old, because
-// verification alone admits nothing. Each request also carries an [Admission] in its context. The first store operation
-// of a request checks the key again and counts the request, in its own transaction. So admission needs no extra round
-// trip, and a revoked key is refused on the next request, on every node.
+// [Keys.Verify] returns the principal of a secret. It may use a cached look-up that is up to 5 s old, because a verified
+// request is not yet admitted. The context of each request contains an [Admission]. The first store operation of a request
+// checks the key again and counts the request. So admission needs no extra round trip to the store, and every node refuses
+// the next request with a revoked key.
 //
 // # Tickets
 //
-// A ticket is sealed (AES-GCM) with a key that all nodes share through the store. It names the principal, and optionally the
-// only session that it may be used for. It works once, within 30 s: long enough for a page to open its socket. Query
-// parameters may end up in a log, but a ticket in a log has usually been used or has expired.
+// A ticket is encrypted (AES-GCM) with a key that all nodes share through the store. It contains the principal, who may be
+// limited to one session. It works once, within 30 s: long enough for a page to open its socket. A page may send the ticket
+// as a query parameter, which may appear in a log. Usually, the ticket is useless before somebody reads the log.
 //
-// # What is written, and when
+// # Durability
 //
-// Keys and the day's count of test keys are durable when an operation returns. Times of last use are collected and
-// written once a second, so no request waits for that write. [Keys.Close] writes the rest.
+// When an operation returns, its changes of keys and of the daily count of test keys are durable. [Keys] collects the
+// times of last use and writes them once a second, so that no request waits for this write. [Keys.Close] writes the rest.
 //
-// Start reading in key.go (what a key is), then keys.go (what can be done with it).
+// Start reading in key.go (the record of a key), then keys.go (the operations on keys).
 package auth

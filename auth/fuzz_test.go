@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzVerify presents any text as a key. Only the one valid key must be accepted.
+// FuzzVerify calls Verify with any text. Verify must accept only the secret of the one key in the store.
 func FuzzVerify(f *testing.F) {
 	real := NewSecret("live")
 	for _, seed := range []string{"", "svc_live_", real, real + "x", real[:len(real)-1], "svc_test_" + real[9:], "Bearer " + real} {
@@ -18,7 +18,7 @@ func FuzzVerify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, secret string) {
 		p, err := keys.Verify(context.Background(), secret)
 		if (err == nil) != (secret == real) || err != nil && !errors.Is(err, ErrInvalidToken) {
-			t.Fatalf("%q: %+v, %v", secret, p, err)
+			t.Fatalf("Verify of %q returned %+v, %v", secret, p, err)
 		}
 		if wellFormed(secret) && modeOf(secret) == "" {
 			t.Fatalf("%q is well formed but has no mode", secret)
@@ -26,7 +26,8 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// FuzzRedeem presents any text as a ticket. None was issued by these Tickets, so each must be refused.
+// FuzzRedeem calls Redeem with any text. The Tickets value under test has issued no ticket, so Redeem must refuse every
+// text.
 func FuzzRedeem(f *testing.F) {
 	tickets := newTickets(f, NewTicketMemory())
 	foreign, _ := newTickets(f, NewTicketMemory()).Issue(context.Background(), Principal{Account: "a"})
@@ -35,7 +36,7 @@ func FuzzRedeem(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if p, err := tickets.Redeem(t.Context(), text); !errors.Is(err, ErrInvalidToken) {
-			t.Fatalf("%q: %+v, %v", text, p, err)
+			t.Fatalf("Redeem of %q returned %+v, %v; want %v", text, p, err, ErrInvalidToken)
 		}
 	})
 }

@@ -8,34 +8,34 @@ import (
 	"unicode/utf8"
 )
 
-// GracePeriod is the time for which a secret still works after it was rotated out: a day, so that a rotation needs no
-// coordinated deployment.
+// GracePeriod is the time for which the old secret of a key works after a rotation. A day is long enough to change the
+// secret in one client after another.
 const GracePeriod = 24 * time.Hour
 
-// KeyPrefix begins the id of a key; 16 random characters of [0-9A-Za-z] follow.
+// KeyPrefix is the beginning of the id of a key. 16 random characters of [0-9A-Za-z] follow.
 const KeyPrefix = "key_"
 
-// Key is the record of a key. Times are UTC, in milliseconds; zero means none. The secrets themselves are stored
-// nowhere.
+// Key is the record of a key. Times are in UTC, truncated to milliseconds; a zero time means that the time is not set. The
+// record contains no secret, only hashes.
 type Key struct {
 	Owner
 	ID         string    `json:"keyId"`
-	Name       string    `json:"name"` // a label that people read
+	Name       string    `json:"name"` // a label for people
 	Scopes     []Scope   `json:"scopes"`
-	Prefix     string    `json:"prefix"` // first characters of the newest secret, so that people recognise it
+	Prefix     string    `json:"prefix"` // the first characters of the newest secret, so that people recognise the secret
 	CreatedAt  time.Time `json:"createdAt,omitzero"`
 	ExpiresAt  time.Time `json:"expiresAt,omitzero"`
 	LastUsedAt time.Time `json:"lastUsedAt,omitzero"`
 	Revoked    bool      `json:"revoked,omitempty"`
-	// Secrets has the newest secret first, then the previous one if the key was rotated. A revoked key has none.
+	// Secrets contains the newest secret, then the previous secret if the key was rotated. A revoked key has no secrets.
 	Secrets []Secret `json:"secrets,omitempty"`
 }
 
-// Secret is the stored record of a secret. It has the hash, never the text.
+// Secret is the record of a secret in the store. It contains the hash of the secret, not the secret.
 type Secret struct {
 	Hash  Hash      `json:"hash"`
-	Since time.Time `json:"since,omitzero"` // time of creation
-	Until time.Time `json:"until,omitzero"` // end of the grace period; zero if the secret was not rotated out
+	Since time.Time `json:"since,omitzero"` // the time of creation
+	Until time.Time `json:"until,omitzero"` // the end of the grace period; zero for the newest secret of a key
 }
 
 // Status is the state of a key.
@@ -59,8 +59,8 @@ func (k *Key) Status(now time.Time) Status {
 	return Active
 }
 
-// SecretExpiry returns the time at which secret i stops working: the end of its grace period or the expiry of the key,
-// whichever is first. Zero means never.
+// SecretExpiry returns the time at which Secrets[i] stops working. That is the end of its grace period or the expiry of the
+// key, whichever is earlier. Zero means never.
 func (k *Key) SecretExpiry(i int) time.Time {
 	until := k.Secrets[i].Until
 	if until.IsZero() || !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(until) {
@@ -69,8 +69,8 @@ func (k *Key) SecretExpiry(i int) time.Time {
 	return until
 }
 
-// FindSecret returns the index of the secret with this hash. ok is false if the key has no such secret or the secret no
-// longer works.
+// FindSecret returns the index in Secrets of the secret with this hash. ok is false if the key has no such secret, or if
+// the secret no longer works.
 func (k *Key) FindSecret(hash Hash, now time.Time) (i int, ok bool) {
 	i = slices.IndexFunc(k.Secrets, func(s Secret) bool { return s.Hash == hash })
 	if i < 0 || k.Revoked {
@@ -80,8 +80,8 @@ func (k *Key) FindSecret(hash Hash, now time.Time) (i int, ok bool) {
 	return i, end.IsZero() || now.Before(end)
 }
 
-// Rotate gives the key a new secret. The previous secret works for [GracePeriod] more. An older one stops working, so a
-// key never has more than two.
+// Rotate gives the key a new secret. The previous secret works until the end of [GracePeriod]. A secret before that one
+// stops working at once, so a key has at most two secrets.
 func (k *Key) Rotate(secret Hash, prefix string, now time.Time) {
 	old := k.Secrets[0]
 	old.Until = now.Add(GracePeriod)
@@ -92,7 +92,7 @@ func (k *Key) Rotate(secret Hash, prefix string, now time.Time) {
 // Revoke revokes the key and removes its secrets.
 func (k *Key) Revoke() { k.Revoked, k.Secrets = true, nil }
 
-// timeLayout is ISO 8601 in milliseconds, UTC.
+// timeLayout is the ISO 8601 format in UTC with milliseconds.
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
 // Record is the JSON form of a key in the API and on the command line.
@@ -106,10 +106,10 @@ type Record struct {
 	ExpiresAt            *string `json:"expiresAt"`
 	LastUsedAt           *string `json:"lastUsedAt"`
 	Status               Status  `json:"status"`
-	PreviousKeyExpiresAt *string `json:"previousKeyExpiresAt,omitempty"` // set only while the previous secret works
+	PreviousKeyExpiresAt *string `json:"previousKeyExpiresAt,omitempty"` // nil unless the previous secret still works
 }
 
-// Record returns the JSON form of the key. The status and PreviousKeyExpiresAt depend on now.
+// Record returns the JSON form of the key at time now.
 func (k *Key) Record(now time.Time) Record {
 	r := Record{
 		KeyID: k.ID, Name: k.Name, Mode: k.Mode, Scopes: k.Scopes, Prefix: k.Prefix,
@@ -136,15 +136,15 @@ const (
 	maxAccount = 64
 )
 
-// NewKey describes a key to create.
+// NewKey describes a key that a caller wants to create.
 type NewKey struct {
 	Name      string
 	Scopes    []Scope
 	ExpiresAt time.Time // zero means never
 }
 
-// CheckName returns an error unless name has 1 to 100 characters and no control characters. Its text, like that of the
-// other checks, follows the name of the field: "must have …".
+// CheckName returns an error unless name has 1 to 100 characters and no control characters. The error is the second half of
+// a sentence that begins with the name of the field: "must have …". The same is true for the errors of the other checks.
 func CheckName(name string) error {
 	if n := utf8.RuneCountInString(name); n < 1 || n > maxName {
 		return errors.New("must have 1 to 100 characters")
@@ -158,8 +158,8 @@ func CheckName(name string) error {
 // allScopes lists the scopes in the order of the documentation.
 var allScopes = []Scope{ReadSessions, WriteSessions, ReadMessages, WriteMessages, ReadAnalytics, Admin}
 
-// ParseScopes returns the scopes with these names. It returns an error if there are no names, or if a name is unknown or
-// occurs twice.
+// ParseScopes returns the scopes with these names. It returns an error if names is empty, or if a name is unknown or occurs
+// twice.
 func ParseScopes(names []string) ([]Scope, error) {
 	if len(names) == 0 {
 		return nil, errors.New("must name at least one scope")
@@ -177,8 +177,8 @@ func ParseScopes(names []string) ([]Scope, error) {
 	return scopes, nil
 }
 
-// ParseExpiry parses an ISO 8601 time with a zone and truncates it to milliseconds. It returns an error if the time is
-// not after now, or is after the year 9999.
+// ParseExpiry parses an ISO 8601 time with a time zone, and truncates the time to milliseconds. It returns an error if the
+// time is not later than now, or is later than the year 9999.
 func ParseExpiry(text string, now time.Time) (time.Time, error) {
 	var at time.Time
 	if err := at.UnmarshalText([]byte(text)); err != nil {

@@ -10,35 +10,35 @@ import (
 	"parley/auth/limit"
 )
 
-// DefaultAccount owns the admin key that configuration declares, or that the first start creates.
+// DefaultAccount is the account of the declared admin key, and of the admin key that the first start creates.
 const DefaultAccount = "default"
 
-// Options of Keys.
+// Options configure [Keys].
 type Options struct {
-	// AdminKey is the secret of the declared admin key, which must pass [CheckDeclared]; "" means no such key. The key
-	// belongs to the default account and appears in no list. Only configuration changes it.
+	// AdminKey is the secret of the declared admin key; "" means that there is no declared key. AdminKey must pass
+	// [CheckDeclared]. The declared key belongs to the default account and appears in no list.
 	AdminKey string
-	// Tier overrides the stored tier of the default account; "" means limit.Pro.
+	// Tier is the tier of the default account; "" means limit.Pro. It overrides the tier in the store.
 	Tier limit.Tier
 }
 
-// Keys creates, rotates, revokes and verifies keys. Its methods may be called from any goroutine. Close it before the
-// store.
+// Keys creates, rotates, revokes and verifies keys. The methods of Keys may be called from any goroutine. The caller must
+// close Keys before the store.
 //
-// When this process revokes or rotates a key, the next call of Verify sees the change. When another process does, Verify
-// may use the old state for up to 5 s, but no request with a revoked secret is admitted (see [Admission]).
+// If this process revokes or rotates a key, the next call of Verify uses the new state. If another process does, Verify may
+// use the old state for up to 5 s. But the store never admits a request with a revoked secret (see [Admission]).
 type Keys struct {
 	// static
 	store        Store
-	tier         limit.Tier // of the default account
+	tier         limit.Tier // the tier of the default account
 	declared     Principal
-	declaredHash Hash // zero if there is none
+	declaredHash Hash // zero if there is no declared key
 
 	cache cache
 	uses  uses
 }
 
-// NewKeys returns Keys that use store.
+// NewKeys returns Keys for a store.
 func NewKeys(store Store, options Options) *Keys {
 	k := &Keys{store: store, tier: options.Tier, uses: uses{store: store}}
 	if k.tier == "" {
@@ -53,7 +53,7 @@ func NewKeys(store Store, options Options) *Keys {
 	return k
 }
 
-// declaredID derives the id of the declared key from its hash, so the id is the same after every restart.
+// declaredID derives the id of the declared key from its hash, so that the id stays the same after a restart.
 func declaredID(hash Hash) string {
 	digest := sha256.Sum256(append([]byte("parley: id of a declared key\n"), hash[:]...))
 	id := []byte(KeyPrefix)
@@ -63,11 +63,11 @@ func declaredID(hash Hash) string {
 	return string(id)
 }
 
-// Close writes the pending times of last use.
+// Close writes the times of last use that have not been written yet.
 func (k *Keys) Close(ctx context.Context) error { return k.uses.close(ctx) }
 
-// CreateFirst creates an admin key of the default account if that account never had a key. It returns the secret, or ""
-// if there was a key. The secret is stored nowhere, so the caller must show it.
+// CreateFirst creates an admin key for the default account, and returns its secret. If the account has ever had a key,
+// CreateFirst has no effect and returns "". The secret is not stored, so the caller must show it.
 func (k *Keys) CreateFirst(ctx context.Context) (secret string, err error) {
 	key, secret := newKey(Owner{DefaultAccount, Live}, NewKey{Name: "first admin key", Scopes: []Scope{Admin}})
 	created, err := k.store.CreateFirstKey(ctx, key)
@@ -77,9 +77,9 @@ func (k *Keys) CreateFirst(ctx context.Context) (secret string, err error) {
 	return secret, nil
 }
 
-// Create creates a key with the account and mode of maker. It returns the key and its secret, which is stored nowhere, so
-// the caller must show it. It returns ErrScopeNotHeld if wanted has a scope that maker lacks. The caller must have
-// checked the other fields of wanted.
+// Create creates a key for the owner of maker. It returns the key and its secret. The secret is not stored, so the caller
+// must show it. Create returns ErrScopeNotHeld if wanted has a scope that maker does not have. The caller must check the
+// other fields of wanted.
 func (k *Keys) Create(ctx context.Context, maker Principal, wanted NewKey) (key Key, secret string, err error) {
 	for _, scope := range wanted.Scopes {
 		if !maker.Has(scope) {
@@ -89,8 +89,8 @@ func (k *Keys) Create(ctx context.Context, maker Principal, wanted NewKey) (key 
 	return k.CreateFor(ctx, maker.Owner(), wanted, "")
 }
 
-// CreateFor creates a key of any owner, for the operator. It works like Create but skips the check of scopes. tier
-// becomes the account's tier. If tier is "", the account keeps its tier, and a new account gets limit.Free.
+// CreateFor works like Create, but for any owner and without the check of scopes. It is for the operator. tier becomes the
+// tier of the account. If tier is "", an existing account keeps its tier, and a new account gets limit.Free.
 func (k *Keys) CreateFor(ctx context.Context, owner Owner, wanted NewKey, tier limit.Tier) (key Key, secret string, err error) {
 	key, secret = newKey(owner, wanted)
 	if key, err = k.store.CreateKey(ctx, key, tier); err != nil {
@@ -110,19 +110,19 @@ func newKey(owner Owner, wanted NewKey) (Key, string) {
 	}, secret
 }
 
-// List returns all keys of an owner, newest first, including expired and revoked ones, but not the declared key.
+// List returns all keys of an owner, newest first, including expired and revoked keys, but not the declared key.
 func (k *Keys) List(ctx context.Context, owner Owner) ([]Key, error) { return k.store.Keys(ctx, owner) }
 
-// Revoke revokes a key: both its secrets are refused from now on. It returns ErrKeyNotFound if the owner has no such key,
-// if the key is already revoked, and for the declared key.
+// Revoke revokes a key, so that all its secrets stop working at once. It returns ErrKeyNotFound if the owner has no such
+// key, if the key is already revoked, and for the declared key.
 func (k *Keys) Revoke(ctx context.Context, owner Owner, keyID string) error {
-	defer k.cache.forget() // also after an error: the store may have revoked the key
+	defer k.cache.forget() // even after an error, because the store may have revoked the key
 	return k.store.RevokeKey(ctx, owner, keyID)
 }
 
-// Rotate gives a key a new secret and returns both. The previous secret works for GracePeriod more, or until the key
-// expires; an older one stops working. It returns ErrKeyNotFound if the owner has no such key, if the key is revoked or
-// expired, and for the declared key.
+// Rotate gives a key a new secret, and returns the key and the new secret. The previous secret works until the end of
+// GracePeriod, or until the key expires. A secret before that one stops working at once. Rotate returns ErrKeyNotFound if
+// the owner has no such key, if the key is revoked or expired, and for the declared key.
 func (k *Keys) Rotate(ctx context.Context, owner Owner, keyID string) (key Key, secret string, err error) {
 	defer k.cache.forget()
 	secret = NewSecret(owner.Mode)
@@ -132,8 +132,8 @@ func (k *Keys) Rotate(ctx context.Context, owner Owner, keyID string) (key Key, 
 	return key, secret, nil
 }
 
-// Verify returns the principal of the secret and notes the use of its key. It returns ErrInvalidToken if the secret
-// belongs to no working key, and otherwise the store's error.
+// Verify returns the principal of a secret, and records the time of use of the key. It returns ErrInvalidToken if the
+// secret does not work. Any other error is an error of the store.
 func (k *Keys) Verify(ctx context.Context, secret string) (Principal, error) {
 	hash := HashOf(secret)
 	if k.declaredHash != (Hash{}) && k.declaredHash == hash {
@@ -150,8 +150,9 @@ func (k *Keys) Verify(ctx context.Context, secret string) (Principal, error) {
 	return p, err
 }
 
-// Revalidate returns nil if the secret that p presented earlier still works, and ErrInvalidToken if it does not. After
-// any other error, which is the store's, the answer is unknown.
+// Revalidate checks whether the secret of p still works. p is a principal from Verify or from a ticket. Revalidate returns
+// nil if the secret works, and ErrInvalidToken if it does not. Any other error comes from the store, and means that the
+// result is unknown.
 func (k *Keys) Revalidate(ctx context.Context, p Principal) error {
 	if p.Secret == (Hash{}) && k.declared.KeyID != "" && p.KeyID == k.declared.KeyID {
 		return nil
@@ -159,10 +160,10 @@ func (k *Keys) Revalidate(ctx context.Context, p Principal) error {
 	return k.store.KeyAlive(ctx, p)
 }
 
-// Admit admits the request whose admission is in ctx, unless an earlier store operation has decided it.
+// Admit decides the admission in ctx, unless an earlier store operation has decided it. See [Store.Admit].
 func (k *Keys) Admit(ctx context.Context) error { return k.store.Admit(ctx) }
 
-// resolve returns the principal of the secret with this hash, from the cache or the store.
+// resolve returns the principal of the secret with this hash, from the cache or from the store.
 func (k *Keys) resolve(ctx context.Context, hash Hash, now time.Time) (Principal, error) {
 	p, ok, epoch := k.cache.get(hash, now)
 	if ok {

@@ -14,15 +14,15 @@ import (
 	"parley/auth/limit"
 )
 
-// fakeStore is a store in memory that counts its calls.
+// fakeStore is a Store in memory.
 type fakeStore struct {
 	mu      sync.Mutex
 	keys    []*Key // guarded by mu, like all fields below
 	tiers   map[string]limit.Tier
-	lookUps int // calls of KeyByHash
-	touched [][]KeyUse
-	err     error  // returned by every method; nil for none
-	reading func() // KeyByHash calls it after it has read the keys
+	lookUps int        // number of calls of KeyByHash
+	touched [][]KeyUse // the batches that TouchKeys got
+	err     error      // most methods return this error; nil means no error
+	reading func()     // KeyByHash calls reading after it has read the keys; nil means no call
 }
 
 func (s *fakeStore) KeyByHash(_ context.Context, hash Hash) (KeyMatch, error) {
@@ -114,7 +114,7 @@ func (s *fakeStore) TouchKeys(_ context.Context, uses []KeyUse) error {
 	return s.err
 }
 
-// writes returns the batches that TouchKeys received.
+// writes returns the batches that TouchKeys got.
 func (s *fakeStore) writes() [][]KeyUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *fakeStore) fail(err error) {
 	s.err = err
 }
 
-// create creates a key of an account in the tier Enterprise.
+// create creates a key. The account gets the tier Enterprise.
 func create(t *testing.T, keys *Keys, account, mode string, wanted NewKey) (Key, string) {
 	t.Helper()
 	key, secret, err := keys.CreateFor(t.Context(), Owner{account, mode}, wanted, limit.Enterprise)
@@ -137,7 +137,8 @@ func create(t *testing.T, keys *Keys, account, mode string, wanted NewKey) (Key,
 	return key, secret
 }
 
-// wantVerified checks that a secret belongs to the key with this id, or to none if keyID is "".
+// wantVerified calls Verify. It fails the test unless Verify returns a principal of the key keyID, or ErrInvalidToken if
+// keyID is "". what describes the secret.
 func wantVerified(t *testing.T, what string, keys *Keys, secret, keyID string) Principal {
 	t.Helper()
 	p, err := keys.Verify(context.Background(), secret)
@@ -155,42 +156,42 @@ func TestCreateFirst_Twice_CreatesOneKey(t *testing.T) {
 			t.Fatal(secret, err)
 		}
 		if again, err := keys.CreateFirst(context.Background()); err != nil || again != "" {
-			t.Fatal("the second call created another key", err)
+			t.Fatalf("the second call returned the secret %q, %v; want none", again, err)
 		}
 		p, err := keys.Verify(context.Background(), secret)
 		if err != nil || p.Account != DefaultAccount || p.Mode != Live || p.Tier != limit.Pro || !p.Has(WriteMessages) || !p.Has(Admin) {
-			t.Fatalf("%+v, %v", p, err)
+			t.Fatalf("Verify returned %+v, %v; want an admin key of the default account", p, err)
 		}
 	})
 }
 
-func TestVerify_MistypedKey_NoLookUp(t *testing.T) {
+func TestVerify_MistypedKey_RefusedWithoutLookUp(t *testing.T) {
 	store := &fakeStore{}
 	keys := NewKeys(store, Options{})
 	for _, secret := range []string{"", "x", "svc_live_", "svc_live_" + strings.Repeat("a", 33), NewSecret("live") + "x", strings.ToUpper(NewSecret("live"))} {
 		wantVerified(t, secret, keys, secret, "")
 	}
 	if store.lookUps != 0 {
-		t.Errorf("%d look-ups of mistyped keys", store.lookUps)
+		t.Errorf("the store got %d look-ups of mistyped keys, want 0", store.lookUps)
 	}
 	wantVerified(t, "an unknown key", keys, NewSecret("live"), "")
 	if store.lookUps != 1 {
-		t.Errorf("an unknown key: %d look-ups, want 1", store.lookUps)
+		t.Errorf("the store got %d look-ups of an unknown key, want 1", store.lookUps)
 	}
 }
 
-func TestVerify_StoreUnreachable_NotInvalid(t *testing.T) {
-	away := errors.New("away")
-	keys := NewKeys(&fakeStore{err: away}, Options{})
-	if _, err := keys.Verify(context.Background(), NewSecret("live")); !errors.Is(err, away) || errors.Is(err, ErrInvalidToken) {
-		t.Fatal(err)
+func TestVerify_StoreFails_ReturnsErrorOfStore(t *testing.T) {
+	unreachable := errors.New("unreachable")
+	keys := NewKeys(&fakeStore{err: unreachable}, Options{})
+	if _, err := keys.Verify(context.Background(), NewSecret("live")); !errors.Is(err, unreachable) || errors.Is(err, ErrInvalidToken) {
+		t.Fatalf("Verify returned %v, want %v", err, unreachable)
 	}
-	if err := keys.Revalidate(context.Background(), Principal{Secret: Hash{1}}); !errors.Is(err, away) || errors.Is(err, ErrInvalidToken) {
-		t.Fatal(err)
+	if err := keys.Revalidate(context.Background(), Principal{Secret: Hash{1}}); !errors.Is(err, unreachable) || errors.Is(err, ErrInvalidToken) {
+		t.Fatalf("Revalidate returned %v, want %v", err, unreachable)
 	}
 }
 
-func TestDeclaredKey_NoChecksum_AcceptedWithStableID(t *testing.T) {
+func TestDeclaredKey_WithoutChecksum_AcceptedWithStableID(t *testing.T) {
 	declared := "svc_live_" + strings.Repeat("x", 23)
 	if err := CheckDeclared(declared); err != nil {
 		t.Fatal(err)
@@ -206,17 +207,18 @@ func TestDeclaredKey_NoChecksum_AcceptedWithStableID(t *testing.T) {
 	again, _ := NewKeys(&fakeStore{}, Options{AdminKey: declared}).Verify(context.Background(), declared)
 	other, _ := NewKeys(&fakeStore{}, Options{AdminKey: declared + "x"}).Verify(context.Background(), declared+"x")
 	if again.KeyID != p.KeyID || other.KeyID == p.KeyID || len(p.KeyID) != len(KeyPrefix)+16 {
-		t.Errorf("the ids are %s, again %s, of another %s", p.KeyID, again.KeyID, other.KeyID)
+		t.Errorf("the id is %s, after a restart %s, of another declared key %s; want the same, the same, another",
+			p.KeyID, again.KeyID, other.KeyID)
 	}
 	none := NewKeys(&fakeStore{}, Options{})
 	if err := none.Revalidate(context.Background(), p); !errors.Is(err, ErrInvalidToken) {
-		t.Errorf("a key that is no longer declared: %v", err)
+		t.Errorf("Revalidate of a key that is no longer declared: got %v, want %v", err, ErrInvalidToken)
 	}
 	if err := none.Revalidate(context.Background(), Principal{}); !errors.Is(err, ErrInvalidToken) {
-		t.Errorf("an empty principal: %v", err)
+		t.Errorf("Revalidate of an empty principal: got %v, want %v", err, ErrInvalidToken)
 	}
 	if err := keys.Revoke(context.Background(), p.Owner(), p.KeyID); !errors.Is(err, ErrKeyNotFound) {
-		t.Errorf("Revoke: %v", err)
+		t.Errorf("Revoke of the declared key: got %v, want %v", err, ErrKeyNotFound)
 	}
 	for _, bad := range []string{"svc_live_" + strings.Repeat("x", 22), "svc_test_" + strings.Repeat("x", 40), "svc_live_" + strings.Repeat("ä", 40), "svc_live_ " + strings.Repeat("x", 40)} {
 		if CheckDeclared(bad) == nil {
@@ -230,16 +232,16 @@ func TestCreate_ScopeThatMakerLacks_Refused(t *testing.T) {
 	maker := Principal{Account: "a", Mode: Test, Scopes: []Scope{ReadSessions, ReadMessages}}
 	key, secret, err := keys.Create(t.Context(), maker, NewKey{Name: "n", Scopes: []Scope{ReadMessages}})
 	if err != nil || key.Owner != maker.Owner() || modeOf(secret) != Test || !strings.HasPrefix(secret, key.Prefix) || len(key.Prefix) > 15 {
-		t.Errorf("%+v, %v", key, err)
+		t.Errorf("Create returned %+v, %v; want a key of the maker's owner", key, err)
 	}
 	for _, scope := range []Scope{WriteMessages, Admin} {
 		if _, _, err := keys.Create(t.Context(), maker, NewKey{Name: "n", Scopes: []Scope{ReadMessages, scope}}); !errors.Is(err, ErrScopeNotHeld) {
-			t.Errorf("a key with %s: %v", scope, err)
+			t.Errorf("Create with the scope %s: got %v, want %v", scope, err, ErrScopeNotHeld)
 		}
 	}
 	maker.Scopes = []Scope{Admin}
 	if _, _, err := keys.Create(t.Context(), maker, NewKey{Name: "n", Scopes: allScopes}); err != nil {
-		t.Errorf("made by an admin key: %v", err)
+		t.Errorf("Create with all scopes by an admin key: got %v", err)
 	}
 }
 
@@ -248,7 +250,7 @@ func TestVerify_RevokedOrRotatedTwice_RefusedAtOnce(t *testing.T) {
 		keys := NewKeys(&fakeStore{}, Options{})
 		key, first := create(t, keys, "a", Live, NewKey{})
 		if p := wantVerified(t, "a new key", keys, first, key.ID); p.Tier != limit.Enterprise || !p.DeprecatedSince.IsZero() {
-			t.Errorf("%+v", p)
+			t.Errorf("the principal of a new key is %+v, want Enterprise and not deprecated", p)
 		}
 		rotatedAt := time.Now()
 		_, second, err := keys.Rotate(t.Context(), key.Owner, key.ID)
@@ -256,10 +258,10 @@ func TestVerify_RevokedOrRotatedTwice_RefusedAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p := wantVerified(t, "the rotated secret", keys, first, key.ID); !p.DeprecatedSince.Equal(rotatedAt) {
-			t.Errorf("deprecated since %v, rotated at %v", p.DeprecatedSince, rotatedAt)
+			t.Errorf("the old secret is deprecated since %v, want %v", p.DeprecatedSince, rotatedAt)
 		}
 		if p := wantVerified(t, "the new secret", keys, second, key.ID); !p.DeprecatedSince.IsZero() {
-			t.Errorf("%+v", p)
+			t.Errorf("the principal of the new secret is %+v, want not deprecated", p)
 		}
 		_, third, err := keys.Rotate(t.Context(), key.Owner, key.ID)
 		if err != nil {
@@ -274,16 +276,16 @@ func TestVerify_RevokedOrRotatedTwice_RefusedAtOnce(t *testing.T) {
 		if err := keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
 			t.Fatal(err)
 		}
-		wantVerified(t, "the second secret, revoked", keys, second, "")
-		wantVerified(t, "the newest secret, revoked", keys, third, "")
+		wantVerified(t, "the second secret of a revoked key", keys, second, "")
+		wantVerified(t, "the newest secret of a revoked key", keys, third, "")
 		if err := keys.Revalidate(t.Context(), p); !errors.Is(err, ErrInvalidToken) {
-			t.Errorf("Revalidate: %v", err)
+			t.Errorf("Revalidate of a revoked key: got %v, want %v", err, ErrInvalidToken)
 		}
 		_ = keys.Close(t.Context())
 	})
 }
 
-func TestVerify_Expired_RefusedOnTheMillisecond(t *testing.T) {
+func TestVerify_SecretExpires_RefusedFromThatMillisecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := NewKeys(&fakeStore{}, Options{})
 		expiring, secret := create(t, keys, "a", Live, NewKey{ExpiresAt: time.Now().Add(time.Hour)})
@@ -292,18 +294,18 @@ func TestVerify_Expired_RefusedOnTheMillisecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour - time.Millisecond)
-		wantVerified(t, "before it expires", keys, secret, expiring.ID)
+		wantVerified(t, "a key 1 ms before its expiry", keys, secret, expiring.ID)
 		time.Sleep(time.Millisecond) // the cached look-up is still fresh
-		wantVerified(t, "when it expires", keys, secret, "")
+		wantVerified(t, "a key at its expiry", keys, secret, "")
 		time.Sleep(23*time.Hour - time.Millisecond)
-		wantVerified(t, "the previous secret before the 24 hours are over", keys, first, rotated.ID)
+		wantVerified(t, "the previous secret 1 ms before the end of the grace period", keys, first, rotated.ID)
 		time.Sleep(time.Millisecond)
-		wantVerified(t, "the previous secret after 24 hours", keys, first, "")
+		wantVerified(t, "the previous secret at the end of the grace period", keys, first, "")
 		_ = keys.Close(t.Context())
 	})
 }
 
-func TestVerify_RevokedElsewhere_RefusedWhenStale(t *testing.T) {
+func TestVerify_RevokedByOtherProcess_RefusedAfter5s(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &fakeStore{}
 		here, there := NewKeys(store, Options{}), NewKeys(store, Options{})
@@ -312,13 +314,13 @@ func TestVerify_RevokedElsewhere_RefusedWhenStale(t *testing.T) {
 			wantVerified(t, "a key", here, secret, key.ID)
 		}
 		if store.lookUps != 1 {
-			t.Errorf("1000 requests at once took %d look-ups, want 1", store.lookUps)
+			t.Errorf("1000 calls of Verify within 5 s made %d look-ups, want 1", store.lookUps)
 		}
 		if err := there.Revoke(t.Context(), key.Owner, key.ID); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(fresh)
-		wantVerified(t, "a key that was revoked elsewhere", here, secret, "")
+		wantVerified(t, "a key that another process revoked", here, secret, "")
 		_ = here.Close(t.Context())
 	})
 }
@@ -340,7 +342,7 @@ func TestVerify_RevokedDuringLookUp_NotCached(t *testing.T) {
 	})
 }
 
-func TestCache_ManyKeys_SizeBounded(t *testing.T) {
+func TestCache_TooManySecrets_EvictsEntries(t *testing.T) {
 	var c cache
 	for i := range maxCached + 100 {
 		c.put(Hash{byte(i), byte(i >> 8), byte(i >> 16)}, verified{at: time.Now()}, 0)
@@ -363,22 +365,22 @@ func TestLastUsed_WrittenOnceASecond(t *testing.T) {
 		last := time.Now()
 		wantVerified(t, "a key", keys, secretA, a.ID)
 		if len(store.writes()) != 0 {
-			t.Error("the use was written before the second had passed")
+			t.Error("the time of use was written within a second after the use")
 		}
 		time.Sleep(touchEvery)
 		synctest.Wait()
 		want := []KeyUse{{Owner: a.Owner, KeyID: a.ID, At: last.UTC().Truncate(time.Millisecond)}}
 		if len(store.writes()) != 1 || !slices.Equal(store.writes()[0], want) {
-			t.Errorf("batches written: %v, want one: %v", store.writes(), want)
+			t.Errorf("the store got the batches %v, want only %v", store.writes(), want)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if len(store.writes()) != 1 {
-			t.Errorf("batches written without a use: %v", store.writes()[1:])
+			t.Errorf("the store got the batches %v although no key was used", store.writes()[1:])
 		}
 
-		store.fail(errors.New("away"))
-		_ = keys.Revalidate(t.Context(), Principal{}) // does not count as a use
+		store.fail(errors.New("unreachable"))
+		_ = keys.Revalidate(t.Context(), Principal{}) // is not a use of a key
 		keys.uses.note(a.Owner, a.ID, time.Now())
 		time.Sleep(touchEvery)
 		synctest.Wait()
@@ -390,7 +392,7 @@ func TestLastUsed_WrittenOnceASecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(store.writes()) != 2 || len(store.writes()[1]) != 2 {
-			t.Errorf("Close, after the store had failed, wrote %v, want both keys", store.writes()[1:])
+			t.Errorf("after a failed write, Close wrote %v, want the times of both keys", store.writes()[1:])
 		}
 	})
 }
@@ -398,26 +400,26 @@ func TestLastUsed_WrittenOnceASecond(t *testing.T) {
 func TestChecks_InvalidFields_Refused(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for what, err := range map[string]error{
-		"no name":             CheckName(""),
-		"a long name":         CheckName(strings.Repeat("ä", 101)),
-		"a control character": CheckName("a\nb"),
-		"no scope":            second(ParseScopes(nil)),
-		"an unknown scope":    second(ParseScopes([]string{"read:sessions", "read:everything"})),
-		"a scope twice":       second(ParseScopes([]string{"admin", "admin"})),
-		"no zone":             second(ParseExpiry("2031-01-01T00:00:00", now)),
-		"a date":              second(ParseExpiry("2031-01-01", now)),
-		"no time":             second(ParseExpiry("", now)),
-		"now":                 second(ParseExpiry("2030-01-01T00:00:00Z", now)),
-		"the past":            second(ParseExpiry("2030-01-01T00:59:59+01:00", now)),
-		"beyond ISO's years":  second(ParseExpiry("9999-12-31T23:59:59-01:00", now)),
-		"no account":          CheckAccount(""),
-		"an account's space":  CheckAccount("a b"),
-		"a long account":      CheckAccount(strings.Repeat("a", 65)),
+		"an empty name":                   CheckName(""),
+		"a name of 101 characters":        CheckName(strings.Repeat("ä", 101)),
+		"a name with a control character": CheckName("a\nb"),
+		"an empty list of scopes":         second(ParseScopes(nil)),
+		"an unknown scope":                second(ParseScopes([]string{"read:sessions", "read:everything"})),
+		"the same scope twice":            second(ParseScopes([]string{"admin", "admin"})),
+		"an expiry without a time zone":   second(ParseExpiry("2031-01-01T00:00:00", now)),
+		"an expiry without a time of day": second(ParseExpiry("2031-01-01", now)),
+		"an empty expiry":                 second(ParseExpiry("", now)),
+		"an expiry now":                   second(ParseExpiry("2030-01-01T00:00:00Z", now)),
+		"an expiry in the past":           second(ParseExpiry("2030-01-01T00:59:59+01:00", now)),
+		"an expiry in the year 10000":     second(ParseExpiry("9999-12-31T23:59:59-01:00", now)),
+		"an empty account":                CheckAccount(""),
+		"an account with a space":         CheckAccount("a b"),
+		"an account of 65 characters":     CheckAccount(strings.Repeat("a", 65)),
 	} {
 		if err == nil {
-			t.Errorf("%s was accepted", what)
+			t.Errorf("the check accepted %s", what)
 		} else if !strings.HasPrefix(err.Error(), "must ") {
-			t.Errorf("%s: the error %q does not begin with must", what, err)
+			t.Errorf("the error for %s is %q, and does not begin with must", what, err)
 		}
 	}
 	if err := errors.Join(CheckName(strings.Repeat("ä", 100)), CheckAccount("Acme_1.a-b")); err != nil {
@@ -425,13 +427,14 @@ func TestChecks_InvalidFields_Refused(t *testing.T) {
 	}
 	at, err := ParseExpiry("2030-01-01T01:00:00.0019+01:00", now)
 	if err != nil || at != now.Add(time.Millisecond) {
-		t.Errorf("%v, %v", at, err)
+		t.Errorf("ParseExpiry returned %v, %v; want %v", at, err, now.Add(time.Millisecond))
 	}
 }
 
+// second returns the second result of a call.
 func second[T any](_ T, err error) error { return err }
 
-func TestHash_Printed_NotRevealed(t *testing.T) {
+func TestHash_Printed_Hidden(t *testing.T) {
 	secret := NewSecret("live")
 	hash := HashOf(secret)
 	text, _ := hash.MarshalText()
@@ -442,9 +445,9 @@ func TestHash_Printed_NotRevealed(t *testing.T) {
 	}
 	var back Hash
 	if err := back.UnmarshalText(text); err != nil || back != hash {
-		t.Error(back, err)
+		t.Errorf("MarshalText, then UnmarshalText, returned another hash: %v", err)
 	}
 	if back.UnmarshalText([]byte("x")) == nil {
-		t.Error("x was accepted as a hash")
+		t.Error("UnmarshalText accepted x as a hash")
 	}
 }

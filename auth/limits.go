@@ -8,8 +8,8 @@ import (
 	"parley/auth/limit"
 )
 
-// Limits knows the limits of each tier, and counts the failed authentications of each address in the memory of this
-// process. The store counts requests and tokens: see [Admission]. Its methods may be called from any goroutine.
+// Limits holds the limits of each tier. It also counts the failed authentications of each address, in the memory of this
+// process. The store counts requests and tokens (see [Admission]). The methods of Limits may be called from any goroutine.
 type Limits struct {
 	tiers limit.Tiers // static
 
@@ -17,12 +17,13 @@ type Limits struct {
 	failures *limit.Failures // guarded by mu
 }
 
-// NewLimits returns Limits with the limits of these tiers and no failures.
+// NewLimits returns Limits for these tiers.
 func NewLimits(tiers limit.Tiers) *Limits {
 	return &Limits{tiers: tiers, failures: limit.NewFailures()}
 }
 
-// Admission returns the pending admission of one request of the principal. An unknown tier gets the limits of limit.Free.
+// Admission returns a pending admission for one request of the principal. If the principal's tier is unknown, the limits
+// of limit.Free apply.
 func (l *Limits) Admission(p Principal) *Admission {
 	figures, ok := l.tiers.Limits(p.Tier)
 	if !ok {
@@ -31,15 +32,15 @@ func (l *Limits) Admission(p Principal) *Admission {
 	return &Admission{Principal: p, Limits: figures}
 }
 
-// FailureStatus returns the rate-limit figures of an address. It counts nothing and never refuses.
+// FailureStatus returns the rate-limit figures of an address. It counts nothing, and its decision never refuses.
 func (l *Limits) FailureStatus(from netip.Addr) limit.Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failures.Check(limit.SecondOf(time.Now()), from)
 }
 
-// RecordFailure counts a failed authentication from an address. The decision refuses it if the address has reached the
-// limit of failures a minute.
+// RecordFailure counts a failed authentication from an address. If the address has reached the limit of failures a minute,
+// the decision refuses the request, and the failure is not counted.
 func (l *Limits) RecordFailure(from netip.Addr) limit.Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()

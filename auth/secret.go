@@ -10,21 +10,20 @@ import (
 	"parley/auth/base62"
 )
 
-// A secret is the prefix of its mode, 27 random base62 characters (160 bits), and 6 characters of checksum. The checksum
-// lets us refuse a mistyped key without a look-up.
+// A secret consists of the prefix of its mode, 27 random base62 characters (160 bits), and a checksum of 6 characters.
 const (
 	livePrefix     = "svc_live_"
 	testPrefix     = "svc_test_"
 	bodyLength     = 27
 	checksumLength = 6
-	// shownLength is the length of the part of a secret that its record shows: the prefix and 4 of 27 random characters
-	// (24 of 160 bits).
+	// shownLength is the number of characters of a secret that the record of its key shows: the prefix and 4 of 27 random
+	// characters (24 of 160 bits).
 	shownLength = len(livePrefix) + 4
-	// minDeclared is the minimum length of a declared secret, prefix included.
+	// minDeclared is the minimum length of a declared secret, including the prefix.
 	minDeclared = 32
 )
 
-// NewSecret returns a new secret of the mode, Live or Test.
+// NewSecret returns a new random secret. mode is Live or Test.
 func NewSecret(mode string) string {
 	body := "svc_" + mode + "_" + base62.Random(bodyLength)
 	return body + checksum(body)
@@ -39,7 +38,7 @@ func wellFormed(secret string) bool {
 	return checksum(body) == secret[len(body):]
 }
 
-// modeOf returns the mode that the prefix of a secret names, or "".
+// modeOf returns the mode that the prefix of a secret contains, or "" if the prefix is unknown.
 func modeOf(secret string) string {
 	switch {
 	case strings.HasPrefix(secret, livePrefix):
@@ -60,7 +59,8 @@ func checksum(body string) string {
 	return string(out[:])
 }
 
-// Hash is the SHA-256 of a secret. Stores keep the hash, never the secret. Printing it does not reveal it.
+// Hash is the SHA-256 of a secret. Stores keep the hash, never the secret. The fmt package prints "(hash)" instead of the
+// bytes.
 type Hash [sha256.Size]byte
 
 // HashOf returns the hash of a secret.
@@ -81,14 +81,15 @@ func (h *Hash) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String hides the hash from logs, because guesses could be compared with the hash of a declared key.
+// String returns "(hash)", so that logs do not contain hashes. With the hash of a weak declared key, somebody could check
+// guesses of its secret.
 func (h Hash) String() string { return "(hash)" }
 
 // GoString returns the same as String.
 func (h Hash) GoString() string { return h.String() }
 
-// CheckDeclared returns an error unless secret may be declared as the admin key: it must begin with svc_live_ and have at
-// least 32 characters, all of them visible ASCII.
+// CheckDeclared returns an error unless secret may be the secret of the declared admin key. The secret must begin with
+// svc_live_ and have at least 32 characters, all of them visible ASCII.
 func CheckDeclared(secret string) error {
 	if !strings.HasPrefix(secret, livePrefix) || len(secret) < minDeclared {
 		return errors.New("the admin key must begin with svc_live_ and have at least 32 characters")

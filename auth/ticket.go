@@ -13,22 +13,23 @@ import (
 	"parley/auth/base62"
 )
 
-// TicketLifetime is the validity of a ticket: long enough for a page to open its socket, too short for somebody who finds
-// it in a log.
+// TicketLifetime is the time for which a ticket is valid. It is long enough for a page to open its socket, and too short
+// for somebody who finds the ticket in a log.
 const TicketLifetime = 30 * time.Second
 
-// TicketStore holds what all nodes share about tickets: any node can redeem a ticket of another node, and each ticket
-// only once. Its methods may be called from any goroutine.
+// TicketStore holds the data about tickets that all nodes share: the key, and the ids of used tickets. So any node can
+// redeem a ticket of another node, and each ticket works only once. The methods of a TicketStore may be called from any
+// goroutine.
 type TicketStore interface {
-	// TicketKey returns the key that seals tickets. The first call creates a random key, and all nodes get the same one.
-	// If the store loses the key, the next call creates another.
+	// TicketKey returns the key that encrypts tickets. The first call creates a random key. Later calls return the same
+	// key on all nodes. If the store loses the key, the next call creates another key.
 	TicketKey(ctx context.Context) (TicketKey, error)
-	// UseTicket marks a ticket as used. first is true if the ticket was unused and the store's clock is before until.
-	// After an error the ticket may or may not be used.
+	// UseTicket marks a ticket as used. until is the expiry of the ticket. first is true if the ticket was unused and has
+	// not expired by the store's clock. After an error, the ticket may or may not be marked.
 	UseTicket(ctx context.Context, owner Owner, id string, until time.Time) (first bool, err error)
 }
 
-// TicketKey is the secret key that seals tickets. Printing it does not reveal it.
+// TicketKey is the secret key that encrypts tickets. The fmt package prints "(ticket key)" instead of the bytes.
 type TicketKey [32]byte
 
 // NewTicketKey returns a random key.
@@ -37,31 +38,31 @@ func NewTicketKey() (key TicketKey) {
 	return key
 }
 
-// String hides the key from logs.
+// String returns "(ticket key)", so that logs do not contain the key.
 func (k TicketKey) String() string { return "(ticket key)" }
 
 // GoString returns the same as String.
 func (k TicketKey) GoString() string { return k.String() }
 
-// Tickets issues and redeems tickets. A ticket authenticates as a principal, once, within [TicketLifetime]. It is sealed
-// with the store's key, so its holder can neither change it nor read the principal. The methods may be called from any
+// Tickets issues and redeems tickets. A ticket authenticates a principal once, within [TicketLifetime]. It is encrypted
+// with the store's key, so its holder can neither read nor change it. The methods of Tickets may be called from any
 // goroutine.
 type Tickets struct {
 	store TicketStore // static
 
 	mu   sync.Mutex
 	seal cipher.AEAD // guarded by mu
-	read time.Time   // guarded by mu; when the key was last read
+	read time.Time   // the time of the last read of the key; guarded by mu
 }
 
 const (
-	// keyFresh is the time after which the key is read again. keyAgain is the minimum time between two reads after a
-	// ticket could not be opened. It keeps a flood of invalid tickets from becoming a flood of reads.
+	// keyFresh is the time after which Tickets reads the key from the store again. If a ticket cannot be decrypted, Tickets
+	// reads the key earlier, but not within keyAgain after the last read: many invalid tickets must not cause many reads.
 	keyFresh = 10 * time.Second
 	keyAgain = time.Second
 )
 
-// NewTickets returns Tickets that use store. It reads the key, and returns the store's error if that fails.
+// NewTickets returns Tickets for a store. It reads the key, and returns the error of the store if this fails.
 func NewTickets(ctx context.Context, store TicketStore) (*Tickets, error) {
 	t := &Tickets{store: store}
 	return t, t.readKey(ctx)
@@ -87,13 +88,13 @@ func (t *Tickets) readKey(ctx context.Context) error {
 	return nil
 }
 
-// sealer returns the cipher of tickets. It first reads the key again if the last read is fresh or more ago. If the store
-// fails, it returns the cipher with the old key.
+// sealer returns the cipher that encrypts and decrypts tickets. If the last read of the key is older than fresh, sealer
+// first reads the key again. If the store fails, sealer uses the old key.
 func (t *Tickets) sealer(ctx context.Context, fresh time.Duration) cipher.AEAD {
 	t.mu.Lock()
 	stale := time.Since(t.read) >= fresh
 	if stale {
-		t.read = time.Now() // other callers use the old key meanwhile
+		t.read = time.Now() // until the read has finished, other callers use the old key
 	}
 	t.mu.Unlock()
 	if stale {
@@ -115,20 +116,21 @@ func (t *Tickets) Issue(ctx context.Context, p Principal) (text string, expires 
 	expires = time.Now().Add(TicketLifetime)
 	payload, err := json.Marshal(ticket{Principal: p, Expires: expires.UnixMilli(), Nonce: base62.Random(16)})
 	if err != nil {
-		panic(err) // strings and bytes only: cannot fail
+		panic(err) // cannot happen: a ticket contains only strings, numbers, times and bytes
 	}
 	return base64.RawURLEncoding.EncodeToString(t.sealer(ctx, keyFresh).Seal(nil, nil, payload, nil)), expires
 }
 
-// Redeem returns the principal of a ticket. It returns ErrInvalidToken if the ticket is malformed, expired, sealed with
-// the key of another store, or was redeemed before on any node. Any other error is the store's.
+// Redeem returns the principal of a ticket, and marks the ticket as used. It returns ErrInvalidToken if the ticket is
+// malformed, has expired, comes from another store, or was redeemed before on any node. Any other error is an error of the
+// store.
 func (t *Tickets) Redeem(ctx context.Context, text string) (Principal, error) {
 	sealed, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
 		return Principal{}, ErrInvalidToken
 	}
 	payload, err := t.sealer(ctx, keyFresh).Open(nil, nil, sealed, nil)
-	if err != nil { // the store may have created another key since the last read
+	if err != nil { // perhaps the store has created another key since the last read
 		payload, err = t.sealer(ctx, keyAgain).Open(nil, nil, sealed, nil)
 	}
 	if err != nil {
@@ -148,16 +150,16 @@ func (t *Tickets) Redeem(ctx context.Context, text string) (Principal, error) {
 	return is.Principal, nil
 }
 
-// TicketMemory is the TicketStore of a single process. Its tickets become invalid when the process ends.
+// TicketMemory is a TicketStore in memory, for a single process. Tickets become invalid when the process ends.
 type TicketMemory struct {
 	key TicketKey // static
 
 	mu    sync.Mutex
-	used  map[string]time.Time // guarded by mu; id → when it expires
-	swept time.Time            // guarded by mu
+	used  map[string]time.Time // maps the id of a used ticket to its expiry; guarded by mu
+	swept time.Time            // the time at which expired tickets were last removed from used; guarded by mu
 }
 
-// NewTicketMemory returns a store with a random key.
+// NewTicketMemory returns a TicketMemory with a random key.
 func NewTicketMemory() *TicketMemory {
 	return &TicketMemory{key: NewTicketKey(), used: make(map[string]time.Time)}
 }
@@ -165,7 +167,7 @@ func NewTicketMemory() *TicketMemory {
 // TicketKey implements TicketStore.
 func (m *TicketMemory) TicketKey(context.Context) (TicketKey, error) { return m.key, nil }
 
-// UseTicket implements TicketStore. It ignores the owner, because ids are random.
+// UseTicket implements TicketStore. It ignores the owner: ids are random, so two owners never have the same id.
 func (m *TicketMemory) UseTicket(_ context.Context, _ Owner, id string, until time.Time) (first bool, err error) {
 	now := time.Now()
 	m.mu.Lock()

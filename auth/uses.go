@@ -7,23 +7,23 @@ import (
 )
 
 const (
-	// touchEvery is the delay before times of last use are written: one operation for all keys that were used in a
-	// second.
+	// touchEvery is the delay between the use of a key and the write of its time. One write contains all keys that were used
+	// during the delay.
 	touchEvery = time.Second
-	// touchLimit is the timeout of that write.
+	// touchLimit is the timeout of a write.
 	touchLimit = 10 * time.Second
 )
 
-// uses collects the times of last use of keys, so that no request waits for their write. It has a timer only while uses
-// are pending. Its methods may be called from any goroutine.
+// uses collects the times at which keys were used, and writes them in batches. So no request waits for the write. It has a
+// timer only while times are pending. The methods of uses may be called from any goroutine.
 type uses struct {
 	store Store // static
 
 	mu      sync.Mutex
-	pending map[usedKey]time.Time // guarded by mu
-	timer   *time.Timer           // guarded by mu; nil if no tick is scheduled
+	pending map[usedKey]time.Time // the times that have not been written yet; guarded by mu
+	timer   *time.Timer           // nil if no tick is scheduled; guarded by mu
 	closed  bool                  // guarded by mu
-	ticks   sync.WaitGroup        // ticks that are scheduled or running
+	ticks   sync.WaitGroup        // counts ticks that are scheduled or running
 }
 
 type usedKey struct {
@@ -31,7 +31,7 @@ type usedKey struct {
 	id    string
 }
 
-// note records that a key was used.
+// note records that a key was used at the time now.
 func (u *uses) note(owner Owner, keyID string, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -53,10 +53,10 @@ func (u *uses) tick() {
 	u.mu.Lock()
 	u.timer = nil
 	u.mu.Unlock()
-	_ = u.flush(context.Background()) // after an error, the next use schedules another attempt
+	_ = u.flush(context.Background()) // after an error, the times stay pending until the next use of a key
 }
 
-// flush writes the pending uses. After an error they stay pending.
+// flush writes the pending times. After an error, they stay pending.
 func (u *uses) flush(ctx context.Context) error {
 	u.mu.Lock()
 	pending := u.pending
@@ -83,7 +83,7 @@ func (u *uses) flush(ctx context.Context) error {
 	return err
 }
 
-// close waits for the running tick and writes the pending uses.
+// close waits for a running tick, and writes the pending times. After close, note has no effect.
 func (u *uses) close(ctx context.Context) error {
 	u.mu.Lock()
 	u.closed = true

@@ -1,60 +1,63 @@
-// Package stream holds live replies. It knows no HTTP, no WebSocket, no Redis and no rules of sessions.
+// Package stream holds live replies. It does not depend on HTTP, WebSocket, Redis or the rules of sessions.
 //
-// # The idea: a reply is a durable text, a viewer is an offset into it
+// # The idea: a reply is a durable text, a viewer is an offset into that text
 //
-// Most servers treat a streamed reply as a slow request: it ends with its socket. Here the server owns the reply. A [Reply] is an
-// append-only text with a state: [Streaming], then for good one of [Completed], [Cancelled], [Failed] and [Interrupted]. A
-// [Viewer] holds only a [Position]: a message, and an offset into its text in bytes of UTF-8. Everything else follows:
+// Most servers treat a streamed reply as a slow request, which ends when its socket closes. Here the server owns the
+// reply. A [Reply] is an append-only text with a state. The state is [Streaming] until the reply ends. The final state is
+// [Completed], [Cancelled], [Failed] or [Interrupted]. The only state of a [Viewer] is a [Position]: the id of a message,
+// and an offset into its text in bytes of UTF-8. The other properties follow from these rules:
 //
-//   - Back pressure: a delta is text[offset:]. A viewer that keeps up gets a token a frame, a slow one gets fewer and larger
-//     frames. There is no queue for each viewer, so a slow client costs no memory and delays nobody.
-//   - Resuming: the viewer names its position. No log of events is kept: the history is the log, and a viewer that is far
-//     behind reads history.
-//   - Fan-out: one reply with a thousand viewers is one text, and a frame is encoded once for all viewers at the same
-//     offset ([Topic.Encode]).
-//   - Idempotency: the offset identifies a repeated or overlapping piece of text. So it is safe to send text again to a
-//     viewer, to another node or to the store.
-//   - One pipeline: a caller that waits for the whole reply is also a viewer. It skips the events before the ending.
+//   - Back pressure: a delta is text[offset:]. A fast viewer gets one token per frame; a slow viewer gets fewer and larger
+//     frames. No viewer has a queue, so a slow client costs no memory and delays nobody.
+//   - Resuming: a client that reconnects sends its position. The server keeps no log of events: a viewer that is far
+//     behind reads the stored messages.
+//   - Fan-out: a thousand viewers of a reply share one text. Viewers at the same offset share one encoded frame
+//     ([Topic.Encode]).
+//   - Idempotency: the offset identifies text that the receiver already has. So a sender may repeat text to a viewer, to
+//     another node or to the store.
+//   - One pipeline: a caller that waits for the whole reply is also a viewer. It skips the events before the end.
 //
-// A feature that seems to need a queue or a copy for each viewer has a simpler design: derive it from the position.
+// If a feature seems to need a queue or a copy for each viewer, derive its data from the position instead.
 //
 // # The parts
 //
-//   - [Hub] holds the topics. A [Topic] is one session as its viewers see it. It exists while it has a holder: a viewer, or the
-//     turn that writes its reply.
-//   - The tail of a topic is its newest messages in memory, at most 8. A reply stays there for 10 s after its end, for viewers
-//     that are a little behind and for reconnects. Viewers read earlier messages from [History], 4 at a time.
-//   - [Pump] runs a [Model], writes its text to a reply, and decides the state in which the reply ends.
-//   - [Journal] writes the new text of all live replies to the store, one batch a tick. So a node that crashes loses at most a
-//     tick of text, and the store gets one write a tick instead of one a token.
+//   - [Hub] holds the topics. A [Topic] holds the newest messages of one session, for all viewers. A topic exists while it
+//     has a holder: a viewer, the turn that writes the reply, or the component that follows the session.
+//   - The tail of a topic is its newest messages in memory, at most 8. The tail stays in memory until 10 s after the end
+//     of the newest reply, for slow viewers and for clients that reconnect. Viewers read earlier messages from [History],
+//     4 at a time.
+//   - [Pump] runs a [Model], appends the model's text to a reply, and decides the final state of the reply.
+//   - [Journal] writes the new text of all live replies to the store, one batch per tick. So a node that crashes loses at
+//     most one tick of text, and the store gets one write per tick instead of one per token.
 //
 // # What a viewer is shown
 //
-// A viewer is shown the messages of the topic in their order. A reply is shown as [Created], then deltas with adjoining
-// offsets, then one [Ended]. A delta never splits a character and has at most 16 KiB ([MaxDelta]). A viewer that starts
-// at a position is shown everything after it, once.
+// A viewer is shown the messages of the topic in order of creation. A reply is shown as [Created], then as deltas
+// without gaps or overlaps, then as one [Ended]. A delta never splits a character and has at most 16 KiB ([MaxDelta]). A
+// viewer that starts at a position is shown everything after that position, once.
 //
 //	Created ──> Delta … ──> Ended          a reply
 //	Created                                any other message
 //	Cleared                                the history was removed; later messages follow
-//	ContextSummarised                      only the newest one, only to present viewers: not part of history
+//	ContextSummarised                      only the newest one, and only to viewers that are subscribed: not part of history
 //	Deleted | Expired                      the session is gone: the last event of a topic
 //
-// Cleared, Deleted and Expired take the place of a live reply's Ended: [Ending.Message] is nil then. A reply ends
-// ([Reply.End]) only after its ending is durable, so no viewer ever sees an ending that a crash takes back.
+// If the session is cleared or removed during a reply, viewers are shown Cleared, Deleted or Expired instead of Ended.
+// The reply then ends without an [Ending.Message]. Callers store an ending before they call [Reply.End], so no viewer
+// sees an ending that a crash could undo.
 //
 // # Locks and wake-ups
 //
-// The bytes of a text never change, so readers encode and write outside every lock. A viewer that has been shown
-// everything is parked. The writer wakes only parked viewers, so a viewer that is stuck in a slow write costs the writer
-// nothing. A wake-up carries no data: the viewer derives the next event from its position. Lock order: a hub, then a
-// topic, then a reply.
+// The bytes of a text never change, so viewers encode and send text without the lock of the hub, the topic or the reply.
+// [Viewer.Next] parks a viewer that has been shown everything. The writer wakes only parked viewers, so a viewer that
+// is stuck in a slow write costs the writer nothing. A wake-up carries no data: the viewer derives the next event from
+// its position. Lock order: a hub, then a topic, then a reply.
 //
 // # Timeouts
 //
-// By default, a model may be silent for 120 s before the first byte, because a local model may first load or have a queue.
-// Between two bytes it may be silent for 60 s ([Timeouts]). After that the reply fails with provider_timeout and keeps its
-// text.
+// By default, a model may be silent for 120 s at the beginning, because a local server may have to load the model or may
+// queue the request. After that, a model may be silent for 60 s at a time ([Timeouts]). After a longer silence, the reply
+// fails with provider_timeout and keeps its text.
 //
 // Start reading in stream.go (positions and events), then reply.go, topic.go, viewer.go and pump.go.
 package stream

@@ -5,21 +5,21 @@ import (
 	"sync/atomic"
 )
 
-// Encoder encodes an event for the wire. Its dynamic type must be comparable. Equal encoders must return equal frames for
-// the same event, because all viewers with equal encoders share one frame.
+// Encoder encodes an event for the wire. The dynamic type of an Encoder must be comparable. Equal encoders must return
+// equal frames for the same event, because viewers with equal encoders share frames.
 type Encoder interface {
 	AppendFrame(dst []byte, topic string, event Event) []byte
 }
 
-// Frame is an encoded event, shared by all viewers at the same position. A holder must not change Bytes, and must call
-// Release once, after writing them.
+// Frame is an encoded event. Viewers at the same position share a frame. Each holder must call Release once, after it has
+// written Bytes. It must not change Bytes.
 type Frame struct {
 	Bytes []byte
 	refs  atomic.Int32
 }
 
-// maxPooledFrame is the largest buffer, in bytes, that returns to the pool, so that a rare large frame does not stay in
-// memory.
+// maxPooledFrame is the maximum size of a buffer in framePool, in bytes. Larger frames are rare, so the pool would keep
+// their buffers in memory for nothing.
 const maxPooledFrame = 64 << 10
 
 var framePool = sync.Pool{New: func() any { return new(Frame) }}
@@ -38,8 +38,9 @@ func (f *Frame) Release() {
 	}
 }
 
-// frames caches the last two encoded frames of an entry, so that viewers at the same offset share them. Two slots serve
-// the viewers that keep up and those one delta behind. For any other viewer, the frame is encoded anew.
+// frames caches the last two encoded frames of an entry, so that viewers at the same offset share them. Two frames are
+// enough for viewers that are up to date and for viewers that are one delta behind. Encode makes a new frame for any
+// other viewer.
 type frames struct {
 	mu    sync.Mutex
 	slots [2]frameSlot
@@ -53,8 +54,8 @@ type frameSlot struct {
 	frame    *Frame
 }
 
-// Encode returns the event as a frame for viewers of the topic. Viewers that are shown the same event at about the same
-// time share one encoding. The caller must release the frame.
+// Encode returns the event as a frame for a viewer of the topic. Viewers that are shown the same event at about the same
+// time get the same frame. The caller must release the frame.
 func (t *Topic) Encode(event Event, encoder Encoder) *Frame {
 	if event.Entry == nil {
 		return newFrame(t.name, event, encoder)

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// Segment is new text of a live reply: the bytes from Offset on. Segments may repeat or overlap, so a Sink must accept
-// the same text twice.
+// Segment is new text of a live reply. Segments may repeat or overlap, so a Sink must accept the same text twice.
 type Segment[K comparable] struct {
-	Key    K // identifies the reply in the store
-	Offset int
-	Text   []byte // valid until the call that received it returns
+	Key    K      // identifies the reply in the store
+	Offset int    // the position of Text in the text of the reply, in bytes
+	Text   []byte // must not be changed by a Sink
 }
 
-// Sink stores segments of many replies in one call.
+// Sink stores segments of many replies in one call. A Sink must not keep batch after the call.
 type Sink[K comparable] interface {
 	Journal(ctx context.Context, batch []Segment[K]) error
 }
 
-// Journal writes the new text of all live replies to a sink, one batch a tick. If the sink fails, the next batch contains
-// the same text again. Its methods may be called from any goroutine. It has a goroutine only while replies are live.
+// Journal writes the new text of all live replies to a sink, one batch per tick. If the sink fails, the next batch
+// contains the same text again. The methods of a Journal may be called from any goroutine. A Journal runs a goroutine
+// only while it has live replies.
 type Journal[K comparable] struct {
 	// static
 	sink Sink[K]
@@ -29,7 +29,7 @@ type Journal[K comparable] struct {
 	log  *slog.Logger
 
 	mu      sync.Mutex
-	batched sync.Cond         // on mu; signals that a batch has been written, or has failed
+	batched sync.Cond         // uses mu; signals that the sink has stored a batch or has failed
 	live    map[K]*journalled // guarded by mu
 	running bool              // guarded by mu
 	done    sync.WaitGroup
@@ -41,18 +41,18 @@ type Journal[K comparable] struct {
 
 type journalled struct {
 	reply   *Reply
-	offset  int  // bytes written so far; owned by run
-	inBatch bool // guarded by Journal.mu: the batch that is being written contains text of the reply
+	offset  int  // number of bytes of the reply that the sink has stored; owned by run
+	inBatch bool // the sink is writing a batch that contains text of the reply; guarded by Journal.mu
 }
 
-// NewJournal returns a journal that writes to sink once every tick.
+// NewJournal returns a journal that writes a batch to sink every tick. It logs the first of several failures in a row.
 func NewJournal[K comparable](sink Sink[K], tick time.Duration, log *slog.Logger) *Journal[K] {
 	j := &Journal[K]{sink: sink, tick: tick, log: log, live: make(map[K]*journalled)}
 	j.batched.L = &j.mu
 	return j
 }
 
-// Add starts journalling a reply, until Remove.
+// Add adds a reply to the journal. Until Remove, the journal writes the new text of the reply under key.
 func (j *Journal[K]) Add(key K, reply *Reply) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -63,8 +63,8 @@ func (j *Journal[K]) Add(key K, reply *Reply) {
 	}
 }
 
-// Remove stops journalling a reply. If the batch that is being written contains its text, Remove waits for that batch, so the
-// sink gets no text of the reply after Remove returns.
+// Remove removes a reply from the journal. If the sink is writing a batch that contains text of the reply, Remove waits
+// for that batch. So the sink gets no text of the reply after Remove has returned.
 func (j *Journal[K]) Remove(key K) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -75,7 +75,7 @@ func (j *Journal[K]) Remove(key K) {
 	}
 }
 
-// Wait blocks until no reply is live and no batch is being written.
+// Wait blocks until all replies have been removed and the sink is not writing a batch.
 func (j *Journal[K]) Wait() { j.done.Wait() }
 
 func (j *Journal[K]) run() {
@@ -102,7 +102,7 @@ func (j *Journal[K]) run() {
 	}
 }
 
-// collect fills j.batch with the new text of all live replies. It reports whether any reply is live.
+// collect fills j.batch with the new text of all live replies. It returns false if the journal has no live reply.
 func (j *Journal[K]) collect() bool {
 	clear(j.batch)
 	clear(j.written)
@@ -124,7 +124,7 @@ func (j *Journal[K]) collect() bool {
 	return true
 }
 
-// release notes that the batch is no longer being written.
+// release marks the replies of the batch as no longer in a batch, and wakes the callers of Remove.
 func (j *Journal[K]) release() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// sink stores journalled text. While fail is set, it returns an error.
+// sink is a Sink that keeps the text of each reply.
 type sink struct {
 	mu      sync.Mutex
 	text    map[string]string
 	batches int
-	fail    bool
+	fail    bool // Journal must return an error
 }
 
 func (s *sink) Journal(_ context.Context, batch []Segment[string]) error {
@@ -32,13 +32,13 @@ func (s *sink) Journal(_ context.Context, batch []Segment[string]) error {
 	return nil
 }
 
-func (s *sink) failing(fail bool) {
+func (s *sink) setFailing(fail bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = fail
 }
 
-func TestJournal_SinkFails_OneBatchPerTick_NothingLost(t *testing.T) {
+func TestJournal_SinkFailsForAWhile_StoresWholeText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &sink{text: map[string]string{}}
 		j := NewJournal(out, 50*time.Millisecond, slog.New(slog.DiscardHandler))
@@ -61,16 +61,16 @@ func TestJournal_SinkFails_OneBatchPerTick_NothingLost(t *testing.T) {
 		if out.batches > 11 {
 			t.Errorf("%d batches in 10 ticks, want at most 11", out.batches)
 		}
-		out.failing(true)
+		out.setFailing(true)
 		for _, r := range replies {
-			r.Append([]byte("while away "))
+			r.Append([]byte("during failure "))
 		}
 		pass(time.Second)
-		out.failing(false)
+		out.setFailing(false)
 		pass(100 * time.Millisecond)
 		for i := range replies {
-			if got, want := out.text[fmt.Sprint(i)], strings.Repeat("some text ", 10)+"while away "; got != want {
-				t.Fatalf("reply %d: %q", i, got)
+			if got, want := out.text[fmt.Sprint(i)], strings.Repeat("some text ", 10)+"during failure "; got != want {
+				t.Fatalf("reply %d: the sink has %q, want %q", i, got, want)
 			}
 			j.Remove(fmt.Sprint(i))
 		}
@@ -83,7 +83,7 @@ func TestJournal_SinkFails_OneBatchPerTick_NothingLost(t *testing.T) {
 	})
 }
 
-// heldSink holds each batch until the test releases it.
+// heldSink is a Sink. Its Journal blocks until the test closes release.
 type heldSink struct{ begun, release chan struct{} }
 
 func (s *heldSink) Journal(context.Context, []Segment[string]) error {
@@ -92,9 +92,9 @@ func (s *heldSink) Journal(context.Context, []Segment[string]) error {
 	return nil
 }
 
-// TestJournal_RemoveDuringBatch_WaitsForIt: otherwise the batch could reach the store after the turn has ended, and its text would stay
-// there when the session is deleted.
-func TestJournal_RemoveDuringBatch_WaitsForIt(t *testing.T) {
+// TestJournal_RemoveDuringBatch_WaitsForBatch checks that Remove waits for a batch with text of the reply. Otherwise the
+// batch could reach the store after the session was deleted, and the text would stay in the store.
+func TestJournal_RemoveDuringBatch_WaitsForBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &heldSink{make(chan struct{}), make(chan struct{})}
 		j := NewJournal(out, 50*time.Millisecond, slog.New(slog.DiscardHandler))
@@ -103,7 +103,7 @@ func TestJournal_RemoveDuringBatch_WaitsForIt(t *testing.T) {
 		j.Add("silent", silent)
 		written.Append([]byte("some text"))
 		<-out.begun
-		j.Remove("silent") // has no text in the batch, so this does not wait
+		j.Remove("silent") // does not wait, because the batch has no text of this reply
 		removed := make(chan struct{})
 		go func() {
 			j.Remove("written")

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Model generates replies. Its methods may be called from any goroutine.
+// Model generates replies. The methods of a Model may be called from any goroutine.
 type Model interface {
-	// Name returns the provider's name of the model.
+	// Name returns the provider's name for the model.
 	Name() string
-	// Generate requests one reply. It calls write with each piece of text as it arrives, in order, from the calling
-	// goroutine. write does not keep the slice. An empty write means that the model is alive but has no text yet.
+	// Generate requests one reply. It calls write for each piece of text that arrives, in order, from the calling
+	// goroutine. write does not keep the slice. An empty slice means that the model is alive but has sent no new text.
 	//
-	// It returns nil only if the model said that the reply is complete. Otherwise the error is a [*ModelError], or
-	// ctx.Err() if ctx ended. When Generate returns, the request to the model is closed and write is not called again.
-	// The Result holds whatever is known, also with an error.
+	// The error is nil only if the model has reported the end of the reply. Otherwise the error is a [*ModelError], or
+	// ctx.Err() if ctx ended. When Generate returns, it has closed the request to the model and does not call write again.
+	// Even with an error, the Result holds the data that arrived.
 	Generate(ctx context.Context, request Request, write func(delta []byte)) (Result, error)
 }
 
@@ -25,7 +25,8 @@ type Request struct {
 	Messages []PromptMessage
 	// MaxTokens limits the reply, in tokens; 0 leaves the length to the model.
 	MaxTokens int
-	// Summary means that the messages request a summary. A simulated model, which cannot read the request, needs this.
+	// Summary means that the messages request a summary. Only a simulated model uses Summary, because it cannot understand
+	// the messages.
 	Summary bool
 }
 
@@ -35,9 +36,9 @@ type PromptMessage struct {
 	Content string
 }
 
-// Result is the model's data about a reply, besides its text.
+// Result holds the model's data about a reply, without the text.
 type Result struct {
-	FinishReason string // the provider's word: "stop", "length", …
+	FinishReason string // as the provider names it: "stop", "length", …; "" if unknown
 	Usage        *Usage // nil if the provider gave no usage
 }
 
@@ -52,8 +53,8 @@ const (
 	CodeProviderTimeout = "provider_timeout"
 )
 
-// ModelError means that a model failed. Message is public, and Cause is for the log. Neither quotes the provider, whose
-// texts may contain prompts or keys.
+// ModelError means that a model failed. Message is public, and Cause is for the log. Message and Cause must not quote the
+// provider's error, because its text may contain prompts or keys.
 type ModelError struct {
 	Code    string // CodeProviderError or CodeProviderTimeout
 	Message string
@@ -69,32 +70,33 @@ func (e *ModelError) Error() string {
 
 func (e *ModelError) Unwrap() error { return e.Cause }
 
-// Cancel the context of a reply with one of these causes, which decides the state in which the reply ends. Any other
-// cause interrupts it.
+// A caller of [Pump] stops the model with one of these causes: it cancels ctx with the cause. ErrCancelled leads to the
+// state Cancelled. ErrInterrupted, and any other cause, leads to the state Interrupted.
 var (
 	ErrCancelled   = errors.New("reply cancelled")
 	ErrInterrupted = errors.New("reply interrupted")
 
+	// errStalled is the cause with which Pump itself cancels the context after a timeout. It leads to the state Failed.
 	errStalled = errors.New("the model was silent for too long")
 )
 
-// Timeouts are the longest silences that a model may make. Every byte counts, also a keep-alive.
+// Timeouts limit the silence of a model. Each call of write ends a silence, even a call without text.
 type Timeouts struct {
-	FirstByte time.Duration // before the first byte; 120 s by default: a local model may first load
-	Stall     time.Duration // between two bytes; 60 s by default: twice llama-server's keep-alive interval
+	FirstByte time.Duration // until the first write; 120 s by default, because a local server may have to load the model
+	Stall     time.Duration // between two writes; 60 s by default: twice llama-server's keep-alive interval
 }
 
-// Outcome describes how a reply ended.
+// Outcome is the result of [Pump]: the final state of the reply, and data about the call of the model.
 type Outcome struct {
 	State        State
 	Result       Result
 	Err          *ModelError // set only if State is Failed
-	FirstTokenAt time.Time   // the time at which the first text arrived; zero if none did
+	FirstTokenAt time.Time   // the time at which the first text arrived; zero if no text arrived
 }
 
-// Pump runs the model, appends its text to the reply, and returns the outcome. It does not end the reply: the caller
-// does, once the ending is durable. To stop the model, cancel ctx with ErrCancelled or ErrInterrupted. When Pump returns,
-// the request to the model is closed.
+// Pump runs the model, appends the model's text to the reply, and returns the outcome. Pump does not end the reply: the
+// caller first stores the ending, then calls [Reply.End]. To stop the model, cancel ctx with ErrCancelled or
+// ErrInterrupted. When Pump returns, the request to the model is closed.
 func Pump(ctx context.Context, model Model, request Request, reply *Reply, timeouts Timeouts) Outcome {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -113,7 +115,8 @@ func Pump(ctx context.Context, model Model, request Request, reply *Reply, timeo
 	return Outcome{State: state, Result: result, Err: failure, FirstTokenAt: first}
 }
 
-// generate runs the model and returns a panic of its adapter as an error, so that one reply cannot take down all others.
+// generate runs the model. If the model's adapter panics, generate returns an error. Otherwise the panic would end the
+// process and all other replies.
 func generate(ctx context.Context, model Model, request Request, write func([]byte)) (result Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -123,7 +126,8 @@ func generate(ctx context.Context, model Model, request Request, write func([]by
 	return model.Generate(ctx, request, write)
 }
 
-// endState derives the state of a reply from the model's error, and from the cause that cancelled its context, if any.
+// endState derives the final state of a reply from the model's error and from the cause that cancelled the context. cause
+// is nil if the context was not cancelled.
 func endState(err, cause error) (State, *ModelError) {
 	switch {
 	case err == nil:

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// scriptedModel is a model that runs a function of the test.
+// scriptedModel is a model. Its Generate runs a function of the test.
 type scriptedModel func(ctx context.Context, write func([]byte)) (Result, error)
 
 func (scriptedModel) Name() string { return "scriptedModel" }
@@ -20,42 +20,42 @@ func TestPump_EndState(t *testing.T) {
 	wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for name, test := range map[string]struct {
 		model scriptedModel
-		cause error // cancels the context after 10 s; nil for none
-		want  State
-		code  string
-		text  string
+		cause error  // the test cancels the context with this cause after 10 s; nil: it does not cancel
+		want  State  // the state in the outcome
+		code  string // the code of the outcome's error
+		text  string // the text of the reply
 	}{
-		"complete reply": {
+		"end of the reply: completed": {
 			model: func(_ context.Context, write func([]byte)) (Result, error) {
 				write([]byte("hello"))
 				return Result{FinishReason: "stop"}, nil
 			}, want: Completed, text: "hello",
 		},
-		"broken connection": {
+		"broken connection: failed": {
 			model: func(_ context.Context, write func([]byte)) (Result, error) {
 				write([]byte("hel"))
 				return Result{}, &ModelError{Code: CodeProviderError, Message: "the answer broke off"}
 			}, want: Failed, code: CodeProviderError, text: "hel",
 		},
-		"another type of error": {
-			model: func(context.Context, func([]byte)) (Result, error) { return Result{}, fmt.Errorf("odd") },
+		"error that is not a ModelError: failed": {
+			model: func(context.Context, func([]byte)) (Result, error) { return Result{}, fmt.Errorf("unexpected") },
 			want:  Failed, code: CodeProviderError,
 		},
-		"panic of the adapter": {
-			model: func(context.Context, func([]byte)) (Result, error) { panic("odd") },
+		"panic of the adapter: failed": {
+			model: func(context.Context, func([]byte)) (Result, error) { panic("unexpected") },
 			want:  Failed, code: CodeProviderError,
 		},
-		"no first byte": {
+		"no first byte: timeout": {
 			model: func(ctx context.Context, _ func([]byte)) (Result, error) { return Result{}, wait(ctx) },
 			want:  Failed, code: CodeProviderTimeout,
 		},
-		"stall after the first byte": {
+		"silence after the first byte: timeout": {
 			model: func(ctx context.Context, write func([]byte)) (Result, error) {
 				write([]byte("hel"))
 				return Result{}, wait(ctx)
 			}, want: Failed, code: CodeProviderTimeout, text: "hel",
 		},
-		"slow but alive": {
+		"a sign of life every 50 s: completed": {
 			model: func(_ context.Context, write func([]byte)) (Result, error) {
 				for range 10 {
 					time.Sleep(50 * time.Second)
@@ -65,13 +65,13 @@ func TestPump_EndState(t *testing.T) {
 				return Result{}, nil
 			}, want: Completed, text: "late",
 		},
-		"cancelled": {
+		"context cancelled with ErrCancelled: cancelled": {
 			model: func(ctx context.Context, write func([]byte)) (Result, error) {
 				write([]byte("hel"))
 				return Result{}, wait(ctx)
 			}, cause: ErrCancelled, want: Cancelled, text: "hel",
 		},
-		"interrupted": {
+		"context cancelled with ErrInterrupted: interrupted": {
 			model: func(ctx context.Context, write func([]byte)) (Result, error) {
 				write([]byte("hel\xf0\x9f"))
 				return Result{}, wait(ctx)
@@ -93,7 +93,8 @@ func TestPump_EndState(t *testing.T) {
 				}
 				text, ending := r.Snapshot()
 				if got.State != test.want || code != test.code || string(text) != test.text || ending != nil {
-					t.Fatalf("got %s %q %q, ending %v", got.State, code, text, ending)
+					t.Fatalf("got %s %q %q, want %s %q %q; ending %v, want none",
+						got.State, code, text, test.want, test.code, test.text, ending)
 				}
 			})
 		})

@@ -6,10 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// Reply is an append-only text with a state. One goroutine writes it (Append, Flush); any goroutine may end or read it.
+// Reply is an append-only text with a state. Only one goroutine, the writer, may call Append and Flush. Any goroutine may
+// call the other methods.
 //
-// The bytes of the text never change. A reader's slice stays valid when the text grows, so readers encode and send
-// outside every lock.
+// The bytes of the text never change. A slice of the text stays valid while the text grows, so viewers encode and send
+// the slice without holding mu.
 type Reply struct {
 	// static
 	ID string
@@ -23,26 +24,27 @@ type Reply struct {
 	held []byte // the first bytes of an incomplete character
 }
 
-// Ending describes how a reply ended. It is decided once, and is durable before any viewer is shown it.
+// Ending holds the final state of a reply. An Ending never changes. Before a caller calls [Reply.End], it writes the ending
+// to the store. So viewers see only durable endings.
 type Ending struct {
 	State State
-	// Message is the final message as JSON. Its content is authoritative. It is nil if the session was removed or cleared
-	// before the reply ended. Viewers are then shown Deleted, Expired or Cleared instead.
+	// Message is the final message as JSON. Its content replaces the text that viewers have seen. Message is nil if the
+	// session was removed or cleared before the reply ended. Viewers are then shown Deleted, Expired or Cleared instead.
 	Message []byte
-	// Error is the public error as JSON, if the reply failed.
+	// Error is the public error as JSON if the reply failed, else nil.
 	Error []byte
 }
 
 // NewReply returns an empty, streaming reply.
 func NewReply(id string) *Reply { return &Reply{ID: id} }
 
-// EndedReply returns a reply that has already ended, for history.
+// EndedReply returns a reply that has ended, with its whole text. A [History] returns such replies.
 func EndedReply(id, text string, ending Ending) *Reply {
 	return &Reply{ID: id, text: []byte(text), ending: &ending}
 }
 
-// Append adds text from the model. It holds an incomplete character back until the remaining bytes arrive, and replaces
-// invalid UTF-8 with U+FFFD. After End it does nothing. Only the writer may call it.
+// Append appends delta to the text. It holds an incomplete character back until the remaining bytes arrive, and replaces
+// invalid UTF-8 with U+FFFD. After End, Append has no effect. Only the writer may call Append.
 func (r *Reply) Append(delta []byte) {
 	if len(r.held) > 0 {
 		delta = append(r.held, delta...)
@@ -55,8 +57,8 @@ func (r *Reply) Append(delta []byte) {
 	r.append(whole)
 }
 
-// Flush completes the text: if an incomplete character is held back, it appends U+FFFD instead. Only the writer may call
-// it.
+// Flush appends U+FFFD in place of an incomplete character that Append holds back. The writer calls Flush after the last
+// Append.
 func (r *Reply) Flush() {
 	if len(r.held) > 0 {
 		r.held = nil
@@ -81,8 +83,7 @@ func (r *Reply) append(whole []byte) {
 	}
 }
 
-// End ends the reply, wakes its viewers and returns true. If the reply has ended before, it does nothing and returns
-// false.
+// End ends the reply, wakes its viewers and returns true. If the reply has ended before, End only returns false.
 func (r *Reply) End(ending Ending) bool {
 	r.mu.Lock()
 	if r.ending != nil {
@@ -106,14 +107,15 @@ func (r *Reply) Snapshot() (text []byte, ending *Ending) {
 	return r.text, r.ending
 }
 
-// onChange sets the function that the reply calls after it has grown or ended. The reply holds no lock during the call.
+// onChange sets the function that the reply calls each time it has grown or ended. The reply holds no lock during the call.
 func (r *Reply) onChange(changed func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changed = changed
 }
 
-// splitIncomplete cuts an incomplete character off the end of b, if more bytes could complete it.
+// splitIncomplete splits b before an incomplete character at the end of b. If b ends with a whole or an invalid character,
+// rest is nil.
 func splitIncomplete(b []byte) (whole, rest []byte) {
 	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
 		if !utf8.RuneStart(b[i]) {
@@ -135,7 +137,7 @@ func appendValid(dst, b []byte) []byte {
 	return append(dst, b...)
 }
 
-// cutDelta returns the longest prefix of text with at most MaxDelta bytes and no split character.
+// cutDelta returns the longest prefix of text that has at most MaxDelta bytes and does not split a character.
 func cutDelta(text []byte) []byte {
 	if len(text) <= MaxDelta {
 		return text

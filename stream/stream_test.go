@@ -17,11 +17,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeHistory is a History with the entries that a test adds.
+// fakeHistory is a History that returns the entries that a test adds. The tests do not add live replies.
 type fakeHistory struct {
 	mu      sync.Mutex
-	entries []*Entry // no live replies
-	reads   int
+	entries []*Entry
+	reads   int // number of calls of EntriesFrom
 }
 
 func (a *fakeHistory) EntriesFrom(_ context.Context, _, id string, inclusive bool, limit int) ([]*Entry, error) {
@@ -47,7 +47,8 @@ func ended(text string) Ending {
 	return Ending{State: Completed, Message: []byte(text)}
 }
 
-// drainInto calls Next until there are no more events, and appends them to out as text: created ids, deltas and endings.
+// drainInto calls Next until Next returns no event. It appends each event to out: the message id in "[id:", the text of
+// a delta, the final state in "=state]".
 func drainInto(t interface{ Fatalf(string, ...any) }, v *Viewer, out *strings.Builder) {
 	for {
 		event, ok, err := v.Next(context.Background())
@@ -68,7 +69,7 @@ func drainInto(t interface{ Fatalf(string, ...any) }, v *Viewer, out *strings.Bu
 				t.Fatalf("delta %q splits a character", event.Delta)
 			}
 			if len(event.Delta) > MaxDelta {
-				t.Fatalf("a delta has %d bytes", len(event.Delta))
+				t.Fatalf("a delta has %d bytes, want at most %d", len(event.Delta), MaxDelta)
 			}
 			out.Write(event.Delta)
 		case Ended:
@@ -115,7 +116,7 @@ func TestEnd_Twice_FirstEndingStays(t *testing.T) {
 	r.Append([]byte("late"))
 	text, ending := r.Snapshot()
 	if string(text) != "text" || string(ending.Message) != "first" {
-		t.Fatalf("got %q, %q", text, ending.Message)
+		t.Fatalf("got the text %q and the final message %q, want \"text\" and \"first\"", text, ending.Message)
 	}
 }
 
@@ -146,7 +147,7 @@ func TestNext_AnyPosition_ShowsRestOfHistory(t *testing.T) {
 		{After("m1x"), "[m2x:" + text + "=completed][m3x:]"},
 		{Position{ID: "m2x"}, text + "=completed][m3x:]"},
 		{Position{ID: "m2x", Offset: len("héllo ")}, "wörld 🙂=completed][m3x:]"},
-		{Position{ID: "m2x", Offset: 2}, "llo wörld 🙂=completed][m3x:]"}, // inside é, where no cursor of a server points
+		{Position{ID: "m2x", Offset: 2}, "llo wörld 🙂=completed][m3x:]"}, // inside é: only a client can invent this offset
 		{Position{ID: "m2x", Offset: len(text)}, "=completed][m3x:]"},
 		{Position{ID: "m2x", Offset: len(text) + 100}, "=completed][m3x:]"},
 		{After("m2x"), "[m3x:]"},
@@ -166,12 +167,12 @@ func TestNext_AnyPosition_ShowsRestOfHistory(t *testing.T) {
 	}
 }
 
-// TestViewer_RandomSession_SeesEverything runs a session with random steps. Viewers read, leave and return at random. In
-// the end, each viewer must have been shown the whole session, once.
-func TestViewer_RandomSession_SeesEverything(t *testing.T) {
+// TestViewer_RandomSession_SeesEverythingOnce runs a session with random steps. Viewers read, unsubscribe and subscribe
+// again at random. At the end, each viewer must have been shown the whole session, once.
+func TestViewer_RandomSession_SeesEverythingOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h, past := NewHub(), &fakeHistory{}
-		var want strings.Builder // the text of the whole session
+		var want strings.Builder // all events of the session, in the form of drainInto
 		const viewers = 3
 		var shown [viewers]strings.Builder
 		var view [viewers]*Viewer
@@ -221,7 +222,7 @@ func TestViewer_RandomSession_SeesEverything(t *testing.T) {
 				}
 			default:
 				i := rapid.IntRange(0, viewers-1).Draw(t, "viewer")
-				if rapid.Bool().Draw(t, "cut") {
+				if rapid.Bool().Draw(t, "reconnect") {
 					view[i].Close()
 					open(i)
 				}
@@ -267,7 +268,7 @@ func write(out *strings.Builder, event Event) {
 	}
 }
 
-func TestViewer_KeepsUp_NoHistoryRead(t *testing.T) {
+func TestViewer_KeepsUp_DoesNotReadHistory(t *testing.T) {
 	h, past := NewHub(), &fakeHistory{}
 	v := h.Subscribe("s", past, func() {})
 	defer v.Close()
@@ -288,22 +289,22 @@ func TestViewer_KeepsUp_NoHistoryRead(t *testing.T) {
 		head = reply
 	}
 	if past.reads != reads {
-		t.Fatalf("history was read %d times", past.reads-reads)
+		t.Fatalf("the viewer read history %d times, want 0", past.reads-reads)
 	}
 	if n := strings.Count(got.String(), "x=completed"); n != 20 {
 		t.Fatalf("%d replies were shown, want 20", n)
 	}
 	if len(topic.tail) > maxTail {
-		t.Fatalf("the tail has %d messages", len(topic.tail))
+		t.Fatalf("the tail has %d messages, want at most %d", len(topic.tail), maxTail)
 	}
 }
 
-func TestViewer_GapWithoutMessages_ShowsTail(t *testing.T) {
+func TestViewer_EarlierMessagesRemoved_ShowsTail(t *testing.T) {
 	h := NewHub()
 	topic := h.Open("s")
 	defer topic.Close()
 	reply := NewReply("m7")
-	topic.Publish("m5", &Entry{ID: "m6"}, &Entry{ID: "m7", Reply: reply}) // m5 and earlier messages no longer exist
+	topic.Publish("m5", &Entry{ID: "m6"}, &Entry{ID: "m7", Reply: reply}) // the history has no messages up to m5
 	v := h.Subscribe("s", &fakeHistory{}, func() {})
 	defer v.Close()
 	v.Start(After("m2"))
@@ -311,11 +312,11 @@ func TestViewer_GapWithoutMessages_ShowsTail(t *testing.T) {
 	var got strings.Builder
 	drainInto(t, v, &got)
 	if got.String() != "[m6:][m7:text" {
-		t.Fatalf("got %q", got.String())
+		t.Fatalf("the viewer was shown %q", got.String())
 	}
 }
 
-func TestClear_EarlierMessagesNotShown(t *testing.T) {
+func TestClear_ViewerNotShownRemovedMessages(t *testing.T) {
 	h, past := NewHub(), &fakeHistory{}
 	past.add(&Entry{ID: "m1"}, &Entry{ID: "m2"})
 	topic := h.Open("s")
@@ -323,7 +324,7 @@ func TestClear_EarlierMessagesNotShown(t *testing.T) {
 	v := h.Subscribe("s", past, func() {})
 	defer v.Close()
 	if event, _, _ := v.Next(context.Background()); event.Kind != Created {
-		t.Fatalf("got %+v", event)
+		t.Fatalf("the first event is %+v, want Created", event)
 	}
 	past.entries = nil
 	h.Clear("s", "m3")
@@ -331,7 +332,7 @@ func TestClear_EarlierMessagesNotShown(t *testing.T) {
 	var got strings.Builder
 	drainInto(t, v, &got)
 	if got.String() != "{cleared}[m4:]" {
-		t.Fatalf("got %q", got.String())
+		t.Fatalf("the viewer was shown %q", got.String())
 	}
 }
 
@@ -352,13 +353,13 @@ func TestRemove_DeletedIsLastEvent(t *testing.T) {
 	h.Remove("s", Expired)
 	drainInto(t, v, &got)
 	if got.String() != "[m1:][m2:{gone}" || woken != 1 {
-		t.Fatalf("got %q, woken %d times", got.String(), woken)
+		t.Fatalf("the viewer was shown %q and woken %d times, want once", got.String(), woken)
 	}
 }
 
 func TestNotifySummarised_ShowsNewestOnly(t *testing.T) {
 	hub := NewHub()
-	hub.NotifySummarised("s", SummaryStats{Summarised: 1}) // no viewer yet
+	hub.NotifySummarised("s", SummaryStats{Summarised: 1}) // no viewer is subscribed yet
 	woken := 0
 	v := hub.Subscribe("s", &fakeHistory{}, func() { woken++ })
 	defer v.Close()
@@ -366,21 +367,21 @@ func TestNotifySummarised_ShowsNewestOnly(t *testing.T) {
 		t.Helper()
 		event, ok, err := v.Next(t.Context())
 		if err != nil || ok != (event.Kind == ContextSummarised) {
-			t.Fatalf("%+v, %v", event, err)
+			t.Fatalf("got %+v, %v; want ContextSummarised or no event", event, err)
 		}
 		return event.Summary
 	}
 	if c := next(); c != nil {
-		t.Errorf("a viewer was shown %+v from before its subscription", *c)
+		t.Errorf("a viewer was shown the summary %+v, which was made before it subscribed", *c)
 	}
 	for n := range 3 {
 		hub.NotifySummarised("s", SummaryStats{Summarised: n + 2})
 	}
 	if c := next(); woken != 1 || c == nil || c.Summarised != 4 {
-		t.Errorf("woken %d times, shown %+v; want once, 4 summarised", woken, c)
+		t.Errorf("the viewer was woken %d times and shown %+v; want once, and 4 summarised messages", woken, c)
 	}
 	if c := next(); c != nil {
-		t.Errorf("a summary was shown again: %+v", *c)
+		t.Errorf("the viewer was shown a summary twice: %+v", *c)
 	}
 	late := hub.Subscribe("s", &fakeHistory{}, func() {})
 	defer late.Close()
@@ -400,7 +401,7 @@ func TestScheduleTrim_DropsTailAfterRetention(t *testing.T) {
 		topic.ScheduleTrim()
 		time.Sleep(tailRetention - time.Millisecond)
 		if h.Reply("s", "m1") != first {
-			t.Error("the reply left memory too early")
+			t.Error("the hub dropped the reply too early")
 		}
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
@@ -415,7 +416,7 @@ func TestScheduleTrim_DropsTailAfterRetention(t *testing.T) {
 		topic.Publish("m1", &Entry{ID: "m2", Reply: second}) // a new turn stops the timer
 		time.Sleep(time.Hour)
 		if h.Reply("s", "m2") != second {
-			t.Error("a live reply left memory")
+			t.Error("the hub dropped a live reply")
 		}
 		v := h.Subscribe("s", past, func() {})
 		defer v.Close()
@@ -433,7 +434,7 @@ func TestHub_LastHolderCloses_TopicRemoved(t *testing.T) {
 	if h.Reply("s", "m1") != nil {
 		t.Error("Reply returned a reply of a topic without a holder")
 	}
-	h.Clear("s", "m1") // no topic: no effect
+	h.Clear("s", "m1") // has no effect, because the hub has no topic
 	h.Remove("s", Deleted)
 	topic := h.Open("s")
 	if topic.Name() != "s" || !topic.HasOneHolder() || h.Topics() != 1 {
@@ -446,11 +447,11 @@ func TestHub_LastHolderCloses_TopicRemoved(t *testing.T) {
 	v.Close()
 	topic.Close()
 	if h.Topics() != 0 {
-		t.Errorf("%d topics without a holder", h.Topics())
+		t.Errorf("the hub has %d topics without a holder, want 0", h.Topics())
 	}
 }
 
-// failingHistory fails once. After that it contains one message.
+// failingHistory is a History that fails at its first call. After that, it contains one message, m1.
 type failingHistory struct{ failed bool }
 
 func (f *failingHistory) EntriesFrom(_ context.Context, _, id string, _ bool, _ int) ([]*Entry, error) {
@@ -467,13 +468,13 @@ func (f *failingHistory) EntriesFrom(_ context.Context, _, id string, _ bool, _ 
 func TestNext_HistoryFails_NextCallSucceeds(t *testing.T) {
 	v := NewHub().Subscribe("s", &failingHistory{}, func() {})
 	if _, ok, err := v.Next(t.Context()); ok || err == nil {
-		t.Errorf("got an event %v, %v; want the error of the history", ok, err)
+		t.Errorf("got an event: %v, error %v; want the error of the history", ok, err)
 	}
 	var got strings.Builder
 	drainInto(t, v, &got)
 	v.Close()
 	if _, ok, err := v.Next(t.Context()); ok || err != nil {
-		t.Errorf("a closed viewer was shown an event, %v", err)
+		t.Errorf("after Close: got an event: %v, error %v; want neither", ok, err)
 	}
 	if got.String() != "[m1:]" {
 		t.Errorf("got %q", got.String())

@@ -7,22 +7,23 @@ import (
 	"time"
 )
 
-// History reads messages of a topic that are no longer in memory. It may be called from any goroutine.
+// History reads messages of a topic that are no longer in memory. EntriesFrom may be called from any goroutine.
 type History interface {
-	// EntriesFrom returns messages in their order, at most limit: those after id, or from id on if inclusive. The list
-	// stops before a reply that is still streaming. The topic already has that reply in memory, or will have it in a
-	// moment.
+	// EntriesFrom returns at most limit messages, in ascending order of their ids. The list begins with the message id if
+	// inclusive is true, else with the message after id. The list contains no streaming reply: the topic has that reply
+	// in memory, or will have it in a moment.
 	EntriesFrom(ctx context.Context, topic, id string, inclusive bool, limit int) ([]*Entry, error)
 }
 
 const (
-	// tailRetention is the time for which a reply stays in memory after its end: longer than a client takes to reconnect.
+	// tailRetention is the time for which the tail stays in memory after the end of the newest reply. It is longer than a
+	// client takes to reconnect.
 	tailRetention = 10 * time.Second
-	// maxTail is the number of messages that stay in memory. Viewers that are further behind read history.
+	// maxTail is the maximum number of messages in the tail of a topic. Viewers that are further behind read history.
 	maxTail = 8
 )
 
-// Hub holds the topics with viewers or a live reply on this node. Its methods may be called from any goroutine.
+// Hub holds the topics that have a holder on this node. The methods of a Hub may be called from any goroutine.
 type Hub struct {
 	mu     sync.Mutex
 	topics map[string]*Topic // guarded by mu
@@ -31,8 +32,8 @@ type Hub struct {
 // NewHub returns an empty hub.
 func NewHub() *Hub { return &Hub{topics: make(map[string]*Topic)} }
 
-// Open returns the topic with that name, creates it if necessary, and adds a holder. The caller must call Close on the
-// topic once.
+// Open returns the topic with that name, and creates the topic if necessary. The caller becomes a holder of the topic,
+// and must call [Topic.Close] once.
 func (h *Hub) Open(name string) *Topic {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -45,14 +46,14 @@ func (h *Hub) Open(name string) *Topic {
 	return t
 }
 
-// lookup returns the topic if it has a holder, else nil.
+// lookup returns the topic with that name, or nil if the topic has no holder.
 func (h *Hub) lookup(name string) *Topic {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.topics[name]
 }
 
-// Reply returns the reply with that id if this node has it in memory, live or just ended, else nil.
+// Reply returns the reply with that id, live or ended. It returns nil if the tail of the topic does not contain the reply.
 func (h *Hub) Reply(topic, id string) *Reply {
 	t := h.lookup(topic)
 	if t == nil {
@@ -66,22 +67,22 @@ func (h *Hub) Reply(topic, id string) *Reply {
 	return nil
 }
 
-// Clear shows Cleared to the viewers of a topic: its history up to and including message id was removed. Repeating it is
-// safe.
+// Clear shows Cleared to the viewers of a topic, and drops all messages with ids up to and including id from memory. Call
+// Clear after the store has removed these messages. A second call with the same id has no effect.
 func (h *Hub) Clear(topic, id string) {
 	if t := h.lookup(topic); t != nil {
 		t.clear(id)
 	}
 }
 
-// NotifySummarised shows ContextSummarised to the present viewers of a topic.
+// NotifySummarised shows ContextSummarised to the viewers that are subscribed to a topic now.
 func (h *Hub) NotifySummarised(topic string, stats SummaryStats) {
 	if t := h.lookup(topic); t != nil {
 		t.notifySummarised(stats)
 	}
 }
 
-// Remove shows how, which is Deleted or Expired, to the viewers of a topic whose session is gone.
+// Remove shows Deleted or Expired to the viewers of a topic, because the session is gone. how is one of these two kinds.
 func (h *Hub) Remove(topic string, how EventKind) {
 	if t := h.lookup(topic); t != nil {
 		t.remove(how)
@@ -95,7 +96,7 @@ func (h *Hub) Topics() int {
 	return len(h.topics)
 }
 
-// Topic is one session as its viewers see it. Its newest messages, the tail, are in memory and shared by all viewers.
+// Topic holds the newest messages of one session in memory, for all viewers. These messages are the tail of the topic.
 // Viewers read earlier messages from history.
 type Topic struct {
 	// static
@@ -104,36 +105,37 @@ type Topic struct {
 
 	holders int // guarded by hub.mu
 
-	mu      sync.Mutex
-	tail    []*Entry // sorted by id
-	from    string   // if covered, every message after this one is in the tail
+	mu   sync.Mutex
+	tail []*Entry // sorted by id
+	// covered means that the tail contains every message with an id greater than from.
 	covered bool
-	// version increases whenever history may contain more than a viewer last found there.
-	version uint64
+	from    string
+	version uint64    // increases whenever viewers may have to read history again
 	clears  uint64    // number of times that the history was cleared
-	cleared string    // the last message that a clear removed
-	gone    EventKind // Deleted or Expired once the session is gone
-	// summary is the newest summary, and summaries counts all of them.
+	cleared string    // the newest clear removed all messages with ids up to and including this id
+	gone    EventKind // Deleted or Expired if the session is gone, else 0
+	// summary is the newest summary, and summaries is the number of summaries so far.
 	summary   *SummaryStats
 	summaries uint64
-	// parked are the viewers that have been shown everything. The writer wakes only these, so a viewer that is stuck in a
-	// write costs it nothing.
+	// parked are the viewers that have been shown everything. The writer wakes only parked viewers, so a viewer that is
+	// stuck in a slow write costs the writer nothing.
 	parked []*Viewer
-	spare  []*Viewer // the buffer that wake swaps with parked
-	trim   *time.Timer
+	spare  []*Viewer   // the buffer that wake swaps with parked
+	trim   *time.Timer // drops the tail after tailRetention; nil until the first ScheduleTrim
 }
 
 // Name returns the name of the topic, which is the id of the session.
 func (t *Topic) Name() string { return t.name }
 
-// HasOneHolder reports whether the topic has exactly one holder. If the caller is that holder, nobody views the topic.
+// HasOneHolder reports whether the topic has exactly one holder. If the caller is a holder and not a viewer, true means
+// that the topic has no viewers.
 func (t *Topic) HasOneHolder() bool {
 	t.hub.mu.Lock()
 	defer t.hub.mu.Unlock()
 	return t.holders == 1
 }
 
-// Close removes one holder. When no holder is left, the hub removes the topic from memory.
+// Close removes one holder. The last Close removes the topic from the hub.
 func (t *Topic) Close() {
 	t.hub.mu.Lock()
 	defer t.hub.mu.Unlock()
@@ -149,8 +151,9 @@ func (t *Topic) Close() {
 	}
 }
 
-// Publish adds new messages, in ascending order of their ids. The first one must directly follow the message previous, or
-// be the session's first if previous is "". Publish skips messages that were published before.
+// Publish adds new messages to the topic and wakes the parked viewers. The ids of entries must ascend. previous is an id:
+// the session must have no message between previous and the first entry. previous is "" if the first entry is the first
+// message of the session. Publish skips entries that were published before.
 func (t *Topic) Publish(previous string, entries ...*Entry) {
 	t.mu.Lock()
 	if last := len(t.tail) - 1; last >= 0 {
@@ -159,7 +162,7 @@ func (t *Topic) Publish(previous string, entries ...*Entry) {
 		}
 	}
 	if last := len(t.tail) - 1; !t.covered || (last >= 0 && t.tail[last].ID < previous) || (last < 0 && t.from < previous) {
-		// Messages are missing between the tail and the new ones: viewers read these from history.
+		// The tail does not reach up to previous. Viewers read the missing messages from history.
 		t.tail, t.from, t.covered = nil, previous, true
 	}
 	t.tail = append(t.tail, entries...)
@@ -180,7 +183,8 @@ func (t *Topic) Publish(previous string, entries ...*Entry) {
 	t.wake()
 }
 
-// ScheduleTrim drops the tail from memory after tailRetention. Call it when the newest reply has ended.
+// ScheduleTrim drops the tail from memory after tailRetention, unless Publish is called before. Call ScheduleTrim when the
+// newest reply has ended.
 func (t *Topic) ScheduleTrim() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,7 +212,7 @@ func (t *Topic) dropTail() {
 
 func (t *Topic) clear(id string) {
 	t.mu.Lock()
-	if id <= t.cleared { // a repetition: both the store and the node that cleared it notify
+	if id <= t.cleared { // the node that clears a session calls Clear twice: at once, and again when it polls the store
 		t.mu.Unlock()
 		return
 	}
@@ -270,7 +274,7 @@ func (t *Topic) wake() {
 	t.mu.Unlock()
 }
 
-// park marks v as parked. mu must be held.
+// park parks v. mu must be held.
 func (t *Topic) park(v *Viewer) {
 	if v.slot == 0 {
 		t.parked = append(t.parked, v)
@@ -278,7 +282,7 @@ func (t *Topic) park(v *Viewer) {
 	}
 }
 
-// unpark marks v as running. mu must be held.
+// unpark removes v from parked, if v is parked. mu must be held.
 func (t *Topic) unpark(v *Viewer) {
 	if v.slot == 0 {
 		return
@@ -292,7 +296,7 @@ func (t *Topic) unpark(v *Viewer) {
 	v.slot = 0
 }
 
-// find returns the entry with that id in the tail, or nil. mu must be held.
+// find returns the entry with that id, or nil if the tail does not contain it. mu must be held.
 func (t *Topic) find(id string) *Entry {
 	i := sort.Search(len(t.tail), func(i int) bool { return t.tail[i].ID >= id })
 	if i < len(t.tail) && t.tail[i].ID == id {
@@ -301,7 +305,8 @@ func (t *Topic) find(id string) *Entry {
 	return nil
 }
 
-// following returns the first entry in the tail that a viewer at p has not completely seen, or nil. mu must be held.
+// following returns the first entry in the tail that a viewer at position p has not seen completely. It returns nil if
+// the viewer has seen all entries of the tail. mu must be held.
 func (t *Topic) following(p Position) *Entry {
 	i := sort.Search(len(t.tail), func(i int) bool {
 		return t.tail[i].ID > p.ID || t.tail[i].ID == p.ID && !p.Ended
@@ -312,7 +317,7 @@ func (t *Topic) following(p Position) *Entry {
 	return nil
 }
 
-// covers reports whether every message after p is in the tail. mu must be held.
+// covers reports whether the tail contains every message after position p. mu must be held.
 func (t *Topic) covers(p Position) bool {
 	return t.covered && (p.ID > t.from || p.ID == t.from && p.Ended)
 }

@@ -5,14 +5,15 @@ import (
 	"unicode/utf8"
 )
 
-// readAhead is the number of messages that a viewer reads from history at once: few, so that a thousand viewers that are
-// far behind hold little memory.
+// readAhead is the number of messages that a viewer reads from history in one call. It is small, so that a thousand
+// viewers that are far behind use little memory.
 const readAhead = 4
 
-// Viewer is a position in a topic. Only one goroutine at a time may call Next.
+// Viewer reads the events of a topic from a position on. Only one goroutine at a time may call Next.
 //
-// A viewer is running or parked. While it is running, its owner is about to call Next. When Next has no more events, it
-// parks the viewer. Once there are more, the topic calls wake, once, from any goroutine. A new viewer is running.
+// A viewer is running or parked. A new viewer is running: its owner must call Next until Next returns no event. Next then
+// parks the viewer. When there may be a new event, the topic marks the viewer as running and calls wake once, from any
+// goroutine.
 type Viewer struct {
 	// static
 	topic   *Topic
@@ -22,22 +23,21 @@ type Viewer struct {
 	// owned by the goroutine that calls Next
 	position Position
 	entry    *Entry   // the message that is being shown; nil between two messages
-	page     []*Entry // messages read from history and not yet shown
-	asOf     uint64   // the topic's version when history was last read
-	read     uint64   // the topic's version when history had nothing more to read
-	clears   uint64
-	// summaries is the topic's number of summaries at the last call of Next.
-	summaries uint64
+	page     []*Entry // messages that were read from history and not yet shown
+	asOf     uint64   // the topic's version just before the last read of history
+	read     uint64   // history has no more messages for this viewer while the topic has this version
+	// clears and summaries are copies of the topic's counters. If a counter of the topic is greater than its copy, the
+	// viewer must be shown an event.
+	clears, summaries uint64
 
 	// guarded by topic.mu
-	slot   int // index in topic.parked, plus 1; 0 while running
+	slot   int // index in topic.parked, plus 1; 0 while the viewer is running
 	closed bool
 }
 
-// Subscribe returns a viewer that misses nothing that is published from now on. The viewer holds the topic until its
-// Close, and reads from history the messages that are not in memory. Call Start with the position to begin at before the
-// first Next; without Start, the view begins with the first message. The topic calls wake without a lock held; wake must
-// not block.
+// Subscribe returns a new viewer of the topic with that name. The viewer holds the topic until Close. It begins with the
+// first message; call Start before the first Next for another position. It reads messages that are not in memory from
+// history. The topic calls wake while it holds no lock. wake must not block.
 func (h *Hub) Subscribe(topic string, history History, wake func()) *Viewer {
 	t := h.Open(topic)
 	t.mu.Lock()
@@ -45,10 +45,10 @@ func (h *Hub) Subscribe(topic string, history History, wake func()) *Viewer {
 	return &Viewer{topic: t, history: history, wake: wake, clears: t.clears, summaries: t.summaries, position: After("")}
 }
 
-// Start sets the position where Next begins.
+// Start sets the position at which Next begins.
 func (v *Viewer) Start(position Position) {
 	if position.ID == "" {
-		position.Ended = true // no message has the id "", so none must be shown
+		position.Ended = true // no message has the id "", so Next must not look for the rest of such a message
 	}
 	v.position = position
 }
@@ -56,7 +56,7 @@ func (v *Viewer) Start(position Position) {
 // Topic returns the topic that the viewer is subscribed to.
 func (v *Viewer) Topic() *Topic { return v.topic }
 
-// Close ends the view. A wake that has already started may still arrive. Call Close once, from any goroutine.
+// Close ends the subscription. The topic may still call wake shortly after Close. Call Close once, from any goroutine.
 func (v *Viewer) Close() {
 	v.topic.mu.Lock()
 	v.closed = true
@@ -65,8 +65,8 @@ func (v *Viewer) Close() {
 	v.topic.Close()
 }
 
-// Next returns the next event. If there is none, ok is false and the viewer is parked; the topic calls wake once when
-// there is one. An error comes from reading history, and Next may then be called again.
+// Next returns the next event. If there is no event, ok is false and the viewer is parked. The topic calls wake once, as
+// soon as there may be an event. err is an error of history; the caller may then call Next again.
 func (v *Viewer) Next(ctx context.Context) (event Event, ok bool, err error) {
 	for {
 		event, outcome := v.step()
@@ -82,7 +82,7 @@ func (v *Viewer) Next(ctx context.Context) (event Event, ok bool, err error) {
 	}
 }
 
-// progress is the result of a step.
+// progress is the result of step: step found an event, parked the viewer, or needs more messages from history.
 type progress uint8
 
 const (
@@ -99,7 +99,7 @@ func (v *Viewer) step() (Event, progress) {
 	case v.closed:
 		return Event{}, parked
 	case t.gone != 0:
-		v.closed = true // this is the last event, so never park the viewer again
+		v.closed = true // this event is the topic's last one, so later calls return no event
 		return Event{Kind: t.gone, After: v.position}, found
 	case v.clears != t.clears:
 		v.clears, v.entry, v.page = t.clears, nil, nil
@@ -130,8 +130,8 @@ func (v *Viewer) step() (Event, progress) {
 	}
 }
 
-// nextEntry sets v.entry to the next message to show, from the tail or from the page that was read. It reports whether
-// there is one. topic.mu must be held.
+// nextEntry sets v.entry to the next message to show, and returns true. It takes the message from the tail or from
+// v.page. If neither has the next message, nextEntry returns false. topic.mu must be held.
 func (v *Viewer) nextEntry() bool {
 	if e := v.topic.following(v.position); e != nil && v.upToTail() {
 		v.entry, v.page = e, nil
@@ -147,14 +147,15 @@ func (v *Viewer) nextEntry() bool {
 	return true
 }
 
-// upToTail reports whether no message lies between the position and the tail. Either the tail reaches back to the
-// position, or history has not changed since it had nothing more. topic.mu must be held.
+// upToTail reports whether no message is missing between the viewer's position and the tail. This is true if the tail
+// contains every message after the position. It is also true if the viewer has read history to its end and the version
+// has not changed since. topic.mu must be held.
 func (v *Viewer) upToTail() bool {
 	return v.topic.covers(v.position) || v.read == v.topic.version
 }
 
-// show returns the next event of e. If there is none, it sets v.entry to nil if e is finished, and keeps v.entry if e may
-// have more later. topic.mu must be held.
+// show returns the next event of message e. It returns false if e has no event now. If the viewer has been shown all of e,
+// show sets v.entry to nil. topic.mu must be held.
 func (v *Viewer) show(e *Entry) (Event, bool) {
 	if e.ID != v.position.ID {
 		v.position = Position{ID: e.ID, Ended: e.Reply == nil}
@@ -167,7 +168,7 @@ func (v *Viewer) show(e *Entry) (Event, bool) {
 	text, ending := e.Reply.Snapshot()
 	from := v.position.Offset
 	for from < len(text) && !utf8.RuneStart(text[from]) {
-		from++ // only a made-up cursor has an offset inside a character
+		from++ // the server issues no offset inside a character, so the client has invented this one
 	}
 	if from < len(text) {
 		delta := cutDelta(text[from:])
@@ -179,13 +180,13 @@ func (v *Viewer) show(e *Entry) (Event, bool) {
 	}
 	v.position, v.entry = After(e.ID), nil
 	if ending.Message == nil {
-		return Event{}, false // the viewer is shown Deleted, Expired or Cleared instead
+		return Event{}, false // the viewer is shown Deleted, Expired or Cleared instead of Ended
 	}
 	return Event{Kind: Ended, Entry: e, Ending: ending, After: v.position}, true
 }
 
-// readHistory reads a page after the position. An empty page means that the viewer has caught up with version asOf of the
-// topic.
+// readHistory reads the next messages after the position into v.page. If there are none, the viewer has read all history
+// of the topic's version asOf.
 func (v *Viewer) readHistory(ctx context.Context) error {
 	page, err := v.history.EntriesFrom(ctx, v.topic.name, v.position.ID, !v.position.Ended, readAhead)
 	if err != nil {

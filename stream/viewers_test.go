@@ -15,19 +15,18 @@ func (c countingEncoder) AppendFrame(dst []byte, _ string, event Event) []byte {
 	return append(dst, event.Delta...)
 }
 
-// crowd is many viewers of one reply. The first viewers, stuck of them, are woken once and never read.
+// crowd has many viewers of one reply.
 type crowd struct {
 	topic   *Topic
 	reply   *Reply
 	views   []*Viewer
-	wakes   []int
-	stuck   int
-	encoded atomic.Int64
-	seen    int
+	wakes   []int        // how often the topic woke each viewer
+	encoded atomic.Int64 // number of events that were encoded
+	seen    int          // number of bytes that all viewers were shown
 }
 
-func newCrowd(t testing.TB, size, stuck int) *crowd {
-	h := &crowd{reply: NewReply("m2"), wakes: make([]int, size), stuck: stuck}
+func newCrowd(t testing.TB, size int) *crowd {
+	h := &crowd{reply: NewReply("m2"), wakes: make([]int, size)}
 	hub := NewHub()
 	h.topic = hub.Open("s")
 	for i := range size {
@@ -44,7 +43,7 @@ func newCrowd(t testing.TB, size, stuck int) *crowd {
 	return h
 }
 
-// read calls Next of every viewer with an index of at least from, until there are no more events.
+// read shows all new events to the viewers with an index of at least from. The other viewers do not read.
 func (h *crowd) read(t testing.TB, from int) {
 	for _, v := range h.views[from:] {
 		for {
@@ -61,9 +60,9 @@ func (h *crowd) read(t testing.TB, from int) {
 	}
 }
 
-func TestFanOut_StuckViewers_WokenOnceEncodedOnce(t *testing.T) {
+func TestFanOut_StuckViewers_WokenOnceAndShareFrames(t *testing.T) {
 	const size, stuck, tokens = 1000, 10, 100
-	h := newCrowd(t, size, stuck)
+	h := newCrowd(t, size)
 	h.encoded.Store(0)
 	for range tokens {
 		h.reply.Append([]byte("token "))
@@ -74,30 +73,31 @@ func TestFanOut_StuckViewers_WokenOnceEncodedOnce(t *testing.T) {
 			t.Errorf("a stuck viewer was woken %d times, want 1", n)
 		}
 		if i >= stuck && n != tokens {
-			t.Fatalf("viewer %d was woken %d times in %d tokens", i, n, tokens)
+			t.Fatalf("viewer %d was woken %d times for %d tokens, want once per token", i, n, tokens)
 		}
 	}
 	if n := h.encoded.Load(); n != tokens {
-		t.Errorf("%d frames were encoded for %d tokens and %d viewers in lockstep", n, tokens, size-stuck)
+		t.Errorf("%d frames were encoded for %d tokens and %d viewers at the same offset, want one per token",
+			n, tokens, size-stuck)
 	}
 	if want := (size - stuck) * tokens * len("token "); h.seen != want {
-		t.Errorf("%d bytes were read, want %d", h.seen, want)
+		t.Errorf("the viewers were shown %d bytes, want %d", h.seen, want)
 	}
-	// The stuck viewers read again. Each gets all missed text as one delta.
+	// The stuck viewers read again. Each of them gets all missed text as one delta, and they share one frame.
 	h.encoded.Store(0)
 	h.seen = 0
 	h.read(t, 0)
 	if want := stuck * tokens * len("token "); h.seen != want || h.encoded.Load() != 1 {
-		t.Errorf("the stuck viewers then read %d bytes, want %d, in %d frames, want 1", h.seen, want, h.encoded.Load())
+		t.Errorf("the stuck viewers were then shown %d bytes, want %d, in %d frames, want 1", h.seen, want, h.encoded.Load())
 	}
 }
 
 func TestFanOut_FewAllocationsPerToken(t *testing.T) {
 	for _, viewers := range []int{1, 100} {
 		t.Run(fmt.Sprint(viewers, " viewers"), func(t *testing.T) {
-			h := newCrowd(t, viewers, 0)
+			h := newCrowd(t, viewers)
 			token := []byte("token ")
-			for range 5000 / viewers { // grow the text, so that its buffer rarely grows during the measurement
+			for range 5000 / viewers { // make the text long first, so that its buffer rarely grows during the measurement
 				h.reply.Append(token)
 				h.read(t, 0)
 			}
@@ -106,9 +106,9 @@ func TestFanOut_FewAllocationsPerToken(t *testing.T) {
 				h.read(t, 0)
 			})
 			if got > 0.1*float64(viewers) {
-				t.Errorf("%.2f allocations a token, want at most %.1f", got, 0.1*float64(viewers))
+				t.Errorf("%.2f allocations per token, want at most %.1f", got, 0.1*float64(viewers))
 			}
-			t.Logf("%.2f allocations a token", got)
+			t.Logf("%.2f allocations per token", got)
 		})
 	}
 }
@@ -116,7 +116,7 @@ func TestFanOut_FewAllocationsPerToken(t *testing.T) {
 func BenchmarkToken(b *testing.B) {
 	for _, viewers := range []int{1, 1000} {
 		b.Run(fmt.Sprint(viewers, "viewers"), func(b *testing.B) {
-			h := newCrowd(b, viewers, 0)
+			h := newCrowd(b, viewers)
 			token := []byte("token ")
 			b.ReportAllocs()
 			for b.Loop() {

@@ -8,17 +8,17 @@ import (
 func TestOperations_NoAllocation(t *testing.T) {
 	var c Counters
 	f, from := NewFailures(), netip.MustParseAddr("2001:db8::1")
-	ask := Request{Limits: limitsOf(Enterprise), Test: true, Tokens: 100}
+	request := Request{Limits: limitsOf(Enterprise), Test: true, Tokens: 100}
 	now := noon
 	for name, do := range map[string]func(){
 		"take":    func() { c.Requests.Take(now, 1, 1_000) },
 		"reserve": func() { r, _ := c.Tokens.Reserve(now, 100, 100_000); c.Tokens.Settle(now+1, &r, 50) },
 		"refuse":  func() { c.Tokens.Wait(now, 100_000, 100_000); c.Tokens.Reset(now) },
-		"check":   func() { c.Check(now, ask) },
-		"admit":   func() { d := c.Admit(now, ask); c.Withdraw(now, &d) },
+		"check":   func() { c.Check(now, request) },
+		"admit":   func() { d := c.Admit(now, request); c.Withdraw(now, &d) },
 		"fail":    func() { f.Record(now, from) },
 	} {
-		equal(t, name, testing.AllocsPerRun(1_000, func() { now++; do() }), 0)
+		equal(t, "the allocations of "+name, testing.AllocsPerRun(1_000, func() { now++; do() }), 0)
 	}
 }
 
@@ -30,7 +30,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// Each Take comes a second after the previous one.
+// BenchmarkTakeAndAdvance calls Take with a time that is a second later in each call.
 func BenchmarkTakeAndAdvance(b *testing.B) {
 	var w Window
 	b.ReportAllocs()
@@ -39,7 +39,8 @@ func BenchmarkTakeAndAdvance(b *testing.B) {
 	}
 }
 
-// Each Take comes a minute after the previous one, so it must clear nearly all buckets.
+// BenchmarkTakeAfterAMinute calls Take with a time that is a minute later in each call. So each Take must clear nearly all
+// buckets.
 func BenchmarkTakeAfterAMinute(b *testing.B) {
 	var w Window
 	b.ReportAllocs()
@@ -59,20 +60,20 @@ func BenchmarkReserveAndSettle(b *testing.B) {
 
 func BenchmarkAdmit(b *testing.B) {
 	var c Counters
-	ask := Request{Limits: TierLimits{RequestsPerMinute: MaxLimit, TokensPerMinute: MaxLimit}, Tokens: 10}
+	request := Request{Limits: TierLimits{RequestsPerMinute: MaxLimit, TokensPerMinute: MaxLimit}, Tokens: 10}
 	b.ReportAllocs()
 	for i := range b.N {
-		c.Admit(noon+Second(i>>10), ask)
+		c.Admit(noon+Second(i>>10), request)
 	}
 }
 
 func BenchmarkRefuse(b *testing.B) {
 	var c Counters
-	ask := Request{Limits: limitsOf(Pro), Tokens: 10}
+	request := Request{Limits: limitsOf(Pro), Tokens: 10}
 	c.Requests.Charge(noon+60, 300)
 	b.ReportAllocs()
 	for range b.N {
-		c.Admit(noon+60, ask)
+		c.Admit(noon+60, request)
 	}
 }
 

@@ -1,16 +1,17 @@
 package limit
 
-// TestKeyRequestsPerDay is the quota that all test keys of an account share in a UTC day: enough to develop against, too
-// few to run a product.
+// TestKeyRequestsPerDay is the number of requests that all test keys of an account together may make in a UTC day. It is
+// enough to develop a client, and too few to run a product.
 const TestKeyRequestsPerDay = 100
 
 const day Second = 24 * 60 * 60
 
-// Day counts the requests of one UTC day. It is a plain value: a store persists and restores it, so that a restart does
-// not reset the count. The zero value is empty. It is not safe for concurrent use: even reading moves its clock.
+// Day counts the requests of one UTC day. A store stores and restores the Day, so that a restart does not reset the count.
+// The zero value is empty. A Day is not safe for concurrent use: even Used may change it.
 //
-// If the clock goes back across one midnight, the later day stays the current one. If the clock goes back further, the
-// count moves to the clock's day. In both cases the count is kept, at most until the end of the day after the clock's.
+// If the caller's clock goes back to the previous day, the Day keeps its number and its count. If the clock goes back
+// further, the Day takes the number of the clock's day and keeps its count. So the count ends at the latest with the day
+// after the clock's day.
 type Day struct {
 	Number int64 `json:"day"` // days since 1970-01-01
 	Count  int   `json:"count"`
@@ -22,7 +23,7 @@ func (d *Day) Used(now Second) int {
 	return d.Count
 }
 
-// Take counts one request if it fits the limit, and reports whether it did.
+// Take counts one request and returns true. If the day has reached the limit, Take only returns false.
 func (d *Day) Take(now Second, limit int) bool {
 	if d.Used(now) >= limit {
 		return false
@@ -31,7 +32,7 @@ func (d *Day) Take(now Second, limit int) bool {
 	return true
 }
 
-// Wait returns the whole seconds until one more request fits; 0 if it fits now.
+// Wait returns the number of seconds until one more request fits the limit; 0 if the request fits now.
 func (d *Day) Wait(now Second, limit int) int {
 	if d.Used(now) < limit {
 		return 0
@@ -39,7 +40,7 @@ func (d *Day) Wait(now Second, limit int) int {
 	return int(d.Reset(now) - clamp(now))
 }
 
-// Reset returns the end of the day.
+// Reset returns the time at which the day ends.
 func (d *Day) Reset(now Second) Second {
 	d.advance(now)
 	return Second(d.Number+1) * day
@@ -55,7 +56,7 @@ func (d *Day) advance(now Second) {
 	}
 }
 
-// giveBack takes one request off the count, unless the current day is another one.
+// giveBack subtracts one request from the count if the current day has that number.
 func (d *Day) giveBack(number int64) {
 	if d.Number == number && d.Count > 0 {
 		d.Count--

@@ -10,18 +10,18 @@ func TestDay_AdmitsHundredRequestsUntilMidnightUTC(t *testing.T) {
 	last := SecondOf(time.Date(2026, 2, 28, 23, 59, 59, 999_000_000, time.FixedZone("", 0)))
 	var d Day
 	for range 100 {
-		equal(t, "admitted", d.Take(last, 100), true)
+		equal(t, "Take, 100 times", d.Take(last, 100), true)
 	}
-	equal(t, "one more", d.Take(last, 100), false)
+	equal(t, "Take, once more", d.Take(last, 100), false)
 	equal(t, "the wait", d.Wait(last, 100), 1)
 	equal(t, "the reset", d.Reset(last), SecondOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)))
-	equal(t, "used the next day", d.Used(last+1), 0)
-	equal(t, "the next day", d.Take(last+1, 100), true)
-	equal(t, "its wait", d.Wait(last+1, 100), 0)
-	equal(t, "its reset", d.Reset(last+1), last+1+day)
+	equal(t, "the count on the next day", d.Used(last+1), 0)
+	equal(t, "Take on the next day", d.Take(last+1, 100), true)
+	equal(t, "the wait on the next day", d.Wait(last+1, 100), 0)
+	equal(t, "the reset on the next day", d.Reset(last+1), last+1+day)
 }
 
-func TestDay_Restart_KeepsCount(t *testing.T) {
+func TestDay_StoredAndRestored_KeepsCount(t *testing.T) {
 	c := Counters{}
 	for range 100 {
 		c.Admit(noon, Request{Limits: limitsOf(Pro), Test: true})
@@ -36,7 +36,7 @@ func TestDay_Restart_KeepsCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := restarted.Admit(noon+61, Request{Limits: limitsOf(Pro), Test: true})
-	equal(t, "refused", d.Refused, ByDay)
+	equal(t, "the limit that refuses", d.Refused, ByDay)
 }
 
 func TestDay_ClockGoesBack_KeepsCount(t *testing.T) {
@@ -44,12 +44,12 @@ func TestDay_ClockGoesBack_KeepsCount(t *testing.T) {
 	d := Day{}
 	d.Take(midnight, 2)
 	for _, now := range []Second{midnight - 1, midnight, midnight - day, midnight, midnight - 500*day, midnight - 499*day - 1} {
-		equal(t, "used", d.Used(now), 1)
+		equal(t, "the count", d.Used(now), 1)
 	}
-	equal(t, "taken", d.Take(midnight-500*day, 2), true)
-	equal(t, "one more", d.Take(midnight-500*day, 2), false)
+	equal(t, "Take below the limit", d.Take(midnight-500*day, 2), true)
+	equal(t, "Take at the limit", d.Take(midnight-500*day, 2), false)
 	equal(t, "the wait", d.Wait(midnight-500*day, 2), int(day))
-	equal(t, "the day after", d.Used(midnight-499*day), 0)
+	equal(t, "the count on the next day", d.Used(midnight-499*day), 0)
 }
 
 func TestDay_ClockGoesBack_CountEndsNextDay(t *testing.T) {
@@ -57,15 +57,15 @@ func TestDay_ClockGoesBack_CountEndsNextDay(t *testing.T) {
 	for back := range Second(5) {
 		d := Day{Number: int64(midnight / day), Count: 7}
 		now := midnight - back*day
-		equal(t, "used", d.Used(now), 7)
-		equal(t, "used two days later", d.Used(now+2*day), 0)
+		equal(t, "the count", d.Used(now), 7)
+		equal(t, "the count two days later", d.Used(now+2*day), 0)
 		if wait := d.Reset(now) - now; wait > 2*day {
-			t.Fatalf("set back by %d days, the day lasts %d s", back, wait)
+			t.Fatalf("after the clock went back by %d days, the day ends in %d s, want at most two days", back, wait)
 		}
 	}
 	d := Day{Number: int64(midnight / day), Count: 7}
 	d.Used(midnight - 2*day)
-	equal(t, "set back by two days, used the next", d.Used(midnight-day), 0)
+	equal(t, "the count on the day after a clock that went back by two days", d.Used(midnight-day), 0)
 }
 
 func TestWithdraw_Twice_GivesBackOnce(t *testing.T) {
@@ -76,11 +76,11 @@ func TestWithdraw_Twice_GivesBackOnce(t *testing.T) {
 		c.Admit(now, ask)
 		c.Withdraw(now, &d)
 		c.Withdraw(now, &d)
-		equal(t, "used", c.Day.Used(now), 1)
+		equal(t, "the count after one of two requests was withdrawn twice", c.Day.Used(now), 1)
 		d = c.Admit(now, ask)
-		c.Day.Count = 0 // the store has restored an older count meanwhile
+		c.Day.Count = 0 // between Admit and Withdraw, the store has restored an older count
 		c.Withdraw(now, &d)
-		equal(t, "used", c.Day.Used(now), 0)
+		equal(t, "the count after an older count was restored", c.Day.Used(now), 0)
 	}
 }
 
@@ -91,6 +91,6 @@ func TestWithdraw_AfterMidnight_NewDayUnchanged(t *testing.T) {
 	d := c.Admit(before, ask)
 	c.Admit(before+1, ask)
 	c.Withdraw(before+1, &d)
-	equal(t, "used", c.Day.Used(before+1), 1)
-	equal(t, "requests", c.Requests.Used(before+1), 1)
+	equal(t, "the count of the day", c.Day.Used(before+1), 1)
+	equal(t, "the requests in the minute", c.Requests.Used(before+1), 1)
 }

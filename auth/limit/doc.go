@@ -1,48 +1,48 @@
-// Package limit is the arithmetic of rate limits and quotas. It is pure: time is an argument, and counting neither locks,
-// blocks, reads a clock nor allocates. Its values are not safe for concurrent use. A store keeps [Counters] for each
-// account and mode, and calls Admit inside the transaction that does the work.
+// Package limit is the arithmetic of rate limits and quotas. It is pure: time is an argument, and counting does not lock,
+// block, read a clock or allocate. The values of this package are not safe for concurrent use. A store keeps [Counters]
+// for each owner, and uses them under its own lock.
 //
 // # The limits
 //
-//   - Requests a minute and tokens a minute, by tier, for each account and mode: [DefaultTiers]. They hold over all nodes,
-//     because the store counts them.
-//   - 100 requests a day (UTC) for all test keys of an account together: [Day]. The count survives a restart.
-//   - 30 failed authentications a minute for each address: [Failures]. Each process counts these in its own memory. If each
-//     wrong key cost a write to the store, guessing keys would overload the store.
-//   - Monthly figures: [TierLimits]. They are reported, never enforced, so nothing here counts them.
+//   - Requests a minute and tokens a minute, by tier, for each owner ([DefaultTiers]). The store counts them, so these limits
+//     are valid over all nodes together.
+//   - 100 requests a day (UTC) for all test keys of an account together ([Day]). The count survives a restart.
+//   - 30 failed authentications a minute for each address ([Failures]). Each process counts them in its own memory. If the
+//     store counted them, each wrong key would cost a write, and somebody who guesses keys would overload the store.
+//   - Monthly figures ([TierLimits]). The usage report contains them, but nothing enforces them.
 //
 // # The rolling window
 //
-// A [Window] holds 61 buckets of one second and their total. Any period of 60 seconds admits at most the limit, wherever
-// it begins. A period that ends in the middle of a second begins in the middle of another, 60 seconds earlier. Both
-// seconds count whole, so there are 61 buckets, and a count leaves 61 seconds after its second. A fixed minute, or a
-// token bucket with a full burst, would admit twice the limit around a boundary.
+// A [Window] holds 61 buckets of one second, and their total. It admits at most the limit in any period of 60 seconds. A
+// period that begins and ends in the middle of a second touches 61 seconds. A window counts all 61 of them, so a count
+// leaves the window 61 seconds after its second. A counter that restarts every minute would admit twice the limit around
+// the end of a minute.
 //
 // # Tokens: reserve, then settle
 //
-// The cost of a reply is known only at its end. A turn reserves its prompt and its reply room when it begins, and settles
-// once when it ends:
+// The cost of a reply is known only at its end. When a turn begins, it reserves the tokens of its prompt and its reply
+// room. When the turn ends, it settles the reservation once:
 //
-//   - If the turn used less, the difference returns to the second of the reservation, if that second still counts.
-//   - If the turn used more, the difference is charged when it settles, whether it fits or not. The window may then exceed its
-//     limit, and later requests wait until enough has left.
-//   - A request for more tokens than the limit reserves the whole limit. Otherwise it could never run.
+//   - If the turn used fewer tokens, Settle subtracts the difference from the second of the reservation.
+//   - If the turn used more tokens, Settle adds the difference in the current second, even if it does not fit. The window
+//     may then exceed its limit, and later requests wait.
+//   - A request for more tokens than the limit reserves the whole limit. Otherwise such a request could never run.
 //
-// Admission comes after every other check, because a refused request must not leave a reservation behind. For a
-// transaction that could not commit, there is [Counters.Withdraw].
+// A store reserves the tokens of a turn after all other checks, because a refused turn must not leave a reservation behind.
+// If the turn then cannot begin, the store releases the reservation ([Window.Release]).
 //
-// # Which figures a response shows
+// # The figures in a response
 //
-// [Decide] picks one limit for the X-RateLimit headers. If limits refuse, it picks the one with the longest wait.
-// Otherwise it picks requests a day if less is left there than in the minute, else requests a minute. Reset is the first
-// time at which more fits: when the oldest bucket leaves the window, or when the day ends.
+// [Decide] chooses one limit for the X-RateLimit headers. If limits refuse the request, it chooses the limit with the
+// longest wait. Otherwise it chooses requests a minute, or requests a day if fewer requests are left in the day. Reset is
+// the first time at which capacity becomes free: the oldest bucket leaves the window, or the day ends.
 //
 // # Clocks that go back
 //
-// The clock of a window never runs backwards. Callers may read the time before they wait for a lock. So if the caller's clock
-// steps back by up to 60 s, the window's clock waits until the caller's has caught up. A larger step means that somebody set
-// the clock, and the window's clock continues from its own time. In both cases nothing leaves early, and no wait is longer
-// than 121 s.
+// A window has its own clock, which never goes back. But a caller may read the time and then wait for a lock, so the
+// caller's time may be earlier than the window's time. If the difference is at most 60 s, the window's clock stops until
+// the caller's clock has caught up. If the difference is larger, somebody has set the caller's clock. The window's clock
+// then goes on from its own time. In both cases, no count leaves the window early, and no wait is longer than 121 s.
 //
 // Start reading in limit.go (a request and its decision), then window.go.
 package limit

@@ -9,11 +9,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ledger is the reference implementation of Window: it keeps all entries and adds them up for each call.
+// ledger is a simple reference implementation of Window. It keeps all entries, and adds them up in each call.
 type ledger struct {
 	entries []entry
-	clock   Second // never runs backwards
-	behind  Second // the ledger's clock minus the caller's, if that was set back
+	clock   Second // the ledger's clock, which never goes back
+	behind  Second // the ledger's clock minus the caller's clock, if the caller's clock was set back; else 0
 }
 
 type entry struct {
@@ -21,7 +21,8 @@ type entry struct {
 	n      int
 }
 
-// tick advances the ledger's clock for the caller's time now, and returns it.
+// tick moves the ledger's clock to the caller's time now, unless the caller's clock has gone back. It returns the time of
+// the ledger's clock.
 func (l *ledger) tick(now Second) Second {
 	switch at := now + l.behind; {
 	case at > l.clock:
@@ -46,7 +47,7 @@ func (l *ledger) add(n int) int {
 	return len(l.entries) - 1
 }
 
-// wait returns the seconds until n fits. It tries one second after the other, by the caller's clock.
+// wait returns the number of seconds until n fits. It tries each second after now, by the caller's clock.
 func (l *ledger) wait(now Second, n, limit int) int {
 	at := l.tick(now)
 	for k := Second(0); ; k++ {
@@ -56,8 +57,7 @@ func (l *ledger) wait(now Second, n, limit int) int {
 	}
 }
 
-// reset returns the first time, by the caller's clock, at which less is used than now. If nothing is used, it returns
-// now.
+// reset returns the first time at which the total becomes smaller, by the caller's clock. If the total is 0, it returns now.
 func (l *ledger) reset(now Second) Second {
 	at := l.tick(now)
 	for k := Second(1); l.used(at) > 0; k++ {
@@ -68,8 +68,7 @@ func (l *ledger) reset(now Second) Second {
 	return now
 }
 
-// gaps generates times between arrivals, in milliseconds: none, short, long, and close to the edge of a second or a
-// minute.
+// gaps generates times between two requests, in milliseconds. Some are close to a whole second or to a whole minute.
 func gaps() *rapid.Generator[int] {
 	return rapid.OneOf(
 		rapid.Just(0), rapid.IntRange(0, 50), rapid.IntRange(0, 3_000), rapid.SampledFrom([]int{999, 1_000, 1_001}),
@@ -78,7 +77,7 @@ func gaps() *rapid.Generator[int] {
 	)
 }
 
-// steps generates steps of a clock, in seconds. Some go back.
+// steps generates steps of the caller's clock, in seconds. Some steps are negative.
 func steps() *rapid.Generator[int] {
 	return rapid.OneOf(
 		rapid.IntRange(0, 3), rapid.IntRange(0, 70), rapid.IntRange(-3, 3), rapid.IntRange(-65, -55),
@@ -88,9 +87,10 @@ func steps() *rapid.Generator[int] {
 
 const noon Second = 1_800_000_000 // a multiple of 60
 
+// equal fails the test if got is not want. what describes the value.
 func equal[T comparable](t rapid.TB, what string, got, want T) {
 	t.Helper()
 	if got != want {
-		t.Fatalf("%s: %v, want %v", what, got, want)
+		t.Fatalf("%s: got %v, want %v", what, got, want)
 	}
 }

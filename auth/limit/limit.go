@@ -1,17 +1,17 @@
 package limit
 
-// Kind identifies a limit. The zero value means none.
+// Kind identifies a limit. The zero value means no limit.
 type Kind uint8
 
 // The limits.
 const (
-	ByRequests Kind = iota + 1 // requests a minute, of an account and mode
-	ByDay                      // requests a day, of an account's test keys
-	ByTokens                   // tokens a minute, of an account and mode
-	ByFailures                 // failed authentications a minute, of an address
+	ByRequests Kind = iota + 1 // requests a minute, for an owner
+	ByDay                      // requests a day, for all test keys of an account
+	ByTokens                   // tokens a minute, for an owner
+	ByFailures                 // failed authentications a minute, for an address
 )
 
-// String returns the unit of the limit, to follow a number: "60 requests a minute".
+// String returns the unit of the limit. Callers write it after a number, as in "60 requests a minute".
 func (k Kind) String() string {
 	switch k {
 	case ByRequests:
@@ -30,34 +30,34 @@ func (k Kind) String() string {
 type Status struct {
 	By    Kind
 	Limit int
-	Used  int    // may exceed Limit after an overshoot
-	Reset Second // when the oldest bucket leaves the window, or the day ends
-	Wait  int    // whole seconds until the request fits; 0 if it fits now
+	Used  int    // greater than Limit if a turn has used more tokens than it had reserved
+	Reset Second // the time at which the oldest bucket leaves the window, or the day ends
+	Wait  int    // number of seconds until the request fits; 0 if it fits now
 }
 
-// Decision says whether a request is admitted, and holds the figures for its response. Pass it by pointer: withdrawing
-// both a decision and its copy would give everything back twice.
+// Decision is the decision about a request: admitted or refused. It holds the figures for the response. Pass a Decision by
+// pointer: the withdrawal of a decision and of its copy would subtract the request twice.
 type Decision struct {
-	Refused    Kind   // the limit that refuses; 0 if the request is admitted
-	Limit      int    // X-RateLimit-Limit
-	Remaining  int    // X-RateLimit-Remaining; at least 0
-	Reset      Second // X-RateLimit-Reset
-	RetryAfter int    // Retry-After and retryAfter, in whole seconds: at least 1 if refused, else 0
+	Refused    Kind   // the limit that refuses the request; 0 if the request is admitted
+	Limit      int    // the value of X-RateLimit-Limit
+	Remaining  int    // the value of X-RateLimit-Remaining; at least 0
+	Reset      Second // the value of X-RateLimit-Reset
+	RetryAfter int    // the value of Retry-After and retryAfter, in seconds; 0 if the request is admitted, else at least 1
 
-	// Reservation holds the tokens that were reserved. Settle it once, when the reply ends.
+	// Reservation holds the tokens that the request has reserved. Settle it once, when the reply ends.
 	Reservation Reservation
 
-	request Reservation // counts the request itself, for Withdraw
-	day     Day         // the day after it counted the request, for Withdraw; zero if it did not
+	request Reservation // the request in the window of requests; Withdraw needs it
+	day     Day         // the Day just after the request was counted; zero if it was not counted; Withdraw needs it
 }
 
-// Admitted reports whether no limit refuses.
+// Admitted reports whether the request is admitted.
 func (d *Decision) Admitted() bool { return d.Refused == 0 }
 
-// Decide combines the states of several limits; the first must be requests a minute. Among the limits that refuse, it
-// picks the one with the longest wait. A client that waits that long is admitted, unless other requests come first. If no
-// limit refuses, it picks requests a minute, or the day if less is left there. It changes nothing, so a store that counts
-// elsewhere can also use it.
+// Decide combines the states of several limits into one decision, which has the figures of one limit. If limits refuse the
+// request, Decide chooses the limit with the longest wait. After that wait, a retry is admitted unless other requests were
+// admitted before. If no limit refuses, Decide chooses the first state. But it chooses requests a day if that limit has
+// fewer requests left. Decide needs no Counters, so a store that counts in another way can also use it.
 func Decide(states ...Status) Decision {
 	if len(states) == 0 {
 		return Decision{}
@@ -81,29 +81,28 @@ func Decide(states ...Status) Decision {
 
 func (s Status) remaining() int { return max(0, s.Limit-s.Used) }
 
-// Request is what one request needs from the limits of its account.
+// Request describes one request for a decision of the limits.
 type Request struct {
-	Limits TierLimits // of the account's tier
-	Test   bool       // made with a test key, so it also counts in the day
-	Tokens int        // the number to reserve: prompt and reply room; 0 if no model is called
+	Limits TierLimits // the limits of the account's tier
+	Test   bool       // a test key made the request, so the request also counts in the day
+	Tokens int        // the number of tokens to reserve, for prompt and reply room; 0 to reserve none
 }
 
-// Counters are the counts of one account and mode. They take 544 bytes without pointers. The zero value is empty. They
-// are not safe for concurrent use: even reading moves their clocks.
+// Counters are the counts of one owner. They take 544 bytes without pointers. The zero value is empty. Counters are not
+// safe for concurrent use: even Check moves the clocks of the windows.
 type Counters struct {
 	Requests Window
 	Tokens   Window
-	Day      Day // the store must restore it after a restart
+	Day      Day // the store must restore the Day after a restart
 }
 
-// Check returns the decision that Admit would make, with the figures before the request. It counts nothing.
+// Check returns the decision that Admit would make now. Its figures do not include the request. Check counts nothing.
 func (c *Counters) Check(now Second, r Request) Decision {
 	return c.decide(now, r, 1)
 }
 
-// Admit counts the request in its minute, counts it in its day if a test key made it, and reserves its tokens. If any
-// limit refuses, it does none of this. Call it after every other check, and withdraw the decision if the request has no
-// effect after all.
+// Admit counts the request, and reserves its tokens. A request with a test key also counts in the day. If any limit refuses
+// the request, Admit counts and reserves nothing. Withdraw undoes an Admit.
 func (c *Counters) Admit(now Second, r Request) Decision {
 	if d := c.Check(now, r); !d.Admitted() {
 		return d
@@ -120,8 +119,8 @@ func (c *Counters) Admit(now Second, r Request) Decision {
 	return d
 }
 
-// Withdraw undoes Admit if the store could not commit the request. It empties the decision: after that, another Withdraw
-// or settling its Reservation has no effect. A refusal has nothing to withdraw.
+// Withdraw undoes Admit, for a request that has had no effect. It also empties the decision: after that, another Withdraw
+// has no effect, and Settle of its Reservation has no effect. The Withdraw of a refusal has no effect.
 func (c *Counters) Withdraw(now Second, d *Decision) {
 	c.Requests.Release(now, &d.request)
 	c.Tokens.Release(now, &d.Reservation)
@@ -131,13 +130,13 @@ func (c *Counters) Withdraw(now Second, d *Decision) {
 	d.day = Day{}
 }
 
-// Idle reports whether both windows are empty, so that the counters may be dropped from memory. The day does not matter:
-// the store keeps its count.
+// Idle reports whether both windows are empty. The store may then drop the counters from memory, because it has stored the
+// Day.
 func (c *Counters) Idle(now Second) bool {
 	return c.Requests.Used(now) == 0 && c.Tokens.Used(now) == 0
 }
 
-// decide combines the limits for the given number of requests and for r.Tokens.
+// decide returns the decision about a number of further requests (0 or 1) and r.Tokens further tokens. It counts nothing.
 func (c *Counters) decide(now Second, r Request, requests int) Decision {
 	var states [3]Status
 	states[0] = c.Requests.status(now, ByRequests, requests, r.Limits.RequestsPerMinute)
@@ -156,8 +155,8 @@ func (c *Counters) decide(now Second, r Request, requests int) Decision {
 	return Decide(states[:n]...)
 }
 
-// status returns the state of a window for a request of n. If n exceeds the limit, it never fits. Wait is then 61 s,
-// because the limit may have changed by then.
+// status returns the state of a window for an amount n. If n is greater than the limit, n never fits. Wait is then 61 s,
+// because the limit may change.
 func (w *Window) status(now Second, by Kind, n, limit int) Status {
 	wait, ok := w.Wait(now, n, limit)
 	if !ok {
@@ -166,8 +165,8 @@ func (w *Window) status(now Second, by Kind, n, limit int) Status {
 	return Status{by, limit, w.Used(now), w.Reset(now), wait}
 }
 
-// CheckTokens returns the decision of the limit of tokens a minute on a reservation of tokens, and ignores the other
-// limits. It reserves nothing.
+// CheckTokens returns the decision that only the limit of tokens a minute would make about a reservation. tokens is the
+// number of tokens to reserve. CheckTokens reserves nothing.
 func (c *Counters) CheckTokens(now Second, limits TierLimits, tokens int) Decision {
 	limit := limits.TokensPerMinute
 	return Decide(c.Tokens.status(now, ByTokens, capped(tokens, limit), limit))

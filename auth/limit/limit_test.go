@@ -23,25 +23,25 @@ func TestAdmit_Concurrent_AdmitsExactlyTheLimit(t *testing.T) {
 		all.Go(func() {
 			mu.Lock()
 			defer mu.Unlock()
-			// Every other caller has read the clock one second earlier.
+			// Half of the callers have read the clock one second earlier.
 			if d := c.Admit(noon-Second(i%2), Request{Limits: limitsOf(Pro)}); d.Admitted() {
 				admitted++
 				remaining[d.Remaining] = true
 			} else if d.Refused != ByRequests || d.Limit != 300 || d.Remaining != 0 || d.RetryAfter < 60 {
-				t.Errorf("refused with %+v", d)
+				t.Errorf("the refusal is %+v, want requests a minute with the limit 300 and 0 remaining", d)
 			}
 		})
 	}
 	all.Wait()
-	equal(t, "admitted", admitted, 300)
-	equal(t, "number of different Remaining values", len(remaining), 300)
+	equal(t, "the number of admitted requests", admitted, 300)
+	equal(t, "the number of different Remaining values", len(remaining), 300)
 }
 
-func TestAdmit_FiguresShown(t *testing.T) {
+func TestAdmit_DecisionHasFiguresOfOneLimit(t *testing.T) {
 	midnight := noon - noon%day + day
 	for _, c := range []struct {
 		name           string
-		requests, days int // counted before the request
+		requests, days int // the counts before the request
 		tokens         int
 		ask            Request
 		want           Decision
@@ -70,10 +70,10 @@ func TestAdmit_FiguresShown(t *testing.T) {
 		{name: "tokens refuse, remaining tokens shown", tokens: 9_700,
 			ask:  Request{Limits: limitsOf(Free), Tokens: 301},
 			want: Decision{Refused: ByTokens, Limit: 10_000, Remaining: 300, Reset: noon + 61, RetryAfter: 61}},
-		{name: "overshoot, remaining is 0", tokens: 12_000,
+		{name: "usage over the limit, remaining is 0", tokens: 12_000,
 			ask:  Request{Limits: limitsOf(Free), Tokens: 1},
 			want: Decision{Refused: ByTokens, Limit: 10_000, Reset: noon + 61, RetryAfter: 61}},
-		{name: "overshoot, request without tokens admitted", tokens: 12_000,
+		{name: "usage over the limit, request without tokens admitted", tokens: 12_000,
 			ask:  Request{Limits: limitsOf(Free)},
 			want: Decision{Limit: 60, Remaining: 59, Reset: noon + 61}},
 		{name: "several refuse, longest wait shown", requests: 60, days: 100, tokens: 10_000,
@@ -92,22 +92,22 @@ func TestAdmit_FiguresShown(t *testing.T) {
 			k.Tokens.Charge(noon, c.tokens)
 			before := k
 			checked := k.Check(noon, c.ask)
-			equal(t, "after Check", k, before)
+			equal(t, "the counters after Check", k, before)
 			got := k.Admit(noon, c.ask)
-			equal(t, "refused by Check", checked.Refused, got.Refused)
+			equal(t, "the limit that refuses in Check", checked.Refused, got.Refused)
 			if !got.Admitted() {
-				equal(t, "Check", checked, got)
-				equal(t, "after a refusal", k, before)
+				equal(t, "the decision of Check", checked, got)
+				equal(t, "the counters after a refusal", k, before)
 			}
 			got.request, got.day = Reservation{}, Day{}
-			equal(t, "the decision", got, c.want)
+			equal(t, "the decision of Admit", got, c.want)
 		})
 	}
 }
 
-// Random requests precede each check. A refusal must count nothing, a withdrawal must undo its request, and a request
-// that waits for RetryAfter must be admitted.
-func TestAdmit_RandomRequests_AllOrNothing(t *testing.T) {
+// TestAdmit_RandomRequests_MatchReferenceLedger makes random requests. A refusal must count nothing. A withdrawal must undo
+// its request. After RetryAfter, and not earlier, a refused request must be admitted.
+func TestAdmit_RandomRequests_MatchReferenceLedger(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		figures := TierLimits{
 			RequestsPerMinute: rapid.IntRange(1, 150).Draw(t, "requests"), TokensPerMinute: rapid.IntRange(1, 1_000).Draw(t, "tokens"),
@@ -128,15 +128,15 @@ func TestAdmit_RandomRequests_AllOrNothing(t *testing.T) {
 				(reserve == 0 || tokens.used(tokens.tick(now))+reserve <= figures.TokensPerMinute)
 			before := c
 			d := c.Admit(now, ask)
-			equal(t, "admitted", d.Admitted(), fits)
+			equal(t, "the request is admitted", d.Admitted(), fits)
 			switch {
 			case !fits:
 				waited := before
 				if w := waited.Admit(now+Second(d.RetryAfter)-1, ask); d.RetryAfter < 1 || w.Admitted() {
-					t.Fatalf("RetryAfter is %d s, but the request is admitted 1 s earlier", d.RetryAfter)
+					t.Fatalf("RetryAfter is %d s, but the request would be admitted 1 s earlier", d.RetryAfter)
 				}
 				if w := waited.Admit(now+Second(d.RetryAfter), ask); !w.Admitted() {
-					t.Fatalf("after RetryAfter (%d s), refused again: %+v", d.RetryAfter, w)
+					t.Fatalf("after RetryAfter (%d s), the request was refused again: %+v", d.RetryAfter, w)
 				}
 			case rapid.Bool().Draw(t, "withdraw"):
 				now += Second(rapid.IntRange(0, 60).Draw(t, "later"))
@@ -151,14 +151,14 @@ func TestAdmit_RandomRequests_AllOrNothing(t *testing.T) {
 				requests.add(1)
 				tokens.add(reserve)
 			}
-			equal(t, "requests", c.Requests.Used(now), requests.used(requests.tick(now)))
-			equal(t, "tokens", c.Tokens.Used(now), tokens.used(tokens.tick(now)))
+			equal(t, "the requests in the window", c.Requests.Used(now), requests.used(requests.tick(now)))
+			equal(t, "the tokens in the window", c.Tokens.Used(now), tokens.used(tokens.tick(now)))
 			if test {
-				equal(t, "the day", c.Day.Used(now), daily)
+				equal(t, "the count of the day", c.Day.Used(now), daily)
 			} else {
-				equal(t, "the day, without test keys", c.Day, Day{})
+				equal(t, "the day without test keys", c.Day, Day{})
 			}
-			equal(t, "idle", c.Idle(now), requests.used(now) == 0 && tokens.used(now) == 0)
+			equal(t, "the counters are idle", c.Idle(now), requests.used(now) == 0 && tokens.used(now) == 0)
 		}
 	})
 }
@@ -168,38 +168,38 @@ func TestWithdraw_Refusal_NoEffect(t *testing.T) {
 	ask := Request{Limits: limitsOf(Free), Test: true, Tokens: 6_000}
 	c.Admit(noon, ask)
 	d := c.Admit(noon, ask)
-	equal(t, "refused", d.Refused, ByTokens)
+	equal(t, "the limit that refuses", d.Refused, ByTokens)
 	before := c
 	c.Withdraw(noon, &d)
-	equal(t, "the counters", c, before)
+	equal(t, "the counters after Withdraw of a refusal", c, before)
 }
 
 func TestAdmit_ZeroLimit_Refused(t *testing.T) {
 	var c Counters
 	d := c.Admit(noon, Request{Tokens: 1})
-	equal(t, "refused", d.Refused, ByRequests)
+	equal(t, "the limit that refuses, if all limits are 0", d.Refused, ByRequests)
 	d = c.Admit(noon, Request{Limits: TierLimits{RequestsPerMinute: 1}, Tokens: 1})
-	equal(t, "refused", d.Refused, ByTokens)
-	equal(t, "retry after", d.RetryAfter, 61)
-	equal(t, "the decision without limits", Decide(), Decision{})
+	equal(t, "the limit that refuses, if the limit of tokens is 0", d.Refused, ByTokens)
+	equal(t, "RetryAfter", d.RetryAfter, 61)
+	equal(t, "the decision without states", Decide(), Decision{})
 }
 
 func TestDecide_RefusalAndNearlyFullDay_ShowsRefusal(t *testing.T) {
 	tokens := Status{By: ByTokens, Limit: 100, Used: 50, Reset: noon + 9, Wait: 9}
 	requests, daily := Status{By: ByRequests, Limit: 60}, Status{By: ByDay, Limit: 100, Used: 99}
 	want := Decision{Refused: ByTokens, Limit: 100, Remaining: 50, Reset: noon + 9, RetryAfter: 9}
-	equal(t, "the day before", Decide(requests, daily, tokens), want)
-	equal(t, "the day after", Decide(requests, tokens, daily), want)
+	equal(t, "the decision with ByDay before ByTokens", Decide(requests, daily, tokens), want)
+	equal(t, "the decision with ByDay after ByTokens", Decide(requests, tokens, daily), want)
 }
 
-func TestIdle_OnlyWhenBothWindowsAreEmpty(t *testing.T) {
+func TestIdle_TrueOnlyIfBothWindowsAreEmpty(t *testing.T) {
 	var c Counters
-	equal(t, "unused", c.Idle(noon), true)
+	equal(t, "idle at the beginning", c.Idle(noon), true)
 	c.Tokens.Charge(noon, 1)
-	equal(t, "with a token", c.Idle(noon+60), false)
+	equal(t, "idle with a token", c.Idle(noon+60), false)
 	c.Requests.Charge(noon+60, 1)
-	equal(t, "with a request", c.Idle(noon+61), false)
-	equal(t, "a minute later", c.Idle(noon+121), true)
+	equal(t, "idle with a request", c.Idle(noon+61), false)
+	equal(t, "idle a minute later", c.Idle(noon+121), true)
 }
 
 func TestKind_String_NamesUnit(t *testing.T) {
@@ -207,6 +207,6 @@ func TestKind_String_NamesUnit(t *testing.T) {
 		ByRequests: "requests a minute", ByDay: "requests a day", ByTokens: "tokens a minute",
 		ByFailures: "failed authentications a minute", 0: "none",
 	} {
-		equal(t, "the limit", kind.String(), want)
+		equal(t, "the unit", kind.String(), want)
 	}
 }

@@ -1,14 +1,15 @@
 package limit
 
-// Reservation is an amount that was taken from a window before the real cost was known. Only that window can settle it.
-// The zero value reserves nothing, and settling it does nothing.
+// Reservation is an amount that a window has counted before the actual cost is known. Only the same window can settle the
+// reservation. The zero value reserves nothing, and Settle has no effect on it.
 type Reservation struct {
-	Second Second `json:"second"` // by the window's clock, which is ahead of the caller's if that was set back
+	Second Second `json:"second"` // by the window's clock, which may be ahead of the caller's clock
 	Tokens int    `json:"tokens"`
 }
 
-// Reserve takes n, or the whole limit if n exceeds the limit: otherwise a large request could never run. If the amount
-// does not fit, Reserve takes nothing, and [Window.Wait] for min(n, limit) returns the wait.
+// Reserve counts the amount n and returns its reservation. If n is greater than the limit, Reserve counts the whole limit:
+// otherwise such a request could never run. If the amount does not fit, Reserve counts nothing, and ok is false. Use
+// [Window.Wait] for min(n, limit) to get the wait.
 func (w *Window) Reserve(now Second, n, limit int) (r Reservation, ok bool) {
 	if n <= 0 {
 		return Reservation{}, true
@@ -20,12 +21,12 @@ func (w *Window) Reserve(now Second, n, limit int) (r Reservation, ok bool) {
 	return Reservation{w.newest, n}, true
 }
 
-// Settle replaces the reservation by the actual usage. If less was used, the difference returns to the second of the
-// reservation, unless that second has left the window. If more was used, the difference counts in the current second,
-// whether it fits or not, and leaves 61 seconds later.
+// Settle replaces the reserved amount by the amount used. If used is smaller, Settle subtracts the difference from the
+// second of the reservation, unless that second has left the window. If used is greater, Settle adds the difference in the
+// current second, even if it does not fit.
 //
-// Settle empties r, so settling r again does nothing. A copy of r could be settled again, so a store that keeps
-// reservations must end each turn only once. The fencing token ensures that.
+// Settle empties r, so a second Settle of r has no effect. But a second Settle of a copy would count twice. A store copies
+// reservations, so it must end each turn only once. The fencing token of the session ensures this.
 func (w *Window) Settle(now Second, r *Reservation, used int) {
 	w.advance(now)
 	reserved := *r
@@ -39,9 +40,9 @@ func (w *Window) Settle(now Second, r *Reservation, used int) {
 	}
 }
 
-// Release returns the whole reservation of a request that has no effect after all.
+// Release subtracts the whole reserved amount, for a request that has had no effect.
 func (w *Window) Release(now Second, r *Reservation) { w.Settle(now, r, 0) }
 
-// capped returns the amount to reserve for n (at least 1) under a limit. The amount is never 0, so a limit of 0 admits
+// capped returns the amount that Reserve counts for n: the smaller of n and limit, but at least 1. So a limit of 0 admits
 // nothing.
 func capped(n, limit int) int { return max(1, min(n, bounded(limit))) }

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Tier is the subscription of an account; it decides its limits.
+// Tier is the subscription of an account. The limits of the account depend on the tier.
 type Tier string
 
 // The tiers.
@@ -22,7 +22,7 @@ const (
 
 const tierNames = "free, pro, enterprise"
 
-// ParseTier returns the tier with that name. The error for any other name lists the tiers.
+// ParseTier returns the tier with that name. The error for an unknown name lists the tiers.
 func ParseTier(name string) (Tier, error) {
 	if new(Tiers).limits(Tier(name)) == nil {
 		return "", fmt.Errorf("unknown tier %q (%s)", name, tierNames)
@@ -35,21 +35,20 @@ type TierLimits struct {
 	RequestsPerMinute int // 1 to MaxLimit
 	TokensPerMinute   int // 1 to MaxLimit
 
-	// These are for the usage report of a calendar month (UTC). They are not enforced: the operator decides what happens
-	// to a customer who exceeds them.
+	// The usage report of a calendar month (UTC) contains these figures. Parley does not enforce them: the operator decides
+	// what happens to a customer who exceeds them.
 	RequestsPerMonth int64
 	TokensPerMonth   int64
-	ActiveSessions   int64 // at the same time
+	ActiveSessions   int64 // sessions that are active at the same time
 }
 
-// maxReported bounds the monthly figures. It is below 2^53, so JavaScript represents them exactly.
+// maxReported is the maximum of the monthly figures. It is below 2^53, so that JavaScript can represent them exactly.
 const maxReported = 1_000_000_000_000_000
 
 // Tiers holds the limits of each tier.
 type Tiers struct{ free, pro, enterprise TierLimits }
 
-// DefaultTiers returns the published limits of each tier. The monthly figures (requests, tokens, active sessions) are
-// Parley's own choice.
+// DefaultTiers returns the default limits of each tier.
 func DefaultTiers() Tiers {
 	return Tiers{
 		free:       TierLimits{60, 10_000, 10_000, 1_000_000, 100},
@@ -58,7 +57,7 @@ func DefaultTiers() Tiers {
 	}
 }
 
-// Limits returns the limits of a tier; ok is false for an unknown tier.
+// Limits returns the limits of a tier. ok is false if the tier is unknown.
 func (t *Tiers) Limits(tier Tier) (limits TierLimits, ok bool) {
 	if f := t.limits(tier); f != nil {
 		return *f, true
@@ -78,10 +77,10 @@ func (t *Tiers) limits(tier Tier) *TierLimits {
 	return nil
 }
 
-// ParseTiers returns the default tiers with the overrides of PARLEY_TIERS. That is a JSON object of tiers, each an object
-// with any of requestsPerMinute, tokensPerMinute, requestsPerMonth, tokensPerMonth and activeSessions. Empty text
-// overrides nothing. Values must be whole numbers from 1. An unknown or repeated name is an error, because a typing error
-// would otherwise leave the default limit in force. Errors name the field.
+// ParseTiers returns the default tiers with the changes in overrides, the value of PARLEY_TIERS. overrides is a JSON object
+// such as {"pro":{"requestsPerMinute":600}}. The other fields are tokensPerMinute, requestsPerMonth, tokensPerMonth and
+// activeSessions. Values must be whole numbers of at least 1. An empty text changes nothing. An unknown or repeated name is
+// an error: otherwise, nobody would notice a typing error. The error names the field.
 func ParseTiers(overrides string) (Tiers, error) {
 	tiers := DefaultTiers()
 	if strings.TrimSpace(overrides) == "" {
@@ -107,7 +106,7 @@ func ParseTiers(overrides string) (Tiers, error) {
 	return tiers, nil
 }
 
-// override decodes the value of one field into l.
+// override decodes the next value of d, and sets the field of l that has the JSON name field.
 func (l *TierLimits) override(d *json.Decoder, tier, field string) error {
 	var minute *int
 	var reported *int64
@@ -136,7 +135,7 @@ func (l *TierLimits) override(d *json.Decoder, tier, field string) error {
 	return err
 }
 
-// readNumber decodes a whole number from 1 to most.
+// readNumber decodes the next value of d, which must be a whole number from 1 to most. The error contains name.
 func readNumber(d *json.Decoder, name string, most int64) (int64, error) {
 	token, err := d.Token()
 	if err != nil {
@@ -153,7 +152,8 @@ func readNumber(d *json.Decoder, name string, most int64) (int64, error) {
 	return n, nil
 }
 
-// eachField decodes an object. It calls read with the name of each field, to decode the value.
+// eachField decodes the next value of d, which must be an object. For each field, it calls read with the name of the field.
+// read must decode the value of the field. An error contains name.
 func eachField(d *json.Decoder, name string, read func(field string) error) error {
 	token, err := d.Token()
 	if err != nil {

@@ -5,23 +5,23 @@ import (
 	"testing"
 )
 
-func TestDefaultTiers_PublishedLimits(t *testing.T) {
+func TestDefaultTiers_HavePublishedLimits(t *testing.T) {
 	for tier, want := range map[Tier]TierLimits{
 		Free:       {60, 10_000, 10_000, 1_000_000, 100},
 		Pro:        {300, 100_000, 500_000, 50_000_000, 5_000},
 		Enterprise: {1_000, 500_000, 5_000_000, 1_000_000_000, 50_000},
 	} {
-		equal(t, string(tier), limitsOf(tier), want)
+		equal(t, "the limits of "+string(tier), limitsOf(tier), want)
 		parsed, err := ParseTier(string(tier))
-		equal(t, "parsed", parsed, tier)
-		equal(t, "its error", err, nil)
+		equal(t, "the parsed tier", parsed, tier)
+		equal(t, "the error of ParseTier", err, nil)
 	}
 	tiers := DefaultTiers()
 	_, ok := tiers.Limits("gold")
-	equal(t, "gold", ok, false)
+	equal(t, "the tier gold exists", ok, false)
 	for _, name := range []string{"gold", "", "Pro", "pro "} {
 		if _, err := ParseTier(name); err == nil || !strings.Contains(err.Error(), `"`+name+`"`) {
-			t.Errorf("the error for %q is %v", name, err)
+			t.Errorf("the error for the tier %q is %v, want one with the name", name, err)
 		}
 	}
 }
@@ -30,8 +30,8 @@ func TestParseTiers_Overrides_ReplaceDefaults(t *testing.T) {
 	want := DefaultTiers()
 	for _, none := range []string{"", " \n", "{}", ` {"pro":{}} `} {
 		got, err := ParseTiers(none)
-		equal(t, none, got, want)
-		equal(t, "its error", err, nil)
+		equal(t, "the tiers without overrides", got, want)
+		equal(t, "the error without overrides", err, nil)
 	}
 	got, err := ParseTiers(`{"enterprise":{"requestsPerMinute":2000,"tokensPerMinute":1000000000},
 		"free":{"requestsPerMonth":1,"tokensPerMonth":1000000000000000,"activeSessions":3}}`)
@@ -76,8 +76,8 @@ func TestParseTiers_InvalidOverrides_Refused(t *testing.T) {
 	} {
 		got, err := ParseTiers(overrides)
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: the error is %v, want %s", overrides, err, want)
+			t.Errorf("%s: got the error %v, want %s", overrides, err, want)
 		}
-		equal(t, "the tiers", got, Tiers{})
+		equal(t, "the tiers after an error", got, Tiers{})
 	}
 }

@@ -5,50 +5,50 @@ import (
 	"time"
 )
 
-// Second is a time in whole Unix seconds. The methods of this package clamp it to the years 1970 to about 36,800.
+// Second is a time in whole Unix seconds. The methods of this package replace a time before 1970 or after about the year
+// 36,800 by the nearest time in that range.
 type Second int64
 
 // SecondOf returns the second that contains t.
 func SecondOf(t time.Time) Second { return Second(t.Unix()) }
 
 const (
-	// MaxLimit is the largest limit of a window. A larger limit counts as MaxLimit. It leaves room in 32 bits for an
-	// overshoot.
+	// MaxLimit is the largest limit of a window. A larger limit counts as MaxLimit. It is less than half of maxTotal, so
+	// that a total can exceed the limit.
 	MaxLimit = 1_000_000_000
 
-	// reach is the age, in seconds, of the oldest bucket that still counts. A period of 60 seconds that ends in the
-	// middle of a second begins in the middle of the one 60 earlier, and both count whole.
+	// reach is the age, in seconds, of the oldest bucket that still counts. A period of 60 seconds may begin and end in the
+	// middle of a second, so it touches 61 seconds.
 	reach = 60
-	span  = reach + 1
+	span  = reach + 1 // number of buckets
 
-	// WindowReach and MaxTotal export reach and maxTotal for a store whose scripts do the same arithmetic.
+	// WindowReach and MaxTotal are reach and maxTotal. A store needs them if its scripts do the same arithmetic.
 	WindowReach = reach
 	MaxTotal    = maxTotal
 
 	maxSecond Second = 1 << 40
-	maxTotal         = math.MaxInt32 // the largest total of a window, overshoot included; it counts no further
+	maxTotal         = math.MaxInt32 // the largest total of a window; further amounts are not counted
 )
 
-// Window counts over the last 60 seconds in buckets of one second. [Window.Take] admits at most the limit in any period
-// of 60 seconds. It refuses an amount only if that would exceed the limit with each second counted whole. A count leaves
-// the window 61 seconds after its second.
+// Window counts amounts over the last 60 seconds, in buckets of one second. [Window.Take] admits at most the limit in any
+// period of 60 seconds. To ensure this, a count leaves the window 61 seconds after its second.
 //
 // A window takes 264 bytes without pointers, and its zero value is empty. An operation takes at most 61 steps, usually
-// one for each second that has passed. The limit is an argument, because it may change at any time. A window is not safe
-// for concurrent use: even reading moves its clock.
+// one step for each second since the last operation. The limit is an argument, because it may change at any time. A window
+// is not safe for concurrent use: even Used moves its clock.
 //
-// A window has its own clock, which never runs backwards. If the caller's clock goes back by up to 60 seconds, the
-// window's clock waits until the caller's has caught up. If the caller's clock goes back further, somebody has set it:
-// the window's clock continues, and every bucket keeps its age. In both cases nothing leaves early, and nothing stays
-// longer than 121 seconds. A clock that was set forward has the same effect as waiting.
+// A window has its own clock, which never goes back. If the caller's clock goes back by up to 60 seconds, the window's
+// clock stops until the caller's clock has caught up. If the caller's clock goes back further, somebody has set it. The
+// window's clock then goes on from its own time, and every bucket keeps its age. In both cases, no count leaves the window
+// early, and no count stays longer than 121 seconds. If the caller's clock is set forward, the window's clock follows.
 type Window struct {
 	newest Second       // the current second of the window's clock; at least 0
-	shift  Second       // the window's clock minus the caller's
+	shift  Second       // the window's clock minus the caller's clock
 	total  uint32       // the sum of counts
-	counts [span]uint32 // the buckets from newest-reach to newest; a second's index is the second modulo span
+	counts [span]uint32 // the buckets from newest-reach to newest; the bucket of second s has the index s % span
 }
 
-// Used returns the total that counts now. It exceeds the limit after an overshoot.
+// Used returns the total of the window. It is greater than the limit if Charge or Settle has exceeded the limit.
 func (w *Window) Used(now Second) int {
 	w.advance(now)
 	return int(w.total)
@@ -59,7 +59,7 @@ func (w *Window) Remaining(now Second, limit int) int {
 	return max(0, bounded(limit)-w.Used(now))
 }
 
-// Take counts n if it fits, otherwise nothing. It reports whether n was counted. An n of 0 or less always fits.
+// Take counts n and returns true if n fits. Otherwise it counts nothing and returns false. An n of 0 or less always fits.
 func (w *Window) Take(now Second, n, limit int) bool {
 	if n > w.Remaining(now, limit) {
 		return false
@@ -68,15 +68,14 @@ func (w *Window) Take(now Second, n, limit int) bool {
 	return true
 }
 
-// Charge counts n whether it fits or not, for a cost that is known only afterwards. Later requests wait until enough has
-// left.
+// Charge counts n, even if n does not fit, for a cost that is known only afterwards. Later requests may have to wait.
 func (w *Window) Charge(now Second, n int) {
 	w.advance(now)
 	w.add(n)
 }
 
-// Wait returns the whole seconds until n fits: 0 if it fits now, else at least 1. If n exceeds the limit, n never fits
-// and ok is false.
+// Wait returns the number of seconds until n fits: 0 if n fits now, else at least 1. If n is greater than the limit, n
+// never fits, and ok is false.
 func (w *Window) Wait(now Second, n, limit int) (seconds int, ok bool) {
 	limit = bounded(limit)
 	if n <= 0 {
@@ -85,7 +84,7 @@ func (w *Window) Wait(now Second, n, limit int) (seconds int, ok bool) {
 	if n > limit {
 		return 0, false
 	}
-	excess := w.Used(now) - (limit - n) // the amount that must leave first
+	excess := w.Used(now) - (limit - n) // the amount that must leave the window before n fits
 	if excess <= 0 {
 		return 0, true
 	}
@@ -109,11 +108,11 @@ func (w *Window) Reset(now Second) Second {
 	return w.leaves(s)
 }
 
-// advance moves the window's clock to now and clears the buckets that it passes. If the caller's clock has gone back, the
-// window's clock stays.
+// advance moves the window's clock to now, and clears the buckets that leave the window. If the caller's clock has gone
+// back, the window's clock does not move.
 func (w *Window) advance(now Second) {
 	at := clamp(now) + w.shift
-	if at < w.newest-reach { // the caller's clock has been set back
+	if at < w.newest-reach { // the caller's clock was set back
 		w.shift += w.newest - at
 		return
 	}
@@ -129,20 +128,22 @@ func (w *Window) advance(now Second) {
 	w.newest = at
 }
 
-// oldest returns the first second of the window's clock that still counts.
+// oldest returns the second of the oldest bucket, by the window's clock.
 func (w *Window) oldest() Second { return max(0, w.newest-reach) }
 
-// leaves returns the time, by the caller's clock, at which second s of the window's clock stops counting.
+// leaves returns the time at which the bucket of second s leaves the window. s is by the window's clock, and the result is
+// by the caller's clock.
 func (w *Window) leaves(s Second) Second { return s + span - w.shift }
 
-// add counts n in the newest second, up to a total of maxTotal.
+// add adds n to the newest bucket, up to a total of maxTotal.
 func (w *Window) add(n int) {
 	n = max(0, min(n, maxTotal-int(w.total)))
 	w.counts[w.newest%span] += uint32(n)
 	w.total += uint32(n)
 }
 
-// giveBack takes n off second s of the window's clock, if that still counts.
+// giveBack subtracts n from the bucket of second s, by the window's clock. If that bucket has left the window, giveBack has
+// no effect.
 func (w *Window) giveBack(s Second, n int) {
 	if s < w.oldest() || s > w.newest || n <= 0 {
 		return

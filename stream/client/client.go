@@ -12,21 +12,21 @@ import (
 	"parley/stream/wire"
 )
 
-// Options name a service and the credentials for it.
+// Options configure a [Client].
 type Options struct {
-	// BaseURL is the service's address with its version: "https://parley.example/v1".
+	// BaseURL is the URL of the service with its version: "https://parley.example/v1".
 	BaseURL string
 	// Key is an API key. A client without a key needs Ticket, and only Send, Watch and Cancel work.
 	Key string
-	// Ticket returns a ticket for one handshake; nil means that handshakes use Key. An [Error] with status 401 or 403
-	// ends the call. After any other error, the client calls Ticket again. It must be safe to call from several
-	// goroutines at once.
+	// Ticket returns a ticket for one handshake; nil means that handshakes use Key. If Ticket returns an [Error] with
+	// status 401 or 403, the call of the client ends. After any other error, the client may call Ticket again. Several
+	// goroutines may call Ticket at the same time.
 	Ticket func(ctx context.Context) (string, error)
-	// HTTPClient makes requests and handshakes; nil means a client with its own connections.
+	// HTTPClient makes requests and handshakes; nil means a new HTTP client with its own connections.
 	HTTPClient *http.Client
 }
 
-// Client talks to one service. Its methods may be called from any goroutine.
+// Client is a client of one service. The methods of a Client may be called from any goroutine.
 type Client struct {
 	// static
 	baseURL string
@@ -38,10 +38,10 @@ type Client struct {
 	end     context.CancelFunc
 
 	mu   sync.Mutex
-	idle []*conn // guarded by mu: sockets that no iteration uses, the most recently used last
+	idle []*conn // sockets that no iteration uses, the most recently used last; guarded by mu
 }
 
-// New returns a client. It opens no connection yet.
+// New returns a client. New opens no connection.
 func New(o Options) *Client {
 	c := &Client{baseURL: strings.TrimRight(o.BaseURL, "/"), key: o.Key, ticket: o.Ticket, http: o.HTTPClient}
 	if c.http == nil {
@@ -58,19 +58,20 @@ type NewMessage struct {
 	Role     string // "user" or "system"; "" is "user"
 	Metadata any    // encoded as a JSON object of at most 16 KiB; nil means none
 	OnBusy   string // what to do if the session has a live reply: "enqueue" (the default), "reject" or "interrupt"
-	// IdempotencyKey identifies the message, so that a repeated send has no second effect; "" means a random key.
+	// IdempotencyKey identifies the message. A second send with the same key has no effect. "" means a random key.
 	IdempotencyKey string
 }
 
-// Send sends a message once and iterates over the events of its reply: [Created], [Delta] …, [End]. It sends nothing
-// before the iteration starts. Leaving the loop, or ending ctx, does not stop the reply; [Client.Cancel] does.
+// Send sends a message and iterates over the events of the reply: [Created], [Delta] …, [End]. Nothing is sent before the
+// iteration starts. The reply goes on when the caller leaves the loop or ctx ends. To stop the reply, call [Client.Cancel].
 //
-// After a lost connection, the iteration continues on another one. If the message was not confirmed, the client sends it
-// again with the same idempotency key, so it takes effect once. The iteration ends with an error in these cases:
+// After a lost connection, the iteration continues on another connection. If the server had not confirmed the message, the
+// client sends the message again with the same idempotency key. So the message takes effect once. The iteration ends with
+// an error in these cases:
 //
 //   - The server refused the message: context_overflow, rate_limit_exceeded, session_busy, … (see [Error]).
-//   - The server was unreachable in five attempts, before it confirmed the message: connection_lost. The message may have
-//     been accepted.
+//   - Five attempts failed before the server confirmed the message: connection_lost. The server may have accepted the
+//     message.
 //   - The session or its history was removed before the reply ended: session_deleted, session_expired, session_cleared.
 //   - ctx ended, or the client was closed.
 func (c *Client) Send(ctx context.Context, sessionID string, m NewMessage) iter.Seq2[Event, error] {
@@ -86,20 +87,21 @@ func (c *Client) Send(ctx context.Context, sessionID string, m NewMessage) iter.
 	}
 }
 
-// Watch iterates over the events of a session. It begins after the cursor after, or at the present if after is "". An
-// event, the newest page of the history, Get Session and Get Message all return a cursor; no event is missed and none
-// comes twice. The iteration ends after [Deleted] and [Expired]. It ends with an error if the session cannot be viewed or
-// if ctx ended.
+// Watch iterates over the events of a session. It begins after the cursor after. If after is "", it begins with the next
+// event. Most events, the newest page of the history, and the responses to Get Session and Get Message contain a cursor. An
+// iteration that begins after a cursor misses no later text, and yields no text twice.
 //
-// After a lost connection, the iteration continues on another one. A cursor that the server does not know is no error:
-// the store may have been restored from a backup, or have lost writes in a failover. See [Cleared].
+// The iteration ends after [Deleted] and [Expired]. It ends with an error if the server refuses the subscription, if five
+// attempts fail at the beginning, if ctx ended, or if the client was closed. After a lost connection, the iteration
+// continues on another connection. A cursor that the server does not know is not an error: the store may have been restored
+// from a backup, or may have lost writes in a failover. The iteration then yields [Cleared].
 func (c *Client) Watch(ctx context.Context, sessionID, after string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		c.iterate(ctx, &viewing{client: c, session: sessionID, track: track{cursor: after}}, yield)
 	}
 }
 
-// iterate runs one iteration. Close also ends it.
+// iterate runs one iteration. The iteration also ends when the client is closed.
 func (c *Client) iterate(ctx context.Context, v *viewing, yield func(Event, error) bool) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -107,8 +109,8 @@ func (c *Client) iterate(ctx context.Context, v *viewing, yield func(Event, erro
 	v.run(ctx, yield)
 }
 
-// Cancel stops a reply and returns the message in its final state. If the reply has already ended, it returns that
-// message. Repeating it is safe.
+// Cancel stops a reply and returns the reply in its final state. If the reply has already ended, Cancel only returns it.
+// A repeated call is safe.
 func (c *Client) Cancel(ctx context.Context, sessionID, messageID string) (Message, error) {
 	var m Message
 	if c.key != "" {
@@ -117,7 +119,7 @@ func (c *Client) Cancel(ctx context.Context, sessionID, messageID string) (Messa
 	for {
 		answer, err := c.cancel(ctx, &request{Type: wire.TypeCancel, SessionID: sessionID, MessageID: messageID})
 		switch l, ok := errors.AsType[*lost](err); {
-		case ok && l.stale: // try another socket: this happens at most once for each idle one
+		case ok && l.stale: // try again on another socket, at most once for each idle socket
 		case err != nil:
 			return m, failure(ctx, err)
 		case answer.Message == nil:
@@ -128,7 +130,7 @@ func (c *Client) Cancel(ctx context.Context, sessionID, messageID string) (Messa
 	}
 }
 
-// cancel sends the request on a socket and returns the response.
+// cancel sends r on a socket and returns the response.
 func (c *Client) cancel(ctx context.Context, r *request) (*frame, error) {
 	conn, err := c.acquire(ctx)
 	if err != nil {
@@ -138,8 +140,8 @@ func (c *Client) cancel(ctx context.Context, r *request) (*frame, error) {
 	return conn.ask(ctx, r, answerWait, nil)
 }
 
-// Close ends all iterations and all later calls with an [Error] whose code is closed. It does not wait for iterations,
-// because they run in the goroutines of their callers.
+// Close ends all iterations with an [Error] that has the code closed. Later calls return the same error. Close does not
+// wait for iterations, because they run in the goroutines of their callers.
 func (c *Client) Close() {
 	c.end()
 	c.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"parley/stream/client"
 )
 
-// sendHi sends "Hi" to a scripted server, iterates to the end, and returns a short form of each event and of the error.
+// sendHi sends "Hi" to a server that runs script. It iterates to the end, and returns each event and the error as text.
 func sendHi(t *testing.T, script func(s *serverSide), gone ...*atomic.Bool) (shown []string) {
 	t.Helper()
 	server := startScripted(script, gone...)
@@ -38,6 +38,7 @@ func sendHi(t *testing.T, script func(s *serverSide), gone ...*atomic.Bool) (sho
 	return shown
 }
 
+// equal fails the test if the events of sendHi are not those in want.
 func equal(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
@@ -45,7 +46,7 @@ func equal(t *testing.T, got []string, want ...string) {
 	}
 }
 
-func TestSend_RepeatedFrames_Dropped(t *testing.T) {
+func TestSend_RepeatedFrames_YieldedOnce(t *testing.T) {
 	got := sendHi(t, func(s *serverSide) {
 		s.waitFor("subscribe")
 		s.subscribed("start")
@@ -87,18 +88,18 @@ func TestSend_MissingText_RequestedOnce(t *testing.T) {
 	})
 	equal(t, got, "created", "0 abc", "5 fg", "completed abcdefg")
 	if asked != 1 {
-		t.Errorf("the client asked for the missing text %d times, want 1", asked)
+		t.Errorf("the client requested the missing text %d times, want 1", asked)
 	}
 }
 
-// scriptLosingWrites returns a script that closes the socket in mid-reply, and then refuses the client's cursor.
-// subscribes counts the refusals.
-func scriptLosingWrites(subscribes *atomic.Int32) func(s *serverSide) {
+// scriptWithUnknownCursor returns a script that closes the socket in the middle of the reply. When the client subscribes
+// with a cursor, the script refuses the cursor. refusals counts these refusals.
+func scriptWithUnknownCursor(refusals *atomic.Int32) func(s *serverSide) {
 	return func(s *serverSide) {
 		for s.readRequest() {
 			switch {
 			case s.request["type"] == "subscribe" && s.request["after"] != nil:
-				subscribes.Add(1)
+				refusals.Add(1)
 				s.refuse("validation_error", "after")
 			case s.request["type"] == "subscribe":
 				s.subscribed(fmt.Sprint("start of ", s.nth))
@@ -112,18 +113,18 @@ func scriptLosingWrites(subscribes *atomic.Int32) func(s *serverSide) {
 	}
 }
 
-func TestSend_UnknownCursor_ReplyLookedUp(t *testing.T) {
-	var subscribes atomic.Int32
-	equal(t, sendHi(t, scriptLosingWrites(&subscribes)), "created", "0 as sho", "interrupted as kept")
+func TestSend_CursorUnknown_EndsWithStoredReply(t *testing.T) {
+	var refusals atomic.Int32
+	equal(t, sendHi(t, scriptWithUnknownCursor(&refusals)), "created", "0 as sho", "interrupted as kept")
 	var gone atomic.Bool
 	gone.Store(true)
-	equal(t, sendHi(t, scriptLosingWrites(&subscribes), &gone), "created", "0 as sho", "session_cleared 0 ")
-	if n := subscribes.Load(); n != 2 {
-		t.Errorf("two sends used an unknown cursor %d times, want 2", n)
+	equal(t, sendHi(t, scriptWithUnknownCursor(&refusals), &gone), "created", "0 as sho", "session_cleared 0 ")
+	if n := refusals.Load(); n != 2 {
+		t.Errorf("the clients of two sends used an unknown cursor %d times, want once each", n)
 	}
 }
 
-func TestSend_ClearedBefore_ReplyShown(t *testing.T) {
+func TestSend_HistoryClearedBeforeReply_YieldsReply(t *testing.T) {
 	got := sendHi(t, func(s *serverSide) {
 		s.waitFor("subscribe")
 		s.subscribed("start")
@@ -138,8 +139,8 @@ func TestSend_ClearedBefore_ReplyShown(t *testing.T) {
 	equal(t, got, "created", "0 new", "completed new")
 }
 
-func TestSend_NotConfirmed_SameIdempotencyKey(t *testing.T) {
-	names, order := map[any]bool{}, ""
+func TestSend_NotConfirmed_RepeatedWithSameKey(t *testing.T) {
+	keys, order := map[any]bool{}, ""
 	got := sendHi(t, func(s *serverSide) {
 		for s.readRequest() {
 			order += fmt.Sprint(s.request["type"], " ")
@@ -151,22 +152,22 @@ func TestSend_NotConfirmed_SameIdempotencyKey(t *testing.T) {
 					s.completed("")
 				}
 			case "send":
-				if names[s.request["idempotencyKey"]] = true; s.nth == 1 {
-					return // accepted, but not confirmed
+				if keys[s.request["idempotencyKey"]] = true; s.nth == 1 {
+					return // the server has accepted the message, but does not confirm it
 				}
 				s.sent()
 			}
 		}
 	})
 	equal(t, got, "created", "completed ")
-	// On the second socket, the client must subscribe after the response that has the id of the reply.
-	if len(names) != 1 || names[nil] || !strings.HasPrefix(order, "subscribe send send subscribe ") {
-		t.Errorf("%v, %s", names, order)
+	// On the second socket, the client must not subscribe before it knows the id of the reply from the response.
+	if len(keys) != 1 || keys[nil] || !strings.HasPrefix(order, "subscribe send send subscribe ") {
+		t.Errorf("the client used the idempotency keys %v, and sent the requests %s", keys, order)
 	}
 }
 
-func TestSend_Refused_ReturnsServersError(t *testing.T) {
-	for code, want := range map[string]string{"context_overflow": "context_overflow 413 r1", "session_busy": "session_busy 409 r1", "of_tomorrow": "of_tomorrow 0 r1"} {
+func TestSend_Refused_ReturnsErrorOfServer(t *testing.T) {
+	for code, want := range map[string]string{"context_overflow": "context_overflow 413 r1", "session_busy": "session_busy 409 r1", "new_code": "new_code 0 r1"} {
 		equal(t, sendHi(t, func(s *serverSide) {
 			s.waitFor("subscribe")
 			s.subscribed("start")
@@ -230,21 +231,21 @@ func TestDo_NotAParleyServer_InternalError(t *testing.T) {
 	for path, status := range map[string]int{"/of/html": 200, "/sessions": 418} {
 		e, ok := errors.AsType[*client.Error](c.Do(t.Context(), "GET", path, nil, &answer))
 		if !ok || e.Code != "internal_error" || e.Status != status {
-			t.Errorf("%s: %v", path, e)
+			t.Errorf("Do of %s: got %v, want internal_error with status %d", path, e, status)
 		}
 	}
 	for _, err := range c.Watch(t.Context(), session, "") {
 		if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != 418 {
-			t.Errorf("%v", err)
+			t.Errorf("Watch: got %v, want status 418", err)
 		}
 	}
 	c.Close()
 	if e, ok := errors.AsType[*client.Error](c.Do(t.Context(), "GET", "/sessions", nil, nil)); !ok || e.Code != "closed" {
-		t.Errorf("%v", e)
+		t.Errorf("Do after Close: got %v, want closed", e)
 	}
 	for _, err := range c.Watch(t.Context(), session, "") {
 		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "closed" {
-			t.Errorf("%v", err)
+			t.Errorf("Watch after Close: got %v, want closed", err)
 		}
 	}
 }
@@ -257,7 +258,7 @@ func TestWatch_EveryKindOfEvent_Yielded(t *testing.T) {
 		s.created()
 		s.delta(0, "abc")
 		s.write(`{"type":"context.compressed","sessionId":%q,"summarised":4,"dropped":1,"tokensBefore":900,"tokensAfter":200}`, session)
-		s.write(`{"type":"of_tomorrow","sessionId":%q}`, session)
+		s.write(`{"type":"new.type","sessionId":%q}`, session)
 		s.write(`{"type":"message.failed","sessionId":%q,"message":{"messageId":%q,"status":"failed"},"error":{"code":"provider_error","message":"no"},"cursor":"e"}`, session, reply)
 		s.write(`{"type":"session.cleared","sessionId":%q}`, session)
 		s.write(`{"type":"session.expired","sessionId":%q}`, session)
@@ -283,12 +284,12 @@ func TestWatch_EveryKindOfEvent_Yielded(t *testing.T) {
 	equal(t, got, "created u", "created 0", "delta 3", "compressed 4 1 900 200", "end failed provider_error 502", "cleared ", "expired ")
 }
 
-func TestCancel_WithTicket_UsesOneSocket(t *testing.T) {
+func TestCancel_TwiceWithTicket_UsesOneSocket(t *testing.T) {
 	cancels := 0
 	server := startScripted(func(s *serverSide) {
 		for s.waitFor("cancel") {
 			if cancels++; s.request["messageId"] != reply {
-				t.Errorf("the client cancelled %v", s.request["messageId"])
+				t.Errorf("the client cancelled the message %v, want %s", s.request["messageId"], reply)
 			}
 			s.write(`{"type":"cancelled","replyTo":%q,"message":{"messageId":%q,"status":"cancelled","content":"as f"}}`, s.request["id"], reply)
 		}
@@ -301,15 +302,15 @@ func TestCancel_WithTicket_UsesOneSocket(t *testing.T) {
 	}})
 	for range 2 {
 		if m, err := c.Cancel(t.Context(), session, reply); err != nil || m.Status != "cancelled" || m.Content != "as f" {
-			t.Errorf("%+v, %v", m, err)
+			t.Errorf("Cancel returned %+v, %v; want the cancelled reply", m, err)
 		}
 	}
 	if e, ok := errors.AsType[*client.Error](c.Do(t.Context(), "GET", "/sessions", nil, nil)); !ok || e.Code != "no_key" {
-		t.Errorf("a REST request without a key: %v", e)
+		t.Errorf("Do without a key: got %v, want no_key", e)
 	}
 	c.Close()
 	if cancels != 2 || tickets != 1 {
-		t.Errorf("%d cancels with %d tickets; want 2 on one socket", cancels, tickets)
+		t.Errorf("the server got %d cancels, and the client used %d tickets; want 2 cancels and 1 ticket", cancels, tickets)
 	}
 }
 
@@ -324,17 +325,17 @@ func TestWatch_TicketRefused_NotRetried(t *testing.T) {
 	defer c.Close()
 	for _, err := range c.Watch(t.Context(), session, "") {
 		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_token" || e.Error() != "invalid_token: expired" {
-			t.Errorf("%v", err)
+			t.Errorf("got %v, want the error of Ticket", err)
 		}
 	}
 	if asked != 1 {
-		t.Errorf("Ticket was called %d times, want 1", asked)
+		t.Errorf("the client called Ticket %d times, want 1", asked)
 	}
 	none := client.New(client.Options{BaseURL: server.URL + "/v1"})
 	defer none.Close()
 	for _, err := range none.Watch(t.Context(), session, "") {
 		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "no_key" {
-			t.Errorf("with neither key nor ticket: %v", err)
+			t.Errorf("with neither key nor ticket: got %v, want no_key", err)
 		}
 	}
 }
@@ -349,7 +350,7 @@ func TestWatch_KeyRevoked_NotRetried(t *testing.T) {
 	defer c.Close()
 	for _, err := range c.Watch(t.Context(), session, "") {
 		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_token" || e.Status != 401 || e.Unwrap() == nil {
-			t.Errorf("%v", err)
+			t.Errorf("got %v, want invalid_token with status 401 and a cause", err)
 		}
 	}
 }

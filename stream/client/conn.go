@@ -17,39 +17,40 @@ import (
 )
 
 const (
-	// dialWait bounds the time from dialling to the welcome.
+	// dialWait is the timeout for opening a socket, until its welcome frame arrives.
 	dialWait = 10 * time.Second
 	// answerWait is the timeout for the response to a subscribe or a cancel.
 	answerWait = 15 * time.Second
 	// sendWait is the timeout for the response to a send, which may wait in the session's queue for 30 s.
 	sendWait = 45 * time.Second
-	// silence is the timeout for the next frame or ping: the server pings every 25 s.
+	// silence is the timeout for the next frame or ping. The server pings every 25 s.
 	silence = 60 * time.Second
-	// idleWait is the time for which an idle socket is kept for the next iteration. It is less than the server's 25 s
-	// between pings, because nobody answers a ping on an idle socket.
+	// idleWait is the time after which the client closes an idle socket. It is shorter than the 25 s between the server's
+	// pings, because the client does not answer pings on an idle socket.
 	idleWait = 20 * time.Second
 	// maxIdle is the maximum number of idle sockets.
 	maxIdle = 16
-	// maxFrame is the maximum size of a server's frame in bytes. A terminal frame contains the whole reply.
+	// maxFrame is the maximum size of a server's frame in bytes. It is large, because a terminal frame contains the whole
+	// reply.
 	maxFrame = 64 << 20
-	// unsubscribeWait is the timeout for writing the unsubscribe before a socket is kept.
+	// unsubscribeWait is the timeout for the unsubscribe request that the client writes before a socket becomes idle.
 	unsubscribeWait = 2 * time.Second
 )
 
 // conn is one socket. It belongs to one iteration at a time, and only that iteration's goroutine uses it.
 type conn struct {
 	ws *websocket.Conn
-	// watchdog evicts a socket that is silent or idle for too long. It runs only while the socket is being read or is
-	// idle, because the caller may spend any time between two events.
+	// watchdog closes a socket that is silent or idle for too long. The watchdog is stopped while the caller processes an
+	// event, because that may take any time.
 	watchdog *time.Timer
-	ids      int
-	stale    bool // it was idle before, and no frame has arrived since
-	dead     bool // a read or a write has failed
-	draining bool
-	drain    time.Duration // the server's delay before reconnecting, if draining
+	ids      int           // number of requests so far; also the id of the newest request
+	stale    bool          // the socket was idle before, and no frame has arrived since then
+	dead     bool          // a read or a write has failed
+	draining bool          // the server is shutting down
+	drain    time.Duration // the delay before the next attempt, as chosen by a draining server
 }
 
-// request is a frame to the server.
+// request is a frame to the server. It has the fields of all types of requests.
 type request struct {
 	Type           string `json:"type"`
 	ID             string `json:"id"`
@@ -63,7 +64,7 @@ type request struct {
 	IdempotencyKey string `json:"idempotencyKey,omitempty"`
 }
 
-// frame is a frame of any type from the server.
+// frame is a frame from the server. It has the fields of all types of frames.
 type frame struct {
 	Type      string   `json:"type"`
 	ReplyTo   string   `json:"replyTo"`
@@ -80,18 +81,19 @@ type frame struct {
 	Summarised, Dropped, TokensBefore, TokensAfter int
 }
 
-// lost means that a socket could not be opened, or has ended. The server may have carried out the last request.
+// lost is the error for a socket that could not be opened, or that has broken. The server may have carried out the last
+// request.
 type lost struct {
 	cause error
-	stale bool          // the socket had been idle, so retry at once on another one
+	stale bool          // the socket had been idle, so retry at once on another socket
 	wait  time.Duration // minimum delay before the next attempt
-	drain bool          // the server chose the delay, so no random one is added
+	drain bool          // the server chose the delay, so the delay is exactly wait
 }
 
 func (l *lost) Error() string { return "the connection was lost: " + l.cause.Error() }
 func (l *lost) Unwrap() error { return l.cause }
 
-// acquire returns an idle socket or opens a new one. The error is a [lost] or an [Error].
+// acquire returns an idle socket, or opens a new socket. The error is a *lost or an *Error.
 func (c *Client) acquire(ctx context.Context) (*conn, error) {
 	if c.ctx.Err() != nil {
 		return nil, errClosed
@@ -101,7 +103,7 @@ func (c *Client) acquire(ctx context.Context) (*conn, error) {
 		last := len(c.idle) - 1
 		conn := c.idle[last]
 		c.idle = c.idle[:last]
-		if conn.watchdog.Stop() { // otherwise the watchdog is evicting it
+		if conn.watchdog.Stop() { // if Stop returns false, the watchdog is just closing this socket
 			c.mu.Unlock()
 			conn.stale = true
 			return conn, nil
@@ -111,8 +113,8 @@ func (c *Client) acquire(ctx context.Context) (*conn, error) {
 	return c.dial(ctx)
 }
 
-// release returns a socket that is intact to the idle ones, and closes any other. session is the session that it is
-// subscribed to, or "".
+// release adds a socket to the idle sockets. It closes the socket instead if the socket is dead or draining, or if maxIdle
+// sockets are idle. session is the id of the session that the socket is subscribed to, or "".
 func (c *Client) release(conn *conn, session string) {
 	if conn.dead || conn.draining {
 		conn.close()
@@ -138,7 +140,7 @@ func (c *Client) release(conn *conn, session string) {
 	}
 }
 
-// evict closes a socket that was silent or idle for too long.
+// evict closes a socket, and removes it from the idle sockets if it is idle. The watchdog of the socket calls evict.
 func (c *Client) evict(k *conn) {
 	c.mu.Lock()
 	c.idle = slices.DeleteFunc(c.idle, func(other *conn) bool { return other == k })
@@ -209,8 +211,8 @@ func (k *conn) write(ctx context.Context, r *request) error {
 	return nil
 }
 
-// ask sends a request and returns its response. It passes events that arrive earlier to meanwhile, unless that is nil. If
-// there is no response within timeout, the socket ends.
+// ask sends a request and returns the response. Frames that are not a response to any request may arrive earlier: ask
+// passes them to meanwhile, unless meanwhile is nil. If no response arrives within timeout, the socket is closed.
 func (k *conn) ask(ctx context.Context, r *request, timeout time.Duration, meanwhile func(*frame)) (*frame, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -236,7 +238,8 @@ func (k *conn) ask(ctx context.Context, r *request, timeout time.Duration, meanw
 	}
 }
 
-// next returns the next frame. If ctx ends first, the socket ends too.
+// next returns the next frame. If ctx ends first, the socket is closed. next does not return draining frames: it records
+// them in k.
 func (k *conn) next(ctx context.Context) (*frame, error) {
 	for {
 		k.watchdog.Reset(silence)
@@ -258,7 +261,8 @@ func (k *conn) next(ctx context.Context) (*frame, error) {
 	}
 }
 
-// failed marks the socket as dead and returns the error for its end.
+// failed marks the socket as dead, and returns the error that callers of conn get: a *lost, or an *Error if the server
+// closed the socket because of the key. err is the error of the read or write.
 func (k *conn) failed(err error) error {
 	k.dead = true
 	l := &lost{cause: err, stale: k.stale, wait: k.drain, drain: k.draining}

@@ -10,40 +10,41 @@ const (
 	// Created means that a message was created. A reply is streaming and has no content yet; any other message is
 	// complete.
 	Created = "created"
-	// Delta is text of a reply, from byte Offset on. Deltas of a message adjoin, even over a lost connection. The first
-	// one has an Offset above 0 only if the iteration began in mid-reply, or after Cleared.
+	// Delta is a piece of a reply's text. Offset is the position of its first byte in the text. A delta begins where the
+	// previous delta of the reply ended, even after a lost connection. The first delta of a reply has an Offset above 0
+	// only if the iteration began in the middle of the reply, or after Cleared.
 	Delta = "delta"
-	// End means that a reply has ended, as Message.Status and Message.Error describe. Message.Content is authoritative
-	// and replaces the text of the deltas: after the crash of a server, deltas may have contained up to 50 ms more text
-	// than was stored.
+	// End means that a reply has ended. Message.Status is its final state. Message.Content is authoritative and replaces
+	// the text of the deltas: if a server crashes, the deltas may contain up to 50 ms of text that was not stored.
 	End = "end"
-	// Cleared means that the history was cleared: discard what was shown. If Recovered is false, this happened while the
-	// connection was lost, or the server no longer knew the cursor: read the history for the present state. Later events
-	// follow.
+	// Cleared means that the history was cleared: discard all messages that you have shown. If Recovered is false, the
+	// history was cleared during a lost connection, or the server did not know the cursor. In this case, also read the
+	// history again. Later events follow.
 	Cleared = "cleared"
 	// Deleted and Expired mean that the session is gone. The iteration ends.
 	Deleted = "deleted"
 	Expired = "expired"
-	// Compressed means that messages were replaced by a summary, or dropped, to fit the context window.
+	// Compressed means that a summary has replaced messages in the prompt, or that messages were dropped from the prompt.
 	Compressed = "compressed"
 )
 
-// Event is something that happened in a session.
+// Event is one event of a session.
 type Event struct {
 	Type      string // Created, Delta, End, Cleared, Deleted, Expired or Compressed
 	SessionID string
 	MessageID string   // set for Created, Delta and End
 	Message   *Message // set for Created and End
-	Offset    int      // for Delta: the offset of Delta in the text of the reply, in bytes
-	Delta     string   // for Delta: the text, in whole characters
-	Recovered bool     // for Cleared: see there
-	Cursor    string   // for Created, Delta and End: pass it to Watch to continue after this event
+	Offset    int      // set for Delta: the position of the piece in the text of the reply, in bytes
+	Delta     string   // set for Delta: the piece of text, which consists of whole characters
+	Recovered bool     // set for Cleared; the comment of the constant Cleared explains it
+	Cursor    string   // set for Created, Delta and End: the position after this event, for a later Watch
 
-	// For Compressed: numbers of messages, and their tokens in a prompt before and after.
+	// Set for Compressed: the numbers of summarised and dropped messages, and the number of prompt tokens that they took
+	// before and take now.
 	Summarised, Dropped, TokensBefore, TokensAfter int
 }
 
-// Message is a message in the service's JSON form.
+// Message is a message in the form that the service returns.
 type Message struct {
 	MessageID    string          `json:"messageId"`
 	SessionID    string          `json:"sessionId"`
@@ -60,21 +61,22 @@ type Message struct {
 		Total      int  `json:"total"`
 		Estimated  bool `json:"estimated"`
 	} `json:"usage,omitempty"`
-	Context json.RawMessage `json:"context,omitempty"` // of a reply: what its prompt contained
+	Context json.RawMessage `json:"context,omitempty"` // set for a reply: the service's report about the prompt
 	Error   *Error          `json:"error,omitempty"`   // set for a failed reply
 }
 
-// Error is a refusal by the service, or one of the client's own errors: connection_lost, closed, no_key, session_deleted,
-// session_expired, session_cleared. Get it from an error with [errors.As].
+// Error is an error response of the service, or an error of the client itself. The client's own codes are connection_lost,
+// closed, no_key, session_deleted, session_expired, session_cleared, and internal_error if the server is not Parley. Use
+// [errors.As] to find an Error in an error.
 type Error struct {
 	Code    string // such as invalid_token, context_overflow or rate_limit_exceeded
 	Message string
-	Status  int    // the HTTP status, also for an error on a socket; 0 for the client's own errors
+	Status  int    // the HTTP status that belongs to Code, even for an error on a socket; 0 if there is none
 	Field   string // the invalid field of a validation_error
 
-	RetryAfter               time.Duration // for rate_limit_exceeded and service_unavailable
-	CurrentTokens, MaxTokens int           // for context_overflow
-	RequiredScope            string        // for insufficient_scope
+	RetryAfter               time.Duration // set for rate_limit_exceeded and service_unavailable
+	CurrentTokens, MaxTokens int           // set for context_overflow
+	RequiredScope            string        // set for insufficient_scope
 	RequestID                string        // identifies the request in the server's log
 
 	cause error
@@ -88,7 +90,7 @@ func (e *Error) Error() string {
 	return e.Code + ": " + e.Message
 }
 
-// Unwrap returns the cause, for example of a connection_lost, or nil.
+// Unwrap returns the underlying error, for example a network error for connection_lost; nil if there is none.
 func (e *Error) Unwrap() error { return e.cause }
 
 var (
@@ -97,7 +99,7 @@ var (
 	errNotParley = &Error{Code: "internal_error", Message: "the server does not speak parley.v1"}
 )
 
-// statuses are the HTTP statuses of error codes. Errors on a socket come without a status.
+// statuses has the HTTP status for each error code. Error frames on a socket contain only the code.
 var statuses = map[string]int{
 	"validation_error": 400, "invalid_token": 401, "insufficient_scope": 403, "session_not_found": 404, "message_not_found": 404,
 	"session_busy": 409, "idempotency_conflict": 409, "context_overflow": 413, "rate_limit_exceeded": 429, "internal_error": 500,
@@ -120,7 +122,7 @@ func (e *Error) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// errorBody is the part with the error in a response body or a frame.
+// errorBody is the body of an error response. An error frame contains the same fields.
 type errorBody struct {
 	Error *Error `json:"error"`
 	Meta  struct {
@@ -128,10 +130,11 @@ type errorBody struct {
 	} `json:"meta"`
 }
 
-// refusal returns the error in the body of a response, or internal_error if the body is not from Parley.
+// refusal returns the error in the body of an error response. It returns internal_error if the body is not from Parley, but
+// for example from a proxy.
 func refusal(status int, body []byte) *Error {
 	var b errorBody
-	if err := json.Unmarshal(body, &b); err != nil || b.Error == nil || b.Error.Code == "" { // for example from a proxy
+	if err := json.Unmarshal(body, &b); err != nil || b.Error == nil || b.Error.Code == "" {
 		return &Error{Code: "internal_error", Message: "the response is not from a Parley server", Status: status, cause: err}
 	}
 	b.Error.Status, b.Error.RequestID = status, b.Meta.RequestID

@@ -10,7 +10,7 @@ import (
 )
 
 func Example() {
-	service := startScripted(hello) // replaces `parley serve`
+	service := startScripted(hello) // the example uses this in place of `parley serve`
 	defer service.Close()
 
 	c := client.New(client.Options{BaseURL: service.URL + "/v1", Key: "svc_live_…"})

@@ -9,9 +9,10 @@ import (
 	"net/url"
 )
 
-// Do makes a REST request with the client's key. path is relative to BaseURL. Do encodes body as JSON, unless it is nil,
-// and decodes the response into answer, unless that is nil. A refusal is an [Error]. If the server cannot be reached, the
-// error is connection_lost. Do does not retry, because the server may have carried out the request.
+// Do makes a REST request with the client's key. path is relative to BaseURL. Do encodes body as JSON, unless body is nil.
+// It decodes the response into answer, unless answer is nil. If the status is not 200, Do returns an [Error]. If the server
+// cannot be reached, Do returns an [Error] with the code connection_lost. Do does not retry, because the server may have
+// carried out the request.
 //
 //	err := c.Do(ctx, "POST", "/sessions", map[string]any{"userId": user}, &session)
 func (c *Client) Do(ctx context.Context, method, path string, body, answer any) error {

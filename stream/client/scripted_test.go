@@ -21,11 +21,11 @@ const (
 	reply   = "msg_0000000000000002"
 )
 
-// serverSide is the server's end of a socket. A script of the test reads and writes its frames.
+// serverSide is the server's side of a socket. A script, which is a function of the test, reads and writes the frames.
 type serverSide struct {
 	conn    *websocket.Conn
 	nth     int            // the number of the socket, from 1
-	request map[string]any // the request that was read last
+	request map[string]any // the last request
 }
 
 // scriptedServer is a server that runs a script for each socket.
@@ -33,17 +33,18 @@ type scriptedServer struct {
 	*httptest.Server
 	sockets atomic.Int32
 	served  sync.WaitGroup
-	turn    sync.Mutex // held by the running script, so that only one runs at a time
+	script  sync.Mutex // a script holds it while it runs, so that only one script runs at a time
 }
 
-// Close stops the server and waits for the scripts. Close the clients first, because scripts read from their sockets.
+// Close stops the server and waits until the scripts have returned. Close the clients first: a script may wait for a frame
+// until the client closes the socket.
 func (s *scriptedServer) Close() {
 	s.Server.Close()
 	s.served.Wait()
 }
 
-// startScripted starts a server that runs script for each socket. POST /sessions returns the constant session. GET of the
-// reply returns it as interrupted, or 404 if gone is set.
+// startScripted starts a server that runs script for each socket. POST /sessions returns the session with the id session.
+// GET of the message with the id reply returns an interrupted reply, or 404 if gone is true.
 func startScripted(script func(s *serverSide), gone ...*atomic.Bool) *scriptedServer {
 	server := new(scriptedServer)
 	mux := http.NewServeMux()
@@ -68,20 +69,20 @@ func startScripted(script func(s *serverSide), gone ...*atomic.Bool) *scriptedSe
 		defer conn.CloseNow()
 		s := &serverSide{conn: conn, nth: int(server.sockets.Add(1))}
 		s.write(`{"type":"welcome","protocol":"parley.v1","heartbeatSeconds":25}`)
-		server.turn.Lock()
-		defer server.turn.Unlock()
+		server.script.Lock()
+		defer server.script.Unlock()
 		script(s)
 	})
 	server.Server = httptest.NewServer(mux)
 	return server
 }
 
-// write writes a frame.
+// write writes a frame, which it formats like fmt.Sprintf.
 func (s *serverSide) write(format string, about ...any) {
 	_ = s.conn.Write(context.Background(), websocket.MessageText, fmt.Appendf(nil, format, about...))
 }
 
-// readRequest reads the next request. It returns false if the socket has ended.
+// readRequest reads the next request. It returns false if the socket is closed.
 func (s *serverSide) readRequest() bool {
 	_, body, err := s.conn.Read(context.Background())
 	if err != nil {
@@ -91,7 +92,7 @@ func (s *serverSide) readRequest() bool {
 	return json.Unmarshal(body, &s.request) == nil
 }
 
-// waitFor reads requests until one has that type. It returns false if the socket ends first.
+// waitFor reads requests until a request has the type kind. It returns false if the socket is closed first.
 func (s *serverSide) waitFor(kind string) bool {
 	for s.readRequest() {
 		if s.request["type"] == kind {

@@ -5,35 +5,35 @@ import (
 	"math"
 )
 
-// remembered is the number of messages for which a track stores what was seen. A resumed subscription begins at the
-// cursor, so few messages come again.
+// remembered is the maximum number of messages in a track. It may be small: a resumed subscription begins at the cursor, so
+// the server repeats only few messages.
 const remembered = 256
 
-// atEnd marks a message whose end was seen.
+// atEnd stands for the number of bytes of a message that was seen completely.
 const atEnd = math.MaxInt
 
-// verdict says what to do with a frame.
+// verdict is the decision of [track.take] about a frame.
 type verdict int
 
 const (
-	fresh verdict = iota // yield its event
-	known                // skip it: nothing is new
-	gap                  // ask for the text before it, which is missing
+	fresh verdict = iota // the frame has a new event: yield the event
+	known                // the frame has nothing new: skip the frame
+	gap                  // text before the frame is missing: request the missing text
 )
 
-// track records what was seen of one session. It turns frames into events, each piece of text once. It does no I/O. The
-// zero value has seen nothing.
+// track records which events of a session the caller has got. It converts frames to events, and skips text that the
+// caller has got before. track does no I/O. The zero value is a track without events.
 type track struct {
-	cursor string         // the cursor to resume from; "" means the present
-	seen   map[string]int // by message id: bytes seen, or atEnd
+	cursor string         // the cursor from which to resume; "" means the next event
+	seen   map[string]int // by message id: the number of bytes that the caller has got, or atEnd
 	order  []string       // the keys of seen, oldest first
 }
 
-// reset forgets everything that was seen. The track continues from cursor.
+// reset removes all records. The track continues from cursor.
 func (k *track) reset(cursor string) { *k = track{cursor: cursor} }
 
-// take turns a frame into an event. If jump is true, it accepts a delta although text before that is missing: the
-// terminal frame has the whole text.
+// take converts a frame to an event. If jump is true, take accepts a delta even if text before the delta is missing. The
+// caller then gets the missing text with the terminal frame.
 func (k *track) take(f *frame, jump bool) (Event, verdict) {
 	switch f.Type {
 	case "message.created":
@@ -55,7 +55,7 @@ func (k *track) take(f *frame, jump bool) (Event, verdict) {
 			Summarised: f.Summarised, Dropped: f.Dropped, TokensBefore: f.TokensBefore, TokensAfter: f.TokensAfter,
 		}, fresh
 	}
-	return Event{}, known // a type of a newer server
+	return Event{}, known // a newer server may send unknown types: skip such a frame
 }
 
 func (k *track) created(f *frame) (Event, verdict) {
@@ -76,14 +76,14 @@ func (k *track) created(f *frame) (Event, verdict) {
 
 func (k *track) delta(f *frame, jump bool) (Event, verdict) {
 	seen, ok := k.seen[f.MessageID]
-	if !ok { // the subscription began in mid-reply
+	if !ok { // the subscription began in the middle of the reply
 		seen = f.Offset
 	}
 	end := f.Offset + len(f.Delta)
 	switch {
 	case f.Offset > seen && !jump:
 		return Event{}, gap
-	case end <= seen: // keep our cursor, which is at least as far
+	case end <= seen: // keep k.cursor, because f.Cursor is not further
 		return Event{}, known
 	}
 	k.note(f.MessageID, end, f.Cursor)
@@ -102,7 +102,7 @@ func (k *track) end(f *frame) (Event, verdict) {
 	return Event{Type: End, SessionID: f.SessionID, MessageID: f.Message.MessageID, Message: f.Message, Cursor: f.Cursor}, fresh
 }
 
-// note records how much of a message was seen, and the cursor, unless that is "".
+// note records that the caller has got seen bytes of a message. It also records the cursor, unless the cursor is "".
 func (k *track) note(id string, seen int, cursor string) {
 	k.cursor = cmp.Or(cursor, k.cursor)
 	if _, ok := k.seen[id]; !ok {

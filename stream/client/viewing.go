@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// backoff is the upper bound of the first delay. It doubles with each attempt, up to maxBackoff. The delay is random
-	// between 0 and the bound, so that clients do not return all at once.
+	// backoff is the upper bound of the first delay. The bound doubles with each attempt, up to maxBackoff. The delay is
+	// random between 0 and the bound, so that clients do not all return at the same time.
 	backoff    = 500 * time.Millisecond
 	maxBackoff = 15 * time.Second
-	// tooManyWait is the minimum delay after the server said that there are too many connections.
+	// tooManyWait is the minimum delay after the server has closed a socket with CloseTooManyConnections.
 	tooManyWait = 5 * time.Second
-	// firstAttempts is the number of attempts if none has succeeded yet. After a success, the client retries until ctx
-	// ends.
+	// firstAttempts is the maximum number of attempts before the iteration has begun. After that, the client retries until
+	// ctx ends.
 	firstAttempts = 5
 )
 
-// viewing is one iteration over a session's events, on one socket after another.
+// viewing is one iteration over the events of a session. It uses a new socket after each lost connection.
 type viewing struct {
 	// static
 	client  *Client
@@ -30,19 +30,19 @@ type viewing struct {
 	send    *request // the message to send; nil for Watch
 
 	track         track
-	reply         string // the id of the reply, once the send was confirmed
-	begun         bool   // the server has confirmed the subscription of a Watch, or the send
-	unknownCursor bool   // the server did not know our cursor, so yield Cleared after subscribing without one
-	uncertain     bool   // the reply may have been cleared
-	unseen        bool   // the end of the reply may have been missed
-	filled        string // the cursor from which a gap was last filled
-	attempt       int    // failed attempts since the last frame
+	reply         string // the id of the reply; "" until the server has confirmed the send
+	begun         bool   // the server has confirmed the subscription of a Watch, or the send of a Send
+	unknownCursor bool   // the server did not know the cursor, so yield Cleared after the next subscribe
+	uncertain     bool   // the history was cleared, and the reply may have been removed
+	unseen        bool   // the reply may have ended while the connection was lost
+	filled        string // the cursor of the last request for missing text
+	attempt       int    // number of failed attempts since the last frame
 }
 
-// errOver ends an iteration without an error.
+// errOver ends an iteration. The caller of Send or Watch does not get this error.
 var errOver = errors.New("over")
 
-// run iterates until the session or the reply ends, an error is final, or the caller leaves the loop.
+// run iterates until the session or the reply ends, a retry is useless, ctx ends, or the caller leaves the loop.
 func (v *viewing) run(ctx context.Context, yield func(Event, error) bool) {
 	for {
 		err := v.connected(ctx, yield)
@@ -57,7 +57,7 @@ func (v *viewing) run(ctx context.Context, yield func(Event, error) bool) {
 	}
 }
 
-// connected runs the iteration on one socket. The error says why it ended; it is never nil.
+// connected runs the iteration on one socket. It always returns an error: the reason why it has stopped.
 func (v *viewing) connected(ctx context.Context, yield func(Event, error) bool) error {
 	k, err := v.client.acquire(ctx)
 	if err != nil {
@@ -67,10 +67,11 @@ func (v *viewing) connected(ctx context.Context, yield func(Event, error) bool) 
 	return v.follow(ctx, k, yield)
 }
 
-// follow subscribes and sends on a new socket what the iteration still needs, then yields events. Its error is never nil.
+// follow subscribes to the session, and sends the message unless the server has confirmed it. Then follow yields events. It
+// always returns an error: the reason why it has stopped.
 func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) bool) error {
 	subscribed := false
-	if v.track.cursor == "" { // subscribe before the send, so that the beginning of the reply is not missed
+	if v.track.cursor == "" { // subscribe before the send, to get the beginning of the reply
 		if err := v.subscribe(ctx, k, yield); err != nil {
 			return err
 		}
@@ -78,8 +79,8 @@ func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) 
 	}
 	if v.send != nil && v.reply == "" {
 		sent, err := k.ask(ctx, v.send, sendWait, func(f *frame) {
-			if subscribed && f.SessionID == v.session { // only events of other turns: those of our turn follow the response
-				v.track.take(f, true)
+			if subscribed && f.SessionID == v.session {
+				v.track.take(f, true) // skip this event: it belongs to another turn, because it comes before the response
 			}
 		})
 		if err != nil {
@@ -87,7 +88,7 @@ func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) 
 		}
 		v.reply, v.begun, v.attempt = sent.MessageID, true, 0
 	}
-	if !subscribed { // subscribe after the repeated send: we must know the id of the reply before its events come
+	if !subscribed { // after a lost connection, subscribe after the send: events of the reply must not come before its id
 		if err := v.subscribe(ctx, k, yield); err != nil {
 			return err
 		}
@@ -108,7 +109,8 @@ func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) 
 	}
 }
 
-// deliver yields the event of a frame, if the frame has a new one.
+// deliver yields the event of a frame, unless the caller has got the event before. If text before the frame is missing,
+// deliver requests the missing text.
 func (v *viewing) deliver(ctx context.Context, k *conn, f *frame, yield func(Event, error) bool) error {
 	if f.ReplyTo != "" || f.SessionID != v.session {
 		return nil
@@ -116,7 +118,7 @@ func (v *viewing) deliver(ctx context.Context, k *conn, f *frame, yield func(Eve
 	v.attempt = 0
 	event, verdict := v.track.take(f, false)
 	if verdict == gap {
-		// Ask once for the missing text. If it does not come, the terminal frame has it.
+		// Request the missing text once. If the server does not send it, the caller gets it with the terminal frame.
 		if v.track.cursor != "" && v.filled != v.track.cursor {
 			v.filled = v.track.cursor
 			return v.subscribe(ctx, k, yield)
@@ -129,14 +131,14 @@ func (v *viewing) deliver(ctx context.Context, k *conn, f *frame, yield func(Eve
 	return v.show(event, yield)
 }
 
-// subscribe subscribes at the cursor of the iteration. If the server no longer has everything after that cursor, the view
-// continues from the cursor in the response, and subscribe yields Cleared.
+// subscribe subscribes to the session from the cursor of the iteration. If the server no longer has all events after that
+// cursor, subscribe yields Cleared, and the iteration continues from the cursor in the response.
 func (v *viewing) subscribe(ctx context.Context, k *conn, yield func(Event, error) bool) error {
 	r := &request{Type: wire.TypeSubscribe, SessionID: v.session, After: v.track.cursor}
 	answer, err := k.ask(ctx, r, answerWait, nil)
 	if e, ok := errors.AsType[*Error](err); ok && e.Code == "validation_error" && e.Field == "after" && r.After != "" {
-		// The server does not know this cursor: its store was restored, or has lost writes. This happens once, since a
-		// request without a cursor cannot be refused like this.
+		// The server does not know this cursor: its store was restored from a backup, or has lost writes. Subscribe again
+		// without a cursor.
 		v.track.reset("")
 		v.unknownCursor, r.After = true, ""
 		answer, err = k.ask(ctx, r, answerWait, nil)
@@ -157,8 +159,8 @@ func (v *viewing) subscribe(ctx context.Context, k *conn, yield func(Event, erro
 	return nil
 }
 
-// show yields an event. During a Send, it skips events of other replies. It returns errOver after the last event, and
-// when the caller leaves the loop.
+// show yields an event. During a Send, it skips the events of other messages. It returns errOver after the last event, and
+// when the caller leaves the loop. If the session of a Send is gone, show returns the error for the caller.
 func (v *viewing) show(e Event, yield func(Event, error) bool) error {
 	last := e.Type == Deleted || e.Type == Expired
 	if v.send != nil {
@@ -179,11 +181,12 @@ func (v *viewing) show(e Event, yield func(Event, error) bool) error {
 	return nil
 }
 
-// checkReply finds out whether the reply still exists after the history was cleared: the reply may have begun after that.
-// It asks after subscribing, so the end of the reply is either in the response or still to come.
+// checkReply requests the reply after the history was cleared, because the reply may have begun after the clear. If the
+// reply does not exist, checkReply returns the error for the caller. The iteration has subscribed before, so the end of the
+// reply is either in the response or in a later frame.
 func (v *viewing) checkReply(ctx context.Context, yield func(Event, error) bool) error {
 	if v.client.key == "" {
-		return gone(Cleared) // REST needs a key
+		return gone(Cleared) // without a key, the client cannot request the reply
 	}
 	var m Message
 	err := v.client.Do(ctx, http.MethodGet, messagePath(v.session, v.reply), nil, &m)
@@ -200,40 +203,41 @@ func (v *viewing) checkReply(ctx context.Context, yield func(Event, error) bool)
 	return nil
 }
 
-// gone returns the error for a reply that will have no End: its session was deleted or expired, or its history cleared.
+// gone returns the error for a reply that has no End, because the session was deleted, has expired or was cleared. how is
+// one of these three events.
 func gone(how string) error {
 	return &Error{Code: "session_" + how, Message: "the session was " + how + " before the reply ended"}
 }
 
-// transient has the codes of errors after which a later attempt may succeed.
+// transient contains the error codes after which a later attempt may succeed.
 var transient = map[string]bool{
 	"service_unavailable": true, "internal_error": true, "rate_limit_exceeded": true, "connection_lost": true,
 }
 
-// again reports whether to retry after an error, and after which delay.
+// again decides whether to retry after err. If again is true, wait is the delay before the retry.
 func (v *viewing) again(err error) (wait time.Duration, again bool) {
 	spread := rand.N(min(maxBackoff, backoff<<min(v.attempt, 10)))
 	v.attempt++
-	tryFirst := v.begun || v.attempt < firstAttempts
+	attemptsLeft := v.begun || v.attempt < firstAttempts
 	if l, ok := errors.AsType[*lost](err); ok {
 		switch {
 		case l.stale:
 			v.attempt--
 			return 0, true
 		case l.drain:
-			return l.wait, tryFirst
+			return l.wait, attemptsLeft
 		}
-		return max(l.wait, spread), tryFirst
+		return max(l.wait, spread), attemptsLeft
 	}
 	e, ok := errors.AsType[*Error](err)
 	if !ok || !transient[e.Code] {
 		return 0, false
 	}
-	// Before the send is confirmed, report a rate limit to the caller at once: waiting may take a minute.
-	return max(e.RetryAfter, spread), v.begun || e.Status >= http.StatusInternalServerError && tryFirst
+	// Before the iteration has begun, the caller gets a rate_limit_exceeded at once, because the delay may be a minute.
+	return max(e.RetryAfter, spread), v.begun || e.Status >= http.StatusInternalServerError && attemptsLeft
 }
 
-// failure converts an internal error to the one that callers get.
+// failure converts an error of an iteration to the error that the caller gets. If ctx has ended, that is the cause of ctx.
 func failure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -244,7 +248,7 @@ func failure(ctx context.Context, err error) error {
 	return err
 }
 
-// pause waits. It returns false if ctx ended first.
+// pause waits for that duration and returns true. If ctx ends first, it returns false.
 func pause(ctx context.Context, wait time.Duration) bool {
 	if ctx.Err() != nil {
 		return false

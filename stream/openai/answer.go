@@ -13,36 +13,36 @@ import (
 )
 
 const (
-	lineBuffer = 4 << 10  // bytes, many times a usual line; answer.long collects a longer line
-	maxLine    = 1 << 20  // bytes of one line
-	maxAnswer  = 64 << 20 // bytes of a whole response, which is about a hundred times as large as its text
+	lineBuffer = 4 << 10  // bytes: several times the length of a usual line; answer.long collects a longer line
+	maxLine    = 1 << 20  // maximum length of a line, in bytes
+	maxAnswer  = 64 << 20 // maximum size of a response, in bytes; a response is about 100 times as large as its text
 
-	// usageWait is the timeout for usage and [DONE] after the finish reason. endWait is the timeout for the end of the
-	// body after [DONE]: the connection can be reused only if the body was read to its end.
+	// usageWait is the timeout, after the finish reason, for the usage and for [DONE]. endWait is the timeout, after [DONE],
+	// for the end of the body. The HTTP client can reuse a connection only after the end of the body.
 	usageWait = 3 * time.Second
 	endWait   = 50 * time.Millisecond
 )
 
-// answer reads the events of one response. Only one goroutine uses it.
+// answer reads the events of one response. Only one goroutine uses an answer.
 type answer struct {
 	reader *bufio.Reader
 	write  func([]byte)
 	cancel context.CancelFunc // ends the request
 
-	size   int    // bytes read so far
+	size   int    // number of bytes read so far
 	long   []byte // collects a line that is longer than reader's buffer
 	shape  shape
 	text   text
-	wrote  bool // text was passed to write
-	events bool // an event arrived
+	wrote  bool // the reply has text
+	events bool // an event has arrived
 
-	whole  bool        // the model said that the reply is complete
-	done   bool        // [DONE] arrived
-	wait   *time.Timer // ends the request; runs once whole is true
+	whole  bool        // a finish reason or [DONE] has arrived
+	done   bool        // [DONE] has arrived
+	wait   *time.Timer // ends the request after usageWait or endWait; nil while whole is false
 	result stream.Result
 }
 
-// read reads until the response ends. It returns nil only if the model said that the reply is complete.
+// read reads until the response ends. It returns nil only if a finish reason or [DONE] has arrived.
 func (a *answer) read() error {
 	err := a.readEvents()
 	if a.wait != nil {
@@ -52,7 +52,7 @@ func (a *answer) read() error {
 		a.write(rest)
 	}
 	if a.whole {
-		return nil // ignore an error after the end: of the model, the parser or the connection
+		return nil // the reply is complete, so a later error does not matter
 	}
 	return err
 }
@@ -79,8 +79,8 @@ func (a *answer) readEvents() error {
 
 var errTooLarge = errors.New("over the bound")
 
-// line returns the next line without its line end. It is valid until the next call. The last line of a body may come
-// together with an error, and may then be incomplete.
+// line returns the next line without its line end. The slice is valid until the next call. If line also returns an error,
+// the slice is the last line of the body, and may be incomplete.
 func (a *answer) line() ([]byte, error) {
 	line, err := a.reader.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
@@ -99,8 +99,8 @@ func (a *answer) line() ([]byte, error) {
 	return bytes.TrimRight(line, "\r\n"), err
 }
 
-// event reads one line. It takes every data line as a complete event: no known server splits an event, and some omit the
-// blank line that should end it.
+// event processes one line. It treats every data line as a complete event: no known server splits an event over two
+// lines, and some servers omit the blank line that should end an event.
 func (a *answer) event(line []byte) error {
 	if len(line) == 0 || a.done {
 		return nil
@@ -110,7 +110,7 @@ func (a *answer) event(line []byte) error {
 		if kind, ok := bytes.CutPrefix(line, []byte("event:")); ok && string(bytes.TrimSpace(kind)) == "error" {
 			return failure(messageFailed, &cause{what: "an error within the answer"})
 		}
-		a.write(nil) // a keep-alive comment or an unused field: the model is alive
+		a.write(nil) // the line is a keep-alive comment or an unused field, so the model is alive
 		return nil
 	}
 	data = bytes.TrimSpace(data)
@@ -119,7 +119,7 @@ func (a *answer) event(line []byte) error {
 		a.complete(endWait)
 		return nil
 	}
-	if content, ok := a.shape.scan(data); ok { // the case of nearly every line
+	if content, ok := a.shape.scan(data); ok { // true for nearly every line
 		a.events = true
 		a.writeContent(content)
 		return nil
@@ -127,14 +127,14 @@ func (a *answer) event(line []byte) error {
 	return a.chunk(data)
 }
 
-// chunk reads an event of any shape with encoding/json.
+// chunk processes an event of any form. It parses the event with encoding/json.
 func (a *answer) chunk(data []byte) error {
 	c, err := decodeChunk(data)
 	if err != nil {
 		return failure(messageUnreadable, &cause{err: errUnreadable})
 	}
 	a.events = true
-	// The last usage wins: some servers send it in every event.
+	// Some servers send the usage so far in every event, so the last usage is the total.
 	if usage := c.usage(); usage != nil {
 		a.result.Usage = usage
 	}
@@ -166,13 +166,13 @@ func (a *answer) chunk(data []byte) error {
 	return nil
 }
 
-// writeContent decodes content, the inside of a JSON string, and writes it to the reply.
+// writeContent decodes content and writes the text to the reply. content is a JSON string without its quotes.
 func (a *answer) writeContent(content []byte) {
 	a.wrote = a.wrote || len(content) > 0
 	a.write(a.text.decode(content))
 }
 
-// complete notes that the reply is complete, and ends the request after wait.
+// complete records that the reply is complete, and ends the request after wait.
 func (a *answer) complete(wait time.Duration) {
 	a.whole = true
 	if a.wait == nil {
@@ -182,7 +182,8 @@ func (a *answer) complete(wait time.Duration) {
 	}
 }
 
-// finishReason returns the provider's word in lower case, or "other" if it is not an identifier.
+// finishReason returns the provider's finish reason in lower case, or "other" if it is not an identifier. It returns "" for
+// an empty word.
 func finishReason(word string) string {
 	word = strings.ToLower(word)
 	if word == "" || isIdentifier(word) {

@@ -14,13 +14,13 @@ import (
 	"parley/stream"
 )
 
-// capture is a response of a real server, read from testdata.
+// capture is a recorded response of a real server. The files of testdata contain captures.
 type capture struct {
 	name   string
 	status int
-	head   string // status line and headers, as on the wire
-	body   []byte // without the framing of chunks, unless raw
-	raw    bool   // body has the framing of chunks, as on the wire
+	head   string // status line and headers, with CR LF, as the server sent them
+	body   []byte
+	raw    bool // body contains the chunk sizes of the chunked transfer encoding, as the server sent them
 }
 
 var (
@@ -29,8 +29,8 @@ var (
 	chunkSize = regexp.MustCompile(`^[0-9a-f]+$`)
 )
 
-// load reads a capture. The file usually has the curl command, the head, an empty line and the body. It has bare line
-// feeds where the wire had CR LF.
+// load reads a capture from testdata. A file usually contains the curl command, the head, an empty line and the body. Its
+// lines end with LF, although the server sent CR LF.
 func load(t testing.TB, name string) capture {
 	t.Helper()
 	file, err := os.ReadFile(filepath.Join("testdata", name))
@@ -60,15 +60,15 @@ func load(t testing.TB, name string) capture {
 	return c
 }
 
-// rechunk restores the CR LF between the chunks of a raw body. If lines were cut out of the capture, it drops the
-// incomplete chunk after the cut.
+// rechunk restores the CR LF between the chunks of a raw body. If lines of a chunk are missing in the file, rechunk drops
+// the chunk.
 func rechunk(t testing.TB, body []byte) []byte {
 	t.Helper()
 	var wire bytes.Buffer
 	for len(body) > 0 {
 		line, rest, _ := bytes.Cut(body, []byte("\n"))
 		if !chunkSize.Match(line) {
-			body = rest // the rest of a chunk that was cut
+			body = rest // the line belongs to an incomplete chunk
 			continue
 		}
 		size, _ := strconv.ParseUint(string(line), 16, 32)
@@ -94,14 +94,15 @@ func (c capture) lines() []string {
 	return strings.Split(body, "\n")
 }
 
-// expected is the reply that a capture must produce. Only encoding/json decodes it.
+// expected is the reply that a response must produce.
 type expected struct {
 	text   string
 	finish string
 	usage  *stream.Usage
-	done   bool
+	done   bool // the response contains [DONE]
 }
 
+// expected returns the reply that the capture must produce. It decodes the events with encoding/json only.
 func (c capture) expected(t testing.TB) (e expected) {
 	t.Helper()
 	for _, line := range c.lines() {
@@ -139,7 +140,7 @@ func (c capture) expected(t testing.TB) (e expected) {
 	return e
 }
 
-// streams returns the captures of complete responses of both servers.
+// streams returns all captures of complete streamed responses, of Ollama and of llama-server.
 func streams(t testing.TB) (all []capture) {
 	t.Helper()
 	for server, names := range map[string]string{
@@ -155,11 +156,11 @@ func streams(t testing.TB) (all []capture) {
 	return all
 }
 
-// chunked reports whether the capture's server sent the body in chunks.
+// chunked reports whether the server used the chunked transfer encoding.
 func (c capture) chunked() bool { return strings.Contains(c.head, "Transfer-Encoding: chunked") }
 
-// pieces returns the writes that send the response, with its body cut at these offsets. If the body was chunked, each
-// piece is a chunk.
+// pieces splits the response into the writes that send it: the head, then the body cut at the offsets cuts. If the server
+// used the chunked transfer encoding, each piece of the body is one chunk.
 func (c capture) pieces(cuts ...int) (writes [][]byte) {
 	writes = append(writes, []byte(c.head))
 	from := 0

@@ -12,8 +12,8 @@ import (
 	"parley/stream"
 )
 
-// chunk is an event as encoding/json decodes it. It is used for events that [scanChunk] does not support, and in tests as
-// the reference for scanChunk.
+// chunk is an event in the form that encoding/json decodes. answer uses chunk for events that [scanChunk] does not
+// support. The fuzz tests compare scanChunk with chunk.
 type chunk struct {
 	Object  json.RawMessage `json:"object"`
 	Choices []choice        `json:"choices"`
@@ -27,8 +27,8 @@ type chunk struct {
 type choice struct {
 	Index int `json:"index"`
 	Delta struct {
-		// Content is not decoded: encoding/json would replace half a surrogate pair, and the next event may have the
-		// other half. Reasoning is not text of the reply, so there is no field for it.
+		// Content keeps its escapes: encoding/json would replace the first half of a surrogate pair, and the next event
+		// may have the second half. The field of the reasoning is missing here, because reasoning is not text of the reply.
 		Content json.RawMessage `json:"content"`
 	} `json:"delta"`
 	FinishReason *string `json:"finish_reason"`
@@ -44,25 +44,26 @@ func decodeChunk(data []byte) (*chunk, error) {
 	return &c, nil
 }
 
-// failed reports whether the event is an error: by its field error, or by its field object, as in old versions of vLLM.
+// failed reports whether the event is an error. Most servers set the field error. Old versions of vLLM set the field object
+// to "error" instead.
 func (c *chunk) failed() bool {
 	return !isNull(c.Error) || string(c.Object) == `"error"`
 }
 
-// maxUsage is the largest plausible number of tokens: common windows have at most a few million, and sums must not
-// overflow.
+// maxUsage is the largest number of tokens that we accept from a provider. Context windows have at most a few million
+// tokens, and sums must not overflow.
 const maxUsage = 1_000_000_000
 
 func (c *chunk) usage() *stream.Usage {
 	u := c.Usage
 	plausible := func(n int) bool { return 0 <= n && n <= maxUsage }
 	if u == nil || !plausible(u.Prompt) || !plausible(u.Completion) || u.Prompt+u.Completion == 0 {
-		return nil // zeroes mean "not counted yet"
+		return nil // some servers send zeros until they have counted the tokens
 	}
 	return &stream.Usage{Prompt: u.Prompt, Completion: u.Completion}
 }
 
-// content returns the inside of the content's JSON string, or nil if there is no content.
+// content returns the content as a JSON string without its quotes, or nil if the choice has no content.
 func (c *choice) content() ([]byte, error) {
 	raw := c.Delta.Content
 	if isNull(raw) {
@@ -74,7 +75,7 @@ func (c *choice) content() ([]byte, error) {
 	return raw[1 : len(raw)-1], nil
 }
 
-// reason returns the finish reason, or "" if there is none yet. Some servers send an empty one until the end.
+// reason returns the finish reason, or "" if the reply goes on. Some servers send an empty finish reason until the end.
 func (c *choice) reason() string {
 	if c.FinishReason == nil {
 		return ""
@@ -84,16 +85,16 @@ func (c *choice) reason() string {
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// text decodes the insides of consecutive JSON strings to UTF-8. Two strings may each have half of a surrogate pair. A
-// half without the other becomes U+FFFD. Bytes that are not valid UTF-8 stay: a server may split a raw character over two
-// strings, and the reply joins it again.
+// text decodes consecutive JSON strings to UTF-8. One string may end with the first half of a surrogate pair, and the next
+// string may begin with the second half. A half without its counterpart becomes U+FFFD. Bytes that are not valid UTF-8
+// stay unchanged: a server may split a raw character over two strings, and [stream.Reply.Append] joins the parts.
 type text struct {
-	high rune // first half of a surrogate pair that waits for the second; 0 for none
+	high rune // first half of a surrogate pair, which waits for the second half; 0 if there is no such half
 	buf  []byte
 }
 
-// decode returns the text of content, which must be the inside of a valid JSON string. The result is valid until the next
-// call.
+// decode returns the text of content, which must be a valid JSON string without its quotes. The result is valid until the
+// next call.
 func (t *text) decode(content []byte) []byte {
 	next := bytes.IndexByte(content, '\\')
 	if t.high == 0 && next < 0 {
@@ -115,7 +116,7 @@ func (t *text) decode(content []byte) []byte {
 	return t.buf
 }
 
-// escape decodes the escape at the beginning of s and returns its length.
+// escape decodes the escape sequence at the beginning of s and returns its length in bytes.
 func (t *text) escape(s []byte) int {
 	const escaped, decoded = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 	if i := strings.IndexByte(escaped, s[1]); i >= 0 {
@@ -135,12 +136,12 @@ func (t *text) escape(s []byte) int {
 	if r >= 0xD800 && r < 0xDC00 {
 		t.high = r
 	} else {
-		t.buf = utf8.AppendRune(t.buf, r) // a lone second half becomes U+FFFD
+		t.buf = utf8.AppendRune(t.buf, r) // appends U+FFFD if r is a second half without a first half
 	}
 	return 6
 }
 
-// flushHalf returns buf. If a first half is waiting for its second, it appends U+FFFD.
+// flushHalf returns buf. If a first half is waiting for its second half, flushHalf first appends U+FFFD.
 func (t *text) flushHalf() []byte {
 	if t.high == 0 {
 		return t.buf
@@ -149,7 +150,7 @@ func (t *text) flushHalf() []byte {
 	return utf8.AppendRune(t.buf, utf8.RuneError)
 }
 
-// end returns the text that remains after the last string.
+// end returns U+FFFD if the last string ended with the first half of a surrogate pair, else an empty slice.
 func (t *text) end() []byte {
 	t.buf = t.buf[:0]
 	return t.flushHalf()

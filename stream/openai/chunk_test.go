@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// reference is an event as encoding/json decodes it.
+// reference is an event that encoding/json decodes completely. chunk, in contrast, keeps the escapes of the content.
 type reference struct {
 	Object  any `json:"object"`
 	Choices []struct {
@@ -23,7 +23,8 @@ type reference struct {
 	Error any `json:"error"`
 }
 
-// checkScan fails the test if scanChunk and encoding/json decode data differently, directly or through decodeChunk.
+// checkScan decodes data with scanChunk, with decodeChunk and with encoding/json. It fails the test if the results differ.
+// It reports whether scanChunk accepted data.
 func checkScan(t *testing.T, data []byte) (scanned bool) {
 	t.Helper()
 	content, scanned := scanChunk(data)
@@ -35,12 +36,12 @@ func checkScan(t *testing.T, data []byte) (scanned bool) {
 		case refErr != nil || err != nil:
 			t.Fatalf("scanChunk accepted %q, which encoding/json refuses: %v, %v", data, refErr, err)
 		case ref.Object != nil && ref.Object != "chat.completion.chunk", ref.Usage != nil, ref.Error != nil, c.failed(), c.usage() != nil:
-			t.Fatalf("scanChunk accepted %q, which is not of the usual shape", data)
+			t.Fatalf("scanChunk accepted %q, but that is not the most common form of an event", data)
 		case len(ref.Choices) != 1 || ref.Choices[0].Index != 0 || ref.Choices[0].FinishReason != nil:
-			t.Fatalf("scanChunk accepted the choices of %q", data)
+			t.Fatalf("scanChunk accepted %q, but must accept only one unfinished choice with index 0", data)
 		}
 		if slow, err := c.Choices[0].content(); err != nil || string(slow) != string(content) || (slow == nil) != (content == nil) {
-			t.Fatalf("scanChunk returned %q for %q, decodeChunk %q, %v", content, data, slow, err)
+			t.Fatalf("for %q, scanChunk returned %q, and decodeChunk returned %q, %v", data, content, slow, err)
 		}
 	}
 	if refErr != nil || err != nil {
@@ -49,7 +50,7 @@ func checkScan(t *testing.T, data []byte) (scanned bool) {
 	for i := range c.Choices {
 		content, err := c.Choices[i].content()
 		if err != nil {
-			t.Fatalf("encoding/json takes the content of %q as a string, decodeChunk does not", data)
+			t.Fatalf("encoding/json accepts the content of %q as a string, but decodeChunk does not", data)
 		}
 		var want string
 		if s := ref.Choices[i].Delta.Content; s != nil {
@@ -62,7 +63,8 @@ func checkScan(t *testing.T, data []byte) (scanned bool) {
 	return scanned
 }
 
-// decodeAll decodes strings one after another, with U+FFFD for each invalid byte, as encoding/json does.
+// decodeAll decodes consecutive JSON strings, given without their quotes. Like encoding/json, it replaces each invalid byte
+// with U+FFFD.
 func decodeAll(contents ...[]byte) string {
 	var t text
 	var all []byte
@@ -89,7 +91,7 @@ func capturedEvents(t testing.TB) (events []string) {
 	return events
 }
 
-// seeds are events of shapes that do not occur in the captures.
+// seeds are events in forms that the captures do not contain.
 var seeds = []string{
 	`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o","service_tier":"default","system_fingerprint":"fp_1","choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"abc"}`,
 	`{"choices": [{"index": 0, "delta": {"content": "Hello"}, "finish_reason": null}], "usage": null}`,
@@ -129,7 +131,7 @@ var seeds = []string{
 	`null`, `[]`, `"x"`, `{`, ``, `{"choices":[{"index":0,"delta":{"content":"`, `{"choices":[{"delta":null}]}`, `{"choices":null}`,
 }
 
-func TestScanChunk_Captures_SameAsEncodingJSON(t *testing.T) {
+func TestScanChunk_RecordedEvents_SameAsEncodingJSON(t *testing.T) {
 	events := capturedEvents(t)
 	scanned, plain := 0, 0
 	for _, event := range events {
@@ -142,14 +144,14 @@ func TestScanChunk_Captures_SameAsEncodingJSON(t *testing.T) {
 		}
 	}
 	if scanned != plain || plain < 100 {
-		t.Errorf("scanChunk accepted %d of %d events of the usual shape (%d events in all)", scanned, plain, len(events))
+		t.Errorf("scanChunk accepted %d of %d events of the most common form (%d events in all)", scanned, plain, len(events))
 	}
 }
 
-func TestScanChunk_OddEvents_SameAsEncodingJSON(t *testing.T) {
+func TestScanChunk_RareAndBrokenEvents_SameAsEncodingJSON(t *testing.T) {
 	for _, seed := range seeds {
 		checkScan(t, []byte(seed))
-		for at := range seed { // cut after, without, and with each byte changed
+		for at := range seed { // cut the event before this byte; remove the byte; replace the byte
 			checkScan(t, []byte(seed[:at]))
 			checkScan(t, []byte(seed[:at]+seed[at+1:]))
 			for _, b := range `"\{}[],:0u ` {
@@ -159,7 +161,7 @@ func TestScanChunk_OddEvents_SameAsEncodingJSON(t *testing.T) {
 	}
 	for i, quick := range []bool{true, true, true, true, true, true, false, false, false, false, false} {
 		if _, ok := scanChunk([]byte(seeds[i])); ok != quick {
-			t.Errorf("%s: scanChunk accepted it: %v, want %v", seeds[i], ok, quick)
+			t.Errorf("scanChunk accepted %s: %v, want %v", seeds[i], ok, quick)
 		}
 	}
 }
@@ -174,7 +176,8 @@ func FuzzScanChunk(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { checkScan(t, data) })
 }
 
-// checkShape fails the test if scan after another event differs from scanChunk on the event alone.
+// checkShape scans two events with one shape. It fails the test if the result for the second event differs from the result
+// of scanChunk.
 func checkShape(t *testing.T, first, second []byte) {
 	t.Helper()
 	var h shape
@@ -182,11 +185,11 @@ func checkShape(t *testing.T, first, second []byte) {
 	got, gotOK := h.scan(second)
 	want, wantOK := scanChunk(second)
 	if string(got) != string(want) || gotOK != wantOK || (got == nil) != (want == nil) {
-		t.Fatalf("%q after %q: %q, %v; by itself %q, %v", second, first, got, gotOK, want, wantOK)
+		t.Fatalf("%q after %q: scan returned %q, %v; scanChunk returned %q, %v", second, first, got, gotOK, want, wantOK)
 	}
 }
 
-func TestShape_SecondEvent_SameAsAlone(t *testing.T) {
+func TestShape_SecondEvent_SameResultAsScanChunk(t *testing.T) {
 	events := append(capturedEvents(t), seeds...)
 	for i, event := range events {
 		checkShape(t, []byte(events[(i+1)%len(events)]), []byte(event))
@@ -219,8 +222,8 @@ func FuzzShape(f *testing.F) {
 	})
 }
 
-// FuzzContent checks that scanChunk accepts any valid content, and that content split in two events decodes to the same
-// text.
+// FuzzContent checks that scanChunk accepts any valid content. It also splits the content into two events, which must
+// decode to the same text.
 func FuzzContent(f *testing.F) {
 	for _, seed := range []string{`Hello`, `\ud83d\ude00`, `\ud83d\ud83d\ude00\ude00`, `\"\\\/\b\f\n\r\t\u0000`, "\xf0\x9f\x98\x80", `a\`, `\u12g4`} {
 		f.Add(seed, 3)
@@ -261,7 +264,7 @@ func TestText_SplitSurrogatePair_Joined(t *testing.T) {
 		}
 		body.WriteString("data: [DONE]\n")
 		if _, text, err := readAnswer(strings.NewReader(body.String())); err != nil || text != test.want {
-			t.Errorf("%s: %q, %v, want %q", test.sent, text, err, test.want)
+			t.Errorf("contents %s: got the text %q, %v, want %q", test.sent, text, err, test.want)
 		}
 	}
 }

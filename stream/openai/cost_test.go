@@ -11,15 +11,15 @@ import (
 	"parley/stream"
 )
 
-// cannedTransport returns the same response to each request, without a network. Its allocations do not depend on the
-// length of the response.
-type cannedTransport struct{ body []byte }
+// fixedTransport returns the same response to each request, without a network. The number of its allocations does not
+// depend on the length of the response.
+type fixedTransport struct{ body []byte }
 
-func (c cannedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c fixedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(c.body)), Request: r}, nil
 }
 
-// answerOf returns a response of n tokens in the server's form. Every tenth token has an escape.
+// answerOf returns a response with n tokens, in the form of that server's capture. Every tenth token has escape sequences.
 func answerOf(t testing.TB, server string, n int) []byte {
 	var token string
 	for _, line := range load(t, server+"/04-stream-usage.txt").lines() {
@@ -28,14 +28,15 @@ func answerOf(t testing.TB, server string, n int) []byte {
 		}
 	}
 	if token == "" {
-		t.Fatal("no token in the capture")
+		t.Fatal("the capture contains no event with the text e or a")
 	}
 	ten := strings.Repeat(token, 9) + strings.NewReplacer(`:"e"`, `:"\n\u00e9"`, `:"a"`, `:"\n\u00e9"`).Replace(token)
 	return []byte(strings.Repeat(ten, n/10) + plainEnd + lastUse + "data: [DONE]\n\n")
 }
 
+// allocations returns the number of allocations for a reply with that number of tokens.
 func allocations(t testing.TB, server string, tokens int) float64 {
-	model := newModel(Options{Name: "stories"}, cannedTransport{answerOf(t, server, tokens)})
+	model := newModel(Options{Name: "stories"}, fixedTransport{answerOf(t, server, tokens)})
 	n := 0
 	write := func(delta []byte) { n += len(delta) }
 	return testing.AllocsPerRun(10, func() {
@@ -48,9 +49,10 @@ func allocations(t testing.TB, server string, tokens int) float64 {
 func TestGenerate_FewAllocationsPerToken(t *testing.T) {
 	for _, server := range []string{"llama-server", "ollama"} {
 		short, long := allocations(t, server, 1000), allocations(t, server, 6000)
-		t.Logf("%s: a reply of 1,000 tokens %.0f allocations, one of 6,000 %.0f", server, short, long)
-		if each := (long - short) / 5000; each > 0.005 { // the whole path of a token through the server may cost 0.1 allocations
-			t.Errorf("%s: %.3f allocations for each further token, want at most 0.005", server, each)
+		t.Logf("%s: %.0f allocations for a reply of 1,000 tokens, %.0f for a reply of 6,000 tokens", server, short, long)
+		// The whole path of a token through the server may cost 0.1 allocations. This package may use a small part of that.
+		if each := (long - short) / 5000; each > 0.005 {
+			t.Errorf("%s: %.3f allocations per token, want at most 0.005", server, each)
 		}
 	}
 }
@@ -63,7 +65,7 @@ func BenchmarkToken(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, ok := scanChunk(data); !ok {
-					b.Fatal("not scanned")
+					b.Fatal("scanChunk did not accept the event")
 				}
 			}
 		})
@@ -75,9 +77,9 @@ func BenchmarkToken(b *testing.B) {
 				}
 			}
 		})
-		b.Run("in an answer/"+server, func(b *testing.B) {
+		b.Run("in a response/"+server, func(b *testing.B) {
 			const tokens = 1000
-			model := newModel(Options{Name: "stories"}, cannedTransport{answerOf(b, server, tokens)})
+			model := newModel(Options{Name: "stories"}, fixedTransport{answerOf(b, server, tokens)})
 			for b.Loop() {
 				if _, err := model.Generate(b.Context(), hello, func([]byte) {}); err != nil {
 					b.Fatal(err)
@@ -89,7 +91,7 @@ func BenchmarkToken(b *testing.B) {
 }
 
 func BenchmarkTurn(b *testing.B) {
-	model := newModel(Options{Name: "stories"}, cannedTransport{answerOf(b, "ollama", 10)})
+	model := newModel(Options{Name: "stories"}, fixedTransport{answerOf(b, "ollama", 10)})
 	b.ReportAllocs()
 	for b.Loop() {
 		if outcome, _ := pumped(model); outcome.State != stream.Completed {

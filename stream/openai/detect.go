@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	detectTimeout = 300 * time.Millisecond // for each server; a local one responds within a few milliseconds
-	maxModelList  = 1 << 20                // bytes of a list that are read
-	maxModelName  = 256                    // bytes
+	detectTimeout = 300 * time.Millisecond // for each server; a local server responds within a few milliseconds
+	maxModelList  = 1 << 20                // maximum number of bytes that we read of a list of models
+	maxModelName  = 256                    // maximum length of a model's name, in bytes
 )
 
-// Detect asks the usual local model servers (Ollama, then llama.cpp, at their default addresses) for their models, or
-// those at baseURLs, if any. It returns the first server that responds, and its first model whose name does not contain
-// "embed". It checks the response strictly, because any server may listen on port 8080.
+// Detect finds a model server. It tries the servers at baseURLs in order. Without baseURLs, it tries the usual local
+// addresses of Ollama and llama.cpp. It returns the first server that lists a chat model, and the name of that model. A chat
+// model is a model without "embed" in its name. Detect checks the list strictly, because any program may listen on port
+// 8080.
 func Detect(ctx context.Context, baseURLs ...string) (baseURL, model string, ok bool) {
 	return detect(ctx, withDetectTimeout, baseURLs)
 }
@@ -30,7 +31,7 @@ func withDetectTimeout(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, detectTimeout)
 }
 
-// detect works like Detect. bound returns the context for the request to one server.
+// detect is Detect with a function that returns the context for the request to one server. Tests use other timeouts.
 func detect(ctx context.Context, bound func(context.Context) (context.Context, context.CancelFunc), baseURLs []string) (baseURL, model string, ok bool) {
 	if len(baseURLs) == 0 {
 		baseURLs = []string{"http://127.0.0.1:11434/v1", "http://127.0.0.1:8080/v1"}
@@ -48,8 +49,8 @@ func detect(ctx context.Context, bound func(context.Context) (context.Context, c
 
 var errNoModels = errors.New("the server does not list models as OpenAI's API does")
 
-// FirstModel returns the first chat model that the server at baseURL lists, for a configuration that has a server but no
-// model. The error contains no text from the server.
+// FirstModel returns the name of the first chat model that the server at baseURL lists. Configurations that name a server
+// but no model use it. The error contains no text from the server.
 func FirstModel(ctx context.Context, baseURL, key string) (string, error) {
 	transport := newTransport()
 	defer transport.CloseIdleConnections()

@@ -17,19 +17,20 @@ import (
 )
 
 const (
-	// maxInput is the number of bytes that are sent of a text. OpenAI's models refuse more than 8,191 tokens, and no
-	// tokenizer makes more tokens than bytes. In most languages 8,191 bytes are about 2,000 tokens, which common local
-	// models accept.
+	// maxInput is the maximum number of bytes that a request contains of one text. OpenAI's models refuse more than 8,191
+	// tokens, and a text never has more tokens than bytes. In most languages, 8,191 bytes are about 2,000 tokens, which
+	// common local models accept.
 	maxInput = 8191
-	// maxDimensions is the maximum length of a vector, and numberBytes the average number of bytes that a server may use
-	// for each of its numbers.
+	// maxDimensions is the maximum length of a vector. numberBytes is the average number of bytes that a response may use
+	// for each number of a vector.
 	maxDimensions = 4096
 	numberBytes   = 32
-	// maxEnvelope is the number of bytes that a response may have besides its vectors.
+	// maxEnvelope is the maximum size of a response without its vectors, in bytes.
 	maxEnvelope = 64 << 10
 )
 
-// Embedder is an embedding model behind an OpenAI-compatible API. Its methods may be called from any goroutine.
+// Embedder is an embedding model of an OpenAI-compatible server. The methods of an Embedder may be called from any
+// goroutine.
 type Embedder struct {
 	// static
 	name   string
@@ -39,7 +40,7 @@ type Embedder struct {
 
 var _ stream.Embedder = (*Embedder)(nil)
 
-// NewEmbedder returns the embedding model that options name. It sends no request.
+// NewEmbedder returns the embedding model that options describe. It sends no request.
 func NewEmbedder(options Options) *Embedder {
 	return &Embedder{
 		name: options.Name, config: configOf(options),
@@ -47,7 +48,7 @@ func NewEmbedder(options Options) *Embedder {
 	}
 }
 
-// Name returns the provider's name of the model.
+// Name returns the provider's name for the model.
 func (e *Embedder) Name() string { return e.name }
 
 // String returns the name of the model, so that printing a model does not print its key.
@@ -56,11 +57,11 @@ func (e *Embedder) String() string { return e.name }
 // GoString returns the same as String.
 func (e *Embedder) GoString() string { return e.name }
 
-// Close closes idle connections. The model may still be used.
+// Close closes idle connections. The caller may still use the model.
 func (e *Embedder) Close() { e.http.CloseIdleConnections() }
 
-// Embed requests the vectors of texts (see [stream.Embedder]). It cuts a text of more than 8,191 bytes between two
-// characters.
+// Embed requests the vectors of texts (see [stream.Embedder]). It sends at most the first 8,191 bytes of each text, without
+// an incomplete character at the end.
 func (e *Embedder) Embed(ctx context.Context, texts []string) (stream.Embeddings, error) {
 	if len(texts) == 0 {
 		return stream.Embeddings{}, nil
@@ -93,7 +94,7 @@ func (e *Embedder) embed(ctx context.Context, texts []string) (stream.Embeddings
 	return stream.Embeddings{Vectors: a.vectors, Tokens: a.tokens}, nil
 }
 
-// readFailure converts an error that occurred while reading the response.
+// readFailure converts an error of embedded.read to a *stream.ModelError.
 func readFailure(err error) error {
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 	_, known := errors.AsType[*stream.ModelError](err)
@@ -112,7 +113,7 @@ func readFailure(err error) error {
 	return failure(messageBrokeOff, &cause{err: sanitise(err)})
 }
 
-// cut returns the longest prefix of text that has at most n bytes and splits no character.
+// cut returns the longest prefix of text that has at most n bytes and does not split a character.
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -125,12 +126,12 @@ func cut(text string, n int) string {
 
 var errNoVectors = errors.New("the response does not have one vector for each text, all of the same length and none of them zero")
 
-// embedded parses a response piece by piece. So the requested vectors bound the memory, whatever the server sends.
+// embedded parses a response one vector at a time, so that the whole response is never in memory.
 type embedded struct {
 	json    *json.Decoder
 	vectors [][]float32
-	count   int // number of vectors read
-	tokens  int // the provider's count
+	count   int // number of vectors read so far
+	tokens  int // number of tokens, as counted by the provider
 }
 
 func (a *embedded) read() error {
@@ -165,7 +166,7 @@ func (a *embedded) delimiter(want json.Delim) error {
 	return nil
 }
 
-// field reads the value of one field.
+// field reads the value of the field with that name.
 func (a *embedded) field(name json.Token) error {
 	switch name {
 	case "data":
@@ -188,7 +189,8 @@ func (a *embedded) field(name json.Token) error {
 	return nil
 }
 
-// data reads the vectors. Their index gives the order. Servers that omit the index send the vectors in order.
+// data reads the vectors and sorts them by their index. If a vector has no index, data takes the vectors in the order in
+// which they arrive.
 func (a *embedded) data() error {
 	if err := a.delimiter('['); err != nil {
 		return err
@@ -219,10 +221,10 @@ func (a *embedded) data() error {
 	return a.delimiter(']')
 }
 
-// numbers is a vector of at most maxDimensions numbers.
+// numbers is a vector. It has a JSON decoder that limits its length.
 type numbers []float32
 
-// UnmarshalJSON decodes an array of at most maxDimensions numbers.
+// UnmarshalJSON decodes an array of at most maxDimensions numbers. It returns errNoVectors for any other JSON.
 func (n *numbers) UnmarshalJSON(text []byte) error {
 	list, ok := bytes.CutPrefix(text, []byte("["))
 	list, ok2 := bytes.CutSuffix(list, []byte("]"))
@@ -241,8 +243,8 @@ func (n *numbers) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// nonZero reports whether the vector has a number that is not zero. It need not check for infinity and NaN, because JSON
-// has neither.
+// nonZero reports whether the vector has a number other than zero. It does not check for infinity and NaN, because JSON
+// cannot express them.
 func (n numbers) nonZero() bool {
 	return slices.ContainsFunc(n, func(x float32) bool { return x != 0 })
 }

@@ -16,12 +16,13 @@ import (
 	"parley/stream"
 )
 
-// embedder returns a model and a channel of its requests. answer writes the server's response to each request.
-func embedder(t *testing.T, answer func(w net.Conn)) (*Embedder, chan asked) {
-	requests := make(chan asked, 16)
+// embedder returns an embedding model, and a channel with the requests that its server gets. answer writes the server's
+// response to each request.
+func embedder(t *testing.T, answer func(w net.Conn)) (*Embedder, chan embedRequest) {
+	requests := make(chan embedRequest, 16)
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		a := asked{path: r.URL.Path, key: r.Header.Get("Authorization")}
+		a := embedRequest{path: r.URL.Path, key: r.Header.Get("Authorization")}
 		_ = json.Unmarshal(body, &a)
 		requests <- a
 		answer(w)
@@ -31,7 +32,7 @@ func embedder(t *testing.T, answer func(w net.Conn)) (*Embedder, chan asked) {
 	return e, requests
 }
 
-type asked struct {
+type embedRequest struct {
 	path, key string
 	Model     string
 	Input     []string
@@ -45,9 +46,9 @@ func respondWith(status int, body string) func(net.Conn) {
 
 func TestEmbed_VectorsInOrderOfTexts(t *testing.T) {
 	for name, body := range map[string]string{
-		"as OpenAI has it": `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1e-3]},{"object":"embedding","index":1,"embedding":[0, 1]}],"model":"meaning","usage":{"prompt_tokens":9,"total_tokens":9}}`,
-		"out of order":     `{"data":[{"index":1,"embedding":[0,1]},{"embedding":[0.5,-0.001],"index":0}],"usage":{"prompt_tokens":9}}`,
-		"without indexes":  `{"usage":{"prompt_tokens":9},"data":[{"embedding":[5e-1,-1e-3]},{"embedding":[ 0,1.0 ]}],"error":null}`,
+		"response of OpenAI":      `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1e-3]},{"object":"embedding","index":1,"embedding":[0, 1]}],"model":"meaning","usage":{"prompt_tokens":9,"total_tokens":9}}`,
+		"vectors out of order":    `{"data":[{"index":1,"embedding":[0,1]},{"embedding":[0.5,-0.001],"index":0}],"usage":{"prompt_tokens":9}}`,
+		"vectors without indexes": `{"usage":{"prompt_tokens":9},"data":[{"embedding":[5e-1,-1e-3]},{"embedding":[ 0,1.0 ]}],"error":null}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, requests := embedder(t, respondWith(200, body))
@@ -56,54 +57,54 @@ func TestEmbed_VectorsInOrderOfTexts(t *testing.T) {
 				t.Errorf("got %v, %v", got, err)
 			}
 			if a := <-requests; a.path != "/v1/embeddings" || a.Model != "meaning" || fmt.Sprint(a.Input) != "[one two]" || a.key != "Bearer sk-secret-key" {
-				t.Errorf("asked %+v", a)
+				t.Errorf("the server got the request %+v", a)
 			}
 		})
 	}
 	none, err := NewEmbedder(Options{}).Embed(t.Context(), nil)
 	if err != nil || none.Vectors != nil {
-		t.Errorf("the vectors of no texts: %v, %v", none, err)
+		t.Errorf("without texts: got %v, %v; want no vectors and no error", none, err)
 	}
 }
 
-func TestEmbed_InvalidResponse_PublicText(t *testing.T) {
+func TestEmbed_InvalidResponse_FailsWithPublicMessage(t *testing.T) {
 	long := strings.Repeat("0.125,", maxDimensions) + "1"
 	for name, test := range map[string]struct {
 		status  int
 		body    string
 		message string
 	}{
-		"too few":              {200, `{"data":[{"index":0,"embedding":[1]}]}`, messageUnreadable},
-		"too many":             {200, `{"data":[{"embedding":[1]},{"embedding":[1]},{"embedding":[1]}]}`, messageUnreadable},
-		"none":                 {200, `{"data":[]}`, messageUnreadable},
-		"no data":              {200, `{"object":"list"}`, messageUnreadable},
-		"data twice":           {200, `{"data":[{"embedding":[1]},{"embedding":[1]}],"data":[{"embedding":[1]},{"embedding":[1]}]}`, messageUnreadable},
-		"an index twice":       {200, `{"data":[{"index":1,"embedding":[1]},{"index":1,"embedding":[1]}]}`, messageUnreadable},
-		"an index too high":    {200, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`, messageUnreadable},
-		"a negative index":     {200, `{"data":[{"index":0,"embedding":[1]},{"index":-1,"embedding":[1]}]}`, messageUnreadable},
-		"a zero vector":        {200, `{"data":[{"embedding":[0,0.0]},{"embedding":[1,0]}]}`, messageUnreadable},
-		"an empty vector":      {200, `{"data":[{"embedding":[]},{"embedding":[]}]}`, messageUnreadable},
-		"differing dimensions": {200, `{"data":[{"embedding":[1,2]},{"embedding":[1,2,3]}]}`, messageUnreadable},
-		"NaN":                  {200, `{"data":[{"embedding":[NaN,1]},{"embedding":[1,2]}]}`, messageUnreadable},
-		"a null":               {200, `{"data":[{"embedding":[null,1]},{"embedding":[1,2]}]}`, messageUnreadable},
-		"beyond a float":       {200, `{"data":[{"embedding":[1e39,1]},{"embedding":[1,2]}]}`, messageUnreadable},
-		"too many dimensions":  {200, `{"data":[{"embedding":[` + long + `]},{"embedding":[` + long + `]}]}`, messageUnreadable},
-		"base64":               {200, `{"data":[{"embedding":"AACAPw=="},{"embedding":"AACAPw=="}]}`, messageUnreadable},
-		"nested":               {200, `{"data":[{"embedding":[[1,2]]},{"embedding":[[1,2]]}]}`, messageUnreadable},
-		"HTML":                 {200, `<html>secretly</html>`, messageUnreadable},
-		"an array":             {200, `[1,2]`, messageUnreadable},
-		"cut short":            {200, `{"data":[{"embedding":[1,2]},{"embe`, messageBrokeOff},
-		"nothing":              {200, ``, messageBrokeOff},
-		"an error in a 200":    {200, `{"error":{"message":"secretly broken","type":"server_error"}}`, messageFailed},
-		"a huge field":         {200, `{"object":"` + strings.Repeat("x", 3*maxDimensions*numberBytes) + `"}`, messageTooLarge},
-		"endless vectors":      {200, `{"data":[` + strings.Repeat(`{},`, 200_000) + `{}]}`, messageUnreadable},
-		"wrong credentials":    {401, `{"error":{"message":"Incorrect key sk-secret-key","code":"invalid_api_key"}}`, messageCredentials},
-		"an unknown model":     {404, `{"error":{"message":"secretly unknown"}}`, messageUnknown},
-		"too many requests":    {429, `{"error":{"message":"secretly busy"}}`, messageBusy},
-		"a failing server":     {500, `secretly`, messageDown},
-		"a redirect elsewhere": {302, ``, messageRefused},
-		"the text is too long": {400, `{"error":{"message":"secretly long","code":"context_length_exceeded"}}`, messageTooLong},
-		"usage is a string":    {200, `{"usage":{"prompt_tokens":"many"},"data":[]}`, messageUnreadable},
+		"fewer vectors than texts":       {200, `{"data":[{"index":0,"embedding":[1]}]}`, messageUnreadable},
+		"more vectors than texts":        {200, `{"data":[{"embedding":[1]},{"embedding":[1]},{"embedding":[1]}]}`, messageUnreadable},
+		"no vectors":                     {200, `{"data":[]}`, messageUnreadable},
+		"no field data":                  {200, `{"object":"list"}`, messageUnreadable},
+		"field data twice":               {200, `{"data":[{"embedding":[1]},{"embedding":[1]}],"data":[{"embedding":[1]},{"embedding":[1]}]}`, messageUnreadable},
+		"same index twice":               {200, `{"data":[{"index":1,"embedding":[1]},{"index":1,"embedding":[1]}]}`, messageUnreadable},
+		"index too high":                 {200, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`, messageUnreadable},
+		"negative index":                 {200, `{"data":[{"index":0,"embedding":[1]},{"index":-1,"embedding":[1]}]}`, messageUnreadable},
+		"vector of zeros":                {200, `{"data":[{"embedding":[0,0.0]},{"embedding":[1,0]}]}`, messageUnreadable},
+		"empty vector":                   {200, `{"data":[{"embedding":[]},{"embedding":[]}]}`, messageUnreadable},
+		"vectors of different lengths":   {200, `{"data":[{"embedding":[1,2]},{"embedding":[1,2,3]}]}`, messageUnreadable},
+		"NaN in a vector":                {200, `{"data":[{"embedding":[NaN,1]},{"embedding":[1,2]}]}`, messageUnreadable},
+		"null in a vector":               {200, `{"data":[{"embedding":[null,1]},{"embedding":[1,2]}]}`, messageUnreadable},
+		"number too large for a float32": {200, `{"data":[{"embedding":[1e39,1]},{"embedding":[1,2]}]}`, messageUnreadable},
+		"too many dimensions":            {200, `{"data":[{"embedding":[` + long + `]},{"embedding":[` + long + `]}]}`, messageUnreadable},
+		"vector in base64":               {200, `{"data":[{"embedding":"AACAPw=="},{"embedding":"AACAPw=="}]}`, messageUnreadable},
+		"nested vector":                  {200, `{"data":[{"embedding":[[1,2]]},{"embedding":[[1,2]]}]}`, messageUnreadable},
+		"HTML page":                      {200, `<html>secretly</html>`, messageUnreadable},
+		"array instead of an object":     {200, `[1,2]`, messageUnreadable},
+		"incomplete JSON":                {200, `{"data":[{"embedding":[1,2]},{"embe`, messageBrokeOff},
+		"empty body":                     {200, ``, messageBrokeOff},
+		"error with status 200":          {200, `{"error":{"message":"secretly broken","type":"server_error"}}`, messageFailed},
+		"field over the size limit":      {200, `{"object":"` + strings.Repeat("x", 3*maxDimensions*numberBytes) + `"}`, messageTooLarge},
+		"200,001 empty objects":          {200, `{"data":[` + strings.Repeat(`{},`, 200_000) + `{}]}`, messageUnreadable},
+		"wrong credentials":              {401, `{"error":{"message":"Incorrect key sk-secret-key","code":"invalid_api_key"}}`, messageCredentials},
+		"unknown model":                  {404, `{"error":{"message":"secretly unknown"}}`, messageUnknown},
+		"too many requests":              {429, `{"error":{"message":"secretly busy"}}`, messageBusy},
+		"status 500":                     {500, `secretly`, messageDown},
+		"redirect":                       {302, ``, messageRefused},
+		"text too long for the model":    {400, `{"error":{"message":"secretly long","code":"context_length_exceeded"}}`, messageTooLong},
+		"usage is a string":              {200, `{"usage":{"prompt_tokens":"many"},"data":[]}`, messageUnreadable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, _ := embedder(t, respondWith(test.status, test.body))
@@ -119,8 +120,9 @@ func TestEmbed_InvalidResponse_PublicText(t *testing.T) {
 	}
 }
 
-// Each response is within the limit of size, but invalid. Embed must refuse it and allocate at most 16 MiB.
-func TestEmbed_HugeResponse_BoundedMemory(t *testing.T) {
+// TestEmbed_LargeInvalidResponse_MemoryAtMost16MiB checks that Embed refuses a large, invalid response and allocates at
+// most 16 MiB. Each response is smaller than the size limit.
+func TestEmbed_LargeInvalidResponse_MemoryAtMost16MiB(t *testing.T) {
 	const most = 16 << 20
 	for name, body := range map[string]string{
 		"objects": `{"data":[` + strings.Repeat(`{},`, maxDimensions*numberBytes/3) + `{}]}`,
@@ -134,7 +136,7 @@ func TestEmbed_HugeResponse_BoundedMemory(t *testing.T) {
 		_, err := e.Embed(t.Context(), []string{"text"})
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > most {
-			t.Errorf("%s: %d bytes were allocated, %v", name, took, err)
+			t.Errorf("%s: Embed allocated %d bytes and returned %v; want at most %d bytes and an error", name, took, err, most)
 		}
 	}
 }
@@ -146,15 +148,16 @@ func TestEmbed_LongText_CutBetweenCharacters(t *testing.T) {
 	}
 	a := <-requests
 	if first := a.Input[0]; len(first) != maxInput-1 || !utf8.ValidString(first) || len(a.Input[1]) != maxInput {
-		t.Errorf("%d and %d bytes were sent", len(first), len(a.Input[1]))
+		t.Errorf("the texts in the request have %d and %d bytes, want %d and %d",
+			len(first), len(a.Input[1]), maxInput-1, maxInput)
 	}
 }
 
-func TestEmbed_ContextEnds_ReturnsItsError(t *testing.T) {
-	hung := make(chan struct{})
+func TestEmbed_ContextEnds_ReturnsContextError(t *testing.T) {
+	closed := make(chan struct{})
 	e, requests := embedder(t, func(w net.Conn) {
 		_, _ = w.Read(make([]byte, 1)) // blocks until the client closes the request
-		close(hung)
+		close(closed)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -162,17 +165,17 @@ func TestEmbed_ContextEnds_ReturnsItsError(t *testing.T) {
 		cancel()
 	}()
 	if _, err := e.Embed(ctx, []string{"text"}); err != context.Canceled {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
-	<-hung
+	<-closed
 	ctx, cancel = context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	if _, err := e.Embed(ctx, []string{"text"}); err != context.DeadlineExceeded {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 	}
 }
 
-func TestEmbed_NoServer_Unreachable(t *testing.T) {
+func TestEmbed_NoServer_FailsAsUnreachable(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +185,7 @@ func TestEmbed_NoServer_Unreachable(t *testing.T) {
 	defer e.Close()
 	_, err = e.Embed(t.Context(), []string{"text"})
 	if failed, ok := errors.AsType[*stream.ModelError](err); !ok || failed.Message != messageUnreachable {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %q", err, messageUnreachable)
 	}
 	if printed := fmt.Sprintf("%v %+v %#v", e, e, e); strings.Contains(printed, "sk-") {
 		t.Errorf("printing the model shows its key: %s", printed)

@@ -19,7 +19,8 @@ import (
 	"parley/stream"
 )
 
-// The public texts of failures. A provider's own text is never passed on or logged: it may quote prompts, keys and paths.
+// The public messages of failures. They contain no text from the provider, because such text may quote prompts, keys and
+// paths.
 const (
 	messageUnreachable = "the model cannot be reached"
 	messageCredentials = "the model's provider refused the server's credentials"
@@ -36,14 +37,15 @@ const (
 	messageFailed      = "the model failed during its response"
 )
 
-// cause is the reason of a failure, for the log. It contains only our own words, a status and an identifier.
+// cause is the reason for a failure, for the log. It contains a text of this package, an HTTP status and an identifier, but
+// no other text from the provider.
 type cause struct {
-	what   string        // our words
-	status int           // HTTP status of the response; 0 if there was none
-	kind   string        // the provider's code or type of the error, if that is an identifier
-	err    error         // from [sanitise]
-	retry  bool          // a retry may help
-	after  time.Duration // the delay that the provider requested; 0 if none
+	what   string        // a text of this package
+	status int           // HTTP status of the response; 0 if there was no response
+	kind   string        // the provider's code or type for the error; "" if neither is an identifier
+	err    error         // an error of this package, or a result of [sanitise]
+	retry  bool          // a retry may succeed
+	after  time.Duration // the delay that the provider requested; 0 if it requested none
 }
 
 func (c *cause) Error() string {
@@ -69,13 +71,14 @@ func failure(message string, c *cause) *stream.ModelError {
 	return &stream.ModelError{Code: stream.CodeProviderError, Message: message, Cause: c}
 }
 
-// unreachable returns the error for a request without a response.
+// unreachable returns the error for a request that got no response. err is the error of net/http.
 func unreachable(err error) error {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	return failure(messageUnreachable, &cause{err: sanitise(err), retry: !untrusted})
 }
 
-// refused returns the error for a response with any status except 200. err is the error that the library parsed from it.
+// refused returns the error for a response whose status is not 200. err is the error that the library parsed from the
+// response.
 func refused(response *http.Response, err error) error {
 	c := &cause{status: response.StatusCode}
 	var overflow bool
@@ -105,10 +108,10 @@ func refused(response *http.Response, err error) error {
 	return failure(message, c)
 }
 
-// reported returns the error for a response that contains an error instead of text. text is the JSON of that error.
+// reported returns the error for a response with status 200 that contains an error. text is the value of the field error.
 func reported(text json.RawMessage) error {
 	var sent struct{ Type, Code any }
-	_ = json.Unmarshal(text, &sent) // an error of another shape is still an error
+	_ = json.Unmarshal(text, &sent) // text may have any form; sent then stays empty
 	kind, _ := sent.Type.(string)
 	code, _ := sent.Code.(string)
 	c := &cause{what: "an error within the answer", kind: firstIdentifier(code, kind)}
@@ -125,7 +128,8 @@ func isOverflow(kind string) bool {
 	return kind == "exceed_context_size_error" || kind == "context_length_exceeded"
 }
 
-// firstIdentifier returns the first word that is an identifier, or "". An identifier cannot quote a prompt or a key.
+// firstIdentifier returns the first word that is an identifier, or "" if no word is. An identifier is too short and too
+// restricted to quote a prompt or a key.
 func firstIdentifier(words ...string) string {
 	for _, w := range words {
 		if isIdentifier(w) {
@@ -144,7 +148,8 @@ func isIdentifier(w string) bool {
 	return w != "" && len(w) <= 64
 }
 
-// retryAfter parses a Retry-After header, which has seconds or a date. It returns 0 if there is no delay in it.
+// retryAfter parses a Retry-After header, which contains a number of seconds or a date. It returns 0 if the header is empty
+// or invalid, or if the date has passed.
 func retryAfter(header string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseFloat(header, 64); err == nil {
 		if !(seconds > 0) {
@@ -165,8 +170,8 @@ var (
 	errBroken      = errors.New("connection broken")
 )
 
-// sanitise returns an error that describes a connection's failure without any text from the other side. Go's own errors
-// quote malformed headers and a proxy's refusal.
+// sanitise replaces an error of net/http by an error without text from the server. Errors of net/http may quote malformed
+// headers and the response of a proxy.
 func sanitise(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno

@@ -24,8 +24,8 @@ func withoutRetries(m *Model) *Model {
 	return m
 }
 
-// answering returns a model whose server sends one response.
-func answering(t *testing.T, writes ...[]byte) *Model {
+// modelWithResponse returns a model without retries. Its server writes the same response to each request.
+func modelWithResponse(t *testing.T, writes ...[]byte) *Model {
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		for _, piece := range writes {
@@ -35,8 +35,8 @@ func answering(t *testing.T, writes ...[]byte) *Model {
 	return withoutRetries(open(t, server.url()))
 }
 
-// wantNoProviderText fails the test if the public text or the cause contains the key, a prompt, or a word that the provider sent.
-// Identifiers are allowed.
+// wantNoProviderText fails the test if the error or its cause contains the key, a prompt, or a word of the response sent.
+// The value of a field type or code is allowed.
 func wantNoProviderText(t *testing.T, err *stream.ModelError, sent string) {
 	t.Helper()
 	printed := err.Error() + fmt.Sprintf(" %v %+v", err.Cause, errors.Unwrap(err))
@@ -55,7 +55,7 @@ func wantNoProviderText(t *testing.T, err *stream.ModelError, sent string) {
 	}
 }
 
-func TestGenerate_CapturedRefusals_NoProviderText(t *testing.T) {
+func TestGenerate_RecordedErrors_QuoteNoProviderText(t *testing.T) {
 	for name, message := range map[string]string{
 		"llama-server/09-bad-json":             messageDown,
 		"llama-server/10-no-messages":          messageRefused,
@@ -77,7 +77,7 @@ func TestGenerate_CapturedRefusals_NoProviderText(t *testing.T) {
 		"ollama/16-wrong-method":               messageRefused,
 		"ollama/17-empty-body":                 messageRefused,
 		"ollama/40-foreign-host":               messageCredentials,
-		"llama-server/11-empty-messages":       messageNoAnswer, // status 200, but not a stream
+		"llama-server/11-empty-messages":       messageNoAnswer, // from here on, the status is 200
 		"llama-server/14-unknown-model":        messageNoAnswer,
 		"ollama/18-ctx-overflow":               messageNoAnswer,
 		"llama-server/01-models":               messageNoAnswer,
@@ -91,7 +91,7 @@ func TestGenerate_CapturedRefusals_NoProviderText(t *testing.T) {
 			if c.chunked() {
 				want = c.expected(t).text
 			}
-			outcome, text := pumped(answering(t, c.pieces()...))
+			outcome, text := pumped(modelWithResponse(t, c.pieces()...))
 			wantFailed(t, outcome, message)
 			if text != want {
 				t.Errorf("the text is %q, want %q", text, want)
@@ -106,7 +106,7 @@ func TestGenerate_CapturedRefusals_NoProviderText(t *testing.T) {
 	}
 }
 
-func TestCause_ContainsProvidersTypeOrCode(t *testing.T) {
+func TestGenerate_ErrorResponse_CauseNamesCodeOrType(t *testing.T) {
 	for _, test := range []struct{ body, want string }{
 		{`{"error":{"message":"Hi","type":"invalid_request_error","code":"context_length_exceeded"}}`,
 			messageTooLong + ": status 400, context_length_exceeded"},
@@ -118,9 +118,9 @@ func TestCause_ContainsProvidersTypeOrCode(t *testing.T) {
 		{``, messageRefused + ": status 400"},
 	} {
 		head := fmt.Sprintf("HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n", len(test.body))
-		outcome, _ := pumped(answering(t, []byte(head+test.body)))
+		outcome, _ := pumped(modelWithResponse(t, []byte(head+test.body)))
 		if outcome.Err == nil || outcome.Err.Error() != test.want {
-			t.Errorf("%.80s: %v, want %s", test.body, outcome.Err, test.want)
+			t.Errorf("%.80s: got %v, want %s", test.body, outcome.Err, test.want)
 		}
 	}
 }
@@ -132,7 +132,8 @@ const (
 	lastUse  = `data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}` + "\n\n"
 )
 
-// chunked returns text as one chunk. If ended is true, the final chunk follows.
+// chunked returns a response with text as one chunk. If ended is true, the final chunk follows. Otherwise, the connection
+// breaks after text.
 func chunked(text string, ended bool) []byte {
 	wire := fmt.Appendf([]byte(okHead), "%x\r\n%s\r\n", len(text), text)
 	if ended {
@@ -141,54 +142,54 @@ func chunked(text string, ended bool) []byte {
 	return wire
 }
 
-func TestGenerate_SucceedsOnlyWithFinishOrDone(t *testing.T) {
+func TestGenerate_SucceedsOnlyAfterFinishReasonOrDone(t *testing.T) {
 	big := strings.Repeat("x", maxLine)
 	for name, test := range map[string]struct {
 		body    string
-		ended   bool
-		message string // "" for success
+		ended   bool   // false: the connection breaks after body
+		message string // the message of the error; "" means success
 	}{
-		"a finish reason, a clean end":         {someText + plainEnd, true, ""},
-		"a finish reason, usage, a cut":        {someText + plainEnd + lastUse, false, ""},
-		"a finish reason, a cut":               {someText + plainEnd, false, ""},
-		"a finish reason, garbage":             {someText + plainEnd + "data: {{\n", true, ""},
-		"a finish reason, an error":            {someText + plainEnd + "data: {\"error\":{}}\n", true, ""},
-		"done":                                 {someText + "data: [DONE]\n\n", true, ""},
-		"done without a line's end":            {someText + "data: [DONE]", true, ""},
-		"done, no space":                       {someText + "data:[DONE]\n", true, ""},
-		"carriage returns":                     {strings.ReplaceAll(someText+plainEnd, "\n", "\r\n"), true, ""},
-		"a finish reason beside the last text": {`data: {"choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":"STOP"}]}` + "\n", true, ""},
-		"a finish reason without a line's end": {someText + strings.TrimSpace(plainEnd), false, ""},
-		"a clean end":                          {someText, true, messageBrokeOff},
-		"a cut":                                {someText, false, messageBrokeOff},
-		"half an event, a clean end":           {someText + someText[:40], true, messageBrokeOff},
-		"half an event, a cut":                 {someText + someText[:40], false, messageBrokeOff},
-		"an empty finish reason":               {someText + strings.Replace(plainEnd, "stop", "", 1), true, messageBrokeOff},
-		"another choice's finish reason":       {someText + strings.Replace(plainEnd, `"index":0`, `"index":1`, 1), true, messageBrokeOff},
-		"the finish reason error":              {someText + strings.Replace(plainEnd, "stop", "error", 1), true, messageFailed},
-		"an error, no blank line, no end":      {someText + `data: {"error":{"message":"Hi"}}`, true, messageFailed},
-		"an error whose key is not first":      {someText + `data: {"id":"x","error":{"message":"Hi"}}` + "\n", true, messageFailed},
-		"an error that is a string":            {someText + `data: {"error":"Hi"}` + "\n", true, messageFailed},
-		"an error beside a finish reason":      {someText + `data: {"error":{},"choices":[{"index":0,"finish_reason":"stop"}]}` + "\n", true, messageFailed},
-		"an error, then done":                  {someText + "data: {\"error\":{\"message\":\"Hi\"}}\n\ndata: [DONE]\n\n", true, messageFailed},
-		"an event called error":                {someText + "event: error\ndata: {\"message\":\"Hi\"}\n\ndata: [DONE]\n\n", true, messageFailed},
-		"vLLM's old error, then done":          {someText + "data: {\"object\":\"error\",\"message\":\"Hi\"}\n\ndata: [DONE]\n\n", true, messageFailed},
-		"the conversation grew too long":       {someText + `data: {"error":{"type":"exceed_context_size_error"}}` + "\n", true, messageTooLong},
-		"no JSON":                              {someText + "data: oops\n\n" + plainEnd, true, messageUnreadable},
-		"content that is no text":              {someText + `data: {"choices":[{"index":0,"delta":{"content":[]}}]}` + "\n", true, messageUnreadable},
-		"a line over the bound":                {someText + "data: " + big + "\n" + plainEnd, true, messageTooLarge},
-		"a long line":                          {someText + ": " + big[:maxLine-10] + "\n" + plainEnd, true, ""},
+		"succeeds: finish reason":                           {someText + plainEnd, true, ""},
+		"succeeds: finish reason, usage, broken connection": {someText + plainEnd + lastUse, false, ""},
+		"succeeds: finish reason, broken connection":        {someText + plainEnd, false, ""},
+		"succeeds: finish reason, then invalid JSON":        {someText + plainEnd + "data: {{\n", true, ""},
+		"succeeds: finish reason, then an error":            {someText + plainEnd + "data: {\"error\":{}}\n", true, ""},
+		"succeeds: [DONE]":                                  {someText + "data: [DONE]\n\n", true, ""},
+		"succeeds: [DONE] without a line end":               {someText + "data: [DONE]", true, ""},
+		"succeeds: [DONE] without a space":                  {someText + "data:[DONE]\n", true, ""},
+		"succeeds: lines end with CR LF":                    {strings.ReplaceAll(someText+plainEnd, "\n", "\r\n"), true, ""},
+		"succeeds: finish reason and text in one event":     {`data: {"choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":"STOP"}]}` + "\n", true, ""},
+		"succeeds: finish reason without a line end":        {someText + strings.TrimSpace(plainEnd), false, ""},
+		"fails: no finish reason":                           {someText, true, messageBrokeOff},
+		"fails: no finish reason, broken connection":        {someText, false, messageBrokeOff},
+		"fails: half an event":                              {someText + someText[:40], true, messageBrokeOff},
+		"fails: half an event, broken connection":           {someText + someText[:40], false, messageBrokeOff},
+		"fails: empty finish reason":                        {someText + strings.Replace(plainEnd, "stop", "", 1), true, messageBrokeOff},
+		"fails: finish reason of another choice":            {someText + strings.Replace(plainEnd, `"index":0`, `"index":1`, 1), true, messageBrokeOff},
+		"fails: finish reason is error":                     {someText + strings.Replace(plainEnd, "stop", "error", 1), true, messageFailed},
+		"fails: error without a line end":                   {someText + `data: {"error":{"message":"Hi"}}`, true, messageFailed},
+		"fails: error is not the first field":               {someText + `data: {"id":"x","error":{"message":"Hi"}}` + "\n", true, messageFailed},
+		"fails: error is a string":                          {someText + `data: {"error":"Hi"}` + "\n", true, messageFailed},
+		"fails: error and finish reason in one event":       {someText + `data: {"error":{},"choices":[{"index":0,"finish_reason":"stop"}]}` + "\n", true, messageFailed},
+		"fails: error, then [DONE]":                         {someText + "data: {\"error\":{\"message\":\"Hi\"}}\n\ndata: [DONE]\n\n", true, messageFailed},
+		"fails: event with the name error":                  {someText + "event: error\ndata: {\"message\":\"Hi\"}\n\ndata: [DONE]\n\n", true, messageFailed},
+		"fails: error of an old vLLM, then [DONE]":          {someText + "data: {\"object\":\"error\",\"message\":\"Hi\"}\n\ndata: [DONE]\n\n", true, messageFailed},
+		"fails: conversation too long for the model":        {someText + `data: {"error":{"type":"exceed_context_size_error"}}` + "\n", true, messageTooLong},
+		"fails: invalid JSON":                               {someText + "data: oops\n\n" + plainEnd, true, messageUnreadable},
+		"fails: content is not a string":                    {someText + `data: {"choices":[{"index":0,"delta":{"content":[]}}]}` + "\n", true, messageUnreadable},
+		"fails: line over 1 MiB":                            {someText + "data: " + big + "\n" + plainEnd, true, messageTooLarge},
+		"succeeds: comment of almost 1 MiB":                 {someText + ": " + big[:maxLine-10] + "\n" + plainEnd, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			outcome, text := pumped(answering(t, chunked(test.body, test.ended)))
-			if text != "Hello" && !strings.Contains(name, "beside the last") {
-				t.Errorf("the text is %q", text)
+			outcome, text := pumped(modelWithResponse(t, chunked(test.body, test.ended)))
+			if text != "Hello" {
+				t.Errorf("the text is %q, want Hello", text)
 			}
 			if test.message != "" {
 				wantFailed(t, outcome, test.message)
 				wantNoProviderText(t, outcome.Err, test.body)
 			} else if outcome.State != stream.Completed {
-				t.Errorf("%s, %v", outcome.State, outcome.Err)
+				t.Errorf("the reply is %s, %v; want completed", outcome.State, outcome.Err)
 			}
 		})
 	}
@@ -197,30 +198,31 @@ func TestGenerate_SucceedsOnlyWithFinishOrDone(t *testing.T) {
 func TestGenerate_NotAStream_Fails(t *testing.T) {
 	html := "<html><body>It works!</body></html>"
 	for name, test := range map[string]struct{ wire, message string }{
-		"empty":              {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", messageNoAnswer},
-		"HTML":               {fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n%s", len(html), html), messageNoAnswer},
-		"a redirect":         {"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", messageRefused},
-		"no content":         {"HTTP/1.1 204 No Content\r\n\r\n", messageRefused},
-		"no HTTP":            {"220 mail.example.org ESMTP secretword\r\n", messageUnreachable},
-		"a malformed header": {"HTTP/1.1 200 OK\r\nsecretword\r\n\r\n", messageUnreachable},
-		"a malformed chunk":  {okHead + "secretword\r\n", messageBrokeOff},
-		"a cut in the head":  {"HTTP/1.1 200 OK\r\nContent-", messageUnreachable},
-		"nothing":            {"", messageUnreachable},
+		"empty body":                           {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", messageNoAnswer},
+		"HTML page":                            {fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n%s", len(html), html), messageNoAnswer},
+		"redirect":                             {"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", messageRefused},
+		"status 204":                           {"HTTP/1.1 204 No Content\r\n\r\n", messageRefused},
+		"not HTTP":                             {"220 mail.example.org ESMTP secretword\r\n", messageUnreachable},
+		"malformed header":                     {"HTTP/1.1 200 OK\r\nsecretword\r\n\r\n", messageUnreachable},
+		"malformed chunk":                      {okHead + "secretword\r\n", messageBrokeOff},
+		"incomplete headers":                   {"HTTP/1.1 200 OK\r\nContent-", messageUnreachable},
+		"connection closed without a response": {"", messageUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			outcome, text := pumped(answering(t, []byte(test.wire)))
+			outcome, text := pumped(modelWithResponse(t, []byte(test.wire)))
 			wantFailed(t, outcome, test.message)
 			if outcome.Err != nil {
 				wantNoProviderText(t, outcome.Err, strings.TrimPrefix(test.wire, "HTTP/1.1 200 OK"))
 			}
 			if text != "" {
-				t.Errorf("the text is %q", text)
+				t.Errorf("the text is %q, want no text", text)
 			}
 		})
 	}
 }
 
-// tail returns the text of the Python bytes literal that follows a label in a file of testdata.
+// tail returns the last bytes of a response from a file of testdata. The file has them after label, as a bytes literal of
+// Python.
 func tail(t *testing.T, name, label string) string {
 	t.Helper()
 	file, err := os.ReadFile("testdata/" + name)
@@ -229,7 +231,7 @@ func tail(t *testing.T, name, label string) string {
 	}
 	m := regexp.MustCompile(regexp.QuoteMeta(label) + `.*tail:? b'(.*)'`).FindSubmatch(file)
 	if m == nil {
-		t.Fatalf("no %q", label)
+		t.Fatalf("%s does not contain the label %q", name, label)
 	}
 	return strings.NewReplacer(`\r`, "\r", `\n`, "\n").Replace(string(m[1]))
 }
@@ -238,37 +240,37 @@ func TestGenerate_OllamaRunnerKilled_Fails(t *testing.T) {
 	begun := load(t, "ollama/03-stream.txt")
 	begun.body = begun.body[:strings.Index(string(begun.body), `data: {"id":"chatcmpl-557","object":"chat.completion.chunk","created":1795253164,"model":"stories","system_fingerprint":"fp_ollama","choices":[{"index":0,"delta":{"role":"assistant","content":""}`)]
 	writes := begun.pieces()
-	writes = writes[:len(writes)-1] // without the final chunk: an error follows
+	writes = writes[:len(writes)-1] // drop the final chunk: the error event must come before the final chunk
 	killed := tail(t, "ollama/50-timing-abort-parallel-signals.txt", "runner killed mid-stream")
 	_, last, _ := strings.Cut(killed, "\r\nd6\r\n")
 	if !strings.Contains(last, `"model":""`) || !strings.HasSuffix(last, "0\r\n\r\n") {
 		t.Fatalf("unexpected capture: %q", last)
 	}
 	writes = append(writes, []byte("d6\r\n"+last))
-	outcome, text := pumped(answering(t, writes...))
+	outcome, text := pumped(modelWithResponse(t, writes...))
 	wantFailed(t, outcome, messageBrokeOff)
 	if text != "Anna liked" {
-		t.Errorf("the text is %q", text)
+		t.Errorf("the text is %q, want \"Anna liked\"", text)
 	}
 }
 
-func TestGenerate_ServerDiesMidStream_Fails(t *testing.T) {
+func TestGenerate_ServerDiesMidStream_FailsAndKeepsText(t *testing.T) {
 	for _, server := range []string{"llama-server", "ollama"} {
 		c := load(t, server+"/04-stream-usage.txt")
 		writes := c.pieces(strings.Index(string(c.body), `"finish_reason":"length"`) - 200)
 		want := c.expected(t)
-		outcome, text := pumped(answering(t, writes[0], writes[1])) // without the rest and the final chunk
+		outcome, text := pumped(modelWithResponse(t, writes[0], writes[1])) // the end of the body is missing
 		wantFailed(t, outcome, messageBrokeOff)
 		if !strings.HasPrefix(want.text, text) || text == "" {
 			t.Errorf("the text is %q, want the beginning of %q", text, want.text)
 		}
 		if !errors.Is(outcome.Err, io.ErrUnexpectedEOF) && !errors.Is(outcome.Err, syscall.ECONNRESET) {
-			t.Errorf("the cause is %v", outcome.Err.Cause)
+			t.Errorf("the cause is %v, want an unexpected EOF or a connection reset", outcome.Err.Cause)
 		}
 	}
 }
 
-func TestUsage_Several_LastNonZeroWins(t *testing.T) {
+func TestUsage_InSeveralEvents_LastNonZeroReturned(t *testing.T) {
 	zero := `data: {"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0}}` + "\n"
 	early := `data: {"choices":[{"index":0,"delta":{"content":"!"}}],"usage":{"prompt_tokens":7,"completion_tokens":1}}` + "\n"
 	for _, body := range []string{
@@ -277,25 +279,25 @@ func TestUsage_Several_LastNonZeroWins(t *testing.T) {
 	} {
 		result, _, err := readAnswer(strings.NewReader(body))
 		if err != nil || result.Usage == nil || *result.Usage != (stream.Usage{Prompt: 7, Completion: 2}) {
-			t.Errorf("%v, %v", result.Usage, err)
+			t.Errorf("got the usage %v, %v; want 7 and 2 tokens", result.Usage, err)
 		}
 	}
 	result, _, err := readAnswer(strings.NewReader(early + "data: {\"error\":{}}\n"))
 	if err == nil || result.Usage == nil {
-		t.Errorf("usage beside an error: %v, %v", result.Usage, err)
+		t.Errorf("usage, then an error: got the usage %v, error %v; want both", result.Usage, err)
 	}
 }
 
-func TestFinishReason_NotAnIdentifier_Other(t *testing.T) {
+func TestFinishReason_NotAnIdentifier_BecomesOther(t *testing.T) {
 	for word, want := range map[string]string{"stop": "stop", "MAX_TOKENS": "max_tokens", "the model had enough": "other"} {
 		result, _, err := readAnswer(strings.NewReader(strings.Replace(plainEnd, "stop", word, 1)))
 		if err != nil || result.FinishReason != want {
-			t.Errorf("%s: %q, %v", word, result.FinishReason, err)
+			t.Errorf("finish reason %q became %q, %v; want %q", word, result.FinishReason, err, want)
 		}
 	}
 }
 
-func TestGenerate_KeepAlives_EmptyWrites(t *testing.T) {
+func TestAnswer_KeepAlive_CallsWriteWithoutText(t *testing.T) {
 	body := ":\n\n: OPENROUTER PROCESSING\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":null}}]}\n\n" +
 		"data: {\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"Let me think\"}}]}\n\n" +
 		"data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"Not this\"}}]}\n\n" + someText + plainEnd
@@ -304,12 +306,12 @@ func TestGenerate_KeepAlives_EmptyWrites(t *testing.T) {
 	if err := a.read(); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(written, "|"); got != "|||||Hello|" {
-		t.Errorf("wrote %q", got)
+	if got, want := strings.Join(written, "|"), "|||||Hello|"; got != want {
+		t.Errorf("the calls of write got %q, want %q", got, want)
 	}
 }
 
-func TestGenerate_LongLines_ReadWhole(t *testing.T) {
+func TestAnswer_LongLines_TextComplete(t *testing.T) {
 	var body, want strings.Builder
 	for _, size := range []int{10, lineBuffer, 3*lineBuffer + 1, lineBuffer - 1, 100_000, 5} {
 		content := strings.Repeat("0123456789", size/10)
@@ -321,7 +323,7 @@ func TestGenerate_LongLines_ReadWhole(t *testing.T) {
 	}
 }
 
-func TestGenerate_EndlessRefusal_ReadInPart(t *testing.T) {
+func TestGenerate_EndlessErrorResponse_Fails(t *testing.T) {
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
 		_, err := io.WriteString(w, "HTTP/1.1 400 Bad Request\r\n\r\n")
 		for err == nil {
@@ -332,21 +334,22 @@ func TestGenerate_EndlessRefusal_ReadInPart(t *testing.T) {
 	wantFailed(t, outcome, messageRefused)
 }
 
-func TestGenerate_EndlessResponse_TooLarge(t *testing.T) {
+func TestAnswer_EndlessResponse_FailsAsTooLarge(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader(someText), endlessComments{})
 	_, text, err := readAnswer(endless)
 	if !errors.Is(err, errTooLarge) || text != "Hello" {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("got the text %q, %v; want Hello, %v", text, err, errTooLarge)
 	}
 }
 
+// endlessComments is a body that consists of comment lines and never ends.
 type endlessComments struct{}
 
 func (endlessComments) Read(p []byte) (int, error) {
 	return copy(p, ": "+strings.Repeat("comment", 200)+"\n"), nil
 }
 
-func TestGenerate_NoServer_Unreachable(t *testing.T) {
+func TestGenerate_NoServer_FailsAsUnreachable(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -355,15 +358,15 @@ func TestGenerate_NoServer_Unreachable(t *testing.T) {
 	outcome, _ := pumped(withoutRetries(open(t, "http://"+listener.Addr().String()+"/v1")))
 	wantFailed(t, outcome, messageUnreachable)
 	if !errors.Is(outcome.Err, syscall.ECONNREFUSED) {
-		t.Errorf("the cause is %v", outcome.Err.Cause)
+		t.Errorf("the cause is %v, want %v", outcome.Err.Cause, syscall.ECONNREFUSED)
 	}
 }
 
-func TestGenerate_ContextEnded_ReturnsItsError(t *testing.T) {
+func TestGenerate_ContextEnded_ReturnsContextError(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := open(t, "http://127.0.0.1:1/v1").Generate(ctx, hello, func([]byte) {})
 	if err != context.Canceled {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// longTimeouts are longer than any test.
+// longTimeouts are longer than each test takes.
 var longTimeouts = stream.Timeouts{FirstByte: time.Minute, Stall: time.Minute}
 
 var hello = stream.Request{
@@ -24,15 +24,15 @@ var hello = stream.Request{
 	MaxTokens: 64,
 }
 
-// rawServer is a server on loopback. For each request it calls a function that writes the response, then closes the
-// connection.
+// rawServer is an HTTP server on a loopback address. A function of the test writes the raw bytes of each response. After a
+// response, the server closes the connection.
 type rawServer struct {
 	listener net.Listener
 	done     chan struct{}
 	requests atomic.Int32
 }
 
-// serveRaw starts a rawServer. answer writes the response to the n-th request; n counts from 1.
+// serveRaw starts a rawServer. answer writes the response to a request. n is the number of the request, from 1.
 func serveRaw(t testing.TB, answer func(n int, w net.Conn, r *http.Request)) *rawServer {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,14 +68,14 @@ func (s *rawServer) serve(conn net.Conn, answer func(int, net.Conn, *http.Reques
 
 func (s *rawServer) url() string { return "http://" + s.listener.Addr().String() + "/v1" }
 
-// open returns a model at that address, and closes it at the end of the test.
+// open returns a model of the server at baseURL, and closes the model at the end of the test.
 func open(t testing.TB, baseURL string) *Model {
 	m := New(Options{BaseURL: baseURL, Key: "sk-secret-key", Name: "stories"})
 	t.Cleanup(m.Close)
 	return m
 }
 
-// pumped runs model with the request hello. It returns the outcome and the text of the reply.
+// pumped calls stream.Pump with the request hello. It returns the outcome and the text of the reply.
 func pumped(model stream.Model) (stream.Outcome, string) {
 	reply := stream.NewReply("msg_1")
 	outcome := stream.Pump(context.Background(), model, hello, reply, longTimeouts)

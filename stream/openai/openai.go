@@ -12,20 +12,20 @@ import (
 	"parley/stream"
 )
 
-// Options name a model, its server and the key.
+// Options configure a [Model] or an [Embedder].
 type Options struct {
-	// BaseURL is the address of the API with its version, for example "http://127.0.0.1:11434/v1"; "" means OpenAI's own.
+	// BaseURL is the URL of the API with its version, for example "http://127.0.0.1:11434/v1"; "" means DefaultBaseURL.
 	BaseURL string
-	// Key is sent as a bearer token; "" means that none is sent.
+	// Key is the API key. Each request sends it as a bearer token. "" means that requests send no token.
 	Key string
-	// Name is the provider's name of the model.
+	// Name is the provider's name for the model.
 	Name string
 }
 
-// DefaultBaseURL is the address of OpenAI's own API.
+// DefaultBaseURL is the URL of OpenAI's own API.
 const DefaultBaseURL = "https://api.openai.com/v1"
 
-// Model is a model behind an OpenAI-compatible API. Its methods may be called from any goroutine.
+// Model is a model of an OpenAI-compatible server. The methods of a Model may be called from any goroutine.
 type Model struct {
 	// static
 	name          string
@@ -39,7 +39,7 @@ type Model struct {
 
 var _ stream.Model = (*Model)(nil)
 
-// New returns the model that options name. It sends no request.
+// New returns the model that options describe. It sends no request.
 func New(options Options) *Model { return newModel(options, newTransport()) }
 
 func newModel(options Options, transport http.RoundTripper) *Model {
@@ -64,7 +64,7 @@ func configOf(options Options) openai.ClientConfig {
 	return config
 }
 
-// Name returns the provider's name of the model.
+// Name returns the provider's name for the model.
 func (m *Model) Name() string { return m.name }
 
 // String returns the name of the model, so that printing a model does not print its key.
@@ -73,7 +73,7 @@ func (m *Model) String() string { return m.name }
 // GoString returns the same as String.
 func (m *Model) GoString() string { return m.name }
 
-// Close closes idle connections. The model may still be used.
+// Close closes idle connections. The caller may still use the model.
 func (m *Model) Close() { m.http.CloseIdleConnections() }
 
 // attempt makes one request and reads its response.
@@ -84,8 +84,8 @@ func (m *Model) attempt(ctx context.Context, request openai.ChatCompletionReques
 	if err != nil {
 		return stream.Result{}, err
 	}
-	// Close before the end of the body closes the request and waits until it is closed. So the provider notices an abort,
-	// and no request is open when Generate returns.
+	// If the body has more bytes, Close aborts the request and waits until the abort is complete. So the provider stops
+	// generating, and no request is open when Generate returns.
 	defer body.Close()
 
 	reader := m.readers.Get().(*bufio.Reader)

@@ -17,26 +17,28 @@ import (
 	"parley/stream"
 )
 
-// replay serves answers, each a list of writes, to one request after another. It calls check with the outcome of each.
-func replay(t *testing.T, answers [][][]byte, check func(i int, outcome stream.Outcome, text string)) {
+// checkReplies requests one reply for each response, and calls check with the outcome and the text. A response is a list of
+// writes.
+func checkReplies(t *testing.T, responses [][][]byte, check func(outcome stream.Outcome, text string)) {
 	t.Helper()
 	server := serveRaw(t, func(n int, w net.Conn, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		for _, piece := range answers[n-1] {
+		for _, piece := range responses[n-1] {
 			_, _ = w.Write(piece)
 		}
 	})
 	model := open(t, server.url())
-	for i := range answers {
+	for i := range responses {
 		outcome, text := pumped(model)
-		check(i, outcome, text)
+		check(outcome, text)
 		if t.Failed() {
-			t.Fatalf("answer %d of %d", i, len(answers))
+			t.Fatalf("the reply to response %d of %d is wrong", i+1, len(responses))
 		}
 	}
 }
 
-// cuttings returns ways to cut body: not at all, after each byte, after each line, and at random.
+// cuttings returns seven ways to cut body, each as a list of offsets: no cut, a cut after each byte, a cut after each line,
+// and four times random cuts.
 func cuttings(body []byte) (all [][]int) {
 	every := make([]int, 0, len(body))
 	lines := []int{}
@@ -65,41 +67,41 @@ func wantReply(t *testing.T, want expected, outcome stream.Outcome, text string)
 	t.Helper()
 	got := expected{text: text, finish: outcome.Result.FinishReason, usage: outcome.Result.Usage, done: want.done}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(expected{})); diff != "" || outcome.State != stream.Completed {
-		t.Errorf("%s, %v (-want +got):\n%s", outcome.State, outcome.Err, diff)
+		t.Errorf("the reply is %s, %v (-want +got):\n%s", outcome.State, outcome.Err, diff)
 	}
 }
 
-func TestReplay_CapturesCutAnywhere_SameReply(t *testing.T) {
+func TestGenerate_RecordedResponseInPieces_SameReply(t *testing.T) {
 	for _, c := range streams(t) {
 		t.Run(c.name, func(t *testing.T) {
 			want := c.expected(t)
 			if want.text == "" || want.finish == "" || !want.done {
 				t.Fatalf("unexpected capture: %+v", want)
 			}
-			var answers [][][]byte
+			var responses [][][]byte
 			for _, cuts := range cuttings(c.body) {
-				answers = append(answers, c.pieces(cuts...))
+				responses = append(responses, c.pieces(cuts...))
 			}
-			replay(t, answers, func(_ int, outcome stream.Outcome, text string) { wantReply(t, want, outcome, text) })
+			checkReplies(t, responses, func(outcome stream.Outcome, text string) { wantReply(t, want, outcome, text) })
 		})
 	}
 }
 
-func TestReplay_SmallResponseCutInTwo_SameReply(t *testing.T) {
+func TestGenerate_SmallResponseInTwoPieces_SameReply(t *testing.T) {
 	for _, name := range []string{"llama-server/30-http10.txt", "ollama/30-http10.txt", "ollama/26-raw-chunked.txt"} {
 		t.Run(name, func(t *testing.T) {
 			c := load(t, name)
-			var answers [][][]byte
+			var responses [][][]byte
 			want := c.expected(t)
 			for at := 0; at < len(c.body); at += 2 {
-				answers = append(answers, c.pieces(at))
+				responses = append(responses, c.pieces(at))
 			}
-			replay(t, answers, func(_ int, outcome stream.Outcome, text string) { wantReply(t, want, outcome, text) })
+			checkReplies(t, responses, func(outcome stream.Outcome, text string) { wantReply(t, want, outcome, text) })
 		})
 	}
 }
 
-// cutReader returns one piece for each read. Unlike a socket, it never joins two pieces.
+// cutReader returns at most one piece for each Read. Unlike a socket, it never joins two pieces.
 type cutReader struct{ pieces [][]byte }
 
 func (r *cutReader) Read(p []byte) (int, error) {
@@ -113,7 +115,7 @@ func (r *cutReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readAnswer parses the body of a response without a network.
+// readAnswer parses the body of a response. It returns the result and the text of the reply.
 func readAnswer(body io.Reader) (stream.Result, string, error) {
 	var text bytes.Buffer
 	a := testAnswer(body, func(delta []byte) { text.Write(delta) })
@@ -135,13 +137,14 @@ func TestAnswer_RecordedBodyInTwoReads_SameReply(t *testing.T) {
 		for at := 0; at < len(c.body); at += step {
 			result, text, err := readAnswer(&cutReader{pieces: [][]byte{c.body[:at], c.body[at:]}})
 			if err != nil || text != want.text || result.FinishReason != want.finish || !cmp.Equal(result.Usage, want.usage) {
-				t.Fatalf("%s cut at %d: %q, %+v, %v", c.name, at, text, result, err)
+				t.Fatalf("%s cut at %d: got %q, %+v, %v; want %+v", c.name, at, text, result, err, want)
 			}
 		}
 	}
 }
 
-// utf8Answer returns a response with characters of every length, raw and escaped, and the text in it.
+// utf8Answer returns a response and the text of its reply. The text has characters of every length in UTF-8, some of them
+// escaped.
 func utf8Answer() (body string, text string) {
 	deltas := []string{`Grüße`, `, 世`, `界 🌍`, ` \u00e9\u4e16\ud83d\ude00`, `\\ \"q\" \/ \n\t`, ` 𝔘`}
 	var b strings.Builder
@@ -152,20 +155,20 @@ func utf8Answer() (body string, text string) {
 	return b.String(), "Grüße, 世界 🌍 é世😀\\ \"q\" / \n\t 𝔘"
 }
 
-func TestAnswer_CutInsideCharacters_SameText(t *testing.T) {
+func TestGenerate_ResponseCutInsideCharacters_SameText(t *testing.T) {
 	body, want := utf8Answer()
 	c := capture{head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", body: []byte(body)}
-	var answers [][][]byte
+	var responses [][][]byte
 	for at := range body {
-		answers = append(answers, c.pieces(at))
+		responses = append(responses, c.pieces(at))
 	}
-	answers = append(answers, c.pieces(cuttings(c.body)[1]...))
-	replay(t, answers, func(_ int, outcome stream.Outcome, text string) {
+	responses = append(responses, c.pieces(cuttings(c.body)[1]...))
+	checkReplies(t, responses, func(outcome stream.Outcome, text string) {
 		wantReply(t, expected{text: want, finish: "stop"}, outcome, text)
 	})
 }
 
-func TestGenerate_UnaskedGzip_Decompressed(t *testing.T) {
+func TestGenerate_UnrequestedGzip_Decompressed(t *testing.T) {
 	c := load(t, "ollama/04-stream-usage.txt")
 	var zipped bytes.Buffer
 	zip := gzip.NewWriter(&zipped)
@@ -174,24 +177,25 @@ func TestGenerate_UnaskedGzip_Decompressed(t *testing.T) {
 	c.head = strings.Replace(c.head, "\r\n\r\n", "\r\nContent-Encoding: gzip\r\n\r\n", 1)
 	want := c.expected(t)
 	c.body = zipped.Bytes()
-	strange := c
-	strange.head = strings.Replace(c.head, "gzip", "br", 1)
-	replay(t, [][][]byte{c.pieces(), c.pieces(cuttings(c.body)[1]...)}, func(_ int, outcome stream.Outcome, text string) {
+	brotli := c
+	brotli.head = strings.Replace(c.head, "gzip", "br", 1)
+	checkReplies(t, [][][]byte{c.pieces(), c.pieces(cuttings(c.body)[1]...)}, func(outcome stream.Outcome, text string) {
 		wantReply(t, want, outcome, text)
 	})
-	replay(t, [][][]byte{strange.pieces()}, func(_ int, outcome stream.Outcome, _ string) {
+	checkReplies(t, [][][]byte{brotli.pieces()}, func(outcome stream.Outcome, _ string) {
 		wantFailed(t, outcome, messageUnreadable)
 	})
 }
 
+// wantFailed fails the test unless the reply failed with provider_error and that public message.
 func wantFailed(t *testing.T, outcome stream.Outcome, message string) {
 	t.Helper()
 	if outcome.State != stream.Failed || outcome.Err == nil || outcome.Err.Code != stream.CodeProviderError || outcome.Err.Message != message {
-		t.Errorf("%s, %v; want failed, %s", outcome.State, outcome.Err, message)
+		t.Errorf("the reply is %s, %v; want failed, %s", outcome.State, outcome.Err, message)
 	}
 }
 
-func TestGenerate_RequestBody_AsDocumented(t *testing.T) {
+func TestGenerate_Request_HasPromptKeyAndTokenLimit(t *testing.T) {
 	c := load(t, "ollama/03-stream.txt")
 	seen := make(chan string, 1)
 	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
@@ -208,14 +212,14 @@ func TestGenerate_RequestBody_AsDocumented(t *testing.T) {
 		`{"role":"system","content":"You are a bard."},{"role":"user","content":"Once upon a time"}],` +
 		`"max_tokens":64,"stream":true,"stream_options":{"include_usage":true}}`
 	if got := <-seen; got != want {
-		t.Errorf("sent\n%s, want\n%s", got, want)
+		t.Errorf("got the request\n%s, want\n%s", got, want)
 	}
 }
 
-func TestGenerate_TokenLimit_NameByProvider(t *testing.T) {
+func TestChatRequest_OpenAIModel_HasMaxCompletionTokens(t *testing.T) {
 	for _, test := range []struct {
 		url, model string
-		newer      bool
+		openAI     bool // the request must have max_completion_tokens instead of max_tokens
 	}{
 		{"", "gpt-4o", true},
 		{"https://api.openai.com/v1", "whatever", true},
@@ -226,11 +230,12 @@ func TestGenerate_TokenLimit_NameByProvider(t *testing.T) {
 		{"https://api.openai.com.example.org/v1", "mistral", false},
 		{"http://127.0.0.1:11434/v1", "gpt-oss:20b", false},
 	} {
-		asked := New(Options{BaseURL: test.url, Name: test.model}).chatRequest(stream.Request{MaxTokens: 100})
+		request := New(Options{BaseURL: test.url, Name: test.model}).chatRequest(stream.Request{MaxTokens: 100})
 		//lint:ignore SA1019 every provider except OpenAI uses this name
-		older := asked.MaxTokens
-		if got := asked.MaxCompletionTokens == 100; got != test.newer || (older == 100) == test.newer {
-			t.Errorf("%s at %s: max_completion_tokens %d, max_tokens %d", test.model, test.url, asked.MaxCompletionTokens, older)
+		older := request.MaxTokens
+		if got := request.MaxCompletionTokens == 100; got != test.openAI || (older == 100) == test.openAI {
+			t.Errorf("%s at %s: max_completion_tokens is %d, max_tokens is %d; want a model of OpenAI: %v",
+				test.model, test.url, request.MaxCompletionTokens, older, test.openAI)
 		}
 	}
 }

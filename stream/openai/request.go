@@ -17,11 +17,11 @@ import (
 	"parley/stream"
 )
 
-// maxErrorBody is the number of bytes that are read of an error response.
+// maxErrorBody is the maximum number of bytes that we read of an error response.
 const maxErrorBody = 64 << 10
 
-// newTransport returns a transport for one provider. It has no timeout for headers: a busy local model was seen to send
-// nothing for 12 s. [stream.Timeouts] bounds the silence.
+// newTransport returns a transport for one provider. The transport has no timeout for response headers: we have seen a busy
+// local model send nothing for 12 s. [stream.Timeouts] limits the silence.
 func newTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
@@ -31,18 +31,20 @@ func newTransport() *http.Transport {
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: 1024,
 		IdleConnTimeout:     90 * time.Second,
-		DisableCompression:  true, // a compressor would delay tokens
-		// All replies share one HTTP/2 connection. Pings detect that it is dead before all the replies time out.
+		DisableCompression:  true, // a server that compresses may hold tokens back
+		// All replies share one HTTP/2 connection. Pings detect a dead connection before all its replies time out.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second},
 	}
 }
 
-// refuseRedirect follows no redirect: a POST could become a GET, and the key could go to another host.
+// refuseRedirect makes the HTTP client return a redirect as the response: a POST could become a GET, and another host
+// could get the key.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// usesMaxCompletionTokens reports whether the limit of a reply is sent as max_completion_tokens instead of max_tokens.
-// All OpenAI models accept max_completion_tokens, and newer ones refuse max_tokens, also at Azure or behind a proxy that
-// keeps their names. Ollama ignores max_completion_tokens. So only OpenAI's models get max_completion_tokens.
+// usesMaxCompletionTokens reports whether requests must name the limit of a reply max_completion_tokens instead of
+// max_tokens. All models of OpenAI accept max_completion_tokens, and their newer models refuse max_tokens. Azure and some
+// proxies serve models of OpenAI under the same names. Ollama ignores max_completion_tokens. So only models of OpenAI get
+// max_completion_tokens.
 func usesMaxCompletionTokens(baseURL, model string) bool {
 	if u, err := url.Parse(baseURL); err == nil {
 		if host := u.Hostname(); host == "api.openai.com" || strings.HasSuffix(host, ".openai.azure.com") {
@@ -50,7 +52,7 @@ func usesMaxCompletionTokens(baseURL, model string) bool {
 		}
 	}
 	// The library knows which models refuse max_tokens.
-	//lint:ignore SA1019 the point is that it is deprecated
+	//lint:ignore SA1019 the library reports an error exactly for the models that do not accept this deprecated field
 	probe := openai.ChatCompletionRequest{Model: model, MaxTokens: 1}
 	return errors.Is(openai.NewReasoningValidator().Validate(probe), openai.ErrReasoningModelMaxTokensDeprecated)
 }
@@ -75,7 +77,7 @@ func (m *Model) chatRequest(request stream.Request) openai.ChatCompletionRequest
 	return r
 }
 
-// open sends the request and returns the body of the response, uncompressed.
+// open sends the request and returns the uncompressed body of the response.
 func (m *Model) open(ctx context.Context, request openai.ChatCompletionRequest) (io.ReadCloser, error) {
 	return send(m.config, m.http, func(client *openai.Client) error {
 		_, err := client.CreateChatCompletionStream(ctx, request)
@@ -83,8 +85,8 @@ func (m *Model) open(ctx context.Context, request openai.ChatCompletionRequest) 
 	})
 }
 
-// send makes the library send a request, and returns the body of the response, uncompressed. After a 200, it ignores the
-// library's own result, because the library gets an empty body.
+// send sends a request and returns the uncompressed body of the response. call must send the request with the library's
+// client. If the status is 200, the library gets an empty body, so send ignores the result of call.
 func send(config openai.ClientConfig, client *http.Client, call func(*openai.Client) error) (io.ReadCloser, error) {
 	doer := &captureDoer{client: client}
 	config.HTTPClient = doer
@@ -101,15 +103,15 @@ func send(config openai.ClientConfig, client *http.Client, call func(*openai.Cli
 	switch encoding := strings.ToLower(doer.response.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":
 		return body, nil
-	case "gzip", "x-gzip": // some servers compress although we do not accept it
+	case "gzip", "x-gzip": // some servers compress although the request does not accept compression
 		return &gunzip{body: body}, nil
 	}
 	body.Close()
 	return nil, failure(messageUnreadable, &cause{what: "unknown content encoding"})
 }
 
-// captureDoer is the HTTP client of the library for one request. It keeps the response, so that we can read a 200
-// ourselves. The library reads only error responses.
+// captureDoer is the library's HTTP client for one request. It keeps the response. If the status is 200, only send's caller
+// reads the body; the library reads only error responses.
 type captureDoer struct {
 	client   *http.Client
 	response *http.Response
@@ -118,8 +120,8 @@ type captureDoer struct {
 
 func (d *captureDoer) Do(request *http.Request) (*http.Response, error) {
 	request.Header.Set("Accept-Encoding", "identity")
-	// net/http does not send an empty value. The field allows net/http to repeat the request at once on another
-	// connection, if the server has just closed this one because it was idle.
+	// This entry allows net/http to repeat the request if the server has just closed the idle connection. net/http sends
+	// no header for an empty list of values.
 	request.Header["Idempotency-Key"] = []string{}
 	d.response, d.err = d.client.Do(request)
 	if d.err != nil {
@@ -131,12 +133,13 @@ func (d *captureDoer) Do(request *http.Request) (*http.Response, error) {
 		return &shown, nil
 	}
 	defer d.response.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(d.response.Body, maxErrorBody)) // a part is enough, because we have the status
+	// Ignore a read error: the status and a part of the body are enough to report the failure.
+	text, _ := io.ReadAll(io.LimitReader(d.response.Body, maxErrorBody))
 	shown.Body = io.NopCloser(bytes.NewReader(text))
 	return &shown, nil
 }
 
-// gunzip uncompresses a body as it arrives.
+// gunzip uncompresses a body while it arrives.
 type gunzip struct {
 	body io.ReadCloser
 	zip  *gzip.Reader

@@ -11,15 +11,15 @@ import (
 	"parley/stream"
 )
 
-// The number of requests to a model that cannot respond now, and the delays between them.
+// The limits of retries: the number of requests for one reply, and the delays between these requests.
 const (
 	maxAttempts = 4
 	firstDelay  = 500 * time.Millisecond
 	maxDelay    = 8 * time.Second
-	jitter      = 0.25 // each delay is up to a quarter shorter or longer, so that not all callers retry at once
+	jitter      = 0.25 // each delay is up to a quarter shorter or longer, so that callers do not all retry at the same time
 
-	// maxRetryAfter is the longest delay that a provider may request. If it requests more, we fail at once: it would
-	// refuse an earlier retry, and no caller waits that long.
+	// maxRetryAfter is the longest delay that a provider may request. If a provider requests a longer delay, Generate fails
+	// at once: the provider would refuse an earlier retry, and callers do not wait that long.
 	maxRetryAfter = 30 * time.Second
 )
 
@@ -29,34 +29,34 @@ func newRetry() retrypolicy.RetryPolicy[any] {
 		WithMaxAttempts(maxAttempts).
 		WithBackoff(firstDelay, maxDelay).
 		WithJitterFactor(jitter).
-		WithDelayFunc(askedDelay).
+		WithDelayFunc(requestedDelay).
 		ReturnLastFailure().
 		Build()
 }
 
 // Generate requests one reply (see [stream.Model]). It retries up to three times if the server refused or broke the
-// connection, or responded with 408, 429 or 5xx. Once text of the reply was passed on, it does not retry.
+// connection, or responded with 408, 429 or 5xx. It does not retry after the first text of the reply.
 func (m *Model) Generate(ctx context.Context, request stream.Request, write func([]byte)) (result stream.Result, err error) {
 	translated := m.chatRequest(request)
 	_ = failsafe.With(m.retry).WithContext(ctx).Run(func() error {
 		result, err = m.attempt(ctx, translated, write)
 		return err
-	}) // Run returns ctx's error even if the reply was complete when ctx ended
+	}) // ignore the result of Run: if ctx has ended, Run returns ctx.Err(), even if the reply is complete
 	if err != nil && ctx.Err() != nil {
 		return result, ctx.Err()
 	}
 	return result, err
 }
 
-// mayRetry reports whether a retry may help and no text was passed on.
+// mayRetry reports whether a retry may succeed. It returns false for every error after the first text of the reply.
 func mayRetry(err error) bool {
 	c, ok := errors.AsType[*cause](err)
 	return ok && c.retry
 }
 
-// askedDelay returns the delay that the provider requested, or -1 if none. It makes the delay longer, because the
-// policy's jitter may shorten it, and we must not retry earlier than requested.
-func askedDelay(exec failsafe.ExecutionAttempt[any]) time.Duration {
+// requestedDelay returns the delay that the provider requested, or -1 if it requested none. The jitter may shorten a delay
+// by a quarter, so requestedDelay returns a longer delay: a retry must not come earlier than requested.
+func requestedDelay(exec failsafe.ExecutionAttempt[any]) time.Duration {
 	c, ok := errors.AsType[*cause](exec.LastError())
 	if !ok || c.after <= 0 {
 		return -1

@@ -21,7 +21,8 @@ import (
 	"parley/stream"
 )
 
-// pipes serves handler over pipes in memory, which work in a synctest bubble. It returns a model that uses them.
+// pipes starts a server with that handler, and returns a model of the server. Their connections are pipes in memory, which
+// work in a synctest bubble.
 func pipes(t *testing.T, handler http.HandlerFunc) *Model {
 	conns := make(chan net.Conn)
 	closed := make(chan struct{})
@@ -71,7 +72,7 @@ func sendText(w http.ResponseWriter, parts ...string) {
 	}
 }
 
-func TestRetry_ModelLoading_Completes(t *testing.T) {
+func TestRetry_ModelStillLoading_ThirdRequestSucceeds(t *testing.T) {
 	file, err := os.ReadFile("testdata/llama-server/00-while-loading.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -81,9 +82,9 @@ func TestRetry_ModelLoading_Completes(t *testing.T) {
 		t.Fatal("unexpected capture")
 	}
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
+		requests := 0
 		model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
-			if asked++; asked < 3 {
+			if requests++; requests < 3 {
 				w.WriteHeader(503)
 				sendText(w, body)
 				return
@@ -92,59 +93,61 @@ func TestRetry_ModelLoading_Completes(t *testing.T) {
 		})
 		outcome, text := pumped(model)
 		wantReply(t, expected{text: "Hello", finish: "stop", usage: &stream.Usage{Prompt: 7, Completion: 2}}, outcome, text)
-		if asked != 3 {
-			t.Errorf("%d requests, want 3", asked)
+		if requests != 3 {
+			t.Errorf("got %d requests, want 3", requests)
 		}
 	})
 }
 
-// The test counts the requests for each kind of response, and measures their delays in fake time.
-func TestRetry_EachFailure_AttemptsAndDelays(t *testing.T) {
+// TestRetry_EachFailure_RetriedOnlyIfUseful counts the requests after each kind of failure, and measures their total delay
+// in fake time.
+func TestRetry_EachFailure_RetriedOnlyIfUseful(t *testing.T) {
+	// backoff is the shortest and the longest total delay of three retries.
 	backoff := [2]time.Duration{(500 + 1000 + 2000) * 3 / 4 * time.Millisecond, (500 + 1000 + 2000) * 5 / 4 * time.Millisecond}
 	at := time.Date(2000, 1, 1, 0, 0, 12, 0, time.UTC).Format(http.TimeFormat) // a synctest bubble begins at midnight
 	for name, test := range map[string]struct {
 		status     int
 		retryAfter string
 		body       string
-		asked      int
-		least      time.Duration
-		most       time.Duration
+		requests   int
+		least      time.Duration // shortest allowed duration of Generate
+		most       time.Duration // longest allowed duration of Generate
 		message    string
 	}{
-		"429":                  {status: 429, asked: 4, least: backoff[0], most: backoff[1], message: messageBusy},
-		"500":                  {status: 500, asked: 4, least: backoff[0], most: backoff[1], message: messageDown},
-		"502":                  {status: 502, asked: 4, least: backoff[0], most: backoff[1], message: messageDown},
-		"503":                  {status: 503, asked: 4, least: backoff[0], most: backoff[1], message: messageDown},
-		"529":                  {status: 529, asked: 4, least: backoff[0], most: backoff[1], message: messageDown},
-		"408":                  {status: 408, asked: 4, least: backoff[0], most: backoff[1], message: messageDown},
-		"400":                  {status: 400, asked: 1, message: messageRefused},
-		"401":                  {status: 401, asked: 1, message: messageCredentials},
-		"403":                  {status: 403, asked: 1, message: messageCredentials},
-		"404":                  {status: 404, asked: 1, message: messageUnknown},
-		"413":                  {status: 413, asked: 1, message: messageRefused},
-		"422":                  {status: 422, asked: 1, message: messageRefused},
-		"a used up quota":      {status: 429, body: `{"error":{"message":"Pay","type":"x","code":"insufficient_quota"}}`, asked: 1, message: messageQuota},
-		"Retry-After":          {status: 429, retryAfter: "10", asked: 4, least: 30 * time.Second, most: 50 * time.Second, message: messageBusy},
-		"Retry-After, a date":  {status: 503, retryAfter: at, asked: 4, least: 12 * time.Second, most: 24 * time.Second, message: messageDown},
-		"Retry-After, 0":       {status: 429, retryAfter: "0", asked: 4, least: backoff[0], most: backoff[1], message: messageBusy},
-		"Retry-After, a word":  {status: 429, retryAfter: "soon", asked: 4, least: backoff[0], most: backoff[1], message: messageBusy},
-		"Retry-After, an hour": {status: 429, retryAfter: "3600", asked: 1, message: messageBusy},
-		"a cut before text":    {status: 200, body: ": hm\n\n", asked: 4, least: backoff[0], most: backoff[1], message: messageBrokeOff},
-		"a cut after text":     {status: 200, body: someText, asked: 1, message: messageBrokeOff},
-		"a clean early end":    {status: 200, asked: 1, message: messageNoAnswer},
-		"an error in a 200":    {status: 200, body: `data: {"error":{"code":503}}` + "\n", asked: 1, message: messageFailed},
+		"429":                           {status: 429, requests: 4, least: backoff[0], most: backoff[1], message: messageBusy},
+		"500":                           {status: 500, requests: 4, least: backoff[0], most: backoff[1], message: messageDown},
+		"502":                           {status: 502, requests: 4, least: backoff[0], most: backoff[1], message: messageDown},
+		"503":                           {status: 503, requests: 4, least: backoff[0], most: backoff[1], message: messageDown},
+		"529":                           {status: 529, requests: 4, least: backoff[0], most: backoff[1], message: messageDown},
+		"408":                           {status: 408, requests: 4, least: backoff[0], most: backoff[1], message: messageDown},
+		"400":                           {status: 400, requests: 1, message: messageRefused},
+		"401":                           {status: 401, requests: 1, message: messageCredentials},
+		"403":                           {status: 403, requests: 1, message: messageCredentials},
+		"404":                           {status: 404, requests: 1, message: messageUnknown},
+		"413":                           {status: 413, requests: 1, message: messageRefused},
+		"422":                           {status: 422, requests: 1, message: messageRefused},
+		"quota used up":                 {status: 429, body: `{"error":{"message":"Pay","type":"x","code":"insufficient_quota"}}`, requests: 1, message: messageQuota},
+		"Retry-After 10 s":              {status: 429, retryAfter: "10", requests: 4, least: 30 * time.Second, most: 50 * time.Second, message: messageBusy},
+		"Retry-After is a date":         {status: 503, retryAfter: at, requests: 4, least: 12 * time.Second, most: 24 * time.Second, message: messageDown},
+		"Retry-After 0":                 {status: 429, retryAfter: "0", requests: 4, least: backoff[0], most: backoff[1], message: messageBusy},
+		"Retry-After is invalid":        {status: 429, retryAfter: "soon", requests: 4, least: backoff[0], most: backoff[1], message: messageBusy},
+		"Retry-After 1 h":               {status: 429, retryAfter: "3600", requests: 1, message: messageBusy},
+		"broken connection before text": {status: 200, body: ": hm\n\n", requests: 4, least: backoff[0], most: backoff[1], message: messageBrokeOff},
+		"broken connection after text":  {status: 200, body: someText, requests: 1, message: messageBrokeOff},
+		"empty response":                {status: 200, requests: 1, message: messageNoAnswer},
+		"error with status 200":         {status: 200, body: `data: {"error":{"code":503}}` + "\n", requests: 1, message: messageFailed},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, requests: %d", name, test.requests), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				asked := 0
+				requests := 0
 				model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
-					asked++
+					requests++
 					if test.retryAfter != "" {
 						w.Header().Set("Retry-After", test.retryAfter)
 					}
 					w.WriteHeader(test.status)
 					sendText(w, test.body)
-					if strings.HasPrefix(name, "a cut") {
+					if strings.HasPrefix(name, "broken connection") {
 						panic(http.ErrAbortHandler)
 					}
 				})
@@ -152,18 +155,18 @@ func TestRetry_EachFailure_AttemptsAndDelays(t *testing.T) {
 				outcome, text := pumped(model)
 				took := time.Since(began)
 				wantFailed(t, outcome, test.message)
-				if asked != test.asked || took < test.least || took > test.most+time.Millisecond {
-					t.Errorf("%d requests in %v, want %d in %v to %v", asked, took, test.asked, test.least, test.most)
+				if requests != test.requests || took < test.least || took > test.most+time.Millisecond {
+					t.Errorf("got %d requests in %v, want %d in %v to %v", requests, took, test.requests, test.least, test.most)
 				}
 				if test.body == someText && text != "Hello" {
-					t.Errorf("the text is %q", text)
+					t.Errorf("the text is %q, want Hello", text)
 				}
 			})
 		})
 	}
 }
 
-func TestRetry_ConnectionRefused_FourAttempts(t *testing.T) {
+func TestRetry_ConnectionFails_FourAttempts(t *testing.T) {
 	for _, broken := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, &net.DNSError{Err: "no such host", Name: "model.test", IsNotFound: true}} {
 		for refusals, state := range map[int]stream.State{3: stream.Completed, 4: stream.Failed} {
 			synctest.Test(t, func(t *testing.T) {
@@ -177,7 +180,8 @@ func TestRetry_ConnectionRefused_FourAttempts(t *testing.T) {
 					return dial(ctx, network, address)
 				}
 				if outcome, _ := pumped(model); outcome.State != state || tried != 4 {
-					t.Errorf("%v, %d times: %s, %v after %d attempts", broken, refusals, outcome.State, outcome.Err, tried)
+					t.Errorf("after %d times %v: the reply is %s, %v after %d attempts; want %s after 4",
+						refusals, broken, outcome.State, outcome.Err, tried, state)
 				}
 			})
 		}
@@ -198,11 +202,11 @@ func TestRetry_UntrustedCertificate_NoRetry(t *testing.T) {
 	outcome, _ := pumped(open(t, server.URL))
 	wantFailed(t, outcome, messageUnreachable)
 	if n := conns.Load(); n != 1 || !errors.Is(outcome.Err, errCertificate) {
-		t.Errorf("%d connections, %v", n, outcome.Err)
+		t.Errorf("got %d connections, %v; want 1, %v", n, outcome.Err, errCertificate)
 	}
 }
 
-func TestRetry_Delays_HaveJitter(t *testing.T) {
+func TestRetry_SameFailure_DelaysDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[time.Duration]bool{}
 		for _, header := range []string{"", "5"} {
@@ -223,7 +227,7 @@ func TestRetry_Delays_HaveJitter(t *testing.T) {
 	})
 }
 
-func TestRetry_Cancelled_EndsWait(t *testing.T) {
+func TestRetry_CancelledDuringDelay_ReturnsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", "20")
@@ -234,31 +238,29 @@ func TestRetry_Cancelled_EndsWait(t *testing.T) {
 		began := time.Now()
 		outcome := stream.Pump(ctx, model, hello, stream.NewReply("msg_1"), longTimeouts)
 		if took := time.Since(began); outcome.State != stream.Cancelled || took != 3*time.Second {
-			t.Errorf("%s after %v", outcome.State, took)
+			t.Errorf("the reply is %s after %v, want cancelled after 3 s", outcome.State, took)
 		}
 	})
 }
 
-func TestGenerate_SilentModel_ProviderTimeout(t *testing.T) {
+func TestGenerate_ModelSilentFor60s_FailsWithTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := make(chan struct{}, 2)
 		model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Authorization") == "" { // true for every request: the model has no key
-				sendText(w, someText, ": still here\n\n")
-			}
+			sendText(w, someText, ": still here\n\n")
 			<-r.Context().Done()
 			gone <- struct{}{}
 		})
 		began := time.Now()
 		outcome := stream.Pump(context.Background(), model, hello, stream.NewReply("msg_1"), stream.Timeouts{FirstByte: 120 * time.Second, Stall: 60 * time.Second})
 		if took := time.Since(began); outcome.State != stream.Failed || outcome.Err.Code != stream.CodeProviderTimeout || took != 60*time.Second {
-			t.Errorf("%s, %v after %v", outcome.State, outcome.Err, took)
+			t.Errorf("the reply is %s, %v after %v; want failed after 60 s", outcome.State, outcome.Err, took)
 		}
 		<-gone
 	})
 }
 
-func TestGenerate_LateHeaders_Completes(t *testing.T) {
+func TestGenerate_HeadersAfter100s_Completes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(100 * time.Second) // in fake time
@@ -266,19 +268,19 @@ func TestGenerate_LateHeaders_Completes(t *testing.T) {
 		})
 		outcome := stream.Pump(context.Background(), model, hello, stream.NewReply("msg_1"), stream.Timeouts{FirstByte: 120 * time.Second, Stall: 60 * time.Second})
 		if outcome.State != stream.Completed {
-			t.Errorf("%s, %v", outcome.State, outcome.Err)
+			t.Errorf("the reply is %s, %v; want completed", outcome.State, outcome.Err)
 		}
 	})
 }
 
-func TestGenerate_CompleteReply_BoundedWait(t *testing.T) {
+func TestGenerate_ServerKeepsResponseOpen_Completes(t *testing.T) {
 	for name, test := range map[string]struct {
 		parts []string
 		took  time.Duration
 	}{
-		"after the finish reason": {[]string{someText, plainEnd}, usageWait},
-		"after usage":             {[]string{someText, plainEnd, lastUse}, usageWait},
-		"after [DONE]":            {[]string{someText, plainEnd, lastUse, "data: [DONE]\n\n"}, endWait},
+		"3 s after the finish reason": {[]string{someText, plainEnd}, usageWait},
+		"3 s after usage":             {[]string{someText, plainEnd, lastUse}, usageWait},
+		"50 ms after [DONE]":          {[]string{someText, plainEnd, lastUse, "data: [DONE]\n\n"}, endWait},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -291,7 +293,8 @@ func TestGenerate_CompleteReply_BoundedWait(t *testing.T) {
 				began := time.Now()
 				outcome, text := pumped(model)
 				if took := time.Since(began); outcome.State != stream.Completed || text != "Hello" || took != test.took {
-					t.Errorf("%s, %v, %q after %v", outcome.State, outcome.Err, text, took)
+					t.Errorf("the reply is %s, %v, %q after %v; want completed after %v",
+						outcome.State, outcome.Err, text, took, test.took)
 				}
 				<-gone
 			})
@@ -299,7 +302,7 @@ func TestGenerate_CompleteReply_BoundedWait(t *testing.T) {
 	}
 }
 
-func TestGenerate_CancelledWhenComplete_Completed(t *testing.T) {
+func TestGenerate_CancelledAfterFinishReason_Completes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
 			sendText(w, someText, plainEnd, lastUse)
@@ -309,19 +312,19 @@ func TestGenerate_CancelledWhenComplete_Completed(t *testing.T) {
 		time.AfterFunc(time.Second, func() { cancel(stream.ErrCancelled) })
 		outcome := stream.Pump(ctx, model, hello, stream.NewReply("msg_1"), longTimeouts)
 		if outcome.State != stream.Completed || outcome.Result.Usage == nil {
-			t.Errorf("%s, %+v", outcome.State, outcome.Result)
+			t.Errorf("the reply is %s, %+v; want completed, with usage", outcome.State, outcome.Result)
 		}
 	})
 }
 
 func TestGenerate_Cancelled_ClosesRequest(t *testing.T) {
-	for _, words := range []string{"", someText} { // cancelled before the headers, and in mid-reply
-		t.Run(fmt.Sprint(len(words)), func(t *testing.T) {
+	for name, sent := range map[string]string{"before the headers": "", "after the first text": someText} {
+		t.Run(name, func(t *testing.T) {
 			asked, gone := make(chan struct{}), make(chan struct{})
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
-				if words != "" {
-					sendText(w, words)
+				if sent != "" {
+					sendText(w, sent)
 				}
 				close(asked)
 				<-r.Context().Done()
@@ -334,18 +337,18 @@ func TestGenerate_Cancelled_ClosesRequest(t *testing.T) {
 			<-asked
 			cancel(stream.ErrCancelled)
 			if outcome := <-ended; outcome.State != stream.Cancelled {
-				t.Errorf("%s, %v", outcome.State, outcome.Err)
+				t.Errorf("the reply is %s, %v; want cancelled", outcome.State, outcome.Err)
 			}
 			select {
 			case <-gone:
-			case <-time.After(time.Minute): // reached only if the request hangs
-				t.Error("the request to the provider was not closed")
+			case <-time.After(time.Minute): // only if the test fails
+				t.Error("Generate did not close the request to the provider")
 			}
 		})
 	}
 }
 
-func TestGenerate_HTTP2_AbortEndsOneStream(t *testing.T) {
+func TestGenerate_CancelOneOfTwoOnHTTP2_OtherGoesOn(t *testing.T) {
 	asked, gone := make(chan string, 2), make(chan string, 2)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -371,21 +374,21 @@ func TestGenerate_HTTP2_AbortEndsOneStream(t *testing.T) {
 		seen = append(seen, <-asked)
 	}
 	if !strings.HasPrefix(seen[0], "HTTP/2.0 ") || seen[0] != seen[1] {
-		t.Errorf("the requests came by %q, want one HTTP/2 connection", seen)
+		t.Errorf("the requests used the connections %q, want one HTTP/2 connection", seen)
 	}
 	for n, cancel := range cancels {
 		cancel(stream.ErrCancelled)
 		if outcome := <-outcomes; outcome.State != stream.Cancelled {
-			t.Errorf("%s, %v", outcome.State, outcome.Err)
+			t.Errorf("the reply is %s, %v; want cancelled", outcome.State, outcome.Err)
 		}
 		<-gone
 		if n == 0 && (len(gone) > 0 || len(outcomes) > 0) {
-			t.Error("the other reply ended too")
+			t.Error("the cancel of the first reply also ended the second reply")
 		}
 	}
 }
 
-func TestGenerate_ManyReplies_OneConnection(t *testing.T) {
+func TestGenerate_RepliesInARow_ShareOneConnection(t *testing.T) {
 	var conns atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -405,7 +408,7 @@ func TestGenerate_ManyReplies_OneConnection(t *testing.T) {
 		}
 	}
 	if n := conns.Load(); n != 1 {
-		t.Errorf("%d connections, want 1", n)
+		t.Errorf("the model used %d connections, want 1", n)
 	}
 }
 
@@ -416,7 +419,8 @@ func TestGenerate_IdleConnectionClosed_Completes(t *testing.T) {
 		for _, piece := range c.pieces() {
 			_, _ = w.Write(piece)
 		}
-		// The next request arrives while the connection is being closed, and gets no response.
+		// Wait for the next request, then return, which closes the connection without a response. The same happens if a
+		// server closes an idle connection at the moment of a request.
 		_, _ = http.ReadRequest(bufio.NewReader(w))
 	})
 	model := withoutRetries(open(t, server.url()))

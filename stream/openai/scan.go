@@ -2,10 +2,11 @@ package openai
 
 import "bytes"
 
-// scanChunk parses an event of the usual shape without allocating. It returns the inside of the content's JSON string, or
-// nil if there is no content. The usual shape is one choice with index 0, not finished, with or without content. Other
-// fields must be scalars that we do not use. For any other event, and for broken JSON, ok is false, and the caller uses
-// [decodeChunk]. If ok is true, decodeChunk would return the same content: a fuzz test compares them.
+// scanChunk parses the most common form of an event without allocating. It returns the content as a JSON string without
+// its quotes, or nil if the event has no content. The most common form has one choice with index 0, and no finish reason.
+// The values of all fields that we do not use must be scalars. For any other event, and for broken JSON, ok is false, and
+// the caller uses [decodeChunk]. If ok is true, decodeChunk would return the same content. A fuzz test compares scanChunk
+// with decodeChunk.
 func scanChunk(data []byte) (content []byte, ok bool) {
 	s := scanner{b: data}
 	choices := false
@@ -13,7 +14,7 @@ func scanChunk(data []byte) (content []byte, ok bool) {
 		switch key := s.key(); string(key) {
 		case "choices":
 			if choices {
-				return nil, false // encoding/json would merge the two
+				return nil, false // encoding/json would merge two fields of the same name
 			}
 			choices = true
 			content = s.choices()
@@ -31,13 +32,14 @@ func scanChunk(data []byte) (content []byte, ok bool) {
 	return content, choices && !s.bad && s.i == len(s.b)
 }
 
-// shape holds the bytes of an event before and after its content. The events of one response rarely differ in anything
-// but the content. If those bytes are equal, only the content must be scanned, and comparing costs a tenth of scanning.
+// shape holds the bytes of an event before and after its content. Most events of a response differ only in their content.
+// If an event has the shape of an earlier event, scan parses only the content, and compares the other bytes. To compare
+// bytes takes a tenth of the time that it takes to parse them.
 type shape struct {
-	head, tail []byte // up to the content's opening quote, and from its closing quote on
+	head, tail []byte // the bytes up to the content's opening quote, and the bytes from its closing quote on
 }
 
-// scan returns the same as scanChunk, but is faster if data has the shape of an earlier event.
+// scan returns the same as scanChunk. It is faster if data has the shape that h holds from an earlier event.
 func (h *shape) scan(data []byte) (content []byte, ok bool) {
 	if end := len(data) - len(h.tail); end >= len(h.head) && len(h.head) > 0 &&
 		bytes.Equal(data[:len(h.head)], h.head) && bytes.Equal(data[end:], h.tail) {
@@ -48,18 +50,18 @@ func (h *shape) scan(data []byte) (content []byte, ok bool) {
 	}
 	content, ok = scanChunk(data)
 	if ok && content != nil {
-		at := cap(data) - cap(content) // content is a part of data
+		at := cap(data) - cap(content) // the offset of content in data, because content is a slice of data
 		h.head = append(h.head[:0], data[:at]...)
 		h.tail = append(h.tail[:0], data[at+len(content):]...)
 	}
 	return content, ok
 }
 
-// scanner walks over JSON. It sets bad when it meets something that it does not support. After that its results have no
-// meaning, but its methods are still safe to call.
+// scanner parses JSON in one pass. It sets bad at the first byte that it does not support. After that, the results of its
+// methods have no meaning, but the methods are still safe to call.
 type scanner struct {
 	b   []byte
-	i   int
+	i   int // index of the next byte in b
 	bad bool
 }
 
@@ -108,7 +110,7 @@ func (s *scanner) delta() (content []byte) {
 	return content
 }
 
-// enter steps into an object or array and reports whether it has a member.
+// enter steps into an object or array and reports whether the object or array has a member.
 func (s *scanner) enter(open byte) bool {
 	if s.peek() != open {
 		s.bad = true
@@ -122,7 +124,7 @@ func (s *scanner) enter(open byte) bool {
 	return !s.bad
 }
 
-// next steps over a comma, or out of the object or array, and reports whether there is another member.
+// next steps over a comma and returns true. At the end of the object or array, it steps over the byte end and returns false.
 func (s *scanner) next(end byte) bool {
 	switch c := s.peek(); {
 	case s.bad:
@@ -138,7 +140,7 @@ func (s *scanner) next(end byte) bool {
 	return false
 }
 
-// key reads the name of a member and the colon.
+// key reads the name of a member and the colon after the name.
 func (s *scanner) key() []byte {
 	key := s.plainString()
 	if s.peek() != ':' {
@@ -148,8 +150,9 @@ func (s *scanner) key() []byte {
 	return key
 }
 
-// unknown skips a field that is not used, if its value is a scalar. It accepts only names of lower-case letters, digits and
-// underscores: encoding/json ignores case, so it would read "Choices" as choices, and that field must not be skipped.
+// unknown skips the value of a field that the decoder does not use. The value must be a scalar. unknown sets bad if the
+// name contains anything except lower-case letters, digits and underscores: encoding/json ignores case, so it treats
+// "Choices" as choices, and scanChunk must not skip such a field.
 func (s *scanner) unknown(key []byte) {
 	for _, c := range key {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
@@ -171,7 +174,7 @@ func (s *scanner) unknown(key []byte) {
 	}
 }
 
-// plainString reads a string that has no escapes.
+// plainString reads a string. It sets bad if the string has escape sequences.
 func (s *scanner) plainString() []byte {
 	text := s.string()
 	for _, c := range text {
@@ -182,7 +185,8 @@ func (s *scanner) plainString() []byte {
 	return text
 }
 
-// string reads a string and returns its inside without decoding escapes. The result is nil only if bad is set.
+// string reads a string and returns the bytes between its quotes, with their escape sequences. The result is nil only if
+// bad is set.
 func (s *scanner) string() []byte {
 	if s.peek() != '"' {
 		s.bad = true
@@ -210,7 +214,7 @@ func (s *scanner) string() []byte {
 	return nil
 }
 
-// escapeLen returns the length of the escape at the beginning of b, or 0 if that is invalid.
+// escapeLen returns the length of the escape sequence at the beginning of b, or 0 if the sequence is invalid.
 func escapeLen(b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -232,7 +236,7 @@ func escapeLen(b []byte) int {
 	return 0
 }
 
-// number skips a whole number or a decimal fraction. encoding/json handles all other numbers.
+// number skips an integer or a decimal fraction. It sets bad for any other number, so that encoding/json parses the event.
 func (s *scanner) number() {
 	if s.peek() == '-' {
 		s.i++
@@ -258,7 +262,7 @@ func (s *scanner) digits() {
 	}
 }
 
-// literal steps over word, and sets bad if something else comes next.
+// literal skips word. It sets bad if the next bytes are not word.
 func (s *scanner) literal(word string) {
 	s.space()
 	if end := s.i + len(word); end <= len(s.b) && string(s.b[s.i:end]) == word {

@@ -17,7 +17,7 @@ func TestUsage_ImplausibleNumbers_Ignored(t *testing.T) {
 			continue
 		}
 		if got := c.usage() != nil; got != want {
-			t.Errorf("%s has a plausible usage: %v", data, got)
+			t.Errorf("usage accepted %s: %v, want %v", data, got, want)
 		}
 	}
 }

@@ -1,19 +1,19 @@
-// Package simulated is a [stream.Model] that needs no network. It has no intelligence, and every reply with text begins
-// by saying so; summaries do not. The package is for trying Parley without a model, for demonstrations and for tests. The
-// same request always gets the same reply.
+// Package simulated is a [stream.Model] that needs no network. The model has no intelligence: every reply with text
+// begins with a greeting that says so. It is for demonstrations, for tests, and for users who have no model yet. The same
+// request always gets the same reply.
 //
 // The last user message may begin with a command:
 //
 //	/words 500   a reply of 500 words (at most 100,000) after the greeting
-//	/slow        half a second for each word
-//	/fail        a failure in mid-reply
-//	/stall       silence in mid-reply, until the reply is cancelled or times out
+//	/slow        a delay of half a second before each word
+//	/fail        some text, then a failure
+//	/stall       some text, then silence until the reply is cancelled or times out
 //	/empty       a reply without text
 //
-// A summary quotes the beginning of each message, so that a test can recognise what was summarised.
+// A summary has no greeting. It quotes the beginning of each message, so that a test can recognise the summarised messages.
 //
-// MaxTokens limits the number of words. The model reports no usage, because it has no tokenizer; the service then
-// estimates.
+// MaxTokens limits the number of words. The model reports no usage, because it has no tokenizer. The service then
+// estimates the usage.
 package simulated
 
 import (
@@ -29,23 +29,23 @@ import (
 	"parley/stream"
 )
 
-// DefaultDelay is the time for each word, like a fast model's. NoDelay is for tests.
+// DefaultDelay is the delay before each word. A fast model takes about as long. NoDelay means no delay, for tests.
 const (
 	DefaultDelay = 20 * time.Millisecond
 	NoDelay      = time.Duration(-1)
 
 	slowDelay = 500 * time.Millisecond
 	maxWords  = 100_000
-	maxQuote  = 160 // characters quoted of a message
+	maxQuote  = 160 // maximum number of characters that a reply quotes of a message
 )
 
-// Options change how the model behaves.
+// Options configure a [Model].
 type Options struct {
 	// Delay is the time before each word; 0 means DefaultDelay, NoDelay means none.
 	Delay time.Duration
 }
 
-// Model is the simulated model. Its methods may be called from any goroutine.
+// Model is the simulated model. The methods of a Model may be called from any goroutine.
 type Model struct{ delay time.Duration }
 
 var _ stream.Model = (*Model)(nil)
@@ -61,11 +61,11 @@ func New(options Options) *Model {
 // Name returns "parley-simulated".
 func (m *Model) Name() string { return "parley-simulated" }
 
-// Generate writes one reply, a word at a time (see [stream.Model]). MaxTokens counts words. It reports no usage.
+// Generate writes one reply, word by word (see [stream.Model]). MaxTokens limits the number of words.
 func (m *Model) Generate(ctx context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
 	p, delay := compose(request.Messages), m.delay
 	if request.Summary {
-		p = plan{text: summary(lastOf(request.Messages)), delay: NoDelay} // no viewer waits for its words
+		p = plan{text: summary(lastOf(request.Messages)), delay: NoDelay} // viewers are not shown the words of a summary
 	}
 	if p.delay != 0 {
 		delay = p.delay
@@ -89,7 +89,8 @@ func (m *Model) Generate(ctx context.Context, request stream.Request, write func
 	return stream.Result{FinishReason: "stop"}, nil
 }
 
-// writeWords writes text word by word. whole is false if maxTokens cut the text off; a maxTokens of 0 means no limit.
+// writeWords writes at most maxTokens words of text, or all words if maxTokens is 0. whole is true if it has written all
+// words.
 func writeWords(ctx context.Context, text string, maxTokens int, delay time.Duration, write func([]byte)) (whole bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -118,7 +119,7 @@ func writeWords(ctx context.Context, text string, maxTokens int, delay time.Dura
 	return true, nil
 }
 
-// wordEnd returns the length of the first word of text with the white space after it.
+// wordEnd returns the length of the first word of text and of the white space after the word, in bytes.
 func wordEnd(text []byte) int {
 	isSpace := func(b byte) bool { return b == ' ' || b == '\n' }
 	end := 0
@@ -131,7 +132,7 @@ func wordEnd(text []byte) int {
 	return end
 }
 
-// ending says what the model does after the text.
+// ending is the model's action after the text: stop normally, fail, or stall.
 type ending uint8
 
 const (
@@ -140,7 +141,7 @@ const (
 	stall
 )
 
-// plan is a reply to write.
+// plan describes a reply before the model writes it.
 type plan struct {
 	text  string
 	then  ending
@@ -149,7 +150,7 @@ type plan struct {
 
 const greeting = "I am **Parley's built-in simulated model** 🤖: no AI, only a program that answers so that you can try things out.\n\n"
 
-// compose plans the reply. The plan depends only on the messages.
+// compose returns the plan of a reply. The plan depends only on the messages.
 func compose(messages []stream.PromptMessage) plan {
 	content := lastOf(messages)
 	command := append(strings.Fields(content), "", "")
@@ -172,8 +173,8 @@ func compose(messages []stream.PromptMessage) plan {
 	return plan{text: reply(messages, content)}
 }
 
-// lastOf returns the content of the last user message. If there is none, it returns that of the last message with
-// content.
+// lastOf returns the content of the last user message. If there is no user message, it returns the content of the last
+// message that is not empty.
 func lastOf(messages []stream.PromptMessage) string {
 	last := ""
 	for i := len(messages) - 1; i >= 0; i-- {
@@ -187,7 +188,8 @@ func lastOf(messages []stream.PromptMessage) string {
 	return last
 }
 
-// reply returns a text with every kind of formatting that a page must render.
+// reply returns the text of a reply to a message without a command. The text contains common Markdown, so that a developer
+// sees how a page renders it.
 func reply(messages []stream.PromptMessage, content string) string {
 	var b strings.Builder
 	b.WriteString(greeting)
@@ -205,7 +207,8 @@ func reply(messages []stream.PromptMessage, content string) string {
 	return b.String()
 }
 
-// summary summarises lines of JSON. It keeps the previous summary, if any, and quotes the first 8 words of each message.
+// summary summarises messages, given as one JSON object per line. It repeats the previous summary and quotes the first 8
+// words of each message.
 func summary(lines string) string {
 	const wordsEach = 8
 	var b strings.Builder
@@ -223,7 +226,7 @@ func summary(lines string) string {
 	return b.String()
 }
 
-// quoted returns the beginning of a message as one line.
+// quoted returns the first maxQuote characters of a message, as one line without control characters.
 func quoted(content string) string {
 	var b strings.Builder
 	n := 0
@@ -245,7 +248,7 @@ var closings = [...]string{
 	"Pull the network's plug while I write: when it is back you miss nothing, and see nothing twice.",
 }
 
-// choose picks a number below n. The same conversation always gets the same number.
+// choose returns a number from 0 to n-1. It depends only on the messages.
 func choose(messages []stream.PromptMessage, n int) int {
 	h := fnv.New32a()
 	for _, m := range messages {
@@ -254,7 +257,7 @@ func choose(messages []stream.PromptMessage, n int) int {
 	return int(h.Sum32() % uint32(n))
 }
 
-// words returns n words in numbered paragraphs, so that a reader can see a gap.
+// words returns n words in numbered paragraphs, so that a reader notices missing text.
 func words(n int) string {
 	const line = 20
 	pool := strings.Fields("a reply is an append-only text and a viewer is an offset into it; nothing is lost, nothing comes twice – naïve, 日本, 🎉")

@@ -8,20 +8,21 @@ import (
 	"parley/stream"
 )
 
-// AISDKProtocol is the second WebSocket subprotocol: the frames of WebSocketChatTransport in the npm package ai, version
-// 7.0.173 or newer, which documents and validates them. A frame from the server has the type start, chunk, end, error or
-// no-active, and names its request. A chunk frame contains a chunk of the UI message stream. The client closes its socket
-// on any other frame.
+// AISDKProtocol is a WebSocket subprotocol for the class WebSocketChatTransport of the npm package ai, version 7.0.173 or
+// newer. That package documents and validates the frames. A frame from the server has the type start, chunk, end, error or
+// no-active, and contains the id of the request. A chunk frame contains a chunk of the UI message stream. The client closes
+// its socket if it gets any other frame.
 const AISDKProtocol = "ai-sdk.v7"
 
 // AISDK encodes the events of one reply as the AI SDK's UI message stream: server-sent events without names, and [DONE]
-// at the end. It omits events without a counterpart. The view must begin with the reply.
+// at the end. It omits events that the AI SDK does not know. The viewer must start at the beginning of the reply.
 type AISDK struct{}
 
-// AISDKFrameEncoder encodes the events of one reply as ai-sdk.v7 frames in response to one request. It numbers the
-// chunks, so each view needs its own encoder, from the beginning of the reply. Only one goroutine at a time may use it.
+// AISDKFrameEncoder encodes the events of one reply as ai-sdk.v7 frames, in response to one request. It numbers the
+// chunks, so each viewer needs a new encoder, and must start at the beginning of the reply. Only one goroutine at a time
+// may use an encoder.
 type AISDKFrameEncoder struct {
-	id       []byte // of the request, as a JSON string
+	id       []byte // the id of the request, as a JSON string
 	sequence int    // number of the next chunk, from 0
 }
 
@@ -30,7 +31,7 @@ func NewAISDKFrameEncoder(requestID string) AISDKFrameEncoder {
 	return AISDKFrameEncoder{id: appendString(nil, []byte(requestID))}
 }
 
-// AISDKControlFrame is a frame without a chunk. Only an error has an ErrorText.
+// AISDKControlFrame is a frame without a chunk. Only a frame of the type error has an ErrorText.
 type AISDKControlFrame struct {
 	Type      string `json:"type"` // "start", "end", "error" or "no-active"
 	RequestID string `json:"requestId"`
@@ -50,12 +51,12 @@ const (
 	chunkError
 )
 
-// The chunks of each kind of event. text-start comes with the first delta, so that a page can distinguish a model that is
-// still thinking from one that is writing.
+// The chunks of each kind of event. text-start comes with the first delta, so that a page can show when the model begins to
+// write.
 var (
 	chunksOfCreated = []chunk{chunkStart}
-	chunksOfText    = []chunk{chunkTextStart, chunkTextDelta} // chunkTextStart only for the first delta
-	chunksOfEnded   = map[stream.State][]chunk{               // chunkTextEnd only if there is text
+	chunksOfText    = []chunk{chunkTextStart, chunkTextDelta} // chunkTextStart only for the first delta of the reply
+	chunksOfEnded   = map[stream.State][]chunk{               // chunkTextEnd only if the reply has text
 		stream.Completed:   {chunkTextEnd, chunkFinish},
 		stream.Interrupted: {chunkTextEnd, chunkFinish},
 		stream.Cancelled:   {chunkTextEnd, chunkAbort},
@@ -64,20 +65,20 @@ var (
 	chunksOfGone = []chunk{chunkError}
 )
 
-// goneTexts are the error texts for a reply that will have no Ended.
+// goneTexts are the error texts for the events that take the place of Ended.
 var goneTexts = map[stream.EventKind]string{
 	stream.Cleared: "The session's history was cleared.",
 	stream.Deleted: "The session was deleted.",
 	stream.Expired: "The session has expired.",
 }
 
-// finishReasons maps the finish reasons of providers to those of the AI SDK. Any other reason becomes "other".
+// finishReasons maps the finish reasons of providers to the finish reasons of the AI SDK. Any other reason becomes "other".
 var finishReasons = map[string]string{
 	"stop": "stop", "length": "length", "content_filter": "content-filter", "content-filter": "content-filter",
 	"tool_calls": "tool-calls", "tool-calls": "tool-calls", "function_call": "tool-calls",
 }
 
-// chunksOf returns the chunks of an event, or nil if the event has no counterpart.
+// chunksOf returns the chunks for an event, or nil if the AI SDK does not know the event.
 func chunksOf(event stream.Event) []chunk {
 	switch event.Kind {
 	case stream.Created:
@@ -93,7 +94,7 @@ func chunksOf(event stream.Event) []chunk {
 	return nil
 }
 
-// appendChunk appends one chunk of an event.
+// appendChunk appends one chunk of an event as JSON.
 func appendChunk(dst []byte, c chunk, event stream.Event) []byte {
 	switch c {
 	case chunkStart:
@@ -118,15 +119,15 @@ func appendChunk(dst []byte, c chunk, event stream.Event) []byte {
 	}
 }
 
-// appendWithID appends before, the id of the reply, and the end of the chunk.
+// appendWithID appends a chunk that consists of the JSON before, the id of the reply, and the end of the JSON.
 func appendWithID(dst []byte, before string, event stream.Event) []byte {
 	dst = append(dst, before...)
 	dst = append(dst, event.Entry.ID...)
 	return append(dst, `"}`...)
 }
 
-// finishReason returns the AI SDK's finish reason of a completed or interrupted reply. It decodes the message, which
-// happens once a reply.
+// finishReason returns the AI SDK's finish reason for a completed or interrupted reply. It decodes the final message, which
+// is cheap enough, because a reply ends once.
 func finishReason(ending *stream.Ending) string {
 	if ending.State == stream.Interrupted {
 		return "interrupted"
@@ -138,7 +139,7 @@ func finishReason(ending *stream.Ending) string {
 	return cmp.Or(finishReasons[message.FinishReason], "other")
 }
 
-// errorText returns the public text for a reply that failed or is gone. It decodes the error, which happens once a reply.
+// errorText returns the public error text for a reply that failed, or that was removed before it ended.
 func errorText(event stream.Event) []byte {
 	if event.Kind != stream.Ended {
 		return []byte(goneTexts[event.Kind])
@@ -163,8 +164,8 @@ func (AISDK) AppendFrame(dst []byte, _ string, event stream.Event) []byte {
 	return dst
 }
 
-// AppendFrames appends the frames of an event, each followed by a newline; no frame contains a newline. For the last
-// event of a reply, it also appends the last frame of the request: end or error.
+// AppendFrames appends the frames of an event. A newline follows each frame, and no frame contains a newline. For the last
+// event of a reply, the last frame is end or error, which ends the response to the request.
 func (r *AISDKFrameEncoder) AppendFrames(dst []byte, event stream.Event) []byte {
 	for _, c := range chunksOf(event) {
 		if c == chunkError {

@@ -13,7 +13,7 @@ import (
 	"parley/stream"
 )
 
-// sdkReply returns the events of a reply with this text and ending: one delta for each character.
+// sdkReply returns the events of a reply with that text and ending. Each character of the text is a delta.
 func sdkReply(text string, ending stream.Ending) []stream.Event {
 	reply := stream.NewReply("msg_1")
 	reply.Append([]byte(text))
@@ -25,7 +25,7 @@ func sdkReply(text string, ending stream.Ending) []stream.Event {
 	return append(all, stream.Event{Kind: stream.Ended, Entry: entry, Ending: &ending})
 }
 
-// sdkCases has replies and the chunks that they must be encoded as.
+// sdkCases contains a reply for each final state, and the chunks that the encoders must make from the reply.
 var sdkCases = map[string]struct {
 	text   string
 	ending stream.Ending
@@ -34,19 +34,19 @@ var sdkCases = map[string]struct {
 	"completed": {"hé", stream.Ending{State: stream.Completed, Message: []byte(`{"content":"hé","finishReason":"length"}`)}, []string{
 		`{"type":"start","messageId":"msg_1"}`, `{"type":"text-start","id":"msg_1"}`, `{"type":"text-delta","id":"msg_1","delta":"h"}`,
 		`{"type":"text-delta","id":"msg_1","delta":"é"}`, `{"type":"text-end","id":"msg_1"}`, `{"type":"finish","finishReason":"length"}`}},
-	"without a text": {"", stream.Ending{State: stream.Completed, Message: []byte(`{"finishReason":"stop"}`)}, []string{
+	"completed without text": {"", stream.Ending{State: stream.Completed, Message: []byte(`{"finishReason":"stop"}`)}, []string{
 		`{"type":"start","messageId":"msg_1"}`, `{"type":"finish","finishReason":"stop"}`}},
 	"cancelled": {"h", stream.Ending{State: stream.Cancelled, Message: []byte(`{"finishReason":"stop"}`)}, []string{
 		`{"type":"start","messageId":"msg_1"}`, `{"type":"text-start","id":"msg_1"}`, `{"type":"text-delta","id":"msg_1","delta":"h"}`,
 		`{"type":"text-end","id":"msg_1"}`, `{"type":"abort"}`}},
-	"interrupted": {"", stream.Ending{State: stream.Interrupted, Message: []byte(`{"finishReason":"stop"}`)}, []string{
+	"interrupted without text": {"", stream.Ending{State: stream.Interrupted, Message: []byte(`{"finishReason":"stop"}`)}, []string{
 		`{"type":"start","messageId":"msg_1"}`, `{"type":"finish","finishReason":"interrupted"}`}},
 	"failed": {"h", stream.Ending{State: stream.Failed, Error: []byte(`{"code":"provider_error","message":"a \"broken\" model"}`)}, []string{
 		`{"type":"start","messageId":"msg_1"}`, `{"type":"text-start","id":"msg_1"}`, `{"type":"text-delta","id":"msg_1","delta":"h"}`,
 		`{"type":"text-end","id":"msg_1"}`, `{"type":"error","errorText":"a \"broken\" model"}`}},
 }
 
-func TestAISDK_Reply_EncodedAsChunks(t *testing.T) {
+func TestAISDK_EachFinalState_HasExpectedChunks(t *testing.T) {
 	for name, c := range sdkCases {
 		t.Run(name, func(t *testing.T) {
 			var events []byte
@@ -54,7 +54,7 @@ func TestAISDK_Reply_EncodedAsChunks(t *testing.T) {
 				events = AISDK{}.AppendFrame(events, "session_a", event)
 			}
 			if want := "data: " + strings.Join(c.chunks, "\n\ndata: ") + "\n\ndata: [DONE]\n\n"; string(events) != want {
-				t.Errorf("as server-sent events:\n%swant\n%s", events, want)
+				t.Errorf("the server-sent events are\n%swant\n%s", events, want)
 			}
 			var frames, want []byte
 			request := NewAISDKFrameEncoder("r\"1")
@@ -72,13 +72,13 @@ func TestAISDK_Reply_EncodedAsChunks(t *testing.T) {
 				want = append(want, `{"type":"end","requestId":"r\"1"}`+"\n"...)
 			}
 			if string(frames) != string(want) {
-				t.Errorf("as frames:\n%swant\n%s", frames, want)
+				t.Errorf("the frames are\n%swant\n%s", frames, want)
 			}
 		})
 	}
 }
 
-func TestFinishReason_UnknownWord_Other(t *testing.T) {
+func TestFinishReason_UnknownReason_BecomesOther(t *testing.T) {
 	known := []string{"stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other"}
 	for word, want := range map[string]string{
 		"stop": "stop", "length": "length", "content_filter": "content-filter", "tool_calls": "tool-calls", "function_call": "tool-calls",
@@ -91,15 +91,15 @@ func TestFinishReason_UnknownWord_Other(t *testing.T) {
 	}
 }
 
-func TestAISDK_SessionGone_ErrorChunk(t *testing.T) {
+func TestAISDK_SessionGone_EncodedAsError(t *testing.T) {
 	for kind, want := range goneTexts {
 		request := NewAISDKFrameEncoder("1")
 		frames := string(request.AppendFrames(nil, stream.Event{Kind: kind}))
 		if frames != `{"type":"error","requestId":"1","errorText":"`+want+`"}`+"\n" {
-			t.Errorf("%d: %q", kind, frames)
+			t.Errorf("the frames of event kind %d are %q, want the error %q", kind, frames, want)
 		}
 		if got := string(AISDK{}.AppendFrame(nil, "s", stream.Event{Kind: kind})); got != `data: {"type":"error","errorText":"`+want+`"}`+"\n\ndata: [DONE]\n\n" {
-			t.Errorf("%d: %q", kind, got)
+			t.Errorf("the server-sent events of event kind %d are %q, want the error %q", kind, got, want)
 		}
 	}
 }
@@ -112,12 +112,12 @@ func TestAISDK_OtherEvents_Omitted(t *testing.T) {
 		}
 		event := stream.Event{Kind: kind}
 		if got := string(request.AppendFrames(nil, event)) + string(AISDK{}.AppendFrame(nil, "s", event)); got != "" {
-			t.Errorf("%d: %q", kind, got)
+			t.Errorf("event kind %d was encoded as %q, want nothing", kind, got)
 		}
 	}
 }
 
-func TestAISDK_AnyText_RoundTrip(t *testing.T) {
+func TestAISDK_AnyText_DecodesToSameText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.ToValidUTF8(rapid.String().Draw(t, "text"), "\uFFFD")
 		request := NewAISDKFrameEncoder(strings.ToValidUTF8(rapid.String().Draw(t, "id"), "\uFFFD"))
@@ -131,17 +131,17 @@ func TestAISDK_AnyText_RoundTrip(t *testing.T) {
 					Chunk    struct{ Delta string }
 				}
 				if err := json.Unmarshal([]byte(line), &frame); err != nil || !utf8.ValidString(line) {
-					t.Fatalf("%q: %v", line, err)
+					t.Fatalf("frame %q: %v; want valid UTF-8 and JSON", line, err)
 				}
 				if frame.Type == "chunk" && frame.Sequence != sequence {
-					t.Fatalf("sequence %d, want %d", frame.Sequence, sequence)
+					t.Fatalf("the frame has the sequence %d, want %d", frame.Sequence, sequence)
 				}
 				sequence++
 				got.WriteString(frame.Chunk.Delta)
 			}
 		}
 		if got.String() != text {
-			t.Fatalf("%q came back as %q", text, got.String())
+			t.Fatalf("the text %q was decoded to %q", text, got.String())
 		}
 	})
 }
@@ -151,6 +151,6 @@ func TestAISDK_Delta_NoAllocation(t *testing.T) {
 	request := NewAISDKFrameEncoder("1")
 	buffer := make([]byte, 0, 1<<10)
 	if n := testing.AllocsPerRun(100, func() { request.AppendFrames(buffer, event); AISDK{}.AppendFrame(buffer, "s", event) }); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("a delta takes %v allocations, want 0", n)
 	}
 }

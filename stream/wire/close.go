@@ -1,16 +1,15 @@
 package wire
 
-// CloseCode is a WebSocket close code. Each code has a text in closeReasons. A code 44xx has the meaning of HTTP status
-// 4xx.
+// CloseCode is a WebSocket close code. A code 44xx has the meaning of the HTTP status 4xx.
 type CloseCode int
 
-// The reasons for which the server closes a socket.
+// The close codes that the server uses. Each of them has a text in closeReasons.
 const (
 	CloseBinary             CloseCode = 1003 // a binary frame
 	CloseInvalidUTF8        CloseCode = 1007 // a text frame that is not valid UTF-8
 	CloseInvalidFrames      CloseCode = 1008 // MaxInvalidFrames invalid frames in a row
-	CloseTooLarge           CloseCode = 1009 // a frame over MaxFrame
-	CloseDraining           CloseCode = 1012 // the node is shutting down; reconnect
+	CloseTooLarge           CloseCode = 1009 // a frame larger than MaxFrame
+	CloseDraining           CloseCode = 1012 // the node is shutting down; the client should reconnect
 	CloseUnauthorized       CloseCode = 4401 // the key was revoked or has expired
 	CloseNoHeartbeat        CloseCode = 4408 // two pings in a row without a pong
 	CloseTooManyConnections CloseCode = 4429 // too many connections
@@ -27,11 +26,11 @@ var closeReasons = map[CloseCode]string{
 	CloseTooManyConnections: "too many connections",
 }
 
-// Reason returns the text that is sent with the code.
+// Reason returns the text that a close frame contains beside the code.
 func (c CloseCode) Reason() string { return closeReasons[c] }
 
 // Limits of a connection.
 const (
-	MaxFrame         = 1 << 20 // bytes of a client's frame, the same as for the body of a request
-	MaxInvalidFrames = 10      // in a row; a valid frame resets the count
+	MaxFrame         = 1 << 20 // maximum size of a client's frame in bytes; the body of a REST request has the same limit
+	MaxInvalidFrames = 10      // after this many invalid frames in a row, the server closes the socket
 )

@@ -8,8 +8,9 @@ import (
 	"parley/stream"
 )
 
-// A cursor is the session's tag, the id of the message, and the offset or "e" for ended, joined by dots. The tag detects
-// the cursor of another session. It is no protection: access is checked elsewhere.
+// A cursor consists of three parts, joined by dots: a tag of the session, the id of a message, and an offset. "e" in place
+// of the offset means the end of the message. The tag detects a cursor of another session. The tag does not protect
+// sessions: other packages check whether the caller may access the session.
 
 // ErrBadCursor means that a cursor is malformed or belongs to another session.
 var ErrBadCursor = errors.New("the cursor is malformed or belongs to another session")
@@ -31,8 +32,8 @@ func Cursor(topic string, p stream.Position) string {
 	return string(AppendCursor(nil, topic, p))
 }
 
-// ParseCursor returns the position of a cursor in the topic, or ErrBadCursor. validID reports whether an id is well
-// formed. ParseCursor does not check whether the message exists.
+// ParseCursor returns the position that a cursor stands for, or ErrBadCursor. It accepts only message ids for which validID
+// returns true. It does not check whether the message exists.
 func ParseCursor(topic, cursor string, validID func(id string) bool) (stream.Position, error) {
 	tag, rest, _ := strings.Cut(cursor, ".")
 	id, offset, ok := strings.Cut(rest, ".")
@@ -53,7 +54,8 @@ func ParseCursor(topic, cursor string, validID func(id string) bool) (stream.Pos
 	return stream.Position{ID: id, Offset: int(n)}, nil
 }
 
-// appendTag appends four characters: the base 32 digits of the FNV-1a hash of the topic's name, lowest first.
+// appendTag appends the tag of a topic: the lowest four digits, in base 32, of the FNV-1a hash of the topic's name. The
+// lowest digit comes first.
 func appendTag(dst []byte, topic string) []byte {
 	h := uint32(2166136261)
 	for i := range len(topic) {

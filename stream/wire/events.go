@@ -13,10 +13,12 @@ const Protocol = "parley.v1"
 // JSON encodes events as frames of parley.v1.
 type JSON struct{}
 
-// SSE encodes events as server-sent events: the frame as data, its type as event name, the cursor as id.
+// SSE encodes events as server-sent events. The data is the frame of parley.v1, the event name is the type of the frame,
+// and the id is the cursor.
 type SSE struct{}
 
-// eventTypes are the types of all events except Ended, whose type depends on the state of the reply.
+// eventTypes are the types of the frames for all kinds of events except Ended. The type for Ended depends on the state of
+// the reply.
 var eventTypes = [...]string{
 	stream.Created:           "message.created",
 	stream.Delta:             "message.delta",
@@ -62,7 +64,7 @@ func (JSON) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
 		}
 	case stream.ContextSummarised:
 		return append(appendSummaryStats(dst, event.Summary), '}')
-	default: // session.* events are not replayed, so they have no cursor
+	default: // session.* events are not part of history, so they have no cursor
 		return append(dst, '}')
 	}
 	dst = append(dst, `,"cursor":"`...)
@@ -93,7 +95,7 @@ func (SSE) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
 	return append(dst, "\n\n"...)
 }
 
-// appendString appends s, which must be valid UTF-8, as a JSON string.
+// appendString appends s as a JSON string. s must be valid UTF-8.
 func appendString(dst, s []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -121,6 +123,6 @@ func appendString(dst, s []byte) []byte {
 	return append(dst, '"')
 }
 
-// ValidText reports whether a text frame is valid UTF-8. The protocol requires that, and the WebSocket library does not
-// check it.
+// ValidText reports whether a text frame is valid UTF-8. The WebSocket protocol requires valid UTF-8, but the WebSocket
+// library does not check it.
 func ValidText(frame []byte) bool { return utf8.Valid(frame) }

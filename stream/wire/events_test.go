@@ -16,20 +16,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func valid(id string) bool { return strings.HasPrefix(id, "msg_") }
 
-func TestCursor_RoundTrip(t *testing.T) {
+func TestParseCursor_ReturnsPositionOfCursor(t *testing.T) {
 	for _, p := range []stream.Position{
 		{Ended: true}, {ID: "msg_1"}, {ID: "msg_1", Offset: 14}, {ID: "msg_1", Offset: 1 << 30}, stream.After("msg_2"),
 	} {
 		cursor := Cursor("session_a", p)
 		got, err := ParseCursor("session_a", cursor, valid)
 		if p.ID == "" {
-			p.Ended = got.Ended // Ended has no meaning before the first message
+			p.Ended = got.Ended // before the first message, Ended has no meaning
 		}
 		if err != nil || got != p {
 			t.Errorf("%q: got %+v, %v, want %+v", cursor, got, err, p)
 		}
 		if _, err := ParseCursor("session_b", cursor, valid); err == nil {
-			t.Errorf("another session accepted the cursor %q", cursor)
+			t.Errorf("ParseCursor accepted the cursor %q for another session", cursor)
 		}
 	}
 }
@@ -43,7 +43,7 @@ func TestParseCursor_Malformed_Refused(t *testing.T) {
 		good + ".e", tag + ".msg_1.E", strings.Repeat("x", 10000),
 	} {
 		if p, err := ParseCursor("session_a", cursor, valid); err == nil {
-			t.Errorf("%q was read as %+v", cursor, p)
+			t.Errorf("ParseCursor accepted %q as %+v", cursor, p)
 		}
 	}
 }
@@ -55,12 +55,12 @@ func FuzzParseCursor(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cursor string) {
 		p, err := ParseCursor("session_a", cursor, valid)
 		if err == nil && Cursor("session_a", p) != cursor {
-			t.Fatalf("%q was read as %+v", cursor, p)
+			t.Fatalf("ParseCursor accepted %q as %+v, which has the cursor %q", cursor, p, Cursor("session_a", p))
 		}
 	})
 }
 
-// events returns one event of every kind.
+// events returns an event of every kind. text is the text of the delta. The variable types has their types on the wire.
 func events(text string) []stream.Event {
 	entry := &stream.Entry{ID: "msg_1", Created: []byte(`{"messageId":"msg_1"}`)}
 	return []stream.Event{
@@ -80,43 +80,43 @@ var types = []string{
 	"context.compressed",
 }
 
-func TestJSON_EachEvent_TypeAndCursor(t *testing.T) {
+func TestJSON_EachEvent_HasTypeAndCursor(t *testing.T) {
 	for i, event := range events("x") {
 		var got map[string]any
 		if err := json.Unmarshal(JSON{}.AppendFrame(nil, "session_a", event), &got); err != nil {
 			t.Fatal(err)
 		}
 		if got["type"] != types[i] || got["sessionId"] != "session_a" {
-			t.Errorf("got %v, want %s", got, types[i])
+			t.Errorf("got the frame %v, want the type %s and session_a", got, types[i])
 		}
-		cursor, replayed := got["cursor"].(string)
-		if replayed != (i < 4) || replayed && cursor != Cursor("session_a", event.After) {
-			t.Errorf("%s: wrong or missing cursor %q", types[i], cursor)
+		cursor, hasCursor := got["cursor"].(string)
+		if hasCursor != (i < 4) || hasCursor && cursor != Cursor("session_a", event.After) {
+			t.Errorf("%s has the cursor %q; only message.* must have one", types[i], cursor)
 		}
 		if types[i] == "context.compressed" && (got["summarised"] != 1.0 || got["dropped"] != 2.0 || got["tokensBefore"] != 3.0 || got["tokensAfter"] != 4.0) {
-			t.Errorf("got %v", got)
+			t.Errorf("got %v, want the figures 1, 2, 3 and 4", got)
 		}
 		sse := string(SSE{}.AppendFrame(nil, "session_a", event))
 		if !strings.HasPrefix(sse, "event: "+types[i]+"\nid: ") || !strings.HasSuffix(sse, "}\n\n") || strings.Count(sse, "\n") != 4 {
-			t.Errorf("as a server-sent event: %q", sse)
+			t.Errorf("got the server-sent event %q, want an event, an id and data", sse)
 		}
 	}
 }
 
-func TestJSON_AnyDelta_RoundTrip(t *testing.T) {
+func TestJSON_AnyDelta_DecodesToSameText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.ToValidUTF8(rapid.String().Draw(t, "text"), "\uFFFD")
 		frame := JSON{}.AppendFrame(nil, "session_a", events(text)[1])
 		var got struct{ Delta string }
 		if err := json.Unmarshal(frame, &got); err != nil || got.Delta != text || !utf8.Valid(frame) {
-			t.Fatalf("%q came back as %q: %v", text, got.Delta, err)
+			t.Fatalf("the delta %q was decoded to %q, %v", text, got.Delta, err)
 		}
 	})
 	for c := range 0x20 {
 		text := "a" + string(rune(c)) + "b"
 		var got struct{ Delta string }
 		if err := json.Unmarshal(JSON{}.AppendFrame(nil, "s", events(text)[1]), &got); err != nil || got.Delta != text {
-			t.Fatalf("%q came back as %q: %v", text, got.Delta, err)
+			t.Fatalf("the delta %q was decoded to %q, %v", text, got.Delta, err)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func TestCloseCode_ReasonFitsCloseFrame(t *testing.T) {
 		CloseBinary, CloseInvalidUTF8, CloseInvalidFrames, CloseTooLarge, CloseDraining, CloseUnauthorized, CloseNoHeartbeat, CloseTooManyConnections,
 	} {
 		if r := code.Reason(); r == "" || len(r) > 123 {
-			t.Errorf("%d has the reason %q", code, r)
+			t.Errorf("close code %d has the reason %q, want 1 to 123 bytes", code, r)
 		}
 	}
 }

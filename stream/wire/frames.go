@@ -2,9 +2,9 @@ package wire
 
 import "encoding/json"
 
-// This file has the frames of requests and of their responses. events.go encodes the frames of events, including deltas.
+// This file contains all frames except the frames of events, which events.go encodes.
 
-// The types of a client's requests.
+// The types of the requests that a client sends.
 const (
 	TypeSubscribe   = "subscribe"
 	TypeUnsubscribe = "unsubscribe"
@@ -13,7 +13,7 @@ const (
 	TypePing        = "ping"
 )
 
-// Subscribe asks for the events of a session: from now on, or after a cursor.
+// Subscribe requests the events of a session. After is a cursor; nil means the end of the session.
 type Subscribe struct {
 	Type      string  `json:"type"`
 	ID        string  `json:"id"`
@@ -28,7 +28,7 @@ type Unsubscribe struct {
 	SessionID string `json:"sessionId"`
 }
 
-// Send sends a message, like POST …/messages.
+// Send sends a message to a session, like POST …/messages.
 type Send struct {
 	Type      string          `json:"type"`
 	ID        string          `json:"id"`
@@ -37,7 +37,7 @@ type Send struct {
 	Role      *string         `json:"role"`
 	Metadata  json.RawMessage `json:"metadata"`
 	OnBusy    *string         `json:"onBusy"`
-	// IdempotencyKey identifies a repeated send, like the header of that name in REST.
+	// IdempotencyKey identifies a repeated send, like the header Idempotency-Key in REST.
 	IdempotencyKey *string `json:"idempotencyKey"`
 }
 
@@ -49,7 +49,7 @@ type Cancel struct {
 	MessageID string `json:"messageId"`
 }
 
-// Ping asks for a pong.
+// Ping requests a Pong.
 type Ping struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`
@@ -63,8 +63,8 @@ type Welcome struct {
 	HeartbeatSeconds int    `json:"heartbeatSeconds"`
 }
 
-// Subscribed is the first frame of a subscription. Cursor is the position at which it begins. Recovered is false if some
-// text or messages after the requested cursor no longer exist.
+// Subscribed is the response to Subscribe, and the first frame of a subscription. Cursor is the position at which the
+// subscription begins. Recovered is false if some text or messages after the requested cursor no longer exist.
 type Subscribed struct {
 	Type      string `json:"type"` // "subscribed"
 	ReplyTo   string `json:"replyTo,omitempty"`
@@ -73,14 +73,15 @@ type Subscribed struct {
 	Recovered bool   `json:"recovered"`
 }
 
-// Unsubscribed answers Unsubscribe.
+// Unsubscribed is the response to Unsubscribe.
 type Unsubscribed struct {
 	Type      string `json:"type"` // "unsubscribed"
 	ReplyTo   string `json:"replyTo,omitempty"`
 	SessionID string `json:"sessionId"`
 }
 
-// Sent answers Send when its turn has begun. MessageID is the id of the reply. Sent precedes every event of the turn.
+// Sent is the response to Send after the turn has begun. MessageID is the id of the reply. Sent comes before all events of
+// the turn.
 type Sent struct {
 	Type      string `json:"type"` // "sent"
 	ReplyTo   string `json:"replyTo,omitempty"`
@@ -88,14 +89,14 @@ type Sent struct {
 	MessageID string `json:"messageId"`
 }
 
-// Cancelled answers Cancel after the request to the model was closed. Message is the reply in its final state.
+// Cancelled is the response to Cancel after the request to the model was closed. Message is the reply in its final state.
 type Cancelled struct {
 	Type    string `json:"type"` // "cancelled"
 	ReplyTo string `json:"replyTo,omitempty"`
 	Message any    `json:"message"`
 }
 
-// Pong answers Ping.
+// Pong is the response to Ping.
 type Pong struct {
 	Type    string `json:"type"` // "pong"
 	ReplyTo string `json:"replyTo,omitempty"`
@@ -107,7 +108,8 @@ type Draining struct {
 	ReconnectAfterMs int    `json:"reconnectAfterMs"`
 }
 
-// Error answers a request that failed. Error and Meta have the same form as in an error response of REST.
+// Error is the response to a request that failed. Its fields error and meta have the same form as in an error response of
+// REST.
 type Error struct {
 	Type    string `json:"type"` // "error"
 	ReplyTo string `json:"replyTo,omitempty"`
