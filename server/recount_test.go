@@ -50,7 +50,7 @@ func TestRecount_RandomSteps_FiguresMatch(t *testing.T) {
 					r := newRecount(rt, open(rt, filepath.Join(directory, fmt.Sprint(runs, ".db"))))
 					r.now, r.rest, r.pass = time.Now, synctest.Wait, time.Sleep
 					defer r.stop()
-					r.run(rt, 80)
+					r.run(rt, 50)
 				})
 			})
 		})
