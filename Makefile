@@ -91,8 +91,8 @@ redis: ## runs the server's tests on Redis
 needs: ## installs the commands that the tests need (as root on Debian), or lists them and the skipped tests
 	@lack() { \
 		command -v redis-server >/dev/null 2>&1 || echo redis-server; \
-		command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || \
-			command -v google-chrome >/dev/null 2>&1 || echo chromium; \
+		command -v chromium-headless-shell >/dev/null 2>&1 || command -v chromium >/dev/null 2>&1 || \
+			command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || echo chromium-headless-shell; \
 		command -v node >/dev/null 2>&1 || echo nodejs; \
 		command -v npm >/dev/null 2>&1 || echo npm; \
 		command -v curl >/dev/null 2>&1 || echo curl; \
@@ -108,10 +108,10 @@ needs: ## installs the commands that the tests need (as root on Debian), or list
 		echo "== installing: $$(($$(date +%s) - start)) s"; \
 	fi; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
-	echo; echo "Some commands that the tests need are missing. On Debian or Ubuntu, run:  sudo apt-get install $$missing"; \
+	echo; echo "Some commands that the tests need are missing. On Debian, run:  sudo apt-get install $$missing"; \
 	for package in $$missing; do case $$package in \
 		redis-server) echo "  without redis-server, the tests of the Redis store fail";; \
-		chromium) echo "  without chromium, the tests of the page are skipped";; \
+		chromium-headless-shell) echo "  without Chromium, the tests of the page are skipped";; \
 		nodejs) echo "  without node, the tests of client.js, and of ai-sdk.v7 and useChat with the real AI SDK, are skipped";; \
 		npm) echo "  without npm, the tests of ai-sdk.v7 with the real AI SDK, and of accessibility, are skipped";; \
 		curl) echo "  without curl, the commands that /docs shows are not run";; \

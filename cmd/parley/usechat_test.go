@@ -185,7 +185,7 @@ func (b chatTab) untilHistory(status string, texts ...string) {
 // TestSamples_UseChat uses the component of the AI SDK guide in a browser, with the real AI SDK and React, and cuts the network.
 func TestSamples_UseChat(t *testing.T) {
 	t.Parallel()
-	needs(t, "node", "npm", "chromium")
+	needs(t, "node", "npm")
 	c := newCompany(t)
 	browser := browsertest.Chromium(t)
 	for _, scenario := range []struct {
