@@ -39,7 +39,10 @@ can_race = printf '\#include <stdlib.h>\n' | $$(go env CC) -E -x c - >/dev/null 
 # packages lists the packages that are tested with the race detector. The tests of cmd/parley build the server with the race
 # detector instead. go test starts packages in this order, and tests a repeated package once. The slowest packages come first, so
 # that none of them runs alone at the end.
-packages = ./server ./store/redis $$(go list ./... | grep -v /cmd/parley$$)
+packages = ./server ./store/redis $$(go list ./... | grep -vE '/cmd/parley$$|/conversation/window$$')
+
+# This package starts no goroutine, so the race detector would find nothing. It would multiply the time of the tests by four.
+sequential = ./conversation/window
 
 .PHONY: help build release test test-unit needs format vet lint suites counts race commands redis fuzz clean
 
@@ -71,15 +74,15 @@ suites: race commands redis counts
 
 race:
 	$(call step,packages with the race detector,race=; if $(can_race); then race=-race; export CGO_ENABLED=1; fi; \
-		CI=$(CI) $(GOTEST) $$race -p 4 -timeout 25m $(packages))
+		CI=$(CI) $(GOTEST) $$race -p 3 -timeout 25m $(packages))
 
 commands: ## runs the tests of cmd/parley: processes, several nodes, the page in a browser
 	$(call step,the command and the page,if $(can_race); then export PARLEY_TEST_RACE=true; fi; \
 		CI=$(CI) $(GOTEST) -parallel $(PARALLEL) -timeout 25m ./cmd/parley)
 
-# counts runs the tests that count allocations or bytes. They run without the race detector, which allocates more.
+# counts runs the tests that count allocations or bytes, because the race detector allocates more, and the sequential packages.
 counts:
-	$(call step,allocations,$(GOTEST) -run 'Alloc|Memory' \
+	$(call step,allocations and sequential packages,$(GOTEST) $(sequential) && $(GOTEST) -run 'Alloc|Memory' \
 		$$(grep -rlE --include='*_test.go' 'AllocsPerRun|ReadMemStats' $$(ls -d */) | xargs -n1 dirname | sort -u | sed 's,^,./,'))
 
 # The target race runs the server's tests on the embedded store. The target redis runs them on Redis, and the tests of several

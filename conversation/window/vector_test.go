@@ -31,7 +31,7 @@ func vectorOf(t testing.TB, model string, numbers ...float32) Vector {
 
 // The test compares two rankings of 500 exchanges: by signed bytes and by float32.
 func TestVector_RanksNearlyAsFloat32Does(t *testing.T) {
-	const exchanges, queries, top = 500, 20, 50
+	const exchanges, queries, top = 500, 10, 50
 	for _, dimensions := range []int{256, 1536, 4096} {
 		random := rand.New(rand.NewPCG(1, uint64(dimensions)))
 		var exact [][]float32

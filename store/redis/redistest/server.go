@@ -9,11 +9,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -107,16 +109,21 @@ func newServer(t testing.TB, dir string, args ...string) *Server {
 	return s
 }
 
-// freePort returns a TCP port that no process listens on now.
+// freePort returns a TCP port that no process listens on now. It is below 32768, where the system's range for connections begins.
+// So no connection takes the port before the server listens on it, or while the server restarts.
 func freePort(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, end, attempts = 10_000, 32_768, 100
+	for range attempts {
+		port := strconv.Itoa(first + rand.IntN(end-first))
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+		if err == nil {
+			_ = listener.Close()
+			return port
+		}
 	}
-	defer listener.Close()
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	return port
+	t.Fatalf("%d random ports from %d to %d are in use", attempts, first, end-1)
+	return ""
 }
 
 // start starts the process and waits until it replies to PING.
