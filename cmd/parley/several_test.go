@@ -24,8 +24,8 @@ func TestSamples_SeveralNodes_ShareSession(t *testing.T) {
 		"until redis-cli -p 6390 ping; do sleep 0.1; done\n":                                                                  "",
 		"redis://127.0.0.1:6390": redis.URL,
 		"./parley":               parley(t),
-		"127.0.0.1:8421":         freeAddress(t),
-		"127.0.0.1:8422":         freeAddress(t),
+		"127.0.0.1:8421":         net.JoinHostPort("127.0.0.1", redistest.FreePort(t)),
+		"127.0.0.1:8422":         net.JoinHostPort("127.0.0.1", redistest.FreePort(t)),
 	} {
 		if !strings.Contains(script, old) {
 			t.Fatalf("the sample does not contain %q", old)
@@ -37,15 +37,4 @@ func TestSamples_SeveralNodes_ShareSession(t *testing.T) {
 	shell.Dir = dir
 	shell.Env = append(model.env(), "PATH="+os.Getenv("PATH"), "HOME="+dir, raceOptions)
 	prints(t, shell, `(?m)^event: message\.created$`, `(?m)^event: message\.completed$`, `"messageCount":2`)
-}
-
-// freeAddress returns a loopback address with a port that was free a moment ago.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }

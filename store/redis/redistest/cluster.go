@@ -22,7 +22,7 @@ func Cluster(t testing.TB) *Nodes {
 	c := &Nodes{}
 	var addresses, buses []string
 	for range 3 {
-		bus := freePort(t)
+		bus := FreePort(t)
 		s := Single(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", "1000",
 			"--cluster-config-file", "nodes.conf")
 		c.Masters = append(c.Masters, s)

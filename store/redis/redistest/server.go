@@ -100,7 +100,7 @@ func newServer(t testing.TB, dir string, args ...string) *Server {
 	if testing.Short() {
 		t.Skip("-short: no redis-server is started")
 	}
-	port := freePort(t)
+	port := FreePort(t)
 	s := &Server{
 		t: t, Addr: net.JoinHostPort("127.0.0.1", port), dir: dir,
 		args: append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"}, args...),
@@ -109,9 +109,9 @@ func newServer(t testing.TB, dir string, args ...string) *Server {
 	return s
 }
 
-// freePort returns a TCP port that no process listens on now. It is below 32768, where the system's range for connections begins.
+// FreePort returns a TCP port that no process listens on now. It is below 32768, where the system's range for connections begins.
 // So no connection takes the port before the server listens on it, or while the server restarts.
-func freePort(t testing.TB) string {
+func FreePort(t testing.TB) string {
 	t.Helper()
 	const first, end, attempts = 10_000, 32_768, 100
 	for range attempts {
