@@ -14,9 +14,10 @@
 // few false positives. Only the response that creates a secret contains it. The store keeps only the SHA-256 of a secret.
 // Nobody can try all values of 160 random bits, so a slower hash would only make each request slower.
 //
-// In the configuration, the operator may declare one admin key of the default account, with at least 32 characters. The
-// declared key needs no checksum, appears in no list, and cannot be revoked or rotated through the API. The operator may
-// have chosen a weak secret, which somebody could guess with the help of its hash. So the hash is never written anywhere.
+// In the configuration, the operator may declare one admin key of the default account. The declared key has at least 32
+// characters, with at least 8 different ones after the prefix. It needs no checksum, appears in no list, and cannot be revoked
+// or rotated through the API. The operator may have chosen a weak secret, which somebody could guess with the help of its
+// hash. So the hash is never written anywhere.
 //
 // # Rotation and revocation
 //

@@ -192,7 +192,8 @@ func TestVerify_StoreFails_ReturnsErrorOfStore(t *testing.T) {
 }
 
 func TestDeclaredKey_WithoutChecksum_AcceptedWithStableID(t *testing.T) {
-	declared := "svc_live_" + strings.Repeat("x", 23)
+	declared := "svc_live_chosen-by-the-operator"
+	declared += strings.Repeat("!", 32-len(declared))
 	if err := CheckDeclared(declared); err != nil {
 		t.Fatal(err)
 	}
@@ -220,9 +221,25 @@ func TestDeclaredKey_WithoutChecksum_AcceptedWithStableID(t *testing.T) {
 	if err := keys.Revoke(context.Background(), p.Owner(), p.KeyID); !errors.Is(err, ErrKeyNotFound) {
 		t.Errorf("Revoke of the declared key: got %v, want %v", err, ErrKeyNotFound)
 	}
-	for _, bad := range []string{"svc_live_" + strings.Repeat("x", 22), "svc_test_" + strings.Repeat("x", 40), "svc_live_" + strings.Repeat("ä", 40), "svc_live_ " + strings.Repeat("x", 40)} {
+}
+
+func TestCheckDeclared_WeakOrMalformed_Refused(t *testing.T) {
+	random := strings.Repeat("0123456789abcdef", 3)
+	for what, bad := range map[string]string{
+		"31 characters":          "svc_live_" + random[:22],
+		"the prefix of test":     "svc_test_" + random,
+		"not ASCII":              "svc_live_" + random + "ä",
+		"a space":                "svc_live_ " + random,
+		"32 equal characters":    "svc_live_" + strings.Repeat("x", 32),
+		"7 different characters": "svc_live_" + strings.Repeat("abcdefg", 5),
+	} {
 		if CheckDeclared(bad) == nil {
-			t.Errorf("CheckDeclared accepted %q", bad)
+			t.Errorf("%s: CheckDeclared accepted %q", what, bad)
+		}
+	}
+	for _, good := range []string{"svc_live_" + random[:23], "svc_live_" + strings.Repeat("abcdefgh", 3), NewSecret(Live)} {
+		if err := CheckDeclared(good); err != nil {
+			t.Errorf("CheckDeclared of %q: %v", good, err)
 		}
 	}
 }
