@@ -39,7 +39,9 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if message.Idempotency, err = api.SendIdempotency(headerIdempotencyKey, headerKey(c), message); err != nil {
 		return nil, err
 	}
-	exchange, err := s.send(c, message)
+	sending, waiting, release := s.whileKeyWorks(c)
+	defer release()
+	exchange, err := s.Conversation.Send(sending, api.Owner(principal(c)), message)
 	if err != nil {
 		return nil, err
 	}
@@ -52,9 +54,10 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if body.Streaming != nil && *body.Streaming {
 		return withReplayHeader(s.streaming(c, exchange), nil)
 	}
-	// A caller may close its sending side and still read the response. Closing that side cancels the request's context, but
-	// must not end the wait.
-	reply, err := exchange.Wait(context.WithoutCancel(c.Request.Context()))
+	reply, err := exchange.Wait(waiting)
+	if err != nil && waiting.Err() != nil {
+		err = context.Cause(waiting)
+	}
 	if err != nil {
 		return nil, err // without the header, because the reply's final state is unknown
 	}
@@ -89,9 +92,16 @@ func (s *Server) previewContext(c *gin.Context) (any, error) {
 	return preview, nil
 }
 
-// send sends a message. It returns when the turn has begun.
-func (s *Server) send(c *gin.Context, m conversation.NewMessage) (*turn.Sent, error) {
-	return s.Conversation.Send(c.Request.Context(), api.Owner(principal(c)), m)
+// whileKeyWorks returns two contexts for a send. Both end within a second after the caller's key stopped working, with the
+// cause auth.ErrInvalidToken. So the send leaves the queue of its session, and the caller gets a 401. sending also ends when
+// the caller closes its sending side. waiting does not, because the caller may still read the response.
+func (s *Server) whileKeyWorks(c *gin.Context) (sending, waiting context.Context, release func()) {
+	ctx := c.Request.Context()
+	sending, endSending := context.WithCancelCause(ctx)
+	waiting, endWaiting := context.WithCancelCause(context.WithoutCancel(ctx))
+	end := func(cause error) { endSending(cause); endWaiting(cause) }
+	unwatch := s.revocation.Watch(principal(c), func() { end(auth.ErrInvalidToken) })
+	return sending, waiting, func() { unwatch(); end(nil) }
 }
 
 // streamingReply is a live reply, with the data that a client needs to subscribe to the reply.
