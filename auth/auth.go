@@ -71,8 +71,8 @@ type Store interface {
 	// RotateKey gives a key a new secret, as [Key.Rotate] does, and returns the key. It returns ErrKeyNotFound if the owner
 	// has no such key. It also returns ErrKeyNotFound for a revoked or expired key, because the new secret would not work.
 	RotateKey(ctx context.Context, owner Owner, keyID string, secret Hash, prefix string) (Key, error)
-	// KeyAlive returns nil if the secret with the hash p.Secret still works, else ErrInvalidToken. The store does not know
-	// the declared key.
+	// KeyAlive returns nil if the secret with the hash p.Secret belongs to the key of p and still works, else
+	// ErrInvalidToken. The store does not know the declared key.
 	KeyAlive(ctx context.Context, p Principal) error
 	// Admit decides the [Admission] in ctx, if it is pending. First, Admit checks that the key still works; the declared
 	// key always works. Then Admit counts the request in the minute of its owner and in the usage of the hour

@@ -218,3 +218,34 @@ func TestKeys_OneRoundTripEach(t *testing.T) {
 		}
 	}
 }
+
+// TestRemovePointer_OtherKeyOrState_PointerStays calls removePointer for a pointer that names an API key, and for the pointer of
+// a secret that is only claimed.
+func TestRemovePointer_OtherKeyOrState_PointerStays(t *testing.T) {
+	s, owner := newStore(t), auth.Owner{Account: newAccount() + ` <"ä">`, Mode: auth.Live}
+	p, claimed := newKey(t, s, owner), aKey(owner).Secrets[0].Hash
+	must(t, s.claimSecret(t.Context(), claimed))
+	for _, c := range []struct {
+		what    string
+		hash    auth.Hash
+		owner   auth.Owner
+		keyID   string
+		removed bool
+	}{
+		{"another account", p.Secret, auth.Owner{Account: owner.Account + "2", Mode: owner.Mode}, p.KeyID, false},
+		{"another mode", p.Secret, auth.Owner{Account: owner.Account, Mode: auth.Test}, p.KeyID, false},
+		{"another key", p.Secret, owner, "key_0000000000000000", false},
+		{"a claim, but the pointer names a key", p.Secret, auth.Owner{}, "", false},
+		{"a key, but the secret is claimed", claimed, owner, p.KeyID, false},
+		{"an unknown secret", auth.Hash{1}, owner, p.KeyID, true},
+		{"the key", p.Secret, owner, p.KeyID, true},
+		{"the claim", claimed, auth.Owner{}, "", true},
+	} {
+		s.removePointer(t.Context(), c.hash, c.owner, c.keyID)
+		n, err := s.db.Exists(t.Context(), pointerKey(c.hash)).Result()
+		must(t, err)
+		if (n == 0) != c.removed {
+			t.Errorf("%s: the pointer was removed: %v, want %v", c.what, n == 0, c.removed)
+		}
+	}
+}

@@ -99,10 +99,3 @@ func readPointer(value string, hash auth.Hash) (auth.KeyMatch, error) {
 	}
 	return auth.KeyMatch{Key: is.Key, Tier: is.Tier, Secret: i}, nil
 }
-
-// forget removes the pointer of a secret that does not work. A failure is harmless, because pointers only save a round trip.
-func (s *Store) forget(ctx context.Context, hash auth.Hash) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	_ = s.db.Del(ctx, pointerKey(hash)).Err()
-}
