@@ -47,9 +47,9 @@ type Owner struct {
 	Mode    string `json:"mode"` // Live or Test
 }
 
-// Store keeps accounts and keys. Its methods are atomic, and may be called from any goroutine. When a method returns, its
-// changes are durable, except those of TouchKeys. All times are from the store's clock. Besides the errors named here, each
-// method may return an error of the store, for example when the store is unreachable.
+// Store keeps accounts, keys and tickets. Its methods are atomic, and may be called from any goroutine. When a method returns,
+// its changes are durable, except those of TouchKeys and PutTicket. All times are from the store's clock. Besides the errors
+// named here, each method may return an error of the store, for example when the store is unreachable.
 type Store interface {
 	// KeyByHash finds the key that has a secret with this hash, and the tier of its account. It returns ErrInvalidToken if
 	// the secret is unknown or no longer works.
@@ -81,6 +81,13 @@ type Store interface {
 	Admit(ctx context.Context) error
 	// TouchKeys sets the times of last use. It does not replace a later time, and skips unknown keys.
 	TouchKeys(ctx context.Context, uses []KeyUse) error
+
+	// PutTicket stores a ticket under the hash of its text, and returns the time at which it expires: after TicketLifetime. It
+	// first decides the [Admission] in ctx, if it is pending. A restart or a failover may lose the ticket.
+	PutTicket(ctx context.Context, hash Hash, ticket Ticket) (expires time.Time, err error)
+	// TakeTicket removes the ticket with this hash and returns it. So only one caller on any node gets the ticket. TakeTicket
+	// returns ErrInvalidToken if there is no such ticket, or if it has expired. After any other error, the ticket may be gone.
+	TakeTicket(ctx context.Context, hash Hash) (Ticket, error)
 }
 
 // KeyMatch is the result of [Store.KeyByHash].
@@ -98,15 +105,15 @@ type KeyUse struct {
 	At    time.Time
 }
 
-// Principal is an authenticated caller. Its fields come from the key of the caller, or from the ticket.
+// Principal is an authenticated caller. Its fields come from the record of the caller's key. SessionID comes from the ticket.
 type Principal struct {
 	Account string
 	Mode    string
 	Tier    limit.Tier
 	KeyID   string
 	Scopes  []Scope
-	// Secret is the hash of the secret that the caller sent, for [Keys.Revalidate]. It is zero for the declared admin key:
-	// a ticket contains the principal, and somebody could guess a weak declared secret with the help of its hash.
+	// Secret is the hash of the caller's secret, for [Keys.Revalidate]. With a ticket, it is the secret that created the
+	// ticket. It is zero for the declared admin key, because the hash of a weak secret helps to guess the secret.
 	Secret Hash
 	// Until is the time at which the secret stops working; zero means never. A later rotation does not change Until.
 	Until time.Time

@@ -34,9 +34,13 @@
 //
 // # Tickets
 //
-// A ticket is encrypted (AES-GCM) with a key that all nodes share through the store. It contains the principal, who may be
-// limited to one session. It works once, within 30 s: long enough for a page to open its socket. A page may send the ticket
-// as a query parameter, which may appear in a log. Usually, the ticket is useless before somebody reads the log.
+// A ticket is a random text (160 bits). The store has its SHA-256 and, beside it, the hash of the secret that created the
+// ticket, and perhaps the only session that the ticket opens. So a copy of the store is not enough to open a socket, and no
+// key signs tickets. [Keys.RedeemTicket] removes the ticket from the store and looks up its secret like that of any request.
+// So account, mode, scopes, tier and expiry come from the record of the key, and a ticket never works longer than its secret.
+//
+// A ticket works once, within 30 s: long enough for a page to open its socket. A page may send the ticket as a query
+// parameter, which may appear in a log. Usually, the ticket is useless before somebody reads the log.
 //
 // # Durability
 //

@@ -23,6 +23,28 @@ type fakeStore struct {
 	touched [][]KeyUse // the batches that TouchKeys got
 	err     error      // most methods return this error; nil means no error
 	reading func()     // KeyByHash calls reading after it has read the keys; nil means no call
+	tickets map[Hash]Ticket
+}
+
+func (s *fakeStore) PutTicket(_ context.Context, hash Hash, ticket Ticket) (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tickets == nil {
+		s.tickets = make(map[Hash]Ticket)
+	}
+	s.tickets[hash] = ticket
+	return time.Now().Add(TicketLifetime), s.err
+}
+
+func (s *fakeStore) TakeTicket(_ context.Context, hash Hash) (Ticket, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ticket, ok := s.tickets[hash]
+	delete(s.tickets, hash)
+	if s.err != nil || ok {
+		return ticket, s.err
+	}
+	return Ticket{}, ErrInvalidToken
 }
 
 func (s *fakeStore) KeyByHash(_ context.Context, hash Hash) (KeyMatch, error) {

@@ -43,7 +43,8 @@
 //     enforces.
 //   - A request that needs the store gets 503 with Retry-After within 2 s if the store is unreachable.
 //   - A send without streaming waits until its reply ends. If the caller disconnects, the reply goes on. A caller that closes
-//     only its sending side still gets the response.
+//     only its sending side still gets the response. If the key is revoked, the caller gets 401 within a second, also while
+//     the send is in the queue of its session.
 //   - An event stream sends a comment every 15 s (commentInterval). A write to the stream may take 30 s. The stream ends
 //     within a second after its key was revoked.
 //   - BeginDrain starts a drain: from then on, /readyz and new handshakes fail. DrainSockets then closes the sockets.

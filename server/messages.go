@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -121,11 +120,15 @@ func (s *Server) streaming(c *gin.Context, x *turn.Sent) streamingReply {
 	session := x.Reply.SessionID
 	info := subscribeInfo{URL: socketURL(c), Cursor: wire.Cursor(session, x.Position)}
 	if p := principal(c); p.Has(auth.ReadMessages) {
-		var expires time.Time
 		p.SessionID = session
-		info.Ticket, expires = s.Tickets.Issue(c.Request.Context(), p)
+		// Without the cancellation, because the caller may have closed its sending side and still read the response.
+		ticket, expires, err := s.Keys.IssueTicket(context.WithoutCancel(c.Request.Context()), p)
+		if err != nil { // the turn has begun, so the caller needs the response; it can create a ticket later
+			s.Log.Warn("the response to a send has no ticket", "requestId", c.GetString(keyRequestID), "error", err)
+			return streamingReply{Message: x.Reply, Stream: info}
+		}
 		at := conversation.TimeOf(expires)
-		info.TicketExpiresAt = &at
+		info.Ticket, info.TicketExpiresAt = ticket, &at
 	}
 	return streamingReply{Message: x.Reply, Stream: info}
 }
@@ -235,6 +238,9 @@ func (s *Server) issueTicket(c *gin.Context) (any, error) {
 		}
 		p.SessionID = *body.SessionID
 	}
-	ticket, expires := s.Tickets.Issue(c.Request.Context(), p)
+	ticket, expires, err := s.Keys.IssueTicket(c.Request.Context(), p)
+	if err != nil {
+		return nil, err
+	}
 	return gin.H{"ticket": ticket, "expiresAt": conversation.TimeOf(expires)}, nil
 }

@@ -20,7 +20,6 @@ import (
 type Options struct {
 	Conversation *service.Service
 	Keys         *auth.Keys
-	Tickets      *auth.Tickets
 	Limits       *auth.Limits
 	Page         Page // serves the files outside the API; nil if there are none
 	// Ready returns nil if the service can serve requests, otherwise the reason why it cannot.

@@ -45,6 +45,7 @@ type Store struct {
 	orphans   []conversation.TurnKey // turns that were live when the file was opened
 	unsettled [][]byte               // keys that were in unsettledBucket when the file was opened
 	limits    limits
+	tickets   tickets
 
 	// writer is locked during each bbolt transaction that writes. readers is read-locked during each bbolt transaction that
 	// reads. The scrubber locks both mutexes, because it needs a moment without any transaction.

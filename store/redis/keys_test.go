@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync/atomic"
@@ -208,6 +209,13 @@ func TestKeys_OneRoundTripEach(t *testing.T) {
 		"Keys":      func() error { _, err := s.Keys(t.Context(), owner); return err },
 		"TouchKeys": func() error {
 			return s.TouchKeys(t.Context(), []auth.KeyUse{{Owner: owner, KeyID: p.KeyID}, {Owner: owner}})
+		},
+		"PutTicket": func() error { _, err := s.PutTicket(t.Context(), p.Secret, auth.Ticket{}); return err },
+		"TakeTicket": func() error {
+			if _, err := s.TakeTicket(t.Context(), auth.Hash{}); !errors.Is(err, auth.ErrInvalidToken) {
+				return fmt.Errorf("the error is %w", err)
+			}
+			return nil
 		},
 	} {
 		must(t, call())

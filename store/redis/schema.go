@@ -23,7 +23,6 @@ import (
 //	TAG:requests      string  requests a minute: a window (lua/lib/rate_window.lua); expires 130 s after its last change
 //	TAG:tokens        string  tokens a minute: a window in the same format
 //	TAG:day           string  requests of the test keys in a UTC day: the day's number and the count; expires a day after that day
-//	TAG:ticket:<id>   string  marks a used ticket; expires with the ticket
 //
 // Sessions:
 //
@@ -66,18 +65,19 @@ import (
 //	k:<hash>          string  the pointer from the hash of a secret to its API key: "<version> <JSON of presenter>". Expires with
 //	                          the secret. A pointer only saves a round trip: the record of the API key decides whether a secret
 //	                          works. The JSON is missing while the secret is claimed, and for a minute after it was removed.
-//	ticket-key        string  the key that seals the tickets of all nodes
+//	t:<hash>          string  a ticket that nobody has redeemed: the JSON of auth.Ticket, by the hash of the ticket's text. Expires
+//	                          with the ticket.
 //	ready             string  written by Ping, and before each WAIT (replicas.go); expires after 1 ms
 //	n:<node>:live     set     live turns that a node has begun: "TAG <sid> <waiter>". BeginTurn adds its turn in the round trip in
 //	                          which it asks for the turn. So the set may name turns that did not begin; the session decides.
 //	                          Each turn of a session has its own waiter, so removing an ended turn never removes the next one.
 //	nodes             zset    ids of nodes, by the time of their last heartbeat in milliseconds (server's clock)
+//	ticket-key        string  earlier versions sealed tickets with this key; no longer used
 //	inbox:<node>      channel wake-ups for a node: words separated by spaces. <sid>: the session has changed. <sid>+<node>: the
 //	                          named node follows the session from now on. <sid>!<waiter>: the named waiter must try again.
 const (
-	nodesKey     = "nodes"
-	readyKey     = "ready"
-	ticketKeyKey = "ticket-key"
+	nodesKey = "nodes"
+	readyKey = "ready"
 
 	followerMark = "+" // in a word of an inbox, between session and follower
 	waiterMark   = "!" // in a word of an inbox, between session and waiter
@@ -112,13 +112,12 @@ func ownerOfTag(tag string) (conversation.Owner, bool) {
 	return owner, err == nil && tagOfOwner(owner) == tag
 }
 
-func accountKey(tag string) string       { return tag + ":account" }
-func keyOrderKey(tag string) string      { return tag + ":keys" }
-func keyKey(tag, keyID string) string    { return tag + ":key:" + keyID }
-func requestsKey(tag string) string      { return tag + ":requests" }
-func tokensKey(tag string) string        { return tag + ":tokens" }
-func dayKey(tag string) string           { return tag + ":day" }
-func ticketUseKey(tag, id string) string { return tag + ":ticket:" + id }
+func accountKey(tag string) string    { return tag + ":account" }
+func keyOrderKey(tag string) string   { return tag + ":keys" }
+func keyKey(tag, keyID string) string { return tag + ":key:" + keyID }
+func requestsKey(tag string) string   { return tag + ":requests" }
+func tokensKey(tag string) string     { return tag + ":tokens" }
+func dayKey(tag string) string        { return tag + ":day" }
 
 func sessionKey(tag, id string) string         { return tag + ":s:" + id }
 func messagesKey(tag, id string) string        { return tag + ":m:" + id }
@@ -137,6 +136,7 @@ func countsKey(tag, day string) string         { return tag + ":h:" + day }
 func packedKey(tag, day string) string         { return tag + ":p:" + day }
 
 func pointerKey(hash auth.Hash) string { return "k:" + hashText(hash) }
+func ticketKey(hash auth.Hash) string  { return "t:" + hashText(hash) }
 func liveKey(node string) string       { return "n:" + node + ":live" }
 func inboxChannel(node string) string  { return "inbox:" + node }
 

@@ -174,6 +174,10 @@ func admitOnce(t *testing.T, s *subject) {
 			_, err := s.keys.Keys(ctx, p.Owner())
 			return err
 		},
+		"PutTicket": func(ctx context.Context) error {
+			_, err := s.keys.PutTicket(ctx, newHash(), auth.Ticket{Secret: p.Secret})
+			return err
+		},
 		"RevokeKey, unknown": func(ctx context.Context) error {
 			err := s.keys.RevokeKey(ctx, p.Owner(), "key_0000000000000000")
 			wantError(t, "RevokeKey", err, auth.ErrKeyNotFound)
