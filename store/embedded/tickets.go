@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"parley/auth"
+	"parley/conversation"
 )
 
 // tickets holds the tickets that nobody has redeemed. They are in memory only: a restart makes them invalid, and clients create
-// new ones. Each ticket costs a request, so the rate limits bound their number. The methods may be called from any goroutine.
+// new ones. Each ticket costs a request, so the rate limits bound their number. The times have a monotonic clock, so a change of
+// the system clock keeps no ticket alive. The methods may be called from any goroutine.
 type tickets struct {
 	mu    sync.Mutex
 	live  map[auth.Hash]liveTicket // guarded by mu
@@ -23,9 +25,8 @@ type liveTicket struct {
 
 // PutTicket implements auth.Store.
 func (s *Store) PutTicket(ctx context.Context, hash auth.Hash, ticket auth.Ticket) (expires time.Time, err error) {
-	err = s.view(ctx, func(r *reading) error {
-		expires = r.now.Go().Add(auth.TicketLifetime)
-		s.tickets.put(hash, liveTicket{ticket, expires}, r.now.Go())
+	err = s.view(ctx, func(*reading) error {
+		expires = s.tickets.put(hash, ticket)
 		return nil
 	})
 	return expires, err
@@ -33,14 +34,15 @@ func (s *Store) PutTicket(ctx context.Context, hash auth.Hash, ticket auth.Ticke
 
 // TakeTicket implements auth.Store.
 func (s *Store) TakeTicket(ctx context.Context, hash auth.Hash) (ticket auth.Ticket, err error) {
-	err = s.view(ctx, func(r *reading) error {
-		ticket, err = s.tickets.take(hash, r.now.Go())
+	err = s.view(ctx, func(*reading) error {
+		ticket, err = s.tickets.take(hash)
 		return err
 	})
 	return ticket, err
 }
 
-func (t *tickets) put(hash auth.Hash, ticket liveTicket, now time.Time) {
+func (t *tickets) put(hash auth.Hash, ticket auth.Ticket) (expires time.Time) {
+	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.live == nil {
@@ -54,10 +56,13 @@ func (t *tickets) put(hash auth.Hash, ticket liveTicket, now time.Time) {
 			}
 		}
 	}
-	t.live[hash] = ticket
+	expires = now.Add(auth.TicketLifetime)
+	t.live[hash] = liveTicket{ticket, expires}
+	return conversation.TimeOf(expires).Go()
 }
 
-func (t *tickets) take(hash auth.Hash, now time.Time) (auth.Ticket, error) {
+func (t *tickets) take(hash auth.Hash) (auth.Ticket, error) {
+	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ticket, ok := t.live[hash]

@@ -18,8 +18,8 @@
 // turn if the node died before it could add the turn. A poll or a waiter finds such a turn.
 //
 // Most operations take one round trip; trips_test.go counts the round trips. A turn takes two: one before the call to the model,
-// and one after the reply. The text of all live replies takes one round trip a tick, not one a token. A
-// ticket takes one to create and one to redeem, besides the admission of the request.
+// and one after the reply. The text of all live replies takes one round trip a tick, not one a token. A ticket
+// takes one to create and one to redeem, besides the admission of the request.
 //
 // # Lost replies
 //
