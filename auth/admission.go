@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"fmt"
 
 	"parley/auth/limit"
 )
@@ -53,4 +54,16 @@ type LimitError struct{ Decision limit.Decision }
 
 func (e *LimitError) Error() string {
 	return "the limit of " + e.Decision.Refused.String() + " is reached"
+}
+
+// QuotaError means that a quota refuses a request: the owner already has as many things as the quota allows. Unlike a rate
+// limit, a quota does not refill with time. The owner must remove something first.
+type QuotaError struct {
+	Quota limit.Quota
+	Used  int64 // may be greater than Limit if the operator has lowered the limit
+	Limit int64
+}
+
+func (e *QuotaError) Error() string {
+	return fmt.Sprintf("the quota %s is used up: %d of %d", e.Quota, e.Used, e.Limit)
 }
