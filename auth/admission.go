@@ -49,6 +49,15 @@ func AdmissionOf(ctx context.Context) *Admission {
 	return a
 }
 
+// LimitsOf returns the limits of the admission in the context. Without an admission, all limits are 0. A quota of 0 means no
+// limit: commands of the operator and background work have no quotas.
+func LimitsOf(ctx context.Context) limit.TierLimits {
+	if a := AdmissionOf(ctx); a != nil {
+		return a.Limits
+	}
+	return limit.TierLimits{}
+}
+
 // LimitError means that a limit refuses a request.
 type LimitError struct{ Decision limit.Decision }
 
@@ -60,7 +69,7 @@ func (e *LimitError) Error() string {
 // limit, a quota does not refill with time. The owner must remove something first.
 type QuotaError struct {
 	Quota limit.Quota
-	Used  int64 // may be greater than Limit if the operator has lowered the limit
+	Used  int64 // at least Limit
 	Limit int64
 }
 

@@ -12,6 +12,14 @@ import (
 // secret in one client after another.
 const GracePeriod = 24 * time.Hour
 
+// A key has ended when it was revoked or has expired. A store keeps the record of an ended key for EndedKeyLifetime, so that
+// people can find out what happened to the key. It keeps at most MaxEndedKeys such records of an owner, and removes the
+// oldest first: otherwise, an account could fill the store with keys that it creates and revokes.
+const (
+	EndedKeyLifetime = 30 * 24 * time.Hour
+	MaxEndedKeys     = 10_000
+)
+
 // KeyPrefix is the beginning of the id of a key. 16 random characters of [0-9A-Za-z] follow.
 const KeyPrefix = "key_"
 

@@ -78,8 +78,8 @@ func (k *Keys) CreateFirst(ctx context.Context) (secret string, err error) {
 }
 
 // Create creates a key for the owner of maker. It returns the key and its secret. The secret is not stored, so the caller
-// must show it. Create returns ErrScopeNotHeld if wanted has a scope that maker does not have. The caller must check the
-// other fields of wanted.
+// must show it. Create returns ErrScopeNotHeld if wanted has a scope that maker does not have. It returns a *QuotaError if
+// the owner may not have another key. The caller must check the other fields of wanted.
 func (k *Keys) Create(ctx context.Context, maker Principal, wanted NewKey) (key Key, secret string, err error) {
 	for _, scope := range wanted.Scopes {
 		if !maker.Has(scope) {
@@ -110,8 +110,10 @@ func newKey(owner Owner, wanted NewKey) (Key, string) {
 	}, secret
 }
 
-// List returns all keys of an owner, newest first, including expired and revoked keys, but not the declared key.
-func (k *Keys) List(ctx context.Context, owner Owner) ([]Key, error) { return k.store.Keys(ctx, owner) }
+// List returns a page of the keys of an owner, newest first, including expired and revoked keys, but not the declared key.
+func (k *Keys) List(ctx context.Context, owner Owner, query KeyQuery) (KeyPage, error) {
+	return k.store.Keys(ctx, owner, query)
+}
 
 // Revoke revokes a key, so that all its secrets stop working at once. It returns ErrKeyNotFound if the owner has no such
 // key, if the key is already revoked, and for the declared key.

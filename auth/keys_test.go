@@ -74,7 +74,9 @@ func (s *fakeStore) CreateFirstKey(ctx context.Context, key Key) (bool, error) {
 	return err == nil, err
 }
 
-func (s *fakeStore) Keys(context.Context, Owner) ([]Key, error) { return nil, errors.ErrUnsupported }
+func (s *fakeStore) Keys(context.Context, Owner, KeyQuery) (KeyPage, error) {
+	return KeyPage{}, errors.ErrUnsupported
+}
 
 func (s *fakeStore) find(owner Owner, id string) (*Key, error) {
 	i := slices.IndexFunc(s.keys, func(k *Key) bool { return k.Owner == owner && k.ID == id && !k.Revoked })

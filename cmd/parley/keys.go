@@ -131,13 +131,9 @@ type keysList struct {
 // Run lists keys.
 func (c *keysList) Run(ctx context.Context, o output) error {
 	return c.open(ctx, false, func(keys *auth.Keys, owner auth.Owner) error {
-		all, err := keys.List(ctx, owner)
+		records, err := allRecords(ctx, keys, owner)
 		if err != nil {
 			return err
-		}
-		records := make([]auth.Record, 0, len(all))
-		for i := range all {
-			records = append(records, all[i].Record(time.Now()))
 		}
 		if c.JSON {
 			encoder := json.NewEncoder(o.out)
@@ -147,6 +143,24 @@ func (c *keysList) Run(ctx context.Context, o output) error {
 		}
 		return table(o, records)
 	})
+}
+
+// allRecords returns the records of all keys of an owner, newest first. It reads the keys in pages.
+func allRecords(ctx context.Context, keys *auth.Keys, owner auth.Owner) ([]auth.Record, error) {
+	records := []auth.Record{}
+	query := auth.KeyQuery{Limit: 100}
+	for {
+		page, err := keys.List(ctx, owner, query)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Keys {
+			records = append(records, page.Keys[i].Record(time.Now()))
+		}
+		if query.Before = page.Next; page.Next.IsZero() {
+			return records, nil
+		}
+	}
 }
 
 // table prints records as a table.
