@@ -23,6 +23,12 @@ const (
 // KeyPrefix is the beginning of the id of a key. 16 random characters of [0-9A-Za-z] follow.
 const KeyPrefix = "key_"
 
+// The values of Key.CreatedBy that are not the id of a key.
+const (
+	CLI      = "cli"      // the operator: with the command parley keys, or with the first start of a server
+	Declared = "declared" // the declared admin key
+)
+
 // Key is the record of a key. Times are in UTC, truncated to milliseconds; a zero time means that the time is not set. The
 // record contains no secret, only hashes.
 type Key struct {
@@ -32,6 +38,7 @@ type Key struct {
 	Scopes     []Scope   `json:"scopes"`
 	Prefix     string    `json:"prefix"` // the first characters of the newest secret, so that people recognise the secret
 	CreatedAt  time.Time `json:"createdAt,omitzero"`
+	CreatedBy  string    `json:"createdBy,omitempty"` // the id of the key that created this key, CLI or Declared; "" if unknown
 	ExpiresAt  time.Time `json:"expiresAt,omitzero"`
 	LastUsedAt time.Time `json:"lastUsedAt,omitzero"`
 	Revoked    bool      `json:"revoked,omitempty"`
@@ -111,6 +118,7 @@ type Record struct {
 	Scopes               []Scope `json:"scopes"`
 	Prefix               string  `json:"prefix"`
 	CreatedAt            string  `json:"createdAt"`
+	CreatedBy            *string `json:"createdBy"` // nil for a key of a version that did not record it
 	ExpiresAt            *string `json:"expiresAt"`
 	LastUsedAt           *string `json:"lastUsedAt"`
 	Status               Status  `json:"status"`
@@ -123,6 +131,9 @@ func (k *Key) Record(now time.Time) Record {
 		KeyID: k.ID, Name: k.Name, Mode: k.Mode, Scopes: k.Scopes, Prefix: k.Prefix,
 		CreatedAt: k.CreatedAt.UTC().Format(timeLayout), ExpiresAt: timeText(k.ExpiresAt), LastUsedAt: timeText(k.LastUsedAt),
 		Status: k.Status(now),
+	}
+	if k.CreatedBy != "" {
+		r.CreatedBy = &k.CreatedBy
 	}
 	if len(k.Secrets) > 1 && now.Before(k.SecretExpiry(1)) {
 		r.PreviousKeyExpiresAt = timeText(k.SecretExpiry(1))

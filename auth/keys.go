@@ -69,7 +69,7 @@ func (k *Keys) Close(ctx context.Context) error { return k.uses.close(ctx) }
 // CreateFirst creates an admin key for the default account, and returns its secret. If the account has ever had a key,
 // CreateFirst has no effect and returns "". The secret is not stored, so the caller must show it.
 func (k *Keys) CreateFirst(ctx context.Context) (secret string, err error) {
-	key, secret := newKey(Owner{DefaultAccount, Live}, NewKey{Name: "first admin key", Scopes: []Scope{Admin}})
+	key, secret := newKey(Owner{DefaultAccount, Live}, NewKey{Name: "first admin key", Scopes: []Scope{Admin}}, CLI)
 	created, err := k.store.CreateFirstKey(ctx, key)
 	if err != nil || !created {
 		return "", err
@@ -86,13 +86,30 @@ func (k *Keys) Create(ctx context.Context, maker Principal, wanted NewKey) (key 
 			return Key{}, "", ErrScopeNotHeld
 		}
 	}
-	return k.CreateFor(ctx, maker.Owner(), wanted, "")
+	key, secret = newKey(maker.Owner(), wanted, k.nameOf(maker))
+	if key, err = k.store.CreateKey(ctx, key, ""); err != nil {
+		return Key{}, "", err
+	}
+	return key, secret, nil
+}
+
+// nameOf returns Key.CreatedBy of the keys that a principal creates.
+func (k *Keys) nameOf(maker Principal) string {
+	if k.isDeclared(maker) {
+		return Declared
+	}
+	return maker.KeyID
+}
+
+// isDeclared reports whether a principal is the declared admin key.
+func (k *Keys) isDeclared(p Principal) bool {
+	return p.Secret == (Hash{}) && k.declared.KeyID != "" && p.KeyID == k.declared.KeyID
 }
 
 // CreateFor works like Create, but for any owner and without the check of scopes. It is for the operator. tier becomes the
 // tier of the account. If tier is "", an existing account keeps its tier, and a new account gets limit.Free.
 func (k *Keys) CreateFor(ctx context.Context, owner Owner, wanted NewKey, tier limit.Tier) (key Key, secret string, err error) {
-	key, secret = newKey(owner, wanted)
+	key, secret = newKey(owner, wanted, CLI)
 	if key, err = k.store.CreateKey(ctx, key, tier); err != nil {
 		return Key{}, "", err
 	}
@@ -102,11 +119,11 @@ func (k *Keys) CreateFor(ctx context.Context, owner Owner, wanted NewKey, tier l
 	return key, secret, nil
 }
 
-func newKey(owner Owner, wanted NewKey) (Key, string) {
+func newKey(owner Owner, wanted NewKey, createdBy string) (Key, string) {
 	secret := NewSecret(owner.Mode)
 	return Key{
 		Owner: owner, ID: KeyPrefix + base62.Random(16), Name: wanted.Name, Scopes: wanted.Scopes, ExpiresAt: wanted.ExpiresAt,
-		Prefix: secret[:shownLength], Secrets: []Secret{{Hash: HashOf(secret)}},
+		CreatedBy: createdBy, Prefix: secret[:shownLength], Secrets: []Secret{{Hash: HashOf(secret)}},
 	}, secret
 }
 
@@ -156,7 +173,7 @@ func (k *Keys) Verify(ctx context.Context, secret string) (Principal, error) {
 // nil if the secret works, and ErrInvalidToken if it does not. Any other error comes from the store, and means that the
 // result is unknown.
 func (k *Keys) Revalidate(ctx context.Context, p Principal) error {
-	if p.Secret == (Hash{}) && k.declared.KeyID != "" && p.KeyID == k.declared.KeyID {
+	if k.isDeclared(p) {
 		return nil
 	}
 	return k.store.KeyAlive(ctx, p)

@@ -247,6 +247,29 @@ func TestCreate_ScopeThatMakerLacks_Refused(t *testing.T) {
 	}
 }
 
+func TestCreate_CreatedBy_NamesMaker(t *testing.T) {
+	store := &fakeStore{}
+	secret := "svc_live_" + strings.Repeat("declared", 4)
+	keys := NewKeys(store, Options{AdminKey: secret})
+	if _, err := keys.CreateFirst(t.Context()); err != nil || store.keys[0].CreatedBy != CLI {
+		t.Errorf("the first key is %+v, error %v", store.keys[0], err)
+	}
+	declared, err := keys.Verify(t.Context(), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operators, _ := create(t, keys, "a", Live, NewKey{Scopes: []Scope{Admin}})
+	other := Principal{Account: "a", Mode: Live, KeyID: operators.ID, Scopes: []Scope{Admin}, Secret: Hash{1}}
+	for want, maker := range map[string]Principal{Declared: declared, operators.ID: other} {
+		if key, _, err := keys.Create(t.Context(), maker, NewKey{Scopes: []Scope{Admin}}); err != nil || key.CreatedBy != want {
+			t.Errorf("the key is %+v, error %v; want createdBy %s", key, err, want)
+		}
+	}
+	if operators.CreatedBy != CLI {
+		t.Errorf("the operator's key is %+v, want createdBy %s", operators, CLI)
+	}
+}
+
 func TestVerify_RevokedOrRotatedTwice_RefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := NewKeys(&fakeStore{}, Options{})

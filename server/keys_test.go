@@ -33,13 +33,13 @@ func (p *parley) status(t *testing.T, what, secret, method, path string, body an
 
 func TestKeys_CreateRotateRevoke_OldSecretsRefused(t *testing.T) {
 	p := start(t, echo)
-	admin := p.key("acme", auth.Admin)
+	maker, admin := p.newKey("acme", auth.Live, auth.NewKey{Name: "a key", Scopes: []auth.Scope{auth.Admin}})
 	created := p.status(t, "create", admin, "POST", "/v1/keys", map[string]any{
 		"name": "Dashboard 🌿", "scopes": []string{"read:sessions", "write:sessions"}, "expiresAt": "2099-12-31T23:59:59.9999+01:00",
 	}, 200, "").body
 	first, id := created["key"].(string), created["keyId"].(string)
 	for field, want := range map[string]any{
-		"name": "Dashboard 🌿", "mode": "live", "status": "active", "expiresAt": "2099-12-31T22:59:59.999Z", "lastUsedAt": nil,
+		"name": "Dashboard 🌿", "mode": "live", "createdBy": maker.ID, "status": "active", "expiresAt": "2099-12-31T22:59:59.999Z", "lastUsedAt": nil,
 	} {
 		if created[field] != want {
 			t.Errorf("%s is %v, want %v", field, created[field], want)
@@ -85,6 +85,9 @@ func TestKeys_CreateRotateRevoke_OldSecretsRefused(t *testing.T) {
 	list := p.status(t, "list", admin, "GET", "/v1/keys", nil, 200, "")
 	records := list.body["data"].([]any)
 	newest := records[0].(map[string]any)
+	if oldest := records[1].(map[string]any); oldest["createdBy"] != "cli" {
+		t.Errorf("the key from the command line is %v", oldest)
+	}
 	if len(records) != 2 || newest["keyId"] != id || newest["status"] != "revoked" || newest["prefix"] != third[:len(newest["prefix"].(string))] {
 		t.Errorf("the list is %s", list.raw)
 	}
@@ -218,6 +221,10 @@ func TestKeys_RevokeOrRotateUnknown_404(t *testing.T) {
 	}
 	if a := p.status(t, "list with the admin key", adminKey, "GET", "/v1/keys", nil, 200, ""); a.raw != `{"data":[],"pagination":{"hasMore":false,"nextCursor":null}}`+"\n" {
 		t.Errorf("the list contains the admin key: %s", a.raw)
+	}
+	made := p.status(t, "create with the admin key", adminKey, "POST", "/v1/keys", `{"name":"n","scopes":["admin"]}`, 200, "")
+	if made.body["createdBy"] != "declared" {
+		t.Errorf("the key is %s, want createdBy declared", made.raw)
 	}
 }
 

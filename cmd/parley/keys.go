@@ -166,24 +166,26 @@ func allRecords(ctx context.Context, keys *auth.Keys, owner auth.Owner) ([]auth.
 // table prints records as a table.
 func table(o output, records []auth.Record) error {
 	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "KEY ID\tSTATUS\tPREFIX\tSCOPES\tCREATED\tEXPIRES\tLAST USED\tNAME")
+	fmt.Fprintln(w, "KEY ID\tSTATUS\tPREFIX\tSCOPES\tCREATED\tCREATED BY\tEXPIRES\tLAST USED\tNAME")
 	for _, r := range records {
 		scopes := make([]string, len(r.Scopes))
 		for i, s := range r.Scopes {
 			scopes[i] = string(s)
 		}
 		fmt.Fprintln(w, strings.Join([]string{
-			r.KeyID, string(r.Status), r.Prefix, strings.Join(scopes, ","), r.CreatedAt, orNever(r.ExpiresAt), orNever(r.LastUsedAt), r.Name,
+			r.KeyID, string(r.Status), r.Prefix, strings.Join(scopes, ","), r.CreatedAt, or(r.CreatedBy, "unknown"),
+			or(r.ExpiresAt, "never"), or(r.LastUsedAt, "never"), r.Name,
 		}, "\t"))
 	}
 	return w.Flush()
 }
 
-func orNever(at *string) string {
-	if at == nil {
-		return "never"
+// or returns the text, or missing if text is nil.
+func or(text *string, missing string) string {
+	if text == nil {
+		return missing
 	}
-	return *at
+	return *text
 }
 
 // keysRevoke is `parley keys revoke`.

@@ -70,8 +70,8 @@ import (
 //
 //	k:<hash>          string  the pointer from the hash of a secret to its API key: "<version> <JSON of presenter>". Expires with
 //	                          the secret. A pointer only leads to the record: the record of the API key decides whether a secret
-//	                          works, and TAG:account has the tier: nodes of earlier versions use the tier in the JSON, which is
-//	                          that of the last change of the key. The JSON is missing while the secret is claimed, and for a minute after it was removed.
+//	                          works, and TAG:account has the tier. Only nodes of earlier versions use the tier in the JSON. The
+//	                          JSON is missing while the secret is claimed, and for a minute after it was removed.
 //	ticket-key        string  the key that seals the tickets of all nodes
 //	ready             string  written by Ping, and before each WAIT (replicas.go); expires after 1 ms
 //	n:<node>:live     set     live turns that a node has begun: "TAG <sid> <waiter>". BeginTurn adds its turn in the round trip in
