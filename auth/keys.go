@@ -86,11 +86,7 @@ func (k *Keys) Create(ctx context.Context, maker Principal, wanted NewKey) (key 
 			return Key{}, "", ErrScopeNotHeld
 		}
 	}
-	key, secret = newKey(maker.Owner(), wanted, k.nameOf(maker))
-	if key, err = k.store.CreateKey(ctx, key, ""); err != nil {
-		return Key{}, "", err
-	}
-	return key, secret, nil
+	return k.create(ctx, maker.Owner(), wanted, k.nameOf(maker), "")
 }
 
 // nameOf returns Key.CreatedBy of the keys that a principal creates.
@@ -109,7 +105,13 @@ func (k *Keys) isDeclared(p Principal) bool {
 // CreateFor works like Create, but for any owner and without the check of scopes. It is for the operator. tier becomes the
 // tier of the account. If tier is "", an existing account keeps its tier, and a new account gets limit.Free.
 func (k *Keys) CreateFor(ctx context.Context, owner Owner, wanted NewKey, tier limit.Tier) (key Key, secret string, err error) {
-	key, secret = newKey(owner, wanted, CLI)
+	return k.create(ctx, owner, wanted, CLI, tier)
+}
+
+func (k *Keys) create(
+	ctx context.Context, owner Owner, wanted NewKey, createdBy string, tier limit.Tier,
+) (key Key, secret string, err error) {
+	key, secret = newKey(owner, wanted, createdBy)
 	if key, err = k.store.CreateKey(ctx, key, tier); err != nil {
 		return Key{}, "", err
 	}

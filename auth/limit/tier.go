@@ -119,7 +119,7 @@ var tierFields = []struct {
 	{string(QuotaKeys), number(maxKeys, func(l *TierLimits) *int64 { return &l.Keys })},
 }
 
-// number returns the function read of a field in tierFields. The value of the field must be a whole number from 1 to most.
+// number returns a read function for tierFields. It accepts a whole number from 1 to most, and stores the number in field(l).
 func number[N int | int64](most int64, field func(*TierLimits) *N) func(*json.Decoder, string, *TierLimits) error {
 	return func(d *json.Decoder, name string, l *TierLimits) error {
 		n, err := readNumber(d, name, most)

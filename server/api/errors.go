@@ -149,7 +149,7 @@ func Limited(d limit.Decision) *Error {
 	}
 }
 
-// quotaTexts says what the owner has too many of, for each quota.
+// quotaTexts holds the message for each quota. It contains two numbers: the used part of the quota, and the quota.
 var quotaTexts = map[limit.Quota]string{
 	limit.QuotaKeys: "The account has %d of %d active keys. Revoke a key first.",
 }

@@ -57,8 +57,7 @@ func (r *reading) activeKeys(owner auth.Owner, most int64) (n int64) {
 	return n
 }
 
-// purgeable returns the entries of up to most ended keys, oldest first, for which the records are due for removal. They ended
-// auth.EndedKeyLifetime ago or earlier.
+// purgeable returns the entries of keys that ended auth.EndedKeyLifetime ago or earlier: up to most entries, oldest first.
 func (r *reading) purgeable(owner auth.Owner, most int) (due [][]byte) {
 	return r.endedKeys(owner, r.now.Add(-auth.EndedKeyLifetime), most)
 }
@@ -75,8 +74,8 @@ func (r *reading) endedKeys(owner auth.Owner, at conversation.Time, most int) (e
 	return entries
 }
 
-// purgeKeys removes up to keysPurgedAtOnce records of ended keys that are due for removal. If the owner has more than
-// auth.MaxEndedKeys ended keys, the oldest are due.
+// purgeKeys removes the records of up to keysPurgedAtOnce purgeable keys. If the owner has more than auth.MaxEndedKeys ended keys,
+// it removes the oldest of them instead.
 func (w *writing) purgeKeys(owner auth.Owner) error {
 	due := w.purgeable(owner, keysPurgedAtOnce)
 	if all := w.endedKeys(owner, w.now, auth.MaxEndedKeys+keysPurgedAtOnce); len(all) > auth.MaxEndedKeys+len(due) {
