@@ -15,7 +15,7 @@ const (
 	readBuffer  = 512
 	writeBuffer = 1 << 10
 
-	// WriteTimeout is the time after which a write to a client fails if it makes no progress. 30 s are longer than a phone
+	// WriteTimeout is the time after which a write to a client fails if it makes no progress; event streams use it too. 30 s are longer than a phone
 	// needs to switch networks, and short enough that a dead client does not hold a connection for minutes.
 	WriteTimeout = 30 * time.Second
 	// writePiece is the number of bytes that counts as progress: each piece of a write gets its own WriteTimeout. A client
