@@ -1,8 +1,10 @@
 package embedded
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"parley/auth"
 	"parley/conversation"
@@ -62,7 +64,8 @@ func (r *reading) purgeable(owner auth.Owner, most int) (due [][]byte) {
 	return r.endedKeys(owner, r.now.Add(-auth.EndedKeyLifetime), most)
 }
 
-// endedKeys returns the entries of up to most keys that ended at or before the time at, oldest first. An entry is an end and a key id.
+// endedKeys returns the entries of up to most keys that ended at or before the time at, oldest first. An entry consists of an end
+// and a key id.
 func (r *reading) endedKeys(owner auth.Owner, at conversation.Time, most int) (entries [][]byte) {
 	ends := r.span(keyEndsBucket, ownerKey(ownerOf(owner)))
 	for entry, _, ok := ends.from(""); ok && len(entries) < most; entry, _, ok = ends.next() {
@@ -74,8 +77,8 @@ func (r *reading) endedKeys(owner auth.Owner, at conversation.Time, most int) (e
 	return entries
 }
 
-// purgeKeys removes the records of up to keysPurgedAtOnce purgeable keys. If the owner has more than auth.MaxEndedKeys ended keys,
-// it removes the oldest of them instead.
+// purgeKeys removes the records of up to keysPurgedAtOnce purgeable keys. If the owner has more than auth.MaxEndedKeys ended
+// keys, it removes the oldest of them instead.
 func (w *writing) purgeKeys(owner auth.Owner) error {
 	due := w.purgeable(owner, keysPurgedAtOnce)
 	if all := w.endedKeys(owner, w.now, auth.MaxEndedKeys+keysPurgedAtOnce); len(all) > auth.MaxEndedKeys+len(due) {
@@ -111,9 +114,11 @@ func (w *writing) removeKey(owner auth.Owner, entry string) error {
 }
 
 // addKeyEnds fills keyEndsBucket with the entries of all keys, because earlier versions had no such bucket. It takes the present
-// time as the end of a revoked key.
+// time as the end of a revoked key. It writes the entries in order, because bbolt takes quadratic time for entries in another
+// order.
 func addKeyEnds(r *reading) error {
-	return r.bucket(keysBucket).ForEach(func(at, _ []byte) error {
+	var entries [][]byte
+	err := r.bucket(keysBucket).ForEach(func(at, _ []byte) error {
 		key, err := r.key(at)
 		if err != nil {
 			return err
@@ -122,6 +127,17 @@ func addKeyEnds(r *reading) error {
 		if key.Revoked {
 			end = min(end, r.now)
 		}
-		return r.bucket(keyEndsBucket).Put(keyEndKey(key.Owner, end, key.ID), nil)
+		entries = append(entries, keyEndKey(key.Owner, end, key.ID))
+		return nil
 	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(entries, bytes.Compare)
+	for _, entry := range entries {
+		if err := r.bucket(keyEndsBucket).Put(entry, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }

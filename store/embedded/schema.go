@@ -67,7 +67,8 @@ const (
 func allBuckets() []string {
 	return []string{
 		sessionsBucket, messagesBucket, indexBucket, summariesBucket, usersBucket, expiryBucket, idempotencyBucket, idempotentBucket, forgetBucket,
-		liveBucket, unsettledBucket, usageBucket, keysBucket, keyOrderBucket, keyEndsBucket, secretsBucket, accountsBucket, daysBucket, metaBucket,
+		liveBucket, unsettledBucket, usageBucket, keysBucket, keyOrderBucket, keyEndsBucket, secretsBucket, accountsBucket,
+		daysBucket, metaBucket,
 	}
 }
 

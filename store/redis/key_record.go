@@ -35,7 +35,8 @@ func readKey(owner auth.Owner, reply any) (r keyRecord, err error) {
 	}
 	r.Tier = limit.Tier(is["tier"])
 	r.Key = auth.Key{
-		Owner: owner, ID: is["id"], Name: is["name"], Prefix: is["prefix"], CreatedAt: instant(is["created"]), CreatedBy: is["createdBy"],
+		Owner: owner, ID: is["id"], Name: is["name"], Prefix: is["prefix"],
+		CreatedAt: instant(is["created"]), CreatedBy: is["createdBy"],
 		ExpiresAt: instant(is["expires"]), LastUsedAt: instant(is["used"]), Revoked: is["revoked"] != "",
 	}
 	if json.Unmarshal([]byte(is["scopes"]), &r.Key.Scopes) != nil {

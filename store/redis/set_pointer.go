@@ -96,8 +96,8 @@ func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMatch, e
 	return found, nil
 }
 
-// readPointer reads a pointer: the API key, and the index of the secret with the given hash. If the secret is only claimed, or was
-// removed, the error is auth.ErrInvalidToken.
+// readPointer reads a pointer: the API key, and the index of the secret with the given hash. If the secret is only claimed, or
+// was removed, the error is auth.ErrInvalidToken.
 func readPointer(value string, hash auth.Hash) (auth.KeyMatch, error) {
 	_, who, ok := strings.Cut(value, " ")
 	if !ok || who == "" { // claimed or removed

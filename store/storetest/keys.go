@@ -50,7 +50,8 @@ func newHash() (hash auth.Hash) {
 func (s *subject) newKey() auth.Key {
 	return auth.Key{
 		Owner: s.keyOwner(), ID: auth.KeyPrefix + conversation.RandomText(16), Name: "a <key>, näher bezeichnet",
-		Scopes: []auth.Scope{auth.ReadSessions, auth.Admin}, Prefix: "svc_live_ab", CreatedBy: auth.CLI, Secrets: []auth.Secret{{Hash: newHash()}},
+		Scopes: []auth.Scope{auth.ReadSessions, auth.Admin}, Prefix: "svc_live_ab", CreatedBy: auth.CLI,
+		Secrets: []auth.Secret{{Hash: newHash()}},
 	}
 }
 

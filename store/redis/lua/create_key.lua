@@ -1,5 +1,5 @@
--- Stores a new API key (list_keys.lua lists the fields). If the account has no record in this mode, it creates the record. It also
--- purges a few API keys that ended long ago.
+-- Stores a new API key (list_keys.lua lists the fields). If the account has no record in this mode, it creates the record. It
+-- also purges a few API keys that ended long ago.
 -- KEYS[1] record of the API key · KEYS[2] the account's record in this mode
 -- ARGV[1] keyId · ARGV[2] name · ARGV[3] scopes · ARGV[4] prefix · ARGV[5] expires, '' for never · ARGV[6] hash of the secret
 -- ARGV[7] '1': only if the account has no record in this mode · ARGV[8] tier of a new account

@@ -1,10 +1,11 @@
--- Returns a page of an account's API keys in a mode, newest first, with the expired and revoked keys. It also purges a few API keys
--- that ended long ago.
+-- Returns a page of an account's API keys in a mode, newest first, with the expired and revoked keys. It also purges a few API
+-- keys that ended long ago.
 -- KEYS[1] index of the account's API keys by creation
 -- ARGV[1] only API keys created before this time, '' for all · ARGV[2] maximum number of API keys
 -- Result: {1 if more API keys follow, else 0, API key, API key, …}. An API key is a list: field, value, field, value, … Times are
 --   in milliseconds. Secrets are hashes. The fields are
---   id · name · scopes (JSON) · prefix · created · createdBy (absent in old records) · expires ('' for never) · used (absent if never) · revoked ('1' or absent) ·
+--   id · name · scopes (JSON) · prefix · created · createdBy (absent in old records) · expires ('' for never) ·
+--   used (absent if never) · revoked ('1' or absent) ·
 --   version (counts all changes except those of used) · secret, since (the newest secret) ·
 --   previous, previousSince, until (the previous secret) · tier (see schema.go). A revoked API key has no secrets.
 local limit = tonumber(ARGV[2])
