@@ -58,15 +58,17 @@ type Store interface {
 	// CreateKey stores a new key with one secret, and returns the key with CreatedAt. The CreatedAt of each key is later
 	// than that of all earlier keys of the owner. The first key of an account creates the account. tier becomes the tier of
 	// the account. If tier is "", an existing account keeps its tier, and a new account gets limit.Free. CreateKey returns
-	// an error if a key with the same id or the same secret exists.
+	// an error if a key with the same id or the same secret exists. It returns a *[QuotaError] if the owner already has as
+	// many active keys as LimitsOf(ctx).Keys.
 	CreateKey(ctx context.Context, key Key, tier limit.Tier) (Key, error)
 	// CreateFirstKey works like CreateKey with tier "" if the account never had a key. Otherwise it has no effect, and
 	// created is false.
 	CreateFirstKey(ctx context.Context, key Key) (created bool, err error)
-	// Keys returns all keys of an owner, newest first, including expired and revoked keys.
-	Keys(ctx context.Context, owner Owner) ([]Key, error)
-	// RevokeKey marks a key as revoked and removes its secrets; the record of the key stays. It returns ErrKeyNotFound if
-	// the owner has no such key, or if the key is already revoked.
+	// Keys returns a page of the keys of an owner, newest first, including expired and revoked keys. The cost of a page does
+	// not depend on the number of keys. CreateKey and Keys also remove a few records of ended keys: see [EndedKeyLifetime].
+	Keys(ctx context.Context, owner Owner, query KeyQuery) (KeyPage, error)
+	// RevokeKey marks a key as revoked and removes its secrets. The record of the key stays for EndedKeyLifetime. RevokeKey
+	// returns ErrKeyNotFound if the owner has no such key, or if the key is already revoked.
 	RevokeKey(ctx context.Context, owner Owner, keyID string) error
 	// RotateKey gives a key a new secret, as [Key.Rotate] does, and returns the key. It returns ErrKeyNotFound if the owner
 	// has no such key. It also returns ErrKeyNotFound for a revoked or expired key, because the new secret would not work.
@@ -96,6 +98,20 @@ type KeyMatch struct {
 	Tier limit.Tier // the tier of the account
 	// Secret is the index in Key.Secrets of the secret that has the hash.
 	Secret int
+}
+
+// KeyQuery selects a page of keys.
+type KeyQuery struct {
+	Before time.Time // only keys with an earlier CreatedAt; zero means all keys
+	Limit  int       // maximum number of keys on the page, at least 1
+}
+
+// KeyPage is a page of keys, newest first.
+type KeyPage struct {
+	Keys []Key
+	// Next is KeyQuery.Before of the next page; zero on the last page. A page before the last page may have fewer keys than
+	// KeyQuery.Limit, even none.
+	Next time.Time
 }
 
 // KeyUse is one use of a key.

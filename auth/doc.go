@@ -23,7 +23,8 @@
 //
 // Rotation replaces the secret of a key. The id of the key stays, so callers that store the id need no change. The old
 // secret works for another 24 hours ([GracePeriod]). A second rotation within that time ends the oldest secret, so a key
-// has at most two secrets. Revocation ends both secrets at once. The record of the key stays.
+// has at most two secrets. Revocation ends both secrets at once. The record of the key stays for 30 days (see
+// [EndedKeyLifetime]).
 //
 // # Verification and admission
 //

@@ -96,7 +96,9 @@ func (s *fakeStore) CreateFirstKey(ctx context.Context, key Key) (bool, error) {
 	return err == nil, err
 }
 
-func (s *fakeStore) Keys(context.Context, Owner) ([]Key, error) { return nil, errors.ErrUnsupported }
+func (s *fakeStore) Keys(context.Context, Owner, KeyQuery) (KeyPage, error) {
+	return KeyPage{}, errors.ErrUnsupported
+}
 
 func (s *fakeStore) find(owner Owner, id string) (*Key, error) {
 	i := slices.IndexFunc(s.keys, func(k *Key) bool { return k.Owner == owner && k.ID == id && !k.Revoked })
@@ -281,6 +283,29 @@ func TestCreate_ScopeThatMakerLacks_Refused(t *testing.T) {
 	maker.Scopes = []Scope{Admin}
 	if _, _, err := keys.Create(t.Context(), maker, NewKey{Name: "n", Scopes: allScopes}); err != nil {
 		t.Errorf("Create with all scopes by an admin key: got %v", err)
+	}
+}
+
+func TestCreate_CreatedBy_NamesMaker(t *testing.T) {
+	store := &fakeStore{}
+	secret := "svc_live_" + strings.Repeat("declared", 4)
+	keys := NewKeys(store, Options{AdminKey: secret})
+	if _, err := keys.CreateFirst(t.Context()); err != nil || store.keys[0].CreatedBy != CLI {
+		t.Errorf("the first key is %+v, error %v", store.keys[0], err)
+	}
+	declared, err := keys.Verify(t.Context(), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operators, _ := create(t, keys, "a", Live, NewKey{Scopes: []Scope{Admin}})
+	other := Principal{Account: "a", Mode: Live, KeyID: operators.ID, Scopes: []Scope{Admin}, Secret: Hash{1}}
+	for want, maker := range map[string]Principal{Declared: declared, operators.ID: other} {
+		if key, _, err := keys.Create(t.Context(), maker, NewKey{Scopes: []Scope{Admin}}); err != nil || key.CreatedBy != want {
+			t.Errorf("the key is %+v, error %v; want createdBy %s", key, err, want)
+		}
+	}
+	if operators.CreatedBy != CLI {
+		t.Errorf("the operator's key is %+v, want createdBy %s", operators, CLI)
 	}
 }
 

@@ -128,8 +128,14 @@ func (s *Store) openFile(path string, noSync bool) (*os.File, error) {
 // load creates missing buckets, upgrades the schema, finds the turns that the last process did not end, and opens the journal.
 func (s *Store) load(journalPath string) error {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
+		hasKeyEnds := tx.Bucket([]byte(keyEndsBucket)) != nil
 		for _, name := range allBuckets() {
 			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+				return err
+			}
+		}
+		if !hasKeyEnds { // a new file, or a file of a version that kept no ends
+			if err := addKeyEnds(&reading{bolt: tx, now: conversation.TimeOf(time.Now())}); err != nil {
 				return err
 			}
 		}

@@ -171,7 +171,7 @@ func admitOnce(t *testing.T, s *subject) {
 			return nil
 		},
 		"Keys": func(ctx context.Context) error {
-			_, err := s.keys.Keys(ctx, p.Owner())
+			_, err := s.keys.Keys(ctx, p.Owner(), auth.KeyQuery{Limit: 1})
 			return err
 		},
 		"PutTicket": func(ctx context.Context) error {
