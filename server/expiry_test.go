@@ -14,7 +14,7 @@ import (
 )
 
 // outlives matches the Redis keys that may outlive a session. Those keys hold API keys, accounts, usage counts and nodes.
-var outlives = regexp.MustCompile(`^(k:.*|\{a:[^}]*\}:(account|keys|key:key_.*|h:\d+|day)|nodes)$`)
+var outlives = regexp.MustCompile(`^(k:.*|\{a:[^}]*\}:(account|keys|ki|kx|key:key_.*|h:\d+|day)|nodes)$`)
 
 // expiring has a Redis server with its own clock, two nodes on that server, and words that Redis must not contain after a day.
 type expiring struct {
