@@ -10,6 +10,7 @@ import (
 	"parley/auth"
 	"parley/auth/limit"
 	"parley/conversation"
+	"parley/server/transport"
 	"parley/stream"
 )
 
@@ -77,6 +78,8 @@ var table = []struct {
 	{conversation.ErrIdempotencyConflict, 409, "idempotency_conflict", "This idempotency key was used for a different request. Use a new key."},
 	{conversation.ErrCancelPending, 503, "service_unavailable", "The reply has not stopped yet, but it will. Repeat the request to wait for it."},
 	{conversation.ErrDraining, 503, "service_unavailable", "The server is stopping or restarting. Try again."},
+	{transport.ErrFull, 503, "service_unavailable", "The server has too many connections. Try again."},
+	{transport.ErrClientFull, 503, "service_unavailable", "Your address has too many connections to the server. Close some, then try again."},
 	{conversation.ErrUnavailable, 503, "service_unavailable", "The service is temporarily unavailable. Try again."},
 	// The caller has disconnected, or has closed its sending side and still reads.
 	{context.Canceled, 503, "service_unavailable", "The connection was closed on your side before the request was finished. Try again."},

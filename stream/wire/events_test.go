@@ -123,7 +123,7 @@ func TestJSON_AnyDelta_DecodesToSameText(t *testing.T) {
 
 func TestCloseCode_ReasonFitsCloseFrame(t *testing.T) {
 	for _, code := range []CloseCode{
-		CloseBinary, CloseInvalidUTF8, CloseInvalidFrames, CloseTooLarge, CloseDraining, CloseUnauthorized, CloseNoHeartbeat, CloseTooManyConnections,
+		CloseBinary, CloseInvalidUTF8, CloseInvalidFrames, CloseTooLarge, CloseDraining, CloseUnauthorized, CloseTimeout, CloseTooManyConnections,
 	} {
 		if r := code.Reason(); r == "" || len(r) > 123 {
 			t.Errorf("close code %d has the reason %q, want 1 to 123 bytes", code, r)
